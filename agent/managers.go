@@ -19,6 +19,7 @@ import (
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/admission/handlers"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/handover"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/cpupool"
 	"github.com/numalet/numalet/agent/mailbox"
@@ -133,7 +134,7 @@ func deviceDir(root string) string {
 func knownResources(n node) []string {
 	held := allocation.TakenBy(n.store.State().List()...).Devices
 	all := slices.Concat(slices.Collect(maps.Keys(held)),
-		allocation.KubeletResources(deviceDir(n.cfg.RootDir)))
+		handover.KubeletResources(deviceDir(n.cfg.RootDir)))
 	slices.Sort(all)
 	return slices.Compact(all)
 }

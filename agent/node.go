@@ -10,7 +10,7 @@ import (
 	"k8s.io/mount-utils"
 
 	"github.com/numalet/numalet/agent/addresses"
-	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/checkpoints"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/event"
@@ -37,7 +37,7 @@ type node struct {
 	client   *cri.Client
 	runtime  runtime
 	tree     *cgroups.Tree // nil where cgroupsPerQOS is off
-	store    *allocation.Store
+	store    *store.Store
 	registry metrics.KubeRegistry
 	events   *event.Recorder
 }
@@ -125,7 +125,7 @@ func identify(ctx context.Context, cfg *config.Config) (n node, err error) {
 // moved aside: what runs makes up for it.
 func (n *node) reach(ctx context.Context) (err error) {
 	log := klog.FromContext(ctx)
-	n.store, err = allocation.Open(n.cfg.RootDir)
+	n.store, err = store.Open(n.cfg.RootDir)
 	if n.store == nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/deviceplugin"
@@ -34,7 +35,7 @@ func Offline(cfg *config.Config, inventory deviceplugin.Inventory, state allocat
 		return decide.Snapshot{}, err
 	}
 	c := admissionConfig(n)
-	c.Store, c.Plugins = allocation.Fixed(state), offlinePlugins{inventory}
+	c.Store, c.Plugins = store.Fixed(state), offlinePlugins{inventory}
 	return c.Still(), nil
 }
 

@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/cpumanager/checkpoint"
 	devicecheckpoint "github.com/numalet/numalet/deviceplugin/checkpoint"
 	"github.com/numalet/numalet/test/harness"
@@ -117,7 +118,7 @@ func onePod(t *testing.T, change assignment) *harness.Node {
 func watchedFiles() []string {
 	var out []string
 	for _, file := range []string{
-		allocation.FileName, checkpoint.FileName,
+		store.FileName, checkpoint.FileName,
 		filepath.Join("device-plugins", devicecheckpoint.FileName),
 	} {
 		dir, base := filepath.Split(file)
@@ -144,7 +145,7 @@ func fileOps(t *testing.T, change assignment) []fileOp {
 		ops = parseCalls(string(raw), n.Root)
 		for _, file := range watchedFiles() {
 			rename := fileOp{"renameat", file}
-			written := file == files.Temporary(allocation.FileName) && !change.begins
+			written := file == files.Temporary(store.FileName) && !change.begins
 			if strings.HasSuffix(file, ".tmp") && !written && !slices.Contains(ops, rename) {
 				return cmp.Or(err, fmt.Errorf("%s is not; there were %v", file, ops))
 			}
@@ -160,13 +161,13 @@ func fileOps(t *testing.T, change assignment) []fileOp {
 // one's place, and the folder is synced after that. A release is not synced.
 func checkDurable(t *testing.T, change assignment, ops []fileOp) {
 	t.Helper()
-	next := files.Temporary(allocation.FileName)
-	want := []fileOp{{"write", allocation.FileName}}
+	next := files.Temporary(store.FileName)
+	want := []fileOp{{"write", store.FileName}}
 	switch {
 	case change.begins:
 		want = []fileOp{{"write", next}, {"fsync", next}, {"renameat", next}, {"fsync", "."}}
 	case change.name == "admission":
-		want = append(want, fileOp{"fsync", allocation.FileName})
+		want = append(want, fileOp{"fsync", store.FileName})
 	}
 	syncs := func(ops []fileOp) (n int) {
 		for _, op := range ops {

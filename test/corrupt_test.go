@@ -18,6 +18,8 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/handover"
+	"github.com/numalet/numalet/agent/allocation/store"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/cri/sim"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
@@ -65,7 +67,7 @@ func quarantined(t testing.TB, n *harness.Node, path string, content []byte) {
 func TestDamagedStateFile(t *testing.T) {
 	t.Parallel()
 	m := newMigrant(t, policies{"static", "Static", "best-effort"})
-	path := filepath.Join(m.Root, allocation.FileName)
+	path := filepath.Join(m.Root, store.FileName)
 	good := readFile(t, path)
 	first := bytes.IndexByte(good, '\n') + 1 // the rest is what was changed since
 	for name, damaged := range damages(good[:first]) {
@@ -133,7 +135,7 @@ func TestStateLostDuringInit(t *testing.T) {
 			})
 			want := byName(assigned(t, n))["own-node"]
 			n.Kill()
-			if err := lose(filepath.Join(n.Root, allocation.FileName)); err != nil {
+			if err := lose(filepath.Join(n.Root, store.FileName)); err != nil {
 				t.Fatal(err)
 			}
 			n.Start()
@@ -171,8 +173,8 @@ func TestStateLostDuringInit(t *testing.T) {
 
 // sameHeld reports whether the same would be recorded of both.
 func sameHeld(a, b allocation.Container) bool {
-	one, err := allocation.Describe("", a)
-	other, otherErr := allocation.Describe("", b)
+	one, err := handover.Describe("", a)
+	other, otherErr := handover.Describe("", b)
 	return err == nil && otherErr == nil && one == other
 }
 
@@ -299,7 +301,7 @@ func TestStateFileCannotBeWritten(t *testing.T) {
 	plugin, _ := n.Plugin(gpu, "--devices=8", "--nodes=0-3")
 	n.Pod("old", twoDevices("old"))
 	n.AwaitPhase("old-node", v1.PodRunning)
-	path := filepath.Join(n.Root, allocation.FileName)
+	path := filepath.Join(n.Root, store.FileName)
 	before, since := readFile(t, path), lastCall(n)
 	if err := errors.Join(os.Rename(path, path+".before"), os.MkdirAll(path, 0o700),
 		os.WriteFile(filepath.Join(path, "x"), nil, 0o600)); err != nil {

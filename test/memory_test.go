@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/test/harness"
 	memorystate "github.com/numalet/numalet/topology/memory/state"
 )
@@ -101,10 +101,10 @@ func TestMemory(t *testing.T) {
 	restarts := map[string]func(){
 		"an agent that is killed": func() {},
 		"a state file that is damaged": func() {
-			writeFile(t, filepath.Join(n.Root, allocation.FileName), "{")
+			writeFile(t, filepath.Join(n.Root, store.FileName), "{")
 		},
 		"a state file that is gone": func() {
-			if err := os.Remove(filepath.Join(n.Root, allocation.FileName)); err != nil {
+			if err := os.Remove(filepath.Join(n.Root, store.FileName)); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -213,7 +213,7 @@ func TestSwitchOverMemory(t *testing.T) {
 	n.RemovePod("own")
 	n.AwaitGone("own-node")
 	n.Kill()
-	for _, file := range []string{allocation.FileName, memorystate.FileName} {
+	for _, file := range []string{store.FileName, memorystate.FileName} {
 		if err := os.Remove(filepath.Join(n.Root, file)); err != nil {
 			t.Fatal(err)
 		}

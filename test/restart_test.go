@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/cri/sim"
 	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
@@ -133,14 +133,14 @@ func TestRestartIsAdoption(t *testing.T) {
 		},
 		"killed, the state file gone": {stop: func(t *testing.T, n *harness.Node) {
 			n.Kill()
-			if err := os.Remove(filepath.Join(n.Root, allocation.FileName)); err != nil {
+			if err := os.Remove(filepath.Join(n.Root, store.FileName)); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		"killed, the state file damaged, the plugin away": {
 			stop: func(t *testing.T, n *harness.Node) {
 				n.Kill()
-				if err := os.Truncate(filepath.Join(n.Root, allocation.FileName), 100); err != nil {
+				if err := os.Truncate(filepath.Join(n.Root, store.FileName), 100); err != nil {
 					t.Fatal(err)
 				}
 			}, pluginAway: true,

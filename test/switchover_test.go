@@ -16,7 +16,8 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/handover"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/source"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/cri"
@@ -125,7 +126,7 @@ func switchOver(t *testing.T, uid, metadata string) {
 	if got := n.Runtime.State(); len(got.Sandboxes) > 0 {
 		t.Fatalf("the pod, whose plugin is not there, has run: %+v", got.Sandboxes)
 	}
-	if err := os.Remove(filepath.Join(n.Root, allocation.FileName)); err != nil &&
+	if err := os.Remove(filepath.Join(n.Root, store.FileName)); err != nil &&
 		!os.IsNotExist(err) {
 		t.Fatal(err)
 	}
@@ -180,9 +181,9 @@ func switchOver(t *testing.T, uid, metadata string) {
 	exportedAs(t, n, uid, ownCPUs, device)
 }
 
-func kubeletsView(t testing.TB, n *harness.Node) allocation.Kubelet {
+func kubeletsView(t testing.TB, n *harness.Node) handover.Kubelet {
 	t.Helper()
-	view, err := allocation.ReadKubelet(
+	view, err := handover.ReadKubelet(
 		n.Root, filepath.Join(n.Root, "device-plugins"), time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +195,7 @@ func kubeletsView(t testing.TB, n *harness.Node) allocation.Kubelet {
 func exportedAs(t testing.TB, n *harness.Node, uid, cpuList, device string) {
 	t.Helper()
 	n.Eventually("the kubelet's files have both pods", func() error {
-		kubelet, err := allocation.ReadKubelet(
+		kubelet, err := handover.ReadKubelet(
 			n.Root, filepath.Join(n.Root, "device-plugins"), time.Now())
 		if err != nil {
 			return err

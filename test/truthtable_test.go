@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/placement"
 	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
 	"github.com/numalet/numalet/test/harness"
@@ -148,7 +148,7 @@ func (r *restart) currentSandbox() string {
 func (r *restart) happens(newBoot, alive bool, plugin pluginState) {
 	r.t.Helper()
 	if newBoot {
-		otherBoot(r.t, filepath.Join(r.Root, allocation.FileName))
+		otherBoot(r.t, filepath.Join(r.Root, store.FileName))
 	}
 	if !alive {
 		r.must(r.Runtime.KillSandbox("default/own-node"))

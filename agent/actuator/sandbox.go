@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/handover"
 	"github.com/numalet/numalet/agent/resize"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
@@ -165,7 +165,7 @@ func (b build) sandboxConfig(attempt uint32) (
 	if err != nil {
 		return nil, nil, err
 	}
-	text, err := allocation.DescribePod(b.pod, b.held)
+	text, err := handover.DescribePod(b.pod, b.held)
 	if err != nil {
 		return nil, nil, sandboxError(err)
 	}
@@ -176,9 +176,9 @@ func (b build) sandboxConfig(attempt uint32) (
 	if text := resize.Describe(b.pod); text != "" {
 		config.Annotations[resize.Annotation] = text
 	}
-	delete(config.Annotations, allocation.Annotation) // the pod's own words are not ours
+	delete(config.Annotations, handover.Annotation) // the pod's own words are not ours
 	if text != "" {
-		config.Annotations[allocation.Annotation] = text
+		config.Annotations[handover.Annotation] = text
 	}
 	return config, problems, nil
 }

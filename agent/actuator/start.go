@@ -12,6 +12,7 @@ import (
 
 	"github.com/numalet/numalet/agent/addresses"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/handover"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/volume"
@@ -204,12 +205,12 @@ func (b build) containerConfig(c *v1.Container, o cri.ContainerOptions) (
 	if err != nil {
 		return nil, err
 	}
-	text, err := allocation.Describe(c.Name, b.held.Containers[c.Name])
+	text, err := handover.Describe(c.Name, b.held.Containers[c.Name])
 	if err != nil {
 		return nil, cri.ConfigError(err)
 	}
 	if text != "" {
-		config.Annotations[allocation.Annotation] = text
+		config.Annotations[handover.Annotation] = text
 	}
 	return config, nil
 }

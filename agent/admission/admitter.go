@@ -13,6 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 )
 
 // admitter tells pods' records of events and carries out what their steps want done. Run's goroutine
@@ -190,7 +191,7 @@ func (a *admitter) answered(ctx context.Context, back answer) {
 		return
 	}
 	if d, ok := back.event.(dropped); ok && d.err != nil && ctx.Err() == nil &&
-		!errors.Is(d.err, allocation.ErrStopped) {
+		!errors.Is(d.err, store.ErrStopped) {
 		klog.FromContext(ctx).Info("Releasing resources is retried",
 			"pod", klog.KObj(e.Pod), "err", d.err)
 	}

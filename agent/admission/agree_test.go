@@ -22,6 +22,7 @@ import (
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/admission/handlers"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
@@ -378,7 +379,7 @@ func TestStill(t *testing.T) {
 		d := open(t, dir, p, func(c *Config) { cfg = *c })
 		defer d.stop()
 		cfg.Plugins = p
-		cfg.Store = allocation.Fixed(allocation.State{Pods: map[types.UID]allocation.Pod{
+		cfg.Store = store.Fixed(allocation.State{Pods: map[types.UID]allocation.Pod{
 			"old": {UID: "old", Containers: map[string]allocation.Container{
 				"main": {CPUs: cpuset.New(1, 2, 3, 4)},
 			}},

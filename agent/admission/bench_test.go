@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/admission/decide"
-	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
@@ -87,7 +87,7 @@ func wait(b *testing.B, q *Queue, pods int, limits string) {
 // counter is a queue without pods, and the number of its plans.
 func counter(b *testing.B, h machine.Hardware, devices int) (*Queue, *int) {
 	b.Helper()
-	store, err := allocation.Open(b.TempDir())
+	store, err := store.Open(b.TempDir())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
@@ -34,7 +35,7 @@ type Config struct {
 	Node     func() *v1.Node
 	Rules    topology.Rules
 	Handlers []decide.Handler // in order
-	Store    *allocation.Store
+	Store    *store.Store
 	Plugins  Plugins
 	// BootID is the kernel's boot id now.
 	BootID string

@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/admission/decide"
-	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
@@ -89,7 +89,7 @@ type desk struct {
 	t       *testing.T
 	queue   *Queue
 	plugins *plugins
-	store   *allocation.Store
+	store   *store.Store
 	stop    func()
 	// hardware is what the queue is given.
 	hardware func() machine.Hardware
@@ -133,7 +133,7 @@ func open(t *testing.T, dir string, p *plugins, change func(*Config)) *desk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := allocation.Open(dir)
+	store, err := store.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
 )
@@ -240,7 +241,7 @@ func uids(state allocation.State) (out []types.UID) {
 }
 
 func (w *walk) file() {
-	state, err := allocation.ReadState(w.path())
+	state, err := store.ReadState(w.path())
 	if errors.Is(err, fs.ErrNotExist) && w.desk.store.State().Version == 0 {
 		return
 	}

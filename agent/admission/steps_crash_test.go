@@ -11,6 +11,8 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/handover"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/files"
 )
@@ -73,7 +75,7 @@ func (w *walk) torn() bool {
 		w.t.Fatal(err)
 	}
 	if after != nil {
-		state, err := allocation.ReadState(w.path())
+		state, err := store.ReadState(w.path())
 		if err != nil {
 			w.failf("%v", err)
 		}
@@ -205,14 +207,14 @@ func (w *walk) migrate() bool {
 }
 
 // rebuild is what the agent does before it decides on anything.
-func (w *walk) rebuild(ctx context.Context, store *allocation.Store) {
+func (w *walk) rebuild(ctx context.Context, store *store.Store) {
 	var observed []cri.Pod
 	for _, t := range w.tenants {
 		if t.alive {
 			observed = append(observed, w.observe(t))
 		}
 	}
-	changes, err := allocation.Rebuild(store.State(), observed, w.bootID())
+	changes, err := handover.Rebuild(store.State(), observed, w.bootID())
 	if err != nil {
 		w.failf("%v", err)
 	}
@@ -237,12 +239,12 @@ func (w *walk) observe(t *tenant) cri.Pod {
 			c.State = cri.ContainerExited
 		}
 		if t.worn != nil {
-			text, err := allocation.Describe(c.Name, t.worn.pod.Containers[c.Name])
+			text, err := handover.Describe(c.Name, t.worn.pod.Containers[c.Name])
 			if err != nil {
 				w.t.Fatal(err)
 			}
 			if text != "" {
-				c.Annotations = map[string]string{allocation.Annotation: text}
+				c.Annotations = map[string]string{handover.Annotation: text}
 			}
 		}
 		p.Containers = append(p.Containers, c)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/agent/admission/decide"
-	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 )
 
 // move is a kind of step and how often it is taken, of all weights together. It returns false if
@@ -256,7 +256,7 @@ func (w *walk) path() string {
 	if w.broken {
 		return w.kept()
 	}
-	return filepath.Join(w.dir, allocation.FileName)
+	return filepath.Join(w.dir, store.FileName)
 }
 
 // kept is where the state file is while the disk is broken.

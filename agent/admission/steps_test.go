@@ -21,6 +21,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/released"
@@ -184,7 +185,7 @@ type walk struct {
 type stepDesk struct {
 	hardware atomic.Pointer[machine.Hardware]
 	queue    *Queue
-	store    *allocation.Store
+	store    *store.Store
 	stop     func()
 
 	mu   sync.Mutex
@@ -237,7 +238,7 @@ func (w *walk) boots() {
 // open starts the agent on what the files have: the record is brought in line with what runs, and
 // the pods of the sources come, the older ones first.
 func (w *walk) open() {
-	store, err := allocation.Open(w.dir)
+	store, err := store.Open(w.dir)
 	if store == nil {
 		w.t.Fatal(err)
 	}

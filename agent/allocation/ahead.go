@@ -145,7 +145,7 @@ func (d *draft) kindOf(container string) podspec.Kind {
 // lend it, if that is enough and the policy allows it, else on all that is free at its time.
 func (d *draft) placeInit(at int, own Container) (err error) {
 	a := d.containers[at]
-	if d.view.Keep == KeepAll && !own.isEmpty() {
+	if d.view.Keep == KeepAll && !own.IsEmpty() {
 		d.give(a, own)
 		return nil
 	}
@@ -158,7 +158,7 @@ func (d *draft) placeInit(at int, own Container) (err error) {
 		}
 		if near {
 			sub.give(claimant{Container: &v1.Container{}, kind: podspec.Init}, Container{
-				Memory: memory.Sum(blocksOf(lent)...),
+				Memory: memory.Sum(BlocksOf(lent)...),
 			})
 		}
 		if err = sub.place(at); err != nil {
@@ -229,7 +229,7 @@ func (d *draft) viewOfInit(a claimant, own Container, lent []Container, near boo
 // blocks are then of no size, only say where it runs, and are lent.
 func (d *draft) besideLent(at int, given []memory.Block, from []Container) (
 	out []memory.Block, lent bool, err error) {
-	others := blocksOf(from)
+	others := BlocksOf(from)
 	for _, b := range given {
 		around := uint64(0)
 		for _, other := range others {
@@ -258,5 +258,5 @@ func (d *draft) besideLent(at int, given []memory.Block, from []Container) (
 			later = append(later, d.plan.Pod.Containers[other.Name])
 		}
 	}
-	return memory.Reuse(out, memory.Sum(blocksOf(later)...)), lent, nil
+	return memory.Reuse(out, memory.Sum(BlocksOf(later)...)), lent, nil
 }

@@ -85,7 +85,7 @@ func (d *draft) check() error {
 func (d *draft) place(at int) error {
 	a := d.containers[at]
 	own := d.view.Own.Containers[a.Name]
-	if d.view.Keep == KeepAll && !own.isEmpty() {
+	if d.view.Keep == KeepAll && !own.IsEmpty() {
 		d.give(a, own)
 		return nil
 	}

@@ -1,18 +1,13 @@
 package allocation
 
 import (
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/cpumanager"
-	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -177,39 +172,5 @@ func TestWhatIsCounted(t *testing.T) {
 		if c.got != c.want {
 			t.Errorf("counted are %s, want %s", c.got, c.want)
 		}
-	}
-}
-
-// A kubelet starts with the file only if each CPU is in its default set or somebody's own, and no
-// reserved one is missing there.
-func TestExportWithIsolatedCPUs(t *testing.T) {
-	v := isolating(t, rig(t, topology.None, topology.ContainerScope), "2-3,10", isolated)
-	state := State{Pods: map[types.UID]Pod{"a": {UID: "a", Containers: map[string]Container{
-		"main": {CPUs: cpuset.New(2, 10)}, "more": {CPUs: cpuset.New(4)},
-	}}}}
-	dir := t.TempDir()
-	if err := ExportCPUs(dir, state, v.CPUs); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := os.ReadFile(filepath.Join(dir, cpucheckpoint.FileName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := cpucheckpoint.Decode(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := file.Default
-	for _, own := range file.Entries["a"] {
-		if both := own.Intersection(file.Default); !both.IsEmpty() {
-			t.Errorf("%s are shared and exclusive", both)
-		}
-		all = all.Union(own)
-	}
-	if !all.Equals(v.Machine.Online()) || file.Default.String() != "0-1,3,5-9,11-15" {
-		t.Errorf("default %s, all %s", file.Default, all)
-	}
-	if strings.Contains(v.CPUs.Shared(state.CPUs()).String(), "3") {
-		t.Errorf("here containers share %s", v.CPUs.Shared(state.CPUs()))
 	}
 }

@@ -34,7 +34,7 @@ func (a claimant) keep(own Container) (kept Container, whole bool) {
 
 // sayKept notes what a container that had something keeps of it, and what is placed around that.
 func (d *draft) sayKept(name string, own, kept Container) {
-	if own.isEmpty() {
+	if own.IsEmpty() {
 		return
 	}
 	stays := kept.parts()

@@ -44,7 +44,7 @@ func (a claimant) lacks(held Container) (out []string) {
 func (p Pod) Incomplete(pod *v1.Pod) bool {
 	for c, kind := range podspec.Containers(pod) {
 		held := p.Containers[c.Name]
-		if held.isEmpty() && kind != podspec.Init && len(podspec.DeviceRequests(c)) > 0 {
+		if held.IsEmpty() && kind != podspec.Init && len(podspec.DeviceRequests(c)) > 0 {
 			return true
 		}
 		if slices.ContainsFunc(held.Devices, func(d DeviceSet) bool { return d.Answer == nil }) {

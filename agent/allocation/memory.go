@@ -105,10 +105,11 @@ func (p *ownMemory) reusable() (out []memory.Block) {
 
 // heldBeside is what is held if containers that start later keep what they have.
 func (p *ownMemory) heldBeside(later []Container) []memory.Block {
-	return slices.Concat(p.held, blocksOf(later))
+	return slices.Concat(p.held, BlocksOf(later))
 }
 
-func blocksOf(containers []Container) (out []memory.Block) {
+// BlocksOf lists the memory of the containers, in their order.
+func BlocksOf(containers []Container) (out []memory.Block) {
 	for _, c := range containers {
 		out = append(out, c.Memory...)
 	}
@@ -160,7 +161,7 @@ func (d memoryDemand) offer(k fixed) offer {
 	if len(d.bytes) == 0 {
 		return offer{}
 	}
-	kept := blocksOf(k.own)
+	kept := BlocksOf(k.own)
 	held, reusable, must := d.from.heldBeside(k.later), d.from.reusable(), topology.NodeSet{}
 	if len(kept) > 0 { // it has to go with the rest, on the nodes where it is
 		held, reusable = d.from.draft.view.Taken.Memory, kept

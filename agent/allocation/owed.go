@@ -62,9 +62,12 @@ func (s *State) settle(o Owed) {
 	s.putOwed(o, sets.New(s.findOwed(o).IDs...).Delete(o.IDs...))
 }
 
-// owedBy is what the changes that led to the state owe or settle, as it is now; without ids nothing
+// PutOwed has just these devices of a pod and resource be owed; without ids none.
+func (s *State) PutOwed(o Owed) { s.putOwed(o, sets.New(o.IDs...)) }
+
+// OwedBy is what the changes that led to the state owe or settle, as it is now; without ids nothing
 // is owed any more.
-func (s *State) owedBy(changes []Change) (out []Owed) {
+func (s *State) OwedBy(changes []Change) (out []Owed) {
 	seen := sets.New[types.UID]()
 	for _, c := range changes {
 		touched := c.Owe

@@ -69,7 +69,7 @@ func (d DeviceSet) NodesOf(i int) topology.NodeSet {
 // IsEmpty reports whether the pod holds nothing, so that there is nothing to remember.
 func (p Pod) IsEmpty() bool {
 	for _, c := range p.Containers {
-		if !c.isEmpty() {
+		if !c.IsEmpty() {
 			return false
 		}
 	}
@@ -90,7 +90,8 @@ func exclusiveOf(pods []Pod) cpuset.CPUSet {
 	return cpuset.New().Union(all...)
 }
 
-func (c Container) isEmpty() bool {
+// IsEmpty reports whether the container holds nothing.
+func (c Container) IsEmpty() bool {
 	return c.CPUs.IsEmpty() && len(c.Memory) == 0 && len(c.Devices) == 0
 }
 
@@ -147,8 +148,8 @@ func (t Taken) equal(o Taken) bool {
 		maps.EqualFunc(t.Devices, o.Devices, sets.Set[string].Equal)
 }
 
-// with is the state after the change: put entries replace or add, dropped ones go.
-func (s State) with(changes []Change) State {
+// With returns the state after the changes: put entries replace or add, dropped ones go.
+func (s State) With(changes []Change) State {
 	next := State{Version: s.Version + 1, Pods: maps.Clone(s.Pods), Owed: s.Owed}
 	if next.Pods == nil {
 		next.Pods = map[types.UID]Pod{}

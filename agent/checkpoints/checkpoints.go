@@ -15,6 +15,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/handover"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/cri"
@@ -31,7 +33,7 @@ type Config struct {
 	// Root has the files of the CPU and the memory manager, DeviceDir that of the device manager.
 	Root, DeviceDir string
 	BootID          string
-	Store           *allocation.Store
+	Store           *store.Store
 	Running         func() []cri.Pod // what the runtime has
 	Hardware        func() machine.Hardware
 	Inventory       func() deviceplugin.Inventory
@@ -94,7 +96,7 @@ func (c *Checkpoints) Run(ctx context.Context) error {
 // on, and before the kubelet's files are written.
 func (c *Checkpoints) Rebuild(ctx context.Context) error {
 	log := klog.FromContext(ctx)
-	changes, err := allocation.Rebuild(
+	changes, err := handover.Rebuild(
 		c.cfg.Store.State(), c.cfg.Running(), c.cfg.BootID, c.kubelet(ctx))
 	if err != nil {
 		log.Error(err, "Some running pods are assigned anew")
@@ -117,8 +119,8 @@ func (c *Checkpoints) Rebuild(ctx context.Context) error {
 }
 
 // kubelet is the account of the files that a kubelet left on this node.
-func (c *Checkpoints) kubelet(ctx context.Context) allocation.Account {
-	files, err := allocation.ReadKubelet(c.cfg.Root, c.cfg.DeviceDir, time.Now())
+func (c *Checkpoints) kubelet(ctx context.Context) handover.Account {
+	files, err := handover.ReadKubelet(c.cfg.Root, c.cfg.DeviceDir, time.Now())
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "What the kubelet recorded is not taken over in full")
 		c.cfg.Tell(v1.EventTypeWarning, ReasonQuarantined, err.Error())
@@ -147,7 +149,7 @@ func (c *Checkpoints) left() allocation.State {
 func (c *Checkpoints) export(assigned allocation.State) error {
 	hardware := c.cfg.Hardware()
 	return errors.Join(
-		allocation.ExportCPUs(c.cfg.Root, assigned, hardware.CPUs),
-		allocation.ExportMemory(c.cfg.Root, assigned, hardware.Memory),
-		allocation.Export(c.cfg.DeviceDir, assigned, c.cfg.Inventory()))
+		handover.ExportCPUs(c.cfg.Root, assigned, hardware.CPUs),
+		handover.ExportMemory(c.cfg.Root, assigned, hardware.Memory),
+		handover.Export(c.cfg.DeviceDir, assigned, c.cfg.Inventory()))
 }

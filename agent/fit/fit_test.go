@@ -23,6 +23,7 @@ import (
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/fit"
 	"github.com/numalet/numalet/agent/machine"
@@ -332,7 +333,7 @@ func live(t *testing.T, dir string, inventory deviceplugin.Inventory) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := allocation.Open(dir)
+	store, err := store.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

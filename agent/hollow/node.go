@@ -16,6 +16,7 @@ import (
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/admission/handlers"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/event"
 	"github.com/numalet/numalet/agent/housekeeping"
 	"github.com/numalet/numalet/agent/kubeapi"
@@ -42,7 +43,7 @@ type node struct {
 	kube    *kubeapi.Client
 	bootID  string
 
-	store    *allocation.Store
+	store    *store.Store
 	owned    *nodes.Owned
 	events   *event.Recorder
 	runtime  *runtime
@@ -58,7 +59,7 @@ func (n *node) join(ctx context.Context, root string, podAddress func() string) 
 		return fmt.Errorf("make the directory of node %s: %w", n.name, err)
 	}
 	var err error
-	if n.store, err = allocation.Open(dir); n.store == nil {
+	if n.store, err = store.Open(dir); n.store == nil {
 		return err
 	}
 	log := klog.FromContext(ctx)

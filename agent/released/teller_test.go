@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/holder"
@@ -50,7 +51,7 @@ func (p *plugins) Released(ctx context.Context, resource string, ids []string,
 // desk is a teller at work on a store.
 type desk struct {
 	t       *testing.T
-	store   *allocation.Store
+	store   *store.Store
 	plugins *plugins
 	changed mailbox.Topic // the inventory
 	settled int
@@ -60,7 +61,7 @@ type desk struct {
 func bubble(t *testing.T, f func(d *desk)) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		store, err := allocation.Open(dir)
+		store, err := store.Open(dir)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
-	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/handover"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -392,7 +392,7 @@ func TestAPIPodsSpeakForThemselvesOnly(t *testing.T) {
 			p := thief.DeepCopy()
 			p.Annotations = map[string]string{
 				AnnotationManifest: string(uid), cri.AnnotationRoot: "/var/lib/kubelet",
-				allocation.Annotation: "{}", AnnotationSource: FileSource, AnnotationSeen: "never",
+				handover.Annotation: "{}", AnnotationSource: FileSource, AnnotationSeen: "never",
 				AnnotationHash: string(uid), "numalet.io/of-another-version": "x",
 				podspec.AnnotationScope: "pod", "numalet.io": "theirs", "example.com/own": "y",
 			}

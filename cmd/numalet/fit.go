@@ -16,6 +16,7 @@ import (
 	"github.com/numalet/numalet/agent"
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/fit"
 	"github.com/numalet/numalet/agent/source"
@@ -243,7 +244,7 @@ func (f *fitFlags) offline(flags *pflag.FlagSet, agentFlags *config.Flags) (
 	}
 	var state allocation.State
 	if f.state != "" {
-		if state, err = allocation.ReadState(f.state); err != nil {
+		if state, err = store.ReadState(f.state); err != nil {
 			return decide.Snapshot{}, fmt.Errorf("--state: %w; it is numalet_state below "+
 				"an agent's --root-dir", err)
 		}

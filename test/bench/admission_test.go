@@ -19,7 +19,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/admission/decide"
-	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/machine"
 	agentnode "github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
@@ -123,7 +123,7 @@ type admissions struct {
 	b        *testing.B
 	ctx      context.Context
 	queue    *admission.Queue
-	store    *allocation.Store
+	store    *store.Store
 	outcomes chan admission.Result
 	number   int // of the last pod
 }
@@ -143,7 +143,7 @@ func newAdmissions(b *testing.B, plugins admission.Plugins) *admissions {
 	if plugins == nil {
 		plugins = promptPlugins{inventoryOf(m)}
 	}
-	store, err := allocation.Open(b.TempDir())
+	store, err := store.Open(b.TempDir())
 	must(b, err)
 	n := &admissions{
 		b: b, ctx: limited(b), store: store, outcomes: make(chan admission.Result, 1000),

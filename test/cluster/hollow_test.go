@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
 )
@@ -118,7 +119,7 @@ func holdings(t *testing.T, root string, pods []v1.Pod) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	for _, p := range pods {
-		store, err := allocation.Open(filepath.Join(root, p.Spec.NodeName))
+		store, err := store.Open(filepath.Join(root, p.Spec.NodeName))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/cri/sim"
 	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
 )
@@ -82,7 +83,7 @@ func Clashes(a, b sim.Container, resources ...string) (found []string) {
 
 // Assigned is what pods hold: it reads a copy of the state file, as the agent would.
 func (n *Node) Assigned() (allocation.State, error) {
-	raw, err := os.ReadFile(filepath.Join(n.Root, allocation.FileName))
+	raw, err := os.ReadFile(filepath.Join(n.Root, store.FileName))
 	if os.IsNotExist(err) {
 		return allocation.State{}, nil
 	}
@@ -91,12 +92,12 @@ func (n *Node) Assigned() (allocation.State, error) {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, allocation.FileName), raw, 0o600)
+		err = os.WriteFile(filepath.Join(dir, store.FileName), raw, 0o600)
 	}
 	if err != nil {
 		return allocation.State{}, err
 	}
-	store, err := allocation.Open(dir)
+	store, err := store.Open(dir)
 	if err != nil {
 		return allocation.State{}, fmt.Errorf("the state file is not sound: %w", err)
 	}

@@ -16,7 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/cri/containerd"
 	"github.com/numalet/numalet/cri/containerd/workload"
 	"github.com/numalet/numalet/deviceplugin/sim"
@@ -271,7 +271,7 @@ func (g guest) remove(names ...string) {
 // unnamed reports whether the files of assignments do not name the pod any more. The kubelet's is
 // written last, when what the pod held is free for others.
 func (g guest) unnamed(uid string) error {
-	state, err := allocation.ReadState(filepath.Join(g.Root, allocation.FileName))
+	state, err := store.ReadState(filepath.Join(g.Root, store.FileName))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // no pod has held anything yet
 	}
@@ -279,7 +279,7 @@ func (g guest) unnamed(uid string) error {
 		return err
 	}
 	if _, has := state.Pods[types.UID(uid)]; has {
-		return errors.New("it is in " + allocation.FileName)
+		return errors.New("it is in " + store.FileName)
 	}
 	exported, err := os.ReadFile(filepath.Join(g.Root, "cpu_manager_state"))
 	if err == nil && strings.Contains(string(exported), uid) {

@@ -1,4 +1,4 @@
-package allocation
+package store
 
 import (
 	"context"
@@ -7,20 +7,21 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/mailbox"
 )
 
 // Store owns the assignments. State is safe to call from anywhere; Commit needs Run.
 type Store struct {
 	journal *journal
-	state   atomic.Pointer[State]
+	state   atomic.Pointer[allocation.State]
 	commits chan commit
 	changed mailbox.Topic
 	stopped chan struct{}
 }
 
 type commit struct {
-	changes []Change
+	changes []allocation.Change
 	done    chan error // capacity 1
 }
 
@@ -44,7 +45,7 @@ func Open(dir string) (*Store, error) {
 }
 
 // State is the last committed state.
-func (s *Store) State() State { return *s.state.Load() }
+func (s *Store) State() allocation.State { return *s.state.Load() }
 
 // Changes are published when State is a new one.
 func (s *Store) Changes() mailbox.Source { return &s.changed }
@@ -53,7 +54,7 @@ func (s *Store) Changes() mailbox.Source { return &s.changed }
 // Commits that wait at the same time share one write. That nothing but drops is changed a power cut
 // may undo, and nothing else does: what such a pod held is then released once more, and who was
 // given it meanwhile comes later in the file.
-func (s *Store) Commit(ctx context.Context, changes ...Change) error {
+func (s *Store) Commit(ctx context.Context, changes ...allocation.Change) error {
 	c := commit{changes: changes, done: make(chan error, 1)}
 	select {
 	case s.commits <- c:
@@ -92,11 +93,11 @@ func (s *Store) waiting() (more []commit) {
 }
 
 func (s *Store) apply(batch []commit) {
-	var changes []Change
+	var changes []allocation.Change
 	for _, c := range batch {
 		changes = append(changes, c.changes...)
 	}
-	next := s.State().with(changes)
+	next := s.State().With(changes)
 	err := s.journal.record(next, changes)
 	if err == nil {
 		s.state.Store(&next)

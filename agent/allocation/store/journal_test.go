@@ -1,4 +1,4 @@
-package allocation
+package store
 
 import (
 	"bytes"
@@ -15,16 +15,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/allocationtest"
 	"github.com/numalet/numalet/topology/files"
 )
 
 // smallPod holds one device, with an answer of so many bytes.
-func smallPod(uid string, answer int) Pod {
-	held := DeviceSet{
+func smallPod(uid string, answer int) allocation.Pod {
+	held := allocation.DeviceSet{
 		Resource: "example.com/gpu", IDs: []string{uid}, Answer: make([]byte, answer),
 	}
-	return Pod{UID: types.UID(uid), Containers: map[string]Container{
-		"main": {CPUs: cpuset.New(), Devices: []DeviceSet{held}},
+	return allocation.Pod{UID: types.UID(uid), Containers: map[string]allocation.Container{
+		"main": {CPUs: cpuset.New(), Devices: []allocation.DeviceSet{held}},
 	}}
 }
 
@@ -32,7 +34,7 @@ func smallPod(uid string, answer int) Pod {
 type recorder struct {
 	*journal
 	t     testing.TB
-	state State
+	state allocation.State
 }
 
 func newRecorder(t testing.TB, dir string) *recorder {
@@ -41,9 +43,9 @@ func newRecorder(t testing.TB, dir string) *recorder {
 	return r
 }
 
-func (r *recorder) commit(changes ...Change) {
+func (r *recorder) commit(changes ...allocation.Change) {
 	r.t.Helper()
-	next := r.state.with(changes)
+	next := r.state.With(changes)
 	if err := r.record(next, changes); err != nil {
 		r.t.Fatal(err)
 	}
@@ -74,8 +76,8 @@ func (r *recorder) check() {
 }
 
 // unversioned is the state as a file has it.
-func (s State) unversioned() State {
-	out := State{Version: s.Version, Pods: map[types.UID]Pod{}}
+func unversioned(s allocation.State) allocation.State {
+	out := allocation.State{Version: s.Version, Pods: map[types.UID]allocation.Pod{}}
 	for uid, p := range s.Pods {
 		p.Version = 0
 		out.Pods[uid] = p
@@ -92,12 +94,12 @@ func TestCommitCostsWhatItChanges(t *testing.T) {
 		syncs++
 		return f.Sync()
 	}
-	r.commit(Change{Put: smallPod("huge", 17<<20)})
+	r.commit(allocation.Change{Put: smallPod("huge", 17<<20)})
 	for i := range 100 {
 		uid := types.UID(fmt.Sprint(i))
 		before := r.size
-		r.commit(Change{Put: smallPod(string(uid), 10)})
-		r.commit(Change{Drop: uid})
+		r.commit(allocation.Change{Put: smallPod(string(uid), 10)})
+		r.commit(allocation.Change{Drop: uid})
 		if wrote := r.size - before; wrote <= 0 || wrote > 400 {
 			t.Fatalf("pod %d: %d bytes were written", i, wrote)
 		}
@@ -114,7 +116,7 @@ func TestJournalIsBegunAnew(t *testing.T) {
 	begins := 0
 	for i := range 40 {
 		was := r.begun
-		r.commit(Change{Put: smallPod("a", 100_000)}, Change{Put: smallPod(fmt.Sprint(i%3), 10)})
+		r.commit(allocation.Change{Put: smallPod("a", 100_000)}, allocation.Change{Put: smallPod(fmt.Sprint(i%3), 10)})
 		if r.begun != was || i == 0 {
 			begins++
 		}
@@ -132,8 +134,8 @@ func TestJournalIsBegunAnew(t *testing.T) {
 func TestTwoChangesOfAPod(t *testing.T) {
 	r := newRecorder(t, t.TempDir())
 	a := smallPod("a", 1)
-	r.commit(Change{Put: smallPod("b", 1)})
-	for _, changes := range [][]Change{
+	r.commit(allocation.Change{Put: smallPod("b", 1)})
+	for _, changes := range [][]allocation.Change{
 		{{Put: a}, {Drop: "a"}}, {{Drop: "b"}, {Put: a}, {Put: smallPod("b", 2)}},
 		{{Drop: "a"}, {Put: a}}, {{Drop: "gone"}},
 	} {
@@ -159,7 +161,7 @@ func TestOlderVersionsAreMigrated(t *testing.T) {
 		s := mustOpen(t, dir)
 		run(t, s)
 		before := s.State()
-		if err := s.Commit(t.Context(), Change{Put: smallPod("new", 1)}); err != nil {
+		if err := s.Commit(t.Context(), allocation.Change{Put: smallPod("new", 1)}); err != nil {
 			t.Fatal(err)
 		}
 		raw, err := os.ReadFile(path)
@@ -177,23 +179,23 @@ func TestOlderVersionsAreMigrated(t *testing.T) {
 // believed or the whole file is not.
 func TestCutAndFlippedJournal(t *testing.T) {
 	r := newRecorder(t, t.TempDir())
-	states := map[int]State{}
-	for _, changes := range [][]Change{
+	states := map[int]allocation.State{}
+	for _, changes := range [][]allocation.Change{
 		{{Put: smallPod("a", 3)}}, {{Put: smallPod("b", 3)}},
 		{{Drop: "a"}, {Put: smallPod("c", 1)}},
 	} {
 		r.commit(changes...)
-		states[len(r.content())] = r.state.unversioned()
+		states[len(r.content())] = unversioned(r.state)
 	}
 	raw := r.content()
 	first := bytes.IndexByte(raw, '\n') + 1
-	said := State{}
+	said := allocation.State{}
 	for i := first; i <= len(raw); i++ {
 		if s, ends := states[i]; ends {
 			said = s
 		}
 		got, err := decode(raw[:i])
-		if diff := cmp.Diff(said, got, sameCPUs); diff != "" || err != nil {
+		if diff := cmp.Diff(said, got, allocationtest.Same); diff != "" || err != nil {
 			t.Fatalf("cut at %d: %v (-want +got):\n%s", i, err, diff)
 		}
 	}
@@ -210,7 +212,7 @@ func TestCutAndFlippedJournal(t *testing.T) {
 			if i == len(raw)-1 { // the last line's end
 				want = before
 			}
-			if diff := cmp.Diff(want, got, sameCPUs); diff != "" {
+			if diff := cmp.Diff(want, got, allocationtest.Same); diff != "" {
 				t.Errorf("byte %d as %q (-want +got):\n%s", i, damaged[i], diff)
 			}
 		}
@@ -225,7 +227,7 @@ func lastLine(raw []byte) []byte {
 func TestLinesFollowEachOther(t *testing.T) {
 	r := newRecorder(t, t.TempDir())
 	for _, uid := range []string{"a", "b", "c"} {
-		r.commit(Change{Put: smallPod(uid, 1)})
+		r.commit(allocation.Change{Put: smallPod(uid, 1)})
 	}
 	lines := bytes.SplitAfter(r.content(), []byte("\n"))
 	for name, raw := range map[string][]byte{
@@ -244,14 +246,14 @@ func slicesOf(lines ...[]byte) []byte { return bytes.Join(lines, nil) }
 func TestFirstCommitAfterACutWrite(t *testing.T) {
 	dir := t.TempDir()
 	r := newRecorder(t, dir)
-	r.commit(Change{Put: smallPod("a", 1)})
-	r.commit(Change{Put: smallPod("b", 1)})
+	r.commit(allocation.Change{Put: smallPod("a", 1)})
+	r.commit(allocation.Change{Put: smallPod("b", 1)})
 	if err := os.Truncate(r.path, r.size-5); err != nil {
 		t.Fatal(err)
 	}
 	s := mustOpen(t, dir)
 	run(t, s)
-	if err := s.Commit(t.Context(), Change{Put: smallPod("c", 1)}); err != nil {
+	if err := s.Commit(t.Context(), allocation.Change{Put: smallPod("c", 1)}); err != nil {
 		t.Fatal(err)
 	}
 	got := mustOpen(t, dir).State()
@@ -272,11 +274,11 @@ func TestFileOfAnotherIsNotAppendedTo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRecorder(t, t.TempDir())
-			r.commit(Change{Put: smallPod("a", 1)})
+			r.commit(allocation.Change{Put: smallPod("a", 1)})
 			if err := errors.Join(os.Remove(r.path), intrude(r.path)); err != nil {
 				t.Fatal(err)
 			}
-			r.commit(Change{Put: smallPod("b", 1)})
+			r.commit(allocation.Change{Put: smallPod("b", 1)})
 			r.check()
 			if _, err := os.Lstat(target); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the link's target: %v", err)
@@ -284,29 +286,29 @@ func TestFileOfAnotherIsNotAppendedTo(t *testing.T) {
 		})
 	}
 	r := newRecorder(t, t.TempDir())
-	r.commit(Change{Put: smallPod("a", 1)})
+	r.commit(allocation.Change{Put: smallPod("a", 1)})
 	if err := os.Truncate(r.path, r.size-1); err != nil {
 		t.Fatal(err)
 	}
-	r.commit(Change{Put: smallPod("b", 1)})
+	r.commit(allocation.Change{Put: smallPod("b", 1)})
 	r.check()
 }
 
 // What cannot be synced is taken back, and the file begun anew with the next commit.
 func TestFailedSyncIsTakenBack(t *testing.T) {
 	r := newRecorder(t, t.TempDir())
-	r.commit(Change{Put: smallPod("a", 1)})
+	r.commit(allocation.Change{Put: smallPod("a", 1)})
 	before := r.content()
 	r.sync = func(*os.File) error { return errors.New("no space") }
-	change := Change{Put: smallPod("b", 1)}
-	if err := r.record(r.state.with([]Change{change}), []Change{change}); err == nil {
+	change := allocation.Change{Put: smallPod("b", 1)}
+	if err := r.record(r.state.With([]allocation.Change{change}), []allocation.Change{change}); err == nil {
 		t.Fatal("no error")
 	}
 	if after := r.content(); !bytes.Equal(before, after) {
 		t.Errorf("the file was\n%s\nand is\n%s", before, after)
 	}
 	r.sync = (*os.File).Sync
-	r.commit(Change{Put: smallPod("c", 1)})
+	r.commit(allocation.Change{Put: smallPod("c", 1)})
 	r.check()
 	if lines := bytes.Count(r.content(), []byte("\n")); lines != 1 {
 		t.Errorf("the file has %d lines, want a new one", lines)
@@ -338,7 +340,7 @@ func TestNoFileInTheStatesPlace(t *testing.T) {
 				t.Errorf("moved aside: %v", aside)
 			}
 			run(t, s)
-			if err := s.Commit(t.Context(), Change{Put: smallPod("a", 1)}); err != nil {
+			if err := s.Commit(t.Context(), allocation.Change{Put: smallPod("a", 1)}); err != nil {
 				t.Error(err)
 			}
 			if n := len(mustOpen(t, dir).State().Pods); n != 1 {
@@ -360,16 +362,16 @@ func BenchmarkCommit(b *testing.B) {
 			ctx, cancel := context.WithCancel(b.Context())
 			done := make(chan error, 1)
 			go func() { done <- s.Run(ctx) }()
-			var all []Change
+			var all []allocation.Change
 			for i := range held.pods {
-				all = append(all, Change{Put: smallPod(fmt.Sprint("held-", i), held.answer)})
+				all = append(all, allocation.Change{Put: smallPod(fmt.Sprint("held-", i), held.answer)})
 			}
 			if err := s.Commit(ctx, all...); err != nil {
 				b.Fatal(err)
 			}
 			for b.Loop() {
-				if err := errors.Join(s.Commit(ctx, Change{Put: smallPod("a", 300)}),
-					s.Commit(ctx, Change{Drop: "a"})); err != nil {
+				if err := errors.Join(s.Commit(ctx, allocation.Change{Put: smallPod("a", 300)}),
+					s.Commit(ctx, allocation.Change{Drop: "a"})); err != nil {
 					b.Fatal(err)
 				}
 			}

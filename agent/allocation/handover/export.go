@@ -1,4 +1,4 @@
-package allocation
+package handover
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/deviceplugin"
@@ -24,14 +25,14 @@ import (
 
 // Export writes the kubelet's device checkpoint into dir, for the tools that read it and for a
 // node that goes back to the kubelet.
-func Export(dir string, state State, inventory deviceplugin.Inventory) error {
+func Export(dir string, state allocation.State, inventory deviceplugin.Inventory) error {
 	content, err := checkpoint.Encode(entries(state), healthy(inventory))
 	return export(dir, checkpoint.FileName, content, err)
 }
 
 // ExportCPUs writes the kubelet's cpu_manager_state into dir, likewise. Without a static policy
 // nobody has CPUs of its own.
-func ExportCPUs(dir string, state State, static *cpumanager.Static) error {
+func ExportCPUs(dir string, state allocation.State, static *cpumanager.Static) error {
 	out := cpucheckpoint.State{Policy: "none"}
 	if static != nil {
 		out = cpucheckpoint.State{
@@ -45,8 +46,8 @@ func ExportCPUs(dir string, state State, static *cpumanager.Static) error {
 
 // ExportMemory writes the kubelet's memory_manager_state into dir, likewise. In it what is lent to an
 // init container is on all nodes of who lends it, as a kubelet knows no other nodes in a group.
-func ExportMemory(dir string, state State, static *memory.Static) error {
-	state = state.grouped()
+func ExportMemory(dir string, state allocation.State, static *memory.Static) error {
+	state = grouped(state)
 	out := memorystate.Contents{PolicyName: kubeletconfig.NoneMemoryManagerPolicy}
 	if static != nil {
 		out = memorystate.Contents{
@@ -60,10 +61,10 @@ func ExportMemory(dir string, state State, static *memory.Static) error {
 }
 
 // grouped is the state in which each block is on the nodes of its group.
-func (s State) grouped() State {
+func grouped(s allocation.State) allocation.State {
 	s.Pods = maps.Clone(s.Pods)
 	for uid, pod := range s.Pods {
-		all := blocksOf(slices.Collect(maps.Values(pod.Containers)))
+		all := allocation.BlocksOf(slices.Collect(maps.Values(pod.Containers)))
 		pod.Containers = maps.Clone(pod.Containers)
 		for name, c := range pod.Containers {
 			c.Memory = slices.Clone(c.Memory)
@@ -100,7 +101,7 @@ func export(dir, name string, content []byte, err error) error {
 }
 
 // holdings has, by pod and container, what of gives of those for which it gives something.
-func holdings[T any](state State, of func(Container) (T, bool)) map[string]map[string]T {
+func holdings[T any](state allocation.State, of func(allocation.Container) (T, bool)) map[string]map[string]T {
 	out := map[string]map[string]T{}
 	for uid, pod := range state.Pods {
 		for name, c := range pod.Containers {
@@ -117,14 +118,14 @@ func holdings[T any](state State, of func(Container) (T, bool)) map[string]map[s
 	return out
 }
 
-func exclusive(c Container) (cpuset.CPUSet, bool) { return c.CPUs, !c.CPUs.IsEmpty() }
+func exclusive(c allocation.Container) (cpuset.CPUSet, bool) { return c.CPUs, !c.CPUs.IsEmpty() }
 
-func memoryEntry(c Container) ([]memorystate.Block, bool) {
+func memoryEntry(c allocation.Container) ([]memorystate.Block, bool) {
 	return memorystate.Entry(c.Memory), len(c.Memory) > 0
 }
 
 // entries lists every device set, ordered by pod, container and resource.
-func entries(state State) []checkpoint.PodDevicesEntry {
+func entries(state allocation.State) []checkpoint.PodDevicesEntry {
 	var out []checkpoint.PodDevicesEntry
 	for uid, pod := range state.Pods {
 		for name, c := range pod.Containers {
@@ -145,7 +146,7 @@ func entries(state State) []checkpoint.PodDevicesEntry {
 
 // byNode groups ids by NUMA node, -1 for devices without one; a device of several nodes is in
 // each of them, as the kubelet has it.
-func byNode(d DeviceSet) checkpoint.DevicesPerNUMA {
+func byNode(d allocation.DeviceSet) checkpoint.DevicesPerNUMA {
 	out := checkpoint.DevicesPerNUMA{}
 	for i, id := range d.IDs {
 		nodes := d.NodesOf(i)

@@ -1,4 +1,4 @@
-package allocation
+package store
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/topology/files"
 )
 
@@ -32,7 +33,7 @@ type journal struct {
 func newJournal(path string) *journal { return &journal{path: path, sync: (*os.File).Sync} }
 
 // record makes the changes, which led to next, durable. On error the file says what it said before.
-func (j *journal) record(next State, changes []Change) error {
+func (j *journal) record(next allocation.State, changes []allocation.Change) error {
 	line, err := encodeChange(next, changes)
 	if err != nil {
 		return err
@@ -54,8 +55,8 @@ func longestOf(begun int64) int64 { return 2*min(begun, maxState) + journalSlack
 // durable reports whether the changes have to survive a power cut. That a pod holds nothing any
 // more need not: it follows again from there being no such pod. That a plugin has heard of it need
 // not either: it hears of it again.
-func durable(changes []Change) bool {
-	return slices.ContainsFunc(changes, func(c Change) bool { return c.Put.UID != "" })
+func durable(changes []allocation.Change) bool {
+	return slices.ContainsFunc(changes, func(c allocation.Change) bool { return c.Put.UID != "" })
 }
 
 // ours reports whether the path is still the file that this process left there.
@@ -73,7 +74,7 @@ func (j *journal) ours() bool {
 
 // begin puts a file with nothing but the state in the path's place. A state that shrinks is never
 // too large.
-func (j *journal) begin(next State, grows bool) error {
+func (j *journal) begin(next allocation.State, grows bool) error {
 	content, err := encode(next)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package allocation
+package handover
 
 import (
 	"maps"
@@ -6,14 +6,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/allocationtest"
 	"github.com/numalet/numalet/cri"
 )
 
 // running is how the runtime reports a pod that holds p.
-func running(t *testing.T, p Pod) cri.Pod {
+func running(t *testing.T, p allocation.Pod) cri.Pod {
 	t.Helper()
 	out := cri.Pod{
 		UID: p.UID, Namespace: p.Namespace, Name: p.Name, Sandboxes: []cri.Sandbox{{Ready: true}},
@@ -31,28 +32,20 @@ func running(t *testing.T, p Pod) cri.Pod {
 	return out
 }
 
-func stateOf(pods ...Pod) State {
-	out := State{Version: 1, Pods: map[types.UID]Pod{}}
-	for _, p := range pods {
-		out.Pods[p.UID] = p
-	}
-	return out
-}
-
 // of is a copy of p under another boot.
-func of(bootID string, p Pod) Pod {
+func of(bootID string, p allocation.Pod) allocation.Pod {
 	p.BootID, p.Containers = bootID, maps.Clone(p.Containers)
 	return p
 }
 
 // only is p with nothing but one container.
-func only(p Pod, container string) Pod {
-	p.Containers = map[string]Container{container: p.Containers[container]}
+func only(p allocation.Pod, container string) allocation.Pod {
+	p.Containers = map[string]allocation.Container{container: p.Containers[container]}
 	return p
 }
 
 func TestRebuild(t *testing.T) {
-	a := examplePod("a")
+	a := allocationtest.Pod("a")
 	older := running(t, a)
 	older.Containers = append(older.Containers,
 		cri.Container{Name: "main", State: cri.ContainerExited,
@@ -71,9 +64,9 @@ func TestRebuild(t *testing.T) {
 	}
 
 	unannotated := cri.Pod{UID: "b", Sandboxes: []cri.Sandbox{{Ready: true}}}
-	other := examplePod("a")
-	other.Containers["main"] = Container{CPUs: cpuset.New(40)}
-	other.Containers["init"] = Container{CPUs: cpuset.New(41)}
+	other := allocationtest.Pod("a")
+	other.Containers["main"] = allocation.Container{CPUs: cpuset.New(40)}
+	other.Containers["init"] = allocation.Container{CPUs: cpuset.New(41)}
 	mixed := of("boot-1", other)
 	mixed.Containers["main"] = a.Containers["main"]
 	brokenRecord := other
@@ -99,61 +92,61 @@ func TestRebuild(t *testing.T) {
 	}
 
 	for name, test := range map[string]struct {
-		state State
+		state allocation.State
 		pods  []cri.Pod
-		want  []Change
+		want  []allocation.Change
 		err   string
 	}{
 		"nothing runs":                   {},
-		"the newest container of a name": {pods: []cri.Pod{older, plain}, want: []Change{{Put: a}}},
+		"the newest container of a name": {pods: []cri.Pod{older, plain}, want: []allocation.Change{{Put: a}}},
 		"a pod that has ended":           {pods: []cri.Pod{ended}},
 		"an annotation that cannot be read": {
-			pods: []cri.Pod{broken, older}, want: []Change{{Put: a}},
+			pods: []cri.Pod{broken, older}, want: []allocation.Change{{Put: a}},
 			err: "pod default/broken: container",
 		},
 		"two that claim the same": {
-			pods: []cri.Pod{older, rival}, want: []Change{{Put: a}},
+			pods: []cri.Pod{older, rival}, want: []allocation.Change{{Put: a}},
 			err: "pod default/rival: CPUs 2-3,18-19 belong to another pod",
 		},
 
 		"what runs comes before a record of what does not": {
-			state: stateOf(examplePod("b")), pods: []cri.Pod{older},
-			want: []Change{{Put: a}, {Drop: "b"}},
+			state: allocationtest.State(allocationtest.Pod("b")), pods: []cri.Pod{older},
+			want: []allocation.Change{{Put: a}, {Drop: "b"}},
 			err:  "pod default/train-b: CPUs 2-3,18-19 belong to",
 		},
 		"what runs unannotated comes before what says it is its own": {
-			state: stateOf(examplePod("b")), pods: []cri.Pod{older, unannotated},
+			state: allocationtest.State(allocationtest.Pod("b")), pods: []cri.Pod{older, unannotated},
 			err: "pod default/train-a: CPUs 2-3,18-19 belong to another pod",
 		},
-		"the state agrees": {state: stateOf(a), pods: []cri.Pod{older}},
+		"the state agrees": {state: allocationtest.State(a), pods: []cri.Pod{older}},
 		"the state is of another boot": {
-			state: stateOf(of("boot-0", other)), pods: []cri.Pod{older}, want: []Change{{Put: a}},
+			state: allocationtest.State(of("boot-0", other)), pods: []cri.Pod{older}, want: []allocation.Change{{Put: a}},
 		},
 		"of another boot, and of the containers too": {
-			state: stateOf(of("boot-0", other)), pods: []cri.Pod{starting},
+			state: allocationtest.State(of("boot-0", other)), pods: []cri.Pod{starting},
 		},
 		"of another boot, and some containers are": {
-			state: stateOf(of("boot-0", other)), pods: []cri.Pod{started},
-			want: []Change{{Put: only(a, "init")}},
+			state: allocationtest.State(of("boot-0", other)), pods: []cri.Pod{started},
+			want: []allocation.Change{{Put: only(a, "init")}},
 		},
 		"the state was restored": {
-			state: stateOf(other), pods: []cri.Pod{older}, want: []Change{{Put: a}},
+			state: allocationtest.State(other), pods: []cri.Pod{older}, want: []allocation.Change{{Put: a}},
 		},
 		"restored, and one container is not running": {
-			state: stateOf(other), pods: []cri.Pod{ready}, want: []Change{{Put: mixed}},
+			state: allocationtest.State(other), pods: []cri.Pod{ready}, want: []allocation.Change{{Put: mixed}},
 		},
 		"restored, and another pod runs with that": {
-			state: stateOf(other, examplePod("b")), pods: []cri.Pod{older, unannotated},
+			state: allocationtest.State(other, allocationtest.Pod("b")), pods: []cri.Pod{older, unannotated},
 			err: "pod default/train-a: CPUs 2-3,18-19 belong to another pod",
 		},
 		"restored, and the annotation cannot be read": {
-			state: stateOf(of("boot-0", brokenRecord)), pods: []cri.Pod{broken},
+			state: allocationtest.State(of("boot-0", brokenRecord)), pods: []cri.Pod{broken},
 			err: "pod default/train-a: container",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Rebuild(test.state, test.pods, "boot-1")
-			if diff := cmp.Diff(test.want, got, sameCPUs); diff != "" {
+			if diff := cmp.Diff(test.want, got, allocationtest.Same); diff != "" {
 				t.Errorf("changes (-want +got):\n%s", diff)
 			}
 			if (err == nil) != (test.err == "") ||

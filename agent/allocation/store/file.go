@@ -1,4 +1,4 @@
-package allocation
+package store
 
 import (
 	"bytes"
@@ -10,12 +10,10 @@ import (
 	"slices"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/agent/allocation"
 )
 
 // FileName is the state file in the agent's root directory.
@@ -39,64 +37,36 @@ type envelope struct {
 }
 
 type fileState struct {
-	Generation uint64    `json:"generation"`
-	Pods       []filePod `json:"pods"`
+	Generation uint64                 `json:"generation"`
+	Pods       []allocation.PodRecord `json:"pods"`
 	// Owed: an agent that knows nothing of it gives these devices out at once, as the kubelet does.
-	Owed []Owed `json:"owed,omitempty"`
+	Owed []allocation.Owed `json:"owed,omitempty"`
 }
 
 // fileChange has the pods that are another or new with this generation, those that are gone, and
 // what plugins are to hear of that; without ids they have heard of it.
 type fileChange struct {
-	Generation uint64      `json:"generation"`
-	Put        []filePod   `json:"put,omitempty"`
-	Drop       []types.UID `json:"drop,omitempty"`
-	Owed       []Owed      `json:"owed,omitempty"`
-}
-
-type filePod struct {
-	UID        types.UID       `json:"uid"`
-	Namespace  string          `json:"namespace"`
-	Name       string          `json:"name"`
-	BootID     string          `json:"bootID"`
-	Containers []fileContainer `json:"containers"`
-}
-
-type fileContainer struct {
-	Name    string       `json:"name"`
-	CPUs    string       `json:"cpus,omitempty"`
-	Memory  []fileBlock  `json:"memory,omitempty"`
-	Devices []fileDevice `json:"devices,omitempty"`
-}
-
-type fileBlock struct {
-	Nodes    string          `json:"nodes"`
-	Resource v1.ResourceName `json:"resource"`
-	Bytes    uint64          `json:"bytes"`
-}
-
-type fileDevice struct {
-	Resource string   `json:"resource"`
-	IDs      []string `json:"ids"`
-	Nodes    []string `json:"nodes,omitempty"`
-	Answer   []byte   `json:"answer"` // null: none yet; "" is an empty answer
+	Generation uint64                 `json:"generation"`
+	Put        []allocation.PodRecord `json:"put,omitempty"`
+	Drop       []types.UID            `json:"drop,omitempty"`
+	Owed       []allocation.Owed      `json:"owed,omitempty"`
 }
 
 // encode renders the state as the file's first line, the same bytes for the same state.
-func encode(s State) ([]byte, error) {
-	out := fileState{Generation: s.Version, Pods: []filePod{}, Owed: s.Owed}
+func encode(s allocation.State) ([]byte, error) {
+	out := fileState{Generation: s.Version, Pods: []allocation.PodRecord{}, Owed: s.Owed}
 	for _, p := range s.Pods {
-		out.Pods = append(out.Pods, encodePod(p))
+		out.Pods = append(out.Pods, p.Record())
 	}
-	slices.SortFunc(out.Pods, func(a, b filePod) int {
+	slices.SortFunc(out.Pods, func(a, b allocation.PodRecord) int {
 		return strings.Compare(string(a.UID), string(b.UID))
 	})
 	return encodeLine(fmt.Sprintf(`"version":%d,`, formatVersion), out)
 }
 
 // encodeChange renders what the changes made of the state before as a line of next's generation.
-func encodeChange(next State, changes []Change) ([]byte, error) {
-	out := fileChange{Generation: next.Version, Owed: next.owedBy(changes)}
+func encodeChange(next allocation.State, changes []allocation.Change) ([]byte, error) {
+	out := fileChange{Generation: next.Version, Owed: next.OwedBy(changes)}
 	seen := sets.New[types.UID]()
 	for _, c := range changes {
 		uid := cmp.Or(c.Drop, c.Put.UID)
@@ -105,7 +75,7 @@ func encodeChange(next State, changes []Change) ([]byte, error) {
 		}
 		seen.Insert(uid)
 		if p, held := next.Pods[uid]; held {
-			out.Put = append(out.Put, encodePod(p))
+			out.Put = append(out.Put, p.Record())
 		} else {
 			out.Drop = append(out.Drop, uid)
 		}
@@ -124,64 +94,35 @@ func encodeLine(version string, value any) ([]byte, error) {
 	return append(append(line, data...), "}\n"...), nil
 }
 
-func encodePod(p Pod) filePod {
-	fp := filePod{UID: p.UID, Namespace: p.Namespace, Name: p.Name, BootID: p.BootID}
-	for name, c := range p.Containers {
-		if c.isEmpty() {
-			continue
-		}
-		fp.Containers = append(fp.Containers, encodeContainer(name, c))
-	}
-	slices.SortFunc(fp.Containers, func(a, b fileContainer) int {
-		return strings.Compare(a.Name, b.Name)
-	})
-	return fp
-}
-
-func encodeContainer(name string, c Container) fileContainer {
-	fc := fileContainer{Name: name, CPUs: c.CPUs.String()}
-	for _, b := range c.Memory {
-		fc.Memory = append(fc.Memory, fileBlock{b.Nodes.String(), b.Resource, b.Size})
-	}
-	for _, d := range c.Devices {
-		fd := fileDevice{Resource: d.Resource, IDs: d.IDs, Answer: d.Answer}
-		for _, nodes := range d.Nodes {
-			fd.Nodes = append(fd.Nodes, nodes.String())
-		}
-		fc.Devices = append(fc.Devices, fd)
-	}
-	return fc
-}
-
 // decode reads the file's bytes, of this version or an older one. The error of a newer version says
 // what to do with it. A last line without its end is of a write that a crash cut off: nobody was
 // told that it succeeded, and it counts for nothing.
-func decode(raw []byte) (State, error) {
+func decode(raw []byte) (allocation.State, error) {
 	first, rest, _ := bytes.Cut(raw, []byte("\n"))
 	env, err := decodeLine(first)
 	if err != nil {
-		return State{}, err
+		return allocation.State{}, err
 	}
 	if env.Version < oldestVersion {
-		return State{}, fmt.Errorf("corrupt state file: version %d", env.Version)
+		return allocation.State{}, fmt.Errorf("corrupt state file: version %d", env.Version)
 	}
 	if env.Version < journalVersion && len(bytes.TrimSpace(rest)) > 0 {
-		return State{}, errors.New("corrupt state file: something follows its end")
+		return allocation.State{}, errors.New("corrupt state file: something follows its end")
 	}
 	var in fileState
 	if err := json.Unmarshal(env.Data, &in); err != nil {
-		return State{}, fmt.Errorf("corrupt state file: %w", err)
+		return allocation.State{}, fmt.Errorf("corrupt state file: %w", err)
 	}
-	state := State{Version: in.Generation, Pods: make(map[types.UID]Pod, len(in.Pods))}
-	if err := state.putDecoded(in.Pods, in.Owed); err != nil {
-		return State{}, err
+	state := allocation.State{Version: in.Generation, Pods: make(map[types.UID]allocation.Pod, len(in.Pods))}
+	if err := putDecoded(&state, in.Pods, in.Owed); err != nil {
+		return allocation.State{}, err
 	}
 	for line := range bytes.Lines(rest) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
 			break
 		}
-		if err := state.decodeChange(line); err != nil {
-			return State{}, err
+		if err := decodeChange(&state, line); err != nil {
+			return allocation.State{}, err
 		}
 	}
 	return state, nil
@@ -205,7 +146,7 @@ func decodeLine(line []byte) (env envelope, err error) {
 }
 
 // decodeChange adds to the state what a line says of the generation after it.
-func (s *State) decodeChange(line []byte) error {
+func decodeChange(s *allocation.State, line []byte) error {
 	env, err := decodeLine(line)
 	if err != nil {
 		return err
@@ -221,12 +162,12 @@ func (s *State) decodeChange(line []byte) error {
 	for _, uid := range in.Drop {
 		delete(s.Pods, uid)
 	}
-	return s.putDecoded(in.Put, in.Owed)
+	return putDecoded(s, in.Put, in.Owed)
 }
 
-func (s *State) putDecoded(pods []filePod, owed []Owed) error {
+func putDecoded(s *allocation.State, pods []allocation.PodRecord, owed []allocation.Owed) error {
 	for _, fp := range pods {
-		p, err := decodePod(fp)
+		p, err := fp.Pod()
 		if err != nil {
 			return fmt.Errorf("corrupt state file: pod %s: %w", fp.UID, err)
 		}
@@ -236,49 +177,7 @@ func (s *State) putDecoded(pods []filePod, owed []Owed) error {
 		if o.UID == "" || o.Resource == "" {
 			return errors.New("corrupt state file: devices are owed to nobody's plugin")
 		}
-		s.putOwed(o, sets.New(o.IDs...))
+		s.PutOwed(o)
 	}
 	return nil
-}
-
-func decodePod(fp filePod) (Pod, error) {
-	p := Pod{
-		UID: fp.UID, Namespace: fp.Namespace, Name: fp.Name, BootID: fp.BootID,
-		Containers: make(map[string]Container, len(fp.Containers)),
-	}
-	for _, fc := range fp.Containers {
-		c, err := decodeContainer(fc)
-		if err != nil {
-			return Pod{}, fmt.Errorf("container %s: %w", fc.Name, err)
-		}
-		p.Containers[fc.Name] = c
-	}
-	return p, nil
-}
-
-func decodeContainer(fc fileContainer) (Container, error) {
-	cpus, err := topology.ParseCPUs(fc.CPUs)
-	if err != nil {
-		return Container{}, fmt.Errorf("cpus %q: %w", fc.CPUs, err)
-	}
-	c := Container{CPUs: cpus}
-	for _, b := range fc.Memory {
-		nodes, err := topology.ParseNodeSet(b.Nodes)
-		if err != nil {
-			return Container{}, fmt.Errorf("%s: %w", b.Resource, err)
-		}
-		c.Memory = append(c.Memory, memory.Block{Nodes: nodes, Resource: b.Resource, Size: b.Bytes})
-	}
-	for _, d := range fc.Devices {
-		held := DeviceSet{Resource: d.Resource, IDs: d.IDs, Answer: d.Answer}
-		for _, text := range d.Nodes {
-			nodes, err := topology.ParseNodeSet(text)
-			if err != nil {
-				return Container{}, fmt.Errorf("%s: %w", d.Resource, err)
-			}
-			held.Nodes = append(held.Nodes, nodes)
-		}
-		c.Devices = append(c.Devices, held)
-	}
-	return c, nil
 }

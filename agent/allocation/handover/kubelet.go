@@ -1,4 +1,4 @@
-package allocation
+package handover
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/allocation"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
@@ -21,6 +22,9 @@ import (
 	memorystate "github.com/numalet/numalet/topology/memory/state"
 	"github.com/numalet/numalet/topology/podspec"
 )
+
+// maxFile bounds the kubelet's files, in bytes.
+const maxFile = 256 << 20
 
 // Kubelet is what a kubelet recorded on this node before the agent took over.
 type Kubelet struct {
@@ -86,15 +90,15 @@ func readInto[T any](into *T, path string, now time.Time, decode func([]byte) (T
 // gave to a pod as a whole, and not to one container of it, each of the others has together: nobody
 // else gets it until the pod ends.
 func (k Kubelet) On(online cpuset.CPUSet, nodes topology.NodeSet) Account {
-	return func(observed cri.Pod) (_ map[string]Container, err error) {
+	return func(observed cri.Pod) (_ map[string]allocation.Container, err error) {
 		uid := string(observed.UID)
-		out := map[string]Container{}
+		out := map[string]allocation.Container{}
 		for name, cpus := range k.CPUs.Entries[uid] {
 			if absent := cpus.Difference(online); !absent.IsEmpty() {
 				return nil, fmt.Errorf("the kubelet gave CPUs %s to container %s, %s are not "+
 					"online", cpus, name, absent)
 			}
-			out[name] = Container{CPUs: cpus}
+			out[name] = allocation.Container{CPUs: cpus}
 		}
 		for name, entry := range k.Memory.Entries[uid] {
 			c := out[name]
@@ -111,14 +115,14 @@ func (k Kubelet) On(online cpuset.CPUSet, nodes topology.NodeSet) Account {
 		if err != nil {
 			return nil, err
 		}
-		share(out, observed, Container{CPUs: k.CPUs.PodEntries[uid], Memory: together})
+		share(out, observed, allocation.Container{CPUs: k.CPUs.PodEntries[uid], Memory: together})
 		return out, k.addDevices(out, uid)
 	}
 }
 
 // share gives what a pod has as a whole, less what containers of it have, to the others that there
 // are. The first of them has the memory, and the others are on its nodes.
-func share(out map[string]Container, observed cri.Pod, whole Container) {
+func share(out map[string]allocation.Container, observed cri.Pod, whole allocation.Container) {
 	left := whole
 	for _, c := range out {
 		left.CPUs = left.CPUs.Difference(c.CPUs)
@@ -133,14 +137,14 @@ func share(out map[string]Container, observed cri.Pod, whole Container) {
 			c.Memory = left.Memory
 			left.Memory = memory.Reuse(left.Memory, left.Memory)
 		}
-		if !c.isEmpty() {
+		if !c.IsEmpty() {
 			out[name] = c
 		}
 	}
 }
 
 // addDevices adds what the device manager gave to containers of the pod.
-func (k Kubelet) addDevices(out map[string]Container, uid string) error {
+func (k Kubelet) addDevices(out map[string]allocation.Container, uid string) error {
 	for _, e := range k.Devices {
 		if e.PodUID != uid {
 			continue
@@ -153,7 +157,7 @@ func (k Kubelet) addDevices(out map[string]Container, uid string) error {
 		out[e.ContainerName] = c
 	}
 	for name, c := range out {
-		slices.SortFunc(c.Devices, func(a, b DeviceSet) int {
+		slices.SortFunc(c.Devices, func(a, b allocation.DeviceSet) int {
 			return cmp.Compare(a.Resource, b.Resource)
 		})
 		if double := doubled(c.Devices); double != "" {
@@ -186,7 +190,7 @@ func blocksOn(nodes topology.NodeSet, entry []memorystate.Block) ([]memory.Block
 }
 
 // doubled is a resource that is twice in the sorted list, or "".
-func doubled(sorted []DeviceSet) string {
+func doubled(sorted []allocation.DeviceSet) string {
 	for i := 1; i < len(sorted); i++ {
 		if sorted[i].Resource == sorted[i-1].Resource {
 			return sorted[i].Resource
@@ -199,7 +203,7 @@ func doubled(sorted []DeviceSet) string {
 const maxNode = 1<<10 - 1
 
 // deviceSet is the opposite of byNode.
-func deviceSet(e checkpoint.PodDevicesEntry) DeviceSet {
+func deviceSet(e checkpoint.PodDevicesEntry) allocation.DeviceSet {
 	nodes := map[string]topology.NodeSet{}
 	for _, key := range slices.Sorted(maps.Keys(e.DeviceIDs)) {
 		at := topology.NodeSet{}
@@ -210,7 +214,7 @@ func deviceSet(e checkpoint.PodDevicesEntry) DeviceSet {
 			nodes[id] = nodes[id].Union(at)
 		}
 	}
-	out := DeviceSet{Resource: e.ResourceName, IDs: e.IDs(), Answer: e.AllocResp}
+	out := allocation.DeviceSet{Resource: e.ResourceName, IDs: e.IDs(), Answer: e.AllocResp}
 	if out.Answer == nil {
 		out.Answer = []byte{} // the plugin did answer
 	}

@@ -1,4 +1,4 @@
-package allocation
+package handover
 
 import (
 	"os"
@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/allocationtest"
 	"github.com/numalet/numalet/cpumanager"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/cri"
@@ -48,9 +50,9 @@ func blocks(uid string, list ...memorystate.Block) memorystate.Contents {
 }
 
 func TestTakeOverFromKubelet(t *testing.T) {
-	own := func(uid string, c Container) Change {
-		return Change{Put: Pod{UID: types.UID(uid), Namespace: "default", Name: uid,
-			BootID: "boot-1", Containers: map[string]Container{"main": c}}}
+	own := func(uid string, c allocation.Container) allocation.Change {
+		return allocation.Change{Put: allocation.Pod{UID: types.UID(uid), Namespace: "default", Name: uid,
+			BootID: "boot-1", Containers: map[string]allocation.Container{"main": c}}}
 	}
 	cpus := func(uid, list string) map[string]map[string]cpuset.CPUSet {
 		set, err := cpuset.Parse(list)
@@ -62,8 +64,8 @@ func TestTakeOverFromKubelet(t *testing.T) {
 	ended, broken := started("a"), gpu("a", checkpoint.DevicesPerNUMA{0: {"x"}})
 	ended.Sandboxes, ended.Containers[0].State = []cri.Sandbox{{}}, cri.ContainerExited
 	broken.AllocResp = []byte{0xff}
-	annotated := running(t, Pod{UID: "b", Name: "b", Namespace: "default",
-		Containers: map[string]Container{"main": {CPUs: cpuset.New(2)}}})
+	annotated := running(t, allocation.Pod{UID: "b", Name: "b", Namespace: "default",
+		Containers: map[string]allocation.Container{"main": {CPUs: cpuset.New(2)}}})
 
 	ofThree := started("a")
 	for _, name := range []string{"other", "next", "next"} {
@@ -77,8 +79,8 @@ func TestTakeOverFromKubelet(t *testing.T) {
 	for name, test := range map[string]struct {
 		kubelet Kubelet
 		pods    []cri.Pod
-		state   State
-		want    []Change
+		state   allocation.State
+		want    []allocation.Change
 		err     string
 	}{
 		"CPUs and devices": {
@@ -92,7 +94,7 @@ func TestTakeOverFromKubelet(t *testing.T) {
 				},
 			},
 			pods: []cri.Pod{started("a"), started("plain")},
-			want: []Change{own("a", Container{CPUs: cpuset.New(2, 3), Devices: []DeviceSet{{
+			want: []allocation.Change{own("a", allocation.Container{CPUs: cpuset.New(2, 3), Devices: []allocation.DeviceSet{{
 				Resource: "example.com/gpu", IDs: []string{"v", "w", "x", "y"}, Answer: []byte{},
 				Nodes: []topology.NodeSet{{}, {}, topology.NewNodeSet(0, 1),
 					topology.NewNodeSet(0)},
@@ -105,13 +107,13 @@ func TestTakeOverFromKubelet(t *testing.T) {
 		"annotations come first": {
 			kubelet: Kubelet{CPUs: cpucheckpoint.State{Entries: cpus("a", "2")}},
 			pods:    []cri.Pod{started("a"), annotated},
-			want:    []Change{own("b", Container{CPUs: cpuset.New(2)})},
+			want:    []allocation.Change{own("b", allocation.Container{CPUs: cpuset.New(2)})},
 			err:     "pod default/a: CPUs 2 belong to another pod",
 		},
 		"the state knows better": {
 			kubelet: Kubelet{CPUs: cpucheckpoint.State{Entries: cpus("a", "2")}},
 			pods:    []cri.Pod{started("a")},
-			state:   State{Pods: map[types.UID]Pod{"a": {UID: "a"}}},
+			state:   allocation.State{Pods: map[types.UID]allocation.Pod{"a": {UID: "a"}}},
 		},
 		"devices of another pod": {
 			kubelet: Kubelet{Devices: []checkpoint.PodDevicesEntry{
@@ -119,7 +121,7 @@ func TestTakeOverFromKubelet(t *testing.T) {
 				gpu("c", checkpoint.DevicesPerNUMA{1: {"x"}}),
 			}},
 			pods: []cri.Pod{started("a"), started("c")},
-			want: []Change{own("a", Container{Devices: []DeviceSet{{
+			want: []allocation.Change{own("a", allocation.Container{Devices: []allocation.DeviceSet{{
 				Resource: "example.com/gpu", IDs: []string{"x"}, Answer: []byte{},
 				Nodes: []topology.NodeSet{topology.NewNodeSet(0)},
 			}}})},
@@ -147,8 +149,8 @@ func TestTakeOverFromKubelet(t *testing.T) {
 				},
 			},
 			pods: []cri.Pod{ofThree},
-			want: []Change{{Put: Pod{UID: "a", Namespace: "default", Name: "a", BootID: "boot-1",
-				Containers: map[string]Container{
+			want: []allocation.Change{{Put: allocation.Pod{UID: "a", Namespace: "default", Name: "a", BootID: "boot-1",
+				Containers: map[string]allocation.Container{
 					"main":  {CPUs: cpuset.New(2, 3), Memory: onNode(0, 3)},
 					"next":  {CPUs: cpuset.New(4, 5), Memory: onNode(0, 7)},
 					"other": {CPUs: cpuset.New(4, 5), Memory: onNode(0, 0)},
@@ -165,7 +167,7 @@ func TestTakeOverFromKubelet(t *testing.T) {
 				Entries: cpus("c", "2"), PodEntries: map[string]cpuset.CPUSet{"a": cpuset.New(2)},
 			}},
 			pods: []cri.Pod{started("c"), started("a")},
-			want: []Change{own("c", Container{CPUs: cpuset.New(2)})},
+			want: []allocation.Change{own("c", allocation.Container{CPUs: cpuset.New(2)})},
 			err:  "pod default/a: CPUs 2 belong to another pod",
 		},
 		"memory in the kubelet's order": {
@@ -173,7 +175,7 @@ func TestTakeOverFromKubelet(t *testing.T) {
 				memorystate.Block{NUMAAffinity: []int{1}, Type: "memory", Size: 3},
 				memorystate.Block{NUMAAffinity: []int{0, 1}, Type: "hugepages-2Mi"})},
 			pods: []cri.Pod{started("a")},
-			want: []Change{own("a", Container{Memory: []memory.Block{
+			want: []allocation.Change{own("a", allocation.Container{Memory: []memory.Block{
 				{Nodes: topology.NewNodeSet(0, 1), Resource: "hugepages-2Mi"},
 				{Nodes: topology.NewNodeSet(1), Resource: "memory", Size: 3},
 			}})},
@@ -213,7 +215,7 @@ func TestTakeOverFromKubelet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := Rebuild(test.state, test.pods, "boot-1",
 				test.kubelet.On(online, topology.NewNodeSet(0, 1)))
-			if diff := cmp.Diff(test.want, got, sameCPUs); diff != "" {
+			if diff := cmp.Diff(test.want, got, allocationtest.Same); diff != "" {
 				t.Errorf("changes (-want +got):\n%s", diff)
 			}
 			if (err == nil) != (test.err == "") ||
@@ -238,10 +240,10 @@ func TestExportedIsTakenOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := examplePod("a")
+	a := allocationtest.Pod("a")
 	a.Containers["main"].Devices[0].Answer = []byte{0x0a, 0} // one empty environment variable
 	a.Containers["main"].Devices[1].Nodes = []topology.NodeSet{{}}
-	state := State{Version: 1, Pods: map[types.UID]Pod{"a": a}}
+	state := allocation.State{Version: 1, Pods: map[types.UID]allocation.Pod{"a": a}}
 	dir := t.TempDir()
 	write := func(static *cpumanager.Static) {
 		t.Helper()
@@ -270,12 +272,12 @@ func TestExportedIsTakenOver(t *testing.T) {
 	}
 	runs := started("a")
 	runs.Name = a.Name
-	got, err := Rebuild(State{}, []cri.Pod{runs}, "boot-1",
+	got, err := Rebuild(allocation.State{}, []cri.Pod{runs}, "boot-1",
 		kubelet.On(machine.Online(), machine.NodeSet()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]Change{{Put: a}}, got, sameCPUs); diff != "" {
+	if diff := cmp.Diff([]allocation.Change{{Put: a}}, got, allocationtest.Same); diff != "" {
 		t.Errorf("taken over (-want +got):\n%s", diff)
 	}
 
@@ -375,5 +377,49 @@ func TestKubeletResources(t *testing.T) {
 		if got := KubeletResources(dir); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
 			t.Errorf("%s: %v, want %v", text, got, want)
 		}
+	}
+}
+
+// A kubelet starts with the file only if each CPU is in its default set or somebody's own, and no
+// reserved one is missing there.
+func TestExportWithIsolatedCPUs(t *testing.T) {
+	machine, err := discover.Fixture("playground")
+	if err != nil {
+		t.Fatal(err)
+	}
+	static, err := cpumanager.NewStatic(machine, cpuset.New(0), cpumanager.Options{})
+	if err == nil {
+		static, err = static.Isolating(cpuset.New(2, 3, 10))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := allocation.State{Pods: map[types.UID]allocation.Pod{"a": {UID: "a", Containers: map[string]allocation.Container{
+		"main": {CPUs: cpuset.New(2, 10)}, "more": {CPUs: cpuset.New(4)},
+	}}}}
+	dir := t.TempDir()
+	if err := ExportCPUs(dir, state, static); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, cpucheckpoint.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := cpucheckpoint.Decode(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := file.Default
+	for _, own := range file.Entries["a"] {
+		if both := own.Intersection(file.Default); !both.IsEmpty() {
+			t.Errorf("%s are shared and exclusive", both)
+		}
+		all = all.Union(own)
+	}
+	if !all.Equals(machine.Online()) || file.Default.String() != "0-1,3,5-9,11-63" {
+		t.Errorf("default %s, all %s", file.Default, all)
+	}
+	if static.Shared(state.CPUs()).Contains(3) {
+		t.Errorf("here containers share %s", static.Shared(state.CPUs()))
 	}
 }

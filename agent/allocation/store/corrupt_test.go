@@ -1,4 +1,4 @@
-package allocation
+package store
 
 import (
 	"bytes"
@@ -15,6 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/allocationtest"
+	"github.com/numalet/numalet/agent/allocation/handover"
 	"github.com/numalet/numalet/cpumanager"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/deviceplugin"
@@ -46,17 +49,17 @@ func stateFiles(t *testing.T) []foreign {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := examplePod("a")
+	a := allocationtest.Pod("a")
 	a.Containers["main"].Devices[0].Answer = []byte{0x0a, 0}
-	s := State{Version: 7, Pods: map[types.UID]Pod{"a": a}}
+	s := allocation.State{Version: 7, Pods: map[types.UID]allocation.Pod{"a": a}}
 	own, err := encode(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
 	for _, err := range []error{
-		ExportCPUs(dir, s, static), ExportMemory(dir, s, reserving),
-		Export(dir, s, deviceplugin.Inventory{}),
+		handover.ExportCPUs(dir, s, static), handover.ExportMemory(dir, s, reserving),
+		handover.Export(dir, s, deviceplugin.Inventory{}),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -104,7 +107,7 @@ func TestEveryByte(t *testing.T) {
 						continue
 					}
 					accepted++
-					if diff := cmp.Diff(want, got, sameCPUs); diff != "" {
+					if diff := cmp.Diff(want, got, allocationtest.Same); diff != "" {
 						t.Errorf("byte %d as %q: read as (-want +got):\n%s", i, damaged[i], diff)
 					}
 				}
@@ -120,13 +123,13 @@ func TestVersionsOfTheFile(t *testing.T) {
 		`"namespace":"default","name":"train-a","bootID":"boot-1","containers":[{"name":"main",` +
 		`"cpus":"2-3","devices":[{"resource":"example.com/gpu","ids":["gpu-0"],"answer":""}]}]}]}}`
 	got, err := decode([]byte(old))
-	want := State{Version: 3, Pods: map[types.UID]Pod{"a": {
+	want := allocation.State{Version: 3, Pods: map[types.UID]allocation.Pod{"a": {
 		UID: "a", Namespace: "default", Name: "train-a", BootID: "boot-1",
-		Containers: map[string]Container{"main": {CPUs: cpuset.New(2, 3), Devices: []DeviceSet{
+		Containers: map[string]allocation.Container{"main": {CPUs: cpuset.New(2, 3), Devices: []allocation.DeviceSet{
 			{Resource: "example.com/gpu", IDs: []string{"gpu-0"}, Answer: []byte{}},
 		}}},
 	}}}
-	if diff := cmp.Diff(want, got, sameCPUs); diff != "" || err != nil {
+	if diff := cmp.Diff(want, got, allocationtest.Same); diff != "" || err != nil {
 		t.Errorf("version 1: %v (-want +got):\n%s", err, diff)
 	}
 	dir := t.TempDir()
@@ -182,7 +185,7 @@ func TestKubeletFilesMovedAside(t *testing.T) {
 				if err := damage(path); err != nil {
 					t.Fatal(err)
 				}
-				k, err := ReadKubelet(dir, dir, time.Unix(0, 0))
+				k, err := handover.ReadKubelet(dir, dir, time.Unix(0, 0))
 				aside := path + ".corrupt-19700101T000000.000"
 				if err == nil || !strings.Contains(err.Error(), "moved to "+aside) {
 					t.Errorf("error %v", err)
@@ -218,7 +221,7 @@ func TestExportInPlaceOfWhatIsNoFile(t *testing.T) {
 		if err := intrude(path); err != nil {
 			t.Fatal(err)
 		}
-		if err := ExportCPUs(filepath.Dir(path), State{}, nil); err != nil {
+		if err := handover.ExportCPUs(filepath.Dir(path), allocation.State{}, nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		raw, err := os.ReadFile(path)

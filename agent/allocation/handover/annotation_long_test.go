@@ -1,4 +1,4 @@
-package allocation
+package handover
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/allocationtest"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -23,23 +25,23 @@ func TestContainerAnnotationIsBounded(t *testing.T) {
 		"many devices, long answer": {5000, 40_000, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := DeviceSet{Resource: "example.com/gpu", Answer: make([]byte, tc.answer)}
+			d := allocation.DeviceSet{Resource: "example.com/gpu", Answer: make([]byte, tc.answer)}
 			for i := range tc.devices {
 				d.IDs = append(d.IDs, fmt.Sprintf("GPU-%036d", i))
 			}
-			p := examplePod("a")
-			p.Containers = map[string]Container{"main": {
-				CPUs: cpuset.New(2), Devices: []DeviceSet{d},
+			p := allocationtest.Pod("a")
+			p.Containers = map[string]allocation.Container{"main": {
+				CPUs: cpuset.New(2), Devices: []allocation.DeviceSet{d},
 			}}
 			runs := running(t, p)
 			if n := len(runs.Containers[0].Annotations[Annotation]); n <= longest != tc.fits {
 				t.Errorf("the annotation has %d bytes", n)
 			}
-			changes, err := Rebuild(stateOf(p), []cri.Pod{runs}, p.BootID)
+			changes, err := Rebuild(allocationtest.State(p), []cri.Pod{runs}, p.BootID)
 			if err != nil || len(changes) > 0 {
 				t.Errorf("the state is changed in %d places, %v", len(changes), err)
 			}
-			changes, err = Rebuild(State{}, []cri.Pod{runs}, p.BootID)
+			changes, err = Rebuild(allocation.State{}, []cri.Pod{runs}, p.BootID)
 			if err != nil || len(changes) != 1 {
 				t.Fatalf("of a lost state %d pods are found, %v", len(changes), err)
 			}

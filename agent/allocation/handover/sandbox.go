@@ -1,4 +1,4 @@
-package allocation
+package handover
 
 import (
 	"encoding/json"
@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -20,7 +20,7 @@ import (
 // If it would be too long the plugins' answers are left out, so that Allocate has to be called
 // again after a loss of the state, and if it still is, the containers that start last: these are
 // placed anew then.
-func DescribePod(pod *v1.Pod, held Pod) (string, error) {
+func DescribePod(pod *v1.Pod, held allocation.Pod) (string, error) {
 	order := make([]string, 0, len(held.Containers))
 	for c := range podspec.Containers(pod) {
 		order = append(order, c.Name)
@@ -29,7 +29,7 @@ func DescribePod(pod *v1.Pod, held Pod) (string, error) {
 	if len(text) <= longest {
 		return text, err
 	}
-	held.Containers = WithoutAnswers(held.Containers)
+	held.Containers = allocation.WithoutAnswers(held.Containers)
 	for ; err == nil; order = order[:len(order)-1] {
 		if text, err = describedPod(held, order); len(text) <= longest {
 			break
@@ -39,38 +39,25 @@ func DescribePod(pod *v1.Pod, held Pod) (string, error) {
 }
 
 // describedPod is the annotation with what these containers hold.
-func describedPod(held Pod, names []string) (string, error) {
+func describedPod(held allocation.Pod, names []string) (string, error) {
 	some := held
-	some.Containers = map[string]Container{}
+	some.Containers = map[string]allocation.Container{}
 	for _, name := range names {
 		some.Containers[name] = held.Containers[name]
 	}
 	if some.IsEmpty() {
 		return "", nil
 	}
-	raw, err := json.Marshal(encodePod(some))
+	raw, err := json.Marshal(some.Record())
 	if err != nil {
 		return "", fmt.Errorf("describe the assignment of pod %s: %w", held.UID, err)
 	}
 	return string(raw), nil
 }
 
-// WithoutAnswers are the containers with their devices as intent: Allocate has to be called.
-func WithoutAnswers(containers map[string]Container) map[string]Container {
-	out := make(map[string]Container, len(containers))
-	for name, c := range containers {
-		c.Devices = slices.Clone(c.Devices)
-		for i := range c.Devices {
-			c.Devices[i].Answer = nil
-		}
-		out[name] = c
-	}
-	return out
-}
-
 // SandboxAnnotation is what the pod's ready sandbox says of containers that were not created in it
 // and do not run, nil if it says nothing. Answers of another boot are left out.
-func SandboxAnnotation(observed cri.Pod, bootID string) (map[string]Container, error) {
+func SandboxAnnotation(observed cri.Pod, bootID string) (map[string]allocation.Container, error) {
 	sandbox, text := cri.Sandbox{}, ""
 	for _, s := range observed.Sandboxes { // newest first
 		if s.Ready {
@@ -81,14 +68,14 @@ func SandboxAnnotation(observed cri.Pod, bootID string) (map[string]Container, e
 	if text == "" {
 		return nil, nil
 	}
-	var fp filePod
+	var fp allocation.PodRecord
 	err := json.Unmarshal([]byte(text), &fp)
 	if err == nil && fp.UID != observed.UID {
 		err = fmt.Errorf("it is of pod %q", fp.UID)
 	}
-	var p Pod
+	var p allocation.Pod
 	if err == nil {
-		p, err = decodePod(fp)
+		p, err = fp.Pod()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %s: annotation %s: %w", sandbox.ID, Annotation, err)
@@ -99,7 +86,7 @@ func SandboxAnnotation(observed cri.Pod, bootID string) (map[string]Container, e
 		}
 	}
 	if p.BootID != bootID {
-		p.Containers = WithoutAnswers(p.Containers)
+		p.Containers = allocation.WithoutAnswers(p.Containers)
 	}
 	return p.Containers, nil
 }
@@ -113,7 +100,7 @@ func (r *rebuilding) addUncreated(observed cri.Pod) {
 		return
 	}
 	if !changed {
-		p = Pod{
+		p = allocation.Pod{
 			UID: observed.UID, Namespace: observed.Namespace, Name: observed.Name, BootID: r.bootID,
 		}
 	}
@@ -126,7 +113,7 @@ func (r *rebuilding) addUncreated(observed cri.Pod) {
 		next := p
 		next.Containers = maps.Clone(p.Containers)
 		if next.Containers == nil {
-			next.Containers = map[string]Container{}
+			next.Containers = map[string]allocation.Container{}
 		}
 		next.Containers[name] = later[name]
 		if err := r.taken.extend(p, next); err != nil {
@@ -138,18 +125,4 @@ func (r *rebuilding) addUncreated(observed cri.Pod) {
 	if added && !p.IsEmpty() {
 		r.note(p)
 	}
-}
-
-// extend adds what a pod holds beyond what it held before, or says what of it is taken.
-func (t *Taken) extend(before, after Pod) error {
-	had, has := TakenBy(before), TakenBy(after)
-	others := Taken{CPUs: t.CPUs.Difference(had.CPUs), Devices: map[string]sets.Set[string]{}}
-	for resource, ids := range t.Devices {
-		others.Devices[resource] = ids.Difference(had.Devices[resource])
-	}
-	if err := others.refuse(has); err != nil {
-		return err
-	}
-	t.take(after)
-	return nil
 }

@@ -1,4 +1,4 @@
-package allocation
+package handover
 
 import (
 	"encoding/json"
@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -26,19 +27,19 @@ const longest = 32 << 10
 // Describe is the value of Annotation for a container, "" for one that holds nothing. If it would
 // be too long the plugins' answers are left out, so that Allocate has to be called again after a
 // loss of the state. Ids are not, however many there are: others would be given the devices.
-func Describe(name string, c Container) (string, error) {
+func Describe(name string, c allocation.Container) (string, error) {
 	text, err := described(name, c)
 	if err != nil || len(text) <= longest {
 		return text, err
 	}
-	return described(name, WithoutAnswers(map[string]Container{name: c})[name])
+	return described(name, allocation.WithoutAnswers(map[string]allocation.Container{name: c})[name])
 }
 
-func described(name string, c Container) (string, error) {
-	if c.isEmpty() {
+func described(name string, c allocation.Container) (string, error) {
+	if c.IsEmpty() {
 		return "", nil
 	}
-	raw, err := json.Marshal(encodeContainer(name, c))
+	raw, err := json.Marshal(c.Record(name))
 	if err != nil {
 		return "", fmt.Errorf("describe the assignment of %s: %w", name, err)
 	}
@@ -46,7 +47,7 @@ func described(name string, c Container) (string, error) {
 }
 
 // Account is one record of what a pod of the runtime holds, by container; empty when it has none.
-type Account func(observed cri.Pod) (map[string]Container, error)
+type Account func(observed cri.Pod) (map[string]allocation.Container, error)
 
 // Rebuild brings the state in line with what runs. Containers know what they were created with, so
 // that they come before a state that says something else of them: one of another boot, which no
@@ -57,11 +58,11 @@ type Account func(observed cri.Pod) (map[string]Container, error)
 //
 // The changes are to be committed; bootID is that of the boot that the pods run in. The error lists
 // what cannot be read or conflicts; the rest is good all the same.
-func Rebuild(s State, pods []cri.Pod, bootID string, accounts ...Account) ([]Change, error) {
+func Rebuild(s allocation.State, pods []cri.Pod, bootID string, accounts ...Account) ([]allocation.Change, error) {
 	r := rebuilding{
-		bootID: bootID, known: sets.KeySet(s.Pods), taken: TakenBy(), put: map[types.UID]Pod{},
+		bootID: bootID, known: sets.KeySet(s.Pods), taken: taken{allocation.TakenBy()}, put: map[types.UID]allocation.Pod{},
 	}
-	var corrected []Pod
+	var corrected []allocation.Pod
 	idle := maps.Clone(s.Pods)
 	for _, observed := range pods {
 		stored, known := s.Pods[observed.UID]
@@ -104,29 +105,29 @@ func Rebuild(s State, pods []cri.Pod, bootID string, accounts ...Account) ([]Cha
 type rebuilding struct {
 	bootID string
 	known  sets.Set[types.UID]
-	taken  Taken
+	taken  taken
 	order  []types.UID // of what is in put
-	put    map[types.UID]Pod
+	put    map[types.UID]allocation.Pod
 	drop   []types.UID
 	errs   []error
 }
 
-func (r *rebuilding) all() (out []Change) {
+func (r *rebuilding) all() (out []allocation.Change) {
 	for _, uid := range r.order {
-		out = append(out, Change{Put: r.put[uid]})
+		out = append(out, allocation.Change{Put: r.put[uid]})
 	}
 	for _, uid := range r.drop {
-		out = append(out, Change{Drop: uid})
+		out = append(out, allocation.Change{Drop: uid})
 	}
 	return out
 }
 
-func (r *rebuilding) failed(p Pod, err error) {
+func (r *rebuilding) failed(p allocation.Pod, err error) {
 	r.errs = append(r.errs, fmt.Errorf("pod %s/%s: %w", p.Namespace, p.Name, err))
 }
 
 // record notes what a pod has, unless another pod has some of it.
-func (r *rebuilding) record(p Pod) bool {
+func (r *rebuilding) record(p allocation.Pod) bool {
 	if err := r.taken.claim(p); err != nil {
 		r.failed(p, err)
 		return false
@@ -135,7 +136,7 @@ func (r *rebuilding) record(p Pod) bool {
 	return true
 }
 
-func (r *rebuilding) note(p Pod) {
+func (r *rebuilding) note(p allocation.Pod) {
 	if _, again := r.put[p.UID]; !again {
 		r.order = append(r.order, p.UID)
 	}
@@ -149,7 +150,7 @@ func (r *rebuilding) ask(account Account, pods []cri.Pod) {
 		if r.known.Has(observed.UID) || !observed.Running() {
 			continue
 		}
-		p := Pod{
+		p := allocation.Pod{
 			UID: observed.UID, Namespace: observed.Namespace, Name: observed.Name, BootID: r.bootID,
 		}
 		var err error
@@ -163,20 +164,20 @@ func (r *rebuilding) ask(account Account, pods []cri.Pod) {
 
 // correct is what a pod that runs has, if its containers say something else than the state. Of a
 // record of another boot nothing else is left: the plugins' answers in it are void.
-func (r *rebuilding) correct(stored Pod, observed cri.Pod) (p Pod, differs bool, err error) {
+func (r *rebuilding) correct(stored allocation.Pod, observed cri.Pod) (p allocation.Pod, differs bool, err error) {
 	sameBoot := stored.BootID == r.bootID
 	said, err := Annotated(alive(observed, sameBoot))
 	if err != nil || len(said) == 0 {
 		return stored, false, err
 	}
 	p = stored
-	p.BootID, p.Containers = r.bootID, map[string]Container{}
+	p.BootID, p.Containers = r.bootID, map[string]allocation.Container{}
 	if sameBoot {
 		maps.Copy(p.Containers, stored.Containers)
 	}
 	differs = !sameBoot
 	for name, c := range said {
-		differs = differs || !c.equal(name, stored.Containers[name])
+		differs = differs || !same(name, c, stored.Containers[name])
 		p.Containers[name] = c
 	}
 	return p, differs, nil
@@ -195,62 +196,30 @@ func alive(observed cri.Pod, runningOnly bool) cri.Pod {
 	return observed
 }
 
-// equal reports whether a container of that name would carry the same of both.
-func (c Container) equal(name string, o Container) bool {
+// same reports whether a container of that name would carry the same of both.
+func same(name string, c, o allocation.Container) bool {
 	one, err := Describe(name, c)
 	other, otherErr := Describe(name, o)
 	return err == nil && otherErr == nil && one == other
 }
 
 // Annotated is the account that is on the containers themselves: the newest of each name counts.
-func Annotated(observed cri.Pod) (map[string]Container, error) {
-	out := map[string]Container{}
+func Annotated(observed cri.Pod) (map[string]allocation.Container, error) {
+	out := map[string]allocation.Container{}
 	for _, c := range observed.Containers { // newest first
 		text, ok := c.Annotations[Annotation]
 		if _, newer := out[c.Name]; newer || !ok {
 			continue
 		}
-		var fc fileContainer
+		var fc allocation.ContainerRecord
 		if err := json.Unmarshal([]byte(text), &fc); err != nil {
 			return nil, fmt.Errorf("container %s: annotation %s: %w", c.Name, Annotation, err)
 		}
-		held, err := decodeContainer(fc)
+		held, err := fc.Container()
 		if err != nil {
 			return nil, fmt.Errorf("container %s: annotation %s: %w", c.Name, Annotation, err)
 		}
 		out[c.Name] = held
 	}
 	return out, nil
-}
-
-// claim adds what the pod holds, or says what of it is taken.
-func (t *Taken) claim(p Pod) error {
-	if err := t.refuse(TakenBy(p)); err != nil {
-		return err
-	}
-	t.take(p)
-	return nil
-}
-
-// refuse says what of the other's CPUs and devices is taken.
-func (t *Taken) refuse(own Taken) error {
-	if both := t.CPUs.Intersection(own.CPUs); !both.IsEmpty() {
-		return fmt.Errorf("CPUs %s belong to another pod", both)
-	}
-	for resource, ids := range own.Devices {
-		if both := t.Devices[resource].Intersection(ids); both.Len() > 0 {
-			return fmt.Errorf("%s %v belong to another pod", resource, sets.List(both))
-		}
-	}
-	return nil
-}
-
-// take adds what the pod holds, whoever else does.
-func (t *Taken) take(p Pod) {
-	own := TakenBy(p)
-	t.CPUs = t.CPUs.Union(own.CPUs)
-	t.Memory = append(t.Memory, own.Memory...)
-	for resource, ids := range own.Devices {
-		t.Devices[resource] = t.Devices[resource].Union(ids)
-	}
 }

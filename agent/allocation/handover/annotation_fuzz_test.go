@@ -1,30 +1,32 @@
-package allocation
+package handover
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/allocationtest"
 	"github.com/numalet/numalet/cri"
 )
 
 // FuzzAnnotated reads what a container's annotation says: an error, or something that can be said
 // again in the same way.
 func FuzzAnnotated(f *testing.F) {
-	text, err := Describe("main", examplePod("a").Containers["main"])
+	text, err := Describe("main", allocationtest.Pod("a").Containers["main"])
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(text)
 	f.Add(`{"cpus":"0-3","devices":[{"resource":"r","ids":["a"],"nodes":["0"],"answer":""}]}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		said := func(text string) (map[string]Container, error) {
+		said := func(text string) (map[string]allocation.Container, error) {
 			return Annotated(cri.Pod{Containers: []cri.Container{
 				{Name: "main", Annotations: map[string]string{Annotation: text}},
 			}})
 		}
 		first, err := said(text)
-		if err != nil || first["main"].isEmpty() {
+		if err != nil || first["main"].IsEmpty() {
 			return
 		}
 		again, err := Describe("main", first["main"])
@@ -35,7 +37,7 @@ func FuzzAnnotated(f *testing.F) {
 		if err != nil {
 			t.Fatalf("what was described cannot be read: %v", err)
 		}
-		if diff := cmp.Diff(first, second, sameCPUs); diff != "" {
+		if diff := cmp.Diff(first, second, allocationtest.Same); diff != "" {
 			t.Fatalf("described and read again (-want +got):\n%s", diff)
 		}
 	})

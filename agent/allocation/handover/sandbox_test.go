@@ -1,4 +1,4 @@
-package allocation
+package handover
 
 import (
 	"fmt"
@@ -6,25 +6,46 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/allocationtest"
 	"github.com/numalet/numalet/cri"
 )
 
-// twoStages has the containers of examplePod.
-var twoStages = podOfContainers("init! cpu=2 memory=5Gi", "main cpu=4 gpu=2 nic=1")
+// twoStages has the containers of allocationtest.Pod.
+var twoStages = func() *v1.Pod {
+	asks := func(name string, limits ...string) v1.Container {
+		c := v1.Container{Name: name}
+		c.Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
+		for _, limit := range limits {
+			key, value, _ := strings.Cut(limit, "=")
+			c.Resources.Limits[v1.ResourceName(key)] = resource.MustParse(value)
+		}
+		c.Resources.Requests = c.Resources.Limits
+		return c
+	}
+	pod := &v1.Pod{}
+	pod.UID, pod.Namespace, pod.Name = "uid", "default", "pod"
+	pod.Spec.InitContainers = []v1.Container{asks("init", "cpu=2", "memory=5Gi")}
+	pod.Spec.Containers = []v1.Container{
+		asks("main", "cpu=4", "example.com/gpu=2", "example.com/nic=1")}
+	return pod
+}()
 
 // annotatedSandbox is how the runtime reports a pod whose sandbox was created with p, and where
 // these of its containers are.
-func annotatedSandbox(t *testing.T, p Pod, created ...string) cri.Pod {
+func annotatedSandbox(t *testing.T, p allocation.Pod, created ...string) cri.Pod {
 	t.Helper()
 	text, err := DescribePod(twoStages, p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	some := Pod{
-		UID: p.UID, Namespace: p.Namespace, Name: p.Name, Containers: map[string]Container{},
+	some := allocation.Pod{
+		UID: p.UID, Namespace: p.Namespace, Name: p.Name, Containers: map[string]allocation.Container{},
 	}
 	for _, name := range created {
 		some.Containers[name] = p.Containers[name]
@@ -40,13 +61,13 @@ func annotatedSandbox(t *testing.T, p Pod, created ...string) cri.Pod {
 // TestSandboxAnnotation: containers that were not created when the state was lost get what it
 // says, unless something newer says otherwise.
 func TestSandboxAnnotation(t *testing.T) {
-	a := examplePod("a")
+	a := allocationtest.Pod("a")
 	moved := of("boot-1", a) // as it was placed since the sandbox was created
-	moved.Containers["main"] = Container{CPUs: cpuset.New(30, 31)}
-	moved.Containers["init"] = Container{CPUs: cpuset.New(30)}
-	other := Pod{UID: "z", Namespace: "default", Name: "z", BootID: "boot-1",
-		Containers: map[string]Container{"main": a.Containers["main"]}}
-	runs := func(p Pod) cri.Pod { return running(t, p) }
+	moved.Containers["main"] = allocation.Container{CPUs: cpuset.New(30, 31)}
+	moved.Containers["init"] = allocation.Container{CPUs: cpuset.New(30)}
+	other := allocation.Pod{UID: "z", Namespace: "default", Name: "z", BootID: "boot-1",
+		Containers: map[string]allocation.Container{"main": a.Containers["main"]}}
+	runs := func(p allocation.Pod) cri.Pod { return running(t, p) }
 	movedRuns := annotatedSandbox(t, a, "init", "main")
 	movedRuns.Containers = annotatedSandbox(t, moved, "init", "main").Containers
 	movedInitRuns := annotatedSandbox(t, a)
@@ -61,71 +82,71 @@ func TestSandboxAnnotation(t *testing.T) {
 	})
 	dead := annotatedSandbox(t, a)
 	dead.Sandboxes[0].Ready = false
-	foreign := annotatedSandbox(t, examplePod("b"), "init")
+	foreign := annotatedSandbox(t, allocationtest.Pod("b"), "init")
 	foreign.UID, foreign.Name = "a", "train-a"
 	restored := of("boot-1", a) // what an old copy of the state has
-	restored.Containers["init"] = Container{CPUs: cpuset.New(5)}
-	restored.Containers["main"] = Container{CPUs: cpuset.New(6)}
+	restored.Containers["init"] = allocation.Container{CPUs: cpuset.New(5)}
+	restored.Containers["main"] = allocation.Container{CPUs: cpuset.New(6)}
 	void := of("boot-1", a)
-	void.Containers = WithoutAnswers(a.Containers)
+	void.Containers = allocation.WithoutAnswers(a.Containers)
 	void.Containers["init"] = a.Containers["init"]
 
 	for name, test := range map[string]struct {
-		state State
+		state allocation.State
 		pods  []cri.Pod
 		boot  string
-		want  []Change
+		want  []allocation.Change
 		err   string
 	}{
-		"nothing is created yet": {pods: []cri.Pod{annotatedSandbox(t, a)}, want: []Change{{Put: a}}},
+		"nothing is created yet": {pods: []cri.Pod{annotatedSandbox(t, a)}, want: []allocation.Change{{Put: a}}},
 		"the init container is": {
-			pods: []cri.Pod{annotatedSandbox(t, a, "init")}, want: []Change{{Put: a}},
+			pods: []cri.Pod{annotatedSandbox(t, a, "init")}, want: []allocation.Change{{Put: a}},
 		},
 		"all are": {
-			pods: []cri.Pod{annotatedSandbox(t, a, "init", "main")}, want: []Change{{Put: a}},
+			pods: []cri.Pod{annotatedSandbox(t, a, "init", "main")}, want: []allocation.Change{{Put: a}},
 		},
 		"a dead sandbox promises nobody": {pods: []cri.Pod{dead}},
 		"what a container carries is newer": {
-			pods: []cri.Pod{movedRuns}, want: []Change{{Put: moved}},
+			pods: []cri.Pod{movedRuns}, want: []allocation.Change{{Put: moved}},
 		},
 		"what it was promised before another has now": {
-			pods: []cri.Pod{movedRuns, runs(other)}, want: []Change{{Put: moved}, {Put: other}},
+			pods: []cri.Pod{movedRuns, runs(other)}, want: []allocation.Change{{Put: moved}, {Put: other}},
 		},
 		"what a container of another pod carries is newer": {
-			pods: []cri.Pod{annotatedSandbox(t, a), runs(other)}, want: []Change{{Put: other}},
+			pods: []cri.Pod{annotatedSandbox(t, a), runs(other)}, want: []allocation.Change{{Put: other}},
 			err: "pod default/train-a: container main, not created yet: CPUs 2-3,18-19 belong to " +
 				"another pod",
 		},
 		"a container that carries nothing had nothing": {
-			pods: []cri.Pod{unannotated}, want: []Change{{Put: only(a, "init")}},
+			pods: []cri.Pod{unannotated}, want: []allocation.Change{{Put: only(a, "init")}},
 		},
 		"a container of an earlier sandbox is older": {
-			pods: []cri.Pod{again}, want: []Change{{Put: a}},
+			pods: []cri.Pod{again}, want: []allocation.Change{{Put: a}},
 		},
-		"the state is newer": {state: stateOf(moved), pods: []cri.Pod{movedInitRuns}},
+		"the state is newer": {state: allocationtest.State(moved), pods: []cri.Pod{movedInitRuns}},
 		"a state that was restored is older": {
-			state: stateOf(restored), pods: []cri.Pod{annotatedSandbox(t, a, "init")},
-			want: []Change{{Put: a}},
+			state: allocationtest.State(restored), pods: []cri.Pod{annotatedSandbox(t, a, "init")},
+			want: []allocation.Change{{Put: a}},
 		},
 		"what says that it is of another pod": {
-			pods: []cri.Pod{foreign}, want: []Change{{Put: only(a, "init")}},
+			pods: []cri.Pod{foreign}, want: []allocation.Change{{Put: only(a, "init")}},
 			err: `it is of pod "b"`,
 		},
 		"of another boot, Allocate is called again": {
 			boot: "boot-0", pods: []cri.Pod{annotatedSandbox(t, of("boot-0", a), "init")},
-			want: []Change{{Put: void}},
+			want: []allocation.Change{{Put: void}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Rebuild(test.state, test.pods, "boot-1")
-			if diff := cmp.Diff(test.want, got, sameCPUs); diff != "" {
+			if diff := cmp.Diff(test.want, got, allocationtest.Same); diff != "" {
 				t.Errorf("changes (-want +got):\n%s", diff)
 			}
 			if (err == nil) != (test.err == "") ||
 				err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Errorf("error %v, want %q", err, test.err)
 			}
-			seen := TakenBy()
+			seen := taken{allocation.TakenBy()}
 			for _, c := range got {
 				if err := seen.claim(c.Put); err != nil {
 					t.Errorf("assigned twice: %v", err)
@@ -138,17 +159,17 @@ func TestSandboxAnnotation(t *testing.T) {
 // TestSandboxAnnotationIsBounded: of thousands of devices the answers are not in it, or of the last
 // containers nothing.
 func TestSandboxAnnotationIsBounded(t *testing.T) {
-	sized := func(devices, answer int) Container {
-		c := Container{CPUs: cpuset.New(devices)}
-		d := DeviceSet{Resource: "example.com/gpu", Answer: make([]byte, answer)}
+	sized := func(devices, answer int) allocation.Container {
+		c := allocation.Container{CPUs: cpuset.New(devices)}
+		d := allocation.DeviceSet{Resource: "example.com/gpu", Answer: make([]byte, answer)}
 		for i := range devices {
 			d.IDs = append(d.IDs, fmt.Sprintf("GPU-%036d", i))
 		}
-		c.Devices = []DeviceSet{d}
+		c.Devices = []allocation.DeviceSet{d}
 		return c
 	}
 	for name, test := range map[string]struct {
-		init, main     Container
+		init, main     allocation.Container
 		kept, answered []string
 	}{
 		"small": {sized(8, 100), sized(300, 100), []string{"init", "main"},
@@ -161,7 +182,7 @@ func TestSandboxAnnotationIsBounded(t *testing.T) {
 			[]string{"init", "main"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := Pod{UID: "a", BootID: "boot-1", Containers: map[string]Container{
+			p := allocation.Pod{UID: "a", BootID: "boot-1", Containers: map[string]allocation.Container{
 				"init": test.init, "main": test.main,
 			}}
 			observed := annotatedSandbox(t, p)
@@ -203,14 +224,14 @@ func TestSandboxAnnotationIsBounded(t *testing.T) {
 // FuzzSandboxAnnotation reads what a sandbox's annotation says: an error, or what can be said
 // again.
 func FuzzSandboxAnnotation(f *testing.F) {
-	text, err := DescribePod(twoStages, examplePod("a"))
+	text, err := DescribePod(twoStages, allocationtest.Pod("a"))
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(text)
 	f.Add(`{"uid":"a","containers":[{"name":"main","cpus":"0-3"}]}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		said := func(text string) (map[string]Container, error) {
+		said := func(text string) (map[string]allocation.Container, error) {
 			return SandboxAnnotation(cri.Pod{UID: "a", Sandboxes: []cri.Sandbox{
 				{Ready: true, Annotations: map[string]string{Annotation: text}},
 			}}, "boot-1")
@@ -219,8 +240,8 @@ func FuzzSandboxAnnotation(f *testing.F) {
 		if err != nil {
 			return
 		}
-		first = map[string]Container{"init": first["init"], "main": first["main"]}
-		p := Pod{UID: types.UID("a"), BootID: "boot-1", Containers: first}
+		first = map[string]allocation.Container{"init": first["init"], "main": first["main"]}
+		p := allocation.Pod{UID: types.UID("a"), BootID: "boot-1", Containers: first}
 		again, err := describedPod(p, []string{"init", "main"})
 		if err != nil {
 			t.Fatal(err)
@@ -230,7 +251,7 @@ func FuzzSandboxAnnotation(f *testing.F) {
 			t.Fatalf("what was described cannot be read: %v", err)
 		}
 		for name, c := range first {
-			if !c.equal(name, second[name]) {
+			if !same(name, c, second[name]) {
 				t.Fatalf("container %s is %+v, read again %+v", name, c, second[name])
 			}
 		}

@@ -1,4 +1,4 @@
-package allocation
+package store
 
 import (
 	"context"
@@ -12,38 +12,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/allocationtest"
 	"github.com/numalet/numalet/agent/mailbox"
-	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/memory"
 )
-
-var sameCPUs = cmp.Options{
-	cmp.Comparer(cpuset.CPUSet.Equals),
-	cmp.Comparer(func(a, b topology.NodeSet) bool { return a == b }),
-}
-
-func examplePod(uid string) Pod {
-	return Pod{
-		UID: types.UID(uid), Namespace: "default", Name: "train-" + uid, BootID: "boot-1",
-		Containers: map[string]Container{
-			"main": {
-				CPUs: cpuset.New(2, 3, 18, 19),
-				Devices: []DeviceSet{
-					{Resource: "example.com/gpu", IDs: []string{"gpu-0", "gpu-1"},
-						Answer: []byte{1, 0},
-						Nodes:  []topology.NodeSet{topology.NewNodeSet(1), {}}},
-					{Resource: "example.com/nic", IDs: []string{"nic-0"}, Answer: []byte{}},
-				},
-			},
-			"init": {CPUs: cpuset.New(2, 3), Memory: []memory.Block{
-				{Nodes: topology.NewNodeSet(0, 1), Resource: "hugepages-2Mi"},
-				{Nodes: topology.NewNodeSet(0, 1), Resource: "memory", Size: 5 << 30},
-			}},
-		},
-	}
-}
 
 func run(t *testing.T, s *Store) {
 	t.Helper()
@@ -72,15 +45,15 @@ func TestCommitSurvivesRestart(t *testing.T) {
 	s := mustOpen(t, dir)
 	run(t, s)
 	ctx := context.Background()
-	a, b := examplePod("a"), examplePod("b")
-	if err := s.Commit(ctx, Change{Put: a}, Change{Put: b}); err != nil {
+	a, b := allocationtest.Pod("a"), allocationtest.Pod("b")
+	if err := s.Commit(ctx, allocation.Change{Put: a}, allocation.Change{Put: b}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Commit(ctx, Change{Drop: "b"}); err != nil {
+	if err := s.Commit(ctx, allocation.Change{Drop: "b"}); err != nil {
 		t.Fatal(err)
 	}
 	got := mustOpen(t, dir).State()
-	if diff := cmp.Diff(map[types.UID]Pod{"a": a}, got.Pods, sameCPUs); diff != "" {
+	if diff := cmp.Diff(map[types.UID]allocation.Pod{"a": a}, got.Pods, allocationtest.Same); diff != "" {
 		t.Errorf("state after a restart (-want +got):\n%s", diff)
 	}
 	if got.Version != s.State().Version {
@@ -98,20 +71,20 @@ func TestFailedWriteChangesNothing(t *testing.T) {
 	s := mustOpen(t, dir)
 	run(t, s)
 	ctx := context.Background()
-	if err := s.Commit(ctx, Change{Put: examplePod("a")}); err != nil {
+	if err := s.Commit(ctx, allocation.Change{Put: allocationtest.Pod("a")}); err != nil {
 		t.Fatal(err)
 	}
 	before := s.State()
 	full := errors.New("no space left on device")
 	s.journal.sync = func(*os.File) error { return full }
-	if err := s.Commit(ctx, Change{Put: examplePod("b")}); !errors.Is(err, full) {
+	if err := s.Commit(ctx, allocation.Change{Put: allocationtest.Pod("b")}); !errors.Is(err, full) {
 		t.Errorf("Commit() = %v, want %v", err, full)
 	}
-	if diff := cmp.Diff(before, s.State(), sameCPUs); diff != "" {
+	if diff := cmp.Diff(before, s.State(), allocationtest.Same); diff != "" {
 		t.Errorf("a failed commit changed the state (-before +after):\n%s", diff)
 	}
-	want := map[types.UID]Pod{"a": examplePod("a")}
-	if diff := cmp.Diff(want, mustOpen(t, dir).State().Pods, sameCPUs); diff != "" {
+	want := map[types.UID]allocation.Pod{"a": allocationtest.Pod("a")}
+	if diff := cmp.Diff(want, mustOpen(t, dir).State().Pods, allocationtest.Same); diff != "" {
 		t.Errorf("a failed commit changed the file (-before +after):\n%s", diff)
 	}
 }
@@ -119,21 +92,21 @@ func TestFailedWriteChangesNothing(t *testing.T) {
 // More than can be read again is not written; what makes it less always is.
 func TestStateHasABound(t *testing.T) {
 	r := newRecorder(t, t.TempDir())
-	tooLarge := func(c Change) {
+	tooLarge := func(c allocation.Change) {
 		t.Helper()
-		err := r.record(r.state.with([]Change{c}), []Change{c})
+		err := r.record(r.state.With([]allocation.Change{c}), []allocation.Change{c})
 		if err == nil || !strings.Contains(err.Error(), "at most 64 MiB are kept: remove pods") {
 			t.Errorf("a state too large: %v", err)
 		}
 	}
-	r.commit(Change{Put: smallPod("a", 1)})
-	change := Change{Put: smallPod("b", maxState)}
+	r.commit(allocation.Change{Put: smallPod("a", 1)})
+	change := allocation.Change{Put: smallPod("b", maxState)}
 	tooLarge(change)
 	r.check()
-	r.state = r.state.with([]Change{change})
+	r.state = r.state.With([]allocation.Change{change})
 	r.close()
-	r.commit(Change{Drop: "a"})
-	tooLarge(Change{Put: smallPod("c", maxState)}) // nor in a file that was begun with too much
+	r.commit(allocation.Change{Drop: "a"})
+	tooLarge(allocation.Change{Put: smallPod("c", maxState)}) // nor in a file that was begun with too much
 	r.check()
 }
 
@@ -143,7 +116,7 @@ func TestChanged(t *testing.T) {
 	run(t, s)
 	changed := mailbox.Subscribe(s.Changes())
 	for _, uid := range []string{"a", "b"} {
-		if err := s.Commit(context.Background(), Change{Put: examplePod(uid)}); err != nil {
+		if err := s.Commit(context.Background(), allocation.Change{Put: allocationtest.Pod(uid)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -152,7 +125,7 @@ func TestChanged(t *testing.T) {
 		t.Errorf("%d pods when told of the change, want 2", n)
 	}
 	s.journal.sync = func(*os.File) error { return errors.New("no") }
-	if err := s.Commit(context.Background(), Change{Put: examplePod("c")}); err == nil {
+	if err := s.Commit(context.Background(), allocation.Change{Put: allocationtest.Pod("c")}); err == nil {
 		t.Fatal("no error")
 	}
 	select {
@@ -169,7 +142,7 @@ func TestConcurrentCommitsAreAllThere(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 50 {
 		wg.Go(func() {
-			err := s.Commit(context.Background(), Change{Put: examplePod(fmt.Sprint(i))})
+			err := s.Commit(context.Background(), allocation.Change{Put: allocationtest.Pod(fmt.Sprint(i))})
 			if err != nil {
 				t.Error(err)
 			}
@@ -188,14 +161,14 @@ func TestCommitAfterRunIsRefused(t *testing.T) {
 	if err := s.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Commit(context.Background(), Change{Drop: "a"}); !errors.Is(err, ErrStopped) {
+	if err := s.Commit(context.Background(), allocation.Change{Drop: "a"}); !errors.Is(err, ErrStopped) {
 		t.Errorf("Commit() = %v, want %v", err, ErrStopped)
 	}
 }
 
 // Whatever is done to the file, it is never half believed and never deleted.
 func TestDamagedFileIsMovedAside(t *testing.T) {
-	good, err := encode(State{Version: 7, Pods: map[types.UID]Pod{"a": examplePod("a")}})
+	good, err := encode(allocation.State{Version: 7, Pods: map[types.UID]allocation.Pod{"a": allocationtest.Pod("a")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +202,7 @@ func TestDamagedFileIsMovedAside(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	good, err := encode(State{Version: 7, Pods: map[types.UID]Pod{"a": examplePod("a")}})
+	good, err := encode(allocation.State{Version: 7, Pods: map[types.UID]allocation.Pod{"a": allocationtest.Pod("a")}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -248,7 +221,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			t.Fatalf("what was written cannot be read: %v", err)
 		}
-		if diff := cmp.Diff(state, back, sameCPUs); diff != "" {
+		if diff := cmp.Diff(state, back, allocationtest.Same); diff != "" {
 			t.Fatalf("round trip (-want +got):\n%s", diff)
 		}
 	})

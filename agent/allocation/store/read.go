@@ -1,4 +1,4 @@
-package allocation
+package store
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/topology/files"
 )
 
@@ -16,12 +17,12 @@ var errUnusable = errors.New("unusable state file")
 
 // load reads the state file. A missing file is the empty state. One that cannot be used is moved
 // aside, never deleted: the error, an errUnusable, has its new name and comes with the empty state.
-func load(path string, now time.Time) (State, error) {
+func load(path string, now time.Time) (allocation.State, error) {
 	raw, err := files.Read(path, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return State{Pods: map[types.UID]Pod{}}, nil
+		return allocation.State{Pods: map[types.UID]allocation.Pod{}}, nil
 	}
-	state := State{}
+	state := allocation.State{}
 	if err == nil {
 		state, err = decode(raw)
 	}
@@ -30,28 +31,28 @@ func load(path string, now time.Time) (State, error) {
 	}
 	aside, moveErr := files.MoveAside(path, now)
 	if moveErr != nil {
-		return State{}, fmt.Errorf("%w, and it stays in the way: %w; move it away by hand",
+		return allocation.State{}, fmt.Errorf("%w, and it stays in the way: %w; move it away by hand",
 			err, moveErr)
 	}
-	return State{Pods: map[types.UID]Pod{}},
+	return allocation.State{Pods: map[types.UID]allocation.Pod{}},
 		fmt.Errorf("%w: %w; moved to %s, going on without it", errUnusable, err, aside)
 }
 
 // ReadState reads a state file and leaves it alone, whatever is in it.
-func ReadState(path string) (State, error) {
+func ReadState(path string) (allocation.State, error) {
 	raw, err := files.Read(path, maxFile)
 	if err != nil {
-		return State{}, fmt.Errorf("read state: %w", err)
+		return allocation.State{}, fmt.Errorf("read state: %w", err)
 	}
 	state, err := decode(raw)
 	if err != nil {
-		return State{}, fmt.Errorf("read state %s: %w", path, err)
+		return allocation.State{}, fmt.Errorf("read state %s: %w", path, err)
 	}
 	return state, nil
 }
 
 // Fixed is a store of what does not change: nothing is written, and Commit answers ErrStopped.
-func Fixed(state State) *Store {
+func Fixed(state allocation.State) *Store {
 	s := &Store{
 		commits: make(chan commit), stopped: make(chan struct{}),
 	}

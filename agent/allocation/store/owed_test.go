@@ -1,4 +1,4 @@
-package allocation
+package store
 
 import (
 	"context"
@@ -9,36 +9,39 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/allocation/allocationtest"
 )
 
 func every(string) bool { return true }
 
 func TestOwes(t *testing.T) {
-	a := examplePod("a")
-	less := examplePod("a")
-	less.Containers = map[string]Container{"main": {Devices: []DeviceSet{
+	a := allocationtest.Pod("a")
+	less := allocationtest.Pod("a")
+	less.Containers = map[string]allocation.Container{"main": {Devices: []allocation.DeviceSet{
 		{Resource: "example.com/gpu", IDs: []string{"gpu-1"}},
 	}}}
-	gpus := Owed{UID: "a", Namespace: "default", Name: "train-a", Resource: "example.com/gpu",
+	gpus := allocation.Owed{UID: "a", Namespace: "default", Name: "train-a", Resource: "example.com/gpu",
 		IDs: []string{"gpu-0", "gpu-1"}}
 	nics := gpus
 	nics.Resource, nics.IDs = "example.com/nic", []string{"nic-0"}
 	one := gpus
 	one.IDs = []string{"gpu-0"}
 	for name, tt := range map[string]struct {
-		before, after Pod
+		before, after allocation.Pod
 		wants         func(string) bool
-		want          []Owed
+		want          []allocation.Owed
 	}{
-		"gone":      {a, Pod{}, every, []Owed{gpus, nics}},
-		"unwanted":  {a, Pod{}, func(string) bool { return false }, nil},
-		"one wants": {a, Pod{}, func(r string) bool { return r == nics.Resource }, []Owed{nics}},
-		"less":      {a, less, every, []Owed{one, nics}},
+		"gone":      {a, allocation.Pod{}, every, []allocation.Owed{gpus, nics}},
+		"unwanted":  {a, allocation.Pod{}, func(string) bool { return false }, nil},
+		"one wants": {a, allocation.Pod{}, func(r string) bool { return r == nics.Resource }, []allocation.Owed{nics}},
+		"less":      {a, less, every, []allocation.Owed{one, nics}},
 		"more":      {less, a, every, nil},
 		"the same":  {a, a, every, nil},
-		"the first": {Pod{}, a, every, nil},
+		"the first": {allocation.Pod{}, a, every, nil},
 	} {
-		if diff := cmp.Diff(tt.want, Owes(tt.before, tt.after, tt.wants)); diff != "" {
+		if diff := cmp.Diff(tt.want, allocation.Owes(tt.before, tt.after, tt.wants)); diff != "" {
 			t.Errorf("%s, -want +got:\n%s", name, diff)
 		}
 	}
@@ -49,9 +52,9 @@ func TestOwes(t *testing.T) {
 func TestOwedSurvivesRestart(t *testing.T) {
 	dir := t.TempDir()
 	ctx := context.Background()
-	a := examplePod("a")
-	owed := Owes(a, Pod{}, every)
-	said := func(want ...Owed) {
+	a := allocationtest.Pod("a")
+	owed := allocation.Owes(a, allocation.Pod{}, every)
+	said := func(want ...allocation.Owed) {
 		t.Helper()
 		state, err := ReadState(filepath.Join(dir, FileName))
 		if err != nil {
@@ -61,7 +64,7 @@ func TestOwedSurvivesRestart(t *testing.T) {
 			t.Errorf("after a restart, -want +got:\n%s", diff)
 		}
 	}
-	commit := func(s *Store, changes ...Change) {
+	commit := func(s *Store, changes ...allocation.Change) {
 		t.Helper()
 		if err := s.Commit(ctx, changes...); err != nil {
 			t.Fatal(err)
@@ -71,8 +74,8 @@ func TestOwedSurvivesRestart(t *testing.T) {
 	t.Run("one line after the other", func(t *testing.T) {
 		s := mustOpen(t, dir)
 		run(t, s)
-		commit(s, Change{Put: a}, Change{Put: examplePod("b")})
-		commit(s, Change{Drop: "a", Owe: owed})
+		commit(s, allocation.Change{Put: a}, allocation.Change{Put: allocationtest.Pod("b")})
+		commit(s, allocation.Change{Drop: "a", Owe: owed})
 		said(owed...)
 		if _, held := s.State().Pods["a"]; held {
 			t.Error("the pod holds something")
@@ -80,11 +83,11 @@ func TestOwedSurvivesRestart(t *testing.T) {
 		// The pod comes and goes again before its plugin has answered.
 		more := owed[0]
 		more.IDs = []string{"gpu-7"}
-		commit(s, Change{Owe: []Owed{more}}, Change{Settle: owed[1]})
+		commit(s, allocation.Change{Owe: []allocation.Owed{more}}, allocation.Change{Settle: owed[1]})
 		both := owed[0]
 		both.IDs = []string{"gpu-0", "gpu-1", "gpu-7"}
 		said(both)
-		commit(s, Change{Settle: owed[0]})
+		commit(s, allocation.Change{Settle: owed[0]})
 		said(more)
 	})
 	t.Run("begun anew", func(t *testing.T) {
@@ -93,9 +96,9 @@ func TestOwedSurvivesRestart(t *testing.T) {
 		if n := len(s.State().Owed); n != 1 {
 			t.Fatalf("%d are owed after a restart", n)
 		}
-		commit(s, Change{Owe: owed[1:]}) // the first of a process writes the whole state
+		commit(s, allocation.Change{Owe: owed[1:]}) // the first of a process writes the whole state
 		last := s.State().Owed
-		commit(s, Change{Settle: last[0]}, Change{Settle: last[1]}, Change{Settle: last[1]})
+		commit(s, allocation.Change{Settle: last[0]}, allocation.Change{Settle: last[1]}, allocation.Change{Settle: last[1]})
 		said()
 	})
 }
@@ -105,12 +108,12 @@ func TestOwedIsAllOrNothing(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
 	s.journal.sync = func(*os.File) error { return errors.New("no space") }
 	run(t, s)
-	a := examplePod("a")
-	if err := s.Commit(context.Background(), Change{Put: a}); err != nil {
+	a := allocationtest.Pod("a")
+	if err := s.Commit(context.Background(), allocation.Change{Put: a}); err != nil {
 		t.Fatal(err) // a file that is begun is synced in another way
 	}
-	b := examplePod("b")
-	if err := s.Commit(context.Background(), Change{Put: b, Owe: Owes(a, Pod{}, every)}); err == nil {
+	b := allocationtest.Pod("b")
+	if err := s.Commit(context.Background(), allocation.Change{Put: b, Owe: allocation.Owes(a, allocation.Pod{}, every)}); err == nil {
 		t.Fatal("the disk is full, and nothing was said")
 	}
 	if owed := s.State().Owed; len(owed) != 0 {
@@ -119,7 +122,7 @@ func TestOwedIsAllOrNothing(t *testing.T) {
 }
 
 func TestOwedThatIsNobodys(t *testing.T) {
-	line, err := encodeLine(`"version":3,`, fileState{Owed: []Owed{{IDs: []string{"gpu-0"}}}})
+	line, err := encodeLine(`"version":3,`, fileState{Owed: []allocation.Owed{{IDs: []string{"gpu-0"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
