@@ -51,7 +51,7 @@ func (r record) step(e event, c conditions) (record, []effect) {
 		s.tries.reread |= e.what
 		s.move(rereading, s.has)
 		s.tries.due = s.now.Add(slowAnswer)
-		s.do(reread{e.what})
+		s.do(reread(e))
 	case ranked:
 		s.ranked(e)
 	case displaced:
