@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,7 +10,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -45,40 +43,51 @@ type owner struct {
 
 // replace gives the directory these files in place of those that it has: a reader has all of the
 // old ones or all of the new ones. Only what changed is written: a file that is as it was is linked
-// into the new version. What an earlier call left half done is finished.
-func replace(dir string, named map[string]file, o owner) error {
+// into the new version. What an earlier call left half done is finished. What was written before is
+// known by last, and else read; the version that is returned is the last one of the next call.
+func replace(dir string, named map[string]file, o owner, last *version) (*version, error) {
 	files := make(map[string]file, len(named))
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		if err := checkPath(name); err != nil {
-			return err
+			return nil, err
 		}
 		files[path.Clean(name)] = named[name]
 	}
 	if err := checkNested(files); err != nil {
-		return err
+		return nil, err
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer root.Close()
 	current, err := root.Readlink(dataLink)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return nil, err
 	}
+	if last != nil && last.name != current {
+		last = nil
+	}
+	next := newVersion(files, o)
 	have := holding{same: map[string]bool{}}
-	if current != "" {
+	switch {
+	case last != nil:
+		have = last.holds(next)
+	case current != "":
 		have = holds(root, current, files, o)
 	}
-	if current == "" || have.others || len(have.same) != len(files) {
-		if current, err = newVersion(root, current, have, files, o); err != nil {
-			return err
+	if next.name = current; current == "" || have.others || len(have.same) != len(files) {
+		if next.name, err = writeVersion(root, current, have, files, o); err != nil {
+			return nil, err
 		}
-		if err := lead(root, dataLink, current); err != nil {
-			return err
+		if err := lead(root, dataLink, next.name); err != nil {
+			return nil, err
 		}
 	}
-	return tidy(root, current, files)
+	if last == nil {
+		return next, tidy(root, next)
+	}
+	return next, follow(root, last, next)
 }
 
 // checkNested refuses a file that is to be a directory for another one too.
@@ -119,58 +128,9 @@ func checkPath(name string) error {
 	return nil
 }
 
-// holding is what a version has of the files that are wanted.
-type holding struct {
-	// same are those with the wanted bytes, and true where mode and owner are as wanted too.
-	same   map[string]bool
-	others bool // there are others, or what is there cannot be read
-}
-
-// holds looks at all files of a version.
-func holds(root *os.Root, version string, files map[string]file, o owner) holding {
-	out := holding{same: make(map[string]bool, len(files))}
-	top, err := root.OpenRoot(version)
-	if err != nil {
-		return holding{others: true}
-	}
-	defer top.Close()
-	err = fs.WalkDir(top.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		f, wanted := files[name]
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		if !wanted || !info.Mode().IsRegular() {
-			out.others = true
-			return nil
-		}
-		if info.Size() != int64(len(f.data)) {
-			return nil
-		}
-		data, err := top.ReadFile(name)
-		if err == nil && bytes.Equal(data, f.data) {
-			out.same[name] = o.has(info, f)
-		}
-		return err
-	})
-	out.others = out.others || err != nil
-	return out
-}
-
-// has reports whether a file has the mode and the owner that file would give it.
-func (o owner) has(info fs.FileInfo, f file) bool {
-	user, group, mode := o.of(f)
-	is, ok := info.Sys().(*syscall.Stat_t)
-	return ok && info.Mode() == mode && (!o.can ||
-		(user < 0 || user == int(is.Uid)) && (group < 0 || group == int(is.Gid)))
-}
-
-// newVersion makes a new directory with the files. Those of the version before that are the same are
+// writeVersion makes a new directory with the files. Those of the version before that are the same are
 // linked.
-func newVersion(root *os.Root, before string, have holding, files map[string]file, o owner) (
+func writeVersion(root *os.Root, before string, have holding, files map[string]file, o owner) (
 	version string, err error) {
 	for {
 		version = time.Now().UTC().Format(versionForm) + fmt.Sprint(rand.Uint32())
@@ -297,37 +257,4 @@ func lead(root *os.Root, name, target string) error {
 		return err
 	}
 	return root.Rename(newDataLink, name)
-}
-
-// tidy makes a link for each name at the top of the files, and removes all else but the version.
-func tidy(root *os.Root, version string, files map[string]file) error {
-	links := map[string]string{dataLink: version}
-	for name := range files {
-		first, _, _ := strings.Cut(name, "/")
-		links[first] = path.Join(dataLink, first)
-	}
-	top, err := fs.ReadDir(root.FS(), ".")
-	if err != nil {
-		return err
-	}
-	for _, entry := range top {
-		name := entry.Name()
-		target, wanted := links[name]
-		switch at, err := root.Readlink(name); {
-		case name == version:
-			continue
-		case wanted && err == nil && at == target:
-			delete(links, name)
-			continue
-		}
-		if err := root.RemoveAll(name); err != nil {
-			return err
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(links)) {
-		if err := root.Symlink(links[name], name); err != nil { // nothing has that name any more
-			return err
-		}
-	}
-	return nil
 }

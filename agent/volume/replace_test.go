@@ -18,7 +18,7 @@ func text(s string) file { return file{data: []byte(s), mode: 0o644} }
 
 func mustReplace(t *testing.T, dir string, files map[string]file) {
 	t.Helper()
-	if err := replace(dir, files, owner{}); err != nil {
+	if _, err := replace(dir, files, owner{}, nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -129,7 +129,7 @@ func TestReplaceRefusesNestedPaths(t *testing.T) {
 	for range 20 {
 		dir := t.TempDir()
 		files := map[string]file{"a": text("1"), "x": text("1"), "x/y": text("2"), "x/z": text("3")}
-		err := replace(dir, files, owner{})
+		_, err := replace(dir, files, owner{}, nil)
 		const want = `invalid paths "x" and "x/y": the first is a file, and cannot be the directory ` +
 			"of the second; change one of them"
 		if err == nil || err.Error() != want {
@@ -240,18 +240,24 @@ func TestReplaceAny(t *testing.T) {
 	contents := rapid.MapOf(name, rapid.SampledFrom([]string{"", "1", "22"}))
 	base := t.TempDir()
 	n := 0
+	remembers := rapid.Bool()
 	rapid.Check(t, func(t *rapid.T) {
 		n++
 		dir := filepath.Join(base, fmt.Sprint(n))
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
+		var last *version
 		for range rapid.IntRange(1, 4).Draw(t, "times") {
 			files := map[string]file{}
 			for name, data := range contents.Draw(t, "files") {
 				files[name] = text(data)
 			}
-			if err := replace(dir, files, owner{}); err != nil {
+			if !remembers.Draw(t, "remembers") {
+				last = nil
+			}
+			var err error
+			if last, err = replace(dir, files, owner{}, last); err != nil {
 				t.Fatal(err)
 			}
 			isExactly(t, dir, files)
@@ -270,7 +276,7 @@ func TestReplaceIsAtomic(t *testing.T) {
 	go func() {
 		defer close(done)
 		for n := range 200 {
-			if err := replace(dir, pair(n), owner{}); err != nil {
+			if _, err := replace(dir, pair(n), owner{}, nil); err != nil {
 				t.Error(err)
 			}
 		}
@@ -310,7 +316,7 @@ func TestReplaceRefuses(t *testing.T) {
 		strings.Repeat("x", 256), strings.Repeat("x/", 2100) + "x",
 	} {
 		dir := t.TempDir()
-		if err := replace(dir, map[string]file{name: text("x")}, owner{}); err == nil {
+		if _, err := replace(dir, map[string]file{name: text("x")}, owner{}, nil); err == nil {
 			t.Errorf("%.40q was taken", name)
 		}
 		if got := tree(t, dir); len(got) != 0 {
@@ -318,7 +324,7 @@ func TestReplaceRefuses(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	if err := replace(dir, map[string]file{"a": text("x"), "a/b": text("y")}, owner{}); err == nil {
+	if _, err := replace(dir, map[string]file{"a": text("x"), "a/b": text("y")}, owner{}, nil); err == nil {
 		t.Error("a file that is a directory too was taken")
 	}
 }
@@ -326,10 +332,10 @@ func TestReplaceRefuses(t *testing.T) {
 func TestReplaceOwners(t *testing.T) {
 	requireRoot(t)
 	dir := t.TempDir()
-	err := replace(dir, map[string]file{
+	_, err := replace(dir, map[string]file{
 		"token":  {data: []byte("t"), mode: 0o600, user: ptr.To[int64](1234)},
 		"deep/x": {data: []byte("x"), mode: 0o400},
-	}, owner{can: true, group: ptr.To[int64](4321)})
+	}, owner{can: true, group: ptr.To[int64](4321)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

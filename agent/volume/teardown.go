@@ -25,6 +25,7 @@ func (v *Volumes) TearDown(ctx context.Context, uid types.UID) (err error) {
 func (v *Volumes) emptied(ctx context.Context, uid types.UID,
 	remove func(context.Context, string) error) error {
 	v.forget(uid)
+	v.last.forget(uid)
 	dir, err := v.podDir(uid)
 	if err != nil {
 		return err

@@ -59,7 +59,9 @@ type Volumes struct {
 	devices *onDevices
 	mapped  mapped
 	claims  *claims
-	cfg     Config
+	// last is what the volumes have that the agent writes.
+	last lastVersions
+	cfg  Config
 }
 
 // New creates the root directory when it is missing.

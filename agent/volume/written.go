@@ -116,7 +116,12 @@ func written(field, name string, medium v1.StorageMedium, content maker) plugin 
 					return time.Time{}, err
 				}
 			}
-			return c.again, replace(t.path(), c.files, owner{v.asRoot, groupOf(t.pod)})
+			last := v.last.take(t.pod.UID, t.path())
+			now, err := replace(t.path(), c.files, owner{v.asRoot, groupOf(t.pod)}, last)
+			if err == nil {
+				v.last.keep(t.pod.UID, t.path(), now)
+			}
+			return c.again, err
 		}}
 }
 
