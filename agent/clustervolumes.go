@@ -11,6 +11,7 @@ import (
 	"github.com/numalet/numalet/agent/housekeeping"
 	"github.com/numalet/numalet/agent/kubeapi/objects"
 	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/agent/needs"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/stats"
 	"github.com/numalet/numalet/agent/volume"
@@ -22,11 +23,13 @@ import (
 type contents struct {
 	volumes *volume.Volumes
 	objects *objects.Objects // nil: the node is in no cluster
+	needs   *needs.Needs     // nil: as objects
 	// changed has the pods whose objects have changed.
 	changed *mailbox.Box[types.UID]
 }
 
-func newContents(n node, p parts, own func() *v1.Node) (c contents, err error) {
+// newContents makes what pods are made of; needed is told when pods that wait need something else.
+func newContents(n node, p parts, own func() *v1.Node, needed func()) (c contents, err error) {
 	c.changed = mailbox.New[types.UID]()
 	cfg := volume.Config{
 		Root: n.cfg.RootDir, ClusterDomain: n.cfg.Kubelet.ClusterDomain,
@@ -49,6 +52,7 @@ func newContents(n node, p parts, own func() *v1.Node) (c contents, err error) {
 			Client:   n.kube.Main(),
 			Strategy: n.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy,
 			Changed:  c.changed.Put, Node: own, Tell: n.events.Pod,
+			Arrived: func(types.UID) { needed() },
 		})
 		if err := c.objects.Register(n.registry); err != nil {
 			return c, err
@@ -56,6 +60,11 @@ func newContents(n node, p parts, own func() *v1.Node) (c contents, err error) {
 		cfg.Objects, cfg.Claims = c.objects, c.objects
 	}
 	c.volumes, err = volume.New(cfg)
+	if c.objects != nil {
+		c.needs = needs.New(needs.Config{
+			Objects: c.objects.Expected(), Claims: c.volumes, Changed: needed,
+		})
+	}
 	return c, err
 }
 
@@ -66,6 +75,7 @@ func (c contents) parts(workers *podworker.Workers) []part {
 	}
 	return []part{
 		{"objects of pods", c.objects.Run},
+		{"what pods need", c.needs.Run},
 		{"changes of objects", func(ctx context.Context) error {
 			for await.On(ctx, c.changed.Wake()) {
 				for _, pod := range c.changed.Take() {

@@ -65,11 +65,11 @@ func join(ctx context.Context, n node) (parts, error) {
 		return p, err
 	}
 	own := newOwnNode(n, p, l)
-	p.queue = newQueue(n, p, own, l)
-	c, err := newContents(n, p, own.object)
+	c, err := newContents(n, p, own.object, func() { p.queue.Poke() })
 	if err != nil {
 		return p, err
 	}
+	p.queue = newQueue(n, p, own, c.needs, l)
 	if p.probes, err = newProber(n, func(uid types.UID) { p.workers.Wake(uid) }); err != nil {
 		return p, err
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/numalet/numalet/agent/cpupool"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/metrics"
+	"github.com/numalet/numalet/agent/needs"
 	nodestatus "github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podcgroups"
@@ -188,7 +189,7 @@ func askedCPUs(pods *podstatus.Store) func(types.UID, string) (cpus int, known b
 const messagePreempting = "Preempted in order to admit critical pod"
 
 // newQueue makes admission, which looks at the node's object, and whose outcomes go up.
-func newQueue(n node, p parts, own ownNode, l *links) *admission.Queue {
+func newQueue(n node, p parts, own ownNode, of *needs.Needs, l *links) *admission.Queue {
 	c := admissionConfig(n)
 	c.Store, c.Plugins, c.Node = n.store, p.plugins, own.object
 	c.Reread = func(ctx context.Context, what decide.Stale) {
@@ -200,12 +201,14 @@ func newQueue(n node, p parts, own ownNode, l *links) *admission.Queue {
 	}
 	if n.kube != nil {
 		c.Handlers = append(c.Handlers, handlers.Claims) // of static pods they have no effect
+		c.Needs = of
 	}
 	c.Handlers = append(c.Handlers,
 		handlers.GroupsPolicy(n.runtime.SupplementalGroupsPolicy),
 		handlers.AppArmor(enforcesAppArmor("/")))
 	c.Report = func(r admission.Result) {
 		p.metrics.Decided(r)
+		tellLack(n, r)
 		l.decisions.Put(r)
 	}
 	c.Preempt = func(one admission.Preemption) {
@@ -220,6 +223,18 @@ func newQueue(n node, p parts, own ownNode, l *links) *admission.Queue {
 				"preference: %v", key.Container, key.Resource, err))
 	}
 	return admission.New(c)
+}
+
+// tellLack tells as a kubelet does what a pod lacks, beside that it waits for it.
+func tellLack(n node, r admission.Result) {
+	switch lack := r.Lack; {
+	case !lack.Missing():
+	case lack.Container == "":
+		n.events.Pod(r.Pod, v1.EventTypeWarning, lack.Reason, lack.Why)
+	default:
+		n.events.Container(podspec.Ref{Pod: r.Pod, Container: lack.Container},
+			v1.EventTypeWarning, lack.Reason, lack.Why)
+	}
 }
 
 // admissionConfig is what the configuration and the node say; where pods and plugins are is not.

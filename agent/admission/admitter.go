@@ -47,11 +47,15 @@ func (a *admitter) do(ctx context.Context, e *entry, f effect) {
 	switch f := f.(type) {
 	case ask:
 		a.start(ctx, e, func(ctx context.Context) event { return a.calls.ask(ctx, e.Pod, f.Ask) })
+	case inquire:
+		pod := e.Pod
+		a.start(ctx, e, func(ctx context.Context) event { return a.calls.needed(ctx, pod, f.until) })
 	case reread:
 		a.start(ctx, e, func(ctx context.Context) event { return a.calls.reread(ctx, f.what) })
 	case assign:
 		a.start(ctx, e, func(ctx context.Context) event { return a.calls.assign(ctx, f.pod) })
 	case dropRecord:
+		a.forgo(e)
 		stored := a.pods.stored.Pods[e.Pod.UID]
 		a.calls.start(ctx, e, time.Time{}, func(ctx context.Context) event {
 			return a.calls.drop(ctx, stored)
@@ -63,8 +67,10 @@ func (a *admitter) do(ctx context.Context, e *entry, f effect) {
 	case sayWait:
 		a.voice.say(e, say{outcome: decide.Wait, reason: f.Reason, message: a.pods.naming(f.Decision)})
 	case sayReject:
+		a.forgo(e)
 		a.voice.reject(e, f.Rejection)
 	case forget:
+		a.forgo(e)
 		a.pods.remove(e)
 		a.voice.forget(e)
 	case adopt:
@@ -99,10 +105,12 @@ func (a *admitter) submitted(ctx context.Context, pod *v1.Pod, adopt bool) {
 	case e == nil:
 		held, stored := a.pods.stored.Pods[pod.UID]
 		a.changes.stays = a.changes.stays || stored
-		a.pods.add(record{
+		r := record{
 			Demand: a.cfg.demandOf(pod), tries: tries{since: time.Now()},
 			runs: adopt && !a.pods.isVoid(held),
-		})
+		}
+		a.inquire(&r, stored)
+		a.pods.add(r)
 	case e.state.goes():
 		klog.FromContext(ctx).Info("Ignored a pod that was submitted while it is being released",
 			"pod", klog.KObj(pod), "podUID", pod.UID)
@@ -153,7 +161,8 @@ func (a *admitter) sweep(ctx context.Context) {
 	a.changes.look(&a.view, a.cfg.view())
 	for _, e := range slices.Clone(a.pods.order) {
 		if due := e.tries.due; !due.IsZero() && !now.Before(due) {
-			a.tell(ctx, e, late{a.words(e)})
+			reason, words := a.words(e)
+			a.tell(ctx, e, late{reason, words})
 		}
 	}
 	for first := true; a.requeue(ctx, now) || first; first = false {
@@ -168,8 +177,9 @@ func (a *admitter) sweep(ctx context.Context) {
 func (a *admitter) untilNext() time.Duration {
 	next := time.Hour
 	for _, e := range a.pods.order {
-		switch e.state {
-		case waiting, retrying, deferred:
+		switch {
+		case e.isEndless():
+		case e.state == waiting, e.state == retrying, e.state == deferred:
 			next = min(next, time.Until(e.tries.since.Add(a.cfg.Wait)))
 		}
 		if !e.tries.due.IsZero() {
@@ -214,7 +224,7 @@ func (a *admitter) preempt(ctx context.Context, d decide.Decision) {
 func (a *admitter) outguess(ctx context.Context, e *entry, gets allocation.Pod) {
 	taken := allocation.TakenBy(gets)
 	for _, o := range a.pods.order {
-		if o == e || !o.guesses() || o.state != asking && o.state != behind {
+		if o == e || !o.guesses() || o.state != asking && o.state != inquiring && o.state != behind {
 			continue
 		}
 		if held, _ := a.pods.ledger.Get(o.Pod.UID); held.Assigned.Overlaps(taken) {

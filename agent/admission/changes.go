@@ -51,7 +51,7 @@ func (a *admitter) requeue(ctx context.Context, now time.Time) (found bool) {
 	for _, e := range a.pods.order {
 		concerned, expired := w.concerned(e), e.expired(a.cfg.Wait, now)
 		switch {
-		case expired && (e.state == retrying || e.state == deferred):
+		case expired && (e.state == retrying || e.state == deferred) && !e.isEndless():
 			a.tell(ctx, e, overdue{})
 		case concerned, expired && e.state == waiting:
 			a.tell(ctx, e, moved{})
@@ -111,7 +111,7 @@ func (w *waiters) concerned(e *entry) bool {
 	case deferred:
 		return all || w.poked || w.freed
 	case heldBack:
-		return all || w.freed || e.Wants(w.devices)
+		return all || w.freed || e.Wants(w.devices) || w.poked && e.inquiry.begun
 	case admitted:
 		return e.Wants(w.devices) && e.isShort()
 	}

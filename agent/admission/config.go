@@ -37,6 +37,8 @@ type Config struct {
 	Handlers []decide.Handler // in order
 	Store    *store.Store
 	Plugins  Plugins
+	// Needs knows what pods cannot start without of the API server; nil: nothing.
+	Needs Needs
 	// BootID is the kernel's boot id now.
 	BootID string
 	// Wait is how long a pod may wait; 0: it is rejected instead.
@@ -100,6 +102,8 @@ type Result struct {
 	// Reworded: the outcome and the reason were said before, the message is another one, and no
 	// other cause for which the pod waits for a device plugin.
 	Reworded bool
+	// Lack is what a pod waits for with ReasonWaitObjects.
+	Lack Lack
 	// Tried is the plan that a pod is admitted with, or rejected for; nil where none was made.
 	Tried *Tried
 }

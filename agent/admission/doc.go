@@ -14,8 +14,8 @@
 // and no others.
 //
 //	    Submit
-//	      v       advice is wanted   something may be stale
-//	.-> queued <-------------------> asking, rereading
+//	      v       advice is wanted, something may be stale, what it needs is not known
+//	.-> queued <-------------------> asking, rereading, inquiring
 //	|     |
 //	|     | others are asked about
 //	|<----|------> behind
@@ -30,7 +30,8 @@
 //	|     | will have a place                  | Release
 //	|<----|------> waiting, brief              v
 //	|     |                                releasing -- dropped from the store --> Released
-//	|     | a handler says later             ^    |
+//	|     | a handler says later,            ^    |
+//	|     | something it needs is missing    |    |
 //	|<----|------> deferred                  |    v
 //	|     |                                unreleased (the commit failed)
 //	|     | no place
@@ -55,6 +56,9 @@
 // An assigned one, while Allocate and the commit run or are tried again, is the pod's own. A pod whose
 // claim breaks gets another, if need be one of the pods behind. Devices of which a plugin has a
 // preference may be exchanged for others on the same nodes.
+//
+// A pod that would be given something of its own, and could not start for want of an object of the API
+// server, has none of the three. Needs says what is known of that, and does not block.
 //
 // A pod that ran before, with its sandbox alive and its assignment recorded under this boot, is adopted:
 // no plan, no Allocate, no write. One that is alive and has no record is planned like any other, but is

@@ -18,8 +18,9 @@ type (
 	left struct{ ended bool }
 	// gone: what the pod has is given back.
 	gone struct{}
-	// late: the time of the state is over. words say what takes so long; "": nothing to say.
-	late struct{ words string }
+	// late: the time of the state is over. words say what takes so long, with a reason; "": nothing to
+	// say.
+	late struct{ reason, words string }
 	// overdue: the pod may wait no longer.
 	overdue struct{}
 	// moved: something changed that the pod may have waited for.
@@ -33,6 +34,12 @@ type (
 		decide.Decision
 		contested bool
 	}
+	// learned: what the pod lacks is asked about at its turn.
+	learned struct{ lack Lack }
+	// hindered: the pod could not start.
+	hindered struct{ decide.Decision }
+	// inquired: it has to be known first whether the pod could start.
+	inquired struct{ decide.Decision }
 	// outdated: what the decision depends on is to be read again first.
 	outdated struct{ what decide.Stale }
 	// ranked: another pod's devices have to be known before the pod is decided on.
@@ -48,7 +55,7 @@ type (
 		ids []string
 		err error
 	}
-	// looked: what was stale has been read again.
+	// looked: what was stale has been read again, or it is known what the pod needs.
 	looked struct{}
 	// allocated: all plugins have answered and the assignment is recorded.
 	allocated struct{ pod allocation.Pod }
@@ -81,6 +88,8 @@ type effect any
 type (
 	// ask has a plugin asked which devices it prefers.
 	ask struct{ allocation.Ask }
+	// inquire waits until it is known what the pod needs.
+	inquire struct{ until time.Time }
 	// reread has what is stale read again.
 	reread struct{ what decide.Stale }
 	// assign has the plugins' Allocate called and the assignment recorded.

@@ -58,9 +58,15 @@ func (p *pass) turn(ctx context.Context, e *entry, at int) {
 
 // attempt decides on a pod with what is known now, and tells its record.
 func (p *pass) attempt(ctx context.Context, e *entry) {
+	if e.inquiry.begun {
+		p.tell(ctx, e, learned{p.cfg.Needs.Lack(e.Pod)})
+	}
 	d, others := p.choose(e)
 	if stale := d.Stale(); p.cfg.Reread != nil && stale != 0 && e.tries.reread&stale == 0 {
 		p.tell(ctx, e, outdated{stale})
+		return
+	}
+	if p.hinder(ctx, e, d) {
 		return
 	}
 	if other := p.before(e, &d); other != nil {
@@ -73,6 +79,13 @@ func (p *pass) attempt(ctx context.Context, e *entry) {
 	}
 	if (d.Kind == decide.Planned || d.Kind == decide.Checked) && d.Outcome != decide.Admit {
 		p.reconsider(ctx, e, &d)
+		if p.hinder(ctx, e, d) {
+			return
+		}
+	}
+	p.awaitRoom(e, &d)
+	if p.look(ctx, e, d) {
+		return
 	}
 	if d.Outcome == decide.Admit && d.Case.Plan.Ask == nil {
 		for o, claim := range others {

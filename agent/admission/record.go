@@ -27,6 +27,7 @@ type record struct {
 
 	has         reservation
 	preferences decide.Preferences
+	inquiry     inquiry
 	tries       tries
 }
 
@@ -99,7 +100,7 @@ func (r *record) isShort() bool {
 // hasTurn reports whether a plugin is asked about the pod, or has just answered.
 func (r *record) hasTurn() bool {
 	switch r.state {
-	case asking:
+	case asking, inquiring:
 		return true
 	case queued, rereading:
 		return len(r.preferences.Advice) > 0 && r.has.kind != assigned

@@ -10,6 +10,8 @@ const (
 	queued state = iota
 	// asking: a plugin is asked for its preference.
 	asking
+	// inquiring: the API server is asked whether what the pod needs is there.
+	inquiring
 	// behind: the pod stands in line behind one that plugins are asked about.
 	behind
 	// rereading: the machine or the node's object is read again.
@@ -47,7 +49,7 @@ const (
 )
 
 var stateNames = [...]string{
-	"queued", "asking", "behind", "rereading", "allocating", "waiting", "brief", "retrying", "deferred",
+	"queued", "asking", "inquiring", "behind", "rereading", "allocating", "waiting", "brief", "retrying", "deferred",
 	"heldBack", "admitted", "rejected", "terminating", "withdrawn", "finishing", "canceling",
 	"releasing", "unreleased",
 }
@@ -73,7 +75,7 @@ func (s state) next(p prompt) (next state, ok bool) {
 	//                  leaving      release    timeUp     changed
 	case queued, rejected:
 		row = [...]state{withdrawn, releasing, stay, stay}
-	case asking, rereading, allocating:
+	case asking, inquiring, rereading, allocating:
 		row = [...]state{finishing, canceling, stay, stay}
 	case waiting, retrying, deferred, heldBack:
 		row = [...]state{withdrawn, releasing, queued, queued}
@@ -104,7 +106,7 @@ func (s state) goesNow() bool { return s == canceling || s == releasing }
 // underWay reports whether a goroutine works for the pod.
 func (s state) underWay() bool {
 	switch s {
-	case asking, rereading, allocating, finishing, canceling, releasing:
+	case asking, inquiring, rereading, allocating, finishing, canceling, releasing:
 		return true
 	}
 	return false

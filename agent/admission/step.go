@@ -38,7 +38,7 @@ func (r record) step(e event, c conditions) (record, []effect) {
 	case gone:
 		s.release()
 	case late:
-		s.late(e.words)
+		s.late(e)
 	case overdue:
 		s.reject(s.tries.refusal)
 	case moved:
@@ -47,6 +47,13 @@ func (r record) step(e event, c conditions) (record, []effect) {
 		s.give(queued, reservation{kind: claim})
 	case decided:
 		s.decided(e)
+	case learned:
+		s.learned(e)
+	case hindered:
+		s.inquiry.aside = true
+		s.decided(decided{Decision: e.Decision})
+	case inquired:
+		s.inquired(e)
 	case outdated:
 		s.tries.reread |= e.what
 		s.move(rereading, s.has)
@@ -162,15 +169,15 @@ func (s *step) drop() {
 }
 
 // late acts on a state whose time is over.
-func (s *step) late(words string) {
+func (s *step) late(e late) {
 	s.tries.due = time.Time{}
 	if s.state == unreleased {
 		s.drop()
 		return
 	}
 	s.prompt(timeUp)
-	if words != "" {
-		s.say(decide.Wait, decide.ReasonWaitPlugin, words)
+	if e.words != "" {
+		s.say(decide.Wait, e.reason, e.words)
 	}
 }
 
@@ -202,6 +209,7 @@ func (s *step) admit(d decided) {
 		has := s.has
 		if len(plan.Pod.Containers) > 0 && !d.contested {
 			has = reservation{tentative, plan.Pod}
+			s.do(outguess{plan.Pod})
 		}
 		s.give(asking, has)
 		s.tries.due = s.now.Add(slowAnswer)
@@ -254,7 +262,8 @@ func (s *step) ranked(e ranked) {
 	has := s.has
 	if !s.claims() && (has.kind != assigned || !s.isReserved()) {
 		has = reservation{}
-		if len(e.guess.Containers) > 0 {
+		// Those whom it let go before have made their guesses.
+		if len(e.guess.Containers) > 0 && !s.inquiry.aside {
 			has = reservation{tentative, e.guess}
 		}
 	}

@@ -33,12 +33,15 @@ func typical(s state) record {
 	r := record{state: s, tries: tries{since: began}}
 	r.Pod = pod("a", "example.com/gpu=1")
 	switch s {
-	case asking, behind:
+	case asking, inquiring, behind:
 		r.has = reservation{tentative, holding("guess")}
 	case allocating, retrying, admitted, terminating, finishing, unreleased, releasing:
 		r.has.pod = holding("own")
 	case waiting, brief:
 		r.has, r.cause = reservation{claim, holding("claimed")}, decide.ReasonWaitResources
+	}
+	if s == inquiring {
+		r.inquiry = inquiry{begun: true, looked: true, lack: Lack{Unknown: true}}
 	}
 	if s == behind {
 		r.after = "other"
@@ -80,13 +83,21 @@ func happenings(s state) (out []named) {
 			named{"decided: others make way", plan(decide.Preempting, decide.Wait, allocation.Plan{})},
 			named{"decided: a handler says later", plan(decide.Checked, decide.Wait, allocation.Plan{})},
 			named{"decided: no", plan(decide.Planned, decide.Reject, allocation.Plan{})},
+			named{"learned", learned{Lack{Unknown: true}}},
+			named{"hindered", hindered{plan(decide.Checked, decide.Wait, allocation.Plan{}).Decision}},
+			named{"hindered: too long", hindered{plan(decide.Checked, decide.Reject,
+				allocation.Plan{}).Decision}},
+			named{"inquired: a place", inquired{plan(decide.Planned, decide.Admit,
+				allocation.Plan{Pod: holding("d0")}).Decision}},
+			named{"inquired: a place later", inquired{plan(decide.Planned, decide.Wait,
+				allocation.Plan{}).Decision}},
 			named{"outdated", outdated{decide.StaleMachine}},
 			named{"ranked", ranked{&entry{record: typical(asking)}, holding("d0")}})
 	case asking, finishing, canceling:
 		key := allocation.AskKey{Container: "main", Resource: "example.com/gpu"}
 		out = append(out, named{"advised", advised{key, []string{"d0"}, nil}},
 			named{"advised: away", advised{key, nil, &deviceplugin.StoppedError{}}})
-	case rereading:
+	case rereading, inquiring:
 		out = append(out, named{"looked", looked{}})
 	case waiting, brief:
 		out = append(out, named{"displaced", displaced{}}, named{"displaced: broken", displaced{true}},
@@ -108,7 +119,7 @@ func happenings(s state) (out []named) {
 	switch s {
 	case retrying, deferred:
 		out = append(out, named{"overdue", overdue{}})
-	case asking, behind:
+	case asking, inquiring, behind:
 		out = append(out, named{"outguessed", outguessed{}})
 	}
 	switch s {

@@ -29,6 +29,7 @@ func (w *walk) check() {
 	free := w.ledger()
 	w.owed(&free)
 	w.entries(&free)
+	w.needed()
 	if state := w.desk.store.State(); w.stale || state.Version != w.checked {
 		w.compare("the store", state)
 		w.file()
@@ -180,6 +181,10 @@ func (w *walk) lines() {
 // inLine reports whether the pod waits for what a plugin that hangs prefers, for it or for another.
 func (w *walk) inLine(t *tenant) bool {
 	e := w.desk.queue.admitter.pods.find(t.uid)
+	if e != nil && e.state == inquiring {
+		w.seen["asked what it needs"]++
+		return true
+	}
 	return e != nil && (e.state == behind || e.state == asking && w.slow(t))
 }
 
@@ -323,6 +328,9 @@ func (w *walk) decided(t *tenant) {
 	}
 	if w.owes(t) {
 		t.owedAt = time.Now()
+	}
+	if w.hinders(t).Unknown {
+		t.since = time.Now()
 	}
 	ended := func(o *tenant) bool { return o.known && o.leaving && o.ended }
 	if w.wait == 0 && slices.ContainsFunc(w.tenants, ended) {

@@ -35,6 +35,8 @@ type tenant struct {
 	worn *grant
 	// keeps: it must be admitted, with what it held.
 	keeps bool
+	// aside: others may have come before it since it could not start.
+	aside bool
 	// inflight: what it is to get was chosen before the last step.
 	inflight bool
 }
@@ -325,7 +327,15 @@ func (w *walk) memoryFits(t *tenant, g *grant) {
 // mayWait tells why a pod may wait with that reason; no: it may not.
 func (w *walk) mayWait(t *tenant) (no string) {
 	switch t.reason {
+	case ReasonWaitObjects:
+		if w.hinders(t) == (Lack{}) {
+			return "it could start"
+		}
+		return ""
 	case decide.ReasonWaitResources:
+		if t.aside {
+			return ""
+		}
 		for _, o := range w.tenants {
 			if o != t && (o.leaving || o.going || o.held != nil && !o.known) {
 				return ""

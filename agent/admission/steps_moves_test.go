@@ -31,6 +31,7 @@ var moves = []move{
 	{"plugin gone or back", 30, (*walk).reconnect},
 	{"plugin with other devices", 20, (*walk).reoffer},
 	{"health", 60, (*walk).health},
+	{"what pods need", 60, (*walk).need},
 	{"plugin hangs", 8, (*walk).hang},
 	{"plugin refuses", 4, (*walk).refuse},
 	{"time passes", 20, (*walk).sleep},
@@ -77,6 +78,7 @@ func (w *walk) add() bool {
 	t := &tenant{order: newOrder(w.r, w.pods), desired: true}
 	w.tenants = append(w.tenants, t)
 	w.tell("  %s: %s", t.uid, spec(t.pod))
+	w.needs.set(t.uid, w.lacking())
 	w.submit(t)
 	return true
 }

@@ -101,7 +101,8 @@ func (y *tally) check(t *testing.T) {
 	}
 	for _, name := range []string{
 		"Admit", "Reject", "Wait " + decide.ReasonWaitPlugin, "Wait " + decide.ReasonWaitResources,
-		"Wait " + decide.ReasonWaitDevices, "Wait " + decide.ReasonWaitStore, "kept its own", "adopted",
+		"Wait " + decide.ReasonWaitDevices, "Wait " + decide.ReasonWaitStore, "Wait " + ReasonWaitObjects,
+		"Wait for room", "asked what it needs", "kept its own", "adopted",
 		"has CPUs", "isolated CPUs", "padded CPUs", "has memory", "has devices", "commit torn",
 		"told of releases", "waited for a release", "in line", "question without an answer",
 	} {
@@ -126,7 +127,7 @@ func walkAt(t *testing.T, seed uint64, steps int, all *tally) {
 		}
 	}()
 	synctest.Test(t, func(t *testing.T) {
-		w.t = t
+		w.t, w.needs = t, newNeeds()
 		w.run(steps)
 	})
 	w.seen["told of releases"] += int(w.plugins.released.Load())
@@ -163,6 +164,7 @@ type walk struct {
 	r       *rand.Rand
 	dir     string
 	plugins *stepPlugins
+	needs   *needs
 	site    *site
 	boot    int
 	tenants []*tenant // in order of arrival
@@ -251,12 +253,13 @@ func (w *walk) open() {
 		w.wait = 0
 	}
 	d := &w.desk
+	w.needs.begun = map[types.UID]bool{}
 	d.said, w.releasing = nil, map[types.UID]bool{}
 	d.hardware.Store(&w.site.hardware)
 	queue := New(Config{
 		Hardware: func() machine.Hardware { return *d.hardware.Load() },
 		Rules:    topology.Rules{Policy: w.site.policy, Scope: w.site.scope},
-		Store:    store, Plugins: w.plugins, BootID: w.bootID(), Wait: w.wait,
+		Store:    store, Plugins: w.plugins, Needs: w.needs, BootID: w.bootID(), Wait: w.wait,
 		Report: func(r Result) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -283,7 +286,7 @@ func (w *walk) open() {
 
 func (w *walk) submit(t *tenant) {
 	t.known, t.said, t.reason, t.since, t.inflight = true, "", "", time.Now(), false
-	t.epoch = w.site.epoch
+	t.epoch, t.aside = w.site.epoch, false
 	w.desk.queue.Submit(t.pod, t.alive)
 }
 
@@ -314,6 +317,10 @@ func (w *walk) hear() {
 			w.failf("%s waits, though nobody may", t.uid)
 		}
 		t.said, t.reason = r.Outcome, r.Reason
+		t.aside = t.aside || r.Reason == ReasonWaitObjects
+		if t.aside && r.Reason == decide.ReasonWaitResources {
+			w.seen["Wait for room"]++
+		}
 		switch r.Outcome {
 		case decide.Admit:
 			admitted = append(admitted, t)
@@ -351,6 +358,9 @@ func (w *walk) admit(admitted []*tenant) {
 	state := w.desk.store.State()
 	anew := map[*tenant]*grant{}
 	for _, t := range admitted {
+		if lack := w.hinders(t); lack.Missing() && !t.inflight {
+			w.failf("%s could not start and is admitted", t.uid)
+		}
 		before := t.held
 		stored, has := state.Pods[t.uid]
 		switch {

@@ -64,6 +64,9 @@ func (v *voice) say(e *entry, what say) {
 	}
 	r := Result{Pod: e.Pod, Outcome: what.outcome, Reason: what.reason, Message: what.message}
 	r.Reworded = !e.told.newCause(r) && r.Outcome == last.Outcome && r.Reason == last.Reason
+	if r.Reason == ReasonWaitObjects {
+		r.Lack = e.inquiry.lack
+	}
 	e.told.last = r
 	if r.Outcome == decide.Admit {
 		v.repeats.admitted(ownerOf(e.Pod))
@@ -138,25 +141,29 @@ func (v *voice) slow(e *entry) string {
 type deadliner interface{ AllocateDeadline() time.Duration }
 
 // inLine says that the pod's turn is long in coming; "": nothing.
-func (v *voice) inLine(e, after *entry) string {
-	if v.cfg.Wait <= 0 || e.runs || after == nil {
-		return ""
+func (v *voice) inLine(e, after *entry) (reason, words string) {
+	switch {
+	case v.cfg.Wait <= 0 || e.runs || after == nil:
+		return "", ""
+	case after.state == inquiring:
+		return ReasonWaitObjects, fmt.Sprintf("the API server has not said yet whether %s, which "+
+			"comes before it, could start", klog.KObj(after.Pod))
 	}
-	return fmt.Sprintf("a device plugin has not said yet which devices it prefers for %s, which "+
+	return decide.ReasonWaitPlugin, fmt.Sprintf("a device plugin has not said yet which devices it prefers for %s, which "+
 		"comes before it", klog.KObj(after.Pod))
 }
 
 // words say what takes so long that the time of the pod's state is over; "": nothing.
-func (a *admitter) words(e *entry) string {
+func (a *admitter) words(e *entry) (reason, words string) {
 	switch {
 	case e.state.underWay():
-		return a.voice.slow(e)
+		return decide.ReasonWaitPlugin, a.voice.slow(e)
 	case e.state == brief:
-		return a.pods.owed(e.has.pod)
+		return decide.ReasonWaitPlugin, a.pods.owed(e.has.pod)
 	case e.state == behind:
 		return a.voice.inLine(e, a.pods.find(e.after))
 	}
-	return ""
+	return "", ""
 }
 
 // naming returns the message of a pod that waits, with the pods that are gone and hold some of its

@@ -90,7 +90,7 @@ func (f *Flags) addOptions(fs *pflag.FlagSet) {
 	fs.StringVar(&f.TopologyFrom, "topology-from", "",
 		"use this machine in place of the host: a ghw snapshot (archive or tree) or our YAML")
 	fs.DurationVar(&f.DevicePlugins.Wait, "device-admission-wait", 2*time.Minute,
-		"how long a pod waits for its device plugin or devices; 0 rejects it at once")
+		"how long a pod waits for its device plugin, its devices or objects that it lacks; 0: not at all")
 	fs.BoolVar(&f.RefuseUnknownFields, "refuse-unknown-fields", false,
 		"refuse manifests with fields that the API does not have or that are given twice; "+
 			"else they are ignored and reported")

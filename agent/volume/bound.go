@@ -72,7 +72,7 @@ func asked(what string, err error) error {
 // are in the kubelet's words.
 func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, all []used) ([]used, []error) {
 	known, now := v.claims.of(pod.UID), map[string]Claimed{}
-	var failed, why []string
+	var failed notProcessed
 	for _, u := range all {
 		if u.claim == "" {
 			continue
@@ -83,14 +83,14 @@ func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, all []used) ([]used,
 			claimed, err = had, nil
 		}
 		if err != nil {
-			failed, why = append(failed, u.volume.Name), append(why, err.Error())
+			failed = failed.with(u.volume.Name, err)
 			continue
 		}
 		now[u.volume.Name] = claimed
 	}
 	var errs []error
-	if len(failed) > 0 {
-		errs = append(errs, &cri.ObjectError{Err: notProcessed{failed, why}})
+	if len(failed.volumes) > 0 {
+		errs = append(errs, &cri.ObjectError{Err: failed})
 	}
 	if len(known)+len(now) > 0 {
 		taken, err := v.claims.hold(pod.UID, now)
@@ -110,6 +110,10 @@ func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, all []used) ([]used,
 
 // notProcessed says in the kubelet's words which volumes are not known yet, and why.
 type notProcessed struct{ volumes, why []string }
+
+func (n notProcessed) with(volume string, err error) notProcessed {
+	return notProcessed{append(n.volumes, volume), append(n.why, err.Error())}
+}
 
 // Error implements error.
 func (n notProcessed) Error() string {

@@ -26,12 +26,16 @@ import (
 type storage struct {
 	claims  map[string]*v1.PersistentVolumeClaim
 	volumes map[string]*v1.PersistentVolume
-	away    bool // it does not answer
+	away    bool   // it does not answer
+	refuses string // it does not tell of that claim
 }
 
 func (s *storage) Claim(_ context.Context, _, name string) (*v1.PersistentVolumeClaim, error) {
 	if s.away {
 		return nil, errors.New("connection refused")
+	}
+	if name == s.refuses {
+		return nil, apierrors.NewForbidden(v1.Resource("persistentvolumeclaims"), name, nil)
 	}
 	if c, has := s.claims[name]; has {
 		return c, nil
@@ -164,7 +168,36 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 			if len(mounter.MountPoints) > 0 {
 				t.Errorf("mounted %v", mounter.MountPoints)
 			}
+			want := test.want
+			if strings.HasPrefix(want, "MountVolume.SetUp failed") { // seen only by mounting
+				want = ""
+			}
+			unknown, err := v.Lacking(t.Context(), podWith(claimVolume("data")))
+			if (err == nil) != (want == "") || err != nil && err.Error() != want || unknown != s.away {
+				t.Errorf("before that %v, unknown %t", err, unknown)
+			}
 		})
+	}
+}
+
+// What the API server does not tell, or forbids to tell, is unknown, unless something else is missing.
+func TestClaimsOfWhichNothingIsKnown(t *testing.T) {
+	s := bind(localAt(t.TempDir()))
+	s.refuses = "secret"
+	v, _ := newVolumes(t, Config{Claims: s})
+	secret := claimVolume("secret")
+	secret.Name = "w"
+	if unknown, err := v.Lacking(t.Context(), podWith(claimVolume("data"), secret)); !unknown ||
+		err == nil || !strings.Contains(err.Error(), "volumes=[w]") {
+		t.Errorf("got %t, %v", unknown, err)
+	}
+	delete(s.claims, "data")
+	if unknown, err := v.Lacking(t.Context(), podWith(claimVolume("data"), secret)); unknown ||
+		err == nil || !strings.Contains(err.Error(), "volumes=[v]") {
+		t.Errorf("got %t, %v", unknown, err)
+	}
+	if HasClaims(&v1.Pod{}) || !HasClaims(podWith(secret)) {
+		t.Error("it is not seen whether a pod has claims")
 	}
 }
 

@@ -11,6 +11,9 @@
 // answer is there. A pod that was told of an object, or that it is missing, is named to
 // Config.Changed when that is no longer true.
 //
+// Expected does the same for pods that wait for admission, of what they cannot start without: it says
+// what is known, and waits for nothing.
+//
 // A token is asked for when a pod needs it, kept in memory only, replaced when it has passed 80 %
 // of its life or 24 hours, and forgotten with its pod.
 //

@@ -7,7 +7,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/kubeapi/requests"
@@ -43,13 +42,13 @@ type entry struct {
 	object  object // nil: there is none
 	refused error  // why it cannot be used
 	err     error  // why it is not known, or not up to date
-	// told has the pods that use it, and whether they asked since it was another one.
-	told map[types.UID]bool
+	// told has those that use it, and whether they asked since it was another one.
+	told map[user]bool
 	stop context.CancelFunc // nil: it is not followed
 }
 
 func newEntry(k key) *entry {
-	return &entry{key: k, settled: make(chan struct{}), told: map[types.UID]bool{}}
+	return &entry{key: k, settled: make(chan struct{}), told: map[user]bool{}}
 }
 
 func (e *entry) stopLocked() {
@@ -61,13 +60,17 @@ func (e *entry) stopLocked() {
 
 // settle takes in what the object is now, nil for none.
 func (f *follower) settle(e *entry, now object) {
-	for _, pod := range f.take(e, now) {
-		f.cfg.Changed(pod)
+	for _, by := range f.take(e, now) {
+		if by.waits {
+			f.cfg.Arrived(by.pod)
+		} else {
+			f.cfg.Changed(by.pod)
+		}
 	}
 }
 
-// take returns the pods to tell.
-func (f *follower) take(e *entry, now object) (tell []types.UID) {
+// take returns those to tell.
+func (f *follower) take(e *entry, now object) (tell []user) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e.err = nil
@@ -89,10 +92,10 @@ func (f *follower) take(e *entry, now object) (tell []types.UID) {
 		e.known = true
 		close(e.settled)
 	}
-	for pod, was := range e.told {
+	for by, was := range e.told {
 		if was {
-			tell = append(tell, pod)
-			e.told[pod] = false
+			tell = append(tell, by)
+			e.told[by] = false
 		}
 	}
 	return tell

@@ -23,6 +23,12 @@ const (
 	patience    = time.Second
 )
 
+// user is who uses an object: a pod that is made, or admission for a pod that waits.
+type user struct {
+	pod   types.UID
+	waits bool
+}
+
 // follower knows the config maps and secrets that pods use, as long as they do.
 type follower struct {
 	cfg Config
@@ -30,88 +36,109 @@ type follower struct {
 	mu      sync.Mutex      // guards what follows, and the entries
 	ctx     context.Context // nil: nothing is followed
 	entries map[key]*entry
-	uses    map[types.UID]map[key]bool
+	uses    map[user]map[key]bool
 	// goroutines are those of the entries.
 	goroutines sync.WaitGroup
 }
 
 func newFollower(cfg Config) *follower {
 	return &follower{
-		cfg: cfg, entries: map[key]*entry{}, uses: map[types.UID]map[key]bool{},
+		cfg: cfg, entries: map[key]*entry{}, uses: map[user]map[key]bool{},
 	}
 }
 
 // run follows what pods use until ctx ends.
 func (f *follower) run(ctx context.Context) {
+	f.followAll(ctx)
+	<-ctx.Done()
+	f.followNone()
+	f.goroutines.Wait()
+}
+
+// followAll follows all that is used, and what will be, until ctx ends.
+func (f *follower) followAll(ctx context.Context) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.ctx = ctx
 	for _, e := range f.entries {
 		f.followLocked(e)
 	}
-	f.mu.Unlock()
-	<-ctx.Done()
-	f.mu.Lock()
-	f.ctx = nil // nothing is followed from now on
-	f.mu.Unlock()
-	f.goroutines.Wait()
 }
 
-// release says that the pod uses nothing any more.
-func (f *follower) release(pod types.UID) {
+// followNone has no goroutine begin from now on: those that have can be waited for.
+func (f *follower) followNone() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for k := range f.uses[pod] {
+	f.ctx = nil
+}
+
+// release says that the user needs nothing any more.
+func (f *follower) release(by user) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for k := range f.uses[by] {
 		e := f.entries[k]
-		delete(e.told, pod)
+		delete(e.told, by)
 		if len(e.told) == 0 {
 			e.stopLocked()
 			delete(f.entries, k)
 		}
 	}
-	delete(f.uses, pod)
+	delete(f.uses, by)
 }
 
 // get waits until the object is known.
-func (f *follower) get(ctx context.Context, pod types.UID, k key) (object, error) {
+func (f *follower) get(ctx context.Context, by user, k key) (object, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.Wait)
 	defer cancel()
-	e, err := f.use(pod, k)
+	e, err := f.use(by, k)
 	if err != nil {
 		return nil, err
 	}
-	if f.stale(e, pod) {
+	if f.stale(e, by) {
 		if err := f.read(ctx, e); err != nil && !apierrors.IsNotFound(err) {
 			return nil, err
 		}
 	}
 	f.await(ctx, e)
+	return f.tell(e, by)
+}
+
+// tell is what is known of the object, and remembers that the user was told.
+func (f *follower) tell(e *entry, by user) (object, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	e.told[pod] = true
+	e.told[by] = true
 	switch {
 	case e.known && e.refused != nil:
 		return nil, e.refused
 	case e.known && e.object == nil:
-		return nil, apierrors.NewNotFound(v1.Resource(string(k.kind)), k.name)
+		return nil, apierrors.NewNotFound(v1.Resource(string(e.kind)), e.name)
 	case e.known:
 		return e.object, nil
 	case e.err != nil:
-		return nil, fmt.Errorf("failed to sync %s cache: %w", k.kind, e.err)
+		return nil, unknown{fmt.Errorf("failed to sync %s cache: %w", e.kind, e.err)}
 	default:
-		return nil, fmt.Errorf("failed to sync %s cache: timed out waiting for the condition",
-			k.kind)
+		return nil, unknown{fmt.Errorf("failed to sync %s cache: timed out waiting for the condition",
+			e.kind)}
 	}
 }
 
-// stale reports whether the object has to be read before the pod is told of it.
-func (f *follower) stale(e *entry, pod types.UID) bool {
+// unknown says that the API server has not told yet of an object.
+type unknown struct{ error }
+
+// Unwrap is what is said of it.
+func (u unknown) Unwrap() error { return u.error }
+
+// stale reports whether the object has to be read before the user is told of it.
+func (f *follower) stale(e *entry, by user) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch f.cfg.Strategy {
 	case kubeletconfig.GetChangeDetectionStrategy:
 		return true
 	case kubeletconfig.TTLCacheChangeDetectionStrategy:
-		return e.known && !e.told[pod]
+		return e.known && !e.told[by]
 	default:
 		return false
 	}
@@ -141,15 +168,15 @@ func (f *follower) failed(e *entry) bool {
 	return e.err != nil
 }
 
-// use follows the object for the pod.
-func (f *follower) use(pod types.UID, k key) (*entry, error) {
+// use follows the object for the user.
+func (f *follower) use(by user, k key) (*entry, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	e, known := f.entries[k]
-	if f.uses[pod][k] {
+	if f.uses[by][k] {
 		return e, nil
 	}
-	if len(f.uses[pod]) >= maxPerPod {
+	if len(f.uses[by]) >= maxPerPod {
 		return nil, fmt.Errorf("%s %q: the pod uses more than %d config maps and secrets; put "+
 			"their data together", k.kind, k.name, maxPerPod)
 	}
@@ -158,10 +185,10 @@ func (f *follower) use(pod types.UID, k key) (*entry, error) {
 		f.entries[k] = e
 		f.followLocked(e)
 	}
-	if f.uses[pod] == nil {
-		f.uses[pod] = map[key]bool{}
+	if f.uses[by] == nil {
+		f.uses[by] = map[key]bool{}
 	}
-	f.uses[pod][k] = true
-	e.told[pod] = false
+	f.uses[by][k] = true
+	e.told[by] = false
 	return e, nil
 }

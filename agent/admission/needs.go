@@ -1,0 +1,174 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// Reasons of pods that cannot start for want of objects of the API server: of one that waits, and of
+// one whose time is over.
+const (
+	ReasonWaitObjects = "WaitingForObjects"
+	ReasonNoObjects   = "ObjectsMissing"
+)
+
+// lookTimeout is how long a new pod keeps its place while it is asked whether what it needs is there.
+const lookTimeout = 3 * time.Second
+
+// Needs knows what pods cannot start without of the API server. Only Look waits for anything.
+type Needs interface {
+	// Begin has that of the pod followed until End. When Lack would say something else than it did,
+	// the queue is to be poked.
+	Begin(pod *v1.Pod)
+	// Lack is what the pod lacks, as far as that is known.
+	Lack(pod *v1.Pod) Lack
+	// Look returns when all is known, or will not be soon.
+	Look(ctx context.Context, pod *v1.Pod)
+	// End is called when none of the others is under way for the pod.
+	End(pod types.UID)
+}
+
+// Lack is why a pod could not start, in the kubelet's words; the zero Lack: it could.
+type Lack struct {
+	// Unknown: the API server has not told yet. It may be there.
+	Unknown bool
+	Why     string
+	// Reason is that of the kubelet's event; Container is the one that it is about, "": the pod.
+	Reason, Container string
+}
+
+// Missing reports whether it is known that the pod could not start.
+func (l Lack) Missing() bool { return l != Lack{} && !l.Unknown }
+
+// inquiry is what is known of what a pod needs. A pod that would be given CPUs, memory or devices
+// of its own is given nothing, and claims nothing, before it could start. Until that is known for
+// the first time it keeps its place among those that came with it, as for a preference.
+type inquiry struct {
+	begun bool // the pod waits for what it lacks
+	// looked: it was waited for an answer; aside: others may have gone before, since something is
+	// missing.
+	looked, aside bool
+	lack          Lack
+}
+
+// inquire begins to follow what a new pod needs. One that runs or was admitted before is not asked
+// about, and where pods do not wait they hold what they get while they cannot start, as under a
+// kubelet.
+func (a *admitter) inquire(r *record, recorded bool) {
+	if a.cfg.Needs == nil || a.cfg.Wait <= 0 || r.runs || recorded || podspec.IsStatic(r.Pod) {
+		return
+	}
+	h := a.cfg.Hardware()
+	if (allocation.View{CPUs: h.CPUs, Memory: h.Memory}).Needs(r.Pod) {
+		r.inquiry.begun = true
+		a.cfg.Needs.Begin(r.Pod)
+	}
+}
+
+// forgo ends what inquire began. No call for the pod is under way.
+func (a *admitter) forgo(e *entry) {
+	if e.inquiry.begun {
+		a.cfg.Needs.End(e.Pod.UID)
+	}
+}
+
+// looks reports whether it is not known yet what the pod lacks, and waited for.
+func (r *record) looks(now time.Time) bool {
+	i := r.inquiry
+	return i.lack.Unknown && !i.looked && !i.aside && now.Sub(r.tries.since) < lookTimeout
+}
+
+// isEndless reports whether the pod waits, and no deadline ends that.
+func (r *record) isEndless() bool { return r.state == deferred && r.tries.refusal == nil }
+
+// hinder has the pod wait without anything if it has a place, or will have one, and could not start.
+// One that has none is rejected, whatever it lacks, unless others may have gone before it because of
+// that. It reports whether the pod was hindered.
+func (p *pass) hinder(ctx context.Context, e *entry, d decide.Decision) bool {
+	i := e.inquiry
+	if d.Kind == decide.Checked || d.Outcome == decide.Reject && !i.aside || i.lack == (Lack{}) ||
+		e.looks(p.now) {
+		return false
+	}
+	e.told.tried = nil // it is not what decides
+	p.tell(ctx, e, hindered{lacking(d, i.lack, p.cfg.Wait, e.expired(p.cfg.Wait, p.now))})
+	return true
+}
+
+// lacking turns a decision into a wait without anything, or a rejection when the pod's time is over.
+// What is not known does not end it.
+func lacking(d decide.Decision, l Lack, wait time.Duration, expired bool) decide.Decision {
+	const nothing = "; until then the pod is given no CPUs, memory or devices"
+	d.Kind, d.Claim, d.Victims, d.Rejection = decide.Checked, allocation.Pod{}, nil, nil
+	d.Outcome, d.Reason, d.Message = decide.Wait, ReasonWaitObjects, l.Why+nothing
+	if l.Unknown {
+		d.Message = l.Why + "; it is not known whether the pod could start" + nothing
+		return d
+	}
+	d.Rejection = &allocation.Rejection{Reason: ReasonNoObjects,
+		Message: fmt.Sprintf("%s; the pod has waited for that for %v", l.Why, wait)}
+	if expired {
+		d.Outcome, d.Reason, d.Message = decide.Reject, d.Rejection.Reason, d.Rejection.Message
+	}
+	return d
+}
+
+// awaitRoom has a pod wait for room that others took while it could not start.
+func (p *pass) awaitRoom(e *entry, d *decide.Decision) {
+	if e.inquiry.aside && d.Kind != decide.Checked && d.Outcome == decide.Reject &&
+		!e.expired(p.cfg.Wait, p.now) {
+		d.Kind, d.Outcome, d.Reason = decide.Checked, decide.Wait, decide.ReasonWaitResources
+		d.Message += "; other pods came first while it could not start"
+	}
+}
+
+// look has a pod with a place wait for what the API server says, if that is to be waited for.
+func (p *pass) look(ctx context.Context, e *entry, d decide.Decision) bool {
+	if d.Kind == decide.Checked || d.Outcome == decide.Reject || !e.looks(p.now) {
+		return false
+	}
+	p.tell(ctx, e, inquired{d})
+	return true
+}
+
+// learned takes in what is known now. The pod's time does not pass while the API server does not
+// tell.
+func (s *step) learned(e learned) {
+	if s.inquiry.aside && s.inquiry.lack.Unknown {
+		s.tries.since = s.now
+	}
+	s.inquiry.lack = e.lack
+}
+
+// inquired has the API server asked. Meanwhile the pod has what it would get as a guess, as while a
+// plugin is asked.
+func (s *step) inquired(e inquired) {
+	s.inquiry.looked = true
+	has := s.has
+	switch plan := e.Case.Plan.Pod; {
+	case s.claims() || s.isReserved() || e.Kind == decide.Preempting:
+	case e.Outcome == decide.Wait:
+		has = reservation{claim, e.Claim}
+	case len(plan.Containers) > 0:
+		has = reservation{tentative, plan}
+		s.do(outguess{plan})
+	}
+	s.give(inquiring, has)
+	s.do(inquire{s.tries.since.Add(lookTimeout)})
+}
+
+// needed waits until it is known what a pod needs.
+func (c *calls) needed(ctx context.Context, pod *v1.Pod, until time.Time) event {
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	c.cfg.Needs.Look(ctx, pod)
+	return looked{}
+}

@@ -1,0 +1,225 @@
+package needs
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/kubeapi/objects"
+	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/topology/await"
+)
+
+const (
+	// period is after how long claims are read again that were not good, and longest after how long
+	// while the API server does not answer.
+	period, longest = 2 * time.Second, 30 * time.Second
+	// readTimeout is how long one reading of a pod's claims takes at most.
+	readTimeout = 10 * time.Second
+)
+
+// Config is what needs come from.
+type Config struct {
+	Objects Objects
+	Claims  Claims
+	// Changed is told that a pod needs something else than was said of it. It must not block.
+	Changed func()
+}
+
+// Objects are the config maps and secrets that pods cannot start without; *objects.Expected.
+type Objects interface {
+	Expect(pod *v1.Pod)
+	Lack(pod *v1.Pod) *objects.Lack
+	Look(ctx context.Context, pod *v1.Pod)
+	Dismiss(pod types.UID)
+}
+
+// Claims says why the claims of a pod cannot become volumes, or that this is not known;
+// *volume.Volumes.
+type Claims interface {
+	Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err error)
+}
+
+// Needs has what pods need. It is an admission.Needs.
+type Needs struct {
+	cfg Config
+
+	mu      sync.Mutex      // guards what follows, and the readings
+	ctx     context.Context // nil: nothing is read
+	pods    map[types.UID]*reading
+	readers sync.WaitGroup
+}
+
+// reading is what was read of the claims of a pod.
+type reading struct {
+	pod   *v1.Pod
+	known chan struct{} // closed when they were read, whatever came of it
+	once  sync.Once
+	lack  admission.Lack
+	stop  context.CancelFunc // nil: they are not read
+}
+
+// New returns needs that Run follows.
+func New(cfg Config) *Needs { return &Needs{cfg: cfg, pods: map[types.UID]*reading{}} }
+
+// Run reads the claims of pods until ctx ends.
+func (n *Needs) Run(ctx context.Context) error {
+	n.readAll(ctx)
+	<-ctx.Done()
+	n.readNone()
+	n.readers.Wait()
+	return nil
+}
+
+func (n *Needs) readAll(ctx context.Context) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ctx = ctx
+	for _, r := range n.pods {
+		n.beginLocked(r)
+	}
+}
+
+func (n *Needs) readNone() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ctx = nil
+}
+
+// Begin follows what the pod needs until End.
+func (n *Needs) Begin(pod *v1.Pod) {
+	n.cfg.Objects.Expect(pod)
+	if !volume.HasClaims(pod) {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.pods[pod.UID] != nil {
+		return
+	}
+	r := &reading{pod: pod, known: make(chan struct{}), lack: admission.Lack{Unknown: true,
+		Why: "the API server has not told yet of the claims of the pod", Reason: reasonMount}}
+	n.pods[pod.UID] = r
+	n.beginLocked(r)
+}
+
+func (n *Needs) beginLocked(r *reading) {
+	if n.ctx == nil || n.ctx.Err() != nil {
+		return
+	}
+	var ctx context.Context
+	ctx, r.stop = context.WithCancel(n.ctx)
+	n.readers.Go(func() { n.follow(ctx, r) })
+}
+
+// End says that the pod waits no more.
+func (n *Needs) End(pod types.UID) {
+	n.cfg.Objects.Dismiss(pod)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if r := n.pods[pod]; r != nil {
+		if r.stop != nil {
+			r.stop()
+		}
+		delete(n.pods, pod)
+	}
+}
+
+// follow reads the claims until they are good.
+func (n *Needs) follow(ctx context.Context, r *reading) {
+	for pause := period; ; {
+		bounded, cancel := context.WithTimeout(ctx, readTimeout)
+		unknown, err := n.cfg.Claims.Lacking(bounded, r.pod)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		n.put(r, unknown, err)
+		switch {
+		case err == nil:
+			return
+		case unknown:
+			pause = min(2*pause, longest)
+		default:
+			pause = period
+		}
+		await.For(ctx, pause)
+	}
+}
+
+// put keeps what was read, and tells of it if it is something else.
+func (n *Needs) put(r *reading, unknown bool, err error) {
+	var lack admission.Lack
+	if err != nil {
+		lack = admission.Lack{Unknown: unknown, Reason: reasonMount, Why: err.Error()}
+	}
+	if n.replace(r, lack) {
+		n.cfg.Changed()
+	}
+	r.once.Do(func() { close(r.known) })
+}
+
+func (n *Needs) replace(r *reading, lack admission.Lack) (other bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	other, r.lack = r.lack != lack, lack
+	return other
+}
+
+// Look waits until all that the pod needs is known, or will not be soon.
+func (n *Needs) Look(ctx context.Context, pod *v1.Pod) {
+	n.cfg.Objects.Look(ctx, pod)
+	if known := n.known(pod.UID); known != nil {
+		await.On(ctx, known)
+	}
+}
+
+// known is nil for a pod without claims.
+func (n *Needs) known(pod types.UID) <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if r := n.pods[pod]; r != nil {
+		return r.known
+	}
+	return nil
+}
+
+// Reasons of the kubelet's events about volumes and containers.
+const reasonMount, reasonFailed = "FailedMount", "Failed"
+
+// Lack is what the pod lacks as far as that is known; what is missing comes before what may be.
+func (n *Needs) Lack(pod *v1.Pod) admission.Lack {
+	ofObjects, ofClaims := n.ofObjects(pod), n.ofClaims(pod.UID)
+	if ofObjects == (admission.Lack{}) || ofObjects.Unknown && ofClaims.Missing() {
+		return ofClaims
+	}
+	return ofObjects
+}
+
+func (n *Needs) ofClaims(pod types.UID) (lack admission.Lack) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if r := n.pods[pod]; r != nil {
+		lack = r.lack
+	}
+	return lack
+}
+
+func (n *Needs) ofObjects(pod *v1.Pod) admission.Lack {
+	lack := n.cfg.Objects.Lack(pod)
+	switch {
+	case lack == nil:
+		return admission.Lack{}
+	case lack.Container != "":
+		return admission.Lack{Unknown: lack.Unknown(), Container: lack.Container,
+			Reason: reasonFailed, Why: "Error: " + lack.Err.Error()}
+	default:
+		return admission.Lack{Unknown: lack.Unknown(), Reason: reasonMount, Why: fmt.Sprintf(
+			"MountVolume.SetUp failed for volume %q : %v", lack.Volume, lack.Err)}
+	}
+}

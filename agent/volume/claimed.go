@@ -1,0 +1,62 @@
+package volume
+
+import (
+	"context"
+	"errors"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// HasClaims reports whether a container of the pod uses a volume that is a claim.
+func HasClaims(pod *v1.Pod) bool {
+	all, _ := usedVolumes(pod)
+	for _, u := range all {
+		if u.claim != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// Lacking is why claims of the pod cannot become volumes on this node, in the words of SetUp; nil:
+// all can. It asks the API server each time, and changes nothing. unknown: that did not tell, so that
+// the claims may be good.
+func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err error) {
+	all, err := usedVolumes(pod)
+	if err != nil {
+		return false, err
+	}
+	known, failed, unsure := map[string]Claimed{}, notProcessed{}, notProcessed{}
+	for _, u := range all {
+		if u.claim == "" {
+			continue
+		}
+		claimed, err := v.cfg.claimed(ctx, pod, u)
+		_, away := errors.AsType[unanswered](err)
+		switch {
+		case err == nil:
+			known[u.volume.Name] = claimed
+		case away, apierrors.IsForbidden(err):
+			unsure = unsure.with(u.volume.Name, err)
+		default:
+			failed = failed.with(u.volume.Name, err)
+		}
+	}
+	if len(failed.volumes) > 0 {
+		return false, failed
+	}
+	bound, errs := withClaims(all, known)
+	for _, u := range bound {
+		if err := v.cfg.persistentFits(u); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) > 0 {
+		return false, errors.Join(errs...)
+	}
+	if len(unsure.volumes) > 0 {
+		return true, unsure
+	}
+	return false, nil
+}
