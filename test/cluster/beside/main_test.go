@@ -4,9 +4,22 @@
 package beside
 
 import (
+	"flag"
+	"fmt"
+	"os"
 	"testing"
 
 	"github.com/numalet/numalet/test/cluster/rig"
 )
 
-func TestMain(m *testing.M) { rig.Main(m) }
+// parallel is how many tests run at once at most, however many CPUs there are: they mostly wait.
+const parallel = "8"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", parallel); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	rig.Main(m)
+}
