@@ -80,16 +80,18 @@ func join(ctx context.Context, n node) (parts, error) {
 		recallMirrored(p, l.told, all)
 		return l.told.saw(all)
 	})
+	admitted := admittedBefore(ctx, n)
 	loop := syncloop.New(syncloop.Config{
 		Inputs: syncloop.Inputs{
 			Updates: p.sources.Updates(), Observed: p.observer.Changes(), Decisions: l.decisions,
 			Events: l.events, Capacity: mailbox.Subscribe(&l.inventory, n.hardware.Changes()),
 		},
-		Runtime: p.observer.Get, Admitted: admittedBefore(ctx, n).Of, Admission: p.queue, Workers: p.workers, Statuses: p.statuses,
-		Tell: n.events.Pod, SeenAll: p.sources.SeenAll, Heard: l.told.heard,
+		Runtime: p.observer.Get, Admitted: admitted.Of, Admission: p.queue, Workers: p.workers,
+		Statuses: p.statuses,
+		Tell:     n.events.Pod, SeenAll: p.sources.SeenAll, Heard: l.told.heard,
 		Restarted: p.metrics.Restarted,
 	})
-	p.checkpoints = newCheckpoints(n, p, &l.inventory)
+	p.checkpoints = newCheckpoints(n, p, &l.inventory, admitted)
 	if err := p.serve(ctx, n, l, loop); err != nil {
 		return p, err
 	}
