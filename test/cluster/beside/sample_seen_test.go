@@ -63,6 +63,11 @@ func (s *sample) eventually(what string, check func() error) {
 		if err == nil {
 			return
 		}
+		select {
+		case <-s.ended:
+			s.Fatalf("the plugin ended while the test waited until %s; it said\n%s", what, s.said())
+		default:
+		}
 		if time.Since(began) > max(samplePatience, harness.Patience) {
 			s.Fatalf("waited in vain until %s: %v; the plugin said\n%s", what, err, s.said())
 		}

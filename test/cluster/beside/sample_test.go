@@ -30,7 +30,7 @@ type sampleMode struct {
 }
 
 // TestSamplePlugin: Kubernetes' sample device plugin is called the same by both agents in each of its
-// modes, and the node and its pods have the same histories. All runs are at once: they mostly wait for
+// modes, and the node and its pods have the same histories. Several run at once: they mostly wait for
 // the plugin, which looks for a new kubelet.sock each 10 s.
 func TestSamplePlugin(t *testing.T) {
 	modes := []sampleMode{
@@ -96,6 +96,7 @@ type sample struct {
 	node    rig.Node
 	cdiDir  string
 	plugin  *exec.Cmd
+	ended   chan struct{} // closed when the plugin has; nil: it was stopped, or not started
 	seen    *history
 }
 
@@ -111,7 +112,7 @@ func runSample(t *testing.T, agent string, mode sampleMode) map[string]string {
 	}
 	n.Settings["evictionHard"] = noEviction
 	n.Settings["nodeStatusUpdateFrequency"] = "1s"
-	s := &sample{t, mode, c, c.Join(n, "sample-"+mode.name+"-"+agent), d.CDIDir(), nil, nil}
+	s := &sample{t, mode, c, c.Join(n, "sample-"+mode.name+"-"+agent), d.CDIDir(), nil, nil, nil}
 	if err := os.MkdirAll(s.tmp(), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -219,8 +220,13 @@ func (s *sample) startPlugin() {
 	if err := cmd.Start(); err != nil {
 		s.Fatal(err)
 	}
-	s.plugin = cmd
-	s.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }) // it may have ended
+	ended := make(chan struct{})
+	s.plugin, s.ended = cmd, ended
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // it says why itself
+	}()
+	s.Cleanup(func() { _ = cmd.Process.Kill(); <-ended }) // it may have ended
 	if s.mode.controlled {
 		s.eventually("the plugin waits for its control file", func() error {
 			if s.count("managed explicitly") == before {
@@ -249,7 +255,8 @@ func (s *sample) stopPlugin() {
 	if err := s.plugin.Process.Signal(syscall.SIGTERM); err != nil {
 		s.Fatal(err)
 	}
-	_ = s.plugin.Wait() // it may have ended before
+	<-s.ended
+	s.ended = nil
 }
 
 // controlFile is the path below the plugin's /tmp.
