@@ -73,7 +73,8 @@ func join(ctx context.Context, n node) (parts, error) {
 	if p.probes, err = newProber(n, func(uid types.UID) { p.workers.Wake(uid) }); err != nil {
 		return p, err
 	}
-	if p.workers, err = newWorkers(n, p, c, l.events.Put); err != nil {
+	var notices part
+	if p.workers, notices, err = newWorkers(n, p, c, l.events.Put); err != nil {
 		return p, err
 	}
 	p.sources = newSources(n, p.observer.All, func(all []*v1.Pod) []*v1.Pod {
@@ -98,7 +99,7 @@ func join(ctx context.Context, n node) (parts, error) {
 	p.run.first = append(p.run.first,
 		part{"assignment store", n.store.Run}, part{"device plugins", p.plugins.Run},
 		part{"runtime observer", p.observer.Run}, part{"admission", p.queue.Run},
-		part{"pod workers", p.workers.Run}, part{"probes", p.probes.Run})
+		part{"pod workers", p.workers.Run}, notices, part{"probes", p.probes.Run})
 	p.run.first = slices.Concat(p.run.first, kubeParts(n), l.told.parts(), c.parts(p.workers))
 	// Before pods are adopted CPUs that containers have for themselves may look free, and the
 	// kubelet's files have not been read.

@@ -24,8 +24,8 @@ if [ ! -d "$qemu" ]; then
 		exit 3
 	fi
 	# From where the machine's own packages come.
-	mirror=$(apt-get indextargets --no-release-info --format '$(RELEASE) $(REPO_URI)' 'Created-By: Packages' |
-		sed -n "s,^${suite%-backports} ,,p" | head -n 1)
+	mirror=$(apt-get indextargets --no-release-info --format '$(RELEASE) $(REPO_URI)' \
+		'Created-By: Packages' | sed -n "s,^${suite%-backports} ,,p" | head -n 1)
 	if [ -z "$mirror" ]; then
 		say "apt has no source of Debian's ${suite%-backports}, and the installed qemu has no igb:" \
 			"install qemu 8 or newer"
