@@ -8,9 +8,7 @@ package resize
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"time"
 
@@ -55,21 +53,12 @@ type Admitted struct {
 // for nothing and is moved aside: the error says for whom that matters.
 func Open(root string) (Admitted, error) {
 	path := filepath.Join(root, KubeletFile)
-	raw, err := files.Read(path, maxKubeletFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Admitted{}, nil
-	}
-	var a Admitted
-	if err == nil {
-		a.kubelet, err = decode(raw)
-	}
+	kubelet, err := files.Load(path, maxKubeletFile, time.Now(), decode)
 	if err != nil {
-		aside, moveErr := files.MoveAside(path, time.Now())
-		return a, errors.Join(fmt.Errorf("read %s: %w; pods that a kubelet started, and that were to "+
-			"be resized since, count with what their specs say now; moved to %q", path, err, aside),
-			moveErr)
+		err = fmt.Errorf("read %s: %w; pods that a kubelet started, and that were to be resized since, "+
+			"count with what their specs say now", path, err)
 	}
-	return a, nil
+	return Admitted{kubelet}, err
 }
 
 // file is the kubelet's format: JSON text, with a checksum of it.
