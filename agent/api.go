@@ -95,7 +95,7 @@ func accessConfig(n node) access.Config {
 		Authorization: n.cfg.Kubelet.Authorization,
 	}
 	if n.kube != nil {
-		c.Reviewer = n.kube.Main()
+		c.Reviewer = n.kube.Reviews()
 	}
 	return c
 }

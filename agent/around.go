@@ -25,6 +25,7 @@ import (
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podresources"
+	"github.com/numalet/numalet/agent/resize"
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/agent/syncloop"
 	"github.com/numalet/numalet/agent/volume"
@@ -43,12 +44,15 @@ func newHealth(n node, p parts) *health.Follower {
 }
 
 // newCheckpoints keeps the kubelet's files, and reads them before the first pod is decided on.
-func newCheckpoints(n node, p parts, inventory mailbox.Source) *checkpoints.Checkpoints {
+func newCheckpoints(n node, p parts, inventory mailbox.Source,
+	admitted resize.Admitted) *checkpoints.Checkpoints {
 	return checkpoints.New(checkpoints.Config{
 		Root: n.cfg.RootDir, DeviceDir: deviceDir(n.cfg.RootDir), BootID: n.host.bootID,
 		Store: n.store, Running: p.observer.All, Hardware: n.hardware.Get,
 		Inventory: p.plugins.Inventory, Tell: n.events.OnNode, Lasting: p.sources.Lasting,
-		Changed: mailbox.Subscribe(n.store.Changes(), inventory, n.hardware.Changes()),
+		Admitted: admitted, Active: p.statuses.Active,
+		Changed: mailbox.Subscribe(n.store.Changes(), p.statuses.Changes(), inventory,
+			n.hardware.Changes()),
 	})
 }
 

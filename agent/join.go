@@ -73,30 +73,33 @@ func join(ctx context.Context, n node) (parts, error) {
 	if p.probes, err = newProber(n, func(uid types.UID) { p.workers.Wake(uid) }); err != nil {
 		return p, err
 	}
-	if p.workers, err = newWorkers(n, p, c, l.events.Put); err != nil {
+	var notices part
+	if p.workers, notices, err = newWorkers(n, p, c, l.events.Put); err != nil {
 		return p, err
 	}
 	p.sources = newSources(n, p.observer.All, func(all []*v1.Pod) []*v1.Pod {
 		recallMirrored(p, l.told, all)
 		return l.told.saw(all)
 	})
+	admitted := admittedBefore(ctx, n)
 	loop := syncloop.New(syncloop.Config{
 		Inputs: syncloop.Inputs{
 			Updates: p.sources.Updates(), Observed: p.observer.Changes(), Decisions: l.decisions,
 			Events: l.events, Capacity: mailbox.Subscribe(&l.inventory, n.hardware.Changes()),
 		},
-		Runtime: p.observer.Get, Admitted: admittedBefore(ctx, n).Of, Admission: p.queue, Workers: p.workers, Statuses: p.statuses,
-		Tell: n.events.Pod, SeenAll: p.sources.SeenAll, Heard: l.told.heard,
+		Runtime: p.observer.Get, Admitted: admitted.Of, Admission: p.queue, Workers: p.workers,
+		Statuses: p.statuses,
+		Tell:     n.events.Pod, SeenAll: p.sources.SeenAll, Heard: l.told.heard,
 		Restarted: p.metrics.Restarted,
 	})
-	p.checkpoints = newCheckpoints(n, p, &l.inventory)
+	p.checkpoints = newCheckpoints(n, p, &l.inventory, admitted)
 	if err := p.serve(ctx, n, l, loop); err != nil {
 		return p, err
 	}
 	p.run.first = append(p.run.first,
 		part{"assignment store", n.store.Run}, part{"device plugins", p.plugins.Run},
 		part{"runtime observer", p.observer.Run}, part{"admission", p.queue.Run},
-		part{"pod workers", p.workers.Run}, part{"probes", p.probes.Run})
+		part{"pod workers", p.workers.Run}, notices, part{"probes", p.probes.Run})
 	p.run.first = slices.Concat(p.run.first, kubeParts(n), l.told.parts(), c.parts(p.workers))
 	// Before pods are adopted CPUs that containers have for themselves may look free, and the
 	// kubelet's files have not been read.

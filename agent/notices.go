@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -36,6 +38,8 @@ type noticesConfig struct {
 // still there long after the node had ended it.
 type notices struct {
 	cfg noticesConfig
+	// ended has a value when the node has ended a pod. Capacity 1.
+	ended chan struct{}
 
 	mu   sync.Mutex
 	pods map[types.UID]notice
@@ -46,11 +50,47 @@ type notice struct {
 	pod     *v1.Pod
 	fields  string
 	backOff map[string]string // the ids of those that have ended, by container
-	late    *time.Timer       // nil: the node has not ended it
+	ended   bool              // by the node
+	late    time.Time         // when it is late; zero: it is not, or that was told
 }
 
 func newNotices(c noticesConfig) *notices {
-	return &notices{cfg: c, pods: map[types.UID]notice{}}
+	return &notices{cfg: c, ended: make(chan struct{}, 1), pods: map[types.UID]notice{}}
+}
+
+// run tells of pods that are late, until ctx ends.
+func (n *notices) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		late, next := n.lateAt(time.Now())
+		for _, pod := range late {
+			n.cfg.pod(pod, v1.EventTypeWarning, "ExceededGracePeriod",
+				"Container runtime did not kill the pod within specified grace period.")
+		}
+		select {
+		case <-ctx.Done():
+		case <-n.ended:
+		case <-await.At(next):
+		}
+	}
+	return nil
+}
+
+// lateAt are the pods that are late now, each once, and when the next one will be.
+func (n *notices) lateAt(now time.Time) (late []*v1.Pod, next time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for uid, is := range n.pods {
+		switch {
+		case is.late.IsZero():
+		case is.late.After(now):
+			next = await.Earlier(next, is.late)
+		default:
+			is.late = time.Time{}
+			n.pods[uid] = is
+			late = append(late, is.pod)
+		}
+	}
+	return late, next
 }
 
 // look is called each time that a pod's worker looks at it.
@@ -79,20 +119,17 @@ func (n *notices) look(r podworker.Report) {
 // follow tells once of a pod that the node has ended and that is not gone half a grace period after the
 // end of that.
 func (n *notices) follow(r podworker.Report) {
-	ended := r.Stop != nil && r.Stop.Reason != ""
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	is := n.pods[r.Pod.UID]
-	switch {
-	case ended && r.Decision.State != podworker.Finished && is.late == nil:
-		is.late = time.AfterFunc(max(leastLate, r.Stop.Grace*3/2), func() {
-			n.cfg.pod(r.Pod, v1.EventTypeWarning, "ExceededGracePeriod",
-				"Container runtime did not kill the pod within specified grace period.")
-		})
-		n.pods[r.Pod.UID] = is
-	case is.late != nil && r.Decision.State == podworker.Finished:
-		is.late.Stop()
+	switch finished := r.Decision.State == podworker.Finished; {
+	case finished:
+		is.late = time.Time{}
+	case !is.ended && r.Stop != nil && r.Stop.Reason != "":
+		is.ended, is.late = true, time.Now().Add(max(leastLate, r.Stop.Grace*3/2))
+		await.Wake(n.ended)
 	}
+	n.pods[r.Pod.UID] = is
 }
 
 // backOffs are the containers that wait since they ended, of which that was not told.
@@ -142,8 +179,5 @@ func (n *notices) changed(pod *v1.Pod) (fields string, lacking []string) {
 func (n *notices) gone(pod types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if late := n.pods[pod].late; late != nil {
-		late.Stop()
-	}
 	delete(n.pods, pod)
 }

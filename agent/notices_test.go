@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -88,6 +89,9 @@ func TestWhatGoesWrongWithAPodIsTold(t *testing.T) {
 			},
 			lacking: func(was, is *v1.Pod) []string { return []string{was.Name, is.Name} },
 		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- n.run(ctx) }()
 		tells := func(why string, want ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -137,5 +141,12 @@ func TestWhatGoesWrongWithAPodIsTold(t *testing.T) {
 			tells("over in time")
 			n.gone("short")
 		}
+		end("last", podworker.Stop{Reason: "Evicted"}, podworker.TerminatingPod)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Hour)
+		tells("nobody tells any more")
 	})
 }

@@ -85,13 +85,13 @@ func recallMirrored(p parts, told told, all []*v1.Pod) {
 
 func tellsDevices(n node) bool { return n.cfg.Gates.Enabled("ResourceHealthStatus") }
 
-// newWorkers makes the pod workers. What they see becomes a status, and that a pod has ended or is
-// gone an event.
+// newWorkers makes the pod workers, and what tells of pods beside them. What they see becomes a status,
+// and that a pod has ended or is gone an event.
 func newWorkers(n node, p parts, c contents, tell func(syncloop.Event)) (
-	*podworker.Workers, error) {
+	*podworker.Workers, part, error) {
 	act, err := newActuator(n, p, c)
 	if err != nil {
-		return nil, err
+		return nil, part{}, err
 	}
 	k := &n.cfg.Kubelet
 	statuses := podstatus.Reporter{
@@ -123,7 +123,7 @@ func newWorkers(n node, p parts, c contents, tell func(syncloop.Event)) (
 		BackOff: podworker.BackOff{Max: k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
 		Sync:    k.SyncFrequency.Duration, Due: c.volumes.Due,
 		Probed: p.probes.Probed, HooksPending: c.volumes.HooksPending, Attempt: nextAttempt(n, p),
-	}), nil
+	}), part{"notices of pods", told.run}, nil
 }
 
 // nextAttempt is the one at a container that comes after all that the pod's status and logs tell of.

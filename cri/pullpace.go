@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/flowcontrol"
-
-	"github.com/numalet/numalet/topology/await"
 )
 
 // pullPace lets pulls begin at a rate. Who comes too early waits: a container's first start before
@@ -22,7 +20,9 @@ type pullPace struct {
 	mu        sync.Mutex // guards what follows
 	waiting   []*pullTurn
 	restarted bool // the last turn was a restart's
-	pumping   bool // somebody will look again
+
+	// pump is taken by the one of those who wait who gives the turns. Capacity 1.
+	pump chan struct{}
 }
 
 // pullTurn is a pull that waits for its turn.
@@ -37,49 +37,67 @@ const mostWait = 30 * time.Second
 
 // newPullPace takes a rate of 0 for none.
 func newPullPace(qps float32, burst int) *pullPace {
-	if qps <= 0 {
-		return &pullPace{limiter: flowcontrol.NewFakeAlwaysRateLimiter()}
+	p := &pullPace{limiter: flowcontrol.NewFakeAlwaysRateLimiter(), pump: make(chan struct{}, 1)}
+	if qps > 0 {
+		p.limiter = flowcontrol.NewTokenBucketRateLimiter(qps, max(burst, 1))
+		p.every = time.Duration(float32(time.Second) / qps)
 	}
-	return &pullPace{
-		limiter: flowcontrol.NewTokenBucketRateLimiter(qps, max(burst, 1)),
-		every:   time.Duration(float32(time.Second) / qps),
-	}
+	p.pump <- struct{}{}
+	return p
 }
 
 // wait returns when a pull may begin, or with the context's error.
 func (p *pullPace) wait(ctx context.Context, restart bool) error {
 	turn := &pullTurn{restart: restart, since: time.Now(), comes: make(chan struct{})}
-	p.mu.Lock()
-	p.waiting = append(p.waiting, turn)
-	p.giveLocked()
-	p.mu.Unlock()
-	if !await.On(ctx, turn.comes) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.waiting = slices.DeleteFunc(p.waiting, func(t *pullTurn) bool { return t == turn })
-		return ctx.Err()
+	p.give(turn)
+	select {
+	case <-turn.comes:
+		return nil
+	case <-ctx.Done():
+	case <-p.pump:
+		p.giveUntil(ctx, turn)
+		p.pump <- struct{}{}
 	}
-	return nil
+	return p.leave(ctx, turn)
 }
 
-// giveLocked gives the turns that the rate allows, and sees to the next.
-func (p *pullPace) giveLocked() {
+// giveUntil gives turns until that one has come, or ctx ends.
+func (p *pullPace) giveUntil(ctx context.Context, turn *pullTurn) {
+	for {
+		select {
+		case <-turn.comes:
+			return
+		case <-ctx.Done():
+			return
+		case <-time.After(p.every):
+			p.give()
+		}
+	}
+}
+
+// leave is nil if the turn has come, or else ctx's error; it comes no more then.
+func (p *pullPace) leave(ctx context.Context, turn *pullTurn) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := slices.Index(p.waiting, turn)
+	if at < 0 {
+		return nil
+	}
+	p.waiting = slices.Delete(p.waiting, at, at+1)
+	return ctx.Err()
+}
+
+// give gives the turns that the rate allows, to those who wait and more.
+func (p *pullPace) give(more ...*pullTurn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting = append(p.waiting, more...)
 	for len(p.waiting) > 0 && p.limiter.TryAccept() {
 		next := p.nextLocked(time.Now())
 		p.restarted = p.waiting[next].restart
 		close(p.waiting[next].comes)
 		p.waiting = slices.Delete(p.waiting, next, next+1)
 	}
-	if len(p.waiting) == 0 || p.pumping {
-		return
-	}
-	p.pumping = true
-	time.AfterFunc(p.every, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.pumping = false
-		p.giveLocked()
-	})
 }
 
 // nextLocked is whose turn it is; somebody has to wait.

@@ -145,7 +145,7 @@ func (a *Actuator) Recall(ctx context.Context, uid types.UID, done podworker.Don
 
 // Do carries out one action.
 func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
-	act podworker.Action) (made cri.Made, err error) {
+	act podworker.Action, yield func()) (made cri.Made, err error) {
 	switch act.Kind {
 	case podworker.CreateSandbox:
 		made.Sandbox, err = a.build(ctx, pod).replaceSandbox(ctx, observed, act.Attempt)
@@ -153,7 +153,7 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	case podworker.StartContainer:
 		b := a.build(ctx, pod)
 		if err = b.completeVolumes(ctx); err == nil {
-			made, err = b.startContainer(ctx, observed, act)
+			made, err = b.startContainer(ctx, observed, act, yield)
 		}
 		c, _ := podspec.Find(pod, act.Container)
 		a.cfg.Tell.Started(pod, c, err)

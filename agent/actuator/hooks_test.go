@@ -125,7 +125,7 @@ func TestPostStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := podworker.Action{Kind: podworker.PostStart, Container: "web", IDs: []string{"w"}}
-	_, err := a.Do(t.Context(), bad, observed, run)
+	_, err := a.Do(t.Context(), bad, observed, run, nil)
 	var why *cri.StartError
 	if !errors.As(err, &why) || why.Reason != cri.ReasonPostStartHook ||
 		!strings.Contains(why.Message, "secret") {
@@ -139,7 +139,7 @@ func TestPostStart(t *testing.T) {
 	if got := a.cfg.Volumes.HooksPending(good); got["web"] != 3 {
 		t.Errorf("pending %v", got)
 	}
-	if _, err := a.Do(t.Context(), good, observed, run); err != nil {
+	if _, err := a.Do(t.Context(), good, observed, run, nil); err != nil {
 		t.Error(err)
 	}
 	if got := a.cfg.Volumes.HooksPending(good); len(got) != 0 {

@@ -45,7 +45,7 @@ func (a *Actuator) build(ctx context.Context, pod *v1.Pod) build {
 
 // startContainer creates and starts one container in the newest sandbox.
 func (b build) startContainer(ctx context.Context, observed cri.Pod,
-	act podworker.Action) (made cri.Made, err error) {
+	act podworker.Action, yield func()) (made cri.Made, err error) {
 	c, _ := podspec.Find(b.pod, act.Container)
 	if c == nil || len(observed.Sandboxes) == 0 {
 		return made, fmt.Errorf("start container %s: pod %s has no such container, or no sandbox",
@@ -63,7 +63,7 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 	}
 	image, err := b.cfg.Images.Ensure(ctx, cri.ImageRequest{
 		Pod: b.pod, Container: c, Sandbox: sandboxConfig, Secrets: b.pullSecrets(),
-		Restart: act.Attempt > 0, Pulls: func() { podworker.Yield(ctx) },
+		Restart: act.Attempt > 0, Pulls: yield,
 		Report: func(eventType, reason, message string) {
 			b.cfg.Tell.Container(of, eventType, reason, message)
 		},
@@ -72,7 +72,7 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 		b.say.failed(of, reasonOf(err))
 		return made, err
 	}
-	volumes, err := b.imageVolumes(ctx, c, sandboxConfig)
+	volumes, err := b.imageVolumes(ctx, c, sandboxConfig, yield)
 	if err != nil {
 		b.say.failed(of, messageOf(err))
 		return made, err

@@ -8,7 +8,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
 )
@@ -77,7 +76,7 @@ func (b build) updateVolumes(ctx context.Context) error {
 // imageVolumes sees to it that the images of the volumes that a container mounts are there, and says
 // what the runtime calls them, by volume.
 func (b build) imageVolumes(ctx context.Context, c *v1.Container,
-	sandbox *runtimeapi.PodSandboxConfig) (map[string]string, error) {
+	sandbox *runtimeapi.PodSandboxConfig, yield func()) (map[string]string, error) {
 	var out map[string]string
 	for _, v := range b.pod.Spec.Volumes {
 		mounts := func(m v1.VolumeMount) bool { return m.Name == v.Name }
@@ -89,7 +88,7 @@ func (b build) imageVolumes(ctx context.Context, c *v1.Container,
 			Container: &v1.Container{
 				Image: v.Image.Reference, ImagePullPolicy: v.Image.PullPolicy,
 			},
-			Pulls: func() { podworker.Yield(ctx) },
+			Pulls: yield,
 			Report: func(eventType, reason, message string) {
 				b.cfg.Tell.Event(b.pod, eventType, reason, message)
 			},

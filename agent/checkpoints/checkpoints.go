@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -18,9 +19,11 @@ import (
 	"github.com/numalet/numalet/agent/allocation/handover"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/agent/resize"
 	"github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology/files"
 	"github.com/numalet/numalet/topology/memory/state"
 )
 
@@ -35,14 +38,18 @@ type Config struct {
 	BootID          string
 	Store           *store.Store
 	Running         func() []cri.Pod // what the runtime has
-	Hardware        func() machine.Hardware
-	Inventory       func() deviceplugin.Inventory
+	// Admitted knows what pods were admitted with before this run of the agent, and Active are those
+	// that were admitted and have not ended, as they were admitted.
+	Admitted  resize.Admitted
+	Active    func() []*v1.Pod
+	Hardware  func() machine.Hardware
+	Inventory func() deviceplugin.Inventory
 	// Lasting reports whether a kubelet that takes over the node finds the pod, under that UID.
 	Lasting func(types.UID) bool
 	// Tell records an event of the node.
 	Tell func(eventType, reason, message string)
-	// Changed has a value when what the files say may be another: a commit, the hardware, what
-	// plugins offer.
+	// Changed has a value when what the files say may be another: a commit, pods that are admitted or
+	// end, the hardware, what plugins offer.
 	Changed <-chan struct{}
 }
 
@@ -151,5 +158,17 @@ func (c *Checkpoints) export(assigned allocation.State) error {
 	return errors.Join(
 		handover.ExportCPUs(c.cfg.Root, assigned, hardware.CPUs),
 		handover.ExportMemory(c.cfg.Root, assigned, hardware.Memory),
-		handover.Export(c.cfg.DeviceDir, assigned, c.cfg.Inventory()))
+		handover.Export(c.cfg.DeviceDir, assigned, c.cfg.Inventory()),
+		c.exportAdmitted())
+}
+
+func (c *Checkpoints) exportAdmitted() error {
+	content, err := c.cfg.Admitted.Export(c.cfg.Active(), c.cfg.Running())
+	if err == nil {
+		err = files.Renew(filepath.Join(c.cfg.Root, resize.KubeletFile), content)
+	}
+	if err != nil {
+		return fmt.Errorf("export %s: %w", resize.KubeletFile, err)
+	}
+	return nil
 }

@@ -103,7 +103,7 @@ func (r *runtime) probed(uid types.UID) map[string]status.Probed {
 }
 
 // Do implements podworker.Actuator.
-func (r *runtime) Do(ctx context.Context, pod *v1.Pod, _ cri.Pod, a podworker.Action) (
+func (r *runtime) Do(ctx context.Context, pod *v1.Pod, _ cri.Pod, a podworker.Action, _ func()) (
 	cri.Made, error) {
 	return cri.Made{}, r.do(ctx, pod, a)
 }

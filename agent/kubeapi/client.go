@@ -38,12 +38,12 @@ const ReasonLost = "APIServerConnectionLost"
 // Client reaches the API server. Its clients can be used before Run, and wait until the node has a
 // certificate if it is to get one.
 type Client struct {
-	main, heartbeats, events kubernetes.Interface
-	connections              *connrotation.ConnectionTracker
-	rotation                 *rotation // nil: the kubeconfig says who the node is, once for all
-	restored                 mailbox.Topic
-	ready                    chan struct{}
-	tell                     func(eventType, reason, message string) // nil: nothing is told
+	main, reviews, heartbeats, events kubernetes.Interface
+	connections                       *connrotation.ConnectionTracker
+	rotation                          *rotation // nil: the kubeconfig says who the node is, once for all
+	restored                          mailbox.Topic
+	ready                             chan struct{}
+	tell                              func(eventType, reason, message string) // nil: nothing is told
 }
 
 // New reads the kubeconfig. It sends nothing.
@@ -147,9 +147,12 @@ func (c *Client) rotate(ctx context.Context, cfg Config, own, bootstrap *rest.Co
 	return nil
 }
 
-// connect makes the three clients, each with a connection of its own.
+// connect makes the clients, each with a connection of its own.
 func (c *Client) connect(own *rest.Config, k *kubeletv1beta1.KubeletConfiguration) (err error) {
 	if c.main, err = c.client(own); err != nil {
+		return err
+	}
+	if c.reviews, err = c.client(rest.CopyConfig(own)); err != nil { // with a rate of its own
 		return err
 	}
 	// Nothing slows down what says that the node lives, and what takes longer has failed.
@@ -183,9 +186,12 @@ func (c *Client) client(cfg *rest.Config) (kubernetes.Interface, error) {
 	return out, nil
 }
 
-// Main is the client for everything but heartbeats and events: at most kubeAPIQPS requests a
-// second.
+// Main is the client for everything that has none of its own: at most kubeAPIQPS requests a second.
 func (c *Client) Main() kubernetes.Interface { return c.main }
+
+// Reviews is the client for questions about the node's own clients: at most kubeAPIQPS requests a
+// second, of which theirs take none from what the node itself says.
+func (c *Client) Reviews() kubernetes.Interface { return c.reviews }
 
 // Heartbeats is the client for what says that the node lives.
 func (c *Client) Heartbeats() kubernetes.Interface { return c.heartbeats }

@@ -270,6 +270,7 @@ func TestRates(t *testing.T) {
 			want   string
 		}{
 			"all else":   {client.Main(), test.main},
+			"reviews":    {client.Reviews(), test.main},
 			"heartbeats": {client.Heartbeats(), "no limit"},
 			"events":     {client.Events(), test.events},
 		} {

@@ -41,7 +41,7 @@ func (e *endings) has(uid types.UID) bool {
 // called, and then looks at it.
 func (o *Observer) Ending(uid types.UID) (done func()) {
 	o.endings.add(uid, 1)
-	return func() { time.AfterFunc(settle, func() { o.endings.add(uid, -1) }) }
+	return func() { o.later.add(func() { o.endings.add(uid, -1) }) }
 }
 
 // Recheck is Observe for the one who has stopped all containers that the pod had when it was last
@@ -71,7 +71,7 @@ func (o *Observer) Stopped(uid types.UID, sandboxes []string) cri.Pod {
 
 // readLater has the pod read after a while, unless that has been done or nothing of it is left.
 func (o *Observer) readLater(uid types.UID, asked time.Time) {
-	time.AfterFunc(settle, func() {
+	o.later.add(func() {
 		if _, known := o.cache.get(uid); known {
 			o.reads.add(uid, asked)
 		}

@@ -59,6 +59,7 @@ type Observer struct {
 	changed  *queue // pods to tell about
 	changes  chan types.UID
 	endings  *endings
+	later    *later
 	metrics  *measures
 	first    *firstPicture
 	counting sync.Mutex // of metrics: older counts never come last
@@ -81,6 +82,7 @@ func New(cfg Config) (*Observer, error) {
 		changed:  newQueue(),
 		changes:  make(chan types.UID),
 		endings:  newEndings(),
+		later:    newLater(),
 		metrics:  newMeasures(),
 		first:    newFirstPicture(),
 	}
@@ -95,7 +97,7 @@ func (o *Observer) Run(ctx context.Context) error {
 	defer o.schedule.end()
 	g, ctx := errgroup.WithContext(ctx)
 	for _, loop := range []func(context.Context){
-		o.relistLoop, o.eventLoop, o.readLoop, o.tellLoop,
+		o.relistLoop, o.eventLoop, o.readLoop, o.tellLoop, o.later.run,
 	} {
 		g.Go(func() error {
 			loop(ctx)

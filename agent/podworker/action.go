@@ -164,8 +164,9 @@ func (a Action) key() key { return key{a.Kind, a.Container} }
 
 // same reports whether two actions want the same effect.
 func (a Action) same(b Action) bool {
-	a.Grace, b.Grace, a.Hooks, b.Hooks = 0, 0, nil, nil
-	return a.String() == b.String()
+	return a.Kind == b.Kind && a.Container == b.Container && a.Attempt == b.Attempt &&
+		a.KeepLogs == b.KeepLogs && slices.Equal(a.IDs, b.IDs) &&
+		slices.EqualFunc(a.Turns, b.Turns, slices.Equal)
 }
 
 // State is how far a pod's life has come.
@@ -229,8 +230,9 @@ type Actuator interface {
 	Recall(ctx context.Context, uid types.UID, done Done) (cri.Pod, bool)
 	// Do returns when the action has taken effect, with what it made. Its context ends when the pod
 	// is to stop, or to stop sooner, or when the agent stops. A *cri.StartError says what the status
-	// shall say.
-	Do(ctx context.Context, pod *v1.Pod, observed cri.Pod, a Action) (cri.Made, error)
+	// shall say. Do calls yield when what it does from then on takes nothing of the runtime's that
+	// other pods need to start, such as waiting for an image: another pod may start meanwhile.
+	Do(ctx context.Context, pod *v1.Pod, observed cri.Pod, a Action, yield func()) (cri.Made, error)
 }
 
 // Done is an action that took effect, with what it made.

@@ -35,7 +35,7 @@ type node struct {
 	// before is called for each action without the lock; an error is the action's.
 	before func(context.Context, Action) error
 	// doing is called likewise, with the pod's UID.
-	doing func(ctx context.Context, uid string) error
+	doing func(ctx context.Context, uid string, yield func()) error
 	// during is called in the middle of each observation, without the lock.
 	during func()
 	// blind makes observations fail, lying makes actions do nothing.
@@ -129,14 +129,15 @@ func (n *node) Observe(_ context.Context, uid types.UID) (cri.Pod, error) {
 	return pod, nil
 }
 
-func (n *node) Do(ctx context.Context, pod *v1.Pod, _ cri.Pod, a Action) (cri.Made, error) {
+func (n *node) Do(ctx context.Context, pod *v1.Pod, _ cri.Pod, a Action,
+	yield func()) (cri.Made, error) {
 	if n.before != nil {
 		if err := n.before(ctx, a); err != nil {
 			return cri.Made{}, err
 		}
 	}
 	if n.doing != nil {
-		if err := n.doing(ctx, string(pod.UID)); err != nil {
+		if err := n.doing(ctx, string(pod.UID), yield); err != nil {
 			return cri.Made{}, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -27,7 +28,7 @@ import (
 // thousand crash loops leave the machine to a pod that comes. Who was served last is last there,
 // which starves nobody, and lets the pod that ran for a week go before the crash loops.
 //
-// A pod that waits for something else than the runtime gives its place back (Yield); one that keeps
+// A pod that waits for something else than the runtime gives its place back (Actuator.Do); one that keeps
 // it for long otherwise (a volume that hangs) goes on starting and is not counted any more. Its
 // methods may be called from anywhere.
 type starts struct {
@@ -38,7 +39,10 @@ type starts struct {
 	places map[*worker]time.Time
 	queue  []waiting        // first the one that is next
 	waits  map[*worker]bool // those in the queue
-	timed  bool             // places will be given when one ceases to count
+	// ceases is when the next place ceases to count, zero while nobody waits for one; changed has a
+	// value when that is another time. Capacity 1.
+	ceases  time.Time
+	changed chan struct{}
 }
 
 // waiting is a worker that has no place yet.
@@ -64,7 +68,32 @@ const (
 
 func newStarts(least int) *starts {
 	return &starts{limit: max(least, runtime.NumCPU()), places: map[*worker]time.Time{},
-		waits: map[*worker]bool{}}
+		waits: map[*worker]bool{}, changed: make(chan struct{}, 1)}
+}
+
+// run gives places when others cease to count, until ctx ends.
+func (s *starts) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.changed:
+		case <-await.At(s.next()):
+			s.give(time.Now())
+		}
+	}
+}
+
+func (s *starts) next() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ceases
+}
+
+func (s *starts) give(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.giveLocked(now)
 }
 
 // enter reports whether the worker has a place. If not it is woken when it has one.
@@ -127,7 +156,7 @@ func (s *starts) took(d time.Duration, now time.Time) {
 	s.giveLocked(now)
 }
 
-// giveLocked gives places to those who are next, and sees to the next when a place ceases to count.
+// giveLocked gives places to those who are next. run sees to the others when a place ceases to count.
 func (s *starts) giveLocked(now time.Time) {
 	lasts := min(max(startsFor*s.usual, leastStart), mostStart)
 	counted, ceases := 0, now.Add(lasts)
@@ -146,26 +175,12 @@ func (s *starts) giveLocked(now time.Time) {
 		s.places[next] = now
 		next.wakeUp()
 	}
-	if len(s.queue) == 0 || s.timed {
-		return
+	if len(s.queue) == 0 {
+		ceases = time.Time{}
 	}
-	s.timed = true
-	time.AfterFunc(ceases.Sub(now), func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.timed = false
-		s.giveLocked(time.Now())
-	})
-}
-
-// yieldKey is where the context of an action has what gives the place of its pod back.
-type yieldKey struct{}
-
-// Yield says that what the context's action does from now on takes nothing of the runtime's that
-// other pods need to start, such as waiting for an image: another pod may start meanwhile.
-func Yield(ctx context.Context) {
-	if leave, ok := ctx.Value(yieldKey{}).(func()); ok {
-		leave()
+	if !ceases.Equal(s.ceases) {
+		s.ceases = ceases
+		await.Wake(s.changed)
 	}
 }
 

@@ -16,12 +16,12 @@ import (
 
 // burst has the workers start pods that come together on a runtime that works on two things at a
 // time, each taking 100 ms, and returns when the pods' containers had been started, in that order.
-func burst(t *testing.T, pods int, stuck func(context.Context, string) bool) []time.Duration {
+func burst(t *testing.T, pods int, stuck func(string, func()) bool) []time.Duration {
 	t.Helper()
 	n := newNode(t)
 	works := make(chan struct{}, 2)
-	n.doing = func(ctx context.Context, uid string) error {
-		if stuck(ctx, uid) {
+	n.doing = func(ctx context.Context, uid string, yield func()) error {
+		if stuck(uid, yield) {
 			<-ctx.Done()
 			return ctx.Err()
 		}
@@ -49,7 +49,7 @@ func burst(t *testing.T, pods int, stuck func(context.Context, string) bool) []t
 func TestBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 60
-		started := burst(t, pods, func(context.Context, string) bool { return false })
+		started := burst(t, pods, func(string, func()) bool { return false })
 		if len(started) != pods {
 			t.Fatalf("%d pods run, want %d", len(started), pods)
 		}
@@ -68,7 +68,7 @@ func TestBurst(t *testing.T) {
 // TestStuckPodsTakeNoPlaces: pods whose start hangs leave the places to others.
 func TestStuckPodsTakeNoPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		started := burst(t, 60, func(_ context.Context, uid string) bool { return uid < "p30" })
+		started := burst(t, 60, func(uid string, _ func()) bool { return uid < "p30" })
 		if len(started) != 30 {
 			t.Fatalf("%d pods run beside those that hang, want 30", len(started))
 		}
@@ -79,11 +79,11 @@ func TestStuckPodsTakeNoPlaces(t *testing.T) {
 // TestYield: pods that wait for something else than the runtime are as if they were not there.
 func TestYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		started := burst(t, 60, func(ctx context.Context, uid string) bool {
+		started := burst(t, 60, func(uid string, yield func()) bool {
 			if uid >= "p30" {
 				return false
 			}
-			Yield(ctx)
+			yield()
 			return true
 		})
 		if len(started) != 30 {
@@ -104,7 +104,7 @@ func TestCrashLoopsLeaveRoom(t *testing.T) {
 		n := newNode(t)
 		n.cfg.BackOff.Initial, n.cfg.BackOff.Max = time.Second, time.Second
 		works := make(chan struct{}, 2)
-		n.doing = func(context.Context, string) error {
+		n.doing = func(context.Context, string, func()) error {
 			works <- struct{}{}
 			defer func() { <-works }()
 			time.Sleep(takes)

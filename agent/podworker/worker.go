@@ -277,8 +277,7 @@ func (w *Workers) act(ctx context.Context, p *worker, l look, a Action) {
 	log.V(2).Info("Acting", "action", a.String(), "why", a.Message)
 	p.memory.started(a)
 	began := time.Now()
-	ctx = context.WithValue(ctx, yieldKey{}, func() { w.leaveTurns(p, nil) })
-	made, err := w.cfg.Actuator.Do(ctx, l.Pod, l.observed, a)
+	made, err := w.cfg.Actuator.Do(ctx, l.Pod, l.observed, a, func() { w.leaveTurns(p, nil) })
 	switch {
 	case err == nil:
 		now := time.Now()

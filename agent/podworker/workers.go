@@ -96,6 +96,9 @@ func New(cfg Config) *Workers {
 func (w *Workers) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
+	for _, s := range []*starts{w.starts, w.restarts} {
+		running.Go(func() { s.run(ctx) })
+	}
 	for {
 		for _, p := range w.takeNew() {
 			log := klog.LoggerWithValues(klog.FromContext(ctx), "pod", p.queue.NamespacedName, "podUID", p.uid)

@@ -2,24 +2,23 @@
 //
 // numalet does not resize pods yet. A pod that was admitted keeps its resources: agent/pod holds on
 // to them while the agent runs, and each sandbox carries them, for the next run of the agent. Of a
-// sandbox that a kubelet made, the kubelet's file of allocated pods tells.
+// sandbox that a kubelet made, the kubelet's file of allocated pods tells; it is kept current, for a
+// kubelet that takes over the node.
 package resize
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"hash/fnv"
-	"io/fs"
 	"path/filepath"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/dump"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/checksum"
 	"github.com/numalet/numalet/topology/files"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -51,52 +50,75 @@ type Admitted struct {
 }
 
 // Open reads the file that a kubelet may have left in the root. A file that cannot be read counts
-// for nothing: its error says for whom that matters.
+// for nothing and is moved aside: the error says for whom that matters.
 func Open(root string) (Admitted, error) {
 	path := filepath.Join(root, KubeletFile)
-	raw, err := files.Read(path, maxKubeletFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Admitted{}, nil
-	}
-	var a Admitted
-	if err == nil {
-		a.kubelet, err = decode(raw)
-	}
+	kubelet, err := files.Load(path, maxKubeletFile, time.Now(), decode)
 	if err != nil {
-		return a, fmt.Errorf("read %s: %w; pods that a kubelet started, and that were to be resized "+
-			"since, count with what their specs say now; remove the file to be told no more", path, err)
+		err = fmt.Errorf("read %s: %w; pods that a kubelet started, and that were to be resized since, "+
+			"count with what their specs say now", path, err)
 	}
-	return a, nil
+	return Admitted{kubelet}, err
 }
 
-// decode reads the kubelet's format: JSON text, with an FNV-32a checksum of Go's rendering of it.
+// file is the kubelet's format: JSON text, with a checksum of it.
+type file struct {
+	Data     string `json:"data"`
+	Checksum uint64 `json:"checksum"`
+}
+
+// data is the text of a file.
+type data struct {
+	Entries map[types.UID]entry `json:"entries,omitempty"`
+}
+
+type entry struct {
+	ContainerResources map[string]v1.ResourceRequirements
+	PodLevelResources  *v1.ResourceRequirements
+}
+
 func decode(raw []byte) (map[types.UID]podspec.Resources, error) {
-	var file struct {
-		Data     string `json:"data"`
-		Checksum uint64 `json:"checksum"`
-	}
-	var data struct {
-		Entries map[types.UID]struct {
-			ContainerResources map[string]v1.ResourceRequirements
-			PodLevelResources  *v1.ResourceRequirements
-		} `json:"entries"`
-	}
-	if err := json.Unmarshal(raw, &file); err != nil {
+	var f file
+	if err := json.Unmarshal(raw, &f); err != nil {
 		return nil, err
 	}
-	sum := fnv.New32a()
-	fmt.Fprint(sum, dump.ForHash(file.Data))
-	if uint64(sum.Sum32()) != file.Checksum {
-		return nil, fmt.Errorf("its checksum is %d and not %d", sum.Sum32(), file.Checksum)
+	if sum := checksum.Of(f.Data); sum != f.Checksum {
+		return nil, fmt.Errorf("its checksum is %d and not %d", sum, f.Checksum)
 	}
-	if err := json.Unmarshal([]byte(file.Data), &data); err != nil {
+	var d data
+	if err := json.Unmarshal([]byte(f.Data), &d); err != nil {
 		return nil, err
 	}
-	out := make(map[types.UID]podspec.Resources, len(data.Entries))
-	for uid, e := range data.Entries {
+	out := make(map[types.UID]podspec.Resources, len(d.Entries))
+	for uid, e := range d.Entries {
 		out[uid] = podspec.Resources{Pod: e.PodLevelResources, Containers: e.ContainerResources}
 	}
 	return out, nil
+}
+
+// Export is the kubelet's file: active pods have what they were admitted with, and so have pods that
+// run and that no source has told of yet.
+func (a Admitted) Export(active []*v1.Pod, running []cri.Pod) ([]byte, error) {
+	d := data{Entries: map[types.UID]entry{}}
+	put := func(uid types.UID, r podspec.Resources) {
+		d.Entries[uid] = entry{ContainerResources: r.Containers, PodLevelResources: r.Pod}
+	}
+	for _, pod := range active {
+		put(pod.UID, podspec.ResourcesOf(pod))
+	}
+	for _, pod := range running {
+		if _, known := d.Entries[pod.UID]; known {
+			continue
+		}
+		if r := a.Of(pod); r != nil {
+			put(pod.UID, *r)
+		}
+	}
+	text, err := json.Marshal(d)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(file{Data: string(text), Checksum: checksum.Of(string(text))})
 }
 
 // Of is what the pod of the runtime was admitted with, as its newest sandbox says, or else a kubelet;

@@ -2,7 +2,7 @@ package resize
 
 import (
 	"fmt"
-	"hash/fnv"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,9 +10,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/utils/dump"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/checksum"
 )
 
 func sized(cpu, memory string) *v1.Pod {
@@ -26,9 +27,7 @@ func sized(cpu, memory string) *v1.Pod {
 // kubeletFile writes the file as a kubelet does.
 func kubeletFile(t *testing.T, root, data string) {
 	t.Helper()
-	sum := fnv.New32a()
-	fmt.Fprint(sum, dump.ForHash(data))
-	text := fmt.Sprintf(`{"data":%q,"checksum":%d}`, data, sum.Sum32())
+	text := fmt.Sprintf(`{"data":%q,"checksum":%d}`, data, checksum.Of(data))
 	if err := os.WriteFile(filepath.Join(root, KubeletFile), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -71,6 +70,47 @@ func TestAdmitted(t *testing.T) {
 	}
 }
 
+// What is written for a kubelet is what is read: active pods as they were admitted, and others that run
+// as a kubelet or an earlier run of the agent admitted them.
+func TestExport(t *testing.T) {
+	root := t.TempDir()
+	kubeletFile(t, root, `{"entries":{"k":{"ContainerResources":{"a":{"limits":{"cpu":"3"}}}},`+
+		`"a":{"ContainerResources":{"a":{"limits":{"cpu":"4"}}}},`+
+		`"gone":{"ContainerResources":{"a":{"limits":{"cpu":"5"}}}}}}`)
+	a, err := Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	active := sized("6", "1Gi")
+	active.UID = "a"
+	active.Spec.Resources = &active.Spec.Containers[0].Resources
+	own := cri.Sandbox{Annotations: map[string]string{Annotation: Describe(sized("8", "1Gi"))}}
+	raw, err := a.Export([]*v1.Pod{active}, []cri.Pod{
+		{UID: "a", Sandboxes: []cri.Sandbox{{}}}, {UID: "k", Sandboxes: []cri.Sandbox{{}}},
+		{UID: "o", Sandboxes: []cri.Sandbox{own}}, {UID: "nobody's", Sandboxes: []cri.Sandbox{{}}},
+	})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(root, KubeletFile), raw, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err = Open(root); err != nil {
+		t.Fatal(err)
+	}
+	got := map[types.UID]string{}
+	for uid, r := range a.kubelet {
+		limits := r.Containers["a"].Limits
+		got[uid] = limits.Cpu().String()
+	}
+	if want := map[types.UID]string{"a": "6", "k": "3", "o": "8"}; !maps.Equal(got, want) {
+		t.Errorf("CPUs by pod are %v, want %v", got, want)
+	}
+	if whole := a.kubelet["a"].Pod; whole == nil || whole.Limits.Cpu().String() != "6" {
+		t.Errorf("the pod as a whole has %v", whole)
+	}
+}
+
 // A file that cannot be used is told of by name, and costs nothing else.
 func TestKubeletFileThatCannotBeRead(t *testing.T) {
 	for content, want := range map[string]string{
@@ -87,6 +127,9 @@ func TestKubeletFileThatCannotBeRead(t *testing.T) {
 		}
 		if r := a.Of(cri.Pod{UID: "k", Sandboxes: []cri.Sandbox{{}}}); r != nil {
 			t.Errorf("%s: %v", content, r)
+		}
+		if kept, err := filepath.Glob(path + "?*"); err != nil || len(kept) != 1 {
+			t.Errorf("%s: moved aside were %q, %v", content, kept, err)
 		}
 	}
 	if _, err := Open(t.TempDir()); err != nil {

@@ -52,8 +52,15 @@ func userOf(r *http.Request) string {
 // used says whose requests go over a connection, and of which kind, for as long as they do.
 func used(next http.Handler, stream bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		kind := bounded.Request
+		if stream {
+			kind = bounded.Stream
+			if r.ProtoMajor < 2 {
+				kind = bounded.WholeStream
+			}
+		}
 		if c, ok := r.Context().Value(clientKey{}).(*client); ok {
-			defer bounded.Use(c.Conn, userOf(r), stream)()
+			defer bounded.Use(c.Conn, userOf(r), kind)()
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -108,7 +108,7 @@ func open(l Listener, health []Route, under *underWay, m *measures) (*endpoint, 
 	if err != nil { // says "listen tcp ADDRESS: why"
 		return nil, fmt.Errorf("%w: stop what uses it, or change %s", err, l.Settings)
 	}
-	listener = bounded.Listener(listener, bounded.Connections())
+	listener = bounded.Paced(listener, bounded.Connections())
 	if l.TLS != nil {
 		// As the server's TLSConfig it would be refused unless TLS_ECDHE_..._AES_128_GCM_SHA256 is
 		// among the ciphers, which HTTP/2 demands and hardened nodes may not allow.

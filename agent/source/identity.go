@@ -44,11 +44,10 @@ type Identities struct {
 	running func() []cri.Pod
 	report  func(Problem)
 
-	begun   bool
-	unsaved bool                               // the file says something else than what is known
-	found   map[types.NamespacedName][]cri.Pod // at the start, until a manifest has asked
-	known   map[types.NamespacedName]identity
-	asked   map[types.NamespacedName]bool // of those known
+	saved *files.Record[[]identity]          // nil until the first pods come
+	found map[types.NamespacedName][]cri.Pod // at the start, until a manifest has asked
+	known map[types.NamespacedName]identity
+	asked map[types.NamespacedName]bool // of those known
 }
 
 // identity is the UID that the pod of a manifest has from another agent.
@@ -78,8 +77,7 @@ func (i *Identities) Of(pods []*v1.Pod) []*v1.Pod {
 			delete(i.found, name)
 			continue
 		}
-		uid, changed := i.choose(name, made, p)
-		i.unsaved = i.unsaved || changed
+		uid := i.choose(name, made, p)
 		if uid != p.UID {
 			p = p.DeepCopy()
 			p.UID, p.Annotations[AnnotationHash] = uid, string(uid)
@@ -92,17 +90,16 @@ func (i *Identities) Of(pods []*v1.Pod) []*v1.Pod {
 
 // retry is when to call save again: never while the file is up to date.
 func (i *Identities) retry() <-chan time.Time {
-	if i == nil || !i.unsaved {
+	if i == nil || i.saved == nil || slices.Equal(i.list(), i.saved.Get()) {
 		return nil
 	}
 	return time.After(saveAgain)
 }
 
-// choose is the UID for a pod. changed: something else is to be remembered than before.
-func (i *Identities) choose(name types.NamespacedName, made types.UID, p *v1.Pod) (
-	uid types.UID, changed bool) {
+// choose is the UID for a pod.
+func (i *Identities) choose(name types.NamespacedName, made types.UID, p *v1.Pod) types.UID {
 	was, remembered := i.known[name]
-	uid = made
+	uid := made
 	lent, runs := i.lent(name, made, p)
 	switch valid := remembered && was.Manifest == made; {
 	case runs:
@@ -115,11 +112,11 @@ func (i *Identities) choose(name types.NamespacedName, made types.UID, p *v1.Pod
 	if uid == made {
 		delete(i.known, name)
 		delete(i.asked, name)
-		return uid, remembered
+		return uid
 	}
-	now := identity{Namespace: name.Namespace, Name: name.Name, Manifest: made, UID: uid}
-	i.known[name], i.asked[name] = now, true
-	return uid, now != was
+	i.known[name] = identity{Namespace: name.Namespace, Name: name.Name, Manifest: made, UID: uid}
+	i.asked[name] = true
+	return uid
 }
 
 // lent is the UID of the pod that was found of that name and definition, "" for none; the newest
@@ -160,10 +157,10 @@ func btoi(b bool) int {
 
 // begin reads what is remembered and what the runtime has, once.
 func (i *Identities) begin() {
-	if i.begun {
+	if i.saved != nil {
 		return
 	}
-	i.begun, i.found = true, map[types.NamespacedName][]cri.Pod{}
+	i.found = map[types.NamespacedName][]cri.Pod{}
 	for _, p := range i.running() {
 		if len(p.Sandboxes) > 0 {
 			name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
@@ -179,6 +176,14 @@ func (i *Identities) begin() {
 	for _, e := range list {
 		i.known[types.NamespacedName{Namespace: e.Namespace, Name: e.Name}] = e
 	}
+	i.saved = files.NewRecord(i.path, maxIdentitiesFile, i.list())
+}
+
+// list is what is known, by namespace and name.
+func (i *Identities) list() []identity {
+	return slices.SortedFunc(maps.Values(i.known), func(a, b identity) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
 }
 
 func readIdentities(path string) ([]identity, error) {
@@ -205,7 +210,7 @@ func readIdentities(path string) ([]identity, error) {
 // save writes what is remembered, unless the file has it. What no manifest asked for since the start
 // goes when there is more than a source has pods.
 func (i *Identities) save() {
-	if !i.unsaved {
+	if slices.Equal(i.list(), i.saved.Get()) {
 		return
 	}
 	if len(i.known) > maxPods {
@@ -213,16 +218,8 @@ func (i *Identities) save() {
 			return !i.asked[name]
 		})
 	}
-	list := slices.SortedFunc(maps.Values(i.known), func(a, b identity) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	raw, err := json.MarshalIndent(list, "", "  ")
-	if err == nil {
-		err = files.ReplaceDurably(i.path, append(raw, '\n'))
-	}
-	i.unsaved = err != nil
 	problem := Problem{Source: FileSource, Name: i.path}
-	if err != nil {
+	if err := i.saved.Set(i.list()); err != nil {
 		problem.Reason = Unreadable
 		problem.Message = strictyaml.OneLine(err.Error()) + "; make room or make it writable: " +
 			"until then a restart may give static pods another UID"

@@ -30,27 +30,41 @@ type latest[T any] struct {
 // get is the value of a reading that is at most a second old, or of the last that ended when the
 // caller has no more time. With an error the value is that of an earlier reading, if any.
 func (l *latest[T]) get(ctx context.Context) (T, error) {
+	last, others := l.begin()
+	switch {
+	case others != nil:
+		await.On(ctx, others)
+	case last != nil:
+		l.update(ctx, *last)
+	}
+	return l.said()
+}
+
+// begin says what the caller is to do: wait for the reading of others, or read itself, beginning with
+// the last value, or neither, as the value is fresh.
+func (l *latest[T]) begin() (last *T, others <-chan struct{}) {
 	l.mu.Lock()
-	if !l.readAt.IsZero() && time.Since(l.readAt) < fresh {
-		defer l.mu.Unlock()
-		return l.value, l.err
-	}
-	if l.reading == nil {
+	defer l.mu.Unlock()
+	switch {
+	case !l.readAt.IsZero() && time.Since(l.readAt) < fresh:
+		return nil, nil
+	case l.reading != nil:
+		return nil, l.reading
+	default:
 		l.reading = make(chan struct{})
-		last := l.value
-		l.mu.Unlock()
-		return l.update(ctx, last)
+		value := l.value
+		return &value, nil
 	}
-	others := l.reading
-	l.mu.Unlock()
-	await.On(ctx, others)
+}
+
+func (l *latest[T]) said() (T, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.value, l.err
 }
 
 // update reads for all who wait, whatever becomes of the caller.
-func (l *latest[T]) update(ctx context.Context, last T) (T, error) {
+func (l *latest[T]) update(ctx context.Context, last T) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	value, err := l.read(ctx, last)
@@ -59,5 +73,4 @@ func (l *latest[T]) update(ctx context.Context, last T) (T, error) {
 	l.value, l.err, l.readAt = value, err, time.Now()
 	close(l.reading)
 	l.reading = nil
-	return value, err
 }

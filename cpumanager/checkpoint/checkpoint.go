@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/checksum"
 )
 
 // FileName is the file's name in the kubelet's root directory.
@@ -81,7 +82,7 @@ func Encode(s State) ([]byte, error) {
 	}
 	raw, err := json.Marshal(file{
 		fields: out, Checksum: checksumV2(out),
-		Data: string(data), DataChecksum: checksumData(string(data)),
+		Data: string(data), DataChecksum: checksum.Of(string(data)),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", FileName, err)
@@ -109,7 +110,7 @@ func Decode(raw []byte) (State, error) {
 // trusted are the fields that a checksum vouches for. Where there is data, nothing else counts.
 func (f file) trusted() (fields, error) {
 	if f.Data != "" {
-		if sum := checksumData(f.Data); sum != f.DataChecksum {
+		if sum := checksum.Of(f.Data); sum != f.DataChecksum {
 			return fields{}, fmt.Errorf("%w: data has checksum %d, the file says %d",
 				ErrCorrupt, sum, f.DataChecksum)
 		}

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/cpuset"
 	"pgregory.net/rapid"
+
+	"github.com/numalet/numalet/topology/checksum"
 )
 
 // Files that kubelets wrote on real nodes, as their owners published them.
@@ -73,7 +75,7 @@ func TestDataChecksum(t *testing.T) {
 		`{"policyName":"static","defaultCPUSet":"7-9","entries":{"pod":` +
 			`{"container1":"4-6","container2":"1-3"}}}`: 1420829534,
 	} {
-		if got := checksumData(text); got != want {
+		if got := checksum.Of(text); got != want {
 			t.Errorf("checksum of %s is %d, want %d", text, got, want)
 		}
 	}
@@ -95,7 +97,7 @@ func TestVersion4IsWhatCounts(t *testing.T) {
 		t.Errorf("%v, want %v", err, ErrCorrupt)
 	}
 	raw = fmt.Sprintf(`%s,"data":"{","dataChecksum":%d}`, strings.TrimSuffix(twoPods, "}"),
-		checksumData("{"))
+		checksum.Of("{"))
 	if state, err := Decode([]byte(raw)); err == nil {
 		t.Errorf("data that is no JSON: %+v, want an error", state)
 	}
@@ -126,7 +128,7 @@ func TestPodEntriesOfVersion4(t *testing.T) {
 		`"podEntries":{"u":{"cpuSet":"1-2"}}}`
 	top := fields{Policy: "static", Default: "0", Entries: entries{"u": {"c": "1"}}}
 	text := fmt.Sprintf(`{"policyName":"static","defaultCpuSet":"0","entries":{"u":{"c":"1"}},`+
-		`"checksum":%d,"data":%q,"dataChecksum":%d}`, checksumV2(top), data, checksumData(data))
+		`"checksum":%d,"data":%q,"dataChecksum":%d}`, checksumV2(top), data, checksum.Of(data))
 	state, err := Decode([]byte(text))
 	if err != nil || state.PodEntries["u"].String() != "1-2" ||
 		state.Entries["u"]["c"].String() != "1" {

@@ -2,13 +2,13 @@ package checkpoint
 
 import (
 	"fmt"
-	"hash/fnv"
 	"strings"
 
 	"k8s.io/utils/cpuset"
 	"k8s.io/utils/dump"
 
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/checksum"
 )
 
 // The types below are hashed with their names, the names, order and types of their fields: all of
@@ -34,7 +34,7 @@ type podCPUs struct {
 }
 
 func checksumV2(f fields) uint64 {
-	return sum(kubelets(dump.ForHash(checkpointV2{
+	return checksum.OfText(kubelets(dump.ForHash(checkpointV2{
 		PolicyName: f.Policy, DefaultCPUSet: f.Default, Entries: f.Entries,
 	})))
 }
@@ -53,10 +53,8 @@ func checksumV3(f fields) (uint64, error) {
 	})
 	text = replaceLast(text, "PodEntries:(map[string]checkpoint.podCPUs)",
 		"PodEntries:(state.PodCPUAssignments)")
-	return sum(kubelets(text)), nil
+	return checksum.OfText(kubelets(text)), nil
 }
-
-func checksumData(data string) uint64 { return sum(dump.ForHash(data)) }
 
 // kubelets turns the rendering of one of our types into that of the kubelet's: a pointer to
 // CPUManagerCheckpoint of package state, whose last field has a type of its own.
@@ -73,10 +71,4 @@ func replaceLast(text, old, by string) string {
 		return text
 	}
 	return text[:i] + by + text[i+len(old):]
-}
-
-func sum(text string) uint64 {
-	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(text)) // never fails, as hash.Hash says
-	return uint64(hash.Sum32())
 }

@@ -13,13 +13,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"io"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
-	"k8s.io/utils/dump"
+
+	"github.com/numalet/numalet/topology/checksum"
 )
 
 // FileName is the file's name in the device plugin directory.
@@ -58,7 +57,7 @@ type file struct {
 // resource.
 func Encode(entries []PodDevicesEntry, registered map[string][]string) ([]byte, error) {
 	f := file{Data: checkpointData{PodDeviceEntries: entries, RegisteredDevices: registered}}
-	f.Checksum = f.Data.checksum()
+	f.Checksum = checksum.Of(f.Data)
 	data, err := json.Marshal(f)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", FileName, err)
@@ -72,17 +71,11 @@ func Decode(data []byte) ([]PodDevicesEntry, map[string][]string, error) {
 	if err := json.Unmarshal(data, &f); err != nil {
 		return nil, nil, fmt.Errorf("decode %s: %w", FileName, err)
 	}
-	if sum := f.Data.checksum(); sum != f.Checksum {
+	if sum := checksum.Of(f.Data); sum != f.Checksum {
 		return nil, nil, fmt.Errorf("decode %s: %w: the data has checksum %d, the file says %d",
 			FileName, ErrCorrupt, sum, f.Checksum)
 	}
 	return f.Data.PodDeviceEntries, f.Data.RegisteredDevices, nil
-}
-
-func (d checkpointData) checksum() uint64 {
-	hash := fnv.New32a()
-	_, _ = io.WriteString(hash, dump.ForHash(d)) // a hash never fails
-	return uint64(hash.Sum32())
 }
 
 // IDs lists the devices of all nodes, sorted, each once.

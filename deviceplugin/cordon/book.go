@@ -2,10 +2,8 @@ package cordon
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"sync"
@@ -31,9 +29,9 @@ var ErrUnusable = errors.New("the file of cordoned devices cannot be used")
 
 // Book is all cordons, kept in a file. Reading it takes no lock. A nil Book has none.
 type Book struct {
-	path string
 	mu   sync.Mutex // held by the one who writes
-	now  atomic.Pointer[byResource]
+	file *files.Record[file]
+	now  atomic.Pointer[byResource] // what the file has
 }
 
 // byResource has the cordons by resource and id. It is never written to once it is in a Book.
@@ -48,25 +46,20 @@ type file struct {
 // Open reads the book's file. One that cannot be used is moved aside: there is an empty book then
 // beside an error that is ErrUnusable. Any other error comes without a book.
 func Open(path string) (*Book, error) {
-	b := &Book{path: path}
-	b.now.Store(&byResource{})
-	raw, err := files.Read(path, maxFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return b, nil
+	all, err := files.Load(path, maxFile, time.Now(), parse)
+	if all == nil {
+		all = byResource{}
 	}
-	var all byResource
-	if err == nil {
-		all, err = parse(raw)
+	b := &Book{file: files.NewRecord(path, maxFile, file{})}
+	b.now.Store(&all)
+	var unusable *files.Unusable
+	switch {
+	case errors.As(err, &unusable):
+		return b, fmt.Errorf("%w: %w", ErrUnusable, err)
+	case err != nil:
+		return nil, fmt.Errorf("read cordoned devices: %w", err)
 	}
-	if err == nil {
-		b.now.Store(&all)
-		return b, nil
-	}
-	aside, moveErr := files.MoveAside(path, time.Now())
-	if moveErr != nil {
-		return nil, fmt.Errorf("read cordoned devices: %w", errors.Join(err, moveErr))
-	}
-	return b, fmt.Errorf("%w and was moved to %s: %w", ErrUnusable, aside, err)
+	return b, nil
 }
 
 // parse is strict: a cordon that was read in part might be of another device.
@@ -164,15 +157,11 @@ func (b *Book) Remove(resource, id string) (was bool, err error) {
 
 // write is durable first, and then seen.
 func (b *Book) write(next byResource) error {
-	raw, err := json.MarshalIndent(file{Version: version, Cordons: next.list()}, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode cordoned devices: %w", err)
-	}
-	raw = append(raw, '\n')
-	if len(raw) > maxFile {
+	err := b.file.Set(file{Version: version, Cordons: next.list()})
+	if errors.Is(err, files.ErrTooLarge) {
 		return ErrFull
 	}
-	if err := files.ReplaceDurably(b.path, raw); err != nil {
+	if err != nil {
 		return fmt.Errorf("remember cordoned devices: %w", err)
 	}
 	b.now.Store(&next)

@@ -76,33 +76,22 @@ type file struct {
 // beside an error that is ErrUnusable. Any other error comes without a book.
 func Open(path string) (*Book, error) {
 	b := &Book{path: path}
-	raw, seen, err := read(path)
+	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return b, nil
 	}
 	if err == nil {
-		b.left, err = parse(raw)
+		b.left, err = files.Load(path, maxFile, time.Now(), parse)
 	}
-	if err == nil {
-		b.wereThere(seen, time.Now())
-		return b, nil
+	var unusable *files.Unusable
+	switch {
+	case errors.As(err, &unusable):
+		return b, fmt.Errorf("%w: %w", ErrUnusable, err)
+	case err != nil:
+		return nil, fmt.Errorf("read what device plugins listed: %w", err)
 	}
-	aside, moveErr := files.MoveAside(path, time.Now())
-	if moveErr != nil {
-		return nil, fmt.Errorf("read what device plugins listed: %w", errors.Join(err, moveErr))
-	}
-	return b, fmt.Errorf("%w and was moved to %s: %w", ErrUnusable, aside, err)
-}
-
-func read(path string) (raw []byte, changed time.Time, err error) {
-	if raw, err = files.Read(path, maxFile); err != nil {
-		return nil, time.Time{}, err
-	}
-	info, err := os.Lstat(path)
-	if err != nil {
-		return nil, time.Time{}, err
-	}
-	return raw, info.ModTime(), nil
+	b.wereThere(info.ModTime(), time.Now())
+	return b, nil
 }
 
 // parse is strict: a list that was read in part might have more healthy devices than there are.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -20,11 +21,15 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// dial connects to the node's own server.
+// connect connects to the node's own server.
+func (a *attacked) connect(protocol string) (net.Conn, error) {
+	return tls.Dial("tcp", a.address(), &tls.Config{NextProtos: []string{protocol},
+		InsecureSkipVerify: true}) //nolint:gosec // who answers is not what is looked at
+}
+
 func (a *attacked) dial(protocol string) net.Conn {
 	a.t.Helper()
-	c, err := tls.Dial("tcp", a.address(), &tls.Config{NextProtos: []string{protocol},
-		InsecureSkipVerify: true}) //nolint:gosec // who answers is not what is looked at
+	c, err := a.connect(protocol)
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -88,24 +93,19 @@ type frames struct {
 	fields bytes.Buffer
 }
 
-func (a *attacked) frames() *frames {
-	a.t.Helper()
-	c := a.dial("h2")
+func (a *attacked) frames(c net.Conn) (*frames, error) {
 	out := &frames{Framer: http2.NewFramer(c, c)}
 	encoder := hpack.NewEncoder(&out.fields)
 	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":path", "/pods"},
 		{":authority", "x"}, {"authorization", "Bearer " + a.reader}} {
 		if err := encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
-			a.t.Fatal(err)
+			return nil, err
 		}
 	}
 	if _, err := io.WriteString(c, http2.ClientPreface); err != nil {
-		a.t.Fatal(err)
+		return nil, err
 	}
-	if err := out.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize}); err != nil {
-		a.t.Fatal(err)
-	}
-	return out
+	return out, out.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize})
 }
 
 // ask sends a request; false: the connection is closed.
@@ -131,7 +131,10 @@ func (a *attacked) deafClients() {
 		fmt.Fprintf(c, "GET /pods HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", a.reader)
 	}
 	for range 8 {
-		f := a.frames()
+		f, err := a.frames(a.dial("h2"))
+		if err != nil {
+			a.t.Fatal(err)
+		}
 		go func() { // or nothing is sent any more
 			for {
 				if _, err := f.ReadFrame(); err != nil {
@@ -153,30 +156,99 @@ func (a *attacked) deafClients() {
 	}
 }
 
-// rapidResets: requests are sent and given up at once, over some connections. A pod starts beside them.
+const (
+	// resetting is how many connections are reset over at once: fewer than a listener has, so that
+	// none of them makes way for another.
+	resetting = 60
+	// resetsAtOnce, resetsPerSecond and streamsAtOnce are the server's bounds for one connection.
+	resetsAtOnce, resetsPerSecond, streamsAtOnce = 200, 20, 32
+)
+
+// rapidResets: requests are sent and given up at once, over many connections, and over another one when
+// one was closed. A pod starts beside them, and no connection has more of them looked at than a bound.
 func (a *attacked) rapidResets() {
+	quiet := a.start("alone")
 	ctx, cancel := context.WithCancel(a.t.Context())
-	var resetting sync.WaitGroup
-	for range 4 {
-		f := a.frames()
-		resetting.Go(func() {
-			go func() {
-				for {
-					if _, err := f.ReadFrame(); err != nil {
-						return
-					}
+	before, began := a.podRequests(), time.Now()
+	var connections atomic.Int64
+	var clients sync.WaitGroup
+	for range resetting {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				c, err := a.connect("h2")
+				if err != nil {
+					continue // it made way for another one
 				}
-			}()
-			for i := 0; ctx.Err() == nil; i++ {
-				if !f.ask(i) || f.WriteRSTStream(uint32(2*i+1), http2.ErrCodeCancel) != nil {
-					return // it was closed, as it ought to be
-				}
+				connections.Add(1)
+				a.reset(ctx, c)
 			}
 		})
 	}
-	a.c.Apply(bound(a.n.Name, "beside", ""))
-	await(a.t, a.c, a.c.Namespace, "beside", runs)
+	used := a.n.CPU()
+	beside := a.start("beside")
+	cores := (a.n.CPU() - used).Seconds() / time.Since(began).Seconds()
 	cancel()
-	resetting.Wait()
-	a.remove("beside")
+	clients.Wait()
+	made, asked := connections.Load(), a.podRequests()-before
+	a.t.Logf("a pod alone started after %v, beside the resets after %v; %d connections, %.0f requests, "+
+		"%.1f CPUs", quiet, beside, made, asked, cores)
+	most := float64(made)*(resetsAtOnce+streamsAtOnce) +
+		resetting*resetsPerSecond*(1+time.Since(began).Seconds())
+	if asked == 0 || asked > most {
+		a.t.Errorf("over %d connections %.0f requests that were given up were looked at, want some "+
+			"and at most %.0f", made, asked, most)
+	}
+}
+
+// reset gives up one request after the other until the connection or the attack ends.
+func (a *attacked) reset(ctx context.Context, c net.Conn) {
+	defer c.Close()
+	f, err := a.frames(c)
+	if err != nil {
+		return // it made way for another one
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		for {
+			if _, err := f.ReadFrame(); err != nil {
+				return
+			}
+		}
+	}()
+	for i := 0; ctx.Err() == nil; i++ {
+		if !f.ask(i) || f.WriteRSTStream(uint32(2*i+1), http2.ErrCodeCancel) != nil {
+			break // it was closed, as it ought to be
+		}
+	}
+	_ = c.Close()
+	<-closed
+}
+
+// start starts a pod that is gone afterwards, and says how long it took.
+func (a *attacked) start(name string) time.Duration {
+	a.t.Helper()
+	began := time.Now()
+	a.c.Apply(bound(a.n.Name, name, ""))
+	await(a.t, a.c, a.c.Namespace, name, runs)
+	took := time.Since(began)
+	a.remove(name)
+	return took
+}
+
+// podRequests is how many requests for its pods the node has looked at.
+func (a *attacked) podRequests() (n float64) {
+	a.t.Helper()
+	code, text := asker{a.t, a.url(), a.gauge}.ask(http.MethodGet, "/metrics")
+	if code != http.StatusOK {
+		a.t.Fatalf("metrics: %d %s", code, text)
+	}
+	const line = `kubelet_http_requests_total{long_running="false",method="GET",path="pods",` +
+		`server_type="readwrite"} `
+	if _, after, found := strings.Cut(text, line); found {
+		if _, err := fmt.Sscan(after, &n); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	return n
 }

@@ -65,6 +65,43 @@ func TestResizeIsInfeasible(t *testing.T) {
 	}
 }
 
+// TestSwitchBackWithAResize: a pod was resized under numalet, which the static policy does not allow.
+// A kubelet that takes over the node says of it the same, and starts nothing anew.
+func TestSwitchBackWithAResize(t *testing.T) {
+	c := rig.Start(t)
+	n := harness.New(t)
+	rig.StockKubelet(t, n)
+	kubelet := n.Program
+	n.Program = nil
+	n.Settings["topologyManagerPolicy"] = "none"
+	s := &side{Cluster: c, Node: c.Join(n, "resize-switch")}
+	s.Start()
+	s.AwaitReady(s.Name)
+	s.Apply(bound(s.Name, "exclusive", `, resources: {limits: {cpu: 1, memory: 64Mi}}`))
+	began := await(t, c, c.Namespace, "exclusive", runs)
+	s.resize(t, "exclusive", `{"cpu":"500m"}`)
+	has := allocatedCPU(t, s, "exclusive")
+	if err := s.Node.Stop(); err != nil {
+		t.Error(err)
+	}
+	n.Program = kubelet
+	s.Start()
+	s.Apply(bound(s.Name, "beside", "")) // when it runs the kubelet has looked at all there is
+	await(t, c, c.Namespace, "beside", runs)
+	if got := allocatedCPU(t, s, "exclusive"); got != has {
+		t.Errorf("under the kubelet it has\n%sand under numalet\n%s", got, has)
+	}
+	now, err := get(t, c, c.Namespace, "exclusive")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := began.Status.ContainerStatuses, now.Status.ContainerStatuses; a[0].ContainerID !=
+		b[0].ContainerID {
+		t.Errorf("its container was %+v and is %+v", a, b)
+	}
+	s.MustRun("delete", "pods", "--all", "--timeout=1m")
+}
+
 // resize has the pod's container be resized, and returns what the agent says of it.
 func (s *side) resize(t *testing.T, name, limits string) string {
 	t.Helper()
@@ -84,18 +121,21 @@ func (s *side) resize(t *testing.T, name, limits string) string {
 		eventsOf(t, s, name, "ResizeInfeasible") + "\n"
 }
 
-func allocatedCPU(t *testing.T, s *side, name string) string {
-	t.Helper()
-	p, err := get(t, s.Cluster, s.Namespace, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var pending string
+// pendingResize is why a pod has not been resized; "": it is not said.
+func pendingResize(p *v1.Pod) string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == v1.PodResizePending {
-			pending = c.Message
+			return c.Message
 		}
 	}
+	return ""
+}
+
+// allocatedCPU is what a pod has that is to be resized, once the agent says why it is not.
+func allocatedCPU(t *testing.T, s *side, name string) string {
+	t.Helper()
+	p := await(t, s.Cluster, s.Namespace, name, func(p *v1.Pod) bool { return pendingResize(p) != "" })
 	c := p.Status.ContainerStatuses[0]
-	return fmt.Sprintln(c.AllocatedResources.Cpu(), c.Resources.Limits.Cpu(), c.RestartCount, pending)
+	return fmt.Sprintln(c.AllocatedResources.Cpu(), c.Resources.Limits.Cpu(), c.RestartCount,
+		pendingResize(p))
 }

@@ -23,6 +23,14 @@ if [ ! -d "$qemu" ]; then
 		say "no apt-get here, and the installed qemu has no igb: install qemu 8 or newer"
 		exit 3
 	fi
+	# From where the machine's own packages come.
+	mirror=$(apt-get indextargets --no-release-info --format '$(RELEASE) $(REPO_URI)' \
+		'Created-By: Packages' | sed -n "s,^${suite%-backports} ,,p" | head -n 1)
+	if [ -z "$mirror" ]; then
+		say "apt has no source of Debian's ${suite%-backports}, and the installed qemu has no igb:" \
+			"install qemu 8 or newer"
+		exit 3
+	fi
 	say "one that has igb is downloaded, 13 MB, once"
 	new=$(mktemp -d "$cache/new.XXXXXX")
 	trap 'rm -rf "$new"' EXIT
@@ -30,7 +38,7 @@ if [ ! -d "$qemu" ]; then
 	cd "$new"
 	mkdir -p apt/lists/partial
 	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]" \
-		"http://deb.debian.org/debian $suite main" >apt/sources.list
+		"$mirror $suite main" >apt/sources.list
 	apt() { # with lists of its own, so that nothing of the machine's changes
 		apt-get -qq -o APT::Sandbox::User=root -o Dir::Etc::SourceList="$new/apt/sources.list" \
 			-o Dir::Etc::SourceParts=- -o Dir::State::Lists="$new/apt/lists" \

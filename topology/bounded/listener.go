@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
@@ -17,6 +18,12 @@ const (
 	most      = 100
 	least     = 4
 	listeners = 8
+)
+
+// The pace of a connection of a paced listener, in bytes. A request has some hundred of them.
+const (
+	bytesAtOnce    = 256 << 10
+	bytesPerSecond = 32 << 10
 )
 
 // Connections is the bound of one listener of this process.
@@ -35,10 +42,27 @@ func Listener(l net.Listener, limit int) net.Listener {
 	return &listener{Listener: l, limit: limit, open: sets.New[*conn]()}
 }
 
+// Paced is a Listener that reads what clients send at a pace, so that the work that one connection
+// makes has a bound, whether it comes to requests or not. What goes over a connection that a stream
+// has for itself is not paced.
+func Paced(l net.Listener, limit int) net.Listener {
+	return &listener{Listener: l, limit: limit, paced: true, open: sets.New[*conn]()}
+}
+
+// Kind says what is done over a connection.
+type Kind int
+
+// The kinds of what is done. The answer of a Stream goes on; a WholeStream is the only request that its
+// connection has meanwhile.
+const (
+	Request Kind = iota
+	Stream
+	WholeStream
+)
+
 // Use says that a request of a user, who is known, goes over a connection of a Listener, which may be
-// under TLS, until done is called; stream: its answer is one that goes on. Each call of Use has one of
-// done.
-func Use(c net.Conn, user string, stream bool) (done func()) {
+// under TLS, until done is called. Each call of Use has one of done.
+func Use(c net.Conn, user string, kind Kind) (done func()) {
 	if under, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = under.NetConn()
 	}
@@ -46,13 +70,14 @@ func Use(c net.Conn, user string, stream bool) (done func()) {
 	if !ok {
 		return func() {}
 	}
-	own.use(user, stream, 1)
-	return func() { own.use(user, stream, -1) }
+	own.use(user, kind, 1)
+	return func() { own.use(user, kind, -1) }
 }
 
 type listener struct {
 	net.Listener
 	limit int
+	paced bool
 
 	mu   sync.Mutex
 	open sets.Set[*conn]
@@ -64,6 +89,9 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := &conn{Conn: accepted, of: l, moved: time.Now()}
+	if l.paced {
+		c.pace = rate.NewLimiter(bytesPerSecond, bytesAtOnce)
+	}
 	if idle := l.add(c); idle != nil {
 		_ = idle.Close() // its client hears of it
 	}
@@ -98,21 +126,26 @@ func (l *listener) remove(c *conn) {
 
 type conn struct {
 	net.Conn
-	of *listener
+	of   *listener
+	pace *rate.Limiter // of what is read; nil: none
 	// The listener's lock guards what follows.
 	moved             time.Time // when something last went over it
 	known             bool      // it has had a request of a user
 	user              string
 	requests, streams int // under way
+	whole             int // of the streams, those that have the connection for themselves
 }
 
-func (c *conn) use(user string, stream bool, more int) {
+func (c *conn) use(user string, kind Kind, more int) {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
 	c.known, c.user = true, user
 	c.requests += more
-	if stream {
+	if kind != Request {
 		c.streams += more
+	}
+	if kind == WholeStream {
+		c.whole += more
 	}
 }
 
@@ -144,7 +177,21 @@ func (c *conn) before(other *conn, of map[string]int) bool {
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.went(n)
+	time.Sleep(c.ahead(n))
 	return n, err
+}
+
+// ahead is how long to wait after so many bytes were read.
+func (c *conn) ahead(n int) time.Duration {
+	if c.pace == nil {
+		return 0
+	}
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	if c.whole > 0 {
+		return 0
+	}
+	return c.pace.ReserveN(time.Now(), min(n, bytesAtOnce)).Delay()
 }
 
 func (c *conn) Write(b []byte) (int, error) {

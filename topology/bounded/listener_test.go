@@ -2,10 +2,12 @@ package bounded
 
 import (
 	"crypto/tls"
+	"io"
 	"net"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -133,12 +135,13 @@ func closed(c net.Conn) bool {
 func TestWhoMakesWay(t *testing.T) {
 	accept := serve(t, 8)
 	names, all := []string{}, map[string]net.Conn{}
+	kinds := map[bool]Kind{true: Stream}
 	begin := func(name, user string, requests, streams int, ends bool) {
 		_, c := accept()
 		names, all[name] = append(names, name), c
 		for i := range requests + streams {
 			// TLS lies between the server and its connections.
-			if done := Use(tls.Server(c, nil), user, i < streams); ends {
+			if done := Use(tls.Server(c, nil), user, kinds[i < streams]); ends {
 				done()
 			}
 		}
@@ -154,7 +157,7 @@ func TestWhoMakesWay(t *testing.T) {
 	var went []string
 	for range 20 { // from the sixth on new has more streams than many, and makes way itself
 		_, next := accept()
-		Use(next, "new", true)
+		Use(next, "new", Stream)
 		for _, name := range names {
 			if closed(all[name]) && !slices.Contains(went, name) {
 				went = append(went, name)
@@ -201,5 +204,50 @@ func TestConnections(t *testing.T) {
 	n := Connections()
 	if n < least || n > most || n > least && uint64(n*listeners) > files.Cur/2 {
 		t.Errorf("%d connections with %d descriptors", n, files.Cur)
+	}
+}
+
+// piped is a listener whose connections are pipes.
+type piped struct {
+	net.Listener
+	next net.Conn
+}
+
+func (p piped) Accept() (net.Conn, error) { return p.next, nil }
+
+// What a client sends is read at a pace, however much it sends, but for a stream that has the
+// connection for itself.
+func TestPaced(t *testing.T) {
+	const sent = bytesAtOnce + 10*bytesPerSecond
+	paced := func(l net.Listener) net.Listener { return Paced(l, 1) }
+	for name, test := range map[string]struct {
+		listener func(net.Listener) net.Listener
+		kind     Kind
+		want     time.Duration
+	}{
+		"requests":          {paced, Request, 10 * time.Second},
+		"a stream of many":  {paced, Stream, 10 * time.Second},
+		"a stream alone":    {paced, WholeStream, 0},
+		"a listener of all": {func(l net.Listener) net.Listener { return Listener(l, 1) }, Request, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, server := net.Pipe()
+				c, err := test.listener(piped{next: server}).Accept()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer Use(c, "somebody", test.kind)()
+				go func() {
+					_, _ = client.Write(make([]byte, sent)) // what came of it is read
+					_ = client.Close()
+				}()
+				began := time.Now()
+				n, err := io.Copy(io.Discard, c)
+				if took := time.Since(began).Round(time.Second); n != sent || err != nil || took != test.want {
+					t.Errorf("%d bytes after %v, %v; want %d after %v", n, took, err, sent, test.want)
+				}
+			})
+		})
 	}
 }

@@ -101,6 +101,21 @@ func Tail(path string, lines int) string {
 // the new one. It is not synced.
 func Replace(path string, content []byte) error { return replace(path, content, false) }
 
+// Renew replaces a file unless it has the content already. What is no file is moved aside. It is not
+// synced: it is for what can be made again.
+func Renew(path string, content []byte) error {
+	old, err := Read(path, int64(len(content)))
+	if err == nil && bytes.Equal(old, content) {
+		return nil
+	}
+	if errors.Is(err, ErrNotRegular) {
+		if _, err := MoveAside(path, time.Now()); err != nil {
+			return err
+		}
+	}
+	return Replace(path, content)
+}
+
 // ReplaceDurably is Replace that returns when the new content is on the disk: a reader after a
 // crash finds the old content or the new one too, and the new one once this has returned.
 func ReplaceDurably(path string, content []byte) error {

@@ -1,14 +1,11 @@
 package handover
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/cpuset"
@@ -80,24 +77,15 @@ func grouped(s allocation.State) allocation.State {
 	return s
 }
 
-// export replaces a file in dir by content, unless that could not be made. One that is right already
-// is left alone, and what is no file is moved aside. It is not synced: it is made from the state,
-// which is, and made again at the next start.
+// export renews a file in dir, unless its content could not be made.
 func export(dir, name string, content []byte, err error) error {
+	if err == nil {
+		err = files.Renew(filepath.Join(dir, name), content)
+	}
 	if err != nil {
 		return fmt.Errorf("export %s: %w", name, err)
 	}
-	path := filepath.Join(dir, name)
-	old, err := files.Read(path, int64(len(content)))
-	if err == nil && bytes.Equal(old, content) {
-		return nil
-	}
-	if errors.Is(err, files.ErrNotRegular) {
-		if _, err := files.MoveAside(path, time.Now()); err != nil {
-			return fmt.Errorf("export %s: %w", name, err)
-		}
-	}
-	return files.Replace(path, content)
+	return nil
 }
 
 // holdings has, by pod and container, what of gives of those for which it gives something.

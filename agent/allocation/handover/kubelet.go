@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -43,10 +42,13 @@ func ReadKubelet(root, deviceDir string, now time.Time) (Kubelet, error) {
 		entries, _, err := checkpoint.Decode(raw)
 		return entries, err
 	}
-	return k, errors.Join(
-		readInto(&k.CPUs, filepath.Join(root, cpucheckpoint.FileName), now, cpucheckpoint.Decode),
-		readInto(&k.Memory, filepath.Join(root, memorystate.FileName), now, memorystate.Decode),
-		readInto(&k.Devices, filepath.Join(deviceDir, checkpoint.FileName), now, devices))
+	var cpus, memory, device error
+	k.CPUs, cpus = files.Load(filepath.Join(root, cpucheckpoint.FileName), maxFile, now,
+		cpucheckpoint.Decode)
+	k.Memory, memory = files.Load(filepath.Join(root, memorystate.FileName), maxFile, now,
+		memorystate.Decode)
+	k.Devices, device = files.Load(filepath.Join(deviceDir, checkpoint.FileName), maxFile, now, devices)
+	return k, errors.Join(cpus, memory, device)
 }
 
 // KubeletResources lists the device resources that plugins registered with the kubelet that wrote
@@ -66,24 +68,6 @@ func KubeletResources(deviceDir string) (out []string) {
 		}
 	}
 	return out
-}
-
-func readInto[T any](into *T, path string, now time.Time, decode func([]byte) (T, error)) error {
-	raw, err := files.Read(path, maxFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		*into, err = decode(raw)
-	}
-	if err == nil {
-		return nil
-	}
-	aside, moveErr := files.MoveAside(path, now)
-	if moveErr != nil {
-		return errors.Join(err, moveErr)
-	}
-	return fmt.Errorf("%w; moved to %s, going on without it", err, aside)
 }
 
 // On is the account of the kubelet's files on a machine with these CPUs and nodes. What the kubelet

@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -18,24 +17,15 @@ var errUnusable = errors.New("unusable state file")
 // load reads the state file. A missing file is the empty state. One that cannot be used is moved
 // aside, never deleted: the error, an errUnusable, has its new name and comes with the empty state.
 func load(path string, now time.Time) (allocation.State, error) {
-	raw, err := files.Read(path, maxFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return allocation.State{Pods: map[types.UID]allocation.Pod{}}, nil
+	state, err := files.Load(path, maxFile, now, decode)
+	if state.Pods == nil {
+		state.Pods = map[types.UID]allocation.Pod{}
 	}
-	state := allocation.State{}
-	if err == nil {
-		state, err = decode(raw)
+	var unusable *files.Unusable
+	if errors.As(err, &unusable) {
+		err = fmt.Errorf("%w: %w", errUnusable, err)
 	}
-	if err == nil {
-		return state, nil
-	}
-	aside, moveErr := files.MoveAside(path, now)
-	if moveErr != nil {
-		return allocation.State{}, fmt.Errorf("%w, and it stays in the way: %w; move it away by hand",
-			err, moveErr)
-	}
-	return allocation.State{Pods: map[types.UID]allocation.Pod{}},
-		fmt.Errorf("%w: %w; moved to %s, going on without it", errUnusable, err, aside)
+	return state, err
 }
 
 // ReadState reads a state file and leaves it alone, whatever is in it.

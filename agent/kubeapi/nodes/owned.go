@@ -2,9 +2,7 @@ package nodes
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -29,39 +27,30 @@ const maxOwnedFile = 1 << 20
 // Owned knows which resources of the node's status are ours, also those of earlier runs of the
 // agent: when they are dead they go from the status, and resources that others put there never do.
 type Owned struct {
-	path  string
 	grace time.Duration
 	began time.Time
 
-	mu      sync.Mutex // guards the fields below
-	names   map[v1.ResourceName]bool
-	unsaved bool // the file has others
+	mu    sync.Mutex // guards the fields below
+	names map[v1.ResourceName]bool
+	saved *files.Record[[]v1.ResourceName]
 }
 
 // OpenOwned reads what earlier runs had. A plugin of theirs has grace to come back. The error says
 // why the file was moved aside; the result can be used.
 func OpenOwned(root string, grace time.Duration) (*Owned, error) {
-	o := &Owned{
-		path: filepath.Join(root, OwnedFile), grace: grace, began: time.Now(),
-		names: map[v1.ResourceName]bool{},
-	}
-	raw, err := files.Read(o.path, maxOwnedFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return o, nil
-	}
-	var names []v1.ResourceName
-	if err == nil {
-		err = json.Unmarshal(raw, &names)
-	}
-	if err != nil {
-		_, aside := files.MoveAside(o.path, time.Now())
-		return o, errors.Join(fmt.Errorf("read which resources are ours: %w; resources of plugins "+
-			"that are gone stay on the node until somebody removes them", err), aside)
-	}
+	path := filepath.Join(root, OwnedFile)
+	names, err := files.Load(path, maxOwnedFile, time.Now(),
+		func(raw []byte) (names []v1.ResourceName, err error) { return names, json.Unmarshal(raw, &names) })
+	o := &Owned{grace: grace, began: time.Now(), names: map[v1.ResourceName]bool{},
+		saved: files.NewRecord(path, maxOwnedFile, names)}
 	for _, name := range names {
 		o.names[name] = true
 	}
-	return o, nil
+	if err != nil {
+		err = fmt.Errorf("read which resources are ours: %w; resources of plugins that are gone stay on "+
+			"the node until somebody removes them", err)
+	}
+	return o, err
 }
 
 // Devices is what the node's status is to say of an inventory. What is new in it is ours, and is on
@@ -81,7 +70,6 @@ func (o *Owned) Devices(inventory deviceplugin.Inventory) node.Devices {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for name := range d.Capacity {
-		o.unsaved = o.unsaved || !o.names[name]
 		o.names[name] = true
 	}
 	o.saveLocked()
@@ -108,25 +96,20 @@ func (o *Owned) Wrote(d node.Devices) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, name := range d.Dead {
-		o.unsaved = o.unsaved || o.names[name]
 		delete(o.names, name)
 	}
 	o.saveLocked()
 }
 
 func (o *Owned) saveLocked() {
-	if !o.unsaved {
+	names := slices.AppendSeq([]v1.ResourceName{}, maps.Keys(o.names))
+	slices.Sort(names)
+	if slices.Equal(names, o.saved.Get()) {
 		return
 	}
-	names := slices.AppendSeq(make([]v1.ResourceName, 0, len(o.names)), maps.Keys(o.names))
-	slices.Sort(names)
-	raw, err := json.Marshal(names)
-	if err == nil {
-		err = files.ReplaceDurably(o.path, raw)
-	}
-	if o.unsaved = err != nil; err != nil {
+	if err := o.saved.Set(names); err != nil {
 		klog.Background().Error(err, "Which resources are ours is not on the disk and is written "+
 			"again with the next status; after a restart those of plugins that are gone would stay on "+
-			"the node", "file", o.path)
+			"the node", "file", OwnedFile)
 	}
 }

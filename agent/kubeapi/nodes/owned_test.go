@@ -127,7 +127,7 @@ func TestOwnedIsWrittenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Devices(deviceplugin.Inventory{})
-	if raw, err := os.ReadFile(filepath.Join(root, OwnedFile)); err != nil || string(raw) != "[]" {
+	if raw, err := os.ReadFile(filepath.Join(root, OwnedFile)); err != nil || string(raw) != "[]\n" {
 		t.Errorf("after the last has gone the file has %q, %v", raw, err)
 	}
 }

@@ -3,11 +3,13 @@ package access
 import (
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -58,6 +60,11 @@ type Access struct {
 	clientCAs *dynamiccertificates.DynamicFileCAContent // nil: no certificates of clients
 	who       authenticator.Request
 	may       authorizer.Authorizer
+	// asking has one question at a time for the same right of the same user. Whoever asks may give up,
+	// and the answer is found out and remembered all the same, until alive ends.
+	asking singleflight.Group
+	alive  context.Context
+	end    context.CancelFunc
 }
 
 // New is ErrNobody, with what to change, if the configuration leaves all decisions to an API server
@@ -67,6 +74,7 @@ func New(c Config) (*Access, error) {
 		return nil, fmt.Errorf("%w: %s", ErrNobody, why)
 	}
 	a := &Access{node: c.Node}
+	a.alive, a.end = context.WithCancel(context.Background())
 	var err error
 	if a.may, err = newAuthorizer(c); err != nil {
 		return nil, fmt.Errorf("set up authorization: %w", err)
@@ -156,8 +164,9 @@ func retries() *wait.Backoff {
 	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 }
 
-// Run follows the bundle of client CAs until ctx ends.
+// Run follows the bundle of client CAs until ctx ends. Nobody's rights are asked for afterwards.
 func (a *Access) Run(ctx context.Context) error {
+	defer a.end()
 	if a.clientCAs == nil {
 		<-ctx.Done()
 		return nil
@@ -197,7 +206,7 @@ func (a *Access) admit(r *http.Request) (user string, refused *server.Refusal) {
 	log := klog.FromContext(ctx)
 	who, ok, err := a.who.AuthenticateRequest(r.WithContext(ctx))
 	if err != nil || !ok {
-		if err != nil {
+		if err != nil && r.Context().Err() == nil {
 			log.V(2).Info("A request was not let in", "path", r.URL.Path, "from", r.RemoteAddr,
 				"err", err)
 		}
@@ -207,7 +216,7 @@ func (a *Access) admit(r *http.Request) (user string, refused *server.Refusal) {
 	verb := ""
 	for _, what := range attributes(a.node, who.User, r) {
 		asked, verb = append(asked, what.GetSubresource()), what.GetVerb()
-		decision, _, err := a.may.Authorize(ctx, what)
+		decision, err := a.decide(what)
 		if err != nil {
 			log.Error(err, "Whether a request is allowed could not be found out",
 				"user", who.User.GetName(), "verb", verb, "subresource", what.GetSubresource())
@@ -222,6 +231,23 @@ func (a *Access) admit(r *http.Request) (user string, refused *server.Refusal) {
 	return "", &server.Refusal{Code: http.StatusForbidden, Text: fmt.Sprintf(
 		"Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n",
 		who.User.GetName(), verb, asked)}
+}
+
+// decide finds out whether what is asked for is allowed.
+func (a *Access) decide(what authorizer.Attributes) (authorizer.Decision, error) {
+	who := what.GetUser()
+	question, err := json.Marshal([]any{who.GetName(), who.GetUID(), who.GetGroups(), who.GetExtra(),
+		what.GetVerb(), what.GetSubresource()})
+	if err != nil {
+		return authorizer.DecisionDeny, err
+	}
+	decision, err, _ := a.asking.Do(string(question), func() (any, error) {
+		ctx, cancel := context.WithTimeout(a.alive, reviewTimeout)
+		defer cancel()
+		decision, _, err := a.may.Authorize(ctx, what)
+		return decision, err
+	})
+	return decision.(authorizer.Decision), err
 }
 
 // Warning says what of the configuration lets anybody do anything; "": nothing does.

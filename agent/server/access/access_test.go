@@ -67,8 +67,10 @@ func apiServer(t *testing.T, allowed map[string][]string) (Reviewer, *reviews) {
 // reviews answers TokenReviews and SubjectAccessReviews, and remembers the latter.
 type reviews struct {
 	allowed map[string][]string
-	mu      sync.Mutex
-	asked   []authorizationv1.ResourceAttributes
+	// hold, if it is there, has a value for each SubjectAccessReview that is answered.
+	hold  chan struct{}
+	mu    sync.Mutex
+	asked []authorizationv1.ResourceAttributes
 }
 
 func (s *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -91,6 +93,9 @@ func (s *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.asked = append(s.asked, what)
 	s.mu.Unlock()
+	if s.hold != nil {
+		<-s.hold
+	}
 	for _, right := range s.allowed[rights.Spec.User] {
 		if right == what.Verb+" "+what.Subresource {
 			rights.Status.Allowed = true
@@ -190,6 +195,42 @@ func TestReviews(t *testing.T) {
 	}
 	if code, body := ask(t, a, "GET", "/pods", "unknown"); code != 401 {
 		t.Errorf("a token that nobody knows: %d %s", code, body)
+	}
+}
+
+// Requests that are given up before it is known whether they are allowed cost one question: its answer
+// is what the next one is let in by.
+func TestGivenUp(t *testing.T) {
+	server, reviews := apiServer(t, map[string][]string{"ann": {"get pods"}})
+	reviews.hold = make(chan struct{})
+	a, err := New(config(server))
+	if err != nil {
+		t.Fatal(err)
+	}
+	questions := func() int {
+		reviews.mu.Lock()
+		defer reviews.mu.Unlock()
+		return len(reviews.asked)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var given sync.WaitGroup
+	for i := range 20 {
+		given.Go(func() {
+			r := httptest.NewRequestWithContext(ctx, "GET", "http://node1/pods", nil)
+			r.Header.Set("Authorization", "Bearer ann")
+			a.Authorize(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)
+		})
+		for i == 0 && questions() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	cancel()
+	time.Sleep(100 * time.Millisecond) // so that all of them hear of it before the answer comes
+	reviews.hold <- struct{}{}
+	close(reviews.hold)
+	given.Wait()
+	if code, body := ask(t, a, "GET", "/pods", "ann"); code != 200 || questions() != 1 {
+		t.Errorf("%d %s after %d questions, want 200 after one", code, body, questions())
 	}
 }
 

@@ -4,9 +4,24 @@
 package beside
 
 import (
+	"flag"
+	"fmt"
+	"os"
 	"testing"
 
 	"github.com/numalet/numalet/test/cluster/rig"
 )
 
-func TestMain(m *testing.M) { rig.Main(m) }
+// parallel is how many tests run at once at most, however many CPUs there are: they mostly wait. More of
+// them would need more than the 128 inotify instances that a user has by default, of which a kubelet
+// takes seven.
+const parallel = "4"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", parallel); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	rig.Main(m)
+}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -61,6 +62,11 @@ func (s *sample) eventually(what string, check func() error) {
 		err := check()
 		if err == nil {
 			return
+		}
+		select {
+		case <-s.ended:
+			s.Fatalf("the plugin ended while the test waited until %s; it said\n%s", what, s.said())
+		default:
 		}
 		if time.Since(began) > max(samplePatience, harness.Patience) {
 			s.Fatalf("waited in vain until %s: %v; the plugin said\n%s", what, err, s.said())
@@ -141,12 +147,14 @@ type history struct {
 	calls map[string]int
 	seen  map[string][]string // of this step
 	last  map[string]string
+	at    map[string]uint64 // the newest version that was seen, by kind
 }
 
 // follow watches until the test ends.
 func follow(t *testing.T, c rig.Cluster, node string) *history {
 	t.Helper()
-	h := &history{steps: map[string]string{}, seen: map[string][]string{}, last: map[string]string{}}
+	h := &history{steps: map[string]string{}, seen: map[string][]string{}, last: map[string]string{},
+		at: map[string]uint64{}}
 	nodes, err := c.Client.CoreV1().Nodes().Watch(t.Context(), metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", node).String(),
 	})
@@ -177,6 +185,7 @@ func (h *history) saw(e watch.Event) {
 	switch o := e.Object.(type) {
 	case *v1.Node:
 		h.note("node", devicesOf(o))
+		h.reached("node", o)
 	case *v1.Pod:
 		is := string(o.Status.Phase)
 		if o.Status.Reason != "" {
@@ -186,7 +195,53 @@ func (h *history) saw(e watch.Event) {
 			is = "gone"
 		}
 		h.note("pod "+o.Name, is)
+		h.reached("pods", o)
 	}
+}
+
+func (h *history) reached(kind string, o metav1.Object) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.at[kind] = max(h.at[kind], versionOf(o.GetResourceVersion()))
+}
+
+// versionOf is a version of the API server's, which are numbers in order.
+func versionOf(text string) uint64 {
+	n, _ := strconv.ParseUint(text, 10, 64) // it always is one
+	return n
+}
+
+// caughtUp waits until the watchers have seen all that is so by now: what is read of the API server may
+// be newer than what was watched.
+func (s *sample) caughtUp() {
+	s.Helper()
+	node, err := s.cluster.Client.CoreV1().Nodes().Get(s.Context(), s.node.Name, metav1.GetOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	pods, err := s.pods().List(s.Context(), metav1.ListOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	newest, there := uint64(0), map[string]bool{}
+	for i := range pods.Items {
+		newest = max(newest, versionOf(pods.Items[i].ResourceVersion))
+		there["pod "+pods.Items[i].Name] = true
+	}
+	s.eventually("the watchers have seen all", func() error {
+		h := s.seen
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.at["node"] < versionOf(node.ResourceVersion) || h.at["pods"] < newest {
+			return fmt.Errorf("they have seen %v", h.at)
+		}
+		for what, is := range h.last {
+			if what != "node" && is != "gone" && !there[what] {
+				return fmt.Errorf("%s is %s", what, is)
+			}
+		}
+		return nil
+	})
 }
 
 func (h *history) note(what, is string) {

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -28,29 +29,61 @@ type sampleMode struct {
 	registry, controlled, cdi bool
 }
 
-// TestSamplePlugin: Kubernetes' sample device plugin is called the same by both agents, and the node and
-// its pods have the same histories; with NUMALET_SAMPLE=all in each of its modes, which take two minutes
-// each.
+// TestSamplePlugin: Kubernetes' sample device plugin is called the same by both agents in each of its
+// modes, and the node and its pods have the same histories. Several run at once: they mostly wait for
+// the plugin, which looks for a new kubelet.sock each 10 s.
 func TestSamplePlugin(t *testing.T) {
 	modes := []sampleMode{
 		{name: "directory"}, {name: "cdi", cdi: true}, {name: "registry", registry: true},
 		{name: "controlled", controlled: true, cdi: true},
 	}
-	if os.Getenv("NUMALET_SAMPLE") != "all" {
-		modes = modes[:1]
+	containerdrig.Require(t)
+	containerdrig.Alone(t)
+	sampleMounted(t)
+	var mu sync.Mutex
+	seen := map[string]map[string]string{}
+	if !t.Run("runs", func(t *testing.T) {
+		for _, mode := range modes {
+			for _, agent := range []string{"kubelet", "numalet"} {
+				t.Run(mode.name+"-"+agent, func(t *testing.T) {
+					t.Parallel()
+					run := runSample(t, agent, mode)
+					mu.Lock()
+					defer mu.Unlock()
+					seen[mode.name+"-"+agent] = run
+				})
+			}
+		}
+	}) {
+		return
 	}
 	for _, mode := range modes {
+		kubelet, numalet := seen[mode.name+"-kubelet"], seen[mode.name+"-numalet"]
 		t.Run(mode.name, func(t *testing.T) {
-			seen := map[string]map[string]string{}
-			for _, agent := range []string{"kubelet", "numalet"} {
-				if !t.Run(agent, func(t *testing.T) { seen[agent] = runSample(t, agent, mode) }) {
-					return
-				}
-			}
-			if len(seen["kubelet"]) == 0 || len(seen["numalet"]) == 0 {
+			if len(kubelet) == 0 || len(numalet) == 0 {
 				t.Skip("left out: one of them was")
 			}
-			compare(t, seen["kubelet"], seen["numalet"], sampleDifferences)
+			compare(t, kubelet, numalet, sampleDifferences)
+		})
+	}
+}
+
+// sampleDevices are the plugin's.
+var sampleDevices = []string{"Dev-1", "Dev-2"}
+
+// sampleMounted makes what the plugin has containers mount, which is below the machine's /tmp whoever
+// asks for it. The plugin itself has another /tmp.
+func sampleMounted(t *testing.T) {
+	t.Helper()
+	for _, id := range sampleDevices {
+		path := filepath.Join("/tmp", id)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := os.Remove(path); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }
@@ -63,6 +96,7 @@ type sample struct {
 	node    rig.Node
 	cdiDir  string
 	plugin  *exec.Cmd
+	ended   chan struct{} // closed when the plugin has; nil: it was stopped, or not started
 	seen    *history
 }
 
@@ -70,7 +104,7 @@ type sample struct {
 func runSample(t *testing.T, agent string, mode sampleMode) map[string]string {
 	t.Helper()
 	c := rig.Start(t)
-	n, d, _ := containerdrig.Node(t)
+	n, d, _ := containerdrig.NodeBeside(t, mode.name+"-"+agent)
 	if agent == "kubelet" {
 		rig.StockKubelet(t, n)
 	} else {
@@ -78,17 +112,16 @@ func runSample(t *testing.T, agent string, mode sampleMode) map[string]string {
 	}
 	n.Settings["evictionHard"] = noEviction
 	n.Settings["nodeStatusUpdateFrequency"] = "1s"
-	s := &sample{t, mode, c, c.Join(n, "sample-"+mode.name+"-"+agent), d.CDIDir(), nil, nil}
-	t.Cleanup(func() { // what the plugin makes, wherever it is told to be
-		for _, id := range []string{"Dev-1", "Dev-2"} {
-			_ = os.RemoveAll(filepath.Join("/tmp", id))
-		}
-	})
+	s := &sample{t, mode, c, c.Join(n, "sample-"+mode.name+"-"+agent), d.CDIDir(), nil, nil, nil}
+	if err := os.MkdirAll(s.tmp(), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	s.seen = follow(t, c, s.node.Name)
 	n.Start()
 	c.AwaitReady(s.node.Name)
 	for _, step := range sampleStory {
 		step.does(s)
+		s.caughtUp()
 		s.seen.end(step.name, s.calls())
 	}
 	return s.seen.steps
@@ -154,14 +187,15 @@ case $PLUGIN_SOCK_DIR in
 esac
 mount --bind "$1/plugins_registry" /var/lib/kubelet/plugins_registry
 mount --bind "$2" /run/cdi
-shift 2
+mount --bind "$3" /tmp
+shift 3
 exec "$@"`
 
 // startPlugin starts the plugin, and has it register.
 func (s *sample) startPlugin() {
 	s.Helper()
 	cmd := exec.Command("unshare", "--mount", "sh", "-c", samplePlaces, "sample", s.node.Root, s.cdiDir,
-		filepath.Join(rig.Binaries(s), "sample-device-plugin"))
+		s.tmp(), filepath.Join(rig.Binaries(s), "sample-device-plugin"))
 	places := "/var/lib/kubelet/device-plugins"
 	if s.mode.registry {
 		places = "/var/lib/kubelet/plugins_registry"
@@ -172,7 +206,7 @@ func (s *sample) startPlugin() {
 	}
 	if s.mode.controlled {
 		s.control()
-		cmd.Env = append(cmd.Env, "REGISTER_CONTROL_FILE="+s.controlFile())
+		cmd.Env = append(cmd.Env, "REGISTER_CONTROL_FILE="+filepath.Join("/tmp", controlFile))
 	}
 	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -186,8 +220,13 @@ func (s *sample) startPlugin() {
 	if err := cmd.Start(); err != nil {
 		s.Fatal(err)
 	}
-	s.plugin = cmd
-	s.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }) // it may have ended
+	ended := make(chan struct{})
+	s.plugin, s.ended = cmd, ended
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // it says why itself
+	}()
+	s.Cleanup(func() { _ = cmd.Process.Kill(); <-ended }) // it may have ended
 	if s.mode.controlled {
 		s.eventually("the plugin waits for its control file", func() error {
 			if s.count("managed explicitly") == before {
@@ -216,11 +255,17 @@ func (s *sample) stopPlugin() {
 	if err := s.plugin.Process.Signal(syscall.SIGTERM); err != nil {
 		s.Fatal(err)
 	}
-	_ = s.plugin.Wait() // it may have ended before
+	<-s.ended
+	s.ended = nil
 }
 
+// controlFile is the path below the plugin's /tmp.
+const controlFile = "control/registration"
+
+// tmp is the plugin's /tmp.
+func (s *sample) tmp() string         { return filepath.Join(s.node.Dir, "tmp") }
 func (s *sample) log() string         { return filepath.Join(s.node.Dir, "sample.log") }
-func (s *sample) controlFile() string { return filepath.Join(s.node.Dir, "control", "registration") }
+func (s *sample) controlFile() string { return filepath.Join(s.tmp(), controlFile) }
 
 // control makes the file whose end has the plugin register.
 func (s *sample) control() {
@@ -284,23 +329,20 @@ func (s *sample) stopAgent() {
 // obstruct has the plugin fail in Allocate: it cannot remove what is mounted where it runs.
 func (s *sample) obstruct() (stop func()) {
 	s.Helper()
-	var made []string
-	for _, id := range []string{"Dev-1", "Dev-2"} {
-		path := filepath.Join("/tmp", id)
-		_ = os.Remove(path) // what a container has mounted stays there
-		if err := os.Mkdir(path, 0o700); err != nil {
+	for _, id := range sampleDevices {
+		_ = os.Remove(filepath.Join(s.tmp(), id)) // it was made for a container, or not
+		if err := os.Mkdir(filepath.Join(s.tmp(), id), 0o700); err != nil {
 			s.Fatal(err)
 		}
-		made = append(made, path)
 		out, err := exec.Command("nsenter", "--mount", "--target", fmt.Sprint(s.plugin.Process.Pid),
-			"mount", "-t", "tmpfs", "numalet-test", path).CombinedOutput()
+			"mount", "-t", "tmpfs", "numalet-test", filepath.Join("/tmp", id)).CombinedOutput()
 		if err != nil {
 			s.Fatalf("%v: %s", err, out)
 		}
 	}
 	return func() {
-		for _, path := range made { // of another mount namespace it takes the mount along
-			if err := os.Remove(path); err != nil {
+		for _, id := range sampleDevices { // of another mount namespace it takes the mount along
+			if err := os.Remove(filepath.Join(s.tmp(), id)); err != nil {
 				s.Error(err)
 			}
 		}

@@ -15,12 +15,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"io"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/dump"
+
+	"github.com/numalet/numalet/topology/checksum"
 )
 
 // FileName is the file's name in the kubelet's root directory.
@@ -99,7 +99,7 @@ func Encode(c Contents) ([]byte, error) {
 	}
 	f := file{MemoryManagerCheckpoint: c.old(), Data: string(data)}
 	f.Checksum = sumOld(&f.MemoryManagerCheckpoint)
-	f.DataChecksum = sum(dump.ForHash(f.Data))
+	f.DataChecksum = checksum.Of(f.Data)
 	out, err := json.Marshal(f)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", FileName, err)
@@ -127,7 +127,7 @@ func Decode(data []byte) (Contents, error) {
 		return Contents{}, fmt.Errorf("decode %s: %w: only one of data and dataChecksum is there",
 			FileName, ErrCorrupt)
 	}
-	if got := sum(dump.ForHash(*f.Data)); got != *f.DataChecksum {
+	if got := checksum.Of(*f.Data); got != *f.DataChecksum {
 		return Contents{}, corrupt(got, *f.DataChecksum)
 	}
 	var c Contents
@@ -174,7 +174,7 @@ func (c Contents) verifyOld(want uint64) error {
 func sumOld(c *MemoryManagerCheckpoint) uint64 {
 	copied := *c
 	copied.Checksum = 0
-	return sum(nameChecksum(dump.ForHash(&copied)))
+	return checksum.OfText(nameChecksum(dump.ForHash(&copied)))
 }
 
 // sumOfPods is the checksum of the format that kubelet 1.36 wrote, one type of the same name.
@@ -186,7 +186,7 @@ func sumOfPods(c Contents) uint64 {
 		PodEntries   PodMemoryAssignments
 		Checksum     uint64
 	}
-	return sum(nameChecksum(dump.ForHash(&MemoryManagerCheckpoint{
+	return checksum.OfText(nameChecksum(dump.ForHash(&MemoryManagerCheckpoint{
 		PolicyName: c.PolicyName, MachineState: c.MachineState, Entries: c.Entries,
 		PodEntries: c.PodEntries,
 	})))
@@ -195,12 +195,6 @@ func sumOfPods(c Contents) uint64 {
 // nameChecksum gives the last field the type that it has in the kubelet.
 func nameChecksum(text string) string {
 	return strings.TrimSuffix(text, "Checksum:(uint64)0}") + "Checksum:(checksum.Checksum)0}"
-}
-
-func sum(text string) uint64 {
-	hash := fnv.New32a()
-	_, _ = io.WriteString(hash, text) // a hash never fails
-	return uint64(hash.Sum32())
 }
 
 func corrupt(got, want uint64) error {

@@ -1,0 +1,76 @@
+package files
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+)
+
+// Unusable is the error about a file that could not be used and was moved aside.
+type Unusable struct {
+	Path, Aside string
+	Err         error
+}
+
+func (u *Unusable) Error() string {
+	return fmt.Sprintf("%v; moved to %s, going on without it", u.Err, u.Aside)
+}
+
+func (u *Unusable) Unwrap() error { return u.Err }
+
+// Load is what a file has; one that is not there has the zero value. A file that cannot be used is
+// moved aside, with now in its name: the value is zero then beside an *Unusable. Any other error says that it is in the way.
+func Load[T any](path string, limit int64, now time.Time, decode func([]byte) (T, error)) (
+	value T, err error) {
+	raw, err := Read(path, limit)
+	if errors.Is(err, fs.ErrNotExist) {
+		return value, nil
+	}
+	if err == nil {
+		if value, err = decode(raw); err == nil {
+			return value, nil
+		}
+	}
+	var none T
+	aside, moveErr := MoveAside(path, now)
+	if moveErr != nil {
+		return none, fmt.Errorf("%w, and it stays in the way: %w; move it away by hand", err, moveErr)
+	}
+	return none, &Unusable{path, aside, err}
+}
+
+// ErrTooLarge: a value has no room in its file.
+var ErrTooLarge = errors.New("too large for its file")
+
+// Record is a value that is kept as JSON in a file. It has one owner, who tries again what failed.
+type Record[T any] struct {
+	path  string
+	limit int
+	value T
+}
+
+// NewRecord is a record in the file at path, which has value now, and at most limit bytes.
+func NewRecord[T any](path string, limit int, value T) *Record[T] {
+	return &Record[T]{path, limit, value}
+}
+
+// Get is the value that was last on the disk.
+func (r *Record[T]) Get() T { return r.value }
+
+// Set writes a value durably, and then takes it. On an error Get is what it was.
+func (r *Record[T]) Set(value T) error {
+	raw, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	if raw = append(raw, '\n'); len(raw) > r.limit {
+		return fmt.Errorf("%s: %w", r.path, ErrTooLarge)
+	}
+	if err := ReplaceDurably(r.path, raw); err != nil {
+		return err
+	}
+	r.value = value
+	return nil
+}
