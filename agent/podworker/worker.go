@@ -196,7 +196,7 @@ func (w *Workers) observe(ctx context.Context, p *worker, l look) (pod cri.Pod, 
 	done, known := p.looks.recall, false
 	p.looks.recall = nil
 	ends := l.Stop != nil || p.looks.ending && done != nil && done.Kind != None
-	if done != nil && !p.memory.removed && (ends || done.Kind == None || done.Made != cri.Made{}) {
+	if done != nil && !p.memory.end.removed && (ends || done.Kind == None || done.Made != cri.Made{}) {
 		pod, known = w.cfg.Actuator.Recall(ctx, p.uid, *done)
 		known = known && (ends || done.Kind != None || pod.ReadAt.After(p.looks.readAt))
 	}
