@@ -72,10 +72,6 @@ func eachTrait(all []trait) (pods []*v1.Pod) {
 	return pods
 }
 
-// neverBoth are traits that no pod has both of: when all containers start again, a sidecar that exits once
-// has been started once more here than under the kubelet.
-var neverBoth = map[string]string{"sidecar-killed": "rule-all", "rule-all": "sidecar-killed"}
-
 // severalTraits are so many pods, with some traits each by chance.
 func severalTraits(random *rand.Rand, all []trait, several int) (pods []*v1.Pod) {
 	for i := range several {
@@ -83,8 +79,7 @@ func severalTraits(random *rand.Rand, all []trait, several int) (pods []*v1.Pod)
 		names, refused := []string{}, false
 		for range 2 + random.IntN(4) {
 			one := all[random.IntN(len(all))]
-			if slices.Contains(names, one.name) || slices.Contains(names, neverBoth[one.name]) ||
-				refused && one.refused {
+			if slices.Contains(names, one.name) || refused && one.refused {
 				continue // of two reasons to refuse a pod either agent says another one
 			}
 			refused = refused || one.refused
