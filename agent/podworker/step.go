@@ -49,6 +49,7 @@ func step(in input) Decision {
 		p.tellFailures()
 	case TerminatedPod:
 		p.dispose()
+		p.tellFailures()
 	case Finished:
 		// Nothing is left to do.
 	}
