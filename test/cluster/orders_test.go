@@ -101,8 +101,8 @@ type side struct {
 
 func newSide(t *testing.T, agent string) *side { return newSideWith(t, agent, nil) }
 
-// newSideWith starts a side whose agent has these settings, too.
-func newSideWith(t *testing.T, agent string, settings map[string]any) *side {
+// newSideWith starts a side whose agent has these settings, too, and numalet these arguments.
+func newSideWith(t *testing.T, agent string, settings map[string]any, ours ...string) *side {
 	t.Helper()
 	c := rig.Start(t)
 	n := harness.NewWith(t, sim.Config{
@@ -115,6 +115,9 @@ func newSideWith(t *testing.T, agent string, settings map[string]any) *side {
 	n.Settings["defaultPodSysctls"] = map[string]string{"net.ipv4.ip_unprivileged_port_start": "80",
 		"net/ipv4/tcp_syncookies": "1", "kernel.shm_rmid_forced": "0"}
 	maps.Copy(n.Settings, settings)
+	if agent == "numalet" {
+		n.Args = append(n.Args, ours...)
+	}
 	return startSide(t, c, n, agent, "heavy")
 }
 
