@@ -106,6 +106,8 @@ var meantOverRestarts = []histories.Meant{
 		Why: "a restarted kubelet gives a static pod another start"},
 	{Pod: "restart-succeeded", Field: "ips?", Value: "none|0", By: histories.Theirs, Seldom: true,
 		Why: "a pod that has ended keeps its status; the kubelet loses its address"},
+	{Pod: "restart-sandbox", Field: "ips", Value: "0|1", By: histories.Theirs, Seldom: true,
+		Why: "a pod keeps its address until it has another; the kubelet loses that of a dead sandbox"},
 	{Pod: "restart-rejected", Field: "condition .*|container .*|host", Seldom: true,
 		Why: "a pod that was rejected keeps its status; the kubelet writes another one"},
 }

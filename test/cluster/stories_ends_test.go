@@ -130,8 +130,9 @@ func restartStories() []story {
 			nil, is("main", 3, running)),
 		over("rejected", "", of("", `resources: {requests: {cpu: 900}}`), isPhase(v1.PodFailed), nil,
 			isPhase(v1.PodFailed)),
-		{name: "restart-plugin", before: plugin(), spec: of("", devices), steps: until(isReady),
-			down: exit("main", sim.Exit{Code: 3}), later: until(is("main", 1, running))},
+		{name: "restart-plugin", before: plugin(), spec: of("", devices), steps: until(isReady), later: []step{
+			{until: isReady, do: both(devicesAreBack, exit("main", sim.Exit{Code: 3}))},
+			{until: is("main", 1, running), stay: time.Second}}},
 		{name: "restart-deleted", spec: onlyMain, steps: until(isReady), down: remove(-1), later: []step{}},
 		{name: "restart-stopping", scripts: "main: term-after=12s",
 			spec:  of("terminationGracePeriodSeconds: 30, ", ""),

@@ -103,6 +103,10 @@ func listEnds(ctx context.Context, s *storySide, pod string) error {
 	return s.awaitDevices(ctx, pod, 0, nil)
 }
 
+func devicesAreBack(ctx context.Context, s *storySide, pod string) error {
+	return s.awaitDevices(ctx, pod, 4, nil)
+}
+
 func both(first, second act) act {
 	return func(ctx context.Context, s *storySide, pod string) error {
 		if err := first(ctx, s, pod); err != nil {
