@@ -20,11 +20,13 @@ type recollection struct {
 	resource string
 	list     list
 	gone     time.Time // zero: its plugin is there
+	preStart bool      // it wants PreStartContainer
 }
 
 // says reports whether both have the same devices, and gone at the same time.
 func (r recollection) says(o recollection) bool {
-	return r.resource == o.resource && r.gone.Equal(o.gone) && r.list.says(o.list)
+	return r.resource == o.resource && r.gone.Equal(o.gone) && r.preStart == o.preStart &&
+		r.list.says(o.list)
 }
 
 // recollections are those of all resources that had a list, in the order of their names; never nil.
@@ -37,9 +39,11 @@ func (t *table) recollections() []recollection {
 		}
 		seen[name] = true
 		if serving := t.serving(name); serving != nil {
-			out = append(out, recollection{resource: name, list: serving.list})
+			out = append(out, recollection{resource: name, list: serving.list,
+				preStart: serving.options.PreStart})
 		} else if shown := t.shown(name); shown.listed {
-			out = append(out, recollection{name, shown.before(), shown.gone})
+			out = append(out, recollection{name, shown.before(), shown.gone,
+				shown.options.PreStart})
 		}
 	}
 	slices.SortFunc(out, func(a, b recollection) int { return cmp.Compare(a.resource, b.resource) })
@@ -71,7 +75,7 @@ func (r recollection) remembered() recall.Resource {
 		}
 		sets[k].IDs = append(sets[k].IDs, d.ID)
 	}
-	out := recall.Resource{Name: r.resource, Gone: r.gone}
+	out := recall.Resource{Name: r.resource, Gone: r.gone, PreStart: r.preStart}
 	for _, set := range order {
 		out.Sets = append(out.Sets, *set)
 	}
@@ -106,7 +110,7 @@ func restore(cfg Config, now time.Time) *table {
 			continue
 		}
 		l := &link{resource: r.Name, last: lastList{there: now.Add(-away)}}
-		t.restored(l, recalled(r, cfg.NodeIDs), true)
+		t.restored(l, recalled(r, cfg.NodeIDs), true).options.PreStart = r.PreStart
 		if away >= cfg.Graces.Allocatable {
 			t.faded(l)
 		}

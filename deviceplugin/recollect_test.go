@@ -42,7 +42,7 @@ func TestRestartWhileThePluginIsAway(t *testing.T) {
 		Registry: metrics.NewKubeRegistry(),
 	}
 	r := newRig(t, cfg)
-	plugin := r.plugin(sim.Config{Resource: gpu})
+	plugin := r.plugin(sim.Config{Resource: gpu, PreStart: true})
 	r.untilConnected(gpu)
 	plugin.must(plugin.SetHealth(t.Context(), false, "gpu-1", "gpu-5"))
 	if _, err := r.Cordon(t.Context(), cordon.Cordon{Resource: gpu, ID: "gpu-2"}); err != nil {
@@ -67,6 +67,9 @@ func TestRestartWhileThePluginIsAway(t *testing.T) {
 		if told.Capacity != 8 || told.Allocatable != 5 || told.Connected || nodes != "0 3" ||
 			healthy(told.Devices) != 0 {
 			t.Errorf("restart %d: %+v, nodes %s", i, told, nodes)
+		}
+		if want := i < 2; told.Options.PreStart != want { // the last plugin's
+			t.Errorf("restart %d: it wants to be called before starts: %t", i, told.Options.PreStart)
 		}
 		for of, want := range map[string]float64{"capacity": 8, "allocatable": 5} {
 			got, err := testutil.GetGaugeMetricValue(before.metrics.devices.WithLabelValues(gpu, of))

@@ -92,13 +92,15 @@ func (t *table) registered(l *link) (superseded []*link) {
 
 // restored adds a link that stands for a resource from before the agent started, with the devices
 // that were listed then; listed is false if it is not known which these were.
-func (t *table) restored(l *link, was list, listed bool) {
+func (t *table) restored(l *link, was list, listed bool) *record {
 	t.lists++
-	t.records = append(t.records, &record{
+	r := &record{
 		link: l, state: closed, problem: "no plugin has registered since the agent started",
 		options: Options{Released: ReleasedUnknown}, list: was.down(), last: was, listed: listed,
 		generation: t.lists, gone: l.last.there,
-	})
+	}
+	t.records = append(t.records, r)
+	return r
 }
 
 // listed takes a list of devices.

@@ -4,6 +4,8 @@
 //
 //	observe -> step -> report -> act -> observe ...
 //
+// What probes find while an action is under way is reported at once.
+//
 // step is a pure function of what is desired, what the runtime reports and what little the worker
 // remembers. It gives at most one action and the time to look again. What was done before is
 // never recorded, it is observed: a sandbox that exists is not created again, a container that

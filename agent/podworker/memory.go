@@ -3,6 +3,7 @@ package podworker
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -30,11 +31,7 @@ type memory struct {
 	hooks hooks
 	// deadline is the end of the grace period under way; zero: none is.
 	deadline time.Time
-	// cleaned: CleanUp has been done since something of the pod was last alive.
-	cleaned bool
-	// removed: RemovePod has been done. What is left of the pod then was not known, or is not as
-	// the runtime says.
-	removed bool
+	end      ending
 	// completed: the pod was reported to have ended by itself, and what it held may be another's:
 	// it stays so whatever its spec says from then on.
 	completed bool
@@ -42,6 +39,18 @@ type memory struct {
 	done Action
 	// want is what the failures are about.
 	want Desired
+}
+
+// ending is what was done at a pod's end.
+type ending struct {
+	// unstopped is the id of the sandbox that was seen ready last and that nobody has stopped since;
+	// empty: there is none. One that died while no agent ran is not known to be unstopped.
+	unstopped string
+	// cleaned: CleanUp has been done since something of the pod was last alive.
+	cleaned bool
+	// removed: RemovePod has been done. What is left of the pod then was not known, or is not as
+	// the runtime says.
+	removed bool
 }
 
 type key struct {
@@ -71,7 +80,10 @@ func (m *memory) learn(want Desired, observed cri.Pod, b BackOff) {
 	}
 	m.want = want
 	if alive(observed) {
-		m.cleaned = false
+		m.end.cleaned = false
+	}
+	if len(observed.Sandboxes) > 0 && observed.Sandboxes[0].Ready {
+		m.end.unstopped = observed.Sandboxes[0].ID
 	}
 	m.learnMade("", "", observed.ReadAt, b)
 	m.learnSandboxes(observed, b)
@@ -143,10 +155,14 @@ func (m *memory) succeeded(a Action, now time.Time) {
 	switch a.Kind {
 	case UpdateVolumes:
 		m.done = Action{} // nothing is seen of it in the runtime
+	case StopSandboxes:
+		if slices.Contains(a.IDs, m.end.unstopped) {
+			m.end.unstopped = ""
+		}
 	case CleanUp:
-		m.cleaned = true
+		m.end.cleaned = true
 	case RemovePod:
-		m.removed = true
+		m.end.removed = true
 	case PostStart:
 		m.done = Action{} // nothing is seen of it in the runtime
 		m.hooks.ended(a.Container, nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -44,6 +46,8 @@ type node struct {
 	due func() time.Time
 	// stale: nobody has read anything since the worker did.
 	stale bool
+	// probed is what the probes of the containers of all pods have found, by id.
+	probed map[string]status.Probed
 	// late: the runtime's lists have sandboxes as ready that were stopped.
 	late bool
 }
@@ -54,7 +58,7 @@ func newNode(t *testing.T) *node {
 		stopping: map[string]time.Duration{}, reports: map[types.UID]Report{},
 		begun: time.Now(),
 	}
-	n.Workers = New(Config{Actuator: n, Report: n.report, Gone: n.isGone,
+	n.Workers = New(Config{Actuator: n, Report: n.report, Gone: n.isGone, Probed: n.found,
 		Due: func(*v1.Pod, time.Time) time.Time {
 			n.mu.Lock()
 			defer n.mu.Unlock()
@@ -80,6 +84,20 @@ func (n *node) report(r Report) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.reports[r.Pod.UID] = r
+}
+
+func (n *node) found(types.UID) map[string]status.Probed {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.probed)
+}
+
+// finds has a probe find something, and wakes the pod.
+func (n *node) finds(uid types.UID, container string, found status.Probed) {
+	n.mu.Lock()
+	n.probed = map[string]status.Probed{container: found}
+	n.mu.Unlock()
+	n.Wake(uid)
 }
 
 func (n *node) isGone(uid types.UID) {

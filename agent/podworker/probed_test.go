@@ -2,6 +2,7 @@ package podworker
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -137,4 +138,32 @@ func TestProbeFailed(t *testing.T) {
 			t.Errorf("%q, %v, want %q, %v", got, again, tc.want, tc.again)
 		}
 	}
+}
+
+// What probes find while the worker waits for a container to end is told, and takes nothing else back.
+func TestProbedDuringAStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.stopping["web"] = 30 * time.Second
+		pod := podOf("a", "Always web")
+		n.Update(Desired{Pod: pod})
+		n.finds("a", "c2", status.Probed{Readiness: status.Passes})
+		n.at(time.Second)
+		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Minute}})
+		n.at(2 * time.Second)
+		n.finds("a", "c2", status.Probed{Readiness: status.Fails})
+		n.at(3 * time.Second)
+		r := n.reports["a"]
+		if r.Probed["c2"].Readiness != status.Fails || r.Decision.State != TerminatingPod ||
+			r.Decision.Action == nil || !r.Observed.Running() {
+			t.Errorf("during the stop it reports %+v", r)
+		}
+		n.at(time.Minute)
+		n.expect(t,
+			"0s a: CreateSandbox #0",
+			"0s a: StartContainer web #0",
+			"31s a: StopContainers c2 in 1m0s",
+			"31s a: StopSandboxes s1",
+			"31s a: CleanUp")
+	})
 }

@@ -13,7 +13,7 @@ func (p *plan) restartAll() bool {
 	if sources.Len() == 0 {
 		return false
 	}
-	stop := Action{Kind: StopContainers, Grace: StopGrace(0)}
+	stop := Action{Kind: StopContainers, Grace: StopGrace(0), Message: "killing"}
 	victims := Action{Kind: RemoveContainers, KeepLogs: true}
 	last := Action{Kind: RemoveContainers, KeepLogs: true}
 	for c := range podspec.Containers(p.Pod) {

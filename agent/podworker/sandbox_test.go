@@ -134,6 +134,7 @@ func TestSandboxStories(t *testing.T) {
 				0s SyncPod: CreateSandbox #0
 				0s SyncPod: StartContainer one #0
 				1s SyncPod: StartContainer two #0
+				2s TerminatedPod: StopSandboxes s1
 				2s TerminatedPod: CleanUp`,
 		},
 	})

@@ -49,6 +49,7 @@ func step(in input) Decision {
 		p.tellFailures()
 	case TerminatedPod:
 		p.dispose()
+		p.tellFailures()
 	case Finished:
 		// Nothing is left to do.
 	}
@@ -61,7 +62,7 @@ func (in input) state() State {
 		return SyncPod
 	case alive(in.observed):
 		return TerminatingPod
-	case !in.memory.cleaned || in.remove() && recorded(in.observed):
+	case !in.memory.end.cleaned || in.remove() && recorded(in.observed):
 		return TerminatedPod
 	default:
 		return Finished
@@ -144,14 +145,25 @@ func (p *plan) waits(container string, why status.Reason) {
 	p.d.Waiting[container] = why
 }
 
-// dispose takes back what a stopped pod holds. What the runtime has of it is removed last: as long
-// as that is there, the pod is found again after a crash.
+// dispose takes back what a stopped pod holds. A sandbox that died by itself has its address and
+// ports until it is stopped. What the runtime has of the pod is removed last: as long as that is
+// there, the pod is found again after a crash.
 func (p *plan) dispose() {
-	if !p.memory.cleaned {
+	if !p.memory.end.cleaned {
+		if p.sandboxDied() {
+			p.proposeForPod(Action{Kind: StopSandboxes, IDs: []string{p.memory.end.unstopped}})
+			return
+		}
 		p.proposeForPod(Action{Kind: CleanUp})
 		return
 	}
 	p.proposeForPod(Action{Kind: RemovePod})
+}
+
+// sandboxDied reports whether the newest sandbox ended without having been stopped: those before it
+// were stopped before it was made.
+func (p *plan) sandboxDied() bool {
+	return len(p.observed.Sandboxes) > 0 && p.observed.Sandboxes[0].ID == p.memory.end.unstopped
 }
 
 // alive reports whether the pod may do something: a container runs or a sandbox is ready.

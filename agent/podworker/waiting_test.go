@@ -67,6 +67,25 @@ func TestWaitingReasons(t *testing.T) {
 			t.Errorf("wake at %v, want %v", w.last.Wake, at)
 		}
 	})
+	t.Run("until the end of a pod that never started", func(t *testing.T) {
+		w := newWorld(makePod("Always web"))
+		w.fault = func(a Action) (error, bool) {
+			if a.Kind != StartContainer {
+				return nil, true
+			}
+			return &cri.StartError{Reason: cri.ReasonImagePullBackOff, Message: "m"}, false
+		}
+		w.until(time.Second)
+		w.want.Stop = &Stop{Grace: time.Second}
+		for w.round() {
+			if got, want := w.waiting(), "web: ImagePullBackOff: m"; got != want {
+				t.Errorf("%s: waiting = %q, want %q", w.last.State, got, want)
+			}
+		}
+		if w.last.State != Finished {
+			t.Errorf("it comes to %s", w.last.State)
+		}
+	})
 	t.Run("sandbox", func(t *testing.T) {
 		w := newWorld(makePod("Always init | web"))
 		w.fault = func(Action) (error, bool) { return errors.New("no network"), false }

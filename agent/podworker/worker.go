@@ -3,6 +3,7 @@ package podworker
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -152,10 +153,11 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 	}
 	d := w.decide(l, p.memory)
 	p.memory.completed = p.memory.completed || d.State == Finished && l.Stop == nil
-	w.cfg.Report(Report{
+	report := Report{
 		Pod: l.Pod, Stop: l.Stop, Observed: l.observed, Probed: l.probed, Decision: d,
 		Begun: begun,
-	})
+	}
+	w.cfg.Report(report)
 	p.looks.ending = d.State != SyncPod
 	if d.Action == nil {
 		p.looks.recall = &Done{}
@@ -172,7 +174,7 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 	case d.Action != nil && !mayAct:
 		p.sleep(ctx, time.Now().Add(jitter(w.cfg.Sync)))
 	case d.Action != nil:
-		w.act(ctx, p, l, *d.Action)
+		w.act(ctx, p, l.version, report)
 	case d.Wake.IsZero():
 		p.sleep(ctx, time.Now().Add(jitter(w.cfg.Sync)))
 	default:
@@ -196,7 +198,7 @@ func (w *Workers) observe(ctx context.Context, p *worker, l look) (pod cri.Pod, 
 	done, known := p.looks.recall, false
 	p.looks.recall = nil
 	ends := l.Stop != nil || p.looks.ending && done != nil && done.Kind != None
-	if done != nil && !p.memory.removed && (ends || done.Kind == None || done.Made != cri.Made{}) {
+	if done != nil && !p.memory.end.removed && (ends || done.Kind == None || done.Made != cri.Made{}) {
 		pod, known = w.cfg.Actuator.Recall(ctx, p.uid, *done)
 		known = known && (ends || done.Kind != None || pod.ReadAt.After(p.looks.readAt))
 	}
@@ -265,19 +267,20 @@ func (w *Workers) decide(l look, m *memory) Decision {
 	return d
 }
 
-// act does an action unless what it was decided for has changed.
-func (w *Workers) act(ctx context.Context, p *worker, l look, a Action) {
+// act does the action of a report unless what it was decided for, desired's version, has changed.
+func (w *Workers) act(ctx context.Context, p *worker, version int, r Report) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if !w.begin(p, l.version, cancel) {
+	if !w.begin(p, version, cancel) {
 		return
 	}
+	a := *r.Decision.Action
 	defer w.end(p)
 	log := klog.FromContext(ctx)
 	log.V(2).Info("Acting", "action", a.String(), "why", a.Message)
 	p.memory.started(a)
 	began := time.Now()
-	made, err := w.cfg.Actuator.Do(ctx, l.Pod, l.observed, a, func() { w.leaveTurns(p, nil) })
+	made, err := w.do(ctx, p, r)
 	switch {
 	case err == nil:
 		now := time.Now()
@@ -291,6 +294,30 @@ func (w *Workers) act(ctx context.Context, p *worker, l look, a Action) {
 	default:
 		log.Info("Action did not succeed, trying again", "action", a.String(), "err", err)
 		p.memory.failed(a, err, w.cfg.retryAt())
+	}
+}
+
+// do has the action of a report done. That may take long: what probes find meanwhile is told.
+func (w *Workers) do(ctx context.Context, p *worker, r Report) (made cri.Made, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		yield := func() { w.leaveTurns(p, nil) }
+		made, err = w.cfg.Actuator.Do(ctx, r.Pod, r.Observed, *r.Decision.Action, yield)
+	}()
+	for {
+		select {
+		case <-done:
+			return made, err
+		case <-p.wake: // the pod is looked at when this is done, whoever woke it
+			if w.cfg.Probed == nil {
+				continue
+			}
+			if probed := w.cfg.Probed(p.uid); !maps.Equal(probed, r.Probed) {
+				r.Probed = probed
+				w.cfg.Report(r)
+			}
+		}
 	}
 }
 

@@ -32,7 +32,9 @@ type Resource struct {
 	Name string `json:"resource"`
 	// Gone is when the plugin was last there; zero: it is there.
 	Gone time.Time `json:"gone,omitzero"`
-	Sets []Set     `json:"sets,omitempty"`
+	// PreStart: it wants PreStartContainer before each start of a container.
+	PreStart bool  `json:"preStart,omitempty"`
+	Sets     []Set `json:"sets,omitempty"`
 }
 
 // Set are devices that are alike.
@@ -167,7 +169,7 @@ func fitting(all []Resource, room int) ([]json.RawMessage, error) {
 	for i, r := range all {
 		var err, shortErr error
 		out[i], err = json.Marshal(r)
-		short[i], shortErr = json.Marshal(Resource{Name: r.Name, Gone: r.Gone})
+		short[i], shortErr = json.Marshal(Resource{Name: r.Name, Gone: r.Gone, PreStart: r.PreStart})
 		if err := errors.Join(err, shortErr); err != nil {
 			return nil, err
 		}

@@ -59,7 +59,7 @@ func New(cfg Config) (*Plugin, error) {
 		cfg:    cfg,
 		state:  state,
 		orders: make(chan error),
-		log:    log.New(cfg.Out, cfg.Resource+": ", log.Ltime|log.Lmsgprefix),
+		log:    state.log,
 	}, nil
 }
 

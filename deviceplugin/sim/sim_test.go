@@ -55,6 +55,28 @@ func TestPrefer(t *testing.T) {
 	}
 }
 
+// Each call is a line, with the error that the plugin has for it.
+func TestCallsAreTold(t *testing.T) {
+	var out strings.Builder
+	p, err := New(Config{Resource: "example.com/gpu", Dir: scratch.Dir(t), Out: &out,
+		Faults: []Fault{{RPC: Allocate, Code: "INTERNAL", Message: "broken", Count: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		_, _ = answers{plugin: p}.Allocate(t.Context(), &v1beta1.AllocateRequest{}) // fails once
+	}
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		_, call, _ := strings.Cut(line, ": "+CallOf)
+		got = append(got, strings.TrimSpace(call))
+	}
+	want := []string{"Allocate: rpc error: code = Internal desc = broken", "Allocate"}
+	if !slices.Equal(got, want) {
+		t.Errorf("calls %q, want %q", got, want)
+	}
+}
+
 func TestPreferIsAnAnswer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 12).Draw(t, "n")

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"log"
 	"maps"
 	"slices"
 	"strings"
@@ -111,6 +112,8 @@ const mostReleases = 100
 
 // state is what the servers share.
 type state struct {
+	log *log.Logger
+
 	mu      sync.Mutex
 	now     State
 	version int           // grows with each change of devices
@@ -119,6 +122,7 @@ type state struct {
 
 func newState(cfg Config) *state {
 	return &state{
+		log: log.New(cfg.Out, cfg.Resource+": ", log.Ltime|log.Lmsgprefix),
 		now: State{
 			Resource: cfg.Resource, Socket: cfg.Socket, Devices: slices.Clone(cfg.Devices),
 			Calls: map[RPC]int{}, Holders: map[RPC]holder.Holder{}, Faults: map[RPC]Fault{},
@@ -241,8 +245,18 @@ func (s *state) called(ctx context.Context, rpc RPC) (Lie, error) {
 		s.now.Holders[rpc] = h
 	}
 	s.mu.Unlock()
-	return s.misbehave(ctx, rpc)
+	lie, err := s.misbehave(ctx, rpc)
+	if err != nil {
+		s.log.Printf("%s%s: %v", CallOf, rpc, err)
+		return "", err
+	}
+	s.log.Printf("%s%s", CallOf, rpc)
+	return lie, nil
 }
+
+// CallOf begins what a line of Config.Out says of a call; its name follows, and the error that the
+// plugin has for it.
+const CallOf = "call of "
 
 // give notes for whom devices are that there are.
 func (s *state) give(ctx context.Context, ids []string, note func(*Given, holder.Holder)) {

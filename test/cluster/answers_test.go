@@ -24,6 +24,7 @@ type answers struct {
 	mu    sync.Mutex
 	asked map[string]map[string]bool // by pod
 	times map[string]int             // by path
+	sick  map[string]bool            // by pod, what sicken has made so
 }
 
 // newAnswers are one server for each of so many sides, on the same port of different addresses.
@@ -31,7 +32,7 @@ func newAnswers(t *testing.T, sides int) (port int, out []*answers) {
 	t.Helper()
 	for i := range sides {
 		a := &answers{address: fmt.Sprint("127.0.0.", 2+i), asked: map[string]map[string]bool{},
-			times: map[string]int{}}
+			times: map[string]int{}, sick: map[string]bool{}}
 		listener, err := net.Listen("tcp", net.JoinHostPort(a.address, strconv.Itoa(port)))
 		if err != nil {
 			t.Fatal(err)
@@ -65,16 +66,39 @@ func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if first {
 			garble(w)
 		}
+	case "well": // until it is made sick
+		if a.isSick(parts[2]) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
 	case "elsewhere":
 		http.Redirect(w, r, "/ok/"+parts[2], http.StatusFound)
 	default:
 		var first, last int
-		_, err := fmt.Sscanf(parts[1], failsFromTo, &first, &last)
-		if n := a.count(r.URL.Path); err == nil && first <= n && n <= last {
+		n := a.count(r.URL.Path)
+		if _, err := fmt.Sscanf(parts[1], failsFromTo, &first, &last); err == nil && first <= n && n <= last {
 			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		if _, err := fmt.Sscanf(parts[1], garblesTo, &last); err == nil && n <= last {
+			garble(w)
 		}
 	}
 }
+
+// sicken has a pod fail from now on where it is asked whether it is well.
+func (a *answers) sicken(pod string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sick[pod] = true
+}
+
+func (a *answers) isSick(pod string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sick[pod]
+}
+
+// garblesTo is the first part of a path whose first requests are answered by what is no HTTP.
+const garblesTo = "garbles-to-%d"
 
 // failsFromTo is the first part of a path whose requests of these numbers fail, from 1.
 const failsFromTo = "fails-%d-to-%d"

@@ -2,53 +2,113 @@ package cluster_test
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/numalet/numalet/test/cluster/histories"
 )
 
-// meantHistories are differences that are meant; docs/pod-fields.md tells users of them.
-var meantHistories = []histories.Meant{
-	{Field: "reason|message", By: histories.Ours,
-		Why: "what a Pending pod waits for is told"},
+// meantHistories are differences that are meant; docs/pod-fields.md tells users of them. What is
+// over before the other side looks is there by chance.
+var meantHistories = slices.Concat(meantStarts, meantRestarts, meantEnds, meantPlugins,
+	meantOverRestarts)
+
+const (
+	creating = "#0 waiting ContainerCreating"
+	exited   = `#\d+ terminated .*`
+	backsOff = `#\d+ waiting CrashLoopBackOff .*`
+)
+
+var meantStarts = []histories.Meant{
+	{Pod: "volume-comes|deleted-mounting|chance-.*", Field: "reason|message", By: histories.Ours,
+		Value: "FailedMount|MountVolume.SetUp failed .*", Why: "why a Pending pod waits is told"},
+	{Pod: "sandbox-fails-once", Field: "reason|message", By: histories.Ours,
+		Value: "CreatePodSandboxError|.* no network", Why: "why a Pending pod waits is told"},
 	{Field: "events", Value: "Warning FailedMount: .* (not registered|no relationship found .*)",
-		Why: "of an object that the node may not have yet, which is tried again; which says so is by chance"},
-	// Restarts.
-	{Field: "container .* state", Value: "#\\d+ (terminated|waiting PostStartHookError) .*",
-		By: histories.Theirs, Why: "here a container that is to start again is CrashLoopBackOff at once"},
-	{Field: "container .* (state|started)|condition (Containers)?Ready", Pod: "sidecar-again|rule-restarts|chance-.*",
-		Value: "#0 (terminated|False) .*", By: histories.Ours,
-		Why: "an exit is told at once; the kubelet mostly starts the container in the same look"},
-	{Pod: "create-fails-once", Field: "container main state", Value: "#0 waiting CreateContainerError .*",
-		By: histories.Ours, Why: "the kubelet tries again with its next look, before it tells"},
-	{Pod: "chance-.*", Field: "starts", Value: "StartContainer #0 (debug.*|main)",
+		Seldom: true, Why: "the node may not have an object yet, which is tried again"},
+	{Pod: "create-fails-once", Field: "container main state", By: histories.Ours, Seldom: true,
+		Value: "#0 waiting CreateContainerError .*",
+		Why:   "the kubelet tries again with its next look, before it tells"},
+	{Pod: "chance-.*", Field: "starts", Value: "StartContainer #0 (debug.*|main)", Seldom: true,
 		Why: "ephemeral containers are started after all others, docs/life-of-a-pod.md"},
-	{Pod: "live-fails|starts-never|image-changed", Field: "container main state",
-		Value: "#0 waiting ContainerCreating", By: histories.Ours,
+	{Pod: "chance-.*", Field: "events", Value: "Warning LifecycleHTTPFallback: .*", By: histories.Ours,
+		Seldom: true, Why: "the kubelet means to tell of this, and its recorder drops it"},
+}
+
+var meantRestarts = []histories.Meant{
+	{Field: "container .* state", Value: exited, By: histories.Theirs, Beside: backsOff, Seldom: true,
+		Why: "a container that is to start again is CrashLoopBackOff at once"},
+	{Field: "container .* state", Value: backsOff, By: histories.Ours, Beside: exited, Seldom: true,
+		Why: "the same"},
+	{Field: "events .*", Value: "Warning BackOff: Back-off restarting .*", By: histories.Ours,
+		Seldom: true, Why: "the kubelet tells of a back-off if it looks meanwhile"},
+	{Pod: "hook-fails|chance-.*", Field: "container main state", By: histories.Theirs, Seldom: true,
+		Value: `#\d+ waiting PostStartHookError .*`,
+		Why:   "a container whose hook has failed is CrashLoopBackOff at once"},
+	{Pod: "sidecar-again|rule-restarts(-all)?|exits-always|chance-.*",
+		Field: "container .* (state|ready|started)|condition (Containers)?Ready",
+		Value: "#0 (terminated .*|False ContainersNotReady: .*|false)", By: histories.Ours, Seldom: true,
+		Why: "an exit is told at once; the kubelet mostly starts the container in the same look"},
+	{Pod: "live-fails|starts-second|image-changed", Field: "container main state", Value: creating,
+		By: histories.Ours, Seldom: true,
 		Why: "a container that is stopped to start again waits meanwhile"},
-	{Pod: "live-fails-never", Field: "events .*", Value: "Normal Killing: .*",
+	{Pod: "live-fails-never", Field: "events spec.containers{main}", Value: "Normal Killing: .*",
 		Why: "the kubelet does not say why it stops the last container of a pod"},
-	// Ends.
-	{Pod: "deleted-pulling", Field: "calls.*|starts|events .*|container main (state|id)",
+	{Pod: "sandbox-dies|restart-sandbox", Field: "condition PodReadyToStartContainers",
+		Value: "#0 (False PodSandboxNotReady: pod sandbox is not ready|True)",
+		By:    histories.Ours, Seldom: true,
+		Why: "that the sandbox has died is told at once"},
+	{Pod: "rule-restarts-all", Field: "container (init|main) id", Value: "#1 (none|1|2)", Seldom: true,
+		Why: "the kubelet counts a container that is to begin anew before it has another id"},
+	{Pod: "rule-restarts-all", Field: "condition AllContainersRestarting", Value: "#1 True .*",
+		By: histories.Ours, Seldom: true, Why: "the kubelet has mostly begun anew before it tells"},
+	{Pod: "rule-restarts-all", Field: "phase", Value: "Pending|Running", By: histories.Theirs,
+		Seldom: true,
+		Why:    "a pod that begins anew goes on running; the kubelet has it pending for a moment"},
+}
+
+var meantEnds = []histories.Meant{
+	{Pod: "deleted-pulling", Field: "calls", Value: "PullImage .*",
 		Why: "a pull ends with its pod; the kubelet waits for it, makes the container and stops it"},
+	{Pod: "deleted-pulling", Field: "calls main|starts", By: histories.Theirs,
+		Value: "(Create|Start|Stop)Container #0( main)?", Why: "the same"},
+	{Pod: "deleted-pulling", Field: "events spec.containers{main}", By: histories.Theirs,
+		Value: "Normal (Pulled|Created|Started|Killing): .*", Why: "the same"},
+	{Pod: "deleted-pulling", Field: "container main (state|id)",
+		Value: "#0 (terminated (ContainerStatusUnknown 137|Error 143).*|1|none)", Why: "the same"},
 	{Pod: "deleted-twice", Field: "calls main", Value: "StopContainer #0: .* context canceled",
 		By: histories.Ours, Why: "a shorter grace counts at once"},
-	{Pod: ".*static.*", Field: "(object 2: )?condition .*|(object 2: )?container .*",
-		Value: "#0 (False .*|false|terminated .*|waiting .*)",
-		Why:   "the mirror pod is gone with the pod; of the kubelet's one sees either end"},
-	{Pod: "(.*-)?static.*", Field: "(object 2: )?start",
+	{Pod: "(restart-)?static(-replaced)?",
+		Field: "(object 2: )?(condition (Containers)?Ready|container main .*)",
+		Value: "#0 (False (PodFailed|ContainersNotReady: .*)|false|terminated .*)", Seldom: true,
+		Why: "the mirror pod is gone with the pod; of the kubelet's one sees either end"},
+	{Pod: "static-replaced", Field: "object 2: start", Value: "1|2",
 		Why: "another manifest is another pod, with a start of its own"},
-	// Restarts of the agent.
+}
+
+var meantPlugins = []histories.Meant{
+	{Pod: "plugin-two", Field: "calls plugin", Value: "GetPreferredAllocation", By: histories.Theirs,
+		Why: "a plugin is not asked for a preference where there is no choice, docs/device-plugins.md"},
+	{Pod: "plugin-preferred-fails",
+		Why: "a preference is advice, docs/device-plugins.md; the kubelet refuses the pod"},
+	{Pod: "plugin-start-fails-once", Field: "container main state",
+		Value: "#0 waiting CreateContainerConfigError device plugin PreStartContainer .*",
+		By:    histories.Ours, Seldom: true,
+		Why: "the kubelet tries again with its next look, before it tells"},
+}
+
+// How long these are to be seen depends on how soon the kubelet is told to end the pod.
+var meantOverRestarts = []histories.Meant{
 	{Pod: "restart-.*", Field: "container .* (ready|started)|condition (Containers)?Ready",
-		Value: "#0 (true|false|True|False .*)", By: histories.Theirs,
+		Value: "#0 (true|false|True|False .*)", By: histories.Theirs, Seldom: true,
 		Why: "what was ready stays so; the kubelet has it unready until probes have answered"},
-	{Pod: "restart-sandbox", Field: "condition PodReadyToStartContainers", By: histories.Ours,
-		Why: "that the sandbox has died is told at once"},
-	{Pod: "restart-static", Field: "container .*|condition .*|start", By: histories.Theirs,
-		Why: "as of other pods that were ready; a restarted kubelet gives a static pod another start"},
-	{Pod: "restart-succeeded", Field: "ips?", Value: "none|0", By: histories.Theirs,
+	{Pod: "restart-static", Field: "start", By: histories.Theirs,
+		Why: "a restarted kubelet gives a static pod another start"},
+	{Pod: "restart-succeeded", Field: "ips?", Value: "none|0", By: histories.Theirs, Seldom: true,
 		Why: "a pod that has ended keeps its status; the kubelet loses its address"},
-	{Pod: "restart-rejected", Field: "condition .*|container .*|host",
+	{Pod: "restart-sandbox", Field: "ips", Value: "0|1", By: histories.Theirs, Seldom: true,
+		Why: "a pod keeps its address until it has another; the kubelet loses that of a dead sandbox"},
+	{Pod: "restart-rejected", Field: "condition .*|container .*|host", Seldom: true,
 		Why: "a pod that was rejected keeps its status; the kubelet writes another one"},
 }
 
@@ -63,7 +123,9 @@ var ofARun = []rule{
 	{inUse, "$1: N"},
 	// What is wrong with a variable of which container is told too.
 	{regexp.MustCompile(`container "\w+": environment variable "\w+": `), ""},
-	{regexp.MustCompile(`(capacity: \d+); (CPUs|memory): .*`), "$1"}, // what would fit is told too
+	// What would fit, and which plugin it was, is told too.
+	{regexp.MustCompile(`(capacity: \d+); (CPUs|memory): .*`), "$1"},
+	{regexp.MustCompile(`(which is unexpected); .*`), "$1"},
 }
 
 // plain is a text without what only tells the sides or runs apart.

@@ -72,10 +72,6 @@ func eachTrait(all []trait) (pods []*v1.Pod) {
 	return pods
 }
 
-// neverBoth are traits that no pod has both of: when all containers start again, a sidecar that exits once
-// has been started once more here than under the kubelet.
-var neverBoth = map[string]string{"sidecar-killed": "rule-all", "rule-all": "sidecar-killed"}
-
 // severalTraits are so many pods, with some traits each by chance.
 func severalTraits(random *rand.Rand, all []trait, several int) (pods []*v1.Pod) {
 	for i := range several {
@@ -83,8 +79,7 @@ func severalTraits(random *rand.Rand, all []trait, several int) (pods []*v1.Pod)
 		names, refused := []string{}, false
 		for range 2 + random.IntN(4) {
 			one := all[random.IntN(len(all))]
-			if slices.Contains(names, one.name) || slices.Contains(names, neverBoth[one.name]) ||
-				refused && one.refused {
+			if slices.Contains(names, one.name) || refused && one.refused {
 				continue // of two reasons to refuse a pod either agent says another one
 			}
 			refused = refused || one.refused
@@ -106,8 +101,8 @@ type side struct {
 
 func newSide(t *testing.T, agent string) *side { return newSideWith(t, agent, nil) }
 
-// newSideWith starts a side whose agent has these settings, too.
-func newSideWith(t *testing.T, agent string, settings map[string]any) *side {
+// newSideWith starts a side whose agent has these settings, too, and numalet these arguments.
+func newSideWith(t *testing.T, agent string, settings map[string]any, ours ...string) *side {
 	t.Helper()
 	c := rig.Start(t)
 	n := harness.NewWith(t, sim.Config{
@@ -120,6 +115,9 @@ func newSideWith(t *testing.T, agent string, settings map[string]any) *side {
 	n.Settings["defaultPodSysctls"] = map[string]string{"net.ipv4.ip_unprivileged_port_start": "80",
 		"net/ipv4/tcp_syncookies": "1", "kernel.shm_rmid_forced": "0"}
 	maps.Copy(n.Settings, settings)
+	if agent == "numalet" {
+		n.Args = append(n.Args, ours...)
+	}
 	return startSide(t, c, n, agent, "heavy")
 }
 

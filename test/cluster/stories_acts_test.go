@@ -72,6 +72,20 @@ func evict(ctx context.Context, s *storySide, pod string) error {
 		&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: s.Namespace}})
 }
 
+// drain drains the node of the pod and of no other, as people do, and ends that when it is gone.
+func drain(_ context.Context, s *storySide, pod string) error {
+	for _, command := range [][]string{
+		{"label", "pod", pod, "drained=" + pod},
+		{"drain", s.Name, "--pod-selector=drained=" + pod, "--force"},
+		{"uncordon", s.Name},
+	} {
+		if _, err := s.Run(command...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // patch changes the pod by a strategic merge patch.
 func patch(text string, subresources ...string) act {
 	return func(ctx context.Context, s *storySide, pod string) error {
@@ -99,6 +113,11 @@ func exit(container string, how sim.Exit) act {
 
 func killSandbox(_ context.Context, s *storySide, pod string) error {
 	return s.Runtime.KillSandbox(s.Namespace + "/" + pod)
+}
+
+func sicken(_ context.Context, s *storySide, pod string) error {
+	s.answers.sicken(pod)
+	return nil
 }
 
 // debug adds an ephemeral container.

@@ -15,10 +15,11 @@ func endStories() []story {
 		return story{name: "deleted-" + name, scripts: scripts, spec: spec,
 			steps: []step{{until: at, stay: time.Second, do: remove(-1)}}}
 	}
-	slow := deleted("pulling", "", `{containers: [{name: main, image: "sim.local/late:1"}]}`,
+	slow := deleted("pulling", "", `{containers: [{name: main, image: "sim.local/late:1",
+ imagePullPolicy: Always}]}`,
 		is("main", 0, waiting("ContainerCreating")))
 	slow.before = trouble(sim.Fault{Method: "PullImage",
-		Delay: metav1.Duration{Duration: 4 * time.Second}})
+		Delay: metav1.Duration{Duration: 10 * time.Second}})
 	return []story{
 		slow,
 		deleted("mounting", "", of(`volumes: [{name: v, configMap: {name: POD}}], `,
@@ -41,6 +42,11 @@ func endStories() []story {
 			`lifecycle: {preStop: {sleep: {seconds: 4}}}`), isReady),
 		deleted("pre-stop-fails", "", of("", `lifecycle: {preStop: {exec: {command: ["false"]}}}`),
 			isReady),
+		{name: "deleted-unready", scripts: "main: term-after=9s",
+			spec: of("terminationGracePeriodSeconds: 20, ", `readinessProbe: {httpGet: {host: ANSWERS,
+ port: PORT, path: /well/POD}, periodSeconds: 1, failureThreshold: 1}`), steps: []step{
+				{until: isReady, stay: time.Second, do: remove(-1)},
+				{until: isDeleted, stay: 3 * time.Second, do: sicken}}},
 		deleted("sidecars", "main: term-after=4s; side: term-after=4s",
 			`{terminationGracePeriodSeconds: 20, initContainers: [{name: side, image: APP,
  restartPolicy: Always}], containers: [{name: main, image: APP}]}`, isReady),
@@ -51,6 +57,9 @@ func endStories() []story {
 		{name: "evicted", spec: of("terminationGracePeriodSeconds: 20, ",
 			`lifecycle: {preStop: {sleep: {seconds: 2}}}`), steps: []step{
 			{until: isReady, stay: time.Second, do: evict}}},
+		{name: "drained", spec: of("terminationGracePeriodSeconds: 20, ",
+			`lifecycle: {preStop: {sleep: {seconds: 2}}}`), steps: []step{
+			{until: isReady, stay: time.Second, do: drain}}},
 		{name: "patched-while-deleted", scripts: "main: term-after=4s",
 			spec: of("terminationGracePeriodSeconds: 20, ", ""), steps: []step{
 				{until: isReady, do: patch(`{"metadata":{"labels":{"app":"y"}}}`)},
@@ -121,6 +130,9 @@ func restartStories() []story {
 			nil, is("main", 3, running)),
 		over("rejected", "", of("", `resources: {requests: {cpu: 900}}`), isPhase(v1.PodFailed), nil,
 			isPhase(v1.PodFailed)),
+		{name: "restart-plugin", before: plugin(), spec: of("", devices), steps: until(isReady), later: []step{
+			{until: isReady, do: both(devicesAreBack, exit("main", sim.Exit{Code: 3}))},
+			{until: is("main", 1, running), stay: time.Second}}},
 		{name: "restart-deleted", spec: onlyMain, steps: until(isReady), down: remove(-1), later: []step{}},
 		{name: "restart-stopping", scripts: "main: term-after=12s",
 			spec:  of("terminationGracePeriodSeconds: 30, ", ""),

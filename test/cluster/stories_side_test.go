@@ -25,23 +25,28 @@ import (
 type storySide struct {
 	*side
 	*histories.Recorder
-	port string // of the answers
+	port    string // of the answers
+	plugins sync.WaitGroup
 
-	mu  sync.Mutex
-	now map[string]*v1.Pod // the pods that are there
+	mu    sync.Mutex
+	now   map[string]*v1.Pod            // the pods that are there
+	stops map[string]context.CancelFunc // ends of plugins, by pod
 }
 
 // newStorySide starts a side and records its pods.
 func newStorySide(t *testing.T, agent, port string, asked *answers) *storySide {
 	t.Helper()
-	s := &storySide{port: port, side: newSideWith(t, agent, map[string]any{
-		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "4s"},
-		"syncFrequency":    "1s", // the kubelet looks again that often
-		"registryPullQPS":  0,
-		// What one story pulls another has.
-		"imagePullCredentialsVerificationPolicy": "NeverVerify",
-		"kubeAPIQPS":                             500, "kubeAPIBurst": 1000,
-	}), now: map[string]*v1.Pod{}}
+	s := &storySide{port: port, now: map[string]*v1.Pod{},
+		stops: map[string]context.CancelFunc{}, side: newSideWith(t, agent, map[string]any{
+			"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "4s"},
+			"syncFrequency":    "1s", // the kubelet looks again that often
+			"registryPullQPS":  0,
+			// What one story pulls another has.
+			"imagePullCredentialsVerificationPolicy": "NeverVerify",
+			"kubeAPIQPS":                             500, "kubeAPIBurst": 1000,
+			"nodeStatusUpdateFrequency": "1s",
+		}, "--device-admission-wait=0", "--device-plugin-allocatable-grace=0")} // as under the kubelet
+	t.Cleanup(s.plugins.Wait)
 	s.answers = asked
 	s.Recorder = histories.New(s.plain)
 	follow(t, s.Cluster, "pods", s.Namespace, func(pod *v1.Pod, gone bool) {
@@ -178,6 +183,7 @@ func (s *storySide) end(ctx context.Context, one story, pod string) error {
 	}
 	for began := time.Now(); ; {
 		if s.seen(pod) == nil && !s.ready(pod) {
+			s.stopPlugin(pod)
 			return nil
 		}
 		if time.Since(began) > harness.Patience {
@@ -186,6 +192,14 @@ func (s *storySide) end(ctx context.Context, one story, pod string) error {
 		if !sleep(ctx, 20*time.Millisecond) {
 			return ctx.Err()
 		}
+	}
+}
+
+func (s *storySide) stopPlugin(pod string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if stop := s.stops[pod]; stop != nil {
+		stop()
 	}
 }
 

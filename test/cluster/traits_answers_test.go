@@ -174,7 +174,7 @@ func isSettled(pod *v1.Pod) bool {
 		if w := c.State.Waiting; w != nil && !isOnItsWay(w.Reason) {
 			return true
 		}
-		if c.Name == "main" && ends(pod) {
+		if c.Name == "main" && ends(pod) || c.Name == sidecarKilled {
 			settled = settled && (c.State.Terminated != nil || c.LastTerminationState.Terminated != nil)
 		}
 	}

@@ -29,7 +29,8 @@ func killedTraits() []trait {
 			Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{0}}}
 	return []trait{
 		{name: "killed", set: func(p *v1.Pod) { exits(p, "0 reason=OOMKilled") }},
-		init("sidecar-killed", killedOnce, func(c *v1.Container) {
+		// Late: when all of its pod begins anew once, at the exit of another, that is over on both sides.
+		init(sidecarKilled, "after=6s attempts=1 exit=0 reason=OOMKilled", func(c *v1.Container) {
 			c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
 		}),
 		init(initKilled, killedOnce+" then=0", func(*v1.Container) {}),
@@ -39,6 +40,9 @@ func killedTraits() []trait {
 		}),
 	}
 }
+
+// sidecarKilled is the trait of a sidecar that exits once.
+const sidecarKilled = "sidecar-killed"
 
 // initKilled is the trait of an init container whose pod says whether it starts again.
 const initKilled = "init-killed"

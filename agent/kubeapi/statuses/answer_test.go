@@ -44,6 +44,21 @@ func TestTook(t *testing.T) {
 	}
 }
 
+// A pod of which nothing is known yet is told nothing: it may be refused, and had no conditions then.
+func TestNothingIsKnownYet(t *testing.T) {
+	b, pod, now := NewBook(), examplePod("a"), time.Now()
+	b.Saw([]*v1.Pod{pod}, now)
+	b.Wrote(podstatus.Change{Pod: pod, First: true, After: v1.PodStatus{Phase: v1.PodPending,
+		Conditions: []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionTrue}}}}, now)
+	if q, _ := b.Next(pod.UID, now); q.Verb != requests.None {
+		t.Errorf("it is to be told %+v", q.Status)
+	}
+	b.Wrote(podstatus.Change{Pod: pod, After: v1.PodStatus{Phase: v1.PodFailed}}, now)
+	if q, _ := b.Next(pod.UID, now); q.Status.Phase != v1.PodFailed {
+		t.Errorf("it was refused, and is to be told %+v", q.Status)
+	}
+}
+
 // waits is a book with a pod whose container waits, of which the API server has nothing yet.
 func waits(message string, now time.Time) (*Book, types.UID) {
 	b, pod := NewBook(), examplePod("a")

@@ -204,7 +204,7 @@ func (b *Book) Next(uid types.UID, now time.Time) (q Request, again time.Time) {
 	}
 	want := p.cut.apply(r.pod.Status, status.Merge(r.pod.Status, p.After))
 	switch {
-	case p.First && r.pod.Status.StartTime != nil: // it says no more than what is there
+	case p.First: // it says no more than what is there, and a pod that is refused had none of it
 	case !same(want, r.pod.Status) && !r.refuses(want):
 		if due := r.repeats.due(p.version); now.Before(due) {
 			return Request{}, await.Earlier(r.ask, due)

@@ -70,7 +70,7 @@ func (w *world) settled() error {
 		switch {
 		case there == nil || !mirror.Is(there) && there.UID != uid:
 			return fmt.Errorf("pod %s is here and not in the API server", uid)
-		case p.First && there.Status.StartTime != nil:
+		case p.First:
 		case !same(there.Status, status.Merge(there.Status, p.After)):
 			return fmt.Errorf("the status of pod %s is %+v, and here %+v", uid, there.Status, p.After)
 		case p.Cleared && there.DeletionTimestamp != nil && !mirror.Is(there) &&

@@ -3,6 +3,7 @@ package histories
 import (
 	"fmt"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,6 +16,11 @@ type Meant struct {
 	Pod, Field, Value string
 	// By is the agent that has such a value where the other has none; empty: either.
 	By string
+	// Beside is a regular expression of all of a value of the same attempt that the other has in its
+	// place; empty: it may have none.
+	Beside string
+	// Seldom: whether there is such a difference is decided by chance.
+	Seldom bool
 	// Why it is, with the page that tells users of it.
 	Why string
 }
@@ -28,7 +34,15 @@ type Comparison struct {
 	// Shortly is for how long a value may be shown by one agent, and not by the other.
 	Shortly time.Duration
 
-	known map[string]map[string]bool // values that an agent shows of any pod, by agent and field
+	// known has, by agent and field, the kinds of values that it shows of any pod, and of which it goes
+	// forth and back between: "running -> waiting -> running".
+	known map[string]map[string]bool
+	met   map[Meant]bool
+}
+
+// Unmet are the differences that are meant, and that there were not.
+func (c *Comparison) Unmet() []Meant {
+	return slices.DeleteFunc(slices.Clone(c.Meant), func(m Meant) bool { return m.Seldom || c.met[m] })
 }
 
 // Know notes the values of an agent's records.
@@ -42,21 +56,39 @@ func (c *Comparison) Know(agent string, all map[string]History) {
 			if c.known[key] == nil {
 				c.known[key] = map[string]bool{}
 			}
-			for _, v := range values {
-				c.known[key][withoutAttempt(v.Is)] = true
+			for i, v := range values {
+				c.known[key][kindOfValue(v.Is)] = true
+				if i > 1 {
+					c.known[key][way(values[i-2:i+1])] = true
+				}
 			}
 		}
 	}
 }
 
 var (
+	listed  = regexp.MustCompile(`\[[^]]*\]`)
+	ended   = regexp.MustCompile(`^(terminated|waiting \w+)\b.*`)
 	named   = regexp.MustCompile(`^(object \d+: )?(container \S+ )?`)
 	attempt = regexp.MustCompile(`^#\d+ `)
 )
 
 func kindOf(field string) string { return named.ReplaceAllString(field, "") }
 
-func withoutAttempt(value string) string { return attempt.ReplaceAllString(value, "") }
+// kindOfValue is a value without its attempt, names of containers, and how a container ended.
+func kindOfValue(is string) string {
+	is = attempt.ReplaceAllString(is, "")
+	return ended.ReplaceAllString(listed.ReplaceAllString(is, "[]"), "$1")
+}
+
+// way is a way from value to value.
+func way(values []Value) string {
+	var kinds []string
+	for _, v := range values {
+		kinds = append(kinds, kindOfValue(v.Is))
+	}
+	return strings.Join(kinds, " -> ")
+}
 
 // Pod is how the records of a pod differ that are not meant to, a text for each field.
 func (c *Comparison) Pod(pod string, ours, theirs History) (out []string) {
@@ -105,10 +137,11 @@ func (s side) goesBack(field string, i int) bool {
 // wrong says what of the values that only one side has is not mere coalescing.
 func (c *Comparison) wrong(pod, field string, s, other side) (out []string) {
 	for i, v := range s.values {
-		if !s.only[i] || c.isMeant(pod, field, v.Is, s.agent) {
+		if !s.only[i] {
 			continue
 		}
-		if why := c.whyWrong(field, s, other, i); why != "" {
+		why := c.whyWrong(field, s, other, i)
+		if why != "" && !c.isMeant(pod, field, v.Is, s.agent, other) {
 			out = append(out, fmt.Sprintf("%s has %q, %s", s.agent, v.Is, why))
 		}
 	}
@@ -124,9 +157,9 @@ func (c *Comparison) whyWrong(field string, s, other side, i int) string {
 		return "in another order"
 	case i == last && len(other.values) > 0 && other.only[len(other.only)-1]:
 		return "and another end"
-	case s.agent == Ours && s.goesBack(field, i):
+	case s.agent == Ours && s.goesBack(field, i) && !c.goesToo(other.agent, field, s.values, i):
 		return "and goes back"
-	case !c.known[other.agent+kindOf(field)][withoutAttempt(v.Is)]:
+	case !c.known[other.agent+kindOf(field)][kindOfValue(v.Is)]:
 		return "which the other never shows"
 	case v.Lasted > c.Shortly:
 		return "for long"
@@ -134,11 +167,44 @@ func (c *Comparison) whyWrong(field string, s, other side, i int) string {
 	return ""
 }
 
-func (c *Comparison) isMeant(pod, field, value, by string) bool {
-	return slices.ContainsFunc(c.Meant, func(m Meant) bool {
+// goesToo reports whether the agent, too, is seen to go such a way forth and back with any pod.
+func (c *Comparison) goesToo(agent, field string, values []Value, i int) bool {
+	for end := i; end <= i+1; end++ {
+		if end > 1 && end < len(values) && c.known[agent+kindOf(field)][way(values[end-2:end+1])] {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Comparison) isMeant(pod, field, value, by string, other side) bool {
+	i := slices.IndexFunc(c.Meant, func(m Meant) bool {
 		return (m.By == "" || m.By == by) && matches(m.Pod, pod) && matches(m.Field, field) &&
-			matches(m.Value, value)
+			matches(m.Value, value) && (m.Beside == "" || other.hasBeside(value, m.Beside))
 	})
+	if i < 0 {
+		return false
+	}
+	if c.met == nil {
+		c.met = map[Meant]bool{}
+	}
+	c.met[c.Meant[i]] = true
+	if f := os.Getenv("NUMALET_EXCUSED"); f != "" {
+		h, _ := os.OpenFile(f, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+		fmt.Fprintf(h, "%d\t%s\t%s\t%s\t%s\n", i, by, pod, field, value)
+		h.Close()
+	}
+	return true
+}
+
+// hasBeside reports whether one of the values that it has alone matches, and is of the same attempt.
+func (s side) hasBeside(value, pattern string) bool {
+	for i, v := range s.values {
+		if s.only[i] && attempt.FindString(v.Is) == attempt.FindString(value) && matches(pattern, v.Is) {
+			return true
+		}
+	}
+	return false
 }
 
 func matches(pattern, text string) bool {

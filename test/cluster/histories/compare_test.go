@@ -13,9 +13,10 @@ func values(t *testing.T, text string) (out []Value) {
 		return nil
 	}
 	for one := range strings.SplitSeq(text, ", ") {
-		is, long, timed := strings.Cut(one, " ")
-		v := Value{is, Always}
-		if timed {
+		v, at := Value{one, Always}, strings.LastIndex(one, " ")
+		if at > 0 {
+			long := one[at+1:]
+			v.Is = one[:at]
 			lasted, err := time.ParseDuration(long)
 			if err != nil {
 				t.Fatal(err)
@@ -48,6 +49,10 @@ func TestCompare(t *testing.T) {
 			want: "and another end"},
 		"we go back": {ours: "a 1s, b 10ms, a 1s, c 1s", theirs: "a 1s, c 1s", others: "b 1s",
 			want: "and goes back"},
+		"others go back, too": {ours: "a 1s, b 10ms, a 1s, c 1s", theirs: "a 1s, c 1s",
+			others: "a 1s, b 1s, a 1s"},
+		"another end of the kind": {ours: "a 1s, terminated Error 7 10ms, c 2s", theirs: "a 3s, c 1s",
+			others: "terminated Error 8 1s"},
 		"both go back":   {ours: "a 1s, b 1s, a 1s", theirs: "a 1s, b 1s, a 1s"},
 		"an event less":  {ours: "a, c", theirs: "a, b, c", others: "b", want: "and that only"},
 		"nothing at all": {theirs: "a, c", want: "and that only"},
@@ -65,6 +70,32 @@ func TestCompare(t *testing.T) {
 			c.Meant = []Meant{{Field: ".* state"}}
 			if got := c.Pod("pod", ours, theirs); len(got) > 0 {
 				t.Errorf("what is meant is told: %q", got)
+			}
+		})
+	}
+}
+
+// A difference that is meant counts where it is said to be, and only if there is such a difference.
+func TestMeant(t *testing.T) {
+	ours := History{"f": values(t, "a, #1 waits 9s, c")}
+	theirs := History{"f": values(t, "a, #1 ended 9s, c")}
+	for name, test := range map[string]struct {
+		meant        Meant
+		wrong, unmet int
+	}{
+		"as it is":               {meant: Meant{Pod: "pod", Field: "f", Value: "#1 .*"}},
+		"of one":                 {meant: Meant{Value: "#1 .*", By: Ours}, wrong: 1},
+		"of another pod":         {meant: Meant{Pod: "other", Value: "#1 .*"}, wrong: 1, unmet: 1},
+		"beside what there is":   {meant: Meant{Value: "#1 waits", Beside: "#1 ended"}, wrong: 1},
+		"beside another":         {meant: Meant{Value: "#1 .*", Beside: "#1 gone"}, wrong: 1, unmet: 1},
+		"beside another attempt": {meant: Meant{Value: "#1 .*", Beside: "#2 .*"}, wrong: 1, unmet: 1},
+		"seldom":                 {meant: Meant{Pod: "other", Seldom: true}, wrong: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := Comparison{Shortly: time.Second, Meant: []Meant{test.meant}}
+			wrong := c.Pod("pod", ours, theirs)
+			if len(wrong) != test.wrong || len(c.Unmet()) != test.unmet {
+				t.Errorf("wrong is %q, not met %v", wrong, c.Unmet())
 			}
 		})
 	}

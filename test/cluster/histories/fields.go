@@ -40,6 +40,14 @@ func (t *track) fieldsOf(p *v1.Pod) map[string]string {
 	return out
 }
 
+// absent is the value of a field that a status had, and has no more.
+const absent = "absent"
+
+// comesAndGoes reports whether statuses may be without the field.
+func comesAndGoes(field string) bool {
+	return strings.HasPrefix(field, "condition ") || strings.HasPrefix(field, "container ")
+}
+
 func statuses(p *v1.Pod) []v1.ContainerStatus {
 	return slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses,
 		p.Status.EphemeralContainerStatuses)

@@ -70,12 +70,19 @@ func (r *Recorder) Pod(pod *v1.Pod, gone bool) {
 	defer r.mu.Unlock()
 	now, of := time.Now(), r.trackLocked(pod.Name)
 	of.gone = time.Time{}
-	object := of.number("object", string(pod.UID))
-	for field, is := range of.fieldsOf(pod) {
-		if object != "1" {
-			field = fmt.Sprintf("object %s: %s", object, field)
+	prefix := ""
+	if object := of.number("object", string(pod.UID)); object != "1" {
+		prefix = fmt.Sprintf("object %s: ", object)
+	}
+	fields := of.fieldsOf(pod)
+	for field, is := range fields {
+		of.set(prefix+field, r.plain(is), now)
+	}
+	for field := range of.fields {
+		name, ofThis := strings.CutPrefix(field, prefix)
+		if _, is := fields[name]; !is && ofThis && comesAndGoes(name) {
+			of.set(field, absent, now)
 		}
-		of.set(field, r.plain(is), now)
 	}
 	if gone {
 		of.gone = now
@@ -99,7 +106,15 @@ func (r *Recorder) Event(event *v1.Event) {
 	}
 }
 
-// histories are those of all pods, with the calls of the runtime's journal.
+// Called records that something was called for a pod.
+func (r *Recorder) Called(pod, what, call string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	of, field := r.trackLocked(pod), "calls "+what
+	of.fields[field] = append(of.fields[field], seen{is: r.plain(call)})
+}
+
+// Histories are those of all pods, with the calls of the runtime's journal.
 func (r *Recorder) Histories(journal []sim.Call) map[string]History {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,16 +140,17 @@ func (r *Recorder) Histories(journal []sim.Call) map[string]History {
 	return out
 }
 
-// Late is how long it took until most pods whose sandbox had come were seen to have one: how busy
-// the machine is.
-func (r *Recorder) Late(journal []sim.Call) time.Duration {
+// Late is how long it took until most of such pods whose sandbox had come were seen to have one: how
+// busy the machine is.
+func (r *Recorder) Late(journal []sim.Call, such func(pod string) bool) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []time.Duration
 	first := map[string]bool{}
 	for _, call := range journal {
 		name, of := call.Subject.Pod, r.pods[call.Subject.Pod]
-		if call.Method != "RunPodSandbox" || call.Error != "" || of == nil || first[name] {
+		if call.Method != "RunPodSandbox" || call.Error != "" || of == nil || first[name] ||
+			!such(name) {
 			continue
 		}
 		first[name] = true
