@@ -137,8 +137,8 @@ type ImageRef struct {
 }
 
 // Ensure makes the container's image present according to its pull policy. The error is a
-// *StartError. Its RetryAt is set while pulls of this image for this pod are backed off. A caller
-// may ask again sooner and then gets ReasonImagePullBackOff until that time.
+// *StartError. After a failed pull its RetryAt is a second later; the next call then returns
+// ReasonImagePullBackOff, with the end of the back-off as RetryAt.
 func (m *Images) Ensure(ctx context.Context, r ImageRequest) (ImageRef, error) {
 	if r.Report == nil {
 		r.Report = func(string, string, string) {}
