@@ -38,7 +38,7 @@ type ContainerOptions struct {
 
 // ContainerConfig builds the configuration that the runtime creates the container from. It is a
 // pure function. A *StartError with ReasonCreateContainerConfig means that the spec asks for
-// something that cannot be had.
+// something that does not exist or is not available.
 func ContainerConfig(
 	pod *v1.Pod, container *v1.Container, o ContainerOptions,
 ) (*runtimeapi.ContainerConfig, error) {

@@ -153,9 +153,9 @@ func SubPathIn(envs []*runtimeapi.KeyValue) func(expr string) (string, error) {
 	}
 }
 
-// CheckLength returns the *TooLongError that the container's start would fail with, as far as the
-// spec alone tells. It is nil if only the pod's addresses, the node's resources or the answers of
-// device plugins decide that.
+// CheckLength returns the *TooLongError that the container's start would fail with, if the spec
+// alone determines it. It is nil if that depends on the pod's addresses, the node's resources or
+// the answers of device plugins.
 func CheckLength(pod *v1.Pod, container *v1.Container, facts Facts) *TooLongError {
 	envs, left, err := environment(pod, container, ContainerOptions{Facts: facts})
 	if err == nil {

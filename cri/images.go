@@ -65,11 +65,11 @@ type Pull struct {
 	Size uint64        // of the image in bytes
 }
 
-// Asked is the outcome of a request for an image, as far as it got.
+// Asked is the outcome of a request for an image, up to the step that it reached.
 type Asked struct {
 	Policy v1.PullPolicy
-	// Present tells whether the runtime had the image, Pull whether a pull was needed; nil: not found
-	// out.
+	// Present reports whether the runtime had the image, Pull whether a pull was needed; nil: not
+	// found out.
 	Present, Pull *bool
 }
 

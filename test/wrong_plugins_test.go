@@ -28,9 +28,8 @@ import (
 // correctly.
 type wrongPlugin struct {
 	v1beta1.UnimplementedDevicePluginServer
-	nowhere bool // it registers and serves nothing
-	// it uses the plugin registry and does not serve NotifyRegistrationStatus
-	registry bool
+	nowhere  bool                         // it registers and serves nothing
+	registry bool                         // it uses the plugin registry, without NotifyRegistrationStatus
 	times    int                          // how often it registers after the first time
 	says     *v1beta1.DevicePluginOptions // the options in its registration
 	request  func(*v1beta1.RegisterRequest)

@@ -54,9 +54,9 @@ func newWanted(cfg *Config, h machine.Hardware, state allocation.State) wanted {
 	return w
 }
 
-// pin is for the static policy: a container has its exclusive CPUs or the shared pool. Exclusive
-// CPUs need no quota, except those of a container that holds more CPUs than it asked for, to
-// complete its cores: it is limited to what it asked for.
+// pin sets what the static policy wants: a container has its exclusive CPUs or the shared pool.
+// Exclusive CPUs need no quota, unless the container holds more CPUs than it asked for, to complete
+// its cores: then the quota limits it to what it asked for.
 func (w *wanted) pin(static *cpumanager.Static, limit func(cpus int) cgroups.CPULimit) {
 	online, shared, sharedText := static.Online(), w.shared, w.shared.String()
 	w.online = online
@@ -75,8 +75,8 @@ func (w *wanted) pin(static *cpumanager.Static, limit func(cpus int) cgroups.CPU
 	}
 }
 
-// open is for the policy none: containers that got a set under another policy get all CPUs, and
-// exclusive containers get a quota instead.
+// open sets what the policy none wants: containers that got a set under another policy get all
+// CPUs, and exclusive containers get a quota instead.
 func (w *wanted) open(limit func(cpus int) cgroups.CPULimit) {
 	online, text := w.online, w.online.String()
 	w.of = func(_ live, told string) (cpuset.CPUSet, string) {

@@ -112,7 +112,7 @@ func (c Case) despitePlugins(a *Attempt) {
 	a.Blocking, a.WouldFit = blocking, with.WouldFit()
 }
 
-// unforeseen returns the pod's resources of which no device was ever known.
+// unforeseen returns the pod's resources that never had a device.
 func (c Case) unforeseen() (out []string) {
 	for _, name := range podspec.DeviceResources(c.Pod) {
 		r := c.Room.Inventory.Resources[name]

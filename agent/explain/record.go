@@ -115,8 +115,8 @@ type Amount struct {
 	PaddedTo int `json:"paddedTo,omitempty"`
 }
 
-// Supply is what there is of one resource: CPUs that may be exclusive, healthy devices that are not
-// cordoned, bytes of assignable memory.
+// Supply holds the amounts of one resource: CPUs that may be exclusive, healthy devices that are
+// not cordoned, bytes of assignable memory.
 type Supply struct {
 	Resource  string `json:"resource"`
 	Free      int    `json:"free"`
@@ -166,7 +166,7 @@ type Offer struct {
 	Placements int `json:"placements"`
 }
 
-// Blocking is the first resource that could not be had.
+// Blocking is the first resource that was not available.
 type Blocking struct {
 	Resource string `json:"resource"`
 	// Container is the container's name, "" for the pod as a whole.

@@ -58,7 +58,7 @@ func pod(name string, containers ...string) *v1.Pod {
 	return p
 }
 
-// gpus is a resource with a device on each of the nodes; prefers says whether its plugin has
+// gpus returns a resource with a device on each of the nodes. prefers is set if its plugin has
 // preferences.
 func gpus(prefers bool, nodes ...topology.NodeID) deviceplugin.Inventory {
 	r := deviceplugin.Resource{Name: "example.com/gpu", Connected: true,
@@ -71,7 +71,7 @@ func gpus(prefers bool, nodes ...topology.NodeID) deviceplugin.Inventory {
 	return deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{r.Name: r}}
 }
 
-// offline is a node that does not run: twoNodes with these flags.
+// offline returns a node that does not run: twoNodes with these flags.
 func offline(t *testing.T, inventory deviceplugin.Inventory, state allocation.State,
 	args ...string) decide.Snapshot {
 	t.Helper()
@@ -314,7 +314,7 @@ func TestPlaceOnALiveNode(t *testing.T) {
 	})
 }
 
-// live is the queue of a running node on twoNodes' machine.
+// live returns the queue of a running node on twoNodes' machine.
 func live(t *testing.T, dir string, inventory deviceplugin.Inventory) (
 	*admission.Queue, func()) {
 	t.Helper()

@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// node has a pod "runs" with container a, which exited twice and runs, and b, which exited twice,
-// and a pod "ended" with a container that exited twice. They were created a minute apart.
+// node returns a pod "runs" with container a, which exited twice and runs, and b, which exited
+// twice, and a pod "ended" with a container that exited twice. They were created a minute apart.
 func node(now time.Time) []cri.Pod {
 	at := func(id string, age int, state cri.ContainerState) cri.Container {
 		return cri.Container{ID: id, Name: id[:1], State: state,

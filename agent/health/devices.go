@@ -28,7 +28,7 @@ const (
 // refreshes the pod's status. The work grows with the held devices, not with all devices.
 type devices struct {
 	cfg Config
-	// told is the health last reported; "" for a device of which nothing was known yet.
+	// told is the health last reported; "" for a device that was not known yet.
 	told map[heldDevice]v1.ResourceHealthStatus
 }
 

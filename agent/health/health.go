@@ -15,7 +15,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Config says what is followed, and who is told.
+// Config holds what the followers read, and the functions that they report to.
 type Config struct {
 	Hardware  func() machine.Hardware
 	State     func() allocation.State

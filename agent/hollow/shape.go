@@ -127,7 +127,7 @@ func newShape(c Config, args []string, from string) (*shape, error) {
 	return s, err
 }
 
-// zones are what schedulers are told of a node of this shape with these pods.
+// zones returns what a node of this shape with these pods reports to schedulers.
 func (s *shape) zones(held allocation.State, pods []*v1.Pod) nrt.Facts {
 	h := s.hardware.Get()
 	f := nrt.Facts{

@@ -17,7 +17,8 @@ type Policy struct {
 	Allowed []string
 }
 
-// verifies reports whether pods need a login for the image; pulled says whether an agent pulled it.
+// verifies reports whether pods need a login for the image. pulled is set if an agent pulled the
+// image.
 func (p Policy) verifies(image string, pulled bool) bool {
 	switch p.Verify {
 	case kubeletv1beta1.NeverVerify:

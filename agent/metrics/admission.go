@@ -18,8 +18,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// alignment counts what containers got within one NUMA node, one cache or whole cores, as far as a
-// policy promises it.
+// alignment counts whether containers got their resources within one NUMA node, one cache or whole
+// cores. It counts only what a policy promises.
 type alignment struct {
 	rules               func() Rules
 	aligned, misaligned *metrics.CounterVec

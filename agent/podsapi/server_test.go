@@ -48,7 +48,7 @@ func serve(t *testing.T) (*Server, podsv1alpha1.PodsClient, metrics.KubeRegistry
 	return s, podsv1alpha1.NewPodsClient(conn), registry
 }
 
-// change is a change of a pod from one phase to another, "" is none.
+// change returns a change of a pod from one phase to another; "" stands for none.
 func change(uid string, before, after v1.PodPhase) podstatus.Change {
 	pod := &v1.Pod{}
 	pod.UID, pod.Name, pod.Namespace = types.UID(uid), "pod-"+uid, "ns"

@@ -104,8 +104,8 @@ func (s *shelf) fragmented(total, most int) float64 {
 	return 1 - float64(most)/float64(best)
 }
 
-// fragmentation is that of a shelf. Nodes in a group count as free, but serve no request for a
-// single node.
+// fragmentation returns the fragmentation of a shelf. Nodes in a group count as free, but serve no
+// request for a single node.
 func (s *memoryShelf) fragmentation(groups []int) float64 {
 	most := 0
 	for i, n := range s.free {

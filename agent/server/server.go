@@ -29,7 +29,7 @@ type Config struct {
 	Registry metrics.KubeRegistry
 }
 
-// Listener is one address, with who is answered and what.
+// Listener is one address with its routes and authorization.
 type Listener struct {
 	// Address is host:port, or the path of a unix socket that only the agent's user may use. An
 	// existing socket is replaced.

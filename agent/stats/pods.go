@@ -77,7 +77,7 @@ func (r *podReader) pods(counted cri.Stats) []Pod {
 	return r.complete(all)
 }
 
-// byContainers is for a runtime without statistics of pods.
+// byContainers adds up the statistics of containers, for a runtime without statistics of pods.
 func (r *podReader) byContainers(counted []*runtimeapi.ContainerStats) []Pod {
 	all := make([]*Pod, len(r.running.pods))
 	for _, i := range r.running.sandboxes {

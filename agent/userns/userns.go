@@ -106,7 +106,7 @@ func (r *Ranges) Of(pod *v1.Pod) (*cri.IDs, error) {
 	return &ids, nil
 }
 
-// Release frees the ids of a pod of which nothing is left on the node.
+// Release frees the ids of a pod that has left nothing on the node.
 func (r *Ranges) Release(pod types.UID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

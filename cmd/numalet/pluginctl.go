@@ -71,8 +71,8 @@ func (c *ctl) unhealthyCommand() *cobra.Command {
 	return cmd
 }
 
-// verb returns a subcommand that has the plugin do something. If its use contains "...", it takes at
-// least one argument, otherwise none.
+// verb returns a subcommand that gives an order to the plugin. If its use contains "...", it takes
+// at least one argument, otherwise none.
 func (c *ctl) verb(use, short string, do simOrder) *cobra.Command {
 	args := cobra.NoArgs
 	if strings.Contains(use, "...") {

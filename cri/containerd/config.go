@@ -90,9 +90,9 @@ func ownNames() []string {
 	}
 }
 
-// templates are the files that containerd and its network plugins read. They keep everything in Dir
-// that would otherwise go to /run, /opt and /etc, and set OOM scores only as far as this process
-// may. A pair of interfaces joins each pod to the host and disappears with the pod's network
+// templates holds the files that containerd and its network plugins read. They keep everything in
+// Dir that would otherwise go to /run, /opt and /etc, and set only OOM scores that this process may
+// set. A pair of interfaces joins each pod to the host and disappears with the pod's network
 // namespace, so no bridge is left behind.
 //
 //go:embed config.toml network.conflist

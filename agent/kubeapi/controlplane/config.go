@@ -125,7 +125,7 @@ func (c Config) controllerManager() *child.Server {
 	return c.process("kube-controller-manager",
 		"--kubeconfig="+c.path(managerFile), "--use-service-account-credentials",
 		"--secure-port=0", "--leader-elect=false",
-		// The default of 15 s is for thousands of workloads; here somebody waits for it.
+		// The default of 15 s is for thousands of workloads; here a user or test waits for it.
 		"--horizontal-pod-autoscaler-sync-period=2s",
 		"--root-ca-file="+c.path(authorityFile),
 		"--service-account-private-key-file="+c.path(accountsKeyFile),

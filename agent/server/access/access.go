@@ -225,7 +225,7 @@ func (a *Access) admit(r *http.Request) (user string, refused *server.Refusal) {
 		who.User.GetName(), verb, asked)}
 }
 
-// Warning tells which settings let anybody do anything; "" if none do.
+// Warning returns which settings let anybody do anything, or "" if none do.
 func Warning(c Config) string {
 	if ptr.Deref(c.Authentication.Anonymous.Enabled, false) &&
 		c.Authorization.Mode == kubeletv1beta1.KubeletAuthorizationModeAlwaysAllow {
