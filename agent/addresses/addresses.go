@@ -150,14 +150,14 @@ func (a *Addresses) look(ctx context.Context, said string) string {
 	if !slices.EqualFunc(was, found, net.IP.Equal) {
 		a.changes.Publish()
 		if before != nil {
-			log.Info("The node's addresses are others", "addresses", texts(found), "were", texts(was))
+			log.Info("The node's addresses changed", "addresses", texts(found), "were", texts(was))
 		}
 	}
 	if err == nil {
 		return ""
 	}
 	if err.Error() != said {
-		log.Error(err, "The node's address is not known; it is looked for each ten seconds")
+		log.Error(err, "The node's address is not known; trying again every ten seconds")
 	}
 	return err.Error()
 }

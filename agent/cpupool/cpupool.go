@@ -140,7 +140,7 @@ func (p *Pool) Run(ctx context.Context) error {
 			joined.err = err
 			close(joined.done)
 		} else if err != nil && ctx.Err() == nil && !errors.As(err, new(restingError)) {
-			klog.FromContext(ctx).Info("Updating the CPU sets of containers is tried again",
+			klog.FromContext(ctx).Info("Updating the CPU sets of containers failed and is tried again",
 				"after", p.cfg.Period, "err", err)
 		}
 	}
@@ -225,7 +225,7 @@ func (p *Pool) enforce(ctx context.Context) error {
 		p.on = policies{} // perhaps the groups above no longer have the CPUs
 	}
 	if rest != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).Info("Updating containers is tried again", "err", rest)
+		klog.FromContext(ctx).Info("Updating containers failed and is tried again", "err", rest)
 	}
 	u.limitPods(ctx, want.state, p.records)
 	if err == nil && len(u.resting) > 0 {

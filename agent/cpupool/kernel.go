@@ -129,8 +129,8 @@ func (r reader) note(ctx context.Context, s subject, known *record, err error) {
 	if err != nil {
 		r.unread()
 		if !known.unread {
-			klog.FromContext(ctx).Error(err, "A cgroup cannot be read; what the runtime reports "+
-				"is believed until it can", "podUID", s.pod, "containerID", s.container)
+			klog.FromContext(ctx).Error(err, "A cgroup cannot be read; until it can, the agent "+
+				"relies on what the runtime reports", "podUID", s.pod, "containerID", s.container)
 		}
 	}
 	known.unread = err != nil

@@ -49,7 +49,7 @@ func (u *update) limitPod(ctx context.Context, uid types.UID, known *record) {
 		}
 		log := klog.FromContext(ctx).WithValues("podUID", uid, "from", *has, "to", want)
 		if err := group.SetCPULimit(ctx, want); err != nil {
-			log.Info("Changing the CPU quota of a pod is tried again", "err",
+			log.Info("Changing the CPU quota of a pod failed and is tried again", "err",
 				known.resisted(want.String(), err))
 			return
 		}

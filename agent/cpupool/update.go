@@ -130,7 +130,7 @@ func (u *update) verify(ctx context.Context, l lack) error {
 	}
 	err := l.record.resisted(left.String(), left.resistance())
 	if !l.cpus.IsEmpty() && left.cpus.IsEmpty() {
-		klog.FromContext(ctx).Info("A container has its CPUs and not all else", "err", err)
+		klog.FromContext(ctx).Info("A container has its CPUs, but not all other settings", "err", err)
 		return nil
 	}
 	return err

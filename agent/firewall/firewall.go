@@ -62,7 +62,7 @@ func find(ctx context.Context) (all []family) {
 	}{{"IPv4", iptables.ProtocolIPv4}, {"IPv6", iptables.ProtocolIPv6}} {
 		tables, err := iptables.New(iptables.IPFamily(of.protocol), iptables.Timeout(lockWait))
 		if err != nil {
-			klog.FromContext(ctx).Info("No iptables on this host, whose chains are not kept "+
+			klog.FromContext(ctx).Info("This host has no iptables; its chains are not maintained "+
 				"(makeIPTablesUtilChains)", "family", of.name, "why", err.Error())
 			continue
 		}

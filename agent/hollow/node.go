@@ -64,7 +64,7 @@ func (n *node) join(ctx context.Context, root string, podAddress func() string) 
 	}
 	log := klog.FromContext(ctx)
 	if err != nil {
-		log.Error(err, "Assignments are lost", "node", n.name)
+		log.Error(err, "The recorded assignments are lost", "node", n.name)
 	}
 	graces := n.shape.cfg.DevicePlugins.Graces
 	if n.owned, err = nodes.OpenOwned(dir, graces.Capacity); err != nil {
@@ -88,7 +88,7 @@ func (n *node) join(ctx context.Context, root string, podAddress func() string) 
 	n.kept = n.keep()
 	mux := source.NewMux(source.MuxConfig{Feeds: []source.Feed{podsource.New(podsource.Config{
 		Client: n.kube.Main(), Node: n.name,
-		Report: func(p source.Problem) { log.Info("A pod is left out", "node", n.name, "why", p) },
+		Report: func(p source.Problem) { log.Info("A pod is ignored", "node", n.name, "why", p) },
 		Saw: func(all []*v1.Pod) []*v1.Pod {
 			told.Saw(all)
 			return all

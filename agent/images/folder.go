@@ -77,7 +77,7 @@ func read[T any](f folder, take func(T)) error {
 			err = json.Unmarshal(text, &record)
 		}
 		if err != nil {
-			klog.Background().Error(err, "A record of an image is left out", "file", path)
+			klog.Background().Error(err, "An unreadable record of an image is ignored", "file", path)
 			continue
 		}
 		take(record)

@@ -106,7 +106,7 @@ func (r *Records) endedLocked(image string) {
 	}
 	delete(r.intents, image)
 	if err := r.pulling.remove(image); err != nil {
-		klog.Background().Error(err, "A record of a pull that has ended stays", "image", image)
+		klog.Background().Error(err, "Removing the record of a finished pull failed", "image", image)
 	}
 }
 
@@ -117,7 +117,7 @@ func (r *Records) Pulled(image, id string, by cri.Holder) {
 	if err := r.addLocked(cri.Repository(image), id, by); err != nil {
 		// Every pod must pull the image again: the intent stays, and shows that the image was not
 		// preloaded.
-		klog.Background().Error(err, "It is not recorded with which login an image was pulled",
+		klog.Background().Error(err, "Recording the login of a pulled image failed",
 			"image", image)
 		r.unsettled.Insert(image)
 	} else {
@@ -257,7 +257,7 @@ func (r *Records) learn(image, id string, by cri.Holder) {
 		return
 	}
 	if err := r.addLocked(cri.Repository(image), id, by); err != nil {
-		klog.Background().Error(err, "It is not recorded who may use an image", "image", image)
+		klog.Background().Error(err, "Recording who may use an image failed", "image", image)
 	}
 }
 
@@ -305,7 +305,7 @@ func (r *Records) Prune(left sets.Set[string], since time.Time) {
 		}
 		delete(r.known, id)
 		if err := r.pulled.remove(id); err != nil {
-			klog.Background().Error(err, "A record of an image that is gone stays",
+			klog.Background().Error(err, "Removing the record of a removed image failed",
 				"image", cmp.Or(record.ImageRef, id))
 		}
 	}

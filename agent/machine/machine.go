@@ -166,7 +166,7 @@ func (c *Current) look(ctx context.Context) {
 	}
 	if err != nil {
 		if text := err.Error(); text != c.said {
-			klog.FromContext(ctx).Error(err, "The machine changed in a way that is not followed")
+			klog.FromContext(ctx).Error(err, "A change of the machine cannot be read or applied")
 			c.said = text
 		}
 		return

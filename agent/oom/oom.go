@@ -40,7 +40,7 @@ func (w Watcher) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	f, err := os.OpenFile(w.Log, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		log.Info("What the OOM killer ends is not told", "err", err)
+		log.Info("OOM kills are not reported", "err", err)
 		return nil
 	}
 	defer func() { _ = f.Close() }()
@@ -55,7 +55,7 @@ func (w Watcher) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			log.Info("What the OOM killer ends is not told any more", "err", err)
+			log.Info("OOM kills are no longer reported", "err", err)
 			return nil
 		}
 		if v, ok := parse(string(record[:n])); ok {

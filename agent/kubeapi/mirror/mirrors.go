@@ -75,11 +75,13 @@ func (m *Mirrors) next(ctx context.Context, name types.NamespacedName) (
 	if r.Verb == requests.None {
 		return requests.None, again, nil
 	}
-	klog.FromContext(ctx).V(2).Info("Keeping a mirror pod", "pod", name, "verb", r.Verb)
+	klog.FromContext(ctx).V(2).Info("Sending a request about a mirror pod", "pod", name,
+		"verb", r.Verb)
 	got, err := m.request(ctx, name, r)
 	if err != nil && noNamespace(err) {
-		klog.FromContext(ctx).Info("There is no namespace for a mirror pod; its pod runs, and it is "+
-			"tried again after pauses that grow to 5 minutes", "pod", name, "err", requests.Short(err))
+		klog.FromContext(ctx).Info("A mirror pod's namespace does not exist; the static pod runs, and "+
+			"the mirror pod is tried again after pauses that grow to 5 minutes", "pod", name,
+			"err", requests.Short(err))
 	}
 	return r.Verb, time.Time{}, m.book.Answered(name, r, got, err, time.Now())
 }

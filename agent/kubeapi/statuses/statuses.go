@@ -69,7 +69,7 @@ func (w *Statuses) next(ctx context.Context, uid types.UID) (made requests.Verb,
 	if q.Verb == requests.None {
 		return requests.None, again, nil
 	}
-	klog.FromContext(ctx).V(2).Info("Telling the API server of a pod", "pod", klog.KObj(q.Pod),
+	klog.FromContext(ctx).V(2).Info("Sending a request about a pod", "pod", klog.KObj(q.Pod),
 		"podUID", q.Pod.UID, "verb", q.Verb, "phase", q.Status.Phase)
 	got, err := w.request(ctx, q)
 	took, err := w.book.Answered(uid, q, got, err, time.Now())

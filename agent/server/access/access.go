@@ -199,7 +199,7 @@ func (a *Access) admit(r *http.Request) (user string, refused *server.Refusal) {
 	who, ok, err := a.who.AuthenticateRequest(r.WithContext(ctx))
 	if err != nil || !ok {
 		if err != nil {
-			log.V(2).Info("A request was not let in", "path", r.URL.Path, "from", r.RemoteAddr,
+			log.V(2).Info("Authentication of a request failed", "path", r.URL.Path, "from", r.RemoteAddr,
 				"err", err)
 		}
 		return "", &server.Refusal{Code: http.StatusUnauthorized, Text: "Unauthorized"}
@@ -210,7 +210,7 @@ func (a *Access) admit(r *http.Request) (user string, refused *server.Refusal) {
 		asked, verb = append(asked, what.GetSubresource()), what.GetVerb()
 		decision, _, err := a.may.Authorize(ctx, what)
 		if err != nil {
-			log.Error(err, "Whether a request is allowed could not be found out",
+			log.Error(err, "Authorization of a request failed",
 				"user", who.User.GetName(), "verb", verb, "subresource", what.GetSubresource())
 			return "", &server.Refusal{Code: http.StatusInternalServerError, Text: fmt.Sprintf(
 				"Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)",

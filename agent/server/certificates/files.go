@@ -50,7 +50,7 @@ func (f *Files) take() error {
 // Enqueue loads the files again; the library calls it after a change.
 func (f *Files) Enqueue() {
 	if err := f.take(); err != nil {
-		klog.Background().Error(err, "The certificate that was there before is used on")
+		klog.Background().Error(err, "Loading the certificate failed; keeping the previous one")
 	}
 }
 
