@@ -29,7 +29,7 @@ import (
 type wrongPlugin struct {
 	v1beta1.UnimplementedDevicePluginServer
 	nowhere  bool                         // it registers and serves nothing
-	registry bool                         // it uses the plugin registry, without NotifyRegistrationStatus
+	registry bool                         // it uses the plugin registry, and cannot be notified
 	times    int                          // how often it registers after the first time
 	says     *v1beta1.DevicePluginOptions // the options in its registration
 	request  func(*v1beta1.RegisterRequest)
