@@ -1,6 +1,6 @@
 // Package access decides who may send which request to the node API. A request is about the node:
 // its path gives the subresources of nodes/NAME, its method the verb. The user comes from a client
 // certificate or from a token that the API server reviews; without either it is anonymous, if the
-// configuration allows that. Whether the user may do it is decided by the API server
-// (SubjectAccessReview), or everything is allowed (AlwaysAllow).
+// configuration allows that. The API server decides whether the user may do it
+// (SubjectAccessReview), unless everything is allowed (AlwaysAllow).
 package access
