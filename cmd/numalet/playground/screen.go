@@ -162,7 +162,7 @@ func (s screen) reasons() (out []reason) {
 	return out
 }
 
-// lines wraps the reason at width columns, into at most most lines; 0 means no limit.
+// lines wraps the reason at width columns. most limits the number of lines; 0 means no limit.
 func (r reason) lines(width, most int) []string {
 	lines := wrap(r.text, width)
 	if most > 0 && len(lines) > most {
