@@ -1,5 +1,5 @@
-// Package cri talks to the container runtime: what it has, what sandboxes and containers are made
-// from, and their images.
+// Package cri talks to the container runtime: it reads pods, builds the configurations of sandboxes
+// and containers, and pulls images.
 package cri
 
 import (
@@ -21,29 +21,29 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// ErrNoRuntimeConfig says that the runtime does not implement RuntimeConfig and so cannot tell
+// ErrNoRuntimeConfig reports that the runtime does not implement RuntimeConfig and so cannot tell
 // its cgroup driver; the caller falls back to its own configuration.
 var ErrNoRuntimeConfig = errors.New("runtime does not tell its cgroup driver")
 
 const (
-	// apiVersion is what the kubelet sends in, and expects from, a Version call.
+	// apiVersion is the version that the kubelet sends in a Version call and expects in the answer.
 	apiVersion = "0.1.0"
-	// defaultTimeout is runtimeRequestTimeout's default.
+	// defaultTimeout is the default of runtimeRequestTimeout.
 	defaultTimeout = 2 * time.Minute
 )
 
-// Config says how to reach a runtime.
+// Config holds the addresses of a runtime and the options of its calls.
 type Config struct {
-	// RuntimeEndpoint is a unix socket as URL, "unix:///run/containerd/containerd.sock".
+	// RuntimeEndpoint is the URL of a unix socket, "unix:///run/containerd/containerd.sock".
 	RuntimeEndpoint string
 	// ImageEndpoint serves the image service; empty means RuntimeEndpoint.
 	ImageEndpoint string
-	// Foreign reports whether a sandbox with these annotations is another agent's: nothing of it is
-	// listed. nil: none is. It is called often and must not block.
+	// Foreign reports whether a sandbox with these annotations belongs to another agent; its pods are
+	// not listed. If nil, all sandboxes are ours. It is called often and must not block.
 	Foreign func(annotations map[string]string) bool
 	// Timeout bounds one call; zero means two minutes. Image pulls and event streams have none.
 	Timeout time.Duration
-	// Registry takes the metrics of the calls; nil: they are not counted.
+	// Registry takes the metrics of the calls; if nil, they are not counted.
 	Registry metrics.KubeRegistry
 }
 
@@ -56,8 +56,8 @@ type Client struct {
 	foreign func(annotations map[string]string) bool
 }
 
-// Connect asks both endpoints one question, so that a wrong address or a runtime without CRI v1
-// is an error now and not at the first pod.
+// Connect asks both endpoints one question. A wrong address or a runtime without CRI v1 is thus an
+// error now and not at the first pod.
 func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.RuntimeEndpoint == "" {
 		return nil, errors.New("no container runtime endpoint: " +
@@ -89,7 +89,7 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	}, nil
 }
 
-// connectError adds what to do next.
+// connectError adds the next step to the error.
 func connectError(what, endpoint string, err error) error {
 	next := "is it a URL such as unix:///run/containerd/containerd.sock?"
 	switch status.Code(err) {
@@ -110,14 +110,14 @@ func (c *Client) Close() error {
 	return errors.Join(c.runtime.Close(ctx), c.images.Close(ctx))
 }
 
-// Runtime is the runtime service, for whoever changes something in it.
+// Runtime returns the runtime service, for callers that change something in the runtime.
 func (c *Client) Runtime() internalapi.RuntimeService { return c.runtime }
 
-// Images is the image service.
+// Images returns the image service.
 func (c *Client) Images() internalapi.ImageManagerService { return c.images }
 
-// CgroupDriver is the runtime's cgroup driver, "systemd" or "cgroupfs" (KEP-4033). It is
-// ErrNoRuntimeConfig when the runtime does not tell.
+// CgroupDriver returns the runtime's cgroup driver, "systemd" or "cgroupfs" (KEP-4033). The error
+// is ErrNoRuntimeConfig if the runtime does not tell.
 func (c *Client) CgroupDriver(ctx context.Context) (string, error) {
 	resp, err := c.runtime.RuntimeConfig(quiet(ctx))
 	if status.Code(err) == codes.Unimplemented {
@@ -139,18 +139,18 @@ type Condition struct {
 	Reason, Message string
 }
 
-// RuntimeHandler is what a handler (the target of a RuntimeClass) can do. The default handler has
-// an empty name.
+// RuntimeHandler lists the features of a handler (the target of a RuntimeClass). The default
+// handler has an empty name.
 type RuntimeHandler struct {
 	Name                    string
 	RecursiveReadOnlyMounts bool
 	UserNamespaces          bool
 }
 
-// RuntimeStatus is who the runtime is and whether it is ready for pods.
+// RuntimeStatus holds the runtime's name and version, and whether it is ready for pods.
 type RuntimeStatus struct {
 	Name, Version, APIVersion string
-	// Ready and Network are the conditions RuntimeReady and NetworkReady.
+	// Ready and Network hold the conditions RuntimeReady and NetworkReady.
 	Ready, Network Condition
 	Handlers       []RuntimeHandler
 	// SupplementalGroupsPolicy reports whether the runtime implements KEP-3619.

@@ -40,7 +40,7 @@ func TestConnectSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// otherServer is a gRPC server without services.
+// otherServer runs a gRPC server without services.
 func otherServer(t *testing.T) string {
 	t.Helper()
 	path := simtest.Socket(t)
@@ -96,7 +96,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// sandboxOf is what a pod's sandbox is made from.
+// sandboxOf returns the configuration of a pod's sandbox.
 func sandboxOf(uid string) *runtimeapi.PodSandboxConfig {
 	cfg := &runtimeapi.PodSandboxConfig{
 		Metadata:    &runtimeapi.PodSandboxMetadata{Name: "pod", Namespace: "ns", Uid: uid},
@@ -128,7 +128,7 @@ func runPod(t *testing.T, client *cri.Client, uid string, scripts map[string]str
 	return id
 }
 
-// start runs a container in a sandbox, and returns its id.
+// start runs a container in a sandbox and returns its id.
 func start(t *testing.T, client *cri.Client, sandbox, name string,
 	cfg *runtimeapi.PodSandboxConfig) string {
 	t.Helper()
@@ -215,7 +215,7 @@ func waitExit(t *testing.T, server *sim.Server) {
 	}
 }
 
-// A container that is removed between the list and the status is just not there.
+// A container that is removed between the list and the status is left out; it is no error.
 func TestRemovedWhileReading(t *testing.T) {
 	server := simtest.Start(t, sim.Config{Images: []string{"app"}})
 	client := simtest.Connect(t, server)

@@ -7,22 +7,22 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// Conflict is something of a container that two answers of device plugins set differently. What the
-// first one says is what the container gets.
+// Conflict is a setting of a container that two device plugins answered differently. The container
+// gets the first answer.
 type Conflict struct {
-	// Message says what it is, in the kubelet's words.
+	// Message names the kind of conflict, in the kubelet's words.
 	Message string
-	// Name is that of the variable or the annotation, or the path in the container.
+	// Name is the name of the variable or annotation, or the path in the container.
 	Name string
-	// Kept is what the answer First says, Dropped what the answer Other says.
+	// Kept is the value in the answer First, Dropped the value in the answer Other.
 	Kept, Dropped string
 	First, Other  int
 }
 
-// setting is one thing that an answer asks for. The message is what a conflict about it is called.
+// setting is one thing that an answer asks for; message is the text of a conflict about it.
 type setting struct{ message, name, value string }
 
-// Conflicts lists what answers say against one before them, by answer and name.
+// Conflicts lists the settings that contradict an earlier answer, by answer and name.
 func Conflicts(answers []*v1beta1.ContainerAllocateResponse) (out []Conflict) {
 	type key struct{ message, name string }
 	type said struct {
@@ -47,7 +47,7 @@ func Conflicts(answers []*v1beta1.ContainerAllocateResponse) (out []Conflict) {
 	return out
 }
 
-// settingsOf is what one answer asks for, in the same order each time.
+// settingsOf lists the settings of one answer, always in the same order.
 func settingsOf(a *v1beta1.ContainerAllocateResponse) (out []setting) {
 	for _, name := range slices.Sorted(maps.Keys(a.GetEnvs())) {
 		out = append(out, setting{"Environment variable has conflicting setting", name, a.Envs[name]})

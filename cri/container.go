@@ -11,32 +11,34 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// ContainerOptions are the node's side of a container.
+// ContainerOptions holds what the node adds to a container's spec.
 type ContainerOptions struct {
 	// Attempt is the restart count.
 	Attempt uint32
-	// Image is what Images.Ensure returned.
+	// Image is the result of Images.Ensure.
 	Image ImageRef
 	Facts Facts
-	// Objects are what the environment is made of besides; nil: there is no API server.
+	// Objects holds the API objects that the environment refers to; nil if there is no API server.
 	Objects *Objects
-	// File reads a file in a volume of the pod for the environment; nil: there are none yet.
+	// File reads a file in one of the pod's volumes, for the environment; nil before the volumes
+	// exist.
 	File func(volume, path string) ([]byte, error)
-	// Devices are what device plugins answered for this container, in the order of its resources.
+	// Devices holds the answers of device plugins for this container, in the order of its resources.
 	Devices []*v1beta1.ContainerAllocateResponse
-	// Mounts and BlockDevices are the volumes; those of device plugins come before them.
+	// Mounts and BlockDevices are the volumes. The mounts and devices of plugins come before them.
 	Mounts       []*runtimeapi.Mount
 	BlockDevices []*runtimeapi.Device
 	Placement    Placement
 	Resources    ResourceOptions
 	Security     SecurityOptions
-	// Target is the id of the container whose processes this one sees; "": only its own, or as the
-	// pod has it.
+	// Target is the id of the container whose process namespace this one joins. If it is "", the
+	// container has its own, or shares the pod's or the host's.
 	Target string
 }
 
-// ContainerConfig is the runtime's order for a container. It is a pure function; a *StartError
-// with ReasonCreateContainerConfig means that the spec asks for what cannot be had.
+// ContainerConfig builds the configuration that the runtime creates the container from. It is a
+// pure function. A *StartError with ReasonCreateContainerConfig means that the spec asks for
+// something that does not exist or is not available.
 func ContainerConfig(
 	pod *v1.Pod, container *v1.Container, o ContainerOptions,
 ) (*runtimeapi.ContainerConfig, error) {
@@ -52,7 +54,7 @@ func ContainerConfig(
 	if err != nil {
 		return nil, ConfigError(err)
 	}
-	// In a pod that shares processes, with the host or among its containers, all are seen anyway.
+	// A pod that shares process IDs, with the host or among its containers, sees the target anyway.
 	if ns := security.NamespaceOptions; o.Target != "" &&
 		ns.Pid == runtimeapi.NamespaceMode_CONTAINER {
 		ns.Pid, ns.TargetId = runtimeapi.NamespaceMode_TARGET, o.Target
@@ -88,7 +90,7 @@ func ContainerConfig(
 	}, nil
 }
 
-// containerError is that the container cannot be made as its spec has it.
+// containerError reports that the container cannot be created from its spec.
 func containerError(container *v1.Container, err error) error {
 	return ConfigError(fmt.Errorf("container %q: %w", container.Name, err))
 }
@@ -102,8 +104,8 @@ func containerLabels(pod *v1.Pod, container *v1.Container) map[string]string {
 	}
 }
 
-// containerAnnotations adds to the devices' annotations what either agent needs to stop and
-// report the container when its spec is gone. They win over the devices'.
+// containerAnnotations adds what an agent, ours or a kubelet, needs to stop and report the
+// container when its spec is gone. These annotations win over those of device plugins.
 func containerAnnotations(
 	pod *v1.Pod, container *v1.Container, attempt uint32, annotations map[string]string,
 ) map[string]string {
@@ -117,7 +119,7 @@ func containerAnnotations(
 	if grace := pod.Spec.TerminationGracePeriodSeconds; grace != nil {
 		annotations[AnnotationPodTerminationGrace] = strconv.FormatInt(*grace, 10)
 	}
-	// Neither value holds anything that JSON cannot write.
+	// JSON can encode all values of these two types, so the errors are always nil.
 	if container.Lifecycle != nil && container.Lifecycle.PreStop != nil {
 		text, _ := json.Marshal(container.Lifecycle.PreStop)
 		annotations[AnnotationPreStopHandler] = string(text)
@@ -129,7 +131,7 @@ func containerAnnotations(
 	return annotations
 }
 
-// stopSignal is the CRI signal for one that the API writes as SIGTERM, SIGRTMIN+1, SIGRTMAX-1.
+// stopSignal converts the API's name of a signal (SIGTERM, SIGRTMIN+1, SIGRTMAX-1) to CRI's.
 func stopSignal(container *v1.Container) (runtimeapi.Signal, error) {
 	if container.Lifecycle == nil || container.Lifecycle.StopSignal == nil {
 		return runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT, nil

@@ -152,7 +152,7 @@ func TestContainerConfigErrors(t *testing.T) {
 	}
 }
 
-// Every signal that the API can name has its CRI counterpart.
+// CRI has a counterpart for every signal that the API can name.
 func TestStopSignals(t *testing.T) {
 	for _, signal := range []v1.Signal{
 		v1.SIGTERM, v1.SIGKILL, v1.SIGRTMIN, v1.SIGRTMINPLUS15, v1.SIGRTMAX, v1.SIGRTMAXMINUS14,
@@ -169,7 +169,7 @@ func TestStopSignals(t *testing.T) {
 
 func TestContainerHash(t *testing.T) {
 	c := v1.Container{Name: "test_container", Image: "foo/image:v1"}
-	// The value the kubelet gives this name and image.
+	// The kubelet computes this hash for the same name and image.
 	if got, want := ContainerHash(&c), "8e45cbd0"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

@@ -18,10 +18,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// defaultRegistry is where images without a registry in their names are.
+// defaultRegistry is the registry of images whose names have none.
 const defaultRegistry = "index.docker.io"
 
-// Login is for the images below a place: HOST[:PORT][/PATH], where parts of the host may have
+// Login is valid for the images below Place: HOST[:PORT][/PATH]. Parts of the host may be
 // wildcards.
 type Login struct {
 	Place  string
@@ -35,16 +35,17 @@ const (
 	HolderServiceAccount = "serviceAccount"
 )
 
-// Holder is whose a login is. The zero value is the node's, which all of its pods may use.
+// Holder identifies the owner of a login. The zero value is the node, whose logins all its pods may
+// use.
 type Holder struct {
 	Kind                 string
 	UID, Namespace, Name string
-	// Hash is of the login, if it is a secret's.
+	// Hash is the hash of the login if a secret holds it.
 	Hash string
 }
 
-// loginsFor are the logins for an image, named as a whole and without tag and digest. Those of the
-// first group come first, and of a group those of the longest place.
+// loginsFor returns the logins for an image, given by its full name without tag and digest. They
+// are ordered by group, then by length of the place, the longest first.
 func loginsFor(image string, groups ...[]Login) (out []Login) {
 	for _, group := range groups {
 		out = append(out, best(image, group)...)
@@ -70,8 +71,8 @@ func best(image string, all []Login) (out []Login) {
 	return out
 }
 
-// secretLogins are those of a pod's secrets. The error names the secrets that cannot be read, and
-// does not make the rest useless.
+// secretLogins returns the logins in a pod's secrets. The error names the secrets that cannot be
+// read; the logins of the others are returned all the same.
 func secretLogins(secrets []*v1.Secret) (out []Login, err error) {
 	var errs []error
 	for _, s := range secrets {
@@ -97,17 +98,17 @@ func secretLogins(secrets []*v1.Secret) (out []Login, err error) {
 	return out, errors.Join(errs...)
 }
 
-// login is an entry of docker's configuration file.
+// login is an entry of Docker's configuration file.
 type login struct {
 	Username      string `json:"username,omitempty"`
 	Password      string `json:"password,omitempty"`
 	Email         string `json:"email,omitempty"`
-	Auth          string `json:"auth,omitempty"` // base64 of USERNAME:PASSWORD; it wins
+	Auth          string `json:"auth,omitempty"` // base64 of USERNAME:PASSWORD, wins over both
 	IdentityToken string `json:"identitytoken,omitempty"`
 	RegistryToken string `json:"registrytoken,omitempty"`
 }
 
-// DockerConfig reads docker's configuration file, config.json.
+// DockerConfig reads Docker's configuration file, config.json.
 func DockerConfig(text []byte) ([]Login, error) {
 	var file struct {
 		Auths map[string]login `json:"auths"`
@@ -116,14 +117,14 @@ func DockerConfig(text []byte) ([]Login, error) {
 	return logins(file.Auths), err
 }
 
-// OldDockerConfig reads docker's configuration file of before, .dockercfg.
+// OldDockerConfig reads Docker's older configuration file, .dockercfg.
 func OldDockerConfig(text []byte) ([]Login, error) {
 	var file map[string]login
 	err := decodeCredentials(text, &file)
 	return logins(file), err
 }
 
-// logins leaves out entries that cannot be read. Their holders have the hash alone.
+// logins skips entries that cannot be read. It sets only the hash of a login's holder.
 func logins(all map[string]login) (out []Login) {
 	for registry, l := range all {
 		place, err := placeOf(registry)
@@ -143,8 +144,8 @@ func logins(all map[string]login) (out []Login) {
 	return out
 }
 
-// hash tells logins apart. It is the kubelet's, so that either agent knows what the other pulled
-// with: it covers the user and the password that Auth stands for, and not how that is written.
+// hash identifies a login. It equals the kubelet's, so that each agent recognises the logins that
+// the other pulled with: it covers the user and password in Auth, and not how Auth encodes them.
 func (l login) hash() string {
 	l.Auth = ""
 	text, err := json.Marshal(l)
@@ -155,7 +156,7 @@ func (l login) hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// decodeCredentials says nothing of the content, which is secret.
+// decodeCredentials keeps the content out of the error, because it is secret.
 func decodeCredentials(data []byte, into any) error {
 	if json.Unmarshal(data, into) != nil {
 		return errors.New("its content is not the JSON of a docker configuration")
@@ -177,7 +178,8 @@ func splitAuth(auth string) (user, password string, err error) {
 	return user, password, nil
 }
 
-// placeOf is a registry as images name it: docker's own names of it have a scheme and a version.
+// placeOf returns the registry as image names have it: Docker's own entries add a scheme and a
+// version.
 func placeOf(registry string) (string, error) {
 	if !strings.HasPrefix(registry, "https://") && !strings.HasPrefix(registry, "http://") {
 		registry = "https://" + registry
@@ -225,7 +227,7 @@ func splitPort(host string) (name, port string) {
 	return host, ""
 }
 
-// inDefaultRegistry reports whether the image's name begins with no other registry.
+// inDefaultRegistry reports whether the image's name starts with no other registry.
 func inDefaultRegistry(image string) bool {
 	first, _, more := strings.Cut(image, "/")
 	return !more || first == "docker.io" || first == defaultRegistry ||

@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// FuzzLogins: whatever a pull secret has, nothing crashes, and no error tells of it; what it has is
-// the secret's, and for an image below its place.
+// FuzzLogins: no content of a pull secret causes a crash or shows in an error. Each login belongs
+// to the secret, and matches only images below its place.
 func FuzzLogins(f *testing.F) {
 	for _, text := range []string{
 		`{"auths":{"https://index.docker.io/v1/":{"auth":"dXNlcjpwYXNz"},"*.b.io:5000/x":{"username":"u"}}}`,

@@ -18,7 +18,7 @@ func dockerConfig(auths string) *v1.Secret {
 		Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(`{"auths":` + auths + `}`)}}
 }
 
-// Which login is for which image is Kubernetes' rule
+// Logins match images by Kubernetes' rule
 // (https://kubernetes.io/docs/concepts/containers/images/#config-json).
 func TestCredentials(t *testing.T) {
 	user := func(name string) string { return `{"username":"` + name + `","password":"p"}` }
@@ -76,7 +76,7 @@ func TestCredentialsOfBothTypes(t *testing.T) {
 	}
 }
 
-// guarded is an image service that lets one user in.
+// guarded is an image service that accepts one user.
 type guarded struct {
 	*registry
 	good  string
@@ -92,8 +92,8 @@ func (l *guarded) PullImage(ctx context.Context, image *runtimeapi.ImageSpec,
 	return l.registry.PullImage(ctx, image, auth, sandbox)
 }
 
-// Logins are tried in turn, asked for only before a pull, and what cannot be had is told of when
-// the pull failed.
+// Logins are tried in turn and are asked for only before a pull. Missing secrets are reported when
+// the pull fails.
 func TestPullWithSecrets(t *testing.T) {
 	config := dockerConfig(`{"registry.example":{"username":"host","password":"p"},` +
 		`"registry.example/app":{"username":"app","password":"p"}}`)

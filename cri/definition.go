@@ -9,11 +9,11 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// StartedFrom reports whether the runtime's pod may have been started from the definition, by
-// whatever agent: nothing that its newest sandbox and its containers carry says otherwise. That is
-// the pod's annotations, and of each container those that AnnotationHash and its neighbours tell:
-// name, image, ports, the hook before the stop, the grace period, the termination message. What an
-// agent leaves in no annotation, the environment for one, is not compared.
+// StartedFrom reports whether any agent may have started the runtime's pod from this definition:
+// nothing on its newest sandbox and its containers contradicts it. It compares the pod's
+// annotations and, of each container, the name, image, ports, preStop hook, grace period and
+// termination message, as AnnotationHash and its neighbours record them. What agents record in no
+// annotation, such as the environment, is not compared.
 func StartedFrom(pod *v1.Pod, observed Pod) bool {
 	if len(observed.Sandboxes) == 0 ||
 		!maps.Equal(lasting(observed.Sandboxes[0].Annotations), lasting(pod.Annotations)) {
@@ -38,7 +38,7 @@ func StartedFrom(pod *v1.Pod, observed Pod) bool {
 	return true
 }
 
-// lasting are the annotations but those that an agent adds on its own.
+// lasting returns the annotations without those that an agent adds.
 func lasting(annotations map[string]string) map[string]string {
 	out := maps.Clone(annotations)
 	maps.DeleteFunc(out, func(key, _ string) bool {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// settings are what device plugins ask for one container, merged. The first answer wins where
-// two name the same variable, container path, annotation or CDI device.
+// settings merges what device plugins ask for one container. If two answers set the same variable,
+// container path, annotation or CDI device, the first wins.
 type settings struct {
 	envs        []*runtimeapi.KeyValue
 	mounts      []*runtimeapi.Mount
@@ -18,7 +18,7 @@ type settings struct {
 	cdi         []*runtimeapi.CDIDevice
 }
 
-// deviceSettings merges the answers in the given order; variables of one answer are sorted by
+// deviceSettings merges the answers in the given order. It sorts the variables of one answer by
 // name, so that a container is created the same way each time.
 func deviceSettings(answers []*v1beta1.ContainerAllocateResponse) settings {
 	s := settings{annotations: map[string]string{}}
@@ -61,10 +61,10 @@ func deviceSettings(answers []*v1beta1.ContainerAllocateResponse) settings {
 	return s
 }
 
-// firsts are the names that were there already.
+// firsts holds the names seen so far.
 type firsts map[string]struct{}
 
-// first reports whether a name is new.
+// first reports whether the name is new, and adds it.
 func (f *firsts) first(name string) bool {
 	if _, there := (*f)[name]; there {
 		return false

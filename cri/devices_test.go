@@ -15,7 +15,7 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// What plugins answer costs what it is long, not the square of that.
+// The time to merge answers grows with their length, not with its square.
 func TestManySettings(t *testing.T) {
 	const many = 200_000
 	answer := &v1beta1.ContainerAllocateResponse{Envs: map[string]string{}}
@@ -42,7 +42,7 @@ func TestManySettings(t *testing.T) {
 	}
 }
 
-// wordy is a runtime with much to say.
+// wordy is a runtime with long error messages.
 type wordy struct {
 	internalapi.RuntimeService
 	err error
@@ -55,7 +55,7 @@ func (w wordy) RunPodSandbox(context.Context, *runtimeapi.PodSandboxConfig, stri
 	return "", w.err
 }
 
-// What a runtime says is one line, with its code and its beginning.
+// Errors of the runtime become one line, with the code and the start of the message.
 func TestRuntimeErrorsAreOneLine(t *testing.T) {
 	whole := status.Error(codes.NotFound, "no such\n\tcontainer\n"+strings.Repeat("x", 1<<20))
 	r := measuredRuntime{wordy{err: whole}, newMeasures()}

@@ -10,40 +10,41 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The limits of a pod's resolv.conf (resolv.conf(5), and Kubernetes' own for search domains).
+// The limits of a pod's resolv.conf (resolv.conf(5); Kubernetes has its own for search domains).
 const (
 	maxNameservers   = 3
 	maxSearchDomains = 32
 	maxSearchChars   = 2048
-	// clusterSearches are the domains of a pod's namespace, of services and of the cluster.
+	// clusterSearches counts the search domains of the pod's namespace, of services and of the
+	// cluster.
 	clusterSearches = 3
 )
 
-// maxResolvConf is how much of a resolv.conf is read, in bytes.
+// maxResolvConf bounds the size of a resolv.conf in bytes.
 const maxResolvConf = 10 << 20
 
-// DNS is the node's side of name resolution in pods.
+// DNS holds the node's settings for name resolution in pods.
 type DNS struct {
-	// Host is the node's own resolver configuration; nil: pods get none of it, and those that would
-	// ask whom the host asks ask on the local machine.
+	// Host is the node's own resolver configuration. If it is nil, pods get none of it, and pods that
+	// would use the host's servers ask the local machine.
 	Host *runtimeapi.DNSConfig
-	// Servers are clusterDNS, Domain is clusterDomain.
+	// Servers holds clusterDNS, Domain clusterDomain.
 	Servers []string
 	Domain  string
-	// IPv6: the node's primary address is one.
+	// IPv6 is set if the node's primary address is an IPv6 address.
 	IPv6 bool
 }
 
-// DNSProblem is why a pod's resolver configuration is not what it asks for, as an event.
+// DNSProblem is an event that tells why a pod's resolver configuration differs from its spec.
 type DNSProblem struct {
 	Reason  string
 	Message string
-	// Node: the node is at fault, and it is told of it without the pod's name.
+	// Node is set if the node is at fault: the message of an event about the node, without the pod's
+	// name.
 	Node string
 }
 
-// ParseResolvConf reads the format of resolv.conf(5). Lines that it does not know are passed over,
-// as the resolver does.
+// ParseResolvConf reads the format of resolv.conf(5). It skips unknown lines, as the resolver does.
 func ParseResolvConf(r io.Reader) (*runtimeapi.DNSConfig, error) {
 	out := &runtimeapi.DNSConfig{}
 	text, err := io.ReadAll(io.LimitReader(r, maxResolvConf+1))
@@ -75,9 +76,8 @@ func ParseResolvConf(r io.Reader) (*runtimeapi.DNSConfig, error) {
 	return out, nil
 }
 
-// HostProblem says, in the kubelet's words, what of the search line of the node's own resolver
-// configuration, at path, pods that ask the cluster cannot have beside the cluster's domains; "":
-// they have all of it.
+// HostProblem says, in the kubelet's words, why pods cannot have the whole search line of the
+// node's resolver configuration, at path, beside the cluster's domains. It is "" if they can.
 func (d DNS) HostProblem(path string) string {
 	if d.Host == nil {
 		return ""
@@ -97,9 +97,9 @@ func (d DNS) HostProblem(path string) string {
 	}
 }
 
-// Config is the pod's resolver configuration by its dnsPolicy and dnsConfig
+// Config returns the pod's resolver configuration by its dnsPolicy and dnsConfig
 // (https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/). Without clusterDNS
-// pods get the host's. What goes beyond the limits is left out.
+// pods get the host's. Entries beyond the limits are dropped.
 func (d DNS) Config(pod *v1.Pod) (*runtimeapi.DNSConfig, []DNSProblem) {
 	out, problems := d.base(pod)
 	if own := pod.Spec.DNSConfig; own != nil {
@@ -124,7 +124,7 @@ func (d DNS) Config(pod *v1.Pod) (*runtimeapi.DNSConfig, []DNSProblem) {
 	return out, problems
 }
 
-// base is what the pod's dnsPolicy gives it.
+// base returns the configuration by the pod's dnsPolicy alone.
 func (d DNS) base(pod *v1.Pod) (*runtimeapi.DNSConfig, []DNSProblem) {
 	switch {
 	case pod.Spec.DNSPolicy == v1.DNSNone:
@@ -151,7 +151,7 @@ func (d DNS) base(pod *v1.Pod) (*runtimeapi.DNSConfig, []DNSProblem) {
 	}, nil
 }
 
-// host is the node's own configuration.
+// host returns the node's own configuration.
 func (d DNS) host() *runtimeapi.DNSConfig {
 	if d.Host == nil {
 		local := "127.0.0.1"
@@ -167,7 +167,7 @@ func (d DNS) host() *runtimeapi.DNSConfig {
 	}
 }
 
-// wantsCluster: an unknown policy is taken for the default one.
+// wantsCluster treats an unknown policy as the default one.
 func wantsCluster(pod *v1.Pod) bool {
 	switch pod.Spec.DNSPolicy {
 	case v1.DNSDefault:
@@ -179,7 +179,7 @@ func wantsCluster(pod *v1.Pod) bool {
 	}
 }
 
-// withOptions adds the pod's options; one of the same name takes the place of the other.
+// withOptions adds the pod's options. They replace options of the same name.
 func withOptions(options []string, own []v1.PodDNSConfigOption) []string {
 	for _, o := range own {
 		text := o.Name
@@ -195,7 +195,7 @@ func withOptions(options []string, own []v1.PodDNSConfigOption) []string {
 	return options
 }
 
-// once keeps each text the first time.
+// once returns the list without repetitions.
 func once(list []string) []string {
 	var seen firsts
 	return slices.DeleteFunc(slices.Clone(list), func(text string) bool { return !seen.first(text) })

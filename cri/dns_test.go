@@ -70,8 +70,7 @@ sortlist 1.2.3.4
 	}
 }
 
-// What is left out of a pod's resolver configuration, or is another than it asks for, is told in
-// the kubelet's words.
+// If a pod's resolver configuration differs from its spec, an event says so in the kubelet's words.
 func TestDNSProblems(t *testing.T) {
 	numbered := func(n int, text string) (out []string) {
 		for i := range n {
@@ -140,7 +139,7 @@ func TestDNSProblems(t *testing.T) {
 	}
 }
 
-// A domain is the same with and without the dot at its end, and lines may be long.
+// A domain means the same with and without its final dot, and lines may be long.
 func TestParseResolvConf(t *testing.T) {
 	long := strings.Repeat("#", 1<<17)
 	got, err := ParseResolvConf(strings.NewReader(long + "\nsearch a.example. . b\nnameserver ::1"))
@@ -177,7 +176,7 @@ func TestHostProblem(t *testing.T) {
 	}
 }
 
-// FuzzResolvConf: what is read of a file is within it, and pods get no more than the limits.
+// FuzzResolvConf: everything parsed stands in the file, and pods get no more than the limits.
 func FuzzResolvConf(f *testing.F) {
 	f.Add("nameserver 10.0.0.1\nsearch a b. .\noptions ndots:5\n")
 	f.Add("domain x\nsearch\nnameserver\n#nameserver 1\n;search y")

@@ -13,17 +13,17 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Facts are what the downward API tells a container about the place it runs at
+// Facts holds what the downward API tells a container about its node
 // (https://kubernetes.io/docs/concepts/workloads/pods/downward-api/).
 type Facts struct {
 	NodeName string
-	// HostIPs and PodIPs have the primary address first.
+	// HostIPs and PodIPs start with the primary address.
 	HostIPs, PodIPs []string
-	// Allocatable stands in for limits that a container does not set.
+	// Allocatable replaces limits that a container does not set.
 	Allocatable v1.ResourceList
 }
 
-// Field is the value of a fieldRef. Only what is asked for is made: pods ask thousands of times.
+// Field returns the value of a fieldRef. It computes only this one: pods ask thousands of times.
 func (f Facts) Field(pod *v1.Pod, ref *v1.ObjectFieldSelector) (string, error) {
 	if ref.APIVersion != "" && ref.APIVersion != "v1" {
 		return "", fmt.Errorf("fieldRef: apiVersion %q is not v1", ref.APIVersion)
@@ -61,7 +61,7 @@ func (f Facts) Field(pod *v1.Pod, ref *v1.ObjectFieldSelector) (string, error) {
 	return "", fmt.Errorf("fieldRef: field path %q is not one a variable can have", ref.FieldPath)
 }
 
-// podIPs are the pod's addresses; in the host's network they are the host's.
+// podIPs returns the pod's addresses, or the host's for a pod in the host's network.
 func (f Facts) podIPs(pod *v1.Pod) []string {
 	if pod.Spec.HostNetwork && len(f.PodIPs) == 0 {
 		return f.HostIPs
@@ -69,7 +69,7 @@ func (f Facts) podIPs(pod *v1.Pod) []string {
 	return f.PodIPs
 }
 
-// subscript is KEY of a path of the form base['KEY'].
+// subscript returns the KEY of a path of the form base['KEY'].
 func subscript(path, base string) (string, bool) {
 	rest, ok := strings.CutPrefix(path, base+"['")
 	if !ok {
@@ -94,7 +94,8 @@ func first(list []string) string {
 	return list[0]
 }
 
-// Resource is the value of a resourceFieldRef: the quantity over the divisor, rounded up.
+// Resource returns the value of a resourceFieldRef: the quantity divided by the divisor, rounded
+// up.
 func (f Facts) Resource(
 	pod *v1.Pod, container *v1.Container, ref *v1.ResourceFieldSelector,
 ) (string, error) {
@@ -126,7 +127,7 @@ func readable(name v1.ResourceName) bool {
 		strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// limit is the container's limit, else the pod's, else what the node can give.
+// limit returns the container's limit, else the pod's, else the node's allocatable quantity.
 func (f Facts) limit(
 	pod *v1.Pod, container *v1.Container, name v1.ResourceName,
 ) resource.Quantity {
@@ -141,7 +142,8 @@ func (f Facts) limit(
 	return f.Allocatable[name]
 }
 
-// divide rounds value/divisor up; unit reads the divisor in the unit of value. No divisor is 1.
+// divide returns value/divisor, rounded up. unit converts the divisor to the unit of value. A
+// divisor of zero counts as 1.
 func divide(
 	value int64, divisor resource.Quantity, unit func(*resource.Quantity) int64,
 ) (string, error) {

@@ -11,20 +11,20 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Objects are those of the API server that a container's environment is made of.
+// Objects holds the API objects that a container's environment refers to.
 type Objects struct {
-	// ConfigMaps and Secrets are by name. One that does not exist is in none of them.
+	// ConfigMaps and Secrets are keyed by name. Objects that do not exist are missing.
 	ConfigMaps map[string]*v1.ConfigMap
 	Secrets    map[string]*v1.Secret
-	// Services are those that the pod is told of.
+	// Services are the services that the pod gets variables for.
 	Services []*v1.Service
 }
 
-// Env is a container's environment in the order the runtime gets it: what device plugins answered,
-// services, the config maps and secrets of envFrom, then the spec's variables as written. A later
-// one takes the place of an earlier one, and of those before it a spec variable sees all but what
-// device plugins answered. It returns a *StartError when a variable cannot be resolved, or when
-// there is more of it than MaxArguments.
+// Env returns a container's environment in the order the runtime gets it: variables of device
+// plugins, of services, of envFrom's config maps and secrets, then those of the spec as written. A
+// later variable replaces an earlier one. A variable of the spec can refer to all earlier ones but
+// those of device plugins. The error is a *StartError if a variable cannot be resolved or the whole
+// is longer than MaxArguments.
 func Env(
 	pod *v1.Pod, container *v1.Container, o ContainerOptions,
 ) ([]*runtimeapi.KeyValue, error) {
@@ -35,10 +35,10 @@ func Env(
 	return envs, nil
 }
 
-// variables is an environment in the making.
+// variables is an environment under construction.
 type variables struct {
 	list []*runtimeapi.KeyValue
-	// known are those that the spec's may refer to.
+	// known holds the variables that the spec's may refer to.
 	known map[string]string
 	left  room
 }
@@ -48,7 +48,7 @@ func (v *variables) add(key, value string) bool {
 	return v.left.take(len(key) + len("=") + len(value))
 }
 
-// environment also returns the room that is left for the command line.
+// environment also returns the room left for the command line.
 func environment(
 	pod *v1.Pod, container *v1.Container, o ContainerOptions,
 ) (envs []*runtimeapi.KeyValue, left room, err error) {
@@ -73,12 +73,12 @@ func environment(
 	return all.list, all.left, nil
 }
 
-// maxRead is how many bytes of services and envFrom are looked at for a container: of variables that
-// come again and again only the last counts, and the others take no room.
+// maxRead bounds the bytes of services and envFrom that are read for a container. It is larger than
+// MaxArguments since only the last of several variables of one name takes up room.
 const maxRead = 16 * MaxArguments
 
-// addObjects adds services and what envFrom names, each variable once: the last one counts. What is
-// too much is not kept.
+// addObjects adds the variables of services and of envFrom. Each is added once, with its last
+// value. It stops at the first variable beyond the bounds.
 func (v *variables) addObjects(container *v1.Container, o *Objects) error {
 	var names []string
 	var long error
@@ -146,7 +146,7 @@ func (v *variables) addVariable(
 	return nil
 }
 
-// variable is a variable's value, if it has one; the scope has the variables defined before it.
+// variable returns a variable's value, and whether it has one. before holds the earlier variables.
 func (o ContainerOptions) variable(
 	pod *v1.Pod, container *v1.Container, variable v1.EnvVar, before scope,
 ) (value string, is bool, err error) {

@@ -52,7 +52,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// Doubling each $ is the way to write any text that must come out unchanged.
+// Doubling each $ keeps any text unchanged.
 func TestExpandEscape(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOf(rapid.SampledFrom([]rune("$()AB x"))).Draw(t, "text")
@@ -254,7 +254,7 @@ func TestEnvOfDevices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A variable of the spec comes last, so the process sees it instead of the plugin's.
+	// A variable of the spec comes last, so the process sees its value instead of the plugin's.
 	want := []string{"A=1", "B=2", "GPUS=0,1", "NICS=eth9", "GPUS=mine", "SEEN=$(NICS)"}
 	if diff := cmp.Diff(want, show(envs)); diff != "" {
 		t.Error("-want +got:\n", diff)

@@ -9,13 +9,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// MaxEnvFile is how long a file of environment variables is at most, in bytes.
+// MaxEnvFile bounds the length of a file of environment variables in bytes.
 const MaxEnvFile = 64 << 10
 
-// fileKey is the value that a file in a volume of the pod has for a key (KEP-3721).
+// fileKey returns the value of a key in a file in one of the pod's volumes (KEP-3721).
 func (o ContainerOptions) fileKey(ref *v1.FileKeySelector) (value string, is bool, err error) {
 	if o.File == nil {
-		return "", false, nil // the volumes are not there yet
+		return "", false, nil // the volumes do not exist yet
 	}
 	text, err := o.File(ref.VolumeName, ref.Path)
 	if err != nil {
@@ -32,9 +32,9 @@ func (o ContainerOptions) fileKey(ref *v1.FileKeySelector) (value string, is boo
 	return value, is, err
 }
 
-// parseEnvFile reads lines of the form NAME='value', where everything between the quotes is the
-// value, ends of lines too. Blank lines and those that begin with # say nothing. Of a name that
-// comes twice the last counts.
+// parseEnvFile reads lines of the form NAME='value'. The value is everything between the quotes,
+// line breaks too. Blank lines and lines that start with # are skipped. If a name occurs twice, the
+// last value counts.
 func parseEnvFile(text string) (map[string]string, error) {
 	out, number := map[string]string{}, 0
 	for text != "" {

@@ -58,7 +58,7 @@ func TestEnvOfFiles(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		ref  v1.FileKeySelector
-		want string // "=" the value; "": not set; else the error
+		want string // "=" and the value; "": not set; else the error
 	}{
 		{v1.FileKeySelector{VolumeName: "v", Path: "p", Key: "K"}, "=value of $(A)"},
 		{v1.FileKeySelector{VolumeName: "v", Path: "p", Key: "L"},

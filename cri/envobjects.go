@@ -11,7 +11,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// data is what envFrom names, by key; nothing of what is missing and optional.
+// data returns the content of the object that envFrom names, by key. It is nil if that object is
+// missing and optional.
 func (o *Objects) data(from v1.EnvFromSource) (map[string]string, error) {
 	switch {
 	case from.ConfigMapRef != nil:
@@ -35,7 +36,7 @@ func (o *Objects) data(from v1.EnvFromSource) (map[string]string, error) {
 	}
 }
 
-// configMap is nil without an error if it is missing and optional.
+// configMap returns nil without an error if the object is missing and optional.
 func (o *Objects) configMap(name string, optional *bool) (*v1.ConfigMap, error) {
 	if o == nil {
 		return nil, noServer("config map", name)
@@ -47,7 +48,7 @@ func (o *Objects) configMap(name string, optional *bool) (*v1.ConfigMap, error) 
 	return c, nil
 }
 
-// secret is nil without an error if it is missing and optional.
+// secret returns nil without an error if the object is missing and optional.
 func (o *Objects) secret(name string, optional *bool) (*v1.Secret, error) {
 	if o == nil {
 		return nil, noServer("secret", name)
@@ -93,7 +94,7 @@ func noServer(kind, name string) error {
 		"write the value in the manifest or mount a file with hostPath", kind, name)
 }
 
-// serviceVariables tell a container where a service is
+// serviceVariables adds the variables that tell containers the address of a service
 // (https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables).
 func serviceVariables(s *v1.Service, add func(name, value string)) {
 	ip := s.Spec.ClusterIP

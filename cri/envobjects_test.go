@@ -58,7 +58,7 @@ func testObjects() *Objects {
 	}
 }
 
-// A later source takes the place of an earlier one, and the spec's own variables see them all.
+// A later source replaces an earlier one, and the spec's variables can refer to all of them.
 func TestEnvOfObjects(t *testing.T) {
 	c := &v1.Container{Name: "c",
 		EnvFrom: []v1.EnvFromSource{fromMap("", "cfg", false), fromSecret("key", false),
@@ -97,7 +97,8 @@ func TestEnvOfObjects(t *testing.T) {
 	}
 }
 
-// What is missing is named as the kubelet names it, and known to be an object that may come.
+// The error names the missing object as the kubelet does, and is an ObjectError, since the object
+// may still be created.
 func TestEnvOfMissingObjects(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}
 	for want, c := range map[string]v1.Container{
@@ -125,7 +126,7 @@ func TestEnvOfMissingObjects(t *testing.T) {
 	}
 }
 
-// Services and objects count for the bound, whatever the spec says itself.
+// Services and objects count towards the bound as the spec's own variables do.
 func TestEnvOfLargeObjects(t *testing.T) {
 	o := testObjects()
 	o.ConfigMaps["cfg"].Data["BIG"] = strings.Repeat("x", MaxArguments)
@@ -143,8 +144,8 @@ func TestEnvOfLargeObjects(t *testing.T) {
 	}
 }
 
-// What is too much is never in memory, however often a pod asks for it: each variable is taken with
-// the room that it needs, and what only takes the place of others is looked at up to a bound too.
+// Too large an environment is never built in memory: each variable is charged when it is added, and
+// the text that is read for replaced variables is bounded too.
 func TestEnvIsBoundedWhileItIsMade(t *testing.T) {
 	const many = 9000
 	o := testObjects()
@@ -167,7 +168,7 @@ func TestEnvIsBoundedWhileItIsMade(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		container v1.Container
-		long      string // the field that is too long; "": none
+		long      string // the field that is too long; "" for none
 	}{
 		"a config map under many prefixes":    {prefixed, "envFrom"},
 		"a config map again and again":        {same, "envFrom"},

@@ -2,7 +2,7 @@ package cri
 
 import "time"
 
-// Reasons why a container or a sandbox is not running yet. They are the kubelet's: they appear as
+// Reasons why a container or a sandbox is not running yet. They are the kubelet's and appear as
 // state.waiting.reason in the pod's status.
 const (
 	ReasonCreateContainerConfig = "CreateContainerConfigError"
@@ -26,14 +26,14 @@ const (
 	ReasonKillPodSandbox   = "KillPodSandboxError"
 )
 
-// StartError says why a container or sandbox could not be started, in the words that the pod's
-// status shows.
+// StartError says why a container or sandbox could not be started, in the words of the pod's
+// status.
 type StartError struct {
 	Reason  string
 	Message string
 	// Err is the cause, if there is one beyond Message.
 	Err error
-	// RetryAt is when trying again makes sense; zero when the next sync may try.
+	// RetryAt is the earliest time of a useful retry; zero: the next sync may try.
 	RetryAt time.Time
 }
 
@@ -41,8 +41,8 @@ func (e *StartError) Error() string { return e.Reason + ": " + e.Message }
 
 func (e *StartError) Unwrap() error { return e.Err }
 
-// ObjectError is that an object of the API server is missing, or cannot be had. What needs it may
-// be tried again as soon as the object has changed.
+// ObjectError reports that an API object is missing or cannot be read. The action that needs it may
+// be retried as soon as the object changes.
 type ObjectError struct{ Err error }
 
 func (e *ObjectError) Error() string { return e.Err.Error() }

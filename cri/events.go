@@ -14,16 +14,16 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ErrNoEvents says that the runtime does not implement GetContainerEvents (KEP-3386).
+// ErrNoEvents reports that the runtime does not implement GetContainerEvents (KEP-3386).
 var ErrNoEvents = errors.New("runtime has no container events")
 
-// ErrEventsEnded says that the runtime closed the event stream.
+// ErrEventsEnded reports that the runtime closed the event stream.
 var ErrEventsEnded = errors.New("runtime closed the container event stream")
 
-// EventType is what happened to a container or a sandbox.
+// EventType is the kind of change of a container or sandbox.
 type EventType string
 
-// The events that CRI knows.
+// The event types of CRI.
 const (
 	EventCreated EventType = "Created"
 	EventStarted EventType = "Started"
@@ -38,9 +38,9 @@ var eventTypes = map[runtimeapi.ContainerEventType]EventType{
 	runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT: EventDeleted,
 }
 
-// Event is a hint that a pod is worth reading again; it carries no state to believe.
+// Event hints that a pod should be read again; it carries no state to rely on.
 type Event struct {
-	// PodUID is empty when the runtime does not know the pod any more.
+	// PodUID is empty if the runtime no longer knows the pod.
 	PodUID types.UID
 	// ContainerID is the id of a container or of a sandbox.
 	ContainerID string
@@ -49,8 +49,8 @@ type Event struct {
 }
 
 // Events calls connected, unless it is nil, and then fn for each event, one at a time, until the
-// stream ends or ctx does. It never returns nil. fn must not block: the runtime drops events for
-// slow listeners.
+// stream or ctx ends. It never returns nil. fn must not block: the runtime drops events for slow
+// listeners.
 func (c *Client) Events(ctx context.Context, connected func(), fn func(Event)) error {
 	events := make(chan *runtimeapi.ContainerEventResponse, 64)
 	ended := make(chan error, 1)
@@ -63,7 +63,7 @@ func (c *Client) Events(ctx context.Context, connected func(), fn func(Event)) e
 				}
 			})
 	}()
-	// cri-client sends without looking at ctx, so the channel is drained until it is closed.
+	// cri-client sends without watching ctx, so the channel must be drained until it is closed.
 	for e := range events {
 		fn(fromEvent(e))
 	}

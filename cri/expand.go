@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// MaxArguments is how many bytes a container's environment and command line take at most
-	// together, counted as execve(2) counts them: each text with its end and a pointer to it. Linux
-	// takes about as much, depending on the limit of the stack.
+	// MaxArguments bounds the bytes of a container's environment and command line together, counted as
+	// execve(2) does: each text with its terminator and a pointer to it. Linux allows about as much,
+	// depending on the stack limit.
 	MaxArguments = 1 << 20
-	// MaxPath is how many bytes a path has at most in Linux (PATH_MAX).
+	// MaxPath is the longest path in Linux in bytes (PATH_MAX).
 	MaxPath = 4096
 )
 
 const argumentsBound = "the environment and the command line are larger than 1 MiB together; " +
 	"make them shorter, or put the data in a file"
 
-// TooLongError says which field of a container asks for more than can be started.
+// TooLongError names the field of a container that is too long to start it.
 type TooLongError struct {
 	Field string // below the container: "env[3]", "args[0]"
 	Why   string
@@ -29,28 +29,28 @@ type TooLongError struct {
 
 func (e *TooLongError) Error() string { return e.Field + ": " + e.Why }
 
-// room is how much of MaxArguments is left.
+// room is the unused part of MaxArguments, in bytes.
 type room int
 
-// take reports whether a text of that many bytes finds room.
+// take charges a text of that many bytes and reports whether it fits.
 func (r *room) take(text int) bool {
 	const endAndPointer = 1 + 8
 	*r -= room(text + endAndPointer)
 	return *r >= 0
 }
 
-// errNoRoom: a text becomes longer than its scope lets it.
+// errNoRoom reports that a text would exceed its scope's bound.
 var errNoRoom = errors.New("the expanded text is too long")
 
-// scope is what $(NAME) may refer to, and how long a text becomes at most.
+// scope holds the values for $(NAME), and the bound of an expanded text in bytes.
 type scope struct {
 	known map[string]string
 	most  int
 }
 
-// expand replaces $(NAME) by the value of NAME in text and $$ by a single $. A name that is not
-// known stays as written, and so does a $( that is never closed; missing lists the unknown
-// names in order. More than what the scope allows is never built: then the error is errNoRoom.
+// expand replaces $(NAME) by the value of NAME, and $$ by a single $. An unknown name and an
+// unclosed $( stay as written; missing lists the unknown names in order. It never builds more than
+// the scope's bound: the error is then errNoRoom.
 func (s scope) expand(text string) (out string, missing []string, err error) {
 	var b strings.Builder
 	open := len(text) - (strings.LastIndexByte(text, ')') + 1)
@@ -75,8 +75,9 @@ func (s scope) expand(text string) (out string, missing []string, err error) {
 	}
 }
 
-// reference reads what follows a $: what stands for it, what comes after it, and the name if it is
-// unknown. In the last open bytes nothing is closed: they are not searched for each $( again.
+// reference reads the text after a $. It returns the replacement, the rest, and the name if it is
+// unknown. The last open bytes hold no closing parenthesis, so they are not searched again for each
+// $(.
 func (s scope) reference(after string, open int) (value, rest string, unknown *string) {
 	switch {
 	case strings.HasPrefix(after, "$"):
@@ -91,7 +92,7 @@ func (s scope) reference(after string, open int) (value, rest string, unknown *s
 	return "$" + after[:len(name)+len("()")], rest, &name
 }
 
-// commandLine expands command and arguments by the whole environment.
+// commandLine expands command and arguments with the whole environment.
 func commandLine(container *v1.Container, envs []*runtimeapi.KeyValue, left room) (
 	command, args []string, err error) {
 	known := valuesOf(envs)
@@ -113,8 +114,8 @@ func commandLine(container *v1.Container, envs []*runtimeapi.KeyValue, left room
 	return command, args, err
 }
 
-// StaticCommand expands the command of a probe of the container by those of its variables that have
-// their value in the spec: what a probe runs with must not change while the container runs.
+// StaticCommand expands the command of a container's probe with the variables whose values stand in
+// the spec: the command must not change while the container runs.
 func StaticCommand(container *v1.Container, command []string) ([]string, error) {
 	var envs []*runtimeapi.KeyValue
 	for _, e := range container.Env {
@@ -124,7 +125,7 @@ func StaticCommand(container *v1.Container, command []string) ([]string, error) 
 	return out, err
 }
 
-// valuesOf are those in envs by name; as in a process's environment, the last of several wins.
+// valuesOf maps names to values. As in a process's environment, the last of several wins.
 func valuesOf(envs []*runtimeapi.KeyValue) map[string]string {
 	values := make(map[string]string, len(envs))
 	for _, env := range envs {
@@ -133,7 +134,7 @@ func valuesOf(envs []*runtimeapi.KeyValue) map[string]string {
 	return values
 }
 
-// SubPathIn expands subPathExpr by a container's environment.
+// SubPathIn returns a function that expands subPathExpr with a container's environment.
 func SubPathIn(envs []*runtimeapi.KeyValue) func(expr string) (string, error) {
 	known := scope{valuesOf(envs), MaxPath}
 	return func(expr string) (string, error) {
@@ -152,9 +153,9 @@ func SubPathIn(envs []*runtimeapi.KeyValue) func(expr string) (string, error) {
 	}
 }
 
-// CheckLength is the *TooLongError that the container would fail with at its start, as far as that
-// is known without its place: nil, if only the addresses of the pod, the node's resources or what
-// device plugins answer can tell.
+// CheckLength returns the *TooLongError that the container's start would fail with, if the spec
+// alone determines it. It is nil if that depends on the pod's addresses, the node's resources or
+// the answers of device plugins.
 func CheckLength(pod *v1.Pod, container *v1.Container, facts Facts) *TooLongError {
 	envs, left, err := environment(pod, container, ContainerOptions{Facts: facts})
 	if err == nil {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// slowly expands as the documentation says it, one character after the other.
+// slowly expands one character after the other, as the documentation describes it.
 func slowly(text string, lookup func(string) (string, bool)) (out string, missing []string) {
 	for i := 0; i < len(text); i++ {
 		end := -1
@@ -36,7 +36,7 @@ func slowly(text string, lookup func(string) (string, bool)) (out string, missin
 	return out, missing
 }
 
-// FuzzExpand: references are expanded as the plain way does it, and never beyond what is allowed.
+// FuzzExpand compares expand with slowly, and checks the bound.
 func FuzzExpand(f *testing.F) {
 	for _, text := range []string{"$(A)", "$$(A)", "$(A$(B)$(", "$", "a)$(C)$$$", "$()$(A))"} {
 		f.Add(text, uint16(100))
@@ -59,7 +59,7 @@ func FuzzExpand(f *testing.F) {
 	})
 }
 
-// FuzzField: whatever path of a pod is asked for, there is a value or an error of one line.
+// FuzzField: every field path yields a value or an error of one line.
 func FuzzField(f *testing.F) {
 	for _, path := range []string{
 		"metadata.labels['a']", "metadata.annotations['']", "metadata.labels['", "status.podIPs",

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// doubling are variables of which each has the one before it ten times.
+// doubling returns variables that each contain the one before ten times.
 func doubling(n int) []v1.EnvVar {
 	out := []v1.EnvVar{{Name: "A0", Value: strings.Repeat("x", 100)}}
 	for i := 1; i < n; i++ {
@@ -20,13 +20,14 @@ func doubling(n int) []v1.EnvVar {
 	return out
 }
 
-// What grows beyond what a process can be started with is refused by its field, and never built.
+// Text that would exceed what a process can be started with is refused, naming its field, and never
+// built.
 func TestTooLong(t *testing.T) {
 	long := strings.Repeat("x", 1<<19)
 	three := doubling(3) // 100, 1,000 and 10,000 bytes
 	for name, tt := range map[string]struct {
 		c    v1.Container
-		want string // the field; "": it is none too long
+		want string // the field; "": none is too long
 	}{
 		"references grow": {v1.Container{Env: doubling(9)}, "env[4]"},
 		"many references in one argument": {
@@ -68,7 +69,7 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
-// What only the start can know counts all the same: addresses, and what plugins answered.
+// Text that is known only at the start counts too: addresses and the answers of plugins.
 func TestTooLongAtTheStart(t *testing.T) {
 	pod := testPod()
 	c := &v1.Container{Name: "c", Env: []v1.EnvVar{field("IPS", "status.podIPs")},
@@ -91,8 +92,7 @@ func slicesOf[T any](value T, n int) []T {
 	return out
 }
 
-// References that are never closed are looked through once, not each to the end: that would be
-// minutes.
+// Unclosed references are scanned once altogether. Scanning each to the end would take minutes.
 func TestNeverClosed(t *testing.T) {
 	known := scope{map[string]string{"A": "a"}, 1 << 21}
 	text := "$(A)" + strings.Repeat("$(", 1<<20-1)

@@ -9,9 +9,9 @@ import (
 	"github.com/numalet/numalet/topology/checksum"
 )
 
-// ContainerHash is the value of AnnotationHash for a container spec, lower case hex. It covers the
-// name and the image only: a change of anything else does not restart a container. The
-// value is the kubelet's, so that either agent recognises what the other started.
+// ContainerHash returns the value of AnnotationHash for a container spec, in lower case hex. It
+// covers only the name and the image: changes of other fields do not restart a container. It equals
+// the kubelet's value, so that each agent recognises what the other started.
 func ContainerHash(container *v1.Container) string {
 	// encoding/json writes map keys in sorted order and cannot fail on strings.
 	text, _ := json.Marshal(map[string]string{"name": container.Name, "image": container.Image})

@@ -8,9 +8,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// PreStop is the hook that a container wants run before it is stopped, with its definition; nil: it
-// has none. Of a container that the pod's spec does not have it is what either agent has written
-// on it.
+// PreStop returns the container's preStop hook and the container's spec; nil: it has none. If the
+// pod's spec no longer has the container, both come from its annotations.
 func PreStop(pod *v1.Pod, c Container) (*v1.Container, *v1.LifecycleHandler) {
 	if spec, _ := podspec.Find(pod, c.Name); spec != nil {
 		if spec.Lifecycle == nil {
@@ -24,9 +23,9 @@ func PreStop(pod *v1.Pod, c Container) (*v1.Container, *v1.LifecycleHandler) {
 	}
 	spec, hook := &v1.Container{Name: c.Name}, &v1.LifecycleHandler{}
 	if json.Unmarshal([]byte(text), hook) != nil {
-		return nil, nil // nobody is left who could mend it
+		return nil, nil // nobody is left to correct it
 	}
-	// Without its ports only a hook that names one does not succeed.
+	// Without the ports only a hook that refers to a port by name fails.
 	_ = json.Unmarshal([]byte(c.Annotations[AnnotationContainerPorts]), &spec.Ports)
 	return spec, hook
 }

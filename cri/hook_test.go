@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The hook is the spec's; of a container that the spec does not have, what is written on it.
+// The hook comes from the spec, or from the annotations of a container that the spec no longer has.
 func TestPreStop(t *testing.T) {
 	sleep := &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 7}}
 	spec := v1.Container{Name: "c", Lifecycle: &v1.Lifecycle{PreStop: sleep},

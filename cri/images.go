@@ -16,7 +16,7 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// ImageService is what Images needs of the runtime.
+// ImageService lists the runtime calls that Images uses.
 type ImageService interface {
 	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool,
 	) (*runtimeapi.ImageStatusResponse, error)
@@ -24,67 +24,67 @@ type ImageService interface {
 		sandbox *runtimeapi.PodSandboxConfig) (string, error)
 }
 
-// ImagesConfig says how images may be pulled.
+// ImagesConfig limits the pulls and checks who may use an image.
 type ImagesConfig struct {
 	// Serialize pulls one image at a time; it wins over MaxParallel.
 	Serialize bool
-	// MaxParallel bounds concurrent pulls; 0 does not.
+	// MaxParallel bounds concurrent pulls; 0: no bound.
 	MaxParallel int
-	// QPS and Burst bound how many pulls start per second; QPS 0 does not. Those beyond it wait.
+	// QPS and Burst bound how many pulls start per second; QPS 0: no bound. Further pulls wait.
 	QPS   float32
 	Burst int
-	// Logins are those of the node for an image that a pod is to have, in groups: those of the
-	// first come first, after the pod's own. It gets the image's whole name, with the registry and
-	// without tag and digest. The error does not make the rest useless. nil: the node has none.
+	// Logins returns the node's logins for an image that a pod wants, in groups: the first group is
+	// tried first, after the pod's own logins. It gets the image's full name without tag and digest.
+	// Logins returned with an error are still used. If nil, the node has none.
 	Logins func(ctx context.Context, pod *v1.Pod, image string) ([][]Login, error)
-	// Records know with which logins images were pulled; nil: whoever names an image may use it.
+	// Records holds the logins that images were pulled with; if nil, every pod may use every image.
 	Records PullRecords
-	// Pulled is told of every image that was pulled, Asked of every request; nil: nobody is. They
-	// must not block.
+	// Pulled gets every image that was pulled, Asked every request. Both may be nil and must not
+	// block.
 	Pulled func(Pull)
 	Asked  func(Asked)
 }
 
-// PullRecords know with which logins images were pulled, and so which pods may use them. They may be
-// called from any goroutine.
+// PullRecords holds the logins that images were pulled with, and thus which pods may use them. Its
+// methods may be called from any goroutine.
 type PullRecords interface {
-	// Pulling is called before the image of that name is pulled, and Pulled, or Failed, afterwards:
-	// with the runtime's id of it and whose login was good.
+	// Pulling is called before the image of that name is pulled. Afterwards Pulled is called with the
+	// runtime's image id and the holder of the login that worked, or Failed.
 	Pulling(image string) error
 	Pulled(image, id string, by Holder)
 	Failed(image string)
-	// Accessible reports whether a pod may use an image that the runtime has. held are whose logins
-	// for it the pod has; it may take long.
+	// Accessible reports whether a pod may use an image that the runtime has. held returns the holders
+	// of the pod's logins for it; it may take long.
 	Accessible(image, id string, held func() []Holder) bool
 }
 
 // Pull is an image that was pulled for a pod.
 type Pull struct {
 	Pod  types.UID
-	Took time.Duration // with the time that it waited for its turn
+	Took time.Duration // including the wait for a free slot
 	Size uint64        // of the image in bytes
 }
 
-// Asked is what became of a request for an image, as far as it came.
+// Asked is the outcome of a request for an image, up to the step that it reached.
 type Asked struct {
 	Policy v1.PullPolicy
-	// Present says whether the runtime had the image, Pull whether it was to be pulled; nil: that
-	// was not found out.
+	// Present reports whether the runtime had the image, Pull whether a pull was needed; nil: not
+	// found out.
 	Present, Pull *bool
 }
 
-// Images sees to it that images are present before containers are created. Its methods may
-// be called from any goroutine. No lock is held during a call to the runtime, and waiting for a
-// turn to pull ends with the context.
+// Images makes images present before containers are created. Its methods may be called from any
+// goroutine. It holds no lock during a call to the runtime, and the wait for a slot to pull ends
+// with the context.
 type Images struct {
 	service  ImageService
-	turns    chan struct{} // one slot per concurrent pull; nil: no bound
+	turns    chan struct{} // one element per running pull; nil: no bound
 	pace     *pullPace
 	failures pullFailures
 	cfg      ImagesConfig
 }
 
-// NewImages pulls through service.
+// NewImages returns an Images that pulls through service.
 func NewImages(service ImageService, cfg ImagesConfig) *Images {
 	if cfg.Pulled == nil {
 		cfg.Pulled = func(Pull) {}
@@ -109,21 +109,21 @@ func NewImages(service ImageService, cfg ImagesConfig) *Images {
 type ImageRequest struct {
 	Pod       *v1.Pod
 	Container *v1.Container
-	// Sandbox is passed to the runtime with a pull.
+	// Sandbox is handed to the runtime with a pull.
 	Sandbox *runtimeapi.PodSandboxConfig
-	// Restart says that the container ran before.
+	// Restart is set if the container ran before.
 	Restart bool
-	// Pulls, which may be nil, is called before a pull, which may take long.
+	// Pulls is called before a pull, which may take long. It may be nil.
 	Pulls func()
-	// Secrets has the pod's image pull secrets, and the names of those that cannot be had. It is
-	// called only when the image is to be pulled; nil: there are none.
+	// Secrets returns the pod's image pull secrets, and the names of those that cannot be read. It is
+	// called only before a pull; nil: there are none.
 	Secrets func(ctx context.Context) (secrets []*v1.Secret, missing []string)
-	// Report takes the events about the image; type is v1.EventTypeNormal or -Warning. It may be
-	// nil.
+	// Report receives the events about the image; eventType is v1.EventTypeNormal or -Warning. It may
+	// be nil.
 	Report func(eventType, reason, message string)
 }
 
-// uninspected reports and returns that it is not known what image it is.
+// uninspected reports, and returns as an error, that the image could not be identified.
 func (r ImageRequest) uninspected(reason, message string, err error) error {
 	r.Report(v1.EventTypeWarning, "InspectFailed", message)
 	return &StartError{Reason: reason, Message: message, Err: err}
@@ -136,9 +136,9 @@ type ImageRef struct {
 	User ImageUser
 }
 
-// Ensure makes the container's image present as its pull policy says. An error is a *StartError;
-// its RetryAt is set while pulls of this image for this pod are backed off. A failed pull may be
-// asked for again soon, and is then refused with ReasonImagePullBackOff until its time has come.
+// Ensure makes the container's image present according to its pull policy. The error is a
+// *StartError. After a failed pull its RetryAt is a second later; the next call then returns
+// ReasonImagePullBackOff, with the end of the back-off as RetryAt.
 func (m *Images) Ensure(ctx context.Context, r ImageRequest) (ImageRef, error) {
 	if r.Report == nil {
 		r.Report = func(string, string, string) {}
@@ -163,8 +163,8 @@ func (m *Images) Ensure(ctx context.Context, r ImageRequest) (ImageRef, error) {
 	return m.pull(ctx, spec, r)
 }
 
-// present is the image if the runtime has it; without an error, an empty one asks for a pull. It
-// notes in asked what it found.
+// present returns the image if the runtime has it and the pod may use it. An empty result without
+// an error asks for a pull. It records in asked what it found.
 func (m *Images) present(
 	ctx context.Context, spec *runtimeapi.ImageSpec, r ImageRequest, asked *Asked,
 ) (ImageRef, error) {
@@ -209,7 +209,7 @@ func (m *Images) inspect(
 	return image, nil
 }
 
-// pull pulls unless earlier failures forbid it for now.
+// pull pulls the image, unless earlier failures back it off.
 func (m *Images) pull(
 	ctx context.Context, spec *runtimeapi.ImageSpec, r ImageRequest,
 ) (ImageRef, error) {
@@ -265,7 +265,7 @@ func (m *Images) pull(
 	return imageRef(ref, image), nil
 }
 
-// turn waits for a free slot to pull; done gives it back.
+// turn waits for a free slot to pull; done frees it.
 func (m *Images) turn(ctx context.Context, r ImageRequest) (done func(), err error) {
 	if err := m.pace.wait(ctx, r.Restart); err != nil {
 		return nil, err
@@ -279,7 +279,8 @@ func (m *Images) turn(ctx context.Context, r ImageRequest) (done func(), err err
 	return func() { <-m.turns }, nil
 }
 
-// pullError names the reason of a failed pull. Runtimes put theirs in front of the message.
+// pullError returns the reason of a failed pull. Runtimes put the reason at the front of the
+// message.
 func pullError(image string, err error) *StartError {
 	for _, known := range []struct {
 		mark   error
@@ -301,8 +302,8 @@ func pullError(image string, err error) *StartError {
 	return &StartError{Reason: ReasonImagePull, Message: err.Error(), Err: err}
 }
 
-// imageRef names root where the image names no user: a container of which the runtime is told no user
-// cannot have a group either.
+// imageRef sets root if the image names no user: the runtime refuses a group for a container
+// without a user.
 func imageRef(ref string, image *runtimeapi.Image) ImageRef {
 	out := ImageRef{Ref: ref, User: ImageUser{Username: image.GetUsername()}}
 	if uid := image.GetUid(); uid != nil || out.User.Username == "" {
@@ -311,7 +312,7 @@ func imageRef(ref string, image *runtimeapi.Image) ImageRef {
 	return out
 }
 
-// taggedName is the image as written, with the tag "latest" if it has neither tag nor digest.
+// taggedName returns the image as written, with the tag "latest" if it has neither tag nor digest.
 func taggedName(image string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -323,7 +324,7 @@ func taggedName(image string) (string, error) {
 	return image, nil
 }
 
-// Repository is the full name of an image, with its registry and without its tag and digest.
+// Repository returns the full name of an image, with its registry and without tag and digest.
 func Repository(image string) string {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -332,8 +333,8 @@ func Repository(image string) string {
 	return named.Name()
 }
 
-// PullPolicy is the container's pull policy; the default is Always for the tag "latest",
-// written or not, and IfNotPresent for everything else.
+// PullPolicy returns the container's pull policy. The default is Always for the tag "latest",
+// written or implied, and IfNotPresent otherwise.
 func PullPolicy(container *v1.Container) v1.PullPolicy {
 	if container.ImagePullPolicy != "" {
 		return container.ImagePullPolicy

@@ -19,7 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// registry is an image service: pull answers for PullImage, the rest is kept in memory.
+// registry is an image service in memory; the function pull decides the outcome of PullImage.
 type registry struct {
 	mu      sync.Mutex
 	images  map[string]*runtimeapi.Image // by name and by id
@@ -62,7 +62,7 @@ func (r *registry) addLocked(name string) {
 	r.images[name], r.images[image.Id] = image, image
 }
 
-// fetch is one Ensure: its events as "type reason message" and what came of it.
+// fetch is the outcome of one Ensure, with its events as "type reason message".
 type fetch struct {
 	events []string
 	ref    ImageRef
@@ -81,7 +81,7 @@ func ensure(ctx context.Context, m *Images, uid types.UID, image string, p v1.Pu
 	return f
 }
 
-// reason is the StartError's reason, "" for none.
+// reason returns the StartError's reason; "" without an error.
 func (f fetch) reason() string {
 	var start *StartError
 	switch {
@@ -203,7 +203,7 @@ func TestImageUser(t *testing.T) {
 	}
 }
 
-// text is the policy, whether the image was there, and whether it was to be pulled.
+// text returns the policy, whether the image was there, and whether a pull was needed.
 func (a Asked) text() string {
 	out := string(a.Policy)
 	for _, b := range []*bool{a.Present, a.Pull} {
@@ -216,7 +216,7 @@ func (a Asked) text() string {
 	return out
 }
 
-// The delays are those of the kubelet; another pod or image is not held up.
+// The delays are the kubelet's; other pods and images are not delayed.
 func TestPullBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("boom")
@@ -287,8 +287,8 @@ func TestPullSuccessEndsBackOff(t *testing.T) {
 	})
 }
 
-// busiest runs five pulls of a second each and tells how many there were at the same time at
-// most, and how long all took.
+// busiest runs five pulls of a second each. It returns the highest number of concurrent pulls, and
+// the total time.
 func busiest(t *testing.T, cfg ImagesConfig) (most int, took time.Duration) {
 	var mu sync.Mutex
 	now := 0
@@ -337,8 +337,8 @@ func TestParallelPulls(t *testing.T) {
 	}
 }
 
-// A runtime that never answers holds up neither a caller that gives up nor those who only look
-// for an image that is there.
+// A runtime that never answers delays neither a caller that gives up nor callers whose image is
+// present.
 func TestHungPull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := &registry{pull: func(ctx context.Context, image string) error {
@@ -377,7 +377,7 @@ func TestHungPull(t *testing.T) {
 	})
 }
 
-// A pull beyond the rate waits, until its pod gives up; that is not the image's failure.
+// A pull beyond the rate waits until its pod gives up. That is no failure of the image.
 func TestPullQPS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewImages(&registry{}, ImagesConfig{QPS: 0.01, Burst: 2})
@@ -392,7 +392,7 @@ func TestPullQPS(t *testing.T) {
 		if len(m.failures.failed) != 0 {
 			t.Error("giving up counts as a failure of the image")
 		}
-		time.Sleep(time.Hour) // for the timer's end
+		time.Sleep(time.Hour) // until the timer ends
 	})
 }
 

@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ListImages lists what the runtime has.
+// ListImages returns the runtime's images.
 func (c *Client) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
 	return c.images.ListImages(quiet(ctx), nil)
 }
@@ -19,8 +19,8 @@ func (c *Client) RemoveImage(ctx context.Context, id string) error {
 	return c.images.RemoveImage(quiet(ctx), &runtimeapi.ImageSpec{Image: id})
 }
 
-// ImagesInUse are the ids and names of the images that the runtime's containers were made of, those
-// of other agents and those that have exited among them.
+// ImagesInUse returns the ids and names of all images of the runtime's containers, including exited
+// containers and those of other agents.
 func (c *Client) ImagesInUse(ctx context.Context) (sets.Set[string], error) {
 	all, err := c.runtime.ListContainers(quiet(ctx), nil)
 	if err != nil {
@@ -34,8 +34,8 @@ func (c *Client) ImagesInUse(ctx context.Context) (sets.Set[string], error) {
 	return out, nil
 }
 
-// FullName is the name of an image as runtimes list it, with its registry and a tag or digest. A
-// name that is none is returned as it is.
+// FullName returns an image's name as runtimes list it, with its registry and a tag or digest. It
+// returns invalid names unchanged.
 func FullName(image string) string {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

@@ -7,24 +7,24 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// maxFileName is the longest file name that common file systems take, in bytes.
+// maxFileName is the longest file name in bytes that common file systems allow.
 const maxFileName = 255
 
-// PodLogDir is the directory that holds a pod's container logs, below the node's pod log root.
+// PodLogDir returns the directory of a pod's container logs, below the node's pod log root.
 func PodLogDir(logsDir string, pod *v1.Pod) string {
 	return filepath.Join(logsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
 }
 
-// ContainerLogPath is a container's log file, relative to its pod's log directory.
+// ContainerLogPath returns the path of a container's log file, relative to its pod's log directory.
 func ContainerLogPath(container string, attempt uint32) string {
 	return filepath.Join(container, fmt.Sprintf("%d.log", attempt))
 }
 
-// LogsDirOf is the node's pod log root of a container's log file. The directories below it are made by
-// agents and runtimes, and none is a link.
+// LogsDirOf returns the node's pod log root, given a container's log file. Agents and runtimes
+// create the directories between, and none of them is a link.
 func LogsDirOf(path string) string { return filepath.Dir(filepath.Dir(filepath.Dir(path))) }
 
-// LegacyLogName is the file name of the link to a container's log in /var/log/containers.
+// LegacyLogName returns the name of the link to a container's log in /var/log/containers.
 func LegacyLogName(pod *v1.Pod, container, containerID string) string {
 	const suffix = ".log"
 	name := pod.Name + "_" + pod.Namespace + "_" + container + "-" + containerID

@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// measures are the kubelet's metrics of calls to the runtime.
+// measures holds the kubelet's metrics of calls to the runtime.
 type measures struct {
 	metric.Set
 	operations, failures *metrics.CounterVec
@@ -23,7 +23,7 @@ type measures struct {
 	losing               *metrics.GaugeVec
 }
 
-// losesAt is the release of Kubernetes that needs a runtime which tells its cgroup driver (KEP-4033).
+// losesAt is the release of Kubernetes that requires a runtime with RuntimeConfig (KEP-4033).
 const losesAt = "1.38.0"
 
 func newMeasures() *measures {
@@ -46,8 +46,8 @@ func newMeasures() *measures {
 	return m
 }
 
-// called counts a call that has come back; it is deferred with the time of the call. Runtimes hand on
-// what runc and registries wrote: the error becomes one line, and the whole is logged at V(4).
+// called counts a finished call; callers defer it with the time of the call. Runtimes pass on the
+// output of runc and registries: called shortens the error to one line and logs the whole at V(4).
 func (m *measures) called(ctx context.Context, operation string, at time.Time, err *error) {
 	m.operations.WithLabelValues(operation).Inc()
 	m.took.WithLabelValues(operation).Observe(time.Since(at).Seconds())
@@ -57,7 +57,7 @@ func (m *measures) called(ctx context.Context, operation string, at time.Time, e
 	}
 }
 
-// measuredRuntime counts the calls that the agent makes, under the kubelet's names for them.
+// measuredRuntime counts the agent's calls, under the kubelet's names.
 type measuredRuntime struct {
 	internalapi.RuntimeService
 	m *measures
@@ -186,7 +186,7 @@ func (r measuredRuntime) ListPodSandboxMetrics(ctx context.Context) (
 	return r.RuntimeService.ListPodSandboxMetrics(ctx)
 }
 
-// measuredImages is measuredRuntime for the image service.
+// measuredImages does the same for the image service.
 type measuredImages struct {
 	internalapi.ImageManagerService
 	m *measures

@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/cri/sim/simtest"
 )
 
-// Calls to the runtime are counted under the kubelet's names, those that fail also as errors.
+// Calls are counted under the kubelet's names; failed calls also count as errors.
 func TestCallsAreMeasured(t *testing.T) {
 	server, registry := simtest.Start(t, sim.Config{}), metrics.NewKubeRegistry()
 	client, err := cri.Connect(t.Context(), cri.Config{

@@ -11,17 +11,17 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// MemoryQoS is what containers are told of their memory beside its limit, on cgroup v2.
+// MemoryQoS configures the memory settings of containers beside their limits, on cgroup v2.
 type MemoryQoS struct {
 	Unified bool // the host has cgroup v2
 	cgroups.MemoryQoS
-	// Allocatable is the node's memory in bytes that pods may request: what a container without a
-	// limit is throttled by.
+	// Allocatable is the node's allocatable memory in bytes. It bounds the throttling of containers
+	// without a limit.
 	Allocatable int64
 }
 
-// add adds the container's values. Without the feature gate memory.high is the kernel's default,
-// said to the runtime: an update takes back what the container was created with.
+// add adds the container's values. Without the feature gate it sets memory.high to the kernel's
+// default explicitly, so that an update takes back what the container was created with.
 func (m MemoryQoS) add(
 	r *runtimeapi.LinuxContainerResources, pod *v1.Pod, container *v1.Container,
 ) {
@@ -48,8 +48,8 @@ func (m MemoryQoS) add(
 	}
 }
 
-// limit is what the container is throttled by, 0 if it is its pod's cgroup that is: the pod has a
-// limit and the container none.
+// limit returns the limit that the container's throttling is computed from. It is 0 if the pod has
+// a limit and the container none: the pod's cgroup is then throttled instead.
 func (m MemoryQoS) limit(pod *v1.Pod, container *v1.Container) int64 {
 	if own := container.Resources.Limits.Memory().Value(); own != 0 {
 		return own

@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/cgroups"
 )
 
-// The values are those that a kubelet 1.37 gives a runtime for the same container.
+// A kubelet 1.37 gives a runtime these values for the same containers.
 func TestMemoryQoSOfContainers(t *testing.T) {
 	high := func(bytes int) string {
 		return strconv.Itoa(bytes / os.Getpagesize() * os.Getpagesize())

@@ -18,9 +18,9 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// Pods lists every pod that carries the pod UID label, ordered by UID, with two calls whatever
-// the number of pods. It knows ids, names, attempts and states; exit codes, times other than
-// creation, IPs and CPU sets are left empty. Pod has them.
+// Pods lists every pod that carries the pod UID label, ordered by UID, with two calls for any
+// number of pods. It fills in ids, names, attempts, states and creation times. Pod also reads exit
+// codes, other times, IPs and CPU sets.
 func (c *Client) Pods(ctx context.Context) ([]Pod, error) {
 	l, err := c.list(ctx, nil)
 	if err != nil {
@@ -59,14 +59,14 @@ func (c *Client) Pods(ctx context.Context) ([]Pod, error) {
 	return out, nil
 }
 
-// Pod reads one pod in full. A pod that the runtime does not have is a Pod without sandboxes and
-// containers, not an error.
+// Pod reads one pod in full. If the runtime does not have it, the result is a Pod without sandboxes
+// and containers, not an error.
 func (c *Client) Pod(ctx context.Context, uid types.UID) (Pod, error) {
 	return c.Refresh(ctx, Pod{UID: uid})
 }
 
-// Refresh reads the pod last.UID in full, taking from last what cannot have changed: containers
-// that had exited, and sandboxes but for whether they are ready.
+// Refresh reads the pod last.UID in full. It takes from last what cannot have changed: exited
+// containers, and sandboxes whose readiness has not changed.
 func (c *Client) Refresh(ctx context.Context, last Pod) (Pod, error) {
 	ctx = quiet(ctx)
 	l, err := c.list(ctx, map[string]string{LabelPodUID: string(last.UID)})
@@ -94,7 +94,7 @@ func (c *Client) Refresh(ctx context.Context, last Pod) (Pod, error) {
 	return pod, nil
 }
 
-// readContainer adds a container to the pod: as it was in last, where it had exited.
+// readContainer adds a container to the pod. It takes an exited container from last.
 func (c *Client) readContainer(ctx context.Context, pod *Pod, last Pod, id, sandbox string) error {
 	if known, final := last.exited(id); final {
 		pod.Containers = append(pod.Containers, known)
@@ -113,12 +113,12 @@ func (c *Client) readContainer(ctx context.Context, pod *Pod, last Pod, id, sand
 	return nil
 }
 
-// Made is what a pod was just given in the runtime, by ids: a sandbox, or a container and the sandbox
-// that it is in. It is empty when the pod was given nothing.
+// Made holds the ids of what a pod was just given in the runtime: a sandbox, or a container and its
+// sandbox. It is empty if the pod was given nothing.
 type Made struct{ Sandbox, Container string }
 
-// Recheck asks by their ids for the containers of last that had not exited and for what was made
-// since, and takes all else from last: what else the runtime has of the pod meanwhile is not seen.
+// Recheck reads by id the containers of last that had not exited, and those in made. It takes
+// everything else from last and misses other changes in the runtime.
 func (c *Client) Recheck(ctx context.Context, last Pod, made Made) (Pod, error) {
 	ctx = quiet(ctx)
 	pod := last
@@ -146,7 +146,7 @@ func (c *Client) Recheck(ctx context.Context, last Pod, made Made) (Pod, error) 
 	return pod, nil
 }
 
-// recheckSandbox reads one of the pod's sandboxes anew, or adds it; "": none.
+// recheckSandbox reads one of the pod's sandboxes again, or adds it; with "" it does nothing.
 func (c *Client) recheckSandbox(ctx context.Context, pod *Pod, id string) error {
 	if id == "" {
 		return nil
@@ -155,7 +155,7 @@ func (c *Client) recheckSandbox(ctx context.Context, pod *Pod, id string) error 
 	return c.readSandbox(ctx, pod, id)
 }
 
-// readSandbox adds a sandbox to the pod, unless it is gone.
+// readSandbox adds a sandbox to the pod unless it is gone.
 func (c *Client) readSandbox(ctx context.Context, pod *Pod, id string) error {
 	resp, err := c.runtime.PodSandboxStatus(ctx, id, false)
 	switch {
@@ -169,11 +169,11 @@ func (c *Client) readSandbox(ctx context.Context, pod *Pod, id string) error {
 	return nil
 }
 
-// listing is the runtime's answer to one pair of list calls.
+// listing holds the runtime's answers to one pair of list calls.
 type listing struct {
 	sandboxes  []*runtimeapi.PodSandbox
 	containers []*runtimeapi.Container
-	// readAt is before the first call: what had happened by then is in the answer.
+	// readAt is before the first call: the answers cover everything that had happened by then.
 	readAt time.Time
 }
 
@@ -197,7 +197,7 @@ func (c *Client) list(ctx context.Context, labels map[string]string) (listing, e
 	return l, nil
 }
 
-// leaveOut drops the sandboxes of other agents and the containers in them.
+// leaveOut drops the sandboxes of other agents, and their containers.
 func (l *listing) leaveOut(foreign func(annotations map[string]string) bool) {
 	others := sets.New[string]()
 	l.sandboxes = slices.DeleteFunc(l.sandboxes, func(s *runtimeapi.PodSandbox) bool {
@@ -234,7 +234,7 @@ func fromSandboxStatus(s *runtimeapi.PodSandboxStatus) Sandbox {
 		Annotations: s.GetAnnotations(),
 		Handler:     s.GetRuntimeHandler(),
 	}
-	// A nil option message reads as POD, the zero value.
+	// If the option message is nil, the network mode reads as POD, the zero value.
 	network := s.GetLinux().GetNamespaces().GetOptions().GetNetwork()
 	out.HostNetwork = network == runtimeapi.NamespaceMode_NODE
 	if ip := s.GetNetwork().GetIp(); ip != "" {
@@ -317,7 +317,7 @@ func containerState(s runtimeapi.ContainerState) ContainerState {
 	return cmp.Or(containerStates[s], ContainerUnknown)
 }
 
-// fromNanos reads CRI's "zero or nanoseconds since the epoch".
+// fromNanos converts CRI's time, which is zero or nanoseconds since the epoch.
 func fromNanos(ns int64) time.Time {
 	if ns <= 0 {
 		return time.Time{}
@@ -327,26 +327,26 @@ func fromNanos(ns int64) time.Time {
 
 func isNotFound(err error) bool { return status.Code(err) == codes.NotFound }
 
-// name takes the pod's name from a sandbox's or container's labels.
+// name sets the pod's name from a sandbox's or container's labels.
 func (p *Pod) name(labels map[string]string) {
 	p.Namespace = cmp.Or(labels[LabelPodNamespace], p.Namespace)
 	p.Name = cmp.Or(labels[LabelPodName], p.Name)
 }
 
-// sandbox is the listed sandbox, if it was read in the state that it is in.
+// sandbox returns the listed sandbox from p, if p has it with the same readiness.
 func (p Pod) sandbox(listed Sandbox) (Sandbox, bool) {
 	return find(p.Sandboxes,
 		func(s Sandbox) bool { return s.ID == listed.ID && s.Ready == listed.Ready })
 }
 
-// exited is a container of that id that was already seen exited.
+// exited returns the container with that id if p has it as exited.
 func (p Pod) exited(id string) (Container, bool) {
 	c, known := p.ContainerOf(id)
 	return c, known && c.State == ContainerExited && !c.Exit.At.IsZero()
 }
 
-// sort puts the newest first; a total order, so that equal facts compare equal. Each attempt at a
-// container or a sandbox has a higher number than those before it, whatever the machine's clock said.
+// sort puts the newest first. The order is total, so that equal facts compare equal. It starts with
+// the attempt number, which grows even if the machine's clock is set back.
 func (p *Pod) sort() {
 	slices.SortFunc(p.Sandboxes, func(a, b Sandbox) int {
 		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt),

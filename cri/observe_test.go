@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What was made after the machine's clock was set back is newer than what was made before.
+// The order of sandboxes and containers is right even if the clock was set back between them.
 func TestNewestFirst(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	p := Pod{

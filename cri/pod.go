@@ -9,14 +9,14 @@ import (
 )
 
 // Labels and annotations that identify our sandboxes and containers in the runtime. They are the
-// kubelet's, so that either agent can adopt what the other started.
+// kubelet's, so that each agent can adopt what the other started.
 const (
 	LabelPodName       = "io.kubernetes.pod.name"
 	LabelPodNamespace  = "io.kubernetes.pod.namespace"
 	LabelPodUID        = "io.kubernetes.pod.uid"
 	LabelContainerName = "io.kubernetes.container.name"
 
-	// AnnotationRoot is our own: the root directory of the agent that made a sandbox.
+	// AnnotationRoot is our own: the root directory of the agent that created a sandbox.
 	AnnotationRoot = "numalet.io/root-dir"
 
 	AnnotationHash                     = "io.kubernetes.container.hash"
@@ -29,15 +29,15 @@ const (
 	AnnotationPodTerminationGrace      = "io.kubernetes.pod.terminationGracePeriod"
 )
 
-// Pod is what the runtime reports about one pod: facts, nothing that was decided. It is an
-// immutable snapshot; treat slices and maps in it as read-only.
+// Pod holds the facts that the runtime reports about one pod. It is an immutable snapshot; treat
+// its slices and maps as read-only.
 type Pod struct {
 	UID             types.UID
 	Namespace, Name string
 	// Sandboxes and Containers are ordered newest first.
 	Sandboxes  []Sandbox
 	Containers []Container
-	// ReadAt is when the runtime was asked.
+	// ReadAt is the time at which the runtime was asked.
 	ReadAt time.Time
 }
 
@@ -50,13 +50,13 @@ type Sandbox struct {
 	IPs         []string
 	CreatedAt   time.Time
 	Annotations map[string]string
-	Handler     string // the runtime handler that it was made with; "": the default one
+	Handler     string // the runtime handler it was created with; "": the default
 }
 
 // ContainerState is the runtime's state of a container.
 type ContainerState string
 
-// The states that CRI knows.
+// The container states of CRI.
 const (
 	ContainerCreated ContainerState = "Created"
 	ContainerRunning ContainerState = "Running"
@@ -64,13 +64,13 @@ const (
 	ContainerUnknown ContainerState = "Unknown"
 )
 
-// Container is one container, an attempt at running a container of the pod's spec.
+// Container is one attempt at running a container of the pod's spec.
 type Container struct {
 	ID        string
 	Name      string
 	SandboxID string
 	State     ContainerState
-	// Attempt is the restart count this container was created with.
+	// Attempt is the restart count with which this container was created.
 	Attempt     uint32
 	CreatedAt   time.Time
 	StartedAt   time.Time // zero: never started
@@ -80,7 +80,7 @@ type Container struct {
 	Annotations map[string]string
 }
 
-// Origin is what a container was made from.
+// Origin holds what a container was created from.
 type Origin struct {
 	// Hash is the container spec's hash annotation.
 	Hash  string
@@ -90,19 +90,19 @@ type Origin struct {
 	LogPath  string
 }
 
-// Exit is how a container ended.
+// Exit tells how a container ended.
 type Exit struct {
-	At      time.Time // zero: has not exited
+	At      time.Time // zero: it has not exited
 	Code    int32
 	Reason  string // "Completed", "Error", "OOMKilled", ...
 	Message string
 }
 
-// Applied is what the runtime says that a container runs with. Zero: it does not tell, or none is
-// set.
+// Applied holds the settings that the runtime reports for a container. Zero values are not set or
+// not reported.
 type Applied struct {
 	CPUs, Mems string // cpuset.cpus and cpuset.mems, in kernel list syntax
-	// Shares, and Quota microseconds in each Period, are the CPU controller's.
+	// Shares, Quota and Period belong to the CPU controller; Quota and Period are in microseconds.
 	Shares, Quota, Period int64
 	Memory                int64 // the limit in bytes
 	User                  *v1.LinuxContainerUser
@@ -115,15 +115,15 @@ func (p Pod) Running() bool {
 		slices.ContainsFunc(p.Sandboxes, func(s Sandbox) bool { return s.Ready })
 }
 
-// Reference is the pod as its labels name it, without a spec.
+// Reference returns a pod with the name, namespace and UID from the labels, and no spec.
 func (p Pod) Reference() *v1.Pod {
 	pod := &v1.Pod{}
 	pod.UID, pod.Namespace, pod.Name = p.UID, p.Namespace, p.Name
 	return pod
 }
 
-// Records are the containers by name, newest first: for those who look at all of them, where a
-// search for each would cost their number squared.
+// Records returns the containers by name, newest first. Callers that look at all of them would need
+// quadratic time with Container.
 func (p Pod) Records() map[string][]Container {
 	out := map[string][]Container{}
 	for _, c := range p.Containers {
@@ -132,12 +132,12 @@ func (p Pod) Records() map[string][]Container {
 	return out
 }
 
-// Container is the newest container of that name.
+// Container returns the newest container of that name.
 func (p Pod) Container(name string) (Container, bool) {
 	return find(p.Containers, func(c Container) bool { return c.Name == name })
 }
 
-// ContainerOf is the container with that id.
+// ContainerOf returns the container with that id.
 func (p Pod) ContainerOf(id string) (Container, bool) {
 	return find(p.Containers, func(c Container) bool { return c.ID == id })
 }

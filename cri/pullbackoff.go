@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Pulls of an image for a pod wait 10 s after the first failure, twice as long after each
-// further one, 5 minutes at most. A failure is forgotten when none follows for twice that.
+// After a failure, pulls of an image for a pod wait 10 s; each further failure doubles this, up to
+// 5 minutes. A failure without a successor is forgotten after 10 minutes.
 const (
 	pullBackOffFirst = 10 * time.Second
 	pullBackOffMax   = 5 * time.Minute
-	// pullFailureShown is how long the status shows a failure before the back-off from it.
+	// pullFailureShown is how long the status shows a failure before it shows the back-off.
 	pullFailureShown = time.Second
 )
 
@@ -22,7 +22,7 @@ type failureKey struct {
 	image string
 }
 
-// pullFailures remembers failed pulls. The zero value is ready.
+// pullFailures records failed pulls. The zero value is ready.
 type pullFailures struct {
 	mu     sync.Mutex
 	failed map[failureKey]pullFailure
@@ -34,8 +34,8 @@ type pullFailure struct {
 	err   error
 }
 
-// backedOff tells until when key must not be pulled, and the failure that is the cause; a nil
-// error means it may be pulled.
+// backedOff returns the end of the back-off of key and the failure that caused it. Without a
+// back-off the error is nil.
 func (f *pullFailures) backedOff(key failureKey, now time.Time) (until time.Time, cause error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,7 +63,7 @@ func (f *pullFailures) add(key failureKey, err error, now time.Time) {
 	f.failed[key] = pullFailure{at: now, delay: delay, err: err}
 }
 
-// forget drops the failures of key: its image is here.
+// forget drops the failures of key, whose image is present now.
 func (f *pullFailures) forget(key failureKey) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

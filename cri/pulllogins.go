@@ -11,15 +11,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// credentials are what a pod has to pull an image with.
+// credentials holds a pod's logins for an image.
 type credentials struct {
 	logins  []Login
-	missing []string // secrets that cannot be had
-	err     error    // what else cannot be
+	missing []string // secrets that cannot be read
+	err     error    // why other logins are missing
 }
 
-// credentials of the pod come before those of the node. They are for the image's whole name: who
-// writes busybox:1 means docker.io/library/busybox, and has its logins.
+// credentials returns the logins of the pod, then those of the node. They match the image's full
+// name: busybox:1 means docker.io/library/busybox and gets its logins.
 func (m *Images) credentials(ctx context.Context, image string, r ImageRequest) (c credentials) {
 	var secrets []*v1.Secret
 	if r.Secrets != nil {
@@ -33,7 +33,7 @@ func (m *Images) credentials(ctx context.Context, image string, r ImageRequest) 
 	return c
 }
 
-// accessible reports whether the pod may use an image that is there.
+// accessible reports whether the pod may use an image that the runtime has.
 func (m *Images) accessible(ctx context.Context, image, id string, r ImageRequest) bool {
 	return m.cfg.Records == nil || m.cfg.Records.Accessible(image, id, func() (held []Holder) {
 		for _, l := range m.credentials(ctx, image, r).logins {
@@ -43,8 +43,8 @@ func (m *Images) accessible(ctx context.Context, image, id string, r ImageReques
 	})
 }
 
-// pullWithLogins pulls with each login that there is for the image in turn, without one if there is
-// none; took is the time of the pulls alone.
+// pullWithLogins pulls with each of the image's logins in turn, or without one if there are none.
+// took is the time of the pulls alone.
 func (m *Images) pullWithLogins(
 	ctx context.Context, spec *runtimeapi.ImageSpec, r ImageRequest,
 ) (ref string, took time.Duration, err error) {
@@ -75,7 +75,7 @@ func (m *Images) pullWithLogins(
 	return "", time.Since(start), errors.Join(err, has.err)
 }
 
-// pullAs pulls with the first login that is good, and records which it was.
+// pullAs pulls with the first login that works, and records it.
 func (m *Images) pullAs(ctx context.Context, spec *runtimeapi.ImageSpec, r ImageRequest,
 	logins []Login) (string, error) {
 	var errs []error

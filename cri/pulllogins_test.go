@@ -11,11 +11,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// notes are PullRecords that note what they are told, and let those in who hold a secret.
+// notes is a PullRecords that records its calls and grants access to holders of a secret.
 type notes struct {
 	told  []string
 	fails error
-	ask   bool // whose logins a pod has
+	ask   bool // whether to ask for the pod's holders
 }
 
 func (n *notes) Pulling(image string) error {
@@ -34,9 +34,8 @@ func (n *notes) Accessible(_, _ string, held func() []Holder) bool {
 		func(h Holder) bool { return h.Kind == HolderSecret })
 }
 
-// TestRecords: each pull is recorded before and after, with the login that was good; an image that
-// is there is pulled again for a pod that may not use it, and is as good as absent if it must not
-// be pulled.
+// TestRecords: each pull is recorded before and afterwards, with the login that worked. A present
+// image is pulled again for a pod that may not use it, and counts as absent if the policy is Never.
 func TestRecords(t *testing.T) {
 	config := dockerConfig(`{"registry.example":{"username":"host","password":"p"}}`)
 	node := [][]Login{{{Place: "registry.example", Auth: &runtimeapi.AuthConfig{Username: "node"}}}}
@@ -98,7 +97,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestWholeNames: logins are asked for by what an image's name stands for, without tag and digest.
+// TestWholeNames: logins are asked for by the image's full name, without tag and digest.
 func TestWholeNames(t *testing.T) {
 	for image, want := range map[string]string{
 		"app":                      "docker.io/library/app",

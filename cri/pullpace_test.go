@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Beyond the rate pulls wait, those of a first start before restarts, and each comes in the end.
+// Pulls beyond the rate wait, first starts before restarts, and each gets its turn in the end.
 func TestPullPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPullPace(2, 1)
@@ -21,7 +21,7 @@ func TestPullPace(t *testing.T) {
 				if err := p.wait(t.Context(), restart); err != nil {
 					t.Error(err)
 				}
-				order = append(order, name) // one at a time: between them half a second passes
+				order = append(order, name) // one at a time: half a second passes between them
 			}()
 			synctest.Wait()
 		}
@@ -44,16 +44,16 @@ func TestPullPace(t *testing.T) {
 	})
 }
 
-// A restart is not put off for ever.
+// A restart does not wait forever.
 func TestPullPaceStarvesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPullPace(1, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		for range 2 { // of which one always waits
+		for range 2 { // one of them always waits
 			running.Go(func() {
 				for ctx.Err() == nil {
-					_ = p.wait(ctx, false) // an error is that of the test's end
+					_ = p.wait(ctx, false) // only the end of the test causes an error
 					time.Sleep(time.Millisecond)
 				}
 			})
@@ -68,11 +68,11 @@ func TestPullPaceStarvesNobody(t *testing.T) {
 		}
 		cancel()
 		running.Wait()
-		time.Sleep(time.Hour) // for the timer's end
+		time.Sleep(time.Hour) // until the timer ends
 	})
 }
 
-// Restarts that are overdue together let a first start in after one of them.
+// If several restarts are overdue, a first start gets its turn after one of them.
 func TestPullPaceOverdueTogether(t *testing.T) {
 	now := time.Now()
 	old := now.Add(-2 * mostWait)
@@ -96,7 +96,7 @@ func TestPullPaceOverdueTogether(t *testing.T) {
 	}
 }
 
-// Who gives up leaves nothing behind.
+// A caller that gives up leaves nothing behind.
 func TestPullPaceGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPullPace(0.001, 1)
@@ -111,6 +111,6 @@ func TestPullPaceGivenUp(t *testing.T) {
 		if len(p.waiting) > 0 {
 			t.Errorf("%d wait", len(p.waiting))
 		}
-		time.Sleep(time.Hour) // for the timer's end
+		time.Sleep(time.Hour) // until the timer ends
 	})
 }

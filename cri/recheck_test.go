@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/cri/sim/simtest"
 )
 
-// What was just made is read by its ids alone, and is what a list and a read in full would find.
+// Recheck reads new objects by their ids alone, and finds what a list and a full read would find.
 func TestRecheckOfWhatWasMade(t *testing.T) {
 	server := simtest.Start(t, sim.Config{Images: []string{"app"}})
 	client := simtest.Connect(t, server)
@@ -47,7 +47,7 @@ func TestRecheckOfWhatWasMade(t *testing.T) {
 	pod = recheck(pod, cri.Made{Sandbox: sandbox, Container: first})
 	second := start(t, client, sandbox, "second", sandboxOf("a"))
 	pod = recheck(pod, cri.Made{Sandbox: sandbox, Container: second})
-	pod = recheck(pod, cri.Made{Sandbox: sandbox, Container: second}) // others have seen it meanwhile
+	pod = recheck(pod, cri.Made{Sandbox: sandbox, Container: second}) // others have read it meanwhile
 	if len(pod.Sandboxes) != 1 || len(pod.Containers) != 2 {
 		t.Errorf("pod is %+v", pod)
 	}

@@ -15,33 +15,33 @@ import (
 	"github.com/numalet/numalet/topology/quantity"
 )
 
-// ResourceOptions are the node's side of a container's resources.
+// ResourceOptions holds what the node adds to a container's resources.
 type ResourceOptions struct {
-	// NoQuota leaves CPU limits unenforced: cpuCFSQuota is false.
+	// NoQuota is set if cpuCFSQuota is false: CPU limits are not enforced.
 	NoQuota bool
 	// Period is cpuCFSQuotaPeriod; 0 means cgroups.DefaultPeriod.
 	Period time.Duration
-	// HugePageSizes are the host's page sizes in bytes; each one gets a limit.
+	// HugePageSizes holds the host's page sizes in bytes; each gets a limit.
 	HugePageSizes []int64
-	// NodeMemory is the node's memory capacity in bytes, the measure of OOM scores.
+	// NodeMemory is the node's memory capacity in bytes. OOM scores are relative to it.
 	NodeMemory int64
-	// OOMGroup has the kernel kill all processes of a container together. Only for cgroup v2.
+	// OOMGroup makes the kernel kill all processes of a container together. cgroup v2 only.
 	OOMGroup bool
 	Swap     Swap
 	Memory   MemoryQoS
 }
 
-// Placement is where a container may run.
+// Placement says where a container may run.
 type Placement struct {
-	// CPUs and Mems are cpuset.cpus and cpuset.mems in kernel list syntax; "" leaves them alone.
+	// CPUs and Mems are cpuset.cpus and cpuset.mems in kernel list syntax; "" sets nothing.
 	CPUs, Mems string
-	// Exclusive: the CPUs are the container's own, as many as it asked for, so no CPU quota may
+	// Exclusive is set if the container has its CPUs alone, as many as it asked for. No CPU quota may
 	// throttle it.
 	Exclusive bool
 }
 
-// The bounds of oom_score_adj by QoS class, and the share of memory requests in between
-// (https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/).
+// The bounds of oom_score_adj by QoS class. Within Burstable it depends on the share of memory
+// requested (https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/).
 const (
 	oomGuaranteed   = -997
 	oomBestEffort   = 1000
@@ -49,10 +49,10 @@ const (
 	oomBurstableMax = oomBestEffort - 1
 )
 
-// systemNodeCritical is the priority class of pods that the node cannot do without.
+// systemNodeCritical is the priority class of pods that the node needs.
 const systemNodeCritical = "system-node-critical"
 
-// containerResources are the container's own limits and where it runs.
+// containerResources returns the container's own limits and its placement.
 func containerResources(
 	pod *v1.Pod, container *v1.Container, o ResourceOptions, place Placement,
 ) *runtimeapi.LinuxContainerResources {
@@ -77,8 +77,8 @@ func containerResources(
 	return r
 }
 
-// containerDemand is what a container asks for. The pod's own limits are those of containers that
-// have none (KEP-2837).
+// containerDemand returns what a container asks for. Containers without limits have the pod's
+// (KEP-2837).
 func containerDemand(pod *v1.Pod, container *v1.Container) demand {
 	d := demand{container.Resources.Requests, container.Resources.Limits}
 	if !resourcehelper.IsPodLevelLimitsSet(pod) {
@@ -96,7 +96,7 @@ func containerDemand(pod *v1.Pod, container *v1.Container) demand {
 	return d
 }
 
-// demand is what a container, a pod or a pod's overhead asks for.
+// demand holds what a container, a pod or a pod's overhead asks for.
 type demand struct{ requests, limits v1.ResourceList }
 
 func (d demand) linux(o ResourceOptions) *runtimeapi.LinuxContainerResources {
@@ -116,7 +116,7 @@ func (d demand) linux(o ResourceOptions) *runtimeapi.LinuxContainerResources {
 	return r
 }
 
-// hugePages is the limit of pages of that size, in bytes; 0 when none are asked for.
+// hugePages returns the limit of pages of that size in bytes; 0 if there is none.
 func (d demand) hugePages(size int64) uint64 {
 	for name, limit := range d.limits {
 		if pages, ok := quantity.PageSize(name); ok && pages == size {
@@ -126,14 +126,14 @@ func (d demand) hugePages(size int64) uint64 {
 	return 0
 }
 
-// podDemand is what all containers together ask for, without the sandbox's overhead.
+// podDemand returns what all containers together ask for, without the sandbox's overhead.
 func podDemand(pod *v1.Pod) demand {
 	o := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
 	return demand{resourcehelper.PodRequests(pod, o), resourcehelper.PodLimits(pod, o)}
 }
 
-// OOMScoreAdj is /proc/PID/oom_score_adj for the container on a node with that much memory in
-// bytes: the more of the node's memory a container asked for, the later it is killed.
+// OOMScoreAdj returns /proc/PID/oom_score_adj for the container on a node with nodeMemory bytes.
+// The more of the node's memory a container requests, the later it is killed.
 func OOMScoreAdj(pod *v1.Pod, container *v1.Container, nodeMemory int64) int64 {
 	if pod.Spec.PriorityClassName == systemNodeCritical {
 		return oomGuaranteed
@@ -162,8 +162,8 @@ func OOMScoreAdj(pod *v1.Pod, container *v1.Container, nodeMemory int64) int64 {
 		oomBurstableMax)
 }
 
-// unassignedMemory is a container's equal part of the pod-level memory request, in bytes, that
-// no container asks for itself (KEP-2837).
+// unassignedMemory returns a container's equal part, in bytes, of the pod-level memory request that
+// no container requests itself (KEP-2837).
 func unassignedMemory(pod *v1.Pod) int64 {
 	if !resourcehelper.IsPodLevelRequestsSet(pod) {
 		return 0

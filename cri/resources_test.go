@@ -70,7 +70,7 @@ func TestContainerResources(t *testing.T) {
 	}
 }
 
-// Where a container has no limit, the pod's is its own (KEP-2837).
+// A container without a limit has the pod's (KEP-2837).
 func TestPodLimitsAreContainers(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{
 		Resources: &v1.ResourceRequirements{

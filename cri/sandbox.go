@@ -13,14 +13,14 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// maxHostname is the longest host name and FQDN, in bytes; Linux takes 64 (__NEW_UTS_LEN), DNS
-// labels 63.
+// maxHostname and maxFQDN bound host names and FQDNs in bytes: Linux allows 64 (__NEW_UTS_LEN), a
+// DNS label has 63.
 const (
 	maxHostname = 63
 	maxFQDN     = 64
 )
 
-// SandboxOptions are the node's side of a pod sandbox.
+// SandboxOptions holds what the node adds to a pod's sandbox.
 type SandboxOptions struct {
 	// Attempt counts the sandboxes that this pod had before.
 	Attempt uint32
@@ -30,19 +30,19 @@ type SandboxOptions struct {
 	CgroupParent string
 	// ClusterDomain completes the FQDN of pods that have a subdomain.
 	ClusterDomain string
-	// DNS goes into the pod's resolv.conf; nil leaves the runtime's default.
+	// DNS becomes the pod's resolv.conf; nil keeps the runtime's default.
 	DNS *runtimeapi.DNSConfig
 	// ExtraGroups are groups that volumes grant to every process of the pod.
 	ExtraGroups []int64
-	// IDs are those of a pod with a user namespace.
+	// IDs holds the ids of a pod with a user namespace.
 	IDs       *IDs
 	Resources ResourceOptions
-	// Sysctls are those of pods that do not say otherwise (defaultPodSysctls).
+	// Sysctls are the defaults for pods that do not set them (defaultPodSysctls).
 	Sysctls map[string]string
 }
 
-// SandboxConfig is the runtime's order for a pod's sandbox. It is a pure function; a *StartError
-// means that the spec asks for what cannot be had.
+// SandboxConfig builds the configuration that the runtime creates a pod's sandbox from. It is a
+// pure function. A *StartError means that the spec asks for something that cannot be had.
 func SandboxConfig(pod *v1.Pod, o SandboxOptions) (*runtimeapi.PodSandboxConfig, error) {
 	out := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{
@@ -73,7 +73,7 @@ func SandboxConfig(pod *v1.Pod, o SandboxOptions) (*runtimeapi.PodSandboxConfig,
 	return out, nil
 }
 
-// Hostname is the pod's host name and, for a pod with a subdomain, the rest of its FQDN.
+// Hostname returns the pod's host name and, for a pod with a subdomain, the rest of its FQDN.
 func Hostname(pod *v1.Pod, clusterDomain string) (name, domain string, err error) {
 	if override := pod.Spec.HostnameOverride; override != nil {
 		if len(*override) > maxFQDN {
@@ -107,8 +107,8 @@ func podLabels(pod *v1.Pod) map[string]string {
 	return labels
 }
 
-// portMappings are the ports of regular and sidecar containers. In the host's network the runtime maps
-// none of them, and is told all the same.
+// portMappings returns the ports of regular and sidecar containers. The runtime gets those of pods
+// in the host's network too, although it maps none of them.
 func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 	var out []*runtimeapi.PortMapping
 	for container, kind := range podspec.Containers(pod) {
@@ -117,7 +117,7 @@ func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 		}
 		for _, port := range container.Ports {
 			out = append(out, &runtimeapi.PortMapping{
-				// CRI names protocols as pods do; TCP is its zero.
+				// CRI names protocols as pods do; TCP is its zero value.
 				Protocol:      runtimeapi.Protocol(runtimeapi.Protocol_value[string(port.Protocol)]),
 				ContainerPort: port.ContainerPort,
 				HostPort:      port.HostPort,
@@ -141,7 +141,7 @@ func linuxSandbox(pod *v1.Pod, o SandboxOptions) *runtimeapi.LinuxPodSandboxConf
 			SupplementalGroups:       groups(shared, o.ExtraGroups),
 			SupplementalGroupsPolicy: groupsPolicy(shared),
 			Privileged:               privileged(pod),
-			// Whatever the containers run with, the sandbox itself needs nothing unusual.
+			// The sandbox itself needs nothing unusual, whatever profiles the containers use.
 			Seccomp: profile(runtimeapi.SecurityProfile_RuntimeDefault),
 		},
 	}
@@ -153,8 +153,8 @@ func linuxSandbox(pod *v1.Pod, o SandboxOptions) *runtimeapi.LinuxPodSandboxConf
 	return out
 }
 
-// sysctls are the pod's own, and of the defaults those of namespaces that it does not share with the
-// host. Some write the path below /proc/sys.
+// sysctls returns the pod's own sysctls, and the defaults of namespaces that it does not share with
+// the host. Some defaults are written as paths below /proc/sys.
 func sysctls(pod *v1.Pod, own []v1.Sysctl, defaults map[string]string) map[string]string {
 	if len(own)+len(defaults) == 0 {
 		return nil
@@ -202,7 +202,7 @@ func namespaces(pod *v1.Pod, ids *IDs) *runtimeapi.NamespaceOption {
 	return out
 }
 
-// privileged: the sandbox has to allow what its most powerful container is allowed.
+// privileged reports whether any container is privileged: the sandbox must allow it too.
 func privileged(pod *v1.Pod) bool {
 	for container := range podspec.Containers(pod) {
 		if own, _ := securityContexts(pod, container); ptr.Deref(own.Privileged, false) {

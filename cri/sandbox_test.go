@@ -63,7 +63,7 @@ func TestSandboxConfig(t *testing.T) {
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
 			CgroupParent: "/kubepods/burstable/podu-1",
 			Sysctls:      map[string]string{"net.core.somaxconn": "1024"},
-			// 1500m; a container without limits does not lift the sum of the limits there are.
+			// 1500m; a container without limits does not raise the sum of the limits.
 			Resources: &runtimeapi.LinuxContainerResources{
 				CpuShares: 1536, CpuPeriod: 100000, CpuQuota: 25000, MemoryLimitInBytes: gi,
 			},
@@ -133,7 +133,7 @@ func TestSandboxHostname(t *testing.T) {
 	}
 }
 
-// Defaults are those of namespaces that the pod has for itself, and its own words win.
+// Defaults apply to namespaces of the pod's own, and the pod's own values win.
 func TestDefaultSysctls(t *testing.T) {
 	defaults := map[string]string{"net/core/somaxconn": "1", "net.ipv4.tcp_syncookies": "1",
 		"kernel.shmmax": "1", "fs.mqueue.msg_max": "1", "user.max_user_namespaces": "1",
@@ -164,7 +164,7 @@ func TestDefaultSysctls(t *testing.T) {
 	}
 }
 
-// The runtime is told of the ports of a pod in the host's network too, as the kubelet tells it.
+// As with the kubelet, the runtime gets the ports of a pod in the host's network too.
 func TestPortsOfTheHost(t *testing.T) {
 	pod := testPod()
 	pod.Spec.HostNetwork = true

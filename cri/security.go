@@ -10,18 +10,18 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// SecurityOptions are the node's side of a container's security context.
+// SecurityOptions holds what the node adds to a container's security context.
 type SecurityOptions struct {
 	// SeccompDefault gives RuntimeDefault to containers that ask for no profile.
 	SeccompDefault bool
 	// SeccompRoot is the directory of Localhost profiles.
 	SeccompRoot string
-	// Masked are paths of this host that containers must not see when procMount is Default, besides
-	// those of every host.
+	// Masked holds paths of this host, beside the common ones, that are hidden from containers if
+	// procMount is Default.
 	Masked []string
 	// ExtraGroups are groups that volumes grant to every process of the pod.
 	ExtraGroups []int64
-	// IDs are those of a pod with a user namespace.
+	// IDs holds the ids of a pod with a user namespace.
 	IDs *IDs
 }
 
@@ -31,8 +31,8 @@ type ImageUser struct {
 	Username string
 }
 
-// Paths that containers must not see or change when procMount is Default
-// (https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#proc-access).
+// maskedPaths and readonlyPaths list what containers must not see, or not change, if procMount is
+// Default (https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#proc-access).
 func maskedPaths() []string {
 	return []string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys",
@@ -45,7 +45,7 @@ func readonlyPaths() []string {
 	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
-// containerSecurity is the container's security context over the pod's.
+// containerSecurity merges the container's security context over the pod's.
 func containerSecurity(
 	pod *v1.Pod, container *v1.Container, user ImageUser, o SecurityOptions,
 ) (*runtimeapi.LinuxContainerSecurityContext, error) {
@@ -92,13 +92,13 @@ func containerSecurity(
 	return out, nil
 }
 
-// securityContexts are the container's and the pod's own, never nil.
+// securityContexts returns the container's and the pod's own contexts, empty if not set.
 func securityContexts(pod *v1.Pod, c *v1.Container) (v1.SecurityContext, v1.PodSecurityContext) {
 	return ptr.Deref(c.SecurityContext, v1.SecurityContext{}),
 		ptr.Deref(pod.Spec.SecurityContext, v1.PodSecurityContext{})
 }
 
-// prefer is the container's setting, or the pod's where the container has none.
+// prefer returns the container's setting, or the pod's if the container has none.
 func prefer[T any](own, shared *T) *T {
 	if own != nil {
 		return own
@@ -106,7 +106,7 @@ func prefer[T any](own, shared *T) *T {
 	return shared
 }
 
-// verifyNonRoot refuses a container that says runAsNonRoot and would run as root.
+// verifyNonRoot refuses a container that sets runAsNonRoot and would run as root.
 func verifyNonRoot(pod *v1.Pod, container *v1.Container, user ImageUser) error {
 	own, shared := securityContexts(pod, container)
 	if !ptr.Deref(prefer(own.RunAsNonRoot, shared.RunAsNonRoot), false) {
@@ -144,7 +144,7 @@ func (o SecurityOptions) seccomp(p *v1.SeccompProfile) (*runtimeapi.SecurityProf
 	return named("seccomp", string(p.Type), filepath.Join(o.SeccompRoot, name))
 }
 
-// named is the profile of a type, which CRI names as pods do; ref counts for type Localhost.
+// named returns the profile of a type, which CRI names as pods do. ref is used for type Localhost.
 func named(of, kind, ref string) (*runtimeapi.SecurityProfile, error) {
 	known, ok := runtimeapi.SecurityProfile_ProfileType_value[kind]
 	if !ok {
@@ -162,7 +162,7 @@ func profile(kind runtimeapi.SecurityProfile_ProfileType) *runtimeapi.SecurityPr
 	return &runtimeapi.SecurityProfile{ProfileType: kind}
 }
 
-// appArmor is the profile of the container's field, its annotation, or the pod's field; nil
+// appArmor returns the profile in the container's field, its annotation, or the pod's field; nil
 // leaves the choice to the runtime.
 func appArmor(pod *v1.Pod, container *v1.Container) (*runtimeapi.SecurityProfile, error) {
 	own, shared := securityContexts(pod, container)
@@ -184,7 +184,7 @@ func appArmor(pod *v1.Pod, container *v1.Container) (*runtimeapi.SecurityProfile
 	return named("AppArmor", string(p.Type), name)
 }
 
-// The strings that name AppArmor profiles in annotations and in the deprecated CRI field.
+// The names of AppArmor profiles in annotations and in the deprecated CRI field.
 const (
 	appArmorDefault    = "runtime/default"
 	appArmorUnconfined = "unconfined"
@@ -207,7 +207,7 @@ func parseAppArmor(text string) (*runtimeapi.SecurityProfile, error) {
 		text, appArmorDefault, appArmorUnconfined, appArmorLocalhost)
 }
 
-// legacyAppArmor is the profile for runtimes that only read the deprecated field.
+// legacyAppArmor returns the profile for runtimes that read only the deprecated field.
 func legacyAppArmor(p *runtimeapi.SecurityProfile) string {
 	switch {
 	case p == nil:
@@ -228,7 +228,7 @@ func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
 }
 
-// groups are the supplemental groups of every process of the pod.
+// groups returns the supplemental groups of every process of the pod.
 func groups(shared v1.PodSecurityContext, extra []int64) []int64 {
 	var out []int64
 	if shared.FSGroup != nil {
@@ -239,7 +239,7 @@ func groups(shared v1.PodSecurityContext, extra []int64) []int64 {
 }
 
 func groupsPolicy(shared v1.PodSecurityContext) runtimeapi.SupplementalGroupsPolicy {
-	policy := string(ptr.Deref(shared.SupplementalGroupsPolicy, "")) // Merge is CRI's zero
+	policy := string(ptr.Deref(shared.SupplementalGroupsPolicy, "")) // Merge is CRI's zero value
 	return runtimeapi.SupplementalGroupsPolicy(runtimeapi.SupplementalGroupsPolicy_value[policy])
 }
 

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// secured is testPod with these security contexts on the pod and its first container.
+// secured returns testPod with these security contexts on the pod and its first container.
 func secured(shared *v1.PodSecurityContext, own *v1.SecurityContext) *v1.Pod {
 	pod := testPod()
 	pod.Spec.SecurityContext = shared
@@ -20,23 +20,23 @@ func secured(shared *v1.PodSecurityContext, own *v1.SecurityContext) *v1.Pod {
 	return pod
 }
 
-// What containers must not see, and what they must not change, unless procMount says otherwise: the
-// kubelet's lists, of which containerd's own have every path, too. They are written down here once
-// more, or a path that the code lacks would be missed by nobody.
+// The paths that are hidden from containers, or read-only, unless procMount says otherwise. They
+// are the kubelet's, and containerd's lists contain them all. The test repeats the lists so that it
+// notices a path that the code lacks.
 var (
 	wantMasked = []string{
-		"/proc/asound",        // devices for sound
-		"/proc/acpi",          // power states that can be set
-		"/proc/interrupts",    // side channel of other containers' work
-		"/proc/kcore",         // memory of the kernel
-		"/proc/keys",          // keys of all users
-		"/proc/latency_stats", // stacks of other processes
-		"/proc/timer_list",    // timers of other processes
+		"/proc/asound",        // sound devices
+		"/proc/acpi",          // power states, which can be changed
+		"/proc/interrupts",    // a side channel to other containers' work
+		"/proc/kcore",         // the kernel's memory
+		"/proc/keys",          // all users' keys
+		"/proc/latency_stats", // other processes' stacks
+		"/proc/timer_list",    // other processes' timers
 		"/proc/timer_stats",
 		"/proc/sched_debug", // all processes of the host
-		"/proc/scsi",        // disks that can be removed
+		"/proc/scsi",        // can remove disks
 		"/sys/firmware",
-		"/sys/devices/virtual/powercap", // side channel: power
+		"/sys/devices/virtual/powercap", // a side channel through power use
 	}
 	wantReadonly = []string{
 		"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
@@ -61,7 +61,7 @@ func TestContainerSecurityDefaults(t *testing.T) {
 	}
 }
 
-// What a host has beside the paths of every host is masked too, unless nothing is.
+// A host's own paths are masked too, unless procMount is Unmasked.
 func TestMaskedPathsOfTheHost(t *testing.T) {
 	const own = "/sys/devices/system/cpu/cpu0/thermal_throttle"
 	for mount, want := range map[v1.ProcMountType][]string{
@@ -130,7 +130,7 @@ func TestRunAsNonRoot(t *testing.T) {
 		shared v1.PodSecurityContext
 		own    v1.SecurityContext
 		image  ImageUser
-		want   string // "" is accepted
+		want   string // "": accepted
 	}{
 		{"not asked, root", v1.PodSecurityContext{}, v1.SecurityContext{}, ImageUser{}, ""},
 		{"image without user", v1.PodSecurityContext{RunAsNonRoot: yes}, v1.SecurityContext{},
@@ -267,7 +267,7 @@ func TestAppArmor(t *testing.T) {
 	}
 }
 
-// checkProfile compares a profile, written as its type and its file, or the error.
+// checkProfile compares a profile, written as its type and file, or the error.
 func checkProfile(t *testing.T, p *runtimeapi.SecurityProfile, err error, want, wantErr string) {
 	t.Helper()
 	if wantErr != "" {

@@ -9,15 +9,16 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Stats are what the runtime counts, one entry for each running sandbox or, from a runtime that
-// does not count for pods, for each container.
+// Stats holds the runtime's statistics: one entry for each running sandbox or, if the runtime has
+// no statistics of pods, for each container.
 type Stats struct {
 	Pods []*runtimeapi.PodSandboxStats
-	// Containers are those of a runtime without Pods.
+	// Containers is set if the runtime has no statistics of pods.
 	Containers []*runtimeapi.ContainerStats
 }
 
-// Stats asks the runtime with one call. Sandboxes of other agents are among the answers.
+// Stats asks the runtime, with one call if it has statistics of pods. The answer includes sandboxes
+// of other agents.
 func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	ctx = quiet(ctx)
 	pods, err := c.runtime.ListPodSandboxStats(ctx, nil)
@@ -34,14 +35,15 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	return Stats{Containers: containers}, nil
 }
 
-// Metrics are the runtime's own metrics of running sandboxes, with what their names and labels are.
+// Metrics holds the runtime's own metrics of running sandboxes, and the descriptors of these
+// metrics.
 type Metrics struct {
 	Descriptors []*runtimeapi.MetricDescriptor
 	Sandboxes   []*runtimeapi.PodSandboxMetrics
 }
 
-// Metrics asks the runtime for its metrics. Sandboxes of other agents are among the answers. The
-// answer is empty when the runtime has none.
+// Metrics asks the runtime for its metrics. The answer includes sandboxes of other agents. It is
+// empty if the runtime has none.
 func (c *Client) Metrics(ctx context.Context) (Metrics, error) {
 	ctx = quiet(ctx)
 	var m Metrics
@@ -58,8 +60,8 @@ func (c *Client) Metrics(ctx context.Context) (Metrics, error) {
 	return m, nil
 }
 
-// ImageFilesystems are where the runtime has images, and where the writable layers of containers,
-// each with what is used of it. The second is the first where the runtime does not tell them apart.
+// ImageFilesystems returns the filesystems of images and of writable container layers, with their
+// usage. Both are the same if the runtime reports only the first.
 func (c *Client) ImageFilesystems(ctx context.Context) (
 	images, containers *runtimeapi.FilesystemUsage, err error) {
 	resp, err := c.images.ImageFsInfo(quiet(ctx))

@@ -10,23 +10,23 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Swap is what containers may use of the node's swap space (KEP-2400).
+// Swap describes how containers may use the node's swap space (KEP-2400).
 type Swap struct {
-	// Controlled: the kernel limits swap by cgroup; without that nothing can be said. Unified: it
-	// does so as cgroup v2.
+	// Controlled is set if the kernel limits swap by cgroup; otherwise no limit is set. Unified is set
+	// if it does so as cgroup v2.
 	Controlled, Unified bool
-	// Limited is swapBehavior LimitedSwap; else no container swaps.
+	// Limited is set for swapBehavior LimitedSwap; otherwise no container swaps.
 	Limited bool
-	// Bytes is how much swap space the node has.
+	// Bytes is the size of the node's swap space.
 	Bytes int64
 }
 
-// limit adds the container's limit. A share of the node's swap space, as great as the one of the
-// node's memory that it requests, is for those that may swap: request, in bytes, is not 0.
+// limit adds the container's limit. A container with a request, in bytes, gets the same share of
+// the node's swap as it requests of the node's memory. A request of 0 means no swap.
 func (s Swap) limit(r *runtimeapi.LinuxContainerResources, nodeMemory, request int64) {
 	switch {
 	case !s.Controlled:
-	case !s.Unified: // memory and swap together
+	case !s.Unified: // the limit is of memory and swap together
 		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes
 	default:
 		var swap int64
@@ -41,8 +41,9 @@ func (s Swap) limit(r *runtimeapi.LinuxContainerResources, nodeMemory, request i
 	}
 }
 
-// swapRequest is the memory request of a container that may swap, 0 of one that may not: it has no
-// request or one that is its limit, or its pod is of another class than Burstable, or critical.
+// swapRequest returns the memory request of a container that may swap, else 0. A container may not
+// swap if it has no request, if its request equals its limit, or if its pod is critical or not
+// Burstable.
 func swapRequest(pod *v1.Pod, container *v1.Container) int64 {
 	request := container.Resources.Requests.Memory()
 	limit := container.Resources.Limits.Memory()

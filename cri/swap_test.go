@@ -9,8 +9,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Only containers of Burstable pods that request less memory than their limit swap, and only with
-// LimitedSwap.
+// Only containers of Burstable pods whose memory request is below their limit may swap, and only
+// with LimitedSwap.
 func TestSwap(t *testing.T) {
 	unified := Swap{Controlled: true, Unified: true, Bytes: 4 * gi}
 	limited := unified
@@ -26,7 +26,7 @@ func TestSwap(t *testing.T) {
 		requests, limits v1.ResourceList
 		change           func(*v1.Pod)
 		file             string // memory.swap.max; "": not written
-		together         int64  // memory and swap
+		together         int64  // limit of memory and swap
 	}{
 		{"no controller", Swap{Unified: true}, list("memory", "1Gi"), nil, nil, "", 0},
 		{"v1, no limit", legacy, list("memory", "1Gi"), nil, nil, "", 0},

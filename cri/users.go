@@ -6,14 +6,14 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// IDs are the host's user and group ids of a pod with a user namespace (KEP-127): Length of them
-// from First on, which is the pod's 0. Of a pod whose ids are the host's they are nil.
+// IDs holds the host's user and group ids of a pod with a user namespace (KEP-127): Length ids from
+// First, which is the pod's id 0. It is nil for a pod with the host's ids.
 type IDs struct{ First, Length uint32 }
 
-// OwnUsers reports whether the pod is to have a user namespace.
+// OwnUsers reports whether the pod asks for a user namespace.
 func OwnUsers(pod *v1.Pod) bool { return !ptr.Deref(pod.Spec.HostUsers, true) }
 
-// mapping is what the kernel is told of the ids, nil if they are the host's.
+// mapping returns the kernel's id mapping, nil if the pod has the host's ids.
 func (i *IDs) mapping() []*runtimeapi.IDMapping {
 	if i == nil {
 		return nil
@@ -30,7 +30,7 @@ func (i *IDs) options() *runtimeapi.UserNamespace {
 	}
 }
 
-// mapped has what is mounted, images as well, show its owners as the pod's ids.
+// mapped makes all mounts, images too, show their owners as the pod's ids.
 func (i *IDs) mapped(mounts []*runtimeapi.Mount) []*runtimeapi.Mount {
 	for _, m := range mounts {
 		if i != nil {

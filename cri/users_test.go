@@ -9,8 +9,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A user namespace is the same in the sandbox and its containers, and what is mounted, images as
-// well, shows its owners as the pod's ids.
+// The sandbox and its containers share the user namespace, and all mounts, images too, show their
+// owners as the pod's ids.
 func TestUserNamespace(t *testing.T) {
 	ids := &IDs{First: 196608, Length: 65536}
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}

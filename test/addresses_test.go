@@ -21,8 +21,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestAddressComesLate: an agent on a machine that has no network yet, later gets an address, and
-// then another one: pods are told it.
+// TestAddressComesLate runs an agent on a machine that has no network yet, then gets an address,
+// then another one. The pods' statuses follow.
 func TestAddressComesLate(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("a network namespace is root's to make")
@@ -34,7 +34,7 @@ func TestAddressComesLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.Program = []string{os.Args[0], "-test.run=^TestApart$", "--", binary}
-	n.Settings["syncFrequency"] = "1s" // how soon a pod that runs is told
+	n.Settings["syncFrequency"] = "1s" // the interval at which a running pod's status is updated
 	n.Pod("app", `{apiVersion: v1, kind: Pod, metadata: {name: app}, spec: {containers: [
  {name: main, image: "registry.test/work:1"}]}}`)
 	n.StartOnly()
@@ -71,8 +71,8 @@ func TestAddressComesLate(t *testing.T) {
 	awaitHostIP(t, n, "10.9.7.6")
 }
 
-// TestApart becomes the command behind -- in a network namespace of its own, which has nothing but a
-// loopback interface.
+// TestApart becomes the command behind -- in its own network namespace, which has only a loopback
+// interface.
 func TestApart(t *testing.T) {
 	if len(flag.Args()) == 0 {
 		t.Skip("it is what another test starts")
@@ -91,8 +91,8 @@ func TestApart(t *testing.T) {
 	t.Fatal(syscall.Exec(flag.Arg(0), flag.Args(), os.Environ()))
 }
 
-// awaitHostIP waits until pods of the node are told the address. The agent answers on its socket:
-// its ports are in another namespace.
+// awaitHostIP waits until the statuses of the node's pods have the address. It asks the agent over
+// its socket, because the agent's ports are in another network namespace.
 func awaitHostIP(t *testing.T, n *harness.Node, want string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{

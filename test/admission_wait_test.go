@@ -9,8 +9,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// terminating runs a pod with that many of the 63 CPUs, which takes its time to stop, and removes
-// it.
+// terminating runs a pod that has cpus of the 63 assignable CPUs and stops slowly, and removes it.
 func terminating(n *harness.Node, name string, cpus, seconds int) {
 	n.Pod(name, manifest(name, fmt.Sprintf(`terminationGracePeriodSeconds: %d
   containers: [{name: main, image: sim.local/app, resources: {limits: {cpu: %d, memory: 1Gi}}}]`,
@@ -35,8 +34,8 @@ func awaitWaiting(n *harness.Node, pod, reason string) {
 	})
 }
 
-// A big pod that waits for a terminating one gets its CPUs, though small ones come in meanwhile;
-// those that need nothing of its claim run at once.
+// A big pod that waits for a terminating one gets its CPUs, even if small pods come in meanwhile.
+// Small pods that need nothing of the big pod's claim run at once.
 func TestABigPodWaitsWhileSmallOnesRun(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -56,7 +55,7 @@ func TestABigPodWaitsWhileSmallOnesRun(t *testing.T) {
 	n.AwaitPhase("big-node", v1.PodRunning)
 }
 
-// At the deadline, and at once without one, the kubelet's reason is said.
+// At the deadline, or at once if there is none, the pod is rejected with the kubelet's reason.
 func TestTheWaitEnds(t *testing.T) {
 	t.Parallel()
 	for _, wait := range []string{"0", "1s"} {

@@ -11,8 +11,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestRunsAgainWithoutItsPlugin: a pod whose sandbox ended while the agent was down runs again with the
-// devices and answers that are recorded, though its plugin is away.
+// TestRunsAgainWithoutItsPlugin: a pod whose sandbox ended while the agent was down runs again with
+// the recorded devices and Allocate answers, even without its plugin.
 func TestRunsAgainWithoutItsPlugin(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

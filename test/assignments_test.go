@@ -18,7 +18,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// The machine is the fixture "playground": 64 CPUs, 4 NUMA nodes of 16, two sockets.
+// The machine is the fixture "playground": 64 CPUs, 4 NUMA nodes of 16 CPUs, two sockets.
 const nodeCPUs = 16
 
 func cpus(t testing.TB, list string) cpuset.CPUSet {
@@ -67,7 +67,7 @@ func TestExclusiveCPUs(t *testing.T) {
 	if got := container(t, n, "own-node", "main").Resources.GetCpuQuota(); got > 0 {
 		t.Errorf("exclusive CPUs come with a quota of %d", got)
 	}
-	// The shared container left these CPUs before the one that owns them started.
+	// The shared container left these CPUs before their new owner started.
 	update := only(t, n, call{method: "UpdateContainerResources", pod: "shared-node"})
 	if got := cpus(t, update.CPUs); !got.Equals(before.Difference(own)) {
 		t.Errorf("the shared container moved to %v, want %v", got, before.Difference(own))
@@ -77,7 +77,7 @@ func TestExclusiveCPUs(t *testing.T) {
 			update, started)
 	}
 
-	// In steady state nothing is updated, however often it is looked at.
+	// In steady state nothing is updated, however often the agent relists.
 	looks := n.Runtime.State().Calls["ListContainers"] + n.Runtime.State().Calls["ListPodSandbox"]
 	n.Pod("tick", limited("tick", "cpu: 500m, memory: 1Gi"))
 	n.AwaitPhase("tick-node", v1.PodRunning)
@@ -227,7 +227,7 @@ func TestCapacity(t *testing.T) {
 	if reason != "OutOfpods" || message != full {
 		t.Errorf("rejected with %s: %s", reason, message)
 	}
-	// A rejected pod stays rejected, until its manifest changes or goes.
+	// A rejected pod stays rejected until its manifest changes or is removed.
 	n.RemovePod("big")
 	n.AwaitGone("big-node")
 	n.AwaitPhase("fourth-node", v1.PodFailed)
@@ -245,7 +245,8 @@ func TestCapacity(t *testing.T) {
 }
 
 func TestTopologyPolicies(t *testing.T) {
-	// What fits one node; what fits two nodes only; devices on one node while CPUs are on others.
+	// Pods that fit one node, pods that only fit two, and pods with devices on one node and CPUs on
+	// others.
 	type want map[string]string // pod: "Running aligned", "Running", or the rejection's reason
 	const (
 		running = "Running"
@@ -261,7 +262,7 @@ func TestTopologyPolicies(t *testing.T) {
 	pods := map[string]string{
 		"small": "cpu: 4, memory: 1Gi, example.com/nic: 1",
 		"wide":  fmt.Sprintf("cpu: %d, memory: 1Gi", nodeCPUs+4),
-		// 2 devices are never on one node, 2 CPUs are.
+		// No node has 2 devices, though each has 2 CPUs.
 		"torn": "cpu: 2, memory: 1Gi, example.com/nic: 2",
 	}
 	for policy, want := range tests {
@@ -269,7 +270,7 @@ func TestTopologyPolicies(t *testing.T) {
 			t.Parallel()
 			for name, outcome := range want {
 				if policy == "none" && outcome == running && name == "small" {
-					continue // it may be aligned by luck
+					continue // it may be aligned by chance
 				}
 				n := harness.New(t)
 				n.Settings["topologyManagerPolicy"] = policy

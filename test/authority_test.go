@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// authority signs the certificates of a test's clients.
+// authority signs certificates for a test's clients.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	pem  []byte
 }
 
-// pair is a certificate with its key, as PEM.
+// pair holds a certificate and its key as PEM.
 type pair struct{ cert, key []byte }
 
 func newAuthority(t *testing.T) authority {
@@ -48,7 +48,7 @@ func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// client is a certificate of the user.
+// client returns a certificate for the user.
 func (a authority) client(t *testing.T, user string) pair {
 	t.Helper()
 	template := &x509.Certificate{

@@ -11,8 +11,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// gaps are the times between one start of a container and the next, but for the first: after its
-// first exit a container is started again at once.
+// gaps returns the times between consecutive starts of a container. It leaves out the first,
+// because a container is started again at once after its first exit.
 func gaps(starts []sim.Call) []time.Duration {
 	var out []time.Duration
 	for i := 2; i < len(starts); i++ {
@@ -21,8 +21,8 @@ func gaps(starts []sim.Call) []time.Duration {
 	return out
 }
 
-// TestBackOffDoubles looks at the first restarts with the default back-off. They may come late, as
-// machines are slow, but never early.
+// TestBackOffDoubles checks the first restarts with the default back-off. They may come late on
+// slow machines, but never early.
 func TestBackOffDoubles(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -67,7 +67,7 @@ func TestBackOffMaximum(t *testing.T) {
 	}
 }
 
-// TestBackOffSurvivesARestart: killing the agent is no way around the back-off.
+// TestBackOffSurvivesARestart checks that killing the agent does not end a back-off.
 func TestBackOffSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -83,7 +83,7 @@ func TestBackOffSurvivesARestart(t *testing.T) {
 	}
 }
 
-// TestStartErrors: a container that cannot be started says why, and is tried again.
+// TestStartErrors: a container that cannot be started reports the error and is tried again.
 func TestStartErrors(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

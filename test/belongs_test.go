@@ -11,7 +11,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestPodsThatDoNotBelong: a pod that the node is not for fails with the kubelet's reason.
+// TestPodsThatDoNotBelong: a pod that must not run on this node fails with the kubelet's reason.
 func TestPodsThatDoNotBelong(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -34,8 +34,8 @@ func TestPodsThatDoNotBelong(t *testing.T) {
 	}
 }
 
-// TestUserNamespaceIsKept: a pod with a user namespace has ids that no other pod has, its next
-// container has the same after the agent was killed, and they are free when it has gone.
+// TestUserNamespaceIsKept: a pod with a user namespace has ids that no other pod has. Its next
+// container has the same ids after the agent was killed, and they are free once the pod is gone.
 func TestUserNamespaceIsKept(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

@@ -10,7 +10,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestCallsOfAPodsEnd: to end a pod takes the calls that end it, and few to see what became of it.
+// TestCallsOfAPodsEnd bounds the CRI calls that the end of a pod takes: those that end it, and few
+// to see the result.
 func TestCallsOfAPodsEnd(t *testing.T) {
 	t.Parallel()
 	const pods, most = 20, 12
@@ -37,15 +38,15 @@ func TestCallsOfAPodsEnd(t *testing.T) {
 		sum += after[name]
 	}
 	t.Logf("%d calls for %d pods: %v", sum, pods, after)
-	// It is seven where nothing else runs; on a busy machine the events of a pod come apart, and each
-	// is read. Those of the node are in it, too: two lists each 10 s.
+	// On an idle machine there are seven calls per pod. On a busy one the events of a pod come apart,
+	// and each causes a read. The node's two lists each 10 s are counted, too.
 	if sum >= most*pods {
 		t.Errorf("%d calls for %d pods: %v", sum, pods, after)
 	}
 }
 
-// TestCallsOfARestart: a container that exits and is started again is read by whoever hears of its
-// exit and after the start, two lists each, and not once more in between.
+// TestCallsOfARestart: the restart of a container causes one read after its exit event and one
+// after the start, two lists each, and no further read in between.
 func TestCallsOfARestart(t *testing.T) {
 	t.Parallel()
 	const pods, most = 40, 5

@@ -11,8 +11,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestClientsThatHoldConnections: an agent with few file descriptors has many clients that connect
-// and ask for nothing. Pods go on starting, and others are answered.
+// TestClientsThatHoldConnections: many clients connect to an agent with few file descriptors and
+// ask nothing. Pods still start, and other clients are answered.
 func TestClientsThatHoldConnections(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

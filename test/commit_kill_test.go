@@ -24,18 +24,19 @@ import (
 	"github.com/numalet/numalet/topology/files"
 )
 
-// fileCalls are the system calls that touch a file in a way that matters.
+// fileCalls lists the system calls that can change what is on disk.
 const fileCalls = "openat,write,pwrite64,fsync,fdatasync,close,rename,renameat,renameat2,unlinkat"
 
-// fileOp is one of them on one file, as strace(1) names both.
+// fileOp is one of these calls on one file, named as strace(1) names them.
 type fileOp struct{ call, path string }
 
-// assignment is a change of what is assigned that a test brings about.
+// assignment is a change of the assignments that a test brings about.
 type assignment struct {
 	name   string
 	change func(*harness.Node)
 	done   func(*harness.Node)
-	// begins: the agent was restarted before, so that the commit begins the state file anew.
+	// begins is set if the agent was restarted before the change, so that the commit rewrites the
+	// state file.
 	begins bool
 }
 
@@ -60,10 +61,9 @@ func twoDevices(name string) string {
 	return limited(name, "cpu: 4, memory: 1Gi, "+gpu+": 2")
 }
 
-// TestKilledInsideACommit kills the agent before each file operation that a commit and the export
-// after it make, those on the state file, on the kubelet's files and on their folders: what is on
-// disk then is the state before or the state after, and the next agent brings the change to its
-// end.
+// TestKilledInsideACommit kills the agent before each file operation of a commit and of the export
+// after it: those on the state file, on the kubelet's files and on their folders. The disk then has
+// the state before or after the change, and the next agent completes the change.
 func TestKilledInsideACommit(t *testing.T) {
 	if _, err := exec.LookPath("strace"); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -84,14 +84,14 @@ func TestKilledInsideACommit(t *testing.T) {
 	}
 }
 
-// onePod is a node that runs one pod with CPUs and devices of its own.
+// onePod returns a node that runs one pod with exclusive CPUs and devices.
 func onePod(t *testing.T, change assignment) *harness.Node {
 	n := harness.New(t)
 	n.Start()
 	n.Plugin(gpu, "--devices=8", "--nodes=0-3")
 	n.Pod("old", twoDevices("old"))
 	uid := string(n.AwaitPhase("old-node", v1.PodRunning).UID)
-	n.Eventually("it is exported", func() error { // else a change might leave the files as they are
+	n.Eventually("it is exported", func() error { // else a change might not alter the files
 		for file := range exportDecoders() {
 			raw, err := os.ReadFile(filepath.Join(n.Root, file))
 			if err != nil || !strings.Contains(string(raw), uid) {
@@ -104,7 +104,7 @@ func onePod(t *testing.T, change assignment) *harness.Node {
 		n.Kill()
 		n.Start()
 	}
-	n.Eventually("the plugin's list is remembered", func() error { // which syncs the folder, too
+	n.Eventually("the plugin's list is remembered", func() error { // which also syncs the folder
 		if text := n.Get("/plugins"); !strings.Contains(text, `"healthy": 8`) {
 			return errors.New(text)
 		}
@@ -113,8 +113,8 @@ func onePod(t *testing.T, change assignment) *harness.Node {
 	return n
 }
 
-// watchedFiles are all files that the change writes, relative to the root directory, and their
-// folders.
+// watchedFiles returns all files that the change writes, and their folders, relative to the root
+// directory.
 func watchedFiles() []string {
 	var out []string
 	for _, file := range []string{
@@ -127,7 +127,7 @@ func watchedFiles() []string {
 	return append(out, ".", "device-plugins")
 }
 
-// fileOps are the operations that the change makes, in the order of their first occurrence.
+// fileOps returns the operations that the change makes, in the order of their first occurrence.
 func fileOps(t *testing.T, change assignment) []fileOp {
 	t.Helper()
 	n := onePod(t, change)
@@ -156,9 +156,10 @@ func fileOps(t *testing.T, change assignment) []fileOp {
 	return ops
 }
 
-// checkDurable checks that what is appended to the state is synced once, and nothing else: a power
-// cut then leaves the state before or the one after. A new file is on disk before it takes the old
-// one's place, and the folder is synced after that. A release is not synced.
+// checkDurable checks that an admission syncs what it appends to the state file once, so that a
+// power cut leaves the state before or after it. A new state file must be on disk before it
+// replaces the old one, and the folder is synced afterwards. A release is not synced, and nothing
+// else is.
 func checkDurable(t *testing.T, change assignment, ops []fileOp) {
 	t.Helper()
 	next := files.Temporary(store.FileName)
@@ -191,7 +192,7 @@ func checkDurable(t *testing.T, change assignment, ops []fileOp) {
 	}
 }
 
-// attach lets strace look at the running agent, until detach is called or the test ends.
+// attach attaches strace to the running agent, until detach is called or the test ends.
 func attach(t *testing.T, n *harness.Node, args ...string) (detach func()) {
 	t.Helper()
 	cmd := exec.Command("strace", append(args, "-f", "-p", fmt.Sprint(n.PID()))...)
@@ -214,7 +215,7 @@ func attach(t *testing.T, n *harness.Node, args ...string) (detach func()) {
 				}
 			}
 		}
-		_ = cmd.Wait() // its end is not what is tested
+		_ = cmd.Wait() // how strace ends does not matter
 	}()
 	detach = func() {
 		_ = cmd.Process.Signal(os.Interrupt) // it may have ended with the agent
@@ -259,7 +260,7 @@ func parseCalls(log, root string) (out []fileOp) {
 	return out
 }
 
-// killedBefore makes the change on an agent that dies at the operation.
+// killedBefore makes the change on an agent that is killed before the operation.
 func killedBefore(t *testing.T, change assignment, op fileOp) {
 	n := onePod(t, change)
 	before := byName(assigned(t, n))
@@ -268,7 +269,7 @@ func killedBefore(t *testing.T, change assignment, op fileOp) {
 	change.change(n)
 	n.AwaitKilled()
 
-	after := byName(assigned(t, n)) // fails the test when the file is not sound
+	after := byName(assigned(t, n)) // fails the test if the file is damaged
 	kubeletFilesSound(t, n)
 	if old, ok := after["old-node"]; ok {
 		if diff := gocmp.Diff(fmt.Sprint(before["old-node"]), fmt.Sprint(old)); diff != "" {
@@ -312,7 +313,7 @@ func kubeletFilesSound(t *testing.T, n *harness.Node) {
 	}
 }
 
-// exportDecoders are those files, with their decoders.
+// exportDecoders maps the exported files to their decoders.
 func exportDecoders() map[string]func([]byte) error {
 	return map[string]func([]byte) error{
 		checkpoint.FileName: func(raw []byte) error {
@@ -326,7 +327,7 @@ func exportDecoders() map[string]func([]byte) error {
 	}
 }
 
-// byName has the pods of a state by their names.
+// byName returns the pods of a state by name.
 func byName(s allocation.State) map[string]allocation.Pod {
 	out := map[string]allocation.Pod{}
 	for _, pod := range s.Pods {

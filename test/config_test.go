@@ -32,14 +32,14 @@ func ended(t testing.TB, args ...string) (code int, stderr string) {
 	cmd := exec.CommandContext(ctx, binary, args...)
 	var out bytes.Buffer
 	cmd.Stderr = &out
-	_ = cmd.Run() // its exit code tells
+	_ = cmd.Run() // the exit code is checked
 	if ctx.Err() != nil {
 		t.Fatalf("numalet %q did not end:\n%s", args, &out)
 	}
 	return cmd.ProcessState.ExitCode(), out.String()
 }
 
-// TestBadConfiguration: exit code 1 and one line that names the field or flag.
+// TestBadConfiguration expects exit code 1 and one line that names the field or flag.
 func TestBadConfiguration(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -128,7 +128,7 @@ func TestRuntimeAbsentAtStart(t *testing.T) {
 	}
 }
 
-// TestOptionsWithoutEffect are told once by name, and those with effect are not.
+// TestOptionsWithoutEffect: each option without effect is logged once by name, and no others are.
 func TestOptionsWithoutEffect(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -164,7 +164,7 @@ func TestLockFile(t *testing.T) {
 		t.Errorf("a second agent: exit code %d, %s; want 1 and the lock file's name", code, last)
 	}
 	n.Kill()
-	n.Start() // the lock went with its holder
+	n.Start() // the lock went with the process that held it
 }
 
 func TestExitOnLockContention(t *testing.T) {

@@ -27,7 +27,7 @@ import (
 	memorystate "github.com/numalet/numalet/topology/memory/state"
 )
 
-// damages are what may have become of a file of assignments.
+// damages returns damaged versions of a file of assignments.
 func damages(good []byte) map[string][]byte {
 	out := map[string][]byte{
 		"empty": {}, "zeros": make([]byte, len(good)),
@@ -43,8 +43,8 @@ func damages(good []byte) map[string][]byte {
 	return out
 }
 
-// quarantined waits for the event about a file that was moved aside, and checks that it is kept as
-// it was; nil: it is a folder.
+// quarantined waits for the event about a file that was moved aside, and checks that its content is
+// kept; nil stands for a folder.
 func quarantined(t testing.TB, n *harness.Node, path string, content []byte) {
 	t.Helper()
 	aside, err := filepath.Glob(path + ".corrupt-*")
@@ -62,14 +62,14 @@ func quarantined(t testing.TB, n *harness.Node, path string, content []byte) {
 	}
 }
 
-// TestDamagedStateFile damages the state file in many ways, with ten pods running: it is moved
-// aside with an event, and everybody keeps what he has.
+// TestDamagedStateFile damages the state file in many ways while ten pods run. The file is moved
+// aside with an event, and all pods keep what they have.
 func TestDamagedStateFile(t *testing.T) {
 	t.Parallel()
 	m := newMigrant(t, policies{"static", "Static", "best-effort"})
 	path := filepath.Join(m.Root, store.FileName)
 	good := readFile(t, path)
-	first := bytes.IndexByte(good, '\n') + 1 // the rest is what was changed since
+	first := bytes.IndexByte(good, '\n') + 1 // the rest are the changes since
 	for name, damaged := range damages(good[:first]) {
 		m.restart(func() { writeFile(t, path, string(damaged)+string(good[first:])) })
 		m.check(name)
@@ -78,7 +78,7 @@ func TestDamagedStateFile(t *testing.T) {
 	for part := 1; part < 8; part++ {
 		at := first + part*(len(good)-first)/8
 		m.restart(func() { writeFile(t, path, string(good[:at])) })
-		m.check(fmt.Sprintf("cut at %d", at)) // it is one of another time
+		m.check(fmt.Sprintf("cut at %d", at)) // a cut file is a valid, older state
 		flipped := bytes.Clone(good)
 		flipped[at] ^= 1
 		m.restart(func() { writeFile(t, path, string(flipped)) })
@@ -107,9 +107,9 @@ func TestDamagedStateFile(t *testing.T) {
 	m.admits("after all that")
 }
 
-// TestStateLostDuringInit: the state is lost and the agent killed while an init container runs. The
-// containers that come later get what they were to get, without a call of Allocate, and nobody else
-// got any of it meanwhile.
+// TestStateLostDuringInit loses the state and kills the agent while an init container runs. The
+// later containers get what was planned for them, without a call of Allocate, and no other pod got
+// any of it meanwhile.
 func TestStateLostDuringInit(t *testing.T) {
 	const wishes = "cpu: 4, memory: 1Gi, " + gpu + ": 1"
 	for name, lose := range map[string]func(path string) error{
@@ -171,14 +171,14 @@ func TestStateLostDuringInit(t *testing.T) {
 	}
 }
 
-// sameHeld reports whether the same would be recorded of both.
+// sameHeld reports whether both would be recorded as the same.
 func sameHeld(a, b allocation.Container) bool {
 	one, err := handover.Describe("", a)
 	other, otherErr := handover.Describe("", b)
 	return err == nil && otherErr == nil && one == other
 }
 
-// nothingTwice checks that no two pods have the same CPU or device.
+// nothingTwice checks that no CPU and no device belongs to two pods.
 func nothingTwice(t *testing.T, pods map[string]allocation.Pod) {
 	t.Helper()
 	cpus, devices := cpuset.New(), sets.New[string]()
@@ -204,9 +204,9 @@ func readFile(t testing.TB, path string) []byte {
 	return raw
 }
 
-// TestDamagedKubeletFiles: on the first start after a kubelet, its files that cannot be read are
-// moved aside with an event. Its pod is not restarted, and of what it is known to have nobody gets
-// any.
+// TestDamagedKubeletFiles: on the first start after a kubelet, kubelet files that cannot be read
+// are moved aside with an event. The kubelet's pod is not restarted, and no other pod gets anything
+// that it is known to have.
 func TestDamagedKubeletFiles(t *testing.T) {
 	const uid, ownCPUs, device = "3b1c7c0e-5b0e-4f0e-9d55-6c1f4a0f2c11", "37-38", "gpu-5"
 	for _, file := range []string{
@@ -265,7 +265,8 @@ func TestDamagedKubeletFiles(t *testing.T) {
 	}
 }
 
-// damage changes the file, which may not be there yet, and returns what it has then; nil: a folder.
+// damage changes the file, which need not exist yet, and returns its new content, or nil if it is a
+// folder.
 func damage(t *testing.T, path, how string) []byte {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -292,8 +293,8 @@ func damage(t *testing.T, path, how string) []byte {
 	return raw
 }
 
-// TestStateFileCannotBeWritten: a pod whose assignment cannot be written waits and says so, nothing
-// is half written, others are not concerned, and the pod runs when the cause is gone.
+// TestStateFileCannotBeWritten: a pod whose assignment cannot be written waits and says so. Nothing
+// is half written, other pods are not affected, and the pod runs once the cause is gone.
 func TestStateFileCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// device runs "numalet device" on the node and returns what it printed, in one line.
+// device runs "numalet device" on the node and returns its output as one line.
 func device(t *testing.T, n *harness.Node, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -33,7 +33,7 @@ func device(t *testing.T, n *harness.Node, args ...string) (string, error) {
 	return strings.Join(strings.Fields(string(out)), " "), err
 }
 
-// says runs "numalet device", which is to succeed and to print this.
+// says runs "numalet device", which must succeed and print want.
 func says(t *testing.T, n *harness.Node, want string, args ...string) {
 	t.Helper()
 	if out, err := device(t, n, args...); err != nil || !strings.Contains(out, want) {
@@ -58,8 +58,8 @@ func awaitNoted(n *harness.Node, reason, text string) {
 	})
 }
 
-// A cordoned device stays with who has it, across kill -9 and whatever its plugin does, and is given
-// to nobody else before it is uncordoned.
+// A cordoned device stays with the container that has it, across kill -9 and whatever its plugin
+// does. No other container gets it until it is uncordoned.
 func TestDeviceCordon(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -125,7 +125,7 @@ func TestDeviceCordon(t *testing.T) {
 	awaitNumbers(n, 2, 1)
 }
 
-// What is wrong is said, and what may not be asked is refused.
+// Mistakes are reported, and forbidden requests are refused.
 func TestDeviceCordonIsRefused(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -153,7 +153,7 @@ func TestDeviceCordonIsRefused(t *testing.T) {
 			t.Errorf("%.40v: %s (%v), want %q", args, out, err, want)
 		}
 	}
-	// Nothing on the read-only port changes anything, and the socket is its owner's alone.
+	// The read-only port changes nothing, and only its owner can use the socket.
 	resp, err := http.Post(n.URL("/devices/cordon"), "application/json",
 		strings.NewReader(`{"resource": "example.com/gpu", "id": "a"}`))
 	if err != nil {
@@ -172,7 +172,7 @@ func TestDeviceCordonIsRefused(t *testing.T) {
 	}
 }
 
-// The node API, which the API server's proxy asks, takes a cordon of those whom it knows.
+// The node API, to which the API server's proxy connects, accepts a cordon from authorized clients.
 func TestDeviceCordonOverNodeAPI(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

@@ -6,9 +6,9 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestDevicesOfAPluginThatIsAway: over restarts of the agent, stopped or killed, a node whose plugin
-// is away tells what was healthy and not cordoned when the plugin was last there, and no more when
-// the grace of that is over.
+// TestDevicesOfAPluginThatIsAway: across restarts of the agent, stopped or killed, a node whose
+// plugin is away reports the devices that were healthy and not cordoned when the plugin was last
+// there. It reports none once their grace period is over.
 func TestDevicesOfAPluginThatIsAway(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

@@ -20,7 +20,8 @@ import (
 
 const theGPU = "example.com/gpu"
 
-// awaitHealth waits until the pod's status says this of its devices: "gpu-0=Healthy gpu-1=Unknown".
+// awaitHealth waits until the pod's status has this health of its devices: "gpu-0=Healthy
+// gpu-1=Unknown".
 func awaitHealth(n *harness.Node, pod, want string) {
 	n.Eventually("pod "+pod+" tells "+want, func() error {
 		pods, err := n.Pods()
@@ -42,8 +43,8 @@ func awaitHealth(n *harness.Node, pod, want string) {
 	})
 }
 
-// awaitExplained waits until the explanation of the pod says, first, that this has gone wrong
-// since; "": nothing has.
+// awaitExplained waits until this is the first problem that the pod's explanation names; "" stands
+// for none.
 func awaitExplained(n *harness.Node, pod, want string) {
 	n.Eventually("explain says "+want, func() error {
 		var record explain.Record
@@ -59,7 +60,7 @@ func awaitExplained(n *harness.Node, pod, want string) {
 	})
 }
 
-// awaitPlacedHealth waits until the placement of the container has this health of devices.
+// awaitPlacedHealth waits until the container's placement has this health of its devices.
 func awaitPlacedHealth(n *harness.Node, container, want string) {
 	n.Eventually(container+" has "+want, func() error {
 		rows, err := n.Placements()
@@ -74,7 +75,7 @@ func awaitPlacedHealth(n *harness.Node, container, want string) {
 	})
 }
 
-// awaitNumbers waits until the metrics have these numbers of the resource.
+// awaitNumbers waits until the metrics have these numbers for the resource.
 func awaitNumbers(n *harness.Node, capacity, allocatable int) {
 	what := fmt.Sprintf("%d of %d devices are allocatable", allocatable, capacity)
 	n.Eventually(what, func() error {
@@ -90,8 +91,8 @@ func awaitNumbers(n *harness.Node, capacity, allocatable int) {
 	})
 }
 
-// TestDeviceHealthReachesThePod: every change of a device's health is in the status of the pod that
-// holds it, and an event tells of it; the plugin's end makes it unknown.
+// TestDeviceHealthReachesThePod: every change of a device's health appears in the status of the pod
+// that holds it and in an event. The plugin's end makes the health unknown.
 func TestDeviceHealthReachesThePod(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -126,7 +127,8 @@ func TestDeviceHealthReachesThePod(t *testing.T) {
 	awaitEvent(n, "train-node", "DeviceHealthUnknown",
 		"Container main: device gpu-0, gpu-1 of example.com/gpu: health unknown", 1)
 
-	// After a restart of the agent nothing is known until the plugin is back, which is no news.
+	// After a restart of the agent the health is unknown until the plugin is back, which causes no
+	// event.
 	if err := n.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -142,8 +144,8 @@ func TestDeviceHealthReachesThePod(t *testing.T) {
 	}
 }
 
-// TestWhyADeviceIsUnhealthy: what a plugin says of an unhealthy device stands wherever its health does,
-// until it is healthy again.
+// TestWhyADeviceIsUnhealthy: what a plugin says about an unhealthy device appears wherever its
+// health does, until the device is healthy again.
 func TestWhyADeviceIsUnhealthy(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -185,7 +187,7 @@ func TestWhyADeviceIsUnhealthy(t *testing.T) {
 	message(nil)
 }
 
-// TestDeviceHealthOfTheEnded: a container that has ended hears nothing of the device that it had.
+// TestDeviceHealthOfTheEnded: an ended container hears nothing more about the device that it had.
 func TestDeviceHealthOfTheEnded(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -221,7 +223,7 @@ spec:
 	}
 }
 
-// TestDeviceHealthGate: without the feature gate the status says nothing.
+// TestDeviceHealthGate: without the feature gate the status has no health.
 func TestDeviceHealthGate(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -235,8 +237,9 @@ func TestDeviceHealthGate(t *testing.T) {
 	}
 }
 
-// TestTakeoverBetweenPlugins: the newer of two plugins serves; the older one's end changes nothing,
-// the newer one's end hands the resource back to an older one that lives.
+// TestTakeoverBetweenPlugins: the newer of two plugins serves the resource. The end of the older
+// one changes nothing. The end of the newer one hands the resource back to the older one if that
+// still runs.
 func TestTakeoverBetweenPlugins(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -258,8 +261,8 @@ func TestTakeoverBetweenPlugins(t *testing.T) {
 	awaitNumbers(n, 6, 6)
 }
 
-// TestDeviceGraces: a plugin that goes away leaves its numbers for a while, an empty list takes
-// them at once.
+// TestDeviceGraces: the numbers of a plugin that goes away remain for a while, those of an empty
+// list drop at once.
 func TestDeviceGraces(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -314,8 +317,8 @@ func TestListEndsWhileThePluginLives(t *testing.T) {
 	n.AwaitPhase("one-node", v1.PodRunning)
 }
 
-// TestAdviceIsOnlyAdvice: whatever is wrong with a plugin's preference, the pod runs, and an event
-// says that the preference was not followed and why.
+// TestAdviceIsOnlyAdvice: whatever is wrong with a plugin's preference, the pod runs. An event says
+// that the preference was not followed, and why.
 func TestAdviceIsOnlyAdvice(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

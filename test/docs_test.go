@@ -18,14 +18,15 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// documented says of each command in the documentation what it takes to run it as a test.
+// documented says how to run each command of the documentation as a test.
 var documented = map[string]struct {
-	// up is what the command shows, or the file that it makes, when it does what it is for. It is
-	// stopped at the end of its block. "" is a command that ends by itself.
+	// up is an output of the command, or a file that it makes, that shows that the command works. The
+	// command is then stopped at the end of its block. If up is "", the command ends by itself.
 	up string
-	// add are arguments that make it shorter, or say where the agent is.
+	// add holds further arguments that shorten the run or say where the agent is.
 	add []string
-	// cluster: it takes an API server, and the tests that have one run the like of it.
+	// cluster is set if the command needs an API server. Such commands are not run here, but the tests
+	// with an API server run similar ones.
 	cluster bool
 }{
 	"numalet --config /var/lib/kubelet/config.yaml --root-dir /var/lib/kubelet": {up: `"Ready"`},
@@ -90,7 +91,7 @@ var (
 )
 
 // TestDocumentedCommands runs the commands of all code blocks, in a folder with the files that they
-// name and with what they name elsewhere in a place of the test's own.
+// name. Other paths and addresses that they name are replaced by the test's own.
 func TestDocumentedCommands(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../docs/*.md")
@@ -118,12 +119,12 @@ func TestDocumentedCommands(t *testing.T) {
 
 var (
 	codeBlock = regexp.MustCompile("(?ms)^```\\w*\n(.*?)^```")
-	// aCommand is not followed by a colon, as the playground's title is.
+	// A command is not followed by a colon, unlike the playground's title.
 	aCommand = regexp.MustCompile(`(?m)^(?:\$ )?((?:bin/)?numalet(?: [^\s:]+(?:\s.*)?)?)$`)
 	aComment = regexp.MustCompile(`\s+#.*`)
 )
 
-// commandBlocks are the commands of each code block that has any, without comments.
+// commandBlocks returns the commands of each code block that has any, without comments.
 func commandBlocks(text string) (blocks [][]string) {
 	for _, block := range codeBlock.FindAllStringSubmatch(text, -1) {
 		var commands []string
@@ -143,7 +144,7 @@ func commandBlocks(text string) (blocks [][]string) {
 type reader struct {
 	t           *testing.T
 	binary, dir string
-	// places are where the test has what commands name.
+	// places replaces what commands name by the test's own.
 	places *strings.Replacer
 }
 
@@ -155,7 +156,7 @@ func newReader(t *testing.T) *reader {
 	}
 	running, other := harness.New(t), harness.New(t)
 	running.Start()
-	other.Start() // writes its configuration
+	other.Start() // writes the configuration
 	other.Kill()
 	dir := t.TempDir()
 	r := &reader{t: t, binary: binary, dir: dir, places: strings.NewReplacer(
@@ -182,7 +183,7 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
-// samplePlugin builds the plugin of the documentation, with its devices.
+// samplePlugin builds the documentation's plugin, with its devices.
 func (r *reader) samplePlugin() {
 	r.t.Helper()
 	build := exec.CommandContext(r.t.Context(), "go", "build", "-o",
@@ -201,7 +202,7 @@ func (r *reader) samplePlugin() {
 	}
 }
 
-// follow runs the commands of a block, one after the other.
+// follow runs the commands of a block one after the other.
 func (r *reader) follow(file string, commands []string) {
 	var stops []func()
 	for _, command := range commands {
@@ -223,7 +224,7 @@ func (r *reader) follow(file string, commands []string) {
 
 func (r *reader) command(ctx context.Context, command string, add ...string) *exec.Cmd {
 	_, args, _ := strings.Cut(r.places.Replace(command), " ")
-	script := "exec \"$0\" " + args + " \"$@\"" // of a shell, for commands have quotes
+	script := "exec \"$0\" " + args + " \"$@\"" // by a shell, because commands have quotes
 	shell := []string{"-c", script, r.binary}
 	for _, arg := range add {
 		shell = append(shell, r.places.Replace(arg))
@@ -244,7 +245,7 @@ func (r *reader) end(file, command string, add ...string) {
 	}
 }
 
-// start runs a command that goes on, and returns when it is up; the result stops it.
+// start starts a command that keeps running, and returns when it is up. The result stops it.
 func (r *reader) start(file, command, up string) (stop func()) {
 	cmd := r.command(context.Background(), command)
 	var out output
@@ -255,7 +256,7 @@ func (r *reader) start(file, command, up string) (stop func()) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	stop = sync.OnceFunc(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended, which is said below
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended, which is reported below
 		select {
 		case err := <-ended:
 			if err != nil {
@@ -280,7 +281,7 @@ func (r *reader) start(file, command, up string) (stop func()) {
 	return stop
 }
 
-// output is what a running command has written.
+// output collects what a running command writes.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

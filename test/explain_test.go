@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// explainPod is what "numalet explain" prints of a pod, or says on error.
+// explainPod returns what "numalet explain" prints about a pod, or its error.
 func explainPod(t *testing.T, n *harness.Node, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -25,7 +25,7 @@ func explainPod(t *testing.T, n *harness.Node, args ...string) (string, error) {
 		t.Fatal(err)
 	}
 	out, err := exec.CommandContext(ctx, binary, args...).CombinedOutput()
-	return strings.Join(strings.Fields(string(out)), " "), err // however its lines are wrapped
+	return strings.Join(strings.Fields(string(out)), " "), err // undo the wrapping of lines
 }
 
 func TestExplain(t *testing.T) {
@@ -89,7 +89,7 @@ func TestExplain(t *testing.T) {
 		!strings.Contains(out, "no pod else/torn-node is known") {
 		t.Errorf("explain in another namespace: %v, %s", err, out)
 	}
-	// The record goes with the pod.
+	// The record goes when the pod goes.
 	n.RemovePod("torn")
 	n.AwaitGone("torn-node")
 	n.Eventually("the explanation is gone", func() error {
@@ -112,7 +112,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// Of a pod in a crash loop is told how its container ended, and what it said last.
+// For a pod in a crash loop, explain says how its container ended, and shows its last log lines.
 func TestExplainCrashLoop(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

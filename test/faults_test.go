@@ -11,8 +11,8 @@ import (
 	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
 )
 
-// A call that hangs, fails for a while or is slow holds up the pod that needs the plugin, and no
-// other; the pod says why it waits, and runs when the cause is gone.
+// A call that hangs, is slow or fails for a while delays only the pod that needs the plugin. The
+// pod says why it waits, and runs when the cause is gone.
 func TestPluginCalls(t *testing.T) {
 	hang := pluginsim.Fault{Hang: true}
 	slow := pluginsim.Fault{Delay: metav1.Duration{Duration: 300 * time.Millisecond}}
@@ -32,7 +32,7 @@ func TestPluginCalls(t *testing.T) {
 	for name, test := range map[string]struct {
 		rpc    pluginsim.RPC
 		fault  pluginsim.Fault
-		reason string // that the pod waits for; empty: it runs in spite of the fault
+		reason string // why the pod waits; empty if it runs in spite of the fault
 		text   string
 	}{
 		"Register hangs":                {pluginsim.Register, hang, waits, unregistered},
@@ -75,7 +75,8 @@ func TestPluginCalls(t *testing.T) {
 			if test.reason != "" || test.rpc == pluginsim.PreStart {
 				s.must(ctl.ClearFaults(t.Context()))
 			}
-			if test.rpc == pluginsim.List && test.fault == away { // it is not called before that
+			// the plugin's list is not called again before it restarts
+			if test.rpc == pluginsim.List && test.fault == away {
 				s.must(ctl.Restart(t.Context()))
 			}
 			s.settles()
@@ -84,7 +85,7 @@ func TestPluginCalls(t *testing.T) {
 	}
 }
 
-// An answer that is no is final, in the kubelet's words; the others are not concerned.
+// A refusal is final and has the kubelet's words. Other pods are not affected.
 func TestPluginSaysNo(t *testing.T) {
 	const reason = "UnexpectedAdmissionError"
 	for name, test := range map[string]struct {
@@ -126,7 +127,8 @@ func TestPluginSaysNo(t *testing.T) {
 	}
 }
 
-// PreStartContainer that fails shows on the container, as the kubelet shows it, and is tried again.
+// A PreStartContainer failure appears on the container, as with the kubelet, and the call is tried
+// again.
 func TestPreStartFails(t *testing.T) {
 	s := newSite(t)
 	ctl, _ := s.Plugin(gpu, "--devices=1", "--pre-start")
@@ -149,7 +151,7 @@ func TestPreStartFails(t *testing.T) {
 	s.settles()
 }
 
-// The deadline for waiting: when it is over the pod is rejected, with 0 at once.
+// A pod is rejected when the deadline for waiting is over; with 0 at once.
 func TestAdmissionWait(t *testing.T) {
 	for wait, first := range map[string]bool{"1s": true, "0": false} {
 		t.Run(wait, func(t *testing.T) {
@@ -163,14 +165,14 @@ func TestAdmissionWait(t *testing.T) {
 				t.Errorf("waited: %v, want %v", waited, first)
 			}
 			s.Plugin(gpu, "--devices=1")
-			awaitNumbers(s.Node, 1, 1) // with 0 a pod is refused until the list is there
+			awaitNumbers(s.Node, 1, 1) // with 0 a pod is rejected until the list is there
 			s.nothingLeaked(everything(1))
 		})
 	}
 }
 
-// Pods that arrived before their plugin, as after a reboot: all of them run once it is there, and
-// where there are too few devices the older one wins.
+// Pods arrive before their plugin, as after a reboot. All run once the plugin is there; if there
+// are too few devices, the older pod gets them.
 func TestPluginComesLate(t *testing.T) {
 	s := newSite(t)
 	s.Start()
@@ -193,7 +195,7 @@ func TestPluginComesLate(t *testing.T) {
 	s.nothingLeaked(everything(20))
 }
 
-// A plugin that dies takes no pod with it: those that run go on, new ones wait until it is back.
+// The death of a plugin ends no pod: running pods go on, new ones wait until the plugin is back.
 func TestPluginCrashes(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *site, *pluginsim.Client, func()){
 		"crashes": func(t *testing.T, s *site, ctl *pluginsim.Client, _ func()) {
@@ -220,8 +222,8 @@ func TestPluginCrashes(t *testing.T) {
 	}
 }
 
-// An agent that comes back finds the pods running and leaves them so, whatever their plugin is
-// doing; plugins that are there register again, since kubelet.sock was made anew.
+// A restarted agent finds the pods running and leaves them so, whatever their plugin does. Running
+// plugins register again, since kubelet.sock is new.
 func TestAgentComesBack(t *testing.T) {
 	for _, name := range []string{"plugin there", "plugin away", "plugin with other devices"} {
 		t.Run(name, func(t *testing.T) {
@@ -275,8 +277,8 @@ func TestAgentComesBack(t *testing.T) {
 	}
 }
 
-// Two plugins of one resource: the one that registered last serves it, and when it goes the other
-// one takes over. Pods keep what they have.
+// Of two plugins of one resource, the one that registered last serves it. When it goes, the other
+// takes over. Pods keep what they have.
 func TestTakeOver(t *testing.T) {
 	s := newSite(t)
 	s.PluginNamed("old", gpu, "--devices=2", "--socket=old.sock", "--id-prefix=old")
@@ -312,8 +314,8 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// Health and lists change under running pods: they keep what they have, new ones wait for
-// and get what is healthy, and a device that comes back belongs to whom it belonged.
+// Health and device lists change under running pods. Those pods keep what they have, new ones wait
+// for healthy devices, and a device that comes back still belongs to its pod.
 func TestDevicesChange(t *testing.T) {
 	s := newSite(t)
 	ctl, _ := s.Plugin(gpu, "--devices=2")
@@ -322,7 +324,7 @@ func TestDevicesChange(t *testing.T) {
 	s.settles()
 	s.runs(user)
 	mine := devicesOf(container(t, s.Node, user.node(), "main"), gpu)[0]
-	s.awaitHealthy(2) // the file has none at first, too
+	s.awaitHealthy(2) // at first the file has none, too
 	s.must(ctl.SetHealth(t.Context(), false, "gpu-0", "gpu-1"))
 	late := workload{name: "late", main: need{cpus: "300m", gpus: 1}}
 	s.awaitHealthy(0)

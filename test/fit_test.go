@@ -19,8 +19,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// fits runs "numalet fit" on manifests and returns what it prints, what it complains of and its
-// exit code.
+// fits runs "numalet fit" on manifests and returns its output, its error output and its exit code.
 func fits(t *testing.T, manifests string, args ...string) (out, complaint string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -53,7 +52,7 @@ func answers(t *testing.T, manifests string, args ...string) fit.Answer {
 	return a
 }
 
-// What a running agent answers beforehand is what it does then.
+// A running agent does what it predicted.
 func TestFitAsksTheAgent(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -84,7 +83,7 @@ func TestFitAsksTheAgent(t *testing.T) {
 		t.Errorf("placed as %+v, foretold %+v", row, want)
 	}
 
-	// Live state: one of the four is in use.
+	// In the live state one of the four is in use.
 	if a := ask(first, "--count=max"); !a.Fits || a.Copies != 3 {
 		t.Errorf("%d copies fit beside the first pod, want 3: %s", a.Copies, a.Text())
 	}
@@ -99,7 +98,7 @@ func TestFitAsksTheAgent(t *testing.T) {
 		!strings.HasSuffix(status.Message, foretold.Message) || len(foretold.WouldFit) == 0 {
 		t.Errorf("foretold %+v, came %q %q", foretold.Verdict, status.Reason, status.Message)
 	}
-	// The event goes on where the status ends.
+	// The event has more than the status.
 	n.Eventually("the event says what would fit", func() error {
 		event := `reason="TopologyAffinityError" message="Resources cannot be allocated with ` +
 			`Topology locality; example.com/nic of container main: 2 asked for on one NUMA node`
@@ -138,7 +137,7 @@ func TestFitAsksTheAgent(t *testing.T) {
 				name, resp.Status, text.String(), tc.code, tc.say)
 		}
 	}
-	// What the agent has recorded can be asked about without it.
+	// The recorded state of an agent can be asked about without the agent.
 	if err := n.Stop(); err != nil {
 		t.Error(err)
 	}
@@ -154,7 +153,7 @@ func TestFitAsksTheAgent(t *testing.T) {
 	}
 }
 
-// Without an agent the machine, the configuration and the devices are what the flags say.
+// Without an agent, the flags give the machine, the configuration and the devices.
 func TestFitWithoutAnAgent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -178,7 +177,7 @@ func TestFitWithoutAnAgent(t *testing.T) {
 		!strings.Contains(out, "1 asked for, none is free") {
 		t.Errorf("how many: code %d\n%s", code, out)
 	}
-	// Pods in order, each beside those before it.
+	// Pods are placed in order, each beside the ones before it.
 	large := limited("large", "cpu: 20, memory: 1Gi")
 	a := answers(t, strings.Repeat(large+"\n---\n", 5)+pod, with("--devices=example.com/gpu=1")...)
 	var outcomes []string

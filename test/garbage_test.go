@@ -16,7 +16,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// logsOf are the files in the directory of a container's logs.
+// logsOf returns the files in the directory of a container's logs.
 func logsOf(n *harness.Node, pod v1.Pod, container string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(n.Dir, "logs",
 		fmt.Sprintf("%s_%s_%s", pod.Namespace, pod.Name, pod.UID), container))
@@ -27,9 +27,9 @@ func logsOf(n *harness.Node, pod v1.Pod, container string) ([]string, error) {
 	return out, err
 }
 
-// TestLogRotation: the log of a running container that has reached its size is rotated, down to as
-// many files as there may be; an agent that was killed before it had the log opened again does so
-// when it is back.
+// TestLogRotation: the log of a running container that has reached its size limit is rotated, and
+// the number of files is kept to its limit. An agent that was killed between the rotation and the
+// reopening of the log has the log reopened when it is back.
 func TestLogRotation(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -82,7 +82,7 @@ func TestLogRotation(t *testing.T) {
 	}
 }
 
-// exits are the records that the runtime has of exits of a pod's container.
+// exits returns the runtime's records of exited containers of a pod.
 func exits(n *harness.Node, pod string) (out []sim.Container) {
 	for _, c := range n.Runtime.State().Containers {
 		if c.Subject.Pod == pod && c.State == "EXITED" {
@@ -92,8 +92,8 @@ func exits(n *harness.Node, pod string) (out []sim.Container) {
 	return out
 }
 
-// TestDeadContainers: of a container that exits again and again as many records stay in the runtime
-// as are asked for, and the logs of those that go, go with them.
+// TestDeadContainers: of a container that exits again and again, the runtime keeps as many records
+// as configured. Logs are removed with their record.
 func TestDeadContainers(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -113,7 +113,7 @@ func TestDeadContainers(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// One more while a container starts.
+		// There is one more while a container starts.
 		if got := len(exits(n, "crash-node")); got < 2 || got > 3 || len(names) > 4 {
 			return fmt.Errorf("%d exits, logs %q", got, names)
 		}
@@ -126,8 +126,8 @@ func TestDeadContainers(t *testing.T) {
 	})
 }
 
-// TestDeadContainersInAll: beyond the bound for all pods the oldest go, but the newest of each
-// container, and no container starts again for that.
+// TestDeadContainersInAll: beyond the limit for all pods the oldest records go, but not the newest
+// of each container. No container restarts because of that.
 func TestDeadContainersInAll(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -151,8 +151,8 @@ func TestDeadContainersInAll(t *testing.T) {
 	}
 }
 
-// TestLogsOfWhatIsGone: the directory of logs of a pod that nobody knows goes, those of pods that
-// there are stay.
+// TestLogsOfWhatIsGone: the log directory of an unknown pod is removed, the directories of existing
+// pods stay.
 func TestLogsOfWhatIsGone(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

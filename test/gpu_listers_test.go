@@ -15,15 +15,15 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// gpuOf is the GPU or the MIG device that a device of a plugin is, as monitoring agents find it: of a
-// share the part before "::".
+// gpuOf returns the GPU or MIG device behind a plugin's device, as monitoring agents do: for a
+// share, the part before "::".
 func gpuOf(id string) string {
 	gpu, _, _ := strings.Cut(id, "::")
 	return gpu
 }
 
-// Whoever lists what pods hold, as exporters of metrics of GPUs do, finds shares and MIG devices by the
-// ids that the GPU plugin has for them, each with its NUMA node.
+// Programs that list what pods hold, such as exporters of GPU metrics, find shares and MIG devices
+// by the GPU plugin's ids, each with its NUMA node.
 func TestGPUsForListers(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -96,7 +96,7 @@ func TestGPUsForListers(t *testing.T) {
 	}
 }
 
-// listedDevices are resource and id of each device, which has to be on one NUMA node.
+// listedDevices returns resource and id of each device, and checks that each is on one NUMA node.
 func listedDevices(t *testing.T, all []*podresourcesv1.ContainerDevices) (out []string) {
 	t.Helper()
 	for _, d := range all {

@@ -19,14 +19,14 @@ import (
 	"github.com/numalet/numalet/test/scratch"
 )
 
-// gpuStrategy is a way to run the GPU plugin, and what a container gets by it.
+// gpuStrategy is a way to run the GPU plugin, and what a container gets from it.
 type gpuStrategy struct {
 	args, orders []string
-	file         string // the configuration; {dir} is the node's folder
-	late         string // a file in that folder, without which nothing is healthy
+	file         string // the plugin's configuration; {dir} stands for the node's folder
+	late         string // a file in that folder; nothing is healthy before it exists
 	resource     string
-	devices      int // so many are offered
-	count        int // so many are asked for
+	devices      int // the number that the plugin offers
+	count        int // the number that the pod requests
 	check        func(c *runtimeapi.ContainerConfig) error
 }
 
@@ -109,7 +109,7 @@ sharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}`,
 
 const visibleGPUs = "NVIDIA_VISIBLE_DEVICES"
 
-// dividedGPUs are the orders that divide all of a machine's eight GPUs.
+// dividedGPUs returns the orders that divide all eight GPUs of a machine.
 func dividedGPUs(into string) (orders []string) {
 	for i := range 8 {
 		orders = append(orders, fmt.Sprintf("mig %d on", i), fmt.Sprintf("divide %d %s", i, into))
@@ -132,7 +132,7 @@ func variable(c *runtimeapi.ContainerConfig, name string) string {
 	return string(c.GetEnvs()[at].GetValue())
 }
 
-// mountedBelow are the paths in the container of mounts at a path or below it, sorted.
+// mountedBelow returns the container paths of mounts at or below a path, sorted.
 func mountedBelow(c *runtimeapi.ContainerConfig, path string) string {
 	var paths []string
 	for _, m := range c.GetMounts() {
@@ -144,8 +144,8 @@ func mountedBelow(c *runtimeapi.ContainerConfig, path string) string {
 	return strings.Join(paths, " ")
 }
 
-// Each way of offering GPUs and of telling a runtime which a container has comes through the agent, and
-// passes the checks of plugins as it is built.
+// Each way to offer GPUs and to name a container's GPUs to a runtime works through the agent, and
+// the built plugin passes the plugin checks with it.
 func TestGPUStrategies(t *testing.T) {
 	t.Parallel()
 	for name, s := range gpuStrategies {
@@ -181,7 +181,7 @@ func TestGPUStrategies(t *testing.T) {
 	}
 }
 
-// awaitHealthy waits until so many devices of a plugin are healthy, of all that it lists.
+// awaitHealthy waits until a plugin lists all devices and this number of them are healthy.
 func awaitHealthy(n *harness.Node, resource string, healthy, all int) {
 	n.Eventually(fmt.Sprintf("%d of %d are healthy", healthy, all), func() error {
 		var peers []deviceplugin.Peer
@@ -197,7 +197,7 @@ func awaitHealthy(n *harness.Node, resource string, healthy, all int) {
 	})
 }
 
-// putEmpty makes an empty file, and the folders that it is in.
+// putEmpty makes an empty file and its folders.
 func putEmpty(t *testing.T, path string) {
 	t.Helper()
 	err := os.MkdirAll(filepath.Dir(path), 0o755)
@@ -209,7 +209,7 @@ func putEmpty(t *testing.T, path string) {
 	}
 }
 
-// The GPU plugin as it is built passes the checks, however it tells of devices.
+// The built GPU plugin passes the plugin checks, whichever way it names devices.
 func TestPluginCheckOfGPUPlugin(t *testing.T) {
 	t.Parallel()
 	binary, err := harness.Binary()

@@ -24,7 +24,8 @@ import (
 
 const nvidiaGPU = "nvidia.com/gpu"
 
-// besideGPUPlugin is a folder with numalet and the GPU plugin, which knows machines as data only.
+// besideGPUPlugin returns a folder with numalet and the GPU plugin, which only knows machines
+// described as data.
 func besideGPUPlugin(t *testing.T) string {
 	t.Helper()
 	binary, err := harness.Binary()
@@ -40,8 +41,8 @@ func besideGPUPlugin(t *testing.T) string {
 	return dir
 }
 
-// The first look of whoever has no GPU: those of a DGX H100 are handed out, two, two and four, each
-// pod's together.
+// The first try of a user without GPUs: the playground assigns those of a DGX H100, two, two and
+// four, each pod's GPUs close together.
 func TestPlaygroundWithGPUs(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
@@ -78,7 +79,8 @@ func TestPlaygroundWithGPUs(t *testing.T) {
 	}
 }
 
-// gpuPlugin runs the GPU plugin for a node, with the GPUs of a DGX H100; do tells it what happens.
+// gpuPlugin runs the GPU plugin for a node with the GPUs of a DGX H100. do gives orders to the
+// mock.
 func gpuPlugin(t *testing.T, n *harness.Node, args ...string) (
 	process *os.Process, do func(order string)) {
 	t.Helper()
@@ -125,7 +127,8 @@ func gpuPlugin(t *testing.T, n *harness.Node, args ...string) (
 	}
 }
 
-// Why a GPU is unhealthy is told where its pod is looked at, and in the plugin's metrics.
+// The reason why a GPU is unhealthy appears where users look at its pod, and in the plugin's
+// metrics.
 func TestGPUsReasons(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -159,7 +162,7 @@ func TestGPUsReasons(t *testing.T) {
 	}
 }
 
-// SIGHUP has the plugin begin anew with what its file says, unless that is wrong.
+// After SIGHUP the plugin starts again with its configuration file, unless the file is wrong.
 func TestGPUsBeginAnew(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

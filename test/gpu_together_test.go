@@ -13,8 +13,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// Pods that have waited for the GPU plugin, as after a reboot, get the GPUs that they would get one by
-// one: those that are joined, and shares of GPUs that nobody uses.
+// Pods that have waited for the GPU plugin, as after a reboot, get the GPUs that they would get one
+// by one: GPUs that are connected, and shares of unused GPUs.
 func TestPodsThatWaitedForTheGPUPlugin(t *testing.T) {
 	t.Parallel()
 	shared := "version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 8}]}}"
@@ -71,7 +71,7 @@ func TestPodsThatWaitedForTheGPUPlugin(t *testing.T) {
 				row := placementOf(t, n, fmt.Sprintf("p%d-node/main", i))
 				got = append(got, gpusOf(row.Devices[nvidiaGPU]))
 			}
-			slices.Sort(got) // whoever came first
+			slices.Sort(got) // the order of arrival does not matter
 			if !slices.Equal(got, test.want) {
 				t.Errorf("%v have %v, want %v", test.counts, got, test.want)
 			}
@@ -88,7 +88,7 @@ gpus:
 host: {sockets: 1, nodesPerSocket: 1, coresPerNode: 8, threadsPerCore: 1, memoryPerNode: 64Gi}
 `
 
-// gpusOf are the numbers of mocked GPUs, or of those that shares are of.
+// gpusOf returns the numbers of the mocked GPUs, or of the GPUs of shares.
 func gpusOf(ids []string) string {
 	var out []string
 	for _, id := range ids {

@@ -11,8 +11,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestCallsNameTheirPod: plugins find in the metadata of each call that is about a container which
-// one that is.
+// TestCallsNameTheirPod: the metadata of each call about a container names that container to the
+// plugin.
 func TestCallsNameTheirPod(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -40,7 +40,7 @@ func TestCallsNameTheirPod(t *testing.T) {
 	}
 }
 
-// Of pods that come at once each device's calls name the pod that has it.
+// If pods come at the same time, each device's calls name the pod that has it.
 func TestCallsNameTheirPodsAtOnce(t *testing.T) {
 	t.Parallel()
 	const pods = 8

@@ -10,8 +10,9 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// What comes after a container waits for its postStart hook; one whose hook fails is stopped and
-// started again. A preStop hook is run before the stop, which then has what is left of the grace.
+// The next container waits for the previous one's postStart hook. A container whose hook fails is
+// stopped and restarted. A preStop hook runs before the stop, which then has the rest of the grace
+// period.
 func TestContainerHooks(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -48,7 +49,7 @@ func TestContainerHooks(t *testing.T) {
 	}
 }
 
-// A hook that the agent's end cut off is run by the next agent, before anything else is started.
+// A hook that the agent's end interrupted is run by the next agent, before it starts anything else.
 func TestHookAfterKill(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -73,8 +74,8 @@ func TestHookAfterKill(t *testing.T) {
 	}
 }
 
-// Sidecars end after the containers, the last first, and wait for no hook but their own; the hooks of
-// all are run as soon as the pod is stopped.
+// Sidecars end after the containers, in reverse order, and wait only for their own hooks. All hooks
+// start as soon as the pod is stopped.
 func TestSidecarsEndInTurn(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

@@ -15,7 +15,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// repeated is a YAML list in flow style of n elements, each with its number for N.
+// repeated returns a YAML list in flow style of n elements, with each element's number in place of
+// N.
 func repeated(n int, element string) string {
 	var b strings.Builder
 	for i := range n {
@@ -24,7 +25,8 @@ func repeated(n int, element string) string {
 	return "[" + b.String() + "]"
 }
 
-// hostileManifests ask for work without end; each with a part of what is to be said of it.
+// hostileManifests returns manifests that request endless work, each with a part of its expected
+// error.
 func hostileManifests() map[string][2]string {
 	env := "{name: A0, value: " + strings.Repeat("x", 100) + "}"
 	for i := range 8 {
@@ -47,7 +49,7 @@ func hostileManifests() map[string][2]string {
 	}
 }
 
-// linkManifests makes manifests that lead to what has no end.
+// linkManifests makes manifests that are links to endless files.
 func linkManifests(t *testing.T, n *harness.Node) {
 	t.Helper()
 	pipe := filepath.Join(n.Dir, "pipe")
@@ -62,8 +64,9 @@ func linkManifests(t *testing.T, n *harness.Node) {
 	}
 }
 
-// Manifests that ask for work without end are refused by name, each in its own file; pods beside
-// them start, also after a restart with all of them there, and the agent ends when it is told to.
+// Manifests that request endless work are refused by name, each from its own file. Other pods start
+// beside them, also after a restart with all these manifests, and the agent stops when it is told
+// to.
 func TestHostileManifests(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -99,7 +102,7 @@ func TestHostileManifests(t *testing.T) {
 	}
 }
 
-// A field that is unknown is ignored and said to be; with --refuse-unknown-fields it is refused.
+// An unknown field is ignored and reported. With --refuse-unknown-fields the pod is refused.
 func TestUnknownField(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -115,8 +118,8 @@ func TestUnknownField(t *testing.T) {
 	}
 }
 
-// A pod is its UID and its name: a manifest with a UID of its own that gets another name is another
-// pod, which starts when the first is gone, also if the agent did not run meanwhile.
+// A pod is identified by its UID and its name. If a manifest with a UID gets another name, it is
+// another pod, which starts once the first is gone, also if the agent did not run meanwhile.
 func TestRenamedUnderItsUID(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// hotplug is a machine below a directory, as the kernel would show it: 2 nodes of 2 cores with 2
-// threads; CPU n and n+4 are siblings, node 1 has 2-3 and 6-7.
+// hotplug is a machine below a directory, in the files of the kernel: 2 nodes of 2 cores with 2
+// threads. CPUs n and n+4 are siblings; node 1 has CPUs 2-3 and 6-7.
 type hotplug struct {
 	t    *testing.T
 	root string
@@ -48,8 +48,8 @@ func (h hotplug) write(name, text string) {
 	}
 }
 
-// online takes all other CPUs offline. Of those the kernel forgets core and socket, and what is
-// left of a core is another list of siblings.
+// online takes all CPUs outside the list offline. As in the kernel, offline CPUs have no core and
+// socket, and their siblings' lists leave them out.
 func (h hotplug) online(list string) {
 	h.t.Helper()
 	set := cpus(h.t, list)
@@ -80,7 +80,7 @@ func hotplugNode(t *testing.T) (*harness.Node, hotplug) {
 	return n, h
 }
 
-// awaitShared waits until the pod's container may run on the CPUs and no others.
+// awaitShared waits until the pod's container may run on exactly these CPUs.
 func awaitShared(n *harness.Node, pod, want string) {
 	n.Eventually(pod+" shares CPUs "+want, func() error {
 		rows, err := n.Placements()
@@ -91,7 +91,7 @@ func awaitShared(n *harness.Node, pod, want string) {
 	})
 }
 
-// awaitEvent waits until the log has the event so many times.
+// awaitEvent waits until the log has the event that many times.
 func awaitEvent(n *harness.Node, pod, reason, message string, times int) {
 	n.Eventually(fmt.Sprintf("pod %s has %d events %s", pod, times, reason), func() error {
 		raw, err := os.ReadFile(filepath.Join(n.Dir, "log"))
@@ -112,8 +112,8 @@ func awaitEvent(n *harness.Node, pod, reason, message string, times int) {
 	})
 }
 
-// TestHotplug: CPUs go offline and come back while pods run. The shared pool follows, and so does
-// what may be requested; a container keeps the CPUs that it has for itself, and its pod is told.
+// TestHotplug takes CPUs offline and back while pods run. The shared pool and the allocatable CPUs
+// follow. A container keeps its exclusive CPUs, and its pod gets an event.
 func TestHotplug(t *testing.T) {
 	t.Parallel()
 	n, h := hotplugNode(t)
@@ -143,11 +143,11 @@ func TestHotplug(t *testing.T) {
 		n.AwaitGone(name + "-node")
 	}
 
-	h.online("0,2-6") // 1 is the container's own
+	h.online("0,2-6") // CPU 1 is exclusive to the container
 	awaitEvent(n, "own-node", "CPUOffline",
 		"CPUs 1 of container main are offline: it runs on 5 alone", 1)
 	awaitShared(n, "shared-node", "0,2-4,6")
-	h.online("0-3,5-7") // 4 is reserved
+	h.online("0-3,5-7") // CPU 4 is reserved
 	awaitEvent(n, "own-node", "CPUOnline",
 		"CPUs 1 of container main are online again: it runs on 1,5", 1)
 	awaitShared(n, "shared-node", "0,2-3,6-7")
@@ -164,8 +164,8 @@ func TestHotplug(t *testing.T) {
 	}
 }
 
-// TestRestartWhileCPUsAreOffline: the agent starts on a machine that has lost CPUs of a container.
-// It says so, adopts the pod, and a restarted container has what is left.
+// TestRestartWhileCPUsAreOffline starts the agent on a machine that has lost CPUs of a container.
+// The agent says so, adopts the pod, and gives a restarted container what is left.
 func TestRestartWhileCPUsAreOffline(t *testing.T) {
 	t.Parallel()
 	n, h := hotplugNode(t)
@@ -173,7 +173,7 @@ func TestRestartWhileCPUsAreOffline(t *testing.T) {
 	n.AwaitPhase("own-node", v1.PodRunning)
 	before := container(t, n, "own-node", "main")
 	n.Kill()
-	h.online("0-4,6-7") // without 5
+	h.online("0-4,6-7") // without CPU 5
 	n.Start()
 	n.AwaitPhase("own-node", v1.PodRunning)
 	awaitEvent(n, "own-node", "CPUOffline",

@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// sysfs is a machine of one node in a directory.
+// sysfs makes a machine of one NUMA node in a directory.
 func sysfs(t *testing.T, pages int) (root string) {
 	t.Helper()
 	root = t.TempDir()
@@ -41,7 +41,7 @@ func sysfs(t *testing.T, pages int) (root string) {
 
 const pool = "hugepages-2048kB/nr_hugepages"
 
-// small is the machine of sysfs with 1124 MiB reserved.
+// small returns a node on the machine of sysfs, with 1124 MiB reserved.
 func small(t *testing.T, pages int) (n *harness.Node, setPages func(int)) {
 	t.Helper()
 	n = harness.New(t)
@@ -54,8 +54,8 @@ func small(t *testing.T, pages int) (n *harness.Node, setPages func(int)) {
 	}
 }
 
-// TestHugePagesFollow: pages that are added while the agent runs can be had at once, and what is
-// told to containers follows.
+// TestHugePagesFollow: pages that are added while the agent runs are available at once, and the
+// amount of memory that containers are told follows.
 func TestHugePagesFollow(t *testing.T) {
 	t.Parallel()
 	n, setPages := small(t, 8)
@@ -82,8 +82,8 @@ func TestHugePagesFollow(t *testing.T) {
 	}
 }
 
-// Pages that go while pods hold them are said to be missing, once; the pods go on, and nobody else
-// gets pages until there are enough again.
+// If pages that pods hold disappear, that is reported once. The pods go on, and no other pod gets
+// pages until there are enough again.
 func TestHugePagesGo(t *testing.T) {
 	t.Parallel()
 	n, setPages := small(t, 32)
@@ -92,7 +92,7 @@ func TestHugePagesGo(t *testing.T) {
 	n.AwaitPhase("held-node", v1.PodRunning)
 	since := lastCall(n)
 	setPages(16)
-	// This pod has the machine looked at again.
+	// This pod makes the agent look at the machine again.
 	n.Pod("early", limited("early", "cpu: 1, memory: 1Gi, hugepages-2Mi: 16Mi"))
 	pod := n.AwaitPhase("early-node", v1.PodFailed)
 	if !strings.Contains(pod.Status.Message, "[memorymanager]") &&
@@ -112,7 +112,7 @@ func TestHugePagesGo(t *testing.T) {
 	n.AwaitPhase("held-node", v1.PodRunning)
 
 	n.Kill()
-	n.Start() // is no reason to stop either
+	n.Start() // missing pages are no reason to stop the pod here either
 	n.AwaitPhase("held-node", v1.PodRunning)
 	untouched(t, n, since, "early-node")
 	setPages(40)

@@ -20,12 +20,12 @@ func has(n *harness.Node, want ...string) error {
 	return nil
 }
 
-// TestUnusedImages: images that nothing uses are removed when the disk is full beyond the mark, those
-// of pods that there are stay, and the metric counts.
+// TestUnusedImages: unused images are removed when the disk is fuller than the threshold, images of
+// existing pods stay, and the metric counts removals.
 func TestUnusedImages(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
-	n.Settings["imageGCHighThresholdPercent"] = 1 // of any machine's disk more is used
+	n.Settings["imageGCHighThresholdPercent"] = 1 // every machine's disk is fuller than that
 	n.Settings["imageGCLowThresholdPercent"] = 0
 	n.Settings["imageMinimumGCAge"] = "1ms"
 	n.Start()
@@ -41,11 +41,11 @@ func TestUnusedImages(t *testing.T) {
 	n.AwaitPhase("gone-node", v1.PodRunning)
 	n.RemovePod("gone")
 	n.AwaitGone("gone-node")
-	// What the pod that is done ran on is in use while the runtime has its container.
+	// The image of the completed pod is in use as long as the runtime has its container.
 	n.Eventually("the image of the pod that is gone is gone", func() error {
 		return has(n, "sim.local/app:latest", "sim.local/done:latest")
 	})
-	n.Eventually("the image is counted", func() error { // which comes after its removal
+	n.Eventually("the image is counted", func() error { // which happens after its removal
 		const want = `kubelet_image_garbage_collected_total{reason="space"} 1`
 		if !strings.Contains(n.Get("/metrics"), want) {
 			return errors.New("no " + want)
@@ -54,7 +54,7 @@ func TestUnusedImages(t *testing.T) {
 	})
 }
 
-// TestOldImages: an image that nothing has used for long is removed with whatever room there is.
+// TestOldImages: an image that has been unused for long is removed, however much room there is.
 func TestOldImages(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -66,7 +66,7 @@ func TestOldImages(t *testing.T) {
 	n.RemovePod("gone")
 	n.AwaitGone("gone-node")
 	n.Eventually("the image is gone", func() error { return has(n) })
-	n.Eventually("it is counted", func() error { // which it is after it is gone
+	n.Eventually("it is counted", func() error { // it is counted after its removal
 		if want := `{reason="age"} 1`; !strings.Contains(n.Get("/metrics"), want) {
 			return fmt.Errorf("no %s", want)
 		}

@@ -18,7 +18,7 @@ nodes:
 - {id: 1, cpus: "32-63", memory: 125Gi, distances: {0: 21, 1: 10}}
 `
 
-// beginning is a pod of an init container and an app.
+// beginning returns a pod with an init container and an app.
 func beginning(name, init, app string) string {
 	return manifest(name, fmt.Sprintf(`initContainers:
   - {name: init, image: sim.local/app, resources: {limits: {%s}}}
@@ -26,14 +26,14 @@ func beginning(name, init, app string) string {
 		"init: exit=0 after=1ms")
 }
 
-// A small init container does not keep a pod off the only node with room.
+// A small init container does not put its pod on a node where the app has no room.
 func TestInitContainersGoWithWhatFollows(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		policy string
 		memory bool
 		pods   []string // init / app
-		want   []string // the NUMA nodes of init / app, of memory those of memory
+		want   []string // the NUMA nodes of init / app; in memory tests, their memory nodes
 	}{
 		"CPUs": {policy: "single-numa-node",
 			pods: []string{"cpu: 1, memory: 1Gi / cpu: 26, memory: 1Gi",

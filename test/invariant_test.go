@@ -22,40 +22,40 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// The playground machine's CPUs for pods, and the resources of its plugins.
+// The number of the playground machine's CPUs for pods, and the resources of its plugins.
 const (
 	assignableCPUs = harness.AssignableCPUs
 	gpu            = "example.com/gpu"
 	nic            = "example.com/nic"
 )
 
-// workload is one pod that a test desires. Its containers say in their environment what they are
-// to have, so that a monitor can check them without knowing the pod.
+// workload describes one desired pod. Its containers state in their environment what they should
+// have, so that a monitor can check them without knowing the pod.
 type workload struct {
 	name string
-	// uid stays the same when the pod is changed in place; empty: the agent makes it from the
-	// manifest, so that a change makes another pod.
+	// uid stays the same if the pod is changed in place. If it is empty, the agent derives the UID
+	// from the manifest, so a change makes another pod.
 	uid        string
 	generation int
 	main       need
 	init       *need // runs for a moment
 	sidecar    *need
-	// mayLackMemory: that no nodes have memory for it is no fault.
+	// mayLackMemory is set if the pod may be rejected because no nodes have memory for it.
 	mayLackMemory bool
 }
 
-// need is what one container asks for.
+// need describes what one container requests.
 type need struct {
-	cpus      string // whole ones are exclusive
+	cpus      string // whole numbers are exclusive CPUs
 	gpus      int
 	nics      int
-	memory    string // "": 64Mi
-	pages     string // huge pages of 2Mi, "": none
-	script    string // what the simulated runtime makes of it
+	memory    string // "" stands for 64Mi
+	pages     string // huge pages of 2Mi; "" for none
+	script    string // what the simulated runtime does with it
 	noRestart bool
 }
 
-// exclusive is how many CPUs the container has alone.
+// exclusive returns how many exclusive CPUs the container has.
 func (n need) exclusive() int {
 	count, err := strconv.Atoi(n.cpus)
 	if err != nil {
@@ -66,13 +66,14 @@ func (n need) exclusive() int {
 
 func (n need) devices() map[string]int { return map[string]int{gpu: n.gpus, nic: n.nics} }
 
-// node is the pod's name on the node.
+// node returns the pod's name on the node.
 func (w workload) node() string { return w.name + "-node" }
 
-// image is what tells generations apart: of a container, its change alone means another container.
+// image tells generations of a container apart: if only the image changes, the container is
+// replaced.
 func (w workload) image() string { return fmt.Sprintf("sim.local/app:%d", w.generation) }
 
-// running are the containers that run when all is well.
+// running returns the containers that run if all is well.
 func (w workload) running() map[string]need {
 	out := map[string]need{"main": w.main}
 	if w.sidecar != nil {
@@ -81,7 +82,7 @@ func (w workload) running() map[string]need {
 	return out
 }
 
-// held is what the pod has been given for good, by container.
+// held returns what the pod holds permanently, by container.
 func (w workload) held() map[string]need {
 	out := w.running()
 	if w.init != nil {
@@ -145,7 +146,7 @@ func (w workload) container(name string, n need) v1.Container {
 	}
 }
 
-// What the runtime's containers have.
+// Shorter names for what the runtime's containers have.
 var (
 	nameOf    = harness.NameOf
 	alone     = harness.Alone
@@ -155,13 +156,13 @@ var (
 
 // monitor checks, at every change that the runtime makes, what must hold at all times:
 //
-//   - a CPU that a running container has alone is in no other running container's set;
-//   - a device is in one running container at most;
-//   - a container has as many CPUs and devices as it asked for;
-//   - under the static memory policy, each container's memory is on some nodes, which are used by
-//     no other group of nodes and have what was promised of them;
+//   - an exclusive CPU of a running container is in no other running container's cpuset;
+//   - a device belongs to at most one running container;
+//   - a container has as many CPUs and devices as it requested;
+//   - under the static memory policy, each container's memory is on a group of nodes that overlaps
+//     no other group and has as much memory as was promised of it;
 //   - no container of a pod runs twice;
-//   - no container of a pod that is to be left alone ends.
+//   - no container ends whose pod must be left alone.
 type monitor struct {
 	mu     sync.Mutex
 	live   map[string]sim.Container // by id
@@ -170,7 +171,7 @@ type monitor struct {
 	memory bool // the memory policy is static
 }
 
-// monitored starts a monitor of the node's runtime; what it finds fails the test at its end.
+// monitored starts a monitor of the node's runtime. What it finds fails the test at its end.
 func monitored(t testing.TB, n *harness.Node) *monitor {
 	m := &monitor{live: map[string]sim.Container{}, alone: map[string]bool{}}
 	n.Runtime.Watch(m.told)
@@ -178,7 +179,7 @@ func monitored(t testing.TB, n *harness.Node) *monitor {
 	return m
 }
 
-// check reports what was found so far, once.
+// check reports what was found so far, each finding once.
 func (m *monitor) check(t testing.TB) {
 	t.Helper()
 	m.mu.Lock()
@@ -189,7 +190,7 @@ func (m *monitor) check(t testing.TB) {
 	m.broken = nil
 }
 
-// leaveAlone says whether the containers of a pod must not end from now on.
+// leaveAlone sets whether it is an error from now on if a container of the pod ends.
 func (m *monitor) leaveAlone(pod string, alone bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -245,7 +246,7 @@ func (m *monitor) compare(a, b sim.Container) {
 	}
 }
 
-// assigned is the state file. It is never corrupt.
+// assigned reads the state file. A corrupt file fails the test.
 func assigned(t testing.TB, n *harness.Node) allocation.State {
 	t.Helper()
 	state, err := n.Assigned()
@@ -255,7 +256,7 @@ func assigned(t testing.TB, n *harness.Node) allocation.State {
 	return state
 }
 
-// settled reports whether the node runs the workloads and has nothing else left.
+// settled returns an error unless the node runs the workloads and has nothing else left.
 func settled(t testing.TB, n *harness.Node, want []workload) error {
 	t.Helper()
 	pods, err := n.Pods()
@@ -305,7 +306,7 @@ func settled(t testing.TB, n *harness.Node, want []workload) error {
 	return nil
 }
 
-// runs compares what the pod's containers have with what the state file says that they have.
+// runs compares what the pod's containers have with what the state file records.
 func runs(w workload, state sim.State, given allocation.Pod) error {
 	for name, n := range w.running() {
 		c, ok := state.Container(w.node(), name)

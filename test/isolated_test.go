@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// asking is a Guaranteed pod with that annotation.
+// asking writes a Guaranteed pod with the annotation set to "true".
 func asking(n *harness.Node, name, limits, annotation string) {
 	n.Pod(name, strings.Replace(limited(name, limits), "\nspec:",
 		"\n  annotations: {"+annotation+`: "true"}`+"\nspec:", 1))
@@ -23,8 +23,8 @@ const (
 	asksWhole    = "numalet.io/whole-cores"
 )
 
-// TestIsolatedCPUs: only pods that ask have them, also after the agent was killed; a kubelet that
-// takes over finds each CPU in its file.
+// TestIsolatedCPUs: only pods that ask for isolated CPUs have them, also after the agent was
+// killed. A kubelet that takes over finds each CPU in its checkpoint.
 func TestIsolatedCPUs(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -110,8 +110,8 @@ func TestIsolatedCPUs(t *testing.T) {
 	}
 }
 
-// TestWholeCores: three CPUs are two whole cores, of which nobody has a thread, and no more time
-// than three CPUs have.
+// TestWholeCores: three CPUs are given as two whole cores, of which no other container has a
+// thread, with the CPU time of three CPUs.
 func TestWholeCores(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -122,7 +122,7 @@ func TestWholeCores(t *testing.T) {
 	n.Pod("next", limited("next", "cpu: 57, memory: 1Gi"))
 	n.AwaitPhase("next-node", v1.PodRunning)
 	n.Pod("more", limited("more", "cpu: 3, memory: 1Gi"))
-	n.AwaitPhase("more-node", v1.PodFailed) // 63 less 4 and 57
+	n.AwaitPhase("more-node", v1.PodFailed) // 63 CPUs less 4 and 57
 
 	c := container(t, n, "solver-node", "main")
 	set := cpus(t, c.CPUs)

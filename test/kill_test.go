@@ -17,17 +17,18 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// The agent is killed this often, and everything has to settle after so many kills. To repeat a
-// run, set NUMALET_KILL_SEED to the seed that it logged; NUMALET_KILL_ROUNDS for more rounds.
+// killRounds is the number of kills, settleEvery the number after which everything must settle. To
+// repeat a run, set NUMALET_KILL_SEED to the seed that it logged; NUMALET_KILL_ROUNDS changes the
+// number of rounds.
 const (
 	killRounds  = 200
 	settleEvery = 20
 )
 
-// The agent may be killed at any moment: a random schedule adds, changes and removes pods while it
-// is killed and started again, on the same directory, with runtime and plugins living on. What
-// must hold at all times is checked at each change that the runtime makes (monitor); what must
-// hold in the end, whenever the agent is given time to settle.
+// The agent may be killed at any moment: a random schedule adds, changes and removes pods while the
+// agent is killed and restarted on the same directory. Runtime and plugins live on. The monitor
+// checks the invariants at each change that the runtime makes. The desired result is checked
+// whenever the agent gets time to settle.
 func TestKilledAtRandomMoments(t *testing.T) {
 	t.Parallel()
 	seed := harness.Number(t, "NUMALET_KILL_SEED", rand.Uint64())
@@ -60,8 +61,8 @@ func TestKilledAtRandomMoments(t *testing.T) {
 	k.leftovers()
 }
 
-// slowRuntime makes each call that changes something take a moment before and after it takes
-// effect, so that a kill can come before, between and after.
+// slowRuntime makes each changing call take a moment before and after its effect, so that a kill
+// can come before, between and after.
 func slowRuntime(t testing.TB, n *harness.Node) {
 	for _, method := range []string{
 		"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer",
@@ -79,7 +80,7 @@ func slowRuntime(t testing.TB, n *harness.Node) {
 	}
 }
 
-// killer plays the random schedule.
+// killer runs the random schedule.
 type killer struct {
 	*harness.Node
 	t       *testing.T
@@ -89,13 +90,13 @@ type killer struct {
 	counter int
 }
 
-// round changes what is desired, before the agent runs or while it does, and kills it.
+// round changes the desired pods, before the agent starts and while it runs, and kills it.
 func (k *killer) round() {
 	for range k.random.IntN(2) {
 		k.change()
 	}
 	if k.random.IntN(2) == 0 {
-		k.StartOnly() // killed while it starts
+		k.StartOnly() // so that the kill comes while it starts
 	} else {
 		k.Start()
 	}
@@ -105,19 +106,19 @@ func (k *killer) round() {
 	}
 	k.pause()
 	k.Kill()
-	promised := assigned(k.t, k.Node) // fails the test if it cannot be read
+	promised := assigned(k.t, k.Node) // fails the test if the state cannot be read
 	if text := overpromised(promised.Blocks()); text != "" {
 		k.t.Errorf("invariant broken: in the state file, %s", text)
 	}
 }
 
-// pause is part of the schedule: the random time until the next thing happens.
+// pause waits for a random time, which is part of the schedule.
 func (k *killer) pause() {
 	time.Sleep(time.Duration(k.random.Int64N(int64(150 * time.Millisecond))))
 }
 
-// settle gives the agent time, checks that everything is as desired, and from then on lets no pod
-// end that is not touched.
+// settle gives the agent time and checks that everything is as desired. From then on no pod may end
+// that the schedule does not touch.
 func (k *killer) settle() {
 	k.t.Helper()
 	var want []workload
@@ -168,11 +169,11 @@ func (k *killer) change() {
 	}
 	name := names[k.random.IntN(len(names))]
 	switch k.random.IntN(4) {
-	case 0: // in place, or into another pod of that name
+	case 0: // change it in place, or into another pod with the same name
 		w := k.desired[name]
 		w.generation++
 		k.desire(w)
-	case 1: // into another pod with other needs
+	case 1: // replace it by a pod with other needs
 		w := k.invent(name)
 		w.generation = k.desired[name].generation + 1
 		k.desire(w)
@@ -208,12 +209,13 @@ func (k *killer) remove(name string) {
 	k.RemovePod(name)
 }
 
-// wideMemory is more than one node has. One pod at a time wants that, so that there are nodes left.
+// wideMemory is more than one node has. Only one pod at a time wants it, so that nodes are left for
+// others.
 const wideMemory = "70Gi"
 
 func (w workload) wide() bool { return w.main.memory == wideMemory }
 
-// hungry reports whether the pod may find no room on an otherwise peaceful node.
+// hungry reports whether the pod may find no room for its memory or huge pages.
 func (w workload) hungry() bool {
 	for _, n := range w.held() {
 		if n.pages != "" {
@@ -260,7 +262,7 @@ func (k *killer) invent(name string) workload {
 	return w
 }
 
-// total is more than the pod can hold at any time: whole CPUs, GPUs, NICs.
+// total returns an upper bound for what the pod holds at any time: whole CPUs, GPUs, NICs.
 func (w workload) total() (cpus, gpus, nics int) {
 	for _, n := range w.held() {
 		cpus += max(n.exclusive(), 1)
@@ -270,7 +272,7 @@ func (w workload) total() (cpus, gpus, nics int) {
 	return cpus, gpus, nics
 }
 
-// leftovers checks that an empty node keeps nothing of two hundred crashes.
+// leftovers checks that an empty node keeps nothing of the crashes.
 func (k *killer) leftovers() {
 	for _, c := range k.Runtime.State().Containers {
 		k.t.Errorf("the runtime still has %s, %s", nameOf(c), c.State)
@@ -286,8 +288,8 @@ func (k *killer) leftovers() {
 	}
 }
 
-// A pod that is desired again while it is being removed begins anew, with CPUs of its own: what it
-// had before may be another's by then.
+// A pod that is desired again while it is being removed starts anew with other assignments: what it
+// had before may belong to another pod by then.
 func TestDesiredAgainWhileItStops(t *testing.T) {
 	s := newSite(t)
 	s.Start()

@@ -138,7 +138,7 @@ func TestFailedInitContainer(t *testing.T) {
 	if got := calls(n, call{"CreateContainer", "never-node", "main"}); len(got) != 0 {
 		t.Errorf("main was created although an init container failed: %+v", got)
 	}
-	// The third attempt runs on: the pod stays in initialization.
+	// The third attempt goes on running, so the pod stays in initialization.
 	awaitContainer(n, "again-node", "init", func(c sim.Container) error {
 		if c.Subject.Attempt < 2 || !c.Running() {
 			return fmt.Errorf("attempt %d is %s", c.Subject.Attempt, c.State)
@@ -276,8 +276,8 @@ func TestRestartPolicies(t *testing.T) {
 	}
 }
 
-// TestShortLives: a container that ends before anybody looks is not missed, also when the runtime
-// tells nothing by itself.
+// TestShortLives: a container that ends before the agent relists is not missed, also if the runtime
+// sends no events.
 func TestShortLives(t *testing.T) {
 	for _, mode := range []sim.EventMode{sim.EventsOn, sim.EventsSilent, sim.EventsUnimplemented} {
 		t.Run(string(mode), func(t *testing.T) {

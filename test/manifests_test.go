@@ -247,7 +247,7 @@ func TestLogPath(t *testing.T) {
 		t.Errorf("log path %q, want main/1.log", got)
 	}
 	dir := filepath.Join(n.Dir, "logs", "default_app-node_"+main.Subject.UID)
-	for _, name := range []string{"0.log", "1.log"} { // the runtime makes it a moment later
+	for _, name := range []string{"0.log", "1.log"} { // the runtime creates the file a moment later
 		n.Eventually("there is the log of an attempt", func() error {
 			_, err := os.Stat(filepath.Join(dir, "main", name))
 			return err

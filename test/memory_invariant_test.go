@@ -16,15 +16,16 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// pages is the one size of huge pages that workloads ask for.
+// pages is the only size of huge pages that workloads request.
 const pages = v1.ResourceName("hugepages-2Mi")
 
-// checkEnv has, by resource, the variable in which a container says how much it is to have.
+// checkEnv maps a resource to the environment variable in which a container states how much it
+// should have.
 var checkEnv = map[v1.ResourceName]string{
 	v1.ResourceMemory: "CHECK_MEMORY", pages: "CHECK_PAGES",
 }
 
-// amounts is what the container asks for of memory and huge pages, in bytes.
+// amounts returns how much memory and huge pages the container requests, in bytes.
 func (n need) amounts() map[v1.ResourceName]uint64 {
 	q := resource.MustParse(cmp.Or(n.memory, "64Mi"))
 	out := map[v1.ResourceName]uint64{v1.ResourceMemory: uint64(q.Value())}
@@ -35,7 +36,7 @@ func (n need) amounts() map[v1.ResourceName]uint64 {
 	return out
 }
 
-// forPods is what pods can get of node id of the playground under staticMemory, in bytes.
+// forPods returns what pods can get of node id of the playground under staticMemory, in bytes.
 func forPods(id topology.NodeID, name v1.ResourceName) uint64 {
 	switch {
 	case name == pages:
@@ -47,8 +48,8 @@ func forPods(id topology.NodeID, name v1.ResourceName) uint64 {
 	}
 }
 
-// overpromised says in which way the blocks cannot all be held: a node is in two groups, or a group
-// has less than was promised of it; "" if they can.
+// overpromised describes why the blocks cannot all be held: a node is in two groups, or a group has
+// less than is promised of it. It returns "" if they can.
 func overpromised(blocks []memory.Block) string {
 	sums := map[topology.NodeSet]map[v1.ResourceName]uint64{}
 	for _, b := range blocks {
@@ -78,7 +79,7 @@ func overpromised(blocks []memory.Block) string {
 	return ""
 }
 
-// remembersLocked checks the memory of all containers that run.
+// remembersLocked checks the memory of all running containers.
 func (m *monitor) remembersLocked() {
 	var blocks []memory.Block
 	for _, c := range m.live {
@@ -98,14 +99,14 @@ func (m *monitor) remembersLocked() {
 	}
 }
 
-// lacksMemory reports whether the pod was rejected, which may be for want of memory even if what
-// was missing first was something else that it would have got.
+// lacksMemory reports whether the pod was rejected and that is allowed. Memory may have been short
+// even if the message names another resource, which the pod would have got.
 func lacksMemory(w workload, pod v1.Pod) bool {
 	return w.mayLackMemory && pod.Status.Phase == v1.PodFailed &&
 		pod.Status.Reason == allocation.ReasonUnexpected
 }
 
-// remembered compares where a container's memory is with what the state file says.
+// remembered compares where a container's memory is with what the state file records.
 func remembered(c sim.Container, n need, given allocation.Container) error {
 	var nodes topology.NodeSet
 	got := map[v1.ResourceName]uint64{}

@@ -17,8 +17,8 @@ import (
 	memorystate "github.com/numalet/numalet/topology/memory/state"
 )
 
-// staticMemory switches the memory manager on. Each node of the playground has 64 GiB, of which 1
-// is in 2Mi pages and 4 in 1Gi pages; on node 0 1124 MiB are reserved.
+// staticMemory switches the memory manager on. Each node of the playground has 64 GiB, including 1
+// GiB in 2Mi pages and 4 GiB in 1Gi pages. On node 0, 1124 MiB are reserved.
 func staticMemory(n *harness.Node) {
 	n.Settings["memoryManagerPolicy"] = "Static"
 	n.Settings["systemReserved"] = map[string]string{"cpu": "1", "memory": "1Gi"}
@@ -32,7 +32,7 @@ func memsOf(t testing.TB, n *harness.Node, pod string) string {
 	return container(t, n, pod, "main").Mems
 }
 
-// memoryFile is the exported file once it has as many pods.
+// memoryFile returns the exported file once it has as many pods.
 func memoryFile(n *harness.Node, pods int) (raw []byte, c memorystate.Contents) {
 	n.Eventually("the memory manager's file", func() (err error) {
 		if raw, err = os.ReadFile(filepath.Join(n.Root, memorystate.FileName)); err != nil {
@@ -46,7 +46,7 @@ func memoryFile(n *harness.Node, pods int) (raw []byte, c memorystate.Contents) 
 	return raw, c
 }
 
-// memoryPods are pods of the memory manager and where their memory is.
+// memoryPods lists pods and the nodes on which the memory manager puts their memory.
 var memoryPods = []struct{ name, limits, mems string }{
 	{"wide", "cpu: 2, memory: 100Gi", "0-1"},
 	{"pages", `cpu: 1, memory: 2Gi, hugepages-2Mi: 1Gi`, "2"},
@@ -55,7 +55,7 @@ var memoryPods = []struct{ name, limits, mems string }{
 }
 
 // TestMemory: memory and huge pages of Guaranteed pods are on nodes that have them, whatever
-// becomes of the agent and of its files.
+// happens to the agent and its files.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -149,7 +149,7 @@ func inPodResources(t *testing.T, n *harness.Node) {
 }
 
 // TestMemoryBesideDevices: CPUs, devices and memory of a pod, or of each of its containers, are on
-// one node where the policy wants it.
+// one node if the policy requires it.
 func TestMemoryBesideDevices(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -197,8 +197,8 @@ func TestMemoryBesideDevices(t *testing.T) {
 	}
 }
 
-// TestSwitchOverMemory: what the kubelet gave to a pod that runs is the pod's, and new pods get
-// other memory.
+// TestSwitchOverMemory: a running pod keeps the memory that the kubelet gave to it, and new pods
+// get other memory.
 func TestSwitchOverMemory(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -266,13 +266,13 @@ func TestReservedMemoryMustAddUp(t *testing.T) {
 	})
 }
 
-// A threshold in percent follows the machine's total, which a reboot may change a little: that is
-// no reason to stop.
+// A threshold in percent follows the machine's total memory, which a reboot may change a little.
+// The agent starts all the same.
 func TestReservedMemoryMayDrift(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
 	staticMemory(n)
-	// 1% of the playground's 256 GiB, had it 1% more.
+	// 1 GiB, and 1% of a machine with 1% more memory than the playground's 256 GiB.
 	n.Settings["evictionHard"] = map[string]string{"memory.available": "1%"}
 	n.Settings["reservedMemory"] = []any{
 		map[string]any{"numaNode": 0, "limits": map[string]string{"memory": "3850008683"}},
@@ -280,7 +280,7 @@ func TestReservedMemoryMayDrift(t *testing.T) {
 	n.Start()
 }
 
-// A file of the memory manager that cannot be read is moved aside, and written anew.
+// A memory manager's file that cannot be read is moved aside and written anew.
 func TestCorruptMemoryState(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

@@ -14,14 +14,14 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// kubeletMetrics has what kubelet 1.37.1 declares for all of it, for its server and for its serving
-// certificate, a metric a line: name, type, labels, buckets.
+// kubeletMetrics lists all metrics that kubelet 1.37.1 declares, including those of its server and
+// its serving certificate, one per line: name, type, labels, buckets.
 //
 //go:embed testdata/kubelet-metrics.txt
 var kubeletMetrics string
 
-// Whatever has the kubelet's prefix is a metric of the kubelet, with its type, labels and buckets.
-// Those of a pod's start and of the runtime count what was done, and no pod of an earlier run.
+// Each metric with the kubelet's prefix is one of the kubelet, with its type, labels and buckets.
+// The metrics of pod starts and of the runtime count what was done, and no pods of an earlier run.
 func TestMetricsAreTheKubelets(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -79,7 +79,7 @@ func awaitMetrics(n *harness.Node, what string, lines ...string) {
 	})
 }
 
-// areTheKubelets compares each metric that has the kubelet's prefix with what the kubelet declares.
+// areTheKubelets compares each metric that has the kubelet's prefix with the kubelet's declaration.
 func areTheKubelets(t *testing.T, n *harness.Node) {
 	t.Helper()
 	declared := map[string]string{}
@@ -101,7 +101,7 @@ func areTheKubelets(t *testing.T, n *harness.Node) {
 	}
 }
 
-// shape is the type of a metric with its labels and buckets.
+// shape returns the type of a metric with its labels and buckets.
 func shape(f *testutil.MetricFamily) string {
 	out := strings.ToLower(f.GetType().String())
 	one := f.GetMetric()[0]

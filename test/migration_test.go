@@ -21,7 +21,7 @@ import (
 	memorystate "github.com/numalet/numalet/topology/memory/state"
 )
 
-// policies are those of the three managers.
+// policies holds one policy of each of the three managers.
 type policies struct{ cpu, memory, topology string }
 
 func (p policies) String() string { return p.cpu + "+" + p.memory + "+" + p.topology }
@@ -38,7 +38,7 @@ func allPolicies() (out []policies) {
 	return out
 }
 
-// circuit is a closed walk along every ordered pair of the policies, each once (Hierholzer 1873).
+// circuit returns a closed walk that visits each ordered pair of policies once (Hierholzer 1873).
 func circuit(all []policies) (walk []policies) {
 	left := map[policies][]policies{}
 	for _, from := range all {
@@ -63,8 +63,8 @@ func circuit(all []policies) (walk []policies) {
 	return walk
 }
 
-// TestEveryPolicyChange restarts agents under every ordered pair of the sixteen combinations of
-// policies, with ten pods running. See migrant.check for what must hold.
+// TestEveryPolicyChange restarts agents between every ordered pair of the sixteen combinations of
+// policies, with ten pods running. migrant.check checks the invariants.
 func TestEveryPolicyChange(t *testing.T) {
 	const shards = 4
 	walk := circuit(allPolicies())
@@ -79,8 +79,7 @@ func TestEveryPolicyChange(t *testing.T) {
 		part := walk[i*240/shards : (i+1)*240/shards+1]
 		t.Run(fmt.Sprintf("part %d", i), func(t *testing.T) {
 			t.Parallel()
-			// In the first part, which begins with policies none, nobody has anything of its own
-			// yet.
+			// In the first part, which begins with policies none, no pod has exclusive resources yet.
 			m := newMigrant(t, part[0])
 			if i > 0 {
 				m = newMigrant(t, policies{"static", "Static", "best-effort"})
@@ -98,7 +97,7 @@ func TestEveryPolicyChange(t *testing.T) {
 	}
 }
 
-// migrant is a node with ten pods whose agent is restarted in other ways.
+// migrant is a node with ten pods whose agent is restarted with other settings.
 type migrant struct {
 	*harness.Node
 	t        *testing.T
@@ -107,13 +106,14 @@ type migrant struct {
 
 	asked    [2]int // calls of Allocate
 	restarts map[string]int32
-	// held is what a container was found to have for itself, by pod/container.
+	// held is what a container was found to hold, by pod/container.
 	held map[string]allocation.Container
-	// online are the machine's CPUs, of which the off-limits ones are not in the shared pool.
+	// online has the machine's online CPUs. Those in offLimits are not in the shared pool.
 	online, offLimits cpuset.CPUSet
 }
 
-// tenPods are what runs. Some get no place under the narrower policies, and keep what they have.
+// tenPods are the running pods. Some would find no place under the narrower policies; they keep
+// what they have.
 var tenPods = map[string]string{
 	"plain": plain("plain"),
 	"burst": manifest("burst", "containers: [{name: main, image: sim.local/app, resources: "+
@@ -166,13 +166,13 @@ func (m *migrant) set(p policies) {
 	m.Settings["topologyManagerPolicy"] = p.topology
 }
 
-// goesTo restarts the agent under other policies.
+// goesTo restarts the agent with other policies.
 func (m *migrant) goesTo(p policies) {
 	m.t.Helper()
 	m.restart(func() { m.set(p) })
 }
 
-// restart restarts the agent with other settings. Nothing may be done to containers but an update.
+// restart restarts the agent with other settings. Containers may only be updated.
 func (m *migrant) restart(change func()) {
 	m.t.Helper()
 	m.Kill()
@@ -204,8 +204,8 @@ func (m *migrant) allocated() [2]int {
 	return [2]int{allocations(m.t, m.gpu)[0], allocations(m.t, m.nic)[0]}
 }
 
-// check is what must hold after each restart, which is told by its name: nobody was restarted, no
-// plugin was asked, nobody has anything of another, who had something keeps it.
+// check fails the test unless, after the restart with this name, no container was restarted, no
+// plugin was asked, no two pods hold the same, and each pod keeps what it had.
 func (m *migrant) check(name string) {
 	m.t.Helper()
 	if got := m.allocated(); got != m.asked {
@@ -233,7 +233,7 @@ func (m *migrant) check(name string) {
 	}
 }
 
-// containers is what each container has that has CPUs or devices of its own.
+// containers returns what each container with exclusive CPUs or devices holds.
 func (m *migrant) containers() map[string]allocation.Container {
 	out := map[string]allocation.Container{}
 	for _, pod := range assigned(m.t, m.Node).Pods {
@@ -246,7 +246,7 @@ func (m *migrant) containers() map[string]allocation.Container {
 	return out
 }
 
-// sound reports whether no CPU and no device is in two pods of the state.
+// sound returns an error if a CPU or device belongs to two pods of the state.
 func (m *migrant) sound() error {
 	taken, devices := cpuset.New(), sets.New[string]()
 	for _, pod := range assigned(m.t, m.Node).Pods {
@@ -267,8 +267,8 @@ func (m *migrant) sound() error {
 	return nil
 }
 
-// inPlace compares where containers run with what the state says: under the static policy those
-// with CPUs of their own on these and all others elsewhere, under none everybody everywhere.
+// inPlace compares where containers run with the state. Under the static policy, containers with
+// exclusive CPUs run on these and all others elsewhere; under none, all run everywhere.
 func (m *migrant) inPlace() error {
 	state := assigned(m.t, m.Node)
 	shared := m.online.Difference(state.CPUs()).Difference(m.offLimits)
@@ -292,7 +292,7 @@ func (m *migrant) inPlace() error {
 	return nil
 }
 
-// exported looks at the kubelet's files.
+// exported checks the kubelet's files.
 func (m *migrant) exported() error {
 	state := assigned(m.t, m.Node)
 	raw, err := os.ReadFile(filepath.Join(m.Root, cpucheckpoint.FileName))
@@ -363,7 +363,8 @@ func (m *migrant) devicesExported() (errs []error) {
 	return errs
 }
 
-// admits has a new pod with CPUs, memory and a device of its own come, run, and go.
+// admits starts a new pod with exclusive CPUs, memory and a device, waits until it runs, and
+// removes it.
 func (m *migrant) admits(name string) {
 	m.t.Helper()
 	m.Eventually("the plugin is back", func() error {

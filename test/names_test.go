@@ -14,12 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// kubeletEvents are the reasons of the events that kubelet 1.37 tells, one a line.
+// kubeletEvents lists the reasons of kubelet 1.37's events, one per line.
 //
 //go:embed testdata/kubelet-events.txt
 var kubeletEvents string
 
-// untold are the kubelet's reasons of events that are not told here, and why.
+// untold maps the kubelet's event reasons that the agent does not use to the explanation.
 var untold = map[string]string{
 	"Evicted": "nothing is evicted yet", "EvictionThresholdMet": "nothing is evicted yet",
 	"FailedAttachVolume": "no volume is attached yet", "SuccessfulAttachVolume": "the same",
@@ -34,7 +34,7 @@ var untold = map[string]string{
 	"HostIPsIPFamilyMismatch": "it cannot happen: pods have the addresses of the node's families",
 }
 
-// uncounted are the kubelet's metrics that are not there, by how their names begin, and why.
+// uncounted maps prefixes of the kubelet's metrics that the agent does not have to the explanation.
 var uncounted = map[string]string{
 	"csi_": "there are no CSI volumes yet", "dra_": "there are no resource claims yet",
 	"force_cleaned_":              "a volume that is left is removed as all others",
@@ -58,7 +58,7 @@ var uncounted = map[string]string{
 	"kubelet_started_host_process_":          "of Windows",
 }
 
-// literals are all texts in quotes in the code of the agent, tests left out.
+// literals returns all string literals in the code of the agent, without tests.
 func literals(t *testing.T) sets.Set[string] {
 	t.Helper()
 	out := sets.New[string]()
@@ -90,7 +90,7 @@ func literals(t *testing.T) sets.Set[string] {
 	return out
 }
 
-// Each reason of the kubelet's events is told here, or it is known why it is not.
+// Each reason of the kubelet's events is used here, or it is explained why not.
 func TestReasonsOfEvents(t *testing.T) {
 	said := literals(t)
 	all := sets.New(strings.Fields(kubeletEvents)...)
@@ -107,7 +107,7 @@ func TestReasonsOfEvents(t *testing.T) {
 	}
 }
 
-// Each of the kubelet's metrics is there, or it is known why it is not.
+// Each of the kubelet's metrics exists here, or it is explained why not.
 func TestNamesOfMetrics(t *testing.T) {
 	said := literals(t)
 	// Some names are made of two parts.

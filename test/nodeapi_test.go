@@ -26,7 +26,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// nodeAPI is the HTTPS server of a node, and who may ask it.
+// nodeAPI is the HTTPS server of a node, with the certificate of a client that may use it.
 type nodeAPI struct {
 	t    *testing.T
 	url  string
@@ -35,7 +35,7 @@ type nodeAPI struct {
 	pem  pair
 }
 
-// serveNodeAPI has the node serve its API to clients with certificates of an authority.
+// serveNodeAPI makes the node serve its API to clients with certificates of an authority.
 func serveNodeAPI(t *testing.T, n *harness.Node) nodeAPI {
 	t.Helper()
 	authority := newAuthority(t)
@@ -60,7 +60,7 @@ func serveNodeAPI(t *testing.T, n *harness.Node) nodeAPI {
 		filepath.Join(pki, "kubelet.crt"), cert, p}
 }
 
-// client has a certificate, or none.
+// client returns a client that has a certificate if it is known.
 func (a nodeAPI) client(known bool) *http.Client {
 	a.t.Helper()
 	text, err := os.ReadFile(a.ca)
@@ -96,7 +96,7 @@ func (a nodeAPI) ask(known bool, method, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// The paths of the node API, each for those with a certificate and for nobody else.
+// Each path of the node API answers clients with a certificate, and no others.
 func TestNodeAPI(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -185,7 +185,7 @@ func (a nodeAPI) exec(spdy bool, command, input string) (out, errs string, err e
 	return o.String(), x.String(), err
 }
 
-// Commands over both protocols, through TLS; and logs that are followed until the container ends.
+// Commands run over both protocols, through TLS, and logs are followed until the container ends.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -216,8 +216,8 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// With the defaults nobody could be let in on a standalone node: the port is not served, and the log
-// says what to set; the agent runs.
+// With the defaults nobody could be authorized on a standalone node. The port is not served, and
+// the log says what to set. The agent runs.
 func TestNodeAPIWithoutAPIServer(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -235,7 +235,7 @@ func TestNodeAPIWithoutAPIServer(t *testing.T) {
 	}
 }
 
-// The Pods API has the node's pods with their statuses on a socket.
+// The Pods API serves the node's pods with their statuses on a socket.
 func TestPodsAPI(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// TestEveryOptionChange restarts an agent with other options, other reservations and on another
-// machine, with ten pods running.
+// TestEveryOptionChange restarts an agent with other options, with other reservations and on other
+// machines, with ten pods running.
 func TestEveryOptionChange(t *testing.T) {
 	t.Parallel()
 	m := newMigrant(t, policies{"static", "Static", "best-effort"})
@@ -54,7 +54,7 @@ func TestEveryOptionChange(t *testing.T) {
 	for _, step := range []struct {
 		name   string
 		change func()
-		// full: a new pod need not find room.
+		// full is set if a new pod may find no room.
 		full bool
 	}{
 		{"full-pcpus-only", options("full-pcpus-only"), false},

@@ -10,8 +10,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestPlacementAsked: pods of one node choose policies, scopes and strategies of their own, as far
-// as the node lets them.
+// TestPlacementAsked: pods of one node choose policies, scopes and strategies for themselves, as
+// far as the node allows it.
 func TestPlacementAsked(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -25,7 +25,7 @@ func TestPlacementAsked(t *testing.T) {
 			"\n  annotations: {"+annotations+"}\nspec:", 1))
 	}
 
-	// Two devices are on two nodes: no place for one that wants a single node.
+	// Two devices are on two nodes, so a pod that requires a single node finds no place.
 	const two = "cpu: 2, memory: 1Gi, example.com/nic: 2"
 	pod("strict", two, "numalet.io/topology-policy: single-numa-node")
 	n.AwaitPhase("strict-node", v1.PodFailed)
@@ -53,7 +53,7 @@ func TestPlacementAsked(t *testing.T) {
 		}
 	}
 
-	// Spread over nodes by default, packed if asked for.
+	// CPUs are spread over nodes by default, and packed if the pod asks for it.
 	at := func(name string) string {
 		rows, err := n.Placements()
 		if err != nil {
@@ -83,7 +83,7 @@ func TestPlacementAsked(t *testing.T) {
 	}
 }
 
-// TestScopeAsked: two containers that find a NUMA node each find none for both.
+// TestScopeAsked: two containers each find a NUMA node, but no node has room for both.
 func TestScopeAsked(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// A playground whose reader has gone, as head goes, ends by itself and leaves nothing, whether or not
-// there is anything more to say.
+// If the reader of its output goes away, as head does, a playground ends and leaves nothing behind,
+// whether or not there is more to print.
 func TestPlaygroundInPipe(t *testing.T) {
 	t.Parallel()
 	binary, err := harness.Binary()
@@ -53,7 +53,7 @@ func TestPlaygroundInPipe(t *testing.T) {
 	}
 }
 
-// What is wrong with a plugin is told in the playground too, where its author looks at it.
+// The playground also shows the problems of a plugin, because the plugin's author looks there.
 func TestPlaygroundTellsOfPlugins(t *testing.T) {
 	t.Parallel()
 	binary, err := harness.Binary()

@@ -16,8 +16,8 @@ import (
 	"github.com/numalet/numalet/test/scratch"
 )
 
-// checked runs "numalet plugin check" with its own simulated plugin, given these arguments for
-// both, and returns what it prints and its exit code.
+// checked runs "numalet plugin check" with its own simulated plugin, which gets the arguments in
+// plugin, and returns the output and exit code.
 func checked(t *testing.T, plugin string, args ...string) (out string, code int) {
 	t.Helper()
 	binary, err := harness.Binary()
@@ -39,8 +39,8 @@ func checked(t *testing.T, plugin string, args ...string) (out string, code int)
 	return string(raw), 0
 }
 
-// The simulated plugin passes all checks, whichever way it registers, and its control socket is the
-// levers.
+// The simulated plugin passes all checks, whichever way it registers. Its control socket serves as
+// the levers.
 func TestPluginCheckOfGoodPlugin(t *testing.T) {
 	t.Parallel()
 	binary, err := harness.Binary()

@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// awaitPluginProblem waits until /problems has this of the plugin of GPUs; "": nothing.
+// awaitPluginProblem waits until /problems has this problem of the GPU plugin; "" stands for none.
 func awaitPluginProblem(n *harness.Node, reason, text string) {
 	n.Eventually("/problems has "+reason, func() error {
 		var problems []source.Problem
@@ -37,7 +37,8 @@ func awaitPluginProblem(n *harness.Node, reason, text string) {
 	})
 }
 
-// An author who registers before serving sees it work, and hears that it would not on a node.
+// A plugin that registers before it serves works, and its author is told that it would not work
+// with the kubelet.
 func TestRegisteredBeforeServingIsTold(t *testing.T) {
 	s := newSite(t)
 	s.Start()
@@ -56,7 +57,7 @@ func TestRegisteredBeforeServingIsTold(t *testing.T) {
 	s.settles()
 }
 
-// In strict mode such a plugin is refused as by the kubelet, and pods that wait for it hear why.
+// In strict mode such a plugin is refused as by the kubelet, and pods that wait for it say why.
 func TestStrictRegistration(t *testing.T) {
 	s := newSite(t)
 	s.Args = append(s.Args, "--device-plugin-strict-registration",
@@ -80,7 +81,7 @@ func TestStrictRegistration(t *testing.T) {
 	awaitPluginProblem(s.Node, "", "")
 }
 
-// Pods that wait when a plugin begins with an empty list are admitted with the real one.
+// If a plugin begins with an empty list, waiting pods are admitted with its real list.
 func TestPluginBeginsWithAnEmptyList(t *testing.T) {
 	s := newSite(t)
 	s.Args = append(s.Args, "--device-plugin-empty-list-grace=10m")

@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// awaitTold waits until a pod has an event that begins so.
+// awaitTold waits until a pod has an event that begins with this text.
 func awaitTold(n *harness.Node, pod, want string) {
 	n.Eventually(pod+" has the event "+want, func() error {
 		if text := eventsOf(n, pod); !strings.Contains("\n"+text, "\n"+want) {
@@ -24,8 +24,9 @@ func awaitTold(n *harness.Node, pod, want string) {
 	})
 }
 
-// TestNetworkNotReady: while the runtime has no network for pods, those in the host's network start,
-// since one of them may bring it; the others wait, are told why, and start when it is there.
+// TestNetworkNotReady: while the runtime has no network for pods, pods in the host's network start,
+// because one of them may bring the network. The others wait, get an event, and start once the
+// network is there.
 func TestNetworkNotReady(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -47,7 +48,8 @@ func TestNetworkNotReady(t *testing.T) {
 	n.AwaitPhase("plain-node", v1.PodRunning)
 }
 
-// TestResolvConfBeyondLimits: a node whose resolver configuration pods cannot have as a whole says so.
+// TestResolvConfBeyondLimits: a node whose resolver configuration exceeds the limits of pods
+// reports it.
 func TestResolvConfBeyondLimits(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -62,8 +64,8 @@ func TestResolvConfBeyondLimits(t *testing.T) {
 		"' contains search line consisting of more than 32 domains!")
 }
 
-// TestEventsOfSandboxes: a sandbox that takes the place of one that died is an event, and so is what
-// cannot be stopped.
+// TestEventsOfSandboxes: the replacement of a dead sandbox causes an event, and so does a sandbox
+// that cannot be stopped.
 func TestEventsOfSandboxes(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestPodResources: the pod resources socket tells what /placements tells, of pods that are active.
+// TestPodResources: the pod resources socket reports the same as /placements, for active pods.
 func TestPodResources(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

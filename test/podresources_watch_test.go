@@ -25,7 +25,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// watched is a client that watches, and watches again where it was when the watch ends.
+// watched is a client with a watch. If the watch ends, it watches again from where it was.
 type watched struct {
 	conn *grpc.ClientConn
 
@@ -88,8 +88,8 @@ func (w *watched) apply(r *watchv1.WatchResponse) {
 	w.mirror.Apply(r)
 }
 
-// agrees reports whether the watch has what List and GetAllocatableResources have, at their
-// generation.
+// agrees returns an error unless the watch has the same as List and GetAllocatableResources, at
+// their generation.
 func (w *watched) agrees() (pods int, err error) {
 	lister := podresourcesv1.NewPodResourcesListerClient(w.conn)
 	var header metadata.MD
@@ -135,8 +135,8 @@ func (w *watched) await(t *testing.T, what string, pods int) {
 	})
 }
 
-// TestPodResourcesWatch: a watch always comes to have what List has, through pods and devices that
-// come and go and a restart of the agent, which alone costs it a snapshot.
+// TestPodResourcesWatch: a watch always catches up with List while pods and devices come and go and
+// the agent restarts. Only the restart causes another snapshot.
 func TestPodResourcesWatch(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -190,7 +190,7 @@ func TestPodResourcesWatch(t *testing.T) {
 	}
 }
 
-// TestPodResourcesCommand: the subcommand prints what the socket tells, and follows it.
+// TestPodResourcesCommand: the subcommand prints what the socket serves, and follows it.
 func TestPodResourcesCommand(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

@@ -1,4 +1,4 @@
-// Package test drives the built binary as its users do, through files and sockets, on a simulated
+// Package test drives the built binary as users do, through files and sockets, on a simulated
 // runtime.
 package test
 
@@ -15,8 +15,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// manifest is a Pod whose spec is the given YAML, indented by two. Each script is "container:
-// script" and says what the simulated runtime makes of that container.
+// manifest returns a Pod manifest whose spec is the given YAML, indented by two. Each script is
+// "container: script" and says what the simulated runtime does with that container.
 func manifest(name, spec string, scripts ...string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "apiVersion: v1\nkind: Pod\nmetadata:\n  name: %s\n", name)
@@ -31,13 +31,13 @@ func manifest(name, spec string, scripts ...string) string {
 	return b.String()
 }
 
-// plain is a pod of one container, main, that asks for nothing.
+// plain returns a pod with one container, main, without requests.
 func plain(name string, scripts ...string) string {
 	return manifest(name, "containers: [{name: main, image: sim.local/app}]", scripts...)
 }
 
-// limited is a Guaranteed pod of one container, main, with the limits, for example
-// "cpu: 2, memory: 1Gi".
+// limited returns a Guaranteed pod with one container, main, and these limits, for example "cpu: 2,
+// memory: 1Gi".
 func limited(name, limits string, scripts ...string) string {
 	return manifest(name, fmt.Sprintf(
 		"containers: [{name: main, image: sim.local/app, resources: {limits: {%s}}}]", limits),
@@ -52,7 +52,7 @@ func (c call) matches(j sim.Call) bool {
 		(c.container == "" || c.container == j.Subject.Container)
 }
 
-// calls are the runtime's journal entries that match.
+// calls returns the matching entries of the runtime's journal.
 func calls(n *harness.Node, want call) []sim.Call {
 	var out []sim.Call
 	for _, j := range n.Runtime.Journal(0) {
@@ -63,7 +63,7 @@ func calls(n *harness.Node, want call) []sim.Call {
 	return out
 }
 
-// only is the one call that matches; it is over.
+// only returns the one call that matches. It must have ended without an error.
 func only(t testing.TB, n *harness.Node, want call) sim.Call {
 	t.Helper()
 	got := calls(n, want)
@@ -73,7 +73,7 @@ func only(t testing.TB, n *harness.Node, want call) sim.Call {
 	return got[0]
 }
 
-// inOrder checks that each call was over before the next began.
+// inOrder checks that each call ended before the next began.
 func inOrder(t testing.TB, n *harness.Node, want ...call) {
 	t.Helper()
 	var before sim.Call
@@ -86,7 +86,7 @@ func inOrder(t testing.TB, n *harness.Node, want ...call) {
 	}
 }
 
-// container is the newest container of that name that the runtime has.
+// container returns the runtime's newest container with that name.
 func container(t testing.TB, n *harness.Node, pod, name string) sim.Container {
 	t.Helper()
 	c, ok := n.Runtime.State().Container(pod, name)
@@ -96,7 +96,7 @@ func container(t testing.TB, n *harness.Node, pod, name string) sim.Container {
 	return c
 }
 
-// awaitContainer waits until the newest container of that name is as check wants it.
+// awaitContainer waits until check accepts the newest container with that name.
 func awaitContainer(n *harness.Node, pod, name string, check func(sim.Container) error) {
 	n.Eventually(fmt.Sprintf("container %s of pod %s is as wanted", name, pod), func() error {
 		c, ok := n.Runtime.State().Container(pod, name)
@@ -107,7 +107,7 @@ func awaitContainer(n *harness.Node, pod, name string, check func(sim.Container)
 	})
 }
 
-// awaitCalls waits until at least so many calls match, and returns them.
+// awaitCalls waits until at least count calls match, and returns them.
 func awaitCalls(n *harness.Node, count int, want call) []sim.Call {
 	var got []sim.Call
 	n.Eventually(fmt.Sprintf("there are %d calls %+v", count, want), func() error {
@@ -119,7 +119,7 @@ func awaitCalls(n *harness.Node, count int, want call) []sim.Call {
 	return got
 }
 
-// awaitPod waits until the pod in /pods is as check wants it.
+// awaitPod waits until check accepts the pod in /pods.
 func awaitPod(n *harness.Node, name string, check func(v1.Pod) error) v1.Pod {
 	var pod v1.Pod
 	n.Eventually("pod "+name+" is as wanted", func() error {
@@ -152,13 +152,13 @@ func awaitReason(n *harness.Node, name, reason string) v1.ContainerStateWaiting 
 	return waiting
 }
 
-// awaitSettled waits until the pod was rejected and returns its reason and message.
+// awaitRejected waits until the pod was rejected and returns its reason and message.
 func awaitRejected(n *harness.Node, name string) (reason, message string) {
 	pod := n.AwaitPhase(name, v1.PodFailed)
 	return pod.Status.Reason, pod.Status.Message
 }
 
-// statusOf is the status of a container of any kind.
+// statusOf returns the status of a container of any kind.
 func statusOf(t testing.TB, pod v1.Pod, name string) v1.ContainerStatus {
 	t.Helper()
 	for _, s := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
@@ -210,7 +210,7 @@ func awaitLogged(t testing.TB, n *harness.Node, texts ...string) {
 	})
 }
 
-// absent checks that nothing is at the path.
+// absent checks that nothing exists at the path.
 func absent(t testing.TB, path string) {
 	t.Helper()
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {

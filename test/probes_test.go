@@ -18,7 +18,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// answering is a server of the test that containers name as the host of their probes.
+// answering is a server in the test, at which containers' probes are directed.
 type answering struct {
 	code atomic.Int32
 	port string
@@ -39,12 +39,12 @@ func newAnswering(t *testing.T, code int) *answering {
 	return a
 }
 
-// get is the handler of a probe that asks it.
+// get returns the handler of a probe of the server.
 func (a *answering) get() string {
 	return fmt.Sprintf("httpGet: {host: 127.0.0.1, port: %s}, periodSeconds: 1", a.port)
 }
 
-// awaitReady waits until the pod and its container are ready, or are not.
+// awaitReady waits until the pod and its container are ready, or not ready.
 func awaitReady(n *harness.Node, name string, want bool) {
 	n.Eventually(fmt.Sprintf("%s is ready: %v", name, want), func() error {
 		pods, err := n.Pods()
@@ -63,7 +63,7 @@ func awaitReady(n *harness.Node, name string, want bool) {
 	})
 }
 
-// awaitSaid waits until the log has an event, once or more.
+// awaitSaid waits until the log has the event at least once.
 func awaitSaid(n *harness.Node, reason, message string) {
 	n.Eventually(fmt.Sprintf("there is an event %s: %s", reason, message), func() error {
 		raw, err := os.ReadFile(filepath.Join(n.Dir, "log"))
@@ -80,8 +80,8 @@ func awaitSaid(n *harness.Node, reason, message string) {
 	})
 }
 
-// A pod is ready when its probe says so, again after the agent was restarted, and the metrics of its
-// probes are told.
+// A pod is ready if its probe says so, also after a restart of the agent, and the metrics of its
+// probes are served.
 func TestReadiness(t *testing.T) {
 	t.Parallel()
 	n, server := harness.New(t), newAnswering(t, http.StatusServiceUnavailable)
@@ -106,8 +106,8 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// A container that does not live is restarted whatever code it exits with, one that has not started
-// is not asked whether it lives.
+// A container that fails its liveness probe is restarted, whatever its exit code. Before its
+// startup probe has succeeded, its liveness is not probed.
 func TestLiveness(t *testing.T) {
 	t.Parallel()
 	n, server := harness.New(t), newAnswering(t, http.StatusServiceUnavailable)

@@ -11,8 +11,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestPluginRegistry: a plugin that serves its socket in plugins_registry, and knows nothing of
-// kubelet.sock, gives devices to pods; it is there again after a restart of either side.
+// TestPluginRegistry: a plugin that serves its socket in plugins_registry and does not use
+// kubelet.sock provides devices to pods. It is there again after a restart of either side.
 func TestPluginRegistry(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -40,7 +40,7 @@ func TestPluginRegistry(t *testing.T) {
 	n.Pod("second", limited("second", "cpu: 1, example.com/gpu: 1"))
 	n.AwaitPhase("second-node", v1.PodRunning)
 
-	stop() // killed: the socket stays behind
+	stop() // as if killed: the socket's file stays
 	n.Plugin("example.com/gpu", "--devices=4", registry)
 	n.Pod("third", limited("third", "cpu: 1, example.com/gpu: 1"))
 	n.AwaitPhase("third-node", v1.PodRunning)

@@ -9,9 +9,9 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// A plugin that never says that it knows of a release keeps devices for half a minute only; that they
-// are given out without its word is told on the node. Of two pods that go at once each is told of by
-// itself.
+// A plugin that never acknowledges a release keeps the devices for only half a minute. An event of
+// the node says that they are given out without an acknowledgement. If two pods go at the same
+// time, each gets its own event.
 func TestReleaseUnanswered(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

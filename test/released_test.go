@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// releases waits until the plugin was told of so many, and returns them.
+// releases waits until the plugin was told of count releases, and returns them.
 func releases(t *testing.T, n *harness.Node, ctl *pluginsim.Client, count int) (
 	out []pluginsim.Release) {
 	t.Helper()
@@ -29,8 +29,8 @@ func releases(t *testing.T, n *harness.Node, ctl *pluginsim.Client, count int) (
 	return out
 }
 
-// A plugin that serves the second service hears of each pod that is gone, whatever dies in between,
-// and its devices are given to nobody before it has heard.
+// A plugin that serves the second service is told of each pod that is gone, whatever dies in
+// between. Until then no other pod gets the devices.
 func TestReleased(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -41,7 +41,7 @@ func TestReleased(t *testing.T) {
 	pod := n.AwaitPhase("first-node", v1.PodRunning)
 	by := holder.Holder{Namespace: "default", Pod: "first-node", UID: string(pod.UID)}
 
-	// The plugin refuses: the device stays, and the pod behind waits and says why.
+	// The plugin refuses, so the device is not freed, and the next pod waits and says why.
 	if err := ctl.Fault(t.Context(), pluginsim.Fault{
 		RPC: pluginsim.Released, Code: "UNAVAILABLE", Message: "the switch is busy",
 	}); err != nil {
@@ -77,7 +77,7 @@ func TestReleased(t *testing.T) {
 		return nil
 	})
 
-	// Both die, and the plugin comes back only later.
+	// Both die, and the plugin comes back later than the agent.
 	n.Kill()
 	stop()
 	n.Start()
@@ -94,8 +94,8 @@ func TestReleased(t *testing.T) {
 		return nil
 	})
 
-	// It is away while the pod ends; one that comes in its place and does not want to hear is not
-	// told.
+	// The plugin is away while the pod ends. A plugin that takes its place and does not want to be
+	// told is not told.
 	stop()
 	n.RemovePod("second")
 	n.AwaitGone("second-node")

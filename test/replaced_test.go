@@ -13,8 +13,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestReplacedPod: a changed manifest is another pod of the same name, which waits until nothing
-// of the old one runs.
+// TestReplacedPod: a changed manifest is another pod with the same name. It waits until nothing of
+// the old one runs.
 func TestReplacedPod(t *testing.T) {
 	for _, script := range []string{"main: term=143", "main: term=ignore"} {
 		t.Run(script, func(t *testing.T) {
@@ -56,8 +56,8 @@ func TestReplacedPod(t *testing.T) {
 	}
 }
 
-// TestManifestRemovedAndWritten: a manifest that is removed and written again at once ends its pod, and the
-// same pod starts anew.
+// TestManifestRemovedAndWritten: a manifest that is removed and written again at once ends its pod,
+// and the same pod starts again.
 func TestManifestRemovedAndWritten(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -76,8 +76,8 @@ func TestManifestRemovedAndWritten(t *testing.T) {
 	})
 }
 
-// TestGraceOnlyShrinks: while a pod terminates a shorter grace period counts, a longer one does
-// not.
+// TestGraceOnlyShrinks: while a pod terminates, a shorter grace period takes effect and a longer
+// one does not.
 func TestGraceOnlyShrinks(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -93,7 +93,7 @@ func TestGraceOnlyShrinks(t *testing.T) {
 	n.RemovePod("app")
 	awaitLogged(t, n, `"Pod REMOVE"`, "default/app-node")
 	awaitCalls(n, 1, call{method: "StopContainer"})
-	// The pod comes back while it terminates, and goes again, with another grace period.
+	// While the pod terminates it is desired again and removed again, with another grace period.
 	for i, grace := range []int{3, 3600} {
 		n.Pod("app", pod(grace))
 		n.Eventually("the pod is seen again", func() error {
@@ -117,9 +117,8 @@ func TestGraceOnlyShrinks(t *testing.T) {
 	}
 }
 
-// TestDesiredWhileItsRemainsAreRemoved: what an earlier run of the agent left of a pod is being
-// removed while the pod comes back. It starts anew after that, is known, and has its CPUs for
-// itself.
+// TestDesiredWhileItsRemainsAreRemoved: a pod is desired again while the agent removes what an
+// earlier run left of it. It then starts anew, is listed, and has exclusive CPUs.
 func TestDesiredWhileItsRemainsAreRemoved(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -153,7 +152,7 @@ func TestDesiredWhileItsRemainsAreRemoved(t *testing.T) {
 	if now := container(t, n, "app-node", "main"); now.Subject.ID == old.Subject.ID {
 		t.Error("it is the old container")
 	}
-	// Another pod, decided on after that, shows that the CPUs are still the first one's.
+	// A second pod, which is admitted afterwards, shows that the CPUs still belong to the first.
 	n.Pod("other", limited("other", "cpu: 2, memory: 64Mi"))
 	n.AwaitPhase("other-node", v1.PodRunning)
 	rows := placements(t, n)
@@ -163,8 +162,8 @@ func TestDesiredWhileItsRemainsAreRemoved(t *testing.T) {
 	}
 }
 
-// TestTouchTriesAgain: a pod that was rejected stays so when there is room again; touching its
-// manifest has it decided on anew. What runs is left alone.
+// TestTouchTriesAgain: a rejected pod stays rejected even if there is room again, until its
+// manifest is touched. Running pods are left alone.
 func TestTouchTriesAgain(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

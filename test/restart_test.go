@@ -18,14 +18,14 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// eager makes reconciling frequent, so that whatever an agent would change it changes soon.
+// eager makes reconciliation frequent, so that whatever an agent would change it changes soon.
 func eager(n *harness.Node) {
 	n.Settings["cpuManagerReconcilePeriod"] = "100ms"
 	n.Settings["syncFrequency"] = "1s"
 	n.Settings["fileCheckFrequency"] = "200ms"
 }
 
-// crowd writes one pod of each kind and waits until all are as they shall stay.
+// crowd writes one pod of each kind and waits until each has its final phase.
 func crowd(t testing.TB, n *harness.Node) {
 	t.Helper()
 	n.Pod("own", limited("own", "cpu: 4, memory: 1Gi, example.com/gpu: 2"))
@@ -42,14 +42,14 @@ func crowd(t testing.TB, n *harness.Node) {
 	}
 }
 
-// crowdPhases is what becomes of them.
+// crowdPhases holds the pods' final phases.
 var crowdPhases = map[string]v1.PodPhase{
 	"own-node": v1.PodRunning, "shared-node": v1.PodRunning, "app-node": v1.PodRunning,
 	"done-node": v1.PodSucceeded, "failed-node": v1.PodFailed,
 }
 
-// quiet waits until the runtime is told nothing any more: a pod that came to its end is still being
-// cleaned up.
+// quiet waits until the agent makes no more changes in the runtime: pods that have ended may still
+// be being cleaned up.
 func quiet(n *harness.Node) {
 	n.Eventually("the sandboxes of ended pods are stopped", func() error {
 		for _, sb := range n.Runtime.State().Sandboxes {
@@ -66,8 +66,8 @@ func quiet(n *harness.Node) {
 	})
 }
 
-// placements are the rows by pod/container, without the health of devices, of which nothing is
-// known while their plugin is away.
+// placements returns the rows by pod/container, without the health of devices, which is unknown
+// while their plugin is away.
 func placements(t testing.TB, n *harness.Node) map[string]placement.Row {
 	t.Helper()
 	rows, err := n.Placements()
@@ -81,7 +81,7 @@ func placements(t testing.TB, n *harness.Node) map[string]placement.Row {
 	return rows
 }
 
-// restartCounts has the restart count of each container by pod/container.
+// restartCounts returns the restart count of each container by pod/container.
 func restartCounts(t testing.TB, n *harness.Node) map[string]int32 {
 	t.Helper()
 	pods, err := n.Pods()
@@ -98,8 +98,8 @@ func restartCounts(t testing.TB, n *harness.Node) map[string]int32 {
 	return out
 }
 
-// untouched checks that since the journal's given length nothing was done but what a new pod,
-// which proves that the agent works, needed.
+// untouched checks that nothing was done after the journal's entry since, except for the pod but, a
+// new pod that shows that the agent works.
 func untouched(t testing.TB, n *harness.Node, since uint64, but string) {
 	t.Helper()
 	for _, c := range n.Runtime.Journal(since) {
@@ -170,7 +170,7 @@ func TestRestartIsAdoption(t *testing.T) {
 			for name, phase := range crowdPhases {
 				n.AwaitPhase(name, phase)
 			}
-			// The agent works: a pod comes and goes, several periods of reconciling pass.
+			// The agent works: a pod comes and goes while several reconciliation periods pass.
 			n.Pod("new", plain("new"))
 			n.AwaitPhase("new-node", v1.PodRunning)
 			n.RemovePod("new")
@@ -206,8 +206,8 @@ func allocations(t testing.TB, plugin *pluginsim.Client) [2]int {
 	return [2]int{state.Calls[pluginsim.Allocate], state.Calls[pluginsim.Preferred]}
 }
 
-// TestChangesWhileAway: what happened to manifests and containers while no agent ran is acted upon
-// by the next one.
+// TestChangesWhileAway: an agent acts on what happened to manifests and containers while no agent
+// ran.
 func TestChangesWhileAway(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -258,7 +258,7 @@ func TestChangesWhileAway(t *testing.T) {
 	n.AwaitPhase("again-node", v1.PodRunning)
 }
 
-// TestEndedMeanwhile: a container of a Never pod that ends while no agent runs has ended.
+// TestEndedMeanwhile: if a container of a Never pod ends while no agent runs, it stays ended.
 func TestEndedMeanwhile(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -271,7 +271,7 @@ func TestEndedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.Start()
-	for range 2 { // also for an agent that comes when all is over
+	for range 2 { // the second time for an agent that starts when all is over
 		pod := n.AwaitPhase("job-node", v1.PodFailed)
 		term := statusOf(t, pod, "main").State.Terminated
 		if term == nil || term.ExitCode != 2 || term.Message != "bye" {
@@ -295,7 +295,7 @@ func quietJob(n *harness.Node) {
 	})
 }
 
-// TestRuntimeGoesAway: while the runtime does not answer nothing is concluded from that.
+// TestRuntimeGoesAway: the agent concludes nothing from a runtime that does not answer.
 func TestRuntimeGoesAway(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

@@ -17,20 +17,20 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// restarts is how often the agent is restarted beneath pods that are watched.
+// restarts is how often the agent restarts while pods are watched.
 const restarts = 50
 
-// watcher is one who asks for pods, and what it has seen of pods: each status that is not the one before.
+// watcher polls the pods. news has each change of a pod's status.
 type watcher struct {
 	mu   sync.Mutex
 	last map[string]v1.PodStatus
 	news []string
 }
 
-// watch asks for the pods, again and again, until ctx ends.
+// watch asks for the pods again and again until ctx ends.
 func (w *watcher) watch(ctx context.Context, n *harness.Node) {
 	for ctx.Err() == nil {
-		if pods, err := n.Pods(); err == nil { // else no agent answers
+		if pods, err := n.Pods(); err == nil { // otherwise no agent answers
 			w.see(pods)
 		}
 		time.Sleep(2 * time.Millisecond)
@@ -50,7 +50,7 @@ func (w *watcher) see(pods map[string]v1.Pod) {
 	}
 }
 
-// settled waits until so many pods were seen and nothing else was, for a second.
+// settled waits until that many pods were seen and nothing has changed for a second.
 func (w *watcher) settled(n *harness.Node, pods int) {
 	n.Eventually("nothing changes any more", func() error {
 		w.mu.Lock()
@@ -66,8 +66,8 @@ func (w *watcher) settled(n *harness.Node, pods int) {
 	})
 }
 
-// Over a restart of the agent nothing is told of a static pod that was not told before: what its
-// probes found stays true until they say otherwise.
+// A restart of the agent changes no status of a static pod: probe results stay true until a probe
+// says otherwise.
 func TestRestartsTellNothingElse(t *testing.T) {
 	t.Parallel()
 	n, server := harness.New(t), newAnswering(t, http.StatusOK)

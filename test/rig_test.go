@@ -44,8 +44,8 @@ func mustBench(t *testing.T, args ...string) string {
 	return out
 }
 
-// The same seed gives the same bytes, however many policies run at the same time, and so does the
-// trace that it wrote.
+// The same seed gives the same bytes, however many policies run at the same time. So does the trace
+// that the run wrote.
 func TestRigIsDeterministic(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -87,7 +87,7 @@ func marshal(t *testing.T, v any) string {
 	return string(raw)
 }
 
-// The report counts what the lists of pods and of decisions say, counted again line by line.
+// The report's counts agree with the lists of pods and decisions, counted again line by line.
 func TestRigReportsItsDecisions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -160,7 +160,7 @@ func lines(t *testing.T, path string) (out [][]byte) {
 	return out
 }
 
-// templatesOf names the template of each pod of a trace.
+// templatesOf returns the template of each pod of a trace.
 func templatesOf(t *testing.T, trace string) (out []string) {
 	t.Helper()
 	for _, line := range lines(t, trace) {
@@ -175,7 +175,7 @@ func templatesOf(t *testing.T, trace string) (out []string) {
 	return out
 }
 
-// A page for a browser that needs nothing from anywhere.
+// The HTML report loads nothing from elsewhere.
 func TestRigPage(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "report.html")
@@ -199,7 +199,7 @@ func TestRigPage(t *testing.T) {
 	}
 }
 
-// The machine may be a file, with devices that are invented; this host will do as well.
+// The machine may be a file, with invented devices, or this host.
 func TestRigMachines(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "m.yaml")
@@ -222,8 +222,8 @@ func TestRigMachines(t *testing.T) {
 	}
 }
 
-// Two configurations of a node are compared, beside a set of words, and the page says what it
-// takes to have the same again.
+// Two configurations of a node are compared, beside a set of words, and the page says how to get
+// the same report again.
 func TestRigConfigurations(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -257,7 +257,7 @@ func TestRigConfigurations(t *testing.T) {
 		changed.Placement.AlignedShare <= today.Placement.AlignedShare {
 		t.Errorf("%+v, %+v, %+v", changed.Settings, changed.Pods, changed.Placement)
 	}
-	// The set of words that says the same as today's configuration decides the same.
+	// The set of words that corresponds to today's configuration decides the same.
 	words := append(args, "--policies", "none", "--max-pods", "110", "-o", "json")
 	text := mustBench(t, words...)
 	var three rig.Report
@@ -292,7 +292,7 @@ func TestRigInterrupted(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// The trace is there when the first policy begins; what it does from then on takes CPU time.
+	// The trace is complete when the first policy begins. From then on the policies use the CPU time.
 	began := -1
 	harness.Eventually(t, "pods decided on", func() error {
 		ticks, err := cpuTicks(cmd.Process.Pid)
@@ -326,7 +326,7 @@ func TestRigInterrupted(t *testing.T) {
 	}
 }
 
-// cpuTicks is the time that a process has had, of proc_pid_stat(5).
+// cpuTicks returns the user CPU time of a process in ticks (proc_pid_stat(5)).
 func cpuTicks(pid int) (int, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -336,7 +336,7 @@ func cpuTicks(pid int) (int, error) {
 	return strconv.Atoi(fields[11]) // utime
 }
 
-// What is wrong is said in one line that names the next step, and no file is left behind.
+// Errors are one line that names the next step, and leave no file behind.
 func TestRigErrors(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

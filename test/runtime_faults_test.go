@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// mishaps are ways in which one call to the runtime goes wrong.
+// mishaps maps names to ways in which one call to the runtime goes wrong.
 var mishaps = map[string]sim.Fault{
 	"fails":  {Error: "no luck"},
 	"hangs":  {Hang: true},
@@ -22,10 +22,10 @@ var mishaps = map[string]sim.Fault{
 	"slow":   {Delay: metav1.Duration{Duration: 500 * time.Millisecond}},
 }
 
-// impatient makes calls to the runtime end after a short while.
+// impatient makes calls to the runtime time out soon.
 func (s *site) impatient() { s.Settings["runtimeRequestTimeout"] = "3s" }
 
-// mishap lets the next calls of a method about a pod go wrong.
+// mishap makes the next count calls of a method about a pod go wrong.
 func (s *site) mishap(method, how string, w workload, count int) {
 	s.t.Helper()
 	fault := mishaps[how]
@@ -33,8 +33,8 @@ func (s *site) mishap(method, how string, w workload, count int) {
 	s.must(s.Runtime.SetFault(fault))
 }
 
-// Each call on a pod's way up and down fails once, hangs, takes effect without an answer: the pod
-// gets there all the same, and no container runs twice on the way.
+// Each call of a pod's start and end once fails, hangs, or takes effect without an answer. The pod
+// starts and ends all the same, and no container runs twice meanwhile.
 func TestRuntimeCalls(t *testing.T) {
 	s := newSite(t)
 	s.impatient()
@@ -43,7 +43,7 @@ func TestRuntimeCalls(t *testing.T) {
 	var down []func()
 	for how, mishap := range mishaps {
 		up := []string{"RunPodSandbox", "CreateContainer", "StartContainer"}
-		if !mishap.Hang { // a pull has no deadline, as the kubelet's has none
+		if !mishap.Hang { // a pull has no deadline, as with the kubelet
 			up = append(up, "PullImage")
 		}
 		for _, method := range up {
@@ -94,8 +94,8 @@ func (s *site) ready(w workload, want int) {
 	}
 }
 
-// A container that cannot be moved off CPUs keeps the one that has been given them from starting:
-// until it can, or is gone.
+// If a container cannot be moved off CPUs, their new owner does not start until it can be moved or
+// is gone.
 func TestSharedPoolCannotShrink(t *testing.T) {
 	for _, how := range []string{"fails", "hangs", "lost", "silent", "slow"} {
 		t.Run(how, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestSharedPoolCannotShrink(t *testing.T) {
 	}
 }
 
-// A runtime that does not answer stops nothing that runs, and the agent goes on when it answers.
+// A runtime that does not answer stops no container, and the agent goes on when it answers again.
 func TestRuntimeCannotBeListed(t *testing.T) {
 	for _, method := range []string{
 		"ListContainers", "ListPodSandbox", "ContainerStatus", "PodSandboxStatus", "*",
@@ -143,8 +143,8 @@ func TestRuntimeCannotBeListed(t *testing.T) {
 	}
 }
 
-// The agent comes up although the runtime cannot be listed yet, and adopts what runs as soon as it
-// can be.
+// The agent starts although the runtime cannot be listed yet, and adopts what runs as soon as it
+// can.
 func TestAgentStartsBeforeTheRuntimeAnswers(t *testing.T) {
 	s := newSite(t)
 	s.impatient()
@@ -166,7 +166,7 @@ func TestAgentStartsBeforeTheRuntimeAnswers(t *testing.T) {
 	s.settles()
 }
 
-// Exits are noticed with events, without, and when the stream only seems to work.
+// Exits are noticed with events, without events, and if the stream only seems to work.
 func TestEventsAreLost(t *testing.T) {
 	for name, lose := range map[string]func(*site){
 		"stream dropped": func(s *site) { s.Runtime.DropEvents() },
@@ -192,7 +192,7 @@ func TestEventsAreLost(t *testing.T) {
 	}
 }
 
-// A runtime without network makes no sandboxes; pods say so and come up when it has one.
+// A runtime without network creates no sandboxes. The pods say so and start once it has one.
 func TestRuntimeNotReady(t *testing.T) {
 	s := newSite(t)
 	s.Runtime.SetReady(sim.Ready{Runtime: true, Message: "no network config"})
@@ -214,8 +214,8 @@ func TestRuntimeNotReady(t *testing.T) {
 	s.settles()
 }
 
-// Of a pod whose sandboxes die again and again the runtime keeps two, with what is needed in them,
-// and the next one does not come at once for ever.
+// If the sandboxes of a pod die again and again, the runtime keeps two of them, with the containers
+// that are needed. The next sandbox is created after a back-off.
 func TestSandboxesDoNotPileUp(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -259,8 +259,8 @@ func TestSandboxesDoNotPileUp(t *testing.T) {
 	})
 }
 
-// A sandbox that dies behind the agent's back is replaced, with everything in it and with what its
-// pod holds.
+// A sandbox that dies without the agent's doing is replaced, with its containers and what the pod
+// holds.
 func TestSandboxIsKilled(t *testing.T) {
 	s := newSite(t)
 	s.Plugin(gpu, "--devices=4")

@@ -14,8 +14,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// A second agent with the root directory of one that runs ends with one line that says so, and the
-// first one keeps its sockets, its state and its pods.
+// A second agent with the root directory of a running one ends with one line that says so. The
+// first one keeps its sockets, state and pods.
 func TestSecondAgent(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -55,8 +55,8 @@ func TestSecondAgent(t *testing.T) {
 	}
 }
 
-// Two agents with root directories of their own on one runtime leave each other's pods alone, and
-// say that there is another one. What one leaves that ends for good is removed.
+// Two agents with their own root directories on one runtime leave each other's pods alone, and log
+// that there is another one. If one ends for good, the other removes its pods.
 func TestTwoAgentsOnOneRuntime(t *testing.T) {
 	t.Parallel()
 	one, other := harness.New(t), harness.New(t)
@@ -70,7 +70,7 @@ func TestTwoAgentsOnOneRuntime(t *testing.T) {
 	other.AwaitPhase("second-node", v1.PodRunning)
 	awaitLogged(t, other, "another numalet runs on this container runtime", one.Root)
 	awaitLogged(t, one, "another numalet runs on this container runtime", other.Root)
-	time.Sleep(5 * time.Second) // they look for pods that nobody desires each 2 s
+	time.Sleep(5 * time.Second) // they look for undesired pods every 2 s
 	for _, c := range one.Runtime.Journal(since) {
 		if c.Subject.Pod == "first-node" || strings.HasPrefix(c.Method, "Stop") ||
 			strings.HasPrefix(c.Method, "Remove") {

@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// site is a node under a monitor, with steps that fault tests have in common.
+// site is a node under a monitor, with the steps that fault tests share.
 type site struct {
 	*harness.Node
 	t       *testing.T
@@ -28,7 +28,7 @@ func newSite(t *testing.T) *site {
 	return &site{Node: n, t: t, monitor: monitored(t, n)}
 }
 
-// must fails the test when an order to a plugin or the runtime was refused.
+// must fails the test if a plugin or the runtime refused an order.
 func (s *site) must(err error) {
 	s.t.Helper()
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *site) must(err error) {
 	}
 }
 
-// want adds pods that are to run in the end.
+// want adds pods that must run in the end.
 func (s *site) want(pods ...workload) {
 	for _, w := range pods {
 		s.wants = append(s.wants, w)
@@ -52,7 +52,7 @@ func (s *site) settles() {
 	})
 }
 
-// runs waits until a pod runs, whatever the others do, and has it left alone from then on.
+// runs waits until a pod runs, whatever the others do. From then on its containers must not end.
 func (s *site) runs(w workload) {
 	s.t.Helper()
 	s.AwaitPhase(w.node(), v1.PodRunning)
@@ -83,7 +83,7 @@ func (s *site) called(ctl *pluginsim.Client, rpc pluginsim.RPC) {
 	})
 }
 
-// refused waits until a pod was rejected and compares the kubelet's words.
+// refused waits until a pod was rejected and compares its status with the kubelet's words.
 func (s *site) refused(w workload, reason, message string) {
 	s.t.Helper()
 	st := s.AwaitPhase(w.node(), v1.PodFailed).Status
@@ -109,10 +109,10 @@ func (s *site) nothingLeaked(all need) {
 	s.settles()
 }
 
-// everything is all CPUs and all devices of plugins with so many.
+// everything returns all CPUs and, for plugins with that many, all devices.
 func everything(gpus int) need { return need{cpus: fmt.Sprint(assignableCPUs), gpus: gpus} }
 
-// awaitHealthy waits until the agent knows of so many healthy devices, by the kubelet's checkpoint.
+// awaitHealthy waits until the agent knows count healthy devices, by the kubelet's checkpoint.
 func (s *site) awaitHealthy(count int) {
 	s.t.Helper()
 	path := filepath.Join(s.Root, "device-plugins", checkpoint.FileName)

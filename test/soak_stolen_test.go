@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// soakStolen is from which part of the CPUs' time on, taken by the host, times say nothing about the
-// agent.
+// soakStolen is the share of CPU time that the host may steal. Above it, measured times say nothing
+// about the agent.
 const soakStolen = 0.05
 
-// cpuTime is what the machine's CPUs did, in ticks (proc(5), the first line of /proc/stat).
+// cpuTime holds the machine's CPU time in ticks (proc(5), the first line of /proc/stat).
 type cpuTime struct{ all, stolen uint64 }
 
 func cpuTimeNow(t *testing.T) cpuTime {
@@ -28,8 +28,8 @@ func cpuTimeNow(t *testing.T) cpuTime {
 	return at
 }
 
-// parseCPUTime adds user, nice, system, idle, iowait, irq, softirq and steal. What guests took is in
-// user already.
+// parseCPUTime adds user, nice, system, idle, iowait, irq, softirq and steal. The guests' time is
+// part of user already.
 func parseCPUTime(stat string) (at cpuTime, err error) {
 	line, _, _ := strings.Cut(stat, "\n")
 	fields := strings.Fields(line)
@@ -49,7 +49,7 @@ func parseCPUTime(stat string) (at cpuTime, err error) {
 	return at, nil
 }
 
-// stolenSince is the part of the time that the host took.
+// stolenSince returns the share of the time since before that the host stole.
 func (t cpuTime) stolenSince(before cpuTime) float64 {
 	if t.all <= before.all || t.stolen <= before.stolen {
 		return 0

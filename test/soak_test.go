@@ -22,15 +22,15 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// evil is a resource of a plugin that does all it may not.
+// evil is a resource of a plugin that misbehaves in every way.
 const evil = "evil.example.com/thing"
 
-// TestSoak has an agent with manifests, an HTTP source, clients, crash loops and a plugin that are as
-// bad as they can be, all at once, and starts good pods beside them one after the other: plain ones,
-// some with a CPU and some with devices of their own. Each runs, and the agent's memory stays small.
+// TestSoak runs an agent with manifests, an HTTP source, clients, crash loops and a plugin that all
+// misbehave at the same time. Beside them it starts good pods one after the other: plain ones, some
+// with a CPU and some with devices. Each must run, and the agent's memory must stay small.
 //
-// NUMALET_SOAK makes it longer (see make soak). Only then does it fail for pods that take long: the
-// machine is to be quiet, and many pods are needed to tell.
+// NUMALET_SOAK makes it longer (see make soak). Only then the test also fails if pods take long to
+// start, because that needs a quiet machine and many pods.
 func TestSoak(t *testing.T) {
 	lasts, err := time.ParseDuration(os.Getenv("NUMALET_SOAK"))
 	long := err == nil
@@ -44,7 +44,7 @@ func TestSoak(t *testing.T) {
 	n.Settings["httpCheckFrequency"], n.Settings["fileCheckFrequency"] = "1s", "1s"
 	n.Settings["maxPods"] = 300
 	n.Settings["crashLoopBackOff"] = map[string]string{"maxContainerRestartPeriod": "1s"}
-	n.Args = append(n.Args, "-v=2") // 4 is for finding faults: it tells all that plugins send
+	n.Args = append(n.Args, "-v=2") // -v=4 is for finding faults and logs all that plugins send
 	n.Start()
 	_, _ = n.Plugin(gpu, "--devices=8", "--nodes=0-3")
 	ctl, _ := n.Plugin(evil, "--devices=8", "--nodes=0-3")
@@ -85,8 +85,8 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// crashLoops makes pods that end at once, and whose images are pulled each time, and waits until all
-// have: the first pulls are as slow as registryPullQPS says.
+// crashLoops makes pods that end at once and whose images are pulled each time, and waits until all
+// have ended once: registryPullQPS slows the first pulls down.
 func crashLoops(t *testing.T, n *harness.Node, pods int) {
 	t.Helper()
 	for i := range pods {
@@ -109,7 +109,7 @@ func crashLoops(t *testing.T, n *harness.Node, pods int) {
 	})
 }
 
-// started tells of one pod that its container runs.
+// started reports when the container of one pod runs.
 type started struct {
 	waits atomic.Pointer[startOf]
 }
@@ -119,7 +119,7 @@ type startOf struct {
 	at  chan time.Time // capacity 1
 }
 
-// await is to be called before the pod is made.
+// await must be called before the pod is written.
 func (s *started) await(pod string) <-chan time.Time {
 	w := &startOf{pod: pod, at: make(chan time.Time, 1)}
 	s.waits.Store(w)
@@ -135,8 +135,8 @@ func (s *started) see(c sim.Container) {
 	}
 }
 
-// goodPods are started until ctx ends, at least three; of them the last five are there. It returns
-// how long each took.
+// goodPods starts pods until ctx ends, at least three, and keeps the last five. It returns how long
+// each took to start.
 func goodPods(ctx context.Context, t *testing.T, n *harness.Node, ran *started) (
 	took []time.Duration) {
 	t.Helper()
@@ -163,7 +163,7 @@ func goodPods(ctx context.Context, t *testing.T, n *harness.Node, ran *started) 
 	return took
 }
 
-// evilFeed answers with more than it may, with what is no pod, and with nothing.
+// evilFeed serves an answer that is too large, answers that are no pods, and empty answers.
 func evilFeed(t *testing.T) (url string) {
 	t.Helper()
 	bad := []string{
@@ -174,13 +174,13 @@ func evilFeed(t *testing.T) (url string) {
 	}
 	var calls atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, bad[calls.Add(1)%int64(len(bad))]) // the agent may have had enough
+		_, _ = io.WriteString(w, bad[calls.Add(1)%int64(len(bad))]) // the agent may have stopped reading
 	}))
 	t.Cleanup(server.Close)
 	return server.URL
 }
 
-// evilManifests come and go.
+// evilManifests adds and removes hostile manifests until ctx ends.
 func evilManifests(ctx context.Context, t *testing.T, n *harness.Node) error {
 	bad := hostileManifests()
 	for ctx.Err() == nil {
@@ -221,7 +221,8 @@ func evilClients(ctx context.Context, n *harness.Node) error {
 	return nil
 }
 
-// evilPlugin misbehaves in each way for a while, with pods that want its devices.
+// evilPlugin makes the plugin misbehave in one way after the other, with pods that want its
+// devices.
 func evilPlugin(ctx context.Context, t *testing.T, n *harness.Node, ctl *pluginsim.Client) error {
 	faults := []pluginsim.Fault{
 		{RPC: pluginsim.Allocate, Hang: true},
@@ -240,7 +241,7 @@ func evilPlugin(ctx context.Context, t *testing.T, n *harness.Node, ctl *plugins
 		err := ctl.Fault(ctx, faults[i%len(faults)])
 		put(t, n, name+".yaml", limited(name, "cpu: 1, memory: 64Mi, "+evil+": 1"))
 		if err == nil {
-			err = ctl.Restart(ctx) // it registers again, and the calls before go unanswered
+			err = ctl.Restart(ctx) // it registers again, and earlier calls get no answer
 		}
 		pause(ctx, 300*time.Millisecond)
 		n.RemovePod(name)

@@ -18,7 +18,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// problemsOf are the problems that the agent has now with names that end in suffix.
+// problemsOf returns the agent's present problems with names that end in suffix.
 func problemsOf(n *harness.Node, suffix string) ([]source.Problem, error) {
 	var all, out []source.Problem
 	if err := json.Unmarshal([]byte(n.Get("/problems")), &all); err != nil {
@@ -70,8 +70,8 @@ func put(t testing.TB, n *harness.Node, name, content string) {
 	}
 }
 
-// TestBadManifests: each is reported once with its name and the reason, no other pod is disturbed,
-// and with a good manifest in its place the pod starts and the problem is gone.
+// TestBadManifests: each is reported once with its name and the reason, and no other pod is
+// affected. Once a good manifest replaces it, the pod starts and the problem is gone.
 func TestBadManifests(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -133,8 +133,8 @@ func TestBadManifests(t *testing.T) {
 	}
 }
 
-// TestBadFileKeepsItsPod: a manifest that turns bad does not stop the pod that it made, and is
-// still reported; removing the file stops the pod and the problem.
+// TestBadFileKeepsItsPod: a manifest that turns bad is reported and does not stop its pod. Removing
+// the file ends the pod and the problem.
 func TestBadFileKeepsItsPod(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -165,7 +165,7 @@ func TestDuplicateNames(t *testing.T) {
 		!strings.Contains(p.Message, "a.yaml") {
 		t.Errorf("problem %+v, want one that names the pod and the other file", p)
 	}
-	// With the first gone the second has its turn.
+	// Once the first is gone, the second gets its turn.
 	n.RemovePod("a")
 	awaitPod(n, "same-node", func(pod v1.Pod) error {
 		if pod.UID == before.UID || pod.Status.Phase != v1.PodRunning {
@@ -176,7 +176,7 @@ func TestDuplicateNames(t *testing.T) {
 	awaitNoProblem(n, "/b.yaml")
 }
 
-// TestOddEntries: what is in the manifest directory and is no readable file.
+// TestOddEntries covers entries of the manifest directory that are no readable files.
 func TestOddEntries(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -197,7 +197,7 @@ func TestOddEntries(t *testing.T) {
 		}
 	}
 	unreadable := []string{"loop.yaml", "pipe.yaml", "folder.yaml"}
-	if os.Getuid() != 0 { // root may read it
+	if os.Getuid() != 0 { // root could read the file
 		if err := os.WriteFile(in("locked.yaml"), []byte(plain("locked")), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -309,7 +309,7 @@ func readLog(t testing.TB, n *harness.Node) string {
 	return string(raw)
 }
 
-// A folder of manifests that is missing is said to be, until it is there.
+// A missing folder of manifests is reported until it exists.
 func TestManifestFolderMissing(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

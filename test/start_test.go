@@ -9,8 +9,9 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// An agent that is told to stop while it waits for the container runtime stops, and nothing was
-// wrong. The runtime here takes calls and never answers; one that is not there ends the agent.
+// An agent that is told to stop while it waits for the container runtime stops without an error.
+// The runtime here accepts calls and never answers; if there were none, the agent would end with an
+// error.
 func TestStoppedWhileConnecting(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)

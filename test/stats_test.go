@@ -18,8 +18,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestStats asks the built binary what its pods use, by each of the ways, while the runtime answers
-// and while it hangs.
+// TestStats asks the built binary for its pods' usage in each possible way, while the runtime
+// answers and while it hangs.
 func TestStats(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -69,7 +69,7 @@ func TestStats(t *testing.T) {
 	})
 }
 
-// summary asks for what metrics-server asked for once.
+// summary requests the summary as early versions of metrics-server did.
 func summary(n *harness.Node) (out statsapi.Summary, err error) {
 	resp, err := http.PostForm(n.URL("/stats/summary"), url.Values{})
 	if err != nil {
@@ -86,7 +86,7 @@ func summary(n *harness.Node) (out statsapi.Summary, err error) {
 	return out, json.Unmarshal(text, &out)
 }
 
-// complete says what a summary lacks of the one pod.
+// complete returns what a summary lacks about the one pod.
 func complete(s statsapi.Summary, uid string) error {
 	switch {
 	case len(s.Pods) != 1 || s.Pods[0].PodRef.UID != uid:

@@ -26,8 +26,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// byKubelet runs the pod as another agent would have left it: with the kubelet's labels, on the
-// CPUs, and without a word about its assignment.
+// byKubelet runs the pod as a kubelet would have left it: with the kubelet's labels, on these CPUs,
+// and without a record of its assignment in the labels.
 func byKubelet(t testing.TB, n *harness.Node, pod *v1.Pod, cpus string,
 	answer *v1beta1.ContainerAllocateResponse) {
 	t.Helper()
@@ -72,7 +72,7 @@ func byKubelet(t testing.TB, n *harness.Node, pod *v1.Pod, cpus string,
 	}
 }
 
-// kubeletFiles writes what the kubelet would have recorded of the pod's container main.
+// kubeletFiles writes what the kubelet would have recorded about the pod's container main.
 func kubeletFiles(t testing.TB, n *harness.Node, uid, cpuList string, ids checkpoint.DevicesPerNUMA,
 	answer *v1beta1.ContainerAllocateResponse) {
 	t.Helper()
@@ -99,7 +99,7 @@ func kubeletFiles(t testing.TB, n *harness.Node, uid, cpuList string, ids checkp
 	writeFile(t, filepath.Join(n.Root, "device-plugins", checkpoint.FileName), string(devices))
 }
 
-// TestSwitchOver: a pod that a kubelet started stays as it is when the agent takes over the node,
+// TestSwitchOver: a pod that a kubelet started stays unchanged when the agent takes over the node,
 // and the kubelet finds it in its own files when it gets the node back.
 func TestSwitchOver(t *testing.T) {
 	t.Run("with metadata.uid", func(t *testing.T) {
@@ -111,13 +111,13 @@ func TestSwitchOver(t *testing.T) {
 	})
 }
 
-// switchOver runs a pod under the uid, whose manifest has metadata.
+// switchOver runs a pod with the uid, whose manifest has metadata.
 func switchOver(t *testing.T, uid, metadata string) {
 	t.Parallel()
 	n := harness.New(t)
 	eager(n)
 	const ownCPUs, device = "37-38", "gpu-5"
-	// A first agent, which knows nothing of the pod below, says what the manifest is by default.
+	// A first agent, which does not know the kubelet's pod, applies the defaults to the manifest.
 	n.Start()
 	n.Pod("own", strings.Replace(limited("own", "cpu: 2, memory: 1Gi, example.com/gpu: 1"),
 		"metadata:\n", metadata, 1))
@@ -133,7 +133,7 @@ func switchOver(t *testing.T, uid, metadata string) {
 
 	pod.UID, pod.Status = types.UID(uid), v1.PodStatus{}
 	pod.Annotations[source.AnnotationHash] = uid
-	delete(pod.Annotations, source.AnnotationManifest) // a kubelet knows nothing of it
+	delete(pod.Annotations, source.AnnotationManifest) // which a kubelet does not set
 	answer := &v1beta1.ContainerAllocateResponse{Envs: map[string]string{"GPU": device}}
 	byKubelet(t, n, &pod, ownCPUs, answer)
 	kubeletFiles(t, n, uid, ownCPUs, checkpoint.DevicesPerNUMA{2: {device}}, answer)
@@ -191,7 +191,8 @@ func kubeletsView(t testing.TB, n *harness.Node) handover.Kubelet {
 	return view
 }
 
-// exportedAs waits until the kubelet's files have the pod and another one, each with its own.
+// exportedAs waits until the kubelet's files have the pod and another one, each with its own CPUs
+// and devices.
 func exportedAs(t testing.TB, n *harness.Node, uid, cpuList, device string) {
 	t.Helper()
 	n.Eventually("the kubelet's files have both pods", func() error {

@@ -18,24 +18,24 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// pluginState is what has become of a device plugin when the agent comes back.
+// pluginState says what has happened to a device plugin when the agent comes back.
 type pluginState string
 
 const (
 	registered pluginState = "plugin registered"
 	late       pluginState = "plugin late"
 	never      pluginState = "plugin never"
-	fewer      pluginState = "fewer devices"   // one of those held is gone, others are free
-	tooFew     pluginState = "too few devices" // one of those held is gone, and none is free
+	fewer      pluginState = "fewer devices"   // one of the held devices is gone, others are free
+	tooFew     pluginState = "too few devices" // one of the held devices is gone, and none is free
 )
 
 // after is what becomes of a pod that held CPUs and two devices.
 type after struct {
 	phase  v1.PodPhase
-	reason string // of its being refused
-	waits  bool   // for the plugin, before it is as it shall be
-	// restarted: it has a new sandbox; asked: Allocate is called for it again; same: it has the
-	// same CPUs and devices.
+	reason string // of the rejection
+	waits  bool   // the pod first waits for the plugin
+	// restarted is set if the pod gets a new sandbox, asked if Allocate is called for it again, same
+	// if it keeps its CPUs and devices.
 	restarted, asked, same bool
 }
 
@@ -44,9 +44,9 @@ var (
 	sameAgain    = after{phase: v1.PodRunning, restarted: true, same: true}
 )
 
-// TestTruthTable: what a restart of the agent does to a pod with exclusive CPUs and devices, by
-// whether the machine was booted meanwhile, whether the pod's sandbox is alive, and what the plugin
-// does.
+// TestTruthTable: what a restart of the agent does to a pod with exclusive CPUs and devices. It
+// depends on whether the machine was rebooted meanwhile, whether the pod's sandbox is alive, and
+// what the plugin does.
 func TestTruthTable(t *testing.T) {
 	const refused = "UnexpectedAdmissionError"
 	tests := []struct {
@@ -54,7 +54,7 @@ func TestTruthTable(t *testing.T) {
 		plugin         pluginState
 		want           after
 	}{
-		// The kernel still is the one that the plugin's answers were given under: nobody is asked.
+		// The boot is the one in which the plugin gave its answers, so it is not asked again.
 		{false, true, registered, untouchedPod},
 		{false, true, late, untouchedPod},
 		{false, true, never, untouchedPod},
@@ -65,14 +65,15 @@ func TestTruthTable(t *testing.T) {
 		{false, false, never, sameAgain},
 		{false, false, fewer, sameAgain},
 		{false, false, tooFew, sameAgain},
-		// Another boot: what was meant is kept if it can be had, and the plugin has to answer anew.
+		// After a reboot the planned assignment is kept if it is available, and the plugin has to answer
+		// again.
 		{true, false, registered, after{v1.PodRunning, "", false, true, true, true}},
 		{true, false, late, after{v1.PodRunning, "", true, true, true, true}},
 		{true, false, never, after{phase: v1.PodFailed, reason: refused, waits: true}},
 		{true, false, fewer, after{v1.PodRunning, "", false, true, true, false}},
 		{true, false, tooFew, after{phase: v1.PodFailed, reason: refused}},
-		// No container outlives a boot: the machine was restored with its processes, or the root
-		// directory is that of another time. What the containers say that they hold is what counts.
+		// Normally no container outlives a boot: the machine was restored with its processes, or the root
+		// directory is from another time. What the containers' labels say that they hold counts.
 		{true, true, registered, untouchedPod},
 		{true, true, late, untouchedPod},
 		{true, true, never, untouchedPod},
@@ -90,7 +91,7 @@ func TestTruthTable(t *testing.T) {
 	}
 }
 
-// restart is a node whose agent was killed, and what it was like before.
+// restart is a node whose agent was killed, with its state before that.
 type restart struct {
 	*harness.Node
 	t          *testing.T
@@ -103,7 +104,7 @@ type restart struct {
 
 const held = "own-node/main"
 
-// newRestart has one pod running that holds four CPUs and two of eight devices.
+// newRestart has one running pod that holds four CPUs and two of eight devices.
 func newRestart(t *testing.T) *restart {
 	n := harness.New(t)
 	eager(n)
@@ -119,8 +120,8 @@ func newRestart(t *testing.T) *restart {
 	return r
 }
 
-// running is the row of the pod's container once it runs, but for the health of devices, which
-// their plugin tells. Before that its reason is that of its last end.
+// running returns the row of the pod's container once it runs and its reason, which can be that of
+// its last end, is gone. The row has no device health, which depends on the plugin.
 func (r *restart) running() (row placement.Row) {
 	r.t.Helper()
 	r.Eventually("the container runs", func() error {
@@ -134,7 +135,7 @@ func (r *restart) running() (row placement.Row) {
 	return row
 }
 
-// currentSandbox is the id of the pod's ready sandbox, "" when it has none.
+// currentSandbox returns the id of the pod's ready sandbox, or "" if it has none.
 func (r *restart) currentSandbox() string {
 	for _, sb := range r.Runtime.State().Sandboxes {
 		if sb.Ready && sb.Pod == "own-node" {
@@ -144,7 +145,7 @@ func (r *restart) currentSandbox() string {
 	return ""
 }
 
-// happens brings the row about and starts the agent.
+// happens brings about the situation of the table's row and starts the agent.
 func (r *restart) happens(newBoot, alive bool, plugin pluginState) {
 	r.t.Helper()
 	if newBoot {
@@ -181,7 +182,7 @@ func (r *restart) must(err error) {
 	}
 }
 
-// check waits until the pod is as wanted and compares what it took to get there.
+// check waits until the pod is as wanted and checks what it took to get there.
 func (r *restart) check(plugin pluginState, want after) {
 	r.t.Helper()
 	if want.waits {
@@ -205,7 +206,7 @@ func (r *restart) check(plugin pluginState, want after) {
 		}
 		return r.admitted(plugin, want)
 	})
-	// The agent works, and has had time to do what it should not.
+	// The agent works, and has had time to do what it must not do.
 	r.Pod("new", plain("new"))
 	r.AwaitPhase("new-node", v1.PodRunning)
 	if err := r.admitted(plugin, want); err != nil {
@@ -223,10 +224,10 @@ func (r *restart) check(plugin pluginState, want after) {
 	}
 }
 
-// admitted compares the calls of Allocate.
+// admitted checks the number of Allocate calls.
 func (r *restart) admitted(plugin pluginState, want after) error {
 	if plugin == never {
-		return nil // nobody to be asked
+		return nil // there is no plugin to ask
 	}
 	calls := 0
 	if want.asked {
@@ -238,7 +239,7 @@ func (r *restart) admitted(plugin pluginState, want after) error {
 	return nil
 }
 
-// otherBoot makes the state file one of another boot of the kernel.
+// otherBoot changes the state file to one of another boot of the kernel.
 func otherBoot(t *testing.T, path string) {
 	t.Helper()
 	raw, err := os.ReadFile(path)

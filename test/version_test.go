@@ -14,8 +14,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestVersionOnSilentTerminal: a serial console answers no question about its colours. Nothing is
-// asked where nothing is drawn, and so nothing waits for an answer.
+// TestVersionOnSilentTerminal: a serial console does not answer questions about its colours. A
+// command that draws nothing asks nothing, and so does not wait for an answer.
 func TestVersionOnSilentTerminal(t *testing.T) {
 	t.Parallel()
 	binary, err := harness.Binary()
@@ -26,7 +26,7 @@ func TestVersionOnSilentTerminal(t *testing.T) {
 	if err := os.Symlink(binary, asKubelet); err != nil {
 		t.Fatal(err)
 	}
-	// The second is what kubeadm takes.
+	// kubeadm runs the second command.
 	for program, want := range map[string]string{
 		binary:    `^numalet v1\.\d+\.\d+\+numalet\.[-.0-9A-Za-z]+\r\n$`,
 		asKubelet: `^\s*Kubernetes v(\d+\.\d+\.\d+)([-0-9a-zA-Z_\.+]*)?\s*$`,
@@ -37,7 +37,7 @@ func TestVersionOnSilentTerminal(t *testing.T) {
 	}
 }
 
-// onTerminal runs the program on a terminal that shows what is written and answers nothing.
+// onTerminal runs the program on a terminal that shows its output and answers nothing.
 func onTerminal(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

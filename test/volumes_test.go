@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// hangingMount is a mount(8) whose mounts of the server gone come back once there is a file release,
-// and mount an empty file system then.
+// hangingMount is a mount(8) that hangs for the server gone until a file release exists, and then
+// mounts an empty file system.
 const hangingMount = `#!/bin/sh
 case "$*" in
 *gone:*) ;;
@@ -25,8 +25,9 @@ for at; do :; done
 /bin/mount -t tmpfs numalet-test "$at" && echo done >>"$0.calls"
 `
 
-// TestNFSThatHangs: a mount of a server that is gone holds up its own pod and no other, nor the end of
-// the agent; when it comes back the pod runs, and with the pod it is unmounted.
+// TestNFSThatHangs: a mount from a server that is gone delays its own pod, but no other pod and not
+// the end of the agent. The pod runs once the server is back, and the volume is unmounted with the
+// pod.
 func TestNFSThatHangs(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

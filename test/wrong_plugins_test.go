@@ -24,13 +24,14 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// wrongPlugin is a device plugin of the test's process. What is nil is as it should be.
+// wrongPlugin is a device plugin in the test's process. Where a field is not set, it behaves
+// correctly.
 type wrongPlugin struct {
 	v1beta1.UnimplementedDevicePluginServer
-	nowhere  bool                         // it registers, and serves nothing
-	registry bool                         // it registers through the plugin registry, and does not want to know
-	times    int                          // that it registers beyond the first
-	says     *v1beta1.DevicePluginOptions // when it registers
+	nowhere  bool                         // it registers and serves nothing
+	registry bool                         // it uses the plugin registry, and cannot be notified
+	times    int                          // how often it registers after the first time
+	says     *v1beta1.DevicePluginOptions // the options in its registration
 	request  func(*v1beta1.RegisterRequest)
 	options  func(context.Context, *v1beta1.DevicePluginOptions) error
 	devices  []*v1beta1.Device
@@ -38,7 +39,7 @@ type wrongPlugin struct {
 	allocate func(context.Context, *v1beta1.AllocateResponse) error
 	prefer   func(*v1beta1.ContainerPreferredAllocationRequest) ([]string, error)
 	preStart func() error
-	reasons  func(context.Context) error // why devices are unhealthy
+	reasons  func(context.Context) error // called for the reasons why devices are unhealthy
 }
 
 func goodDevices() (out []*v1beta1.Device) {
@@ -100,8 +101,8 @@ func (p *wrongPlugin) PreStartContainer(context.Context, *v1beta1.PreStartContai
 	return &v1beta1.PreStartContainerResponse{}, p.preStart()
 }
 
-// begin serves the plugin in a folder of device plugins and registers it, as a plugin does that is
-// right but for its mistake.
+// begin serves the plugin in a folder of device plugins and registers it, correctly except for its
+// mistake.
 func (p *wrongPlugin) begin(t *testing.T, dir, name, resource string) {
 	t.Helper()
 	if !p.nowhere {
@@ -157,7 +158,7 @@ func (p *wrongPlugin) begin(t *testing.T, dir, name, resource string) {
 	}
 }
 
-// announce serves what the plugin says of itself in the plugin registry.
+// announce serves the plugin's information in the plugin registry.
 func (p *wrongPlugin) announce(t *testing.T, socket string, info *registerapi.PluginInfo) {
 	t.Helper()
 	l, err := net.Listen("unix", socket)
@@ -177,7 +178,7 @@ func (p *wrongPlugin) announce(t *testing.T, socket string, info *registerapi.Pl
 	})
 }
 
-// silent serves Reasons, and has none to tell.
+// silent serves Reasons and returns only an error.
 type silent struct {
 	lifecyclev1.UnimplementedLifecycleServer
 	asked func(context.Context) error
@@ -192,7 +193,7 @@ func (s silent) Reasons(ctx context.Context, req *lifecyclev1.ReasonsRequest) (
 	return nil, s.asked(ctx)
 }
 
-// stubborn is a plugin of the registry that does not want to know whether it is registered.
+// stubborn is a plugin of the registry that does not serve NotifyRegistrationStatus.
 type stubborn struct {
 	registerapi.UnimplementedRegistrationServer
 	info *registerapi.PluginInfo
@@ -206,7 +207,7 @@ func (s stubborn) GetInfo(context.Context, *registerapi.InfoRequest) (
 
 var errNoFile = errors.New("no such file")
 
-// hang answers when nobody waits any more.
+// hang answers only when nobody waits any more.
 func hang(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
@@ -232,7 +233,7 @@ func prefersBy(choose func(*v1beta1.ContainerPreferredAllocationRequest) ([]stri
 	return func(p *wrongPlugin) { p.prefer = choose }
 }
 
-// listEnds sends the list and ends the stream, with an error or without.
+// listEnds sends the list and ends the stream, with how as the error if it is not nil.
 func listEnds(how error) func(*wrongPlugin) {
 	return func(p *wrongPlugin) {
 		p.list = func(to grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse]) error {
@@ -241,21 +242,21 @@ func listEnds(how error) func(*wrongPlugin) {
 	}
 }
 
-// heard is what the places say of a plugin that is wrong. "" is a place that need not say anything:
-// there is no event of a pod that has what it asked for.
+// heard holds the texts that each place must show about a wrong plugin. A place with "" need not
+// show anything: a pod that gets what it requests has no event.
 type heard struct{ log, event, explain, list, problems string }
 
-// waits is one text in all places but the pod's events, which say what the pod waits for.
+// waits expects the text in all places but the pod's events, which say what the pod waits for.
 func waits(text string) heard {
 	h := everywhere(text)
 	h.event = "WaitingForDevicePlugin: "
 	return h
 }
 
-// everywhere is one text in all places but the pod's events.
+// everywhere expects the text in all places but the pod's events.
 func everywhere(text string) heard { return heard{text, "", text, text, text} }
 
-// andEvent is the same with the pod's events.
+// andEvent expects the text in the pod's events, too.
 func (h heard) andEvent() heard {
 	h.event = h.log
 	return h
@@ -270,8 +271,8 @@ const (
 	ownChoice     = "without the device plugin's preference"
 )
 
-// calledFor is of a call for a pod that fails: the log and the event have the plugin's words, and
-// the others what the protocol wants too.
+// calledFor is for a call that fails for a pod: the log, the event and the list have the plugin's
+// words, and the other places also say what the protocol requires.
 func calledFor(said, wants string) heard { return heard{said, said, wants, said, wants} }
 
 var wrongs = []struct {
@@ -392,8 +393,8 @@ var wrongs = []struct {
 	}, calledFor("no reset", wantsPreStart)},
 }
 
-// TestPluginsThatAreWrong: of each is told what it did and what the protocol wants, wherever people
-// look.
+// TestPluginsThatAreWrong: all places that users look at say what each plugin did and what the
+// protocol requires.
 func TestPluginsThatAreWrong(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -414,7 +415,7 @@ func TestPluginsThatAreWrong(t *testing.T) {
 	}
 }
 
-// by reports which of the places do not say it of the plugin and its pod.
+// by returns which places do not show their text about the plugin and its pod.
 func (h heard) by(t *testing.T, n *harness.Node, name string) error {
 	resource := "example.com/" + name
 	explained, _ := explainPod(t, n, name+"-node") // an error is in its text
@@ -434,7 +435,7 @@ func (h heard) by(t *testing.T, n *harness.Node, name string) error {
 	return errors.Join(missing...)
 }
 
-// linesOf are the lines of the log about a plugin or its pod.
+// linesOf returns the lines of the log about a plugin or its pod.
 func linesOf(log, name string) string {
 	var out []string
 	for line := range strings.Lines(log) {
@@ -458,7 +459,7 @@ func eventsOf(n *harness.Node, pod string) (text string) {
 	return text
 }
 
-// entryOf are the texts of the entries about a resource in a list.
+// entryOf returns the texts of a list's entries about a resource.
 func entryOf(n *harness.Node, path, resource string) (text string) {
 	var list []map[string]any
 	if err := json.Unmarshal([]byte(n.Get(path)), &list); err != nil {

@@ -17,21 +17,22 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// Config says what is known of the node's addresses.
+// Config says what is known about the node's addresses.
 type Config struct {
-	// Node is the node's name; DNS is asked for it.
+	// Node is the node's name, which DNS is asked for.
 	Node string
-	// Asked is --node-ip: nothing, one address, or one of each family. 0.0.0.0 and :: say which
-	// family is looked for first.
+	// Asked is --node-ip: nothing, one address, or one of each family. 0.0.0.0 and :: select the
+	// primary family.
 	Asked []net.IP
-	// Standalone: nobody calls the node by its name. It has the loopback address if no other.
+	// Standalone is set if nobody calls the node by its name. It then uses the loopback address if it
+	// has no other.
 	Standalone bool
-	// Provided: a cloud controller manager writes the addresses to the node's object. Until it has,
-	// the node has those that were asked for.
+	// Provided is set if a cloud controller manager writes the addresses to the Node object. Until it
+	// has, the node has those in Asked.
 	Provided bool
 }
 
-// Addresses are the node's. Its methods may be called at any time, and do not block.
+// Addresses holds the node's addresses. Its methods may be called at any time, and do not block.
 type Addresses struct {
 	cfg     Config
 	host    host
@@ -40,24 +41,24 @@ type Addresses struct {
 	changes mailbox.Topic
 }
 
-// New looks for the node's addresses. That there are none is no error: Run looks on.
+// New finds the node's addresses. If there are none, Run keeps looking; that is no error.
 func New(ctx context.Context, cfg Config) *Addresses {
 	a := &Addresses{cfg: cfg, host: machine()}
 	a.look(ctx, "")
 	return a
 }
 
-// Follow says where the node's object is, for addresses that are Provided.
+// Follow sets the source of the Node object, for Provided addresses.
 func (a *Addresses) Follow(object func() *v1.Node) { a.object.Store(&object) }
 
-// Changes has those that want to know that the addresses are others.
+// Changes returns the topic that publishes changes of the addresses.
 func (a *Addresses) Changes() *mailbox.Topic { return &a.changes }
 
-// IPv6 reports whether IPv6 is the family that was asked for first.
+// IPv6 reports whether IPv6 was asked for as the primary family.
 func (a *Addresses) IPv6() bool { return len(a.cfg.Asked) > 0 && netutils.IsIPv6(a.cfg.Asked[0]) }
 
-// IPs are the node's addresses as pods are told them, at most one of each family, the primary one
-// first; nil as long as none is known.
+// IPs returns the node's addresses for pods, at most one of each family, the primary one first; nil
+// until one is known.
 func (a *Addresses) IPs() []string {
 	if provided := a.provided(); provided != nil {
 		return texts(hostIPs(provided))
@@ -68,8 +69,8 @@ func (a *Addresses) IPs() []string {
 	return texts(*a.found.Load())
 }
 
-// OfNode is what the node's object is to say until a cloud controller manager says otherwise; nil:
-// nothing is known yet.
+// OfNode returns the addresses for the Node object until a cloud controller manager writes others;
+// nil: none is known yet.
 func (a *Addresses) OfNode() []v1.NodeAddress {
 	var out []v1.NodeAddress
 	if found := *a.found.Load(); !a.cfg.Provided || len(a.cfg.Asked) > 0 {
@@ -83,7 +84,7 @@ func (a *Addresses) OfNode() []v1.NodeAddress {
 	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: a.cfg.Node})
 }
 
-// Known are the addresses by which others reach the node: those of its object where they are
+// Known returns the addresses at which others reach the node: those of its object if they are
 // Provided.
 func (a *Addresses) Known() []v1.NodeAddress {
 	if provided := a.provided(); provided != nil {
@@ -92,7 +93,7 @@ func (a *Addresses) Known() []v1.NodeAddress {
 	return a.OfNode()
 }
 
-// provided are the addresses that a cloud controller manager has written; nil: none yet.
+// provided returns the addresses that a cloud controller manager has written; nil: none yet.
 func (a *Addresses) provided() []v1.NodeAddress {
 	object := a.object.Load()
 	if !a.cfg.Provided || object == nil {
@@ -105,8 +106,8 @@ func (a *Addresses) provided() []v1.NodeAddress {
 	return node.Status.Addresses
 }
 
-// hostIPs are the first internal address, or an external one if there is no internal one, and the
-// first of the other family.
+// hostIPs returns the first internal address, or the first external one if there is none, and the
+// first address of the other family.
 func hostIPs(of []v1.NodeAddress) []net.IP {
 	var all []net.IP
 	for _, t := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
@@ -122,7 +123,7 @@ func hostIPs(of []v1.NodeAddress) []net.IP {
 	return pair(all, netutils.IsIPv6(all[0]))
 }
 
-// Run looks again each ten seconds until ctx ends.
+// Run looks again every ten seconds until ctx ends.
 func (a *Addresses) Run(ctx context.Context) error {
 	tick := time.Tick(10 * time.Second)
 	said := ""
@@ -132,8 +133,8 @@ func (a *Addresses) Run(ctx context.Context) error {
 	return nil
 }
 
-// look looks for the addresses, says what is new, and returns what is wrong. It is silent about what
-// was said before. As long as something is wrong the addresses stay as they were.
+// look finds the addresses, logs changes, and returns what is wrong, which it logs unless it equals
+// said. While something is wrong the addresses stay.
 func (a *Addresses) look(ctx context.Context, said string) string {
 	log := klog.FromContext(ctx)
 	var was []net.IP
@@ -149,22 +150,22 @@ func (a *Addresses) look(ctx context.Context, said string) string {
 	if !slices.EqualFunc(was, found, net.IP.Equal) {
 		a.changes.Publish()
 		if before != nil {
-			log.Info("The node's addresses are others", "addresses", texts(found), "were", texts(was))
+			log.Info("The node's addresses changed", "addresses", texts(found), "were", texts(was))
 		}
 	}
 	if err == nil {
 		return ""
 	}
 	if err.Error() != said {
-		log.Error(err, "The node's address is not known; it is looked for each ten seconds")
+		log.Error(err, "The node's address is not known; trying again every ten seconds")
 	}
 	return err.Error()
 }
 
-// find is where the node is reached: at the addresses that were asked for; at what DNS has for its
-// name; at the address of the interface with the default route; at the first address of an
-// interface that is up. One that was found stays as long as an interface has it: what DNS or a
-// routing table say meanwhile must not move a node that can be reached.
+// find returns the addresses at which the node is reached: those that were asked for, else those
+// that DNS has for its name, else that of the interface with the default route, else the first of
+// an interface that is up. A found address stays as long as an interface has it: changes of DNS or
+// routes must not move a node that can be reached.
 func (c Config) find(ctx context.Context, h host, was []net.IP) ([]net.IP, error) {
 	own, err := h.addresses()
 	if err != nil {
@@ -199,10 +200,10 @@ func (c Config) find(ctx context.Context, h host, was []net.IP) ([]net.IP, error
 		"network, or say with --node-ip which address is the node's")
 }
 
-// specified reports whether --node-ip has addresses, and not only a family.
+// specified reports whether --node-ip names addresses, not only a family.
 func (c Config) specified() bool { return len(c.Asked) > 0 && !c.Asked[0].IsUnspecified() }
 
-// named is what DNS has for the node's name.
+// named returns the addresses that DNS has for the node's name.
 func (c Config) named(ctx context.Context, h host) []net.IP {
 	if c.Standalone {
 		return nil
@@ -212,7 +213,7 @@ func (c Config) named(ctx context.Context, h host) []net.IP {
 	return h.lookUp(ctx, c.Node)
 }
 
-// present says which of asked no interface of the host has.
+// present reports the addresses in asked that no interface of the host has.
 func present(asked, own []net.IP) error {
 	var problems []error
 	for _, ip := range asked {

@@ -15,7 +15,7 @@ import (
 	"github.com/numalet/numalet/agent/mailbox"
 )
 
-// scene is a host, as "own=10.0.0.1,fd00::1 dns=... route4=... route6=...".
+// scene is a host: "own=10.0.0.1,fd00::1 dns=... route4=... route6=...".
 type scene struct {
 	own, dns, route4, route6 []net.IP
 	asked                    []string // names that DNS was asked for
@@ -117,7 +117,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestRun: what changes is followed and told; what cannot be read changes nothing.
+// TestRun: changes are followed and published; failures to read change nothing.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := parseScene("")
@@ -137,7 +137,7 @@ func TestRun(t *testing.T) {
 			{own: "10.0.0.1", told: true, want: both("10.0.0.1")},
 			{own: "10.0.0.1", want: both("10.0.0.1")},
 			{broken: errors.New("no netlink"), want: both("10.0.0.1")},
-			{want: both("10.0.0.1")}, // better an old one than none
+			{want: both("10.0.0.1")}, // an old address is better than none
 			{own: "10.0.0.2", told: true, want: both("10.0.0.2")},
 		} {
 			s.own, s.broken = parse(step.own), step.broken
@@ -163,7 +163,7 @@ func both(ip string) []v1.NodeAddress {
 		{Type: v1.NodeInternalIP, Address: ip}, {Type: v1.NodeHostName, Address: "node"}}
 }
 
-// TestProvided: a cloud controller manager has the last word, and --node-ip the first.
+// TestProvided: a cloud controller manager's addresses win in the end, and --node-ip's apply first.
 func TestProvided(t *testing.T) {
 	written := &v1.Node{Status: v1.NodeStatus{Addresses: []v1.NodeAddress{
 		{Type: v1.NodeExternalIP, Address: "203.0.113.1"},

@@ -1,3 +1,3 @@
-// Package addresses finds the node's addresses, and follows them: an address that came late or that
-// another one took the place of is told without a restart.
+// Package addresses finds the node's addresses and follows them: an address that appears late or
+// replaces another needs no restart.
 package addresses

@@ -7,9 +7,9 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// OfPod are the addresses that a pod is said to have, at most one of each family: the API refuses
-// more. ips are the sandbox's, in any order and notation; the family of the node's first address
-// comes first, IPv4 where the node has none.
+// OfPod returns the addresses in a pod's status, at most one of each family, since the API refuses
+// more. ips are the sandbox's, in any order and notation. The family of the node's first address
+// comes first, IPv4 if the node has none.
 func OfPod(ips, node []string) []string {
 	v6 := len(node) > 0 && netutils.IsIPv6String(node[0])
 	var parsed []net.IP
@@ -21,7 +21,7 @@ func OfPod(ips, node []string) []string {
 	return texts(pair(parsed, v6))
 }
 
-// pair is the first address of the family that is wanted first, and the first of the other one.
+// pair returns the first address of the preferred family, and the first of the other one.
 func pair(ips []net.IP, v6 bool) []net.IP {
 	var out []net.IP
 	for _, family := range []bool{v6, !v6} {

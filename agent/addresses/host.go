@@ -8,18 +8,18 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// host is where addresses are looked for.
+// host provides a host's addresses.
 type host struct {
-	// addresses are those of the interfaces that are up, in the order of the interfaces.
+	// addresses returns those of the interfaces that are up, in the order of the interfaces.
 	addresses func() ([]net.IP, error)
-	// routed is the address of the interface with the default route, of the family that is wanted if
-	// there is one; none without a default route.
+	// routed returns the address of the interface with the default route, if possible of that family;
+	// none without a default route.
 	routed func(v6 bool) []net.IP
-	// lookUp asks DNS; nothing if it has no answer.
+	// lookUp asks DNS; it returns nothing without an answer.
 	lookUp func(ctx context.Context, name string) []net.IP
 }
 
-// machine is this one.
+// machine returns this host.
 func machine() host {
 	return host{
 		addresses: interfaceAddresses,
@@ -56,7 +56,7 @@ func interfaceAddresses() ([]net.IP, error) {
 		}
 		has, err := link.Addrs()
 		if err != nil {
-			continue // it went meanwhile
+			continue // it disappeared meanwhile
 		}
 		for _, one := range has {
 			if ip, ok := one.(*net.IPNet); ok {

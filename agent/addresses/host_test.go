@@ -13,7 +13,7 @@ import (
 
 const inside = "NUMALET_TEST_ADDRESSES"
 
-// TestHost runs itself in network namespaces of its own, each with other interfaces.
+// TestHost runs itself in new network namespaces with different interfaces.
 func TestHost(t *testing.T) {
 	if scene := os.Getenv(inside); scene != "" {
 		testScene(t, scene)
@@ -55,7 +55,7 @@ func testScene(t *testing.T, scene string) {
 	case "down":
 		add(t, "eth0", uplink+"/24")
 		set(t, "eth0", netlink.LinkSetDown)
-		add(t, "eth1", bridge+"/16") // nothing leads through it, and it is all there is
+		add(t, "eth1", bridge+"/16") // no route leads through it, but there is no other
 		want, want6 = bridge, bridge
 	}
 	for asked, want := range map[string]string{"": want, "::": want6} {
@@ -82,7 +82,7 @@ func add(t *testing.T, name string, has ...string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		addr.Flags = syscall.IFA_F_NODAD // it is there at once
+		addr.Flags = syscall.IFA_F_NODAD // usable at once
 		set(t, name, func(l netlink.Link) error { return netlink.AddrAdd(l, addr) })
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Each bad file or command line is answered by exactly one line.
+// Each bad file or command line yields exactly one line.
 func TestBadFiles(t *testing.T) {
 	const see = "config file %dir%/k.yaml"
 	tests := map[string]struct{ content, want string }{
@@ -215,7 +215,7 @@ func TestBadCommandLines(t *testing.T) {
 	}
 }
 
-// A named pipe that nobody writes to keeps nobody waiting.
+// A named pipe without a writer blocks nobody.
 func TestConfigFileThatIsNone(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "k.conf")
@@ -249,8 +249,8 @@ func checkLine(t *testing.T, err error, want string) {
 	}
 }
 
-// FuzzFile: no file crashes Load, errors are one line, and what is accepted is accepted again
-// when it is printed.
+// FuzzFile: no file crashes Load, errors are one line, and an accepted configuration is accepted
+// again when it is printed.
 func FuzzFile(f *testing.F) {
 	f.Add([]byte(head + "maxPods: 3\nevictionSoft: {memory.available: 1Gi}\n"))
 	f.Add([]byte(head +

@@ -15,8 +15,8 @@ import (
 	"github.com/numalet/numalet/topology/quantity"
 )
 
-// fieldAt is the field of an addressable struct at a path of json names. The path must exist:
-// rows of our own table are the only callers, and a test walks them all.
+// fieldAt returns the field of an addressable struct at a path of JSON names. The path must exist:
+// only our own table calls it, and a test covers all its rows.
 func fieldAt(v reflect.Value, path string) reflect.Value {
 	for name := range strings.SplitSeq(path, ".") {
 		if v.Kind() == reflect.Pointer {
@@ -33,7 +33,7 @@ func fieldAt(v reflect.Value, path string) reflect.Value {
 	return v
 }
 
-// bind registers the flag of one row for a field of any type that the configuration has.
+// bind registers the flag of one row for a field of any type that the configuration uses.
 func bind(fs *pflag.FlagSet, row fieldFlag, field reflect.Value) {
 	if field.Kind() == reflect.Pointer {
 		field = field.Elem()
@@ -64,12 +64,12 @@ func bind(fs *pflag.FlagSet, row fieldFlag, field reflect.Value) {
 		fs.Var(taintsValue(p), name, usage)
 	case *[]kubeletv1beta1.MemoryReservation:
 		fs.Var(memoryValue(p), name, usage)
-	default: // string and the types made of it
+	default: // string, and types derived from it
 		fs.Var(stringValue{field}, name, usage)
 	}
 }
 
-// stringValue is a flag for a field whose type is made of string.
+// stringValue is a flag for a field whose type is derived from string.
 type stringValue struct{ field reflect.Value }
 
 // Set implements pflag.Value.
@@ -89,10 +89,10 @@ func (s stringValue) String() string {
 // Type implements pflag.Value.
 func (stringValue) Type() string { return "string" }
 
-// listValue is a flag for a list of T in words; the first use replaces, more are appended.
+// listValue is a flag for a list of T; its first use replaces the list, later uses append.
 type listValue[T any] struct {
 	list   *[]T
-	syntax string // of the flag, for --help
+	syntax string // of a value, for --help
 	sep    string // between entries
 	parse  func(string) (T, error)
 	format func(T) string
@@ -152,7 +152,7 @@ func parseTaint(text string) (v1.Taint, error) {
 	return v1.Taint{Key: key, Value: value, Effect: v1.TaintEffect(effect)}, nil
 }
 
-// memoryValue reads "node:type=quantity[,type=quantity][;node:...]".
+// memoryValue parses "node:type=quantity[,type=quantity][;node:...]".
 func memoryValue(reserved *[]kubeletv1beta1.MemoryReservation) pflag.Value {
 	return &listValue[kubeletv1beta1.MemoryReservation]{
 		list: reserved, syntax: "node:type=quantity", sep: ";", parse: parseReservation,

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCISBenchmark: with a configuration file that says nothing, the rules of the CIS Kubernetes
-// Benchmark for the kubelet's settings hold, as far as a default can keep them.
+// TestCISBenchmark: with an empty configuration file, the kubelet's rules of the CIS Kubernetes
+// Benchmark hold as far as defaults can satisfy them.
 func TestCISBenchmark(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"k.yaml": head})
@@ -29,7 +29,7 @@ func TestCISBenchmark(t *testing.T) {
 	}
 }
 
-// hardened is what the benchmark wants an administrator to set.
+// hardened holds the settings that the benchmark asks an administrator to make.
 const hardened = `
 authentication: {anonymous: {enabled: false}, x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}
 authorization: {mode: Webhook}
@@ -47,7 +47,7 @@ seccompDefault: true
 featureGates: {RotateKubeletServerCertificate: true}
 `
 
-// TestCISHardened: what the rules 4.2.1 to 4.2.14 want to be set is taken, and has an effect.
+// TestCISHardened: the settings of the rules 4.2.1 to 4.2.14 are accepted and have an effect.
 func TestCISHardened(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"k.yaml": head + hardened})
@@ -70,7 +70,7 @@ func TestCISHardened(t *testing.T) {
 	}
 }
 
-// What the log and the node API show of the command line and the file has no credentials.
+// The command line and file, as shown in the log and the node API, contain no credentials.
 func TestShownWithoutCredentials(t *testing.T) {
 	c := mustLoad(t, "", "--manifest-url-header",
 		"Authorization:Bearer secret,X-Two:a,X-Two:b", "--root-dir=/x")

@@ -17,37 +17,36 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Config is everything the agent was told, checked and with all defaults filled in. It does not
-// change after Load.
+// Config is the checked configuration with all defaults. It does not change after Load.
 type Config struct {
 	Options
 
-	// Kubelet has every default applied: pointers with a default are never nil. The exceptions,
-	// nil meaning "not set", are singleProcessOOMKill, maxParallelImagePulls,
-	// memoryThrottlingFactor and tracing.
+	// Kubelet has all defaults applied: pointers with a default are never nil. Without a default, and
+	// so nil if not set, are singleProcessOOMKill, maxParallelImagePulls, memoryThrottlingFactor and
+	// tracing.
 	Kubelet kubeletv1beta1.KubeletConfiguration
-	// Gates answers for every gate the kubelet knows, and for the logging library's.
+	// Gates knows every gate of the kubelet and of the logging library.
 	Gates featuregate.FeatureGate
 	given given
 }
 
-// given is what of the files and the command line others may want to see.
+// given holds what the files and the command line set.
 type given struct {
 	unhonoured []string
 	flags      map[string]string
 }
 
-// Options are the flags that have no field in KubeletConfiguration.
+// Options holds the flags that have no field in KubeletConfiguration.
 type Options struct {
 	// RootDir holds the agent's state, plugin sockets and pod directories.
 	RootDir string
 	Node    NodeOptions
 	Lock    LockFile
 
-	// TopologyFrom is a captured machine to use in place of the host's; empty: the host.
+	// TopologyFrom names a captured machine that replaces the host; empty: the host.
 	TopologyFrom  string
 	DevicePlugins DevicePlugins
-	// RefuseUnknownFields refuses manifests with fields that the API does not have.
+	// RefuseUnknownFields refuses manifests with fields unknown to the API.
 	RefuseUnknownFields bool
 	Placement           Placement
 
@@ -55,50 +54,50 @@ type Options struct {
 	DeadContainers DeadContainers
 }
 
-// NodeOptions say which node the agent is.
+// NodeOptions identify the node.
 type NodeOptions struct {
 	// HostnameOverride replaces the host's name as the node's name. See NodeName.
 	HostnameOverride string
-	// IP is one address, or an IPv4 and an IPv6 address with a comma. May be empty. NodeIPs reads it.
+	// IP is empty, one address, or an IPv4 and an IPv6 address separated by a comma. See NodeIPs.
 	IP     string
 	Labels map[string]string
 }
 
-// LockFile is a file that only one agent has locked.
+// LockFile is a file that only one agent at a time has locked.
 type LockFile struct {
 	Path string // "": none
-	// ExitOnContention: the agent ends when another process wants the file.
+	// ExitOnContention ends the agent when another process wants the lock.
 	ExitOnContention bool
 }
 
-// DeadContainers says which records of containers that have exited stay in the runtime.
+// DeadContainers says which exited containers stay in the runtime.
 type DeadContainers struct {
-	// PerContainer is how many stay of each container beside its newest record, Most how many of
-	// all; negative: no bound.
+	// PerContainer bounds how many of each container stay beside its newest one, Most how many stay in
+	// total; negative: no bound.
 	PerContainer, Most int32
-	// Age is the least age of those that are removed.
+	// Age is the least age at which containers are removed.
 	Age time.Duration
 }
 
-// Cluster are the options of an agent with an API server. Kubeconfig empty means standalone.
+// Cluster holds the options of an agent with an API server. An empty Kubeconfig means standalone.
 type Cluster struct {
 	Kubeconfig, BootstrapKubeconfig string
 	CertDir                         string
 	// Provider is "" or "external".
 	Provider string
-	// CredentialProviderConfig and CredentialProviderDir belong to image pulls.
+	// CredentialProviderConfig and CredentialProviderDir are for image pulls.
 	CredentialProviderConfig, CredentialProviderDir string
 }
 
-// Unhonoured names what the user set, as a field path or a flag, that is accepted and has no
-// effect in this version, sorted. A part in parentheses tells what does work.
+// Unhonoured lists, sorted, the field paths and flags that the user set, and that are accepted
+// without effect in this version. A part in parentheses names what does work.
 func (c *Config) Unhonoured() []string { return slices.Clone(c.given.unhonoured) }
 
-// masked stands for what often carries credentials.
+// masked replaces values that often contain credentials.
 const masked = "<masked>"
 
-// Shown is the effective KubeletConfiguration for others to see: the values of staticPodURLHeader
-// are masked.
+// Shown returns the effective KubeletConfiguration for display, with the values of
+// staticPodURLHeader masked.
 func (c *Config) Shown() *kubeletv1beta1.KubeletConfiguration {
 	k := c.Kubelet.DeepCopy()
 	for _, values := range k.StaticPodURLHeader {
@@ -109,10 +108,10 @@ func (c *Config) Shown() *kubeletv1beta1.KubeletConfiguration {
 	return k
 }
 
-// Flags are those of the command line with their values, for others to see, by name.
+// Flags returns the command line's flags and their values for display, by name.
 func (c *Config) Flags() map[string]string { return maps.Clone(c.given.flags) }
 
-// YAML is Shown for the log.
+// YAML returns Shown as YAML, for the log.
 func (c *Config) YAML() (string, error) {
 	out, err := yaml.Marshal(c.Shown())
 	if err != nil {
@@ -121,7 +120,7 @@ func (c *Config) YAML() (string, error) {
 	return string(out), nil
 }
 
-// NodeName is the node's name: the override or the host's name, trimmed and in lower case.
+// NodeName returns the node's name: the override or the host's name, trimmed and in lower case.
 func (c *Config) NodeName() (string, error) {
 	name := c.Node.HostnameOverride
 	if name == "" {

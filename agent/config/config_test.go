@@ -23,7 +23,7 @@ import (
 
 const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
-// load runs a command line. %dir% in arguments and expected errors stands for dir.
+// load loads a command line. %dir% in arguments and expected errors stands for dir.
 func load(t *testing.T, dir string, args ...string) (*Config, error) {
 	t.Helper()
 	fs := pflag.NewFlagSet("numalet", pflag.ContinueOnError)
@@ -96,7 +96,7 @@ func TestDefaultsWithFile(t *testing.T) {
 	}
 }
 
-// TestFieldCount fails when the library brings new fields: defaults and effects need a look then.
+// TestFieldCount fails if the library adds fields: check their defaults and effects then.
 func TestFieldCount(t *testing.T) {
 	typ := reflect.TypeFor[kubeletv1beta1.KubeletConfiguration]()
 	if got := typ.NumField() - 1; got != 126 {

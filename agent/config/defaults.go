@@ -8,18 +8,18 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// noFileBase are the settings that differ when no configuration file is given: the kubelet's
-// defaults from the time of flags. Drop-ins and flags come on top of it.
+// noFileBase holds the defaults that differ without a configuration file: the kubelet's defaults
+// for flags. Drop-ins and flags are applied on top of it.
 const noFileBase = `{
 	"authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
 	"authorization": {"mode": "AlwaysAllow"},
 	"readOnlyPort": 10255
 }`
 
-// applyDefaults fills every field that is not set. It is idempotent.
+// applyDefaults sets every field that is not set. It is idempotent.
 func applyDefaults(c *kubeletv1beta1.KubeletConfiguration) {
 	c.APIVersion, c.Kind = apiVersion, kind
-	if c.NodeStatusReportFrequency.Duration == 0 { // it follows the update when that alone is set
+	if c.NodeStatusReportFrequency.Duration == 0 { // the default is the update frequency
 		c.NodeStatusReportFrequency = c.NodeStatusUpdateFrequency
 	}
 	if c.SerializeImagePulls == nil {
@@ -41,8 +41,8 @@ func applyDefaults(c *kubeletv1beta1.KubeletConfiguration) {
 	logsapi.SetRecommendedLoggingConfiguration(&c.Logging)
 }
 
-// fill stores what is usual where the field has its zero value; structs it fills field by field.
-// An empty list or map, and a pointer to a zero value, were meant so.
+// fill sets fields with zero values to usual, recursively in structs. Empty lists, empty maps and
+// pointers to zero values were set on purpose and stay.
 func fill(field, usual reflect.Value) {
 	switch {
 	case usual.IsZero():

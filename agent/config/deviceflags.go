@@ -8,20 +8,20 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 )
 
-// DevicePlugins bounds calls to device plugins and says how long their resources outlive them.
+// DevicePlugins bounds calls to device plugins, and says how long resources outlive their plugins.
 type DevicePlugins struct {
 	Deadlines deviceplugin.Deadlines
 	Graces    deviceplugin.Graces
 	// Wait bounds how long a pod waits for its devices; 0 rejects it at once.
 	Wait time.Duration
-	// Strict: plugins have to serve before they register.
+	// Strict requires plugins to serve before they register.
 	Strict bool
 }
 
 // strictFlag is the flag of DevicePlugins.Strict.
 const strictFlag = "device-plugin-strict-registration"
 
-// names are those of all flags of DevicePlugins.
+// names lists all flags of DevicePlugins.
 func (d *DevicePlugins) names() []string {
 	out := []string{strictFlag}
 	for _, f := range d.flags() {
@@ -30,12 +30,12 @@ func (d *DevicePlugins) names() []string {
 	return out
 }
 
-// durationFlag is a flag with a field of DevicePlugins.
+// durationFlag is a flag that sets a field of DevicePlugins.
 type durationFlag struct {
 	name, help string
 	field      *time.Duration
 	usual      time.Duration
-	// zero: 0 has a meaning.
+	// zero is set if the value 0 is allowed.
 	zero bool
 }
 
@@ -100,7 +100,7 @@ func (f *Flags) addDevicePlugins(fs *pflag.FlagSet) {
 		"they have registered")
 }
 
-// check wants the flags to have values that can be used.
+// check reports flags with invalid values.
 func (d *DevicePlugins) check(p *problems) {
 	for _, f := range d.flags() {
 		switch v := *f.field; {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// effects is the one table of what works, see effects.yaml: the notes by path, gate or flag.
+// effects returns the table of settings with an effect (effects.yaml): notes by path, gate or flag.
 func effects() map[string]string {
 	table := table[map[string]string](effectsYAML)
 	for _, name := range append(new(DevicePlugins).names(), new(Placement).names()...) {
@@ -15,7 +15,7 @@ func effects() map[string]string {
 	return table
 }
 
-// unhonoured lists what the files (by their paths) and the flags set without effect.
+// unhonoured lists the settings without effect, by path for those in files, and the flags.
 func unhonoured(c *Config, given []string, flags *Flags) []string {
 	table := effects()
 	without := map[string]bool{}
@@ -55,7 +55,7 @@ func unhonoured(c *Config, given []string, flags *Flags) []string {
 	return slices.Sorted(maps.Keys(without))
 }
 
-// lookup finds the entry of path or of its nearest parent.
+// lookup finds the entry of path, or of its nearest parent.
 func lookup(table map[string]string, path string) (note string, ok bool) {
 	for {
 		if note, ok = table[path]; ok {

@@ -12,8 +12,8 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
-// TestEffectsAreThoseOfTheCode: a field of the configuration is said to have an effect if, and only
-// if, something outside this package reads it.
+// TestEffectsAreThoseOfTheCode: the table lists a field of the configuration if, and only if, code
+// outside this package reads it.
 func TestEffectsAreThoseOfTheCode(t *testing.T) {
 	table, read := effects(), fieldsRead(t)
 	for field := range reflect.TypeFor[kubeletv1beta1.KubeletConfiguration]().Fields() {
@@ -32,7 +32,7 @@ func TestEffectsAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
-// fieldsRead are the names of all fields that are read in the agent's code.
+// fieldsRead returns the names of all fields that the agent's code reads.
 func fieldsRead(t *testing.T) map[string]bool {
 	t.Helper()
 	selector, out := regexp.MustCompile(`\.([A-Z]\w*)`), map[string]bool{}

@@ -15,23 +15,23 @@ import (
 	"github.com/numalet/numalet/agent/version"
 )
 
-// Flags are the parsed command line. Make them with AddFlags, then parse, then Load.
+// Flags is the command line. Call AddFlags, then parse, then Load.
 type Flags struct {
 	Options
 
-	// own are neither options nor fields: where the files are, and --version.
+	// own holds the flags that are neither options nor fields: --config, --config-dir and --version.
 	own    struct{ config, dropIns, print string }
 	fields givenFields
-	// set is where the caller parses.
+	// set is the flag set that the caller parses.
 	set *pflag.FlagSet
 }
 
-// givenFields are the flags for fields of the configuration, as parsed.
+// givenFields holds the parsed flags for fields of the configuration.
 type givenFields struct {
-	// shown is what they write to while parsing; its values are the defaults that --help prints. The
-	// real ones are written by apply.
+	// shown receives the flags' values while parsing; its own values are the defaults in --help. apply
+	// writes the values to the real configuration.
 	shown kubeletv1beta1.KubeletConfiguration
-	// raw are the values given to each, in order.
+	// raw holds the values given to each flag, in order.
 	raw map[string][]string
 }
 
@@ -63,7 +63,7 @@ func AddFlags(fs *pflag.FlagSet) *Flags {
 	return f
 }
 
-// currentFieldFlags are the flags for configuration fields that the kubelet does not deprecate.
+// currentFieldFlags lists flags for configuration fields that the kubelet does not deprecate.
 func currentFieldFlags() map[string]struct{} {
 	return map[string]struct{}{
 		"seccomp-default": {}, "provider-id": {}, "fail-cgroupv1": {},
@@ -114,8 +114,8 @@ func (f *Flags) addCluster(fs *pflag.FlagSet) {
 		"directory of the credential providers' programs")
 }
 
-// addLegacy registers flags of the kubelet that will go away, or that are accepted only so that its
-// command lines work unchanged.
+// addLegacy registers flags of the kubelet that will be removed, or that are accepted only for the
+// sake of its command lines.
 func (f *Flags) addLegacy(fs *pflag.FlagSet) {
 	fs.String("runtime-cgroups", "", "cgroup that the runtime runs in")
 	fs.Duration("housekeeping-interval", 10*time.Second,
@@ -136,7 +136,7 @@ func (f *Flags) addLegacy(fs *pflag.FlagSet) {
 	fs.AddFlagSet(past)
 }
 
-// PrintVersion answers --version: it reports whether the flag was given and then has printed.
+// PrintVersion prints the version if --version was given, and reports whether it was.
 func (f *Flags) PrintVersion(w io.Writer, program string) (bool, error) {
 	var err error
 	switch f.own.print {
@@ -150,7 +150,7 @@ func (f *Flags) PrintVersion(w io.Writer, program string) (bool, error) {
 	return true, err
 }
 
-// apply writes the flags that were given over c.
+// apply sets the fields of c whose flags were given.
 func (f *Flags) apply(c *kubeletv1beta1.KubeletConfiguration) error {
 	fs := pflag.NewFlagSet("apply", pflag.ContinueOnError)
 	bindFields(fs, c)
@@ -173,8 +173,8 @@ func (f *Flags) apply(c *kubeletv1beta1.KubeletConfiguration) error {
 	return nil
 }
 
-// bindFields registers a flag for each row of fieldFlags, writing to the field of c. Fields with
-// defaults must have them already: they become the flags' defaults.
+// bindFields registers a flag for each row of fieldFlags that writes to the field of c. The values
+// in c become the flags' defaults.
 func bindFields(fs *pflag.FlagSet, c *kubeletv1beta1.KubeletConfiguration) {
 	root := reflect.ValueOf(c).Elem()
 	for _, row := range fieldFlags() {
@@ -182,14 +182,15 @@ func bindFields(fs *pflag.FlagSet, c *kubeletv1beta1.KubeletConfiguration) {
 	}
 }
 
-// bindLogging registers the logging library's flags. It resets some fields as it does so.
+// bindLogging registers the logging library's flags, and restores the fields that the library
+// resets.
 func bindLogging(fs *pflag.FlagSet, c *kubeletv1beta1.KubeletConfiguration) {
 	saved := *c.Logging.DeepCopy()
 	logsapi.AddFlags(&c.Logging, fs)
 	c.Logging = saved
 }
 
-// recorder remembers what a flag was set to.
+// recorder records the values of a flag.
 type recorder struct {
 	pflag.Value
 	name string
@@ -205,7 +206,7 @@ func (r recorder) Set(s string) error {
 	return nil
 }
 
-// options are the names of the given flags that have no field in KubeletConfiguration.
+// options returns the names of the given flags without a field in KubeletConfiguration.
 func (f *Flags) options() []string {
 	optional := pflag.NewFlagSet("options", pflag.ContinueOnError)
 	scratch := Flags{}

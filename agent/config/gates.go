@@ -9,10 +9,10 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
-// KubeletVersion is the release whose gates and defaults these are.
+// KubeletVersion is the release of the kubelet whose gates and defaults we use.
 const KubeletVersion = "1.37"
 
-// newGates returns the gates at their defaults.
+// newGates returns the gates with their defaults.
 func newGates() (featuregate.MutableVersionedFeatureGate, error) {
 	specs := map[featuregate.Feature]featuregate.FeatureSpec{}
 	for _, group := range table[[]gateGroup](gatesYAML) {

@@ -7,14 +7,15 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// part is flags that --help shows together. file: they are for fields of the configuration file.
+// part is a group of flags in --help. file is set if they belong to fields of the configuration
+// file.
 type part struct {
 	title string
 	flags []string
 	file  bool
 }
 
-// parts are what --help shows of flags, in order. Flags that are in none come in the second.
+// parts returns the groups of flags in --help, in order. Flags in no group go to the second.
 func (f *Flags) parts() []part {
 	own := part{title: "numalet's own", flags: []string{
 		"topology-from", "device-admission-wait", "refuse-unknown-fields",
@@ -44,7 +45,7 @@ func (f *Flags) parts() []part {
 	return append(out, logging, past)
 }
 
-// Help is what --help says of the flags, at most width columns wide where words allow it.
+// Help returns the text of --help about flags, at most width columns wide where words allow it.
 func (f *Flags) Help(width int) string {
 	var b strings.Builder
 	parts, told := f.parts(), false
@@ -64,10 +65,10 @@ deprecated: set the field in the file given with --config instead. See
 https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/
 `
 
-// other is the part of the flags that are in none by name.
+// other is the index of the group for flags that no group names.
 const other = 1
 
-// pick has the flags of one part, without the notes on what is deprecated.
+// pick returns the flags of one part, without notes on deprecation.
 func (f *Flags) pick(parts []part, wanted int) *pflag.FlagSet {
 	at := map[string]int{}
 	for i, p := range parts {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Every flag is in the help once, ours first, and what is deprecated is said once.
+// The help lists every flag once, ours first, and mentions the deprecation once.
 func TestHelp(t *testing.T) {
 	fs := pflag.NewFlagSet("numalet", pflag.ContinueOnError)
 	help := AddFlags(fs).Help(100)
@@ -46,7 +46,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// The flags themselves stay as they are: using one is still told to be deprecated.
+// The flags themselves stay unchanged: using one still prints its deprecation.
 func TestHelpChangesNothing(t *testing.T) {
 	fs := pflag.NewFlagSet("numalet", pflag.ContinueOnError)
 	flags := AddFlags(fs)

@@ -2,7 +2,8 @@ package config
 
 import "testing"
 
-// TestOwnLabels: what a node may not give itself is refused at start, not by the API server.
+// TestOwnLabels: labels that a node may not set on itself are refused at start, not by the API
+// server.
 func TestOwnLabels(t *testing.T) {
 	for key, want := range map[string]bool{
 		"plain": true, "example.com/x": true, "node.kubernetes.io/x": true,

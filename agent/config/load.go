@@ -21,11 +21,11 @@ import (
 const (
 	apiVersion = "kubelet.config.k8s.io/v1beta1"
 	kind       = "KubeletConfiguration"
-	// maxFile is far more than every field with a value takes.
+	// maxFile bounds a file in bytes, far above a file with all fields.
 	maxFile = 10 << 20
 )
 
-// FromArgs is the configuration of an agent that is started with these arguments.
+// FromArgs returns the configuration for a command line.
 func FromArgs(args []string) (*Config, error) {
 	set := pflag.NewFlagSet("numalet", pflag.ContinueOnError)
 	flags := AddFlags(set)
@@ -35,8 +35,8 @@ func FromArgs(args []string) (*Config, error) {
 	return Load(set, flags)
 }
 
-// Load reads the files that the parsed flags name and returns the effective configuration. Errors
-// are one line each, name the file and the field, and say what would be right.
+// Load reads the files that the parsed flags name and returns the effective configuration. Each
+// error is one line; it names the file and the field, and says what would be right.
 func Load(set *pflag.FlagSet, flags *Flags) (*Config, error) {
 	if set.NArg() > 0 {
 		return nil, fmt.Errorf("unknown command %q; only flags are accepted, see --help",
@@ -55,7 +55,8 @@ func Load(set *pflag.FlagSet, flags *Flags) (*Config, error) {
 		return nil, err
 	}
 	if p := &c.Kubelet.StaticPodPath; *p != "" {
-		// The identity of static pods depends on it: it must not depend on where we start.
+		// The path is part of the identity of static pods, so it must not depend on the working
+		// directory.
 		if *p, err = filepath.Abs(*p); err != nil {
 			return nil, fmt.Errorf("resolve staticPodPath: %w", err)
 		}
@@ -83,7 +84,7 @@ func Load(set *pflag.FlagSet, flags *Flags) (*Config, error) {
 	return c, nil
 }
 
-// layers is the merged document and the paths that the user's files set in it.
+// layers holds the merged document, and the paths that the user's files set.
 type layers struct {
 	json  []byte
 	given []string
@@ -118,7 +119,7 @@ func readFiles(file, dir string) (layers, error) {
 	return merged, nil
 }
 
-// dropIns are the *.conf files below dir in lexical order of their paths.
+// dropIns lists the *.conf files below dir in the lexical order of their paths.
 func dropIns(dir string) ([]string, error) {
 	var names []string
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -133,7 +134,7 @@ func dropIns(dir string) ([]string, error) {
 	return names, nil
 }
 
-// readFile reads and checks one file against the type; relative paths in it are resolved against
+// readFile reads one file and checks it against the type. Relative paths in it are resolved against
 // its directory.
 func readFile(name string) (layers, error) {
 	data, err := files.ReadNamed(name, maxFile)
@@ -184,7 +185,7 @@ func check(doc strictyaml.Document) error {
 	return nil
 }
 
-// resolvePaths makes the file paths among the fields absolute.
+// resolvePaths makes the file paths in the fields absolute.
 func resolvePaths(doc strictyaml.Document, dir string) ([]byte, error) {
 	root := doc.Root()
 	for _, field := range []string{

@@ -6,8 +6,8 @@ import (
 	nodeutil "k8s.io/component-helpers/node/util"
 )
 
-// NodeIPs are the addresses of --node-ip, the primary one first: none, one, or one of each family. A
-// single unspecified one says which family is preferred.
+// NodeIPs returns the addresses of --node-ip, the primary one first: none, one, or one of each
+// family. A single unspecified address selects the preferred family.
 func (c *Config) NodeIPs() []net.IP {
 	ips, _, err := nodeutil.ParseNodeIPArgument(c.Node.IP, c.Cluster.Provider)
 	if err != nil { // it was validated

@@ -13,15 +13,16 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// Placement says what pods may ask of theirs, and which of equally good ones is taken.
+// Placement says what pods may choose for their placement, and how to choose among equally good
+// nodes.
 type Placement struct {
 	// Strategy is a NUMA allocation strategy.
 	Strategy string
-	// Policies are the topology manager policies that a pod may choose; nil: the node's own and the
+	// Policies lists the topology manager policies that a pod may choose; nil: the node's own and
 	// stricter ones.
 	Policies []string
-	// IsolatedCPUs are kept for pods that ask for them: none, auto (those that the kernel isolates)
-	// or a list.
+	// IsolatedCPUs are kept for pods that ask for them: none, auto (those that the kernel isolates) or
+	// a list.
 	IsolatedCPUs string
 }
 
@@ -31,7 +32,7 @@ const (
 	isolatedFlag    = "isolated-cpus"
 )
 
-// IsolatedCPUs of the flag that are no list.
+// Values of the flag for isolated CPUs that are not lists.
 const (
 	isolatedNone = "none"
 	isolatedAuto = "auto"
@@ -53,7 +54,7 @@ func (p *Placement) add(fs *pflag.FlagSet) {
 			"list like 2-7, or none (all CPUs are alike, as with the kubelet)")
 }
 
-// ParseIsolated reads --isolated-cpus; named: the CPUs are those of a list, not the kernel's.
+// ParseIsolated parses --isolated-cpus; named is false if the kernel determines the CPUs.
 func ParseIsolated(text string) (cpus cpuset.CPUSet, named bool, err error) {
 	switch text {
 	case "", isolatedNone:
@@ -68,7 +69,7 @@ func ParseIsolated(text string) (cpus cpuset.CPUSet, named bool, err error) {
 	return cpus, true, err
 }
 
-// maxCPUDigits bounds the ids of CPUs: a range is made up of all its members.
+// maxCPUDigits bounds the ids of CPUs, since all members of a range are stored.
 const maxCPUDigits = 5
 
 func parseCPUs(text string) (cpus cpuset.CPUSet, err error) {
@@ -84,7 +85,7 @@ func parseCPUs(text string) (cpus cpuset.CPUSet, err error) {
 	return cpus, err
 }
 
-// check wants the flags to have values that can be used.
+// check reports flags with invalid values.
 func (p *Placement) check(to *problems) {
 	if _, err := topology.ParseStrategy(p.Strategy); err != nil {
 		to.invalid("--"+strategyFlag, p.Strategy, "%v", err)
@@ -101,7 +102,7 @@ func (p *Placement) check(to *problems) {
 	}
 }
 
-// Rules are how pods are placed, by the topology manager's settings and the flags for placement.
+// Rules returns the rules of pods' placement, from the topology manager's settings and the flags.
 func (c *Config) Rules() (r topology.Rules, err error) {
 	if r.Policy, err = topology.ParsePolicy(c.Kubelet.TopologyManagerPolicy); err != nil {
 		return r, err

@@ -12,13 +12,13 @@ import (
 	"github.com/numalet/numalet/topology/strictyaml"
 )
 
-// problems collects what is wrong. Each is at a field's path as users write it, such as
+// problems collects errors. Each is at the path of a field as users write it, such as
 // "clusterDNS[1]", or at a flag.
 type problems struct{ field.ErrorList }
 
 func (p *problems) add(err *field.Error) { p.ErrorList = append(p.ErrorList, err) }
 
-// address wants the text to be an IP address.
+// address reports a text that is not an IP address.
 func (p *problems) address(at, text string) {
 	if net.ParseIP(text) == nil {
 		p.invalid(at, text, "must be an IP address")
@@ -29,7 +29,7 @@ func (p *problems) invalid(at string, value any, format string, args ...any) {
 	p.add(field.Invalid(field.NewPath(at), value, fmt.Sprintf(format, args...)))
 }
 
-// forbid says why the field cannot be set, when that is so.
+// forbid reports that the field cannot be set, if when is true.
 func (p *problems) forbid(when bool, at, why string) {
 	if when {
 		p.add(field.Forbidden(field.NewPath(at), why))
@@ -42,7 +42,7 @@ func (p *problems) duplicate(at string, value any) {
 	p.add(field.Duplicate(field.NewPath(at), value))
 }
 
-// choose reports whether the value is one of those known, as it must be.
+// choose reports whether the value is one of the known ones; if not, it adds an error.
 func (p *problems) choose(at, value string, known ...string) bool {
 	ok := slices.Contains(known, value)
 	if !ok {
@@ -51,7 +51,7 @@ func (p *problems) choose(at, value string, known ...string) bool {
 	return ok
 }
 
-// err has everything in one line, by field; it is nil when nothing is wrong.
+// err joins all errors, by field, in one line; it is nil if there are none.
 func (p *problems) err() error {
 	if len(p.ErrorList) == 0 {
 		return nil

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// The configuration of credential providers is nothing without their programs, and the other way
-// round.
+// Credential providers need both flags: the configuration and the directory of programs.
 func TestCredentialProviderFlags(t *testing.T) {
 	const file, dir = "--image-credential-provider-config", "--image-credential-provider-bin-dir"
 	for _, c := range []struct{ given, needs string }{{file, dir}, {dir, file}} {

@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/topology/quantity"
 )
 
-// ParseReserved reads kubeReserved or systemReserved: cpu, memory, ephemeral-storage, pid.
+// ParseReserved parses kubeReserved or systemReserved: cpu, memory, ephemeral-storage, pid.
 func ParseReserved(reserved map[string]string) (v1.ResourceList, error) {
 	list := v1.ResourceList{}
 	for _, name := range slices.Sorted(maps.Keys(reserved)) {
@@ -33,15 +33,15 @@ func ParseReserved(reserved map[string]string) (v1.ResourceList, error) {
 	return list, nil
 }
 
-// Threshold is the value of an eviction signal: an amount or a part of the capacity.
+// Threshold is the value of an eviction signal: a quantity, or a share of the capacity.
 type Threshold struct {
 	Quantity resource.Quantity
-	// Part is used when Quantity is zero: 0.1 is a tenth of the capacity.
+	// Part is used if Quantity is zero: 0.1 is a tenth of the capacity.
 	Part float64
 }
 
-// ParseThreshold reads "100Mi" or "10%". ok is false for "0%" and "100%", which switch the signal
-// off.
+// ParseThreshold parses "100Mi" or "10%". ok is false for "0%" and "100%", which disable the
+// signal.
 func ParseThreshold(value string) (t Threshold, ok bool, err error) {
 	if number, percent := strings.CutSuffix(value, "%"); percent {
 		p, err := strconv.ParseFloat(number, 64)
@@ -58,7 +58,7 @@ func ParseThreshold(value string) (t Threshold, ok bool, err error) {
 	return Threshold{Quantity: q}, true, nil
 }
 
-// Of is the threshold in bytes (or inodes, or processes) for a capacity in the same unit.
+// Of returns the threshold in bytes (or inodes, or processes) for a capacity in the same unit.
 func (t Threshold) Of(capacity int64) int64 {
 	if t.Part > 0 {
 		return int64(float64(capacity) * t.Part)

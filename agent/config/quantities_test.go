@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A quantity with more digits than memory holds is refused before it is counted with.
+// A quantity with more digits than memory can hold is refused before any arithmetic.
 func TestQuantitiesWithoutEnd(t *testing.T) {
 	const digits = "12345678901234567890e1000000000"
 	for name, read := range map[string]func(string) error{

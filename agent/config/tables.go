@@ -22,16 +22,16 @@ type fieldFlag struct {
 	Usage string `json:"usage"`
 }
 
-// section is flags for fields of the configuration file that --help shows together.
+// section is a group of flags for fields of the configuration file in --help.
 type section struct {
 	Title string      `json:"title"`
 	Flags []fieldFlag `json:"flags"`
 }
 
-// sections are the flags for fields but for those of logging.
+// sections returns the flags for all fields but those of logging.
 var sections = sync.OnceValue(func() []section { return table[[]section](flagsYAML) })
 
-// fieldFlags are the flags of all sections.
+// fieldFlags returns the flags of all sections.
 func fieldFlags() (all []fieldFlag) {
 	for _, s := range sections() {
 		all = append(all, s.Flags...)
@@ -42,7 +42,7 @@ func fieldFlags() (all []fieldFlag) {
 //go:embed defaults.yaml
 var defaultsYAML []byte
 
-// defaults is not written to.
+// defaults must not be written to.
 var defaults = sync.OnceValue(func() kubeletv1beta1.KubeletConfiguration {
 	return table[kubeletv1beta1.KubeletConfiguration](defaultsYAML)
 })
@@ -50,7 +50,7 @@ var defaults = sync.OnceValue(func() kubeletv1beta1.KubeletConfiguration {
 //go:embed gates.yaml
 var gatesYAML []byte
 
-// gateGroup is feature gates of one stage and default, separated by spaces.
+// gateGroup names feature gates of the same stage and default, separated by spaces.
 type gateGroup struct {
 	Spec  featuregate.FeatureSpec `json:"spec"`
 	Gates string                  `json:"gates"`
@@ -62,14 +62,14 @@ var effectsYAML []byte
 //go:embed limits.yaml
 var limitsYAML []byte
 
-// limits are what single fields accept, by path.
+// limits holds the accepted values of single fields, by path.
 type limits struct {
 	Words   map[string][]string           `json:"words"`
 	Numbers map[string][2]int64           `json:"numbers"`
 	Periods map[string][2]metav1.Duration `json:"periods"`
 }
 
-// table reads an embedded file, which is right or nothing works.
+// table parses an embedded file and panics if it is invalid.
 func table[T any](text []byte) (out T) {
 	if err := strictyaml.Unmarshal(text, &out); err != nil {
 		panic(fmt.Sprintf("embedded table of %T: %s", out, err))

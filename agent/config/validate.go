@@ -18,7 +18,7 @@ import (
 	"github.com/numalet/numalet/topology/quantity"
 )
 
-// validate lists everything that is wrong, in one line with the path of each field.
+// validate lists all errors in one line, with the path of each field.
 func validate(c *Config) error {
 	var p problems
 	for _, check := range []func(*Config, *problems){
@@ -34,7 +34,7 @@ func validate(c *Config) error {
 	return p.err()
 }
 
-// validateFields checks what can be said of single fields.
+// validateFields checks fields that do not depend on others.
 func validateFields(c *Config, p *problems) {
 	root, accepted := reflect.ValueOf(&c.Kubelet).Elem(), table[limits](limitsYAML)
 	for at, words := range accepted.Words {
@@ -64,7 +64,7 @@ func validateFields(c *Config, p *problems) {
 	}
 }
 
-// outside says what is wanted of a value that is not from low to high; high 0 is no bound.
+// outside says what value is expected if value is not between low and high; high 0 is no bound.
 func outside[T ~int64](value, low, high T) (want string) {
 	switch {
 	case value >= low && (high == 0 || value <= high):
@@ -97,7 +97,7 @@ func validateServer(c *Config, p *problems) {
 		"serverTLSBootstrap", "needs feature gate RotateKubeletServerCertificate")
 	p.forbid(*k.EnableSystemLogQuery && !*k.EnableSystemLogHandler, "enableSystemLogQuery",
 		"needs enableSystemLogHandler")
-	if k.ReadOnlyPort > 0 && k.ReadOnlyPort == k.Port { // both are on address
+	if k.ReadOnlyPort > 0 && k.ReadOnlyPort == k.Port { // both listen on address
 		p.invalid("readOnlyPort", k.ReadOnlyPort, "must not be that of port")
 	}
 }
@@ -155,7 +155,7 @@ func validateImages(c *Config, p *problems) {
 		"needs imagePullCredentialsVerificationPolicy NeverVerifyAllowlistedImages")
 }
 
-// isSocket takes a bare path too, as the kubelet does.
+// isSocket accepts a plain path too, as the kubelet does.
 func isSocket(endpoint string) bool {
 	u, err := url.Parse(endpoint)
 	return err == nil && (u.Scheme == "unix" || u.Scheme == "") && u.Host == "" &&

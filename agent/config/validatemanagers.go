@@ -14,8 +14,8 @@ import (
 	"github.com/numalet/numalet/topology/quantity"
 )
 
-// cpuOption is a policy option of the CPU manager: the gate it needs (empty: none) and the
-// options that it cannot stand with.
+// cpuOption describes a policy option of the CPU manager: its feature gate (empty: none), and the
+// options that it excludes.
 type cpuOption struct {
 	gate     featuregate.Feature
 	excludes []string
@@ -81,8 +81,7 @@ func validateCPUOptions(c *Config, p *problems) {
 	p.cpuConflicts(on, k.TopologyManagerPolicy)
 }
 
-// cpuConflicts adds the options that are on and cannot stand with each other, or with the policy
-// of the topology manager.
+// cpuConflicts reports enabled options that exclude each other or the topology manager's policy.
 func (p *problems) cpuConflicts(on map[string]bool, topologyPolicy string) {
 	known := cpuOptions()
 	for name := range on {
@@ -96,8 +95,8 @@ func (p *problems) cpuConflicts(on map[string]bool, topologyPolicy string) {
 		"cannot be used with topologyManagerPolicy single-numa-node")
 }
 
-// CheckCPUOptions refuses options of the CPU manager that cannot stand with each other or with the
-// policy of the topology manager, as Load does. Feature gates are not asked.
+// CheckCPUOptions refuses options of the CPU manager that exclude each other or the topology
+// manager's policy, as Load does. It does not check feature gates.
 func CheckCPUOptions(options []string, topologyPolicy string) error {
 	on := map[string]bool{}
 	for _, name := range options {
@@ -162,7 +161,7 @@ func validateMemory(c *Config, p *problems) {
 		p.invalid("memoryThrottlingFactor", *f, "must be more than 0, at most 1")
 	}
 	qos := c.Gates.Enabled("MemoryQoS")
-	const once = 0.9 // a default that it had, which files still say
+	const once = 0.9 // an earlier default, which files may still contain
 	p.forbid(k.MemoryThrottlingFactor != nil && *k.MemoryThrottlingFactor != once && !qos,
 		"memoryThrottlingFactor", "needs feature gate MemoryQoS")
 	p.forbid(k.MemoryReservationPolicy == kubeletv1beta1.TieredReservationMemoryReservationPolicy &&

@@ -32,7 +32,7 @@ func validateNode(c *Config, p *problems) {
 	p.forbid(k.SystemCgroups != "" && k.CgroupRoot == "", "systemCgroups", "needs cgroupRoot")
 }
 
-// validateAllocatable checks enforceNodeAllocatable and what it needs.
+// validateAllocatable checks enforceNodeAllocatable and the settings it requires.
 func validateAllocatable(c *Config, p *problems) {
 	k := &c.Kubelet
 	seen := map[string]bool{}
@@ -108,10 +108,10 @@ func validateEviction(c *Config, p *problems) {
 	}
 }
 
-// keyed is the path of an entry of a map.
+// keyed returns the path of an entry of a map.
 func keyed(field, key string) string { return field + "[" + key + "]" }
 
-// validateSignal checks a key of the field and returns the path of its value.
+// validateSignal checks a signal of the field and returns the path of its value.
 func validateSignal(p *problems, field, signal string) (at string) {
 	at = keyed(field, signal)
 	derived := strings.HasPrefix(signal, "containerfs.")
@@ -150,7 +150,7 @@ func validateShutdown(c *Config, p *problems) {
 	}
 }
 
-// validateSysctls checks defaultPodSysctls: kernel settings of the pod's own namespaces only.
+// validateSysctls checks defaultPodSysctls: only sysctls of namespaces of the pod are allowed.
 func validateSysctls(c *Config, p *problems) {
 	if !c.Gates.Enabled("DefaultPodSysctls") {
 		p.forbid(len(c.Kubelet.DefaultPodSysctls) > 0, "defaultPodSysctls",
@@ -170,7 +170,7 @@ func validateSysctls(c *Config, p *problems) {
 	}
 }
 
-// wellKnownLabels are those of Kubernetes that a node may give itself
+// wellKnownLabels are Kubernetes' labels that a node may set on itself
 // (https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction).
 func wellKnownLabels() []string {
 	return []string{
@@ -181,7 +181,7 @@ func wellKnownLabels() []string {
 	}
 }
 
-// ownLabel reports whether an API server lets a node give itself the label.
+// ownLabel reports whether an API server lets a node set the label on itself.
 func ownLabel(key string) bool {
 	namespace, _, qualified := strings.Cut(key, "/")
 	within := func(domain string) bool {

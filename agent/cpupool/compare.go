@@ -13,28 +13,28 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// view is what live containers lack, by container id. Those that lack nothing are left out.
+// view holds what live containers lack, by container id. Containers that lack nothing are left out.
 type view struct {
 	lacks map[string]lack
-	// resting are the containers whose turn to be given their CPUs again has not come.
+	// resting holds the errors of containers that must not be given their CPUs again yet.
 	resting []error
 }
 
-// lack is what a container should have and has not. What is empty it has, or is left alone.
+// lack lists what a container should have and does not. Empty fields need no change.
 type lack struct {
 	live
 	cpus  cpuset.CPUSet
 	mems  topology.NodeSet
-	quota cgroups.CPULimit // also there whenever cpus is: they belong together
-	gaps  []gap            // that of the CPUs first
+	quota cgroups.CPULimit // set whenever cpus is: both are updated together
+	gaps  []gap            // the CPUs' first
 }
 
-// gap is a lack in words.
+// gap describes one difference, for texts.
 type gap struct {
 	what            Repair
 	name, want, has string
-	file            string // where the kernel has it
-	// repair: the runtime believes that the container has it as it should.
+	file            string // the kernel's file
+	// repair is set if the runtime reports what the container should have.
 	repair bool
 }
 
@@ -48,13 +48,13 @@ func (l lack) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// asks reports whether the runtime is asked for that.
+// asks reports whether the update covers what.
 func (l lack) asks(what Repair) bool {
 	return what == CPUQuota && !l.cpus.IsEmpty() ||
 		slices.ContainsFunc(l.gaps, func(g gap) bool { return g.what == what })
 }
 
-// compare finds the containers that have not what they should.
+// compare finds the containers that differ from what they should have.
 func compare(containers []live, w wanted, now time.Time) view {
 	v := view{lacks: map[string]lack{}}
 	for _, c := range containers {
@@ -72,7 +72,7 @@ func compare(containers []live, w wanted, now time.Time) view {
 	return v
 }
 
-// lacks is what a container lacks.
+// lacks returns what a container lacks.
 func (c live) lacks(w wanted) lack {
 	l, told, reported := lack{live: c}, c.told(), c.Applied.Mems
 	cpus, text := w.of(c, told)
@@ -97,8 +97,8 @@ func (c live) lacks(w wanted) lack {
 	return l
 }
 
-// told is the set that the runtime has: what it reported, or was told since, or was told and does
-// not report.
+// told returns the CPU set that the runtime has: the one it reported, or the last one it was told,
+// if that is newer or the runtime reports none.
 func (c live) told() string {
 	t := c.record.told
 	if !t.at.IsZero() && (c.Applied.CPUs == "" || !t.at.Before(c.pod.ReadAt)) {
@@ -107,21 +107,21 @@ func (c live) told() string {
 	return c.Applied.CPUs
 }
 
-// matches reports whether a set lets a container run on the CPUs of want, which are online, and on
-// no others. Offline ones in it are cgroup v2's way to remember them.
+// matches reports whether a set lets a container run on exactly the online CPUs in want. On cgroup
+// v2 it may also contain offline CPUs, which the kernel remembers there.
 func matches(has string, want, online cpuset.CPUSet) bool {
 	set, err := topology.ParseCPUs(has)
 	return err == nil && !set.IsEmpty() && set.Intersection(online).Equals(want)
 }
 
-// matchesNodes is the same of memory nodes, which come and go like CPUs.
+// matchesNodes does the same for memory nodes, which go offline like CPUs.
 func matchesNodes(has string, want, backed topology.NodeSet) bool {
 	set, err := topology.ParseNodeSet(has)
 	return err == nil && set.Intersect(backed) == want
 }
 
-// resistance says what a container has in place of what it should have, although the runtime was
-// told.
+// resistance is the error for a container whose cgroup is still different after the runtime updated
+// it.
 func (l lack) resistance() error {
 	var has []string
 	for _, g := range l.gaps {

@@ -1,7 +1,7 @@
-// Package cpupool keeps the CPU sets of containers equal to what is assigned.
+// Package cpupool keeps the CPU sets of containers equal to their assignments.
 //
-// A container gets its set when it is created. The shared pool shrinks when CPUs are assigned to a
-// container alone, and every container in the pool has to leave them before that container
+// A container gets its set when it is created. The shared pool shrinks when CPUs are assigned to an
+// exclusive container, and every container in the pool must leave them before that container
 // starts:
 //
 //	commit of the assignment
@@ -10,23 +10,22 @@
 //	       then every container whose set differs from what is wanted is updated
 //	  -> CreateContainer, StartContainer
 //
-// Run does one round after the other. A round serves everyone who joined before it began, so that
-// many exclusive containers at once cost few rounds.
+// Run does one round after the other. A round serves all callers that joined before it began, so
+// that many exclusive containers at a time cost few rounds.
 //
-// What is wanted is computed from the committed assignments and the CPUs that are online. What is
-// comes from the kernel: the cgroup of each container is read in each round, one small file.
-// Where that cannot be had, the runtime's own report counts, and the updates since then. In steady
-// state there is nothing to do.
+// The wanted sets follow from the committed assignments and the online CPUs. The actual sets come
+// from the kernel: each round reads one small file in each container's cgroup. If that is not
+// possible, the runtime's report and later updates count. In steady state nothing is updated.
 //
-// What belongs to a set goes the same way: the memory nodes that a container was created with, and
-// the CPU quota of containers with CPUs of their own and of their pods, which is none for as long
-// as the CPUs are. These make nobody wait.
+// A round also compares the memory nodes that a container was created with, and the CPU quota of
+// exclusive containers and their pods, which have no quota while their CPUs are exclusive. Nobody
+// waits for these.
 //
-// So a round is: wanted, what containers should have; reader, what they have; compare, the
-// difference; update, which brings it about. records are what is remembered from round to round.
+// The types follow a round: wanted holds what containers should have, reader reads what they have,
+// compare finds the difference, update removes it. records keeps what is needed in later rounds.
 //
-// All changes of containers go through the runtime, which would undo others. One that has no effect
-// is tried again after a while that grows.
+// All changes of containers go through the runtime, which would undo other changes. A change
+// without effect is repeated after a growing delay.
 package cpupool
 
 import (
@@ -50,49 +49,48 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// Runtime is what the pool asks of the container runtime.
+// Runtime is the container runtime.
 type Runtime interface {
 	UpdateContainerResources(ctx context.Context, id string,
 		resources *runtimeapi.ContainerResources) error
 }
 
-// Observer knows what runs.
+// Observer knows the pods in the runtime.
 type Observer interface {
 	All() []cri.Pod
 	Get(uid types.UID) (cri.Pod, bool)
 	Reread(ctx context.Context, uid types.UID) (cri.Pod, error)
 }
 
-// Config is what a Pool works with.
+// Config holds what a Pool depends on.
 type Config struct {
-	// Hardware is the machine as it is now, with the policies on it. Without a CPU policy
-	// containers get no set, and those that were given one under another policy get all that is
-	// online.
+	// Hardware returns the present machine and its policies. Without a CPU policy containers get no
+	// set, and those that have one from an earlier policy get all online CPUs.
 	Hardware func() machine.Hardware
 	State    func() allocation.State
 	Runtime  Runtime
 	Observer Observer
-	Cgroups  Cgroups // nil: what the runtime reports is believed
-	// Limit is what limits a container to that many CPUs while they are not its own; nil: nothing
-	// does.
+	Cgroups  Cgroups // nil: the runtime's report counts
+	// Limit returns the CPU quota of a container with that many CPUs while they are not exclusive;
+	// nil: none has one.
 	Limit func(cpus int) cgroups.CPULimit
-	// Asked is how many CPUs of its own a container asked for, 0 if it has no others than these; not
-	// known: its quota is left alone.
+	// Asked returns how many exclusive CPUs a container asked for, 0 if none beyond those it holds. If
+	// it is not known, its quota stays.
 	Asked func(uid types.UID, container string) (cpus int, known bool)
-	// PodLimit is the CPU quota that the cgroup of a pod should have, zero: it is left alone. It is
-	// asked about pods in which a container has CPUs of its own.
+	// PodLimit returns the CPU quota of a pod's cgroup; if zero, it stays. It is called for pods with
+	// exclusive containers.
 	PodLimit func(uid types.UID) cgroups.CPULimit
-	// Changed has a value when State or Hardware is another; nil: never.
+	// Changed receives an element when State or Hardware changes; nil: never.
 	Changed <-chan struct{}
 	// Period is cpuManagerReconcilePeriod.
 	Period time.Duration
-	// Repaired is told of what somebody else had changed in a cgroup, Unread of each cgroup that
-	// could not be read although it is there, both from several goroutines.
+	// Repaired is called when a foreign change of a cgroup was undone, Unread for each cgroup that
+	// exists and could not be read. Both are called from several goroutines.
 	Repaired func(Repair)
 	Unread   func()
 }
 
-// Repair is what was put right in a cgroup.
+// Repair is the kind of a repaired setting of a cgroup.
 type Repair string
 
 // The repairs, in words for the log.
@@ -102,25 +100,25 @@ const (
 	CPUQuota    Repair = "CPU quota"
 )
 
-// Pool gives containers their CPU sets and keeps them.
+// Pool sets and maintains the CPU sets of containers.
 type Pool struct {
 	cfg       Config
 	wake      chan struct{} // capacity 1
 	rounds    rounds
 	creations creations
 
-	// Run's own.
+	// Run owns the fields below.
 	records records
-	on      policies // the groups above have room for their machine
+	on      policies // the machine that the groups above were last widened for
 }
 
-// policies are those that have containers' sets follow the machine, on one machine.
+// policies identifies a machine by its policies.
 type policies struct {
 	cpus *cpumanager.Static
 	mems *memory.Static
 }
 
-// New returns a pool; Run keeps it.
+// New returns a pool, which Run maintains.
 func New(cfg Config) *Pool {
 	return &Pool{cfg: cfg, wake: make(chan struct{}, 1)}
 }
@@ -142,22 +140,22 @@ func (p *Pool) Run(ctx context.Context) error {
 			joined.err = err
 			close(joined.done)
 		} else if err != nil && ctx.Err() == nil && !errors.As(err, new(restingError)) {
-			klog.FromContext(ctx).Info("Updating the CPU sets of containers is tried again",
+			klog.FromContext(ctx).Info("Updating the CPU sets of containers failed and is tried again",
 				"after", p.cfg.Period, "err", err)
 		}
 	}
 }
 
-// Wake has Run do a round soon.
+// Wake makes Run do a round soon.
 func (p *Pool) Wake() { await.Wake(p.wake) }
 
-// Shared is where containers without CPUs of their own run now.
+// Shared returns the CPUs of containers without exclusive CPUs.
 func (p *Pool) Shared() cpuset.CPUSet { return shared(p.cfg.Hardware(), p.cfg.State()) }
 
-// Enter says where a container that is about to be created may run, and whether the CPUs are its
-// own: those of them that are online. For a container with CPUs of its own it returns when no other
-// container is on them, which needs Run. leave must be called when the container has started or
-// could not.
+// Enter returns where a container that is about to be created may run: its online exclusive CPUs,
+// or the shared pool. For an exclusive container it returns only when no other container is on
+// these CPUs, which needs Run. The caller must call leave when the container has started or failed
+// to.
 func (p *Pool) Enter(ctx context.Context, uid types.UID, container string) (
 	place cri.Placement, leave func(), err error) {
 	static, state := p.cfg.Hardware().CPUs, p.cfg.State()
@@ -166,7 +164,7 @@ func (p *Pool) Enter(ctx context.Context, uid types.UID, container string) (
 	}
 	own := state.Pods[uid].Containers[container].CPUs
 	if own.IsEmpty() {
-		// Without a set the container would run on all CPUs, exclusive ones included.
+		// Without a set the container would run on all CPUs, including exclusive ones.
 		if err := static.CheckShared(state.CPUs()); err != nil {
 			return cri.Placement{}, nil, err
 		}
@@ -186,7 +184,7 @@ func (p *Pool) Enter(ctx context.Context, uid types.UID, container string) (
 	}, func() {}, nil
 }
 
-// isPadded reports whether a container has more CPUs of its own than it asked for.
+// isPadded reports whether a container has more exclusive CPUs than it asked for.
 func (p *Pool) isPadded(uid types.UID, container string, own int) bool {
 	asked, _ := p.cfg.Asked(uid, container)
 	return asked > 0 && asked < own
@@ -198,7 +196,7 @@ func (p *Pool) leave(c *creation) {
 	}
 }
 
-// join returns when a round that begins after the call has ended, with its error.
+// join waits for a round that begins after the call, and returns its error.
 func (p *Pool) join(ctx context.Context) error {
 	r := p.rounds.join()
 	p.Wake()
@@ -208,7 +206,8 @@ func (p *Pool) join(ctx context.Context) error {
 	return r.err
 }
 
-// enforce updates every container that has not what it should have. The error is about CPU sets.
+// enforce updates every container that differs from what it should have. The error is about CPU
+// sets.
 func (p *Pool) enforce(ctx context.Context) error {
 	want := newWanted(&p.cfg, p.followMachine(ctx), p.cfg.State())
 	if want.pinned {
@@ -223,10 +222,10 @@ func (p *Pool) enforce(ctx context.Context) error {
 	u.view = compare(containers, want, time.Now())
 	err, rest := u.sets(ctx), u.rest(ctx)
 	if err != nil || rest != nil {
-		p.on = policies{} // perhaps the groups above do not have the CPUs any more
+		p.on = policies{} // perhaps the groups above no longer have the CPUs
 	}
 	if rest != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).Info("Updating containers is tried again", "err", rest)
+		klog.FromContext(ctx).Info("Updating containers failed and is tried again", "err", rest)
 	}
 	u.limitPods(ctx, want.state, p.records)
 	if err == nil && len(u.resting) > 0 {
@@ -235,8 +234,7 @@ func (p *Pool) enforce(ctx context.Context) error {
 	return err
 }
 
-// followMachine makes room in the groups above the containers once the machine has other CPUs or
-// memory.
+// followMachine widens the groups above the containers when the machine has other CPUs or memory.
 func (p *Pool) followMachine(ctx context.Context) machine.Hardware {
 	hardware := p.cfg.Hardware()
 	now := policies{hardware.CPUs, hardware.Memory}
@@ -259,7 +257,7 @@ func (p *Pool) followMachine(ctx context.Context) machine.Hardware {
 	return hardware
 }
 
-// rounds brings those who wait for a round and the one who does it together.
+// rounds connects callers that wait for a round with Run.
 type rounds struct {
 	mu   sync.Mutex // guards next
 	next *round     // nil: nobody has joined
@@ -281,8 +279,7 @@ func (r *rounds) join() *round {
 	return r.next
 }
 
-// begin takes those who have joined, nil if nobody has; whoever joins now waits for the round after
-// this one.
+// begin takes the round that callers have joined, nil if none has. Later callers join the next one.
 func (r *rounds) begin() *round {
 	r.mu.Lock()
 	defer r.mu.Unlock()

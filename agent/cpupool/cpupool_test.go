@@ -37,8 +37,8 @@ func TestOthersLeaveBeforeAnExclusiveContainerEnters(t *testing.T) {
 	}
 }
 
-// A container of the shared pool that is being created with an older pool is waited for, and
-// updated although nobody has observed it yet.
+// A round waits for a shared container that is being created with an older pool, and updates it
+// even before it was observed.
 func TestCreationsWithAnOlderPoolAreWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, pool := newNode(t)
@@ -75,14 +75,14 @@ func TestNothingToDoInSteadyState(t *testing.T) {
 		n.assign("x", 2, 3)
 		n.runs("x", "2-3", true)
 		n.runs("a", "0-1,4-7", true)
-		n.runs("mute", "", true) // a runtime that does not report sets is told once
+		n.runs("mute", "", true) // a runtime that does not report sets gets the update once
 		pool.Wake()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if got, want := n.updates(), "mute-c=0-1,4-7"; got != want {
 			t.Errorf("updates in a minute: %q, want %q", got, want)
 		}
-		n.runs("a", "0-7", true) // somebody else changed it
+		n.runs("a", "0-7", true) // a foreign change
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
 		if got, want := n.updates(), "a-c=0-1,4-7"; got != want {
@@ -91,7 +91,7 @@ func TestNothingToDoInSteadyState(t *testing.T) {
 	})
 }
 
-// A change of the assignments is followed without being told otherwise.
+// A change of the assignments is followed without Wake.
 func TestAChangeOfTheAssignmentsIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, _ := newNode(t)
@@ -131,8 +131,8 @@ func TestFailuresOfUpdates(t *testing.T) {
 	}
 }
 
-// Exclusive containers that come while a round is under way share the next one, which costs a
-// shared container one update and the runtime no further reading.
+// Exclusive containers that arrive during a round share the next one. It costs a shared container
+// one update, and the runtime no further reads.
 func TestManyEnterTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, pool := newNode(t)
@@ -164,7 +164,7 @@ func TestManyEnterTogether(t *testing.T) {
 	})
 }
 
-// A pod that is gone before it was observed is looked for once.
+// A pod that is gone before it was observed is read once.
 func TestPodsThatVanishAreReadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, pool := newNode(t)
@@ -183,7 +183,7 @@ func TestPodsThatVanishAreReadOnce(t *testing.T) {
 	})
 }
 
-// After an update that failed nobody knows the set: the same one is set again.
+// After a failed update the set is unknown, so the same set is written again.
 func TestAFailedUpdateMayHaveHadAnEffect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, pool := newNode(t)
@@ -194,7 +194,7 @@ func TestAFailedUpdateMayHaveHadAnEffect(t *testing.T) {
 			t.Fatal("Enter() succeeded, want the error of the update")
 		}
 		n.fail = nil
-		n.runs("a", "0-6", false) // it had an effect after all
+		n.runs("a", "0-6", false) // the failed update had an effect after all
 		n.assign("x")
 		pool.Wake()
 		synctest.Wait()
@@ -221,7 +221,7 @@ func TestEnterEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Without a CPU to share, a container would be created without a set and run on those of others.
+// Without shared CPUs, a container would be created without a set and run on exclusive CPUs.
 func TestNoSharedContainerWithoutSharedCPUs(t *testing.T) {
 	m, err := topology.NewMachine(topology.Spec{
 		Nodes: []topology.Node{{ID: 0}}, CPUs: []topology.CPU{{ID: 0}, {ID: 1, Core: 1}},

@@ -11,22 +11,23 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// creations are the containers of the shared pool that are being created, and the pods whose last
-// observation may lack one that was.
+// creations tracks the shared containers that are being created, and the pods whose last
+// observation may lack a created container.
 type creations struct {
 	mu    sync.Mutex // guards the fields below
 	now   map[*creation]bool
-	stale map[types.UID]time.Time // observations of the pod from before then do not count
+	stale map[types.UID]time.Time // older observations of the pod do not count
 }
 
-// creation is a container of the shared pool that is being created.
+// creation is a shared container that is being created.
 type creation struct {
 	uid  types.UID
 	cpus cpuset.CPUSet
 	done chan struct{}
 }
 
-// enter begins a creation in the pool as it is now: no round comes between.
+// enter begins a creation in the present pool, which it reads under the lock, so that no round
+// comes between.
 func (c *creations) enter(uid types.UID, shared func() cpuset.CPUSet) *creation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,7 +39,7 @@ func (c *creations) enter(uid types.UID, shared func() cpuset.CPUSet) *creation 
 	return n
 }
 
-// leave ends a creation; false: it had ended before.
+// leave ends a creation; false: it was already ended.
 func (c *creations) leave(n *creation) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +52,7 @@ func (c *creations) leave(n *creation) bool {
 	return true
 }
 
-// outdate has the pod observed anew before the next round.
+// outdate requires a new observation of the pod before the next round.
 func (c *creations) outdate(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,8 +66,8 @@ func (c *creations) outdateLocked(uid types.UID) {
 	c.stale[uid] = time.Now()
 }
 
-// await waits for containers that are being created on CPUs that left the pool, and has the
-// observer see those that were created since it looked.
+// await waits for containers that are being created on CPUs that left the pool, and rereads the
+// pods whose containers were created since their last observation.
 func (c *creations) await(ctx context.Context, shared cpuset.CPUSet, observer Observer) error {
 	for _, n := range c.older(shared) {
 		if !await.On(ctx, n.done) {
@@ -93,13 +94,13 @@ func (c *creations) older(shared cpuset.CPUSet) (out []*creation) {
 	return out
 }
 
-// stalePod is a pod of which observations from before at do not count.
+// stalePod is a pod whose observations before at do not count.
 type stalePod struct {
 	uid types.UID
 	at  time.Time
 }
 
-// outdated are the pods that have to be observed anew.
+// outdated returns the pods that must be observed again.
 func (c *creations) outdated(observer Observer) (out []stalePod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +114,7 @@ func (c *creations) outdated(observer Observer) (out []stalePod) {
 	return out
 }
 
-// observed says that the pod was, unless it became stale again meanwhile.
+// observed records an observation, unless the pod became stale again meanwhile.
 func (c *creations) observed(s stalePod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

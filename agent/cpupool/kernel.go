@@ -13,14 +13,14 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Cgroups is where the pool finds out what the kernel has. The runtime reports what it was told,
-// and does not notice when somebody else writes, or when the kernel itself does: on cgroup v1 a CPU
-// that goes offline leaves every set for good.
+// Cgroups reads the kernel's values. The runtime reports what it was told, and notices neither
+// foreign writes nor the kernel's own changes: on cgroup v1 a CPU that goes offline leaves every
+// set for good.
 type Cgroups interface {
 	FindContainer(uid types.UID, id string) (cgroups.Container, error)
 	FindPod(uid types.UID) (cgroups.Pod, error)
-	// WidenCPUs gives a CPU that came online to the groups above the containers, and WidenMems the
-	// memory of a node.
+	// WidenCPUs gives all CPUs to the groups above the containers, after one came online; WidenMems
+	// does the same for memory nodes.
 	WidenCPUs() error
 	WidenMems() error
 }
@@ -31,24 +31,24 @@ type live struct {
 	pod    cri.Pod
 	kernel inKernel
 	record *record
-	tried  bool // to give it what it did not take
+	tried  bool // an earlier update had no effect
 }
 
-// inKernel is what the kernel has of a container. What is not known is nil: it could not be read,
-// or nobody wants to know.
+// inKernel holds a container's values in the kernel. Nil values could not be read or are not
+// needed.
 type inKernel struct {
 	cpus, mems *string
 	quota      *cgroups.CPULimit
 }
 
-// reader finds out what the kernel has of containers and pods.
+// reader reads the kernel's values of containers and pods.
 type reader struct {
-	cgroups Cgroups // nil: nothing is known
+	cgroups Cgroups // nil: they are not known
 	unread  func()
 }
 
-// containers looks at the live containers of all pods. The records are those of before without
-// what lives no more.
+// containers reads the live containers of all pods. known holds their records from before, and new
+// ones.
 func (r reader) containers(ctx context.Context, pods []cri.Pod, w wanted, before records) (
 	out []live, known records) {
 	known = make(records, len(before))
@@ -70,7 +70,7 @@ func (r reader) containers(ctx context.Context, pods []cri.Pod, w wanted, before
 	return out, known
 }
 
-// look reads what the kernel has of a container, as far as something is wanted.
+// look reads the values of a container that wanted concerns.
 func (r reader) look(ctx context.Context, c live, w wanted) inKernel {
 	if r.cgroups == nil {
 		return inKernel{}
@@ -99,7 +99,7 @@ func (r reader) read(c live, w wanted) (found inKernel, err error) {
 	return found, errors.Join(errs[:]...)
 }
 
-// podQuota reads the CPU quota of a pod's cgroup; nil: it is not known.
+// podQuota reads the CPU quota of a pod's cgroup; nil: not known.
 func (r reader) podQuota(ctx context.Context, uid types.UID, known *record) (
 	*cgroups.Pod, *cgroups.CPULimit) {
 	var has *cgroups.CPULimit
@@ -111,8 +111,8 @@ func (r reader) podQuota(ctx context.Context, uid types.UID, known *record) (
 	return group, has
 }
 
-// there is what was read. It is nil without an error where the cgroup is not there: it is being
-// made, or gone.
+// there returns the value. It is nil without an error if the cgroup does not exist: it is about to
+// be created, or gone.
 func there[T any](value T, err error) (*T, error) {
 	switch {
 	case err == nil:
@@ -124,13 +124,13 @@ func there[T any](value T, err error) (*T, error) {
 	}
 }
 
-// note counts a cgroup that could not be read, and says so the first time.
+// note counts a cgroup that could not be read, and logs the first failure.
 func (r reader) note(ctx context.Context, s subject, known *record, err error) {
 	if err != nil {
 		r.unread()
 		if !known.unread {
-			klog.FromContext(ctx).Error(err, "A cgroup cannot be read; what the runtime reports "+
-				"is believed until it can", "podUID", s.pod, "containerID", s.container)
+			klog.FromContext(ctx).Error(err, "A cgroup cannot be read; until it can, the agent "+
+				"relies on what the runtime reports", "podUID", s.pod, "containerID", s.container)
 		}
 	}
 	known.unread = err != nil

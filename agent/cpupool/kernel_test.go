@@ -20,16 +20,16 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// kernel is cgroup v2, or v1, in a directory. Containers are those that node.runs makes, one in
-// each pod.
+// kernel is a cgroup tree, v2 or v1, in a directory. node.runs makes its containers, one for each
+// pod.
 type kernel struct {
 	t     *testing.T
 	mount string
 	*cgroups.Tree
 	legacy   bool
-	stubborn bool // it takes nothing
-	widened  int  // how often CPUs were
-	memory   int  // how often memory nodes were
+	stubborn bool // updates have no effect
+	widened  int  // number of WidenCPUs calls
+	memory   int  // number of WidenMems calls
 }
 
 func newKernel(t *testing.T) *kernel {
@@ -82,8 +82,8 @@ func (k *kernel) write(file, text string) {
 	}
 }
 
-// pod is a file of a pod's cgroup, container one of its container's. The file's name begins with
-// its controller.
+// pod returns the path of a file of a pod's cgroup, container that of its container's cgroup. The
+// file's name starts with its controller.
 func (k *kernel) pod(uid types.UID, file string) string {
 	controller := ""
 	if k.legacy {
@@ -97,7 +97,7 @@ func (k *kernel) container(uid types.UID, file string) string {
 	return filepath.Join(filepath.Dir(pod), string(uid)+"-c", file)
 }
 
-// limit writes a CPU quota into files that the other function names.
+// limit writes a CPU quota into the files that at names.
 func (k *kernel) limit(uid types.UID, at func(types.UID, string) string, l cgroups.CPULimit) {
 	k.t.Helper()
 	if k.legacy {
@@ -108,7 +108,7 @@ func (k *kernel) limit(uid types.UID, at func(types.UID, string) string, l cgrou
 	k.write(at(uid, "cpu.max"), l.String())
 }
 
-// limited is the CPU quota in the files.
+// limited returns the CPU quotas in the files.
 func (k *kernel) limited(uid types.UID) (pod, container cgroups.CPULimit) {
 	k.t.Helper()
 	p, err1 := k.FindPod(uid)
@@ -121,7 +121,7 @@ func (k *kernel) limited(uid types.UID) (pod, container cgroups.CPULimit) {
 	return pod, container
 }
 
-// take writes a container's resources, as the runtime has it done.
+// take writes a container's resources, as the runtime does.
 func (k *kernel) take(id string, r *runtimeapi.LinuxContainerResources) {
 	if k.stubborn {
 		return
@@ -139,19 +139,19 @@ func (k *kernel) take(id string, r *runtimeapi.LinuxContainerResources) {
 	}
 }
 
-// set is somebody else who writes the CPU set.
+// set writes the CPU set as another program does.
 func (k *kernel) set(uid types.UID, cpus string) {
 	k.t.Helper()
 	k.write(k.container(uid, "cpuset.cpus"), cpus)
 }
 
-// runsReally is runs with a cgroup.
+// runsReally does what runs does, with a cgroup.
 func (n *node) runsReally(uid types.UID, cpus string) {
 	n.runs(uid, cpus, true)
 	n.kernel.set(uid, cpus)
 }
 
-// replug takes CPUs offline, and brings all others online.
+// replug takes these CPUs offline and brings all others online.
 func (n *node) replug(pool *Pool, offline ...int) {
 	m := eightCPUs(n.kernel.t, offline...)
 	n.lock(func() { n.machine, n.static = m, n.static.On(m) })
@@ -167,8 +167,8 @@ func expectUpdates(t *testing.T, n *node, what, want string) {
 	}
 }
 
-// What somebody else has written is found in the kernel and put right through the runtime, which
-// still believes that nothing has changed.
+// A foreign change is detected in the kernel and undone through the runtime, which believes that
+// nothing has changed.
 func TestTheKernelIsCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, pool := startNode(t, newKernel(t))
@@ -190,7 +190,7 @@ func TestTheKernelIsCompared(t *testing.T) {
 			t.Errorf("%d repairs are counted, want 2", got)
 		}
 
-		// What the pool itself has not come to do is no repair.
+		// What the pool has not done yet itself is no repair.
 		n.assign("x", 2)
 		pool.Wake()
 		expectUpdates(t, n, "a smaller assignment", "a-c=0-1,3-7 starting-c=0-1,3-7 x-c=2:-1")
@@ -200,8 +200,7 @@ func TestTheKernelIsCompared(t *testing.T) {
 	})
 }
 
-// A container that does not move is tried again, less and less often, and nobody else gets CPUs
-// that it is on.
+// A container that keeps its CPUs is updated less and less often, and nobody else gets these CPUs.
 func TestAContainerThatDoesNotMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, pool := startNode(t, newKernel(t))
@@ -232,7 +231,7 @@ func TestAContainerThatDoesNotMove(t *testing.T) {
 	})
 }
 
-// On cgroup v2 the kernel remembers the sets while CPUs are offline: there is nothing to do.
+// On cgroup v2 the kernel remembers the sets while CPUs are offline, so no update is needed.
 func TestOfflineCPUsThatTheKernelRemembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, pool := startNode(t, newKernel(t))
@@ -251,7 +250,7 @@ func TestOfflineCPUsThatTheKernelRemembers(t *testing.T) {
 	})
 }
 
-// On cgroup v1 the kernel takes offline CPUs out of every set, and does not give them back.
+// On cgroup v1 the kernel removes offline CPUs from every set and does not add them again.
 func TestOfflineCPUsThatTheKernelForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, pool := startNode(t, newKernel(t))
@@ -269,13 +268,13 @@ func TestOfflineCPUsThatTheKernelForgets(t *testing.T) {
 			t.Errorf("the groups above were widened %d times, want once", n.kernel.widened-widened)
 		}
 		n.replug(pool, 2, 3)
-		n.kernel.set("x", "") // its processes are elsewhere
+		n.kernel.set("x", "") // its processes were moved
 		time.Sleep(time.Minute)
 		expectUpdates(t, n, "all CPUs of a container are offline", "")
 	})
 }
 
-// The groups above may lack CPUs for a reason that nobody told: after a failure they are seen to.
+// The groups above may lack CPUs for an unknown reason: after a failure they are widened again.
 func TestGroupsAboveAreWidenedAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, pool := startNode(t, newKernel(t))
@@ -294,7 +293,7 @@ func TestGroupsAboveAreWidenedAfterAFailure(t *testing.T) {
 	})
 }
 
-// A container starts on those of its CPUs that are online, and not at all without any.
+// A container starts on its online CPUs, and fails to start if none is online.
 func TestEnterWhileCPUsAreOffline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, pool := startNode(t, newKernel(t))
@@ -312,8 +311,8 @@ func TestEnterWhileCPUsAreOffline(t *testing.T) {
 	})
 }
 
-// BenchmarkSteadyRound is one round over 200 pods that have what they should, which an idle node
-// does once in cpuManagerReconcilePeriod.
+// BenchmarkSteadyRound is one round over 200 pods without differences, which an idle node does once
+// every cpuManagerReconcilePeriod.
 func BenchmarkSteadyRound(b *testing.B) {
 	k := &kernel{mount: b.TempDir()}
 	write := func(file, text string) {

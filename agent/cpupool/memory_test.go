@@ -18,7 +18,7 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// memoryNodes gives the machine four nodes, of which these have memory.
+// memoryNodes gives the machine four nodes; only the nodes in backed have memory.
 func (n *node) memoryNodes(pool *Pool, backed ...topology.NodeID) {
 	nodes := make([]topology.Node, 4)
 	for i := range nodes {
@@ -33,8 +33,8 @@ func (n *node) memoryNodes(pool *Pool, backed ...topology.NodeID) {
 	synctest.Wait()
 }
 
-// createdOn has the runtime say that the pod's container was created with memory nodes, which are
-// in its cgroup.
+// createdOn makes the runtime report that the pod's container was created with memory nodes, and
+// writes them to its cgroup.
 func (n *node) createdOn(uid types.UID, mems string) {
 	n.runsReally(uid, "0-7")
 	n.lock(func() {
@@ -74,16 +74,16 @@ func bothKernels(t *testing.T, test func(t *testing.T, k *kernel)) {
 	}
 }
 
-// Memory nodes that a container was created with are kept, whoever writes others; those that nobody
-// had set are nobody's business.
+// The memory nodes that a container was created with are restored after foreign changes; nodes that
+// were never set are left alone.
 func TestMemoryNodesAreRepaired(t *testing.T) {
 	bothKernels(t, func(t *testing.T, k *kernel) {
 		n, pool := startNode(t, k)
 		n.memoryNodes(pool, 0, 1, 2, 3)
 		n.holdsMemory("own", 1)
 		n.createdOn("own", "1")
-		n.createdOn("earlier", "2-3") // it has no assignment that is known
-		n.holdsMemory("later", 0)     // since it was created
+		n.createdOn("earlier", "2-3") // it has no known assignment
+		n.holdsMemory("later", 0)     // assigned after its creation
 		n.createdOn("later", "")
 		n.createdOn("any", "")
 		for _, uid := range []types.UID{"later", "any"} {
@@ -104,7 +104,7 @@ func TestMemoryNodesAreRepaired(t *testing.T) {
 			t.Errorf("%d repairs are counted, want 2", got)
 		}
 
-		// What somebody changes together is put right in one update.
+		// Foreign changes made together are undone in one update.
 		k.set("own", "0")
 		k.write(k.container("own", "cpuset.mems"), "")
 		time.Sleep(11 * time.Second)
@@ -115,8 +115,8 @@ func TestMemoryNodesAreRepaired(t *testing.T) {
 	})
 }
 
-// Nodes that lose their memory leave cgroups for good on v1, while v2 remembers them. Neither is
-// asked for a node without memory, and on both all is as before when it is back.
+// Nodes that lose their memory leave cgroups for good on v1; v2 remembers them. Neither gets a node
+// without memory, and on both all is as before when the memory is back.
 func TestMemoryNodesThatGoAndComeBack(t *testing.T) {
 	bothKernels(t, func(t *testing.T, k *kernel) {
 		n, pool := startNode(t, k)
@@ -149,7 +149,7 @@ func TestMemoryNodesThatGoAndComeBack(t *testing.T) {
 	})
 }
 
-// The groups above get the memory of all nodes under the policy Static alone.
+// Only under the policy Static do the groups above get the memory of all nodes.
 func TestGroupsAboveGetMemoryNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newLegacyKernel(t)
@@ -176,8 +176,7 @@ func TestGroupsAboveGetMemoryNodes(t *testing.T) {
 	})
 }
 
-// What somebody changes while something else is being put right is put right at the next look, and
-// counts as a repair of its own.
+// A foreign change during a repair is undone in the next round, and counts as another repair.
 func TestMemoryNodesChangedDuringARepair(t *testing.T) {
 	bothKernels(t, func(t *testing.T, k *kernel) {
 		n, pool := startNode(t, k)
@@ -198,7 +197,7 @@ func TestMemoryNodesChangedDuringARepair(t *testing.T) {
 	})
 }
 
-// Memory nodes that a container does not take keep nobody from its CPUs.
+// Memory nodes that do not take effect do not delay the CPUs.
 func TestMemoryNodesThatAreNotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, pool := startNode(t, newKernel(t))

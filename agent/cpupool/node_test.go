@@ -21,24 +21,24 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// node is a runtime and an observer of eight CPUs, and what is assigned on them.
+// node is a runtime and an observer with eight CPUs, and the assignments.
 type node struct {
 	mu       sync.Mutex
-	real     map[types.UID]cri.Pod // what the runtime has
-	seen     map[types.UID]cri.Pod // what the observer has read
+	real     map[types.UID]cri.Pod // in the runtime
+	seen     map[types.UID]cri.Pod // as the observer has read it
 	assigned map[types.UID]allocation.Pod
 	journal  []string
 	rereads  int
 	fail     func(id string) error
-	before   func() // of each update
+	before   func() // called before each update
 	changed  chan struct{}
 
-	// With a kernel, the real sets are in files.
+	// With a kernel, files hold the real sets.
 	kernel   *kernel
 	static   *cpumanager.Static
 	machine  *topology.Machine
-	limits   map[types.UID]cgroups.CPULimit // of pods
-	asked    map[types.UID]int              // of containers; nil: all pods are known
+	limits   map[types.UID]cgroups.CPULimit // CPU quotas of pods
+	asked    map[types.UID]int              // CPUs that containers asked for; nil: all pods are known
 	repaired int
 }
 
@@ -113,7 +113,7 @@ func (n *node) state() allocation.State {
 	return allocation.State{Pods: n.assigned}
 }
 
-// runs puts a running container of the pod into the runtime; the observer sees it if seen.
+// runs adds a running container of the pod to the runtime; if seen, the observer has read it.
 func (n *node) runs(uid types.UID, cpus string, seen bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -186,13 +186,13 @@ func (n *node) policy() *cpumanager.Static {
 	return n.static
 }
 
-// eightCPUs is a machine, with some of its CPUs offline.
+// eightCPUs is a machine of eight CPUs, some of them offline.
 func eightCPUs(t testing.TB, offline ...int) *topology.Machine {
 	t.Helper()
 	return eightCPUsOn(t, []topology.Node{{ID: 0}}, offline...)
 }
 
-// eightCPUsOn is the same with these nodes; the CPUs are on the first.
+// eightCPUsOn has these nodes; the CPUs are on the first.
 func eightCPUsOn(t testing.TB, nodes []topology.Node, offline ...int) *topology.Machine {
 	t.Helper()
 	spec := topology.Spec{Nodes: nodes}
@@ -213,7 +213,7 @@ func newNode(t *testing.T) (*node, *Pool) {
 	return startNode(t, nil)
 }
 
-// startNode is newNode, with a kernel if there is one.
+// startNode is newNode with a kernel, unless it is nil.
 func startNode(t *testing.T, k *kernel) (*node, *Pool) {
 	t.Helper()
 	m := eightCPUs(t)

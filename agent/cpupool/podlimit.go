@@ -14,8 +14,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// limitPods gives running pods in which containers have CPUs of their own the CPU quota that they
-// should have. Their cgroups are the agent's, so that no runtime is asked.
+// limitPods sets the CPU quota of running pods with exclusive containers. The agent owns the
+// cgroups of pods, so the runtime is not involved.
 func (u *update) limitPods(ctx context.Context, state allocation.State, known records) {
 	if u.cfg.Cgroups == nil {
 		return
@@ -49,7 +49,7 @@ func (u *update) limitPod(ctx context.Context, uid types.UID, known *record) {
 		}
 		log := klog.FromContext(ctx).WithValues("podUID", uid, "from", *has, "to", want)
 		if err := group.SetCPULimit(ctx, want); err != nil {
-			log.Info("Changing the CPU quota of a pod is tried again", "err",
+			log.Info("Changing the CPU quota of a pod failed and is tried again", "err",
 				known.resisted(want.String(), err))
 			return
 		}

@@ -30,14 +30,14 @@ func expectLimits(t *testing.T, n *node, uid types.UID, want cgroups.CPULimit) {
 	}
 }
 
-// When a policy is switched on or off while pods run, those with CPUs of their own lose their quota
-// or get it back, the containers together with their sets. Other quotas are left alone.
+// When a policy is enabled or disabled while pods run, exclusive containers and their pods lose
+// their quota or get it back, together with their sets. Other quotas stay.
 func TestQuotasFollowThePolicy(t *testing.T) {
 	bothKernels(t, func(t *testing.T, k *kernel) {
 		n, pool := startNode(t, k)
 		two := cgroups.CPULimit{Quota: 2000, Period: 1000}
 		n.limits = map[types.UID]cgroups.CPULimit{"x": unlimited, "a": unlimited}
-		for _, uid := range []types.UID{"x", "a"} { // as they were created under policy none
+		for _, uid := range []types.UID{"x", "a"} { // as created under policy none
 			n.runsReally(uid, "0-7")
 			k.limit(uid, k.container, two)
 			k.limit(uid, k.pod, two)
@@ -70,7 +70,7 @@ func TestQuotasFollowThePolicy(t *testing.T) {
 	})
 }
 
-// Quotas that somebody else writes are put right, and counted; a look alone changes nothing.
+// Foreign changes of quotas are undone and counted; reading alone changes nothing.
 func TestQuotasAreRepaired(t *testing.T) {
 	bothKernels(t, func(t *testing.T, k *kernel) {
 		n, pool := startNode(t, k)
@@ -96,8 +96,8 @@ func TestQuotasAreRepaired(t *testing.T) {
 	})
 }
 
-// A container with CPUs that only make its cores whole does no more than it asked for. Of one that
-// nobody knows yet the quota is left alone.
+// A container with CPUs that only complete its cores is limited to what it asked for. The quota of
+// a container that is not known yet stays.
 func TestQuotaOfPaddedCPUs(t *testing.T) {
 	bothKernels(t, func(t *testing.T, k *kernel) {
 		n, pool := startNode(t, k)

@@ -9,46 +9,46 @@ import (
 	"github.com/numalet/numalet/cgroups"
 )
 
-// maxRetry is the longest time between two tries to give a container a set that it does not take.
+// maxRetry is the longest delay between two updates of a container that have no effect.
 const maxRetry = 5 * time.Minute
 
-// subject is a container, or a pod: then container is empty.
+// subject identifies a container or, if container is empty, a pod.
 type subject struct {
 	pod       types.UID
 	container string // its id
 }
 
-// records are kept from round to round for what lives. They are Run's; an update of a container has
-// that one's for as long as it takes.
+// records holds the records of live subjects from round to round. Run owns them; during an update
+// of a container, that update owns the container's record.
 type records map[subject]*record
 
-// record is what is remembered of a subject.
+// record is what is kept about a subject between rounds.
 type record struct {
 	group   *cgroups.Container // nil: not found yet
-	unread  bool               // its cgroup could not be read the last time, which was said
+	unread  bool               // the last read of its cgroup failed, which was logged
 	told    told
 	unmoved unmoved
-	limited cgroups.CPULimit // was found as it should be
+	limited cgroups.CPULimit // the quota that the kernel was last found to have as wanted
 }
 
-// told is the set that the runtime was told last.
+// told is the set that the runtime was last told.
 type told struct {
 	cpus cpuset.CPUSet
-	at   time.Time // zero: it was told none
+	at   time.Time // zero: none
 }
 
-// unmoved is about what the subject did not take.
+// unmoved describes an update that had no effect.
 type unmoved struct {
 	to    string
-	tries int       // 0: it took all
+	tries int       // 0: none failed
 	retry time.Time // not before
 	err   error
 }
 
-// restingError says of containers that did not take their sets what was said before.
+// restingError repeats the error of a container whose update is not due again yet.
 type restingError struct{ error }
 
-// of is the record of a subject, a new one if there is none.
+// of returns the record of a subject, a new one if there is none.
 func (r records) of(s subject) *record {
 	if known := r[s]; known != nil {
 		return known
@@ -56,7 +56,7 @@ func (r records) of(s subject) *record {
 	return &record{}
 }
 
-// resisted has the subject rest for a while before it is given that again.
+// resisted records an update without effect, and delays its repetition.
 func (r *record) resisted(to string, err error) error {
 	u := &r.unmoved
 	if u.to != to {
@@ -67,7 +67,7 @@ func (r *record) resisted(to string, err error) error {
 	return err
 }
 
-// resting is why the subject is not given that again yet.
+// resting returns the error of the last try if the same update is not due yet.
 func (r *record) resting(to string, now time.Time) error {
 	if u := r.unmoved; u.to == to && now.Before(u.retry) {
 		return u.err

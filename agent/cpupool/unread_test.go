@@ -17,8 +17,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// A cgroup that cannot be read is counted each time and told of once, and what the runtime reports
-// is believed meanwhile. One that is not there is nothing to tell of.
+// A cgroup that cannot be read is counted each time and logged once; meanwhile the runtime's report
+// counts. A cgroup that does not exist is neither.
 func TestACgroupThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
@@ -44,7 +44,7 @@ func TestACgroupThatCannotBeRead(t *testing.T) {
 			t.Fatalf("%d cgroups unread, %d containers lack something", unread, lacking)
 		}
 		file := k.container("a", "cpuset.cpus")
-		unreadable := func() { // to root as well
+		unreadable := func() { // even for root
 			if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o755)); err != nil {
 				t.Fatal(err)
 			}
@@ -71,8 +71,7 @@ func TestACgroupThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// A pod's CPU quota that cannot be read is counted and told as well; one that is not there is no
-// news.
+// An unreadable CPU quota of a pod is counted and logged too; a missing one is not.
 func TestUnreadablePodQuota(t *testing.T) {
 	log := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	ctx := klog.NewContext(t.Context(), log)

@@ -18,10 +18,10 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// parallelCalls bounds how many calls of the runtime a round has under way at once.
+// parallelCalls bounds the concurrent calls to the runtime.
 const parallelCalls = 8
 
-// update is what one round changes.
+// update is the changes of one round.
 type update struct {
 	view
 	want      wanted
@@ -30,8 +30,8 @@ type update struct {
 	creations *creations
 }
 
-// sets updates the containers that lack CPUs, and with them what else they lack. Nothing grows
-// before everything that shrinks did.
+// sets updates the containers that lack CPUs, with everything else that they lack. No set grows
+// before all sets that shrink have done so.
 func (u *update) sets(ctx context.Context) error {
 	want, observed := map[string]cpuset.CPUSet{}, map[string]string{}
 	for id, l := range u.lacks {
@@ -47,7 +47,7 @@ func (u *update) sets(ctx context.Context) error {
 	return nil
 }
 
-// rest updates the containers that lack something else. Nobody waits for that.
+// rest updates the containers that lack other things than CPUs. Nobody waits for these.
 func (u *update) rest(ctx context.Context) error {
 	var updates []cpumanager.Update
 	for _, id := range slices.Sorted(maps.Keys(u.lacks)) {
@@ -58,7 +58,7 @@ func (u *update) rest(ctx context.Context) error {
 	return u.all(ctx, updates)
 }
 
-// shrinkingFirst splits the updates so that nothing grows before everything that shrinks did.
+// shrinkingFirst splits the updates so that no set grows before all sets that shrink have done so.
 func shrinkingFirst(updates []cpumanager.Update) [][]cpumanager.Update {
 	var shrink, grow []cpumanager.Update
 	for _, u := range updates {
@@ -71,13 +71,13 @@ func shrinkingFirst(updates []cpumanager.Update) [][]cpumanager.Update {
 	return [][]cpumanager.Update{shrink, grow}
 }
 
-// all applies updates side by side. A container that is gone needs none.
+// all applies updates concurrently. A container that is gone needs none.
 func (u *update) all(ctx context.Context, updates []cpumanager.Update) error {
 	return await.Each(updates, parallelCalls,
 		func(one cpumanager.Update) error { return u.one(ctx, one) })
 }
 
-// one gives a container what it lacks in one call.
+// one gives a container everything it lacks in one call.
 func (u *update) one(ctx context.Context, to cpumanager.Update) error {
 	l := u.lacks[to.ContainerID]
 	err := u.cfg.Runtime.UpdateContainerResources(ctx, l.ID,
@@ -89,7 +89,7 @@ func (u *update) one(ctx context.Context, to cpumanager.Update) error {
 		return nil
 	}
 	if err != nil {
-		// It may have had an effect or not.
+		// The update may have had an effect or not.
 		l.record.told = told{}
 		u.creations.outdate(l.pod.UID)
 		// The container may have ended meanwhile, which is no error.
@@ -98,7 +98,7 @@ func (u *update) one(ctx context.Context, to cpumanager.Update) error {
 			return nil
 		}
 		err = fmt.Errorf("update container %s to %s: %w", l.ID, l, err)
-		if l.cpus.IsEmpty() { // others wait for CPUs only: those are tried at once
+		if l.cpus.IsEmpty() { // others wait only for CPUs, whose update is repeated without delay
 			return l.record.resisted(l.String(), err)
 		}
 		return err
@@ -113,9 +113,9 @@ func (u *update) one(ctx context.Context, to cpumanager.Update) error {
 	return nil
 }
 
-// verify looks whether the kernel has what the runtime says that it has set. What else somebody has
-// changed meanwhile is for the next look. The error is about the CPU set, where one was set: others
-// wait for that.
+// verify checks that the kernel has what the runtime says it has set. Other foreign changes are
+// left to the next round. If the update included a CPU set, the error is only about that: others
+// wait for it.
 func (u *update) verify(ctx context.Context, l lack) error {
 	now := l.live
 	if !l.mems.IsEmpty() {
@@ -130,13 +130,13 @@ func (u *update) verify(ctx context.Context, l lack) error {
 	}
 	err := l.record.resisted(left.String(), left.resistance())
 	if !l.cpus.IsEmpty() && left.cpus.IsEmpty() {
-		klog.FromContext(ctx).Info("A container has its CPUs and not all else", "err", err)
+		klog.FromContext(ctx).Info("A container has its CPUs, but not all other settings", "err", err)
 		return nil
 	}
 	return err
 }
 
-// tell says what was done.
+// tell logs and counts what was done.
 func (u *update) tell(ctx context.Context, reason string, l lack) {
 	log := klog.FromContext(ctx)
 	repaired := false

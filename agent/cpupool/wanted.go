@@ -11,24 +11,24 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// wanted is what containers should have.
+// wanted holds what containers should have.
 type wanted struct {
 	online cpuset.CPUSet
-	backed topology.NodeSet // the nodes that have memory
+	backed topology.NodeSet // nodes with memory
 	state  allocation.State
 	shared cpuset.CPUSet
-	pinned bool // there is a policy that gives out CPUs
-	// of is the set of a container, by what the runtime was told of it, and the set's text; the
-	// empty set: it is left alone.
+	pinned bool // a CPU policy assigns exclusive CPUs
+	// of returns the set of a container, given the set that the runtime was told, and the set's text.
+	// An empty set changes nothing.
 	of func(c live, told string) (cpuset.CPUSet, string)
-	// limit is the CPU quota of a container that has CPUs of its own, as many as it asked for or
-	// more; zero: it is left alone.
+	// limit returns the CPU quota of an exclusive container, given how many CPUs it asked for, and
+	// whether it holds more; zero changes nothing.
 	limit func(asked int, more bool) cgroups.CPULimit
-	// asked is Config's.
+	// asked is Config.Asked.
 	asked func(uid types.UID, container string) (cpus int, known bool)
 }
 
-// shared is where containers without CPUs of their own run.
+// shared returns the CPUs of containers without exclusive CPUs.
 func shared(h machine.Hardware, state allocation.State) cpuset.CPUSet {
 	if h.CPUs != nil {
 		return h.CPUs.Shared(state.CPUs())
@@ -36,7 +36,7 @@ func shared(h machine.Hardware, state allocation.State) cpuset.CPUSet {
 	return h.Machine.Online()
 }
 
-// newWanted is what follows from the assignments on the hardware.
+// newWanted derives it from the assignments and the hardware.
 func newWanted(cfg *Config, h machine.Hardware, state allocation.State) wanted {
 	w := wanted{
 		online: h.Machine.Online(), backed: h.Machine.MemoryNodes(), state: state,
@@ -54,14 +54,15 @@ func newWanted(cfg *Config, h machine.Hardware, state allocation.State) wanted {
 	return w
 }
 
-// pin: under the static policy one has one's own CPUs, for which no quota is needed, or the shared
-// pool. Who has more than it asked for, so that its cores are whole, does no more than it asked for.
+// pin sets what the static policy wants: a container has its exclusive CPUs or the shared pool.
+// Exclusive CPUs need no quota, unless the container holds more CPUs than it asked for, to complete
+// its cores: then the quota limits it to what it asked for.
 func (w *wanted) pin(static *cpumanager.Static, limit func(cpus int) cgroups.CPULimit) {
 	online, shared, sharedText := static.Online(), w.shared, w.shared.String()
 	w.online = online
 	w.of = func(c live, _ string) (cpuset.CPUSet, string) {
 		if own := w.held(c).CPUs; !own.IsEmpty() {
-			usable := own.Intersection(online) // of the offline ones cgroup v1 refuses each
+			usable := own.Intersection(online) // cgroup v1 refuses offline CPUs
 			return usable, usable.String()
 		}
 		return shared, sharedText
@@ -74,8 +75,8 @@ func (w *wanted) pin(static *cpumanager.Static, limit func(cpus int) cgroups.CPU
 	}
 }
 
-// open: under policy none those who were given a set, under another policy, get all CPUs, and those
-// who had CPUs of their own a quota instead.
+// open sets what the policy none wants: containers that got a set under another policy get all
+// CPUs, and exclusive containers get a quota instead.
 func (w *wanted) open(limit func(cpus int) cgroups.CPULimit) {
 	online, text := w.online, w.online.String()
 	w.of = func(_ live, told string) (cpuset.CPUSet, string) {
@@ -91,7 +92,7 @@ func (w *wanted) held(c live) allocation.Container {
 	return w.state.Pods[c.pod.UID].Containers[c.Name]
 }
 
-// quota is the CPU quota of a container; zero: it is left alone, since it is that of its creation.
+// quota returns the CPU quota of a container; zero: it stays as it was created.
 func (w *wanted) quota(c live) cgroups.CPULimit {
 	own := w.held(c).CPUs.Size()
 	if own == 0 {
@@ -106,9 +107,10 @@ func (w *wanted) quota(c live) cgroups.CPULimit {
 	return w.limit(own, false)
 }
 
-// mems are the memory nodes of a container that was created with some: those that it holds memory
-// of, under whatever policy, or that the runtime was told, as far as they have memory now. None: it
-// is left alone. That it was assigned memory later is no reason to move what it has.
+// mems returns the memory nodes of a container that was created with some: the nodes of its
+// assigned memory under whatever policy, else those that the runtime was told, without nodes that
+// have no memory now. None changes nothing. A later assignment does not move the memory of a
+// container.
 func (w *wanted) mems(c live) topology.NodeSet {
 	if c.Applied.Mems == "" {
 		return topology.NodeSet{}
@@ -120,7 +122,7 @@ func (w *wanted) mems(c live) topology.NodeSet {
 	if nodes.IsEmpty() {
 		var err error
 		if nodes, err = topology.ParseNodeSet(c.Applied.Mems); err != nil {
-			return topology.NodeSet{} // not in words that the kernel would take
+			return topology.NodeSet{} // not in the kernel's format
 		}
 	}
 	return nodes.Intersect(w.backed)

@@ -11,8 +11,8 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 )
 
-// Under policy none those who were given a set are given all CPUs, and a quota in place of CPUs of
-// their own; who was given none is left alone. Back under the static policy all is as it was.
+// Under policy none, containers with a set get all CPUs, and exclusive ones a quota; containers
+// without a set stay as they are. Back under the static policy all is as before.
 func TestPolicyNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, pool := newNode(t)
@@ -45,7 +45,7 @@ func TestPolicyNone(t *testing.T) {
 	})
 }
 
-// Reserved CPUs that a container has for itself, since they were reserved later, stay its own.
+// CPUs that were reserved after a container got them stay its own.
 func TestReservedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, pool := newNode(t)

@@ -7,7 +7,8 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Explaining an admitted pod costs little beside planning it; what would fit costs some plans.
+// Explaining an admitted pod costs little more than planning it. Finding what would fit costs
+// several plans.
 func BenchmarkExplain(b *testing.B) {
 	r := room(b, topology.SingleNUMANode, cpumanager.Options{})
 	good, bad := pod("main cpu=2 gpu=1"), pod("main cpu=12 gpu=4")

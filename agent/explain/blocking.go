@@ -16,10 +16,10 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-const outOf = "OutOf" // the kubelet's reasons for what is only counted begin so
+const outOf = "OutOf" // prefix of the kubelet's reasons for resources that are only counted
 
-// blocking finds the first resource that the pod could not have, and the init container without which
-// it could.
+// blocking returns the first resource that the pod could not have. If the pod has a place without
+// one of its init containers, the reason says so.
 func (c Case) blocking(tried Attempt) *Blocking {
 	b := c.short(tried)
 	if init := c.Plan.InWay; b != nil && init != "" && b.Container != init {
@@ -50,7 +50,7 @@ func (c Case) short(tried Attempt) *Blocking {
 	return nil
 }
 
-// outOf is a lack of what is only counted.
+// outOf describes a lack of a resource that is only counted.
 func (c Case) outOf(name, message string) *Blocking {
 	b := &Blocking{Resource: name, Why: message}
 	for _, short := range c.Room.Shortages(c.Pod) {
@@ -67,7 +67,7 @@ func (c Case) outOf(name, message string) *Blocking {
 	return b
 }
 
-// counted is an amount in the units of the kubelet's message.
+// counted returns an amount in the units of the kubelet's message.
 func counted(name string, n int64) string {
 	if name == cpu {
 		return strconv.FormatFloat(float64(n)/1000, 'f', -1, 64)
@@ -75,7 +75,7 @@ func counted(name string, n int64) string {
 	return number(name, int(n))
 }
 
-// unplaced is the first container that has no place.
+// unplaced returns the first container without a place.
 func (c Case) unplaced() string {
 	for container := range podspec.Containers(c.Pod) {
 		if _, placed := c.Plan.Pod.Containers[container.Name]; !placed {
@@ -85,7 +85,7 @@ func (c Case) unplaced() string {
 	return ""
 }
 
-// refusedBy reads an allocator's error.
+// refusedBy explains an allocator's error.
 func (c Case) refusedBy(err error, tried Attempt) *Blocking {
 	b := &Blocking{Resource: c.Room.CPUResource(), Container: c.unplaced(), Why: err.Error()}
 	var (
@@ -131,7 +131,7 @@ func (c Case) refusedBy(err error, tried Attempt) *Blocking {
 	return b
 }
 
-// wholeCoresBy is what asks for whole cores: the pod, or the node.
+// wholeCoresBy returns what requires whole cores: the pod's annotation, or the node's option.
 func (c Case) wholeCoresBy() string {
 	if c.Room.WholeCores {
 		return "the annotation " + podspec.AnnotationWholeCores
@@ -139,8 +139,8 @@ func (c Case) wholeCoresBy() string {
 	return cpumanager.OptionFullPCPUsOnly
 }
 
-// misaligned finds the resource with which the merge began to fail: by itself, or beside those
-// before it.
+// misaligned finds the resource at which the merge began to fail: by itself, or together with the
+// resources before it.
 func (c Case) misaligned(tried Attempt) *Blocking {
 	if len(c.Plan.Decisions) == 0 {
 		return nil
@@ -167,7 +167,7 @@ func (c Case) agree(offers ...topology.ResourceHints) bool {
 	return c.Room.Options.Merge(c.Room.Policy, nodes, [][]topology.ResourceHints{offers}).Admit
 }
 
-// alone says why a resource finds no place that the policy allows, whatever the others do.
+// alone says why a resource by itself has no place that the policy allows.
 func (c Case) alone(d allocation.Decision, o topology.ResourceHints, tried Attempt) string {
 	need := allocation.Amount(c.Pod, o.Resource)
 	for _, request := range tried.Requests {
@@ -214,7 +214,7 @@ func (r Request) count(resource string) int {
 	return 0
 }
 
-// most is the largest number on one node: free, and in all.
+// most returns the highest numbers on one node: free, and in total.
 func (s Supply) most() (free, total int) {
 	for _, n := range s.Nodes {
 		free, total = max(free, n.Free), max(total, n.Total)
@@ -222,8 +222,8 @@ func (s Supply) most() (free, total int) {
 	return free, total
 }
 
-// apart says where each of several resources could be, which is not in one place. Those that could
-// be on any node are not to blame.
+// apart says where each of several resources could be placed, if they have no place in common. It
+// skips resources that could be placed on any node.
 func (c Case) apart(offers []topology.ResourceHints) string {
 	var where []string
 	for _, o := range offers {
@@ -240,7 +240,7 @@ func (c Case) apart(offers []topology.ResourceHints) string {
 	return "there is enough of each, but not on the same NUMA nodes: " + strings.Join(where, ", ")
 }
 
-// everywhere reports whether each node by itself is as good a place as there can be.
+// everywhere reports whether each single node is a preferred place.
 func (c Case) everywhere(o topology.ResourceHints) bool {
 	alone := map[topology.NodeSet]bool{}
 	for _, h := range o.Hints {
@@ -251,7 +251,7 @@ func (c Case) everywhere(o topology.ResourceHints) bool {
 	return len(alone) == c.Room.Machine.NodeSet().Len()
 }
 
-// nodes is a node set in words.
+// nodes returns a node set with "node" or "nodes" before it.
 func nodes(set string) string {
 	if strings.ContainsAny(set, ",-") {
 		return "nodes " + set

@@ -19,20 +19,20 @@ import (
 
 const cpu = string(v1.ResourceCPU)
 
-// shown is how many placements of an offer are listed; wide machines have thousands.
+// shown bounds the placements of an offer that are listed; wide machines have thousands.
 const shown = 8
 
-// Case is one decision: the room that there was, the pod, and what the plan came to.
+// Case is one decision: the room, the pod, and the result of the plan.
 type Case struct {
 	Room allocation.Room
 	Pod  *v1.Pod
 	Plan allocation.Plan
-	// Err is the plan's error, nil for a pod that has a place.
+	// Err is the plan's error; nil if the pod has a place.
 	Err error
 }
 
-// Explain says all but the verdict, which is admission's, and what would fit, which takes time
-// (Case.WouldFit).
+// Explain returns the record without the verdict, which admission adds, and without what would fit,
+// which takes time to compute (Case.WouldFit).
 func (c Case) Explain() Record {
 	return Record{
 		Subject: Subject{
@@ -44,7 +44,7 @@ func (c Case) Explain() Record {
 	}
 }
 
-// Attempt is how the plan was made, without what would fit.
+// Attempt describes how the plan was made, without what would fit.
 func (c Case) Attempt() (a Attempt) {
 	exclusive, bytes := cpumanager.ExclusiveOf(c.Pod), memory.RequestsOf(c.Pod)
 	for container, kind := range podspec.Containers(c.Pod) {
@@ -74,7 +74,7 @@ func (c Case) rules() Rules {
 	return r
 }
 
-// Judged is the whole record of an outcome, with what would fit if the pod has no place.
+// Judged returns the whole record of an outcome, including what would fit if the pod has no place.
 func (c Case) Judged(v Verdict) Record {
 	r := c.Explain()
 	if c.Err != nil {
@@ -87,11 +87,11 @@ func (c Case) Judged(v Verdict) Record {
 	return r
 }
 
-// rejected is admission's outcome of a pod that does not wait.
+// rejected is admission's outcome for a pod that does not wait.
 const rejected = "Reject"
 
-// despitePlugins names what the pod of a plugin that is away would lack with the plugin as well: it
-// is not the plugin that it was rejected for.
+// despitePlugins names what a pod would still lack if its disconnected plugins were there: the
+// plugins are then not the cause of its rejection.
 func (c Case) despitePlugins(a *Attempt) {
 	var unready *allocation.Unready
 	if !errors.As(c.Err, &unready) {
@@ -112,7 +112,7 @@ func (c Case) despitePlugins(a *Attempt) {
 	a.Blocking, a.WouldFit = blocking, with.WouldFit()
 }
 
-// unforeseen are the resources of the pod of which no device was ever known.
+// unforeseen returns the pod's resources that never had a device.
 func (c Case) unforeseen() (out []string) {
 	for _, name := range podspec.DeviceResources(c.Pod) {
 		r := c.Room.Inventory.Resources[name]
@@ -150,7 +150,7 @@ func (c Case) request(container *v1.Container, cpus int,
 	return r
 }
 
-// first joins the first few of many ids, each cut to a length that can be shown.
+// first joins the first few of many ids, each cut to a length that can be displayed.
 func first(all []string, separator string) string {
 	var out []string
 	for _, id := range all[:min(len(all), shown)] {
@@ -186,7 +186,7 @@ func merge(d allocation.Decision) Merge {
 
 func offer(r topology.ResourceHints) Offer {
 	o := Offer{Resource: r.Resource, Any: r.Hints == nil, Placements: len(r.Hints)}
-	for _, h := range r.Hints { // allocators offer narrow sets first
+	for _, h := range r.Hints { // allocators list narrow sets first
 		list := &o.Possible
 		if h.Preferred {
 			list = &o.Preferred
@@ -201,7 +201,7 @@ func offer(r topology.ResourceHints) Offer {
 	return o
 }
 
-// disconnected reports whether the devices of a resource are not to be had at all for now.
+// disconnected reports whether the resource's device plugin is not connected.
 func disconnected(inventory deviceplugin.Inventory, resource string) bool {
 	return !isCPU(resource) && !isMemory(resource) && !inventory.Resources[resource].Connected
 }

@@ -32,7 +32,7 @@ type situation struct {
 	change  func(*allocation.Room)
 	pod     *v1.Pod
 	dry     bool
-	// inVain is what the pod of a plugin that is away is rejected with all the same.
+	// inVain is what a pod would lack even if its disconnected plugin were there.
 	inVain string
 }
 
@@ -173,7 +173,7 @@ func situations() map[string]situation {
 	}
 }
 
-// isolating has CPUs isolated, for a pod of these rules.
+// isolating isolates CPUs and applies rules.
 func isolating(cpus string, rules topology.CPURules) func(*allocation.Room) {
 	return func(r *allocation.Room) {
 		set, err := cpuset.Parse(cpus)
@@ -244,7 +244,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// A rejected pod is told what to do, and a record survives its JSON, which is that of all parts.
+// A rejected pod gets a hint, and a record survives JSON, in which its parts form one object.
 func TestRecords(t *testing.T) {
 	for name, s := range situations() {
 		c, record := s.explain(t)
@@ -275,7 +275,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// The search ends after a bounded number of plans, however much is asked for.
+// The search ends after a bounded number of plans, however much the pod asks for.
 func TestWouldFitIsBounded(t *testing.T) {
 	var texts []string
 	for i := range 40 {
@@ -293,7 +293,7 @@ func TestWouldFitIsBounded(t *testing.T) {
 	}
 }
 
-// The message of an event begins with the kubelet's, whole, and is as long as the API takes.
+// The message of an event starts with the kubelet's whole message and fits the API's bound.
 func TestEvent(t *testing.T) {
 	long := strings.Repeat("ü", 600)
 	for _, tc := range []struct{ message, short, want string }{

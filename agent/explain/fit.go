@@ -15,23 +15,24 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// trials is how many plans a search for one smaller request may make; one for two, as many again.
+// trials bounds the plans in a search for one smaller request; a search for two may make as many
+// again.
 const trials = 24
 
-// search plans again, with less or under other terms.
+// search makes plans with smaller requests or under other rules.
 type search struct {
 	Case
 	left int
 }
 
-// WouldFit lists changes after any one of which the pod would have a place: fewer CPUs or devices
-// or less memory in one container, the other scope or else the strictest weaker policy, less of
-// what is counted, other pods gone. Each was planned anew; the number of plans is bounded, so that
-// there may be more than are found.
+// WouldFit lists changes that would each give the pod a place: fewer CPUs or devices or less memory
+// in one container, the other scope or else the strictest weaker policy, less of what is only
+// counted, or other pods gone. Each change was planned. The number of plans is bounded, so some
+// changes may be missing.
 func (c Case) WouldFit() []string {
 	var rejection *allocation.Rejection
 	if !errors.As(c.Err, &rejection) {
-		return nil // fits already, or waits for a plugin, whose devices are not known
+		return nil // it fits, or waits for a plugin whose devices are not known
 	}
 	s := &search{Case: c, left: trials}
 	var out []string
@@ -41,12 +42,12 @@ func (c Case) WouldFit() []string {
 		}
 	}
 	for _, r := range resourcesOf(c.Attempt().Requests) {
-		if disconnected(c.Room.Inventory, r) { // no plan is possible
+		if disconnected(c.Room.Inventory, r) { // without devices there can be no plan
 			add(s.counted())
 			return out
 		}
 	}
-	ahead := rejection == c.Plan.Ahead // only what is counted is short
+	ahead := rejection == c.Plan.Ahead // only counted resources are short
 	if !ahead && (rejection.Reason == allocation.ReasonTopology || c.Plan.InWay != "") {
 		scoped, ok := s.scoped()
 		if !ok {
@@ -69,14 +70,14 @@ func (c Case) WouldFit() []string {
 		s.left += trials
 		add(s.both(targets))
 	}
-	if ahead || strings.HasPrefix(rejection.Reason, outOf) { // the rest was to be had
+	if ahead || strings.HasPrefix(rejection.Reason, outOf) { // everything else was available
 		add(s.counted())
 	}
 	slices.SortStableFunc(out, func(a, b string) int { return rank(a) - rank(b) })
 	return out
 }
 
-// rank puts what the pod's author can change before what others can.
+// rank orders changes that the pod's author can make before those that others must make.
 func rank(change string) int {
 	if strings.HasPrefix(change, asItIs) {
 		return 1
@@ -86,7 +87,7 @@ func rank(change string) int {
 
 const asItIs = "the pod as it is, "
 
-// try reports whether a pod has a place in a room.
+// try plans the pod and reports whether it has a place.
 func (s *search) try(room allocation.Room, pod *v1.Pod) bool {
 	if s.left == 0 {
 		return false
@@ -103,7 +104,7 @@ func (s *search) scoped() (string, bool) {
 	if room.Scope != topology.PodScope {
 		other = topology.PodScope
 		if len(s.Pod.Spec.InitContainers)+len(s.Pod.Spec.Containers) < 2 {
-			return "", false // it would be the same
+			return "", false // with one container both scopes are the same
 		}
 	}
 	room.Scope = other
@@ -111,7 +112,7 @@ func (s *search) scoped() (string, bool) {
 		s.setting(podspec.AnnotationScope, "topologyManagerScope"), other), s.try(room, s.Pod)
 }
 
-// weaker finds the strictest policy below the present one.
+// weaker finds the strictest policy below the present one under which the pod has a place.
 func (s *search) weaker() (string, bool) {
 	policies := []topology.Policy{
 		topology.SingleNUMANode, topology.Restricted, topology.BestEffort, topology.None,
@@ -127,7 +128,7 @@ func (s *search) weaker() (string, bool) {
 	return "", false
 }
 
-// unasked tries without what the pod asks for by an annotation.
+// unasked tries the pod without a rule that it chose by an annotation.
 func (s *search) unasked(annotation string, rule func(*topology.CPURules) *bool) (string, bool) {
 	room := s.Room
 	asked := rule(&room.CPURules)
@@ -138,7 +139,7 @@ func (s *search) unasked(annotation string, rule func(*topology.CPURules) *bool)
 	return asItIs + "without the annotation " + annotation, s.try(room, s.Pod)
 }
 
-// setting is what a rule comes from: the pod's annotation, or else the node's configuration.
+// setting names the source of a rule: the pod's annotation, or a field of the node's configuration.
 func (s *search) setting(annotation, field string) string {
 	if slices.Contains(podspec.PlacementAnnotations(s.Pod), annotation) {
 		return "the annotation " + annotation
@@ -146,7 +147,7 @@ func (s *search) setting(annotation, field string) string {
 	return field
 }
 
-// empty tries without any other pod.
+// empty tries the pod on the node without other pods.
 func (s *search) empty() (string, bool) {
 	room := s.Room
 	room.Taken, room.Others, room.Sharing = allocation.TakenBy(), nil, false
@@ -157,19 +158,18 @@ func (s *search) empty() (string, bool) {
 	return asItIs + "once other pods have ended", s.try(room, s.Pod)
 }
 
-// healthy tries with all devices of the resource that blocks healthy again.
+// healthy tries with all devices of the blocking resource healthy.
 func (s *search) healthy() (string, bool) {
 	return s.mended("are healthy again", func(d *deviceplugin.Device) { d.Healthy = true })
 }
 
-// uncordoned tries with no device of the resource that blocks cordoned.
+// uncordoned tries with no device of the blocking resource cordoned.
 func (s *search) uncordoned() (string, bool) {
 	return s.mended("are uncordoned (numalet device uncordon)",
 		func(d *deviceplugin.Device) { d.Cordoned = false })
 }
 
-// mended tries with all devices of the resource that blocks as mend makes them, if that makes others
-// of them.
+// mended applies mend to all devices of the blocking resource and tries again, if that changes any.
 func (s *search) mended(how string, mend func(*deviceplugin.Device)) (string, bool) {
 	b := s.Attempt().Blocking
 	if b == nil {
@@ -193,7 +193,7 @@ func (s *search) mended(how string, mend func(*deviceplugin.Device)) (string, bo
 	return asItIs + "once the devices of " + b.Resource + " " + how, s.try(room, s.Pod)
 }
 
-// target is a request that could be smaller.
+// target is a request that could be reduced.
 type target struct {
 	container, resource string
 	count               int
@@ -204,7 +204,7 @@ func (t target) change(n int) string {
 		number(t.resource, t.count))
 }
 
-// targets lists the requests of the pod, those that block first.
+// targets lists the pod's requests, starting with the blocking ones.
 func (s *search) targets() []target {
 	tried := s.Attempt()
 	var out []target
@@ -230,8 +230,9 @@ func (s *search) targets() []target {
 	return out
 }
 
-// fewer finds the largest smaller count that fits: steps that double, then halves. A count in
-// between may not fit where a larger one does, as with whole cores; what is returned does.
+// fewer finds a smaller count that fits, if possible the largest: it doubles its steps, then
+// bisects. A smaller count may fail where a larger one fits, as with whole cores; the returned
+// count does fit.
 func (s *search) fewer(t target) (string, bool) {
 	unit := step(t.resource, t.count)
 	all := (t.count + unit - 1) / unit
@@ -260,8 +261,8 @@ func (s *search) fewer(t target) (string, bool) {
 	return t.change(good * unit), true
 }
 
-// both makes two requests smaller where one is not enough: the one that blocks as small as a node
-// has it free, and one more.
+// both reduces two requests where one is not enough: the blocking one to the most that is free on
+// one node, and another one.
 func (s *search) both(targets []target) (string, bool) {
 	blocking := targets[0]
 	most, _ := s.Attempt().supply(blocking.resource).most()
@@ -279,7 +280,7 @@ func (s *search) both(targets []target) (string, bool) {
 	return "", false
 }
 
-// with is the pod with another count in one container.
+// with returns the pod with another count in one container.
 func with(pod *v1.Pod, t target, n int) *v1.Pod {
 	out := pod.DeepCopy()
 	for c := range podspec.Containers(out) {
@@ -299,7 +300,7 @@ func with(pod *v1.Pod, t target, n int) *v1.Pod {
 	return out
 }
 
-// counted says how much is left of what is only counted.
+// counted says how much is left of the resources that are only counted.
 func (s *search) counted() (string, bool) {
 	var parts []string
 	for _, short := range s.Room.Shortages(s.Pod) {

@@ -11,7 +11,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Free counts what there is of resources beside what the pods of the room hold.
+// Free counts the resources that the room's pods leave free.
 func Free(room allocation.Room, resources []string) (out []Supply) {
 	for _, name := range resources {
 		out = append(out, supply(&room, name))
@@ -19,8 +19,8 @@ func Free(room allocation.Room, resources []string) (out []Supply) {
 	return out
 }
 
-// Resources are those that the room has by NUMA node: CPUs for one container alone, memory of every
-// size, devices.
+// Resources lists the resources that the room has by NUMA node: exclusive CPUs, memory of every
+// page size, devices.
 func Resources(room allocation.Room) (out []string) {
 	if room.CPUs != nil {
 		out = append(out, cpu)
@@ -42,7 +42,7 @@ func Resources(room allocation.Room) (out []string) {
 	return append(out, slices.Sorted(maps.Keys(room.Inventory.Resources))...)
 }
 
-// supply counts what there is of a resource beside what other pods hold.
+// supply counts what other pods leave free of a resource.
 func supply(room *allocation.Room, resource string) Supply {
 	s := Supply{Resource: resource}
 	at := map[topology.NodeID]int{}
@@ -64,7 +64,7 @@ func supply(room *allocation.Room, resource string) Supply {
 	return s
 }
 
-// countCPUs counts those of all that may be given out.
+// countCPUs counts the free CPUs among all, which may be given out.
 func (s *Supply) countCPUs(room *allocation.Room, all cpuset.CPUSet, at map[topology.NodeID]int) {
 	taken := room.Taken.CPUs
 	for _, id := range all.UnsortedList() {

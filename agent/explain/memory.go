@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// memoryRequest appends what the container asks for of memory that is assigned.
+// memoryRequest appends the container's requests of assigned memory.
 func (c Case) memoryRequest(r *Request, asked map[v1.ResourceName]uint64,
 	got allocation.Container) {
 	if c.Room.Memory == nil {
@@ -31,7 +31,7 @@ func (c Case) memoryRequest(r *Request, asked map[v1.ResourceName]uint64,
 	}
 }
 
-// countMemory counts what containers may have, and names the nodes that some use together.
+// countMemory counts the assignable memory, and names the nodes that some containers use together.
 func (s *Supply) countMemory(room *allocation.Room) {
 	if room.Memory == nil {
 		return
@@ -59,7 +59,7 @@ func (s *Supply) countMemory(room *allocation.Room) {
 	}
 }
 
-// refusedMemory reads the memory manager's error.
+// refusedMemory explains the memory manager's error.
 func (c Case) refusedMemory(err error, tried Attempt) *Blocking {
 	b := &Blocking{Resource: string(v1.ResourceMemory), Container: c.unplaced()}
 	need := 0
@@ -97,7 +97,7 @@ func (a Attempt) supply(resource string) Supply {
 	return Supply{}
 }
 
-// grouped says why free memory cannot be had.
+// grouped says why other pods' memory blocks the free memory.
 func (s Supply) grouped() string {
 	switch {
 	case len(s.Groups) > 0:

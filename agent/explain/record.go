@@ -1,5 +1,6 @@
 // Package explain says why a pod was admitted, waits or was rejected: what it asked for, what was
-// free, what each resource could offer, what came of it and what would have fitted. It is pure.
+// free, what each resource could offer, what the result was, and what would have fitted. It is
+// pure.
 package explain
 
 import (
@@ -8,10 +9,11 @@ import (
 	"github.com/numalet/numalet/topology/flatjson"
 )
 
-// ReasonHeld is the reason of a pod that is not rejected yet, since others of its controller were.
+// ReasonHeld is the reason of a pod whose rejection is delayed because others of its controller
+// were rejected.
 const ReasonHeld = "WaitingAfterRejections"
 
-// Record is the explanation of one decision. As JSON it is flat.
+// Record is the explanation of one decision. Its JSON is flat.
 type Record struct {
 	Verdict
 	Subject Subject
@@ -35,51 +37,51 @@ type Subject struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// DryRun: nothing was decided on it; the outcome is what it would be.
+	// DryRun is set if there was no decision; the outcome says what it would be.
 	DryRun bool `json:"dryRun,omitempty"`
 }
 
-// Attempt is how a place for the pod was looked for.
+// Attempt describes the search for a place.
 type Attempt struct {
 	Requests []Request `json:"requests"`
-	// Free is what was there for the pod, of each resource that is assigned and that it asks for.
+	// Free tells what was free of each assigned resource that the pod asks for.
 	Free   []Supply `json:"free,omitempty"`
 	Merges []Merge  `json:"merges,omitempty"`
-	// Blocking is what stood in the way first; nil: nothing that is known here.
+	// Blocking is what blocked the pod first; nil: nothing known.
 	Blocking *Blocking `json:"blocking,omitempty"`
-	// WouldFit lists changes after any one of which the pod would have been placed.
+	// WouldFit lists changes that would each have given the pod a place.
 	WouldFit []string `json:"wouldFit,omitempty"`
 }
 
-// Rules are those that the pod is placed by.
+// Rules are the rules of the pod's placement.
 type Rules struct {
 	// Policy and Scope are the topology manager's.
 	Policy string `json:"policy"`
 	Scope  string `json:"scope"`
 	// Strategy is the NUMA allocation strategy, unless it is the kubelet's.
 	Strategy string `json:"numaAllocation,omitempty"`
-	// Chosen are the pod's annotations that these come from.
+	// Chosen lists the pod's annotations that these rules come from.
 	Chosen []string `json:"chosenBy,omitempty"`
 }
 
-// Remarks are what else is to be said of how the place was chosen.
+// Remarks are further notes on the placement.
 type Remarks struct {
-	// Ignored are preferences of device plugins that were not followed, and why.
+	// Ignored lists preferences of device plugins that were not followed, and why.
 	Ignored []string `json:"ignored,omitempty"`
-	// Since says what has gone wrong with an admitted pod since.
+	// Since lists problems of an admitted pod since its admission.
 	Since []string `json:"since,omitempty"`
-	// Logs are those of containers that have ended and are to start again.
+	// Logs lists the logs of containers that have ended and will be restarted.
 	Logs []Log `json:"logs,omitempty"`
-	// Plugins says what is wrong now with the device plugins of what the pod asks for.
+	// Plugins lists present problems of the device plugins that the pod needs.
 	Plugins []string `json:"plugins,omitempty"`
-	// Ahead: it was placed by looking ahead, as in the order of their starts its containers had no
-	// place.
+	// Ahead is set if the containers had no place in the order of their starts, and a place was found
+	// by looking ahead.
 	Ahead bool `json:"ahead,omitempty"`
-	// Kept says how much stays of what the pod had before, if not all.
+	// Kept says how much the pod keeps of its earlier placement, if not all.
 	Kept []string `json:"kept,omitempty"`
 }
 
-// Log is the file with what a container said before it ended.
+// Log is the log file of a container that has ended.
 type Log struct {
 	Container string `json:"container"`
 	Path      string `json:"path"`
@@ -87,7 +89,7 @@ type Log struct {
 
 // Verdict is the outcome in admission's words.
 type Verdict struct {
-	// At is when the outcome was said.
+	// At is the time of the outcome.
 	At time.Time `json:"at"`
 	// Outcome is Admit, Wait or Reject.
 	Outcome string `json:"outcome"`
@@ -95,7 +97,7 @@ type Verdict struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Request is what one container asks for that is assigned.
+// Request holds what one container asks for of assigned resources.
 type Request struct {
 	Container string `json:"container"`
 	// Kind is init, sidecar or regular.
@@ -103,36 +105,34 @@ type Request struct {
 	Resources []Amount `json:"resources,omitempty"`
 }
 
-// Amount is a number of exclusive CPUs (resource "cpu", or that of isolated ones), of devices, or of
-// bytes of memory or huge pages. Got names those it got.
+// Amount is a number of exclusive CPUs (resource "cpu", or the name of isolated ones), of devices,
+// or of bytes of memory or huge pages. Got names what the container got.
 type Amount struct {
 	Resource string `json:"resource"`
 	Count    int    `json:"count"`
 	Got      string `json:"got,omitempty"`
-	// PaddedTo is the number of CPUs with those that lie idle beside them, so that the cores are
-	// whole.
+	// PaddedTo is the number of CPUs including those left idle to complete the cores.
 	PaddedTo int `json:"paddedTo,omitempty"`
 }
 
-// Supply is what there is of one resource: CPUs that may be exclusive, healthy devices that are not
-// cordoned, bytes of
-// memory that containers may have.
+// Supply holds the amounts of one resource: CPUs that may be exclusive, healthy devices that are
+// not cordoned, bytes of assignable memory.
 type Supply struct {
 	Resource  string `json:"resource"`
 	Free      int    `json:"free"`
 	Total     int    `json:"total"`
 	Unhealthy int    `json:"unhealthy,omitempty"`
-	// Cordoned counts the healthy devices that new containers are not given.
+	// Cordoned counts healthy devices that new containers do not get.
 	Cordoned int `json:"cordoned,omitempty"`
-	// Nodes has the machine's nodes in order. A device of several nodes counts on each of them.
+	// Nodes holds the machine's nodes in order. A device with several nodes counts on each of them.
 	Nodes []NodeSupply `json:"nodes"`
 	// Nowhere counts devices without a node.
 	Nowhere *NodeSupply `json:"nowhere,omitempty"`
-	// Groups are sets of nodes whose memory other pods use together.
+	// Groups lists sets of nodes whose memory other pods use together.
 	Groups []string `json:"groups,omitempty"`
-	// Single lists the nodes of which other pods use the memory alone.
+	// Single lists nodes whose memory other pods use without other nodes'.
 	Single string `json:"single,omitempty"`
-	// Away: the device plugin is not connected.
+	// Away is set if the device plugin is not connected.
 	Away bool `json:"away,omitempty"`
 }
 
@@ -143,36 +143,35 @@ type NodeSupply struct {
 	Total int `json:"total"`
 }
 
-// Merge is one merge of what the resources of a container, or of the pod, could offer.
+// Merge is one merge of the resources of a container or of the pod.
 type Merge struct {
-	// Container is its name, "" for the pod as a whole.
+	// Container is the container's name, "" for the pod as a whole.
 	Container string  `json:"container"`
 	Offers    []Offer `json:"offers"`
-	// Merged is the placement that came out, in words.
+	// Merged is the resulting placement in words.
 	Merged   string `json:"merged"`
 	Admitted bool   `json:"admitted"`
 }
 
-// Offer is where one resource could be had. Node sets are in list syntax, narrow ones first; there
-// may be more than are listed.
+// Offer says where one resource can be placed. Node sets are in list syntax, narrow ones first; not
+// all may be listed.
 type Offer struct {
 	Resource string `json:"resource"`
-	// Any: it does not matter where.
+	// Any is set if all places are equal.
 	Any bool `json:"any,omitempty"`
-	// Preferred sets are as narrow as they would be on this machine when empty; Possible ones are
-	// wider.
+	// Preferred sets are as narrow as on the empty machine; Possible ones are wider.
 	Preferred []string `json:"preferred,omitempty"`
 	Possible  []string `json:"possible,omitempty"`
-	// Placements counts them all.
+	// Placements is the number of all sets.
 	Placements int `json:"placements"`
 }
 
-// Blocking is the first resource that could not be had.
+// Blocking is the first resource that was not available.
 type Blocking struct {
 	Resource string `json:"resource"`
-	// Container is its name, "" for the pod as a whole.
+	// Container is the container's name, "" for the pod as a whole.
 	Container string `json:"container,omitempty"`
 	Why       string `json:"why"`
-	// Apart: there is enough of it, but not where the resources before it are.
+	// Apart is set if there is enough of the resource, but not where the resources before it are.
 	Apart bool `json:"apart,omitempty"`
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// room is a machine of two nodes with four cores of two threads each: node 0 has CPUs 0-3 and
-// 8-11, node 1 has 4-7 and 12-15. CPU 0 is reserved. gpu-0, gpu-1 are on node 0, gpu-2, gpu-3 on
-// node 1; nic-0 is on node 1; of fpga there is one, on no node.
+// room is a machine of two nodes with four cores of two threads each: node 0 has CPUs 0-3 and 8-11,
+// node 1 has 4-7 and 12-15. CPU 0 is reserved. gpu-0 and gpu-1 are on node 0, gpu-2, gpu-3 and
+// nic-0 on node 1; the only fpga has no node.
 func room(t testing.TB, policy topology.Policy, options cpumanager.Options) allocation.Room {
 	t.Helper()
 	spec := topology.Spec{Name: "rig", Nodes: []topology.Node{
@@ -70,8 +70,8 @@ func devices(kind string, at ...topology.NodeSet) deviceplugin.Resource {
 	return r
 }
 
-// pod has containers "name cpu=2 gpu=1" with these limits; a name that ends in ! is an init
-// container, in ~ a sidecar.
+// pod returns a pod with containers "name cpu=2 gpu=1" with these limits. A name that ends in ! is
+// an init container, in ~ a sidecar.
 func pod(texts ...string) *v1.Pod {
 	pod := &v1.Pod{}
 	pod.UID, pod.Namespace, pod.Name = "uid", "default", "app"
@@ -102,8 +102,8 @@ func pod(texts ...string) *v1.Pod {
 	return pod
 }
 
-// withMemory turns the memory manager on: 1Gi of each node's 16Gi is reserved, and node 0 has 2Gi
-// in pages of 2Mi.
+// withMemory enables the memory manager: 1Gi of each node's 16Gi is reserved, and node 0 has 2Gi in
+// pages of 2Mi.
 func withMemory(changes ...func(*allocation.Room)) func(*allocation.Room) {
 	return func(r *allocation.Room) {
 		spec := r.Machine.Spec()
@@ -167,7 +167,7 @@ func taking(cpus string, gpus ...string) func(*allocation.Room) {
 	}
 }
 
-// owning has the pod itself hold CPUs and gpus from before, as after a restart of the node.
+// owning lets the pod itself hold CPUs and gpus from before, as after a reboot of the node.
 func owning(cpus cpuset.CPUSet, gpus ...string) func(*allocation.Room) {
 	return func(r *allocation.Room) {
 		c := allocation.Container{CPUs: cpus, Devices: []allocation.DeviceSet{
@@ -177,7 +177,7 @@ func owning(cpus cpuset.CPUSet, gpus ...string) func(*allocation.Room) {
 	}
 }
 
-// both makes both changes.
+// both applies both changes.
 func both(one, two func(*allocation.Room)) func(*allocation.Room) {
 	return func(r *allocation.Room) {
 		one(r)

@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Text is the record for people.
+// Text returns the record as text.
 func (r Record) Text() string {
 	var b strings.Builder
 	r.writeVerdict(&b)
@@ -68,7 +68,7 @@ func (r Rules) String() string {
 	return text
 }
 
-// when is the time of what is free. That of a pod that waits is of the moment.
+// when says when resources were free: now for a pod that waits, else at the decision.
 func (r Record) when() string {
 	if r.Subject.DryRun || r.Outcome == "Wait" || r.At.IsZero() {
 		return "now"
@@ -105,7 +105,7 @@ func (r Record) writeVerdict(b *strings.Builder) {
 	}
 }
 
-// Short is the gist in one line; empty when there is nothing to say beyond the message.
+// Short summarizes the record in one line; empty if the message says it all.
 func (r Record) Short() string {
 	var parts []string
 	if r.Blocking != nil && !strings.Contains(r.Message, r.Blocking.Why) {
@@ -117,10 +117,10 @@ func (r Record) Short() string {
 	return strings.Join(parts, "; ")
 }
 
-// maxEvent is the longest message of an event that the API takes, in bytes.
+// maxEvent is the longest message of an event that the API accepts, in bytes.
 const maxEvent = 1024
 
-// Event is the text of an event: the message as it is, and the gist, cut where it gets too long.
+// Event returns the text of an event: the whole message and as much of the summary as fits.
 func Event(message, short string) string {
 	if short == "" {
 		return message
@@ -173,7 +173,7 @@ func (r Request) String() string {
 	return name + ": " + strings.Join(parts, ", ")
 }
 
-// got says what the container has of the amount.
+// got says what the container got of the amount.
 func got(a Amount) string {
 	if isMemory(a.Resource) {
 		return "gets it on " + a.Got
@@ -202,7 +202,7 @@ func (s Supply) String() string {
 	return text
 }
 
-// Brief is how much there is, and not where.
+// Brief says how much there is, without places.
 func (s Supply) Brief() string {
 	if s.Away {
 		return s.Resource + " none"
@@ -214,7 +214,7 @@ func (s Supply) of(free, total int) string {
 	return fmt.Sprintf("%s of %s", number(s.Resource, free), number(s.Resource, total))
 }
 
-// places says how much there is where.
+// places says how much there is on which nodes.
 func (s Supply) places() []string {
 	type numbers struct{ free, total int }
 	var order []numbers
@@ -291,7 +291,7 @@ func (o Offer) String() string {
 	return label(o.Resource) + ": " + strings.Join(parts, ", ")
 }
 
-// wideShown is how many places are shown beside better ones.
+// wideShown bounds the wider places listed beside preferred ones.
 const wideShown = 3
 
 // places lists node sets: "node 0, 1 or nodes 2-3", "nodes 0-1, 0+2 or 1-3+5".
@@ -312,7 +312,7 @@ func places(sets []string) string {
 		}
 		kind = before
 		if len(sets) > 1 {
-			s = strings.ReplaceAll(s, ",", "+") // commas are between the sets
+			s = strings.ReplaceAll(s, ",", "+") // commas separate the sets
 		}
 		b.WriteString(s)
 	}

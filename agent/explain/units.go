@@ -11,15 +11,15 @@ import (
 	units "github.com/numalet/numalet/topology/quantity"
 )
 
-// isMemory tells memory and huge pages, which are counted in bytes, from CPUs and devices.
+// isMemory reports whether the resource is memory or huge pages, which are counted in bytes.
 func isMemory(name string) bool {
 	return name == string(v1.ResourceMemory) || strings.HasPrefix(name, v1.ResourceHugePagesPrefix)
 }
 
-// isCPU tells exclusive CPUs, isolated ones or not, from the rest.
+// isCPU reports whether the resource is exclusive CPUs, isolated or not.
 func isCPU(name string) bool { return name == cpu || name == allocation.ResourceIsolated }
 
-// number is how many, or how much, of a resource.
+// number formats an amount of a resource.
 func number(name string, n int) string {
 	if isMemory(name) {
 		return resource.NewQuantity(int64(n), resource.BinarySI).String()
@@ -27,7 +27,7 @@ func number(name string, n int) string {
 	return fmt.Sprint(n)
 }
 
-// amount is a number with its resource: "1 exclusive CPU", "3 example.com/gpu", "2Gi memory".
+// amount formats a number with its resource: "1 exclusive CPU", "3 example.com/gpu", "2Gi memory".
 func amount(name string, n int) string {
 	if isCPU(name) && n == 1 {
 		return strings.TrimSuffix("1 "+label(name), "s")
@@ -35,7 +35,7 @@ func amount(name string, n int) string {
 	return number(name, n) + " " + label(name)
 }
 
-// label is a resource's name for people.
+// label returns a resource's name for texts.
 func label(name string) string {
 	switch name {
 	case cpu:
@@ -46,8 +46,8 @@ func label(name string) string {
 	return name
 }
 
-// step is the finest difference that is looked for in what would fit: of memory, about a hundredth
-// of what is asked for, in whole pages.
+// step is the precision of the search for what would fit: for memory about a hundredth of the
+// request, in whole pages.
 func step(name string, count int) int {
 	if !isMemory(name) {
 		return 1
@@ -62,7 +62,7 @@ func step(name string, count int) int {
 	return unit
 }
 
-// quantity is a count as a pod requests it.
+// quantity converts a count to the quantity that a pod requests.
 func quantity(name string, n int) resource.Quantity {
 	if isMemory(name) {
 		return *resource.NewQuantity(int64(n), resource.BinarySI)
@@ -70,7 +70,7 @@ func quantity(name string, n int) resource.Quantity {
 	return *resource.NewQuantity(int64(n), resource.DecimalSI)
 }
 
-// free says how much there is.
+// free says how much is free.
 func free(name string, n int) string {
 	if n == 0 {
 		return "none is free"

@@ -1,6 +1,6 @@
-// Package firewall keeps the iptables chains that a kubelet keeps on its host for others: by
-// KUBE-IPTABLES-HINT they see which kind of iptables is in use, and KUBE-FIREWALL drops what comes to
-// 127.0.0.0/8 from elsewhere, which kube-proxy's route_localnet would let in
+// Package firewall maintains the iptables chains that a kubelet keeps on its host for others.
+// KUBE-IPTABLES-HINT shows which kind of iptables is in use. KUBE-FIREWALL drops packets to
+// 127.0.0.0/8 from elsewhere, which kube-proxy's route_localnet would admit
 // (makeIPTablesUtilChains; section 4.2.6 of the CIS benchmark).
 package firewall
 
@@ -17,44 +17,44 @@ import (
 )
 
 const (
-	// hint is the chain that tells others which kind of iptables the host has.
+	// hint is the chain that shows others which kind of iptables the host uses.
 	hint = "KUBE-IPTABLES-HINT"
-	// guard has the rule against packets from elsewhere.
+	// guard is the chain with the rule against packets from elsewhere.
 	guard = "KUBE-FIREWALL"
-	// canary is gone when somebody has flushed its table, and with it the other chains.
+	// canary is a chain whose absence shows that its table was flushed, and the other chains with it.
 	canary = "KUBE-KUBELET-CANARY"
-	// lookEvery is how often canaries are looked for, lockWait how long iptables waits for others
-	// who change the tables, in seconds.
+	// lookEvery is the time between two checks of canaries. lockWait is how long iptables waits for
+	// other writers, in seconds.
 	lookEvery = time.Minute
 	lockWait  = 5
 )
 
 var canaryTables = []string{"mangle", "nat", "filter"}
 
-// localnet is what a packet is like that came to a loopback address and does not belong there.
-// kube-proxy has the same rule.
+// localnet matches packets to a loopback address that do not belong there. kube-proxy has the same
+// rule.
 var localnet = []string{
 	"-m", "comment", "--comment", "block incoming localnet connections",
 	"--dst", "127.0.0.0/8", "!", "--src", "127.0.0.0/8",
 	"-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED,DNAT", "-j", "DROP",
 }
 
-// Firewall keeps the chains of both families of addresses.
+// Firewall maintains the chains of both address families.
 type Firewall struct {
 	every time.Duration
 	said  string
 }
 
-// New does nothing yet.
+// New returns a Firewall; Run makes the chains.
 func New() *Firewall { return &Firewall{every: lookEvery} }
 
-// family is iptables for one family of addresses.
+// family is iptables for one address family.
 type family struct {
 	name   string
 	tables *iptables.IPTables
 }
 
-// find looks for iptables. Where there is none nobody can miss the chains.
+// find looks for iptables. On a host without it nobody needs the chains.
 func find(ctx context.Context) (all []family) {
 	for _, of := range []struct {
 		name     string
@@ -62,7 +62,7 @@ func find(ctx context.Context) (all []family) {
 	}{{"IPv4", iptables.ProtocolIPv4}, {"IPv6", iptables.ProtocolIPv6}} {
 		tables, err := iptables.New(iptables.IPFamily(of.protocol), iptables.Timeout(lockWait))
 		if err != nil {
-			klog.FromContext(ctx).Info("No iptables on this host, whose chains are not kept "+
+			klog.FromContext(ctx).Info("This host has no iptables; its chains are not maintained "+
 				"(makeIPTablesUtilChains)", "family", of.name, "why", err.Error())
 			continue
 		}
@@ -71,7 +71,7 @@ func find(ctx context.Context) (all []family) {
 	return all
 }
 
-// Run makes the chains, and makes them again when somebody has removed them, until ctx ends.
+// Run makes the chains, and makes them again after others removed them, until ctx ends.
 func (f *Firewall) Run(ctx context.Context) error {
 	families := find(ctx)
 	if len(families) == 0 {
@@ -85,7 +85,7 @@ func (f *Firewall) Run(ctx context.Context) error {
 	return nil
 }
 
-// keep does something with the families. What fails is logged once.
+// keep calls do for the families, and logs a failure once.
 func (f *Firewall) keep(ctx context.Context, families []family, do func(family) error) {
 	var err error
 	for _, of := range families {
@@ -104,7 +104,7 @@ func (f *Firewall) keep(ctx context.Context, families []family, do func(family) 
 	f.said = text
 }
 
-// mend makes the chains if a canary is gone, or they could not be made before.
+// mend makes the chains if a canary is missing, or if they could not be made before.
 func (f family) mend() error {
 	for _, table := range canaryTables {
 		there, err := f.tables.ChainExists(table, canary)
@@ -118,12 +118,12 @@ func (f family) mend() error {
 	return nil
 }
 
-// make makes what is not there; canaries last.
+// make makes what is missing, the canaries last.
 func (f family) make() error {
 	if err := f.chain("mangle", hint); err != nil {
 		return err
 	}
-	if f.tables.Proto() == iptables.ProtocolIPv4 { // there is no such danger with the other one
+	if f.tables.Proto() == iptables.ProtocolIPv4 { // IPv6 does not have this risk
 		if err := f.guarded(); err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// inNamespace runs this test again in a network namespace of its own, and returns true there.
+// inNamespace runs this test again in a new network namespace, and returns true there.
 func inNamespace(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv("NUMALET_IN_NAMESPACE") != "" {
@@ -38,7 +38,7 @@ func inNamespace(t *testing.T) bool {
 	return false
 }
 
-// rules are what a table has, but for its policies.
+// rules returns the rules of a table, without its policies.
 func rules(t *testing.T, program, table string) []string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), program, "-t", table, "-S").Output()
@@ -49,8 +49,8 @@ func rules(t *testing.T, program, table string) []string {
 	return slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "-P ") })
 }
 
-// The chains are those of the kubelet, are there once however often they are made, and come back
-// when somebody flushes them.
+// The chains are the kubelet's, exist once however often they are made, and come back after a
+// flush.
 func TestChains(t *testing.T) {
 	if !inNamespace(t) {
 		return
@@ -95,7 +95,7 @@ func TestChains(t *testing.T) {
 		}
 	}
 	await("at first")
-	for _, of := range find(ctx) { // as an agent that starts again
+	for _, of := range find(ctx) { // as a restarted agent does
 		if err := of.make(); err != nil {
 			t.Error(err)
 		}
@@ -110,7 +110,7 @@ func TestChains(t *testing.T) {
 	await("after somebody flushed them")
 }
 
-// What cannot be done is logged once, and again when it can be.
+// A failure is logged once, and again when it ends.
 func TestSaidOnce(t *testing.T) {
 	var said bytes.Buffer
 	klog.LogToStderr(false)

@@ -1,4 +1,4 @@
-// Package fit answers which pods would be admitted, and how many of them, without admitting any.
-// It places them one after the other on a snapshot of what admission knows, by admission's own
-// decision. It is pure but for what it asks of plugins; route.go has the HTTP around it.
+// Package fit answers which pods would be admitted, and how many, without admitting any. It places
+// them one after the other on a snapshot of admission's data, with admission's own decision. It is
+// pure except for questions to plugins; route.go serves it over HTTP.
 package fit

@@ -19,22 +19,22 @@ import (
 	"github.com/numalet/numalet/topology/flatjson"
 )
 
-// MaxCopies is the most copies that may be asked for.
+// MaxCopies bounds the copies in a question.
 const MaxCopies = 10000
 
-// Question is what is asked.
+// Question describes which pods to place.
 type Question struct {
-	// Pods with UIDs of their own.
+	// Pods have distinct UIDs.
 	Pods []*v1.Pod
-	// Copies of all the pods, at least 1.
+	// Copies is how often to place all the pods, at least 1.
 	Copies int
-	// Most: as many copies as fit, at most Copies.
+	// Most asks for as many copies as fit, up to Copies.
 	Most bool
-	// Ask gets a plugin's preference; nil: none is asked.
+	// Ask asks a plugin for its preference; nil: plugins are not asked.
 	Ask decide.Ask
 }
 
-// ParseCount reads how many copies are asked for: a number, "max" for as many as fit, "" for one.
+// ParseCount parses the number of copies: a number, "max" for as many as fit, "" for one.
 func ParseCount(text string) (Question, error) {
 	switch text {
 	case "":
@@ -50,33 +50,33 @@ func ParseCount(text string) (Question, error) {
 	return Question{Copies: n}, nil
 }
 
-// Answer is what would become of the pods.
+// Answer says what would happen to the pods.
 type Answer struct {
-	// Fits: all that was asked for would be admitted, or at least one copy if the most were.
+	// Fits is set if everything asked for would be admitted or, with Most, at least one copy.
 	Fits bool `json:"fits"`
-	// Copies of all the pods would be admitted together, of Asked.
+	// Copies is how many copies of all the pods, of Asked, would be admitted together.
 	Copies int  `json:"copies"`
 	Asked  int  `json:"asked"`
 	Most   bool `json:"most,omitempty"`
-	// Pods in order; of copies, those up to the first that is not admitted whole.
+	// Pods lists the pods in order, up to the first copy that is not admitted as a whole.
 	Pods     []Pod    `json:"pods"`
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Pod is what would become of one pod. As JSON the record is part of it.
+// Pod says what would happen to one pod. Its JSON includes the record.
 type Pod struct {
 	Record explain.Record `json:"-"`
-	// Copy counts from 1.
+	// Copy is the number of the copy, starting at 1.
 	Copy int `json:"copy"`
-	// Containers that would have anything of their own.
+	// Containers lists those that would hold anything exclusively.
 	Containers []Container `json:"containers,omitempty"`
-	// Notes are what the answer leaves open.
+	// Notes say what the answer leaves open.
 	Notes []string `json:"notes,omitempty"`
-	// Text is the same for people.
+	// Text is the answer as text.
 	Text string `json:"text"`
 }
 
-// besides is a pod without its record.
+// besides is a Pod without MarshalJSON.
 type besides Pod
 
 // MarshalJSON writes the pod as one object.
@@ -87,20 +87,20 @@ func (p *Pod) UnmarshalJSON(text []byte) error {
 	return flatjson.Unmarshal(text, &p.Record, (*besides)(p))
 }
 
-// Container is what one container would hold.
+// Container says what one container would hold.
 type Container struct {
 	Name    string              `json:"name"`
 	CPUs    string              `json:"cpus,omitempty"`
 	Devices map[string][]string `json:"devices,omitempty"`
-	// MemoryNodes is where its memory would come from.
+	// MemoryNodes are the nodes that its memory would come from.
 	MemoryNodes string `json:"memoryNodes,omitempty"`
-	// NUMANodes is where its CPUs, memory and devices are; Aligned: that is one node. Empty and
-	// null where they are nowhere in particular.
+	// NUMANodes are the nodes of its CPUs, memory and devices. Aligned is set if that is one node.
+	// They are empty and null if nothing has a node.
 	NUMANodes string `json:"numaNodes,omitempty"`
 	Aligned   *bool  `json:"aligned,omitempty"`
 }
 
-// Place answers the question. Pods are placed in order, each beside those before it that would be
+// Place answers the question. It places pods in order, each beside the earlier ones that would be
 // admitted. The error is ctx's.
 func Place(ctx context.Context, s decide.Snapshot, q Question) (Answer, error) {
 	out := Answer{Asked: q.Copies, Most: q.Most, Pods: []Pod{}}
@@ -131,7 +131,7 @@ func Place(ctx context.Context, s decide.Snapshot, q Question) (Answer, error) {
 	return out, nil
 }
 
-// describe says all there is to say of the decision on the copy of that number.
+// describe describes the decision on the copy of that number.
 func describe(d decide.Decision, number int) Pod {
 	p := Pod{Record: d.Record(), Copy: number}
 	if d.Outcome == decide.Admit {
@@ -145,7 +145,7 @@ func describe(d decide.Decision, number int) Pod {
 	return p
 }
 
-// containers lists those that would hold anything.
+// containers lists the containers that would hold anything exclusively.
 func containers(d decide.Decision) []Container {
 	var out []Container
 	for _, row := range placement.Rows(placement.Input{
@@ -191,7 +191,7 @@ func (c Container) where() string {
 	return "spread over NUMA nodes " + c.NUMANodes
 }
 
-// Text is the answer for people.
+// Text formats the answer.
 func (a Answer) Text() string {
 	var b strings.Builder
 	if a.Asked == 1 && !a.Most {
@@ -205,7 +205,7 @@ func (a Answer) Text() string {
 	return b.String()
 }
 
-// writeEach tells of every pod.
+// writeEach describes every pod.
 func (a Answer) writeEach(b *strings.Builder) {
 	admitted := 0
 	for i, p := range a.Pods {
@@ -223,7 +223,7 @@ func (a Answer) writeEach(b *strings.Builder) {
 	}
 }
 
-// writeCopies tells how many there may be, where they would be, and what ends it.
+// writeCopies says how many copies fit, where they would be, and why no more fit.
 func (a Answer) writeCopies(b *strings.Builder) {
 	switch {
 	case a.Most && a.Copies == a.Asked:
@@ -261,7 +261,7 @@ func (a Answer) writeCopies(b *strings.Builder) {
 	}
 }
 
-// Blocked is the resource that the pod could not have, "" where none is named.
+// Blocked returns the resource that blocked the pod, "" if none is known.
 func (p Pod) Blocked() string {
 	if p.Record.Blocking == nil {
 		return ""
@@ -269,7 +269,7 @@ func (p Pod) Blocked() string {
 	return p.Record.Blocking.Resource
 }
 
-// ending is the first pod that has no place.
+// ending returns the first pod without a place.
 func (a Answer) ending() *Pod {
 	for i, p := range a.Pods {
 		if p.Record.Outcome != string(decide.Admit) {
@@ -279,7 +279,7 @@ func (a Answer) ending() *Pod {
 	return nil
 }
 
-// inShort is what the pod would get, in one line.
+// inShort says in one line what the pod would get.
 func (p Pod) inShort() string {
 	if len(p.Containers) == 0 {
 		return "shares CPUs"

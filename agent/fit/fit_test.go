@@ -33,14 +33,14 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// twoNodes has four CPUs on each of two NUMA nodes; CPU 0 is reserved below.
+// twoNodes has four CPUs on each of two NUMA nodes; the tests reserve CPU 0.
 const twoNodes = `name: rig
 nodes:
 - {id: 0, cpus: "0-3", memory: 16Gi}
 - {id: 1, cpus: "4-7", memory: 16Gi}
 `
 
-// pod of containers, each "name cpu=2 example.com/gpu=1"; all are Guaranteed.
+// pod returns a pod with containers "name cpu=2 example.com/gpu=1"; all are Guaranteed.
 func pod(name string, containers ...string) *v1.Pod {
 	p := &v1.Pod{}
 	p.UID, p.Namespace, p.Name = types.UID(name), "default", name
@@ -58,7 +58,8 @@ func pod(name string, containers ...string) *v1.Pod {
 	return p
 }
 
-// gpus is a resource with a device on each of the nodes; its plugin has preferences if it says so.
+// gpus returns a resource with a device on each of the nodes. prefers is set if its plugin has
+// preferences.
 func gpus(prefers bool, nodes ...topology.NodeID) deviceplugin.Inventory {
 	r := deviceplugin.Resource{Name: "example.com/gpu", Connected: true,
 		Options: deviceplugin.Options{Preferred: prefers}}
@@ -70,7 +71,7 @@ func gpus(prefers bool, nodes ...topology.NodeID) deviceplugin.Inventory {
 	return deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{r.Name: r}}
 }
 
-// offline is a node that does not run: twoNodes under these flags.
+// offline returns a node that does not run: twoNodes with these flags.
 func offline(t *testing.T, inventory deviceplugin.Inventory, state allocation.State,
 	args ...string) decide.Snapshot {
 	t.Helper()
@@ -80,7 +81,7 @@ func offline(t *testing.T, inventory deviceplugin.Inventory, state allocation.St
 	}
 	set := pflag.NewFlagSet("fit", pflag.ContinueOnError)
 	flags := config.AddFlags(set)
-	set.VisitAll(func(f *pflag.Flag) { f.Deprecated = "" }) // say nothing of it
+	set.VisitAll(func(f *pflag.Flag) { f.Deprecated = "" }) // without warnings
 	args = append([]string{
 		"--topology-from", file, "--cpu-manager-policy=static", "--reserved-cpus=0",
 	}, args...)
@@ -108,7 +109,7 @@ func place(t *testing.T, s decide.Snapshot, q fit.Question) fit.Answer {
 	return a
 }
 
-// brief is an answer in one line: what became of each pod.
+// brief formats an answer in one line: the outcome for each pod.
 func brief(a fit.Answer) string {
 	words := []string{fmt.Sprintf("fits=%v %d/%d", a.Fits, a.Copies, a.Asked)}
 	for _, p := range a.Pods {
@@ -208,7 +209,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// The configuration decides, as it does for the agent.
+// The configuration affects the answer as it affects the agent.
 func TestPlaceFollowsTheConfiguration(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(file, []byte(`apiVersion: kubelet.config.k8s.io/v1beta1
@@ -236,7 +237,7 @@ topologyManagerScope: pod
 	}
 }
 
-// A question that is given up leaves the snapshot as it was.
+// A cancelled question leaves the snapshot unchanged.
 func TestPlaceGivesUp(t *testing.T) {
 	s := offline(t, deviceplugin.Inventory{}, allocation.State{})
 	q := fit.Question{Pods: []*v1.Pod{pod("a", "main cpu=3")}, Copies: 2}
@@ -253,7 +254,7 @@ func TestPlaceGivesUp(t *testing.T) {
 	}
 }
 
-// A plugin's preference is followed when it is asked for, and named when it is not.
+// A plugin's preference is followed if plugins are asked, and otherwise mentioned.
 func TestPlaceAsksPlugins(t *testing.T) {
 	s := offline(t, gpus(true, 0, 0), allocation.State{})
 	q := fit.Question{Pods: []*v1.Pod{pod("a", "main example.com/gpu=1")}}
@@ -271,7 +272,7 @@ func TestPlaceAsksPlugins(t *testing.T) {
 	}
 }
 
-// livePlugins are those of an agent that runs.
+// livePlugins are the plugins of a running agent.
 type livePlugins struct{ inventory deviceplugin.Inventory }
 
 func (p livePlugins) Inventory() deviceplugin.Inventory { return p.inventory }
@@ -285,7 +286,7 @@ func (livePlugins) Allocate(context.Context, string, []string) (
 	return &pluginapi.ContainerAllocateResponse{}, nil
 }
 
-// Of a node that runs, what its pods have is gone, and the next question sees what changed.
+// On a running node, what its pods hold is taken, and each question sees the present state.
 func TestPlaceOnALiveNode(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -313,7 +314,7 @@ func TestPlaceOnALiveNode(t *testing.T) {
 	})
 }
 
-// live is the queue of a node that runs, on twoNodes' machine.
+// live returns the queue of a running node on twoNodes' machine.
 func live(t *testing.T, dir string, inventory deviceplugin.Inventory) (
 	*admission.Queue, func()) {
 	t.Helper()
@@ -357,7 +358,7 @@ func live(t *testing.T, dir string, inventory deviceplugin.Inventory) (
 	}
 }
 
-// What is said of a pod is one JSON object that begins as its record does, and can be read again.
+// The JSON of a pod is one object that starts with its record, and can be read again.
 func TestPodJSON(t *testing.T) {
 	s := offline(t, deviceplugin.Inventory{}, allocation.State{})
 	for _, one := range []*v1.Pod{pod("fits", "a cpu=2"), pod("big", "a cpu=2000")} {

@@ -24,7 +24,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 )
 
-// spent is the time on a CPU that f takes, the least of a few times: others may use this machine.
+// spent returns the CPU time of f, the least of several runs, since others use this machine too.
 func spent(f func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -35,7 +35,7 @@ func spent(f func()) time.Duration {
 		}
 		return time.Duration(now.Nano())
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // what it costs falls on this or that call
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // its cost would fall on arbitrary calls
 	least := time.Hour
 	for range 3 {
 		runtime.GC()
@@ -46,7 +46,7 @@ func spent(f func()) time.Duration {
 	return least
 }
 
-// wide is the manifest of a pod with that many containers.
+// wide returns the manifest of a pod with that many containers.
 func wide(n int, resources func(i int) string) []byte {
 	var b strings.Builder
 	b.WriteString(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "wide"}, ` +
@@ -62,7 +62,7 @@ func wide(n int, resources func(i int) string) []byte {
 	return []byte(b.String())
 }
 
-// ran is what the runtime has of a pod whose containers all run, for the second time.
+// ran returns the runtime's pod with all containers running, for the second time.
 func ran(p *v1.Pod) cri.Pod {
 	out := cri.Pod{
 		UID: p.UID, Sandboxes: []cri.Sandbox{{ID: "s", Ready: true, IPs: []string{"::1"}}},
@@ -79,8 +79,8 @@ func ran(p *v1.Pod) cri.Pod {
 	return out
 }
 
-// No pod may cost others more than its containers do one by one: from its manifest to its status,
-// eight times the containers take about eight times as long.
+// The cost of a pod is linear in its containers: from its manifest to its status, eight times the
+// containers take about eight times as long.
 func TestCostIsLinearInContainers(t *testing.T) {
 	const few, more = 125, 1000
 	for name, resources := range map[string]func(int) string{
@@ -113,7 +113,7 @@ func TestCostIsLinearInContainers(t *testing.T) {
 				for part, d := range all {
 					ratio := float64(d) / float64(less[part])
 					t.Logf("%s: %v, %v, times %.1f", part, less[part], d, ratio)
-					if ratio > 24 { // 64, if it were quadratic
+					if ratio > 24 { // quadratic would be 64
 						t.Errorf("%s of %d containers takes %v, of %d %v: %.0f times as long",
 							part, few, less[part], more, d, ratio)
 					}
@@ -123,7 +123,7 @@ func TestCostIsLinearInContainers(t *testing.T) {
 	}
 }
 
-// costs is what each part does with a pod.
+// costs measures each part's work on a pod.
 func costs(t *testing.T, manifest []byte, args []string) map[string]time.Duration {
 	t.Helper()
 	out := map[string]time.Duration{}

@@ -18,24 +18,24 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// Bounds of a question: it takes time that the node's pods need, too.
+// Bounds of a question, whose time the node's pods need too.
 const (
 	maxQuestion     = 1 << 20 // bytes
 	maxAsked        = 1000    // pods in one question
 	questionTimeout = 30 * time.Second
 )
 
-// handler answers which of the pods in a request's body would be admitted as things are, one
-// request at a time.
+// handler answers which of the pods in a request's body would be admitted now, one request at a
+// time.
 type handler struct {
 	queue   *admission.Queue
 	plugins *deviceplugin.Plugins
-	strict  bool          // manifests with unknown fields are refused
+	strict  bool          // refuse manifests with unknown fields
 	turn    chan struct{} // capacity 1
 }
 
-// Route takes questions about pods, which are too long for a URL. They change nothing. strict:
-// unknown fields are refused, as those of manifests are.
+// Route returns the route for questions about pods, whose manifests are too long for a URL.
+// Questions change nothing. If strict, unknown fields are refused, as in manifests.
 func Route(queue *admission.Queue, plugins *deviceplugin.Plugins, strict bool) server.Route {
 	return server.Route{
 		Method: http.MethodPost, Pattern: "/debug/fit",
@@ -45,8 +45,8 @@ func Route(queue *admission.Queue, plugins *deviceplugin.Plugins, strict bool) s
 	}
 }
 
-// ServeHTTP takes manifests. Parameters of the URL are count, a number or "max", and
-// ask-plugins=true.
+// ServeHTTP answers a POST with manifests. The URL may have the parameters count, a number or
+// "max", and ask-plugins=true.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), questionTimeout)
 	defer cancel()
@@ -57,7 +57,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err != nil {
-		return // the client is gone
+		return // the client has gone
 	}
 	question, warnings, err := h.read(ctx, body, r.URL.Query())
 	if err != nil {

@@ -29,7 +29,7 @@ func TestParseCount(t *testing.T) {
 	}
 }
 
-// What people read says how many, where, and what ends it.
+// The text says how many copies fit, where, and why no more do.
 func TestText(t *testing.T) {
 	s := offline(t, gpus(true, 0, 1), allocation.State{})
 	big := pod("big", "main cpu=3 example.com/gpu=1")
@@ -78,7 +78,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// Blocked is the resource that a pod could not have.
+// Blocked is the resource that blocked a pod.
 func TestBlocked(t *testing.T) {
 	s := offline(t, deviceplugin.Inventory{}, allocation.State{})
 	for limits, want := range map[string]string{
@@ -91,7 +91,7 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// What is in the way is what the pod was rejected for, not the plugin that is not there either.
+// The blocking resource is the one the pod was rejected for, not one whose plugin is missing too.
 func TestWhatIsInTheWayWithoutDevices(t *testing.T) {
 	s := offline(t, deviceplugin.Inventory{}, allocation.State{})
 	for name, tt := range map[string]struct {

@@ -1,13 +1,12 @@
-// Package footprint keeps what the agent counts for in memory at what it uses.
+// Package footprint reduces the agent's memory to what it uses.
 //
-// Go programs of this size touch all of their file when they start, once: each of a thousand packages
-// has something to set up, and the kernel maps what is around it as well (fault-around). The agent
-// needs a third of that later. Pages of the file that are let go cost a minor fault when they are
-// needed again, and until then the kernel may take them for something else without looking for who
-// maps them.
+// At its start a Go program of this size touches its whole file once: each of a thousand packages
+// initializes something, and the kernel also maps the surrounding pages (fault-around). The agent
+// later needs a third of these. A page that is unmapped costs a minor fault when it is needed
+// again, and until then the kernel can reclaim it without searching for its mappings.
 //
-// What a burst of pods had the heap grow to, the Go runtime gives back within many minutes, and not all of
-// it. It is collected and given back at once, which takes the time of one garbage collection.
+// The Go runtime returns what the heap grew to during a burst of pods only after many minutes, and
+// not completely. LetGo collects and returns it at once, for the price of one garbage collection.
 package footprint
 
 import (
@@ -22,14 +21,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// smaps is where the kernel tells of a process's mappings (proc_pid_smaps(5)).
+// smaps is the kernel's list of a process's mappings (proc_pid_smaps(5)).
 const smaps = "/proc/self/smaps"
 
 // mapping is a range of addresses.
 type mapping struct{ from, to uintptr }
 
-// LetGo gives back the heap's garbage and unmaps the pages of the program's own file. What comes back
-// by itself is what is used.
+// LetGo returns the heap's garbage and unmaps the pages of the program's file. Pages that are used
+// come back by themselves.
 func LetGo(context.Context) error {
 	debug.FreeOSMemory()
 	program, err := os.Readlink("/proc/self/exe")
@@ -48,7 +47,7 @@ func LetGo(context.Context) error {
 	for _, m := range all {
 		_, _, e := unix.Syscall(unix.SYS_MADVISE, m.from, m.to-m.from, unix.MADV_DONTNEED)
 		if e == unix.EINVAL {
-			return nil // somebody has locked the agent's memory, who knows why
+			return nil // the agent's memory is locked, for whatever reason
 		}
 		if e != 0 {
 			return fmt.Errorf("let go of the program's pages at %#x: %w", m.from, e)
@@ -57,8 +56,8 @@ func LetGo(context.Context) error {
 	return nil
 }
 
-// untouched are the mappings of a file that have nothing but what the file has. Others must stay:
-// data, and code into which a debugger or a tracer has put breakpoints.
+// untouched returns the mappings of a file that contain only the file's content. Others must stay:
+// data, and code in which a debugger or tracer has set breakpoints.
 func untouched(maps io.Reader, file string) (all []mapping, err error) {
 	var now mapping
 	var ours bool

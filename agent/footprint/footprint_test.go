@@ -30,7 +30,8 @@ Anonymous:             0 kB
 Anonymous:             0 kB
 `
 
-// Only what is as it is in the program's file is let go: not data, nor code that a debugger changed.
+// Only unchanged mappings of the program's file are unmapped: not data, and not code that a
+// debugger changed.
 func TestUntouched(t *testing.T) {
 	got, err := untouched(strings.NewReader(told), "/usr/bin/numalet")
 	want := []mapping{{0x400000, 0x2c3d000}, {0x5000000, 0x5001000}}
@@ -42,7 +43,7 @@ func TestUntouched(t *testing.T) {
 	}
 }
 
-// resident is how much memory this process has of a kind (RssFile, RssAnon), in KiB.
+// resident returns the memory of this process of one kind (RssFile, RssAnon), in KiB.
 func resident(t *testing.T, kind string) (size int) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/status")
@@ -56,7 +57,7 @@ func resident(t *testing.T, kind string) (size int) {
 	return size
 }
 
-// The process goes on with less memory.
+// The process continues with less memory.
 func TestLetGo(t *testing.T) {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -80,12 +81,12 @@ func TestLetGo(t *testing.T) {
 	if err := LetGo(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if after := resident(t, "RssFile"); after >= before { // which begins to come back at once
+	if after := resident(t, "RssFile"); after >= before { // pages begin to come back at once
 		t.Errorf("%d KiB of files before, %d after", before, after)
 	}
 }
 
-// What the heap had for a while is given back.
+// Memory that the heap no longer needs is returned.
 func TestLetGoOfGarbage(t *testing.T) {
 	const size = 64 << 20
 	garbage := make([]byte, size)

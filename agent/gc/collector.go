@@ -31,35 +31,35 @@ const (
 	bySpace = "space"
 )
 
-// ImagesConfig is what images are collected with.
+// ImagesConfig configures the removal of images.
 type ImagesConfig struct {
 	Policy ImagePolicy
-	// List is what the runtime has; InUse are ids, tags and digests of images that something uses.
+	// List returns the runtime's images, InUse the ids, tags and digests of images in use.
 	List  func(context.Context) ([]Image, error)
 	InUse func(context.Context) (sets.Set[string], error)
-	// Disk is the filesystem of images.
+	// Disk returns the room on the filesystem of images.
 	Disk func(context.Context) (Disk, error)
 	// Remove removes an image by its id.
 	Remove func(ctx context.Context, id string) error
-	// Left is told after each look which images are left of those that there were at a time.
+	// Left is called after each look with the images that are left of those that existed at that time.
 	Left func(left []Image, at time.Time)
-	// Tell is told events of the node.
+	// Tell receives events of the node.
 	Tell     func(eventType, reason, message string)
 	Registry metrics.KubeRegistry
 }
 
-// Images removes images that nothing uses. What it knows of their use is lost with the agent, and
-// begins anew.
+// Images removes unused images. What it knows about their use is lost with the agent, and starts
+// anew.
 type Images struct {
 	cfg     ImagesConfig
 	removed *metrics.CounterVec
 
-	// The goroutine that calls Look has what follows.
-	known  map[string]usage // by id
-	failed bool             // the last look did
+	// Only the goroutine that calls Look uses the fields below.
+	known  map[string]usage // by image id
+	failed bool             // whether the last look failed
 }
 
-// NewImages removes nothing yet.
+// NewImages returns an Images; Look removes images.
 func NewImages(c ImagesConfig) (*Images, error) {
 	var s metric.Set
 	g := &Images{cfg: c, known: map[string]usage{}, removed: s.Counters(
@@ -68,8 +68,8 @@ func NewImages(c ImagesConfig) (*Images, error) {
 	return g, s.Register(c.Registry)
 }
 
-// Look sees which images are used, and removes those whose time has come or whose room is needed.
-// That it failed is an event when it did so twice in a row. Only one goroutine may call it.
+// Look finds the images in use, and removes those that are too old or whose space is needed. Two
+// failures in a row make an event. Only one goroutine may call it.
 func (g *Images) Look(ctx context.Context) error {
 	err := g.look(ctx)
 	if ctx.Err() != nil {
@@ -142,7 +142,7 @@ func (g *Images) look(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// note remembers what is used now, forgets images that are gone, and lists those that nothing uses.
+// note records the images in use, forgets images that are gone, and returns the unused ones.
 func (g *Images) note(all []Image, inUse sets.Set[string], now time.Time) (out []candidate) {
 	known := make(map[string]usage, len(all))
 	for _, i := range all {
@@ -175,7 +175,7 @@ func (g *Images) disk(ctx context.Context) (Disk, error) {
 	return disk, nil
 }
 
-// full says that there are not enough images that nothing uses.
+// full reports that the unused images are not enough.
 func (g *Images) full(disk Disk, freed uint64) error {
 	err := fmt.Errorf("Insufficient free disk space on the node's image filesystem (%d%% of "+ //nolint:staticcheck // the kubelet's words
 		"%.1f GiB used). Failed to free sufficient space by deleting unused images (freed %d "+

@@ -13,22 +13,22 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Containers bounds how many records of containers that have exited the runtime has in all. How
-// many of each container of a pod that runs stay is its worker's to say.
+// Containers bounds the total number of exited containers in the runtime. How many stay of each
+// container of a running pod is decided by the pod's worker.
 type Containers struct {
-	// Most is the bound; negative: none. Younger ones than Age, from when they were created, stay.
+	// Most is the bound; negative: none. Containers that were created less than Age ago stay.
 	Most int
 	Age  time.Duration
-	// Running is what the runtime has.
+	// Running returns the pods in the runtime.
 	Running func() []cri.Pod
-	// Ended reports whether a pod has ended and its status is kept elsewhere, so that none of its
-	// records is needed.
+	// Ended reports whether a pod has ended and its status is kept elsewhere, so that its containers
+	// are not needed.
 	Ended func(types.UID) bool
-	// Remove removes the record of a pod's container.
+	// Remove removes a pod's exited container.
 	Remove func(ctx context.Context, pod cri.Pod, id string) error
 }
 
-// Look removes what is beyond the bound.
+// Look removes what exceeds the bound.
 func (c Containers) Look(ctx context.Context) error {
 	if c.Most < 0 {
 		return nil
@@ -45,15 +45,15 @@ func (c Containers) Look(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// record is a container that has exited.
+// record is an exited container.
 type record struct {
 	cri.Container
 	pod  cri.Pod
-	last bool // it is its container's newest
+	last bool // the newest of its name
 }
 
-// excess are the records to remove, the oldest first. The newest one of each container of a pod
-// that has not ended stays in any case: it says that the container ran, and how often.
+// excess returns the containers to remove, the oldest first. The newest of each name in a pod that
+// has not ended always stays: it shows that the container ran, and how often.
 func (c Containers) excess(pods []cri.Pod, now time.Time) []record {
 	var out []record
 	dead := 0
@@ -71,7 +71,7 @@ func (c Containers) excess(pods []cri.Pod, now time.Time) []record {
 			}
 		}
 	}
-	// Those that are their container's last tell most.
+	// The newest of each name tell most, so they go last.
 	slices.SortFunc(out, func(a, b record) int {
 		if a.last != b.last {
 			if a.last {

@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// node has, of pod "runs", container a with two exits and one that runs, and b that exited twice;
-// of pod "ended" two exits of one container. Each was created a minute after the one before it.
+// node returns a pod "runs" with container a, which exited twice and runs, and b, which exited
+// twice, and a pod "ended" with a container that exited twice. They were created a minute apart.
 func node(now time.Time) []cri.Pod {
 	at := func(id string, age int, state cri.ContainerState) cri.Container {
 		return cri.Container{ID: id, Name: id[:1], State: state,
@@ -28,8 +28,8 @@ func node(now time.Time) []cri.Pod {
 	}
 }
 
-// TestContainers: beyond the bound the oldest records go, those that are their container's last
-// after all others; the last one of a container whose pod has not ended, and what is young, stays.
+// TestContainers: beyond the bound the oldest are removed, the newest of each name last. The newest
+// of a name in a pod that has not ended stays, and so do young ones.
 func TestContainers(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
@@ -61,7 +61,7 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// TestContainersThatStay: a record that cannot be removed keeps no other.
+// TestContainersThatStay: a failure to remove one does not keep the others.
 func TestContainersThatStay(t *testing.T) {
 	var asked []string
 	err := Containers{

@@ -6,41 +6,41 @@ import (
 	"time"
 )
 
-// Image is one that the runtime has.
+// Image is an image of the runtime.
 type Image struct {
 	ID string
 	// Names are its tags and digests.
 	Names  []string
 	Size   uint64 // bytes
-	Pinned bool   // by the runtime, which needs it itself
+	Pinned bool   // the runtime itself needs it
 }
 
-// ImagePolicy says when images are removed that nothing uses.
+// ImagePolicy says when unused images are removed.
 type ImagePolicy struct {
-	// When High percent of the disk are used, so many images go that Low are. High 100: none for
-	// that.
+	// High and Low are percentages of the disk. When High is in use, images are removed until Low is.
+	// High 100 disables this.
 	High, Low int
-	// Those that were found less than MinAge ago stay in any case. Those that nothing has used for
-	// MaxAge go in any case; 0: none for that.
+	// Images found less than MinAge ago always stay. Images unused for MaxAge are always removed; 0
+	// disables this.
 	MinAge, MaxAge time.Duration
 }
 
-// off reports whether no image is ever removed.
+// off reports whether images are never removed.
 func (p ImagePolicy) off() bool { return p.High >= 100 && p.MaxAge == 0 }
 
 // Disk is the room on the filesystem of images, in bytes.
 type Disk struct{ Capacity, Available uint64 }
 
-// used is how much of the disk is used, in percent.
+// used returns the used part of the disk in percent.
 func (d Disk) used() int { return 100 - int(d.Available*100/d.Capacity) }
 
-// usage is what is remembered of an image.
+// usage is what is known about the use of an image.
 type usage struct {
-	found time.Time // when it was seen first
-	used  time.Time // when something was seen to use it last; zero: never
+	found time.Time // when it was first seen
+	used  time.Time // when it was last seen in use; zero: never
 }
 
-// idle is since when nothing has used it, as far as is known.
+// idle returns the time since which nothing has used it, as far as known.
 func (u usage) idle() time.Time {
 	if u.used.After(u.found) {
 		return u.used
@@ -48,22 +48,22 @@ func (u usage) idle() time.Time {
 	return u.found
 }
 
-// candidate is an image that may be removed: nothing uses it now.
+// candidate is an image that may be removed: nothing uses it.
 type candidate struct {
 	Image
 	usage
 }
 
-// removals is what to remove.
+// removals lists what to remove.
 type removals struct {
-	old []candidate // whatever room there is
-	// spare go one after the other, until free bytes are.
+	old []candidate // whatever the room
+	// spare are removed one after the other until free bytes are free.
 	spare []candidate
 	free  uint64
 }
 
-// decide says which images go. Those that were used longest ago go first, those found first among
-// those that never were.
+// decide selects the images to remove. The least recently used go first; of those never used, the
+// first found.
 func decide(all []candidate, disk Disk, p ImagePolicy, now time.Time) (r removals) {
 	if p.High < 100 && disk.used() >= p.High {
 		want := disk.Capacity * uint64(100-p.Low) / 100

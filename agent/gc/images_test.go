@@ -15,8 +15,8 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 )
 
-// TestDecide: beyond the high mark images go until the low one is reached, those used longest ago
-// first; what is too young, or pinned, stays; what is too old goes with any room.
+// TestDecide: above the high mark images are removed down to the low mark, the least recently used
+// first. Images that are too young or pinned stay; too old ones are removed whatever the room.
 func TestDecide(t *testing.T) {
 	now := time.Now()
 	ago := func(minutes int) time.Time { return now.Add(-time.Duration(minutes) * time.Minute) }
@@ -67,17 +67,17 @@ func ids(all []candidate) (out []string) {
 	return out
 }
 
-// store is a runtime's images, each of 100 bytes on a disk of 1000.
+// store is the images of a runtime, each of 100 bytes on a disk of 1000.
 type store struct {
 	*Images
 	images  map[string]Image
 	inUse   sets.Set[string]
-	other   uint64 // what else is on the disk
+	other   uint64 // bytes used otherwise
 	stuck   sets.Set[string]
 	removed []string
 	events  []string
 	left    []Image
-	// fails is what the runtime answers with.
+	// fails is the runtime's error.
 	fails error
 }
 
@@ -121,7 +121,7 @@ func (s *store) put(id string) {
 	s.images[id] = Image{ID: id, Names: []string{"reg/" + id + ":1"}, Size: 100}
 }
 
-// looks looks, and checks what was removed.
+// looks calls Look and checks what was removed.
 func (s *store) looks(t *testing.T, after time.Duration, want ...string) error {
 	t.Helper()
 	time.Sleep(after)
@@ -133,7 +133,7 @@ func (s *store) looks(t *testing.T, after time.Duration, want ...string) error {
 	return err
 }
 
-// An image without an id cannot be removed: it is told of, and the others are looked at.
+// An image without an id cannot be removed: it makes an event, and the others are still considered.
 func TestImageWithoutID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t, ImagePolicy{High: 10, Low: 5}, nil, "a")
@@ -148,7 +148,7 @@ func TestImageWithoutID(t *testing.T) {
 	})
 }
 
-// TestImages tells of a node whose disk fills.
+// TestImages follows a node whose disk fills up.
 func TestImages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := metrics.NewKubeRegistry()
@@ -165,7 +165,7 @@ func TestImages(t *testing.T) {
 		s.inUse = sets.New("a", "reg/c:1")
 		check(s.looks(t, time.Minute)) // the disk is half full
 		s.other = 300
-		s.stuck.Insert("d") // d and e never had a use, and b had one
+		s.stuck.Insert("d") // d and e were never in use, b was
 		if err := s.looks(t, time.Minute, "e", "b"); err == nil ||
 			!strings.Contains(err.Error(), "remove image d: it is busy") {
 			t.Errorf("error %v", err)
@@ -184,7 +184,7 @@ func TestImages(t *testing.T) {
 			"deleting unused images (freed 100 bytes).") {
 			t.Errorf("error %v", err)
 		}
-		// The second look in a row that failed.
+		// This look was the second failure in a row.
 		if len(s.events) != 2 || !strings.HasPrefix(s.events[0], "FreeDiskSpaceFailed: Insuff") ||
 			!strings.HasPrefix(s.events[1], "ImageGCFailed: Insuff") {
 			t.Errorf("events %q", s.events)
@@ -197,8 +197,8 @@ kubelet_image_garbage_collected_total{reason="space"} 3
 	})
 }
 
-// TestOldImages: what nothing has used for too long goes although there is room, from when it was
-// found on by this run of the agent.
+// TestOldImages: images that have been unused for too long are removed although there is room,
+// counted from when this run of the agent found them.
 func TestOldImages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t, ImagePolicy{High: 100, Low: 80, MaxAge: time.Hour}, nil, "a", "b", "c")
@@ -221,8 +221,8 @@ func TestOldImages(t *testing.T) {
 	})
 }
 
-// TestImageFailures: that images cannot be looked at is an event when it comes twice in a row, and
-// a disk without any capacity one of its own.
+// TestImageFailures: two failures in a row to list images make an event, and a disk without
+// capacity makes another.
 func TestImageFailures(t *testing.T) {
 	s := newStore(t, ImagePolicy{High: 80, Low: 60}, nil)
 	s.fails = errors.New("no answer")

@@ -10,17 +10,17 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Records are the runtime's records of containers that do not run, with what these logged.
+// Records removes exited containers from the runtime, with their logs.
 type Records struct {
 	Runtime interface {
 		RemoveContainer(ctx context.Context, id string) error
 	}
 	Logs logs.Place
-	// KeepLogs: what they logged stays.
+	// KeepLogs keeps their logs.
 	KeepLogs bool
 }
 
-// Remove removes one of a pod's, which may be gone already.
+// Remove removes a pod's container, which may already be gone.
 func (r Records) Remove(ctx context.Context, pod cri.Pod, id string) error {
 	err := r.Runtime.RemoveContainer(ctx, id)
 	if err != nil && status.Code(err) != codes.NotFound {

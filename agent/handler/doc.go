@@ -1,8 +1,8 @@
-// Package handler does what probes and hooks of containers are made of: commands in a container,
-// HTTP requests, TCP connections, gRPC health checks, waiting. It decides nothing: what follows from
-// an answer is for those who asked.
+// Package handler carries out the probes and hooks of containers: commands in a container, HTTP
+// requests, TCP connections, gRPC health checks, sleeps. It makes no decisions; its callers act on
+// the answers.
 //
-// What answers may be anybody's: of an answer only so much is read that a person can use, and
-// nothing is waited for longer than its context says. Requests over plain HTTP, which are by far the
-// most, are made on the caller's goroutine, with a connection each as kubelets make them.
+// Answers may come from anybody: only a bounded part of an answer is read, and nothing outlasts its
+// context. Requests over plain HTTP, by far the most frequent, run on the caller's goroutine, each
+// with its own connection as in the kubelet.
 package handler

@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// command runs a probe's command. The runtime ends it when its time is over.
+// command runs a probe's command. The runtime ends it at its timeout.
 func (h *Handlers) command(ctx context.Context, p *v1.Probe, t Target) (Outcome, error) {
 	words, err := cri.StaticCommand(t.Container, p.Exec.Command)
 	if err != nil {
@@ -33,10 +33,10 @@ func (h *Handlers) command(ctx context.Context, p *v1.Probe, t Target) (Outcome,
 	}
 }
 
-// exec runs a command in a container and returns the beginning of what it wrote.
+// exec runs a command in a container and returns the beginning of its output.
 func (h *Handlers) exec(ctx context.Context, id string, words []string, timeout time.Duration) (
 	string, error) {
-	quiet := klog.NewContext(ctx, klog.New(nil)) // the error is for the caller to tell
+	quiet := klog.NewContext(ctx, klog.New(nil)) // the caller reports the error
 	out, errs, err := h.cfg.Runtime.ExecSync(quiet, id, words, timeout)
 	out = out[:min(len(out), maxOutput)]
 	errs = errs[:min(len(errs), maxOutput-len(out))]

@@ -17,8 +17,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// health asks a server for the health of a service (gRPC Health Checking Protocol). Whatever does
-// not come to an answer is a failure.
+// health asks a server for the health of a service (gRPC Health Checking Protocol). Everything but
+// an answer is a failure.
 func (h *Handlers) health(ctx context.Context, p *v1.Probe, t Target) Outcome {
 	a, within := p.GRPC, time.Duration(p.TimeoutSeconds)*time.Second
 	address, err := t.address("", intstr.FromInt32(a.Port))

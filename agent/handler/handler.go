@@ -15,40 +15,40 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// maxOutput is how much is read of what a command or a server answers, in bytes.
+// maxOutput bounds how much of the answer of a command or server is read, in bytes.
 const maxOutput = 10 << 10
 
-// Result is what a probe found out.
+// Result is the result of a probe.
 type Result string
 
-// The results. A Warning is a success that people should know of.
+// The results. A Warning is a success that users should know about.
 const (
 	Success Result = "success"
 	Warning Result = "warning"
 	Failure Result = "failure"
 )
 
-// Outcome is the result of a probe, and what the container or its server said.
+// Outcome is the result of a probe, with the output of the command or server.
 type Outcome struct {
 	Result Result
 	Output string
 }
 
-// Runtime runs commands in containers, as internalapi.RuntimeService does.
+// Runtime runs commands in containers; internalapi.RuntimeService implements it.
 type Runtime interface {
-	// ExecSync runs a command to its end, or for the timeout; 0: for as long as it takes.
+	// ExecSync runs a command to its end or up to the timeout; 0: no timeout.
 	ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (
 		stdout, stderr []byte, err error)
 }
 
-// Config is what handlers work with.
+// Config configures the handlers.
 type Config struct {
 	Runtime Runtime
-	// Version is what requests tell of us, "1.37".
+	// Version is the version in User-Agent, "1.37".
 	Version string
 }
 
-// Handlers do what is asked of a container. They are safe for concurrent use.
+// Handlers carries out probes and hooks. It is safe for concurrent use.
 type Handlers struct {
 	cfg    Config
 	dialer *net.Dialer
@@ -62,7 +62,7 @@ func New(cfg Config) *Handlers {
 	return &Handlers{
 		cfg: cfg, dialer: dialer, plain: roundTrip{dialer},
 		secure: &http.Transport{
-			// What a probe asks is whether the server answers, not who it is.
+			// A probe asks whether the server answers, not who it is.
 			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
 			DialContext:       dialer.DialContext,
 			DisableKeepAlives: true, DisableCompression: true, ForceAttemptHTTP2: true,
@@ -71,7 +71,7 @@ func New(cfg Config) *Handlers {
 	}
 }
 
-// lingerBriefly has the kernel forget a closed connection soon: many probes a second would leave
+// lingerBriefly makes the kernel drop closed connections soon: many probes a second would leave
 // thousands of them in TIME_WAIT.
 func lingerBriefly(_, _ string, c syscall.RawConn) error {
 	var err error
@@ -85,17 +85,17 @@ func lingerBriefly(_, _ string, c syscall.RawConn) error {
 	return err
 }
 
-// Target is the container that is asked.
+// Target is the container to ask.
 type Target struct {
-	Pod       *v1.Pod // of hooks
+	Pod       *v1.Pod // for hooks
 	Container *v1.Container
 	ID        string
-	// IP is the pod's address, that of the node in its network.
+	// IP is the pod's address, or the node's for a pod in its network.
 	IP string
 }
 
-// Probe does what the probe's handler says, once. An error is that the question could not be asked;
-// then nothing is known of the container. The context has to end with the probe's timeout, but for a
+// Probe runs the probe's handler once. An error means that the question could not be asked, so
+// nothing is known about the container. The context must end with the probe's timeout, except for a
 // command, which the runtime ends.
 func (h *Handlers) Probe(ctx context.Context, p *v1.Probe, t Target) (Outcome, error) {
 	switch {
@@ -122,11 +122,11 @@ func (h *Handlers) connect(ctx context.Context, a *v1.TCPSocketAction, t Target)
 	if err != nil {
 		return Outcome{Failure, err.Error()}, nil
 	}
-	_ = conn.Close() // that it could be opened is the answer
+	_ = conn.Close() // the open connection is the answer
 	return Outcome{Result: Success}, nil
 }
 
-// address is where the handler goes: to the pod unless it names a host.
+// address returns the handler's address: the pod's unless the handler names a host.
 func (t Target) address(host string, port intstr.IntOrString) (string, error) {
 	number, err := t.port(port)
 	if err != nil {
@@ -138,8 +138,8 @@ func (t Target) address(host string, port intstr.IntOrString) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(number)), nil
 }
 
-// port is a port by its number, by the name that the container gives it, or by a number written as
-// text.
+// port returns the number of a port, given as a number, as the container's name for it, or as a
+// number in text.
 func (t Target) port(p intstr.IntOrString) (int, error) {
 	number := p.IntValue()
 	if p.Type == intstr.String {

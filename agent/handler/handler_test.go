@@ -25,14 +25,14 @@ import (
 
 func newTest() *Handlers { return New(Config{Version: "1.37"}) }
 
-// within is a context with a probe's deadline.
+// within returns a context with a probe's deadline.
 func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// at is the target of a server, and its port.
+// at returns the target of a server, and its port.
 func at(t *testing.T, address string) (Target, int32) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(address)
@@ -46,7 +46,7 @@ func at(t *testing.T, address string) (Target, int32) {
 	return Target{Container: &v1.Container{Name: "c"}, ID: "id", IP: host}, int32(number)
 }
 
-// answer is what a probe finds out as "failure: text".
+// answer returns the outcome of a probe as "failure: text".
 func (h *Handlers) answer(ctx context.Context, p v1.ProbeHandler, t Target) string {
 	o, err := h.Probe(ctx, &v1.Probe{ProbeHandler: p, TimeoutSeconds: 1}, t)
 	if err != nil {
@@ -131,7 +131,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// A server that answers without end, too slowly or not at all costs no more than the probe's time.
+// A server that answers without end, too slowly or not at all costs only the probe's timeout.
 func TestHTTPBounds(t *testing.T) {
 	s := httptest.NewServer(server(t))
 	defer s.Close()
@@ -249,7 +249,7 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// runtime answers to commands.
+// runtime answers commands.
 type runtime func(id string, command []string, timeout time.Duration) (string, string, error)
 
 func (r runtime) ExecSync(_ context.Context, id string, command []string, timeout time.Duration) (
@@ -295,7 +295,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// BenchmarkHTTP is one probe of a server on the same machine; what the server costs is in it.
+// BenchmarkHTTP is one probe of a server on the same machine, including the server's work.
 func BenchmarkHTTP(b *testing.B) {
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer s.Close()

@@ -14,22 +14,22 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// errNoHook: the API server takes such a hook, and says that it fails when it is due.
+// errNoHook: the API server accepts such a hook, which then fails when it is due.
 var errNoHook = errors.New("invalid handler: a hook has one of exec, httpGet, sleep; " +
 	"tcpSocket is not supported")
 
-// ErrBrokenOff is that of a sleep, in the kubelet's words.
+// ErrBrokenOff reports an interrupted sleep, in the kubelet's words.
 var ErrBrokenOff = errors.New("container terminated before sleep hook finished")
 
-// failed is in the kubelet's words why a hook failed.
+// failed says in the kubelet's words why a hook failed.
 func failed(what string, t Target, err error) error {
 	pod := fmt.Sprintf("%s_%s(%s)", t.Pod.Name, t.Pod.Namespace, t.Pod.UID)
 	return fmt.Errorf("%s for Container %q in Pod %q failed - error: %w", what, t.Container.Name, pod, err)
 }
 
-// Run does what a hook says, to its end or that of the context. fallback is the address of a server
-// that was to be asked with TLS and answered only without; "": none was. The error says what did not
-// succeed; it may have secrets of the container's.
+// Run runs a hook to its end, or until the context ends. fallback is the address of a server that
+// was asked over TLS and answered only without; "" otherwise. The error may contain the container's
+// secrets.
 func (h *Handlers) Run(ctx context.Context, hook *v1.LifecycleHandler, t Target) (
 	fallback string, err error) {
 	switch {
@@ -56,8 +56,8 @@ func (h *Handlers) Run(ctx context.Context, hook *v1.LifecycleHandler, t Target)
 	}
 }
 
-// notify sends a request. Whatever the server answers, it has been told. One that knows no TLS is
-// asked without, as it was before certificates were an option, and not shown an Authorization.
+// notify sends a request; any answer is a success. A server without TLS is asked again over plain
+// HTTP, as it was before TLS was supported for hooks, and without the Authorization header.
 func (h *Handlers) notify(ctx context.Context, a *v1.HTTPGetAction, t Target) (
 	fallback string, err error) {
 	request, err := h.request(ctx, a, t, "kube-lifecycle/")
@@ -84,6 +84,7 @@ func (h *Handlers) send(r *http.Request) error {
 		return err
 	}
 	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxOutput)) // it has answered
+	// the answer itself does not matter
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxOutput))
 	return nil
 }

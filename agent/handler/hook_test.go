@@ -23,7 +23,7 @@ func (h *Handlers) runs(ctx context.Context, hook v1.LifecycleHandler, t Target)
 	return "done " + fallback
 }
 
-// hooked is the pod of the containers that have hooks.
+// hooked is the pod of the containers with hooks.
 var hooked = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", UID: "u"}}
 
 func TestHooks(t *testing.T) {
@@ -65,7 +65,7 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// Any answer will do. A server without TLS is asked again, once, and not shown who asks.
+// Any answer is a success. A server without TLS is asked again once, without credentials.
 func TestHTTPHook(t *testing.T) {
 	var asked []string
 	handle := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// maxAnswer bounds all that is read of one HTTP answer, in bytes.
+	// maxAnswer bounds the bytes read of one HTTP answer.
 	maxAnswer = 1 << 20
-	// maxInformed is how many informational answers (1xx) may come before the answer.
+	// maxInformed bounds the informational answers (1xx) before the final one.
 	maxInformed = 5
-	// maxRedirects is how often a probe follows a server to another place on the same host.
+	// maxRedirects bounds the redirects within one host that a probe follows.
 	maxRedirects = 10
 )
 
-// get asks a server. Where it sends the probe to another host, that is not followed: it is a success
-// with a warning.
+// get sends a request. It does not follow a redirect to another host, which is a success with a
+// warning.
 func (h *Handlers) get(ctx context.Context, a *v1.HTTPGetAction, t Target) (Outcome, error) {
 	request, err := h.request(ctx, a, t, "kube-probe/")
 	if err != nil {
@@ -47,12 +47,12 @@ func (h *Handlers) get(ctx context.Context, a *v1.HTTPGetAction, t Target) (Outc
 		return Outcome{Success, string(body)}, nil
 	case code >= 300 && code < 400:
 		return Outcome{Warning, "Probe terminated redirects, Response body: " + string(body)}, nil
-	default: // what the server says is not shown: it may be secret
+	default: // the answer is not shown because it may be secret
 		return Outcome{Failure, fmt.Sprintf("HTTP probe failed with statuscode: %d", code)}, nil
 	}
 }
 
-// messageOf is what failed in the words in which an http.Client with a timeout says it.
+// messageOf returns the error in the words of an http.Client with a timeout.
 func messageOf(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return err.Error() + " (Client.Timeout exceeded while awaiting headers)"
@@ -71,8 +71,8 @@ func stayOnHost(next *http.Request, before []*http.Request) error {
 	}
 }
 
-// request is the handler's. What it says of User-Agent, Accept and Host counts; an empty Accept is
-// left out.
+// request builds the handler's request. Its headers User-Agent, Accept and Host replace the
+// defaults; an empty Accept omits the header.
 func (h *Handlers) request(ctx context.Context, a *v1.HTTPGetAction, t Target, agent string) (
 	*http.Request, error) {
 	address, err := t.address(a.Host, a.Port)
@@ -81,7 +81,7 @@ func (h *Handlers) request(ctx context.Context, a *v1.HTTPGetAction, t Target, a
 	}
 	at, err := url.Parse(a.Path)
 	if err != nil {
-		at = &url.URL{Path: a.Path} // it goes as it is
+		at = &url.URL{Path: a.Path} // sent as it is
 	}
 	if at.Scheme, at.Host = strings.ToLower(string(a.Scheme)), address; at.Scheme == "" {
 		at.Scheme = "http"
@@ -106,7 +106,7 @@ func (h *Handlers) request(ctx context.Context, a *v1.HTTPGetAction, t Target, a
 	return request, nil
 }
 
-// RoundTrip sends a request over a connection of its own.
+// RoundTrip sends a request over a new connection.
 func (h *Handlers) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme == "https" {
 		return h.secure.RoundTrip(r)
@@ -114,11 +114,11 @@ func (h *Handlers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return h.plain.RoundTrip(r)
 }
 
-// roundTrip sends HTTP/1.1 requests without TLS on the goroutine of the caller: no goroutine reads
-// or writes for a connection, as they do in an http.Transport.
+// roundTrip sends HTTP/1.1 requests without TLS on the caller's goroutine, without the goroutines
+// that an http.Transport has for each connection.
 type roundTrip struct{ dialer *net.Dialer }
 
-// buffers are those of connections that were closed.
+// buffers holds the buffers of closed connections.
 var buffers = sync.Pool{New: func() any {
 	return &buffer{bufio.NewReaderSize(nil, 2<<10), bufio.NewWriterSize(nil, 1<<10)}
 }}
@@ -128,7 +128,7 @@ type buffer struct {
 	out *bufio.Writer
 }
 
-// RoundTrip sends the request and reads the head of the answer.
+// RoundTrip sends the request and reads the header of the answer.
 func (t roundTrip) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx := r.Context()
 	conn, err := t.dialer.DialContext(ctx, "tcp", r.URL.Host)
@@ -136,7 +136,7 @@ func (t roundTrip) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(deadline) // a connection that is open takes it
+		_ = conn.SetDeadline(deadline) // an open connection supports deadlines
 	}
 	x := &exchange{conn: conn, buffer: buffers.Get().(*buffer)}
 	x.stop = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
@@ -152,8 +152,8 @@ func (t roundTrip) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// exchange is one request and its answer. As a body it is what the server answers; its Close ends
-// the connection.
+// exchange is one request and its answer. It serves as the answer's body; its Close ends the
+// connection.
 type exchange struct {
 	conn   net.Conn
 	buffer *buffer
@@ -186,7 +186,7 @@ func (x *exchange) ask(r *http.Request) (*http.Response, error) {
 
 func (x *exchange) Read(p []byte) (int, error) { return x.body.Read(p) }
 
-// Close drops what was not read of the answer.
+// Close drops the unread part of the answer.
 func (x *exchange) Close() error {
 	if x.buffer == nil {
 		return nil

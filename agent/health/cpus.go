@@ -13,13 +13,13 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 )
 
-// Reasons of events about CPUs that a container has for itself.
+// Reasons of events about a container's exclusive CPUs.
 const (
 	reasonOffline = "CPUOffline"
 	reasonOnline  = "CPUOnline"
 )
 
-// cpus has events for pods whose own CPUs go offline or come back.
+// cpus records events for pods whose exclusive CPUs go offline or come back.
 type cpus struct {
 	cfg   Config
 	known offlineCPUs
@@ -28,12 +28,12 @@ type cpus struct {
 func (c *cpus) round() {
 	h := c.cfg.Hardware()
 	if h.CPUs == nil {
-		return // nobody has CPUs of its own
+		return // no container has exclusive CPUs
 	}
 	pods := map[types.UID]*v1.Pod{}
 	held := map[types.UID]allocation.Pod{}
 	for uid, holds := range c.cfg.State().Pods {
-		if pod, ok := c.cfg.Pod(uid); ok { // else no source has spoken of it yet
+		if pod, ok := c.cfg.Pod(uid); ok { // else no source has delivered it yet
 			pods[uid], held[uid] = pod, holds
 		}
 	}
@@ -43,7 +43,7 @@ func (c *cpus) round() {
 	}
 }
 
-// ownerKey names a container that has CPUs for itself.
+// ownerKey identifies a container with exclusive CPUs.
 type ownerKey struct {
 	pod       types.UID
 	container string
@@ -53,17 +53,17 @@ func (k ownerKey) compare(o ownerKey) int {
 	return cmp.Or(cmp.Compare(k.pod, o.pod), cmp.Compare(k.container, o.container))
 }
 
-// offlineCPUs is what is known to be offline of the containers' own CPUs.
+// offlineCPUs holds the containers' exclusive CPUs that are known to be offline.
 type offlineCPUs map[ownerKey]cpuset.CPUSet
 
-// cpuChange is a change of which of a container's own CPUs are offline.
+// cpuChange is a change of a container's exclusive CPUs that are offline.
 type cpuChange struct {
 	ownerKey
-	own, before, now cpuset.CPUSet // before and now are those that are offline
+	own, before, now cpuset.CPUSet // before and now are the offline ones
 }
 
-// update compares what is known with what is so of the pods that hold anything, remembers that, and
-// lists the changes by pod and container.
+// update compares the known offline CPUs with the present ones, records these, and returns the
+// changes by pod and container.
 func (known offlineCPUs) update(held map[types.UID]allocation.Pod,
 	online cpuset.CPUSet) []cpuChange {
 	now := offlineCPUs{}
@@ -97,8 +97,8 @@ func (c cpuChange) event() (kind, reason string) {
 	return v1.EventTypeNormal, reasonOnline
 }
 
-// message says what it means for the container. On cgroup v1 processes that lost their last CPU are
-// moved out of their cgroup for good.
+// message says what the change means for the container. On cgroup v1, processes that lost their
+// last CPU are moved out of their cgroup for good.
 func (c cpuChange) message(unified bool) string {
 	left, back := c.own.Difference(c.now), c.before.Difference(c.now)
 	switch {

@@ -19,7 +19,7 @@ func parseCPUs(t *testing.T, list string) cpuset.CPUSet {
 	return set
 }
 
-// TestOfflineCPUs follows a pod with the containers a on CPUs 2-3 and b on 4, and one that shares.
+// TestOfflineCPUs follows a pod with container a on CPUs 2-3, b on 4, and one that shares.
 func TestOfflineCPUs(t *testing.T) {
 	const (
 		partly = "Warning CPUOffline CPUs 3 of container a are offline: it runs on 2 alone; " +
@@ -38,7 +38,7 @@ func TestOfflineCPUs(t *testing.T) {
 	for _, step := range []struct {
 		what, online string
 		unified      bool
-		gone         bool // the pod
+		gone         bool // whether the pod is gone
 		want         []string
 	}{
 		{"all online", "0-7", true, false, nil},

@@ -17,19 +17,18 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// Reasons of events on pods whose devices change their health. The kubelet has none.
+// Reasons of events about changed device health. The kubelet has none.
 const (
 	reasonDeviceUnhealthy = "DeviceUnhealthy"
 	reasonDeviceHealthy   = "DeviceHealthy"
 	reasonDeviceUnknown   = "DeviceHealthUnknown"
 )
 
-// devices follows the health of the devices that containers hold: it tells of each change and has
-// the pod's status made anew. Its work grows with the devices that are held, not with those that
-// there are.
+// devices follows the health of the devices that containers hold: each change makes an event and
+// refreshes the pod's status. The work grows with the held devices, not with all devices.
 type devices struct {
 	cfg Config
-	// told is the health that was told last; "" is that of a device of which nothing was known yet.
+	// told is the health last reported; "" for a device that was not known yet.
 	told map[heldDevice]v1.ResourceHealthStatus
 }
 
@@ -40,25 +39,25 @@ type heldDevice struct {
 	resource, id string
 }
 
-// changeKey names the changes of one container's devices of a resource to the same health.
+// changeKey groups changes of one container's devices of a resource to the same health.
 type changeKey struct {
 	pod                 types.UID
 	container, resource string
 	health              v1.ResourceHealthStatus
 }
 
-// healthChange is such a change.
+// healthChange is such a group of changes.
 type healthChange struct {
 	changeKey
 	ids []string // in natural order
-	why string   // for people, of one that is not healthy, as far as it is known
+	why string   // the reason in words, if the devices are not healthy and it is known
 }
 
-// round compares what is with what was told.
+// round compares the present health with what was reported.
 func (h *devices) round(log klog.Logger) {
 	inventory := h.cfg.Inventory()
 	now := healthOf(h.held(), inventory)
-	for d, health := range now { // what is told soon is told with its reason
+	for d, health := range now { // wait for the reason, which is about to arrive
 		if health == v1.ResourceHealthStatusUnhealthy && inventory.Resources[d.resource].Reasons.Awaited {
 			now[d] = h.told[d]
 		}
@@ -86,7 +85,7 @@ func (h *devices) round(log klog.Logger) {
 	}
 }
 
-// orNever is a health as it is remembered: unknown is "" until something was known.
+// orNever returns a health as it is recorded: unknown is "" until something was known.
 func orNever(was, health v1.ResourceHealthStatus) v1.ResourceHealthStatus {
 	if was == "" && health == v1.ResourceHealthStatusUnknown {
 		return ""
@@ -94,8 +93,8 @@ func orNever(was, health v1.ResourceHealthStatus) v1.ResourceHealthStatus {
 	return health
 }
 
-// held is what containers hold that have not ended, of the pods of which a source has spoken: of the
-// others nobody can be told yet.
+// held returns what containers that have not ended hold, of pods that a source has delivered; for
+// others there can be no events yet.
 func (h *devices) held() map[types.UID]allocation.Pod {
 	out := map[types.UID]allocation.Pod{}
 	for uid, held := range h.cfg.State().Pods {
@@ -130,9 +129,9 @@ func healthOf(held map[types.UID]allocation.Pod, inventory deviceplugin.Inventor
 	return out
 }
 
-// healthChanges are the changes worth telling, in order. What is healthy when it is first seen, or
-// first known after that, is no news: that is what it was given out for. Nor is it news that
-// nothing is known of a device yet.
+// healthChanges returns the changes worth an event, in order. A device that is healthy when first
+// seen, or first known, is not worth one, because only healthy devices are given out; neither is a
+// device of which nothing is known yet.
 func healthChanges(told, now map[heldDevice]v1.ResourceHealthStatus,
 	inventory deviceplugin.Inventory) []healthChange {
 	changed := map[changeKey][]string{}
@@ -158,7 +157,7 @@ func healthChanges(told, now map[heldDevice]v1.ResourceHealthStatus,
 	return out
 }
 
-// Amiss says, for people, which devices that a pod holds are not healthy now.
+// Amiss describes the unhealthy devices that a pod holds.
 func Amiss(pod allocation.Pod, inventory deviceplugin.Inventory) (out []string) {
 	now := healthOf(map[types.UID]allocation.Pod{pod.UID: pod}, inventory)
 	well := map[heldDevice]v1.ResourceHealthStatus{}
@@ -172,7 +171,7 @@ func Amiss(pod allocation.Pod, inventory deviceplugin.Inventory) (out []string) 
 	return out
 }
 
-// event is the change for people.
+// event returns the event for the change.
 func (c healthChange) event() (kind, reason, message string) {
 	devices := fmt.Sprintf("Container %s: device %s of %s", c.container, deviceplugin.Few(c.ids),
 		c.resource)
@@ -189,8 +188,8 @@ func (c healthChange) event() (kind, reason, message string) {
 	}
 }
 
-// because says, for people, why the devices are as they are: of unhealthy ones what the plugin says,
-// each reason once.
+// because says why the devices have their health: for unhealthy ones the plugin's reasons, each
+// once.
 func (c healthChange) because(r deviceplugin.Resource) string {
 	switch {
 	case c.health == v1.ResourceHealthStatusUnhealthy:
@@ -212,7 +211,7 @@ func (c healthChange) because(r deviceplugin.Resource) string {
 	return "its device plugin is not connected"
 }
 
-// ResourceStatuses is the health of what a pod holds, by container, for its status.
+// ResourceStatuses returns the health of a pod's devices, by container, for its status.
 func ResourceStatuses(pod allocation.Pod,
 	inventory deviceplugin.Inventory) map[string][]v1.ResourceStatus {
 	out := map[string][]v1.ResourceStatus{}

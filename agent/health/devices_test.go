@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 )
 
-// inventoryOf reads "a b!": devices of one resource, ! for unhealthy; "" is a plugin that is away.
+// inventoryOf parses "a b!": devices of one resource, ! for unhealthy; "" is a disconnected plugin.
 func inventoryOf(text string) deviceplugin.Inventory {
 	r := deviceplugin.Resource{Name: "example.com/gpu", Connected: text != ""}
 	for word := range strings.FieldsSeq(text) {
@@ -24,7 +24,7 @@ func inventoryOf(text string) deviceplugin.Inventory {
 	return deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{r.Name: r}}
 }
 
-// Each step is an inventory and what is told of it.
+// Each step is an inventory and the events that it causes.
 func TestDeviceHealthIsToldOnce(t *testing.T) {
 	state := allocation.State{Pods: map[types.UID]allocation.Pod{"p": {
 		Containers: map[string]allocation.Container{"main": {
@@ -77,8 +77,8 @@ func TestDeviceHealthIsToldOnce(t *testing.T) {
 	}
 }
 
-// A plugin may call a device unhealthy while it makes it ready for the next pod: that is nothing to a
-// container that has ended.
+// A plugin may report a device as unhealthy while it prepares it for the next pod, which does not
+// concern a container that has ended.
 func TestHealthOfEndedContainers(t *testing.T) {
 	const gpu = "example.com/gpu"
 	held := allocation.Container{Devices: []allocation.DeviceSet{{Resource: gpu, IDs: []string{"a"}}}}

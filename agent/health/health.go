@@ -1,5 +1,5 @@
-// Package health tells of pods beneath which the hardware changed: devices that became unhealthy,
-// CPUs that went offline, memory of which a node has less than it had. The pods are left alone.
+// Package health reports changes of the hardware that pods hold: devices that became unhealthy,
+// CPUs that went offline, nodes that lost memory. It leaves the pods alone.
 package health
 
 import (
@@ -15,39 +15,39 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Config is what is followed, and who is told.
+// Config holds what the followers read, and the functions that they report to.
 type Config struct {
 	Hardware  func() machine.Hardware
 	State     func() allocation.State
 	Inventory func() deviceplugin.Inventory
-	// Pod is the spec of a pod of which a source has spoken, Status its last status here.
+	// Pod returns the spec of a pod that a source has delivered, Status its last status here.
 	Pod    func(types.UID) (*v1.Pod, bool)
 	Status func(types.UID) v1.PodStatus
-	// Refresh makes the pod's status anew. It must not block, nor must Tell, which records an event.
+	// Refresh refreshes the pod's status, Tell records an event. Neither may block.
 	Refresh func(types.UID)
 	Tell    func(pod *v1.Pod, eventType, reason, message string)
-	// Devices: the health of devices is told (feature gate ResourceHealthStatus).
+	// Devices is set if the health of devices is reported (feature gate ResourceHealthStatus).
 	Devices bool
-	// Unified: the host has cgroup v2.
+	// Unified is set if the host has cgroup v2.
 	Unified bool
 }
 
 // Follower follows the hardware that pods hold.
 type Follower struct {
 	cfg     Config
-	machine *topology.Machine // at the last look
+	machine *topology.Machine // in the last look
 	devices devices
 	cpus    cpus
 }
 
-// New returns a follower that has told nothing yet.
+// New returns a follower that has reported nothing yet.
 func New(cfg Config) *Follower {
 	return &Follower{
 		cfg: cfg, devices: devices{cfg: cfg}, cpus: cpus{cfg: cfg, known: offlineCPUs{}},
 	}
 }
 
-// Look compares what is with what was told.
+// Look compares the present state with what was reported.
 func (f *Follower) Look(ctx context.Context) error {
 	if m := f.cfg.Hardware().Machine; m != f.machine {
 		f.machine = m

@@ -10,11 +10,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// reasonOvercommitted is the event's reason for a pod whose memory has no room any more.
+// reasonOvercommitted is the event's reason for a pod whose memory no longer fits.
 const reasonOvercommitted = "MemoryOvercommitted"
 
-// tellOvercommitted names the pods whose memory has no room on the nodes that it was promised on: a
-// node has less than it had. They are left alone.
+// tellOvercommitted reports the pods whose memory no longer fits on its nodes, because a node lost
+// memory. It leaves them alone.
 func tellOvercommitted(ctx context.Context, cfg Config) {
 	h := cfg.Hardware()
 	if h.Memory == nil {

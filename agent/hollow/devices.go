@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// devices is a device plugin for each resource of an inventory that does not change. It implements
+// devices acts as a device plugin for each resource of a fixed inventory. It implements
 // admission.Plugins.
 type devices struct{ inventory deviceplugin.Inventory }
 
@@ -28,8 +28,8 @@ func (devices) Preferred(context.Context, deviceplugin.PreferredRequest) ([]stri
 	return nil, errNoPreference
 }
 
-// Allocate implements admission.Plugins: containers find their devices in a variable, as with the
-// simulated plugin.
+// Allocate implements admission.Plugins: as with the simulated plugin, a variable tells containers
+// their devices.
 func (devices) Allocate(_ context.Context, resource string, ids []string) (
 	*pluginapi.ContainerAllocateResponse, error) {
 	return &pluginapi.ContainerAllocateResponse{
@@ -40,14 +40,14 @@ func (devices) Allocate(_ context.Context, resource string, ids []string) (
 // maxDevices bounds the invented devices of one resource on one node.
 const maxDevices = 4096
 
-// Invented are devices that every node has, spread over its NUMA nodes, neighbours together.
+// Invented describes devices of every node, spread in blocks over its NUMA nodes.
 type Invented struct {
 	Resource string
 	Count    int
 }
 
-// offer is what plugins offer on a machine: the invented devices, and without any the machine's
-// GPUs as example.com/gpu and its network interfaces as example.com/nic.
+// offer returns what plugins offer on a machine: the invented devices or, without any, the
+// machine's GPUs as example.com/gpu and its network interfaces as example.com/nic.
 func offer(m *topology.Machine, invented []Invented) (deviceplugin.Inventory, error) {
 	out := deviceplugin.Inventory{Version: 1, Resources: map[string]deviceplugin.Resource{}}
 	for _, i := range invented {
@@ -68,7 +68,7 @@ func offer(m *topology.Machine, invented []Invented) (deviceplugin.Inventory, er
 		{"example.com/gpu", "03"}, {"example.com/nic", "02"},
 	} {
 		list, err := sim.FromMachine(m, kind.class, sim.Kind(kind.resource))
-		if err == nil { // else it has none
+		if err == nil { // else the machine has none
 			out.Resources[kind.resource] = resource(kind.resource, list)
 		}
 	}

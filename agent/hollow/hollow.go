@@ -24,24 +24,24 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// Config is which nodes there are to be.
+// Config describes the nodes.
 type Config struct {
-	// Kubeconfig is of somebody who may act for all the nodes.
+	// Kubeconfig belongs to a user who may act for all the nodes.
 	Kubeconfig string
-	// Root has a directory for each node. Nobody else may use it at the same time.
+	// Root holds a directory for each node. Only one process may use it at a time.
 	Root string
-	// Prefix begins the names of nodes: PREFIX, machine, number.
+	// Prefix starts the names of nodes: PREFIX, machine, number.
 	Prefix   string
 	Machines []Machines
-	// Devices are what every node offers; none: what its machine has.
+	// Devices are offered by every node; none: each node offers its machine's.
 	Devices []Invented
 	Labels  map[string]string
 	Taints  []v1.Taint
-	// File is a KubeletConfiguration of the nodes, "": none. Settings are fields that come after it.
+	// File is a KubeletConfiguration for the nodes, "": none. Settings are fields that override it.
 	File     string
 	Settings map[string]any
-	// Requests is how many a second all nodes may send together, besides leases and statuses of
-	// nodes; Pace is how many nodes begin in a second.
+	// Requests bounds the requests per second of all nodes, besides leases and node statuses. Pace is
+	// the number of nodes that start per second.
 	Requests, Pace int
 }
 
@@ -55,7 +55,7 @@ type Nodes struct {
 	all     []*node
 }
 
-// New reads the machines and the kubeconfig. It sends nothing, and runs nothing.
+// New reads the machines and the kubeconfig. It sends no requests, and runs nothing.
 func New(ctx context.Context, c Config) (*Nodes, error) {
 	bootID, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *Nodes) connect(ctx context.Context) (err error) {
 	qps := int32(s.cfg.Requests)
 	k.KubeAPIQPS, k.KubeAPIBurst = &qps, 2*qps
 	k.EventRecordQPS, k.EventBurst = &qps, 2*qps
-	k.RotateCertificates = false // the kubeconfig is no node's
+	k.RotateCertificates = false // the kubeconfig is not a node's
 	s.kube, err = kubeapi.New(ctx, kubeapi.Config{
 		Cluster: config.Cluster{Kubeconfig: s.cfg.Kubeconfig}, Kubelet: k,
 	})
@@ -108,20 +108,20 @@ func (s *Nodes) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// The networks for benchmarks (RFC 2544): nobody is reached there.
+// Addresses from the networks for benchmarks (RFC 2544), where nobody can be reached.
 var (
 	nodeAddresses = netip.MustParseAddr("198.18.0.1")
 	podAddresses  = netip.MustParseAddr("198.19.0.1")
 )
 
-// address is one of the 65534 that begin there; of pods they come again.
+// address returns one of the 65534 addresses from first; pods' addresses repeat after these.
 func address(first netip.Addr, number uint32) string {
 	b, at := first.As4(), number%65534+1
 	b[2], b[3] = byte(at>>8), byte(at)
 	return netip.AddrFrom4(b).String()
 }
 
-// Run runs the nodes until ctx ends or one of them cannot go on.
+// Run runs the nodes until ctx ends or one of them fails.
 func (s *Nodes) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.kube.Run(ctx) })
@@ -147,11 +147,11 @@ func (s *Nodes) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// removals is how many nodes are deleted at the same time.
+// removals bounds the nodes that are deleted at a time.
 const removals = 16
 
-// Remove deletes the nodes from the cluster, after Run. With them go their leases and
-// NodeResourceTopologies; what was bound to them the cluster takes away in its own time.
+// Remove deletes the nodes from the cluster, after Run. Their leases and NodeResourceTopologies are
+// deleted with them; the cluster removes their pods later.
 func (s *Nodes) Remove(ctx context.Context) error {
 	var group errgroup.Group
 	group.SetLimit(removals)
@@ -168,7 +168,7 @@ func (s *Nodes) Remove(ctx context.Context) error {
 			return nil
 		})
 	}
-	_ = group.Wait() // which collects nothing
+	_ = group.Wait() // it returns no error
 	if len(failed) > 0 {
 		return fmt.Errorf("%d of %d nodes are left: %w", len(failed), len(s.all),
 			errors.Join(failed[:min(3, len(failed))]...))
@@ -176,15 +176,15 @@ func (s *Nodes) Remove(ctx context.Context) error {
 	return nil
 }
 
-// Counts are how many nodes and pods there are.
+// Counts holds numbers of nodes and pods.
 type Counts struct {
-	// Nodes are to be, Ready of them are so at the API server.
+	// Nodes is the wanted number; Ready of them are ready at the API server.
 	Nodes, Ready int
-	// Pods are on the nodes, by phase.
+	// Pods counts the pods on the nodes, by phase.
 	Pods map[v1.PodPhase]int
 }
 
-// Counts counts now.
+// Counts returns the present numbers.
 func (s *Nodes) Counts() Counts {
 	s.mu.Lock()
 	running := s.running[:len(s.running):len(s.running)]
@@ -209,7 +209,7 @@ func ready(n *v1.Node) bool {
 	return is != nil && is.Status == v1.ConditionTrue
 }
 
-// forward says of which pods something ended by itself, until ctx ends.
+// forward sends the UIDs of pods in which something ended by itself, until ctx ends.
 func (r *runtime) forward(ctx context.Context, to chan<- types.UID) error {
 	for await.On(ctx, r.changed.Wake()) {
 		for _, uid := range r.changed.Take() {

@@ -52,7 +52,7 @@ type node struct {
 	run      []func(context.Context) error
 }
 
-// join makes the node's parts. Nothing runs yet but what records events, until ctx ends.
+// join makes the node's parts. Only the event recorder runs yet, until ctx ends.
 func (n *node) join(ctx context.Context, root string, podAddress func() string) error {
 	dir := filepath.Join(root, n.name)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
@@ -64,7 +64,7 @@ func (n *node) join(ctx context.Context, root string, podAddress func() string) 
 	}
 	log := klog.FromContext(ctx)
 	if err != nil {
-		log.Error(err, "Assignments are lost", "node", n.name)
+		log.Error(err, "The recorded assignments are lost", "node", n.name)
 	}
 	graces := n.shape.cfg.DevicePlugins.Graces
 	if n.owned, err = nodes.OpenOwned(dir, graces.Capacity); err != nil {
@@ -88,7 +88,7 @@ func (n *node) join(ctx context.Context, root string, podAddress func() string) 
 	n.kept = n.keep()
 	mux := source.NewMux(source.MuxConfig{Feeds: []source.Feed{podsource.New(podsource.Config{
 		Client: n.kube.Main(), Node: n.name,
-		Report: func(p source.Problem) { log.Info("A pod is left out", "node", n.name, "why", p) },
+		Report: func(p source.Problem) { log.Info("A pod is ignored", "node", n.name, "why", p) },
 		Saw: func(all []*v1.Pod) []*v1.Pod {
 			told.Saw(all)
 			return all
@@ -100,7 +100,7 @@ func (n *node) join(ctx context.Context, root string, podAddress func() string) 
 	return nil
 }
 
-// joinPods makes what decides on the node's pods and what runs them.
+// joinPods makes the parts that decide on the node's pods and run them.
 func (n *node) joinPods(mux *source.Mux, events *mailbox.Box[syncloop.Event]) {
 	decisions := mailbox.New[admission.Result]()
 	queue := admission.New(n.admission(decisions.Put, events.Put))
@@ -131,7 +131,7 @@ func (n *node) joinPods(mux *source.Mux, events *mailbox.Box[syncloop.Event]) {
 		func(ctx context.Context) error { return n.runtime.forward(ctx, observed) })
 }
 
-// admission is the configuration of a decision on the node's pods.
+// admission returns the configuration of admission.
 func (n *node) admission(report func(admission.Result),
 	tell func(syncloop.Event)) admission.Config {
 	return admission.Config{
@@ -153,7 +153,7 @@ func (n *node) admission(report func(admission.Result),
 	}
 }
 
-// flaws refuses pods that are against a rule that the node relies on.
+// flaws refuses pods that break a rule that the node relies on.
 func flaws(a decide.Attempt) *decide.Refusal {
 	if why := source.Flaw(a.Pod); why != "" {
 		return &decide.Refusal{Reason: source.FailedValidation, Message: why}
@@ -161,7 +161,7 @@ func flaws(a decide.Attempt) *decide.Refusal {
 	return nil
 }
 
-// workers is the configuration of the node's pod workers.
+// workers returns the configuration of the pod workers.
 func (n *node) workers(tell func(syncloop.Event)) podworker.Config {
 	statuses := podstatus.Reporter{Statuses: n.statuses, Terminations: noMessages{}}
 	k := &n.shape.cfg.Kubelet
@@ -172,7 +172,7 @@ func (n *node) workers(tell func(syncloop.Event)) podworker.Config {
 		},
 		Report: func(r podworker.Report) {
 			statuses.Report(r)
-			removed := r.Stop != nil && r.Stop.Remove // which Gone tells when it is done
+			removed := r.Stop != nil && r.Stop.Remove // Gone reports this when it is done
 			if r.Err == nil && r.Decision.State == podworker.Finished && !removed {
 				tell(syncloop.Event{UID: r.Pod.UID, Event: pod.Event{Kind: pod.Ended}})
 			}
@@ -188,14 +188,14 @@ func (n *node) workers(tell func(syncloop.Event)) podworker.Config {
 	}
 }
 
-// noMessages are the termination messages of containers that write none.
+// noMessages stands for containers without termination messages.
 type noMessages struct{}
 
 func (noMessages) TerminationMessage(*v1.Pod, *v1.Container, volume.Exit) (string, error) {
 	return "", nil
 }
 
-// topology keeps the node's NodeResourceTopology.
+// topology returns the writer of the node's NodeResourceTopology.
 func (n *node) topology() *nrt.Writer {
 	return nrt.New(nrt.Config{
 		Apply: nrt.At(n.kube.Main()), Node: n.kept.Node,
@@ -208,7 +208,7 @@ func (n *node) topology() *nrt.Writer {
 	})
 }
 
-// live runs the node until ctx ends or a part of it cannot go on.
+// live runs the node until ctx ends or one of its parts fails.
 func (n *node) live(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, run := range n.run {

@@ -12,14 +12,14 @@ import (
 	"github.com/numalet/numalet/agent/version"
 )
 
-// runtimeName is what statuses say that containers run on.
+// runtimeName is the name of the container runtime in statuses.
 const runtimeName = "hollow"
 
-// orphansPeriod is how often pods are looked for that hold something and that nobody wants: those
-// that were deleted while the process did not run.
+// orphansPeriod is the time between two searches for undesired pods that hold something: those that
+// were deleted while the process did not run.
 const orphansPeriod = 30 * time.Second
 
-// keep makes what keeps the node's object and its lease.
+// keep returns the part that maintains the node's object and lease.
 func (n *node) keep() *nodes.Nodes {
 	k := &n.shape.cfg.Kubelet
 	return nodes.New(nodes.Config{
@@ -36,14 +36,14 @@ func (n *node) keep() *nodes.Nodes {
 		Changed: mailbox.Subscribe(n.shape.hardware.Changes()),
 		Wrote:   func(f nodestatus.Facts) { n.owned.Wrote(f.Devices) },
 		Tell:    n.events.OnNode,
-		// The connections are those of all nodes, and HTTP/2 finds out by itself that one is dead.
+		// All nodes share the connections, and HTTP/2 detects dead ones itself.
 		Unanswered: func() {},
 		Restored:   n.kube.Restored().Publish,
 		Again:      mailbox.Subscribe(n.kube.Restored()),
 	})
 }
 
-// facts are what the node's status is made of.
+// facts returns the facts for the node's status.
 func (n *node) facts() nodestatus.Facts {
 	h := n.shape.hardware.Get()
 	return nodestatus.Facts{

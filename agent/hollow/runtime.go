@@ -22,30 +22,31 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// exitKilled is how a process ends that is not asked.
+// exitKilled is the exit code of a killed process.
 const exitKilled = 137
 
 // runtime is a container runtime without containers. It implements podworker.Actuator: pods have
 // what workers ask for, and containers end as sim.ScriptFor says.
 type runtime struct {
-	address func() string // of a pod that is made
-	host    string        // of pods in the host's network
+	address func() string // for a new pod
+	host    string        // for pods in the host's network
 	changed *mailbox.Box[types.UID]
 
 	mu   sync.Mutex
 	pods map[types.UID]*hollowPod
 }
 
-// hollowPod is what there is of a pod; its slices are newest first and are replaced, not written to.
+// hollowPod is a pod in the runtime. Its slices are newest first and are replaced, not changed in
+// place.
 type hollowPod struct {
 	seen cri.Pod
 	runs map[string]*run // by container id
 }
 
-// run is a container that was started.
+// run is a running container.
 type run struct {
 	script sim.Script
-	timer  *time.Timer // of its own end; nil: none
+	timer  *time.Timer // ends it by itself; nil: none
 	ended  chan struct{}
 }
 
@@ -63,7 +64,7 @@ func (r *runtime) Observe(_ context.Context, uid types.UID) (cri.Pod, error) {
 	return p, nil
 }
 
-// Recall implements podworker.Actuator: to observe costs nothing here.
+// Recall implements podworker.Actuator: nothing is recalled, since observing costs nothing here.
 func (r *runtime) Recall(context.Context, types.UID, podworker.Done) (cri.Pod, bool) {
 	return cri.Pod{}, false
 }
@@ -78,7 +79,7 @@ func (r *runtime) get(uid types.UID) (cri.Pod, bool) {
 	return p.seen, true
 }
 
-// all are the pods that there is anything of.
+// all returns the pods in the runtime.
 func (r *runtime) all() (out []cri.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,7 +89,7 @@ func (r *runtime) all() (out []cri.Pod) {
 	return out
 }
 
-// probed is what probes find: whatever runs passes all of them.
+// probed returns passing probes for all running containers.
 func (r *runtime) probed(uid types.UID) map[string]status.Probed {
 	out := map[string]status.Probed{}
 	p, _ := r.get(uid)
@@ -128,14 +129,14 @@ func (r *runtime) do(ctx context.Context, pod *v1.Pod, a podworker.Action) error
 	case podworker.RemovePod:
 		r.remove(pod.UID)
 	case podworker.PostStart, podworker.UpdateVolumes, podworker.CleanUp:
-		// There are no hooks and no volumes.
+		// Hooks and volumes do not exist here.
 	default:
 		return fmt.Errorf("action %q is not one that can be done", a.Kind)
 	}
 	return nil
 }
 
-// change writes to a pod that there is something of.
+// change applies do to a pod, if it is in the runtime.
 func (r *runtime) change(uid types.UID, do func(*hollowPod)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -165,7 +166,7 @@ func (r *runtime) createSandbox(pod *v1.Pod, attempt uint32) {
 	p.seen.Sandboxes = append([]cri.Sandbox{s}, p.seen.Sandboxes...)
 }
 
-// start has a container run from now on.
+// start starts a container.
 func (r *runtime) start(pod *v1.Pod, a podworker.Action) error {
 	spec, _ := podspec.Find(pod, a.Container)
 	if spec == nil {
@@ -205,7 +206,7 @@ func (r *runtime) start(pod *v1.Pod, a podworker.Action) error {
 	return nil
 }
 
-// end has a container exited, if it runs.
+// end makes a container exit if it runs.
 func (r *runtime) end(uid types.UID, id string, how sim.Exit) {
 	r.change(uid, func(p *hollowPod) {
 		if p.end(id, how) {
@@ -214,8 +215,8 @@ func (r *runtime) end(uid types.UID, id string, how sim.Exit) {
 	})
 }
 
-// stop asks containers to end in their turns, and returns when they have: after their grace they are
-// killed.
+// stop asks containers to end, in their turns, and returns when they have: after their grace period
+// they are killed.
 func (r *runtime) stop(ctx context.Context, uid types.UID, a podworker.Action) error {
 	end := time.Now().Add(a.Grace)
 	waits := r.ask(uid, a.Aside(), a.Grace)
@@ -223,7 +224,7 @@ func (r *runtime) stop(ctx context.Context, uid types.UID, a podworker.Action) e
 		these := r.ask(uid, turn, podworker.StopGrace(time.Until(end)))
 		waits = append(waits, these...)
 		within, cancel := context.WithDeadline(ctx, end)
-		_ = awaitAll(within, these) // what has not ended by then holds up no other
+		_ = awaitAll(within, these) // containers that have not ended by then do not delay others
 		cancel()
 	}
 	return awaitAll(ctx, waits)
@@ -257,7 +258,7 @@ func awaitAll(ctx context.Context, all []*run) error {
 	return nil
 }
 
-// asked is when a container ends that is asked to, and how.
+// asked returns how and when the container ends after it was asked to.
 func (r *run) asked(grace time.Duration) (time.Duration, sim.Exit) {
 	if r.script.IgnoreTerm || r.script.TermAfter > grace {
 		return grace, sim.Exit{Code: exitKilled}
@@ -265,7 +266,7 @@ func (r *run) asked(grace time.Duration) (time.Duration, sim.Exit) {
 	return r.script.TermAfter, sim.Exit{Code: r.script.TermCode}
 }
 
-// remove forgets a pod.
+// remove removes a pod.
 func (r *runtime) remove(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -278,7 +279,7 @@ func (r *runtime) remove(uid types.UID) {
 	}
 }
 
-// end has a container exited; false: it does not run.
+// end makes a container exit; false: it does not run.
 func (p *hollowPod) end(id string, how sim.Exit) bool {
 	one := p.runs[id]
 	if one == nil {
@@ -305,7 +306,7 @@ func (p *hollowPod) end(id string, how sim.Exit) bool {
 	return true
 }
 
-// stopSandboxes has sandboxes not ready, and nothing run in them.
+// stopSandboxes makes sandboxes not ready and kills their containers.
 func (p *hollowPod) stopSandboxes(ids []string) {
 	p.seen.Sandboxes = slices.Clone(p.seen.Sandboxes)
 	for i := range p.seen.Sandboxes {

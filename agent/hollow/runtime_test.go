@@ -15,7 +15,7 @@ import (
 	"github.com/numalet/numalet/cri/sim"
 )
 
-// started is a runtime with a pod of one container, which does what the script says.
+// started is a runtime with a pod of one container that follows the script.
 func started(t *testing.T, script string) (*runtime, *v1.Pod) {
 	t.Helper()
 	r := newRuntime("198.18.0.1", func() string { return "198.19.0.1" })
@@ -45,7 +45,7 @@ func seen(t *testing.T, r *runtime) cri.Pod {
 	return p
 }
 
-// TestEndsByItself: a container ends as its script says, and that is told.
+// TestEndsByItself: a container ends as its script says, and this is reported.
 func TestEndsByItself(t *testing.T) {
 	r, _ := started(t, "exit=3 after=1ms")
 	<-r.changed.Wake()
@@ -58,8 +58,8 @@ func TestEndsByItself(t *testing.T) {
 	}
 }
 
-// TestStops: a container that is asked to ends by its script, one that ignores it at the end of its
-// grace, and nobody waits for it longer than he wants.
+// TestStops: a container ends by its script when asked to, or at the end of its grace period if it
+// ignores that; callers wait only as long as their context.
 func TestStops(t *testing.T) {
 	for script, want := range map[string]int32{
 		"": 143, "term=0 term-after=1ms": 0, "term=ignore": exitKilled, "term-after=1h": exitKilled,
@@ -89,7 +89,7 @@ func TestStops(t *testing.T) {
 	}
 }
 
-// TestStopsInTurn: a container that is to be stopped after another one ends after it.
+// TestStopsInTurn: a container of a later turn ends after those of earlier turns.
 func TestStopsInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, pod := started(t, "term=0 term-after=3s")
@@ -116,7 +116,7 @@ func TestStopsInTurn(t *testing.T) {
 	})
 }
 
-// TestRemoved: a sandbox that stops takes its containers along, and of a removed pod nothing stays.
+// TestRemoved: containers end with their sandbox, and nothing of a removed pod stays.
 func TestRemoved(t *testing.T) {
 	r, pod := started(t, "")
 	p := seen(t, r)

@@ -19,17 +19,17 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// MaxNodes bounds the nodes of one process, and with it their addresses.
+// MaxNodes bounds the nodes of one process, so that each has its own address.
 const MaxNodes = 10000
 
-// Machines are some nodes of one shape.
+// Machines describes some nodes of one shape.
 type Machines struct {
-	// From is what --topology-from of the agent takes: fixture:NAME, a machine file, a snapshot.
+	// From is a value for the agent's --topology-from: fixture:NAME, a machine file, a snapshot.
 	From  string
 	Count int
 }
 
-// ParseMachines reads "fixture:epyc-nps4=400"; without a count it is one.
+// ParseMachines parses "fixture:epyc-nps4=400"; the count defaults to one.
 func ParseMachines(text string) (Machines, error) {
 	m := Machines{From: text, Count: 1}
 	if at := strings.LastIndex(text, "="); at >= 0 {
@@ -47,7 +47,7 @@ func ParseMachines(text string) (Machines, error) {
 	return m, nil
 }
 
-// ParseInvented reads "example.com/gpu=8".
+// ParseInvented parses "example.com/gpu=8".
 func ParseInvented(text string) (Invented, error) {
 	name, count, _ := strings.Cut(text, "=")
 	n, err := strconv.Atoi(count)
@@ -59,7 +59,7 @@ func ParseInvented(text string) (Invented, error) {
 	return Invented{name, n}, nil
 }
 
-// shape is what nodes of the same machine share. It does not change.
+// shape is what nodes of the same machine share. It is immutable.
 type shape struct {
 	cfg      *config.Config
 	rules    topology.Rules
@@ -69,7 +69,7 @@ type shape struct {
 	taints   []v1.Taint
 }
 
-// settingsDir has, below the root directory, the drop-in with what nodes are told beside their file.
+// settingsDir is the directory, below the root directory, of the drop-in with the nodes' settings.
 const settingsDir = "nodes.d"
 
 // write writes the nodes' settings, and returns the flags of an agent that reads them.
@@ -80,7 +80,7 @@ func (c Config) write() ([]string, error) {
 	}
 	maps.Copy(settings, map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-		// Nobody listens there, nor is asked.
+		// Nothing serves this endpoint, and nothing connects to it.
 		"containerRuntimeEndpoint": "unix:///nonexistent", "cgroupsPerQOS": false,
 		"enforceNodeAllocatable": []string{"none"}, "failSwapOn": false,
 	})
@@ -102,14 +102,14 @@ func (c Config) write() ([]string, error) {
 	return args, nil
 }
 
-// name is what names of nodes have of the machine: that of the fixture or file.
+// name returns the part of nodes' names that comes from the machine's fixture or file.
 func (m Machines) name() string {
 	name := filepath.Base(strings.TrimPrefix(m.From, "fixture:"))
 	name, _, _ = strings.Cut(name, ".")
 	return strings.ToLower(name)
 }
 
-// newShape reads a machine under the configuration that an agent's flags make.
+// newShape reads a machine under the configuration of an agent with these flags.
 func newShape(c Config, args []string, from string) (*shape, error) {
 	cfg, err := config.FromArgs(append(args[:len(args):len(args)], "--topology-from="+from))
 	if err != nil {
@@ -127,7 +127,7 @@ func newShape(c Config, args []string, from string) (*shape, error) {
 	return s, err
 }
 
-// zones are what schedulers are told of a node of this shape with these pods.
+// zones returns what a node of this shape with these pods reports to schedulers.
 func (s *shape) zones(held allocation.State, pods []*v1.Pod) nrt.Facts {
 	h := s.hardware.Get()
 	f := nrt.Facts{

@@ -1,5 +1,5 @@
-// Package housekeeping does what nobody waits for, from time to time or soon after something
-// changed. One goroutine does it, one task after the other.
+// Package housekeeping runs tasks that nobody waits for, periodically or soon after a change. One
+// goroutine runs them one after the other.
 package housekeeping
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// Task is something to do every Period, for the first time after First or, if that is 0, one Period,
-// and besides after a change that is published On. A task that finds nothing to do costs little.
+// Task runs every Period, first after First or, if that is 0, one Period, and after each change
+// published On. A task without work should cost little.
 type Task struct {
 	Name          string
 	Period, First time.Duration
@@ -22,13 +22,13 @@ type Task struct {
 	Run           func(ctx context.Context) error
 }
 
-// rest is the least time between two rounds: what comes in a burst is looked at once.
+// rest is the least time between two rounds, so that a burst of changes makes one round.
 const rest = 50 * time.Millisecond
 
-// Housekeeping does its tasks.
+// Housekeeping runs its tasks.
 type Housekeeping struct {
 	tasks []scheduled
-	// changed has a value when one of the tasks' own has.
+	// changed receives an element when one of the tasks' own channels does.
 	changed <-chan struct{}
 }
 
@@ -38,7 +38,7 @@ type scheduled struct {
 	due     time.Time
 }
 
-// New makes a table of tasks, which are done in its order.
+// New returns a table of tasks, which run in its order.
 func New(tasks ...Task) *Housekeeping {
 	h := &Housekeeping{}
 	var all []mailbox.Source
@@ -50,8 +50,8 @@ func New(tasks ...Task) *Housekeeping {
 	return h
 }
 
-// Run does the tasks until ctx ends. What a task fails with is logged and the task done again in
-// its time.
+// Run runs the tasks until ctx ends. It logs the error of a task, which runs again at its next
+// time.
 func (h *Housekeeping) Run(ctx context.Context) error {
 	for i := range h.tasks {
 		h.tasks[i].due = time.Now().Add(cmp.Or(h.tasks[i].First, h.tasks[i].Period))
@@ -69,7 +69,7 @@ func (h *Housekeeping) Run(ctx context.Context) error {
 	}
 }
 
-// round does what is to be done now, and says when to look again.
+// round runs the tasks that are due, and returns when the next one is.
 func (h *Housekeeping) round(ctx context.Context) (next time.Time) {
 	for i := range h.tasks {
 		t := &h.tasks[i]

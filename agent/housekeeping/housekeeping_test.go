@@ -17,8 +17,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// A task comes round each period, also if it fails, and soon after a change; of many changes at
-// once it makes one round.
+// A task runs every period, even if it fails, and soon after a change; many changes at once make it
+// run once.
 func TestTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -72,8 +72,8 @@ func TestTasks(t *testing.T) {
 	})
 }
 
-// What is left of a pod is found in the runtime, in what is assigned, in directories and in
-// cgroups, once for each pod, by its best name; a place that cannot be read hides no other.
+// Remains of a pod are found in the runtime, the assignments, directories and cgroups, once for
+// each pod, under its best known name; a source that cannot be read hides no other.
 func TestOrphans(t *testing.T) {
 	var found []string
 	o := Orphans{

@@ -12,22 +12,22 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Orphans finds what is left of pods that nobody knows.
+// Orphans finds what is left of unknown pods.
 type Orphans struct {
-	// Running is what the runtime has, Assigned what is recorded as assigned.
+	// Running returns the pods in the runtime, Assigned the recorded assignments.
 	Running  func() []cri.Pod
 	Assigned func() allocation.State
 	// Directories and Cgroups list the pods that have a directory or a cgroup.
 	Directories, Cgroups func() ([]types.UID, error)
-	// Known reports whether there is no need to ask about a pod. It may be wrong about one that has
-	// just come or gone: whoever is told with Found knows.
+	// Known reports whether a pod need not be reported. It may be wrong about a pod that has just come
+	// or gone: the receiver of Found decides.
 	Known func(types.UID) bool
-	// Found is told of each, with its namespace and name as far as these are known. It must not
+	// Found is called for each such pod, with its namespace and name if these are known. It must not
 	// block.
 	Found func(*v1.Pod)
 }
 
-// Find is one look.
+// Find looks once.
 func (o Orphans) Find(context.Context) error {
 	left := map[types.UID]*v1.Pod{}
 	found := func(pod *v1.Pod) {

@@ -1,13 +1,14 @@
-// Package images knows who may have which image. A node pulls an image once, with somebody's login,
-// and then has it for all pods; the records say with which logins it was pulled, so that a pod that
-// has none of them does not get it for nothing (KEP-2535).
+// Package images records which pods may use which image. A node pulls an image once, with
+// somebody's login, and then has it for all pods. The records say which logins it was pulled with,
+// so that pods without such a login cannot use it (KEP-2535).
 //
-// The records are files, in the kubelet's place and format, so that either agent goes on from what
-// the other left:
+// The records are files in the kubelet's place and format, so that each agent can continue after
+// the other:
 //
 //	image_manager/pulling/sha256-HASH  an image, by its name, that is being pulled
 //	image_manager/pulled/sha256-HASH   an image, by the runtime's id, that was
 //
-// What is being pulled is written down first: of an image that is there when the agent was killed
-// on the way nobody knows whose login it was, and so whoever wants it must pull it again.
+// The intent is recorded before the pull. If the agent is killed during a pull and the image is
+// present afterwards, it is not known whose login it came with, and every pod that wants the image
+// must pull it again.
 package images

@@ -16,12 +16,13 @@ import (
 
 const (
 	version = "kubelet.config.k8s.io/v1beta1"
-	// maxRecord bounds a record in bytes, maxRecords how many there may be.
+	// maxRecord bounds a record in bytes, maxRecords the number of records.
 	maxRecord, maxRecords = 1 << 20, 10_000
 	prefix                = "sha256-"
 )
 
-// folder has a file for each record of one kind, named after what it is about.
+// folder holds a file for each record of one kind. A hash of the record's subject is the file's
+// name.
 type folder struct{ root, name string }
 
 func (f folder) dir() string { return filepath.Join(f.root, f.name) }
@@ -42,7 +43,7 @@ func (f folder) write(about string, record any) error {
 	return nil
 }
 
-// remove removes a record that may be gone.
+// remove removes a record if it exists.
 func (f folder) remove(about string) error {
 	if err := files.Remove(f.path(about)); err != nil {
 		return fmt.Errorf("remove record of %s: %w", about, err)
@@ -50,8 +51,8 @@ func (f folder) remove(about string) error {
 	return nil
 }
 
-// read reads all records of a folder, which it makes if there is none, but for those that cannot be
-// read.
+// read reads all records of a folder except unreadable ones. It creates the folder if it does not
+// exist.
 func read[T any](f folder, take func(T)) error {
 	if err := os.MkdirAll(f.dir(), 0o700); err != nil {
 		return fmt.Errorf("make directory for records of images: %w", err)
@@ -76,7 +77,7 @@ func read[T any](f folder, take func(T)) error {
 			err = json.Unmarshal(text, &record)
 		}
 		if err != nil {
-			klog.Background().Error(err, "A record of an image is left out", "file", path)
+			klog.Background().Error(err, "An unreadable record of an image is ignored", "file", path)
 			continue
 		}
 		take(record)

@@ -9,15 +9,16 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Policy says for which images it is verified that a pod may use them.
+// Policy says for which images pods must have a login.
 type Policy struct {
 	Verify kubeletv1beta1.ImagePullCredentialsVerificationPolicy
-	// Allowed are images that need not be verified, by their names or everything below PREFIX/*,
-	// under the policy NeverVerifyAllowlistedImages.
+	// Allowed lists images that need no verification under the policy NeverVerifyAllowlistedImages:
+	// names, or PREFIX/* for everything below.
 	Allowed []string
 }
 
-// verifies reports whether it is for an image; pulled is whether an agent pulled it here.
+// verifies reports whether pods need a login for the image. pulled is set if an agent pulled the
+// image.
 func (p Policy) verifies(image string, pulled bool) bool {
 	switch p.Verify {
 	case kubeletv1beta1.NeverVerify:

@@ -17,12 +17,12 @@ import (
 	"github.com/numalet/numalet/topology/metric"
 )
 
-// maxHolders bounds whose logins are remembered for one image: those of longest ago are forgotten.
+// maxHolders bounds the recorded holders of one image; the oldest are dropped.
 const maxHolders = 500
 
-// Config is what records are kept with.
+// Config says where and by which policy records are kept.
 type Config struct {
-	// Dir is where the files are.
+	// Dir is the directory of the records.
 	Dir      string
 	Policy   Policy
 	Registry metrics.KubeRegistry
@@ -34,18 +34,17 @@ type Records struct {
 	pulling, pulled folder
 	checks          *metrics.CounterVec
 
-	mu sync.Mutex // guards what follows
-	// intents counts the pulls under way, by the image's name. In unsettled are those of images of
-	// which it is not known with whose login they were pulled: an earlier run of the agent left the
-	// intent, or the record of a pull could not be written. They stay, with 0, when no pull is under
-	// way.
+	mu sync.Mutex // guards the fields below
+	// intents counts the running pulls by image name. unsettled holds images whose login is unknown:
+	// an earlier run of the agent left the intent, or the record of a pull could not be written. Their
+	// intents stay, with count 0, when no pull is running.
 	intents   map[string]int
 	unsettled sets.Set[string]
-	known     map[string]kubeletv1beta1.ImagePulledRecord // by the runtime's id
+	known     map[string]kubeletv1beta1.ImagePulledRecord // by the runtime's image id
 }
 
-// Open reads the records there are. Files that cannot be read are left out, and logged: their
-// images must be pulled again by whoever wants them.
+// Open reads the records. It logs and skips files that cannot be read: every pod must pull their
+// images again.
 func Open(c Config) (*Records, error) {
 	var s metric.Set
 	r := &Records{
@@ -79,7 +78,7 @@ func (r *Records) count(of func() int) int {
 	return of()
 }
 
-// Pulling writes down that the image is about to be pulled.
+// Pulling records that the image is about to be pulled.
 func (r *Records) Pulling(image string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +93,7 @@ func (r *Records) Pulling(image string) error {
 	return nil
 }
 
-// Failed takes that back.
+// Failed ends such a record after a failed pull.
 func (r *Records) Failed(image string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,18 +106,18 @@ func (r *Records) endedLocked(image string) {
 	}
 	delete(r.intents, image)
 	if err := r.pulling.remove(image); err != nil {
-		klog.Background().Error(err, "A record of a pull that has ended stays", "image", image)
+		klog.Background().Error(err, "Removing the record of a finished pull failed", "image", image)
 	}
 }
 
-// Pulled writes down with whose login the image was.
+// Pulled records whose login the image was pulled with.
 func (r *Records) Pulled(image, id string, by cri.Holder) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.addLocked(cri.Repository(image), id, by); err != nil {
-		// The image must be pulled again by whoever wants it: the intent stays, and says that it
-		// was not there before.
-		klog.Background().Error(err, "It is not recorded with which login an image was pulled",
+		// Every pod must pull the image again: the intent stays, and shows that the image was not
+		// preloaded.
+		klog.Background().Error(err, "Recording the login of a pulled image failed",
 			"image", image)
 		r.unsettled.Insert(image)
 	} else {
@@ -153,7 +152,7 @@ func (r *Records) putLocked(id string, record kubeletv1beta1.ImagePulledRecord) 
 	return nil
 }
 
-// with is who may use an image when by may too.
+// with returns the credentials of an image after adding a holder.
 func with(c kubeletv1beta1.ImagePullCredentials, by cri.Holder,
 ) kubeletv1beta1.ImagePullCredentials {
 	switch {
@@ -195,8 +194,8 @@ func accountOf(h cri.Holder) kubeletv1beta1.ImagePullServiceAccount {
 	}
 }
 
-// Accessible reports whether a pod may use an image that the runtime has; held are whose logins for
-// it the pod has.
+// Accessible reports whether a pod may use an image that the runtime has; held returns the holders
+// of the pod's logins for it.
 func (r *Records) Accessible(image, id string, held func() []cri.Holder) bool {
 	ok, why := r.accessible(image, id, held)
 	r.checks.WithLabelValues(why).Inc()
@@ -224,7 +223,7 @@ func (r *Records) accessible(image, id string, held func() []cri.Holder) (bool, 
 	return false, "mustAuthenticate"
 }
 
-// find is the record of an image, and whether an agent pulled it, or tried.
+// find returns the record of an image, and whether an agent pulled it or tried to.
 func (r *Records) find(image, id string) (kubeletv1beta1.ImagePulledRecord, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -233,8 +232,8 @@ func (r *Records) find(image, id string) (kubeletv1beta1.ImagePulledRecord, bool
 	return record, known || pulling
 }
 
-// holds reports whether a holder is among those: the same secret or the same login in another one,
-// or the same service account.
+// holds reports whether a holder is among the credentials: as the same secret, a secret with the
+// same login, or the same service account.
 func holds(c kubeletv1beta1.ImagePullCredentials, h cri.Holder) bool {
 	switch h.Kind {
 	case cri.HolderServiceAccount:
@@ -250,7 +249,7 @@ func holds(c kubeletv1beta1.ImagePullCredentials, h cri.Holder) bool {
 	return false
 }
 
-// learn remembers a holder that was found good by another's login.
+// learn records a holder whose access was derived from another's.
 func (r *Records) learn(image, id string, by cri.Holder) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -258,18 +257,18 @@ func (r *Records) learn(image, id string, by cri.Holder) {
 		return
 	}
 	if err := r.addLocked(cri.Repository(image), id, by); err != nil {
-		klog.Background().Error(err, "It is not recorded who may use an image", "image", image)
+		klog.Background().Error(err, "Recording who may use an image failed", "image", image)
 	}
 }
 
-// Image is one that the runtime has, with its names.
+// Image is an image of the runtime, with its names.
 type Image struct {
 	ID    string
 	Names []string
 }
 
-// Recover settles what an earlier run of the agent left half done: of an image whose pull had begun
-// and that is there nobody knows whose login it was.
+// Recover settles interrupted pulls of an earlier run of the agent: if such an image is present,
+// the login it was pulled with is unknown.
 func (r *Records) Recover(all []Image) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -295,7 +294,8 @@ func (r *Records) Recover(all []Image) error {
 	return nil
 }
 
-// Prune forgets images that are not in left, by ids or names, unless they were pulled after since.
+// Prune drops records of images that are not in left, by ids or names, unless they were pulled
+// after since.
 func (r *Records) Prune(left sets.Set[string], since time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -305,7 +305,7 @@ func (r *Records) Prune(left sets.Set[string], since time.Time) {
 		}
 		delete(r.known, id)
 		if err := r.pulled.remove(id); err != nil {
-			klog.Background().Error(err, "A record of an image that is gone stays",
+			klog.Background().Error(err, "Removing the record of a removed image failed",
 				"image", cmp.Or(record.ImageRef, id))
 		}
 	}

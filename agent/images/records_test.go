@@ -37,7 +37,7 @@ func account(name string) cri.Holder {
 		Name: name}
 }
 
-// pull pulls an image with a login.
+// pull records a pull with a login.
 func pull(t *testing.T, r *Records, image, id string, by cri.Holder) {
 	t.Helper()
 	if err := r.Pulling(image); err != nil {
@@ -50,8 +50,8 @@ func may(r *Records, image, id string, held ...cri.Holder) bool {
 	return r.Accessible(image, id, func() []cri.Holder { return held })
 }
 
-// TestPolicies: which images may be used by whom that has no login for them, by whether they were
-// pulled here.
+// TestPolicies: which images may be used without a login, depending on whether they were pulled
+// here.
 func TestPolicies(t *testing.T) {
 	const private, public = "reg.example/team/app:1", "docker.io/library/tool:latest"
 	allowed := []string{"reg.example/team/*", "tool"}
@@ -88,9 +88,9 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestHolders: an image may be used with the secret that it was pulled with, also when its login
-// has changed, with another one that has the same login, and with the same service account; what
-// was pulled with the node's login, or without any, may be by all.
+// TestHolders: an image may be used with the secret that it was pulled with, even if its login has
+// changed, with another secret that has the same login, and with the same service account. All may
+// use an image that was pulled with the node's login or without one.
 func TestHolders(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, dir, Policy{})
@@ -103,7 +103,7 @@ func TestHolders(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}
-	for range 2 { // the second time, after a restart of the agent
+	for range 2 { // the second time after a restart of the agent
 		check("the secret", true, secret("a", "h1"))
 		check("its new login", true, secret("a", "h3"))
 		check("another secret", false, secret("b", "h2"))
@@ -123,7 +123,7 @@ func TestHolders(t *testing.T) {
 	check("no login, when none was needed", true)
 }
 
-// TestFormat: the files are the kubelet's, and the metrics say how many there are.
+// TestFormat: the files are the kubelet's, and the metrics count them.
 func TestFormat(t *testing.T) {
 	dir := t.TempDir()
 	registry := metrics.NewKubeRegistry()
@@ -170,8 +170,8 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// TestKilledWhilePulling: of an image that is there although its pull never ended nobody knows whose
-// login it was; one that is not there is forgotten.
+// TestKilledWhilePulling: if an image is present whose pull was interrupted, its login is unknown;
+// the intent of an absent image is dropped.
 func TestKilledWhilePulling(t *testing.T) {
 	dir := t.TempDir()
 	killed := open(t, dir, Policy{})
@@ -210,8 +210,8 @@ func TestKilledWhilePulling(t *testing.T) {
 	}
 }
 
-// TestRecordNotWritten: of an image whose record could not be written nobody knows whose login it was,
-// whatever becomes of later pulls, until one of them is recorded.
+// TestRecordNotWritten: if the record of a pull could not be written, the image's login stays
+// unknown, whatever happens to later pulls, until one of them is recorded.
 func TestRecordNotWritten(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, dir, Policy{})
@@ -241,8 +241,8 @@ func TestRecordNotWritten(t *testing.T) {
 	}
 }
 
-// TestBounds: a record has a bounded number of holders, those of last; damaged files and those of
-// somebody else are left out.
+// TestBounds: a record keeps a bounded number of the latest holders; damaged and foreign files are
+// skipped.
 func TestBounds(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, dir, Policy{})
@@ -269,7 +269,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestPrune: images that are gone are forgotten, but not those that were pulled since.
+// TestPrune: records of images that are gone are dropped, except those pulled since.
 func TestPrune(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, dir, Policy{})
@@ -281,7 +281,7 @@ func TestPrune(t *testing.T) {
 	r.Prune(sets.New("stays"), since)
 	for _, r := range []*Records{r, open(t, dir, Policy{})} {
 		for id, known := range map[string]bool{"stays": true, "new": true, "gone": false} {
-			// What is not known was there before.
+			// An image without record counts as preloaded.
 			if got := !may(r, id+":1", id); got != known {
 				t.Errorf("%s is known: %v", id, got)
 			}

@@ -16,10 +16,11 @@ import (
 	"github.com/numalet/numalet/topology/files"
 )
 
-// keptAttempts is how many attempts at a container have logs that are kept without a record.
+// keptAttempts is the number of attempts at a container whose logs stay when their records are
+// removed.
 const keptAttempts = 5
 
-// Next is the attempt that comes after all those at a container that have a log.
+// Next returns the attempt number after the last one that has a log.
 func (p Place) Next(pod *v1.Pod, container string) uint32 {
 	dir, err := p.open(pod, container)
 	if dir == nil || err != nil {
@@ -33,8 +34,8 @@ func (p Place) Next(pod *v1.Pod, container string) uint32 {
 	return attempts[len(attempts)-1] + 1
 }
 
-// Keep takes that a container whose record was removed keeps its log: only those of the oldest
-// attempts at it go, if there are too many.
+// Keep keeps the log of a container whose record was removed, and removes those of the oldest
+// attempts if there are too many.
 func (p Place) Keep(pod cri.Pod, c cri.Container) error {
 	dir, err := p.open(pod.Reference(), c.Name)
 	if dir == nil {
@@ -57,7 +58,7 @@ func (p Place) Keep(pod cri.Pod, c cri.Container) error {
 	return nil
 }
 
-// open opens the directory with the logs of a container; nil: there is none.
+// open opens the directory of a container's logs; nil: there is none.
 func (p Place) open(pod *v1.Pod, container string) (*files.Folder, error) {
 	dir, err := files.OpenFolder(p.Dir, filepath.Dir(
 		filepath.Join(cri.PodLogDir(p.Dir, pod), cri.ContainerLogPath(container, 0))))
@@ -69,7 +70,8 @@ func (p Place) open(pod *v1.Pod, container string) (*files.Folder, error) {
 
 func remove(dir *files.Folder, name string) error { return files.Remove(dir.Path(name)) }
 
-// attempts are those that have a log in a container's directory, in order, and all files there.
+// attempts returns the attempts that have a log in a container's directory, in order, and the names
+// of all files.
 func attempts(dir *files.Folder) (out []uint32, names []string, err error) {
 	names, err = dir.Names(-1)
 	slices.Sort(names)

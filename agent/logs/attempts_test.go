@@ -8,8 +8,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// TestAttempts: the next attempt is after all that have a log, and of logs whose records were removed
-// those of the last attempts stay.
+// TestAttempts: the next attempt follows all that have a log. After their records are removed, only
+// the logs of the latest attempts stay.
 func TestAttempts(t *testing.T) {
 	dir := t.TempDir()
 	place, pod := Place{Dir: dir}, cri.Pod{Namespace: "ns", Name: "pod", UID: "uid"}

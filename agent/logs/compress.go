@@ -13,10 +13,10 @@ import (
 	"github.com/numalet/numalet/topology/files"
 )
 
-// moveNew renames a file to a name that no other has.
+// moveNew renames a file to a name that does not exist yet.
 func moveNew(from, to string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
-	if errors.Is(err, unix.EINVAL) { // not on this filesystem
+	if errors.Is(err, unix.EINVAL) { // not supported by this filesystem
 		if _, err = os.Lstat(to); err == nil {
 			err = unix.EEXIST
 		} else {
@@ -29,8 +29,7 @@ func moveNew(from, to string) error {
 	return nil
 }
 
-// compress puts a compressed file in the place of a plain one: at every moment one of them is
-// whole.
+// compress replaces a plain file by a compressed one; at each moment one of them is complete.
 func compress(ctx context.Context, dir *files.Folder, base string) (err error) {
 	path := dir.Path(base)
 	from, err := dir.Open(base)
@@ -58,7 +57,7 @@ func compress(ctx context.Context, dir *files.Folder, base string) (err error) {
 	return os.Remove(path)
 }
 
-// untilDone can be read until its context ends.
+// untilDone is a reader that fails when its context ends.
 type untilDone struct {
 	ctx  context.Context
 	from io.Reader

@@ -2,15 +2,15 @@ package logs
 
 import "strings"
 
-// stampFormat is the time in the name of a rotated log, in the node's time zone.
+// stampFormat is the format of the time in the name of a rotated log, in the node's time zone.
 const stampFormat = "20060102-150405"
 
 const (
 	compressed = ".gz"
-	unfinished = ".tmp" // it is being compressed
+	unfinished = ".tmp" // being compressed
 )
 
-// Rotated reports whether a file of that name was once the log of the name base.
+// Rotated reports whether name is that of a rotated file of the log base.
 func Rotated(base, name string) bool {
 	stamp, ok := strings.CutPrefix(name, base+".")
 	stamp = strings.TrimSuffix(stamp, compressed)
@@ -25,13 +25,13 @@ func Rotated(base, name string) bool {
 	return true
 }
 
-// tidying is what is to be done with the files that were once a log.
+// tidying lists what to do with rotated files.
 type tidying struct{ remove, compress []string }
 
-// tidy decides it: the newest keep of them stay, all but the newest one compressed. What a crash
-// left half done goes.
+// tidy keeps the newest keep rotated files, and compresses all of them but the newest. It removes
+// what a crash left half done.
 func tidy(base string, names []string, keep int) (t tidying) {
-	var logs []string // the oldest first, since names are sorted
+	var logs []string // oldest first, since names are sorted
 	has := map[string]bool{}
 	for _, name := range names {
 		has[name] = true

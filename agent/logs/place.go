@@ -12,14 +12,14 @@ import (
 	"github.com/numalet/numalet/topology/files"
 )
 
-// Place is where a node has the logs of its pods.
+// Place says where a node's logs are.
 type Place struct {
-	// Dir has a directory for each pod. Links, which may be "", has a link to each container's log
-	// for those who collect logs.
+	// Dir holds a directory for each pod. Links holds a link to each container's log, for log
+	// collectors; it may be "".
 	Dir, Links string
 }
 
-// Link is where the link to a container's log is; "": there are none.
+// Link returns the path of the link to a container's log; "": there are none.
 func (p Place) Link(pod cri.Pod, container, id string) string {
 	if p.Links == "" {
 		return ""
@@ -27,8 +27,8 @@ func (p Place) Link(pod cri.Pod, container, id string) string {
 	return filepath.Join(p.Links, cri.LegacyLogName(pod.Reference(), container, id))
 }
 
-// Remove removes the log of a container that the runtime has no more, with what it was rotated to,
-// and the link to it.
+// Remove removes the log of a container that the runtime no longer has, with its rotated files and
+// the link to it.
 func (p Place) Remove(pod cri.Pod, c cri.Container) error {
 	var errs []error
 	if link := p.Link(pod, c.Name, c.ID); link != "" {
@@ -53,9 +53,9 @@ func (p Place) Remove(pod cri.Pod, c cri.Container) error {
 	return nil
 }
 
-// podOf is the pod that a directory of that name belongs to.
+// podOf returns the UID of the pod that a directory belongs to.
 func podOf(name string) (types.UID, bool) {
-	parts := strings.Split(name, "_") // none of the three may have one
+	parts := strings.Split(name, "_") // none of the three can contain one
 	if len(parts) != 3 || parts[2] == "" {
 		return "", false
 	}

@@ -20,18 +20,18 @@ import (
 	"github.com/numalet/numalet/topology/files"
 )
 
-// patience is how long the runtime may take to open a log again.
+// patience bounds how long the runtime may take to open a log again.
 const patience = 10 * time.Second
 
 // Config says which logs are rotated, and when.
 type Config struct {
-	// Running is what the runtime has. Logs below LogsDir, and no others, are rotated.
+	// Running returns the pods in the runtime. Only logs below LogsDir are rotated.
 	Running func() []cri.Pod
 	LogsDir string
-	// Reopen has the runtime write to a new file of a container's log.
+	// Reopen makes the runtime open a container's log again.
 	Reopen func(ctx context.Context, container string) error
-	// MaxSize is the size in bytes from which a log is rotated, MaxFiles how many files it may have
-	// with the one that is written to, at least 2, Workers how many are rotated at once.
+	// MaxSize is the size in bytes at which a log is rotated. MaxFiles bounds the files of a log
+	// including the current one, at least 2. Workers bounds concurrent rotations.
 	MaxSize           int64
 	MaxFiles, Workers int
 }
@@ -39,12 +39,12 @@ type Config struct {
 // Rotation rotates logs.
 type Rotation struct {
 	cfg Config
-	// failed are the containers whose logs could not be rotated at the last look. Only Look, which
-	// is called by one goroutine, uses it.
+	// failed holds the containers whose logs could not be rotated in the last look. Only Look, which
+	// one goroutine calls, uses it.
 	failed map[string]bool
 }
 
-// New rotates nothing yet.
+// New returns a Rotation; Look rotates.
 func New(c Config) *Rotation { return &Rotation{cfg: c} }
 
 // log is the log of a running container.
@@ -53,8 +53,8 @@ type log struct {
 	missing         bool
 }
 
-// Look rotates the logs that have reached their size. Those that failed at the last look come last:
-// a container whose log the runtime cannot open delays no other for long.
+// Look rotates the logs that have reached their maximum size. Those that failed in the last look
+// come last, so a log that the runtime cannot open does not delay the others for long.
 func (r *Rotation) Look(ctx context.Context) error {
 	due, err := r.due()
 	slices.SortStableFunc(due, func(a, b log) int {
@@ -91,8 +91,8 @@ func number(b bool) int {
 	return 0
 }
 
-// due are the logs that have reached their size, and those that are missing because an earlier
-// rotation did not come to its end.
+// due returns the logs that have reached their maximum size, and those missing after an interrupted
+// rotation.
 func (r *Rotation) due() (out []log, err error) {
 	var errs []error
 	for _, p := range r.cfg.Running() {
@@ -121,7 +121,7 @@ func (r *Rotation) due() (out []log, err error) {
 	return out, errors.Join(errs...)
 }
 
-// rotate renames the log and has it opened again, then tidies up behind it.
+// rotate renames the log, has it opened again, and tidies up its rotated files.
 func (r *Rotation) rotate(ctx context.Context, l log) error {
 	if l.missing {
 		return r.reopen(ctx, l)
@@ -137,7 +137,7 @@ func (r *Rotation) rotate(ctx context.Context, l log) error {
 		return err
 	}
 	if err := r.reopen(ctx, l); err != nil {
-		// Unless the runtime did open it, and only its answer is missing.
+		// Unless the runtime did open it and only its answer is missing.
 		back := moveNew(old, now)
 		if errors.Is(back, fs.ErrExist) {
 			back = nil
@@ -147,7 +147,7 @@ func (r *Rotation) rotate(ctx context.Context, l log) error {
 	return r.tidy(ctx, dir, base)
 }
 
-// reopen has the runtime open the log. A container that is gone needs none.
+// reopen makes the runtime open the log. It is no error if the container is gone.
 func (r *Rotation) reopen(ctx context.Context, l log) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -158,7 +158,7 @@ func (r *Rotation) reopen(ctx context.Context, l log) error {
 	return err
 }
 
-// tidy leaves as many files of the log as there may be.
+// tidy reduces the files of the log to the allowed number.
 func (r *Rotation) tidy(ctx context.Context, dir *files.Folder, base string) error {
 	names, err := dir.Names(-1)
 	if err != nil {

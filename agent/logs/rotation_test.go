@@ -19,8 +19,8 @@ import (
 	"github.com/numalet/numalet/topology/files"
 )
 
-// runtime has containers that write to their logs, as one does: to the file that it opened,
-// whatever its name has become.
+// runtime has containers that write to their logs as a runtime does: to the file that they opened,
+// whatever its present name.
 type runtime struct {
 	t     *testing.T
 	dir   string
@@ -97,7 +97,7 @@ func (r *runtime) rotation() *Rotation {
 		MaxSize: 130, MaxFiles: 4, Workers: 1})
 }
 
-// names are the files of the container's log.
+// names returns the files of the container's log.
 func (r *runtime) names(c string) (out []string) {
 	r.t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(r.path(c)))
@@ -110,12 +110,12 @@ func (r *runtime) names(c string) (out []string) {
 	return out
 }
 
-// text is what all files of the log have, the oldest first.
+// text returns the content of all files of the log, the oldest first.
 func (r *runtime) text(c string) string {
 	r.t.Helper()
 	var out strings.Builder
 	names := r.names(c)
-	for _, name := range append(names[1:], names[0]) { // 0.log is before 0.log.2026...
+	for _, name := range append(names[1:], names[0]) { // 0.log sorts before 0.log.2026...
 		f, err := os.Open(filepath.Join(filepath.Dir(r.path(c)), name))
 		if err != nil {
 			r.t.Fatal(err)
@@ -134,7 +134,7 @@ func (r *runtime) text(c string) string {
 	return out.String()
 }
 
-// whole checks that of the lines written the last are there, each once and in order.
+// whole checks that the last lines written are there, each once and in order.
 func (r *runtime) whole(c string, least int) {
 	r.t.Helper()
 	lines := strings.Split(strings.TrimSuffix(r.text(c), "\n"), "\n")
@@ -148,8 +148,8 @@ func (r *runtime) whole(c string, least int) {
 	}
 }
 
-// TestRotation: a log that has reached its size is renamed and opened again; of the files as many
-// stay as may, all but the newest rotated one compressed, and no line in them is lost.
+// TestRotation: a log that has reached its maximum size is renamed and opened again. The allowed
+// number of files stays, all rotated ones but the newest compressed, without losing lines in them.
 func TestRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		run := newRuntime(t, "a", "small")
@@ -180,8 +180,8 @@ func TestRotation(t *testing.T) {
 	})
 }
 
-// TestCrash: whatever a rotation was doing when the agent was killed, the next ones end it, and
-// no line is lost.
+// TestCrash: wherever the agent was killed during a rotation, the next looks complete it, and no
+// line is lost.
 func TestCrash(t *testing.T) {
 	move := func(run *runtime, to string) {
 		if err := os.Rename(run.path("a"), run.path("a")+to); err != nil {
@@ -244,8 +244,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestReopenFails: a log that the runtime does not open again gets its name back, unless the
-// runtime did open it and only said otherwise; it is tried again, after all others.
+// TestReopenFails: a log that the runtime fails to open gets its name back, unless the runtime
+// opened it and only reported an error. It is tried again after all others.
 func TestReopenFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		run := newRuntime(t, "a", "b")
@@ -293,8 +293,8 @@ func TestReopenFails(t *testing.T) {
 	})
 }
 
-// TestHungReopen: a runtime that does not answer about one log delays the others a bounded time,
-// and only at the first look.
+// TestHungReopen: a runtime that hangs on one log delays the others for a bounded time, and only in
+// the first look.
 func TestHungReopen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		run := newRuntime(t, "a", "b")
@@ -322,7 +322,7 @@ func TestHungReopen(t *testing.T) {
 	})
 }
 
-// TestElsewhere: a log that is not below the directory of logs, or no file, is left alone.
+// TestElsewhere: logs outside the log directory, and logs that are no files, are left alone.
 func TestElsewhere(t *testing.T) {
 	run := newRuntime(t, "a")
 	run.write("a", 12)
@@ -346,8 +346,8 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestForeignFiles: what a link to another folder or a hard link lets look like a log, or like a
-// rotated one, is neither renamed, nor compressed, nor removed.
+// TestForeignFiles: files that only look like logs or rotated logs, through a link to another
+// directory or a hard link, are neither renamed, compressed nor removed.
 func TestForeignFiles(t *testing.T) {
 	run := newRuntime(t, "a", "b", "c")
 	other := t.TempDir()
@@ -392,7 +392,7 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
-// TestRotated: what somebody else put beside a log under a name like its own is none of its files.
+// TestRotated: foreign files with similar names do not count as rotated logs.
 func TestRotated(t *testing.T) {
 	for name, want := range map[string]bool{
 		"0.log.20260102-030405":    true,

@@ -17,24 +17,24 @@ import (
 	"github.com/numalet/numalet/topology/files"
 )
 
-// young is the age up to which a directory may be that of a pod that is about to be known.
+// young is the age below which a directory may belong to a pod that is not known yet.
 const young = time.Minute
 
-// Sweep removes what logs are left of pods and containers that are gone.
+// Sweep removes the logs of pods and containers that are gone.
 type Sweep struct {
 	Place Place
 	// Ready reports whether Known knows all pods of the node, and nobody else has logs in Place.
 	Ready func() bool
-	// Known reports whether the node has a pod, Running is what the runtime has.
+	// Known reports whether the node has a pod. Running returns the pods in the runtime.
 	Known   func(types.UID) bool
 	Running func() []cri.Pod
 
-	// was is what Ready said at the last look: pods need a moment until they are known.
+	// was is the result of Ready in the last look: it takes a moment until pods are known.
 	was bool
 }
 
-// Look removes the directories of pods that are neither known nor in the runtime, and links that
-// lead to no log any more. Only one goroutine may call it.
+// Look removes the directories of pods that are neither known nor in the runtime, and links to
+// missing logs. Only one goroutine may call it.
 func (s *Sweep) Look(ctx context.Context) error {
 	was := s.was
 	if s.was = s.Ready(); !s.was || !was {
@@ -73,7 +73,8 @@ func (s *Sweep) directories(ctx context.Context, running sets.Set[types.UID]) er
 	return errors.Join(errs...)
 }
 
-// links leaves those of running containers alone, whose log may be missing for a moment.
+// links removes dangling links, except those of running containers, whose log may be missing
+// briefly.
 func (s *Sweep) links(ctx context.Context, running sets.Set[string]) error {
 	if s.Place.Links == "" {
 		return nil
@@ -90,7 +91,7 @@ func (s *Sweep) links(ctx context.Context, running sets.Set[string]) error {
 		}
 		to, err := os.Readlink(link)
 		if err != nil || !strings.HasPrefix(to, s.Place.Dir+"/") {
-			continue // it was not made by an agent
+			continue // no agent made it
 		}
 		if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -105,7 +106,7 @@ func (s *Sweep) links(ctx context.Context, running sets.Set[string]) error {
 	return errors.Join(errs...)
 }
 
-// containerOf is the id of the container in the name of a link.
+// containerOf returns the container's id in the name of a link.
 func containerOf(name string) string {
 	return strings.TrimSuffix(name[strings.LastIndexByte(name, '-')+1:], ".log")
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// tree makes files, all of them two minutes old but those whose names have "new" in them; a value
-// is what a link leads to.
+// tree makes files, two minutes old unless their name contains "new". Values of links are targets.
 func tree(t *testing.T, dir string, links map[string]string, paths ...string) {
 	t.Helper()
 	for _, p := range paths {
@@ -54,8 +53,8 @@ func age(t *testing.T, path string) {
 	}
 }
 
-// TestSweep: directories of pods that are neither known nor in the runtime go, once all pods are
-// known for a look; what is not a pod's, and what is new, stays.
+// TestSweep: directories of pods that are neither known nor in the runtime are removed once all
+// pods have been known for a look. Foreign and new directories stay.
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
 	tree(t, dir, nil, "n_known_u1/c/0.log", "n_runs_u2/c/0.log", "n_gone_u3/c/0.log",
@@ -87,8 +86,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestLinks: a link to a log that is gone goes, unless its container runs or the link is new or
-// somebody else's.
+// TestLinks: a link to a missing log is removed unless its container runs or the link is new or
+// foreign.
 func TestLinks(t *testing.T) {
 	dir := t.TempDir()
 	logs, links := filepath.Join(dir, "logs"), filepath.Join(dir, "links")
@@ -125,8 +124,8 @@ func TestLinks(t *testing.T) {
 	look("plain-file.log", "pod_n_c-id1.log", "pod_n_c-runs.log", "theirs-id.log")
 }
 
-// TestRemove: with a container goes its log, what it was rotated to and the link, and nothing of
-// another one.
+// TestRemove: a container's log, its rotated files and the link are removed, and nothing of another
+// container.
 func TestRemove(t *testing.T) {
 	dir := t.TempDir()
 	p := Place{Dir: filepath.Join(dir, "logs"), Links: filepath.Join(dir, "links")}

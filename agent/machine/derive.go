@@ -15,11 +15,11 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// period is how often the machine is read again.
+// period is the time between two reads of the machine.
 const period = 10 * time.Second
 
-// Open discovers the machine of the configuration. It is followed from then on, unless it comes
-// from a file: then it is data. The error says what does not go together on it.
+// Open discovers the machine of the configuration, which is followed unless it comes from a file.
+// The error says what does not fit together on it.
 func Open(cfg *config.Config) (*Current, error) {
 	m, err := discover.Open(cfg.TopologyFrom)
 	if err != nil {
@@ -41,7 +41,7 @@ func Open(cfg *config.Config) (*Current, error) {
 		follow.Sign = func() string {
 			online, err := discover.OnlineCPUs(root)
 			if err != nil {
-				return err.Error() // Read says what is wrong, and again when it is over
+				return err.Error() // Read reports the error, and its end
 			}
 			return online
 		}
@@ -49,8 +49,8 @@ func Open(cfg *config.Config) (*Current, error) {
 	return New(follow, first), nil
 }
 
-// Of is machine m as an agent that starts with the configuration sees it. The error says
-// what does not go together.
+// Of returns the hardware of machine m for an agent that starts with the configuration. The error
+// says what does not fit together.
 func Of(cfg *config.Config, m *topology.Machine) (Hardware, error) {
 	h, err := derive(cfg, m, nil)
 	if err != nil {
@@ -66,12 +66,12 @@ func Of(cfg *config.Config, m *topology.Machine) (Hardware, error) {
 	return h, nil
 }
 
-// drift is the part by which a machine's total memory may be another one after a reboot: another
-// kernel, firmware or crash kernel keeps some tens or hundreds of MiB more or less for itself.
+// drift is the share by which a machine's total memory may change with a reboot: another kernel,
+// firmware or crash kernel may keep tens or hundreds of MiB more or less.
 const drift = 0.02
 
-// slack is by how many bytes evictionHard[memory.available] may be another one for that reason:
-// none if it is a quantity.
+// slack returns by how many bytes evictionHard[memory.available] may change for that reason; none
+// if it is a quantity.
 func slack(cfg *config.Config, m *topology.Machine) int64 {
 	threshold, set, err := config.ParseThreshold(cfg.Kubelet.EvictionHard["memory.available"])
 	if err != nil || !set {
@@ -80,8 +80,8 @@ func slack(cfg *config.Config, m *topology.Machine) int64 {
 	return int64(threshold.Part * drift * float64(m.MemoryBytes()))
 }
 
-// derive is the hardware of machine m under the configuration. at is the CPU policy that the agent
-// started with, nil at the start: which CPUs are reserved does not change with the machine.
+// derive returns the hardware of machine m under the configuration. at is the CPU policy that the
+// agent started with, nil at the start: the reserved CPUs do not change with the machine.
 func derive(cfg *config.Config, m *topology.Machine, at *cpumanager.Static) (
 	Hardware, error) {
 	k := &cfg.Kubelet

@@ -1,17 +1,17 @@
-// Package machine has the node's hardware as it is now.
+// Package machine provides the node's present hardware.
 //
-// Hardware is an immutable value: the machine and all that follows from it alone, the CPU and
-// memory policies, the reservation, what pods may request. Current holds the one that counts.
-// Whoever decides on anything calls Get once, and works with that value to the end:
+// Hardware is an immutable value: the machine and everything that follows from it alone, the CPU
+// and memory policies, the reservation, and what pods may request. Current holds the valid one. A
+// caller that decides on something calls Get once and uses that value throughout:
 //
 //	sysfs -- Read --> topology.Machine -- Derive --> Hardware -- swap --> subscribers
 //
-// Current.Run reads again each Period, within a second of a change of the Sign, and after each
-// Reread, which anybody may call who has a reason to think that something changed: a pod that lacks
-// huge pages, and waits for it. The kernel's uevents would be such a reason, but they reach only
-// the first network namespace, and one small file each second costs nothing. Nothing is derived,
-// swapped or told as long as Read returns the machine that it was given.
+// Current.Run reads again every Period, within a second of a change of the Sign, and after each
+// Reread, which callers use when they suspect a change: for a pod that lacks huge pages and waits
+// for them. Uevents would be another trigger, but the kernel sends them only to the first network
+// namespace, and reading one small file each second costs nothing. As long as Read returns the same
+// machine, nothing is derived, swapped or published.
 //
-// Current.Run is the only writer. A machine that cannot be read, or on which the configuration
-// makes no sense, leaves the Hardware as it was; it is said once, and tried again.
+// Current.Run is the only writer. If a machine cannot be read, or the configuration does not fit
+// it, the Hardware stays; this is logged once, and tried again.
 package machine

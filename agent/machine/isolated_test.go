@@ -8,7 +8,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// isolatingMachine has eight CPUs, of which the kernel isolates 1 and 4-6.
+// isolatingMachine has eight CPUs; the kernel isolates 1 and 4-6.
 func isolatingMachine(t *testing.T) *topology.Machine {
 	t.Helper()
 	spec := topology.Spec{Nodes: []topology.Node{{ID: 0}}}

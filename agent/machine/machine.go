@@ -17,28 +17,28 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// Hardware is the machine at one moment and what follows from it: never written to.
+// Hardware is the machine at one moment and what follows from it. It is immutable.
 type Hardware struct {
 	Machine *topology.Machine
 	CPUs    *cpumanager.Static // nil: CPU manager policy none
 	Memory  *memory.Static     // nil: memory manager policy None
-	// Options are the topology manager's; they may know the machine's distances.
+	// Options are the topology manager's; they may contain the machine's distances.
 	Options     topology.Options
 	Reservation node.Reservation
-	// Capacity is what there is, and Allocatable what all pods together may request of it, both
-	// without devices.
+	// Capacity is what the machine has, Allocatable what all pods together may request, both without
+	// devices.
 	Capacity, Allocatable v1.ResourceList
 }
 
-// MemoryNodes is where the memory of a container with these blocks may be; empty: anywhere.
+// MemoryNodes returns where the memory of a container with these blocks may be; empty: anywhere.
 func (h Hardware) MemoryNodes(blocks []memory.Block) topology.NodeSet {
 	if h.Memory == nil {
-		return topology.NodeSet{} // the blocks are of an earlier policy
+		return topology.NodeSet{} // the blocks come from an earlier policy
 	}
 	return h.Memory.Mems(blocks)
 }
 
-// HugePageSizes are the sizes of huge pages that any node has a pool of, in bytes, ascending.
+// HugePageSizes returns the page sizes of all pools of huge pages in bytes, ascending.
 func (h Hardware) HugePageSizes() (sizes []int64) {
 	for _, n := range h.Machine.Nodes() {
 		for _, pool := range n.HugePages {
@@ -51,47 +51,47 @@ func (h Hardware) HugePageSizes() (sizes []int64) {
 
 // Config says how the hardware is followed.
 type Config struct {
-	// Read looks at the machine again. It returns the one that it is given if nothing changed.
-	// nil: the machine is data and stays as it is.
+	// Read reads the machine again, and returns now if nothing changed. nil: the machine is data and
+	// never changes.
 	Read func(now *topology.Machine) (*topology.Machine, error)
-	// Sign costs little and changes with what must not wait for the Period: which CPUs are online.
-	// It is asked each second; nil: nothing is that urgent.
+	// Sign is cheap and changes with what must not wait for the Period: the online CPUs. It is called
+	// each second; nil: nothing is that urgent.
 	Sign func() string
-	// Derive makes the hardware of a machine.
+	// Derive returns the hardware of a machine.
 	Derive func(*topology.Machine) (Hardware, error)
-	// Period is the time between two looks.
+	// Period is the time between two reads.
 	Period time.Duration
 }
 
-// signPeriod is how often the sign is asked for.
+// signPeriod is the time between two calls of Sign.
 const signPeriod = time.Second
 
-// Current is the hardware that counts. Get and Reread are safe to call from anywhere.
+// Current holds the valid hardware. Get and Reread may be called from any goroutine.
 type Current struct {
 	cfg     Config
 	now     atomic.Pointer[Hardware]
 	changed mailbox.Topic
 	asks    chan chan<- struct{} // closed after the next look
 
-	// Run's own.
+	// Run owns the fields below.
 	said string // the last problem
-	sign string // at the last look that succeeded
+	sign string // at the last successful look
 }
 
-// New has first as the hardware until Run finds another one.
+// New returns a Current that holds first until Run finds another machine.
 func New(cfg Config, first Hardware) *Current {
 	c := &Current{cfg: cfg, asks: make(chan chan<- struct{})}
 	c.now.Store(&first)
 	return c
 }
 
-// Get is the hardware that counts now.
+// Get returns the valid hardware.
 func (c *Current) Get() Hardware { return *c.now.Load() }
 
-// Changes are published once Get returns another hardware.
+// Changes publishes after Get has begun to return another hardware.
 func (c *Current) Changes() mailbox.Source { return &c.changed }
 
-// Reread has Run look, and returns when it has or ctx ends. What was found counts then.
+// Reread makes Run read again, and returns when Get returns the result, or when ctx ends.
 func (c *Current) Reread(ctx context.Context) {
 	if c.cfg.Read == nil {
 		return
@@ -113,7 +113,7 @@ func (c *Current) Run(ctx context.Context) error {
 	var signs <-chan time.Time // nil: never
 	if c.cfg.Sign != nil {
 		signs = time.Tick(signPeriod)
-		c.look(ctx) // the machine was read before there was a sign
+		c.look(ctx) // the machine was read before the first sign
 	}
 	for {
 		select {
@@ -132,7 +132,7 @@ func (c *Current) Run(ctx context.Context) error {
 	}
 }
 
-// lookFor looks once for all who ask now.
+// lookFor looks once for all callers that wait now.
 func (c *Current) lookFor(ctx context.Context, looked chan<- struct{}) {
 	all := []chan<- struct{}{looked}
 	for more := true; more; {
@@ -166,7 +166,7 @@ func (c *Current) look(ctx context.Context) {
 	}
 	if err != nil {
 		if text := err.Error(); text != c.said {
-			klog.FromContext(ctx).Error(err, "The machine changed in a way that is not followed")
+			klog.FromContext(ctx).Error(err, "A change of the machine cannot be read or applied")
 			c.said = text
 		}
 		return

@@ -24,7 +24,7 @@ func named(t *testing.T, name string) *topology.Machine {
 	return m
 }
 
-// source is where a Current reads from.
+// source is what a Current reads from.
 type source struct {
 	mu      sync.Mutex // guards the fields below
 	machine *topology.Machine
@@ -50,7 +50,7 @@ func (s *source) readSign() string {
 	return s.sign
 }
 
-// What is read counts when it is another machine that the configuration makes sense on.
+// Another machine becomes the hardware if the configuration fits it.
 func TestTheHardwareFollowsTheMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second, odd := named(t, "first"), named(t, "second"), named(t, "odd")
@@ -87,7 +87,7 @@ func TestTheHardwareFollowsTheMachine(t *testing.T) {
 		time.Sleep(time.Minute)
 		expect(first, 0)
 		from.set("", second, nil)
-		expect(first, 0) // nobody has looked
+		expect(first, 0) // nobody has looked yet
 		var asking sync.WaitGroup
 		for range 5 {
 			asking.Go(func() {
@@ -115,7 +115,7 @@ func TestTheHardwareFollowsTheMachine(t *testing.T) {
 	})
 }
 
-// A changed sign is a reason to look at once; the same sign is none.
+// A changed sign triggers a look; an unchanged one does not.
 func TestTheSignIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second, third := named(t, "first"), named(t, "second"), named(t, "third")
@@ -159,7 +159,7 @@ func TestAMachineThatIsDataStays(t *testing.T) {
 		current := machine.New(machine.Config{}, machine.Hardware{Machine: first})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		current.Reread(ctx) // has nothing to wait for
+		current.Reread(ctx) // returns at once
 		if err := current.Run(ctx); err != nil || current.Get().Machine != first {
 			t.Errorf("%v, %s", err, current.Get().Machine.Name())
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// reservation is kubeReserved and systemReserved, what hard eviction keeps back, and the number
-// of pods. reservedSystemCPUs takes the place of both CPU reservations.
+// reservation returns kubeReserved plus systemReserved, what hard eviction keeps back, and the
+// number of pods. reservedSystemCPUs replaces both CPU reservations.
 func reservation(cfg *config.Config, m *topology.Machine) (node.Reservation, error) {
 	k := &cfg.Kubelet
 	r := node.Reservation{Reserved: v1.ResourceList{}, Eviction: v1.ResourceList{}}
@@ -60,7 +60,7 @@ func reservation(cfg *config.Config, m *topology.Machine) (node.Reservation, err
 	return r, nil
 }
 
-// addStorage adds the disk of the root directory, and what hard eviction keeps back of it; not where
+// addStorage adds the disk of the root directory, and what hard eviction keeps back of it, unless
 // localStorageCapacityIsolation is off.
 func addStorage(cfg *config.Config, h *Hardware) error {
 	size, known := diskSize(cfg.RootDir)
@@ -83,7 +83,7 @@ func addStorage(cfg *config.Config, h *Hardware) error {
 	return nil
 }
 
-// diskSize is the size of the disk that a directory is on, or is going to be made on.
+// diskSize returns the size of the disk of a directory, which may not exist yet.
 func diskSize(dir string) (bytes int64, known bool) {
 	for {
 		var s unix.Statfs_t
@@ -99,7 +99,7 @@ func diskSize(dir string) (bytes int64, known bool) {
 	}
 }
 
-// staticPolicy is the CPU policy under the configuration, with the CPUs that it isolates.
+// staticPolicy returns the CPU policy of the configuration, with its isolated CPUs.
 func staticPolicy(cfg *config.Config, m *topology.Machine, r node.Reservation) (
 	*cpumanager.Static, error) {
 	text := cfg.Kubelet.ReservedSystemCPUs
@@ -132,7 +132,8 @@ func staticPolicy(cfg *config.Config, m *topology.Machine, r node.Reservation) (
 	return static, err
 }
 
-// isolatedCPUs are those of --isolated-cpus, but for reserved ones. A list has none of these.
+// isolatedCPUs returns the CPUs of --isolated-cpus, without reserved ones; a list must not name
+// any.
 func isolatedCPUs(cfg *config.Config, m *topology.Machine, reserved cpuset.CPUSet) (
 	cpuset.CPUSet, error) {
 	var isolated cpuset.CPUSet

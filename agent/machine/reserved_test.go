@@ -11,7 +11,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// TestReservedByOptions: the CPUs that are reserved by number are chosen by the policy's options.
+// TestReservedByOptions: the policy's options decide which CPUs a number of reserved CPUs means.
 func TestReservedByOptions(t *testing.T) {
 	spec := topology.Spec{Nodes: []topology.Node{{ID: 0}}}
 	for id := range 8 { // the second threads of four cores are 4-7

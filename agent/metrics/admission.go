@@ -18,14 +18,14 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// alignment counts what containers got within one NUMA node, one cache or whole cores, as far as
-// that is promised.
+// alignment counts whether containers got their resources within one NUMA node, one cache or whole
+// cores. It counts only what a policy promises.
 type alignment struct {
 	rules               func() Rules
 	aligned, misaligned *metrics.CounterVec
 }
 
-// Labels of alignment, the kubelet's.
+// The kubelet's labels of alignment.
 const (
 	scopeContainer = "container"
 	scopePod       = "pod"
@@ -45,14 +45,14 @@ func newAlignment(s *metric.Set, rules func() Rules) alignment {
 	}
 }
 
-// expectCPUs has the metrics of the static CPU policy be there before there is anything to count.
+// expectCPUs creates the series of the static CPU policy before anything is counted.
 func (a alignment) expectCPUs() {
 	a.aligned.WithLabelValues(scopeContainer, wholeCores).Add(0)
 	a.misaligned.WithLabelValues(scopeContainer, wholeCores).Add(0)
 	a.aligned.WithLabelValues(scopeContainer, withinCache).Add(0)
 }
 
-// expectNodes does so for the metrics of a topology policy, the kubelet's of every policy but none.
+// expectNodes does the same for a topology policy; the kubelet does it for every policy but none.
 func (a alignment) expectNodes() {
 	for _, scope := range []string{scopeContainer, scopePod} {
 		a.aligned.WithLabelValues(scope, withinNode).Add(0)
@@ -60,23 +60,22 @@ func (a alignment) expectNodes() {
 	}
 }
 
-// Rules are those that a pod was placed by.
+// Rules are the rules by which a pod was placed.
 type Rules struct {
 	topology.Rules
 	Machine *topology.Machine
-	// WholeCores: CPUs of a container's own come as whole cores only.
+	// WholeCores is set if exclusive CPUs are whole cores only.
 	WholeCores bool
 }
 
-// Decided counts a pod that is admitted or rejected: once, however often it was tried to place it
-// before.
+// Decided counts a pod that was admitted or rejected, once, however often placing it was tried.
 func (m *Metrics) Decided(r admission.Result) {
 	if r.Outcome == decide.Reject {
 		m.pods.rejections.WithLabelValues(reasonLabel(r.Reason)).Inc()
 	}
 	if r.Tried != nil {
 		by := m.alignment.rules()
-		by.Rules, _ = podspec.Rules(r.Pod, by.Rules) // with an error none was tried
+		by.Rules, _ = podspec.Rules(r.Pod, by.Rules) // with an error no placement was tried
 		m.placed(r, by)
 	}
 }
@@ -105,8 +104,8 @@ func (m *Metrics) placed(r admission.Result, by Rules) {
 	}
 }
 
-// withinNode counts under the policy that promises one NUMA node: each container that has a place,
-// whatever it asks for, or the pod.
+// withinNode counts under the policy that promises one NUMA node: each placed container, whatever
+// it asks for, or the pod.
 func (m *Metrics) withinNode(r admission.Result, scope topology.Scope) {
 	if r.Reason == allocation.ReasonTopology {
 		label := scopeContainer
@@ -124,7 +123,7 @@ func (m *Metrics) withinNode(r admission.Result, scope topology.Scope) {
 	}
 }
 
-// pinned counts the containers that have CPUs or memory of their own.
+// pinned counts the containers with exclusive CPUs or placed memory.
 func (m *Metrics) pinned(pod allocation.Pod, by Rules) {
 	for _, c := range pod.Containers {
 		if len(c.Memory) > 0 {

@@ -19,7 +19,7 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// caches is a machine of two nodes with two cores in each of two caches.
+// caches is a machine of two nodes, each with two caches of two cores.
 func caches(t *testing.T) *topology.Machine {
 	spec := topology.Spec{Nodes: []topology.Node{{ID: 0}, {ID: 1}}}
 	for id := range 8 {
@@ -35,7 +35,7 @@ func caches(t *testing.T) *topology.Machine {
 	return m
 }
 
-// tried is a result for a plan of these containers, by name.
+// tried returns a result for a plan with these containers, by name.
 func tried(err error, containers map[string]allocation.Container) admission.Result {
 	r := admission.Result{Pod: &v1.Pod{}, Outcome: decide.Admit, Tried: &admission.Tried{
 		Plan: allocation.Plan{Pod: allocation.Pod{Containers: containers}}, Err: err,

@@ -15,8 +15,8 @@ func newEnds(s *metric.Set) *metrics.CounterVec {
 		"container_type", "exit_code", "reason")
 }
 
-// countEnds counts the containers that have ended since the status before. What had ended before
-// the agent began with the pod is not counted.
+// countEnds counts the containers that have ended since the previous status. Ends from before the
+// agent knew the pod do not count.
 func countEnds(vec *metrics.CounterVec, c podstatus.Change) {
 	if c.Begins() || c.Ends() {
 		return
@@ -33,13 +33,13 @@ func countEnds(vec *metrics.CounterVec, c podstatus.Change) {
 	}
 }
 
-// end is that of a container.
+// end is the termination of a container.
 type end struct {
 	kind  string
 	state *v1.ContainerStateTerminated
 }
 
-// ends are the last ends of all containers that a status tells of.
+// ends returns the last terminations of all containers in a status.
 func ends(s v1.PodStatus) (out []end) {
 	for kind, list := range map[string][]v1.ContainerStatus{
 		"container": s.ContainerStatuses, "init_container": s.InitContainerStatuses,
@@ -58,7 +58,7 @@ func ends(s v1.PodStatus) (out []end) {
 	return out
 }
 
-// reasonOfEnd keeps the label's values few: a runtime could make up others.
+// reasonOfEnd bounds the values of the label: a runtime could invent others.
 func reasonOfEnd(reason string) string {
 	switch reason {
 	case "Completed", "Error", "OOMKilled", "StartError", "ContainerCannotRun",

@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/agent/podstatus"
 )
 
-// Each end of a container is counted once, whether it is still told or only remembered.
+// Each end of a container is counted once, as its state or its last state.
 func TestEnds(t *testing.T) {
 	m, registry := fresh(t)
 	ended := func(id, reason string, code int32) v1.ContainerState {
@@ -24,7 +24,7 @@ func TestEnds(t *testing.T) {
 	none := v1.ContainerState{}
 	before := v1.PodStatus{}
 	for _, after := range []v1.PodStatus{
-		status(ended("r://0", "Error", 9), none), // before the agent's time
+		status(ended("r://0", "Error", 9), none), // before the agent started
 		status(none, ended("r://0", "Error", 9)),
 		status(ended("r://1", "Error", 1), ended("r://0", "Error", 9)),
 		status(none, ended("r://1", "Error", 1)),

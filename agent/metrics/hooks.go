@@ -9,7 +9,7 @@ import (
 	"github.com/numalet/numalet/topology/metric"
 )
 
-// hookMetrics count what containers' hooks came to.
+// hookMetrics counts special outcomes of hooks.
 type hookMetrics struct{ fallbacks, brokenOff *metrics.Counter }
 
 func newHookMetrics(s *metric.Set) hookMetrics {
@@ -21,7 +21,7 @@ func newHookMetrics(s *metric.Set) hookMetrics {
 	}
 }
 
-// Hooked counts a hook that has ended; fallback: its server was asked without TLS at last.
+// Hooked counts a finished hook. fallback is set if its server was asked again without TLS.
 func (m *Metrics) Hooked(fallback bool, err error) {
 	if fallback {
 		m.pods.hooks.fallbacks.Inc()

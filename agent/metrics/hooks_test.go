@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/topology/metric/metrictest"
 )
 
-// TestHooksAndNamespaces: hooks that fell back to plain HTTP or had no time to sleep, sandboxes with
-// a user namespace, and ephemeral containers, are counted, and what is none of these is not.
+// TestHooksAndNamespaces: hooks that fell back to plain HTTP or were cut off in a sleep, sandboxes
+// with a user namespace, and ephemeral containers are counted; others are not.
 func TestHooksAndNamespaces(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	m, err := New(Config{Registry: registry, Node: "n"})

@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/topology/metric"
 )
 
-// topologyMetrics are the kubelet's of its topology manager.
+// topologyMetrics holds the kubelet's metrics of its topology manager.
 type topologyMetrics struct {
 	attempts
 	took *metrics.Histogram
@@ -26,7 +26,7 @@ func newTopologyMetrics(s *metric.Set) topologyMetrics {
 	}
 }
 
-// cpuMetrics are the kubelet's of its CPU manager.
+// cpuMetrics holds the kubelet's metrics of its CPU manager.
 type cpuMetrics struct {
 	attempts
 	sharedPool, exclusive *metrics.Gauge
@@ -47,8 +47,8 @@ func newCPUMetrics(s *metric.Set) cpuMetrics {
 	}
 }
 
-// CPUs takes the CPUs of the machine that are exclusive, and those of the shared pool that can
-// become so: the reserved ones cannot.
+// CPUs records the machine's exclusive CPUs, and the CPUs of the shared pool that can become
+// exclusive: reserved CPUs cannot.
 func (m *Metrics) CPUs(machine *topology.Machine, exclusive, available cpuset.CPUSet) {
 	m.cpus.exclusive.Set(float64(exclusive.Size()))
 	m.cpus.sharedPool.Set(float64(1000 * available.Size()))
@@ -58,14 +58,14 @@ func (m *Metrics) CPUs(machine *topology.Machine, exclusive, available cpuset.CP
 	}
 }
 
-// newMemoryMetrics are the kubelet's of its memory manager.
+// newMemoryMetrics returns the kubelet's metrics of its memory manager.
 func newMemoryMetrics(s *metric.Set) attempts {
 	return newAttempts(s, "kubelet_memory_manager_pinning",
 		"Requests for memory of NUMA nodes of a container's own choice.",
 		"Requests for memory of NUMA nodes that were refused.")
 }
 
-// attempts are all, and those that failed: what was begun, or a manager's requests.
+// attempts counts all attempts, and those that failed: starts, or a manager's requests.
 type attempts struct{ all, failed *metrics.Counter }
 
 func newAttempts(s *metric.Set, of, requests, refused string) attempts {

@@ -1,5 +1,5 @@
-// Package metrics has the agent's own metrics, with the kubelet's names. Parts that have metrics of
-// nobody else's interest register them themselves.
+// Package metrics holds the agent's own metrics, under the kubelet's names. Parts register metrics
+// that only concern them themselves.
 package metrics
 
 import (
@@ -10,17 +10,17 @@ import (
 	"github.com/numalet/numalet/topology/metric"
 )
 
-// Config is what the metrics are made with.
+// Config configures the metrics.
 type Config struct {
 	Registry metrics.KubeRegistry
 	Node     string // its name
-	// StaticCPUs: containers can have CPUs of their own.
+	// StaticCPUs is set if containers can have exclusive CPUs.
 	StaticCPUs bool
-	// Rules are those that a pod is placed by now.
+	// Rules returns the present rules of placement.
 	Rules func() Rules
 }
 
-// Metrics are the agent's.
+// Metrics holds the agent's metrics.
 type Metrics struct {
 	pods      podMetrics
 	starts    *starts
@@ -36,9 +36,9 @@ type Metrics struct {
 	volumes   *volumeMetrics
 }
 
-// cgroupMetrics are about cgroups that are not as they should be.
+// cgroupMetrics counts cgroups that differ from what they should be.
 type cgroupMetrics struct {
-	// repairs are those that something else had changed.
+	// repairs counts foreign changes that were undone.
 	repairs map[cpupool.Repair]*metrics.Counter
 	unread  *metrics.Counter
 }
@@ -90,8 +90,8 @@ func newCgroupMetrics(s *metric.Set) (m cgroupMetrics) {
 	return m
 }
 
-// Repaired counts what was put right in a cgroup.
+// Repaired counts a repair of a cgroup.
 func (m *Metrics) Repaired(what cpupool.Repair) { m.cgroups.repairs[what].Inc() }
 
-// Unread counts a cgroup that could not be read although it is there.
+// Unread counts a cgroup that exists and could not be read.
 func (m *Metrics) Unread() { m.cgroups.unread.Inc() }

@@ -9,8 +9,8 @@ import (
 	"github.com/numalet/numalet/topology/metric"
 )
 
-// placedMetrics say what containers have of NUMA nodes besides CPUs. What is on several nodes is
-// told of these together: nobody knows how much of it is on each.
+// placedMetrics tells what containers hold of NUMA nodes beside CPUs. What spans several nodes is
+// reported under all of them together, since its distribution is not known.
 type placedMetrics struct{ memory, devices placedGauge }
 
 func newPlacedMetrics(s *metric.Set) placedMetrics {
@@ -29,7 +29,7 @@ func newPlacedMetrics(s *metric.Set) placedMetrics {
 // placedAt is a resource on NUMA nodes.
 type placedAt struct{ resource, nodes string }
 
-// placedGauge is a gauge that has a series for what somebody has, and no other.
+// placedGauge is a gauge with series only for values that are held.
 type placedGauge struct {
 	gauge *metrics.GaugeVec
 	shown sets.Set[placedAt]
@@ -48,7 +48,7 @@ func (g placedGauge) show(now map[placedAt]float64) {
 	}
 }
 
-// Placed takes what the pods hold. One goroutine calls it.
+// Placed records what the pods hold. Only one goroutine calls it.
 func (m *Metrics) Placed(pods []allocation.Pod) {
 	memory := map[placedAt]float64{}
 	for _, b := range allocation.TakenBy(pods...).Memory {
@@ -64,8 +64,8 @@ func (m *Metrics) Placed(pods []allocation.Pod) {
 	m.placement.devices.show(devices)
 }
 
-// devicesOf are the nodes of each device by resource and id: an init container's are a later one's
-// too.
+// devicesOf returns the nodes of each device by resource and id. A device of an init container and
+// a later container appears once.
 func devicesOf(pods []allocation.Pod) map[string]map[string]topology.NodeSet {
 	out := map[string]map[string]topology.NodeSet{}
 	for _, p := range pods {

@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// Memory and devices count by the nodes that they are on; what several containers of a pod have one
-// after the other counts once, and what nobody has any more is not told.
+// Memory and devices count by their nodes. What containers of a pod hold one after the other counts
+// once, and series that are no longer held disappear.
 func TestPlacedPerNode(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	m, err := New(Config{Registry: registry, Node: "n"})

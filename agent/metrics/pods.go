@@ -16,13 +16,13 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// podMetrics count pods, and what is started for them.
+// podMetrics counts pods, and what is started for them.
 type podMetrics struct {
 	desired, active             *metrics.GaugeVec
 	rejections, restarted       *metrics.CounterVec
 	preempted                   *metrics.CounterVec
 	containers, containerErrors *metrics.CounterVec
-	// sandboxes are all, and users those of pods with user namespaces of their own.
+	// sandboxes counts all, users those of pods with their own user namespace.
 	sandboxes, users attempts
 	orphaned         *metrics.Counter
 	ephemeral        *metrics.Gauge
@@ -63,13 +63,13 @@ func newPodMetrics(s *metric.Set) podMetrics {
 	}
 }
 
-// expect has the series of restarted pods be there before there is one.
+// expect creates the series of restarted pods before there is one.
 func (p podMetrics) expect() {
 	p.restarted.WithLabelValues("").Add(0)
 	p.restarted.WithLabelValues("true").Add(0)
 }
 
-// staticLabel is the label static, which is "true" or empty, as the kubelet's.
+// staticLabel returns the label static: "true" or empty, as with the kubelet.
 func staticLabel(pod *v1.Pod) string {
 	if fromAPI(pod) {
 		return ""
@@ -81,15 +81,15 @@ func fromAPI(pod *v1.Pod) bool {
 	return pod.Annotations[source.AnnotationSource] == source.APISource
 }
 
-// Restarted counts a pod that was desired again before what ran of it was gone.
+// Restarted counts a pod that was desired again before its earlier life had ended.
 func (m *Metrics) Restarted(pod *v1.Pod) {
 	m.pods.restarted.WithLabelValues(staticLabel(pod)).Inc()
 }
 
-// Preempted counts a pod that made way for a critical one, which lacked a resource.
+// Preempted counts a pod that made room for a critical one; resource is what that lacked.
 func (m *Metrics) Preempted(resource string) { m.pods.preempted.WithLabelValues(resource).Inc() }
 
-// Pods counts the pods that are desired, and those that are active.
+// Pods records the number of desired and of active pods.
 func (m *Metrics) Pods(desired, active []*v1.Pod) {
 	for vec, list := range map[*metrics.GaugeVec][]*v1.Pod{
 		m.pods.desired: desired, m.pods.active: active,
@@ -109,7 +109,7 @@ func (m *Metrics) Pods(desired, active []*v1.Pod) {
 	m.pods.ephemeral.Set(float64(ephemeral))
 }
 
-// Started counts a start of a container, or of a pod's sandbox when c is nil.
+// Started counts a start of a container or, if c is nil, of a pod's sandbox.
 func (m *Metrics) Started(pod *v1.Pod, c *v1.Container, err error) {
 	if c == nil {
 		m.pods.sandboxes.count(err)
@@ -133,7 +133,7 @@ func (m *Metrics) Started(pod *v1.Pod, c *v1.Container, err error) {
 	}
 }
 
-// reasonLabel keeps the label's values few: each extended resource would be one more.
+// reasonLabel bounds the values of the label: each extended resource would add one.
 func reasonLabel(reason string) string {
 	switch resource, short := strings.CutPrefix(reason, "OutOf"); {
 	case short && podspec.IsExtended(resource):

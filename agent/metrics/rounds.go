@@ -12,29 +12,29 @@ import (
 	"github.com/numalet/numalet/topology/metric"
 )
 
-// rounds measure what pods' workers do.
+// rounds measures the work of pod workers.
 type rounds struct {
 	took       *metrics.HistogramVec
 	containers *metrics.Histogram
 	working    *metrics.GaugeVec
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	pods map[types.UID]work
 }
 
-// work is that of a pod's worker. What it does without a pause is one operation, unless it begins
-// with another one: to end the pod, or to clean up after it.
+// work is the work of one pod worker. What it does without a pause is one operation, until it
+// starts another one: to end the pod, or to clean up.
 type work struct {
-	pod       *v1.Pod   // that it has last brought to run
-	operation string    // under way; empty: none is
-	begun     time.Time // the operation
+	pod       *v1.Pod   // the pod in the last round with nothing left to do
+	operation string    // under way; empty: none
+	begun     time.Time // start of the operation
 	place     place
 }
 
-// place is where a pod is counted among those that have workers.
+// place says where a pod is counted among those with workers.
 type place struct{ lifecycle, config, static string }
 
-// Labels of working pods, the kubelet's.
+// The kubelet's labels of working pods.
 const (
 	desired     = "desired"
 	orphan      = "orphan"
@@ -62,7 +62,7 @@ func newRounds(s *metric.Set) *rounds {
 	}
 }
 
-// expect has all series of working pods be there before there is a pod.
+// expect creates all series of working pods before there is a pod.
 func (r *rounds) expect() {
 	for _, lifecycle := range lifecycles {
 		for _, static := range []string{"", "true"} {
@@ -77,7 +77,7 @@ func (r *rounds) count(p place, n float64) {
 	r.working.WithLabelValues(p.lifecycle, p.config, p.static).Add(n)
 }
 
-// Round takes a round of a pod's worker.
+// Round records a round of a pod's worker.
 func (m *Metrics) Round(report podworker.Report) {
 	if report.Err != nil {
 		return
@@ -115,14 +115,14 @@ func (r *rounds) round(report podworker.Report, now time.Time) (first bool) {
 	return !known
 }
 
-// finish measures the operation that was under way, if any.
+// finish measures the pending operation, if any.
 func (r *rounds) finish(w work, now time.Time) {
 	if w.operation != "" {
 		r.took.WithLabelValues(w.operation).Observe(now.Sub(w.begun).Seconds())
 	}
 }
 
-// next is the operation that a round is of.
+// next returns the operation that a round belongs to.
 func (w work) next(r podworker.Report) string {
 	switch state := r.Decision.State; {
 	case state == podworker.TerminatedPod, state == podworker.Finished:
@@ -150,7 +150,7 @@ func placeOf(r podworker.Report) place {
 	return p
 }
 
-// Gone takes that a pod has no worker any more.
+// Gone records that a pod no longer has a worker.
 func (m *Metrics) Gone(uid types.UID) {
 	r := m.rounds
 	r.mu.Lock()

@@ -25,27 +25,27 @@ var (
 		1800, 2700, 3600}
 )
 
-// starts measure how long pods take to start: from when they were first seen here until they run,
-// and from their creation until all their containers do, for an API server's pods until it delivers
-// that. Of a static pod that is its first sight and what is known here. Those that have a sandbox
-// when their worker starts are of an earlier run of the agent, and start no more.
+// starts measures how long pods take to start: from the time they were first seen until they run,
+// and from their creation until all their containers run and, for pods of the API server, until the
+// API server delivers that. A static pod counts as created when it is first seen. Pods that have a
+// sandbox when their worker starts belong to an earlier run of the agent and are not measured.
 type starts struct {
 	running, sli, total, worker *metrics.Histogram
 	first                       *metrics.Gauge
 	pulls                       *metrics.HistogramVec
 	asked                       *metrics.CounterVec
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	pods    map[types.UID]*start
 	network bool // a pod with a network of its own has started
 }
 
-// start is that of a pod of which not all containers have run yet.
+// start is the start of a pod whose containers have not all run yet.
 type start struct {
 	seen, created time.Time
 	pulling       time.Duration
 	running       bool
-	// told: all containers have run, and the API server is told so.
+	// told is set when all containers have run and the API server is being told.
 	told bool
 }
 
@@ -74,7 +74,7 @@ func newStarts(s *metric.Set) *starts {
 	}
 }
 
-// Status takes another status of a pod.
+// Status records the next status of a pod.
 func (m *Metrics) Status(c podstatus.Change) {
 	m.starts.status(c, time.Now())
 	countEnds(m.ends, c)
@@ -85,7 +85,7 @@ func (s *starts) status(c podstatus.Change, now time.Time) {
 	defer s.mu.Unlock()
 	pod, known := s.pods[c.Pod.UID]
 	switch {
-	case c.Begins() && c.After.Phase != v1.PodPending: // it started before, as was told then
+	case c.Begins() && c.After.Phase != v1.PodPending: // it started earlier, and was measured then
 	case c.Begins():
 		s.pods[c.Pod.UID] = &start{seen: now, created: now}
 		if at := c.Pod.CreationTimestamp; fromAPI(c.Pod) && !at.IsZero() {
@@ -113,7 +113,7 @@ func (s *starts) followLocked(c podstatus.Change, pod *start, now time.Time) {
 	}
 }
 
-// startedLocked takes that a pod has started, as its status says.
+// startedLocked records that a pod has started, by its status.
 func (s *starts) startedLocked(pod *v1.Pod, as v1.PodStatus, now time.Time) {
 	start := s.pods[pod.UID]
 	delete(s.pods, pod.UID)
@@ -129,8 +129,8 @@ func (s *starts) startedLocked(pod *v1.Pod, as v1.PodStatus, now time.Time) {
 	}
 }
 
-// Delivered takes the pods that the API server has for the node: of those that start it is what
-// others see that counts.
+// Delivered records the pods that the API server delivers: a pod of its counts as started when
+// others see it.
 func (m *Metrics) Delivered(all []*v1.Pod) { m.starts.delivered(all, time.Now()) }
 
 func (s *starts) delivered(all []*v1.Pod, now time.Time) {
@@ -152,7 +152,7 @@ func allRun(pod *v1.Pod, as v1.PodStatus) bool {
 	return len(as.ContainerStatuses) == len(pod.Spec.Containers)
 }
 
-// initializing is how long the init containers ran, in the whole seconds of a status.
+// initializing returns how long the init containers ran, in the whole seconds of a status.
 func initializing(s v1.PodStatus) (took time.Duration) {
 	for _, c := range s.InitContainerStatuses {
 		if e := c.State.Terminated; e != nil {
@@ -162,7 +162,7 @@ func initializing(s v1.PodStatus) (took time.Duration) {
 	return took
 }
 
-// stateful reports whether the pod has a volume that outlives it: the indicator is of other pods.
+// stateful reports whether the pod has a volume that outlives it: the SLI excludes such pods.
 func stateful(pod *v1.Pod) bool {
 	for _, v := range pod.Spec.Volumes {
 		if v.EmptyDir == nil && v.ConfigMap == nil && v.Secret == nil && v.DownwardAPI == nil &&
@@ -173,7 +173,7 @@ func stateful(pod *v1.Pod) bool {
 	return false
 }
 
-// began measures that the pod's worker has started, and sees whether the pod ran before.
+// began measures the start of the pod's worker, and drops pods that ran before.
 func (s *starts) began(first podworker.Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +187,7 @@ func (s *starts) began(first podworker.Report) {
 	}
 }
 
-// Pulled takes that an image was pulled for a pod.
+// Pulled records that an image was pulled for a pod.
 func (m *Metrics) Pulled(p cri.Pull) {
 	s := m.starts
 	s.pulls.WithLabelValues(sizeLabel(p.Size)).Observe(p.Took.Seconds())
@@ -198,7 +198,7 @@ func (m *Metrics) Pulled(p cri.Pull) {
 	}
 }
 
-// Asked takes that an image was asked for.
+// Asked records a request for an image.
 func (m *Metrics) Asked(a cri.Asked) {
 	known := func(b *bool) string {
 		if b == nil {
@@ -210,7 +210,7 @@ func (m *Metrics) Asked(a cri.Asked) {
 		known(a.Pull)).Inc()
 }
 
-// sizeLabel is the range that an image's size in bytes is in.
+// sizeLabel returns the range of an image's size in bytes.
 func sizeLabel(size uint64) string {
 	const mb, gb = 1 << 20, 1 << 30
 	if size == 0 {

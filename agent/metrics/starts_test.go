@@ -18,7 +18,7 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// fresh is a registry with the metrics of an agent that has just started.
+// fresh returns the metrics of an agent that has just started, and their registry.
 func fresh(t *testing.T) (*Metrics, metrics.KubeRegistry) {
 	t.Helper()
 	registry := metrics.NewKubeRegistry()
@@ -38,7 +38,7 @@ func mustGather(t *testing.T, r metrics.KubeRegistry) []*testutil.MetricFamily {
 	return families
 }
 
-// seconds are the sums of the histograms without labels whose names are given.
+// seconds returns the sums of the named histograms, which have no labels.
 func seconds(t *testing.T, r metrics.KubeRegistry, names ...string) (out []float64) {
 	t.Helper()
 	families := mustGather(t, r)
@@ -73,7 +73,7 @@ func TestPodStarts(t *testing.T) {
 	emptyDir := v1.Volume{VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}
 	for name, tc := range map[string]struct {
 		pod  *v1.Pod
-		ran  bool       // it has a sandbox when it is first seen
+		ran  bool       // it already has a sandbox when first seen
 		want [4]float64 // running, all run, the indicator, the worker
 	}{
 		"new":          {testPod(emptyDir), false, [4]float64{8, 10, 4, 1}},
@@ -111,7 +111,7 @@ func TestPodStarts(t *testing.T) {
 				all.ContainerStatuses[1] = runs(time.Now())
 				write(all)
 				write(first)
-				write(all) // a container that ran again is no start
+				write(all) // a container that runs again is no start
 				got := seconds(t, registry, "kubelet_pod_start_duration_seconds",
 					"kubelet_pod_start_total_duration_seconds",
 					"kubelet_pod_start_sli_duration_seconds",
@@ -137,7 +137,7 @@ func TestPodStarts(t *testing.T) {
 	}
 }
 
-// What is not going to start is not remembered.
+// Pods that will not start are dropped.
 func TestPodThatDoesNotStartIsForgotten(t *testing.T) {
 	pending := v1.PodStatus{Phase: v1.PodPending}
 	for name, after := range map[string]v1.PodStatus{
@@ -153,8 +153,8 @@ func TestPodThatDoesNotStartIsForgotten(t *testing.T) {
 	}
 }
 
-// A worker is busy from when a round begins until nothing is to be done, with one operation after
-// the other; where a pod is counted follows what is to become of it.
+// A worker is busy from the start of a round until nothing is left to do, with one operation after
+// the other. Where the pod is counted depends on what is desired.
 func TestRounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, registry := fresh(t)
@@ -204,7 +204,7 @@ func TestRounds(t *testing.T) {
 		orphaned := podworker.Report{Pod: pod, Stop: &podworker.Stop{Orphan: true, Remove: true},
 			Decision: podworker.Decision{State: podworker.TerminatingPod, Action: action}}
 		orphaned.Observed.Sandboxes = []cri.Sandbox{{}}
-		for range 2 { // rounds of one pod
+		for range 2 { // two rounds of one pod
 			m.Round(orphaned)
 		}
 		if n, err := testutil.GetCounterMetricValue(m.pods.orphaned); err != nil || n != 1 {
@@ -229,8 +229,8 @@ func TestSizeLabel(t *testing.T) {
 	}
 }
 
-// Of a pod of the API server's it counts when it was created and when the API server has it that all
-// its containers run; its phase is measured as it is seen here.
+// For a pod of the API server the creation counts, and the time at which the API server has all
+// containers running. Its phase is measured when seen here.
 func TestPodOfTheAPIServerStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, registry := fresh(t)

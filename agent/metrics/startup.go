@@ -9,13 +9,13 @@ import (
 	"github.com/numalet/numalet/topology/metric"
 )
 
-// startup measures how the node came into the cluster, once in the life of the agent.
+// startup measures how the node joined the cluster, once in the agent's life.
 type startup struct {
 	before, start, registration, after, all *metrics.Gauge
 
-	mu sync.Mutex // guards what follows
-	// booted is when the machine was, zero: unknown; the others are when the agent started, began to
-	// register and had the API server know the node. done: the node is ready.
+	mu sync.Mutex // guards the fields below
+	// booted is the machine's boot time, zero if unknown. The others are the times at which the agent
+	// started, began to register, and was registered. done is set once the node is ready.
 	booted, began, registering, registered time.Time
 	done                                   bool
 }
@@ -37,7 +37,7 @@ func newStartup(s *metric.Set) *startup {
 	}
 }
 
-// Booted takes when the machine was booted.
+// Booted records the machine's boot time.
 func (m *Metrics) Booted(at time.Time) {
 	s := m.startup
 	s.mu.Lock()
@@ -46,7 +46,7 @@ func (m *Metrics) Booted(at time.Time) {
 	s.before.Set(s.began.Sub(at).Seconds())
 }
 
-// Registering takes that the node is about to be registered.
+// Registering records that the node is about to be registered.
 func (m *Metrics) Registering() { m.startup.registers(time.Now()) }
 
 func (s *startup) registers(now time.Time) {
@@ -58,7 +58,7 @@ func (s *startup) registers(now time.Time) {
 	}
 }
 
-// NodeWritten takes that the API server has the node, and whether as one that is ready.
+// NodeWritten records that the API server has the node, and whether it has it as ready.
 func (m *Metrics) NodeWritten(ready bool) { m.startup.written(ready, time.Now()) }
 
 func (s *startup) written(ready bool, now time.Time) {

@@ -9,8 +9,7 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 )
 
-// The steps of a node's way into the cluster are measured once: what it goes through later is no
-// start.
+// The steps in which a node joins the cluster are measured once; later changes are no start.
 func TestStartup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		booted := time.Now().Add(-64 * time.Second)

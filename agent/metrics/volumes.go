@@ -19,7 +19,7 @@ import (
 // storageBuckets are the kubelet's, in seconds.
 var storageBuckets = []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
 
-// volumeMetrics are those of volumes that are set up, and of images that are mounted.
+// volumeMetrics holds the metrics of volumes and of mounted images.
 type volumeMetrics struct {
 	setUp                              *metrics.HistogramVec
 	imagesWanted, imagesHad, imagesNot *metrics.Counter
@@ -28,7 +28,7 @@ type volumeMetrics struct {
 	room                               []roomGauge
 }
 
-// roomGauge tells one number of the room of a claim.
+// roomGauge reports one value of a claim's room.
 type roomGauge struct {
 	gauge *metrics.GaugeVec
 	of    func(diskusage.Room) uint64
@@ -55,7 +55,7 @@ func newRoomGauges(s *metric.Set) []roomGauge {
 	}
 }
 
-// Volumes takes what volumes there are.
+// Volumes records the present volumes.
 func (m *Metrics) Volumes(now volume.Measured) {
 	m.volumes.total.Reset()
 	for state, all := range map[string]map[string]int{
@@ -73,7 +73,7 @@ func (m *Metrics) Volumes(now volume.Measured) {
 	}
 }
 
-// VolumeLooked takes how long it took to measure a volume, and by what: du, or statfs.
+// VolumeLooked records how long measuring a volume took, by method: du or statfs.
 func (m *Metrics) VolumeLooked(by string, took time.Duration) {
 	m.volumes.looks.WithLabelValues(by).Observe(took.Seconds())
 }
@@ -99,7 +99,7 @@ func newVolumeMetrics(s *metric.Set) *volumeMetrics {
 	}
 }
 
-// started counts the images that a container mounts, once they were pulled.
+// started counts the images that a container mounts, after they were pulled.
 func (v *volumeMetrics) started(pod *v1.Pod, c *v1.Container, err error) {
 	var why *cri.StartError
 	reason := ""
@@ -126,7 +126,7 @@ func (v *volumeMetrics) started(pod *v1.Pod, c *v1.Container, err error) {
 	}
 }
 
-// Mounted takes that a volume was set up, or that it could not be.
+// Mounted records that a volume was set up, or failed to be.
 func (m *Metrics) Mounted(plugin string, took time.Duration, err error) {
 	status := "success"
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// exposed are the lines of the metrics of that prefix.
+// exposed returns the lines of metrics with that prefix.
 func exposed(t *testing.T, r metrics.KubeRegistry, prefix string) string {
 	t.Helper()
 	families, err := r.Gather()
@@ -42,7 +42,7 @@ func exposed(t *testing.T, r metrics.KubeRegistry, prefix string) string {
 	return strings.Join(lines, "")
 }
 
-// What is measured takes the place of what was, so that what is gone is not told any more.
+// A measurement replaces the previous one, so that volumes that are gone disappear.
 func TestVolumesMeasured(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	m, err := New(Config{Registry: registry, Node: "n"})
@@ -79,7 +79,7 @@ volume_manager_total_volumes{plugin_name="kubernetes.io/nfs",state="desired_stat
 	}
 }
 
-// Mounts of images count once the images were pulled; what becomes of them is the runtime's to say.
+// Mounts of images count once the images were pulled; the runtime decides whether they succeed.
 func TestImageVolumesCounted(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{
 		Volumes: []v1.Volume{{Name: "i", VolumeSource: v1.VolumeSource{

@@ -1,6 +1,7 @@
-// Package neighbours tells which pods of a container runtime are those of another agent that runs.
-// Each sandbox carries the root directory of the agent that made it, and an agent that runs holds
-// the lock of its own. Pods of one that does not run are anybody's: they are adopted or removed.
+// Package neighbours tells which pods of a container runtime belong to another running agent. Each
+// sandbox carries the root directory of the agent that created it, and a running agent holds the
+// lock of its root directory. Pods of an agent that does not run may be adopted or removed by any
+// agent.
 package neighbours
 
 import (
@@ -19,21 +20,21 @@ import (
 // ReasonShared is the event's reason for a runtime that two agents use.
 const ReasonShared = "RuntimeShared"
 
-// Config is what neighbours are found by.
+// Config configures the search for neighbours.
 type Config struct {
 	Root string // the agent's own
-	// Tell is told once of each other agent that runs; it must not block.
+	// Tell is called once for each other agent that runs; it must not block.
 	Tell func(message string)
 }
 
-// fresh is how long an answer holds.
+// fresh is how long an answer is valid.
 const fresh = 2 * time.Second
 
-// patience is how long the lock of a root directory is looked at. What cannot be looked at in
-// time, as on a mount that hangs, is left alone.
+// patience bounds the check of a root directory's lock. If the check takes longer, as on a mount
+// that hangs, the agent counts as running.
 const patience = time.Second
 
-// Neighbours are the other agents of a runtime.
+// Neighbours knows the other agents of a runtime.
 type Neighbours struct {
 	own  string
 	tell func(string)
@@ -45,12 +46,12 @@ type Neighbours struct {
 // neighbour is another root directory.
 type neighbour struct {
 	runs    bool
-	looked  time.Time // zero: nobody has
+	looked  time.Time // zero: never
 	looking bool
 	told    bool
 }
 
-// New looks at nobody yet.
+// New returns a Neighbours that has looked at no directory yet.
 func New(cfg Config) (*Neighbours, error) {
 	own, err := filepath.Abs(cfg.Root)
 	if err == nil {
@@ -62,11 +63,11 @@ func New(cfg Config) (*Neighbours, error) {
 	return &Neighbours{own: own, tell: cfg.Tell, known: map[string]*neighbour{}}, nil
 }
 
-// Own is the agent's root directory, as its sandboxes carry it.
+// Own returns the agent's root directory, as its sandboxes carry it.
 func (n *Neighbours) Own() string { return n.own }
 
-// Has reports whether another agent runs with the root directory; "" is that of an agent that
-// writes none.
+// Has reports whether another agent runs with the root directory; "" belongs to agents that do not
+// record theirs.
 func (n *Neighbours) Has(root string) bool {
 	if root == "" || root == n.own {
 		return false
@@ -75,7 +76,7 @@ func (n *Neighbours) Has(root string) bool {
 		return runs
 	}
 	answer := make(chan bool, 1)
-	go func() { // it ends when the file system answers, and there is one for a directory
+	go func() { // it ends when the file system answers; there is at most one for each directory
 		runs := locked(root)
 		n.end(root, runs)
 		answer <- runs
@@ -88,7 +89,7 @@ func (n *Neighbours) Has(root string) bool {
 	}
 }
 
-// Run reports whether any other agent runs of which a sandbox was seen.
+// Run reports whether any other agent runs whose sandbox was seen.
 func (n *Neighbours) Run() bool { return slices.ContainsFunc(n.roots(), n.Has) }
 
 func (n *Neighbours) roots() []string {
@@ -97,7 +98,8 @@ func (n *Neighbours) roots() []string {
 	return slices.Collect(maps.Keys(n.known))
 }
 
-// begin is the answer if there is a fresh one, or somebody is looking.
+// begin returns the last answer if it is fresh or a check is running; otherwise the caller must
+// check.
 func (n *Neighbours) begin(root string) (runs, done bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -131,7 +133,7 @@ func locked(root string) bool {
 	lock := flock.New(root, flock.SetFlag(os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK))
 	free, err := lock.TryRLock()
 	if free {
-		_ = lock.Unlock() // it was held for a moment, which whoever wants it waits for
+		_ = lock.Unlock() // it was held briefly; an agent that starts waits for it
 	}
 	return err == nil && !free
 }

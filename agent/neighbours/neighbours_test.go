@@ -11,7 +11,7 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// Another agent is one whose root directory is locked; it is told of once each time it is found.
+// An agent counts as running if its root directory is locked; this is reported once each time.
 func TestNeighbours(t *testing.T) {
 	dir := t.TempDir()
 	own, other := filepath.Join(dir, "own"), filepath.Join(dir, "other")
@@ -74,7 +74,7 @@ func TestNeighbours(t *testing.T) {
 	})
 }
 
-// hold takes the lock that an agent holds of its root directory.
+// hold takes the lock that an agent holds on its root directory.
 func hold(t *testing.T, root string) *flock.Flock {
 	t.Helper()
 	lock := flock.New(root, flock.SetFlag(os.O_RDONLY))

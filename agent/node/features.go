@@ -8,9 +8,9 @@ import (
 	"k8s.io/component-helpers/nodedeclaredfeatures/types"
 )
 
-// DeclaredFeatures are the names, sorted, of what pods may need of a node (KEP-5328) and find on
-// this one: those that exist here and whose gates are on. The resizes of pods that run do not exist
-// yet, nor does what the kubelet has behind gates of stage alpha.
+// DeclaredFeatures returns, sorted, the node features that pods may require (KEP-5328) and that
+// this node has: those that are implemented and whose gates are on. Resizing running pods is not
+// implemented, nor are the kubelet's features of stage alpha.
 func DeclaredFeatures(gates featuregate.FeatureGate) []string {
 	exist := []string{"ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"}
 	return slices.DeleteFunc(

@@ -1,4 +1,4 @@
-// Package node says what the node has and whether a pod fits into it. It is pure.
+// Package node computes a node's capacity and status, and whether a pod fits. It is pure.
 package node
 
 import (
@@ -14,17 +14,17 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Reservation is what is held back from pods, and how many pods there may be.
+// Reservation says what is kept from pods, and how many pods there may be.
 type Reservation struct {
 	// Reserved is kubeReserved plus systemReserved.
 	Reserved v1.ResourceList
-	// Eviction is what hard eviction thresholds hold back.
+	// Eviction is the sum of the hard eviction thresholds.
 	Eviction v1.ResourceList
 	// MaxPods is maxPods, or podsPerCore times cores when that is less.
 	MaxPods int64
 }
 
-// Kept is all that pods do not get.
+// Kept returns everything that pods do not get.
 func (r Reservation) Kept() v1.ResourceList {
 	return total(r.Reserved, r.Eviction)
 }
@@ -41,7 +41,7 @@ func total(lists ...v1.ResourceList) v1.ResourceList {
 	return out
 }
 
-// Capacity is what the machine has: cpu, memory, hugepages-* and pods.
+// Capacity returns what the machine has: cpu, memory, hugepages-* and pods.
 func Capacity(m *topology.Machine, maxPods int64) v1.ResourceList {
 	out := v1.ResourceList{
 		v1.ResourceCPU:    *resource.NewQuantity(int64(m.Online().Size()), resource.DecimalSI),
@@ -60,13 +60,13 @@ func Capacity(m *topology.Machine, maxPods int64) v1.ResourceList {
 	return out
 }
 
-// Allocatable is what pods may request of a machine.
+// Allocatable returns what pods may request of a machine.
 func Allocatable(m *topology.Machine, r Reservation) v1.ResourceList {
 	return r.Of(Capacity(m, r.MaxPods))
 }
 
-// Of is what the reservation leaves of a capacity: less what is reserved, memory less huge pages
-// too, never below zero.
+// Of returns what the reservation leaves of a capacity, never below zero. Huge pages are subtracted
+// from memory too.
 func (r Reservation) Of(capacity v1.ResourceList) v1.ResourceList {
 	out := maps.Clone(capacity)
 	memory := out[v1.ResourceMemory]
@@ -88,30 +88,30 @@ func (r Reservation) Of(capacity v1.ResourceList) v1.ResourceList {
 	return out
 }
 
-// Shortage is one resource that a pod asks for and the node does not have. Amounts are in the
-// units of the kubelet's message: millicores for cpu, bytes, counts.
+// Shortage describes a resource that a pod requests and the node lacks. Amounts are in the units of
+// the kubelet's message: millicores for cpu, bytes, counts.
 type Shortage struct {
 	Resource                  v1.ResourceName
 	Requested, Used, Capacity int64
 }
 
-// OutOf is before the resource in a Shortage's reason.
+// OutOf is the prefix of the resource in a Shortage's reason.
 const OutOf = "OutOf"
 
-// Reason is the kubelet's rejection reason, "OutOfcpu".
+// Reason returns the kubelet's reason of the rejection, "OutOfcpu".
 func (s Shortage) Reason() string { return OutOf + string(s.Resource) }
 
-// Message is the kubelet's message.
+// Message returns the kubelet's message.
 func (s Shortage) Message() string {
 	return fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, "+
 		"capacity: %d", s.Resource, s.Requested, s.Used, s.Capacity)
 }
 
-// Missing is how much more it would take.
+// Missing returns how much more the node would need.
 func (s Shortage) Missing() int64 { return s.Requested + s.Used - s.Capacity }
 
-// Fits compares the pod's requests with what the pods on the node leave over and lists what is
-// short: pods, cpu and memory first, then the others by name.
+// Fits compares the pod's requests with what the other pods leave, and lists the shortages: pods,
+// cpu and memory first, then the others by name.
 func Fits(requests v1.ResourceList, others []v1.ResourceList,
 	allocatable v1.ResourceList) []Shortage {
 	used := total(others...)

@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Facts are all that the status of a node is made of, besides the status that it had.
+// Facts holds everything that a node's status consists of, beside the previous status.
 type Facts struct {
 	Addresses Addresses
 	// Capacity and Allocatable are the machine's.
@@ -20,46 +20,47 @@ type Facts struct {
 	Placement             Placement
 	Devices               Devices
 	Info                  v1.NodeSystemInfo
-	// Port is the kubelet API's; 0: there is none.
+	// Port is the port of the kubelet API; 0: there is none.
 	Port    int32
 	Runtime Runtime
-	// NotReady is why the node is not ready; empty: it is.
+	// NotReady lists reasons why the node is not ready; empty: it is ready.
 	NotReady []string
-	// Pressure has the types of conditions that hold: memory, disk, PIDs. Who watches these
-	// resources sets them; until somebody does none holds.
+	// Pressure holds the conditions that are true: memory, disk, PIDs. The watchers of these resources
+	// set them; without a watcher none is true.
 	Pressure map[v1.NodeConditionType]bool
-	// DeclaredFeatures are those of KEP-5328 that the node honours.
+	// DeclaredFeatures lists the node's features (KEP-5328).
 	DeclaredFeatures []string
-	// VolumesInUse are the volumes that are attached to the node and that a pod desires or has
-	// mounted, so that nobody detaches them. No type of volume that there is attaches any: a type
-	// that does names those of its mounts and of the pods of podstatus.Store.Active.
+	// VolumesInUse lists the volumes that are attached to the node and that a pod desires or has
+	// mounted, so that nobody detaches them. No present volume type attaches volumes; one that does
+	// must name the volumes of its mounts and of the pods of podstatus.Store.Active.
 	VolumesInUse []v1.UniqueVolumeName
 }
 
-// Addresses are those of the node.
+// Addresses holds the node's addresses.
 type Addresses struct {
-	All []v1.NodeAddress // nil: they stay as they are
-	// Provided: a cloud controller manager sets them, so these are only for a node that has none yet.
+	All []v1.NodeAddress // nil: they do not change
+	// Provided is set if a cloud controller manager sets them: they then apply only to a node that has
+	// none yet.
 	Provided bool
 }
 
-// Placement is what pods may ask for of where they are placed.
+// Placement holds what pods may ask for in their placement.
 type Placement struct {
-	// IsolatedCPUs is how many online CPUs are for pods that ask for isolated ones.
+	// IsolatedCPUs is the number of online CPUs for pods that ask for isolated ones.
 	IsolatedCPUs int
-	// Rules are how pods are placed that ask for nothing else, and what they may choose.
+	// Rules are the default rules of placement, and what pods may choose.
 	Rules topology.Rules
 }
 
-// Devices are what device plugins offer.
+// Devices holds what device plugins offer.
 type Devices struct {
 	// Capacity counts all devices of a resource, Allocatable the healthy ones.
 	Capacity, Allocatable v1.ResourceList
-	// Dead were ours and are no more.
+	// Dead lists resources that were ours and no longer exist.
 	Dead []v1.ResourceName
 }
 
-// Runtime is what the container runtime has and can do.
+// Runtime holds the images and features of the container runtime.
 type Runtime struct {
 	Images   []v1.ContainerImage
 	Handlers []v1.NodeRuntimeHandler
@@ -67,7 +68,8 @@ type Runtime struct {
 	SupplementalGroupsPolicy bool
 }
 
-// Status is the status that follows on old. What neither the kubelet nor we set stays as it was.
+// Status returns the status that follows old. Fields that neither the kubelet nor we set keep their
+// values.
 func Status(old v1.NodeStatus, f Facts, now metav1.Time) v1.NodeStatus {
 	s := *old.DeepCopy()
 	if f.Addresses.All != nil && !(f.Addresses.Provided && len(old.Addresses) > 0) {
@@ -89,8 +91,8 @@ func Status(old v1.NodeStatus, f Facts, now metav1.Time) v1.NodeStatus {
 	return s
 }
 
-// resources are the node's capacity and allocatable. Of resources that are not ours others say how
-// many there are, and all of them may be requested.
+// resources returns the node's capacity and allocatable. Others set the capacity of resources that
+// are not ours; all of these may be requested.
 func resources(old v1.NodeStatus, f Facts) (capacity, allocatable v1.ResourceList) {
 	foreign := func(of v1.ResourceList) v1.ResourceList {
 		out := v1.ResourceList{}
@@ -110,7 +112,7 @@ func resources(old v1.NodeStatus, f Facts) (capacity, allocatable v1.ResourceLis
 	return capacity, allocatable
 }
 
-// native reports whether a resource is one of Kubernetes itself that nodes measure.
+// native reports whether nodes measure the resource themselves.
 func native(name v1.ResourceName) bool {
 	switch name {
 	case v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods, v1.ResourceEphemeralStorage:
@@ -119,7 +121,7 @@ func native(name v1.ResourceName) bool {
 	return isHugePages(name)
 }
 
-// conditions are the four that are the kubelet's, in its words.
+// conditions returns the four conditions of the kubelet, in its words.
 func conditions(f Facts, s v1.NodeStatus) []v1.NodeCondition {
 	pressure := func(kind v1.NodeConditionType, holds, not [2]string) v1.NodeCondition {
 		c := v1.NodeCondition{Type: kind, Status: v1.ConditionFalse,
@@ -152,7 +154,7 @@ func conditions(f Facts, s v1.NodeStatus) []v1.NodeCondition {
 	}
 }
 
-// missing says which resources no node can be without.
+// missing reports required resources that the capacity lacks.
 func missing(capacity v1.ResourceList) []string {
 	var names []string
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods} {
@@ -166,8 +168,8 @@ func missing(capacity v1.ResourceList) []string {
 	return []string{"missing node capacity for resources: " + strings.Join(names, ", ")}
 }
 
-// set puts a condition in the place of the one of its type, or behind all others. The time of the
-// transition stays while the status does.
+// set replaces the condition of the same type, or appends it. The transition time changes only with
+// the status.
 func set(list []v1.NodeCondition, c v1.NodeCondition, now metav1.Time) []v1.NodeCondition {
 	c.LastHeartbeatTime, c.LastTransitionTime = now, now
 	at := slices.IndexFunc(list, func(is v1.NodeCondition) bool { return is.Type == c.Type })
@@ -181,8 +183,7 @@ func set(list []v1.NodeCondition, c v1.NodeCondition, now metav1.Time) []v1.Node
 	return list
 }
 
-// Changed reports whether there is something in a status that is not yet known, besides that the
-// node still lives.
+// Changed reports whether the status differs in more than heartbeats.
 func Changed(old, now v1.NodeStatus) bool {
 	silent := func(s v1.NodeStatus) v1.NodeStatus {
 		s.Conditions = slices.Clone(s.Conditions)
@@ -194,10 +195,10 @@ func Changed(old, now v1.NodeStatus) bool {
 	return !apiequality.Semantic.DeepEqual(silent(old), silent(now))
 }
 
-// Event is something that happened to a node, in the kubelet's words.
+// Event is an event of a node, in the kubelet's words.
 type Event struct{ Type, Reason, Message string }
 
-// Events are what the way from one status to the next means to people.
+// Events returns the events for the change from one status to the next.
 func Events(name string, old, now v1.NodeStatus) []Event {
 	var out []Event
 	if was, is := old.NodeInfo.BootID, now.NodeInfo.BootID; was != "" && was != is {
@@ -217,7 +218,7 @@ func Events(name string, old, now v1.NodeStatus) []Event {
 	return out
 }
 
-// Schedulable is the event of a node that is or is no longer to get pods.
+// Schedulable returns the event of a node that starts or stops accepting pods.
 func Schedulable(name string, is bool) Event {
 	if is {
 		return became(name, "NodeSchedulable")
@@ -229,8 +230,8 @@ func became(name, reason string) Event {
 	return Event{v1.EventTypeNormal, reason, "Node " + name + " status is now: " + reason}
 }
 
-// transition is the reason of the event that a condition has another status; "" for those that are
-// not ours.
+// transition returns the reason of the event for a condition's new status; "" for conditions that
+// are not ours.
 func transition(c v1.NodeCondition) string {
 	reasons := map[v1.NodeConditionType][2]string{
 		v1.NodeReady:          {"NodeReady", "NodeNotReady"},

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// FuzzStatus: whatever somebody made of the node's status, it has what the facts say afterwards, and
-// is not changed again.
+// FuzzStatus: whatever others wrote to the node's status, the new status has the facts and does not
+// change again.
 func FuzzStatus(f *testing.F) {
 	for _, text := range []string{
 		`{}`, `{"capacity":{"cpu":"-1","x.io/gpu":"1e30","hugepages-0":"1"},"allocatable":null}`,

@@ -21,7 +21,7 @@ func amounts(pairs ...string) v1.ResourceList {
 	return out
 }
 
-// text is a resource list as words, sorted.
+// text formats a resource list, sorted.
 func text(l v1.ResourceList) string {
 	var words []string
 	for name, q := range l {
@@ -40,8 +40,8 @@ func facts() Facts {
 	}
 }
 
-// TestResources: what is ours is as it is, what is ours and dead goes, and what is others' stays,
-// with as much to be requested as they say there is.
+// TestResources: our resources have the present values, dead ones disappear, and foreign ones stay,
+// with all of their capacity allocatable.
 func TestResources(t *testing.T) {
 	old := v1.NodeStatus{
 		Capacity: amounts("cpu=2", "hugepages-1Gi=1Gi", "gone.io/gpu=4", "foreign.io/eni=9",
@@ -68,7 +68,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// line is a condition as a line.
+// line formats a condition.
 func line(c v1.NodeCondition) string {
 	return string(c.Type) + " " + string(c.Status) + " " + c.Reason + ": " + c.Message
 }
@@ -122,7 +122,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestChanged: that the node still lives is no news.
+// TestChanged: a heartbeat alone is no change.
 func TestChanged(t *testing.T) {
 	first := Status(v1.NodeStatus{}, facts(), metav1.NewTime(time.Unix(1, 0)))
 	if again := Status(first, facts(), metav1.NewTime(time.Unix(2, 0))); Changed(first, again) {

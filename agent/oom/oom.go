@@ -1,6 +1,6 @@
-// Package oom tells what the kernel's OOM killer ends because the machine as a whole has no memory
-// left. What ends for the limit of its own cgroup is its container's affair: the runtime says
-// OOMKilled of it.
+// Package oom reports processes that the kernel's OOM killer ends because the whole machine is out
+// of memory. A process that exceeds the limit of its cgroup is its container's affair: the runtime
+// reports that as OOMKilled.
 package oom
 
 import (
@@ -20,31 +20,31 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// KernelLog is where the kernel tells, to root.
+// KernelLog is the kernel's log, readable by root.
 const KernelLog = "/dev/kmsg"
 
-// maxRecord is more than the longest record of the kernel's log, which a read gives as a whole
+// maxRecord is longer than any record of the kernel's log, which a read returns as a whole
 // (Documentation/ABI/testing/dev-kmsg).
 const maxRecord = 16 << 10
 
 // Watcher follows the kernel's log.
 type Watcher struct {
-	Log string // KernelLog, but for tests
-	// Tell is told events of the node.
+	Log string // KernelLog, except in tests
+	// Tell receives events of the node.
 	Tell func(eventType, reason, message string)
 }
 
-// Run tells of what is killed until ctx ends. Without a log that can be read there is nothing to
-// tell; the agent goes on.
+// Run reports kills until ctx ends. If the log cannot be read, it reports nothing, and the agent
+// goes on.
 func (w Watcher) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	f, err := os.OpenFile(w.Log, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		log.Info("What the OOM killer ends is not told", "err", err)
+		log.Info("OOM kills are not reported", "err", err)
 		return nil
 	}
 	defer func() { _ = f.Close() }()
-	_, _ = f.Seek(0, io.SeekEnd) // what was before has been told, or concerns nobody
+	_, _ = f.Seek(0, io.SeekEnd) // earlier records were reported or concern nobody
 	defer context.AfterFunc(ctx, func() { _ = f.Close() })()
 	record := make([]byte, maxRecord)
 	for {
@@ -55,7 +55,7 @@ func (w Watcher) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			log.Info("What the OOM killer ends is not told any more", "err", err)
+			log.Info("OOM kills are no longer reported", "err", err)
 			return nil
 		}
 		if v, ok := parse(string(record[:n])); ok {
@@ -65,19 +65,19 @@ func (w Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// victim is a process that was killed.
+// victim is a killed process.
 type victim struct {
 	process string
 	pid     int
 }
 
-// parse reads a record, "PRIORITY,NUMBER,TIME,FLAGS;TEXT". The kernel has one for each kill (since
-// 5.0), which says global_oom where the machine had no memory left:
+// parse parses a record, "PRIORITY,NUMBER,TIME,FLAGS;TEXT". Since 5.0 the kernel logs one record
+// for each kill, with global_oom if the machine was out of memory:
 //
 //	oom-kill:constraint=CONSTRAINT_NONE,...,global_oom,task_memcg=/a,task=NAME,pid=1,uid=0
 //
-// Programs of root can write to the log too: those have another facility than the kernel's, which is
-// zero, in the bits of the priority above the lowest three.
+// Programs of root can write to the log too. Their facility, the bits of the priority above the
+// lowest three, is not zero, which is the kernel's.
 func parse(record string) (v victim, ok bool) {
 	head, text, _ := strings.Cut(record, ";")
 	priority, _, _ := strings.Cut(head, ",")
@@ -89,7 +89,7 @@ func parse(record string) (v victim, ok bool) {
 	if !ok {
 		return v, false
 	}
-	// A process names itself, with commas too: what is told of it comes last.
+	// A process chooses its name, which may contain commas, so the last match counts.
 	constraint, task, ok := strings.Cut(rest, ",task=")
 	if !ok || !strings.Contains(constraint+",", ",global_oom,") {
 		return v, false

@@ -39,7 +39,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestRun: a kill is an event of the node; the end of the agent ends the wait for the next.
+// TestRun: a kill makes an event of the node; Run ends with its context.
 func TestRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kmsg")
 	if err := unix.Mkfifo(path, 0o600); err != nil {

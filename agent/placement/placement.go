@@ -1,5 +1,5 @@
-// Package placement says where the containers of the node's pods are: which CPUs, which memory,
-// which devices, and whether they sit together. It is pure.
+// Package placement says which CPUs, memory and devices the containers of the node's pods have, and
+// whether these are aligned. It is pure.
 package placement
 
 import (
@@ -16,45 +16,47 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Row is one container. As JSON it is flat.
+// Row describes one container. Its JSON is flat.
 type Row struct {
 	Key
 	State State
 	Place
 }
 
-// Key names a container.
+// Key identifies a container.
 type Key struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 	Container string `json:"container"`
 }
 
-// State says how far a container and its pod have come.
+// State is the state of a container and its pod.
 type State struct {
 	// Phase is the pod's phase.
 	Phase v1.PodPhase `json:"phase"`
-	// Reason says why the container waits, or why its pod does or was rejected; "" else.
+	// Reason says why the container or its pod waits, or why the pod was rejected; "" otherwise.
 	Reason  string `json:"reason"`
 	Message string `json:"message,omitempty"`
 }
 
-// Place is where a container is.
+// Place says what a container has and where.
 type Place struct {
-	// CPUs is where the container may run, in the kernel's list syntax; "" while it has no place.
+	// CPUs are the CPUs that the container may run on, in the kernel's list syntax; "" without a
+	// place.
 	CPUs string `json:"cpus"`
-	// Exclusive: the CPUs are the container's own.
+	// Exclusive is set if the CPUs are exclusive.
 	Exclusive bool `json:"exclusive"`
-	// Isolated: they are some of those that the node keeps for pods that ask for them.
+	// Isolated is set if they are among the CPUs that the node keeps for pods that ask for them.
 	Isolated bool `json:"isolated,omitempty"`
-	// MemoryNodes is where its memory may come from.
+	// MemoryNodes are the nodes that its memory may come from.
 	MemoryNodes string              `json:"memoryNodes"`
 	Devices     map[string][]string `json:"devices"`
-	// DeviceHealth is that of the devices that are not healthy, by resource and id.
+	// DeviceHealth holds the health of devices that are not healthy, by resource and id.
 	DeviceHealth map[string]map[string]v1.ResourceHealthStatus `json:"deviceHealth,omitempty"`
-	// NUMANodes is where its own CPUs, memory and devices are; "" when it has none with a place.
+	// NUMANodes are the nodes of its exclusive CPUs, memory and devices; "" if none of these has a
+	// node.
 	NUMANodes string `json:"numaNodes"`
-	// Aligned: all of these are on one NUMA node; null when it has none with a place.
+	// Aligned is set if all of these are on one NUMA node; null if none has a node.
 	Aligned *bool `json:"aligned"`
 }
 
@@ -66,20 +68,20 @@ func (r *Row) UnmarshalJSON(text []byte) error {
 	return flatjson.Unmarshal(text, &r.Key, &r.State, &r.Place)
 }
 
-// Input is what the rows are computed from.
+// Input holds the data for the rows.
 type Input struct {
 	Hardware machine.Hardware
-	// Pods carry their status.
+	// Pods include their statuses.
 	Pods []*v1.Pod
 	// Assigned is the committed state.
 	Assigned allocation.State
-	// Shared is where containers without CPUs of their own run.
+	// Shared are the CPUs of containers without exclusive CPUs.
 	Shared cpuset.CPUSet
-	// Health is that of a device; nil: it is not told.
+	// Health returns a device's health; nil: health is not reported.
 	Health func(resource, id string) v1.ResourceHealthStatus
 }
 
-// Rows lists all containers by namespace, pod and place in the spec.
+// Rows lists all containers by namespace, pod and position in the spec.
 func Rows(in Input) []Row {
 	rows := []Row{}
 	for _, pod := range slices.SortedFunc(slices.Values(in.Pods), podspec.Compare) {
@@ -109,10 +111,10 @@ func stateOf(pod *v1.Pod, container v1.ContainerState) State {
 	return s
 }
 
-// place is where a container is that has been given what is held, and runs or does not.
+// place describes a container with these holdings that runs or does not.
 func (in Input) place(held allocation.Container, running bool) Place {
 	if in.Hardware.CPUs == nil {
-		held.CPUs = cpuset.New() // of an earlier policy
+		held.CPUs = cpuset.New() // from an earlier policy
 	}
 	p := Place{Devices: map[string][]string{}}
 	nodes, memory := in.Hardware.Machine.NodesOf(held.CPUs), in.Hardware.MemoryNodes(held.Memory)
@@ -144,7 +146,7 @@ func (in Input) place(held allocation.Container, running bool) Place {
 	return p
 }
 
-// tellHealth notes a device that is not healthy.
+// tellHealth records a device that is not healthy.
 func (in Input) tellHealth(p *Place, resource, id string) {
 	if in.Health == nil {
 		return

@@ -105,7 +105,7 @@ func TestRows(t *testing.T) {
 		t.Errorf("with an isolated CPU: %+v", rows)
 	}
 
-	// CPUs and memory of an earlier policy are nobody's own.
+	// CPUs and memory from an earlier policy do not count as held.
 	in.Hardware.CPUs, in.Hardware.Memory, in.Shared = nil, nil, m.Online()
 	own := Rows(in)[1]
 	if own.CPUs != "0-3" || own.Exclusive || own.MemoryNodes != "0-1" || own.NUMANodes != "1" {
@@ -113,7 +113,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// Devices that are not healthy are named with their health; without a source nothing is.
+// Devices that are not healthy are listed with their health, unless health is not reported.
 func TestDeviceHealth(t *testing.T) {
 	m, err := topology.NewMachine(topology.Spec{
 		Nodes: []topology.Node{{ID: 0, MemoryBytes: 1}}, CPUs: []topology.CPU{{ID: 0}},

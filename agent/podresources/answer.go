@@ -15,19 +15,19 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Snapshot is what answers are made from.
+// Snapshot holds the data of answers.
 type Snapshot struct {
 	// Pods are the active pods.
 	Pods      []*v1.Pod
 	Assigned  allocation.State
 	Inventory deviceplugin.Inventory
-	// CPUs are those that containers can have for themselves, assigned or not.
+	// CPUs are the CPUs that can be exclusive, assigned or not.
 	CPUs cpuset.CPUSet
-	// Memory is the memory policy; nil: nobody has memory of certain nodes.
+	// Memory is the memory policy; nil: memory is not placed on nodes.
 	Memory *memory.Static
 }
 
-// find is the pod of that name; nil when it is not active.
+// find returns the active pod of that name, or nil.
 func (s Snapshot) find(namespace, name string) *podresourcesv1.PodResources {
 	for _, pod := range s.Pods {
 		if pod.Namespace == namespace && pod.Name == name {
@@ -37,7 +37,7 @@ func (s Snapshot) find(namespace, name string) *podresourcesv1.PodResources {
 	return nil
 }
 
-// pod has the sidecars and the regular containers: init containers have gone when anybody asks.
+// pod describes the pod's sidecars and regular containers; init containers are gone by then.
 func (s Snapshot) pod(pod *v1.Pod) *podresourcesv1.PodResources {
 	out := &podresourcesv1.PodResources{Name: pod.Name, Namespace: pod.Namespace}
 	held := s.Assigned.Pods[pod.UID]
@@ -52,7 +52,7 @@ func (s Snapshot) pod(pod *v1.Pod) *podresourcesv1.PodResources {
 func (s Snapshot) container(name string,
 	held allocation.Container) *podresourcesv1.ContainerResources {
 	out := &podresourcesv1.ContainerResources{Name: name}
-	if !s.CPUs.IsEmpty() { // else they are of an earlier policy
+	if !s.CPUs.IsEmpty() { // else they come from an earlier policy
 		out.CpuIds = ids(held.CPUs)
 	}
 	if s.Memory != nil {
@@ -67,8 +67,8 @@ func (s Snapshot) container(name string,
 	return out
 }
 
-// allocatable has the healthy devices of connected plugins that are not cordoned, given out or not,
-// the CPUs and the memory.
+// allocatable returns the healthy, uncordoned devices of connected plugins, assigned or not, the
+// CPUs and the memory.
 func (s Snapshot) allocatable() *podresourcesv1.AllocatableResourcesResponse {
 	out := &podresourcesv1.AllocatableResourcesResponse{CpuIds: ids(s.CPUs)}
 	if s.Memory != nil {
@@ -85,11 +85,11 @@ func (s Snapshot) allocatable() *podresourcesv1.AllocatableResourcesResponse {
 	return out
 }
 
-// allocatable reports whether a device is told of before a container has it. As the kubelet does,
-// one with a topology that names no node is left out.
+// allocatable reports whether an unassigned device is listed. As with the kubelet, a device whose
+// topology names no node is not.
 func allocatable(d *deviceplugin.Device) bool { return d != nil && d.Offered() && !d.NoNodes }
 
-// entries is a device as the API has it: once, or once for each of its nodes.
+// entries returns a device in the API's form: once, or once for each of its nodes.
 func entries(resource string, d *deviceplugin.Device) []*podresourcesv1.ContainerDevices {
 	entry := func() *podresourcesv1.ContainerDevices {
 		return &podresourcesv1.ContainerDevices{ResourceName: resource, DeviceIds: []string{d.ID}}

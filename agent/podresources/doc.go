@@ -1,9 +1,9 @@
-// Package podresources tells monitoring agents which CPUs, memory and devices the node's pods hold:
-// the kubelet's gRPC services PodResourcesLister v1 and v1alpha1 (KEP-606, KEP-2043, KEP-3695), and
-// PodResourcesWatcher of our own, on <root>/pod-resources/kubelet.sock.
+// Package podresources tells monitoring agents which CPUs, memory and devices the node's pods hold.
+// It serves the kubelet's gRPC service PodResourcesLister v1 and v1alpha1 (KEP-606, KEP-2043,
+// KEP-3695), and our PodResourcesWatcher, on <root>/pod-resources/kubelet.sock.
 //
-// Answers are pure functions of a Snapshot. They hold active pods only; cpu_ids are CPUs of a
-// container's own. Dynamic resources are not assigned yet and stay empty.
+// Answers are pure functions of a Snapshot. They contain only active pods; cpu_ids are exclusive
+// CPUs. Dynamic resources are not supported yet and stay empty.
 //
 // # Watching
 //
@@ -13,8 +13,8 @@
 //	                                                                            ^
 //	                          reader: the generation it has told its client ----'
 //
-// A refresh happens at each call and, while somebody watches, when something may have changed. It
-// compares, appends and waits for no reader: a reader is but a place in the history. One that is
-// overtaken by what is forgotten is ended; its client comes back and gets the state. A client that
-// was cut off for another reason goes on where it was.
+// Each call refreshes; while there are watches, so does each possible change. A refresh compares,
+// appends to the history and waits for no reader: a reader is only a position in the history. A
+// reader whose position was dropped is disconnected; its client reconnects and gets the state. A
+// client that was disconnected for another reason continues at its position.
 package podresources

@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// maxReaders bounds the watches that are open at the same time.
+// maxReaders bounds the concurrent watches.
 const maxReaders = 64
 
 var errTooMany = errors.New("too many watches")
 
-// feed is the state that is told and the changes that led to it. Whoever publishes waits for no
-// reader: a reader is a generation, and what it has not read yet may be forgotten.
+// feed holds the present state and the changes that led to it. Publishing waits for no reader: a
+// reader is only a generation, and changes that it has not read may be dropped.
 type feed struct {
 	instance string
 	snapshot func() Snapshot
@@ -31,8 +31,8 @@ func newFeed(snapshot func() Snapshot) *feed {
 	}
 }
 
-// refresh brings the state up to date and returns it. It looks and compares without the lock, and
-// again if another state was published meanwhile.
+// refresh updates the state and returns it. It takes the snapshot and compares without the lock,
+// and starts again if another state was published meanwhile.
 func (f *feed) refresh() *state {
 	for {
 		before, next := f.state(), f.snapshot().state()
@@ -52,14 +52,14 @@ func (f *feed) state() *state {
 	return f.now
 }
 
-// publish replaces the state by the one that the change leads to; false: it follows another one.
+// publish replaces the state by next; false: the state has changed since the comparison.
 func (f *feed) publish(next *state, c change) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case next.generation != f.now.generation+1:
 		return false
-	case next.generation == 1: // there is nothing to go on from
+	case next.generation == 1: // the history starts here
 		f.past = newHistory(next.generation)
 	default:
 		f.past.add(c)
@@ -70,7 +70,7 @@ func (f *feed) publish(next *state, c change) bool {
 	return true
 }
 
-// join counts a reader in; leave counts it out.
+// join counts a new reader; leave removes it.
 func (f *feed) join() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,15 +87,15 @@ func (f *feed) leave() {
 	f.readers--
 }
 
-// watched reports whether anybody reads.
+// watched reports whether there are readers.
 func (f *feed) watched() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.readers > 0
 }
 
-// next is the change after the generation; nil when there is none yet, until moved is closed. lost:
-// it is forgotten.
+// next returns the change after the generation. It is nil if there is none until moved is closed,
+// or if it was dropped (lost).
 func (f *feed) next(generation uint64) (c *change, lost bool, moved <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -42,7 +42,7 @@ func (w *world) step() {
 	case 0, 1, 2, 3:
 		w.come()
 	case 4, 5:
-		for uid := range w.pods { // any
+		for uid := range w.pods { // an arbitrary pod
 			delete(w.pods, uid)
 			delete(w.assigned, uid)
 			break
@@ -54,7 +54,7 @@ func (w *world) step() {
 	}
 }
 
-// come adds a pod, or gives one that is there something else to hold.
+// come adds a pod, or changes what an existing one holds.
 func (w *world) come() {
 	uid := types.UID(fmt.Sprint(w.IntN(12)))
 	pod := &v1.Pod{}
@@ -111,8 +111,8 @@ func (w *world) snapshot() Snapshot {
 	return s
 }
 
-// facts is what a state tells under a filter, written from what the messages promise, without the
-// code that compares states.
+// facts returns what a state says under a filter. It follows the promise of the messages and does
+// not use the code that compares states.
 func (f filter) facts(s Snapshot) string {
 	var out []string
 	for _, pod := range s.Pods {
@@ -155,14 +155,14 @@ func mirrored(f filter, m *watchv1.Mirror) string {
 	return strings.Join(out, "\n")
 }
 
-// client is a reader that stops anywhere and comes back.
+// client is a reader that may stop and reconnect anywhere.
 type client struct {
 	filter filter
 	mirror watchv1.Mirror
 	resets int
 }
 
-// read is a watch that ends when it is up to date, or after some messages.
+// read watches until it is up to date, or for that many messages.
 func (c *client) read(t *testing.T, f *feed, messages int) {
 	r := &reader{feed: f, filter: c.filter}
 	cut := fmt.Errorf("cut off")
@@ -206,8 +206,8 @@ func (c *client) read(t *testing.T, f *feed, messages int) {
 	}
 }
 
-// TestReadersSeeTheState: whatever happens and wherever a reader was cut off, once it is up to
-// date it has what List has.
+// TestReadersSeeTheState: whatever happens, and wherever a reader was disconnected, once it is up
+// to date it has the same as List.
 func TestReadersSeeTheState(t *testing.T) {
 	filters := []filter{
 		{}, {allocatable: true}, {namespace: "a"}, {resource: "x/gpu", allocatable: true},
@@ -252,8 +252,8 @@ func TestReadersSeeTheState(t *testing.T) {
 	}
 }
 
-// TestRefreshesOvertake: a refresh whose snapshot takes long holds nobody up, and does not bring
-// back what was there before.
+// TestRefreshesOvertake: a refresh with a slow snapshot delays nobody, and does not restore an
+// older state.
 func TestRefreshesOvertake(t *testing.T) {
 	w := newWorld(1)
 	w.come()
@@ -282,8 +282,8 @@ func TestRefreshesOvertake(t *testing.T) {
 	}
 }
 
-// TestHistory: after(g) is the change to g+1 as long as it is within the bounds, as a plain list
-// of all changes tells.
+// TestHistory: after(g) is the change to g+1 while that is within the bounds, as in a plain list of
+// all changes.
 func TestHistory(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	h := newHistory(7)
@@ -295,7 +295,7 @@ func TestHistory(t *testing.T) {
 			devices: []deviceChange{{deleted: make([]string, random.IntN(12))}}}
 		want := c.weight()
 		if want > 10 {
-			want = 1 // only that there was one
+			want = 1 // only that there was a change
 		}
 		h.add(c)
 		last++
@@ -318,8 +318,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestUnchangedIsShared: a state of which little changed costs little more memory, and a snapshot
-// in which nothing changed makes no generation.
+// TestUnchangedIsShared: a state with few changes costs little more memory, and an unchanged
+// snapshot makes no new generation.
 func TestUnchangedIsShared(t *testing.T) {
 	now := snapshot()
 	f := newFeed(func() Snapshot { return now })

@@ -1,17 +1,17 @@
 package podresources
 
-// The bounds of what is remembered for readers that go on where they were. Together with the
-// number of readers they bound the memory that watching takes, however slowly readers read.
+// Bounds of the history for readers that continue at their position. Together with the number of
+// readers they bound the memory for watches, however slow the readers are.
 const (
 	maxChanges = 1024
-	maxWeight  = 1 << 16 // see change.weight; a device is some hundred bytes at most
+	maxWeight  = 1 << 16 // see change.weight; a device takes a few hundred bytes at most
 )
 
-// history is the latest changes, one for each generation without a gap.
+// history holds the latest changes, one for each generation without gaps.
 type history struct {
 	changes []change
 	weight  int
-	// known is the earliest generation from which the changes are there.
+	// known is the earliest generation whose next change is kept.
 	known uint64
 
 	maxChanges, maxWeight int
@@ -21,8 +21,8 @@ func newHistory(generation uint64) history {
 	return history{known: generation, maxChanges: maxChanges, maxWeight: maxWeight}
 }
 
-// add appends the change to the next generation and forgets the oldest ones over the bounds. Of
-// one that would push out a quarter of all it keeps only that there was one.
+// add appends the change to the next generation and drops the oldest ones beyond the bounds. Of a
+// change heavier than a quarter of the bound it keeps only that it happened.
 func (h *history) add(c change) {
 	if c.weight() > h.maxWeight/4 {
 		c = change{generation: c.generation, whole: true}
@@ -31,16 +31,16 @@ func (h *history) add(c change) {
 	h.weight += c.weight()
 	for len(h.changes) > h.maxChanges || h.weight > h.maxWeight {
 		h.weight -= h.changes[0].weight()
-		h.changes[0] = change{} // the array lives on for a while
+		h.changes[0] = change{} // its array stays allocated for a while
 		h.changes = h.changes[1:]
 		h.known++
 	}
 }
 
-// lost reports whether changes after the generation are forgotten.
+// lost reports whether the change after the generation was dropped.
 func (h *history) lost(generation uint64) bool { return generation < h.known }
 
-// after is the change that follows a generation that is not lost; nil when there is none yet.
+// after returns the change after a generation that is not lost; nil if there is none yet.
 func (h *history) after(generation uint64) *change {
 	if i := generation - h.known; i < uint64(len(h.changes)) {
 		return new(h.changes[i])

@@ -6,7 +6,7 @@ import (
 	"github.com/numalet/numalet/topology/metric"
 )
 
-// measures count calls, with the kubelet's names, and watches.
+// measures counts calls, under the kubelet's names, and watches.
 type measures struct {
 	total, list, get, allocatable            *metrics.CounterVec
 	listErrors, getErrors, allocatableErrors *metrics.CounterVec

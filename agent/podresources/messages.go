@@ -12,16 +12,16 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 )
 
-// devicesPerMessage keeps messages far below the 4 MiB that gRPC clients take by default.
+// devicesPerMessage keeps messages far below 4 MiB, the default limit of gRPC clients.
 const devicesPerMessage = 1000
 
-// filter is what a reader wants to know; the zero value is all pods.
+// filter selects what a reader wants; the zero value is all pods.
 type filter struct {
 	namespace, resource string
 	allocatable         bool
 }
 
-// pod reports whether the pod is one that the reader wants; nil is none.
+// pod reports whether the reader wants the pod; it does not want nil.
 func (f filter) pod(p *podresourcesv1.PodResources) bool {
 	if p == nil || f.namespace != "" && p.Namespace != f.namespace {
 		return false
@@ -48,7 +48,7 @@ func (f filter) devices(resource string) bool {
 	return f.allocatable && (f.resource == "" || f.resource == resource)
 }
 
-// messages tells the whole state: "forget", everything, a bookmark.
+// messages returns the whole state: a message to forget the old one, everything, a bookmark.
 func (s *state) messages(f filter, lost bool) iter.Seq[*watchv1.WatchResponse] {
 	return func(yield func(*watchv1.WatchResponse) bool) {
 		if !yield(&watchv1.WatchResponse{Event: &watchv1.WatchResponse_Snapshot{
@@ -82,7 +82,7 @@ func bookmark() *watchv1.WatchResponse {
 	}
 }
 
-// messages tells the change, as far as the reader wants to know.
+// messages returns the parts of the change that the reader wants.
 func (c change) messages(f filter) iter.Seq[*watchv1.WatchResponse] {
 	return func(yield func(*watchv1.WatchResponse) bool) {
 		for _, p := range c.pods {
@@ -108,7 +108,7 @@ func (c change) messages(f filter) iter.Seq[*watchv1.WatchResponse] {
 	}
 }
 
-// message is nil when the reader neither has the pod nor wants it.
+// message returns nil if the reader neither has nor wants the pod.
 func (c podChange) message(f filter) *watchv1.WatchResponse {
 	switch {
 	case f.pod(c.after):

@@ -10,8 +10,8 @@ import (
 	"github.com/numalet/numalet/agent/server"
 )
 
-// Routes have what List and GetAllocatableResources answer, as JSON, for those who reach the node
-// over HTTP alone.
+// Routes serve the answers of List and GetAllocatableResources as JSON, for clients that can only
+// use HTTP.
 func (s *Server) Routes() []server.Route {
 	return []server.Route{
 		route("/podresources", func() proto.Message {
@@ -32,6 +32,6 @@ func route(pattern string, message func() proto.Message) server.Route {
 				return
 			}
 			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(text) // an error means that the client is gone
+			_, _ = w.Write(text) // an error means that the client has gone
 		})}
 }

@@ -10,7 +10,7 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// The routes answer what the socket does.
+// The routes give the same answers as the socket.
 func TestRoutes(t *testing.T) {
 	s, err := New(Config{Socket: filepath.Join(t.TempDir(), "s"), Snapshot: detailed})
 	if err != nil {

@@ -16,19 +16,19 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// Config is where the services are and what they answer from.
+// Config says where the services listen and what they answer from.
 type Config struct {
-	// Socket is the path; a socket that is there is replaced.
+	// Socket is the path; an existing socket is replaced.
 	Socket   string
 	Snapshot func() Snapshot
-	// Changed gets a value after Snapshot may have changed; several changes may give one. Only
+	// Changed receives an element after Snapshot may have changed; several changes may share one. Only
 	// watches need it.
 	Changed <-chan struct{}
-	// Registry gets the metrics; nil for none.
+	// Registry takes the metrics; nil: none are registered.
 	Registry metrics.KubeRegistry
 }
 
-// Server serves both versions of the API.
+// Server serves both versions of the API and watches.
 type Server struct {
 	cfg      Config
 	listener *nodesocket.Socket
@@ -36,7 +36,7 @@ type Server struct {
 	feed     *feed
 }
 
-// New listens; nobody is answered before Run.
+// New opens the socket; calls are answered in Run.
 func New(cfg Config) (*Server, error) {
 	m, err := newMeasures(cfg.Registry)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}, s.listener.LimitStreams())
 }
 
-// publish follows the changes while somebody watches. Answers are up to date without it.
+// publish refreshes on changes while there are watches. Answers to calls do not need it.
 func (s *Server) publish(ctx context.Context) {
 	for await.On(ctx, s.cfg.Changed) {
 		if s.feed.watched() {
@@ -72,8 +72,8 @@ func (s *Server) publish(ctx context.Context) {
 	}
 }
 
-// state is what there is to answer now. The caller learns its generation from the headers, and can
-// watch from there.
+// state returns the present state. Headers tell the caller its generation, from which it can start
+// a watch.
 func (s *Server) state(ctx context.Context) (*state, error) {
 	now := s.feed.refresh()
 	return now, grpc.SetHeader(ctx, metadata.Pairs(
@@ -81,7 +81,7 @@ func (s *Server) state(ctx context.Context) (*state, error) {
 		watchv1.GenerationHeader, strconv.FormatUint(now.generation, 10)))
 }
 
-// lister is the v1 service.
+// lister serves v1.
 type lister struct {
 	podresourcesv1.UnimplementedPodResourcesListerServer
 	*Server
@@ -122,8 +122,7 @@ func (l *lister) Get(_ context.Context, req *podresourcesv1.GetPodResourcesReque
 	return &podresourcesv1.GetPodResourcesResponse{PodResources: pod}, nil
 }
 
-// oldLister is the v1alpha1 service, which some exporters still ask: the devices of regular
-// containers.
+// oldLister serves v1alpha1, which some exporters still use: the devices of regular containers.
 type oldLister struct {
 	podresourcesv1alpha1.UnimplementedPodResourcesListerServer
 	*Server

@@ -62,7 +62,7 @@ func snapshot() Snapshot {
 	}
 }
 
-// detailed is snapshot with memory, and with a plugin that gives a device a topology without nodes.
+// detailed is snapshot with memory and a device whose topology names no node.
 func detailed() Snapshot {
 	s := snapshot()
 	machine, err := topology.NewMachine(topology.Spec{
@@ -120,7 +120,7 @@ func serve(t *testing.T) (*grpc.ClientConn, string) {
 	return conn, socket
 }
 
-// compact is a message as prototext in one line with single spaces, which prototext varies.
+// compact formats a message as prototext in one line, without the random spaces of prototext.
 func compact(m proto.Message) string {
 	text := prototext.MarshalOptions{}.Format(m)
 	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), ": ", ":")
@@ -192,7 +192,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// Of many calls at once a burst is answered; the others are refused with the kubelet's words.
+// A burst of calls is answered; others are refused with the kubelet's message.
 func TestRateLimit(t *testing.T) {
 	conn, _ := serve(t)
 	client := podresourcesv1.NewPodResourcesListerClient(conn)
@@ -216,7 +216,7 @@ func TestRateLimit(t *testing.T) {
 			t.Errorf("List() = %v", err)
 		}
 	}
-	const burst = 10 // as the kubelet's
+	const burst = 10 // as in the kubelet
 	if answered < burst || refused == 0 {
 		t.Errorf("%d calls answered, %d refused; want a burst of at least %d and some refused",
 			answered, refused, burst)

@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 )
 
-// state is what there is to tell at one generation. It is never written to once it was made.
+// state is the state at one generation. It is immutable.
 type state struct {
 	generation uint64
 	pods       []holding // by namespace, name and uid
@@ -22,36 +22,36 @@ type state struct {
 	from       Snapshot
 }
 
-// holding is a pod and what it holds.
+// holding is a pod with what it holds.
 type holding struct {
 	uid types.UID
 	has *podresourcesv1.PodResources
 }
 
-// change leads from the state of the generation before to that of its own.
+// change leads from the state of the previous generation to that of its own.
 type change struct {
 	generation uint64
-	pods       []podChange   // those that went, then those that came or changed
+	pods       []podChange   // pods that left, then new and changed ones
 	node       *watchv1.Node // nil: as before
 	devices    []deviceChange
-	// whole: there is too much to tell one by one; readers get the state.
+	// whole is set if the change is too large to keep; readers get the state.
 	whole bool
 }
 
-// podChange has no before when the pod came, and no after when it went.
+// podChange has no before for a new pod, and no after for one that left.
 type podChange struct {
 	uid           types.UID
 	before, after *podresourcesv1.PodResources
 }
 
-// deviceChange is what became of the allocatable devices of a resource whose plugin is connected.
+// deviceChange describes changes of the allocatable devices of a connected plugin's resource.
 type deviceChange struct {
 	resource string
 	put      []*deviceplugin.Device
 	deleted  []string
 }
 
-// sorted is the pods in the order in which they are told.
+// sorted returns the pods in the order of the answers.
 func (s Snapshot) sorted() []*v1.Pod {
 	return slices.SortedFunc(slices.Values(s.Pods), func(a, b *v1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
@@ -59,7 +59,7 @@ func (s Snapshot) sorted() []*v1.Pod {
 	})
 }
 
-// state has no generation yet.
+// state returns a state that has no generation yet.
 func (s Snapshot) state() *state {
 	bare := s
 	bare.Inventory = deviceplugin.Inventory{}
@@ -74,7 +74,7 @@ func (s Snapshot) state() *state {
 	return out
 }
 
-// list is the pods as List answers them.
+// list returns the pods in the form of List's answer.
 func (s *state) list() []*podresourcesv1.PodResources {
 	out := make([]*podresourcesv1.PodResources, 0, len(s.pods))
 	for _, h := range s.pods {
@@ -83,8 +83,8 @@ func (s *state) list() []*podresourcesv1.PodResources {
 	return out
 }
 
-// follow compares next, which is ours alone still, with the state before it. What has not changed
-// is shared between both from then on.
+// follow compares next, which nobody else has yet, with the state before it. Both share unchanged
+// parts afterwards.
 func follow(before, next *state) (c change, changed bool) {
 	c.pods = diffPods(before, next)
 	if proto.Equal(before.node, next.node) {
@@ -136,7 +136,7 @@ func diffInventory(before, next deviceplugin.Inventory) (out []deviceChange) {
 	return out
 }
 
-// offered is the devices that a resource has as long as its plugin is connected.
+// offered returns the resource's devices if its plugin is connected.
 func offered(r deviceplugin.Resource) []*deviceplugin.Device {
 	if !r.Connected {
 		return nil
@@ -144,7 +144,7 @@ func offered(r deviceplugin.Resource) []*deviceplugin.Device {
 	return r.Devices
 }
 
-// diffDevices walks both lists at once; they are in natural order of ids.
+// diffDevices merges both lists, which are in natural order of ids.
 func diffDevices(before, next []*deviceplugin.Device) (c deviceChange) {
 	for len(before) > 0 || len(next) > 0 {
 		var had, has *deviceplugin.Device
@@ -173,7 +173,7 @@ func diffDevices(before, next []*deviceplugin.Device) (c deviceChange) {
 	return c
 }
 
-// weight is how much there is to remember of a change; a device or a container's entry is 1.
+// weight is the size of a change; a device or a container's entry counts 1.
 func (c change) weight() int {
 	n := 1
 	for _, p := range c.pods {

@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// TestStory: what a client with and one without a filter read, message by message.
+// TestStory: the messages of a client with and of one without a filter.
 func TestStory(t *testing.T) {
 	now := snapshot()
 	f := newFeed(func() Snapshot { return now })
@@ -86,7 +86,7 @@ func TestStory(t *testing.T) {
 	}
 }
 
-// into appends messages as lines.
+// into returns a function that appends messages as lines.
 func into(lines *[]string) func(*watchv1.WatchResponse) error {
 	return func(r *watchv1.WatchResponse) error {
 		head := fmt.Sprintf("%s %d ", r.Instance, r.Generation)
@@ -100,8 +100,8 @@ func into(lines *[]string) func(*watchv1.WatchResponse) error {
 	}
 }
 
-// TestManyDevices: of a change of 100,000 devices readers get the state, in messages that every
-// client takes; one device of them is one small message, and comparing keeps nothing.
+// TestManyDevices: after a change of 100,000 devices readers get the state, in messages that every
+// client accepts. A change of one device is one small message, and comparing keeps no memory.
 func TestManyDevices(t *testing.T) {
 	const count, most = 100_000, 4 << 20
 	devices := make([]*deviceplugin.Device, count)

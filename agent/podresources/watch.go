@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// bookmarkPeriod is how often a reader without news hears that it is up to date.
+	// bookmarkPeriod is the time after which a reader without changes gets a bookmark.
 	bookmarkPeriod = time.Minute
-	// stallLimit is how long one message may wait for its reader; the end comes within twice that.
+	// stallLimit bounds how long a message may wait for its reader; the watch ends within twice that.
 	stallLimit = 30 * time.Second
 )
 
-// watcher is the watch service.
+// watcher serves watches.
 type watcher struct {
 	watchv1.UnimplementedPodResourcesWatcherServer
 	feed     *feed
 	measures *measures
-	// senders are the goroutines that send; those of dropped readers outlive the call a little.
+	// senders are the goroutines that send; those of disconnected readers outlive the call briefly.
 	senders sync.WaitGroup
 }
 
@@ -56,20 +56,21 @@ func (w *watcher) Watch(req *watchv1.WatchRequest,
 	return err
 }
 
-// reader is one watch. Two goroutines work for it: run sends, which may block for as long as the
-// client does not read; guard notices that and ends the call, which unblocks run.
+// reader is one watch with two goroutines. run sends and may block while the client does not read;
+// guard notices that and ends the call, which unblocks run.
 type reader struct {
 	feed   *feed
 	filter filter
 	send   func(*watchv1.WatchResponse) error
 
-	// at is the generation that the client has, or gets with the state that is being sent.
+	// at is the generation that the client has, or will have after the state that is being sent.
 	at atomic.Uint64
-	// sends counts beginnings and ends: it is odd while a message waits.
+	// sends counts starts and ends of sends: it is odd while a message waits.
 	sends atomic.Uint64
 }
 
-// begin decides where the reader starts: with nothing where the client says, else with the state.
+// begin returns the first messages: none if the client can continue at its generation, else the
+// state.
 func (r *reader) begin(req *watchv1.WatchRequest) iter.Seq[*watchv1.WatchResponse] {
 	now := r.feed.refresh()
 	asked := req.GetGeneration()
@@ -82,7 +83,7 @@ func (r *reader) begin(req *watchv1.WatchRequest) iter.Seq[*watchv1.WatchRespons
 	return now.messages(r.filter, req.GetInstance() != "" || asked != 0)
 }
 
-// run tells what comes first and then every change.
+// run sends the first messages and then every change.
 func (r *reader) run(ctx context.Context, first iter.Seq[*watchv1.WatchResponse]) error {
 	if err := r.tell(r.at.Load(), first); err != nil {
 		return err
@@ -112,7 +113,7 @@ func (r *reader) run(ctx context.Context, first iter.Seq[*watchv1.WatchResponse]
 	}
 }
 
-// step tells one change.
+// step sends one change.
 func (r *reader) step(c *change) error {
 	if c.whole {
 		now := r.feed.refresh()
@@ -150,12 +151,12 @@ func (r *reader) tell(generation uint64, messages iter.Seq[*watchv1.WatchRespons
 		held = m
 	}
 	if held == nil {
-		return nil // nothing that the reader wants to know
+		return nil // nothing that the reader wants
 	}
 	return send(false)
 }
 
-// guard returns what sending ended with, or why the reader is dropped.
+// guard returns the error of sending, or the reason why the reader is disconnected.
 func (r *reader) guard(sent <-chan error) error {
 	tick := time.NewTicker(stallLimit)
 	defer tick.Stop()

@@ -49,7 +49,7 @@ func newNode(t *testing.T, now Snapshot) *node {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- n.server.Run(ctx) }()
-	// A window that grows would let much pass before a client that does not read is noticed.
+	// A growing window would accept much before a client that does not read is noticed.
 	n.conn, err = grpc.NewClient("unix://"+socket, grpc.WithInitialWindowSize(1<<16),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -65,7 +65,7 @@ func newNode(t *testing.T, now Snapshot) *node {
 	return n
 }
 
-// set replaces the pods by one with a long name, and says so.
+// set replaces the pods by one with a long name, and signals the change.
 func (n *node) set(name string) {
 	pod := &v1.Pod{}
 	pod.UID, pod.Namespace, pod.Name = types.UID(name), "default", name+strings.Repeat("x", 4000)
@@ -90,7 +90,7 @@ func (n *node) watch(t *testing.T,
 	return stream
 }
 
-// readUntil applies messages until the mirror is complete and holds.
+// readUntil applies messages until the mirror is complete and holds returns true.
 func readUntil(t *testing.T, stream grpc.ServerStreamingClient[watchv1.WatchResponse],
 	m *watchv1.Mirror, holds func() bool) (snapshots int) {
 	t.Helper()
@@ -110,7 +110,7 @@ func readUntil(t *testing.T, stream grpc.ServerStreamingClient[watchv1.WatchResp
 
 func always() bool { return true }
 
-// TestListThenWatch: the headers of List say where a watch goes on without a snapshot.
+// TestListThenWatch: List's headers name the generation from which a watch needs no snapshot.
 func TestListThenWatch(t *testing.T) {
 	n := newNode(t, snapshot())
 	var header metadata.MD
@@ -151,8 +151,8 @@ func TestListThenWatch(t *testing.T) {
 	}
 }
 
-// TestStalledReader: a reader that does not read is dropped; others and the publisher do not
-// notice, and what is kept stays within its bounds.
+// TestStalledReader: a reader that does not read is disconnected. Others and the publisher are not
+// affected, and the history stays within its bounds.
 func TestStalledReader(t *testing.T) {
 	n := newNode(t, snapshot())
 	n.server.feed.refresh()
@@ -183,7 +183,7 @@ func TestStalledReader(t *testing.T) {
 		t.Fatal("the reader that does not read is still there")
 	}
 	var err error
-	for err == nil { // what was under way when it was dropped, then the reason
+	for err == nil { // messages sent before it was disconnected, then the reason
 		_, err = stalled.Recv()
 	}
 	if status.Code(err) != codes.ResourceExhausted ||
@@ -238,8 +238,8 @@ func TestWatchesEndWithTheServer(t *testing.T) {
 	}
 } // newNode's cleanup waits for Run
 
-// TestQuietAndStuckReaders: time alone brings bookmarks to a reader that reads, and ends one that
-// takes no message.
+// TestQuietAndStuckReaders: as time passes, a reader that reads gets bookmarks, and one that does
+// not is disconnected.
 func TestQuietAndStuckReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFeed(snapshot)
@@ -265,7 +265,7 @@ func TestQuietAndStuckReaders(t *testing.T) {
 		}
 		time.Sleep(3*bookmarkPeriod + time.Second)
 		synctest.Wait()
-		if bookmarks != 4 { // one ends the snapshot
+		if bookmarks != 4 { // one of them ends the snapshot
 			t.Errorf("%d bookmarks", bookmarks)
 		}
 		select {

@@ -1,3 +1,3 @@
-// Package podsapi serves the kubelet's Pods API on a unix socket: the pods of the node with their
-// statuses, to programs on the node that need not ask the API server for them (KEP-4188).
+// Package podsapi serves the kubelet's Pods API on a unix socket: programs on the node get its pods
+// with their statuses without asking the API server (KEP-4188).
 package podsapi

@@ -14,20 +14,20 @@ import (
 	"github.com/numalet/numalet/agent/podstatus"
 )
 
-// maxBehind is how many events a watcher may be behind; one that is slower is let go.
+// maxBehind bounds how many events a watcher may be behind; a slower one is disconnected.
 const maxBehind = 100
 
-// feed has the pods as they were last told of, and those who watch them. Its methods may be called
-// from anywhere, those about one pod one after the other.
+// feed holds the pods as last reported, and the watchers. Its methods may be called from any
+// goroutine; calls about one pod must not overlap.
 type feed struct {
 	mu       sync.Mutex // guards the fields below
-	heard    bool       // every source of pods: only then it is known which pods there are
+	heard    bool       // every source of pods was heard, so that all pods are known
 	pods     map[types.UID]*v1.Pod
 	watchers map[*watcher]bool
-	dropped  *metrics.Counter // events that no watcher was let have
+	dropped  *metrics.Counter // events that no watcher received
 }
 
-// watcher gets events until it is too slow: then the channel is closed.
+// watcher receives events until it is too slow; then the channel is closed.
 type watcher struct {
 	events chan *podsv1alpha1.WatchPodsEvent
 }
@@ -42,7 +42,7 @@ func (f *feed) hear() {
 	f.heard = true
 }
 
-// wrote takes a change. Who watches is never waited for.
+// wrote records a change. It never waits for watchers.
 func (f *feed) wrote(c podstatus.Change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -72,7 +72,7 @@ func (f *feed) wrote(c podstatus.Change) {
 func (f *feed) publishLocked(kind podsv1alpha1.EventType, pod *v1.Pod) {
 	raw, err := pod.Marshal()
 	if err != nil {
-		return // nothing that came from a pod fails to be written as one
+		return // every pod can be encoded
 	}
 	e := &podsv1alpha1.WatchPodsEvent{Type: kind, Pod: raw}
 	for w := range f.watchers {
@@ -86,7 +86,7 @@ func (f *feed) publishLocked(kind podsv1alpha1.EventType, pod *v1.Pod) {
 	}
 }
 
-// list is every pod, by UID; false: it is not known yet which there are.
+// list returns all pods by UID; false: not all pods are known yet.
 func (f *feed) list() ([]*v1.Pod, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,7 +98,7 @@ func (f *feed) listLocked() []*v1.Pod {
 		func(a, b *v1.Pod) int { return cmp.Compare(a.UID, b.UID) })
 }
 
-// watch is list, and what changes of it from then on.
+// watch returns list and a watcher of the changes after it.
 func (f *feed) watch() ([]*v1.Pod, *watcher, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

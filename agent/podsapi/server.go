@@ -19,22 +19,22 @@ import (
 	"github.com/numalet/numalet/topology/metric"
 )
 
-// Config is where the service is.
+// Config says where the service listens.
 type Config struct {
-	// Socket is the path; a socket that is there is replaced, its folder made.
+	// Socket is the path; an existing socket is replaced, a missing directory created.
 	Socket string
 	// Registry takes the metrics; nil: nothing is counted.
 	Registry metrics.KubeRegistry
 }
 
-// Server serves the API from what it is told of pods.
+// Server serves the API from the reported changes of pods.
 type Server struct {
 	listener *nodesocket.Socket
 	feed     *feed
 	requests measures
 }
 
-// measures count calls by what came of them.
+// measures counts calls by their status codes.
 type measures struct {
 	metric.Set
 	all, list, get, watch *metrics.CounterVec
@@ -62,7 +62,7 @@ func (m *measures) count(call *metrics.CounterVec, err error) {
 	call.WithLabelValues("v1alpha1", code).Inc()
 }
 
-// New listens; nobody is answered before Run.
+// New opens the socket; calls are answered in Run.
 func New(c Config) (*Server, error) {
 	requests := newMeasures()
 	if err := requests.Register(c.Registry); err != nil {
@@ -78,10 +78,10 @@ func New(c Config) (*Server, error) {
 	return &Server{listener: listener, feed: newFeed(requests.dropped), requests: requests}, nil
 }
 
-// Wrote takes what was written of a pod, one after the other for one pod. It never blocks.
+// Wrote records what was written for a pod; calls about one pod must not overlap. It never blocks.
 func (s *Server) Wrote(c podstatus.Change) { s.feed.wrote(c) }
 
-// Heard takes that it is known which pods there are.
+// Heard records that all pods are known.
 func (s *Server) Heard() { s.feed.hear() }
 
 // Run serves until ctx ends, then removes the socket.
@@ -91,16 +91,16 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 }
 
-// service is the API.
+// service implements the API.
 type service struct {
 	podsv1alpha1.UnimplementedPodsServer
 	*Server
 }
 
-// errInitializing is the kubelet's word.
+// errInitializing is the kubelet's error.
 var errInitializing = status.Error(codes.FailedPrecondition, "Kubelet is initializing")
 
-// ListPods is every pod, by UID.
+// ListPods returns all pods, by UID.
 func (s *service) ListPods(context.Context, *podsv1alpha1.ListPodsRequest) (
 	out *podsv1alpha1.ListPodsResponse, err error) {
 	defer func() { s.requests.count(s.requests.list, err) }()
@@ -119,7 +119,7 @@ func (s *service) ListPods(context.Context, *podsv1alpha1.ListPodsRequest) (
 	return out, nil
 }
 
-// GetPod is the pod of a UID.
+// GetPod returns the pod with a UID.
 func (s *service) GetPod(_ context.Context, req *podsv1alpha1.GetPodRequest) (
 	out *podsv1alpha1.GetPodResponse, err error) {
 	defer func() { s.requests.count(s.requests.get, err) }()
@@ -136,7 +136,7 @@ func (s *service) GetPod(_ context.Context, req *podsv1alpha1.GetPodRequest) (
 	return nil, status.Errorf(codes.NotFound, "pod with UID %q not found", req.GetPodUID())
 }
 
-// WatchPods sends the pods that there are, that these are all, and what changes then.
+// WatchPods sends the present pods, a marker that these are all, and then the changes.
 func (s *service) WatchPods(_ *podsv1alpha1.WatchPodsRequest,
 	stream grpc.ServerStreamingServer[podsv1alpha1.WatchPodsEvent]) (err error) {
 	defer func() { s.requests.count(s.requests.watch, err) }()

@@ -48,7 +48,7 @@ func serve(t *testing.T) (*Server, podsv1alpha1.PodsClient, metrics.KubeRegistry
 	return s, podsv1alpha1.NewPodsClient(conn), registry
 }
 
-// change is what was written of the pod: from a phase to a phase, "" is none.
+// change returns a change of a pod from one phase to another; "" stands for none.
 func change(uid string, before, after v1.PodPhase) podstatus.Change {
 	pod := &v1.Pod{}
 	pod.UID, pod.Name, pod.Namespace = types.UID(uid), "pod-"+uid, "ns"
@@ -56,7 +56,7 @@ func change(uid string, before, after v1.PodPhase) podstatus.Change {
 		After: v1.PodStatus{Phase: after}}
 }
 
-// text is a pod as "uid phase".
+// text formats a pod as "uid phase".
 func text(t *testing.T, raw []byte) string {
 	t.Helper()
 	var pod v1.Pod
@@ -156,14 +156,14 @@ func TestWatch(t *testing.T) {
 	next("INITIAL_SYNC_COMPLETE")
 	s.Wrote(change("a", v1.PodPending, v1.PodRunning))
 	s.Wrote(change("b", "", v1.PodPending))
-	s.Wrote(change("x", v1.PodPending, "")) // which was never there
+	s.Wrote(change("x", v1.PodPending, "")) // a pod that never existed
 	s.Wrote(change("a", v1.PodRunning, ""))
 	next("MODIFIED a Running")
 	next("ADDED b Pending")
 	next("DELETED a Running")
 }
 
-// A watcher that is too slow is let go, and nobody waits for it.
+// A watcher that is too slow is disconnected, and nobody waits for it.
 func TestSlowWatcher(t *testing.T) {
 	m := newMeasures()
 	if err := m.Register(metrics.NewKubeRegistry()); err != nil {
@@ -177,7 +177,7 @@ func TestSlowWatcher(t *testing.T) {
 		f.wrote(change("a", v1.PodPending, v1.PodRunning))
 	}
 	n := 0
-	for range slow.events { // which is closed
+	for range slow.events { // it is closed
 		n++
 	}
 	if n != maxBehind || len(f.watchers) != 0 {

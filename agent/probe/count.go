@@ -8,30 +8,30 @@ import (
 	"github.com/numalet/numalet/agent/status"
 )
 
-// Kind is a kind of probe, as events and metrics name it.
+// Kind is a kind of probe, as named in events and metrics.
 type Kind string
 
-// The kinds.
+// The kinds of probes.
 const (
 	Startup   Kind = "Startup"
 	Liveness  Kind = "Liveness"
 	Readiness Kind = "Readiness"
 )
 
-// specs are the container's probes by kind; nil: it has none of that kind.
+// specs returns the container's probes by kind; nil if it has none of that kind.
 func specs(c *v1.Container) map[Kind]*v1.Probe {
 	return map[Kind]*v1.Probe{
 		Startup: c.StartupProbe, Liveness: c.LivenessProbe, Readiness: c.ReadinessProbe,
 	}
 }
 
-// run is how often in a row a container gave the same answer.
+// run counts equal answers in a row.
 type run struct {
 	answer status.Answer
 	length int32
 }
 
-// add takes one more answer, and reports whether it counts: there were enough like it in a row.
+// add adds an answer, and reports whether it counts: whether enough equal answers came in a row.
 func (r *run) add(answer status.Answer, p *v1.Probe) bool {
 	if r.answer != answer {
 		*r = run{answer: answer}
@@ -44,21 +44,21 @@ func (r *run) add(answer status.Answer, p *v1.Probe) bool {
 	return r.length == enough
 }
 
-// final reports whether an answer that counts is the last one asked for of a run of a container: it
-// has started, or is about to be stopped.
+// final reports whether the probe is done for this run of the container after an answer that
+// counts: the container has started, or is about to be stopped.
 func (k Kind) final(answer status.Answer) bool {
 	return k == Startup || k == Liveness && answer == status.Fails
 }
 
-// period is the time from one asking to the next.
+// period returns the time between two questions.
 func period(p *v1.Probe) time.Duration {
 	return time.Duration(max(p.PeriodSeconds, 1)) * time.Second
 }
 
-// first is when a container that started at a time is asked first: after the initial delay. One
-// for which that is over is asked now, or if it keeps its times, at the next of them. When it started
-// is known by the machine's clock, which may have been set since and may be set again; the times
-// from here on are as steady as now is.
+// first returns when to ask a container first: after the initial delay from its start. If that has
+// passed, it is now or, if keeps is set, the next time in the probe's rhythm. The start is known by
+// the machine's clock, which may have been set since. The returned times follow the monotonic clock
+// of now.
 func first(p *v1.Probe, started, now time.Time, keeps bool) time.Time {
 	since := max(now.Sub(started), 0)
 	at := now.Add(time.Duration(p.InitialDelaySeconds)*time.Second - since)
@@ -72,8 +72,8 @@ func first(p *v1.Probe, started, now time.Time, keeps bool) time.Time {
 	}
 }
 
-// next is when the container is asked again that was due at a time: times that have passed since
-// are left out.
+// next returns the next time after due in the probe's rhythm that is in the future; missed times
+// are skipped.
 func next(p *v1.Probe, due, now time.Time) time.Time {
 	every := period(p)
 	missed := max(now.Sub(due)/every, 0)

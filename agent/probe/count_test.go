@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/agent/status"
 )
 
-// An answer counts when there were enough like it in a row. P and F are answers, + is where they
+// An answer counts if enough equal ones came in a row. P and F are answers, + marks those that
 // count.
 func TestThresholds(t *testing.T) {
 	for _, tc := range []struct {
@@ -20,7 +20,7 @@ func TestThresholds(t *testing.T) {
 		{1, 3, "PPFFFFP", "++..+++"},
 		{1, 1, "PFPF", "++++"},
 		{2, 3, "PPFPPFF", ".+..+.."},
-		{0, 0, "PFF", "+++"}, // a manifest that nobody has defaulted
+		{0, 0, "PFF", "+++"}, // a manifest without defaults
 	} {
 		spec := &v1.Probe{SuccessThreshold: tc.success, FailureThreshold: tc.failure}
 		var r run
@@ -58,7 +58,7 @@ func TestWhenDue(t *testing.T) {
 			t.Errorf("first, keeping its times, at %v: %v, want %v", now, got.Sub(start), want)
 		}
 	}
-	// The clock was set back since the container started, and may be set again.
+	// The clock was set back after the container's start, and may be set again.
 	for _, keeps := range []bool{false, true} {
 		if got := first(spec, start, at(-3600), keeps); !got.Equal(at(-3595)) {
 			t.Errorf("first, an hour before the start: %v", got.Sub(start))
@@ -82,7 +82,7 @@ func TestWhenDue(t *testing.T) {
 	}
 }
 
-// wakeFor is when somebody looks for a probe that is due at a time to come.
+// wakeFor returns the time of the wake-up for a probe that is due in the future.
 func wakeFor(due time.Time) time.Time {
 	var s schedule
 	s.add(&probe{due: due})

@@ -1,9 +1,9 @@
-// Package probe asks containers whether they have started, live and are ready, when it is time to,
-// and keeps what they answered.
+// Package probe asks containers at the right times whether they have started, live and are ready,
+// and keeps their answers.
 //
-// One goroutine and one timer know when each probe is due; what is due is carried out by a goroutine
-// of its own for as long as it takes, of one pod at most maxAtOnce at a time, so that nobody's
-// probes that hang delay those of another pod. Of one probe never two are under way.
+// One goroutine with one timer knows when each probe is due. Each due probe runs in a new
+// goroutine, at most maxAtOnce of one pod at a time, so that probes that hang do not delay those of
+// other pods. A probe never runs twice at a time.
 //
 //	                                                  .--- answered, due again <--.
 //	                                                  v                           |
@@ -14,11 +14,11 @@
 //	  |                                       Queued               |
 //	  '------------------------------------------------------------'
 //
-// A probe belongs to one run of a container and is dropped with it. The prober follows the statuses
-// of pods: a container is probed for its start until it has started, then for the rest, and a pod
-// that is being ended for its readiness alone. What the answers come to is Probed, and whenever
-// that changes the pod's worker is woken; what follows from it is the worker's to decide.
+// A probe belongs to one run of a container and ends with it. The prober follows the statuses of
+// pods: it probes a container for its start until it has started, then for the rest; it probes a
+// pod that is being ended only for readiness. The results are Probed; each change wakes the pod's
+// worker, which decides what to do.
 //
-// What was answered is lost with the agent. A container that runs then is taken for what its status
-// says until enough answers say otherwise, and its probes keep their times.
+// The answers are lost when the agent ends. Afterwards a running container counts as what its
+// status says until enough answers have come, and its probes keep their rhythm.
 package probe

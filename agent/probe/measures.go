@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/topology/metric"
 )
 
-// measures are the metrics of all probes. They have a registry and an address of their own, as they
-// are many: of a histogram there is the sum and the count only, as with the kubelet.
+// measures holds the metrics of all probes. They have their own registry and path, since there are
+// many. As with the kubelet, the histogram has only a sum and a count.
 type measures struct {
 	registry metrics.KubeRegistry
 	total    *metrics.CounterVec
@@ -35,7 +35,7 @@ func newMeasures() (measures, error) {
 		metrics.RegisterProcessStartTime(m.registry.Register))
 }
 
-// series are those of one probe.
+// series holds the series of one probe.
 type series struct {
 	passed, failed metrics.CounterMetric
 	took           metrics.ObserverMetric
@@ -50,7 +50,7 @@ func (m measures) of(pod *v1.Pod, k key) *series {
 		m.duration.WithLabelValues(string(k.kind), k.container, pod.Name, pod.Namespace)}
 }
 
-// drop ends the series of a probe.
+// drop deletes the series of a probe.
 func (m measures) drop(pod *v1.Pod, k key) {
 	labels := map[string]string{
 		"probe_type": string(k.kind), "container": k.container,
@@ -64,7 +64,7 @@ func (m measures) drop(pod *v1.Pod, k key) {
 	}
 }
 
-// Route is where the metrics of probes are.
+// Route serves the metrics of probes.
 func (p *Prober) Route() server.Route {
 	return server.Route{Method: http.MethodGet, Pattern: "/metrics/probes",
 		Handler: metrics.HandlerFor(p.measures.registry, metrics.HandlerOpts{})}

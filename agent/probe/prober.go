@@ -15,40 +15,40 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// maxAtOnce is how many probes of one pod are under way at most.
+// maxAtOnce bounds the concurrent probes of one pod.
 const maxAtOnce = 8
 
-// Config is what a prober works with. All of it is required.
+// Config holds what a prober depends on. All fields are required.
 type Config struct {
-	// Ask does a probe once; *handler.Handlers does.
+	// Ask runs a probe once; handler.Handlers.Probe does so.
 	Ask func(context.Context, *v1.Probe, handler.Target) (handler.Outcome, error)
-	// Tell is told what happens to a container, Wake that what the probes of a pod have found is not
-	// what it was. Neither may block.
+	// Tell receives a container's events. Wake is called when the results of a pod's probes change.
+	// Neither may block.
 	Tell func(of podspec.Ref, eventType, reason, message string)
 	Wake func(types.UID)
 }
 
-// Prober probes containers. All methods may be called from anywhere.
+// Prober probes containers. All methods may be called from any goroutine.
 type Prober struct {
 	cfg      Config
 	measures measures
 	born     time.Time
-	wake     chan struct{} // capacity 1: something is due that was not
+	wake     chan struct{} // capacity 1: a probe is due earlier than expected
 
-	mu       sync.Mutex // guards what follows, and all pods and probes
+	mu       sync.Mutex // guards the fields below, and all pods and probes
 	pods     map[types.UID]*pod
 	schedule schedule
 }
 
-// pod has the probes of a pod of which a container runs, or ran, that has any.
+// pod holds the probes of a pod with containers that run, or ran, and have probes.
 type pod struct {
 	spec   *v1.Pod
 	probes map[key]*probe
 	series map[key]*series
-	// found is replaced as a whole.
+	// found is never changed in place.
 	found  map[string]status.Probed
-	asking int      // how many are under way
-	queue  []*probe // wait for one of those to end
+	asking int      // number of running probes
+	queue  []*probe // probes that wait for one of those to end
 }
 
 type key struct {
@@ -56,7 +56,7 @@ type key struct {
 	kind      Kind
 }
 
-// state is what is about to happen with a probe; the package comment has the picture.
+// state is the state of a probe; see the diagram in the package comment.
 type state int
 
 const (
@@ -67,7 +67,7 @@ const (
 	dropped
 )
 
-// probe is one of a container that runs.
+// probe is a probe of a running container.
 type probe struct {
 	key
 	pod    *pod
@@ -75,13 +75,13 @@ type probe struct {
 	target handler.Target
 	state  state
 	due    time.Time
-	at     int // in the schedule
+	at     int // index in the schedule
 	run    run
 	answer status.Answer
-	cancel context.CancelFunc // of the asking under way
+	cancel context.CancelFunc // of the running question
 }
 
-// New returns a prober that asks nothing until Run.
+// New returns a prober, which asks nothing until Run.
 func New(cfg Config) (*Prober, error) {
 	m, err := newMeasures()
 	return &Prober{
@@ -90,8 +90,7 @@ func New(cfg Config) (*Prober, error) {
 	}, err
 }
 
-// Probed is what the probes of the pod's containers have found, by container id. It must not be
-// written to.
+// Probed returns the results of the pod's probes, by container id. The caller must not change it.
 func (p *Prober) Probed(uid types.UID) map[string]status.Probed {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,8 +100,8 @@ func (p *Prober) Probed(uid types.UID) map[string]status.Probed {
 	return nil
 }
 
-// Follow probes what runs of a pod as its status has it. One that is being ended is only asked
-// whether it is ready.
+// Follow probes the containers that run according to the pod's status. A pod that is being ended is
+// probed only for readiness.
 func (p *Prober) Follow(spec *v1.Pod, s v1.PodStatus, ending bool) {
 	p.mu.Lock()
 	changed := p.followLocked(spec, s, ending)
@@ -146,12 +145,12 @@ func (p *Prober) followLocked(spec *v1.Pod, s v1.PodStatus, ending bool) (change
 	return one.tally()
 }
 
-// wantLocked has a probe that is wanted, and schedules it once it may be done.
+// wantLocked adds a wanted probe, and schedules it if it may run.
 func (p *Prober) wantLocked(one *pod, k key, w want, now time.Time) {
 	is, known := one.probes[k]
 	if !known {
 		is = &probe{key: k, pod: one, spec: w.spec}
-		if k.kind == Startup && w.started { // as it was found before this agent ran
+		if k.kind == Startup && w.started { // from before this agent started
 			is.answer = status.Passes
 		}
 		one.probes[k] = is
@@ -159,9 +158,9 @@ func (p *Prober) wantLocked(one *pod, k key, w want, now time.Time) {
 			one.series[k] = p.measures.of(one.spec, k)
 		}
 	}
-	is.target = w.target // the address of a pod may come late
+	is.target = w.target // the pod's address may be known late
 	if k.kind == Startup && w.started && is.answer == status.NoAnswer && is.state == scheduled {
-		p.schedule.remove(is) // that it was found before this agent ran came late
+		p.schedule.remove(is) // the earlier start of the container became known late
 		is.state, is.answer = held, status.Passes
 	}
 	if is.state != held || !w.open || is.answer != status.NoAnswer {
@@ -206,8 +205,7 @@ func (p *Prober) forgetLocked(uid types.UID) {
 	delete(p.pods, uid)
 }
 
-// tally brings up to date what the pod's probes have found, and reports whether it is not what it
-// was.
+// tally updates the results of the pod's probes, and reports whether they changed.
 func (one *pod) tally() (changed bool) {
 	found := map[string]status.Probed{}
 	for k, is := range one.probes {

@@ -24,14 +24,14 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// world is a prober, the containers that it asks, and who is told.
+// world is a prober, the containers that it asks, and those that it informs.
 type world struct {
 	*Prober
 	begun time.Time
 
 	mu      sync.Mutex
 	answers map[string]string // by the first word of a probe's command: pass, warn, fail, err, hang
-	under   map[string]int    // how many are under way, by the first word
+	under   map[string]int    // running probes by the first word
 	log     []string
 }
 
@@ -103,7 +103,7 @@ func (w *world) answer(name, how string) {
 	w.answers[name] = how
 }
 
-// after lets time pass and returns what was noted meanwhile.
+// after lets time pass and returns what was logged meanwhile.
 func (w *world) after(d time.Duration) []string {
 	time.Sleep(d)
 	synctest.Wait()
@@ -130,7 +130,8 @@ func get(path string, every int32) *v1.Probe {
 		ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: path}}}
 }
 
-// runs is the status of a pod whose containers run since a time, not started, as ids.
+// runs returns the status of a pod whose containers run since a time, and whether they have
+// started.
 func runs(pod *v1.Pod, since time.Time, started bool) v1.PodStatus {
 	s := v1.PodStatus{Phase: v1.PodRunning, PodIP: "10.0.0.1"}
 	for _, c := range pod.Spec.Containers {
@@ -148,8 +149,8 @@ func podOf(uid types.UID, containers ...v1.Container) *v1.Pod {
 		Spec: v1.PodSpec{Containers: containers}}
 }
 
-// A container is asked whether it has started until it has, then for the rest; what counts wakes its
-// worker.
+// A container is asked whether it has started until it has, then for the rest. Answers that count
+// wake its worker.
 func TestLife(t *testing.T) {
 	c := v1.Container{Name: "c", StartupProbe: get("start", 1), LivenessProbe: get("live", 5),
 		ReadinessProbe: get("ready", 2)}
@@ -209,7 +210,7 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// A pod that is being ended is asked whether it is ready, and for nothing else.
+// A pod that is being ended is probed only for readiness.
 func TestEnding(t *testing.T) {
 	pod := podOf("u", v1.Container{Name: "c", LivenessProbe: get("live", 1),
 		ReadinessProbe: get("ready", 1)})
@@ -225,8 +226,8 @@ func TestEnding(t *testing.T) {
 	})
 }
 
-// After a restart of the agent nothing is known until enough was answered, a container that had
-// started is not asked for that again, and the probes of one that is ready keep their times.
+// After a restart of the agent there are no results until enough answers came. A container that had
+// started is not probed for that again, and probes of a ready container keep their rhythm.
 func TestAfterRestart(t *testing.T) {
 	pod := podOf("u", v1.Container{Name: "c", StartupProbe: get("start", 1),
 		ReadinessProbe: get("ready", 10)})
@@ -250,8 +251,8 @@ func TestAfterRestart(t *testing.T) {
 	})
 }
 
-// That a container had started before the agent was restarted may be known only after its startup probe
-// was wanted: then that is not asked any more.
+// If it becomes known late that a container had started before a restart of the agent, its startup
+// probe stops.
 func TestStartedIsKnownLate(t *testing.T) {
 	pod := podOf("u", v1.Container{Name: "c", StartupProbe: get("start", 10),
 		LivenessProbe: get("live", 10)})
@@ -266,7 +267,7 @@ func TestStartedIsKnownLate(t *testing.T) {
 	})
 }
 
-// What cannot be asked is tried three times, tells so, and counts for nothing.
+// A question that cannot be asked is tried three times, makes an event, and does not count.
 func TestCannotAsk(t *testing.T) {
 	pod := podOf("u", v1.Container{Name: "c", LivenessProbe: get("live", 10)})
 	inWorld(t, func(w *world) {
@@ -281,8 +282,8 @@ func TestCannotAsk(t *testing.T) {
 	})
 }
 
-// Probes that hang keep to a bound, and delay no other pod's. When they end, those that waited are
-// done; when the container ends they end at once and say nothing.
+// Probes that hang are bounded and delay no other pod's. When they end, waiting ones run; when the
+// container ends, they end at once without an event.
 func TestOneHangs(t *testing.T) {
 	var many []v1.Container
 	for i := range 20 {
@@ -315,7 +316,7 @@ func TestOneHangs(t *testing.T) {
 	})
 }
 
-// The metrics of a probe are there as long as its pod is.
+// The metrics of a probe exist as long as its pod does.
 func TestMetrics(t *testing.T) {
 	pod := podOf("u", v1.Container{Name: "c", LivenessProbe: get("live", 1),
 		ReadinessProbe: get("ready", 1)})
@@ -348,7 +349,7 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// A sidecar is probed like any other container, an init container is not.
+// A sidecar is probed like other containers, an init container is not.
 func TestWanted(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	pod := podOf("u")

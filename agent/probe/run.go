@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// maxTries is how often a question is put that could not be asked.
+// maxTries bounds how often a question is tried that could not be asked.
 const maxTries = 3
 
 // Run probes until ctx ends.
@@ -41,7 +41,7 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 }
 
-// begin begins what is due, and says when something will be; zero: nothing.
+// begin starts the probes that are due, and returns when the next one is; zero: none.
 func (p *Prober) begin(now time.Time, ask func(*probe)) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,13 +61,13 @@ func (p *Prober) begin(now time.Time, ask func(*probe)) time.Time {
 	}
 }
 
-// question is what is asked of a container: a copy, as the probe may change meanwhile.
+// question is a copy of what a container is asked, since the probe may change meanwhile.
 type question struct {
 	spec   *v1.Probe
 	target handler.Target
 }
 
-// ask puts a question and takes the answer.
+// ask asks the question and handles the answer.
 func (p *Prober) ask(ctx context.Context, is *probe, q question) {
 	begun := time.Now()
 	o, err := p.answerOf(ctx, q)
@@ -98,7 +98,7 @@ func (p *Prober) warn(of podspec.Ref, reason, format string, args ...any) {
 	p.cfg.Tell(of, v1.EventTypeWarning, reason, fmt.Sprintf(format, args...))
 }
 
-// answerOf asks once, for at most the probe's timeout. That of a command is the runtime's to keep.
+// answerOf asks once, for at most the probe's timeout. The runtime enforces that of a command.
 func (p *Prober) answerOf(ctx context.Context, q question) (handler.Outcome, error) {
 	if q.spec.Exec == nil {
 		limit := time.Duration(max(q.spec.TimeoutSeconds, 1)) * time.Second
@@ -109,16 +109,16 @@ func (p *Prober) answerOf(ctx context.Context, q question) (handler.Outcome, err
 	return p.cfg.Ask(ctx, q.spec, q.target)
 }
 
-// reply is what came of asking.
+// reply is the result of a question.
 type reply struct {
 	result handler.Result
 	err    error
 	took   time.Duration
-	void   bool // the asking was broken off
+	void   bool // the question was cancelled
 }
 
-// answered takes a reply: counts reports whether the container still runs that gave it, changed
-// whether something else was found out than before.
+// answered handles a reply. counts reports whether the container that gave it still runs, changed
+// whether the results have changed.
 func (p *Prober) answered(is *probe, r reply) (spec *v1.Pod, counts, changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +138,7 @@ func (p *Prober) answered(is *probe, r reply) (spec *v1.Pod, counts, changed boo
 	return one.spec, true, changed
 }
 
-// dequeueLocked has the next probe of the pod done that waits for its turn.
+// dequeueLocked schedules the pod's next waiting probe.
 func (p *Prober) dequeueLocked(one *pod, now time.Time) {
 	for len(one.queue) > 0 {
 		is := one.queue[0]
@@ -151,7 +151,7 @@ func (p *Prober) dequeueLocked(one *pod, now time.Time) {
 	}
 }
 
-// count counts an answer, and reports whether there were enough like it.
+// count counts an answer, and reports whether enough equal ones came in a row.
 func (is *probe) count(r reply) bool {
 	answer, series := status.Passes, is.pod.series[is.key]
 	if r.result == handler.Failure {

@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// tick is what the times at which probes are due are rounded up to: those that are due about
-// together need one wake-up.
+// tick is the precision of wake-ups: probes that are due at about the same time share one.
 const tick = 20 * time.Millisecond
 
-// schedule has the probes that are due at some time, the next one first.
+// schedule holds scheduled probes as a heap, the next one first.
 type schedule []*probe
 
 func (s schedule) Len() int           { return len(s) }
@@ -20,14 +19,14 @@ func (s schedule) Swap(i, j int) {
 	s[i].at, s[j].at = i, j
 }
 
-// Push is heap's; others call add.
+// Push implements heap.Interface; callers use add.
 func (s *schedule) Push(p any) {
 	one := p.(*probe)
 	one.at = len(*s)
 	*s = append(*s, one)
 }
 
-// Pop is heap's; others call take.
+// Pop implements heap.Interface; callers use take.
 func (s *schedule) Pop() any {
 	last := len(*s) - 1
 	one := (*s)[last]
@@ -40,14 +39,14 @@ func (s *schedule) add(p *probe) { heap.Push(s, p) }
 
 func (s *schedule) remove(p *probe) { heap.Remove(s, p.at) }
 
-// take is the next probe that is due; nil: none is, and the next one will be at a time, if there is
-// one.
+// take removes and returns a probe that is due; nil: none is. then is the time of the next one;
+// zero: there is none.
 func (s *schedule) take(now time.Time) (p *probe, then time.Time) {
 	if len(*s) == 0 {
 		return nil, time.Time{}
 	}
 	if due := (*s)[0].due; due.After(now) {
-		// Truncate drops the monotonic clock's reading, by which it is waited: the machine's may be set.
+		// Truncate drops the monotonic time, which the wait needs, since the machine's clock may be set.
 		return nil, due.Add(due.Add(tick - 1).Truncate(tick).Sub(due))
 	}
 	return heap.Pop(s).(*probe), time.Time{}

@@ -12,18 +12,18 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// want is a probe of a container that runs.
+// want is a wanted probe of a running container.
 type want struct {
 	spec   *v1.Probe
 	target handler.Target
 	since  time.Time // when the container started
-	// open: it may be asked now, which depends on whether it has started.
+	// open is set if it may be asked now, which depends on whether the container has started.
 	open, started bool
-	// settled: nobody waits for the next answer, since it is ready, or taken to live.
+	// settled is set if nobody waits for the next answer: the container is ready, or counts as alive.
 	settled bool
 }
 
-// wanted are the probes of the pod's containers that run.
+// wanted returns the probes of the pod's running containers.
 func wanted(pod *v1.Pod, s v1.PodStatus, ending bool) map[key]want {
 	out := map[key]want{}
 	statuses := status.ByContainer(&s)

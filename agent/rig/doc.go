@@ -1,6 +1,5 @@
-// Package rig lets pods come and go on a machine that need not be there, and measures where a
-// policy puts them. It is pure: what time an admission takes is asked of a clock that the caller
-// brings.
+// Package rig lets pods arrive and leave on a simulated machine, and measures where a policy places
+// them. It is pure: the caller passes in the clock that times admissions.
 //
 //	Site     a machine, the devices and the memory that pods can be given on it
 //	Mix      templates of pods with weights and lifetimes     --Generate-->  Stream
@@ -10,23 +9,23 @@
 //
 // # Time
 //
-// Time is virtual. Three kinds of events happen, in this order when they fall together: a pod
-// leaves, a pod has waited for too long, a pod arrives. An arrival is decided on by the code that
-// the agent itself decides with (allocation.Room). There is no scheduler and no runtime: a pod that
-// is admitted holds what it got until its lifetime is over.
+// Time is virtual. There are three kinds of events; at the same time they happen in this order: a
+// pod leaves, a pod has waited too long, a pod arrives. The agent's own code decides on arrivals
+// (allocation.Room). There is no scheduler and no runtime: an admitted pod holds its resources
+// until its lifetime is over.
 //
-// Without a wait, a pod that has no place is rejected at once. With one it is tried again whenever
-// a pod leaves, in the order of arrival; when one pod has no place, others of the same shape are
-// not tried at that moment. It leaves its lifetime after it was admitted, not after it came.
+// Without a wait, a pod for which there is no place is rejected at once. With one it is tried again
+// whenever a pod leaves, in the order of arrival; once one pod finds no place, others of its shape
+// are not tried at that moment. Its lifetime starts when it is admitted, not when it arrives.
 //
 // # Same seed, same report
 //
-// A stream depends on the mix, the site, the seed and the number of pods, and on nothing else. An
-// Outcome depends on the stream and the policy. The one exception is Outcome.Timing.
+// A stream depends only on the mix, the site, the seed and the number of pods. An Outcome depends
+// only on the stream and the policy, except for Outcome.Timing.
 //
 // # What is checked
 //
-// After each admission: no CPU and no device is given out twice, none that is reserved, offline or
-// unknown, and as many as were asked for. Every so often, and at the end, what is taken is added up
-// again from the pods that run. The first difference ends the run with an error.
+// After each admission: no CPU or device is given out twice, none is reserved, offline or unknown,
+// and the number is the one asked for. From time to time, and at the end, the resources taken are
+// summed up again over the running pods. The first difference ends the run with an error.
 package rig

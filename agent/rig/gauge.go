@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// parts is how many averages a series has.
+// parts is the number of averages in a series.
 const parts = 120
 
-// gauges follow quantities over time and average them, part by part. Time beyond the end does not
+// gauges follow quantities over time and average each over every part. Time after the end does not
 // count.
 type gauges struct {
 	end    time.Duration
 	step   float64 // length of a part in nanoseconds
 	at     time.Duration
-	values []float64   // since at
+	values []float64   // in force since at
 	sums   [][]float64 // by quantity and part: value times nanoseconds
 }
 
@@ -27,7 +27,7 @@ func newGauges(quantities int, end time.Duration) *gauges {
 	return g
 }
 
-// advance counts the present values up to a time; the caller then changes values.
+// advance adds the present values up to a time; the caller then changes the values.
 func (g *gauges) advance(to time.Duration) {
 	to = min(to, g.end)
 	from, until := float64(g.at), float64(to)
@@ -49,10 +49,10 @@ func (g *gauges) advance(to time.Duration) {
 	g.at = max(g.at, to)
 }
 
-// stop ends the time with the present.
+// stop moves the end to the present time.
 func (g *gauges) stop() { g.end = max(g.at, time.Nanosecond) }
 
-// mean is a quantity over the whole time.
+// mean returns a quantity's average over the whole time.
 func (g *gauges) mean(quantity int) float64 {
 	total := 0.0
 	for _, sum := range g.sums[quantity] {
@@ -61,7 +61,7 @@ func (g *gauges) mean(quantity int) float64 {
 	return rounded(total / float64(g.end))
 }
 
-// line is a quantity, part by part, up to the end; the last part may be a shorter one.
+// line returns a quantity's averages by part, up to the end; the last part may be shorter.
 func (g *gauges) line(quantity int) []float64 {
 	out := make([]float64, 0, parts)
 	for i, sum := range g.sums[quantity] {
@@ -74,5 +74,5 @@ func (g *gauges) line(quantity int) []float64 {
 	return out
 }
 
-// rounded keeps four digits after the point: reports are for people.
+// rounded keeps four digits after the point, enough for readers of a report.
 func rounded(v float64) float64 { return math.Round(v*1e4) / 1e4 }

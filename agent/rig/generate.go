@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// Stream is pods that come and go.
+// Stream is a sequence of pods that arrive and leave.
 type Stream struct {
 	Shapes []Shape
-	// Arrivals are in the order of time.
+	// Arrivals are ordered by time.
 	Arrivals []Arrival
 }
 
-// Arrival is one pod.
+// Arrival is the arrival of one pod.
 type Arrival struct {
 	At time.Duration
-	// Lifetime is how long it runs; 0: it stays.
+	// Lifetime is how long the pod runs; 0: until the end.
 	Lifetime time.Duration
-	// Shape is its place in Stream.Shapes.
+	// Shape is an index in Stream.Shapes.
 	Shape int
 }
 
-// end is when the last pod arrives.
+// end returns the time of the last arrival.
 func (s Stream) end() time.Duration {
 	if len(s.Arrivals) == 0 {
 		return 0
@@ -34,25 +34,24 @@ func (s Stream) end() time.Duration {
 	return s.Arrivals[len(s.Arrivals)-1].At
 }
 
-// maxTime bounds times and lifetimes, so that their sum is a time.
+// maxTime bounds times and lifetimes, so that their sum does not overflow.
 const maxTime = 100 * 365 * 24 * time.Hour
 
-// tick is what times of a generated stream are rounded to.
+// tick is the precision of times in a generated stream.
 const tick = time.Millisecond
 
-// defaultLoad is the load of a mix that names none.
+// defaultLoad is the load of a mix that sets none.
 const defaultLoad = 0.9
 
-// Draw is how a stream is made of a mix.
+// Draw holds the parameters of Generate beside the mix.
 type Draw struct {
 	Pods int
 	Seed uint64
-	// Load replaces that of the mix; 0: the mix decides.
+	// Load replaces the mix's load; 0: keep it.
 	Load float64
 }
 
-// Generate draws a stream from a mix. It refuses a mix that asks for devices which the site does
-// not have.
+// Generate draws a stream from a mix. It refuses a mix that asks for devices that the site lacks.
 func (s *Site) Generate(m Mix, d Draw) (Stream, error) {
 	var out Stream
 	for _, t := range m.Templates {
@@ -97,7 +96,8 @@ func (s *Site) Generate(m Mix, d Draw) (Stream, error) {
 	return out, nil
 }
 
-// drawLifetime draws a lifetime with a mean of 1; nil for a distribution that is not known.
+// drawLifetime returns a function that draws lifetimes with a mean of 1; nil if the distribution is
+// unknown.
 func drawLifetime(distribution string) func(*rand.Rand) float64 {
 	switch distribution {
 	case "", "exponential":
@@ -113,7 +113,7 @@ func drawLifetime(distribution string) func(*rand.Rand) float64 {
 	return nil
 }
 
-// lacks names a resource that pods of the shape ask for and the site has nothing of.
+// lacks returns an error that names a resource that pods of the shape need and the site lacks.
 func (s *Site) lacks(shape Shape) error {
 	demands := shape.demands()
 	for _, name := range slices.Sorted(maps.Keys(demands)) {
@@ -129,8 +129,8 @@ func (s *Site) lacks(shape Shape) error {
 	return nil
 }
 
-// interval is the mean time between pods that offers the load: of the resource that the mix needs
-// most of, the pods that run at any time would hold this part if all were admitted.
+// interval returns the mean time between arrivals that yields the load: if all pods were admitted,
+// the running pods would hold this share of the resource that the mix needs most of.
 func (s *Site) interval(m Mix, shapes []Shape, load float64) (time.Duration, error) {
 	if load == 0 {
 		if m.Interval > 0 {

@@ -7,8 +7,8 @@ import (
 	"github.com/numalet/numalet/topology/discover"
 )
 
-// Pods of a mix ask as pods do: under every policy none but those who ask get isolated CPUs, and
-// what whole cores make of a number is held. The rig checks each plan.
+// Under every policy only pods that ask for isolated CPUs get them, and pods that ask for whole
+// cores hold the CPUs that complete their cores. The rig checks each plan.
 func TestIsolatedMix(t *testing.T) {
 	m, err := discover.Fixture("playground")
 	if err != nil {

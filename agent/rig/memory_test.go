@@ -14,7 +14,7 @@ import (
 )
 
 // Fragmentation of memory and huge pages, step by step. Node 0 has 10 GiB of memory for pods and 4
-// of 2 MiB pages, node 1 has 12 and 2, node 2 has CPUs only.
+// GiB of 2 MiB pages, node 1 has 12 and 2; node 2 has only CPUs.
 func TestFragmentationOfMemory(t *testing.T) {
 	m, err := discover.ParseYAML(strings.NewReader(`
 name: uneven
@@ -53,10 +53,10 @@ nodes:
 		{"back", block("memory", 10, 0), 1, 1 - 10.0/12, 0},
 		{"back", block(pages, 4, 0), 1, 1 - 10.0/12, 0},
 		{"back", block("memory", 8, 1), 1, 0, 0},
-		// A node that is used with another one serves no request for one node.
+		// A node in use together with another one serves no request for a single node.
 		{"14 on both nodes", block("memory", 14, 0, 1), -1, 1, 1},
 		{"back", block("memory", 14, 0, 1), 1, 0, 0},
-		// Node 2 has no memory: the block is on node 0.
+		// Node 2 has no memory, so the block is on node 0.
 		{"4 on nodes 0 and 2", block("memory", 4, 0, 2), -1, 0, 0},
 		{"all of node 1 beside it", block("memory", 12, 1), -1, 0, 0},
 	} {

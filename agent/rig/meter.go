@@ -9,21 +9,21 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// meter follows how much is used, and how well the rest can be used.
+// meter follows how much is used, and how usable the rest is.
 type meter struct {
 	gauges *gauges
 	supply *supply
-	// resources are cpu, memory and what else pods of the stream ask for; capacity and used are in
-	// the order of it, in millicores, bytes or devices.
+	// resources holds cpu, memory and the other resources that pods of the stream ask for. capacity
+	// and used have the same order; units are millicores, bytes or devices.
 	resources      []string
 	capacity, used []int64
 	asks           map[*v1.Pod][]int64
-	names          []string // of the gauges
-	shared         bool     // no CPUs are given out
+	names          []string // names of the gauges
+	shared         bool     // no container gets exclusive CPUs
 }
 
-// Places of the first gauges. After them comes the used share of each resource, the fragmentation
-// of CPUs, then of memory where it is placed, and of each resource of devices fragmentation and
+// The first gauges. After them come the used share of each resource, the fragmentation of CPUs,
+// that of memory if memory is placed on nodes, and for each device resource its fragmentation and
 // stranded devices.
 const (
 	gaugeRunning = iota
@@ -56,8 +56,8 @@ func newMeter(site *Site, p Policy, s Stream, static *memory.Static) *meter {
 	return m
 }
 
-// ask notes what the pods of the stream ask for. The resources are those of the machine, so that
-// they are the same under all policies; it returns those of devices.
+// ask records what the pods of the stream ask for. It takes only resources that the machine has, so
+// that they are the same under all policies. It returns the device resources among them.
 func (m *meter) ask(site *Site, s Stream) (devices []string) {
 	m.resources = []string{"cpu", "memory"}
 	demands := make([]map[string]int64, len(s.Shapes))
@@ -88,7 +88,7 @@ func (m *meter) ask(site *Site, s Stream) (devices []string) {
 
 func (m *meter) set(gauge int, value float64) { m.gauges.values[gauge] = value }
 
-// move takes what a pod has got (sign -1), or puts back what it had.
+// move subtracts what a pod got (sign -1) from what is free, or adds it back (sign 1).
 func (m *meter) move(pod tenant, running, sign int) {
 	m.supply.move(pod.held, sign)
 	m.set(gaugeRunning, float64(running))
@@ -109,7 +109,7 @@ func (m *meter) move(pod tenant, running, sign int) {
 	}
 }
 
-// result closes the books.
+// result returns the averages and series at the end of the run.
 func (m *meter) result() ([]ResourceUse, Series) {
 	m.gauges.advance(m.gauges.end)
 	series := Series{Step: m.gauges.step / 1e9}

@@ -14,13 +14,13 @@ import (
 //go:embed mixes/*.yaml
 var mixes embed.FS
 
-// Mix is a workload: templates of pods that arrive at random.
+// Mix is a workload: templates of pods that arrive at random times.
 type Mix struct {
 	Name string `json:"name"`
-	// About is one sentence for people.
+	// About describes the mix in one sentence.
 	About string `json:"about,omitempty"`
-	// Load says how fast pods arrive: 0.9 offers the machine 90% of what it has of the resource
-	// that the mix needs most of. Interval is the mean time between pods instead.
+	// Load sets how fast pods arrive: at 0.9 they ask for 90% of the machine's capacity of the
+	// resource that the mix needs most of. Interval sets the mean time between arrivals instead.
 	Load      float64    `json:"load,omitempty"`
 	Interval  Duration   `json:"interval,omitempty"`
 	Templates []Template `json:"templates"`
@@ -29,13 +29,13 @@ type Mix struct {
 // Template is one kind of pod.
 type Template struct {
 	Name string `json:"name"`
-	// Weight is how often it comes, beside the others; 1 if not given.
+	// Weight is how often its pods arrive, relative to the other templates; 1 if not given.
 	Weight   *float64 `json:"weight,omitempty"`
 	Lifetime Lifetime `json:"lifetime"`
 	PodSpec  `json:",inline"`
 }
 
-// Lifetime is how long pods run: in YAML "2h", or {mean: 2h, distribution: uniform}.
+// Lifetime says how long pods run: in YAML "2h", or {mean: 2h, distribution: uniform}.
 type Lifetime struct {
 	Mean Duration `json:"mean"`
 	// Distribution is exponential (the default), fixed, uniform (up to twice the mean) or lognormal
@@ -43,7 +43,7 @@ type Lifetime struct {
 	Distribution string `json:"distribution,omitempty"`
 }
 
-// UnmarshalJSON takes both forms.
+// UnmarshalJSON reads both forms.
 func (l *Lifetime) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] != '{' {
 		return l.Mean.UnmarshalJSON(data)
@@ -52,7 +52,7 @@ func (l *Lifetime) UnmarshalJSON(data []byte) error {
 	return strictyaml.UnmarshalJSON(data, (*plain)(l))
 }
 
-// Duration is a time.Duration that is written "1h30m".
+// Duration is a time.Duration in the form "1h30m".
 type Duration time.Duration
 
 // UnmarshalJSON reads the text.
@@ -69,7 +69,7 @@ func (d *Duration) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MixNames lists the mixes that are built in.
+// MixNames returns the names of the built-in mixes.
 func MixNames() []string {
 	entries, err := mixes.ReadDir("mixes")
 	if err != nil {
@@ -82,7 +82,7 @@ func MixNames() []string {
 	return names
 }
 
-// MixText is the text of a mix that is built in.
+// MixText returns the text of a built-in mix.
 func MixText(name string) ([]byte, error) {
 	raw, err := mixes.ReadFile("mixes/" + name + ".yaml")
 	if err != nil {
@@ -92,7 +92,7 @@ func MixText(name string) ([]byte, error) {
 	return raw, nil
 }
 
-// OpenMix reads a mix that is built in, or that of a file.
+// OpenMix reads a built-in mix, or one from a file.
 func OpenMix(nameOrFile string) (Mix, error) {
 	raw, err := MixText(nameOrFile)
 	if err != nil {

@@ -53,8 +53,8 @@ func policies(t testing.TB, text string) []Policy {
 	return out
 }
 
-// recount makes an Outcome of nothing but the stream, the machine and the list of decisions, in
-// the plainest way.
+// recount computes an Outcome from the stream, the machine and the list of decisions alone, as
+// simply as possible.
 type recount struct {
 	site   *Site
 	policy Policy
@@ -134,7 +134,7 @@ func (c recount) outcome() Outcome {
 	return out
 }
 
-// place counts one admitted pod: on how many nodes it is and how far they are apart.
+// place counts one admitted pod: its nodes and their distances.
 func (c recount) place(out *Outcome, shape int, held []Holding) (nodes int, distance float64) {
 	p, m := &out.Placement, c.site.Machine
 	all := map[topology.NodeID]bool{}
@@ -196,7 +196,7 @@ func (c recount) place(out *Outcome, shape int, held []Holding) (nodes int, dist
 	return len(all), sum / pairs
 }
 
-// used integrates, event by event, the share of a resource that pods which run request, and the
+// averages integrates, event by event, the share of a resource that running pods request, and the
 // fragmentation of CPUs.
 func (c recount) averages(resource string) (used, fragmentation float64) {
 	end := c.stream.Arrivals[len(c.stream.Arrivals)-1].At
@@ -230,7 +230,7 @@ func (c recount) averages(resource string) (used, fragmentation float64) {
 			share = q.AsApproximateFloat64() / float64(len(r.Devices))
 		}
 		requested += sign * share
-		all := cpuset.New() // init containers hand theirs on
+		all := cpuset.New() // init containers hand theirs to later containers
 		for _, h := range d.Held {
 			cpus, err := cpuset.Parse(h.CPUs)
 			if err != nil {
@@ -246,8 +246,8 @@ func (c recount) averages(resource string) (used, fragmentation float64) {
 	return used / float64(end), fragmentation / float64(end)
 }
 
-// memoryFragmentation integrates that of placed memory: bytes of several nodes are free nowhere,
-// and their nodes take no request for one node.
+// memoryFragmentation integrates the fragmentation of placed memory: a block on several nodes is
+// free on none of them, and these nodes serve no request for a single node.
 func (c recount) memoryFragmentation() (sum float64) {
 	end := c.stream.Arrivals[len(c.stream.Arrivals)-1].At
 	free, shared := map[topology.NodeID]float64{}, map[topology.NodeID]int{}
@@ -291,7 +291,7 @@ func (c recount) memoryFragmentation() (sum float64) {
 	return sum / float64(end)
 }
 
-// What Run counts as it goes is what a plain count of its decisions gives.
+// The counts that Run keeps equal a plain count over its decisions.
 func TestOutcomeIsWhatDecisionsAddUpTo(t *testing.T) {
 	for _, test := range []struct {
 		machine, mix string
@@ -374,7 +374,7 @@ func asJSON(o Outcome) string {
 	return string(raw)
 }
 
-// The same seed gives the same bytes, another seed other ones.
+// The same seed gives the same bytes, another seed gives others.
 func TestSameSeedSameOutcome(t *testing.T) {
 	s := site(t, "playground")
 	run := func(seed uint64) string {

@@ -2,26 +2,26 @@ package rig
 
 import "time"
 
-// Outcome is what became of a stream under one policy. Shares are of 1.
+// Outcome is the result of a stream under one policy. Shares are fractions of 1.
 type Outcome struct {
 	Policy   string   `json:"policy"`
 	Settings Settings `json:"settings"`
 	Pods     Pods     `json:"pods"`
-	// Reasons say why pods were rejected, the most frequent first.
+	// Reasons counts the reasons of rejections, the most frequent first.
 	Reasons   []Reason  `json:"reasons"`
 	Placement Placement `json:"placement"`
-	// Resources are cpu, memory and those of devices, over time.
+	// Resources holds cpu, memory and the device resources, averaged over time.
 	Resources []ResourceUse `json:"resources"`
-	// Shapes are the kinds of pods, in the order of the workload.
+	// Shapes holds the kinds of pods, in the order of the workload.
 	Shapes []ShapeCount `json:"shapes"`
 	Series Series       `json:"series"`
-	// Timing is the only part that differs from run to run.
+	// Timing is the only part that differs between runs.
 	Timing *Timing `json:"timing,omitempty"`
 }
 
-// Settings are what the policy is, in the words of a KubeletConfiguration.
+// Settings describes the policy in the words of a KubeletConfiguration.
 type Settings struct {
-	// From is the file that it was read from, if it was.
+	// From is the file that the policy was read from, if any.
 	From            string   `json:"from,omitempty"`
 	TopologyManager string   `json:"topologyManagerPolicy"`
 	Scope           string   `json:"topologyManagerScope"`
@@ -29,14 +29,14 @@ type Settings struct {
 	CPUManager      string   `json:"cpuManagerPolicy"`
 	CPUOptions      []string `json:"cpuManagerPolicyOptions,omitempty"`
 	MemoryManager   string   `json:"memoryManagerPolicy"`
-	// ReservedCPUs are never given out; empty: none are kept by number.
+	// ReservedCPUs are never given out; empty: no particular CPUs are reserved.
 	ReservedCPUs string `json:"reservedCPUs"`
-	// IsolatedCPUs are given to pods only that ask for them.
+	// IsolatedCPUs are given only to pods that ask for them.
 	IsolatedCPUs string `json:"isolatedCPUs,omitempty"`
-	// AllocatableMillis and AllocatableBytes are what pods can request of CPUs and memory.
+	// AllocatableMillis and AllocatableBytes are the CPUs and memory that pods can request.
 	AllocatableMillis int64 `json:"allocatableCPUMillis"`
 	AllocatableBytes  int64 `json:"allocatableMemoryBytes"`
-	// MaxPods is the most that run together; 0: no limit.
+	// MaxPods bounds the pods that run at a time; 0: no bound.
 	MaxPods int64 `json:"maxPods"`
 }
 
@@ -47,59 +47,59 @@ type Pods struct {
 	Rejected int `json:"rejected"`
 	// Waiting pods had no place yet when the stream ended.
 	Waiting int `json:"waiting"`
-	// Waited is how many of the admitted ones had to wait, MeanWait for how many seconds.
+	// Waited counts the admitted pods that had to wait, MeanWait is their mean wait in seconds.
 	Waited   int     `json:"waited"`
 	MeanWait float64 `json:"meanWaitSeconds"`
-	// AdmittedShare is Admitted of Arrived.
+	// AdmittedShare is Admitted divided by Arrived.
 	AdmittedShare float64 `json:"admittedShare"`
-	// Most is the largest number that ran together.
+	// Most is the highest number of pods that ran at a time.
 	Most int `json:"mostRunning"`
 }
 
-// Reason counts rejections. Of is the resource that was short, where one was.
+// Reason counts rejections. Of names the scarce resource, if there was one.
 type Reason struct {
 	Reason string `json:"reason"`
 	Of     string `json:"of,omitempty"`
 	Count  int    `json:"count"`
 }
 
-// Placement is where admitted pods were put. Only what has a NUMA node counts: CPUs of their own,
-// memory that was placed, and devices whose node is known.
+// Placement tells where admitted pods were placed. Only resources with a NUMA node count: exclusive
+// CPUs, placed memory, and devices whose node is known.
 type Placement struct {
-	// Placed pods have something with a node; Aligned ones have all of it on one node.
+	// Placed pods hold something with a node; Aligned pods hold all of it on one node.
 	Placed  int `json:"placed"`
 	Aligned int `json:"aligned"`
-	// The same, container by container.
+	// The same counts for containers.
 	PlacedContainers  int `json:"placedContainers"`
 	AlignedContainers int `json:"alignedContainers"`
-	// Spread counts the placed pods by the number of nodes, the first entry those of one node.
+	// Spread counts the placed pods by their number of nodes, starting with one node.
 	Spread    []int   `json:"spread"`
 	MeanNodes float64 `json:"meanNodes"`
-	// MeanDistance is over the pairs of nodes of a pod, averaged over the placed pods (10 is
-	// local); MostDistance the largest between two nodes of any pod.
+	// MeanDistance is the distance between the nodes of a pod, averaged over all pairs and then over
+	// the placed pods (10 is local). MostDistance is the largest distance within any pod.
 	MeanDistance float64 `json:"meanDistance"`
 	MostDistance int     `json:"mostDistance"`
-	// AlignedShare is Aligned of Placed; 0 when no pod was placed.
+	// AlignedShare is Aligned divided by Placed; 0 if no pod was placed.
 	AlignedShare float64 `json:"alignedShare"`
 }
 
-// ResourceUse is one resource, averaged over the time up to the last arrival.
+// ResourceUse is the use of one resource, averaged over the time up to the last arrival.
 type ResourceUse struct {
 	Resource string `json:"resource"`
 	// Used is the share that running pods request.
 	Used float64 `json:"used"`
-	// Fragmentation is how much smaller the largest request that one node can take is than it
-	// would be if what is free lay together, up to the size of the largest node; absent where
-	// nothing is placed on nodes: cpu that all share, memory that is only counted. Memory and huge
-	// pages of a node that a pod has together with another node are free, but no request for one
-	// node gets them.
+	// Fragmentation compares the largest request that one node can serve with the largest that it
+	// could serve if all that is free lay together, up to the size of the largest node: 0 means that
+	// both are the same. It is absent if the resource is not placed on nodes: shared CPUs, memory that
+	// is only counted. Memory and huge pages of a node count as free if a pod holds a block on this
+	// and other nodes, but serve no request for a single node.
 	Fragmentation *float64 `json:"fragmentation,omitempty"`
-	// Stranded is the share of all devices that are free on a node without the CPUs that the
-	// smallest container which asks for them needs; absent for cpu, memory and huge pages.
+	// Stranded is the share of all devices that are free on a node with too few free CPUs for the
+	// smallest container that asks for such devices. It is absent for cpu, memory and huge pages.
 	Stranded *float64 `json:"stranded,omitempty"`
 }
 
-// ShapeCount is one kind of pod. AdmittedShare is Admitted of Arrived.
+// ShapeCount counts pods of one kind. AdmittedShare is Admitted divided by Arrived.
 type ShapeCount struct {
 	Name          string  `json:"name"`
 	Arrived       int     `json:"arrived"`
@@ -108,20 +108,20 @@ type ShapeCount struct {
 	Aligned       int     `json:"aligned"`
 }
 
-// Series is the run in equal parts of time, each value an average over its part.
+// Series divides the run into equal parts of time. Each value is the average over its part.
 type Series struct {
 	// Step is the length of a part in seconds.
 	Step  float64 `json:"stepSeconds"`
 	Lines []Line  `json:"lines"`
 }
 
-// Line is one quantity over time: "running", "waiting", "used cpu", "fragmentation cpu", ...
+// Line holds one quantity over time: "running", "waiting", "used cpu", "fragmentation cpu", ...
 type Line struct {
 	Name   string    `json:"name"`
 	Values []float64 `json:"values"`
 }
 
-// Timing is what deciding took, in microseconds, on the machine that ran it.
+// Timing holds the duration of decisions in microseconds, on the machine that ran them.
 type Timing struct {
 	Decisions int     `json:"decisions"`
 	Mean      float64 `json:"meanMicros"`
@@ -129,36 +129,36 @@ type Timing struct {
 	P90       float64 `json:"p90Micros"`
 	P99       float64 `json:"p99Micros"`
 	Max       float64 `json:"maxMicros"`
-	// Wall is the whole run in seconds, with all that the rig does beside.
+	// Wall is the duration of the whole run in seconds, including the rig's own work.
 	Wall float64 `json:"wallSeconds"`
-	// Histogram counts decisions by time: entry i those below 2^i microseconds and not in the
-	// entry before.
+	// Histogram counts decisions by duration: entry i those below 2^i microseconds that are not in an
+	// earlier entry.
 	Histogram []int `json:"histogram"`
 }
 
-// Decision is one answer of the policy, for whoever follows a run.
+// Decision is one decision of the policy, for callers that follow a run.
 type Decision struct {
 	At time.Duration
-	// Arrival is the pod's place in Stream.Arrivals.
+	// Arrival is an index in Stream.Arrivals.
 	Arrival int
-	// Kind is admitted, rejected, waits or left.
+	// Kind is Admitted, Rejected, Waits or Left.
 	Kind   string
 	Reason Reason
-	// Held is what the pod got or gave back, by container.
+	// Held lists what the pod got or gave back, by container.
 	Held []Holding
 }
 
-// Holding is what one container has.
+// Holding lists what one container holds.
 type Holding struct {
 	Container string `json:"container"`
 	CPUs      string `json:"cpus,omitempty"`
-	// MemoryNodes are those that its memory comes from, Memory how many bytes, by resource.
+	// MemoryNodes are the nodes of its memory, Memory maps resources to bytes.
 	MemoryNodes string              `json:"memoryNodes,omitempty"`
 	Memory      map[string]uint64   `json:"memory,omitempty"`
 	Devices     map[string][]string `json:"devices,omitempty"`
 }
 
-// Kinds of decisions.
+// The kinds of decisions.
 const (
 	Admitted = "admitted"
 	Rejected = "rejected"

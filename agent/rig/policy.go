@@ -12,34 +12,34 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Policy is one set of what decides where a pod goes.
+// Policy is one set of settings that decide where a pod goes.
 type Policy struct {
-	// Name is how reports call it.
+	// Name is the policy's name in reports.
 	Name     string
 	Topology topology.Policy
 	Scope    topology.Scope
 	Strategy topology.Strategy
-	// Closest is prefer-closest-numa-nodes.
+	// Closest is the option prefer-closest-numa-nodes.
 	Closest bool
-	// SharedCPUs: no container gets CPUs of its own (CPU manager policy none). Else it is static.
+	// SharedCPUs is CPU manager policy none: no container gets exclusive CPUs. Otherwise it is static.
 	SharedCPUs bool
-	// PlacedMemory is memory manager policy Static: memory and huge pages of Guaranteed pods come
-	// from certain nodes. Else they are only counted.
+	// PlacedMemory is memory manager policy Static: memory and huge pages of Guaranteed pods come from
+	// certain nodes. Otherwise they are only counted.
 	PlacedMemory bool
 	CPUOptions   cpumanager.Options
-	// Kept is what the policy keeps from pods; nil: what the site does.
+	// Kept is what the policy keeps from pods; nil: what the site keeps.
 	Kept *Kept
-	// From is the file that the policy was read from, if it was.
+	// From is the file that the policy was read from, if any.
 	From string
 }
 
 // DefaultPolicies compares the four policies of the topology manager.
 const DefaultPolicies = "none/best-effort/restricted/single-numa-node"
 
-// maxPolicies bounds a comparison: a report with more says nothing to anybody.
+// maxPolicies bounds a comparison: nobody could read a report of more.
 const maxPolicies = 64
 
-// ParsePolicies reads sets of policies, separated by commas. A set is words joined by "+":
+// ParsePolicies reads sets of policies, separated by commas. A set consists of words joined by "+":
 //
 //	none, best-effort, restricted, single-numa-node    topology manager policy
 //	container, pod                                     its scope
@@ -49,8 +49,8 @@ const maxPolicies = 64
 //	memory-static, memory-none                         memory manager policy
 //	full-pcpus-only, ...                               options of the CPU manager
 //
-// Words joined by "/" are alternatives, so that "restricted/none+pod/container" is four sets. A
-// set may have a name of its own in front: "strict=single-numa-node+pod".
+// Words joined by "/" are alternatives: "restricted/none+pod/container" is four sets. A set may
+// begin with a name of its own: "strict=single-numa-node+pod".
 func ParsePolicies(text string) ([]Policy, error) {
 	var out []Policy
 	for entry := range strings.SplitSeq(text, ",") {
@@ -87,7 +87,7 @@ func ParsePolicies(text string) ([]Policy, error) {
 	return out, CheckPolicies(out)
 }
 
-// CheckPolicies refuses sets that a report could not tell apart, and too many of them.
+// CheckPolicies refuses too many sets, and sets of the same name.
 func CheckPolicies(policies []Policy) error {
 	if len(policies) > maxPolicies {
 		return fmt.Errorf("policies: more than %d sets", maxPolicies)
@@ -128,7 +128,7 @@ func parsePolicy(words []string) (Policy, error) {
 	return p, err
 }
 
-// read takes in one word and returns what it is about; "" for one that is not known.
+// read applies one word and returns the setting that it concerns; "" if the word is unknown.
 func (p *Policy) read(word string, options map[string]string) (about string) {
 	switch word {
 	case "":
@@ -162,7 +162,7 @@ func (p *Policy) read(word string, options map[string]string) (about string) {
 	return ""
 }
 
-// PolicyWords are the words that a set of policies is made of.
+// PolicyWords returns the words that a set of policies can consist of.
 func PolicyWords() []string {
 	return append([]string{
 		string(topology.None), string(topology.BestEffort), string(topology.Restricted),

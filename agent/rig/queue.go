@@ -1,9 +1,9 @@
 package rig
 
-// queue has the arrivals that wait for a place.
+// queue holds the arrivals that wait for a place.
 type queue struct {
 	size int
-	// shapes has those of each shape, as they came, and why they wait.
+	// shapes holds the arrivals of each shape in order, and the reason why they wait.
 	shapes map[int]*line
 }
 
@@ -32,10 +32,10 @@ func (q *queue) ahead(shape int) (Reason, bool) {
 	return l.reason, true
 }
 
-// blame says why the pods of a shape wait now.
+// blame records why the pods of a shape wait now.
 func (q *queue) blame(shape int, reason Reason) { q.shapes[shape].reason = reason }
 
-// next is the one that has waited the longest, of all shapes but some.
+// next returns the arrival that has waited longest, without those of some shapes.
 func (q *queue) next(without map[int]bool) (arrival int, ok bool) {
 	for shape, l := range q.shapes {
 		if !without[shape] && (!ok || l.arrivals[0] < arrival) {
@@ -45,7 +45,7 @@ func (q *queue) next(without map[int]bool) (arrival int, ok bool) {
 	return arrival, ok
 }
 
-// remove takes out the first one of a shape and says why it waited.
+// remove removes the first arrival of a shape and returns why it waited.
 func (q *queue) remove(shape int) Reason {
 	q.size--
 	l := q.shapes[shape]

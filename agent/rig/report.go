@@ -6,21 +6,21 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Report is what a comparison found: the same stream under each policy.
+// Report is the result of a comparison: the same stream under each policy.
 type Report struct {
-	// Version is that of the program, Command what gives the same report again.
+	// Version is the program's version, Command a command line that gives the same report.
 	Version string `json:"version,omitempty"`
 	Command string `json:"command,omitempty"`
-	// Interrupted: not all pods have come, under each policy another number of them.
+	// Interrupted is set if not all pods arrived; their number then differs between policies.
 	Interrupted bool        `json:"interrupted,omitempty"`
 	Machine     MachineInfo `json:"machine"`
 	Workload    Workload    `json:"workload"`
 	Policies    []Outcome   `json:"policies"`
 }
 
-// MachineInfo says what the pods came to.
+// MachineInfo describes the machine.
 type MachineInfo struct {
-	// From is where the machine came from: a file, "fixture:NAME", or "this host".
+	// From names the source of the machine: a file, "fixture:NAME", or "this host".
 	From    string `json:"from"`
 	Name    string `json:"name"`
 	Sockets int    `json:"sockets"`
@@ -28,20 +28,20 @@ type MachineInfo struct {
 	CPUs    int    `json:"cpus"`
 	// ReservedCPUs are never given out.
 	ReservedCPUs string `json:"reservedCPUs"`
-	// IsolatedCPUs are given to pods only that ask for them.
+	// IsolatedCPUs are given only to pods that ask for them.
 	IsolatedCPUs string       `json:"isolatedCPUs,omitempty"`
 	MemoryBytes  uint64       `json:"memoryBytes"`
 	Devices      []DeviceInfo `json:"devices"`
 	Nodes        []NodeInfo   `json:"nodes"`
 }
 
-// DeviceInfo is one resource of devices.
+// DeviceInfo describes one device resource.
 type DeviceInfo struct {
 	Resource string `json:"resource"`
 	Count    int    `json:"count"`
 }
 
-// NodeInfo is one NUMA node. Distances are to the nodes in the order of the list.
+// NodeInfo describes one NUMA node. Distances are to the nodes in the order of the list.
 type NodeInfo struct {
 	ID          int            `json:"id"`
 	CPUs        string         `json:"cpus"`
@@ -50,7 +50,7 @@ type NodeInfo struct {
 	Distances   []int          `json:"distances"`
 }
 
-// Workload says which pods came.
+// Workload describes the pods.
 type Workload struct {
 	Name  string `json:"name"`
 	About string `json:"about,omitempty"`
@@ -62,7 +62,7 @@ type Workload struct {
 	Wait float64 `json:"waitSeconds"`
 }
 
-// Describe is the site for a report.
+// Describe returns the description of the site for a report.
 func (s *Site) Describe(from string) MachineInfo {
 	m := s.Machine
 	info := MachineInfo{
@@ -98,7 +98,7 @@ func (s *Site) describeNode(n topology.Node) NodeInfo {
 	return info
 }
 
-// Describe is the stream for a report; name and about are those of its mix or file.
+// Describe returns the description of the stream; name and about come from its mix or file.
 func (s Stream) Describe(name, about string, wait time.Duration) Workload {
 	return Workload{
 		Name: name, About: about, Pods: len(s.Arrivals), Span: s.end().Seconds(),

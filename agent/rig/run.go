@@ -13,27 +13,27 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Options say how to run a stream.
+// Options hold the parameters of Run beside the policy.
 type Options struct {
-	// Wait is how long a pod without a place is tried again; 0: it is rejected at once.
+	// Wait is how long a pod without a place is retried; 0: it is rejected at once.
 	Wait time.Duration
-	// Clock tells the time since any fixed moment; nil: nothing is timed.
+	// Clock returns the time since a fixed moment; nil: nothing is timed.
 	Clock func() time.Duration
-	// Progress, if not nil, is told now and then how many pods have arrived.
+	// Progress, if not nil, is called from time to time with the number of pods that have arrived.
 	Progress func(arrived int)
-	// Follow, if not nil, is told every decision. Its error ends the run.
+	// Follow, if not nil, gets every decision. Its error ends the run.
 	Follow func(Decision) error
 }
 
-// checkEvery is the number of arrivals between two sums over all pods that run.
+// checkEvery is the number of arrivals between two checks of the sums over all running pods.
 const checkEvery = 4096
 
 // progressEvery is the number of arrivals between two reports of progress.
 const progressEvery = 512
 
-// Run lets the pods of a stream come and go under one policy. The error is that of ctx, that the
-// machine cannot follow the policy, or that the policy broke a rule. When ctx ends the run, the
-// outcome is that of the pods that had come by then.
+// Run lets the pods of a stream arrive and leave under one policy. It fails if ctx ends, if the
+// machine cannot follow the policy, or if the policy breaks a rule. If ctx ends the run, the
+// outcome covers the pods that had arrived by then.
 func Run(ctx context.Context, site *Site, p Policy, s Stream, o Options) (Outcome, error) {
 	r, err := newRun(site, p, s, o)
 	if err != nil {
@@ -71,14 +71,14 @@ func Run(ctx context.Context, site *Site, p Policy, s Stream, o Options) (Outcom
 	return r.outcome(p, r.clock()-began), nil
 }
 
-// run is a stream on its way.
+// run is the state of a running stream.
 type run struct {
 	options Options
 	stream  Stream
 	lots    []*lot
 	world   *world
 	stats   *statistics
-	leaving []departure // the next one last
+	leaving []departure // the next one is last
 	queue   queue
 }
 
@@ -100,8 +100,8 @@ func (r *run) clock() time.Duration {
 	return r.options.Clock()
 }
 
-// until lets everything happen that is due up to a time: at any moment pods leave, those that
-// waited for too long are rejected, and the others are tried again.
+// until processes everything due up to a time. At each moment pods leave, then pods that have
+// waited too long are rejected, then the others are tried again.
 func (r *run) until(to time.Duration) error {
 	for {
 		next, freed := to+1, false
@@ -151,7 +151,7 @@ func (r *run) arrive(i int) error {
 	a := r.stream.Arrivals[i]
 	r.stats.at(a.At)
 	r.stats.arrived(a.Shape)
-	if ahead, ok := r.queue.ahead(a.Shape); ok { // it has no place as long as they have none
+	if ahead, ok := r.queue.ahead(a.Shape); ok { // there is no place for it while these wait
 		return r.wait(i, ahead)
 	}
 	reason, err := r.try(a.At, i)
@@ -177,8 +177,7 @@ func (r *run) rejected(at time.Duration, i int, reason Reason) error {
 	return r.tell(Decision{At: at, Arrival: i, Kind: Rejected, Reason: reason}, allocation.Pod{})
 }
 
-// retry tries the pods that wait, in the order in which they came, but no shape again that has
-// found no place.
+// retry tries the waiting pods in the order of arrival, and skips shapes that have found no place.
 func (r *run) retry(at time.Duration) error {
 	hopeless := map[int]bool{}
 	for {
@@ -202,7 +201,7 @@ func (r *run) retry(at time.Duration) error {
 	}
 }
 
-// try admits a pod if there is a place; the reason says why there is none.
+// try admits a pod if there is a place; otherwise it returns the reason.
 func (r *run) try(at time.Duration, i int) (*Reason, error) {
 	a := r.stream.Arrivals[i]
 	l := r.lots[a.Shape]
@@ -232,7 +231,7 @@ func (r *run) try(at time.Duration, i int) (*Reason, error) {
 	return nil, r.tell(Decision{At: at, Arrival: i, Kind: Admitted}, plan.Pod)
 }
 
-// tell fills in what the pod holds for whoever follows the run.
+// tell adds what the pod holds to a decision, and passes it to Follow.
 func (r *run) tell(d Decision, held allocation.Pod) error {
 	if r.options.Follow == nil {
 		return nil
@@ -275,13 +274,13 @@ func (r *run) outcome(p Policy, wall time.Duration) Outcome {
 	return out
 }
 
-// departure is when a pod leaves.
+// departure is the time at which a pod leaves.
 type departure struct {
 	at      time.Duration
 	arrival int
 }
 
-// later has the last one first, of those at one time the one that came last.
+// later orders departures by time, the last first; at one time the last arrival comes first.
 func later(a, b departure) int {
 	return cmp.Or(cmp.Compare(b.at, a.at), cmp.Compare(b.arrival, a.arrival))
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/numalet/numalet/topology/discover"
 )
 
-// small is a site of two nodes with four CPUs each, of which 0 is reserved; node 1 has two GPUs.
+// small is a site of two nodes with four CPUs each, CPU 0 reserved; node 1 has two GPUs.
 func small(t *testing.T) *Site {
 	t.Helper()
 	m, err := discover.ParseYAML(strings.NewReader(`
@@ -37,7 +37,7 @@ nodes:
 	return s
 }
 
-// story replays a trace and tells what happened, a decision in a line.
+// story replays a trace and returns its decisions, one on each line.
 func story(t *testing.T, policy, trace string, wait time.Duration) string {
 	t.Helper()
 	s := small(t)
@@ -96,7 +96,7 @@ func TestRun(t *testing.T) {
 20s pod 1 left cpus 4-7 gpu-0
 30s pod 6 admitted cpus 1`,
 		},
-		// Pods 3 and 4 want all of node 1; pod 5 has a GPU of it as soon as pod 3 has left.
+		// Pods 3 and 4 want all of node 1; pod 5 gets one of its GPUs as soon as pod 3 has left.
 		"with a wait": {
 			policy: "single-numa-node", wait: time.Minute,
 			want: `0s pod 1 admitted cpus 4-7 gpu-0
@@ -159,7 +159,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Which of equally good nodes small pods get decides whether a large one finds a node afterwards.
+// The choice among equally good nodes for small pods decides whether a large one fits afterwards.
 func TestStrategiesLeaveRoom(t *testing.T) {
 	const trace = `at,pod,lifetime,cpu,memory,gpu
 0,a,,1,1Gi,
@@ -197,7 +197,7 @@ func TestBrokenPlans(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		plan allocation.Plan
-		want string // "" is a good plan
+		want string // "": a good plan
 	}{
 		"good": {plan: plan(
 			allocation.Container{CPUs: cpuset.New(4, 5), Devices: gpu("gpu-1")},
@@ -245,7 +245,7 @@ func TestBrokenPlans(t *testing.T) {
 	}
 }
 
-// The sum over all pods finds what is wrong with what was kept up to date.
+// The sum over all pods detects errors in what was updated step by step.
 func TestBooksThatDiffer(t *testing.T) {
 	s := small(t)
 	shape, err := s.shape("a", PodSpec{Containers: []ContainerSpec{
@@ -293,7 +293,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Times are those of the clock, and nothing else depends on it.
+// Times come from the clock, and nothing else depends on it.
 func TestTiming(t *testing.T) {
 	s := small(t)
 	stream := drawn(t, s, "cpu-only", Draw{Pods: 100, Seed: 1})
@@ -316,7 +316,7 @@ func TestTiming(t *testing.T) {
 	}
 }
 
-// A run that is ended has measured what one of the pods that had come by then measures.
+// An interrupted run measures the same as a run of only the pods that had arrived.
 func TestInterruptedRun(t *testing.T) {
 	s := site(t, "playground")
 	stream := drawn(t, s, "training", Draw{Pods: 3 * progressEvery, Seed: 3})

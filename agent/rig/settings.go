@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// settings says what the policy is on a site that is under it.
+// settings describes the policy on a site that is already under it.
 func (p Policy) settings(s *Site) Settings {
 	out := Settings{
 		From: p.From, TopologyManager: string(p.Topology), Scope: string(p.Scope),

@@ -17,23 +17,23 @@ import (
 	"github.com/numalet/numalet/topology/quantity"
 )
 
-// Shape is what pods of one kind ask for. Pod is never written to.
+// Shape describes what pods of one kind ask for. Pod is never written to.
 type Shape struct {
 	Name string
 	Pod  *v1.Pod
 }
 
-// PodSpec is a pod as mixes and traces write it: what containers ask for, and nothing else.
-// Resources may be written without a domain ("gpu").
+// PodSpec is a pod in mixes and traces: only what its containers ask for. Resources may be written
+// without a domain ("gpu").
 type PodSpec struct {
-	// Annotations ask for a placement, as those of a pod do.
+	// Annotations ask for a placement, as a pod's do.
 	Annotations    map[string]string `json:"annotations,omitempty"`
 	InitContainers []ContainerSpec   `json:"initContainers,omitempty"`
 	Containers     []ContainerSpec   `json:"containers,omitempty"`
 }
 
-// ContainerSpec is one container. As in a pod, a limit is the request too where there is none.
-// Amounts are quantities, or percents of what the largest NUMA node has ("50%").
+// ContainerSpec is one container. As in a pod, a missing request defaults to the limit. Amounts are
+// quantities, or percentages of what the largest NUMA node has ("50%").
 type ContainerSpec struct {
 	Limits   map[string]Text `json:"limits,omitempty"`
 	Requests map[string]Text `json:"requests,omitempty"`
@@ -41,10 +41,10 @@ type ContainerSpec struct {
 	RestartPolicy string `json:"restartPolicy,omitempty"`
 }
 
-// Text is a string or a number, as its text.
+// Text is the text of a JSON string or number.
 type Text string
 
-// UnmarshalJSON takes both.
+// UnmarshalJSON reads both.
 func (t *Text) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '"' {
 		text, err := strconv.Unquote(string(data))
@@ -58,7 +58,7 @@ func (t *Text) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// shape makes the pod of the spec on the site.
+// shape builds the pod of the spec for this site.
 func (s *Site) shape(name string, spec PodSpec) (Shape, error) {
 	if len(spec.Containers) == 0 {
 		return Shape{}, errors.New(
@@ -87,8 +87,8 @@ func (s *Site) shape(name string, spec PodSpec) (Shape, error) {
 	return Shape{Name: name, Pod: pod}, nil
 }
 
-// checkAnnotations refuses annotations that ask for nothing that there is. What a pod may not choose
-// under a policy is left at that policy's.
+// checkAnnotations refuses annotations that have no meaning here. A choice that a policy forbids
+// pods is no error: the policy's own then applies.
 func checkAnnotations(pod *v1.Pod) error {
 	known := podspec.PlacementAnnotations(pod)
 	for _, name := range slices.Sorted(maps.Keys(pod.Annotations)) {
@@ -120,7 +120,7 @@ func (s *Site) container(name string, spec ContainerSpec) (v1.Container, error) 
 	return c, complete(&c.Resources)
 }
 
-// complete makes limits requests where there are none, and refuses what no pod may ask for.
+// complete sets missing requests to the limits, and refuses requests above their limits.
 func complete(r *v1.ResourceRequirements) error {
 	if len(r.Limits) > 0 && r.Requests == nil {
 		r.Requests = v1.ResourceList{}
@@ -175,8 +175,8 @@ func (s *Site) amount(name, text string) (resource.Quantity, error) {
 	return s.share(name, share/100), nil
 }
 
-// share is a part of what the largest node has: whole cores, whole pages, whole devices, and at
-// least one; memory in MiB.
+// share returns a part of what the largest node has, in whole cores, pages or devices and at least
+// one; memory in MiB.
 func (s *Site) share(name string, part float64) resource.Quantity {
 	whole, unit, format := float64(s.perNode(name)), int64(1), resource.BinarySI
 	switch {
@@ -196,7 +196,8 @@ func (s *Site) share(name string, part float64) resource.Quantity {
 	return *resource.NewQuantity(n*unit, format)
 }
 
-// demands are what the shape's pods hold while they run, by resource: millicores, bytes, devices.
+// demands returns what the shape's pods hold while they run, by resource: millicores, bytes,
+// devices.
 func (s Shape) demands() map[string]int64 {
 	out := map[string]int64{}
 	for name, q := range podspec.Requests(s.Pod) {

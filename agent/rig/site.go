@@ -22,27 +22,27 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Site is a machine with what pods can be given on it: an immutable value.
+// Site is a machine with the resources that it offers to pods. It is immutable.
 type Site struct {
 	Machine *topology.Machine
-	// Inventory are the devices, all of them healthy.
+	// Inventory holds the devices, all of them healthy.
 	Inventory deviceplugin.Inventory
 	Kept
 }
 
-// Kept is what pods do not get of a machine, and what that leaves.
+// Kept holds what the machine keeps from pods, and what that leaves.
 type Kept struct {
 	// ReservedCPUs are never given out.
 	ReservedCPUs cpuset.CPUSet
-	// IsolatedCPUs are given to pods only that ask for them.
+	// IsolatedCPUs are given only to pods that ask for them.
 	IsolatedCPUs cpuset.CPUSet
-	// ReservedMemory is kept from pods where memory is placed on nodes.
+	// ReservedMemory is kept from pods if memory is placed on nodes.
 	ReservedMemory memory.Amounts
-	// Allocatable is what all pods together may request, without devices.
+	// Allocatable is what all pods together may request, devices excluded.
 	Allocatable v1.ResourceList
 }
 
-// under is the site with what the policy itself keeps from pods, if it does.
+// under returns the site with the policy's own Kept, if it has one.
 func (s *Site) under(p Policy) *Site {
 	if p.Kept == nil {
 		return s
@@ -52,25 +52,25 @@ func (s *Site) under(p Policy) *Site {
 	return &own
 }
 
-// SiteConfig is what a user says about a machine.
+// SiteConfig describes a machine and what a user wants to change about it.
 type SiteConfig struct {
 	Machine *topology.Machine
-	// Devices are added to those that the machine's PCI bus shows: "gpu=2" (two on each node that
-	// has CPUs), "example.com/fpga=1@0-1" (one on each of these nodes), "example.com/roce=nic" (the
-	// PCI functions of a kind under another name). One that is there already is replaced.
+	// Devices are added to those on the machine's PCI bus: "gpu=2" (two on each node with CPUs),
+	// "example.com/fpga=1@0-1" (one on each of these nodes), "example.com/roce=nic" (the PCI functions
+	// of a kind under another name). An entry replaces an existing resource of its name.
 	Devices []string
 	// ReservedCPUs is a list of CPUs; empty: one core.
 	ReservedCPUs string
 	// IsolatedCPUs is a list of CPUs, "auto" for those that the kernel isolates, or "none".
 	IsolatedCPUs string
-	// MaxPods bounds the pods that run together; 0: nothing does.
+	// MaxPods bounds the pods that run at a time; 0: no bound.
 	MaxPods int64
 }
 
-// reservedMemory is kept from pods; on a node with little memory it is a tenth.
+// reservedMemory is kept from pods in bytes; on a node with little memory it is a tenth.
 const reservedMemory = 1 << 30
 
-// NewSite works out the site.
+// NewSite returns the site of a configuration.
 func NewSite(cfg SiteConfig) (*Site, error) {
 	m := cfg.Machine
 	s := &Site{Machine: m}
@@ -108,7 +108,7 @@ func NewSite(cfg SiteConfig) (*Site, error) {
 	return s, nil
 }
 
-// keepCPUs chooses the CPUs that are reserved and those that are isolated.
+// keepCPUs chooses the reserved and the isolated CPUs.
 func (s *Site) keepCPUs(cfg SiteConfig) error {
 	m := cfg.Machine
 	isolated, named, err := config.ParseIsolated(cfg.IsolatedCPUs)
@@ -119,7 +119,7 @@ func (s *Site) keepCPUs(cfg SiteConfig) error {
 		isolated = m.Isolated()
 	}
 	if cfg.ReservedCPUs == "" {
-		// The same ones for all policies, whatever their options, so that these can be compared.
+		// They are the same under all policies and options, so that policies can be compared.
 		s.ReservedCPUs, err = cpumanager.Reserved(m, isolated,
 			1000*int64(m.ThreadsPerCore()), cpumanager.Options{})
 	} else if s.ReservedCPUs, err = topology.ParseCPUs(cfg.ReservedCPUs); err != nil {
@@ -138,7 +138,7 @@ func (s *Site) keepCPUs(cfg SiteConfig) error {
 	return err
 }
 
-// kindOf is what pods may call a PCI function; "" for one that pods are not given.
+// kindOf returns the kind of a PCI function by its class; "" if pods cannot have it.
 func kindOf(class string) string {
 	for _, k := range []struct{ prefix, kind string }{
 		{"0x03", "gpu"}, {"0x02", "nic"}, {"0x12", "accelerator"}, {"0x0b40", "coprocessor"},
@@ -150,8 +150,8 @@ func kindOf(class string) string {
 	return ""
 }
 
-// resourceOf is the name under which the vendor's device plugin offers such devices; for all but
-// GPUs there is none that everybody uses.
+// resourceOf returns the resource name that the vendor's device plugin uses. Only GPUs have
+// generally used names.
 func resourceOf(kind, vendor string) string {
 	domain := map[string]string{
 		"0x10de": "nvidia.com", "0x1002": "amd.com", "0x8086": "gpu.intel.com",
@@ -162,7 +162,7 @@ func resourceOf(kind, vendor string) string {
 	return domain + "/" + kind
 }
 
-// exampleDomain is where resources are that the user names without a domain.
+// exampleDomain is the domain of resources that the user names without one.
 const exampleDomain = "example.com"
 
 func pciResources(m *topology.Machine) map[string]deviceplugin.Resource {
@@ -186,7 +186,7 @@ func addDevice(all map[string]deviceplugin.Resource, name, id string, at topolog
 	all[name] = r
 }
 
-// maxDevices bounds the devices that are invented on a node.
+// maxDevices bounds the invented devices on a node.
 const maxDevices = 10000
 
 // addDevices reads one entry of SiteConfig.Devices.
@@ -238,13 +238,13 @@ func (s *Site) addDevices(text string) error {
 	return nil
 }
 
-// shortName is a resource's name without its domain.
+// shortName returns a resource's name without its domain.
 func shortName(resource string) string {
 	_, name, _ := strings.Cut(resource, "/")
 	return name
 }
 
-// Resource is the full name of a resource of the site: a name without a domain stands for the
+// Resource returns the full name of a resource of the site: a name without a domain stands for the
 // first one that ends in it ("gpu": "nvidia.com/gpu").
 func (s *Site) Resource(name string) string {
 	if isCounted(name) || strings.Contains(name, "/") {
@@ -258,19 +258,19 @@ func (s *Site) Resource(name string) string {
 	return exampleDomain + "/" + name
 }
 
-// isCounted reports whether the name is that of CPUs or memory.
+// isCounted reports whether the resource is CPUs, memory, huge pages or ephemeral storage.
 func isCounted(name string) bool {
 	return name == string(v1.ResourceCPU) || name == string(v1.ResourceMemory) ||
 		strings.HasPrefix(name, v1.ResourceHugePagesPrefix) ||
 		name == string(v1.ResourceEphemeralStorage)
 }
 
-// Resources lists the devices' resources by name.
+// Resources returns the names of the device resources in order.
 func (s *Site) Resources() []string {
 	return slices.Sorted(maps.Keys(s.Inventory.Resources))
 }
 
-// capacity is how much of a resource pods can have: millicores, bytes, devices.
+// capacity returns how much of a resource pods can have: millicores, bytes, devices.
 func (s *Site) capacity(name string) int64 {
 	if r, ok := s.Inventory.Resources[name]; ok {
 		return int64(len(r.Devices))
@@ -278,7 +278,7 @@ func (s *Site) capacity(name string) int64 {
 	return amountOf(v1.ResourceName(name), s.Allocatable[v1.ResourceName(name)])
 }
 
-// has reports whether the machine has any of a resource, whoever gets it.
+// has reports whether the machine has any of a resource, reserved or not.
 func (s *Site) has(name string) bool {
 	if _, ok := s.Inventory.Resources[name]; ok {
 		return true
@@ -286,7 +286,7 @@ func (s *Site) has(name string) bool {
 	return amountOf(v1.ResourceName(name), node.Capacity(s.Machine, 0)[v1.ResourceName(name)]) > 0
 }
 
-// amountOf is a quantity as a number: millicores for CPUs.
+// amountOf returns a quantity as a number: millicores for CPUs.
 func amountOf(name v1.ResourceName, q resource.Quantity) int64 {
 	if name == v1.ResourceCPU {
 		return q.MilliValue()
@@ -294,7 +294,7 @@ func amountOf(name v1.ResourceName, q resource.Quantity) int64 {
 	return q.Value()
 }
 
-// perNode is what the largest NUMA node can give of a resource, in the units of capacity.
+// perNode returns what the largest NUMA node has of a resource, in the units of capacity.
 func (s *Site) perNode(name string) int64 {
 	most := int64(0)
 	for _, n := range s.Machine.Nodes() {

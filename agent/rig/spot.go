@@ -5,16 +5,16 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// spot is where a pod or a container is.
+// spot is the location of a pod or a container.
 type spot struct {
-	// nodes are those of its CPUs, memory and devices; of a device on several nodes one counts, one
-	// that the others are on if there is.
+	// nodes are the nodes of its CPUs, memory and devices. If a device has several nodes, one counts,
+	// if possible one that the others use.
 	nodes topology.NodeSet
-	// aligned: all of it can be had on one node. It is not when nothing has a node.
+	// aligned is set if one node can have all of it; it is not set if nothing has a node.
 	aligned bool
 }
 
-// spotOf looks at containers as one.
+// spotOf returns the location of containers taken as one.
 func spotOf(m *topology.Machine, containers ...allocation.Container) spot {
 	var s spot
 	common, some := topology.NodeSet{}, false
@@ -64,13 +64,13 @@ func spotOf(m *topology.Machine, containers ...allocation.Container) spot {
 	return s
 }
 
-// span is how far the nodes of a set are apart.
+// span holds the distances between the nodes of a set.
 type span struct {
 	mean float64
 	most int
 }
 
-// spanOf averages the distances between different nodes; of one node it is that to itself.
+// spanOf averages the distances between different nodes; for one node it is the distance to itself.
 func spanOf(m *topology.Machine, nodes topology.NodeSet) span {
 	ids := nodes.IDs()
 	if len(ids) == 1 {

@@ -15,21 +15,21 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// statistics adds up what happens.
+// statistics sums up the events of a run.
 type statistics struct {
 	machine *topology.Machine
 	meter   *meter
 	out     Outcome
 	reasons map[Reason]int
 	spans   map[topology.NodeSet]span
-	nodes   int     // of all placed pods
-	apart   float64 // mean distances of all placed pods
+	nodes   int     // summed over all placed pods
+	apart   float64 // mean distances, summed over all placed pods
 	waits   time.Duration
 	running int
 	times   []time.Duration
 }
 
-// newStatistics: static is what places memory on nodes, nil if nothing does.
+// newStatistics starts at zero. static places memory on nodes; nil if memory is only counted.
 func newStatistics(site *Site, p Policy, s Stream, static *memory.Static) *statistics {
 	t := &statistics{
 		machine: site.Machine, meter: newMeter(site, p, s, static),
@@ -41,7 +41,7 @@ func newStatistics(site *Site, p Policy, s Stream, static *memory.Static) *stati
 	return t
 }
 
-// at says that what comes next happens at this time.
+// at sets the time of the following events.
 func (s *statistics) at(now time.Duration) { s.meter.gauges.advance(now) }
 
 func (s *statistics) took(d time.Duration) { s.times = append(s.times, d) }
@@ -79,7 +79,7 @@ func (s *statistics) left(pod tenant) {
 	s.meter.move(pod, s.running, 1)
 }
 
-// place looks at where a pod has been put and reports whether it is aligned.
+// place counts where a pod was placed, and reports whether it is aligned.
 func (s *statistics) place(pod tenant) bool {
 	p := &s.out.Placement
 	var all []allocation.Container
@@ -120,7 +120,7 @@ func count(b bool) int {
 	return 0
 }
 
-// outcome is everything but the time it took.
+// outcome returns everything but the timing.
 func (s *statistics) outcome(waiting int) Outcome {
 	out := s.out
 	out.Pods.Waiting = waiting
@@ -150,7 +150,7 @@ func (s *statistics) outcome(waiting int) Outcome {
 	return out
 }
 
-// share is a part of a number of pods; 0 of none.
+// share returns part divided by of; 0 if of is 0.
 func share(part, of int) float64 {
 	if of == 0 {
 		return 0
@@ -158,7 +158,7 @@ func share(part, of int) float64 {
 	return rounded(float64(part) / float64(of))
 }
 
-// timing sums up how long decisions took.
+// timing summarizes how long decisions took.
 func (s *statistics) timing(wall time.Duration) *Timing {
 	out := &Timing{Decisions: len(s.times), Wall: rounded(wall.Seconds())}
 	if len(s.times) == 0 {
@@ -175,7 +175,7 @@ func (s *statistics) timing(wall time.Duration) *Timing {
 		out.Histogram[at]++
 	}
 	micros := func(d time.Duration) float64 { return float64(d.Nanoseconds()/10) / 100 }
-	// quantile is the smallest time that so many of a thousand do not exceed.
+	// quantile returns the smallest time that at least q of 1000 decisions did not exceed.
 	quantile := func(q int) float64 { return micros(s.times[(len(s.times)*q+999)/1000-1]) }
 	out.Mean = micros(total / time.Duration(len(s.times)))
 	out.P50, out.P90, out.P99 = quantile(500), quantile(900), quantile(990)
@@ -183,8 +183,8 @@ func (s *statistics) timing(wall time.Duration) *Timing {
 	return out
 }
 
-// reasonOf sorts a refusal; ok is false for an error that is none. Of a pod for which there is
-// enough of each resource, but not on the same nodes, no resource is short.
+// reasonOf classifies a refusal; ok is false for other errors. Of stays empty if there is enough of
+// each resource, but not on the same nodes.
 func reasonOf(c explain.Case) (reason Reason, ok bool) {
 	err := c.Err
 	if unready, ok := errors.AsType[*allocation.Unready](err); ok {

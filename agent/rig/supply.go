@@ -9,37 +9,37 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// supply counts what is free on each node, of CPUs, of every resource of devices, and of memory and
-// huge pages where they are placed.
+// supply counts what is free on each node: CPUs, every device resource, and memory and huge pages
+// if they are placed.
 type supply struct {
-	nodeOfCPU map[int]int // places in cpus; isolated ones have none
+	nodeOfCPU map[int]int // index in cpus; isolated CPUs have none
 	cpus      shelf
 	devices   []deviceShelf // by resource
 	memory    []memoryShelf // by resource; empty: memory is only counted
 	place     map[topology.NodeID]int
-	// groups counts, by node, the blocks that it has together with other nodes. Such a node serves
-	// no request for one node, of whatever size of pages.
+	// groups counts, by node, the blocks that the node holds together with other nodes. If there are
+	// any, the node serves no request for a single node, whatever the page size.
 	groups []int
-	backed topology.NodeSet // with memory
+	backed topology.NodeSet // nodes with memory
 }
 
-// shelf is one resource by node.
+// shelf counts what is free of one resource by node.
 type shelf struct {
 	free    []int
-	largest int // node, when it is empty
+	largest int // capacity of the largest node
 }
 
 type deviceShelf struct {
 	shelf
 	resource string
 	total    int
-	nodeOf   map[string]int // -1: nowhere in particular
-	// needs is the number of CPUs of the smallest container that asks for such a device.
+	nodeOf   map[string]int // -1: no particular node
+	// needs is the number of exclusive CPUs of the smallest container that asks for such a device.
 	needs int
 }
 
-// memoryShelf counts bytes. Of a block on several nodes nobody knows how much is on each: it
-// is taken from free as a whole.
+// memoryShelf counts bytes. It is not known how a block on several nodes is divided among them, so
+// such a block counts only in total.
 type memoryShelf struct {
 	shelf
 	resource string
@@ -52,7 +52,7 @@ func newSupply(site *Site, p Policy, shapes []Shape, devices []string) *supply {
 	for i, n := range site.Machine.Nodes() {
 		place[n.ID] = i
 		free := site.Machine.CPUsOfNode(n.ID).Difference(site.ReservedCPUs).
-			Difference(site.IsolatedCPUs) // not for pods that ask for any CPUs
+			Difference(site.IsolatedCPUs) // pods that ask for any CPUs cannot have these
 		for _, id := range free.UnsortedList() {
 			s.nodeOfCPU[id] = i
 		}
@@ -85,7 +85,7 @@ func (s *shelf) add(n int) {
 	s.largest = max(s.largest, n)
 }
 
-// fragmentation is 0 when the largest request that one node can take is as large as it could be.
+// fragmentation is 0 if the largest request that one node can serve is as large as it could be.
 func (s *shelf) fragmentation() float64 {
 	total, most := 0, 0
 	for _, n := range s.free {
@@ -95,7 +95,7 @@ func (s *shelf) fragmentation() float64 {
 	return s.fragmented(total, most)
 }
 
-// fragmented compares the largest request that one node can take with what it could be.
+// fragmented compares the largest request that one node can serve with the largest possible.
 func (s *shelf) fragmented(total, most int) float64 {
 	best := min(total, s.largest)
 	if best == 0 {
@@ -104,8 +104,8 @@ func (s *shelf) fragmented(total, most int) float64 {
 	return 1 - float64(most)/float64(best)
 }
 
-// fragmentation is that of a shelf; nodes in a group count among what is free, and take no request
-// for one node.
+// fragmentation returns the fragmentation of a shelf. Nodes in a group count as free, but serve no
+// request for a single node.
 func (s *memoryShelf) fragmentation(groups []int) float64 {
 	most := 0
 	for i, n := range s.free {
@@ -116,7 +116,7 @@ func (s *memoryShelf) fragmentation(groups []int) float64 {
 	return s.fragmented(s.total, most)
 }
 
-// stock counts the memory that is placed, of those of the resources that are memory.
+// stock counts the placed memory, for those of the resources that are memory.
 func (s *supply) stock(m *topology.Machine, static *memory.Static, resources []string) {
 	s.groups = make([]int, len(m.Nodes()))
 	for _, n := range m.Nodes() {
@@ -139,7 +139,7 @@ func (s *supply) stock(m *topology.Machine, static *memory.Static, resources []s
 	}
 }
 
-// moveMemory takes a block (sign -1), or puts it back.
+// moveMemory takes a block (sign -1), or puts it back (sign 1).
 func (s *supply) moveMemory(b memory.Block, sign int) {
 	nodes := b.Nodes.Intersect(s.backed).IDs()
 	if len(nodes) > 1 {
@@ -157,7 +157,7 @@ func (s *supply) moveMemory(b memory.Block, sign int) {
 	}
 }
 
-// stranded is the share of the devices that are free beside too few free CPUs.
+// stranded returns the share of the devices that are free on nodes with too few free CPUs.
 func (d *deviceShelf) stranded(cpus []int) float64 {
 	n := 0
 	for i, free := range d.free {
@@ -168,7 +168,7 @@ func (d *deviceShelf) stranded(cpus []int) float64 {
 	return float64(n) / float64(d.total)
 }
 
-// move takes what a pod holds (sign -1), or puts it back.
+// move takes what a pod holds (sign -1), or puts it back (sign 1).
 func (s *supply) move(held allocation.Pod, sign int) {
 	for _, id := range held.CPUs().UnsortedList() {
 		if node, ordinary := s.nodeOfCPU[id]; ordinary {
@@ -192,7 +192,7 @@ func (s *supply) move(held allocation.Pod, sign int) {
 	}
 }
 
-// move counts each device once, also one that an init container hands on.
+// move counts each device once, also one that an init container hands to a later container.
 func (d *deviceShelf) move(ids []string, sign int, seen map[string]bool) {
 	for _, id := range ids {
 		key := d.resource + " " + id
@@ -203,8 +203,8 @@ func (d *deviceShelf) move(ids []string, sign int, seen map[string]bool) {
 	}
 }
 
-// fewestCPUs is the smallest number of CPUs of its own that a container has which asks for the
-// resource; 0 if one has none, or nobody asks.
+// fewestCPUs returns the smallest number of exclusive CPUs of a container that asks for the
+// resource; 0 if some container has none, or no container asks.
 func fewestCPUs(shapes []Shape, resource string) int {
 	fewest := -1
 	for _, s := range shapes {

@@ -20,7 +20,7 @@ import (
 	"github.com/numalet/numalet/topology/strictyaml"
 )
 
-// A trace is lines of JSON, in the order of time, seconds since the start:
+// A trace consists of lines of JSON, ordered by time, in seconds since the start:
 //
 //	{"template": "trainer", "containers": [{"limits": {"cpu": 8, "memory": "32Gi", "gpu": 2}}]}
 //	{"at": 0.5, "arrive": "job-1", "template": "trainer", "lifetime": 3600}
@@ -28,8 +28,8 @@ import (
 //	{"at": 3, "arrive": "job-3", "manifest": {"spec": {"containers": [...]}}}
 //	{"at": 70, "depart": "job-2"}
 //
-// A pod leaves after its lifetime or with its departure; one that has neither stays. The manifest
-// is that of a pod; of it only resources and restart policies count.
+// A pod leaves after its lifetime or with its departure; without either it stays. The manifest is a
+// pod's; only its resources and restart policies count.
 type traceLine struct {
 	Template string   `json:"template,omitempty"`
 	At       *float64 `json:"at,omitempty"`
@@ -41,14 +41,14 @@ type traceLine struct {
 	Manifest json.RawMessage `json:"manifest,omitempty"`
 }
 
-// Bounds of what is believed to be a trace.
+// Bounds of a trace: bytes of a line, and different shapes.
 const (
 	maxLine   = 1 << 20
 	maxShapes = 100000
 )
 
-// ReadTrace reads a trace: JSON lines, or CSV if the first line is a header of names. Errors name
-// the line.
+// ReadTrace reads a trace: JSON lines, or CSV if the first line is a header of column names. Errors
+// name the line.
 func (s *Site) ReadTrace(r io.Reader) (Stream, error) {
 	t := &traceReader{
 		site: s, templates: map[string]int{}, shapes: map[string]int{}, running: map[string]int{},
@@ -60,7 +60,7 @@ func (s *Site) ReadTrace(r io.Reader) (Stream, error) {
 		number++
 		line := bytes.TrimSpace(lines.Bytes())
 		if number == 1 {
-			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")) // as spreadsheets write it
+			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")) // spreadsheets write a byte order mark
 		}
 		if len(line) == 0 || line[0] == '#' {
 			continue
@@ -85,12 +85,12 @@ func (s *Site) ReadTrace(r io.Reader) (Stream, error) {
 type traceReader struct {
 	site *Site
 	out  Stream
-	// columns are those of CSV; nil: JSON lines.
+	// columns holds the columns of a CSV trace; nil: JSON lines.
 	columns []string
 	last    time.Duration
-	// templates by name and other shapes by what they ask for: places in out.Shapes.
+	// templates is keyed by name, shapes by what the pod asks for; values are indexes in out.Shapes.
 	templates, shapes map[string]int
-	// running are the arrivals that have not departed yet, by the pod's name.
+	// running maps the names of pods that have not departed to their arrivals.
 	running map[string]int
 }
 
@@ -178,7 +178,7 @@ func (t *traceReader) arrive(line traceLine, at time.Duration) error {
 	return nil
 }
 
-// shapeOf is the shape that a line names, or the one of pods that ask for the same.
+// shapeOf returns the shape that a line names, or the shape of pods that ask for the same.
 func (t *traceReader) shapeOf(line traceLine) (int, error) {
 	if line.Template != "" {
 		i, ok := t.templates[line.Template]
@@ -237,7 +237,7 @@ func (t *traceReader) newShape(line traceLine) (Shape, error) {
 	return shape, nil
 }
 
-// describe is a name for a shape that has none: "cpu 4, memory 8Gi, nvidia.com/gpu 2".
+// describe names a shape that has no name: "cpu 4, memory 8Gi, nvidia.com/gpu 2".
 func describe(s Shape) string {
 	var parts []string
 	requests := podspec.Requests(s.Pod)
@@ -252,7 +252,7 @@ func describe(s Shape) string {
 	return strings.Join(parts, ", ")
 }
 
-// seconds reads a time, to the microsecond.
+// seconds converts a time, rounded to the microsecond.
 func seconds(what string, s float64) (time.Duration, error) {
 	if math.IsNaN(s) || s < 0 || s > maxTime.Seconds() {
 		return 0, fmt.Errorf("%q is %v; it is 0 to %v seconds", what, s, maxTime.Seconds())
@@ -260,7 +260,7 @@ func seconds(what string, s float64) (time.Duration, error) {
 	return time.Duration(math.Round(s*1e6)) * time.Microsecond, nil
 }
 
-// WriteTrace writes a stream as a trace, amounts as they were worked out for the site.
+// WriteTrace writes a stream as a trace, with the amounts as computed for the site.
 func WriteTrace(w io.Writer, s Stream) error {
 	out := bufio.NewWriter(w)
 	encoder := json.NewEncoder(out)
@@ -288,7 +288,7 @@ func WriteTrace(w io.Writer, s Stream) error {
 	return out.Flush()
 }
 
-// specOf is what the pod's containers ask for, in full.
+// specOf returns what the pod's containers ask for, in full.
 func specOf(pod *v1.Pod) PodSpec {
 	specs := func(list []v1.Container) (out []ContainerSpec) {
 		for _, c := range list {

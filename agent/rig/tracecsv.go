@@ -16,11 +16,11 @@ import (
 //	2,job-2,,2,1Gi,
 //	70,job-2,depart,,,
 //
-// "at" and "pod" are required; "lifetime" is in seconds, empty for a pod that departs by a line of
+// "at" and "pod" are required. "lifetime" is in seconds, empty for a pod that departs on a line of
 // its own, or "depart" on that line. All other columns are resources: the limits of the pod's one
-// container. Fields must not hold line breaks.
+// container. Fields must not contain line breaks.
 
-// csvLine reads one line; the header gives none.
+// csvLine reads one line; it returns nil for the header.
 func (t *traceReader) csvLine(text string) (*traceLine, error) {
 	fields, err := csv.NewReader(strings.NewReader(text)).Read()
 	if err != nil {

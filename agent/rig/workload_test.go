@@ -11,7 +11,7 @@ import (
 	"github.com/numalet/numalet/topology/discover"
 )
 
-// Every built-in mix fits every built-in machine, once that has GPUs.
+// Every built-in mix fits every built-in machine with GPUs.
 func TestMixesOnMachines(t *testing.T) {
 	for _, machine := range discover.FixtureNames() {
 		s := site(t, machine)
@@ -32,7 +32,7 @@ func TestMixesOnMachines(t *testing.T) {
 	}
 }
 
-// At a load of 1, the pods that would run at any time ask for what there is of the scarcest.
+// At a load of 1, the pods that would run at any time ask for all of the scarcest resource.
 func TestLoad(t *testing.T) {
 	s := site(t, "playground")
 	for _, load := range []float64{0.5, 1, 3} {
@@ -85,7 +85,7 @@ func TestLifetimes(t *testing.T) {
 	}
 }
 
-// A stream that is written and read again is the same stream.
+// A stream that is written and read again stays the same.
 func TestTraceRoundTrip(t *testing.T) {
 	s := site(t, "playground")
 	stream := drawn(t, s, "inference", Draw{Pods: 300, Seed: 2})
@@ -116,7 +116,7 @@ func TestTraceRoundTrip(t *testing.T) {
 	}
 }
 
-// All ways to write a pod mean the same.
+// All forms of a pod mean the same.
 func TestTraceForms(t *testing.T) {
 	s := small(t)
 	want := []Arrival{
@@ -244,9 +244,9 @@ func TestBadMixes(t *testing.T) {
 	}
 }
 
-// A share of a node is whole cores, whole devices and whole MiB, and at least one.
+// A share of a node is whole cores, whole devices or whole MiB, and at least one.
 func TestShares(t *testing.T) {
-	s := site(t, "playground") // 16 CPUs a node of 2 threads a core, 2 GPUs, 512 pages of 2 MiB
+	s := site(t, "playground") // per node 16 CPUs with 2 threads a core, 2 GPUs, 512 pages of 2 MiB
 	for _, test := range []struct{ name, text, want string }{
 		{"cpu", "50%", "8"}, {"cpu", "20%", "4"}, {"cpu", "1%", "2"}, {"cpu", "150%", "24"},
 		{"gpu", "100%", "2"}, {"gpu", "10%", "1"}, {"gpu", "400%", "8"},
@@ -348,7 +348,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// Averages over parts of time are those of a plain sum over small steps.
+// Averages over parts of time equal a plain sum over small steps.
 func TestGauges(t *testing.T) {
 	g := newGauges(1, 12*time.Second)
 	steps := []struct {

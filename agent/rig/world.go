@@ -18,33 +18,33 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// world is a machine with the pods that run on it. What is taken is kept up to date with each
-// change, which is what makes a million admissions quick; check adds it up again.
+// world is a machine with its running pods. What is taken is updated with each change, which makes
+// a million admissions fast; check sums it up again.
 type world struct {
 	site   *Site
 	ledger allocation.Ledger
-	room   allocation.Room // beside the ledger
+	room   allocation.Room // beside the ledger's pods
 	live   map[int]tenant  // by arrival
-	// idle are the CPUs that may be given out, kept beside the ledger to check it.
+	// idle holds the CPUs that may be given out. It is kept apart from the ledger, to check it.
 	idle map[int]bool
-	// devices are the ids that there are, by resource.
+	// devices holds the ids of all devices, by resource.
 	devices map[string]sets.Set[string]
 }
 
-// tenant is a pod that runs.
+// tenant is a running pod.
 type tenant struct {
 	shape *lot
 	held  allocation.Pod
 }
 
-// lot is a shape with what is worked out of it once.
+// lot is a shape with values that are computed once.
 type lot struct {
 	Shape
 	requests v1.ResourceList
 	shares   bool
 }
 
-// newLots works that out for shapes on a node with this CPU policy, nil for none.
+// newLots computes the lots of shapes on a node with this CPU policy, nil for none.
 func newLots(shapes []Shape, node *cpumanager.Static) []*lot {
 	out := make([]*lot, len(shapes))
 	for i, s := range shapes {
@@ -97,7 +97,7 @@ func newWorld(site *Site, p Policy) (*world, error) {
 	return w, nil
 }
 
-// follow makes the room that of another ledger.
+// follow updates the room to another ledger.
 func (w *world) follow(next allocation.Ledger) {
 	w.ledger = next
 	taken := next.Beside("", slices.Collect(maps.Keys(w.devices)))
@@ -107,15 +107,16 @@ func (w *world) follow(next allocation.Ledger) {
 
 func uidOf(arrival int) types.UID { return types.UID(strconv.Itoa(arrival)) }
 
-// plan decides on a pod. It changes nothing.
+// plan decides on a pod and changes nothing.
 func (w *world) plan(l *lot) (allocation.Plan, error) {
 	room := w.room
-	room.Rules, _ = podspec.Rules(l.Pod, room.Rules) // what a pod may not choose is the policy's
+	// a choice that pods may not make stays the policy's
+	room.Rules, _ = podspec.Rules(l.Pod, room.Rules)
 	return room.Plan(l.Pod, nil)
 }
 
-// admit lets the pod of an arrival have what was planned for it. The error says which rule the
-// plan breaks.
+// admit gives the pod of an arrival what was planned for it. The error names the rule that the plan
+// breaks.
 func (w *world) admit(arrival int, l *lot, plan allocation.Plan) error {
 	if err := w.checkPlan(l, plan); err != nil {
 		return err
@@ -128,7 +129,7 @@ func (w *world) admit(arrival int, l *lot, plan allocation.Plan) error {
 	return nil
 }
 
-// leave takes back what the pod of an arrival holds.
+// leave releases what the pod of an arrival holds.
 func (w *world) leave(arrival int) tenant {
 	t := w.live[arrival]
 	delete(w.live, arrival)
@@ -143,7 +144,7 @@ func (w *world) setIdle(cpus cpuset.CPUSet, idle bool) {
 	}
 }
 
-// checkPlan reports whether the plan keeps to what is free and to what was asked for.
+// checkPlan checks that the plan takes only what is free, and as much as was asked for.
 func (w *world) checkPlan(l *lot, plan allocation.Plan) error {
 	cpus := plan.Pod.CPUs()
 	if w.room.CPUs == nil && !cpus.IsEmpty() {
@@ -198,8 +199,8 @@ func (w *world) checkContainer(pod *v1.Pod, c *v1.Container, got allocation.Cont
 	return nil
 }
 
-// asAsked reports whether the CPUs are as many as the container asked for, or what makes their cores
-// whole if the pod wants that.
+// asAsked reports whether the container got the number of CPUs it asked for, rounded up to whole
+// cores if the pod wants these.
 func (w *world) asAsked(pod *v1.Pod, c *v1.Container, got cpuset.CPUSet) bool {
 	asked, rules := cpumanager.Exclusive(pod, c), podspec.CPURules(pod)
 	if asked == 0 || !rules.WholeCores {
@@ -208,8 +209,8 @@ func (w *world) asAsked(pod *v1.Pod, c *v1.Container, got cpuset.CPUSet) bool {
 	return got.Size() == w.room.CPUs.For(rules).Padded(got, asked)
 }
 
-// checkBlocks compares a container's memory with its request. Of an init container's, those after
-// it may have taken over a part.
+// checkBlocks compares a container's memory with its request. Containers after an init container
+// may have taken over part of its memory.
 func (w *world) checkBlocks(pod *v1.Pod, c *v1.Container, got []memory.Block) error {
 	left := map[v1.ResourceName]uint64{}
 	if w.room.Memory != nil {
@@ -231,7 +232,7 @@ func (w *world) checkBlocks(pod *v1.Pod, c *v1.Container, got []memory.Block) er
 	return nil
 }
 
-// checkApart reports whether the containers that run together share nothing.
+// checkApart checks that containers that run at the same time share nothing.
 func checkApart(pod *v1.Pod, got allocation.Pod) error {
 	cpus, devices := cpuset.New(), sets.New[allocation.AskKey]()
 	take := func(c *v1.Container) error {
@@ -262,7 +263,7 @@ func checkApart(pod *v1.Pod, got allocation.Pod) error {
 	return nil
 }
 
-// check adds up what the pods hold and compares it with what was kept up to date.
+// check sums up what the pods hold and compares it with what was updated step by step.
 func (w *world) check() error {
 	var all []allocation.Pod
 	cpus, shares := 0, false
@@ -293,7 +294,7 @@ func (w *world) check() error {
 	return w.checkRequests()
 }
 
-// checkMemory reports whether the blocks that pods hold are those that are taken, and have room.
+// checkMemory checks that the blocks of the pods are the blocks taken, and that they fit.
 func (w *world) checkMemory() error {
 	type group struct {
 		nodes    topology.NodeSet
@@ -325,7 +326,7 @@ func (w *world) checkMemory() error {
 	return nil
 }
 
-// checkRequests adds up what the pods request.
+// checkRequests sums up what the pods request and compares it.
 func (w *world) checkRequests() error {
 	requests := v1.ResourceList{}
 	for _, t := range w.live {

@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// maxStreams is how many requests there are at once over one connection of HTTP/2. A client that
-	// has more makes another connection.
+	// maxStreams bounds the concurrent requests on one HTTP/2 connection. Clients open another
+	// connection for more.
 	maxStreams = 32
-	// resetsPerSecond and resetsAtOnce are how many requests a client may give up over one connection
-	// before they are answered. Each costs as much as one whose answer is read.
+	// resetsPerSecond and resetsAtOnce bound how many requests a client may cancel on one connection
+	// before their answers. Each costs as much as one that is answered.
 	resetsPerSecond, resetsAtOnce = 20, 200
 )
 
-// client is a connection with what is known of who holds it.
+// client is a connection with the rate of its cancelled requests.
 type client struct {
 	net.Conn
 	resets *rate.Limiter
 }
 
-// clientKey is the key of a request's client in its context, and userKey of its user.
+// clientKey is the context key of a request's client, userKey that of its user.
 type clientKey struct{}
 type userKey struct{}
 
@@ -35,12 +35,12 @@ func withClient(ctx context.Context, c net.Conn) context.Context {
 		&client{c, rate.NewLimiter(resetsPerSecond, resetsAtOnce)})
 }
 
-// WithUser says who makes a request.
+// WithUser adds the name of the user to a request.
 func WithUser(r *http.Request, name string) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), userKey{}, name))
 }
 
-// userOf is who makes a request: a name, or where nobody is asked for one, an address.
+// userOf returns the user of a request: a name or, without authentication, an address.
 func userOf(r *http.Request) string {
 	if name, known := r.Context().Value(userKey{}).(string); known {
 		return name
@@ -49,7 +49,7 @@ func userOf(r *http.Request) string {
 	return cmp.Or(host, r.RemoteAddr)
 }
 
-// used says whose requests go over a connection, and of which kind, for as long as they do.
+// used registers a request's user and kind with its connection while the request lasts.
 func used(next http.Handler, stream bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		kind := bounded.Request
@@ -66,8 +66,8 @@ func used(next http.Handler, stream bool) http.Handler {
 	})
 }
 
-// patient does nothing for a request that was given up before its turn, and closes connections over
-// which too many are.
+// patient skips requests that were cancelled before their turn, and closes connections with too
+// many cancelled requests.
 func patient(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Context().Err() == nil {
@@ -77,7 +77,7 @@ func patient(next http.Handler) http.Handler {
 		}
 		c, ok := r.Context().Value(clientKey{}).(*client)
 		if ok && r.Context().Err() != nil && !c.resets.Allow() {
-			_ = c.Close() // its client hears of it
+			_ = c.Close() // tells the client
 		}
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/numalet/numalet/topology/bounded"
 )
 
-// Clients that hold connections, with no request or with an answer that they do not read, keep
-// nobody else from being answered, and the oldest of them are let go.
+// Clients that hold connections, without requests or without reading answers, do not keep others
+// from being answered. The oldest of them are disconnected.
 func TestClientsThatHoldConnections(t *testing.T) {
 	huge := strings.Repeat("x", 32<<20)
 	s, _ := start(t, Config{Listeners: []Listener{{Address: anyPort, Routes: []Route{
@@ -44,7 +44,7 @@ func TestClientsThatHoldConnections(t *testing.T) {
 		}
 		for i, c := range held[:10] {
 			if name == "deaf" {
-				break // which ones nothing went over for the longest time is the kernel's to say
+				break // the kernel decides which of them is idle longest
 			}
 			if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 				t.Fatal(err)
@@ -62,7 +62,7 @@ func getHealth(t *testing.T, addr net.Addr) (int, string) {
 	return request(t, "GET", addr, "/healthz")
 }
 
-// pipes is a listener whose connections are in memory, under the test's clock.
+// pipes is a listener with in-memory connections, under the test's clock.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -76,7 +76,7 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// A client that does not read its answer is cut off after a minute.
+// A client that does not read its answer is disconnected after a minute.
 func TestAnswerThatNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wrote := make(chan error, 1)
@@ -106,7 +106,7 @@ func TestAnswerThatNobodyReads(t *testing.T) {
 	})
 }
 
-// Clients that were let in keep their connections, over which nothing goes, whatever strangers do.
+// Authenticated clients keep their idle connections, whatever other clients do.
 func TestStrangersPushNobodyOut(t *testing.T) {
 	cert, pool := certificate(t)
 	s, _ := start(t, Config{Listeners: []Listener{{

@@ -13,11 +13,11 @@ import (
 	"github.com/numalet/numalet/topology/files"
 )
 
-// endingWait is how long whoever has an address is waited for: a kubelet that was told to stop may
-// have the ports of the agent until it has ended.
+// endingWait bounds the wait for an address in use: a kubelet that was told to stop holds the
+// agent's ports until it has ended.
 const endingWait = 5 * time.Second
 
-// listen listens on host:port, or on the path of a unix socket.
+// listen listens on host:port, or on a unix socket if address is a path.
 func listen(address string) (net.Listener, error) {
 	if !filepath.IsAbs(address) {
 		return listenTCP(address)
@@ -32,7 +32,7 @@ func listen(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// listenTCP waits for an address that is in use.
+// listenTCP waits while the address is in use.
 func listenTCP(address string) (net.Listener, error) {
 	deadline := time.Now().Add(endingWait)
 	l, err := net.Listen("tcp", address)

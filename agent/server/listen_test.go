@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A port that somebody has who is about to end, such as a kubelet that was told to stop, is waited
-// for, whichever listener it is for.
+// Every listener waits for a port whose holder is about to end, such as a kubelet that was told to
+// stop.
 func TestPortOfOneWhoEnds(t *testing.T) {
 	held, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

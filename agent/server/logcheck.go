@@ -12,13 +12,14 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// The log is flushed this often, and counts as blocked when it has not come back for so long.
+// The interval between flushes of the log, and the time without a flush after which it counts as
+// blocked.
 const (
 	flushEvery = time.Minute
 	blocked    = 2 * time.Minute
 )
 
-// logCheck is the health check "log": does writing the log block?
+// logCheck is the health check "log": it fails if writing the log blocks.
 type logCheck struct {
 	flush   func()
 	flushed atomic.Pointer[time.Time]

@@ -5,30 +5,30 @@ import (
 	"time"
 )
 
-// Long is a handler whose answer takes as long as it takes, or comes piece by piece: it is not cut
-// off while its client takes each piece within patience. What it writes goes out at once.
+// Long wraps a handler whose answer may take long or is written in pieces. Its connection is not
+// closed as long as the client reads each piece within patience. Each piece is sent at once.
 func Long(next http.Handler, patience time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
-		// Neither can fail on a connection of ours; one without deadlines needs none lifted.
+		// On our connections neither can fail; connections without deadlines have none to remove.
 		_ = control.SetReadDeadline(time.Time{})
 		_ = control.SetWriteDeadline(time.Time{})
 		next.ServeHTTP(&longWriter{w, control, patience}, r)
 	})
 }
 
-// longWriter flushes what it is given before it returns.
+// longWriter flushes each piece before Write returns.
 type longWriter struct {
 	http.ResponseWriter
 	control  *http.ResponseController
 	patience time.Duration
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap serves http.ResponseController.
 func (l *longWriter) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
-// Write lifts the limit again when the client has taken the piece: of HTTP/2 a limit that is
-// reached ends the stream also when nothing is to be written.
+// Write removes the deadline when the client has read the piece: on HTTP/2 a deadline ends the
+// stream even if nothing is being written.
 func (l *longWriter) Write(p []byte) (int, error) {
 	_ = l.control.SetWriteDeadline(time.Now().Add(l.patience))
 	defer func() { _ = l.control.SetWriteDeadline(time.Time{}) }()

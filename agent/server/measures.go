@@ -17,10 +17,10 @@ const (
 	ReadWrite = "readwrite"
 )
 
-// other is the path, and the method, of requests for what there is not.
+// other stands for unknown paths and methods.
 const other = "other"
 
-// measures count requests.
+// measures counts requests.
 type measures struct {
 	metric.Set
 	requests *metrics.CounterVec
@@ -38,8 +38,8 @@ func newMeasures() *measures {
 	return m
 }
 
-// count counts the requests to a listener of that type before next has them. Paths are counted by
-// their roots, as far as there are routes below them.
+// count wraps next and counts the requests to a listener of that type. It labels them with the
+// first part of their path if a route has it.
 func (m *measures) count(serverType string, routes []Route, next http.Handler) http.Handler {
 	roots := map[string]bool{}
 	for _, r := range routes {
@@ -68,7 +68,7 @@ func (m *measures) count(serverType string, routes []Route, next http.Handler) h
 	})
 }
 
-// root is the first part of a path, and of metrics the second too.
+// root returns the first part of a path; for metrics also the second.
 func root(path string) string {
 	parts := strings.SplitN(strings.TrimPrefix(path, "/"), "/", 3)
 	if parts[0] == "metrics" && len(parts) > 1 {
@@ -77,10 +77,10 @@ func root(path string) string {
 	return parts[0]
 }
 
-// long reports whether requests below that root usually stay.
+// long reports whether requests below that root usually last long.
 func long(path string) bool {
 	switch path {
-	case "exec", "attach", "portforward", "debug": // so the kubelet writes them
+	case "exec", "attach", "portforward", "debug": // as in the kubelet
 		return true
 	default:
 		return false

@@ -8,14 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
-	// Libraries count requests to the API server and work queues there.
+	// Libraries count requests to the API server and work queues in the legacy registry.
 	_ "k8s.io/component-base/metrics/prometheus/restclient"
 	_ "k8s.io/component-base/metrics/prometheus/workqueue"
 
 	"github.com/numalet/numalet/agent/version"
 )
 
-// NewRegistry is a registry with kubernetes_build_info.
+// NewRegistry returns a registry with kubernetes_build_info.
 func NewRegistry() metrics.KubeRegistry {
 	r := metrics.NewKubeRegistry()
 	r.RegisterMetaMetrics()
@@ -23,11 +23,11 @@ func NewRegistry() metrics.KubeRegistry {
 	return r
 }
 
-// withLibraries gathers what a registry has, and what libraries count for the process as a whole:
-// go_*, process_*, rest_client_*, workqueue_* and more. What both have is the registry's.
+// withLibraries gathers a registry's metrics and those that libraries keep for the whole process:
+// go_*, process_*, rest_client_*, workqueue_* and more. If both have a name, the registry's counts.
 type withLibraries struct{ metrics.Gatherer }
 
-// Gather gathers all, sorted by name.
+// Gather returns all metrics, sorted by name.
 func (w withLibraries) Gather() ([]*dto.MetricFamily, error) {
 	own, err := w.Gatherer.Gather()
 	if err != nil {
@@ -49,7 +49,7 @@ func (w withLibraries) Gather() ([]*dto.MetricFamily, error) {
 	return own, err
 }
 
-// registerBuildInfo says what --version=raw says.
+// registerBuildInfo registers what --version=raw prints.
 func registerBuildInfo(r metrics.KubeRegistry) {
 	v := version.Get()
 	build := metrics.NewGaugeVec(&metrics.GaugeOpts{

@@ -10,15 +10,14 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// show is what a route answers.
+// show returns the answer of a route.
 func show(r Route) string {
 	w := httptest.NewRecorder()
 	r.Handler.ServeHTTP(w, httptest.NewRequest(r.Method, r.Pattern, nil))
 	return w.Body.String()
 }
 
-// What libraries count for the process is told beside the agent's own, which come first where both
-// have a metric of one name.
+// The metrics of libraries are added to the agent's own, which take precedence.
 func TestMetricsOfLibraries(t *testing.T) {
 	registry := NewRegistry()
 	own := metrics.NewGauge(&metrics.GaugeOpts{Name: "go_threads", Help: "The agent's."})
@@ -38,7 +37,7 @@ func TestMetricsOfLibraries(t *testing.T) {
 	}
 }
 
-// The results of health checks are counted where /metrics/slis shows them.
+// /metrics/slis counts the results of health checks.
 func TestSLIs(t *testing.T) {
 	slis := SLIRoute()
 	s, stop := start(t, Config{Listeners: []Listener{{Address: "127.0.0.1:0"}}})

@@ -17,18 +17,18 @@ import (
 	"k8s.io/component-base/metrics/prometheus/slis"
 )
 
-// Route is what answers requests of one method. Packages export the routes to what they know;
-// which listener has them is said where the parts are joined.
+// Route serves requests of one method. Packages export routes to what they know; the composition
+// assigns them to listeners.
 type Route struct {
-	// Method is an HTTP method; HEAD is answered where GET is. "": every method.
+	// Method is an HTTP method; a route for GET also answers HEAD. "": every method.
 	Method string
-	// Pattern is one of http.ServeMux, without a method.
+	// Pattern is a pattern of http.ServeMux without a method.
 	Pattern string
 	Handler http.Handler
-	// Slash: the path may end with a slash, as old clients write it.
+	// Slash allows a slash at the end of the path, as old clients send it.
 	Slash bool
-	// Stream: the answer is sent as it is made, and goes on for as long as it takes. Others are made
-	// in memory first, one for all who ask for the same at the same time.
+	// Stream: the answer is sent while it is made, and has no time limit. Other answers are made in
+	// memory first, one for all concurrent requests of the same kind.
 	Stream bool
 }
 
@@ -50,8 +50,9 @@ func answerList(w http.ResponseWriter, pods []*v1.Pod) {
 	answer(w, text, err)
 }
 
-// AllocatedRoutes list the pods that have not ended as what they were admitted with, and have one of
-// them by its name, or by that and its UID (KubeletAllocatedPodsEndpoint). They have no statuses.
+// AllocatedRoutes list the pods that have not ended with the resources they were admitted with, and
+// serve one of them by name, or by name and UID (KubeletAllocatedPodsEndpoint). They have no
+// statuses.
 func AllocatedRoutes(pods func() []*v1.Pod) []Route {
 	allocated := func() (out []*v1.Pod) {
 		for _, pod := range pods() {
@@ -83,26 +84,26 @@ func AllocatedRoutes(pods func() []*v1.Pod) []Route {
 	}
 }
 
-// MetricsRoute has the metrics that are gathered, and those of the process and its libraries.
+// MetricsRoute serves the gathered metrics, and those of the process and its libraries.
 func MetricsRoute(from metrics.Gatherer) Route {
 	return Route{Method: http.MethodGet, Pattern: "/metrics",
 		Handler: metrics.HandlerFor(withLibraries{from}, metrics.HandlerOpts{})}
 }
 
-// SLIRoute has the results of the health checks as metrics. There is one count of them in a process.
+// SLIRoute serves the results of health checks as metrics. A process has one set of them.
 func SLIRoute() Route {
 	var out Installed
 	slis.SLIMetrics{}.Install(&out)
 	return out[0]
 }
 
-// JSONRoute answers with a value of the moment.
+// JSONRoute serves the present value.
 func JSONRoute(pattern string, value func() any) Route {
 	return Route{Method: http.MethodGet, Pattern: pattern, Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, value()) })}
 }
 
-// DisabledRoute answers every request below a pattern with why there is nothing.
+// DisabledRoute answers every request that matches pattern with the reason why it is not served.
 func DisabledRoute(pattern, why string) Route {
 	return Route{Pattern: pattern, Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) {
@@ -122,10 +123,10 @@ func answer(w http.ResponseWriter, text []byte, err error) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(text) // an error means that the client is gone
+	_, _ = w.Write(text) // an error means that the client has gone
 }
 
-// Refusal is the answer, in plain text, to a request of which nothing comes.
+// Refusal is a plain-text answer to a request that is not served.
 type Refusal struct {
 	Code int
 	Text string
@@ -133,17 +134,17 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Text }
 
-// Answer sends it.
+// Answer sends the refusal.
 func (r *Refusal) Answer(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(r.Code)
-	_, _ = w.Write([]byte(r.Text)) // an error means that the client is gone
+	_, _ = w.Write([]byte(r.Text)) // an error means that the client has gone
 }
 
 // Installed collects the routes that a library installs.
 type Installed []Route
 
-// Handle takes one.
+// Handle collects a handler.
 func (r *Installed) Handle(pattern string, handler http.Handler) {
 	*r = append(*r, Route{Method: http.MethodGet, Pattern: pattern, Handler: handler})
 }
@@ -154,7 +155,7 @@ func healthRoutes(checks []healthz.HealthChecker) []Route {
 	return out
 }
 
-// methods are the handlers of one pattern by method; any other method is answered with 405.
+// methods maps methods to the handlers of one pattern; other methods get 405.
 type methods map[string]http.Handler
 
 func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -170,7 +171,7 @@ func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(w, r)
 }
 
-// join is one handler for all routes. Where there is none, it is a 404 whatever the method.
+// join returns one handler for all routes. Paths without a route get 404, whatever the method.
 func join(all []Route, under *underWay) (http.Handler, error) {
 	patterns := map[string]methods{}
 	for _, r := range append(all, Route{Pattern: "/", Handler: http.NotFoundHandler()}) {
@@ -195,7 +196,7 @@ func join(all []Route, under *underWay) (http.Handler, error) {
 	return mux, nil
 }
 
-// add has the route answer at a pattern.
+// add registers the route under a pattern.
 func (r Route) add(patterns map[string]methods, pattern string) error {
 	m := patterns[pattern]
 	if m == nil {

@@ -1,6 +1,6 @@
-// Package server answers HTTP on a list of listeners, each with its own address, routes, and, where
-// it has them, certificates and authorization. What is answered comes from the packages that know
-// it, as routes; the health of the agent is served on every listener.
+// Package server answers HTTP on a list of listeners, each with its own address, routes and
+// optionally certificates and authorization. Other packages provide the answers, as routes. Every
+// listener serves the agent's health.
 package server
 
 import (
@@ -20,35 +20,35 @@ import (
 	"github.com/numalet/numalet/topology/bounded"
 )
 
-// Config is what is served where. Handlers are called from many goroutines.
+// Config lists the listeners. Handlers are called from many goroutines.
 type Config struct {
 	Listeners []Listener
-	// Checks are asked for /healthz beside ping and log, and at /healthz/<name>.
+	// Checks contribute to /healthz, beside ping and log, and are served at /healthz/<name>.
 	Checks []healthz.HealthChecker
 	// Registry takes the metrics of the requests; nil: nothing is counted.
 	Registry metrics.KubeRegistry
 }
 
-// Listener is one address and who is answered what there.
+// Listener is one address with its routes and authorization.
 type Listener struct {
-	// Address is host:port, or the path of a unix socket that nobody but the agent's user may use;
-	// one that is there is replaced.
+	// Address is host:port, or the path of a unix socket that only the agent's user may use. An
+	// existing socket is replaced.
 	Address string
-	// TLS has the certificates; nil: plain HTTP.
+	// TLS holds the certificates; nil: plain HTTP.
 	TLS *tls.Config
-	// Authorize wraps all that is served, /healthz too, and answers those who may not ask; nil:
-	// everybody may.
+	// Authorize wraps everything that is served, including /healthz, and answers requests that are not
+	// allowed; nil: everybody is allowed.
 	Authorize func(http.Handler) http.Handler
 	Routes    []Route
-	// Settings names what to change when the address cannot be had.
+	// Settings names the settings to change if the address cannot be used.
 	Settings string
-	// Type is ReadOnly or ReadWrite where requests are counted; "": they are not.
+	// Type is the label of counted requests, ReadOnly or ReadWrite; "": they are not counted.
 	Type string
 }
 
-// Time limits of a connection. A client has to send its request in time, and to take the answer:
-// one that does not read holds it in memory. A handler whose answer is a stream lifts the limit of
-// writing for itself (http.ResponseController).
+// Time limits of a connection. A client must send its request and read the answer in time: an
+// answer that is not read stays in memory. A handler that streams removes the limit on writing
+// itself (http.ResponseController).
 const (
 	headerTimeout   = 30 * time.Second
 	idleTimeout     = 90 * time.Second
@@ -56,19 +56,19 @@ const (
 	shutdownTimeout = 5 * time.Second
 )
 
-// Server listens on the configured addresses.
+// Server serves the configured listeners.
 type Server struct {
 	log       *logCheck
 	endpoints []*endpoint
 }
 
-// endpoint is an open listener with the server of its requests.
+// endpoint is an open listener and its HTTP server.
 type endpoint struct {
 	listener net.Listener
 	server   *http.Server
 }
 
-// New listens, so that an address in use is known at once; nobody is answered before Run.
+// New opens the listeners, so that an address in use fails here; requests are answered in Run.
 func New(c Config) (*Server, error) {
 	s := &Server{log: newLogCheck()}
 	health := healthRoutes(append([]healthz.HealthChecker{
@@ -105,13 +105,13 @@ func open(l Listener, health []Route, under *underWay, m *measures) (*endpoint, 
 		handler = m.count(l.Type, routes, handler)
 	}
 	listener, err := listen(l.Address)
-	if err != nil { // says "listen tcp ADDRESS: why"
+	if err != nil { // contains "listen tcp ADDRESS: why"
 		return nil, fmt.Errorf("%w: stop what uses it, or change %s", err, l.Settings)
 	}
 	listener = bounded.Paced(listener, bounded.Connections())
 	if l.TLS != nil {
-		// As the server's TLSConfig it would be refused unless TLS_ECDHE_..._AES_128_GCM_SHA256 is
-		// among the ciphers, which HTTP/2 demands and hardened nodes may not allow.
+		// http.Server refuses a TLSConfig without TLS_ECDHE_..._AES_128_GCM_SHA256, which HTTP/2 requires
+		// and hardened nodes may not allow. So the listener does TLS.
 		listener = tls.NewListener(listener, l.TLS)
 	}
 	return &endpoint{listener: listener, server: newHTTPServer(handler)}, nil
@@ -135,8 +135,8 @@ func (s *Server) close() {
 	}
 }
 
-// Run answers until ctx ends, then lets requests under way finish for a moment. It ends early, and
-// with an error, when a listener breaks.
+// Run answers until ctx ends, then gives running requests a few seconds to finish. It returns early
+// with an error if a listener fails.
 func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.log.run(ctx) })
@@ -160,7 +160,7 @@ func (e *endpoint) run(ctx context.Context) error {
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
 		if e.server.Shutdown(limit) != nil {
-			e.server.Close() // a request that does not end is cut off
+			e.server.Close() // cuts off requests that do not end
 		}
 		return nil
 	})

@@ -32,7 +32,7 @@ import (
 
 const anyPort = "127.0.0.1:0"
 
-// start runs a server until the test ends or stop is called, which both join it.
+// start runs a server until the test ends or stop is called; both wait for it.
 func start(t *testing.T, c Config) (s *Server, stop func()) {
 	t.Helper()
 	s, err := New(c)
@@ -187,7 +187,7 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// Whoever has an address and is ending is waited for.
+// New waits for an address whose holder is ending.
 func TestAddressSoonFree(t *testing.T) {
 	taken, err := net.Listen("tcp", anyPort)
 	if err != nil {
@@ -211,7 +211,7 @@ func TestTwoHandlers(t *testing.T) {
 	}
 }
 
-// certificate is self-signed for 127.0.0.1.
+// certificate returns a self-signed certificate for 127.0.0.1.
 func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -235,9 +235,9 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// TestTLSAndAuthorize: a listener with certificates that answers only who knows the word, health
-// checks included, beside a plain one that answers anybody. HTTP/2 is spoken also without
-// the cipher that it demands.
+// TestTLSAndAuthorize: a listener with certificates answers, health checks included, only clients
+// with the right token, beside a plain one that answers everybody. HTTP/2 works even without the
+// cipher that it requires.
 func TestTLSAndAuthorize(t *testing.T) {
 	cert, pool := certificate(t)
 	s, _ := start(t, Config{Listeners: []Listener{{
@@ -293,7 +293,7 @@ func TestTLSAndAuthorize(t *testing.T) {
 	}
 }
 
-// TestShutdown: a request under way when the agent stops is still answered, a new one is not.
+// TestShutdown: a running request is still answered when the agent stops; a new one is not.
 func TestShutdown(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	s, stop := start(t, Config{Listeners: []Listener{{Address: anyPort, Routes: []Route{
@@ -358,7 +358,7 @@ func TestLogCheck(t *testing.T) {
 	})
 }
 
-// Addrs are the addresses of the listeners, in order.
+// Addrs returns the addresses of the listeners, in order.
 func (s *Server) Addrs() []net.Addr {
 	var out []net.Addr
 	for _, e := range s.endpoints {
@@ -367,7 +367,7 @@ func (s *Server) Addrs() []net.Addr {
 	return out
 }
 
-// A handler that may take long is not cut off, whatever the limits of the others; over HTTP/1 and 2.
+// A handler that may take long is not cut off by the limits of others, on HTTP/1 and 2.
 func TestLong(t *testing.T) {
 	cert, pool := certificate(t)
 	release := make(chan struct{})
@@ -397,7 +397,7 @@ func TestLong(t *testing.T) {
 		if _, err := io.ReadFull(resp.Body, first); err != nil || (resp.ProtoMajor == 2) != two {
 			t.Fatalf("HTTP/%d: %v", resp.ProtoMajor, err)
 		}
-		time.Sleep(200 * time.Millisecond) // four times what others have
+		time.Sleep(200 * time.Millisecond) // four times the limit of others
 		release <- struct{}{}
 		if last, err := io.ReadAll(resp.Body); err != nil || string(last) != "last\n" {
 			t.Errorf("HTTP/%d: %v %q", resp.ProtoMajor, err, last)
@@ -407,7 +407,7 @@ func TestLong(t *testing.T) {
 	}
 }
 
-// Requests are counted by the roots of the paths that there are.
+// Requests are counted by the first part of known paths.
 func TestRequestsAreCounted(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	s, _ := start(t, Config{Registry: registry, Listeners: []Listener{

@@ -10,27 +10,27 @@ import (
 )
 
 const (
-	// maxUnderWay is how many bytes all answers have together that are being sent.
+	// maxUnderWay bounds the total size in bytes of all answers that are being sent.
 	maxUnderWay = 64 << 20
-	// piece is how much of an answer is written at once, and pieceTimeout how long its client may take
-	// over that: one that does not read holds the answer in memory.
+	// piece is the part of an answer that is written at once. pieceTimeout bounds how long the client
+	// may take to read it: an answer that is not read stays in memory.
 	piece        = 64 << 10
 	pieceTimeout = 10 * time.Second
 )
 
-// underWay are the answers that are being sent. If they are too much together, those go over which
-// nothing has gone for the longest time.
+// underWay holds the answers that are being sent. If they exceed the bound, the ones that have been
+// idle longest are cut off.
 type underWay struct {
 	most int
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	texts map[*text]int
-	total int // of the texts that are not cut
+	total int // size of the texts that are not cut off
 }
 
 func newUnderWay(most int) *underWay { return &underWay{most: most, texts: map[*text]int{}} }
 
-// add takes in a text that so many readers get, each of whom calls release.
+// add registers a text for that many readers; each of them calls release.
 func (u *underWay) add(t *text, readers int) {
 	t.went()
 	for _, old := range u.take(t, readers) {
@@ -38,7 +38,7 @@ func (u *underWay) add(t *text, readers int) {
 	}
 }
 
-// take returns the texts that have to go for this one.
+// take registers the text, and returns the texts to cut off for it.
 func (u *underWay) take(t *text, readers int) (cut []*text) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -74,14 +74,14 @@ func (u *underWay) release(t *text) {
 	}
 }
 
-// text is an answer that is made. Only its readers change.
+// text is a finished answer. Only its readers change.
 type text struct {
 	code   int
 	header http.Header
 	body   []byte
 
-	moved atomic.Int64 // when something of it was last written, in nanoseconds
-	over  atomic.Bool  // it is sent no further
+	moved atomic.Int64 // time of the last write, in nanoseconds
+	over  atomic.Bool  // it is cut off
 
 	mu      sync.Mutex // guards readers
 	readers map[*http.ResponseController]bool
@@ -89,7 +89,7 @@ type text struct {
 
 func (t *text) went() { t.moved.Store(time.Now().UnixNano()) }
 
-// send writes the text as an answer, as long as the client takes it.
+// send writes the text as an answer, as long as the client reads it.
 func (t *text) send(w http.ResponseWriter, r *http.Request) {
 	maps.Copy(w.Header(), t.header)
 	if t.code != http.StatusNoContent && t.code != http.StatusNotModified {
@@ -104,14 +104,14 @@ func (t *text) send(w http.ResponseWriter, r *http.Request) {
 	for rest := t.body; len(rest) > 0 && t.extend(control); {
 		next := rest[:min(len(rest), piece)]
 		if _, err := w.Write(next); err != nil {
-			return // the client is gone, or has not read
+			return // the client has gone, or does not read
 		}
 		rest = rest[len(next):]
 		t.went()
 	}
 }
 
-// extend gives a reader the time for another piece; false: it gets no more.
+// extend gives a reader time for another piece; false: the text is cut off.
 func (t *text) extend(reader *http.ResponseController) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,7 +122,7 @@ func (t *text) extend(reader *http.ResponseController) bool {
 		t.readers = map[*http.ResponseController]bool{}
 	}
 	t.readers[reader] = true
-	_ = reader.SetWriteDeadline(time.Now().Add(pieceTimeout)) // our connections have deadlines
+	_ = reader.SetWriteDeadline(time.Now().Add(pieceTimeout)) // our connections support deadlines
 	return true
 }
 
@@ -132,7 +132,7 @@ func (t *text) leave(reader *http.ResponseController) {
 	delete(t.readers, reader)
 }
 
-// interrupt has all writes of the text fail, those too that wait for their clients.
+// interrupt makes all writes of the text fail, including those that wait for their clients.
 func (t *text) interrupt() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,36 +11,36 @@ import (
 )
 
 const (
-	// maxMaking is how many answers of one route are made at the same time, for requests that differ.
+	// maxMaking bounds the answers of one route that are made concurrently, for different requests.
 	maxMaking = 4
-	// makingTimeout is how long a request waits for that at most.
+	// makingTimeout bounds how long a request waits for its turn.
 	makingTimeout = 30 * time.Second
 )
 
-// whole has a route's answers made in memory and sent from there. However many clients ask for the
-// same at the same time, one answer is made for all of them, and held once. A request never has an
-// answer that had begun to be made before it came.
+// whole makes a route's answers in memory and sends them from there. Concurrent requests of the
+// same kind share one answer, which is made and held once. A request never gets an answer whose
+// making began before the request arrived.
 type whole struct {
 	handler http.Handler
 	under   *underWay
-	making  chan struct{} // has a value for each answer that is being made
+	making  chan struct{} // holds an element for each answer being made
 
 	mu    sync.Mutex // guards lines and their flights
 	lines map[string]*line
 }
 
-// line is what is made for alike requests.
+// line holds the flights for requests of one kind.
 type line struct {
 	now  *flight
-	next *flight // for those who came since now began; nil: nobody did
+	next *flight // for requests that arrived after now began; nil: none
 }
 
-// flight is an answer that is made by the first who wanted it.
+// flight is an answer that the first of its requests makes.
 type flight struct {
 	done    chan struct{}
 	text    *text // nil until done
-	readers int   // who get it
-	wanted  int   // whose requests are not over; 0: the handler may end
+	readers int   // number of requests that get it
+	wanted  int   // number of requests that are not cancelled; 0: the handler may stop
 	giveUp  context.CancelFunc
 }
 
@@ -49,7 +49,7 @@ func newWhole(handler http.Handler, under *underWay) *whole {
 		lines: map[string]*line{}}
 }
 
-// ServeHTTP answers.
+// ServeHTTP answers a request.
 func (o *whole) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var t *text
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
@@ -66,19 +66,19 @@ func (o *whole) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.send(w, r)
 }
 
-// alike is the same for requests that have the same answer.
+// alike returns the key of all requests with the same answer.
 func alike(r *http.Request) string {
 	return strings.Join([]string{r.Method, r.URL.RequestURI(),
 		strings.Join(r.Header.Values("Accept"), ","),
 		strings.Join(r.Header.Values("Accept-Encoding"), ",")}, "\x00")
 }
 
-// shared is an answer that is made for all who ask for the same, and that each of them releases; nil:
-// the client is gone.
+// shared returns an answer that is made for all requests of the same kind; each of them must
+// release it. It returns nil if the client has gone.
 func (o *whole) shared(r *http.Request) *text {
 	key := alike(r)
 	f, before := o.join(key)
-	if before == nil { // another one makes it
+	if before == nil { // another request makes it
 		select {
 		case <-f.done:
 			return f.text
@@ -89,7 +89,7 @@ func (o *whole) shared(r *http.Request) *text {
 	}
 	<-before
 	var t *text
-	defer func() { o.finish(key, f, t) }() // also if the handler panics
+	defer func() { o.finish(key, f, t) }() // even if the handler panics
 	defer context.AfterFunc(r.Context(), func() { o.unwanted(f) })()
 	if ctx := o.begin(r.Context(), f); ctx.Err() == nil {
 		t = o.make(r.WithContext(ctx))
@@ -97,7 +97,8 @@ func (o *whole) shared(r *http.Request) *text {
 	return t
 }
 
-// begin is what the answer is made under: it ends when all who want it are gone, or the agent stops.
+// begin returns the context of an answer. It ends after requestTimeout, when all clients have gone,
+// or when the agent stops.
 func (o *whole) begin(ctx context.Context, f *flight) context.Context {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -114,14 +115,14 @@ func (o *whole) unwanted(f *flight) {
 	f.lessWanted()
 }
 
-// lessWanted takes that a request is over. It is called with the lock.
+// lessWanted records that a request is over. The caller holds the lock.
 func (f *flight) lessWanted() {
 	if f.wanted--; f.wanted == 0 && f.giveUp != nil {
 		f.giveUp()
 	}
 }
 
-// join takes part in the next flight. Who gets a channel makes it, and begins when that is closed.
+// join joins the next flight. A caller that gets a channel makes the answer once that is closed.
 func (o *whole) join(key string) (f *flight, before <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -145,7 +146,7 @@ func (o *whole) join(key string) (f *flight, before <-chan struct{}) {
 
 func newFlight() *flight { return &flight{done: make(chan struct{})} }
 
-// leave takes that one who took part does not want the answer.
+// leave records that a joined request no longer wants the answer.
 func (o *whole) leave(f *flight) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -156,7 +157,7 @@ func (o *whole) leave(f *flight) {
 	f.lessWanted()
 }
 
-// finish gives all who took part the answer.
+// finish hands the answer to all requests that joined.
 func (o *whole) finish(key string, f *flight, t *text) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -171,12 +172,12 @@ func (o *whole) finish(key string, f *flight, t *text) {
 	close(f.done)
 }
 
-// givenUp answers a request that is over: its client is gone, or the agent stops.
+// givenUp answers a cancelled request: its client has gone, or the agent stops.
 func givenUp(w http.ResponseWriter) {
 	http.Error(w, "the request was given up before it was answered", http.StatusServiceUnavailable)
 }
 
-// make has the handler answer into memory.
+// make runs the handler and returns its answer.
 func (o *whole) make(r *http.Request) *text {
 	limit := time.NewTimer(makingTimeout)
 	defer limit.Stop()
@@ -195,10 +196,10 @@ func (o *whole) make(r *http.Request) *text {
 	return &text{code: cmp.Or(into.code, http.StatusOK), header: into.header, body: into.body.Bytes()}
 }
 
-// recorder takes an answer into memory.
+// recorder stores an answer in memory.
 type recorder struct {
 	header http.Header
-	code   int // 0: none was written
+	code   int // 0: not set
 	body   bytes.Buffer
 }
 

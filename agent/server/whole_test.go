@@ -23,15 +23,15 @@ import (
 	"github.com/numalet/numalet/topology/bounded"
 )
 
-// get asks a handler in memory.
+// get sends a request to a handler, without a network.
 func get(ctx context.Context, h http.Handler, path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
 	return w
 }
 
-// Of requests that come while an answer is made the next one is for all: none has an answer that
-// began to be made before it came, and no two alike are made at once.
+// Requests that arrive while an answer is made share the next one: none gets an answer that was
+// begun before it arrived, and no two of the same kind are made at once.
 func TestAlikeRequestsShareAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var made, now atomic.Int32
@@ -68,7 +68,7 @@ func TestAlikeRequestsShareAnAnswer(t *testing.T) {
 	})
 }
 
-// What is made ends when all who want it are gone, and not before.
+// Making an answer ends when all its clients have gone, and not before.
 func TestAnAnswerThatNobodyWants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended []time.Duration
@@ -106,7 +106,8 @@ func TestAnAnswerThatNobodyWants(t *testing.T) {
 	})
 }
 
-// Requests that differ are made a few at a time, and one that never gets its turn is told so.
+// Answers to different requests are made a few at a time. A request that does not get its turn is
+// told so.
 func TestFewAnswersAreMadeAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var now, top atomic.Int32
@@ -131,7 +132,7 @@ func TestFewAnswersAreMadeAtOnce(t *testing.T) {
 	})
 }
 
-// A client that does not read is cut off after ten seconds, however long its answer.
+// A client that does not read is disconnected after ten seconds, even from a long answer.
 func TestDeafClientIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		under := newUnderWay(maxUnderWay)
@@ -158,10 +159,10 @@ func TestDeafClientIsCutOff(t *testing.T) {
 	})
 }
 
-// Answers that nobody reads have a bound together; those that are read are whole, whatever else is
-// held: over HTTP/1 and over streams of HTTP/2.
+// Answers that nobody reads are bounded in total. Those that are read arrive whole, whatever else
+// is held, on HTTP/1 and on HTTP/2 streams.
 func TestDeafClientsHaveABound(t *testing.T) {
-	const size, most = 4 << 20, 20 << 20 // the kernel takes some of a connection's
+	const size, most = 4 << 20, 20 << 20 // the kernel buffers a part of each
 	cert, pool := certificate(t)
 	under := newUnderWay(most)
 	var made atomic.Int32
@@ -200,14 +201,14 @@ func TestDeafClientsHaveABound(t *testing.T) {
 	}
 }
 
-// held is how many bytes are under way.
+// held returns the number of bytes being sent.
 func (u *underWay) held() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.total
 }
 
-// h2 is a connection on which a test sends frames.
+// h2 is a connection on which a test sends HTTP/2 frames.
 type h2 struct {
 	*http2.Framer
 	fields bytes.Buffer
@@ -237,8 +238,8 @@ func dialH2(t *testing.T, address string, pool *x509.CertPool) *h2 {
 	return out
 }
 
-// A connection over which requests are given up without end is closed, before most of them are looked
-// at, and each connection has so many streams at most.
+// A connection that cancels requests without end is closed before most of them are served, and the
+// streams of a connection are bounded.
 func TestRapidReset(t *testing.T) {
 	cert, pool := certificate(t)
 	var asked atomic.Int32
@@ -289,7 +290,7 @@ func TestRapidReset(t *testing.T) {
 	}
 }
 
-// listen reads what comes until the connection ends; streams gets how many there may be at once.
+// listen reads frames until the connection ends; streams receives the bound on streams.
 func (c *h2) listen(streams chan<- uint32, closed chan<- struct{}) {
 	defer close(closed)
 	for {
@@ -304,8 +305,8 @@ func (c *h2) listen(streams chan<- uint32, closed chan<- struct{}) {
 	}
 }
 
-// A stream goes on, whatever other users hold: more idle connections than there may be, or as many
-// streams.
+// A stream survives whatever other users hold: more idle connections than allowed, or the full
+// number of streams.
 func TestStreamsAreCutLast(t *testing.T) {
 	release := make(chan struct{})
 	s, _ := start(t, Config{Listeners: []Listener{{Address: anyPort,

@@ -11,31 +11,31 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// maxAPIPods is how many pods the API server has for this node at most, those that have ended among
-// them. Of more the oldest count, so that a new pod ends none that runs.
+// maxAPIPods bounds the pods that the API server has for this node, including those that have
+// ended. Beyond it the oldest count, so that a new pod ends no running one.
 const maxAPIPods = 5000
 
-// Screen takes the pods that the API server has for this node. It gives them what an API server
-// would have, tells what is wrong with them, and leaves out those that nothing on a node could have
-// the name of. It belongs to one goroutine.
+// Screen checks the pods that the API server has for this node. It sets the defaults of an API
+// server, reports what is wrong, and drops pods whose names cannot be used on a node. It belongs to
+// one goroutine.
 type Screen struct {
 	ledger ledger
 	judged map[*v1.Pod]verdict
 }
 
-// verdict is what was found out about a pod, which is not written to any more.
+// verdict is the result for a pod, which is not written to any more.
 type verdict struct {
 	why  string // "": nothing is wrong
 	pass bool
 }
 
-// NewScreen returns one that reports to report, which must not block.
+// NewScreen returns a Screen with its reports going to report, which must not block.
 func NewScreen(report func(Problem)) *Screen {
 	return &Screen{ledger: ledger{report: report}}
 }
 
-// Pass returns the pods to hand out, the oldest first. Only those that it has not seen are looked
-// at; pods that it returns are not to be changed any more.
+// Pass returns the pods to hand out, the oldest first. It checks only pods that it has not seen;
+// the returned pods must not be changed.
 func (s *Screen) Pass(pods []*v1.Pod) []*v1.Pod {
 	pods = slices.SortedFunc(slices.Values(pods), func(a, b *v1.Pod) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
@@ -74,18 +74,18 @@ func judge(p *v1.Pod) verdict {
 		len(validation.IsDNS1123Label(p.Namespace)) > 0 {
 		return verdict{why: "metadata.name or metadata.namespace is none that an API server gives"}
 	}
-	setDefaults(p) // an API server has done so
+	setDefaults(p) // as an API server does
 	if ended := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed; ended {
 		return verdict{pass: true}
 	}
 	return verdict{why: Flaw(p), pass: true}
 }
 
-// Flaw says what of a pod of the API server is against the rules that the node relies on; "":
-// nothing. Such a pod is refused when it is decided on, so that its status says why.
+// Flaw says which rule that the node relies on a pod of the API server breaks; "" if none. Such a
+// pod is refused in admission, so that its status says why.
 func Flaw(p *v1.Pod) string {
 	checked := *p
-	checked.Spec.EphemeralContainers = nil // which a pod gets when it runs
+	checked.Spec.EphemeralContainers = nil // a running pod gets them later
 	if errs := validatePod(&checked); len(errs) > 0 {
 		return oneLine(errs)
 	}

@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// FuzzScreen: whatever an API server sends as a pod, nothing crashes; what is handed out can be the
-// name of a directory, what is wrong with it is told in a line, and is the same each time.
+// FuzzScreen: whatever an API server sends as a pod, nothing crashes. The names of pods handed out
+// can be names of directories, and problems are one line and the same each time.
 func FuzzScreen(f *testing.F) {
 	for _, text := range []string{
 		`{"metadata":{"uid":"u","name":"a","namespace":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}`,

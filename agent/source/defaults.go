@@ -12,8 +12,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// setDefaults fills what the API server would fill before it stores a pod, as far as anything on
-// the node depends on it.
+// setDefaults sets the defaults of the API server that the node depends on.
 func setDefaults(pod *v1.Pod) {
 	s := &pod.Spec
 	unset(&s.RestartPolicy, v1.RestartPolicyAlways)
@@ -89,7 +88,7 @@ func defaultGet(a *v1.HTTPGetAction) {
 	}
 }
 
-// pullPolicy is Always for images that may change under their name.
+// pullPolicy is Always for images that may change under the same name.
 func pullPolicy(image string) v1.PullPolicy {
 	name, _, digest := strings.Cut(image, "@")
 	_, tag, tagged := strings.Cut(name[strings.LastIndexByte(name, '/')+1:], ":")
@@ -135,8 +134,8 @@ func defaultFieldRef(ref *v1.ObjectFieldSelector) {
 	}
 }
 
-// defaultPodResources gives pod-level limits a request: what the containers ask for together, or
-// the limit where none of them asks.
+// defaultPodResources sets missing pod-level requests for pod-level limits: the sum over the
+// containers, or the limit if no container requests the resource.
 func defaultPodResources(s *v1.PodSpec) {
 	r := s.Resources
 	roundToMilli(r.Limits)
@@ -156,7 +155,7 @@ func defaultPodResources(s *v1.PodSpec) {
 	r.Requests = fillFrom(fillFrom(r.Requests, sum), r.Limits)
 }
 
-// fillFrom adds to list what only defaults has.
+// fillFrom adds entries of defaults that list lacks.
 func fillFrom(list, defaults v1.ResourceList) v1.ResourceList {
 	for _, name := range slices.Sorted(maps.Keys(defaults)) {
 		if _, ok := list[name]; !ok {
@@ -169,7 +168,7 @@ func fillFrom(list, defaults v1.ResourceList) v1.ResourceList {
 	return list
 }
 
-// roundToMilli rounds up what is finer than a thousandth, the finest the API keeps.
+// roundToMilli rounds up to thousandths, the API's precision.
 func roundToMilli(list v1.ResourceList) {
 	for name, q := range list {
 		q.RoundUp(resource.Milli)
@@ -177,7 +176,7 @@ func roundToMilli(list v1.ResourceList) {
 	}
 }
 
-// unset stores the default if the field has its zero value.
+// unset sets the field to the default if it has its zero value.
 func unset[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {

@@ -1,21 +1,20 @@
-// Package source is where pods come from: manifests in a directory or a file, a URL, and the API
-// server (agent/kubeapi/podsource). Each feed delivers the full set of its pods whenever something
-// changed; Mux compares it with the set before and emits what the sync loop has to do.
+// Package source provides pods: from manifests in a directory or a file, from a URL, and from the
+// API server (agent/kubeapi/podsource). Each feed delivers the full set of its pods whenever it may
+// have changed; Mux compares it with the previous set and sends the changes to the sync loop.
 //
 //	file  --set-->  |     |
 //	http  --set-->  | Mux | --Update{Op, Source, Pods}-->  sync loop
 //	api   --set-->  |     |
 //
-// Static pods (file and http) are read leniently and checked strictly: unknown fields and
-// duplicate keys are reported and accepted, as the kubelet does, anything that the API would
-// refuse is refused with the path of the field. One bad manifest disturbs no other pod, and a file
-// that was good and is now unreadable keeps the pod it had until it is good again or gone. One that
-// hangs keeps nobody waiting. What is read has bounds (limits.go), and is refused before work is
-// done for it.
+// Static pods (file and http) are decoded leniently and checked strictly. As with the kubelet,
+// unknown fields and duplicate keys are reported and accepted; everything that the API would refuse
+// is refused, with the path of the field. A bad manifest affects no other pod. A file that becomes
+// unreadable keeps its last good pod until it is good again or gone, and a file that hangs delays
+// nobody. All input is bounded, and the bounds are checked before further work (limits.go).
 //
-// Pods of the API server have gone through its rules. What is against a rule that the node relies
-// on is found all the same (Screen), reported, and refused when the pod is decided on (Flaw), so
-// that its status says why; only a pod whose names nothing on a node could have is left out.
+// The API server has checked its pods. The node checks the rules that it relies on again (Screen),
+// reports violations, and refuses such pods in admission (Flaw), so that their status says why.
+// Only pods whose names cannot be used on a node are dropped.
 //
 // Pods handed out are shared: treat them as read-only.
 package source

@@ -15,21 +15,21 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// fileEntry is what is known of one file.
+// fileEntry holds what is known about one file.
 type fileEntry struct {
-	sum [sha256.Size]byte // of the content last looked at
-	// touched is when the file was last written to.
+	sum [sha256.Size]byte // of the content last read
+	// touched is the time of the file's last write.
 	touched time.Time
-	pod     *v1.Pod // of the last good content, nil if there was none
-	// reading is the last one of the file, nil when that has come to its end.
+	pod     *v1.Pod // from the last good content, nil if there was none
+	// reading is the file's pending read, nil if there is none.
 	reading *reading
-	// What is wrong: with the file, with its content, with its pod beside the others; and what of
-	// the content is ignored. Without a message: nothing.
+	// Problems with the file, with its content, with its pod beside the others, and ignored fields of
+	// the content. Without a message there is no problem.
 	unreadable, invalid, clash, ignored Problem
 }
 
-// read reads files and reports whether the set of pods changed by it. It waits until all have been
-// read, but for those with which there is no progress: what these come to is taken later.
+// read reads files and reports whether the set of pods changed. It waits for all reads except those
+// that hang, whose results are taken later.
 func (f *File) read(ctx context.Context, queue []reading) (changed bool) {
 	fresh := map[*reading]bool{}
 	slow := time.NewTimer(f.reader.patience)
@@ -61,7 +61,7 @@ func (f *File) read(ctx context.Context, queue []reading) (changed bool) {
 	}
 }
 
-// begin reads a file in a goroutine of its own; nil: too many hang already.
+// begin reads a file in a new goroutine; nil: too many files hang already.
 func (f *File) begin(ctx context.Context, r reading) *reading {
 	r.path = f.path(r.name)
 	e := f.entries[r.name]
@@ -82,7 +82,7 @@ func (f *File) begin(ctx context.Context, r reading) *reading {
 	return &r
 }
 
-// take takes what became of a file and reports whether the set of pods changed by it.
+// take takes the result of a read and reports whether the set of pods changed.
 func (f *File) take(o outcome) (changed bool) {
 	name, path := o.of.name, o.of.path
 	if o.of.stuck {
@@ -90,7 +90,7 @@ func (f *File) take(o outcome) (changed bool) {
 	}
 	e := f.entries[name]
 	if e == nil || e.reading != o.of {
-		return false // something else is there by now
+		return false // another read of the file has begun
 	}
 	e.reading = nil
 	at := f.reader.origin(path)
@@ -115,7 +115,7 @@ func (f *File) take(o outcome) (changed bool) {
 	e.touched = o.touched
 	if o.same {
 		if again && e.pod != nil {
-			e.pod = new(*e.pod) // as it was, given anew
+			e.pod = new(*e.pod) // a copy, which counts as written again
 		}
 		return again && e.pod != nil
 	}
@@ -128,7 +128,7 @@ func (f *File) take(o outcome) (changed bool) {
 	return true
 }
 
-// hangs is the problem of a file that has not been read to its end; without a message if it has.
+// hangs returns the problem of a file whose read is pending; without a message if none is.
 func (f *File) hangs(e *fileEntry) Problem {
 	if e.reading == nil {
 		return Problem{}
@@ -138,8 +138,8 @@ func (f *File) hangs(e *fileEntry) Problem {
 			"pod stays as it was, and other files are followed"))
 }
 
-// pods is the set to deliver, in the order of the file names. Of two files with the same pod, or
-// with pods of the same UID, the first counts.
+// pods returns the set to deliver, ordered by file name. If two files have the same pod, or pods of
+// the same UID, the first counts.
 func (f *File) pods() []*v1.Pod {
 	pods := make([]*v1.Pod, 0, len(f.entries))
 	owner, uids := map[types.NamespacedName]string{}, map[types.UID]string{}

@@ -17,14 +17,14 @@ import (
 
 // FileConfig says which manifests to follow.
 type FileConfig struct {
-	// Path is a directory (its files, not those below; names beginning with a dot are left out) or
-	// one file. While it does not exist there are no pods.
+	// Path is a file, or a directory with files: those in subdirectories and those whose names start
+	// with a dot are skipped. While it does not exist there are no pods.
 	Path string
 	// Node is the node's name.
 	Node string
-	// Every is the time between two complete looks, in case an event was missed.
+	// Every is the time between two complete reads, in case an event was missed.
 	Every time.Duration
-	// Strict refuses manifests with fields that are read over otherwise.
+	// Strict refuses manifests with unknown fields, which are otherwise ignored.
 	Strict bool
 	// Report receives problems; nil ignores them. It must not block.
 	Report func(Problem)
@@ -32,9 +32,9 @@ type FileConfig struct {
 
 // File is the feed of static pods from manifests, one pod per file, JSON or YAML.
 //
-// It acts on a file when its writer closes it or moves it in place, so half-written manifests are
-// not seen. A file that becomes unreadable or invalid keeps its last good pod; a removed one
-// loses it. One that hangs keeps nobody waiting: see reading.
+// It reads a file when its writer closes it or moves it into place, so it sees no half-written
+// manifests. A file that becomes unreadable or invalid keeps its last good pod; a removed one loses
+// it. A file that hangs delays nobody: see reading.
 type File struct {
 	c       FileConfig
 	reader  *reader
@@ -45,32 +45,32 @@ type File struct {
 	ledger  ledger
 
 	done  chan outcome
-	stuck int // readings that nobody waits for
+	stuck int // reads that nobody waits for
 	told  delivery
-	// lookingSince is since when the path has been looked at, in nanoseconds; 0: it is not.
+	// lookingSince is the time at which the pending look at the path began, in nanoseconds; 0: none.
 	lookingSince atomic.Int64
 }
 
-// pathProblems are what is wrong with the path itself; empty: nothing.
+// pathProblems holds problems with the path itself; empty: none.
 type pathProblems struct{ listing, missing, watching string }
 
-// delivery is what was delivered since Run began.
+// delivery describes what was delivered since Run began.
 type delivery struct {
 	began     time.Time
 	deliver   func([]*v1.Pod)
 	delivered bool
-	partial   bool // the last one was
+	partial   bool // the last set was partial
 }
 
 const (
-	// movedSettle is how long a file must be moved away before its pod goes: editors move a file away
-	// and write a new one in its place. One that is removed is gone, and its pod with it, whatever
-	// is written in its place.
+	// movedSettle is how long a file must be moved away before its pod is removed: editors move a file
+	// away and write a new one in its place. A file that is deleted loses its pod at once, even if it
+	// is written again.
 	movedSettle = 20 * time.Millisecond
-	// absentRetry is the time between two attempts to watch a directory that does not exist.
+	// absentRetry is the time between two attempts to watch a missing directory.
 	absentRetry = time.Second
-	// unheard is how long after the start files that hang may have pods of which nothing is known:
-	// for so long no pod is removed because no manifest is known for it.
+	// unheard is how long after the start files that hang may have unknown pods. During this time no
+	// pod is removed for lack of a manifest.
 	unheard = time.Minute
 )
 
@@ -116,7 +116,7 @@ func (f *File) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 	return nil
 }
 
-// tell delivers the set if it changed, or if the one before was partial, and says what is wrong.
+// tell delivers the set if it changed or the previous one was partial, and reports problems.
 func (f *File) tell(changed bool) {
 	if ended := f.told.partial && !f.isPartial(); f.wrong.listing == "" &&
 		(changed || ended || !f.told.delivered) {
@@ -127,8 +127,8 @@ func (f *File) tell(changed bool) {
 	f.ledger.now(f.findings())
 }
 
-// Partial reports whether the set that is being delivered may lack pods of files that hang. It is
-// called by whom the set is delivered to.
+// Partial reports whether the set being delivered may lack pods of files that hang. Only deliver
+// may call it.
 func (f *File) Partial() bool { return f.told.partial }
 
 func (f *File) isPartial() bool {
@@ -143,7 +143,7 @@ func (f *File) isPartial() bool {
 	return false
 }
 
-// pause waits, and takes what files that hung come to.
+// pause waits, and takes the results of files that hung.
 func (f *File) pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -159,14 +159,14 @@ func (f *File) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// follow acts on events and ticks until ctx ends or the watch has to be set up anew.
+// follow handles events and ticks until ctx ends or the watch must be set up again.
 func (f *File) follow(outer context.Context, l look, tick <-chan time.Time) {
 	ctx, cancel := context.WithCancel(outer)
 	bursts, lost := make(chan []dirEvent), make(chan error, 1)
 	go func() { lost <- l.watch.run(ctx, bursts) }()
 	defer func() {
 		cancel()
-		<-lost //nolint:errcheck // of a watch that nobody needs any more
+		<-lost //nolint:errcheck // the error of a watch that has ended
 	}()
 	heard := time.NewTimer(time.Until(f.told.began.Add(unheard)))
 	defer heard.Stop()
@@ -186,7 +186,7 @@ func (f *File) follow(outer context.Context, l look, tick <-chan time.Time) {
 			return
 		case o := <-f.done:
 			changed = f.take(o)
-		case <-heard.C: // what hangs still is not waited for
+		case <-heard.C: // files that still hang are no longer waited for
 		case <-tick:
 			changed = f.relist(outer)
 		case <-settled.C:
@@ -203,10 +203,10 @@ func (f *File) follow(outer context.Context, l look, tick <-chan time.Time) {
 	}
 }
 
-// gone are files that were moved away, with when it is believed that their pods are to go.
+// gone maps files that were moved away to the time at which their pods are removed.
 type gone map[string]time.Time
 
-// settled takes out those that have been gone for long enough.
+// settled removes and returns the files that are due.
 func (g gone) settled(now time.Time) map[string]bool {
 	out := map[string]bool{}
 	for name, due := range g {
@@ -218,7 +218,7 @@ func (g gone) settled(now time.Time) map[string]bool {
 	return out
 }
 
-// set has the timer fire for the first that is due.
+// set sets the timer to the first file that is due.
 func (g gone) set(t *time.Timer) {
 	if len(g) == 0 {
 		t.Stop()
@@ -228,16 +228,16 @@ func (g gone) set(t *time.Timer) {
 	t.Reset(time.Until(first))
 }
 
-// handle looks at the files of a burst that are complete and adds those that were moved away to
-// vanished. Pods of those that were removed go first.
+// handle reads the files of a burst that are complete, and adds those that were moved away to
+// vanished. It first removes the pods of deleted files.
 func (f *File) handle(ctx context.Context, events []dirEvent, vanished gone) (changed bool) {
 	written, created := map[string]bool{}, map[string]bool{}
 	all := false
 	for _, e := range events {
 		switch {
 		case e.name == "" || strings.HasPrefix(e.name, ".."):
-			// The directory's mode changed, events were dropped, or the hidden directory behind a
-			// set of links was exchanged.
+			// The directory's mode changed, events were lost, or the hidden directory behind a set of links
+			// was replaced.
 			all = true
 		case !f.isDir && e.name != filepath.Base(f.c.Path) || strings.HasPrefix(e.name, "."):
 		case e.mask&unix.IN_DELETE != 0:
@@ -248,7 +248,7 @@ func (f *File) handle(ctx context.Context, events []dirEvent, vanished gone) (ch
 			written[e.name] = true
 		case e.mask&createdEvents != 0:
 			created[e.name] = true
-			all = all || !f.isDir // the path may be a directory now
+			all = all || !f.isDir // the path may have become a directory
 		}
 	}
 	if all {
@@ -258,8 +258,8 @@ func (f *File) handle(ctx context.Context, events []dirEvent, vanished gone) (ch
 	return f.read(ctx, readings(written, false)) || changed
 }
 
-// remove takes that a file was removed, and delivers the set without its pod: if it is there again, the
-// same pod starts anew.
+// remove delivers the set without the pod of a deleted file: if the file exists again, its pod must
+// start anew.
 func (f *File) remove(name string) {
 	e := f.entries[name]
 	if delete(f.entries, name); e != nil && e.pod != nil {
@@ -281,14 +281,14 @@ func (f *File) path(name string) string {
 	return filepath.Join(f.c.Path, name)
 }
 
-// relist looks at everything.
+// relist reads everything again.
 func (f *File) relist(ctx context.Context) (changed bool) {
 	l, ok := f.look(ctx, false)
 	return ok && f.refreshAll(ctx, l)
 }
 
-// refreshAll reads what is listed, and what was. Of a path that cannot be listed nothing is
-// concluded. Files that hang are not read again until their entry changes.
+// refreshAll reads all listed files and those known before. If the path could not be listed, it
+// changes nothing. It does not read files that hang until their entry changes.
 func (f *File) refreshAll(ctx context.Context, l look) (changed bool) {
 	if l.err != nil {
 		return false
@@ -311,7 +311,7 @@ func (f *File) refreshAll(ctx context.Context, l look) (changed bool) {
 	return f.read(ctx, readings(names, false)) || changed
 }
 
-// findings is what is wrong now, the worst first for each name, in the order of the names.
+// findings returns the present problems, the worst first for each name.
 func (f *File) findings() []finding {
 	var out []finding
 	for _, wrong := range []struct{ reason, message string }{

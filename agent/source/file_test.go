@@ -19,7 +19,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 )
 
-// manifest is a minimal pod of that name.
+// manifest returns a minimal pod of that name.
 func manifest(name string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\n"+
 		"spec: {containers: [{name: c, image: example.com/i:1}]}\n", name)
@@ -35,8 +35,8 @@ type followed struct {
 	problems []Problem
 }
 
-// follow runs a feed on path until the test ends. The next complete look comes after a day: what
-// the tests see comes from events.
+// follow runs a feed on path until the test ends. The next complete read is a day away, so the
+// tests see only the effect of events.
 func follow(t *testing.T, path string) *followed {
 	t.Helper()
 	f := &followed{t: t, path: path, sets: make(chan []*v1.Pod, 100)}
@@ -85,7 +85,7 @@ func (f *followed) reported() []Problem {
 	return slices.Clone(f.problems)
 }
 
-// waitProblem waits for a problem of the file with the text in its message.
+// waitProblem waits for a problem of the file with that text.
 func (f *followed) waitProblem(file, text string) {
 	f.t.Helper()
 	f.waitReport(func(p Problem) bool {
@@ -150,7 +150,7 @@ func TestFileFollowsDirectory(t *testing.T) {
 	f.must(os.Symlink("sub", filepath.Join(dir, "link")))
 	f.must(os.RemoveAll(dir))
 	f.wait()
-	// In one step: a complete look, as for a new directory, does not know who is still writing.
+	// In one step: a complete read, as for a new directory, cannot know of files being written.
 	f.must(os.WriteFile(dir+"-z", []byte(manifest("z")), 0o644))
 	f.must(os.Mkdir(dir, 0o755))
 	f.must(os.Rename(dir+"-z", filepath.Join(dir, "z.yaml")))
@@ -182,7 +182,7 @@ func TestFileFollowsSingleFile(t *testing.T) {
 	f.wait("c")
 }
 
-// TestFileAbsentDirectory: not even the directory around the path exists.
+// TestFileAbsentDirectory: even the parent directory does not exist.
 func TestFileAbsentDirectory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "not", "there")
 	f := follow(t, path)
@@ -194,7 +194,7 @@ func TestFileAbsentDirectory(t *testing.T) {
 	f.wait("a")
 }
 
-// TestFileHalfWritten: nothing is concluded from a file before its writer closes it.
+// TestFileHalfWritten: a file has no effect before its writer closes it.
 func TestFileHalfWritten(t *testing.T) {
 	dir := t.TempDir()
 	f := follow(t, dir)
@@ -202,7 +202,7 @@ func TestFileHalfWritten(t *testing.T) {
 	file, err := os.Create(filepath.Join(dir, "a.yaml"))
 	f.must(err)
 	defer file.Close()
-	// The first half alone would be a valid pod with another image.
+	// The first half alone would be a valid pod.
 	_, err = file.WriteString(manifest("a"))
 	f.must(err)
 	f.put("b.yaml", manifest("b"))
@@ -216,7 +216,7 @@ func TestFileHalfWritten(t *testing.T) {
 	}
 }
 
-// TestFileReplacedByEditor: a file that is moved away and written anew keeps its pod.
+// TestFileReplacedByEditor: a file that is moved away and written again keeps its pod.
 func TestFileReplacedByEditor(t *testing.T) {
 	dir := t.TempDir()
 	f := NewFile(FileConfig{Path: dir, Node: "node"})
@@ -243,8 +243,8 @@ func TestFileReplacedByEditor(t *testing.T) {
 	}
 }
 
-// TestFileRemovedAndWritten: a deletion that was seen is one, however soon the same manifest is there
-// again.
+// TestFileRemovedAndWritten: an observed deletion removes the pod, however soon the same manifest
+// exists again.
 func TestFileRemovedAndWritten(t *testing.T) {
 	dir := t.TempDir()
 	var sets [][]string
@@ -269,7 +269,7 @@ func TestFileRemovedAndWritten(t *testing.T) {
 	}
 }
 
-// A file that was moved away is waited for, once.
+// A file that was moved away is waited for once.
 func TestGoneFilesSettle(t *testing.T) {
 	start := time.Now()
 	g := gone{"moved": start.Add(movedSettle)}
@@ -320,7 +320,7 @@ func TestFileBadManifests(t *testing.T) {
 	}
 	f.put("last.yaml", manifest("last"))
 	f.wait("good", "last")
-	// Another look at the same files reports nothing new.
+	// Reading the same files again reports nothing new.
 	before := len(f.reported())
 	f.must(os.Chmod(filepath.Join(dir, "kind"), 0o600))
 	f.must(os.WriteFile(filepath.Join(dir, "list"), []byte(bad["list"][0]), 0o644))

@@ -15,8 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// hanging makes a feed on dir whose reads of files with "hang" in their content hang until release
-// is closed.
+// hanging makes a feed on dir. Its reads of files that contain "hang" hang until release is closed.
 func hanging(t *testing.T, dir string) (f *File, release chan struct{}) {
 	t.Helper()
 	f, release = NewFile(FileConfig{Path: dir, Node: "node", Every: time.Hour}), make(chan struct{})
@@ -87,7 +86,7 @@ func messageOf(problems *Problems, file string) string {
 	return ""
 }
 
-// waitMessage waits until the problem with that file has the text; "": until there is none.
+// waitMessage waits until the problem of that file has the text, or for "" until it has none.
 func waitMessage(t *testing.T, problems *Problems, file, text string) {
 	t.Helper()
 	limit := time.Now().Add(20 * time.Second)
@@ -103,8 +102,8 @@ func waitMessage(t *testing.T, problems *Problems, file, text string) {
 	}
 }
 
-// Files that hang are told of, and keep neither other files nor the end of the feed waiting. Their
-// pods come when they answer, and a file that takes the place of one is read at once.
+// Files that hang are reported, and delay neither other files nor the end of the feed. Their pods
+// appear when the reads return, and a file that replaces one that hangs is read at once.
 func TestFilesThatHang(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name, content string) {
@@ -131,7 +130,7 @@ func TestFilesThatHang(t *testing.T) {
 	put("hang00.yaml", manifest("mended"))
 	waitSet(t, sets, "a-node b-node mended-node ...")
 	waitMessage(t, problems, "hang00.yaml", "")
-	put("b.yaml", "# hang\n"+manifest("b2")) // keeps its pod
+	put("b.yaml", "# hang\n"+manifest("b2")) // it keeps its pod
 	waitMessage(t, problems, "b.yaml", text)
 	if err := os.Remove(filepath.Join(dir, "hang01.yaml")); err != nil {
 		t.Fatal(err)
@@ -142,12 +141,12 @@ func TestFilesThatHang(t *testing.T) {
 	for i := 2; i < 3*maxReading; i++ {
 		want = append(want, fmt.Sprintf("h%02d-node", i))
 	}
-	slices.Sort(want) // as names are
+	slices.Sort(want) // by name
 	waitSet(t, sets, strings.Join(want, " "))
 	waitMessage(t, problems, "hang47.yaml", "")
 }
 
-// However many files hang, only so many calls are left behind.
+// The number of hanging calls is bounded, however many files hang.
 func TestTooManyFilesHang(t *testing.T) {
 	dir := t.TempDir()
 	for i := range maxStuck + 50 {
@@ -178,7 +177,7 @@ func TestTooManyFilesHang(t *testing.T) {
 	}
 }
 
-// What hangs at the start is waited for with the removal of pods, but not for good.
+// Files that hang at the start delay the removal of pods, but not forever.
 func TestPartialForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := NewFile(FileConfig{Path: "/nowhere"})
@@ -201,7 +200,7 @@ func TestPartialForAMinute(t *testing.T) {
 	})
 }
 
-// hesitantFeed says of each set whether it is partial.
+// hesitantFeed tells for each set whether it is partial.
 type hesitantFeed struct {
 	fakeFeed
 	partial bool
@@ -238,7 +237,7 @@ func TestPartialSetsAreNotSeen(t *testing.T) {
 	})
 }
 
-// A path that hangs is told of, is a failed health check, and keeps nobody from ending.
+// A path that hangs is reported and fails the health check, and the feed can still end.
 func TestPathThatHangs(t *testing.T) {
 	f, release := hanging(t, t.TempDir())
 	looks := f.lookAt
@@ -263,7 +262,7 @@ func TestPathThatHangs(t *testing.T) {
 	}
 }
 
-// A path that hangs for good does not keep the feed from ending: runFeed's end looks for that.
+// The feed ends even if the path hangs forever; the cleanup in runFeed checks that.
 func TestPathThatHangsForGood(t *testing.T) {
 	f, release := hanging(t, t.TempDir())
 	t.Cleanup(func() { close(release) }) // after the feed's end, or before
@@ -272,7 +271,7 @@ func TestPathThatHangsForGood(t *testing.T) {
 	waitMessage(t, problems, filepath.Base(f.c.Path), "does not answer")
 }
 
-// Files whose reads do not come to an end are refused before the first read.
+// Files whose content has no end are refused before the first read.
 func TestEndlessFiles(t *testing.T) {
 	dir := t.TempDir()
 	f := follow(t, dir)
@@ -287,7 +286,7 @@ func TestEndlessFiles(t *testing.T) {
 	f.waitProblem("zero", "is no regular file")
 	f.waitProblem("pipe", "is no regular file")
 	f.waitProblem("kernel", "is empty")
-	f.waitProblem("kmsg", "") // who may not open it hears that
+	f.waitProblem("kmsg", "") // without permission the error says so
 	f.put("a.yaml", manifest("a"))
 	f.wait("a")
 }

@@ -26,7 +26,7 @@ type HTTPConfig struct {
 	Node string
 	// Every is the time between two requests.
 	Every time.Duration
-	// Strict refuses answers with fields that are read over otherwise.
+	// Strict refuses answers with unknown fields, which are otherwise ignored.
 	Strict bool
 	// Report receives problems; nil ignores them. It must not block.
 	Report func(Problem)
@@ -37,9 +37,9 @@ const requestTimeout = 10 * time.Second
 
 // HTTP is the feed of static pods from a URL that answers with a Pod or a PodList.
 //
-// While the URL cannot be read, or its answer is neither, the pods of the last good answer stay. A
-// pod of a list that is refused keeps its last good version, if it had one; the others are not
-// affected. An empty answer is an empty set.
+// While the URL cannot be read or its answer is invalid, the pods of the last good answer stay. A
+// pod that is refused keeps its last good version, if it had one, and does not affect the others.
+// An empty answer is an empty set.
 type HTTP struct {
 	c      HTTPConfig
 	client *http.Client
@@ -47,13 +47,13 @@ type HTTP struct {
 
 	body []byte                           // of the last answer
 	read bool                             // body is set
-	good map[types.NamespacedName]*v1.Pod // the last good pods, by full name
+	good map[types.NamespacedName]*v1.Pod // last good pods, by namespace and name
 
-	// What is wrong: with the URL, with the answer as a whole, with single pods of the last good
-	// answer. Without a message: nothing.
+	// Problems with the URL, with the answer as a whole, and with single pods of the last good answer.
+	// Without a message there is no problem.
 	unreadable, invalid Problem
 	items               []Problem
-	more                int // pods of it that are refused without a word of their own
+	more                int // pods that are refused without their own problem
 	ledger              ledger
 }
 
@@ -97,7 +97,7 @@ func (h *HTTP) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 	}
 }
 
-// look asks the URL. changed: pods is a new set to deliver.
+// look asks the URL. If changed is set, pods is a new set to deliver.
 func (h *HTTP) look(ctx context.Context) (pods []*v1.Pod, changed bool) {
 	body, err := h.get(ctx)
 	if ctx.Err() != nil {
@@ -136,7 +136,7 @@ func (h *HTTP) accept(d decoded) []*v1.Pod {
 		if d.list {
 			place = fmt.Sprintf("%s items[%d]", h.shown, i)
 		}
-		// The name as written: refused pods may not have got their final one.
+		// The name as written: refused pods may not have their final name yet.
 		key := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 		if err := h.origin().pod(p); err != nil {
 			h.refused(place, err)
@@ -156,7 +156,7 @@ func (h *HTTP) accept(d decoded) []*v1.Pod {
 	return pods
 }
 
-// refused takes that a pod of the answer is: of the first few it is told why.
+// refused records that a pod of the answer is refused; only the first few get their own problem.
 func (h *HTTP) refused(place string, err error) {
 	if len(h.items) == strictyaml.MaxMessages {
 		h.more++
@@ -165,7 +165,7 @@ func (h *HTTP) refused(place string, err error) {
 	h.items = append(h.items, h.origin().problem(place, err))
 }
 
-// findings is what is wrong now, the worst first.
+// findings returns the present problems, the worst first.
 func (h *HTTP) findings() []finding {
 	var out []finding
 	for _, p := range slices.Concat([]Problem{h.unreadable, h.invalid}, h.items) {

@@ -16,7 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// answers is what a server in memory says.
+// answers is the answer of a server in memory.
 type answers struct {
 	status int
 	body   string
@@ -58,7 +58,7 @@ func podList(items ...string) string {
 func TestHTTPFollowsAnswers(t *testing.T) {
 	tests := []struct {
 		answer answers
-		sets   []string // delivered by this answer; nil: nothing is
+		sets   []string // delivered because of this answer; nil: none
 		reason []string // of the problems; "": one is over
 	}{
 		{answers{500, "x", nil}, nil, []string{Unreadable}},
@@ -126,7 +126,7 @@ func TestHTTPFollowsAnswers(t *testing.T) {
 	})
 }
 
-// TestHTTPRequest asks a real server.
+// TestHTTPRequest uses a real server.
 func TestHTTPRequest(t *testing.T) {
 	asked := make(chan *http.Request, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -158,7 +158,7 @@ func TestHTTPRequest(t *testing.T) {
 	}
 }
 
-// TestHTTPHangingServer: the feed ends while a request is under way.
+// TestHTTPHangingServer: the feed ends during a request.
 func TestHTTPHangingServer(t *testing.T) {
 	release, arrived := make(chan struct{}), make(chan struct{}, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -17,7 +17,7 @@ import (
 
 const lent = types.UID("0123456789abcdef0123456789abcdef")
 
-// written is a static pod of a manifest without metadata.uid.
+// written returns the static pod of a manifest without metadata.uid.
 func written(t *testing.T, env string) *v1.Pod {
 	t.Helper()
 	text := "{apiVersion: v1, kind: Pod, metadata: {name: p, annotations: {a: b}}, " +
@@ -32,7 +32,7 @@ func written(t *testing.T, env string) *v1.Pod {
 	return &d.pods[0]
 }
 
-// ran is the pod as the runtime has it of an agent that gave it that UID.
+// ran returns the pod as the runtime has it, started by an agent that gave it that UID.
 func ran(t *testing.T, p *v1.Pod, uid types.UID, ready bool,
 	annotations map[string]string) cri.Pod {
 	t.Helper()
@@ -53,7 +53,7 @@ func ran(t *testing.T, p *v1.Pod, uid types.UID, ready bool,
 	}
 }
 
-// TestIdentity has what becomes of a pod's UID, by what is found of it in the runtime.
+// TestIdentity: a pod's UID depends on what the runtime has of it.
 func TestIdentity(t *testing.T) {
 	p := written(t, "1")
 	made := string(p.UID)
@@ -128,8 +128,8 @@ func identities(t *testing.T, path string, found ...cri.Pod) *Identities {
 	})
 }
 
-// TestIdentityRemembered: a pod keeps its UID without its sandbox, until its manifest changes; what
-// runs from before the change does not count then.
+// TestIdentityRemembered: a pod keeps its UID without its sandbox, until its manifest changes. A
+// pod that runs from before the change does not count then.
 func TestIdentityRemembered(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	p, edited := written(t, "1"), written(t, "2")
@@ -155,7 +155,7 @@ func TestIdentityRemembered(t *testing.T) {
 	if got := of(identities(t, copied, later), p); got != "newer" {
 		t.Errorf("beside one that was started since: %s, want newer", got)
 	}
-	// The containers look the same: only what is remembered tells that the environment changed.
+	// The containers look the same: only the record tells that the environment changed.
 	if got := of(identities(t, path, found), edited); got != edited.UID {
 		t.Errorf("changed while no agent ran: %s, want %s", got, edited.UID)
 	}
@@ -164,7 +164,7 @@ func TestIdentityRemembered(t *testing.T) {
 	}
 }
 
-// TestIdentityGiven: a UID in the manifest is nobody's to change, also with our annotation beside.
+// TestIdentityGiven: a UID in the manifest never changes, even beside our annotation.
 func TestIdentityGiven(t *testing.T) {
 	d, err := decode([]byte("{apiVersion: v1, kind: Pod, metadata: {name: p, uid: u, annotations: "+
 		"{"+AnnotationManifest+": x}}, spec: {containers: [{name: c, image: i}]}}"), false, true)
@@ -181,7 +181,7 @@ func TestIdentityGiven(t *testing.T) {
 	}
 }
 
-// TestIdentitiesFile: a file that cannot be used is told of, and costs no pod.
+// TestIdentitiesFile: an unusable file is reported and costs no pod.
 func TestIdentitiesFile(t *testing.T) {
 	for _, content := range []string{"{", `[{"name": "p-n", "manifest": "m", "uid": "../x"}]`} {
 		path := filepath.Join(t.TempDir(), "f")
@@ -201,8 +201,7 @@ func TestIdentitiesFile(t *testing.T) {
 	}
 }
 
-// An identity that could not be written is written as soon as that is possible, without anything
-// else happening.
+// An identity that could not be written is written as soon as possible, without another event.
 func TestIdentitiesAreWrittenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "missing", "f")
@@ -239,8 +238,7 @@ func TestIdentitiesAreWrittenAgain(t *testing.T) {
 	})
 }
 
-// TestLasting: what another agent finds is what a manifest has, with a UID that is not of our
-// making.
+// TestLasting: another agent finds pods of manifests, unless we made their UIDs up.
 func TestLasting(t *testing.T) {
 	p := written(t, "1")
 	given := written(t, "2")

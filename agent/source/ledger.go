@@ -8,21 +8,21 @@ import (
 	"github.com/numalet/numalet/topology/strictyaml"
 )
 
-// finding is a problem together with the content it was found in: the same problem in other content
-// is told again.
+// finding is a problem and the content it was found in: the same problem in other content is
+// reported again.
 type finding struct {
 	Problem
 	content [sha256.Size]byte
 }
 
-// ledger tells of each problem once, and of its end. It belongs to one goroutine.
+// ledger reports each problem once, and its end. It belongs to one goroutine.
 type ledger struct {
 	report func(Problem)
 	told   map[string]finding // by name
 }
 
-// now takes everything that is wrong now; of several findings with one name the first counts. What
-// was told before and is not among them is over.
+// now takes all present problems; if several have one name, the first counts. Problems that were
+// reported before and are not among them are over.
 func (l *ledger) now(findings []finding) {
 	next := make(map[string]finding, len(findings))
 	for _, f := range findings {
@@ -42,7 +42,7 @@ func (l *ledger) now(findings []finding) {
 	l.told = next
 }
 
-// warning is one problem of all the fields that are ignored; none if there are none.
+// warning returns one problem for all ignored fields; an empty one if there are none.
 func (o origin) warning(name string, ignored strictyaml.Messages) Problem {
 	if len(ignored.First) == 0 {
 		return Problem{}

@@ -38,7 +38,7 @@ func TestLedger(t *testing.T) {
 	}
 }
 
-// TestFileProblemsEnd: with the cause the problem goes, whatever it was.
+// TestFileProblemsEnd: every problem ends with its cause.
 func TestFileProblemsEnd(t *testing.T) {
 	dir := t.TempDir()
 	f := follow(t, dir)

@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// maxPods is how many pods an answer of a URL lists at most.
+	// maxPods bounds the pods in the answer of a URL.
 	maxPods = 2000
-	// maxContainers is how many containers a pod has at most, init containers among them.
+	// maxContainers bounds the containers of a pod, including init containers.
 	maxContainers = 1000
-	// maxVolumes is how many volumes a pod has at most, and mounts each of its containers.
+	// maxVolumes bounds the volumes of a pod, and the mounts of each container.
 	maxVolumes = 1000
-	// maxBytes is how much memory, huge pages and storage one container asks for at most, and
-	// maxCount how many CPUs, and devices of a resource. What all containers of a pod ask for
-	// together can be counted then, CPUs in thousandths too.
+	// maxBytes bounds the memory, huge pages and storage of one container, maxCount its CPUs and its
+	// devices of a resource. The sums over a pod's containers then do not overflow, not even in
+	// thousandths of CPUs.
 	maxBytes, maxCount = 1 << 50, 1_000_000_000
 )
 
-// validateAmount bounds what is asked for of a resource, and reports whether that is within.
+// validateAmount bounds the amount of a resource, and reports whether it is within the bounds.
 func validateAmount(name v1.ResourceName, amount resource.Quantity, at place) bool {
 	most := resource.NewQuantity(maxBytes, resource.BinarySI)
 	if name == v1.ResourceCPU || podspec.IsExtended(name) {
@@ -39,8 +39,8 @@ func validateAmount(name v1.ResourceName, amount resource.Quantity, at place) bo
 	return false
 }
 
-// validateSize bounds what a pod makes others do, before anything else looks at it. It stops at the
-// first that is too much.
+// validateSize bounds the work that a pod causes, before any other check. It stops at the first
+// violation.
 func validateSize(pod *v1.Pod, at *field.Path) field.ErrorList {
 	s := &pod.Spec
 	tooMany := func(at *field.Path, have, most int) field.ErrorList {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// bomb is a container's environment that doubles with each variable many times over, in few bytes.
+// bomb is a short environment that doubles with each of its many variables.
 func bomb() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[{name: A0, value: %s}", strings.Repeat("x", 100))
@@ -17,7 +17,7 @@ func bomb() string {
 	return b.String() + "]"
 }
 
-// many repeats an element of a list in YAML's flow style, with its number for N.
+// many repeats an element of a list in YAML's flow style, with its number in place of N.
 func many(element string, n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -26,7 +26,7 @@ func many(element string, n int) string {
 	return b.String()
 }
 
-// Whatever a manifest asks for without end is refused by the field that asks for it.
+// Unbounded requests of a manifest are refused, naming the field.
 func TestLimits(t *testing.T) {
 	const c = `{spec: {containers: [{name: c, image: i, %s}]}}`
 	for edit, want := range map[string]string{
@@ -76,7 +76,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// As much as is allowed is taken.
+// Manifests at the limits are accepted.
 func TestWithinLimits(t *testing.T) {
 	for _, edit := range []string{
 		`{spec: {containers: [` + many("{name: cN, image: i}", 1000) + `]}}`,
@@ -88,8 +88,8 @@ func TestWithinLimits(t *testing.T) {
 	}
 }
 
-// An answer that lists more pods than can be is refused; of pods that are refused the first few are
-// told of one by one.
+// An answer with too many pods is refused. Of refused pods only the first few are reported one by
+// one.
 func TestManyPodsOfAnAnswer(t *testing.T) {
 	const head = `{"apiVersion": "v1", "kind": "PodList", "items": [`
 	_, err := decode([]byte(head+many(`{"kind": "Pod"}`, 2001)+"{}]}"), true, false)
@@ -111,7 +111,7 @@ func TestManyPodsOfAnAnswer(t *testing.T) {
 	}
 }
 
-// Of many errors in one pod the first few are said.
+// Only the first few of many errors in one pod are reported.
 func TestManyErrors(t *testing.T) {
 	_, err := readPod(fromFile, edited(t, `{spec: {hostAliases: [`+many("{ip: xN}", 5000)+`]}}`))
 	text := errorText(err)
@@ -121,7 +121,7 @@ func TestManyErrors(t *testing.T) {
 	}
 }
 
-// Unknown fields are ignored and said to be, or refused if that is asked for.
+// Unknown fields are ignored with a report, or refused if configured.
 func TestUnknownFields(t *testing.T) {
 	for name, text := range map[string]string{
 		"unknown": edited(t, `{spec: {restartPolcy: Never}}`),

@@ -13,20 +13,20 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// look is what there is at the path of manifests.
+// look describes the path of manifests.
 type look struct {
 	isDir bool
-	// absent: nothing is there.
+	// absent is set if nothing exists there.
 	absent bool
 	names  []string
 	err    error
-	// watch is on the path, or on the directory around it if it is none; nil: none was asked for,
-	// or watchErr says why there is none.
+	// watch watches the path or, if it is not a directory, its parent. It is nil if not asked for, or
+	// if watchErr says why it failed.
 	watch    *watch
 	watchErr error
 }
 
-// lookAt lists the files. It watches first, if asked to, so that no change is missed.
+// lookAt lists the files. If asked to, it starts the watch first, so that no change is missed.
 func lookAt(path string, watching bool) (l look) {
 	isDir, err := isFolder(path)
 	for try := 0; watching; try++ {
@@ -36,7 +36,7 @@ func lookAt(path string, watching bool) (l look) {
 		}
 		l.watch, l.watchErr = newWatch(dir)
 		was := isDir
-		// What has come or gone before the watch was there is not told by it.
+		// The watch does not report what appeared or disappeared before it started.
 		if isDir, err = isFolder(path); isDir == was || try == mostTries {
 			break
 		}
@@ -66,7 +66,7 @@ func lookAt(path string, watching bool) (l look) {
 	return l
 }
 
-// mostTries is how often a path is watched anew that is, or is not, a folder in turns.
+// mostTries bounds the tries to watch a path that keeps changing between directory and file.
 const mostTries = 3
 
 func isFolder(path string) (bool, error) {
@@ -80,8 +80,8 @@ func (l look) close() {
 	}
 }
 
-// look looks at the path in a goroutine of its own, which is left behind if ctx ends: the path may
-// hang. ok: it did not.
+// look looks at the path in a new goroutine, which it abandons if ctx ends, since the path may
+// hang; ok is then false.
 func (f *File) look(ctx context.Context, watching bool) (l look, ok bool) {
 	looked := make(chan look)
 	f.lookingSince.Store(time.Now().UnixNano())
@@ -115,7 +115,7 @@ func (f *File) look(ctx context.Context, watching bool) (l look, ok bool) {
 	}
 }
 
-// Healthy is an error when the path has not answered for longer than limit.
+// Healthy returns an error if the path has not answered for longer than limit.
 func (f *File) Healthy(now time.Time, limit time.Duration) error {
 	since := f.lookingSince.Load()
 	if since == 0 {

@@ -18,10 +18,10 @@ import (
 	"github.com/numalet/numalet/topology/strictyaml"
 )
 
-// maxManifest is the largest manifest, in bytes.
+// maxManifest bounds a manifest in bytes.
 const maxManifest = 10 << 20
 
-// refusal is why a manifest cannot be used, with the reason to report it under.
+// refusal says why a manifest cannot be used, and the reason for its report.
 type refusal struct {
 	reason  string
 	message string
@@ -34,15 +34,15 @@ func refuse(reason, format string, args ...any) error {
 	return refusal{reason, strictyaml.OneLine(fmt.Sprintf(format, args...))}
 }
 
-// decoded is what a manifest says, before anything is defaulted.
+// decoded is the content of a manifest before defaults are set.
 type decoded struct {
 	pods []v1.Pod
 	list bool
-	// ignored are fields that are read over.
+	// ignored lists the ignored fields.
 	ignored strictyaml.Messages
 }
 
-// decode reads one Pod, or one PodList if lists may be. strict: nothing may be read over.
+// decode decodes one Pod or, if lists is set, one PodList. If strict, no field may be ignored.
 func decode(data []byte, lists, strict bool) (decoded, error) {
 	d, err := decodeLenient(data, lists)
 	if err == nil && strict && len(d.ignored.First) > 0 {
@@ -104,7 +104,7 @@ type origin struct {
 	place string
 }
 
-// pod turns a decoded manifest into a pod as the API would hold it, or refuses it.
+// pod turns a decoded manifest into a pod as the API would store it, or refuses it.
 func (o origin) pod(p *v1.Pod) error {
 	if p.Name == "" {
 		return refuse(FailedValidation, "%v", field.Required(field.NewPath("metadata", "name"),
@@ -148,9 +148,9 @@ func (o origin) pod(p *v1.Pod) error {
 	return nil
 }
 
-// uid is the identity of a manifest: what it says, the node and the place. It is taken from the
-// manifest as written, so that neither comments nor our defaults change it: a restart of the
-// agent, also of a newer one, finds the same pod.
+// uid derives a UID from the content of a manifest, the node and the place. It uses the manifest as
+// written, so that neither comments nor our defaults change it: after a restart of the agent, even
+// an upgrade, it is the same.
 func (o origin) uid(p *v1.Pod) (types.UID, error) {
 	content, err := json.Marshal(p)
 	if err != nil {
@@ -175,7 +175,7 @@ func oneLine(errs field.ErrorList) string {
 	return all.String()
 }
 
-// problem makes a report of a refusal.
+// problem turns an error into a report.
 func (o origin) problem(name string, err error) Problem {
 	p := Problem{Source: o.source, Name: name, Reason: Unreadable,
 		Message: strictyaml.OneLine(err.Error())}

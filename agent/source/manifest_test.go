@@ -15,7 +15,7 @@ import (
 
 var fromFile = origin{node: "Node-1", source: FileSource, place: "/m/a.yaml"}
 
-// readPod goes the whole way from a manifest to a pod.
+// readPod decodes a manifest and turns it into a pod.
 func readPod(o origin, text string) (*v1.Pod, error) {
 	d, err := decode([]byte(text), false, false)
 	if err != nil {
@@ -24,7 +24,7 @@ func readPod(o origin, text string) (*v1.Pod, error) {
 	return &d.pods[0], o.pod(&d.pods[0])
 }
 
-// TestDefaults compares each pair in testdata: NAME.yaml as written, NAME.out.yaml as stored.
+// TestDefaults compares the pairs in testdata: NAME.in.yaml as written, NAME.out.yaml as stored.
 func TestDefaults(t *testing.T) {
 	inputs, err := filepath.Glob("testdata/*.in.yaml")
 	if err != nil || len(inputs) == 0 {
@@ -66,8 +66,8 @@ func TestPullPolicy(t *testing.T) {
 	}
 }
 
-// TestUID: the same content at the same place on the same node is the same pod, also after a
-// restart of a newer agent. The literal must not change.
+// TestUID: the same content at the same place on the same node has the same UID, even after an
+// upgrade of the agent. The literal must not change.
 func TestUID(t *testing.T) {
 	uid := func(o origin, text string) types.UID {
 		t.Helper()
@@ -104,7 +104,7 @@ func TestUID(t *testing.T) {
 	}
 }
 
-// TestRefused has a small change to a good pod each, and the exact reason.
+// TestRefused changes a good pod slightly and expects the exact error.
 func TestRefused(t *testing.T) {
 	tests := []edit{
 		{`{metadata: {name: ""}}`, "metadata.name: Required value: give the pod a name"},
@@ -269,7 +269,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// edited is a good pod with the top-level and second-level fields of edit in it.
+// edited returns a good pod with the first and second-level fields of edit.
 func edited(t *testing.T, edit string) string {
 	t.Helper()
 	base := map[string]map[string]any{}
@@ -333,8 +333,8 @@ status: {phase: Running}, spec: {nodeName: other}}`))
 	}
 }
 
-// FuzzManifest: no manifest crashes the reader; what is accepted has a safe identity, is accepted
-// again in the form it is stored in, and keeps its UID.
+// FuzzManifest: no manifest crashes the reader. Accepted pods have a safe identity, are accepted
+// again in their stored form, and keep their UID.
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(manifest("a")))
 	f.Add([]byte(`{"apiVersion":"v1","kind":"PodList","items":[` + item("a", "i") + `,null,{}]}`))

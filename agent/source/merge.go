@@ -14,11 +14,11 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// member is a pod of a source: as the feed gave it, and as it was handed out.
+// member is a pod of a source: as the feed delivered it, and as it was handed out.
 type member struct{ given, pod *v1.Pod }
 
-// merge compares a new full set with the one before. It returns the members to remember, what to
-// emit in order, and a problem for each pod that is left out. It changes none of its arguments.
+// merge compares a new full set with the previous one. It returns the members to keep, the updates
+// to send in order, and a problem for each pod that is left out. It does not change its arguments.
 func merge(source string, old map[types.UID]member, pods []*v1.Pod, now time.Time) (
 	next map[types.UID]member, updates []Update, left []finding) {
 	next = make(map[types.UID]member, len(pods))
@@ -35,7 +35,7 @@ func merge(source string, old map[types.UID]member, pods []*v1.Pod, now time.Tim
 		names[name] = true
 		was, known := old[given.UID]
 		if known && !pod.Same(was.pod, given) {
-			was, known = member{}, false // it has that one's UID, and is another pod
+			was, known = member{}, false // another pod that has taken over the UID
 		}
 		if known && was.given == given {
 			next[given.UID] = was
@@ -46,7 +46,7 @@ func merge(source string, old map[types.UID]member, pods []*v1.Pod, now time.Tim
 		if known {
 			op = compare(was.pod, mine)
 			if op == "" && source == FileSource {
-				op = RETRY // a file that did not change gives the same pod
+				op = RETRY // an unchanged file yields the same pointer
 			}
 		}
 		next[given.UID] = member{given: given, pod: mine}
@@ -58,7 +58,7 @@ func merge(source string, old map[types.UID]member, pods []*v1.Pod, now time.Tim
 		}
 	}
 	slices.SortFunc(byOp[REMOVE], podspec.Compare)
-	// What gives room comes before what may have been promised it.
+	// Updates that free resources come first, since others may need these.
 	for _, op := range []Op{REMOVE, DELETE, RECONCILE, ADD, UPDATE, RETRY} {
 		first := op == ADD && old == nil
 		if len(byOp[op]) > 0 || first {
@@ -68,7 +68,7 @@ func merge(source string, old map[types.UID]member, pods []*v1.Pod, now time.Tim
 	return next, updates, left
 }
 
-// clash says why the pod cannot stand beside the earlier pods of its set.
+// clash says why the pod conflicts with earlier pods of its set.
 func clash(sameName, sameUID bool, pod *v1.Pod) string {
 	switch {
 	case sameName:
@@ -81,9 +81,9 @@ func clash(sameName, sameUID bool, pod *v1.Pod) string {
 	}
 }
 
-// local is the pod with the annotations of this node. It keeps when the pod was first seen. A pod
-// of the API server loses the annotations that are the agent's to write: who may patch a pod there
-// must not speak for the agent here.
+// local returns the pod with the annotations of this node. It keeps the time at which the pod was
+// first seen. Pods of the API server lose the annotations that only the agent writes: users who may
+// patch a pod must not speak for the agent.
 func local(source string, given, was *v1.Pod, now time.Time) *v1.Pod {
 	seen := now.Format(time.RFC3339Nano)
 	if was != nil {
@@ -103,7 +103,7 @@ func local(source string, given, was *v1.Pod, now time.Time) *v1.Pod {
 	return &pod
 }
 
-// compare is the operation that leads from one version of a pod to the next, "" for none.
+// compare returns the operation that leads from one version of a pod to the next, "" if none.
 func compare(was, now *v1.Pod) Op {
 	same := apiequality.Semantic.DeepEqual
 	switch {
@@ -122,7 +122,7 @@ func compare(was, now *v1.Pod) Op {
 	}
 }
 
-// sharedAnnotationsEqual leaves the annotations of this node out.
+// sharedAnnotationsEqual ignores the annotations of this node.
 func sharedAnnotationsEqual(a, b map[string]string) bool {
 	shared := func(m map[string]string) map[string]string {
 		m = maps.Clone(m)

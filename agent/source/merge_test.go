@@ -25,7 +25,7 @@ import (
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// testPod is a pod whose name is its UID, changed by edits.
+// testPod returns a pod whose name is its UID, changed by edits.
 func testPod(name string, edits ...func(*v1.Pod)) *v1.Pod {
 	p := &v1.Pod{}
 	p.Name, p.Namespace, p.UID = name, "ns", types.UID(name)
@@ -42,7 +42,7 @@ func annotate(k, v string) func(*v1.Pod) {
 	return func(p *v1.Pod) { p.Annotations = map[string]string{k: v} }
 }
 
-// story is updates as text: "ADD a b".
+// story formats updates: "ADD a b".
 func story(updates []Update) []string {
 	var lines []string
 	for _, u := range updates {
@@ -153,7 +153,7 @@ func TestMergeKeepsItsInput(t *testing.T) {
 	}
 }
 
-// TestMergeReplay: who applies the operations has the last set, and no operation is without effect.
+// TestMergeReplay: applying the operations yields the last set, and no operation is redundant.
 func TestMergeReplay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var members map[types.UID]member
@@ -237,7 +237,7 @@ func (f fakeFeed) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 	}
 }
 
-// A file that was written again as it was gives its pod anew, and no other pod.
+// A file that was written again unchanged yields its pod again, and no other.
 func TestMergeOfAFileWrittenAgain(t *testing.T) {
 	before := []*v1.Pod{testPod("a"), testPod("b")}
 	old, _, _ := merge(FileSource, nil, before, start)
@@ -303,7 +303,7 @@ func TestMux(t *testing.T) {
 	})
 }
 
-// TestMuxStopsWhenNobodyListens: a full stream does not keep Run from ending.
+// TestMuxStopsWhenNobodyListens: Run ends even if the stream is full.
 func TestMuxStopsWhenNobodyListens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fakeFeed{FileSource, make(chan []*v1.Pod)}
@@ -333,8 +333,8 @@ func names(pods []*v1.Pod) []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// A UID is one source's: the pod of another one with it is left out and told of, and comes when the
-// first has gone; of two the source that is named first counts.
+// A UID belongs to one source: a pod of another source with it is left out and reported, and added
+// when the first is gone. Sources named first take precedence.
 func TestOneUIDInTwoSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := fakeFeed{FileSource, make(chan []*v1.Pod)}
@@ -371,8 +371,8 @@ func TestOneUIDInTwoSources(t *testing.T) {
 	})
 }
 
-// A pod of the API server is the one that the API server says, whatever its annotations claim:
-// anybody who may patch a pod there can write them.
+// A pod of the API server has the identity that the API server says, whatever its annotations
+// claim: every user who may patch it can write them.
 func TestAPIPodsSpeakForThemselvesOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := fakeFeed{FileSource, make(chan []*v1.Pod)}

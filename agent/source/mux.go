@@ -17,8 +17,8 @@ import (
 // MuxConfig says what to merge.
 type MuxConfig struct {
 	Feeds []Feed
-	// Identities gives pods of manifests their UIDs; nil leaves them as their feeds have them. A
-	// pod of the API server has its UID from there.
+	// Identities determines the UIDs of pods of manifests; nil keeps those of their feeds. Pods of the
+	// API server keep their UIDs.
 	Identities *Identities
 	// Report receives the pods that are left out; nil ignores them. It must not block.
 	Report func(Problem)
@@ -33,8 +33,8 @@ type Mux struct {
 	updates chan Update
 
 	mu   sync.Mutex
-	seen map[string]bool // sources whose first set has been emitted
-	// lasting are the pods of all sources whose UIDs every agent gives them.
+	seen map[string]bool // sources whose first complete set was sent
+	// lasting marks the pods, of all sources, that every agent gives the same UID.
 	lasting map[types.UID]bool
 }
 
@@ -42,10 +42,10 @@ type Mux struct {
 type set struct {
 	source  string
 	pods    []*v1.Pod
-	partial bool // it may lack pods
+	partial bool // pods may be missing
 }
 
-// hesitant is a feed whose sets may be partial: of what they lack nothing may be concluded.
+// hesitant is a feed with sets that may be partial: a missing pod then means nothing.
 type hesitant interface{ Partial() bool }
 
 // fallible is a feed that may hang.
@@ -53,7 +53,7 @@ type fallible interface {
 	Healthy(now time.Time, limit time.Duration) error
 }
 
-// Healthy is an error when a feed has been hanging for longer than limit.
+// Healthy returns an error if a feed has been hanging for longer than limit.
 func (m *Mux) Healthy(now time.Time, limit time.Duration) error {
 	for _, f := range m.feeds {
 		if f, ok := f.(fallible); ok {
@@ -81,10 +81,10 @@ func NewMux(c MuxConfig) *Mux {
 	}
 }
 
-// Updates is the stream of changes. It is never closed.
+// Updates returns the stream of changes. It is never closed.
 func (m *Mux) Updates() <-chan Update { return m.updates }
 
-// Sources are the names of the feeds, in the order of the configuration.
+// Sources returns the names of the feeds in the configured order.
 func (m *Mux) Sources() []string {
 	names := make([]string, len(m.feeds))
 	for i, f := range m.feeds {
@@ -93,8 +93,8 @@ func (m *Mux) Sources() []string {
 	return names
 }
 
-// SeenAll reports whether the first whole set of every source has been emitted and, according to
-// the caller, handled. Nothing may be cleaned up before that: pods may be missing from view only.
+// SeenAll reports whether the first complete set of every source was sent and, as the caller
+// reports, handled. Nothing may be cleaned up before: pods may just not be known yet.
 func (m *Mux) SeenAll(handled func(source string) bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,7 +103,8 @@ func (m *Mux) SeenAll(handled func(source string) bool) bool {
 	})
 }
 
-// Run feeds and merges until ctx ends, then joins all feeds. The error is a feed's.
+// Run runs the feeds and merges their sets until ctx ends. It waits for all feeds and returns their
+// error.
 func (m *Mux) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, f := range m.feeds {
@@ -144,7 +145,8 @@ func (m *Mux) merge(ctx context.Context) {
 			sets[s.source] = m.known.Of(s.pods)
 		}
 		taken := map[types.UID]string{}
-		for _, f := range m.feeds { // what one has the others may have had to leave out, or may now
+		// a change of one source may affect which pods the others must leave out
+		for _, f := range m.feeds {
 			name := f.Name()
 			given, told := sets[name]
 			if !told {
@@ -164,7 +166,7 @@ func (m *Mux) merge(ctx context.Context) {
 	}
 }
 
-// beside leaves out the pods whose UIDs pods of the sources before it have, and adds its own.
+// beside leaves out pods whose UIDs belong to earlier sources, and records the UIDs of the others.
 func beside(taken map[types.UID]string, source string, pods []*v1.Pod) (
 	kept []*v1.Pod, left []finding) {
 	kept = make([]*v1.Pod, 0, len(pods))
@@ -184,7 +186,7 @@ func beside(taken map[types.UID]string, source string, pods []*v1.Pod) (
 	return kept, left
 }
 
-// handed takes that the changes of a set were emitted.
+// handed records that the changes of a set were sent.
 func (m *Mux) handed(s set, members map[string]map[types.UID]member) {
 	lasting := map[types.UID]bool{}
 	for _, of := range members {
@@ -198,9 +200,9 @@ func (m *Mux) handed(s set, members map[string]map[types.UID]member) {
 	m.lasting = lasting
 }
 
-// Lasting reports whether another agent that takes over this node finds the pod: it is in a source,
-// and has its UID from its manifest or from another agent. Before all sources have been seen, every
-// pod may be.
+// Lasting reports whether another agent that takes over this node will know the pod: it is in a
+// source, and its UID comes from its manifest or another agent. Until all sources were seen, it
+// returns true for every pod.
 func (m *Mux) Lasting(uid types.UID) bool {
 	if !m.SeenAll(func(string) bool { return true }) {
 		return true

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// place is a field of a manifest that is validated: what is wrong with it is gathered in one list.
+// place is a field of a manifest under validation; its errors are collected in one list.
 type place struct {
 	path *field.Path
 	errs *field.ErrorList
@@ -33,7 +33,7 @@ func (p place) duplicate(value any)    { p.add(field.Duplicate(p.path, value)) }
 func (p place) missing(value any)      { p.add(field.NotFound(p.path, value)) }
 func (p place) tooMany(have, most int) { p.add(field.TooMany(p.path, have, most)) }
 
-// texts makes an error of each message that a check of a string gives.
+// texts adds an error for each message about the value.
 func (p place) texts(value string, messages []string) {
 	for _, m := range messages {
 		p.invalid(value, "%s", m)
@@ -46,8 +46,7 @@ func (p place) between(value, low, high int64) {
 	}
 }
 
-// named checks the name of something that no other one has, by the check of the API; without one
-// there is what to do instead.
+// named checks a name with the API's check. If it is missing, without says what to do.
 func (p place) named(name string, check func(string) []string, without string) {
 	if name == "" {
 		p.required(without)

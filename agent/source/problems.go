@@ -9,7 +9,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Problems are what is wrong with manifests now.
+// Problems holds the present problems of manifests.
 type Problems struct {
 	mu  sync.Mutex // guards now
 	now map[problemKey]Problem
@@ -17,10 +17,10 @@ type Problems struct {
 
 type problemKey struct{ source, name string }
 
-// NewProblems returns none.
+// NewProblems returns an empty Problems.
 func NewProblems() *Problems { return &Problems{now: map[problemKey]Problem{}} }
 
-// Report takes a problem; one without a message is over.
+// Report records a problem; one without a message is over.
 func (p *Problems) Report(problem Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -41,7 +41,7 @@ func (p *Problems) Report(problem Problem) {
 		"reason", problem.Reason, "message", problem.Message)
 }
 
-// List has the problems by source and name.
+// List returns the problems by source and name.
 func (p *Problems) List() []Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()

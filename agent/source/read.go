@@ -14,19 +14,19 @@ import (
 	"github.com/numalet/numalet/topology/strictyaml"
 )
 
-// Manifest is what Read found.
+// Manifest is the result of Read.
 type Manifest struct {
 	Pods []*v1.Pod
-	// Warnings are what was read over, and what a node without an API server would not run.
+	// Warnings lists ignored fields, and what a node without an API server would refuse.
 	Warnings []string
 
 	strict bool
 }
 
-// Read reads pods that are asked about and will not run: any number of YAML or JSON documents,
-// each a Pod, a List or PodList of them, or a workload, whose pod template counts once. The pods
-// are checked and get their defaults as those of manifest files do, but keep their names. strict:
-// unknown fields are refused in place of ignored.
+// Read reads pods for a query; they will not run. It accepts any number of YAML or JSON documents,
+// each a Pod, a List or PodList, or a workload, whose pod template counts once. Pods are checked
+// and get defaults as those of manifest files do, but keep their names. If strict, unknown fields
+// are refused instead of ignored.
 func Read(data []byte, strict bool) (Manifest, error) {
 	m := Manifest{strict: strict}
 	docs, err := strictyaml.Split(data)
@@ -95,7 +95,7 @@ func (m *Manifest) object(doc strictyaml.Document, at string) error {
 	return m.pod(raw, at+strings.Join(path, ".")+": ")
 }
 
-// templates says where workloads have their pod template.
+// templates holds the paths of pod templates in workloads.
 var templates = map[string][]string{
 	"v1 PodTemplate":           {"template"},
 	"v1 ReplicationController": {"spec", "template"},
@@ -107,7 +107,7 @@ var templates = map[string][]string{
 	"batch/v1 CronJob":         {"spec", "jobTemplate", "spec", "template"},
 }
 
-// dig follows a path of objects; nil where it ends early.
+// dig follows a path of objects; nil if it does not exist.
 func dig(at map[string]any, path []string) map[string]any {
 	for _, key := range path {
 		at, _ = at[key].(map[string]any)
@@ -115,7 +115,7 @@ func dig(at map[string]any, path []string) map[string]any {
 	return at
 }
 
-// mapsWith is the object with one more field, unless there is no value for it.
+// mapsWith returns the object with one more field, unless value is nil.
 func mapsWith(m map[string]any, key string, value any) map[string]any {
 	out := map[string]any{}
 	maps.Copy(out, m)
@@ -132,7 +132,8 @@ func (m *Manifest) list(items any, at string) error {
 	}
 	for i, item := range all {
 		if object, ok := item.(map[string]any); ok && object["kind"] == nil {
-			item = mapsWith(mapsWith(object, "kind", "Pod"), "apiVersion", "v1") // in a PodList
+			// items of a PodList have no kind
+			item = mapsWith(mapsWith(object, "kind", "Pod"), "apiVersion", "v1")
 		}
 		at := fmt.Sprintf("%sitems[%d]: ", at, i)
 		raw, err := json.Marshal(item)
@@ -150,7 +151,7 @@ func (m *Manifest) list(items any, at string) error {
 	return nil
 }
 
-// pod reads one pod and gives it an identity of its own.
+// pod reads one pod and gives it an identity.
 func (m *Manifest) pod(raw []byte, at string) error {
 	d, err := decode(raw, false, m.strict)
 	if err != nil {

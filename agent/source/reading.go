@@ -14,50 +14,50 @@ import (
 	"github.com/numalet/numalet/topology/strictyaml"
 )
 
-// A file may hang when it is opened, looked at or read: a link may lead anywhere, and what is
-// mounted there may be gone. So each is read in a goroutine of its own, which is left behind when
-// it takes too long, and what it comes to is taken whenever it comes. The kernel lets nobody end
-// such a call: its goroutine outlives Run.
+// Opening, inspecting or reading a file may hang: a link may lead to a filesystem that does not
+// answer. So each file is read in a new goroutine, which is abandoned if it takes too long; its
+// result is taken whenever it comes. Such a call cannot be interrupted, so its goroutine outlives
+// Run.
 const (
-	// patience is how long others wait for files that are not read to their end.
+	// patience is how long others wait for pending reads.
 	patience = time.Second
-	// maxReading is how many files are read at once, without those that nobody waits for.
+	// maxReading bounds the concurrent reads, not counting abandoned ones.
 	maxReading = 16
-	// maxStuck is how many files may hang: each takes a thread of the process.
+	// maxStuck bounds the files that hang: each occupies a thread of the process.
 	maxStuck = 500
-	// largeManifest is from how many bytes on manifests are decoded one after the other: they take
-	// memory.
+	// largeManifest is the size in bytes from which manifests are decoded one at a time, since that
+	// takes memory.
 	largeManifest = 64 << 10
 )
 
-// reading is one file being read.
+// reading is one pending read of a file.
 type reading struct {
 	name, path string
-	created    bool              // it may not have its content yet
-	known      [sha256.Size]byte // of the content last looked at
-	stuck      bool              // nobody waits for it; of the feed's goroutine
+	created    bool              // its content may not be complete yet
+	known      [sha256.Size]byte // of the content last read
+	stuck      bool              // nobody waits for it; owned by the feed's goroutine
 }
 
-// outcome is what a reading came to.
+// outcome is the result of a reading.
 type outcome struct {
 	of         *reading
 	unfinished bool  // the file is being written
-	err        error // it cannot be read
+	err        error // why it cannot be read
 	sum        [sha256.Size]byte
-	same       bool      // its content is the known one
-	touched    time.Time // when the file was last written to
+	same       bool      // the content is the known one
+	touched    time.Time // time of the file's last write
 	pod        *v1.Pod
-	invalid    error // the content is no good pod
+	invalid    error // why the content is not a good pod
 	ignored    strictyaml.Messages
 }
 
-// reader reads manifests; its methods may be called from anywhere.
+// reader reads manifests; its methods may be called from any goroutine.
 type reader struct {
 	node   string
 	strict bool
 	bytes  func(path string) (content, error)
 	large  chan struct{} // capacity 1
-	// patience is the constant, but in tests.
+	// patience is the constant, except in tests.
 	patience time.Duration
 }
 
@@ -104,7 +104,8 @@ func (r *reader) origin(path string) origin {
 	return origin{node: r.node, source: FileSource, place: path}
 }
 
-// complete reports whether a new entry has its content already: links do, files are being written.
+// complete reports whether a new entry already has its content: links have, files are being
+// written.
 func complete(path string) bool {
 	var stat unix.Stat_t
 	err := unix.Lstat(path, &stat)
@@ -113,7 +114,7 @@ func complete(path string) bool {
 
 var errDirectory = errors.New("is a directory; only the files beside it are looked at")
 
-// content is what was in a file, and when it was last written to.
+// content is the text of a file, and the time of its last write.
 type content struct {
 	text    []byte
 	written time.Time
@@ -121,7 +122,7 @@ type content struct {
 
 // readManifest reads a regular file of at most maxManifest bytes.
 func readManifest(path string) (content, error) {
-	// Not blocking: a named pipe without a writer, or a file with a lease, would hold us.
+	// Not blocking: a named pipe without a writer, or a file with a lease, would block.
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return content{}, fmt.Errorf("open manifest: %w", err)
@@ -139,7 +140,7 @@ func readManifest(path string) (content, error) {
 	case info.Size() > maxManifest:
 		return content{}, errTooLarge
 	case info.Size() == 0:
-		// Empty, or one of the kernel's files, whose content may have no end.
+		// Empty, or a file of the kernel, whose content may have no end.
 		return content{written: info.ModTime()}, nil
 	}
 	text, err := readLimited(file)
@@ -148,7 +149,7 @@ func readManifest(path string) (content, error) {
 
 var errTooLarge = refuse(Unreadable, "the manifest is larger than %d MiB", maxManifest>>20)
 
-// readLimited reads all, and refuses more than maxManifest.
+// readLimited reads everything, and refuses more than maxManifest bytes.
 func readLimited(r io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxManifest+1))
 	switch {

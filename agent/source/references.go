@@ -6,8 +6,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// apiReference names the kind of API object that the pod needs, "" for none: a static pod has no
-// API server to get it from.
+// apiReference returns the kind of an API object that the pod needs, "" if none: a static pod has
+// no API server to get it from.
 func apiReference(pod *v1.Pod) string {
 	s := &pod.Spec
 	switch {
@@ -89,7 +89,7 @@ func projectedReference(p *v1.ProjectedVolumeSource) string {
 	return ""
 }
 
-// secretReference finds the secrets of the volumes for network storage.
+// secretReference returns "secrets" if a volume for network storage refers to one.
 func secretReference(v *v1.VolumeSource) string {
 	if v.CephFS != nil && v.CephFS.SecretRef != nil ||
 		v.Cinder != nil && v.Cinder.SecretRef != nil ||

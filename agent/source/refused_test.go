@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// edit is a small change to a good pod, and why the pod is then refused.
+// edit is a small change to a good pod, and the error that it causes.
 type edit struct{ change, want string }
 
 func refused(t *testing.T, tests []edit) {
@@ -23,7 +23,7 @@ func refused(t *testing.T, tests []edit) {
 	}
 }
 
-// TestRefusedLives is TestRefused of probes, hooks and restart rules.
+// TestRefusedLives does the same for probes, hooks and restart rules.
 func TestRefusedLives(t *testing.T) {
 	refused(t, []edit{
 		{`{spec: {containers: [{name: c, image: i, restartPolicy: Sometimes}]}}`,

@@ -8,28 +8,28 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Op is what happened to the pods of an Update.
+// Op is the kind of an Update.
 type Op string
 
-// The operations. For one set they are sent in the order REMOVE, ADD, UPDATE, DELETE, RETRY,
-// RECONCILE.
+// The operations. Those of one set are sent in the order REMOVE, DELETE, RECONCILE, ADD, UPDATE,
+// RETRY.
 const (
-	// ADD: the source did not have these pods before. The first set of a source that has no pods
-	// is one ADD without pods, so that the source counts as seen.
+	// ADD: the source did not have these pods before. The first set of a source is sent as an ADD even
+	// if it is empty, so that the source counts as seen.
 	ADD Op = "ADD"
 	// UPDATE: spec, labels, annotations or deletion of these pods changed.
 	UPDATE Op = "UPDATE"
-	// DELETE: these pods are to end gracefully; they have a deletion timestamp.
+	// DELETE: these pods must end gracefully; they have a deletion timestamp.
 	DELETE Op = "DELETE"
 	// REMOVE: the source no longer has these pods.
 	REMOVE Op = "REMOVE"
-	// RETRY: somebody wrote these pods again as they were.
+	// RETRY: these pods were written again unchanged.
 	RETRY Op = "RETRY"
-	// RECONCILE: only the status of these pods differs.
+	// RECONCILE: only the status of these pods changed.
 	RECONCILE Op = "RECONCILE"
 )
 
-// Update is one kind of change to some pods of one source.
+// Update is one kind of change to pods of one source.
 type Update struct {
 	Op     Op
 	Source string
@@ -49,19 +49,18 @@ const (
 	AnnotationSeen   = "kubernetes.io/config.seen"
 	AnnotationHash   = "kubernetes.io/config.hash"
 	AnnotationMirror = "kubernetes.io/config.mirror"
-	// AnnotationManifest is the UID made of the manifest of a pod that came without one. The pod
+	// AnnotationManifest is the UID derived from the manifest of a pod that came without one. The pod
 	// has another UID if another agent started it (Identities). Only pods of files and URLs have it.
 	AnnotationManifest = "numalet.io/manifest"
 )
 
-// Problem is something that keeps a source or one of its pods from being used as written. Each is
-// reported once, and again only when its cause changed. Of one name at most one problem stands at
-// a time: a report takes the place of the one before, and one without a message says that the
-// problem is over.
+// Problem prevents a source or one of its pods from being used as written. Each is reported once,
+// and again only if its cause changes. A name has at most one problem: a report replaces the one
+// before, and a report without a message ends it.
 type Problem struct {
 	// Source is FileSource, HTTPSource or APISource.
 	Source string
-	// Name is the file, the URL (with the place of the pod in a list) or the pod's full name.
+	// Name is the file, the URL (with the index of the pod in a list), or the pod's full name.
 	Name   string
 	Reason string
 	// Message is one line.
@@ -70,15 +69,15 @@ type Problem struct {
 
 // The reasons of problems.
 const (
-	// FailedValidation: the pod breaks a rule of the API, or another one has its name.
+	// FailedValidation: the pod breaks a rule of the API, or another pod has its name.
 	FailedValidation = "FailedValidation"
 	// Unreadable: file, directory or URL cannot be read.
 	Unreadable = "Unreadable"
-	// Absent: nothing is where manifests should be.
+	// Absent: there is nothing at the path of the manifests.
 	Absent = "Absent"
-	// InvalidManifest: the content is no Pod.
+	// InvalidManifest: the content is not a Pod.
 	InvalidManifest = "InvalidManifest"
-	// IgnoredField: a warning; the pod is used without the fields that are named.
+	// IgnoredField: a warning; the pod is used without these fields.
 	IgnoredField = "IgnoredField"
 )
 

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validatePod checks the rules that the API has for new pods, as far as the node relies on them.
-// The pod has its defaults. Errors carry paths from the root of the pod.
+// validatePod checks those of the API's rules for new pods that the node relies on. The pod has its
+// defaults. Errors have paths from the root of the pod.
 func validatePod(pod *v1.Pod) field.ErrorList {
 	if errs := validateSize(pod, field.NewPath("spec")); len(errs) > 0 {
 		return errs
@@ -45,7 +45,7 @@ func validatePod(pod *v1.Pod) field.ErrorList {
 // safeUID matches what is safe as the name of a directory and of a cgroup.
 var safeUID = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]{0,126}[A-Za-z0-9])?$`)
 
-// validateUID allows what is safe as the name of a directory and of a cgroup.
+// validateUID accepts only UIDs that are safe names of directories and cgroups.
 func validateUID(pod *v1.Pod, at place) {
 	if !safeUID.MatchString(string(pod.UID)) {
 		at.invalid(string(pod.UID),
@@ -73,7 +73,7 @@ func validateSpec(s *v1.PodSpec, at place) {
 			at.child(name).texts(*value, validation.IsDNS1123Subdomain(*value))
 		}
 	}
-	// Above this only the system's own classes are.
+	// Only the system's own priority classes are above this.
 	const highestUserPriority = 1000000000
 	if p := s.Priority; p != nil && *p > highestUserPriority &&
 		!strings.HasPrefix(s.PriorityClassName, "system-") {
@@ -182,7 +182,7 @@ func validateSeccomp(p *v1.SeccompProfile, at place) {
 	}
 }
 
-// validateInside wants a relative path that does not leave where it starts.
+// validateInside requires a relative path that stays inside its start.
 func validateInside(at place, p string) {
 	switch {
 	case path.IsAbs(p):

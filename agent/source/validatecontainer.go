@@ -32,8 +32,8 @@ func validateContainers(s *v1.PodSpec, volumes sets.Set[string], at place) {
 	}
 }
 
-// validateInit checks what only holds for init containers. With restart policy Always they are
-// sidecars, which may have what ordinary containers have.
+// validateInit checks the rules for init containers. Those with restart policy Always are sidecars,
+// to which the rules for ordinary containers apply.
 func validateInit(c *v1.Container, at place) {
 	validateRestarts(c, at)
 	if podspec.IsSidecar(c) {
@@ -93,8 +93,8 @@ func validatePorts(ports []v1.ContainerPort, at place) {
 	}
 }
 
-// validateHostPorts finds ports of the host that two containers claim, and with the host's network
-// those that differ from the container's.
+// validateHostPorts reports host ports that two containers claim, and in the host's network host
+// ports that differ from the container's ports.
 func validateHostPorts(s *v1.PodSpec, at place) {
 	type claim struct {
 		protocol v1.Protocol
@@ -118,7 +118,7 @@ func validateHostPorts(s *v1.PodSpec, at place) {
 		}
 	}
 	check(s.Containers, at.child("containers"))
-	// Init containers without restart policy end before the others begin: they may share.
+	// Init containers without restart policy end before the others start, so they may share ports.
 	sidecars := slices.Clone(s.InitContainers)
 	for i := range sidecars {
 		if sidecars[i].RestartPolicy == nil {
@@ -164,7 +164,7 @@ func validateValueFrom(env *v1.EnvVar, at place) {
 	}
 }
 
-// validateFieldRef allows the metadata of the pod and the further paths.
+// validateFieldRef allows the pod's metadata and the paths in more.
 func validateFieldRef(ref *v1.ObjectFieldSelector, at place, more ...string) {
 	allowed := append([]string{"metadata.annotations", "metadata.labels", "metadata.name",
 		"metadata.namespace", "metadata.uid"}, more...)
@@ -175,7 +175,7 @@ func validateFieldRef(ref *v1.ObjectFieldSelector, at place, more ...string) {
 	case keyed && (whole == "metadata.labels" || whole == "metadata.annotations"):
 		at.child("fieldPath").texts(ref.FieldPath, validation.IsQualifiedName(strings.ToLower(key)))
 	case !slices.Contains(allowed, ref.FieldPath),
-		len(more) > 0 && !keyed && slices.Contains(allowed[:2], whole): // not as a variable
+		len(more) > 0 && !keyed && slices.Contains(allowed[:2], whole): // not for a variable
 		at.child("fieldPath").unsupported(ref.FieldPath, allowed)
 	}
 }
@@ -221,7 +221,7 @@ func validateMounts(c *v1.Container, volumes sets.Set[string], at place) {
 			}
 		}
 	}
-	for i, d := range c.VolumeDevices { // of what a volume is its own rules say more
+	for i, d := range c.VolumeDevices { // the rules of the volume's type cover the rest
 		at := at.child("volumeDevices").index(i)
 		if !volumes.Has(d.Name) {
 			at.child("name").missing(d.Name)
@@ -295,7 +295,7 @@ func validateHooks(l *v1.Lifecycle, at place) {
 	}
 }
 
-// count counts those that are true.
+// count returns the number of true values.
 func count(all ...bool) (n int) {
 	for _, one := range all {
 		if one {

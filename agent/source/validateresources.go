@@ -55,7 +55,7 @@ func validateAmounts(list v1.ResourceList, at place) {
 	}
 }
 
-// validateResourceName allows the resources of the node and those with a domain.
+// validateResourceName allows the node's own resources and names with a domain.
 func validateResourceName(name v1.ResourceName, at place) {
 	switch {
 	case name == v1.ResourceCPU, name == v1.ResourceMemory, name == v1.ResourceEphemeralStorage,
@@ -65,7 +65,7 @@ func validateResourceName(name v1.ResourceName, at place) {
 		at.invalid(string(name), "must be cpu, memory, "+
 			"ephemeral-storage, hugepages-<size> or the full name of a resource, example.com/gpu")
 	case strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix):
-		// requests.<name> is how quotas name requests; as a resource it could not be told apart.
+		// Quotas name requests requests.<name>, so a resource of that name would be ambiguous.
 		at.invalid(string(name), `must not begin with "requests."`)
 	default:
 		at.texts(string(name), validation.IsQualifiedName(string(name)))
@@ -86,13 +86,13 @@ func isHugePages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// extended tells device plugins' resources from the node's own.
+// extended reports whether it is a resource of device plugins.
 func extended(name v1.ResourceName) bool {
 	domain, _, ok := strings.Cut(string(name), "/")
 	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io")
 }
 
-// overcommittable: a limit above the request makes sense, since use can be cut back.
+// overcommittable reports whether a limit above the request makes sense: use can be reduced.
 func overcommittable(name v1.ResourceName) bool {
 	return !isHugePages(name) && !extended(name)
 }

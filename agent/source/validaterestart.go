@@ -10,7 +10,8 @@ const (
 	maxExitCodes    = 255
 )
 
-// validateRestarts checks a container's own restart policy, and its rules, which need one (KEP-5307).
+// validateRestarts checks a container's own restart policy and its rules, which require a policy
+// (KEP-5307).
 func validateRestarts(c *v1.Container, at place) {
 	if c.RestartPolicy != nil {
 		oneOf(at.child("restartPolicy"), *c.RestartPolicy, v1.ContainerRestartPolicyAlways,

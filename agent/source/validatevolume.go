@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// validateVolumes also returns the names, for the mounts to refer to.
+// validateVolumes also returns the volumes' names, to check mounts against.
 func validateVolumes(volumes []v1.Volume, at place) sets.Set[string] {
 	names := sets.New[string]()
 	for i := range volumes {
@@ -43,7 +43,7 @@ func validateVolumes(volumes []v1.Volume, at place) sets.Set[string] {
 	return names
 }
 
-// volumeTypes counts the types that are set. VolumeSource is a struct with a pointer for each.
+// volumeTypes counts the types that are set; VolumeSource has a pointer for each type.
 func volumeTypes(v *v1.VolumeSource) int {
 	fields, n := reflect.ValueOf(v).Elem(), 0
 	for i := range fields.NumField() {

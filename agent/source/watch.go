@@ -13,13 +13,13 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// watch reports changes of the entries of one directory, not of those below.
+// watch reports changes of the entries of one directory, without subdirectories.
 //
-// It talks to inotify directly: the portable libraries do not pass on IN_CLOSE_WRITE, the one
-// event that tells a manifest that is complete from one that is being written. See inotify(7).
+// It uses inotify directly: portable libraries do not report IN_CLOSE_WRITE, the only event that
+// distinguishes complete manifests from those being written. See inotify(7).
 type watch struct{ file *os.File }
 
-// dirEvent is a change of one entry, or of the directory itself when name is empty.
+// dirEvent is a change of one entry or, if name is empty, of the directory itself.
 type dirEvent struct {
 	name string
 	mask uint32
@@ -29,9 +29,9 @@ const (
 	// writtenEvents: the content of the entry is complete, or its mode changed.
 	writtenEvents = unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_ATTRIB
 	goneEvents    = unix.IN_DELETE | unix.IN_MOVED_FROM
-	// createdEvents come before the content, except for links and directories.
+	// createdEvents precede the content, except for links and directories.
 	createdEvents = unix.IN_CREATE
-	// lostEvents: the watch does not see the directory at its path any more.
+	// lostEvents: the watch no longer sees the directory at its path.
 	lostEvents = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_IGNORED | unix.IN_UNMOUNT
 )
 
@@ -52,8 +52,8 @@ func newWatch(dir string) (*watch, error) {
 	return &watch{file}, nil
 }
 
-// run passes on the events in the bursts in which the kernel hands them out, until ctx ends (nil)
-// or the directory is gone. It closes the watch.
+// run passes on events in the kernel's bursts until ctx ends (nil) or the directory is gone. It
+// closes the watch.
 func (w *watch) run(ctx context.Context, bursts chan<- []dirEvent) error {
 	stop := context.AfterFunc(ctx, func() { _ = w.file.Close() })
 	defer func() {
@@ -81,8 +81,8 @@ func (w *watch) run(ctx context.Context, bursts chan<- []dirEvent) error {
 	}
 }
 
-// parseEvents splits what inotify wrote: wd, mask, cookie and length of the name, 4 bytes each in
-// the machine's order, then the name padded with zero bytes.
+// parseEvents splits inotify's output: wd, mask, cookie and length of the name, 4 bytes each in the
+// machine's byte order, then the name padded with zeros.
 func parseEvents(b []byte) []dirEvent {
 	var events []dirEvent
 	for len(b) >= unix.SizeofInotifyEvent {

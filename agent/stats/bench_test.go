@@ -16,8 +16,8 @@ import (
 	"github.com/numalet/numalet/cri/sim/simtest"
 )
 
-// fullNode is a node with 110 pods of two containers, which a simulated runtime tells of over its
-// socket. All of their cgroups are one, that of a pod in the machine.
+// fullNode is a node with 110 pods of two containers; a simulated runtime reports them over its
+// socket. All pods share one cgroup of the machine.
 func fullNode(b *testing.B) *Collector {
 	b.Helper()
 	client := simtest.Connect(b, simtest.Start(b, sim.Config{Images: []string{"sim.local/app"}}))
@@ -63,8 +63,8 @@ func fullNode(b *testing.B) *Collector {
 	return c
 }
 
-// BenchmarkScrape is what each answer costs, and what the reading does that those within a second
-// share. The simulated runtime runs in the same process: its part is counted too.
+// BenchmarkScrape measures each answer, and the reading that answers within a second share. It
+// includes the simulated runtime, which runs in the same process.
 func BenchmarkScrape(b *testing.B) {
 	c := fullNode(b)
 	r, err := c.read(b.Context(), reading{})

@@ -10,27 +10,27 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// cadvisorInput is what /metrics/cadvisor is made of.
+// cadvisorInput holds the data of /metrics/cadvisor.
 type cadvisorInput struct {
 	*Snapshot
 	usage   Usage
 	runtime cri.Metrics
-	// groups are the cgroups of pods and containers by the id of the sandbox or container.
+	// groups holds the cgroups of pods and containers by the id of the sandbox or container.
 	groups map[string]group
 }
 
-// group is a cgroup; with nothing but its path where it was not read.
+// group describes a cgroup; it has only the path if the cgroup was not read.
 type group struct {
 	path    string
 	counts  *kernel.Counts
 	devices []kernel.DeviceIO
-	// interfaces are those of a pod that has a network of its own.
+	// interfaces are set for a pod with a network of its own.
 	interfaces []kernel.Interface
 }
 
-// cadvisorMetrics have the names and labels that cAdvisor has. CPU time and memory come from the
-// snapshot: runtimes round CPU time down to seconds. All else comes from the runtime's metrics
-// where it has them, and otherwise from cgroups and the snapshot.
+// cadvisorMetrics returns metrics with cAdvisor's names and labels. CPU time and memory come from
+// the snapshot, because runtimes round CPU time down to seconds. The other metrics come from the
+// runtime if it has them, otherwise from cgroups and the snapshot.
 func cadvisorMetrics(in cadvisorInput) []byte {
 	all := in.owners()
 	e := &exposition{text: make([]byte, 0, len(all)*ownerBytes)}
@@ -52,13 +52,13 @@ func cadvisorMetrics(in cadvisorInput) []byte {
 	return e.text
 }
 
-// ownerBytes is about what the text has for each owner.
+// ownerBytes is the approximate length of the text for each owner.
 const ownerBytes = 3 << 10
 
-// identity is what names a container; of a pod or the machine it has but the path of a cgroup.
+// identity identifies a container. A pod and the machine have only the path of their cgroup.
 type identity struct{ container, path, image, id string }
 
-// names are the labels that every metric has.
+// names returns the labels that every metric has.
 func names(of identity, pod statsapi.PodReference) string {
 	return labels("container", of.container, "id", of.path, "image", of.image, "name", of.id,
 		"namespace", pod.Namespace, "pod", pod.Name)
@@ -72,7 +72,7 @@ func (in cadvisorInput) containerLabels(p Pod, c Container) string {
 	return names(identity{c.Stats.Name, in.groups[c.ID].path, c.Image, c.ID}, p.Stats.PodRef)
 }
 
-// owners are the machine, pods and containers.
+// owners returns the machine, the pods and the containers.
 func (in cadvisorInput) owners() []owner {
 	n, root := in.Node, in.groups[machineGroup]
 	root.counts = &in.Machine.Counts
@@ -96,5 +96,5 @@ func (in cadvisorInput) owners() []owner {
 	return out
 }
 
-// epoch is a time as a metric's value.
+// epoch returns a time as a metric's value, in seconds.
 func epoch(at time.Time) float64 { return float64(at.Unix()) }

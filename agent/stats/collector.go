@@ -15,7 +15,7 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Runtime is what the container runtime counts; cri.Client is one.
+// Runtime provides the container runtime's statistics; cri.Client implements it.
 type Runtime interface {
 	Stats(ctx context.Context) (cri.Stats, error)
 	Metrics(ctx context.Context) (cri.Metrics, error)
@@ -23,37 +23,37 @@ type Runtime interface {
 		images, containers *runtimeapi.FilesystemUsage, err error)
 }
 
-// Config is where to read, and what pods there are.
+// Config says where to read, and which pods there are.
 type Config struct {
 	Node    string // its name
 	Runtime Runtime
-	// Running is what the runtime has of the agent's pods, ordered by UID.
+	// Running returns the agent's pods as the runtime last reported them, ordered by UID.
 	Running func() []cri.Pod
 	CPUs    func() CPUs // of the machine
 	Host    Host
 	Groups  Groups
 	Proc    kernel.Proc
 	Disks   DisksConfig
-	// Registry takes the metrics of the node's own; nil: there are none.
+	// Registry takes the node's own metrics; nil: they are not registered.
 	Registry metrics.KubeRegistry
 }
 
-// CPUs are how many a machine has.
+// CPUs counts the CPUs of a machine.
 type CPUs struct{ Logical, Cores, Sockets int }
 
-// Host is what the machine is known by: of this boot, of this installation, of the hardware.
+// Host identifies the boot, the installation and the hardware.
 type Host struct{ BootID, MachineID, SystemUUID string }
 
-// Groups are the cgroups.
+// Groups describes the cgroups to read.
 type Groups struct {
 	kernel.Groups
-	// Pods is the path of the cgroup that all pods are in, Paths those of a pod. Without
-	// cgroupsPerQOS both are empty.
+	// Pods is the path of the cgroup of all pods; Paths returns the paths of one pod. Both are empty
+	// without cgroupsPerQOS.
 	Pods  string
 	Paths func(types.UID) (cgroups.PodPaths, error)
 }
 
-// Collector reads when it is asked.
+// Collector reads statistics on demand.
 type Collector struct {
 	cfg      Config
 	boot     time.Time
@@ -62,13 +62,13 @@ type Collector struct {
 	disks    *Disks
 }
 
-// reading is a snapshot and what the next one needs of it.
+// reading is a snapshot and the counters that the next reading needs.
 type reading struct {
 	*Snapshot // nil: none succeeded
 	rates     rates
 }
 
-// New reads nothing of pods yet. Run is for the disks.
+// New reads nothing of pods yet. Run must be called for the disks.
 func New(c Config) (*Collector, error) {
 	boot, err := c.Proc.BootTime()
 	if err != nil {
@@ -90,15 +90,15 @@ func New(c Config) (*Collector, error) {
 // Run measures disks until ctx ends.
 func (c *Collector) Run(ctx context.Context) error { return c.disks.run(ctx) }
 
-// Snapshot is that of the moment, or the last that could be read: then with an error, and it is nil
-// when there was none.
+// Snapshot returns the present snapshot, or with an error the last one that could be read. It is
+// nil if there was none.
 func (c *Collector) Snapshot(ctx context.Context) (*Snapshot, error) {
 	r, err := c.snapshot.get(ctx)
 	return r.Snapshot, err
 }
 
-// read reads the node, which costs little and cannot hang, and what the runtime tells of pods. When
-// that fails pods are as they were.
+// read reads the node, which is cheap and cannot hang, and the runtime's statistics of pods. If
+// those fail, the pods of the last snapshot stay.
 func (c *Collector) read(ctx context.Context, last reading) (reading, error) {
 	groups := c.cfg.Groups.Reader()
 	s := &Snapshot{At: time.Now()}

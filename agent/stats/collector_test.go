@@ -15,8 +15,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Of the runtime's answer the snapshot has the pods that the agent knows, with what runs of them,
-// and of the machine what is left.
+// Of the runtime's answer the snapshot has the agent's pods and their running containers. It also
+// has what is left of the machine.
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
 	at := started.Add(time.Minute)
@@ -49,7 +49,7 @@ func TestSnapshot(t *testing.T) {
 	if *n.CPU.UsageCoreNanoSeconds != 9e9 || n.CPU.PSI.Some.Total != 5000 {
 		t.Errorf("the node's CPU is %+v", n.CPU)
 	}
-	// 6 kB of 10 are used, and 100 bytes of that are of files that nobody uses.
+	// Of 10 kB 6 are used, and 100 bytes of these belong to inactive files.
 	if *n.Memory.UsageBytes != 6144 || *n.Memory.WorkingSetBytes != 6044 ||
 		*n.Memory.AvailableBytes != 10240-6044 || *n.Swap.SwapUsageBytes != 1024 {
 		t.Errorf("the node's memory is %d, working set %d, available %d, swap %d",
@@ -66,7 +66,7 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// Rates come from the last two readings, unless the runtime has them.
+// Rates are computed from the last two readings unless the runtime reports them.
 func TestRates(t *testing.T) {
 	t.Parallel()
 	at, nanos, own := started, uint64(5e9), (*runtimeapi.UInt64Value)(nil)
@@ -95,7 +95,7 @@ func TestRates(t *testing.T) {
 	if r := last.Pods[0].Stats.CPU.UsageNanoCores; r == nil || *r != 5e8 {
 		t.Errorf("the pod's rate is %v", ptr.Deref(r, 0))
 	}
-	if r := rate(); r == nil || *r != 5e8 { // the runtime tells of the same moment
+	if r := rate(); r == nil || *r != 5e8 { // the runtime reports the same moment
 		t.Errorf("told the same again the rate is %v", ptr.Deref(r, 0))
 	}
 	at, nanos = at.Add(10*time.Second), 1
@@ -108,8 +108,8 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// While the runtime fails pods are told as they were, of the time at which they were, and the node
-// as it is. Before the first answer nothing is told.
+// While the runtime fails, the pods keep their last values and times, and the node's are new.
+// Before the first answer there are none.
 func TestRuntimeFails(t *testing.T) {
 	t.Parallel()
 	gone := errors.New("runtime is gone")
@@ -140,8 +140,8 @@ func TestRuntimeFails(t *testing.T) {
 	}
 }
 
-// A runtime that counts for containers alone: the pod is what its cgroup says, and without one the
-// sum of its containers.
+// If the runtime has statistics of containers alone, a pod's come from its cgroup or, without one,
+// are the sum of its containers.
 func TestContainersAlone(t *testing.T) {
 	t.Parallel()
 	f := &fake{stats: func(context.Context) (cri.Stats, error) {
@@ -168,8 +168,8 @@ func TestContainersAlone(t *testing.T) {
 	}
 }
 
-// The summary has what was found on disks with what the runtime tells of writable layers. The short
-// one has CPU, memory and swap, and nothing else.
+// The summary combines what was measured on disks with the runtime's statistics of writable layers.
+// The short summary has only CPU, memory and swap.
 func TestSummary(t *testing.T) {
 	t.Parallel()
 	root := write(t, map[string]string{
@@ -231,7 +231,7 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// Disks are measured when somebody asks and a period has passed, and kept when they cannot be.
+// Disks are measured if someone asks and a period has passed. Old values stay if measuring fails.
 func TestDisksAreMeasuredAnew(t *testing.T) {
 	t.Parallel()
 	root := write(t, map[string]string{"pods/u1/volumes/kubernetes.io~empty-dir/a/f": ""})

@@ -5,8 +5,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// What the runtime counts in the words of the summary. Numbers are shared with the runtime's
-// answer, which nobody changes.
+// Conversions of the runtime's statistics to those of the summary. Numbers are shared with the
+// runtime's answer, which nobody changes.
 
 func value(n *runtimeapi.UInt64Value) *uint64 {
 	if n == nil {
@@ -79,7 +79,7 @@ func podNetwork(u *runtimeapi.NetworkUsage) *statsapi.NetworkStats {
 	return out
 }
 
-// sum is of a pod of which nothing is known but its containers.
+// sum sets the pod's statistics to the sum of its containers.
 func sum(p *Pod) {
 	s := &p.Stats
 	s.CPU, s.Memory = nil, nil
@@ -104,7 +104,7 @@ func sum(p *Pod) {
 	}
 }
 
-// swapOf is the sum of what containers swapped: runtimes do not tell it of pods.
+// swapOf sets the pod's swap to the sum of its containers: runtimes do not report swap of pods.
 func swapOf(p *Pod) {
 	for _, c := range p.Containers {
 		from := c.Stats.Swap
@@ -119,7 +119,7 @@ func swapOf(p *Pod) {
 	}
 }
 
-// plus adds what is known.
+// plus adds n if it is known.
 func plus(to **uint64, n *uint64) {
 	if n == nil {
 		return

@@ -19,57 +19,57 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// DisksConfig is what is measured on disks, and how often.
+// DisksConfig says what to measure on disks, and how often.
 type DisksConfig struct {
 	Root, LogsDir string
-	// Volumes is how often directories are walked through, volumeStatsAggPeriod; not positive:
-	// never.
+	// Volumes is the time between two walks through directories, volumeStatsAggPeriod; directories are
+	// never walked if it is not positive.
 	Volumes time.Duration
-	// Claims are those of pods, as far as their room is known; nil: nobody looks. The map must not
-	// be changed.
+	// Claims returns the volumes of pods' claims whose room is known; nil: they are not measured. The
+	// map must not be changed.
 	Claims func() map[types.UID][]ClaimVolume
-	// Looked is told how long it took to measure a volume, and by what; nil: nobody is.
+	// Looked gets the duration of measuring a volume and the method; nil: nobody wants it.
 	Looked func(by string, took time.Duration)
 }
 
-// filesystemsPeriod is how often the room on filesystems is asked for: that costs little.
+// filesystemsPeriod is the time between two cheap queries of the room on filesystems.
 const filesystemsPeriod = 10 * time.Second
 
-// volumeKinds are the directories of volumes that are on the node itself: nothing there hangs.
+// volumeKinds are the directories of volumes on the node itself: measuring them cannot hang.
 var volumeKinds = []string{
 	"kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~secret",
 	"kubernetes.io~projected", "kubernetes.io~downward-api",
 }
 
-// Usage is what was found on disks. It is immutable.
+// Usage holds what was measured on disks. It is immutable.
 type Usage struct {
 	Root, Images, Containers *statsapi.FsStats // nil: not known
 	Pods                     map[types.UID]PodUsage
 	Claims                   map[types.UID][]ClaimVolume // of pods
 }
 
-// PodUsage is what a pod has on disks beside the writable layers of its containers.
+// PodUsage holds what a pod uses on disks beside the writable layers of its containers.
 type PodUsage struct {
 	Pod     statsapi.PodReference  // zero: nothing was measured yet
 	Volumes []statsapi.VolumeStats // ordered by name
-	// Local is what volumes on the node's own disk use together.
+	// Local is the total of the volumes on the node's own disk.
 	Local diskusage.Usage
 	Logs  map[string]*statsapi.FsStats // by container
 }
 
-// Disks measures disks in the background, from time to time while somebody asks.
+// Disks measures disks in the background from time to time, as long as someone asks.
 type Disks struct {
 	cfg      Config
 	asked    chan struct{} // of capacity 1
 	mu       sync.Mutex
 	usage    Usage
-	looked   time.Time // at the filesystems
-	measured time.Time // all pods
+	looked   time.Time // time of the last query of filesystems
+	measured time.Time // time of the last measurement of all pods
 }
 
 func newDisks(c Config) *Disks { return &Disks{cfg: c, asked: make(chan struct{}, 1)} }
 
-// Get is what was found last, and has it measured again if that is long ago.
+// Get returns the last measurement, and has it repeated if it is old.
 func (d *Disks) Get() Usage {
 	await.Wake(d.asked)
 	d.mu.Lock()
@@ -81,8 +81,7 @@ func (d *Disks) Get() Usage {
 	return u
 }
 
-// run measures when somebody asks: a pod that is new at once, the others if the last time is a
-// period ago.
+// run measures when someone asks: a new pod at once, the others if a period has passed.
 func (d *Disks) run(ctx context.Context) error {
 	for await.On(ctx, d.asked) {
 		d.round(ctx)
@@ -120,7 +119,7 @@ func (d *Disks) put(u Usage) {
 	d.usage = u
 }
 
-// filesystems keeps of those that cannot be looked at what was last found.
+// filesystems keeps the last values of filesystems that cannot be queried.
 func (d *Disks) filesystems(ctx context.Context, u *Usage) {
 	if root, err := filesystem(d.cfg.Disks.Root); err == nil {
 		u.Root = root
@@ -143,7 +142,7 @@ func (d *Disks) filesystems(ctx context.Context, u *Usage) {
 	}
 }
 
-// filesystem is the one that path is on.
+// filesystem describes the filesystem of path.
 func filesystem(path string) (*statsapi.FsStats, error) {
 	room, err := diskusage.Filesystem(path)
 	if err != nil {
@@ -158,7 +157,7 @@ func fsStats(room diskusage.Room, used diskusage.Usage) *statsapi.FsStats {
 		UsedBytes: &used.Bytes, InodesUsed: &used.Inodes}
 }
 
-// pods measures those that are not in keep.
+// pods measures the pods that are not in keep.
 func (d *Disks) pods(ctx context.Context, keep map[types.UID]PodUsage) map[types.UID]PodUsage {
 	out := map[types.UID]PodUsage{}
 	for _, p := range d.cfg.Running() {
@@ -179,7 +178,7 @@ func (d *Disks) pods(ctx context.Context, keep map[types.UID]PodUsage) map[types
 	return out
 }
 
-// volumes leaves out what cannot be measured: a volume may go meanwhile.
+// volumes leaves out volumes that cannot be measured: they may disappear at any time.
 func (d *Disks) volumes(ctx context.Context, uid types.UID, u *PodUsage) {
 	all := filepath.Join(d.cfg.Disks.Root, "pods", string(uid), "volumes")
 	for _, kind := range volumeKinds {
@@ -214,7 +213,7 @@ func (d *Disks) volumes(ctx context.Context, uid types.UID, u *PodUsage) {
 	})
 }
 
-// logs are the directories that containers' logs are in, by container.
+// logs measures the directories of the containers' logs, by container.
 func (d *Disks) logs(ctx context.Context, p cri.Pod) map[string]*statsapi.FsStats {
 	dir := cri.PodLogDir(d.cfg.Disks.LogsDir, p.Reference())
 	room, err := diskusage.Filesystem(dir)

@@ -1,5 +1,5 @@
-// Package stats tells what the node and its pods use of the node's resources: as the kubelet's
-// summary, and as the metrics of the kubelet and of cAdvisor.
+// Package stats reports the resources that the node and its pods use: as the kubelet's summary, and
+// as the metrics of the kubelet and of cAdvisor.
 //
 //	runtime (one list call)   cgroups, /proc        filesystems, directories of volumes and logs
 //	            \                /                         | in the background, while asked for
@@ -8,7 +8,7 @@
 //	                                |
 //	          pure:  Summary   resourceMetrics   cadvisorMetrics
 //
-// Whoever asks within a second of each other gets the same snapshot: the first asker reads, the
-// others wait for it. A reading has a deadline, and after one that failed the last that succeeded
-// is told, with the times at which it was true.
+// Callers within a second of each other share one snapshot: the first one reads, the others wait
+// for it. A reading has a deadline. After a failed one callers get the last successful one, with
+// its own times.
 package stats

@@ -16,13 +16,13 @@ const (
 )
 
 // exposition is a text of metrics in Prometheus' format. A scrape of a full node has thousands of
-// lines: they are written one after the other, without a model of them in between.
+// lines, so they are written directly, without an intermediate model.
 type exposition struct {
 	text     []byte
 	families sets.Set[string]
 }
 
-// family begins a metric, of which all samples follow.
+// family starts a metric; all its samples follow.
 func (e *exposition) family(name, kind, help string) {
 	e.text = append(e.text, "# HELP "...)
 	e.text = append(e.text, name...)
@@ -39,9 +39,9 @@ func (e *exposition) family(name, kind, help string) {
 	e.families.Insert(name)
 }
 
-// point is a line of a family.
+// point is one line of a family.
 type point struct {
-	base, extra string // made by labels; either may be empty
+	base, extra string // results of labels; either may be empty
 	value       float64
 	at          time.Time // zero: it is not written
 }
@@ -74,7 +74,7 @@ var (
 	helpEscapes  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
 )
 
-// labels are names and values by turns, in braces.
+// labels formats alternating names and values in braces.
 func labels(pairs ...string) string {
 	if len(pairs) == 0 {
 		return ""

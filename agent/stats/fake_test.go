@@ -21,7 +21,7 @@ import (
 type fake struct {
 	stats   func(context.Context) (cri.Stats, error)
 	metrics cri.Metrics
-	disk    string // where images are; "": it does not tell
+	disk    string // the images' filesystem; "": not reported
 }
 
 func (f *fake) Stats(ctx context.Context) (cri.Stats, error) { return f.stats(ctx) }
@@ -40,7 +40,7 @@ func (f *fake) ImageFilesystems(context.Context) (
 
 func num(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
 
-// write writes files below a new directory.
+// write writes files into a new directory and returns it.
 func write(t testing.TB, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -56,7 +56,7 @@ func write(t testing.TB, files map[string]string) string {
 	return root
 }
 
-// machine is a node of cgroup v2 with a pod of UID u1, and a /proc.
+// machine makes the cgroup v2 files and the /proc of a node with a pod of UID u1.
 func machine(t testing.TB) (Groups, kernel.Proc) {
 	t.Helper()
 	mount := write(t, map[string]string{
@@ -93,7 +93,7 @@ func machine(t testing.TB) (Groups, kernel.Proc) {
 	return Groups{Groups: kernel.NewGroups(mount), Pods: "/kubepods", Paths: tree}, p
 }
 
-// treeOf knows the cgroups of pods, in each of which is one by the name id-main.
+// treeOf maps pods to cgroups, each of which contains a cgroup named id-main.
 func treeOf(pods map[types.UID]string) func(types.UID) (cgroups.PodPaths, error) {
 	return func(uid types.UID) (cgroups.PodPaths, error) {
 		if pods[uid] == "" {
@@ -103,10 +103,10 @@ func treeOf(pods map[types.UID]string) func(types.UID) (cgroups.PodPaths, error)
 	}
 }
 
-// started is when everything in the tests was.
+// started is the start time of everything in the tests.
 var started = time.Unix(1750000000, 0)
 
-// pod is a pod with a ready sandbox and a running container for each name.
+// pod returns a pod with a ready sandbox and a running container for each name.
 func pod(uid, name string, containers ...string) cri.Pod {
 	p := cri.Pod{UID: types.UID(uid), Namespace: "default", Name: name, Sandboxes: []cri.Sandbox{
 		{ID: "sandbox-" + uid, Ready: true, CreatedAt: started},
@@ -120,7 +120,7 @@ func pod(uid, name string, containers ...string) cri.Pod {
 	return p
 }
 
-// counted is what a runtime tells of a container.
+// counted returns a runtime's statistics of a container.
 func counted(id string, at time.Time, nanos, memory uint64) *runtimeapi.ContainerStats {
 	return &runtimeapi.ContainerStats{
 		Attributes: &runtimeapi.ContainerAttributes{Id: id},
@@ -134,7 +134,7 @@ func counted(id string, at time.Time, nanos, memory uint64) *runtimeapi.Containe
 	}
 }
 
-// countedPod is what a runtime tells of a sandbox, the sum of its containers.
+// countedPod returns a runtime's statistics of a sandbox, the sum of its containers.
 func countedPod(id string, at time.Time,
 	containers ...*runtimeapi.ContainerStats) *runtimeapi.PodSandboxStats {
 	var nanos, memory uint64
@@ -157,7 +157,7 @@ func countedPod(id string, at time.Time,
 	}
 }
 
-// collector reads from a machine and a runtime that are made up.
+// collector reads from an invented machine and runtime.
 func collector(t testing.TB, f *fake, root string, running ...cri.Pod) *Collector {
 	t.Helper()
 	groups, proc := machine(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/numalet/numalet/agent/stats/kernel"
 )
 
-// exactFamilies are cAdvisor's metrics that the snapshot has.
+// exactFamilies are the metrics of cAdvisor that the snapshot provides.
 var exactFamilies = []family{
 	{"container_cpu_usage_seconds_total", counterType, "CPU time used, in seconds.",
 		[]string{"cpu", "total"}, cpuSeconds},
@@ -48,7 +48,7 @@ func ofMemory(field func(statsapi.MemoryStats) *uint64) valueOf {
 func full(s *statsapi.PSIStats) uint64 { return s.Full.Total }
 func some(s *statsapi.PSIStats) uint64 { return s.Some.Total }
 
-// cpuPressure, memoryPressure and ioPressure are nil where the kernel does not tell.
+// cpuPressure, memoryPressure and ioPressure return nil if the kernel does not report it.
 
 func cpuPressure(o *owner) (*statsapi.PSIStats, time.Time) { return o.cpu.PSI, o.cpu.Time.Time }
 
@@ -71,7 +71,7 @@ func pressured(what, help string, of func(*owner) (*statsapi.PSIStats, time.Time
 		}}
 }
 
-// groupFamilies are those that only cgroups have.
+// groupFamilies are the metrics that only cgroups provide.
 var groupFamilies = []family{
 	inGroup("container_cpu_user_seconds_total", counterType, "CPU time used outside the kernel, "+
 		"in seconds.", func(c *kernel.Counts) float64 { return float64(c.CPU.User) / 1e9 }),
@@ -137,7 +137,7 @@ func inGroup(name, kind, help string, of func(*kernel.Counts) float64) family {
 	}}
 }
 
-// quota is of those alone that have a CPU quota.
+// quota is a family for owners with a CPU quota.
 func quota(name, kind, help string, of func(*kernel.Counts) float64) family {
 	f := inGroup(name, kind, help, of)
 	all := f.of

@@ -12,8 +12,8 @@ import (
 // machineGroup is the key of the machine's own cgroup.
 const machineGroup = ""
 
-// readGroups finds the cgroups of pods and containers, by the id of the sandbox or container, and reads
-// them if what they count is not to be had from the runtime.
+// readGroups finds the cgroups of pods and containers, keyed by the id of the sandbox or container.
+// It reads them if counts is set: the runtime then does not provide their metrics.
 func (c *Collector) readGroups(s *Snapshot, counts bool) map[string]group {
 	out := map[string]group{}
 	g := c.cfg.Groups
@@ -26,7 +26,7 @@ func (c *Collector) readGroups(s *Snapshot, counts bool) map[string]group {
 			return group{path: path}
 		}
 		c, err := reader.Read(path)
-		if err != nil { // it has just gone
+		if err != nil { // it has just disappeared
 			return group{path: path}
 		}
 		return group{path: path, counts: &c, devices: reader.IO(path)}
@@ -51,8 +51,8 @@ func (c *Collector) readGroups(s *Snapshot, counts bool) map[string]group {
 	return out
 }
 
-// interfaces are those of the pod's network namespace, as a process of the pod sees them; none if it
-// has no process.
+// interfaces returns the interfaces in the pod's network namespace, as one of its processes sees
+// them; none if the pod has no process.
 func (c *Collector) interfaces(r *kernel.Reader, p Pod, path func(id string) string,
 ) []kernel.Interface {
 	ids := []string{p.Sandbox}
@@ -72,8 +72,7 @@ func (c *Collector) interfaces(r *kernel.Reader, p Pod, path func(id string) str
 	return nil
 }
 
-// thingsOf are the metrics of the things of one sort that an owner has several of, which are told
-// apart by a label.
+// thingsOf describes metrics of things that an owner may have several of; a label tells them apart.
 type thingsOf[T any] struct {
 	kind, label string
 	of          func(*owner) ([]T, time.Time)
@@ -83,10 +82,10 @@ type thingsOf[T any] struct {
 
 type thingFamily[T any] struct {
 	name, help string
-	of         func(T) *uint64 // nil: it is not known
+	of         func(T) *uint64 // nil: not known
 }
 
-// write writes those that were not written yet.
+// write writes the metrics that were not written before.
 func (t thingsOf[T]) write(e *exposition, all []owner) {
 	for _, f := range t.families {
 		if e.families.Has(f.name) {
@@ -105,7 +104,7 @@ func (t thingsOf[T]) write(e *exposition, all []owner) {
 	}
 }
 
-// network has the counters of pods' interfaces, and of the machine's.
+// network holds the counters of interfaces of pods and of the machine.
 var network = thingsOf[statsapi.InterfaceStats]{
 	kind: counterType, label: "interface", of: func(o *owner) ([]statsapi.InterfaceStats, time.Time) {
 		return o.network.Interfaces, o.network.Time.Time
@@ -123,8 +122,8 @@ var network = thingsOf[statsapi.InterfaceStats]{
 	},
 }
 
-// traffic has the counters of interfaces that the snapshot has not: what the runtime does not count
-// is read where the pod's processes see it.
+// traffic holds counters of interfaces that the snapshot lacks because runtimes do not report them.
+// They are read through a process of the pod.
 var traffic = thingsOf[kernel.Interface]{
 	kind: counterType, label: "interface",
 	of:   func(o *owner) ([]kernel.Interface, time.Time) { return o.cgroup.interfaces, o.at },
@@ -141,7 +140,7 @@ var traffic = thingsOf[kernel.Interface]{
 	},
 }
 
-// filesystems have what containers use of that of writable layers, and the room there.
+// filesystems describes the use of the filesystem with the writable layers, and its room.
 var filesystems = thingsOf[statsapi.FsStats]{
 	kind: gaugeType, label: "device",
 	of: func(o *owner) ([]statsapi.FsStats, time.Time) {
@@ -160,7 +159,7 @@ var filesystems = thingsOf[statsapi.FsStats]{
 	},
 }
 
-// blockDevices have what was read from block devices and written to them.
+// blockDevices describes reads from and writes to block devices.
 var blockDevices = thingsOf[kernel.DeviceIO]{
 	kind: counterType, label: "device",
 	of:   func(o *owner) ([]kernel.DeviceIO, time.Time) { return o.cgroup.devices, o.at },

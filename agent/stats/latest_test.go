@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Those who ask at the same time, and within a second, share one reading.
+// Callers at the same time, and within a second, share one reading.
 func TestAskersShareOneReading(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -39,8 +39,8 @@ func TestAskersShareOneReading(t *testing.T) {
 	})
 }
 
-// A runtime that hangs keeps nobody longer than a reading may take, and one who has less time not
-// that long. What was known stays, with the error.
+// If the runtime hangs, callers wait until the reading's deadline or their own. Old values stay,
+// with the error.
 func TestReadingThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestReadingThatHangs(t *testing.T) {
 		hang = true
 		begin := time.Now()
 		ended := make(chan struct{})
-		go func() { // its client goes away, and the others get the reading all the same
+		go func() { // its client disconnects, and the others get the reading all the same
 			defer close(ended)
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()

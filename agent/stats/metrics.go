@@ -6,7 +6,7 @@ import (
 	"github.com/numalet/numalet/topology/metric"
 )
 
-// register has the metrics of the node's own that tell of statistics.
+// register registers the node's own metrics about statistics.
 func (c *Collector) register(r metrics.KubeRegistry) error {
 	var s metric.Set
 	version := s.Gauge("kubelet_cgroup_version", "Version of the kernel's control groups: 1 or 2.")
@@ -25,7 +25,7 @@ func (c *Collector) register(r metrics.KubeRegistry) error {
 	return nil
 }
 
-// logSizes tells of each container whose logs were measured.
+// logSizes reports each container whose logs were measured.
 func (c *Collector) logSizes(tell metric.Tell) {
 	for _, p := range c.disks.Get().Pods {
 		for name, logs := range p.Logs {

@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// samples are the lines of a text without comments and times.
+// samples returns the lines of a text without comments and times.
 func samples(text string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {
@@ -86,7 +86,7 @@ func TestResourceMetrics(t *testing.T) {
 	}
 }
 
-// While nothing is known there is but the error, and the summary says why.
+// While nothing is known, the metrics have only the error, and the summary explains it.
 func TestNothingKnown(t *testing.T) {
 	t.Parallel()
 	f := &fake{stats: func(context.Context) (cri.Stats, error) {
@@ -118,7 +118,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// Without metrics of the runtime cAdvisor's come from cgroups.
+// Without metrics of the runtime, cAdvisor's come from cgroups.
 func TestCadvisorFromCgroups(t *testing.T) {
 	t.Parallel()
 	c := collector(t, &fake{stats: oneContainer}, t.TempDir(), pod("u1", "web", "main"))
@@ -180,9 +180,9 @@ func has(t *testing.T, text string, lines ...string) {
 	}
 }
 
-// The runtime's metrics get the labels that they lack, and their own stay. CPU time, which comes as
-// whole seconds, is that of the statistics. What is no name of a metric, and what is another
-// agent's, is left out.
+// The runtime's metrics get the labels that they lack and keep their own. CPU time comes from the
+// statistics, because the runtime's is in whole seconds. Invalid names of metrics and the sandboxes
+// of other agents are left out.
 func TestCadvisorFromRuntime(t *testing.T) {
 	t.Parallel()
 	base := []string{"pod", "namespace", "container", "id", "image"}

@@ -12,15 +12,15 @@ import (
 	"github.com/numalet/numalet/agent/stats/kernel"
 )
 
-// mainInterface is the one whose numbers stand for the network, as for the kubelet.
+// mainInterface is the interface whose numbers stand for the network, as with the kubelet.
 const mainInterface = "eth0"
 
-// node reads what the machine and the parts of the node's own use. What can be read of it is in s,
-// also with an error.
+// node reads what the machine, the agent and all pods together use. s has what could be read even
+// if there is an error.
 func (c *Collector) node(groups *kernel.Reader, s *Snapshot) error {
 	counts, err := groups.Read("/")
 	memory, memoryErr := c.cfg.Proc.Memory()
-	if counts.Memory.Usage == 0 { // cgroup v2 counts none for the root
+	if counts.Memory.Usage == 0 { // cgroup v2 does not count it for the root
 		counts.Memory.Usage = memory.Total - min(memory.Total, memory.Free)
 	}
 	counts.Pressure = c.cfg.Proc.Pressure()
@@ -40,7 +40,7 @@ func (c *Collector) node(groups *kernel.Reader, s *Snapshot) error {
 	return errors.Join(err, memoryErr, networkErr, threadsErr)
 }
 
-// systemContainers are the agent itself and all pods together.
+// systemContainers returns the statistics of the agent and of all pods together.
 func (c *Collector) systemContainers(groups *kernel.Reader, err error) (
 	[]statsapi.ContainerStats, error) {
 	var out []statsapi.ContainerStats
@@ -79,7 +79,7 @@ func networkStats(at metav1.Time, interfaces []kernel.Interface) *statsapi.Netwo
 	return out
 }
 
-// What the kernel counts of a cgroup in the words of the summary.
+// Conversions of the kernel's counts of a cgroup to the summary.
 
 func cpuStats(c kernel.Counts) *statsapi.CPUStats {
 	return &statsapi.CPUStats{Time: metav1.NewTime(c.At), UsageCoreNanoSeconds: &c.CPU.Usage,
@@ -115,5 +115,5 @@ func swapStats(c kernel.Counts) *statsapi.SwapStats {
 	return out
 }
 
-// fromNanos is a time of the runtime's.
+// fromNanos converts a time of the runtime.
 func fromNanos(n int64) metav1.Time { return metav1.NewTime(time.Unix(0, n)) }

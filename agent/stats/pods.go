@@ -11,7 +11,7 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// known are the pods that the agent knows with a ready sandbox, and their running containers.
+// known holds the agent's pods with a ready sandbox, and their running containers.
 type known struct {
 	pods       []cri.Pod
 	sandboxes  map[string]int // of pods, by sandbox id
@@ -19,12 +19,12 @@ type known struct {
 }
 
 type member struct {
-	pod int // of known.pods
+	pod int // index in known.pods
 	cri.Container
 }
 
-// index has of each pod its newest sandbox if that is ready, and the newest container of each name
-// if that runs.
+// index takes the newest sandbox of each pod if it is ready, and the newest container of each name
+// if it runs.
 func index(pods []cri.Pod) known {
 	k := known{pods, map[string]int{}, map[string]member{}}
 	for i, p := range pods {
@@ -43,8 +43,8 @@ func index(pods []cri.Pod) known {
 	return k
 }
 
-// podReader makes pods of what the runtime counts. What it does not count for a pod is read in the
-// pod's cgroup, and without one the sum of its containers.
+// podReader builds pods from the runtime's statistics. If the runtime has none of pods, it reads
+// the pod's cgroup or, without one, sums up the containers.
 type podReader struct {
 	running known
 	groups  *kernel.Reader
@@ -58,7 +58,7 @@ func (r *podReader) pods(counted cri.Stats) []Pod {
 	all := make([]*Pod, len(r.running.pods))
 	for _, one := range counted.Pods {
 		i, ok := r.running.sandboxes[one.GetAttributes().GetId()]
-		if !ok { // another agent's, or one that has just come or gone
+		if !ok { // another agent's, or it has just appeared or gone
 			continue
 		}
 		p := newPod(r.running.pods[i])
@@ -77,7 +77,7 @@ func (r *podReader) pods(counted cri.Stats) []Pod {
 	return r.complete(all)
 }
 
-// byContainers is for a runtime that does not count for pods.
+// byContainers adds up the statistics of containers, for a runtime without statistics of pods.
 func (r *podReader) byContainers(counted []*runtimeapi.ContainerStats) []Pod {
 	all := make([]*Pod, len(r.running.pods))
 	for _, i := range r.running.sandboxes {
@@ -132,7 +132,7 @@ func (r *podReader) complete(all []*Pod) []Pod {
 	return out
 }
 
-// fromGroup reports whether the pod has a cgroup to read.
+// fromGroup fills in the pod from its cgroup, and reports whether it could be read.
 func (r *podReader) fromGroup(p *Pod) bool {
 	if r.paths == nil {
 		return false

@@ -6,17 +6,17 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// rates are the counters of CPU time as last seen, by what they count for.
+// rates holds the last samples of CPU time counters, keyed by their owners.
 type rates map[string]sample
 
 type sample struct {
 	at    time.Time
 	nanos uint64
-	rate  *uint64 // nanoseconds in each second before at; nil: this is the first sample
+	rate  *uint64 // nanoseconds per second before at; nil: this is the first sample
 }
 
-// next completes stats that lack it with the rate since the last sample, and remembers the sample
-// in to. A counter that went back began anew.
+// next sets a missing rate to the one since the last sample, and records the sample in to. A
+// counter that decreased has started again.
 func (r rates) next(to rates, of string, cpu *statsapi.CPUStats) {
 	if cpu == nil || cpu.UsageCoreNanoSeconds == nil {
 		return
@@ -34,7 +34,7 @@ func (r rates) next(to rates, of string, cpu *statsapi.CPUStats) {
 func (s sample) until(now sample) *uint64 {
 	took := now.at.Sub(s.at)
 	switch {
-	case took <= 0: // the runtime tells of the same moment again
+	case took <= 0: // the runtime reports the same moment again
 		return s.rate
 	case now.nanos < s.nanos:
 		return nil
@@ -42,13 +42,13 @@ func (s sample) until(now sample) *uint64 {
 	return new(uint64(float64(now.nanos-s.nanos) / took.Seconds()))
 }
 
-// counter is a counter of CPU time.
+// counter is a counter of CPU time and its key.
 type counter struct {
 	of string
 	*statsapi.CPUStats
 }
 
-// counters are all that a snapshot has.
+// counters returns all counters of a snapshot.
 func counters(s *Snapshot) []counter {
 	out := []counter{{"node", s.Node.CPU}}
 	for _, c := range s.Node.SystemContainers {

@@ -8,24 +8,24 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// owner is who uses something, and the labels that name it. Each metric looks at one of the others.
+// owner holds what one owner uses, and the labels that name it. Each metric reads one field.
 type owner struct {
 	labels string
 	consumption
 	start   time.Time
-	at      time.Time // when it was seen
-	cgroup  group     // empty for those that are only told of by the runtime
+	at      time.Time // when it was measured
+	cgroup  group     // empty if the statistics come from the runtime alone
 	machine *Machine
 }
 
-// consumption is what an owner uses; zero where it is not known.
+// consumption is what an owner uses; zero if not known.
 type consumption struct {
 	cpu     statsapi.CPUStats
 	memory  statsapi.MemoryStats
 	io      statsapi.IOStats
 	swap    statsapi.SwapStats
 	network statsapi.NetworkStats
-	disk    statsapi.FsStats // what a container writes
+	disk    statsapi.FsStats // a container's writable layer
 }
 
 func consumed(c *statsapi.CPUStats, m *statsapi.MemoryStats, s *statsapi.SwapStats) consumption {
@@ -33,18 +33,18 @@ func consumed(c *statsapi.CPUStats, m *statsapi.MemoryStats, s *statsapi.SwapSta
 		swap: ptr.Deref(s, statsapi.SwapStats{})}
 }
 
-// family is a metric; several in a row may be the same with other extra labels.
+// family is a metric; neighbours of the same name differ in their extra labels.
 type family struct {
 	name, kind, help string
-	extra            []string // labels, names and values by turns
+	extra            []string // alternating names and values of labels
 	of               valueOf
 }
 
-// valueOf is the value of a metric, the time at which it was true, and whether the owner has it.
+// valueOf returns a metric's value, the time of the value, and whether the owner has it.
 type valueOf func(o *owner) (value float64, at time.Time, ok bool)
 
-// resourceMetrics are the kubelet's /metrics/resource: nothing more, since metrics-server and
-// autoscalers read it often. A nil snapshot has but the error.
+// resourceMetrics returns the kubelet's /metrics/resource, and nothing more: metrics-server and
+// autoscalers read it often. Without a snapshot it has only the error.
 func resourceMetrics(s *Snapshot, failed bool) []byte {
 	e := &exposition{}
 	if s != nil {
@@ -74,7 +74,7 @@ func resourceMetrics(s *Snapshot, failed bool) []byte {
 	return e.text
 }
 
-// owners writes metrics, but for those that were written before.
+// owners writes the metrics that were not written before.
 func (e *exposition) owners(families []family, all []owner) {
 	last := ""
 	for _, f := range families {
@@ -111,7 +111,7 @@ var (
 			"[ALPHA] Swap that the container may use, in bytes.", nil, swapLimit})
 )
 
-// use are the metrics that every owner has.
+// use returns the metrics that every owner has.
 func use(of string) []family {
 	return []family{
 		{of + "_cpu_usage_seconds_total", counterType,
@@ -123,7 +123,7 @@ func use(of string) []family {
 	}
 }
 
-// told is a number as a metric's value, if it is known.
+// told returns a number as a metric's value, if it is known.
 func told(n *uint64, at metav1.Time) (float64, time.Time, bool) {
 	return float64(ptr.Deref(n, 0)), at.Time, n != nil
 }

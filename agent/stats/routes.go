@@ -7,10 +7,10 @@ import (
 	"github.com/numalet/numalet/agent/server"
 )
 
-// maxQuery bounds what a POST may carry.
+// maxQuery bounds the body of a POST.
 const maxQuery = 64 << 10
 
-// Routes are the kubelet's: the summary, and metrics of what is used.
+// Routes returns the kubelet's routes: the summary, and the metrics of resource use.
 func (c *Collector) Routes() []server.Route {
 	return []server.Route{
 		{Method: http.MethodGet, Pattern: "/stats/summary", Handler: http.HandlerFunc(c.summary),
@@ -42,10 +42,10 @@ func (c *Collector) summary(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(text) // an error means that the client is gone
+	_, _ = w.Write(text) // an error means that the client has gone
 }
 
-// unknown answers while nothing could be read yet.
+// unknown answers as long as nothing could be read.
 func unknown(w http.ResponseWriter, err error) {
 	why := "it is being read; ask again"
 	if err != nil {
@@ -65,12 +65,12 @@ func (c *Collector) cadvisor(w http.ResponseWriter, r *http.Request) {
 		unknown(w, err)
 		return
 	}
-	m, _ := c.metrics.get(r.Context()) // without, or with those of before, the rest is still true
+	m, _ := c.metrics.get(r.Context()) // without it, or with an older one, the rest is still true
 	groups := c.readGroups(s, len(m.Descriptors) == 0)
 	writeMetrics(w, cadvisorMetrics(cadvisorInput{s, c.disks.Get(), m, groups}))
 }
 
 func writeMetrics(w http.ResponseWriter, text []byte) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write(text) // an error means that the client is gone
+	_, _ = w.Write(text) // an error means that the client has gone
 }

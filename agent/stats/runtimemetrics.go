@@ -11,7 +11,7 @@ import (
 // runtimeFamily is one of the runtime's metrics.
 type runtimeFamily struct {
 	*runtimeapi.MetricDescriptor
-	// extra are the label keys beside those that every metric has, by their place.
+	// extra holds the label keys, by index, that are not in common; the others are "".
 	extra   []string
 	samples []runtimeSample
 }
@@ -21,10 +21,10 @@ type runtimeSample struct {
 	*runtimeapi.Metric
 }
 
-// common are the labels that every metric has; a runtime lacks some of them.
+// common lists the labels that every metric has; runtimes lack some of them.
 var common = []string{"container", "id", "image", "name", "namespace", "pod"}
 
-// newRuntimeFamily is nil for what is no name of a metric or of a label.
+// newRuntimeFamily returns nil for an invalid name of a metric or label.
 func newRuntimeFamily(d *runtimeapi.MetricDescriptor) *runtimeFamily {
 	if !model.LegacyValidation.IsValidMetricName(d.GetName()) {
 		return nil
@@ -40,7 +40,7 @@ func newRuntimeFamily(d *runtimeapi.MetricDescriptor) *runtimeFamily {
 	return f
 }
 
-// add takes a sample of the sandbox or container with these labels.
+// add adds a sample of the sandbox or container with the labels base.
 func (f *runtimeFamily) add(base string, m *runtimeapi.Metric) {
 	var more []string
 	for i, value := range m.GetLabelValues() {
@@ -51,7 +51,7 @@ func (f *runtimeFamily) add(base string, m *runtimeapi.Metric) {
 	f.samples = append(f.samples, runtimeSample{base, labels(more...), m})
 }
 
-// runtime writes the runtime's metrics of the pods in the snapshot that were not written yet.
+// runtime writes the runtime's metrics of the snapshot's pods that were not written before.
 func (e *exposition) runtime(in cadvisorInput) {
 	families := map[string]*runtimeFamily{}
 	for _, d := range in.runtime.Descriptors {
@@ -59,7 +59,7 @@ func (e *exposition) runtime(in cadvisorInput) {
 			families[d.GetName()] = f
 		}
 	}
-	base := map[string]string{} // labels by the id of the sandbox or container
+	base := map[string]string{} // labels, by the id of the sandbox or container
 	for _, p := range in.Pods {
 		base[p.Sandbox] = in.podLabels(p)
 		for _, c := range p.Containers {

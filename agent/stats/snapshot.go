@@ -8,16 +8,16 @@ import (
 	"github.com/numalet/numalet/agent/stats/kernel"
 )
 
-// Snapshot is what was used at one moment. It is immutable, and so is what it points to.
+// Snapshot holds what was used at one moment. It is immutable, with everything it points to.
 type Snapshot struct {
 	At time.Time
-	// Node is without filesystems, which Disks has.
+	// Node has no filesystems; Disks provides them.
 	Node    statsapi.NodeStats
 	Machine Machine
 	Pods    []Pod // ordered by UID
 }
 
-// Machine is what the node has.
+// Machine describes the machine and its use.
 type Machine struct {
 	Host         Host
 	CPUs         CPUs
@@ -26,17 +26,17 @@ type Machine struct {
 	Interfaces   []kernel.Interface
 }
 
-// Pod is a pod that has a sandbox.
+// Pod is a pod with a sandbox.
 type Pod struct {
-	// Stats are without containers, volumes and ephemeral storage.
+	// Stats has no containers, volumes and ephemeral storage.
 	Stats      statsapi.PodStats
 	Sandbox    string // its id
 	Containers []Container
 }
 
-// Container is a container that runs.
+// Container is a running container.
 type Container struct {
-	// Stats have of the filesystems the rootfs alone, and of that what is used.
+	// Of the filesystems, Stats has only the use of the root filesystem.
 	Stats     statsapi.ContainerStats
 	ID, Image string
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/numalet/numalet/agent/stats/diskusage"
 )
 
-// ClaimVolume is a volume of a pod that a claim stands for, with the room that it has.
+// ClaimVolume is a volume of a pod that comes from a claim, with its room.
 type ClaimVolume struct {
 	Volume           string // its name in the pod
 	Namespace, Claim string
 	Room             diskusage.Room
 }
 
-// claimStats are these volumes as the kubelet tells of them.
+// claimStats returns these volumes as the kubelet reports them.
 func claimStats(all []ClaimVolume) []statsapi.VolumeStats {
 	var out []statsapi.VolumeStats
 	for _, c := range all {
@@ -27,7 +27,7 @@ func claimStats(all []ClaimVolume) []statsapi.VolumeStats {
 	return out
 }
 
-// Summary is all that is known of the node and its pods, as the kubelet's /stats/summary.
+// Summary returns everything known of the node and its pods, as the kubelet's /stats/summary.
 func Summary(s *Snapshot, u Usage) statsapi.Summary {
 	out := statsapi.Summary{Node: s.Node, Pods: make([]statsapi.PodStats, 0, len(s.Pods))}
 	out.Node.Fs = u.Root
@@ -49,8 +49,7 @@ func Summary(s *Snapshot, u Usage) statsapi.Summary {
 	return out
 }
 
-// CPUAndMemory is a summary without all but the use of CPUs, memory and swap, which metrics-server
-// asks for.
+// CPUAndMemory returns a summary with only CPUs, memory and swap, which metrics-server asks for.
 func CPUAndMemory(s *Snapshot) statsapi.Summary {
 	n := s.Node
 	out := statsapi.Summary{
@@ -78,7 +77,7 @@ func cpuAndMemory(c statsapi.ContainerStats) statsapi.ContainerStats {
 		Memory: c.Memory, Swap: c.Swap}
 }
 
-// on is what is used of a filesystem with the room that this has.
+// on combines the room of a filesystem with the use of a part of it.
 func on(fs, used *statsapi.FsStats) *statsapi.FsStats {
 	if fs == nil || used == nil {
 		return used
@@ -88,8 +87,8 @@ func on(fs, used *statsapi.FsStats) *statsapi.FsStats {
 	return &out
 }
 
-// ephemeral is what a pod uses of the node's own disk: writable layers, logs, and volumes that are
-// not in memory. It is unknown while logs and volumes were not measured.
+// ephemeral returns what a pod uses of the node's own disk: writable layers, logs, and volumes that
+// are not in memory. It is nil until logs and volumes are measured.
 func ephemeral(containers []statsapi.ContainerStats, used PodUsage,
 	root *statsapi.FsStats) *statsapi.FsStats {
 	if root == nil || used.Pod.UID == "" {

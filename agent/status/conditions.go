@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Reasons of conditions.
+// The reasons of conditions.
 const (
 	reasonSandboxNotReady        = "PodSandboxNotReady"
 	reasonContainersUninit       = "ContainersNotInitialized"
@@ -20,10 +20,11 @@ const (
 	reasonReadinessGatesNotReady = "ReadinessGatesNotReady"
 )
 
-// ReasonPreempting is that of a pod which made way for a critical one.
+// ReasonPreempting is the reason of a pod that made room for a critical one.
 const ReasonPreempting = "Preempting"
 
-// disrupted is the condition of a pod that the node ended for others' sake, once it has ended.
+// disrupted returns the condition of a pod that the node ended for another pod. is reports whether
+// it applies: the pod has ended.
 func disrupted(s v1.PodStatus) (c v1.PodCondition, is bool) {
 	c = v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
 		Reason:  v1.PodReasonTerminationByKubelet,
@@ -31,7 +32,7 @@ func disrupted(s v1.PodStatus) (c v1.PodCondition, is bool) {
 	return c, s.Reason == ReasonPreempting && s.Phase == v1.PodFailed
 }
 
-// owned tells the condition types that are the agent's; others stay as they are.
+// owned reports whether the agent owns a condition type; other conditions stay as they are.
 func owned(t v1.PodConditionType) bool {
 	switch t {
 	case v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady,
@@ -42,8 +43,8 @@ func owned(t v1.PodConditionType) bool {
 	}
 }
 
-// TellsOfResize reports whether the pod's status says already that it is not resized to what it asks
-// for now, and why.
+// TellsOfResize reports whether the pod's status already says that, and why, its present resize is
+// infeasible.
 func TellsOfResize(pod *v1.Pod, why string) bool {
 	c := conditionOf(pod.Status, v1.PodResizePending)
 	return c != nil && c.Reason == v1.PodReasonInfeasible && c.Message == why &&
@@ -93,7 +94,7 @@ func sandboxReady(in Input) v1.PodCondition {
 	return v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionTrue}
 }
 
-// initialized stays true once it was: a pod whose init containers run again has been initialized.
+// initialized stays true: a pod whose init containers run again has been initialized before.
 func initialized(in Input, s v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
 	if s.Phase == v1.PodSucceeded {
@@ -141,8 +142,8 @@ func containersReady(pod *v1.Pod, s v1.PodStatus) v1.PodCondition {
 	return c
 }
 
-// podReady is the containers' readiness and that of the pod's readiness gates, which
-// others set in the pod's conditions.
+// podReady combines the readiness of the containers with the pod's readiness gates, which others
+// set as conditions.
 func podReady(in Input, containers v1.PodCondition) v1.PodCondition {
 	c := containers
 	c.Type = v1.PodReady

@@ -11,7 +11,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Reasons of a waiting or lost container that do not come from the runtime.
+// Reasons of waiting or lost containers that do not come from the runtime.
 const (
 	ReasonContainerCreating = "ContainerCreating"
 	ReasonPodInitializing   = "PodInitializing"
@@ -19,13 +19,13 @@ const (
 )
 
 const (
-	// lostExitCode stands for an exit that nobody saw: killed (128 + SIGKILL).
+	// lostExitCode stands for an exit that was not observed: killed (128 + SIGKILL).
 	lostExitCode = 137
-	// messageInitLost is that of an init container of which there is no record more, while there is
-	// one of what came after it.
+	// messageInitLost is the message of an init container without a record, if a later container has
+	// one.
 	messageInitLost = "Unable to get init container status from container runtime and pod has " +
 		"been initialized, treat it as exited normally"
-	// messageBudget bounds the termination messages of one pod together, in bytes.
+	// messageBudget bounds the termination messages of one pod in total, in bytes.
 	messageBudget = 12 << 10
 )
 
@@ -37,7 +37,7 @@ func initStatuses(in Input) []v1.ContainerStatus {
 		s := containerStatus(in, c, initRecords(in, c.Name))
 		if i < next && !podspec.IsSidecar(c) && s.State.Terminated == nil &&
 			in.derived.restarts.Len() == 0 {
-			// Its record is gone, but what came after it ran.
+			// Its record is gone, but a later container ran.
 			s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 				Reason: "Completed", Message: messageInitLost, ContainerID: s.ContainerID}}
 		}
@@ -64,8 +64,8 @@ func containerStatuses(in Input) []v1.ContainerStatus {
 	return out
 }
 
-// ephemeralStatuses are those of containers that somebody debugs the pod with: nobody waits for them,
-// so they are never ready.
+// ephemeralStatuses returns the statuses of ephemeral containers, which are never ready: nothing
+// waits for them.
 func ephemeralStatuses(in Input) []v1.ContainerStatus {
 	var out []v1.ContainerStatus
 	for c, kind := range podspec.All(in.Pod) {
@@ -81,8 +81,8 @@ func ephemeralStatuses(in Input) []v1.ContainerStatus {
 	return out
 }
 
-// attempts are the records of one container, newest first. The first stands for its state, unless
-// stale: then it belongs to a sandbox that was replaced, and the container has yet to run.
+// attempts holds the records of one container, newest first. The first determines the state, unless
+// stale: it then belongs to a replaced sandbox, and the container has yet to run.
 type attempts struct {
 	records []cri.Container
 	stale   bool
@@ -115,7 +115,7 @@ func containerStatus(in Input, c *v1.Container, a attempts) v1.ContainerStatus {
 	}
 	tellApplied(in, &s, c, newest)
 	why, waits := in.Waiting[c.Name]
-	if waits && s.State.Running != nil { // its postStart hook has not succeeded
+	if waits && s.State.Running != nil { // its postStart hook has not succeeded yet
 		s.State = v1.ContainerState{}
 	}
 	if s.State.Terminated != nil && (waits || a.stale) {
@@ -141,8 +141,8 @@ func wasCount(was *v1.ContainerStatus) int32 {
 	return was.RestartCount
 }
 
-// lastTold is the end before that of the container with an id, of which there is no record more, as
-// it was told.
+// lastTold returns the termination before the container with that id, which has no record any more,
+// from the previous status.
 func lastTold(was *v1.ContainerStatus, id string) v1.ContainerState {
 	switch {
 	case was == nil:
@@ -162,7 +162,7 @@ func stateOf(in Input, record cri.Container) v1.ContainerState {
 	case cri.ContainerUnknown:
 		return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{
 			Reason: ReasonStatusUnknown}}
-	default: // Created has no state of its own in the API
+	default: // the API has no state for Created
 		return terminated(in, record)
 	}
 }
@@ -198,8 +198,8 @@ func waiting(in Input, why Reason) v1.ContainerState {
 		Reason: why.Reason, Message: why.Message}}
 }
 
-// unseen is the status of a container that the runtime knows nothing of: it has yet to run, or it
-// ran and the runtime lost it, which only the previous status can tell.
+// unseen returns the status of a container without a record: it has yet to run, or the runtime lost
+// it, which only the previous status can tell.
 func unseen(in Input, c *v1.Container) v1.ContainerStatus {
 	s := v1.ContainerStatus{
 		Name: c.Name, Image: c.Image, Started: ptr.To(false),
@@ -237,8 +237,8 @@ func unseen(in Input, c *v1.Container) v1.ContainerStatus {
 	return s
 }
 
-// settle gives a container of a finished pod an end, also if nobody saw it, unless the pod failed
-// before it could begin.
+// settle gives a container of a finished pod an end, even one that was not observed, unless the pod
+// failed before its turn.
 func settle(in Input, s *v1.ContainerStatus) {
 	if !in.Stop.Finished || s.State.Terminated != nil {
 		return
@@ -260,7 +260,7 @@ func lost(id, message string) v1.ContainerState {
 		ExitCode: lostExitCode, Reason: ReasonStatusUnknown, Message: message, ContainerID: id}}
 }
 
-// ByContainer has the statuses of containers, of whatever kind, by name. They are those of s.
+// ByContainer returns pointers to the statuses in s, of all kinds of containers, by name.
 func ByContainer(s *v1.PodStatus) map[string]*v1.ContainerStatus {
 	out := map[string]*v1.ContainerStatus{}
 	for _, list := range [][]v1.ContainerStatus{

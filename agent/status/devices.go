@@ -2,8 +2,8 @@ package status
 
 import v1 "k8s.io/api/core/v1"
 
-// devices is the health of what a container holds. Of one that holds nothing any more the last that
-// was known stays, so that a dead pod tells which of its devices had failed.
+// devices returns the health of a container's devices. A container that holds none any more keeps
+// the last health known, so that a dead pod shows which device failed.
 func devices(in Input, container string) []v1.ResourceStatus {
 	if now, holds := in.Devices[container]; holds {
 		return now

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The health of a container's devices is told while it holds them, and stays when it does not.
+// The health of a container's devices is updated while it holds them, and stays afterwards.
 func TestDevicesOfAStatus(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{
 		InitContainers: []v1.Container{{Name: "init"}}, Containers: []v1.Container{{Name: "main"}},
@@ -32,7 +32,7 @@ func TestDevicesOfAStatus(t *testing.T) {
 	}
 	s := Generate(in)
 	check(s)
-	check(Generate(Input{Pod: pod, Previous: s})) // the pod has given back what it held
+	check(Generate(Input{Pod: pod, Previous: s})) // the pod has released its devices
 	if s := Generate(Input{Pod: pod}); ByContainer(&s)["main"].AllocatedResourcesStatus != nil {
 		t.Errorf("without devices there is %+v", s)
 	}

@@ -1,11 +1,11 @@
-// Package status computes a pod's status. It is pure: everything is a function of the pod's spec,
-// of what the runtime reports, and of the little that others know (why a container is not
-// running, what it wrote as its termination message, what was said before).
+// Package status computes a pod's status. It is pure: the result depends on the pod's spec, on the
+// runtime's report and on Input's other facts (why a container does not run, its termination
+// message, the previous status).
 //
-// Restarts, NextInit, SandboxProblem and Phase are also what the pod workers decide by, so what
-// the status says and what the agent does cannot disagree.
+// The pod workers decide with Restarts, NextInit, SandboxProblem and Phase too, so the status and
+// the agent's actions agree.
 //
-// Of a container the runtime may have several records, one per attempt. The newest one counts,
-// wherever it ran, with one exception: init containers run again in a new sandbox, so for them
-// only records of the newest sandbox count.
+// The runtime may have several records of a container, one per attempt. The newest counts, in
+// whatever sandbox it ran. Init containers are an exception: they run again in a new sandbox, so
+// only their records in the newest sandbox count.
 package status

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// An ephemeral container has a status of its own, is never ready, and changes nothing of its pod's.
+// An ephemeral container has a status, is never ready, and does not affect its pod's status.
 func TestEphemeral(t *testing.T) {
 	pod := makePod("Never web")
 	for _, name := range []string{"two", "one"} {

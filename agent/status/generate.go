@@ -13,18 +13,18 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Input is what a pod's status follows from.
+// Input holds everything that a pod's status depends on.
 type Input struct {
 	Pod *v1.Pod
 	Facts
-	// Infeasible is why the pod is not given the resources that its source has it ask for; empty: it
-	// has them.
+	// Infeasible says why the pod does not get the resources that its source asks for; empty: it has
+	// them.
 	Infeasible string
-	// Devices has, by container, the health of the devices that it holds.
+	// Devices maps containers to the health of their devices.
 	Devices map[string][]v1.ResourceStatus
-	// Previous is the status before this one; the zero value when there is none.
+	// Previous is the previous status; zero if there is none.
 	Previous v1.PodStatus
-	// Messages has termination messages by container id.
+	// Messages maps container ids to termination messages.
 	Messages map[string]string
 	Node     Node
 	Stop     Stopping
@@ -33,36 +33,36 @@ type Input struct {
 	derived derived
 }
 
-// derived follows from what is given, and is worked out once.
+// derived holds values computed once from the input.
 type derived struct {
-	// records has Observed's containers by name, newest first; was has Previous by container.
+	// records holds Observed's containers by name, newest first; was holds Previous by container.
 	records map[string][]cri.Container
 	was     map[string]*v1.ContainerStatus
-	// uninitialized: not all init containers have done what comes before the others.
+	// uninitialized is set while the pod still waits for an init container.
 	uninitialized bool
-	// restarts are the containers because of which all are started again.
+	// restarts names the containers that make all containers restart.
 	restarts sets.Set[string]
 }
 
-// Node is what a pod's status repeats about the node.
+// Node holds the facts about the node in pods' statuses.
 type Node struct {
-	Runtime string   // name of the container runtime: the scheme of container ids
+	Runtime string   // name of the container runtime, the scheme of container ids
 	HostIPs []string // primary first
-	// Handlers are those of the runtime.
+	// Handlers are the runtime's handlers.
 	Handlers []cri.RuntimeHandler
 }
 
-// Stopping says how far the pod's end has come, and why it ends.
+// Stopping says how far the pod's termination has come, and why the pod is ended.
 type Stopping struct {
-	// Terminating: the pod's containers are being stopped, or were, for good.
+	// Terminating is set once the pod's containers are being stopped for good.
 	Terminating bool
-	// Finished: nothing of the pod is left to wait for.
+	// Finished is set once nothing of the pod is left to wait for.
 	Finished bool
-	// Why is empty unless the node ended the pod: Evicted and its like.
+	// Why is the reason if the node ended the pod, such as Evicted; else empty.
 	Why Reason
 }
 
-// Generate is the pod's status.
+// Generate returns the pod's status.
 func Generate(in Input) v1.PodStatus {
 	in.derived = derived{
 		records: in.Observed.Records(), was: ByContainer(&in.Previous),
@@ -87,7 +87,7 @@ func Generate(in Input) v1.PodStatus {
 	return s
 }
 
-// Rejected is the status of a pod that the node will not run. Of the input it needs the pod, the
+// Rejected returns the status of a pod that the node refuses to run. It needs only the pod, the
 // previous status and the time. Such a pod has no address, not even the host's.
 func Rejected(in Input, why Reason) v1.PodStatus {
 	s := base(in)
@@ -102,9 +102,9 @@ func Rejected(in Input, why Reason) v1.PodStatus {
 	return s
 }
 
-// Waiting is the status of a pod that the node will run as soon as the reason for
-// waiting is gone. Of the input it needs the pod, the node, the previous status and the time. It has the
-// host's address only if it had it before: a pod that is rejected at last has none.
+// Waiting returns the status of a pod that the node will run once the reason for waiting is gone.
+// It needs the pod, the node, the previous status and the time. The status keeps the host's address
+// if it had one, and otherwise has none, since the pod may still be rejected.
 func Waiting(in Input, why Reason) v1.PodStatus {
 	in.Facts = Facts{}
 	s := Generate(in)
@@ -154,7 +154,7 @@ func startTime(in Input) *metav1.Time {
 	return &start
 }
 
-// seconds is t as RFC 3339 with seconds carries it; what is read back compares equal.
+// seconds truncates t to the precision of the API, so that a value read back compares equal.
 func seconds(t time.Time) metav1.Time {
 	if t.IsZero() {
 		return metav1.Time{}
@@ -162,8 +162,8 @@ func seconds(t time.Time) metav1.Time {
 	return metav1.NewTime(t.Truncate(time.Second))
 }
 
-// phase is Phase with what a status adds to it: an end is final, it is not told before
-// the last container has stopped, and a pod that the node ended has failed.
+// phase adds the status' own rules to Phase: a final phase stays, it is not reported before the
+// last container has stopped, and a pod that the node ended has failed.
 func phase(in Input) v1.PodPhase {
 	was := in.Previous.Phase
 	if Ended(was) {
@@ -187,8 +187,8 @@ func phase(in Input) v1.PodPhase {
 	}
 }
 
-// begunBefore reports whether every regular container ran before, of some of which the runtime has no
-// record more, and no init container runs again by now.
+// begunBefore reports whether every regular container has run before, some of them no longer have a
+// record, and no init container runs again.
 func begunBefore(in Input) bool {
 	lost := false
 	for i := range in.Pod.Spec.Containers {
@@ -211,7 +211,7 @@ func begunBefore(in Input) bool {
 	return lost
 }
 
-// allSucceeded reports whether every regular container's last exit was a success.
+// allSucceeded reports whether every regular container exited with 0 last.
 func allSucceeded(in Input) bool {
 	ran := Ran(in.Observed)
 	for i := range in.Pod.Spec.Containers {
@@ -228,9 +228,9 @@ func anyRunning(observed cri.Pod) bool {
 		func(c cri.Container) bool { return c.State == cri.ContainerRunning })
 }
 
-// podIPs are the newest ready sandbox's, else those told before: a pod keeps its address in its
-// status until it has another. In the host's network it keeps it even if the host gets another, and
-// gets that of the other family when the host does.
+// podIPs returns the addresses of the newest ready sandbox, else the previous ones: a pod keeps its
+// addresses in the status until it gets others. In the host's network a pod keeps an address even
+// if the host's changes, and gets one of the other family when the host does.
 func podIPs(in Input) []v1.PodIP {
 	var ips []string
 	for _, s := range in.Observed.Sandboxes {

@@ -183,8 +183,8 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// A pod that waits has the host's address only if it had it: the kubelet tells it of a pod that it has
-// admitted, and of one that is rejected there is none.
+// The status of a waiting pod has the host's address only if it had it before: the kubelet reports
+// the address of admitted pods, and none of rejected ones.
 func TestWaitingHasNoAddressYet(t *testing.T) {
 	in := Input{Pod: &v1.Pod{}, Node: Node{HostIPs: []string{"192.0.2.1"}}}
 	for _, had := range []string{"", "192.0.2.9"} {
@@ -263,7 +263,7 @@ func TestWhatIsKept(t *testing.T) {
 	}
 }
 
-// A pod that was ended for others' sake says so once it has ended, and goes on to.
+// A preempted pod gets the condition once it has ended, and keeps it.
 func TestDisrupted(t *testing.T) {
 	in := Input{Pod: makePod("Always web"), Facts: Facts{Observed: observe("sandbox web")}, Now: t0,
 		Stop: Stopping{Terminating: true, Why: Reason{ReasonPreempting, "m"}}}
@@ -309,8 +309,8 @@ func TestHostNetwork(t *testing.T) {
 	}
 }
 
-// TestPodIPs: one of each family, that of the node's first; a pod in the host's network keeps what it
-// had, and gets what the node got.
+// TestPodIPs: a pod has one address of each family, that of the node's primary family first. In the
+// host's network it keeps its addresses, and gets those that the node gets.
 func TestPodIPs(t *testing.T) {
 	for _, test := range []struct{ sandbox, previous, node, want string }{
 		{sandbox: "10.0.0.1", node: "10.1.1.1", want: "10.0.0.1"},
@@ -342,8 +342,8 @@ func TestPodIPs(t *testing.T) {
 	}
 }
 
-// A container whose turn never came, since an init container failed, goes on waiting in the status
-// of the pod that has failed; one whose turn had come has an end that nobody saw.
+// If an init container failed, containers whose turn never came stay waiting in the failed pod's
+// status; a container whose turn came gets a lost end.
 func TestContainersWithoutATurn(t *testing.T) {
 	in := Input{Stop: Stopping{Terminating: true, Finished: true}, Pod: &v1.Pod{Spec: v1.PodSpec{
 		RestartPolicy: v1.RestartPolicyNever, InitContainers: []v1.Container{{Name: "first"}},

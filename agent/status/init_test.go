@@ -9,8 +9,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// TestHalfDoneInit: an init container of which the kernel killed a process has failed, whatever its
-// exit code says.
+// TestHalfDoneInit: an init container with a process that the kernel killed has failed, whatever
+// its exit code.
 func TestHalfDoneInit(t *testing.T) {
 	for _, tc := range []struct{ pod, waiting, want string }{
 		{"Always init | web", "init", `
@@ -40,8 +40,8 @@ func TestHalfDoneInit(t *testing.T) {
 	}
 }
 
-// TestLostInit: an init container of which there is no record has succeeded if what comes after it
-// ran, and says how that is known. One of which it was told before is as it was told.
+// TestLostInit: an init container without a record has succeeded if a later container ran, and its
+// message says so. A previous status of it is kept.
 func TestLostInit(t *testing.T) {
 	const words = "Unable to get init container status from container runtime and pod has been " +
 		"initialized, treat it as exited normally"

@@ -6,8 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Merge is own as the API server is to have it that has api: what others write there stays as they
-// wrote it, an end stays an end, and what did not change keeps its time.
+// Merge returns the status that the API server should have, given that it has api and the node
+// wants own: what others write there stays, a final phase stays, and conditions that did not change
+// keep their time.
 func Merge(api, own v1.PodStatus) v1.PodStatus {
 	out := Adopt(own, api)
 	if Ended(api.Phase) {
@@ -19,7 +20,7 @@ func Merge(api, own v1.PodStatus) v1.PodStatus {
 	if api.StartTime != nil {
 		out.StartTime = api.StartTime
 	}
-	if api.QOSClass != "" { // it never changes
+	if api.QOSClass != "" { // immutable
 		out.QOSClass = api.QOSClass
 	}
 	for i := range out.Conditions {
@@ -31,9 +32,9 @@ func Merge(api, own v1.PodStatus) v1.PodStatus {
 	return out
 }
 
-// Adopt is own with what others write into the status of a pod, as api has it: conditions that are
-// not the node's, claims, resizes. A pod that the node disrupts says so (DisruptionTarget) from its
-// end on; until then what others say of that counts.
+// Adopt returns own with what others write to a pod's status, from api: foreign conditions, claims,
+// resizes. Once the pod has ended, the node's own DisruptionTarget counts; before that, others'
+// does.
 func Adopt(own, api v1.PodStatus) v1.PodStatus {
 	disrupts := func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && Ended(own.Phase)
@@ -59,8 +60,8 @@ func Adopt(own, api v1.PodStatus) v1.PodStatus {
 	return own
 }
 
-// GatesDiffer reports whether the conditions that the pod's readiness gates wait for differ between
-// both statuses.
+// GatesDiffer reports whether the conditions of the pod's readiness gates differ between both
+// statuses.
 func GatesDiffer(pod *v1.Pod, a, b v1.PodStatus) bool {
 	return slices.ContainsFunc(pod.Spec.ReadinessGates, func(g v1.PodReadinessGate) bool {
 		x, y := conditionOf(a, g.ConditionType), conditionOf(b, g.ConditionType)
@@ -68,9 +69,9 @@ func GatesDiffer(pod *v1.Pod, a, b v1.PodStatus) bool {
 	})
 }
 
-// First is the status of a pod of which nothing is known but that it is desired, and what stays known of
-// an earlier life (Anew). One of which the API server, or an earlier run of the agent (Previous), told
-// before is as it was told until its worker has seen it. The host's address is told of pods that were
+// First returns the status of a pod that is desired and not observed yet, with what Anew kept of an
+// earlier life. If the API server or an earlier run of the agent (Previous) had a status, it stays
+// until the worker has observed the pod. The host's address appears only for pods that were
 // admitted.
 func First(in Input) v1.PodStatus {
 	for _, told := range []v1.PodStatus{in.Pod.Status, in.Previous} {
@@ -86,8 +87,8 @@ func First(in Input) v1.PodStatus {
 	return s
 }
 
-// Anew is what stays known of a pod that is desired again before it was forgotten: how often its
-// containers ran, and how they ended.
+// Anew returns what is kept of a pod that is desired again before it was forgotten: the restart
+// counts and last terminations of its containers.
 func Anew(was v1.PodStatus) v1.PodStatus {
 	kept := func(all []v1.ContainerStatus) (out []v1.ContainerStatus) {
 		for _, c := range all {

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What the API server is to have: the node's words, with what others wrote beside them.
+// The API server should have the node's status together with what others wrote.
 func TestMerge(t *testing.T) {
 	early := metav1.NewTime(time.Unix(1000, 0))
 	late := metav1.NewTime(time.Unix(2000, 0))
@@ -89,8 +89,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// The first status of a pod of which the API server was told before is what it was told: not that
-// its containers were lost, which nobody has looked at yet.
+// The first status of a pod with a status in the API server is that status. It does not claim that
+// the containers are lost, since nothing has been observed yet.
 func TestFirst(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}}
 	pod.Status = v1.PodStatus{
@@ -101,7 +101,7 @@ func TestFirst(t *testing.T) {
 	if diff := cmp.Diff(pod.Status, First(Input{Pod: pod, Now: time.Now()})); diff != "" {
 		t.Errorf("-told +first:\n%s", diff)
 	}
-	static := &v1.Pod{Spec: pod.Spec} // its manifest says nothing of it, an earlier run of the agent did
+	static := &v1.Pod{Spec: pod.Spec} // its manifest has no status, an earlier run of the agent had
 	if diff := cmp.Diff(pod.Status, First(Input{Pod: static, Previous: pod.Status, Now: time.Now()})); diff != "" {
 		t.Errorf("-kept +first:\n%s", diff)
 	}
@@ -113,8 +113,7 @@ func TestFirst(t *testing.T) {
 	}
 }
 
-// What keeps a pod waiting is said by a condition too; and a pod that is rejected keeps what others
-// said of it.
+// A condition also says why a pod waits, and a rejected pod keeps others' conditions.
 func TestWhyThePodDoesNotStart(t *testing.T) {
 	in := Input{Pod: &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}},
 		Now: time.Now(), Previous: v1.PodStatus{Conditions: []v1.PodCondition{{Type: "x"}}}}

@@ -8,16 +8,16 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Reason says why something is as it is: a word for programs and a sentence for people.
+// Reason explains a state: a word for programs and a sentence for people.
 type Reason struct {
 	Reason, Message string
 }
 
-// Phase is the pod's phase as its containers make it.
+// Phase returns the pod's phase, computed from its containers.
 //
-// A failed init container that may not restart fails the pod. The pod is Pending while its init
-// containers are not through or a container has never run; then Running; and it has ended
-// when no container runs and none will restart. Sidecars do not keep it from ending.
+// A failed init container that may not restart fails the pod. The pod is Pending while init
+// containers are not through or a regular container has never run, then Running. It ends when no
+// regular container runs and none will restart. Sidecars do not keep it from ending.
 func Phase(pod *v1.Pod, f Facts) v1.PodPhase {
 	next, observed := NextInit(pod, f), f.Observed
 	again := RestartAll(pod, observed).Len() > 0
@@ -25,8 +25,8 @@ func Phase(pod *v1.Pod, f Facts) v1.PodPhase {
 	for i := range pod.Spec.Containers {
 		count[ran.fateOf(pod, &pod.Spec.Containers[i], f.Waiting)]++
 	}
-	// Where all regular containers stay stopped, maybe since an earlier sandbox, there is nothing to
-	// initialize for, and no sidecar is started again.
+	// If all regular containers stay stopped, perhaps since an earlier sandbox, no init container is
+	// needed and no sidecar is started again.
 	over := count[neverRan] == 0 && count[runs] == 0 && !again
 	if next < len(pod.Spec.InitContainers) && !over {
 		if !again && (initFailed(pod, f, next) || outlived(pod, observed)) {
@@ -53,12 +53,12 @@ func Ended(phase v1.PodPhase) bool {
 	return phase == v1.PodSucceeded || phase == v1.PodFailed
 }
 
-// fate is what became of a container, and what will.
+// fate is what happened to a container, and what will happen.
 type fate int
 
 const (
 	neverRan  fate = iota
-	runs           // now, or it will again
+	runs           // now, or again soon
 	succeeded      // and stays stopped
 	failed         // and stays stopped
 )
@@ -94,14 +94,14 @@ func initFailed(pod *v1.Pod, f Facts, next int) bool {
 	return !again && !RestartsInit(pod, c, record.Exit)
 }
 
-// outlived tells that the pod's sandbox is gone and will not be made again, so what
-// has not run by now never will.
+// outlived reports whether the pod's sandbox is gone for good: containers that have not run by now
+// never will.
 func outlived(pod *v1.Pod, observed cri.Pod) bool {
 	return SandboxProblem(pod, observed) != "" && !MayRemakeSandbox(pod, observed)
 }
 
-// MayRemakeSandbox reports whether a pod that lost its sandbox gets another. Under restart policy
-// Never it does not once it had a container; a new sandbox would run that again.
+// MayRemakeSandbox reports whether a pod that lost its sandbox gets another. A pod whose containers
+// never restart gets none once it had a container, which a new sandbox would run again.
 func MayRemakeSandbox(pod *v1.Pod, observed cri.Pod) bool {
 	if len(observed.Sandboxes) == 0 || len(observed.Containers) == 0 {
 		return true
@@ -111,8 +111,8 @@ func MayRemakeSandbox(pod *v1.Pod, observed cri.Pod) bool {
 	})
 }
 
-// SandboxProblem says in the kubelet's words why containers cannot be started in the pod's
-// sandbox and a new one is needed; "" when the sandbox will do.
+// SandboxProblem says in the kubelet's words why the pod's containers need a new sandbox; "" if the
+// sandbox can be used.
 func SandboxProblem(pod *v1.Pod, observed cri.Pod) string {
 	if len(observed.Sandboxes) == 0 {
 		return "no pod sandbox exists"

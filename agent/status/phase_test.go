@@ -38,7 +38,7 @@ func TestPhase(t *testing.T) {
 		{pod: "Never init | web", observed: "sandbox init=0", want: v1.PodPending},
 		{pod: "Never init | web", observed: "sandbox web init=0", want: v1.PodRunning},
 		{pod: "Never init | web", observed: "sandbox web", want: v1.PodRunning},
-		// What the runtime says beside the exit code counts for an init container alone.
+		// The runtime's reason beside the exit code counts only for init containers.
 		{pod: "Always init | web", observed: "sandbox init=oom", want: v1.PodPending},
 		{pod: "OnFailure init | web", observed: "sandbox init=oom", want: v1.PodPending},
 		{pod: "Never init | web", observed: "sandbox init=oom", want: v1.PodFailed},
@@ -53,7 +53,7 @@ func TestPhase(t *testing.T) {
 		},
 		{pod: "Always init | web", observed: "sandbox init=0 sandbox! web=1", want: v1.PodRunning},
 
-		// It does not when nothing of what they are for will run again.
+		// Unless none of the regular containers will run again.
 		{
 			pod:      "Never side+ | web",
 			observed: "sandbox web- side=143 sandbox! web=143 side=143", want: v1.PodFailed,
@@ -67,12 +67,12 @@ func TestPhase(t *testing.T) {
 			want: v1.PodSucceeded,
 		},
 
-		// A sidecar counts until it has started, and not for the end.
+		// A sidecar counts until it has started, and does not keep the pod from ending.
 		{pod: "Always side+ | web", observed: "sandbox side=1", want: v1.PodPending},
 		{pod: "Always side+ | web", observed: "sandbox web side=1", want: v1.PodRunning},
 		{pod: "Never side+ | web", observed: "sandbox web=0 side", want: v1.PodSucceeded},
 
-		// Under Never a lost sandbox is the end of what has not run.
+		// With Never, after the loss of the sandbox, containers that have not run never will.
 		{pod: "Never one two | web", observed: "sandbox! one=0", want: v1.PodFailed},
 		{pod: "Never web db", observed: "sandbox! web=0", want: v1.PodFailed},
 		{pod: "OnFailure web db", observed: "sandbox! web=0", want: v1.PodPending},
@@ -104,7 +104,7 @@ func TestRestarts(t *testing.T) {
 		policy    v1.RestartPolicy
 		container v1.Container
 		zero, one bool // restarts after exit code 0, 1
-		// killed: as an init container it restarts after exit code 0 if a process of it was killed.
+		// killed: it restarts as an init container after exit code 0 if one of its processes was killed.
 		killed bool
 	}{
 		{v1.RestartPolicyAlways, v1.Container{}, true, true, true},

@@ -7,32 +7,32 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Facts are what a pod's phase follows from.
+// Facts holds what a pod's phase depends on.
 type Facts struct {
 	Observed cri.Pod
-	// Waiting has, by container, why it does not run although it should. A container in it will be
-	// started, whatever its last exit says; one that runs counts as one that does not yet.
+	// Waiting says, by container, why it does not run although it should. Such a container will be
+	// started, whatever its last exit; if it runs, it counts as not started yet.
 	Waiting map[string]Reason
-	// Probed has, by container id, what probes have found out of containers that run.
+	// Probed holds, by container id, the results of probes of running containers.
 	Probed map[string]Probed
 }
 
-// Answer is what a probe has found out so far, as its thresholds have it.
+// Answer is the present result of a probe, after its thresholds.
 type Answer int8
 
-// The answers.
+// The possible answers.
 const (
 	NoAnswer Answer = iota
 	Passes
 	Fails
 )
 
-// Probed is what its probes have found out of a container.
+// Probed holds the results of a container's probes.
 type Probed struct{ Startup, Liveness, Readiness Answer }
 
-// probed says what follows from the probes of a container that runs. As long as one has no answer,
-// what was told of the same run of the container counts, which is from before the agent was
-// restarted; else that it has neither started nor is ready.
+// probed returns whether a running container has started and is ready. While a probe has no answer,
+// the previous status of the same run counts, which is from before a restart of the agent; without
+// one the answer is no.
 func (in Input) probed(c *v1.Container, id string) (started, ready bool) {
 	found, was := in.Probed[id], v1.ContainerStatus{}
 	if told := in.derived.was[c.Name]; told != nil && told.ContainerID == in.Node.Runtime+"://"+id {

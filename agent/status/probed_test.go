@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A container has started and is ready when its probes say so. As long as they have not answered,
-// what was told of the same run of the container counts.
+// Probes decide whether a container has started and is ready. Until they answer, the previous
+// status of the same run counts.
 func TestProbed(t *testing.T) {
 	told := func(id string, started, ready bool) v1.PodStatus {
 		return v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{
@@ -18,7 +18,7 @@ func TestProbed(t *testing.T) {
 	both, only := [2]bool{true, true}, [2]bool{false, true}
 	yes := Probed{Startup: Passes, Readiness: Passes}
 	for name, tc := range map[string]struct {
-		has      [2]bool // a startup and a readiness probe
+		has      [2]bool // whether it has a startup and a readiness probe
 		found    Probed
 		previous v1.PodStatus
 		want     string
@@ -68,7 +68,7 @@ func TestProbed(t *testing.T) {
 	}
 }
 
-// A sidecar with a startup probe holds what comes after it until that passes.
+// A sidecar with a startup probe delays the containers after it until the probe passes.
 func TestSidecarStarts(t *testing.T) {
 	pod := makePod("Always side+ | web")
 	pod.Spec.InitContainers[0].StartupProbe = &v1.Probe{}

@@ -7,9 +7,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Recalled is own with what was told before, by an earlier run of the agent, of the same runs of the
-// pod's containers: that they have started and are ready. What their probes find since counts more,
-// from the next status on.
+// Recalled returns own with what an earlier run of the agent reported of the same runs of the
+// containers: that they have started and are ready. Later results of probes count more, from the
+// next status on.
 func Recalled(pod *v1.Pod, own, told v1.PodStatus) v1.PodStatus {
 	own.InitContainerStatuses = slices.Clone(own.InitContainerStatuses)
 	own.ContainerStatuses = slices.Clone(own.ContainerStatuses)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// What was told of the same runs of containers before is told again, and of others nothing.
+// The reported state of the same runs of containers is kept, that of other runs is not.
 func TestRecalled(t *testing.T) {
 	pod := makePod("Always side+ | web db")
 	for _, c := range []*v1.Container{&pod.Spec.InitContainers[0], &pod.Spec.Containers[0],

@@ -13,8 +13,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// tellApplied tells what a container has and runs with. Its resources are those of the spec that it
-// was started with, and of one that runs the runtime's word on them counts.
+// tellApplied sets the container's user and resources. The resources are those of the spec that it
+// was started with; if it runs, the runtime's report takes precedence.
 func tellApplied(in Input, s *v1.ContainerStatus, c *v1.Container, record cri.Container) {
 	if user := record.Applied.User; user != nil {
 		s.User = &v1.ContainerUser{Linux: user}
@@ -48,22 +48,22 @@ func tellApplied(in Input, s *v1.ContainerStatus, c *v1.Container, record cri.Co
 	}
 }
 
-// correct tells an amount if it is another one. A container that has limits, or requests, may run
-// with one more, which is the pod's; of one that has none it is not told.
+// correct replaces an amount that differs, or adds a missing one: a container with limits, or
+// requests, may run with one more, which is the pod's. A nil list stays nil.
 func correct(list v1.ResourceList, name v1.ResourceName, is *resource.Quantity) {
 	if told, ok := list[name]; list != nil && (!ok || told.Cmp(*is) != 0) {
 		list[name] = *is
 	}
 }
 
-// carry tells of a container that the runtime has no more what was told of it.
+// carry keeps the previous values of a container that the runtime no longer has.
 func carry(s *v1.ContainerStatus, was *v1.ContainerStatus) {
 	s.ImageID, s.ContainerID, s.User = was.ImageID, was.ContainerID, was.User
 	s.AllocatedResources, s.Resources = was.AllocatedResources, was.Resources
 }
 
-// recursiveReadOnly reports whether the pod's handler makes mounts read-only with all that is mounted
-// below. As long as it is not known which one that is, each that it may be must.
+// recursiveReadOnly reports whether the pod's handler supports recursive read-only mounts. While
+// the handler is not known, all possible handlers must support them.
 func (in Input) recursiveReadOnly() bool {
 	its := slices.DeleteFunc(slices.Clone(in.Node.Handlers), func(h cri.RuntimeHandler) bool {
 		return !in.mayHave(h.Name)
@@ -73,8 +73,8 @@ func (in Input) recursiveReadOnly() bool {
 	})
 }
 
-// mayHave reports whether the pod may have that handler: which one a class stands for is known with
-// the sandbox.
+// mayHave reports whether the pod may run under that handler: the handler of a RuntimeClass is
+// known only with the sandbox.
 func (in Input) mayHave(handler string) bool {
 	if len(in.Observed.Sandboxes) > 0 {
 		return handler == in.Observed.Sandboxes[0].Handler
@@ -82,7 +82,7 @@ func (in Input) mayHave(handler string) bool {
 	return handler == "" || in.Pod.Spec.RuntimeClassName != nil
 }
 
-// volumeMounts are the mounts of a container as they are made, or will be (KEP-3857).
+// volumeMounts describes the mounts of a container as they are or will be made (KEP-3857).
 func volumeMounts(in Input, c *v1.Container) (out []v1.VolumeMountStatus) {
 	for _, m := range c.VolumeMounts {
 		s := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
@@ -98,7 +98,7 @@ func volumeMounts(in Input, c *v1.Container) (out []v1.VolumeMountStatus) {
 	return out
 }
 
-// tellPodResources tells those of the whole pod: what its containers have, or are to have.
+// tellPodResources sets the resources of the whole pod: what its containers have, or will have.
 func tellPodResources(pod *v1.Pod, s *v1.PodStatus) {
 	has, options := ByContainer(s), resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
 	applied := outline(pod, func(c *v1.Container) v1.ResourceRequirements {
@@ -120,7 +120,7 @@ func tellPodResources(pod *v1.Pod, s *v1.PodStatus) {
 		}), options)
 }
 
-// outline is what the resources of a pod follow from.
+// outline returns a pod with only what its total resources depend on.
 func outline(pod *v1.Pod, of func(*v1.Container) v1.ResourceRequirements) *v1.Pod {
 	out := &v1.Pod{Spec: v1.PodSpec{Resources: pod.Spec.Resources}}
 	add := func(to []v1.Container, from []v1.Container) []v1.Container {

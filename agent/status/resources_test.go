@@ -19,7 +19,7 @@ func amounts(pairs ...string) v1.ResourceList {
 	return out
 }
 
-// text is amounts as they are written, sorted by name.
+// text formats amounts, sorted by name.
 func text(l v1.ResourceList) string {
 	out := map[v1.ResourceName]string{}
 	for name, q := range l {
@@ -28,8 +28,8 @@ func text(l v1.ResourceList) string {
 	return fmt.Sprint(out)[len("map"):]
 }
 
-// TestResources: a container has what it was started with until it is started anew, and runs with
-// what the runtime says.
+// TestResources: a container has the resources it was started with until its next start, and runs
+// with those that the runtime reports.
 func TestResources(t *testing.T) {
 	small := v1.ResourceRequirements{
 		Requests: amounts("cpu", "250m", "memory", "32Mi", "example.com/gpu", "1"),
@@ -104,8 +104,8 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// TestPodResources: a pod has what its containers need at once, those that have yet to be made
-// too; one that waits for a place has nothing.
+// TestPodResources: a pod has what its containers need at the same time, including containers that
+// do not exist yet; a pod that waits for a place has nothing.
 func TestPodResources(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	of := func(cpu string) v1.ResourceRequirements {
@@ -131,8 +131,8 @@ func TestPodResources(t *testing.T) {
 	}
 }
 
-// TestUserAndMounts: the user is the runtime's word, and stays with a container whose record is
-// gone; mounts are told before there is a container.
+// TestUserAndMounts: the runtime reports the user, which is kept when the container's record is
+// gone; mounts are reported before the container exists.
 func TestUserAndMounts(t *testing.T) {
 	mode := func(m v1.RecursiveReadOnlyMode) *v1.RecursiveReadOnlyMode { return &m }
 	in := Input{Node: Node{Runtime: "r", Handlers: []cri.RuntimeHandler{

@@ -9,8 +9,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Restarts reports whether a regular container that exited with code is started again: a matching
-// rule of the container decides, alone or with all others, else its own policy, else the pod's
+// Restarts reports whether a regular container that exited with code is started again, alone or
+// with all others. A matching rule of the container decides, else its own policy, else the pod's
 // (KEP-5307, KEP-5532).
 func Restarts(pod *v1.Pod, c *v1.Container, code int32) bool {
 	if rule(c, code) != "" {
@@ -26,8 +26,8 @@ func Restarts(pod *v1.Pod, c *v1.Container, code int32) bool {
 	}
 }
 
-// RestartsInit is Restarts for an init container: one that is not a sidecar runs until it succeeds,
-// unless its policy is Never and no rule says otherwise.
+// RestartsInit does the same for an init container: one that is not a sidecar runs until it
+// succeeds, unless its policy is Never and no rule matches.
 func RestartsInit(pod *v1.Pod, c *v1.Container, exit cri.Exit) bool {
 	switch {
 	case podspec.IsSidecar(c):
@@ -39,18 +39,18 @@ func RestartsInit(pod *v1.Pod, c *v1.Container, exit cri.Exit) bool {
 	}
 }
 
-// reasonOOMKilled is what runtimes say of a container of which the kernel killed a process.
+// reasonOOMKilled is the runtimes' reason for a container with a process that the kernel killed.
 const reasonOOMKilled = "OOMKilled"
 
-// InitSucceeded reports whether an init container's exit lets the pod go on. The exit code alone does
-// not say so: if the kernel killed a child of it for want of memory, a shell may go on and exit with
-// 0, and what it was to prepare is half made.
+// InitSucceeded reports whether the pod can go on after an init container's exit. An exit code of 0
+// is not enough: if the kernel killed a child for lack of memory, a shell may still exit with 0,
+// and its work is half done.
 func InitSucceeded(exit cri.Exit) bool {
 	return exit.Code == 0 && exit.Reason != reasonOOMKilled
 }
 
-// NeverRestarts reports whether the container's policy, or else the pod's, is Never. Rules may still
-// say otherwise of an exit.
+// NeverRestarts reports whether the container's policy, or else the pod's, is Never. Rules may
+// still restart it.
 func NeverRestarts(pod *v1.Pod, c *v1.Container) bool {
 	return policy(pod, c) == v1.ContainerRestartPolicyNever
 }
@@ -62,8 +62,7 @@ func policy(pod *v1.Pod, c *v1.Container) v1.ContainerRestartPolicy {
 	return v1.ContainerRestartPolicy(pod.Spec.RestartPolicy)
 }
 
-// rule is what the first of the container's rules that is about an exit with code asks for; "": none
-// is.
+// rule returns the action of the container's first rule that matches the exit code; "": none does.
 func rule(c *v1.Container, code int32) v1.ContainerRestartRuleAction {
 	for _, r := range c.RestartPolicyRules {
 		if r.ExitCodes == nil {
@@ -77,12 +76,12 @@ func rule(c *v1.Container, code int32) v1.ContainerRestartRuleAction {
 	return ""
 }
 
-// NextInit is the index of the init container that the pod still waits for: one that has not
-// succeeded, or a sidecar that has not started. len(InitContainers) means all are through.
+// NextInit returns the index of the init container that the pod waits for: one that has not
+// succeeded, or a sidecar that has not started. len(InitContainers) means that all are through.
 //
-// Init containers start in order, so the last one that ran in the newest sandbox tells
-// how far the pod came; earlier ones need no record any more, and a sidecar that crashes
-// later does not set the pod back. Once a regular container was started, all are through.
+// Init containers start in order, so the last one that ran in the newest sandbox shows how far the
+// pod came. Earlier ones need no record, and a sidecar that crashes later does not set the pod
+// back. Once a regular container was started, all are through.
 func NextInit(pod *v1.Pod, f Facts) int {
 	all, ran := len(pod.Spec.InitContainers), ranInSandbox(f.Observed)
 	for i := range pod.Spec.Containers {
@@ -105,15 +104,15 @@ func NextInit(pod *v1.Pod, f Facts) int {
 	return 0
 }
 
-// Started has, by container, the newest record that was started.
+// Started maps containers to their newest record that was started.
 type Started map[string]cri.Container
 
-// Ran is what was started of a pod, in any sandbox.
+// Ran returns the started containers of a pod in all sandboxes.
 func Ran(observed cri.Pod) Started {
 	return started(observed, func(cri.Container) bool { return true })
 }
 
-// ranInSandbox is what was started in the pod's newest sandbox.
+// ranInSandbox returns the started containers in the pod's newest sandbox.
 func ranInSandbox(observed cri.Pod) Started {
 	return started(observed, func(c cri.Container) bool {
 		return len(observed.Sandboxes) > 0 && c.SandboxID == observed.Sandboxes[0].ID

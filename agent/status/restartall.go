@@ -11,17 +11,18 @@ import (
 )
 
 const (
-	// reasonRestartingAll is that of a container whose record was removed because all of its pod's
-	// are started again.
+	// reasonRestartingAll is the reason of a container whose record was removed for a restart of all
+	// containers.
 	reasonRestartingAll  = "RestartingAllContainers"
 	messageRestartingAll = "The container is removed because RestartAllContainers in place"
-	// reasonRestartAll is that of the condition.
+	// reasonRestartAll is the reason of the condition.
 	reasonRestartAll = "RestartAllContainersStarted"
 )
 
-// RestartAll are the containers whose last exit asks for a restart of all of the pod's (KEP-5532);
-// empty: there are none. All of them then have to run anew in the pod's sandbox, init containers
-// first. It is under way as long as one of the records that say so is there: they are removed last.
+// RestartAll returns the containers whose last exit asks for a restart of all containers of the pod
+// (KEP-5532); empty: none. All containers must then run again in the pod's sandbox, init containers
+// first. The restart is in progress while one of the records of these exits exists: they are
+// removed last.
 func RestartAll(pod *v1.Pod, observed cri.Pod) sets.Set[string] {
 	out, seen := sets.New[string](), sets.New[string]()
 	specs := map[string]*v1.Container{}
@@ -50,7 +51,7 @@ func mayRestartAll(c *v1.Container) bool {
 	})
 }
 
-// restartingAll is the condition that a pod has of which a container may ask for a restart of all.
+// restartingAll returns the condition of a pod with containers that may restart all.
 func restartingAll(in Input, s v1.PodStatus) (c v1.PodCondition, has bool) {
 	for one := range podspec.Containers(in.Pod) {
 		has = has || mayRestartAll(one)
@@ -68,15 +69,15 @@ func restartingAll(in Input, s v1.PodStatus) (c v1.PodCondition, has bool) {
 	return c, has
 }
 
-// restartsAll reports whether the pod's containers are started again together, or the status before
-// this one said so: of a container that then has no record more is told that this is why.
+// restartsAll reports whether all containers of the pod are restarting, or the previous status said
+// so: this is then why a container has no record any more.
 func restartsAll(in Input) bool {
 	was := conditionOf(in.Previous, v1.AllContainersRestarting)
 	return in.derived.restarts.Len() > 0 || was != nil && was.Status == v1.ConditionTrue
 }
 
-// Attempt is the one that a container without a record is to be, as its pod's status tells of those
-// before.
+// Attempt returns the attempt number of the next container, given the pod's status, if the last one
+// has no record.
 func Attempt(s v1.PodStatus, container string) uint32 {
 	was := ByContainer(&s)[container]
 	if was == nil {
@@ -87,7 +88,7 @@ func Attempt(s v1.PodStatus, container string) uint32 {
 	case was.State.Waiting == nil:
 		return count + 1
 	case last == nil, last.Reason == ReasonStatusUnknown, last.Reason == reasonRestartingAll:
-		return count // one that was lost has been counted
+		return count // a lost one has been counted
 	default:
 		return count + 1
 	}

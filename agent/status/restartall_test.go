@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// restartsAllAt has all containers of the pod restart when the container exits with a code.
+// restartsAllAt adds a rule that restarts all containers when c exits with a code.
 func restartsAllAt(c *v1.Container, code int32) {
 	c.RestartPolicyRules = []v1.ContainerRestartRule{{
 		Action: v1.ContainerRestartRuleActionRestartAllContainers,
@@ -19,7 +19,7 @@ func restartsAllAt(c *v1.Container, code int32) {
 	}}
 }
 
-// Only the last exit of a container counts, and the first of its rules that is about it.
+// Only the last exit of a container counts, and its first rule that matches.
 func TestRestartAll(t *testing.T) {
 	for observed, want := range map[string]string{
 		"sandbox web db":                  "",
@@ -48,7 +48,7 @@ func TestRestartAll(t *testing.T) {
 	}
 }
 
-// The story of a pod whose containers all start again, as its status tells it.
+// The statuses of a pod whose containers are all restarted.
 func TestRestartingAll(t *testing.T) {
 	pod := makePod("Never init | web db")
 	restartsAllAt(&pod.Spec.Containers[0], 42)
@@ -110,7 +110,7 @@ func TestRestartingAll(t *testing.T) {
 			not AllContainersRestarting: PodFailed`},
 	} {
 		observed := observe(tc.observed)
-		for i := range observed.Containers { // the next are others
+		for i := range observed.Containers { // the next containers are others
 			c := &observed.Containers[i]
 			for _, told := range [][]v1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses} {
 				for _, was := range told {
@@ -128,7 +128,7 @@ func TestRestartingAll(t *testing.T) {
 	}
 }
 
-// The next attempt is one more than what ran, and what was lost was counted when that was told.
+// The next attempt is one more than the last; a lost attempt was counted when it was reported.
 func TestAttempt(t *testing.T) {
 	running := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
 	waits := v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}

@@ -41,11 +41,10 @@ func makePod(line string) *v1.Pod {
 	return pod
 }
 
-// observe makes what the runtime reports from words, newest first: "sandbox" or "sandbox!"
-// (not ready); "web" runs, "web=1" exited with 1, "web=oom" with 0
-// though the kernel killed a process of it, "web?" is in an unknown state, "web-" was
-// created only. A sandbox holds the containers after it. Containers of one name count their
-// attempts down to 0.
+// observe makes the runtime's report from words, newest first: "sandbox" or "sandbox!" (not ready);
+// "web" runs, "web=1" exited with 1, "web=oom" with 0 although the kernel killed one of its
+// processes, "web?" is in an unknown state, "web-" was only created. The containers after a sandbox
+// belong to it. Containers of one name count their attempts down to 0.
 func observe(words string) cri.Pod {
 	pod := cri.Pod{UID: "uid", Namespace: "ns", Name: "pod", ReadAt: at(100)}
 	attempts := map[string]uint32{}
@@ -88,7 +87,7 @@ func observe(words string) cri.Pod {
 	return pod
 }
 
-// story is a status as one reads it: phase, containers, conditions that are not true.
+// story formats a status: phase, containers, conditions that are not true.
 func story(s v1.PodStatus) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s", s.Phase)

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// owner is the user whose subordinate ids are the pods', if there is such a user.
+// owner is the user whose subordinate ids the pods get, if that user exists.
 const owner = "kubelet"
 
-// Host are the ids of the host that pods may have: the subordinate ids of the user kubelet
-// (subuid(5)), if there is that user and getsubids to ask, and else all but the first perPod.
+// Host returns the host's ids for pods: the subordinate ids of the user kubelet (subuid(5)), if
+// that user and getsubids exist, else all but the first perPod.
 func Host(ctx context.Context, perPod uint32, pods int) (Block, error) {
 	all := Block{First: perPod, Length: uint32(1<<32 - uint64(perPod))}
 	if _, err := user.Lookup(owner); err != nil {
@@ -46,7 +46,7 @@ func Host(ctx context.Context, perPod uint32, pods int) (Block, error) {
 	return subordinate(users, groups, perPod, pods)
 }
 
-// subordinate are the ids that getsubids tells, the same of users as of groups.
+// subordinate parses the output of getsubids, which must be the same for users and groups.
 func subordinate(users, groups []byte, perPod uint32, pods int) (Block, error) {
 	if !bytes.Equal(users, groups) {
 		return Block{}, fmt.Errorf("the subordinate users of %s are %q, and the groups %q: they "+

@@ -18,7 +18,7 @@ import (
 
 const (
 	fileName = "userns"
-	// maxFile is how long such a file is at most.
+	// maxFile bounds such a file in bytes.
 	maxFile = 4 << 10
 )
 
@@ -26,35 +26,35 @@ const (
 type Config struct {
 	// Pods is the directory with a directory for each pod.
 	Pods string
-	// Host are the ids of the host that pods may have.
+	// Host is the block of the host's ids for pods.
 	Host Block
-	// PerPod is how many ids a pod gets, a multiple of 65536.
+	// PerPod is the number of ids of a pod, a multiple of 65536.
 	PerPod uint32
-	// Begin is the range that is looked at first, counted from the first.
+	// Begin is the number of the range to start with.
 	Begin int
 }
 
 // Block is a block of ids.
 type Block struct{ First, Length uint32 }
 
-// Ranges knows who has which ids.
+// Ranges records which pod has which ids.
 type Ranges struct {
 	cfg Config
 
 	mu   sync.Mutex
 	pods map[types.UID]given
-	// taken counts the pods of each range: files of another time may overlap.
+	// taken counts the pods of each range: files from another configuration may overlap.
 	taken map[int]int
 	next  int
 }
 
-// given is what a pod has, or why that is not known.
+// given is the range of a pod, or why it is not known.
 type given struct {
 	ids cri.IDs
 	err error
 }
 
-// New reads what pods have.
+// New reads the ranges of existing pods.
 func New(c Config) (*Ranges, error) {
 	if c.PerPod == 0 || c.Host.Length < c.PerPod {
 		return nil, fmt.Errorf("%d ids are fewer than the %d of one pod with a user namespace; "+
@@ -79,10 +79,10 @@ func New(c Config) (*Ranges, error) {
 	return r, nil
 }
 
-// count is how many ranges there are.
+// count returns the number of ranges.
 func (r *Ranges) count() int { return int(r.cfg.Host.Length / r.cfg.PerPod) }
 
-// Of are the ids of a pod, which gets some when it has none; nil: it uses the host's.
+// Of returns the ids of a pod, and assigns some if it has none; nil: it uses the host's.
 func (r *Ranges) Of(pod *v1.Pod) (*cri.IDs, error) {
 	if !cri.OwnUsers(pod) {
 		return nil, nil
@@ -106,7 +106,7 @@ func (r *Ranges) Of(pod *v1.Pod) (*cri.IDs, error) {
 	return &ids, nil
 }
 
-// Release takes back what a pod has, of which nothing is left on the node.
+// Release frees the ids of a pod that has left nothing on the node.
 func (r *Ranges) Release(pod types.UID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +128,7 @@ func (r *Ranges) Release(pod types.UID) error {
 	return nil
 }
 
-// chooseLocked is the next range that nobody has.
+// chooseLocked returns the next free range.
 func (r *Ranges) chooseLocked() (cri.IDs, error) {
 	for i := range r.count() {
 		at := (r.next + i) % r.count()
@@ -150,7 +150,8 @@ func (r *Ranges) keepLocked(pod types.UID, ids cri.IDs) {
 	}
 }
 
-// rangesOf are the ranges that the ids reach into: those of another configuration may be others.
+// rangesOf returns the ranges that the ids overlap: with another configuration they were divided
+// differently.
 func (r *Ranges) rangesOf(ids cri.IDs) (out []int) {
 	first := uint64(ids.First)
 	last := first + uint64(ids.Length) - 1
@@ -165,7 +166,7 @@ func (r *Ranges) rangesOf(ids cri.IDs) (out []int) {
 	return out
 }
 
-// record is the file, in the kubelet's form.
+// record is the content of the file, in the kubelet's format.
 type record struct {
 	UIDs []mapping `json:"uidMappings"`
 	GIDs []mapping `json:"gidMappings"`
@@ -209,7 +210,7 @@ func (r *Ranges) read(pod types.UID) (cri.IDs, error) {
 	return ids, nil
 }
 
-// parse reads a file: one block of users, and the same of groups, from 0 in the pod on.
+// parse parses a file: one block of users and the same of groups, starting at the pod's id 0.
 func parse(raw []byte) (cri.IDs, error) {
 	var has record
 	if err := json.Unmarshal(raw, &has); err != nil {

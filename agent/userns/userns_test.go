@@ -59,7 +59,7 @@ func TestRanges(t *testing.T) {
 			t.Errorf("pod %s has %v, %v after a restart", uid, ids, err)
 		}
 	}
-	for range 2 { // a release is not begun with twice
+	for range 2 { // a repeated release does nothing
 		if err := r.Release("b"); err != nil {
 			t.Error(err)
 		}
@@ -69,7 +69,7 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// What another configuration or a damaged file says takes what it may mean from nobody else.
+// Files from another configuration and damaged files block only the ids that they may mean.
 func TestFilesOfAnotherTime(t *testing.T) {
 	dir := t.TempDir()
 	write := func(uid, text string) {
@@ -84,7 +84,7 @@ func TestFilesOfAnotherTime(t *testing.T) {
 		one := fmt.Sprintf(`[{"hostId":%d,"containerId":%d,"length":%d}]`, host, container, length)
 		return `{"uidMappings":` + one + `,"gidMappings":` + one + `}`
 	}
-	write("wide", mapped(65536, 0, 131072)) // of twice as many ids to a pod
+	write("wide", mapped(65536, 0, 131072)) // with twice as many ids per pod
 	bad := map[string]string{
 		"text": "?", "empty": "{}", "shifted": mapped(65536, 1, 65536),
 		"none": mapped(65536, 0, 0), "odd": mapped(65536, 0, 1000),
@@ -115,7 +115,7 @@ func TestFilesOfAnotherTime(t *testing.T) {
 	}
 }
 
-// Whatever comes, goes and is restarted, no two pods have an id in common, and a pod keeps its own.
+// Whatever starts, ends and is restarted, no two pods share an id, and a pod keeps its own.
 func TestNoTwoHaveTheSame(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -36,7 +36,7 @@ without root or a cluster:
 		if printed, err := flags.PrintVersion(cmd.OutOrStdout(), program()); printed || err != nil {
 			return err
 		}
-		if cmd.Flags().NFlag() == 0 { // somebody who looks at what this is
+		if cmd.Flags().NFlag() == 0 { // somebody only wants to know what this program is
 			return cmd.Help()
 		}
 		cfg, err := config.Load(cmd.Flags(), flags)
@@ -48,7 +48,8 @@ without root or a cluster:
 	return cmd
 }
 
-// program is what --version names: as "kubelet" it gives the kubelet's answer, which kubeadm reads.
+// program returns the name that --version prints. Called as "kubelet", it is the kubelet's own
+// answer, which kubeadm reads.
 func program() string {
 	if filepath.Base(os.Args[0]) == "kubelet" {
 		return "Kubernetes"
@@ -56,7 +57,7 @@ func program() string {
 	return "numalet"
 }
 
-// runAgent is the agent as a process of its own.
+// runAgent runs the agent in a process of its own.
 func runAgent(ctx context.Context, cfg *config.Config) error {
 	if err := cfg.ApplyLogging(); err != nil {
 		return err
@@ -84,7 +85,7 @@ func runAgent(ctx context.Context, cfg *config.Config) error {
 	return a.Run(watched)
 }
 
-// unlessStopped is why an agent did not start; nil: it was told to stop meanwhile.
+// unlessStopped returns why the agent did not start, or nil if it was told to stop meanwhile.
 func unlessStopped(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -93,7 +94,7 @@ func unlessStopped(ctx context.Context, err error) error {
 	return nil
 }
 
-// tuneProcess sets the process's limits. A host that refuses is told about and lived with.
+// tuneProcess sets the process's limits. If the host refuses, it logs that and goes on.
 func tuneProcess(log klog.Logger, cfg *config.Config) {
 	if files, err := raiseFiles(uint64(cfg.Kubelet.MaxOpenFiles)); err != nil {
 		log.Info("The agent has fewer file descriptors than maxOpenFiles", "has", files, "err", err)
@@ -104,8 +105,9 @@ func tuneProcess(log klog.Logger, cfg *config.Config) {
 	}
 }
 
-// raiseFiles gives the process so many file descriptors, or as many as it may have: then with the
-// error that more are refused with. It returns how many it has.
+// raiseFiles sets the limit of file descriptors to want. If that is refused, it raises the limit as
+// far as allowed and returns the error of the refusal. In any case it returns the limit that holds
+// now.
 func raiseFiles(want uint64) (uint64, error) {
 	refused := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: want, Max: want})
 	if refused == nil {

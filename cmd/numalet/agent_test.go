@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where the host refuses as many file descriptors as are asked for, the process gets all that it
-// may have.
+// If the host refuses the wanted number of file descriptors, the process gets as many as it may
+// have.
 func TestRaiseFiles(t *testing.T) {
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {

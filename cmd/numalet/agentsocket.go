@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/agent/devices"
 )
 
-// agentSocket is the way to what an administrator alone may ask of an agent: the socket below its
-// root directory, or the API server of its cluster.
+// agentSocket reaches what an agent answers only to an administrator: through the socket below the
+// agent's root directory, or through the API server of its cluster.
 type agentSocket struct {
 	root string
 	node nodeProxy
@@ -25,7 +25,7 @@ func (a *agentSocket) add(flags *pflag.FlagSet) {
 	a.node.add(flags)
 }
 
-// address is who is asked.
+// address returns the agent to ask.
 func (a *agentSocket) address() (*agentAddress, error) {
 	if a.node.name != "" {
 		return &agentAddress{node: a.node}, nil
@@ -37,7 +37,7 @@ func (a *agentSocket) address() (*agentAddress, error) {
 	return &agentAddress{url: &url.URL{Scheme: "http", Host: "localhost"}, socket: path}, nil
 }
 
-// overSocket has requests go to a unix socket, whatever their host.
+// overSocket returns a client that sends all requests to a unix socket, whatever their host.
 func overSocket(path string) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,

@@ -17,7 +17,7 @@ import (
 	"github.com/numalet/numalet/cmd/numalet/bench"
 )
 
-// newBenchCommand is "numalet bench": measure policies on machines that need not be there.
+// newBenchCommand returns "numalet bench", which measures policies on machines that need not exist.
 func newBenchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
@@ -79,7 +79,7 @@ Ctrl-C ends the run and reports what was measured until then; the exit code is 1
 	return cmd
 }
 
-// fillIn works out what follows from the flags together.
+// fillIn refuses flags that do not go together and sets the defaults that depend on other flags.
 func fillIn(o *bench.Options, f *pflag.FlagSet) error {
 	for _, other := range []string{"mix", "pods", "seed", "load"} {
 		if o.Workload.Trace != "" && f.Changed(other) {
@@ -97,11 +97,11 @@ func fillIn(o *bench.Options, f *pflag.FlagSet) error {
 	return nil
 }
 
-// exitInterrupted is what a shell says of a program that SIGINT ended.
+// exitInterrupted is the exit code that shells report for a program that SIGINT ended.
 const exitInterrupted = 130
 
-// benchCommandLine is the command that gives the same report again, without what changes only how
-// it is made and shown.
+// benchCommandLine returns the command that makes the same report again. Flags that change only how
+// the report is made or shown are left out.
 func benchCommandLine(cmd *cobra.Command, o bench.Options) string {
 	words := []string{cmd.CommandPath()}
 	always := []string{"policies"}

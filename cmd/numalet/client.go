@@ -20,37 +20,37 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// readOnlyPort is the kubelet's usual one.
+// readOnlyPort is the kubelet's usual read-only port.
 const readOnlyPort = "10255"
 
-// askTimeout is longer than an agent takes over any question.
+// askTimeout is longer than an agent takes to answer any question.
 const askTimeout = 40 * time.Second
 
-// maxAnswer bounds what is read of an agent's answer.
+// maxAnswer bounds how many bytes of an agent's answer are read.
 const maxAnswer = 256 << 20
 
-// agentAddress is a flag: the read-only port of an agent, as a URL. What a user may leave out is
-// filled in: node1 is http://node1:10255. Or the agent is reached through an API server, if a node
-// is named.
+// agentAddress is a flag that holds the URL of an agent's read-only port. What the user leaves out
+// is filled in: node1 means http://node1:10255. If node has a name, the agent is reached through an
+// API server instead.
 type agentAddress struct {
 	url    *url.URL
-	socket string // that is asked instead of the URL's host; "": none
+	socket string // if not empty, dialed instead of the URL's host
 	node   nodeProxy
 }
 
-// add registers the flag, and those of the way through an API server.
+// add registers the flag and the flags of the way through an API server.
 func (a *agentAddress) add(flags *pflag.FlagSet, usage string) {
 	flags.Var(a, "server", usage)
 	a.node.add(flags)
 }
 
-// named reports whether an agent is named at all.
+// named reports whether the user named an agent.
 func (a *agentAddress) named() bool { return a.url != nil || a.node.name != "" }
 
 func newAgentAddress(text string) agentAddress {
 	var a agentAddress
 	if err := a.Set(text); text != "" && err != nil {
-		panic(err) // a default of ours
+		panic(err) // a default of ours is wrong
 	}
 	return a
 }
@@ -82,7 +82,7 @@ func (a *agentAddress) Set(text string) error {
 	return nil
 }
 
-// get asks the agent for what is below the path's elements.
+// get asks the agent for the path and decodes the answer. It escapes the elements of path.
 func (a *agentAddress) get(ctx context.Context, answer any, path ...string) error {
 	for i := range path {
 		path[i] = url.PathEscape(path[i])
@@ -90,7 +90,7 @@ func (a *agentAddress) get(ctx context.Context, answer any, path ...string) erro
 	return a.ask(ctx, question{path: path}, answer)
 }
 
-// question is what an agent is asked. Without a body it is a GET, else a POST.
+// question is a request to an agent: a GET if it has no body, else a POST.
 type question struct {
 	path  []string // escaped
 	query url.Values
@@ -145,7 +145,7 @@ func (a *agentAddress) ask(ctx context.Context, q question, answer any) error {
 	return nil
 }
 
-// said is the text of an answer that is an error: of an API server's the message.
+// said returns the text of an error answer; of an API server's Status, the message.
 func said(raw []byte) string {
 	var status metav1.Status
 	if json.Unmarshal(raw, &status) == nil && status.Kind == "Status" && status.Message != "" {
@@ -154,7 +154,7 @@ func said(raw []byte) string {
 	return oneline.Of(strings.TrimSpace(string(raw)))
 }
 
-// who is asked.
+// who returns a description of the agent that is asked.
 func (a *agentAddress) who() string {
 	if a.node.name != "" {
 		return "node " + a.node.name
@@ -165,7 +165,7 @@ func (a *agentAddress) who() string {
 	return "the agent at " + a.String()
 }
 
-// unreached says what to do when there was no answer.
+// unreached returns an error that says what to do if no answer came.
 func (a *agentAddress) unreached(err error) error {
 	if a.socket != "" {
 		return fmt.Errorf("ask the agent: %w; start it, name its root directory with --root-dir, or "+
@@ -183,7 +183,7 @@ func (a *agentAddress) unreached(err error) error {
 	return fmt.Errorf("ask the agent at %s: %w; name its read-only port with --server", a, err)
 }
 
-// cause is an error without the request, which it would name again.
+// cause returns the error without its url.Error wrapper, which would name the request again.
 func cause(err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		return failed.Err

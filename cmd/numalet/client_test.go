@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What is left out of an agent's address is filled in.
+// The parts of an agent's address that the user leaves out are filled in.
 func TestAgentAddress(t *testing.T) {
 	for text, want := range map[string]string{
 		"node1":             "http://node1:10255",
@@ -31,7 +31,7 @@ func TestAgentAddress(t *testing.T) {
 	}
 }
 
-// agentWith is an agent that answers these paths.
+// agentWith starts a server that answers these paths as an agent would.
 func agentWith(t *testing.T, answers map[string]string) (address string) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, ok := answers[r.URL.EscapedPath()]
@@ -45,7 +45,7 @@ func agentWith(t *testing.T, answers map[string]string) (address string) {
 	return strings.TrimPrefix(s.URL, "http://")
 }
 
-// A pod is named with or without its namespace, the agent by its port, and programs get JSON.
+// A pod is named with or without its namespace, the agent by its port, and -o json prints JSON.
 func TestExplainFlags(t *testing.T) {
 	address := agentWith(t, map[string]string{
 		"/debug/admission/shop/web-node": `{"namespace":"shop","name":"web-node"}`,
@@ -60,7 +60,7 @@ func TestExplainFlags(t *testing.T) {
 	}
 }
 
-// What an agent says is shown, and does not rule the terminal of who asks.
+// An agent's answer is shown without control characters that would rule the user's terminal.
 func TestAnswersRuleNoTerminal(t *testing.T) {
 	address := agentWith(t, map[string]string{
 		"/events": `{"items":[{"metadata":{"name":"a"},"count":1,"type":"Warning",
@@ -119,7 +119,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// Without any flag numalet says what it is, and makes nothing.
+// Without flags numalet prints its help and creates nothing.
 func TestBareCommandHelps(t *testing.T) {
 	out, err := run(t)
 	if err != nil || !strings.Contains(out, "numalet playground") {
@@ -138,7 +138,7 @@ func TestVersionCommand(t *testing.T) {
 	}
 }
 
-// A report is what its file's name says, unless told otherwise.
+// The ending of its file's name chooses the format of a report, unless a flag does.
 func TestReportIsAsItsFileIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	for _, tt := range []struct {
@@ -166,8 +166,8 @@ func TestReportIsAsItsFileIsNamed(t *testing.T) {
 	}
 }
 
-// TestNodeProxy: with --node the API server of the kubeconfig is asked, by who is named there, and
-// what it says of itself is told in its words.
+// TestNodeProxy: with --node the API server of the kubeconfig is asked with the kubeconfig's
+// credentials, and its error messages are shown in its own words.
 func TestNodeProxy(t *testing.T) {
 	const proxy = "/prefix/api/v1/nodes/node1/proxy/"
 	var asked []string

@@ -11,10 +11,10 @@ import (
 	"github.com/numalet/numalet/topology/discover"
 )
 
-// completionTimeout is how long a shell waits for the pods of an agent.
+// completionTimeout bounds how long a shell waits for an answer of an agent.
 const completionTimeout = 2 * time.Second
 
-// completions are what flags take beside files, by the flag's name, in whichever command.
+// completions maps a flag's name to what it completes to besides files, for all commands.
 var completions = map[string]cobra.CompletionFunc{
 	"topology-from": completeMachines,
 	"machine":       completeMachines,
@@ -30,7 +30,7 @@ func words(of []string, directive cobra.ShellCompDirective) cobra.CompletionFunc
 	}
 }
 
-// completeMachines lists the machines that are built in.
+// completeMachines lists the built-in machines.
 func completeMachines(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	var out []string
 	for _, name := range discover.FixtureNames() {
@@ -39,7 +39,7 @@ func completeMachines(*cobra.Command, []string, string) ([]string, cobra.ShellCo
 	return out, cobra.ShellCompDirectiveDefault
 }
 
-// completePolicies completes the last word of sets of policies.
+// completePolicies completes the last word of a list of policies.
 func completePolicies(_ *cobra.Command, _ []string, typed string) (
 	[]string, cobra.ShellCompDirective) {
 	before := typed[:strings.LastIndexAny(typed, ",+/=")+1]
@@ -50,7 +50,7 @@ func completePolicies(_ *cobra.Command, _ []string, typed string) (
 	return out, noFiles | cobra.ShellCompDirectiveNoSpace
 }
 
-// addCompletions has shells offer what the flags of all commands take.
+// addCompletions registers the completions for the flags of cmd and all its subcommands.
 func addCompletions(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		of := completions[f.Name]
@@ -61,7 +61,7 @@ func addCompletions(cmd *cobra.Command) {
 			return
 		}
 		if err := cmd.RegisterFlagCompletionFunc(f.Name, of); err != nil {
-			panic(err) // it is registered once
+			panic(err) // each flag is registered once
 		}
 	})
 	for _, sub := range cmd.Commands() {

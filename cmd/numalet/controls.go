@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// withoutControls is JSON whose texts have no characters that a terminal would obey: who answers
-// for a node may be anybody who got hold of it.
+// withoutControls returns the JSON with the control characters in its strings replaced, since a
+// terminal would obey them: whoever took over a node answers for it.
 func withoutControls(raw []byte) ([]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()

@@ -28,7 +28,7 @@ With --control the runtime can be inspected and disturbed while it runs:
   curl --unix-socket /run/sim.ctl http://sim/events -d '{"mode": "unimplemented"}'
   curl --unix-socket /run/sim.ctl http://sim/ready -d '{"runtime": false, "network": true}'`
 
-// newCRISimCommand is "numalet cri sim".
+// newCRISimCommand returns "numalet cri" with its subcommand sim.
 func newCRISimCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cri",
@@ -78,7 +78,7 @@ func newCRISim() *cobra.Command {
 	return cmd
 }
 
-// parseDelays reads "10ms" and "RunPodSandbox=150ms".
+// parseDelays reads entries like "10ms", which holds for all methods, and "RunPodSandbox=150ms".
 func parseDelays(list []string) (map[string]time.Duration, error) {
 	out := map[string]time.Duration{}
 	for _, entry := range list {

@@ -26,7 +26,7 @@ func newDeviceCommand() *cobra.Command {
 	return cmd
 }
 
-// newDeviceListCommand is "numalet device list".
+// newDeviceListCommand returns "numalet device list".
 func newDeviceListCommand() *cobra.Command {
 	var at agentSocket
 	var format string
@@ -73,7 +73,8 @@ func printDevices(out io.Writer, all []devices.Row) error {
 	return rows.Flush()
 }
 
-// heldBy names who has a device, or had it as long as its plugin has not heard that that is over.
+// heldBy names the containers that have a device. If none has, it names the one that had it, as
+// long as the device plugin has not been told of the release.
 func heldBy(r devices.Row) string {
 	if len(r.HeldBy) == 0 && r.ReleasedBy != "" {
 		return "released by " + r.ReleasedBy + ", its plugin is being told"
@@ -93,7 +94,7 @@ func cordoned(r devices.Row) string {
 	return text
 }
 
-// newCordonCommand is "numalet device cordon RESOURCE ID".
+// newCordonCommand returns "numalet device cordon RESOURCE ID".
 func newCordonCommand() *cobra.Command {
 	var at agentSocket
 	var reason string
@@ -137,7 +138,7 @@ func saysCordoned(a devices.Answer) string {
 	return text
 }
 
-// newUncordonCommand is "numalet device uncordon RESOURCE ID".
+// newUncordonCommand returns "numalet device uncordon RESOURCE ID".
 func newUncordonCommand() *cobra.Command {
 	var at agentSocket
 	cmd := &cobra.Command{
@@ -166,7 +167,7 @@ func newUncordonCommand() *cobra.Command {
 	return cmd
 }
 
-// oneDevice wants a resource and the id of one of its devices.
+// oneDevice checks that the arguments are a resource and the id of one of its devices.
 func oneDevice(cmd *cobra.Command, args []string) error {
 	if len(args) == 2 {
 		return nil
@@ -175,7 +176,7 @@ func oneDevice(cmd *cobra.Command, args []string) error {
 		"numalet device list has them", cmd.CommandPath())
 }
 
-// devices are those of a resource; "": of all.
+// devices returns the devices of a resource, or of all resources if it is "".
 func (a *agentSocket) devices(ctx context.Context, resource string) ([]devices.Row, error) {
 	address, err := a.address()
 	if err != nil {
@@ -205,8 +206,8 @@ func (a *agentSocket) change(ctx context.Context, what string, q devices.Questio
 	return answer, err
 }
 
-// complete offers resources as the first argument, and as the second, where there is one, the ids
-// of devices that are wanted.
+// complete offers resources as the first argument and, if most is 2, the ids of wanted devices as
+// the second.
 func (a *agentSocket) complete(most int, wanted func(devices.Row) bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) >= most {

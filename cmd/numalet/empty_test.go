@@ -7,7 +7,7 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// Where there is nothing to list, that is said.
+// If there is nothing to list, the commands say so.
 func TestEmptyAnswers(t *testing.T) {
 	address := agentWith(t, map[string]string{"/plugins": "[]", "/events": `{"kind": "EventList"}`})
 	for _, tt := range []struct {

@@ -14,14 +14,14 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// eventsFlags are the flags of "numalet events".
+// eventsFlags holds the flags of "numalet events".
 type eventsFlags struct {
 	namespace, format string
 	watch             bool
 	server            agentAddress
 }
 
-// newEventsCommand is "numalet events".
+// newEventsCommand returns "numalet events".
 func newEventsCommand() *cobra.Command {
 	f := eventsFlags{server: newAgentAddress("127.0.0.1")}
 	cmd := &cobra.Command{
@@ -86,7 +86,7 @@ func (f *eventsFlags) print(out io.Writer, list v1.EventList, pod string) error 
 	}
 	if len(list.Items) == 0 {
 		if f.watch {
-			return nil // some may come
+			return nil // events may still come
 		}
 		_, err := fmt.Fprintln(out, f.none(pod))
 		return err
@@ -105,7 +105,7 @@ func (f *eventsFlags) print(out io.Writer, list v1.EventList, pod string) error 
 	return rows.Flush()
 }
 
-// none says that there are no events of what was asked for.
+// none says that there are no events of the pod, namespace or node that the user asked for.
 func (f *eventsFlags) none(pod string) string {
 	switch {
 	case pod != "":
@@ -126,7 +126,7 @@ func object(e v1.Event) string {
 	return strings.ToLower(of.Kind) + "/" + of.Name
 }
 
-// times says how often an event came, if more than once.
+// times says how often an event occurred, if more than once.
 func times(e v1.Event) string {
 	if e.Count < 2 {
 		return ""

@@ -16,13 +16,13 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// explainFlags are the flags of "numalet explain".
+// explainFlags holds the flags of "numalet explain".
 type explainFlags struct {
 	namespace, format string
 	server            agentAddress
 }
 
-// newExplainCommand is "numalet explain POD".
+// newExplainCommand returns "numalet explain POD".
 func newExplainCommand() *cobra.Command {
 	f := explainFlags{server: newAgentAddress("127.0.0.1")}
 	cmd := &cobra.Command{
@@ -63,12 +63,13 @@ its name: app-NODE.`,
 }
 
 const (
-	// lastOfLog is how many lines are shown of a log, and tailOfLog how many bytes are looked at.
+	// lastOfLog is the number of log lines that are shown, tailOfLog the number of bytes that are
+	// read.
 	lastOfLog, tailOfLog = 5, 16 << 10
 )
 
-// lastLines are those of containers that ended, of files of this host: the agent shows no logs to
-// whoever asks.
+// lastLines returns the last log lines of containers that ended. It reads the files of this host,
+// because an agent does not hand out logs to everyone who may ask it.
 func lastLines(logs []explain.Log) string {
 	var b strings.Builder
 	for _, log := range logs {
@@ -88,7 +89,7 @@ func lastLines(logs []explain.Log) string {
 	return b.String()
 }
 
-// tail reads the last lines of a container's log, which has the time, the stream and a tag before each.
+// tail reads the last lines of a container's log and strips the time, stream and tag before each.
 func tail(path string) ([]string, error) {
 	f, err := files.Open(path, os.O_RDONLY)
 	if err != nil {
@@ -113,7 +114,7 @@ func tail(path string) ([]string, error) {
 	return out[max(0, len(out)-lastOfLog):], nil
 }
 
-// onePod wants the name of a pod.
+// onePod checks that the argument is the name of one pod.
 func onePod(_ *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		return nil
@@ -122,7 +123,7 @@ func onePod(_ *cobra.Command, args []string) error {
 		"agent's /pods lists them", len(args))
 }
 
-// pod is the pod of an argument, which may have its namespace before it.
+// pod splits the argument into namespace and name; the namespace is optional.
 func (f *explainFlags) pod(cmd *cobra.Command, arg string) (namespace, name string, err error) {
 	namespace, name, both := strings.Cut(arg, "/")
 	switch {
@@ -135,7 +136,7 @@ func (f *explainFlags) pod(cmd *cobra.Command, arg string) (namespace, name stri
 	return namespace, name, nil
 }
 
-// completePods lists the pods of the agent, those of other namespaces with the namespace.
+// completePods lists the agent's pods, with their namespace if it is not the one of the flag.
 func (f *explainFlags) completePods(cmd *cobra.Command, args []string, _ string) (
 	[]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What a container in a crash loop wrote last is shown if this host has its log; else it is said that it
-// is not read.
+// The last lines of a container in a crash loop are shown if this host has its log. Else the output
+// says that the log is not read.
 func TestExplainShowsLogs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "4.log")
 	var text strings.Builder

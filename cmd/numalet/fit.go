@@ -23,20 +23,20 @@ import (
 	"github.com/numalet/numalet/agent/terminal"
 )
 
-// exit is an error that says how the process ends. A quiet one was told about already.
+// exit is an error with the process's exit code. If quiet is set, the user has been told already.
 type exit struct {
 	error
 	code  int
 	quiet bool
 }
 
-// Exit codes of commands that answer a question: no, and without an answer.
+// Exit codes of commands that answer a question: the answer is no, or there is no answer.
 const (
 	exitNo    = 1
 	exitError = 2
 )
 
-// answers has the command end with exitNo if what it says is no, and with exitError if it cannot say.
+// answers makes the command end with exitNo if ask answers no, and with exitError if ask fails.
 func answers(cmd *cobra.Command, no string, ask func(*cobra.Command) (yes bool, err error)) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return exit{suggestFlag(cmd, err), exitError, false}
@@ -52,7 +52,7 @@ func answers(cmd *cobra.Command, no string, ask func(*cobra.Command) (yes bool, 
 	}
 }
 
-// fitFlags are the flags of "numalet fit" beside the agent's.
+// fitFlags holds the flags of "numalet fit" besides the agent's.
 type fitFlags struct {
 	files  []string
 	server agentAddress
@@ -64,7 +64,7 @@ type fitFlags struct {
 	state      string
 }
 
-// newFitCommand is "numalet fit -f POD".
+// newFitCommand returns "numalet fit -f POD".
 func newFitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fit -f FILE",
@@ -96,7 +96,8 @@ The exit code is 0 when all fit, 1 when not, 2 when there is no answer.`,
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
 		own = append(own, flag.Name)
 		flag.Hidden = flag.Hidden || !slices.Contains(shown, flag.Name)
-		flag.Deprecated = "" // as the agent's flags; a question is asked once
+		// deprecated are only the agent's flags; a question that is asked once may use them
+		flag.Deprecated = ""
 	})
 	f.add(cmd.Flags())
 	answers(cmd, "not all fit", func(cmd *cobra.Command) (bool, error) {
@@ -121,8 +122,8 @@ func (f *fitFlags) add(flags *pflag.FlagSet) {
 		"without --server, a numalet_state with the pods that run already")
 }
 
-// run prints the answer and reports whether all fit. agentFlags are names of flags that an agent
-// that runs has no use for.
+// run prints the answer and reports whether all pods fit. agentFlags names the flags that configure
+// the agent, which have no meaning for an agent that already runs.
 func (f *fitFlags) run(cmd *cobra.Command, offline func() (decide.Snapshot, error),
 	agentFlags []string) (bool, error) {
 	if cmd.Flags().NArg() > 0 || len(f.files) == 0 {
@@ -165,7 +166,7 @@ func (f *fitFlags) check(flags *pflag.FlagSet, agentFlags []string) error {
 		return nil
 	}
 	for _, name := range append([]string{"devices", "state"}, agentFlags...) {
-		if flags.Changed(name) && name != "kubeconfig" { // which is how the agent is reached
+		if flags.Changed(name) && name != "kubeconfig" { // it says how the agent is reached
 			return fmt.Errorf("--%s: the agent that is asked has its own; leave one of the two out",
 				name)
 		}
@@ -173,7 +174,7 @@ func (f *fitFlags) check(flags *pflag.FlagSet, agentFlags []string) error {
 	return nil
 }
 
-// manifests joins the files to one stream.
+// manifests joins the files to one YAML stream.
 func (f *fitFlags) manifests(stdin io.Reader) ([]byte, error) {
 	var all [][]byte
 	for _, name := range f.files {
@@ -231,7 +232,8 @@ func (f *fitFlags) place(cmd *cobra.Command, manifest []byte,
 	return answer, nil
 }
 
-// offline is a node of the agent's flags with what the flags say is on it.
+// offline returns a node with the configuration of the agent's flags and the devices and pods of
+// --devices and --state.
 func (f *fitFlags) offline(flags *pflag.FlagSet, agentFlags *config.Flags) (
 	decide.Snapshot, error) {
 	cfg, err := config.Load(flags, agentFlags)

@@ -19,7 +19,7 @@ spec:
     resources: {limits: {cpu: "2", memory: 1Gi, example.com/gpu: "1"}}
 `
 
-// run is numalet with these arguments: what it prints and what it complains of.
+// run runs numalet with these arguments and returns what it prints, and its error.
 func run(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -31,7 +31,7 @@ func run(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// The example that needs no agent works as it is written.
+// The example that needs no agent works as written.
 func TestFitExample(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := os.WriteFile("pod.yaml", []byte(onePodOfTwoCPUs), 0o600); err != nil {
@@ -55,7 +55,7 @@ func TestFitExample(t *testing.T) {
 	}
 }
 
-// Each mistake is one line that names what is wrong and what would be right.
+// Each mistake gives one line that says what is wrong and what would be right.
 func TestMistakes(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {

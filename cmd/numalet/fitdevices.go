@@ -15,17 +15,17 @@ import (
 	"github.com/numalet/numalet/topology/strictyaml"
 )
 
-// maxInvented is the most devices that one --devices may name by number.
+// maxInvented bounds the number of devices of one --devices RESOURCE=N.
 const maxInvented = 100000
 
-// listed is a device in a file of --devices.
+// listed is one device of a --devices file.
 type listed struct {
 	ID        string `json:"id"`
 	Nodes     string `json:"nodes"`
 	Unhealthy bool   `json:"unhealthy"`
 }
 
-// readDevices makes an inventory of what --devices says: files, and numbers.
+// readDevices makes an inventory from the values of --devices: files, and RESOURCE=N.
 func readDevices(texts []string) (deviceplugin.Inventory, error) {
 	all := map[string][]*deviceplugin.Device{}
 	for _, text := range texts {
@@ -57,7 +57,7 @@ func readDevices(texts []string) (deviceplugin.Inventory, error) {
 	return inventory, nil
 }
 
-// invent adds "N" or "N@NODES" devices, spread over the nodes in turn.
+// invent adds the devices of "N" or "N@NODES", which take turns among the nodes.
 func invent(all map[string][]*deviceplugin.Device, name, count string) error {
 	if !podspec.IsExtended(name) {
 		return fmt.Errorf("%q is not the name of a device resource, such as example.com/gpu", name)
@@ -89,8 +89,8 @@ func invent(all map[string][]*deviceplugin.Device, name, count string) error {
 	return nil
 }
 
-// readDeviceFile adds the devices of a YAML file: resource names, each with a list of
-// {id: ..., nodes: "0", unhealthy: true}.
+// readDeviceFile adds the devices of a YAML file, which maps resource names to lists of {id: ...,
+// nodes: "0", unhealthy: true}.
 func readDeviceFile(all map[string][]*deviceplugin.Device, file string) error {
 	raw, err := os.ReadFile(file)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// takeLock takes --lock-file, so that one agent at a time works on this node; "" takes none. With
-// watch the returned context ends when another process opens or removes the file, so that it
-// can take over. release gives the lock back.
+// takeLock locks the --lock-file, so that only one agent works on this node; an empty path takes no
+// lock. With watch, the returned context ends when another process opens or removes the file, so
+// that it can take over. The returned function releases the lock.
 func takeLock(ctx context.Context, path string, watch bool) (context.Context, func(), error) {
 	if path == "" {
 		if watch {
@@ -21,7 +21,7 @@ func takeLock(ctx context.Context, path string, watch bool) (context.Context, fu
 		}
 		return ctx, func() {}, nil
 	}
-	// Whatever has the path's name, nobody waits for it and no link is followed.
+	// If the path is a FIFO or a link, opening it must not block or follow the link.
 	lock := flock.New(path, flock.SetFlag(
 		os.O_CREATE|os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK))
 	locked, err := awaitLock(ctx, lock)
@@ -57,7 +57,7 @@ func takeLock(ctx context.Context, path string, watch bool) (context.Context, fu
 	}, nil
 }
 
-// watchOpens reports that somebody opens or removes the file (inotify(7)).
+// watchOpens returns a file that is readable once somebody opens or removes path (inotify(7)).
 func watchOpens(path string) (*os.File, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {

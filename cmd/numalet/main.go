@@ -1,5 +1,5 @@
-// Command numalet is the node agent, and what belongs around it: machines as data, a device
-// plugin and a container runtime that are simulated, and a playground of all of them.
+// Command numalet is the node agent and its tools: machines described as data, a simulated device
+// plugin, a simulated container runtime, and a playground that joins them.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	// A terminal that is closed must not leave containers of a playground behind.
+	// A closed terminal must not leave containers of a playground behind.
 	ctx, stop := signal.NotifyContext(context.Background(),
 		os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := newCommand().ExecuteContext(ctx)
@@ -32,8 +32,8 @@ func main() {
 	os.Exit(end.code)
 }
 
-// newCommand is numalet with its subcommands. Without one it is the agent, with the kubelet's
-// command line.
+// newCommand returns numalet with its subcommands. Without a subcommand it is the agent, with the
+// kubelet's command line.
 func newCommand() *cobra.Command {
 	cmd := newAgentCommand()
 	cmd.AddCommand(
@@ -49,7 +49,7 @@ func newCommand() *cobra.Command {
 		newDeviceCommand(),
 		newCRISimCommand(),
 		newVersionCommand(),
-		workload.Command(), // of the images made from this executable; hidden
+		workload.Command(), // for the images made from this executable; hidden
 	)
 	cmd.SetFlagErrorFunc(suggestFlag)
 	cmd.InitDefaultCompletionCmd()
@@ -57,8 +57,8 @@ func newCommand() *cobra.Command {
 	return cmd
 }
 
-// onlyTools is for a command that does nothing but hold others: help without one, an error for one
-// that there is not.
+// onlyTools prepares a command that only holds subcommands: without one it prints the help, with an
+// unknown one it returns an error.
 func onlyTools(cmd *cobra.Command) {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// nearest is how many letters a flag may be off to be taken for another.
+// nearest is the largest edit distance at which a flag is suggested for an unknown one.
 const nearest = 3
 
-// suggestFlag adds to an error of an unknown flag the one that may have been meant.
+// suggestFlag adds to the error about an unknown flag the one that the user may have meant.
 func suggestFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -39,8 +39,8 @@ type choice struct {
 	of    []string
 }
 
-// choose adds a flag that takes one of the words, of which the first is the default. What it is
-// for ends with a word like "how to print" and is followed by the list.
+// choose adds a flag that takes one of the words; the first is the default. The help text is what,
+// which ends like "how to print", followed by the list of words.
 func choose(flags *pflag.FlagSet, value *string, name, short, what string, of ...string) {
 	*value = of[0]
 	c := choice{value, of}

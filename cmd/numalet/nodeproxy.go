@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// nodeProxy is the way to an agent through the API server of its cluster, which asks the node's API
-// for us: who is in the kubeconfig needs the right to nodes/proxy.
+// nodeProxy reaches an agent through the API server of its cluster, which forwards requests to the
+// node's API. The user of the kubeconfig needs the right to nodes/proxy.
 type nodeProxy struct {
 	name       string
 	kubeconfig *pflag.Flag
@@ -22,14 +22,14 @@ func (p *nodeProxy) add(flags *pflag.FlagSet) {
 	flags.StringVar(&p.name, "node", "",
 		"ask the agent of this node, through the API server of --kubeconfig")
 	const usage = "with --node: how to reach the API server; empty: $KUBECONFIG, or ~/.kube/config"
-	if flags.Lookup("kubeconfig") == nil { // else it is the agent's, which means the same
+	if flags.Lookup("kubeconfig") == nil { // else the flag is the agent's, which means the same
 		flags.String("kubeconfig", "", usage)
 	}
 	p.kubeconfig = flags.Lookup("kubeconfig")
 	p.kubeconfig.Usage, p.kubeconfig.Hidden = usage, false
 }
 
-// connect is where the node's paths are, and who asks there.
+// connect returns the base URL of the node's paths and the client to use for it.
 func (p *nodeProxy) connect() (*url.URL, *http.Client, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = p.kubeconfig.Value.String()

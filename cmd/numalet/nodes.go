@@ -35,7 +35,7 @@ when the command is started again.
   numalet nodes --kubeconfig admin.conf --machine fixture:epyc-nps4=400 \
     --machine rack.yaml=600 --device example.com/gpu=8`
 
-// nodesOptions are the flags of "numalet nodes" as they were written.
+// nodesOptions holds the flags of "numalet nodes" as the user wrote them.
 type nodesOptions struct {
 	hollow.Config
 	machines, devices, taints []string
@@ -43,7 +43,7 @@ type nodesOptions struct {
 	cleanup, log              bool
 }
 
-// newNodesCommand is "numalet nodes".
+// newNodesCommand returns "numalet nodes".
 func newNodesCommand() *cobra.Command {
 	var o nodesOptions
 	cmd := &cobra.Command{
@@ -82,7 +82,7 @@ func newNodesCommand() *cobra.Command {
 	return cmd
 }
 
-// read makes the configuration of the flags.
+// read builds the hollow nodes' configuration from the flags.
 func (o *nodesOptions) read() error {
 	if o.Kubeconfig == "" || len(o.machines) == 0 {
 		return errors.New("nodes need --kubeconfig and --machine; numalet nodes --help has an example")
@@ -125,7 +125,7 @@ func (o *nodesOptions) read() error {
 	return nil
 }
 
-// settings are fields of the nodes' KubeletConfiguration.
+// settings returns fields of the nodes' KubeletConfiguration.
 func (o *nodesOptions) settings() map[string]any {
 	out := map[string]any{}
 	if o.File == "" {
@@ -156,14 +156,14 @@ func parseTaint(text string) (v1.Taint, error) {
 		"PreferNoSchedule or NoExecute", text)
 }
 
-// removeWait bounds the deletion of all nodes.
+// removeWait bounds how long the deletion of all nodes may take.
 const removeWait = 2 * time.Minute
 
-// run is the nodes' life.
+// run makes the nodes, runs them until ctx ends, and removes them if --cleanup is set.
 func (o *nodesOptions) run(cmd *cobra.Command) error {
 	ctx := cmd.Context()
 	if !o.log {
-		klog.LogToStderr(false) // errors still go there
+		klog.LogToStderr(false) // klog still writes errors to stderr
 		klog.SetOutput(io.Discard)
 	}
 	leave, err := takeRoot(ctx, o.Root)
@@ -189,10 +189,10 @@ func (o *nodesOptions) run(cmd *cobra.Command) error {
 	return errors.Join(err, nodes.Remove(removing))
 }
 
-// tellPeriod is the time between two lines.
+// tellPeriod is the time between two lines of tellNodes.
 const tellPeriod = 10 * time.Second
 
-// tellNodes writes a line about all nodes from time to time, until ctx ends.
+// tellNodes prints a line about all nodes every tellPeriod, until ctx ends.
 func tellNodes(ctx context.Context, cmd *cobra.Command, nodes *hollow.Nodes) {
 	tick := time.NewTicker(tellPeriod)
 	defer tick.Stop()
@@ -209,7 +209,7 @@ func tellNodes(ctx context.Context, cmd *cobra.Command, nodes *hollow.Nodes) {
 	}
 }
 
-// sentRequests counts the requests that this process has sent to the API server.
+// sentRequests returns how many requests this process has sent to the API server.
 func sentRequests() (sum float64) {
 	all, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {

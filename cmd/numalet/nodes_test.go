@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestNodesMistakes: what is wrong with the flags is said before anything runs.
+// TestNodesMistakes checks that wrong flags are reported before anything runs.
 func TestNodesMistakes(t *testing.T) {
 	good := []string{"nodes", "--kubeconfig=/none", "--machine=fixture:laptop"}
 	for want, args := range map[string][]string{

@@ -25,7 +25,7 @@ func newPluginCommand() *cobra.Command {
 	return cmd
 }
 
-// simFlags are the flags of plugin sim from which the devices are made.
+// simFlags holds the flags of "numalet plugin sim" that describe the devices.
 type simFlags struct {
 	devices  int
 	nodes    string
@@ -126,8 +126,8 @@ func (f simFlags) make(resource string) ([]sim.Device, error) {
 	return sim.Spread(prefix, f.devices, nodes, sim.Layout(f.layout))
 }
 
-// pluginDir wants the directory to be there: who serves it has made it, and waiting in another
-// would be in vain.
+// pluginDir checks that the directory exists. The agent that serves it creates it, so a plugin that
+// waits in another directory would wait in vain.
 func pluginDir(cfg sim.Config) error {
 	flag, dir := "dir", cfg.Dir
 	if cfg.RegistryDir != "" {
@@ -140,7 +140,7 @@ func pluginDir(cfg sim.Config) error {
 	return nil
 }
 
-// badNodes says what --nodes takes.
+// badNodes returns an error that says what --nodes takes.
 func badNodes(text string) error {
 	return fmt.Errorf("--nodes %s: not a list of NUMA nodes, such as 0-3 or 0,2", text)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// pluginCheckFlags are the flags of "numalet plugin check".
+// pluginCheckFlags holds the flags of "numalet plugin check".
 type pluginCheckFlags struct {
 	cfg         check.Config
 	machine     string
@@ -85,7 +85,7 @@ func (f *pluginCheckFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.long, "long", false, "say of checks that passed too what they did, and why")
 }
 
-// run makes the checks, prints what they say, and reports whether none failed.
+// run runs the checks, prints the results, and reports whether no check failed.
 func (f *pluginCheckFlags) run(ctx context.Context, stdout io.Writer) (good bool, err error) {
 	if err := f.complete(); err != nil {
 		return false, err
@@ -109,7 +109,7 @@ func (f *pluginCheckFlags) run(ctx context.Context, stdout io.Writer) (good bool
 	f.cfg.Output = log
 	text := &check.Text{W: stdout, Width: width(stdout), Long: f.long}
 	asText := f.format == "text" || f.out != ""
-	var untold error // of writing text
+	var untold error // errors of writing text
 	if asText {
 		f.cfg.Told = func(r check.Result) { untold = errors.Join(untold, text.Result(r)) }
 	}
@@ -125,7 +125,7 @@ func (f *pluginCheckFlags) run(ctx context.Context, stdout io.Writer) (good bool
 	return report.Good(), errors.Join(untold, f.write(result, stdout, report))
 }
 
-// write writes a report in the format, unless that is the text that has been written.
+// write writes the report in the chosen format, unless that is text and is on stdout already.
 func (f *pluginCheckFlags) write(to, stdout io.Writer, report check.Report) error {
 	switch f.format {
 	case "json":
@@ -146,7 +146,7 @@ func (f *pluginCheckFlags) write(to, stdout io.Writer, report check.Report) erro
 	return err
 }
 
-// complete makes the configuration of what flags say.
+// complete builds the configuration from the flags.
 func (f *pluginCheckFlags) complete() error {
 	if f.cfg.Command == "" && f.cfg.Dir == "" {
 		return errors.New("start the plugin with --exec COMMAND, or name the directory of one " +
@@ -174,7 +174,7 @@ func (f *pluginCheckFlags) complete() error {
 	return nil
 }
 
-// pullLever runs a command; the error has what it said.
+// pullLever runs a command. Its error contains the command's output.
 func pullLever(ctx context.Context, command string) error {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", command)
 	cmd.WaitDelay = time.Second
@@ -185,7 +185,7 @@ func pullLever(ctx context.Context, command string) error {
 	return nil
 }
 
-// outFiles are files that a command writes. The first error stays.
+// outFiles holds the files that a command writes, and the errors of creating them.
 type outFiles struct {
 	all []*os.File
 	err error

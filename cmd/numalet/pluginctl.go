@@ -15,7 +15,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// ctl is what the subcommands of plugin sim ctl share.
+// ctl holds what the subcommands of "numalet plugin sim ctl" share.
 type ctl struct {
 	control string
 	timeout time.Duration
@@ -52,15 +52,15 @@ func newPluginCtlCommand() *cobra.Command {
 	return cmd
 }
 
-// simOrder is what a subcommand has the plugin do.
+// simOrder tells a plugin what to do.
 type simOrder func(ctx context.Context, p *sim.Client, args []string) error
 
-// plainOrder is an order without arguments.
+// plainOrder returns an order that has no arguments.
 func plainOrder(do func(*sim.Client, context.Context) error) simOrder {
 	return func(ctx context.Context, p *sim.Client, _ []string) error { return do(p, ctx) }
 }
 
-// verb makes a subcommand; one whose use has "ID..." wants arguments, others take none.
+// unhealthyCommand returns "ctl unhealthy ID...".
 func (c *ctl) unhealthyCommand() *cobra.Command {
 	var reason string
 	cmd := c.verb("unhealthy ID...", "Make devices unhealthy",
@@ -71,6 +71,8 @@ func (c *ctl) unhealthyCommand() *cobra.Command {
 	return cmd
 }
 
+// verb returns a subcommand that gives an order to the plugin. If its use contains "...", it takes
+// at least one argument, otherwise none.
 func (c *ctl) verb(use, short string, do simOrder) *cobra.Command {
 	args := cobra.NoArgs
 	if strings.Contains(use, "...") {

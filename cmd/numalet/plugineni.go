@@ -11,7 +11,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/eni"
 )
 
-// eniFlags are the flags of "numalet plugin eni".
+// eniFlags holds the flags of "numalet plugin eni".
 type eniFlags struct {
 	file   string
 	rule   eni.Rule
@@ -21,7 +21,7 @@ type eniFlags struct {
 	places eni.Places
 }
 
-// newPluginENICommand is "numalet plugin eni".
+// newPluginENICommand returns "numalet plugin eni".
 func newPluginENICommand() *cobra.Command {
 	f := &eniFlags{}
 	cmd := &cobra.Command{
@@ -106,7 +106,7 @@ func (f *eniFlags) addPlaces(flags *pflag.FlagSet) {
 	}
 }
 
-// config is the file with what flags say on top of it.
+// config reads the configuration file and applies the flags on top of it.
 func (f *eniFlags) config(flags *pflag.FlagSet) (cfg eni.Config, err error) {
 	if f.file != "" {
 		if cfg, err = eni.ReadConfig(f.file); err != nil {

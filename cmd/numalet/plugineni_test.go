@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/eni"
 )
 
-// Flags come on top of the file, and what they lack is the file's.
+// Flags take precedence over the file. What they leave out comes from the file.
 func TestENIConfig(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "eni.yaml")
 	if err := os.WriteFile(file, []byte(`
@@ -79,7 +79,7 @@ func TestENIMistakes(t *testing.T) {
 	}
 }
 
-// The page names every flag, and its file can be read.
+// The documentation page names every flag, and its example file can be read.
 func TestENIPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/eni-plugin.md")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 )
 
-// newPluginListCommand is "numalet plugin list".
+// newPluginListCommand returns "numalet plugin list".
 func newPluginListCommand() *cobra.Command {
 	server := newAgentAddress("127.0.0.1")
 	var format string
@@ -73,7 +73,7 @@ func listPlugins(ctx context.Context, out io.Writer, server *agentAddress, forma
 	return rows.Flush()
 }
 
-// callsOf counts the calls to a plugin, by their names.
+// callsOf returns the number of calls to a plugin, by method.
 func callsOf(p deviceplugin.Peer) string {
 	var parts []string
 	for _, rpc := range slices.Sorted(maps.Keys(p.Calls)) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Each plugin is a line: where it is, what it has, what it was called for, and what failed last.
+// Each plugin has a line with its socket, its devices, the calls to it, and the last error.
 func TestPluginList(t *testing.T) {
 	address := agentWith(t, map[string]string{"/plugins": `[
 		{"resource": "a.com/gpu", "endpoint": "/d/gpu.sock", "way": "Register", "devices": 8,
@@ -36,7 +36,7 @@ func TestPluginList(t *testing.T) {
 	}
 }
 
-// What cannot be checked is said before anything is started.
+// Wrong flags are reported before anything starts.
 func TestPluginCheckFlags(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
 		{"", "start the plugin with --exec COMMAND"},

@@ -30,18 +30,18 @@ import (
 
 const (
 	podResourcesTimeout = 10 * time.Second
-	// rewatchDelay is the pause before a watch that ended is opened again.
+	// rewatchDelay is the pause before an ended watch is opened again.
 	rewatchDelay = time.Second
 )
 
-// podResourcesFlags are the flags of "numalet podresources".
+// podResourcesFlags holds the flags of "numalet podresources".
 type podResourcesFlags struct {
 	socket, namespace, resource, output string
 	allocatable, watch                  bool
 	agent                               agentAddress // --node
 }
 
-// newPodResourcesCommand is "numalet podresources".
+// newPodResourcesCommand returns "numalet podresources".
 func newPodResourcesCommand() *cobra.Command {
 	f := &podResourcesFlags{}
 	cmd := &cobra.Command{
@@ -102,7 +102,7 @@ func (f *podResourcesFlags) run(ctx context.Context, out, problems io.Writer) er
 	return f.list(ctx, conn, out)
 }
 
-// list prints the answer of List, or of GetAllocatableResources.
+// list prints the answer of List or of GetAllocatableResources.
 func (f *podResourcesFlags) list(ctx context.Context, conn *grpc.ClientConn, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, podResourcesTimeout)
 	defer cancel()
@@ -121,7 +121,7 @@ func (f *podResourcesFlags) list(ctx context.Context, conn *grpc.ClientConn, out
 	return f.print(out, answer)
 }
 
-// ask is list through the API server of the node.
+// ask does the same as list, through the API server of the node's cluster.
 func (f *podResourcesFlags) ask(ctx context.Context, out io.Writer) error {
 	path := []string{"podresources"}
 	var answer proto.Message = &podresourcesv1.ListPodResourcesResponse{}
@@ -160,7 +160,7 @@ func (f *podResourcesFlags) print(out io.Writer, answer proto.Message) error {
 	return rows.Flush()
 }
 
-// problem says what to do about an error of a call.
+// problem adds to an error of a call what the user can do about it.
 func (f *podResourcesFlags) problem(err error) error {
 	switch status.Code(err) {
 	case codes.Unavailable:
@@ -173,7 +173,7 @@ func (f *podResourcesFlags) problem(err error) error {
 	return fmt.Errorf("ask %s: %w", f.socket, err)
 }
 
-// follow prints a watch, and opens it again where it ended, until ctx ends.
+// follow prints a watch, and opens it again whenever it ends, until ctx ends.
 func (f *podResourcesFlags) follow(ctx context.Context, conn *grpc.ClientConn,
 	out, problems io.Writer) error {
 	var m watchv1.Mirror
@@ -187,8 +187,9 @@ func (f *podResourcesFlags) follow(ctx context.Context, conn *grpc.ClientConn,
 	return nil
 }
 
-// keepWatching opens a watch again and again until ctx ends, where nothing was ever heard, or where
-// another try is in vain. It says why a watch ended, but not anew for each try.
+// keepWatching opens a watch again and again. It ends when ctx ends, if nothing has ever been
+// heard, or on an error that another try cannot cure. It prints why a watch ended, but not
+// the same reason twice in a row.
 func keepWatching(ctx context.Context, problems io.Writer,
 	watch func() (heard bool, err error)) error {
 	told := ""
@@ -241,8 +242,8 @@ func (f *podResourcesFlags) watchOnce(ctx context.Context, conn *grpc.ClientConn
 	}
 }
 
-// writeMessage writes the message under its field names; protojson's spaces vary on purpose, so that
-// they are made anew.
+// writeMessage writes the message with its proto field names. protojson varies its spaces on
+// purpose, so the JSON is formatted again.
 func writeMessage(out io.Writer, m proto.Message, indent bool) error {
 	raw, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err != nil {
@@ -278,7 +279,7 @@ func writeEvent(out io.Writer, r *watchv1.WatchResponse) error {
 	return rows.Flush()
 }
 
-// rows is a table on its way to the user.
+// rows is a table that is being written.
 type rows struct{ *tabwriter.Writer }
 
 func newRows(out io.Writer) rows { return rows{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)} }
@@ -292,7 +293,8 @@ func (r rows) pod(first []string, pod *podresourcesv1.PodResources) {
 	}
 }
 
-// allocatable has a line for each resource and NUMA node; the API does not tell the nodes of CPUs.
+// allocatable prints a line for each resource and NUMA node. The API does not say on which nodes
+// CPUs are.
 func (r rows) allocatable(all *podresourcesv1.AllocatableResourcesResponse) {
 	r.add("RESOURCE", "NUMA", "WHAT")
 	r.add("cpu", "-", cpuList(all.CpuIds))
@@ -300,7 +302,7 @@ func (r rows) allocatable(all *podresourcesv1.AllocatableResourcesResponse) {
 		r.add(b.MemoryType, nodesText(b.Topology), bytesText(b.Size))
 	}
 	type device struct{ resource, id string }
-	at := map[device]string{} // one that is on several nodes has an entry for each
+	at := map[device]string{} // a device on several nodes has an entry for each
 	var order []device
 	for _, d := range all.Devices {
 		for _, id := range d.DeviceIds {
@@ -345,12 +347,12 @@ func memoryText(blocks []*podresourcesv1.ContainerMemory) string {
 	return cmp.Or(strings.Join(out, " "), "-")
 }
 
-// bytesText is a number of bytes as pods ask for it, such as 8Gi.
+// bytesText formats a number of bytes as pods request it, such as 8Gi.
 func bytesText(n uint64) string {
 	return resource.NewQuantity(int64(n), resource.BinarySI).String()
 }
 
-// devicesText is "resource=id@nodes,id@nodes", with a device of several nodes once.
+// devicesText returns "resource=id@nodes,id@nodes". It names a device of several nodes once.
 func devicesText(devices []*podresourcesv1.ContainerDevices) string {
 	var out strings.Builder
 	resource, last := "", ""

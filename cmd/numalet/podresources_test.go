@@ -28,7 +28,7 @@ func entry(resource, id string, at *podresourcesv1.TopologyInfo) *podresourcesv1
 	}
 }
 
-// A line of a watch names what a container holds as a person would.
+// A line of a watch shows what a container holds in a form for people.
 func TestPodResourcesLines(t *testing.T) {
 	pod := &podresourcesv1.PodResources{Namespace: "a", Name: "train"}
 	pod.Containers = []*podresourcesv1.ContainerResources{
@@ -78,7 +78,8 @@ func TestPodResourcesLines(t *testing.T) {
 	}
 }
 
-// What containers can get has a line for each resource and place, with a device of two nodes once.
+// Allocatable resources have a line for each resource and place; a device of two nodes is named
+// once.
 func TestAllocatableLines(t *testing.T) {
 	var out strings.Builder
 	r := newRows(&out)

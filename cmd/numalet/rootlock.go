@@ -13,9 +13,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// takeRoot makes sure that nobody else is the agent of the root directory: a second one would
-// replace the first one's sockets and rewrite its state. Of numalets the lock on the directory
-// tells, of a kubelet its sockets. The lock is the process's and goes with it, however it ends.
+// takeRoot makes sure that this process is the only agent of the root directory: a second one would
+// replace the first one's sockets and rewrite its state. It detects another numalet by the lock on
+// the directory, a kubelet by its sockets. The kernel releases the lock when the process ends,
+// however it ends.
 func takeRoot(ctx context.Context, root string) (release func(), err error) {
 	if err := os.MkdirAll(root, 0o750); err != nil {
 		return nil, fmt.Errorf("make directory: %w; give a writable one with --root-dir", err)
@@ -36,11 +37,11 @@ func takeRoot(ctx context.Context, root string) (release func(), err error) {
 	return func() { _ = lock.Unlock() }, nil // the process ends next
 }
 
-// endingWait is how long an agent that may be ending is waited for: the kernel takes its time to
-// let go of what a killed process had, and one that was told to stop finishes what it does.
+// endingWait bounds how long we wait for another agent that may be ending. The kernel takes a while
+// to release what a killed process held, and an agent that was told to stop finishes its work.
 const endingWait = 5 * time.Second
 
-// awaitLock takes the lock, and waits for whoever holds it. It reports whether it got the lock.
+// awaitLock takes the lock, if need be after waiting for its holder. It reports whether it got it.
 func awaitLock(ctx context.Context, lock *flock.Flock) (bool, error) {
 	locked, err := lock.TryLock()
 	if locked || err != nil {
@@ -57,8 +58,8 @@ func awaitLock(ctx context.Context, lock *flock.Flock) (bool, error) {
 	return locked, err
 }
 
-// awaitUnserved waits for the end of whoever serves the sockets of the root directory, and refuses
-// the directory if that does not come.
+// awaitUnserved waits until nobody serves the sockets of the root directory any more. After
+// endingWait it refuses the directory.
 func awaitUnserved(ctx context.Context, root string) error {
 	err := checkServed(root)
 	if err == nil {
@@ -81,13 +82,13 @@ func awaitUnserved(ctx context.Context, root string) error {
 	}
 }
 
-// checkServed refuses a root directory whose sockets somebody serves.
+// checkServed returns an error if another process serves sockets of the root directory.
 func checkServed(root string) error {
 	for _, socket := range []string{"device-plugins/kubelet.sock", "pod-resources/kubelet.sock"} {
 		path := filepath.Join(root, socket)
 		conn, err := net.Dial("unix", path)
 		if err != nil {
-			continue // not there, or left behind
+			continue // the socket does not exist, or is left over
 		}
 		_ = conn.Close()
 		return fmt.Errorf("%s is served already: is a kubelet running? Stop it first, or give "+

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An agent that is ending is waited for, one that goes on running is not for ever, and who is told
-// to stop while he waits does.
+// We wait for an agent that is ending, not forever for one that goes on running. A waiting agent
+// that is told to stop stops.
 func TestEndingAgentIsWaitedFor(t *testing.T) {
 	for name, test := range map[string]struct {
-		ends, stops time.Duration // of the other agent, and of the one that waits
+		ends, stops time.Duration // the other agent ends after, the waiting one is told to stop after
 		want        string
 	}{
 		"it ends":      {ends: endingWait - time.Second, stops: time.Hour},
@@ -66,7 +66,7 @@ func TestEndingAgentIsWaitedFor(t *testing.T) {
 	}
 }
 
-// So is a kubelet, which has no lock, but sockets.
+// We also wait for an ending kubelet, which has no lock but sockets.
 func TestEndingKubeletIsWaitedFor(t *testing.T) {
 	root := t.TempDir()
 	if err := os.Mkdir(filepath.Join(root, "device-plugins"), 0o750); err != nil {
@@ -89,7 +89,7 @@ func TestEndingKubeletIsWaitedFor(t *testing.T) {
 	release()
 }
 
-// Whatever has the lock file's name, nobody waits for it, and a link is not followed.
+// If the lock file's path is a FIFO, the agent does not block; if it is a link, it is not followed.
 func TestLockFileOfAnotherKind(t *testing.T) {
 	dir := t.TempDir()
 	target := filepath.Join(dir, "target")
@@ -114,7 +114,7 @@ func TestLockFileOfAnotherKind(t *testing.T) {
 	}
 }
 
-// One agent at a time works in a root directory, and what a dead one left is in nobody's way.
+// One agent at a time works in a root directory. What a dead one left behind hinders nobody.
 func TestTakeRoot(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
 	release, err := takeRoot(t.Context(), root)
@@ -137,7 +137,7 @@ func TestTakeRoot(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), socket) {
 			t.Errorf("beside a kubelet: %v", err)
 		}
-		_ = l.Close() // killed: the socket stays
+		_ = l.Close() // as if killed: the socket's file stays
 		release, err := takeRoot(t.Context(), root)
 		if err != nil {
 			t.Fatalf("after a kubelet that was killed: %v", err)

@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/topology/discover"
 )
 
-// newTopologyCommand is "numalet topology": look at machines, capture this one.
+// newTopologyCommand returns "numalet topology", which shows machines and captures this one.
 func newTopologyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "topology",
@@ -66,8 +66,8 @@ func printMachine(w io.Writer, m *topology.Machine, format string, allPCI bool) 
 	return discover.WriteText(w, m, allPCI)
 }
 
-// printIsolated tells of CPUs that the kernel keeps free, on this machine or on one whose /sys is
-// below a directory.
+// printIsolated names the CPUs that the kernel isolates, on this machine or on the one whose /sys
+// is below the directory.
 func printIsolated(w io.Writer, from string) error {
 	if info, err := os.Stat(from); from != "" && (err != nil || !info.IsDir()) {
 		return nil
@@ -112,7 +112,7 @@ snapshot. It holds no host name, no addresses and no serial numbers.`,
 	return cmd
 }
 
-// writeSnapshot leaves a whole snapshot at path, or nothing.
+// writeSnapshot writes a whole snapshot to path, or leaves no file there.
 func writeSnapshot(ctx context.Context, path string) (err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {

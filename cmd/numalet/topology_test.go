@@ -24,7 +24,7 @@ func runTopology(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// Each format shows the same machine; what is printed can be read again.
+// Each format shows the same machine, and the output can be read again.
 func TestTopologyShowFormats(t *testing.T) {
 	text, err := runTopology(t, "show", "--topology-from", "fixture:playground")
 	if err != nil ||
@@ -55,7 +55,7 @@ func TestTopologyShowFormats(t *testing.T) {
 	}
 }
 
-// The kernel's isolated CPUs are told of, where there is a kernel to ask.
+// CPUs that the kernel isolates are named if there is a kernel to ask.
 func TestTopologyShowIsolated(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{

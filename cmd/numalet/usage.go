@@ -10,8 +10,8 @@ import (
 	"github.com/numalet/numalet/agent/config"
 )
 
-// usage shows the agent's flags in sections. Subcommands show theirs in one list, as wide as the
-// terminal.
+// usage shows the agent's flags in sections. Subcommands show theirs in one list. Both are wrapped
+// at the terminal's width, at most at noTerminal.
 func usage(agent *cobra.Command, flags *config.Flags) func(*cobra.Command) error {
 	wrapped := fmt.Sprintf(".FlagUsagesWrapped %d", min(width(os.Stdout), noTerminal))
 	agent.SetUsageTemplate(strings.ReplaceAll(agent.UsageTemplate(), ".FlagUsages", wrapped))

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The help of every command fits where there is no terminal.
+// The help of every command fits the width that holds without a terminal.
 func TestHelpFits(t *testing.T) {
 	var commands []string
 	var walk func(*cobra.Command)
@@ -36,7 +36,7 @@ func TestHelpFits(t *testing.T) {
 			}
 			for line := range strings.Lines(out.String()) {
 				line = strings.TrimRight(line, "\n")
-				words := strings.Fields(line) // a default or an example may be one long word
+				words := strings.Fields(line) // one long word may be a default or an example
 				if n := utf8.RuneCountInString(line); n > noTerminal && len(words) > 1 {
 					t.Errorf("%d columns: %s", n, line)
 				}

@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/agent/version"
 )
 
-// newVersionCommand is "numalet version".
+// newVersionCommand returns "numalet version".
 func newVersionCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
@@ -31,7 +31,7 @@ plus the build of numalet.`,
 	return cmd
 }
 
-// writeJSON writes a value for programs.
+// writeJSON writes a value as indented JSON.
 func writeJSON(w io.Writer, value any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")

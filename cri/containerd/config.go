@@ -13,22 +13,22 @@ import (
 	"text/template"
 )
 
-// Config says what to start and where.
+// Config says which containerd to start and where.
 type Config struct {
-	// Binaries is the folder of containerd, containerd-shim-runc-v2 and ctr.
+	// Binaries is the directory of containerd, containerd-shim-runc-v2 and ctr.
 	Binaries string
-	// Dir is an existing folder with a short absolute path, for everything containerd keeps.
+	// Dir is an existing directory with a short absolute path. It holds all files of containerd.
 	Dir string
-	// CNI is the folder of the network plugins; "" is /usr/lib/cni.
+	// CNI is the directory of the network plugins; "" means /usr/lib/cni.
 	CNI string
-	// Pause is the image of the sandboxes. It must be imported before the first one.
+	// Pause is the image of the sandboxes. It must be imported before the first sandbox.
 	Pause string
-	// Systemd has systemd make the cgroups of containers.
+	// Systemd makes containerd create the containers' cgroups through systemd.
 	Systemd bool
 }
 
-// maxDir is what a path may have at most, so that a shim's socket, a hash of 64 digits in a folder
-// in Dir, stays within the 107 bytes of a socket address (unix(7)).
+// maxDir is the longest path of Dir in bytes. A shim's socket, a hash of 64 digits below Dir, must
+// fit into the 107 bytes of a socket address (unix(7)).
 const maxDir = 107 - len("/shim/") - 64
 
 func (c Config) withDefaults() Config {
@@ -36,7 +36,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Check tells what is missing on this machine to start containerd, all of it at once.
+// Check lists everything that this machine lacks to start containerd.
 func (c Config) Check() error {
 	c = c.withDefaults()
 	var missing []string
@@ -74,7 +74,7 @@ func (c Config) checkDir() error {
 	return nil
 }
 
-// Names in Dir. All of them are removed by Stop.
+// Names of the files in Dir. Stop removes them.
 const (
 	configFile  = "config.toml"
 	socketFile  = "containerd.sock"
@@ -90,17 +90,17 @@ func ownNames() []string {
 	}
 }
 
-// templates are the files that containerd and its network plugins read. Everything is in Dir, also
-// what would go to /run, /opt and /etc; OOM scores are taken as far as this process may set them.
-// Each pod is joined to the host by a pair of interfaces that goes with the pod's network
-// namespace, so that there is no bridge to leave behind.
+// templates holds the files that containerd and its network plugins read. They keep everything in
+// Dir that would otherwise go to /run, /opt and /etc, and set only OOM scores that this process may
+// set. A pair of interfaces joins each pod to the host and disappears with the pod's network
+// namespace, so no bridge is left behind.
 //
 //go:embed config.toml network.conflist
 var templates embed.FS
 
 func (c Config) path(name string) string { return filepath.Join(c.Dir, name) }
 
-// write makes the folders and configuration files.
+// write creates the directories and configuration files.
 func (c Config) write(snapshotter string) error {
 	for _, name := range []string{"shim", "cni.conf", "cdi", "hosts", "tmp"} {
 		if err := os.MkdirAll(c.path(name), 0o755); err != nil {
@@ -129,18 +129,18 @@ func (c Config) write(snapshotter string) error {
 	return nil
 }
 
-// Subnet is the pods' network, from the range for benchmarks (RFC 2544), which no real network
-// should use. Two daemons at a time should not get the same one.
+// Subnet returns the pods' network, out of the range for benchmarks (RFC 2544) that no real network
+// should use. It is derived from Dir, so that two daemons rarely share one.
 func (c Config) Subnet() string {
 	sum := c.sum()
 	return fmt.Sprintf("198.%d.%d.0/24", 18+sum&1, sum>>1&0xff)
 }
 
-// network is its name, the folder's own.
+// network returns the name of the pods' network, which is derived from Dir.
 func (c Config) network() string { return fmt.Sprintf("numalet-%08x", c.sum()) }
 
-// NetworkNotes is a pattern for the files that the CNI library keeps about the pods' networks,
-// whatever folders it is given. Their folder is everybody's.
+// NetworkNotes returns a pattern for the files that the CNI library keeps about the pods' networks.
+// The library always writes them to one directory that all its users share.
 func (c Config) NetworkNotes() string {
 	return filepath.Join("/var/lib/cni/results", c.network()+"-*")
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/numalet/numalet/test/scratch"
 )
 
-// pod is a sandbox that a test makes by hand, in a cgroup that is the test's own.
+// pod is a sandbox that a test creates through the CRI, in a cgroup of its own.
 type pod struct {
 	t       *testing.T
 	runtime runtimeapi.RuntimeServiceClient
@@ -116,7 +116,7 @@ func (p *pod) start(image string, args ...string) string {
 	return resp.ContainerId
 }
 
-// output is what the container has written, without the stamps of the log's format.
+// output returns what the container has written, without the prefixes of the log format.
 func (p *pod) output() string {
 	p.t.Helper()
 	f, err := os.Open(filepath.Join(p.config.LogDirectory, "main.log"))
@@ -159,7 +159,7 @@ func TestContainerd(t *testing.T) {
 		}) {
 			t.Errorf("no /dev/null among devices %v", report.Devices)
 		}
-		p.start(containerd.WorkImage, "--ignore-term") // Stop has to end this one
+		p.start(containerd.WorkImage, "--ignore-term") // Stop has to kill this one
 	})
 	if dir == "" {
 		t.Skip("left out")
@@ -167,7 +167,7 @@ func TestContainerd(t *testing.T) {
 	nothingLeft(t, dir, parent)
 }
 
-// nothingLeft looks for traces in the machine of the daemon in dir, whose pods were in parent.
+// nothingLeft fails if the daemon in dir, whose pods were in parent, left traces on the machine.
 func nothingLeft(t *testing.T, dir, parent string) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -203,15 +203,15 @@ func nothingLeft(t *testing.T, dir, parent string) {
 		t.Fatal(err)
 	}
 	for _, group := range append(groups, more...) {
-		// The parent is the agent's to remove, and here the test's. No process may be in it.
+		// The agent, here the test, removes the parent. No process may be left in it.
 		if err := os.Remove(group); err != nil {
 			t.Errorf("containers left something in their cgroup: %v", err)
 		}
 	}
 }
 
-// TestKilled: a daemon that was killed leaves its pods running, and stopping it, or starting
-// another in the same folder, still cleans up.
+// Stop, or another daemon in the same directory, cleans up the pods that a killed daemon left
+// running.
 func TestKilled(t *testing.T) {
 	var dir, parent string
 	t.Run("run", func(t *testing.T) {

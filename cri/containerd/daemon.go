@@ -22,21 +22,21 @@ import (
 )
 
 const (
-	// startTimeout is how long containerd may take to be ready.
+	// startTimeout bounds the time until containerd is ready.
 	startTimeout = time.Minute
-	// pollEvery is how often a condition outside of our process is looked at.
+	// pollEvery is the interval at which conditions outside our process are polled.
 	pollEvery = 20 * time.Millisecond
 )
 
-// Daemon is a containerd that runs. Whoever started it has to stop it.
+// Daemon is a running containerd. Its creator must stop it.
 type Daemon struct {
 	config      Config
 	snapshotter string
 	server      child.Server
 }
 
-// Start starts containerd and returns when it can run pods. What an earlier one left in the same
-// folder is removed first. ctx is for starting only.
+// Start starts containerd and returns when it can run pods. It first removes what an earlier daemon
+// left in the same directory. ctx covers the start only.
 func Start(ctx context.Context, c Config) (*Daemon, error) {
 	c = c.withDefaults()
 	if err := errors.Join(c.checkDir(), c.Check()); err != nil {
@@ -69,7 +69,7 @@ func Start(ctx context.Context, c Config) (*Daemon, error) {
 	return d, nil
 }
 
-// ready waits until the runtime and its network say that they are ready.
+// ready waits until the runtime and its network report that they are ready.
 func (d *Daemon) ready(ctx context.Context) error {
 	conn, err := d.dial()
 	if err != nil {
@@ -110,20 +110,20 @@ func (d *Daemon) dial() (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 }
 
-// Endpoint is its CRI socket as a URL.
+// Endpoint returns the URL of the CRI socket.
 func (d *Daemon) Endpoint() string { return "unix://" + d.config.path(socketFile) }
 
-// CDIDir is where it looks for CDI specs.
+// CDIDir returns the directory of CDI specs.
 func (d *Daemon) CDIDir() string { return d.config.path("cdi") }
 
-// NetworkFile configures the pods' network. Of several in its folder containerd takes the first by
-// name.
+// NetworkFile returns the path of the pods' network configuration. If its directory holds several
+// files, containerd takes the first by name.
 func (d *Daemon) NetworkFile() string { return d.config.path(networkFile) }
 
-// LogFile is where it logs to, until Stop.
+// LogFile returns the path of the log, which Stop removes.
 func (d *Daemon) LogFile() string { return d.config.path(logFile) }
 
-// Exited is closed when containerd has exited, of its own accord or because of Stop.
+// Exited returns a channel that is closed when containerd has exited, by itself or by Stop.
 func (d *Daemon) Exited() <-chan struct{} { return d.server.Exited() }
 
 // Import makes the images of an archive available to pods.
@@ -137,7 +137,7 @@ func (d *Daemon) Import(ctx context.Context, archive string) error {
 	return nil
 }
 
-// UseRegistry makes pulls from a registry's host name go to url, which may be plain HTTP.
+// UseRegistry redirects pulls from a registry's host name to url, which may be plain HTTP.
 func (d *Daemon) UseRegistry(host, url string) error {
 	dir := filepath.Join(d.config.path("hosts"), host)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -148,8 +148,8 @@ func (d *Daemon) UseRegistry(host, url string) error {
 	return os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(text), 0o644)
 }
 
-// Stop ends all pods, containerd and what belongs to them, and removes everything Start made in
-// the folder. It can be called again, also after an error.
+// Stop removes all pods, ends containerd and its processes, and removes all files that Start
+// created. It can be called again, also after an error.
 func (d *Daemon) Stop(ctx context.Context) error {
 	podsErr := d.removePods(ctx)
 	d.server.Stop()
@@ -159,12 +159,12 @@ func (d *Daemon) Stop(ctx context.Context) error {
 	return nil // Sweep has removed what removePods could not
 }
 
-// Kill kills containerd itself, as an accident would, and returns when it has exited; pods go on
-// running. Stop is still needed.
+// Kill kills containerd itself, as a crash would, and returns when it has exited. Pods keep
+// running, and Stop is still needed.
 func (d *Daemon) Kill() { d.server.Kill() }
 
-// Restart starts containerd again when it has exited, and returns when it can run pods. Those from
-// before are still there. Nothing else may be called meanwhile; ctx is for starting only.
+// Restart starts containerd again after it has exited, and returns when it can run pods. Earlier
+// pods are still there. Nothing else may be called meanwhile; ctx covers the start only.
 func (d *Daemon) Restart(ctx context.Context) error {
 	if !await.On(ctx, d.server.Exited()) {
 		return fmt.Errorf("wait for containerd to exit: %w", context.Cause(ctx))
@@ -204,7 +204,7 @@ func (d *Daemon) removePods(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// overlays reports whether overlayfs works in dir; it does not on another overlay.
+// overlays reports whether overlayfs works in dir. It does not work on top of another overlayfs.
 func overlays(dir string) bool {
 	test, err := os.MkdirTemp(dir, "overlay")
 	if err != nil {

@@ -18,17 +18,17 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Program is where the executable is in an image.
+// Program is the path of the executable in an image.
 const Program = "/numalet"
 
-// The images that come with us.
+// The images that WriteArchive builds.
 const (
 	PauseImage = "registry.numalet.test/pause:1"
 	WorkImage  = "registry.numalet.test/work:1"
 )
 
-// WriteArchive writes PauseImage and WorkImage, made from a numalet executable, to a file that
-// Import takes.
+// WriteArchive builds PauseImage and WorkImage from a numalet executable, and writes them to a file
+// for Import.
 func WriteArchive(file, executable string) error {
 	layer, err := layerOf(executable)
 	if err != nil {
@@ -39,7 +39,7 @@ func WriteArchive(file, executable string) error {
 	})
 }
 
-// WriteImages writes images of one layer, by their names, to a file that Import takes.
+// WriteImages writes images that share one layer, by name, to a file for Import.
 func WriteImages(file string, layer v1.Layer, of map[string]v1.Config) error {
 	images := map[name.Reference]v1.Image{}
 	for ref, config := range of {
@@ -57,7 +57,7 @@ func WriteImages(file string, layer v1.Layer, of map[string]v1.Config) error {
 	return nil
 }
 
-// Image is an image whose containers run "numalet container COMMAND" with their own arguments.
+// Image returns an image whose containers run "numalet container COMMAND" with their own arguments.
 func Image(executable, command string) (v1.Image, error) {
 	layer, err := layerOf(executable)
 	if err != nil {
@@ -84,7 +84,8 @@ func image(layer v1.Layer, config v1.Config) (v1.Image, error) {
 	return mutate.AppendLayers(img, layer)
 }
 
-// layerOf has the executable with its libraries, and the few files programs look for.
+// layerOf returns a layer with the executable, its libraries, and the few files that programs
+// expect.
 func layerOf(executable string) (v1.Layer, error) {
 	needed, err := libraries(executable)
 	if err != nil {
@@ -111,13 +112,13 @@ func layerOf(executable string) (v1.Layer, error) {
 	return Layer(entries)
 }
 
-// Entry is a file, folder or link of an image.
+// Entry is a file, directory or link in an image.
 type Entry struct {
 	tar.Header
 	Content []byte
 }
 
-// Layer is one of these entries.
+// Layer returns a layer that consists of these entries.
 func Layer(entries []Entry) (v1.Layer, error) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// libraries are the files beside a dynamically linked executable without which it does not run: its
-// loader and what that loads. A static one has none.
+// libraries lists the files that a dynamically linked executable needs to run: its loader and the
+// libraries that it loads. A static executable needs none.
 func libraries(executable string) ([]string, error) {
 	loader, err := loaderOf(executable)
 	if err != nil {
@@ -30,7 +30,8 @@ func libraries(executable string) ([]string, error) {
 	return slices.Compact(files), nil
 }
 
-// loaderOf is the program that the kernel starts in place of the executable; "" if it is static.
+// loaderOf returns the program that the kernel starts in place of the executable; "" if it is
+// static.
 func loaderOf(executable string) (string, error) {
 	f, err := elf.Open(executable)
 	if err != nil {
@@ -46,8 +47,8 @@ func loaderOf(executable string) (string, error) {
 	return "", nil
 }
 
-// listed are the files in what a loader prints: "NAME => FILE (ADDRESS)" or "FILE (ADDRESS)". What
-// the kernel itself has is without a file.
+// listed returns the files in a loader's output: "NAME => FILE (ADDRESS)" or "FILE (ADDRESS)". The
+// kernel's own library (vdso(7)) has no file.
 func listed(text string) (files []string) {
 	for line := range strings.Lines(text) {
 		if i := slices.IndexFunc(strings.Fields(line), filepath.IsAbs); i >= 0 {

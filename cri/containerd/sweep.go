@@ -21,8 +21,8 @@ import (
 
 const forwardSetting = "/proc/sys/net/ipv4/ip_forward"
 
-// Sweep removes what a containerd in this folder has left, whether it was stopped or killed: its
-// processes, containers with their cgroups, mounts, the machine's settings and its files.
+// Sweep removes what a containerd in this directory has left, whether it was stopped or killed: its
+// processes, containers with their cgroups, mounts, files, and its change of ip_forward.
 func Sweep(ctx context.Context, c Config) error {
 	for _, step := range []func() error{
 		func() error { return killProcesses(ctx, c) },
@@ -60,7 +60,7 @@ func killProcesses(ctx context.Context, c Config) error {
 	}
 }
 
-// processes are containerd and shims whose arguments name a file in the folder.
+// processes lists containerd and the shims: those whose arguments name a file in the directory.
 func processes(c Config) ([]int, error) {
 	all, err := procfs.AllProcs()
 	if err != nil {
@@ -68,7 +68,7 @@ func processes(c Config) ([]int, error) {
 	}
 	var pids []int
 	for _, p := range all {
-		args, _ := p.CmdLine() // none: a kernel thread, or a process that has exited
+		args, _ := p.CmdLine() // none: a kernel thread, or the process has exited
 		if len(args) > 0 && strings.HasPrefix(filepath.Base(args[0]), "containerd") &&
 			slices.ContainsFunc(args[1:], func(arg string) bool {
 				return strings.HasPrefix(arg, c.Dir+"/")
@@ -79,8 +79,8 @@ func processes(c Config) ([]int, error) {
 	return pids, nil
 }
 
-// deleteContainers has runc kill and delete the containers it still knows, and drops the notes
-// about their networks, which go with their namespaces.
+// deleteContainers lets runc kill and delete the containers it still knows, and removes the CNI
+// library's files about their networks. The networks disappear with their namespaces.
 func deleteContainers(ctx context.Context, c Config) error {
 	dirs, err := filepath.Glob(c.path("runc/*/*"))
 	if err != nil {
@@ -101,8 +101,8 @@ func deleteContainers(ctx context.Context, c Config) error {
 	return err
 }
 
-// UnmountBelow unmounts everything below dir, the last mounted first. Nothing may be deleted in
-// dir before: a volume of the host could be mounted there.
+// UnmountBelow unmounts everything below dir, the last mount first. Nothing in dir may be deleted
+// before: a volume of the host could be mounted there.
 func UnmountBelow(dir string) error {
 	mounts, err := mount.New("").List()
 	if err != nil {
@@ -120,8 +120,8 @@ func UnmountBelow(dir string) error {
 	return nil
 }
 
-// saveForward remembers whether the machine forwards packets. The network plugin turns it on. Of
-// two daemons at a time, the second remembers what the first one's plugin has set.
+// saveForward records whether the machine forwards packets, since the network plugin turns that on.
+// If two daemons run at a time, the second records what the first one's plugin has set.
 func saveForward(c Config) error {
 	text, err := os.ReadFile(forwardSetting)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/numalet/numalet/deviceplugin/sim/control"
 )
 
-// routes is the control API: JSON in, JSON or nothing out, 400 with a line of text for what is
-// wrong with a request.
+// routes returns the control API. Requests are JSON, answers are JSON or empty; a bad request gets
+// a 400 with one line of text.
 //
 //	GET    /state          State
 //	GET    /journal?since= []Call

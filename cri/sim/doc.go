@@ -1,43 +1,45 @@
 // Package sim is a container runtime that runs nothing: a CRI v1 server whose sandboxes and
-// containers are entries in a map. An agent cannot tell it from containerd by its answers; it is
-// for playgrounds, for plugin authors, for tests and for scale.
+// containers are entries in a map. To an agent its answers look like containerd's. It serves
+// playgrounds, authors of plugins, tests, and tests of scale.
 //
 // # What containers do
 //
-// A container runs until it is stopped; on StopContainer it exits at once with 143. Another
-// behaviour (see Script) is taken from the first of:
+// A container runs until it is stopped; on StopContainer it exits at once with 143. The first of
+// these that is present changes this (see Script):
 //
 //   - the pod annotation sim.numalet.io/<container>, for example "exit=1 after=1ms";
 //   - the command, if it is made of sleep, exit, true, false, echo and trap, also in a shell:
 //     "sh -c 'sleep 2; exit 3'";
 //   - an image whose name ends in /exit: "sim.local/exit:3" exits with 3.
 //
-// An image whose name ends in /missing cannot be pulled. Every other image can, and must be
-// before it is used. A pull that has not ended after five minutes fails, as containerd's does.
+// An image whose name ends in /missing cannot be pulled. All other images can, and must be pulled
+// before use. A pull fails after five minutes, as containerd's does.
 //
-// Devices, mounts and CDI devices that containerd would refuse, or runc, are refused in the same
-// call: what plugins answer has to be true of this host. Nothing is made of the host's.
+// Devices, mounts and CDI devices that containerd or runc would refuse are refused in the same
+// call: the answers of plugins must be true on this host. The host's devices themselves are not
+// used.
 //
 // # Streams
 //
-// Commands in containers (exec) are played: echo, cat, sleep, true, false, exit, size (which prints
-// the terminal's size), and sh -c with a list of these, where ">&2" at the end writes to the error
-// stream. Attach echoes, and so does a forwarded port, after a line "port N".
+// Commands in containers (exec) are simulated: echo, cat, sleep, true, false, exit, size (which
+// prints the terminal's size), and sh -c with a list of these, where ">&2" at the end writes to the
+// error stream. Attach echoes its input. A forwarded port does too, after a line "port N".
 //
 // # Statistics
 //
-// What containers use is invented: a constant share of a CPU and amount of memory, by their ids.
+// Usage is invented: a constant share of a CPU and a constant amount of memory, derived from the
+// container's id.
 //
 // # Faults
 //
-// The runtime can be told, by methods of Server or over HTTP on a unix socket (Client), to delay,
-// fail or hang any RPC, to end containers, to lose the event stream, to report that it is not
+// Methods of Server, or orders over HTTP on a unix socket (package control), make the runtime
+// delay, fail or hang any RPC, end containers, lose the event stream, or report that it is not
 // ready. It keeps a journal of every call that changes something, in order.
 //
 // # Locks
 //
 //	calls ---> faults (wait, own lock) ---> store (one lock, never held while waiting) ---> events
 //
-// Everything waits outside of locks; store and events only ever take each other's lock in the
-// order above.
+// All waiting happens outside locks; store and events take each other's lock only in the order
+// above.
 package sim

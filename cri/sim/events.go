@@ -8,7 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// EventMode says what GetContainerEvents does.
+// EventMode selects what GetContainerEvents does.
 type EventMode string
 
 // On delivers events. Silent keeps streams open and loses every event. Unimplemented refuses
@@ -19,10 +19,10 @@ const (
 	EventsUnimplemented EventMode = "unimplemented"
 )
 
-// backlog is how many events a slow listener may lag behind before it loses some.
+// backlog is how many events a listener may lag behind before it loses some.
 const backlog = 1000
 
-// events gives each event to every listener and never waits for one.
+// events sends each event to every listener and never waits for one.
 type events struct {
 	mu        sync.Mutex
 	mode      EventMode
@@ -98,7 +98,7 @@ func (e *events) leave(l *listener) {
 	delete(e.listeners, l)
 }
 
-// GetContainerEvents streams events from now on until either side ends it.
+// GetContainerEvents streams new events until either side ends the stream.
 func (r *runtimeService) GetContainerEvents(
 	_ *runtimeapi.GetEventsRequest, stream runtimeapi.RuntimeService_GetContainerEventsServer,
 ) error {

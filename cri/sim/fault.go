@@ -18,28 +18,28 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// Fault is something that goes wrong with matching calls: they are delayed, then hang, then fail,
-// as far as each is set. Several faults add up.
+// Fault disturbs matching calls. It delays, hangs and fails them, in this order, as far as these
+// are set. Several faults add up.
 type Fault struct {
-	// Method is the RPC's name, "StartContainer"; empty or "*" is every RPC.
+	// Method is the name of an RPC, "StartContainer"; empty or "*" matches all.
 	Method string `json:"method,omitempty"`
 	// Pod and Container restrict the fault to calls about them, by name.
 	Pod       string `json:"pod,omitempty"`
 	Container string `json:"container,omitempty"`
 
 	Delay metav1.Duration `json:"delay,omitzero"`
-	// Hang lasts until the caller gives up or faults are cleared.
+	// Hang lasts until the caller gives up or the faults are cleared.
 	Hang bool `json:"hang,omitempty"`
-	// Error is the message to fail with, Code its gRPC code by name, by default Unknown.
+	// Error is the message to fail with, Code the name of its gRPC code; the default is Unknown.
 	Error string `json:"error,omitempty"`
 	Code  string `json:"code,omitempty"`
-	// After lets the call take effect first: the caller only does not get the answer.
+	// After lets the call take effect first: only the answer is lost.
 	After bool `json:"after,omitempty"`
-	// Count limits the fault to so many calls; 0 is until faults are cleared.
+	// Count limits the fault to that many calls; 0: until the faults are cleared.
 	Count int `json:"count,omitempty"`
 }
 
-// validate finds mistakes in a fault before any call meets it.
+// validate finds mistakes in a fault before it is set.
 func (f Fault) validate(methods []string) error {
 	if f.Method != "" && f.Method != "*" && !slices.Contains(methods, f.Method) {
 		return fmt.Errorf("fault: method %q is not a CRI v1 call; one of %s, or *",
@@ -70,7 +70,7 @@ func (f Fault) matches(method string, about Subject) bool {
 		(f.Container == "" || f.Container == about.Container)
 }
 
-// faults is the set in force.
+// faults holds the faults in force.
 type faults struct {
 	mu      sync.Mutex
 	set     []Fault
@@ -93,8 +93,8 @@ func (f *faults) clear() {
 	f.cleared = make(chan struct{})
 }
 
-// take gives the faults that hit this call, counting it against them, and the channel that ends
-// their hanging.
+// take returns the faults that hit this call, and counts it against them. The channel ends their
+// hanging.
 func (f *faults) take(method string, about Subject) ([]Fault, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -113,7 +113,7 @@ func (f *faults) take(method string, about Subject) ([]Fault, <-chan struct{}) {
 	return hit, f.cleared
 }
 
-// suffer lets the faults of one phase happen.
+// suffer applies the faults of one phase, before or after the call.
 func suffer(ctx context.Context, hit []Fault, after bool, cleared <-chan struct{}) error {
 	for _, f := range hit {
 		if f.After != after {
@@ -126,7 +126,7 @@ func suffer(ctx context.Context, hit []Fault, after bool, cleared <-chan struct{
 			return status.FromContextError(ctx.Err()).Err()
 		}
 		if f.Error != "" {
-			code, _ := f.code() // validated when it was set
+			code, _ := f.code() // validated when the fault was set
 			return status.Error(code, f.Error)
 		}
 	}
@@ -140,7 +140,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// unary is around every call: journal, the runtime's own slowness, faults, the call, faults.
+// unary wraps every call: journal, the runtime's own delay, faults, the call, faults after it.
 func (s *Server) unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (any, error) {
@@ -155,7 +155,7 @@ func (s *Server) unary(
 	return resp, nil
 }
 
-// call returns the response also when only the answer was lost, for the journal.
+// call returns the response, for the journal, even if a fault loses it.
 func (s *Server) call(
 	ctx context.Context, method string, about Subject, handler func() (any, error),
 ) (any, error) {
@@ -178,7 +178,7 @@ func (s *Server) call(
 	return resp, suffer(ctx, hit, true, cleared)
 }
 
-// delay is how long the runtime itself takes for a call.
+// delay returns how long the runtime itself takes for a call.
 func (s *Server) delay(method string) time.Duration {
 	if d, ok := s.cfg.Delays[method]; ok {
 		return d

@@ -18,10 +18,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// image is a pulled image. Its content is its name, so its digest is the name's.
+// image is a pulled image. Its digest is the digest of its name, since it has no content.
 type image struct {
 	name string // normalized
-	user string // uid or user name the image runs as; "" is root
+	user string // the image's uid or user name; "": root
 }
 
 func digestOf(text string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text))) }
@@ -57,7 +57,8 @@ func (i image) message() *runtimeapi.Image {
 	return out
 }
 
-// normalize gives an image name its registry and tag, as a pull does; what is no name stays.
+// normalize adds the registry and tag to an image name, as a pull does. Invalid names stay
+// unchanged.
 func normalize(name string) string {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
@@ -86,7 +87,7 @@ func (s *images) make(name string) image {
 	return image{name: normalize(name), user: s.users[name]}
 }
 
-// find knows a pulled image by name, id, or repository and digest.
+// find returns a pulled image by name, by id, or by repository and digest.
 func (s *images) find(ref string) (image, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +142,7 @@ func (s *images) setMissing(patterns []string) {
 	s.missing = patterns
 }
 
-// list is ordered by name.
+// list is sorted by name.
 func (s *images) list() []image {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,13 +150,13 @@ func (s *images) list() []image {
 		func(a, b image) int { return strings.Compare(a.name, b.name) })
 }
 
-// imageService is the ImageService on the wire.
+// imageService serves CRI's ImageService.
 type imageService struct {
 	runtimeapi.UnimplementedImageServiceServer
 	*Server
 }
 
-// ListImages filters by the name, id or digest in the filter's image.
+// ListImages filters by the name, id or digest of the filter's image.
 func (r *imageService) ListImages(
 	_ context.Context, req *runtimeapi.ListImagesRequest,
 ) (*runtimeapi.ListImagesResponse, error) {
@@ -170,7 +171,7 @@ func (r *imageService) ListImages(
 	return out, nil
 }
 
-// ImageStatus answers without an image when there is none.
+// ImageStatus answers without an image if the image was not pulled.
 func (r *imageService) ImageStatus(
 	_ context.Context, req *runtimeapi.ImageStatusRequest,
 ) (*runtimeapi.ImageStatusResponse, error) {
@@ -181,7 +182,7 @@ func (r *imageService) ImageStatus(
 	return &runtimeapi.ImageStatusResponse{Image: img.message()}, nil
 }
 
-// PullImage answers with the image's id.
+// PullImage returns the image's id.
 func (r *imageService) PullImage(
 	_ context.Context, req *runtimeapi.PullImageRequest,
 ) (*runtimeapi.PullImageResponse, error) {
@@ -196,7 +197,7 @@ func (r *imageService) PullImage(
 	return &runtimeapi.PullImageResponse{ImageRef: img.id()}, nil
 }
 
-// RemoveImage forgets an image; one that is gone is removed.
+// RemoveImage removes an image; it is no error if the image is not there.
 func (r *imageService) RemoveImage(
 	_ context.Context, req *runtimeapi.RemoveImageRequest,
 ) (*runtimeapi.RemoveImageResponse, error) {
@@ -204,7 +205,7 @@ func (r *imageService) RemoveImage(
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
 
-// ImageFsInfo reports one filesystem for images and containers.
+// ImageFsInfo reports one filesystem for both images and containers.
 func (r *imageService) ImageFsInfo(
 	context.Context, *runtimeapi.ImageFsInfoRequest,
 ) (*runtimeapi.ImageFsInfoResponse, error) {

@@ -9,15 +9,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// inspection is what a verbose status adds, in containerd's form: what the container was ordered
-// with, and of the OCI runtime's spec what follows from that.
+// inspection is the additional content of a verbose status, in containerd's form: the container's
+// configuration, and the parts of the OCI spec that follow from it.
 type inspection struct {
 	SandboxID   string                      `json:"sandboxID"`
 	Config      *runtimeapi.ContainerConfig `json:"config"`
 	RuntimeSpec *oci.Spec                   `json:"runtimeSpec"`
 }
 
-// inspect is the info of a container, as "crictl inspect" shows it.
+// inspect returns the info of a container, as "crictl inspect" shows it.
 func inspect(c *container) (map[string]string, error) {
 	text, err := json.Marshal(inspection{c.sandbox.id, c.config, runtimeSpec(c.config)})
 	if err != nil {
@@ -56,7 +56,7 @@ func runtimeSpec(cfg *runtimeapi.ContainerConfig) *oci.Spec {
 	return out
 }
 
-// device is what stands at the host's path now, if that can be seen.
+// device describes the device node at the host's path, as far as it can be read.
 func device(d *runtimeapi.Device) oci.LinuxDevice {
 	out := oci.LinuxDevice{Path: d.GetContainerPath()}
 	var stat unix.Stat_t

@@ -10,20 +10,20 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Subject is what a call is about, as far as it is known.
+// Subject names the object of a call, as far as it is known.
 type Subject struct {
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
 	UID       string `json:"uid,omitempty"`
 	Container string `json:"container,omitempty"`
 	Attempt   uint32 `json:"attempt,omitempty"` // the container's, or the sandbox's
-	// ID is the container's id, or the sandbox's when there is no container.
+	// ID is the container's id, or the sandbox's if there is no container.
 	ID    string `json:"id,omitempty"`
 	Image string `json:"image,omitempty"`
 }
 
-// Call is one entry of the journal: a call that changes something. Begin and End count from one
-// sequence, so that call a was over before call b began if a.End < b.Begin.
+// Call is one entry of the journal: a call that changes something. Begin and End count in one
+// sequence: call a was over before call b began if a.End < b.Begin.
 type Call struct {
 	Begin   uint64    `json:"begin"`
 	End     uint64    `json:"end,omitempty"` // 0: in flight
@@ -38,7 +38,7 @@ type Call struct {
 // journalSize bounds the journal; older entries are dropped.
 const journalSize = 1 << 16
 
-// journal remembers calls in the order they began.
+// journal records calls in the order they began.
 type journal struct {
 	mu     sync.Mutex
 	seq    uint64
@@ -58,7 +58,7 @@ func changes(method string) bool {
 		func(reads string) bool { return strings.HasPrefix(method, reads) })
 }
 
-// begin notes a call and gives the ticket for end.
+// begin records a call and returns the ticket for end.
 func (j *journal) begin(method string, about Subject, cpus string) uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -76,7 +76,7 @@ func (j *journal) begin(method string, about Subject, cpus string) uint64 {
 	return j.seq
 }
 
-// end completes the entry; id is what the call made, if anything.
+// end completes the entry; id is the id of the object that the call created, if any.
 func (j *journal) end(ticket uint64, id string, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -100,7 +100,7 @@ func (j *journal) end(ticket uint64, id string, err error) {
 	}
 }
 
-// since gives the calls that began after the given sequence number.
+// since returns the calls that began after that sequence number.
 func (j *journal) since(begin uint64) []Call {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -119,7 +119,7 @@ func (j *journal) count() map[string]int {
 	return maps.Clone(j.counts)
 }
 
-// subject finds what a request is about.
+// subject finds the object of a request.
 func (s *Server) subject(req any) Subject {
 	var out Subject
 	if r, ok := req.(interface{ GetPodSandboxId() string }); ok {
@@ -157,7 +157,7 @@ func (s *Subject) container(m *runtimeapi.ContainerMetadata) {
 	s.Container, s.Attempt = m.GetName(), m.GetAttempt()
 }
 
-// cpusOf is the CPU set that a request asks for.
+// cpusOf returns the CPU set in a request.
 func cpusOf(req any) string {
 	switch r := req.(type) {
 	case *runtimeapi.CreateContainerRequest:
@@ -169,7 +169,7 @@ func cpusOf(req any) string {
 	}
 }
 
-// made is the id of what a response says was made.
+// made returns the id of the object that a call created.
 func made(resp any) string {
 	switch r := resp.(type) {
 	case *runtimeapi.RunPodSandboxResponse:

@@ -23,7 +23,7 @@ func logStart(c *container) {
 	writeLog(c, fmt.Sprintf("started cpus=%s mems=%s", r.GetCpusetCpus(), r.GetCpusetMems()))
 }
 
-// logExit writes the termination message, as the dying process would, and a line to the log.
+// logExit writes the termination message, as the process itself would, and a line to the log.
 func logExit(c *container, how Exit) {
 	writeLog(c, fmt.Sprintf("exited code=%d", how.Code))
 	inside := c.config.GetAnnotations()[annotationTerminationPath]
@@ -32,7 +32,7 @@ func logExit(c *container, how Exit) {
 	}
 	for _, m := range c.config.GetMounts() {
 		if m.GetContainerPath() == inside {
-			// The agent made this file; without it there is nobody to tell.
+			// The agent created this file; without it nobody reads the message.
 			appendTo(m.GetHostPath(), os.O_WRONLY, how.Message)
 		}
 	}
@@ -48,7 +48,7 @@ func writeLog(c *container, line string) {
 	appendTo(path, os.O_CREATE|os.O_WRONLY, stamp+" stdout F "+line+"\n")
 }
 
-// appendTo ignores errors: a container's output is lost when its file cannot be written.
+// appendTo ignores errors: a container's output is lost if its file cannot be written.
 func appendTo(path string, flags int, text string) {
 	f, err := os.OpenFile(path, flags|os.O_APPEND, 0o640)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// RuntimeConfig tells the configured cgroup driver.
+// RuntimeConfig returns the configured cgroup driver.
 func (r *runtimeService) RuntimeConfig(
 	context.Context, *runtimeapi.RuntimeConfigRequest,
 ) (*runtimeapi.RuntimeConfigResponse, error) {
@@ -54,8 +54,8 @@ func (r *runtimeService) Status(
 	}, nil
 }
 
-// handlers are the default one, which has no name, and those that the configuration adds, which do
-// not make mounts read-only recursively, as those that are machines cannot.
+// handlers lists the default handler, which has no name, and the configured ones. The latter lack
+// recursive read-only mounts, as handlers that run virtual machines do.
 func (r *runtimeService) handlers() (out []*runtimeapi.RuntimeHandler) {
 	for _, name := range append([]string{""}, r.cfg.Handlers...) {
 		out = append(out, &runtimeapi.RuntimeHandler{
@@ -67,7 +67,7 @@ func (r *runtimeService) handlers() (out []*runtimeapi.RuntimeHandler) {
 	return out
 }
 
-// ReopenContainerLog makes the log anew that was moved away.
+// ReopenContainerLog creates the log file again after it was moved away.
 func (r *runtimeService) ReopenContainerLog(
 	_ context.Context, req *runtimeapi.ReopenContainerLogRequest,
 ) (*runtimeapi.ReopenContainerLogResponse, error) {

@@ -14,9 +14,9 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 )
 
-// checkSpec refuses what containerd refuses while it makes the OCI spec of a container: devices and
-// mounts of the host that cannot be, and CDI devices that no spec in the directories names. A mount
-// of a path that is not there is good: containerd makes a directory, which this runtime does not.
+// checkSpec refuses what containerd refuses while it builds a container's OCI spec: unusable
+// devices and mounts of the host, and CDI devices that no spec in the directories names. It accepts
+// a mount of a missing path: containerd creates a directory there, this runtime does not.
 func checkSpec(id string, cfg *runtimeapi.ContainerConfig, cdiDirs []string) error {
 	for _, d := range cfg.GetDevices() {
 		if err := checkDevice(d); err != nil {
@@ -36,7 +36,7 @@ func specError(id string, err error) error {
 		"failed to generate container %q spec: failed to generate spec: %v", id, err)
 }
 
-// checkDevice wants a device node, or a directory, of which a container gets the nodes in it.
+// checkDevice requires a device node, or a directory whose device nodes the container gets.
 func checkDevice(d *runtimeapi.Device) error {
 	path, err := filepath.EvalSymlinks(d.GetHostPath())
 	if d.GetHostPath() == "" {
@@ -56,7 +56,7 @@ func checkDevice(d *runtimeapi.Device) error {
 func checkMount(m *runtimeapi.Mount) error {
 	path := m.GetHostPath()
 	if m.GetImage() != nil {
-		return nil // see images.checkMounts
+		return nil // images.checkMounts checks it
 	}
 	if err := checkRecursive(m); err != nil {
 		return err
@@ -71,8 +71,8 @@ func checkMount(m *runtimeapi.Mount) error {
 	return nil
 }
 
-// checkMounts refuses mounts of images that containerd refuses. Images have no content here, so any
-// directory in one is there.
+// checkMounts refuses the mounts of images that containerd refuses. Images have no content here, so
+// every directory in them counts as present.
 func (s *images) checkMounts(cfg *runtimeapi.ContainerConfig) error {
 	for _, m := range cfg.GetMounts() {
 		if m.GetImage() == nil {
@@ -104,8 +104,7 @@ func (s *images) checkImageMount(m *runtimeapi.Mount) error {
 	return nil
 }
 
-// checkRecursive refuses a recursive read-only mount (KEP-3857) that is writable, or that others
-// could change through its propagation.
+// checkRecursive refuses a recursive read-only mount (KEP-3857) that is writable or propagates.
 func checkRecursive(m *runtimeapi.Mount) error {
 	switch {
 	case !m.GetRecursiveReadOnly():
@@ -120,7 +119,7 @@ func checkRecursive(m *runtimeapi.Mount) error {
 	return nil
 }
 
-// checkCDI looks the devices up in the specs that there are now.
+// checkCDI looks the devices up in the specs that exist now.
 func checkCDI(devices []*runtimeapi.CDIDevice, dirs []string) error {
 	if len(devices) == 0 {
 		return nil
@@ -140,7 +139,7 @@ func checkCDI(devices []*runtimeapi.CDIDevice, dirs []string) error {
 	return nil
 }
 
-// checkStart refuses what runc refuses of a spec that could be made.
+// checkStart refuses what runc refuses in a spec that containerd has accepted.
 func checkStart(cfg *runtimeapi.ContainerConfig) error {
 	for i, d := range cfg.GetDevices() {
 		if d.GetPermissions() == "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/cri/sim"
 )
 
-// A CDI device can be had as soon as a spec in the directories names it, and its nodes are there.
+// A CDI device is available as soon as a spec in the directories names it and its nodes exist.
 func TestCDIDevices(t *testing.T) {
 	dir := t.TempDir()
 	r := newRig(t, sim.Config{CDIDirs: []string{dir}})

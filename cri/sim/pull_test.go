@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/cri/sim"
 )
 
-// A pull that takes longer than its caller or the runtime waits fails, and leaves no image.
+// A pull beyond the caller's or the runtime's timeout fails and leaves no image.
 func TestPullTimesOut(t *testing.T) {
 	spec := &runtimeapi.ImageSpec{Image: "sim.local/large"}
 	const short, long = 20 * time.Millisecond, time.Hour

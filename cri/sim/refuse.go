@@ -7,15 +7,15 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// What containerd refuses before it makes anything, and what the kernel would.
+// Checks that containerd makes before it creates anything, and checks that the kernel would make.
 
-// identity is who a process runs as, in the words of a sandbox or of a container.
+// identity is the user and group of a process, from the configuration of a sandbox or container.
 type identity interface {
 	GetRunAsUser() *runtimeapi.Int64Value
 	GetRunAsGroup() *runtimeapi.Int64Value
 }
 
-// checkIdentity refuses a group that comes without a user, by id or by name.
+// checkIdentity refuses a group without a user id or name.
 func checkIdentity(who identity, userName string) error {
 	if who.GetRunAsGroup() != nil && who.GetRunAsUser() == nil && userName == "" {
 		return status.Errorf(codes.Unknown, "failed to generate user string: user group %d is "+
@@ -24,7 +24,7 @@ func checkIdentity(who identity, userName string) error {
 	return nil
 }
 
-// checkContainer refuses what a container cannot be made of.
+// checkContainer refuses a configuration that no container can be created from.
 func checkContainer(cfg *runtimeapi.ContainerConfig) error {
 	if cfg.GetMetadata().GetName() == "" {
 		return status.Error(codes.InvalidArgument, "container metadata needs a name")
@@ -36,7 +36,7 @@ func checkContainer(cfg *runtimeapi.ContainerConfig) error {
 	return checkResources(cfg.GetLinux().GetResources())
 }
 
-// checkResources refuses CPU sets that are none.
+// checkResources refuses invalid CPU sets and memory nodes.
 func checkResources(r *runtimeapi.LinuxContainerResources) error {
 	for _, list := range []string{r.GetCpusetCpus(), r.GetCpusetMems()} {
 		if _, err := cpuset.Parse(list); err != nil {

@@ -10,13 +10,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// runtimeService is the RuntimeService on the wire.
+// runtimeService serves CRI's RuntimeService.
 type runtimeService struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	*Server
 }
 
-// Version answers what the kubelet expects.
+// Version returns what the kubelet expects.
 func (r *runtimeService) Version(
 	context.Context, *runtimeapi.VersionRequest,
 ) (*runtimeapi.VersionResponse, error) {
@@ -28,7 +28,7 @@ func (r *runtimeService) Version(
 	}, nil
 }
 
-// RunPodSandbox makes a ready sandbox.
+// RunPodSandbox creates a ready sandbox.
 func (r *runtimeService) RunPodSandbox(
 	_ context.Context, req *runtimeapi.RunPodSandboxRequest,
 ) (*runtimeapi.RunPodSandboxResponse, error) {
@@ -55,7 +55,7 @@ func (r *runtimeService) RunPodSandbox(
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: sb.id}, nil
 }
 
-// StopPodSandbox kills the containers and frees the address. A sandbox that is gone is stopped.
+// StopPodSandbox kills the containers and frees the address. It succeeds if the sandbox is gone.
 func (r *runtimeService) StopPodSandbox(
 	_ context.Context, req *runtimeapi.StopPodSandboxRequest,
 ) (*runtimeapi.StopPodSandboxResponse, error) {
@@ -103,8 +103,8 @@ func (r *runtimeService) ListPodSandbox(
 	return &runtimeapi.ListPodSandboxResponse{Items: r.store.listSandboxes(req.GetFilter())}, nil
 }
 
-// CreateContainer needs a ready sandbox, a pulled image, what checkContainer wants, and of the host
-// what containerd needs.
+// CreateContainer requires a ready sandbox, a pulled image, a configuration that passes
+// checkContainer, and the host's devices and mounts that containerd requires.
 func (r *runtimeService) CreateContainer(
 	_ context.Context, req *runtimeapi.CreateContainerRequest,
 ) (*runtimeapi.CreateContainerResponse, error) {
@@ -172,8 +172,8 @@ func (r *runtimeService) StartContainer(
 	return &runtimeapi.StartContainerResponse{}, nil
 }
 
-// StopContainer sends SIGTERM, waits up to the timeout (seconds), then kills. A container that is
-// gone or has exited is stopped. A caller that goes away leaves the container terminating.
+// StopContainer sends SIGTERM, waits up to the timeout (seconds), then kills. It succeeds if the
+// container is gone or has exited. If the caller gives up, the container stays terminating.
 func (r *runtimeService) StopContainer(
 	ctx context.Context, req *runtimeapi.StopContainerRequest,
 ) (*runtimeapi.StopContainerResponse, error) {
@@ -196,7 +196,7 @@ func (r *runtimeService) StopContainer(
 	return &runtimeapi.StopContainerResponse{}, nil
 }
 
-// terminate is SIGTERM.
+// terminate acts as SIGTERM does.
 func (r *runtimeService) terminate(c *container) {
 	if !r.store.terminate(c) || c.script.IgnoreTerm {
 		return
@@ -218,7 +218,7 @@ func (r *runtimeService) exited(c *container) bool {
 	}
 }
 
-// RemoveContainer kills the container first if it runs. A container that is gone is removed.
+// RemoveContainer kills a running container first. It succeeds if the container is gone.
 func (r *runtimeService) RemoveContainer(
 	_ context.Context, req *runtimeapi.RemoveContainerRequest,
 ) (*runtimeapi.RemoveContainerResponse, error) {
@@ -238,8 +238,7 @@ func (r *runtimeService) ListContainers(
 	}, nil
 }
 
-// ContainerStatus reports the resources as last updated; a verbose one also what the container was
-// made of.
+// ContainerStatus reports the resources as last updated; if verbose, also the configuration.
 func (r *runtimeService) ContainerStatus(
 	_ context.Context, req *runtimeapi.ContainerStatusRequest,
 ) (*runtimeapi.ContainerStatusResponse, error) {
@@ -254,7 +253,7 @@ func (r *runtimeService) ContainerStatus(
 	return out, err
 }
 
-// UpdateContainerResources changes what is set in the request and keeps the rest.
+// UpdateContainerResources changes the fields that the request sets and keeps the others.
 func (r *runtimeService) UpdateContainerResources(
 	_ context.Context, req *runtimeapi.UpdateContainerResourcesRequest,
 ) (*runtimeapi.UpdateContainerResourcesResponse, error) {
@@ -267,8 +266,8 @@ func (r *runtimeService) UpdateContainerResources(
 	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
 }
 
-// end is the one way a container stops running: its last words are on disk before anyone can see
-// that it exited, and it has exited when end returns.
+// end is the only way in which a container stops running. Its last output is written before anyone
+// can see the exit, and it has exited when end returns.
 func (s *Server) end(c *container, how Exit) {
 	switch mine, running := s.store.claimEnd(c); {
 	case mine:

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// names are those in use, with the ids of their owners.
+// names maps the names in use to the ids of their owners.
 type names map[string]string
 
 func (n names) reserve(kind, name, id string) error {
@@ -20,7 +20,7 @@ func (n names) reserve(kind, name, id string) error {
 	return nil
 }
 
-// addresses are those in use of 10.88.0.0/16, and the last one that was given.
+// addresses holds the addresses of 10.88.0.0/16 in use, and the last one given.
 type addresses struct {
 	used map[string]bool
 	last int
@@ -40,10 +40,10 @@ func (a *addresses) take() (string, error) {
 	return "", status.Error(codes.ResourceExhausted, "no free address in 10.88.0.0/16")
 }
 
-// clock has the last time that it told, in ns.
+// clock holds the last time it returned, in ns.
 type clock int64
 
-// now is strictly increasing, so that times order what happened.
+// now increases strictly, so that times give the order of events.
 func (c *clock) now() int64 {
 	*c = max(clock(time.Now().UnixNano()), *c+1)
 	return int64(*c)

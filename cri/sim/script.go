@@ -11,27 +11,28 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// AnnotationPrefix followed by a container's name is the pod annotation that holds its Script.
+// AnnotationPrefix starts the pod annotation with a container's Script; the container's name
+// follows.
 const AnnotationPrefix = "sim.numalet.io/"
 
-// Exit codes of processes that die of a signal: 128 and the signal's number.
+// Exit codes of processes killed by a signal: 128 plus its number.
 const (
 	exitKilled     = 137
 	exitTerminated = 143
 )
 
-// Script is what a container does. Its text form is a list of key=value separated by spaces; the
-// empty text runs until it is stopped and obeys SIGTERM at once, with 143.
+// Script tells what a container does. Its text form is a list of key=value separated by spaces.
+// Under the empty text it runs until it is stopped and exits on SIGTERM at once, with 143.
 type Script struct {
-	// Exits makes it end by itself After it was started; "exit=1 after=20ms".
+	// Exits makes it end by itself, After its start; "exit=1 after=20ms".
 	Exits bool
 	After time.Duration
 	Exit  Exit
-	// Attempts limits Exits to the first so many attempts ("attempts=2"); 0 is all. Later ones run
-	// until they are stopped, or exit with Then ("then=0").
+	// Attempts limits Exits to that many first attempts ("attempts=2"); 0: all. Later ones run until
+	// they are stopped, or exit with Then ("then=0").
 	Attempts uint32
 	Then     *int32
-	// IgnoreTerm makes SIGTERM have no effect ("term=ignore"). Otherwise it ends TermAfter
+	// IgnoreTerm makes SIGTERM have no effect ("term=ignore"). Otherwise the container ends TermAfter
 	// later with TermCode ("term=0 term-after=50ms").
 	IgnoreTerm bool
 	TermAfter  time.Duration
@@ -40,7 +41,7 @@ type Script struct {
 	StartError string
 }
 
-// Exit is how a container ended. Message goes to the container's termination log.
+// Exit tells how a container ended. Message goes to the container's termination log.
 type Exit struct {
 	Code    int32  `json:"code"`
 	Reason  string `json:"reason,omitempty"`
@@ -106,8 +107,8 @@ func parseCode(v string) (int32, error) {
 	return int32(n), err
 }
 
-// ScriptFor is what a container does: what the annotation of its pod says, else its command, else
-// its image. The error is of an annotation that cannot be read.
+// ScriptFor returns a container's script: the one in its pod's annotation, else that of its
+// command, else that of its image. The error names an annotation that cannot be parsed.
 func ScriptFor(pod *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerConfig) (Script, error) {
 	name, attempt := c.GetMetadata().GetName(), c.GetMetadata().GetAttempt()
 	if text, ok := pod.GetAnnotations()[AnnotationPrefix+name]; ok {
@@ -139,8 +140,8 @@ func imageScript(image string) Script {
 	return s
 }
 
-// commandScript understands a command made only of words it knows; anything else is a program
-// that runs until it is stopped.
+// commandScript understands a command whose words it all knows. Any other command runs until it is
+// stopped.
 func commandScript(words []string) (Script, bool) {
 	if len(words) == 0 {
 		return Script{}, false
@@ -158,7 +159,7 @@ func commandScript(words []string) (Script, bool) {
 	return s, true
 }
 
-// statements are those of a shell's -c, or the command itself.
+// statements returns the statements after a shell's -c, or the command itself.
 func statements(words []string) (out [][]string) {
 	if len(words) < 3 || !strings.HasSuffix(path.Base(words[0]), "sh") || words[1] != "-c" {
 		return [][]string{words}
@@ -176,7 +177,8 @@ func statements(words []string) (out [][]string) {
 	return out
 }
 
-// run plays one statement. It reports whether nothing after it counts, and whether it is known.
+// run plays one statement. It reports whether the statement ends the script, and whether it is
+// known.
 func (s *Script) run(words []string) (done, ok bool) {
 	switch path.Base(words[0]) {
 	case "echo", "true", ":":

@@ -19,36 +19,36 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Config is how the runtime begins; most of it can be changed while it runs.
+// Config holds the initial settings; most can be changed while the runtime runs.
 type Config struct {
-	// Listen is where CRI is served, "unix:///path". Control, a path, is where Client connects;
-	// empty is nowhere.
+	// Listen is the address of the CRI socket, "unix:///path". Control is the path of the control
+	// socket; if empty, there is none.
 	Listen  string
 	Control string
 	// CgroupDriver is "cgroupfs" (the default), "systemd", or "none" for a runtime that does not
 	// implement RuntimeConfig.
 	CgroupDriver string
-	// Delays is how long the runtime takes per RPC name; "*" is every RPC that changes something
-	// and has no entry of its own.
+	// Delays maps RPC names to the time that they take; "*" stands for all RPCs that change something
+	// and have no entry.
 	Delays map[string]time.Duration
-	// PullTimeout is when a pull that has not ended fails, as containerd's
-	// image_pull_progress_timeout; zero is its five minutes.
+	// PullTimeout bounds a pull, as containerd's image_pull_progress_timeout does; zero means five
+	// minutes, containerd's default.
 	PullTimeout time.Duration
-	// Images are there from the start. Missing are path.Match patterns of names that cannot be
-	// pulled. ImageUsers maps an image name to the user it runs as; others run as root.
+	// Images are present from the start. Missing holds path.Match patterns of images that cannot be
+	// pulled. ImageUsers maps image names to their users; other images run as root.
 	Images     []string
 	Missing    []string
 	ImageUsers map[string]string
-	// CDIDirs have the specs of CDI devices; empty: where containerd looks for them.
+	// CDIDirs are the directories of CDI specs; empty: containerd's.
 	CDIDirs []string
-	// Handlers are the runtime handlers that there are besides the default.
+	// Handlers names the runtime handlers beside the default.
 	Handlers []string
 }
 
-// cdiDirs are where containerd looks for specs of CDI devices.
+// cdiDirs are containerd's directories of CDI specs.
 var cdiDirs = []string{"/etc/cdi", "/var/run/cdi"}
 
-// Ready is the runtime's own condition.
+// Ready holds the runtime's conditions.
 type Ready struct {
 	Runtime bool   `json:"runtime"`
 	Network bool   `json:"network"`
@@ -56,7 +56,7 @@ type Ready struct {
 }
 
 // Server is a simulated runtime. Its methods control it from the same process and are safe for
-// concurrent use; other processes give the orders of routes.
+// concurrent use; other processes use the control API (see routes).
 type Server struct {
 	cfg     Config
 	cri     net.Listener
@@ -72,7 +72,7 @@ type Server struct {
 	condition Ready
 }
 
-// New opens the sockets, so that whoever connects before Run is served by it.
+// New opens the sockets, so that clients may connect before Run.
 func New(cfg Config) (*Server, error) {
 	if !slices.Contains([]string{"", "cgroupfs", "systemd", "none"}, cfg.CgroupDriver) {
 		return nil, fmt.Errorf("cgroup driver %q: use cgroupfs, systemd or none", cfg.CgroupDriver)
@@ -108,7 +108,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// listenUnix replaces a socket that nobody serves any more.
+// listenUnix replaces a socket that no process serves.
 func listenUnix(path string) (net.Listener, error) {
 	if path == "" {
 		return nil, errors.New("listen: no socket path; use unix:///path")
@@ -127,10 +127,10 @@ func listenUnix(path string) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// Endpoint is the URL that an agent connects to.
+// Endpoint returns the URL of the CRI socket.
 func (s *Server) Endpoint() string { return "unix://" + s.cri.Addr().String() }
 
-// Run serves until ctx ends, then forgets everything and removes the sockets.
+// Run serves until ctx ends, then drops its state and removes the sockets.
 func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	rpc := grpc.NewServer(grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
@@ -168,7 +168,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Methods are the names of all CRI v1 calls.
+// Methods returns the names of all CRI v1 calls.
 func Methods() []string {
 	var out []string
 	for _, desc := range []grpc.ServiceDesc{
@@ -191,15 +191,15 @@ func (s *Server) ready() Ready {
 	return s.condition
 }
 
-// SetReady sets the runtime's conditions. Without network, sandboxes outside the host's network
-// cannot be made.
+// SetReady sets the runtime's conditions. Without network only sandboxes in the host's network can
+// be created.
 func (s *Server) SetReady(r Ready) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.condition = r
 }
 
-// SetFault adds a fault; it is in force when SetFault returns.
+// SetFault adds a fault, which is in force when SetFault returns.
 func (s *Server) SetFault(f Fault) error {
 	if err := f.validate(Methods()); err != nil {
 		return err
@@ -208,10 +208,10 @@ func (s *Server) SetFault(f Fault) error {
 	return nil
 }
 
-// ClearFaults ends all faults; calls that hang go on.
+// ClearFaults ends all faults; hanging calls continue.
 func (s *Server) ClearFaults() { s.faults.clear() }
 
-// SetEvents says what GetContainerEvents does from now on.
+// SetEvents selects what GetContainerEvents does from now on.
 func (s *Server) SetEvents(mode EventMode) error {
 	switch mode {
 	case EventsOn, EventsSilent, EventsUnimplemented:
@@ -222,7 +222,7 @@ func (s *Server) SetEvents(mode EventMode) error {
 	}
 }
 
-// DropEvents ends the open event streams; new ones are served.
+// DropEvents ends the open event streams; new streams are accepted.
 func (s *Server) DropEvents() { s.store.events.drop() }
 
 // SetMissing replaces the patterns of images that cannot be pulled. It does not remove images.
@@ -246,8 +246,8 @@ func (s *Server) Exit(container string, how Exit) error {
 	return nil
 }
 
-// KillSandbox makes a sandbox not ready, given by id or as namespace/pod, with its containers
-// killed: what is left when the pause process dies.
+// KillSandbox makes a sandbox, given by id or as namespace/pod, not ready and kills its containers,
+// as the death of its pause process does.
 func (s *Server) KillSandbox(sandbox string) error {
 	for _, sb := range s.State().Sandboxes {
 		if sb.Ready && (sb.ID == sandbox || sb.Namespace+"/"+sb.Pod == sandbox) {
@@ -272,5 +272,5 @@ func (s *Server) runningContainer(ref string) (*container, error) {
 	return nil, fmt.Errorf("container %q: no running container of that id or pod/container", ref)
 }
 
-// Journal gives the calls that began after the given sequence number (0: all that are kept).
+// Journal returns the calls that began after that sequence number (0: all that are kept).
 func (s *Server) Journal(since uint64) []Call { return s.journal.since(since) }

@@ -23,7 +23,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/sim/control"
 )
 
-// rig is a simulated runtime, controlled over its socket, and a client of it.
+// rig holds a simulated runtime, a client of it, and a client of its control socket.
 type rig struct {
 	t       *testing.T
 	ctx     context.Context
@@ -90,7 +90,7 @@ func (r *rig) must(err error) {
 	}
 }
 
-// fields are those of an order.
+// fields are the fields of a request to the control API.
 type fields = map[string]any
 
 func (r *rig) order(route string, order any) error { return r.control.Post(r.ctx, route, order) }
@@ -181,7 +181,7 @@ func TestHang(t *testing.T) {
 		done <- err
 	}()
 	r.must(r.control.Delete(r.ctx, "/faults"))
-	// Cleared before or after the call began: either way it gets through.
+	// The call succeeds whether the faults were cleared before or after it began.
 	r.must(<-done)
 }
 
@@ -292,7 +292,7 @@ func TestLastWords(t *testing.T) {
 	ctr.Annotations = map[string]string{cri.AnnotationTerminationMessagePath: inside}
 	ctr.Mounts = []*runtimeapi.Mount{{ContainerPath: inside, HostPath: message}}
 	_, id := r.start(pod, ctr)
-	r.must(r.run.StopContainer(r.ctx, id, 30)) // is ignored, but waits for the end
+	r.must(r.run.StopContainer(r.ctx, id, 30)) // is ignored; StopContainer waits for the exit
 	log, err := os.ReadFile(filepath.Join(dir, "c/0.log"))
 	r.must(err)
 	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
@@ -344,7 +344,7 @@ func TestSockets(t *testing.T) {
 	}
 }
 
-// Commands are played where a container runs, and nowhere else.
+// Commands run only in running containers.
 func TestExecSync(t *testing.T) {
 	r := newRig(t, sim.Config{})
 	_, id := r.start(sandboxConfig("p"), containerConfig("c"))

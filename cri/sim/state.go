@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/topology/flatjson"
 )
 
-// State is everything the runtime holds, at one moment. Its messages are shared: read only.
+// State is a snapshot of everything the runtime holds. Its messages are shared: read only.
 type State struct {
 	Sandboxes  []Sandbox   `json:"sandboxes"`  // oldest first
 	Containers []Container `json:"containers"` // oldest first
@@ -19,7 +19,7 @@ type State struct {
 	Calls map[string]int `json:"calls"`
 }
 
-// Sandbox is one sandbox. Subject.Attempt is the sandbox's.
+// Sandbox describes one sandbox. Subject.Attempt is the sandbox's.
 type Sandbox struct {
 	Subject
 	Ready     bool                         `json:"ready"`
@@ -29,13 +29,13 @@ type Sandbox struct {
 	Config    *runtimeapi.PodSandboxConfig `json:"config"`
 }
 
-// Container is one container. Subject.Attempt is the container's. As JSON it is flat.
+// Container describes one container. Subject.Attempt is the container's. Its JSON is flat.
 type Container struct {
 	Subject   Subject `json:"-"`
 	SandboxID string  `json:"sandboxID"`
-	// State is CREATED, RUNNING, EXITED.
+	// State is CREATED, RUNNING or EXITED; Watch adds StateRemoved.
 	State string `json:"state"`
-	// CPUs and Mems are the sets in force, after updates.
+	// CPUs and Mems are the sets in force, including updates.
 	CPUs       string                              `json:"cpus,omitempty"`
 	Mems       string                              `json:"mems,omitempty"`
 	Exit       *Exit                               `json:"exit,omitempty"`
@@ -46,7 +46,7 @@ type Container struct {
 	Config     *runtimeapi.ContainerConfig         `json:"config"`
 }
 
-// besides is a container without its subject.
+// besides is a Container without MarshalJSON.
 type besides Container
 
 // MarshalJSON writes the container as one object.
@@ -60,7 +60,7 @@ func (c *Container) UnmarshalJSON(text []byte) error {
 // Running reports whether the container runs.
 func (c Container) Running() bool { return c.State == "RUNNING" }
 
-// Env is the container's environment.
+// Env returns the container's environment.
 func (c Container) Env() map[string]string {
 	out := map[string]string{}
 	for _, kv := range c.Config.GetEnvs() {
@@ -69,7 +69,7 @@ func (c Container) Env() map[string]string {
 	return out
 }
 
-// Running lists the running containers.
+// Running returns the running containers.
 func (s State) Running() []Container {
 	var out []Container
 	for _, c := range s.Containers {
@@ -80,7 +80,7 @@ func (s State) Running() []Container {
 	return out
 }
 
-// Container is the newest container of that pod and name.
+// Container returns the newest container of that pod and name.
 func (s State) Container(pod, name string) (Container, bool) {
 	for _, c := range slices.Backward(s.Containers) {
 		if c.Subject.Pod == pod && c.Subject.Container == name {
@@ -90,7 +90,7 @@ func (s State) Container(pod, name string) (Container, bool) {
 	return Container{}, false
 }
 
-// State is a snapshot.
+// State returns a snapshot.
 func (s *Server) State() State {
 	out := s.store.dump()
 	for _, img := range s.images.list() {

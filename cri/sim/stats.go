@@ -8,10 +8,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What simulated pods use is invented: each container runs at a constant share of a CPU, up to 50
-// millicores, and has a constant amount of memory, both by its id. Its counters begin with it.
+// The usage of simulated pods is invented. The container's id determines a constant share of a CPU,
+// up to 50 millicores, and a constant amount of memory. Counters start with the container.
 
-// usage is what a container uses at a moment.
+// usage is what a container uses at one moment.
 type usage struct{ nanos, nanoCores, memory, rss, disk uint64 }
 
 func (u *usage) add(o usage) {
@@ -71,7 +71,7 @@ func (c *container) runsLocked() bool {
 	return c.life.state == runtimeapi.ContainerState_CONTAINER_RUNNING
 }
 
-// statsLocked are those of the running ones of its containers in a ready sandbox, and of the sandbox.
+// statsLocked returns the statistics of a ready sandbox and its running containers.
 func (sb *sandbox) statsLocked(all []*container) *runtimeapi.PodSandboxStats {
 	now := time.Now().UnixNano()
 	var sum usage
@@ -106,7 +106,7 @@ func (sb *sandbox) statsLocked(all []*container) *runtimeapi.PodSandboxStats {
 	return out
 }
 
-// ContainerStats tells of a container, that it uses nothing if it does not run.
+// ContainerStats returns a container's statistics. Its usage is zero if it does not run.
 func (r *runtimeService) ContainerStats(
 	_ context.Context, req *runtimeapi.ContainerStatsRequest,
 ) (*runtimeapi.ContainerStatsResponse, error) {
@@ -120,7 +120,7 @@ func (r *runtimeService) ContainerStats(
 	return &runtimeapi.ContainerStatsResponse{Stats: stats}, nil
 }
 
-// PodSandboxStats tells of a sandbox and the containers that run there.
+// PodSandboxStats returns the statistics of a sandbox and its running containers.
 func (r *runtimeService) PodSandboxStats(
 	_ context.Context, req *runtimeapi.PodSandboxStatsRequest,
 ) (*runtimeapi.PodSandboxStatsResponse, error) {
@@ -134,7 +134,7 @@ func (r *runtimeService) PodSandboxStats(
 	return &runtimeapi.PodSandboxStatsResponse{Stats: sb.statsLocked(all)}, nil
 }
 
-// ListPodSandboxStats tells of ready sandboxes, filtered by id and labels.
+// ListPodSandboxStats covers ready sandboxes, filtered by id and labels.
 func (r *runtimeService) ListPodSandboxStats(
 	_ context.Context, req *runtimeapi.ListPodSandboxStatsRequest,
 ) (*runtimeapi.ListPodSandboxStatsResponse, error) {
@@ -152,7 +152,7 @@ func (r *runtimeService) ListPodSandboxStats(
 	return out, nil
 }
 
-// ListContainerStats tells of running containers, filtered by id, sandbox and labels.
+// ListContainerStats covers running containers, filtered by id, sandbox and labels.
 func (r *runtimeService) ListContainerStats(
 	_ context.Context, req *runtimeapi.ListContainerStatsRequest,
 ) (*runtimeapi.ListContainerStatsResponse, error) {
@@ -173,20 +173,20 @@ func (r *runtimeService) ListContainerStats(
 	return out, nil
 }
 
-// simulatedMetrics are those that the runtime tells beside the statistics.
+// simulatedMetrics describes the metrics that the runtime reports beside the statistics.
 var simulatedMetrics = []*runtimeapi.MetricDescriptor{{
 	Name: "container_processes", Help: "Number of processes running inside the container.",
 	LabelKeys: []string{"pod", "namespace", "container", "id", "image"},
 }}
 
-// ListMetricDescriptors has names and labels of ListPodSandboxMetrics.
+// ListMetricDescriptors describes the metrics of ListPodSandboxMetrics.
 func (r *runtimeService) ListMetricDescriptors(
 	context.Context, *runtimeapi.ListMetricDescriptorsRequest,
 ) (*runtimeapi.ListMetricDescriptorsResponse, error) {
 	return &runtimeapi.ListMetricDescriptorsResponse{Descriptors: simulatedMetrics}, nil
 }
 
-// ListPodSandboxMetrics tells of ready sandboxes and the containers that run there.
+// ListPodSandboxMetrics covers ready sandboxes and their running containers.
 func (r *runtimeService) ListPodSandboxMetrics(
 	context.Context, *runtimeapi.ListPodSandboxMetricsRequest,
 ) (*runtimeapi.ListPodSandboxMetricsResponse, error) {

@@ -13,8 +13,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// store is everything the runtime holds. Its methods are the transitions; each is one locked
-// step that either happens or returns an error. Nothing here waits.
+// store holds the runtime's state. Its methods are the transitions: each is one locked step that
+// happens as a whole or returns an error. Only close waits.
 //
 //	sandbox:    run -> ready --stop--> not ready --remove--> gone
 //	container:  create -> created --start--> running --exit--> exited --remove--> gone
@@ -26,12 +26,12 @@ type store struct {
 	addresses  addresses
 	clock      clock
 	closed     bool
-	timers     sync.WaitGroup // exits that are on their way
+	timers     sync.WaitGroup // pending exits
 	events     *events
 	watcher    func(Container) // nil: nobody watches
 }
 
-// sandbox: config and what is above it never change; the rest is under store.mu.
+// sandbox: the first group of fields never changes; store.mu guards the second.
 type sandbox struct {
 	id      string
 	handler string
@@ -42,8 +42,8 @@ type sandbox struct {
 	ip    string // "" in the host's network or when not ready
 }
 
-// container: created is written once, with the container; resources and life are under store.mu;
-// the rest never changes.
+// container: store.mu guards resources and life, and created until the store has the container. The
+// other fields never change.
 type container struct {
 	id       string
 	sandbox  *sandbox
@@ -62,7 +62,7 @@ type life struct {
 	started, finished int64
 	exit              Exit
 	terminating       bool // SIGTERM was sent
-	ending            bool // it is writing its last words
+	ending            bool // its last output is being written
 }
 
 func newStore(e *events) *store {
@@ -75,7 +75,7 @@ func newStore(e *events) *store {
 	}
 }
 
-// close lets no container exit by itself any more and waits for exits in progress.
+// close stops pending exits and waits for exits in progress.
 func (s *store) close() {
 	defer s.timers.Wait()
 	s.mu.Lock()
@@ -83,7 +83,7 @@ func (s *store) close() {
 	s.closed = true
 	for _, c := range s.containers {
 		if c.life.state == runtimeapi.ContainerState_CONTAINER_RUNNING {
-			close(c.done) // releases the waiting exits
+			close(c.done) // releases the pending exits
 			c.life.state = runtimeapi.ContainerState_CONTAINER_UNKNOWN
 		}
 	}
@@ -132,7 +132,7 @@ func (s *store) runSandbox(cfg *runtimeapi.PodSandboxConfig, handler string) (*s
 	return sb, nil
 }
 
-// stopSandbox releases the address. The caller ends the containers first.
+// stopSandbox frees the address. The caller ends the containers first.
 func (s *store) stopSandbox(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,8 +194,8 @@ func (s *store) startContainer(c *container) error {
 	return nil
 }
 
-// claimEnd picks the one caller that ends a running container. The others wait for it when the
-// container runs, and have nothing to wait for when it does not.
+// claimEnd selects the one caller that ends a running container. If mine is false and running is
+// true, the caller waits for c.done.
 func (s *store) claimEnd(c *container) (mine, running bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,7 +226,7 @@ func (s *store) exit(c *container, how Exit) {
 	s.emitLocked(c.id, c.sandbox, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
-// terminate marks a running container as told to end. It reports whether this call did.
+// terminate marks a running container as terminating, and reports whether this call did.
 func (s *store) terminate(c *container) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,8 +237,8 @@ func (s *store) terminate(c *container) bool {
 	return true
 }
 
-// schedule calls fn after d unless the container ends before or the store is closed. It is the
-// only place that starts goroutines; close joins them.
+// schedule calls fn after d unless the container ends before or the store is closed. No other
+// method of store starts goroutines; close joins them.
 func (s *store) schedule(c *container, d time.Duration, fn func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +262,7 @@ func (s *store) removeContainer(c *container) {
 	}
 	if c.life.state == runtimeapi.ContainerState_CONTAINER_CREATED {
 		close(c.done)
-		c.life.state = runtimeapi.ContainerState_CONTAINER_EXITED // a late start finds it gone
+		c.life.state = runtimeapi.ContainerState_CONTAINER_EXITED // a late start sees that it is gone
 	}
 	delete(s.containers, c.id)
 	delete(s.names, containerName(c.config.GetMetadata(), c.sandbox.config.GetMetadata()))
@@ -312,7 +312,7 @@ func (s *store) inLocked(sandboxID string) []*container {
 	})
 }
 
-// oldest lists those that are wanted, oldest first.
+// oldest returns the wanted entries, oldest first.
 func oldest[T interface{ born() (int64, string) }](all map[string]T, wanted func(T) bool) []T {
 	var out []T
 	for _, one := range all {

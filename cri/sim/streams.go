@@ -24,7 +24,7 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// streams are where clients exec, attach and forward ports, on a port of the loopback.
+// streams serves exec, attach and port forwarding to clients, on a loopback port.
 type streams struct {
 	listener net.Listener
 	server   streaming.Server
@@ -49,7 +49,7 @@ func (s streams) http() *http.Server {
 	return &http.Server{Handler: s.server, ReadHeaderTimeout: 10 * time.Second}
 }
 
-// Exec says where the command's streams are. The command has not begun.
+// Exec returns the URL of the command's streams. The command starts when a client connects.
 func (r *runtimeService) Exec(_ context.Context, req *runtimeapi.ExecRequest) (
 	*runtimeapi.ExecResponse, error) {
 	if err := checkRuns(r.store, req.GetContainerId()); err != nil {
@@ -58,7 +58,7 @@ func (r *runtimeService) Exec(_ context.Context, req *runtimeapi.ExecRequest) (
 	return r.streams.server.GetExec(req)
 }
 
-// Attach says where the container's streams are.
+// Attach returns the URL of the container's streams.
 func (r *runtimeService) Attach(_ context.Context, req *runtimeapi.AttachRequest) (
 	*runtimeapi.AttachResponse, error) {
 	if err := checkRuns(r.store, req.GetContainerId()); err != nil {
@@ -67,7 +67,7 @@ func (r *runtimeService) Attach(_ context.Context, req *runtimeapi.AttachRequest
 	return r.streams.server.GetAttach(req)
 }
 
-// PortForward says where connections to the sandbox go through.
+// PortForward returns the URL for connections to the sandbox.
 func (r *runtimeService) PortForward(_ context.Context, req *runtimeapi.PortForwardRequest) (
 	*runtimeapi.PortForwardResponse, error) {
 	if _, err := r.store.sandboxByID(req.GetPodSandboxId()); err != nil {
@@ -76,7 +76,7 @@ func (r *runtimeService) PortForward(_ context.Context, req *runtimeapi.PortForw
 	return r.streams.server.GetPortForward(req)
 }
 
-// ExecSync runs a command to its end.
+// ExecSync runs a command and waits for its end.
 func (r *runtimeService) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRequest) (
 	*runtimeapi.ExecSyncResponse, error) {
 	if err := checkRuns(r.store, req.GetContainerId()); err != nil {
@@ -98,7 +98,7 @@ func (r *runtimeService) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncR
 	}, nil
 }
 
-// checkRuns is an error unless the container runs.
+// checkRuns returns an error unless the container runs.
 func checkRuns(s *store, id string) error {
 	c, err := s.containerByID(id)
 	if err != nil {
@@ -110,7 +110,7 @@ func checkRuns(s *store, id string) error {
 	return nil
 }
 
-// streamer does what comes over the streams.
+// streamer handles the streams of clients.
 type streamer struct{ store *store }
 
 // Exec runs one of the commands that process knows.
@@ -128,7 +128,7 @@ func (s *streamer) Exec(ctx context.Context, _ string, cmd []string, in io.Reade
 	return nil
 }
 
-// Attach echoes what it is sent, until the client or the container ends.
+// Attach echoes its input until the client or the container ends.
 func (s *streamer) Attach(_ context.Context, id string, in io.Reader, out, _ io.WriteCloser,
 	_ bool, _ <-chan remotecommand.TerminalSize) error {
 	c, err := s.store.containerByID(id)
@@ -136,7 +136,7 @@ func (s *streamer) Attach(_ context.Context, id string, in io.Reader, out, _ io.
 		return err
 	}
 	echoed := make(chan struct{})
-	go func() { // ends with the client's connection, which ends when this returns
+	go func() { // ends with the client's connection, which this function's return closes
 		defer close(echoed)
 		if in != nil && out != nil {
 			_, _ = io.Copy(out, in)
@@ -153,7 +153,7 @@ func (s *streamer) Attach(_ context.Context, id string, in io.Reader, out, _ io.
 	return nil
 }
 
-// PortForward echoes what it is sent, after a line with the port.
+// PortForward echoes its input, after a line with the port.
 func (s *streamer) PortForward(_ context.Context, _ string, port int32,
 	stream io.ReadWriteCloser) error {
 	defer stream.Close()
@@ -164,7 +164,7 @@ func (s *streamer) PortForward(_ context.Context, _ string, port int32,
 	return err
 }
 
-// process is a command under way.
+// process is a running command.
 type process struct {
 	ctx            context.Context
 	stdin          io.Reader
@@ -172,8 +172,8 @@ type process struct {
 	resize         <-chan remotecommand.TerminalSize
 }
 
-// run knows echo, cat, sleep, size (which prints the terminal's size as it changes), false, true,
-// exit, and sh -c with a list of these. It returns the exit code.
+// run understands echo, cat, sleep, size (which prints the terminal's size as it changes), false,
+// true, exit, and sh -c with a list of these. It returns the exit code.
 func (p *process) run(words []string) int {
 	code := 0
 	for _, st := range statements(words) {
@@ -201,7 +201,7 @@ func (p *process) statement(words []string) (code int, last bool) {
 		p.say(out, strings.Join(words[1:], " ")+"\n")
 	case "cat":
 		if p.stdin != nil && out != nil {
-			_, _ = io.Copy(out, p.stdin) // an error means that the client is gone
+			_, _ = io.Copy(out, p.stdin) // an error means that the client has gone
 		}
 	case "size":
 		for size := range p.resize {

@@ -7,8 +7,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What the store looks like in CRI messages. Configs are shared with the messages: neither side
-// changes them.
+// The store in CRI messages. Configurations are shared with the messages: neither side changes
+// them.
 
 func (s *store) listSandboxes(f *runtimeapi.PodSandboxFilter) []*runtimeapi.PodSandbox {
 	s.mu.Lock()
@@ -150,7 +150,7 @@ func (c *container) statusLocked() *runtimeapi.ContainerStatus {
 	return out
 }
 
-// emitLocked tells listeners; pod is nil when the runtime has forgotten it.
+// emitLocked sends an event to the listeners; pod is nil if the runtime no longer has it.
 func (s *store) emitLocked(id string, pod *sandbox, what runtimeapi.ContainerEventType) {
 	if !s.events.listened() {
 		return
@@ -167,7 +167,7 @@ func (s *store) emitLocked(id string, pod *sandbox, what runtimeapi.ContainerEve
 	s.events.send(e)
 }
 
-// mergeResources is UpdateContainerResources: what is not set stays.
+// mergeResources implements UpdateContainerResources: fields that are not set keep their values.
 func mergeResources(
 	old, set *runtimeapi.LinuxContainerResources,
 ) *runtimeapi.LinuxContainerResources {

@@ -1,12 +1,11 @@
 package sim
 
-// StateRemoved is a container's State, in Watch only, when the runtime forgets it.
+// StateRemoved is the State of a container that the runtime has removed; only Watch reports it.
 const StateRemoved = "REMOVED"
 
-// Watch has f told each container after each change of its state or its resources, in the order
-// in which the changes happen; those that are there already come first. f is called under the
-// runtime's lock: it must be quick and must not call the runtime. A later Watch replaces f; nil
-// ends it.
+// Watch calls f with each existing container, and then after each change of a container's state or
+// resources, in the order of the changes. f is called under the runtime's lock: it must be quick
+// and must not call the runtime. A later Watch replaces f; nil ends it.
 func (s *Server) Watch(f func(Container)) { s.store.watch(f) }
 
 func (s *store) watch(f func(Container)) {
@@ -18,7 +17,7 @@ func (s *store) watch(f func(Container)) {
 	}
 }
 
-// tellLocked tells the watcher what has just become of a container.
+// tellLocked reports a container's new state to the watcher.
 func (s *store) tellLocked(c *container) {
 	if s.watcher == nil {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/placement"
 )
 
-// Pods are the node's pods by name, from /pods.
+// Pods returns the node's pods by name, from /pods.
 func (n *Node) Pods() (map[string]v1.Pod, error) {
 	var list v1.PodList
 	if err := n.port.decode("/pods", &list); err != nil {
@@ -25,7 +25,7 @@ func (n *Node) Pods() (map[string]v1.Pod, error) {
 	return out, nil
 }
 
-// Placements are the rows of /placements by "pod/container".
+// Placements returns the rows of /placements by "pod/container".
 func (n *Node) Placements() (map[string]placement.Row, error) {
 	var rows []placement.Row
 	if err := n.port.decode("/placements", &rows); err != nil {
@@ -38,7 +38,7 @@ func (n *Node) Placements() (map[string]placement.Row, error) {
 	return out, nil
 }
 
-// readOnlyPort is the agent's on this machine.
+// readOnlyPort is an agent's read-only port on this machine.
 type readOnlyPort int
 
 func (p readOnlyPort) decode(path string, into any) error {
@@ -49,7 +49,7 @@ func (p readOnlyPort) decode(path string, into any) error {
 	return err
 }
 
-// Get is the body that the read-only port answers to GET path.
+// Get returns the body that the read-only port answers to GET path.
 func (n *Node) Get(path string) string {
 	n.t.Helper()
 	raw, err := n.port.get(path)
@@ -59,7 +59,7 @@ func (n *Node) Get(path string) string {
 	return string(raw)
 }
 
-// URL is path on the read-only port.
+// URL returns the URL of a path on the read-only port.
 func (n *Node) URL(path string) string { return n.port.url(path) }
 
 func (p readOnlyPort) url(path string) string { return fmt.Sprintf("http://127.0.0.1:%d%s", p, path) }

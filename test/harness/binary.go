@@ -11,7 +11,7 @@ import (
 )
 
 // Binary builds numalet once per test process and returns its path. Main removes it. It has the
-// race detector where the test program has it, and is static in any case: images are made of it.
+// race detector if the test program has it, and is always static, because images are made of it.
 var Binary = sync.OnceValues(func() (string, error) {
 	if given := os.Getenv("NUMALET_BINARY"); given != "" {
 		return given, nil
@@ -38,8 +38,8 @@ func binaryDir() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("numalet-bin-%d", os.Getpid()))
 }
 
-// Main is for TestMain of packages that use Binary: it runs the tests and what is to be done last,
-// removes the binary and ends the process. Races in processes that are of no Node are found here.
+// Main is for TestMain of packages that use Binary. It runs the tests, then last, removes the
+// binary and ends the process. It also reports races found in processes that belong to no Node.
 func Main(m *testing.M, last ...func()) {
 	if err := shareRaceOptions(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -59,8 +59,8 @@ func Main(m *testing.M, last ...func()) {
 	os.Exit(code)
 }
 
-// shareRaceOptions has all processes that the tests start report their races in binaryDir, unless
-// they are told otherwise.
+// shareRaceOptions makes all processes that the tests start report their races in binaryDir, unless
+// they get other options.
 func shareRaceOptions() error {
 	for _, option := range raceOptions(binaryDir()) {
 		if err := os.MkdirAll(binaryDir(), 0o755); err != nil {
@@ -74,7 +74,8 @@ func shareRaceOptions() error {
 	return nil
 }
 
-// GPUPlugin builds the plugin for GPUs into a folder; it knows machines as data only.
+// GPUPlugin builds the GPU plugin into a folder. Without cgo it only knows machines described as
+// data.
 func GPUPlugin(t testing.TB, dir string) (path string) {
 	t.Helper()
 	path = filepath.Join(dir, "numalet-gpu")

@@ -17,23 +17,24 @@ import (
 	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
 )
 
-// AssignableCPUs are those of the playground machine that pods may have: of 64 CPUs one is
-// reserved, the first.
+// AssignableCPUs is the number of CPUs of the playground machine that pods may have: of its 64 CPUs
+// the first is reserved.
 const AssignableCPUs = 63
 
-// AloneEnv is the variable in which a container says how many CPUs of its own it wants.
+// AloneEnv names the environment variable in which a container says how many exclusive CPUs it
+// wants.
 const AloneEnv = "CHECK_CPUS"
 
-// NameOf is how a container is called in what a test says.
+// NameOf returns the name of a container for a test's messages.
 func NameOf(c sim.Container) string { return c.Subject.Pod + "/" + c.Subject.Container }
 
-// Alone is how many CPUs of its own a container wants.
+// Alone returns how many exclusive CPUs a container wants.
 func Alone(c sim.Container) int {
 	n, _ := strconv.Atoi(c.Env()[AloneEnv])
 	return n
 }
 
-// CPUsOf is where a container may run: everywhere when nothing is set.
+// CPUsOf returns the CPUs on which a container may run: all if its cpuset is empty.
 func CPUsOf(c sim.Container) cpuset.CPUSet {
 	if c.CPUs == "" {
 		var all []int
@@ -49,7 +50,7 @@ func CPUsOf(c sim.Container) cpuset.CPUSet {
 	return set
 }
 
-// DevicesOf are the devices of a resource that the simulated plugin has told a container of.
+// DevicesOf returns the devices of a resource that the simulated plugin named to a container.
 func DevicesOf(c sim.Container, resource string) []string {
 	ids := c.Env()[pluginsim.EnvName(resource)]
 	if ids == "" {
@@ -58,8 +59,8 @@ func DevicesOf(c sim.Container, resource string) []string {
 	return strings.Split(ids, ",")
 }
 
-// Clashes tells what two running containers may not both have: a name, CPUs that one of them has
-// alone, a device of these resources.
+// Clashes describes what two running containers may not both have: the same name, CPUs that are
+// exclusive to one of them, a device of these resources.
 func Clashes(a, b sim.Container, resources ...string) (found []string) {
 	if a.Subject.UID == b.Subject.UID && a.Subject.Container == b.Subject.Container {
 		found = append(found, fmt.Sprintf("%s runs twice, attempts %d and %d", NameOf(a),
@@ -81,7 +82,7 @@ func Clashes(a, b sim.Container, resources ...string) (found []string) {
 	return found
 }
 
-// Assigned is what pods hold: it reads a copy of the state file, as the agent would.
+// Assigned returns what pods hold. It reads a copy of the state file, as the agent would.
 func (n *Node) Assigned() (allocation.State, error) {
 	raw, err := os.ReadFile(filepath.Join(n.Root, store.FileName))
 	if os.IsNotExist(err) {
@@ -104,7 +105,7 @@ func (n *Node) Assigned() (allocation.State, error) {
 	return store.State(), nil
 }
 
-// Number is that of an environment variable, or another one if it is not set.
+// Number returns the number in an environment variable, or otherwise if the variable is not set.
 func Number(t testing.TB, name string, otherwise uint64) uint64 {
 	t.Helper()
 	text := os.Getenv(name)

@@ -23,19 +23,20 @@ import (
 	"github.com/numalet/numalet/topology/files"
 )
 
-// Node is an agent with a directory, a runtime and device plugins of its own.
+// Node is an agent with its own directory, runtime and device plugins.
 type Node struct {
 	t testing.TB
 	// Dir holds everything: Manifests, Root, the sockets, the log.
 	Dir, Manifests, Root string
 	// Endpoint is the runtime's CRI socket.
 	Endpoint string
-	// Settings are fields of KubeletConfiguration, written at each Start; change them before it.
+	// Settings are fields of the KubeletConfiguration. Each Start writes them, so change them before
+	// it.
 	Settings map[string]any
-	// Args are further flags of the agent. Program is what is started with them; empty is numalet,
-	// any other is to take the kubelet's.
+	// Args are further flags of the agent. Program is the command that gets them; if it is empty,
+	// numalet, otherwise a program that takes the kubelet's flags.
 	Args, Program []string
-	// Runtime is the simulated runtime in this process; nil when the test brought its own.
+	// Runtime is the simulated runtime in this process; it is nil if the test brought its own.
 	Runtime *sim.Server
 
 	port  readOnlyPort
@@ -43,20 +44,20 @@ type Node struct {
 	ended chan error
 }
 
-// New makes a node with a simulated runtime on the machine "playground". Nothing runs yet but the
-// runtime; the test's end stops everything.
+// New makes a node with a simulated runtime on the machine "playground". Only the runtime runs yet.
+// Everything is stopped at the end of the test.
 func New(t testing.TB) *Node {
 	t.Helper()
 	return NewWith(t, sim.Config{})
 }
 
-// NewWith is New with a runtime that begins so.
+// NewWith is New with a configuration for the runtime.
 func NewWith(t testing.TB, runtime sim.Config) *Node {
 	t.Helper()
 	n := NewOn(t, "")
 	runtime.Listen = "unix://" + filepath.Join(n.Dir, "cri.sock")
 	n.Runtime = simtest.Start(t, runtime)
-	t.Cleanup(n.Kill) // before the runtime goes
+	t.Cleanup(n.Kill) // before the runtime ends
 	n.Endpoint = n.Runtime.Endpoint()
 	n.Settings["containerRuntimeEndpoint"] = n.Endpoint
 	n.Args = append(n.Args, "--topology-from=fixture:playground")
@@ -86,7 +87,7 @@ func NewOn(t testing.TB, endpoint string) *Node {
 		"systemReserved":         map[string]string{"cpu": "1"},
 		"enforceNodeAllocatable": []string{"none"}, "cgroupsPerQOS": false,
 		"failSwapOn": false, "failCgroupV1": false, "makeIPTablesUtilChains": false,
-		"imageGCHighThresholdPercent": 100, // how full the machine's disk is concerns no test
+		"imageGCHighThresholdPercent": 100, // how full the machine's disk is does not matter to tests
 		"healthzPort":                 0, "readOnlyPort": n.port, "address": "127.0.0.1",
 	}
 	n.Args = []string{"--root-dir=" + n.Root, "--hostname-override=node", "-v=4"}
@@ -95,7 +96,7 @@ func NewOn(t testing.TB, endpoint string) *Node {
 		if found := races(dir); found != "" {
 			t.Errorf("the race detector found this in the agent or a plugin:\n%s", found)
 		}
-		// Volumes of pods that had not ended may be mounted there.
+		// Volumes of pods that had not ended may still be mounted there.
 		if err := containerd.UnmountBelow(dir); err != nil {
 			t.Error(err)
 		}
@@ -108,11 +109,11 @@ func NewOn(t testing.TB, endpoint string) *Node {
 	return n
 }
 
-// taken are the ports that FreePort has given out: who got one may not listen yet.
+// taken holds the ports that FreePort has returned: their users may not listen yet.
 var taken sync.Map
 
-// FreePort is a port below those that Linux gives out by itself (ip_local_port_range), so that
-// nobody takes it while the agent is restarted.
+// FreePort returns a free port below those that Linux assigns by itself (ip_local_port_range), so
+// that nobody takes it while the agent restarts.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
@@ -133,8 +134,8 @@ func FreePort(t testing.TB) int {
 	return 0
 }
 
-// As is the node in a subtest: what is waited for in vain fails t. The agent is started and stopped
-// through the original.
+// As returns the node for a subtest: waits that fail then fail t. Start and stop the agent through
+// the original.
 func (n *Node) As(t testing.TB) *Node {
 	as := *n
 	as.t = t
@@ -176,7 +177,7 @@ func (n *Node) StartOnly() {
 	go func(cmd *exec.Cmd, ended chan<- error) { ended <- cmd.Wait() }(n.agent, n.ended)
 }
 
-// process starts a command of numalet with a log in Dir. It dies with the test's process.
+// process starts a numalet command with a log in Dir. It ends with the test's process.
 func (n *Node) process(log string, args ...string) *exec.Cmd {
 	n.t.Helper()
 	binary, err := Binary()
@@ -203,7 +204,7 @@ func (n *Node) start(log string, cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// Exited reports whether the agent that was started has ended, and how.
+// Exited reports whether the started agent has ended, and how.
 func (n *Node) Exited() (exited bool, how error) {
 	select {
 	case how = <-n.ended:
@@ -233,10 +234,10 @@ func (n *Node) Stop() error {
 	return n.end("SIGTERM")
 }
 
-// AwaitKilled waits until the agent has died of a signal that the test had it sent.
+// AwaitKilled waits until the agent has died of a signal that the test caused.
 func (n *Node) AwaitKilled() {
 	n.t.Helper()
-	_ = n.end("what was to kill it") // it says which signal
+	_ = n.end("what was to kill it") // the result only says which signal
 }
 
 func (n *Node) end(after string) error {
@@ -251,10 +252,10 @@ func (n *Node) end(after string) error {
 	}
 }
 
-// PID is the agent's process id.
+// PID returns the agent's process id.
 func (n *Node) PID() int { return n.agent.Process.Pid }
 
-// Pod writes a manifest as the file name.yaml, in one step as an editor does.
+// Pod writes a manifest to the file name.yaml, in one step as editors do.
 func (n *Node) Pod(name, manifest string) {
 	n.t.Helper()
 	tmp := filepath.Join(n.Dir, name+".tmp")
@@ -318,7 +319,7 @@ func (n *Node) AwaitPhase(pod string, phase v1.PodPhase) v1.Pod {
 	return got
 }
 
-// AwaitGone waits until the node has no pod of that name.
+// AwaitGone waits until the node has no pod with that name.
 func (n *Node) AwaitGone(pod string) {
 	n.t.Helper()
 	n.Eventually("pod "+pod+" is gone", func() error {
@@ -330,7 +331,7 @@ func (n *Node) AwaitGone(pod string) {
 	})
 }
 
-// LogTail is the end of the agent's log.
+// LogTail returns the end of the agent's log.
 func (n *Node) LogTail(lines int) string {
 	return files.Tail(filepath.Join(n.Dir, "log"), lines)
 }

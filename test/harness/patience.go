@@ -6,8 +6,8 @@ import (
 )
 
 // Patience bounds every wait of a test. It is long because test machines are slow and shared, and
-// longer with the race detector; no test measures time with it.
-// NUMALET_PATIENCE is another one, for machines that are emulated.
+// longer with the race detector. No test measures time with it. NUMALET_PATIENCE overrides it, for
+// emulated machines.
 var Patience = patience()
 
 func patience() time.Duration {

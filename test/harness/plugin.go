@@ -9,24 +9,24 @@ import (
 	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
 )
 
-// Plugin starts a device plugin in a process of its own, with a control socket, and returns its
-// control client. stop ends the process.
+// Plugin starts a device plugin in its own process, with a control socket, and returns a client of
+// that socket. stop ends the process.
 func (n *Node) Plugin(resource string, args ...string) (ctl *pluginsim.Client, stop func()) {
 	n.t.Helper()
 	return n.PluginNamed(pluginsim.Kind(resource), resource, args...)
 }
 
-// PluginNamed is Plugin with a name for its files, for several plugins of one resource; they need
-// different --socket as well.
+// PluginNamed is Plugin with a name for its files, so that one resource can have several plugins;
+// these also need different --socket flags.
 func (n *Node) PluginNamed(name, resource string, args ...string) (
 	ctl *pluginsim.Client, stop func()) {
 	n.t.Helper()
-	dir := filepath.Join(n.Root, "device-plugins") // the agent may not have been there yet
+	dir := filepath.Join(n.Root, "device-plugins") // the agent may not have run yet
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		n.t.Fatal(err)
 	}
 	control := filepath.Join(n.Dir, name+".ctl")
-	_ = os.Remove(control) // of an earlier process
+	_ = os.Remove(control) // left by an earlier process
 	cmd := n.process(name+".log", append([]string{
 		"plugin", "sim", "--resource=" + resource, "--control=" + control, "--dir=" + dir,
 	}, args...)...)

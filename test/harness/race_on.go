@@ -2,5 +2,6 @@
 
 package harness
 
-// raced says that this test program has the race detector. The numalet that it builds has it too.
+// raced reports whether this test program, and so the numalet that it builds, has the race
+// detector.
 const raced = true

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A race is found also in a process that is killed afterwards.
+// A race is also found in a process that is killed afterwards.
 func TestRacesOfTheKilled(t *testing.T) {
 	dir := t.TempDir()
 	racy := exec.Command(os.Args[0], "-test.run=^$")
@@ -38,7 +38,7 @@ var racyCount int
 
 func racyWrite() { racyCount++ }
 
-// TestMain is the process that TestRacesOfTheKilled starts, where it is asked to be that.
+// TestMain is also the process that TestRacesOfTheKilled starts, which sets NUMALET_RACY.
 func TestMain(m *testing.M) {
 	if os.Getenv("NUMALET_RACY") != "" {
 		go racyWrite()

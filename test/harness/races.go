@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// raceLog is the beginning of the names of the files in which processes report races, one each,
-// as soon as they find one: what was reported stays when the process is killed.
+// raceLog is the prefix of the files in which processes report races, one file each. A process
+// reports a race as soon as it finds it, so the report survives a kill.
 const raceLog = "race"
 
-// raceOptions are what a process needs in its environment to report races in dir and go on.
+// raceOptions returns the environment variables that make a process report races in dir and go on.
 func raceOptions(dir string) []string {
 	if !raced {
 		return nil
@@ -19,7 +19,7 @@ func raceOptions(dir string) []string {
 	return []string{"GORACE=" + strings.TrimSpace(options)}
 }
 
-// races are the reports in dir, of processes that have ended or still run.
+// races returns the reports in dir, of ended and of running processes.
 func races(dir string) string {
 	files, err := filepath.Glob(filepath.Join(dir, raceLog+".*"))
 	if err != nil {

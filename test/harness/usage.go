@@ -14,13 +14,13 @@ import (
 // cpuTick is the unit of times in /proc/PID/stat, the same on every Linux (proc_pid_stat(5)).
 const cpuTick = 10 * time.Millisecond
 
-// CPU is the CPU time that the agent has used, with that of the programs that it waited for.
+// CPU returns the CPU time that the agent and the child processes it has waited for have used.
 func (n *Node) CPU() time.Duration {
 	n.t.Helper()
 	return CPU(n.t, n.PID())
 }
 
-// CPU is the CPU time that a process has used, with that of the programs that it waited for.
+// CPU returns the CPU time that a process and the child processes it has waited for have used.
 func CPU(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	p, err := procfs.NewProc(pid)
@@ -34,8 +34,8 @@ func CPU(t testing.TB, pid int) time.Duration {
 	return time.Duration(int(stat.UTime+stat.STime)+stat.CUTime+stat.CSTime) * cpuTick
 }
 
-// MemoryMiB is what a line of a process's /proc/PID/status says, such as VmRSS for what it has in
-// memory and VmHWM for the most that it ever had (proc_pid_status(5)).
+// MemoryMiB returns the value of a line of /proc/PID/status in MiB, such as VmRSS for the resident
+// memory and VmHWM for its peak (proc_pid_status(5)).
 func MemoryMiB(t testing.TB, pid int, line string) float64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -13,16 +13,17 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// maxCached bounds how many answers of one provider are kept; beyond it none is until one expires.
+// maxCached bounds the cached answers of one provider; further ones are not kept until some expire.
 const maxCached = 10_000
 
-// cache has a provider's answers. The zero value is ready.
+// cache holds a provider's answers. The zero value is ready.
 type cache struct {
 	mu      sync.Mutex
 	answers map[cacheKey]answer
 }
 
-// cacheKey is what an answer is good for: a kind of key, its value for an image, and for whom.
+// cacheKey says what an answer is valid for: the kind of key, its value for an image, and the
+// caller.
 type cacheKey struct {
 	kind       credentialv1.PluginCacheKeyType
 	value, who string
@@ -33,7 +34,7 @@ type answer struct {
 	until  time.Time
 }
 
-// get is an answer that is good for the image, the most special one first.
+// get returns a valid answer for the image, the most specific one first.
 func (c *cache) get(image, who string, now time.Time) ([]cri.Login, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +70,7 @@ func (c *cache) put(k cacheKey, a answer, now time.Time) {
 	}
 }
 
-// valueFor is the value of a kind of key for an image, which has neither tag nor digest.
+// valueFor returns the value of a kind of key for an image without tag and digest.
 func valueFor(kind credentialv1.PluginCacheKeyType, image string) (string, error) {
 	switch kind {
 	case credentialv1.ImagePluginCacheKeyType:

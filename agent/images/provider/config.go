@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// maxConfig bounds a configuration file in bytes, maxProviders how many providers there may be.
+	// maxConfig bounds a configuration file in bytes, maxProviders the number of providers.
 	maxConfig, maxProviders = 1 << 20, 100
 
 	configKind = "CredentialProviderConfig"
 	group      = "credentialprovider.kubelet.k8s.io/"
 )
 
-// load reads the configuration at path: a file, or a directory of files that are taken together in
-// the order of their names. The digest is of all their text, the kubelet's for the same files.
+// load reads the configuration at path: a file, or a directory of files in the order of their
+// names. The digest of their text equals the kubelet's for the same files.
 func load(path string) (out []kubeletv1.CredentialProvider, digest string, err error) {
 	names, err := list(path)
 	if err != nil {
@@ -51,7 +51,7 @@ func load(path string) (out []kubeletv1.CredentialProvider, digest string, err e
 	return out, fmt.Sprintf("sha256:%x", sum.Sum(nil)), validate(out)
 }
 
-// list is the files at path in the order in which they are read.
+// list returns the files at path in the order in which they are read.
 func list(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -99,7 +99,7 @@ func parse(text []byte) ([]kubeletv1.CredentialProvider, error) {
 	return config.Providers, nil
 }
 
-// validate names all that is wrong.
+// validate reports everything that is wrong.
 func validate(all []kubeletv1.CredentialProvider) error {
 	var errs []error
 	seen := sets.New[string]()

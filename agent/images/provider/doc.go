@@ -1,6 +1,6 @@
-// Package provider asks credential provider plugins for logins to registries (KEP-2133, KEP-4412):
-// programs that get an image's name, and maybe a token of the pod's service account, as JSON on their
-// standard input, and answer on their standard output. Answers are kept as long as they say. Each
-// program has a deadline, and what it writes a bound; one that hangs or fails takes only its own
-// logins from a pull.
+// Package provider asks credential provider plugins for registry logins (KEP-2133, KEP-4412). A
+// plugin is a program that gets an image's name, and perhaps a token of the pod's service account,
+// as JSON on standard input, and answers on standard output. Answers are cached for as long as they
+// say. Each call has a deadline and a bound on its output; if a plugin hangs or fails, a pull lacks
+// only that plugin's logins.
 package provider

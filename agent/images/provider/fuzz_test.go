@@ -13,8 +13,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// FuzzAnswer: whatever a program answers, its logins are for this image and for those asked with it
-// as long as it says and never longer, and what is said against it has nothing of what it wrote.
+// FuzzAnswer: whatever a program answers, its logins are used only for images and callers that the
+// answer covers, and not after it expires. Errors contain nothing secret.
 func FuzzAnswer(f *testing.F) {
 	for _, rest := range []string{
 		`"cacheKeyType":"Image","auth":{"*.reg.test":{"username":"u","password":"secret"}}`,
@@ -79,12 +79,12 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// short checks that an error is a line, and has nothing of the logins.
+// short checks that an error is one short line without logins.
 func short(t *testing.T, err error, answer credentialv1.CredentialProviderResponse, image string) {
 	t.Helper()
 	said := err.Error()
 	open := strings.Join([]string{image, answer.Kind, answer.APIVersion,
-		string(answer.CacheKeyType)}, " ") // no secret
+		string(answer.CacheKeyType)}, " ") // not secret
 	if len(said) > 3*maxTold || strings.Contains(said, "\n") {
 		t.Errorf("it is said %q", said)
 	}

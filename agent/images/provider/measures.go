@@ -8,13 +8,13 @@ import (
 	"github.com/numalet/numalet/topology/metric"
 )
 
-// runs measures the programs' runs.
+// runs holds the metrics of the programs' runs.
 type runs struct {
 	took   *metrics.HistogramVec
 	failed *metrics.CounterVec
 }
 
-// register makes what measures them, and tells which configuration they have.
+// register registers the metrics, and reports the configuration's digest.
 func register(r metrics.KubeRegistry, digest string) (runs, error) {
 	var s metric.Set
 	out := runs{

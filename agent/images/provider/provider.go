@@ -21,39 +21,40 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Accounts are the service accounts of pods.
+// Accounts provides the service accounts of pods.
 type Accounts interface {
-	// ServiceAccount is the pod's, Token one of its tokens, bound to the pod, for an audience.
+	// ServiceAccount returns the pod's account, Token one of its tokens for an audience, bound to the
+	// pod.
 	ServiceAccount(ctx context.Context, pod *v1.Pod) (*v1.ServiceAccount, error)
 	Token(ctx context.Context, pod *v1.Pod, want *v1.ServiceAccountTokenProjection) (
 		text []byte, renew time.Time, err error)
 }
 
-// Config says which providers there are.
+// Config says where the providers are.
 type Config struct {
-	// File is their configuration, or a directory of it, Dir where their programs are.
+	// File is their configuration file or directory, Dir the directory of their programs.
 	File, Dir string
-	// Accounts is nil where there is no API server; then no pod has a service account.
+	// Accounts is nil if there is no API server: no pod has a service account then.
 	Accounts Accounts
 	// Registry takes the metrics; nil: nothing is measured.
 	Registry metrics.KubeRegistry
 }
 
-// Providers are all of a node.
+// Providers holds all providers of a node.
 type Providers struct {
 	all      []*provider
 	accounts Accounts
 }
 
-// provider is one of them.
+// provider is one configured provider.
 type provider struct {
 	kubeletv1.CredentialProvider
 	program program
 	cache   cache
-	calls   singleflight.Group // one at a time for the same question
+	calls   singleflight.Group // concurrent calls with the same question share one
 }
 
-// Open reads the configuration, and looks whether the programs are there.
+// Open reads the configuration, and checks that the programs exist.
 func Open(c Config) (*Providers, error) {
 	configured, hash, err := load(c.File)
 	if err != nil {
@@ -80,9 +81,9 @@ func Open(c Config) (*Providers, error) {
 	return p, nil
 }
 
-// Logins are those for an image that a pod is to have, a group for each provider that is asked, in
-// the order of the configuration. Of the image it is the whole name, without tag and digest. The error
-// is of those that could not be had.
+// Logins returns the logins for an image that a pod wants, one group for each provider asked, in
+// the configured order. image is the full name without tag and digest. The error names providers
+// that failed; the groups of the others are valid.
 func (p *Providers) Logins(ctx context.Context, pod *v1.Pod, image string) (
 	groups [][]cri.Login, err error) {
 	var errs []error
@@ -101,10 +102,10 @@ func (p *Providers) Logins(ctx context.Context, pod *v1.Pod, image string) (
 	return groups, errors.Join(errs...)
 }
 
-// asker is for whom a provider is asked.
+// asker identifies for whom a provider is asked.
 type asker struct {
 	request credentialv1.CredentialProviderRequest
-	// who tells the askers apart whose answers must not be mixed up.
+	// who distinguishes askers that must not share answers.
 	who    string
 	holder cri.Holder
 }
@@ -118,14 +119,14 @@ func (p *provider) logins(ctx context.Context, accounts Accounts, pod *v1.Pod, i
 			return nil, err
 		}
 		if by.holder.Kind == "" && *p.TokenAttributes.RequireServiceAccount {
-			return nil, nil // it is not for this pod
+			return nil, nil // the provider does not serve this pod
 		}
 	}
 	if found, ok := p.cache.get(image, by.who, time.Now()); ok {
 		return found, nil
 	}
 	by.request.Image = image
-	// Whoever asks first may give up before the others.
+	// The first caller may give up before the others.
 	result := p.calls.DoChan(by.who+" "+image, func() (any, error) {
 		return p.ask(context.WithoutCancel(ctx), by)
 	})
@@ -138,7 +139,7 @@ func (p *provider) logins(ctx context.Context, accounts Accounts, pod *v1.Pod, i
 	}
 }
 
-// ask asks the program and keeps what it answers.
+// ask runs the program and caches its answer.
 func (p *provider) ask(ctx context.Context, by asker) ([]cri.Login, error) {
 	response, err := p.program.ask(ctx, by.request)
 	if err != nil {
@@ -147,7 +148,7 @@ func (p *provider) ask(ctx context.Context, by asker) ([]cri.Login, error) {
 	return p.take(by, response, time.Now())
 }
 
-// take keeps an answer, and is the logins that it has.
+// take caches an answer and returns its logins.
 func (p *provider) take(by asker, response credentialv1.CredentialProviderResponse, now time.Time) (
 	[]cri.Login, error) {
 	value, err := valueFor(response.CacheKeyType, by.request.Image)
@@ -173,7 +174,7 @@ func (p *provider) take(by asker, response credentialv1.CredentialProviderRespon
 	return out, nil
 }
 
-// asker is the pod's service account, with a token; a pod without one is asked for without.
+// asker returns the pod's service account with a token; it is empty for a pod without account.
 func (p *provider) asker(ctx context.Context, accounts Accounts, pod *v1.Pod) (a asker, err error) {
 	if accounts == nil || pod.Spec.ServiceAccountName == "" {
 		return a, nil
@@ -210,7 +211,7 @@ func (p *provider) asker(ctx context.Context, accounts Accounts, pod *v1.Pod) (a
 	return a, err
 }
 
-// digest tells askers apart without their secrets.
+// digest identifies askers without exposing their secrets.
 func digest(parts ...any) (string, error) {
 	text, err := json.Marshal(parts)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// plugin is a shell script: it notes what it is asked and answers with the file answer.
+// plugin is a shell script that records its input and prints the file answer.
 const plugin = `#!/bin/sh
 cat >> "$0.asked"
 echo >> "$0.asked"
@@ -26,7 +26,7 @@ echo "$0.err" >&2
 cat "$0.answer"
 `
 
-// node has one provider, p, with these lines of configuration beside the usual ones.
+// node has one provider, p, with additional lines of configuration.
 func node(t *testing.T, accounts Accounts, program, more string) (p *Providers, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -40,7 +40,7 @@ func node(t *testing.T, accounts Accounts, program, more string) (p *Providers, 
 	return p, dir
 }
 
-// TestRunsAreMeasured: those that were made, not those that the cache spared.
+// TestRunsAreMeasured: runs are counted, answers from the cache are not.
 func TestRunsAreMeasured(t *testing.T) {
 	dir, registry := t.TempDir(), metrics.NewKubeRegistry()
 	write(t, dir, "p", "#!/bin/sh\ncat \"$0.answer\"\n", 0o755)
@@ -103,7 +103,7 @@ func answers(t *testing.T, dir, more string) {
 
 const auth = `"auth":{"*.reg.test":{"username":"u","password":"secret"}}`
 
-// asked is what the plugin was asked since the last time.
+// asked returns the plugin's inputs since the last call.
 func asked(t *testing.T, dir string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "p.asked"))
@@ -114,7 +114,7 @@ func asked(t *testing.T, dir string) []string {
 	return strings.Fields(string(text))
 }
 
-// logins are places and users of what is found.
+// logins formats the places and users of the answer.
 func logins(t *testing.T, p *Providers, pod *v1.Pod, image string) (out string, err error) {
 	t.Helper()
 	groups, err := p.Logins(t.Context(), pod, image)
@@ -126,8 +126,8 @@ func logins(t *testing.T, p *Providers, pod *v1.Pod, image string) (out string, 
 	return out, err
 }
 
-// TestAnswers: a provider is asked about images that it is for, and its answer kept for what it
-// says and as long as it says.
+// TestAnswers: a provider is asked about matching images, and its answer is cached for what it
+// covers and as long as it says.
 func TestAnswers(t *testing.T) {
 	const one, other, far = "x.reg.test/a", "x.reg.test/b", "y.reg.test/a"
 	for name, c := range map[string]struct {
@@ -168,7 +168,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestBadAnswers: what is wrong with a provider is said, and nothing of what it answered.
+// TestBadAnswers: errors explain what is wrong with a provider, without the content of its answer.
 func TestBadAnswers(t *testing.T) {
 	const ok = `{"kind":"CredentialProviderResponse","apiVersion":` +
 		`"credentialprovider.kubelet.k8s.io/v1","cacheKeyType":`
@@ -190,8 +190,8 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-// TestHang: who gives up on a provider that hangs does so at once; those who ask the same wait for
-// one call.
+// TestHang: a caller may give up on a provider that hangs. Callers with the same question share one
+// call.
 func TestHang(t *testing.T) {
 	p, dir := node(t, nil, "#!/bin/sh\ncat >> \"$0.asked\"; echo >> \"$0.asked\"\n"+
 		"while [ ! -e \"$0.go\" ]; do sleep 0.05; done\ncat \"$0.answer\"", "")
@@ -213,7 +213,7 @@ func TestHang(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(100 * time.Millisecond) // so that some do wait
+	time.Sleep(100 * time.Millisecond) // so that some of them wait
 	write(t, dir, "p.go", "", 0o644)
 	all.Wait()
 	if got := asked(t, dir); len(got) != 1 {
@@ -221,7 +221,7 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// TestEnd: a program that does not end at its deadline is killed with all that it has started.
+// TestEnd: a program that exceeds its deadline is killed together with its children.
 func TestEnd(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "p", "#!/bin/sh\nsleep 1000 & echo $! > \"$0.child\"\nwait", 0o755)
@@ -251,7 +251,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// accounts has one service account for each pod, and tokens that count.
+// accounts has one service account for each pod, and numbered tokens.
 type accounts struct{ tokens int }
 
 func (a *accounts) ServiceAccount(_ context.Context, pod *v1.Pod) (*v1.ServiceAccount, error) {
@@ -267,8 +267,8 @@ func (a *accounts) Token(_ context.Context, _ *v1.Pod, want *v1.ServiceAccountTo
 	return fmt.Appendf(nil, "token%d-%s", a.tokens, want.Audience), time.Time{}, nil
 }
 
-// TestServiceAccounts: a provider that wants them gets a token and annotations of the pod's service
-// account; its answers are for that account, or for that token, alone.
+// TestServiceAccounts: a provider gets the requested token and annotations of the pod's service
+// account. Its answers are valid only for that account, or for that token.
 func TestServiceAccounts(t *testing.T) {
 	attributes := func(cache, require, keys string) string {
 		return ", tokenAttributes: {serviceAccountTokenAudience: aud, cacheType: " + cache +
@@ -299,7 +299,7 @@ func TestServiceAccounts(t *testing.T) {
 		t.Errorf("asked %q", got)
 	}
 	answers(t, dir, `"cacheKeyType":"Global","auth":{"x":{"password":"token5-aud"}}`)
-	_, err := logins(t, p, pod("third"), image) // the fourth time that a token is had
+	_, err := logins(t, p, pod("third"), image) // the fourth token
 	if err != nil {
 		t.Error(err)
 	}
@@ -328,8 +328,7 @@ func TestServiceAccounts(t *testing.T) {
 	}
 }
 
-// TestConfig: what is wrong with a configuration is said with the provider's name and what to
-// write.
+// TestConfig: errors in a configuration name the provider and say what to write.
 func TestConfig(t *testing.T) {
 	good := config("")
 	for name, c := range map[string]struct{ text, want string }{

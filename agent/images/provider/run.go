@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// deadline bounds one call of a program, maxOutput what it writes in bytes.
+	// deadline bounds one call of a program, maxOutput its output in bytes.
 	deadline, maxOutput = time.Minute, 1 << 20
-	// maxTold is how much of what a program complains is told.
+	// maxTold bounds how much of a program's error output is reported.
 	maxTold = 512
 )
 
-// program is a plugin.
+// program is the program of a provider.
 type program struct {
 	name, path, apiVersion string
 	args, env              []string
@@ -44,7 +44,7 @@ func (p program) ask(ctx context.Context, request credentialv1.CredentialProvide
 	cmd.Env = append(os.Environ(), p.env...)
 	out, complaint := &bounded{}, &bounded{}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(text), out, complaint
-	// What it has started ends with it.
+	// Its children are killed with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
@@ -63,7 +63,7 @@ func (p program) ask(ctx context.Context, request credentialv1.CredentialProvide
 	return p.decode(out.text)
 }
 
-// decode reads what the program wrote, whose content is secret.
+// decode decodes the program's output, whose content is secret.
 func (p program) decode(text []byte) (answer credentialv1.CredentialProviderResponse, err error) {
 	if json.Unmarshal(text, &answer) != nil {
 		return answer, errors.New("its answer is not the JSON of a CredentialProviderResponse")
@@ -76,7 +76,7 @@ func (p program) decode(text []byte) (answer credentialv1.CredentialProviderResp
 	return answer, nil
 }
 
-// bounded keeps so much of what is written to it.
+// bounded keeps the beginning of what is written to it.
 type bounded struct {
 	text []byte
 	over bool

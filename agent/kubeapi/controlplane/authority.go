@@ -19,18 +19,18 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// certificateLife is how long certificates are valid: longer than any playground runs.
+// certificateLife is how long certificates are valid, longer than any playground runs.
 const certificateLife = 365 * 24 * time.Hour
 
 // authority signs the certificates of the cluster's servers and clients.
 type authority struct {
 	certificate *x509.Certificate
 	key         crypto.Signer
-	own         pair      // the same as PEM
-	end         time.Time // of what it signs; zero: in certificateLife
+	own         pair      // its own certificate and key as PEM
+	end         time.Time // expiry of the certificates it signs; zero: after certificateLife
 }
 
-// pair is a certificate with its key, both as PEM.
+// pair is a certificate and its key, both as PEM.
 type pair struct{ certificate, key []byte }
 
 func newPair(certificate []byte, key crypto.Signer) (p pair, err error) {
@@ -69,7 +69,7 @@ func newKey() (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// client makes what a user proves who they are with.
+// client issues a client certificate for a user.
 func (a authority) client(user string, groups ...string) (pair, error) {
 	return a.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
@@ -77,7 +77,7 @@ func (a authority) client(user string, groups ...string) (pair, error) {
 	})
 }
 
-// server makes what a server proves with that it is at these names and addresses.
+// server issues a server certificate for these names and addresses.
 func (a authority) server(name string, hosts ...string) (pair, error) {
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},

@@ -20,25 +20,24 @@ import (
 )
 
 const (
-	// startTimeout is how long the servers may take until pods can be made: half a minute on a
-	// machine that has nothing else to do.
+	// startTimeout bounds the time until pods can be created: half a minute on an idle machine.
 	startTimeout = 5 * time.Minute
-	// pollEvery is how often a condition outside of our process is looked at.
+	// pollEvery is the interval at which conditions outside our process are polled.
 	pollEvery = 50 * time.Millisecond
 )
 
-// Cluster is a control plane that runs. Whoever started it has to stop it.
+// Cluster is a running control plane. Its creator must stop it.
 type Cluster struct {
 	config    Config
 	authority authority
 	token     bootstrapToken
 	port      int
-	held      []int // sockets bound to ports, so that they are ours while their server is not there
+	held      []int // sockets bound to ports, so that nobody takes these while their server is down
 	tunnel    *tunnel
 	servers   []*child.Server
 }
 
-// Start starts the servers and returns when pods can be made. ctx is for starting only.
+// Start starts the servers and returns when pods can be created. ctx covers the start only.
 func Start(ctx context.Context, config Config) (c *Cluster, err error) {
 	if err := config.check(); err != nil {
 		return nil, err
@@ -67,7 +66,7 @@ func Start(ctx context.Context, config Config) (c *Cluster, err error) {
 	return c, c.furnish(ctx)
 }
 
-// prepare makes what the servers find when they start.
+// prepare makes the files and sockets that the servers need.
 func (c *Cluster) prepare() (err error) {
 	if c.authority, err = newAuthority(); err != nil {
 		return err
@@ -113,7 +112,7 @@ func (c *Cluster) writeCertificates() error {
 		front.writeAs(c.config.path(frontFile)))
 }
 
-// holdPort takes a free port on loopback in a way that a server of ours can share, and nobody else.
+// holdPort reserves a free port on loopback that only our servers can share.
 func (c *Cluster) holdPort() (port int, err error) {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -144,12 +143,12 @@ func (c *Cluster) launch(servers ...*child.Server) error {
 	return nil
 }
 
-// AwaitReady waits until the API server says that it is ready.
+// AwaitReady waits until the API server reports that it is ready.
 func (c *Cluster) AwaitReady(ctx context.Context) error {
 	return c.awaitPath(ctx, "the API server is ready", "/readyz")
 }
 
-// awaitPath waits until the API server answers to GET path.
+// awaitPath waits until the API server answers GET path.
 func (c *Cluster) awaitPath(ctx context.Context, what, path string) error {
 	client, err := c.Client()
 	if err != nil {
@@ -160,7 +159,7 @@ func (c *Cluster) awaitPath(ctx context.Context, what, path string) error {
 	})
 }
 
-// poll waits until check has no error. A server that exited meanwhile ends it.
+// poll waits until check succeeds. It fails if a server exits meanwhile.
 func (c *Cluster) poll(ctx context.Context, what string, check func() error) error {
 	for {
 		err := check()
@@ -179,7 +178,7 @@ func (c *Cluster) poll(ctx context.Context, what string, check func() error) err
 	}
 }
 
-// Stop ends the servers, the last started first. Their files stay.
+// Stop ends the servers, the last started first, and keeps their files.
 func (c *Cluster) Stop() {
 	for _, s := range slices.Backward(c.servers) {
 		s.Stop()
@@ -195,7 +194,7 @@ func (c *Cluster) Stop() {
 	c.held = nil
 }
 
-// Server returns the server of that name, to have accidents with, one at a time: etcd,
+// Server returns the server of that name, for tests that kill it, one at a time: etcd,
 // kube-apiserver, kube-controller-manager or kube-scheduler.
 func (c *Cluster) Server(name string) (*child.Server, error) {
 	for _, s := range c.servers {
@@ -206,23 +205,24 @@ func (c *Cluster) Server(name string) (*child.Server, error) {
 	return nil, fmt.Errorf("the control plane has no server %q", name)
 }
 
-// Data is the folder with all that etcd has, to be copied and put back while etcd does not run.
+// Data returns etcd's directory, which may be copied and restored while etcd does not run.
 func (c *Cluster) Data() string { return c.config.path(etcdData) }
 
-// URL is where the API server is.
+// URL returns the URL of the API server.
 func (c *Cluster) URL() string {
 	return "https://" + net.JoinHostPort("127.0.0.1", fmt.Sprint(c.port))
 }
 
-// AuditLog has a line of JSON for each request, an event of audit.k8s.io/v1, if that was wanted.
+// AuditLog returns a file with a line of JSON for each request, an audit.k8s.io/v1 Event. It exists
+// only with Config.Audit.
 func (c *Cluster) AuditLog() string { return c.config.path(auditFile) }
 
-// Admin is what a client may do everything with.
+// Admin returns the configuration of a client with all rights.
 func (c *Cluster) Admin() (*rest.Config, error) {
 	return clientcmd.BuildConfigFromFlags("", c.AdminKubeconfig())
 }
 
-// Client is one of the administrator.
+// Client returns a client with all rights.
 func (c *Cluster) Client() (kubernetes.Interface, error) { return clientOf(c.AdminKubeconfig()) }
 
 func clientOf(kubeconfig string) (kubernetes.Interface, error) {
@@ -230,6 +230,6 @@ func clientOf(kubeconfig string) (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.QPS = -1 // or what makes many pods at once waits for itself
+	config.QPS = -1 // no client-side limit, which would delay the creation of many pods
 	return kubernetes.NewForConfig(config)
 }

@@ -11,22 +11,22 @@ import (
 
 // Config says what to start and where.
 type Config struct {
-	// Binaries is the folder of etcd, kube-apiserver, kube-controller-manager, kube-scheduler and
+	// Binaries is the directory of etcd, kube-apiserver, kube-controller-manager, kube-scheduler and
 	// kubectl, and of metrics-server for AddMetrics.
 	Binaries string
-	// Dir is an existing empty folder with a short absolute path, for everything of the cluster.
+	// Dir is an existing empty directory with a short absolute path for all files of the cluster.
 	Dir string
-	// Audit has the API server log every request; see Cluster.AuditLog.
+	// Audit makes the API server log every request; see Cluster.AuditLog.
 	Audit bool
-	// Memory is how many bytes each server may have; 0: as many as there are.
+	// Memory bounds the bytes of memory of each server; 0: no bound.
 	Memory uint64
 }
 
-// Names in Dir.
+// Names of the files in Dir.
 const (
 	authorityFile    = "ca.crt"
 	authorityKeyFile = "ca.key"
-	serverFile       = "apiserver" // .crt and .key, as those of the next three
+	serverFile       = "apiserver" // .crt and .key, as for the next three
 	kubeletFile      = "apiserver-kubelet-client"
 	frontFile        = "front-proxy-client"
 	metricsFile      = "metrics-server"
@@ -35,7 +35,7 @@ const (
 	tunnelSocket     = "tunnel.sock"
 	etcdSocket       = "etcd.sock"
 	etcdData         = "etcd"
-	peerSocket       = "peer.sock" // nobody is there: etcd has to have one
+	peerSocket       = "peer.sock" // etcd must have one, although it has no peers
 	adminFile        = "admin.conf"
 	managerFile      = "controller-manager.conf"
 	schedulerFile    = "scheduler.conf"
@@ -43,15 +43,15 @@ const (
 	auditFile        = "audit.log"
 )
 
-// services are the addresses of services. They are reached by nobody: there is no kube-proxy.
+// services is the range of service addresses. Nobody can reach them without kube-proxy.
 const services = "10.96.0.0/16"
 
 func (c Config) path(name string) string { return filepath.Join(c.Dir, name) }
 
-// program is the path of a server's binary.
+// program returns the path of a server's binary.
 func (c Config) program(name string) string { return filepath.Join(c.Binaries, name) }
 
-// check tells what is missing to start the servers.
+// check reports missing binaries.
 func (c Config) check() error {
 	var missing []string
 	for _, name := range []string{
@@ -68,7 +68,7 @@ func (c Config) check() error {
 	return nil
 }
 
-// etcd keeps everything in memory as far as the kernel does: nothing has to outlive the machine.
+// etcd does not sync its files: nothing must survive a crash of the machine.
 func (c Config) etcd() *child.Server {
 	client, peer := "unix://"+c.path(etcdSocket), "unix://"+c.path(peerSocket)
 	return c.process("etcd",
@@ -79,7 +79,7 @@ func (c Config) etcd() *child.Server {
 		"--initial-cluster=numalet="+peer)
 }
 
-// auditPolicy has requests logged when they are answered, without what they carry.
+// auditPolicy logs answered requests without their content.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
@@ -125,7 +125,7 @@ func (c Config) controllerManager() *child.Server {
 	return c.process("kube-controller-manager",
 		"--kubeconfig="+c.path(managerFile), "--use-service-account-credentials",
 		"--secure-port=0", "--leader-elect=false",
-		// Of 15 s, which is for thousands of workloads: here somebody waits for it.
+		// The default of 15 s is for thousands of workloads; here a user or test waits for it.
 		"--horizontal-pod-autoscaler-sync-period=2s",
 		"--root-ca-file="+c.path(authorityFile),
 		"--service-account-private-key-file="+c.path(accountsKeyFile),
@@ -143,7 +143,7 @@ func (c Config) process(name string, args ...string) *child.Server {
 		Memory: c.Memory}
 }
 
-// egress has the API server reach the nodes through the tunnel.
+// egress configures the API server to reach nodes through the tunnel.
 func (c Config) egress() string {
 	return fmt.Sprintf(`apiVersion: apiserver.k8s.io/v1beta1
 kind: EgressSelectorConfiguration

@@ -9,21 +9,23 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// AdminKubeconfig is the file for those who may do everything.
+// AdminKubeconfig returns the kubeconfig of a user with all rights.
 func (c *Cluster) AdminKubeconfig() string { return c.config.path(adminFile) }
 
-// CAFile has the certificate of the authority that signs for servers and clients of the cluster.
+// CAFile returns the file with the certificate of the authority that signs for the cluster's
+// servers and clients.
 func (c *Cluster) CAFile() string { return c.config.path(authorityFile) }
 
-// Until is the cluster with certificates that end then, and are long due to be renewed before.
+// Until returns the cluster with an authority whose certificates expire at end, and so are due for
+// renewal long before.
 func (c *Cluster) Until(end time.Time) *Cluster {
 	out := *c
 	out.authority.end = end
 	return &out
 }
 
-// Kubeconfig writes a file with which a client is the user, a member of the groups: a node is
-// system:node:NAME in system:nodes.
+// Kubeconfig writes a kubeconfig for a user in these groups: a node is system:node:NAME in
+// system:nodes.
 func (c *Cluster) Kubeconfig(file, user string, groups ...string) error {
 	p, err := c.authority.client(user, groups...)
 	if err != nil {
@@ -34,7 +36,7 @@ func (c *Cluster) Kubeconfig(file, user string, groups ...string) error {
 	})
 }
 
-// BootstrapKubeconfig writes a file with which a node asks for its certificate.
+// BootstrapKubeconfig writes a kubeconfig with which a node requests its certificate.
 func (c *Cluster) BootstrapKubeconfig(file string) error {
 	return c.writeKubeconfig(file, &api.AuthInfo{Token: c.token.String()})
 }
@@ -51,8 +53,8 @@ func (c *Cluster) writeKubeconfig(file string, user *api.AuthInfo) error {
 	}, file)
 }
 
-// NodeCertificate writes the certificate and key of a node's server, at the node's name and all
-// addresses of this machine, which the API server takes for what it says it is.
+// NodeCertificate writes the certificate and key of a node's server, for the node's name and all
+// addresses of this machine, so that the API server accepts it.
 func (c *Cluster) NodeCertificate(certFile, keyFile, node string) error {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
@@ -71,8 +73,8 @@ func (c *Cluster) NodeCertificate(certFile, keyFile, node string) error {
 	return p.write(certFile, keyFile)
 }
 
-// NodeSettings are fields of the KubeletConfiguration of a node whose server is at this port, with
-// these files, and lets in whom the cluster with this CA file does.
+// NodeSettings returns fields of a KubeletConfiguration: a server on this port with these files,
+// which authenticates and authorizes through the cluster with this CA file.
 func NodeSettings(port int, certFile, keyFile, caFile string) map[string]any {
 	return map[string]any{
 		"port": port, "tlsCertFile": certFile, "tlsPrivateKeyFile": keyFile,

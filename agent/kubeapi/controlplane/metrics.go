@@ -14,16 +14,15 @@ import (
 	"github.com/numalet/numalet/topology/child"
 )
 
-// metricsServer is the program and the user that it is to the API server and to nodes.
+// metricsServer is the name of the program, and of its user at the API server and at nodes.
 const metricsServer = "metrics-server"
 
 //go:embed metrics.yaml
 var metricsObjects string
 
-// AddMetrics starts metrics-server, from which kubectl top and autoscalers learn what nodes and
-// pods use, and returns when it answers through the API server. It asks nodes itself, at their
-// host names, and not through the tunnel: only nodes that are called as an address of loopback, or
-// localhost, are reached.
+// AddMetrics starts metrics-server, which provides resource usage to kubectl top and autoscalers,
+// and returns when it answers through the API server. It asks nodes itself, at their host names and
+// not through the tunnel: it only reaches nodes whose names are localhost or loopback addresses.
 func (c *Cluster) AddMetrics(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -54,7 +53,7 @@ func (c *Cluster) AddMetrics(ctx context.Context) error {
 	return c.awaitPath(ctx, "metrics-server answers", "/apis/metrics.k8s.io/v1beta1/nodes")
 }
 
-// certifyMetrics writes what metrics-server shows the API server, and what it asks nodes with.
+// certifyMetrics writes metrics-server's serving certificate, and its kubeconfig.
 func (c *Cluster) certifyMetrics() error {
 	server, err := c.authority.server(metricsServer, metricsServer+".kube-system.svc")
 	if err != nil {
@@ -75,12 +74,12 @@ func (c Config) metricsServer(port int) *child.Server {
 		"--tls-private-key-file="+c.path(metricsFile+".key"),
 		"--kubelet-certificate-authority="+c.path(authorityFile),
 		"--kubelet-preferred-address-types=Hostname", "--kubelet-use-node-status-port",
-		"--metric-resolution=10s", // the least that it takes
+		"--metric-resolution=10s", // the minimum
 		"--kubelet-request-timeout=5s")
 }
 
-// registerMetrics makes the objects by which the API server finds metrics-server, and by which that
-// may ask.
+// registerMetrics creates the objects that register metrics-server with the API server and give it
+// its rights.
 func (c *Cluster) registerMetrics(ctx context.Context, port int) error {
 	objects := strings.NewReplacer("$PORT", fmt.Sprint(port),
 		"$CA", base64.StdEncoding.EncodeToString(c.authority.own.certificate)).Replace(metricsObjects)

@@ -13,15 +13,16 @@ import (
 )
 
 const (
-	// kubeletClient is who the API server is to nodes.
+	// kubeletClient is the user of the API server at nodes.
 	kubeletClient = "kube-apiserver-kubelet-client"
-	// frontClient is who the API server is to servers of further APIs: they believe it who asks.
+	// frontClient is the user of the API server at aggregated API servers, which accept the users that
+	// it names.
 	frontClient = "front-proxy-client"
-	// bootstrappers are the group of those who have the bootstrap token.
+	// bootstrappers is the group of clients with the bootstrap token.
 	bootstrappers = "system:bootstrappers:numalet"
 )
 
-// bootstrapToken is what a node without a certificate asks for one with.
+// bootstrapToken authenticates a node that requests its certificate.
 type bootstrapToken struct{ id, secret string }
 
 func newBootstrapToken() bootstrapToken {
@@ -42,8 +43,8 @@ func (t bootstrapToken) object() *v1.Secret {
 	}
 }
 
-// bindings give the rights that kubeadm gives: the API server to use nodes, nodes to get and to
-// renew their certificates.
+// bindings grant the rights that kubeadm grants: the API server may use nodes, and nodes may get
+// and renew their certificates.
 var bindings = []struct{ name, role, kind, to string }{
 	{"numalet:kubelet-api", "system:kubelet-api-admin", rbac.UserKind, kubeletClient},
 	{"numalet:bootstrap", "system:node-bootstrapper", rbac.GroupKind, bootstrappers},
@@ -53,7 +54,7 @@ var bindings = []struct{ name, role, kind, to string }{
 		rbac.GroupKind, "system:nodes"},
 }
 
-// furnish makes what a cluster has, and waits for what the controllers make of their own.
+// furnish creates the objects that a cluster needs, and waits for those that controllers create.
 func (c *Cluster) furnish(ctx context.Context) error {
 	client, err := c.Client()
 	if err != nil {
@@ -80,7 +81,7 @@ func (c *Cluster) furnish(ctx context.Context) error {
 	})
 }
 
-// Usable is an error while the controllers have not made what pods in a namespace need.
+// Usable returns an error until the controllers have created what pods in a namespace need.
 func Usable(ctx context.Context, client kubernetes.Interface, namespace string) error {
 	core := client.CoreV1()
 	_, err := core.ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// tunnel is the way of the API server to its nodes: an HTTP proxy for CONNECT on a unix socket
-// (its egress selector). Nodes on this machine register with an address of it, since the loopback
-// address is refused, but listen on loopback; the tunnel dials that.
+// tunnel connects the API server to its nodes (its egress selector): an HTTP proxy for CONNECT on a
+// unix socket. Nodes on this machine register with one of its addresses, since a loopback address
+// is refused, but listen on loopback, where the tunnel connects.
 type tunnel struct {
 	listener net.Listener
 	ctx      context.Context
@@ -22,10 +22,10 @@ type tunnel struct {
 	open     sync.WaitGroup
 }
 
-// greeting is how long the API server may take to say where to.
+// greeting bounds the time until the API server names the target.
 const greeting = time.Minute
 
-// openTunnel listens at the socket until stop.
+// openTunnel listens on the socket until stop.
 func openTunnel(socket string) (t *tunnel, err error) {
 	t = &tunnel{}
 	if t.listener, err = net.Listen("unix", socket); err != nil {
@@ -36,7 +36,7 @@ func openTunnel(socket string) (t *tunnel, err error) {
 	return t, nil
 }
 
-// stop ends what goes through the tunnel, too.
+// stop also ends the connections in the tunnel.
 func (t *tunnel) stop() {
 	t.cancel()
 	t.listener.Close()
@@ -47,7 +47,7 @@ func (t *tunnel) accept() {
 	for {
 		from, err := t.listener.Accept()
 		if err != nil {
-			return // stop has closed it
+			return // stop has closed the listener
 		}
 		t.open.Go(func() {
 			defer from.Close()
@@ -58,7 +58,7 @@ func (t *tunnel) accept() {
 	}
 }
 
-// serve joins one connection to where it asks for. An error is for the one who asked.
+// serve connects one client to the target that it names. The client gets the error.
 func (t *tunnel) serve(from net.Conn) error {
 	if err := from.SetDeadline(time.Now().Add(greeting)); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (t *tunnel) serve(from net.Conn) error {
 	return nil
 }
 
-// join copies both ways until both sides have ended, or the tunnel.
+// join copies in both directions until both sides or the tunnel have ended.
 func (t *tunnel) join(from net.Conn, sent io.Reader, to net.Conn) {
 	ended := context.AfterFunc(t.ctx, func() {
 		from.Close()
@@ -103,7 +103,7 @@ func (t *tunnel) join(from net.Conn, sent io.Reader, to net.Conn) {
 	back.Wait()
 }
 
-// pour copies to the end, and passes that on.
+// pour copies until the end of from, and closes the writing side of to.
 func pour(to net.Conn, from io.Reader) {
 	_, err := io.Copy(to, from)
 	half, ok := to.(interface{ CloseWrite() error })
@@ -112,8 +112,8 @@ func pour(to net.Conn, from io.Reader) {
 	}
 }
 
-// onLoopback is where to dial for host:port: on loopback, if the host is an address of this
-// machine.
+// onLoopback returns the address to dial for host:port: on loopback if the host is an address of
+// this machine.
 func onLoopback(address string) (string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

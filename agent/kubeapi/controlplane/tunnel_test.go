@@ -13,8 +13,8 @@ import (
 	"github.com/numalet/numalet/test/scratch"
 )
 
-// TestTunnel: what is sent to an address of this machine arrives on loopback, and the end of either
-// side at the other; an error is told to the one who asks.
+// TestTunnel: data for an address of this machine arrives on loopback, each side sees the end of
+// the other, and the client gets errors.
 func TestTunnel(t *testing.T) {
 	socket := filepath.Join(scratch.Dir(t), "tunnel.sock")
 	tunnel, err := openTunnel(socket)
@@ -72,7 +72,7 @@ func TestTunnel(t *testing.T) {
 	}
 }
 
-// TestNoServers: what is missing is named, and how it is made.
+// TestNoServers: the error names missing binaries and how to build them.
 func TestNoServers(t *testing.T) {
 	_, err := Start(t.Context(), Config{Binaries: "/none", Dir: t.TempDir()})
 	if err == nil || !strings.Contains(err.Error(), "kube-scheduler, kubectl in \"/none\"") ||
@@ -100,7 +100,7 @@ func TestTunnelStops(t *testing.T) {
 	}
 }
 
-// ask opens a connection through the tunnel and reads the head of its answer.
+// ask opens a connection through the tunnel and reads the header of the answer.
 func ask(t *testing.T, socket, method, address string) (net.Conn, *http.Response) {
 	t.Helper()
 	conn, err := net.Dial("unix", socket)
@@ -120,7 +120,7 @@ func ask(t *testing.T, socket, method, address string) (net.Conn, *http.Response
 	return conn, answer
 }
 
-// readHead reads no more than the head, byte by byte.
+// readHead reads only the header, byte by byte.
 func readHead(t *testing.T, from io.Reader) string {
 	t.Helper()
 	var head strings.Builder

@@ -17,56 +17,55 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// patience is how long an answer counts more than a set that says otherwise: a watch is behind.
+// patience is how long an answer outweighs a set that contradicts it, since a watch may be behind.
 const patience = 10 * time.Second
 
-// While the namespace of a static pod is gone, or goes, its mirror pod is tried again after pauses that
-// grow from the first to the longest.
+// While the namespace of a static pod is missing or terminating, its mirror pod is retried after
+// pauses that grow from the first to the longest.
 const firstPause, longestPause = 10 * time.Second, 5 * time.Minute
 
-// Request is one to the API server about a mirror pod.
+// Request is a request to the API server about a mirror pod.
 type Request struct {
 	Verb requests.Verb
-	// Pod is the static pod whose mirror pod is to be created, or the pod to delete, which has to
-	// have that UID still.
+	// Pod is the static pod whose mirror pod should be created, or the pod to delete, which must still
+	// have this UID.
 	Pod *v1.Pod
 }
 
-// Book has the node's static pods and their mirror pods, and knows what is to be requested next. It
-// requests nothing itself and has no clock. All methods may be called from anywhere; of one name
-// only one request may be under way.
+// Book holds the node's static pods and their mirror pods, and decides on the next request. It
+// sends no requests and reads no clock. Its methods may be called from any goroutine; about one
+// name only one request may be pending.
 type Book struct {
-	mu    sync.Mutex                     // guards what follows
-	names map[types.NamespacedName]*line // which a static pod and its mirror pod have in common
+	mu    sync.Mutex                     // guards the fields below
+	names map[types.NamespacedName]*line // shared by a static pod and its mirror pod
 	heard bool
 }
 
-// line is what the book has of a name. One that says nothing is not there.
+// line is what the book knows about a name. Empty lines are dropped.
 type line struct {
-	static []*v1.Pod // in the order in which they came; the first counts
-	seen   *v1.Pod   // what the API server had by its last set; nil: nothing
-	// answer is newer than seen, until the set agrees with it or it is too old; nil: there is none.
+	static []*v1.Pod // in order of arrival; the first counts
+	seen   *v1.Pod   // in the API server's last set; nil: none
+	// answer is newer than seen until the set agrees or it is too old; nil: there is none.
 	answer *answer
 	doubt  bool // another pod has the name, and it is not known which
-	// untold: the API server did not tell which when it was asked last.
+	// untold is set if the API server did not say which when last asked.
 	untold bool
-	// homeless is how often in a row there was no namespace for the mirror pod, due when it is tried
-	// again then.
+	// homeless counts failures in a row because of the namespace; due is the time of the next try.
 	homeless int
 	due      time.Time
 }
 
 // answer is what the API server had by its last answer.
 type answer struct {
-	pod *v1.Pod // nil: nothing
+	pod *v1.Pod // nil: none
 	at  time.Time
 }
 
 // NewBook returns an empty book.
 func NewBook() *Book { return &Book{names: map[types.NamespacedName]*line{}} }
 
-// Heard takes that every source of pods was heard: a mirror pod without a static pod has none.
-// It returns the names to look at.
+// Heard records that every source of pods was heard: now a mirror pod without a static pod is known
+// to have none. It returns the names that may need a request.
 func (b *Book) Heard() (look []types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,7 +73,7 @@ func (b *Book) Heard() (look []types.NamespacedName) {
 	return slices.Collect(maps.Keys(b.names))
 }
 
-// Wrote takes what was written of a pod of the node. look: its name is to be looked at.
+// Wrote records what was written for a pod of the node. look is set if its name may need a request.
 func (b *Book) Wrote(c podstatus.Change) (name types.NamespacedName, look bool) {
 	if name = podspec.Name(c.Pod); !podspec.IsStatic(c.Pod) {
 		return name, false
@@ -95,7 +94,7 @@ func (b *Book) Wrote(c podstatus.Change) (name types.NamespacedName, look bool) 
 		return name, true
 	default:
 		l.static[at] = c.Pod
-		return name, false // neither its hash nor its name is another
+		return name, false // its hash and name are unchanged
 	}
 }
 
@@ -114,7 +113,8 @@ func (b *Book) dropLocked(name types.NamespacedName, l *line) {
 	}
 }
 
-// Saw takes all pods that the API server has for the node, and returns the names to look at.
+// Saw records all pods that the API server has for the node, and returns the names that may need a
+// request.
 func (b *Book) Saw(all []*v1.Pod) (look []types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,7 +123,7 @@ func (b *Book) Saw(all []*v1.Pod) (look []types.NamespacedName) {
 		name := podspec.Name(pod)
 		l, known := b.names[name]
 		if there[name] || !known && !Is(pod) {
-			continue // none of our business
+			continue // not a pod that concerns us
 		}
 		there[name] = true
 		if !known {
@@ -143,7 +143,7 @@ func (b *Book) Saw(all []*v1.Pod) (look []types.NamespacedName) {
 	return look
 }
 
-// see takes what the set has of the name.
+// see records the pod of the name in the set.
 func (l *line) see(pod *v1.Pod) {
 	l.seen = pod
 	if l.answer != nil && uidOf(l.answer.pod) == uidOf(pod) {
@@ -158,7 +158,7 @@ func uidOf(pod *v1.Pod) types.UID {
 	return pod.UID
 }
 
-// has is what the API server has now, as far as is known.
+// has returns what the API server has now, as far as known.
 func (l *line) has() *v1.Pod {
 	if l.answer != nil {
 		return l.answer.pod
@@ -166,7 +166,8 @@ func (l *line) has() *v1.Pod {
 	return l.seen
 }
 
-// Next is the next request about a name. again: when there may be one although nothing happens.
+// Next returns the next request about a name. again is the time at which there may be one without a
+// further event.
 func (b *Book) Next(name types.NamespacedName, now time.Time) (r Request, again time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,7 +189,7 @@ func (b *Book) Next(name types.NamespacedName, now time.Time) (r Request, again 
 		again = await.Earlier(again, l.due)
 	case has == nil && len(l.static) > 0:
 		r = Request{requests.Create, l.static[0]}
-	case has == nil, !Is(has), HeldBack(has): // another pod has the name, or there is nothing to do
+	case has == nil, !Is(has), HeldBack(has): // another pod has the name, or nothing is to be done
 	case len(l.static) == 0 && b.heard,
 		len(l.static) > 0 && (!IsOf(has, l.static[0]) || has.DeletionTimestamp != nil):
 		r = Request{requests.Delete, has}
@@ -196,9 +197,9 @@ func (b *Book) Next(name types.NamespacedName, now time.Time) (r Request, again 
 	return r, again
 }
 
-// Answered takes what the API server answered to a request, with what it has of the name then if it
-// said that, at a time. The error is why to try again. A request that may have taken effect is made
-// again and tells: the API server does not let a node ask for a pod that is not there.
+// Answered handles the API server's answer to a request; got is what the API server has under the
+// name, if it said so. The error is the reason for a retry. A request that may have taken effect is
+// repeated, and its answer tells: a node may not ask for a pod that does not exist.
 func (b *Book) Answered(name types.NamespacedName, r Request, got *v1.Pod, err error,
 	now time.Time) error {
 	b.mu.Lock()
@@ -216,13 +217,13 @@ func (b *Book) Answered(name types.NamespacedName, r Request, got *v1.Pod, err e
 		l.homeless++
 	case r.Verb == requests.Create && apierrors.IsAlreadyExists(err):
 		l.doubt = true
-		if l.untold { // it would not tell again at once
+		if l.untold { // it would again not say which
 			return err
 		}
 	case r.Verb == requests.Delete && apierrors.IsConflict(err): // it has another UID
 		l.doubt = true
 	case r.Verb == requests.Get && apierrors.IsForbidden(err):
-		// There is none, or it is no pod of this node.
+		// There is none, or it belongs to another node.
 		l.doubt, l.untold = false, true
 		return err
 	default:
@@ -231,7 +232,7 @@ func (b *Book) Answered(name types.NamespacedName, r Request, got *v1.Pod, err e
 	return nil
 }
 
-// noNamespace reports whether the API server has no namespace for the pod, or one that goes.
+// noNamespace reports whether the pod's namespace is missing or terminating.
 func noNamespace(err error) bool {
 	answer := apierrors.APIStatus(nil)
 	if !errors.As(err, &answer) {

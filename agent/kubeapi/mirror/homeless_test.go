@@ -13,8 +13,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// A mirror pod whose namespace is gone, or goes, is tried again after pauses that grow to five minutes,
-// and is there when the namespace is.
+// A mirror pod whose namespace is missing or terminating is retried after pauses that grow to five
+// minutes, and created once the namespace exists.
 func TestNoNamespace(t *testing.T) {
 	going := apierrors.NewForbidden(v1.Resource("pods"), "web-node1", errors.New("it goes"))
 	going.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: v1.NamespaceTerminatingCause}}
@@ -52,7 +52,7 @@ func TestNoNamespace(t *testing.T) {
 	}
 }
 
-// A node that is not registered is another matter: it will be in a moment.
+// An unregistered node is different: it will be registered soon.
 func TestNoNodeIsNoMissingNamespace(t *testing.T) {
 	if noNamespace(apierrors.NewNotFound(v1.Resource("nodes"), "n")) || noNamespace(errors.New("x")) {
 		t.Error("it is taken for a missing namespace")

@@ -13,7 +13,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// authorize has the API server tell the node of its own pods only, as the Node authorizer does.
+// authorize lets the node get only its own pods, as the Node authorizer does.
 func (n node) authorize() {
 	n.api.PrependReactor("get", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		name := a.(clienttesting.GetAction).GetName()
@@ -25,8 +25,8 @@ func (n node) authorize() {
 	})
 }
 
-// A request whose answer was lost is made again, whether it took effect or not: the API server does
-// not tell a node of a pod that is not there.
+// A request with a lost answer is repeated, whether it took effect or not: a node may not ask for a
+// pod that does not exist.
 func TestLostAnswers(t *testing.T) {
 	for _, verb := range []string{"create", "delete"} {
 		for name, effect := range map[string]bool{"in vain": false, "with effect": true} {
@@ -61,7 +61,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// loseOne has the answer to the next request of a verb be lost.
+// loseOne loses the answer to the next request of a verb.
 func (n node) loseOne(verb string, effect bool) {
 	lost := false
 	n.api.PrependReactor(verb, "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -84,8 +84,8 @@ func (n node) loseOne(verb string, effect bool) {
 	})
 }
 
-// A pod of another node that has the name of a static one is never delivered and not told of: it is
-// asked for ever less often.
+// If a pod of another node has the name of a static pod, it is never delivered, and the node may
+// not get it: requests become less and less frequent.
 func TestTheNameIsTakenElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
@@ -100,7 +100,7 @@ func TestTheNameIsTakenElsewhere(t *testing.T) {
 		}
 		n.mirrors.Wrote(begins(static("h1")))
 		time.Sleep(time.Hour)
-		if gets := n.verbs("get"); gets > 200 { // nodes among them, and one pod each minute at most
+		if gets := n.verbs("get"); gets > 200 { // including nodes; one pod each minute at most
 			t.Errorf("%d requests in an hour", gets)
 		}
 		if err := n.api.Tracker().Delete(v1.SchemeGroupVersion.WithResource("pods"), "kube-system",

@@ -18,7 +18,7 @@ import (
 	"github.com/numalet/numalet/topology/metric"
 )
 
-// Config is what mirror pods are kept with.
+// Config configures the keeper of mirror pods.
 type Config struct {
 	Client   kubernetes.Interface
 	Node     string // its name
@@ -33,7 +33,7 @@ type Mirrors struct {
 	count *metrics.Gauge
 }
 
-// New returns one that knows no pods.
+// New returns a Mirrors that knows no pods.
 func New(c Config) (*Mirrors, error) {
 	m := &Mirrors{cfg: c, book: NewBook()}
 	var s metric.Set
@@ -42,20 +42,20 @@ func New(c Config) (*Mirrors, error) {
 	return m, s.Register(c.Registry)
 }
 
-// Run keeps them until ctx ends.
+// Run keeps mirror pods until ctx ends.
 func (m *Mirrors) Run(ctx context.Context) error { return m.queue.Run(ctx) }
 
-// Wrote takes what was written of a pod of the node. It never blocks.
+// Wrote records what was written for a pod of the node. It never blocks.
 func (m *Mirrors) Wrote(c podstatus.Change) {
 	if name, look := m.book.Wrote(c); look {
 		m.queue.Add(name)
 	}
 }
 
-// Heard takes that every source of pods was heard, and never blocks.
+// Heard records that every source of pods was heard. It never blocks.
 func (m *Mirrors) Heard() { m.add(m.book.Heard()) }
 
-// Saw takes all pods that the API server has for the node. It never blocks.
+// Saw records all pods that the API server has for the node. It never blocks.
 func (m *Mirrors) Saw(all []*v1.Pod) {
 	n := len(all) - len(Split(all))
 	m.count.Set(float64(n))
@@ -68,23 +68,25 @@ func (m *Mirrors) add(names []types.NamespacedName) {
 	}
 }
 
-// next makes the next request about a name.
+// next sends the next request about a name.
 func (m *Mirrors) next(ctx context.Context, name types.NamespacedName) (
 	made requests.Verb, again time.Time, err error) {
 	r, again := m.book.Next(name, time.Now())
 	if r.Verb == requests.None {
 		return requests.None, again, nil
 	}
-	klog.FromContext(ctx).V(2).Info("Keeping a mirror pod", "pod", name, "verb", r.Verb)
+	klog.FromContext(ctx).V(2).Info("Sending a request about a mirror pod", "pod", name,
+		"verb", r.Verb)
 	got, err := m.request(ctx, name, r)
 	if err != nil && noNamespace(err) {
-		klog.FromContext(ctx).Info("There is no namespace for a mirror pod; its pod runs, and it is "+
-			"tried again after pauses that grow to 5 minutes", "pod", name, "err", requests.Short(err))
+		klog.FromContext(ctx).Info("A mirror pod's namespace does not exist; the static pod runs, and "+
+			"the mirror pod is tried again after pauses that grow to 5 minutes", "pod", name,
+			"err", requests.Short(err))
 	}
 	return r.Verb, time.Time{}, m.book.Answered(name, r, got, err, time.Now())
 }
 
-// request makes a request, and returns what the API server has of the name then.
+// request sends a request, and returns what the API server then has under the name.
 func (m *Mirrors) request(ctx context.Context, name types.NamespacedName, r Request) (*v1.Pod,
 	error) {
 	pods := m.cfg.Client.CoreV1().Pods(name.Namespace)
@@ -106,10 +108,10 @@ func (m *Mirrors) request(ctx context.Context, name types.NamespacedName, r Requ
 	}
 }
 
-// owner is the Node, to which mirror pods belong. Without one, or with one that goes, none is made:
-// they would be collected as garbage, and the API server does not take them.
+// owner returns a reference to the Node, which owns mirror pods. Without a Node, or while it is
+// being deleted, no mirror pod is created: the API server would refuse it or collect it as garbage.
 func (m *Mirrors) owner(ctx context.Context) (o metav1.OwnerReference, err error) {
-	// Which one of the last seconds is enough.
+	// A cached Node is recent enough.
 	node, err := m.cfg.Client.CoreV1().Nodes().Get(ctx, m.cfg.Node,
 		metav1.GetOptions{ResourceVersion: "0"})
 	switch {

@@ -21,7 +21,7 @@ import (
 	"github.com/numalet/numalet/agent/source"
 )
 
-// node is one whose static pods are mirrored in a fake API server.
+// node is a node whose static pods are mirrored in a fake API server.
 type node struct {
 	*testing.T
 	api     *fake.Clientset
@@ -57,7 +57,7 @@ func newNode(t *testing.T) node {
 	return n
 }
 
-// register makes the Node.
+// register creates the Node.
 func (n node) register() {
 	n.Helper()
 	_, err := n.api.CoreV1().Nodes().Create(n.Context(),
@@ -68,7 +68,7 @@ func (n node) register() {
 	}
 }
 
-// watch delivers what the API server has, and has all follow from it.
+// watch delivers the API server's pods, and waits for the consequences.
 func (n node) watch() {
 	n.Helper()
 	synctest.Wait()
@@ -84,7 +84,7 @@ func (n node) watch() {
 	synctest.Wait()
 }
 
-// mirror is the pod of the API server's with the name of the static pod; nil: there is none.
+// mirror returns the API server's pod with the static pod's name; nil: there is none.
 func (n node) mirror() *v1.Pod {
 	n.Helper()
 	synctest.Wait()
@@ -118,8 +118,8 @@ func ends(p *v1.Pod) podstatus.Change {
 	return podstatus.Change{Pod: p, Before: v1.PodStatus{Phase: v1.PodRunning}}
 }
 
-// A static pod has a mirror pod that belongs to the Node and says whose it is. It is made anew when
-// somebody deletes it, with grace or by force, and goes with the static pod.
+// A static pod has a mirror pod that is owned by the Node and carries its hash. The mirror is
+// created again after it was deleted, gracefully or by force, and deleted with the static pod.
 func TestMirrorPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
@@ -129,7 +129,7 @@ func TestMirrorPod(t *testing.T) {
 			t.Fatalf("without a Node there is %+v", got)
 		}
 		n.register()
-		time.Sleep(11 * time.Second) // the longest time between tries
+		time.Sleep(11 * time.Second) // the longest pause between tries
 		got := n.mirror()
 		if got == nil {
 			t.Fatal("there is no mirror pod")
@@ -184,8 +184,8 @@ func TestMirrorPod(t *testing.T) {
 	})
 }
 
-// A mirror pod that the API server was interrupted in deleting is deleted, and made anew if there is
-// a static pod; one that is held back by a finalizer is left to that.
+// A mirror pod whose deletion was interrupted is deleted, and created again if there is a static
+// pod; one that a finalizer keeps is left alone.
 func TestHalfDeleted(t *testing.T) {
 	for name, test := range map[string]struct {
 		finalizers []string
@@ -219,8 +219,8 @@ func TestHalfDeleted(t *testing.T) {
 	}
 }
 
-// While a static pod ends that another one of its name follows, the mirror pod is the first one's;
-// then the second one's. A change that leaves the static pod what it is has nothing requested.
+// While a static pod ends that another one of the name replaces, the mirror is the first one's,
+// then the second one's. An irrelevant change of the static pod sends no request.
 func TestOneFollowsAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
@@ -246,14 +246,14 @@ func TestOneFollowsAnother(t *testing.T) {
 		})
 		time.Sleep(time.Minute)
 		n.watch()
-		if more := len(n.api.Actions()) - requests - 1; more > 0 { // but for the list
+		if more := len(n.api.Actions()) - requests - 1; more > 0 { // except for the list
 			t.Errorf("%d requests although nothing is to be done", more)
 		}
 	})
 }
 
-// A pod of the API server's that has the name of a static one is nobody's mirror pod: it is left
-// alone, and the mirror pod comes when it is gone.
+// A pod of the API server with the name of a static pod is no mirror pod: it is left alone, and the
+// mirror pod is created when it is gone.
 func TestTheNameIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
@@ -265,7 +265,7 @@ func TestTheNameIsTaken(t *testing.T) {
 		if _, err := pods.Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		n.mirrors.Wrote(begins(static("h1"))) // before it was delivered
+		n.mirrors.Wrote(begins(static("h1"))) // before the other pod was delivered
 		n.watch()
 		if got := n.mirror(); got == nil || got.UID != "other" {
 			t.Fatalf("the other pod became %+v", got)

@@ -19,41 +19,40 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// Attributes of the object, as NodeResourceTopologyMatch reads them.
+// The object's attributes that NodeResourceTopologyMatch reads.
 const (
 	policyAttribute = "topologyManagerPolicy"
 	scopeAttribute  = "topologyManagerScope"
 	nodesAttribute  = "topologyManagerMaxNUMANodes"
 )
 
-// usualNodes is the most NUMA nodes that schedulers take a node to have if it says nothing.
+// usualNodes is the number of NUMA nodes that schedulers assume as the maximum by default.
 const usualNodes = 8
 
-// Facts are what the object is made of.
+// Facts holds everything that the object consists of.
 type Facts struct {
 	Machine *topology.Machine
 	Policy  topology.Policy
 	Scope   topology.Scope
-	// CPUs are those that containers can have for themselves, assigned or not; none with CPU
-	// manager policy none.
+	// CPUs are the CPUs that can be exclusive, assigned or not; none with CPU manager policy none.
 	CPUs cpuset.CPUSet
-	// Isolated are those beside them that only containers can have that ask for isolated ones.
+	// Isolated are further CPUs, for containers that ask for isolated ones only.
 	Isolated cpuset.CPUSet
 	// Memory is nil with memory manager policy None.
 	Memory    *memory.Static
 	Inventory deviceplugin.Inventory
-	// Held is what pods have of all that.
+	// Held is what pods hold of all that.
 	Held allocation.Taken
-	// Pods have their statuses.
+	// Pods include their statuses.
 	Pods []*v1.Pod
-	// Undecided are those that the amounts do not count yet: they are bound to the node and may be
+	// Undecided are pods that are bound to the node and not yet included in the amounts, but may be
 	// given something.
 	Undecided []*v1.Pod
 }
 
-// Object is the node's NodeResourceTopology. What no NUMA node has of its own is not in it:
-// schedulers find that in the Node. CPUs and memory always are: schedulers take a node without them
-// for one that has none.
+// Object returns the node's NodeResourceTopology. Resources without a NUMA node are not in it:
+// schedulers find them in the Node. CPUs and memory always are, since schedulers would take them to
+// be absent.
 func Object(node *v1.Node, f Facts) *v1alpha2.NodeResourceTopology {
 	zones := make(v1alpha2.ZoneList, 0, len(f.Machine.Nodes()))
 	memories := f.memories()
@@ -88,9 +87,9 @@ func (f Facts) attributes() v1alpha2.AttributeList {
 	}
 }
 
-// fingerprint says which pods the amounts are beside. A scheduler that knows the same pods as running
-// believes the amounts, and forgets what it has sent here since; so while the amounts do not count a
-// pod of those it is among them, and the scheduler goes on with what it knows.
+// fingerprint says which pods the amounts cover. A scheduler that knows the same running pods
+// accepts the amounts, and forgets what it has reserved since. While the amounts do not cover a
+// pod, that pod is in the fingerprint, so that the scheduler keeps its own data.
 func (f Facts) fingerprint() string {
 	out := podfingerprint.NewFingerprint(len(f.Pods) + len(f.Undecided))
 	for _, pod := range f.Pods {
@@ -104,7 +103,7 @@ func (f Facts) fingerprint() string {
 	return out.Sign()
 }
 
-// costs are the distances to all nodes, with its own.
+// costs returns the distances to all nodes, including itself.
 func (f Facts) costs(from topology.NodeID) (out v1alpha2.CostList) {
 	for _, to := range f.Machine.NodeSet().IDs() {
 		out = append(out, v1alpha2.CostInfo{
@@ -114,12 +113,12 @@ func (f Facts) costs(from topology.NodeID) (out v1alpha2.CostList) {
 	return out
 }
 
-// cpus counts the node's CPUs: all, those that containers can have for themselves, and those that
-// none has. Isolated ones are for other containers, and a resource of their own.
+// cpus counts the node's CPUs: all, those that can be exclusive, and of these the free ones.
+// Isolated CPUs are a separate resource.
 func (f Facts) cpus(id topology.NodeID) v1alpha2.ResourceInfoList {
 	own := f.Machine.CPUsOfNode(id)
 	can, apart := own.Intersection(f.CPUs), own.Intersection(f.Isolated)
-	if f.CPUs.IsEmpty() { // nobody has any for itself
+	if f.CPUs.IsEmpty() { // no container has exclusive CPUs
 		can = own
 	}
 	out := v1alpha2.ResourceInfoList{amounts(string(v1.ResourceCPU), resource.DecimalSI,
@@ -131,7 +130,7 @@ func (f Facts) cpus(id topology.NodeID) v1alpha2.ResourceInfoList {
 	return out
 }
 
-// memories are memory and huge pages by node; without the manager nobody has any for itself.
+// memories returns memory and huge pages by node; without the memory manager all of it is free.
 func (f Facts) memories() map[topology.NodeID]v1alpha2.ResourceInfoList {
 	out := map[topology.NodeID]v1alpha2.ResourceInfoList{}
 	static, held := f.Memory, f.Held.Memory
@@ -147,8 +146,8 @@ func (f Facts) memories() map[topology.NodeID]v1alpha2.ResourceInfoList {
 	return out
 }
 
-// devices counts those of each resource that the node has: all, the healthy ones that are not
-// cordoned, and of these those that no pod has. One of several nodes counts on each of them.
+// devices counts the node's devices of each resource: all, those that are healthy and not cordoned,
+// and of these the free ones. A device with several nodes counts on each of them.
 func (f Facts) devices(id topology.NodeID) (out v1alpha2.ResourceInfoList) {
 	for _, name := range slices.Sorted(maps.Keys(f.Inventory.Resources)) {
 		r := f.Inventory.Resources[name]
@@ -173,7 +172,7 @@ func (f Facts) devices(id topology.NodeID) (out v1alpha2.ResourceInfoList) {
 	return out
 }
 
-// amounts are the capacity, what of it is allocatable, and what of that is available.
+// amounts returns a resource with its capacity, allocatable and available amounts.
 func amounts[N int | uint64](name string, as resource.Format, n [3]N) v1alpha2.ResourceInfo {
 	quantity := func(n N) resource.Quantity { return *resource.NewQuantity(int64(n), as) }
 	return v1alpha2.ResourceInfo{Name: name,

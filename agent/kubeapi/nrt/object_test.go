@@ -28,7 +28,7 @@ func device(id string, healthy bool, nodes ...topology.NodeID) *deviceplugin.Dev
 	return &deviceplugin.Device{ID: id, Healthy: healthy, Nodes: topology.NewNodeSet(nodes...)}
 }
 
-// known is what is known of the playground's machine: 4 nodes, each with 16 CPUs and 64 GiB.
+// known returns facts about the playground's machine: 4 nodes, each with 16 CPUs and 64 GiB.
 func known(t *testing.T) Facts {
 	t.Helper()
 	m, err := discover.Fixture("playground")
@@ -59,7 +59,7 @@ func known(t *testing.T) Facts {
 	}
 }
 
-// story is the object's zones in lines.
+// story formats the object's zones.
 func story(o *v1alpha2.NodeResourceTopology) string {
 	var out strings.Builder
 	for _, z := range o.Zones {
@@ -76,7 +76,7 @@ func story(o *v1alpha2.NodeResourceTopology) string {
 	return out.String()
 }
 
-// TestZones: each NUMA node's capacity, allocatable and available amounts, and the distances.
+// TestZones: the capacity, allocatable and available amounts of each NUMA node, and the distances.
 func TestZones(t *testing.T) {
 	const want = `node-0 Node: node-0=10 node-1=12 node-2=32 node-3=32
   cpu 16 14 11
@@ -127,8 +127,8 @@ node-3 Node: node-0=32 node-1=32 node-2=12 node-3=10
 	}
 }
 
-// TestAttributes: the topology manager's rules, and which pods the amounts are beside; the object is
-// one that the API server takes, and goes with the Node.
+// TestAttributes: the topology manager's settings, and the pods that the amounts cover. The API
+// server accepts the object, and the Node owns it.
 func TestAttributes(t *testing.T) {
 	f := known(t)
 	pod := func(name string, phase v1.PodPhase) *v1.Pod {
@@ -168,7 +168,7 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// TestCordonedDevices: they are of the capacity alone.
+// TestCordonedDevices: they count only in the capacity.
 func TestCordonedDevices(t *testing.T) {
 	f := known(t)
 	gpus := f.Inventory.Resources["example.com/gpu"]

@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	// gather is how long is waited for what changes together.
+	// gather is the time in which several changes share one write.
 	gather = 50 * time.Millisecond
-	// burst objects are written at once, and then one in every pace.
+	// burst objects may be written at once, and then one in each pace.
 	burst = 10
 	pace  = time.Second
-	// firstPause and lastPause are between two attempts to write that fail.
+	// firstPause and lastPause bound the pauses after failed writes.
 	firstPause, lastPause = 5 * time.Second, 5 * time.Minute
 	// timeout bounds a request.
 	timeout = 30 * time.Second
 )
 
-// resources is where the API server has the objects.
+// resources is the API path of the objects.
 const resources = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 
-// At is Config.Apply at an API server.
+// At returns a Config.Apply for an API server.
 func At(client kubernetes.Interface) func(context.Context, string, []byte) error {
 	return func(ctx context.Context, name string, object []byte) error {
 		return client.CoreV1().RESTClient().Patch(types.ApplyYAMLPatchType).
@@ -42,29 +42,29 @@ func At(client kubernetes.Interface) func(context.Context, string, []byte) error
 	}
 }
 
-// Config is whose object it is, and what is in it.
+// Config says whose object it is, and what it contains.
 type Config struct {
-	// Apply has the API server have this object, whatever it has; see At.
+	// Apply stores the object in the API server, whatever it has; see At.
 	Apply func(ctx context.Context, name string, object []byte) error
-	// Node is the node as the API server has it; nil: there is none.
+	// Node returns the node as the API server has it; nil: there is none.
 	Node func() *v1.Node
-	// Facts are what the object is made of.
+	// Facts returns the facts for the object.
 	Facts func() Facts
-	// Changed has a value when the facts may be others, or the node came or went.
+	// Changed receives an element when the facts may have changed, or the node came or went.
 	Changed <-chan struct{}
-	// Again has a value when what the API server has may be older than what was written.
+	// Again receives an element when the API server may have an older object than the one written.
 	Again <-chan struct{}
-	// Period is how often the object is written that did not change: somebody may have changed it.
+	// Period is how often an unchanged object is written again, in case another client changed it.
 	Period time.Duration
 }
 
-// Writer keeps the node's NodeResourceTopology.
+// Writer maintains the node's NodeResourceTopology.
 type Writer struct {
 	cfg   Config
 	limit *rate.Limiter
 
-	// Run's own.
-	written []byte // nil: nothing was, or it may be another by now
+	// Run owns the fields below.
+	written []byte // nil: none was, or it may have changed since
 	failure string // of the last attempt
 	pause   time.Duration
 }
@@ -74,7 +74,7 @@ func New(c Config) *Writer {
 	return &Writer{cfg: c, limit: rate.NewLimiter(rate.Every(pace), burst)}
 }
 
-// Run writes the object whenever it is another, until ctx ends.
+// Run writes the object whenever it changes, until ctx ends.
 func (w *Writer) Run(ctx context.Context) error {
 	due := time.NewTimer(0)
 	defer due.Stop()
@@ -88,7 +88,7 @@ func (w *Writer) Run(ctx context.Context) error {
 			w.written = nil
 		case <-w.cfg.Changed:
 			if w.pause > 0 {
-				continue // it is due when the pause is over
+				continue // it is due when the pause ends
 			}
 		}
 		await.For(ctx, gather)
@@ -98,12 +98,12 @@ func (w *Writer) Run(ctx context.Context) error {
 	}
 }
 
-// sync writes the object if it is another than the one written, and returns how soon it is to be
-// written even if it stays as it is; 0: as soon as was said before.
+// sync writes the object if it differs from the one written. It returns the time until the next
+// write of an unchanged object; 0: as before.
 func (w *Writer) sync(ctx context.Context) time.Duration {
 	node := w.cfg.Node()
 	if node == nil {
-		w.written = nil // its object goes with it
+		w.written = nil // its object is deleted with it
 		return 0
 	}
 	if bytes.Equal(w.object(node), w.written) {
@@ -128,12 +128,12 @@ func (w *Writer) sync(ctx context.Context) time.Duration {
 func (w *Writer) object(node *v1.Node) []byte {
 	text, err := json.Marshal(Object(node, w.cfg.Facts()))
 	if err != nil {
-		panic(err) // its types have a form in JSON
+		panic(err) // its types can be encoded as JSON
 	}
 	return text
 }
 
-// failed takes that the object could not be written, and returns how soon it is tried again.
+// failed records that the object could not be written, and returns the time until the next try.
 func (w *Writer) failed(ctx context.Context, err error) time.Duration {
 	w.written = nil
 	w.pause = min(max(2*w.pause, firstPause), lastPause)
@@ -145,7 +145,7 @@ func (w *Writer) failed(ctx context.Context, err error) time.Duration {
 	return w.pause
 }
 
-// explained says for people why the object could not be written, and what to do.
+// explained says why the object could not be written, and what to do.
 func explained(err error) string {
 	group := v1alpha2.SchemeGroupVersion
 	switch {

@@ -19,22 +19,22 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// rig is a writer, and an API server that keeps one object, in virtual time.
+// rig is a writer and an API server that keeps one object, in virtual time.
 type rig struct {
 	*Writer
 	t              *testing.T
 	changed, again chan struct{}
 
-	mu      sync.Mutex // guards what is below
+	mu      sync.Mutex // guards the fields below
 	facts   Facts
 	node    *v1.Node
-	refuse  error // what every request ends with
+	refuse  error // the result of every request
 	has     string
 	tries   int
 	written time.Time
 }
 
-// run runs a writer in a bubble until the test has ended.
+// run runs a writer in a synctest bubble until the test has ended.
 func run(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	facts := known(t)
@@ -67,7 +67,7 @@ func (r *rig) apply(_ context.Context, name string, object []byte) error {
 	return r.refuse
 }
 
-// do changes something of the world, and says so.
+// do changes the world, and signals it.
 func (r *rig) do(change func()) {
 	r.mu.Lock()
 	change()
@@ -75,14 +75,14 @@ func (r *rig) do(change func()) {
 	await.Wake(r.changed)
 }
 
-// take has other pods hold n CPUs.
+// take makes other pods hold n CPUs.
 func (r *rig) take(n int) {
 	r.do(func() {
 		r.facts.Held.CPUs = cpuset.New(r.facts.CPUs.List()[:n]...)
 	})
 }
 
-// made is how many requests there were since it was last asked.
+// made returns the number of requests since its last call.
 func (r *rig) made() int {
 	r.t.Helper()
 	synctest.Wait()
@@ -100,8 +100,8 @@ func (r *rig) expect(n int, when string) {
 	}
 }
 
-// TestWritten: at once, within 200 ms of a change, again after the period, and after the API server
-// was restored from a backup; what does not change the object is not written.
+// TestWritten: the object is written at once, within 200 ms of a change, again after the period,
+// and after the API server was restored from a backup. Irrelevant changes are not written.
 func TestWritten(t *testing.T) {
 	run(t, func(_ *testing.T, r *rig) {
 		time.Sleep(200 * time.Millisecond)
@@ -120,7 +120,7 @@ func TestWritten(t *testing.T) {
 	})
 }
 
-// TestChurn: what changes ten times a second is written about once a second, and at last as it is.
+// TestChurn: changes ten times a second are written about once a second, and the last state always.
 func TestChurn(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
 		for i := range 600 {
@@ -137,8 +137,8 @@ func TestChurn(t *testing.T) {
 	})
 }
 
-// TestRefused: a cluster without the kind, or that gives no right to it, is asked more and more
-// rarely, whatever changes, and the object is there soon after it can be.
+// TestRefused: a cluster without the kind, or without the right, is asked less and less often,
+// whatever changes, and has the object soon after that is possible.
 func TestRefused(t *testing.T) {
 	of := schema.GroupResource{Group: "topology.node.k8s.io", Resource: "noderesourcetopologies"}
 	for _, tc := range []struct {
@@ -172,7 +172,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestNode: without a Node there is no object; that of another Node of the name belongs to it.
+// TestNode: without a Node there is no object; after the Node was replaced, the new one owns it.
 func TestNode(t *testing.T) {
 	run(t, func(t *testing.T, r *rig) {
 		time.Sleep(time.Second)

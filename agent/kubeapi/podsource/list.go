@@ -18,11 +18,11 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// secondLook is how long after a list that would end everything it is asked for again.
+// secondLook is the delay of the second request for a list that would end all pods.
 const secondLook = time.Second
 
-// pods are those of all namespaces. What the API server answers to a list has to be one: the client's
-// own List takes any object for an empty list.
+// pods lists the pods of all namespaces. It accepts only a PodList as answer: the client's own List
+// takes any object for an empty list.
 type pods struct {
 	corev1.PodInterface
 	client corev1.CoreV1Interface
@@ -48,8 +48,8 @@ func (p pods) List(ctx context.Context, o metav1.ListOptions) (*v1.PodList, erro
 	return list, nil
 }
 
-// believe returns nil if a list may be taken. One without any of the pods that run would end them
-// all: the API server, not its cache, is asked once more, and has to say the same.
+// believe returns nil if a list may be used. A list without any of the running pods would end them
+// all: the API server, not its cache, is asked again, and must confirm it.
 func (f *Feed) believe(ctx context.Context, all pods, list []*v1.Pod) error {
 	runs := f.lacks(list)
 	if runs == 0 {
@@ -79,7 +79,8 @@ func (f *Feed) believe(ctx context.Context, all pods, list []*v1.Pod) error {
 	return nil
 }
 
-// lacks is how many pods run here if a list has none of them; 0: it has one, or nothing runs.
+// lacks returns the number of running pods if the list has none of them; 0: it has one, or nothing
+// runs.
 func (f *Feed) lacks(list []*v1.Pod) int {
 	if f.cfg.Running == nil {
 		return 0

@@ -13,7 +13,7 @@ const head = `"metadata":{"resourceVersion":"10"},"items":[]}`
 const emptyList = `{"kind":"PodList","apiVersion":"v1",` + head
 
 // Whatever an API server, or a proxy before it, answers with 200: only a PodList with a resource
-// version says which pods there are. Until there is one nothing is said of them.
+// version is accepted. Until there is one, no pods are delivered.
 func TestOnlyAListIsAList(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
@@ -44,8 +44,8 @@ func TestOnlyAListIsAList(t *testing.T) {
 	}
 }
 
-// A list without any of the pods that run is asked for a second time: only if the API server says
-// so again they end.
+// A list without any of the running pods is requested a second time: they end only if the API
+// server confirms it.
 func TestAListThatEndsAllIsAskedForTwice(t *testing.T) {
 	t.Parallel()
 	runs := []types.UID{"uid-a", "uid-b"}
@@ -80,7 +80,7 @@ func TestAListThatEndsAllIsAskedForTwice(t *testing.T) {
 	}
 }
 
-// Nothing is asked for twice where nothing runs.
+// On an empty node no list is requested twice.
 func TestAnEmptyNodeBeginsAtOnce(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -1,16 +1,16 @@
-// Package podsource is the feed "api": the pods that the API server has for this node. It lists
-// them and watches what becomes of them.
+// Package podsource is the feed "api": it lists and watches the pods that the API server has for
+// this node.
 //
-// Only a PodList with a resource version is a list, and one that would end all that runs is asked
-// for a second time. Nothing is said of the pods before the first list was taken, and while the API
-// server does not answer they stay as they were. However often a watch ends, is too old or is cut,
-// and whatever is listed anew, source.Mux is given whole sets and finds what differs: a pod that is as it was is
-// not touched. The feed does not wait for the node's own object, as the kubelet does: no decision
-// on a pod depends on it, and a pod that is bound to the node is to run.
+// Only a PodList with a resource version counts as a list, and one that would end all running pods
+// is requested a second time. Before the first accepted list nothing is delivered, and while the
+// API server does not answer the pods stay as they are. However often a watch ends, expires or is
+// cut, and whatever is listed again, source.Mux gets whole sets and finds the differences, so
+// unchanged pods are not touched. Unlike the kubelet's, the feed does not wait for the Node object:
+// no decision on a pod depends on it, and a pod bound to the node should run.
 //
-// A set is made when something has changed and the one before was taken, so that a burst of changes
-// is one set. What a set costs is a look at each pod's pointer; only pods that changed are
-// compared.
+// A set is made when something has changed and the previous set was taken, so that a burst of
+// changes makes one set. A set costs a comparison of each pod's pointer; only changed pods are
+// compared in full.
 package podsource
 
 import (
@@ -32,8 +32,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// retries are the pauses after lists and watches that failed. An API server that is back is asked
-// soon, and nodes do not ask all at once.
+// retries is the back-off after failed lists and watches. It reaches a recovered API server soon,
+// and spreads the requests of many nodes.
 func retries() *wait.Backoff {
 	return &wait.Backoff{
 		Duration: 800 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 8, Cap: 10 * time.Second,
@@ -45,16 +45,16 @@ type Config struct {
 	Client kubernetes.Interface
 	// Node is the node's name.
 	Node string
-	// Report receives the pods that are left out or refused. It must not block.
+	// Report receives the pods that are dropped or refused. It must not block.
 	Report func(source.Problem)
-	// Saw takes all pods that the API server has for the node, whenever one changed, and returns
-	// those that are to run. It must not block, nor change any.
+	// Saw gets all pods that the API server has for the node, whenever one changed, and returns those
+	// that should run. It must not block or change pods.
 	Saw func(all []*v1.Pod) []*v1.Pod
-	// Running are the pods of the API server that run here, by their UIDs. A list that has none of
-	// them is not believed at once. nil: nothing runs.
+	// Running returns the UIDs of the API server's pods that run here. A list without any of them must
+	// be confirmed. nil: nothing runs.
 	Running func() []types.UID
-	// Restored has a value when the API server's objects are older than they were: nothing that is
-	// known of them holds.
+	// Restored receives an element when the API server was restored from a backup: known versions are
+	// then no longer valid.
 	Restored <-chan struct{}
 }
 
@@ -89,8 +89,8 @@ func (f *Feed) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 	return nil
 }
 
-// follow lists and watches until ctx ends. The first list is taken as it is: it may be of another
-// history than the last one.
+// follow lists and watches until ctx ends. It does not compare versions in its first list with
+// known ones: the history may be another.
 func (f *Feed) follow(ctx context.Context) {
 	f.store.distrust()
 	mine := fields.OneTermEqualSelector("spec.nodeName", f.cfg.Node)
@@ -107,22 +107,22 @@ func (f *Feed) follow(ctx context.Context) {
 	).RunWithContext(ctx)
 }
 
-// store is what the reflector keeps up to date. What it is given is the store's own.
+// store is what the reflector maintains. It owns the pods that it is given.
 type store struct {
 	mu      sync.Mutex // guards pods and doubted
 	pods    map[types.NamespacedName]*v1.Pod
-	doubted bool // a resource version does not say what a pod is
+	doubted bool // a resource version does not identify a pod's content
 	changed chan struct{}
 }
 
-// distrust has the next list taken as it is: it is of another history.
+// distrust makes the next list count as it is, since it comes from another history.
 func (s *store) distrust() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.doubted = true
 }
 
-// of lists the pods of a node, of which there are none else unless the API server errs.
+// of returns the pods of a node; there are no others unless the API server errs.
 func (s *store) of(node string) []*v1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +135,7 @@ func (s *store) of(node string) []*v1.Pod {
 	return out
 }
 
-// replace takes a whole list. Pods that are as they were stay the same values.
+// replace stores a whole list. Unchanged pods keep their pointers.
 func (s *store) replace(list []*v1.Pod) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +153,7 @@ func (s *store) replace(list []*v1.Pod) error {
 	return nil
 }
 
-// put takes a pod that is new or another now.
+// put stores a new or changed pod.
 func (s *store) put(p *v1.Pod) error {
 	name := own(p)
 	s.mu.Lock()
@@ -163,7 +163,7 @@ func (s *store) put(p *v1.Pod) error {
 	return nil
 }
 
-// drop takes that a pod is gone.
+// drop removes a pod.
 func (s *store) drop(p *v1.Pod) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,8 +172,7 @@ func (s *store) drop(p *v1.Pod) error {
 	return nil
 }
 
-// own makes what the reflector gives the store's. Nobody on a node asks who manages which field,
-// which is a third of a pod.
+// own drops the managed fields, which nobody on a node needs and which are a third of a pod.
 func own(p *v1.Pod) types.NamespacedName {
 	p.ManagedFields = nil
 	return podspec.Name(p)

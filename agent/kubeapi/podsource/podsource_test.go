@@ -60,7 +60,7 @@ func siteWith(t *testing.T, a *api, running []types.UID) *site {
 	return s
 }
 
-// expect waits until the updates so far are, word by word, "ADD a b".
+// expect waits until the updates so far are these words, "ADD a b".
 func (s *site) expect(want ...string) {
 	s.t.Helper()
 	var got []string
@@ -81,7 +81,8 @@ func (s *site) expect(want ...string) {
 	}
 }
 
-// TestStory: what becomes of pods is told once, whatever becomes of the watch, and nothing else.
+// TestStory: each change of a pod is reported once, whatever happens to the watch, and nothing
+// else.
 func TestStory(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -105,7 +106,7 @@ func TestStory(t *testing.T) {
 	s.remove("b")
 	s.expect("REMOVE b")
 
-	// A watch that is cut is resumed; what happened meanwhile is told.
+	// A watch that is cut is resumed and reports what happened meanwhile.
 	s.do(func() { s.cut = s.watches })
 	s.put("c", nil)
 	s.expect("ADD c")
@@ -113,41 +114,41 @@ func TestStory(t *testing.T) {
 		t.Errorf("%d lists for a watch that was cut", s.lists)
 	}
 
-	// One that is too old ends in a list. Of pods that are as they were nothing is told.
+	// An expired watch leads to a list, which reports nothing of unchanged pods.
 	s.do(func() { s.refuse, s.cut = []int{500, 503}, s.watches })
 	s.put("d", nil)
 	s.remove("c")
 	s.do(func() { s.oldest, s.log = s.version, nil })
 	s.expect("REMOVE c", "ADD d")
 
-	// The same name with another UID is another pod, also when both came between two lists.
+	// The same name with another UID is another pod, even if both changes fall between two lists.
 	s.do(func() { s.cut = s.watches })
 	s.put("d", func(p *v1.Pod) { p.UID = "another" })
 	s.do(func() { s.oldest, s.log = s.version, nil })
 	s.expect("REMOVE d", "ADD d")
 }
 
-// TestEmptyFirstList: a node without pods has been heard of.
+// TestEmptyFirstList: a node without pods counts as heard.
 func TestEmptyFirstList(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newAPI(t))
 	s.expect("ADD")
 }
 
-// TestRestored: after the API server was restored from a backup, its versions say nothing about
-// what is known.
+// TestRestored: after the API server was restored from a backup, versions are not compared with
+// known ones.
 func TestRestored(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newAPI(t))
 	s.expect("ADD")
 	s.put("a", nil)
 	s.put("b", nil)
-	for got := 0; got < 2; { // as one set or as two
+	for got := 0; got < 2; { // in one set or in two
 		got += len((<-s.mux.Updates()).Pods)
 	}
 	s.do(func() {
 		was := s.pods["a"].DeepCopy()
-		was.Spec.Containers[0].Image = "i:2" // and its version is the same
+		was.Spec.Containers[0].Image = "i:2" // with the same version
 		s.pods = map[string]*v1.Pod{"a": was, "old": podNamed("old")}
 		s.version -= 2
 		s.log, s.cut = nil, 0
@@ -158,7 +159,7 @@ func TestRestored(t *testing.T) {
 	s.expect("ADD c")
 }
 
-// TestOutage: while nothing answers, nothing is told.
+// TestOutage: while the API server does not answer, nothing is reported.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)
@@ -176,7 +177,7 @@ func TestOutage(t *testing.T) {
 	s.expect("ADD b")
 }
 
-// TestBurst: many changes at once are few sets, and none is lost.
+// TestBurst: many changes at once make few sets, and none is lost.
 func TestBurst(t *testing.T) {
 	t.Parallel()
 	const pods = 110
@@ -206,8 +207,8 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// TestHostilePods disturb no other pod: those that could not have their names on a node are left
-// out, and the others are handed out, to be refused.
+// TestHostilePods affect no other pod: those whose names cannot be used on a node are dropped, and
+// the others are handed out, to be refused.
 func TestHostilePods(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

@@ -20,21 +20,21 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// api is an API server that has pods and nothing else, and does to its clients what it is told to.
+// api is an API server that has only pods, and misbehaves on request.
 type api struct {
 	*httptest.Server
 
-	mu      sync.Mutex // guards what is below
+	mu      sync.Mutex // guards the fields below
 	version int
 	pods    map[string]*v1.Pod
 	log     []logged
-	oldest  int           // versions before it are no longer known
-	turn    chan struct{} // closed and made anew when log or cut changes
-	cut     int           // watches begun before it end
+	oldest  int           // older versions have expired
+	turn    chan struct{} // closed and replaced when log or cut changes
+	cut     int           // watches started before it end
 	refuse  []int         // status codes of the next requests
 	lists   int
 	watches int
-	bodies  []string // of the answers to the next lists
+	bodies  []string // bodies of the answers to the next lists
 }
 
 type logged struct {
@@ -58,7 +58,7 @@ func (a *api) client(t *testing.T) kubernetes.Interface {
 	return c
 }
 
-// do changes the server under its lock, and has watches look.
+// do changes the server under its lock, and wakes watches.
 func (a *api) do(change func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -175,7 +175,7 @@ func (a *api) list(w http.ResponseWriter) {
 	_ = json.NewEncoder(w).Encode(out)
 }
 
-// watch sends what happened after a version until it is cut.
+// watch sends the events after a version until it is cut.
 func (a *api) watch(w http.ResponseWriter, r *http.Request) {
 	from, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	if err != nil {

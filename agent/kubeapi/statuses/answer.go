@@ -10,21 +10,21 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi/requests"
 )
 
-// Answered takes what the API server answered to a request about a pod here, at a time: the pod
-// that it has of that name, if it said that. took is how long the API server did not have what it
-// has now, zero if it was not told anything; the error is why to try again.
+// Answered handles the API server's answer to a request about a pod here: got is the pod that the
+// API server has under that name, if it said so. took is how long the API server lacked the present
+// status, zero if the request did not change it. again is the reason for a retry.
 func (b *Book) Answered(uid types.UID, q Request, got *v1.Pod, err error, now time.Time) (
 	took time.Duration, again error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r, p := b.remotes[q.Pod.UID], b.pods[uid]
-	if r == nil { // it was delivered that it is gone
+	if r == nil { // it was delivered that the pod is gone
 		return 0, nil
 	}
 	notThere := apierrors.IsNotFound(err) ||
 		err == nil && (q.Verb == requests.Delete || got.UID != q.Pod.UID)
 	switch {
-	case notThere && q.Pod != r.pod: // delivered since: others' finalizers may keep it there
+	case notThere && q.Pod != r.pod: // delivered since: finalizers may keep it
 		r.ask = now
 	case notThere:
 		r.gone, r.ask = true, time.Time{}
@@ -35,7 +35,7 @@ func (b *Book) Answered(uid types.UID, q Request, got *v1.Pod, err error, now ti
 		}
 	case apierrors.IsConflict(err): // another version, or another pod
 		r.ask = now
-		if r.contested { // no race with those who write without end
+		if r.contested { // no race with a client that writes endlessly
 			return 0, err
 		}
 		r.contested = true
@@ -49,9 +49,9 @@ func (b *Book) Answered(uid types.UID, q Request, got *v1.Pod, err error, now ti
 	return took, nil
 }
 
-// answered takes the pod as an answer has it. What was asked for is so, whatever came before; but
-// one that was delivered while the answer was on its way may be newer, and then it is asked again.
-// What was written is not older than what has been delivered since.
+// answered updates the remote pod from an answer, which holds whatever was delivered before the
+// request. If a newer version was delivered while the answer was on its way, the API server is
+// asked again. A written version is not older than versions delivered since.
 func (r *remote) answered(q Request, got *v1.Pod, now time.Time) {
 	if q.Verb == requests.Patch {
 		r.sent, r.got, r.contested = &q.Status, &got.Status, false

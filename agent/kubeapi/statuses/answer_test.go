@@ -13,8 +13,7 @@ import (
 	"github.com/numalet/numalet/agent/podstatus"
 )
 
-// How long the API server did not have a status is told of one that changed here, and not of one
-// that is only put right there.
+// took is reported for a status that changed here, and not for one that is only restored there.
 func TestTook(t *testing.T) {
 	b, now := NewBook(), time.Now()
 	pod := examplePod("a")
@@ -38,7 +37,7 @@ func TestTook(t *testing.T) {
 	if took := answered(); took != 3*time.Second {
 		t.Errorf("a change took %v", took)
 	}
-	b.Saw([]*v1.Pod{pod.DeepCopy()}, now) // somebody else wrote what was there before
+	b.Saw([]*v1.Pod{pod.DeepCopy()}, now) // another client restored the old one
 	if took := answered(); took != 0 {
 		t.Errorf("what was put right took %v", took)
 	}
@@ -59,7 +58,7 @@ func TestNothingIsKnownYet(t *testing.T) {
 	}
 }
 
-// waits is a book with a pod whose container waits, of which the API server has nothing yet.
+// waits is a book with a pod whose container waits, of which the API server has no status yet.
 func waits(message string, now time.Time) (*Book, types.UID) {
 	b, pod := NewBook(), examplePod("a")
 	pod.UID = types.UID("a")
@@ -70,7 +69,7 @@ func waits(message string, now time.Time) (*Book, types.UID) {
 	return b, pod.UID
 }
 
-// A status that is too large also without all that can be left out is tried again with pauses.
+// A status that is too large even without everything optional is retried with pauses.
 func TestAlwaysTooLarge(t *testing.T) {
 	now := time.Now()
 	b, uid := waits(strings.Repeat("x", 1000), now)
@@ -91,7 +90,7 @@ func TestAlwaysTooLarge(t *testing.T) {
 	}
 }
 
-// A pod that the API server does not have any more is told nothing, whenever the watch says so.
+// A pod that the API server no longer has gets no more requests, whenever the watch reports that.
 func TestNotFound(t *testing.T) {
 	now := time.Now()
 	b, uid := waits("", now)

@@ -18,51 +18,51 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// patience is how long an answer counts more than a delivered version that is older: a watch is
-// behind. After it the API server is asked: it may have been put back to an earlier state.
+// patience is how long an answer outweighs an older version that is delivered, since a watch may be
+// behind. Afterwards the API server is asked: it may have been restored from a backup.
 const patience = 10 * time.Second
 
-// Request is one to the API server about a pod.
+// Request is a request to the API server about a pod.
 type Request struct {
 	Verb requests.Verb
-	// Pod is what the API server has, as far as is known: a Patch and a Delete are of this version.
+	// Pod is the API server's pod as known here. A Patch or Delete applies only to this version.
 	Pod *v1.Pod
-	// Status is what a Patch makes of its status.
+	// Status is the status that a Patch results in.
 	Status v1.PodStatus
-	// own is the version of our own status in it.
+	// own is the version of our own status in Status.
 	own int
 }
 
-// Book has the statuses of the node's pods and what the API server has of them, and knows what is
-// to be requested next. It requests nothing itself and has no clock. All methods may be called from
-// anywhere; about one pod only one request may be under way.
+// Book holds the statuses of the node's pods and what the API server has of them, and decides on
+// the next request. It sends no requests and reads no clock. Its methods may be called from any
+// goroutine; about one pod only one request may be pending.
 type Book struct {
-	mu      sync.Mutex                           // guards what follows
+	mu      sync.Mutex                           // guards the fields below
 	pods    map[types.UID]*local                 // by their UID here
 	remotes map[types.UID]*remote                // by their UID in the API server
-	static  map[types.NamespacedName][]types.UID // the pods here of a name, if they are static
-	mirrors map[types.NamespacedName]types.UID   // of the mirror pods
+	static  map[types.NamespacedName][]types.UID // static pods here by name
+	mirrors map[types.NamespacedName]types.UID   // the mirror pods
 }
 
 // local is what is known of a pod here.
 type local struct {
 	podstatus.Change
 	version int
-	since   time.Time // of the oldest change that the API server may not have; zero: it has all
+	since   time.Time // time of the oldest change that the API server may lack; zero: it has all
 	cut     cut
 }
 
 // remote is what is known of a pod in the API server.
 type remote struct {
-	pod       *v1.Pod // its newest version
-	delivered *v1.Pod // the last one that was delivered
-	// ask is from when on the API server is to be asked what it has; zero: it is known.
+	pod       *v1.Pod // the newest known version
+	delivered *v1.Pod // the last delivered version
+	// ask is the time from which the API server must be asked what it has; zero: that is known.
 	ask time.Time
-	// gone: it has this version no more, nor another one as far as is known.
+	// gone is set if the API server no longer has this version, nor a newer one as far as known.
 	gone bool
-	// contested: somebody else had written to it when it was written to.
+	// contested is set if another client wrote to it between our read and write.
 	contested bool
-	// sent is the last status that was written, and got what became of it; nil: nothing was.
+	// sent is the last status written, got the status that it became; nil: none was written.
 	sent, got *v1.PodStatus
 	repeats   repeats
 }
@@ -76,7 +76,7 @@ func NewBook() *Book {
 	}
 }
 
-// Wrote takes what was written of a pod of the node, at a time.
+// Wrote records a status that was written for a pod of the node.
 func (b *Book) Wrote(c podstatus.Change, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -115,8 +115,8 @@ func (b *Book) forgetLocked(uid types.UID) {
 	}
 }
 
-// Saw takes all pods that the API server has for the node, as delivered at a time, and returns the
-// pods here to look at, by their UIDs.
+// Saw records the delivered set of all pods that the API server has for the node. It returns the
+// UIDs of pods here that may need a request.
 func (b *Book) Saw(all []*v1.Pod, now time.Time) (look []types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -150,8 +150,8 @@ func (b *Book) Saw(all []*v1.Pod, now time.Time) (look []types.UID) {
 	return look
 }
 
-// see takes a version that was delivered. An older one than what is known comes late, unless the
-// API server was put back to an earlier state.
+// see records a delivered version. A version older than the known one comes late, unless the API
+// server was restored from a backup.
 func (r *remote) see(pod *v1.Pod, now time.Time) {
 	r.delivered = pod
 	late := r.pod != nil && (older(pod, r.pod) ||
@@ -164,16 +164,17 @@ func (r *remote) see(pod *v1.Pod, now time.Time) {
 	}
 }
 
-// take takes a version that the API server has now.
+// take records the version that the API server has now.
 func (r *remote) take(pod *v1.Pod) { r.pod, r.ask, r.gone = pod, time.Time{}, false }
 
-// older reports whether a is a version before b. Versions that cannot be compared are taken as they
-// come.
+// older reports whether a is an older version than b. Versions that cannot be compared count as
+// newer.
 func older(a, b *v1.Pod) bool {
 	return kubeapi.Older(a.ResourceVersion, b.ResourceVersion)
 }
 
-// remoteLocked is the pod in the API server that has the status of a pod here; nil: none is known.
+// remoteLocked returns the API server's pod that carries the status of a pod here; nil: none is
+// known.
 func (b *Book) remoteLocked(p *local) *remote {
 	if !podspec.IsStatic(p.Pod) {
 		return b.remotes[p.Pod.UID]
@@ -185,7 +186,8 @@ func (b *Book) remoteLocked(p *local) *remote {
 	return r
 }
 
-// Next is the next request about a pod here. again: when there may be one although nothing happens.
+// Next returns the next request about a pod here. again is the time at which there may be one
+// without a further event.
 func (b *Book) Next(uid types.UID, now time.Time) (q Request, again time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -219,19 +221,19 @@ func (b *Book) Next(uid types.UID, now time.Time) (q Request, again time.Time) {
 	return Request{}, r.ask
 }
 
-// refuses reports whether this status was written already and became what the API server has: then
-// that is how the API server wants it.
+// refuses reports whether this status was already written and became what the API server has now:
+// it then wants it that way.
 func (r *remote) refuses(want v1.PodStatus) bool {
 	return r.sent != nil && same(want, *r.sent) && same(*r.got, r.pod.Status)
 }
 
-// deletable reports whether the API server wants the pod deleted, knows of its end, and waits for
-// the node with it.
+// deletable reports whether the API server wants the pod deleted, has its final status, and waits
+// for the node.
 func deletable(pod *v1.Pod) bool {
 	return pod.DeletionTimestamp != nil && status.Ended(pod.Status.Phase) && !mirror.HeldBack(pod)
 }
 
-// same compares statuses, in which the order of conditions says nothing.
+// same compares statuses, ignoring the order of conditions.
 func same(a, b v1.PodStatus) bool {
 	if len(a.Conditions) != len(b.Conditions) {
 		return false

@@ -9,15 +9,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// cut is what of a status is left out because the API server does not take all of it. What people
-// read goes first, then all but the phase: a pod whose status cannot be written is never deleted.
+// cut says what is left out of a status that the API server does not accept as a whole. Messages go
+// first, then everything but the phase: a pod whose status cannot be written would never be
+// deleted.
 type cut struct {
-	// size is left out because the pod is too large; whole because the API server refuses something
-	// in the status, and tried again with the next status.
+	// size is left out because the pod is too large. whole is left out because the API server refuses
+	// the content; it is reset with the next status.
 	size, whole level
 }
 
-// level is how much is left out.
+// level says how much is left out.
 type level int
 
 // The levels.
@@ -28,14 +29,14 @@ const (
 	allButPhase
 )
 
-// shortMessage is what is left of a long message, in bytes.
+// shortMessage is the length of a shortened message in bytes.
 const shortMessage = 256
 
-// again takes that there is another status, which the API server may take.
+// again resets whole for another status, which the API server may accept.
 func (c *cut) again() { c.whole = nothing }
 
-// more reports whether the request failed for what is in it, and leaves out more from now on; not
-// if there is nothing more to leave out.
+// more reports whether the request failed because of its content, and then leaves out more; false
+// if nothing more can be left out.
 func (c *cut) more(err error) bool {
 	switch {
 	case tooLarge(err) && c.size < allButPhase:
@@ -48,7 +49,7 @@ func (c *cut) more(err error) bool {
 	return true
 }
 
-// tooLarge reports whether API server or etcd found a request too large.
+// tooLarge reports whether the API server or etcd refused a request as too large.
 func tooLarge(err error) bool {
 	text := err.Error()
 	return apierrors.IsRequestEntityTooLargeError(err) ||
@@ -56,7 +57,7 @@ func tooLarge(err error) bool {
 		strings.Contains(text, "message larger than max")
 }
 
-// apply is the status with what is to be left out as the API server has it.
+// apply returns the status; fields that are left out have the API server's values.
 func (c cut) apply(api, s v1.PodStatus) v1.PodStatus {
 	switch max(c.size, c.whole) {
 	case nothing:
@@ -71,7 +72,7 @@ func (c cut) apply(api, s v1.PodStatus) v1.PodStatus {
 	}
 }
 
-// shortened has messages of at most n bytes.
+// shortened cuts messages to at most n bytes.
 func shortened(s v1.PodStatus, n int) v1.PodStatus {
 	short := func(text string) string {
 		if len(text) <= n {
@@ -109,7 +110,7 @@ func shortened(s v1.PodStatus, n int) v1.PodStatus {
 	return s
 }
 
-// sorted has the conditions by type.
+// sorted sorts conditions by type.
 func sorted(conditions []v1.PodCondition) []v1.PodCondition {
 	return slices.SortedFunc(slices.Values(conditions), func(a, b v1.PodCondition) int {
 		return cmp.Compare(a.Type, b.Type)

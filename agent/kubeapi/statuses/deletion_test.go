@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/agent/podstatus"
 )
 
-// An API server that is interrupted while it deletes a pod for good leaves it marked: it is asked
+// An API server that is interrupted during a final deletion leaves the pod marked. It is then asked
 // again, whoever asked first.
 func TestHalfDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -23,7 +23,7 @@ func TestHalfDeleted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s.api.mark(s.api.pods["a"]) // by somebody's force
+		s.api.mark(s.api.pods["a"]) // by another client, with force
 		s.api.wantsDeleted(s.api.pods["b"])
 		s.api.halfway = true
 		w.Saw(s.set())
@@ -49,7 +49,7 @@ func TestHalfDeleted(t *testing.T) {
 	})
 }
 
-// One that others hold back with a finalizer is deleted once.
+// A pod with another client's finalizer is deleted once.
 func TestFinalizer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, w := start(t)
@@ -71,8 +71,8 @@ func TestFinalizer(t *testing.T) {
 	})
 }
 
-// What was delivered of a pod before the answer to its deletion came is newer than the answer: a pod
-// that is held back by a finalizer is not taken for gone, and its status is kept.
+// A delivery that precedes the answer to a deletion is newer than the answer: a pod that a
+// finalizer keeps does not count as gone, and its status is kept up to date.
 func TestDeliveredBeforeTheAnswer(t *testing.T) {
 	now := time.Unix(1, 0)
 	api, book := newFakeAPI(), NewBook()

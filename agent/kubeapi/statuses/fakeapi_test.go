@@ -17,31 +17,31 @@ import (
 	"github.com/numalet/numalet/agent/status"
 )
 
-// errLost is what a client sees of a request whose answer was lost, or that was.
+// errLost is the error of a client whose request or answer was lost.
 var errLost = errors.New("connection lost")
 
-// fakeAPI is an API server with the pods of one node in one namespace. Pods are never written to in
-// place: what was handed out stays as it was.
+// fakeAPI is an API server with the pods of one node in one namespace. It never changes a pod in
+// place, so pods that it returned stay as they were.
 type fakeAPI struct {
 	pods     map[string]*v1.Pod
 	revision int
 	history  [][]*v1.Pod // sets after each change, the newest last
-	// others are the conditions that others have written, by UID and type.
+	// others are the conditions that other clients have written, by UID and type.
 	others map[types.UID]map[v1.PodConditionType]v1.ConditionStatus
-	wrong  error // what was done that must never be
-	wrote  int   // requests that changed something
-	made   int   // pods that were created
-	// halfway has deletions interrupted when the pod was marked.
+	wrong  error // a forbidden operation that happened
+	wrote  int   // number of requests that changed something
+	made   int   // number of created pods
+	// halfway interrupts deletions after the pod was marked.
 	halfway bool
 }
 
-// restore puts the server back to what it was some changes ago, the versions of pods with it. New
-// versions are above all that there were, as one is told to have it.
+// restore restores the state of some changes ago, including versions. New versions are above all
+// earlier ones, as is recommended for restores.
 func (a *fakeAPI) restore(ago int) {
 	set := a.history[max(0, len(a.history)-1-ago)]
 	a.pods, a.revision = map[string]*v1.Pod{}, a.revision+1000
 	for _, was := range set {
-		pod := ptr.To(*was) // a list is read anew
+		pod := ptr.To(*was) // a list is read again
 		a.pods[pod.Name] = pod
 		for t := range a.others[pod.UID] {
 			delete(a.others[pod.UID], t)
@@ -97,7 +97,7 @@ func compareNames(a, b string) int {
 	}
 }
 
-// create makes a pod, with a UID of its own.
+// create creates a pod with a new UID.
 func (a *fakeAPI) create(pod *v1.Pod) (*v1.Pod, error) {
 	if a.pods[pod.Name] != nil {
 		return nil, apierrors.NewAlreadyExists(v1.Resource("pods"), pod.Name)
@@ -116,7 +116,7 @@ func (a *fakeAPI) get(name string) (*v1.Pod, error) {
 	return nil, apierrors.NewNotFound(v1.Resource("pods"), name)
 }
 
-// tell answers a node that asks for a pod. Of one that is not there it has no business to know.
+// tell answers a node's request for a pod. A node may not ask for a pod that does not exist.
 func (a *fakeAPI) tell(name string) (*v1.Pod, error) {
 	pod, err := a.get(name)
 	if err != nil {
@@ -146,7 +146,7 @@ func (a *fakeAPI) patch(q Request) (*v1.Pod, error) {
 	return a.put(&next), nil
 }
 
-// delete deletes a pod for good, which has to be of this UID and, if one is given, version.
+// delete deletes a pod for good if it has this UID and, if given, this version.
 func (a *fakeAPI) delete(pod *v1.Pod, version string) error {
 	name := pod.Name
 	was, err := a.get(name)
@@ -180,7 +180,7 @@ func conflict(name string) error {
 	return apierrors.NewConflict(v1.Resource("pods"), name, errors.New("it is another one"))
 }
 
-// writeCondition is somebody else's.
+// writeCondition writes a condition as another client.
 func (a *fakeAPI) writeCondition(pod *v1.Pod, c v1.PodCondition) {
 	next := *pod
 	next.Status.Conditions = append(slices.DeleteFunc(slices.Clone(pod.Status.Conditions),
@@ -192,7 +192,7 @@ func (a *fakeAPI) writeCondition(pod *v1.Pod, c v1.PodCondition) {
 	a.put(&next)
 }
 
-// wantsDeleted has a pod deleted with a grace period.
+// wantsDeleted deletes a pod with a grace period.
 func (a *fakeAPI) wantsDeleted(pod *v1.Pod) {
 	if pod.DeletionTimestamp != nil {
 		return

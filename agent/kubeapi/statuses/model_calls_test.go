@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/agent/status"
 )
 
-// send has the next request about something be under way.
+// send sends the next request about a key.
 func (w *world) send(k key) {
 	delete(w.dirty, k)
 	c := &call{}
@@ -32,7 +32,7 @@ func (w *world) send(k key) {
 	}
 }
 
-// carryOut has the API server do what is asked.
+// carryOut makes the API server carry out the request.
 func (w *world) carryOut(c *call) {
 	switch c.write.Verb {
 	case requests.Get:
@@ -68,8 +68,8 @@ func (w *world) mirrorCall(q mirror.Request, c *call) (*v1.Pod, error) {
 	return nil, errLost
 }
 
-// mayDelete notes a pod that is deleted while something of it is here, or before its last status is
-// known.
+// mayDelete records a violation if a pod is deleted while something of it is here, or before its
+// final status is known.
 func (w *world) mayDelete(pod *v1.Pod) {
 	now := w.api.pods[pod.Name]
 	if now == nil || now.UID != pod.UID || now.ResourceVersion != pod.ResourceVersion {
@@ -83,7 +83,8 @@ func (w *world) mayDelete(pod *v1.Pod) {
 	}
 }
 
-// answer has a request's answer come; lossy: it may be lost, or the request refused or lost.
+// answer delivers a request's answer; if lossy, the answer or the request may be lost, or the
+// request refused.
 func (w *world) answer(k key, lossy bool) {
 	c := w.calls[k]
 	trouble := 0
@@ -94,7 +95,7 @@ func (w *world) answer(k key, lossy bool) {
 	case c.done && trouble == 1:
 		c.got, c.err = nil, errLost
 	case c.done:
-	case trouble == 1: // it arrives when nobody waits for it
+	case trouble == 1: // it arrives when nobody waits for it any more
 		late := *c
 		w.late = append(w.late, func() { w.carryOut(&late) })
 		c.err = errLost
@@ -125,7 +126,7 @@ func (w *world) answer(k key, lossy bool) {
 	}
 }
 
-// pick is one of the keys of a map, in an order that the seed decides.
+// pick returns one of the keys of a map, chosen by the seed.
 func pick[V any](w *world, m map[key]V) (key, bool) {
 	if len(m) == 0 {
 		return key{}, false

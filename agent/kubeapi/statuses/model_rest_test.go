@@ -16,7 +16,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// rest lets everything arrive, until nobody has anything to do.
+// rest delivers everything until nothing is left to do.
 func (w *world) rest() error {
 	for _, f := range w.late {
 		f()
@@ -57,7 +57,7 @@ func (w *world) settled() error {
 		there := w.api.pods[p.Pod.Name]
 		if podspec.IsStatic(p.Pod) {
 			if mirrored[p.Pod.Name] || there != nil && !mirror.Is(there) {
-				continue // another one is before it, or has its name
+				continue // an earlier pod has the mirror, or another pod has the name
 			}
 			mirrored[p.Pod.Name] = true
 			if there == nil || !mirror.IsOf(there, p.Pod) {
@@ -99,9 +99,8 @@ const (
 	walkSteps  = 25_000
 )
 
-// The API server ends up with what is true here, whatever is lost, late, repeated or out of order
-// on the way: the last status, no pod deleted early, none forgotten, one mirror pod for each static
-// one.
+// The API server ends up with the truth, whatever is lost, late, repeated or out of order: the
+// final status, no pod deleted early, none forgotten, one mirror pod for each static pod.
 func TestModel(t *testing.T) {
 	steps := fewSteps
 	if os.Getenv("CI") == "true" && !testing.Short() {

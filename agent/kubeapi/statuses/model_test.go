@@ -18,17 +18,17 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// key is a pod of which a status is written, or a name of which a mirror pod is kept.
+// key is a pod whose status is written, or a name for which a mirror pod is kept.
 type key struct {
 	uid  types.UID
 	name types.NamespacedName
 }
 
-// call is a request under way.
+// call is a pending request.
 type call struct {
 	write Request
 	keep  mirror.Request
-	done  bool // the API server has carried it out, with what follows
+	done  bool // the API server has carried it out, with its consequences
 	got   *v1.Pod
 	err   error
 }
@@ -36,29 +36,29 @@ type call struct {
 // here is a pod of the node.
 type here struct {
 	podstatus.Change
-	// ending: it is wanted ended, or has ended by itself.
+	// ending is set if it should end, or has ended by itself.
 	ending bool
 }
 
-// world is an API server, a node with its pods, and what is on the way between them.
+// world is an API server, a node with its pods, and the messages between them.
 type world struct {
 	rand *rand.Rand
 	now  time.Time
 	api  *fakeAPI
 
 	pods   map[types.UID]*here
-	order  []types.UID // of pods, as they came
+	order  []types.UID // UIDs of pods in order of arrival
 	writes *Book
 	keeps  *mirror.Book
 
 	dirty map[key]bool
 	later map[key]time.Time
 	calls map[key]*call
-	// late are requests that nobody waits for any more and that may be carried out still.
+	// late are requests that nobody waits for and that may still be carried out.
 	late []func()
-	// cleared are the pods that were cleared here once: they do not run again.
+	// cleared are the pods that were cleared here once: they must not run again.
 	cleared map[types.UID]bool
-	made    int // static pods so far
+	made    int // number of static pods so far
 	trace   []string
 }
 
@@ -83,7 +83,7 @@ func (w *world) lookAtNames(names []types.NamespacedName) {
 	}
 }
 
-// tell has both books know of what was written of a pod here.
+// tell informs both books of what was written for a pod here.
 func (w *world) tell(p *here, c podstatus.Change) {
 	p.Change = c
 	w.writes.Wrote(c, w.now)
@@ -93,7 +93,7 @@ func (w *world) tell(p *here, c podstatus.Change) {
 	}
 }
 
-// begin has a pod begin here.
+// begin starts a pod here.
 func (w *world) begin(pod *v1.Pod) {
 	first := status.First(status.Input{Pod: pod, Now: w.now})
 	p := &here{ending: status.Ended(first.Phase)}
@@ -103,7 +103,7 @@ func (w *world) begin(pod *v1.Pod) {
 	w.note("begin %s %s %s", pod.UID, pod.Name, first.Phase)
 }
 
-// end has a pod be gone from here.
+// end removes a pod from here.
 func (w *world) end(uid types.UID) {
 	p := w.pods[uid]
 	w.note("end %s", uid)
@@ -112,8 +112,8 @@ func (w *world) end(uid types.UID) {
 	w.order = slices.DeleteFunc(w.order, func(u types.UID) bool { return u == uid })
 }
 
-// deliver has the node see a set of pods: of those that it does not have it begins with some, those
-// that are missing are gone from here.
+// deliver delivers a set of pods to the node: some of the new ones start here, and missing ones are
+// removed.
 func (w *world) deliver(set []*v1.Pod) {
 	for _, uid := range w.writes.Saw(set, w.now) {
 		w.dirty[key{uid: uid}] = true
@@ -141,7 +141,7 @@ func (w *world) deliver(set []*v1.Pod) {
 	}
 }
 
-// live has a pod here go on.
+// live advances a pod here.
 func (w *world) live(p *here) {
 	c := p.Change
 	c.Before, c.First = c.After, false
@@ -170,7 +170,7 @@ func (w *world) live(p *here) {
 	w.note("live %s %s cleared=%t", c.Pod.UID, next.Phase, c.Cleared)
 }
 
-// static has a manifest come, change or go.
+// static adds, changes or removes a manifest.
 func (w *world) static() {
 	name := "s" + strconv.Itoa(w.rand.IntN(2))
 	var last *here
@@ -179,7 +179,7 @@ func (w *world) static() {
 			last = p
 		}
 	}
-	if last != nil && w.rand.IntN(2) == 0 { // the oldest of the name goes first
+	if last != nil && w.rand.IntN(2) == 0 { // the oldest of the name is removed first
 		for _, uid := range w.order {
 			if p := w.pods[uid]; p.Pod.Name == name && podspec.IsStatic(p.Pod) {
 				w.end(uid)
@@ -200,7 +200,7 @@ func (w *world) static() {
 	w.begin(pod)
 }
 
-// restore puts the API server back to an earlier state. Nobody's request survives that.
+// restore restores the API server from a backup; all pending requests are lost.
 func (w *world) restore() {
 	w.note("restored")
 	w.late = nil
@@ -212,7 +212,7 @@ func (w *world) restore() {
 	clear(w.cleared)
 }
 
-// others do something to a pod in the API server.
+// others changes a pod in the API server as another client.
 func (w *world) others() {
 	if w.rand.IntN(3) == 0 {
 		pod := &v1.Pod{}
@@ -239,7 +239,7 @@ func (w *world) others() {
 	case n < 8:
 		w.note("forced %s", pod.UID)
 		if w.rand.IntN(4) == 0 {
-			w.api.mark(pod) // and its server dies
+			w.api.mark(pod) // and the server crashes
 		} else {
 			w.api.remove(pod.Name)
 		}
@@ -261,7 +261,7 @@ func (w *world) others() {
 	}
 }
 
-// wake makes due what was to be looked at by now.
+// wake schedules keys whose time has come.
 func (w *world) wake() {
 	for k, at := range w.later {
 		if !at.After(w.now) {
@@ -271,7 +271,7 @@ func (w *world) wake() {
 	}
 }
 
-// step is one of anybody's.
+// step makes one random step of any participant.
 func (w *world) step() {
 	switch n := w.rand.IntN(20); {
 	case n < 1 && w.rand.IntN(50) == 0:
@@ -284,7 +284,7 @@ func (w *world) step() {
 		if len(w.order) > 0 {
 			w.live(w.pods[w.order[w.rand.IntN(len(w.order))]])
 		}
-	case n < 10: // often late, at times an older set than before
+	case n < 10: // often late, sometimes an older set than the last one
 		ago := max(0, w.rand.IntN(8)-3)
 		w.deliver(w.api.history[max(0, len(w.api.history)-1-ago)])
 	case n < 11:

@@ -2,18 +2,18 @@ package statuses
 
 import "time"
 
-// repeated is the least time between two writings of one status that somebody else overwrites
-// again and again, such as another node of the same name. The first time it is put right at once.
+// repeated is the least time between two writes of a status that another client, such as another
+// node of the same name, keeps overwriting. The first write after that is immediate.
 const repeated = 10 * time.Second
 
-// repeats are how often a version of a status was written although nothing had changed here.
+// repeats counts how often a version of a status was written without a change here.
 type repeats struct {
 	version int
-	more    int       // times after the first
-	at      time.Time // the last one
+	more    int       // writes after the first
+	at      time.Time // of the last write
 }
 
-// wrote takes that the API server has a version, at a time.
+// wrote records that the API server has a version.
 func (r *repeats) wrote(version int, now time.Time) {
 	if r.at.IsZero() || r.version != version {
 		*r = repeats{version: version, at: now}
@@ -23,7 +23,7 @@ func (r *repeats) wrote(version int, now time.Time) {
 	r.at = now
 }
 
-// due is when the version may be written; zero: at any time.
+// due returns when the version may be written; zero: at any time.
 func (r *repeats) due(version int) time.Time {
 	if r.version != version || r.more == 0 {
 		return time.Time{}

@@ -20,7 +20,7 @@ import (
 	"github.com/numalet/numalet/topology/metric"
 )
 
-// Config is what statuses are written with.
+// Config configures the writer of statuses.
 type Config struct {
 	Client   kubernetes.Interface
 	Registry metrics.KubeRegistry
@@ -34,7 +34,7 @@ type Statuses struct {
 	took   *metrics.Histogram
 }
 
-// New returns one that knows no pods.
+// New returns a Statuses that knows no pods.
 func New(c Config) (*Statuses, error) {
 	w := &Statuses{client: c.Client, book: NewBook()}
 	var s metric.Set
@@ -48,27 +48,28 @@ func New(c Config) (*Statuses, error) {
 // Run writes until ctx ends.
 func (w *Statuses) Run(ctx context.Context) error { return w.queue.Run(ctx) }
 
-// Wrote takes what was written of a pod of the node. It never blocks.
+// Wrote records a status that was written for a pod of the node. It never blocks.
 func (w *Statuses) Wrote(c podstatus.Change) {
 	w.book.Wrote(c, time.Now())
 	w.queue.Add(c.Pod.UID)
 }
 
-// Saw takes all pods that the API server has for the node, mirror pods among them. It never blocks.
+// Saw records all pods that the API server has for the node, including mirror pods. It never
+// blocks.
 func (w *Statuses) Saw(all []*v1.Pod) {
 	for _, uid := range w.book.Saw(all, time.Now()) {
 		w.queue.Add(uid)
 	}
 }
 
-// next makes the next request about a pod.
+// next sends the next request about a pod.
 func (w *Statuses) next(ctx context.Context, uid types.UID) (made requests.Verb,
 	again time.Time, err error) {
 	q, again := w.book.Next(uid, time.Now())
 	if q.Verb == requests.None {
 		return requests.None, again, nil
 	}
-	klog.FromContext(ctx).V(2).Info("Telling the API server of a pod", "pod", klog.KObj(q.Pod),
+	klog.FromContext(ctx).V(2).Info("Sending a request about a pod", "pod", klog.KObj(q.Pod),
 		"podUID", q.Pod.UID, "verb", q.Verb, "phase", q.Status.Phase)
 	got, err := w.request(ctx, q)
 	took, err := w.book.Answered(uid, q, got, err, time.Now())
@@ -78,7 +79,7 @@ func (w *Statuses) next(ctx context.Context, uid types.UID) (made requests.Verb,
 	return q.Verb, time.Time{}, err
 }
 
-// request makes a request, and returns what the API server has of the pod then.
+// request sends a request, and returns the pod that the API server then has.
 func (w *Statuses) request(ctx context.Context, q Request) (*v1.Pod, error) {
 	pods, name := w.client.CoreV1().Pods(q.Pod.Namespace), q.Pod.Name
 	switch q.Verb {
@@ -101,7 +102,7 @@ func (w *Statuses) request(ctx context.Context, q Request) (*v1.Pod, error) {
 	}
 }
 
-// patch is a strategic merge patch, of this UID and this version only.
+// patch returns a strategic merge patch that applies only to this UID and version.
 func (q Request) patch() ([]byte, error) {
 	before, err := json.Marshal(v1.Pod{Status: q.Pod.Status})
 	if err != nil {

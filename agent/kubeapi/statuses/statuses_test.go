@@ -23,17 +23,17 @@ import (
 	"github.com/numalet/numalet/agent/podstatus"
 )
 
-// server is the fake API server of the model behind a client, with what is wrong with it.
+// server is the model's fake API server behind a client, with faults.
 type server struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	api      *fakeAPI
 	requests []string
 	patches  []string
-	// trouble is what a request about a pod fails with; nil: it does not.
+	// trouble returns the error of a request about a pod; nil: it succeeds.
 	trouble func(verb string, pod *v1.Pod) error
 }
 
-// client has requests go to the server as bytes.
+// client returns a client whose requests reach the server in encoded form.
 func (s *server) client() *fake.Clientset {
 	c := fake.NewClientset()
 	c.PrependReactor("*", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -100,7 +100,7 @@ func (s *server) patch(was *v1.Pod, patch []byte) (*v1.Pod, error) {
 	return s.api.put(next), nil
 }
 
-// start has a node's statuses written to a server that has these pods.
+// start starts writing statuses to a server that has these pods.
 func start(t *testing.T, names ...string) (*server, *Statuses) {
 	s := &server{api: newFakeAPI()}
 	for _, name := range names {
@@ -138,7 +138,7 @@ func (s *server) set() []*v1.Pod {
 	return s.api.history[len(s.api.history)-1]
 }
 
-// pod is what the server has, and the requests that came since the last call.
+// pod returns the pod on the server, and the requests since the last call.
 func (s *server) pod(name string) (*v1.Pod, string) {
 	synctest.Wait()
 	s.mu.Lock()
@@ -148,7 +148,7 @@ func (s *server) pod(name string) (*v1.Pod, string) {
 	return s.api.pods[name], requests
 }
 
-// says has the node say something of a pod.
+// says writes a status for a pod on the node.
 func (s *server) says(w *Statuses, name string, after v1.PodStatus, cleared bool) {
 	s.mu.Lock()
 	pod := s.api.pods[name]
@@ -160,8 +160,8 @@ func ready(s v1.ConditionStatus) []v1.PodCondition {
 	return []v1.PodCondition{{Type: v1.PodReady, Status: s}}
 }
 
-// A pod's life is one patch for each change, of the status alone, and its deletion; what others
-// wrote beside it stays, and nothing is sent that the API server has.
+// A pod's life is one patch for each change, only of the status, and its deletion. What others
+// wrote stays, and nothing is sent that the API server already has.
 func TestLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, w := start(t, "a")
@@ -214,8 +214,8 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// After a restart of the agent nothing is written where the API server has it all, whatever is not
-// known yet; and an end that only the API server knows stays.
+// After a restart of the agent nothing is written if the API server has everything, even what is
+// not known here yet; an end that only the API server knows stays.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, w := start(t, "a", "b")
@@ -250,8 +250,8 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// A status that is too large loses what people read, and at last all but the phase: a pod whose
-// status the API server never takes is deleted all the same.
+// A status that is too large loses its messages, and finally everything but the phase: a pod whose
+// status the API server never accepts is deleted all the same.
 func TestTooLarge(t *testing.T) {
 	tooLarge := apierrors.NewRequestEntityTooLargeError("limit is 3145728")
 	invalid := apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "a", nil)
@@ -305,8 +305,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// A node that loses its rights for a while tries again, ever more rarely, and then says and deletes all
-// that it has to.
+// A node that loses its rights for a while retries, less and less often, and then writes and
+// deletes everything that is due.
 func TestForbidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, w := start(t, "a")
@@ -331,7 +331,7 @@ func TestForbidden(t *testing.T) {
 			verbs["delete"] > 0 {
 			t.Errorf("without rights there were %v: %s", verbs, requests)
 		}
-		again = time.Now() // the status may be written again, and the pod not yet deleted
+		again = time.Now() // the status may be written again, but the pod not yet deleted
 		deletions := 2
 		inner := s.trouble
 		s.trouble = func(verb string, pod *v1.Pod) error {
@@ -351,7 +351,7 @@ func TestForbidden(t *testing.T) {
 	})
 }
 
-// What an API server makes of a status that it was sent is how it wants it: it is not sent again
+// If the API server changes a status that it was sent, it wants it that way: it is not sent again
 // and again.
 func TestItKnowsBetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -360,7 +360,7 @@ func TestItKnowsBetter(t *testing.T) {
 		c := fake.NewClientset()
 		c.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 			next++
-			changed := s.api.pods["a"].DeepCopy() // an older one, that drops what it does not know
+			changed := s.api.pods["a"].DeepCopy() // an older server, which drops unknown fields
 			changed.Status.Phase = v1.PodRunning
 			return true, s.api.put(changed), nil
 		})
@@ -379,8 +379,8 @@ func TestItKnowsBetter(t *testing.T) {
 	})
 }
 
-// A pod of the same name with another UID is another pod: neither gets the status of the first, nor
-// is deleted for it.
+// A pod with the same name and another UID is another pod: it does not get the first one's status,
+// and is not deleted in its place.
 func TestAnotherPodOfTheName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, w := start(t, "a")
@@ -404,9 +404,9 @@ func TestAnotherPodOfTheName(t *testing.T) {
 	})
 }
 
-// A status that somebody else overwrites, such as another node of the same name, is written again at
-// once, and then ever again with pauses: two nodes do not keep an API server busy. What is new is
-// told at once.
+// A status that another client, such as another node of the same name, overwrites is written again
+// at once, and then with pauses: two nodes do not keep an API server busy. Changes are written at
+// once.
 func TestContradicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, w := start(t, "a")

@@ -8,12 +8,12 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// Mirror is a client's copy of what it watches. The zero value is ready; Apply every message.
+// Mirror is a client's copy of the watched state. The zero value is ready; Apply every message.
 type Mirror struct {
-	// Instance and Generation are where a new watch would go on.
+	// Instance and Generation are the position at which a new watch can continue.
 	Instance   string
 	Generation uint64
-	// Complete: nothing of a later generation is applied, so that all below belongs together.
+	// Complete is set if all of one generation and nothing of the next has been applied.
 	Complete bool
 
 	pods    map[string]*Pod
@@ -21,10 +21,10 @@ type Mirror struct {
 	devices map[string]map[string][]*podresourcesv1.ContainerDevices // by resource and id
 }
 
-// Apply takes the next message.
+// Apply applies the next message.
 func (m *Mirror) Apply(r *WatchResponse) {
 	if m.pods == nil || r.GetSnapshot() != nil {
-		m.Instance, m.Generation = "", 0 // what they led on from is gone
+		m.Instance, m.Generation = "", 0 // their state was dropped
 		m.pods, m.node = map[string]*Pod{}, nil
 		m.devices = map[string]map[string][]*podresourcesv1.ContainerDevices{}
 	}
@@ -64,7 +64,7 @@ func (m *Mirror) apply(d *Devices) {
 	}
 }
 
-// Pods is the pods as List has them: by namespace and name.
+// Pods returns the pods in List's order: by namespace and name.
 func (m *Mirror) Pods() []*Pod {
 	return slices.SortedFunc(maps.Values(m.pods), func(a, b *Pod) int {
 		x, y := a.GetResources(), b.GetResources()
@@ -73,7 +73,7 @@ func (m *Mirror) Pods() []*Pod {
 	})
 }
 
-// Allocatable is what GetAllocatableResources has, the devices by resource and id.
+// Allocatable returns what GetAllocatableResources returns, with devices by resource and id.
 func (m *Mirror) Allocatable() *podresourcesv1.AllocatableResourcesResponse {
 	out := &podresourcesv1.AllocatableResourcesResponse{
 		CpuIds: m.node.GetCpuIds(), Memory: m.node.GetMemory(),

@@ -1,4 +1,4 @@
-// Package report shows what the rig found: as text for a terminal, and as one HTML file that needs
-// nothing beside itself. Its charts are drawn by Chart.js (MIT), which assets/fetch.sh gets, checks
-// and keeps here.
+// Package report renders the rig's results: as text for a terminal, and as one self-contained HTML
+// file. Chart.js (MIT) draws its charts; assets/fetch.sh downloads it, verifies it and keeps it
+// here.
 package report

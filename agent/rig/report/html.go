@@ -18,8 +18,8 @@ import (
 //go:embed assets/chart.umd.min.js assets/LICENSE.chartjs.md
 var assets embed.FS
 
-// page is what the template shows. Everything is in the file itself: styles, scripts and the
-// report as JSON, which the charts are drawn from.
+// page holds the values of the template. The file contains everything: styles, scripts, and the
+// report as JSON that the charts are drawn from.
 type page struct {
 	Title, Command        string
 	Warning               string
@@ -32,7 +32,7 @@ type page struct {
 	License               string
 }
 
-// WriteHTML shows a report as one file for a browser.
+// WriteHTML writes a report as one file for a browser.
 func WriteHTML(w io.Writer, r rig.Report) error {
 	var text [5]string
 	for i, name := range []string{
@@ -52,7 +52,7 @@ func WriteHTML(w io.Writer, r rig.Report) error {
 	if err != nil {
 		return err
 	}
-	// The browser would look for the library's map beside the report.
+	// Without this cut the browser would look for the library's source map beside the report.
 	library, _, _ := strings.Cut(text[3], "\n//# sourceMappingURL=")
 	p := page{
 		Title: title(r), Facts: facts(r), Tables: append(tables(r), nodes(r.Machine)),
@@ -94,7 +94,7 @@ func facts(r rig.Report) []measure {
 	return out
 }
 
-// nodes is the machine, node by node, with the distances from each to each.
+// nodes lists the NUMA nodes with their distances to each other.
 func nodes(m rig.MachineInfo) table {
 	t := table{Title: "NUMA nodes", Words: 2, Head: []string{"node", "CPUs", "memory"}}
 	for _, d := range m.Devices {
@@ -121,10 +121,10 @@ func nodes(m rig.MachineInfo) table {
 	return t
 }
 
-// mostDistances is the number of nodes up to which the distances fit on a page.
+// mostDistances is the highest number of nodes whose distances fit on a page.
 const mostDistances = 8
 
-// findings say in words which policy is first in what, and which kinds of pods got nothing.
+// findings say which policy is first in what, and which kinds of pods got nothing.
 func findings(r rig.Report) []string {
 	if r.Interrupted {
 		return nil
@@ -135,7 +135,7 @@ func findings(r rig.Report) []string {
 	return append(firsts(r), turnedAway(r)...)
 }
 
-// turnedAway has a sentence for each policy that admitted no pod of a kind.
+// turnedAway returns a sentence for each policy that admitted no pod of some kind.
 func turnedAway(r rig.Report) (out []string) {
 	for _, o := range r.Policies {
 		var kinds []string
@@ -152,7 +152,7 @@ func turnedAway(r rig.Report) (out []string) {
 	return out
 }
 
-// firsts say which policy is first in what.
+// firsts returns sentences that say which policy is first in what.
 func firsts(r rig.Report) []string {
 	best := func(value func(rig.Outcome) float64) (names string, at float64) {
 		var first []string

@@ -2,7 +2,7 @@ package report
 
 import "github.com/numalet/numalet/agent/rig"
 
-// measure explains one number in a sentence.
+// measure is the name of a number and a sentence that explains it.
 type measure struct{ Name, Meaning string }
 
 func measures(r rig.Report) []measure {

@@ -9,8 +9,7 @@ import (
 	"github.com/numalet/numalet/agent/rig"
 )
 
-// A kind of pod of which a policy admitted none is named, with the policy; one that did not come at
-// all is not.
+// If a policy admitted no pod of a kind, the report names both, unless no pod of that kind arrived.
 func TestTurnedAwayIsSaid(t *testing.T) {
 	shapes := func(admitted int) []rig.ShapeCount {
 		return []rig.ShapeCount{
@@ -36,7 +35,7 @@ func TestTurnedAwayIsSaid(t *testing.T) {
 	}
 }
 
-// One colour means one thing: those of the policies are none of what becomes of pods.
+// The colours of policies and those of outcomes are distinct.
 func TestColoursMeanOneThing(t *testing.T) {
 	script, err := assets.ReadFile("assets/page.js")
 	if err != nil {
@@ -57,7 +56,7 @@ func TestColoursMeanOneThing(t *testing.T) {
 	if len(seen) < 16+26 {
 		t.Errorf("%d colours", len(seen))
 	}
-	// The charts of outcomes take none of the policies' colours.
+	// The charts of outcomes use none of the policies' colours.
 	for _, name := range []string{"admitted", "spread"} {
 		_, rest, _ := strings.Cut(string(script), "  function "+name+"() {")
 		body, _, found := strings.Cut(rest, "\n  }\n")

@@ -17,7 +17,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
-// sample is a small comparison. Its clock ticks evenly, so that the times are always the same.
+// sample is a small comparison. Its clock ticks evenly, so its times are always the same.
 func sample(t *testing.T, wait time.Duration) rig.Report {
 	t.Helper()
 	m, err := discover.Fixture("playground")
@@ -86,7 +86,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// The page needs nothing beside itself, and what is in it is the report.
+// The page is self-contained and holds the report.
 func TestHTML(t *testing.T) {
 	r := sample(t, time.Hour)
 	r.Machine.Name = `</script><script src="http://example.com/x.js"></script>`
@@ -146,7 +146,7 @@ func TestHTML(t *testing.T) {
 	}
 }
 
-// A report of one policy and of no devices, as a trace on a laptop gives.
+// A report of one policy without devices, as a trace on a laptop gives.
 func TestBareReport(t *testing.T) {
 	r := sample(t, 0)
 	r.Policies, r.Machine.Devices, r.Workload.Seed = r.Policies[:1], nil, nil

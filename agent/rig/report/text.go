@@ -13,10 +13,10 @@ import (
 	"github.com/numalet/numalet/agent/terminal"
 )
 
-// textWidth is that of tables that most terminals have room for.
+// textWidth is the width of tables, which fits most terminals.
 const textWidth = 98
 
-// WriteText shows a report on a terminal.
+// WriteText writes a report for a terminal.
 func WriteText(w io.Writer, r rig.Report) error {
 	var b strings.Builder
 	for _, line := range headlines(r) {
@@ -34,7 +34,7 @@ func WriteText(w io.Writer, r rig.Report) error {
 	return err
 }
 
-// headlines say what was measured.
+// headlines returns the lines that say what was measured.
 func headlines(r rig.Report) []string {
 	m, work := r.Machine, r.Workload
 	lines := []string{fmt.Sprintf("machine   %s (%s)", m.Name, m.From)}
@@ -57,11 +57,11 @@ func headlines(r rig.Report) []string {
 	return lines
 }
 
-// interrupted is the warning of a report that is not whole.
+// interrupted is the warning in a report of an interrupted run.
 const interrupted = "INTERRUPTED: under each policy another number of pods has come; " +
 	"do not compare counts."
 
-// machine is one line of hardware, and one of devices if there are any.
+// machine returns a line about the hardware, and one about the devices if there are any.
 func machine(m rig.MachineInfo) []string {
 	kept := m.ReservedCPUs + " reserved"
 	if m.IsolatedCPUs != "" {
@@ -91,7 +91,7 @@ func workload(w rig.Workload) string {
 	return text
 }
 
-// table is shown in both forms. The first Words columns are words, the others numbers.
+// table is shown in both forms. The first Words columns hold words, the others numbers.
 type table struct {
 	Title string
 	Words int
@@ -161,7 +161,7 @@ func summary(r rig.Report) table {
 	return t
 }
 
-// placed is the columns aligned, nodes and distance.
+// placed returns the cells of the columns aligned, nodes and distance.
 func placed(p rig.Placement) []string {
 	if p.Placed == 0 {
 		return []string{"-", "-", "-"}
@@ -172,7 +172,7 @@ func placed(p rig.Placement) []string {
 	}
 }
 
-// settings are the policies that were read from files, whose names do not say what they are.
+// settings lists the settings of policies from files: their names do not tell them.
 func settings(r rig.Report) table {
 	t := table{
 		Title: "Policies that were read from files", Words: 3,
@@ -206,7 +206,7 @@ func settings(r rig.Report) table {
 	return t
 }
 
-// words is a policy with its options.
+// words joins a policy and its options.
 func words(policy string, options []string) string {
 	return strings.Join(append([]string{policy}, options...), " + ")
 }
@@ -246,10 +246,10 @@ func resources(r rig.Report) table {
 	return t
 }
 
-// mostShapes bounds the kinds of pods that are shown; a trace may have thousands.
+// mostShapes bounds the kinds of pods in a table; a trace may have thousands.
 const mostShapes = 12
 
-// frequent are the kinds of pods that came most often, in the order of the workload.
+// frequent returns the kinds of pods that arrived most often, in the order of the workload.
 func frequent(r rig.Report) []int {
 	if len(r.Policies) == 0 {
 		return nil
@@ -322,7 +322,7 @@ func bytesOf(n uint64) string {
 	return fmt.Sprintf("%.0f MiB", float64(n)/(1<<20))
 }
 
-// span is a time for people.
+// span formats a duration.
 func span(seconds float64) string {
 	switch {
 	case seconds >= 1000*86400:
@@ -337,5 +337,5 @@ func span(seconds float64) string {
 	return time.Duration(seconds * 1e9).Round(time.Millisecond).String()
 }
 
-// wrap breaks a line; what follows is indented.
+// wrap breaks a line and indents all lines but the first.
 func wrap(line string, indent int) string { return terminal.Fold(line, 0, indent, textWidth) }

@@ -28,18 +28,18 @@ import (
 	"github.com/numalet/numalet/topology/files"
 )
 
-// reviewTimeout bounds what a request waits for the API server's word.
+// reviewTimeout bounds how long a request waits for the API server's decision.
 const reviewTimeout = 30 * time.Second
 
-// maxBundle is how large a bundle of authorities may be.
+// maxBundle bounds the size of a bundle of authorities in bytes.
 const maxBundle = 1 << 20
 
-// ErrNobody says that no request could be allowed: the server is of no use to anybody.
+// ErrNobody reports that no request could be allowed, so a server would be useless.
 var ErrNobody = errors.New("nobody could be allowed to ask")
 
-// Config is who is asked about requests.
+// Config says who decides on requests.
 type Config struct {
-	// Node is the node's name, of which requests are.
+	// Node is the name of the node that the requests are about.
 	Node           string
 	Authentication kubeletv1beta1.KubeletAuthentication
 	Authorization  kubeletv1beta1.KubeletAuthorization
@@ -47,17 +47,18 @@ type Config struct {
 	Reviewer Reviewer
 }
 
-// Reviewer is an API server that says whose a token is and who may do what: a
-// kubernetes.Interface is one.
+// Reviewer is an API server that identifies tokens and decides who may do what;
+// kubernetes.Interface implements it.
 type Reviewer interface {
 	AuthenticationV1() authentication.AuthenticationV1Interface
 	AuthorizationV1() authorization.AuthorizationV1Interface
 }
 
-// Access decides on requests.
+// Access decides who may make a request.
 type Access struct {
-	node      string
-	clientCAs *dynamiccertificates.DynamicFileCAContent // nil: no certificates of clients
+	node string
+	// nil: certificates of clients are not accepted
+	clientCAs *dynamiccertificates.DynamicFileCAContent
 	who       authenticator.Request
 	may       authorizer.Authorizer
 	// asking has one question at a time for the same right of the same user. Whoever asks may give up,
@@ -67,8 +68,8 @@ type Access struct {
 	end    context.CancelFunc
 }
 
-// New is ErrNobody, with what to change, if the configuration leaves all decisions to an API server
-// and there is none.
+// New returns ErrNobody, with what to change, if the configuration leaves all decisions to an API
+// server and there is none.
 func New(c Config) (*Access, error) {
 	if why := nobody(c); why != "" {
 		return nil, fmt.Errorf("%w: %s", ErrNobody, why)
@@ -92,8 +93,8 @@ func New(c Config) (*Access, error) {
 	return a, nil
 }
 
-// bundle is the file's certificates, and follows it. What it reads has no bound, and so what can be
-// read is looked at before.
+// bundle reads the certificates in a file and follows it. The library reads without a bound, so the
+// file is checked first.
 func bundle(file string) (*dynamiccertificates.DynamicFileCAContent, error) {
 	raw, err := files.ReadNamed(file, maxBundle)
 	if err == nil {
@@ -105,7 +106,7 @@ func bundle(file string) (*dynamiccertificates.DynamicFileCAContent, error) {
 	return dynamiccertificates.NewDynamicCAContentFromFile("client-ca", file)
 }
 
-// nobody says why no request could be allowed; "": some could.
+// nobody says why no request could be allowed; "" if some could.
 func nobody(c Config) string {
 	if c.Authorization.Mode == kubeletv1beta1.KubeletAuthorizationModeWebhook && c.Reviewer == nil {
 		return "authorization.mode is Webhook and there is no API server to ask; name one with " +
@@ -159,7 +160,7 @@ func newAuthenticator(c Config, clientCAs *dynamiccertificates.DynamicFileCACont
 	return out, err
 }
 
-// retries is how often the API server is asked again when it does not answer.
+// retries is the back-off of requests to the API server after failures.
 func retries() *wait.Backoff {
 	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 }
@@ -175,7 +176,7 @@ func (a *Access) Run(ctx context.Context) error {
 	return nil
 }
 
-// ClientCAs are those whose certificates are believed; nil: no certificate of a client is.
+// ClientCAs returns the authorities of accepted client certificates; nil: none is accepted.
 func (a *Access) ClientCAs() *x509.CertPool {
 	if a.clientCAs == nil {
 		return nil
@@ -187,7 +188,7 @@ func (a *Access) ClientCAs() *x509.CertPool {
 	return options.Roots
 }
 
-// Authorize lets requests through to next that are allowed, and answers the others.
+// Authorize passes allowed requests on to next, and answers the others.
 func (a *Access) Authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, refused := a.admit(r)
@@ -199,7 +200,7 @@ func (a *Access) Authorize(next http.Handler) http.Handler {
 	})
 }
 
-// admit is who makes a request, or the answer if it is not let through.
+// admit returns the user of a request, or the answer if the request is refused.
 func (a *Access) admit(r *http.Request) (user string, refused *server.Refusal) {
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
@@ -207,7 +208,7 @@ func (a *Access) admit(r *http.Request) (user string, refused *server.Refusal) {
 	who, ok, err := a.who.AuthenticateRequest(r.WithContext(ctx))
 	if err != nil || !ok {
 		if err != nil && r.Context().Err() == nil {
-			log.V(2).Info("A request was not let in", "path", r.URL.Path, "from", r.RemoteAddr,
+			log.V(2).Info("Authentication of a request failed", "path", r.URL.Path, "from", r.RemoteAddr,
 				"err", err)
 		}
 		return "", &server.Refusal{Code: http.StatusUnauthorized, Text: "Unauthorized"}
@@ -218,7 +219,7 @@ func (a *Access) admit(r *http.Request) (user string, refused *server.Refusal) {
 		asked, verb = append(asked, what.GetSubresource()), what.GetVerb()
 		decision, err := a.decide(what)
 		if err != nil {
-			log.Error(err, "Whether a request is allowed could not be found out",
+			log.Error(err, "Authorization of a request failed",
 				"user", who.User.GetName(), "verb", verb, "subresource", what.GetSubresource())
 			return "", &server.Refusal{Code: http.StatusInternalServerError, Text: fmt.Sprintf(
 				"Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)",
@@ -250,7 +251,7 @@ func (a *Access) decide(what authorizer.Attributes) (authorizer.Decision, error)
 	return decision.(authorizer.Decision), err
 }
 
-// Warning says what of the configuration lets anybody do anything; "": nothing does.
+// Warning returns which settings let anybody do anything, or "" if none do.
 func Warning(c Config) string {
 	if ptr.Deref(c.Authentication.Anonymous.Enabled, false) &&
 		c.Authorization.Mode == kubeletv1beta1.KubeletAuthorizationModeAlwaysAllow {

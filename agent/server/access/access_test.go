@@ -32,7 +32,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// paths are those of the node API with the subresources that allow them.
+// paths maps paths of the node API to the subresources that allow them.
 var paths = map[string][]string{
 	"/healthz": {"healthz", "proxy"}, "/healthz/syncloop": {"healthz", "proxy"},
 	"/pods": {"pods", "proxy"}, "/runningpods/": {"pods", "proxy"},
@@ -51,7 +51,7 @@ var paths = map[string][]string{
 	"/": {"proxy"}, "/metricsfoo": {"proxy"}, "/podsx": {"proxy"}, "//stats": {"proxy"},
 }
 
-// apiServer is an API server that knows the users whose tokens are their names, and what each may.
+// apiServer runs an API server. Tokens equal the names of their users; allowed holds their rights.
 func apiServer(t *testing.T, allowed map[string][]string) (Reviewer, *reviews) {
 	t.Helper()
 	asked := &reviews{allowed: allowed}
@@ -64,7 +64,7 @@ func apiServer(t *testing.T, allowed map[string][]string) (Reviewer, *reviews) {
 	return c, asked
 }
 
-// reviews answers TokenReviews and SubjectAccessReviews, and remembers the latter.
+// reviews answers TokenReviews and SubjectAccessReviews, and records the latter.
 type reviews struct {
 	allowed map[string][]string
 	// hold, if it is there, has a value for each SubjectAccessReview that is answered.
@@ -102,7 +102,7 @@ func (s *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if slices.Contains(s.allowed[rights.Spec.User], "lost") {
-		rights.Status.Denied, rights.Status.Allowed = true, true // which nobody can make sense of
+		rights.Status.Denied, rights.Status.Allowed = true, true // a contradiction
 	}
 	_ = json.NewEncoder(w).Encode(rights)
 }
@@ -131,8 +131,8 @@ func ask(t *testing.T, a *Access, method, path, token string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-// TestEveryPath: without credentials 401, with too few rights 403, and with each of the rights that
-// are enough the answer; every method has its verb.
+// TestEveryPath: without credentials the answer is 401, without sufficient rights 403, and each
+// sufficient right is enough. Every method has its verb.
 func TestEveryPath(t *testing.T) {
 	rights := map[string][]string{"none": nil}
 	for _, sub := range []string{
@@ -175,7 +175,7 @@ func TestEveryPath(t *testing.T) {
 	}
 }
 
-// What the API server is asked names the node, and its answers are remembered.
+// Reviews name the node, and their answers are cached.
 func TestReviews(t *testing.T) {
 	server, reviews := apiServer(t, map[string][]string{"ann": {"get proxy"}})
 	a, err := New(config(server))
@@ -234,7 +234,7 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// An API server whose answer makes no sense is an error of ours, not the client's.
+// A contradictory answer of the API server is our error, not the client's.
 func TestNoReview(t *testing.T) {
 	server, _ := apiServer(t, map[string][]string{"lost": {"lost"}})
 	a, err := New(config(server))
@@ -248,8 +248,8 @@ func TestNoReview(t *testing.T) {
 	}
 }
 
-// TestNobody: settings under which nobody could be let in are told with what to change, and those
-// under which somebody can are not.
+// TestNobody: New refuses settings under which nobody could be allowed, and says what to change. It
+// accepts the others.
 func TestNobody(t *testing.T) {
 	ca := filepath.Join(t.TempDir(), "ca.crt")
 	newAuthority(t, "first").write(t, ca)
@@ -285,8 +285,8 @@ func TestNobody(t *testing.T) {
 	}
 }
 
-// TestBadBundle: of a bundle of authorities that cannot be used it is said which file it is and
-// what to name instead, and nothing waits for it or reads without end.
+// TestBadBundle: the error names the unusable bundle and says what to name instead. Reading it
+// neither blocks nor goes on without end.
 func TestBadBundle(t *testing.T) {
 	server, _ := apiServer(t, nil)
 	dir := t.TempDir()
@@ -310,7 +310,7 @@ func TestBadBundle(t *testing.T) {
 	}
 }
 
-// Strangers are system:anonymous, and may what that one may.
+// Unauthenticated clients are system:anonymous, with that user's rights.
 func TestAnonymous(t *testing.T) {
 	server, _ := apiServer(t, map[string][]string{"system:anonymous": {"get healthz"}})
 	c := config(server)
@@ -335,7 +335,7 @@ func TestAnonymous(t *testing.T) {
 	}
 }
 
-// authority signs certificates of clients.
+// authority signs client certificates.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -371,7 +371,7 @@ func (a authority) write(t *testing.T, path string) {
 	}
 }
 
-// client is a certificate of the user in those groups.
+// client returns a certificate of the user in those groups.
 func (a authority) client(t *testing.T, user string, groups ...string) *x509.Certificate {
 	t.Helper()
 	template := &x509.Certificate{
@@ -390,8 +390,8 @@ func (a authority) client(t *testing.T, user string, groups ...string) *x509.Cer
 	return cert
 }
 
-// TestClientCertificates: those of the bundle's authorities are believed; a bundle that is replaced
-// counts from then on.
+// TestClientCertificates: certificates of the bundle's authorities are accepted, and a replaced
+// bundle takes effect.
 func TestClientCertificates(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	first, second := newAuthority(t, "first"), newAuthority(t, "second")

@@ -8,11 +8,11 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// proxy is the subresource that allows all that has none of its own.
+// proxy is the subresource of all paths without one of their own.
 const proxy = "proxy"
 
-// subresources are those of nodes by path: whoever may use one of them may ask. A path stands for
-// all below it; what is not here is proxy.
+// subresources maps paths to subresources of nodes; each of them allows requests below the path.
+// Other paths need proxy.
 var subresources = map[string][]string{
 	"/stats":         {"stats"},
 	"/metrics":       {"metrics"},
@@ -27,13 +27,13 @@ var subresources = map[string][]string{
 	"/allocatedPods": {"pods", proxy},
 }
 
-// verbs are those of RBAC by method; another method has none, which nobody is allowed by name.
+// verbs maps methods to RBAC's verbs. Other methods have none, so no role can allow them by name.
 var verbs = map[string]string{
 	http.MethodGet: "get", http.MethodHead: "get", http.MethodPost: "create",
 	http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
 }
 
-// subresourcesOf are those of the path, the finest first.
+// subresourcesOf returns the subresources of the path, the narrowest first.
 func subresourcesOf(path string) []string {
 	root := "/" + strings.SplitN(strings.TrimPrefix(path, "/"), "/", 2)[0]
 	if found, ok := subresources[root]; ok {
@@ -42,7 +42,7 @@ func subresourcesOf(path string) []string {
 	return []string{proxy}
 }
 
-// attributes are what is asked about a request, in order; any of them that is allowed is enough.
+// attributes returns the questions about a request, in order; one allowed is enough.
 func attributes(node string, who user.Info, r *http.Request) []authorizer.Attributes {
 	var out []authorizer.Attributes
 	for _, sub := range subresourcesOf(r.URL.Path) {

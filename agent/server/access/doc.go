@@ -1,5 +1,6 @@
-// Package access says who may ask the node API what. A request is one about the node: its path
-// says about which subresources of nodes/NAME, its method with which verb. Who asks is told by a
-// client certificate, by a token that the API server reviews, or by nothing, if the configuration
-// lets strangers ask; whether he may is the API server's to say (SubjectAccessReview), or nobody's.
+// Package access decides who may send which request to the node API. A request is about the node:
+// its path gives the subresources of nodes/NAME, its method the verb. The user comes from a client
+// certificate or from a token that the API server reviews; without either it is anonymous, if the
+// configuration allows that. The API server decides whether the user may do it
+// (SubjectAccessReview), unless everything is allowed (AlwaysAllow).
 package access

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// FuzzPath: however a path is written, it takes the same rights as the handler that it leads to.
+// FuzzPath: however a path is written, it needs the same rights as the handler that it reaches.
 func FuzzPath(f *testing.F) {
 	mux, reached := http.NewServeMux(), ""
 	for _, pattern := range []string{
@@ -38,7 +38,7 @@ func FuzzPath(f *testing.F) {
 		}
 		reached = ""
 		mux.ServeHTTP(httptest.NewRecorder(), r)
-		if reached == "" || reached == "/" { // told where else to ask, or that nothing is there
+		if reached == "" || reached == "/" { // a redirect, or not found
 			return
 		}
 		if got, want := subresourcesOf(r.URL.Path), subresourcesOf(reached); !slices.Equal(got, want) {

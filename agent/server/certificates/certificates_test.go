@@ -35,8 +35,8 @@ func leaf(t *testing.T, from Source) *x509.Certificate {
 	return out
 }
 
-// A certificate of our own is for the node's name and addresses, is made once, and its key is for
-// nobody else.
+// A self-signed certificate has the node's name and addresses and is made once. Only its owner can
+// read the key.
 func TestSelfSigned(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
 	ip := net.ParseIP("192.0.2.7")
@@ -64,7 +64,7 @@ func TestSelfSigned(t *testing.T) {
 	}
 }
 
-// TestFilesAreReadAgain: a new pair counts without a restart, and what is no pair does not.
+// TestFilesAreReadAgain: a new pair takes effect without a restart; a mismatched pair does not.
 func TestFilesAreReadAgain(t *testing.T) {
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
@@ -74,7 +74,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The key first: a pair that does not match is not taken.
+		// The key is written first: Files does not take a pair that does not match.
 		if err := errors.Join(os.WriteFile(keyFile, key, 0o600),
 			os.WriteFile(certFile, cert, 0o600)); err != nil {
 			t.Fatal(err)
@@ -111,8 +111,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}
 }
 
-// TestTLS: the protocol's version and the ciphers are those of the configuration, never below
-// TLS 1.2, HTTP/2 is spoken, and clients are asked for certificates of the authorities of the moment.
+// TestTLS: the protocol version and the ciphers are the configured ones, TLS 1.2 is the minimum,
+// HTTP/2 works, and clients are asked for certificates of the present authorities.
 func TestTLS(t *testing.T) {
 	source, err := SelfSigned(t.TempDir(), "node1", []net.IP{net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -132,7 +132,7 @@ func TestTLS(t *testing.T) {
 		s.TLS, s.EnableHTTP2 = config, true
 		s.StartTLS()
 		defer s.Close()
-		client.InsecureSkipVerify = true //nolint:gosec // the handshake is what is looked at
+		client.InsecureSkipVerify = true //nolint:gosec // the test looks at the handshake
 		client.NextProtos = []string{"h2"}
 		wants := false
 		client.GetClientCertificate = func(i *tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -207,7 +207,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestTemplate: nothing is asked for without an address, and names alone only where that is allowed.
+// TestTemplate: without an address no certificate is requested; names alone suffice only if
+// allowed.
 func TestTemplate(t *testing.T) {
 	name := v1.NodeAddress{Type: v1.NodeHostName, Address: "node1"}
 	ip := v1.NodeAddress{Type: v1.NodeInternalIP, Address: "192.0.2.7"}
@@ -232,8 +233,8 @@ func TestTemplate(t *testing.T) {
 	}
 }
 
-// TestSigned: until the API server has signed there is no certificate; what is asked for is the
-// node's, and what was signed is kept for the next run.
+// TestSigned: there is no certificate until the API server has signed one. The request is the
+// node's, and the signed certificate is kept for the next run.
 func TestSigned(t *testing.T) {
 	dir := t.TempDir()
 	api := fake.NewClientset()

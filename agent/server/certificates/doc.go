@@ -1,3 +1,3 @@
-// Package certificates has what the node API shows its clients: certificates from files that are
-// read again when they change, self-signed ones of our own, or those that the API server signs.
+// Package certificates provides the node API's serving certificate: from files that are read again
+// when they change, self-signed, or signed by the API server.
 package certificates

@@ -15,14 +15,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Files is a certificate from two files, read again when they change. What cannot be used then is
-// told in the log, and the last good one stays.
+// Files is a certificate from two files, which it reads again when they change. It logs what cannot
+// be used and keeps the last good certificate.
 type Files struct {
 	content *dynamiccertificates.DynamicCertKeyPairContent
 	current atomic.Pointer[tls.Certificate]
 }
 
-// FromFiles reads the files. The certificate's may have the chain behind it.
+// FromFiles reads the files. The certificate file may also contain its chain.
 func FromFiles(certFile, keyFile string) (*Files, error) {
 	content, err := dynamiccertificates.NewDynamicServingContentFromFiles("node-api", certFile,
 		keyFile)
@@ -47,14 +47,14 @@ func (f *Files) take() error {
 	return nil
 }
 
-// Enqueue takes the files as they are now.
+// Enqueue loads the files again; the library calls it after a change.
 func (f *Files) Enqueue() {
 	if err := f.take(); err != nil {
-		klog.Background().Error(err, "The certificate that was there before is used on")
+		klog.Background().Error(err, "Loading the certificate failed; keeping the previous one")
 	}
 }
 
-// Certificate is the newest that could be used.
+// Certificate returns the newest usable certificate.
 func (f *Files) Certificate() (*tls.Certificate, error) { return f.current.Load(), nil }
 
 // Run follows the files until ctx ends.
@@ -63,8 +63,8 @@ func (f *Files) Run(ctx context.Context) error {
 	return nil
 }
 
-// SelfSigned is the certificate of our own in dir, in the kubelet's files, made if there is none
-// that can be read.
+// SelfSigned returns the self-signed certificate in dir, in the kubelet's files. It makes one if
+// there is none that can be read.
 func SelfSigned(dir, host string, addresses []net.IP) (*Files, error) {
 	certFile, keyFile := filepath.Join(dir, "kubelet.crt"), filepath.Join(dir, "kubelet.key")
 	if have, err := certutil.CanReadCertAndKey(certFile, keyFile); err == nil && have {

@@ -10,13 +10,13 @@ import (
 	"github.com/numalet/numalet/topology/metric"
 )
 
-// Durations of more than a day.
+// Durations longer than an hour.
 const (
 	day   = 24 * time.Hour
 	month = 30 * day
 )
 
-// measures are the metrics of a certificate that is signed again and again.
+// measures holds the metrics of a certificate that is renewed.
 type measures struct {
 	metric.Set
 	rotated     *metrics.Histogram
@@ -42,7 +42,7 @@ func newMeasures() *measures {
 	return m
 }
 
-// left tells how long the serving certificate is still valid.
+// left reports the remaining validity of the serving certificate, in seconds.
 func (m *measures) left(tell metric.Tell) {
 	cert := m.certificate()
 	if cert == nil || cert.Leaf == nil {

@@ -17,30 +17,31 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// errUnsigned is what handshakes fail with until the first certificate was signed.
+// errUnsigned is the error of handshakes until the first certificate is signed.
 var errUnsigned = errors.New("no serving certificate available: its request (kubectl get csr) " +
 	"waits to be approved and signed")
 
-// SignedConfig says whose certificate is to be signed by whom.
+// SignedConfig describes the certificate and who signs it.
 type SignedConfig struct {
 	Node string
-	// Dir keeps the certificates, as kubelet-server-current.pem.
+	// Dir holds the certificates, as kubelet-server-current.pem.
 	Dir string
-	// Client is the API server.
+	// Client is the client of the API server.
 	Client kubernetes.Interface
-	// Addresses are the node's now: what the certificate is for. Without any none is asked for.
+	// Addresses returns the node's present addresses, for the certificate. None is requested without
+	// any.
 	Addresses func() []v1.NodeAddress
-	// NamesOnly reports whether a certificate without an IP address is asked for too.
+	// NamesOnly allows to request a certificate without an IP address.
 	NamesOnly bool
 	// Registry takes the metrics; nil: nothing is counted.
 	Registry metrics.KubeRegistry
 }
 
-// Signed is a certificate that the API server signs, and signs again before it ends or when the
-// node has other addresses.
+// Signed is a certificate that the API server signs. It is renewed before it expires, and when the
+// node's addresses change.
 type Signed struct{ manager certificate.Manager }
 
-// NewSigned asks for nothing before Run. A certificate of an earlier run is used on.
+// NewSigned requests nothing before Run. It reuses the certificate of an earlier run.
 func NewSigned(c SignedConfig) (*Signed, error) {
 	store, err := certificate.NewFileStore("kubelet-server", c.Dir, c.Dir, "", "")
 	if err != nil {
@@ -70,7 +71,7 @@ func NewSigned(c SignedConfig) (*Signed, error) {
 	return &Signed{manager}, nil
 }
 
-// template is what a signature is asked for; nil: for nothing yet.
+// template returns the request to be signed; nil: nothing can be requested yet.
 func template(node string, addresses []v1.NodeAddress, namesOnly bool) *x509.CertificateRequest {
 	r := &x509.CertificateRequest{Subject: pkix.Name{
 		CommonName: "system:node:" + node, Organization: []string{"system:nodes"},
@@ -94,7 +95,7 @@ func template(node string, addresses []v1.NodeAddress, namesOnly bool) *x509.Cer
 	return r
 }
 
-// Certificate is the newest that was signed.
+// Certificate returns the newest signed certificate.
 func (s *Signed) Certificate() (*tls.Certificate, error) {
 	if cert := s.manager.Current(); cert != nil {
 		return cert, nil
@@ -102,7 +103,7 @@ func (s *Signed) Certificate() (*tls.Certificate, error) {
 	return nil, errUnsigned
 }
 
-// Run has certificates signed until ctx ends.
+// Run requests and renews certificates until ctx ends.
 func (s *Signed) Run(ctx context.Context) error {
 	s.manager.Start()
 	<-ctx.Done()

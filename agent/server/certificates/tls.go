@@ -10,14 +10,14 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
-// Source is where the server's certificate comes from. Certificate is called with each handshake
-// and must not block.
+// Source provides the server's certificate. Certificate is called in each handshake and must not
+// block.
 type Source interface {
 	Certificate() (*tls.Certificate, error)
 }
 
-// defaultSuites are Go's own for TLS 1.2 without those that do not authenticate what they encrypt in
-// one (CBC). The ones of TLS 1.3 are not chosen.
+// defaultSuites returns Go's cipher suites of TLS 1.2 without CBC, which does not combine
+// encryption with authentication. Suites of TLS 1.3 cannot be chosen.
 func defaultSuites() (out []uint16) {
 	for _, s := range tls.CipherSuites() {
 		if !strings.Contains(s.Name, "_CBC_") {
@@ -27,8 +27,8 @@ func defaultSuites() (out []uint16) {
 	return out
 }
 
-// TLS is what handshakes are made with. Clients are asked for a certificate and may do without;
-// clientCAs says which authorities are named to them, and may be nil.
+// TLS returns the configuration of handshakes. Clients may present a certificate. clientCAs returns
+// the authorities that are named to them; it may be nil.
 func TLS(k *kubeletv1beta1.KubeletConfiguration, from Source, clientCAs func() *x509.CertPool) (
 	*tls.Config, error) {
 	version, err := cliflag.TLSVersion(k.TLSMinVersion)

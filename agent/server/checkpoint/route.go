@@ -1,5 +1,5 @@
-// Package checkpoint has the runtime write what a container is doing to a file, from which the
-// container can be restored elsewhere (KEP-2008).
+// Package checkpoint lets the runtime write a container's state to a file, from which the container
+// can be restored elsewhere (KEP-2008).
 package checkpoint
 
 import (
@@ -21,23 +21,23 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// patience is how long a client may take over the answer.
+// patience bounds how long a client may take to read the answer.
 const patience = time.Minute
 
-// Config is where containers are found, and where their checkpoints go.
+// Config says where containers are found, and where their checkpoints are stored.
 type Config struct {
 	Runtime interface {
 		CheckpointContainer(context.Context, *runtimeapi.CheckpointContainerRequest) error
 	}
-	// Pod finds a pod by its names.
+	// Pod finds a pod by namespace and name.
 	Pod func(namespace, name string) (*v1.Pod, bool)
-	// Observed is what the runtime has of a pod.
+	// Observed returns the pod as the runtime has it.
 	Observed func(types.UID) (cri.Pod, bool)
-	// Dir is made when it is needed.
+	// Dir is created when needed.
 	Dir string
 }
 
-// Route takes checkpoints.
+// Route returns the route that makes checkpoints.
 func Route(c Config) server.Route {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		file, refused := c.take(r)
@@ -55,7 +55,7 @@ func Route(c Config) server.Route {
 	}
 }
 
-// take returns the file, or why there is none.
+// take makes a checkpoint and returns its file, or a refusal.
 func (c Config) take(r *http.Request) (string, *server.Refusal) {
 	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 	container := r.PathValue("container")

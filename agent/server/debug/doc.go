@@ -1,3 +1,3 @@
-// Package debug has what tells of the agent itself: its configuration, flags and build, its profiles,
-// and how much it logs.
+// Package debug serves information about the agent itself: configuration, flags, build, profiles,
+// and the log level.
 package debug

@@ -14,20 +14,20 @@ import (
 	"github.com/numalet/numalet/agent/version"
 )
 
-// component is the name under which clients know what we are.
+// component is the component name that clients expect.
 const component = "kubelet"
 
-// maxLevel bounds what is read of a log level.
+// maxLevel bounds the body of a request for a log level, in bytes.
 const maxLevel = 100
 
-// Configz is the configuration in force.
+// Configz serves the configuration in force.
 func Configz(configuration any) server.Route {
 	return server.JSONRoute("/configz", func() any {
 		return map[string]any{"kubeletconfig": configuration}
 	})
 }
 
-// Profiles are pprof's. A profile over time has to end within the server's limit, a minute.
+// Profiles serves pprof. A profile over time must end within the server's limit, a minute.
 func Profiles() []server.Route {
 	out := []server.Route{
 		{Method: http.MethodGet, Pattern: "/debug/pprof/", Handler: http.HandlerFunc(pprof.Index),
@@ -46,14 +46,14 @@ func Profiles() []server.Route {
 	return out
 }
 
-// LogLevel takes how much is logged: PUT a number.
+// LogLevel sets the log level: PUT a number.
 func LogLevel() server.Route {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		level, err := io.ReadAll(io.LimitReader(r.Body, maxLevel))
 		if err == nil {
 			var said string
 			if said, err = logs.GlogSetter(string(level)); err == nil {
-				_, _ = io.WriteString(w, said) // an error means that the client is gone
+				_, _ = io.WriteString(w, said) // an error means that the client has gone
 				return
 			}
 		}
@@ -64,7 +64,7 @@ func LogLevel() server.Route {
 	}
 }
 
-// Status is statusz: the build, since when it runs, and where more is told.
+// Status serves statusz: the build, the start time, and the paths with more information.
 func Status(paths []string) []server.Route {
 	var out server.Installed
 	build := compatibility.NewEffectiveVersionFromString(version.Get().GitVersion, "", "")
@@ -72,7 +72,7 @@ func Status(paths []string) []server.Route {
 	return out
 }
 
-// Flags is flagz: the command line's flags with their values.
+// Flags serves flagz: the command line's flags with their values.
 func Flags(values map[string]string) []server.Route {
 	var out server.Installed
 	flagz.Install(&out, component, flags(values))

@@ -1,7 +1,7 @@
-// Package logs answers kubectl logs: what a container wrote, as its runtime keeps it in files.
+// Package logs serves kubectl logs: a container's output, from the files that its runtime writes.
 //
-// A log is a row of files: those that were rotated away, the oldest first, compressed but for the
-// newest of them, and the one that is written to. Lines are found across all of them. A follower
-// keeps the file that it reads open and finds it again by its identity (inode) when it was renamed,
-// so that a rotation neither loses nor repeats a line.
+// A log is a sequence of files: the rotated ones, the oldest first and all but the newest of them
+// compressed, then the one that is written to. Lines are found across all of them. A follower keeps
+// the file it reads open, and recognises it by its inode after a rename. A rotation thus neither
+// loses nor repeats a line.
 package logs

@@ -17,20 +17,20 @@ import (
 	"github.com/numalet/numalet/topology/files"
 )
 
-// maxFiles bounds how many files one log may have: a hundred times what anybody rotates to.
+// maxFiles bounds the files of one log: a hundred times as many as usual rotations leave.
 const maxFiles = 1000
 
-// segment is one file of a log. Its directory is below LogsDirOf, and neither it nor what is on the way
-// there is a link, nor has the file other names: a pod that may write among logs is not to have others'
-// files shown.
+// segment is one file of a log. Its directory is below LogsDirOf, no component of its path is a
+// link, and the file has no other names: a pod that may write in the log directory must not expose
+// the files of others.
 type segment struct {
 	path string
-	info fs.FileInfo // of when it was found
+	info fs.FileInfo // from the time it was found
 }
 
 func (s segment) compressed() bool { return strings.HasSuffix(s.path, ".gz") }
 
-// segments are the files of the log at path that there are now, the oldest first.
+// segments returns the present files of the log at path, the oldest first.
 func segments(path string) ([]segment, error) {
 	dir, err := files.OpenFolder(cri.LogsDirOf(path), filepath.Dir(path))
 	if err != nil {
@@ -43,15 +43,16 @@ func segments(path string) ([]segment, error) {
 	}
 	base := filepath.Base(path)
 	names = slices.DeleteFunc(names, func(name string) bool { return !logs.Rotated(base, name) })
-	slices.Sort(names)                                         // by the time in the name
-	names = slices.CompactFunc(names, func(a, b string) bool { // one is being made of the other
+	slices.Sort(names) // the names contain the time
+	// one is being compressed into the other
+	names = slices.CompactFunc(names, func(a, b string) bool {
 		return strings.TrimSuffix(a, ".gz") == strings.TrimSuffix(b, ".gz")
 	})
 	var out []segment
 	for _, name := range append(names, base) {
 		info, err := os.Lstat(dir.Path(name))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was rotated, or removed, meanwhile
+			continue // it was rotated or removed meanwhile
 		}
 		if err != nil {
 			return nil, err
@@ -61,8 +62,8 @@ func segments(path string) ([]segment, error) {
 	return out, nil
 }
 
-// open opens a segment for reading; what it reads is the text. The file is what is read of. Of
-// compressed text that is damaged there is what can be read.
+// open returns a segment's text and the file that it is read from. A damaged compressed text ends
+// where it cannot be decompressed.
 func (s segment) open() (io.Reader, *os.File, error) {
 	dir, err := files.OpenFolder(cri.LogsDirOf(s.path), filepath.Dir(s.path))
 	if err != nil {
@@ -80,7 +81,7 @@ func (s segment) open() (io.Reader, *os.File, error) {
 	return damaged{s.path, text}, f, nil
 }
 
-// damaged is text that ends where it cannot be read on.
+// damaged is a text that ends at the first error.
 type damaged struct {
 	path string
 	text io.Reader
@@ -95,9 +96,9 @@ func (d damaged) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// from are the segments from the file on, which may have been renamed since it was found. If it is
-// among them no more, it was compressed or removed: then known is false, and there is the newest
-// one alone.
+// from returns the segments from file on, which may have been renamed. If file is no longer among
+// them, it was compressed or removed: known is then false, and from returns only the newest
+// segment.
 func from(all []segment, file fs.FileInfo) (rest []segment, known bool) {
 	for i, s := range all {
 		if os.SameFile(s.info, file) {
@@ -107,7 +108,7 @@ func from(all []segment, file fs.FileInfo) (rest []segment, known bool) {
 	return all[max(0, len(all)-1):], false
 }
 
-// failing is text of which nothing can be read.
+// failing is a text that cannot be read at all.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }

@@ -9,12 +9,12 @@ import (
 type record struct {
 	at      time.Time
 	stream  string
-	partial bool // the next record of the stream goes on in the same line
+	partial bool // the next record of the stream continues the line
 	content []byte
 }
 
-// parse takes a file's line apart, with or without its newline; false: it is none of CRI's. The
-// content is a part of line.
+// parse splits a line of a file, with or without its newline; ok is false if it is not in CRI's
+// format. The content is a part of line.
 func parse(line []byte) (record, bool) {
 	stamp, rest, found := bytes.Cut(line, []byte{' '})
 	if !found {

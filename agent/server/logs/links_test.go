@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestLinksAreNotFollowed: whoever may write among logs, as a collector of logs does, has no other file
-// shown by them: neither by a link in place of a log or of a directory on the way to it, nor by a hard
-// link, nor by one beside the log that looks like a rotated one.
+// TestLinksAreNotFollowed: whoever may write in the log directory, such as a log collector, cannot
+// expose other files: not by a link in place of a log or of a directory in its path, not by a hard
+// link, and not by a file that looks like a rotated log.
 func TestLinksAreNotFollowed(t *testing.T) {
 	const line = "2020-11-22T10:00:00.000000000Z stdout F secret\n"
 	for name, plant := range map[string]func(secret, log string) error{

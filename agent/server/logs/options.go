@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// query are the options of a request as a v1.PodLogOptions has them.
+// query converts a request's options to a v1.PodLogOptions.
 func query(q url.Values) (o v1.PodLogOptions, err error) {
-	if last := q["tail"]; len(last) > 0 && last[0] != "all" { // what clients of old send
+	if last := q["tail"]; len(last) > 0 && last[0] != "all" { // sent by old clients
 		q["tailLines"] = last
 	}
 	for name, to := range map[string]*bool{
@@ -38,7 +38,7 @@ func query(q url.Values) (o v1.PodLogOptions, err error) {
 	return o, err
 }
 
-// sane reports whether the API allows the options.
+// sane reports whether the API allows these options.
 func sane(o v1.PodLogOptions) bool {
 	split := o.Stream != nil && *o.Stream != v1.LogStreamAll
 	switch {
@@ -53,14 +53,14 @@ func sane(o v1.PodLogOptions) bool {
 	}
 }
 
-// options are what they mean at a moment.
+// options resolves the API's options at the time now.
 func options(o v1.PodLogOptions, now time.Time) Options {
 	out := Options{
 		Tail: o.TailLines, Limit: o.LimitBytes, Timestamps: o.Timestamps, Follow: o.Follow,
 	}
 	switch {
 	case o.SinceSeconds != nil:
-		out.Since = time.Unix(now.Unix()-*o.SinceSeconds, int64(now.Nanosecond())) // any number
+		out.Since = time.Unix(now.Unix()-*o.SinceSeconds, int64(now.Nanosecond())) // accepts any number
 	case o.SinceTime != nil:
 		out.Since = o.SinceTime.Time
 	}

@@ -8,35 +8,35 @@ import (
 	"time"
 )
 
-// timestampFormat has all nine digits of the second's fraction.
+// timestampFormat has all nine digits of the fraction.
 const timestampFormat = "2006-01-02T15:04:05.000000000Z07:00"
 
-// errEnough says that all that was asked for is written.
+// errEnough reports that everything asked for is written.
 var errEnough = errors.New("as much as was asked for")
 
-// Options are what is wanted of a log.
+// Options selects parts of a log.
 type Options struct {
-	// Since leaves out what was written before; zero: nothing.
+	// Since excludes earlier lines; zero: none.
 	Since time.Time
-	// Tail is how many lines there are at most, the last ones; nil: all.
+	// Tail bounds the number of lines, counted from the end; nil: no bound.
 	Tail *int64
-	// Limit is how many bytes there are at most; nil: all.
+	// Limit bounds the number of bytes; nil: no bound.
 	Limit *int64
-	// Timestamps puts the time before each line.
+	// Timestamps prefixes each line with its time.
 	Timestamps bool
 	// Stream is "stdout" or "stderr"; "": both.
 	Stream string
-	// Follow goes on with what is written until the container has ended.
+	// Follow continues with new output until the container has ended.
 	Follow bool
 }
 
-// printer writes records as the options want them.
+// printer writes records according to the options.
 type printer struct {
 	out     *bufio.Writer
 	options Options
-	left    int64           // bytes; less than 0: any number
-	lines   int64           // that are still to be shown; less than 0: any number
-	within  map[string]bool // streams of which a line has begun and not ended
+	left    int64           // bytes; negative: any number
+	lines   int64           // lines still to be shown; negative: any number
+	within  map[string]bool // streams with an unfinished line
 }
 
 func newPrinter(out io.Writer, options Options) *printer {
@@ -45,17 +45,17 @@ func newPrinter(out io.Writer, options Options) *printer {
 		p.left = *options.Limit
 	}
 	if options.Tail != nil && !options.Follow {
-		p.lines = *options.Tail // whatever is written meanwhile
+		p.lines = *options.Tail // regardless of later output
 	}
 	return p
 }
 
-// wants reports whether the record is shown.
+// wants reports whether the options select the record.
 func (p *printer) wants(r record) bool {
 	return !r.at.Before(p.options.Since) && (p.options.Stream == "" || p.options.Stream == r.stream)
 }
 
-// print writes a record; more: its content goes on with the next call of rest.
+// print writes a record; if more is set, rest writes the rest of its content.
 func (p *printer) print(r record, more bool) error {
 	if p.options.Timestamps && !p.within[r.stream] {
 		if err := p.write([]byte(r.at.Format(timestampFormat) + " ")); err != nil {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// FuzzQuery: the options of a request are the same when a client sends them, and the answer has what
-// a naive reading of the log finds, whatever the numbers are.
+// FuzzQuery: a client sends the same options on, and the answer equals that of a simple reader,
+// whatever the numbers.
 func FuzzQuery(f *testing.F) {
 	for _, text := range []string{
 		"", "tailLines=2&timestamps=true", "tail=all", "tail=3&follow=1", "tailLines=0&follow",
@@ -39,7 +39,7 @@ func FuzzQuery(f *testing.F) {
 		if err != nil || !sane(o) {
 			return
 		}
-		if o.SinceTime != nil { // clients send seconds, and no time at all for the zero one
+		if o.SinceTime != nil { // clients send whole seconds, and omit the zero time
 			o.SinceTime = ptr.To(o.SinceTime.Rfc3339Copy())
 			if o.SinceTime.IsZero() {
 				o.SinceTime = nil
@@ -58,7 +58,7 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// sent is what the options are once a client of the API has sent them.
+// sent returns the options after an API client has encoded and sent them.
 func sent(t *testing.T, o v1.PodLogOptions) v1.PodLogOptions {
 	t.Helper()
 	values, err := scheme.ParameterCodec.EncodeParameters(&o, v1.SchemeGroupVersion)
@@ -72,7 +72,7 @@ func sent(t *testing.T, o v1.PodLogOptions) v1.PodLogOptions {
 	return again
 }
 
-// naive is what there is in threeFiles for the options.
+// naive returns the answer for threeFiles, computed the simple way.
 func naive(o v1.PodLogOptions, now time.Time) string {
 	var lines []string
 	torn := ""
@@ -90,7 +90,7 @@ func naive(o v1.PodLogOptions, now time.Time) string {
 		if o.Timestamps {
 			word = shown(n) + " " + word
 		}
-		if n == 6 && o.Follow { // it is not ended when the last lines are counted
+		if n == 6 && o.Follow { // its line is unfinished when the last lines are counted
 			torn = word + "\n"
 			continue
 		}

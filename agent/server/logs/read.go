@@ -12,12 +12,12 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// maxLine is how much of a file's line is held in memory: runtimes break lines at 16 KiB. What is
-// longer is written piece by piece.
+// maxLine bounds the part of a line that is held in memory; longer lines are written in pieces.
+// Runtimes break lines at 16 KiB.
 const maxLine = 64 << 10
 
-// lookEvery is how often a follower looks for more. It asks the open file alone, which costs less
-// than the kernel's notifications, of which a user has few.
+// lookEvery is how often a follower polls for new output. It polls only the open file, which costs
+// less than inotify, whose instances are limited per user.
 const lookEvery = 100 * time.Millisecond
 
 // Log is the log of one container.
@@ -28,9 +28,8 @@ type Log struct {
 	Running func() bool
 }
 
-// Copy writes the log as the options want it. It returns when there is no more to be had: with
-// Follow, when the container has ended; without error also when enough was written or ctx has
-// ended.
+// Copy writes the part of the log that options select. With Follow it returns when the container
+// has ended. It returns no error if enough was written or ctx has ended.
 func (l Log) Copy(ctx context.Context, out io.Writer, options Options) error {
 	p := newPrinter(out, options)
 	if p.left == 0 || p.lines == 0 {
@@ -57,13 +56,13 @@ func (l Log) Copy(ctx context.Context, out io.Writer, options Options) error {
 	return p.out.Flush()
 }
 
-// reading is the way through the files of a log.
+// reading is the progress through the files of a log.
 type reading struct {
 	log     Log
 	printer *printer
-	skip    int64 // lines that are not shown
+	skip    int64 // number of lines to skip
 	lines   *lines
-	file    *os.File // open, unless nil
+	file    *os.File // the open file, or nil
 }
 
 func (r *reading) close() error {
@@ -75,7 +74,7 @@ func (r *reading) close() error {
 	return f.Close()
 }
 
-// files shows one after the other, and with Follow what comes behind them.
+// files shows one file after the other and, with Follow, new output and files.
 func (r *reading) files(ctx context.Context, all []segment) error {
 	for len(all) > 0 {
 		s := all[0]
@@ -104,7 +103,7 @@ func (r *reading) files(ctx context.Context, all []segment) error {
 	return nil
 }
 
-// enter opens a file; false: it has that name no more.
+// enter opens a segment's file; false: the name belongs to another file or to none.
 func (r *reading) enter(s segment) (bool, error) {
 	if err := r.close(); err != nil {
 		return false, err
@@ -121,7 +120,7 @@ func (r *reading) enter(s segment) (bool, error) {
 	return err == nil && os.SameFile(now, s.info), err
 }
 
-// renamed are the files from s on, which was renamed since it was found; if it is gone, the rest.
+// renamed finds the files from s on after s was renamed; if s is gone, it returns the rest.
 func (r *reading) renamed(s segment, rest []segment) ([]segment, error) {
 	all, err := segments(r.log.Path)
 	if err != nil {
@@ -134,7 +133,7 @@ func (r *reading) renamed(s segment, rest []segment) ([]segment, error) {
 	return now, nil
 }
 
-// show writes what the open file has now.
+// show writes the present rest of the open file.
 func (r *reading) show(ctx context.Context) error {
 	for ctx.Err() == nil {
 		piece, err := r.lines.next()
@@ -173,15 +172,16 @@ func (r *reading) piece(piece piece) error {
 	return r.printer.print(now, piece.more)
 }
 
-// follow waits until the open file is the log no more, showing what is written to it, and returns
-// the files behind it; none: the container has ended and all of it was shown.
+// follow shows new output until the file is no longer the log, and returns the files after it. It
+// returns none if the container has ended and all its output was shown.
 func (r *reading) follow(ctx context.Context) ([]segment, error) {
 	if r.file == nil {
 		return nil, nil
 	}
 	tick := time.Tick(lookEvery)
 	for {
-		running := r.log.Running() // before the last look: what it wrote is there by then
+		// asked before the last read, which then sees all of the container's output
+		running := r.log.Running()
 		replaced, err := r.replaced()
 		if err != nil {
 			return nil, err
@@ -212,7 +212,7 @@ func (r *reading) replaced() (bool, error) {
 	}
 	now, err := os.Lstat(r.log.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil // renamed, and the next one is not there yet
+		return false, nil // renamed, and the next one does not exist yet
 	}
 	return err == nil && !os.SameFile(mine, now), err
 }
@@ -230,7 +230,7 @@ func (r *reading) behind() ([]segment, error) {
 	return rest, err
 }
 
-// remainder shows what stands at the end of a file without a newline, which comes no more.
+// remainder shows an unfinished line at the end of a file that nobody writes to any more.
 func (r *reading) remainder() error {
 	if rest, ok := r.lines.remainder(); ok {
 		return r.piece(rest)
@@ -238,17 +238,17 @@ func (r *reading) remainder() error {
 	return nil
 }
 
-// lines are those of a file, in pieces.
+// lines reads the lines of a file in pieces.
 type lines struct {
 	in     *bufio.Reader
-	within bool   // the last piece had more behind it
-	held   []byte // of a line that is not ended yet
-	record record // of the line that is shown
+	within bool   // the last piece did not end its line
+	held   []byte // part of an unfinished line
+	record record // of the line being shown
 	shown  bool
 }
 
-// piece is a line of a file with its newline, or a part of one that is long. It is valid until the
-// next one is asked for.
+// piece is a line with its newline, or a part of a long line. It is valid until the next call of
+// next.
 type piece struct {
 	text         []byte
 	begins, more bool
@@ -256,8 +256,8 @@ type piece struct {
 
 func newLines(text io.Reader) *lines { return &lines{in: bufio.NewReaderSize(text, maxLine)} }
 
-// next is io.EOF where the file ends, which may be in the middle of a line: then it begins there
-// when it is called again and there is more.
+// next returns io.EOF at the end of the file, even in the middle of a line. The line is returned by
+// a later call, once the file has grown.
 func (l *lines) next() (piece, error) {
 	text, err := l.in.ReadSlice('\n')
 	if len(l.held) > 0 || err != nil && !errors.Is(err, bufio.ErrBufferFull) {
@@ -277,7 +277,7 @@ func (l *lines) next() (piece, error) {
 	return p, nil
 }
 
-// remainder is a line that has begun and not ended; false: there is none.
+// remainder returns an unfinished line; false: there is none.
 func (l *lines) remainder() (piece, bool) {
 	if len(l.held) == 0 {
 		return piece{}, false

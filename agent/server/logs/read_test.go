@@ -16,10 +16,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// at is the time of the n-th second, as runtimes write it.
+// at returns the time of second n in the runtimes' format.
 func at(n int) string { return fmt.Sprintf("2020-11-22T10:00:%02d.5Z", n) }
 
-// shown is the same as clients are shown it.
+// shown returns the same time in the format for clients.
 func shown(n int) string { return fmt.Sprintf("2020-11-22T10:00:%02d.500000000Z", n) }
 
 func write(t *testing.T, path, text string) {
@@ -49,7 +49,7 @@ func compress(t *testing.T, path, text string) {
 	write(t, path, b.String())
 }
 
-// threeFiles is a log of which a compressed and a plain file were rotated away: the seconds 0 to 6.
+// threeFiles is a log with a compressed and a plain rotated file: the seconds 0 to 6.
 func threeFiles(t *testing.T) Log {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "0.log")
@@ -69,7 +69,7 @@ func TestCopy(t *testing.T) {
 	long := strings.Repeat("x", 3*maxLine)
 	for name, tc := range map[string]struct {
 		options Options
-		extra   string // behind "six"
+		extra   string // appended after "six"
 		want    string
 	}{
 		"all":   {Options{}, "\n", "zero\none\ntwo\nthree\nfour\nfive\nsix\n"},
@@ -109,7 +109,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// What cannot be read of a compressed file is left out, and the rest is shown.
+// The unreadable part of a compressed file is skipped, and the rest is shown.
 func TestDamaged(t *testing.T) {
 	l := threeFiles(t)
 	rotated := l.Path + ".20261122-100001.gz"
@@ -127,7 +127,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// What is no file is refused, and nobody waits for it.
+// Other things than files are refused without blocking.
 func TestNoFile(t *testing.T) {
 	dir := t.TempDir()
 	l := Log{Path: filepath.Join(dir, "0.log"), Running: func() bool { return true }}
@@ -142,7 +142,7 @@ func TestNoFile(t *testing.T) {
 	}
 }
 
-// screen is written to by a follower and read by the test.
+// screen is written by a follower and read by the test.
 type screen struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -171,8 +171,8 @@ func (s *screen) await(t *testing.T, want string) {
 	}
 }
 
-// TestFollow: what is written is shown, across rotations, several of them between two looks too, and
-// with the container ends the follower.
+// TestFollow: new output is shown across rotations, even several between two polls. The follower
+// ends with the container.
 func TestFollow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	var ended atomic.Bool
@@ -197,7 +197,7 @@ func TestFollow(t *testing.T) {
 	out.await(t, want)
 	line()
 	out.await(t, want)
-	write(t, path, at(n)+" stdout F li") // the runtime is in the middle of it
+	write(t, path, at(n)+" stdout F li") // an unfinished line
 	write(t, path, fmt.Sprintf("ne %d\n", n))
 	want += fmt.Sprintf("line %d\n", n)
 	n++
@@ -217,7 +217,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestFollowerLeaves: a client that goes away ends it, whatever the container does.
+// TestFollowerLeaves: a follower ends when its client disconnects, even if the container runs on.
 func TestFollowerLeaves(t *testing.T) {
 	l := threeFiles(t)
 	l.Running = func() bool { return true }
@@ -225,7 +225,7 @@ func TestFollowerLeaves(t *testing.T) {
 	var out screen
 	done := make(chan error, 1)
 	go func() { done <- l.Copy(ctx, &out, Options{Follow: true, Tail: ptr.To[int64](1)}) }()
-	out.await(t, "five\n") // six is not ended
+	out.await(t, "five\n") // the line "six" is unfinished
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -17,19 +17,19 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Config is what logs are found by.
+// Config says how logs are found.
 type Config struct {
-	// Pod finds a pod, with its status, by its names.
+	// Pod finds a pod, with its status, by namespace and name.
 	Pod func(namespace, name string) (*v1.Pod, bool)
-	// Observed is what the runtime has of a pod.
+	// Observed returns the pod as the runtime has it.
 	Observed func(types.UID) (cri.Pod, bool)
-	// SplitStreams allows to ask for one of stdout and stderr.
+	// SplitStreams allows requests for only stdout or only stderr.
 	SplitStreams bool
-	// Patience is how long a client may take over each piece.
+	// Patience bounds how long a client may take to read each piece.
 	Patience time.Duration
 }
 
-// Route is the logs of containers.
+// Route serves the logs of containers.
 func Route(c Config) server.Route {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		wanted, log, bad := c.find(r)
@@ -55,7 +55,7 @@ func Route(c Config) server.Route {
 	}
 }
 
-// counted counts what is written.
+// counted counts the bytes written.
 type counted struct {
 	w io.Writer
 	n int64
@@ -67,7 +67,7 @@ func (c *counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// find is what a request wants of which log.
+// find returns the options and the log that a request asks for.
 func (c Config) find(r *http.Request) (Options, Log, *server.Refusal) {
 	o, err := query(r.URL.Query())
 	if err != nil {
@@ -101,7 +101,7 @@ func (c Config) find(r *http.Request) (Options, Log, *server.Refusal) {
 	return options(o, time.Now()), log, nil
 }
 
-// log is that of a container of the pod.
+// log returns the log of a container of the pod.
 func (c Config) log(pod *v1.Pod, name string, previous bool) (Log, error) {
 	id, err := which(pod, name, previous)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// aPod has a container for every state that there is.
+// aPod has a container in every possible state.
 func aPod() *v1.Pod {
 	pod := &v1.Pod{}
 	pod.Name, pod.Namespace, pod.UID = "p", "ns", "u"
@@ -48,7 +48,7 @@ func aPod() *v1.Pod {
 	return pod
 }
 
-// TestRoute: what is answered to every request, and the kubelet's words for why there is no log.
+// TestRoute: the answers to all requests, with the kubelet's words for a missing log.
 func TestRoute(t *testing.T) {
 	now, before := threeFiles(t), threeFiles(t)
 	write(t, now.Path, "\n")

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// tail is where the last lines are: the files to read and how many lines of them to leave out. It
-// counts from the newest file backwards and opens no more of them than it must.
+// tail finds the last lines: it returns the files to read and the number of their first lines to
+// skip. It counts backwards from the newest file and opens no more files than needed.
 func tail(ctx context.Context, all []segment, want int64, p *printer) ([]segment, int64, error) {
 	var found int64
 	for i, s := range slices.Backward(all) {
@@ -24,7 +24,7 @@ func tail(ctx context.Context, all []segment, want int64, p *printer) ([]segment
 	return all, 0, nil
 }
 
-// count is how many lines that are wanted end in a file.
+// count returns the number of wanted lines that end in a file.
 func count(ctx context.Context, s segment, p *printer) (n int64, err error) {
 	text, file, err := s.open()
 	if err != nil {
@@ -35,7 +35,7 @@ func count(ctx context.Context, s segment, p *printer) (n int64, err error) {
 		piece, err := lines.next()
 		last := errors.Is(err, io.EOF)
 		switch {
-		case last && !p.options.Follow: // a follower is shown it when it has ended
+		case last && !p.options.Follow: // a follower gets it when it is finished
 			piece, _ = lines.remainder()
 		case err != nil && !last:
 			return n, err

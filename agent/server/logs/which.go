@@ -9,8 +9,8 @@ import (
 	"github.com/numalet/numalet/agent/status"
 )
 
-// which is the id of the container, by the pod's status, whose log is meant: the one that runs, or
-// ran last; previous: the one before. The error says why there is no log.
+// which returns the id of the container whose log is meant, by the pod's status: the container that
+// runs or ran last or, if previous, the one before. The error says why there is no log.
 func which(pod *v1.Pod, name string, previous bool) (string, error) {
 	c := status.ByContainer(&pod.Status)[name]
 	if c == nil {
@@ -41,7 +41,7 @@ func which(pod *v1.Pod, name string, previous bool) (string, error) {
 	}
 }
 
-// waits says in words what a container waits for.
+// waits describes the reason of a waiting container.
 func waits(reason string) string {
 	switch reason {
 	case "ErrImagePull":
@@ -53,7 +53,7 @@ func waits(reason string) string {
 	}
 }
 
-// bare is a container's id without the runtime's name before it.
+// bare returns a container's id without the runtime's name in front of it.
 func bare(id string) string {
 	_, id, _ = strings.Cut(id, "://")
 	return id

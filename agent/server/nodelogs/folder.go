@@ -12,18 +12,18 @@ import (
 	"github.com/numalet/numalet/topology/files"
 )
 
-// folder is a file system of the regular files below a folder of the host. A link is followed if it
-// leads to another place below it: the kubelet's and ours to containers' logs do. Pipes and devices
-// are not opened: they could block, or never end. Nor are files with other names (hard links), which
-// may be of anywhere else.
+// folder is a file system of the regular files below a directory of the host. Links are followed if
+// their target is below it too, as those to containers' logs are. Pipes and devices are not opened,
+// because they could block or never end. Files with hard links are not opened either, because their
+// other names may be anywhere.
 type folder struct{ path string }
 
-// Open is fs.FS's.
+// Open implements fs.FS.
 func (f folder) Open(name string) (fs.File, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}
-	if strings.ContainsRune(name, 0) { // no file has such a name
+	if strings.ContainsRune(name, 0) { // no file can have such a name
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
 	inside, err := f.resolve(name)
@@ -35,7 +35,7 @@ func (f folder) Open(name string) (fs.File, error) {
 		return nil, err
 	}
 	defer root.Close()
-	// Whatever was exchanged since it was resolved, the kernel finds nothing outside of root.
+	// Even if a link was replaced since it was resolved, root opens nothing outside itself.
 	file, err := root.OpenFile(inside, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (f folder) Open(name string) (fs.File, error) {
 	return file, nil
 }
 
-// resolve is the path below the folder that is meant, without links.
+// resolve returns the path without links, relative to the directory.
 func (f folder) resolve(name string) (string, error) {
 	top, err := filepath.EvalSymlinks(f.path)
 	if err != nil {

@@ -19,17 +19,17 @@ const (
 	maxPattern  = 256
 )
 
-// query is what is wanted of services' logs.
+// query is a request for the logs of services or a file.
 type query struct {
 	services     []string
-	file         string // or a file below the folder
+	file         string // a file below the directory, instead of services
 	since, until time.Time
 	tail         *int
 	pattern      *regexp.Regexp
 	boot         *int
 }
 
-// service is what may be the name of one: nothing that begins an option or leaves a folder.
+// service matches names of services: nothing that could start an option or leave a directory.
 var service = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9:._@-]*$`)
 
 // parse reads a request's parameters.
@@ -74,7 +74,7 @@ func parse(v url.Values) (q query, err error) {
 	return q, nil
 }
 
-// names takes services, or one file.
+// names reads services, or one file.
 func (q *query) names(all []string) error {
 	all = slices.DeleteFunc(slices.Clone(all), func(s string) bool {
 		return strings.TrimSpace(s) == ""
@@ -127,7 +127,7 @@ func number(v url.Values, name string, least, most int) (*int, error) {
 	return &n, nil
 }
 
-// arguments are journalctl's.
+// arguments returns the arguments of journalctl.
 func (q query) arguments() []string {
 	const format = "2006-01-02 15:04:05.000"
 	out := []string{"--utc", "--no-pager", "--output=short-precise"}

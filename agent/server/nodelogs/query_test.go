@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzQuery: whatever a caller asks for, journalctl is given no option but those that we know, and a
-// service is the value of one.
+// FuzzQuery: journalctl only gets options that we know, and services only as their values.
 func FuzzQuery(f *testing.F) {
 	for _, text := range []string{
 		"query=kubelet", "query=--root=/&query=x", "query=a/b", "query=kubelet&tailLines=3&boot=-1",

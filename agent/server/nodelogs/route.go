@@ -1,5 +1,5 @@
-// Package nodelogs has the logs of the host: the files below its folder of logs, and, where that is
-// allowed, what its services wrote (KEP-2258).
+// Package nodelogs serves the logs of the host: the files below its log directory and, if allowed,
+// the logs of its services (KEP-2258).
 package nodelogs
 
 import (
@@ -9,19 +9,19 @@ import (
 	"github.com/numalet/numalet/agent/server"
 )
 
-// Config is what is shown.
+// Config says which logs are served.
 type Config struct {
-	// Root is the folder; nothing outside of it is shown, whatever links there are.
+	// Root is the log directory; nothing outside it is served, whatever links exist.
 	Root string
-	// Query allows to ask for the logs of services.
+	// Query allows requests for the logs of services.
 	Query bool
-	// Patience is how long a client may take over each piece.
+	// Patience bounds how long a client may take to read each piece.
 	Patience time.Duration
-	// Journal is the program that reads services' logs; "": journalctl.
+	// Journal is the program that prints the logs of services; "": journalctl.
 	Journal string
 }
 
-// Route answers below /logs/.
+// Route serves /logs/.
 func Route(c Config) server.Route {
 	files := http.StripPrefix("/logs/", http.FileServer(http.FS(folder{c.Root})))
 	handler := func(w http.ResponseWriter, r *http.Request) {

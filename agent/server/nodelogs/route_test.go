@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// aFolder is a host's folder of logs, with all that may be in its way.
+// aFolder makes a log directory with all kinds of obstacles.
 func aFolder(t *testing.T) string {
 	t.Helper()
 	root, outside := t.TempDir(), t.TempDir()
@@ -47,7 +47,7 @@ func aFolder(t *testing.T) string {
 	return root
 }
 
-// journal is a program that prints its arguments, one a line, for the services that it knows.
+// journal makes a program that prints its arguments, one on each line, for services that it knows.
 func journal(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "journalctl")

@@ -12,10 +12,11 @@ import (
 	"time"
 )
 
-// journalTime is how long journalctl may take.
+// journalTime bounds how long journalctl may run.
 const journalTime = 30 * time.Second
 
-// show answers with a file, or with what services wrote to the journal or to files of their names.
+// show answers with a file, or with the services' logs from the journal or from files of their
+// names.
 func (c Config) show(w http.ResponseWriter, r *http.Request, q query) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if q.file != "" {
@@ -33,7 +34,7 @@ func (c Config) show(w http.ResponseWriter, r *http.Request, q query) {
 	}
 }
 
-// copy writes a file. An error comes before its first byte.
+// copy writes a file. Errors occur only before the first byte.
 func (c Config) copy(w io.Writer, name string) error {
 	f, err := folder{c.Root}.Open(strings.TrimPrefix(name, "/"))
 	if err != nil {
@@ -43,11 +44,11 @@ func (c Config) copy(w io.Writer, name string) error {
 	if info, err := f.Stat(); err != nil || info.IsDir() {
 		return fmt.Errorf("query: %s is no file", name)
 	}
-	_, _ = io.Copy(w, f) // what goes wrong here cannot be told any more
+	_, _ = io.Copy(w, f) // the answer has begun, so an error can no longer be reported
 	return nil
 }
 
-// ofServices writes the files that services have.
+// ofServices writes the log files of services.
 func (c Config) ofServices(w io.Writer, services []string) error {
 	for _, name := range services {
 		var err error
@@ -64,7 +65,7 @@ func (c Config) ofServices(w io.Writer, services []string) error {
 	return nil
 }
 
-// journal writes what the journal has; false: it has nothing.
+// journal writes the services' entries in the journal; false: there are none.
 func (c Config) journal(w http.ResponseWriter, r *http.Request, q query) (bool, error) {
 	program := c.Journal
 	if program == "" {
@@ -89,7 +90,7 @@ func (c Config) journal(w http.ResponseWriter, r *http.Request, q query) (bool, 
 	return out.wrote, nil
 }
 
-// lines passes on what journalctl writes but for its word that there is nothing.
+// lines passes on journalctl's output, without its message that there are no entries.
 type lines struct {
 	w     io.Writer
 	wrote bool

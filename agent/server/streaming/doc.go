@@ -1,5 +1,4 @@
-// Package streaming answers what kubectl exec, attach, cp and port-forward ask: it has the container
-// runtime open a stream and is the proxy before it, for clients that speak SPDY and for those that
-// speak WebSocket. A runtime speaks SPDY; of a WebSocket it knows only older protocols, so that the
-// newest is translated here.
+// Package streaming serves kubectl exec, attach, cp and port-forward: it asks the runtime for a
+// stream and proxies it to clients that use SPDY or WebSocket. Runtimes speak SPDY and only older
+// WebSocket protocols, so this package translates the newest ones.
 package streaming

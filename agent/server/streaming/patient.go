@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// patient is a response whose connection, once it was taken over, is closed when nothing has gone
-// over it for a while; 0: it never is.
+// patient is a response whose hijacked connection is closed after it has been idle for that time;
+// 0: never.
 type patient struct {
 	http.ResponseWriter
 	idle time.Duration
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap serves http.ResponseController.
 func (p *patient) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// Flush is for those who do not know http.ResponseController.
+// Flush serves callers that do not use http.ResponseController.
 func (p *patient) Flush() { _ = http.NewResponseController(p.ResponseWriter).Flush() }
 
-// Hijack is http.Hijacker's.
+// Hijack implements http.Hijacker.
 func (p *patient) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, rw, err := http.NewResponseController(p.ResponseWriter).Hijack()
 	if err != nil || p.idle <= 0 {
@@ -31,7 +31,7 @@ func (p *patient) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return wrapped, rw, nil
 }
 
-// watched is a connection that is closed when its timer fires; what goes over it sets it back.
+// watched is a connection that its timer closes; all traffic resets the timer.
 type watched struct {
 	net.Conn
 	idle  time.Duration

@@ -16,16 +16,16 @@ import (
 	"github.com/numalet/numalet/topology/metric"
 )
 
-// Config is what streams go to.
+// Config says where streams lead.
 type Config struct {
 	Runtime Runtime
-	// Pod finds a pod by its names, and by its UID where that is not "".
+	// Pod finds a pod by namespace and name, and by its UID unless that is "".
 	Pod func(namespace, name string, uid types.UID) (*v1.Pod, bool)
-	// Observed is what the runtime has of a pod.
+	// Observed returns the pod as the runtime has it.
 	Observed func(types.UID) (cri.Pod, bool)
-	// Old leaves the newest WebSocket protocols to the runtime, which may not know them.
+	// Old leaves the newest WebSocket protocols to the runtime, which may not support them.
 	Old bool
-	// Idle is how long a stream may be open over which nothing goes; 0: for ever.
+	// Idle bounds how long a stream may be idle; 0: no bound.
 	Idle time.Duration
 	// Registry takes the metrics; nil: nothing is counted.
 	Registry metrics.KubeRegistry
@@ -41,14 +41,14 @@ type Runtime interface {
 		stdout, stderr []byte, err error)
 }
 
-// streams answers.
+// streams serves the routes.
 type streams struct {
 	Config
 	metric.Set
 	websockets *metrics.CounterVec
 }
 
-// Routes are exec, attach, port-forward and run.
+// Routes returns the routes of exec, attach, port-forward and run.
 func Routes(c Config) ([]server.Route, error) {
 	s := &streams{Config: c}
 	s.websockets = s.Counters("kubelet_websocket_streaming_requests_total",
@@ -84,7 +84,7 @@ func Routes(c Config) ([]server.Route, error) {
 	return out, nil
 }
 
-// observed is what the runtime has of the request's pod.
+// observed returns the request's pod, and the pod as the runtime has it.
 func (s *streams) observed(r *http.Request) (*v1.Pod, cri.Pod, error) {
 	pod, ok := s.Pod(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if !ok {
@@ -94,7 +94,7 @@ func (s *streams) observed(r *http.Request) (*v1.Pod, cri.Pod, error) {
 	return pod, found, nil
 }
 
-// container is the id of the request's container, the newest of that name.
+// container returns the id of the request's container, the newest of that name.
 func (s *streams) container(r *http.Request) (string, error) {
 	_, pod, err := s.observed(r)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *streams) container(r *http.Request) (string, error) {
 	return c.ID, nil
 }
 
-// sandbox is the id of the request's pod's sandbox.
+// sandbox returns the id of the ready sandbox of the request's pod.
 func (s *streams) sandbox(r *http.Request) (string, error) {
 	named, pod, err := s.observed(r)
 	if err != nil {

@@ -36,7 +36,7 @@ func (s *streams) attach(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// command connects the client with what open has of the container: the URL of its streams.
+// command connects the client to the streams whose URL open returns.
 func (s *streams) command(w http.ResponseWriter, r *http.Request, subresource string,
 	open func(id string, o *remotecommand.Options) (string, error)) {
 	options, err := remotecommand.NewOptions(r)
@@ -97,7 +97,7 @@ func (s *streams) portForward(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(&patient{w, s.Idle}, r)
 }
 
-// run answers with what a command writes, after it has ended.
+// run answers with the output of a command after it has ended.
 func (s *streams) run(w http.ResponseWriter, r *http.Request) {
 	id, err := s.container(r)
 	if err != nil {
@@ -111,10 +111,10 @@ func (s *streams) run(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(stdout, stderr...)) // an error means that the client is gone
+	_, _ = w.Write(append(stdout, stderr...)) // an error means that the client has gone
 }
 
-// location is where the runtime has the streams.
+// location parses the URL of the runtime's streams.
 func location(text string, err error) (*url.URL, error) {
 	if err != nil {
 		return nil, err
@@ -122,23 +122,23 @@ func location(text string, err error) (*url.URL, error) {
 	return url.Parse(text)
 }
 
-// through is a proxy to the runtime, for those who want to upgrade their connection.
+// through returns a proxy to the runtime for clients that upgrade their connection.
 func through(to *url.URL) *proxy.UpgradeAwareHandler {
 	return proxy.NewUpgradeAwareHandler(to, nil, false, true, refused{})
 }
 
-// refused answers when there is no stream after all.
+// refused answers if the runtime refuses the stream.
 type refused struct{}
 
 func (refused) Error(w http.ResponseWriter, _ *http.Request, err error) {
 	http.Error(w, err.Error(), http.StatusInternalServerError)
 }
 
-// fail answers with an error, one of the runtime with the status that it means.
+// fail answers with an error; runtime errors get the corresponding status code.
 func fail(w http.ResponseWriter, err error) {
 	if known, ok := errors.AsType[*server.Refusal](err); ok {
 		known.Answer(w)
 		return
 	}
-	_ = cristreaming.WriteError(err, w) // an error means that the client is gone
+	_ = cristreaming.WriteError(err, w) // an error means that the client has gone
 }

@@ -28,7 +28,7 @@ import (
 	"github.com/numalet/numalet/cri/sim/simtest"
 )
 
-// node is the streams of a simulated runtime with one pod, ns/p, that runs the container c.
+// node serves the streams of a simulated runtime with one pod, ns/p, that runs the container c.
 type node struct {
 	*httptest.Server
 	runtime *cri.Client
@@ -92,7 +92,7 @@ func (n node) at(t *testing.T, path string, query url.Values) *url.URL {
 	return u
 }
 
-// executors are the ways in which clients speak.
+// executors are the protocols of clients.
 var executors = map[string]func(*url.URL) (remotecommand.Executor, error){
 	"SPDY": func(u *url.URL) (remotecommand.Executor, error) {
 		return remotecommand.NewSPDYExecutor(&rest.Config{Host: u.Host}, http.MethodPost, u)
@@ -111,14 +111,14 @@ func commandQuery(command ...string) url.Values {
 	return url.Values{"command": command, "input": {"1"}, "output": {"1"}, "error": {"1"}}
 }
 
-// TestExec: input, both outputs, the exit code, and with a UID in the path too.
+// TestExec: input, both outputs and the exit code arrive, also with a UID in the path.
 func TestExec(t *testing.T) {
 	n := newNode(t, time.Minute)
 	for name, executor := range executors {
 		for _, path := range []string{"/exec/ns/p/c", "/exec/ns/p/u/c"} {
 			input := "in"
 			if name == "WebSocket v4" {
-				input = "" // of which that protocol cannot tell the end
+				input = "" // that protocol cannot signal its end
 			}
 			command := "cat; echo wrong >&2; exit 3"
 			if input == "" {
@@ -141,7 +141,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// sizes is a terminal that has one size and then is gone.
+// sizes is a terminal that reports each size in left once and then ends.
 type sizes struct{ left []remotecommand.TerminalSize }
 
 func (s *sizes) Next() *remotecommand.TerminalSize {
@@ -153,7 +153,7 @@ func (s *sizes) Next() *remotecommand.TerminalSize {
 	return &next
 }
 
-// A terminal's size gets through.
+// The terminal's size reaches the command.
 func TestTerminal(t *testing.T) {
 	n := newNode(t, 0)
 	query := url.Values{"command": {"size"}, "input": {"1"}, "output": {"1"}, "tty": {"1"}}
@@ -187,7 +187,7 @@ func TestAttach(t *testing.T) {
 	n := newNode(t, time.Minute)
 	for name, executor := range executors {
 		if name == "WebSocket v4" {
-			continue // it cannot tell the end of the input
+			continue // it cannot signal the end of the input
 		}
 		e, err := executor(n.at(t, "/attach/ns/p/c", url.Values{"input": {"1"}, "output": {"1"}}))
 		if err != nil {
@@ -251,14 +251,14 @@ func headers(h map[string]string) http.Header {
 	return out
 }
 
-// forward sends "hello" to port 8080 and returns what comes back.
+// forward sends "hello" to port 8080 and returns the answer.
 func forward(open func(map[string]string) (io.ReadWriteCloser, error)) (string, error) {
 	header := map[string]string{"port": "8080", "requestID": "0", "streamType": "error"}
 	failed, err := open(header)
 	if err != nil {
 		return "", err
 	}
-	_ = failed.Close() // nothing is sent there
+	_ = failed.Close() // it carries nothing in this direction
 	header["streamType"] = "data"
 	data, err := open(header)
 	if err != nil {
@@ -274,7 +274,7 @@ func forward(open func(map[string]string) (io.ReadWriteCloser, error)) (string, 
 	return string(text), data.Close()
 }
 
-// TestRun: what a command wrote, and every way in which there is no stream.
+// TestRun: the output of a command, and every reason why there is none.
 func TestRun(t *testing.T) {
 	n := newNode(t, time.Minute)
 	for _, tc := range []struct {
@@ -316,7 +316,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// A stream over which nothing goes is closed; SPDY's pings count, so that the client sends none.
+// An idle stream is closed. SPDY's pings count as traffic, so the client sends none.
 func TestIdle(t *testing.T) {
 	n := newNode(t, 200*time.Millisecond)
 	e, err := remotecommand.NewWebSocketExecutorForProtocols(

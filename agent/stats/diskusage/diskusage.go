@@ -1,5 +1,5 @@
-// Package diskusage measures what directories use, as du does, and the room that filesystems have.
-// What it walks through belongs to containers, who may change it meanwhile: it leaves no directory
+// Package diskusage measures what directories use, as du does, and the room on filesystems.
+// Containers own these directories and may change them meanwhile: a walk never leaves the directory
 // that it was given, neither through a link nor to another filesystem.
 package diskusage
 
@@ -16,24 +16,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxSteps bounds what is done for one directory: a step for each file in it with all below, and
-// for each directory on the way to one. What takes more is not measured.
+// maxSteps bounds the work for one directory: a step for each file in or below it, and for each
+// directory on the path to a directory that is read. Larger directories are not measured.
 const maxSteps = 1 << 20
 
-// batch is how many entries of a directory are held at once.
+// batch is how many entries of a directory are held in memory at once.
 const batch = 256
 
-// Usage is what a directory uses with itself and all below it.
+// Usage is the space of a directory and everything below it.
 type Usage struct{ Bytes, Inodes uint64 }
 
-// Room is what a filesystem has.
+// Room describes the space of a filesystem.
 type Room struct {
 	Capacity, Available, Used      uint64 // bytes
 	Inodes, InodesFree, InodesUsed uint64
-	Memory                         bool // it is in memory
+	Memory                         bool // a tmpfs
 }
 
-// Filesystem is the room of the one that path is on.
+// Filesystem returns the room on the filesystem of path.
 func Filesystem(path string) (Room, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
@@ -47,17 +47,17 @@ func Filesystem(path string) (Room, error) {
 	}, nil
 }
 
-// walk is one measuring.
+// walk is one measurement.
 type walk struct {
 	root   *os.Root
 	device uint64
 	steps  int
 	linked map[uint64]bool // inodes with several names
-	todo   []string        // directories, below the root
+	todo   []string        // directories to read, relative to the root
 	used   Usage
 }
 
-// Of measures a directory. What goes meanwhile counts for nothing.
+// Of measures a directory. Files that disappear meanwhile do not count.
 func Of(ctx context.Context, dir string) (Usage, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -82,10 +82,10 @@ func Of(ctx context.Context, dir string) (Usage, error) {
 }
 
 func (w *walk) dir(ctx context.Context, name string) error {
-	w.steps += strings.Count(name, "/") // each is opened on the way
+	w.steps += strings.Count(name, "/") // each of them is opened on the way
 	f, err := w.root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return nil // gone, or no directory any more
+		return nil // gone, or no longer a directory
 	}
 	defer f.Close()
 	for {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A directory is measured with all below it, a file with two names once, and nothing that a link
-// leads to.
+// A directory is measured with everything below it; a file with two names counts once, the target
+// of a link not at all.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	outside, dir := t.TempDir(), t.TempDir()
@@ -59,7 +59,7 @@ func of(t *testing.T, dir string) Usage {
 	return u
 }
 
-// A measuring ends with its context, and of a directory that is gone there is none.
+// A measurement ends with its context, and fails for a missing directory.
 func TestUsageEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

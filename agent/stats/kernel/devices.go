@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// DeviceIO is what a cgroup with all below it has read from a block device and written to it.
+// DeviceIO counts what a cgroup and everything below it read from and wrote to a block device.
 type DeviceIO struct {
-	Device                                 string // "/dev/sda"; "8:0" where it has no name
+	Device                                 string // "/dev/sda"; "8:0" if it has no name
 	ReadBytes, Reads, WrittenBytes, Writes uint64
 }
 
-// IO is what the cgroup at path did with each block device, by the device's name. It is empty where
-// the kernel does not count it.
+// IO returns the counts for each block device of the cgroup at path, ordered by device name. It is
+// empty if the kernel does not count.
 func (d *Reader) IO(path string) []DeviceIO {
 	all := map[string]*DeviceIO{}
 	of := func(number []byte) *DeviceIO {
@@ -81,7 +81,7 @@ func (d *Reader) legacyIO(path string, of func(number []byte) *DeviceIO) {
 	})
 }
 
-// deviceName is the path of a block device by its major and minor number.
+// deviceName returns the path of a block device, given its major and minor number.
 func (d *Reader) deviceName(number string) string {
 	if name, known := d.names[number]; known {
 		return name
@@ -97,7 +97,7 @@ func (d *Reader) deviceName(number string) string {
 	return name
 }
 
-// Process is a process in the cgroup at path, not in one below it, and whether there is one.
+// Process returns a process in the cgroup at path itself, not below, and whether there is one.
 func (d *Reader) Process(path string) (pid int, ok bool) {
 	controller := "memory"
 	if d.unified {
@@ -109,5 +109,5 @@ func (d *Reader) Process(path string) (pid int, ok bool) {
 	defer d.close()
 	first, _, _ := bytes.Cut(d.read("cgroup.procs"), []byte{'\n'})
 	n, ok := parseNumber(first)
-	return int(n), ok && n > 0 // 0 is one of another PID namespace
+	return int(n), ok && n > 0 // 0 is a process in another PID namespace
 }

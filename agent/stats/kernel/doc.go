@@ -1,3 +1,3 @@
-// Package kernel reads what the kernel counts: of a cgroup, in the files of version 1 and of
-// version 2, and of the machine, in /proc. It keeps nothing, and nothing it opens can block.
+// Package kernel reads what the kernel counts: for a cgroup, in the files of version 1 or 2, and
+// for the machine, in /proc. It remembers no counts, and opens nothing that can block.
 package kernel

@@ -12,7 +12,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Counts are what the kernel counts of a cgroup with all below it. What it does not count there is
+// Counts holds the kernel's counts of a cgroup and everything below it. What it does not count is
 // zero.
 type Counts struct {
 	At        time.Time
@@ -23,16 +23,17 @@ type Counts struct {
 	Pressure  Pressure
 }
 
-// CPU is time in nanoseconds, and how often the quota was used up.
+// CPU holds times in nanoseconds, and the counts of the quota.
 type CPU struct {
 	Usage, User, System uint64
-	// Periods of the quota, those in which it was used up, and the time waited for the next.
+	// Periods counts periods with a quota, Throttled those in which it ran out. ThrottledTime is the
+	// total time that threads were throttled.
 	Periods, Throttled, ThrottledTime uint64
-	// Shares, and Quota in each Period in microseconds, zero where there is none.
+	// Shares, Quota and Period are zero if not set; Quota and Period are in microseconds.
 	Shares, Quota, Period uint64
 }
 
-// Memory is in bytes but for the faults, failures and kills. Limit is zero where there is none.
+// Memory is in bytes, except for faults, failures and kills. Limit is zero if there is none.
 type Memory struct {
 	Usage, Peak, Limit            uint64
 	RSS, Cache, Mapped, Kernel    uint64
@@ -41,16 +42,16 @@ type Memory struct {
 	Failures, OutOfMemoryKillings uint64
 }
 
-// Faults are page faults, and those for which the kernel had to read.
+// Faults counts page faults; Major counts those for which the kernel had to read.
 type Faults struct{ All, Major uint64 }
 
 // WorkingSet is the memory that the kernel cannot easily take back.
 func (m Memory) WorkingSet() uint64 { return m.Usage - min(m.Usage, m.InactiveFile) }
 
-// Swap is in bytes; Limit is zero where there is none.
+// Swap is in bytes; Limit is zero if there is none.
 type Swap struct{ Usage, Limit uint64 }
 
-// Pressure is how long processes waited; nil where the kernel does not tell.
+// Pressure tells how long processes waited; nil if the kernel does not report it.
 type Pressure struct{ CPU, Memory, IO *statsapi.PSIStats }
 
 // Groups reads cgroups below one mount point.
@@ -59,14 +60,14 @@ type Groups struct {
 	unified bool
 }
 
-// NewGroups reads below mount; "" is /sys/fs/cgroup.
+// NewGroups returns the cgroups below mount; "" means /sys/fs/cgroup.
 func NewGroups(mount string) Groups {
 	mount = cmp.Or(mount, "/sys/fs/cgroup")
 	_, err := os.Stat(filepath.Join(mount, "cgroup.controllers"))
 	return Groups{mount, err == nil}
 }
 
-// Version is that of the kernel's interface: 1 or 2.
+// Version returns the version of the kernel's interface: 1 or 2.
 func (g Groups) Version() int {
 	if g.unified {
 		return 2
@@ -74,19 +75,19 @@ func (g Groups) Version() int {
 	return 1
 }
 
-// Reader is for one goroutine, which reads many cgroups.
+// Reader returns a reader of many cgroups, for one goroutine.
 func (g Groups) Reader() *Reader { return &Reader{Groups: g} }
 
-// Reader reads one cgroup after the other.
+// Reader reads one cgroup after the other and reuses its buffer.
 type Reader struct {
 	Groups
 	fd    int               // the open directory of a cgroup
-	names map[string]string // of block devices, by number
+	names map[string]string // of block devices, by major:minor
 	buf   [16 << 10]byte
 }
 
-// Read reads the cgroup at path, which is below the mount point. The error is fs.ErrNotExist when
-// there is none.
+// Read reads the cgroup at path, relative to the mount point. The error is fs.ErrNotExist if there
+// is none.
 func (d *Reader) Read(path string) (Counts, error) {
 	c := Counts{At: time.Now()}
 	read := d.readLegacy
@@ -99,7 +100,7 @@ func (d *Reader) Read(path string) (Counts, error) {
 	return c, nil
 }
 
-// open opens a directory; it is closed after its files were read.
+// open opens a directory; the caller closes it after reading its files.
 func (d *Reader) open(path string) (err error) {
 	d.fd, err = unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	return err
@@ -107,8 +108,8 @@ func (d *Reader) open(path string) (err error) {
 
 func (d *Reader) close() { _ = unix.Close(d.fd) }
 
-// read is the content of a file until the next read; nil where it cannot be had, since kernels
-// differ in the files that they have, and a cgroup may go at any time.
+// read returns the content of a file, valid until the next read. It is nil if the file cannot be
+// read: kernels differ in their files, and a cgroup may disappear at any time.
 func (d *Reader) read(name string) []byte {
 	fd, err := unix.Openat(d.fd, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -131,14 +132,14 @@ func (d *Reader) read(name string) []byte {
 	return d.buf[:n]
 }
 
-// number is a file that has one number; 0 is also "max".
+// number reads a file with one number; it returns 0 for "max".
 func (d *Reader) number(name string) uint64 {
 	value, _ := parseNumber(d.read(name))
 	return value
 }
 
-// pairs takes the numbers of a file of lines "key value".
+// pairs reads the numbers of a file with lines "key value".
 func (d *Reader) pairs(name string, to values) { to.pairs(d.read(name)) }
 
-// pressure is a file of pressure stall information.
+// pressure reads a file with pressure stall information.
 func (d *Reader) pressure(name string) *statsapi.PSIStats { return parsePressure(d.read(name)) }

@@ -13,7 +13,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// tree writes files of a cgroup mount.
+// tree writes the files of a cgroup mount.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -29,7 +29,7 @@ func tree(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// Both versions of cgroups say the same in their own files.
+// Both versions of cgroups give the same counts.
 func TestReadCgroup(t *testing.T) {
 	t.Parallel()
 	want := Counts{
@@ -100,7 +100,7 @@ func TestReadCgroup(t *testing.T) {
 			}
 			want := want
 			if c.version == 2 {
-				want.CPU.Shares = got.CPU.Shares // a weight is coarser
+				want.CPU.Shares = got.CPU.Shares // a weight is less precise
 				if s := got.CPU.Shares; s < 990 || s > 1024 {
 					t.Errorf("weight 39 is %d shares, want about 1000", s)
 				}
@@ -119,8 +119,8 @@ func TestReadCgroup(t *testing.T) {
 	}
 }
 
-// What has no limit has none in the counts, however the kernel says so, and no swap where it is not
-// counted.
+// Without a limit the counts have none, in whatever form the kernel reports that, and no swap if it
+// is not counted.
 func TestNoLimits(t *testing.T) {
 	t.Parallel()
 	for name, files := range map[string]map[string]string{
@@ -159,8 +159,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Both versions of cgroups say in their own files what was read and written, and which processes are
-// there.
+// Both versions of cgroups report reads, writes and processes, each in its own files.
 func TestDevicesAndProcesses(t *testing.T) {
 	t.Parallel()
 	want := []DeviceIO{{"999:0", 1, 2, 3, 4}, {"999:1", 0, 0, 7, 0}}

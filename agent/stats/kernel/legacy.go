@@ -5,15 +5,15 @@ import (
 	"path/filepath"
 )
 
-// unlimited is the least of what memory.limit_in_bytes says without a limit: the greatest number
-// rounded down to a page, of at most 64 KiB.
+// unlimited is the least value of memory.limit_in_bytes that means no limit: the largest number,
+// rounded down to a page of at most 64 KiB.
 const unlimited = math.MaxInt64 - 64<<10
 
-// tick is what cpuacct.stat counts in, USER_HZ, in nanoseconds.
+// tick is the unit of cpuacct.stat, USER_HZ, in nanoseconds.
 const tick = 1e7
 
-// readLegacy reads a cgroup of version 1, which has a directory for each controller. It exists if
-// that of memory does.
+// readLegacy reads a cgroup of version 1, which has a directory for each controller. The cgroup
+// exists if its memory directory does.
 func (d *Reader) readLegacy(path string, c *Counts) error {
 	if err := d.open(filepath.Join(d.mount, "memory", path)); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (d *Reader) legacyMemory(c *Counts) {
 		return
 	}
 	c.Swap = &Swap{Usage: swapped}
-	if both = limit(both); both > 0 && m.Limit > 0 { // that of memory and swap together
+	if both = limit(both); both > 0 && m.Limit > 0 { // the limit of memory and swap together
 		c.Swap.Limit = both - min(both, m.Limit)
 	}
 }

@@ -14,13 +14,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Proc reads what /proc tells of the machine.
+// Proc reads the machine's statistics in /proc.
 type Proc struct {
 	root string
 	fs   procfs.FS
 }
 
-// NewProc reads below root; "" is /proc.
+// NewProc returns a reader of root; "" means /proc.
 func NewProc(root string) (Proc, error) {
 	root = cmp.Or(root, procfs.DefaultMountPoint)
 	p, err := procfs.NewFS(root)
@@ -30,7 +30,7 @@ func NewProc(root string) (Proc, error) {
 	return Proc{root, p}, nil
 }
 
-// BootTime is when the kernel was started.
+// BootTime returns the time at which the kernel was started.
 func (p Proc) BootTime() (time.Time, error) {
 	s, err := p.fs.Stat()
 	if err != nil {
@@ -39,10 +39,10 @@ func (p Proc) BootTime() (time.Time, error) {
 	return time.Unix(int64(s.BootTime), 0), nil
 }
 
-// MachineMemory is in bytes.
+// MachineMemory holds the machine's memory and swap in bytes.
 type MachineMemory struct{ Total, Free, SwapTotal, SwapFree uint64 }
 
-// Memory is that of the whole machine.
+// Memory returns the memory of the whole machine.
 func (p Proc) Memory() (MachineMemory, error) {
 	m, err := p.fs.Meminfo()
 	if err != nil {
@@ -54,20 +54,20 @@ func (p Proc) Memory() (MachineMemory, error) {
 	}, nil
 }
 
-// Pressure is that of the whole machine.
+// Pressure returns the pressure on the whole machine.
 func (p Proc) Pressure() Pressure {
 	return Pressure{p.pressure("cpu"), p.pressure("memory"), p.pressure("io")}
 }
 
 func (p Proc) pressure(resource string) *statsapi.PSIStats {
 	text, err := os.ReadFile(filepath.Join(p.root, "pressure", resource))
-	if err != nil { // the kernel has none
+	if err != nil { // the kernel does not report it
 		return nil
 	}
 	return parsePressure(text)
 }
 
-// Threads are how many the machine has, and how many it can have.
+// Threads returns the number of the machine's threads, and its limit.
 func (p Proc) Threads() (current, limit int64, err error) {
 	text, err := os.ReadFile(filepath.Join(p.root, "loadavg"))
 	if err != nil {
@@ -91,8 +91,8 @@ func (p Proc) Threads() (current, limit int64, err error) {
 	return int64(count), limit, nil
 }
 
-// OwnGroup is the cgroup of this process, below the mount point of the controller memory or of
-// cgroup v2.
+// OwnGroup returns the cgroup of this process, relative to the mount point of the controller memory
+// or of cgroup v2.
 func (p Proc) OwnGroup() (string, error) {
 	self, err := p.fs.Self()
 	if err != nil {

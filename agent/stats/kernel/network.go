@@ -8,17 +8,17 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Interface is what a network interface has received and sent.
+// Interface counts what a network interface received and sent.
 type Interface struct {
 	Name   string
 	Rx, Tx Traffic
 }
 
-// Traffic is what went one way.
+// Traffic counts one direction.
 type Traffic struct{ Bytes, Packets, Errors, Dropped uint64 }
 
-// Interfaces are the network interfaces of the machine by name, without those of the loopback, of
-// bridges that Docker made and of the host's ends of pods' interfaces.
+// Interfaces returns the machine's network interfaces by name, without the loopback, Docker's
+// bridges and the host's ends of pods' interfaces.
 func (p Proc) Interfaces() ([]Interface, error) {
 	all, err := p.fs.NetDev()
 	if err != nil {
@@ -29,7 +29,8 @@ func (p Proc) Interfaces() ([]Interface, error) {
 	}), nil
 }
 
-// InterfacesOf are those of the network namespace that a process is in, by name, without the loopback.
+// InterfacesOf returns the interfaces in the network namespace of a process, by name, without the
+// loopback.
 func (p Proc) InterfacesOf(pid int) ([]Interface, error) {
 	process, err := p.fs.Proc(pid)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// parseNumber parses a decimal number with what is around it; false if there is none ("max").
+// parseNumber parses a decimal number between spaces; ok is false if there is none ("max").
 func parseNumber(text []byte) (n uint64, ok bool) {
 	for _, c := range bytes.TrimSpace(text) {
 		if c < '0' || c > '9' {
@@ -18,10 +18,10 @@ func parseNumber(text []byte) (n uint64, ok bool) {
 	return n, ok
 }
 
-// values are where numbers go, by the keys that they have in a file. What a file lacks stays.
+// values maps the keys of a file to the variables of their numbers. Missing keys change nothing.
 type values map[string]*uint64
 
-// take takes a number if somebody wants it.
+// take stores a number if its key is wanted.
 func (v values) take(key, text []byte) {
 	if to := v[string(key)]; to != nil {
 		if n, ok := parseNumber(text); ok {
@@ -30,7 +30,7 @@ func (v values) take(key, text []byte) {
 	}
 }
 
-// pairs takes the numbers of a file of lines "key value".
+// pairs reads the numbers of a file with lines "key value".
 func (v values) pairs(text []byte) {
 	for line := range bytes.Lines(text) {
 		key, value, _ := bytes.Cut(line, []byte{' '})
@@ -39,8 +39,8 @@ func (v values) pairs(text []byte) {
 }
 
 // parsePressure parses lines "some avg10=0.00 avg60=0.00 avg300=0.00 total=0"
-// (Documentation/accounting/psi.rst); nil without one. The kernel's microseconds become
-// nanoseconds. A resource of which some kernels have no line "full" has zeros there.
+// (Documentation/accounting/psi.rst). It returns nil if there are none. Microseconds become
+// nanoseconds. Full is zero if the kernel has no line "full" for the resource.
 func parsePressure(text []byte) *statsapi.PSIStats {
 	var out *statsapi.PSIStats
 	for line := range bytes.Lines(text) {

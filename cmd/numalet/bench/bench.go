@@ -1,5 +1,5 @@
 // Package bench runs the rig for the command line: it reads the machine and the workload, runs the
-// policies side by side, says on stderr how far it is, and writes the report.
+// policies side by side, shows the progress on stderr, and writes the report.
 package bench
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/numalet/numalet/topology/discover"
 )
 
-// Options are the command line.
+// Options holds the command line.
 type Options struct {
 	Site      Site
 	Policies  Policies
@@ -37,15 +37,16 @@ type Options struct {
 	Stdout, Stderr io.Writer
 }
 
-// Policies are what is compared.
+// Policies names the policies to compare.
 type Policies struct {
-	// Words are sets of words; empty: only what is read from files.
+	// Words holds sets of policy words. If it is empty, all policies come from files.
 	Words string
-	// Configs are files of a node's configuration, as NAME=FILE, ConfigDirs drop-ins, as NAME=DIR.
+	// Configs holds configuration files of nodes as NAME=FILE, ConfigDirs drop-in directories as
+	// NAME=DIR.
 	Configs, ConfigDirs []string
 }
 
-// Site is the machine and what pods can have of it, in the words of the command line.
+// Site describes, in the words of the command line, the machine and what pods can have of it.
 type Site struct {
 	Machine      string
 	Devices      []string
@@ -54,7 +55,7 @@ type Site struct {
 	MaxPods      int64
 }
 
-// Workload is the pods that come: drawn from a mix, or read from a trace.
+// Workload says where the arriving pods come from: a mix to draw from, or a trace to read.
 type Workload struct {
 	Mix        string
 	Draw       rig.Draw
@@ -62,32 +63,33 @@ type Workload struct {
 	WriteTrace string
 }
 
-// Formats are those of a report; a file's name may end with one.
+// Formats lists the formats of a report. The ending of the file's name may choose one.
 var Formats = []string{"text", "json", "html"}
 
-// Report is how the result is written.
+// Report says how the result is written.
 type Report struct {
 	// Format is one of Formats.
 	Format string
-	// Out is a file; empty: stdout.
+	// Out is the file to write to, or empty for stdout.
 	Out      string
 	NoTiming bool
-	// Version is that of the program, Command what gives the same report again.
+	// Version is the program's version, Command the command line that makes the same report again.
 	Version, Command string
 }
 
-// ErrInterrupted: the report has what was measured until somebody ended the run.
+// ErrInterrupted reports that the run was ended early and the report has what was measured until
+// then.
 var ErrInterrupted = errors.New("interrupted: the report has what was measured until then")
 
-// garbagePercent lets the heap grow further than usual between two collections: it is small, and
-// nearly everything in it is short-lived.
+// garbagePercent lets the heap grow further than usual between two garbage collections: the heap is
+// small, and nearly everything in it is short-lived.
 const garbagePercent = 800
 
-// maxPods bounds a stream, which is in memory.
+// maxPods bounds the number of pods of a stream, all of which are in memory.
 const maxPods = 100_000_000
 
-// Run does what the command line says. Nothing is written unless all policies have run, or have
-// begun to when ctx ends; the error is ErrInterrupted then.
+// Run does what the command line says. It writes a report only if all policies have run or, when
+// ctx ends early, if any has begun; the error is then ErrInterrupted.
 func Run(ctx context.Context, o Options) error {
 	if err := o.check(); err != nil {
 		return err
@@ -140,7 +142,7 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// complete leaves out policies that have not begun, and reports whether any is not at its end.
+// complete leaves out policies that have not begun, and reports whether any policy is incomplete.
 func complete(outcomes []rig.Outcome, pods int) (begun []rig.Outcome, interrupted bool) {
 	for _, o := range outcomes {
 		interrupted = interrupted || o.Pods.Arrived < pods
@@ -163,7 +165,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// stream is the pods that come, and what to say about them.
+// stream returns the arriving pods and their description for the report.
 func (w Workload) stream(site *rig.Site, wait time.Duration) (
 	rig.Stream, rig.Workload, error) {
 	if w.Trace != "" {
@@ -192,8 +194,8 @@ func (w Workload) stream(site *rig.Site, wait time.Duration) (
 	return stream, workload, nil
 }
 
-// runAll runs the policies, some at a time; the outcomes are in the order of the policies. When ctx
-// ends they have what was measured until then.
+// runAll runs the policies, o.Parallel at a time. The outcomes are in the order of the policies. If
+// ctx ends early, they have what was measured until then.
 func (o Options) runAll(ctx context.Context, site *rig.Site, policies []rig.Policy, s rig.Stream) (
 	[]rig.Outcome, error) {
 	outcomes := make([]rig.Outcome, len(policies))
@@ -242,7 +244,7 @@ func (o Options) runAll(ctx context.Context, site *rig.Site, policies []rig.Poli
 	return outcomes, nil
 }
 
-// decision is one line of --decisions. Pod counts arrivals from 1.
+// decision is one line of the --decisions file. Pod counts arrivals from 1.
 type decision struct {
 	Policy string        `json:"policy"`
 	At     float64       `json:"at"`
@@ -284,8 +286,8 @@ func writeJSON(w io.Writer, r rig.Report) error {
 	return encoder.Encode(r)
 }
 
-// writeFile leaves a whole file, or none that is new. What is there and is no file, like a pipe or
-// /dev/null, is written to and stays what it is.
+// writeFile replaces a regular file as a whole or not at all. A path that is no regular file, like
+// a pipe or /dev/null, is written to in place.
 func writeFile(path string, write func(io.Writer) error) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)

@@ -17,7 +17,7 @@ import (
 
 const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
-// write makes files in a directory of the test's own and returns its path.
+// write makes files in a temporary directory and returns its path.
 func write(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ topologyManagerScope: pod
 topologyManagerPolicyOptions: {prefer-closest-numa-nodes: "true"}
 `
 
-// What a configuration says is what decides, and what it reserves is kept from pods.
+// The configuration decides, and what it reserves is kept from pods.
 func TestPoliciesFromFiles(t *testing.T) {
 	dir := write(t, map[string]string{
 		"today.yaml": head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"1,33\"\nmaxPods: 7\n",
@@ -84,7 +84,7 @@ func TestPoliciesFromFiles(t *testing.T) {
 		}
 		got = append(got, line)
 	}
-	// Of memory 100 MiB are kept for eviction.
+	// 100 MiB of memory are kept for eviction.
 	want := []string{
 		"none: none container closest=false shared=false memory=false false",
 		"today: none container closest=false shared=false memory=false false " +
@@ -111,7 +111,7 @@ func TestPoliciesFromFiles(t *testing.T) {
 	}
 }
 
-// A file that the agent refuses is refused with the agent's words.
+// A file that the agent would refuse is refused with the agent's error.
 func TestBadConfigs(t *testing.T) {
 	dir := write(t, map[string]string{
 		"typo.yaml": head + "cpuManagerPolcy: static\n",
@@ -159,7 +159,7 @@ func TestBadConfigs(t *testing.T) {
 	}
 }
 
-// Of a run that was ended, policies that had not begun are left out.
+// If a run is ended early, policies that had not begun are left out.
 func TestComplete(t *testing.T) {
 	outcome := func(name string, arrived int) rig.Outcome {
 		return rig.Outcome{Policy: name, Pods: rig.Pods{Arrived: arrived}}
@@ -180,7 +180,7 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// A report goes to the file that a link points to, and to what is there and no file.
+// A report goes to the target of a link, and into a path that exists and is no regular file.
 func TestWriteFileKeepsWhatIsThere(t *testing.T) {
 	dir := write(t, map[string]string{"report": "old"})
 	link := filepath.Join(dir, "link")

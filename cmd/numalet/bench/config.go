@@ -15,7 +15,7 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// read is the sets of words, and then those that are read from files.
+// read returns the policies of the words, followed by those of the files.
 func (p Policies) read(m *topology.Machine) ([]rig.Policy, error) {
 	var out []rig.Policy
 	if p.Words != "" {
@@ -38,11 +38,11 @@ func (p Policies) read(m *topology.Machine) ([]rig.Policy, error) {
 	return out, rig.CheckPolicies(out)
 }
 
-// nodeConfig is where a node's configuration comes from: a file, a directory of drop-ins, or both.
+// nodeConfig says where a node's configuration comes from: a file, a directory of drop-ins, or
+// both.
 type nodeConfig struct{ name, file, dir string }
 
-// nodeConfigs brings together the files and the directories of one name, in the order in which
-// they were named.
+// nodeConfigs joins files and directories that have the same name, in the order of the flags.
 func nodeConfigs(files, dirs []string) (out []nodeConfig, err error) {
 	for _, text := range files {
 		name, file, named := strings.Cut(text, "=")
@@ -93,7 +93,7 @@ func (c nodeConfig) policy(m *topology.Machine) (rig.Policy, error) {
 	return p, err
 }
 
-// policyOf is what an agent of this configuration would decide by.
+// policyOf returns the policy by which an agent with this configuration would decide.
 func policyOf(cfg *config.Config, m *topology.Machine) (rig.Policy, error) {
 	hardware, err := machine.Of(cfg, m)
 	if err != nil {

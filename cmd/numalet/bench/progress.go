@@ -14,14 +14,14 @@ import (
 // every is the time between two lines of progress.
 const every = time.Second
 
-// emptyLine goes to the start of a terminal's line and empties it.
+// emptyLine moves the cursor to the start of a terminal's line and clears the line.
 const emptyLine = "\r\x1b[K"
 
-// progress says on stderr how far the policies are, if that is a terminal: in one line, which is
-// gone at the end. Runs that take less than one interval print nothing.
+// progress shows on stderr how far the policies are, if stderr is a terminal. It uses one line,
+// which end clears. Runs shorter than one interval print nothing.
 type progress struct {
 	w io.Writer
-	// columns is the width of the terminal; 0: there is none.
+	// columns is the width of the terminal, or 0 if there is none.
 	columns int
 	names   []string
 	total   int // pods of each policy
@@ -46,7 +46,7 @@ func newProgress(o Options, policies []rig.Policy, pods int) *progress {
 	return p
 }
 
-// arrived takes note of how many pods a policy has decided on.
+// arrived records how many pods a policy has decided on.
 func (p *progress) arrived(policy, pods int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +60,7 @@ func (p *progress) arrived(policy, pods int) {
 	fmt.Fprint(p.w, emptyLine+string(line[:min(len(line), p.columns-1)]))
 }
 
-// end takes the line away.
+// end clears the line.
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,7 +70,7 @@ func (p *progress) end() {
 	p.columns = 0
 }
 
-// line is "41200 pods a second, about 25s left; none done, restricted 34%".
+// line returns text like "41200 pods a second, about 25s left; none done, restricted 34%".
 func (p *progress) line(elapsed time.Duration) string {
 	var parts []string
 	sum := 0

@@ -15,20 +15,20 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi/controlplane"
 )
 
-// nodeName is what the agent's node is called.
+// nodeName is the name of the agent's node in a cluster.
 const nodeName = "numalet"
 
-// cluster is the control plane that the playground's agent is a node of.
+// cluster is a control plane with the playground's agent as its node.
 type cluster struct {
 	*controlplane.Cluster
 	kubectl string
-	// workloads is the folder of the objects to begin with.
+	// workloads is the folder of the objects that are applied at the start.
 	workloads string
-	// certificate, key and kubeconfig are the node's.
+	// certificate, key and kubeconfig are the node's files.
 	certificate, key, kubeconfig string
 }
 
-// startCluster starts a control plane if there is to be one.
+// startCluster starts a control plane if the options name one.
 func (p *Playground) startCluster(ctx context.Context) error {
 	if p.opts.Cluster == "" {
 		return nil
@@ -66,7 +66,7 @@ func (p *Playground) startCluster(ctx context.Context) error {
 	return plane.NodeCertificate(p.cluster.certificate, p.cluster.key, nodeName)
 }
 
-// settings are the agent's as a node of the cluster.
+// settings adds the agent's settings as a node of the cluster.
 func (c *cluster) settings(into map[string]any) error {
 	port, err := freePort()
 	if err != nil {
@@ -74,18 +74,18 @@ func (c *cluster) settings(into map[string]any) error {
 	}
 	maps.Copy(into, controlplane.NodeSettings(port, c.certificate, c.key, c.CAFile()))
 	into["address"] = "127.0.0.1"
-	// Nobody answers there; a cluster has one, and pods are told.
+	// No DNS server answers at this address. A real cluster has one, and its pods get the address.
 	into["clusterDNS"], into["clusterDomain"] = []string{"10.96.0.10"}, "cluster.local"
 	return nil
 }
 
-// apply has the cluster run the workloads, as a user would.
+// apply applies the workloads with kubectl, as a user would.
 func (c *cluster) apply(ctx context.Context) error {
 	if names, err := filepath.Glob(filepath.Join(c.workloads, "*")); err != nil || len(names) == 0 {
-		return err // it begins without
+		return err // start without workloads
 	}
 	cmd := exec.CommandContext(ctx, c.kubectl, "--kubeconfig="+c.AdminKubeconfig(),
-		"--cache-dir="+filepath.Join(filepath.Dir(c.kubeconfig), "kubectl"), // not the user's
+		"--cache-dir="+filepath.Join(filepath.Dir(c.kubeconfig), "kubectl"), // not the user's cache
 		"apply", "--filename="+c.workloads)
 	cmd.WaitDelay = time.Second
 	if out, err := cmd.CombinedOutput(); err != nil && ctx.Err() == nil {
@@ -94,7 +94,7 @@ func (c *cluster) apply(ctx context.Context) error {
 	return nil
 }
 
-// placed reports whether every pod that is not to wait for room has a node, and there are some.
+// placed reports whether there are pods and all pending ones have a node.
 func (c *cluster) placed(ctx context.Context) bool {
 	client, err := c.Client()
 	if err != nil {
@@ -112,7 +112,7 @@ func (c *cluster) placed(ctx context.Context) bool {
 	return len(pods.Items) > 0
 }
 
-// clear takes back what makes pods, and with that the pods.
+// clear deletes the objects that create pods, and so the pods.
 func (c *cluster) clear(ctx context.Context) error {
 	client, err := c.Client()
 	if err != nil {

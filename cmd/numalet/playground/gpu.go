@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu"
 )
 
-// gpuBinary is the GPU plugin, which is built beside us.
+// gpuBinary returns the path of the GPU plugin, which is built into the same folder as numalet.
 func gpuBinary() (string, error) {
 	executable, err := os.Executable()
 	if err != nil {
@@ -25,7 +25,7 @@ func gpuBinary() (string, error) {
 	return binary, nil
 }
 
-// prepareGPU writes the machine around the GPUs to a file: that is what we play on.
+// prepareGPU writes the machine around the simulated GPUs to a file and plays on that machine.
 func (p *Playground) prepareGPU(ctx context.Context) error {
 	if p.opts.GPU == "" {
 		return nil
@@ -49,7 +49,8 @@ func (p *Playground) prepareGPU(ctx context.Context) error {
 	return os.WriteFile(p.opts.Machine, text, 0o644)
 }
 
-// offerGPUs is the plugin for the machine's GPUs. It takes orders beside them.
+// offerGPUs returns the plugin for the machine's GPUs. It listens for orders on gpu-orders.sock in
+// the playground's directory.
 func (p *Playground) offerGPUs() plugin {
 	binary, err := gpuBinary()
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package playground starts an agent and everything around it in one directory: a runtime, a
-// machine, device plugins in processes of their own, example pods. Nothing outside is touched
-// but, with a real containerd, what containers need.
+// machine, device plugins in processes of their own, example pods. Outside that directory it
+// changes nothing, except, with a real containerd, what containers need, such as cgroups.
 package playground
 
 import (
@@ -32,49 +32,50 @@ const (
 	Containerd = "containerd"
 )
 
-// Options say what to play with.
+// Options say what to start.
 type Options struct {
 	Runtime string
-	// Machine is what --topology-from takes; "" is the fixture "playground", or with containerd
-	// this machine.
+	// Machine is the value for --topology-from. If it is empty, the machine is the fixture
+	// "playground", or with containerd this machine.
 	Machine string
-	// Tools is the folder of containerd's binaries; "" looks where test/tools/build.sh puts them.
+	// Tools is the folder of containerd's binaries. If it is empty, NUMALET_TOOLS names the folder, or
+	// else it is where test/tools/build.sh puts the binaries.
 	Tools string
-	// Cluster is the folder of a control plane's servers, which test/tools/build.sh builds: the
-	// agent becomes a node of it; "": it stands alone.
+	// Cluster is the folder of a control plane's servers, which test/tools/build.sh builds. The agent
+	// becomes a node of that control plane. If Cluster is empty, the agent has no API server.
 	Cluster string
-	// Examples is a folder of manifests instead of our own; "none" starts without pods.
+	// Examples is a folder of manifests to use instead of ours; "none" starts without pods.
 	Examples string
-	// GPU is a machine of the GPU plugin: the playground is that machine, and the plugin offers its
-	// GPUs; "" is none.
+	// GPU names a machine of the GPU plugin. The playground then is that machine, and the plugin
+	// offers its GPUs. If GPU is empty, there are no such GPUs.
 	GPU string
-	// Once prints the table when all pods have settled, and ends. JSON prints it as JSON.
+	// Once prints the table when all pods have settled, and ends. JSON prints the table as JSON.
 	Once, JSON bool
 	Out        io.Writer
 }
 
-// Playground is everything that was started.
+// Playground holds everything that was started.
 type Playground struct {
 	opts Options
 	dir  string
 	// manifests is the directory the agent watches.
 	manifests string
-	// server is the agent's read-only port as a URL; "" is off.
+	// server is the URL of the agent's read-only port; it is empty if the port is off.
 	server  string
 	agent   *agent.Agent
 	plugins []plugin
-	cluster *cluster // nil: the agent stands alone
+	cluster *cluster // nil if the agent has no API server
 	log     *os.File
-	// stops end what was started beside the agent and the plugins.
+	// stops end what was started besides the agent and the plugins.
 	stops []func() error
 }
 
-// errInterrupted is the end of Once when its context ends first.
+// errInterrupted is returned if the context ends before the pods of a Once run have settled.
 var errInterrupted = errors.New("interrupted before the pods had settled")
 
-// Run plays until ctx ends, or with Once until the pods have settled, and cleans up.
+// Run runs the playground until ctx ends, or with Once until the pods have settled, and cleans up.
 func Run(ctx context.Context, opts Options) (err error) {
-	signal.Ignore(syscall.SIGPIPE) // a reader that goes does not keep us from cleaning up
+	signal.Ignore(syscall.SIGPIPE) // if the reader of our output goes away, we still clean up
 	p := &Playground{opts: opts}
 	if p.dir, err = os.MkdirTemp("", "numalet-"); err != nil {
 		return fmt.Errorf("make the playground's directory: %w", err)
@@ -82,9 +83,9 @@ func Run(ctx context.Context, opts Options) (err error) {
 	err = p.run(ctx)
 	interrupted := errors.Is(err, errInterrupted)
 	if interrupted && !opts.Once {
-		err = nil // that is how a user ends it
+		err = nil // this is how a user ends the playground
 	}
-	// What could not be stopped may still have the host's files mounted in the directory.
+	// If something could not be stopped, the host's files may still be mounted in the directory.
 	stopErr := p.stop()
 	keep := err != nil && !interrupted || stopErr != nil
 	return errors.Join(err, stopErr, p.close(keep))
@@ -107,7 +108,7 @@ func (p *Playground) run(ctx context.Context) error {
 	return p.play(ctx, endpoint)
 }
 
-// stop ends what was started, the last first.
+// stop ends what was started, in reverse order.
 func (p *Playground) stop() error {
 	var errs []error
 	for _, stop := range slices.Backward(p.stops) {
@@ -116,7 +117,7 @@ func (p *Playground) stop() error {
 	return errors.Join(errs...)
 }
 
-// prepare lays out the directory and sends the log to a file in it.
+// prepare creates the directory's layout and sends the log to a file in it.
 func (p *Playground) prepare() (err error) {
 	p.manifests = filepath.Join(p.dir, "manifests")
 	if err := os.Mkdir(p.manifests, 0o755); err != nil {
@@ -128,14 +129,16 @@ func (p *Playground) prepare() (err error) {
 	settings := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(settings)
 	klog.SetOutput(p.log)
-	// Errors would go to the terminal as well, into the middle of the table.
+	// Otherwise errors would also go to the terminal, into the middle of the table.
 	return errors.Join(settings.Set("logtostderr", "false"),
 		settings.Set("stderrthreshold", "FATAL"),
-		settings.Set("one_output", "true")) // not once for each severity below its own
+		// else klog writes an entry once for each severity below its own
+		settings.Set("one_output", "true"))
 }
 
-// admitExamples copies the examples once the plugins are there, so that the same pods get the same
-// places each time. Without them it goes on after a moment: what pods do then is worth seeing too.
+// admitExamples copies the examples once the plugins have registered, so that the same pods get the
+// same places in each run. If plugins are missing after a moment it copies them anyway, since it is
+// worth seeing what the pods do then.
 func (p *Playground) admitExamples(ctx context.Context) error {
 	patience := time.After(5 * time.Second)
 	for !p.connected() {
@@ -156,8 +159,8 @@ func (p *Playground) connected() bool {
 		func(o plugin) bool { return !resources[o.resource].Connected })
 }
 
-// copyExamples puts them where pods are taken from. With a cluster that is the API server, and they
-// stay in a folder where they can be changed.
+// copyExamples puts the manifests where the agent takes pods from. With a cluster it puts them into
+// a folder from which they are applied and where users can change them.
 func (p *Playground) copyExamples(ctx context.Context) error {
 	from, to := p.opts.examples(), p.manifests
 	if p.cluster != nil {
@@ -188,8 +191,8 @@ func (p *Playground) copyExamples(ctx context.Context) error {
 	return nil
 }
 
-// play runs the agent, the plugins and the view side by side; the view ends it. When ctx ends the
-// view does, and the rest goes on until the pods have left.
+// play runs the agent, the plugins and the view concurrently, until the view ends. If ctx ends, the
+// view ends at once, and the rest goes on until the pods are gone.
 func (p *Playground) play(ctx context.Context, endpoint string) error {
 	cfg, err := p.config(endpoint)
 	if err != nil {
@@ -218,8 +221,8 @@ func (p *Playground) play(ctx context.Context, endpoint string) error {
 	return group.Wait()
 }
 
-// leave has the pods end before the runtime does, where that is a real one, and before the cluster
-// does.
+// leave ends the pods before the runtime stops, if that is a real containerd, and before the
+// cluster stops.
 func (p *Playground) leave(ctx context.Context) error {
 	if p.opts.Runtime != Containerd && p.cluster == nil {
 		return nil
@@ -235,10 +238,10 @@ func (p *Playground) leave(ctx context.Context) error {
 	for len(p.agent.Pods()) > 0 && time.Now().Before(deadline) && ctx.Err() == nil {
 		time.Sleep(50 * time.Millisecond)
 	}
-	return err // what is still there is ended with the runtime
+	return err // what is left ends with the runtime
 }
 
-// close removes the directory, or says where the log is when something went wrong.
+// close removes the directory, or returns where the log is if something failed.
 func (p *Playground) close(failed bool) error {
 	if p.log != nil {
 		klog.Flush()
@@ -254,7 +257,7 @@ func (p *Playground) close(failed bool) error {
 	return os.RemoveAll(p.dir)
 }
 
-// settled reports whether every container runs, has ended, or waits for a reason that time alone
+// settled reports whether every container runs, has ended, or waits for something that time alone
 // will not change.
 func (p *Playground) settled(ctx context.Context) bool {
 	if !p.connected() {
@@ -285,13 +288,13 @@ func rowSettled(r placement.Row, offers []plugin) bool {
 	case "WaitingForDevicePlugin":
 		return !slices.ContainsFunc(offers, func(o plugin) bool { return o.isNamedIn(r.State.Message) })
 	case "":
-		return r.CPUs != "" // it runs
+		return r.CPUs != "" // the container runs
 	}
 	return true
 }
 
-// lines are what is wrong, a line each: with manifests, which are refused or have fields that are
-// ignored, and with device plugins.
+// lines returns one line for each problem: of manifests, which are refused or have ignored fields,
+// and of device plugins.
 func lines(problems []source.Problem) []string {
 	var out []string
 	for _, problem := range problems {

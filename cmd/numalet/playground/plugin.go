@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// plugin is a device plugin in a process of its own.
+// plugin is a device plugin in its own process.
 type plugin struct {
 	resource string
-	binary   string // "" is our own
+	binary   string // empty for numalet itself
 	args     []string
 }
 
-// offer is a plugin for the resource with a control socket in the playground's directory.
+// offer returns a plugin for the resource, with a control socket in the playground's directory.
 func (p *Playground) offer(resource string, args ...string) plugin {
 	_, name, _ := strings.Cut(resource, "/")
 	return plugin{resource: resource, args: append([]string{
@@ -30,8 +30,8 @@ func (p *Playground) offer(resource string, args ...string) plugin {
 	}, args...)}
 }
 
-// run is the process's life. A plugin that ends by itself, crashed by hand for example, is left
-// ended: what the agent makes of that is what people want to see.
+// run runs the process until ctx ends. It does not restart a plugin that ends by itself, for
+// example after a crash by hand: users want to see how the agent reacts.
 func (o plugin) run(ctx context.Context, log io.Writer) error {
 	executable, err := os.Executable()
 	if err != nil {
@@ -41,7 +41,7 @@ func (o plugin) run(ctx context.Context, log io.Writer) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
-	// It must not outlive a playground that is killed, and Ctrl-C is for the playground.
+	// The plugin must not outlive a killed playground, and Ctrl-C must reach only the playground.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the device plugin of %s: %w", o.resource, err)

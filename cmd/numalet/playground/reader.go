@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readerGone reports whether out is a pipe that nobody reads from any more (poll(2)).
+// readerGone reports whether out is a pipe whose readers have all closed it (poll(2)).
 func readerGone(out io.Writer) bool {
 	f, ok := out.(*os.File)
 	if !ok {

@@ -23,16 +23,16 @@ type screen struct {
 	now           picture
 }
 
-// picture is what there is to see at a moment.
+// picture holds what there is to see at a moment.
 type picture struct {
 	rows    []placement.Row
-	wrong   []string // with manifests and device plugins
-	free    []string // a line for each resource
-	brief   string   // the same in a few words
+	wrong   []string // problems of manifests and device plugins
+	free    []string // one line for each resource
+	brief   string   // free in a few words
 	happens []v1.Event
 }
 
-// look takes a picture. What the agent does not tell at once is left out.
+// look takes a picture. It leaves out what the agent does not answer within a refresh.
 func (v viewer) look() picture {
 	now := picture{
 		rows: v.agent.Placements(), wrong: lines(v.agent.Problems()), happens: v.agent.Events(),
@@ -85,7 +85,7 @@ func (s screen) View() tea.View {
 	return view
 }
 
-// The blocks of a page, from the top.
+// The blocks of a page, from top to bottom.
 const (
 	titleAt = iota
 	hintsAt
@@ -96,8 +96,9 @@ const (
 	footAt
 )
 
-// page lays out the picture. Where the height does not do for all, texts are shortened, and the
-// table gives way to what can be typed, the reasons and what is free; what happened goes first.
+// page lays out the picture. If the window is too low for all of it, events go first. If that is
+// not enough, texts are shortened, and the reasons, the hints and the free resources take
+// precedence over the table.
 func (s screen) page() string {
 	blocks := s.blocks()
 	total := 0
@@ -117,7 +118,7 @@ func (s screen) page() string {
 	return strings.Join(all, "\n")
 }
 
-// shorten says the same in fewer lines.
+// shorten replaces the blocks by versions with fewer lines.
 func (s screen) shorten(blocks [][]string) {
 	blocks[titleAt] = cut([]string{lipgloss.NewStyle().Bold(true).Render(s.headline)}, s.width)
 	blocks[notesAt] = nil
@@ -129,7 +130,7 @@ func (s screen) shorten(blocks [][]string) {
 		blocks[freeAt] = reason{text: s.now.brief}.lines(s.width, 3)
 	}
 	blocks[hintsAt] = nil
-	asks := "" // the first command that fits
+	asks := "" // the first command that fits the width
 	for _, h := range s.hints {
 		if h.brief != "" {
 			blocks[hintsAt] = append(blocks[hintsAt], faint([]string{h.brief}, s.width)...)
@@ -140,17 +141,17 @@ func (s screen) shorten(blocks [][]string) {
 	if asks != "" {
 		blocks[hintsAt] = append(blocks[hintsAt], faint([]string{asks}, 0)...)
 	}
-	t := blocks[tableAt] // without its outer borders
+	t := blocks[tableAt] // drop the table's outer borders
 	blocks[tableAt] = t[min(1, len(t)):max(1, len(t)-1)]
 }
 
-// reason is why something is not as it was to be.
+// reason says why something is not as it should be.
 type reason struct {
 	text  string
-	wrong bool // with a manifest, a plugin: to be mended
+	wrong bool // of a manifest or plugin, for the user to correct
 }
 
-// reasons are those of pods and what is wrong beside them.
+// reasons returns the reasons of pods, followed by the problems of manifests and plugins.
 func (s screen) reasons() (out []reason) {
 	for _, note := range Notes(s.now.rows) {
 		out = append(out, reason{text: note})
@@ -161,7 +162,7 @@ func (s screen) reasons() (out []reason) {
 	return out
 }
 
-// lines are the reason in lines of width columns, at most so many; 0: as many as it takes.
+// lines wraps the reason at width columns. most limits the number of lines; 0 means no limit.
 func (r reason) lines(width, most int) []string {
 	lines := wrap(r.text, width)
 	if most > 0 && len(lines) > most {
@@ -177,7 +178,7 @@ func (r reason) lines(width, most int) []string {
 	return lines
 }
 
-// blocks are what is shown where there is room for all.
+// blocks returns what is shown if there is room for everything.
 func (s screen) blocks() [][]string {
 	now, width := s.now, s.width
 	var why []string
@@ -201,8 +202,8 @@ func (s screen) blocks() [][]string {
 	}
 }
 
-// clip shortens the blocks until they have at most height lines together: those that come first in
-// the order keep theirs. A block of which a part is left says how much is missing.
+// clip shortens the blocks until they have at most height lines together. Blocks that come first in
+// order keep their lines. A block that is cut ends with the number of missing lines.
 func clip(blocks [][]string, order []int, height int) {
 	left := height
 	for _, at := range order {
@@ -217,7 +218,7 @@ func clip(blocks [][]string, order []int, height int) {
 	}
 }
 
-// cut keeps lines in one line each.
+// cut truncates each line to the width.
 func cut(lines []string, width int) []string {
 	for i, line := range lines {
 		lines[i] = ansi.Truncate(line, width, "...")
@@ -225,7 +226,7 @@ func cut(lines []string, width int) []string {
 	return lines
 }
 
-// happened are the last events, a line each.
+// happened returns the last events, one line each.
 func happened(events []v1.Event, most int) (out []string) {
 	for _, e := range events[max(0, len(events)-most):] {
 		times := ""

@@ -25,7 +25,7 @@ import (
 	"github.com/numalet/numalet/topology/discover"
 )
 
-// examples are the manifests to begin with; nil: none.
+// examples returns the manifests to start with, or nil for none.
 func (o Options) examples() fs.FS {
 	switch {
 	case o.Examples == "none":
@@ -45,7 +45,7 @@ func (o Options) examples() fs.FS {
 	}
 }
 
-// folder is one that is compiled in.
+// folder returns a folder that is compiled in.
 func folder(of fs.FS, name string) fs.FS {
 	sub, err := fs.Sub(of, name)
 	if err != nil {
@@ -54,7 +54,7 @@ func folder(of fs.FS, name string) fs.FS {
 	return sub
 }
 
-// startRuntime starts the container runtime and tells how to reach it.
+// startRuntime starts the container runtime and returns its endpoint.
 func (p *Playground) startRuntime(ctx context.Context) (endpoint string, err error) {
 	if p.opts.Runtime == Containerd {
 		return p.startContainerd(ctx)
@@ -76,8 +76,8 @@ func (p *Playground) startRuntime(ctx context.Context) (endpoint string, err err
 	return server.Endpoint(), nil
 }
 
-// startContainerd starts a containerd of our own with images made from this executable, in a
-// cgroup of our own.
+// startContainerd starts our own containerd in our own cgroup, with images made from this
+// executable.
 func (p *Playground) startContainerd(ctx context.Context) (endpoint string, err error) {
 	tools, err := toolsDir(p.opts.Tools)
 	if err != nil {
@@ -117,7 +117,7 @@ func (p *Playground) startContainerd(ctx context.Context) (endpoint string, err 
 
 func (p *Playground) cgroupRoot() string { return "/" + filepath.Base(p.dir) }
 
-// toolsDir finds containerd's binaries: where the option or NUMALET_TOOLS says, or in the folder
+// toolsDir returns the folder of containerd's binaries: the option, or NUMALET_TOOLS, or the folder
 // that test/tools/build.sh filled last.
 func toolsDir(option string) (string, error) {
 	for _, dir := range []string{option, os.Getenv("NUMALET_TOOLS")} {
@@ -138,7 +138,7 @@ func toolsDir(option string) (string, error) {
 		func(a, b string) int { return changed(a).Compare(changed(b)) }), nil
 }
 
-// changed is when the file was last written to; the zero time when it is gone.
+// changed returns when the file was last written, or the zero time if it is gone.
 func changed(file string) time.Time {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -150,7 +150,7 @@ func changed(file string) time.Time {
 //go:embed config.yaml
 var baseConfig []byte
 
-// config is the agent's configuration, written to a file and read as any user's is.
+// config writes the agent's configuration to a file and reads it as it would read a user's.
 func (p *Playground) config(endpoint string) (*config.Config, error) {
 	var settings map[string]any
 	if err := yaml.Unmarshal(baseConfig, &settings); err != nil {
@@ -163,7 +163,7 @@ func (p *Playground) config(endpoint string) (*config.Config, error) {
 		return nil, err
 	}
 	settings["reservedMemory"] = kept
-	if !p.opts.Once { // nobody is there to ask
+	if !p.opts.Once { // with Once, nobody can ask the agent
 		port, err := freePort()
 		if err != nil {
 			return nil, err
@@ -199,7 +199,7 @@ func (p *Playground) config(endpoint string) (*config.Config, error) {
 	return config.FromArgs(args)
 }
 
-// node is the node's name.
+// node returns the name of the agent's node.
 func (o Options) node() string {
 	if o.Cluster != "" {
 		return nodeName
@@ -207,7 +207,7 @@ func (o Options) node() string {
 	return "node"
 }
 
-// reservedMemory takes what the configuration keeps back, 1Gi and 100Mi, from the largest node.
+// reservedMemory reserves what the configuration keeps back, 1Gi and 100Mi, on the largest node.
 func reservedMemory(machine string) (any, error) {
 	m, err := discover.Open(machine)
 	if err != nil {
@@ -221,7 +221,7 @@ func reservedMemory(machine string) (any, error) {
 	}}, nil
 }
 
-// freePort is a port of the loopback address that nobody listens on now.
+// freePort returns a port of the loopback address on which nobody listens now.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -231,7 +231,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// machine is what --topology-from gets; "": this machine.
+// machine returns the value for --topology-from, or "" for this machine.
 func (o Options) machine() string {
 	if o.Machine == "" && o.Runtime != Containerd {
 		return "fixture:playground"
@@ -239,8 +239,9 @@ func (o Options) machine() string {
 	return o.Machine
 }
 
-// offers are the device plugins: one for GPUs and one for NICs. They offer the machine's PCI
-// devices; on a machine without, four invented ones spread over its nodes.
+// offers returns the device plugins: the GPU plugin if --gpu is given, with containerd a simulated
+// one for GPUs, else simulated ones for GPUs and NICs. The latter offer the machine's PCI devices;
+// if it has none, they offer four invented ones, spread over its nodes.
 func (p *Playground) offers() ([]plugin, error) {
 	if p.opts.GPU != "" {
 		return []plugin{p.offerGPUs()}, nil
@@ -267,7 +268,8 @@ func (p *Playground) offers() ([]plugin, error) {
 	return out, nil
 }
 
-// machineFile writes the agent's machine for the plugins, which may not see --topology-from's file.
+// machineFile writes the agent's machine to a file for the plugins, which may be unable to read the
+// file of --topology-from.
 func (p *Playground) machineFile() (string, error) {
 	file := filepath.Join(p.dir, "machine.yaml")
 	f, err := os.Create(file)

@@ -22,8 +22,8 @@ var headers = []string{
 	"POD", "CONTAINER", "PHASE", "CPUS", "MEM", "DEVICES", "NUMA", "ALIGNED", "WHY",
 }
 
-// layouts are the ways to draw the table, from the widest to the narrowest. Folded cells have a
-// device or a range of CPUs in each line.
+// layouts lists the ways to draw the table, from the widest to the narrowest. Folded cells have a
+// line for each device or range of CPUs.
 var layouts = []struct {
 	without []string
 	folded  bool
@@ -37,8 +37,8 @@ var layouts = []struct {
 	{[]string{"WHY", "MEM", "ALIGNED", "CONTAINER", "NUMA"}, true},
 }
 
-// Table draws the rows for people, in colour, at most width columns wide where that can be; 0: as
-// wide as it needs. The narrower, the fewer columns there are, the reasons first: notes tell them.
+// Table draws the rows for people, in colour and if possible at most width columns wide; 0 means
+// unlimited. Narrow tables have fewer columns. The reasons go first, because Notes returns them.
 func Table(rows []placement.Row, width int) (text string) {
 	for _, l := range layouts {
 		columns := slices.DeleteFunc(slices.Clone(headers), func(column string) bool {
@@ -52,7 +52,7 @@ func Table(rows []placement.Row, width int) (text string) {
 	return text
 }
 
-// fold has one device, or one range of CPUs, in a line.
+// fold puts each device or range of CPUs on a line; what is in parentheses stays with its device.
 var fold = strings.NewReplacer(" (", " (", " ", "\n", ",", ",\n")
 
 func draw(rows []placement.Row, columns []string, folded bool) string {
@@ -70,7 +70,7 @@ func draw(rows []placement.Row, columns []string, folded bool) string {
 	for i, r := range rows {
 		all := Cells(r)
 		if i > 0 && samePod(rows[i-1], r) {
-			all[0] = "" // as above
+			all[0] = "" // same as above
 		}
 		var cells []string
 		for at, column := range headers {
@@ -90,8 +90,8 @@ func draw(rows []placement.Row, columns []string, folded bool) string {
 
 func samePod(a, b placement.Row) bool { return a.Pod == b.Pod && a.Namespace == b.Namespace }
 
-// Notes are the reasons with their messages, one for each container that has one, or for its pod
-// where all its containers say the same.
+// Notes returns the reasons with their messages: one for each container that has one, or one for
+// the pod if all its containers say the same.
 func Notes(rows []placement.Row) []string {
 	var out []string
 	for i, r := range rows {
@@ -104,7 +104,7 @@ func Notes(rows []placement.Row) []string {
 	return out
 }
 
-// Cells is a row as the texts of its columns.
+// Cells returns the row as the texts of its columns.
 func Cells(r placement.Row) []string {
 	pod := r.Pod
 	if r.Namespace != v1.NamespaceDefault {
@@ -116,8 +116,8 @@ func Cells(r placement.Row) []string {
 	}
 }
 
-// cpus shows exclusive CPUs as they are and the shared pool, which is long and the same for
-// everybody, by its size.
+// cpus shows exclusive CPUs as a list. The shared pool is long and the same for everybody, so only
+// its size is shown.
 func cpus(r placement.Row) string {
 	if r.Isolated {
 		return r.CPUs + " (isolated)"
@@ -132,11 +132,11 @@ func cpus(r placement.Row) string {
 	return fmt.Sprintf("shared (%d)", set.Size())
 }
 
-// uuid is one, of which the first group is enough to tell two devices apart.
+// uuid matches a UUID, whose first group is enough to tell two devices apart.
 var uuid = regexp.MustCompile(`([0-9a-f]{8})(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
-// devices shows ids without the resource where the ids tell it, and what is amiss with them:
-// "gpu-0 gpu-1 (unhealthy)". Of UUIDs there is the first group.
+// devices shows ids with what is wrong with them, like "gpu-0 gpu-1 (unhealthy)". The resource is
+// left out if the ids begin with its name. Of UUIDs only the first group is shown.
 func devices(r placement.Row) string {
 	var out []string
 	for _, resource := range slices.Sorted(maps.Keys(r.Devices)) {
@@ -169,7 +169,7 @@ func aligned(a *bool) string {
 	return "no"
 }
 
-// shade is the colour of a cell.
+// shade returns the colour of a cell.
 func shade(r placement.Row, column string) color.Color {
 	const green, yellow, red, grey = lipgloss.Green, lipgloss.Yellow, lipgloss.Red,
 		lipgloss.BrightBlack

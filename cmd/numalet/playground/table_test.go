@@ -49,7 +49,7 @@ func exampleRows() []placement.Row {
 	return []placement.Row{fpga, big, train, wide, web, side}
 }
 
-// Isolated CPUs are told from others.
+// Isolated CPUs are marked.
 func TestIsolatedCell(t *testing.T) {
 	r := placement.Row{Place: placement.Place{CPUs: "2-3", Exclusive: true}}
 	for isolated, want := range map[bool]string{false: "2-3", true: "2-3 (isolated)"} {
@@ -79,7 +79,7 @@ func TestTableGolden(t *testing.T) {
 	}
 }
 
-// No line is wider than the terminal, whatever its width, down to the narrowest that is readable.
+// No line is wider than the terminal, whatever its width, down to the narrowest readable one.
 func TestTableFits(t *testing.T) {
 	for width := 51; width < 160; width++ {
 		for line := range strings.Lines(Table(exampleRows(), width)) {
@@ -90,7 +90,7 @@ func TestTableFits(t *testing.T) {
 	}
 }
 
-// examplePicture has all that there can be to see.
+// examplePicture has everything that a picture can have.
 func examplePicture() picture {
 	return picture{
 		rows: exampleRows(), wrong: []string{"refused: a.yaml: it has no containers"},
@@ -103,7 +103,7 @@ func examplePicture() picture {
 	}
 }
 
-// Whatever the window, the picture is no larger, and the reasons are there before all else.
+// In any window the page fits, and the reasons take precedence over everything else.
 func TestPageFits(t *testing.T) {
 	hints := []hint{{what: "drop a pod manifest into /tmp/numalet-1/manifests to start it",
 		brief: "manifests: /tmp/numalet-1/manifests"},
@@ -145,7 +145,7 @@ func TestPageFits(t *testing.T) {
 	}
 }
 
-// Devices of containers that are not healthy are told so, and ids keep to their cell.
+// Unhealthy devices of containers are marked, and ids stay within their cells.
 func TestDeviceCells(t *testing.T) {
 	r := placement.Row{Place: placement.Place{
 		Devices: map[string][]string{"example.com/gpu": {"gpu-0", "gpu-1", "a\nb"}},

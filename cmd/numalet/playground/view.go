@@ -23,15 +23,15 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// refresh is how often the views look.
+// refresh is the interval at which the views look at the agent.
 const refresh = 200 * time.Millisecond
 
-// settleTimeout bounds how long Once waits.
+// settleTimeout bounds how long a Once run waits.
 const settleTimeout = 60 * time.Second
 
-// How long nothing may have changed for the pods to count as settled: as long as the longest time
-// between two changes before it, within these bounds. A machine that is busy takes seconds for what
-// others do at once, and real containers take longer than simulated ones.
+// How long nothing must have changed before the pods count as settled: as long as the longest pause
+// between two earlier changes, within these bounds. A busy machine takes seconds for what others do
+// at once, and real containers take longer than simulated ones.
 const (
 	minQuiet           = time.Second
 	minQuietContainerd = 3 * time.Second
@@ -47,7 +47,8 @@ type viewer struct {
 	settled  func(ctx context.Context) bool
 }
 
-// show lasts until ctx ends, the user quits or nobody reads; with Once until the pods have settled.
+// show runs until ctx ends, the user quits or the reader goes away; with Once, until the pods have
+// settled.
 func (v viewer) show(ctx context.Context) error {
 	switch {
 	case v.opts.Once:
@@ -59,7 +60,7 @@ func (v viewer) show(ctx context.Context) error {
 	}
 }
 
-// print writes the table for people or for programs.
+// print writes the table, for people or as JSON.
 func (v viewer) print(rows []placement.Row) error {
 	if !v.opts.JSON {
 		width := terminal.Width(v.opts.Out)
@@ -75,7 +76,7 @@ func (v viewer) print(rows []placement.Row) error {
 	return err
 }
 
-// faint has texts in the lines that the width makes of them.
+// faint wraps the texts at width columns and makes the lines faint.
 func faint(texts []string, width int) (out []string) {
 	style := lipgloss.NewStyle().Faint(true)
 	for _, text := range texts {
@@ -86,8 +87,8 @@ func faint(texts []string, width int) (out []string) {
 	return out
 }
 
-// lines prints a line whenever a container's row changes: for pipes and logs. A reader that has
-// gone ends it.
+// lines prints a line whenever a container's row changes, for pipes and logs. It ends when the
+// reader is gone.
 func (v viewer) lines(ctx context.Context) error {
 	_, err := fmt.Fprintln(v.opts.Out, v.headline)
 	for _, h := range v.hints {
@@ -135,7 +136,7 @@ func (v viewer) lines(ctx context.Context) error {
 	return err
 }
 
-// say prints lines with the time.
+// say prints each line with the time before it.
 func say(out io.Writer, news []string) error {
 	for _, line := range news {
 		_, err := fmt.Fprintf(out, "%s  %s\n", time.Now().Format("15:04:05.000"), line)
@@ -146,21 +147,21 @@ func say(out io.Writer, news []string) error {
 	return nil
 }
 
-// viewer is for the pods of the agent that plays.
+// viewer returns a viewer of the playground's agent.
 func (p *Playground) viewer() viewer {
 	return viewer{
 		opts: p.opts, agent: p.agent, headline: p.headline(), hints: p.hints(), settled: p.settled,
 	}
 }
 
-// headline says what there is.
+// headline describes the machine and the runtime.
 func (p *Playground) headline() string {
 	m := p.agent.Machine()
 	return fmt.Sprintf("numalet playground: %s, %d CPUs in %d NUMA nodes, runtime %s",
 		cmp.Or(m.Name(), "this machine"), m.Online().Size(), m.NodeSet().Len(), p.opts.Runtime)
 }
 
-// hints say what can be done, with commands that work where numalet was started.
+// hints returns what the user can do, with commands that work in the folder where numalet started.
 func (p *Playground) hints() []hint {
 	server := strings.TrimPrefix(p.server, "http://")
 	var hints []hint
@@ -196,7 +197,7 @@ func (v viewer) live(ctx context.Context) error {
 		tea.WithContext(ctx), tea.WithOutput(v.opts.Out), tea.WithoutSignalHandler())
 	_, err := program.Run()
 	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
-		return nil // a signal ended it
+		return nil // a signal ended the program
 	}
 	return err
 }
@@ -231,7 +232,7 @@ func (v viewer) once(ctx context.Context) error {
 	}
 }
 
-// summary counts pods by phase.
+// summary counts the pods by phase.
 func summary(rows []placement.Row) string {
 	seen, count := map[string]bool{}, map[v1.PodPhase]int{}
 	for _, r := range rows {

@@ -7,11 +7,12 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// wrap has a text in lines of width columns, broken at blanks only: a name is found again, and a path
-// can be copied. A word is cut where it is wider than all of a line. 0: one line.
+// wrap breaks a text into lines of width columns, at blanks only, so that a name can be searched
+// for and a path copied. It cuts a word that is wider than a line. If width is 0, it returns one
+// line.
 func wrap(text string, width int) []string { return wrapWith(text, width, "") }
 
-// wrapWith is wrap with something at the end of each line but the last.
+// wrapWith is wrap with more at the end of each line but the last.
 func wrapWith(text string, width int, more string) []string {
 	if width <= 0 || lipgloss.Width(text) <= width {
 		return []string{text}
@@ -36,12 +37,12 @@ func wrapWith(text string, width int, more string) []string {
 	return append(out, line)
 }
 
-// hint is what can be done, with a command for a shell if there is one. brief is what of it is shown
-// where there is no room for all; empty: it may be left out there.
+// hint says what the user can do, with a shell command if there is one. brief replaces it where
+// there is no room for the whole; if brief is empty, the hint may be left out there.
 type hint struct{ what, command, brief string }
 
-// lines are the hint in lines of width columns. A command is broken only where a shell goes on
-// reading, so that it can be pasted.
+// lines wraps the hint at width columns. It breaks a command only where the shell goes on reading,
+// so that users can paste it.
 func (h hint) lines(width int) []string {
 	if h.command == "" {
 		return wrap(h.what, width)
@@ -53,8 +54,8 @@ func (h hint) lines(width int) []string {
 	return append(wrap(h.what, width), wrapWith(h.command, width, ` \`)...)
 }
 
-// short is a hint with a command in one line of width columns, if need be the command alone; empty
-// if there is none or the line does not do: half of a command is none.
+// short returns a hint with a command in one line of width columns, if need be the command alone.
+// It returns "" if there is no command or it does not fit: half a command is useless.
 func (h hint) short(width int) string {
 	for _, text := range []string{h.what + " " + h.command, h.command} {
 		if h.command != "" && lipgloss.Width(text) <= width {

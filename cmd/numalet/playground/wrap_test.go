@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/agent/terminal"
 )
 
-// Words stay whole, also those with hyphens.
+// Words stay whole, also words with hyphens.
 func TestWrap(t *testing.T) {
 	const text = "crash-node: back-off 20s restarting failed container=main pod=crash-node_default"
 	for width := 28; width < 90; width++ {
@@ -45,7 +45,7 @@ func TestCommandsCanBePasted(t *testing.T) {
 	}
 }
 
-// At the size that a terminal begins with the reasons and what is free are there.
+// In a window of the usual initial size, the reasons and the free resources are shown.
 func TestSmallPage(t *testing.T) {
 	now := examplePicture()
 	now.wrong, now.happens = nil, nil
@@ -69,7 +69,7 @@ func TestSmallPage(t *testing.T) {
 	}
 }
 
-// At the least size that people have, each reason has two lines, and the table has room beside them.
+// In the smallest usual window, each reason has two lines, and the table still has room.
 func TestSmallestPage(t *testing.T) {
 	now := examplePicture()
 	now.wrong = []string{strings.Repeat("a manifest is wrong at great length ", 10)}

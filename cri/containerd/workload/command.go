@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Command is "container", with the programs that images made by us start. It is for containers, not
-// for people, and therefore hidden.
+// Command returns the command "container" with the programs that our images start. It is hidden:
+// only containers call it.
 func Command() *cobra.Command {
 	c := &cobra.Command{
 		Use:    "container",
@@ -57,7 +57,7 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// work is what a container does.
+// work holds the flags of "container work".
 type work struct {
 	print      bool
 	out        string
@@ -81,7 +81,7 @@ func workCommand() *cobra.Command {
 			if err := w.run(c.Context(), once); err != nil {
 				return err
 			}
-			// The code is what was asked for; as an error it would be printed and become 1.
+			// The exit code is the one asked for. A returned error would be printed and become 1.
 			os.Exit(w.exit)
 			return nil
 		},
@@ -141,7 +141,7 @@ func (w work) run(ctx context.Context, once bool) error {
 	}
 }
 
-// useHuge takes memory in huge pages for as long as the process lives.
+// useHuge maps and touches memory in huge pages, and keeps it until the process exits.
 func useHuge(bytes int) error {
 	if bytes == 0 {
 		return nil

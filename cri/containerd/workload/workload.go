@@ -1,5 +1,5 @@
-// Package workload is what runs in the containers of examples and tests: programs that do
-// nothing, or tell what they see of the machine from inside.
+// Package workload holds the programs of the containers in examples and tests. They do nothing, or
+// report what they see of the machine from inside.
 package workload
 
 import (
@@ -17,14 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Report is what a container sees. Lists are in kernel syntax.
+// Report describes a container from inside. Lists are in kernel syntax.
 type Report struct {
 	Args []string          `json:"args"`
 	Env  map[string]string `json:"env"`
-	// CPUs and Mems are what the process may use ("0-3,8"), from /proc/self/status.
+	// CPUs and Mems are the CPUs and memory nodes allowed ("0-3,8"), from /proc/self/status.
 	CPUs string `json:"cpus"`
 	Mems string `json:"mems"`
-	// Mounts are the lines of /proc/self/mountinfo, Cgroups those of /proc/self/cgroup.
+	// Mounts holds the lines of /proc/self/mountinfo, Cgroups those of /proc/self/cgroup.
 	Mounts  []string `json:"mounts"`
 	Cgroups []string `json:"cgroups"`
 	// Devices are the device nodes below /dev, sorted by path.
@@ -36,14 +36,14 @@ type Report struct {
 	OOMScoreAdj string `json:"oomScoreAdj"`
 }
 
-// User is who the process runs as.
+// User holds the ids that the process runs with.
 type User struct {
 	UID    int   `json:"uid"`
 	GID    int   `json:"gid"`
 	Groups []int `json:"groups"`
 }
 
-// Device is a device node.
+// Device describes a device node.
 type Device struct {
 	Path  string `json:"path"`
 	Type  string `json:"type"` // "c" or "b"
@@ -51,7 +51,7 @@ type Device struct {
 	Minor uint32 `json:"minor"`
 }
 
-// Look makes a report.
+// Look returns a report of the calling process.
 func Look() (Report, error) {
 	r := Report{Args: os.Args, Env: map[string]string{}, PID: os.Getpid(),
 		User: User{UID: os.Getuid(), GID: os.Getgid()}}

@@ -45,7 +45,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestEnds: each end that a container can come to.
+// TestEnds covers each way in which a container can end.
 func TestEnds(t *testing.T) {
 	term := func() {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {

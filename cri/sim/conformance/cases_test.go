@@ -350,7 +350,7 @@ func events(t *testing.T, s *suite) {
 	})
 }
 
-// listening makes pods until an event arrives: runtimes do not say when they began to send.
+// listening creates pods until an event arrives: runtimes do not tell when the stream has begun.
 func listening(t *testing.T, s *suite, seen <-chan cri.Event) {
 	t.Helper()
 	for deadline := time.Now().Add(s.opts.Wait); time.Now().Before(deadline); {

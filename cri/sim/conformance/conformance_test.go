@@ -1,5 +1,5 @@
-// Package conformance states what an agent relies on in a CRI runtime. Every runtime that we say
-// works, simulated or real, passes it.
+// Package conformance states what an agent relies on in a CRI runtime. Every runtime that we
+// support, simulated or real, passes it.
 package conformance
 
 import (
@@ -21,28 +21,28 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Options say what to run on the runtime at hand.
+// Options describes the runtime at hand and what to run on it.
 type Options struct {
-	// Image is pulled first when the runtime does not have it.
+	// Image is pulled first if the runtime does not have it.
 	Image string
-	// Forever runs until SIGTERM and obeys it; Stubborn ignores SIGTERM. Exit ends at once with
-	// the given code. They are commands, or arguments of the image's own with AsArguments.
+	// Forever runs until SIGTERM and obeys it; Stubborn ignores SIGTERM. Exit ends at once with the
+	// given code. They are commands or, with AsArguments, arguments to the image's own command.
 	Forever, Stubborn []string
 	Exit              func(code int) []string
 	AsArguments       bool
 	// Settle is how long a program needs from its start until it handles signals.
 	Settle time.Duration
-	// CPUs and FewerCPUs are CPU sets this machine has; empty skips what is about CPU sets.
+	// CPUs and FewerCPUs are CPU sets of this machine; if empty, tests of CPU sets are skipped.
 	CPUs, FewerCPUs string
-	// NoEvents says that the runtime has no event stream.
+	// NoEvents is set if the runtime has no event stream.
 	NoEvents bool
-	// CgroupParent and LogRoot are passed on; empty is the runtime's choice and no logs.
+	// CgroupParent and LogRoot are handed to the runtime; empty: its default, and no logs.
 	CgroupParent, LogRoot string
-	// Wait bounds how long anything may take; zero is 30 s.
+	// Wait bounds each wait; zero is 30 s.
 	Wait time.Duration
 }
 
-// Run checks the runtime behind client. It makes pods in the namespace "conformance" and removes
+// Run checks the runtime behind client. It creates pods in the namespace "conformance" and removes
 // them.
 func Run(t *testing.T, client *cri.Client, opts Options) {
 	opts.Wait = cmp.Or(opts.Wait, 30*time.Second)
@@ -91,7 +91,7 @@ type suite struct {
 	ref  string // resolved image
 }
 
-// pod is one pod of a test, removed with it.
+// pod is a pod of one test and is removed with it.
 type pod struct {
 	*suite
 	t      *testing.T
@@ -115,7 +115,7 @@ func (s *suite) image(t *testing.T) {
 	}
 }
 
-// context is silent: many calls are meant to fail.
+// context returns a context that logs nothing: many calls are meant to fail.
 func (s *suite) context(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(klog.NewContext(t.Context(), klog.New(nil)), s.opts.Wait)
 }
@@ -127,7 +127,7 @@ func (s *suite) number() int {
 	return s.next
 }
 
-// sandbox runs a pod in the host's network, so that no network plugin is needed.
+// sandbox runs a pod in the host's network, which needs no network plugin.
 func (s *suite) sandbox(t *testing.T) *pod {
 	t.Helper()
 	p := s.unmade(t)
@@ -174,7 +174,7 @@ func (p *pod) make() string {
 }
 
 func (p *pod) remove(id string) {
-	// The test's own context has ended by now.
+	// The test's own context has already ended.
 	ctx, cancel := context.WithTimeout(context.Background(), p.opts.Wait)
 	defer cancel()
 	if err := p.client.Runtime().StopPodSandbox(ctx, id); err != nil {
@@ -244,7 +244,7 @@ func (p *pod) stop(id string, grace int64) {
 	}
 }
 
-// read is the pod as the agent sees it.
+// read returns the pod as the agent reads it.
 func (p *pod) read() cri.Pod {
 	p.t.Helper()
 	ctx, cancel := p.context(p.t)
@@ -265,7 +265,7 @@ func (p *pod) container(name string) cri.Container {
 	return c
 }
 
-// until reads the container until it is in the wanted state.
+// until reads the container until it has the wanted state.
 func (p *pod) until(name string, want cri.ContainerState) cri.Container {
 	p.t.Helper()
 	deadline := time.Now().Add(p.opts.Wait)
@@ -281,8 +281,8 @@ func (p *pod) until(name string, want cri.ContainerState) cri.Container {
 	}
 }
 
-// stopSandbox stops the sandbox and waits until the runtime's list and its status say so:
-// containerd answers before its list has seen the exit, and takes containers until then.
+// stopSandbox stops the sandbox and waits until the runtime's list and status show it. containerd
+// answers before its list has seen the exit, and accepts containers until then.
 func (p *pod) stopSandbox() {
 	p.t.Helper()
 	ctx, cancel := p.context(p.t)

@@ -48,8 +48,8 @@ func TestContainerd(t *testing.T) {
 	})
 }
 
-// removeCgroup removes the pods' parent, which the runtime makes and leaves behind, from every
-// mounted hierarchy. It is an error when something is left in it.
+// removeCgroup removes the pods' parent cgroup, which the runtime creates and leaves behind, from
+// every mounted hierarchy. The test fails if anything is left in it.
 func removeCgroup(t *testing.T, parent string) {
 	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
 		dirs, err := filepath.Glob(pattern + parent)

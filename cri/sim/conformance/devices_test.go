@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// asks are what a container is given of the host.
+// asks holds what a container gets of the host.
 type asks struct {
 	devices []*runtimeapi.Device
 	mounts  []*runtimeapi.Mount
@@ -29,7 +29,7 @@ func mount(host, container string) asks {
 	return asks{mounts: []*runtimeapi.Mount{{HostPath: host, ContainerPath: container}}}
 }
 
-// imageRefused is what is said of images that cannot be mounted.
+// imageRefused starts the error for images that cannot be mounted.
 const imageRefused = "create: failed to mount image volume: ImageVolumeMountFailed: "
 
 func imageMount(container, ref, path string) asks {
@@ -37,8 +37,8 @@ func imageMount(container, ref, path string) asks {
 		Image: &runtimeapi.ImageSpec{Image: ref}, ImageSubPath: path}}}
 }
 
-// wrongDevices: what device plugins may answer and the host does not have fails where it does with
-// containerd, in its words.
+// wrongDevices: answers of device plugins that name things the host lacks fail in the same call as
+// with containerd, in its words.
 func wrongDevices(t *testing.T, s *suite) {
 	p := s.sandbox(t)
 	dir := t.TempDir()
@@ -49,7 +49,7 @@ func wrongDevices(t *testing.T, s *suite) {
 	for i, tc := range []struct {
 		name string
 		asks asks
-		want string // the call that fails, and with what; empty: it runs
+		want string // the call that fails and its error; empty: it runs
 	}{
 		{"a device", device("/dev/null", "/dev/x", "rw"), ""},
 		{"a directory as a device", device(dir, "/dev/x", "rw"), ""},
@@ -91,7 +91,7 @@ func wrongDevices(t *testing.T, s *suite) {
 	}
 }
 
-// lacksImage: a volume of an image that the runtime has not is NotFound.
+// lacksImage: mounting an image that the runtime does not have fails with NotFound.
 func lacksImage(t *testing.T, s *suite) {
 	ctx, cancel := s.context(t)
 	defer cancel()
@@ -105,14 +105,14 @@ func lacksImage(t *testing.T, s *suite) {
 	}
 }
 
-// told reports whether the right call failed with the right words.
+// told reports whether the right call failed with the right message.
 func told(got, want string) bool {
 	call, words, _ := strings.Cut(want, ": ")
 	return strings.HasPrefix(got, call+": ") && strings.Contains(got, words)
 }
 
-// outcome is what becomes of a container with these things: the call that failed with code Unknown,
-// and why.
+// outcome creates and starts a container with these things. It returns the call that failed with
+// code Unknown, and its message.
 func (p *pod) outcome(name string, a asks) string {
 	ctx, cancel := p.context(p.t)
 	defer cancel()

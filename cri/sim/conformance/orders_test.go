@@ -10,8 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// refused: a group without a user, and recursive read-only mounts that are writable or propagate,
-// make no container.
+// refused: a group without a user is refused, and so are recursive read-only mounts that are
+// writable or propagate.
 func refused(t *testing.T, s *suite) {
 	ctx, cancel := s.context(t)
 	defer cancel()
@@ -31,7 +31,7 @@ func refused(t *testing.T, s *suite) {
 		}},
 		"a writable recursive read-only mount": {"conflicts with RW",
 			mount(&runtimeapi.Mount{})},
-		// On a host whose mounts are private containerd says that first.
+		// containerd checks this one first if the host's mounts are private.
 		"a recursive read-only mount that propagates": {
 			"needs private propagation|not a shared or slave mount", mount(&runtimeapi.Mount{
 				Readonly:    true,
@@ -64,7 +64,7 @@ func refused(t *testing.T, s *suite) {
 	}
 }
 
-// logged makes a pod with a log directory.
+// logged creates a pod with a log directory.
 func (s *suite) logged(t *testing.T) *pod {
 	t.Helper()
 	p := s.unmade(t)
@@ -101,7 +101,7 @@ func reopensLog(t *testing.T, s *suite) {
 	}
 }
 
-// inspects: environment, mounts and devices of a container can be read.
+// inspects: a container's environment, mounts and devices can be read back.
 func inspects(t *testing.T, s *suite) {
 	ctx, cancel := s.context(t)
 	defer cancel()

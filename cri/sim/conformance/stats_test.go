@@ -9,8 +9,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// statistics are of a sandbox with what runs there. The runtime's metrics name sandboxes and
-// containers by id, and have been described.
+// statistics cover a sandbox and its running containers. The runtime's metrics name sandboxes and
+// containers by id, and each metric has a descriptor.
 func statistics(t *testing.T, s *suite) {
 	p := s.sandbox(t)
 	id := p.start("c", s.opts.Forever)
@@ -48,7 +48,7 @@ func statistics(t *testing.T, s *suite) {
 	}
 }
 
-// counts says what statistics lack of a container.
+// counts returns what a container's statistics lack.
 func (s *suite) counts(t *testing.T, sandbox, container string) error {
 	ctx, cancel := s.context(t)
 	defer cancel()

@@ -1,4 +1,4 @@
-// Package simtest runs a simulated runtime for the length of a test.
+// Package simtest runs a simulated runtime for the duration of a test.
 package simtest
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/test/scratch"
 )
 
-// Start serves cfg on a socket of its own (cfg.Listen is set when empty) until the test ends.
+// Start serves cfg until the test ends, on a new socket if cfg.Listen is empty.
 func Start(t testing.TB, cfg sim.Config) *sim.Server {
 	t.Helper()
 	if cfg.Listen == "" {
@@ -34,7 +34,7 @@ func Start(t testing.TB, cfg sim.Config) *sim.Server {
 	return server
 }
 
-// Connect is a client of the server until the test ends.
+// Connect returns a client of the server that is closed when the test ends.
 func Connect(t testing.TB, server *sim.Server) *cri.Client {
 	t.Helper()
 	client, err := cri.Connect(t.Context(), cri.Config{RuntimeEndpoint: server.Endpoint()})
@@ -49,7 +49,7 @@ func Connect(t testing.TB, server *sim.Server) *cri.Client {
 	return client
 }
 
-// Socket is a path short enough for a unix socket, in a directory removed with the test.
+// Socket returns a path short enough for a unix socket, in a directory removed with the test.
 func Socket(t testing.TB) string {
 	t.Helper()
 	return filepath.Join(scratch.Dir(t), "s")
