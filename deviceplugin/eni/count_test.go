@@ -32,7 +32,7 @@ func TestParseCount(t *testing.T) {
 	}
 }
 
-// A count comes from each source, and what is wrong with one is told in its words.
+// A count comes from each kind of source, and the error of a source contains its words.
 func TestCountSources(t *testing.T) {
 	metadata := http.NewServeMux()
 	metadata.HandleFunc("PUT /token", func(w http.ResponseWriter, r *http.Request) {
@@ -81,7 +81,7 @@ func TestCountSources(t *testing.T) {
 	}
 }
 
-// A command that does not end is ended with its deadline.
+// A command that does not end is killed at its deadline.
 func TestCommandEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
