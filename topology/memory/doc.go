@@ -49,9 +49,8 @@
 //   - A hint of one node which is in a group is extended to the group, or refused if it was
 //     preferred and the group is not. The kubelet takes the node alone, and forgets the group.
 //   - What a group holds is counted on its lowest nodes. With the kubelet it depends on the order
-//     of releases, which shows when the merge cuts a hint down to a part of a group: one may say
-//     that this part is used otherwise where the other one says that it has too little, or takes
-//     the group.
+//     of releases. This shows if the merge reduces a hint to a part of a group: one agent may report
+//     a conflict of groups where the other reports too little memory, or takes the group.
 //   - A request for 0 bytes makes no block.
 //   - In pod scope, huge pages that only init containers ask for count too.
 package memory
