@@ -22,7 +22,7 @@ func (t *Tree) EnforceReserved(ctx context.Context, name string, r Resources) er
 	path := g.path(t.driver)
 	kernel, lacks := t.kernel.existing(path, r)
 	if lacks != "" {
-		return fmt.Errorf("%s does not exist: make the cgroup %q, for it is not made by the agent",
+		return fmt.Errorf("%s does not exist: create the cgroup %q; the agent does not create it",
 			lacks, path)
 	}
 	if t.memory.On && r.Memory > 0 {

@@ -61,7 +61,7 @@ func NewStatic(m *topology.Machine, reserved cpuset.CPUSet, o Options) (*Static,
 	}
 	if n := len(m.Sockets()); o.AlignBySocket && n > len(nodes) {
 		return nil, fmt.Errorf("%s: the machine has %d sockets and only %d NUMA nodes with cpus, "+
-			"so that a node says nothing of the socket; turn the option off",
+			"so a node does not identify a socket; turn the option off",
 			OptionAlignBySocket, n, len(nodes))
 	}
 	return newStatic(newLayout(m), reserved, o), nil

@@ -191,7 +191,7 @@ func TestBadRules(t *testing.T) {
 	for want, r := range map[string]Rule{
 		`resource "eni": write the name of an extended resource`:      {Resource: "eni"},
 		`resource "kubernetes.io/eni": write the name of an extended`: {Resource: "kubernetes.io/eni"},
-		"resource a.b/c: nothing says which interfaces it has: give":  {Resource: "a.b/c"},
+		"resource a.b/c: its rule selects no interfaces: give":        {Resource: "a.b/c"},
 		`resource a.b/c: "eth[" is no pattern: write one such as`: {Resource: "a.b/c",
 			Names: []string{"eth["}},
 		`resource a.b/c: subnet "10.0.0.1": write one such as 10.0.16.0/20`: {Resource: "a.b/c",

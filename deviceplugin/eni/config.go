@@ -76,7 +76,7 @@ func (c Config) check() error {
 		if counts[count.Resource] || slices.ContainsFunc(c.Interfaces, func(r Rule) bool {
 			return r.Resource == count.Resource
 		}) {
-			errs = append(errs, fmt.Errorf("resource %s: it is counted, and there twice",
+			errs = append(errs, fmt.Errorf("resource %s: it is counted and has another rule or count",
 				count.Resource))
 		}
 		counts[count.Resource] = true
@@ -84,7 +84,7 @@ func (c Config) check() error {
 	_, err := c.addresses()
 	errs = append(errs, err, c.Metadata.check())
 	if !slices.Contains([]Move{"", ByNetwork, ByRuntime}, c.Move) {
-		errs = append(errs, fmt.Errorf("move %q: it is %s or %s", c.Move, ByNetwork, ByRuntime))
+		errs = append(errs, fmt.Errorf("move %q: want %s or %s", c.Move, ByNetwork, ByRuntime))
 	}
 	_, err = c.every()
 	if err := errors.Join(append(errs, err)...); err != nil {

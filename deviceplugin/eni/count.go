@@ -56,11 +56,11 @@ func (c Count) check(m Metadata) error {
 	none := func(source string) bool { return source == "" }
 	switch {
 	case len(slices.DeleteFunc([]string{c.Metadata, c.File, c.Command}, none)) != 1:
-		return fmt.Errorf("resource %s: say how many there are by one of metadata, file and command",
+		return fmt.Errorf("resource %s: give exactly one of metadata, file and command",
 			c.Resource)
 	case c.Metadata != "" && m.URL == "":
-		return fmt.Errorf("resource %s: it is counted by the metadata service, whose URL is not "+
-			"given: give --metadata-url", c.Resource)
+		return fmt.Errorf("resource %s: the metadata service counts it and has no URL: "+
+			"give --metadata-url", c.Resource)
 	case c.Less < 0:
 		return fmt.Errorf("resource %s: less is %d, and cannot be negative", c.Resource, c.Less)
 	}
@@ -124,9 +124,9 @@ func parseCount(text string) (n int, err error) {
 	switch {
 	case strings.HasPrefix(text, "<"), strings.HasPrefix(text, "{"),
 		strings.HasPrefix(text, "[") && list == nil: // its lines are not items
-		return 0, fmt.Errorf("%q is no number and no list", oneline.Cut(text, 80))
+		return 0, fmt.Errorf("%q is neither a number nor a list", oneline.Cut(text, 80))
 	case n < 0 || n > maxCount:
-		return 0, fmt.Errorf("there cannot be %d: it is 0 to %d", n, maxCount)
+		return 0, fmt.Errorf("the count is %d, want 0 to %d", n, maxCount)
 	}
 	return n, nil
 }

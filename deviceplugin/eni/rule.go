@@ -37,7 +37,7 @@ func (r Rule) check() error {
 	}
 	if len(r.Drivers)+len(r.Vendors)+len(r.MACs)+len(r.Names)+len(r.Subnets)+len(r.VirtualOf) == 0 &&
 		!r.RDMA {
-		return fmt.Errorf("resource %s: nothing says which interfaces it has: give drivers, "+
+		return fmt.Errorf("resource %s: its rule selects no interfaces: give drivers, "+
 			"vendors, MACs, names, subnets, functions or RDMA", r.Resource)
 	}
 	for _, pattern := range slices.Concat(r.MACs, r.Names) {

@@ -74,7 +74,7 @@ func decode(raw []byte) (Book, error) {
 		return nil, err
 	}
 	if read.Sum != nil && *read.Sum != sum {
-		return nil, errors.New("its records have another checksum than it says")
+		return nil, errors.New("its records do not match its checksum")
 	}
 	var book Book
 	if err := json.Unmarshal(read.Records, &book); err != nil {
@@ -83,7 +83,7 @@ func decode(raw []byte) (Book, error) {
 	for id, r := range book {
 		if r.Home.ID != id || r.Home.Link.State.Name == "" || r.Resource == "" ||
 			!slices.Contains([]Phase{Free, Handed, Returning}, r.Phase) {
-			return nil, fmt.Errorf("the record of interface %q makes no sense", id)
+			return nil, fmt.Errorf("the record of interface %q is not valid", id)
 		}
 	}
 	if book == nil {

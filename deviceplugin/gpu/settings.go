@@ -158,7 +158,7 @@ func (s Settings) validate() error {
 		partial := share.Devices != nil || share.Count > 0
 		if partial && share.As == share.Resource {
 			errs = append(errs, fmt.Errorf("sharing of %s: only some of its devices are shared; "+
-				"rename these, so that others can be told from them", share.Resource))
+				"rename these, to tell them from the others", share.Resource))
 		}
 		if names[share.As] && share.As != share.Resource {
 			errs = append(errs, fmt.Errorf("sharing of %s: the name %s is taken", share.Resource,

@@ -122,7 +122,7 @@ func (s *socket) register(ctx context.Context) (*Membership, error) {
 			member.Unheard(err)
 			return member, nil
 		}
-		klog.FromContext(ctx).Info("Plugin does not want to know that it is registered", "err", err)
+		klog.FromContext(ctx).Info("Plugin refused the notice of its registration", "err", err)
 	}
 	return member, nil
 }

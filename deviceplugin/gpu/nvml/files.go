@@ -45,7 +45,7 @@ func (s *session) driverFiles() (*specs.ContainerEdits, error) {
 }
 
 func (s *session) without(err error) error {
-	return fmt.Errorf("the CDI spec is without the driver's files, which are looked for in %s: %w; "+
+	return fmt.Errorf("the CDI spec lacks the driver's files, which should be in %s: %w; "+
 		"set --nvidia-driver-root, and --container-driver-root if the plugin is in a container",
 		cmp.Or(s.Files.SeenAt, s.Files.Root), err)
 }

@@ -27,7 +27,7 @@ func (s *session) instances(d nvml.Device, minor int) (out []gpu.Instance, doubt
 		return nil, nil, err
 	}
 	if memory.Total == 0 { // a profile's name has its part of the memory
-		return nil, nil, errors.New("read its memory: it is said to have none")
+		return nil, nil, errors.New("read its memory: the driver reports none")
 	}
 	caps := s.capabilities()
 	for i := range most {
