@@ -10,7 +10,7 @@ const (
 	DefaultPeriod = 100 * time.Millisecond
 )
 
-// Shares is cpu.shares for a CPU request in millicores: 1024 per core, within the kernel's
+// Shares returns cpu.shares for a CPU request in millicores: 1024 per core, within the kernel's
 // bounds.
 func Shares(milliCPU int64) uint64 {
 	if milliCPU <= 0 {
@@ -19,14 +19,14 @@ func Shares(milliCPU int64) uint64 {
 	return uint64(min(max(milliCPU*1024/1000, MinShares), MaxShares))
 }
 
-// Weight is cpu.weight (1 to 10000) for cpu.shares (2 to 262144), the mapping of KEP-2254.
+// Weight returns cpu.weight (1 to 10000) for cpu.shares (2 to 262144), the mapping of KEP-2254.
 func Weight(shares uint64) uint64 {
 	shares = min(max(shares, MinShares), MaxShares)
 	return 1 + (shares-2)*9999/262142
 }
 
-// Quota is cpu.cfs_quota_us for a CPU limit in millicores, in microseconds per period; 0 when
-// there is no limit.
+// Quota returns cpu.cfs_quota_us for a CPU limit in millicores, in microseconds per period; 0
+// without a limit.
 func Quota(milliCPU int64, period time.Duration) int64 {
 	if milliCPU <= 0 {
 		return 0
@@ -34,10 +34,10 @@ func Quota(milliCPU int64, period time.Duration) int64 {
 	return max(milliCPU*period.Microseconds()/1000, MinQuota.Microseconds())
 }
 
-// SharesOf is cpu.shares for cpu.weight, Weight's inverse but for what that rounds off.
+// SharesOf returns cpu.shares for cpu.weight, the inverse of Weight except for rounding.
 func SharesOf(weight uint64) uint64 {
 	return MinShares + (min(max(weight, 1), 10000)-1)*262142/9999
 }
 
-// MilliCPU is the CPU request in millicores that Shares makes these shares of.
+// MilliCPU returns the CPU request in millicores for which Shares gives these shares.
 func MilliCPU(shares int64) int64 { return (shares*1000 + 1023) / 1024 }

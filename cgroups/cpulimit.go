@@ -11,16 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// CPULimit is how much CPU time a cgroup gets: Quota microseconds in each Period of so many, or
-// Unlimited (Documentation/scheduler/sched-bwc.rst). The zero value says nothing.
+// CPULimit bounds a cgroup's CPU time: Quota microseconds in each Period of so many microseconds,
+// or Unlimited (Documentation/scheduler/sched-bwc.rst). The zero value sets nothing.
 type CPULimit struct{ Quota, Period int64 }
 
-// Same reports whether both mean the same. Without a limit the period has no meaning.
+// Same reports whether both have the same effect. Without a limit the period has none.
 func (l CPULimit) Same(o CPULimit) bool {
 	return l == o || l.Quota == Unlimited && o.Quota == Unlimited
 }
 
-// String is in the words of cpu.max.
+// String returns the limit in the format of cpu.max.
 func (l CPULimit) String() string {
 	quota := strconv.FormatInt(l.Quota, 10)
 	if l.Quota == Unlimited {
@@ -34,7 +34,7 @@ func (l CPULimit) String() string {
 
 const unlimited = "max"
 
-// CPULimit is the quota of r, zero if it has none.
+// CPULimit returns the quota of r, zero if it has none.
 func (r Resources) CPULimit() CPULimit {
 	if r.Quota == 0 {
 		return CPULimit{}
@@ -42,7 +42,7 @@ func (r Resources) CPULimit() CPULimit {
 	return CPULimit{Quota: r.Quota, Period: r.Period.Microseconds()}
 }
 
-// cpuGroup is a cgroup's folder in the hierarchy that has the CPU controller.
+// cpuGroup is a cgroup's directory in the hierarchy with the CPU controller.
 type cpuGroup struct {
 	dir     string
 	unified bool
@@ -77,7 +77,7 @@ func (c cpuGroup) limit() (CPULimit, error) {
 	return parseCPULimit(text)
 }
 
-// parseCPULimit parses the content of cpu.max; a quota of -1 is that of cgroup v1.
+// parseCPULimit parses the content of cpu.max; a quota of -1 comes from cgroup v1.
 func parseCPULimit(text string) (CPULimit, error) {
 	quota, period, _ := strings.Cut(text, " ")
 	if quota == unlimited {
@@ -94,7 +94,7 @@ func parseCPULimit(text string) (CPULimit, error) {
 	return l, nil
 }
 
-// setLimit leaves the limit that there was where the kernel refuses the new one.
+// setLimit sets the limit; if the kernel refuses it, the limit before stays.
 func (c cpuGroup) setLimit(l CPULimit) error {
 	if c.unified {
 		return writeExisting(c.dir, maxFile, l.String())
@@ -109,8 +109,8 @@ func (c cpuGroup) setLimit(l CPULimit) error {
 	return nil
 }
 
-// setLegacy sets it on cgroup v1. The kernel compares each value with the quotas of the groups
-// inside. Without a quota any period will do.
+// setLegacy sets the limit on cgroup v1. The kernel compares each value with the quotas of the
+// groups inside; without a quota it accepts any period.
 func (c cpuGroup) setLegacy(l CPULimit) error {
 	has, err := c.limit()
 	if err == nil {
@@ -125,14 +125,14 @@ func (c cpuGroup) setLegacy(l CPULimit) error {
 	return err
 }
 
-// Pod is the cgroup of a pod that has one.
+// Pod is the existing cgroup of a pod.
 type Pod struct {
 	group   group
 	cpu     cpuGroup
 	systemd *systemd // nil unless it is the driver
 }
 
-// FindPod finds the cgroup of a pod. The error is fs.ErrNotExist when there is none (yet).
+// FindPod finds the cgroup of a pod. The error is fs.ErrNotExist if there is none (yet).
 func (t *Tree) FindPod(uid types.UID) (Pod, error) {
 	if err := checkUID(uid); err != nil {
 		return Pod{}, err
@@ -146,10 +146,10 @@ func (t *Tree) FindPod(uid types.UID) (Pod, error) {
 	return Pod{}, fmt.Errorf("find cgroup of pod %s: %w", uid, fs.ErrNotExist)
 }
 
-// CPULimit is the pod's CPU quota. The error is fs.ErrNotExist when the cgroup is gone.
+// CPULimit returns the pod's CPU quota. The error is fs.ErrNotExist if the cgroup is gone.
 func (p Pod) CPULimit() (CPULimit, error) { return p.cpu.limit() }
 
-// SetCPULimit changes the pod's CPU quota and nothing else. It does not make a cgroup that is gone.
+// SetCPULimit only changes the pod's CPU quota. It does not make a cgroup that is gone.
 func (p Pod) SetCPULimit(ctx context.Context, l CPULimit) error {
 	if p.systemd != nil {
 		if err := p.systemd.limit(ctx, p.group, l); err != nil {

@@ -83,12 +83,12 @@ func testCPULimits(t *testing.T, tree *Tree, period int64) {
 	}
 }
 
-// A limit that the kernel of cgroup v1 refuses in part leaves the one before, and not none.
+// After the kernel of cgroup v1 refuses a part of a limit, the old limit is back instead of none.
 func TestRefusedCPULimit(t *testing.T) {
 	pod := podGroup(nil, v1.PodQOSGuaranteed, "a-b").path(Cgroupfs)
 	h := newHost(t).legacy("cpu", "cpuacct", "cpuset", "memory")
 	h.file("/cpu"+pod+"/cpu.cfs_quota_us", "20000")
-	const readOnly = "/proc/sys/kernel/ngroups_max" // has a number, and refuses to be written
+	const readOnly = "/proc/sys/kernel/ngroups_max" // holds a number, and cannot be written
 	if err := os.Symlink(readOnly, filepath.Join(h.mount, "cpu", pod, periodFile)); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestRefusedCPULimit(t *testing.T) {
 	expectLimit(t, "the pod", found.CPULimit, before)
 }
 
-// systemd would set back what it was not told.
+// systemd would reset a limit that it does not know.
 func TestCPULimitThroughSystemd(t *testing.T) {
 	h := newHost(t).unified(allControllers)
 	tree, b := newSystemdTree(t, h)
@@ -148,8 +148,8 @@ func TestSameCPULimit(t *testing.T) {
 	}
 }
 
-// TestCPULimitOnHost has the kernel of this machine take the values. On cgroup v1 it refuses a
-// group more than those above it have.
+// TestCPULimitOnHost writes the values on the kernel of this machine. On cgroup v1 it refuses more
+// for a group than its parents have.
 func TestCPULimitOnHost(t *testing.T) {
 	root, _ := ownRoot(t)
 	tree, err := New(Config{Root: root})

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// allowedCPUs and allowedMems have the CPUs and the memory nodes that a cgroup was given; both
-// versions call them that. The kernel may let its processes use fewer, or others when none of them
-// is online (cgroup v2: cpuset.cpus.effective, cpuset.mems.effective).
+// allowedCPUs and allowedMems hold the CPUs and memory nodes that a cgroup was given; both versions
+// use these names. The kernel may let its processes use fewer, or others if none of them is online
+// (cgroup v2: cpuset.cpus.effective, cpuset.mems.effective).
 const (
 	allowedCPUs = "cpuset.cpus"
 	allowedMems = "cpuset.mems"
@@ -21,18 +21,18 @@ const (
 
 // Container is the cgroup of a container, made by the runtime.
 type Container struct {
-	cpuset string // its folder in the hierarchy that has the controller
+	cpuset string // its directory in the hierarchy with the controller
 	cpu    cpuGroup
 }
 
-// CPUs is cpuset.cpus in the kernel's list syntax: "" on cgroup v2 where none was set. The error is
-// fs.ErrNotExist when the cgroup is gone.
+// CPUs returns cpuset.cpus in the kernel's list syntax: "" on cgroup v2 if none was set. The error
+// is fs.ErrNotExist if the cgroup is gone.
 func (c Container) CPUs() (string, error) { return readSet(c.cpuset, allowedCPUs) }
 
-// Mems is cpuset.mems likewise.
+// Mems returns cpuset.mems in the same way.
 func (c Container) Mems() (string, error) { return readSet(c.cpuset, allowedMems) }
 
-// CPULimit is the container's CPU quota.
+// CPULimit returns the container's CPU quota.
 func (c Container) CPULimit() (CPULimit, error) { return c.cpu.limit() }
 
 func readSet(dir, file string) (string, error) {
@@ -40,9 +40,9 @@ func readSet(dir, file string) (string, error) {
 	return strings.TrimSpace(string(raw)), err
 }
 
-// FindContainer finds the cgroup of a container in that of its pod. Runtimes name it by the
-// container's id, with or without something around it: ID, cri-containerd-ID.scope,
-// crio-ID.scope. The error is fs.ErrNotExist when there is none (yet).
+// FindContainer finds the cgroup of a container in that of its pod. Runtimes name it after the
+// container's id, perhaps with prefix and suffix: ID, cri-containerd-ID.scope, crio-ID.scope. The
+// error is fs.ErrNotExist if there is none (yet).
 func (t *Tree) FindContainer(uid types.UID, id string) (Container, error) {
 	if err := checkUID(uid); err != nil {
 		return Container{}, err
@@ -65,15 +65,15 @@ func (t *Tree) FindContainer(uid types.UID, id string) (Container, error) {
 	return Container{}, fmt.Errorf("find cgroup of container %s: %w", id, fs.ErrNotExist)
 }
 
-// isContainer leaves out the cgroup of CRI-O's process that watches the container.
+// isContainer excludes the cgroup of conmon, CRI-O's process that watches the container.
 func isContainer(dir, id string) bool {
 	return id != "" && strings.Contains(dir, id) && !strings.HasPrefix(dir, "crio-conmon-")
 }
 
-// cpusetDir is the group's folder in the hierarchy that has the cpuset controller.
+// cpusetDir returns the group's directory in the hierarchy with the cpuset controller.
 func (t *Tree) cpusetDir(g group) string { return t.controllerDir("cpuset", g) }
 
-// controllerDir is the group's folder in the hierarchy that has a controller.
+// controllerDir returns the group's directory in the hierarchy with a controller.
 func (t *Tree) controllerDir(controller string, g group) string {
 	switch k := t.kernel.(type) {
 	case *legacy:
@@ -85,12 +85,12 @@ func (t *Tree) controllerDir(controller string, g group) string {
 	}
 }
 
-// WidenCPUs lets pods, and the groups that they are in, run on all CPUs of the cgroup root. That
-// is so from the start, but on cgroup v1 a CPU that goes offline leaves every cpuset for good, and
-// a container cannot get it back before those above it have it. On v2 there is nothing to do.
+// WidenCPUs lets pods, and the groups around them, run on all CPUs of the cgroup root. They do from
+// the start, but on cgroup v1 a CPU that goes offline leaves every cpuset for good, and a container
+// cannot get it back before the groups above it have it. On v2 there is nothing to do.
 func (t *Tree) WidenCPUs() error { return t.widen(allowedCPUs) }
 
-// WidenMems lets them use the memory of all nodes of the cgroup root likewise.
+// WidenMems does the same for the memory nodes of the cgroup root.
 func (t *Tree) WidenMems() error { return t.widen(allowedMems) }
 
 func (t *Tree) widen(file string) error {
@@ -116,7 +116,7 @@ func (t *Tree) widen(file string) error {
 	return errors.Join(errs...)
 }
 
-// writeOther writes the set of a cgroup that exists and has another one.
+// writeOther writes the set of a cgroup, if the cgroup exists and has another one.
 func writeOther(dir, file, set string) error {
 	has, err := readSet(dir, file)
 	if err == nil && has != set {
@@ -128,7 +128,7 @@ func writeOther(dir, file, set string) error {
 	return err
 }
 
-// writeExisting writes a file of a cgroup; the error is fs.ErrNotExist when that is gone.
+// writeExisting writes a file of a cgroup; the error is fs.ErrNotExist if the cgroup is gone.
 func writeExisting(dir, file, text string) error {
 	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {

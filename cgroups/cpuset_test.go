@@ -24,7 +24,7 @@ func (h host) write(dir, cpus string) {
 	}
 }
 
-// treeOf is a tree on the host whose names are the driver's. It does not talk to systemd.
+// treeOf returns a tree on the host with the driver's names, which does not talk to systemd.
 func (h host) treeOf(driver Driver) *Tree {
 	h.t.Helper()
 	kernel, err := openHierarchy(h.mount, "/")
@@ -34,7 +34,7 @@ func (h host) treeOf(driver Driver) *Tree {
 	return &Tree{driver: driver, kernel: kernel}
 }
 
-// Each runtime has its own way to name a container's cgroup.
+// Each runtime names a container's cgroup differently.
 func TestFindContainer(t *testing.T) {
 	const slice = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poda_b.slice"
 	for _, c := range []struct {
@@ -85,7 +85,7 @@ func TestFindContainer(t *testing.T) {
 	}
 }
 
-// On cgroup v1 a CPU that was offline is missing wherever the kernel took it away.
+// On cgroup v1 a CPU that was offline is missing wherever the kernel removed it.
 func TestWidenCPUs(t *testing.T) {
 	h := newHost(t).legacy("cpu", "cpuacct", "cpuset", "memory")
 	h.write("/cpuset", "0-3")
@@ -124,7 +124,7 @@ func TestWidenCPUs(t *testing.T) {
 	for _, dir := range left {
 		expect(t, h.mount+"/cpuset"+dir, allowedMems, "0")
 	}
-	// A group that has them is not written.
+	// A group that already has them is not written.
 	file := filepath.Join(h.mount, "cpuset/kubepods", allowedCPUs)
 	old := time.Unix(1000, 0)
 	if err := os.Chtimes(file, old, old); err != nil {
@@ -145,7 +145,7 @@ func TestWidenCPUs(t *testing.T) {
 	expect(t, unified.mount+"/kubepods", allowedCPUs, "0-2")
 }
 
-// TestWidenCPUsOnHost has the kernel of this machine take the values.
+// TestWidenCPUsOnHost writes the values on the kernel of this machine.
 func TestWidenCPUsOnHost(t *testing.T) {
 	root, _ := ownRoot(t)
 	tree, err := New(Config{Root: root})
@@ -183,7 +183,7 @@ func TestWidenCPUsOnHost(t *testing.T) {
 	}
 }
 
-// BenchmarkReadCPUs is what one look at a container's set costs.
+// BenchmarkReadCPUs measures one read of a container's set.
 func BenchmarkReadCPUs(b *testing.B) {
 	const host = "/sys/fs/cgroup/cpuset"
 	if !exists(host) {

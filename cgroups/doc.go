@@ -1,5 +1,6 @@
-// Package cgroups keeps the control groups above the containers: one for all pods, one per quality
-// of service class, one per pod. The runtime makes those of the containers below them.
+// Package cgroups keeps the cgroups above the containers: one for all pods, one each for the
+// burstable and the best-effort class, and one per pod. The runtime makes those of the containers
+// below them.
 //
 //	driver cgroupfs               driver systemd
 //	/                             /
@@ -10,11 +11,11 @@
 //	    `-- besteffort                `-- kubepods-besteffort.slice
 //	        `-- podUID                    `-- kubepods-besteffort-podUID.slice
 //
-// Names and values are the kubelet's, so that the tree of a node can be taken over in either
-// direction. On cgroup v1 the tree exists once per mounted controller, on v2 once. With the
-// systemd driver, systemd makes the slices and is told the values it knows about, since it would
-// set them back otherwise; the rest is written to the files beside it.
+// Names and values are the kubelet's, so that a node can switch agents in either direction and keep
+// the tree. On cgroup v1 the tree exists once per mounted controller, on v2 once. With the systemd
+// driver, systemd makes the slices and gets the values that it knows about, since it would
+// otherwise reset them; the rest is written to the files directly.
 //
-// What a cgroup gets is decided by pure functions (PodResources, NodeResources, QOSResources);
-// Tree writes it. Every operation can be repeated, and does then nothing new.
+// Pure functions decide the values of a cgroup (PodResources, NodeResources, QOSResources); Tree
+// writes them. Every operation is idempotent.
 package cgroups

@@ -15,8 +15,8 @@ import (
 	"github.com/numalet/numalet/test/scratch"
 )
 
-// ownRoot makes a cgroup root of the test's own on this machine and takes it away afterwards. It
-// returns its path below each hierarchy and the folders that it is.
+// ownRoot makes the test's own cgroup root on this machine and removes it afterwards. It returns
+// its path below each hierarchy and its directories.
 func ownRoot(t *testing.T) (string, []string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -51,7 +51,7 @@ func ownRoot(t *testing.T) (string, []string) {
 	return root, dirs
 }
 
-// TestHost makes, changes and removes the tree with the kernel of this machine.
+// TestHost makes, changes and removes the tree on the kernel of this machine.
 func TestHost(t *testing.T) {
 	root, dirs := ownRoot(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -106,7 +106,7 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// TestDeleteRoot: what runs in a root is killed with it, and the machine's top is never one.
+// TestDeleteRoot: processes in a root are killed with it, and the machine's top is never a root.
 func TestDeleteRoot(t *testing.T) {
 	root, dirs := ownRoot(t)
 	exited := startIn(t, dirs, "/some")
@@ -185,7 +185,7 @@ func expectUnifiedHost(t *testing.T, dir string) {
 }
 
 // startIn starts a process in a cgroup below a pod's, as a runtime does. The channel closes when
-// it has exited.
+// the process has exited.
 func startIn(t *testing.T, dirs []string, cgroup string) <-chan struct{} {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
@@ -207,7 +207,7 @@ func startIn(t *testing.T, dirs []string, cgroup string) <-chan struct{} {
 			t.Fatal(err)
 		}
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-			// In cgroup v1 it has to be given CPUs. In v2 it may have no file for them.
+			// Cgroup v1 requires CPUs. In v2 there may be no file for them.
 			text, err := os.ReadFile(filepath.Dir(dir) + "/" + file)
 			if err == nil && exists(dir+"/"+file) {
 				if err := os.WriteFile(dir+"/"+file, text, 0); err != nil {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// legacy is cgroup v1: one hierarchy per controller, each in a folder of the mount point.
+// legacy is cgroup v1: one hierarchy per controller, each in a directory of the mount point.
 type legacy struct {
 	mount      string
 	subsystems []cgroup1.Subsystem
@@ -33,7 +33,7 @@ func newLegacy(mount, root string) (*legacy, error) {
 	for _, s := range subsystems(mount) {
 		dir := filepath.Join(mount, string(s.Name()))
 		if !exists(dir) || apart(mount, string(cgroup1.Cpu)) && !apart(mount, string(s.Name())) {
-			continue // systemd leaves folders of controllers that it could not mount
+			continue // systemd leaves directories of controllers that it could not mount
 		}
 		if s.Name() != hybrid && !exists(filepath.Join(dir, root)) {
 			return nil, rootMissing(root, filepath.Join(dir, root))
@@ -43,7 +43,7 @@ func newLegacy(mount, root string) (*legacy, error) {
 	return l, nil
 }
 
-// apart reports whether something is mounted at the folder name of mount.
+// apart reports whether something is mounted at the directory name in mount.
 func apart(mount, name string) bool {
 	var above, here syscall.Stat_t
 	return syscall.Stat(mount, &above) == nil && syscall.Stat(filepath.Join(mount, name), &here) == nil &&
@@ -54,12 +54,12 @@ func rootMissing(root, dir string) error {
 	return fmt.Errorf("cgroup root %q: %s does not exist: make it, or change cgroupRoot", root, dir)
 }
 
-// hybrid is where a host with cgroup v1 mounts v2 beside it, for what knows only that. The runtime
-// makes containers' cgroups there too, together with those above them.
+// hybrid is the directory where a host with cgroup v1 also mounts v2, for programs that only know
+// v2. The runtime makes containers' cgroups there too, and those above them.
 const hybrid = cgroup1.Name("unified")
 
-// subsystems are the controllers that a container can be in. A pod's cgroup is made and removed in
-// all of them, since the runtime makes the container's there and leaves the pod's behind.
+// subsystems returns the controllers that a container can be in. A pod's cgroup is made and removed
+// in all of them, since the runtime makes the container's there and leaves the pod's behind.
 func subsystems(mount string) []cgroup1.Subsystem {
 	all := []cgroup1.Subsystem{
 		cgroup1.NewNamed(mount, cgroup1.SystemdDbus),
@@ -77,7 +77,7 @@ func subsystems(mount string) []cgroup1.Subsystem {
 		cgroup1.NewPerfEvent(mount),
 		cgroup1.NewRdma(mount),
 	}
-	if hugetlb, err := cgroup1.NewHugetlb(mount); err == nil { // error: none on this host
+	if hugetlb, err := cgroup1.NewHugetlb(mount); err == nil { // error: this host has none
 		all = append(all, hugetlb)
 	}
 	return all
@@ -158,7 +158,7 @@ func (l *legacy) remove(path string) error {
 	return control.Delete()
 }
 
-// load is nil where the cgroup does not exist in any hierarchy.
+// load returns nil if the cgroup exists in no hierarchy.
 func (l *legacy) load(path string) (cgroup1.Cgroup, error) {
 	control, err := cgroup1.Load(cgroup1.StaticPath(path), cgroup1.WithHierarchy(l.hierarchy))
 	if errors.Is(err, cgroup1.ErrCgroupDeleted) {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// Each cgroup that is made or removed is one operation, and each time that the QoS classes are
-// written; to remove what is not there is none.
+// Each cgroup that is made or removed counts as one operation, and so does each write of the QoS
+// classes; removing a missing one does not count.
 func TestOperationsAreMeasured(t *testing.T) {
 	rewritable(t)
 	ctx, registry := t.Context(), metrics.NewKubeRegistry()

@@ -10,21 +10,21 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// MemoryQoS is what cgroup v2 is told of pods' memory beside its limit (KEP-2570). The zero value
-// is that of a node whose feature gate MemoryQoS is off.
+// MemoryQoS configures what cgroup v2 gets for pods' memory besides the limit (KEP-2570). The zero
+// value is for a node whose feature gate MemoryQoS is off.
 type MemoryQoS struct {
 	On bool
-	// Reserve keeps what was requested from being reclaimed: memoryReservationPolicy is
-	// TieredReservation. Throttle is memoryThrottlingFactor, 0 where it is not set.
+	// Reserve protects requested memory from reclaim: memoryReservationPolicy is TieredReservation.
+	// Throttle is memoryThrottlingFactor, 0 if it is not set.
 	Reserve  bool
 	Throttle float64
 }
 
-// Protection is memory in bytes that a cgroup keeps: memory.min under all circumstances, memory.low
-// as long as there is memory of others to reclaim.
+// Protection is a cgroup's protected memory in bytes: memory.min always, memory.low as long as
+// unprotected memory can be reclaimed.
 type Protection struct{ Min, Low int64 }
 
-// Protect is what a pod of that class, or a container of it, keeps of its request.
+// Protect returns the protected part of the request of a pod of that class, or of its container.
 func (m MemoryQoS) Protect(class v1.PodQOSClass, request int64) Protection {
 	switch {
 	case !m.On || !m.Reserve:
@@ -36,8 +36,8 @@ func (m MemoryQoS) Protect(class v1.PodQOSClass, request int64) Protection {
 	}
 }
 
-// High is memory.high in bytes, so many whole pages: beyond it the kernel slows processes down and
-// reclaims. It is 0 where nothing is throttled, as with a request that is the limit.
+// High returns memory.high in bytes, a multiple of the page size: above it the kernel throttles
+// processes and reclaims. It is 0 without throttling, as when the request equals the limit.
 func (m MemoryQoS) High(request, limit int64) int64 {
 	if !m.On || m.Throttle == 0 || limit == 0 || request == limit {
 		return 0
@@ -50,8 +50,8 @@ func (m MemoryQoS) High(request, limit int64) int64 {
 	return 0
 }
 
-// addPod adds what the cgroup of the pod is told. Only a pod with limits of its own is throttled
-// here, others by container.
+// addPod adds the values for the pod's cgroup. Only a pod with pod-level limits is throttled here,
+// others by container.
 func (m MemoryQoS) addPod(r *Resources, pod *v1.Pod) {
 	o := resourcehelper.PodResourcesOptions{}
 	requests := resourcehelper.PodRequests(pod, o)

@@ -54,7 +54,8 @@ func TestMemoryQoSOfPods(t *testing.T) {
 	}
 }
 
-// What a pod keeps is kept by the cgroups above it too: the kernel gives no more than those have.
+// The cgroups above a pod keep at least what the pod keeps: the kernel gives no more than they
+// have.
 func TestMemoryQoSFiles(t *testing.T) {
 	ctx := t.Context()
 	h := newHost(t).unified(allControllers, "/kubepods", "/kubepods/burstable")

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Driver is who makes cgroups: the agent itself or systemd on its behalf. It must be the driver
-// the container runtime uses.
+// Driver says who makes cgroups: the agent itself, or systemd on its behalf. The container runtime
+// must use the same driver.
 type Driver string
 
 // The drivers, as KubeletConfiguration and CRI name them.
@@ -25,15 +25,15 @@ const (
 	sliceSuffix = ".slice"
 )
 
-// group names a cgroup independently of the driver: the path's elements from the top.
+// group names a cgroup independently of the driver: the elements of its path from the top.
 type group []string
 
 func (g group) child(name string) group {
 	return append(g[:len(g):len(g)], name)
 }
 
-// path is the group's path below a hierarchy's mount point, which is also the form in which CRI
-// takes a parent.
+// path returns the group's path below a hierarchy's mount point, which is also the form of a parent
+// in CRI.
 func (g group) path(d Driver) string {
 	if d != Systemd {
 		return "/" + strings.Join(g, "/")
@@ -45,8 +45,8 @@ func (g group) path(d Driver) string {
 	return p
 }
 
-// slice is the name of the systemd unit. A dash in it means nesting, so those inside an element
-// become underscores (systemd.slice(5)).
+// slice returns the name of the systemd unit. A dash in it means nesting, so dashes inside an
+// element become underscores (systemd.slice(5)).
 func (g group) slice() string {
 	elements := make([]string, len(g))
 	for i, e := range g {
@@ -56,7 +56,7 @@ func (g group) slice() string {
 }
 
 // rootGroup parses cgroupRoot, which is a path ("/", "/a/b") or, for systemd, a slice ("a-b.slice",
-// with or without the slices it is in).
+// with or without the slices around it).
 func rootGroup(d Driver, root string) (group, error) {
 	clean := path.Clean("/" + root)
 	if strings.Contains(root, "..") {
@@ -72,7 +72,7 @@ func rootGroup(d Driver, root string) (group, error) {
 	return strings.Split(clean[1:], "/"), nil
 }
 
-// qosGroup is where pods of a class are.
+// qosGroup returns the parent of the pods of a class.
 func qosGroup(root group, class v1.PodQOSClass) group {
 	g := root.child(kubepods)
 	switch class {
@@ -89,7 +89,7 @@ func podGroup(root group, class v1.PodQOSClass, uid types.UID) group {
 	return qosGroup(root, class).child(podPrefix + string(uid))
 }
 
-// checkUID refuses a UID that would lead out of the folder of pods: a manifest can name any.
+// checkUID refuses a UID that would lead out of the pods' directory: a manifest can have any UID.
 func checkUID(uid types.UID) error {
 	if uid == "" || strings.Contains(string(uid), "/") {
 		return fmt.Errorf("pod UID %q cannot name a cgroup: change metadata.uid or leave it out",
@@ -98,7 +98,7 @@ func checkUID(uid types.UID) error {
 	return nil
 }
 
-// parsePod finds the UID in the name of a pod's cgroup directory.
+// parsePod parses the UID in the name of a pod's cgroup directory.
 func parsePod(d Driver, dir string) (types.UID, bool) {
 	if d == Systemd {
 		unit, ok := strings.CutSuffix(dir, sliceSuffix)

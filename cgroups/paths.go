@@ -7,14 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PodPaths are the cgroups of a pod below the mount point.
+// PodPaths are the cgroups of a pod, below the mount point.
 type PodPaths struct {
-	Pod string // "" where it has none
-	// Children are the names of those in it.
+	Pod string // "" if it has none
+	// Children are the names of the cgroups inside.
 	Children []string
 }
 
-// Paths finds the cgroups of a pod and of its containers, for those who read there.
+// Paths finds the cgroups of a pod and of its containers, for readers.
 func (t *Tree) Paths(uid types.UID) (PodPaths, error) {
 	if err := checkUID(uid); err != nil {
 		return PodPaths{}, err
@@ -33,7 +33,7 @@ func (t *Tree) Paths(uid types.UID) (PodPaths, error) {
 	return PodPaths{}, nil
 }
 
-// Container is the cgroup of a container; "" where it has none (yet).
+// Container returns the cgroup of a container; "" if it has none (yet).
 func (p PodPaths) Container(id string) string {
 	for _, name := range p.Children {
 		if isContainer(name, id) {
@@ -43,5 +43,5 @@ func (p PodPaths) Container(id string) string {
 	return ""
 }
 
-// PodsPath is the cgroup of all pods, below the mount point.
+// PodsPath returns the cgroup of all pods, below the mount point.
 func (t *Tree) PodsPath() string { return qosGroup(t.root, v1.PodQOSGuaranteed).path(t.driver) }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The paths of a pod and of its containers are those below the mount point, in either version.
+// The paths of a pod and of its containers are below the mount point, in both versions.
 func TestPaths(t *testing.T) {
 	const slice = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poda_b.slice"
 	for _, c := range []struct {
@@ -51,7 +51,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// Shares that are made weights and back are the same but for what a weight rounds off.
+// Shares converted to weights and back are equal except for rounding.
 func TestSharesOf(t *testing.T) {
 	for shares := uint64(MinShares); shares <= MaxShares; shares += 7 {
 		back := SharesOf(Weight(shares))

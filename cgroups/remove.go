@@ -16,11 +16,11 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// killEvery is how often processes that are being killed are looked for again.
+// killEvery is the interval between looks for processes that are being killed.
 const killEvery = 10 * time.Millisecond
 
-// RemovePod removes the pod's cgroup whatever class the pod has, and first kills what still runs in
-// it, until ctx ends. A pod without a cgroup is removed.
+// RemovePod removes the pod's cgroup, whatever its class. It first kills what still runs there,
+// until ctx ends. It succeeds if there is no cgroup.
 func (t *Tree) RemovePod(ctx context.Context, uid types.UID) error {
 	if err := checkUID(uid); err != nil {
 		return err
@@ -33,7 +33,7 @@ func (t *Tree) RemovePod(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Orphans are the pods that have a cgroup and are not live, sorted.
+// Orphans returns the pods that have a cgroup but are not live, sorted.
 func (t *Tree) Orphans(live func(types.UID) bool) ([]types.UID, error) {
 	var orphans []types.UID
 	for _, class := range classes() {
@@ -56,7 +56,7 @@ func classes() []v1.PodQOSClass {
 	return []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
 }
 
-// remove leaves alone what does not exist.
+// remove skips a cgroup that does not exist.
 func (t *Tree) remove(ctx context.Context, g group) error {
 	where := g.path(t.driver)
 	siblings, err := t.kernel.children(path.Dir(where))
@@ -88,19 +88,19 @@ func (t *Tree) killAll(ctx context.Context, where string) error {
 	}
 }
 
-// killable refuses processes that must not or cannot be killed.
+// killable returns an error for processes that must not or cannot be killed.
 func killable(pids map[int]bool) error {
 	switch {
 	case pids[os.Getpid()]:
 		return errors.New("the agent itself runs in this cgroup: move it out")
-	case pids[0]: // the kernel's word for a process outside our PID namespace
+	case pids[0]: // 0 stands for a process outside our PID namespace
 		return errors.New("processes of another PID namespace: run the agent in the host's")
 	}
 	return nil
 }
 
-// steady repeats a walk through dir that a cgroup below, which its owner removed meanwhile, has
-// broken off. Where dir itself does not exist there is nothing to walk through.
+// steady repeats a walk through dir that failed because an owner removed a cgroup below meanwhile.
+// If dir itself does not exist, it returns nothing.
 func steady[T any](dir string, walk func() (T, error)) (T, error) {
 	for {
 		found, err := walk()

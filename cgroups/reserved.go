@@ -9,9 +9,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// EnforceReserved limits a cgroup that others made, for the system's daemons or Kubernetes', to what
-// is reserved for them. The name is a path or, for systemd, a slice with or without its suffix. One
-// that does not exist is an error: it would limit nobody.
+// EnforceReserved limits a cgroup that others made, for the daemons of the system or of Kubernetes,
+// to what is reserved for them. The name is a path or, for systemd, a slice with or without its
+// suffix. A missing cgroup is an error: the limit would have no effect.
+//
 // https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/
 func (t *Tree) EnforceReserved(ctx context.Context, name string, r Resources) error {
 	g, err := rootGroup(t.driver, name)
@@ -21,7 +22,7 @@ func (t *Tree) EnforceReserved(ctx context.Context, name string, r Resources) er
 	path := g.path(t.driver)
 	kernel, lacks := t.kernel.existing(path, r)
 	if lacks != "" {
-		return fmt.Errorf("%s does not exist: make the cgroup %q, for it is not made by the agent",
+		return fmt.Errorf("%s does not exist: create the cgroup %q; the agent does not create it",
 			lacks, path)
 	}
 	if t.memory.On && r.Memory > 0 {
@@ -30,8 +31,8 @@ func (t *Tree) EnforceReserved(ctx context.Context, name string, r Resources) er
 	return t.write(ctx, kernel, g, r)
 }
 
-// ReservedResources are the values of the cgroup of those whom this is reserved for: all of it, or
-// only what can be squeezed, which is CPU time.
+// ReservedResources returns the values for the cgroup of such daemons: for all reserved resources,
+// or only for compressible ones, which is CPU time.
 func ReservedResources(reserved v1.ResourceList, compressible bool) Resources {
 	var r Resources
 	if cpu, ok := reserved[v1.ResourceCPU]; ok {

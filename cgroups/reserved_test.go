@@ -25,8 +25,8 @@ func TestReservedResources(t *testing.T) {
 	}
 }
 
-// TestEnforceReserved: the cgroup of daemons has what is reserved for them, with the kernel of this
-// machine; one that is not there is named, and not made.
+// TestEnforceReserved: the cgroup of daemons gets what is reserved for them, on the kernel of this
+// machine; a missing one is named, and not made.
 func TestEnforceReserved(t *testing.T) {
 	root, dirs := ownRoot(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -16,10 +16,10 @@ import (
 // Unlimited is a quota without a bound.
 const Unlimited = -1
 
-// unboundHugePages is the limit of huge pages, in bytes, of cgroups that must not limit them.
+// unboundHugePages is the huge page limit in bytes of cgroups that must not limit them.
 const unboundHugePages = 1 << 62
 
-// Resources are the values of one cgroup. A zero field is left as it is in the cgroup.
+// Resources are the values of one cgroup. Zero fields leave the cgroup's value as it is.
 type Resources struct {
 	// Shares is cpu.shares; on cgroup v2 it is written as cpu.weight.
 	Shares uint64
@@ -28,26 +28,26 @@ type Resources struct {
 	Period time.Duration
 	// Memory is the limit in bytes.
 	Memory int64
-	// Protection and High, memory.high in bytes or Unlimited, are of cgroup v2 only.
+	// Protection and High, which is memory.high in bytes or Unlimited, only apply to cgroup v2.
 	Protection *Protection
 	High       int64
 	Pids       int64
-	// HugePages are limits in bytes by page size in bytes. Sizes of the host that are not in
-	// it are limited to 0.
+	// HugePages are limits in bytes by page size in bytes. Other sizes of the host are limited to
+	// 0.
 	HugePages map[int64]int64
 }
 
-// PodOptions are the parts of the configuration that a pod's cgroup depends on.
+// PodOptions are the parts of the configuration that affect a pod's cgroup.
 type PodOptions struct {
 	// NoQuota lifts CPU limits: cpuCFSQuota is false, or the pod has exclusive CPUs.
 	NoQuota bool
 	// Period is cpuCFSQuotaPeriod; 0 means DefaultPeriod.
 	Period time.Duration
-	// Pids is podPidsLimit; the pod's processes are not limited unless it is positive.
+	// Pids is podPidsLimit; only a positive value limits the pod's processes.
 	Pids int64
 }
 
-// PodResources are the values of the pod's cgroup.
+// PodResources returns the values of the pod's cgroup.
 func PodResources(pod *v1.Pod, o PodOptions) Resources {
 	r := Resources{Pids: max(o.Pids, 0), HugePages: map[int64]int64{}}
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
@@ -76,7 +76,7 @@ func PodResources(pod *v1.Pod, o PodOptions) Resources {
 	return r
 }
 
-// limited reports whether a limit of the pod follows from its spec: it has one itself or all its
+// limited reports whether the pod's spec limits a resource: the pod has a limit itself or all its
 // containers have one.
 func limited(pod *v1.Pod, name v1.ResourceName) bool {
 	if resourcehelper.IsPodLevelLimitsSet(pod) {
@@ -92,8 +92,8 @@ func limited(pod *v1.Pod, name v1.ResourceName) bool {
 	return true
 }
 
-// NodeResources are the values of the cgroup of all pods: the capacity of the node less what is
-// reserved for others. A reservation above the capacity leaves nothing.
+// NodeResources returns the values of the cgroup of all pods: the node's capacity minus the
+// reservations. A reservation above the capacity leaves nothing.
 func NodeResources(capacity v1.ResourceList, pids int64, reserved ...v1.ResourceList) Resources {
 	left := capacity.DeepCopy()
 	for _, list := range reserved {
@@ -118,9 +118,9 @@ func NodeResources(capacity v1.ResourceList, pids int64, reserved ...v1.Resource
 	return r
 }
 
-// QOSResources are the values of the burstable and best-effort cgroups while these pods are
-// on the node, and what is protected in the one above them, where the guaranteed pods are. Huge
-// pages are limited above and below them only.
+// QOSResources returns the values of the burstable and best-effort cgroups while these pods are on
+// the node, and the protection of the one above them, which holds the guaranteed pods. Huge pages
+// are only limited above and below them.
 func QOSResources(pods []*v1.Pod, sizes []int64, m MemoryQoS) map[v1.PodQOSClass]Resources {
 	var milliCPU int64
 	var sum Protection // Min of the guaranteed pods, Low of the burstable ones
@@ -145,7 +145,7 @@ func QOSResources(pods []*v1.Pod, sizes []int64, m MemoryQoS) map[v1.PodQOSClass
 	}
 }
 
-// PageSizeName is how the kernel names a page size in the files of the hugetlb controller
+// PageSizeName returns the kernel's name of a page size in the files of the hugetlb controller
 // (hugetlb_cgroup.c: 64KB, 2MB, 1GB).
 func PageSizeName(bytes int64) string {
 	const kb, mb, gb = 1 << 10, 1 << 20, 1 << 30

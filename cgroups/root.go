@@ -7,8 +7,8 @@ import (
 	"path"
 )
 
-// CreateRoot makes a cgroup on this machine that can be a Config's Root, for who wants a tree of
-// its own instead of the machine's: the playground, a test.
+// CreateRoot makes a cgroup on this machine that can be a Config's Root, for users that want their
+// own tree, such as the playground or a test.
 func CreateRoot(root string) error {
 	t, err := openRoot(root)
 	if err != nil {
@@ -20,8 +20,8 @@ func CreateRoot(root string) error {
 	return nil
 }
 
-// DeleteRoot removes what CreateRoot made with everything in it, and first kills the processes
-// there, until ctx ends. A root that does not exist is deleted.
+// DeleteRoot removes a cgroup of CreateRoot with everything in it. It first kills the processes
+// there, until ctx ends. It succeeds if the root does not exist.
 func DeleteRoot(ctx context.Context, root string) error {
 	t, err := openRoot(root)
 	if err != nil {

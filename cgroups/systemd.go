@@ -11,13 +11,13 @@ import (
 	godbus "github.com/godbus/dbus/v5"
 )
 
-// systemd makes the slices of the tree and is told the values it would otherwise reset.
+// systemd makes the slices of the tree and gets the values that it would otherwise reset.
 type systemd struct {
 	unified bool
 	connect func(context.Context) (bus, error)
 }
 
-// bus is the part of systemd's D-Bus interface that is used (org.freedesktop.systemd1(5)).
+// bus is the used part of systemd's D-Bus interface (org.freedesktop.systemd1(5)).
 type bus interface {
 	StartTransientUnitContext(ctx context.Context, name, mode string,
 		properties []dbus.Property, done chan<- string) (int, error)
@@ -37,7 +37,7 @@ func newSystemd(unified bool) (*systemd, error) {
 	return &systemd{unified: unified, connect: connect}, nil
 }
 
-// ensure starts the slice, or tells systemd its new values if it is there.
+// ensure starts the slice, or sends systemd its new values if it exists.
 func (s *systemd) ensure(ctx context.Context, g group, r Resources) error {
 	conn, err := s.connect(ctx)
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *systemd) ensure(ctx context.Context, g group, r Resources) error {
 	return wait(ctx, "start", g.slice(), done)
 }
 
-// limit tells systemd the CPU quota of a slice that is there.
+// limit sends systemd the CPU quota of an existing slice.
 func (s *systemd) limit(ctx context.Context, g group, l CPULimit) error {
 	conn, err := s.connect(ctx)
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *systemd) stop(ctx context.Context, g group) error {
 	return wait(ctx, "stop", g.slice(), done)
 }
 
-// wait waits for the result of a job (systemd.unit: "done" is the good one).
+// wait waits for the result of a job; "done" means success (systemd.unit).
 func wait(ctx context.Context, verb, unit string, done <-chan string) error {
 	select {
 	case result := <-done:
@@ -114,8 +114,8 @@ func wait(ctx context.Context, verb, unit string, done <-chan string) error {
 	}
 }
 
-// values are the resources as properties (systemd.resource-control(5)). systemd has none for huge
-// pages.
+// values returns the resources as properties (systemd.resource-control(5)). systemd has none for
+// huge pages.
 func (s *systemd) values(r Resources) []dbus.Property {
 	var p []dbus.Property
 	if r.Shares > 0 && s.unified {
@@ -157,8 +157,8 @@ func memoryValues(r Resources) []dbus.Property {
 	return p
 }
 
-// quotaPerSecond is the CPU time in microseconds per second. systemd keeps whole percents, so it is
-// rounded up to 10 ms, and never below what a container in the slice is given.
+// quotaPerSecond returns the CPU time in microseconds per second. systemd keeps whole percents, so
+// it is rounded up to 10 ms, and never below the quota of a container in the slice.
 func quotaPerSecond(r Resources) uint64 {
 	if r.Quota == Unlimited {
 		return math.MaxUint64

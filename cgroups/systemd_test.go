@@ -13,12 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// fakeBus is a systemd that remembers its units and what it was asked.
+// fakeBus is a systemd that records its units and calls.
 type fakeBus struct {
 	units  map[string]bool
 	calls  []string
 	result string
-	broken error // what is said to every call for a unit that is there
+	broken error // error of every call for an existing unit
 }
 
 func (b *fakeBus) connect(context.Context) (bus, error) { return b, nil }
@@ -58,7 +58,7 @@ func (b *fakeBus) StopUnitContext(_ context.Context, name, _ string, done chan<-
 	return 1, nil
 }
 
-// record leaves out what every slice has.
+// record omits what every slice has.
 func (b *fakeBus) record(verb, name string, properties []dbus.Property) {
 	call := verb + " " + name
 	for _, p := range properties {
@@ -140,7 +140,8 @@ func TestSystemdRefuses(t *testing.T) {
 	}
 }
 
-// What systemd refuses of a slice that is there is told, and its cgroup is not removed behind its back.
+// An error of systemd for an existing slice is returned, and the cgroup is not removed behind its
+// back.
 func TestSystemdRefusesLater(t *testing.T) {
 	h := newHost(t).unified(allControllers, "/kubepods.slice/kubepods-poda.slice")
 	tree, b := newSystemdTree(t, h)

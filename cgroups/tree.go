@@ -23,22 +23,21 @@ const defaultMount = "/sys/fs/cgroup"
 
 // Config says where the tree is and who makes it.
 type Config struct {
-	// Root is cgroupRoot, the existing cgroup that kubepods is made in; "" and "/" are the top.
+	// Root is cgroupRoot, the existing parent of kubepods; "" and "/" mean the top.
 	Root   string
 	Driver Driver // "" is Cgroupfs
-	// Mount is where cgroups are mounted; "" is /sys/fs/cgroup.
+	// Mount is the mount point of cgroups; "" is /sys/fs/cgroup.
 	Mount string
-	// HugePages is the folder that lists the page sizes of the host; "" is
-	// /sys/kernel/mm/hugepages.
+	// HugePages is the directory with the page sizes of the host; "" is /sys/kernel/mm/hugepages.
 	HugePages string
-	// MemoryQoS counts on cgroup v2 only.
+	// MemoryQoS only applies to cgroup v2.
 	MemoryQoS MemoryQoS
 	// Registry takes the metrics; nil: nothing is measured.
 	Registry metrics.KubeRegistry
 }
 
-// Tree is the control groups of pods. Its methods can be called from several goroutines, those
-// about one pod from one at a time.
+// Tree is the tree of pods' cgroups. Several goroutines may call its methods, but only one at a
+// time for one pod.
 type Tree struct {
 	driver  Driver
 	root    group
@@ -48,28 +47,28 @@ type Tree struct {
 	unified bool     // cgroup v2
 	memory  MemoryQoS
 	took    *metrics.HistogramVec
-	// protected are the gauges of what pods' memory is protected by; none with the gate off.
+	// protected are the gauges of pods' protected memory; nil if the gate is off.
 	protected struct{ min, low *metrics.Gauge }
 }
 
 // hierarchy is one version of the kernel's cgroup interface. Paths start below its mount point.
 type hierarchy interface {
-	// apply creates the cgroup and those above it where they do not exist, and writes r.
+	// apply creates the cgroup and its parents if they do not exist, and writes r.
 	apply(path string, r Resources) error
-	// existing is the hierarchy in which apply makes nothing of a cgroup that others have made, or
-	// the folder that is missing for r to be written to it.
+	// existing returns a hierarchy whose apply creates nothing for a cgroup that others made, or
+	// the missing directory that r would be written to.
 	existing(path string, r Resources) (h hierarchy, lacks string)
 	// children lists the cgroups directly in path, each once; none if path does not exist.
 	children(path string) ([]string, error)
-	// kill sends SIGKILL to every process in and below path and tells how many there were.
+	// kill sends SIGKILL to every process in and below path and returns their number.
 	kill(path string) (int, error)
-	// remove removes path and all below it, which hold no process. It succeeds when path
-	// does not exist.
+	// remove removes path and all below it, which must hold no process. It succeeds if path does
+	// not exist.
 	remove(path string) error
 }
 
-// New finds out which cgroup version the host has and checks that pods can have cgroups there.
-// It changes nothing.
+// New detects the host's cgroup version and checks that pods can have cgroups there. It changes
+// nothing.
 func New(c Config) (*Tree, error) {
 	c.Driver = cmp.Or(c.Driver, Cgroupfs)
 	c.Mount = cmp.Or(c.Mount, defaultMount)
@@ -111,7 +110,7 @@ func New(c Config) (*Tree, error) {
 	return t, s.Register(c.Registry)
 }
 
-// done measures an operation; it is deferred with the time of its begin.
+// done measures an operation; call it deferred with the time of its begin.
 func (t *Tree) done(operation string, at time.Time) {
 	t.took.WithLabelValues(operation).Observe(time.Since(at).Seconds())
 }
@@ -127,7 +126,7 @@ func openHierarchy(mount, root string) (hierarchy, error) {
 	return newLegacy(mount, root)
 }
 
-// EnsureNode makes the cgroup of all pods with these values, and those of the QoS classes in it.
+// EnsureNode makes the cgroup of all pods with these values, and the QoS classes' cgroups in it.
 func (t *Tree) EnsureNode(ctx context.Context, node Resources) error {
 	if err := t.create(ctx, t.root.child(kubepods), node); err != nil {
 		return err
@@ -135,7 +134,7 @@ func (t *Tree) EnsureNode(ctx context.Context, node Resources) error {
 	values := QOSResources(nil, t.sizes, t.memory)
 	delete(values, v1.PodQOSGuaranteed)
 	for class, r := range values {
-		// What the pods have that run already stays until it is known which these are.
+		// Values of running pods stay until these pods are known.
 		if r.Protection = nil; class == v1.PodQOSBurstable {
 			r.Shares = 0
 		}
@@ -144,13 +143,13 @@ func (t *Tree) EnsureNode(ctx context.Context, node Resources) error {
 	return t.updateQOS(ctx, values)
 }
 
-// UpdateQOS brings the cgroups of the QoS classes in line with the pods on the node, which are
-// those that have or will have containers.
+// UpdateQOS updates the cgroups of the QoS classes for the pods on the node, which are those that
+// have or will have containers.
 func (t *Tree) UpdateQOS(ctx context.Context, pods []*v1.Pod) error {
 	values := QOSResources(pods, t.sizes, t.memory)
 	all, burstable := values[v1.PodQOSGuaranteed], values[v1.PodQOSBurstable]
 	if !t.unified {
-		delete(values, v1.PodQOSGuaranteed) // nothing else in kubepods follows from pods
+		delete(values, v1.PodQOSGuaranteed) // kubepods depends on pods in nothing else
 	}
 	if err := t.updateQOS(ctx, values); err != nil {
 		return err
@@ -185,7 +184,7 @@ func (t *Tree) EnsurePod(ctx context.Context, pod *v1.Pod, o PodOptions) error {
 	return t.create(ctx, podGroup(t.root, podspec.QOSClass(pod), pod.UID), r)
 }
 
-// PodParent is the pod's cgroup in the form in which CRI takes a sandbox's cgroup_parent.
+// PodParent returns the pod's cgroup in the form of a sandbox's cgroup_parent in CRI.
 func (t *Tree) PodParent(pod *v1.Pod) string {
 	return podGroup(t.root, podspec.QOSClass(pod), pod.UID).path(t.driver)
 }
@@ -215,7 +214,7 @@ func (t *Tree) write(ctx context.Context, kernel hierarchy, g group, r Resources
 	return nil
 }
 
-// everySize has a limit for each page size of the host and for no other, 0 where limits has none.
+// everySize returns a limit for exactly the page sizes of the host, 0 where limits has none.
 func everySize(limits map[int64]int64, sizes []int64) map[int64]int64 {
 	all := make(map[int64]int64, len(sizes))
 	for _, size := range sizes {
@@ -224,8 +223,8 @@ func everySize(limits map[int64]int64, sizes []int64) map[int64]int64 {
 	return all
 }
 
-// hugePageSizes reads the entries of a folder like /sys/kernel/mm/hugepages: hugepages-2048kB.
-// A kernel without huge pages has no such folder.
+// hugePageSizes reads the entries of a directory like /sys/kernel/mm/hugepages: hugepages-2048kB. A
+// kernel without huge pages has no such directory.
 func hugePageSizes(dir string) ([]int64, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// host is a folder in the place of /sys/fs/cgroup. The kernel's part, making a cgroup's control
-// files when its folder is made, is done beforehand where a test needs it.
+// host is a directory instead of /sys/fs/cgroup. The kernel would make control files with a cgroup;
+// here a test makes them beforehand if it needs them.
 type host struct {
 	t         *testing.T
 	mount     string
@@ -27,8 +27,8 @@ func newHost(t *testing.T) host {
 	return h
 }
 
-// rewritable skips where files cannot be written twice: the cgroup library makes files without
-// permissions, which matters only where the kernel has not made them before.
+// rewritable skips if files cannot be written twice: the cgroup library makes files without
+// permissions, which only matters where the kernel has not made them.
 func rewritable(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -76,7 +76,7 @@ func expect(t *testing.T, dir string, pairs ...string) {
 	t.Helper()
 	for i := 0; i < len(pairs); i += 2 {
 		file := filepath.Join(dir, pairs[i])
-		_ = os.Chmod(file, 0o644) // a file that is not the kernel's is made without permissions
+		_ = os.Chmod(file, 0o644) // a file that the kernel has not made lacks permissions
 		got, err := os.ReadFile(file)
 		if err != nil {
 			t.Error(err)

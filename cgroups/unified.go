@@ -15,10 +15,10 @@ import (
 // unified is cgroup v2: one hierarchy whose controllers are enabled from the top down.
 type unified struct {
 	mount       string
-	controllers []string // those of ours that the root has
+	controllers []string // of those that we use, the root's
 }
 
-// newUnified checks that root exists and has the controllers pods cannot do without.
+// newUnified checks that root exists and has the controllers that pods require.
 func newUnified(mount, root string) (*unified, error) {
 	dir := filepath.Join(mount, root)
 	if !exists(dir) {

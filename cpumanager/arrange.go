@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// takeAcrossCores takes threads of as many cores of a socket as it can (KEP-4176), socket after
-// socket: each thread comes from the core of which the container has the fewest, and of these from
-// the idlest.
+// takeAcrossCores takes threads of as many cores of a socket as possible (KEP-4176), socket after
+// socket: each thread comes from the core of which the container has the fewest, and among these
+// from the idlest.
 func (p *packing) takeAcrossCores(sockets []*unit) {
 	for _, socket := range sockets {
 		cores := p.rank(socket.cores)
@@ -32,8 +32,8 @@ func (p *packing) takeAcrossCores(sockets []*unit) {
 	}
 }
 
-// room is the number of CPUs of a cache group that can be taken, counted up to what is missing if
-// no core may be split.
+// room returns the number of CPUs of a cache group that can be taken, at most what is missing if no
+// core may be split.
 func (p *packing) room(group *unit) int {
 	if p.whole == nil {
 		return p.free.count(group.cpus)
@@ -42,7 +42,7 @@ func (p *packing) room(group *unit) int {
 	return p.left - left.left
 }
 
-// caches lists the cache groups with free CPUs, node after node.
+// caches lists the cache groups with free CPUs, node by node.
 func (p *packing) caches(l *layout) (groups []*unit) {
 	for _, node := range p.level(l.tree, l.nodeLevel) {
 		inside := node.parts
@@ -58,7 +58,7 @@ func (p *packing) caches(l *layout) (groups []*unit) {
 }
 
 // takeCaches takes the cache groups that are free and needed as a whole, and then all that is
-// missing from the first one with room for it, if there is one (KEP-4800).
+// missing from the first group with room for it, if there is one (KEP-4800).
 func (p *packing) takeCaches(groups []*unit) {
 	p.takeWhole(slices.Clone(groups))
 	for _, g := range groups {
@@ -68,7 +68,7 @@ func (p *packing) takeCaches(groups []*unit) {
 	}
 }
 
-// takeGroup takes from the group what it can: whole cores, then threads.
+// takeGroup takes what the group can give: whole cores, then threads.
 func (p *packing) takeGroup(group *unit) {
 	alone := []*unit{group}
 	p.takeCores(p.wholeCores(alone))

@@ -8,12 +8,13 @@ import (
 )
 
 // bitmap is a set of CPUs of one machine: CPU i is bit i%64 of word i/64. All bitmaps of a machine
-// have as many words. What is said to change one is for its only owner; all else returns new ones.
-// Choosing works on these: a cpuset.CPUSet is a map, and slower by orders of magnitude.
+// have the same length. Methods that change a bitmap say so and are for its only owner; all others
+// return new ones. Choosing works on bitmaps because a cpuset.CPUSet is a map, slower by orders of
+// magnitude.
 type bitmap []uint64
 
-// mask is a part of the hardware as CPUs: the words of a bitmap that are not 0. A core has one or
-// two, whatever the size of the machine.
+// mask is a part of the hardware as CPUs: the non-zero words of a bitmap. A core has one or two,
+// whatever the size of the machine.
 type mask []maskWord
 
 type maskWord struct {
@@ -21,10 +22,10 @@ type maskWord struct {
 	bits uint64
 }
 
-// newBitmap is an empty set with room for the CPUs up to the highest.
+// newBitmap returns an empty set with room for the CPUs up to the highest.
 func newBitmap(highest int) bitmap { return make(bitmap, highest/64+1) }
 
-// only is the part of b that is in set too.
+// only returns the members of b that are also in set.
 func (b bitmap) only(set cpuset.CPUSet) bitmap {
 	out := make(bitmap, len(b))
 	for _, id := range set.UnsortedList() {
@@ -87,14 +88,14 @@ func (b bitmap) combine(o bitmap, op func(x, y uint64) uint64) bitmap {
 	return out
 }
 
-// add changes b: it gets the CPUs of m.
+// add changes b: it adds the CPUs of m.
 func (b bitmap) add(m mask) {
 	for _, w := range m {
 		b[w.at] |= w.bits
 	}
 }
 
-// count is the number of CPUs of m that are in b.
+// count returns the number of CPUs of m that are in b.
 func (b bitmap) count(m mask) int {
 	n := 0
 	for _, w := range m {
@@ -103,7 +104,7 @@ func (b bitmap) count(m mask) int {
 	return n
 }
 
-// contains reports whether all CPUs of m are in b.
+// contains reports whether b has all CPUs of m.
 func (b bitmap) contains(m mask) bool {
 	for _, w := range m {
 		if w.bits&^b[w.at] != 0 {
@@ -113,7 +114,7 @@ func (b bitmap) contains(m mask) bool {
 	return true
 }
 
-// move changes b and to: up to limit CPUs of m, the lowest, go from b to the other. It returns
+// move changes b and to: it moves up to limit CPUs of m, the lowest, from b to to, and returns
 // their number.
 func (b bitmap) move(to bitmap, m mask, limit int) int {
 	left := max(limit, 0)
@@ -129,7 +130,7 @@ func (b bitmap) move(to bitmap, m mask, limit int) int {
 	return max(limit, 0) - left
 }
 
-// within is the part of b that lies in m.
+// within returns the members of b that are in m.
 func (b bitmap) within(m mask) bitmap {
 	out := make(bitmap, len(b))
 	for _, w := range m {

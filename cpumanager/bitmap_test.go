@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A bitmap does what cpuset.CPUSet does.
+// A bitmap behaves like cpuset.CPUSet.
 func TestBitmap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		highest := rapid.IntRange(0, 200).Draw(t, "highest")

@@ -7,8 +7,8 @@ import (
 )
 
 // Choose picks n CPUs from free and reusable, as doc.go describes: inside the nodes of hint as far
-// as these have enough, reusable ones (from init containers of the same pod) before free ones. The
-// same arguments give the same CPUs. CPUs that are not online are not picked. The error is a
+// as these have enough, and reusable ones (from init containers of the same pod) before free ones.
+// The same arguments give the same CPUs. It ignores CPUs that are not online. The error is a
 // *ShortageError, an *IsolatedShortageError or an *SMTAlignmentError.
 func (s *Static) Choose(
 	free, reusable cpuset.CPUSet, n int, hint topology.Hint,
@@ -28,13 +28,13 @@ func (s *Static) Choose(
 	return s.pick(pool, again, n, hint), nil
 }
 
-// chooser chooses CPUs of a machine by a policy's options, whatever they are for.
+// chooser picks CPUs of a machine by a policy's options, for any purpose.
 type chooser struct {
 	layout  *layout
 	options Options
 }
 
-// pick is Static.Choose with bitmaps, where it is known that n CPUs can be had.
+// pick is Static.Choose on bitmaps; the caller has checked that n CPUs can be had.
 func (s chooser) pick(pool, again bitmap, n int, hint topology.Hint) cpuset.CPUSet {
 	if s.options.FullPCPUsOnly {
 		pool, again = wholeCores(s.layout.cores, pool), wholeCores(s.layout.cores, again)
@@ -54,8 +54,7 @@ func (s chooser) pick(pool, again bitmap, n int, hint topology.Hint) cpuset.CPUS
 	return c.taken.cpuSet()
 }
 
-// area is the CPUs that the hint leads to: those of its nodes or, with align-by-socket, of their
-// sockets.
+// area returns the CPUs of the hint's nodes or, with align-by-socket, of their sockets.
 func (s chooser) area(hint topology.Hint) bitmap {
 	if hint.Any {
 		return s.layout.online
@@ -77,7 +76,7 @@ func (s chooser) area(hint topology.Hint) bitmap {
 	return area
 }
 
-// holds reports whether n CPUs can be had from pool.
+// holds reports whether pool can give n CPUs.
 func (s chooser) holds(pool bitmap, n int) bool {
 	if s.options.FullPCPUsOnly {
 		return coreSizes(s.layout.cores, pool).makeUp(n)
@@ -85,8 +84,8 @@ func (s chooser) holds(pool bitmap, n int) bool {
 	return n <= pool.size()
 }
 
-// choice is a container's CPUs in the making. With full-pcpus-only, pool and reusable are made of
-// whole cores.
+// choice holds a container's CPUs while they are picked. With full-pcpus-only, pool and reusable
+// consist of whole cores.
 type choice struct {
 	policy                chooser
 	pool, reusable, taken bitmap
@@ -97,7 +96,7 @@ func (c *choice) available(area bitmap) bitmap { return c.pool.and(area).minus(c
 
 // take takes up to n CPUs of the area, reusable ones first.
 func (c *choice) take(area bitmap, n int) {
-	// When the area alone does not do, what is taken of it must go together with the rest.
+	// If the area does not suffice, what is taken of it must fit together with the rest.
 	source, goal := c.available(area), n
 	if !c.policy.holds(source, n) {
 		source, goal = c.available(c.pool), c.left

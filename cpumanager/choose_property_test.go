@@ -79,7 +79,7 @@ func TestChooseBasics(t *testing.T) {
 	})
 }
 
-// A free core is split only if the CPUs that come from its node cannot be had without it.
+// A free core is split only if the CPUs from its node cannot be had otherwise.
 func TestChooseSplitsFewCores(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := someGrid(t)
@@ -205,8 +205,7 @@ func wholeCores(m *topology.Machine, free cpuset.CPUSet) cpuset.CPUSet {
 	return whole
 }
 
-// Containers come and go, and CPUs too; no CPU is ever given to two containers, and the pools add
-// up.
+// While containers and CPUs come and go, no CPU is given to two containers, and the pools add up.
 func TestChooseOverTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := oddMachine(t, true)
@@ -250,7 +249,7 @@ func TestChooseOverTime(t *testing.T) {
 	})
 }
 
-// replugged is the machine with other CPUs offline, never the first one.
+// replugged returns the machine with other CPUs offline, never the first one.
 func replugged(t *rapid.T, m *topology.Machine) *topology.Machine {
 	spec := m.Spec()
 	offline := someOf(t, m.Online().Union(m.Offline()), "offline now")

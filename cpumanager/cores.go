@@ -9,21 +9,21 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// ReasonSMTAlignment is the kubelet's reason for a pod that whole cores cannot serve.
+// ReasonSMTAlignment is the kubelet's reason for rejecting a pod that whole cores cannot serve.
 const ReasonSMTAlignment = "SMTAlignmentError"
 
-// SMTAlignmentError says that no whole cores have the requested number of CPUs together. The text
+// SMTAlignmentError says that no whole cores together have the requested number of CPUs. The text
 // begins with the kubelet's.
 type SMTAlignmentError struct {
 	Requested int
 	// CPUsPerCore is the number of online threads of the machine's largest core.
 	CPUsPerCore int
-	// Shortage: the machine has such cores, but they are not free; Available CPUs are in cores that
-	// are free as a whole.
+	// Shortage: the machine has such cores, but they are not free. Available counts the CPUs in
+	// cores that are entirely free.
 	Shortage  bool
 	Available int
-	// Fitting are the next smaller and the next larger number that would fit, if there are any: on
-	// the machine when nothing runs, or now in case of a shortage.
+	// Fitting holds the next smaller and the next larger number that would fit, if any: on the
+	// machine when nothing runs, or now in case of a shortage.
 	Fitting []int
 }
 
@@ -47,12 +47,12 @@ func (e *SMTAlignmentError) Error() string {
 	return fmt.Sprintf("%s; what would fit%s: %s cpus", text, when, strings.Join(sizes, " or "))
 }
 
-// Reason is the reason to reject a pod with.
+// Reason returns the reason for rejecting a pod.
 func (e *SMTAlignmentError) Reason() string { return ReasonSMTAlignment }
 
-// CheckAlignment reports whether whole cores are what stands in the way of n CPUs from free and
-// reusable: there are as many, but not in cores that would be the container's alone. The error is
-// an *SMTAlignmentError; without full-pcpus-only there is none.
+// CheckAlignment checks whether only the lack of whole cores prevents n CPUs from free and
+// reusable: there are enough CPUs, but not in cores that would be the container's alone. The error
+// is an *SMTAlignmentError; without full-pcpus-only there is none.
 func (s *Static) CheckAlignment(free, reusable cpuset.CPUSet, n int) error {
 	pool := s.layout.online.only(free).or(s.layout.online.only(reusable))
 	err := s.alignment(pool, n)
@@ -62,8 +62,8 @@ func (s *Static) CheckAlignment(free, reusable cpuset.CPUSet, n int) error {
 	return err
 }
 
-// Whole reports whether a container may be given just these CPUs: with full-pcpus-only they are
-// whole cores, as far as these are online.
+// Whole reports whether a container may get exactly these CPUs: with full-pcpus-only they must be
+// whole cores; offline threads do not count.
 func (s *Static) Whole(cpus cpuset.CPUSet) bool {
 	if !s.options.FullPCPUsOnly {
 		return true
@@ -72,9 +72,9 @@ func (s *Static) Whole(cpus cpuset.CPUSet) bool {
 	return wholeCores(s.layout.cores, set).size() == set.size()
 }
 
-// Padded is the number of CPUs that a container gets which asks for n while these are free: n, or
-// for a pod that asked for whole cores (For) the next larger number that some of the cores have
-// together. If the free ones have none, it is what all would have if nothing ran.
+// Padded returns the number of CPUs that a container gets if it asks for n while these are free: n
+// or, for a pod that asks for whole cores (For), the next larger number that some of the cores have
+// together. If the free cores have none, it returns what all cores would give if nothing ran.
 func (s *Static) Padded(free cpuset.CPUSet, n int) int {
 	if n <= 0 || !s.pads {
 		return n
@@ -91,7 +91,7 @@ func (s *Static) Padded(free cpuset.CPUSet, n int) int {
 	return (n + largest - 1) / largest * largest
 }
 
-// alignment is the reason why n CPUs cannot be had as whole cores of pool.
+// alignment returns why whole cores of pool cannot give n CPUs.
 func (s *Static) alignment(pool bitmap, n int) *SMTAlignmentError {
 	if !s.options.FullPCPUsOnly {
 		return nil
@@ -119,8 +119,8 @@ func (s *Static) alignment(pool bitmap, n int) *SMTAlignmentError {
 	return e
 }
 
-// wholeCores is the part of pool that consists of whole cores. A core is all its online threads:
-// one whose sibling is offline is whole by itself.
+// wholeCores returns the part of pool that consists of whole cores. A core is all its online
+// threads: with an offline sibling, one thread is a whole core.
 func wholeCores(cores []*unit, pool bitmap) bitmap {
 	whole := make(bitmap, len(pool))
 	for _, core := range cores {
@@ -131,10 +131,10 @@ func wholeCores(cores []*unit, pool bitmap) bitmap {
 	return whole
 }
 
-// sizes counts cores by their number of CPUs: element k is the number of cores of k CPUs.
+// sizes counts cores by size: element k is the number of cores with k CPUs.
 type sizes []int
 
-// coreSizes counts the cores that lie in pool as a whole.
+// coreSizes counts the cores that are entirely in pool.
 func coreSizes(cores []*unit, pool bitmap) sizes {
 	var s sizes
 	for _, core := range cores {
@@ -146,7 +146,7 @@ func coreSizes(cores []*unit, pool bitmap) sizes {
 	return s
 }
 
-// grown is s with room for cores of size CPUs; it may be s itself.
+// grown returns s with room for cores of size CPUs; it may be s itself.
 func (s sizes) grown(size int) sizes {
 	if size < len(s) {
 		return s
@@ -156,7 +156,7 @@ func (s sizes) grown(size int) sizes {
 	return out
 }
 
-// only is the size of all the cores, 0 if they are not of one size.
+// only returns the size of all the cores, 0 if their sizes differ.
 func (s sizes) only() int {
 	largest := s.largest()
 	if s.total() != largest*s[largest] {
@@ -167,7 +167,7 @@ func (s sizes) only() int {
 
 func (s sizes) largest() int { return max(0, len(s)-1) }
 
-// add changes s: it gets the cores of o too.
+// add changes s: it adds the cores of o.
 func (s *sizes) add(o sizes) {
 	*s = s.grown(o.largest())
 	for size, count := range o {
@@ -183,7 +183,7 @@ func (s sizes) total() int {
 	return total
 }
 
-// multiple reports whether n CPUs are whole cores of these sizes, however many.
+// multiple reports whether whole cores of these sizes, however many, can have n CPUs.
 func (s sizes) multiple(n int) bool {
 	unlimited := make(sizes, len(s))
 	for size, count := range s {
@@ -194,7 +194,7 @@ func (s sizes) multiple(n int) bool {
 	return unlimited.makeUp(n)
 }
 
-// makeUp reports whether some of the cores have n CPUs together.
+// makeUp reports whether some of the cores together have n CPUs.
 func (s sizes) makeUp(n int) bool {
 	total := s.total()
 	if n > total {
@@ -207,7 +207,7 @@ func (s sizes) makeUp(n int) bool {
 			kinds = append(kinds, kind{size, count})
 		}
 	}
-	// Loop over the rare sizes; the most frequent one is left to a division.
+	// Loop over the rare sizes; the most frequent one takes a division.
 	slices.SortFunc(kinds, func(a, b kind) int { return cmp.Compare(a.count, b.count) })
 	return makeUp(kinds, n)
 }

@@ -7,16 +7,16 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// maxSets limits how many divisions are tried one by one.
+// maxSets bounds the divisions that are tried one by one.
 const maxSets = 2048
 
-// share is a part of a request, for one node.
+// share is one node's part of a request.
 type share struct {
 	cpus bitmap
 	n    int
 }
 
-// distribute divides n CPUs of pool among nodes, as doc.go describes; nil when no division fits.
+// distribute divides n CPUs of pool among nodes, as doc.go describes; nil if no division fits.
 func (s chooser) distribute(pool bitmap, n int) []share {
 	d := division{n: n, step: 1, fits: func([]int) bool { return true }}
 	if s.options.FullPCPUsOnly {
@@ -58,21 +58,21 @@ func (s chooser) distribute(pool bitmap, n int) []share {
 	return nil
 }
 
-// inOneSocket reports whether those of the nodes are.
+// inOneSocket reports whether all the nodes at set are in one socket.
 func (l *layout) inOneSocket(nodes []numaNode, set []int) bool {
 	return slices.ContainsFunc(l.sockets, func(socket socket) bool {
 		return !slices.ContainsFunc(set, func(at int) bool { return !socket.set.Has(nodes[at].id) })
 	})
 }
 
-// nodesOf lists the nodes with CPUs of pool in the order in which the kubelet compares them: those
-// with the fewest first, but socket by socket where a socket has several nodes.
+// nodesOf lists the nodes with CPUs of pool in the kubelet's order: those with the fewest first,
+// but socket by socket if sockets have several nodes.
 func (l *layout) nodesOf(pool bitmap) (nodes []numaNode) {
 	p := packing{free: pool, held: make(bitmap, len(pool))}
 	for _, u := range p.level(l.tree, l.nodeLevel) {
 		at := slices.IndexFunc(l.nodes, func(n numaNode) bool { return int(n.id) == u.id })
 		listed := func(n numaNode) bool { return int(n.id) == u.id }
-		if !slices.ContainsFunc(nodes, listed) { // a node on two sockets comes twice
+		if !slices.ContainsFunc(nodes, listed) { // a node on two sockets occurs twice
 			nodes = append(nodes, l.nodes[at])
 		}
 	}
@@ -84,15 +84,16 @@ type division struct {
 	room    []int // free CPUs of each node
 	n, step int
 	fits    func(parts []int) bool
-	// inOneSocket is nil unless a socket's nodes are preferred. They need not divide evenly then.
+	// inOneSocket is nil unless the nodes of one socket are preferred, which then need not divide
+	// evenly.
 	inOneSocket func(set []int) bool
 
 	best  []int // CPUs taken from each node
-	apart bool  // from more than one socket, when that matters
+	apart bool  // from more than one socket, if that matters
 	score int
 }
 
-// among divides the CPUs among that many nodes; nil if that is not possible.
+// among divides the CPUs among width nodes; nil if that is not possible.
 func (d *division) among(width int) []int {
 	units := d.n / d.step
 	sets, subsets := topology.Choices(len(d.room), width, maxSets), 1
@@ -111,14 +112,14 @@ func (d *division) among(width int) []int {
 	return d.best
 }
 
-// tryNodes takes the same number from each node of set and stripes the remainder over each subset
-// of them, or only over the roomiest ones of each size, the largest subsets first.
+// tryNodes takes the same number from each node of set, and the remainder from each subset of them
+// in turn, or only from the roomiest subset of each size, the largest subsets first.
 func (d *division) tryNodes(set []int, all bool) {
 	each, remainder, ok := d.even(set)
 	if !ok {
 		return
 	}
-	var left, able []int // what the nodes have for the remainder, and positions of those with some
+	var left, able []int // room left for the remainder, and positions with some
 	for i, at := range set {
 		left = append(left, d.room[at]-each)
 		if left[i] >= d.step {
@@ -154,8 +155,8 @@ func (d *division) tryNodes(set []int, all bool) {
 	}
 }
 
-// even is the number that can be taken from each node of set, and how many units remain then; false
-// if the nodes have too few. Those of one socket need not have the same.
+// even returns the number to take from each node of set and the units that remain; ok is false if
+// the nodes have too few. Nodes of one socket need not give equal numbers.
 func (d *division) even(set []int) (each, remainder int, ok bool) {
 	units := d.n / d.step
 	total, least := 0, units
@@ -171,7 +172,7 @@ func (d *division) even(set []int) (each, remainder int, ok bool) {
 	return each * d.step, units - each*len(set), true
 }
 
-// stripe adds units to the parts of set, one to each of subset, and again, until they are gone. It
+// stripe adds units to the parts of set, one to each of subset in turn, until none is left. It
 // returns false if there is no room for them.
 func (d *division) stripe(set, parts, subset []int, units int) bool {
 	for units > 0 {
@@ -189,9 +190,9 @@ func (d *division) stripe(set, parts, subset []int, units int) bool {
 	return true
 }
 
-// offer compares taking parts of the nodes of set with the best so far, which stays if they are
-// equal. As the sums are the same, the standard deviation of what is left is least where the sum of
-// squares is; and that changes for the nodes of set only.
+// offer compares taking parts of the nodes of set with the best so far, which wins ties. As the
+// sums are equal, the standard deviation of what is left is least where the sum of squares is
+// least, and that only changes for the nodes of set.
 func (d *division) offer(set, parts []int) {
 	score := 0
 	for i, at := range set {
@@ -211,7 +212,7 @@ func (d *division) offer(set, parts []int) {
 	}
 }
 
-// roomiest are the positions of the width largest, ascending; of equals the first.
+// roomiest returns the positions of the width largest values, ascending; of equals the first.
 func roomiest(room []int, width int) []int {
 	order := make([]int, len(room))
 	for i := range order {

@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Each node gives as many CPUs as the kubelet would take of it.
+// Each node gives as many CPUs as the kubelet would take from it.
 func TestDistributeAcrossNUMA(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := oddMachine(t, false)
@@ -62,8 +62,8 @@ func TestDistributeAcrossNUMA(t *testing.T) {
 	})
 }
 
-// kubeletNodes are the nodes with free CPUs, those with the fewest first, socket by socket if there
-// are fewer sockets than nodes.
+// kubeletNodes returns the nodes with free CPUs, those with the fewest first, socket by socket if
+// there are fewer sockets than nodes.
 func kubeletNodes(m *topology.Machine, free cpuset.CPUSet) (nodes []cpuset.CPUSet) {
 	byFree := func(a, b cpuset.CPUSet) int {
 		return a.Intersection(free).Size() - b.Intersection(free).Size()
@@ -89,11 +89,11 @@ func kubeletNodes(m *topology.Machine, free cpuset.CPUSet) (nodes []cpuset.CPUSe
 	return nodes
 }
 
-// kubeletDivided is the kubelet's way to divide n CPUs among nodes, by KEP-2902: try every set of
+// kubeletDivided divides n CPUs among nodes as the kubelet does, by KEP-2902: it tries every set of
 // nodes, the smallest first, each with the remainder striped over every subset of it, the largest
-// first. The smallest standard deviation of what is left wins. It returns nil if nothing fits.
-// With align-by-socket (apart is given), no node has to give more than it has, and sets that are
-// not apart win.
+// first. The smallest standard deviation of what is left wins. It returns nil if nothing fits. With
+// align-by-socket (apart is given), no node has to give more than it has, and sets that are not
+// apart win.
 func kubeletDivided(room []int, n, step int, apart func([]int) bool) (taken []int, width int) {
 	for width := 1; width <= min(len(room), n/step); width++ {
 		least := math.Inf(1)
@@ -151,7 +151,7 @@ func inOneSocket(m *topology.Machine, nodes []cpuset.CPUSet, set []int) bool {
 	return false
 }
 
-// deviation is the standard deviation of what is left.
+// deviation returns the standard deviation of what is left.
 func deviation(room, taken []int) float64 {
 	mean, squares := 0.0, 0.0
 	for i := range room {

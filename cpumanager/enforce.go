@@ -12,23 +12,23 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Update is a change of a running container's CPU set, with the reason for people.
+// Update changes a running container's CPU set; Reason is for people.
 type Update struct {
 	ContainerID string
-	// From is the set it has; empty when that is not known.
+	// From is the present set; empty if it is unknown.
 	From, To cpuset.CPUSet
 	Reason   string
 }
 
-// Plan lists the updates that give every running container the set it should have. want and
-// observed are by container id; observed is what the runtime reports of running containers, in
-// the kernel's list syntax, "" if it does not say. Containers that are only in one of them are left
-// alone, and so is one that should have no CPU at all, which no kernel accepts. Equal sets need no
-// update: without changes the plan is empty.
+// Plan lists the updates that give every running container its wanted set. want and observed are by
+// container id; observed is what the runtime reports of running containers, in the kernel's list
+// syntax, "" if it does not say. Plan skips containers that are only in one of them, and those that
+// should have no CPU at all, which no kernel accepts. Equal sets need no update: without changes
+// the plan is empty.
 //
-// Carry the updates out in order: those that give CPUs up come first, then those whose effect
-// is not known, those that give up and gain, and those that only gain. So the shared containers
-// have left a CPU before anything grows onto it.
+// Carry the updates out in order: first those that only give CPUs up, then those whose effect is
+// unknown, those that give up and gain, and those that only gain. So shared containers have left a
+// CPU before any container grows onto it.
 func Plan(want map[string]cpuset.CPUSet, observed map[string]string) []Update {
 	var updates []Update
 	for _, id := range slices.Sorted(maps.Keys(want)) {
@@ -54,7 +54,7 @@ func Plan(want map[string]cpuset.CPUSet, observed map[string]string) []Update {
 	return updates
 }
 
-// turn is the update's place in the order: lower ones go first.
+// turn returns the update's place in the order: lower ones go first.
 func (u Update) turn() int {
 	switch {
 	case u.From.IsEmpty():

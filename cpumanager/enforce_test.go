@@ -52,8 +52,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Carrying a plan out leads to what is wanted, and the next plan is empty. When an exclusive
-// container takes CPUs out of the shared pool, the sharers have left before it grows.
+// Carrying a plan out leads to the wanted sets, and the next plan is empty. When an exclusive
+// container takes CPUs out of the shared pool, the sharers leave before it grows.
 func TestPlanConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		id := rapid.StringMatching("[a-f]{2}")

@@ -6,10 +6,9 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Supply describes the node sets from which n CPUs of free and reusable can be taken, as doc.go
-// describes.
+// Supply describes the node sets that can give n CPUs of free and reusable, as doc.go explains.
 //
-// For a container that has its CPUs already, pass these as free and none as reusable: the hints
+// For a container that already has its CPUs, pass these as free and nothing as reusable: the hints
 // then repeat what it has.
 func (s *Static) Supply(free, reusable cpuset.CPUSet, n int) topology.Supply {
 	again := s.layout.online.only(reusable)
@@ -49,7 +48,8 @@ func (s *Static) Supply(free, reusable cpuset.CPUSet, n int) topology.Supply {
 	return supply
 }
 
-// alignBySocket prefers as few sockets as can be beside as few nodes.
+// alignBySocket prefers sets on as few sockets as possible besides sets of as few nodes as
+// possible.
 func (s *Static) alignBySocket(supply *topology.Supply, r request) {
 	var sizes []int
 	for _, socket := range s.layout.sockets {
@@ -73,8 +73,8 @@ func (s *Static) alignBySocket(supply *topology.Supply, r request) {
 	}
 }
 
-// narrowest is the number of nodes that n CPUs need on an empty machine. Cores of several sizes can
-// need more nodes than their number of CPUs says.
+// narrowest returns the number of nodes that n CPUs need on an empty machine. Cores of several
+// sizes can need more nodes than their number of CPUs suggests.
 func (s *Static) narrowest(n int, unequal bool) int {
 	var sizes []int
 	for _, node := range s.layout.nodes {
@@ -101,7 +101,7 @@ func (s *Static) narrowest(n int, unequal bool) int {
 type request struct {
 	n         int
 	available []int   // CPUs free or reusable
-	cores     []sizes // their whole cores, when these differ and no other CPUs count
+	cores     []sizes // their whole cores, if sizes differ and only whole cores count
 }
 
 // satisfiedBy reports whether the nodes have room for the request.

@@ -74,7 +74,7 @@ func TestHintsAreAllSetsWithRoom(t *testing.T) {
 		n := rapid.IntRange(1, m.Online().Size()+1).Draw(t, "n")
 		got := newStatic(t, m, cpuset.New(0)).Supply(free, reusable, n).Hints()
 
-		// The oracle: the kubelet's rule applied to every set of nodes.
+		// The oracle applies the kubelet's rule to every set of nodes.
 		ids := m.NodeSet().IDs()
 		narrowest := len(ids)
 		var sets []topology.NodeSet
@@ -107,7 +107,7 @@ func TestHintsAreAllSetsWithRoom(t *testing.T) {
 	})
 }
 
-// 64 nodes have more sets than atoms; there must still be an answer for each node.
+// 64 nodes have more sets than can be tried; there must still be an answer for each node.
 func TestHintsManyNodes(t *testing.T) {
 	m := grid{64, 1, 1, 2, 2, nil}.machine(t)
 	s := newStatic(t, m, cpuset.New(0))
@@ -161,8 +161,8 @@ func TestHintsManyNodes(t *testing.T) {
 	}
 }
 
-// narrowestAround is the size of the smallest node set with n CPUs of the pool that contains the
-// node and those of the reusable CPUs.
+// narrowestAround returns the size of the smallest node set with n CPUs of the pool that contains
+// the node and those of the reusable CPUs.
 func narrowestAround(
 	m *topology.Machine, pool, reusable cpuset.CPUSet, n int, node topology.NodeID,
 ) int {

@@ -8,9 +8,9 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Isolating is the same policy that keeps these CPUs for those who ask for them (For): they are
-// neither given to others nor shared. Those that are reserved stay reserved; those that are offline
-// are isolated once they are online. The error says that none would be left for others.
+// Isolating returns the policy with these CPUs isolated: only pods that ask for them (For) get
+// them, and nobody shares them. Reserved CPUs stay reserved; offline ones are isolated once they
+// are online. The error says that none would be left for others.
 func (s *Static) Isolating(cpus cpuset.CPUSet) (*Static, error) {
 	m := s.layout.machine
 	if missing := cpus.Difference(m.Online()).Difference(m.Offline()); !missing.IsEmpty() {
@@ -27,14 +27,14 @@ func (s *Static) Isolating(cpus cpuset.CPUSet) (*Static, error) {
 	return &out, nil
 }
 
-// Isolated is the set of online CPUs that are for those who ask for them.
+// Isolated returns the online isolated CPUs.
 func (s *Static) Isolated() cpuset.CPUSet { return s.isolated }
 
-// Isolates reports whether there are such CPUs, be they online or not.
+// Isolates reports whether there are isolated CPUs, online or not.
 func (s *Static) Isolates() bool { return !s.asked.isolated.IsEmpty() }
 
-// For is the policy as a pod with these rules sees it: what it gives out is what the pod may have.
-// What is shared is the same for all pods.
+// For returns the policy for a pod with these rules: it assigns what the pod may have. The shared
+// CPUs are the same for all pods.
 func (s *Static) For(r topology.CPURules) *Static {
 	if !r.Isolated && !r.WholeCores {
 		return s
@@ -45,24 +45,25 @@ func (s *Static) For(r topology.CPURules) *Static {
 	}
 	if r.WholeCores {
 		out.options.FullPCPUsOnly, out.pads = true, true
-		out.options.DistributeAcrossCores = false // which takes cores apart
+		out.options.DistributeAcrossCores = false // it would split cores
 	}
 	return &out
 }
 
-// KubeletDefault is what a kubelet would share while the assigned CPUs are taken. It knows no
-// isolated CPUs, and starts only if those that nobody has are in the default set of its file.
+// KubeletDefault returns what a kubelet would share besides the assigned CPUs. A kubelet knows no
+// isolated CPUs, and only starts if the unassigned ones are in the default set of its file.
 func (s *Static) KubeletDefault(assigned cpuset.CPUSet) cpuset.CPUSet {
 	return s.Shared(assigned).Union(s.isolated.Difference(assigned))
 }
 
-// ReasonIsolatedShortage is the reason for a pod that asks for more isolated CPUs than are free.
+// ReasonIsolatedShortage is the reason for rejecting a pod that asks for more isolated CPUs than
+// are free.
 const ReasonIsolatedShortage = "OutOfIsolatedCPUs"
 
-// IsolatedShortageError says that fewer isolated CPUs are free than were asked for.
+// IsolatedShortageError says that fewer isolated CPUs are free than requested.
 type IsolatedShortageError struct {
 	Requested, Available int
-	// Isolated are all that the node keeps, online or not.
+	// Isolated holds all isolated CPUs of the node, online or not.
 	Isolated cpuset.CPUSet
 }
 
@@ -76,11 +77,11 @@ func (e *IsolatedShortageError) Error() string {
 		e.Requested, e.Available, e.Isolated.Size(), e.Isolated)
 }
 
-// Reason is the reason to reject a pod with.
+// Reason returns the reason for rejecting a pod.
 func (e *IsolatedShortageError) Reason() string { return ReasonIsolatedShortage }
 
-// CheckIsolated reports whether the isolated CPUs are what a request fails on: fewer than n are
-// left of them. The error is an *IsolatedShortageError; for ordinary CPUs there is none.
+// CheckIsolated checks that n isolated CPUs are left, if the pool has those. The error is an
+// *IsolatedShortageError; for ordinary CPUs there is none.
 func (s *Static) CheckIsolated(free, reusable cpuset.CPUSet, n int) error {
 	if !s.pool.apart {
 		return nil

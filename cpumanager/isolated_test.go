@@ -30,7 +30,7 @@ var (
 	whole    = topology.CPURules{WholeCores: true}
 )
 
-// Each online CPU is reserved, isolated or ordinary, whatever was asked for; nobody shares an
+// Each online CPU is reserved, isolated or ordinary, whatever was requested; nobody shares an
 // isolated one; and a kubelet would find all of them in its file.
 func TestIsolatedCPUsAreAPoolOfTheirOwn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -71,7 +71,7 @@ func TestIsolatedCPUsAreAPoolOfTheirOwn(t *testing.T) {
 	})
 }
 
-// What is chosen is of the pool, and the hints are those of a machine with just these CPUs.
+// Chosen CPUs are from the pool, and the hints are those of a machine with just these CPUs.
 func TestPlacesOfIsolatedCPUs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := oddMachine(t, false)
@@ -102,7 +102,7 @@ func TestPlacesOfIsolatedCPUs(t *testing.T) {
 	})
 }
 
-// fewestNodes is how many nodes have n of the CPUs together.
+// fewestNodes returns how many nodes it takes to have n of the CPUs.
 func fewestNodes(m *topology.Machine, of cpuset.CPUSet, n int) int {
 	best := len(m.Nodes()) + 1
 	ids := m.NodeSet().IDs()
@@ -121,7 +121,8 @@ func fewestNodes(m *topology.Machine, of cpuset.CPUSet, n int) int {
 	return best
 }
 
-// Whole cores are as few CPUs as can be, none less than asked for, and nobody has their threads.
+// Padding gives whole cores with as few CPUs as possible, at least as many as requested, and nobody
+// else has their threads.
 func TestPaddingToWholeCores(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := oddMachine(t, true)
@@ -155,7 +156,7 @@ func TestPaddingToWholeCores(t *testing.T) {
 	})
 }
 
-// coreUnions are the numbers of CPUs that whole cores of the set have together.
+// coreUnions returns the numbers of CPUs that whole cores of the set have together.
 func coreUnions(m *topology.Machine, set cpuset.CPUSet) (out []int) {
 	sums := map[int]bool{0: true}
 	for _, id := range m.Cores() {
@@ -196,7 +197,7 @@ func TestIsolatedTogetherWithWholeCores(t *testing.T) {
 	}
 }
 
-// Isolated CPUs that go offline are isolated when they come back, and others are never made
+// Isolated CPUs that go offline are isolated when they come back, and no other CPU becomes
 // isolated.
 func TestIsolatedCPUsGoAndCome(t *testing.T) {
 	g := twoNodes

@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// On machines with one cache per node the choice is the kubelet's, and on others it takes as many
-// CPUs from each node and socket.
+// On machines with one cache per node the choice equals the kubelet's; on others it takes equal
+// numbers of CPUs from each node and socket.
 func TestChooseAgreesWithKubelet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawChoice(t, false, false)
@@ -27,7 +27,7 @@ func TestChooseAgreesWithKubelet(t *testing.T) {
 	})
 }
 
-// With options too, as long as no core is split. (distribute-cpus-across-numa has its own test.)
+// With options too, as long as no core is split; distribute-cpus-across-numa has its own test.
 func TestOptionsAgreeWithKubelet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := choice{machine: oddMachine(t, false)}
@@ -70,15 +70,15 @@ func sameNodesAndSockets(t *rapid.T, c choice, want cpuset.CPUSet) {
 	}
 }
 
-// kubelet is the kubelet's allocation by its documented rules: free whole units of the outer level,
-// then of the inner one, then free cores, then threads; each time parent by parent, fewest free
-// CPUs first, then lowest id.
+// kubelet allocates by the kubelet's documented rules: free whole units of the outer level, then of
+// the inner one, then free cores, then threads; each time parent by parent, fewest free CPUs first,
+// then lowest id.
 type kubelet struct {
 	machine *topology.Machine
 	options cpumanager.Options
 }
 
-// choose takes from the hint's nodes first, or from the sockets of these.
+// choose takes from the hint's nodes first, or from their sockets.
 func (k kubelet) choose(c choice) cpuset.CPUSet {
 	want := cpuset.New()
 	if !c.hint.Any {
@@ -145,7 +145,7 @@ func (k kubelet) packed(free cpuset.CPUSet, n int) cpuset.CPUSet {
 	return p.taken
 }
 
-// pick is an allocation in the making.
+// pick is an allocation in progress.
 type pick struct {
 	free, taken cpuset.CPUSet
 	left        int
@@ -182,7 +182,7 @@ func (p *pick) takeThreads(of cpuset.CPUSet) {
 	p.taken, p.free, p.left = p.taken.Union(got), p.free.Difference(got), p.left-got.Size()
 }
 
-// takeTurns takes one thread of each core, by id, and again.
+// takeTurns takes one thread of each core, by id, in turns.
 func (p *pick) takeTurns(cores []cpuset.CPUSet) {
 	slices.SortFunc(cores, func(a, b cpuset.CPUSet) int { return a.List()[0] - b.List()[0] })
 	for before := p.left + 1; p.left > 0 && p.left < before; {

@@ -7,12 +7,12 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// layout is a machine as bitmaps, of its online CPUs only. It is immutable.
+// layout describes a machine's online CPUs in bitmaps. It is immutable.
 type layout struct {
 	machine *topology.Machine
 	online  bitmap
 	tree    []*unit
-	// nodeLevel is outer or inner; that of the sockets is the other one.
+	// nodeLevel is outer or inner; sockets have the other level.
 	nodeLevel int
 
 	cores   []*unit // all of the tree
@@ -21,19 +21,19 @@ type layout struct {
 	sockets []socket
 }
 
-// unit is one element of the hardware: a socket, node, cache group or core.
+// unit is one unit of the hardware: a socket, node, cache group or core.
 type unit struct {
 	id    int // of the socket, node, cache group or core
 	cpus  mask
 	size  int     // number of cpus
-	parts []*unit // of the next level, none in a core
-	cores []*unit // all in it; a core has itself
+	parts []*unit // of the next level; a core has none
+	cores []*unit // all inside; a core has itself
 }
 
-// numaNode is a node with CPUs; they are listed by ascending id.
+// numaNode is a node with CPUs; layout lists nodes by ascending id.
 type numaNode struct {
 	id    topology.NodeID
-	set   topology.NodeSet // of this one only
+	set   topology.NodeSet // only this node
 	cpus  mask
 	cores []*unit
 }
@@ -44,8 +44,7 @@ type socket struct {
 	set   topology.NodeSet
 }
 
-// The levels of a tree from the top, as depth in it. The outer two are sockets and nodes, or nodes
-// and sockets.
+// Levels are depths in the tree. The outer two are sockets and nodes, or nodes and sockets.
 const (
 	outer = iota
 	inner
@@ -81,7 +80,7 @@ func newLayout(m *topology.Machine) *layout {
 	return l
 }
 
-// index fills in the nodes and sockets.
+// index sets the nodes and sockets.
 func (l *layout) index() {
 	m := l.machine
 	for _, id := range m.NodesOf(m.Online()).IDs() {
@@ -108,8 +107,7 @@ func (l *layout) index() {
 }
 
 // divide groups cpus, which are sorted by id, by the first of levels, and each group by the rest.
-// Where the levels do not nest, as when a cache spans nodes, each unit is the part that lies in its
-// parent.
+// If the levels do not nest, as when a cache spans nodes, a unit is the part inside its parent.
 func (l *layout) divide(cpus []topology.CPU, levels []func(topology.CPU) int) []*unit {
 	if len(levels) == 0 {
 		return nil

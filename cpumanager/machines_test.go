@@ -10,8 +10,8 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// grid is a regular machine: that many of each inside the level above. A node has its own caches.
-// If nodesPerSocket is negative, a node is made of that many sockets.
+// grid is a regular machine: so many of each inside the level above. A node has its own caches. If
+// nodesPerSocket is negative, a node consists of that many sockets.
 type grid struct {
 	sockets, nodesPerSocket, cachesPerNode, coresPerCache, threads int
 	offline                                                        []int
@@ -27,7 +27,7 @@ var (
 	smt4     = grid{2, 1, 1, 2, 4, nil}
 )
 
-// spec numbers CPUs as Linux does on PCs: first the first threads of all cores, then the second.
+// spec numbers CPUs as Linux does on PCs: the first threads of all cores, then the second ones.
 func (g grid) spec() topology.Spec {
 	var spec topology.Spec
 	nodes, cachesPerSocket := g.sockets*g.nodesPerSocket, g.nodesPerSocket*g.cachesPerNode
@@ -54,8 +54,8 @@ func (g grid) spec() topology.Spec {
 	return spec
 }
 
-// unequal is a machine of nodes with cores of these numbers of threads, numbered core by core. Each
-// core has a cache of its own.
+// unequal returns a machine with nodes of cores with these numbers of threads, numbered core by
+// core. Each core has its own cache.
 func unequal(nodes ...[]int) topology.Spec {
 	var spec topology.Spec
 	for n, cores := range nodes {

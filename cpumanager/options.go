@@ -17,17 +17,17 @@ const (
 	OptionDistributeCPUsAcrossCores = "distribute-cpus-across-cores"
 )
 
-// Options change the static policy, as doc.go describes. Which of them may stand together, and
-// which need a feature gate, is for the configuration to check.
+// Options change the static policy, as doc.go describes. The configuration checks which options
+// exclude each other and which need a feature gate.
 type Options struct {
-	// FullPCPUsOnly gives out whole cores only (KEP-2625).
+	// FullPCPUsOnly only assigns whole cores (KEP-2625).
 	FullPCPUsOnly bool
 	// StrictReservation keeps the reserved CPUs out of the shared pool (KEP-4540).
 	StrictReservation bool
-	// PreferAlignByUncoreCache uses few last-level caches, before all else that is smaller than a
+	// PreferAlignByUncoreCache uses few last-level caches, before any other unit smaller than a
 	// node (KEP-4800).
 	PreferAlignByUncoreCache bool
-	// DistributeAcrossNUMA takes as many CPUs from each of several nodes (KEP-2902).
+	// DistributeAcrossNUMA takes equal numbers of CPUs from several nodes (KEP-2902).
 	DistributeAcrossNUMA bool
 	// AlignBySocket prefers nodes of one socket over few nodes (KEP-3327).
 	AlignBySocket bool
@@ -35,7 +35,7 @@ type Options struct {
 	DistributeAcrossCores bool
 }
 
-// fields are the options by their names.
+// fields returns the options by name.
 func (o *Options) fields() map[string]*bool {
 	return map[string]*bool{
 		OptionFullPCPUsOnly:             &o.FullPCPUsOnly,
@@ -50,7 +50,7 @@ func (o *Options) fields() map[string]*bool {
 // OptionNames lists all options.
 func OptionNames() []string { return slices.Sorted(maps.Keys(new(Options).fields())) }
 
-// Names lists the options that are on.
+// Names lists the enabled options.
 func (o Options) Names() (on []string) {
 	for name, is := range o.fields() {
 		if *is {

@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// All CPUs come from the sockets of the hint's nodes, as far as these have them.
+// All CPUs come from the sockets of the hint's nodes, as far as these suffice.
 func TestAlignBySocketChoice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := someGrid(t)
@@ -110,8 +110,7 @@ func TestHintsWithOptions(t *testing.T) {
 	})
 }
 
-// Where there are too many sets to try them all, those of whole sockets are not missed, and none
-// comes twice.
+// If there are too many sets to try, those of whole sockets are still offered, each once.
 func TestAlignBySocketManyNodes(t *testing.T) {
 	for _, c := range []struct {
 		machine grid

@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// oddMachine draws a machine with 1 to 8 threads per core; if odd, some of them may be offline, or
-// each core may have another number.
+// oddMachine draws a machine with 1 to 8 threads per core; if odd, some may be offline, or the
+// cores may have different numbers of threads.
 func oddMachine(t *rapid.T, odd bool) *topology.Machine {
 	if odd && rapid.IntRange(0, 2).Draw(t, "unequal") == 0 {
 		cores := rapid.SliceOfN(rapid.IntRange(1, 6), 1, 5)
@@ -54,7 +54,7 @@ func drawHint(t *rapid.T, m *topology.Machine) topology.Hint {
 	return topology.Hint{Nodes: topology.NewNodeSet(ids...)}
 }
 
-// sums is every number of CPUs that some of the cores in pool have together.
+// sums returns which numbers of CPUs some of the cores in pool have together.
 func sums(m *topology.Machine, pool cpuset.CPUSet) []bool {
 	can := make([]bool, pool.Size()+1)
 	can[0] = true
@@ -72,8 +72,8 @@ func sums(m *topology.Machine, pool cpuset.CPUSet) []bool {
 
 func possible(can []bool, n int) bool { return n < len(can) && can[n] }
 
-// Whole cores are given if and only if some of those that are free have the number of CPUs
-// together, from the hint's nodes alone if these do.
+// Choose gives whole cores if and only if some of the free ones together have the number of CPUs,
+// from the hint's nodes alone if these suffice.
 func TestWholeCores(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := oddMachine(t, true)
@@ -122,7 +122,7 @@ func checkFitting(t *rapid.T, err error, can []bool, n int) {
 		t.Fatalf("%v is not an *SMTAlignmentError", err)
 	}
 	if !alignment.Shortage {
-		return // the sizes are of the machine
+		return // the numbers are for the whole machine
 	}
 	var want []int
 	for m := n - 1; m > 0 && len(want) == 0; m-- {
@@ -141,8 +141,8 @@ func checkFitting(t *rapid.T, err error, can []bool, n int) {
 	}
 }
 
-// On machines with equal cores of which all threads are free or none, the option changes nothing
-// for numbers that are multiples of a core, not even under reuse.
+// On machines with equal cores, each entirely free or not at all, the option changes nothing for
+// multiples of a core, even with reuse.
 func TestWholeCoresArePacked(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := oddMachine(t, false)
@@ -164,8 +164,7 @@ func TestWholeCoresArePacked(t *testing.T) {
 	})
 }
 
-// The part of a socket that a container gets comes from as many of its cores as possible, and
-// evenly.
+// The part of a socket that a container gets comes evenly from as many of its cores as possible.
 func TestDistributeAcrossCores(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := oddMachine(t, true)
@@ -178,7 +177,7 @@ func TestDistributeAcrossCores(t *testing.T) {
 			t.Fatalf("%d of %s: got %s, %v", n, free, got, err)
 		}
 		if takesWhole(m, free, n) {
-			return // a node that is taken as a whole has its cores as a whole
+			return // a node taken as a whole has its cores as a whole
 		}
 		for _, socket := range m.Sockets() {
 			cpus := m.CPUsOfSocket(socket)
@@ -198,7 +197,7 @@ func TestDistributeAcrossCores(t *testing.T) {
 	})
 }
 
-// places are the parts of nodes that lie on one socket: the smallest that are packed as a whole.
+// places returns the parts of nodes that lie on one socket: the smallest units packed as a whole.
 func places(m *topology.Machine) (out []cpuset.CPUSet) {
 	for _, node := range m.NodeSet().IDs() {
 		for _, socket := range m.Sockets() {
@@ -211,7 +210,7 @@ func places(m *topology.Machine) (out []cpuset.CPUSet) {
 	return out
 }
 
-// takesWhole reports whether n CPUs are enough to take a node or socket that is free as a whole.
+// takesWhole reports whether n CPUs suffice for an entirely free node or socket.
 func takesWhole(m *topology.Machine, free cpuset.CPUSet, n int) bool {
 	for _, place := range places(m) {
 		if place.IsSubsetOf(free) && place.Size() <= n {
@@ -221,8 +220,8 @@ func takesWhole(m *topology.Machine, free cpuset.CPUSet, n int) bool {
 	return false
 }
 
-// What is smaller than a node comes from one cache if one has room: from that with the fewest free
-// CPUs of some node.
+// A request smaller than a node comes from one cache if one has room: from the one with the fewest
+// free CPUs of some node.
 func TestPreferAlignByUncoreCache(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := oddMachine(t, true)
@@ -237,7 +236,7 @@ func TestPreferAlignByUncoreCache(t *testing.T) {
 		s := newStaticWith(t, m, cpuset.New(m.Online().List()[0]), o)
 		got, err := s.Choose(free, cpuset.New(), n, anywhere)
 		if err != nil || takesWhole(m, free, n) {
-			return // nothing to see here: see TestWholeCores and TestChooseTakesAWholeNode
+			return // covered by TestWholeCores and TestChooseTakesAWholeNode
 		}
 		var fewest []int // by place; 0: no cache has room
 		var groups [][]cpuset.CPUSet
@@ -259,7 +258,7 @@ func TestPreferAlignByUncoreCache(t *testing.T) {
 			}
 		}
 		if wholeCache || slices.Max(fewest) == 0 {
-			return // see TestOptionsAgreeWithKubelet
+			return // covered by TestOptionsAgreeWithKubelet
 		}
 		for at, of := range groups {
 			if i := slices.IndexFunc(of, got.IsSubsetOf); i >= 0 {

@@ -88,7 +88,7 @@ func TestStrictReservation(t *testing.T) {
 func TestChooseWithOptions(t *testing.T) {
 	oneOffline := twoNodes
 	oneOffline.offline = []int{9}
-	wide := grid{2, 1, 1, 2, 8, nil} // cores n, n+4, ...; node 0 has cores 0 and 1
+	wide := grid{2, 1, 1, 2, 8, nil} // cores are n, n+4, ...; node 0 has cores 0 and 1
 	whole := cpumanager.Options{FullPCPUsOnly: true}
 	even := cpumanager.Options{DistributeAcrossNUMA: true}
 	evenWhole := cpumanager.Options{DistributeAcrossNUMA: true, FullPCPUsOnly: true}
@@ -174,7 +174,7 @@ func TestChooseWithOptions(t *testing.T) {
 	}
 }
 
-// Cores of several sizes: the largest that fits may leave what the others cannot make up.
+// Cores of several sizes: the largest that fits may leave a rest that the others cannot make up.
 func TestChooseUnequalCores(t *testing.T) {
 	for _, c := range []struct {
 		nodes [][]int
@@ -212,9 +212,8 @@ func TestChooseUnequalCores(t *testing.T) {
 	}
 }
 
-// A node may have CPUs enough and yet no cores that make up the number: two nodes are then no more
-// than needed.
-// Node 0 has as many CPUs free as node 1, but on cores that others are on too.
+// A node may have enough CPUs and yet no cores that make up the number: then two nodes are not more
+// than needed. Node 0 has as many free CPUs as node 1, but on cores that others use too.
 func TestHintsOfWholeCores(t *testing.T) {
 	for _, c := range []struct {
 		options cpumanager.Options
@@ -288,7 +287,7 @@ func TestAlignmentErrors(t *testing.T) {
 	}
 }
 
-// CheckAlignment leaves a mere shortage of CPUs to the merge of hints.
+// CheckAlignment leaves a plain shortage of CPUs to the merge of hints.
 func TestCheckAlignment(t *testing.T) {
 	whole := cpumanager.Options{FullPCPUsOnly: true}
 	for _, c := range []struct {

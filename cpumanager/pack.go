@@ -5,22 +5,22 @@ import (
 	"slices"
 )
 
-// quota is how many CPUs are still to be picked.
+// quota is the number of CPUs still to be picked, with limits.
 type quota struct {
 	left int
-	// whole counts the cores that may be taken, now or from elsewhere, when none may be split; nil:
-	// cores may be split. Left and those that come from elsewhere must stay possible together.
+	// whole counts the cores that may be taken, now or from elsewhere, if none may be split; nil:
+	// cores may be split. left and elsewhere together must stay possible.
 	whole     sizes
 	elsewhere int
 }
 
-// own is the quota with counts of its own, for spend to change.
+// own returns a copy of the quota that spend may change.
 func (q quota) own() quota {
 	q.whole = slices.Clone(q.whole)
 	return q
 }
 
-// spend takes a core with that many free CPUs, if the quota allows it.
+// spend takes a core with gain free CPUs, if the quota allows it.
 func (q *quota) spend(gain int) bool {
 	if gain > q.left {
 		return false
@@ -38,12 +38,12 @@ func (q *quota) spend(gain int) bool {
 	return false
 }
 
-// stock is what to pick from. Units of which the container holds CPUs already come first, and count
+// stock is what to pick from. Units of which the container already holds CPUs come first, and count
 // as whole together with these.
 type stock struct{ free, held bitmap }
 
-// pack picks CPUs among the free ones until the quota is met: all of it if cores may be split and
-// free has as many, else what can be had.
+// pack picks free CPUs until the quota is met: entirely if cores may be split and enough CPUs are
+// free, else as far as possible.
 func pack(l *layout, from stock, q quota, o Options) bitmap {
 	p := packing{
 		quota: q.own(), held: from.held, free: from.free.clone(),
@@ -72,20 +72,20 @@ func pack(l *layout, from stock, q quota, o Options) bitmap {
 	return p.taken
 }
 
-// packing is a choice in the making. A CPU is free, or taken, or held, or somebody else's.
+// packing is a choice in progress. A CPU is free, taken, held, or somebody else's.
 type packing struct {
 	quota
 	held, free, taken bitmap
-	found             []ranked // the memory of fit, used again
+	found             []ranked // scratch space of fit
 }
 
-// ranked is a unit with what it is sorted by.
+// ranked is a unit with its sort keys.
 type ranked struct {
 	*unit
 	held, free int
 }
 
-// take takes the free CPUs of u, the lowest first, until there are enough.
+// take takes the free CPUs of u, lowest first, until there are enough.
 func (p *packing) take(u *unit) { p.left -= p.free.move(p.taken, u.cpus, p.left) }
 
 // takeCores takes all free CPUs of cores that the quota allows.
@@ -100,7 +100,7 @@ func (p *packing) takeCores(cores []*unit) {
 	}
 }
 
-// takeWhole takes the units that are free as a whole, the largest first, as long as they fit.
+// takeWhole takes the entirely free units, largest first, as long as they fit.
 func (p *packing) takeWhole(units []*unit) {
 	slices.SortStableFunc(units, func(a, b *unit) int { return cmp.Compare(b.size, a.size) })
 	for _, u := range units {
@@ -110,7 +110,7 @@ func (p *packing) takeWhole(units []*unit) {
 	}
 }
 
-// allows reports whether the quota allows all cores of u together; left is enough for them.
+// allows reports whether the quota allows all cores of u together; left must suffice for them.
 func (p *packing) allows(u *unit) bool {
 	if p.whole == nil {
 		return true
@@ -126,7 +126,7 @@ func (p *packing) allows(u *unit) bool {
 }
 
 // takeThreads takes single CPUs of the cache groups: from the cores with the fewest free threads,
-// in the groups that the container has the most CPUs of already.
+// in the groups where the container already has the most CPUs.
 func (p *packing) takeThreads(groups []*unit) {
 	if p.left == 0 {
 		return
@@ -158,8 +158,8 @@ func (p *packing) takeThreads(groups []*unit) {
 	}
 }
 
-// wholeCores picks cores of the cache groups of a node that are free as a whole and needed as a
-// whole. They are from few groups, unless this would leave more to be split off other cores.
+// wholeCores picks cores of a node's cache groups that are free as a whole and needed as a whole.
+// It uses few groups, unless this would leave more CPUs to split off other cores.
 func (p *packing) wholeCores(groups []*unit) []*unit {
 	if p.left == 0 {
 		return nil
@@ -197,21 +197,21 @@ func (p *packing) wholeCores(groups []*unit) []*unit {
 	return picked
 }
 
-// gainOf is the number of CPUs in whole cores of the group that the quota allows.
+// gainOf returns the number of CPUs in whole cores of the group that the quota allows.
 func (p *packing) gainOf(group *unit, q quota) int {
 	gain := 0
 	for _, core := range group.parts {
 		gain += p.gain(core)
 	}
 	if q.whole == nil && gain <= q.left {
-		return gain // no need to look which
+		return gain // no need to look which cores
 	}
 	_, left := p.fit([]*unit{group}, q)
 	return q.left - left.left
 }
 
-// fit picks whole cores of the cache groups as far as the quota goes: those that the container
-// holds a part of, then the largest, then by id. It returns what is left of the quota.
+// fit picks whole cores of the cache groups as far as the quota goes: first cores that the
+// container partly holds, then the largest, then by id. It returns the rest of the quota.
 func (p *packing) fit(groups []*unit, q quota) (picked []*unit, left quota) {
 	left = q.own()
 	all := p.found[:0]
@@ -236,7 +236,7 @@ func (p *packing) fit(groups []*unit, q quota) (picked []*unit, left quota) {
 	return picked, left
 }
 
-// rank counts the CPUs of those units that have free ones.
+// rank returns the units with free CPUs, with their counts.
 func (p *packing) rank(units []*unit) []ranked {
 	out := make([]ranked, 0, len(units))
 	for _, u := range units {
@@ -247,8 +247,8 @@ func (p *packing) rank(units []*unit) []ranked {
 	return out
 }
 
-// level lists the units at depth that have free CPUs: parent after parent, each time those first
-// of which the container holds the most CPUs, then those with the fewest free CPUs.
+// level lists the units at depth that have free CPUs: parent by parent, each time first those of
+// which the container holds the most CPUs, then those with the fewest free CPUs.
 func (p *packing) level(units []*unit, depth int) []*unit {
 	ordered := p.rank(units)
 	slices.SortFunc(ordered, func(a, b ranked) int {
@@ -267,7 +267,7 @@ func (p *packing) level(units []*unit, depth int) []*unit {
 	return out
 }
 
-// gain is the number of free CPUs of u if the container would then have all of u, else 0.
+// gain returns the number of free CPUs of u if the container would then have all of u, else 0.
 func (p *packing) gain(u *unit) int {
 	free := p.free.count(u.cpus)
 	if free < u.size && free+p.held.count(u.cpus) < u.size {

@@ -6,13 +6,13 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Exclusive is the number of CPUs that the container gets for itself, 0 if it runs on the shared
-// ones. It expects a defaulted pod and any of its containers, also an init container or sidecar.
+// Exclusive returns the number of exclusive CPUs of the container, 0 if it runs on shared ones. It
+// expects a defaulted pod and any of its containers, including init containers and sidecars.
 //
-// Containers of pods with pod-level resources (KEP-2837) share, whatever they ask for.
+// Containers of pods with pod-level resources (KEP-2837) always share.
 func Exclusive(pod *v1.Pod, c *v1.Container) int { return ExclusiveOf(pod)(c) }
 
-// ExclusiveOf is Exclusive for all containers of the pod, whose class is worked out once.
+// ExclusiveOf is Exclusive for all containers of the pod, whose class is computed once.
 func ExclusiveOf(pod *v1.Pod) func(*v1.Container) int {
 	if !podspec.MayOwn(pod) {
 		return func(*v1.Container) int { return 0 }
@@ -26,11 +26,11 @@ func ExclusiveOf(pod *v1.Pod) func(*v1.Container) int {
 	}
 }
 
-// PodExclusive is the number of exclusive CPUs that the pod needs at any one time. Init containers
-// pass their CPUs on, sidecars do not (KEP-753).
+// PodExclusive returns the most exclusive CPUs that the pod needs at any time. Init containers pass
+// their CPUs on, sidecars do not (KEP-753).
 func PodExclusive(pod *v1.Pod) int { return podspec.Peak(pod, ExclusiveOf(pod)) }
 
-// Shares reports whether a container of the pod runs on the shared CPUs, be it an init container.
+// Shares reports whether any container of the pod, init containers included, runs on shared CPUs.
 func Shares(pod *v1.Pod) bool {
 	exclusive := ExclusiveOf(pod)
 	for c := range podspec.Containers(pod) {

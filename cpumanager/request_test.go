@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 )
 
-// container makes one that requests "cpu memory"; "limit:cpu" differs from the request.
+// container returns a container that requests cpu and memory; cpuLimit may differ from the request.
 func container(cpu, memory, cpuLimit string) v1.Container {
 	list := func(cpu string) v1.ResourceList {
 		out := v1.ResourceList{}
@@ -58,7 +58,7 @@ func TestExclusive(t *testing.T) {
 			if got := cpumanager.Exclusive(pod, &pod.Spec.Containers[0]); got != c.want {
 				t.Errorf("got %d, want %d", got, c.want)
 			}
-			// An init container or sidecar is judged in the same way.
+			// The same holds for an init container or sidecar.
 			pod.Spec.InitContainers, pod.Spec.Containers = c.containers,
 				[]v1.Container{guaranteed("1")}
 			if got := cpumanager.Exclusive(pod, &pod.Spec.InitContainers[0]); got != c.want {

@@ -9,39 +9,39 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// ErrNothingReserved: the static policy needs CPUs that are never given out, or the shared pool
-// could become empty.
+// ErrNothingReserved: the static policy requires reserved CPUs, or the shared pool could become
+// empty.
 var ErrNothingReserved = errors.New("[cpumanager] the static policy requires " +
 	"systemreserved.cpu + kubereserved.cpu to be greater than zero")
 
 // Static is the static policy on one machine: an immutable value, safe for concurrent use.
 type Static struct {
 	chooser
-	// asked are the CPUs that were to be kept, online or not; partition is made of them.
+	// asked holds the CPUs to be reserved or isolated, online or not; partition derives from them.
 	asked struct{ reserved, isolated cpuset.CPUSet }
 	partition
 	pool
-	// pads: a number that is none of whole cores is padded, not refused.
+	// pads: a number that does not fill whole cores is padded, not refused.
 	pads bool
 }
 
-// partition is what becomes of the online CPUs: each is in one of the sets.
+// partition divides the online CPUs: each is in exactly one of the sets.
 type partition struct{ reserved, isolated, ordinary cpuset.CPUSet }
 
-// pool is where containers get CPUs of their own from.
+// pool is the source of exclusive CPUs.
 type pool struct {
-	// allocatable are given out.
+	// allocatable CPUs can be assigned.
 	allocatable cpuset.CPUSet
-	// all are what the pool is judged by when nothing runs: with the reserved ones, as the kubelet
-	// judges a machine.
+	// all are the CPUs that decide how narrow hints can be when nothing runs: reserved ones
+	// included, as the kubelet judges a machine.
 	all bitmap
-	// apart: they are the isolated ones, which nobody shares.
+	// apart: these are the isolated CPUs, which nobody shares.
 	apart bool
 }
 
-// NewStatic makes the policy for machine m, where the reserved CPUs are never given out. Their
-// number comes from Reserved, or the operator names them (reservedSystemCPUs). Those that are
-// offline are reserved once they are online. It refuses options that the machine cannot follow.
+// NewStatic returns the policy for machine m, which never assigns the reserved CPUs. These come
+// from Reserved, or the operator names them (reservedSystemCPUs). Offline ones are reserved once
+// they are online. It refuses options that do not work on the machine.
 func NewStatic(m *topology.Machine, reserved cpuset.CPUSet, o Options) (*Static, error) {
 	if reserved.IsEmpty() {
 		return nil, ErrNothingReserved
@@ -61,7 +61,7 @@ func NewStatic(m *topology.Machine, reserved cpuset.CPUSet, o Options) (*Static,
 	}
 	if n := len(m.Sockets()); o.AlignBySocket && n > len(nodes) {
 		return nil, fmt.Errorf("%s: the machine has %d sockets and only %d NUMA nodes with cpus, "+
-			"so that a node says nothing of the socket; turn the option off",
+			"so a node does not identify a socket; turn the option off",
 			OptionAlignBySocket, n, len(nodes))
 	}
 	return newStatic(newLayout(m), reserved, o), nil
@@ -74,7 +74,7 @@ func newStatic(l *layout, reserved cpuset.CPUSet, o Options) *Static {
 	return s
 }
 
-// divide changes s: of the online CPUs it keeps these.
+// divide changes s: it reserves and isolates the online ones of these CPUs.
 func (s *Static) divide(reserved, isolated cpuset.CPUSet) {
 	online := s.layout.machine.Online()
 	reserved = reserved.Intersection(online)
@@ -84,9 +84,9 @@ func (s *Static) divide(reserved, isolated cpuset.CPUSet) {
 	s.pool = pool{allocatable: ordinary, all: s.layout.online.minus(s.layout.online.only(isolated))}
 }
 
-// On is the same policy after CPUs of the machine have gone offline or come online. What is
-// reserved does not move, since containers may have the other CPUs: it shrinks, and grows back.
-// Only when none of it is online, as many others are reserved instead.
+// On returns the same policy after CPUs of the machine went offline or came online. Reserved CPUs
+// do not move, since containers may have the others: the set shrinks, and grows back. Only if none
+// of it is online, the same number of other CPUs is reserved instead.
 func (s *Static) On(m *topology.Machine) *Static {
 	next := newStatic(newLayout(m), s.asked.reserved, s.options)
 	next.asked = s.asked
@@ -102,10 +102,10 @@ func (s *Static) On(m *topology.Machine) *Static {
 	return next
 }
 
-// Reserved chooses the CPUs to keep for the system, none of the isolated ones: milliCPU/1000 of
-// them, rounded up, as Choose with these options does on an empty machine. But cores are split, and
-// CPUs then packed, for a number that full-pcpus-only would refuse. The error says that the machine
-// has fewer.
+// Reserved chooses the CPUs to reserve for the system, none of them isolated: milliCPU/1000,
+// rounded up, as Choose with these options does on an empty machine. But for a number that
+// full-pcpus-only would refuse, it splits cores and packs CPUs. The error says that the machine has
+// fewer.
 func Reserved(m *topology.Machine, isolated cpuset.CPUSet, milliCPU int64, o Options) (
 	cpuset.CPUSet, error) {
 	n := int(max(0, milliCPU+999) / 1000)
@@ -122,7 +122,7 @@ func Reserved(m *topology.Machine, isolated cpuset.CPUSet, milliCPU int64, o Opt
 	return s.chosen(n), nil
 }
 
-// chosen are n of the empty machine's CPUs, which has as many.
+// chosen returns n of the empty machine's CPUs, which must have enough.
 func (s *Static) chosen(n int) cpuset.CPUSet {
 	by := s.chooser
 	if by.options.FullPCPUsOnly && !by.holds(s.all, n) {
@@ -131,22 +131,22 @@ func (s *Static) chosen(n int) cpuset.CPUSet {
 	return by.pick(s.all, make(bitmap, len(s.layout.online)), n, topology.Hint{Any: true})
 }
 
-// Reserved is the set of CPUs that are never given out.
+// Reserved returns the CPUs that are never assigned.
 func (s *Static) Reserved() cpuset.CPUSet { return s.reserved }
 
-// WholeCores reports whether whole cores only are given out.
+// WholeCores reports whether only whole cores are assigned.
 func (s *Static) WholeCores() bool { return s.options.FullPCPUsOnly }
 
-// Online is the set of CPUs of the machine that containers can run on.
+// Online returns the CPUs of the machine that containers can run on.
 func (s *Static) Online() cpuset.CPUSet { return s.layout.machine.Online() }
 
-// Free is the set of CPUs that can be given out while the assigned ones are taken.
+// Free returns the CPUs that can be assigned besides the assigned ones.
 func (s *Static) Free(assigned cpuset.CPUSet) cpuset.CPUSet {
 	return s.allocatable.Difference(assigned)
 }
 
-// Shared is the set of CPUs for all containers without CPUs of their own: the online ones that
-// are neither assigned nor isolated. Reserved CPUs are shared, unless strict-cpu-reservation is on:
+// Shared returns the CPUs for all containers without exclusive ones: the online CPUs that are
+// neither assigned nor isolated. Reserved CPUs are shared, unless strict-cpu-reservation is on:
 // then the set may be empty.
 func (s *Static) Shared(assigned cpuset.CPUSet) cpuset.CPUSet {
 	if s.options.StrictReservation {
@@ -155,8 +155,8 @@ func (s *Static) Shared(assigned cpuset.CPUSet) cpuset.CPUSet {
 	return s.ordinary.Union(s.reserved).Difference(assigned)
 }
 
-// EmptyPoolError says that no CPU would be left for containers that share CPUs, which can happen
-// with strict-cpu-reservation only. Such containers would run on CPUs of others.
+// EmptyPoolError says that no CPU would be left for containers that share CPUs, which would then
+// run on CPUs of others. It only occurs with strict-cpu-reservation.
 type EmptyPoolError struct{ Reserved cpuset.CPUSet }
 
 func (e *EmptyPoolError) Error() string {
@@ -165,8 +165,8 @@ func (e *EmptyPoolError) Error() string {
 		"reserve fewer", OptionStrictReservation, e.Reserved)
 }
 
-// CheckShared reports whether containers can share CPUs while the assigned ones are taken. The
-// error is an *EmptyPoolError.
+// CheckShared checks that CPUs are left to share besides the assigned ones. The error is an
+// *EmptyPoolError.
 func (s *Static) CheckShared(assigned cpuset.CPUSet) error {
 	if s.Shared(assigned).IsEmpty() {
 		return &EmptyPoolError{Reserved: s.reserved}
@@ -174,7 +174,7 @@ func (s *Static) CheckShared(assigned cpuset.CPUSet) error {
 	return nil
 }
 
-// ShortageError says that fewer CPUs are free than were asked for. The text is the kubelet's.
+// ShortageError says that fewer CPUs are free than requested. The text is the kubelet's.
 type ShortageError struct{ Requested, Available int }
 
 func (e *ShortageError) Error() string {

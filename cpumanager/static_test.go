@@ -44,7 +44,7 @@ func TestNewStaticRefuses(t *testing.T) {
 	}
 }
 
-// TestOn takes CPUs offline and back, one machine after the other.
+// TestOn takes CPUs offline and back, for several machines.
 func TestOn(t *testing.T) {
 	type state struct{ offline, reserved, free, shared string }
 	for _, c := range []struct {
@@ -109,7 +109,7 @@ func TestAReservedCPUMayBeOfflineAtFirst(t *testing.T) {
 	}
 }
 
-// When none of the reserved CPUs is online, the options choose the others too.
+// If none of the reserved CPUs is online, the options choose the replacement too.
 func TestOnByOptions(t *testing.T) {
 	s := newStaticWith(t, twoNodes.machine(t), cpus(t, "0,8"),
 		cpumanager.Options{DistributeAcrossCores: true})

@@ -8,8 +8,8 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// sift sorts out the ids of a preference that can be followed, in the order given, each once. The
-// error is an *AnswerError that says what is wrong with the others, and with the number.
+// sift returns the usable ids of a preference, in the order given, each once. The error is an
+// *AnswerError that names the unusable ids and a wrong count.
 func (r PreferredRequest) sift(preferred []string, resource Resource) ([]string, error) {
 	usable, flaws := r.Judge(preferred, resource)
 	if len(flaws) == 0 {
@@ -18,8 +18,8 @@ func (r PreferredRequest) sift(preferred []string, resource Resource) ([]string,
 	return usable, &AnswerError{"its preference is not followed in full: " + inWords(flaws)}
 }
 
-// Judge sorts out the ids of a preference that can be followed, in the order given, each once, and
-// says what is wrong with the others, and with the number.
+// Judge returns the usable ids of a preference, in the order given, each once, and a flaw for each
+// kind of unusable id and for a wrong count.
 func (r PreferredRequest) Judge(preferred []string, resource Resource) (
 	usable []string, flaws []Flaw) {
 	var twice, foreign, unhealthy, taken []string
@@ -64,10 +64,10 @@ func (r PreferredRequest) offers(id string) bool {
 	return found
 }
 
-// mostNamed is how many ids a text for people names.
+// mostNamed bounds the ids that Few lists.
 const mostNamed = 8
 
-// Few names ids for people, not all of them if there are many.
+// Few lists at most mostNamed ids for people and counts the rest.
 func Few(ids []string) string {
 	shown := make([]string, min(len(ids), mostNamed))
 	for i := range shown {

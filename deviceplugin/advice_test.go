@@ -8,7 +8,7 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// What of a preference is followed, and what is said of the rest.
+// Which part of a preference is followed, and what the error says of the rest.
 func TestSift(t *testing.T) {
 	const partly = "its preference is not followed in full: "
 	for name, tc := range map[string]struct{ preferred, must, want, err string }{
@@ -51,7 +51,7 @@ func TestSift(t *testing.T) {
 	}
 }
 
-// One container is asked about; what is said of more of them is passed over.
+// Only the first answer counts: the request asks about one container.
 func TestTheFirstAnswerCounts(t *testing.T) {
 	got, err := answerOf(&v1beta1.AllocateResponse{
 		ContainerResponses: []*v1beta1.ContainerAllocateResponse{

@@ -13,7 +13,8 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/parser"
 )
 
-// AnswerFlaws says, for people, what of an answer to Allocate for a container runtimes refuse or lose.
+// AnswerFlaws describes, for people, what container runtimes refuse or lose in an answer to
+// Allocate for one container.
 func AnswerFlaws(a *v1beta1.ContainerAllocateResponse) (flaws []string) {
 	say := func(format string, args ...any) { flaws = append(flaws, fmt.Sprintf(format, args...)) }
 	for _, name := range slices.Sorted(maps.Keys(a.GetEnvs())) {
@@ -52,8 +53,8 @@ func AnswerFlaws(a *v1beta1.ContainerAllocateResponse) (flaws []string) {
 	return flaws
 }
 
-// NamedIn says which host paths and CDI devices of an answer a text names, such as what a runtime says
-// of a container that it could not make.
+// NamedIn returns the host paths and CDI devices of an answer that occur in text, such as the error
+// of a runtime that could not create the container.
 func NamedIn(text string, a *v1beta1.ContainerAllocateResponse) (named []string) {
 	say := func(what, name string) {
 		if one := fmt.Sprintf("%s %q", what, name); names(text, name) && !slices.Contains(named, one) {
@@ -72,7 +73,7 @@ func NamedIn(text string, a *v1beta1.ContainerAllocateResponse) (named []string)
 	return named
 }
 
-// names reports whether a text has a name that is no part of a longer one.
+// names reports whether text contains name, and not only inside a longer name.
 func names(text, name string) bool {
 	for rest := text; len(name) > 1; {
 		at := strings.Index(rest, name)

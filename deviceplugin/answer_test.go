@@ -7,8 +7,7 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// What a runtime says is wrong with a container is attributed to an answer only if it names a part of
-// it, and not something longer.
+// A runtime's error is attributed to an answer only if it contains a part of it as a whole name.
 func TestNamedIn(t *testing.T) {
 	answer := &v1beta1.ContainerAllocateResponse{
 		Devices:    []*v1beta1.DeviceSpec{{HostPath: "/dev/x"}, {HostPath: "/dev/x"}, {HostPath: "/"}},

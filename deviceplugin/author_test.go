@@ -19,7 +19,7 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// authored is a plugin of which a test writes the answers.
+// authored is a plugin whose answers a test writes.
 type authored struct {
 	v1beta1.UnimplementedDevicePluginServer
 	lists    chan []*v1beta1.Device
@@ -45,7 +45,7 @@ func (a *authored) Allocate(context.Context, *v1beta1.AllocateRequest) (
 	return a.allocate()
 }
 
-// author serves the plugin on a socket of the directory.
+// author serves the plugin on a socket in the directory.
 func (r *rig) author(name string, a *authored) {
 	r.t.Helper()
 	l, err := net.Listen("unix", filepath.Join(r.dir, name))
@@ -70,7 +70,7 @@ func (r *rig) register(name, resource string) error {
 	return registerWith(r.t, r.dir, v1beta1.Version, name, resource)
 }
 
-// lists of n devices.
+// lists returns lists of n devices.
 func lists(n ...int) chan []*v1beta1.Device {
 	out := make(chan []*v1beta1.Device, 8)
 	for _, n := range n {
@@ -127,7 +127,7 @@ func TestAllocateAnswersBeyondBounds(t *testing.T) {
 	}
 }
 
-// What a plugin says is one line; the whole is in the log for those who want it.
+// An error of a plugin is cut to one line; the log has the whole.
 func TestLongErrorIsCut(t *testing.T) {
 	r := newRig(t, Config{})
 	long := strings.Repeat("no such device\n", 75_000)
@@ -169,7 +169,7 @@ func recorder(verbosity int) recorded {
 	}}
 }
 
-// A plugin that answers for more containers than it was asked about is told so.
+// The complaint of a plugin that answers for more containers than it was asked about.
 func TestTwoAnswersForOneContainer(t *testing.T) {
 	r := newRig(t, Config{})
 	plugin := &authored{lists: lists(1)}
@@ -194,7 +194,8 @@ func TestTwoAnswersForOneContainer(t *testing.T) {
 	}
 }
 
-// A plugin that dies in a call is named with the call and its deadline, and may come back.
+// The error of a call during which the plugin dies names the call and its deadline; the plugin may
+// return.
 func TestPluginDiesInACall(t *testing.T) {
 	r := newRig(t, Config{})
 	plugin := &authored{lists: lists(1)}
@@ -225,7 +226,7 @@ func TestPluginDiesInACall(t *testing.T) {
 	}
 }
 
-// A plugin that says that it is unavailable has answered.
+// A plugin that answers Unavailable has answered.
 func TestPluginSaysThatItIsUnavailable(t *testing.T) {
 	r := newRig(t, Config{})
 	plugin := &authored{lists: lists(1)}
@@ -244,7 +245,7 @@ func TestPluginSaysThatItIsUnavailable(t *testing.T) {
 	}
 }
 
-// Plugins that begin with an empty list have listed nothing yet: what was there before stays.
+// A plugin whose first list is empty has listed nothing yet: the devices of before stay.
 func TestEmptyFirstList(t *testing.T) {
 	r := newRig(t, Config{Graces: Graces{
 		Capacity: time.Hour, Allocatable: time.Hour, Empty: time.Hour,
@@ -265,7 +266,7 @@ func TestEmptyFirstList(t *testing.T) {
 	if res := r.untilConnected(gpu); len(res.Devices) != 3 || res.Arriving {
 		t.Errorf("after the real list the resource is %+v", res)
 	}
-	// An update of the plugin: the new one begins with nothing too.
+	// an update of the plugin, whose first list is empty too
 	next := &authored{lists: lists(0)}
 	r.author("q.sock", next)
 	if err := r.register("q.sock", gpu); err != nil {
@@ -275,7 +276,7 @@ func TestEmptyFirstList(t *testing.T) {
 	if res := r.Inventory().Resources[gpu]; !res.Connected || res.Capacity != 3 {
 		t.Errorf("beside a newcomer that has listed nothing yet the resource is %+v", res)
 	}
-	plugin.lists <- nil // which means what it says
+	plugin.lists <- nil // a later empty list counts
 	r.until("the list to count", func(inv Inventory) bool {
 		return inv.Resources[gpu].Connected && inv.Resources[gpu].Capacity == 0
 	})
@@ -340,7 +341,7 @@ func TestStrictRegistration(t *testing.T) {
 	}
 }
 
-// What is remembered of refused plugins does not grow.
+// The memory of refused plugins is bounded.
 func TestRefusalsAreBounded(t *testing.T) {
 	var d declined
 	for i := range 1000 {

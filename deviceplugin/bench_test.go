@@ -11,11 +11,11 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// The sizes that the benchmarks are run with: a GPU node, a node of virtual functions, and a plugin
-// that shares each device ten thousandfold.
+// sizes returns the list sizes of the benchmarks: a GPU node, a node of virtual functions, and a
+// plugin that shares each device ten thousandfold.
 func sizes() []int { return []int{8, 1000, 250_000} }
 
-// bench is the same work on lists of all sizes.
+// bench runs a benchmark for lists of all sizes.
 func bench(b *testing.B, run func(b *testing.B, n int)) {
 	for _, n := range sizes() {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -25,12 +25,11 @@ func bench(b *testing.B, run func(b *testing.B, n int)) {
 	}
 }
 
-// messageOf is an encoded list of n devices on eight nodes; unhealthy is one that is not healthy,
-// or
-// -1.
+// messageOf encodes a list of n devices on eight nodes; unhealthy is the index of the only
+// unhealthy one, or -1.
 func messageOf(b *testing.B, n, unhealthy int) []byte { return encoded(b, devicesOf(n, unhealthy)) }
 
-// shuffledOf is messageOf in an order that seed says.
+// shuffledOf is messageOf in a random order.
 func shuffledOf(b *testing.B, n, unhealthy int, seed uint64) []byte {
 	msg := devicesOf(n, unhealthy)
 	rand.New(rand.NewPCG(seed, 0)).Shuffle(n, func(i, j int) {
@@ -75,7 +74,7 @@ func BenchmarkFirstList(b *testing.B) {
 	})
 }
 
-// BenchmarkHealthChange reads a list in which one device has another health and publishes it.
+// BenchmarkHealthChange reads a list in which the health of one device changed, and publishes it.
 func BenchmarkHealthChange(b *testing.B) {
 	bench(b, func(b *testing.B, n int) {
 		l := newLister(eightNodes())
@@ -89,8 +88,8 @@ func BenchmarkHealthChange(b *testing.B) {
 	})
 }
 
-// BenchmarkAnotherOrder reads lists that say the same in another order each time. With changes, one
-// device has another health each time, which is published. "anew" reads them without a comparison.
+// BenchmarkAnotherOrder reads lists of the same content in ever new order. With changes, the health
+// of one device changes each time, which is published. "anew" reads without a comparison.
 func BenchmarkAnotherOrder(b *testing.B) {
 	read := func(anew, changes bool) func(*testing.B, int) {
 		return func(b *testing.B, n int) {
@@ -152,8 +151,8 @@ func published(now list) *view {
 	return t.view(1)
 }
 
-// BenchmarkAdmission offers places for 1,000 devices, or a quarter of those that there are, and
-// chooses them as the plugin advises.
+// BenchmarkAdmission offers places for 1,000 devices, or for a quarter of the list, and chooses
+// them as the plugin advises.
 func BenchmarkAdmission(b *testing.B) {
 	bench(b, func(b *testing.B, n int) {
 		now := mustRead(b, newLister(eightNodes()), messageOf(b, n, -1))
@@ -173,7 +172,7 @@ func BenchmarkAdmission(b *testing.B) {
 	})
 }
 
-// BenchmarkChoice is an admission without the hints, which only policies ask for.
+// BenchmarkChoice is BenchmarkAdmission without hints, which only some policies need.
 func BenchmarkChoice(b *testing.B) {
 	bench(b, func(b *testing.B, n int) {
 		now := mustRead(b, newLister(eightNodes()), messageOf(b, n, -1))

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// CallError says that a call to a plugin had no answer: the deadline passed, or the connection
-// broke. What the plugin answers is never one.
+// CallError says that a call to a plugin got no answer: the deadline passed or the connection
+// broke. An answer of the plugin, even a refusal, is never a CallError.
 type CallError struct {
 	RPC      string
 	Deadline time.Duration
@@ -29,16 +29,16 @@ func (e *CallError) Error() string {
 
 func (e *CallError) Unwrap() error { return e.Err }
 
-// unanswered is the error of a call, as a *CallError if it had no answer. A call that its caller
-// has ended is not the plugin's fault.
+// unanswered returns the error of a call, as a *CallError if the call got no answer. If the caller
+// itself ended the call, the plugin is not to blame and the error stays as it is.
 func (c *call) unanswered(caller context.Context, err error) error {
-	// gRPC tells the deadline to the plugin's side, which may notice first that it has passed.
+	// gRPC sends the deadline to the plugin, whose side may notice first that it has passed.
 	passed := errors.Is(c.ctx.Err(), context.DeadlineExceeded) ||
 		time.Since(c.began) > c.deadline*9/10
 	late := status.Code(err) == codes.DeadlineExceeded && passed && caller.Err() == nil
 	broken := status.Code(err) == codes.Unavailable && len(c.header)+len(c.trailer) == 0
 	if !late && !broken {
-		return err // an answer has one of the two, be it a refusal
+		return err // every answer, even a refusal, has a header or a trailer
 	}
 	return &CallError{RPC: c.rpc, Deadline: c.deadline, Err: err}
 }

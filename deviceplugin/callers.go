@@ -2,16 +2,16 @@ package deviceplugin
 
 import "sync"
 
-// callers counts the calls that are under way on a link. A link that has ended takes no new ones,
-// and its connection stays until the last one has its answer: a plugin that registers again does
-// not cut off the Allocate call that it is just answering.
+// callers counts the calls in flight on a link. A link that has ended takes no new calls. Its
+// connection stays open until the last call returns: a plugin that registers again does not cut off
+// the Allocate call that it is answering.
 type callers struct {
 	mu    sync.Mutex
 	n     int
 	ended bool
 }
 
-// enter begins a call; false when the link has ended.
+// enter begins a call; it returns false if the link has ended.
 func (c *callers) enter() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -22,7 +22,7 @@ func (c *callers) enter() bool {
 	return true
 }
 
-// leave ends a call; last tells that the connection is now for the caller to close.
+// leave ends a call; if last, the caller closes the connection.
 func (c *callers) leave() (last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -30,7 +30,7 @@ func (c *callers) leave() (last bool) {
 	return c.ended && c.n == 0
 }
 
-// end lets no more calls in; last tells that none is under way.
+// end refuses further calls; if last, no call is in flight and the caller closes the connection.
 func (c *callers) end() (last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,18 +16,18 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// PreferredRequest asks a plugin which devices it would choose.
+// PreferredRequest holds the arguments of GetPreferredAllocation for one container.
 type PreferredRequest struct {
 	Resource string
-	// Available are the ids to choose from, in natural order; MustInclude are those among them
-	// that are certain.
+	// Available lists the ids to choose from, in natural order. MustInclude is the part of them
+	// that the container is certain to get.
 	Available, MustInclude []string
-	// Size is how many ids the answer should have, MustInclude among them.
+	// Size is the wanted number of ids, MustInclude included.
 	Size int
 }
 
-// Preferred calls GetPreferredAllocation. The answer is advice: an error, even beside ids, says
-// what is wrong with it, and the ids are those that can be followed. Choose makes up for the rest.
+// Preferred calls GetPreferredAllocation. The answer is advice: ids holds its usable part, and an
+// error, even beside ids, says what is wrong with it. Choose fills the gaps.
 func (p *Plugins) Preferred(ctx context.Context, req PreferredRequest) (ids []string, err error) {
 	c, err := p.call(ctx, rpcPreferred, req.Resource, p.cfg.Deadlines.Preferred)
 	if err != nil {
@@ -52,15 +52,15 @@ func (p *Plugins) Preferred(ctx context.Context, req PreferredRequest) (ids []st
 }
 
 // Allocate calls Allocate for one container and returns what the container needs to use the
-// devices. An error of the plugin is returned as gRPC has it, in one line; a *CallError says that
-// it did not answer, an *AnswerError that its answer cannot be used.
+// devices. It returns an error of the plugin as gRPC has it, in one line, a *CallError if
+// the plugin did not answer, and an *AnswerError if the answer cannot be used.
 func (p *Plugins) Allocate(ctx context.Context, resource string, ids []string) (
 	answer *v1beta1.ContainerAllocateResponse, err error) {
 	c, err := p.call(ctx, rpcAllocate, resource, p.cfg.Deadlines.Allocate)
 	if err != nil {
 		return nil, err
 	}
-	var odd error // is wrong with an answer that can be used
+	var odd error // what is wrong with an answer that is used nevertheless
 	defer func() {
 		p.metrics.allocations.WithLabelValues(resource).Observe(time.Since(c.began).Seconds())
 		c.done(cmp.Or(err, odd))
@@ -94,13 +94,14 @@ func (p *Plugins) Allocate(ctx context.Context, resource string, ids []string) (
 	return answer, nil
 }
 
-// Bounds of an answer to Allocate. It is kept, written to disk and given to the runtime whole.
+// Bounds of an answer to Allocate: the agent keeps it, writes it to disk and passes it to the
+// runtime whole.
 const (
 	maxAllocateBytes   = 1 << 20
 	maxAllocateEntries = 10_000
 )
 
-// answerOf is the answer for the one container that was asked about.
+// answerOf returns the answer for the only container of the request.
 func answerOf(resp *v1beta1.AllocateResponse) (*v1beta1.ContainerAllocateResponse, error) {
 	if len(resp.GetContainerResponses()) == 0 || resp.GetContainerResponses()[0] == nil {
 		return nil, &AnswerError{fmt.Sprintf("no containers return in allocation response %s",
@@ -117,7 +118,7 @@ func answerOf(resp *v1beta1.AllocateResponse) (*v1beta1.ContainerAllocateRespons
 	return a, nil
 }
 
-// PreStart calls PreStartContainer. Whether the plugin wants the call is Options.PreStart.
+// PreStart calls PreStartContainer. Options.PreStart says whether the plugin wants the call.
 func (p *Plugins) PreStart(ctx context.Context, resource string, ids []string) (err error) {
 	c, err := p.call(ctx, rpcPreStart, resource, p.cfg.Deadlines.PreStart)
 	if errors.Is(err, errUnknownPlugin) {
@@ -135,10 +136,10 @@ func (p *Plugins) PreStart(ctx context.Context, resource string, ids []string) (
 	return nil
 }
 
-// AllocateDeadline is how long a plugin may take to answer Allocate.
+// AllocateDeadline returns the time that a plugin has to answer Allocate.
 func (p *Plugins) AllocateDeadline() time.Duration { return p.cfg.Deadlines.Allocate }
 
-// Endpoint is the name of the socket of the plugin that serves a resource; "" if none does.
+// Endpoint returns the name of the socket of the plugin that serves a resource, "" if none does.
 func (p *Plugins) Endpoint(resource string) string {
 	if l := p.current.Load().links[resource]; l != nil {
 		return l.name()
@@ -146,7 +147,7 @@ func (p *Plugins) Endpoint(resource string) string {
 	return ""
 }
 
-// call is one call to a plugin, with its deadline. done must be called after it, with its outcome.
+// call is one call to a plugin, with its deadline. Its maker calls done with the outcome.
 type call struct {
 	ctx      context.Context
 	rpc      string
@@ -155,11 +156,11 @@ type call struct {
 	client   v1beta1.DevicePluginClient
 	began    time.Time
 	done     func(error)
-	// header and trailer are what came with the answer.
+	// header and trailer arrive with the answer.
 	header, trailer metadata.MD
 }
 
-// options have the call note whether there was an answer.
+// options adds the gRPC options that record header and trailer, which unanswered needs.
 func (c *call) options(more ...grpc.CallOption) []grpc.CallOption {
 	return append(more, grpc.Header(&c.header), grpc.Trailer(&c.trailer))
 }

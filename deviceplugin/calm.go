@@ -8,18 +8,19 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// calmPeriod is how long nobody is told of another change of a device's health.
+// calmPeriod is the time after a published change of a device's health in which the next change is
+// held back.
 const calmPeriod = time.Second
 
-// calm holds back news of a resource of which a device has changed its health again within
-// calmPeriod: readers see the list that they have seen, and then the newest one. The loop owns it.
+// calm holds back news of a resource while one of its devices changes its health again within
+// calmPeriod: readers keep the list that they have, and then get the newest one. The loop owns it.
 type calm struct {
-	// told is when readers were last told of a change, by resource and device.
+	// told holds the time of the last published change, by resource and device.
 	told map[string]map[string]time.Time
 }
 
-// hold puts what readers see already in the place of what is held back, and says which resources
-// these are and when they are due.
+// hold replaces the resources of next that are held back by what readers see already. It returns
+// their names and the time when the first of them is due.
 func (c *calm) hold(next, shown *view, now time.Time) (held map[string]bool, due time.Time) {
 	held = map[string]bool{}
 	for name, r := range next.inventory.Resources {
@@ -29,7 +30,7 @@ func (c *calm) hold(next, shown *view, now time.Time) (held map[string]bool, due
 			continue
 		}
 		turned := turns(was.Devices, r.Devices)
-		if len(turned) == 0 && r.saysAgain(was) { // what was between was held back
+		if len(turned) == 0 && r.saysAgain(was) { // what came in between was held back
 			next.inventory.Resources[name] = was
 			continue
 		}
@@ -43,14 +44,14 @@ func (c *calm) hold(next, shown *view, now time.Time) (held map[string]bool, due
 	return held, due
 }
 
-// saysAgain reports whether a resource is as before, but for the list's number.
+// saysAgain reports whether only the list's number differs from before.
 func (r Resource) saysAgain(was Resource) bool {
 	r.Generation = was.Generation
 	return r.shows(was) && slices.EqualFunc(r.Devices, was.Devices,
 		func(a, b *Device) bool { return a == b || *a == *b })
 }
 
-// until is when readers may be told that these devices have changed.
+// until returns when readers may hear that these devices changed.
 func (c *calm) until(resource string, turned []*Device) (until time.Time) {
 	for _, d := range turned {
 		if at, told := c.told[resource][d.ID]; told && at.Add(calmPeriod).After(until) {
@@ -75,5 +76,5 @@ func (c *calm) tell(resource string, turned []*Device, now time.Time) {
 	}
 }
 
-// forget has the next news of a resource not held back.
+// forget lets the next news of a resource pass at once.
 func (c *calm) forget(resource string) { delete(c.told, resource) }

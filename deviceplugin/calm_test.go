@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/deviceplugin/sim"
 )
 
-// A device that flaps at 20 Hz is told once a second, each change is counted, and what it is at last
-// is told.
+// The changes of a device that flaps at 20 Hz are shown once a second, each is counted, and its
+// final health is shown.
 func TestFlappingDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0
@@ -72,7 +72,7 @@ func TestFlappingDevice(t *testing.T) {
 	})
 }
 
-// Others' news are not held back, nor is what an administrator says.
+// Neither news of other devices nor an administrator's cordon is held back.
 func TestCalmHoldsBackOneResource(t *testing.T) {
 	book, err := cordon.Open(filepath.Join(t.TempDir(), cordon.FileName))
 	if err != nil {

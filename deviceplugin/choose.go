@@ -11,31 +11,30 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Request is one container's request for devices of one resource, with what has to be known of
-// the node to answer it.
+// Request is one container's request for devices of one resource, with the state of the node that
+// the choice depends on.
 type Request struct {
 	Resource Resource
-	// N is how many devices the container asks for.
+	// N is the number of devices that the container asks for.
 	N int
-	// Taken are the ids that containers hold, whoever they are; Reusable and MustInclude may be
-	// among them.
+	// Taken holds the ids that any container holds; Reusable and MustInclude may be among them.
 	Taken sets.Set[string]
-	// Reusable are ids that init containers of the same pod hold: they are used first. If they are
-	// more than are needed, the choice is among them.
+	// Reusable lists ids that init containers of the same pod hold. They are used first; if there
+	// are more than needed, the choice is among them.
 	Reusable []string
-	// MustInclude are ids that the container holds already.
+	// MustInclude lists ids that the container holds already.
 	MustInclude []string
-	// Hint is the placement that was merged from all providers' hints.
+	// Hint is the placement merged from all providers' hints.
 	Hint topology.Hint
-	// Advice is what the plugin prefers, the answer to AdviceWanted. Ids in it that are not free
-	// or not known are passed over.
+	// Advice is the plugin's answer to AdviceWanted. Choose ignores ids that are not free or not
+	// known.
 	Advice []string
 }
 
-// Choose picks N devices, in natural order of ids. Devices that must be included come first,
-// then reusable ones, then those with a node in Hint (nodes with the fewest free devices first),
-// then those on other nodes, then those without a node. Wherever this leaves a choice, Advice is
-// followed as far as it goes.
+// Choose picks N devices, in natural order of ids. Devices that must be included come first, then
+// reusable ones, then devices on a node of Hint (nodes with the fewest free devices first), then
+// devices on other nodes, then devices without a node. Where this leaves a choice, Choose follows
+// Advice as far as it goes.
 //
 // The error is an *UnhealthyError, an *UnavailableError, or says that MustInclude does not fit
 // the request.
@@ -45,12 +44,13 @@ func Choose(req Request) ([]string, error) {
 		return nil, err
 	}
 	s.follow(req.Advice)
-	s.take(s.open) // there are as many, settle has counted them
+	s.take(s.open) // settle has counted: there are enough
 	return s.ids(s.chosen), nil
 }
 
-// AdviceWanted reports whether the plugin should be asked which devices it prefers, and what to
-// ask: it announces that it answers, and there is a choice to make.
+// AdviceWanted reports whether to ask the plugin which devices it prefers, and returns the
+// question. It asks only if the plugin announces GetPreferredAllocation and there is a choice to
+// make.
 func AdviceWanted(req Request) (PreferredRequest, bool) {
 	if !req.Resource.Options.Preferred || !req.Resource.Connected {
 		return PreferredRequest{}, false
@@ -67,15 +67,15 @@ func AdviceWanted(req Request) (PreferredRequest, bool) {
 	}, true
 }
 
-// settled is a request after everything that leaves no choice. Devices are their places in the
-// resource's list, whose order is that of ids: so nothing here sorts or hashes ids, of which there
-// may be hundreds of thousands.
+// settled is a request after every step that leaves no choice. It names devices by their index in
+// the resource's list, which is in the order of ids: nothing here sorts or hashes ids, of which
+// there may be hundreds of thousands.
 type settled struct {
 	devices []*Device
 	n       int
 	chosen  []int
 	has     sets.Set[int]
-	// open are the devices of which the missing ones are to be chosen, best first.
+	// open lists the devices to choose the missing ones from, best first.
 	open []int
 }
 
@@ -110,7 +110,7 @@ func (s *settled) follow(advice []string) {
 	s.take(open)
 }
 
-// find is the places of the healthy devices among ids, ascending.
+// find returns the indices of the healthy devices among ids, ascending.
 func (s *settled) find(ids []string) []int {
 	var out []int
 	for _, id := range ids {
@@ -122,7 +122,7 @@ func (s *settled) find(ids []string) []int {
 	return slices.Compact(out)
 }
 
-// ids names devices, in natural order.
+// ids returns the ids of devices, in natural order.
 func (s *settled) ids(places []int) []string {
 	places = slices.Clone(places)
 	slices.Sort(places)
@@ -176,10 +176,10 @@ func (req Request) settle() (*settled, error) {
 	return s, nil
 }
 
-// byAffinity splits free devices into those with a node in the hint and the rest, both best
-// first: by the number of free devices on their node (the fewest first, to leave the fuller nodes
-// whole), then by node, then by id; devices without a node come last. With a hint of any node
-// nothing is aligned, and ids alone give the order.
+// byAffinity splits free devices into those with a node in the hint and the rest, each best first.
+// Nodes with the fewest free devices come first, to leave the fuller nodes whole; then the lower
+// node, then the lower id. Devices without a node come last. If the hint allows any node, nothing
+// is aligned and ids alone give the order.
 func (s *settled) byAffinity(free []int, hint topology.Hint) (aligned, rest []int) {
 	if hint.Any {
 		return nil, free
@@ -212,7 +212,7 @@ func (s *settled) byAffinity(free []int, hint topology.Hint) (aligned, rest []in
 	return aligned, rest
 }
 
-// alike are devices with the same nodes.
+// alike holds devices with the same nodes.
 type alike struct {
 	nodes   topology.NodeSet
 	devices []int
@@ -231,14 +231,14 @@ func (s *settled) byNodes(devices []int) (groups []alike) {
 	return groups
 }
 
-// place is where a device counts as being.
+// place says where a device counts as being.
 type place struct {
 	aligned bool            // it has a node in the hint
-	node    topology.NodeID // that counts for the order
+	node    topology.NodeID // the node that decides the order
 }
 
-// placeOf is the place of devices on a set of nodes: of those in the hint, or else of all, the
-// node with the fewest free devices.
+// placeOf returns the place of a device with these nodes: the node with the fewest free devices,
+// among the nodes in the hint, or among all if none is in the hint.
 func placeOf(set, hint topology.NodeSet, free map[topology.NodeID]int) place {
 	nodes := set.Intersect(hint)
 	p := place{aligned: !nodes.IsEmpty(), node: topology.NoNode}

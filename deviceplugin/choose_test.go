@@ -43,7 +43,7 @@ func TestChoose(t *testing.T) {
 		taken, reusable, must, advice string
 		want                          string
 		err                           string
-		// asked is what the plugin is asked: "available/must", "" when it is not.
+		// asked is the question to the plugin, "available/must"; "" if it is not asked.
 		asked string
 	}{
 		"natural order without a hint": {
@@ -145,7 +145,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// requests draws requests with small numbers of everything, so that all kinds of shortage occur.
+// requests draws requests with small numbers, so that all kinds of shortage occur.
 func requests(t *rapid.T) Request {
 	req := Request{
 		Resource: Resource{Name: gpu, Connected: true, Options: Options{Preferred: true}},
@@ -192,8 +192,9 @@ func someNodes(t *rapid.T, label string, most int) topology.NodeSet {
 	return set
 }
 
-// class is how good a device is for a request, the oracle of Choose: lower ones must be used up
-// before any of a higher class is. Advice is weighed within reusable ones, aligned ones and the rest.
+// class ranks a device for a request, as an oracle of Choose: devices of a lower class are used up
+// before any of a higher one. Advice ranks within reusable devices, within aligned ones and within
+// the rest.
 func class(req Request, d *Device) int {
 	aligned := !req.Hint.Any && !d.Nodes.Intersect(req.Hint.Nodes).IsEmpty()
 	advised := slices.Contains(req.Advice, d.ID)
@@ -287,7 +288,7 @@ func TestAdviceIsAskedForTheOpenPart(t *testing.T) {
 		if !available.IsSuperset(must) || len(available) <= ask.Size || len(must) >= ask.Size {
 			t.Fatalf("asked %+v", ask)
 		}
-		// Every answer within the question can be followed to the letter.
+		// Any advice within the question is followed to the letter.
 		open := sortedIDs(available.Difference(must).UnsortedList())
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 		r.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })

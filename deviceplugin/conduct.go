@@ -11,24 +11,24 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// conduct is how a plugin behaves: the calls to it, and what it does that works here but not with
-// every agent, or costs more than it has to.
+// conduct records how a plugin behaves: its answers to calls, and habits that work here but not
+// with every agent, or that cost more than needed.
 type conduct struct {
 	tally tally
-	// manners are those of all registrations from one socket; nil of a resource that is only known
+	// manners is shared by all registrations from one socket; nil for a resource that is only known
 	// from before.
 	manners atomic.Pointer[manners]
-	// introduced are the options that it registered with; nil: with none.
+	// introduced holds the options of its Register call; nil: it sent none.
 	introduced *v1beta1.DevicePluginOptions
-	// asked are the options that it gave before its registration was answered, until its first
-	// session; nil: it was not asked.
+	// asked holds the options that it gave before its registration was answered; its first session
+	// takes them. nil: it was not asked.
 	asked *Options
 }
 
-// habit is something that a plugin does and had better not do.
+// habit is something that a plugin should not do.
 type habit int
 
-// The habits, in the order in which they are told.
+// The habits, in the order in which complaints list them.
 const (
 	registersOften habit = iota
 	optionsDiffer
@@ -39,23 +39,24 @@ const (
 	habits
 )
 
-// reason is the habit as a reason of problems.
+// reason is the habit's name in Complaint.Reason.
 func (h habit) reason() string {
 	return [habits]string{"RegistersOften", "OptionsDiffer", "NoticeRefused", "LongList",
 		"RepeatsLists", "Flapping"}[h]
 }
 
-// Those who register or repeat themselves more often than this within paceSpan do it too often.
+// A plugin that exceeds one of these numbers within paceSpan registers, repeats its list or changes
+// a device's health too often.
 const (
 	mostRegistrations = 10
 	mostRepeats       = 60
 	mostTurns         = 10 // of one device
 	paceSpan          = time.Minute
-	// kubeletList is the longest message that the kubelet reads, in bytes: gRPC's default.
+	// kubeletList is the longest message in bytes that the kubelet reads: gRPC's default.
 	kubeletList = 4 << 20
 )
 
-// manners are the habits of a plugin. What it does too often is forgotten when it has stopped.
+// manners holds the habits of a plugin. A habit of frequency is forgotten after it stops.
 type manners struct {
 	mu   sync.Mutex
 	said [habits]struct {
@@ -69,7 +70,7 @@ type manners struct {
 	}
 }
 
-// pace counts what happens within spans.
+// pace counts events within a span.
 type pace struct {
 	began time.Time
 	n     int
@@ -83,7 +84,7 @@ func (p *pace) add(now time.Time) int {
 	return p.n
 }
 
-// within is how many there were in the span that goes on.
+// within returns the count of the current span.
 func (p *pace) within(now time.Time) int {
 	if now.Sub(p.began) > paceSpan {
 		return 0
@@ -91,8 +92,8 @@ func (p *pace) within(now time.Time) int {
 	return p.n
 }
 
-// note remembers a habit, or with no text that the plugin does not have it, and reports whether that
-// is new.
+// note sets the text of a habit; "" says that the plugin does not have it. It reports whether the
+// habit is news.
 func (m *manners) note(h habit, text string, until time.Time) (news bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,14 +103,15 @@ func (m *manners) note(h habit, text string, until time.Time) (news bool) {
 	return news
 }
 
-// lost counts a connection that was lost, or a list that has ended.
+// lost counts a lost connection or an ended list.
 func (m *manners) lost(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.losses.add(now)
 }
 
-// registered counts a registration. A plugin that is lost about as often restarts.
+// registered counts a registration. If the plugin is also lost about as often, the text says that
+// it restarts.
 func (m *manners) registered(now time.Time) (text string, news bool) {
 	m.mu.Lock()
 	n, losses := m.registrations.add(now), m.losses.within(now)
@@ -126,7 +128,7 @@ func (m *manners) registered(now time.Time) (text string, news bool) {
 	return text, m.note(registersOften, text, now.Add(2*paceSpan))
 }
 
-// listed takes the size of a list in bytes, and whether it says what the one before said.
+// listed judges a list of size bytes; again says that it equals the one before.
 func (m *manners) listed(now time.Time, size int, again bool) (text string, news bool) {
 	if size > kubeletList {
 		text = fmt.Sprintf("its list of devices (ListAndWatch) has more than %d MiB; it is read here, "+
@@ -172,7 +174,7 @@ func (m *manners) turned(now time.Time, devices []*Device) (text string, news bo
 	return text, m.note(flaps, text, now.Add(2*paceSpan))
 }
 
-// answered takes the options that a plugin that registered with others has given when it was asked.
+// answered compares the options of the Register call with the answer to GetDevicePluginOptions.
 func (c *conduct) answered(asked Options) (text string, news bool) {
 	said := Options{
 		Preferred: c.introduced.GetGetPreferredAllocationAvailable(),
@@ -185,7 +187,7 @@ func (c *conduct) answered(asked Options) (text string, news bool) {
 	return text, c.manners.Load().note(optionsDiffer, text, time.Time{})
 }
 
-// unheard takes the error of a plugin that was told that it is registered.
+// unheard judges a plugin whose NotifyRegistrationStatus failed with err.
 func (c *conduct) unheard(err error) (text string, news bool) {
 	text = "it does not take NotifyRegistrationStatus (" + oneline.Of(err.Error()) + "); it is served " +
 		"here, but the kubelet takes that for a registration that failed, and begins anew with it: " +
@@ -198,7 +200,7 @@ func (o Options) String() string {
 		o.PreStart)
 }
 
-// complaints are the habits, in order.
+// complaints returns the present habits, in order.
 func (m *manners) complaints(now time.Time) (out []Complaint) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

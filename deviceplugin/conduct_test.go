@@ -11,7 +11,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/sim"
 )
 
-// What a plugin does too often is told once, and forgotten when it has stopped.
+// A frequent habit is logged once, and forgotten after it stops.
 func TestHabitsPass(t *testing.T) {
 	now := time.Now()
 	m := &manners{}
@@ -47,7 +47,7 @@ func TestHabitsPass(t *testing.T) {
 	}
 }
 
-// A plugin that restarts is not told that it has a timer.
+// The complaint about a plugin that restarts does not blame a timer.
 func TestRegistersOften(t *testing.T) {
 	for losses, want := range map[int]string{
 		0: "and not on a timer", 3: "and not on a timer", 10: "since it restarts: its connection ended 10 times",
@@ -89,7 +89,7 @@ func TestPluginThatRestartsOften(t *testing.T) {
 	})
 }
 
-// Habits are those of a socket, however often its plugin registers.
+// Habits belong to a socket, however often its plugin registers.
 func TestHabitsOutliveARegistration(t *testing.T) {
 	table := &table{}
 	register := func(socket string) *manners {

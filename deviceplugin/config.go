@@ -16,62 +16,62 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
 	Dirs Dirs
-	// NodeIDs are the machine's NUMA nodes. Other nodes that a plugin names are left out.
+	// NodeIDs holds the machine's NUMA nodes. Other nodes that a plugin names are ignored.
 	NodeIDs topology.NodeSet
-	// Strict: a plugin that cannot be reached when it registers is refused, as by the kubelet,
-	// which connects before it answers.
+	// Strict refuses a plugin that cannot be reached when it registers, as the kubelet does, which
+	// connects before it answers.
 	Strict bool
-	// Before is what is known from before the agent started.
+	// Before holds what is known from before the agent started.
 	Before Before
-	// Cordons are the devices that new containers are not given; nil: there are none, and Cordon must
-	// not be called.
+	// Cordons holds the devices that new containers do not get; nil: there are none, and nobody may
+	// call Cordon.
 	Cordons *cordon.Book
 	// Deadlines of calls to plugins; zero fields get their default.
 	Deadlines Deadlines
-	// Graces say what a plugin that goes away leaves behind; zero is nothing.
+	// Graces bound how long the devices of an absent plugin count; zero: not at all.
 	Graces Graces
-	// MaxListBytes bounds one message of ListAndWatch; 64 MiB, a million devices. gRPC's own 4 MiB
-	// is reached by plugins that share each device a thousandfold.
+	// MaxListBytes bounds one message of ListAndWatch. The default is 64 MiB, a million devices:
+	// plugins that share each device a thousandfold exceed gRPC's own 4 MiB.
 	MaxListBytes int
-	// Changed is called after the inventory has changed; several changes may give one call. It must
-	// not block. Nil is nobody.
+	// Changed is called after the inventory changed; several changes may give one call. It must not
+	// block. Optional.
 	Changed func()
-	// Refused hears of a list that is too long to be read, once for as long as it stays so. It must
-	// not block. Nil is nobody.
+	// Refused is called when a list is too long to be read, once while that lasts. It must not
+	// block. Optional.
 	Refused func(RefusedList)
-	// Stats is who hears of every message over connections to a socket, be it a plugin's or ours.
-	// Lists of devices come to it as they are on the wire. It must not block. Nil is nobody.
+	// Stats returns the handler that sees every message over connections to a socket, ours or a
+	// plugin's. It sees lists of devices undecoded. It must not block. Optional.
 	Stats func(socket string) stats.Handler
-	// Registry gets the metrics; nil for none.
+	// Registry takes the metrics; nil: there are none.
 	Registry metrics.KubeRegistry
 }
 
-// Before is what is known of plugins before they have registered.
+// Before holds what is known of plugins before they register.
 type Before struct {
-	// Lists is what plugins said before. It is in the inventory, not connected, for what is left of
-	// the graces. Nil: nothing is remembered.
+	// Lists holds what plugins last said. Those devices are in the inventory, not connected, for
+	// the rest of the graces. Nil: nothing is remembered.
 	Lists *recall.Book
 	// Resources that are not in Lists are in the inventory without devices, not connected, until
 	// Graces.Capacity is over.
 	Resources []string
 }
 
-// Dirs are where plugins make themselves known. They are created when missing.
+// Dirs are the directories where plugins register. They are created if missing.
 type Dirs struct {
-	// Plugins is the device plugin directory, <root>/device-plugins, where kubelet.sock is.
+	// Plugins is the device plugin directory, <root>/device-plugins, which holds kubelet.sock.
 	Plugins string
-	// Registry is where plugins can register by a socket of their own, <root>/plugins_registry; "" is
-	// off.
+	// Registry is the plugin registry, <root>/plugins_registry, where plugins register by a socket
+	// of their own; "": off.
 	Registry string
 }
 
-// RefusedList is a list of devices that was not read because it is too long.
+// RefusedList describes a list of devices that was too long to be read.
 type RefusedList struct {
 	Resource, Socket string
-	// Kept is how many devices count as in the last list that was read.
+	// Kept is the number of devices of the last list that was read; they still count.
 	Kept int
 	// Limit is the bound in bytes.
 	Limit int
@@ -89,22 +89,22 @@ func (r RefusedList) String() string {
 		filepath.Base(r.Socket), r.Resource, r.Limit, kept)
 }
 
-// Graces are how long a resource outlives the connection to its last plugin, or what its next one
-// says first. They go on while the agent is away.
+// Graces bound how long a resource outlives the connection to its last plugin, or the first empty
+// list of the next one. They go on while the agent is down.
 type Graces struct {
-	// Capacity is for the resource's devices and its capacity; the kubelet's 5 min.
+	// Capacity keeps the resource's devices and its capacity; the kubelet's 5 min.
 	Capacity time.Duration
-	// Resource is for the resource after that, with nothing; the kubelet's is without an end.
+	// Resource keeps the resource after that, with no devices; the kubelet keeps it for ever.
 	Resource time.Duration
-	// Allocatable is for the devices that were healthy to be in the node's allocatable, so that an
-	// update of the plugin does not show; the kubelet's 0. It ends with Capacity at the latest.
+	// Allocatable keeps the healthy devices in the node's allocatable, so that an update of the
+	// plugin does not show; the kubelet's is 0. It ends with Capacity at the latest.
 	Allocatable time.Duration
-	// Empty is for a plugin that begins with an empty list: so long it has listed nothing yet, and
-	// what was there before counts. The kubelet's 0: the resource has no devices at once.
+	// Empty applies to a plugin whose first list is empty: for so long it has listed nothing yet
+	// and the devices of before count. The kubelet's is 0: the resource has no devices at once.
 	Empty time.Duration
 }
 
-// DefaultGraces are the graces that flags have when they are not given.
+// DefaultGraces returns the defaults of the flags.
 func DefaultGraces() Graces {
 	return Graces{
 		Capacity: 5 * time.Minute, Resource: 10 * time.Minute, Allocatable: 30 * time.Second,
@@ -112,27 +112,27 @@ func DefaultGraces() Graces {
 	}
 }
 
-// DefaultDeadlines are the deadlines of calls that zero fields stand for.
+// DefaultDeadlines returns the deadlines that zero fields stand for.
 func DefaultDeadlines() Deadlines { return Deadlines{}.withDefaults() }
 
 // Deadlines bounds each call to a plugin.
 type Deadlines struct {
-	// Dial is how long a registered plugin may take to begin to serve; 10 s.
+	// Dial bounds how long a registered plugin may take to begin to serve; 10 s.
 	Dial time.Duration
-	// Options is for GetDevicePluginOptions; 5 s.
+	// Options bounds GetDevicePluginOptions; 5 s.
 	Options time.Duration
-	// FirstList is for the first message of ListAndWatch; 10 s.
+	// FirstList bounds the wait for the first message of ListAndWatch; 10 s.
 	FirstList time.Duration
-	// Ended is how long a plugin that ended ListAndWatch itself is not called again, unless it
-	// registers; 2 min.
+	// Ended is the pause after a plugin itself ended ListAndWatch, unless it registers again; 2
+	// min.
 	Ended time.Duration
-	// Preferred is for GetPreferredAllocation; 5 s.
+	// Preferred bounds GetPreferredAllocation; 5 s.
 	Preferred time.Duration
-	// Allocate is for Allocate; 30 s, since plugins set up hardware in it.
+	// Allocate bounds Allocate; 30 s, since plugins set up hardware in it.
 	Allocate time.Duration
-	// PreStart is for PreStartContainer; the kubelet's 30 s.
+	// PreStart bounds PreStartContainer; the kubelet's 30 s.
 	PreStart time.Duration
-	// Released is for lifecyclev1's Released; 10 s.
+	// Released bounds lifecyclev1's Released; 10 s.
 	Released time.Duration
 	// Registry bounds the steps of a registration by the plugin registry.
 	Registry watcher.Deadlines

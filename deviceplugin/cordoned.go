@@ -8,9 +8,10 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// Cordon has a device not given to containers that do not have it yet, also one that no plugin
-// lists now. It is durable, and in the inventory, when Cordon returns without an error. New: it was not
-// cordoned before, and is now; beside an error it is durable and may not be in the inventory yet.
+// Cordon withholds a device, also one that no plugin lists now, from containers that do not hold it
+// yet. When it returns without an error, the cordon is durable and in the inventory. If isNew, the
+// device was not cordoned before; with an error, the cordon is durable but may not be in the
+// inventory yet.
 func (p *Plugins) Cordon(ctx context.Context, c cordon.Cordon) (isNew bool, err error) {
 	if isNew, err = p.cfg.Cordons.Put(c); err != nil {
 		return false, err
@@ -18,11 +19,11 @@ func (p *Plugins) Cordon(ctx context.Context, c cordon.Cordon) (isNew bool, err 
 	return isNew, p.recordon(ctx, c.Resource)
 }
 
-// Cordons is all cordons, by resource and id, those of devices that no plugin lists among them.
+// Cordons returns all cordons, by resource and id, also of devices that no plugin lists.
 func (p *Plugins) Cordons() []cordon.Cordon { return p.cfg.Cordons.List() }
 
-// Uncordon ends what Cordon began. Was: the device was cordoned. Readers may see it so still if it was
-// not, when the one who asked before went away in between.
+// Uncordon ends a cordon; was reports whether there was one. It updates readers in any case: an
+// earlier call may have been canceled after it removed the cordon.
 func (p *Plugins) Uncordon(ctx context.Context, resource, id string) (was bool, err error) {
 	if was, err = p.cfg.Cordons.Remove(resource, id); err != nil {
 		return false, err
@@ -30,18 +31,18 @@ func (p *Plugins) Uncordon(ctx context.Context, resource, id string) (was bool, 
 	return was, p.recordon(ctx, resource)
 }
 
-// recordon waits until readers see which devices of a resource are cordoned.
+// recordon returns once readers see which devices of a resource are cordoned.
 func (p *Plugins) recordon(ctx context.Context, resource string) error {
 	seen := make(chan struct{})
 	if !await.Send(ctx, p.events, event{kind: resourceRecordoned, resource: resource, seen: seen}) {
 		return ctx.Err()
 	}
-	<-seen // the loop waits for nobody
+	<-seen // the loop never blocks
 	return nil
 }
 
-// marked is the devices of a list with those that are cordoned marked, and how many of them all are
-// on offer.
+// marked returns the devices of a list with the cordoned ones marked, and the number of those on
+// offer.
 func marked(l list, cordons map[string]cordon.Cordon) (devices []*Device, offered int) {
 	devices, offered = l.devices, l.healthy
 	if len(cordons) == 0 {
@@ -61,7 +62,7 @@ func marked(l list, cordons map[string]cordon.Cordon) (devices []*Device, offere
 	return devices, offered
 }
 
-// Cordoned counts the devices that are cordoned.
+// Cordoned returns the number of cordoned devices.
 func (r Resource) Cordoned() (n int) {
 	for _, d := range r.Devices {
 		n += count(d.Cordoned)

@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// numbers are capacity, allocatable and cordoned of GPUs.
+// numbers returns the capacity, the allocatable and the cordoned number of GPUs.
 func (r *rig) numbers() [3]int {
 	g := r.Inventory().Resources[gpu]
 	return [3]int{g.Capacity, g.Allocatable, g.Cordoned()}
@@ -27,7 +27,7 @@ func TestCordon(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRig(t, Config{Cordons: book})
-	// Before there is a plugin, and of an id that it will not have.
+	// before there is a plugin, and for an id that it will not list
 	for _, id := range []string{"gpu-3", "gpu-99"} {
 		if isNew, err := r.Cordon(t.Context(), cordon.Cordon{Resource: gpu, ID: id}); !isNew ||
 			err != nil {
@@ -59,11 +59,11 @@ func TestCordon(t *testing.T) {
 		if err := s.do(); err != nil {
 			t.Fatalf("%s: %v", s.what, err)
 		}
-		if got := r.numbers(); got != s.want { // without waiting: Cordon returns when it is seen
+		if got := r.numbers(); got != s.want { // no wait: Cordon returns when readers see it
 			t.Errorf("%s: %v, want %v", s.what, got, s.want)
 		}
 	}
-	// A cordoned device that is not healthy is missing once.
+	// A cordoned device that is unhealthy counts as missing once.
 	plugin.must(plugin.SetHealth(t.Context(), false, "gpu-4"))
 	r.until("the cordoned device is unhealthy", func(i Inventory) bool {
 		return i.Health(gpu, "gpu-4") == v1.ResourceHealthStatusUnhealthy
@@ -72,7 +72,7 @@ func TestCordon(t *testing.T) {
 		t.Errorf("unhealthy too: %v", got)
 	}
 	plugin.must(plugin.SetHealth(t.Context(), true, "gpu-4"))
-	// A plugin that is away leaves as many as it had.
+	// The numbers of an absent plugin stay.
 	plugin.stop()
 	r.until("the plugin is away", func(i Inventory) bool { return !i.Resources[gpu].Connected })
 	if got := r.numbers(); got != [3]int{8, 7, 1} {
@@ -90,7 +90,7 @@ func TestCordon(t *testing.T) {
 	}
 }
 
-// Who goes away before readers see what was asked can ask again.
+// A caller that gives up before readers see the change can ask again.
 func TestUncordonIsAskedAgain(t *testing.T) {
 	book, err := cordon.Open(filepath.Join(scratch.Dir(t), cordon.FileName))
 	if err != nil {
@@ -102,7 +102,7 @@ func TestUncordonIsAskedAgain(t *testing.T) {
 	if _, err := r.Cordon(t.Context(), cordon.Cordon{Resource: gpu, ID: "gpu-3"}); err != nil {
 		t.Fatal(err)
 	}
-	if was, err := book.Remove(gpu, "gpu-3"); !was || err != nil { // what the first one came to
+	if was, err := book.Remove(gpu, "gpu-3"); !was || err != nil { // as the first call left it
 		t.Fatalf("Remove = %v, %v", was, err)
 	}
 	if was, err := r.Uncordon(t.Context(), gpu, "gpu-3"); was || err != nil {
@@ -113,8 +113,8 @@ func TestUncordonIsAskedAgain(t *testing.T) {
 	}
 }
 
-// A container that has a cordoned device keeps it, and one that has none is not given it, wherever
-// it would be best.
+// A container keeps a cordoned device that it holds. Another one does not get it, even where it
+// would fit best.
 func TestCordonedDevicesAreNotChosen(t *testing.T) {
 	r := Resource{Name: gpu, Connected: true, Devices: parseDevices(t, "a@0 b@0 c@1")}
 	r.Devices[0].Cordoned = true

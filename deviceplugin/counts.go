@@ -7,8 +7,8 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// counts has the number of devices by the set of nodes they have, in the order of the sets; devices
-// without nodes are not in it.
+// counts holds the number of devices for each set of nodes, ordered by set, without the devices
+// that have no node.
 type counts []onNodes
 
 type onNodes struct {
@@ -17,14 +17,14 @@ type onNodes struct {
 	count int
 }
 
-// grouping finds what is alike in having the same nodes. Devices are many, their sets of nodes few.
+// grouping numbers sets of nodes. There are many devices and few sets.
 type grouping struct {
-	nodes []topology.NodeSet // in the order in which they were met
+	nodes []topology.NodeSet // in the order of their first occurrence
 	at    map[topology.NodeSet]int
 	last  int // neighbours in a list often have the same nodes
 }
 
-// of is the place of the set in nodes.
+// of returns the index of the set in nodes.
 func (g *grouping) of(set topology.NodeSet) int {
 	if g.last < len(g.nodes) && g.nodes[g.last] == set {
 		return g.last
@@ -77,7 +77,7 @@ func (t counts) in(mask topology.NodeSet) int {
 	return n
 }
 
-// nodes is the set of all nodes of the devices.
+// nodes returns the nodes of all devices.
 func (t counts) nodes() topology.NodeSet {
 	var all topology.NodeSet
 	for _, o := range t {
@@ -86,8 +86,8 @@ func (t counts) nodes() topology.NodeSet {
 	return all
 }
 
-// fewest is a number of nodes below which no set of nodes has n devices: exact where devices have
-// one node each.
+// fewest returns a lower bound for the number of nodes that together have n devices; it is exact if
+// each device has one node.
 func (t counts) fewest(n int) int {
 	byNode := map[topology.NodeID]int{}
 	for _, o := range t {
@@ -98,8 +98,8 @@ func (t counts) fewest(n int) int {
 	return topology.Fewest(slices.Collect(maps.Values(byNode)), n)
 }
 
-// extend adds to mask the node with the most devices that mask has none of yet; of several the
-// lowest. It returns mask where nothing is to be had.
+// extend adds to mask the node with the most devices that mask does not reach yet, the lowest of
+// several. It returns mask if there is no such node.
 func (t counts) extend(mask topology.NodeSet) topology.NodeSet {
 	var missing []int // devices, by node
 	best := topology.NoNode

@@ -5,8 +5,8 @@ import "slices"
 // mostDeclined bounds declined.
 const mostDeclined = 64
 
-// declined are the registrations that were refused last, by resource, in order of time. One is
-// dropped when a plugin of the resource is taken.
+// declined lists the last refused registrations, one for each resource, oldest first. The table
+// drops an entry when a plugin of its resource registers.
 type declined struct{ list []declinedPlugin }
 
 type declinedPlugin struct{ resource, why string }

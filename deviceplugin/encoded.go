@@ -1,32 +1,32 @@
 package deviceplugin
 
-// encodedList is a list of devices as the last message encoded it. The next one is compared with
-// it, whatever its order: each device is looked for where it would come if the order were that of
-// the last message, and by its id where it is not there.
+// encodedList is a list of devices as the last message encoded it, to compare the next message
+// with, whatever its order. A device is expected where the order of the last message puts it, and
+// else looked up by id.
 type encodedList struct {
 	devices []*Device // of the list
-	entries []string  // their encodings, by place in the list
-	// first is the place of the message's first device, and next[p] of the one that followed p;
-	// nil: p+1. They are only where to look first, and may say anything.
+	entries []string  // their encodings, by index in devices
+	// first is the index of the message's first device, next[p] that of the device after p; a nil
+	// next stands for p+1. They only guide the search and may be wrong.
 	first int32
 	next  []int32
-	// places are the devices' places by id; nil until many had to be looked for.
+	// places holds the devices' indices by id; nil until many had to be looked up.
 	places map[string]int32
-	seen   []bool // by place; of the comparison
+	seen   []bool // by index; scratch space of the comparison
 }
 
-// nowhere is the place of a device that is not in the list.
+// nowhere stands for a device that is not in the list.
 const nowhere int32 = -1
 
-// newEncodedList takes the entries of a message in its order. order[p] is where that of the list's
-// p-th device was; nil: in the same place.
+// newEncodedList takes the entries of a message in its order. order[p] is the position in the
+// message of the list's p-th device; nil: the same as in the list.
 func newEncodedList(devices []*Device, entries []string, order []int32) *encodedList {
 	s := &encodedList{devices: devices, entries: entries, seen: make([]bool, len(entries))}
 	if order == nil {
 		return s
 	}
 	s.entries = make([]string, len(entries))
-	at := make([]int32, len(entries)) // the other way round
+	at := make([]int32, len(entries)) // the inverse of order
 	for place, was := range order {
 		s.entries[place] = entries[was]
 		at[was] = int32(place)
@@ -41,7 +41,8 @@ func newEncodedList(devices []*Device, entries []string, order []int32) *encoded
 	return s
 }
 
-// follows notes that the device in a place came after that in another; nowhere: came first.
+// follows notes that the device at place came after the one at before, or first if before is
+// nowhere.
 func (s *encodedList) follows(before, place int32) {
 	if before == nowhere {
 		s.first = place
@@ -57,7 +58,7 @@ func (s *encodedList) follows(before, place int32) {
 	s.next[before] = place
 }
 
-// after is where to look for the device after that in a place.
+// after returns where to expect the device after the one at place.
 func (s *encodedList) after(place int32) int32 {
 	switch {
 	case s.next != nil:
@@ -68,14 +69,14 @@ func (s *encodedList) after(place int32) int32 {
 	return nowhere
 }
 
-// differences are what a message says otherwise than the one before.
+// differences holds what a message changes in the list.
 type differences struct {
 	changed []difference // of devices that were in the list
 	added   []string     // entries of devices that were not
-	gone    []int32      // places of devices that the message does not have, ascending
+	gone    []int32      // indices of devices that the message lacks, ascending
 }
 
-// difference is the entry of a device that is not as it was.
+// difference is the new entry of a device that changed.
 type difference struct {
 	place int32
 	entry string
@@ -83,8 +84,8 @@ type difference struct {
 
 func (d differences) len() int { return len(d.changed) + len(d.added) + len(d.gone) }
 
-// compare finds what is new in msg. few is false when so much is, or it is so odd, that the message
-// has to be read anew.
+// compare finds what msg changes. If few is false, so much differs, or the message is so odd, that
+// it has to be read anew.
 func (s *encodedList) compare(msg []byte) (out differences, few bool) {
 	clear(s.seen)
 	c := comparison{list: s, before: nowhere, guess: nowhere, most: len(s.entries)/8 + 1}
@@ -105,20 +106,20 @@ func (s *encodedList) compare(msg []byte) (out differences, few bool) {
 	return c.differences, true
 }
 
-// comparison is a message on its way through the list.
+// comparison walks a message along the list.
 type comparison struct {
 	list *encodedList
 	differences
-	most     int   // differences that are few
+	most     int   // more differences than this are not few
 	met      int   // devices of the list that were in the message
-	searched int   // devices that were looked for by id
-	before   int32 // place of the device before
-	guess    int32 // place where the next device is expected
-	misses   int   // guesses that were wrong, one after the other
+	searched int   // devices looked up by id
+	before   int32 // index of the previous device
+	guess    int32 // expected index of the next device
+	misses   int   // consecutive wrong guesses
 	odd      bool
 }
 
-// step takes the next entry; false ends the comparison.
+// step takes the next entry; it returns false to end the comparison.
 func (c *comparison) step(entry []byte) bool {
 	place := c.guess
 	same := place != nowhere && string(entry) == c.list.entries[place]
@@ -148,12 +149,12 @@ func (c *comparison) step(entry []byte) bool {
 	return c.len() <= c.most
 }
 
-// mostMisses is how many wrong guesses in a row show that the order has nothing of the last one.
+// mostMisses is the number of consecutive wrong guesses that shows an entirely new order.
 const mostMisses = 256
 
-// arrive notes where the device was and guesses where the next one is.
+// arrive notes the place of the current device and guesses that of the next.
 func (c *comparison) arrive(place int32) {
-	next := c.list.after(place) // before it is noted what comes after it now
+	next := c.list.after(place) // the old order, before follows changes it
 	if place == c.guess {
 		c.misses = 0
 	} else {
@@ -166,7 +167,8 @@ func (c *comparison) arrive(place int32) {
 	c.before, c.guess = place, next
 }
 
-// find is the place of a device by its id. A few are searched for; a table pays only for many.
+// find returns the index of a device by its id. A few ids are searched for; only many are worth a
+// table.
 func (c *comparison) find(id []byte) int32 {
 	if c.guess != nowhere && c.list.devices[c.guess].ID == string(id) {
 		return c.guess
@@ -195,8 +197,8 @@ type encodedDevice struct {
 	entry  string
 }
 
-// with is the list without the devices in some places, ascending, and with others, in natural
-// order of their ids. It takes their order in the next message for that of the list.
+// with returns the list without the devices at the indices gone (ascending) and with added (in
+// natural order of ids). It assumes that the next message is in the order of the list.
 func (s *encodedList) with(gone []int32, added []encodedDevice) *encodedList {
 	size := len(s.devices) - len(gone) + len(added)
 	devices, entries := make([]*Device, 0, size), make([]string, 0, size)
@@ -207,7 +209,7 @@ func (s *encodedList) with(gone []int32, added []encodedDevice) *encodedList {
 		from = place
 	}
 	for len(gone)+len(added) > 0 {
-		at := len(s.devices) // where the first of added comes
+		at := len(s.devices) // where the first of added belongs
 		if len(added) > 0 {
 			at, _ = lookUp(s.devices, added[0].device.ID)
 		}

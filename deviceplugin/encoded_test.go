@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// A list that says the same in another order is no change: it is the same list.
+// The same list in another order is no change.
 func TestAnotherOrderIsNoChange(t *testing.T) {
 	l := newLister(topology.NewNodeSet(0, 1))
 	read := func(text string) (list, bool) {
@@ -39,7 +39,7 @@ func TestAnotherOrderIsNoChange(t *testing.T) {
 	}
 }
 
-// A device that comes or goes anywhere, or a few that change places, make no table of all.
+// A device that comes or goes anywhere, or a few that change places, need no table of all ids.
 func TestFewAreSearchedFor(t *testing.T) {
 	l := newLister(topology.NewNodeSet(0))
 	var all []*v1beta1.Device
@@ -67,7 +67,7 @@ func TestFewAreSearchedFor(t *testing.T) {
 	}
 }
 
-// Lists that differ by few devices share the others, whatever the order and whatever was read
+// Lists that differ in few devices share the others, whatever the order and whatever was read
 // before.
 func TestFewDifferencesAnywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -118,7 +118,7 @@ func TestFewDifferencesAnywhere(t *testing.T) {
 	})
 }
 
-// checkShared checks that all devices but those that differ are the same ones in both lists.
+// checkShared checks that both lists share all devices except differ of them.
 func checkShared(t *rapid.T, before, after list, differ int) {
 	shared := 0
 	for _, d := range after.devices {
@@ -131,7 +131,7 @@ func checkShared(t *rapid.T, before, after list, differ int) {
 	}
 }
 
-// checkEncodedList derives again what a lister keeps of the last message.
+// checkEncodedList derives again what a lister remembers of the last message.
 func checkEncodedList(t *rapid.T, l *lister) {
 	s := l.last
 	if s == nil || !slices.Equal(s.devices, l.current.devices) {

@@ -2,14 +2,13 @@ package deviceplugin
 
 import "fmt"
 
-// The texts of these errors are the kubelet's: they end up in the message of a rejected pod.
+// The kubelet's texts: they end up in the message of a rejected pod.
 
 // UnavailableError says that too few devices are free. It can clear when a container ends.
 type UnavailableError struct {
 	Resource             string
 	Requested, Available int
-	// Cordoned is how many devices are not given out since somebody said so, of which the kubelet
-	// has no words.
+	// Cordoned is the number of devices withheld by cordons, which the kubelet does not know.
 	Cordoned int
 }
 
@@ -22,9 +21,9 @@ func (e *UnavailableError) Error() string {
 	return text
 }
 
-// UnhealthyError says that no device is healthy, or with Held, that one of those that the
-// container already holds is not. None: the plugin lists no device at all, for which the kubelet
-// has no other words.
+// UnhealthyError says that no device is healthy or, with Held, that a device which the container
+// already holds is not. None: the plugin lists no device at all, for which the kubelet has no text
+// of its own.
 type UnhealthyError struct {
 	Resource   string
 	Held, None bool
@@ -42,15 +41,15 @@ func (e *UnhealthyError) Error() string {
 	return text
 }
 
-// UnregisteredError says that no plugin has registered a resource of which pods have devices.
+// UnregisteredError says that no plugin has registered a resource whose devices pods hold.
 type UnregisteredError struct{ Resource string }
 
 func (e *UnregisteredError) Error() string {
 	return "cannot allocate unregistered device " + e.Resource
 }
 
-// StoppedError says that the plugin of a resource is not connected at the moment. Problem says why,
-// if that is known yet, for which the kubelet has no words.
+// StoppedError says that the plugin of a resource is not connected now. Problem, if known, says
+// why; the kubelet has no such text.
 type StoppedError struct{ Endpoint, Problem string }
 
 func (e *StoppedError) Error() string {
@@ -61,7 +60,7 @@ func (e *StoppedError) Error() string {
 	return text
 }
 
-// AnswerError says that a plugin's answer is not one to the question.
+// AnswerError says that a plugin's answer does not fit the question.
 type AnswerError struct{ What string }
 
 func (e *AnswerError) Error() string { return e.What }

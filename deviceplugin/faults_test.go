@@ -16,7 +16,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// caller makes one of the calls of a plugin, by its name.
+// caller makes the named call.
 func (r *rig) caller(rpc sim.RPC, resource string) error {
 	var err error
 	switch rpc {
@@ -150,7 +150,7 @@ func TestFailingCalls(t *testing.T) {
 	}
 }
 
-// A plugin that ends its list itself is not called again before it registers, whatever it says.
+// A plugin that itself ends its list, with whatever code, is left alone until it registers.
 func TestListThatThePluginEnds(t *testing.T) {
 	for _, code := range []string{"INTERNAL", "UNAVAILABLE"} {
 		r := newRig(t, Config{Deadlines: Deadlines{FirstList: 200 * time.Millisecond}})
@@ -178,8 +178,8 @@ func TestListThatThePluginEnds(t *testing.T) {
 	}
 }
 
-// A plugin that fails takes itself for registered, and nobody may tell it to register again: it is
-// called again after a time.
+// A plugin whose list fails believes that it is registered, and nobody can tell it to register
+// again: it is called again after a pause.
 func TestFailingListsAreTriedAgain(t *testing.T) {
 	r := newRig(t, Config{Deadlines: Deadlines{Ended: time.Millisecond}})
 	plugin := r.plugin(sim.Config{Resource: gpu, Faults: []sim.Fault{
@@ -197,8 +197,8 @@ func TestFailingListsAreTriedAgain(t *testing.T) {
 	}
 }
 
-// A plugin that serves and does not say which calls it wants is told so, in whichever way it
-// registers, and changes nothing for the one that serves the resource.
+// A plugin that serves but does not answer GetDevicePluginOptions is refused, by both ways to
+// register, and the plugin that serves the resource stays.
 func TestRegistrationOfAPluginWithoutAnswer(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fault sim.Fault
@@ -247,7 +247,7 @@ func TestRegistrationOfAPluginWithoutAnswer(t *testing.T) {
 	}
 }
 
-// A plugin from before GetDevicePluginOptions wants neither of the two calls.
+// A plugin older than GetDevicePluginOptions gets neither optional call.
 func TestPluginWithoutOptions(t *testing.T) {
 	r := newRig(t, Config{})
 	r.plugin(sim.Config{Resource: gpu, PreStart: true, Faults: []sim.Fault{

@@ -6,8 +6,8 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Flaw is something that is wrong with what a plugin says, for people: what was found, and what its
-// author should do, if that is not the same said the other way round.
+// Flaw describes an error in what a plugin says, for people: what was found, and what the author
+// should do, unless that is obvious from Found.
 type Flaw struct {
 	Kind          FlawKind
 	Found, Advice string
@@ -20,7 +20,7 @@ func (f Flaw) String() string {
 	return f.Found + ": " + f.Advice
 }
 
-// inWords is all flaws in one line.
+// inWords joins flaws to one line.
 func inWords(flaws []Flaw) string {
 	parts := make([]string, len(flaws))
 	for i, f := range flaws {
@@ -29,28 +29,28 @@ func inWords(flaws []Flaw) string {
 	return strings.Join(parts, "; ")
 }
 
-// FlawKind is what a flaw is about.
+// FlawKind says what a flaw is about.
 type FlawKind string
 
-// What is wrong with lists of devices.
+// Flaws of lists of devices.
 const (
-	FlawID     FlawKind = "id"     // one that cannot be used
-	FlawTwice  FlawKind = "twice"  // an id that comes again
-	FlawHealth FlawKind = "health" // one that is none of the API's
-	FlawNode   FlawKind = "node"   // one that the machine does not have
-	FlawNoNode FlawKind = "nodes"  // a topology that names none
+	FlawID     FlawKind = "id"     // an id that cannot be used
+	FlawTwice  FlawKind = "twice"  // an id listed again
+	FlawHealth FlawKind = "health" // a health that the API does not define
+	FlawNode   FlawKind = "node"   // a node that the machine does not have
+	FlawNoNode FlawKind = "nodes"  // a topology that names no node
 )
 
-// What is wrong with preferences.
+// Flaws of preferences.
 const (
 	FlawForeign FlawKind = "foreign" // a device that was not on offer
-	FlawRepeat  FlawKind = "repeat"  // a device that is named again
-	FlawMust    FlawKind = "must"    // a device that is certain is left out
+	FlawRepeat  FlawKind = "repeat"  // a device named again
+	FlawMust    FlawKind = "must"    // a device left out that the container is certain to get
 	FlawSize    FlawKind = "size"    // more or fewer devices than asked for
 )
 
-// ReadList reads a message of ListAndWatch as it is on the wire: the devices in natural order of
-// ids, each once, and what is wrong with the message. The error is that of a message which is none.
+// ReadList reads a message of ListAndWatch in its wire format. It returns the devices in natural
+// order of ids, each once, and the flaws of the message; the error says that it is no such message.
 func ReadList(message []byte, nodes topology.NodeSet) ([]*Device, []Flaw, error) {
 	now, _, err := newLister(nodes).read(message)
 	return now.devices, now.defects.flaws(), err

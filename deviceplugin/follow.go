@@ -34,7 +34,8 @@ func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err er
 	return l.follow(ctx, s, options)
 }
 
-// options are those of a session; the first has them from the registration, if it was asked then.
+// options returns the options of a session; the first session has them from the registration, if
+// the plugin was asked then.
 func (l *link) options(ctx context.Context, s linkSettings) (Options, error) {
 	if asked := l.conduct.asked; asked != nil {
 		l.conduct.asked = nil
@@ -51,7 +52,7 @@ func (l *link) askOptions(ctx context.Context, m *instruments, deadline time.Dur
 	defer cancel()
 	resp, err := l.client().GetDevicePluginOptions(ctx, &v1beta1.Empty{})
 	if status.Code(err) == codes.Unimplemented {
-		return Options{}, nil // a plugin of the API's first days
+		return Options{}, nil // an early plugin of this API
 	}
 	if status.Code(err) == codes.DeadlineExceeded { // whichever side noticed first
 		err = lateError(fmt.Sprintf("it was not answered in time (%s)", deadline))
@@ -65,12 +66,12 @@ func (l *link) askOptions(ctx context.Context, m *instruments, deadline time.Dur
 	}, nil
 }
 
-// lateError says that a plugin let a deadline pass that is not that of a call.
+// lateError says that a plugin missed a deadline other than that of a gRPC call.
 type lateError string
 
 func (e lateError) Error() string { return string(e) }
 
-// Is implements what errors.Is looks for.
+// Is makes errors.Is match context.DeadlineExceeded.
 func (e lateError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // follow reads ListAndWatch until the stream ends; listed reports whether a list came.
@@ -103,7 +104,7 @@ func (l *link) follow(ctx context.Context, s linkSettings, options Options) (
 		if changed || !listed {
 			l.hand(ctx, s, options, now)
 		}
-		if !listed && len(now.devices) == 0 { // once the loop knows of the list
+		if !listed && len(now.devices) == 0 { // after hand: the loop knows of the list
 			settling.Go(func() {
 				await.For(ctx, s.cfg.Graces.Empty)
 				s.report(ctx, event{kind: linkSettled, link: l})
@@ -130,13 +131,13 @@ func (l *link) follow(ctx context.Context, s linkSettings, options Options) (
 	return listed, err
 }
 
-// endedError says that the plugin itself ended its list, with its connection as it was.
+// endedError says that the plugin itself ended its list while its connection stayed up.
 type endedError struct{ error }
 
 func (e *endedError) Unwrap() error { return e.error }
 
-// ends reports whether the plugin itself ended the stream. That of a connection that breaks has the
-// code Unavailable; the connection is seen to break a moment later.
+// ends reports whether the plugin itself ended the stream. A broken connection ends it with the
+// code Unavailable, and the connection's state follows a moment later.
 func (l *link) ends(ctx context.Context, err error) bool {
 	switch {
 	case errors.Is(err, io.EOF):
@@ -151,10 +152,10 @@ func (l *link) ends(ctx context.Context, err error) bool {
 	return !l.conn.WaitForStateChange(ctx, connectivity.Ready)
 }
 
-// breakPeriod is how long a connection may take to be seen broken when its stream is.
+// breakPeriod is how long the state of a connection may lag behind its broken stream.
 const breakPeriod = 200 * time.Millisecond
 
-// hand hands a list to the loop, and then why its unhealthy devices are so.
+// hand sends a list to the loop, and afterwards the reasons of its unhealthy devices.
 func (l *link) hand(ctx context.Context, s linkSettings, options Options, now list) {
 	l.tell(ctx, now)
 	l.last.devices = len(now.devices)
@@ -167,7 +168,7 @@ func (l *link) hand(ctx context.Context, s linkSettings, options Options, now li
 	}
 }
 
-// listAndWatch begins the stream, whose messages come undecoded and have at most so many bytes.
+// listAndWatch begins the stream. Its messages come undecoded and have at most so many bytes.
 func (l *link) listAndWatch(ctx context.Context, most int) (grpc.ClientStream, error) {
 	stream, err := l.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true},
 		v1beta1.DevicePlugin_ListAndWatch_FullMethodName, asFrames(), grpc.MaxCallRecvMsgSize(most))
@@ -175,12 +176,12 @@ func (l *link) listAndWatch(ctx context.Context, most int) (grpc.ClientStream, e
 		return nil, err
 	}
 	if err := stream.SendMsg(&v1beta1.Empty{}); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err // with EOF the first message brings the reason
+		return nil, err // with EOF the first receive returns the reason
 	}
 	return stream, stream.CloseSend()
 }
 
-// receive reads the next message, of so many bytes.
+// receive reads the next message and returns its size in bytes.
 func receive(stream grpc.ClientStream, lister *lister) (now list, changed bool, size int, err error) {
 	var f frame
 	if err := stream.RecvMsg(&f); err != nil {
@@ -191,15 +192,14 @@ func receive(stream grpc.ClientStream, lister *lister) (now list, changed bool, 
 	return now, changed, len(f.ReadOnlyData()), err
 }
 
-// isTooLong reports whether a list was refused for its length. gRPC has no better sign of that: a
-// plugin may end its stream with the same code.
+// isTooLong reports whether gRPC refused a message for its length. Only the text tells: a plugin
+// may end its stream with the same code.
 func isTooLong(err error) bool {
 	return status.Code(err) == codes.ResourceExhausted &&
 		strings.Contains(err.Error(), "received message larger than max")
 }
 
-// refuse tells of a list that is too long, once for as long as it stays so, and returns what there
-// is to say.
+// refuse reports a list that is too long, once while that lasts, and returns the text.
 func (l *link) refuse(ctx context.Context, s linkSettings) string {
 	s.metrics.refused.WithLabelValues(l.resource).Inc()
 	told := RefusedList{
@@ -215,7 +215,7 @@ func (l *link) refuse(ctx context.Context, s linkSettings) string {
 	return told.String()
 }
 
-// tell logs what is wrong with a list, once for as long as it stays so.
+// tell logs what is wrong with a list, once while that lasts.
 func (l *link) tell(ctx context.Context, now list) {
 	log := klog.FromContext(ctx)
 	if now.defects != l.last.defects && now.defects != (defects{}) {

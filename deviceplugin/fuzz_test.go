@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Two messages of one stream are read as the protobuf library would have them read.
+// Two messages of one stream are read as the protobuf library reads them.
 func FuzzListAndWatch(f *testing.F) {
 	for _, pair := range [][2]string{
 		{"a b@0 c!", "a b@0! c!"}, {"g-10 g-9", "g-9 g-10"}, {"a a!", ""}, {"a@5", "a@1"},
@@ -68,8 +68,8 @@ func FuzzRegister(f *testing.F) {
 	})
 }
 
-// An answer to Allocate is one for a container or an error, and a preference leads to as many
-// devices as asked for, all of them free.
+// An answer to Allocate gives a container's answer or an error. Any preference leads to the
+// requested number of devices, all free.
 func FuzzAnswers(f *testing.F) {
 	f.Add(encoded(f, &v1beta1.AllocateResponse{}), "")
 	f.Add(encoded(f,
@@ -110,8 +110,8 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// A plugin of the plugin registry is refused, or it names a resource that
-// plugins may serve and the path of a socket.
+// A plugin of the plugin registry is refused, or it names a resource that plugins may serve and the
+// path of a socket.
 func FuzzFoundPlugin(f *testing.F) {
 	for _, endpoint := range []string{
 		"", "a.sock", "/run/../run/a.sock", "/a\x00b", "/" + strings.Repeat("x", 107),

@@ -8,16 +8,16 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Supply describes the sets of NUMA nodes from which req can be met; ok is false if no device has a
-// node: there is no preference. A request that cannot be met has no set. Source: KEP-693.
+// Supply describes the sets of NUMA nodes from which req can be met. ok is false if no device has a
+// node: then there is no preference. A request that cannot be met has no set. Source: KEP-693.
 //
-// A set holds a device that has any of its nodes in it. Reusable devices must all be in the set.
-// Preferred are the sets of the least width that could hold N devices if none were taken. A container
-// that holds devices already (MustInclude) is offered the sets that hold these.
+// A device counts for a set that holds any of its nodes. Every reusable device must count. A set is
+// preferred if it has the least width that could hold N devices if none were taken. A container
+// that already holds devices (MustInclude) gets the sets that hold those.
 //
-// On machines of more than eight nodes only the narrowest sets that meet the request are offered,
-// and the set of all nodes. Where there are too many of them to look at, one around each node is
-// made of the nodes with the most free devices.
+// On machines with more than eight nodes only the narrowest sets that meet the request are offered,
+// and the set of all nodes. If there are too many such sets to look at, one is built around each
+// node from the nodes with the most free devices.
 func Supply(nodes topology.NodeSet, req Request) (supply topology.Supply, ok bool) {
 	s, aligned := newSearch(req)
 	if !aligned || s.impossible {
@@ -53,16 +53,16 @@ func Supply(nodes topology.NodeSet, req Request) (supply topology.Supply, ok boo
 	return supply, true
 }
 
-// search is a request, counted.
+// search holds the counted devices of a request.
 type search struct {
 	n int
-	// all devices, whether free or not; those that are free; and those that can be reused.
+	// all counts every device, free the free ones, reuse those that can be reused.
 	all, free, reuse counts
-	// impossible: too few devices on all nodes together.
+	// impossible: all nodes together have too few devices.
 	impossible bool
 }
 
-// newSearch counts the devices of a request; aligned is false when no device has a node.
+// newSearch counts the devices of a request; aligned is false if no device has a node.
 func newSearch(req Request) (s search, aligned bool) {
 	var all, free, reuse counter
 	s = search{n: req.N}
@@ -100,8 +100,8 @@ func (s search) holds(mask topology.NodeSet) bool {
 	return reuse+s.free.in(mask) >= s.n
 }
 
-// least is the number of nodes that the request needs on an empty machine. Where devices have
-// several nodes each and there are too many sets to look at, it may be too high.
+// least returns the number of nodes that the request needs on an empty machine. It may be too high
+// if devices have several nodes each and there are too many sets to look at.
 func (s search) least() int {
 	greedy := topology.NodeSet{}
 	for s.all.in(greedy) < s.n {

@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// hintsOf are the hints that a request comes to; nil: no preference.
+// hintsOf returns the hints for a request; nil: no preference.
 func hintsOf(nodes topology.NodeSet, req Request) []topology.Hint {
 	if supply, ok := Supply(nodes, req); ok {
 		return supply.Hints()
@@ -155,8 +155,8 @@ func TestHintsAgainstNaive(t *testing.T) {
 	})
 }
 
-// On wide machines only narrow sets are offered, but those are all there, and judged as the
-// exhaustive search judges them.
+// On wide machines all narrow sets are offered, and only those, each judged as by the exhaustive
+// search.
 func TestHintsOfWideMachines(t *testing.T) {
 	var ids []topology.NodeID
 	for id := range topology.NodeID(10) {

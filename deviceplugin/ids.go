@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// CompareIDs is the natural order of device ids: runs of digits compare as numbers, so gpu-2
-// comes before gpu-10. It is a total order: only equal ids compare as 0.
+// CompareIDs defines the natural order of device ids: runs of digits compare as numbers, so gpu-2
+// comes before gpu-10. The order is total: only equal ids compare as 0.
 func CompareIDs(a, b string) int {
 	i, j := 0, 0
 	for i < len(a) && j < len(b) {
@@ -30,20 +30,20 @@ func CompareIDs(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// lookUp is the place of a device in a list in natural order, or where it would be.
+// lookUp returns the index of a device in a list in natural order, or where it would be inserted.
 func lookUp(devices []*Device, id string) (at int, found bool) {
 	return slices.BinarySearchFunc(devices, id,
 		func(d *Device, id string) int { return CompareIDs(d.ID, id) })
 }
 
-// sortedIDs is ids in natural order, each once.
+// sortedIDs returns ids in natural order, each once.
 func sortedIDs(ids []string) []string {
 	out := slices.Clone(ids)
 	slices.SortFunc(out, CompareIDs)
 	return slices.Compact(out)
 }
 
-// digits is the run of digits that s begins with.
+// digits returns the leading digits of s.
 func digits(s string) string {
 	n := 0
 	for n < len(s) && '0' <= s[n] && s[n] <= '9' {

@@ -11,75 +11,72 @@ import (
 type Device struct {
 	ID      string
 	Healthy bool
-	// Cordoned: it is not given to new containers, which is people's word, not the plugin's. Who has
-	// it keeps it.
+	// Cordoned: an administrator withholds it from new containers. A container that holds it keeps
+	// it.
 	Cordoned bool
-	// NoNodes: the plugin gives the device a topology that names no node. The kubelet has such a
-	// device, and gives it out, but does not list it as allocatable in podresources.
+	// NoNodes: the plugin gives the device a topology without any node. The kubelet hands out such
+	// a device but does not list it as allocatable in podresources.
 	NoNodes bool
-	// Nodes are the NUMA nodes that the plugin names; empty when it names none, or none that the
-	// machine has.
+	// Nodes holds the named NUMA nodes that the machine has; it may be empty.
 	Nodes topology.NodeSet
 }
 
-// Offered reports whether containers that do not have the device can be given it.
+// Offered reports whether a container that does not hold the device may get it.
 func (d *Device) Offered() bool { return d.Healthy && !d.Cordoned }
 
-// Resource is what the plugins say about one extended resource.
+// Resource holds what the plugins say about one extended resource.
 type Resource struct {
 	Name string
-	// Devices lists all devices, healthy and not, in natural order of ids (CompareIDs). Successive
-	// inventories share those that have not changed: never write to them.
+	// Devices lists all devices, healthy or not, in natural order of ids (CompareIDs). Successive
+	// inventories share the unchanged ones: never write to them.
 	Devices []*Device
-	// Reasons are why devices are unhealthy, as far as the plugin says.
+	// Reasons says why devices are unhealthy, as far as the plugin tells.
 	Reasons Reasons
-	// Generation is another one for each list that a plugin sends, and when other devices than before
-	// are cordoned. When its plugin goes away the
-	// devices become unhealthy, and the generation stays.
+	// Generation changes with each list that a plugin sends and with each change of cordons. If the
+	// plugin goes away, the devices become unhealthy and the generation stays.
 	Generation uint64
 	// Connected: a plugin is connected and has sent its first list.
 	Connected bool
-	// Problem says, for people, why it is not connected; empty when it is. Arriving: what is
-	// awaited is the first device of a plugin that has registered.
+	// Problem says, for people, why no plugin is connected; empty if one is. Arriving: a plugin has
+	// registered and its first device is awaited.
 	Problem  string
 	Arriving bool
-	// Early says, for people, that its newest plugin registered before it could be reached, which
-	// the kubelet does not forgive; empty when it did not.
+	// Early says, for people, that the newest plugin registered before it could be reached, which
+	// the kubelet refuses; else empty.
 	Early string
 	// Complaint says, for people, what was wrong with the last list, or why it was not read and the
-	// one before it counts; empty when nothing was.
+	// one before it counts; else empty.
 	Complaint string
 	Options   Options
-	// Capacity and Allocatable are the numbers for the node's status. A plugin that goes away
-	// keeps them for its graces. Cordoned devices are in the capacity alone.
+	// Capacity and Allocatable are the numbers for the node's status. They outlive the plugin for
+	// its graces. Cordoned devices count only in the capacity.
 	Capacity, Allocatable int
 }
 
-// Options say which calls a plugin wants.
+// Options says which calls a plugin wants.
 type Options struct {
 	// Preferred: it answers GetPreferredAllocation.
 	Preferred bool
 	// PreStart: it wants PreStartContainer before each start.
 	PreStart bool
-	// Released: whether it wants to be told which devices were released.
+	// Released says whether it wants to hear which devices were released.
 	Released ReleasedWish
 	// Reasons: it says why devices are unhealthy.
 	Reasons bool
 }
 
-// Inventory is an immutable snapshot of every resource that plugins registered, with a version
-// that grows with each change. Share it freely; never write to it.
+// Inventory is an immutable snapshot of every resource that plugins registered. Its version grows
+// with each change. Share it freely; never write to it.
 type Inventory struct {
 	Version   uint64
 	Resources map[string]Resource
-	// Gone are resources that were in an earlier inventory of this run, by name.
+	// Gone lists resources that an earlier inventory of this run had, by name.
 	Gone []string
-	// Refused says, for people, why the last plugin of a resource that wanted to register was
-	// refused.
+	// Refused says, for people, why the last registration for a resource was refused, by resource.
 	Refused map[string]string
 }
 
-// Find is the device of that id.
+// Find returns the device with that id.
 func (r Resource) Find(id string) (*Device, bool) {
 	at, found := lookUp(r.Devices, id)
 	if !found {
@@ -89,7 +86,7 @@ func (r Resource) Find(id string) (*Device, bool) {
 }
 
 // Count writes the numbers of the inventory's resources into a node's capacity and allocatable;
-// resources that are gone become zero. No other entry is touched.
+// resources that are gone become zero. It touches no other entry.
 func (i Inventory) Count(capacity, allocatable v1.ResourceList) {
 	set := func(name string, all, healthy int) {
 		capacity[v1.ResourceName(name)] = *resource.NewQuantity(int64(all), resource.DecimalSI)
@@ -104,7 +101,7 @@ func (i Inventory) Count(capacity, allocatable v1.ResourceList) {
 	}
 }
 
-// Health is what is known of a device's health: unknown when no plugin is connected that lists it.
+// Health returns the health of a device, unknown if no connected plugin lists it.
 func (i Inventory) Health(resource, id string) v1.ResourceHealthStatus {
 	r := i.Resources[resource]
 	d, listed := r.Find(id)

@@ -19,38 +19,39 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// maxAnswerBytes bounds the answers of a plugin. Lists of devices have a bound of their own.
+// maxAnswerBytes bounds the answers of a plugin. Lists of devices have their own bound.
 const maxAnswerBytes = 64 << 20
 
-// link is one registration of one plugin. Its goroutine, run, owns everything that happens
-// between the plugin and the table; calls use the connection beside it.
+// link is one registration of one plugin. Its goroutine, run, owns everything between the plugin
+// and the table; calls use the connection concurrently.
 type link struct {
 	resource string
 	socket   string // path; empty for a resource that is only known from before
 	way      Way
 	conduct  conduct
 	conn     *grpc.ClientConn
-	dialErr  atomic.Pointer[error] // of the last attempt to connect
+	dialErr  atomic.Pointer[error] // of the last failed attempt to connect
 	callers  callers
 
 	cancel context.CancelFunc // set by the loop before run begins
-	life   context.Context    // of the connection; leave ends it and says why
+	life   context.Context    // of the connection; leave ends it with a reason
 	leave  context.CancelCauseFunc
-	ended  chan struct{} // closed when the plugin is lost, not when it is superseded
+	ended  chan struct{} // closed when run has given the plugin up, not when the link is superseded
 	last   lastList
 }
 
-// lastList is what is remembered of the last list, to tell each thing once.
+// lastList holds what was last reported about lists, to report each thing once.
 type lastList struct {
 	defects defects
 	devices int
-	// refused: the list after it was too long to be read.
+	// refused: the next list was too long to be read.
 	refused bool
-	// there is when the plugin was last there, of a link that stands for a resource from before.
+	// there is the time when the plugin was last there, for a link that stands for a resource of an
+	// earlier run.
 	there time.Time
 }
 
-// newLink prepares the connection; nothing is dialled yet.
+// newLink prepares the connection; it does not dial.
 func newLink(resource, path string, way Way, cfg Config) (*link, error) {
 	l := &link{resource: resource, socket: path, way: way, ended: make(chan struct{})}
 	l.conduct.manners.Store(&manners{})
@@ -71,15 +72,15 @@ func newLink(resource, path string, way Way, cfg Config) (*link, error) {
 	return l, nil
 }
 
-// same reports whether both are registrations of one socket for one resource.
+// same reports whether both links register one resource on one socket.
 func (l *link) same(o *link) bool { return l.resource == o.resource && l.socket == o.socket }
 
 func (l *link) name() string { return filepath.Base(l.socket) }
 
 func (l *link) client() v1beta1.DevicePluginClient { return v1beta1.NewDevicePluginClient(l.conn) }
 
-// event is what a link reports to the loop; pluginRefused and resourceRecordoned are of a resource,
-// without a link.
+// event is a link's report to the loop; pluginRefused and resourceRecordoned name a resource
+// instead of a link.
 type event struct {
 	kind     eventKind
 	link     *link
@@ -87,11 +88,11 @@ type event struct {
 	options  Options
 	list     list
 	problem  string
-	there    time.Time     // when a plugin that is not there any more was last there
-	seen     chan struct{} // closed when readers see what became of it; nil: nobody waits for that
+	there    time.Time     // when an absent plugin was last there
+	seen     chan struct{} // closed when readers see the outcome; nil: nobody waits
 }
 
-// manners are those of the link's plugin; nil of an event without one.
+// manners returns those of the link's plugin, nil for an event without a link.
 func (e event) manners() *manners {
 	if e.link == nil {
 		return nil
@@ -118,7 +119,7 @@ const (
 	resourceRecordoned
 )
 
-// linkSettings are what links share.
+// linkSettings holds what all links share.
 type linkSettings struct {
 	cfg     Config
 	events  chan<- event
@@ -153,13 +154,13 @@ func (l *link) run(ctx context.Context, s linkSettings) {
 	s.report(ctx, event{kind: linkExpired, link: l})
 }
 
-// fade reports that the grace of the allocatable devices is over, which began at a time.
+// fade reports the end of the grace of the allocatable devices, which began at since.
 func (s linkSettings) fade(ctx context.Context, l *link, since time.Time) {
 	await.For(ctx, min(s.cfg.Graces.Allocatable, s.cfg.Graces.Capacity)-time.Since(since))
 	s.report(ctx, event{kind: linkFaded, link: l})
 }
 
-// fadeLater is fade beside a link that tries again; stop ends it, and waits for that.
+// fadeLater runs fade while the link tries again; stop cancels it and waits for its end.
 func (s linkSettings) fadeLater(ctx context.Context, l *link, since time.Time) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var fading sync.WaitGroup
@@ -177,16 +178,16 @@ func (s linkSettings) report(ctx context.Context, e event) {
 	await.Send(ctx, s.events, e)
 }
 
-// serve follows the plugin until it goes away; the error says why it did, and last is the end of
-// its last list, if there was one. A plugin that can be reached is tried again for as long as the
-// grace after its last list: it takes itself for registered, and will not register again. One that
-// ended its list itself is left alone for some time before.
+// serve follows the plugin until it goes away; err says why it did, and last is the end of its last
+// list, if there was one. Within the grace after its last list, serve tries a reachable plugin
+// again: the plugin believes that it is registered and will not register again. If it ended its
+// list itself, it is left alone for Deadlines.Ended first.
 func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err error) {
 	defer l.hangUp()
 	unfaded := func() {}
 	defer func() { unfaded() }()
 	t := trial{until: time.Now().Add(s.cfg.Graces.Capacity)}
-	var before error // that ended the session before
+	var before error // ended the session before
 	for first := true; ; first = false {
 		if err := l.dial(ctx, s); err != nil {
 			return last, since(before, err)
@@ -218,7 +219,7 @@ func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err e
 	}
 }
 
-// since is why a plugin that had a session cannot be reached any more.
+// since explains why a plugin that had a session cannot be reached any more.
 func since(session, dial error) error {
 	if session == nil {
 		return dial
@@ -226,7 +227,7 @@ func since(session, dial error) error {
 	return fmt.Errorf("%w; now %w", session, dial)
 }
 
-// after is what a session has come to that ended with an error.
+// after returns the event for a session that ended with err.
 func (l *link) after(ctx context.Context, s linkSettings, listed bool, last time.Time,
 	err error) event {
 	e := event{kind: linkTroubled, link: l, problem: l.problem(err), there: last}
@@ -239,8 +240,8 @@ func (l *link) after(ctx context.Context, s linkSettings, listed bool, last time
 	return e
 }
 
-// rest waits before the next try. A plugin that goes away meanwhile is lost at once, also when it
-// serves with a list from before.
+// rest waits before the next try. If the connection breaks meanwhile, the plugin counts as lost at
+// once, also while an older list of it serves.
 func (l *link) rest(ctx context.Context, s linkSettings, pause time.Duration) {
 	waiting, cancel := context.WithTimeout(ctx, pause)
 	defer cancel()
@@ -253,15 +254,14 @@ func (l *link) rest(ctx context.Context, s linkSettings, pause time.Duration) {
 	}
 }
 
-// trial paces the sessions with a plugin: the time between them doubles, and they end unless one
-// of them lasts.
+// trial paces the sessions with a plugin: the pause between them doubles, and the trial ends at
+// until unless a session lasts.
 type trial struct {
 	pause time.Duration
 	until time.Time
 }
 
-// next is what to do after a session: how long to wait, least or more, and whether to try again at
-// all.
+// next returns the pause after a session, at least least, and whether to try again at all.
 func (t *trial) next(lasted time.Duration, now time.Time, grace, least time.Duration) (
 	pause time.Duration, again bool) {
 	if lasted >= lastPause {
@@ -272,20 +272,20 @@ func (t *trial) next(lasted time.Duration, now time.Time, grace, least time.Dura
 	return pause, !now.Add(pause).After(t.until)
 }
 
-// The time between tries of a plugin whose list has ended or has not come doubles between these. A
-// session that is shorter than the longest of them counts as a failure.
+// Bounds of the pause between sessions, which doubles. A session that is shorter than lastPause
+// counts as a failure.
 const (
 	firstPause = time.Second
 	lastPause  = 10 * time.Second
 )
 
-// called counts a call that has come back.
+// called counts a finished call.
 func (l *link) called(metrics *instruments, rpc string, took time.Duration, err error) {
 	metrics.called(l.resource, rpc, took, err)
 	l.conduct.tally.add(rpc, err)
 }
 
-// tellOf logs a habit of the plugin that is news.
+// tellOf logs a habit of the plugin if it is news.
 func (l *link) tellOf(ctx context.Context, text string, news bool) {
 	if news {
 		klog.FromContext(ctx).Info("Device plugin can do better", "resource", l.resource,
@@ -293,10 +293,10 @@ func (l *link) tellOf(ctx context.Context, text string, news bool) {
 	}
 }
 
-// problem is an error of the plugin in words for people.
+// problem words an error of the plugin for people.
 func (l *link) problem(err error) string { return "plugin on " + l.name() + ": " + err.Error() }
 
-// hangUp closes the connection, or leaves that to the last call under way.
+// hangUp closes the connection, or leaves that to the last call in flight.
 func (l *link) hangUp() {
 	if l.callers.end() {
 		l.close()
@@ -304,11 +304,11 @@ func (l *link) hangUp() {
 }
 
 func (l *link) close() {
-	// The only error is that of closing twice.
+	// closing twice is the only possible error
 	_ = l.conn.Close()
 }
 
-// tellEarly warns if the plugin could not be reached at once when it had registered.
+// tellEarly warns if the plugin could not be reached right after it registered.
 func (l *link) tellEarly(ctx context.Context, s linkSettings) {
 	refused := l.dialErr.Load()
 	if refused == nil {
@@ -332,11 +332,11 @@ func (l *link) dial(ctx context.Context, s linkSettings) error {
 	return err
 }
 
-// reachPeriod is how long a plugin that has its socket, and does not accept yet, is waited for
-// before its registration is answered.
+// reachPeriod bounds the wait before a registration is answered for a plugin that has its socket
+// but does not accept yet.
 const reachPeriod = time.Second
 
-// reach connects to a plugin that serves already. It reports false if it does not.
+// reach connects to a plugin that already serves; it returns false if the plugin does not.
 func (l *link) reach(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, reachPeriod)
 	defer cancel()

@@ -12,10 +12,10 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// maxIDBytes bounds a device id. It is PATH_MAX: the longest ids that plugins use are paths.
+// maxIDBytes bounds a device id. It is PATH_MAX: the longest ids in use are paths.
 const maxIDBytes = 4096
 
-// list is what one message of ListAndWatch says. It is never written to.
+// list is the content of one message of ListAndWatch. It is immutable.
 type list struct {
 	devices []*Device // in natural order of ids, each once
 	healthy int
@@ -23,7 +23,7 @@ type list struct {
 	reasons Reasons
 }
 
-// unhealthy are the ids of unhealthy devices, at most so many.
+// unhealthy returns the ids of unhealthy devices, at most so many.
 func (l list) unhealthy(most int) (ids []string) {
 	for _, d := range l.devices {
 		if !d.Healthy && len(ids) < most {
@@ -33,12 +33,12 @@ func (l list) unhealthy(most int) (ids []string) {
 	return ids
 }
 
-// defects are the parts of a list that were left out or read in the safe way.
+// defects counts the parts of a list that were ignored or read in the safe way.
 type defects struct {
-	// Unnamed, TooLong and NotUTF8 count devices that were left out for their ids.
+	// Unnamed, TooLong and NotUTF8 count devices ignored because of their ids.
 	Unnamed, TooLong, NotUTF8 int
-	// Duplicates counts devices whose id comes again later in the list; Conflicts those of them
-	// whose health differs. The last one's nodes count, and one that is unhealthy anywhere is
+	// Duplicates counts devices whose id occurs again later in the list, Conflicts those of them
+	// whose health differs. The nodes of the last one count; a device that is unhealthy anywhere is
 	// unhealthy.
 	Duplicates, Conflicts int
 	// BadNodes counts NUMA nodes that the machine does not have; BadNode is the lowest of them.
@@ -46,16 +46,16 @@ type defects struct {
 	BadNode  int64
 	// NoNodes counts devices with a topology that names no node.
 	NoNodes int
-	// OddHealth counts devices whose health is none of the API's; Odd is the first of these words
-	// in order, cut.
+	// OddHealth counts devices with a health that the API does not define; Odd is the first of
+	// these words in alphabetical order, cut.
 	OddHealth int
 	Odd       string
 }
 
-// String says what is wrong and what the plugin's author should do; empty when nothing is.
+// String says what is wrong and what the plugin's author should do; empty if nothing is wrong.
 func (d defects) String() string { return inWords(d.flaws()) }
 
-// flaws are the defects in words.
+// flaws returns the defects in words.
 func (d defects) flaws() (out []Flaw) {
 	add := func(n int, kind FlawKind, found, advice string) {
 		if n > 0 {
@@ -80,8 +80,8 @@ func (d defects) flaws() (out []Flaw) {
 	return out
 }
 
-// arrange puts devices into natural order, each once; order tells where the devices of the list
-// were, for a list that has all of them, and is nil when they were in order.
+// arrange puts devices into natural order, each once. order holds the original indices of the
+// devices if the order changed, and is nil if it did not.
 func arrange(devices []*Device, found defects) (l list, order []int32) {
 	l = list{devices: devices, defects: found}
 	if !ordered(devices) {
@@ -94,7 +94,8 @@ func arrange(devices []*Device, found defects) (l list, order []int32) {
 	return l, order
 }
 
-// ordered reports whether devices are in natural order, each once. Lists are long and mostly are.
+// ordered reports whether devices are in natural order, each once. Lists are long, and most are
+// ordered.
 func ordered(devices []*Device) bool {
 	for i := 1; i < len(devices); i++ {
 		if CompareIDs(devices[i-1].ID, devices[i].ID) >= 0 {
@@ -104,7 +105,7 @@ func ordered(devices []*Device) bool {
 	return true
 }
 
-// orderOf is the places of devices in natural order; those with equal ids stay as they are.
+// orderOf returns the indices of devices in natural order; equal ids keep their order.
 func orderOf(devices []*Device) []int32 {
 	order := make([]int32, len(devices))
 	for i := range order {
@@ -116,7 +117,7 @@ func orderOf(devices []*Device) []int32 {
 	return order
 }
 
-// inOrder puts the devices into an order and makes one of those with equal ids.
+// inOrder returns the devices in an order, with one for equal ids.
 func (l *list) inOrder(order []int32) []*Device {
 	out := make([]*Device, 0, len(order))
 	for _, at := range order {
@@ -136,7 +137,7 @@ func (l *list) inOrder(order []int32) []*Device {
 	return out
 }
 
-// down is the list of a plugin that is away: its devices, none of them healthy.
+// down returns the list of an absent plugin: the same devices, all unhealthy.
 func (l list) down() list {
 	devices := make([]Device, len(l.devices))
 	out := list{devices: make([]*Device, len(l.devices)), defects: l.defects}
@@ -147,7 +148,7 @@ func (l list) down() list {
 	return out
 }
 
-// says reports whether both lists say the same.
+// says reports whether both lists have the same content.
 func (l list) says(o list) bool {
 	if len(l.devices) > 0 && len(o.devices) > 0 && &l.devices[0] == &o.devices[0] &&
 		len(l.devices) == len(o.devices) {
@@ -157,7 +158,7 @@ func (l list) says(o list) bool {
 		func(a, b *Device) bool { return a == b || *a == *b })
 }
 
-// listOf reads a decoded message. It is the plain way; lister is the quick one.
+// listOf reads a decoded message. It is the simple way, lister the fast one.
 func listOf(msg *v1beta1.ListAndWatchResponse, nodes topology.NodeSet) list {
 	var found defects
 	devices := make([]*Device, 0, len(msg.GetDevices()))
@@ -176,7 +177,7 @@ func listOf(msg *v1beta1.ListAndWatchResponse, nodes topology.NodeSet) list {
 	return l
 }
 
-// accepts reports whether an id can be used, and counts it if not.
+// accepts reports whether an id is usable, and counts it if not.
 func (d *defects) accepts(id string) bool {
 	switch {
 	case id == "":
@@ -191,7 +192,7 @@ func (d *defects) accepts(id string) bool {
 	return false
 }
 
-// healthy reads a device's health, and counts one that is none.
+// healthy reads a device's health, and counts one that the API does not define.
 func (d *defects) healthy(health string) bool {
 	switch health {
 	case v1beta1.Healthy:
@@ -216,13 +217,13 @@ func (d *defects) missing(bad []int64) {
 	}
 }
 
-// noNodes counts a device with a topology that names no node, if it is one.
+// noNodes counts a device whose topology names no node.
 func (d *defects) noNodes(is bool) bool {
 	d.NoNodes += count(is)
 	return is
 }
 
-// nodesOf is the nodes of a device that the machine has, and those that it does not have.
+// nodesOf splits the nodes of a device into those that the machine has and those that it lacks.
 func nodesOf(info *v1beta1.TopologyInfo,
 	machine topology.NodeSet) (set topology.NodeSet, bad []int64) {
 	for _, n := range info.GetNodes() {

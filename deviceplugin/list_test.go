@@ -15,8 +15,8 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// message encodes devices written as "id@0,2 id! id": with their nodes, ! for unhealthy. "id@"
-// has a topology without nodes.
+// message encodes devices written as "id@0,2 id! id": @ their nodes, ! for unhealthy. "id@" has a
+// topology without nodes.
 func message(t testing.TB, text string) []byte {
 	t.Helper()
 	msg := &v1beta1.ListAndWatchResponse{}
@@ -50,7 +50,7 @@ func encoded(t testing.TB, msg proto.Message) []byte {
 	return raw
 }
 
-// text is a list in the words of message.
+// text writes a list in the notation of message.
 func (l list) text() string {
 	var words []string
 	for _, d := range l.devices {
@@ -87,7 +87,7 @@ func TestListsOfAStream(t *testing.T) {
 		{"g-1 g-3@7", "g-1 g-3", false},
 		{"g-1 g-3", "g-1 g-3", false}, // without the complaint
 		{"g-1", "g-1", false},
-		{"g-1@", "g-1@", false}, // a topology without nodes is not none
+		{"g-1@", "g-1@", false}, // a topology without nodes differs from none
 		{"g-1@ g-2@", "g-1@ g-2@", false},
 		{"g-1@ g-2", "g-1@ g-2", false},
 		{"", "", false},
@@ -122,7 +122,7 @@ func TestListsShare(t *testing.T) {
 	}
 }
 
-// What plugins send wrongly, what is made of it, and what they are told.
+// Errors in lists, how they are read, and the complaint.
 func TestBadLists(t *testing.T) {
 	long := strings.Repeat("x", maxIDBytes+1)
 	device := func(id, health string, nodes ...int64) *v1beta1.Device {
@@ -188,7 +188,7 @@ func TestBadLists(t *testing.T) {
 	}
 }
 
-// A lister says what the protobuf library and listOf say, whatever was read before.
+// A lister agrees with the protobuf library and listOf, whatever it read before.
 func TestListerIsTheLibrary(t *testing.T) {
 	nodes := topology.NewNodeSet(0, 1)
 	rapid.Check(t, func(t *rapid.T) {
@@ -227,7 +227,7 @@ func TestListerIsTheLibrary(t *testing.T) {
 	})
 }
 
-// checkRead reads one message and compares with the plain way of reading it.
+// checkRead reads one message and compares the outcome with that of listOf.
 func checkRead(t interface{ Errorf(string, ...any) }, l *lister, raw []byte) {
 	before := l.current
 	kept := before.text()

@@ -10,19 +10,19 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// lister reads the messages of one ListAndWatch stream. Each message repeats the whole list, so it
-// is compared, device by device, with what the one before said, in whatever order, and only what
-// differs is decoded: a change of one device's health costs a comparison and one copy of the
-// pointers, another order a comparison.
+// lister reads the messages of one ListAndWatch stream. Each message repeats the whole list, so
+// lister compares it with the one before, device by device and in whatever order, and decodes only
+// what differs: a change of one device's health costs a comparison and a copy of the pointers, a
+// new order only a comparison.
 type lister struct {
 	machine topology.NodeSet
 	current list
-	// raw is a message that says what current does; empty when there is none at hand.
+	// raw is a message with the content of current; empty if none is at hand.
 	raw string
-	// last is current as the last message encoded it; nil when it held more than plain devices,
-	// each once.
+	// last is current as the last message encoded it; nil if that message had anything but plain
+	// devices, each once.
 	last *encodedList
-	// nodes are decoded topologies by their encoding: there are few different ones.
+	// nodes caches decoded topologies by their encoding; few differ.
 	nodes map[string]nodeList
 }
 
@@ -38,8 +38,8 @@ func newLister(machine topology.NodeSet) *lister {
 	return &lister{machine: machine, nodes: map[string]nodeList{}}
 }
 
-// read takes the next message, encoded. changed is false when it says what the last one said. msg
-// is not kept.
+// read takes the next encoded message; it does not keep msg. changed is false if the content is
+// that of the last message.
 func (l *lister) read(msg []byte) (now list, changed bool, err error) {
 	if l.raw != "" && string(msg) == l.raw {
 		return l.current, false, nil
@@ -53,8 +53,8 @@ func (l *lister) read(msg []byte) (now list, changed bool, err error) {
 	return l.current, !l.current.says(before), nil
 }
 
-// patch makes the current list anew from what is new in msg. It returns false, and has left the
-// list as it was, when that is too much, or changes what is wrong with the list.
+// patch applies the changes in msg to the current list. It returns false, with the list as it was,
+// if there are too many or if they change the list's defects.
 func (l *lister) patch(msg []byte) bool {
 	if l.last == nil {
 		return false
@@ -97,8 +97,7 @@ func (l *lister) patch(msg []byte) bool {
 	return true
 }
 
-// decodeChanged decodes entries of devices that are in the list; not ok when there is more or less
-// wrong with them than before.
+// decodeChanged decodes changed entries of listed devices; ok is false if their defects changed.
 func (l *lister) decodeChanged(changed []difference) (out []*Device, ok bool) {
 	for _, d := range changed {
 		var was, is defects
@@ -112,8 +111,8 @@ func (l *lister) decodeChanged(changed []difference) (out []*Device, ok bool) {
 	return out, true
 }
 
-// decodeAdded decodes the entries of devices that are not in the list, in natural order; not ok
-// when anything is wrong with them, or with devices that have gone.
+// decodeAdded decodes the entries of new devices, in natural order; ok is false if these or the
+// gone devices have any defect.
 func (l *lister) decodeAdded(differ differences) (out []encodedDevice, ok bool) {
 	var found defects
 	for _, place := range differ.gone {
@@ -144,7 +143,7 @@ func count(yes bool) int {
 	return 0
 }
 
-// rebuild reads the whole message. Ids share its memory.
+// rebuild reads the whole message. The ids share its memory.
 func (l *lister) rebuild(msg string) error {
 	var entries []string
 	if l.last != nil {
@@ -178,8 +177,8 @@ func (l *lister) rebuild(msg string) error {
 	return nil
 }
 
-// decode reads one device. Without a usable id it has none and is counted in found; plain is false
-// for what only the protobuf library can tell the meaning of.
+// decode reads one device. A device without a usable id is counted in found and returned without
+// id. plain is false if only the protobuf library can interpret the entry.
 func (l *lister) decode(entry string, found *defects) (d Device, plain bool) {
 	parts, plain := fieldsOf(entry)
 	if !plain {
@@ -199,7 +198,7 @@ func (l *lister) decode(entry string, found *defects) (d Device, plain bool) {
 	}, true
 }
 
-// nodesOf decodes a topology; ok is false when it cannot be.
+// nodesOf decodes a topology; ok is false if that fails.
 func (l *lister) nodesOf(encoded string) (out nodeList, ok bool) {
 	if out, ok = l.nodes[encoded]; ok {
 		return out, true

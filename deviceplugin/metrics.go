@@ -12,21 +12,21 @@ import (
 	"github.com/numalet/numalet/topology/metric"
 )
 
-// instruments are the metrics of device plugins: the kubelet's by its names, and ours. They count
-// only once registered.
+// instruments holds the metrics of device plugins, the kubelet's under its names, and ours. They
+// count only once registered.
 type instruments struct {
 	metric.Set
 	registrations *metrics.CounterVec
 	allocations   *metrics.HistogramVec
-	// calls and took are of every call to a plugin, devices are the numbers of the inventory.
+	// calls and took cover every call to a plugin; devices has the numbers of the inventory.
 	calls   *metrics.CounterVec
 	took    *metrics.HistogramVec
 	devices *metrics.GaugeVec
-	// turns are changes of devices' health, refused lists that were too long to be read.
+	// turns counts changes of devices' health, refused the lists that were too long to be read.
 	turns, refused *metrics.CounterVec
 }
 
-// Calls by their names in metrics: those of the API, and the connection.
+// Names of calls in metrics: the API's, and the connection.
 const (
 	rpcDial      = "Dial"
 	rpcOptions   = "GetDevicePluginOptions"
@@ -34,7 +34,7 @@ const (
 	rpcPreferred = "GetPreferredAllocation"
 	rpcAllocate  = "Allocate"
 	rpcPreStart  = "PreStartContainer"
-	rpcReleased  = "Released" // of lifecyclev1, as Reasons
+	rpcReleased  = "Released" // of lifecyclev1, like Reasons
 	rpcReasons   = "Reasons"
 )
 
@@ -63,7 +63,7 @@ func newInstruments() *instruments {
 	return i
 }
 
-// called counts a call that has come back.
+// called counts a finished call.
 func (i *instruments) called(resource, rpc string, took time.Duration, err error) {
 	i.calls.WithLabelValues(resource, rpc, outcomeOf(err)).Inc()
 	i.took.WithLabelValues(resource, rpc).Observe(took.Seconds())
@@ -84,7 +84,7 @@ func outcomeOf(err error) string {
 	return "error"
 }
 
-// turned counts devices that have another health than before.
+// turned counts devices whose health changed.
 func (i *instruments) turned(resource string, devices []*Device) {
 	unhealthy := 0
 	for _, d := range devices {
@@ -94,7 +94,7 @@ func (i *instruments) turned(resource string, devices []*Device) {
 	i.turns.WithLabelValues(resource, "unhealthy").Add(float64(unhealthy))
 }
 
-// show takes the numbers of an inventory. A resource that is gone has none.
+// show sets the gauges from an inventory. They are 0 for a resource that is gone.
 func (i *instruments) show(now Inventory) {
 	for name, r := range now.Resources {
 		i.devices.WithLabelValues(name, "capacity").Set(float64(r.Capacity))

@@ -17,7 +17,7 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// Way is a way to register.
+// Way is one of the two ways to register.
 type Way string
 
 const (
@@ -25,32 +25,32 @@ const (
 	ByRegistry Way = "plugin registry"
 )
 
-// Peer is the plugin of a resource, as it is to be called: the one that serves the resource, or
-// else the one that is waited for.
+// Peer describes the plugin of a resource: the one that serves it, or else the one that is awaited.
 type Peer struct {
 	Resource string `json:"resource"`
-	// Endpoint is the path of its socket, Way how it registered. Both are empty of a resource that
-	// is only known from before the agent started.
+	// Endpoint is the path of its socket, Way how it registered. Both are empty for a resource
+	// known only from before the agent started.
 	Endpoint string `json:"endpoint,omitempty"`
 	Way      Way    `json:"way,omitempty"`
 	// Problem says why it is not connected; empty when it is.
 	Problem string `json:"problem,omitempty"`
-	// Complaints say what was wrong with how the newest plugin registered and with the last list,
-	// and what it had better not do.
+	// Complaints say what was wrong with the newest plugin's registration and last list, and which
+	// of its habits it should drop.
 	Complaints []Complaint `json:"complaints,omitempty"`
 	Devices    int         `json:"devices"`
 	Healthy    int         `json:"healthy"`
-	// Cordoned counts those that are not given to new containers, healthy or not.
+	// Cordoned counts the devices withheld from new containers, healthy or not.
 	Cordoned int `json:"cordoned,omitempty"`
-	// Released: it is told which devices nobody has any more.
+	// Released: it is told which devices nobody holds any more.
 	Released bool `json:"released,omitempty"`
-	// Calls are those that have come back, by their names; LastError is of the last that failed.
+	// Calls counts finished calls by name; LastError is that of the last failed call.
 	Calls       map[string]Calls `json:"calls,omitempty"`
 	LastError   string           `json:"lastError,omitempty"`
 	LastErrorAt *time.Time       `json:"lastErrorAt,omitempty"`
 }
 
-// Complaint is what a plugin does wrong beside calls, for people. In JSON it is its message alone.
+// Complaint describes, for people, a fault of a plugin that no call shows. JSON has only its
+// message.
 type Complaint struct {
 	Reason, Message string
 }
@@ -66,15 +66,15 @@ func (c *Complaint) UnmarshalText(text []byte) error {
 
 func (c Complaint) String() string { return c.Message }
 
-// Calls counts calls of one kind.
+// Calls counts calls with one name.
 type Calls struct {
 	All    int `json:"all"`
 	Failed int `json:"failed"`
-	// LastError is what the last one said; empty when it did not fail.
+	// LastError is the error of the last call; empty if it succeeded.
 	LastError string `json:"lastError,omitempty"`
 }
 
-// wants is what the protocol wants of a plugin that is called for a pod, by the names of calls.
+// wants says, for each call made for a pod, what the protocol demands of a plugin.
 var wants = map[string]string{
 	rpcAllocate: "a plugin has to answer with one response for each container that it is asked " +
 		"about, in time, for any of its healthy devices and as often as it is asked; with absolute " +
@@ -90,7 +90,7 @@ var wants = map[string]string{
 		"of a container; or let it not set PreStartRequired",
 }
 
-// On begins a sentence about the plugin; empty of one that has no socket.
+// On returns the beginning of a sentence about the plugin; empty if the plugin has no socket.
 func (p Peer) On() string {
 	if p.Endpoint == "" {
 		return ""
@@ -98,8 +98,8 @@ func (p Peer) On() string {
 	return "plugin on " + filepath.Base(p.Endpoint) + ": "
 }
 
-// Failing says, for people, which calls for pods failed the last time that they were made, by their
-// names: what the plugin did, and what the protocol wants.
+// Failing returns, for people, the calls for pods that failed the last time, sorted by name: what
+// the plugin did, and what the protocol demands.
 func (p Peer) Failing() (out []string) {
 	for _, rpc := range slices.Sorted(maps.Keys(wants)) {
 		if err := p.Calls[rpc].LastError; err != "" {
@@ -110,8 +110,8 @@ func (p Peer) Failing() (out []string) {
 	return out
 }
 
-// Peers are the plugins, in the order of their resources; of a resource that none serves, the one
-// that was refused.
+// Peers returns the plugins, sorted by resource. For a resource that no plugin ever served, it
+// names the refused one.
 func (p *Plugins) Peers() []Peer {
 	v := p.current.Load()
 	names := slices.AppendSeq(slices.Collect(maps.Keys(v.links)), maps.Keys(v.inventory.Refused))
@@ -143,14 +143,14 @@ func (p *Plugins) Peers() []Peer {
 	return out
 }
 
-// complain takes a complaint, unless there is nothing to say.
+// complain adds a complaint, unless what is empty.
 func (p *Peer) complain(reason, before, what string) {
 	if what != "" {
 		p.Complaints = append(p.Complaints, Complaint{reason, before + what})
 	}
 }
 
-// tell writes into a peer what is known of its conduct.
+// tell writes the conduct into a peer.
 func (c *conduct) tell(peer *Peer) {
 	c.tally.tell(peer)
 	if m := c.manners.Load(); m != nil {
@@ -162,11 +162,11 @@ func (c *conduct) tell(peer *Peer) {
 type tally struct {
 	mu    sync.Mutex
 	calls map[string]Calls
-	last  string // what the last call that failed said
+	last  string // the error of the last failed call
 	at    time.Time
 }
 
-// add counts a call that has come back.
+// add counts a finished call.
 func (t *tally) add(rpc string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -178,7 +178,7 @@ func (t *tally) add(rpc string, err error) {
 	switch {
 	case err == nil:
 		c.LastError = ""
-	case errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled: // by who made it
+	case errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled: // by its caller
 		c.Failed++
 	default:
 		c.Failed++
@@ -188,7 +188,7 @@ func (t *tally) add(rpc string, err error) {
 	t.calls[rpc] = c
 }
 
-// tell writes the counts into a peer.
+// tell writes the counts into peer.
 func (t *tally) tell(peer *Peer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// Of each plugin is told where it is, what it lists, and how its calls went.
+// Peers names each plugin's socket and way, its devices, and the outcome of its calls.
 func TestPeers(t *testing.T) {
 	r := newRig(t, Config{Before: Before{Resources: []string{nic}}})
 	refuse := true

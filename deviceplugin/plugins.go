@@ -11,22 +11,20 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// Plugins is the device manager's side of all device plugins. Its methods are safe for concurrent
-// use.
+// Plugins manages all device plugins. Its methods are safe for concurrent use.
 type Plugins struct {
 	cfg     Config
 	metrics *instruments
 	ready   chan struct{}
 	events  chan event
-	table   *table // Run's
-	memory  memory // Run's
-	calm    calm   // Run's
+	table   *table // owned by Run
+	memory  memory // owned by Run
+	calm    calm   // owned by Run
 	current atomic.Pointer[view]
 }
 
-// New returns a device manager that knows no plugin yet, but what is remembered; Run lets plugins
-// in. The error is that of
-// an empty Dir or of registering metrics twice.
+// New returns a device manager that knows only remembered plugins; Run lets plugins register. It
+// fails if Dirs.Plugins is empty or the metrics are registered twice.
 func New(cfg Config) (*Plugins, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -49,13 +47,13 @@ func New(cfg Config) (*Plugins, error) {
 	return p, nil
 }
 
-// Inventory is the present snapshot.
+// Inventory returns the current snapshot.
 func (p *Plugins) Inventory() Inventory { return p.current.Load().inventory }
 
-// Ready is closed when plugins can register.
+// Ready returns a channel that is closed once plugins can register.
 func (p *Plugins) Ready() <-chan struct{} { return p.ready }
 
-// Run serves registration and follows plugins until ctx is done. Before that it clears the directory
+// Run serves registration and follows plugins until ctx is done. It first clears the directory
 // (clearDir), so that plugins register again. Call it once.
 func (p *Plugins) Run(ctx context.Context) error {
 	if err := clearDir(p.cfg.Dirs.Plugins); err != nil {
@@ -92,7 +90,7 @@ func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
 		start(r.link)
 	}
 	health := healthSaid{}
-	due := await.At(p.publish(ctx, health)) // news that are held back
+	due := await.At(p.publish(ctx, health)) // the next time to publish held-back news
 	close(p.ready)
 	touch := time.NewTicker(touchPeriod)
 	defer touch.Stop()
@@ -165,10 +163,10 @@ func (t *table) apply(e event) (superseded []*link) {
 	return nil
 }
 
-// publish remembers what the table says, and then shows it to readers and wakes them, unless they
-// would see what they see already: what a plugin lists that another one stands in front of is
-// nothing to them. News that cannot be remembered are told all the same. Due is when to publish what
-// was held back; zero: nothing was.
+// publish first remembers the table's content, then shows it to readers and wakes them if anything
+// changed for them: the list of a plugin behind another one means nothing to them. News is
+// published even if it cannot be remembered. due is the time to publish held-back news; zero: none
+// is held back.
 func (p *Plugins) publish(ctx context.Context, health healthSaid) (due time.Time) {
 	before, at := p.current.Load(), time.Now()
 	now := p.table.view(before.inventory.Version + 1)

@@ -157,7 +157,8 @@ func TestCrashAndReturn(t *testing.T) {
 	}
 }
 
-// The end of the list says why a plugin is away, also when it could not be reached afterwards.
+// The end of the list stays the reason why a plugin is away, even if it cannot be reached
+// afterwards.
 func TestCauseStays(t *testing.T) {
 	r := newRig(t, Config{Deadlines: Deadlines{Dial: 200 * time.Millisecond, Ended: time.Millisecond}})
 	plugin := r.plugin(sim.Config{Resource: gpu})
@@ -183,8 +184,8 @@ func TestGraceEnds(t *testing.T) {
 	})
 }
 
-// A plugin that lives and sends no list any more leaves its devices allocatable for no longer than
-// one that has ended.
+// The allocatable grace of a plugin that lives but sends no list ends as for a plugin that has
+// ended.
 func TestGraceEndsWhileThePluginIsTriedAgain(t *testing.T) {
 	r := newRig(t, Config{
 		Graces:    Graces{Capacity: time.Hour, Allocatable: time.Millisecond},
@@ -236,7 +237,7 @@ func TestTakeover(t *testing.T) {
 	if err := r.caller(sim.Allocate, gpu); err != nil || newer.calls(sim.Allocate) != 1 {
 		t.Errorf("the call went elsewhere (%v)", err)
 	}
-	older.stop() // which nobody sees, so that the next plugin says that some time has passed
+	older.stop() // nobody sees it; the next plugin's list shows that time has passed
 	r.plugin(sim.Config{Resource: "example.com/nic"})
 	r.untilConnected("example.com/nic")
 	if res := r.Inventory().Resources[gpu]; !res.Connected || healthy(res.Devices) != 8 {
@@ -272,7 +273,7 @@ func TestCallOutlivesItsLink(t *testing.T) {
 	eventually(t, "the call to reach the plugin", func() bool {
 		return plugin.calls(sim.Allocate) == 1
 	})
-	// The same socket again, from a plugin that has not ended.
+	// The same socket again, from a plugin that is still there.
 	if err := registerWith(t, r.dir, v1beta1.Version, "example.com_gpu.sock", gpu); err != nil {
 		t.Fatal(err)
 	}

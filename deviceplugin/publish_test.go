@@ -2,8 +2,7 @@ package deviceplugin
 
 import "testing"
 
-// Readers are woken by what they can see, and not by what a plugin says that another one stands in
-// front of.
+// Changes that readers see wake them; the list of a plugin behind another one does not.
 func TestOnlyWhatShowsIsNews(t *testing.T) {
 	changes := 0
 	p, err := New(Config{Dirs: Dirs{Plugins: t.TempDir()}, Changed: func() { changes++ }})

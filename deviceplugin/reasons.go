@@ -12,23 +12,23 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// A plugin may take so long to answer, and is asked for so many devices of a list.
+// Bounds of a question for reasons: its deadline, and the number of devices.
 const (
 	reasonsDeadline = time.Second
 	mostReasons     = 256
 )
 
-// Reasons say, for people, why devices are unhealthy, by id.
+// Reasons holds, for people, the causes of unhealthy devices.
 type Reasons struct {
 	ByID map[string]string
 	// Awaited: the plugin is being asked.
 	Awaited bool
 }
 
-// Reason is why a plugin says that a device is unhealthy, for people; empty when it does not say.
+// Reason returns, for people, why a plugin calls a device unhealthy; empty if it does not say.
 func (i Inventory) Reason(resource, id string) string { return i.Resources[resource].Reasons.ByID[id] }
 
-// askReasons asks whether the plugin serves lifecyclev1.Lifecycle's Reasons.
+// askReasons reports whether the plugin serves Reasons of lifecyclev1.Lifecycle.
 func (l *link) askReasons(ctx context.Context, deadline time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -41,7 +41,7 @@ func (l *link) askReasons(ctx context.Context, deadline time.Duration) bool {
 	return err == nil
 }
 
-// reasons asks why devices are unhealthy; nil when the plugin does not say.
+// reasons asks why devices are unhealthy; nil if the plugin does not say.
 func (l *link) reasons(ctx context.Context, s linkSettings, ids []string) map[string]string {
 	asking, cancel := context.WithTimeout(ctx, reasonsDeadline)
 	defer cancel()

@@ -12,10 +12,10 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// touchPeriod is how often it is remembered that plugins are there.
+// touchPeriod is how often the presence of plugins is written to disk.
 const touchPeriod = 10 * time.Second
 
-// recollection is what is to be remembered of a resource, over restarts of the agent.
+// recollection holds what is remembered of a resource over restarts of the agent.
 type recollection struct {
 	resource string
 	list     list
@@ -23,13 +23,13 @@ type recollection struct {
 	preStart bool      // it wants PreStartContainer
 }
 
-// says reports whether both have the same devices, and gone at the same time.
+// says reports whether both have the same devices and the same gone.
 func (r recollection) says(o recollection) bool {
 	return r.resource == o.resource && r.gone.Equal(o.gone) && r.preStart == o.preStart &&
 		r.list.says(o.list)
 }
 
-// recollections are those of all resources that had a list, in the order of their names; never nil.
+// recollections returns one for each resource that had a list, sorted by name; never nil.
 func (t *table) recollections() []recollection {
 	out, seen := []recollection{}, map[string]bool{}
 	for _, r := range t.records {
@@ -50,7 +50,7 @@ func (t *table) recollections() []recollection {
 	return out
 }
 
-// before is the list of a record that does not serve, with the health that still counts.
+// before returns the list of a record that does not serve, with the health that still counts.
 func (r *record) before() list {
 	if len(r.last.devices) > 0 {
 		return r.last
@@ -58,7 +58,7 @@ func (r *record) before() list {
 	return r.list
 }
 
-// remembered is a recollection for the disk: devices that are alike together.
+// remembered returns the form for the disk, which groups devices that are alike.
 func (r recollection) remembered() recall.Resource {
 	type kind struct {
 		healthy, noNodes bool
@@ -82,7 +82,7 @@ func (r recollection) remembered() recall.Resource {
 	return out
 }
 
-// recalled is the list that was remembered, on a machine with these nodes.
+// recalled returns a remembered list; of its nodes it keeps those that the machine has.
 func recalled(r recall.Resource, machine topology.NodeSet) list {
 	var devices []*Device
 	for _, set := range r.Sets {
@@ -97,8 +97,8 @@ func recalled(r recall.Resource, machine topology.NodeSet) list {
 	return l
 }
 
-// restore makes the table of a device manager whose plugins have not registered yet. What is
-// remembered counts for what is left of the graces.
+// restore makes the first table of a device manager. Remembered lists count for the rest of the
+// graces.
 func restore(cfg Config, now time.Time) *table {
 	t := &table{cordons: cfg.Cordons, served: map[string]bool{}}
 	known := map[string]bool{}
@@ -126,16 +126,16 @@ func restore(cfg Config, now time.Time) *table {
 	return t
 }
 
-// memory keeps the recollections on the disk. The loop owns it.
+// memory writes the recollections to disk. The loop owns it.
 type memory struct {
 	book *recall.Book
-	// written is what this run has written; nil: nothing yet, and what the book has is of another time.
+	// written holds what this run wrote; nil: nothing yet, and the book is of an earlier run.
 	written []recollection
 	trouble string // why the last write failed
 }
 
-// keep remembers what is not remembered yet, but for resources that are held back. If that fails it
-// is tried again with the next call.
+// keep writes what changed, except for resources that are held back. After a failure the next call
+// tries again.
 func (m *memory) keep(ctx context.Context, now []recollection, held map[string]bool) {
 	for _, was := range m.written {
 		at := slices.IndexFunc(now, func(r recollection) bool { return r.resource == was.resource })
@@ -155,7 +155,7 @@ func (m *memory) keep(ctx context.Context, now []recollection, held map[string]b
 	}
 }
 
-// touch remembers that the plugins that are there are there still.
+// touch records that the present plugins are still there.
 func (m *memory) touch(ctx context.Context, now []recollection) {
 	if m.book == nil {
 		return
@@ -166,7 +166,7 @@ func (m *memory) touch(ctx context.Context, now []recollection) {
 	}
 }
 
-// told logs an error, once for as long as it stays the same, and reports whether there is none.
+// told logs a new error once, and reports whether err is nil.
 func (m *memory) told(ctx context.Context, err error) bool {
 	if err == nil {
 		m.trouble = ""

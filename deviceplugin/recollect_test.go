@@ -28,7 +28,7 @@ func recallBook(t *testing.T, path string) *recall.Book {
 	return book
 }
 
-// After a restart of the agent whose plugin is away there is what there would be without it.
+// After a restart of the agent while the plugin is away, the numbers are as without the restart.
 func TestRestartWhileThePluginIsAway(t *testing.T) {
 	root := scratch.Dir(t)
 	path := filepath.Join(root, recall.FileName)
@@ -51,13 +51,13 @@ func TestRestartWhileThePluginIsAway(t *testing.T) {
 	want := [3]int{8, 5, 1}
 	r.until("two unhealthy devices", func(Inventory) bool { return r.numbers() == want })
 	for i, restart := range []func(){
-		func() { r.stop(); plugin.stop() }, // the agent first: it has not seen the plugin go
+		func() { r.stop(); plugin.stop() }, // the agent stops first and has not seen the plugin go
 		func() { r.stop() },
 		func() { plugin.stop(); r.untilDisconnected(gpu); r.stop() },
 	} {
 		restart()
 		cfg.Before.Lists, cfg.Registry = recallBook(t, path), metrics.NewKubeRegistry()
-		// Before anything runs: the node's first status is made of this.
+		// before anything runs: the node's first status comes from this
 		before, err := New(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -127,7 +127,7 @@ func TestGracesGoOnOverRestarts(t *testing.T) {
 					got := "gone"
 					if one, known := inv.Resources[gpu]; known {
 						got = fmt.Sprint(one.Capacity, one.Allocatable)
-					} else if i == 0 && !slices.Equal(inv.Gone, []string{gpu}) { // told once
+					} else if i == 0 && !slices.Equal(inv.Gone, []string{gpu}) { // shown once
 						got = "never there"
 					}
 					if got != want {
@@ -140,7 +140,7 @@ func TestGracesGoOnOverRestarts(t *testing.T) {
 	}
 }
 
-// A resource whose plugin is gone for good has nothing, and then is no more.
+// A resource whose plugin stays away first has nothing, and then disappears.
 func TestResourceGrace(t *testing.T) {
 	r := newRig(t, Config{Graces: Graces{
 		Capacity: 50 * time.Millisecond, Resource: 100 * time.Millisecond,
@@ -157,7 +157,7 @@ func TestResourceGrace(t *testing.T) {
 	})
 }
 
-// What cannot be written is told all the same, and written with the next news.
+// Lists that cannot be written are published nevertheless, and written with the next news.
 func TestMemoryThatCannotBeWritten(t *testing.T) {
 	root := filepath.Join(scratch.Dir(t), "root")
 	path := filepath.Join(root, recall.FileName)

@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/sim"
 )
 
-// refusals notes what was told of lists that are too long.
+// refusals records the lists refused for their length.
 type refusals struct {
 	mu   sync.Mutex
 	told []RefusedList
@@ -123,7 +123,7 @@ func idsFrom(from, to int) (ids []string) {
 	return ids
 }
 
-// A plugin that ends while its last list is refused is away like any other.
+// A plugin that ends after a refused list counts as away like any other.
 func TestPluginEndsAfterARefusedList(t *testing.T) {
 	r, _ := newShortRig(t)
 	plugin := startPlugin(t, sim.Config{Resource: gpu, Dir: r.dir}, sim.ErrCrashed)
@@ -138,7 +138,7 @@ func TestPluginEndsAfterARefusedList(t *testing.T) {
 	}
 }
 
-// The pauses between tries double up to a bound, begin anew after a session that lasted, and end
+// The pauses between tries double up to a bound, start anew after a session that lasted, and end
 // with the grace.
 func TestTrial(t *testing.T) {
 	start := time.Unix(0, 0)

@@ -21,8 +21,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// serve answers registrations until ctx is done. When somebody removes the socket it is made
-// again, so that plugins can register and those that watch for it do.
+// serve answers registrations until ctx is done. If somebody removes the socket, it makes the
+// socket again, so that plugins can register and those that watch for it do.
 func (p *Plugins) serve(ctx context.Context, s *socket.Listener) error {
 	for s != nil {
 		if err := p.serveOn(ctx, s); err != nil || ctx.Err() != nil {
@@ -35,8 +35,8 @@ func (p *Plugins) serve(ctx context.Context, s *socket.Listener) error {
 	return nil
 }
 
-// serveOn answers registrations until the socket is removed or ctx is done, and returns when no
-// handler is left.
+// serveOn answers registrations until the socket is removed or ctx is done; it returns after the
+// last handler.
 func (p *Plugins) serveOn(ctx context.Context, s *socket.Listener) error {
 	group, ctx := errgroup.WithContext(ctx)
 	ctx, cancel := context.WithCancel(ctx)
@@ -63,8 +63,8 @@ func (p *Plugins) serveOn(ctx context.Context, s *socket.Listener) error {
 	return group.Wait()
 }
 
-// registrar serves Registration. Unless it is strict a plugin that cannot be reached yet is dialled
-// afterwards, by its link.
+// registrar serves Registration. Unless Strict is set, a plugin that cannot be reached yet is
+// dialled later, by its link.
 type registrar struct {
 	v1beta1.UnimplementedRegistrationServer
 	plugins *Plugins
@@ -82,13 +82,13 @@ func (r registrar) Register(
 	return &v1beta1.Empty{}, nil
 }
 
-// register takes a plugin of a resource in, whose link accept makes, or refuses it.
+// register admits a plugin, whose link accept makes, or refuses it.
 func (p *Plugins) register(ctx context.Context, resource, endpoint string,
 	accept func() (*link, error)) (*link, error) {
 	log := klog.FromContext(ctx).WithValues("resource", oneline.Of(resource),
 		"endpoint", oneline.Of(endpoint))
 	known := podspec.IsExtended(resource)
-	if known { // any other name would stay in memory for nothing
+	if known { // any other name would only waste memory
 		p.metrics.registrations.WithLabelValues(resource).Inc()
 	}
 	l, err := accept()
@@ -102,7 +102,7 @@ func (p *Plugins) register(ctx context.Context, resource, endpoint string,
 	why := oneline.Of(err.Error())
 	log.Info("Device plugin registration refused", "reason", why)
 	if known {
-		// Also of a plugin that has not waited for the answer.
+		// even if the plugin did not wait for the answer
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reachPeriod)
 		defer cancel()
 		_ = p.tell(ctx, event{kind: pluginRefused, resource: resource, problem: why})
@@ -110,8 +110,8 @@ func (p *Plugins) register(ctx context.Context, resource, endpoint string,
 	return nil, errors.New(why)
 }
 
-// admit hands a link to the loop. A plugin that can be reached has to answer which calls it wants
-// before, and in strict mode it has to be reached.
+// admit hands a link to the loop. A reachable plugin must first say which calls it wants; in strict
+// mode it must be reachable.
 func (p *Plugins) admit(ctx context.Context, l *link) error {
 	err := p.meet(ctx, l)
 	if err == nil {
@@ -123,7 +123,7 @@ func (p *Plugins) admit(ctx context.Context, l *link) error {
 	return err
 }
 
-// meet asks a plugin for its options, if it serves already.
+// meet asks a plugin for its options, if it already serves.
 func (p *Plugins) meet(ctx context.Context, l *link) error {
 	if p.cfg.Strict {
 		began := time.Now()
@@ -164,8 +164,8 @@ func accept(cfg Config, req *v1beta1.RegisterRequest) (*link, error) {
 	return l, nil
 }
 
-// CheckRequest says what is wrong with a registration by Register in a directory, as a
-// *RequestError. Texts are the kubelet's where it has one.
+// CheckRequest returns the fault of a Register call for a plugin in dir, as a *RequestError. The
+// texts are the kubelet's where it has one.
 func CheckRequest(dir string, req *v1beta1.RegisterRequest) error {
 	if !slices.Contains(v1beta1.SupportedVersions[:], req.GetVersion()) {
 		return &RequestError{PartVersion, fmt.Sprintf("requested API version %q is not supported "+
@@ -186,7 +186,7 @@ func CheckRequest(dir string, req *v1beta1.RegisterRequest) error {
 	return checkSocketPath(endpoint, filepath.Join(dir, endpoint))
 }
 
-// RequestError says which part of a registration is wrong, and what with it.
+// RequestError says which part of a registration is wrong, and why.
 type RequestError struct {
 	Part RequestPart
 	What string
@@ -197,14 +197,14 @@ func (e *RequestError) Error() string { return e.What }
 // RequestPart is a part of a registration.
 type RequestPart string
 
-// The parts of a registration that can be wrong.
+// Parts of a registration that can be wrong.
 const (
 	PartVersion  RequestPart = "version"
 	PartResource RequestPart = "resource name"
 	PartEndpoint RequestPart = "endpoint"
 )
 
-// checkSocketPath checks that an endpoint, of which path is the whole, can be dialled.
+// checkSocketPath checks that an endpoint, whose full path is path, can be dialled.
 func checkSocketPath(endpoint, path string) error {
 	if strings.ContainsRune(path, 0) || len(path) > socket.MaxPath {
 		return &RequestError{PartEndpoint, fmt.Sprintf("the endpoint %q is invalid: with the "+
@@ -214,7 +214,7 @@ func checkSocketPath(endpoint, path string) error {
 	return nil
 }
 
-// checkName checks a resource name: the kubelet's words and what to do.
+// checkName checks a resource name; the error has the kubelet's words and what to do.
 func checkName(name string) error {
 	if podspec.IsExtended(name) {
 		return nil

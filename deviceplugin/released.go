@@ -14,17 +14,17 @@ import (
 	"github.com/numalet/numalet/deviceplugin/lifecyclev1"
 )
 
-// ReleasedWish is whether a plugin wants to be told which devices were released.
+// ReleasedWish says whether a plugin wants to hear which devices were released.
 type ReleasedWish int
 
-// The wishes. What a plugin that has sent no list since the agent started wants is not known.
+// The wishes. Unknown: the plugin has sent no list since the agent started.
 const (
 	ReleasedUnwanted ReleasedWish = iota
 	ReleasedWanted
 	ReleasedUnknown
 )
 
-// WantsReleased is the wish of a resource's plugin.
+// WantsReleased returns the wish of a resource's plugin.
 func (i Inventory) WantsReleased(resource string) ReleasedWish {
 	if r, known := i.Resources[resource]; known {
 		return r.Options.Released
@@ -32,8 +32,8 @@ func (i Inventory) WantsReleased(resource string) ReleasedWish {
 	return ReleasedUnknown
 }
 
-// askReleased asks whether the plugin serves lifecyclev1.Lifecycle. One that gives another answer
-// than the protocol has does not.
+// askReleased asks whether the plugin serves lifecyclev1.Lifecycle. A plugin whose answer breaks
+// the protocol does not.
 func (l *link) askReleased(ctx context.Context, deadline time.Duration) ReleasedWish {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -49,8 +49,8 @@ func (l *link) askReleased(ctx context.Context, deadline time.Duration) Released
 	return ReleasedUnwanted
 }
 
-// Released tells the plugin that nobody has these devices any more, in whatever order, and who had
-// them. An error says that it did not answer, or not with success.
+// Released tells the plugin that nobody holds these devices any more, and who held them. The order
+// of ids does not matter. An error says that the plugin did not answer with success.
 func (p *Plugins) Released(ctx context.Context, resource string, ids []string,
 	by holder.Holder) (err error) {
 	c, err := p.call(ctx, rpcReleased, resource, p.cfg.Deadlines.Released)
@@ -70,5 +70,5 @@ func (p *Plugins) Released(ctx context.Context, resource string, ids []string,
 	return nil
 }
 
-// valid is a text that a message can have: a UID in a manifest may be any text.
+// valid makes a text fit for a message: a UID in a manifest may be any text.
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

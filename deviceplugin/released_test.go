@@ -10,8 +10,8 @@ import (
 	"github.com/numalet/numalet/deviceplugin/sim"
 )
 
-// A plugin that serves the second service is told of devices that were released; the question
-// whether it does so is no release.
+// A plugin that serves Lifecycle hears of released devices; the question whether it serves is no
+// release.
 func TestReleased(t *testing.T) {
 	r := newRig(t, Config{})
 	plugin := r.plugin(sim.Config{Resource: gpu, Released: true})
@@ -47,7 +47,7 @@ func TestReleased(t *testing.T) {
 	}
 }
 
-// One that answers the question with another error than the protocol has is left alone.
+// A plugin that answers the question with a wrong error is left alone.
 func TestReleasedIsNotWanted(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cfg  sim.Config

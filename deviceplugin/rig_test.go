@@ -15,12 +15,12 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// patience bounds what a test waits for; it is reached only by a test that fails.
+// patience bounds a wait; only a failing test reaches it.
 const patience = 20 * time.Second
 
 const gpu, nic = "example.com/gpu", "example.com/nic"
 
-// rig is a device manager that runs in a directory of its own.
+// rig is a device manager that runs in its own directory.
 type rig struct {
 	*Plugins
 	t       *testing.T
@@ -29,7 +29,7 @@ type rig struct {
 	changed <-chan struct{} // capacity 1
 }
 
-// newRig starts a device manager; cfg.Dir may be that of an earlier one.
+// newRig starts a device manager; cfg.Dirs may be those of an earlier one.
 func newRig(t *testing.T, cfg Config) *rig {
 	t.Helper()
 	if cfg.Dirs.Plugins == "" {
@@ -117,7 +117,7 @@ func startPlugin(t *testing.T, cfg sim.Config, end error) *simulated {
 	return s
 }
 
-// must checks an order.
+// must checks the outcome of an order.
 func (s *simulated) must(err error) {
 	s.t.Helper()
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *simulated) must(err error) {
 	}
 }
 
-// calls is how often a call was made.
+// calls returns how often a call was made.
 func (s *simulated) calls(rpc sim.RPC) int {
 	s.t.Helper()
 	state, err := s.State(s.t.Context())
@@ -133,8 +133,8 @@ func (s *simulated) calls(rpc sim.RPC) int {
 	return state.Calls[rpc]
 }
 
-// untilRegistered waits for the plugin to have been told so many times that it is registered. Its
-// devices may be known before: a plugin that is told to begin anew meanwhile is never told.
+// untilRegistered waits until the plugin was told so many times that it is registered. Its devices
+// may be known earlier, and a plugin that is told to begin anew in between is never told.
 func (s *simulated) untilRegistered(times int) {
 	s.t.Helper()
 	eventually(s.t, "the plugin to be registered", func() bool {
@@ -164,7 +164,7 @@ func spread(t *testing.T, n int, nodes string) []sim.Device {
 	return devices
 }
 
-// until waits for the inventory to be as wanted.
+// until waits until the inventory is as wanted.
 func (r *rig) until(what string, wanted func(Inventory) bool) Inventory {
 	r.t.Helper()
 	deadline := time.After(patience)
@@ -196,7 +196,7 @@ func (r *rig) untilDisconnected(resource string) Resource {
 	}).Resources[resource]
 }
 
-// eventually polls for what gives no wake-up.
+// eventually polls for a state that wakes nobody.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

@@ -20,17 +20,17 @@ import (
 // SocketName is the name of the registration socket in the device plugin directory.
 const SocketName = "kubelet.sock"
 
-// socketPeriod is how often the registration socket is looked for when no event tells of it, and
-// how long one that cannot be made is waited for.
+// socketPeriod is how often the registration socket is checked beside events, and the pause between
+// attempts to make it.
 const socketPeriod = time.Second
 
-// deprecationName is the name of a file in the device plugin directory where plugins made with
-// Kubernetes' stub do not register. No kubelet makes it; earlier versions of numalet did.
+// deprecationName names a file in the device plugin directory that keeps plugins made with
+// Kubernetes' stub from registering. No kubelet makes it; earlier versions of numalet did.
 const deprecationName = "DEPRECATION"
 
-// clearDir prepares the device plugin directory for registrations: it removes the sockets, which
-// plugins take as the sign to register again, and an empty file that keeps plugins from
-// registering. Other files and directories stay.
+// clearDir prepares the device plugin directory for registrations. It removes the sockets, which
+// tells plugins to register again, and an empty file that keeps plugins from registering. Other
+// files and directories stay.
 func clearDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -50,7 +50,7 @@ func clearDir(dir string) error {
 	return nil
 }
 
-// deters reports whether an entry is the file that earlier versions made, which was always empty.
+// deters reports whether entry is the file of earlier versions of numalet, which was always empty.
 func deters(entry fs.DirEntry) bool {
 	if entry.Name() != deprecationName || !entry.Type().IsRegular() {
 		return false
@@ -76,8 +76,8 @@ func listen(dir string) (*socket.Listener, error) {
 	return listener, nil
 }
 
-// untilGone returns when somebody has removed the socket, or ctx is done. Another one of its name
-// is left alone.
+// untilGone returns when somebody has removed the socket or ctx is done. It leaves a new file of
+// the same name alone.
 func untilGone(ctx context.Context, s *socket.Listener) {
 	log := klog.FromContext(ctx)
 	notify, err := fsnotify.NewWatcher()
@@ -104,8 +104,8 @@ func untilGone(ctx context.Context, s *socket.Listener) {
 	}
 }
 
-// listenAgain binds the socket again, with retries until ctx is done: an agent whose pods run does
-// not end because a directory cannot be made at the moment.
+// listenAgain makes the socket again, with retries until ctx is done: an agent with running pods
+// does not end because a directory cannot be made at the moment.
 func listenAgain(ctx context.Context, dir string) *socket.Listener {
 	trouble := ""
 	for ctx.Err() == nil {

@@ -31,7 +31,7 @@ func TestRegistrationSocketRemoved(t *testing.T) {
 	}
 }
 
-// An empty DEPRECATION is what earlier versions left. Whatever else has that name is somebody's own.
+// An empty DEPRECATION is a leftover of earlier versions; any other file of that name stays.
 func TestLeftDeprecationIsRemoved(t *testing.T) {
 	for name, tt := range map[string]struct {
 		leave func(path string) error

@@ -7,28 +7,29 @@ import (
 	"github.com/numalet/numalet/deviceplugin/cordon"
 )
 
-// table is what is known of every registration: facts that links reported. It has no lock and no
+// table holds the facts that links reported, one record per registration. It has no lock and no
 // clock; the loop of Plugins owns it.
 //
-// A resource is served by the newest of its records that is listing. While none is, it shows the
-// devices of the newest one that had a list, all unhealthy. Records have no devices any more when
-// the grace of the capacity is over, and leave when that of the resource is, or when another record
-// serves the resource.
+// The newest listing record of a resource serves it. While none is listing, the resource shows the
+// devices of the newest record that had a list, all unhealthy. A record loses its devices when the
+// grace of the capacity ends. It leaves when that of the resource ends or another record serves the
+// resource.
 //
 //	dialling -> (empty) -> listing -> closed -> spent
 //	                ^        |  ^
 //	                |        v  |
 //	                '------- lost: the stream ended, and the link tries again
 //
-// A stream that begins with an empty list has listed nothing yet, until it says more or the grace
-// for that is over: what was there before stays. A record whose next list is too long goes on
-// listing the one before.
+// A stream that begins with an empty list has listed nothing until it lists a device or the grace
+// for that ends: the devices of before stay. A record whose next list is too long keeps the one
+// before.
 type table struct {
 	records  []*record // in order of registration
 	declined declined
-	// served has every resource that was ever in a view.
+	// served holds every resource that was ever in a view.
 	served map[string]bool
-	// lists counts those that plugins sent, and those that were cordoned otherwise than before.
+	// lists numbers the generations: a list of a plugin, a restored list and a change of cordons
+	// each get a new number.
 	lists   uint64
 	cordons *cordon.Book
 }
@@ -39,21 +40,23 @@ type record struct {
 	state   linkState
 	options Options
 	list    list
-	listed  bool // list came from the plugin, be it an empty one
+	listed  bool // a list came from the plugin, even an empty one
 	// generation is the number of the list among those of all plugins.
 	generation uint64
-	// last is the list whose devices count as allocatable while the record is shown and not serving.
+	// last is the list whose devices count as allocatable while the record is shown but does not
+	// serve.
 	last    list
 	problem string
 	refusal string // why the last list was not read, while it is listing
 	early   string // why the plugin could not be reached when it registered
-	// first is what the stream began with, while the record is empty.
+	// first is the first list of the stream, while the record is empty.
 	first firstList
-	// gone is when the plugin was last there, of a record that had a list and does not serve.
+	// gone is the time when the plugin was last there, for a record that had a list and does not
+	// serve.
 	gone time.Time
 }
 
-// firstList is an empty list and what came with it.
+// firstList is an empty list with the options of its session.
 type firstList struct {
 	options Options
 	list    list
@@ -73,8 +76,8 @@ const (
 // over reports whether the link has ended.
 func (s linkState) over() bool { return s == closed || s == spent }
 
-// registered adds a link. Older ones of the same socket that have not come to a list yet are
-// superseded. What they are known to do is known of it.
+// registered adds a link. It supersedes older links of the same socket that have no list yet, and
+// takes over the habits known of that socket.
 func (t *table) registered(l *link) (superseded []*link) {
 	for _, before := range t.records {
 		if before.link.same(l) {
@@ -90,8 +93,8 @@ func (t *table) registered(l *link) (superseded []*link) {
 	return superseded
 }
 
-// restored adds a link that stands for a resource from before the agent started, with the devices
-// that were listed then; listed is false if it is not known which these were.
+// restored adds a link that stands for a resource of an earlier run, with the devices of then;
+// listed is false if these are not known.
 func (t *table) restored(l *link, was list, listed bool) *record {
 	t.lists++
 	r := &record{
@@ -103,7 +106,7 @@ func (t *table) restored(l *link, was list, listed bool) *record {
 	return r
 }
 
-// listed takes a list of devices.
+// listed applies a list of devices.
 func (t *table) listed(l *link, options Options, devices list) (superseded []*link) {
 	r := t.find(l)
 	switch {
@@ -120,14 +123,14 @@ func (t *table) listed(l *link, options Options, devices list) (superseded []*li
 	return t.serve(r, options, devices)
 }
 
-// explained takes why devices of the last list are unhealthy.
+// explained sets the reasons why devices of the last list are unhealthy.
 func (t *table) explained(l *link, reasons Reasons) {
 	if r := t.find(l); r != nil {
 		r.list.reasons = reasons
 	}
 }
 
-// settled ends the grace of a list that was empty from the start: it means what it says.
+// settled ends the grace of a first list that was empty: from now on it counts.
 func (t *table) settled(l *link) (superseded []*link) {
 	r := t.find(l)
 	if r == nil || r.state != empty {
@@ -136,8 +139,8 @@ func (t *table) settled(l *link) (superseded []*link) {
 	return t.serve(r, r.first.options, r.first.list)
 }
 
-// serve takes a list that counts. With the first one the link takes over from older ones of the
-// same socket and from closed ones of the same resource.
+// serve applies a list that counts. With its first one the link takes over from older links of the
+// same socket and from closed links of the same resource.
 func (t *table) serve(r *record, options Options, devices list) (superseded []*link) {
 	l := r.link
 	t.lists++
@@ -146,7 +149,7 @@ func (t *table) serve(r *record, options Options, devices list) (superseded []*l
 		return nil
 	}
 	r.state, r.listed, r.problem, r.last = listing, true, "", list{}
-	newer := false // records that registered after l
+	newer := false // true for records that registered after r
 	return t.drop(func(other *record) bool {
 		newer = newer || other == r
 		return other != r && other.link.resource == l.resource &&
@@ -154,7 +157,7 @@ func (t *table) serve(r *record, options Options, devices list) (superseded []*l
 	})
 }
 
-// troubled says why a link has no list, whose plugin was last there at a time.
+// troubled notes why a link has no list; its plugin was last there at there.
 func (t *table) troubled(l *link, problem string, there time.Time) {
 	r := t.find(l)
 	switch {
@@ -166,7 +169,7 @@ func (t *table) troubled(l *link, problem string, there time.Time) {
 	}
 }
 
-// refused says that a link's list is too long to be read. What it listed before stays.
+// refused notes that a link's list is too long to be read. The list before stays.
 func (t *table) refused(l *link, problem string) {
 	r := t.find(l)
 	switch {
@@ -178,21 +181,21 @@ func (t *table) refused(l *link, problem string) {
 	}
 }
 
-// lost says that a link's list has ended and that the link tries to get another one.
+// lost notes that a link's list has ended while the link tries to get another one.
 func (t *table) lost(l *link, problem string, there time.Time) {
 	if r := t.find(l); r != nil && (r.state == listing || r.state == empty) {
 		r.leave(lost, problem, there)
 	}
 }
 
-// early says that a link's plugin could not be reached yet when it had registered.
+// early notes that a plugin could not be reached right after it registered.
 func (t *table) early(l *link, why string) {
 	if r := t.find(l); r != nil {
 		r.early = why
 	}
 }
 
-// closed says that a link has ended; its devices stay, unhealthy, unless another link serves them.
+// closed notes that a link has ended; its devices stay, unhealthy, unless another link serves them.
 func (t *table) closed(l *link, problem string, there time.Time) (superseded []*link) {
 	r := t.find(l)
 	if r == nil {
@@ -205,7 +208,7 @@ func (t *table) closed(l *link, problem string, there time.Time) (superseded []*
 	return t.drop(func(other *record) bool { return other == r })
 }
 
-// leave takes a record out of service. A list that had nothing leaves nothing.
+// leave takes a record out of service. A record without a list keeps none.
 func (r *record) leave(to linkState, problem string, there time.Time) {
 	if r.state == listing {
 		r.last, r.list, r.gone = r.list, r.list.down(), there
@@ -220,7 +223,7 @@ func (t *table) faded(l *link) {
 	}
 }
 
-// recordoned has readers look at the devices of a resource again.
+// recordoned makes readers look at the devices of a resource again.
 func (t *table) recordoned(resource string) {
 	for _, r := range t.records {
 		if r.link.resource == resource {
@@ -230,7 +233,7 @@ func (t *table) recordoned(resource string) {
 	}
 }
 
-// spent ends the grace of a closed link's devices. One that had no list leaves.
+// spent ends the grace of a closed link's devices. A link that had no list leaves.
 func (t *table) spent(l *link) {
 	switch r := t.find(l); {
 	case r == nil:
@@ -241,7 +244,7 @@ func (t *table) spent(l *link) {
 	}
 }
 
-// expired ends the grace of a closed link.
+// expired ends the grace of a closed link's resource.
 func (t *table) expired(l *link) {
 	t.drop(func(r *record) bool { return r.link == l })
 }
@@ -266,7 +269,7 @@ func (t *table) drop(which func(*record) bool) (dropped []*link) {
 	return dropped
 }
 
-// serving is the record that serves a resource, nil when none does.
+// serving returns the record that serves a resource, nil if none does.
 func (t *table) serving(resource string) *record {
 	for _, r := range slices.Backward(t.records) {
 		if r.link.resource == resource && r.state == listing {
@@ -276,7 +279,7 @@ func (t *table) serving(resource string) *record {
 	return nil
 }
 
-// shown is the record whose devices stand for a resource that nobody serves.
+// shown returns the record whose devices stand for a resource that no record serves.
 func (t *table) shown(resource string) *record {
 	var newest *record
 	for _, r := range slices.Backward(t.records) {

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// String is a resource in a line, for tests.
+// describe returns a resource in one line.
 func describe(t *table, resource string) string {
 	res, known := t.view(1).inventory.Resources[resource]
 	if !known {
@@ -30,7 +30,7 @@ func someDevices(n int) list {
 	return l
 }
 
-// Each story is a list of steps "link does: what the resource is then; links superseded".
+// Each story is a list of steps: "link does: the resource afterwards; superseded links".
 func TestTableStories(t *testing.T) {
 	type step struct {
 		link       string // its first letter is the socket
@@ -193,8 +193,8 @@ func TestTableStories(t *testing.T) {
 	}
 }
 
-// Whatever comes in whatever order: a resource is connected exactly while a link that nothing
-// superseded is listing, the newest of them serves it, and nothing stays for ever.
+// In any order of events: a resource is connected exactly while a link that nothing superseded is
+// listing, the newest such link serves it, and no record stays for ever.
 func TestTableInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		table := &table{}
@@ -236,8 +236,8 @@ func TestTableInAnyOrder(t *testing.T) {
 	})
 }
 
-// after is the phase of a link's life once it has reported. That of one whose first list was empty
-// is linkEarly, which nothing else leads to.
+// after returns the phase of a link's life after a report. linkEarly stands for a link whose first
+// list was empty; nothing else leads to it.
 func after(phase eventKind, e event) eventKind {
 	switch e.kind {
 	case linkRefused, linkEarly, pluginRefused:
@@ -259,7 +259,7 @@ func after(phase eventKind, e event) eventKind {
 	return e.kind
 }
 
-// follows reports whether a link whose last report is before may report now: its life has an order.
+// follows reports whether a link may report now after before: its life has an order.
 func follows(before, now eventKind) bool {
 	switch now {
 	case linkTroubled:
@@ -296,7 +296,7 @@ func checkServing(t *rapid.T, table *table, links []*link, phase map[*link]event
 	}
 }
 
-// What the node's status says of a resource, step by step.
+// The numbers in the node's status, step by step.
 func TestCapacityStories(t *testing.T) {
 	type step struct {
 		does    eventKind

@@ -1,11 +1,11 @@
 package deviceplugin
 
-// healthSaid is what plugins said last of their devices, by resource. A plugin that is away says
-// nothing: what the next one says is compared with what it said before.
+// healthSaid holds the last lists of connected plugins, by resource. An absent plugin adds nothing:
+// the list of the next one is compared with its last.
 type healthSaid map[string]Resource
 
-// follow hands on, for each resource that a plugin serves, the devices whose health has changed. A
-// device's first health is no change.
+// follow calls turned for each served resource with a new list, with the devices whose health has
+// changed. A device's first health is no change.
 func (h healthSaid) follow(now Inventory, turned func(resource string, devices []*Device)) {
 	for name, r := range now.Resources {
 		before := h[name]
@@ -20,7 +20,7 @@ func (h healthSaid) follow(now Inventory, turned func(resource string, devices [
 	}
 }
 
-// turns are the devices of a list that had another health in the list before, both in natural order.
+// turns returns the devices whose health differs between two lists in natural order.
 func turns(was, now []*Device) (out []*Device) {
 	i := 0
 	for _, d := range now {

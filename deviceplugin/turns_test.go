@@ -11,7 +11,8 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Each step is a list, "-" for a plugin that is away, and how many turned healthy and unhealthy.
+// Each step is a list, or "-" for an absent plugin, and the numbers of devices that turned healthy
+// and unhealthy.
 func TestHealthTurns(t *testing.T) {
 	for name, steps := range map[string][][2]string{
 		"first lists are no change": {{"a b! c", "0 0"}, {"a b! c", "0 0"}},

@@ -9,7 +9,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/cordon"
 )
 
-// view is what readers see: the snapshot, and for each resource whom to call.
+// view is what readers see: the snapshot, and for each resource the link to call.
 type view struct {
 	inventory Inventory
 	links     map[string]*link
@@ -45,8 +45,7 @@ func (t *table) view(version uint64) *view {
 	return v
 }
 
-// says reports whether both views show the same. Devices of lists that a plugin sent anew are
-// others.
+// says reports whether both views show the same. It compares generations instead of devices.
 func (v *view) says(o *view) bool {
 	return maps.Equal(v.links, o.links) && slices.Equal(v.inventory.Gone, o.inventory.Gone) &&
 		maps.Equal(v.inventory.Refused, o.inventory.Refused) &&
@@ -58,8 +57,8 @@ func (r Resource) shows(o Resource) bool {
 	return reflect.DeepEqual(r, o)
 }
 
-// resource is what readers see of a record; what the newest one of the resource waits for is told
-// unless it serves. Cordons are those of the resource, by id.
+// resource returns what readers see of a record. Unless it serves, the problem is that of newest,
+// the resource's newest record. cordons are those of the resource, by id.
 func (r *record) resource(newest *record, cordons map[string]cordon.Cordon) Resource {
 	devices, _ := marked(r.list, cordons)
 	_, allocatable := marked(r.last, cordons)
@@ -81,7 +80,7 @@ func (r *record) resource(newest *record, cordons map[string]cordon.Cordon) Reso
 	return out
 }
 
-// complaint is what is wrong with what a record sends.
+// complaint says what is wrong with the lists of a record.
 func (r *record) complaint() string {
 	wrong := r.list.defects.String()
 	switch {

@@ -15,10 +15,10 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// errSocketGone is why a link of the plugin registry ends when its socket is removed.
+// errSocketGone ends a link of the plugin registry whose socket was removed.
 var errSocketGone = errors.New("its socket in the plugin registry was removed")
 
-// watch takes in the device plugins of the plugin registry until ctx is done.
+// watch admits the device plugins of the plugin registry until ctx is done.
 func (p *Plugins) watch(ctx context.Context) error {
 	if p.cfg.Dirs.Registry == "" {
 		return nil
@@ -33,7 +33,7 @@ func (p *Plugins) watch(ctx context.Context) error {
 			if found.Type != "" && found.Type != registerapi.DevicePlugin {
 				return
 			}
-			if !podspec.IsExtended(found.Name) { // it would stay in memory for nothing
+			if !podspec.IsExtended(found.Name) { // it would only waste memory
 				found.Name = ""
 			}
 			p.metrics.called(found.Name, rpc, took, err)
@@ -45,7 +45,7 @@ func (p *Plugins) watch(ctx context.Context) error {
 	return w.Run(ctx)
 }
 
-// takeIn registers a plugin that the watcher found. As with Register, it is dialled afterwards.
+// takeIn registers a plugin that the watcher found. As with Register, its link dials it later.
 func (p *Plugins) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Membership, error) {
 	l, err := p.register(ctx, found.Name, found.Endpoint,
 		func() (*link, error) { return p.acceptFound(found) })
@@ -69,7 +69,7 @@ func (p *Plugins) acceptFound(found watcher.Plugin) (*link, error) {
 	return newLink(found.Name, filepath.Clean(found.Endpoint), ByRegistry, p.cfg)
 }
 
-// CheckFound says what is wrong with what a plugin of the plugin registry says about itself, as a
+// CheckFound returns the fault of what a plugin in the plugin registry says about itself, as a
 // *RequestError. Its endpoint may be anywhere.
 func CheckFound(found watcher.Plugin) error {
 	if !slices.Contains(found.Versions, v1beta1.Version) {

@@ -66,7 +66,7 @@ func TestRegistrySocketGoesAndReturns(t *testing.T) {
 	plugin := r.registryPlugin(sim.Config{Resource: gpu}, nil)
 	r.untilConnected(gpu)
 	plugin.untilRegistered(1)
-	// The plugin itself lives on: the socket is what says that it is registered.
+	// The plugin itself lives on: removing the socket ends its registration.
 	if err := os.Remove(filepath.Join(r.cfg.Dirs.Registry, "example.com_gpu.sock")); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func (i introduced) NotifyRegistrationStatus(
 	return &registerapi.RegistrationStatusResponse{}, nil
 }
 
-// introduce serves Registration on path and returns what the plugin is told first.
+// introduce serves Registration on path and returns the first status that the plugin hears.
 func introduce(t *testing.T, path string,
 	info *registerapi.PluginInfo) *registerapi.RegistrationStatus {
 	t.Helper()

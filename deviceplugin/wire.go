@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// The first bytes of fields on the wire: number<<3 | 2, a length and that many bytes follow. Of
-// ListAndWatchResponse: devices = 1; of Device: ID = 1, health = 2, topology = 3.
+// First bytes of fields on the wire (number<<3 | 2): a length and that many bytes follow.
+// ListAndWatchResponse has devices = 1; Device has ID = 1, health = 2, topology = 3.
 const (
 	tagDevice   = 1<<3 | 2
 	tagID       = 1<<3 | 2
@@ -17,8 +17,8 @@ const (
 	tagTopology = 3<<3 | 2
 )
 
-// split hands on the encoded devices of a message until yield is false; plain is false when there
-// is anything else in it, up to there.
+// split yields the encoded devices of a message until yield returns false; plain is false if it
+// meets anything else.
 func split[T string | []byte](msg T, yield func(T) bool) (plain bool) {
 	for len(msg) > 0 {
 		if msg[0] != tagDevice {
@@ -39,12 +39,11 @@ func split[T string | []byte](msg T, yield func(T) bool) (plain bool) {
 // fields are the parts of one encoded device.
 type fields[T string | []byte] struct {
 	id, health, topology T
-	// placed: there is a topology, be it an empty one.
+	// placed: there is a topology, even an empty one.
 	placed bool
 }
 
-// fieldsOf takes one encoded device apart; plain is false for what only the protobuf library can
-// tell the meaning of.
+// fieldsOf splits one encoded device; plain is false if only the protobuf library can interpret it.
 func fieldsOf[T string | []byte](entry T) (out fields[T], plain bool) {
 	for len(entry) > 0 {
 		tag := entry[0]
@@ -66,7 +65,7 @@ func fieldsOf[T string | []byte](entry T) (out fields[T], plain bool) {
 	return out, true
 }
 
-// field cuts a length and that many bytes off in.
+// field splits a length and that many bytes off in.
 func field[T string | []byte](in T) (value, rest T, ok bool) {
 	var length uint64
 	for i := 0; i < len(in) && i < binary.MaxVarintLen32; i++ {
@@ -82,10 +81,10 @@ func field[T string | []byte](in T) (value, rest T, ok bool) {
 	return value, rest, false
 }
 
-// frame is a message as it came; free gives its memory back.
+// frame is an undecoded message; Free returns its memory.
 type frame struct{ mem.Buffer }
 
-// frameCodec hands messages on without decoding them. Requests are encoded as ever.
+// frameCodec receives frames without decoding them. Requests are encoded as usual.
 type frameCodec struct{ encoding.CodecV2 }
 
 // Unmarshal implements encoding.CodecV2.
@@ -98,7 +97,7 @@ func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// Name implements encoding.CodecV2. Empty, it leaves the call's content type as it always is.
+// Name implements encoding.CodecV2. The empty name keeps the call's usual content type.
 func (frameCodec) Name() string { return "" }
 
 // asFrames makes a call receive frames.

@@ -1,6 +1,6 @@
 package topology
 
-// Choices is the number of ways to choose k of n, or some number above most if there are more.
+// Choices returns the number of ways to choose k of n, or some number above most if there are more.
 func Choices(n, k, most int) int {
 	ways := 1
 	for i := range min(k, n-k) {
@@ -11,9 +11,9 @@ func Choices(n, k, most int) int {
 	return ways
 }
 
-// Combinations calls visit with each ascending choice of k of the numbers below n, in
-// lexicographic order, until it returns false. The slice is only valid during the call. There is
-// none when k is more than n.
+// Combinations calls visit with each ascending choice of k of the numbers below n, in lexicographic
+// order, until visit returns false. The slice is only valid during the call. If k is more than n,
+// there is no choice.
 func Combinations(n, k int, visit func([]int) bool) {
 	if k > n {
 		return

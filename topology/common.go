@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// Common finds a set of nodes that all the supplies prefer and that has room for each of them;
-// empty if there is none. It is for machines of so many nodes that hints do not list every set.
+// Common finds a set of nodes that all supplies prefer and that has room for each of them; empty if
+// there is none. It is for machines with so many nodes that hints do not list every set.
 //
-// A set that is as narrow as a resource needs on the empty machine has something of it free on
-// each node: without one that has nothing it would be narrower still. So only nodes that can give
-// something of everything are looked at, the roomiest first, and never a node where one that gave
-// no less of anything was tried in vain. If all supplies are additive, this finds a set if there is
-// one, within searchSteps; the search is usually over after as many steps as the set has nodes.
+// A set with the least width that a resource needs on the empty machine has some of the resource
+// free on each node: without a node that has none it would be narrower still. So Common only looks
+// at nodes that can give some of everything, the roomiest first, and skips a node if one with no
+// less of anything was tried in vain. If all supplies are additive, this finds a set if there is
+// one, within searchSteps; usually it takes as many steps as the set has nodes.
 func Common(nodes NodeSet, supplies []Supply) NodeSet {
 	width := 0
 	for _, s := range supplies {
@@ -43,16 +43,16 @@ func Common(nodes NodeSet, supplies []Supply) NodeSet {
 	return s.run()
 }
 
-// commonSearch looks for width of the candidates.
+// commonSearch looks for a set of width candidates.
 type commonSearch struct {
 	width int
 	ids   []NodeID
-	// By amount: what is wanted; the free of each candidate; and, from each candidate on, the sums of
-	// the largest free, of 0 to width candidates.
+	// For each amount: the wanted amount; the free amount of each candidate; and from each
+	// candidate on the sums of the 0 to width largest free amounts.
 	amounts []uint64
 	free    [][]uint64
 	largest [][][]uint64
-	// additive: a candidate need not be tried where a better one failed.
+	// additive: a candidate is skipped if one with no less of anything failed.
 	additive bool
 	fits     func(NodeSet) bool
 	steps    int
@@ -103,7 +103,7 @@ func newCommonSearch(nodes NodeSet, supplies []Supply, width int) *commonSearch 
 	return s
 }
 
-// largest has for each position the sums of the 0 to width largest values from there on.
+// largest returns, for each position, the sums of the 0 to width largest values from there on.
 func largest(values []uint64, width int) [][]uint64 {
 	out := make([][]uint64, len(values)+1)
 	var top []uint64 // descending
@@ -168,7 +168,7 @@ func (s *commonSearch) extend(set NodeSet, from int, sums []uint64) NodeSet {
 	return NodeSet{}
 }
 
-// mayDo reports whether the candidate and the best of those after it could hold every amount.
+// mayDo reports whether the candidate and the best of those after it could give every amount.
 func (s *commonSearch) mayDo(at, left int, sums []uint64) bool {
 	for need, sum := range sums {
 		if sum+s.free[need][at]+s.largest[need][at+1][left-1] < s.amounts[need] {
@@ -178,7 +178,7 @@ func (s *commonSearch) mayDo(at, left int, sums []uint64) bool {
 	return true
 }
 
-// dominated reports whether one of the others has no less of anything.
+// dominated reports whether one of others has no less of anything.
 func (s *commonSearch) dominated(at int, others []int) bool {
 	return slices.ContainsFunc(others, func(other int) bool {
 		return !slices.ContainsFunc(s.free, func(of []uint64) bool { return of[other] < of[at] })

@@ -8,18 +8,18 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// need is what a supply says, node by node.
+// need is a supply, node by node.
 type need struct {
 	Amount   uint64
 	Free     map[topology.NodeID]uint64
 	Width    int // 0: any
 	Must     topology.NodeSet
 	Sets     []topology.NodeSet
-	Fits     func(topology.NodeSet) bool // nil: if the nodes have the amount together
+	Fits     func(topology.NodeSet) bool // nil: if the nodes together have the amount
 	Additive bool
 }
 
-// common is topology.Common of the needs.
+// common calls topology.Common for the needs.
 func common(nodes topology.NodeSet, needs []need) topology.NodeSet {
 	var supplies []topology.Supply
 	for _, n := range needs {
@@ -77,7 +77,7 @@ func TestCommonIsFoundIfThereIsOne(t *testing.T) {
 		}
 		var needs []need
 		for range rapid.IntRange(1, 4).Draw(t, "needs") {
-			// As wide as the width on an empty machine of equal nodes.
+			// As wide as width on an empty machine of equal nodes.
 			const size = 8
 			n := need{
 				Amount: rapid.Uint64Range(uint64(size*(width-1)+1),
@@ -127,11 +127,11 @@ func TestCommonOfSetsAndWidths(t *testing.T) {
 		Amount: 2, Width: 2, Free: free(0), Sets: []topology.NodeSet{set(2, 3), set(4, 5)},
 		Fits: func(s topology.NodeSet) bool { return s == set(2, 3) || s == set(4, 5) },
 	}
-	sockets := need{ // of any width
+	sockets := need{ // any width
 		Amount: 1, Free: free(4),
 		Fits: func(s topology.NodeSet) bool { return !s.Has(3) },
 	}
-	picky := need{ // node 0 has all that node 5 has, and yet
+	picky := need{ // node 0 has all that node 5 has, but only 3 and 5 fit
 		Amount: 2, Width: 2, Free: free(0, 1, 2, 3, 4, 5),
 		Fits: func(s topology.NodeSet) bool { return s == set(3, 5) },
 	}

@@ -8,11 +8,11 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// MaxID is the largest CPU or node id that is believed: the kernel's largest NR_CPUS is 8192.
+// MaxID is the largest accepted CPU or node id: the kernel's largest NR_CPUS is 8192.
 const MaxID = 1<<16 - 1
 
-// ParseCPUs reads a list of CPUs or nodes that somebody has written, like "0-3,8". One that names
-// ids beyond MaxID is refused before it takes memory, like "0-4000000000".
+// ParseCPUs reads a list of CPUs or nodes, like "0-3,8". It refuses ids beyond MaxID, like in
+// "0-4000000000", before they take memory.
 func ParseCPUs(text string) (cpuset.CPUSet, error) {
 	count := 0
 	for part := range strings.SplitSeq(text, ",") {
@@ -23,7 +23,7 @@ func ParseCPUs(text string) (cpuset.CPUSet, error) {
 		low, lowErr := strconv.ParseUint(first, 10, 64)
 		high, highErr := strconv.ParseUint(last, 10, 64)
 		if lowErr != nil || highErr != nil || high < low {
-			continue // what follows refuses it
+			continue // Parse refuses it
 		}
 		if high > MaxID {
 			return cpuset.New(), fmt.Errorf("%d is larger than %d, the largest id", high, MaxID)

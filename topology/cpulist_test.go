@@ -7,7 +7,7 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// What is too much is refused before it takes memory; all else is as cpuset has it.
+// Oversized lists are refused before they take memory; everything else is as in cpuset.
 func TestParseCPUs(t *testing.T) {
 	got, err := ParseCPUs("0-2,8,65535")
 	if want := cpuset.New(0, 1, 2, 8, 65535); err != nil || !got.Equals(want) {

@@ -1,18 +1,18 @@
 package topology
 
-// Hint is one placement that a provider can make for one resource of one container (or pod, in
-// pod scope): the request can be met from the resources of Nodes, and from no fewer of them.
-// Source: KEP-693, TopologyHint.
+// Hint is one placement that a provider offers for one resource of one container (or pod, in pod
+// scope): Nodes together can meet the request, and each of them may be used. Source: KEP-693,
+// TopologyHint.
 type Hint struct {
-	// Nodes that together hold the request. Any says that every node will do.
+	// Nodes together hold the request. Any: every node will do.
 	Nodes NodeSet
 	Any   bool
-	// Preferred: no placement on fewer nodes exists on this machine, were it empty.
+	// Preferred: even on the empty machine no set of fewer nodes could hold the request.
 	Preferred bool
 }
 
-// ResourceHints is what a provider offers for one resource. Hints nil: no preference (any node,
-// preferred). Hints empty but not nil: no placement exists (any node, not preferred).
+// ResourceHints is a provider's offer for one resource. Hints nil: no preference (any node,
+// preferred). Hints empty but not nil: there is no placement (any node, not preferred).
 type ResourceHints struct {
 	// Resource is the resource name: "cpu", "memory", "example.com/gpu".
 	Resource string

@@ -1,6 +1,6 @@
 package topology
 
-// String is the hint for people: "0-1 preferred", "3", "any preferred", "no node".
+// String returns the hint for people: "0-1 preferred", "3", "any preferred", "no node".
 func (h Hint) String() string {
 	s := h.Nodes.String()
 	switch {

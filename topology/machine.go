@@ -13,7 +13,7 @@ import (
 // NodeID is the kernel's number of a NUMA node (/sys/devices/system/node/nodeN).
 type NodeID int
 
-// NoNode says that the node is not known; sysfs writes it as -1.
+// NoNode says that the node is unknown; sysfs writes it as -1.
 const NoNode NodeID = -1
 
 // SocketID is the physical package of a CPU (topology/physical_package_id).
@@ -26,8 +26,8 @@ type CoreID int
 // L3ID numbers last-level cache groups over the whole machine: the lowest CPU id that shares it.
 type L3ID int
 
-// Spec is a machine as data: what discovery fills in, what a test writes as a literal, and what
-// our YAML holds. NewMachine checks it and makes the immutable Machine of it.
+// Spec is a machine as data: discovery fills it in, tests write it as a literal, and our YAML holds
+// it. NewMachine validates it and makes an immutable Machine.
 type Spec struct {
 	// Name is for people: "2-socket SMT, NPS2".
 	Name string `json:"name,omitempty"`
@@ -46,7 +46,7 @@ type Node struct {
 	MemoryBytes uint64 `json:"memoryBytes,omitempty"`
 	// HugePages lists the pool of each page size.
 	HugePages []HugePages `json:"hugePages,omitempty"`
-	// Distances is the SLIT row: the distance to each node that is listed; 10 is local.
+	// Distances is the SLIT row: the distance to each listed node; 10 is local.
 	Distances map[NodeID]int `json:"distances,omitempty"`
 }
 
@@ -63,9 +63,9 @@ type CPU struct {
 	Socket SocketID `json:"socket"`
 	Core   CoreID   `json:"core"`
 	L3     L3ID     `json:"l3"`
-	// Offline CPUs belong to the machine and to nobody's cpuset.
+	// Offline CPUs belong to the machine, but to no cpuset.
 	Offline bool `json:"offline,omitempty"`
-	// Isolated CPUs are those of isolcpus=: the kernel puts nothing on them by itself.
+	// Isolated CPUs are those of isolcpus=: the kernel schedules nothing on them by itself.
 	Isolated bool `json:"isolated,omitempty"`
 }
 
@@ -73,37 +73,37 @@ type CPU struct {
 type PCIDevice struct {
 	// Address is domain:bus:device.function, "0000:3b:00.0".
 	Address string `json:"address"`
-	// Class, Vendor and Device are the ids as sysfs has them ("0x030200", "0x10de", "0x2330").
+	// Class, Vendor and Device are the ids in the form of sysfs ("0x030200", "0x10de", "0x2330").
 	Class  string `json:"class,omitempty"`
 	Vendor string `json:"vendor,omitempty"`
 	Device string `json:"device,omitempty"`
-	// Name is for people, when a PCI database knows one.
+	// Name is for people, if a PCI database knows it.
 	Name string `json:"name,omitempty"`
-	// Node is NoNode when the firmware does not say.
+	// Node is NoNode if the firmware does not say.
 	Node NodeID `json:"node"`
 }
 
-// Machine is what the hardware is: an immutable value, safe for concurrent use. Slices that its
-// methods return are the caller's own.
+// Machine describes the hardware: an immutable value, safe for concurrent use. The caller owns
+// slices that its methods return.
 type Machine struct {
 	name    string
 	nodes   []Node
 	cpus    map[int]CPU
 	online  cpuset.CPUSet
 	offline cpuset.CPUSet
-	// isolated are online or not.
+	// isolated CPUs may be online or not.
 	isolated cpuset.CPUSet
 	pci      []PCIDevice
 
-	byNode   map[NodeID]cpuset.CPUSet // online CPUs only, as are the three below
+	byNode   map[NodeID]cpuset.CPUSet // online CPUs only, as in the next three
 	bySocket map[SocketID]cpuset.CPUSet
 	byCore   map[CoreID]cpuset.CPUSet
 	byL3     map[L3ID]cpuset.CPUSet
 }
 
-// NewMachine checks spec and returns the machine. The error lists everything that is wrong:
-// duplicate ids, CPUs or devices on nodes that do not exist, a core that spans two sockets,
-// no online CPU.
+// NewMachine validates spec and returns the machine. The error lists everything that is wrong:
+// duplicate ids, CPUs or devices on nodes that do not exist, a core that spans two sockets, no
+// online CPU.
 func NewMachine(spec Spec) (*Machine, error) {
 	if err := spec.validate(); err != nil {
 		return nil, fmt.Errorf("machine %q: %w", spec.Name, err)
@@ -147,7 +147,7 @@ func (m *Machine) indexCPUs(cpus []CPU) {
 	m.byNode, m.bySocket, m.byCore, m.byL3 = sets(node), sets(socket), sets(core), sets(l3)
 }
 
-// Name is the machine's name for people.
+// Name returns the machine's name for people.
 func (m *Machine) Name() string { return m.name }
 
 // Nodes lists the NUMA nodes by ascending id.
@@ -159,10 +159,10 @@ func (m *Machine) Nodes() []Node {
 	return out
 }
 
-// NodeSet is the set of all node ids.
+// NodeSet returns all node ids.
 func (m *Machine) NodeSet() NodeSet { return m.nodesWhere(func(Node) bool { return true }) }
 
-// MemoryNodes is the set of the nodes that have memory.
+// MemoryNodes returns the nodes that have memory.
 func (m *Machine) MemoryNodes() NodeSet {
 	return m.nodesWhere(func(n Node) bool { return n.MemoryBytes > 0 })
 }
@@ -177,7 +177,7 @@ func (m *Machine) nodesWhere(wanted func(Node) bool) NodeSet {
 	return b.freeze()
 }
 
-// MemoryBytes is the memory of all nodes together.
+// MemoryBytes returns the memory of all nodes together.
 func (m *Machine) MemoryBytes() uint64 {
 	var total uint64
 	for _, n := range m.nodes {
@@ -186,7 +186,7 @@ func (m *Machine) MemoryBytes() uint64 {
 	return total
 }
 
-// Distance is the SLIT distance from a to b: what the firmware says, else 10 on the same node
+// Distance returns the SLIT distance from a to b: that of the firmware, or else 10 on the same node
 // and 20 to any other (ACPI's defaults).
 func (m *Machine) Distance(a, b NodeID) int {
 	at, ok := slices.BinarySearchFunc(m.nodes, a, func(n Node, id NodeID) int {
@@ -203,13 +203,13 @@ func (m *Machine) Distance(a, b NodeID) int {
 	return 20
 }
 
-// Online is the set of online CPUs; Offline of those that are present but offline.
+// Online returns the online CPUs.
 func (m *Machine) Online() cpuset.CPUSet { return m.online }
 
-// Offline is the set of CPUs that are present but offline.
+// Offline returns the CPUs that are present but offline.
 func (m *Machine) Offline() cpuset.CPUSet { return m.offline }
 
-// Isolated is the set of CPUs, online or not, that the kernel was booted to leave alone (isolcpus=).
+// Isolated returns the CPUs, online or not, that the kernel was booted to leave alone (isolcpus=).
 func (m *Machine) Isolated() cpuset.CPUSet { return m.isolated }
 
 // CPU looks up one logical CPU, online or not.
@@ -218,10 +218,10 @@ func (m *Machine) CPU(id int) (CPU, bool) {
 	return c, ok
 }
 
-// CPUsOfNode is the set of online CPUs of a node, empty for a node without CPUs.
+// CPUsOfNode returns the online CPUs of a node.
 func (m *Machine) CPUsOfNode(id NodeID) cpuset.CPUSet { return m.byNode[id] }
 
-// CPUsOfNodes is the set of online CPUs of any of the nodes.
+// CPUsOfNodes returns the online CPUs of all the nodes.
 func (m *Machine) CPUsOfNodes(nodes NodeSet) cpuset.CPUSet {
 	out := cpuset.New()
 	for _, id := range nodes.IDs() {
@@ -230,13 +230,13 @@ func (m *Machine) CPUsOfNodes(nodes NodeSet) cpuset.CPUSet {
 	return out
 }
 
-// CPUsOfSocket is the set of online CPUs of a socket.
+// CPUsOfSocket returns the online CPUs of a socket.
 func (m *Machine) CPUsOfSocket(id SocketID) cpuset.CPUSet { return m.bySocket[id] }
 
-// CPUsOfCore is the set of online threads of a core.
+// CPUsOfCore returns the online threads of a core.
 func (m *Machine) CPUsOfCore(id CoreID) cpuset.CPUSet { return m.byCore[id] }
 
-// CPUsOfL3 is the set of online CPUs that share a last-level cache.
+// CPUsOfL3 returns the online CPUs that share a last-level cache.
 func (m *Machine) CPUsOfL3(id L3ID) cpuset.CPUSet { return m.byL3[id] }
 
 // Sockets lists the sockets that have online CPUs, ascending.
@@ -248,7 +248,7 @@ func (m *Machine) Cores() []CoreID { return sortedKeys(m.byCore) }
 // L3s lists the last-level cache groups that have online CPUs, ascending.
 func (m *Machine) L3s() []L3ID { return sortedKeys(m.byL3) }
 
-// NodesOf is the set of the nodes that the CPUs belong to.
+// NodesOf returns the nodes of the CPUs.
 func (m *Machine) NodesOf(cpus cpuset.CPUSet) NodeSet {
 	var b nodeBits
 	for _, id := range cpus.UnsortedList() {
@@ -259,7 +259,7 @@ func (m *Machine) NodesOf(cpus cpuset.CPUSet) NodeSet {
 	return b.freeze()
 }
 
-// ThreadsPerCore is the largest number of threads, online or not, of any core.
+// ThreadsPerCore returns the largest number of threads of a core, offline ones included.
 func (m *Machine) ThreadsPerCore() int {
 	threads := map[CoreID]int{}
 	most := 0
@@ -273,7 +273,7 @@ func (m *Machine) ThreadsPerCore() int {
 // PCI lists the PCI functions by address.
 func (m *Machine) PCI() []PCIDevice { return slices.Clone(m.pci) }
 
-// Spec is the machine as data again; NewMachine of it gives an equal machine.
+// Spec returns the machine as data; NewMachine of it gives an equal machine.
 func (m *Machine) Spec() Spec {
 	spec := Spec{Name: m.name, Nodes: m.Nodes(), PCI: m.PCI()}
 	for _, id := range sortedKeys(m.cpus) {
@@ -322,7 +322,7 @@ func (s Spec) validateCPUs(nodes map[NodeID]bool, wrong func(format string, args
 		}
 		cpus[c.ID] = true
 		if c.Offline {
-			continue // an offline CPU's place is not always known
+			continue // the place of an offline CPU is not always known
 		}
 		online++
 		if !nodes[c.Node] {

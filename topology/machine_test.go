@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// smallMachine has two sockets, SMT on one of them, an offline CPU, a gap in the node ids and a
-// node with memory only.
+// smallMachine has two sockets, one with SMT, an offline CPU, a gap in the node ids and a node with
+// memory only.
 func smallMachine() Spec {
 	return Spec{
 		Name: "small",
@@ -103,7 +103,7 @@ func TestMachineSpecRoundTrip(t *testing.T) {
 	}
 }
 
-// Neither the spec it was made from nor what its methods return reaches into a machine.
+// Changes to the spec or to returned values do not change a machine.
 func TestMachineIsImmutable(t *testing.T) {
 	spec := smallMachine()
 	m := mustMachine(t, spec)
@@ -169,7 +169,7 @@ func TestNewMachineRefuses(t *testing.T) {
 	}
 }
 
-// What is not known of an offline CPU is no error.
+// An unknown place of an offline CPU is no error.
 func TestOfflineCPUsMayBeAnywhere(t *testing.T) {
 	spec := smallMachine()
 	spec.CPUs = append(spec.CPUs,

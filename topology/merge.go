@@ -2,17 +2,17 @@ package topology
 
 import "slices"
 
-// Result is one placement for all resources of a container (or pod), and whether the policy lets
-// the pod in with it.
+// Result is one placement for all resources of a container (or pod), and whether the policy admits
+// the pod with it.
 type Result struct {
-	// Hint is what the providers allocate by; it is meaningful also when Admit is false.
+	// Hint guides the providers' allocation; it is meaningful even if Admit is false.
 	Hint  Hint
 	Admit bool
 }
 
 // Merge finds the best placement that the hints of all providers agree on, under policy. nodes are
-// all nodes of the machine. providers holds one list of resources for each provider; their order
-// does not matter. doc.go has the rules; they are KEP-693's as the kubelet applies them.
+// all nodes of the machine. providers holds one list of resources per provider; their order does
+// not matter. doc.go has the rules; they are KEP-693's as the kubelet applies them.
 func (o Options) Merge(policy Policy, nodes NodeSet, providers [][]ResourceHints) Result {
 	if policy == None {
 		return Result{Hint: Hint{Any: true}, Admit: true}
@@ -33,8 +33,8 @@ func (o Options) Merge(policy Policy, nodes NodeSet, providers [][]ResourceHints
 	return Result{Hint: hint, Admit: hint.Preferred}
 }
 
-// hintLists gives one list of hints for each resource that has a preference. A resource without
-// any placement gets the one hint that stands for this.
+// hintLists returns one list of hints for each resource that has a preference. A resource without
+// any placement gets a single hint: any node, not preferred.
 func hintLists(providers [][]ResourceHints) [][]Hint {
 	var lists [][]Hint
 	for _, resources := range providers {
@@ -51,8 +51,8 @@ func hintLists(providers [][]ResourceHints) [][]Hint {
 	return lists
 }
 
-// onOneNode keeps the preferred hints of one node or of any. A list may become empty: then there
-// is no way to pick one hint per resource.
+// onOneNode keeps the preferred hints with one node or any. A list may become empty: then no pick
+// exists.
 func onOneNode(lists [][]Hint) [][]Hint {
 	out := make([][]Hint, len(lists))
 	for i, list := range lists {
@@ -70,7 +70,7 @@ func (o Options) best(nodes NodeSet, lists [][]Hint) Hint {
 	if set := preferredByAll(narrowest, nodes, lists); !set.IsEmpty() {
 		return Hint{Nodes: set, Preferred: true}
 	}
-	// What is left are picks that are not preferred.
+	// The remaining picks are not preferred.
 	around := narrowest
 	around.width = max(1, neededWidth(lists))
 	if set := bestShared(around, nodes, lists); !set.IsEmpty() {
@@ -79,14 +79,14 @@ func (o Options) best(nodes NodeSet, lists [][]Hint) Hint {
 	return Hint{Nodes: nodes}
 }
 
-// preferredByAll finds the best node set that every resource prefers, where a resource that
-// prefers any node counts for all sets; empty if there is none.
+// preferredByAll finds the best node set that every resource prefers; a resource that prefers any
+// node counts for all sets. Empty: there is none.
 func preferredByAll(o order, nodes NodeSet, lists [][]Hint) NodeSet {
 	most := 0
 	for _, list := range lists {
 		most = max(most, len(list))
 	}
-	votes := make(map[NodeSet]int, most) // of the resources that care
+	votes := make(map[NodeSet]int, most) // votes of the resources with preferred sets
 	careful := 0
 	for _, list := range lists {
 		flexible := slices.ContainsFunc(list, func(h Hint) bool { return h.Any && h.Preferred })
@@ -94,8 +94,8 @@ func preferredByAll(o order, nodes NodeSet, lists [][]Hint) NodeSet {
 			switch {
 			case h.Any || !h.Preferred:
 			case flexible:
-				votes[h.Nodes] += 0 // known, in case that nobody cares
-			case votes[h.Nodes] == careful: // else a resource before did not vote for it
+				votes[h.Nodes] += 0 // a candidate even if no resource votes
+			case votes[h.Nodes] == careful: // else an earlier resource did not vote for it
 				votes[h.Nodes]++
 			}
 		}
@@ -119,7 +119,7 @@ func preferredByAll(o order, nodes NodeSet, lists [][]Hint) NodeSet {
 	return found.set
 }
 
-// neededWidth is the number of nodes of the resource that needs the most.
+// neededWidth returns the number of nodes of the resource that needs the most.
 func neededWidth(lists [][]Hint) int {
 	needed := 0
 	for _, list := range lists {

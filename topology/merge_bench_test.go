@@ -13,14 +13,14 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// adversary makes hint lists for n nodes that leave a merge much to do.
+// adversary makes hint lists for n nodes that are hard to merge.
 type adversary struct {
 	name  string
 	lists func(n int, r *rand.Rand) [][]topology.Hint
 }
 
-// adversaries are what providers offer on large machines (narrow sets, all of a width) and what
-// nobody would.
+// adversaries returns lists as providers offer on large machines (narrow sets, all of a width), and
+// unrealistic ones.
 func adversaries() []adversary {
 	type lists = func(n int, r *rand.Rand) [][]topology.Hint
 	four := func(list func(i, n int, r *rand.Rand) []topology.Hint) lists {
@@ -75,8 +75,8 @@ func firstNodes(n int) topology.NodeSet {
 	return topology.NewNodeSet(ids...)
 }
 
-// narrowSets are the sets of one and two of n nodes that keep wants; those of this many nodes are
-// preferred.
+// narrowSets returns the sets of one and two of n nodes that keep accepts; those with preferred
+// nodes are preferred.
 func narrowSets(n, preferred int, keep func([]int) bool) []topology.Hint {
 	hints := []topology.Hint{}
 	for a := range n {
@@ -93,7 +93,7 @@ func narrowSets(n, preferred int, keep func([]int) bool) []topology.Hint {
 	return hints
 }
 
-// randomSets are this many sets of this width; width 0: of any.
+// randomSets returns count sets of this width; width 0: of any.
 func randomSets(n, width, count int, r *rand.Rand) []topology.Hint {
 	var hints []topology.Hint
 	for range count {
@@ -143,8 +143,8 @@ func BenchmarkMerge(b *testing.B) {
 	}
 }
 
-// threadTime is the CPU time of this thread; on a machine that others use too, the clock would
-// measure these.
+// threadTime returns the CPU time of this thread; on a busy machine the clock would measure other
+// programs too.
 func threadTime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {

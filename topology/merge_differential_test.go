@@ -10,9 +10,9 @@ import (
 	"github.com/numalet/numalet/topology/exhaustive"
 )
 
-// TestMergeDifferential compares 100,000 random merges with going through all picks, each under
-// every policy, by node ids and by distances: machines of up to eight nodes, some of which have no
-// CPUs or no memory.
+// TestMergeDifferential compares 100,000 random merges with a search through all picks, each under
+// every policy, by node ids and by distances, on machines with up to eight nodes, some without CPUs
+// or memory.
 func TestMergeDifferential(t *testing.T) {
 	cases := 100_000
 	if testing.Short() {
@@ -39,7 +39,8 @@ func TestMergeDifferential(t *testing.T) {
 	}
 }
 
-// Beyond eight nodes the search is limited, which lists that can be gone through never feel.
+// Beyond eight nodes the search is limited, but lists short enough for the exhaustive search never
+// reach the limit.
 func TestMergeDifferentialOnManyNodes(t *testing.T) {
 	for i := range 2_000 {
 		r := rand.New(rand.NewPCG(64, uint64(i)))
@@ -69,7 +70,7 @@ func TestMergeDifferentialOnManyNodes(t *testing.T) {
 // randomMachine has one to eight nodes with gaps between their ids.
 func randomMachine(t *testing.T, r *rand.Rand) *topology.Machine {
 	spec := topology.Spec{Name: "random"}
-	kind := r.IntN(4) // distances: none, groups, symmetric, anyhow
+	kind := r.IntN(4) // distances: none, groups, symmetric, random
 	ids := r.Perm(12)[:1+r.IntN(8)]
 	for i, id := range ids {
 		node := topology.Node{ID: topology.NodeID(id), Distances: map[topology.NodeID]int{}}
@@ -123,7 +124,8 @@ func distance(kind, a, b int, r *rand.Rand) int {
 	}
 }
 
-// randomOffers are those of up to four providers, with few enough picks to go through all.
+// randomOffers returns offers of up to four providers, with few enough picks for the exhaustive
+// search.
 func randomOffers(m *topology.Machine, r *rand.Rand) (offers [][]topology.ResourceHints) {
 	picks, most := 1, 200
 	switch r.IntN(500) {
@@ -151,7 +153,7 @@ func randomOffers(m *topology.Machine, r *rand.Rand) (offers [][]topology.Resour
 	return offers
 }
 
-// randomHints are what a provider of CPUs, memory or devices would say, or anything.
+// randomHints returns hints as a provider of CPUs, memory or devices would give, or arbitrary ones.
 func randomHints(m *topology.Machine, r *rand.Rand) []topology.Hint {
 	capacity := map[topology.NodeID]int{}
 	for _, n := range m.Nodes() {
@@ -175,7 +177,7 @@ func randomHints(m *topology.Machine, r *rand.Rand) []topology.Hint {
 	return roomHints(m, capacity, 1+r.IntN(6), r)
 }
 
-// roomHints are all sets with room for the request in what is free of each node's capacity.
+// roomHints returns all sets whose free capacity has room for the request.
 func roomHints(
 	m *topology.Machine, capacity map[topology.NodeID]int, request int, r *rand.Rand,
 ) []topology.Hint {
@@ -208,7 +210,8 @@ func roomHints(
 	return hints
 }
 
-// anyHints are any sets, also of a node that the machine lacks, and any preference.
+// anyHints returns arbitrary sets, also with a node that the machine lacks, and arbitrary
+// preferences.
 func anyHints(m *topology.Machine, r *rand.Rand) []topology.Hint {
 	ids := append(m.NodeSet().IDs(), 100)
 	preferred := r.IntN(4)

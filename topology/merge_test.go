@@ -14,7 +14,7 @@ var policies = []topology.Policy{
 	topology.None, topology.BestEffort, topology.Restricted, topology.SingleNUMANode,
 }
 
-// parseHints reads "0 preferred, 0-1, any preferred"; "no preference" and "impossible" are the two
+// parseHints reads "0 preferred, 0-1, any preferred"; "no preference" and "impossible" are two
 // special lists.
 func parseHints(t *testing.T, s string) []topology.Hint {
 	t.Helper()
@@ -55,7 +55,8 @@ func provider(t *testing.T, lists ...string) []topology.ResourceHints {
 	return out
 }
 
-// The answers are in the order best-effort, restricted, single-numa-node; "!" is a rejection.
+// The answers are for best-effort, restricted and single-numa-node, in this order; "!" is a
+// rejection.
 func TestMerge(t *testing.T) {
 	type want [3]string
 	for _, c := range []struct {
@@ -216,7 +217,7 @@ func TestMergeAgreesWithAllPicks(t *testing.T) {
 	})
 }
 
-// Four providers with a hint for every set of eight nodes are 4 * 10^9 picks.
+// Four providers with a hint for every set of eight nodes give 4 * 10^9 picks.
 func TestMergeManyHints(t *testing.T) {
 	var preferred, not []topology.Hint
 	for bits := 1; bits < 256; bits++ {

@@ -17,8 +17,8 @@ type NodeSet struct {
 	high string // nodes from 64 up, big-endian words, no leading zero word
 }
 
-// NewNodeSet returns the set of the given ids. Negative ids mean "unknown" in sysfs and are not
-// members of any set: they are left out.
+// NewNodeSet returns the set of the given ids. It ignores negative ids, which mean "unknown" in
+// sysfs.
 func NewNodeSet(ids ...NodeID) NodeSet {
 	low := uint64(0)
 	for _, id := range ids {
@@ -42,7 +42,7 @@ func newHighNodeSet(ids []NodeID) NodeSet {
 	return b.freeze()
 }
 
-// ParseNodeSet reads the kernel's list syntax ("0-3,8"). Empty input is the empty set.
+// ParseNodeSet reads the kernel's list syntax ("0-3,8"). Empty input gives the empty set.
 func ParseNodeSet(s string) (NodeSet, error) {
 	set, err := ParseCPUs(strings.TrimSpace(s))
 	if err != nil {
@@ -55,7 +55,7 @@ func ParseNodeSet(s string) (NodeSet, error) {
 	return b.freeze(), nil
 }
 
-// String is the set in the kernel's list syntax, "" when empty.
+// String returns the set in the kernel's list syntax, "" if it is empty.
 func (s NodeSet) String() string {
 	ids := s.IDs()
 	plain := make([]int, len(ids))
@@ -80,7 +80,7 @@ func (s NodeSet) appendIDs(ids []NodeID) []NodeID {
 	return ids
 }
 
-// Len is the number of members.
+// Len returns the number of members.
 func (s NodeSet) Len() int {
 	n := bits.OnesCount64(s.low)
 	for i := range len(s.high) {
@@ -105,7 +105,7 @@ func (s NodeSet) Has(id NodeID) bool {
 	return w < len(words) && words[w]&(1<<(uint(id)%64)) != 0
 }
 
-// Intersect is the set of common members.
+// Intersect returns the common members.
 func (s NodeSet) Intersect(o NodeSet) NodeSet {
 	if s.high == "" || o.high == "" {
 		return NodeSet{low: s.low & o.low}
@@ -113,7 +113,7 @@ func (s NodeSet) Intersect(o NodeSet) NodeSet {
 	return s.combine(o, func(a, b uint64) uint64 { return a & b })
 }
 
-// Union is the set of the members of either.
+// Union returns the members of either set.
 func (s NodeSet) Union(o NodeSet) NodeSet {
 	if s.high == "" && o.high == "" {
 		return NodeSet{low: s.low | o.low}
@@ -121,7 +121,7 @@ func (s NodeSet) Union(o NodeSet) NodeSet {
 	return s.combine(o, func(a, b uint64) uint64 { return a | b })
 }
 
-// Minus is the set of members of s that are not in o.
+// Minus returns the members of s that are not in o.
 func (s NodeSet) Minus(o NodeSet) NodeSet {
 	if s.high == "" {
 		return NodeSet{low: s.low &^ o.low}
@@ -141,7 +141,7 @@ func (s NodeSet) Compare(o NodeSet) int {
 	return cmp.Or(cmp.Compare(len(s.high), len(o.high)), strings.Compare(s.high, o.high))
 }
 
-// lowest is the set of the first n members.
+// lowest returns the first n members.
 func (s NodeSet) lowest(n int) NodeSet {
 	if s.high != "" {
 		ids := s.IDs()
@@ -163,7 +163,7 @@ func (s NodeSet) combine(o NodeSet, op func(a, b uint64) uint64) NodeSet {
 	return out.freeze()
 }
 
-// words is the set as 64-bit words, lowest nodes first, at least one word.
+// words returns the set as 64-bit words, lowest nodes first, at least one word.
 func (s NodeSet) words() nodeBits {
 	words := make(nodeBits, 1+len(s.high)/8)
 	words[0] = s.low

@@ -42,7 +42,7 @@ func (o oracle) keep(want func(NodeID) bool) oracle {
 	return out
 }
 
-// value is the set as a binary number.
+// value returns the set as a binary number.
 func (o oracle) value() *big.Int {
 	v := new(big.Int)
 	for id := range o {
@@ -78,7 +78,7 @@ func TestNodeSetAgainstOracle(t *testing.T) {
 	})
 }
 
-// checkSet compares everything that a set says of itself, and that equal sets are ==.
+// checkSet compares the results of all methods, and that equal sets are ==.
 func checkSet(t *rapid.T, what string, got NodeSet, want oracle) {
 	if !slices.Equal(got.IDs(), want.ids()) || got.Len() != len(want) ||
 		got.IsEmpty() != (len(want) == 0) {
@@ -138,7 +138,7 @@ func FuzzParseNodeSet(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if len(s) > 8 {
-			return // a range of billions is the caller's to refuse
+			return // a range of billions: the caller must refuse it
 		}
 		set, err := ParseNodeSet(s)
 		if err != nil {

@@ -5,22 +5,22 @@ import (
 	"strconv"
 )
 
-// Options refine a merge: topologyManagerPolicyOptions of KubeletConfiguration. The zero value
-// has none of them set. max-allowable-numa-nodes needs no place here: there is no limit to lift.
+// Options refine a merge: topologyManagerPolicyOptions of KubeletConfiguration. The zero value sets
+// none. max-allowable-numa-nodes has no effect: there is no limit to lift.
 type Options struct {
-	distances *distances // nil: not asked for
+	distances *distances // nil: not requested
 	places    *places    // nil: the nodes' ids decide
 }
 
-// PreferClosest is the option prefer-closest-numa-nodes on machine m: between equally wide
-// placements the smallest average distance from node to node decides, before node ids do.
-// Source: KEP-3545.
+// PreferClosest returns the option prefer-closest-numa-nodes on machine m: between equally wide
+// placements the smallest average distance between nodes decides, before node ids do. Source:
+// KEP-3545.
 func PreferClosest(m *Machine) Options {
 	return Options{distances: newDistances(m)}
 }
 
-// ParseOptions reads the options by their names, for machine m; values are those of the kubelet's
-// configuration file.
+// ParseOptions reads options by name for machine m; values are those of the kubelet's configuration
+// file.
 func ParseOptions(options map[string]string, m *Machine) (Options, error) {
 	var o Options
 	for name, value := range options {
@@ -44,10 +44,10 @@ func ParseOptions(options map[string]string, m *Machine) (Options, error) {
 	return o, nil
 }
 
-// distances has the SLIT matrix in a form that makes the sum over a set of nodes cheap. Equally
-// wide sets have as many pairs, so that their sums compare as their averages do.
+// distances holds the SLIT matrix in a form that makes the sum over a set of nodes cheap. Equally
+// wide sets have equally many pairs, so their sums compare like their averages.
 type distances struct {
-	at   []int   // by node id: its row; those of unknown nodes are -1
+	at   []int   // row by node id; -1 for unknown nodes
 	both [][]int // there and back between two nodes; one way from a node to itself
 	// self and pair are the least entries, on the diagonal and off it.
 	self, pair int
@@ -76,7 +76,7 @@ func newDistances(m *Machine) *distances {
 	return d
 }
 
-// least is the lower of two distances, where 0 stands for none yet.
+// least returns the lower of two distances, where 0 means none yet.
 func least(a, b int) int {
 	if a == 0 {
 		return b
@@ -84,8 +84,8 @@ func least(a, b int) int {
 	return min(a, b)
 }
 
-// sum adds up the distances from each node of the set to each, itself included. Without distances
-// it is 0, and so is the part of nodes that the machine lacks.
+// sum adds up the distances from each node of the set to each, itself included. It is 0 without
+// distances; nodes that the machine lacks add nothing.
 func (d *distances) sum(set NodeSet) int {
 	if d == nil {
 		return 0
@@ -106,7 +106,7 @@ func (d *distances) sum(set NodeSet) int {
 	return total
 }
 
-// bound is what no sum over width nodes of the machine is below.
+// bound returns a lower bound for sums over width nodes of the machine.
 func (d *distances) bound(width int) int {
 	if d == nil {
 		return 0

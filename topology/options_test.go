@@ -8,7 +8,7 @@ import (
 	"github.com/numalet/numalet/topology/exhaustive"
 )
 
-// fourNodes has nodes 0 and 2 close to each other, and 1 and 3; 0 and 1 are far apart.
+// fourNodes has nodes 0 and 2 close to each other, as well as 1 and 3; 0 and 1 are far apart.
 func fourNodes(t *testing.T) *topology.Machine {
 	t.Helper()
 	spec := topology.Spec{CPUs: []topology.CPU{{ID: 0, Node: 0}}}

@@ -2,18 +2,18 @@ package topology
 
 import "cmp"
 
-// order says which of two node sets is the better answer.
+// order compares two node sets as answers.
 type order struct {
-	// width is the number of nodes to aim at: sets of that width come first, then narrower ones,
-	// the widest first, then wider ones, the narrowest first. 0 and 1: the narrowest first.
+	// width is the target number of nodes: sets of that width come first, then narrower ones, the
+	// widest first, then wider ones, the narrowest first. With 0 and 1 the narrowest come first.
 	width     int
 	distances *distances
-	places    *places // nil: those of the ids
+	places    *places // nil: ids count as places
 }
 
-// rank is the place of a node set in the order; the lowest is the best.
+// rank is the place of a node set in the order; lower is better.
 type rank struct {
-	away     int // from the width to aim at
+	away     int // difference to the target width, see order.away
 	distance int
 	set      NodeSet
 	places   NodeSet // the set's
@@ -25,8 +25,8 @@ func (o order) rank(set NodeSet) rank {
 	}
 }
 
-// bound says what the subsets of set with at most this many nodes can come to: none of them has
-// a lower rank. The set in it need not be one of them.
+// bound returns a rank that no subset of set with at most this many nodes undercuts. Its set need
+// not be one of them.
 func (o order) bound(set NodeSet, nodes int) rank {
 	width := min(nodes, o.width)
 	if width == set.Len() {
@@ -38,7 +38,7 @@ func (o order) bound(set NodeSet, nodes int) rank {
 	}
 }
 
-// mayBeat reports whether that bound is better than a rank.
+// mayBeat reports whether that bound is better than r.
 func (o order) mayBeat(r rank, set NodeSet, nodes int) bool {
 	if away := o.away(min(nodes, o.width)); away != r.away {
 		return away < r.away // distances take longer
@@ -48,7 +48,7 @@ func (o order) mayBeat(r rank, set NodeSet, nodes int) bool {
 
 func (o order) away(width int) int {
 	if width > o.width {
-		return width // beyond all of the others, which are less than o.width
+		return width // worse than any narrower set, whose result is below o.width
 	}
 	return o.width - width
 }

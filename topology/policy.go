@@ -21,7 +21,7 @@ func ParsePolicy(s string) (Policy, error) {
 	return parseName(s, "topology manager policy", None, BestEffort, Restricted, SingleNUMANode)
 }
 
-// parseName finds s among names. Empty input is the first of them.
+// parseName finds s among names. Empty input gives the first.
 func parseName[T ~string](s, what string, names ...T) (T, error) {
 	if s == "" {
 		return names[0], nil

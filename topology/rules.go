@@ -6,25 +6,25 @@ import (
 	"slices"
 )
 
-// Rules say how pods are placed.
+// Rules say how to place pods.
 type Rules struct {
 	Policy   Policy
 	Scope    Scope
 	Strategy Strategy
 	CPURules
-	// Choices are the policies that a pod may ask for in place of Policy.
+	// Choices are the policies that a pod may request instead of Policy.
 	Choices []Policy
 }
 
-// CPURules say what a pod wants of the CPUs that its containers have for themselves.
+// CPURules say what a pod demands of its containers' exclusive CPUs.
 type CPURules struct {
-	// Isolated: they are CPUs that the node keeps for pods that ask for them.
+	// Isolated: they are CPUs that the node reserves for pods that ask for them.
 	Isolated bool
-	// WholeCores: they are whole cores. A number that is none is padded with CPUs that lie idle.
+	// WholeCores: they are whole cores. Other numbers are padded with CPUs that stay idle.
 	WholeCores bool
 }
 
-// Asked is what one pod asks for in place of the rules; what is empty is up to them.
+// Asked is what one pod requests instead of the rules; empty fields leave the rule.
 type Asked struct {
 	Policy   Policy
 	Scope    Scope
@@ -32,8 +32,8 @@ type Asked struct {
 	CPURules
 }
 
-// For is the rules for a pod that asks for something else. The error says what it may not choose;
-// the rules are then as they were.
+// For returns the rules for a pod with requests. The error says what it may not choose; the rules
+// are then unchanged.
 func (r Rules) For(a Asked) (Rules, error) {
 	if a.Policy != "" && a.Policy != r.Policy && !slices.Contains(r.Choices, a.Policy) {
 		return r, fmt.Errorf("the topology manager policy %q may not be chosen on this node, "+

@@ -1,6 +1,6 @@
 package topology
 
-// Scope is what gets one placement: topologyManagerScope of KubeletConfiguration.
+// Scope says what gets one placement: topologyManagerScope of KubeletConfiguration.
 type Scope string
 
 const (

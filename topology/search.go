@@ -6,33 +6,32 @@ import (
 	"slices"
 )
 
-// searchSteps limits each of the two parts of a search, in looks at a set or at 64 of a list
-// together: about a millisecond. Up to EverySet nodes it always ends by itself: there are no more
-// than 255 sets in a list and as many to be met after each list.
+// searchSteps limits each of the two parts of a search. A step looks at one set, or at 64 of a list
+// together; the limit is about a millisecond. Up to EverySet nodes the search ends by itself: a
+// list has at most 255 sets, and as many can be met after each list.
 const searchSteps = 1 << 17
 
-// search finds the best node set that picks of one hint per list have in common. doc.go tells how.
+// search finds the best node set shared by picks of one hint per list; doc.go explains how.
 type search struct {
 	order order
 	lists []nodeSets // the shortest first
-	// found is the best answer so far; its set is empty before there is one.
+	// found is the best answer so far; its set is empty until there is one.
 	found rank
-	// seen are the sets whose subsets have been looked at, by the number of lists before.
+	// seen holds the sets whose subsets were looked at, by the number of lists picked before.
 	seen  []map[NodeSet]struct{}
 	steps int      // left
-	ids   []NodeID // of covered, to spare allocations
+	ids   []NodeID // scratch space of covered
 }
 
-// nodeSets are the node sets of one list of hints, as far as all other lists know these nodes.
+// nodeSets holds the node sets of one list of hints, restricted to nodes that all other lists name.
 type nodeSets struct {
 	sets []NodeSet // distinct, ascending, none empty
-	// holders has for each node, by id, a bit for each of the sets that it is in.
+	// holders has, for each node id, a bit for each set that contains the node.
 	holders [][]uint64
 }
 
-// bestShared is the best node set, by the order, that picks of one hint per list share; empty if
-// none do. On a large machine the search may end before it is sure: the answer then is the best
-// that it has met.
+// bestShared returns the best node set, by the order, that picks of one hint per list share; empty
+// if there is none. On a large machine the search may end early with the best set so far.
 func bestShared(o order, nodes NodeSet, lists [][]Hint) NodeSet {
 	live := nodes
 	for _, list := range lists {
@@ -61,7 +60,7 @@ func bestShared(o order, nodes NodeSet, lists [][]Hint) NodeSet {
 	return s.found.set
 }
 
-// reach is the set of the nodes that a list of hints names.
+// reach returns the nodes that a list of hints names.
 func reach(nodes NodeSet, list []Hint) NodeSet {
 	var all NodeSet
 	for _, h := range list {
@@ -103,7 +102,7 @@ func newNodeSets(live NodeSet, list []Hint) nodeSets {
 	return l
 }
 
-// sortSets sorts by value. Machines of up to 64 nodes are worth a quicker way.
+// sortSets sorts by value, with a fast path for machines of up to 64 nodes.
 func sortSets(sets []NodeSet) {
 	words := make([]uint64, len(sets))
 	for i, set := range sets {
@@ -119,7 +118,7 @@ func sortSets(sets []NodeSet) {
 	}
 }
 
-// covers reports whether one of the sets holds all the nodes, of which there is at least one.
+// covers reports whether one of the sets contains all the nodes; there must be at least one node.
 func (l nodeSets) covers(nodes []NodeID) bool {
 	for word := range l.holders[nodes[0]] {
 		common := ^uint64(0)
@@ -135,12 +134,12 @@ func (l nodeSets) covers(nodes []NodeID) bool {
 	return false
 }
 
-// covered reports whether each of the lists has a set that holds all of this one.
+// covered reports whether each of the lists has a set that contains this one.
 func (s *search) covered(lists []nodeSets, set NodeSet) bool {
 	nodes := set.appendIDs(s.ids[:0])
 	s.ids = nodes
 	for _, l := range lists {
-		s.steps -= min(len(nodes), 8) * len(l.sets) / 64 // more nodes are rarely together
+		s.steps -= min(len(nodes), 8) * len(l.sets) / 64 // more nodes rarely share a set
 		if !l.covers(nodes) {
 			return false
 		}
@@ -148,7 +147,7 @@ func (s *search) covered(lists []nodeSets, set NodeSet) bool {
 	return true
 }
 
-// offerHints finds the best of the answers that are a hint of one list, covered by the others.
+// offerHints finds the best answer that is a hint of one list and covered by the others.
 func (s *search) offerHints() {
 	for i, l := range s.lists {
 		for _, set := range l.sets {
@@ -168,13 +167,14 @@ func (s *search) rivals(set NodeSet) bool {
 	return s.found.set.IsEmpty() || s.order.rank(set).compare(s.found) < 0
 }
 
-// mayImprove reports whether subsets of set with at most this many nodes may be better answers.
+// mayImprove reports whether subsets of set with at most this many nodes may be better than the
+// answer found.
 func (s *search) mayImprove(set NodeSet, nodes int) bool {
 	return s.found.set.IsEmpty() || s.order.mayBeat(s.found, set, nodes)
 }
 
-// visit looks for better answers among the subsets of set, which is what picks from the first
-// lists, this many, share.
+// visit looks for better answers among the subsets of set, which picks from the first picked lists
+// share.
 func (s *search) visit(picked int, set NodeSet) {
 	width, rest := set.Len(), s.lists[picked:]
 	if width == 0 {
@@ -215,7 +215,7 @@ func (s *search) visit(picked int, set NodeSet) {
 	}
 }
 
-// bestPart is the part of set in one of l's sets whose subsets may hold the best answer.
+// bestPart returns the part of set within one of l's sets whose subsets may hold the best answer.
 func (s *search) bestPart(l nodeSets, set NodeSet) NodeSet {
 	var part NodeSet
 	var first rank

@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// Strategy says which of equally good placements is taken.
+// Strategy chooses between equally good placements.
 type Strategy string
 
 const (
 	// LowestNodes takes the nodes with the lowest ids, as the kubelet does.
 	LowestNodes Strategy = "lowest"
-	// Packed takes the nodes with the least left of what is asked for, so that others stay whole
-	// for requests that are large.
+	// Packed takes the nodes with the least left of the requested resources, so that other nodes
+	// stay whole for large requests.
 	Packed Strategy = "packed"
-	// Spread takes the nodes with the most left of what is asked for, so that containers share
-	// memory bandwidth and caches with few others.
+	// Spread takes the nodes with the most left of the requested resources, so that containers
+	// share memory bandwidth and caches with few others.
 	Spread Strategy = "spread"
 )
 
@@ -24,16 +24,14 @@ func ParseStrategy(s string) (Strategy, error) {
 	return parseName(s, "NUMA allocation strategy", LowestNodes, Packed, Spread)
 }
 
-// Strict lists the policies that place no pod less well than this one does: it and the stricter
-// ones.
+// Strict lists the policies that are at least as strict as this one.
 func (p Policy) Strict() []Policy {
 	all := []Policy{None, BestEffort, Restricted, SingleNUMANode}
 	return all[max(0, slices.Index(all, p)):]
 }
 
-// Ordered is the same options for a merge in which the order of the nodes in the list decides
-// between equally good placements, in place of that of their ids. Nodes that the list lacks come
-// last.
+// Ordered returns the options for a merge in which the order of the listed nodes, not of their ids,
+// decides between equally good placements. Nodes that the list lacks come last.
 func (o Options) Ordered(nodes []NodeID) Options {
 	o.places = &places{at: map[NodeID]int{}}
 	for i, id := range nodes {
@@ -42,10 +40,10 @@ func (o Options) Ordered(nodes []NodeID) Options {
 	return o
 }
 
-// places are nodes in an order of their own.
+// places holds the order of nodes.
 type places struct{ at map[NodeID]int }
 
-// of is the set as if the nodes' ids were their places.
+// of returns the set with the nodes' places as ids.
 func (p *places) of(set NodeSet) NodeSet {
 	if p == nil {
 		return set
@@ -61,8 +59,8 @@ func (p *places) of(set NodeSet) NodeSet {
 	return out.freeze()
 }
 
-// Order sorts nodes by how much they have left of what the supplies want, by the strategy; nil for
-// LowestNodes. Of each resource a node counts by its part of what the node with the most has left.
+// Order sorts nodes, by the strategy, by how much they have left of what the supplies want; nil for
+// LowestNodes. For each resource a node counts by its share of the most that any node has left.
 func (s Strategy) Order(nodes NodeSet, supplies []Supply) []NodeID {
 	if s != Packed && s != Spread {
 		return nil

@@ -9,8 +9,7 @@ import (
 	"github.com/numalet/numalet/topology/exhaustive"
 )
 
-// A merge with the nodes in an order of their own is one on a machine whose nodes have these
-// places for ids.
+// A merge with ordered nodes equals a merge on a machine whose nodes have these places as ids.
 func TestOrderedMerge(t *testing.T) {
 	for i := range 5_000 {
 		r := rand.New(rand.NewPCG(37, uint64(i)))
@@ -35,7 +34,8 @@ func TestOrderedMerge(t *testing.T) {
 	}
 }
 
-// moved is the set with other ids; nodes without one are not of the machine, and keep apart.
+// moved returns the set with other ids; nodes without one are not of the machine, and stay
+// distinct.
 func moved(set topology.NodeSet, to map[topology.NodeID]topology.NodeID) topology.NodeSet {
 	var ids []topology.NodeID
 	for _, id := range set.IDs() {
@@ -71,13 +71,13 @@ func TestStrategyOrder(t *testing.T) {
 			Nodes:   []topology.NodeID{0, 1, 2, 3},
 			Amounts: []topology.Amount{{Wanted: 2, Free: []uint64{8, 4, 8, 2}}},
 		},
-		{ // of devices that only two nodes have
+		{ // devices that only two nodes have
 			Nodes:   []topology.NodeID{0, 2},
 			Amounts: []topology.Amount{{Wanted: 1, Free: []uint64{1, 2}}},
 		},
 		{
 			Nodes:   []topology.NodeID{1},
-			Amounts: []topology.Amount{{Wanted: 0, Free: []uint64{100}}}, // nothing of it
+			Amounts: []topology.Amount{{Wanted: 0, Free: []uint64{100}}}, // wants nothing
 		},
 	}
 	for _, c := range []struct {

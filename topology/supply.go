@@ -5,49 +5,48 @@ import (
 	"slices"
 )
 
-// EverySet is the number of nodes of a machine up to which every set of nodes is looked at, and
-// every way to merge hints. It is the kubelet's limit for alignment: up to here the answers are
-// its.
+// EverySet is the number of nodes up to which every set of nodes, and every way to merge hints, is
+// looked at. It is the kubelet's limit for alignment: up to here the answers are the kubelet's.
 const EverySet = 8
 
-// maxSets limits how many sets of nodes are looked at one by one: all of 11 nodes, all pairs of 64.
+// maxSets bounds the sets of nodes looked at one by one: all of 11 nodes, all pairs of 64.
 const maxSets = 2048
 
-// Supply describes from which sets of nodes one request can be met. What a provider knows of a set
-// it says here; which sets there are, and which of them are looked at, is decided here only.
+// Supply describes the sets of nodes from which one request can be met. A provider says here what
+// it knows of a set; only this package decides which sets exist and which of them to look at.
 type Supply struct {
-	// Nodes may be used together, in ascending order. Sets of them are given also as ascending
+	// Nodes are the usable nodes, in ascending order. Sets of them are also given as ascending
 	// positions in it.
 	Nodes []NodeID
-	// Must are nodes that belong to every set.
+	// Must are nodes that every set contains.
 	Must NodeSet
-	// Amounts are what is needed of a set, of one resource or of several.
+	// Amounts are needed of a set, of one resource or several.
 	Amounts []Amount
-	// Holds reports whether a set that has the nodes in Must has room.
+	// Holds reports whether a set that contains Must has room.
 	Holds func(set NodeSet, at []int) bool
-	// Least is a number of nodes below which no set has room.
+	// Least is a lower bound for the number of nodes of a set with room.
 	Least int
-	// Sets have room too, and may be of nodes that are not in Nodes.
+	// Sets have room too; they may have nodes that are not in Nodes.
 	Sets []NodeSet
-	// Width is the number of nodes that a set must have to be preferred, unless Prefers is set.
+	// Width is the number of nodes of a preferred set, unless Prefers is set.
 	Width   int
 	Prefers func(NodeSet) bool
-	// NarrowOnly: if a set has room, wider ones than the narrowest need not be listed.
+	// NarrowOnly: if a set has room, wider ones need not be listed.
 	NarrowOnly bool
-	// Additive: Holds is just that the nodes of a set have the amounts together.
+	// Additive: Holds only asks whether the nodes of a set together have the amounts.
 	Additive bool
 }
 
-// Amount is how much is wanted of a resource, and how much of it each of Supply.Nodes can give.
+// Amount says how much of a resource is wanted, and how much of it each of Supply.Nodes can give.
 type Amount struct {
 	Wanted uint64
 	Free   []uint64
 }
 
 // Hints lists the sets that have room, narrow ones first, then those with the lower value as a
-// binary number. If there are too many to look at each, there are the narrow ones, as far as they
-// come first, and around each node, and around each of the given sets, the narrowest that has room
-// of the nodes with the most free.
+// binary number. If there are too many sets to look at each, it lists the first narrow ones and,
+// around each node and each of the given sets, the narrowest set with room that is built from the
+// nodes with the most free.
 func (s Supply) Hints(around ...NodeSet) []Hint {
 	hints, width, all := s.narrow()
 	further := s.Sets
@@ -79,8 +78,8 @@ func (s Supply) prefers(set NodeSet) bool {
 	return set.Len() == s.Width
 }
 
-// narrow lists the sets that have room by their number of nodes, until too many have been looked
-// at: then all is false, and sets of width nodes and more may be missing.
+// narrow lists the sets that have room by their number of nodes, until it has looked at too many:
+// then all is false, and sets of width nodes and more may be missing.
 func (s Supply) narrow() (hints []Hint, width int, all bool) {
 	if !s.Must.SubsetOf(NewNodeSet(s.Nodes...)) {
 		return []Hint{}, 0, true
@@ -109,12 +108,11 @@ func (s Supply) narrow() (hints []Hint, width int, all bool) {
 	return hints, width, true
 }
 
-// enumeration goes through the sets that can be made of some nodes. All but single is scratch.
+// enumeration goes through the sets of some nodes. All fields but single are scratch space.
 type enumeration struct {
-	single     []NodeSet // of one node each
+	single     []NodeSet // one set per node
 	chosen, at []int
-	// prefix[i] is the set of the first i of those chosen: from one choice to the next little
-	// changes.
+	// prefix[i] is the set of the first i chosen nodes: little changes from one choice to the next.
 	prefix []NodeSet
 }
 
@@ -129,7 +127,7 @@ func enumerate(nodes []NodeID) *enumeration {
 	return e
 }
 
-// each visits the sets of width nodes until visit returns false: those of the first nodes first, or
+// each visits the sets of width nodes until visit returns false: from the first nodes on, or
 // backwards from the set with the highest value as a binary number. The positions are only valid
 // during the call.
 func (e *enumeration) each(width int, backwards bool, visit func(set NodeSet, at []int) bool) {
@@ -154,8 +152,8 @@ func (e *enumeration) each(width int, backwards bool, visit func(set NodeSet, at
 	})
 }
 
-// around lists for each node, and each of the sets, the narrowest set with room, of width nodes or
-// more, that contains it and the roomiest others.
+// around returns, for each node and each of sets, the narrowest set with room, of at least width
+// nodes, that contains it and the roomiest others.
 func (s Supply) around(width int, sets []NodeSet) (found []NodeSet) {
 	all, roomiest := NewNodeSet(s.Nodes...), make([]int, len(s.Nodes))
 	for i := range roomiest {
@@ -183,7 +181,7 @@ func (s Supply) around(width int, sets []NodeSet) (found []NodeSet) {
 	return found
 }
 
-// share is how much of what is wanted a node has free, a number up to 1 for each amount.
+// share returns a node's free part of what is wanted, at most 1 for each amount.
 func (s Supply) share(at int) (share float64) {
 	for _, a := range s.Amounts {
 		share += float64(min(a.Free[at], a.Wanted)) / float64(max(a.Wanted, 1))
@@ -191,7 +189,7 @@ func (s Supply) share(at int) (share float64) {
 	return share
 }
 
-// positions finds the nodes; false if one is not in Nodes.
+// positions returns the positions of the nodes; false if one is not in Nodes.
 func (s Supply) positions(set NodeSet) (at []int, ok bool) {
 	for _, id := range set.IDs() {
 		i, known := slices.BinarySearch(s.Nodes, id)
@@ -212,7 +210,7 @@ func (s Supply) serves(set NodeSet) bool {
 	return ok && s.Holds(set, at) || slices.Contains(s.Sets, set)
 }
 
-// Fewest is how many of the sizes, the largest first, come to what is wanted; all if they do not.
+// Fewest returns how many of the sizes, largest first, add up to wanted; all if they do not.
 func Fewest[N int | uint64](sizes []N, wanted N) (count int) {
 	ascending, sum := slices.Sorted(slices.Values(sizes)), N(0)
 	for count < len(sizes) && sum < wanted {
@@ -222,9 +220,9 @@ func Fewest[N int | uint64](sizes []N, wanted N) (count int) {
 	return count
 }
 
-// Narrowest is the least number of nodes, from one number up to another, of which some set out of n
-// holds a request, or else that other number. If there are too many sets to look at, it is where it
-// gave up, and not sure.
+// Narrowest returns the least number of nodes, between from and to, at which some set out of n
+// holds a request, or else to. If there are too many sets to look at, it returns where it gave up,
+// and sure is false.
 func Narrowest(n, from, to int, holds func(at []int) bool) (width int, sure bool) {
 	tried := 0
 	for width = from; width < to; width++ {

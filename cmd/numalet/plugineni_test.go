@@ -61,7 +61,7 @@ func TestENIMistakes(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                              "nothing is to be offered: give rules for interfaces",
 		"--count a.b/c":                 `--count "a.b/c": write NAME=SOURCE, where SOURCE is`,
-		"--count a.b/c=file:/x --dir /": "a.b/c: it is counted, and there twice",
+		"--count a.b/c=file:/x --dir /": "a.b/c: it is counted and has another rule",
 		"--name eth1 --dir /none":       "/none: there is no such directory: start the kubelet",
 		"--name eth1 --node-ip node":    `node address "node": write an IP address`,
 	} {

@@ -1,14 +1,13 @@
-// Package checkpoint encodes and decodes cpu_manager_state, the file in which the kubelet keeps
-// who has CPUs of its own: it is imported when a node is switched over, and exported so that it
-// can be switched back.
+// Package checkpoint encodes and decodes cpu_manager_state, the kubelet's file of exclusive CPUs.
+// It is imported when a node switches over, and exported so that it can switch back.
 //
 // The file is JSON. Its versions share their first fields, so that an older kubelet reads a newer
 // file:
 //
 //	V2  policyName, defaultCpuSet, entries, checksum
-//	V3  and podEntries, under the same checksum
-//	V4  V2's fields with V2's checksum, and all of it once more as JSON text in data, which has a
-//	    dataChecksum of its own and is what counts
+//	V3  the same and podEntries, under one checksum
+//	V4  V2's fields with V2's checksum, and everything again as JSON text in data, which counts and
+//	    has its own dataChecksum
 //
 // The checksums are FNV-32a over Go's rendering of the value by k8s.io/utils/dump.ForHash, with
 // the names of the kubelet's own types in it; see checksum.go.
@@ -25,26 +24,27 @@ import (
 	"github.com/numalet/numalet/topology/checksum"
 )
 
-// FileName is the file's name in the kubelet's root directory.
+// FileName is the name of the file in the kubelet's root directory.
 const FileName = "cpu_manager_state"
 
-// ErrCorrupt says that a checksum does not fit the data.
+// ErrCorrupt says that a checksum does not match the data.
 var ErrCorrupt = errors.New("checkpoint is corrupted")
 
-// State is what the file says.
+// State is the content of the file.
 type State struct {
 	// Policy is "none" or "static".
 	Policy string
-	// Default is where containers without CPUs of their own run; the kubelet leaves it empty with
+	// Default holds the CPUs of containers without exclusive ones; the kubelet leaves it empty with
 	// policy none.
 	Default cpuset.CPUSet
-	// Entries are the CPUs of containers, by pod UID and container name.
+	// Entries holds the CPUs of containers, by pod UID and container name.
 	Entries map[string]map[string]cpuset.CPUSet
-	// PodEntries are CPUs that belong to a pod as a whole, by pod UID. Encode does not write them.
+	// PodEntries holds CPUs that belong to a pod as a whole, by pod UID. Encode does not write
+	// them.
 	PodEntries map[string]cpuset.CPUSet
 }
 
-// fields are what data has in V4, and the top level in every version.
+// fields is the content of data in V4, and of the top level in every version.
 type fields struct {
 	Policy     string              `json:"policyName"`
 	Default    string              `json:"defaultCpuSet"`
@@ -65,7 +65,7 @@ type file struct {
 	DataChecksum uint64 `json:"dataChecksum,omitempty"`
 }
 
-// Encode returns a file of version 4, the same bytes for the same state.
+// Encode returns a file of version 4; the same state gives the same bytes.
 func Encode(s State) ([]byte, error) {
 	out := fields{Policy: s.Policy, Default: s.Default.String(), Entries: entries{}}
 	for uid, containers := range s.Entries {
@@ -90,7 +90,7 @@ func Encode(s State) ([]byte, error) {
 	return raw, nil
 }
 
-// Decode reads a file of version 4, 3 or 2. The error is ErrCorrupt when a checksum is wrong.
+// Decode reads a file of version 4, 3 or 2. The error is ErrCorrupt if a checksum is wrong.
 func Decode(raw []byte) (State, error) {
 	var f file
 	if err := json.Unmarshal(raw, &f); err != nil {
@@ -107,7 +107,7 @@ func Decode(raw []byte) (State, error) {
 	return state, nil
 }
 
-// trusted are the fields that a checksum vouches for. Where there is data, nothing else counts.
+// trusted returns the fields that a checksum verifies. If there is data, nothing else counts.
 func (f file) trusted() (fields, error) {
 	if f.Data != "" {
 		if sum := checksum.Of(f.Data); sum != f.DataChecksum {
@@ -127,9 +127,9 @@ func (f file) trusted() (fields, error) {
 		return fields{}, fmt.Errorf("%w: it names no policy", ErrCorrupt)
 	}
 	if f.Entries == nil {
-		f.Entries = entries{} // the kubelet hashes an empty map where the file has none
+		f.Entries = entries{} // the kubelet hashes an empty map if the file has none
 	}
-	// The kubelet accepts a file of version 2 without a checksum, and so do we.
+	// Like the kubelet, accept a file of version 2 without a checksum.
 	if len(f.PodEntries) == 0 && (f.Checksum == 0 || f.Checksum == checksumV2(f.fields)) {
 		return f.fields, nil
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/topology/checksum"
 )
 
-// Files that kubelets wrote on real nodes, as their owners published them.
+// Files that kubelets wrote on real nodes, published by their owners.
 const (
 	twoPods = `{"policyName":"static","defaultCpuSet":"0-1,6-11","entries":{` +
 		`"4aec46af-22b7-4e26-babb-d15383ac9151":{"mysqld":"2-3"},` +
@@ -44,7 +44,7 @@ func TestFilesOfRealKubelets(t *testing.T) {
 			t.Errorf("%v\n%s", err, text)
 			continue
 		}
-		// The fields and the checksum that older kubelets read are the same in our file.
+		// Our file has the same fields and checksum for older kubelets.
 		ours, err := Encode(state)
 		if err != nil {
 			t.Fatal(err)
@@ -68,7 +68,7 @@ func TestFilesOfRealKubelets(t *testing.T) {
 	}
 }
 
-// TestDataChecksum has texts with the checksums that the kubelet gives them.
+// TestDataChecksum compares texts with the kubelet's checksums for them.
 func TestDataChecksum(t *testing.T) {
 	for text, want := range map[string]uint64{
 		`{"policyName":"none","defaultCPUSet":"4-6"}`: 657950972,
@@ -90,8 +90,7 @@ func TestVersion4IsWhatCounts(t *testing.T) {
 		state.Entries["pod"]["container1"].String() != "4-6" {
 		t.Errorf("%+v, %v", state, err)
 	}
-	// With data that cannot be trusted, or read, there is no falling back to what an older kubelet
-	// reads.
+	// If the data cannot be trusted or read, the part for older kubelets is not used either.
 	raw = strings.TrimSuffix(twoPods, "}") + `,"data":"{}","dataChecksum":7}`
 	if _, err := Decode([]byte(raw)); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("%v, want %v", err, ErrCorrupt)
@@ -122,7 +121,7 @@ func TestVersion3(t *testing.T) {
 	}
 }
 
-// In version 4 the CPUs of pods as a whole are in the data alone: without it they would be lost.
+// In version 4 only the data has the CPUs of whole pods: without it they would be lost.
 func TestPodEntriesOfVersion4(t *testing.T) {
 	const data = `{"policyName":"static","defaultCpuSet":"0","entries":{"u":{"c":"1"}},` +
 		`"podEntries":{"u":{"cpuSet":"1-2"}}}`
@@ -221,7 +220,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"policyName":"static","defaultCpuSet":"0","podEntries":{"u":{"cpuSet":"1"}}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if len(raw) > 1<<12 {
-			return // long ranges of CPUs say nothing new
+			return // long ranges of CPUs add nothing
 		}
 		state, err := Decode(raw)
 		if err != nil {

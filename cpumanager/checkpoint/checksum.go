@@ -11,8 +11,8 @@ import (
 	"github.com/numalet/numalet/topology/checksum"
 )
 
-// The types below are hashed with their names, the names, order and types of their fields: all of
-// that is part of the file format. Only the package differs, see kubelets.
+// The types below are hashed with their names and the names, order and types of their fields: all
+// of these belong to the file format. Only the package differs, see kubelets.
 
 type checkpointV2 struct {
 	PolicyName    string
@@ -57,14 +57,14 @@ func checksumV3(f fields) (uint64, error) {
 }
 
 // kubelets turns the rendering of one of our types into that of the kubelet's: a pointer to
-// CPUManagerCheckpoint of package state, whose last field has a type of its own.
+// CPUManagerCheckpoint of package state, whose last field has its own type.
 func kubelets(text string) string {
 	_, content, _ := strings.Cut(text, "{")
 	return "(*state.CPUManagerCheckpoint){" +
 		replaceLast(content, "Checksum:(uint64)0}", "Checksum:(checksum.Checksum)0}")
 }
 
-// replaceLast leaves what pods and containers are called alone: it comes before.
+// replaceLast leaves the names of pods and containers alone: they come before.
 func replaceLast(text, old, by string) string {
 	i := strings.LastIndex(text, old)
 	if i < 0 {

@@ -24,9 +24,9 @@ const (
 
 // Bounds of calls to Allocate.
 const (
-	slow         = 5 * time.Second // is told
+	slow         = 5 * time.Second // above this it is a warning
 	mostParallel = 8
-	// cancellations come after 1 ms, 2 ms, 4 ms and so on.
+	// They come after 1 ms, 2 ms, 4 ms and so on.
 	cancellations = 7
 )
 
@@ -137,13 +137,13 @@ func parallelChecks(then []string) []check {
 	}
 }
 
-// said is an error of the plugin in one line.
+// said returns an error of the plugin in one line.
 func said(err error) string {
 	s := status.Convert(err)
 	return fmt.Sprintf("%s: %s", s.Code(), oneline.Of(s.Message()))
 }
 
-// checkAllocate goes the way of a pod, through the device manager.
+// checkAllocate calls Allocate as for a pod, through the device manager.
 func checkAllocate(ctx context.Context, b *bench) outcome {
 	began := time.Now()
 	who, _ := b.heard.introduction()
@@ -176,7 +176,7 @@ func checkAnswer(ctx context.Context, b *bench) outcome {
 	return passed("%s", contents(resp))
 }
 
-// contents counts what an answer has.
+// contents counts the parts of an answer.
 func contents(resp *v1beta1.AllocateResponse) string {
 	var envs, mounts, devices, annotations, cdi int
 	for _, a := range resp.GetContainerResponses() {
@@ -224,7 +224,8 @@ func checkAllocateReused(ctx context.Context, b *bench) outcome {
 	return passed("there was one each time")
 }
 
-// checkOdd calls Allocate with ids that no agent should send; an answer to that is worth a verdict.
+// checkOdd calls Allocate with ids that no agent should send; an answer without error gives the
+// verdict answered.
 func checkOdd(odd func(ids []string) []string, answered Verdict) func(
 	context.Context, *bench) outcome {
 	return func(ctx context.Context, b *bench) outcome {
@@ -248,7 +249,7 @@ func checkCancelled(ctx context.Context, b *bench) outcome {
 	ids := b.healthy()[:1]
 	for i := range cancellations {
 		hurried, cancel := context.WithTimeout(ctx, time.Millisecond<<i)
-		_, _ = b.plugin().allocate(hurried, ids) // whatever it says
+		_, _ = b.plugin().allocate(hurried, ids) // any outcome is fine
 		cancel()
 	}
 	if _, err := b.plugin().allocate(ctx, ids); err != nil {

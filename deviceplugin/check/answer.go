@@ -8,12 +8,12 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// sameAnswer reports whether two answers say the same, in whatever order.
+// sameAnswer reports whether two answers have the same content, in whatever order.
 func sameAnswer(a, b *v1beta1.AllocateResponse) bool {
 	return proto.Equal(inOrder(a), inOrder(b))
 }
 
-// inOrder is a copy with the parts of each answer sorted.
+// inOrder returns a copy with the parts of each answer sorted.
 func inOrder(resp *v1beta1.AllocateResponse) *v1beta1.AllocateResponse {
 	out := proto.CloneOf(resp)
 	for _, a := range out.GetContainerResponses() {

@@ -8,8 +8,8 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 )
 
-// bench is what checks work on: a plugin, the device manager that serves it, and what was heard of
-// both. One goroutine uses it.
+// bench is what checks work on: a plugin, the device manager that serves it, and a record of both.
+// One check at a time uses it.
 type bench struct {
 	cfg     Config
 	dirs    Dirs
@@ -18,25 +18,24 @@ type bench struct {
 	subject subject
 	manager *manager
 	made    int // how often kubelet.sock was made
-	// early says that the plugin could not be reached while it registered, as the device manager
-	// says it.
+	// early is the device manager's text if the plugin could not be reached while it registered.
 	early string
-	// before are the devices that were healthy before a lever was pulled.
+	// before lists the devices that were healthy before a lever was pulled.
 	before []string
 	deaths deaths
-	direct *direct // nil: none was made
-	// spoilt: a check has failed, and what the plugin is like now says nothing about others.
+	direct *direct // nil: there is none
+	// spoilt: a check has failed, and the plugin's state says nothing about later checks.
 	spoilt bool
 }
 
-// deaths are the times that the plugin ended by itself.
+// deaths record when the plugin ended by itself.
 type deaths struct {
-	// blamed is the last one that a check has told of, others are those that came between checks.
+	// blamed is the last one that a check reported; others came between checks.
 	blamed *ending
 	others []*ending
 }
 
-// resource is what the device manager has of the plugin's resource.
+// resource returns the device manager's view of the plugin's resource.
 func (b *bench) resource() deviceplugin.Resource {
 	who, _ := b.heard.introduction()
 	if b.manager == nil {
@@ -47,7 +46,7 @@ func (b *bench) resource() deviceplugin.Resource {
 
 func (b *bench) connected() bool { return b.resource().Connected }
 
-// healthy are the ids of the devices that can be given out, in natural order.
+// healthy returns the ids of the healthy devices, in natural order.
 func (b *bench) healthy() (ids []string) {
 	for _, d := range b.resource().Devices {
 		if d.Healthy {
@@ -57,7 +56,7 @@ func (b *bench) healthy() (ids []string) {
 	return ids
 }
 
-// until waits for something to be so, as long as patience lasts.
+// until waits for a condition, for at most Patience.
 func (b *bench) until(ctx context.Context, holds func() bool) bool {
 	return b.pulse.until(ctx, b.cfg.Patience, holds)
 }
@@ -65,7 +64,7 @@ func (b *bench) until(ctx context.Context, holds func() bool) bool {
 // ended reports whether the plugin ended by itself.
 func (b *bench) ended() bool { return b.subject.fate() != nil }
 
-// ready has the plugin run and be listed, started again if need be.
+// ready makes sure that the plugin runs and is connected, with a restart if need be.
 func (b *bench) ready(ctx context.Context) error {
 	if !b.ended() && b.connected() && !b.spoilt {
 		return nil
@@ -93,7 +92,7 @@ func (b *bench) ready(ctx context.Context) error {
 	return fmt.Errorf("the plugin is not registered any more: %s", b.resource().Problem)
 }
 
-// plugin is the checks' own connection to the plugin.
+// plugin returns the checks' own connection to the plugin.
 func (b *bench) plugin() *direct {
 	who, _ := b.heard.introduction()
 	if b.direct == nil || b.direct.to != who.endpoint {
@@ -103,7 +102,7 @@ func (b *bench) plugin() *direct {
 	return b.direct
 }
 
-// hangUp ends that connection, if there is one.
+// hangUp closes that connection, if there is one.
 func (b *bench) hangUp() {
 	b.direct.hangUp()
 	b.direct = nil

@@ -8,7 +8,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 )
 
-// many is how many devices Multiply makes.
+// many is the number of devices that Multiply makes.
 const many = 100_000
 
 func changeChecks() []check {
@@ -46,7 +46,7 @@ func changeChecks() []check {
 	}
 }
 
-// scaleChecks come when the others are through: the devices stay many.
+// scaleChecks come late: the many devices stay.
 func scaleChecks() []check {
 	needs := plus(usable(), allocates, allocateAgain, prefers)
 	return []check{
@@ -62,7 +62,7 @@ func scaleChecks() []check {
 	}
 }
 
-// pull pulls a lever and waits for something to be so afterwards.
+// pull pulls a lever and waits for a condition.
 func (b *bench) pull(ctx context.Context, lever Lever, holds func() bool) (bool, outcome) {
 	b.heard.rec.note("--- lever " + string(lever))
 	hurry, cancel := context.WithTimeout(ctx, max(b.cfg.Patience, time.Second))
@@ -76,12 +76,12 @@ func (b *bench) pull(ctx context.Context, lever Lever, holds func() bool) (bool,
 	return true, outcome{}
 }
 
-// missing are those of the devices that were healthy before that are not now.
+// missing returns the devices that were healthy before and are not healthy now.
 func (b *bench) missing() []string {
 	return b.lost(func(d *deviceplugin.Device) bool { return d.Healthy })
 }
 
-// unlisted are those of the devices that were healthy before that are not even listed now.
+// unlisted returns the devices that were healthy before and are not listed now.
 func (b *bench) unlisted() []string {
 	return b.lost(func(*deviceplugin.Device) bool { return true })
 }

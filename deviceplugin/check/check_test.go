@@ -47,7 +47,7 @@ func TestGoodPlugin(t *testing.T) {
 	}
 }
 
-// Of several plugins that register, one is checked.
+// If several plugins register, the named one is checked.
 func TestOneOfSeveral(t *testing.T) {
 	t.Parallel()
 	p, other := good(), good()
@@ -56,7 +56,7 @@ func TestOneOfSeveral(t *testing.T) {
 		r.ResourceName = "example.com/nic"
 	}
 	report, err := Run(t.Context(), Config{
-		Resource: gpu, Patience: 20 * time.Second, // there are twice as many that are slow
+		Resource: gpu, Patience: 20 * time.Second, // there are twice as many slow calls
 		Run: func(ctx context.Context, dirs Dirs) error {
 			var group errgroup.Group
 			group.Go(func() error { return p.run(ctx, dirs) })
@@ -80,7 +80,7 @@ func namesOf(report Report, v Verdict) (names []string) {
 	return names
 }
 
-// Every check has a name of its own and all its words, and needs only checks that come before it.
+// Every check has a unique name and all its words, and needs only earlier checks.
 func TestTable(t *testing.T) {
 	page, err := os.ReadFile("../../docs/writing-device-plugins.md")
 	if err != nil {

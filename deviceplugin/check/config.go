@@ -11,39 +11,39 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Config says what is checked, and how. Of Command, Run and Dir one is given.
+// Config says what to check, and how. Exactly one of Command, Run and Dir is set.
 type Config struct {
-	// Command starts the plugin, as a shell would. {dir} in it stands for the directory where
-	// kubelet.sock is, {registry} for the plugin registry.
+	// Command starts the plugin through a shell. {dir} in it stands for the directory of
+	// kubelet.sock, {registry} for the plugin registry.
 	Command string
-	// Run is a plugin in this process. It serves until ctx is done and has left nothing behind
-	// when it returns.
+	// Run is a plugin in this process. It serves until ctx is done and leaves nothing behind when
+	// it returns.
 	Run func(ctx context.Context, dirs Dirs) error
-	// Dir is the device plugin directory of a plugin that runs already. No other device manager
-	// may serve it.
+	// Dir is the device plugin directory of a plugin that already runs. No other device manager may
+	// serve it.
 	Dir string
-	// Resource is whose plugin is checked, of several that register; the first one when empty.
+	// Resource selects one of several registered plugins; empty: the first.
 	Resource string
 	// Nodes are the machine's NUMA nodes.
 	Nodes topology.NodeSet
-	// Levers make the plugin's hardware change. Without one, its checks are not made.
+	// Levers change the plugin's hardware. Checks whose lever is missing are skipped.
 	Levers map[Lever]func(context.Context) error
-	// Patience is how long the plugin may take for anything; 10 s, as the kubelet waits for a
-	// plugin that has registered.
+	// Patience is the plugin's deadline for everything; the default is 10 s, as the kubelet waits
+	// for a plugin that has registered.
 	Patience time.Duration
-	// Told hears of each result as it comes. Nil is nobody.
+	// Told gets each result as it comes. Optional.
 	Told func(Result)
-	// Output gets what a Command writes. Nil is nobody.
+	// Output gets what Command writes. Optional.
 	Output io.Writer
 }
 
-// Dirs are where a plugin makes itself known.
+// Dirs are the directories where a plugin registers.
 type Dirs = deviceplugin.Dirs
 
-// Lever is something that befalls hardware, which somebody has to bring about.
+// Lever is a change of hardware that somebody has to bring about.
 type Lever string
 
-// The levers. Each pair is pulled one after the other.
+// The levers, in pairs that are pulled one after the other.
 const (
 	// Sicken makes at least one healthy device unhealthy, Cure makes it healthy again.
 	Sicken Lever = "sicken"
@@ -51,7 +51,7 @@ const (
 	// Vanish takes at least one device away, Return brings it back.
 	Vanish Lever = "vanish"
 	Return Lever = "return"
-	// Multiply makes it 100,000 devices. They stay.
+	// Multiply makes it 100,000 devices, which stay.
 	Multiply Lever = "multiply"
 )
 

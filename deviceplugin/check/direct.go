@@ -13,8 +13,8 @@ import (
 	"github.com/numalet/numalet/deviceplugin/socket"
 )
 
-// direct is the checks' own connection to a socket of the plugin, so that all of an answer can be
-// seen, and calls be made that no device manager makes. Each has as long as the checks have patience.
+// direct is the checks' own connection to a socket of the plugin. It shows whole answers, and makes
+// calls that no device manager makes. Patience is the deadline of each call.
 type direct struct {
 	to       string
 	patience time.Duration
@@ -30,11 +30,11 @@ func dial(to string, patience time.Duration, rec *recorder) *direct {
 // hangUp ends the connection, if there is one.
 func (d *direct) hangUp() {
 	if d != nil && d.conn != nil {
-		_ = d.conn.Close() // the only error is that of closing twice
+		_ = d.conn.Close() // closing twice is the only possible error
 	}
 }
 
-// call has f call the plugin.
+// call runs f, which calls the plugin, with the deadline.
 func (d *direct) call(ctx context.Context,
 	f func(context.Context, v1beta1.DevicePluginClient) error) error {
 	if d.err != nil {
@@ -45,7 +45,7 @@ func (d *direct) call(ctx context.Context,
 	return f(ctx, v1beta1.NewDevicePluginClient(d.conn))
 }
 
-// options asks for them.
+// options calls GetDevicePluginOptions.
 func (d *direct) options(ctx context.Context) (o *v1beta1.DevicePluginOptions, err error) {
 	err = d.call(ctx, func(ctx context.Context, c v1beta1.DevicePluginClient) (err error) {
 		o, err = c.GetDevicePluginOptions(ctx, &v1beta1.Empty{})
@@ -69,7 +69,7 @@ func (d *direct) allocate(ctx context.Context, containers ...[]string) (
 	return resp, err
 }
 
-// prefer asks which devices the plugin would choose.
+// prefer calls GetPreferredAllocation.
 func (d *direct) prefer(ctx context.Context, r deviceplugin.PreferredRequest) (
 	ids []string, err error) {
 	err = d.call(ctx, func(ctx context.Context, c v1beta1.DevicePluginClient) error {
@@ -91,7 +91,7 @@ func (d *direct) prefer(ctx context.Context, r deviceplugin.PreferredRequest) (
 	return ids, err
 }
 
-// release tells the plugin that a pod which had these devices is gone.
+// release tells the plugin that a pod with these devices is gone.
 func (d *direct) release(ctx context.Context, ids ...string) error {
 	return d.call(ctx, func(ctx context.Context, _ v1beta1.DevicePluginClient) error {
 		_, err := lifecyclev1.NewLifecycleClient(d.conn).Released(ctx, &lifecyclev1.ReleasedRequest{

@@ -114,7 +114,7 @@ func checkStartsAfterKill(ctx context.Context, b *bench) outcome {
 	return passed("it did")
 }
 
-// checkIDsStay fails when no id is left: a single device may have gone in the meantime.
+// checkIDsStay fails only if no id is left: a single device may have gone meanwhile.
 func checkIDsStay(ctx context.Context, b *bench) outcome {
 	if len(b.before) >= many {
 		return skipped("the devices were made many, and are few again")

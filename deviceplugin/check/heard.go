@@ -9,27 +9,27 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 )
 
-// heard is what was heard of the plugin that is checked, of which it finds the newest.
+// heard finds the newest records of the checked plugin.
 type heard struct {
 	rec *recorder
-	// resource is the plugin's; "" until it has registered, if nobody names it.
+	// resource is the plugin's; "" until it has registered, unless the configuration names it.
 	resource string
 	plugins  string // the device plugin directory
 }
 
-// introduced is how the plugin made itself known.
+// introduced holds a registration of the plugin.
 type introduced struct {
 	way      deviceplugin.Way
 	resource string
 	// endpoint is the path of its socket.
 	endpoint string
-	// found is the socket in the plugin registry, if it is there.
+	// found is the path of the socket in the plugin registry, if there is one.
 	found   string
-	options *v1beta1.DevicePluginOptions // of Register; nil when there were none
-	problem error                        // a *deviceplugin.RequestError, if there is one
+	options *v1beta1.DevicePluginOptions // of Register; nil if it sent none
+	problem error                        // a *deviceplugin.RequestError or nil
 }
 
-// introduction is the newest of the plugin; false while there is none.
+// introduction returns the newest registration; false if there is none.
 func (h *heard) introduction() (introduced, bool) {
 	for _, req := range slices.Backward(h.rec.requests()) {
 		if h.concerns(req.GetResourceName()) {
@@ -52,7 +52,7 @@ func (h *heard) introduction() (introduced, bool) {
 	return introduced{}, false
 }
 
-// introductions counts how often the plugin has registered.
+// introductions counts the registrations of the plugin.
 func (h *heard) introductions() int {
 	n := 0
 	for _, req := range h.rec.requests() {
@@ -64,7 +64,8 @@ func (h *heard) introductions() int {
 	return n
 }
 
-// called is the device manager's newest call of a method of the plugin; false if there is none.
+// called returns the device manager's newest call of a method of the plugin; false if there is
+// none.
 func (h *heard) called(method string) (call, bool) {
 	who, _ := h.introduction()
 	to := who.endpoint
@@ -79,7 +80,7 @@ func (h *heard) called(method string) (call, bool) {
 	return call{}, false
 }
 
-// concerns reports whether the plugin that is checked is the one of a resource.
+// concerns reports whether the checked plugin serves the resource.
 func (h *heard) concerns(resource string) bool {
 	return h.resource == "" || h.resource == resource
 }

@@ -66,7 +66,7 @@ func WriteJUnit(w io.Writer, r Report) error {
 	return err
 }
 
-// details is all that is to be said beside what happened.
+// details returns the remaining texts of a result.
 func (r Result) details() string {
 	return fmt.Sprintf("did: %s\nexpected: %s\nwhy: %s\nhint: %s\n", r.Did, r.Expected, r.Why,
 		r.Hint)

@@ -20,16 +20,16 @@ const (
 
 // Bounds of a list of devices.
 const (
-	// kubeletList is the longest list that the kubelet can read, the default of gRPC.
+	// kubeletList is the longest list in bytes that the kubelet reads: gRPC's default.
 	kubeletList = 4 << 20
-	// watched is how long a plugin is watched that should do nothing, and mostRepeats how often it
-	// may say the same meanwhile, and mostLists how often anything.
+	// watched is how long an idle plugin is observed; in that time it may repeat its list
+	// mostRepeats times, and send mostLists lists in all.
 	watched     = time.Second
 	mostRepeats = 2
 	mostLists   = 6
 )
 
-// usable are the checks without which nothing is known of the devices.
+// usable returns the checks without which the devices are unknown.
 func usable() []string {
 	return []string{registers, "version", "resource-name", "endpoint", reachable, optionsKnown,
 		firstList, usableIDs, streamStays}
@@ -75,7 +75,7 @@ func listChecks() []check {
 	return slices.Concat(stream[:2], deviceChecks(listed), stream[2:])
 }
 
-// deviceChecks look at what a list says of each device.
+// deviceChecks check what a list says of each device.
 func deviceChecks(listed []string) []check {
 	return []check{
 		{name: usableIDs, needs: listed, words: words{
@@ -112,7 +112,7 @@ func deviceChecks(listed []string) []check {
 	}
 }
 
-// list is the newest list of the device manager's newest stream.
+// list returns the device manager's newest ListAndWatch call, with its last list.
 func (b *bench) list() call {
 	asked, _ := b.heard.called(listCall)
 	return asked
@@ -133,7 +133,7 @@ func checkFirstList(ctx context.Context, b *bench) outcome {
 		return passed("%d devices came", len(devices))
 	case asked.ended && asked.err == nil:
 		return failed("the stream ended without a list")
-	case asked.ended && status.Code(asked.err) != codes.Canceled: // which is our patience
+	case asked.ended && status.Code(asked.err) != codes.Canceled: // Canceled: our own deadline
 		return failed("%s", said(asked.err))
 	}
 	return failed("no list came in %s", b.cfg.Patience)
@@ -148,7 +148,7 @@ func checkDevices(ctx context.Context, b *bench) outcome {
 	return warned("none of %d devices is healthy", len(b.resource().Devices))
 }
 
-// checkFlaw checks lists for one kind of flaw.
+// checkFlaw checks the list for one kind of flaw.
 func checkFlaw(kind deviceplugin.FlawKind) func(context.Context, *bench) outcome {
 	return func(_ context.Context, b *bench) outcome {
 		devices, flaws, err := deviceplugin.ReadList(b.list().last, b.cfg.Nodes)
@@ -191,10 +191,10 @@ func checkListSize(_ context.Context, b *bench) outcome {
 func checkStreamStays(ctx context.Context, b *bench) outcome {
 	list, registered := b.list(), b.heard.introductions()
 	began := list.began
-	anew := false // it has registered again: another stream takes the place of this one
+	anew := false // registered again: a new stream replaces this one
 	if b.pulse.until(ctx, watched, func() bool {
 		now := b.list()
-		if n := b.heard.introductions(); n != registered { // register-pace has a word on that
+		if n := b.heard.introductions(); n != registered { // register-pace judges that
 			registered, anew = n, true
 		}
 		if anew && now.began != began {
@@ -210,8 +210,8 @@ func checkStreamStays(ctx context.Context, b *bench) outcome {
 	return passed("it did")
 }
 
-// streamEnded is the outcome for a stream that has ended, or a plugin that has. Which of the two it
-// was is known a moment later: the process of a plugin outlives its connections.
+// streamEnded returns the outcome after a stream or the plugin has ended. It waits a moment to tell
+// which: a plugin's process outlives its connections.
 func streamEnded(ctx context.Context, b *bench, list call) outcome {
 	b.pulse.until(ctx, watched, b.ended)
 	if end := b.subject.fate(); end != nil {

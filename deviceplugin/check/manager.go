@@ -12,17 +12,18 @@ import (
 	"github.com/numalet/numalet/deviceplugin/watcher"
 )
 
-// manager is a device manager that runs.
+// manager is a running device manager.
 type manager struct {
 	*deviceplugin.Plugins
 	cancel context.CancelFunc
 	done   chan error
 }
 
-// serve starts a device manager anew, as an agent that is restarted does.
+// serve starts a new device manager, as a restarted agent does.
 func (b *bench) serve() error { return b.serveAs(false) }
 
-// serveAs does that; a strict one refuses plugins that it cannot reach while they register.
+// serveAs starts a new device manager; a strict one refuses plugins that it cannot reach while they
+// register.
 func (b *bench) serveAs(strict bool) error {
 	b.stopServing()
 	patience := b.cfg.Patience
@@ -64,7 +65,7 @@ func (b *bench) stopServing() {
 	}
 	b.manager.cancel()
 	text := "--- the device manager has ended"
-	if err := <-b.manager.done; err != nil { // no matter of the plugin's
+	if err := <-b.manager.done; err != nil { // not the plugin's fault
 		text += ": " + err.Error()
 	}
 	b.manager = nil

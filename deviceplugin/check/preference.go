@@ -65,7 +65,7 @@ func preferenceChecks() []check {
 	}
 }
 
-// questions are requests of all kinds: of the ids some are not on offer, and some are certain.
+// questions returns requests of all kinds: some ids are not on offer, some are certain.
 func questions(ids []string) (out []deviceplugin.PreferredRequest) {
 	offered := ids
 	if len(ids) > 2 {

@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// process is a plugin that a command starts, in a process group of its own.
+// process is a plugin that a command starts in its own process group.
 type process struct {
 	command string
 	output  io.Writer
@@ -20,10 +20,10 @@ type process struct {
 	cmd *exec.Cmd // under its lock
 }
 
-// mostWords bounds what is kept of a plugin's last words: a panic comes with its stack.
+// mostWords bounds the plugin's recorded last words: a panic comes with its stack.
 const mostWords = 32 << 10
 
-// start starts the command. The shell becomes it, so that a signal goes to the plugin itself.
+// start starts the command. The shell execs it, so that signals reach the plugin itself.
 func (p *process) start(dirs Dirs) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,7 +37,7 @@ func (p *process) start(dirs Dirs) error {
 	cmd.Stdout = io.MultiWriter(words, p.output)
 	cmd.Stderr = cmd.Stdout
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.WaitDelay = time.Second // for those that it left behind with its output
+	cmd.WaitDelay = time.Second // for children that hold its output open
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the plugin: %w", err)
 	}
@@ -74,7 +74,7 @@ func (p *process) kill() {
 	<-done
 }
 
-// running is the command that runs and what is closed at its end; nil when none does.
+// running returns the running command and a channel that is closed at its end; nil if none runs.
 func (p *process) running() (*exec.Cmd, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,7 +86,7 @@ func (p *process) running() (*exec.Cmd, <-chan struct{}) {
 
 func (p *process) can() abilities { return abilities{start: true, kill: true} }
 
-// tail keeps the end of what is written to it.
+// tail keeps the last mostWords bytes.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -102,7 +102,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is the reason of a panic, if there was one, or the last lines.
+// String returns the reason of a panic if there was one, else the last lines.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/numalet/numalet/test/scratch"
 )
 
-// acted is the environment variable in which this executable is told which plugin to be.
+// acted is the environment variable that tells this executable which plugin to be.
 const acted = "NUMALET_CHECK_PLUGIN"
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// be is a plugin until it is told to end.
+// be runs a plugin until it is told to end.
 func be(act string, dirs Dirs) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -68,7 +68,7 @@ func be(act string, dirs Dirs) error {
 	case "fails":
 		defer os.Exit(3)
 	case "ends":
-		defer func() { // its connections end before
+		defer func() { // its connections end first
 			time.Sleep(200 * time.Millisecond)
 			fmt.Fprintln(os.Stderr, "the driver is gone")
 			os.Exit(4)
@@ -83,7 +83,7 @@ func be(act string, dirs Dirs) error {
 	return p.run(ctx, dirs)
 }
 
-// command starts this executable as a plugin.
+// command returns the command that runs this executable as a plugin.
 func command(t *testing.T, act string) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -93,7 +93,7 @@ func command(t *testing.T, act string) string {
 	return fmt.Sprintf("env %s=%s '%s' {dir}", acted, act, self)
 }
 
-// Plugins that are processes can crash, hang on and leave things behind.
+// Plugins in processes can crash, hang and leave things behind.
 func TestProcesses(t *testing.T) {
 	for act, tc := range map[string]struct {
 		failed, warned, says string
@@ -144,7 +144,7 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// Of a plugin that ends by itself is told how, though its connections end before.
+// The report says how a plugin ended by itself, though its connections end first.
 func TestProcessEndsByItself(t *testing.T) {
 	report, err := Run(t.Context(), Config{Command: command(t, "ends")})
 	if err != nil {
@@ -153,7 +153,7 @@ func TestProcessEndsByItself(t *testing.T) {
 	wantFailed(t, report, streamStays, "exit status 4")
 }
 
-// What cannot be checked is an error that says why.
+// A plugin that cannot be checked gives an error that says why.
 func TestCannotBeChecked(t *testing.T) {
 	served := scratch.Dir(t)
 	b, err := newBench(Config{Dir: served, Patience: hangs})
@@ -185,7 +185,7 @@ func TestCannotBeChecked(t *testing.T) {
 	}
 }
 
-// A plugin that somebody else has started is checked where it is, and goes on afterwards.
+// A plugin that somebody else started is checked in its directory, and runs on afterwards.
 func TestRunningPlugin(t *testing.T) {
 	dir := scratch.Dir(t)
 	p := &process{command: command(t, "good"), output: &tail{}, life: life{pulse: newPulse()}}

@@ -8,7 +8,7 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// pulse wakes those who wait for something to be so, whenever something has changed.
+// pulse wakes waiters whenever something has changed.
 type pulse struct {
 	mu   sync.Mutex
 	next chan struct{}
@@ -16,7 +16,7 @@ type pulse struct {
 
 func newPulse() *pulse { return &pulse{next: make(chan struct{})} }
 
-// beat says that something has changed.
+// beat wakes all waiters after a change.
 func (p *pulse) beat() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -30,7 +30,7 @@ func (p *pulse) wait() <-chan struct{} {
 	return p.next
 }
 
-// until waits for something to be so and reports whether it is; it gives up after a time.
+// until waits for a condition for at most most, and reports whether it holds.
 func (p *pulse) until(ctx context.Context, most time.Duration, holds func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()

@@ -15,8 +15,8 @@ import (
 	"github.com/numalet/numalet/deviceplugin/watcher"
 )
 
-// recorder hears every message between the device manager, the checks and the plugin. It remembers
-// what checks ask for, and writes the transcript.
+// recorder hears every message between the device manager, the checks and the plugin. It keeps what
+// checks ask for, and the transcript.
 type recorder struct {
 	pulse *pulse
 	began time.Time
@@ -26,25 +26,25 @@ type recorder struct {
 	transcript []Line
 	dropped    int
 	calls      []*call
-	// registrations are what plugins sent to Register, found is what they said to GetInfo.
+	// registrations are the requests to Register, found the answers to GetInfo.
 	registrations []*v1beta1.RegisterRequest
 	found         []watcher.Plugin
 }
 
-// Bounds of what is remembered. Calls beyond it are not heard, so what they say is not either.
+// Bounds of the record. Messages of calls beyond mostCalls are not recorded.
 const (
 	mostLines = 20_000
 	mostCalls = 20_000
 )
 
-// call is one call, as far as it has come. Its fields are the recorder's.
+// call is the state of one call. The recorder owns its fields.
 type call struct {
 	method string // without the service
 	by     side
-	to     string // the path of the socket that is called
+	to     string // path of the called socket
 	began  time.Time
 	heard  bool
-	// answers counts messages that came in, repeats those that said what the one before said.
+	// answers counts incoming messages, repeats those that equal the one before.
 	answers, repeats int
 	// last is the last message of ListAndWatch.
 	last  []byte
@@ -52,7 +52,7 @@ type call struct {
 	err   error
 }
 
-// side is who calls whom.
+// side names the caller.
 type side string
 
 const (
@@ -61,7 +61,7 @@ const (
 	byCheck   side = "check"
 )
 
-// handler hears the connections of one side to a socket.
+// handler returns a handler for the connections of one side to a socket.
 func (r *recorder) handler(by side, to string) stats.Handler { return handler{r, by, to} }
 
 type handler struct {
@@ -99,7 +99,7 @@ func (r *recorder) hear(c *call, s stats.RPCStats) {
 	defer r.mu.Unlock()
 	switch s := s.(type) {
 	case *stats.Begin:
-		if !s.Client { // the device manager is called, as Register is
+		if !s.Client { // the device manager is called: Register
 			c.by = byPlugin
 		}
 		if c.heard = len(r.calls) < mostCalls; c.heard {
@@ -116,7 +116,7 @@ func (r *recorder) hear(c *call, s stats.RPCStats) {
 	}
 }
 
-// take remembers what checks ask for of a message that came in.
+// take keeps what checks ask for from an incoming message.
 func (r *recorder) take(c *call, message any) {
 	if !c.heard {
 		return
@@ -136,7 +136,7 @@ func (r *recorder) take(c *call, message any) {
 	}
 }
 
-// asked are copies of the calls of a method by a side, in order.
+// asked returns copies of the calls of a method by a side, in order.
 func (r *recorder) asked(by side, method string) (out []call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,14 +148,14 @@ func (r *recorder) asked(by side, method string) (out []call) {
 	return out
 }
 
-// requests are what plugins sent to Register.
+// requests returns the requests to Register.
 func (r *recorder) requests() []*v1beta1.RegisterRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.registrations)
 }
 
-// introduced are what plugins of the plugin registry said about themselves.
+// introduced returns the answers of plugins of the plugin registry to GetInfo.
 func (r *recorder) introduced() []watcher.Plugin {
 	r.mu.Lock()
 	defer r.mu.Unlock()

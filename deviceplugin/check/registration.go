@@ -15,7 +15,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 )
 
-// Names of checks that others need.
+// Names of checks that other checks need.
 const (
 	registers    = "registers"
 	reachable    = "reachable"
@@ -55,7 +55,7 @@ func registrationChecks() []check {
 	return slices.Concat(request, connectionChecks())
 }
 
-// connectionChecks are of what follows once the registration itself is good.
+// connectionChecks check what follows a good registration.
 func connectionChecks() []check {
 	acceptable := usable()[:4]
 	return []check{
@@ -105,7 +105,7 @@ func checkRegisters(_ context.Context, b *bench) outcome {
 	return passed("%s registered by %s", who.resource, who.way)
 }
 
-// checkPart checks one part of a registration; another one may be wrong too.
+// checkPart checks one part of a registration; other parts may be wrong too.
 func checkPart(part deviceplugin.RequestPart) func(context.Context, *bench) outcome {
 	return func(_ context.Context, b *bench) outcome {
 		who, _ := b.heard.introduction()
@@ -117,7 +117,7 @@ func checkPart(part deviceplugin.RequestPart) func(context.Context, *bench) outc
 }
 
 // checkServesFirst waits for the outcome of a strict registration. After a refusal the device
-// manager goes on without being strict, so that the rest can be checked.
+// manager continues without Strict, so that the rest can be checked.
 func checkServesFirst(ctx context.Context, b *bench) outcome {
 	who, _ := b.heard.introduction()
 	if who.way == deviceplugin.ByRegistry {
@@ -131,7 +131,7 @@ func checkServesFirst(ctx context.Context, b *bench) outcome {
 		return passed("it does")
 	}
 	b.early = refused()
-	b.deaths.blamed = b.subject.fate() // one that is refused may end
+	b.deaths.blamed = b.subject.fate() // a refused plugin may end
 	if !b.subject.can().start {
 		if err := b.serve(); err != nil {
 			return failed("%v", err)
@@ -143,7 +143,7 @@ func checkServesFirst(ctx context.Context, b *bench) outcome {
 	return failed("%s", b.early)
 }
 
-// reached reports whether the device manager has come as far as to ask the plugin something.
+// reached reports whether the device manager got as far as calling the plugin.
 func (b *bench) reached() bool {
 	_, asked := b.heard.called(optionsCall)
 	return asked
@@ -189,7 +189,7 @@ func checkOptionsAgree(ctx context.Context, b *bench) outcome {
 	return passed("both say {%s}", told(asked))
 }
 
-// told is options in words.
+// told returns options in words.
 func told(o *v1beta1.DevicePluginOptions) string {
 	var on []string
 	if o.GetPreStartRequired() {

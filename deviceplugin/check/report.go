@@ -10,7 +10,7 @@ import (
 // Verdict is the outcome of a check.
 type Verdict string
 
-// The verdicts. A plugin with warnings is good.
+// The verdicts. A plugin with warnings is still good.
 const (
 	Passed  Verdict = "passed"
 	Warning Verdict = "warning"
@@ -18,39 +18,39 @@ const (
 	Skipped Verdict = "skipped"
 )
 
-// Result is what is to be said of one check, in words for the plugin's author.
+// Result is the outcome of one check, in words for the plugin's author.
 type Result struct {
 	Name    string  `json:"name"`
 	Group   string  `json:"group"`
 	Verdict Verdict `json:"verdict"`
-	// Did is what was done, Expected what a plugin should do then, and Happened what this one did;
-	// of a check that was skipped, why.
+	// Did is what was done, Expected what a plugin should do then, Happened what this one did, or
+	// why the check was skipped.
 	Did      string `json:"did"`
 	Expected string `json:"expected"`
 	Happened string `json:"happened"`
-	// Why is why that matters on a node, Hint what to do about it.
+	// Why says why it matters on a node, Hint what to do about it.
 	Why  string `json:"why"`
 	Hint string `json:"hint"`
-	// Seconds is how long the check took.
+	// Seconds is the duration of the check.
 	Seconds float64 `json:"seconds"`
 }
 
-// Report is what all checks said.
+// Report holds the outcome of all checks.
 type Report struct {
 	Resource string `json:"resource"`
 	// Way is how the plugin registered, Endpoint the path of its socket.
 	Way      deviceplugin.Way `json:"way,omitempty"`
 	Endpoint string           `json:"endpoint,omitempty"`
-	// Devices is how many it listed in the beginning.
+	// Devices is the number of devices in the first list.
 	Devices int       `json:"devices"`
 	Began   time.Time `json:"began"`
 	Seconds float64   `json:"seconds"`
 	Results []Result  `json:"results"`
-	// Transcript has every message; it is written by WriteTranscript.
+	// Transcript holds every message; WriteTranscript writes it.
 	Transcript []Line `json:"-"`
 }
 
-// Count is how many checks had the verdict.
+// Count returns the number of checks with the verdict.
 func (r Report) Count(v Verdict) int {
 	n := 0
 	for _, result := range r.Results {
@@ -64,7 +64,7 @@ func (r Report) Count(v Verdict) int {
 // Good reports whether no check failed.
 func (r Report) Good() bool { return r.Count(Failed) == 0 }
 
-// Summary is the report in one line.
+// Summary returns the report in one line.
 func (r Report) Summary() string {
 	text := fmt.Sprintf("%d passed, %d failed, %d with warnings, %d not made, in %.1f s",
 		r.Count(Passed), r.Count(Failed), r.Count(Warning), r.Count(Skipped), r.Seconds)

@@ -15,9 +15,9 @@ const registersAgain = "registers-again"
 
 // Bounds of registrations.
 const (
-	// notices is how long a plugin may take to notice a new kubelet.sock while the agent lives.
+	// notices bounds the time in which a plugin must notice a new kubelet.sock of a running agent.
 	notices = 3 * time.Second
-	// mostIntroductions is how often it may register for each device manager that was started.
+	// mostIntroductions bounds the registrations for each made kubelet.sock.
 	mostIntroductions = 3
 )
 
@@ -88,7 +88,7 @@ func checkRegistersAgain(ctx context.Context, b *bench) outcome {
 	return passed("it registered after %d ms", time.Since(began).Milliseconds())
 }
 
-// lateHint is for a plugin that may only be slow.
+// lateHint returns a hint for a plugin that may only be slow.
 func lateHint(b *bench) string {
 	return fmt.Sprintf("watch the directory (fsnotify) for kubelet.sock to be created, then make "+
 		"your socket anew and register; if the plugin looks for that less often than every %s, "+
@@ -135,8 +135,8 @@ func checkRestartInCalls(ctx context.Context, b *bench) outcome {
 		return failed("%v", err)
 	}
 	n, err := b.allocateBack(ctx, who.resource, ids)
-	// It may have registered with the second manager because of the first, and makes its socket anew
-	// when it sees the second.
+	// It may have registered with the second manager because of the first, and makes its socket
+	// anew when it sees the second.
 	if errors.As(err, new(*deviceplugin.CallError)) &&
 		b.until(ctx, func() bool { return b.heard.introductions() > n || b.ended() }) {
 		_, err = b.allocateBack(ctx, who.resource, ids)
@@ -147,7 +147,7 @@ func checkRestartInCalls(ctx context.Context, b *bench) outcome {
 	return passed("it did")
 }
 
-// allocateBack calls Allocate once the plugin is back, which has introduced itself n times by then.
+// allocateBack calls Allocate once the plugin is back. n is its number of registrations by then.
 func (b *bench) allocateBack(ctx context.Context, resource string, ids []string) (n int, err error) {
 	if !b.until(ctx, func() bool { return b.connected() || b.ended() }) || b.ended() {
 		return 0, fmt.Errorf("it did not come back in %s: %s", b.cfg.Patience, b.resource().Problem)

@@ -24,22 +24,22 @@ import (
 
 const gpu = "example.com/gpu"
 
-// plugin is a good device plugin of which a test makes one thing wrong.
+// plugin is a good device plugin; a test makes one thing wrong.
 type plugin struct {
 	request  func(dir string, req *v1beta1.RegisterRequest)
 	info     func(*registerapi.PluginInfo)
 	notice   error
 	registry bool   // registers by the plugin registry
 	socket   string // its name
-	// late: serves after it has registered; nowhere: never; sessions is how often it registers at
-	// most; keep leaves its socket behind, and stale does not remove an old one.
+	// late: it serves only after it has registered; nowhere: it never serves; sessions bounds its
+	// registrations; keep leaves its socket behind; stale keeps an old one.
 	late, nowhere, keep, stale bool
 	sessions                   int
-	looks                      time.Duration // how often it looks at kubelet.sock; 0: all the time
+	looks                      time.Duration // how often it checks kubelet.sock; 0: all the time
 	insists                    time.Duration // how often it registers again; 0: never
 	options                    *v1beta1.DevicePluginOptions
 	optionsErr                 error
-	// list is in place of what ListAndWatch does, with the number of the stream in this run.
+	// list replaces ListAndWatch; it gets the number of the stream in this run.
 	list     func(s *served, stream int, to lister) error
 	devices  []*v1beta1.Device
 	allocate func(ctx context.Context, s *served, ids []string) (
@@ -47,8 +47,8 @@ type plugin struct {
 	answers  func(*v1beta1.AllocateResponse)
 	prefer   func(available, must []string, size int) ([]string, error)
 	preStart func(times int) error
-	released func(s *served, ids []string) error // nil: that is not served
-	// deaf: changes of devices are not listed when they are of this kind.
+	released func(s *served, ids []string) error // nil: not served
+	// deaf selects changes of devices that are not listed.
 	deaf func(was, is []*v1beta1.Device) bool
 
 	mu  sync.Mutex
@@ -92,7 +92,7 @@ func invented(n int) (out []*v1beta1.Device) {
 	return out
 }
 
-// run serves until ctx is done, and anew whenever kubelet.sock is another one.
+// run serves until ctx is done, with a new session whenever kubelet.sock is a new one.
 func (p *plugin) run(ctx context.Context, dirs Dirs) error {
 	s := &served{
 		plugin: p, devices: slices.Clone(p.devices), changed: make(chan struct{}),
@@ -121,7 +121,7 @@ func (p *plugin) run(ctx context.Context, dirs Dirs) error {
 	return nil
 }
 
-// identity tells a file from one of its name.
+// identity tells a file from a later one of the same name.
 func identity(path string) string {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -131,7 +131,7 @@ func identity(path string) string {
 	return fmt.Sprint(stat.Ino, stat.Mtim)
 }
 
-// session serves and registers until holds does not hold or ctx is done.
+// session serves and registers until holds returns false or ctx is done.
 func (s *served) session(ctx context.Context, dir string, holds func() bool) error {
 	path := filepath.Join(dir, s.socket)
 	if !s.stale {
@@ -169,7 +169,7 @@ func (s *served) session(ctx context.Context, dir string, holds func() bool) err
 	}
 	if !s.registry {
 		if err := s.register(ctx, dir); err != nil && ctx.Err() == nil && !s.late {
-			time.Sleep(50 * time.Millisecond) // then it is tried again
+			time.Sleep(50 * time.Millisecond) // the next session tries again
 			return nil
 		}
 	}
@@ -195,7 +195,7 @@ func (s *served) session(ctx context.Context, dir string, holds func() bool) err
 	return nil
 }
 
-// lifecycle is a plugin's second service.
+// lifecycle is the plugin's second service.
 type lifecycle struct {
 	lifecyclev1.UnimplementedLifecycleServer
 	*served
@@ -309,7 +309,7 @@ func (s *served) Allocate(ctx context.Context, req *v1beta1.AllocateRequest) (
 	return resp, nil
 }
 
-// plain is what a good plugin allocates.
+// plain is a good plugin's Allocate.
 func plain(_ context.Context, s *served, ids []string) (*v1beta1.ContainerAllocateResponse, error) {
 	devices, _ := s.state()
 	known := map[string]bool{}
@@ -345,7 +345,7 @@ func (s *served) GetPreferredAllocation(_ context.Context,
 	return resp, nil
 }
 
-// firsts is what a good plugin prefers.
+// firsts is a good plugin's GetPreferredAllocation.
 func firsts(available, must []string, size int) ([]string, error) {
 	ids := slices.Clone(must)
 	for _, id := range available {
@@ -370,7 +370,7 @@ func (s *served) PreStartContainer(context.Context, *v1beta1.PreStartContainerRe
 	return &v1beta1.PreStartContainerResponse{}, nil
 }
 
-// levers of the plugin that runs now.
+// levers returns the levers of the running plugin.
 func (p *plugin) levers() map[Lever]func(context.Context) error {
 	lever := func(next func([]*v1beta1.Device) []*v1beta1.Device) func(context.Context) error {
 		return func(context.Context) error {

@@ -13,8 +13,8 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 )
 
-// Run makes all checks. The error says that the plugin could not be checked: it is not to be
-// started, ends before it registers, or another device manager serves its directory.
+// Run makes all checks. The error says that the plugin could not be checked: it cannot be started,
+// it ends before it registers, or another device manager serves its directory.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -25,7 +25,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 		return Report{}, err
 	}
 	if cfg.Dir == "" {
-		defer os.RemoveAll(filepath.Dir(b.dirs.Plugins)) // of ours, with sockets only
+		defer os.RemoveAll(filepath.Dir(b.dirs.Plugins)) // ours, and holds only sockets
 	}
 	defer b.close()
 	if err := b.begin(ctx); err != nil {
@@ -50,7 +50,7 @@ func newBench(cfg Config) (*bench, error) {
 			command: cfg.Command, output: cfg.Output, life: life{pulse: b.pulse},
 		}
 	}
-	dir, err := os.MkdirTemp("", "npc") // short: there will be sockets below it
+	dir, err := os.MkdirTemp("", "npc") // short, since sockets lie below it
 	if err != nil {
 		return nil, err
 	}
@@ -59,11 +59,11 @@ func newBench(cfg Config) (*bench, error) {
 		Registry: filepath.Join(dir, "plugins_registry"),
 	}
 	b.heard.plugins = b.dirs.Plugins
-	// Both are there before any plugin is, as on a node.
+	// As on a node, both exist before any plugin.
 	return b, errors.Join(os.Mkdir(b.dirs.Plugins, 0o750), os.Mkdir(b.dirs.Registry, 0o750))
 }
 
-// vacant wants a directory that no device manager serves.
+// vacant returns an error if a device manager serves the directory.
 func vacant(dir string) error {
 	if _, err := os.Stat(dir); err != nil {
 		return fmt.Errorf("device plugin directory: %w: name the one that the plugin uses", err)
@@ -72,13 +72,13 @@ func vacant(dir string) error {
 	if err != nil {
 		return nil
 	}
-	_ = conn.Close() // nothing was said
+	_ = conn.Close() // nothing was sent
 	return fmt.Errorf("a device manager serves %s in %s: stop the kubelet or numalet there, or "+
 		"let the check start the plugin in a directory of its own", deviceplugin.SocketName, dir)
 }
 
-// begin starts the device manager, which is as strict as the kubelet, and the plugin, and waits for
-// it to register.
+// begin starts a device manager that is as strict as the kubelet, then the plugin, and waits for it
+// to register.
 func (b *bench) begin(ctx context.Context) error {
 	if err := b.serveAs(true); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (b *bench) performAll(ctx context.Context) Report {
 	return report
 }
 
-// perform makes one check, if it can be made.
+// perform makes one check, or says why it cannot be made.
 func (b *bench) perform(ctx context.Context, c check, failures []string) Result {
 	began := time.Now()
 	o := outcome{verdict: Skipped, happened: c.hinder(ctx, b, failures)}
@@ -144,10 +144,10 @@ func (b *bench) perform(ctx context.Context, c check, failures []string) Result 
 	}
 }
 
-// dying is how long after a failed check a plugin that dies in it may take.
+// dying is how long a plugin may take to end after the check in which it dies.
 const dying = 300 * time.Millisecond
 
-// untimely is how the plugin ended in a check that it should have survived, nil if it did not.
+// untimely returns how the plugin ended in a check that it should have survived; nil: it did.
 func (b *bench) untimely(ctx context.Context, c check, o outcome) *ending {
 	if !c.wants.plugin || c.wants.start {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// absent are the host's paths in an answer that are not on this machine.
+// absent returns the host paths in an answer that this machine does not have.
 func absent(resp *v1beta1.AllocateResponse) (paths []string) {
 	look := func(path string) {
 		if _, err := os.Stat(path); os.IsNotExist(err) {
@@ -31,8 +31,8 @@ func absent(resp *v1beta1.AllocateResponse) (paths []string) {
 	return paths
 }
 
-// alone is what each of the devices gets when it is allocated alone; nil is what differs each time,
-// and cannot be compared.
+// alone returns the answer for each device allocated alone; nil where answers differ each time and
+// cannot be compared.
 func (b *bench) alone(ctx context.Context, ids []string) ([]*v1beta1.AllocateResponse, error) {
 	out := make([]*v1beta1.AllocateResponse, len(ids))
 	for i, id := range ids {
@@ -48,7 +48,7 @@ func (b *bench) alone(ctx context.Context, ids []string) ([]*v1beta1.AllocateRes
 	return out, nil
 }
 
-// pair is the first two devices, and what each gets alone. tells: their answers tell them apart.
+// pair returns the first two devices and the answer for each alone; tells: their answers differ.
 func (b *bench) pair(ctx context.Context) (ids []string, alone []*v1beta1.AllocateResponse,
 	tells bool, err error) {
 	ids = b.healthy()[:2]

@@ -23,7 +23,7 @@ func startChecks() []check {
 	}
 }
 
-// checkPreStart starts a container so many times.
+// checkPreStart allocates a device and starts a container so many times.
 func checkPreStart(times int) func(context.Context, *bench) outcome {
 	return func(ctx context.Context, b *bench) outcome {
 		if !b.resource().Options.PreStart {

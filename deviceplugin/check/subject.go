@@ -8,26 +8,27 @@ import (
 	"time"
 )
 
-// subject is the plugin as something that starts and ends. The bench alone uses it.
+// subject starts and ends the plugin. Only the bench uses it.
 type subject interface {
-	// start starts it, unless it runs.
+	// start starts the plugin, unless it runs.
 	start(Dirs) error
-	// stop asks it to end, and reports whether it did in time; what still runs then is killed.
+	// stop asks it to end, and reports whether it did in time; a process that still runs then is
+	// killed.
 	stop(most time.Duration) (inTime bool)
-	// kill ends it at once, without a word. It can only be killed if it says so.
+	// kill ends it without warning, if abilities.kill allows that; else it only stops it.
 	kill()
 	can() abilities
-	// fate says how it ended; nil while it runs, and for one that is not ours to start.
+	// fate says how it ended; nil while it runs, and if it is not ours to start.
 	fate() *ending
 }
 
-// abilities are what can be done to a plugin.
+// abilities say what the bench can do to a plugin.
 type abilities struct{ start, kill bool }
 
 // ending is how a plugin ended.
 type ending struct {
 	err error
-	// words are the last that it wrote.
+	// words are the last words of its output.
 	words string
 }
 
@@ -42,7 +43,7 @@ func (e *ending) String() string {
 	return text
 }
 
-// life is from a start to the end after it, which the pulse tells of.
+// life lasts from a start to the end, after which the pulse beats.
 type life struct {
 	pulse *pulse
 
@@ -53,7 +54,7 @@ type life struct {
 
 func (l *life) runsLocked() bool { return l.done != nil && l.end == nil }
 
-// beginLocked begins a life that lasts until last returns, which is how it ended.
+// beginLocked begins a life that ends when last returns; last says how.
 func (l *life) beginLocked(last func() *ending) {
 	done := make(chan struct{})
 	l.done, l.end = done, nil
@@ -73,7 +74,7 @@ func (l *life) fate() *ending {
 	return l.end
 }
 
-// attached is a plugin that somebody else has started.
+// attached is a plugin that somebody else started.
 type attached struct{}
 
 func (attached) start(Dirs) error        { return nil }
@@ -82,14 +83,14 @@ func (attached) kill()                   {}
 func (attached) can() abilities          { return abilities{} }
 func (attached) fate() *ending           { return nil }
 
-// killing is how long a plugin in this process may take to end that should end at once.
+// killing bounds the time in which a plugin in this process must end.
 const killing = 5 * time.Second
 
 // function is a plugin in this process.
 type function struct {
 	run func(context.Context, Dirs) error
 	life
-	cancel context.CancelFunc // under its lock
+	cancel context.CancelFunc // guarded by life's lock
 }
 
 func (f *function) start(dirs Dirs) error {

@@ -6,38 +6,38 @@ import (
 	"slices"
 )
 
-// check is one line of the table.
+// check is one entry of the table.
 type check struct {
 	name string
-	// needs are checks that say nothing new, or nothing, when they have failed.
+	// needs lists checks whose failure makes this one meaningless.
 	needs []string
 	wants wants
 	words
 	run func(ctx context.Context, b *bench) outcome
 }
 
-// words are what a check says whatever happened.
+// words are the texts of a check that do not depend on the outcome.
 type words struct {
 	did, expected, why, hint string
 }
 
-// wants is what there has to be for a check.
+// wants are the preconditions of a check.
 type wants struct {
-	// plugin: it is registered and lists devices; devices is how many of them are healthy.
+	// plugin: it is registered and lists devices, of which devices are healthy.
 	plugin  bool
 	devices int
-	// start: the plugin is ours to start and stop, kill: to kill too.
+	// start: the plugin is ours to start and stop; kill: and to kill.
 	start, kill bool
 	lever       Lever
 }
 
-// group is checks of one kind.
+// group holds checks of one kind.
 type group struct {
 	name   string
 	checks []check
 }
 
-// table has all checks in the order in which they are made.
+// table returns all checks in the order in which they run.
 func table() []group {
 	return []group{
 		{"registration", registrationChecks()},
@@ -53,11 +53,11 @@ func table() []group {
 	}
 }
 
-// outcome is what happened in a check.
+// outcome says what happened in a check.
 type outcome struct {
 	verdict  Verdict
 	happened string
-	// hint is in place of the check's, unless it is empty.
+	// hint replaces the check's, unless it is empty.
 	hint string
 }
 
@@ -77,13 +77,13 @@ func skipped(format string, args ...any) outcome {
 	return outcome{verdict: Skipped, happened: fmt.Sprintf(format, args...)}
 }
 
-// advising gives the outcome a hint of its own.
+// advising returns the outcome with its own hint.
 func (o outcome) advising(hint string) outcome {
 	o.hint = hint
 	return o
 }
 
-// hinder says why a check cannot be made; empty when it can.
+// hinder says why a check cannot be made; empty: it can.
 func (c check) hinder(ctx context.Context, b *bench, failures []string) string {
 	for _, name := range c.needs {
 		if slices.Contains(failures, name) {
@@ -112,5 +112,5 @@ func (c check) hinder(ctx context.Context, b *bench, failures []string) string {
 	return ""
 }
 
-// plus is the names with more of them.
+// plus returns names and more.
 func plus(names []string, more ...string) []string { return slices.Concat(names, more) }

@@ -16,7 +16,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 )
 
-// nicety is a way in which a plugin could be better, and the check that warns of it.
+// nicety is a way in which a plugin could be better, with the check that warns of it.
 type nicety struct {
 	check string
 	make  func(p *plugin)
@@ -105,7 +105,7 @@ func niceties() map[string]nicety {
 	}
 }
 
-// What works in the field, and could be better, is a warning and no failure.
+// What works in the field but could be better is a warning, not a failure.
 func TestWarnings(t *testing.T) {
 	for name, tc := range niceties() {
 		t.Run(name, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// A plugin that never registers fails the check for that, and nothing else is checked.
+// A plugin that never registers fails that check, and all others are skipped.
 func TestNeverRegisters(t *testing.T) {
 	report, err := Run(t.Context(), Config{
 		Run: func(ctx context.Context, _ Dirs) error {
@@ -147,7 +147,7 @@ func TestNeverRegisters(t *testing.T) {
 	}
 }
 
-// A plugin that ends by itself between checks is told of.
+// The end of a plugin between checks is reported.
 func TestStays(t *testing.T) {
 	b := &bench{subject: attached{}, deaths: deaths{others: []*ending{{words: "bye"}}}}
 	if o := checkStays(t.Context(), b); o.verdict != Failed ||
@@ -268,7 +268,7 @@ func (t *tester) Errorf(format string, args ...any) {
 	t.errors = append(t.errors, fmt.Sprintf(format, args...))
 }
 
-// As a test of the plugin's own, each check that fails is an error.
+// In a plugin's own test each failed check is an error.
 func TestInTests(t *testing.T) {
 	p := good()
 	p.devices[1].Health = "healthy"
@@ -287,7 +287,7 @@ func TestInTests(t *testing.T) {
 		"plugin -> device manager: ListAndWatch {devices:{ID:\"gpu-0\"",
 		"--- check health-words",
 	} {
-		// The text of messages has one space or two, by the library's whim.
+		// The text of messages has one space or two, at random.
 		if !strings.Contains(strings.ReplaceAll(b.String(), "  ", " "), want) {
 			t.Errorf("the transcript does not have %q:\n%s", want, b.String())
 		}

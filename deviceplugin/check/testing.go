@@ -2,7 +2,7 @@ package check
 
 import "context"
 
-// T is what [Test] wants of a *testing.T.
+// T is the part of *testing.T that [Test] needs.
 type T interface {
 	Helper()
 	Context() context.Context
@@ -11,8 +11,8 @@ type T interface {
 	Fatalf(format string, args ...any)
 }
 
-// Test makes all checks in a test of the plugin's own: each that fails is an error of the test, and
-// warnings are logged.
+// Test makes all checks in a plugin's own test. Each failed check is an error of the test; warnings
+// are logged.
 func Test(t T, cfg Config) Report {
 	t.Helper()
 	report, err := Run(t.Context(), cfg)

@@ -11,17 +11,17 @@ import (
 // Text writes results for people, as they come.
 type Text struct {
 	W io.Writer
-	// Width is how wide lines may be.
+	// Width bounds the width of lines.
 	Width int
-	// Long has everything of checks that passed too.
+	// Long also writes all texts of passed checks.
 	Long  bool
 	group string
 }
 
-// marks are verdicts in four letters.
+// marks are short forms of verdicts.
 var marks = map[Verdict]string{Passed: "ok", Warning: "warn", Failed: "FAIL", Skipped: "-"}
 
-// Result writes one result: a line, and of what is wrong all that is known.
+// Result writes one result: a line, and all texts if something is wrong.
 func (t *Text) Result(r Result) error {
 	var b strings.Builder
 	if r.Group != t.group {
@@ -40,7 +40,7 @@ func (t *Text) Result(r Result) error {
 	return err
 }
 
-// indented writes text behind a title, and its further lines below its first.
+// indented writes a title and a text whose further lines are indented below the first.
 func (t *Text) indented(b *strings.Builder, title, text string) {
 	indent := "\n" + strings.Repeat(" ", len(title))
 	wrapped := ansi.Wordwrap(text, max(t.Width-len(title), 30), "")

@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// The calls by their names.
+// The calls by name.
 const (
 	notifyCall    = "NotifyRegistrationStatus"
 	optionsCall   = "GetDevicePluginOptions"
@@ -26,7 +26,7 @@ const (
 type Line struct {
 	// At is the time since the checks began.
 	At time.Duration
-	// What is who says what to whom, or which check begins.
+	// What says who sends what to whom, or which check begins.
 	What string
 }
 
@@ -40,7 +40,7 @@ func WriteTranscript(w io.Writer, lines []Line) error {
 	return nil
 }
 
-// lines is the transcript so far.
+// lines returns the transcript so far.
 func (r *recorder) lines() []Line {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +52,7 @@ func (r *recorder) lines() []Line {
 	return out
 }
 
-// note writes a line that is no message.
+// note adds a line that is no message.
 func (r *recorder) note(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +67,7 @@ func (r *recorder) add(text string) {
 	r.transcript = append(r.transcript, Line{time.Since(r.began), text})
 }
 
-// write writes a line for a message that goes in the direction of the call, or against it.
+// write adds a line for a message in the direction of the call, or against it.
 func (r *recorder) write(c *call, asking bool, m message) {
 	caller, called := string(c.by), string(byPlugin)
 	if c.by == byPlugin {
@@ -79,7 +79,7 @@ func (r *recorder) write(c *call, asking bool, m message) {
 	r.add(fmt.Sprintf("%s -> %s: %s %s", caller, called, c.method, m))
 }
 
-// writeEnd writes a line for a call that has ended otherwise than with an answer.
+// writeEnd adds a line for a call that ended without an answer.
 func (r *recorder) writeEnd(c *call) {
 	switch {
 	case c.err != nil:
@@ -91,13 +91,13 @@ func (r *recorder) writeEnd(c *call) {
 	}
 }
 
-// message is what goes over a connection, with its size on the wire.
+// message is a message with its size on the wire.
 type message struct {
 	what any
 	size int
 }
 
-// mostShown is the size up to which a message is written out.
+// mostShown bounds the size of messages that are written out.
 const mostShown = 4 << 10
 
 func (m message) String() string {
@@ -114,7 +114,7 @@ func (m message) String() string {
 	return "{" + oneline.Of(fmt.Sprint(m.what)) + "}"
 }
 
-// bytesOf are the bytes of a list of devices, as on the wire; nil for any other message.
+// bytesOf returns a list of devices in its wire format; nil for any other message.
 func bytesOf(message any) []byte {
 	switch m := message.(type) {
 	case interface{ ReadOnlyData() []byte }: // the device manager decodes lists itself

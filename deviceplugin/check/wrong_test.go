@@ -16,13 +16,13 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// mistake is a way in which a plugin is wrong, and the check that it fails.
+// mistake is a fault of a plugin, with the check that it fails.
 type mistake struct {
 	name, check string
 	make        func(p *plugin)
 	// says is part of what happened.
 	says string
-	// patience is short where the plugin keeps the check waiting anyway.
+	// patience is short if the plugin keeps the check waiting anyway.
 	patience time.Duration
 }
 
@@ -298,7 +298,7 @@ func atOnePlace(ctx context.Context, s *served, ids []string) (*v1beta1.Containe
 	return a, err
 }
 
-// listChanged sends all devices first, and then those that are others than before.
+// listChanged sends all devices first, later only changed ones.
 func listChanged(s *served, _ int, to lister) error {
 	var last []*v1beta1.Device
 	for {
@@ -318,7 +318,7 @@ func listChanged(s *served, _ int, to lister) error {
 	}
 }
 
-// inOneSet allocates each device with those only with which it was allocated first.
+// inOneSet allocates each device only with the devices of its first allocation.
 func inOneSet(_ context.Context, s *served, ids []string) (*v1beta1.ContainerAllocateResponse,
 	error) {
 	s.mu.Lock()
@@ -340,7 +340,7 @@ func releasesNothing(ids []string) error {
 	return nil
 }
 
-// sharing keeps the ids of a call where others find them.
+// sharing stores the ids of a call where other calls find them.
 func sharing(ctx context.Context, s *served, ids []string) (*v1beta1.ContainerAllocateResponse,
 	error) {
 	if _, err := plain(ctx, s, ids); err != nil {
@@ -355,7 +355,7 @@ func sharing(ctx context.Context, s *served, ids []string) (*v1beta1.ContainerAl
 	return &v1beta1.ContainerAllocateResponse{Envs: map[string]string{"GPUS": s.shared}}, nil
 }
 
-// holding works one call at a time, and never again after one that was cancelled.
+// holding works one call at a time, and never again after a cancelled one.
 func holding(ctx context.Context, s *served, ids []string) (*v1beta1.ContainerAllocateResponse,
 	error) {
 	select {
@@ -372,10 +372,10 @@ func holding(ctx context.Context, s *served, ids []string) (*v1beta1.ContainerAl
 	return plain(ctx, s, ids)
 }
 
-// atOnce is how many plugins are checked at once: they mostly wait.
+// atOnce is the number of plugins checked in parallel: they mostly wait.
 const atOnce = 16
 
-// Each plugin that is wrong in one way fails the check that is for it, and no other.
+// Each plugin with one mistake fails the check for it, and no other.
 func TestMistakes(t *testing.T) {
 	reports := make([]Report, len(mistakes))
 	var group errgroup.Group
@@ -386,7 +386,7 @@ func TestMistakes(t *testing.T) {
 			m.make(p)
 			levers := p.levers()
 			if m.check != "many" {
-				delete(levers, Multiply) // which takes long
+				delete(levers, Multiply) // it takes long
 			}
 			var err error
 			reports[i], err = Run(t.Context(), Config{
@@ -403,7 +403,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// wantFailed checks that one check has failed, and no other one, and that it has all its words.
+// wantFailed checks that exactly one check failed and that it has all its words.
 func wantFailed(t *testing.T, report Report, check, says string) {
 	t.Helper()
 	failures := resultsOf(report, Failed)

@@ -1,12 +1,11 @@
-// Package checkpoint encodes and decodes kubelet_internal_checkpoint, the file in which the
-// kubelet keeps device assignments: it is imported when a node is switched over, and exported so
-// that it can be switched back.
+// Package checkpoint encodes and decodes kubelet_internal_checkpoint, the kubelet's file of device
+// assignments. It is imported when a node switches over, and exported so that it can switch back.
 //
-// The file is JSON with a checksum over Go's own rendering of the data: FNV-32a of what
-// k8s.io/utils/dump.ForHash prints, which includes the names of the package and of the types. So
-// the names checkpoint, checkpointData, PodDevicesEntry and DevicesPerNUMA, and the names, order
-// and types of their fields, are part of the file format: renaming any of them makes every
-// existing file look corrupt.
+// The file is JSON with a checksum over Go's own rendering of the data: FNV-32a of the output of
+// k8s.io/utils/dump.ForHash, which includes the names of the package and of the types. So the names
+// checkpoint, checkpointData, PodDevicesEntry and DevicesPerNUMA, and the names, order and types of
+// their fields, belong to the file format: renaming any of them makes every existing file look
+// corrupt.
 package checkpoint
 
 import (
@@ -21,19 +20,20 @@ import (
 	"github.com/numalet/numalet/topology/checksum"
 )
 
-// FileName is the file's name in the device plugin directory.
+// FileName is the name of the file in the device plugin directory.
 const FileName = "kubelet_internal_checkpoint"
 
-// ErrCorrupt says that the checksum does not fit the data.
+// ErrCorrupt says that the checksum does not match the data.
 var ErrCorrupt = errors.New("checkpoint is corrupted")
 
-// NoNode is the key in DevicesPerNUMA of devices without a NUMA node.
+// NoNode is the key in DevicesPerNUMA for devices without a NUMA node.
 const NoNode int64 = -1
 
-// DevicesPerNUMA maps NUMA node ids to device ids. A device of several nodes is listed in each.
+// DevicesPerNUMA maps NUMA node ids to device ids. A device with several nodes is listed under
+// each.
 type DevicesPerNUMA map[int64][]string
 
-// PodDevicesEntry is what one container holds of one resource.
+// PodDevicesEntry holds one container's devices of one resource.
 type PodDevicesEntry struct {
 	PodUID        string
 	ContainerName string
@@ -65,7 +65,7 @@ func Encode(entries []PodDevicesEntry, registered map[string][]string) ([]byte, 
 	return data, nil
 }
 
-// Decode reads a file. The error is ErrCorrupt when the checksum is wrong.
+// Decode reads a file. The error is ErrCorrupt if the checksum is wrong.
 func Decode(data []byte) ([]PodDevicesEntry, map[string][]string, error) {
 	var f file
 	if err := json.Unmarshal(data, &f); err != nil {
@@ -98,7 +98,7 @@ func (e PodDevicesEntry) Response() (*v1beta1.ContainerAllocateResponse, error) 
 	return resp, nil
 }
 
-// EncodeResponse makes the AllocResp of an entry; equal answers give equal bytes.
+// EncodeResponse encodes AllocResp; equal answers give equal bytes.
 func EncodeResponse(resp *v1beta1.ContainerAllocateResponse) ([]byte, error) {
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(resp)
 	if err != nil {

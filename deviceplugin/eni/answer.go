@@ -8,17 +8,18 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// Move says who puts an interface into a container.
+// Move says who moves an interface into a container.
 type Move string
 
 const (
-	// ByNetwork is the pod network: a CNI plugin that reads the environment or device-info files.
+	// ByNetwork: the pod network does, by a CNI plugin that reads the environment or device-info
+	// files.
 	ByNetwork Move = "network"
-	// ByRuntime is the container runtime, told by CDI.
+	// ByRuntime: the container runtime does, told by CDI.
 	ByRuntime Move = "runtime"
 )
 
-// answer is what a container gets that is given these interfaces of a resource.
+// answer returns what a container gets with these interfaces of a resource.
 func answer(resource string, all []Interface, move Move) (*v1beta1.ContainerAllocateResponse,
 	error) {
 	out := &v1beta1.ContainerAllocateResponse{Envs: map[string]string{}}
@@ -56,7 +57,7 @@ func answer(resource string, all []Interface, move Move) (*v1beta1.ContainerAllo
 	return out, nil
 }
 
-// info is what PCIDEVICE_..._INFO says of a function, as the SR-IOV device plugin's does.
+// info returns a function's part of PCIDEVICE_..._INFO, in the format of the SR-IOV device plugin.
 func info(i Interface) map[string]map[string]string {
 	out := map[string]map[string]string{
 		"generic": {"deviceID": i.Hardware.PCI},
@@ -73,13 +74,13 @@ func info(i Interface) map[string]map[string]string {
 	return out
 }
 
-// envName is a variable's name for a resource: PCIDEVICE_EXAMPLE_COM_ENI.
+// envName returns a variable's name for a resource: PCIDEVICE_EXAMPLE_COM_ENI.
 func envName(prefix, resource string) string {
 	return prefix + "_" + strings.ToUpper(strings.NewReplacer("/", "_", ".", "_", "-", "_").
 		Replace(resource))
 }
 
-// cdiName is an id as the name of a device in a CDI spec.
+// cdiName makes an id fit for the name of a device in a CDI spec.
 func cdiName(id string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -91,7 +92,7 @@ func cdiName(id string) string {
 	}, id)
 }
 
-// device is how an interface is listed.
+// device returns the list entry of an interface.
 func device(r Record, trouble string) *v1beta1.Device {
 	d := &v1beta1.Device{ID: r.Home.ID, Health: v1beta1.Healthy}
 	if trouble != "" {

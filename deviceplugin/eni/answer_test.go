@@ -12,7 +12,7 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 )
 
-// find is an interface of a simulated host.
+// find returns interfaces of a simulated host.
 func find(t *testing.T, ids ...string) (all []Interface) {
 	t.Helper()
 	for _, i := range factsOf(t, "rdma").Interfaces {
@@ -73,7 +73,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// What the runtime is to move is named for CDI, and the spec that it reads says what that is.
+// CDI devices in the answer name what the runtime is to move, and the spec describes them.
 func TestRuntimeMoves(t *testing.T) {
 	const resource = "example.com/eni"
 	all := find(t, "0000:00:06.0", "veth1234")
@@ -108,13 +108,13 @@ func TestRuntimeMoves(t *testing.T) {
 	}
 }
 
-// Device-info files follow what is offered, and those of other resources stay.
+// Device-info files follow what is offered; those of other resources stay.
 func TestDeviceInfos(t *testing.T) {
 	dir := t.TempDir()
 	o := &outside{dir, dir, ByNetwork, map[string]string{}}
 	const other = "example.com-eni-ip-0000:00:06.0-device.json"
 	put(t, filepath.Join(dir, other), "{}")
-	put(t, filepath.Join(dir, "example.com-eni-0000:ff:00.0-device.json"), "{}") // of another time
+	put(t, filepath.Join(dir, "example.com-eni-0000:ff:00.0-device.json"), "{}") // from an earlier run
 	if err := o.write("example.com/eni", find(t, "0000:81:00.1", "veth1234")); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func names(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// A device says which NUMA node it is on, if it is on one.
+// A device names its NUMA node, if it has one.
 func TestDeviceTopology(t *testing.T) {
 	nodes := func(id string) []*v1beta1.NUMANode {
 		return device(Record{Home: find(t, id)[0]}, "").GetTopology().GetNodes()

@@ -16,8 +16,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// attack is a host whose pods do to interfaces whatever a container with the rights can, with a
-// plugin that is killed at any change it makes.
+// attack simulates a host whose pods do to interfaces whatever a container with the rights can,
+// while the plugin may be killed at any change that it makes.
 type attack struct {
 	t      *testing.T
 	random *rand.Rand
@@ -30,20 +30,20 @@ type attack struct {
 	nics   []*nic
 	pods   []*attackPod
 	made   int
-	skew   time.Duration // how long all of it has taken, for the plugin
+	skew   time.Duration // how much later it is for the plugin
 	trace  []string
-	// lives is how many changes the plugin makes until it is killed.
+	// lives is the number of changes until the plugin is killed.
 	lives int
 }
 
-// nic is an interface as the attack knows it: by the other end of the pair, which nobody touches.
+// nic identifies an interface by the other end of its pair, which nobody touches.
 type nic struct {
 	id   string
 	peer int
 	was  State
-	pod  *attackPod // who has it; nil: nobody
+	pod  *attackPod // its holder; nil: nobody
 	away bool       // its network has moved it
-	lost bool       // it was removed, or made unknowable, by its pod
+	lost bool       // its pod removed it or made it unrecognizable
 }
 
 // attackPod is a pod with a network namespace.
@@ -52,7 +52,7 @@ type attackPod struct {
 	space space
 }
 
-// killed is what a plugin dies of.
+// killed is the panic that ends a plugin.
 type killed struct{}
 
 // Fetch implements Mover.
@@ -76,7 +76,7 @@ func (a *attack) live() {
 	}
 }
 
-// newAttack has four interfaces, and a namespace with the other ends of their pairs.
+// newAttack makes four interfaces, and a namespace with the other ends of their pairs.
 func newAttack(t *testing.T, seed uint64) *attack {
 	a := &attack{t: t, random: rand.New(rand.NewPCG(seed, 0)), home: newSpace(t), named: t.TempDir(),
 		store: store{filepath.Join(t.TempDir(), "state")}, pages: &pages{}}
@@ -103,7 +103,7 @@ func newAttack(t *testing.T, seed uint64) *attack {
 	return a
 }
 
-// begin is a plugin that starts on what is on disk.
+// begin starts a plugin with the records on disk.
 func (a *attack) begin() {
 	book, err := a.store.load()
 	a.home.must(err)
@@ -114,7 +114,7 @@ func (a *attack) begin() {
 	a.look()
 }
 
-// plugin does something with the plugin, which may be killed meanwhile and starts again then.
+// plugin runs what in the plugin; if that is killed meanwhile, a new one starts.
 func (a *attack) plugin(what func()) (lived bool) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -134,7 +134,7 @@ func (a *attack) plugin(what func()) (lived bool) {
 	return true
 }
 
-// look lets the plugin look, with what the agent says of pods.
+// look makes the plugin look, with the agent's answer about pods.
 func (a *attack) look() map[string]offer {
 	var held []string
 	for _, n := range a.nics {
@@ -158,7 +158,7 @@ func (a *attack) fail(format string, args ...any) {
 		strings.Join(a.trace, "; "), a.pages.text.String())
 }
 
-// find is an interface in a namespace, nil if it is not there.
+// find returns an interface in a namespace, nil if it is not there.
 func (a *attack) find(s space, n *nic) netlink.Link {
 	links, err := again(s.LinkList)
 	a.home.must(err)
@@ -170,7 +170,7 @@ func (a *attack) find(s space, n *nic) netlink.Link {
 	return nil
 }
 
-// attackers are what can happen.
+// attackers are the possible events.
 var attackers = map[string]func(a *attack) string{
 	"a pod begins": func(a *attack) string {
 		if len(a.pods) == 4 {
@@ -179,7 +179,7 @@ var attackers = map[string]func(a *attack) string{
 		a.made++
 		p := &attackPod{uid: fmt.Sprint("pod", a.made), space: makeSpace(a.t)}
 		link(a.t, fmt.Sprintf("/proc/self/fd/%d", int(p.space.ns)), filepath.Join(a.named, p.uid))
-		for range a.random.IntN(4) { // indexes are another pod's elsewhere
+		for range a.random.IntN(4) { // so that indexes differ between pods
 			a.made++
 			p.space.add(&netlink.Bridge{LinkAttrs: named(fmt.Sprint("cni", a.made))})
 		}
@@ -292,7 +292,7 @@ var attackers = map[string]func(a *attack) string{
 	},
 }
 
-// spoilers are what a container does to an interface.
+// spoilers are things that a container does to an interface.
 var spoilers = []func(s space, l netlink.Link, n int) error{
 	func(s space, l netlink.Link, n int) error {
 		return errors.Join(s.LinkSetDown(l), s.LinkSetName(l, fmt.Sprint("net", n)))
@@ -312,7 +312,7 @@ var spoilers = []func(s space, l netlink.Link, n int) error{
 	func(s space, l netlink.Link, n int) error {
 		return s.LinkAddAltName(l, fmt.Sprint("eth", 1+n%4))
 	},
-	func(s space, _ netlink.Link, n int) error { // what a plugin could be foreseen to call it
+	func(s space, _ netlink.Link, n int) error { // a name that a plugin might be expected to use
 		return s.LinkAdd(&netlink.Bridge{LinkAttrs: named(fmt.Sprintf("eni%08x", n%8))})
 	},
 	func(s space, l netlink.Link, n int) error {
@@ -330,13 +330,13 @@ var spoilers = []func(s space, l netlink.Link, n int) error{
 	},
 }
 
-// notHome reports whether no interface can be had of the name: another has it.
+// notHome reports whether the interface's name is absent at home, or another interface has it.
 func (s space) notHome(n *nic) bool {
 	l, err := s.LinkByName(n.id)
 	return err != nil || l.Type() != "veth" || l.Attrs().ParentIndex != n.peer
 }
 
-// pod is any pod, nil if there is none.
+// pod returns a random pod, nil if there is none.
 func (a *attack) pod() *attackPod {
 	if len(a.pods) == 0 {
 		return nil
@@ -344,7 +344,7 @@ func (a *attack) pod() *attackPod {
 	return a.pods[a.random.IntN(len(a.pods))]
 }
 
-// away is any interface that is in a pod, nil if there is none.
+// away returns a random interface that is in a pod, nil if there is none.
 func (a *attack) away() (*nic, netlink.Link) {
 	n := a.nics[a.random.IntN(4)]
 	if !n.away || n.lost {
@@ -353,7 +353,7 @@ func (a *attack) away() (*nic, netlink.Link) {
 	return n, a.find(n.pod.space, n)
 }
 
-// end ends a pod, whose release the plugin may hear of before, after, twice or never.
+// end ends a pod; the plugin may hear of the release before, after, twice or never.
 func (a *attack) end(p *attackPod) {
 	var ids []string
 	for _, n := range a.nics {
@@ -381,13 +381,13 @@ func (a *attack) end(p *attackPod) {
 	a.home.must(os.Remove(filepath.Join(a.named, p.uid)))
 	for _, n := range a.nics {
 		if slices.Contains(ids, n.id) && a.find(p.space, n) != nil {
-			n.lost = true // it goes with the namespace, by and by
+			n.lost = true // it disappears with the namespace, after a while
 		}
 	}
 	p.space.end()
 }
 
-// check looks at what must always be so.
+// check checks the invariants.
 func (a *attack) check() {
 	a.t.Helper()
 	for _, n := range a.nics {
@@ -401,7 +401,7 @@ func (a *attack) check() {
 	}
 }
 
-// same compares an interface at home with what it was.
+// same compares an interface at home with its state from before.
 func (a *attack) same(n *nic) {
 	a.t.Helper()
 	l := a.find(a.home, n)
@@ -420,8 +420,8 @@ func (a *attack) same(n *nic) {
 	}
 }
 
-// Whatever containers do to their interfaces, whenever the plugin is killed, and whatever it hears of
-// releases: what a pod has is not taken from it, and what is offered is as it was before.
+// Whatever containers do to their interfaces, whenever the plugin is killed and whatever it hears
+// of releases: it takes no interface from a pod, and what it offers is in its original state.
 func TestAttack(t *testing.T) {
 	names := make([]string, 0, len(attackers))
 	for name := range attackers {

@@ -6,63 +6,64 @@ import (
 	"time"
 )
 
-// Phase says who has an interface that is offered.
+// Phase says who has an offered interface.
 type Phase string
 
-// The phases; doc.go shows what leads from one to the other.
+// The phases; doc.go shows the transitions.
 const (
 	Free      Phase = "free"
 	Handed    Phase = "handed"
 	Returning Phase = "returning"
 )
 
-// Record is what is remembered of one interface that is offered.
+// Record is what the book holds of one offered interface.
 type Record struct {
 	Resource string `json:"resource"`
 	// Home is the interface as it was before it was handed out.
 	Home  Interface `json:"home"`
 	Phase Phase     `json:"phase"`
-	// Pod is the UID of the pod that has it, where the agent says that.
+	// Pod is the UID of the pod that has it, if the agent tells it.
 	Pod string `json:"pod,omitempty"`
-	// Since is when it was handed out. Seen: its pod was known to the agent since.
+	// Since is when it was handed out. Seen: the agent has known its pod since then.
 	Since time.Time `json:"since,omitzero"`
 	Seen  bool      `json:"seen,omitempty"`
-	// Missed is since when the agent, asked again and again, has not known its pod.
+	// Missed is the first of the latest answers in which the agent did not know its pod.
 	Missed time.Time `json:"-"`
-	// Prepared is when a container that the runtime gives it to was to start last.
+	// Prepared is when a container whose runtime moves it was last about to start.
 	Prepared time.Time `json:"-"`
 	// Problem says why it could not be brought back.
 	Problem string `json:"-"`
 }
 
 const (
-	// unseenFor is how long an interface stays handed out whose pod the agent never told of: it was
-	// not admitted in the end.
+	// unseenFor is how long an interface stays handed out if the agent never knew its pod: the pod
+	// was not admitted in the end.
 	unseenFor = 2 * time.Minute
-	// missedFor is how long it stays so when the agent tells no longer of the pod. An agent that has
-	// just started does not know its pods yet.
+	// missedFor is how long it stays handed out after the agent stops knowing its pod: an agent
+	// that has just started does not know its pods yet.
 	missedFor = 30 * time.Second
-	// movedWithin is how long a runtime takes, at most, to move an interface into a container.
+	// movedWithin bounds the time in which a runtime moves an interface into a container.
 	movedWithin = 10 * time.Second
 )
 
-// Book has a record for each interface that is offered, by id.
+// Book holds a record for each offered interface, by id.
 type Book map[string]Record
 
-// sight is what is seen of the host and its pods at one time.
+// sight is what one look saw of the host and its pods.
 type sight struct {
 	choices []Choice
 	home    map[string]Interface
-	// present reports whether hardware is there, wherever its interface is; of software that it
-	// may be.
+	// present reports whether the hardware exists, wherever its interface is; for software, that it
+	// may exist.
 	present func(Interface) bool
 	pods    sightOfPods
-	// used reports whether processes may be in the network namespace where an interface is, away from
-	// home: the API server may be away for hours from a kubelet that was started without it.
+	// used reports whether processes may be in the network namespace where an interface is, away
+	// from home. Without it, a kubelet that was started without an API server and knows no pods for
+	// hours would cost them their interfaces.
 	used func(Interface) bool
 }
 
-// sightOfPods are the ids that pods have; nil while that is not known.
+// sightOfPods holds the ids that pods have; nil: unknown.
 type sightOfPods struct {
 	held  map[string]bool
 	asked time.Time
@@ -70,7 +71,7 @@ type sightOfPods struct {
 	missedFor time.Duration
 }
 
-// next is what the book says after a look; it leaves the book as it is.
+// next returns the book after a look; it does not change b.
 func (b Book) next(s sight) Book {
 	out := maps.Clone(b)
 	offered := map[string]bool{}
@@ -83,7 +84,7 @@ func (b Book) next(s sight) Book {
 		offered[id] = true
 		if !known || r.Phase == Free {
 			home := c.Interface
-			home.Link.Carrier = false // that comes and goes, and is looked at each time
+			home.Link.Carrier = false // the carrier comes and goes; each look reads it
 			out[id] = Record{Resource: c.Rule.Resource, Home: home, Phase: Free}
 		}
 	}
@@ -91,11 +92,11 @@ func (b Book) next(s sight) Book {
 		_, atHome := s.home[id]
 		moved := r.Home.Hardware.PCI != "" && s.present(r.Home) && !atHome
 		if r.Phase == Free && !offered[id] && !moved {
-			delete(out, id) // nobody has it, and no rule is for it any more, or it is gone
+			delete(out, id) // nobody has it, and it is gone or no rule matches it
 			continue
 		}
 		if r = r.next(s, id); r.Phase == Returning && !atHome && !s.present(r.Home) {
-			delete(out, id) // it was unplugged, and nobody has it any more
+			delete(out, id) // unplugged, and nobody has it
 			continue
 		}
 		out[id] = r
@@ -103,7 +104,7 @@ func (b Book) next(s sight) Book {
 	return out
 }
 
-// next follows what pods have. What was asked before it was handed out is about its last pod.
+// next follows what pods have. An answer from before Since concerns the last pod.
 func (r Record) next(s sight, id string) Record {
 	patience := s.pods.missedFor
 	if !r.Seen {
@@ -125,7 +126,7 @@ func (r Record) next(s sight, id string) Record {
 	return r
 }
 
-// health is why nobody should get an interface; empty when it is healthy.
+// health says why nobody should get an interface; empty if it is healthy.
 func (r Record) health(home map[string]Interface, present func(Interface) bool) string {
 	now, atHome := home[r.Home.ID]
 	switch {
@@ -145,5 +146,5 @@ func (r Record) health(home map[string]Interface, present func(Interface) bool) 
 	return ""
 }
 
-// ids are in the order in which devices are listed.
+// ids returns the order in which devices are listed.
 func (b Book) ids() []string { return slices.Sorted(maps.Keys(b)) }

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// podsHave is that pods have these, asked now, of a plugin that does not wait longer for a pod to be told
-// of again.
+// podsHave returns that pods have these ids, asked now, with no patience for pods that are missing.
 func podsHave(ids ...string) sightOfPods {
 	held := map[string]bool{}
 	for _, id := range ids {
@@ -15,7 +14,7 @@ func podsHave(ids ...string) sightOfPods {
 	return sightOfPods{held: held, asked: time.Now()}
 }
 
-// What becomes of a record, by who has the interface and where it is seen.
+// The next phase of a record, by who has the interface and where it is seen.
 func TestBook(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	nic := Interface{ID: "0000:01:00.0", Link: Link{State: State{Name: "eth1", MTU: 1500}}}
@@ -28,7 +27,7 @@ func TestBook(t *testing.T) {
 		r.Missed = now.Add(-ago)
 		return r
 	}
-	// Used is away, with a process.
+	// used: away, with a process in its namespace
 	const home, away, used, unplugged = "home", "away", "used", "unplugged"
 	held, none := map[string]bool{nic.ID: true, software.ID: true}, map[string]bool{}
 	for name, tt := range map[string]struct {
@@ -113,7 +112,7 @@ func TestBook(t *testing.T) {
 	}
 }
 
-// What an interface was is followed while nobody has it, and kept as soon as somebody does.
+// Home follows changes of an interface while nobody has it, and is kept from its handing out on.
 func TestHomeIsKept(t *testing.T) {
 	nic := Interface{ID: "veth1", Link: Link{Index: 3, Carrier: true, State: State{MTU: 1500}}}
 	changed := nic

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// returnLocked tries to bring back what no container has any more.
+// returnLocked tries to bring back an interface that no container has any more.
 func (k *keeper) returnLocked(id string) {
 	next := maps.Clone(k.book)
 	r := next[id]
@@ -17,7 +17,7 @@ func (k *keeper) returnLocked(id string) {
 		r = Record{Resource: r.Resource, Home: r.Home, Phase: Free}
 		next[id] = r
 	case errors.Is(err, errNowhere) && r.Home.Hardware.PCI == "":
-		delete(next, id) // software's went with the network namespace
+		delete(next, id) // software's interface went with the network namespace
 	default:
 		r.Problem = err.Error()
 		next[id] = r
@@ -27,7 +27,7 @@ func (k *keeper) returnLocked(id string) {
 	}
 }
 
-// bring has an interface at home, as it was. It reports whether it has its name, too.
+// bring moves an interface home and restores it. It reports whether it also has its own name.
 func (k *keeper) bring(r Record) (named bool, err error) {
 	now, names, err := k.find(r.Home.is)
 	if err == nil && now == nil {
@@ -55,7 +55,7 @@ func (k *keeper) bring(r Record) (named bool, err error) {
 	return !taken(r.Home.Link.State.Name), err
 }
 
-// find looks for an interface at home, and for who has which name there.
+// find looks for an interface at home, and maps the names there to indexes.
 func (k *keeper) find(is func(Interface) bool) (*Interface, map[string]int, error) {
 	facts, err := k.host.facts()
 	if err != nil {
@@ -82,9 +82,9 @@ func (i Interface) is(f Interface) bool {
 	return i.same(f.Link)
 }
 
-// mayBe says of interfaces at home whether they can be one that is nowhere: software's, to which a
-// container with the host's network gave another MAC address, has its index still. Another one that
-// came home while it was away can have that too.
+// mayBe returns a test for interfaces at home that can be one that is nowhere. If a container with
+// the host's network changed the MAC address of software's interface, its index is still the same.
+// But an interface of the book that came home meanwhile can have that index too.
 func (k *keeper) mayBe(i Interface) func(Interface) bool {
 	return func(f Interface) bool {
 		if i.Hardware.PCI != "" || i.Link.Kind != f.Link.Kind || i.Link.Index != f.Link.Index {
@@ -99,7 +99,7 @@ func (k *keeper) mayBe(i Interface) func(Interface) bool {
 	}
 }
 
-// present reports whether the hardware beneath an interface is there, if there is any.
+// present reports whether the hardware of an interface exists; true if it has none.
 func (h Host) present(i Interface) bool {
 	return i.Hardware.PCI == "" || h.sysfs.present(i.Hardware.PCI)
 }

@@ -7,26 +7,26 @@ import (
 	"slices"
 )
 
-// Facts are what is known of a host at one time.
+// Facts hold what one look saw of a host.
 type Facts struct {
 	Interfaces []Interface `json:"interfaces"`
-	// Routes are the indexes of the interfaces that default routes lead over.
+	// Routes are the indexes of the interfaces of default routes.
 	Routes []int `json:"routes,omitempty"`
 }
 
-// Choice is what becomes of one interface that a rule is for.
+// Choice is the decision about one interface that a rule matches.
 type Choice struct {
 	Interface Interface
 	Rule      Rule
-	// Refusal says why it is not offered all the same; empty when it is.
+	// Refusal says why it is not offered; empty if it is.
 	Refusal string
 }
 
-// Own are the interfaces that the node itself lives on, by id, with the reason of each.
+// Own holds the interfaces that the node itself needs: the reasons, by id.
 type Own map[string]string
 
-// ownOf finds what the node lives on: what default routes lead over, what has one of its addresses,
-// and what is beneath these.
+// ownOf finds the interfaces that the node needs: those of default routes, those with one of its
+// addresses, and those beneath these.
 func ownOf(f Facts, addresses []netip.Addr) Own {
 	why := map[int]string{}
 	for _, i := range f.Interfaces {
@@ -49,14 +49,14 @@ func ownOf(f Facts, addresses []netip.Addr) Own {
 	return own
 }
 
-// spread says of what is beneath the interfaces in why that it is: what a vlan is on, and the parts
-// of a bridge or bond.
+// spread adds the interfaces beneath those in why: what a vlan is on, and the parts of a bridge or
+// bond.
 func spread(f Facts, why map[int]string) {
 	names := map[int]string{}
 	for _, i := range f.Interfaces {
 		names[i.Link.Index] = i.Link.State.Name
 	}
-	for grown := true; grown; { // as often as interfaces are stacked
+	for grown := true; grown; { // once for each level of stacking
 		grown = false
 		for _, i := range f.Interfaces {
 			for _, pair := range [][2]int{
@@ -72,9 +72,9 @@ func spread(f Facts, why map[int]string) {
 	}
 }
 
-// Choose says of each interface that a rule is for whether it is offered; the first rule counts.
-// They are in the order of their ids. While it is not known what the node lives on, own is empty,
-// nothing is offered.
+// Choose decides for each interface that a rule matches whether it is offered; the first matching
+// rule counts. The choices are sorted by id. While own is empty, since nobody knows what the node
+// needs, nothing is offered.
 func Choose(f Facts, rules []Rule, own Own) (choices []Choice) {
 	functions, above := map[string]string{}, map[int]string{}
 	for _, i := range f.Interfaces {
@@ -98,7 +98,7 @@ func Choose(f Facts, rules []Rule, own Own) (choices []Choice) {
 	return choices
 }
 
-// refusal says why an interface cannot be handed out; above is the name of one that is on it.
+// refusal says why an interface cannot be handed out; above names an interface on top of it.
 func refusal(i Interface, own Own, above string) string {
 	switch {
 	case len(own) == 0:

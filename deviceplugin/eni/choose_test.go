@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// told are choices as text: id, resource, and why it is not offered.
+// told writes choices as text: id, resource, and the refusal.
 func told(choices []Choice) (out []string) {
 	for _, c := range choices {
 		text := fmt.Sprintf("%s %s", c.Interface.ID, c.Rule.Resource)
@@ -79,8 +79,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// Of several rules the first one counts, and of all interfaces none that the node lives on is
-// offered.
+// The first matching rule counts, and no interface that the node needs is offered.
 func TestFirstRule(t *testing.T) {
 	f := factsOf(t, "rdma")
 	rules := []Rule{{Resource: "rdma", RDMA: true}, {Resource: "rest", MACs: []string{"*"}}}
@@ -95,7 +94,7 @@ func TestFirstRule(t *testing.T) {
 	}
 }
 
-// What is beneath an interface with the default route or a node's address is the node's as well.
+// An interface beneath one with the default route or a node's address is the node's as well.
 func TestOwn(t *testing.T) {
 	f := factsOf(t, "rdma")
 	for name, tt := range map[string]struct {
@@ -137,7 +136,7 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-// What sysfs says of hardware.
+// The hardware as read from sysfs.
 func TestHardware(t *testing.T) {
 	f := factsOf(t, "rdma")
 	one := 1
@@ -161,7 +160,7 @@ func TestHardware(t *testing.T) {
 	}
 }
 
-// RDMA that software makes over an interface is not beneath its hardware: netlink tells of it.
+// RDMA devices made by software on an interface are not part of its hardware: netlink reports them.
 func TestRDMAOverInterface(t *testing.T) {
 	s, sys := open(t, "rdma")
 	put(t, filepath.Join(sys.root, "class/infiniband/rxe0/node_type"), "1: CA")
@@ -192,7 +191,7 @@ func TestBadRules(t *testing.T) {
 	for want, r := range map[string]Rule{
 		`resource "eni": write the name of an extended resource`:      {Resource: "eni"},
 		`resource "kubernetes.io/eni": write the name of an extended`: {Resource: "kubernetes.io/eni"},
-		"resource a.b/c: nothing says which interfaces it has: give":  {Resource: "a.b/c"},
+		"resource a.b/c: its rule selects no interfaces: give":        {Resource: "a.b/c"},
 		`resource a.b/c: "eth[" is no pattern: write one such as`: {Resource: "a.b/c",
 			Names: []string{"eth["}},
 		`resource a.b/c: subnet "10.0.0.1": write one such as 10.0.16.0/20`: {Resource: "a.b/c",

@@ -13,35 +13,35 @@ import (
 	"github.com/numalet/numalet/topology/strictyaml"
 )
 
-// Config is what is offered, and where.
+// Config says what to offer, and where.
 type Config struct {
 	// Interfaces are offered by these rules, in their order. Counts are other resources.
 	Interfaces []Rule   `json:"interfaces,omitempty"`
 	Counts     []Count  `json:"counts,omitempty"`
 	Metadata   Metadata `json:"metadata,omitzero"`
-	// NodeIPs are the node's addresses, whose interfaces are never offered; nor are those of
+	// NodeIPs are the node's addresses. Their interfaces are never offered, nor are those of
 	// default routes.
 	NodeIPs []string `json:"nodeIPs,omitempty"`
-	// Move says who puts interfaces into containers.
+	// Move says who moves interfaces into containers.
 	Move Move `json:"move,omitempty"`
-	// Every is how often counts are asked for.
+	// Every is the interval between counts.
 	Every string `json:"every,omitempty"`
 
 	Places Places      `json:"-"`
 	Log    *log.Logger `json:"-"`
-	// Kernel and Mover are netlink, in the network namespace of the process, if they are nil.
+	// Kernel and Mover default to netlink in the network namespace of the process.
 	Kernel Kernel `json:"-"`
 	Mover  Mover  `json:"-"`
 }
 
-// Places are where things are on the host.
+// Places are paths on the host.
 type Places struct {
-	// Plugins is the device manager's directory, PodResources its socket that tells who has what.
+	// Plugins is the device manager's directory, PodResources its socket that tells which pod has
+	// what.
 	Plugins, PodResources string
-	// State is where records of interfaces are kept, CDI and Infos where specs and device-info
-	// files go.
+	// State holds the records of interfaces, CDI the specs and Infos the device-info files.
 	State, CDI, Infos string
-	// Sysfs, Proc and Dev are the kernel's; Namespaces are folders of network namespaces.
+	// Sysfs, Proc and Dev are the kernel's; Namespaces are folders with network namespaces.
 	Sysfs, Proc, Dev string
 	Namespaces       []string
 }
@@ -61,7 +61,7 @@ func ReadConfig(path string) (Config, error) {
 	return cfg, nil
 }
 
-// check says what is wrong with a configuration, all of it.
+// check returns everything that is wrong with a configuration.
 func (c Config) check() error {
 	if len(c.Interfaces)+len(c.Counts) == 0 {
 		return errors.New("nothing is to be offered: give rules for interfaces, or counts")
@@ -76,7 +76,7 @@ func (c Config) check() error {
 		if counts[count.Resource] || slices.ContainsFunc(c.Interfaces, func(r Rule) bool {
 			return r.Resource == count.Resource
 		}) {
-			errs = append(errs, fmt.Errorf("resource %s: it is counted, and there twice",
+			errs = append(errs, fmt.Errorf("resource %s: it is counted and has another rule or count",
 				count.Resource))
 		}
 		counts[count.Resource] = true
@@ -84,7 +84,7 @@ func (c Config) check() error {
 	_, err := c.addresses()
 	errs = append(errs, err, c.Metadata.check())
 	if !slices.Contains([]Move{"", ByNetwork, ByRuntime}, c.Move) {
-		errs = append(errs, fmt.Errorf("move %q: it is %s or %s", c.Move, ByNetwork, ByRuntime))
+		errs = append(errs, fmt.Errorf("move %q: want %s or %s", c.Move, ByNetwork, ByRuntime))
 	}
 	_, err = c.every()
 	if err := errors.Join(append(errs, err)...); err != nil {

@@ -21,24 +21,24 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// Count is a resource of which a node has so many: addresses for pods, members of a trunk.
+// Count is a resource that a node has a number of: addresses for pods, members of a trunk.
 type Count struct {
 	Resource string `json:"resource"`
-	// One of these says how many: a path below the metadata service's base URL, a file, a command.
-	// The text is a number, a JSON array, or a list with one item in each line.
+	// One of these gives the number: a path below the metadata service's base URL, a file, a
+	// command. The text is a number, a JSON array, or a list with one item per line.
 	Metadata string `json:"metadata,omitempty"`
 	File     string `json:"file,omitempty"`
 	Command  string `json:"command,omitempty"`
-	// Less is how many of them are the node's own, an interface's first address for one.
+	// Less is the number that the node itself needs, such as an interface's first address.
 	Less int `json:"less,omitempty"`
 }
 
-// Metadata is the metadata service of a cloud.
+// Metadata describes the metadata service of a cloud.
 type Metadata struct {
-	// URL is what paths are below.
+	// URL is the base of the paths.
 	URL string `json:"url,omitempty"`
-	// Token is where a token is to be had by PUT before each question, and TokenHeader the header
-	// that it goes into. Empty: none is needed.
+	// Token is the URL where PUT returns a token before each request, TokenHeader the header for
+	// the token. Empty: no token is needed.
 	Token       string `json:"token,omitempty"`
 	TokenHeader string `json:"tokenHeader,omitempty"`
 }
@@ -56,11 +56,11 @@ func (c Count) check(m Metadata) error {
 	none := func(source string) bool { return source == "" }
 	switch {
 	case len(slices.DeleteFunc([]string{c.Metadata, c.File, c.Command}, none)) != 1:
-		return fmt.Errorf("resource %s: say how many there are by one of metadata, file and command",
+		return fmt.Errorf("resource %s: give exactly one of metadata, file and command",
 			c.Resource)
 	case c.Metadata != "" && m.URL == "":
-		return fmt.Errorf("resource %s: it is counted by the metadata service, whose URL is not "+
-			"given: give --metadata-url", c.Resource)
+		return fmt.Errorf("resource %s: the metadata service counts it and has no URL: "+
+			"give --metadata-url", c.Resource)
 	case c.Less < 0:
 		return fmt.Errorf("resource %s: less is %d, and cannot be negative", c.Resource, c.Less)
 	}
@@ -81,7 +81,7 @@ func (m Metadata) check() error {
 	return nil
 }
 
-// ask asks how many there are now.
+// ask returns the present number.
 func (c Count) ask(ctx context.Context, m Metadata) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, countDeadline)
 	defer cancel()
@@ -105,7 +105,7 @@ func (c Count) ask(ctx context.Context, m Metadata) (int, error) {
 	return max(0, n-c.Less), nil
 }
 
-// parseCount reads a number, or counts what a text lists.
+// parseCount reads a number, or counts the items of a list.
 func parseCount(text string) (n int, err error) {
 	text = strings.TrimSpace(text)
 	var list []json.RawMessage
@@ -124,14 +124,14 @@ func parseCount(text string) (n int, err error) {
 	switch {
 	case strings.HasPrefix(text, "<"), strings.HasPrefix(text, "{"),
 		strings.HasPrefix(text, "[") && list == nil: // its lines are not items
-		return 0, fmt.Errorf("%q is no number and no list", oneline.Cut(text, 80))
+		return 0, fmt.Errorf("%q is neither a number nor a list", oneline.Cut(text, 80))
 	case n < 0 || n > maxCount:
-		return 0, fmt.Errorf("there cannot be %d: it is 0 to %d", n, maxCount)
+		return 0, fmt.Errorf("the count is %d, want 0 to %d", n, maxCount)
 	}
 	return n, nil
 }
 
-// get asks the metadata service.
+// get reads a path of the metadata service.
 func (m Metadata) get(ctx context.Context, path string) ([]byte, error) {
 	header := http.Header{}
 	if m.Token != "" {
@@ -171,7 +171,7 @@ func request(ctx context.Context, method, to string, header http.Header) ([]byte
 	return text, nil
 }
 
-// output is what a command writes.
+// output returns what a command writes.
 func output(ctx context.Context, command string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", command)
 	cmd.WaitDelay = time.Second
@@ -189,7 +189,7 @@ func output(ctx context.Context, command string) ([]byte, error) {
 	return out.text, nil
 }
 
-// bounded keeps the beginning of what is written, and takes no more.
+// bounded keeps the first maxCountText bytes and refuses more.
 type bounded struct {
 	text []byte
 	more bool
@@ -205,7 +205,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// counted are so many devices of a resource. They are all alike.
+// counted returns n devices of a resource, all alike.
 func counted(resource string, n int) (devices []*v1beta1.Device) {
 	_, kind, _ := strings.Cut(resource, "/")
 	for i := range n {

@@ -15,11 +15,11 @@ func TestParseCount(t *testing.T) {
 	for text, want := range map[string]string{
 		"12\n": "12", " 0 ": "0", "": "0", "[]": "0", `["a", {"b": 1}]`: "2",
 		"10.0.0.1\n10.0.0.2\n\n10.0.0.3": "3", "eni-1/": "1",
-		"-1":            "there cannot be -1: it is 0 to 100000",
-		"100001":        "there cannot be 100001: it is 0 to 100000",
-		"<html></html>": `"<html></html>" is no number and no list`,
-		"[\n1,\n2\n":    `"[ 1, 2" is no number and no list`,
-		`{"error": 1}`:  `"{\"error\": 1}" is no number and no list`,
+		"-1":            "the count is -1, want 0 to 100000",
+		"100001":        "the count is 100001, want 0 to 100000",
+		"<html></html>": `"<html></html>" is neither a number nor a list`,
+		"[\n1,\n2\n":    `"[ 1, 2" is neither a number nor a list`,
+		`{"error": 1}`:  `"{\"error\": 1}" is neither a number nor a list`,
 	} {
 		n, err := parseCount(text)
 		got := fmt.Sprint(n)
@@ -32,7 +32,7 @@ func TestParseCount(t *testing.T) {
 	}
 }
 
-// A count comes from each source, and what is wrong with one is told in its words.
+// A count comes from each kind of source, and the error of a source contains its words.
 func TestCountSources(t *testing.T) {
 	metadata := http.NewServeMux()
 	metadata.HandleFunc("PUT /token", func(w http.ResponseWriter, r *http.Request) {
@@ -81,7 +81,7 @@ func TestCountSources(t *testing.T) {
 	}
 }
 
-// A command that does not end is ended with its deadline.
+// A command that does not end is killed at its deadline.
 func TestCommandEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

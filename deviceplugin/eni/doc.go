@@ -1,10 +1,9 @@
-// Package eni is a device plugin that offers network interfaces as devices, where the plugins of
-// clouds only count them.
+// Package eni is a device plugin that offers network interfaces as devices, which the plugins of
+// clouds only count.
 //
-// What the kernel says of interfaces (netlink) and of their hardware (sysfs) becomes one value for
-// each, an [Interface]. [Choose] decides which of them are offered under which resource, and why
-// others are not. A book keeps one record for each interface that is offered, on disk, because an
-// interface that is in a container cannot be seen from the host:
+// Netlink and sysfs give one value for each interface, an [Interface]. [Choose] decides which
+// interfaces are offered under which resource, and why others are not. A book keeps one record for
+// each offered interface on disk, because the host cannot see an interface that is in a container:
 //
 //	        Allocate              its container is gone
 //	free ------------> handed ---------------------------> returning --.
@@ -12,9 +11,9 @@
 //	  |                   `--- Allocate: brought back first            |
 //	  `---------- brought back, and as it was before <-----------------'
 //
-// An interface that is returning is unhealthy, so that nobody gets it as the last container left
-// it. What was changed on it is compared with what it was when it was handed out last: steps is
-// pure, and says what to do about it.
+// A returning interface is unhealthy, so that nobody gets it as the last container left it. Its
+// state is compared with that of its last handing out; steps is pure and returns the changes that
+// restore it.
 //
-// Addresses and trunk members, of which a node has so many, are counts.
+// Addresses and trunk members, of which a node has a number, are counts.
 package eni

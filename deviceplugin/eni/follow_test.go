@@ -15,7 +15,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// agent serves pod resources: who has which interfaces.
+// agent serves pod resources, which say who has which interfaces.
 type agent struct {
 	podresources.UnimplementedPodResourcesListerServer
 	mu  sync.Mutex
@@ -53,7 +53,7 @@ func serveAgent(t *testing.T, path string) *agent {
 	return a
 }
 
-// What is offered follows the carrier of real interfaces, and what the agent says of pods.
+// The offers follow the carrier of real interfaces, and the agent's answers about pods.
 func TestRealFollow(t *testing.T) {
 	home, pod := newHome(t), newSpace(t)
 	k := kernelIn(t, home, pod)

@@ -17,7 +17,7 @@ const (
 	maxHeld      = 64 << 20
 )
 
-// heldBy asks the agent, at its pod resources socket, which devices of the resources pods have.
+// heldBy asks the agent's pod resources socket which devices of the resources pods hold.
 func heldBy(ctx context.Context, path string, resources sets.Set[string]) (map[string]bool,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, heldDeadline)

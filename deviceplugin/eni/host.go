@@ -5,40 +5,39 @@ import (
 	"io"
 )
 
-// Kernel is what netlink is needed for. What it says is of the network namespace where interfaces
-// are at home.
+// Kernel holds the questions to netlink. The answers are about the network namespace where
+// interfaces are at home.
 type Kernel interface {
-	// Links are all interfaces but the loopback.
+	// Links returns all interfaces except the loopback.
 	Links() ([]Link, error)
-	// Routes are the indexes of the interfaces that default routes lead over.
+	// Routes returns the indexes of the interfaces of default routes.
 	Routes() ([]int, error)
-	// RDMA are the names of the RDMA devices that have an interface beneath one of their ports, by
-	// the interface's index.
+	// RDMA returns, by the index of an interface, the names of the RDMA devices with a port on it.
 	RDMA() (map[int][]string, error)
-	// Watch calls changed once it watches, and whenever something may have changed; it must not
-	// block. It returns when ctx is done, or cannot be relied on any more.
+	// Watch calls changed once it watches, and after each possible change; changed must not block.
+	// It returns when ctx is done, or with an error if it may miss changes.
 	Watch(ctx context.Context, changed func()) error
 }
 
 // Mover changes interfaces.
 type Mover interface {
-	// Fetch moves an interface home that is in another network namespace.
+	// Fetch moves an interface home from another network namespace.
 	Fetch(i Interface) error
-	// User is a process in the network namespace where an interface is, away from home; 0: there is
-	// none, or the interface is at home.
+	// User returns a process in the network namespace where an interface is, away from home; 0:
+	// there is none, or the interface is at home.
 	User(i Interface) (pid int, err error)
-	// Apply makes one change of an interface that is at home.
+	// Apply changes an interface that is at home.
 	Apply(index int, s Step) error
 }
 
-// Network is the kernel, until it is closed.
+// Network is an open connection to the kernel.
 type Network interface {
 	Kernel
 	Mover
 	io.Closer
 }
 
-// Host is what the plugin knows of its machine.
+// Host is how the plugin sees its machine.
 type Host struct {
 	kernel Kernel
 	mover  Mover

@@ -14,8 +14,8 @@ import (
 	"github.com/numalet/numalet/topology/strictyaml"
 )
 
-// simulated is a host as data: the files of sysfs, what netlink says, and where interfaces are that
-// are not at home.
+// simulated is a host as data: files of sysfs, answers of netlink, and the interfaces that are
+// away.
 type simulated struct {
 	mu      sync.Mutex
 	links   []Link
@@ -24,7 +24,7 @@ type simulated struct {
 	away    []Link
 	user    int // a process where they are
 	applied []string
-	broken  error // what Apply says
+	broken  error // error of Apply
 	changed func()
 }
 
@@ -59,7 +59,7 @@ func (s *simulated) Watch(ctx context.Context, changed func()) error {
 	return nil
 }
 
-// change changes the host, and tells of it.
+// change changes the host and reports it.
 func (s *simulated) change(do func()) {
 	s.mu.Lock()
 	do()
@@ -124,18 +124,18 @@ func (s *State) apply(step Step) {
 	}
 }
 
-// machine is a simulated host's file: its links, and the functions beneath them.
+// machine is the file of a simulated host: its links, and the functions beneath them.
 type machine struct {
 	Routes []int `json:"routes"`
 	Links  []struct {
 		Link
-		// Sysfs is where the device beneath is, below /sys/devices, and Files what is there.
+		// Sysfs is the path of the device beneath, below /sys/devices; Files are its files.
 		Sysfs string            `json:"sysfs"`
 		Files map[string]string `json:"files"`
 	} `json:"links"`
 }
 
-// open makes a simulated host of a file in testdata.
+// open makes a simulated host from a file in testdata.
 func open(t *testing.T, name string) (*simulated, sysfs) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name+".yaml"))

@@ -16,8 +16,8 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// keeper keeps the book: it looks at the host, hands interfaces out and brings them back. What it
-// does under its lock is asked of the kernel and the disk alone.
+// keeper owns the book: it looks at the host, hands interfaces out and brings them back. Under its
+// lock it waits only for the kernel and the disk.
 type keeper struct {
 	host      Host
 	rules     []Rule
@@ -31,20 +31,20 @@ type keeper struct {
 	home map[string]Interface
 	// refused says why interfaces at home are not offered.
 	refused map[string]string
-	// own is what the node has lived on since the plugin began: a default route that is gone for
-	// a moment makes no device of the node's interface.
+	// own holds every interface that the node has needed since the plugin began: a default route
+	// that is gone for a moment does not make the node's interface a device.
 	own  Own
-	said map[string]string // by what it is about, what was logged last
+	said map[string]string // what was last logged, by subject
 }
 
-// offer is one resource's devices, and the interfaces that they are.
+// offer holds a resource's devices, and their interfaces.
 type offer struct {
 	devices    []*v1beta1.Device
 	interfaces []Interface
 }
 
-// look follows what has changed. What is offered is told beside an error too, since the health of
-// devices does not wait for a disk.
+// look follows changes. It returns the offers even beside an error: the health of devices does not
+// wait for a disk.
 func (k *keeper) look(pods sightOfPods) (map[string]offer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -57,11 +57,11 @@ func (k *keeper) look(pods sightOfPods) (map[string]offer, error) {
 			k.returnLocked(id)
 		}
 	}
-	err = errors.Join(err, k.lookLocked(sightOfPods{})) // as what was brought back is now
+	err = errors.Join(err, k.lookLocked(sightOfPods{})) // sees what was brought back
 	return k.offersLocked(), err
 }
 
-// offered are the resources that rules are for, each once.
+// offered returns the resources of the rules, each once.
 func (k *keeper) offered() (names []string) {
 	for _, r := range k.rules {
 		if !slices.Contains(names, r.Resource) {
@@ -71,7 +71,8 @@ func (k *keeper) offered() (names []string) {
 	return names
 }
 
-// resources are all that containers may have: what is offered, and what was when they got it.
+// resources returns all resources that containers may have: the offered ones, and those of the
+// book.
 func (k *keeper) resources() sets.Set[string] {
 	names := sets.New(k.offered()...)
 	k.mu.Lock()
@@ -82,7 +83,7 @@ func (k *keeper) resources() sets.Set[string] {
 	return names
 }
 
-// busy reports whether a container has an interface, or has left one.
+// busy reports whether a container has an interface, or has left one that is not back yet.
 func (k *keeper) busy() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -94,7 +95,7 @@ func (k *keeper) busy() bool {
 	return false
 }
 
-// lookLocked makes the book say what is seen.
+// lookLocked updates the book from the host.
 func (k *keeper) lookLocked(pods sightOfPods) error {
 	facts, err := k.host.facts()
 	if err != nil {
@@ -118,7 +119,7 @@ func (k *keeper) lookLocked(pods sightOfPods) error {
 	}))
 }
 
-// usedLocked reports whether a container may use an interface of whose pod the agent does not tell.
+// usedLocked reports whether a container may use an interface whose pod the agent does not know.
 func (k *keeper) usedLocked(i Interface) bool {
 	pid, err := k.host.mover.User(i)
 	what := ""
@@ -133,7 +134,7 @@ func (k *keeper) usedLocked(i Interface) bool {
 	return what != ""
 }
 
-// keepLocked writes a book down, and then believes it.
+// keepLocked writes a book to disk, then adopts it.
 func (k *keeper) keepLocked(next Book) error {
 	if reflect.DeepEqual(next, k.book) {
 		return nil
@@ -145,7 +146,7 @@ func (k *keeper) keepLocked(next Book) error {
 	return nil
 }
 
-// offersLocked are the devices of each resource.
+// offersLocked returns the devices of each resource.
 func (k *keeper) offersLocked() map[string]offer {
 	offers := map[string]offer{}
 	for _, resource := range k.offered() {
@@ -171,7 +172,7 @@ func (k *keeper) offersLocked() map[string]offer {
 	return offers
 }
 
-// leftLocked says that the runtime has not moved an interface into a container that was to start.
+// leftLocked logs that the runtime has not moved an interface into a container that was to start.
 func (k *keeper) leftLocked(r Record) {
 	_, atHome := k.home[r.Home.ID]
 	what := ""
@@ -184,7 +185,7 @@ func (k *keeper) leftLocked(r Record) {
 	k.sayOnceLocked(r.Home, "left", what)
 }
 
-// reasons are why interfaces are unhealthy, by id.
+// reasons returns why interfaces are unhealthy, by id.
 func (k *keeper) reasons(ids []string) map[string]string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -199,10 +200,10 @@ func (k *keeper) reasons(ids []string) map[string]string {
 	return out
 }
 
-// sayLocked logs what is new about an interface.
+// sayLocked logs news of an interface.
 func (k *keeper) sayLocked(i Interface, what string) { k.sayOnceLocked(i, "", what) }
 
-// sayOnceLocked logs what is new about something of an interface; empty: nothing is to be said.
+// sayOnceLocked logs news of one subject of an interface; empty: there is nothing to say.
 func (k *keeper) sayOnceLocked(i Interface, of, what string) {
 	if key := of + i.ID; k.said[key] != what {
 		k.said[key] = what
@@ -212,8 +213,8 @@ func (k *keeper) sayOnceLocked(i Interface, of, what string) {
 	}
 }
 
-// allocate hands interfaces of a resource out. What their last container has left is removed first:
-// the agent gives devices away again when it is gone. The pod is a UID, empty if it is not known.
+// allocate hands out interfaces of a resource. It first brings back what the last container left:
+// the agent gives devices away again once that container is gone. pod is a UID, empty if unknown.
 func (k *keeper) allocate(resource string, ids []string, pod string) (
 	*v1beta1.ContainerAllocateResponse, error) {
 	k.mu.Lock()
@@ -223,7 +224,7 @@ func (k *keeper) allocate(resource string, ids []string, pod string) (
 			return nil, err
 		}
 	}
-	// What was offered a moment ago may carry the default route now, or have another name.
+	// An interface offered a moment ago may carry the default route now, or have another name.
 	if err := k.lookLocked(sightOfPods{}); err != nil {
 		return nil, err
 	}
@@ -234,7 +235,7 @@ func (k *keeper) allocate(resource string, ids []string, pod string) (
 	return answer(resource, all, k.move)
 }
 
-// handLocked writes down who has interfaces now; all of them are at home.
+// handLocked records the new holder of interfaces; all must be at home.
 func (k *keeper) handLocked(ids []string, pod string) (all []Interface, err error) {
 	next := maps.Clone(k.book)
 	for _, id := range ids {
@@ -255,8 +256,8 @@ func (k *keeper) handLocked(ids []string, pod string) (all []Interface, err erro
 	return all, k.keepLocked(next)
 }
 
-// released brings interfaces back whose pod is gone, and says what is in the way of that. One that
-// is not handed out, or to another pod since, is back already.
+// released brings back the interfaces of a pod that is gone, and returns what prevents that. An
+// interface that is free, or handed to another pod since, is back already.
 func (k *keeper) released(ids []string, pod string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -269,7 +270,7 @@ func (k *keeper) released(ids []string, pod string) error {
 	return errors.Join(errs...)
 }
 
-// backLocked brings an interface back that is not free.
+// backLocked brings back an interface that is not free.
 func (k *keeper) backLocked(id string) error {
 	r, known := k.book[id]
 	if !known || r.Phase == Free {
@@ -288,8 +289,8 @@ func (k *keeper) backLocked(id string) error {
 	return nil
 }
 
-// prepare makes interfaces ready for a container that starts, maybe not for the first time: the one
-// before is gone, and what it had is in the pod's network namespace.
+// prepare makes interfaces ready for a container that starts, perhaps again: after the container
+// before it, they may still be in the pod's network namespace.
 func (k *keeper) prepare(ids []string, pod string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -298,14 +299,14 @@ func (k *keeper) prepare(ids []string, pod string) error {
 		if !known {
 			return fmt.Errorf("interface %s is not there any more", id)
 		}
-		if r.Phase == Free { // it was handed out by a plugin whose records are lost
+		if r.Phase == Free { // a plugin whose records are lost handed it out
 			if _, err := k.handLocked([]string{id}, pod); err != nil {
 				return err
 			}
 			r = k.book[id]
 		}
 		named, err := k.bring(r)
-		if err == nil && !named { // the runtime would take who has the name
+		if err == nil && !named { // the runtime would move the one that has the name
 			err = fmt.Errorf("another interface is %s now: give that one another name",
 				r.Home.Link.State.Name)
 		}

@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// testKeeper is a keeper with a folder of its own.
+// testKeeper returns a keeper with its own folder.
 func testKeeper(t *testing.T, host Host, rules ...Rule) *keeper {
 	t.Helper()
 	return &keeper{host: host, rules: rules, move: ByNetwork, store: store{filepath.Join(t.TempDir(), "made")},
 		log: log.New(&pages{}, "", 0), book: Book{}, own: Own{}, said: map[string]string{}}
 }
 
-// What cannot be made as it was stays unhealthy, says why, and is tried again.
+// An interface that cannot be restored stays unhealthy, says why, and is tried again.
 func TestCannotBeReset(t *testing.T) {
 	sim, sys := open(t, "rdma")
 	k := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", VirtualOf: []string{"ens8f0"}})
@@ -79,7 +79,7 @@ func TestCannotBeReset(t *testing.T) {
 	}
 }
 
-// What is released is back when that is answered, or the answer says why it is not.
+// A released interface is back before the answer, or the answer says why it is not.
 func TestReleased(t *testing.T) {
 	sim, sys := open(t, "rdma")
 	k := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", VirtualOf: []string{"ens8f0"}})
@@ -116,7 +116,7 @@ func TestReleased(t *testing.T) {
 	}
 }
 
-// A plugin that begins again knows what containers have, and what it was before.
+// A plugin that starts again knows what containers have, and its original state.
 func TestBeginsAgain(t *testing.T) {
 	sim, sys := open(t, "rdma")
 	rule := Rule{Resource: "a", VirtualOf: []string{"ens8f0"}}
@@ -153,7 +153,7 @@ func TestBeginsAgain(t *testing.T) {
 	}
 }
 
-// What the node has come to live on since it was offered is not handed out.
+// An interface that the node has come to need since it was offered is not handed out.
 func TestOwnIsNotHandedOut(t *testing.T) {
 	sim, sys := open(t, "rdma")
 	k := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", Names: []string{"eth1", "ens8f0v1"}})
@@ -180,7 +180,7 @@ func TestOwnIsNotHandedOut(t *testing.T) {
 	}
 }
 
-// What a container got under another configuration is its own as long as its pod has it.
+// An interface from another configuration belongs to its container as long as its pod has it.
 func TestResourceOfBefore(t *testing.T) {
 	sim, sys := open(t, "rdma")
 	k := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", Names: []string{"eth1"}})
@@ -200,7 +200,7 @@ func TestResourceOfBefore(t *testing.T) {
 	}
 }
 
-// A plugin that lost its records knows of what a container has from its next start on.
+// A plugin that lost its records learns of a container's interface at the container's next start.
 func TestPreparedWithoutRecords(t *testing.T) {
 	sim, sys := open(t, "rdma")
 	k := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", Names: []string{"eth1"}})
@@ -216,7 +216,7 @@ func TestPreparedWithoutRecords(t *testing.T) {
 	}
 }
 
-// A runtime that does not know of network devices leaves them where they are, and says nothing.
+// A runtime that does not know network devices leaves them where they are; the plugin logs it.
 func TestRuntimeLeavesIt(t *testing.T) {
 	sim, sys := open(t, "rdma")
 	k, said := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", Names: []string{"eth1"}}), &pages{}
@@ -246,7 +246,7 @@ func TestRuntimeLeavesIt(t *testing.T) {
 	}
 }
 
-// A release that is told again, when another pod has the interface, takes it from nobody.
+// A repeated release does not take the interface from another pod that has it by then.
 func TestReleasedLate(t *testing.T) {
 	sim, sys := open(t, "rdma")
 	k := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", Names: []string{"eth1"}})
@@ -267,7 +267,7 @@ func TestReleasedLate(t *testing.T) {
 	}
 }
 
-// An interface that came home with the index of one that went with its namespace stays what it is.
+// An interface that came home with the index of one that disappeared is not taken for it.
 func TestIndexOfAnother(t *testing.T) {
 	own := Link{Index: 2, State: State{Name: "own0"}}
 	eth := func(index int, name, mac string) Link {
@@ -295,8 +295,8 @@ func TestIndexOfAnother(t *testing.T) {
 	}
 }
 
-// While it is not known what the node lives on, and when the default route is gone for a moment,
-// the node's interface is not offered.
+// The node's interface is not offered while nobody knows what the node needs, nor when the default
+// route is gone for a moment.
 func TestOwnIsKept(t *testing.T) {
 	sim, sys := open(t, "rdma")
 	k := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", Drivers: []string{"virtio_net"}})

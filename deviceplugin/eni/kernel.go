@@ -17,11 +17,11 @@ import (
 type kernel struct {
 	home   netns.NsHandle
 	handle *netlink.Handle
-	// spaces is where else interfaces may be.
+	// spaces finds the other namespaces where interfaces may be.
 	spaces namespaces
 }
 
-// newKernel is netlink in a network namespace.
+// newKernel opens netlink in a network namespace.
 func newKernel(home netns.NsHandle, spaces namespaces) (*kernel, error) {
 	handle, err := netlink.NewHandleAt(home, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -30,14 +30,14 @@ func newKernel(home netns.NsHandle, spaces namespaces) (*kernel, error) {
 	return &kernel{home: home, handle: handle, spaces: spaces}, nil
 }
 
-// Close implements Network. The home is closed too.
+// Close implements Network. It closes home too.
 func (k *kernel) Close() error {
 	k.handle.Close()
 	return k.home.Close()
 }
 
-// Netlink is netlink in the network namespace of the process. Other namespaces are looked for in
-// the places.
+// Netlink opens netlink in the network namespace of the process. p says where to look for other
+// namespaces.
 func Netlink(p Places) (Network, error) {
 	home, err := netns.Get()
 	if err != nil {
@@ -53,7 +53,7 @@ func Netlink(p Places) (Network, error) {
 // Links implements Kernel.
 func (k *kernel) Links() ([]Link, error) { return linksOf(k.handle) }
 
-// linksOf are the links of a namespace, with their addresses; not the loopback.
+// linksOf returns the links of a namespace with their addresses, without the loopback.
 func linksOf(h *netlink.Handle) ([]Link, error) {
 	links, err := again(h.LinkList)
 	if err != nil {
@@ -83,7 +83,7 @@ func linksOf(h *netlink.Handle) ([]Link, error) {
 	return out, nil
 }
 
-// again asks again when the kernel says that its answer was overtaken by a change.
+// again repeats a question while the kernel says that a change interrupted its answer.
 func again[T any](ask func() ([]T, error)) (all []T, err error) {
 	for range 5 {
 		if all, err = ask(); !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -117,15 +117,15 @@ func linkOf(l netlink.Link, addresses []netip.Prefix) Link {
 	if l.Type() != "device" {
 		out.Kind = l.Type()
 	}
-	// Of other kinds, veth for one, it is the other end, maybe in another namespace.
+	// For other kinds, such as veth, ParentIndex is the other end, perhaps in another namespace.
 	if slices.Contains([]string{"vlan", "macvlan", "macvtap", "ipvlan", "ipvtap"}, out.Kind) {
 		out.Lower = a.ParentIndex
 	}
 	return out
 }
 
-// Routes implements Kernel. Default routes of other tables than the main one are of policies, for
-// secondary interfaces, and do not count.
+// Routes implements Kernel. Only the main table counts: default routes of other tables serve
+// policies for secondary interfaces.
 func (k *kernel) Routes() (indexes []int, err error) {
 	routes, err := again(func() ([]netlink.Route, error) {
 		return k.handle.RouteListFiltered(netlink.FAMILY_ALL,
@@ -175,12 +175,12 @@ func (k *kernel) Watch(ctx context.Context, changed func()) error {
 	if err != nil {
 		return fmt.Errorf("follow changes of interfaces: %w", err)
 	}
-	defer func() { // what is delivered until the sockets are closed has no reader else
+	defer func() { // until the sockets are closed, updates need a reader
 		go drain(links)
 		go drain(addresses)
 		go drain(routes)
 	}()
-	changed() // what changed before this began
+	changed() // for changes from before the subscription
 	for {
 		select {
 		case <-links:

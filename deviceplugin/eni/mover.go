@@ -18,17 +18,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespaces is where network namespaces are found: those with a name, and those of processes.
+// namespaces finds network namespaces: named ones, and those of processes.
 type namespaces struct {
 	// Named are folders with a file for each, Proc is procfs.
 	Named []string
 	Proc  string
 }
 
-// maxProcesses bounds how many processes are looked at.
+// maxProcesses bounds the processes looked at.
 const maxProcesses = 65536
 
-// each calls do with each namespace but home, once, until it returns true or an error.
+// each calls do once for each namespace except home, until it returns true or an error.
 func (n namespaces) each(home netns.NsHandle, do func(netns.NsHandle) (bool, error)) error {
 	seen := map[string]bool{home.UniqueId(): true}
 	for _, path := range n.paths() {
@@ -70,7 +70,7 @@ func (n namespaces) processes() (pids []int) {
 		return nil
 	}
 	defer f.Close()
-	names, _ := f.Readdirnames(maxProcesses) // those that it has read before an error
+	names, _ := f.Readdirnames(maxProcesses) // entries read before an error count
 	for _, name := range names {
 		if pid, err := strconv.Atoi(name); err == nil {
 			pids = append(pids, pid)
@@ -81,7 +81,7 @@ func (n namespaces) processes() (pids []int) {
 
 func (n namespaces) of(pid int) string { return filepath.Join(n.Proc, strconv.Itoa(pid), "ns/net") }
 
-// user is a process in a namespace, 0 if there is none.
+// user returns a process in a namespace, 0 if there is none.
 func (n namespaces) user(of netns.NsHandle) int {
 	for _, pid := range n.processes() {
 		ns, err := netns.GetFromPath(n.of(pid))
@@ -89,7 +89,7 @@ func (n namespaces) user(of netns.NsHandle) int {
 			continue // it has just ended
 		}
 		is := ns.Equal(of)
-		_ = ns.Close() // it was only read
+		_ = ns.Close() // only read from
 		if is {
 			return pid
 		}
@@ -97,7 +97,7 @@ func (n namespaces) user(of netns.NsHandle) int {
 	return 0
 }
 
-// errNowhere says that an interface is in no namespace that can be seen.
+// errNowhere says that an interface is in no visible namespace.
 var errNowhere = errors.New("the interface is in no network namespace that can be seen here: " +
 	"run the plugin with the host's network and processes (hostNetwork, hostPID)")
 
@@ -135,11 +135,12 @@ func (k *kernel) User(i Interface) (pid int, err error) {
 	return pid, nil
 }
 
-// findIn is netlink in a namespace and the interface's link there; nil if it is not there.
+// findIn returns netlink in a namespace and the interface's link there; nil if the interface is not
+// there.
 func findIn(ns netns.NsHandle, i Interface) (*netlink.Handle, *Link, error) {
 	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	if err != nil {
-		return nil, nil, nil //nolint:nilerr // the namespace has just ended: it is not there any more
+		return nil, nil, nil //nolint:nilerr // the namespace has just ended
 	}
 	links, err := linksOf(h)
 	if at := slices.IndexFunc(links, i.same); err == nil && at >= 0 {
@@ -149,8 +150,8 @@ func findIn(ns netns.NsHandle, i Interface) (*netlink.Handle, *Link, error) {
 	return nil, nil, err
 }
 
-// fetchFrom moves the interface home if it is in a namespace. It gets a name there that nobody has,
-// neither there nor at home, nor could foresee; steps gives it its own ones.
+// fetchFrom moves the interface home if it is in ns. It first gets a random name, which nobody has
+// in ns or at home and nobody can foresee; steps restores its own names.
 func (k *kernel) fetchFrom(ns netns.NsHandle, i Interface) (bool, error) {
 	h, away, err := findIn(ns, i)
 	if h == nil || err != nil {
@@ -158,7 +159,7 @@ func (k *kernel) fetchFrom(ns netns.NsHandle, i Interface) (bool, error) {
 	}
 	defer h.Close()
 	link := linkAt(away.Index)
-	for _, name := range away.State.AltNames { // one that is in use at home would hold it there
+	for _, name := range away.State.AltNames { // a name in use at home would stop the move
 		err = errors.Join(err, h.LinkDelAltName(link, name))
 	}
 	return true, errors.Join(err, h.LinkSetDown(link),
@@ -166,12 +167,12 @@ func (k *kernel) fetchFrom(ns netns.NsHandle, i Interface) (bool, error) {
 		h.LinkSetNsFd(link, int(k.home)))
 }
 
-// linkAt is a link as netlink's library wants it.
+// linkAt returns a link in the form of netlink's library.
 func linkAt(index int) netlink.Link {
 	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
 }
 
-// switches are the steps that have no value.
+// switches are the steps without a value.
 var switches = map[Op]func(*netlink.Handle, netlink.Link) error{
 	SetDown:        (*netlink.Handle).LinkSetDown,
 	SetUp:          (*netlink.Handle).LinkSetUp,
@@ -184,7 +185,7 @@ var switches = map[Op]func(*netlink.Handle, netlink.Link) error{
 	ARPOff:         (*netlink.Handle).LinkSetARPOff,
 }
 
-// numbers are the steps that have a number.
+// numbers are the steps with a number.
 var numbers = map[Op]func(*netlink.Handle, netlink.Link, int) error{
 	SetMTU:     (*netlink.Handle).LinkSetMTU,
 	SetQueue:   (*netlink.Handle).LinkSetTxQLen,
@@ -211,7 +212,7 @@ func (k *kernel) Apply(index int, s Step) error {
 	return nil
 }
 
-// apply makes a change to what is no number.
+// apply makes a change whose value is no number.
 func (k *kernel) apply(link netlink.Link, s Step) (err error) {
 	switch s.Op {
 	case SetName:
@@ -239,7 +240,7 @@ func (k *kernel) apply(link netlink.Link, s Step) (err error) {
 	return err
 }
 
-// unless forgets an error that says that nothing is left to do.
+// unless drops an error that means that nothing is left to do.
 func unless(done, err error) error {
 	if errors.Is(err, done) {
 		return nil
@@ -247,7 +248,8 @@ func unless(done, err error) error {
 	return err
 }
 
-// inHome does what netlink's library does only in the namespace of the thread.
+// inHome runs do in the home namespace, for functions of netlink's library that only use the
+// thread's.
 func (k *kernel) inHome(do func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// space is a network namespace of the test's own.
+// space is the test's own network namespace.
 type space struct {
 	t  *testing.T
 	ns netns.NsHandle
@@ -38,10 +38,10 @@ func newSpace(t *testing.T) space {
 // end ends a network namespace, unless somebody else keeps it.
 func (s space) end() {
 	s.Close()
-	_ = s.ns.Close() // it was only read
+	_ = s.ns.Close() // only read from
 }
 
-// makeSpace makes a network namespace, which whoever made it ends.
+// makeSpace makes a network namespace; the caller ends it.
 func makeSpace(t *testing.T) space {
 	t.Helper()
 	runtime.LockOSThread()
@@ -54,7 +54,7 @@ func makeSpace(t *testing.T) space {
 		runtime.UnlockOSThread()
 		leaveOut(t, "network namespaces need root")
 	}
-	// The thread stays locked, and ends with the test, if it cannot go back.
+	// If it cannot go back, the thread stays locked and ends with the test.
 	if err := errors.Join(err, netns.Set(before), before.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func makeSpace(t *testing.T) space {
 	return space{t, ns, h}
 }
 
-// leaveOut skips the test, or fails it where nothing may be left out.
+// leaveOut skips the test, or fails it in CI, where nothing may be skipped.
 func leaveOut(t *testing.T, why string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -75,7 +75,7 @@ func leaveOut(t *testing.T, why string) {
 	t.Skip("left out: " + why)
 }
 
-// must fails the test for errors.
+// must fails the test if there are errors.
 func (s space) must(errs ...error) {
 	s.t.Helper()
 	if err := errors.Join(errs...); err != nil {
@@ -106,8 +106,8 @@ func named(name string) netlink.LinkAttrs {
 	return a
 }
 
-// newHome is a host's namespace: own0 has the default route, eth1 and eth2 are ends of pairs too,
-// and mac0 is on eth2.
+// newHome makes a host's namespace: own0 has the default route, eth1 and eth2 are ends of pairs
+// too, and mac0 is on eth2.
 func newHome(t *testing.T) space {
 	t.Helper()
 	home := newSpace(t)
@@ -126,7 +126,7 @@ func newHome(t *testing.T) space {
 	return home
 }
 
-// kernelIn is netlink in a namespace; others are found in a folder, in which each has a name.
+// kernelIn opens netlink in a namespace; it finds the others in a folder with a name for each.
 func kernelIn(t *testing.T, home space, others ...space) *kernel {
 	t.Helper()
 	dir := t.TempDir()
@@ -139,7 +139,7 @@ func kernelIn(t *testing.T, home space, others ...space) *kernel {
 	return k
 }
 
-// eventually waits until something is so.
+// eventually waits for a condition.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
@@ -149,7 +149,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// What the kernel says of real interfaces.
+// Choices for real interfaces of the kernel.
 func TestRealChoices(t *testing.T) {
 	home := newHome(t)
 	k := kernelIn(t, home)
@@ -180,8 +180,8 @@ func TestRealChoices(t *testing.T) {
 	}
 }
 
-// An interface comes home from a namespace, whatever it is and was done to it there, and is what it
-// was.
+// An interface comes home from a namespace in its original state, whatever its kind and whatever
+// was done to it there.
 func TestRealReturn(t *testing.T) {
 	for kind, of := range map[string]func(home space) netlink.Link{
 		"veth": nil,
@@ -250,7 +250,7 @@ func testReturn(t *testing.T, home space) {
 	}
 }
 
-// What a container has changed at home, in the host's network, is put right too.
+// Changes that a container makes at home, in the host's network, are undone too.
 func TestRealResetAtHome(t *testing.T) {
 	home := newHome(t)
 	k := kernelIn(t, home)
@@ -278,7 +278,7 @@ func TestRealResetAtHome(t *testing.T) {
 	}
 }
 
-// An interface of another namespace that has the index and the name of ours is let be.
+// An interface of another namespace with the index and name of ours is left alone.
 func TestRealStranger(t *testing.T) {
 	home, pod := newHome(t), newSpace(t)
 	k := kernelIn(t, home, pod)
@@ -303,7 +303,7 @@ func TestRealStranger(t *testing.T) {
 	}
 }
 
-// spoil moves eth1 into a pod, which does to it what it can.
+// spoil moves eth1 into a pod, which changes all it can.
 func spoil(home, pod space) {
 	home.t.Helper()
 	home.must(home.LinkSetNsFd(home.link("eth1"), int(pod.ns)))
@@ -317,8 +317,8 @@ func spoil(home, pod space) {
 	}
 }
 
-// An interface is left to a container that runs, though an agent that was started without the API
-// server does not tell of its pod.
+// A running container keeps its interface even if the agent, started without the API server, does
+// not know its pod.
 func TestRealUse(t *testing.T) {
 	home, pod := newHome(t), newSpace(t)
 	k := kernelIn(t, home, pod)
@@ -349,14 +349,14 @@ func TestRealUse(t *testing.T) {
 		t.Errorf("while a process uses it, it is %s; the log says %s", got, said.text.String())
 	}
 	home.must(container.Process.Kill())
-	_ = container.Wait() // it was killed
+	_ = container.Wait() // the error is that of the kill
 	if got := look(podsHave()); got != Free {
 		t.Errorf("afterwards it is %s: %+v", got, keeper.book)
 	}
 }
 
-// An interface that another has taken the name of meanwhile comes home under another name, and one
-// that went with its namespace is not listed any more.
+// An interface whose name is taken comes home under another name; one that went with its namespace
+// is not listed any more.
 func TestRealNameTaken(t *testing.T) {
 	home, pod := newHome(t), newSpace(t)
 	k := kernelIn(t, home, pod)

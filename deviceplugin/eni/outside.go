@@ -15,20 +15,20 @@ import (
 	"github.com/numalet/numalet/topology/files"
 )
 
-// outside is what others read about the interfaces: the container runtime CDI specs, and network
-// plugins the device-info files of the Network Plumbing Working Group.
+// outside writes what others read about the interfaces: CDI specs for the container runtime, and
+// device-info files of the Network Plumbing Working Group for network plugins.
 type outside struct {
 	cdi, info string // folders
 	move      Move
 	written   map[string]string // by path
 }
 
-// write makes the files of a resource say what is offered.
+// write updates the files of a resource.
 func (o *outside) write(resource string, interfaces []Interface) error {
 	return errors.Join(o.writeSpec(resource, interfaces), o.writeInfos(resource, interfaces))
 }
 
-// writeSpec writes the CDI spec of a resource, or removes it where the runtime moves nothing.
+// writeSpec writes the CDI spec of a resource, or removes it if the runtime moves nothing.
 func (o *outside) writeSpec(resource string, interfaces []Interface) error {
 	name := "numalet-eni-" + strings.ReplaceAll(resource, "/", "-") + ".json"
 	path := filepath.Join(o.cdi, name)
@@ -65,7 +65,8 @@ func (o *outside) writeSpec(resource string, interfaces []Interface) error {
 	return nil
 }
 
-// deviceInfo is a device-info file (DeviceInfo 1.1.0 of the Network Plumbing Working Group).
+// deviceInfo is the content of a device-info file (DeviceInfo 1.1.0 of the Network Plumbing Working
+// Group).
 type deviceInfo struct {
 	Type    string    `json:"type"`
 	Version string    `json:"version"`
@@ -78,7 +79,7 @@ type pciDevice struct {
 	Physical string `json:"pf-pci-address,omitempty"`
 }
 
-// writeInfos writes a device-info file for each PCI function, and removes those of others.
+// writeInfos writes a device-info file for each PCI function, and removes those of other functions.
 func (o *outside) writeInfos(resource string, interfaces []Interface) error {
 	prefix := strings.ReplaceAll(resource, "/", "-") + "-"
 	const suffix = "-device.json"

@@ -16,12 +16,12 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// How often things are looked at that tell nobody when they change.
+// Intervals for what changes without an event.
 const (
 	lookEvery  = 30 * time.Second
 	heldEvery  = 2 * time.Second
 	countEvery = 30 * time.Second
-	// A burst of changes is looked at once.
+	// pause collects a burst of changes.
 	pause = 100 * time.Millisecond
 	// watchAgain is the pause after netlink could not be followed.
 	watchAgain = time.Second
@@ -38,15 +38,15 @@ func (c Config) every() (time.Duration, error) {
 	return d, nil
 }
 
-// plugin is everything that runs.
+// plugin holds everything that runs.
 type plugin struct {
 	cfg     Config
 	keeper  *keeper
 	outside *outside
 	served  map[string]*serve.Plugin // by resource
 	wake    chan struct{}
-	telling sync.Mutex // of outside and said
-	said    string     // what is wrong, as it was logged
+	telling sync.Mutex // guards outside and said
+	said    string     // the last logged error
 	// missedFor is the constant, or less in tests.
 	missedFor time.Duration
 }
@@ -83,7 +83,7 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 func newPlugin(cfg Config) (*plugin, error) {
-	addresses, _ := cfg.addresses() // as they were checked
+	addresses, _ := cfg.addresses() // check has checked them
 	k := &keeper{
 		host:  Host{cfg.Kernel, cfg.Mover, sysfs{cfg.Places.Sysfs, cfg.Places.Dev}},
 		rules: cfg.Interfaces, addresses: addresses, move: cfg.Move,
@@ -109,12 +109,12 @@ func newPlugin(cfg Config) (*plugin, error) {
 				by, _ := holder.From(ctx) // the kubelet does not say
 				resp, err := k.allocate(r.Resource, ids, by.UID)
 				if err == nil && cfg.Move == ByRuntime {
-					p.tell(ctx, sightOfPods{}, nil) // the runtime reads names of what is handed out
+					p.tell(ctx, sightOfPods{}, nil) // the runtime reads the names of what is handed out
 				}
 				return resp, err
 			},
 			Released: func(_ context.Context, ids []string, by holder.Holder) error {
-				defer p.awake() // who was unhealthy for as long as it was away is not any more
+				defer p.awake() // what was unhealthy while it was away is not any more
 				return k.released(ids, by.UID)
 			},
 			Reasons: k.reasons,
@@ -130,7 +130,7 @@ func newPlugin(cfg Config) (*plugin, error) {
 	for _, c := range cfg.Counts {
 		p.served[c.Resource] = serve.New(serve.Config{
 			Dir: cfg.Places.Plugins, Resource: c.Resource, Log: cfg.Log.Printf,
-			// The pod network takes one of what there is.
+			// The pod network picks one itself.
 			Allocate: func(context.Context, []string) (*v1beta1.ContainerAllocateResponse, error) {
 				return &v1beta1.ContainerAllocateResponse{}, nil
 			},
@@ -166,10 +166,10 @@ func (p *plugin) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// awake has follow look.
+// awake makes follow look.
 func (p *plugin) awake() { await.Wake(p.wake) }
 
-// watch wakes follow when netlink says that something has changed.
+// watch wakes follow when netlink reports a change.
 func (p *plugin) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := p.cfg.Kernel.Watch(ctx, p.awake)
@@ -180,7 +180,7 @@ func (p *plugin) watch(ctx context.Context) {
 	}
 }
 
-// follow looks when it is woken, and from time to time: more often while a pod has an interface.
+// follow looks when it is woken, and at intervals, shorter ones while a pod has an interface.
 func (p *plugin) follow(ctx context.Context) error {
 	for ctx.Err() == nil {
 		every := lookEvery
@@ -199,7 +199,7 @@ func (p *plugin) follow(ctx context.Context) error {
 	return nil
 }
 
-// look brings what is offered up to date. What goes wrong is logged once; it is tried again.
+// look updates what is offered. It logs an error once; the next look tries again.
 func (p *plugin) look(ctx context.Context) {
 	pods := sightOfPods{asked: time.Now(), missedFor: p.missedFor}
 	var err error
@@ -209,7 +209,7 @@ func (p *plugin) look(ctx context.Context) {
 	p.tell(ctx, pods, err)
 }
 
-// tell looks, and tells of what it saw to who wants to know.
+// tell looks, and publishes the outcome in files and lists.
 func (p *plugin) tell(ctx context.Context, pods sightOfPods, problem error) {
 	p.telling.Lock()
 	defer p.telling.Unlock()
@@ -228,9 +228,9 @@ func (p *plugin) tell(ctx context.Context, pods sightOfPods, problem error) {
 	}
 }
 
-// recount follows a count, which it keeps while it cannot be had.
+// recount follows a count; the last number stays while a count fails.
 func (p *plugin) recount(ctx context.Context, c Count, n int, last error) {
-	every, _ := p.cfg.every() // as it was checked
+	every, _ := p.cfg.every() // check has checked it
 	for await.For(ctx, every) {
 		now, err := p.count(ctx, c, last)
 		if err == nil && now != n {
@@ -241,7 +241,7 @@ func (p *plugin) recount(ctx context.Context, c Count, n int, last error) {
 	}
 }
 
-// count asks for a count and offers it; an error is logged unless it is the last one.
+// count asks for a count and offers it; it logs an error unless it equals last.
 func (p *plugin) count(ctx context.Context, c Count, last error) (int, error) {
 	n, err := c.ask(ctx, p.cfg.Metadata)
 	if err != nil {

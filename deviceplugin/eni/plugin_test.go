@@ -15,7 +15,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// places are all in a folder of the test's own; sysfs is given.
+// places returns paths in the test's own folder, and those of sysfs.
 func places(t *testing.T, plugins string, s sysfs) Places {
 	t.Helper()
 	dir := t.TempDir()
@@ -28,7 +28,7 @@ func places(t *testing.T, plugins string, s sysfs) Places {
 	return p
 }
 
-// Interfaces of a simulated host, and counts, pass every check that can be made of a plugin.
+// Interfaces of a simulated host, and counts, pass every check of a device plugin.
 func TestCheckInterfaces(t *testing.T) {
 	const resource = "example.com/eni"
 	host, sys := open(t, "rdma")
@@ -92,7 +92,7 @@ func TestCheckCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	report := check.Test(t, check.Config{
-		Patience: time.Minute, // counts are asked for from time to time
+		Patience: time.Minute, // counts are asked for at intervals
 		Run: func(ctx context.Context, dirs check.Dirs) error {
 			return Run(ctx, Config{
 				Counts: []Count{{Resource: "example.com/eni-ip", File: file}}, Every: "1s",
@@ -108,7 +108,7 @@ func TestCheckCounts(t *testing.T) {
 	}
 }
 
-// What is wrong with a configuration is said at once, all of it.
+// All errors of a configuration are reported at once.
 func TestBadConfig(t *testing.T) {
 	dir := t.TempDir()
 	for name, tt := range map[string]struct {
@@ -122,10 +122,10 @@ func TestBadConfig(t *testing.T) {
 				{Resource: "a.b/d", Metadata: "ips"}},
 			NodeIPs: []string{"node"}, Move: "somehow", Every: "often",
 			Metadata: Metadata{Token: "ftp://x"},
-		}, []string{`resource "eni": write the name`, "a.b/c: say how many there are by one of",
-			"a.b/c: less is -1", "a.b/c: it is counted, and there twice",
-			"a.b/d: it is counted by the metadata service, whose URL is not given",
-			`node address "node"`, `move "somehow": it is network or runtime`,
+		}, []string{`resource "eni": write the name`, "a.b/c: give exactly one of",
+			"a.b/c: less is -1", "a.b/c: it is counted and has another rule or count",
+			"a.b/d: the metadata service counts it and has no URL",
+			`node address "node"`, `move "somehow": want network or runtime`,
 			`every "often": write how often`, `metadata service "ftp://x": write a URL`}},
 		"no folder": {Config{Counts: []Count{{Resource: "a.b/c", File: "f"}},
 			Places: Places{Plugins: filepath.Join(dir, "none")}},

@@ -10,14 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What netlink's library does not have of the kernel's protocol for RDMA devices
+// Constants of the kernel's protocol for RDMA devices that netlink's library lacks
 // (include/uapi/rdma/rdma_netlink.h).
 const (
 	rdmaPorts     = 5  // RDMA_NLDEV_CMD_PORT_GET
 	rdmaInterface = 50 // RDMA_NLDEV_ATTR_NDEV_INDEX
 )
 
-// RDMA implements Kernel. Names of interfaces would not do: sysfs has those of all namespaces.
+// RDMA implements Kernel. It returns indexes, since sysfs has the interface names of all
+// namespaces.
 func (k *kernel) RDMA() (map[int][]string, error) {
 	socket, err := nl.GetNetlinkSocketAt(k.home, netns.None(), unix.NETLINK_RDMA)
 	if err != nil {
@@ -37,11 +38,11 @@ func (k *kernel) RDMA() (map[int][]string, error) {
 		name := strings.TrimRight(string(d[nl.RDMA_NLDEV_ATTR_DEV_NAME]), "\x00")
 		ports, err := ask.list(rdmaPorts, nl.NewRtAttr(nl.RDMA_NLDEV_ATTR_DEV_INDEX,
 			d[nl.RDMA_NLDEV_ATTR_DEV_INDEX]))
-		if err = unless(unix.EINVAL, err); err != nil { // it has just been removed
+		if err = unless(unix.EINVAL, err); err != nil { // EINVAL: it has just been removed
 			return nil, fmt.Errorf("list ports of RDMA device %s: %w", name, err)
 		}
 		for _, p := range ports {
-			if index := p[rdmaInterface]; len(index) == 4 { // none if it is in another namespace
+			if index := p[rdmaInterface]; len(index) == 4 { // absent if it is in another namespace
 				at := int(nl.NativeEndian().Uint32(index))
 				out[at] = append(out[at], name)
 			}
@@ -50,10 +51,10 @@ func (k *kernel) RDMA() (map[int][]string, error) {
 	return out, nil
 }
 
-// rdmaQuestions are asked over a socket.
+// rdmaQuestions is a socket for requests.
 type rdmaQuestions map[int]*nl.SocketHandle
 
-// list asks for everything that a command lists: the attributes of each.
+// list sends a dump command and returns the attributes of each item.
 func (q rdmaQuestions) list(command int, about ...nl.NetlinkRequestData) (
 	all []map[uint16][]byte, err error) {
 	messages, err := again(func() ([][]byte, error) {

@@ -10,34 +10,34 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Rule chooses interfaces for a resource: those that meet each field that is given, with any of its
-// values.
+// Rule chooses interfaces for a resource. An interface matches if it meets each given field with
+// any of the field's values.
 type Rule struct {
 	Resource string `json:"resource"`
-	// Drivers are of the function or the interface: ena, mlx5_core, virtio_net.
+	// Drivers are those of the function or the interface: ena, mlx5_core, virtio_net.
 	Drivers []string `json:"drivers,omitempty"`
-	// Vendors are PCI ids, 15b3 or 15b3:101e.
+	// Vendors are PCI ids: 15b3 or 15b3:101e.
 	Vendors []string `json:"vendors,omitempty"`
-	// MACs are addresses, 02:1a:* is all that begin so. Names are patterns too, eth[1-9].
+	// MACs and Names are patterns: 02:1a:*, eth[1-9].
 	MACs  []string `json:"macs,omitempty"`
 	Names []string `json:"names,omitempty"`
-	// Subnets are those of the interface's addresses, 10.0.16.0/20.
+	// Subnets contain one of the interface's addresses: 10.0.16.0/20.
 	Subnets []string `json:"subnets,omitempty"`
-	// VirtualOf are physical functions, by PCI address or interface name: their virtual functions
-	// are meant. "*" is any.
+	// VirtualOf names physical functions, by PCI address or interface name, whose virtual functions
+	// match. "*" is any.
 	VirtualOf []string `json:"virtualOf,omitempty"`
 	// RDMA: only interfaces with RDMA devices, which containers get too.
 	RDMA bool `json:"rdma,omitempty"`
 }
 
-// check says what is wrong with a rule.
+// check returns the first fault of a rule.
 func (r Rule) check() error {
 	if err := checkResource(r.Resource); err != nil {
 		return err
 	}
 	if len(r.Drivers)+len(r.Vendors)+len(r.MACs)+len(r.Names)+len(r.Subnets)+len(r.VirtualOf) == 0 &&
 		!r.RDMA {
-		return fmt.Errorf("resource %s: nothing says which interfaces it has: give drivers, "+
+		return fmt.Errorf("resource %s: its rule selects no interfaces: give drivers, "+
 			"vendors, MACs, names, subnets, functions or RDMA", r.Resource)
 	}
 	for _, pattern := range slices.Concat(r.MACs, r.Names) {
@@ -55,7 +55,7 @@ func (r Rule) check() error {
 	return nil
 }
 
-// checkResource wants the name of an extended resource.
+// checkResource checks the name of an extended resource.
 func checkResource(name string) error {
 	if !podspec.IsExtended(name) {
 		return fmt.Errorf("resource %q: write the name of an extended resource, such as "+
@@ -64,12 +64,12 @@ func checkResource(name string) error {
 	return nil
 }
 
-// matches reports whether the interface is one of the rule's. functions has the names of the
-// interfaces of physical functions.
+// matches reports whether the interface matches. functions maps physical functions to their
+// interfaces' names.
 func (r Rule) matches(i Interface, functions map[string]string) bool {
 	byName := len(r.Names)+len(r.MACs) > 0
 	if i.Hardware.PCI == "" && !byName {
-		return false // software makes and removes interfaces for purposes of its own
+		return false // software makes and removes interfaces for its own purposes
 	}
 	return meets(r.Drivers, func(d string) bool { return slices.Contains(i.Hardware.Drivers, d) }) &&
 		meets(r.Vendors, i.Hardware.vendor) &&
@@ -86,7 +86,7 @@ func (r Rule) matches(i Interface, functions map[string]string) bool {
 		(!r.RDMA || len(i.Hardware.RDMA) > 0)
 }
 
-// meets reports whether one of the values is right, or there is none.
+// meets reports whether one of the values is right, or there are none.
 func meets(values []string, right func(string) bool) bool {
 	return len(values) == 0 || slices.ContainsFunc(values, right)
 }

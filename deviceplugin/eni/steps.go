@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Op is one change of an interface.
+// Op is a kind of change of an interface.
 type Op string
 
 const (
@@ -35,7 +35,7 @@ const (
 	AddAddress     Op = "add address"
 )
 
-// Step is a change, with what it is changed to.
+// Step is one change, with the new value.
 type Step struct {
 	Op      Op
 	Text    string
@@ -55,20 +55,20 @@ func (s Step) String() string {
 	return string(s.Op)
 }
 
-// steps makes an interface that is at home what it was. It does without names that other
-// interfaces have meanwhile.
+// steps returns the changes that restore an interface at home. It leaves out names that other
+// interfaces have taken.
 func steps(was State, now Link, taken func(name string) bool) []Step {
 	is := now.State
 	rename := was.Name != is.Name && !taken(was.Name)
 	restart := rename || was.MAC != is.MAC || now.Master != 0 || is.XDP && !was.XDP ||
 		was.Up != is.Up || was.MTU != is.MTU
 	var p plan
-	// Names and MAC addresses are changed of interfaces that are down, and what other programs have
-	// learned of it meanwhile goes with that.
+	// Names and MAC addresses can only change while an interface is down, which also drops what
+	// other programs learned of it.
 	p.add(is.Up && restart, Step{Op: SetDown})
 	down := !is.Up || len(p) > 0
 	p.add(now.Master != 0, Step{Op: LeaveMaster})
-	for _, name := range is.AltNames { // one of them may be its own name
+	for _, name := range is.AltNames { // its own name may be one of them
 		p.add(!slices.Contains(was.AltNames, name), Step{Op: RemoveAltName, Text: name})
 	}
 	p.add(rename, Step{Op: SetName, Text: was.Name})
@@ -80,14 +80,14 @@ func steps(was State, now Link, taken func(name string) bool) []Step {
 		p.add(!slices.Contains(was.Addresses, a), Step{Op: RemoveAddress, Address: a})
 	}
 	p.add(was.Up && down, Step{Op: SetUp})
-	for _, a := range was.Addresses { // last, since some are lost when an interface is set down
+	for _, a := range was.Addresses { // last, since setting an interface down loses some
 		lost := down && a.Addr().Is6()
 		p.add(lost || !slices.Contains(is.Addresses, a), Step{Op: AddAddress, Address: a})
 	}
 	return p
 }
 
-// plan is steps, in their order.
+// plan collects steps in order.
 type plan []Step
 
 func (p *plan) add(wanted bool, s Step) {
@@ -96,7 +96,7 @@ func (p *plan) add(wanted bool, s Step) {
 	}
 }
 
-// values adds the steps for what is one value each.
+// values adds the steps for single values.
 func (p *plan) values(was, is State) {
 	p.add(is.XDP && !was.XDP, Step{Op: DetachXDP})
 	p.add(was.Alias != is.Alias, Step{Op: SetAlias, Text: was.Alias})

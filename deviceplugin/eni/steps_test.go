@@ -62,7 +62,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// An IPv6 address is lost when its interface is set down, and comes back.
+// An IPv6 address that is lost when its interface is set down is added again.
 func TestStepsKeepIPv6(t *testing.T) {
 	was := State{Name: "eth1", Up: true, Addresses: []netip.Prefix{
 		netip.MustParsePrefix("10.0.1.5/24"), netip.MustParsePrefix("fd00::5/64")}}

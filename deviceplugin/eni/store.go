@@ -28,16 +28,17 @@ const (
 // store keeps the book across restarts.
 type store struct{ dir string }
 
-// state is what the file has.
+// state is the content of the file.
 type state struct {
 	Version int `json:"version"`
-	// Sum is the CRC-32 of the records, as JSON without spaces. Files of before have none.
+	// Sum is the CRC-32 of the records, as JSON without spaces. Files of earlier versions have
+	// none.
 	Sum     *uint32         `json:"sum,omitempty"`
 	Records json.RawMessage `json:"records"`
 }
 
-// load reads the book. A file that cannot be read as one is moved aside: the interfaces at home are
-// offered then as they are.
+// load reads the book. It moves an unreadable file aside and returns an empty book and an
+// *asideError: then the interfaces at home are offered as they are.
 func (s store) load() (Book, error) {
 	path := filepath.Join(s.dir, stateFile)
 	raw, err := files.Read(path, maxState)
@@ -59,7 +60,7 @@ func (s store) load() (Book, error) {
 	return Book{}, &asideError{path, aside, problem}
 }
 
-// decode reads a file's content.
+// decode parses a file's content.
 func decode(raw []byte) (Book, error) {
 	var read state
 	if err := json.Unmarshal(raw, &read); err != nil {
@@ -73,7 +74,7 @@ func decode(raw []byte) (Book, error) {
 		return nil, err
 	}
 	if read.Sum != nil && *read.Sum != sum {
-		return nil, errors.New("its records have another checksum than it says")
+		return nil, errors.New("its records do not match its checksum")
 	}
 	var book Book
 	if err := json.Unmarshal(read.Records, &book); err != nil {
@@ -82,7 +83,7 @@ func decode(raw []byte) (Book, error) {
 	for id, r := range book {
 		if r.Home.ID != id || r.Home.Link.State.Name == "" || r.Resource == "" ||
 			!slices.Contains([]Phase{Free, Handed, Returning}, r.Phase) {
-			return nil, fmt.Errorf("the record of interface %q makes no sense", id)
+			return nil, fmt.Errorf("the record of interface %q is not valid", id)
 		}
 	}
 	if book == nil {
@@ -97,7 +98,7 @@ func sumOf(records []byte) (uint32, error) {
 	return crc32.ChecksumIEEE(b.Bytes()), err
 }
 
-// asideError says that the file was of no use, which is no reason not to go on.
+// asideError says that the file was useless; the plugin continues without it.
 type asideError struct {
 	path, aside string
 	problem     error
@@ -131,13 +132,13 @@ func (s store) save(b Book) error {
 	return nil
 }
 
-// lock waits until no other process has the folder: it would write what it knows over what this one
-// does, and hand out what this one has.
+// lock waits until no other process holds the folder: that process would overwrite the records, and
+// hand out the same interfaces.
 func (s store) lock(ctx context.Context, log *log.Logger) (unlock func(), err error) {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the folder for records of interfaces: %w", err)
 	}
-	lock := flock.New(s.dir, flock.SetFlag(os.O_RDONLY)) // of a directory
+	lock := flock.New(s.dir, flock.SetFlag(os.O_RDONLY)) // a directory
 	locked, err := lock.TryLock()
 	if err == nil && !locked {
 		log.Printf("another process keeps records of interfaces in %s: waiting for its end", s.dir)

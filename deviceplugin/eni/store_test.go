@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A file that is of no use is moved aside.
+// A useless file is moved aside.
 func TestBadState(t *testing.T) {
 	for name, text := range map[string]string{
 		"no JSON":         "{",
@@ -37,7 +37,7 @@ func TestBadState(t *testing.T) {
 	}
 }
 
-// Records of before there were checksums are read.
+// Records from before there were checksums are read.
 func TestStateWithoutSum(t *testing.T) {
 	s := store{t.TempDir()}
 	put(t, filepath.Join(s.dir, stateFile), `{"version": 1, "records": {"eth1": {"resource": "a",
@@ -48,7 +48,7 @@ func TestStateWithoutSum(t *testing.T) {
 	}
 }
 
-// Wherever a file is cut off or one of its bytes is another one, it is not believed.
+// A file that is cut off anywhere, or has one wrong byte, is rejected.
 func TestDamagedState(t *testing.T) {
 	sim, sys := open(t, "rdma")
 	k := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", Names: []string{"eth1"}})

@@ -14,16 +14,16 @@ import (
 	"github.com/numalet/numalet/topology/files"
 )
 
-// sysfs is where sysfs is, and where device nodes are.
+// sysfs holds the paths of sysfs and of device nodes.
 type sysfs struct{ root, dev string }
 
-// pciAddress is the name of a function in sysfs.
+// pciAddress matches the name of a function in sysfs.
 var pciAddress = regexp.MustCompile(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
-// pciID is the id of an interface of a PCI function.
+// pciID matches the id of an interface of a PCI function.
 var pciID = regexp.MustCompile(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](-[0-9]+)?$`)
 
-// text is what a file says, "" when there is none.
+// text returns the content of a file, "" without one.
 func (s sysfs) text(elem ...string) string {
 	text, err := files.Read(filepath.Join(elem...), 4096)
 	if err != nil {
@@ -32,13 +32,13 @@ func (s sysfs) text(elem ...string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// number is what a file says, 0 when it says none.
+// number returns the number in a file, 0 without one.
 func (s sysfs) number(elem ...string) int {
-	n, _ := strconv.Atoi(s.text(elem...)) // 0
+	n, _ := strconv.Atoi(s.text(elem...)) // an error gives 0
 	return n
 }
 
-// hardware is what is beneath an interface of this network namespace.
+// hardware returns the device beneath an interface of this network namespace.
 func (s sysfs) hardware(name string) Hardware {
 	at, err := filepath.EvalSymlinks(filepath.Join(s.root, "class/net", name, "device"))
 	if err != nil {
@@ -72,11 +72,11 @@ func (s sysfs) function(at string, h *Hardware) {
 	h.RDMA = s.names(at, "infiniband")
 }
 
-// rdma reports whether there are RDMA devices. To ask netlink for them loads the kernel's modules.
+// rdma reports whether there are RDMA devices. Asking netlink for them would load kernel modules.
 func (s sysfs) rdma() bool { return len(s.names(s.root, "class/infiniband")) > 0 }
 
-// nodes are the device nodes of RDMA devices: verbs, management, and the connection manager, which
-// is one for all.
+// nodes returns the device nodes of RDMA devices: verbs, management, and the connection manager,
+// which all share.
 func (s sysfs) nodes(devices []string) (nodes []string) {
 	for _, kind := range []string{"infiniband_verbs", "infiniband_mad"} {
 		for _, node := range s.names(s.root, "class", kind) {
@@ -91,7 +91,7 @@ func (s sysfs) nodes(devices []string) (nodes []string) {
 	return nodes
 }
 
-// names are the entries of a folder, in order.
+// names returns the entries of a folder, sorted.
 func (s sysfs) names(elem ...string) (names []string) {
 	entries, err := os.ReadDir(filepath.Join(elem...))
 	if err != nil {
@@ -103,7 +103,7 @@ func (s sysfs) names(elem ...string) (names []string) {
 	return names
 }
 
-// present reports whether a PCI function is there, wherever its interface may be.
+// present reports whether a PCI function exists, wherever its interface may be.
 func (s sysfs) present(address string) bool {
 	return exists(filepath.Join(s.root, "bus/pci/devices", address))
 }

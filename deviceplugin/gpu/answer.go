@@ -13,22 +13,22 @@ import (
 
 const (
 	visibleDevices = "NVIDIA_VISIBLE_DEVICES"
-	// mountsDir is where NVIDIA's runtime looks for mounts that name devices.
+	// mountsDir is the directory where NVIDIA's runtime looks for mounts that name devices.
 	mountsDir = "/var/run/nvidia-container-devices"
-	// cdiKind is what our CDI spec of GPUs is of.
+	// cdiKind is the kind of our CDI spec of GPUs.
 	cdiKind = cdiVendor + "/gpu"
-	// mpsDir is where a container has the pipe of the MPS control daemon.
+	// mpsDir holds the MPS control daemon's pipe in containers.
 	mpsDir = "/mps"
 )
 
-// controlNodes are the device nodes that every container with a GPU needs, where they are.
+// controlNodes returns the device nodes that every container with a GPU needs, if they exist.
 func controlNodes() []string {
 	return []string{"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools",
 		"/dev/nvidia-modeset"}
 }
 
-// answer is what a container gets for its devices. It keeps no account: the same devices get the
-// same answer. Two replicas of a unit are that unit.
+// answer returns what a container gets for its devices. It keeps no state: the same devices get the
+// same answer. Several replicas of a unit count as one unit.
 func (o offer) answer(resource string, devices []device, set Settings) (
 	*v1beta1.ContainerAllocateResponse, error) {
 	if o.shared != nil && o.shared.OnlyOne && len(devices) > 1 {
@@ -79,7 +79,7 @@ func namesOf(units []*unit, by IDStrategy) (names []string) {
 	return names
 }
 
-// listed says in one of the ways which devices a container has.
+// listed adds a container's devices to an answer, as the strategy says.
 func listed(out *v1beta1.ContainerAllocateResponse, strategy ListStrategy, names []string,
 	extras []Extra, prefix string) {
 	var qualified []string
@@ -108,8 +108,8 @@ func listed(out *v1beta1.ContainerAllocateResponse, strategy ListStrategy, names
 	}
 }
 
-// annotationKey is what makes the annotation's name one of its own: its first device. A key's name
-// has 63 characters at most.
+// annotationKey makes an annotation's name unique by its first device. The name in a key has at
+// most 63 characters.
 func annotationKey(names []string) string {
 	first := strings.ReplaceAll(names[0], ":", "_")
 	return first[:min(len(first), 63-len("nvidia-device-plugin_"))]
@@ -133,7 +133,7 @@ func deviceSpec(n node, root string) *v1beta1.DeviceSpec {
 		ContainerPath: n.container, Permissions: "rw"}
 }
 
-// present are the control nodes that the host has.
+// present returns the control nodes that the host has.
 func present(root string) (nodes []node) {
 	for _, path := range controlNodes() {
 		if _, err := os.Stat(filepath.Join(root, path)); err == nil {

@@ -9,18 +9,18 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
-// cdiFile is the name of our spec of a class, without its ending.
+// cdiFile returns the name of our spec of a class, without extension.
 func cdiFile(class string) string { return cdiVendor + "-" + class }
 
-// cdiSpec is what CDI is told of all units: their device nodes, and with each the control nodes and
-// the driver's files, if there are any. It is nil without units, which no spec can be.
+// cdiSpec returns the CDI spec of all units: their device nodes and, for each, the control nodes
+// and the driver's files, if there are any. It returns nil without units: a spec needs a device.
 func cdiSpec(units []*unit, set Settings, files *specs.ContainerEdits) *specs.Spec {
 	if len(units) == 0 {
 		return nil
 	}
 	spec := &specs.Spec{Kind: cdiKind}
-	if files != nil { // else the libraries are for NVIDIA's runtime to add
-		nothingMore := []string{visibleDevices + "=void"} // than the spec has
+	if files != nil { // else NVIDIA's runtime adds the libraries
+		nothingMore := []string{visibleDevices + "=void"} // the spec is complete
 		spec.ContainerEdits = specs.ContainerEdits{
 			Env: append(nothingMore, files.Env...), Mounts: files.Mounts, Hooks: files.Hooks,
 		}
@@ -44,7 +44,7 @@ func cdiNodes(nodes []node, root string) (out []*specs.DeviceNode) {
 	return out
 }
 
-// writeCDI puts the spec of a class where container runtimes find it; nil takes it away.
+// writeCDI writes the spec of a class where container runtimes find it; nil removes it.
 func writeCDI(dir, class string, spec *specs.Spec) error {
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
 	if err != nil {

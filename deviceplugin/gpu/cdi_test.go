@@ -8,7 +8,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
-// The spec is found by runtimes, under the names of the answers, and goes when there is nothing.
+// The spec has the names of the answers, is found by runtimes, and is removed when nothing is left.
 func TestCDISpec(t *testing.T) {
 	s := gpus(2, nil, []string{"1g.10gb"})
 	s.StandIn = "/dev/null"
@@ -43,7 +43,7 @@ func TestCDISpec(t *testing.T) {
 	}
 }
 
-// NVIDIA's runtime is kept from adding the driver's files where the spec has them, and only there.
+// The spec tells NVIDIA's runtime not to add the driver's files exactly if it has them.
 func TestWhoAddsDriverFiles(t *testing.T) {
 	set := Settings{ID: ByIndex, DevRoot: t.TempDir(), List: []ListStrategy{CDICRI}}
 	var units []*unit

@@ -8,8 +8,8 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu/prefer"
 )
 
-// choose picks size devices of available, must among them: whole GPUs by what is between them,
-// replicas spread or packed, MIG devices so that GPUs stay free of any.
+// choose picks size devices of available, must included: whole GPUs by the links between them,
+// replicas spread or packed, MIG devices so that whole GPUs stay free.
 func (o offer) choose(links prefer.Links, available, must []device, size int) []device {
 	if o.shared != nil {
 		return shares(o.devices, available, must, size, o.shared.Packed)
@@ -32,11 +32,12 @@ func (o offer) choose(links prefer.Links, available, must []device, size int) []
 	return chosen
 }
 
-// shares takes replicas. Spread, they are of units of which the container has the fewest, and then of
-// those of which the fewest are in use: two shares are of two GPUs where they can be. Packed, they are
-// of units that the container has, then of the fullest that has enough, then of those with the most.
+// shares picks replicas. Spread, it prefers units of which the container has the fewest replicas,
+// then those with the fewest in use: two shares come from two GPUs if possible. Packed, it prefers
+// units that the container already has, then the fullest that suffices, then the one with the most
+// left.
 func shares(all, available, must []device, size int, pack bool) []device {
-	used, mine := map[*unit]int{}, map[*unit]int{} // what is not available is taken to be in use
+	used, mine := map[*unit]int{}, map[*unit]int{} // what is not available counts as used
 	for _, d := range all {
 		used[d.unit]++
 	}
@@ -79,8 +80,8 @@ func shares(all, available, must []device, size int, pack bool) []device {
 	return chosen
 }
 
-// packed takes MIG devices of few GPUs: of those that must be used, then of one that has just
-// enough, then of those with the most.
+// packed picks MIG devices of few GPUs: first of those with a device in must, then of the one that
+// just suffices, then of the one with the most left.
 func packed(available, must []device, size int) []device {
 	chosen := slices.Clone(must)
 	left := without(available, must)
@@ -98,7 +99,7 @@ func packed(available, must []device, size int) []device {
 			enough := has[d.gpu] >= missing
 			number := has[d.gpu]
 			if !enough {
-				number = -number // the more the better, where none suffices
+				number = -number // if none suffices, the more the better
 			}
 			return []int{late(touched[d.gpu]), late(enough), number, d.gpu}
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/numalet/numalet/topology/metric"
 )
 
-// counts are the plugin's metrics.
+// counts holds the plugin's metrics.
 type counts struct {
 	metric.Set
 	up      *metrics.Gauge
@@ -31,12 +31,12 @@ func newCounts() *counts {
 	return c
 }
 
-// changed counts a change of a GPU or MIG device.
+// changed counts a change of health of a GPU or MIG device.
 func (c *counts) changed(uuid string, reason Reason) {
 	c.changes.WithLabelValues(uuid, string(reason)).Inc()
 }
 
-// xid counts an event. Codes that are not documented are one, so that their number has a bound.
+// xid counts an event. All undocumented codes share one label, which bounds the label's values.
 func (c *counts) xid(gpu string, xid uint64, class Class) {
 	code := "other"
 	if _, known := xids[xid]; known {

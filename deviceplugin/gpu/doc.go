@@ -1,5 +1,5 @@
-// Package gpu is a device plugin for NVIDIA GPUs: whole ones, MIG devices, and shares of both. It
-// works under the stock kubelet too, and understands the configuration of NVIDIA's plugin.
+// Package gpu is a device plugin for NVIDIA GPUs: whole GPUs, MIG devices, and shares of both. It
+// also works under the stock kubelet, and reads the configuration of NVIDIA's plugin.
 //
 //	Driver (package nvml, or mock) --- Read every 10 s, events at once
 //	   |  Snapshot: GPUs, MIG devices, links, readings           plain values
@@ -9,8 +9,8 @@
 //	   v
 //	serving: a server for each resource --- ListAndWatch, GetPreferredAllocation, Allocate
 //
-// A device is healthy as long as nothing is wrong that counts (health.go), and is healthy again
-// when that is over; both are said with the reason. What a driver that is away had offered is unhealthy
-// until it is back. A resource that has no devices any more is offered without any, and then not at
-// all.
+// A device is healthy while it has no trouble that counts (health.go), and recovers when the
+// trouble ends; both are logged with the reason. While the driver is away, its devices stay listed
+// and are unhealthy. A resource whose devices are gone is first offered without devices, then no
+// longer.
 package gpu

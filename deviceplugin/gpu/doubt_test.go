@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What is odd is said once, with the GPU; an unhealthy GPU's text has it too.
+// A doubt about a GPU is logged once; the text of an unhealthy GPU contains it.
 func TestDoubtsAreSaid(t *testing.T) {
 	var said []string
 	w := &watch{counts: newCounts(), histories: map[string]history{},

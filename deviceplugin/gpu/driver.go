@@ -11,64 +11,63 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// ErrNoDriver is the driver that is not there: not loaded, not installed, or being replaced.
+// ErrNoDriver says that the driver is absent: not loaded, not installed, or being replaced.
 var ErrNoDriver = errors.New("the NVIDIA driver is not there")
 
-// Driver is how the plugin comes by a session with the driver. Package nvml has the real one, mock
-// one of machines as data.
+// Driver opens sessions with the driver. Package nvml has the real one, package mock one whose
+// machines are data.
 type Driver interface {
-	// Open fails with ErrNoDriver where there is no driver now.
+	// Open fails with ErrNoDriver if there is no driver now.
 	Open() (Session, error)
 }
 
-// Session is the driver as long as it stays loaded. An error of any call ends it: it is closed, and
-// opened again. One goroutine uses it.
+// Session is the driver while it stays loaded. After an error of any call the session is closed,
+// and a new one is opened. Calls never overlap.
 type Session interface {
-	// Read looks at all GPUs.
+	// Read returns the state of all GPUs.
 	Read() (Snapshot, error)
-	// Wait returns the next event. Without one in that time it reports false.
+	// Wait returns the next event; false: none came within limit.
 	Wait(ctx context.Context, limit time.Duration) (Event, bool, error)
 	Close()
 }
 
-// Snapshot is what the driver says at one moment. It does not change.
+// Snapshot is the driver's state at one moment. It is immutable.
 type Snapshot struct {
-	// Driver is its version.
+	// Driver is the driver's version.
 	Driver string
-	// GPUs that can be reached, or that the driver says have been lost.
+	// GPUs holds the GPUs that answer, and those that the driver reports as lost.
 	GPUs []GPU
-	// Silent are those that the driver has and that cannot be read, by index: what it says instead.
+	// Silent holds the GPUs that the driver has but cannot read, by index.
 	Silent map[int]Silence
-	// Links are between each two GPUs, by their positions in GPUs.
+	// Links holds the link between any two GPUs, by their positions in GPUs.
 	Links prefer.Links
-	// Files are the driver's files, as CDI has them; nil: nobody has asked, or Warnings say why.
+	// Files holds the driver's files as CDI edits; nil: not requested, or Warnings say why.
 	Files *specs.ContainerEdits
-	// Warnings are for people: what is not as it should be, and what follows.
+	// Warnings tell people what is wrong with the host, and what follows.
 	Warnings []string
-	// StandIn is a device node of the host that containers get in place of those of the GPUs, where
-	// these are invented; "" is none.
+	// StandIn is a device node of the host that containers get instead of those of invented GPUs;
+	// "": none.
 	StandIn string
 }
 
-// Silence is a GPU that does not answer.
+// Silence describes a GPU that does not answer.
 type Silence struct {
-	// Lost: it has fallen off the bus. Else the next reading may have it again.
+	// Lost: it has fallen off the bus. Otherwise the next Read may succeed.
 	Lost bool
 	// Said is the driver's error.
 	Said string
 }
 
-// GPU is one GPU.
 type GPU struct {
 	UUID, Name string
-	// Index is the driver's number, Minor that of /dev/nvidia<n>.
+	// Index is the driver's number, Minor the n of /dev/nvidia<n>.
 	Index, Minor int
-	// Bus is the PCI address as sysfs has it: "0000:1b:00.0".
+	// Bus is the PCI address in the form of sysfs: "0000:1b:00.0".
 	Bus  string
 	Node topology.NodeID
-	// NodeDoubt says that the driver has the GPU on another node than Node; "" is nothing.
+	// NodeDoubt says that the driver names another NUMA node than Node; "": it does not.
 	NodeDoubt string
-	// MIG is whether the GPU is in MIG mode, and Instances what it is divided into.
+	// MIG: the GPU is in MIG mode; Instances holds its MIG devices.
 	MIG       bool
 	Instances []Instance
 	Reading   Reading
@@ -77,34 +76,35 @@ type GPU struct {
 // Instance is one MIG device.
 type Instance struct {
 	UUID string
-	// Profile is "1g.10gb".
+	// Profile is a name like "1g.10gb".
 	Profile string
 	// GPU and Compute are the driver's numbers of the GPU instance and of the compute instance in
 	// it.
 	GPU, Compute int
-	// Nodes are the device nodes below /dev/nvidia-caps that give access.
+	// Nodes lists the device nodes below /dev/nvidia-caps that give access.
 	Nodes []string
 }
 
-// Reading is what can be read of a GPU's health.
+// Reading holds the readable part of a GPU's health.
 type Reading struct {
-	// Lost: the GPU does not answer, it has fallen off the bus.
+	// Lost: the GPU has fallen off the bus and does not answer.
 	Lost bool
-	// Silent is why the GPU cannot be read for now; "": it can.
+	// Silent says why the GPU cannot be read for now; "": it can.
 	Silent string
 	// Uncorrected counts uncorrectable memory errors since the last reset.
 	Uncorrected uint64
-	// RemapPending: a memory row waits for a reset to be replaced. RemapFailed: none was left.
+	// RemapPending: a memory row waits for a reset to be replaced. RemapFailed: no spare row was
+	// left.
 	RemapPending, RemapFailed bool
 	// LinksUp and LinksDown count the NVLinks that the GPU has.
 	LinksUp, LinksDown int
-	// Action is what the driver itself wants done; "" is nothing.
+	// Action is the recovery that the driver asks for; "": none.
 	Action Action
-	// Advises is whether the driver says what it wants done at all; those before 565 do not.
+	// Advises: the driver reports recovery actions at all; versions before 565 do not.
 	Advises bool
 }
 
-// Action is what a driver wants done to a GPU.
+// Action is a recovery that a driver asks for.
 type Action string
 
 // The actions of nvmlDeviceGpuRecoveryAction_t.
@@ -119,21 +119,21 @@ const (
 // NoInstance stands for the whole GPU in an event.
 const NoInstance = -1
 
-// Event is what the driver says by itself.
+// Event is something that the driver reports without being asked.
 type Event struct {
-	// GPU is its UUID; "" is an event of which the GPU is not known.
+	// GPU is a UUID; "": the GPU is not known.
 	GPU string
-	// Instance and Compute number a MIG device of it, or are NoInstance.
+	// Instance and Compute number one of its MIG devices, or are NoInstance.
 	Instance, Compute int
 	Kind              EventKind
-	// XID is the driver's number of the error.
+	// XID is the driver's number for the error.
 	XID uint64
 }
 
-// EventKind is what an event is of.
+// EventKind says what an event reports.
 type EventKind string
 
-// The kinds that the plugin listens to.
+// The kinds of events that the plugin subscribes to.
 const (
 	XIDEvent       EventKind = "XID"
 	DoubleBitEvent EventKind = "DoubleBitEcc"

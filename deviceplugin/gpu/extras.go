@@ -10,8 +10,8 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
-// Extra is what containers with GPUs get beside them. It is the class of a CDI kind, as NVIDIA
-// names it.
+// Extra is something that containers with GPUs get besides them. Its value is the class of its CDI
+// kind, under NVIDIA's names.
 type Extra string
 
 const (
@@ -21,14 +21,14 @@ const (
 	IMEX    Extra = "imex-channel"
 )
 
-// cdiVendor is of all our CDI kinds; NVIDIA's plugin uses the same.
+// cdiVendor is the vendor of all our CDI kinds, the same as of NVIDIA's plugin.
 const cdiVendor = "k8s.device-plugin.nvidia.com"
 
-// extraParts are what an extra consists of.
+// extraParts holds the parts of an extra.
 type extraParts struct {
-	// variable and value have NVIDIA's runtime give it; device is its CDI device.
+	// variable and value make NVIDIA's runtime add it; device is its CDI device.
 	variable, value, device string
-	// nodes are patterns of its device nodes, mounts further files.
+	// nodes are patterns of its device nodes; mounts are further files.
 	nodes, mounts []string
 }
 
@@ -51,10 +51,10 @@ func (e Extra) parts() extraParts {
 
 func (e Extra) kind() string { return cdiVendor + "/" + string(e) }
 
-// present are the device nodes that the host has now.
+// present returns the device nodes that the host has now.
 func (e Extra) present(root string) (nodes []node) {
 	for _, pattern := range e.parts().nodes {
-		found, _ := filepath.Glob(filepath.Join(root, pattern)) // the patterns are right
+		found, _ := filepath.Glob(filepath.Join(root, pattern)) // the patterns are well-formed
 		for _, at := range found {
 			path := filepath.Join("/", at[len(filepath.Clean(root)):])
 			nodes = append(nodes, node{path, path})
@@ -63,8 +63,8 @@ func (e Extra) present(root string) (nodes []node) {
 	return nodes
 }
 
-// spec is what CDI is told of it. It is there without device nodes too, so that a container that
-// names it can start.
+// spec returns the extra's CDI spec. It exists even if the host lacks the device nodes, so that a
+// container that names the device can start.
 func (e Extra) spec(root string) *specs.Spec {
 	parts := e.parts()
 	edits := specs.ContainerEdits{Env: []string{parts.variable + "=" + parts.value},
@@ -80,8 +80,8 @@ func (e Extra) spec(root string) *specs.Spec {
 		Devices: []specs.Device{{Name: parts.device, ContainerEdits: edits}}}
 }
 
-// extras are what containers get now. An IMEX channel that the host does not have is left out, or
-// is an error where it is required.
+// extras returns what containers get now. If the host lacks an IMEX channel, it is skipped or, if
+// required, an error.
 func (s Settings) extras() (out []Extra, err error) {
 	for _, e := range s.Extras {
 		if e == IMEX && e.present(s.DevRoot) == nil {
@@ -97,7 +97,7 @@ func (s Settings) extras() (out []Extra, err error) {
 	return out, nil
 }
 
-// addTo gives a container the extra in each way that devices are given in.
+// addTo gives a container the extra in each configured way.
 func (e Extra) addTo(out *v1beta1.ContainerAllocateResponse, set Settings) {
 	parts := e.parts()
 	if e == IMEX && slices.Contains(set.List, VolumeMounts) {

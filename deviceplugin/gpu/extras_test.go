@@ -10,7 +10,7 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 )
 
-// hostWith is a root with these files.
+// hostWith returns a root with these files.
 func hostWith(t *testing.T, paths ...string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -28,7 +28,7 @@ func hostWith(t *testing.T, paths ...string) string {
 
 const channel = "/dev/nvidia-caps-imex-channels/channel0"
 
-// Every extra is given in every way that devices are given in, and CDI's specs have what answers
+// Answers contain every extra in every configured way, and CDI specs have the devices that answers
 // name.
 func TestExtras(t *testing.T) {
 	all := []Extra{GDRCopy, GDS, MOFED, IMEX}
@@ -76,8 +76,8 @@ func TestExtras(t *testing.T) {
 	}
 }
 
-// What the host does not have: a channel is left out, or refused where it is required; the others
-// can be named all the same.
+// What the host lacks: an IMEX channel is skipped, or refused if required; other extras can be
+// named nevertheless.
 func TestExtrasThatAreNotThere(t *testing.T) {
 	set := Defaults()
 	set.DevRoot, set.Extras, set.List = hostWith(t), []Extra{GDS, IMEX}, []ListStrategy{CDICRI}
@@ -98,7 +98,7 @@ func TestExtrasThatAreNotThere(t *testing.T) {
 	}
 }
 
-// A spec follows the device nodes, and is written only when they are others.
+// A spec follows the device nodes and is written only when they change.
 func TestSpecsFollow(t *testing.T) {
 	set := Defaults()
 	set.DevRoot, set.CDI.Dir = hostWith(t), t.TempDir()
@@ -108,7 +108,7 @@ func TestSpecsFollow(t *testing.T) {
 	var texts []string
 	for _, step := range []func() error{
 		func() error { return nil },
-		func() error { return os.Remove(file) }, // it comes back only if it is written again
+		func() error { return os.Remove(file) }, // it only comes back if it is written again
 		func() error {
 			if err := os.MkdirAll(filepath.Join(set.DevRoot, "dev"), 0o755); err != nil {
 				return err

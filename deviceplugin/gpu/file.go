@@ -28,7 +28,7 @@ type file struct {
 	} `json:"imex"`
 }
 
-// fileFlags are by the names of flags.
+// fileFlags holds the flags by name.
 type fileFlags struct {
 	MIGStrategy             *string    `json:"migStrategy"`
 	FailOnInitError         *bool      `json:"failOnInitError"`
@@ -68,7 +68,7 @@ type fileReplicas struct {
 	MemoryLimit any `json:"memoryLimit"`
 }
 
-// words is a word or several.
+// words is one word or several.
 type words []string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -110,13 +110,13 @@ func (d *devices) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// maxFile bounds the file, mostUnknown how many of its fields that nobody knows are named.
+// maxFile bounds the file in bytes, mostUnknown the unknown fields that are named.
 const (
 	maxFile     = 1 << 20
 	mostUnknown = 10
 )
 
-// readFile reads a configuration file. It also says what in it has no effect.
+// readFile reads a configuration file; unused names the parts that have no effect.
 func readFile(name string) (f file, unused []string, err error) {
 	raw, err := files.ReadNamed(name, maxFile)
 	if err != nil {
@@ -130,7 +130,7 @@ func readFile(name string) (f file, unused []string, err error) {
 	if err != nil {
 		return f, nil, fmt.Errorf("configuration %s: %w", name, err)
 	}
-	for _, field := range unknown[:min(len(unknown), mostUnknown)] { // of another version
+	for _, field := range unknown[:min(len(unknown), mostUnknown)] { // fields of other versions
 		unused = append(unused, field.Error())
 	}
 	if cmp.Or(f.Version, "v1") != "v1" {
@@ -149,7 +149,7 @@ func readFile(name string) (f file, unused []string, err error) {
 	return f, unused, nil
 }
 
-// sharing is how the file has resources shared.
+// sharing returns the file's sharing of resources.
 func (f file) sharing() (out []Sharing, err error) {
 	if f.Sharing.TimeSlicing != nil && f.Sharing.MPS != nil {
 		return nil, fmt.Errorf("sharing: timeSlicing and mps are both given; choose one")
@@ -173,7 +173,7 @@ func (f file) sharing() (out []Sharing, err error) {
 		if all.FailRequestsGreaterThanOne != nil {
 			one.OnlyOne = *all.FailRequestsGreaterThanOne
 		}
-		if one.Replicas == 1 { // is no sharing
+		if one.Replicas == 1 { // no sharing
 			continue
 		}
 		out = append(out, one)
@@ -181,7 +181,7 @@ func (f file) sharing() (out []Sharing, err error) {
 	return out, nil
 }
 
-// resourceName is the name of a resource in full: NVIDIA's may be given without the domain.
+// resourceName returns the full name of a resource: NVIDIA allows it without the domain.
 func resourceName(name string) string {
 	if name == "" || strings.Contains(name, "/") {
 		return name

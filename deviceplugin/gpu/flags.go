@@ -14,15 +14,14 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Flags are the command line of the plugin. Each flag of NVIDIA's plugin has its name and its
-// environment variable; what is set in several ways counts from the flag, then from the variable,
-// then from the file.
+// Flags is the plugin's command line. Each flag of NVIDIA's plugin has the same name and
+// environment variable here. A flag overrides its variable, which overrides the file.
 type Flags struct {
 	set *pflag.FlagSet
 	env func(string) string
 }
 
-// option is a flag with its variable, and what the file has for it; "" is nothing.
+// option is a flag with its variable and its value in the file, "" if the file has none.
 type option struct {
 	flag, env string
 	file      func(f file) string
@@ -39,12 +38,12 @@ func truth(p *bool) string {
 
 func nothing(file) string { return "" }
 
-// options are all that there are but the file itself.
+// optionTable returns all options except those that locate the file and the kubelet.
 func optionTable() []option {
 	return slices.Concat(deviceOptions(), cdiOptions(), extraOptions(), healthOptions())
 }
 
-// deviceOptions say which devices there are, and how containers get them.
+// deviceOptions choose the devices and how containers get them.
 func deviceOptions() []option {
 	return []option{
 		{"mig-strategy", "MIG_STRATEGY",
@@ -70,7 +69,7 @@ func deviceOptions() []option {
 				for _, one := range strings.Split(v, ",") {
 					s.List = append(s.List, ListStrategy(strings.TrimSpace(one)))
 				}
-				slices.SortStableFunc(s.List, func(a, b ListStrategy) int { // whatever the order
+				slices.SortStableFunc(s.List, func(a, b ListStrategy) int { // whatever their order
 					return cmp.Compare(slices.Index(listOrder(), a), slices.Index(listOrder(), b))
 				})
 				return nil
@@ -84,7 +83,7 @@ func deviceOptions() []option {
 	}
 }
 
-// cdiOptions are of CDI's specs.
+// cdiOptions configure CDI specs.
 func cdiOptions() []option {
 	return []option{
 		{"cdi-annotation-prefix", "CDI_ANNOTATION_PREFIX",
@@ -114,7 +113,7 @@ func cdiOptions() []option {
 	}
 }
 
-// extraOptions are of what containers get beside GPUs.
+// extraOptions configure what containers get besides GPUs.
 func extraOptions() []option {
 	return []option{
 		{"mps-root", "MPS_ROOT", func(f file) string { return ptr.Deref(f.Flags.MPSRoot, "") },
@@ -142,7 +141,7 @@ func extraOptions() []option {
 	}
 }
 
-// placeShares sets how several shares are chosen, of each resource that is shared.
+// placeShares sets how several shares are chosen, for every shared resource.
 func placeShares(s *Settings, v string) error {
 	if v != "spread" && v != "packed" {
 		return errors.New("want spread or packed")
@@ -153,7 +152,7 @@ func placeShares(s *Settings, v string) error {
 	return nil
 }
 
-// healthOptions say what counts against a GPU.
+// healthOptions choose what makes a GPU unhealthy.
 func healthOptions() []option {
 	return []option{
 		{"health-recover-after", "HEALTH_RECOVER_AFTER", nothing,
@@ -188,16 +187,16 @@ func AddFlags(set *pflag.FlagSet, env func(string) string) *Flags {
 		"the kubelet's socket for device plugins [KUBELET_SOCKET]")
 	for flag := range withoutEffect() {
 		set.String(flag, "", "as NVIDIA's plugin has it; has no effect here")
-		_ = set.MarkHidden(flag) // it is there
+		_ = set.MarkHidden(flag) // the flag exists
 	}
 	for alias, as := range aliases() {
 		set.String(alias, "", "as --"+as.flag)
-		_ = set.MarkHidden(alias) // it is there
+		_ = set.MarkHidden(alias) // the flag exists
 	}
 	return &Flags{set: set, env: env}
 }
 
-// repeated is the value of a flag; what is given several times is a list, as with commas.
+// repeated is the value of a flag that may be given several times, which means the same as commas.
 type repeated struct{ text string }
 
 // String implements pflag.Value.
@@ -215,10 +214,10 @@ func (r *repeated) Set(text string) error {
 	return nil
 }
 
-// alias is the flag and the variable that another name stands for.
+// alias names the flag and the variable behind another name.
 type alias struct{ env, flag string }
 
-// aliases are other names that NVIDIA's plugin has for options.
+// aliases returns further names that NVIDIA's plugin has for options.
 func aliases() map[string]alias {
 	return map[string]alias{
 		"driver-root-ctr-path": {"DRIVER_ROOT_CTR_PATH", "container-driver-root"},
@@ -226,8 +225,8 @@ func aliases() map[string]alias {
 	}
 }
 
-// withoutEffect are flags of NVIDIA's plugin, with their variables, that a command line made for it
-// may have.
+// withoutEffect returns accepted flags of NVIDIA's plugin that have no effect here, with their
+// variables.
 func withoutEffect() map[string]string {
 	return map[string]string{
 		"device-discovery-strategy": "DEVICE_DISCOVERY_STRATEGY",
@@ -236,7 +235,7 @@ func withoutEffect() map[string]string {
 	}
 }
 
-// value is what a flag or its variable says; "" is nothing.
+// value returns what the flag or else its variable says; "": nothing.
 func (f *Flags) value(flag, env string) string {
 	if one := f.set.Lookup(flag); one.Changed || f.env(env) == "" {
 		return one.Value.String()
@@ -244,7 +243,7 @@ func (f *Flags) value(flag, env string) string {
 	return f.env(env)
 }
 
-// ofAlias is what another name of a flag says; "" is nothing.
+// ofAlias returns what another name of the flag says; "": nothing.
 func (f *Flags) ofAlias(flag string) string {
 	for name, as := range aliases() {
 		if as.flag == flag {
@@ -254,8 +253,8 @@ func (f *Flags) ofAlias(flag string) string {
 	return ""
 }
 
-// Settings are what flags, environment and file say together, where the kubelet's directory is, and
-// what of the file has no effect.
+// Settings merges flags, environment and file. It also returns the kubelet's device plugin
+// directory and the names of settings that have no effect.
 func (f *Flags) Settings() (s Settings, dir string, unused []string, err error) {
 	s = Defaults()
 	dir = filepath.Dir(f.value("kubelet-socket", "KUBELET_SOCKET"))
@@ -297,7 +296,7 @@ func parse(into *bool, value string) (err error) {
 	return nil
 }
 
-// switchOn gives containers more.
+// switchOn returns an apply function that adds an extra.
 func switchOn(e Extra) func(*Settings, string) error {
 	return func(s *Settings, value string) error {
 		var on bool

@@ -30,7 +30,7 @@ func settings(t *testing.T, file string, env map[string]string, args ...string) 
 	return flags.Settings()
 }
 
-// A file as NVIDIA documents it.
+// nvidias is a file as NVIDIA documents it.
 const nvidias = `
 version: v1
 flags:
@@ -72,7 +72,7 @@ func TestFileOfNVIDIA(t *testing.T) {
 	}
 }
 
-// NVIDIA's plugin adds the domain of a resource that is named without one. One replica is no sharing.
+// As in NVIDIA's plugin, a resource without domain gets one, and one replica is no sharing.
 func TestNamesWithoutDomain(t *testing.T) {
 	got, _, _, err := settings(t, "version: v1\nsharing: {timeSlicing: {resources: [\n"+
 		"{name: gpu, rename: slices, replicas: 2, devices: null},\n"+
@@ -90,7 +90,7 @@ func TestNamesWithoutDomain(t *testing.T) {
 	}
 }
 
-// A flag counts before its variable, that before the file.
+// A flag overrides its variable, which overrides the file.
 func TestPrecedence(t *testing.T) {
 	env := map[string]string{"MIG_STRATEGY": "single", "PASS_DEVICE_SPECS": "false",
 		"KUBELET_SOCKET": "/k/kubelet.sock", "DP_DISABLE_HEALTHCHECKS": "119,120",
@@ -142,7 +142,7 @@ func TestWrongSettings(t *testing.T) {
 	}
 }
 
-// Command lines and files as NVIDIA's plugin takes them.
+// Command lines and files that NVIDIA's plugin accepts.
 func TestAsNVIDIAs(t *testing.T) {
 	for _, c := range []struct {
 		file string

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Reason is why a device is not healthy, in one word.
+// Reason says in one word why a device is unhealthy.
 type Reason string
 
 const (
@@ -25,26 +25,26 @@ const (
 	NoMPS          Reason = "MPSDaemonNotReady"
 )
 
-// Trouble is one thing that is wrong with a GPU.
+// Trouble is one fault of a GPU.
 type Trouble struct {
 	Reason Reason
-	// Text says it in full, and what helps.
+	// Text describes the fault, and what helps.
 	Text string
 }
 
 func (t Trouble) String() string { return string(t.Reason) + ": " + t.Text }
 
-// HealthRules say what counts. The zero value counts everything.
+// HealthRules say which faults count. The zero value counts all.
 type HealthRules struct {
-	// Off: nothing but a GPU or driver that is gone counts.
+	// Off: only a GPU or driver that is gone or silent counts.
 	Off bool
 	// NoXIDs: events do not count.
 	NoXIDs bool
-	// Ignored are XIDs that do not count beside those of applications; Counted are those that do,
-	// whatever their class.
+	// Ignored lists XIDs that do not count, as those of class Application never do; Counted lists
+	// XIDs that count whatever their class.
 	Ignored, Counted []uint64
-	// RecoverAfter is how long an XID counts that nothing else can be seen of, once no other has
-	// come; 0 is until the GPU was reset.
+	// RecoverAfter is how long an XID counts without a repetition if nothing else tells whether it
+	// is over; 0: until the GPU was reset.
 	RecoverAfter time.Duration
 }
 
@@ -60,11 +60,11 @@ func (r HealthRules) counts(xid uint64) bool {
 	}
 }
 
-// history is what has happened to one GPU, or to one MIG device, that cannot be read: when each XID
-// came last. It is never written to.
+// history holds what no reading shows of a GPU or a MIG device: each XID and when it last came. It
+// is immutable.
 type history map[uint64]time.Time
 
-// with is the history with one event more.
+// with returns the history with one more event.
 func (h history) with(xid uint64, now time.Time) history {
 	next := history{}
 	maps.Copy(next, h)
@@ -72,8 +72,8 @@ func (h history) with(xid uint64, now time.Time) history {
 	return next
 }
 
-// settled is what is left of the history after a reading. An XID is over when the driver wants
-// nothing done any more, when what it was about can be read and is fine, or after some time.
+// settled returns the history that is left after a reading. An XID is over when the driver asks for
+// no recovery any more, when its cause is readable and fine, or after some time.
 func (h history) settled(r Reading, rules HealthRules, now time.Time) history {
 	if len(r.troubles()) > 0 {
 		return h
@@ -91,10 +91,10 @@ func (h history) settled(r Reading, rules HealthRules, now time.Time) history {
 	return next
 }
 
-// settleTime is how long after an event a reading may still be of the time before.
+// settleTime is how long after an event a reading may still show the time before it.
 const settleTime = 5 * time.Second
 
-// troubles are what is wrong by the events.
+// troubles returns the faults known from events.
 func (h history) troubles() (out []Trouble) {
 	for _, xid := range slices.Sorted(maps.Keys(h)) {
 		class, text := classOf(xid)
@@ -107,7 +107,7 @@ func (h history) troubles() (out []Trouble) {
 	return out
 }
 
-// troubles are what is wrong by what can be read, the worst first.
+// troubles returns the readable faults, the worst first.
 func (r Reading) troubles() (out []Trouble) {
 	add := func(is bool, reason Reason, format string, args ...any) {
 		if is {
@@ -133,7 +133,7 @@ func (r Reading) troubles() (out []Trouble) {
 	return out
 }
 
-// ailing are all troubles of a GPU that count.
+// ailing returns all faults of a GPU that count.
 func ailing(r Reading, h history, rules HealthRules) []Trouble {
 	all := r.troubles()
 	if rules.Off {
@@ -144,7 +144,7 @@ func ailing(r Reading, h history, rules HealthRules) []Trouble {
 	return append(all, h.troubles()...)
 }
 
-// describe is all troubles in a line; "" is none.
+// describe joins all troubles to a line; "" without any.
 func describe(all []Trouble) string {
 	var parts []string
 	for _, t := range all {
@@ -153,7 +153,7 @@ func describe(all []Trouble) string {
 	return strings.Join(parts, "; ")
 }
 
-// reasonOf is the first reason, for a metric's label; "" is none.
+// reasonOf returns the first reason, for a metric's label; "" without any.
 func reasonOf(all []Trouble) Reason {
 	if len(all) == 0 {
 		return ""

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Each thing that can be read makes a GPU unhealthy for its own reason, and no longer than it lasts.
+// Each readable fault makes a GPU unhealthy for its own reason, for as long as it lasts.
 func TestReadings(t *testing.T) {
 	for _, c := range []struct {
 		reading Reading
@@ -47,15 +47,15 @@ func TestWhichXIDsCount(t *testing.T) {
 	}{
 		{HealthRules{}, 79, true},
 		{HealthRules{}, 119, true},
-		{HealthRules{}, 9999, true}, // not known
-		// The ones that NVIDIA's plugin ignores.
+		{HealthRules{}, 9999, true}, // unknown
+		// NVIDIA's plugin ignores these.
 		{HealthRules{}, 13, false},
 		{HealthRules{}, 31, false},
 		{HealthRules{}, 43, false},
 		{HealthRules{}, 45, false},
 		{HealthRules{}, 68, false},
 		{HealthRules{}, 109, false},
-		{HealthRules{}, 94, false}, // contained: the program's
+		{HealthRules{}, 94, false}, // contained: it concerns the program
 		{HealthRules{Counted: []uint64{31}}, 31, true},
 		{HealthRules{Ignored: []uint64{119}}, 119, false},
 		{HealthRules{Ignored: []uint64{119}}, 120, true},
@@ -68,8 +68,8 @@ func TestWhichXIDsCount(t *testing.T) {
 	}
 }
 
-// An XID is over when the driver says so, when what it was about is fine again, or after the time
-// that is set; never while something can be read that is wrong.
+// An XID is over when the driver says so, when its cause is fine again, or after the configured
+// time; never while a reading shows a fault.
 func TestXIDsAreOver(t *testing.T) {
 	began := time.Unix(1e9, 0)
 	for _, c := range []struct {

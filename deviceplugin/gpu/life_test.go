@@ -20,14 +20,14 @@ import (
 	"github.com/numalet/numalet/test/scratch"
 )
 
-// node is a plugin that runs, seen from its sockets.
+// node is a running plugin, seen through its sockets.
 type node struct {
 	rig  *mock.Rig
 	dir  string
 	said *lines
 }
 
-// patience is longer than a driver takes that is not told to hang, however busy the machine is.
+// patience is longer than a driver takes unless it hangs, however busy the machine is.
 const patience = 3 * time.Second
 
 // run starts a plugin that ends with the test.
@@ -56,7 +56,8 @@ func run(t *testing.T, r *mock.Rig, set gpu.Settings) *node {
 	return n
 }
 
-// list is how many healthy and unhealthy devices a resource has; "none" without such a resource.
+// list returns the numbers of healthy and unhealthy devices of a resource; "none" without such a
+// resource.
 func (n *node) list(ctx context.Context, resource string) string {
 	path := filepath.Join(n.dir, "numalet-"+strings.ReplaceAll(resource, "/", "-")+".sock")
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
@@ -85,7 +86,7 @@ func (n *node) list(ctx context.Context, resource string) string {
 	return fmt.Sprintf("%d+%d", count[v1beta1.Healthy], count[v1beta1.Unhealthy])
 }
 
-// await waits until a resource is as it should be.
+// await waits until a resource has the wanted numbers.
 func (n *node) await(t *testing.T, resource, want string) {
 	t.Helper()
 	got := ""
@@ -112,7 +113,7 @@ func (n *node) hasSaid(t *testing.T, part string) {
 	t.Errorf("the plugin did not say %q", part)
 }
 
-// A driver that comes late, goes and comes again: nothing is offered that is not there.
+// A driver that comes late, goes and returns: only present devices are offered.
 func TestDriverLateAndGone(t *testing.T) {
 	t.Parallel()
 	r := rig(t, "dgxh100")
@@ -147,7 +148,7 @@ func TestFailOnInit(t *testing.T) {
 	}
 }
 
-// Every fault makes its GPU unhealthy and says why; it is healthy again when the fault is over.
+// Every fault makes its GPU unhealthy and says why; the GPU recovers when the fault ends.
 func TestHealthComesBack(t *testing.T) {
 	t.Parallel()
 	r := rig(t, "dgxh100")
@@ -196,7 +197,7 @@ func TestMIGChanges(t *testing.T) {
 	n.await(t, "nvidia.com/mig-3g.40gb", "none")
 }
 
-// While the driver does not answer nobody waits for it, and its GPUs are unhealthy.
+// While the driver hangs nobody waits for it, and its GPUs are unhealthy.
 func TestDriverHangs(t *testing.T) {
 	t.Parallel()
 	r := rig(t, "gb200")

@@ -16,11 +16,11 @@ const (
 	migPrefix   = vendor + "mig-"
 )
 
-// unit is a GPU or a MIG device: what can be given to one container, or shared.
+// unit is a GPU or a MIG device: what one container gets, or what is shared.
 type unit struct {
-	// id is its UUID, index the driver's number: "0", or "0:1" for a MIG device of it.
+	// id is its UUID, index the driver's number: "0", or "0:1" for MIG device 1 of GPU 0.
 	id, index string
-	// gpu is the position of the GPU in the snapshot.
+	// gpu is the GPU's position in the snapshot.
 	gpu      int
 	node     topology.NodeID
 	nodes    []node
@@ -28,10 +28,10 @@ type unit struct {
 	troubles []Trouble
 }
 
-// node is a device node: where it is on the host, and in containers.
+// node is a device node: its paths on the host and in containers.
 type node struct{ host, container string }
 
-// nodesOf are device nodes of the same path in both; a stand-in takes the place of the host's.
+// nodesOf returns device nodes with the same path on both sides, or with the host's stand-in.
 func nodesOf(standIn string, paths ...string) (nodes []node) {
 	for _, path := range paths {
 		nodes = append(nodes, node{cmp.Or(standIn, path), path})
@@ -39,34 +39,34 @@ func nodesOf(standIn string, paths ...string) (nodes []node) {
 	return nodes
 }
 
-// device is what the kubelet is offered: a unit, or one of its replicas.
+// device is an item of the list for the kubelet: a unit, or one of its replicas.
 type device struct {
 	id string
 	*unit
 }
 
-// offer is the devices of one resource.
+// offer holds the devices of one resource.
 type offer struct {
 	devices []device
-	// shared is how; nil: each device is a unit of its own.
+	// shared says how devices are shared; nil: each device is a whole unit.
 	shared *Sharing
 }
 
-// offers is everything that is offered, by resource, and why something is not.
+// offers holds all offers by resource, and the reasons why something is not offered.
 type offers struct {
 	resources map[string]offer
 	refused   []string
 }
 
-// facts are what a snapshot does not have.
+// facts supply what a snapshot does not hold.
 type facts struct {
-	// health is what is wrong with a GPU, or with a MIG device of it.
+	// health returns the troubles of a GPU or, with an instance, of its MIG device.
 	health func(g GPU, instance *Instance) []Trouble
 	// mps reports whether a control daemon serves the resource.
 	mps func(resource string) bool
 }
 
-// offersOf is what a snapshot comes to. It is pure.
+// offersOf derives the offers from a snapshot. It is pure.
 func offersOf(s Snapshot, set Settings, f facts) offers {
 	units, refused := unitsOf(s, set.MIG, f.health)
 	out := offers{resources: map[string]offer{}, refused: refused}
@@ -105,7 +105,7 @@ func (s *Sharing) covers(u *unit, n int) bool {
 	return s.Count == 0 || n < s.Count
 }
 
-// unitsOf sorts GPUs and MIG devices by resource.
+// unitsOf sorts GPUs and MIG devices by resource, and says what is refused.
 func unitsOf(s Snapshot, strategy MIGStrategy, health func(GPU, *Instance) []Trouble) (
 	map[string][]*unit, []string) {
 	if strategy == MIGSingle {
@@ -148,7 +148,7 @@ func unitsOf(s Snapshot, strategy MIGStrategy, health func(GPU, *Instance) []Tro
 	return units, refused
 }
 
-// notSingle says why MIG devices cannot be offered as GPUs.
+// notSingle says why MIG devices cannot be offered as GPUs; "": they can.
 func notSingle(s Snapshot) string {
 	profiles, divided := map[string]bool{}, 0
 	for _, g := range s.GPUs {
@@ -185,7 +185,7 @@ func migDevice(s Snapshot, at, number int, troubles []Trouble) *unit {
 		node: g.Node, mig: true, troubles: troubles, nodes: nodesOf(s.StandIn, paths...)}
 }
 
-// byIndex orders devices as the driver numbers them, for answers that read well.
+// byIndex orders units as the driver numbers them, so that answers read well.
 func byIndex(a, b *unit) int {
 	return cmp.Or(cmp.Compare(a.gpu, b.gpu), cmp.Compare(a.index, b.index))
 }

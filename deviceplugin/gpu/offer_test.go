@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu/prefer"
 )
 
-// gpus are so many, each with MIG devices of the profiles that are given for it.
+// gpus returns a snapshot of n GPUs with MIG devices of the given profiles.
 func gpus(n int, profiles ...[]string) (s Snapshot) {
 	for i := range n {
 		g := GPU{UUID: fmt.Sprintf("GPU-%d", i), Index: i, Minor: i}
@@ -33,7 +33,7 @@ func healthy() facts {
 	return facts{func(GPU, *Instance) []Trouble { return nil }, func(string) bool { return true }}
 }
 
-// summary is "resource: id id" for each resource.
+// summary returns "resource: id id" for each resource.
 func summary(all offers) string {
 	var out []string
 	for _, resource := range slices.Sorted(maps.Keys(all.resources)) {
@@ -86,7 +86,7 @@ func TestOffers(t *testing.T) {
 	}
 }
 
-// Without its control daemon what is shared by MPS is unhealthy, and says why.
+// Without their control daemon, devices shared by MPS are unhealthy, with a reason.
 func TestMPSWithoutDaemon(t *testing.T) {
 	f := healthy()
 	f.mps = func(string) bool { return false }
@@ -99,7 +99,7 @@ func TestMPSWithoutDaemon(t *testing.T) {
 	}
 }
 
-// pick finds devices of an offer by their ids.
+// pick returns devices of an offer by id.
 func pick(t *testing.T, o offer, ids ...string) (out []device) {
 	t.Helper()
 	for _, id := range ids {
@@ -112,7 +112,7 @@ func pick(t *testing.T, o offer, ids ...string) (out []device) {
 	return out
 }
 
-// Replicas are taken where the fewest are in use, MIG devices where they leave GPUs whole.
+// Replicas come from the least used units, MIG devices from where they leave GPUs whole.
 func TestChoose(t *testing.T) {
 	replicas := Settings{Shared: []Sharing{{Resource: GPUResource, As: GPUResource, Replicas: 3}}}
 	together := Settings{Shared: []Sharing{
@@ -169,13 +169,13 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// Each way of naming devices gives what runtimes look for, and all ways together give all of it.
+// Each strategy produces what its runtime reads, and all together produce all of it.
 func TestAnswers(t *testing.T) {
 	s := gpus(2)
 	s.StandIn = "/dev/null"
 	o := offersOf(s, Settings{}, healthy()).resources[GPUResource]
 	answer := func(set Settings, ids ...string) *v1beta1.ContainerAllocateResponse {
-		set.DevRoot = t.TempDir() // without control nodes
+		set.DevRoot = t.TempDir() // has no control nodes
 		set.CDI.AnnotationPrefix = "cdi.k8s.io/"
 		out, err := o.answer(GPUResource, pick(t, o, ids...), set)
 		if err != nil {
@@ -206,7 +206,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// Two shares of a GPU are one GPU; where that helps nobody they are refused.
+// Two shares of a GPU give one GPU; with OnlyOne they are refused.
 func TestAnswersOfShares(t *testing.T) {
 	set := Settings{List: []ListStrategy{EnvVar}, MPSRoot: "/run/mps", Shared: []Sharing{{
 		Resource: GPUResource, As: "nvidia.com/gpu.shared", Replicas: 2, MPS: true}}}
@@ -225,7 +225,7 @@ func TestAnswersOfShares(t *testing.T) {
 	}
 }
 
-// Devices that the driver gives one UUID, or none, cannot be told apart: the first of them is offered.
+// Devices without UUID or with a duplicate one cannot be told apart: only the first is offered.
 func TestSameUUID(t *testing.T) {
 	s := gpus(4, []string{"1g.10gb", "1g.10gb", "1g.10gb"})
 	s.GPUs[2].UUID, s.GPUs[3].UUID = s.GPUs[1].UUID, ""

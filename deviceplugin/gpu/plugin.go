@@ -13,22 +13,23 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// openAgain is how often a driver is looked for.
+// openAgain is the pause between attempts to open an absent driver.
 const openAgain = 2 * time.Second
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
 	Driver   Driver
 	Settings Settings
 	// Dir is the kubelet's device plugin directory.
 	Dir string
-	// Interval is how often the GPUs are looked at; 10 s when 0. Events come at once.
+	// Interval is the time between readings of the GPUs; 0: 10 s. Events arrive at once.
 	Interval time.Duration
-	// Patience is how long the driver may take for a call before GPUs are unhealthy; 30 s when 0.
+	// Patience, added to Interval, bounds a call to the driver, after which the GPUs count as
+	// unhealthy; 0: 30 s.
 	Patience time.Duration
-	// Registry gets the plugin's metrics; nil for none.
+	// Registry takes the plugin's metrics; nil: there are none.
 	Registry metrics.KubeRegistry
-	// Log gets a line for people on what happens.
+	// Log takes lines for people.
 	Log func(format string, args ...any)
 }
 
@@ -61,7 +62,7 @@ func New(cfg Config) (*Plugin, error) {
 	}, nil
 }
 
-// Run offers GPUs until ctx is done. Where there is no driver it waits for one.
+// Run offers GPUs until ctx is done. If there is no driver, it waits for one.
 func (p *Plugin) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	p.serving.ctx, p.serving.group = ctx, group
@@ -96,14 +97,14 @@ func (p *Plugin) run(ctx context.Context) error {
 	return nil
 }
 
-// session follows the driver until it is gone: the error says why.
+// session follows the driver until it is gone; the error says why.
 func (p *Plugin) session(ctx context.Context) (err error) {
 	session, err := within(ctx, p, p.cfg.Driver.Open)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if !errors.Is(err, ErrAbandoned) { // else somebody is in the driver
+		if !errors.Is(err, ErrAbandoned) { // else a call is still in the driver
 			session.Close()
 		}
 	}()
@@ -130,12 +131,12 @@ func (p *Plugin) session(ctx context.Context) (err error) {
 			if got.found && p.watch.event(got.event, time.Now()) {
 				p.publish()
 			}
-			due = got.found || time.Until(next) <= 0 // an event is a reason to look
+			due = got.found || time.Until(next) <= 0 // after an event the GPUs are read at once
 		}
 	}
 }
 
-// publish offers what there is now.
+// publish offers the present devices.
 func (p *Plugin) publish() {
 	all, snapshot := p.watch.offers(p.cfg.Settings)
 	p.metrics.tell(all, p.watch.up())
@@ -146,17 +147,17 @@ func (p *Plugin) publish() {
 
 var errHangs = errors.New("the driver does not answer")
 
-// ErrAbandoned says that the plugin has ended while the driver had not answered a call: this process
-// can have no other session with it.
+// ErrAbandoned says that the plugin ended during a call that the driver never answered: this
+// process cannot open another session.
 var ErrAbandoned = errors.New("the driver has not answered a call")
 
-// lastCall is how long a call may take to come back when the plugin ends. Waiting for events does not
-// take longer than a second.
+// lastCall bounds the wait for a call when the plugin ends. Waiting for events takes at most a
+// second.
 const lastCall = 3 * time.Second
 
-// within calls the driver, which may never answer. While it does not, GPUs are unhealthy; what it
-// says afterwards counts. A call that does not come back when ctx ends is left alone, which is
-// ErrAbandoned: nobody can end it.
+// within runs a call to the driver, which may never return. While it hangs, the GPUs are unhealthy;
+// its late answer still counts. If it does not return soon after the end of ctx, within leaves its
+// goroutine behind, since nobody can end it, and returns ErrAbandoned.
 func within[T any](ctx context.Context, p *Plugin, call func() (T, error)) (T, error) {
 	type result struct {
 		value T

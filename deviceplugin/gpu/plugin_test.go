@@ -22,7 +22,7 @@ func rig(t testing.TB, name string) *mock.Rig {
 	return mock.New(m)
 }
 
-// do gives orders.
+// do gives orders to a rig.
 func do(t testing.TB, r *mock.Rig, orders ...string) {
 	t.Helper()
 	for _, order := range orders {
@@ -32,7 +32,7 @@ func do(t testing.TB, r *mock.Rig, orders ...string) {
 	}
 }
 
-// lever is orders that are given to a rig, one of which wakes the plugin up.
+// lever returns a function that gives orders to a rig, one of which wakes the plugin.
 func lever(r *mock.Rig, orders ...string) func(context.Context) error {
 	return func(context.Context) error {
 		for _, order := range orders {
@@ -44,7 +44,7 @@ func lever(r *mock.Rig, orders ...string) func(context.Context) error {
 	}
 }
 
-// lines keeps what the plugin logs.
+// lines records what the plugin logs.
 type lines struct {
 	mu  sync.Mutex
 	all []string
@@ -63,7 +63,7 @@ func (l *lines) has(part string) bool {
 	return slices.ContainsFunc(l.all, func(line string) bool { return strings.Contains(line, part) })
 }
 
-// The plugin passes every check that a plugin is put through, whatever it offers.
+// The plugin passes every check, whatever it offers.
 func TestPlugin(t *testing.T) {
 	shared := func(s *gpu.Settings) {
 		s.Shared = []gpu.Sharing{{Resource: gpu.GPUResource, As: "nvidia.com/gpu.shared",

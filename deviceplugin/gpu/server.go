@@ -15,7 +15,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// server is the plugin of one resource.
+// server serves one resource.
 type server struct {
 	*serve.Plugin
 	resource string
@@ -36,7 +36,7 @@ func newServer(resource string, cfg Config) *server {
 	return s
 }
 
-// publish is what the resource has from now on.
+// publish replaces the offer of the resource.
 func (s *server) publish(o offer, links prefer.Links) {
 	s.mu.Lock()
 	s.offer, s.links = o, links
@@ -64,7 +64,7 @@ func listing(o offer) (out []*v1beta1.Device) {
 	return out
 }
 
-// reasons are why devices are unhealthy, by id.
+// reasons returns why devices are unhealthy, by id.
 func (s *server) reasons(ids []string) map[string]string {
 	o, _ := s.current()
 	out := map[string]string{}
@@ -76,7 +76,7 @@ func (s *server) reasons(ids []string) map[string]string {
 	return out
 }
 
-// prefer chooses size of the available devices.
+// prefer picks size of the available devices.
 func (s *server) prefer(available, must []string, size int) (ids []string, err error) {
 	o, links := s.current()
 	free, err := s.find(o, available)
@@ -93,7 +93,7 @@ func (s *server) prefer(available, must []string, size int) (ids []string, err e
 	return ids, nil
 }
 
-// allocate is what a container gets with its devices.
+// allocate answers for the devices of one container.
 func (s *server) allocate(_ context.Context, ids []string) (
 	*v1beta1.ContainerAllocateResponse, error) {
 	o, _ := s.current()

@@ -10,30 +10,30 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu/prefer"
 )
 
-// serving has a server for each resource that there is.
+// serving runs a server for each offered resource.
 type serving struct {
 	cfg   Config
 	ctx   context.Context // of Run
 	group *errgroup.Group
 	all   map[string]*served
-	specs map[string]*specs.Spec // of CDI as they were written, by class
+	specs map[string]*specs.Spec // CDI specs as last written, by class
 }
 
 type served struct {
 	server *server
 	stop   context.CancelFunc
 	done   chan struct{}
-	empty  bool // there was nothing when it was published last
+	empty  bool // last published without devices
 }
 
 func newServing(cfg Config) *serving {
 	return &serving{cfg: cfg, all: map[string]*served{}, specs: map[string]*specs.Spec{}}
 }
 
-// publish offers what there is. A resource that is gone is offered without devices, so that nobody
-// counts on it any more, and the next time no longer.
+// publish offers what there is. A resource that is gone is first offered without devices, so that
+// nobody counts on it, and the next time no longer.
 func (s *serving) publish(all offers, snapshot Snapshot) error {
-	// Runtimes must find in the spec what the kubelet is offered.
+	// Before runtimes see devices, the spec must have them.
 	err := s.writeSpecs(all, snapshot.Files)
 	links := snapshot.Links
 	for resource, o := range all.resources {
@@ -71,7 +71,7 @@ func (s *serving) start(resource string, o offer, links prefer.Links) {
 	})
 }
 
-// writeSpecs writes those of CDI's specs that are not as they were written last.
+// writeSpecs writes the CDI specs that changed since they were last written.
 func (s *serving) writeSpecs(all offers, files *specs.ContainerEdits) error {
 	set := s.cfg.Settings
 	if !set.usesCDI() {
@@ -103,8 +103,8 @@ func (s *serving) writeSpecs(all offers, files *specs.ContainerEdits) error {
 	return nil
 }
 
-// end stops the servers. The CDI spec stays: a container that has its devices can be started again
-// while the plugin is being replaced.
+// end stops the servers. The CDI specs stay: a container that has such devices can restart while
+// the plugin is being replaced.
 func (s *serving) end() {
 	for _, one := range s.all {
 		one.stop()

@@ -17,10 +17,10 @@ type MIGStrategy string
 const (
 	MIGNone   MIGStrategy = "none"   // GPUs only
 	MIGSingle MIGStrategy = "single" // MIG devices of one profile in place of GPUs
-	MIGMixed  MIGStrategy = "mixed"  // a resource for each profile, and GPUs that are not divided
+	MIGMixed  MIGStrategy = "mixed"  // a resource for each profile, and undivided GPUs
 )
 
-// ListStrategy says how a container runtime learns which devices a container has.
+// ListStrategy says how a container runtime learns a container's devices.
 type ListStrategy string
 
 // The strategies, as NVIDIA's plugin names them.
@@ -31,12 +31,13 @@ const (
 	CDICRI         ListStrategy = "cdi-cri"
 )
 
-// listOrder is how strategies follow each other: volume-mounts have the last word on the variable.
+// listOrder returns the strategies in the order of their application: volume-mounts sets the
+// variable last.
 func listOrder() []ListStrategy {
 	return []ListStrategy{EnvVar, VolumeMounts, CDIAnnotations, CDICRI}
 }
 
-// IDStrategy says what names a device in the answers.
+// IDStrategy says what names a device in answers.
 type IDStrategy string
 
 // The strategies, as NVIDIA's plugin names them.
@@ -45,70 +46,70 @@ const (
 	ByIndex IDStrategy = "index"
 )
 
-// Settings are what a person sets.
+// Settings hold what a person can set.
 type Settings struct {
 	MIG    MIGStrategy
 	List   []ListStrategy
 	ID     IDStrategy
 	Shared []Sharing
 	Health HealthRules
-	// PassDeviceSpecs names device nodes in the answers too.
+	// PassDeviceSpecs also lists device nodes in answers.
 	PassDeviceSpecs bool
-	// FailOnInit ends the plugin where there is no driver when it starts.
+	// FailOnInit ends the plugin if there is no driver when it starts.
 	FailOnInit bool
-	// DevRoot is where /dev is on the host.
+	// DevRoot is the directory on the host that has /dev.
 	DevRoot string
 	CDI     CDISettings
-	// Extras are given to all containers with GPUs. IMEXRequired refuses containers where the
-	// host has no IMEX channel.
+	// Extras go to all containers with GPUs. IMEXRequired refuses containers if the host has no
+	// IMEX channel.
 	Extras       []Extra
 	IMEXRequired bool
-	// MPSRoot is where the MPS control daemons have their pipes on the host.
+	// MPSRoot is the directory on the host with the pipes of the MPS control daemons.
 	MPSRoot string
 }
 
-// CDISettings are what CDI's specs have, and where.
+// CDISettings configure CDI specs.
 type CDISettings struct {
-	// Dir is where specs are written to.
+	// Dir is the directory for specs.
 	Dir string
-	// AnnotationPrefix is of CDI's annotations.
+	// AnnotationPrefix is the prefix of CDI annotations.
 	AnnotationPrefix string
-	// Files has specs name the driver's files.
+	// Files makes specs name the driver's files.
 	Files DriverFiles
 }
 
-// DriverFiles is where the driver's libraries and programs are found, for CDI.
+// DriverFiles says where to find the driver's libraries and programs for CDI.
 type DriverFiles struct {
-	// Wanted: they are looked for.
+	// Wanted: specs name them.
 	Wanted bool
-	// Root is the driver's root on the host, SeenAt where the plugin sees it; "" is the same.
+	// Root is the driver's root on the host, SeenAt its path in the plugin; "": the same.
 	Root, SeenAt string
-	// Hook is nvidia-cdi-hook, or nvidia-ctk, on the host.
+	// Hook is the path of nvidia-cdi-hook or nvidia-ctk on the host.
 	Hook string
 }
 
 // Sharing offers each device of a resource several times.
 type Sharing struct {
-	// Resource is whose devices are shared: "nvidia.com/gpu".
+	// Resource names the shared devices' resource: "nvidia.com/gpu".
 	Resource string
-	// As is the name under which they are offered.
+	// As is the resource that offers the shares.
 	As       string
 	Replicas int
-	// Devices are the indexes or UUIDs of those that are shared; nil is all. Others are offered
-	// whole, under the name of the resource.
+	// Devices lists the indexes or UUIDs of the shared devices; nil: all. The others are offered
+	// whole, under Resource.
 	Devices []string
-	// Count is how many are shared when Devices is nil; 0 is all.
+	// Count is the number of shared devices if Devices is nil; 0: all.
 	Count int
-	// OnlyOne refuses requests for several, which do not get several GPUs.
+	// OnlyOne refuses requests for several shares, which do not give several GPUs.
 	OnlyOne bool
-	// Packed: a container that asks for several gets them of as few devices as can be, and not of as
-	// many.
+	// Packed gives a container several shares of as few devices as possible instead of as many as
+	// possible.
 	Packed bool
 	// MPS: the devices are shared through CUDA's Multi-Process Service.
 	MPS bool
 }
 
-// Defaults are the settings of NVIDIA's plugin.
+// Defaults returns the settings of NVIDIA's plugin.
 func Defaults() Settings {
 	return Settings{
 		MIG: MIGNone, List: []ListStrategy{EnvVar}, ID: ByUUID, DevRoot: "/",
@@ -119,7 +120,7 @@ func Defaults() Settings {
 	}
 }
 
-// maxReplicas bounds how often one device is offered.
+// maxReplicas bounds the shares of one device.
 const maxReplicas = 1000
 
 func (s Settings) validate() error {
@@ -157,7 +158,7 @@ func (s Settings) validate() error {
 		partial := share.Devices != nil || share.Count > 0
 		if partial && share.As == share.Resource {
 			errs = append(errs, fmt.Errorf("sharing of %s: only some of its devices are shared; "+
-				"rename these, so that others can be told from them", share.Resource))
+				"rename these, to tell them from the others", share.Resource))
 		}
 		if names[share.As] && share.As != share.Resource {
 			errs = append(errs, fmt.Errorf("sharing of %s: the name %s is taken", share.Resource,
@@ -168,12 +169,12 @@ func (s Settings) validate() error {
 	return errors.Join(errs...)
 }
 
-// usesCDI reports whether a spec has to be written.
+// usesCDI reports whether specs have to be written.
 func (s Settings) usesCDI() bool {
 	return slices.Contains(s.List, CDIAnnotations) || slices.Contains(s.List, CDICRI)
 }
 
-// sharing is how the devices of a resource are shared; nil: they are not.
+// sharing returns how the devices of a resource are shared; nil: they are not.
 func (s Settings) sharing(resource string) *Sharing {
 	at := slices.IndexFunc(s.Shared, func(o Sharing) bool { return o.Resource == resource })
 	if at < 0 {

@@ -13,30 +13,31 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu/prefer"
 )
 
-// watch is what is known of the GPUs: the last snapshot, and what has happened that no snapshot
-// has. Only the goroutine of Plugin.run uses it.
+// watch holds what is known of the GPUs: the last snapshot, and events that no snapshot shows. One
+// goroutine at a time uses it, Plugin.run's.
 type watch struct {
 	rules  HealthRules
 	log    func(format string, args ...any)
 	counts *counts
 
-	last *Snapshot // nil before the first
-	// unloaded: the driver has gone since the last snapshot. One that was loaded anew has reset the
-	// GPUs, and those that are missing then are not lost, they are not there.
+	last *Snapshot // nil before the first snapshot
+	// unloaded: the driver has gone since the last snapshot. A newly loaded driver has reset the
+	// GPUs, and GPUs that it lacks are not lost: they are not there.
 	unloaded bool
-	// links is how many NVLinks of a GPU were up at most since the driver was loaded, by UUID.
+	// links is the largest number of NVLinks of a GPU that were up since the driver was loaded, by
+	// UUID.
 	links map[string]int
-	// histories are by a GPU's UUID, or by UUID/instance for one GPU instance of it.
+	// histories are by the GPU's UUID, or by UUID/instance for one of its GPU instances.
 	histories map[string]history
-	// away is why nothing is known at the moment; nil when the driver answers.
+	// away says why nothing is known now; nil while the driver answers.
 	away *Trouble
-	// said is what was logged last of each GPU and MIG device.
+	// said holds the last logged text of each GPU and MIG device.
 	said map[string]string
 }
 
 func (w *watch) up() bool { return w.away == nil && w.last != nil }
 
-// gone is a driver that is not there, or does not answer: what there was cannot be used.
+// gone notes that the driver is absent or does not answer: its devices cannot be used.
 func (w *watch) gone(err error) {
 	w.away = &Trouble{DriverGone, err.Error()}
 	w.unloaded = w.unloaded || errors.Is(err, ErrNoDriver)
@@ -45,7 +46,7 @@ func (w *watch) gone(err error) {
 	}
 }
 
-// read takes a snapshot.
+// read applies a snapshot.
 func (w *watch) read(s Snapshot, now time.Time) {
 	if w.last == nil || w.unloaded || w.last.Driver != s.Driver {
 		clear(w.histories)
@@ -58,7 +59,7 @@ func (w *watch) read(s Snapshot, now time.Time) {
 		w.log("driver %s: %d GPUs", s.Driver, len(s.GPUs))
 	}
 	for _, g := range s.GPUs {
-		if w.wasLost(g.UUID) && !g.Reading.Lost && g.Reading.Silent == "" { // it could not have come back without a reset
+		if w.wasLost(g.UUID) && !g.Reading.Lost && g.Reading.Silent == "" { // only a reset brings it back
 			maps.DeleteFunc(w.histories,
 				func(key string, _ history) bool { return isOf(key, g.UUID) })
 		}
@@ -72,8 +73,8 @@ func (w *watch) read(s Snapshot, now time.Time) {
 	w.last, w.unloaded, w.away = &s, false, nil
 }
 
-// linked are GPUs with the NVLinks that are down, though the session that reads them has not seen
-// them up.
+// linked returns the GPUs with all their NVLinks that are down, also those that this session never
+// saw up.
 func (w *watch) linked(gpus []GPU) []GPU {
 	out := slices.Clone(gpus)
 	for i, g := range out {
@@ -89,7 +90,8 @@ func (w *watch) wasLost(uuid string) bool {
 		func(g GPU) bool { return g.UUID == uuid && g.Reading.Lost })
 }
 
-// carried adds the GPUs that have vanished: as lost, unless the driver says that it cannot read them.
+// carried adds the GPUs that have vanished: as silent if the driver says that it cannot read them,
+// else as lost.
 func carried(last, s Snapshot) Snapshot {
 	for _, g := range last.GPUs {
 		if slices.ContainsFunc(s.GPUs, func(o GPU) bool { return o.UUID == g.UUID }) {
@@ -115,11 +117,11 @@ func carried(last, s Snapshot) Snapshot {
 	return s
 }
 
-// event takes what the driver says by itself; it reports whether that counts.
+// event applies an event, and reports whether it counts.
 func (w *watch) event(e Event, now time.Time) bool {
 	xid := e.XID
 	if e.Kind == DoubleBitEvent {
-		xid = 48 // says the same
+		xid = 48 // the same error
 	}
 	class, text := classOf(xid)
 	w.counts.xid(e.GPU, xid, class)
@@ -134,7 +136,7 @@ func (w *watch) event(e Event, now time.Time) bool {
 	return true
 }
 
-// whose are the histories that an event belongs to: all, if nobody knows.
+// whose returns the keys of the histories that an event belongs to: all if the GPU is not known.
 func (w *watch) whose(e Event) (keys []string) {
 	if w.last == nil {
 		return nil
@@ -152,12 +154,12 @@ func (w *watch) whose(e Event) (keys []string) {
 
 func ofInstance(uuid string, instance int) string { return fmt.Sprintf("%s/%d", uuid, instance) }
 
-// isOf reports whether a key of histories is of that GPU.
+// isOf reports whether a key of histories belongs to that GPU.
 func isOf(key, uuid string) bool {
 	return key == uuid || len(key) > len(uuid) && key[:len(uuid)+1] == uuid+"/"
 }
 
-// offers is what there is to offer now. What has changed in health is logged.
+// offers returns the present offers, and logs changes of health.
 func (w *watch) offers(set Settings) (offers, Snapshot) {
 	if w.last == nil {
 		return offers{}, Snapshot{}
@@ -196,7 +198,7 @@ func (w *watch) offers(set Settings) (offers, Snapshot) {
 	return all, *w.last
 }
 
-// doubts are what is odd and keeps nothing from working.
+// doubts returns oddities that keep nothing from working.
 func (w *watch) doubts() []string {
 	all := slices.Clone(w.last.Warnings)
 	for index, why := range w.last.Silent {
@@ -214,7 +216,7 @@ func (w *watch) doubts() []string {
 	return all
 }
 
-// troubles are all that is wrong with a GPU, or with one instance of it.
+// troubles returns all faults of a GPU or of one of its instances.
 func (w *watch) troubles(g GPU, instance int) []Trouble {
 	if w.away != nil {
 		return []Trouble{*w.away}

@@ -11,7 +11,7 @@ func newWatch() *watch {
 	return &watch{counts: newCounts(), histories: map[string]history{}, log: func(string, ...any) {}}
 }
 
-// ails is what is wrong with the GPUs by index, one after the other.
+// ails lists the reasons of the GPUs by index.
 func (w *watch) ails() string {
 	var out []string
 	for _, g := range w.last.GPUs {
@@ -20,7 +20,7 @@ func (w *watch) ails() string {
 	return strings.Join(out, ",")
 }
 
-// A session that ends for another reason than that the driver was unloaded heals nothing.
+// The end of a session for another reason than an unloaded driver heals nothing.
 func TestSessionsHealNothing(t *testing.T) {
 	w, now := newWatch(), time.Now()
 	s := gpus(2)
@@ -31,7 +31,7 @@ func TestSessionsHealNothing(t *testing.T) {
 	if got := w.ails(); got != "DriverGone,DriverGone" {
 		t.Errorf("without a session: %s", got)
 	}
-	s.GPUs[1].Reading.LinksUp = 17 // the new session has never seen the other up
+	s.GPUs[1].Reading.LinksUp = 17 // the new session has never seen the other one up
 	w.read(s, now)
 	if got := w.ails(); got != "CriticalXID,NVLinkDown" {
 		t.Errorf("in a new session: %s", got)
@@ -44,8 +44,8 @@ func TestSessionsHealNothing(t *testing.T) {
 	}
 }
 
-// A GPU that cannot be read is unhealthy, alone; it is not taken for one that was reset when it can be
-// read again. One that was never read is said.
+// A GPU that cannot be read is unhealthy, and only that one; when it can be read again, it does not
+// count as reset. A GPU that was never read gives a warning.
 func TestSilentGPU(t *testing.T) {
 	w, now := newWatch(), time.Now()
 	s := gpus(3)
@@ -75,7 +75,8 @@ func TestSilentGPU(t *testing.T) {
 	}
 }
 
-// An event of an instance is that instance's alone; one of which nobody knows the GPU is all GPUs'.
+// An event of an instance concerns only that instance; an event without a known GPU concerns all
+// GPUs.
 func TestWhoseEvent(t *testing.T) {
 	w, now := newWatch(), time.Now()
 	s := gpus(2, []string{"1g.10gb", "1g.10gb"})

@@ -4,21 +4,21 @@ package gpu
 type Class string
 
 const (
-	// Application: the error of a program; the GPU goes on.
+	// Application: an error of a program; the GPU works on.
 	Application Class = "application"
-	// Readable: what has happened can be read, and so can that it is over.
+	// Readable: readings show the fault, and its end.
 	Readable Class = "readable"
 	// Fatal: the GPU has to be reset.
 	Fatal Class = "fatal"
 )
 
-// What is known of an XID.
+// xidInfo is what is known of an XID.
 type xidInfo struct {
 	class Class
 	text  string
 }
 
-// xids are those that NVIDIA documents. Any other is Fatal: what is not known is not trusted.
+// xids holds the XIDs that NVIDIA documents. Any other is Fatal: the unknown is not trusted.
 var xids = map[uint64]xidInfo{
 	48:  {Readable, "double bit ECC error"},
 	63:  {Readable, "memory row to be remapped"},
@@ -42,7 +42,7 @@ var xids = map[uint64]xidInfo{
 	140: {Fatal, "unrecovered ECC error"},
 	143: {Fatal, "GPU initialization failure"},
 
-	// The errors of programs.
+	// Errors of programs.
 	8:   {Application, "GPU stopped processing a channel"},
 	13:  {Application, "graphics engine exception"},
 	31:  {Application, "GPU memory page fault"},
@@ -55,7 +55,7 @@ var xids = map[uint64]xidInfo{
 	109: {Application, "context switch timeout"},
 }
 
-// classOf is the class of an XID and what it means.
+// classOf returns the class of an XID and its meaning.
 func classOf(xid uint64) (Class, string) {
 	if info, known := xids[xid]; known {
 		return info.class, info.text

@@ -1,5 +1,5 @@
-// Package holder says which container a call to a device plugin is for, in the call's metadata
-// (headers): plugins that do not look there see the same calls as ever.
+// Package holder names the container that a call to a device plugin is for, in the call's metadata
+// (headers). Plugins that do not read it see the usual calls.
 package holder
 
 import (
@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Holder is the container that gets the devices, or is asked about.
+// Holder is the container that gets the devices, or for which the plugin is asked.
 type Holder struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
@@ -26,7 +26,7 @@ const (
 	containerKey = "numalet-container-name"
 )
 
-// Context has the calls that are made with it say whom they are for.
+// Context returns a context whose calls name the holder.
 func (h Holder) Context(ctx context.Context) context.Context {
 	var pairs []string
 	for _, f := range []struct{ key, value string }{
@@ -40,18 +40,18 @@ func (h Holder) Context(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, pairs...)
 }
 
-// maxValue bounds what goes into a header. Names have at most 253 bytes.
+// maxValue bounds a header in bytes. Names have at most 253.
 const maxValue = 1024
 
-// sendable reports whether a header can have the value: a call with another one fails, and a UID in
-// a manifest may be any text.
+// sendable reports whether a header can hold the value. Any other value would make the call fail,
+// and a UID in a manifest may be any text.
 func sendable(value string) bool {
 	return value != "" && len(value) <= maxValue && !strings.ContainsFunc(value, func(r rune) bool {
 		return r < ' ' || r > '~'
 	})
 }
 
-// From is whom a call that was received is for. False: its metadata does not say.
+// From returns whom a received call is for; false: its metadata does not say.
 func From(ctx context.Context) (Holder, bool) {
 	md, _ := metadata.FromIncomingContext(ctx) // nil has no values
 	value := func(key string) string { return cmp.Or(md.Get(key)...) }

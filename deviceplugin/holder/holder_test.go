@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/holder"
 )
 
-// received is what a plugin finds of a holder.
+// received returns the holder as a plugin finds it.
 func received(t *testing.T, h holder.Holder) (holder.Holder, bool) {
 	t.Helper()
 	md, _ := metadata.FromOutgoingContext(h.Context(t.Context()))

@@ -24,7 +24,8 @@ func (a *answers) GetDevicePluginOptions(
 	return a.plugin.options(), nil
 }
 
-// ListAndWatch implements v1beta1.DevicePluginServer: the list at once, and after each change.
+// ListAndWatch implements v1beta1.DevicePluginServer. It sends the list at once and after each
+// change.
 func (a *answers) ListAndWatch(
 	_ *v1beta1.Empty, stream grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse],
 ) error {
@@ -95,8 +96,8 @@ func (a *answers) PreStartContainer(
 	return &v1beta1.PreStartContainerResponse{}, nil
 }
 
-// failed logs an error of the plugin and is what the agent is told: a status as it is, any other as
-// a precondition that does not hold.
+// failed logs an error of the plugin and returns it for the agent: a status as it is, any other
+// error as FailedPrecondition.
 func (a *answers) failed(what string, ids []string, err error) error {
 	a.plugin.cfg.Log("%s: %s %v: %v", a.plugin.cfg.Resource, what, ids, err)
 	if _, is := status.FromError(err); is {
@@ -105,7 +106,7 @@ func (a *answers) failed(what string, ids []string, err error) error {
 	return status.Error(codes.FailedPrecondition, err.Error())
 }
 
-// known wants devices that are listed.
+// known returns an error for a device that is not listed.
 func (a *answers) known(ids []string) error {
 	for _, id := range ids {
 		if !a.plugin.has(id) {

@@ -9,21 +9,22 @@ import (
 	"github.com/numalet/numalet/deviceplugin/lifecyclev1"
 )
 
-// Released takes that nobody has these devices any more, and which pod had them. It is called at
-// least once for each release, also of devices that are listed no more. An error is tried again.
+// Released handles that nobody holds these devices any more; by is the pod that held them. It is
+// called at least once for each release, also for devices no longer listed. After an error it is
+// called again.
 type Released func(ctx context.Context, ids []string, by holder.Holder) error
 
-// Reasons says, for people, why devices are unhealthy, a line each by id. What it does not know is
-// left out. It has to answer at once.
+// Reasons says, for people, why devices are unhealthy: one line each, by id, without those that it
+// does not know. It must return at once.
 type Reasons func(ids []string) map[string]string
 
-// Lifecycle is what a plugin serves of lifecyclev1.Lifecycle; nil: not that.
+// Lifecycle holds a plugin's part of lifecyclev1.Lifecycle; nil: not served.
 type Lifecycle struct {
 	Released Released
 	Reasons  Reasons
 }
 
-// Register serves it beside a plugin's v1beta1.
+// Register registers the service beside a plugin's v1beta1.
 func (l Lifecycle) Register(s grpc.ServiceRegistrar) {
 	lifecyclev1.RegisterLifecycleServer(s, lifecycle{serves: l})
 }
@@ -42,7 +43,7 @@ func (l lifecycle) Reasons(ctx context.Context, req *lifecyclev1.ReasonsRequest)
 	return &lifecyclev1.ReasonsResponse{Reasons: l.serves.Reasons(req.GetDeviceIds())}, nil
 }
 
-// Released implements lifecyclev1.LifecycleServer. Without devices it is the question whether the
+// Released implements lifecyclev1.LifecycleServer. A request without devices asks whether the
 // plugin serves it.
 func (l lifecycle) Released(
 	ctx context.Context, req *lifecyclev1.ReleasedRequest,

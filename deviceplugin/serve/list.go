@@ -7,7 +7,7 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// SetDevices replaces the list of devices. Who watches it hears of it if it differs.
+// SetDevices replaces the list of devices. Watchers hear of it if it differs.
 func (p *Plugin) SetDevices(devices []*v1beta1.Device) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -23,13 +23,13 @@ func (p *Plugin) SetDevices(devices []*v1beta1.Device) {
 	p.changed = make(chan struct{})
 }
 
-// Devices is the list as it was set last. Nobody may change it.
+// Devices returns the current list. It is immutable.
 func (p *Plugin) Devices() []*v1beta1.Device {
 	devices, _ := p.current()
 	return devices
 }
 
-// current is the list, and a channel that is closed when there is another one.
+// current returns the list, and a channel that is closed when it is replaced.
 func (p *Plugin) current() ([]*v1beta1.Device, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

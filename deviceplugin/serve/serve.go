@@ -8,37 +8,36 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// Config says which devices are served, where, and what containers get with them.
+// Config says what to serve, where, and what containers get.
 type Config struct {
-	// Dir is the device manager's directory, where kubelet.sock is or will be. Socket is the name of
-	// the plugin's own socket in it; "": SocketName of the resource.
+	// Dir is the device manager's directory, which has kubelet.sock or will have it. Socket is the
+	// name of the plugin's own socket in it; "": SocketName of the resource.
 	Dir, Socket string
 	// Resource is the extended resource, example.com/eni.
 	Resource string
-	// Allocate says what a container gets that is given devices, each of which has been listed.
+	// Allocate returns what a container gets with the devices, all of which have been listed.
 	Allocate func(ctx context.Context, ids []string) (*v1beta1.ContainerAllocateResponse, error)
-	// Prefer chooses size of the available devices, those that must be among them. Nil: it is not
-	// asked for.
+	// Prefer picks size of the available devices, must included. Nil: it is not offered.
 	Prefer func(available, must []string, size int) ([]string, error)
-	// Prepare makes the devices ready before each start of their container. Nil: they always are.
+	// Prepare makes devices ready before each start of their container. Nil: they always are.
 	Prepare func(ctx context.Context, ids []string) error
-	// Released hears which devices nobody has any more; the kubelet does not tell. Nil: it is not
-	// asked for.
+	// Released hears of devices that nobody holds any more; the kubelet does not report these. Nil:
+	// it is not served.
 	Released Released
-	// Reasons says why devices are unhealthy. Nil: it is not asked for.
+	// Reasons says why devices are unhealthy. Nil: it is not served.
 	Reasons Reasons
-	// Log gets a line for people on what happens.
+	// Log takes lines for people.
 	Log func(format string, args ...any)
 }
 
-// Plugin is one resource's device plugin: a list of devices and what containers get with them.
+// Plugin is the device plugin of one resource.
 type Plugin struct {
 	cfg Config
 
 	mu      sync.Mutex
-	devices []*v1beta1.Device // never changed, only replaced
+	devices []*v1beta1.Device // replaced, never changed
 	ids     map[string]bool   // of the devices
-	changed chan struct{}     // closed and made anew when the devices are replaced
+	changed chan struct{}     // closed and replaced with the devices
 }
 
 // New returns a plugin without devices, which Run serves.

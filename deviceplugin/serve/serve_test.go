@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// devices are so many, on two nodes; the first of them may be broken.
+// devices returns n devices on two nodes; the first one may be unhealthy.
 func devices(n int, broken bool) (out []*v1beta1.Device) {
 	for i := range n {
 		out = append(out, &v1beta1.Device{ID: fmt.Sprint("d-", i), Health: v1beta1.Healthy,
@@ -26,7 +26,7 @@ func devices(n int, broken bool) (out []*v1beta1.Device) {
 	return out
 }
 
-// A plugin that is served passes every check that can be made of it.
+// A served plugin passes every check.
 func TestCheck(t *testing.T) {
 	const resource = "example.com/thing"
 	var plugin atomic.Pointer[serve.Plugin] // of the last run

@@ -26,9 +26,9 @@ const (
 )
 
 // Run serves the plugin until ctx is done, and leaves no socket behind. It registers whenever
-// kubelet.sock is made. The error is one of the directory or of the socket in it.
+// kubelet.sock is made. It fails only because of the directory or the plugin's socket.
 func (p *Plugin) Run(ctx context.Context) error {
-	// Watching begins before the first registration, so that no new socket is missed.
+	// Watch before the first registration, so that no new socket is missed.
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch device plugin directory: %w", err)
@@ -64,9 +64,8 @@ func (p *Plugin) session(ctx context.Context, watcher *fsnotify.Watcher) error {
 	return err
 }
 
-// Listen makes a plugin's socket in place of what an earlier process may have left. It tries again
-// when a device manager that starts removes all sockets, and with them the one that is being made,
-// which it does once.
+// Listen makes a plugin's socket in place of a leftover of an earlier process. It tries again if a
+// device manager that starts removes the new socket with all others, which happens once.
 func Listen(path string) (l *socket.Listener, err error) {
 	if err := files.Remove(path); err != nil {
 		return nil, fmt.Errorf("remove old socket: %w", err)
@@ -79,7 +78,7 @@ func Listen(path string) (l *socket.Listener, err error) {
 	return l, err
 }
 
-// within has streams see that their session is over.
+// within cancels streams at the end of their session.
 func within(session context.Context) grpc.StreamServerInterceptor {
 	return func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo,
 		handle grpc.StreamHandler) error {
@@ -90,7 +89,7 @@ func within(session context.Context) grpc.StreamServerInterceptor {
 	}
 }
 
-// stream is one with another context.
+// stream has its own context.
 type stream struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -98,14 +97,14 @@ type stream struct {
 
 func (s stream) Context() context.Context { return s.ctx }
 
-// stop ends a server, and its socket with it. Calls that are under way get their answers unless
-// that takes long.
+// stop ends a server and removes its socket. Calls in flight get their answers, for at most
+// answerDeadline.
 func stop(server *grpc.Server) {
 	defer time.AfterFunc(answerDeadline, server.Stop).Stop()
 	server.GracefulStop()
 }
 
-// await registers, and returns when the session is over; the error is one of serving.
+// await registers, and returns when the session is over; the error is that of serving.
 func (p *Plugin) await(
 	ctx context.Context, watcher *fsnotify.Watcher, listener *socket.Listener, served <-chan error,
 ) error {
@@ -131,8 +130,8 @@ func (p *Plugin) await(
 	}
 }
 
-// register tells the device manager of the plugin. When that failed it returns when to try again,
-// and said has what was logged, which is not repeated.
+// register registers with the device manager. After a failure it returns the time of the next try;
+// said holds the last logged text, which is not repeated.
 func (p *Plugin) register(ctx context.Context, said *string) (again <-chan time.Time) {
 	err := p.registerOnce(ctx)
 	text := fmt.Sprintf("%s: registering: %v; trying again every %s", p.cfg.Resource, err,
@@ -163,8 +162,8 @@ func (p *Plugin) registerOnce(ctx context.Context) error {
 	})
 }
 
-// Register calls Register of the device manager of a directory, once. The error is fs.ErrNotExist
-// while it has no socket there.
+// Register calls Register of the device manager in dir, once. The error is fs.ErrNotExist while
+// there is no kubelet.sock.
 func Register(ctx context.Context, dir string, request *v1beta1.RegisterRequest) error {
 	path := filepath.Join(dir, kubeletSocket)
 	if _, err := os.Stat(path); err != nil {
@@ -179,8 +178,7 @@ func Register(ctx context.Context, dir string, request *v1beta1.RegisterRequest)
 	return err
 }
 
-// SocketName is the name of a resource's socket in the device manager's directory, if it has no
-// other.
+// SocketName returns the default name of a resource's socket.
 func SocketName(resource string) string {
 	return strings.ReplaceAll(resource, "/", "_") + ".sock"
 }

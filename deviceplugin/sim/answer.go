@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// response is the answer to Allocate for one container.
+// response returns the answer to Allocate for one container.
 func (a Answer) response(
 	resource string, ids []string,
 ) (*v1beta1.ContainerAllocateResponse, error) {
@@ -50,8 +50,8 @@ func (a Answer) response(
 	return resp, nil
 }
 
-// prefer picks size ids of available, must among them, on few nodes: those of must first, then
-// the node with the fewest devices that has enough, then the nodes with the most.
+// prefer picks size ids of available, must included, on few nodes: first the nodes of must, then
+// the node that just suffices, then the nodes with the most devices.
 func prefer(available, must []Device, size int) []string {
 	var chosen []string
 	onMust := map[topology.NodeID]bool{}
@@ -70,7 +70,7 @@ func prefer(available, must []Device, size int) []string {
 		rank := func(n topology.NodeID) []int {
 			has, enough := len(byNode[n]), len(byNode[n]) >= missing
 			if !enough {
-				has = -has // the more the better, where none suffices
+				has = -has // if none suffices, the more the better
 			}
 			return []int{late(onMust[n]), late(enough), has, int(n)}
 		}

@@ -29,14 +29,14 @@ func (a answers) GetDevicePluginOptions(
 	return a.plugin.options(), nil
 }
 
-// ListAndWatch sends the list at once and after each change. A fault that is set while the stream
-// is open applies to it too.
+// ListAndWatch sends the list at once and after each change. A fault set while the stream is open
+// applies to it too.
 func (a answers) ListAndWatch(
 	_ *v1beta1.Empty, stream grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse],
 ) error {
-	sent, misbehave := 0, a.plugin.state.called // only the first is a call
+	sent, misbehave := 0, a.plugin.state.called // only the first one is a call
 	for {
-		// Read before the fault is looked up: a change in between wakes the loop once more.
+		// Read before the fault: a change in between wakes the loop once more.
 		devices, version, changed := a.plugin.state.list()
 		lie, err := misbehave(stream.Context(), List)
 		misbehave = a.plugin.state.misbehave
@@ -176,7 +176,8 @@ func (a answers) PreStartContainer(
 	return &v1beta1.PreStartContainerResponse{}, nil
 }
 
-// released takes that nobody has the devices any more. What it does not have now it may have had.
+// released records that nobody holds the devices any more. It accepts devices that are no longer
+// listed.
 func (a answers) released(ctx context.Context, ids []string, by holder.Holder) error {
 	if _, err := a.plugin.state.called(ctx, Released); err != nil {
 		return err
@@ -186,7 +187,7 @@ func (a answers) released(ctx context.Context, ids []string, by holder.Holder) e
 	return nil
 }
 
-// broken is the id of an unhealthy device, "" when there is none.
+// broken returns the id of an unhealthy device, "" if there is none.
 func (p *Plugin) broken() string {
 	all, _, _ := p.state.list()
 	for _, d := range all {

@@ -12,7 +12,7 @@ type Client struct{ to *control.Client }
 // NewClient returns a client of the control socket at path.
 func NewClient(path string) *Client { return &Client{to: control.NewClient(path)} }
 
-// State asks what the plugin has and has been called for.
+// State asks for the plugin's devices, faults and counts of calls.
 func (c *Client) State(ctx context.Context) (State, error) {
 	var state State
 	err := c.to.Get(ctx, "/state", &state)
@@ -44,7 +44,7 @@ func (c *Client) Fault(ctx context.Context, f Fault) error {
 	return c.to.Post(ctx, "/fault", f)
 }
 
-// ClearFaults ends all misbehaviour; calls that hang go on.
+// ClearFaults ends all misbehaviour; hanging calls continue.
 func (c *Client) ClearFaults(ctx context.Context) error {
 	return c.to.Delete(ctx, "/faults")
 }
@@ -54,7 +54,7 @@ func (c *Client) Restart(ctx context.Context) error {
 	return c.to.Post(ctx, "/restart", nil)
 }
 
-// Crash ends the plugin at once, with its sockets left behind.
+// Crash ends the plugin at once; its sockets stay.
 func (c *Client) Crash(ctx context.Context) error {
 	return c.to.Post(ctx, "/crash", nil)
 }

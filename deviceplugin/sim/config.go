@@ -1,7 +1,7 @@
-// Package sim is a device plugin like any author would write: it serves v1beta1 on a socket in
-// the device plugin directory, registers, and registers again when the kubelet's socket is made
-// anew. It works under the stock kubelet too. Its devices are invented, and it can be told over a
-// control socket to change them, to misbehave in each call, to crash and to restart; see Client.
+// Package sim is a device plugin as any author might write it: it serves v1beta1 on a socket in the
+// device plugin directory, registers, and registers again when the kubelet's socket is made anew.
+// It also works under the stock kubelet. Its devices are invented, and a control socket takes
+// orders to change them, to misbehave in each call, to crash and to restart; see Client.
 package sim
 
 import (
@@ -18,33 +18,32 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
 	// Resource is the extended resource, "example.com/gpu".
 	Resource string
 	// Dir is the device plugin directory.
 	Dir string
-	// RegistryDir is the kubelet's plugins_registry. When given, the socket is made there instead
-	// of in Dir, and the kubelet asks the plugin instead of the plugin the kubelet.
+	// RegistryDir is the kubelet's plugins_registry. If set, the socket is made there instead of in
+	// Dir, and the kubelet asks the plugin to register.
 	RegistryDir string
-	// Socket is the name of the plugin's socket in the directory; made from the resource when
-	// empty.
+	// Socket is the name of the plugin's socket in the directory; empty: derived from the resource.
 	Socket string
-	// Control is the path of the control socket; none when empty.
+	// Control is the path of the control socket; empty: none.
 	Control string
-	// Devices that the plugin has at start.
+	// Devices are the initial devices.
 	Devices []Device
-	// Faults from the start on.
+	// Faults are the initial faults.
 	Faults []Fault
-	// Answer is what containers get beside the environment variable that names their devices.
+	// Answer holds what containers get besides the environment variable that names their devices.
 	Answer Answer
-	// NoPreferred: do not offer GetPreferredAllocation.
+	// NoPreferred: GetPreferredAllocation is not offered.
 	NoPreferred bool
-	// PreStart: ask for PreStartContainer.
+	// PreStart: PreStartContainer is asked for.
 	PreStart bool
-	// Released: serve numalet.deviceplugin.v1.Lifecycle.
+	// Released: numalet.deviceplugin.v1.Lifecycle is served.
 	Released bool
-	// Out gets a line for people on each event; nil for none.
+	// Out takes a line for people on each event; nil: none.
 	Out io.Writer
 }
 
@@ -53,17 +52,17 @@ type Device struct {
 	ID      string            `json:"id"`
 	Healthy bool              `json:"healthy"`
 	Nodes   []topology.NodeID `json:"nodes,omitempty"`
-	// Reason is why it is unhealthy, for people.
+	// Reason says, for people, why it is unhealthy.
 	Reason string `json:"reason,omitempty"`
 }
 
-// Answer is what Allocate answers for each container.
+// Answer holds what Allocate answers for each container.
 type Answer struct {
-	// DevicePaths are device nodes of the host, "/dev/null" or "host:container:permissions".
+	// DevicePaths lists device nodes of the host: "/dev/null" or "host:container:permissions".
 	DevicePaths []string
-	// Mounts are "host:container", with ":ro" when read-only.
+	// Mounts lists "host:container", with ":ro" for read-only.
 	Mounts []string
-	// Annotations of the container.
+	// Annotations are the container's.
 	Annotations map[string]string
 	// CDIKind names devices for CDI: kind "example.com/gpu" gives "example.com/gpu=gpu-0".
 	CDIKind string
@@ -89,13 +88,13 @@ func (c Config) withDefaults() (Config, error) {
 	return c, err
 }
 
-// Kind is the part of a resource name after the domain: "gpu".
+// Kind returns the part of a resource name after the domain: "gpu".
 func Kind(resource string) string {
 	_, kind, _ := strings.Cut(resource, "/")
 	return kind
 }
 
-// EnvName is the environment variable in which a container finds its devices of a resource:
+// EnvName returns the environment variable that names a container's devices of a resource:
 // SIM_GPU_VISIBLE_DEVICES for example.com/gpu.
 func EnvName(resource string) string {
 	upper := strings.Map(func(r rune) rune {
@@ -107,7 +106,7 @@ func EnvName(resource string) string {
 	return "SIM_" + upper + "_VISIBLE_DEVICES"
 }
 
-// Layout says how devices are laid out over nodes.
+// Layout says how devices are spread over nodes.
 type Layout string
 
 // The layouts: neighbours on one node, or neighbours on different nodes.
@@ -138,8 +137,8 @@ func Spread(prefix string, n int, nodes topology.NodeSet, layout Layout) ([]Devi
 	return devices, nil
 }
 
-// FromMachine makes one device of each PCI function of a class: "0302" are 3D controllers, "02"
-// all network controllers.
+// FromMachine makes one device for each PCI function of a class: "0302" for 3D controllers, "02"
+// for all network controllers.
 func FromMachine(m *topology.Machine, class, prefix string) ([]Device, error) {
 	class = strings.ToLower(strings.TrimPrefix(class, "0x"))
 	var devices []Device
@@ -160,7 +159,7 @@ func FromMachine(m *topology.Machine, class, prefix string) ([]Device, error) {
 	return devices, nil
 }
 
-// classes lists the PCI classes that a machine has.
+// classes lists the PCI classes of a machine.
 func classes(m *topology.Machine) string {
 	found := sets.New[string]()
 	for _, pci := range m.PCI() {

@@ -53,7 +53,7 @@ func (p *Plugin) serveControl(ctx context.Context, listener net.Listener) error 
 	return <-stopped
 }
 
-// begin is a handler that ends the session; it answers when that is under way.
+// begin returns a handler that ends the session; it answers once the session takes the order.
 func (p *Plugin) begin(why error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !await.Send(r.Context(), p.orders, why) {

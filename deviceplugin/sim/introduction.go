@@ -7,8 +7,8 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// introduction serves pluginregistration.Registration: the plugin's side of the plugin registry.
-// Being asked counts as a Register call, and misbehaves like one.
+// introduction serves pluginregistration.Registration, the plugin's side of the plugin registry. A
+// GetInfo call counts as a Register call and misbehaves like one.
 type introduction struct {
 	registerapi.UnimplementedRegistrationServer
 	plugin *Plugin

@@ -25,11 +25,10 @@ const (
 	registerAgain    = time.Second
 )
 
-// ErrCrashed is what Run returns after it was told to crash: its sockets stay behind, as after a
-// kill.
+// ErrCrashed is the error of Run after the order to crash: the sockets stay, as after a kill.
 var ErrCrashed = errors.New("the plugin was told to crash")
 
-// What begins a new session.
+// Causes of a new session.
 var (
 	errRestart = errors.New("told to restart")
 	errAnew    = errors.New(kubeletSocket + " was made anew")
@@ -63,10 +62,10 @@ func New(cfg Config) (*Plugin, error) {
 	}, nil
 }
 
-// Run serves the plugin until ctx is done. It waits for the kubelet's socket to appear, and
-// begins anew whenever it is made again.
+// Run serves the plugin until ctx is done. It waits for the kubelet's socket to appear, and begins
+// a new session whenever it is made again.
 func (p *Plugin) Run(ctx context.Context) error {
-	// Watching begins before the first registration, so that no new socket is missed.
+	// Watch before the first registration, so that no new socket is missed.
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch device plugin directory: %w", err)
@@ -100,8 +99,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// session serves and registers once, until it fails, or until something asks for a new session:
-// the error says which.
+// session serves and registers until it fails or a new session is due; the error says which.
 func (p *Plugin) session(ctx context.Context, watcher *fsnotify.Watcher) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -141,8 +139,8 @@ func (p *Plugin) wait(ctx context.Context, watcher *fsnotify.Watcher) error {
 	}
 }
 
-// serve serves v1beta1 until ctx is done; serving is closed when the plugin can be dialled. After
-// a crash the socket stays behind.
+// serve serves v1beta1 until ctx is done; it closes serving when the plugin can be dialled. After a
+// crash the socket stays.
 func (p *Plugin) serve(ctx context.Context, serving chan<- struct{}) error {
 	if _, err := p.state.misbehave(ctx, Serve); err != nil {
 		if ctx.Err() != nil {
@@ -179,7 +177,7 @@ func (p *Plugin) serve(ctx context.Context, serving chan<- struct{}) error {
 	return nil
 }
 
-// register registers, again and again if it is refused, until ctx is done.
+// register registers, with retries after refusals, until ctx is done.
 func (p *Plugin) register(ctx context.Context) {
 	for {
 		err := p.registerOnce(ctx)

@@ -171,7 +171,7 @@ func TestBadConfigs(t *testing.T) {
 	}
 }
 
-// kubelet is just enough of one for a plugin to register with.
+// kubelet is just enough of a kubelet for a plugin to register with.
 type kubelet struct {
 	v1beta1.UnimplementedRegistrationServer
 	requests chan *v1beta1.RegisterRequest

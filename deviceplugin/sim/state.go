@@ -17,11 +17,11 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// RPC names what can be told to misbehave.
+// RPC names what can misbehave.
 type RPC string
 
-// The calls of v1beta1 and of what numalet has beside it, and Serve: the moment at which the plugin
-// begins to listen. With a fault in Serve it registers first and listens later.
+// The calls of v1beta1 and of numalet's own service, and Serve: the moment when the plugin begins
+// to listen. With a fault in Serve it registers first and listens later.
 const (
 	Register  RPC = "Register"
 	Options   RPC = "GetDevicePluginOptions"
@@ -33,37 +33,37 @@ const (
 	Serve     RPC = "Serve"
 )
 
-// RPCs lists all of them.
+// RPCs lists all RPCs.
 func RPCs() []RPC {
 	return []RPC{Register, Options, List, Preferred, Allocate, PreStart, Released, Serve}
 }
 
-// Lie is an answer that is well-formed and wrong.
+// Lie is a well-formed but wrong answer.
 type Lie string
 
-// The lies, with the calls that know them.
+// The lies, with the calls that they apply to.
 const (
-	Foreign   Lie = "foreign"   // Preferred: ids that no plugin has
-	Broken    Lie = "broken"    // Preferred: an unhealthy device among them
-	Few       Lie = "few"       // Preferred: one id less than asked for
-	Empty     Lie = "empty"     // Preferred, Allocate: no container in the answer; List: no device
+	Foreign   Lie = "foreign"   // Preferred: ids that do not exist
+	Broken    Lie = "broken"    // Preferred: an unhealthy device is included
+	Few       Lie = "few"       // Preferred: one id fewer than requested
+	Empty     Lie = "empty"     // Preferred, Allocate: an answer for no container; List: no device
 	Duplicate Lie = "duplicate" // List: every device twice
 	Nowhere   Lie = "nowhere"   // List: devices on NUMA node 4095
 )
 
-// Fault is how one call misbehaves.
+// Fault describes how one call misbehaves.
 type Fault struct {
 	RPC RPC `json:"rpc"`
-	// Delay before the call goes on, or fails.
+	// Delay is the time before the call continues or fails.
 	Delay metav1.Duration `json:"delay,omitzero"`
 	// Hang: no answer until the fault is cleared.
 	Hang bool `json:"hang,omitempty"`
-	// Code is the name of a gRPC status code to fail with ("UNAVAILABLE"); Message its text.
+	// Code is the name of the gRPC status code of the failure ("UNAVAILABLE"), Message its text.
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Lie in the answer.
+	// Lie applies to the answer.
 	Lie Lie `json:"lie,omitempty"`
-	// Count is how many calls misbehave; 0 is all.
+	// Count is the number of calls that misbehave; 0: all.
 	Count int `json:"count,omitempty"`
 }
 
@@ -78,30 +78,29 @@ func (f Fault) code() (codes.Code, error) {
 	return code, nil
 }
 
-// State is what the plugin tells about itself.
+// State is the plugin's answer about itself.
 type State struct {
 	Resource   string      `json:"resource"`
 	Socket     string      `json:"socket"`
 	Registered int         `json:"registered"` // how often, successfully
 	Devices    []Device    `json:"devices"`
 	Calls      map[RPC]int `json:"calls"`
-	// Holders say of each call whom the last one was for, as far as its metadata did.
+	// Holders says, for each call, whom the last one was for, if its metadata says so.
 	Holders map[RPC]holder.Holder `json:"holders,omitempty"`
-	// Given says of each device that was asked for whom it is, by id.
+	// Given says, for each allocated device, whom it is for, by id.
 	Given  map[string]Given `json:"given,omitempty"`
 	Faults map[RPC]Fault    `json:"faults"`
-	// Released are the devices that it was told nobody has any more, in the order of the calls that
-	// it answered; the newest hundred of them.
+	// Released lists the answered calls of Released; the last hundred.
 	Released []Release `json:"released,omitempty"`
 }
 
-// Given is for which containers a device was allocated, and made ready, last.
+// Given holds the containers for which a device was last allocated and prepared.
 type Given struct {
 	Allocated holder.Holder `json:"allocated"`
 	Prepared  holder.Holder `json:"prepared,omitzero"`
 }
 
-// Release is one call of Released: devices, and the pod that had them.
+// Release is one call of Released: devices, and the pod that held them.
 type Release struct {
 	IDs []string      `json:"ids"`
 	By  holder.Holder `json:"by"`
@@ -110,7 +109,7 @@ type Release struct {
 // mostReleases bounds State.Released.
 const mostReleases = 100
 
-// state is what the servers share.
+// state is shared by the servers.
 type state struct {
 	log *log.Logger
 
@@ -137,7 +136,7 @@ func (s *state) wakeLocked() {
 	s.changed = make(chan struct{})
 }
 
-// change applies a change to a copy of the devices; an error of it changes nothing.
+// change applies a change to a copy of the devices; after an error nothing has changed.
 func (s *state) change(apply func([]Device) ([]Device, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +184,8 @@ func (s *state) setRegistered() {
 	s.now.Registered++
 }
 
-// list is the devices, their version, and a channel that closes when they or the faults change.
+// list returns the devices, their version, and a channel that closes when they or the faults
+// change.
 func (s *state) list() ([]Device, int, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,7 +202,7 @@ func (s *state) tell() State {
 	return out
 }
 
-// reasons say why devices are unhealthy, by id.
+// reasons returns why devices are unhealthy, by id.
 func (s *state) reasons(ids []string) map[string]string {
 	devices, _, _ := s.list()
 	out := map[string]string{}
@@ -221,7 +221,7 @@ func (s *state) addRelease(r Release) {
 	s.now.Released = s.now.Released[max(0, len(s.now.Released)-mostReleases):]
 }
 
-// use takes the fault that the next call of rpc has, if any, and counts it.
+// use returns the fault of the next call of rpc, if any, and counts it down.
 func (s *state) use(rpc RPC) (Fault, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,7 +237,7 @@ func (s *state) use(rpc RPC) (Fault, <-chan struct{}) {
 	return f, s.changed
 }
 
-// called counts a call, and misbehaves.
+// called counts a call, then misbehaves.
 func (s *state) called(ctx context.Context, rpc RPC) (Lie, error) {
 	s.mu.Lock()
 	s.now.Calls[rpc]++
@@ -258,11 +258,11 @@ func (s *state) called(ctx context.Context, rpc RPC) (Lie, error) {
 // plugin has for it.
 const CallOf = "call of "
 
-// give notes for whom devices are that there are.
+// give records for whom the devices are.
 func (s *state) give(ctx context.Context, ids []string, note func(*Given, holder.Holder)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	to, _ := holder.From(ctx) // whose metadata does not say is nobody
+	to, _ := holder.From(ctx) // without metadata it is nobody
 	for _, id := range ids {
 		g := s.now.Given[id]
 		note(&g, to)
@@ -270,8 +270,8 @@ func (s *state) give(ctx context.Context, ids []string, note func(*Given, holder
 	}
 }
 
-// misbehave does what the fault of rpc says: it waits, or returns an error, or the lie to tell.
-// A call that hangs goes on when the fault is cleared or replaced.
+// misbehave applies the fault of rpc: it waits, returns an error, or returns the lie to tell. A
+// hanging call continues when the fault is cleared or replaced.
 func (s *state) misbehave(ctx context.Context, rpc RPC) (Lie, error) {
 	f, changed := s.use(rpc)
 	if f.Delay.Duration > 0 && !await.For(ctx, f.Delay.Duration) {
@@ -289,7 +289,7 @@ func (s *state) misbehave(ctx context.Context, rpc RPC) (Lie, error) {
 	return f.Lie, nil
 }
 
-// hang waits until the fault that hangs rpc is gone.
+// hang waits until no fault hangs rpc.
 func (s *state) hang(ctx context.Context, rpc RPC, changed <-chan struct{}) error {
 	for await.On(ctx, changed) {
 		var still bool

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// Client is a connection to whoever serves a socket. It is made when it is used first.
+// Client returns a connection to the server of a socket, made at its first use.
 func Client(path string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+path, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -23,9 +23,9 @@ func Client(path string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	}, options...)...)
 }
 
-// PluginClient is Client of a plugin, which is dialled again and again, for it may make its socket a
-// moment before it listens; each attempt has as long as patience says. What the plugin says is wrong
-// comes in one line. heard is who hears what goes over the connection; nil is nobody.
+// PluginClient returns a connection to a plugin. It dials again and again, since a plugin may make
+// its socket a moment before it listens; patience bounds each attempt. Errors of the plugin are cut
+// to one line. heard returns the handler that sees the messages; nil: none.
 func PluginClient(path string, patience time.Duration, heard func(path string) stats.Handler,
 	options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	options = append(options, grpc.WithUnaryInterceptor(shortErrors),

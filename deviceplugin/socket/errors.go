@@ -10,14 +10,14 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// shortErrors is an interceptor that makes one line of what the other side says is wrong. The whole
-// is logged at V(4).
+// shortErrors is an interceptor that cuts errors of the other side to one line. The log at V(4) has
+// the whole.
 func shortErrors(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
 	call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	return short(ctx, method, call(ctx, method, req, reply, conn, opts...))
 }
 
-// shortStreamErrors is shortErrors for what is received of streams.
+// shortStreamErrors does the same for messages received on streams.
 func shortStreamErrors(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn,
 	method string, begin grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	stream, err := begin(ctx, desc, conn, method, opts...)

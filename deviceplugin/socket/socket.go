@@ -1,4 +1,4 @@
-// Package socket makes unix sockets for clients that wait for a file: the name appears when the
+// Package socket makes unix sockets for clients that wait for a file: the name appears once the
 // socket accepts, not between bind and listen, when it still refuses.
 package socket
 
@@ -15,24 +15,23 @@ import (
 	"github.com/numalet/numalet/topology/files"
 )
 
-// MaxPath is the longest path that a unix socket can have (sun_path in unix(7), without the closing
+// MaxPath is the longest path of a unix socket in bytes (sun_path in unix(7), without the final
 // zero byte).
 const MaxPath = 107
 
-// Listener is a listening socket. Closing it removes the file, unless that has gone or another one
-// has its name.
+// Listener is a listening socket. Close removes the file, unless the file has gone or is another
+// one.
 type Listener struct {
 	*net.UnixListener
 	path string
 	file fs.FileInfo
 }
 
-// Listen makes a socket that accepts when its name can first be seen. A file that has the name
-// already stays, and is an error. What an earlier call left that did not come to its end is
-// removed.
+// Listen makes a socket that accepts as soon as its name is visible. It fails if a file of that
+// name exists, and leaves that file alone. It removes what an interrupted earlier call left behind.
 func Listen(path string) (*Listener, error) { return ListenAs(path, 0) }
 
-// ListenAs is Listen of a socket that has the mode when its name can first be seen; 0: what the
+// ListenAs is Listen with a file mode, which holds as soon as the name is visible; 0: what the
 // umask leaves.
 func ListenAs(path string, mode fs.FileMode) (*Listener, error) {
 	if len(path) > MaxPath {
@@ -47,7 +46,7 @@ func ListenAs(path string, mode fs.FileMode) (*Listener, error) {
 	if err != nil {
 		return nil, err // says "listen unix PATH: why"
 	}
-	unnamed.SetUnlinkOnClose(false) // Close looks whose the name is
+	unnamed.SetUnlinkOnClose(false) // Close checks whose the name is
 	l := &Listener{UnixListener: unnamed, path: path}
 	if mode != 0 {
 		err = os.Chmod(before, mode)
@@ -65,22 +64,22 @@ func ListenAs(path string, mode fs.FileMode) (*Listener, error) {
 	return l, nil
 }
 
-// beforehand is a name beside path, no longer than it, of a file that nobody looks for.
+// beforehand returns a name beside path, no longer than path, that nobody looks for.
 func beforehand(path string) string {
 	dir, name := filepath.Split(path)
 	return dir + "." + name[:max(1, len(name)-1)]
 }
 
-// Path is where the socket is.
+// Path returns the socket's path.
 func (l *Listener) Path() string { return l.path }
 
-// Gone reports whether nothing has the socket's name any more.
+// Gone reports whether no file has the socket's name any more.
 func (l *Listener) Gone() bool {
 	_, err := os.Lstat(l.path)
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// Abandon leaves the file where it is when the socket is closed, as a process does that is killed.
+// Abandon makes Close leave the file, as a killed process does.
 func (l *Listener) Abandon() { l.file = nil }
 
 // Close implements net.Listener.

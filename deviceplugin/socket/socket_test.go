@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/test/scratch"
 )
 
-// Whoever dials as soon as the name is there gets through.
+// Whoever dials as soon as the name is visible is accepted.
 func TestAcceptsWhenFirstSeen(t *testing.T) {
 	path := filepath.Join(scratch.Dir(t), "kubelet.sock")
 	for round := range 1000 {
@@ -43,11 +43,11 @@ func TestAcceptsWhenFirstSeen(t *testing.T) {
 	}
 }
 
-// Nothing is left beside the socket, nor in its place once it is closed.
+// No file stays beside the socket, nor in its place after Close.
 func TestLeavesNothing(t *testing.T) {
 	dir := scratch.Dir(t)
 	path := filepath.Join(dir, "s")
-	stale, err := net.Listen("unix", beforehand(path)) // of a process that was killed
+	stale, err := net.Listen("unix", beforehand(path)) // left by a killed process
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func names(t *testing.T, dir string) string {
 	return strings.Join(out, " ")
 }
 
-// What has the name stays, before and after.
+// A file that has the name stays.
 func TestAnothersFileStays(t *testing.T) {
 	dir := scratch.Dir(t)
 	path := filepath.Join(dir, "kubelet.sock")

@@ -11,8 +11,8 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// Whatever GetInfo answers, the plugin comes to the handler of its type, as it said and with a path
-// to dial, or it is told in words that it can be told that it is not taken in.
+// Whatever GetInfo answers, the plugin either reaches the handler of its type, unchanged and with a
+// path to dial, or is refused with a text that a message can hold.
 func FuzzPluginInfo(f *testing.F) {
 	for _, info := range []*registerapi.PluginInfo{
 		{},

@@ -10,14 +10,14 @@ import (
 	"syscall"
 )
 
-// identity tells a socket from one that takes its name later.
+// identity tells a socket from a later one of the same name.
 type identity struct {
 	dev, ino uint64
-	modified syscall.Timespec // of the making: nobody writes to a socket's inode
+	modified syscall.Timespec // when it was made: nobody writes to a socket's inode
 }
 
-// scan lists the sockets in the directory and below, and has events of each directory sent. Names
-// that begin with a dot are left out, and so is what lies below them.
+// scan lists the sockets in the directory and below, and subscribes to events of each directory. It
+// skips names that begin with a dot, and what lies below them.
 func (f *followed) scan() (map[string]identity, error) {
 	root := f.watcher.cfg.Dir
 	if err := os.MkdirAll(root, 0o750); err != nil {
@@ -27,7 +27,7 @@ func (f *followed) scan() (map[string]identity, error) {
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil // it went while we were looking
+			return nil // it has just been removed
 		case err != nil:
 			return err
 		case path != root && strings.HasPrefix(entry.Name(), "."):
@@ -58,7 +58,7 @@ func (f *followed) scan() (map[string]identity, error) {
 	return found, nil
 }
 
-// watch has events of a directory sent. Without them the next reading finds what is new.
+// watch subscribes to events of a directory. Without events the next scan finds what is new.
 func (f *followed) watch(dir string) error {
 	if f.notify == nil {
 		return nil

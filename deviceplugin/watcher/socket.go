@@ -16,19 +16,19 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// lastPause is the longest time between two attempts at a socket.
+// lastPause is the longest pause between attempts at a socket.
 const lastPause = 2*time.Minute + 2*time.Second
 
-// socket is one socket in the directory; its goroutine, run, asks the plugin behind it in.
+// socket is one socket in the directory; its goroutine, run, admits the plugin behind it.
 type socket struct {
 	watcher *Watcher
 	path    string
-	id      identity // of Run's loop; the zero value once the socket was seen to go
+	id      identity // owned by Run's loop; zero once the socket was seen to go
 	cancel  context.CancelFunc
-	done    chan struct{} // closed when the goroutine has ended
+	done    chan struct{} // closed at the end of the goroutine
 }
 
-// end says that the socket has gone. Whatever is found under its name is another one.
+// end says that the socket has gone. A later one of its name is another one.
 func (s *socket) end() {
 	s.id = identity{}
 	s.cancel()
@@ -43,8 +43,8 @@ func (s *socket) hasEnded() bool {
 	}
 }
 
-// run asks the plugin in, again and again with growing pauses, until the socket has gone. Only a
-// membership that lasted makes the pauses short again.
+// run tries to admit the plugin, with growing pauses, until the socket has gone. Only a membership
+// that lasted resets the pauses.
 func (s *socket) run(ctx context.Context) {
 	log := klog.FromContext(ctx).WithValues("socket", s.path)
 	ctx = klog.NewContext(ctx, log)
@@ -68,7 +68,7 @@ func (s *socket) run(ctx context.Context) {
 	}
 }
 
-// counts counts the socket until the function it returns is called.
+// counts counts the socket until the returned function is called.
 func (s *socket) counts(state string) (until func()) {
 	s.watcher.plugins.WithLabelValues(s.path, state).Set(1)
 	return func() {
@@ -87,7 +87,7 @@ func (m *Membership) last(ctx context.Context) error {
 	return errEnded
 }
 
-// register asks who the plugin is, has it taken in, and tells it the outcome.
+// register asks who the plugin is, passes it to its handler, and tells it the outcome.
 func (s *socket) register(ctx context.Context) (*Membership, error) {
 	began := time.Now()
 	conn, err := s.dial(ctx)
@@ -117,17 +117,17 @@ func (s *socket) register(ctx context.Context) (*Membership, error) {
 		return nil, refused
 	}
 	if err != nil && ctx.Err() == nil {
-		// It serves, which is what counts.
+		// what counts is that it serves
 		if member.Unheard != nil {
 			member.Unheard(err)
 			return member, nil
 		}
-		klog.FromContext(ctx).Info("Plugin does not want to know that it is registered", "err", err)
+		klog.FromContext(ctx).Info("Plugin refused the notice of its registration", "err", err)
 	}
 	return member, nil
 }
 
-// tell tells of a call, unless the socket has gone meanwhile.
+// tell reports a call, unless the socket has gone meanwhile.
 func (s *socket) tell(ctx context.Context, p Plugin, rpc string, began time.Time, err error) {
 	if ctx.Err() == nil {
 		s.watcher.cfg.Called(p, rpc, time.Since(began), err)
@@ -144,7 +144,7 @@ func (s *socket) ask(ctx context.Context, client registerapi.RegistrationClient)
 	return PluginAt(s.path, info), nil
 }
 
-// PluginAt is who the plugin behind a socket says it is.
+// PluginAt returns what the plugin behind a socket says of itself.
 func PluginAt(path string, info *registerapi.PluginInfo) Plugin {
 	return Plugin{
 		Type: info.GetType(), Name: info.GetName(), Versions: info.GetSupportedVersions(),
@@ -152,7 +152,7 @@ func PluginAt(path string, info *registerapi.PluginInfo) Plugin {
 	}
 }
 
-// takeIn gives the plugin to the handler of its type. The texts are the kubelet's.
+// takeIn passes the plugin to the handler of its type. The texts are the kubelet's.
 func (s *socket) takeIn(ctx context.Context, p Plugin) (*Membership, error) {
 	handler := s.watcher.cfg.Handlers[p.Type]
 	if handler == nil {

@@ -17,41 +17,40 @@ import (
 	"github.com/numalet/numalet/topology/metric"
 )
 
-// Config is what New needs.
+// Config configures New.
 type Config struct {
-	// Dir is the directory of the sockets, searched with those below it. It is created when
-	// missing.
+	// Dir is searched for sockets, with all directories below. It is created if missing.
 	Dir string
-	// Handlers take plugins in, by plugin type. Other types are told that nobody takes them.
+	// Handlers admit plugins, by plugin type. Plugins of other types are refused.
 	Handlers map[string]Handler
-	// Period is how often the directory is read when nothing happens; 0 is one second.
+	// Period is the time between scans without events; 0: one second.
 	Period time.Duration
-	// FirstPause is the time before a second attempt at a socket; it doubles with each further
-	// one, up to two minutes. 0 is half a second.
+	// FirstPause is the pause before the second attempt at a socket. It doubles with each further
+	// attempt, up to two minutes; 0: half a second.
 	FirstPause time.Duration
 	// Deadlines bounds the steps of a registration; zero fields get their default.
 	Deadlines Deadlines
-	// Stats is who hears of every message over connections to a plugin's socket. It must not block.
-	// Nil is nobody.
+	// Stats returns the handler that sees every message over connections to a plugin's socket. It
+	// must not block. Optional.
 	Stats func(socket string) stats.Handler
-	// Called hears of every call to a plugin, be it to connect: p is what the plugin had said about
-	// itself by then, in the beginning nothing. Nil is nobody.
+	// Called is told of every call to a plugin and of each attempt to connect. p is what the plugin
+	// has said of itself so far, at first nothing. Optional.
 	Called func(p Plugin, rpc string, took time.Duration, err error)
-	// Registry gets the metric of how many plugins there are; nil for none.
+	// Registry takes the metric of the number of plugins; nil: none.
 	Registry metrics.KubeRegistry
 }
 
-// Deadlines bounds the steps of a registration. The defaults are the kubelet's.
+// Deadlines bound the steps of a registration. The defaults are the kubelet's.
 type Deadlines struct {
-	// Dial is how long a plugin may take to begin to serve its socket; 10 s.
+	// Dial bounds the time until a plugin serves its socket; 10 s.
 	Dial time.Duration
-	// Info is for GetInfo; 1 s.
+	// Info bounds GetInfo; 1 s.
 	Info time.Duration
-	// Notify is for NotifyRegistrationStatus; 5 s.
+	// Notify bounds NotifyRegistrationStatus; 5 s.
 	Notify time.Duration
 }
 
-// WithDefaults has the defaults for zero fields.
+// WithDefaults replaces zero fields by their defaults.
 func (d Deadlines) WithDefaults() Deadlines {
 	return Deadlines{
 		Dial:   cmp.Or(d.Dial, 10*time.Second),
@@ -60,48 +59,48 @@ func (d Deadlines) WithDefaults() Deadlines {
 	}
 }
 
-// Plugin is what a plugin says about itself.
+// Plugin is what a plugin says of itself.
 type Plugin struct {
-	// Type is "DevicePlugin", "CSIPlugin", "DRAPlugin" or what else there may be.
+	// Type is "DevicePlugin", "CSIPlugin", "DRAPlugin" or another one.
 	Type string
 	Name string
-	// Endpoint is the path of the socket on which the plugin does its work: the one it named, or
+	// Endpoint is the path of the socket for the plugin's real service: the one it named, or
 	// Socket.
 	Endpoint string
 	Versions []string
-	// Socket is the path of the socket that was found.
+	// Socket is the path of the socket in the directory.
 	Socket string
 }
 
-// Handler takes a plugin in. The error is told to the plugin, and the attempt is made again later.
-// It must not wait for longer than ctx.
+// Handler admits a plugin. An error is told to the plugin, and the attempt is repeated later. It
+// must not block longer than ctx.
 type Handler func(ctx context.Context, p Plugin) (*Membership, error)
 
-// Membership is a plugin that was taken in.
+// Membership is an admitted plugin.
 type Membership struct {
-	// Unheard hears that the plugin did not take the news of its registration; nil: nobody does.
+	// Unheard is called if NotifyRegistrationStatus failed after the plugin was admitted. Optional.
 	Unheard func(error)
-	// Leave is called when the socket has gone or was made anew. It does not block.
+	// Leave is called when the socket has gone or was made anew, or the plugin has ended. It must
+	// not block.
 	Leave func()
-	// Ended is closed when the plugin no longer answers; it is then asked again.
+	// Ended is closed when the plugin no longer answers; the watcher then asks it again.
 	Ended <-chan struct{}
 }
 
 // Watcher follows one directory.
 type Watcher struct {
 	cfg Config
-	// plugins are the sockets that were found, and those of them that are registered.
+	// plugins has a series for each found socket, and one for each registered one.
 	plugins *metrics.GaugeVec
 }
 
-// States of a socket, by their names in the metric.
+// Values of the metric's label state.
 const (
 	isFound      = "desired_state_of_world"
 	isRegistered = "actual_state_of_world"
 )
 
-// New returns a watcher; Run lets it work. The error is that of an empty Dir, or of metrics that are
-// registered twice.
+// New returns a watcher for Run. It fails if Dir is empty or the metrics are registered twice.
 func New(cfg Config) (*Watcher, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("plugin watcher: Dir is empty: name the plugins_registry directory")
@@ -119,8 +118,7 @@ func New(cfg Config) (*Watcher, error) {
 	return w, s.Register(cfg.Registry)
 }
 
-// Run follows the directory until ctx is done. The error is that of a directory that cannot be
-// made.
+// Run follows the directory until ctx is done. It fails if the directory cannot be made.
 func (w *Watcher) Run(ctx context.Context) error {
 	if err := os.MkdirAll(w.cfg.Dir, 0o750); err != nil {
 		return fmt.Errorf("make plugin registry directory: %w", err)
@@ -131,7 +129,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	f := &followed{watcher: w, group: &group, sockets: map[string]*socket{}}
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
-		// Reading the directory each period finds everything, a little later.
+		// The scans find everything a little later.
 		log.Info("Plugin registry is read without events", "period", w.cfg.Period, "err", err)
 		notify = &fsnotify.Watcher{}
 	} else {
@@ -154,24 +152,24 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// followed is what Run knows of the directory.
+// followed is Run's state of the directory.
 type followed struct {
 	watcher *Watcher
 	notify  *fsnotify.Watcher // nil without events
 	group   *sync.WaitGroup
 	sockets map[string]*socket // by path
-	trouble string             // of the last reading, to tell it once
+	trouble string             // last error of a scan, to log it once
 }
 
-// heard notes that a socket was removed: one that is made anew at once can have the inode and the
-// time of the older one.
+// heard notes the removal of a socket: one made anew at once can have the inode and the time of the
+// old one.
 func (f *followed) heard(event fsnotify.Event) {
 	if s := f.sockets[event.Name]; s != nil && event.Has(fsnotify.Remove|fsnotify.Rename) {
 		s.end()
 	}
 }
 
-// reconcile makes the goroutines agree with the sockets that are there.
+// reconcile starts and ends goroutines to match the sockets in the directory.
 func (f *followed) reconcile(ctx context.Context) {
 	found, err := f.scan()
 	if err != nil {
@@ -203,7 +201,7 @@ func (f *followed) reconcile(ctx context.Context) {
 	}
 }
 
-// follow starts the goroutine of a socket; it begins when that of its predecessor has ended.
+// follow starts the goroutine of a socket, which waits for the end of its predecessor's.
 func (f *followed) follow(ctx context.Context, path string, id identity, before *socket) *socket {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &socket{

@@ -23,20 +23,20 @@ import (
 	"github.com/numalet/numalet/topology/metric/metrictest"
 )
 
-// patience bounds what a test waits for; it is reached only by a test that fails.
+// patience bounds a wait; only a failing test reaches it.
 const patience = 20 * time.Second
 
-// host records what a watcher does, in a directory of its own.
+// host records what a watcher does in its own directory.
 type host struct {
 	t       *testing.T
 	dir     string
 	asked   chan Plugin
 	left    chan string          // names
-	refuse  chan error           // one for each attempt to refuse
-	endings chan chan<- struct{} // of each membership, to end it
+	refuse  chan error           // one error for each attempt to refuse
+	endings chan chan<- struct{} // ends a membership
 }
 
-// newHost starts a watcher. Its period is long: what happens comes from events.
+// newHost starts a watcher with a long period: what happens comes from events.
 func newHost(t *testing.T, period time.Duration, change ...func(*Config)) *host {
 	t.Helper()
 	parent := scratch.Dir(t)
@@ -101,11 +101,11 @@ type plugin struct {
 	name     string
 	outcomes chan *registerapi.RegistrationStatus
 	stop     func()
-	// hangs has one entry for each call that shall not be answered.
+	// hangs has an entry for each call that gets no answer.
 	hangs chan string
 }
 
-// hang does not return before the caller has given up, if this call shall not be answered.
+// hang waits until the caller has given up, if this call gets no answer.
 func (p *plugin) hang(ctx context.Context, rpc string) {
 	select {
 	case next := <-p.hangs:
@@ -218,8 +218,8 @@ func TestRefusedPluginIsAskedAgain(t *testing.T) {
 	}
 }
 
-// A plugin that does not answer is given up after the deadline of that step. It is asked again
-// until it answers; that it does not want to know the outcome is no reason to leave it out.
+// A plugin that does not answer is given up after the deadline of that step, and asked again until
+// it answers. A plugin that does not take the outcome is admitted nevertheless.
 func TestPluginThatHangs(t *testing.T) {
 	calls := make(chan string, 100)
 	h := newHost(t, time.Hour, func(c *Config) {
@@ -236,7 +236,7 @@ func TestPluginThatHangs(t *testing.T) {
 	})
 	expect := func(want string) {
 		t.Helper()
-		for next(t, want, calls) != want { // a slow machine lets others be late too
+		for next(t, want, calls) != want { // on a slow machine other calls may be late too
 		}
 	}
 	listener, err := net.Listen("unix", filepath.Join(h.dir, "silent.sock")) // accepts nobody

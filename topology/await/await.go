@@ -1,5 +1,5 @@
-// Package await waits for one thing, or for a context to end, and for several that go on side by side,
-// and says when something is due.
+// Package await waits for an event or for the end of a context, runs functions concurrently, and
+// gives channels for due times.
 package await
 
 import (
@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// On waits until c has a value, which is dropped, or is closed. It reports false if ctx ended first.
+// On waits until c is closed or has a value, which is dropped. It reports false if ctx ended first.
 func On[T any](ctx context.Context, c <-chan T) bool {
 	select {
 	case <-c:
@@ -23,7 +23,7 @@ func On[T any](ctx context.Context, c <-chan T) bool {
 // For waits for d. It reports false if ctx ended first.
 func For(ctx context.Context, d time.Duration) bool { return On(ctx, time.After(d)) }
 
-// At returns a channel that gets a value at a time; zero: never.
+// At returns a channel that gets a value at time t; zero: never.
 func At(t time.Time) <-chan time.Time {
 	if t.IsZero() {
 		return nil
@@ -31,7 +31,7 @@ func At(t time.Time) <-chan time.Time {
 	return time.After(time.Until(t))
 }
 
-// Earlier is the first of two times at which something is due; zero is never.
+// Earlier returns the first of two due times; zero means never.
 func Earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -49,8 +49,8 @@ func Send[T any](ctx context.Context, c chan<- T, v T) bool {
 	}
 }
 
-// Each calls f for each of the items side by side, most of them at once (negative: all), and joins
-// what they return in the order of the items: no error hides another one.
+// Each calls f for all items concurrently, at most most at once (negative: all), and joins the
+// errors in the order of the items.
 func Each[T any](items []T, most int, f func(T) error) error {
 	var group errgroup.Group
 	group.SetLimit(most)
@@ -65,8 +65,8 @@ func Each[T any](items []T, most int, f func(T) error) error {
 	return errors.Join(errs...)
 }
 
-// Wake puts a value into a channel of capacity 1 unless there is one already: the reader is going to
-// look anyway.
+// Wake puts a value into a channel of capacity 1 unless it has one: then the reader will look
+// anyway.
 func Wake(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Each wait ends with what it is for, or with its context.
+// Each wait ends with its event or with its context.
 func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -1,5 +1,5 @@
-// Package bounded has listeners with a bound on their connections, so that clients that hold
-// connections cost nobody else file descriptors or memory.
+// Package bounded bounds the connections of listeners, so that a client that holds connections
+// cannot exhaust file descriptors or memory.
 package bounded
 
 import (
@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// The bounds of a listener: most connections, and fewer where the process has few file descriptors,
-// of which all listeners together leave half to the rest of the agent.
+// Bounds of a listener's connections. If the process has few file descriptors, the listeners
+// together leave half of them to the rest of the agent.
 const (
 	most      = 100
 	least     = 4
@@ -26,7 +26,7 @@ const (
 	bytesPerSecond = 32 << 10
 )
 
-// Connections is the bound of one listener of this process.
+// Connections returns the bound of one listener of this process.
 func Connections() int {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
@@ -35,9 +35,10 @@ func Connections() int {
 	return int(max(least, min(most, files.Cur/2/listeners)))
 }
 
-// Listener accepts for ever: when there are limit connections, one is closed for the next. Those of
-// strangers go first, then idle ones, those with a request under way, and streams last; of the same
-// kind one of the user who has the most, over which nothing has gone for the longest time.
+// Listener accepts for ever: with limit connections open, it closes one for the next. Connections
+// without a known user go first, then idle ones, then those with a request in flight, and streams
+// last; among these, one of the user with the most connections, the one that was silent the
+// longest.
 func Listener(l net.Listener, limit int) net.Listener {
 	return &listener{Listener: l, limit: limit, open: sets.New[*conn]()}
 }
@@ -60,8 +61,8 @@ const (
 	WholeStream
 )
 
-// Use says that a request of a user, who is known, goes over a connection of a Listener, which may be
-// under TLS, until done is called. Each call of Use has one of done.
+// Use notes that a request of a known user is in flight on a connection of a Listener, perhaps under
+// TLS, until done is called. Each Use needs one done.
 func Use(c net.Conn, user string, kind Kind) (done func()) {
 	if under, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = under.NetConn()
@@ -93,12 +94,12 @@ func (l *listener) Accept() (net.Conn, error) {
 		c.pace = rate.NewLimiter(bytesPerSecond, bytesAtOnce)
 	}
 	if idle := l.add(c); idle != nil {
-		_ = idle.Close() // its client hears of it
+		_ = idle.Close() // its client notices
 	}
 	return c, nil
 }
 
-// add takes a connection in and returns the one that has to go for it, if any.
+// add adds a connection and returns the one that it displaces, if any.
 func (l *listener) add(c *conn) (idle *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,11 +129,11 @@ type conn struct {
 	net.Conn
 	of   *listener
 	pace *rate.Limiter // of what is read; nil: none
-	// The listener's lock guards what follows.
-	moved             time.Time // when something last went over it
-	known             bool      // it has had a request of a user
+	// The listener's lock guards the rest.
+	moved             time.Time // when bytes last moved
+	known             bool      // it had a request of a user
 	user              string
-	requests, streams int // under way
+	requests, streams int // in flight
 	whole             int // of the streams, those that have the connection for themselves
 }
 
@@ -149,7 +150,7 @@ func (c *conn) use(user string, kind Kind, more int) {
 	}
 }
 
-// rank is the greater, the later a connection goes.
+// rank orders connections: the higher, the later one is closed.
 func (c *conn) rank() int {
 	switch {
 	case c.streams > 0:
@@ -163,7 +164,7 @@ func (c *conn) rank() int {
 	}
 }
 
-// before reports whether a connection goes before another one; of is how many each user has.
+// before reports whether c is closed before other; of counts each user's connections.
 func (c *conn) before(other *conn, of map[string]int) bool {
 	if a, b := c.rank(), other.rank(); a != b {
 		return a < b
@@ -200,7 +201,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// went notes that so many bytes went over the connection.
+// went notes that n bytes moved.
 func (c *conn) went(n int) {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()

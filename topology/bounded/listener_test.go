@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// echo answers each byte with itself on every connection until the test ends.
+// echo echoes each byte on every connection until the test ends.
 func echo(t *testing.T, limit int) (l *listener, dial func() net.Conn) {
 	t.Helper()
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
@@ -61,7 +61,8 @@ func echo(t *testing.T, limit int) (l *listener, dial func() net.Conn) {
 	}
 }
 
-// asks reports whether the connection is answered; it fails the test if nothing comes of it.
+// asks reports whether the connection is answered; it fails the test if neither an answer nor an
+// end comes.
 func asks(t *testing.T, c net.Conn) bool {
 	t.Helper()
 	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
@@ -78,8 +79,8 @@ func asks(t *testing.T, c net.Conn) bool {
 	return err == nil
 }
 
-// However many connections idle clients hold, the next one is answered, one that is used is not
-// closed for it, and there are never more than the limit.
+// However many connections idle clients hold, the next one is answered, an active one is not closed
+// for it, and there are never more than the limit.
 func TestIdleConnectionsMakeWay(t *testing.T) {
 	const limit = 5
 	l, dial := echo(t, limit)
@@ -100,7 +101,7 @@ func TestIdleConnectionsMakeWay(t *testing.T) {
 	}
 }
 
-// serve is a listener whose connections the test has, with what accepts one.
+// serve returns a function that accepts a connection and gives the test both ends.
 func serve(t *testing.T, limit int) (accept func() (client, server net.Conn)) {
 	t.Helper()
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
@@ -129,9 +130,9 @@ func closed(c net.Conn) bool {
 	return err != nil
 }
 
-// Which connections make way, in order: those of strangers, idle ones, those with a request under way,
-// streams; of the same kind those of the user who has the most of them, so that nobody's many streams
-// cut another one's.
+// The order in which connections are closed: without a known user, idle, with a request in flight,
+// streams; among these, those of the user with the most, so that nobody's many streams close
+// another user's.
 func TestWhoMakesWay(t *testing.T) {
 	accept := serve(t, 8)
 	names, all := []string{}, map[string]net.Conn{}
@@ -155,7 +156,7 @@ func TestWhoMakesWay(t *testing.T) {
 	begin("idle of one", "one", 1, 0, true)
 	begin("stranger", "", 0, 0, true)
 	var went []string
-	for range 20 { // from the sixth on new has more streams than many, and makes way itself
+	for range 20 { // from the sixth on, new has more streams than many, and loses its own
 		_, next := accept()
 		Use(next, "new", Stream)
 		for _, name := range names {
@@ -171,7 +172,7 @@ func TestWhoMakesWay(t *testing.T) {
 	}
 }
 
-// What clients close themselves is not counted.
+// Connections that clients close are not counted.
 func TestClosedConnectionsAreForgotten(t *testing.T) {
 	l, dial := echo(t, 3)
 	kept := dial()

@@ -1,4 +1,4 @@
-// Package child runs servers as child processes, each with a log of its own.
+// Package child runs servers as child processes, each with its own log.
 package child
 
 import (
@@ -15,28 +15,29 @@ import (
 	"github.com/numalet/numalet/topology/files"
 )
 
-// stopTimeout is how long a server may take to exit after SIGTERM.
+// stopTimeout bounds a server's exit after SIGTERM.
 const stopTimeout = 10 * time.Second
 
-// Server is a program that runs until it is stopped. Start comes first, and again when it has exited.
+// Server is a program that runs until it is stopped. Call Start first, and again only after it has
+// exited.
 type Server struct {
 	Program string
 	Args    []string
-	Env     []string // beside that of this process
-	Log     string   // a file that its output is appended to
-	// Memory is how many bytes it may have of its own; 0: as many as there are.
+	Env     []string // in addition to this process's
+	Log     string   // the file to which its output is appended
+	// Memory limits its data in bytes (RLIMIT_DATA); 0: no limit.
 	Memory uint64
-	// Outlives: it goes on when this process is killed. Otherwise it dies with it.
+	// Outlives: it survives a kill of this process. Otherwise it dies with it.
 	Outlives bool
 
 	cmd    *exec.Cmd
 	exited chan struct{}
 }
 
-// Name is the program's.
+// Name returns the program's name.
 func (s *Server) Name() string { return filepath.Base(s.Program) }
 
-// Start starts it and does not wait until it is ready.
+// Start starts the program and does not wait until it is ready.
 func (s *Server) Start() error {
 	log, err := os.OpenFile(s.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -49,7 +50,7 @@ func (s *Server) Start() error {
 		cmd.Env = append(cmd.Env, fmt.Sprintf("GOMEMLIMIT=%d", s.Memory/4*3))
 	}
 	cmd.Stdout, cmd.Stderr = log, log
-	// A group of its own: Ctrl-C at the terminal is for us, who then stop it in order.
+	// Its own process group: Ctrl-C at the terminal reaches only us, and we stop it in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if !s.Outlives {
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
@@ -68,15 +69,15 @@ func (s *Server) Start() error {
 	s.cmd, s.exited = cmd, exited
 	go func() {
 		defer close(exited)
-		_ = cmd.Wait() // how it went is in its log
+		_ = cmd.Wait() // its log says why
 	}()
 	return nil
 }
 
-// Exited is closed when it has exited and been waited for.
+// Exited returns a channel that is closed after the program exited and was waited for.
 func (s *Server) Exited() <-chan struct{} { return s.exited }
 
-// Stop ends it, if it runs: in order as far as it does that soon.
+// Stop sends SIGTERM, and kills the program if it has not exited after stopTimeout.
 func (s *Server) Stop() {
 	_ = s.Signal(syscall.SIGTERM) // an error means that it has exited
 	select {
@@ -86,16 +87,16 @@ func (s *Server) Stop() {
 	}
 }
 
-// Kill ends it as an accident would, and returns when it has exited.
+// Kill kills the program and returns when it has exited.
 func (s *Server) Kill() {
 	_ = s.Signal(syscall.SIGKILL) // likewise
 	<-s.exited
 }
 
-// Signal sends a signal: SIGSTOP stops it from running, as on a machine that hangs, until SIGCONT.
+// Signal sends a signal. SIGSTOP simulates a hang, until SIGCONT.
 func (s *Server) Signal(signal syscall.Signal) error { return s.cmd.Process.Signal(signal) }
 
-// Died is an error with the end of its log if it has exited.
+// Died returns an error with the end of the log if the program has exited.
 func (s *Server) Died() error {
 	select {
 	case <-s.exited:

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A server that was ended can be started again; of one that ends by itself the last words are told.
+// A server that was ended can start again; Died shows the last words of one that ended by itself.
 func TestStartEndAgain(t *testing.T) {
 	s := &Server{Program: "/bin/sleep", Args: []string{"60"}, Log: filepath.Join(t.TempDir(), "log")}
 	for _, end := range []func(){s.Stop, s.Kill} {

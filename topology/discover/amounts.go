@@ -11,7 +11,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// binaryUnits are the suffixes of amounts of memory, largest first.
+// binaryUnits returns the suffixes of amounts of memory, largest first.
 func binaryUnits() []string { return []string{"Ti", "Gi", "Mi", "Ki"} }
 
 // parseBytes reads an amount of memory: "64Gi", "512Mi", or plain bytes.
@@ -30,7 +30,7 @@ func parseBytes(s string) (uint64, error) {
 	return n * factor, nil
 }
 
-// formatBytes is the inverse of parseBytes, in the largest unit that leaves a whole number.
+// formatBytes is the inverse of parseBytes; it uses the largest unit that leaves a whole number.
 func formatBytes(n uint64) string {
 	for i, unit := range binaryUnits() {
 		if size := uint64(1) << (10 * (len(binaryUnits()) - i)); n != 0 && n%size == 0 {
@@ -70,8 +70,8 @@ func parseHugePages(path string, pools map[string]scalar) ([]topology.HugePages,
 	return out, nil
 }
 
-// parseHex reads an id of the given number of digits, with its 0x, into sysfs's form. A number
-// without quotes arrives here in decimal. Empty is empty.
+// parseHex reads an id of the given number of digits, with its 0x, into sysfs's form. YAML turns a
+// number without quotes into decimal. Empty input gives "".
 func parseHex(s string, digits int) (string, error) {
 	if s == "" {
 		return "", nil

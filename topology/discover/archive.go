@@ -18,7 +18,7 @@ const (
 )
 
 // unpack writes the directories, files and relative links of a gzipped tar below dir. Entries that
-// would lead out of dir are an error; os.Root sees to it that links cannot help them either.
+// would lead out of dir are an error; os.Root keeps links from leading out too.
 func unpack(dir string, r io.Reader) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -35,7 +35,7 @@ func unpack(dir string, r io.Reader) error {
 	for range maxEntries {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
-			// What follows the tar is read for gzip's checksum at the end.
+			// gzip's checksum follows the tar.
 			_, err := io.Copy(io.Discard, io.LimitReader(zipped, maxUnpacked))
 			return damaged(err)
 		}
@@ -69,7 +69,7 @@ func unpackEntry(root *os.Root, header *tar.Header, content io.Reader) error {
 		return entryError(header, writeFile(root, name, content))
 	case tar.TypeSymlink:
 		if path.IsAbs(header.Linkname) {
-			return nil // sysfs has relative links only; nothing below reads others
+			return nil // sysfs only has relative links
 		}
 		if target := path.Join(path.Dir(name), header.Linkname); strings.HasPrefix(target, "..") {
 			return fmt.Errorf("entry %q: its link to %q leads out of the snapshot; refused",

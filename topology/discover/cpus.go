@@ -9,13 +9,13 @@ import (
 
 const cpuDir = "sys/devices/system/cpu"
 
-// cpus reads the logical CPUs. nodeOf says where each one is.
+// cpus reads the logical CPUs. nodeOf maps each one to its node.
 func (t tree) cpus(nodeOf map[int]topology.NodeID) ([]topology.CPU, error) {
 	ids, online, err := t.presentCPUs()
 	if err != nil {
 		return nil, err
 	}
-	// Old kernels do not say which are those of isolcpus=, and captures of old agents neither.
+	// Old kernels, and captures by old agents, lack the list of isolcpus=.
 	isolated, err := t.list(cpuDir + "/isolated")
 	if err != nil && !absent(err) {
 		return nil, err
@@ -43,14 +43,14 @@ func (t tree) cpus(nodeOf map[int]topology.NodeID) ([]topology.CPU, error) {
 }
 
 const (
-	// noSocket is the socket of an offline CPU of which nothing is known.
+	// noSocket is the socket of an offline CPU whose socket is unknown.
 	noSocket topology.SocketID = -1
 	// noL3 marks CPUs for groupWithoutCache.
 	noL3 topology.L3ID = -1
 )
 
-// presentCPUs lists the CPUs that are there, and which of them are online. The whole-machine lists
-// are the kernel's word; snapshots may have only the per-CPU files, or neither.
+// presentCPUs lists the present CPUs, and which of them are online. The whole-machine lists are
+// authoritative; snapshots may only have the per-CPU files, or neither.
 func (t tree) presentCPUs() (ids []int, online map[int]bool, err error) {
 	if ids, err = t.numbered(cpuDir, "cpu"); err != nil {
 		return nil, nil, fmt.Errorf("list CPUs: %w", err)
@@ -86,7 +86,7 @@ func (t tree) presentCPUs() (ids []int, online map[int]bool, err error) {
 	return ids, online, nil
 }
 
-// placeCPU fills in socket, core and cache of an online CPU.
+// placeCPU sets socket, core and cache of an online CPU.
 func (t tree) placeCPU(cpu *topology.CPU) error {
 	dir := fmt.Sprintf("%s/cpu%d", cpuDir, cpu.ID)
 	socket, err := t.number(dir + "/topology/physical_package_id")
@@ -111,8 +111,8 @@ func (t tree) placeCPU(cpu *topology.CPU) error {
 	return nil
 }
 
-// lastLevelCache lists the CPUs that share the level 3 cache described below dir, or the cache of
-// the highest level when there is no level 3, or nobody when there is no cache.
+// lastLevelCache lists the CPUs that share the level 3 cache described below dir, or else the cache
+// of the highest level; nil if there is no cache.
 func (t tree) lastLevelCache(dir string) ([]int, error) {
 	indexes, err := t.numbered(dir, "index")
 	if err != nil {
@@ -148,7 +148,7 @@ func (t tree) lastLevelCache(dir string) ([]int, error) {
 	return best, nil
 }
 
-// placeOffline gives offline CPUs the socket of their node, where that has only one.
+// placeOffline gives offline CPUs the socket of their node, if the node has only one.
 func placeOffline(cpus []topology.CPU) {
 	socketOf := map[topology.NodeID]topology.SocketID{}
 	for _, c := range cpus {
@@ -168,8 +168,8 @@ func placeOffline(cpus []topology.CPU) {
 	}
 }
 
-// groupWithoutCache makes one group per socket of the online CPUs that are in no cache group yet
-// (L3 is noL3), and a group of each such offline CPU. cpus are in ascending order of their ids.
+// groupWithoutCache puts the online CPUs without a cache group (L3 is noL3) into one group per
+// socket, and each such offline CPU into its own group. cpus are in ascending order of ids.
 func groupWithoutCache(cpus []topology.CPU) {
 	first := map[topology.SocketID]topology.L3ID{}
 	for i, c := range cpus {

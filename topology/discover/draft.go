@@ -9,11 +9,11 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// draft is the CPUs of a machine file by id, while its fields are read: nodes, then offline,
-// sockets, cores, l3 and isolated in this order, then finish.
+// draft holds the CPUs of a machine file by id while its fields are read: first nodes, then
+// offline, sockets, cores, l3 and isolated in this order, then finish.
 type draft map[int]*topology.CPU
 
-// addNode adds the CPUs of a node; until sockets says more, the node is a socket.
+// addNode adds the CPUs of a node; the node counts as a socket until setSockets.
 func (d draft) addNode(node topology.NodeID, path string, list scalar) error {
 	ids, err := cpuList(path, list)
 	if err != nil {
@@ -123,7 +123,7 @@ func (d draft) setIsolated(list scalar) error {
 	return d.each("isolated", list, map[int]bool{}, func(cpu *topology.CPU) { cpu.Isolated = true })
 }
 
-// finish lists the CPUs by ascending id, all of them placed.
+// finish returns the CPUs by ascending id, all of them placed.
 func (d draft) finish() []topology.CPU {
 	var cpus []topology.CPU
 	for _, id := range slices.Sorted(maps.Keys(d)) {

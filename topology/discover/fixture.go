@@ -11,7 +11,7 @@ import (
 //go:embed machines/*.yaml
 var machines embed.FS
 
-// Fixture is a built-in machine, for tests, for the playground and for trying things out.
+// Fixture returns a built-in machine, for tests, the playground and experiments.
 func Fixture(name string) (*topology.Machine, error) {
 	f, err := machines.Open("machines/" + name + ".yaml")
 	if err != nil {

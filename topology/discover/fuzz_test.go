@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// FuzzSysfs reads a machine of which one file has any content and another is missing: it is a
-// machine that is sound, or an error.
+// FuzzSysfs reads a machine with one file of any content and another one missing: it gives a valid
+// machine or an error.
 func FuzzSysfs(f *testing.F) {
 	for _, path := range []string{
 		"sys/devices/system/cpu/online", "sys/devices/system/node/online",
@@ -44,7 +44,7 @@ func FuzzSysfs(f *testing.F) {
 	})
 }
 
-// FuzzUnpack unpacks any tar file: nothing comes to be outside of the directory.
+// FuzzUnpack unpacks any tar file: nothing is written outside the directory.
 func FuzzUnpack(f *testing.F) {
 	for _, header := range []*tar.Header{
 		{Typeflag: tar.TypeReg, Name: "sys/file", Size: 2, Mode: 0o600},
@@ -75,7 +75,7 @@ func FuzzUnpack(f *testing.F) {
 		w := gzip.NewWriter(&zipped)
 		_, _ = w.Write(archive) // a buffer takes everything
 		_ = w.Close()
-		_ = unpack(inside, &zipped) // an error is as good as a directory
+		_ = unpack(inside, &zipped) // an error is fine too
 		entries, err := os.ReadDir(outside)
 		if err != nil || len(entries) != 1 {
 			t.Fatalf("beside the directory there is %v, %v", entries, err)

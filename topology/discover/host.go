@@ -22,9 +22,9 @@ func Host(root string) (*topology.Machine, error) {
 	})
 }
 
-// Refresh reads anew what may change while a machine runs: its nodes with their memory and huge
-// pages, its CPUs. It is m itself if nothing did. The PCI functions are m's, and so are the places
-// of CPUs that have gone offline.
+// Refresh rereads what may change on a running machine: nodes with their memory and huge pages, and
+// CPUs. It returns m itself if nothing changed. It keeps m's PCI functions, and the places of CPUs
+// that have gone offline.
 func Refresh(root string, m *topology.Machine) (*topology.Machine, error) {
 	before := m.Spec()
 	after, err := read(cmp.Or(root, "/"), " again", func(t tree) (topology.Spec, error) {
@@ -36,7 +36,7 @@ func Refresh(root string, m *topology.Machine) (*topology.Machine, error) {
 	return after, err
 }
 
-// read makes a machine of what is found below root; again is "", or " again" for errors to say so.
+// read makes a machine of what find returns below root; again is "", or " again" for error texts.
 func read(root, again string, find func(tree) (topology.Spec, error)) (
 	m *topology.Machine, err error) {
 	dir, err := os.OpenRoot(root)
@@ -69,7 +69,7 @@ func (t tree) spec() (spec topology.Spec, err error) {
 	return spec, nil
 }
 
-// running reads what may change while the machine runs.
+// running reads what may change on a running machine.
 func (t tree) running(spec *topology.Spec) (err error) {
 	var nodeOf map[int]topology.NodeID
 	if spec.Nodes, nodeOf, err = t.nodes(); err != nil {
@@ -79,7 +79,7 @@ func (t tree) running(spec *topology.Spec) (err error) {
 	return err
 }
 
-// again is the machine of before as it is now.
+// again returns the present state of the machine before.
 func (t tree) again(before topology.Spec) (topology.Spec, error) {
 	now := before
 	if err := t.running(&now); err != nil {
@@ -89,7 +89,7 @@ func (t tree) again(before topology.Spec) (topology.Spec, error) {
 	return now, nil
 }
 
-// cpuModel is what /proc/cpuinfo calls the first CPU, "" when it says nothing.
+// cpuModel returns the model name of the first CPU in /proc/cpuinfo, "" if there is none.
 func (t tree) cpuModel() string {
 	text, err := t.text("proc/cpuinfo")
 	if err != nil {

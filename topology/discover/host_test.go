@@ -23,7 +23,7 @@ func TestReadsRenderedFixtures(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range want.PCI {
-				want.PCI[i].Name = "" // comes from a database, below
+				want.PCI[i].Name = "" // comes from a database, see below
 			}
 			if diff := diffSpecs(asSysfsShows(want), got); diff != "" {
 				t.Errorf("read back (-want +got):\n%s", diff)
@@ -32,7 +32,7 @@ func TestReadsRenderedFixtures(t *testing.T) {
 	}
 }
 
-// On a real file system, and where ghw has an answer it is ours.
+// On a real file system, and with ghw's answers where it has any.
 func TestHostReadsRenderedTree(t *testing.T) {
 	ctx := ghw.WithLogger(slog.New(slog.DiscardHandler))(context.Background())
 	for _, name := range []string{"laptop", "cpuless-memory", "sparse-offline"} {
@@ -166,7 +166,7 @@ func TestThisHost(t *testing.T) {
 	}
 }
 
-// twoCPUs is the least that sysfs shows, with one core and one L3.
+// twoCPUs is the smallest sysfs, with one core and one L3.
 func twoCPUs() fstest.MapFS {
 	files := rendered(topology.Spec{
 		Name:  "two",

@@ -11,7 +11,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// parseList reads the kernel's list syntax ("0-3,8"): distinct ids in ascending order, none for an
+// parseList reads the kernel's list syntax ("0-3,8"): distinct ids in ascending order, nil for an
 // empty list.
 func parseList(s string) ([]int, error) {
 	s = strings.TrimSpace(s)
@@ -58,8 +58,8 @@ func parseID(s string) (int, error) {
 
 func formatList(ids []int) string { return cpuset.New(ids...).String() }
 
-// parseThreads reads groups of SMT siblings: "0-3+32-35" is the four cores 0,32 1,33 2,34 3,35;
-// a list without "+" ("0,32") is one core.
+// parseThreads reads groups of SMT siblings: "0-3+32-35" stands for the four cores 0,32 1,33 2,34
+// 3,35; a list without "+" ("0,32") is one core.
 func parseThreads(s string) ([][]int, error) {
 	parts := strings.Split(s, "+")
 	lists := make([][]int, len(parts))
@@ -89,9 +89,9 @@ func parseThreads(s string) ([][]int, error) {
 	return cores, nil
 }
 
-// formatThreads is the inverse of parseThreads in few words: cores whose threads follow each other
-// share an entry. Cores and their threads are given in ascending order. Cores of one thread share
-// an entry without "+", which parseThreads would read as one core.
+// formatThreads is the inverse of parseThreads in few words: cores with consecutive threads share
+// an entry. Cores and their threads must be in ascending order. Cores with one thread share an
+// entry without "+", which parseThreads would read as one core.
 func formatThreads(cores [][]int) []string {
 	var out []string
 	for i := 0; i < len(cores); {
@@ -113,8 +113,8 @@ func formatThreads(cores [][]int) []string {
 	return out
 }
 
-// follows reports whether each thread of b comes right after that of a; between cores of one
-// thread, gaps are fine.
+// follows reports whether each thread of b is the successor of that of a; cores with one thread may
+// have gaps.
 func follows(a, b []int) bool {
 	if len(a) != len(b) {
 		return false
@@ -127,7 +127,7 @@ func follows(a, b []int) bool {
 	return true
 }
 
-// shorten keeps error messages to one line when the input is not what it should be.
+// shorten keeps error messages about wrong input to one line.
 func shorten(s string) string {
 	const most = 60
 	if len(s) <= most {

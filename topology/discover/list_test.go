@@ -29,7 +29,7 @@ func TestThreads(t *testing.T) {
 	}
 }
 
-// Every list that is accepted is what the cpuset library makes of it.
+// Every accepted list equals the result of the cpuset library.
 func FuzzParseList(f *testing.F) {
 	for _, s := range []string{"", "0", "0-3,8", "3,1-2,2", " 7\n", "0-", "-1", "1--2", "0-65536",
 		"0-99999999999", "a", ","} {

@@ -19,8 +19,8 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// rendered is a machine as the kernel would show it: /sys, /proc and a PCI database with the names
-// of the devices.
+// rendered returns a machine as the kernel would show it: /sys, /proc and a PCI database with the
+// names of the devices.
 func rendered(spec topology.Spec) fstest.MapFS {
 	r := rendering{spec: spec, files: fstest.MapFS{}}
 	var online, present, nodes []int
@@ -75,7 +75,7 @@ func (r rendering) cpu(c topology.CPU) {
 	}
 	threads := with(func(o topology.CPU) bool { return o.Core == c.Core })
 	r.file(dir+"/topology/physical_package_id", strconv.Itoa(int(c.Socket)))
-	r.file(dir+"/topology/core_id", strconv.Itoa(int(c.Core)%7)) // repeats, as in life
+	r.file(dir+"/topology/core_id", strconv.Itoa(int(c.Core)%7)) // repeats, as on real machines
 	r.file(dir+"/topology/thread_siblings_list", threads)
 	l3 := with(func(o topology.CPU) bool { return o.L3 == c.L3 })
 	for i, cache := range []struct{ level, kind, shared string }{
@@ -87,7 +87,7 @@ func (r rendering) cpu(c topology.CPU) {
 		r.file(at+"/type", cache.kind)
 		r.file(at+"/size", "1024K")
 		r.file(at+"/shared_cpu_list", cache.shared)
-		r.file(at+"/shared_cpu_map", cache.shared) // only a key to ghw
+		r.file(at+"/shared_cpu_map", cache.shared) // ghw only uses it as a key
 	}
 }
 
@@ -140,7 +140,7 @@ func (r rendering) pci() {
 	r.file("usr/share/misc/pci.ids", db.String())
 }
 
-// writeTree writes files below a fresh directory.
+// writeTree writes files below a new directory.
 func writeTree(t *testing.T, files fstest.MapFS) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -165,7 +165,7 @@ func writeTree(t *testing.T, files fstest.MapFS) string {
 	return dir
 }
 
-// asSysfsShows is spec without what the kernel does not tell of offline CPUs.
+// asSysfsShows returns spec without what the kernel does not tell of offline CPUs.
 func asSysfsShows(spec topology.Spec) topology.Spec {
 	out := spec
 	out.CPUs = slices.Clone(spec.CPUs)
@@ -201,8 +201,8 @@ func diffSpecs(want, got topology.Spec) string {
 	return cmp.Diff(want, got, cmpopts.EquateEmpty())
 }
 
-// anyMachine draws a machine: sockets of one or two nodes with cores of one to three threads, ids
-// shuffled and with gaps, cores and L3 groups never across nodes, some CPUs offline, some nodes
+// anyMachine draws a machine: sockets with one or two nodes, cores with one to three threads,
+// shuffled ids with gaps, cores and L3 groups never across nodes, some CPUs offline, some nodes
 // with memory only.
 func anyMachine(t *rapid.T) topology.Spec {
 	shuffled := func(n int, label string) []int {

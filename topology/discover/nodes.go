@@ -12,7 +12,7 @@ import (
 
 const nodeDir = "sys/devices/system/node"
 
-// nodes reads the NUMA nodes and which CPUs, online or not, belong to each.
+// nodes reads the NUMA nodes, and the node of each CPU, online or not.
 func (t tree) nodes() ([]topology.Node, map[int]topology.NodeID, error) {
 	ids, err := t.numbered(nodeDir, "node")
 	if err != nil && !absent(err) {
@@ -50,7 +50,7 @@ func (t tree) nodes() ([]topology.Node, map[int]topology.NodeID, error) {
 	return nodes, nodeOf, nil
 }
 
-// flat is the one node of a machine whose kernel knows no NUMA.
+// flat returns the only node of a machine whose kernel has no NUMA.
 func (t tree) flat() ([]topology.Node, map[int]topology.NodeID, error) {
 	node := topology.Node{}
 	var err error
@@ -71,7 +71,7 @@ func (t tree) flat() ([]topology.Node, map[int]topology.NodeID, error) {
 	return []topology.Node{node}, nodeOf, nil
 }
 
-// nodeCPUs lists the CPUs of a node: cpulist has the online ones, the links cpuN also the others.
+// nodeCPUs lists the CPUs of a node: cpulist has the online ones, the links cpuN also offline ones.
 func (t tree) nodeCPUs(dir string) ([]int, error) {
 	linked, err := t.numbered(dir, "cpu")
 	if err != nil {
@@ -84,8 +84,8 @@ func (t tree) nodeCPUs(dir string) ([]int, error) {
 	return parseList(formatList(append(linked, listed...)))
 }
 
-// nodeMemory is the memory of a node. An only node has all that the machine has: where memory is
-// plugged into a virtual machine the node's own number may lack it.
+// nodeMemory returns the memory of a node. A single node has the machine's memory: after memory is
+// plugged into a virtual machine, the node's own number may lack it.
 func (t tree) nodeMemory(dir string, nodes int) (uint64, error) {
 	if nodes == 1 {
 		if total, err := t.memTotal("proc/meminfo"); !absent(err) {
@@ -95,11 +95,11 @@ func (t tree) nodeMemory(dir string, nodes int) (uint64, error) {
 	return t.memTotal(dir + "/meminfo")
 }
 
-// hugePages reads the pools below a directory with one hugepages-NkB each.
+// hugePages reads the pools in a directory with one hugepages-NkB each.
 func (t tree) hugePages(dir string) ([]topology.HugePages, error) {
 	sizes, err := t.hugePageSizes(dir)
 	if absent(err) {
-		return nil, nil // a kernel without huge pages, a node without memory
+		return nil, nil // a kernel without huge pages, or a node without memory
 	}
 	if err != nil {
 		return nil, err

@@ -16,12 +16,12 @@ import (
 // fixturePrefix marks a built-in machine where a path is expected.
 const fixturePrefix = "fixture:"
 
-// Open reads the machine that path stands for:
+// Open reads the machine at path:
 //
-//   - a ghw snapshot: an archive (.tar.gz), or a directory that one was unpacked to
+//   - a ghw snapshot: an archive (.tar.gz), or a directory with an unpacked one
 //   - a machine file in our YAML, or a topology.Spec in JSON
-//   - "fixture:NAME", a built-in machine
-//   - "", this host
+//   - "fixture:NAME": a built-in machine
+//   - "": this host
 func Open(path string) (*topology.Machine, error) {
 	if path == "" {
 		return Host("/")
@@ -66,7 +66,7 @@ func openFile(path string) (*topology.Machine, error) {
 	return ParseYAML(content)
 }
 
-// openArchive unpacks a snapshot to a temporary directory, which is gone when it returns.
+// openArchive unpacks a snapshot to a temporary directory, which it removes before it returns.
 func openArchive(r io.Reader) (_ *topology.Machine, err error) {
 	dir, err := os.MkdirTemp("", "numalet-snapshot-")
 	if err != nil {
@@ -82,13 +82,13 @@ func openArchive(r io.Reader) (_ *topology.Machine, err error) {
 	}
 	m, err := Host(root)
 	if err != nil {
-		// The temporary path means nothing to the reader of the message.
+		// The temporary path means nothing to a reader.
 		return nil, errors.New(strings.ReplaceAll(err.Error(), root, "the snapshot's root"))
 	}
 	return m, nil
 }
 
-// snapshotRoot is where sys is: at the top, or in the only directory there.
+// snapshotRoot returns the directory of sys: dir itself, or its only subdirectory.
 func snapshotRoot(dir string) (string, error) {
 	if _, err := os.Stat(filepath.Join(dir, cpuDir)); err == nil {
 		return dir, nil

@@ -49,7 +49,7 @@ func TestOpenDirectoryAndFiles(t *testing.T) {
 	}
 }
 
-// What Snapshot writes, Open reads, and ghw calls it a snapshot.
+// Open reads what Snapshot writes, and ghw accepts it as a snapshot.
 func TestSnapshotOfThisHost(t *testing.T) {
 	host, err := Host("/")
 	if err != nil {
@@ -95,7 +95,7 @@ func TestSnapshotReportsFailedWrites(t *testing.T) {
 	}
 }
 
-// bounded takes so many bytes and then fails.
+// bounded takes room bytes and then fails.
 type bounded struct {
 	room int
 	err  error
@@ -199,7 +199,7 @@ func writeFileFor(t *testing.T, name string, data []byte) string {
 	return path
 }
 
-// packed is files as a snapshot, below a directory.
+// packed returns files as a snapshot, below a directory.
 func packed(t *testing.T, top string, files fstest.MapFS) []byte {
 	t.Helper()
 	return archiveOf(t, func(w *tar.Writer) {
@@ -225,7 +225,7 @@ func packed(t *testing.T, top string, files fstest.MapFS) []byte {
 	})
 }
 
-// archive is headers without content.
+// archive returns headers without content.
 func archive(t *testing.T, headers ...tar.Header) []byte {
 	t.Helper()
 	return archiveOf(t, func(w *tar.Writer) {

@@ -14,7 +14,7 @@ import (
 
 const pciDir = "sys/bus/pci/devices"
 
-// pci reads the PCI functions; the attributes that a capture lacks stay empty.
+// pci reads the PCI functions; attributes missing from a capture stay empty.
 func (t tree) pci(nodes []topology.Node) ([]topology.PCIDevice, error) {
 	entries, err := fs.ReadDir(t.fsys, pciDir)
 	if absent(err) {
@@ -46,7 +46,7 @@ func (t tree) pci(nodes []topology.Node) ([]topology.PCIDevice, error) {
 	return devices, nil
 }
 
-// pciIDsOf reads what kind of function the one in dir is.
+// pciIDsOf reads class, vendor and device of the function in dir.
 func (t tree) pciIDsOf(dir string, d *topology.PCIDevice) error {
 	for _, id := range []struct {
 		attribute string
@@ -68,8 +68,8 @@ func (t tree) pciIDsOf(dir string, d *topology.PCIDevice) error {
 	return nil
 }
 
-// namePCI fills in the names that the PCI database of the tree at root knows, or else that of this
-// host. It reads files only: pcidb never goes to the network when told the file.
+// namePCI sets the names from the PCI database of the tree at root, or else of this host. It only
+// reads files: with a given file pcidb never uses the network.
 func namePCI(devices []topology.PCIDevice, root string) {
 	if len(devices) == 0 {
 		return
@@ -92,7 +92,7 @@ func namePCI(devices []topology.PCIDevice, root string) {
 	}
 }
 
-// readPCIDB reads a pci.ids; one that cannot be read names nothing, and the machine is the same.
+// readPCIDB reads a pci.ids; an unreadable one gives no names.
 func readPCIDB(path string) (db *pcidb.DB) {
 	defer func() {
 		if recover() != nil { // pcidb panics on a line that is too short
@@ -106,8 +106,8 @@ func readPCIDB(path string) (db *pcidb.DB) {
 	return db
 }
 
-// pciIDs is the path of the pci.ids below root, "" when there is none. A link out of root does not
-// count.
+// pciIDs returns the path of the pci.ids below root, "" if there is none. A link out of root does
+// not count.
 func pciIDs(root string) string {
 	dir, err := os.OpenRoot(root)
 	if err != nil {

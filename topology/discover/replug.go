@@ -9,8 +9,8 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// OnlineCPUs is the kernel's list of the CPUs that are online, on the machine below root ("" is
-// this one). It is one small file: a cheap sign that Refresh would find another machine.
+// OnlineCPUs returns the kernel's list of online CPUs on the machine below root ("": this machine).
+// It reads one small file: a cheap sign that Refresh would find a change.
 func OnlineCPUs(root string) (string, error) {
 	raw, err := os.ReadFile(filepath.Join("/", root, cpuDir, "online"))
 	if err != nil {
@@ -19,14 +19,14 @@ func OnlineCPUs(root string) (string, error) {
 	return strings.TrimSpace(string(raw)), nil
 }
 
-// Isolated is what the kernel was booted to keep free of other work: the CPUs of isolcpus= and
-// nohz_full=, in its list syntax, "" for none.
+// Isolated holds the CPUs that the kernel was booted to keep free of other work, isolcpus= and
+// nohz_full=, in its list syntax; "": none.
 type Isolated struct{ Scheduler, Ticks string }
 
-// nullList is how some kernels print a list of no CPU.
+// nullList is an empty list as some kernels print it.
 const nullList = "(null)"
 
-// IsolatedCPUs reads it from the machine below root.
+// IsolatedCPUs reads Isolated from the machine below root.
 func IsolatedCPUs(root string) (Isolated, error) {
 	var out Isolated
 	for file, to := range map[string]*string{
@@ -43,9 +43,9 @@ func IsolatedCPUs(root string) (Isolated, error) {
 	return out, nil
 }
 
-// rememberPlaces gives CPUs that are offline now the places that they had before. The kernel tells
-// nothing of them, and names cores and caches by the lowest CPU that is online: without its first
-// thread a core would be another one.
+// rememberPlaces gives CPUs that are offline now the places that they had before. The kernel says
+// nothing about them, and names cores and caches by the lowest online CPU: without its first thread
+// a core would have another id.
 func rememberPlaces(now, before []topology.CPU) {
 	was := map[int]topology.CPU{}
 	for _, c := range before {
@@ -67,16 +67,16 @@ func rememberPlaces(now, before []topology.CPU) {
 	}
 }
 
-// member is a CPU in a core or a cache; a group's number is that of its lowest CPU.
+// member is a CPU in a core or a cache; a group's number is its lowest CPU.
 type member struct {
 	id, group, before int
 	known, offline    bool // known: before is valid
 }
 
-// rejoin puts the offline members back beside those that they were with. If none of these is
-// online, their group stays what it was.
+// rejoin puts offline members back beside their former companions. If none of these is online, the
+// group keeps its number.
 func rejoin(all []member) {
-	online := map[int]int{} // the group now, by the group before
+	online := map[int]int{} // present group by former group
 	for _, m := range all {
 		if m.known && !m.offline {
 			online[m.before] = m.group

@@ -37,7 +37,7 @@ func TestAgain(t *testing.T) {
 	})
 }
 
-// replugged has a few other CPUs offline.
+// replugged takes a few other CPUs offline.
 func replugged(t *rapid.T, spec topology.Spec) topology.Spec {
 	spec.CPUs = slices.Clone(spec.CPUs)
 	offline := rapid.SliceOfN(rapid.IntRange(1, max(1, len(spec.CPUs)-1)), 0, 12).Draw(t, "offline")
@@ -47,8 +47,8 @@ func replugged(t *rapid.T, spec topology.Spec) topology.Spec {
 	return spec
 }
 
-// What a machine was like before a CPU went offline is not known at the first look. Once the CPU
-// is online, the kernel's word counts.
+// The place of a CPU that is offline at the first look is unknown. Once it is online, the kernel's
+// answer counts.
 func TestACPUThatWasOfflineAtFirst(t *testing.T) {
 	whole := fixtureSpec(t, "laptop")
 	less := whole

@@ -14,9 +14,9 @@ import (
 	"github.com/jaypipes/ghw/pkg/snapshot"
 )
 
-// Snapshot captures the machine and writes it as a ghw snapshot (.tar.gz), which Open reads. Of
-// what ghw captures it takes CPUs, nodes, memory and PCI, not disks, networks or mounts: nothing
-// that names the host or its users. With a root other than "/" it packs that tree as it is.
+// Snapshot captures the machine and writes a ghw snapshot (.tar.gz), which Open reads. Of ghw's
+// content it takes CPUs, nodes, memory and PCI, but no disks, networks or mounts: nothing that
+// names the host or its users. With a root other than "/" it packs that tree as it is.
 func Snapshot(ctx context.Context, w io.Writer, root string) (err error) {
 	ctx = ghw.WithLogger(slog.New(slog.DiscardHandler))(ctx)
 	if root != "" && filepath.Clean(root) != "/" {
@@ -37,7 +37,7 @@ func Snapshot(ctx context.Context, w io.Writer, root string) (err error) {
 	return pack(ctx, w, dir)
 }
 
-// capturePatterns lists what to copy: ghw's, and the lists of CPUs that it leaves out.
+// capturePatterns returns what to copy: ghw's patterns, and the lists of CPUs that these lack.
 func capturePatterns(ctx context.Context) ([]string, error) {
 	patterns := []string{
 		"/" + cpuDir + "/online", "/" + cpuDir + "/offline",
@@ -70,7 +70,7 @@ func pack(ctx context.Context, w io.Writer, dir string) error {
 	return nil
 }
 
-// firstError remembers a failed write: ghw drops those that happen when it closes the archive.
+// firstError records a failed write: ghw drops write errors when it closes the archive.
 type firstError struct {
 	w   io.Writer
 	err error

@@ -14,10 +14,11 @@ import (
 // ("sys/devices/system/cpu").
 type tree struct{ fsys fs.FS }
 
-// maxText is far more than any attribute has; /proc/cpuinfo of a large machine is the largest.
+// maxText bounds a file in bytes, far above any attribute; /proc/cpuinfo of a large machine is the
+// largest.
 const maxText = 16 << 20
 
-// text is the content of a file without surrounding white space.
+// text returns the content of a file without surrounding white space.
 func (t tree) text(path string) (string, error) {
 	f, err := t.fsys.Open(path)
 	if err != nil {
@@ -46,7 +47,7 @@ func (t tree) number(path string) (int, error) {
 	return n, nil
 }
 
-// list is the content of a file in the kernel's list syntax.
+// list parses a file in the kernel's list syntax.
 func (t tree) list(path string) ([]int, error) {
 	text, err := t.text(path)
 	if err != nil || text == nullList {
@@ -59,7 +60,7 @@ func (t tree) list(path string) ([]int, error) {
 	return ids, nil
 }
 
-// numbered lists the N of the entries prefixN of a directory in ascending order.
+// numbered lists N of the entries prefixN of a directory in ascending order.
 func (t tree) numbered(dir, prefix string) ([]int, error) {
 	entries, err := fs.ReadDir(t.fsys, dir)
 	if err != nil {
@@ -81,7 +82,8 @@ func (t tree) numbered(dir, prefix string) ([]int, error) {
 	return ids, nil
 }
 
-// memTotal is MemTotal of a meminfo file in bytes; the lines of a node's file start with "Node N".
+// memTotal returns MemTotal of a meminfo file in bytes; the lines of a node's file start with "Node
+// N".
 func (t tree) memTotal(path string) (uint64, error) {
 	text, err := t.text(path)
 	if err != nil {
@@ -102,6 +104,6 @@ func (t tree) memTotal(path string) (uint64, error) {
 	return 0, fmt.Errorf("read %s: no MemTotal", path)
 }
 
-// absent tells that a file is missing, which for many attributes means that the kernel, the
-// platform or the capture does not have it.
+// absent reports whether a file is missing: for many attributes this means that the kernel, the
+// platform or the capture lacks it.
 func absent(err error) bool { return errors.Is(err, fs.ErrNotExist) }

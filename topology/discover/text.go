@@ -12,9 +12,9 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// WriteText draws m for people: sockets, nodes, cache groups, memory, PCI devices and distances,
-// in at most 100 columns. Of the PCI devices it shows those that pods are likely to be given
-// (graphics, network, NVMe, accelerators), or all of them.
+// WriteText draws m for people: sockets, nodes, cache groups, memory, PCI devices and distances, in
+// at most 100 columns. Unless allPCI, it only shows PCI devices that pods are likely to get
+// (graphics, network, NVMe, accelerators).
 func WriteText(w io.Writer, m *topology.Machine, allPCI bool) error {
 	p := picture{m: m, spec: m.Spec(), allPCI: allPCI}
 	var b strings.Builder
@@ -36,7 +36,7 @@ type picture struct {
 	allPCI bool
 }
 
-// branch is some text with the branches that belong under it.
+// branch is a text with branches below it.
 type branch struct {
 	text  string
 	under []branch
@@ -76,8 +76,8 @@ func (p picture) headline(b *strings.Builder) {
 	}
 }
 
-// groups are the top branches: each socket with its nodes, the nodes without CPUs, the devices
-// without a node. A node that spans sockets is under each of them.
+// groups returns the top branches: each socket with its nodes, the nodes without CPUs, and the
+// devices without a node. A node that spans sockets is under each of them.
 func (p picture) groups() []branch {
 	var out []branch
 	drawn := map[topology.NodeID]bool{}
@@ -107,8 +107,8 @@ func (p picture) groups() []branch {
 	return out
 }
 
-// node draws the CPUs of a node that are on one socket, and the rest of it unless it is drawn
-// already.
+// node draws the CPUs of a node that are on one socket, and the rest of the node unless it was
+// drawn before.
 func (p picture) node(n topology.Node, cpus cpuset.CPUSet, again bool) branch {
 	b := branch{text: fmt.Sprintf("node %d", n.ID)}
 	if again {
@@ -162,7 +162,7 @@ func (p picture) devices(node topology.NodeID) []branch {
 	return out
 }
 
-// pciKind is a word for a class code, and whether pods are usually given such devices.
+// pciKind returns a word for a class code, and whether pods usually get such devices.
 // https://admin.pci-ids.ucw.cz/read/PD
 func pciKind(class string) (kind string, usual bool) {
 	for _, k := range []struct {
@@ -229,7 +229,7 @@ func hugePagesText(pools []topology.HugePages) string {
 	return ", huge pages " + strings.Join(out, " and ")
 }
 
-// memory is an amount for people: two or three digits are enough.
+// memory returns an amount for people, with two or three digits.
 func memory(n uint64) string {
 	if n == 0 {
 		return "no"
@@ -254,7 +254,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// wrap joins words to lines of at most so many bytes each, if no word is longer.
+// wrap joins words to lines of at most width bytes; a longer word gets its own line.
 func wrap(words []string, separator string, width int) []string {
 	var lines []string
 	for _, word := range words {

@@ -43,7 +43,7 @@ func TestTextGolden(t *testing.T) {
 	}
 }
 
-// Every online CPU, every node and, when asked, every device is in the picture, which is not wide.
+// The picture shows every online CPU, every node and, if requested, every device, and is not wide.
 func TestTextIsWholeAndNarrow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec := anyMachine(t)
@@ -63,7 +63,7 @@ func TestTextIsWholeAndNarrow(t *testing.T) {
 			}
 			_, rest, branch := strings.Cut(line, "─ ")
 			if more := strings.Trim(line, "│ \n"); !branch && inL3 && more != "" {
-				branch, rest = true, "L3 0 "+more // the list goes on
+				branch, rest = true, "L3 0 "+more // the list continues
 			}
 			inL3 = branch && strings.HasPrefix(rest, "L3 ")
 			switch {
@@ -92,7 +92,7 @@ func TestTextIsWholeAndNarrow(t *testing.T) {
 	})
 }
 
-// A node that two sockets share is drawn once whole and once with its other CPUs.
+// A node on two sockets is drawn once whole and once with its other CPUs.
 func TestTextNodeOnTwoSockets(t *testing.T) {
 	m, err := ParseYAML(strings.NewReader("nodes: [{cpus: 0-3, memory: 1536Mi}]\nsockets: {0: " +
 		"0-1, 1: 2-3}\npci: [{address: a, class: 0x060000, node: 0}]"))

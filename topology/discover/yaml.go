@@ -28,16 +28,16 @@ import (
 //	pci:
 //	- {address: "0000:3b:00.0", class: 0x030200, vendor: 0x10de, device: 0x2330, node: 0}
 //
-// Only nodes is required. What is left out:
+// Only nodes is required. Defaults:
 //
 //   - id of a node: its place in the list. distances: 10 to itself, 20 to the others.
-//   - sockets: each node is one. When given, every online CPU is in one.
-//   - cores: a CPU in no entry is a core of one thread. An entry "0-3+8-11" lists the first threads
+//   - sockets: each node is one. If given, every online CPU must be in one.
+//   - cores: a CPU in no entry is a core with one thread. An entry "0-3+8-11" lists the first threads
 //     and the second threads of four cores; an entry without "+", "0,8", is one core.
 //   - l3: online CPUs in no entry share one cache per socket.
-//   - offline: these CPUs are there but off; those that no node lists are on no node.
+//   - offline: none. These CPUs are present but off; those that no node lists are on no node.
 //   - isolated: none. These are the CPUs of isolcpus=.
-//   - node of a PCI device: not known.
+//   - node of a PCI device: unknown.
 type machineFile struct {
 	Name    string            `json:"name"`
 	Nodes   []nodeFields      `json:"nodes"`
@@ -67,11 +67,11 @@ type pciFields struct {
 	Node    scalar `json:"node"`
 }
 
-// scalar is a string or a number as its text, so that quotes do not matter in the file and wrong
-// values are reported by the code that knows their field.
+// scalar is a string or a number as text, so that quotes do not matter in the file, and the code
+// that knows a field reports its wrong values.
 type scalar string
 
-// UnmarshalJSON takes any value; what is neither string nor number keeps its JSON text.
+// UnmarshalJSON takes any value; anything but a string keeps its JSON text.
 func (s *scalar) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		*s = ""
@@ -86,12 +86,12 @@ func (s *scalar) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// maxYAML bounds what ParseYAML reads.
+// maxYAML bounds the input of ParseYAML in bytes.
 const maxYAML = 8 << 20
 
-// ParseYAML reads a machine in our YAML (see machineFile in this package, or print one with
-// "numalet topology show -o yaml"), or the JSON of a topology.Spec. Unknown fields are errors.
-// Errors name the field and what it should look like.
+// ParseYAML reads a machine in our YAML (see machineFile, or the output of "numalet topology show
+// -o yaml"), or the JSON of a topology.Spec. Unknown fields are errors. Errors name the field and
+// its form.
 func ParseYAML(r io.Reader) (*topology.Machine, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxYAML+1))
 	if err != nil {
@@ -146,7 +146,7 @@ func decodeStrict(data []byte, into any) error {
 	return fmt.Errorf("%s; %s", text, next)
 }
 
-// spec is the machine that the file describes.
+// spec returns the machine that the file describes.
 func (f machineFile) spec() (topology.Spec, error) {
 	if len(f.Nodes) == 0 {
 		return topology.Spec{}, errors.New(
@@ -218,7 +218,7 @@ func (f nodeFields) node(index int) (topology.Node, error) {
 	return node, nil
 }
 
-// checkIDs bounds the ids of a topology.Spec as parseID bounds those of the other form.
+// checkIDs bounds the ids of a topology.Spec as parseID bounds those of a machine file.
 func checkIDs(spec topology.Spec) error {
 	for i, n := range spec.Nodes {
 		if n.ID > topology.MaxID {

@@ -67,7 +67,7 @@ func throughYAML(t rapid.TB, m *topology.Machine) *topology.Machine {
 	return back
 }
 
-// What a file leaves out.
+// Defaults for what a file leaves out.
 func TestYAMLDefaults(t *testing.T) {
 	const file = `
 nodes:
@@ -190,7 +190,7 @@ func TestYAMLIsBounded(t *testing.T) {
 	}
 }
 
-// A file that is accepted means the same when it is written and read again.
+// An accepted file has the same meaning after it is written and read again.
 func FuzzParseYAML(f *testing.F) {
 	for _, name := range FixtureNames() {
 		data, err := machines.ReadFile("machines/" + name + ".yaml")
@@ -205,7 +205,7 @@ func FuzzParseYAML(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := ParseYAML(bytes.NewReader(data))
 		if err != nil || bytes.Contains(data, []byte("cpus\"")) {
-			return // JSON may number cores as it likes; it does not round-trip
+			return // JSON may number cores freely; it does not round-trip
 		}
 		if diff := diffSpecs(m.Spec(), throughYAML(t, m).Spec()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)

@@ -16,9 +16,9 @@ import (
 //go:embed machine.yaml.tmpl
 var machineYAML string
 
-// WriteYAML writes m in our YAML, for people to read and change. ParseYAML gives an equal machine
-// back, if cores and L3 groups of m have the lowest id of their CPUs, as they should. Names are
-// written with Go's escapes, which YAML knows too.
+// WriteYAML writes m in our YAML, for people to read and change. ParseYAML returns an equal
+// machine, if the cores and L3 groups of m have the lowest id of their CPUs, as they should. Names
+// are written with Go's escapes, which YAML shares.
 func WriteYAML(w io.Writer, m *topology.Machine) error {
 	spec := m.Spec()
 	list := func(keep func(topology.CPU) bool) string {
@@ -44,7 +44,7 @@ func WriteYAML(w io.Writer, m *topology.Machine) error {
 	})
 }
 
-// socketsYAML lists the sockets, none when each node is one. Offline CPUs may be on none.
+// socketsYAML lists the sockets, nil if each node is one. Offline CPUs may be on none.
 func socketsYAML(cpus []topology.CPU) []string {
 	if !slices.ContainsFunc(cpus, func(c topology.CPU) bool {
 		return c.Socket != topology.SocketID(c.Node)
@@ -64,7 +64,7 @@ func socketsYAML(cpus []topology.CPU) []string {
 	return out
 }
 
-// coresYAML lists the cores of more than one thread.
+// coresYAML lists the cores with more than one thread.
 func coresYAML(cpus []topology.CPU) []string {
 	var cores [][]int
 	for _, threads := range threadsByCore(cpus) {
@@ -88,7 +88,7 @@ func threadsByCore(cpus []topology.CPU) [][]int {
 	return out
 }
 
-// cachesYAML lists the L3 groups, none when they are what ParseYAML assumes.
+// cachesYAML lists the L3 groups, nil if ParseYAML assumes the same.
 func cachesYAML(cpus []topology.CPU) []string {
 	assumed := slices.Clone(cpus)
 	for i := range assumed {
@@ -101,7 +101,7 @@ func cachesYAML(cpus []topology.CPU) []string {
 	members := map[topology.L3ID][]int{}
 	for i, c := range cpus {
 		if c.Offline && assumed[i].L3 == c.L3 && !shared(cpus, c) {
-			continue // a group of its own
+			continue // its own group
 		}
 		members[c.L3] = append(members[c.L3], c.ID)
 	}

@@ -1,6 +1,6 @@
-// Package exhaustive merges hints by the words of KEP-693 and KEP-3545: every pick of one hint per
-// resource, one after the other, and the best of them. It is what topology's Merge is compared with,
-// in tests and in benchmarks; the time it takes grows with the product of the numbers of hints.
+// Package exhaustive merges hints literally as KEP-693 and KEP-3545 say: it looks at every pick of
+// one hint per resource. Tests and benchmarks compare topology's Merge with it; its time grows with
+// the product of the numbers of hints.
 package exhaustive
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Merge is topology's. distance is nil without prefer-closest-numa-nodes. Together the nodes
-// and hints may name 64 nodes.
+// Merge corresponds to topology's. distance is nil without prefer-closest-numa-nodes. Nodes and
+// hints together may name at most 64 nodes.
 func Merge(
 	policy topology.Policy, nodes topology.NodeSet, providers [][]topology.ResourceHints,
 	distance func(a, b topology.NodeID) int,
@@ -28,8 +28,8 @@ func Merge(
 	return topology.Result{Hint: found, Admit: policy == topology.BestEffort || found.Preferred}
 }
 
-// search is a merge as the words have it. Node sets are masks over the positions of ids: up to 64
-// ids that may be any.
+// search is one merge. Node sets are masks over the positions in ids, which holds up to 64
+// arbitrary ids.
 type search struct {
 	ids      []topology.NodeID // ascending
 	machine  uint64
@@ -151,12 +151,12 @@ func (n search) better(needed int, a, b hint) bool {
 		return wa < wb
 	case wb == needed, wa > needed:
 		return false
-	default: // b is narrower than needed, a is not wider than that
+	default: // b is narrower than needed, a is not wider than needed
 		return wa > wb
 	}
 }
 
-// average is the mean distance from each node of the mask to each.
+// average returns the mean distance from each node of the mask to each.
 func (n search) average(mask uint64) float64 {
 	if n.distance == nil {
 		return 0

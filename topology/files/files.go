@@ -1,6 +1,6 @@
-// Package files reads and replaces regular files in directories of ours. Whatever somebody put in a
-// file's place, a named pipe, a device, a link, a file without end: nobody waits for it, nothing
-// behind a link is touched, and no more than a limit is read.
+// Package files reads and replaces regular files in our own directories. Whatever stands in a
+// file's place (a named pipe, a device, a link, an endless file): no call blocks on it, nothing
+// behind a link is touched (ReadNamed alone follows links), and no more than a limit is read.
 package files
 
 import (
@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotRegular is what is said of a path that is no regular file.
+// ErrNotRegular says that a path is no regular file.
 var ErrNotRegular = errors.New("is not a regular file")
 
-// Open opens a regular file. The flags are those of open(2); a link is not followed.
+// Open opens a regular file without following a link. The flags are those of open(2).
 func Open(path string, flags int) (*os.File, error) {
 	f, err := open(path, flags|unix.O_NOFOLLOW)
 	if errors.Is(err, unix.ELOOP) {
@@ -30,7 +30,7 @@ func Open(path string, flags int) (*os.File, error) {
 }
 
 func open(path string, flags int) (*os.File, error) {
-	// Not blocking: a named pipe without its other end would hold us for ever.
+	// O_NONBLOCK: a named pipe without its other end would block for ever.
 	f, err := os.OpenFile(path, flags|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ENXIO) || errors.Is(err, unix.EISDIR) {
 		return nil, fmt.Errorf("%s %w", path, ErrNotRegular)
@@ -57,7 +57,7 @@ func Read(path string, limit int64) ([]byte, error) {
 	return read(f, path, limit)
 }
 
-// ReadNamed is Read of a file that a user named, who may have put a link there.
+// ReadNamed is Read for a file that a user named, which may be a link.
 func ReadNamed(path string, limit int64) ([]byte, error) {
 	f, err := open(path, os.O_RDONLY)
 	if err != nil {
@@ -75,19 +75,19 @@ func read(f *os.File, path string, limit int64) ([]byte, error) {
 	}
 	var raw bytes.Buffer
 	if info.Size() <= limit {
-		raw.Grow(int(info.Size()) + bytes.MinRead) // so that it need not grow again
+		raw.Grow(int(info.Size()) + bytes.MinRead) // one allocation
 		_, err = raw.ReadFrom(io.LimitReader(f, limit+1))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	if info.Size() > limit || int64(raw.Len()) > limit { // the size may say less than can be read
+	if info.Size() > limit || int64(raw.Len()) > limit { // more can be there than the size says
 		return nil, fmt.Errorf("%s is larger than %d MiB", path, limit>>20)
 	}
 	return raw.Bytes(), nil
 }
 
-// Tail is the last lines of a text that a process of ours wrote, for people; or why there is none.
+// Tail returns the last lines of a text file of one of our processes, for people, or the error.
 func Tail(path string, lines int) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -97,8 +97,8 @@ func Tail(path string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// Replace puts content in the path's place in one step: whoever opens it finds the old content or
-// the new one. It is not synced.
+// Replace replaces the content of path in one step: whoever opens it finds either the old content
+// or the new. It does not sync.
 func Replace(path string, content []byte) error { return replace(path, content, false) }
 
 // Renew replaces a file unless it has the content already. What is no file is moved aside. It is not
@@ -116,8 +116,8 @@ func Renew(path string, content []byte) error {
 	return Replace(path, content)
 }
 
-// ReplaceDurably is Replace that returns when the new content is on the disk: a reader after a
-// crash finds the old content or the new one too, and the new one once this has returned.
+// ReplaceDurably is Replace with a sync: after a crash a reader finds the old content or the new,
+// and the new once this has returned.
 func ReplaceDurably(path string, content []byte) error {
 	if err := replace(path, content, true); err != nil {
 		return err
@@ -139,7 +139,7 @@ func replace(path string, content []byte, sync bool) error {
 	if err != nil {
 		return fmt.Errorf("create temporary file: %w", err)
 	}
-	defer os.Remove(name) // after the rename there is nothing left to remove
+	defer os.Remove(name) // fails after the rename
 	_, err = tmp.Write(content)
 	if err == nil && sync {
 		err = tmp.Sync()
@@ -156,7 +156,7 @@ func replace(path string, content []byte, sync bool) error {
 	return nil
 }
 
-// Remove removes a file, or an empty directory, that may be gone already.
+// Remove removes a file or an empty directory; it may be gone already.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -164,13 +164,13 @@ func Remove(path string) error {
 	return nil
 }
 
-// Temporary is the name that the new content of a path has while it is written. It is always the
-// same, so that a crash leaves at most one; a path has one writer.
+// Temporary returns the name of the new content of a path while it is written. It is always the
+// same, so that a crash leaves at most one; a path must have one writer.
 func Temporary(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
 }
 
-// create makes a new file. What has its name, which a crash may have left there, makes way.
+// create makes a new file. It removes what has that name, a leftover of a crash, or moves it aside.
 func create(name string) (*os.File, error) {
 	if err := os.Remove(name); errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
 		if _, err := MoveAside(name, time.Now()); err != nil {
@@ -180,7 +180,7 @@ func create(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
 }
 
-// MoveAside gives a file that cannot be used another name, so that it is not overwritten.
+// MoveAside renames an unusable file, so that it is not overwritten.
 func MoveAside(path string, now time.Time) (string, error) {
 	aside := path + ".corrupt-" + now.UTC().Format("20060102T150405.000")
 	if _, err := os.Lstat(aside); err == nil {

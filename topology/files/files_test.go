@@ -14,7 +14,7 @@ import (
 
 const limit = 1 << 20
 
-// intruders are what may stand in a file's place.
+// intruders may stand in a file's place.
 var intruders = map[string]func(path string) error{
 	"pipe": func(path string) error { return unix.Mkfifo(path, 0o600) },
 	"link to a pipe": func(path string) error {
@@ -37,7 +37,7 @@ var intruders = map[string]func(path string) error{
 	"folder": func(path string) error { return os.MkdirAll(filepath.Join(path, "x"), 0o700) },
 }
 
-// What is no regular file is refused at once, by its path.
+// What is no regular file is refused at once, with its path.
 func TestReadOfWhatIsNoFile(t *testing.T) {
 	for name, intrude := range intruders {
 		t.Run(name, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestReadOfWhatIsNoFile(t *testing.T) {
 			if !errors.Is(err, ErrNotRegular) || !strings.Contains(err.Error(), path) {
 				t.Errorf("Read() = %q, %v", raw, err)
 			}
-			raw, err = ReadNamed(path, limit) // which follows links
+			raw, err = ReadNamed(path, limit) // follows links
 			if want := map[string]error{"link to a file": nil,
 				"dangling link": fs.ErrNotExist}; !expected(want, name, err) {
 				t.Errorf("ReadNamed() = %q, %v", raw, err)
@@ -58,7 +58,7 @@ func TestReadOfWhatIsNoFile(t *testing.T) {
 	}
 }
 
-// No more than the limit is read, whatever the size says; /proc has files that say 0.
+// No more than the limit is read, whatever the size says; some files in /proc say 0.
 func TestReadLimit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	for _, size := range []int64{0, 1, limit, limit + 1, 1 << 40} {
@@ -81,7 +81,7 @@ func TestReadLimit(t *testing.T) {
 	}
 }
 
-// expected reports whether the error is the one of that name, ErrNotRegular where there is none.
+// expected reports whether err is the one of that name, or ErrNotRegular if there is none.
 func expected(want map[string]error, name string, err error) bool {
 	is, ok := want[name]
 	if !ok {
@@ -90,7 +90,7 @@ func expected(want map[string]error, name string, err error) bool {
 	return errors.Is(err, is)
 }
 
-// What has the temporary file's name, or the file's own, makes way: nobody waits for it, nothing
+// Whatever has the temporary file's name, or the file's own, is replaced: no call blocks, nothing
 // behind a link is touched, and a folder is kept.
 func TestReplaceOfWhatIsNoFile(t *testing.T) {
 	for name, intrude := range intruders {
@@ -100,7 +100,7 @@ func TestReplaceOfWhatIsNoFile(t *testing.T) {
 			if err := intrude(Temporary(path)); err != nil {
 				t.Fatal(err)
 			}
-			if name != "folder" { // nothing replaces one
+			if name != "folder" { // a folder cannot be replaced
 				if err := intrude(path); err != nil {
 					t.Fatal(err)
 				}
@@ -129,7 +129,7 @@ func TestReplaceOfWhatIsNoFile(t *testing.T) {
 	}
 }
 
-// What a crash in the middle of a write left is neither read nor kept.
+// The leftover of an interrupted write is neither read nor kept.
 func TestLeftoverOfACrashIsUsedUp(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "state")
@@ -153,8 +153,7 @@ func TestLeftoverOfACrashIsUsedUp(t *testing.T) {
 	}
 }
 
-// Nothing is ever deleted: of two files that are moved aside in the same millisecond neither is
-// lost.
+// Nothing is ever deleted: of two files moved aside in the same millisecond none is lost.
 func TestMovedAsideTwice(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	for i, want := range []bool{true, false} {

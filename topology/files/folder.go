@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Folder is a directory to which no link leads. Whoever exchanges what is on the way to it changes
-// nothing for those who have it open.
+// Folder is an open directory, reached without following links. Whoever replaces parts of its path
+// later does not affect it.
 type Folder struct{ f *os.File }
 
-// OpenFolder opens a directory below root. Root may be a link, nothing below it may.
+// OpenFolder opens a directory below root. root may be a link, nothing below it may.
 func OpenFolder(root, path string) (*Folder, error) {
 	within, err := filepath.Rel(root, path)
 	if err != nil || !filepath.IsLocal(within) {
@@ -44,15 +44,15 @@ func OpenFolder(root, path string) (*Folder, error) {
 	return &Folder{at}, nil
 }
 
-// Close closes it.
+// Close closes the directory.
 func (d *Folder) Close() error { return d.f.Close() }
 
-// Path leads to a file in the directory, wherever that is by now.
+// Path returns a path to a file in the directory, wherever the directory is by now.
 func (d *Folder) Path(name string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", d.f.Fd(), name)
 }
 
-// Names are those of at most so many entries.
+// Names returns the names of at most most entries.
 func (d *Folder) Names(most int) ([]string, error) {
 	f, err := os.Open(d.Path("."))
 	if err != nil {
@@ -62,8 +62,8 @@ func (d *Folder) Names(most int) ([]string, error) {
 	return f.Readdirnames(most)
 }
 
-// Open opens a regular file in the directory that has this name only: of one with another name it is
-// not known whose it is.
+// Open opens a regular file in the directory that has only this name: a file with further names may
+// belong to somebody else.
 func (d *Folder) Open(name string) (*os.File, error) {
 	f, err := Open(d.Path(name), os.O_RDONLY)
 	if err != nil {
@@ -76,7 +76,7 @@ func (d *Folder) Open(name string) (*os.File, error) {
 	return f, nil
 }
 
-// Sole reports whether a file is a regular one with one name. One that is being removed has none.
+// Sole reports whether info is of a regular file with one name, or none while it is being removed.
 func Sole(info os.FileInfo) bool {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	return ok && info.Mode().IsRegular() && s.Nlink <= 1

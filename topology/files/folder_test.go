@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// world is a root with a/b/file in it, and a folder of somebody else's.
+// world makes a root with a/b/file in it, and somebody else's folder.
 func world(t *testing.T) (root, other string) {
 	t.Helper()
 	root, other = t.TempDir(), t.TempDir()
@@ -31,7 +31,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// No part below the root is a link, and a path does not leave it; the root itself may be a link.
+// No part below the root may be a link, and a path may not leave it; the root itself may be a link.
 func TestFolder(t *testing.T) {
 	root, other := world(t)
 	link := filepath.Join(t.TempDir(), "root")
@@ -54,8 +54,8 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// A folder stays the one that was opened, whatever is exchanged on the way to it, and of its files
-// those are opened that are regular and have no other name.
+// An open folder stays the same, whatever is replaced on its path, and only opens regular files
+// without other names.
 func TestFolderStays(t *testing.T) {
 	root, other := world(t)
 	d, err := OpenFolder(root, filepath.Join(root, "a/b"))

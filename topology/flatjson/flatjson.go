@@ -1,6 +1,6 @@
-// Package flatjson has values that consist of parts be one JSON object, without the parts showing.
-// It is for types that say more than a struct should in one piece: encoding/json does so for parts
-// that are embedded, which has all their fields be fields of the whole in Go, too. It is pure.
+// Package flatjson encodes values that consist of several parts as one flat JSON object. It is for
+// types too large for one struct: encoding/json flattens embedded structs too, but embedding also
+// makes their fields fields of the whole in Go. It is pure.
 package flatjson
 
 import (
@@ -8,7 +8,7 @@ import (
 	"fmt"
 )
 
-// Marshal writes parts that are objects as one, in order.
+// Marshal writes parts, which must be JSON objects, as one object, in order.
 func Marshal(parts ...any) ([]byte, error) {
 	out := []byte{'{'}
 	for _, part := range parts {
@@ -28,7 +28,7 @@ func Marshal(parts ...any) ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// Unmarshal reads parts, which are pointers, from one object. Each takes what it knows.
+// Unmarshal reads parts, which are pointers, from one object. Each takes the fields that it knows.
 func Unmarshal(text []byte, parts ...any) error {
 	for _, part := range parts {
 		if err := json.Unmarshal(text, part); err != nil {

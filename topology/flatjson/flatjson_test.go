@@ -28,8 +28,8 @@ func (t *thing) UnmarshalJSON(text []byte) error {
 	return flatjson.Unmarshal(text, &t.first, &t.name)
 }
 
-// The object is that which embedded parts would make, also within others, where a part is empty and
-// with what HTML does not bear; and it can be read again.
+// The object equals that of embedded parts, also within other values, with an empty part and with
+// characters that HTML escapes; and it can be read again.
 func TestFlat(t *testing.T) {
 	for want, of := range map[string]thing{
 		`[{"size":1,"namespace":"a","name":"b\u003c","x":2}]`: {

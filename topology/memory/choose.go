@@ -9,14 +9,14 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Why Choose finds nothing. The texts are the kubelet's.
+// Causes of a failed Choose. The texts are the kubelet's.
 var (
-	// ErrNoRoom: no set of nodes that may be used has enough free.
+	// ErrNoRoom: no permitted set of nodes has enough free.
 	ErrNoRoom = errors.New("[memorymanager] failed to get the default NUMA affinity, " +
 		"no NUMA nodes with enough memory is available")
-	// ErrNotPreferred: a preferred place is due and all that have room need too many nodes.
+	// ErrNotPreferred: a preferred placement is required, and all with room need too many nodes.
 	ErrNotPreferred = errors.New("[memorymanager] failed to find the default preferred hint")
-	// ErrExtendedNotPreferred: likewise, of all places around the hint.
+	// ErrExtendedNotPreferred: the same, for placements around the hint.
 	ErrExtendedNotPreferred = errors.New(
 		"[memorymanager] failed to find the extended preferred hint")
 	// ErrGroups: the hint has room, but its nodes are used alone or in other groups.
@@ -26,19 +26,19 @@ var (
 		"[memorymanager] failed to find NUMA nodes to extend the current topology hint")
 )
 
-// Refused reports whether err is, or wraps, one of those errors.
+// Refused reports whether err is, or wraps, one of these errors.
 func Refused(err error) bool {
 	return slices.ContainsFunc([]error{
 		ErrNoRoom, ErrNotPreferred, ErrExtendedNotPreferred, ErrGroups, ErrNoExtension,
 	}, func(of error) bool { return errors.Is(err, of) })
 }
 
-// Choose places the requests on nodes: those of the hint, the merged answer of all providers, if
-// they have room; else the fewest others with them. A hint of any node leaves the choice to
-// Choose, which takes the fewest and lowest. It returns one block for each resource, by name, all
-// on the same nodes; none if nothing is requested. The errors are those above.
+// Choose places the requests on the nodes of the hint, which is the merged answer of all providers,
+// if they have room; else it adds as few other nodes as possible. With a hint of any node it takes
+// the fewest and lowest nodes. It returns one block for each resource, by name, all on the same
+// nodes; none if nothing is requested. The errors are those above.
 //
-// Held and reusable are as for Hints. After it, Reuse tells what is left of the reusable blocks.
+// held and reusable are as for Hints. Afterwards Reuse returns the rest of the reusable blocks.
 func (s *Static) Choose(held, reusable []Block, requests map[v1.ResourceName]uint64,
 	hint topology.Hint) ([]Block, error) {
 	if len(requests) == 0 {
@@ -88,8 +88,8 @@ func (q question) place(hint topology.Hint) (topology.NodeSet, error) {
 	return best.Nodes, nil
 }
 
-// best is the first offer that contains all of the nodes. It is one of the narrowest, and it is
-// preferred if any is: narrower ones than those do not exist.
+// best returns the first offer that contains all of nodes. It is one of the narrowest, and
+// preferred if any offer is: no offer is narrower than a preferred one.
 func (q question) best(nodes topology.NodeSet) (best topology.Hint, ok bool) {
 	for _, hint := range q.supply().Hints(nodes) {
 		if nodes.SubsetOf(hint.Nodes) {

@@ -9,13 +9,13 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Hints lists the node sets from which all the requests can be met while others hold the held
-// blocks, as doc.go describes: for each resource, by name, the same sets in the same order,
-// narrow ones first. It is nil if nothing is requested, and also if no set has room: like the
-// kubelet, it leaves it to Choose to say so.
+// Hints lists the node sets that can meet all requests beside the held blocks, as doc.go describes:
+// for each resource, by name, the same sets in the same order, narrow ones first. It is nil if
+// nothing is requested, and also if no set has room: like the kubelet, it leaves the error to
+// Choose.
 //
-// Reusable are the blocks of init containers of the same pod that will have ended; they are not
-// among the held ones.
+// reusable are the blocks of init containers of the same pod that will have ended; held does not
+// contain them.
 func (s *Static) Hints(held, reusable []Block,
 	requests map[v1.ResourceName]uint64) []topology.ResourceHints {
 	hints := s.Supply(held, reusable, requests).Hints()
@@ -31,8 +31,7 @@ func (s *Static) Hints(held, reusable []Block,
 	return out
 }
 
-// Supply describes the node sets from which all the requests can be met, held and reusable being as
-// for Hints.
+// Supply describes the node sets that can meet all requests; held and reusable are as for Hints.
 func (s *Static) Supply(held, reusable []Block,
 	requests map[v1.ResourceName]uint64) topology.Supply {
 	if len(requests) == 0 {
@@ -41,8 +40,8 @@ func (s *Static) Supply(held, reusable []Block,
 	return s.question(held, reusable, requests).supply()
 }
 
-// Again repeats the hints of a container that holds its blocks already. It is nil, no preference,
-// if they are not what is requested.
+// Again returns the hints for a container that already holds its blocks; nil, no preference, if the
+// blocks do not match the requests.
 func Again(blocks []Block, requests map[v1.ResourceName]uint64) []topology.ResourceHints {
 	if len(blocks) != len(requests) {
 		return nil
@@ -66,7 +65,7 @@ func Again(blocks []Block, requests map[v1.ResourceName]uint64) []topology.Resou
 type question struct {
 	wanted []uint64 // by resource
 	backed topology.NodeSet
-	nodes  []place // of those that have any memory, ascending
+	nodes  []place // nodes that have memory, ascending
 	reuse  map[topology.NodeSet][]uint64
 }
 
@@ -119,7 +118,7 @@ func (s *Static) question(held, reusable []Block, requests map[v1.ResourceName]u
 	return q
 }
 
-// supply has the nodes that nobody uses, all resources together, and the groups with room.
+// supply describes the nodes that nobody uses, all resources together, and the groups with room.
 func (q question) supply() topology.Supply {
 	var unused []int
 	out := topology.Supply{Least: q.atLeast(), Width: q.narrowest(), Additive: true}
@@ -151,7 +150,7 @@ func (q question) supply() topology.Supply {
 }
 
 // allows reports whether the nodes may be used together: a node that is used alone joins no group,
-// and one in a group is used with all others of the group only. nodes is the set once more.
+// and one in a group is used only with the whole group. nodes is the same set.
 func (q question) allows(set []int, nodes topology.NodeSet) bool {
 	for _, at := range set {
 		p := q.nodes[at]
@@ -162,8 +161,8 @@ func (q question) allows(set []int, nodes topology.NodeSet) bool {
 	return true
 }
 
-// hasRoom reports whether the nodes have all that is wanted free, or reusable by the pod. nodes is
-// the set once more.
+// hasRoom reports whether the nodes have all that is wanted, free or reusable by the pod. nodes is
+// the same set.
 func (q question) hasRoom(set []int, nodes topology.NodeSet) bool {
 	return q.have(set, q.reuse[nodes], func(p *place) []uint64 { return p.free })
 }
@@ -173,7 +172,7 @@ func (q question) couldHold(set []int) bool {
 	return q.have(set, nil, func(p *place) []uint64 { return p.allocatable })
 }
 
-// have reports whether the sizes of the nodes come to all that is wanted, together with more, if any.
+// have reports whether the sizes of the nodes, plus more if any, add up to all that is wanted.
 func (q question) have(set []int, more []uint64, sizes func(*place) []uint64) bool {
 	for r, wanted := range q.wanted {
 		sum := uint64(0)
@@ -190,7 +189,7 @@ func (q question) have(set []int, more []uint64, sizes func(*place) []uint64) bo
 	return true
 }
 
-// atLeast is a number of nodes below which no set could hold what is wanted.
+// atLeast returns a lower bound for the number of nodes that could hold the request.
 func (q question) atLeast() int {
 	most := 1
 	for r, wanted := range q.wanted {
@@ -203,9 +202,9 @@ func (q question) atLeast() int {
 	return most
 }
 
-// narrowest is the number of nodes that what is wanted needs on the empty machine. Where several
-// resources are on different nodes and the sets too many to try, it can be too low: then no
-// hint is preferred.
+// narrowest returns the number of nodes that the request needs on the empty machine. If resources
+// are on different nodes and there are too many sets to try, it can be too low: then no hint is
+// preferred.
 func (q question) narrowest() int {
 	width, _ := topology.Narrowest(len(q.nodes), q.atLeast(), len(q.nodes), q.couldHold)
 	return width

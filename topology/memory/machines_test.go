@@ -23,7 +23,7 @@ type (
 	}
 )
 
-// shape is the GiB of each node and how many of them are in pages of 2 MiB. A node of 0 has no
+// shape gives the GiB of each node and how many of them are in pages of 2 MiB. A node of 0 has no
 // memory; only node 0 has a CPU.
 type shape [][2]uint64
 
@@ -44,7 +44,7 @@ func (s shape) machine(t failer) *topology.Machine {
 	return m
 }
 
-// static reserves 1 GiB of each node that has memory.
+// static reserves 1 GiB on each node that has memory.
 func (s shape) static(t failer) *memory.Static {
 	t.Helper()
 	reserved := memory.Amounts{}

@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// naive is the rules written down as they are said, over all sets of all nodes.
+// naive implements the rules literally, over all sets of all nodes.
 type naive struct {
 	shape          shape
 	held, reusable []memory.Block
@@ -50,7 +50,7 @@ func (n naive) allocatable(set topology.NodeSet, name v1.ResourceName) (sum uint
 	return sum
 }
 
-// blocks are all that count for groups.
+// blocks returns all that count for groups.
 func (n naive) blocks() []memory.Block { return slices.Concat(n.held, n.reusable) }
 
 func (n naive) allowed(set topology.NodeSet) bool {
@@ -62,7 +62,7 @@ func (n naive) allowed(set topology.NodeSet) bool {
 	return true
 }
 
-// room is for sets that are allowed: no block is partly on them.
+// room is for allowed sets: no block is partly on them.
 func (n naive) room(set topology.NodeSet, w wants) bool {
 	for name, size := range w {
 		free := n.allocatable(set, name)
@@ -97,7 +97,7 @@ func (n naive) hints(w wants) (hints []topology.Hint) {
 	return hints
 }
 
-// withMemory drops the sets with a node that has none; they must not be preferred.
+// withMemory drops the sets with a node without memory; they must not be preferred.
 func (n naive) withMemory(t failer, hints []topology.Hint) (out []topology.Hint) {
 	t.Helper()
 	for _, h := range hints {
@@ -113,7 +113,7 @@ func (n naive) withMemory(t failer, hints []topology.Hint) (out []topology.Hint)
 	return out
 }
 
-// drawCase makes a machine in use, of which some blocks can be reused.
+// drawCase makes a machine in use, with some reusable blocks.
 func drawCase(t *rapid.T, most int) (naive, *memory.Static) {
 	n := naive{shape: someShape(t, most)}
 	p := n.shape.static(t)
@@ -151,7 +151,7 @@ func TestHintsAreTheNaiveOnes(t *testing.T) {
 
 func equal(a, b topology.NodeSet) bool { return a == b }
 
-// bestOf is the preferred, else the narrowest, else the first of the hints around nodes.
+// bestOf returns the preferred, else the narrowest, else the first of the hints around nodes.
 func bestOf(hints []topology.Hint, around topology.NodeSet) (topology.Hint, bool) {
 	hints = slices.DeleteFunc(slices.Clone(hints), func(h topology.Hint) bool {
 		return !around.SubsetOf(h.Nodes)
@@ -201,7 +201,7 @@ func TestChooseIsTheNaiveOne(t *testing.T) {
 		if !ok {
 			expected, ok = bestOf(all, hint.Nodes)
 			ok = ok && (expected.Preferred || !hint.Preferred)
-			// Nodes that have room but break the rule are refused; an exception is one in a group.
+			// Nodes that have room but break the rule are refused, except a single one in a group.
 			if !errors.Is(err, memory.ErrGroups) && ok != (err == nil) {
 				t.Fatalf("error %v, naive places on %q: %v", err, expected.Nodes, ok)
 			}
@@ -222,7 +222,7 @@ func TestChooseIsTheNaiveOne(t *testing.T) {
 	})
 }
 
-// Whatever comes and goes: no memory is promised twice, and groups stay apart.
+// In any order of events: no memory is promised twice, and groups stay apart.
 func TestNothingIsPromisedTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := someShape(t, 8)
@@ -271,7 +271,7 @@ func validate(t *rapid.T, n naive, p *memory.Static) {
 	}
 }
 
-// What a pod holds with reuse is, on each set of nodes, what its largest container needs.
+// With reuse a pod holds, on each set of nodes, what its largest container needs.
 func TestReuseOfInitContainers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := shape{{9, 0}}.static(t)
@@ -296,8 +296,8 @@ func TestReuseOfInitContainers(t *testing.T) {
 	})
 }
 
-// On wide machines not all sets are offered, but those that are have room, one is if any has, and
-// a hint that can be extended is.
+// On wide machines not all sets are offered. But offered ones have room, one is offered if any has
+// room, and a hint is extended if it can be.
 func TestWideMachines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := make(shape, rapid.IntRange(12, 24).Draw(t, "nodes"))

@@ -12,16 +12,16 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Requests are the bytes of memory and huge pages that the container gets on nodes of its own
-// choice: its limits, if the pod is Guaranteed; nil otherwise. It expects a defaulted pod and any
-// of its containers.
+// Requests returns the bytes of memory and huge pages that the policy places for the container: its
+// limits, if the pod is Guaranteed; nil otherwise. It expects a defaulted pod and any of its
+// containers.
 //
-// Containers of pods with pod-level resources (KEP-2837) get none, whatever they ask for.
+// Containers of pods with pod-level resources (KEP-2837) get none.
 func Requests(pod *v1.Pod, c *v1.Container) map[v1.ResourceName]uint64 {
 	return RequestsOf(pod)(c)
 }
 
-// RequestsOf is Requests for all containers of the pod, whose class is worked out once.
+// RequestsOf is Requests for all containers of the pod, whose class is computed once.
 func RequestsOf(pod *v1.Pod) func(*v1.Container) map[v1.ResourceName]uint64 {
 	if !podspec.MayOwn(pod) {
 		return func(*v1.Container) map[v1.ResourceName]uint64 { return nil }
@@ -37,7 +37,7 @@ func RequestsOf(pod *v1.Pod) func(*v1.Container) map[v1.ResourceName]uint64 {
 	}
 }
 
-// PodRequests are the bytes that the pod needs at any one time; nil if none.
+// PodRequests returns the most bytes that the pod needs at any time; nil if none.
 func PodRequests(pod *v1.Pod) map[v1.ResourceName]uint64 {
 	if peaks := podspec.Peaks(pod, RequestsOf(pod)); len(peaks) > 0 {
 		return peaks
@@ -49,7 +49,7 @@ func isMemory(name v1.ResourceName) bool {
 	return name == v1.ResourceMemory || strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// Reserved is reservedMemory of the configuration in bytes.
+// Reserved returns reservedMemory of the configuration in bytes.
 func Reserved(list []kubeletconfig.MemoryReservation) Amounts {
 	out := Amounts{}
 	for _, r := range list {
@@ -64,10 +64,9 @@ func Reserved(list []kubeletconfig.MemoryReservation) Amounts {
 	return out
 }
 
-// CheckReserved reports whether reservedMemory adds up to what is kept from pods on the whole node:
+// CheckReserved checks that reservedMemory adds up to what the whole node withholds from pods:
 // kubeReserved, systemReserved and the hard eviction threshold together. Memory may differ by slack
-// bytes, because a threshold that is a percentage follows the machine's total. The text is the
-// kubelet's.
+// bytes, because a threshold in percent depends on the machine's total. The text is the kubelet's.
 func CheckReserved(list []kubeletconfig.MemoryReservation, kept v1.ResourceList,
 	slack int64) error {
 	sums := map[v1.ResourceName]resource.Quantity{}

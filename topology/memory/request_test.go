@@ -9,7 +9,7 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// container asks for these limits, its requests are the same.
+// container has these limits and equal requests.
 func container(limits ...string) v1.Container {
 	l := list(limits...)
 	return v1.Container{Resources: v1.ResourceRequirements{Limits: l, Requests: l.DeepCopy()}}

@@ -11,7 +11,7 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// A node in two groups stays out, whichever of the blocks is looked at last.
+// A node in two groups is not used, in whatever order the blocks are looked at.
 func TestANodeInTwoGroupsIsNotUsed(t *testing.T) {
 	p := shape{{9, 0}, {9, 0}, {9, 0}}.static(t)
 	held := []memory.Block{block(2, 0, 1), block(1, 0), block(1, 0)}
@@ -37,7 +37,7 @@ func TestABlockOnANodeThatIsGoneIsAMisfit(t *testing.T) {
 }
 
 func TestHasRoom(t *testing.T) {
-	p := shape{{9, 0}, {9, 0}, {9, 0}}.static(t) // 8 GiB of each are for pods
+	p := shape{{9, 0}, {9, 0}, {9, 0}}.static(t) // 8 GiB each for pods
 	for name, c := range map[string]struct {
 		held, blocks []memory.Block
 		want         bool
@@ -59,7 +59,7 @@ func TestHasRoom(t *testing.T) {
 	}
 }
 
-// A group that others use is found by what is needed of it as well: its nodes are in no other set.
+// A group in use also counts by what is needed of it: its nodes are in no other set.
 func TestSupplyNamesGroups(t *testing.T) {
 	p := shape{{9, 0}, {9, 0}, {9, 0}, {9, 0}}.static(t)
 	held := []memory.Block{block(1, 0, 1), block(1, 2), block(1, 3)}
@@ -88,7 +88,7 @@ func TestChooseOfEquallyNarrowSets(t *testing.T) {
 	}
 }
 
-// Blocks of one resource on the same nodes count as their sum does.
+// Blocks of one resource on the same nodes count as their sum.
 func TestSum(t *testing.T) {
 	a, b := topology.NewNodeSet(0), topology.NewNodeSet(0, 1)
 	of := func(nodes topology.NodeSet, name v1.ResourceName, size uint64) memory.Block {

@@ -13,15 +13,15 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// ErrNothingReserved: the static policy needs memory that no pod gets. The text is the kubelet's.
+// ErrNothingReserved: the static policy requires reserved memory. The text is the kubelet's.
 var ErrNothingReserved = errors.New(
 	"[memorymanager] you should specify the system reserved memory")
 
 // Amounts are bytes by NUMA node and resource ("memory", "hugepages-2Mi", ...).
 type Amounts map[topology.NodeID]map[v1.ResourceName]uint64
 
-// Block is what one container holds of one resource: Size bytes, somewhere on Nodes. One of an init
-// container may hold less than it was given, or nothing, where those hold it that start later.
+// Block is what one container holds of one resource: Size bytes, somewhere on Nodes. A block of an
+// init container may be smaller than at first, or empty, after later containers have reused it.
 type Block struct {
 	Nodes    topology.NodeSet
 	Resource v1.ResourceName
@@ -34,17 +34,17 @@ type Static struct {
 	backed topology.NodeSet
 }
 
-// node is the memory of one NUMA node, without regard to who holds it.
+// node is the memory of one NUMA node, whoever holds it.
 type node struct {
 	id                           topology.NodeID
 	total, reserved, allocatable map[v1.ResourceName]uint64
 }
 
-// New makes the policy for machine m, where pods do not get the reserved amounts. It refuses a
-// reservation without memory (ErrNothingReserved), on nodes that do not exist, or of more than the
+// New returns the policy for machine m, where pods do not get the reserved amounts. It refuses
+// reservations without memory (ErrNothingReserved), on nodes that do not exist, or of more than the
 // node has.
 //
-// Memory in huge pages is not "memory". When the pools grow into what is reserved, none is left.
+// Memory in huge pages is not "memory". If the pools grow into the reserved memory, none is left.
 func New(m *topology.Machine, reserved Amounts) (*Static, error) {
 	if err := checkReservedOn(m, reserved); err != nil {
 		return nil, err
@@ -61,8 +61,8 @@ func New(m *topology.Machine, reserved Amounts) (*Static, error) {
 	return s, nil
 }
 
-// Unreserved is the memory of a machine of which nothing is reserved, for who tells of it; nothing
-// can be handed out of it (ErrNothingReserved).
+// Unreserved returns the policy for a machine without reservations, for reporting only: nothing may
+// be allocated from it (ErrNothingReserved).
 func Unreserved(m *topology.Machine) *Static { return newStatic(m, nil) }
 
 func newStatic(m *topology.Machine, reserved Amounts) *Static {
@@ -101,7 +101,7 @@ func newNode(of topology.Node, reserved map[v1.ResourceName]uint64) node {
 			continue
 		}
 		n.reserved[name] = size
-		n.total[name] += 0 // so that a reservation of what is not there is seen
+		n.total[name] += 0 // so that New sees a reservation of a missing resource
 	}
 	inPages := uint64(0)
 	for _, pool := range of.HugePages {
@@ -119,14 +119,14 @@ func newNode(of topology.Node, reserved map[v1.ResourceName]uint64) node {
 	return n
 }
 
-// pageResource is the name of huge pages of this size: "hugepages-2Mi".
+// pageResource returns the resource of huge pages of this size: "hugepages-2Mi".
 func pageResource(pageBytes uint64) v1.ResourceName {
 	size := resource.NewQuantity(int64(pageBytes), resource.BinarySI)
 	return v1.ResourceName(v1.ResourceHugePagesPrefix + size.String())
 }
 
-// Allocatable is what each node can give to pods when nobody holds anything; nodes and resources
-// of nothing are left out. The result is the caller's own.
+// Allocatable returns what each node can give to pods if nobody holds anything, without empty nodes
+// and resources. The caller owns the result.
 func (s *Static) Allocatable() Amounts {
 	out := Amounts{}
 	for _, n := range s.nodes {
@@ -143,7 +143,7 @@ func (s *Static) Allocatable() Amounts {
 	return out
 }
 
-// AllocatableBlocks is Allocatable as blocks of one node each, by node and resource.
+// AllocatableBlocks returns Allocatable as blocks with one node each, by node and resource.
 func (s *Static) AllocatableBlocks() (out []Block) {
 	amounts := s.Allocatable()
 	for _, id := range sortedKeys(amounts) {
@@ -154,8 +154,8 @@ func (s *Static) AllocatableBlocks() (out []Block) {
 	return out
 }
 
-// Mems is the set of nodes to write to cpuset.mems of a container that holds the blocks; empty:
-// any node. Nodes without memory, which the kernel does not accept there, are left out.
+// Mems returns the nodes for cpuset.mems of a container that holds the blocks; empty: any node. It
+// omits nodes without memory, which the kernel would refuse.
 func (s *Static) Mems(blocks []Block) topology.NodeSet {
 	var nodes topology.NodeSet
 	for _, b := range blocks {

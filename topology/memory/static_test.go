@@ -178,8 +178,8 @@ func TestErrorsCanBeTold(t *testing.T) {
 	}
 }
 
-// A pod of two nodes ends after a second one came to its group; then another comes, in an order
-// after which a kubelet did not start (kubernetes/kubernetes#113130).
+// A pod on two nodes ends after a second one joined its group; then another pod comes. After this
+// order a kubelet did not start (kubernetes/kubernetes#113130).
 func TestOrderDoesNotMatter(t *testing.T) {
 	p := shape{{5, 0}, {5, 0}}.static(t)
 	held := []memory.Block{block(5, 0, 1), block(2, 0, 1)}
@@ -194,7 +194,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	}
 }
 
-// Blocks that overlap come from elsewhere. They are counted, and nothing is placed beside them.
+// Overlapping blocks come from elsewhere. They are counted, and nothing is placed beside them.
 func TestForeignBlocks(t *testing.T) {
 	p := shape{{9, 0}, {9, 0}, {9, 0}}.static(t)
 	wide, narrow := block(9, 0, 1), block(5, 0)
@@ -216,7 +216,7 @@ func TestForeignBlocks(t *testing.T) {
 	}
 }
 
-// With too many sets to try, those with the most free nodes are still found.
+// With too many sets to try, those with the most free memory are still found.
 func TestWideMachineWithFewLargeNodes(t *testing.T) {
 	s := make(shape, 64)
 	for i := range s {
@@ -248,7 +248,7 @@ func TestWideHintIsExtended(t *testing.T) {
 
 func TestMisfitsAfterTotalsChanged(t *testing.T) {
 	held := []memory.Block{block(4, 0), block(3, 1), block(1, 1), block(1, 2)}
-	p := shape{{5, 0}, {4, 0}}.static(t) // there were 5 GiB on node 1, and a node 2
+	p := shape{{5, 0}, {4, 0}}.static(t) // before, node 1 had 5 GiB and there was a node 2
 	expected := []memory.Block{block(3, 1), block(1, 2)}
 	if diff := gocmp.Diff(expected, p.Misfits(held), gocmp.Comparer(equal)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -330,7 +330,7 @@ func reservation(node int32, limits ...string) kubeletconfig.MemoryReservation {
 	return kubeletconfig.MemoryReservation{NumaNode: node, Limits: list(limits...)}
 }
 
-// list makes a list of "name=quantity".
+// list makes a list from "name=quantity".
 func list(limits ...string) v1.ResourceList {
 	out := v1.ResourceList{}
 	for _, l := range limits {

@@ -10,19 +10,19 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Usage is how one node is used while some blocks are held.
+// Usage describes one node while some blocks are held.
 type Usage struct {
 	Node topology.NodeID
-	// Group is the nodes of the blocks that name the node; itself, if none does.
+	// Group is the nodes of the blocks that name the node, or just the node.
 	Group topology.NodeSet
-	// Blocks is the number of blocks that name the node, those of size 0 too.
+	// Blocks counts the blocks that name the node, also those of size 0.
 	Blocks int
-	// Total, Reserved (never given out), Allocatable and Free are bytes by resource.
+	// Total, Reserved (never allocated), Allocatable and Free are bytes by resource.
 	Total, Reserved, Allocatable, Free map[v1.ResourceName]uint64
 }
 
-// Usage lists all nodes by ascending id. A block of several nodes fills the lowest first, as far
-// as it has room beside blocks of fewer nodes. The maps are the caller's own.
+// Usage lists all nodes by ascending id. A block with several nodes fills the lowest ones first, as
+// far as they have room beside blocks with fewer nodes. The caller owns the maps.
 func (s *Static) Usage(held []Block) []Usage {
 	out := make([]Usage, len(s.nodes))
 	for i, n := range s.nodes {
@@ -38,7 +38,7 @@ func (s *Static) Usage(held []Block) []Usage {
 	return out
 }
 
-// fill adds a block to what is held.
+// fill adds a block to the usage.
 func fill(usage []Usage, b Block) {
 	left := b.Size
 	for i := range usage {
@@ -56,8 +56,8 @@ func fill(usage []Usage, b Block) {
 	}
 }
 
-// Misfits lists the held blocks that have no room (any more): the node is gone, or has less than
-// was promised. Wide blocks give way to narrow ones, then large ones to small ones.
+// Misfits lists the held blocks that have no room any more: the node is gone, or has less than
+// before. Wide blocks give way to narrow ones, then large ones to small ones.
 func (s *Static) Misfits(held []Block) (misfits []Block) {
 	all := topology.NewNodeSet()
 	for _, n := range s.nodes {
@@ -74,8 +74,8 @@ func (s *Static) Misfits(held []Block) (misfits []Block) {
 	return misfits
 }
 
-// HasRoom reports whether the blocks have room beside the held ones, on nodes that are in no other
-// group; they are of different resources.
+// HasRoom reports whether the blocks have room beside the held ones, on nodes in no other group.
+// The blocks must be of different resources.
 func (s *Static) HasRoom(held, blocks []Block) bool {
 	usage := s.Usage(held)
 	return !slices.ContainsFunc(blocks, func(b Block) bool {
@@ -84,7 +84,7 @@ func (s *Static) HasRoom(held, blocks []Block) bool {
 	})
 }
 
-// conflict reports whether the blocks are on some common nodes, but not on the same ones.
+// conflict reports whether the blocks share some nodes but not all.
 func (s *Static) conflict(a, b Block) bool {
 	if a.lentBy(b) || b.lentBy(a) {
 		return false
@@ -93,13 +93,13 @@ func (s *Static) conflict(a, b Block) bool {
 	return one != other && !one.Intersect(other).IsEmpty()
 }
 
-// lentBy reports whether the block is of an init container that runs on some nodes of the other
-// block before anybody uses that. It holds nothing by itself.
+// lentBy reports whether the block belongs to an init container that runs on some nodes of the
+// other block before that is used. It holds nothing itself.
 func (b Block) lentBy(other Block) bool {
 	return b.Size == 0 && b.Nodes != other.Nodes && b.Nodes.SubsetOf(other.Nodes)
 }
 
-// Lent is the nodes of that of the blocks that lends this one.
+// Lent returns the nodes of the block that lends this one.
 func (b Block) Lent(all []Block) (by topology.NodeSet, ok bool) {
 	if b.Size > 0 {
 		return by, false
@@ -120,7 +120,7 @@ func sumFree(usage []Usage, nodes topology.NodeSet, name v1.ResourceName) (free 
 	return free
 }
 
-// narrowFirst is a total order, so that what is free does not depend on the order of blocks.
+// narrowFirst sorts in a total order, so that free memory does not depend on the order of blocks.
 func narrowFirst(blocks []Block) []Block {
 	return slices.SortedFunc(slices.Values(blocks), func(a, b Block) int {
 		return cmp.Or(cmp.Compare(a.Nodes.Len(), b.Nodes.Len()), a.Nodes.Compare(b.Nodes),
@@ -128,7 +128,7 @@ func narrowFirst(blocks []Block) []Block {
 	})
 }
 
-// Sum has one block for those of a resource on the same nodes, which count as much.
+// Sum merges the blocks of a resource on the same nodes; the sums stay the same.
 func Sum(blocks ...Block) (out []Block) {
 	type key struct {
 		nodes    topology.NodeSet
@@ -147,10 +147,9 @@ func Sum(blocks ...Block) (out []Block) {
 	return out
 }
 
-// Reuse tells what is left of the blocks of a pod's init containers after another container of
-// the pod has chosen its own: in the same order, sizes reduced by what the container took over.
-// Held from then on are these and the chosen ones. A block of size 0 still keeps its nodes in
-// their group.
+// Reuse returns the blocks of a pod's init containers after another container of the pod has chosen
+// its own: in the same order, with sizes reduced by what the container reuses. From then on these
+// and the chosen blocks are held. A block of size 0 still keeps its nodes in their group.
 func Reuse(reusable, chosen []Block) []Block {
 	left := slices.Clone(reusable)
 	for _, b := range chosen {

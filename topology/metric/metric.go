@@ -1,4 +1,4 @@
-// Package metric makes metrics, in one line each, and registers those of a part together.
+// Package metric makes metrics, in one line each, and registers those of a component together.
 package metric
 
 import (
@@ -7,13 +7,13 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// Set is the metrics of a part. They count only once they are registered.
+// Set holds the metrics of a component. They count only once they are registered.
 type Set struct {
 	all  []metrics.Registerable
 	read []*reading
 }
 
-// Register makes the metrics count; without a registry they never do.
+// Register registers the metrics; without a registry they never count.
 func (s *Set) Register(r metrics.KubeRegistry) error {
 	if r == nil {
 		return nil
@@ -31,38 +31,37 @@ func (s *Set) Register(r metrics.KubeRegistry) error {
 	return nil
 }
 
-// Counter adds one.
+// Counter adds a counter.
 func (s *Set) Counter(name, help string) *metrics.Counter {
 	return add(s, metrics.NewCounter((*metrics.CounterOpts)(opts(name, help))))
 }
 
-// Counters adds one for each combination of the labels' values.
+// Counters adds a counter for each combination of label values.
 func (s *Set) Counters(name, help string, labels ...string) *metrics.CounterVec {
 	return add(s, metrics.NewCounterVec((*metrics.CounterOpts)(opts(name, help)), labels))
 }
 
-// Gauge adds one.
+// Gauge adds a gauge.
 func (s *Set) Gauge(name, help string) *metrics.Gauge {
 	return add(s, metrics.NewGauge((*metrics.GaugeOpts)(opts(name, help))))
 }
 
-// Gauges adds one for each combination of the labels' values.
+// Gauges adds a gauge for each combination of label values.
 func (s *Set) Gauges(name, help string, labels ...string) *metrics.GaugeVec {
 	return add(s, metrics.NewGaugeVec((*metrics.GaugeOpts)(opts(name, help)), labels))
 }
 
-// Tell takes the value of a gauge for one combination of its labels' values.
+// Tell sets a gauge for one combination of label values.
 type Tell func(value float64, labels ...string)
 
-// Read adds a gauge that is read when somebody asks for the metrics: read tells of every combination
-// of the labels' values that there is then, of each once. It may be called from several goroutines
-// and must not block.
+// Read adds a gauge that is read at each scrape: read must call Tell once for each existing
+// combination of label values. It may run in several goroutines and must not block.
 func (s *Set) Read(name, help string, labels []string, read func(Tell)) {
 	s.read = append(s.read, &reading{name: name, read: read,
 		about: metrics.NewDesc(name, help, labels, nil, metrics.ALPHA, "")})
 }
 
-// reading is a gauge that is read when somebody asks.
+// reading is a gauge that is read at each scrape.
 type reading struct {
 	metrics.BaseStableCollector
 	name  string
@@ -70,22 +69,22 @@ type reading struct {
 	read  func(Tell)
 }
 
-// DescribeWithStability has the one metric.
+// DescribeWithStability sends the only description.
 func (r *reading) DescribeWithStability(to chan<- *metrics.Desc) { to <- r.about }
 
-// CollectWithStability has what is read now.
+// CollectWithStability sends the present values.
 func (r *reading) CollectWithStability(to chan<- metrics.Metric) {
 	r.read(func(value float64, labels ...string) {
 		to <- metrics.NewLazyConstMetric(r.about, metrics.GaugeValue, value, labels...)
 	})
 }
 
-// Histogram adds one.
+// Histogram adds a histogram.
 func (s *Set) Histogram(name, help string, buckets []float64) *metrics.Histogram {
 	return add(s, metrics.NewHistogram(histogram(name, help, buckets)))
 }
 
-// Histograms adds one for each combination of the labels' values.
+// Histograms adds a histogram for each combination of label values.
 func (s *Set) Histograms(
 	name, help string, buckets []float64, labels ...string,
 ) *metrics.HistogramVec {

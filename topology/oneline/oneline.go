@@ -1,6 +1,5 @@
-// Package oneline makes texts that others wrote fit to be shown: plugins and runtimes may say
-// megabytes, with line breaks, where people look for one line. Only Logged
-// writes, to the log.
+// Package oneline makes texts of others fit to be shown: plugins and runtimes may send megabytes,
+// with line breaks, where people expect one line. Only Logged has an effect: it writes to the log.
 package oneline
 
 import (
@@ -12,15 +11,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Most is the most bytes of such a text. With some words around it, it is below the 1024 bytes that
-// the message of an event has.
+// Most bounds such a text in bytes. With some words around it, it stays below the 1024 bytes of an
+// event's message.
 const Most = 896
 
-// Of is the text in one line of at most Most bytes, which says what is missing. Its cost does not
-// grow with the text.
+// Of returns the text in one line of at most Most bytes, with a note if it was cut. Its cost does
+// not grow with the text.
 func Of(text string) string { return Cut(text, Most) }
 
-// Cut is Of with another bound, not below 64.
+// Cut is Of with another bound, at least 64.
 func Cut(text string, most int) string {
 	if len(text) <= most && plain(text) {
 		return text
@@ -29,7 +28,7 @@ func Cut(text string, most int) string {
 	var b strings.Builder
 	end := 0 // where the note would fit
 	space := false
-	for _, r := range text[:min(len(text), 2*most)] { // of bytes that are no text it makes U+FFFD
+	for _, r := range text[:min(len(text), 2*most)] { // bytes that are no text give U+FFFD
 		space = space || !shown(r)
 		if !shown(r) {
 			continue
@@ -52,18 +51,18 @@ func Cut(text string, most int) string {
 	return b.String()
 }
 
-// plain reports whether a text is as it can be shown.
+// plain reports whether a text can be shown unchanged.
 func plain(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
 		return !shown(r) && r != ' '
 	}) && strings.TrimSpace(text) == text
 }
 
-// shown reports whether a character is to be seen; the others count as a space.
+// shown reports whether a character is visible; others count as a space.
 func shown(r rune) bool { return !unicode.IsSpace(r) && unicode.IsPrint(r) }
 
-// Error is an error with its text in one line, which wraps the one given; that one itself if it is
-// one line already.
+// Error returns an error with a text of one line that wraps err, or err itself if its text is one
+// line already.
 func Error(err error) error {
 	if err == nil {
 		return nil
@@ -75,10 +74,10 @@ func Error(err error) error {
 	return err
 }
 
-// Logged is Error for what others said. The whole is logged at V(4); who is who said it.
+// Logged is Error for an error of somebody else, named who. It logs the whole text at V(4).
 func Logged(log klog.Logger, who string, err error) error {
 	line := Error(err)
-	if err != nil && line.Error() != err.Error() { // lists of errors cannot be compared
+	if err != nil && line.Error() != err.Error() { // lists of errors are not comparable
 		log.V(4).Info("What "+who+" says in full", "message", err.Error())
 	}
 	return line

@@ -41,7 +41,7 @@ func FuzzOf(f *testing.F) {
 	})
 }
 
-// A megabyte costs what a line costs.
+// A megabyte costs as much as a line.
 func TestCostIsBounded(t *testing.T) {
 	line := strings.Repeat("x\n", 2*Most)
 	long := strings.Repeat("x\n", 1<<20)

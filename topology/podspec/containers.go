@@ -8,27 +8,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Kind tells for how long a container runs.
+// Kind says how long a container runs.
 type Kind int
 
 const (
-	Init    Kind = iota // has ended before the next container starts
-	Sidecar             // an init container that runs for as long as the pod (KEP-753)
+	Init    Kind = iota // ends before the next container starts
+	Sidecar             // an init container that runs as long as the pod (KEP-753)
 	Regular
-	Ephemeral // added to a pod that runs; started once, and nobody waits for it
+	Ephemeral // added to a running pod; started once, and nothing waits for it
 )
 
 // String is "init", "sidecar", "regular" or "ephemeral".
 func (k Kind) String() string { return [...]string{"init", "sidecar", "regular", "ephemeral"}[k] }
 
-// IsSidecar reports whether an init container keeps running beside those after it. Of a regular
-// container it says nothing: that may have a restart policy too.
+// IsSidecar reports whether an init container keeps running beside later ones. It is meaningless
+// for a regular container, which may have a restart policy too.
 func IsSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// Containers yields the containers that the pod came with, in the order in which they start. They are
-// the spec's own. Ephemeral ones hold nothing of the node; All has them too.
+// Containers yields the init and regular containers of the spec itself, in the order in which they
+// start. Ephemeral ones, which hold nothing of the node, are only in All.
 func Containers(pod *v1.Pod) iter.Seq2[*v1.Container, Kind] {
 	return func(yield func(*v1.Container, Kind) bool) {
 		for i := range pod.Spec.InitContainers {
@@ -48,7 +48,7 @@ func Containers(pod *v1.Pod) iter.Seq2[*v1.Container, Kind] {
 	}
 }
 
-// All is Containers with the ephemeral ones after them.
+// All yields Containers and then the ephemeral containers.
 func All(pod *v1.Pod) iter.Seq2[*v1.Container, Kind] {
 	return func(yield func(*v1.Container, Kind) bool) {
 		for c, kind := range Containers(pod) {
@@ -57,7 +57,7 @@ func All(pod *v1.Pod) iter.Seq2[*v1.Container, Kind] {
 			}
 		}
 		for i := range pod.Spec.EphemeralContainers {
-			// The API has the same fields in both types, in the same order.
+			// Both API types have the same fields in the same order.
 			c := (*v1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
 			if !yield(c, Ephemeral) {
 				return
@@ -66,7 +66,7 @@ func All(pod *v1.Pod) iter.Seq2[*v1.Container, Kind] {
 	}
 }
 
-// Name is the pod's name with its namespace.
+// Name returns the pod's namespace and name.
 func Name(pod *v1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 }
@@ -77,7 +77,8 @@ func Compare(a, b *v1.Pod) int {
 		cmp.Compare(a.UID, b.UID))
 }
 
-// Target is the container whose processes an ephemeral container sees; "": it is none, or names none.
+// Target returns the container whose processes an ephemeral container sees; "": it names none, or
+// is not ephemeral.
 func Target(pod *v1.Pod, name string) string {
 	for _, c := range pod.Spec.EphemeralContainers {
 		if c.Name == name {
@@ -87,7 +88,7 @@ func Target(pod *v1.Pod, name string) string {
 	return ""
 }
 
-// Find is the container of that name, among All; nil when there is none.
+// Find returns the container of that name from All; nil if there is none.
 func Find(pod *v1.Pod, name string) (*v1.Container, Kind) {
 	for c, kind := range All(pod) {
 		if c.Name == name {
@@ -97,14 +98,13 @@ func Find(pod *v1.Pod, name string) (*v1.Container, Kind) {
 	return nil, Init
 }
 
-// Peak is the most of a quantity that the pod has at any time of its life, where each container has
-// as much of it as of says. An init container runs beside the sidecars before it, regular ones
-// beside all sidecars.
+// Peak returns the most of a quantity that the pod has at any time; of returns a container's part.
+// An init container runs beside the sidecars before it, regular ones beside all sidecars.
 func Peak[N int | uint64](pod *v1.Pod, of func(*v1.Container) N) N {
 	return Peaks(pod, func(c *v1.Container) map[string]N { return map[string]N{"": of(c)} })[""]
 }
 
-// Peaks is Peak of several quantities at once. It has those that any container has.
+// Peaks is Peak for several quantities at once: those that any container has.
 func Peaks[K comparable, N int | uint64](
 	pod *v1.Pod, of func(*v1.Container) map[K]N,
 ) map[K]N {

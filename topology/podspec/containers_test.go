@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// podOf makes containers of a text like "init:2 side:1 | main:3", each with as many of
-// example.com/gpu; a name that begins with "side" makes a sidecar.
+// podOf makes containers from a text like "init:2 side:1 | main:3", with so many of example.com/gpu
+// each; a name that begins with "side" makes a sidecar.
 func podOf(text string) *v1.Pod {
 	pod := &v1.Pod{}
 	list := &pod.Spec.InitContainers
@@ -47,7 +47,7 @@ func TestContainersInOrderOfStart(t *testing.T) {
 	}
 	for c := range Containers(pod) {
 		if c.Name == "b" {
-			break // stops in the middle
+			break // stop in the middle
 		}
 	}
 	for name, want := range map[string]Kind{"b": Init, "side": Sidecar, "y": Regular} {

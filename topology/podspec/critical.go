@@ -5,14 +5,14 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// AnnotationSource is the annotation with the name of the source that a pod comes from; APISource
-// is that of the API server, the others are those of static pods.
+// AnnotationSource names the source of a pod; APISource is the API server, any other source means a
+// static pod.
 const (
 	AnnotationSource = "kubernetes.io/config.source"
 	APISource        = "api"
 )
 
-// criticalPriority is the lowest priority of pods that the cluster or the node cannot do without.
+// criticalPriority is the lowest priority of pods that are critical to the cluster or node.
 const criticalPriority int32 = 2_000_000_000
 
 // IsStatic reports whether the pod is from a file or a URL.
@@ -21,22 +21,21 @@ func IsStatic(pod *v1.Pod) bool {
 	return known && from != APISource
 }
 
-// IsCritical reports whether the pod comes before others: it is static, or critical to the node or
-// the cluster.
+// IsCritical reports whether the pod is static, or critical to the node or cluster by its priority.
 func IsCritical(pod *v1.Pod) bool {
 	return IsStatic(pod) || ptr.Deref(pod.Spec.Priority, 0) >= criticalPriority
 }
 
-// Rank is what says which pods make way for which on a node that is full.
+// Rank decides which pods make way for which on a full node.
 type Rank struct {
 	Critical bool
-	// Priority is only known of pods that have one.
+	// Priority is only valid if Prioritized.
 	Priority    int32
 	Prioritized bool
 	QoS         v1.PodQOSClass
 }
 
-// RankOf is the pod's.
+// RankOf returns the pod's rank.
 func RankOf(pod *v1.Pod) Rank {
 	return Rank{
 		Critical: IsCritical(pod), Priority: ptr.Deref(pod.Spec.Priority, 0),
@@ -44,8 +43,8 @@ func RankOf(pod *v1.Pod) Rank {
 	}
 }
 
-// Preempts reports whether a critical pod of that rank may take the place of another one: any that is
-// not critical, and a critical one of less priority.
+// Preempts reports whether a pod of rank r may displace one of rank other: a critical pod displaces
+// any pod that is not critical, and a critical one of lower priority.
 func (r Rank) Preempts(other Rank) bool {
 	if !r.Critical || !other.Critical {
 		return r.Critical

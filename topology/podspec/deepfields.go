@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ignored are the fields of volumes and containers that have no effect yet, by type and field.
+// ignored holds the fields of volumes and containers that have no effect yet, by type and field.
 var ignored = map[string]bool{
 	"VolumeMount.bindMountOptions": true,
 	"HTTPGetAction.protocol":       true,
@@ -27,8 +27,8 @@ var ignored = map[string]bool{
 	"ClusterTrustBundleProjection.user":  true,
 }
 
-// WithoutEffect are the fields deep in the pod's volumes and containers that have no effect yet, as
-// paths with the names of containers and volumes.
+// WithoutEffect returns the set fields deep in the pod's volumes and containers that have no effect
+// yet, as paths with the names of containers and volumes.
 func WithoutEffect(pod *v1.Pod) []string {
 	var w ignoredFields
 	for i := range pod.Spec.Volumes {
@@ -41,7 +41,7 @@ func WithoutEffect(pod *v1.Pod) []string {
 	return w.found
 }
 
-// listOf is the field of the pod's spec that has containers of a kind.
+// listOf returns the field of the pod's spec that lists containers of a kind.
 func listOf(kind Kind) string {
 	switch kind {
 	case Regular:
@@ -53,7 +53,7 @@ func listOf(kind Kind) string {
 	}
 }
 
-// ignoredFields finds fields that are set and have no effect.
+// ignoredFields collects set fields without effect.
 type ignoredFields struct{ found []string }
 
 func (w *ignoredFields) look(v reflect.Value, at string) {

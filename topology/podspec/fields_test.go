@@ -15,13 +15,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// root is where docs/ and the folders with tests are.
+// root is the directory with docs/ and the tests' folders.
 const root = "../.."
 
-// row is what the page says of a field.
+// row is the page's entry for a field.
 type row struct{ state, text, tests string }
 
-// What becomes of a field.
+// States of a field.
 const (
 	honoured = "honoured"
 	see      = "see" // in the section of the field's type
@@ -34,8 +34,7 @@ const (
 
 var states = []string{honoured, see, waits, refused, noEffect, nothing, others}
 
-// readPage reads the sections, each with the rows of one type of the API, and says what is wrong
-// with their form.
+// readPage reads the sections, each with the rows of one API type, and reports errors of form.
 func readPage(t *testing.T) map[string]map[string]row {
 	t.Helper()
 	file, err := os.Open(filepath.Join(root, "docs/pod-fields.md"))
@@ -74,14 +73,14 @@ func readPage(t *testing.T) map[string]map[string]row {
 	return sections
 }
 
-// fieldsOf are the fields of a type by name, with those that are written inline.
+// fieldsOf returns the fields of a type by name, including inlined ones.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	out := map[string]reflect.Type{}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "" {
-			// Ephemeral containers have what containers have, and stand with them.
+			// Ephemeral containers have the fields of containers, and share their section.
 			if f.Type != reflect.TypeFor[v1.EphemeralContainerCommon]() {
 				maps.Copy(out, fieldsOf(f.Type))
 			}
@@ -96,8 +95,7 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	return out
 }
 
-// Every field that a pod can have stands in docs/pod-fields.md, and no other, with what becomes of
-// it and the tests of that.
+// docs/pod-fields.md has exactly the fields that a pod can have, each with its state and tests.
 func TestEveryFieldIsDocumented(t *testing.T) {
 	sections, reached := readPage(t), map[string]bool{}
 	var look func(reflect.Type)
@@ -144,7 +142,7 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 	}
 }
 
-// wrong says what is wrong with the row of a field of that type.
+// wrong returns what is wrong with the row of a field of that type.
 func (r row) wrong(of reflect.Type) (out []string) {
 	const noTest = "no test is named: write the folder and the name of one, as \"cri: TestDNS\""
 	add := func(wrong bool, format string, args ...any) {
@@ -156,7 +154,7 @@ func (r row) wrong(of reflect.Type) (out []string) {
 	quoted := strings.Count(r.text, "`") >= 2
 	switch r.state {
 	case honoured:
-		// Tolerations and node selectors are read by the scheduler's own code.
+		// The scheduler's own code reads tolerations and node selectors.
 		add(compound && of.Name() != "Toleration" && of.Name() != "NodeSelector",
 			"a %s has fields of its own: say %q here, and give them a section", of.Name(), see)
 		add(r.tests == "", noTest)
@@ -195,7 +193,7 @@ func hasTest(folder, name string) bool {
 	})
 }
 
-// What the page says has no effect yet is what the event FieldsWithoutEffect names.
+// The fields without effect on the page are those that the event FieldsWithoutEffect names.
 func TestNoEffectIsTold(t *testing.T) {
 	for of, rows := range readPage(t) {
 		for name, is := range rows {
@@ -207,7 +205,7 @@ func TestNoEffectIsTold(t *testing.T) {
 	}
 }
 
-// toldOf reports whether the event names the field of a pod in which every field is set.
+// toldOf reports whether the event names the field for a pod in which every field is set.
 func toldOf(of, name string) bool {
 	pod := &v1.Pod{}
 	fill(reflect.ValueOf(&pod.Spec).Elem(), of, name)
@@ -220,7 +218,7 @@ func toldOf(of, name string) bool {
 	return false
 }
 
-// fill gives every struct and list in a value a zero element, and of one type one field a value.
+// fill gives every struct and list in a value a zero element, and sets one field of one type.
 func fill(v reflect.Value, of, name string) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -244,7 +242,7 @@ func fill(v reflect.Value, of, name string) {
 	}
 }
 
-// leads reports whether a value of the type has one of the type of that name in it.
+// leads reports whether a value of the type contains the type of that name.
 func leads(t reflect.Type, of string) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice:

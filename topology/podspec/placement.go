@@ -12,19 +12,18 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// Annotations by which a pod asks for a placement of its own. Whoever does not know them ignores
-// them.
+// Annotations by which a pod asks for its own placement. Other agents ignore them.
 const (
-	// AnnotationPolicy is a topology manager policy, one that the node lets pods choose.
+	// AnnotationPolicy is a topology manager policy that the node allows pods to choose.
 	AnnotationPolicy = "numalet.io/topology-policy"
 	// AnnotationScope is a topology manager scope.
 	AnnotationScope = "numalet.io/topology-scope"
 	// AnnotationStrategy is a NUMA allocation strategy.
 	AnnotationStrategy = "numalet.io/numa-allocation"
-	// AnnotationIsolated is "true" for exclusive CPUs that are isolated, and in no case others.
+	// AnnotationIsolated: "true" demands exclusive CPUs that are isolated.
 	AnnotationIsolated = "numalet.io/isolated-cpus"
-	// AnnotationWholeCores is "true" for exclusive CPUs that are whole cores, padded where the
-	// number is none.
+	// AnnotationWholeCores: "true" demands exclusive CPUs that are whole cores, padded if the
+	// number does not fill them.
 	AnnotationWholeCores = "numalet.io/whole-cores"
 )
 
@@ -33,13 +32,13 @@ var placementAnnotations = []string{
 	AnnotationWholeCores,
 }
 
-// IsAgentAnnotation reports whether only the agent may write an annotation: all of our own but
-// those by which a pod asks for a placement. In a pod that others wrote it means nothing.
+// IsAgentAnnotation reports whether only the agent may write an annotation: all of our own except
+// those by which a pod asks for a placement. It means nothing in a pod that others wrote.
 func IsAgentAnnotation(name string) bool {
 	return strings.HasPrefix(name, "numalet.io/") && !slices.Contains(placementAnnotations, name)
 }
 
-// PlacementAnnotations are those of them that the pod has, in order.
+// PlacementAnnotations returns the placement annotations that the pod has, in order.
 func PlacementAnnotations(pod *v1.Pod) (names []string) {
 	for _, name := range placementAnnotations {
 		if pod.Annotations[name] != "" {
@@ -49,7 +48,7 @@ func PlacementAnnotations(pod *v1.Pod) (names []string) {
 	return names
 }
 
-// Rules are the node's with what the pod asks for in its annotations. The error names the
+// Rules returns the node's rules with the requests in the pod's annotations. The error names the
 // annotation; the rules are then the node's.
 func Rules(pod *v1.Pod, node topology.Rules) (topology.Rules, error) {
 	if len(pod.Annotations) == 0 {
@@ -71,8 +70,8 @@ func Rules(pod *v1.Pod, node topology.Rules) (topology.Rules, error) {
 	return rules, err
 }
 
-// CPURules are those that the pod asks for; with an annotation that cannot be read, which Rules
-// tells of, none.
+// CPURules returns the rules that the pod asks for; none if an annotation cannot be read, which
+// Rules reports.
 func CPURules(pod *v1.Pod) (r topology.CPURules) {
 	if len(pod.Annotations) > 0 && readCPURules(pod, &r) != nil {
 		return topology.CPURules{}
@@ -95,7 +94,7 @@ func parseBool(text string) (bool, error) {
 	return false, fmt.Errorf("%q is neither true nor false", oneline.Cut(text, 64))
 }
 
-// annotation reads one into what is asked, unless it is missing or empty.
+// annotation parses one annotation into into, unless it is missing or empty.
 func annotation[T any](
 	pod *v1.Pod, name string, into *T, parse func(string) (T, error),
 ) error {

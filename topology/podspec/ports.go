@@ -6,14 +6,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// HostPort is a port of the host; without an address it is one of all addresses.
+// HostPort is a port of the host; without an address, on all addresses.
 type HostPort struct {
 	Protocol v1.Protocol
 	IP       string
 	Port     int32
 }
 
-// HostPorts are the ports of the host that the pod takes for as long as it runs.
+// HostPorts returns the ports of the host that the pod occupies as long as it runs.
 func HostPorts(pod *v1.Pod) (out []HostPort) {
 	for c, kind := range Containers(pod) {
 		if kind == Init {
@@ -33,7 +33,7 @@ func HostPorts(pod *v1.Pod) (out []HostPort) {
 	return out
 }
 
-// Conflicts reports whether not both can be had.
+// Conflicts reports whether only one of the two can be had.
 func (h HostPort) Conflicts(o HostPort) bool {
 	return h.Port == o.Port && h.Protocol == o.Protocol &&
 		(h.IP == o.IP || h.IP == "" || o.IP == "")

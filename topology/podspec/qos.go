@@ -6,12 +6,12 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// QOSClass is the pod's quality of service class as its spec defines it
-// (https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/, pod level: KEP-2837). It does not
-// look at the pod's status, and goes through all containers at each call.
+// QOSClass returns the pod's quality of service class as its spec defines it
+// (https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/, pod level: KEP-2837). It ignores
+// the pod's status, and goes through all containers at each call.
 //
-// CPU and memory decide; zero quantities count as not set. Pod-level resources, where given,
-// speak for all containers. Init containers count like the others, ephemeral ones never do.
+// CPU and memory decide; zero quantities count as not set. Pod-level resources, if given, speak for
+// all containers. Init containers count like the others, ephemeral ones never do.
 func QOSClass(pod *v1.Pod) v1.PodQOSClass {
 	var sum qosSum
 	if resourcehelper.IsPodLevelResourcesSet(pod) {
@@ -24,14 +24,13 @@ func QOSClass(pod *v1.Pod) v1.PodQOSClass {
 	return sum.class()
 }
 
-// MayOwn reports whether containers of the pod may get CPUs and memory of their own: those of
-// Guaranteed pods may, but of pods with pod-level resources (KEP-2837) all share.
+// MayOwn reports whether containers of the pod may get exclusive CPUs and memory: those of
+// Guaranteed pods may, except with pod-level resources (KEP-2837).
 func MayOwn(pod *v1.Pod) bool {
 	return !resourcehelper.IsPodLevelResourcesSet(pod) && QOSClass(pod) == v1.PodQOSGuaranteed
 }
 
-// qosSum adds up what QOSClass looks at, in the order requests CPU and memory, limits CPU
-// and memory.
+// qosSum adds up the requests and the limits, each of CPU and memory in this order.
 type qosSum struct {
 	requests, limits [2]resource.Quantity
 	unlimited        bool // some part lacks a CPU or a memory limit

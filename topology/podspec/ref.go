@@ -8,7 +8,7 @@ type Ref struct {
 	Container string
 }
 
-// FieldPath is where the container stands in the pod, in the words of events; "": nowhere.
+// FieldPath returns the container's place in the pod in the form of events; "": there is none.
 func (r Ref) FieldPath() string {
 	if c, kind := Find(r.Pod, r.Container); c != nil {
 		return "spec." + listOf(kind) + "{" + c.Name + "}"

@@ -11,7 +11,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// Requests is what a pod asks of the node, the pod itself counted under "pods".
+// Requests returns what a pod asks of the node, including the pod itself under "pods".
 func Requests(pod *v1.Pod) v1.ResourceList {
 	out := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	out[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
@@ -20,8 +20,8 @@ func Requests(pod *v1.Pod) v1.ResourceList {
 
 // IsExtended reports whether the name is that of an extended resource, which a device plugin could
 // serve: a qualified name with a domain that is not Kubernetes' own, short enough to be a quota
-// item ("requests.<name>"). As the kubelet has it, a domain that ends in kubernetes.io is
-// Kubernetes' own, mykubernetes.io too.
+// item ("requests.<name>"). As in the kubelet, any domain that ends in kubernetes.io is Kubernetes'
+// own, even mykubernetes.io.
 func IsExtended[S ~string](name S) bool {
 	const quota = "requests."
 	text := string(name)
@@ -29,7 +29,7 @@ func IsExtended[S ~string](name S) bool {
 		!strings.HasPrefix(text, quota) && len(validation.IsQualifiedName(quota+text)) == 0
 }
 
-// DeviceRequest is how many devices of a resource a container asks for.
+// DeviceRequest is a container's request for devices of one resource.
 type DeviceRequest struct {
 	Resource string
 	Count    int
@@ -64,7 +64,7 @@ func DeviceResources(pod *v1.Pod) (names []string) {
 	return names
 }
 
-// Devices is the most devices of a resource that the pod has at once.
+// Devices returns the most devices of a resource that the pod has at once.
 func Devices(pod *v1.Pod, resource string) int {
 	return Peak(pod, func(c *v1.Container) int {
 		quantity := c.Resources.Limits[v1.ResourceName(resource)]
@@ -72,7 +72,7 @@ func Devices(pod *v1.Pod, resource string) int {
 	})
 }
 
-// AllDevices is Devices of every resource that any container of the pod asks for.
+// AllDevices returns Devices for every resource that any container of the pod asks for.
 func AllDevices(pod *v1.Pod) map[string]int {
 	return Peaks(pod, func(c *v1.Container) map[string]int {
 		out := map[string]int{}

@@ -7,15 +7,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// Resources are the requests and limits of a pod that a resize may change.
+// Resources holds the requests and limits of a pod that a resize may change.
 type Resources struct {
-	// Pod are those of the pod as a whole; nil: it has none.
+	// Pod holds those of the pod as a whole; nil: there are none.
 	Pod *v1.ResourceRequirements `json:"pod,omitempty"`
-	// Containers has those of init and regular containers by name.
+	// Containers holds those of init and regular containers by name.
 	Containers map[string]v1.ResourceRequirements `json:"containers,omitempty"`
 }
 
-// ResourcesOf are the pod's.
+// ResourcesOf returns the pod's resources.
 func ResourcesOf(pod *v1.Pod) Resources {
 	r := Resources{Pod: pod.Spec.Resources, Containers: map[string]v1.ResourceRequirements{}}
 	for c := range Containers(pod) {
@@ -24,8 +24,8 @@ func ResourcesOf(pod *v1.Pod) Resources {
 	return r
 }
 
-// In is the pod with these resources: the pod itself if it has them, else a copy. Containers that r
-// does not have stay as they are.
+// In returns the pod with these resources: the pod itself if they are equal, else a copy.
+// Containers that r lacks stay as they are.
 func (r Resources) In(pod *v1.Pod) *v1.Pod {
 	init, changed := r.in(pod.Spec.InitContainers)
 	regular, also := r.in(pod.Spec.Containers)

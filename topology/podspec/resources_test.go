@@ -18,7 +18,7 @@ func sized(cpu string) *v1.Pod {
 	}}
 }
 
-// A pod with other resources is a copy, and one with the same amounts, however written, itself.
+// A pod with other resources becomes a copy; with equal amounts, however written, it stays itself.
 func TestResourcesIn(t *testing.T) {
 	admitted := ResourcesOf(sized("2"))
 	same := sized("2000m")

@@ -1,5 +1,6 @@
-// Package quantity reads quantities that others wrote. resource.ParseQuantity takes ten bytes such as
-// 1e1000000000, and whoever adds, compares or prints such a number writes out its digits. It is pure.
+// Package quantity reads untrusted quantities. resource.ParseQuantity accepts ten bytes such as
+// 1e1000000000, and whoever adds, compares or prints such a number writes out its digits. It is
+// pure.
 package quantity
 
 import (
@@ -12,10 +13,10 @@ import (
 )
 
 const (
-	// maxText is the most bytes of a quantity, and maxExponent its largest power of ten, which is
-	// far beyond what any resource can be counted in.
+	// maxText bounds a quantity in bytes, maxExponent its power of ten, far beyond any countable
+	// resource.
 	maxText, maxExponent = 64, 99
-	// maxPage is the most bytes of a page: more than all memory that there is.
+	// maxPage bounds a page in bytes: more than all memory that exists.
 	maxPage = 1 << 50
 )
 
@@ -24,7 +25,7 @@ var (
 	errExponent = errors.New("has an exponent that is not between -99 and 99")
 )
 
-// Parse is resource.ParseQuantity of texts that are worth to be counted with.
+// Parse is resource.ParseQuantity for texts that pass Check.
 func Parse(text string) (resource.Quantity, error) {
 	if err := Check(text); err != nil {
 		return resource.Quantity{}, err
@@ -32,7 +33,7 @@ func Parse(text string) (resource.Quantity, error) {
 	return resource.ParseQuantity(text)
 }
 
-// Check says what makes a text more than a number to count with, before it is read as one. The error
+// Check refuses texts that would be too expensive as numbers, before they are parsed. The error
 // begins with a verb.
 func Check(text string) error {
 	text = strings.TrimSpace(text)
@@ -43,15 +44,15 @@ func Check(text string) error {
 	if at < 0 {
 		return nil
 	}
-	n, err := strconv.Atoi(text[at+1:]) // of 1E, which is a suffix, there is none
+	n, err := strconv.Atoi(text[at+1:]) // 1E is a suffix, without an exponent
 	if errors.Is(err, strconv.ErrRange) || err == nil && (n > maxExponent || n < -maxExponent) {
 		return errExponent
 	}
-	return nil // what is no number is ParseQuantity's to refuse
+	return nil // ParseQuantity refuses what is no number
 }
 
-// PageSize is the page size in bytes of a resource such as hugepages-2Mi. It is not ok for other
-// resources, and for sizes that no page has.
+// PageSize returns the page size in bytes of a resource such as hugepages-2Mi; ok is false for
+// other resources and for sizes that no page has.
 func PageSize(name v1.ResourceName) (bytes int64, ok bool) {
 	text, huge := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
 	if !huge {

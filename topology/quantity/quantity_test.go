@@ -25,7 +25,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Whatever the name, there is a size to divide by or none.
+// Any name gives a positive page size or none.
 func TestPageSize(t *testing.T) {
 	for name, want := range map[v1.ResourceName]int64{
 		"hugepages-2Mi": 2 << 20, "hugepages-1Gi": 1 << 30, "hugepages-64Ki": 64 << 10,

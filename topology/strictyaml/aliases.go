@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxExpanded bounds what YAML becomes when each alias is replaced by what it stands for, in bytes. A
-// few lines that refer to one another become more than all memory.
+// maxExpanded bounds the size in bytes of YAML with all aliases expanded: a few lines that refer to
+// one another can expand beyond all memory.
 const maxExpanded = 10 << 20
 
 var (
@@ -19,7 +19,7 @@ var (
 	errCycle = errors.New("an alias (*name) stands within what it stands for; write that out")
 )
 
-// ToJSON is YAML, the first document of it, as JSON. strict: keys that are given twice are an error.
+// ToJSON converts the first YAML document to JSON. strict: duplicate keys are an error.
 func ToJSON(data []byte, strict bool) ([]byte, error) {
 	if err := checkAliases(data); err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func ToJSON(data []byte, strict bool) ([]byte, error) {
 	return yaml.YAMLToJSON(data)
 }
 
-// checkAliases reads the document without replacing aliases, if it may have any.
+// checkAliases checks the expanded size of a document that may have aliases.
 func checkAliases(data []byte) error {
 	if !bytes.ContainsRune(data, '&') || !bytes.ContainsRune(data, '*') {
 		return nil
@@ -43,7 +43,7 @@ func checkAliases(data []byte) error {
 	return err
 }
 
-// expansion is how many bytes each anchored node stands for; less than 0 while that is counted.
+// expansion holds the expanded size of each anchored node; negative while it is being counted.
 type expansion map[*yamltree.Node]int
 
 func (e expansion) of(n *yamltree.Node) (size int, err error) {

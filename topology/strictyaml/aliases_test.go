@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// laughs are lists of ten aliases each, one in another.
+// laughs nests lists of ten aliases each.
 func laughs(depth int) string {
 	var b strings.Builder
 	b.WriteString("a0: &a0 [lol]\n")
@@ -19,7 +19,7 @@ func laughs(depth int) string {
 	return b.String()
 }
 
-// What aliases stand for has a bound, and no memory is taken for more.
+// The expansion of aliases is bounded, and takes no memory beyond the bound.
 func TestAliases(t *testing.T) {
 	long := "a: &a " + strings.Repeat("x", 500_000) + "\nb: ["
 	usual := "a: &a [x]\nb: *a\n"

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// fields are a Pod with that many fields that there are none of.
+// fields returns a Pod with n unknown fields.
 func fields(n int) string {
 	var b strings.Builder
 	b.WriteString(`{"apiVersion": "v1", "kind": "Pod"`)
@@ -18,7 +18,7 @@ func fields(n int) string {
 	return b.String() + "}"
 }
 
-// A document that is too much to read is refused before it is read.
+// A document that is too large is refused before it is read.
 func TestTooMuch(t *testing.T) {
 	yaml := "apiVersion: v1\nkind: Pod\n"
 	for name, tt := range map[string]struct{ text, want string }{
@@ -41,7 +41,7 @@ func TestTooMuch(t *testing.T) {
 	}
 }
 
-// The first few messages are enough, and the others are counted and not made.
+// Only the first few messages are made; the others are counted.
 func TestFirstMessages(t *testing.T) {
 	d, err := Parse([]byte(fields(100_000)))
 	if err != nil {
@@ -62,7 +62,7 @@ func TestFirstMessages(t *testing.T) {
 	}
 }
 
-// A key that is given twice is told of in JSON as it is in YAML, and the last one counts.
+// A duplicate key is reported in JSON as in YAML, and the last one counts.
 func TestDuplicatesInJSON(t *testing.T) {
 	d, err := Parse([]byte(
 		`{"a": 1.50, "b": {"c": 1, "c": {"d": 2}}, "a": {"x": 1}, "a": {"y": 1}}`))

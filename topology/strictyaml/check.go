@@ -16,27 +16,28 @@ import (
 	"github.com/numalet/numalet/topology/quantity"
 )
 
-// Findings is what Check saw, each list in the order of the paths.
+// Findings is the outcome of Check, each list ordered by path.
 type Findings struct {
-	// Given are the paths of the fields that the document sets ("authentication.webhook.enabled").
-	// Lists and maps are named as a whole. A null counts as not given.
+	// Given lists the paths of the fields that the document sets
+	// ("authentication.webhook.enabled"). Lists and maps are named as a whole. A null counts as not
+	// given.
 	Given []string
-	// Unknown are messages about fields that the type does not have.
+	// Unknown holds messages about fields that the type does not have.
 	Unknown Messages
-	// Wrong are messages about values that do not fit their field.
+	// Wrong holds messages about values that do not fit their field.
 	Wrong Messages
 }
 
-// Messages are the first few of a kind: who has to mend a document reads no more at once.
+// Messages holds the first few of its kind: nobody reads more at once.
 type Messages struct {
 	First []string
-	More  int // how many there are beyond those
+	More  int // the number of further ones
 }
 
-// MaxMessages is how many messages of a kind are kept.
+// MaxMessages bounds Messages.First.
 const MaxMessages = 10
 
-// add keeps the message, which is made only if there is room for it.
+// add adds a message; it only calls message if there is room.
 func (m *Messages) add(message func() string) {
 	if len(m.First) == MaxMessages {
 		m.More++
@@ -45,7 +46,7 @@ func (m *Messages) add(message func() string) {
 	m.First = append(m.First, message())
 }
 
-// String is the messages in one line, as many as it takes.
+// String joins messages to one line, as many as fit.
 func (m Messages) String() string {
 	text, more := "", m.More
 	for i, message := range m.First {
@@ -76,7 +77,7 @@ type walk struct {
 	fields map[reflect.Type]map[string]reflect.Type
 }
 
-// fieldsOf is what jsonFields lists, for each type once.
+// fieldsOf returns jsonFields, computed once for each type.
 func (w *walk) fieldsOf(t reflect.Type) map[string]reflect.Type {
 	fields, known := w.fields[t]
 	if !known {
@@ -93,7 +94,7 @@ func (w *walk) wrong(path, want string, v any) {
 	})
 }
 
-// value checks v, which stands at path, against t. record: the path may count as given.
+// value checks v at path against t. record: path counts as given.
 func (w *walk) value(path string, v any, t reflect.Type, record bool) {
 	if v == nil {
 		return
@@ -129,8 +130,8 @@ func (w *walk) value(path string, v any, t reflect.Type, record bool) {
 	}
 }
 
-// decodes reports whether v is what the decoder of type t takes. A quantity is not read before it is
-// known that reading it costs nothing.
+// decodes reports whether the decoder of type t accepts v. A quantity is checked first, because
+// parsing it can be expensive.
 func decodes(v any, t reflect.Type) bool {
 	raw, err := json.Marshal(v)
 	if err == nil && t == reflect.TypeFor[resource.Quantity]() {
@@ -197,7 +198,7 @@ func fits(v any, t reflect.Type) bool {
 	case reflect.Bool:
 		_, ok := v.(bool)
 		return ok
-	case reflect.String, reflect.Slice: // of bytes, in base64
+	case reflect.String, reflect.Slice: // bytes, in base64
 		_, ok := v.(string)
 		return ok
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
@@ -212,7 +213,7 @@ func fits(v any, t reflect.Type) bool {
 	return number && err == nil
 }
 
-// wanted says in words what a value of type t looks like.
+// wanted describes a value of type t in words.
 func wanted(t reflect.Type) string {
 	switch t.Name() {
 	case "Duration", "TimeOrMetaDuration":
@@ -262,15 +263,15 @@ func found(v any) string {
 	}
 }
 
-// nearest is the field a person may have meant by key: the same but for case, or up to two typing
-// errors away. Empty when there is none.
+// nearest returns the field that key may be a misspelling of: equal except for case, or up to two
+// typing errors away. Empty if there is none.
 func nearest(key string, fields map[string]reflect.Type) string {
 	best, distance := "", 3
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if strings.EqualFold(name, key) {
 			return name
 		}
-		if len(key) >= len(name)+distance { // it may have megabytes
+		if len(key) >= len(name)+distance { // key may have megabytes
 			continue
 		}
 		if d := levenshtein.ComputeDistance(name, key); d < distance && d < len(name)/2 {
@@ -280,7 +281,7 @@ func nearest(key string, fields map[string]reflect.Type) string {
 	return best
 }
 
-// join appends a key to a path. Keys that hold dots or are odd are put in brackets.
+// join appends a key to a path; odd keys, such as those with dots, are put in brackets.
 func join(path, key string) string {
 	odd := key == "" || len(key) > 80 || bytes.ContainsFunc([]byte(key), func(r rune) bool {
 		return r <= ' ' || r == '.' || r == '[' || r == '"' || r > '~'

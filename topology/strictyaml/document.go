@@ -1,9 +1,9 @@
-// Package strictyaml reads one YAML or JSON document written by a person and says, with the path
-// of every field, what in it does not fit the Go type it is meant for.
+// Package strictyaml reads one YAML or JSON document written by a person and reports, with the path
+// of every field, what does not fit the Go type it is meant for.
 //
-// encoding/json stops at the first problem, forgets the path of values with a decoder of their
-// own (durations, quantities) and drops unknown fields. Here the document is compared with the
-// type first, all findings are collected, and decoding follows only when the caller is content.
+// encoding/json stops at the first problem, loses the path of values with their own decoder
+// (durations, quantities) and drops unknown fields. Here the document is first compared with the
+// type and all findings are collected; the caller decodes only if it accepts them.
 package strictyaml
 
 import (
@@ -19,14 +19,14 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// ErrEmpty: the file holds nothing but blanks and comments.
+// ErrEmpty says that the file holds nothing but blanks and comments.
 var ErrEmpty = errors.New("is empty")
 
 // Document is one object, read from YAML or JSON.
 type Document struct {
-	// JSON is the document, without duplicate keys (the last one counts).
+	// JSON is the document without duplicate keys; the last one counts.
 	JSON []byte
-	// Duplicates names the keys that are given twice, in one line; empty when there are none.
+	// Duplicates names the duplicate keys, in one line; empty if there are none.
 	Duplicates string
 
 	root map[string]any
@@ -65,18 +65,18 @@ func Parse(data []byte) (Document, error) {
 }
 
 const (
-	// maxYAML bounds YAML, in bytes: as much as an object in etcd has. Reading it takes ten times
-	// the memory and the time that JSON takes.
+	// maxYAML bounds YAML in bytes, to the size of an object in etcd. Reading YAML takes ten times
+	// the memory and time of JSON.
 	maxYAML = 3 << 19
-	// maxValues bounds the values of a document, one in another counted both.
+	// maxValues bounds the values of a document, nested ones included.
 	maxValues = 200_000
 )
 
-// toJSON is the document but for its root.
+// toJSON returns the document without its root.
 func toJSON(data []byte) (d Document, err error) {
 	switch valid := json.Valid(data); {
 	case valid && values(data) > maxValues:
-		return Document{JSON: data}, nil // it will be refused
+		return Document{JSON: data}, nil // Parse refuses it
 	case valid:
 		return jsonDocument(data)
 	case len(data) > maxYAML:
@@ -96,7 +96,7 @@ func toJSON(data []byte) (d Document, err error) {
 	return d, nil
 }
 
-// jsonDocument looks for keys that are given twice.
+// jsonDocument finds duplicate keys.
 func jsonDocument(data []byte) (d Document, err error) {
 	var root any
 	twice, err := strictjson.UnmarshalStrict(data, &root, strictjson.DisallowDuplicateFields)
@@ -116,8 +116,8 @@ func jsonDocument(data []byte) (d Document, err error) {
 	return d, err
 }
 
-// values is about how many values valid JSON has: each but the first of an object or a list comes
-// after a comma.
+// values estimates the number of values in valid JSON: each except the first of an object or list
+// follows a comma.
 func values(text []byte) (n int) {
 	quoted := false
 	for i := 0; i < len(text); i++ {
@@ -133,17 +133,17 @@ func values(text []byte) (n int) {
 	return n
 }
 
-// Kind is the document's own apiVersion and kind, empty where they are missing or no strings.
+// Kind returns the document's apiVersion and kind, empty if they are missing or no strings.
 func (d Document) Kind() (apiVersion, kind string) {
 	apiVersion, _ = d.root["apiVersion"].(string)
 	kind, _ = d.root["kind"].(string)
 	return apiVersion, kind
 }
 
-// Root is the object for reading: numbers are json.Number. Do not change it.
+// Root returns the object for reading; numbers are json.Number. Do not change it.
 func (d Document) Root() map[string]any { return d.root }
 
-// Decode fills into. Field names are matched exactly, unknown ones are dropped: see Check.
+// Decode fills into. It matches field names exactly and drops unknown ones: see Check.
 func (d Document) Decode(into any) error {
 	if err := kjson.Unmarshal(d.JSON, into); err != nil {
 		return errors.New(OneLine(err.Error()))
@@ -151,8 +151,8 @@ func (d Document) Decode(into any) error {
 	return nil
 }
 
-// Unmarshal fills into from YAML or JSON that is not worth a list of findings: the error is the
-// first field that into does not have, that is there twice, or whose value does not fit.
+// Unmarshal fills into from YAML or JSON without a list of findings: the error names the first
+// field that is unknown, duplicate or of the wrong type.
 func Unmarshal(data []byte, into any) error {
 	text, err := ToJSON(data, true)
 	if err != nil {
@@ -161,7 +161,7 @@ func Unmarshal(data []byte, into any) error {
 	return UnmarshalJSON(text, into)
 }
 
-// UnmarshalJSON is Unmarshal of JSON only.
+// UnmarshalJSON is Unmarshal for JSON only.
 func UnmarshalJSON(data []byte, into any) error {
 	strict, err := strictjson.UnmarshalStrict(data, into)
 	if err == nil && len(strict) > 0 {
@@ -170,8 +170,7 @@ func UnmarshalJSON(data []byte, into any) error {
 	return err
 }
 
-// Split cuts a YAML stream into its documents, without those that hold nothing. Lines count from
-// the beginning of each.
+// Split cuts a YAML stream into its documents, without empty ones. Line numbers start anew in each.
 func Split(data []byte) ([][]byte, error) {
 	var out [][]byte
 	for _, d := range documents(data) {
@@ -183,7 +182,7 @@ func Split(data []byte) ([][]byte, error) {
 	return out, nil
 }
 
-// only returns the one document of a YAML stream, at its own line numbers.
+// only returns the only document of a YAML stream, at its own line numbers.
 func only(data []byte) ([]byte, error) {
 	switch all := documents(data); len(all) {
 	case 0:
@@ -195,10 +194,10 @@ func only(data []byte) ([]byte, error) {
 	}
 }
 
-// span is where a document begins and ends.
+// span is the range of a document.
 type span struct{ first, end int }
 
-// at is the document after as many blank lines as stand before it.
+// at returns the document after as many blank lines as precede it.
 func (s span) at(data []byte) []byte {
 	if s.first == 0 {
 		return data[:s.end]
@@ -207,7 +206,7 @@ func (s span) at(data []byte) []byte {
 	return append(blank, data[s.first:s.end]...)
 }
 
-// documents lists the documents that hold anything.
+// documents lists the documents that are not empty.
 func documents(data []byte) []span {
 	var out []span
 	start, content := 0, false // of the current document
@@ -236,7 +235,7 @@ func documents(data []byte) []span {
 	return out
 }
 
-// separator reports whether the line begins a document, and what else stands on it.
+// separator reports whether the line begins a document, and returns the rest of the line.
 func separator(line []byte) (rest []byte, ok bool) {
 	rest, ok = bytes.CutPrefix(line, []byte("---"))
 	if !ok || len(rest) > 0 && !bytes.ContainsRune([]byte(" \t\r\n"), rune(rest[0])) {
@@ -245,7 +244,7 @@ func separator(line []byte) (rest []byte, ok bool) {
 	return bytes.TrimSpace(rest), true
 }
 
-// yamlMessage is the parser's message without its own name, in one line.
+// yamlMessage returns the parser's message in one line, without its prefixes.
 func yamlMessage(err error) string {
 	s := OneLine(err.Error())
 	for _, prefix := range []string{
@@ -256,11 +255,11 @@ func yamlMessage(err error) string {
 	return s
 }
 
-// longest is how many bytes a line of the log has.
+// longest bounds a log line in bytes.
 const longest = 400
 
-// OneLine folds line breaks, runs of blanks and what a terminal would obey, and cuts what is longer
-// than a log line.
+// OneLine folds line breaks, runs of blanks and terminal control characters, and cuts the text to a
+// log line.
 func OneLine(s string) string {
 	return oneline.Cut(s, longest)
 }

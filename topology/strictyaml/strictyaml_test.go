@@ -114,7 +114,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// FuzzCheck: what Check is content with, Decode accepts; and messages stay one line.
+// FuzzCheck: Decode accepts what Check accepts, and messages stay one line.
 func FuzzCheck(f *testing.F) {
 	f.Add([]byte("kind: Pod\nspec: {containers: [{name: a, resources: {limits: {cpu: 1}}}]}\n"))
 	f.Add([]byte(
@@ -142,7 +142,7 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// What is shown of what others wrote is one line, and obeyed by no terminal.
+// A text of others is shown in one line, without terminal control characters.
 func TestOneLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"a  b\n c": "a b c", "a\x1b[2Jb": "a [2Jb", "\x00": "", "a\xffb": "a\ufffdb", "ü\u009bx": "ü x",

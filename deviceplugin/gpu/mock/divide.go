@@ -9,8 +9,8 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu"
 )
 
-// divide makes MIG devices in place of those that are there. One with the profile and the place of
-// one before keeps its UUID, as it does where the driver has not touched it.
+// divide replaces the GPU's MIG devices. One with the profile and place of an earlier one has the
+// same UUID, as if the driver had not touched it.
 func divide(r *Rig, i int, args []string) error {
 	if !r.gpus[i].mig {
 		return fmt.Errorf("GPU %d is not in MIG mode: mig %d on", i, i)
@@ -53,7 +53,7 @@ func (r *Rig) profile(arg string) (Profile, int, error) {
 }
 
 func instance(at, number int, profile string) gpu.Instance {
-	minor := 3 + 135*at + 3*number // as the driver counts them, about
+	minor := 3 + 135*at + 3*number // roughly as the driver numbers them
 	return gpu.Instance{
 		UUID: fmt.Sprintf("MIG-%08x-%04x-6d61-6c65-74%x", at, number,
 			fmt.Appendf(nil, "%-5.5s", profile)),

@@ -8,12 +8,12 @@ import (
 	"github.com/numalet/numalet/topology/quantity"
 )
 
-// Distances between nodes, as firmware gives them.
+// Distances between nodes, as firmware reports them.
 const (
 	local, near, far = 10, 12, 32
 )
 
-// Topology is the machine around the GPUs, for whoever places pods on it.
+// Topology returns the machine around the GPUs, for placing pods on it.
 func (m *Machine) Topology() (*topology.Machine, error) {
 	memory, err := quantity.Parse(m.Host.MemoryPerNode)
 	if err != nil {
@@ -53,7 +53,7 @@ func (m *Machine) distance(a, b int) int {
 	}
 }
 
-// cpus numbers first threads of all cores first, then second ones, as x86 servers do.
+// cpus numbers the first threads of all cores, then the second ones, as x86 servers do.
 func (m *Machine) cpus(nodes int) (cpus []topology.CPU) {
 	cores := nodes * m.Host.CoresPerNode
 	for thread := range m.Host.ThreadsPerCore {

@@ -4,7 +4,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu/prefer"
 )
 
-// links is what is between the GPUs, when up[i] of the NVLinks of GPU i work.
+// links returns the links between the GPUs if up[i] NVLinks of GPU i work.
 func (m *Machine) links(up []int) prefer.Links {
 	out := make(prefer.Links, len(m.GPUs))
 	for i := range out {
@@ -21,7 +21,7 @@ func (m *Machine) links(up []int) prefer.Links {
 	for key, count := range m.NVLink.Pairs {
 		i, j, err := m.pair(key)
 		if err != nil {
-			panic(err) // validated
+			panic(err) // validate has checked it
 		}
 		speed := min(count, up[i], up[j]) * m.NVLink.GBps
 		out[i][j].NVLink, out[j][i].NVLink = speed, speed
@@ -29,7 +29,7 @@ func (m *Machine) links(up []int) prefer.Links {
 	return out
 }
 
-// path is the way over PCIe.
+// path returns the PCIe path between two GPUs.
 func (m *Machine) path(i, j int) prefer.Path {
 	a, _ := m.GPUs[i].place()
 	b, _ := m.GPUs[j].place()

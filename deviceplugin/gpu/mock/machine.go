@@ -1,7 +1,7 @@
-// Package mock is GPU machines without GPUs: a driver for package gpu that says what a machine
-// described as data would say, and that things can be made to happen to. The machines that are
-// built in have the GPUs, PCI addresses, NUMA nodes, NVLinks and MIG profiles of what they are
-// named after; a file describes any other.
+// Package mock simulates GPU machines: a driver for package gpu that answers as a machine described
+// as data would, and that obeys orders such as a lost GPU or an XID. The built-in machines have the
+// GPUs, PCI addresses, NUMA nodes, NVLinks and MIG profiles of the machines in their names; a file
+// describes any other.
 package mock
 
 import (
@@ -21,13 +21,13 @@ import (
 //go:embed machines/*.yaml
 var builtIn embed.FS
 
-// maxFile bounds a description.
+// maxFile bounds a description in bytes.
 const maxFile = 1 << 20
 
-// maxGPUs is how many GPUs a machine may have.
+// maxGPUs bounds the GPUs of a machine.
 const maxGPUs = 64
 
-// Machine is a machine as data.
+// Machine describes a machine.
 type Machine struct {
 	// Name is for people.
 	Name   string `json:"name"`
@@ -38,45 +38,45 @@ type Machine struct {
 	Host   Host   `json:"host"`
 }
 
-// Model is what all GPUs of a machine are.
+// Model describes all GPUs of a machine.
 type Model struct {
 	Name string `json:"name"`
 	// Device is the PCI device id, "0x2330".
 	Device string `json:"device"`
-	// Profiles are the MIG profiles; none where the GPU cannot be divided.
+	// Profiles lists the MIG profiles; empty if the GPU cannot be divided.
 	Profiles []Profile `json:"profiles,omitempty"`
-	// Slices are the memory slices that profiles share.
+	// Slices is the number of memory slices that MIG devices share.
 	Slices int `json:"slices,omitempty"`
 }
 
-// Profile is one size of MIG devices.
+// Profile describes one size of MIG devices.
 type Profile struct {
 	Name string `json:"name"`
-	// Slices of memory that one takes.
+	// Slices is the number of memory slices of one device.
 	Slices int `json:"slices"`
-	// Most is how many a GPU can have at once.
+	// Most is the largest number of them on one GPU.
 	Most int `json:"most"`
 }
 
-// NVLink says what NVLinks there are. Without links there are none.
+// NVLink describes the NVLinks; zero Links: there are none.
 type NVLink struct {
-	// Links of each GPU, each with GBps one way.
+	// Links is the number per GPU, GBps the bandwidth of each, one way.
 	Links int `json:"links"`
 	GBps  int `json:"gbps"`
-	// Pairs are the links between two GPUs, "0-3": 2. Without pairs all links of each GPU go to
-	// switches that join all.
+	// Pairs gives the links between two GPUs, "0-3": 2. Without pairs, all links of each GPU go to
+	// switches that join all GPUs.
 	Pairs map[string]int `json:"pairs,omitempty"`
 }
 
-// GPU is where one GPU is.
+// GPU locates one GPU.
 type GPU struct {
 	Bus string `json:"bus"`
-	// At is the way to it from the root, "node/bridge" with a number for each switch after that:
-	// "0/1/0/2". Two GPUs are as far from one another as these are different.
+	// At is its path from the root, "node/bridge" and then a number for each switch: "0/1/0/2". The
+	// longer the common beginning of two paths, the closer the GPUs.
 	At string `json:"at"`
 }
 
-// Host is the machine around the GPUs.
+// Host describes the machine around the GPUs.
 type Host struct {
 	Sockets        int    `json:"sockets"`
 	NodesPerSocket int    `json:"nodesPerSocket"`
@@ -85,11 +85,11 @@ type Host struct {
 	MemoryPerNode  string `json:"memoryPerNode"`
 }
 
-// Names lists the machines that are built in.
+// Names lists the built-in machines.
 func Names() (names []string) {
 	entries, err := builtIn.ReadDir("machines")
 	if err != nil {
-		panic(err) // it is compiled in
+		panic(err) // compiled in
 	}
 	for _, e := range entries {
 		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
@@ -97,7 +97,7 @@ func Names() (names []string) {
 	return names
 }
 
-// Open returns the machine of that name, or that the file describes.
+// Open returns the built-in machine of that name, or the one that the file describes.
 func Open(name string) (*Machine, error) {
 	raw, err := read(name)
 	if err != nil {
@@ -156,7 +156,7 @@ func (m *Machine) validate() error {
 	return errors.Join(errs...)
 }
 
-// place is the way to the GPU, the NUMA node first.
+// place returns the GPU's path, the NUMA node first.
 func (g GPU) place() ([]int, error) {
 	var way []int
 	for _, step := range strings.Split(g.At, "/") {
@@ -173,7 +173,7 @@ func (g GPU) place() ([]int, error) {
 	return way, nil
 }
 
-// pair is which GPUs a key of pairs names.
+// pair returns the GPUs that a key of pairs names.
 func (m *Machine) pair(key string) (i, j int, err error) {
 	from, to, _ := strings.Cut(key, "-")
 	i, err = strconv.Atoi(from)

@@ -43,7 +43,7 @@ func snapshot(t *testing.T, r *Rig) gpu.Snapshot {
 	return s
 }
 
-// Each machine has the GPUs of a host that can be made, and links that are the same both ways.
+// Each machine has GPUs on a valid host, and symmetric links.
 func TestMachines(t *testing.T) {
 	for _, name := range Names() {
 		r := open(t, name)
@@ -96,7 +96,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// What is ordered happens, and what a reset cures is gone after one.
+// Orders take effect, and a reset cures what it can.
 func TestOrders(t *testing.T) {
 	r := open(t, "dgxh100")
 	do(t, r, "ecc 1 3", "remap 2 pending", "remap 3 failed", "links 4 2", "lose 5", "remove 6",
@@ -133,7 +133,7 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// A session ends with the driver, and waits for events.
+// A session waits for events, and ends with the driver.
 func TestDriverGoesAndComes(t *testing.T) {
 	r := open(t, "gb200")
 	session, err := r.Open()
@@ -178,7 +178,7 @@ func TestDivide(t *testing.T) {
 	}
 }
 
-// A wrong order says what would be right, and changes nothing.
+// The error of a wrong order says what would be right; nothing changes.
 func TestWrongOrders(t *testing.T) {
 	r := open(t, "dgxh100")
 	for order, want := range map[string]string{
@@ -202,7 +202,7 @@ func TestWrongOrders(t *testing.T) {
 	}
 }
 
-// A file describes a machine, or says what is wrong with it.
+// A file describes a machine, or its error says what is wrong.
 func TestMachineFromFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "machine.yaml")
 	good := "name: mine\nmodel: {name: G, device: \"0x1\"}\nnvlink: {links: 1, gbps: 25, pairs: " +

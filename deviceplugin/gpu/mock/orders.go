@@ -10,14 +10,14 @@ import (
 	"github.com/numalet/numalet/topology/await"
 )
 
-// order is something that can be made to happen. Those to a GPU have its number as first argument.
+// order makes something happen. An order to a GPU has the GPU's number as its first argument.
 type order struct {
 	args, does string
 	ofGPU      bool
 	do         func(r *Rig, i int, args []string) error
 }
 
-// orders are all that there are, by name.
+// orders holds all orders by name.
 var orders = map[string]order{
 	"unload": {does: "unload the driver", do: unload},
 	"load":   {does: "load the driver", do: load},
@@ -36,7 +36,7 @@ var orders = map[string]order{
 	"divide": {"GPU [PROFILE=COUNT ...]", "MIG devices in place of all before", true, divide},
 }
 
-// Orders is help for people: a line for each order.
+// Orders returns help for people: a line for each order.
 func Orders() string {
 	var lines []string
 	for name, o := range orders {
@@ -46,7 +46,7 @@ func Orders() string {
 	return strings.Join(lines, "\n")
 }
 
-// Do makes something happen: "xid 3 79", "divide 0 1g.10gb=7". See Orders.
+// Do obeys an order: "xid 3 79", "divide 0 1g.10gb=7". See Orders.
 func (r *Rig) Do(text string) error {
 	words := strings.Fields(text)
 	if len(words) == 0 {
@@ -88,7 +88,7 @@ func unload(r *Rig, _ int, _ []string) error {
 	return nil
 }
 
-// load also resets all GPUs, as loading a driver does.
+// load also resets all GPUs, as a driver does when it is loaded.
 func load(r *Rig, _ int, _ []string) error {
 	r.loaded = true
 	r.loads++
@@ -138,7 +138,7 @@ func remove(r *Rig, i int, _ []string) error {
 	return nil
 }
 
-// reset does not mend a GPU that has no memory rows left.
+// reset cannot restore a GPU that has no memory rows left.
 func reset(r *Rig, i int, _ []string) error {
 	failed := r.gpus[i].reading.RemapFailed
 	r.gpus[i].gone = false
@@ -194,7 +194,7 @@ func mig(r *Rig, i int, args []string) error {
 	return err
 }
 
-// number is the only argument.
+// number parses the only argument.
 func number(args []string) (int, error) {
 	if len(args) == 1 {
 		if n, err := strconv.ParseUint(args[0], 10, 31); err == nil {

@@ -11,26 +11,27 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// maxEvents is how many events wait for the plugin; a driver's queue has an end too.
+// maxEvents bounds the events that wait for the plugin; a driver's queue is bounded too.
 const maxEvents = 1024
 
-// Rig is a machine that things happen to. It implements gpu.Driver, and is safe for concurrent use.
+// Rig is a simulated machine that obeys orders. It implements gpu.Driver and is safe for concurrent
+// use.
 type Rig struct {
 	machine *Machine
 
 	mu     sync.Mutex
 	loaded bool
-	// loads counts how often the driver was loaded: a session ends with the load it began in.
+	// loads counts loads of the driver: a session ends with the load in which it began.
 	loads  int
 	gpus   []state
 	events []gpu.Event
-	// stuck is open while the driver does not answer; nil when it does.
+	// stuck is open while the driver does not answer, else nil.
 	stuck chan struct{}
-	// wake has room for one: something has happened.
+	// wake has capacity 1 and says that an order was obeyed.
 	wake chan struct{}
 }
 
-// state is what has happened to one GPU.
+// state is the present state of one GPU.
 type state struct {
 	gone      bool // the driver does not list it
 	reading   gpu.Reading
@@ -48,14 +49,14 @@ func New(m *Machine) *Rig {
 	return r
 }
 
-// Machine is what the rig is made of.
+// Machine returns the rig's machine.
 func (r *Rig) Machine() *Machine { return r.machine }
 
 func (r *Rig) healthy(i int) gpu.Reading {
 	return gpu.Reading{LinksUp: r.linksOf(i), Advises: true}
 }
 
-// linksOf is how many NVLinks the GPU has.
+// linksOf returns the number of NVLinks of a GPU.
 func (r *Rig) linksOf(i int) int {
 	if r.machine.NVLink.Pairs == nil {
 		return r.machine.NVLink.Links
@@ -79,7 +80,7 @@ func (r *Rig) Open() (gpu.Session, error) {
 	return &session{rig: r, load: r.loads}, nil
 }
 
-// session is one load of the driver.
+// session lasts for one load of the driver.
 type session struct {
 	rig  *Rig
 	load int
@@ -184,5 +185,5 @@ func (r *Rig) gpuLocked(i int) gpu.GPU {
 	}
 }
 
-// UUID is that of the GPU at a position.
+// UUID returns the UUID of the GPU at a position.
 func UUID(i int) string { return fmt.Sprintf("GPU-%08x-6e75-6d61-6c65-740000000000", i) }

@@ -17,11 +17,11 @@ import (
 const (
 	maxClients = 8
 	maxLine    = 4096
-	idle       = time.Minute // after which who gives no orders is let go
+	idle       = time.Minute // how long a silent client is kept
 )
 
-// Serve takes orders on a unix socket until ctx is done: a line each, answered by "ok" or by what
-// is wrong with it.
+// Serve obeys orders on a unix socket until ctx is done: one per line, answered by "ok" or by the
+// error.
 func (r *Rig) Serve(ctx context.Context, path string) error {
 	if err := files.Remove(path); err != nil { // an earlier process may have left it
 		return fmt.Errorf("listen for orders: %w", err)
@@ -50,7 +50,7 @@ func (r *Rig) Serve(ctx context.Context, path string) error {
 	}
 }
 
-// obey ends when the client has gone, or says nothing for too long.
+// obey returns when the client has gone or was silent for too long.
 func (r *Rig) obey(conn net.Conn) {
 	lines := bufio.NewScanner(conn)
 	lines.Buffer(nil, maxLine)

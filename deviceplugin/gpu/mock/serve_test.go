@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/test/scratch"
 )
 
-// Orders come by a socket, a line each, and each is answered.
+// Orders come over a socket, one per line, and each is answered.
 func TestServe(t *testing.T) {
 	r := open(t, "dgxh100")
 	path := filepath.Join(scratch.Dir(t), "orders.sock")

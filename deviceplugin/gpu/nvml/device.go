@@ -16,7 +16,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// gpu reads one GPU. What a driver or a GPU does not know is left out.
+// gpu reads one GPU, without what the driver or the GPU does not support.
 func (s *session) gpu(d nvml.Device, index int, warnings *[]string) (gpu.GPU, error) {
 	out := gpu.GPU{Index: index, Minor: index, Node: topology.NoNode}
 	uuid, ret := d.GetUUID()
@@ -62,7 +62,7 @@ func (s *session) gpu(d nvml.Device, index int, warnings *[]string) (gpu.GPU, er
 	return out, err
 }
 
-// inMIGMode reports whether the GPU can be divided. One of which that cannot be told must not be
+// inMIGMode reports whether the GPU is in MIG mode. A GPU whose mode cannot be read must not be
 // offered as a whole.
 func (s *session) inMIGMode(d nvml.Device) (bool, error) {
 	if !s.has(migMode) {
@@ -75,13 +75,13 @@ func (s *session) inMIGMode(d nvml.Device) (bool, error) {
 	return mode == nvml.DEVICE_MIG_ENABLE, errorOf("read its MIG mode", ret)
 }
 
-// unknown reports whether an answer says that the GPU does not have what was asked for.
+// unknown reports whether the library says that the GPU does not support the question.
 func unknown(ret nvml.Return) bool {
 	return ret == nvml.ERROR_NOT_SUPPORTED || ret == nvml.ERROR_FUNCTION_NOT_FOUND ||
 		ret == nvml.ERROR_NO_PERMISSION
 }
 
-// hear registers for the GPU's events, once.
+// hear subscribes to the GPU's events, once.
 func (s *session) hear(d nvml.Device, known *seen) {
 	if s.events == nil || known.listens {
 		return
@@ -91,11 +91,11 @@ func (s *session) hear(d nvml.Device, known *seen) {
 		types &= nvml.EventTypeXidCriticalError | nvml.EventTypeDoubleBitEccError
 		ret = d.RegisterEvents(types, s.events)
 	}
-	// A GPU without events is not asked again; what else has failed is tried with the next reading.
+	// A GPU without events is not asked again; after other failures the next reading tries again.
 	known.listens = ret == nvml.SUCCESS || ret == nvml.ERROR_NOT_SUPPORTED
 }
 
-// read is the GPU's health.
+// read returns the GPU's health.
 func (s *session) read(d nvml.Device, known *seen) (out gpu.Reading, err error) {
 	count, ret := d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
 	switch ret {
@@ -130,7 +130,7 @@ func (s *session) read(d nvml.Device, known *seen) (out gpu.Reading, err error) 
 	return out, nil
 }
 
-// number is a field's value; those read here are unsigned int.
+// number returns a field's value; the fields read here are unsigned int.
 func number(field nvml.FieldValue) uint32 { return binary.NativeEndian.Uint32(field.Value[:4]) }
 
 func actionOf(code uint32) gpu.Action {
@@ -149,12 +149,12 @@ func actionOf(code uint32) gpu.Action {
 	return gpu.Action(fmt.Sprintf("recovery action %d", code))
 }
 
-// busOf is the address as sysfs has it.
+// busOf returns the PCI address in the form of sysfs.
 func busOf(pci nvml.PciInfo) string {
 	return fmt.Sprintf("%04x:%02x:%02x.0", pci.Domain, pci.Bus, pci.Device)
 }
 
-// node is the NUMA node that sysfs has for a PCI device.
+// node returns the NUMA node of a PCI device from sysfs.
 func (s *session) node(bus string) topology.NodeID {
 	raw, err := os.ReadFile(filepath.Join("/", s.Root, "sys/bus/pci/devices", bus, "numa_node"))
 	if err != nil {

@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	// waitSlice is how long the library is left to wait before it is seen whether we are to end.
+	// waitSlice bounds one wait in the library, after which the context is checked.
 	waitSlice = time.Second
 	// noInstance stands for the whole GPU in the library's events.
 	noInstance = 0xFFFFFFFF
 )
 
-// Driver finds the library when it is opened.
+// Driver opens the library.
 type Driver struct {
-	// Library is what go-nvml's New returns, or its mock.
+	// Library is the result of go-nvml's New, or a mock.
 	Library nvml.Interface
-	// Root is where /sys and /proc are; "" is the machine's own.
+	// Root holds /sys and /proc; "": the machine's own.
 	Root string
-	// Files are looked for where they are wanted.
+	// Files says whether and where to look for the driver's files.
 	Files gpu.DriverFiles
 }
 
@@ -46,7 +46,7 @@ func (d Driver) Open() (gpu.Session, error) {
 	return s, nil
 }
 
-// failed is an error of the library. One that says that there is no driver is gpu.ErrNoDriver.
+// failed makes an error from a result of the library; it is gpu.ErrNoDriver if there is no driver.
 func failed(what string, ret nvml.Return) error {
 	switch ret {
 	case nvml.ERROR_LIBRARY_NOT_FOUND, nvml.ERROR_DRIVER_NOT_LOADED, nvml.ERROR_UNINITIALIZED,
@@ -56,7 +56,7 @@ func failed(what string, ret nvml.Return) error {
 	return fmt.Errorf("%s: %s", what, ret.String())
 }
 
-// errorOf is the error of a call about one GPU; nil when there is none.
+// errorOf returns the error of a call about one GPU; nil if it succeeded.
 func errorOf(what string, ret nvml.Return) error {
 	switch ret {
 	case nvml.SUCCESS:
@@ -67,30 +67,30 @@ func errorOf(what string, ret nvml.Return) error {
 	return failed(what, ret)
 }
 
-// errGone is a GPU that has fallen off the bus.
+// errGone says that a GPU has fallen off the bus.
 var errGone = errors.New("the GPU is lost")
 
-// session is the library, initialized.
+// session is the initialized library.
 type session struct {
 	Driver
-	events nvml.EventSet // nil: this driver has none
-	// seen are the GPUs of this session by UUID.
+	events nvml.EventSet // nil: this driver has no events
+	// seen holds the GPUs of this session by UUID.
 	seen map[string]*seen
-	// lacks has the functions that are not there.
+	// lacks holds the functions that the library does not have.
 	lacks map[string]bool
-	// files are the driver's; nil until they were found.
+	// files holds the driver's files; nil until they are found.
 	files *specs.ContainerEdits
 }
 
-// seen is what does not change of a GPU as long as the driver is loaded.
+// seen holds what a session remembers of a GPU.
 type seen struct {
-	// links is how many NVLinks were up at most.
+	// links is the largest number of NVLinks that were up.
 	links int
-	// listens: its events come.
+	// listens: its events are subscribed to.
 	listens bool
 }
 
-// listen opens the set of events. Drivers without any are fine: readings remain.
+// listen opens the event set. A driver without events is fine: readings remain.
 func (s *session) listen() error {
 	set, ret := s.Library.EventSetCreate()
 	switch ret {
@@ -108,7 +108,7 @@ func (s *session) Close() {
 	if s.events != nil {
 		_ = s.events.Free()
 	}
-	_ = s.Library.Shutdown() // what fails here, the next Open says
+	_ = s.Library.Shutdown() // the next Open reports what fails here
 }
 
 // Wait implements gpu.Session.
@@ -137,7 +137,7 @@ func (s *session) wait(ctx context.Context, limit time.Duration) (gpu.Event, boo
 		return eventOf(data), true, nil
 	case nvml.ERROR_TIMEOUT:
 		return gpu.Event{}, false, nil
-	case nvml.ERROR_GPU_IS_LOST: // the next reading says which; the set is of no use any more
+	case nvml.ERROR_GPU_IS_LOST: // the next reading says which GPU; the set is useless now
 		time.Sleep(limit)
 		return gpu.Event{}, false, s.again()
 	default:
@@ -145,9 +145,9 @@ func (s *session) wait(ctx context.Context, limit time.Duration) (gpu.Event, boo
 	}
 }
 
-// again makes a new set of events. GPUs that are left are registered when they are read next.
+// again makes a new event set. The next readings subscribe the remaining GPUs.
 func (s *session) again() error {
-	_ = s.events.Free() // it is of no use whether that succeeds or not
+	_ = s.events.Free() // useless either way
 	s.events = nil
 	for _, known := range s.seen {
 		known.listens = false
@@ -198,7 +198,7 @@ func (s *session) Read() (gpu.Snapshot, error) {
 		switch {
 		case errors.Is(err, gpu.ErrNoDriver):
 			return out, err
-		case err != nil: // what one GPU does is not the others' fault
+		case err != nil: // one GPU's failure is not the others'
 			out.Silent[i] = gpu.Silence{Lost: errors.Is(err, errGone), Said: err.Error()}
 		default:
 			handles, out.GPUs = append(handles, handle), append(out.GPUs, g)

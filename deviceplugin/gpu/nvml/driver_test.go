@@ -17,7 +17,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu/mock"
 )
 
-// Through the library a machine is what it is without: GPUs, links, health.
+// Read through the library, a machine has the GPUs, links and health of the rig.
 func TestRead(t *testing.T) {
 	for _, name := range mock.Names() {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +60,7 @@ func compare(t *testing.T, l *library, session gpu.Session) {
 	}
 }
 
-// NVLinks that were up and are not any more are down; a lost GPU is not there.
+// NVLinks that were up and are not any more count as down; a lost GPU is absent.
 func TestReadAfterFaults(t *testing.T) {
 	l := newLibrary(t, "dgxh100")
 	session, err := Driver{Library: l, Root: l.root}.Open()
@@ -100,7 +100,7 @@ func TestReadMIG(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := l.read(t).GPUs[1].Instances
-	want[1].Nodes, want[2].Nodes, want[3].Nodes = nil, nil, nil // not in the file
+	want[1].Nodes, want[2].Nodes, want[3].Nodes = nil, nil, nil // mig-minors does not have them
 	if !reflect.DeepEqual(got.GPUs[1].Instances, want) || !got.GPUs[1].MIG {
 		t.Errorf("%+v, want\n%+v", got.GPUs[1].Instances, want)
 	}
@@ -125,7 +125,7 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// Events name the GPU and the instance; one without comes to an end.
+// Events name the GPU and the instance; a wait without an event ends.
 func TestWait(t *testing.T) {
 	l := newLibrary(t, "dgxh100")
 	l.events = []nvml.EventData{
@@ -163,7 +163,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// A driver that is not there is one to wait for; anything else says what failed.
+// An absent driver gives ErrNoDriver; any other error says what failed.
 func TestOpenFails(t *testing.T) {
 	l := newLibrary(t, "gb200")
 	for ret, absent := range map[nvml.Return]bool{
@@ -178,7 +178,7 @@ func TestOpenFails(t *testing.T) {
 	}
 }
 
-// go-nvml's own machine knows little: what it does not know is left out.
+// go-nvml's own machine supports little; the rest is skipped.
 func TestMachineOfGoNVML(t *testing.T) {
 	server := dgxa100.New()
 	server.EventSetCreateFunc = func() (nvml.EventSet, nvml.Return) {
@@ -220,7 +220,7 @@ func TestMachineOfGoNVML(t *testing.T) {
 	}
 }
 
-// What one GPU answers is not the others' fault, whatever it is; a driver that has gone is.
+// One GPU's error does not affect the others, whatever it is; a driver that has gone does.
 func TestOneOddGPU(t *testing.T) {
 	for ret, lost := range map[nvml.Return]bool{
 		nvml.ERROR_GPU_IS_LOST: true, nvml.ERROR_NOT_FOUND: true, nvml.ERROR_UNKNOWN: false,
@@ -254,7 +254,7 @@ func TestOneOddGPU(t *testing.T) {
 		}
 		got, err := session.Read()
 		odd := []int{3, 5}
-		if ret != nvml.ERROR_NO_PERMISSION { // which is no more than that something is not known
+		if ret != nvml.ERROR_NO_PERMISSION { // it only says that something is not known
 			if odd = append(odd, 1); !lost {
 				odd = append(odd, 2)
 			}
@@ -282,7 +282,7 @@ func TestOneOddGPU(t *testing.T) {
 	}
 }
 
-// A MIG device that is deleted while it is read is left out, and the others are there.
+// A MIG device that is deleted while it is read is skipped; the others stay.
 func TestMIGDeviceVanishes(t *testing.T) {
 	for ret, doubts := range map[nvml.Return]int{nvml.ERROR_NOT_FOUND: 0, nvml.ERROR_UNKNOWN: 1} {
 		l := newLibrary(t, "dgxh100")
@@ -321,7 +321,7 @@ func TestMIGDeviceVanishes(t *testing.T) {
 	}
 }
 
-// The library of an older driver lacks functions, which must not be called.
+// Functions that the library of an older driver lacks are not called.
 func TestOlderLibrary(t *testing.T) {
 	l := newLibrary(t, "dgxh100")
 	for name := range optional {
@@ -330,7 +330,7 @@ func TestOlderLibrary(t *testing.T) {
 	open := l.DeviceGetHandleByIndexFunc
 	l.DeviceGetHandleByIndexFunc = func(i int) (nvml.Device, nvml.Return) {
 		d, opened := open(i)
-		if device, ok := d.(*nvmlmock.Device); ok { // they panic when they are called
+		if device, ok := d.(*nvmlmock.Device); ok { // without a function the mock panics when it is called
 			device.GetMigModeFunc, device.GetRemappedRowsFunc = nil, nil
 			device.GetMemoryAffinityFunc, device.GetNvLinkRemoteDeviceTypeFunc = nil, nil
 			device.GetFieldValuesFunc = nil

@@ -13,15 +13,15 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
-// driverFiles are the driver's libraries, programs and sockets, and the hooks that make them usable
-// in a container, with paths of the host. Device nodes are not among them. They are looked for once
-// in a session, until they are found.
+// driverFiles returns the driver's libraries, programs and sockets, and the hooks that make them
+// usable in a container, with paths on the host and without device nodes. A session looks for them
+// until they are found once.
 func (s *session) driverFiles() (*specs.ContainerEdits, error) {
 	if !s.Files.Wanted || s.files != nil {
 		return s.files, nil
 	}
 	seen := cmp.Or(s.Files.SeenAt, s.Files.Root)
-	quiet := logrus.New() // what it does not find is of other distributions and drivers
+	quiet := logrus.New() // it logs the files of other distributions and drivers as missing
 	quiet.SetOutput(io.Discard)
 	library, err := nvcdi.New(nvcdi.WithNvmlLib(s.Library), nvcdi.WithMode(nvcdi.ModeNvml),
 		nvcdi.WithDriverRoot(seen), nvcdi.WithNVIDIACDIHookPath(s.Files.Hook),
@@ -45,7 +45,7 @@ func (s *session) driverFiles() (*specs.ContainerEdits, error) {
 }
 
 func (s *session) without(err error) error {
-	return fmt.Errorf("the CDI spec is without the driver's files, which are looked for in %s: %w; "+
+	return fmt.Errorf("the CDI spec lacks the driver's files, which should be in %s: %w; "+
 		"set --nvidia-driver-root, and --container-driver-root if the plugin is in a container",
 		cmp.Or(s.Files.SeenAt, s.Files.Root), err)
 }

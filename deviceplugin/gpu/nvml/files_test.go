@@ -13,7 +13,7 @@ import (
 
 const libraries = "usr/lib/x86_64-linux-gnu"
 
-// rootOf is a driver's root of files: two libraries of its version, one of another, a program.
+// rootOf lays out a driver's root: two libraries of its version, one of another version, a program.
 func rootOf(t *testing.T, version string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -25,7 +25,7 @@ func rootOf(t *testing.T, version string) string {
 	return root
 }
 
-// The driver's files are found where the plugin sees them, and named as the host has them.
+// The driver's files are found under SeenAt and named as on the host.
 func TestDriverFiles(t *testing.T) {
 	l := newLibrary(t, "dgxh100")
 	root := rootOf(t, l.machine.Driver)
@@ -61,7 +61,8 @@ func TestDriverFiles(t *testing.T) {
 	}
 }
 
-// A root without a driver is said, keeps no GPU from being offered, and is looked at again.
+// A root without a driver gives a warning, does not stop GPUs from being offered, and is searched
+// again.
 func TestDriverFilesThatComeLate(t *testing.T) {
 	l := newLibrary(t, "dgxh100")
 	root := t.TempDir()

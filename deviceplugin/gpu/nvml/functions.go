@@ -4,8 +4,8 @@ package nvml
 
 import "slices"
 
-// Functions that libraries of older drivers lack. go-nvml binds a function when it is called, and one
-// that is not there ends the process: they are looked up first.
+// Functions that libraries of older drivers lack. go-nvml binds a function when it is called, and a
+// missing one ends the process: lookUp checks first.
 const (
 	migMode        = "nvmlDeviceGetMigMode"
 	remappedRows   = "nvmlDeviceGetRemappedRows"
@@ -14,7 +14,7 @@ const (
 	fieldValues    = "nvmlDeviceGetFieldValues"
 )
 
-// optional are those that are called of each GPU, and what is not known without them.
+// optional holds the functions called for each GPU, and what is unknown without them.
 var optional = map[string]string{
 	migMode:        "GPUs are not seen as divided",
 	remappedRows:   "replaced memory rows are not seen",
@@ -23,7 +23,7 @@ var optional = map[string]string{
 	fieldValues:    "the speed of NVLinks and the driver's advice are not known",
 }
 
-// lookUp finds which of the optional functions this driver's library has.
+// lookUp finds out which optional functions this driver's library has.
 func (s *session) lookUp() {
 	s.lacks = map[string]bool{}
 	for name := range optional {
@@ -34,7 +34,7 @@ func (s *session) lookUp() {
 // has reports whether a function may be called.
 func (s *session) has(name string) bool { return !s.lacks[name] }
 
-// lacking says, for people, what is not known of GPUs with this driver.
+// lacking says, for people, what this driver does not tell about GPUs.
 func (s *session) lacking() (out []string) {
 	for name, without := range optional {
 		if s.lacks[name] {

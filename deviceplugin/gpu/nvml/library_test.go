@@ -18,19 +18,19 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu/prefer"
 )
 
-// library is go-nvml's mock of what a rig would say.
+// library is go-nvml's mock, which answers with the state of a rig.
 type library struct {
 	nvmlmock.Interface
 	rig     *mock.Rig
 	machine *mock.Machine
 	root    string
 	events  []nvml.EventData
-	waited  nvml.Return    // what waiting for events returns without one
-	near    map[string]int // NUMA nodes that the driver says, where they are not those of the PCI devices
-	lacks   []string       // functions that it does not have
+	waited  nvml.Return    // result of a wait without an event
+	near    map[string]int // NUMA nodes of the driver that differ from those of the PCI devices
+	lacks   []string       // missing functions
 }
 
-// newLibrary also lays out sysfs and proc as far as they are read.
+// newLibrary also lays out the files of sysfs and proc that are read.
 func newLibrary(t *testing.T, name string) *library {
 	t.Helper()
 	m, err := mock.Open(name)
@@ -88,7 +88,7 @@ func write(t *testing.T, file, text string) {
 	}
 }
 
-// read is what the rig says.
+// read returns the rig's snapshot.
 func (l *library) read(t *testing.T) gpu.Snapshot {
 	t.Helper()
 	session, err := l.rig.Open()
@@ -102,7 +102,7 @@ func (l *library) read(t *testing.T) gpu.Snapshot {
 	return s
 }
 
-// device is the GPU at a position of the rig's snapshot.
+// device returns the GPU at a position of the rig's snapshot.
 func (l *library) device(t *testing.T, at int) *nvmlmock.Device {
 	s := l.read(t)
 	g := s.GPUs[at]
@@ -187,7 +187,7 @@ func (l *library) fields(g gpu.GPU) func([]nvml.FieldValue) nvml.Return {
 	}
 }
 
-// addLinks gives the GPU its NVLinks, the first ones of which are down.
+// addLinks gives the GPU its NVLinks; the first ones are down.
 func (l *library) addLinks(t *testing.T, d *nvmlmock.Device, s gpu.Snapshot, at int) {
 	reading := s.GPUs[at].Reading
 	total := reading.LinksUp + reading.LinksDown
@@ -222,7 +222,7 @@ func (l *library) addLinks(t *testing.T, d *nvmlmock.Device, s gpu.Snapshot, at 
 	}
 }
 
-// addInstances gives the GPU its MIG devices, each second place of which is not used.
+// addInstances gives the GPU its MIG devices; every second place is unused.
 func (l *library) addInstances(d *nvmlmock.Device, g gpu.GPU) {
 	d.GetMaxMigDeviceCountFunc = func() (int, nvml.Return) { return 14, nvml.SUCCESS }
 	d.GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) {

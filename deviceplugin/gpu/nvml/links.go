@@ -9,7 +9,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu/prefer"
 )
 
-// ends are where the NVLinks of a GPU go that are up: how many to switches, and to each GPU, by its
+// ends counts the working NVLinks of a GPU by where they go: to switches, and to each GPU by its
 // PCI address.
 type ends struct {
 	switches int
@@ -17,7 +17,7 @@ type ends struct {
 	gbps     int
 }
 
-// linksOf is what is between the GPUs.
+// linksOf returns the links between the GPUs.
 func (s *session) linksOf(handles []nvml.Device, gpus []gpu.GPU) prefer.Links {
 	all := make([]ends, len(handles))
 	for i, d := range handles {
@@ -68,7 +68,7 @@ func (s *session) endsOf(d nvml.Device) ends {
 	return out
 }
 
-// speedOf is what one NVLink carries, in GB/s one way.
+// speedOf returns the bandwidth of one NVLink in GB/s, one way.
 func (s *session) speedOf(d nvml.Device, link int) int {
 	fields := []nvml.FieldValue{{FieldId: nvml.FI_DEV_NVLINK_SPEED_MBPS_COMMON}}
 	if s.has(fieldValues) && d.GetFieldValues(fields) == nvml.SUCCESS &&
@@ -87,7 +87,7 @@ func (s *session) speedOf(d nvml.Device, link int) int {
 	return 25
 }
 
-// pathOf is the way over PCIe; the longest where the driver does not say.
+// pathOf returns the PCIe path; the longest if the driver does not say.
 func pathOf(a, b nvml.Device) prefer.Path {
 	level, ret := a.GetTopologyCommonAncestor(b)
 	if ret != nvml.SUCCESS {

@@ -15,8 +15,8 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu"
 )
 
-// instances are the MIG devices of a GPU. Those that cannot be read are left out: somebody may just
-// divide the GPU anew. doubts say which, unless they have gone.
+// instances returns the MIG devices of a GPU. It skips those that cannot be read, since somebody
+// may just be dividing the GPU anew; doubts names them unless they have gone.
 func (s *session) instances(d nvml.Device, minor int) (out []gpu.Instance, doubts []string, err error) {
 	most, ret := d.GetMaxMigDeviceCount()
 	if err := errorOf("count its MIG devices", ret); err != nil {
@@ -26,14 +26,14 @@ func (s *session) instances(d nvml.Device, minor int) (out []gpu.Instance, doubt
 	if err := errorOf("read its memory", ret); err != nil {
 		return nil, nil, err
 	}
-	if memory.Total == 0 { // profiles are named by their part of it
-		return nil, nil, errors.New("read its memory: it is said to have none")
+	if memory.Total == 0 { // a profile's name has its part of the memory
+		return nil, nil, errors.New("read its memory: the driver reports none")
 	}
 	caps := s.capabilities()
 	for i := range most {
 		handle, ret := d.GetMigDeviceHandleByIndex(i)
 		if ret == nvml.ERROR_NOT_FOUND || ret == nvml.ERROR_INVALID_ARGUMENT {
-			continue // a place that is not used
+			continue // an unused place
 		}
 		err := errorOf(fmt.Sprintf("open MIG device %d", i), ret)
 		var one gpu.Instance
@@ -84,9 +84,9 @@ func instance(d nvml.Device, total uint64) (out gpu.Instance, err error) {
 	return out, nil
 }
 
-// profileOf is the profile's name: "1g.10gb", "1c.2g.20gb" for a part of a GPU instance, and "+me"
-// for one with media engines beyond its size. Memory is what the profile is sold as: eighths of the
-// GPU's, rounded up.
+// profileOf returns the profile's name: "1g.10gb", "1c.2g.20gb" for a part of a GPU instance, and
+// "+me" for extra media engines. The memory is the profile's nominal size: eighths of the GPU's,
+// rounded up.
 func profileOf(a nvml.DeviceAttributes, total uint64) string {
 	const mib, gib = 1 << 20, 1 << 30
 	eighths := math.Ceil(float64(a.MemorySizeMB*mib) / float64(total) * 8)
@@ -101,11 +101,11 @@ func profileOf(a nvml.DeviceAttributes, total uint64) string {
 	return name
 }
 
-// capabilities are the minor numbers of /dev/nvidia-caps, by what they give access to.
+// capabilities returns the minor numbers of /dev/nvidia-caps by what they give access to.
 func (s *session) capabilities() map[string]string {
 	raw, err := os.ReadFile(filepath.Join("/", s.Root, "proc/driver/nvidia-caps/mig-minors"))
 	if err != nil {
-		return nil // containers get them from NVIDIA's runtime
+		return nil // NVIDIA's runtime adds them to containers
 	}
 	out := map[string]string{}
 	for line := range strings.Lines(string(raw)) {

@@ -11,11 +11,11 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// maxNodes is the number of NUMA nodes that Linux can have.
+// maxNodes is the largest number of NUMA nodes in Linux.
 const maxNodes = 1024
 
-// nodesOf are the NUMA nodes whose memory is near the GPU by the driver; empty where it does not
-// say. GetNumaNodeId is not asked: it is the node that the GPU's own memory is.
+// nodesOf returns the NUMA nodes whose memory the driver calls near to the GPU; empty if it does
+// not say. GetNumaNodeId would return the node of the GPU's own memory.
 func nodesOf(d nvml.Device) topology.NodeSet {
 	words, ret := d.GetMemoryAffinity(maxNodes/8, nvml.AFFINITY_SCOPE_NODE)
 	if ret != nvml.SUCCESS {
@@ -30,7 +30,7 @@ func nodesOf(d nvml.Device) topology.NodeSet {
 	return topology.NewNodeSet(nodes...)
 }
 
-// doubt says that the node of the PCI device is none of those of the driver. It is the one that
+// doubt says that the driver does not name the node of the PCI device. The PCI device's node
 // counts: the kernel, the kubelet and other plugins go by it.
 func doubt(pci topology.NodeID, driver topology.NodeSet) string {
 	if pci == topology.NoNode || driver.Len() == 0 || driver.Has(pci) {

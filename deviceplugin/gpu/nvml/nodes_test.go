@@ -9,8 +9,8 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu/mock"
 )
 
-// Where the driver has a GPU near another NUMA node than its PCI device, that is said, and the PCI
-// device's is used.
+// If the driver and the PCI device name different NUMA nodes, a warning says so and the PCI
+// device's counts.
 func TestNodesThatDisagree(t *testing.T) {
 	l := newLibrary(t, "dgxh100")
 	l.near = map[string]int{mock.UUID(5): 0}

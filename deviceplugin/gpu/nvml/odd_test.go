@@ -15,7 +15,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu"
 )
 
-// oddCodes are errors of NVML, and one that no version has.
+// oddCodes returns errors of NVML, and one that no version has.
 func oddCodes() (codes []nvml.Return) {
 	for code := nvml.ERROR_UNINITIALIZED; code <= nvml.ERROR_INVALID_STATE; code++ {
 		codes = append(codes, code)
@@ -23,7 +23,7 @@ func oddCodes() (codes []nvml.Return) {
 	return append(codes, nvml.ERROR_UNKNOWN, 12345)
 }
 
-// failing has a method of a mock fail: all that it returns beside the code is zero.
+// failing makes a method of a mock fail with zero values and the code.
 func failing(mock any, method string, ret nvml.Return) {
 	field := reflect.ValueOf(mock).Elem().FieldByName(method)
 	field.Set(reflect.MakeFunc(field.Type(), func([]reflect.Value) (out []reflect.Value) {
@@ -35,7 +35,7 @@ func failing(mock any, method string, ret nvml.Return) {
 	}))
 }
 
-// methods are those that a mock has.
+// methods lists the methods that a mock has.
 func methods(mock any) (names []string) {
 	v := reflect.ValueOf(mock).Elem()
 	for i := range v.NumField() {
@@ -68,8 +68,9 @@ func (l *library) snapshot(t *testing.T) (gpu.Snapshot, error) {
 	return session.Read()
 }
 
-// Whatever call of one GPU fails, and however, the others are as they were; that one is there with
-// what could be read, or does not answer, and is never taken for a whole one when it may be divided.
+// If any call about one GPU fails, in any way, the other GPUs are unaffected. That GPU is offered
+// with what could be read, or counts as silent; it is never offered as a whole if it may be in MIG
+// mode.
 func TestEveryCallOfOneGPUFails(t *testing.T) {
 	l := oddMachine(t)
 	good, err := l.snapshot(t)
@@ -88,7 +89,7 @@ func TestEveryCallOfOneGPUFails(t *testing.T) {
 			}
 			got, err := l.snapshot(t)
 			if errors.Is(failed("", ret), gpu.ErrNoDriver) {
-				continue // then it says nothing of one GPU
+				continue // this error does not concern one GPU
 			}
 			if err != nil {
 				t.Errorf("%s, %v: %v", method, ret, err)
@@ -113,7 +114,7 @@ func TestEveryCallOfOneGPUFails(t *testing.T) {
 	}
 }
 
-// names are the GPUs with what is the same whatever their links to others are.
+// names returns the GPUs without what depends on their links.
 func names(gpus []gpu.GPU) (out []gpu.GPU) {
 	for _, g := range gpus {
 		g.Reading.LinksUp, g.Reading.LinksDown = 0, 0
@@ -122,7 +123,7 @@ func names(gpus []gpu.GPU) (out []gpu.GPU) {
 	return out
 }
 
-// Whatever call of the whole driver fails, that is an error, and nothing is taken for an empty machine.
+// If any call about the driver fails, Read or Open fails: it never returns an empty machine.
 func TestEveryCallOfTheDriverFails(t *testing.T) {
 	for _, method := range []string{"InitFunc", "SystemGetDriverVersionFunc", "DeviceGetCountFunc"} {
 		for _, ret := range oddCodes() {
@@ -135,7 +136,7 @@ func TestEveryCallOfTheDriverFails(t *testing.T) {
 	}
 }
 
-// A divided GPU whose memory is said to be nothing has no profiles with a name.
+// The profiles of a divided GPU cannot be named if its memory size is zero.
 func TestNoMemory(t *testing.T) {
 	l := oddMachine(t)
 	open := l.DeviceGetHandleByIndexFunc
@@ -154,8 +155,8 @@ func TestNoMemory(t *testing.T) {
 	}
 }
 
-// A machine without GPUs is one, and so is one of sixteen of which every second does not answer, or
-// of which two say that they are on one place of the bus.
+// Valid machines: one without GPUs, one with sixteen GPUs of which every second does not answer,
+// one with two GPUs at the same bus address.
 func TestOddMachines(t *testing.T) {
 	l := newLibrary(t, "dgx2")
 	count, open := l.DeviceGetCountFunc, l.DeviceGetHandleByIndexFunc

@@ -3,24 +3,24 @@ package prefer
 import "slices"
 
 const (
-	// maxGroups bounds how many groups of one size are tried; 16 GPUs that all differ have 12,870.
+	// maxGroups bounds the groups of one size that are tried; 16 GPUs that all differ have 12,870.
 	maxGroups = 1 << 14
-	// maxTried bounds how many are looked at in all. What others that tie would leave is not looked
-	// at after that.
+	// maxTried bounds the groups looked at in total; beyond it, ties are no longer broken by what
+	// they leave.
 	maxTried = 1 << 20
-	// mostGPUs is how many GPUs a machine may have of which groups are tried at all.
+	// mostGPUs is the largest machine on which groups are tried at all.
 	mostGPUs = 64
 )
 
-// mesh is how many GPUs are joined by NVLinks without switches, at most. Only there can a pair that
-// is as good as another spoil all groups of four.
+// mesh is the largest number of GPUs that NVLinks join without switches. Only in a mesh can the
+// choice among equal pairs spoil all groups of four.
 const mesh = 8
 
-// laterSizes are the groups that others may ask for next, the largest first.
+// laterSizes are the group sizes that others may ask for next, the largest first.
 var laterSizes = [...]int{8, 4, 2}
 
-// Choose returns the size positions of available to take, those of must among them, in ascending
-// order. It returns nil where there is no such group.
+// Choose returns size positions of available, must included, in ascending order. It returns nil if
+// there is no such group.
 func (l Links) Choose(available, must []int, size int) []int {
 	available = sorted(append(slices.Clone(available), must...))
 	must = sorted(slices.Clone(must))
@@ -43,7 +43,7 @@ func sorted(positions []int) []int {
 	return slices.Compact(positions)
 }
 
-// kinds sorts the GPUs of group into those that are interchangeable: both have the same link to
+// kinds sorts the GPUs of group into kinds of interchangeable ones, which have the same link to
 // each other GPU of among.
 func (l Links) kinds(group, among []int) (kinds [][]int) {
 	for _, i := range group {
@@ -65,16 +65,16 @@ func (l Links) same(i, j int, among []int) bool {
 	return true
 }
 
-// search tries groups. Of each kind the first ones are taken.
+// search tries groups. It takes the first GPUs of each kind.
 type search struct {
 	links Links
 	kinds [][]int
-	tried int // groups looked at, for tests
+	tried int // groups looked at
 }
 
-// groups is how many different groups of a size there are, or more than maxGroups.
+// groups returns the number of different groups of a size, or more than maxGroups.
 func (s *search) groups(size int) int {
-	ways := make([]int, size+1) // ways to take that many of the kinds so far
+	ways := make([]int, size+1) // ways to take so many GPUs of the kinds so far
 	ways[0] = 1
 	for _, kind := range s.kinds {
 		for have := size; have >= 0; have-- {
@@ -86,9 +86,9 @@ func (s *search) groups(size int) int {
 	return ways[size]
 }
 
-// each calls f with every different group of size that has begin in it, and with its quality, but
-// for those that are worse than floor, or than the floor that f returns. The slice is f's for the
-// call only.
+// each calls f with every different group of size that contains begin, and with its quality. It
+// skips groups that are worse than floor, or than the floor that f returns. f must not keep the
+// slice.
 func (s *search) each(begin []int, size int, floor Quality, f func([]int, Quality) Quality) {
 	more := s.links.more(size)
 	group := slices.Grow(slices.Clone(begin), size)
@@ -122,8 +122,8 @@ func (s *search) each(begin []int, size int, floor Quality, f func([]int, Qualit
 	next(0, left, s.links.of(begin))
 }
 
-// ties are the different groups of size, with must in them, that no other is better than. There is
-// one if there are size GPUs.
+// ties returns the best groups of size that contain must, all equally good. There is at least one
+// if there are size GPUs.
 func (s *search) ties(must []int, size int, by order) (ties [][]int) {
 	best := worst
 	s.each(must, size, worst, func(group []int, q Quality) Quality {
@@ -139,7 +139,8 @@ func (s *search) ties(must []int, size int, by order) (ties [][]int) {
 	return ties
 }
 
-// most is how good the best group of size is. Where it is worse than floor it is something worse.
+// most returns the quality of the best group of size; if that is worse than floor, some worse
+// quality.
 func (s *search) most(size int, floor Quality) Quality {
 	best := worst
 	s.each(nil, size, floor, func(_ []int, q Quality) Quality {
@@ -151,19 +152,19 @@ func (s *search) most(size int, floor Quality) Quality {
 	return best
 }
 
-// best is the best group of size with must in it.
+// best returns the best group of size that contains must.
 func (s *search) best(available, must []int, size int) []int {
-	if s.links.alike(available) { // then nobody's NVLinks are at stake
+	if s.links.alike(available) { // no NVLinks are at stake
 		return s.leaves(available, s.ties(must, size, byAll), byAll)[0]
 	}
 	ties := s.ties(must, size, byNVLink)
 	ties = s.leaves(available, ties, byNVLink)
-	ties = bestBy(ties, s.links.of, byAll) // their NVLinks are the same
+	ties = bestBy(ties, s.links.of, byAll) // their NVLinks are equal
 	return s.leaves(available, ties, byAll)[0]
 }
 
-// leaves are the groups that leave the most useful rest, in order: the best group for others, the
-// largest first, and what the rest has in common, which is the more the better, however weak a
+// leaves returns the groups that leave the most useful rest. It judges by the best remaining group
+// for others, the largest size first, and then by the sum of the rest's links, however weak a
 // single pair is.
 func (s *search) leaves(available []int, groups [][]int, by order) [][]int {
 	slices.SortFunc(groups, slices.Compare)
@@ -182,8 +183,8 @@ func (s *search) leaves(available []int, groups [][]int, by order) [][]int {
 	}, by)
 }
 
-// leaving are the groups that leave the best group of a size. All are asked together which of the
-// groups of that size they leave, or each what is best of its rest, whichever is less to look at.
+// leaving returns the groups that leave the best group of a size. It either finds that group once
+// for all, or the best of each rest, whichever looks at fewer groups.
 func (s *search) leaving(available []int, groups [][]int, size int, by order) [][]int {
 	first := s.rest(available, groups[0])
 	switch {
@@ -204,15 +205,15 @@ func (s *search) leaving(available []int, groups [][]int, size int, by order) []
 	}, by)
 }
 
-// rest is a search among what a group leaves.
+// rest returns a search among what a group leaves.
 func (s *search) rest(available, group []int) search {
 	others := without(available, group)
 	return search{links: s.links, kinds: s.links.kinds(others, others)}
 }
 
-// disjoint are those of the groups beside which the best group of a size is possible. They have the
-// first GPUs of each kind; what is looked for is made of the last ones, so that two groups are
-// possible together when they have no GPU in common.
+// disjoint returns the groups beside which the best group of a size is possible. These groups have
+// the first GPUs of each kind, the other group is built from the last ones: so both are possible
+// together if they share no GPU.
 func (s *search) disjoint(groups [][]int, size int, by order) (beside [][]int) {
 	taken := make([]uint64, len(groups))
 	for n, group := range groups {
@@ -259,7 +260,7 @@ func maskOf(group []int) (mask uint64) {
 	return mask
 }
 
-// bestBy are the groups of which none is better in something.
+// bestBy returns the groups whose quality no other exceeds.
 func bestBy(groups [][]int, of func([]int) Quality, by order) (best [][]int) {
 	if len(groups) == 1 {
 		return groups
@@ -278,7 +279,7 @@ func bestBy(groups [][]int, of func([]int) Quality, by order) (best [][]int) {
 	return best
 }
 
-// then is how good the best group of four of these is once a best pair has been taken too, where
+// then returns the quality of the best group of four among others after a best pair was taken, if
 // that is at stake; else zero.
 func (s *search) then(others []int) (best Quality) {
 	if len(others) > mesh || len(others) < 2+4 || s.links.alike(others) {
@@ -299,8 +300,8 @@ func without(all, some []int) []int {
 		func(i int) bool { return slices.Contains(some, i) })
 }
 
-// grow makes a group of each GPU by adding the one that fits best, again and again, and returns the
-// best of them.
+// grow builds a group from each GPU by adding the best fit again and again, and returns the best
+// group.
 func (l Links) grow(available, must []int, size int) (best []int) {
 	var most Quality
 	for _, first := range available {

@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu/prefer"
 )
 
-// linksOf is what is between the GPUs of a machine that is built in.
+// linksOf returns the links of a built-in machine.
 func linksOf(t testing.TB, name string) prefer.Links {
 	t.Helper()
 	m, err := mock.Open(name)
@@ -45,7 +45,7 @@ func members(mask uint) (out []int) {
 	return out
 }
 
-// oracle remembers what it has found out.
+// oracle caches its results.
 type oracle struct {
 	l    prefer.Links
 	left map[uint][]prefer.Quality
@@ -53,7 +53,7 @@ type oracle struct {
 
 func asking(l prefer.Links) oracle { return oracle{l, map[uint][]prefer.Quality{}} }
 
-// naive is the oracle: every group is looked at, and for each everything that it leaves.
+// naive looks at every group, and for each at everything that it leaves.
 func (o oracle) naive(available, must uint, size int) (best []prefer.Quality) {
 	for mask := range uint(1 << len(o.l)) {
 		if mask&^available != 0 || must&^mask != 0 || bits.OnesCount(mask) != size {
@@ -66,7 +66,7 @@ func (o oracle) naive(available, must uint, size int) (best []prefer.Quality) {
 	return best
 }
 
-// worth is what a group is and what it leaves.
+// worth returns the qualities of a group and of what it leaves.
 func (o oracle) worth(available, group uint) []prefer.Quality {
 	rest := available &^ group
 	if o.left[rest] == nil {
@@ -82,8 +82,8 @@ func compareWorth(a, b []prefer.Quality) int {
 		slices.CompareFunc(a[1:], b[1:], prefer.Quality.Compare))
 }
 
-// left is the best groups of 8, 4 and 2 that can be made of the rest, the best 4 that a best pair
-// leaves, and the rest as a whole.
+// left returns the qualities of the best groups of 8, 4 and 2 within the rest, of the best 4 after
+// a best pair, and of the whole rest.
 func left(l prefer.Links, rest uint) []prefer.Quality {
 	out := make([]prefer.Quality, 4, 5)
 	for mask := rest; mask != 0; mask = (mask - 1) & rest {
@@ -114,7 +114,7 @@ func left(l prefer.Links, rest uint) []prefer.Quality {
 	return append(out, whole)
 }
 
-// naiveBest is the best group of a size.
+// naiveBest returns the quality of the best group of a size.
 func naiveBest(l prefer.Links, of uint, size int) (best prefer.Quality, found bool) {
 	for mask := of; mask != 0; mask = (mask - 1) & of {
 		if bits.OnesCount(mask) != size {
@@ -164,8 +164,7 @@ func compare(t *testing.T, o oracle, available, must uint, size int) {
 	}
 }
 
-// Of 16 GPUs too, for the sizes at which looking at all groups comes to an end: all of them free, and
-// some that are not.
+// The same for 16 GPUs, all free or some taken, for the sizes for which an exhaustive search ends.
 func TestAsExhaustiveOf16(t *testing.T) {
 	if testing.Short() {
 		t.Skip("all groups of 16 take a while")
@@ -192,8 +191,8 @@ func TestAsExhaustiveOf16(t *testing.T) {
 	}
 }
 
-// On each machine of up to 8 GPUs every request of everything that may be free gets what looking at
-// all groups finds.
+// On each machine with up to 8 GPUs, every request on every set of free GPUs gets the result of an
+// exhaustive search.
 func TestAsExhaustive(t *testing.T) {
 	for _, name := range mock.Names() {
 		l := linksOf(t, name)
@@ -221,7 +220,7 @@ func TestAsExhaustive(t *testing.T) {
 	}
 }
 
-// Machines that nobody builds: any links between any GPUs.
+// Machines that nobody builds: random links.
 func TestAsExhaustiveWithAnyLinks(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 300 {
@@ -246,8 +245,8 @@ func anyLinks(random *rand.Rand, n int) prefer.Links {
 	return l
 }
 
-// Whatever is asked for first, the largest group that is asked for afterwards is as good as if it
-// had come first.
+// Whatever is requested first, the largest group requested afterwards is as good as if it had come
+// first.
 func TestLaterGroupsStayGood(t *testing.T) {
 	for _, name := range mock.Names() {
 		l := linksOf(t, name)
@@ -277,7 +276,7 @@ func TestLaterGroupsStayGood(t *testing.T) {
 	}
 }
 
-// What cannot be had is nothing.
+// An impossible request gets nil.
 func TestNothingToChoose(t *testing.T) {
 	l := linksOf(t, "dgxh100")
 	for _, c := range []struct {
@@ -296,7 +295,7 @@ func TestNothingToChoose(t *testing.T) {
 	}
 }
 
-// Beyond what is tried in full there is an answer too, and it is no worse than the first GPUs.
+// Beyond the limits of the search there is still an answer, no worse than the first GPUs.
 func TestManyGPUsThatAllDiffer(t *testing.T) {
 	l := anyLinks(rand.New(rand.NewPCG(5, 6)), 64)
 	for _, size := range []int{1, 2, 8, 31, 63, 64} {
@@ -326,7 +325,7 @@ func BenchmarkChoose(b *testing.B) {
 				}
 			})
 			if len(l) > 8 && size > 2 {
-				continue // takes that search a quarter of a minute
+				continue // that search takes 15 s
 			}
 			b.Run(fmt.Sprintf("%s/%d-of-%d/exhaustive", name, size, len(l)), func(b *testing.B) {
 				for b.Loop() {

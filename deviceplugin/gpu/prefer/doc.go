@@ -1,21 +1,20 @@
-// Package prefer chooses which GPUs a container should get, by what is between them: NVLink and
-// NVSwitch bandwidth, PCIe switches, NUMA nodes. It is pure.
+// Package prefer chooses a container's GPUs by the links between them: NVLink and NVSwitch
+// bandwidth, PCIe switches, NUMA nodes. It is pure.
 //
-// Of all groups of the size that is asked for, those count
+// Among all groups of the requested size it selects, in this order, those
 //
-//  1. whose weakest NVLink is the strongest: all members wait for the slowest pair in a collective
-//     operation; of these, those with the most NVLink bandwidth between all members,
-//  2. that leave the best NVLinks to others: the best group of 8 that can still be made, of 4, of
-//     2, in a mesh the best 4 once a best pair was taken too, and all that is between those left,
+//  1. whose weakest NVLink is the strongest, since in a collective operation all members wait for
+//     the slowest pair; of these, those with the most NVLink bandwidth between all members,
+//  2. that leave the best NVLinks to others: the best remaining group of 8, of 4, of 2, in a mesh
+//     the best 4 after a best pair was taken too, and the sum of all remaining links,
 //  3. whose longest PCIe path is the shortest, then those with the shortest paths,
-//  4. that leave the best groups to others, PCIe paths counted as well,
+//  4. that leave the best groups to others, PCIe paths included.
 //
-// in this order. What is still the same is decided by the lowest positions.
+// The lowest positions break the remaining ties.
 //
-// The answer is exact, and fast, because of three facts. Two GPUs that have the same links to
-// everybody else are interchangeable, so that only how many of each such kind are taken is tried:
-// the 8 GPUs of an NVSwitch machine with two sockets are two kinds. What is left is looked at for
-// the groups that tie only. Where all NVLinks are alike, nobody's are at stake, and 2 is left out.
-// A machine that has more groups to try than maxGroups has more than 16 GPUs that all differ:
-// there, groups are grown from each GPU instead.
+// The answer is exact and fast for three reasons. GPUs with the same links to all others are
+// interchangeable, so only the number of each kind matters: the 8 GPUs of an NVSwitch machine with
+// two sockets are two kinds. Only tied groups are judged by what they leave. If all NVLinks are
+// alike, step 2 is skipped. A machine with more than maxGroups groups has more than 16 GPUs that
+// all differ; there, groups are grown from each GPU instead.
 package prefer

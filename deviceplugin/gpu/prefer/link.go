@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// Path is the way over PCIe between two GPUs, a shorter one first.
+// Path is the PCIe path between two GPUs; a smaller value is a shorter path.
 type Path int
 
-// The paths, as nvidia-smi topo names them.
+// The paths, with the names of nvidia-smi topo.
 const (
 	Board    Path = iota // on the same board
 	Switch               // PIX: one PCIe switch
@@ -20,7 +20,7 @@ const (
 	System               // SYS: from one NUMA node to another
 )
 
-// String is nvidia-smi's abbreviation.
+// String returns nvidia-smi's abbreviation.
 func (p Path) String() string {
 	names := [...]string{"BRD", "PIX", "PXB", "PHB", "NODE", "SYS"}
 	if p < 0 || int(p) >= len(names) {
@@ -29,18 +29,18 @@ func (p Path) String() string {
 	return names[p]
 }
 
-// Link is what is between two GPUs.
+// Link describes the connection of two GPUs.
 type Link struct {
-	// NVLink is the bandwidth of all NVLinks between the two, also through switches, in GB/s one
+	// NVLink is the bandwidth of all NVLinks between the two, through switches too, in GB/s one
 	// way; 0 without any.
 	NVLink int
 	Path   Path
 }
 
-// Links is what is between each two of the GPUs of a machine: a square, by their positions.
+// Links holds the link between any two GPUs of a machine: a square matrix by position.
 type Links [][]Link
 
-// symmetric is the worse of what both sides say.
+// symmetric takes the worse of both directions.
 func (l Links) symmetric() Links {
 	out := make(Links, len(l))
 	for i := range l {
@@ -53,23 +53,22 @@ func (l Links) symmetric() Links {
 	return out
 }
 
-// Quality says how good a group is; a greater one is better. Groups of different sizes do not
-// compare.
+// Quality says how good a group is; greater is better. Only groups of the same size compare.
 type Quality struct {
-	// Weakest is the bandwidth of the pair with the least, NVLink that of all pairs.
+	// Weakest is the least bandwidth of a pair, NVLink the sum of all pairs.
 	Weakest, NVLink int
-	// Longest is the longest path of a pair, Paths the sum of all.
+	// Longest is the longest path of a pair, Paths the sum of all paths.
 	Longest Path
 	Paths   int
 }
 
-// alone is the quality of a single GPU. Nothing is worse than worst.
+// alone is the quality of a single GPU. No quality is worse than worst.
 var (
 	alone = Quality{Weakest: math.MaxInt}
 	worst = Quality{Longest: math.MaxInt, Paths: math.MaxInt}
 )
 
-// Compare is -1 if q is worse than o, 1 if it is better.
+// Compare returns -1 if q is worse than o, 1 if it is better.
 func (q Quality) Compare(o Quality) int {
 	return cmp.Or(q.CompareNVLink(o), q.ComparePaths(o))
 }
@@ -79,12 +78,12 @@ func (q Quality) CompareNVLink(o Quality) int {
 	return cmp.Or(cmp.Compare(q.Weakest, o.Weakest), cmp.Compare(q.NVLink, o.NVLink))
 }
 
-// ComparePaths compares the ways over PCIe only.
+// ComparePaths compares only the PCIe paths.
 func (q Quality) ComparePaths(o Quality) int {
 	return cmp.Or(cmp.Compare(o.Longest, q.Longest), cmp.Compare(o.Paths, q.Paths))
 }
 
-// order compares two groups of the same size.
+// order says how to compare groups of the same size.
 type order int
 
 const (
@@ -99,7 +98,7 @@ func (by order) compare(a, b Quality) int {
 	return a.Compare(b)
 }
 
-// floor is the worst that ties with q.
+// floor returns the worst quality that ties with q.
 func (by order) floor(q Quality) Quality {
 	if by == byNVLink {
 		q.Longest, q.Paths = worst.Longest, worst.Paths
@@ -118,7 +117,7 @@ func (q Quality) String() string {
 	return fmt.Sprintf("NVLink %d/%d, %s %d", q.Weakest, q.NVLink, q.Longest, q.Paths)
 }
 
-// with is the quality of the group with one more pair in it.
+// with returns the quality of the group with one more pair.
 func (q Quality) with(l Link) Quality {
 	return Quality{
 		Weakest: min(q.Weakest, l.NVLink), NVLink: q.NVLink + l.NVLink,
@@ -126,17 +125,17 @@ func (q Quality) with(l Link) Quality {
 	}
 }
 
-// reaches reports whether a group can become as good as best when its pairs get no more than this
-// bandwidth in addition. The weakest pair and the longest path stay.
+// reaches reports whether a group can become as good as best if its pairs gain at most more
+// bandwidth. The weakest pair and the longest path do not improve.
 func (q Quality) reaches(best Quality, more int) bool {
 	q.NVLink += more
 	return q.Compare(best) >= 0
 }
 
-// more is how much bandwidth the pairs of a group that has n GPUs can get until it has size, at
-// most: each GPU that joins has its best links.
+// more returns, for each number of GPUs n, the most bandwidth that a group of n can gain until it
+// has size: each new GPU brings its best links.
 func (l Links) more(size int) []int {
-	join := make([]int, size+1) // to a group of so many
+	join := make([]int, size+1) // by the size of the group that a GPU joins
 	for i := range l {
 		var row []int
 		for j, link := range l[i] {
@@ -158,12 +157,12 @@ func (l Links) more(size int) []int {
 	return more
 }
 
-// Of is how good the group of these positions is.
+// Of returns the quality of a group of positions.
 func (l Links) Of(group []int) Quality {
 	return l.symmetric().of(group)
 }
 
-// alike reports whether the NVLinks between all of these are the same, none for example.
+// alike reports whether all NVLinks within group have the same bandwidth, also if there are none.
 func (l Links) alike(group []int) bool {
 	for _, i := range group {
 		for _, j := range group {
@@ -183,7 +182,7 @@ func (l Links) of(group []int) Quality {
 	return q
 }
 
-// joined is the quality of a group that i joins.
+// joined returns the quality of a group after i joins it.
 func (l Links) joined(q Quality, group []int, i int) Quality {
 	row := l[i]
 	for _, j := range group {

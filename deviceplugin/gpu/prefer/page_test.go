@@ -13,7 +13,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the table of docs/gpu-plugin.md")
 
-// The page has the choices as they are.
+// The page has the current choices.
 func TestPageHasTheChoices(t *testing.T) {
 	const file, begin, end = "../../../docs/gpu-plugin.md", "<!-- choices -->\n", "<!-- /choices -->"
 	page, err := os.ReadFile(file)
@@ -60,7 +60,7 @@ func choices(t *testing.T) string {
 	return out.String()
 }
 
-// naiveFour is how good the best four GPUs are, by a search of all groups.
+// naiveFour returns the quality of the best four GPUs, by an exhaustive search.
 func naiveFour(t *testing.T, name string) string {
 	l := linksOf(t, name)
 	best, _ := naiveBest(l, 1<<len(l)-1, 4)

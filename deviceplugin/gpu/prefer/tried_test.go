@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Sixteen GPUs that are all alike, in pairs, and in fours: no more groups are looked at, also for what
-// they leave, than there are groups of 8.
+// Sixteen GPUs, all alike, in pairs, or in fours: the search, including what groups leave, looks at
+// no more groups than there are groups of 8.
 func TestFewGroupsAreTried(t *testing.T) {
 	for _, same := range []int{1, 2, 4, 16} {
 		l := make(Links, 16)
@@ -39,7 +39,7 @@ func TestFewGroupsAreTried(t *testing.T) {
 	}
 }
 
-// Where too many groups tie, the search ends, and what was not looked at is not preferred.
+// If too many groups tie, the search ends; groups not looked at are not preferred.
 func TestTiesAreBounded(t *testing.T) {
 	all := make([]int, 16)
 	l := make(Links, 16)

@@ -1,5 +1,5 @@
-// Package control gives orders to the simulators and asks for their state: JSON over HTTP on a unix
-// socket. A mistake in an order is answered with status 400 and a line of text.
+// Package control sends orders to simulators and asks for their state: JSON over HTTP on a unix
+// socket. A wrong order is answered with status 400 and a line of text.
 package control
 
 import (
@@ -16,13 +16,13 @@ import (
 	"github.com/numalet/numalet/topology/strictyaml"
 )
 
-// Client gives orders to whoever serves a control socket.
+// Client gives orders over a control socket.
 type Client struct {
 	path string
 	http *http.Client
 }
 
-// NewClient is a client of the control socket at path. It connects on each call.
+// NewClient returns a client of the control socket at path. It connects for each call.
 func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
@@ -32,7 +32,7 @@ func NewClient(path string) *Client {
 	}}
 }
 
-// Get asks for what is at route.
+// Get reads what is at route into answer.
 func (c *Client) Get(ctx context.Context, route string, answer any) error {
 	text, err := c.send(ctx, http.MethodGet, route, nil)
 	if err == nil {
@@ -80,10 +80,10 @@ func (c *Client) send(
 	return answer, err
 }
 
-// maxOrder bounds an order: a list of a hundred thousand devices is a tenth of it.
+// maxOrder bounds an order in bytes: ten times a list of a hundred thousand devices.
 const maxOrder = 64 << 20
 
-// Order is a handler that decodes an order strictly and hands it on.
+// Order returns a handler that decodes an order strictly and passes it to do.
 func Order[T any](do func(T) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var order T
@@ -100,15 +100,15 @@ func Order[T any](do func(T) error) http.HandlerFunc {
 	}
 }
 
-// Do is a handler of what needs no order.
+// Do returns a handler for an order without content.
 func Do(do func()) http.HandlerFunc {
 	return func(http.ResponseWriter, *http.Request) { do() }
 }
 
-// Answer writes what was asked for.
+// Answer writes a JSON answer.
 func Answer(w http.ResponseWriter, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
-	_ = encoder.Encode(body) // the client went away
+	_ = encoder.Encode(body) // fails only if the client went away
 }

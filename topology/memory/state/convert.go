@@ -7,8 +7,8 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// Machine is the nodes as the file shows them. A kubelet that reads the file compares it with
-// what it makes of its own configuration and of the entries.
+// Machine returns the nodes as the file shows them. A kubelet that reads the file compares them
+// with what it derives from its own configuration and the entries.
 func Machine(usage []memory.Usage) NUMANodeMap {
 	out := NUMANodeMap{}
 	for _, u := range usage {
@@ -28,7 +28,7 @@ func Machine(usage []memory.Usage) NUMANodeMap {
 	return out
 }
 
-// Entry is the blocks of one container as the file lists them.
+// Entry returns the blocks of one container as the file lists them.
 func Entry(blocks []memory.Block) []Block {
 	out := []Block{}
 	for _, b := range blocks {
@@ -37,7 +37,7 @@ func Entry(blocks []memory.Block) []Block {
 	return out
 }
 
-// Blocks is the reverse of Entry. Sets of nodes without duplicates and negative ids survive both.
+// Blocks is the inverse of Entry for sets of nodes without duplicates and negative ids.
 func Blocks(entry []Block) []memory.Block {
 	var out []memory.Block
 	for _, b := range entry {

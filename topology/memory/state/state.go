@@ -1,14 +1,13 @@
-// Package state encodes and decodes memory_manager_state, the file in which the kubelet keeps what
-// memory its containers hold: it is imported when a node is switched over, and exported so that it
-// can be switched back.
+// Package state encodes and decodes memory_manager_state, the kubelet's file of its containers'
+// memory. It is imported when a node switches over, and exported so that it can switch back.
 //
 // The file has two parts. "data" is a string of JSON with the checksum "dataChecksum"; kubelets
-// since 1.37 read only this. Beside it stand the fields that older ones read, with "checksum". Both
-// checksums are FNV-32a of what k8s.io/utils/dump.ForHash prints, which includes the names of the
+// since 1.37 read only this. The other fields, with "checksum", are for older kubelets. Both
+// checksums are FNV-32a of the output of k8s.io/utils/dump.ForHash, which includes the names of the
 // package and of the types. So the names state, MemoryManagerCheckpoint, NUMANodeMap,
-// NUMANodeState, MemoryTable, ContainerMemoryAssignments, PodMemoryAssignments, PodEntry and
-// Block, and the names, order and types of their fields, are part of the file format: renaming
-// any of them makes every existing file look corrupt.
+// NUMANodeState, MemoryTable, ContainerMemoryAssignments, PodMemoryAssignments, PodEntry and Block,
+// and the names, order and types of their fields, belong to the file format: renaming any of them
+// makes every existing file look corrupt.
 package state
 
 import (
@@ -23,13 +22,13 @@ import (
 	"github.com/numalet/numalet/topology/checksum"
 )
 
-// FileName is the file's name in the kubelet's root directory.
+// FileName is the name of the file in the kubelet's root directory.
 const FileName = "memory_manager_state"
 
-// ErrCorrupt says that the checksum does not fit the data.
+// ErrCorrupt says that the checksum does not match the data.
 var ErrCorrupt = errors.New("checkpoint is corrupted")
 
-// MemoryTable is one resource on one node, in bytes.
+// MemoryTable describes one resource on one node, in bytes.
 type MemoryTable struct {
 	TotalMemSize   uint64 `json:"total"`
 	SystemReserved uint64 `json:"systemReserved"`
@@ -38,37 +37,37 @@ type MemoryTable struct {
 	Free           uint64 `json:"free"`
 }
 
-// NUMANodeState is one node.
+// NUMANodeState describes one node.
 type NUMANodeState struct {
 	// NumberOfAssignments is the number of blocks that name the node.
 	NumberOfAssignments int                              `json:"numberOfAssignments"`
 	MemoryMap           map[v1.ResourceName]*MemoryTable `json:"memoryMap"`
-	// Cells are the nodes of the group that the node is in; itself, if it is in none.
+	// Cells are the nodes of the node's group, or the node alone.
 	Cells []int `json:"cells"`
 }
 
-// NUMANodeMap is the nodes by id.
+// NUMANodeMap holds the nodes by id.
 type NUMANodeMap map[int]*NUMANodeState
 
-// Block is what a container holds of one resource.
+// Block is a container's part of one resource.
 type Block struct {
 	NUMAAffinity []int           `json:"numaAffinity"`
 	Type         v1.ResourceName `json:"type"`
 	Size         uint64          `json:"size"`
 }
 
-// ContainerMemoryAssignments is the blocks by pod UID and container name.
+// ContainerMemoryAssignments holds the blocks by pod UID and container name.
 type ContainerMemoryAssignments map[string]map[string][]Block
 
-// PodEntry is what a pod holds as a whole.
+// PodEntry holds the blocks of a pod as a whole.
 type PodEntry struct {
 	MemoryBlocks []Block `json:"memoryBlocks,omitempty"`
 }
 
-// PodMemoryAssignments is that by pod UID.
+// PodMemoryAssignments holds pod entries by pod UID.
 type PodMemoryAssignments map[string]PodEntry
 
-// Contents is what the file says.
+// Contents is the content of the file.
 type Contents struct {
 	PolicyName   string                     `json:"policyName"` // "Static" or "None"
 	MachineState NUMANodeMap                `json:"machineState"`
@@ -76,7 +75,7 @@ type Contents struct {
 	PodEntries   PodMemoryAssignments       `json:"podEntries,omitempty"`
 }
 
-// MemoryManagerCheckpoint is the part that older kubelets read; named for its checksum.
+// MemoryManagerCheckpoint is the part for older kubelets; its name is part of its checksum.
 type MemoryManagerCheckpoint struct {
 	PolicyName   string                     `json:"policyName"`
 	MachineState NUMANodeMap                `json:"machineState"`
@@ -107,8 +106,8 @@ func Encode(c Contents) ([]byte, error) {
 	return out, nil
 }
 
-// Decode reads a file of any kubelet since 1.21. Like the kubelet, it believes the data if there
-// is any, and files of old without a checksum. The error is ErrCorrupt when the checksum is wrong.
+// Decode reads a file of any kubelet since 1.21. Like the kubelet, it uses the data if there is
+// any, and accepts old files without a checksum. The error is ErrCorrupt if the checksum is wrong.
 func Decode(data []byte) (Contents, error) {
 	var f struct {
 		Contents
@@ -137,7 +136,7 @@ func Decode(data []byte) (Contents, error) {
 	return c.withMaps(), nil
 }
 
-// withMaps has no nil maps, which the checksums tell from empty ones.
+// withMaps replaces nil maps by empty ones: the checksums differ.
 func (c Contents) withMaps() Contents {
 	if c.MachineState == nil {
 		c.MachineState = NUMANodeMap{}
@@ -157,7 +156,7 @@ func (c Contents) old() MemoryManagerCheckpoint {
 	}
 }
 
-// verifyOld checks the checksum of a file without data, with or without entries of pods in it.
+// verifyOld verifies the checksum of a file without data, with or without pod entries.
 func (c Contents) verifyOld(want uint64) error {
 	old := c.old()
 	without := sumOld(&old)
@@ -177,7 +176,7 @@ func sumOld(c *MemoryManagerCheckpoint) uint64 {
 	return checksum.OfText(nameChecksum(dump.ForHash(&copied)))
 }
 
-// sumOfPods is the checksum of the format that kubelet 1.36 wrote, one type of the same name.
+// sumOfPods returns the checksum of kubelet 1.36's format, which was one type of the same name.
 func sumOfPods(c Contents) uint64 {
 	type MemoryManagerCheckpoint struct {
 		PolicyName   string
@@ -192,7 +191,7 @@ func sumOfPods(c Contents) uint64 {
 	})))
 }
 
-// nameChecksum gives the last field the type that it has in the kubelet.
+// nameChecksum replaces the type of the last field by the kubelet's.
 func nameChecksum(text string) string {
 	return strings.TrimSuffix(text, "Checksum:(uint64)0}") + "Checksum:(checksum.Checksum)0}"
 }

@@ -35,7 +35,7 @@ func podsToo() Contents {
 	return c
 }
 
-// The numbers are those that kubelets have for the same contents.
+// The checksums equal those of kubelets for the same contents.
 func TestChecksumsOfKubelets(t *testing.T) {
 	data, err := Encode(sample())
 	if err != nil {
@@ -76,7 +76,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// oldFile is a file without data.
+// oldFile returns a file without data.
 func oldFile(t *testing.T, c Contents, checksum uint64) []byte {
 	t.Helper()
 	data, err := json.Marshal(struct {
@@ -118,7 +118,7 @@ func TestDecodeOldFiles(t *testing.T) {
 	}
 }
 
-// The older part is not looked at when there is data.
+// The older part is ignored if there is data.
 func TestDataIsBelieved(t *testing.T) {
 	data, err := Encode(sample())
 	if err != nil {

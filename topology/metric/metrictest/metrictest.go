@@ -8,8 +8,8 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// Values are those of a gauge or a counter, by its labels' values in the order of the labels' names,
-// joined by commas.
+// Values returns a gauge's or a counter's values by label values, which are joined by commas in the
+// order of the label names.
 func Values(t testing.TB, from metrics.Gatherer, name string) map[string]float64 {
 	t.Helper()
 	families, err := from.Gather()
