@@ -139,6 +139,9 @@ func (p *Plugins) PreStart(ctx context.Context, resource string, ids []string) (
 // AllocateDeadline returns the time that a plugin has to answer Allocate.
 func (p *Plugins) AllocateDeadline() time.Duration { return p.cfg.Deadlines.Allocate }
 
+// PreferredDeadline returns the time that a plugin has to answer GetPreferredAllocation.
+func (p *Plugins) PreferredDeadline() time.Duration { return p.cfg.Deadlines.Preferred }
+
 // Endpoint returns the name of the socket of the plugin that serves a resource, "" if none does.
 func (p *Plugins) Endpoint(resource string) string {
 	if l := p.current.Load().links[resource]; l != nil {

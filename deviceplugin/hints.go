@@ -53,6 +53,26 @@ func Supply(nodes topology.NodeSet, req Request) (supply topology.Supply, ok boo
 	return supply, true
 }
 
+// SupplyOf is Supply where there is no choice: it has the narrowest sets that hold these devices, and
+// no others. They are preferred if that many devices could not be had on fewer nodes. Devices
+// without a node are no matter; ok is false if all are such.
+func SupplyOf(nodes topology.NodeSet, of Resource, ids []string) (supply topology.Supply, ok bool) {
+	var somewhere []string
+	for _, id := range ids {
+		if d, found := of.Find(id); found && !d.Nodes.IsEmpty() {
+			somewhere = append(somewhere, id)
+		}
+	}
+	if len(somewhere) == 0 {
+		return topology.Supply{}, false
+	}
+	supply, ok = Supply(nodes, Request{
+		Resource: of, N: len(somewhere), MustInclude: somewhere,
+	})
+	supply.NarrowOnly, supply.Sets = true, nil
+	return supply, ok
+}
+
 // search holds the counted devices of a request.
 type search struct {
 	n int

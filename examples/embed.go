@@ -20,7 +20,7 @@ var Containerd embed.FS
 var GPU embed.FS
 
 // Cluster are the workloads for a node of a cluster, in a folder of that name; those for a real
-// containerd are in a folder of its name below that.
+// containerd, and those for NVIDIA's GPUs, are in folders containerd and gpu below that.
 //
-//go:embed cluster/*.yaml cluster/containerd/*.yaml
+//go:embed cluster/*.yaml cluster/containerd/*.yaml cluster/gpu/*.yaml
 var Cluster embed.FS

@@ -79,6 +79,43 @@ func TestPodsThatWaitedForTheGPUPlugin(t *testing.T) {
 	}
 }
 
+// Parts of GPUs are packed for pods that are decided on together, after a start of the agent, as for
+// pods that come one by one, in whatever order.
+func TestPodsThatWaitedForPartsOfGPUs(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Settings["topologyManagerPolicy"] = "none"
+	n.Start()
+	_, do := gpuPlugin(t, n, "--mig-strategy=mixed")
+	for gpu, count := range []int{7, 2, 3} {
+		do(fmt.Sprintf("mig %d on", gpu))
+		do(fmt.Sprintf("divide %d 1g.10gb=%d", gpu, count))
+	}
+	const parts = "nvidia.com/mig-1g.10gb"
+	n.Eventually("all parts are offered", func() error {
+		if text := entryOf(n, "/plugins", parts); !strings.Contains(text, "devices:12") {
+			return fmt.Errorf("%s", text)
+		}
+		return nil
+	})
+	if err := n.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	for _, count := range []int{2, 3, 7} {
+		name := fmt.Sprint("p", count)
+		n.Pod(name, limited(name, fmt.Sprintf("cpu: 100m, %s: %d", parts, count)))
+	}
+	n.Start()
+	for count, gpu := range map[int]string{7: "MIG-00000000-", 2: "MIG-00000001-", 3: "MIG-00000002-"} {
+		name := fmt.Sprintf("p%d-node", count)
+		n.AwaitPhase(name, v1.PodRunning)
+		ids := placementOf(t, n, name+"/main").Devices[parts]
+		if slices.ContainsFunc(ids, func(id string) bool { return !strings.HasPrefix(id, gpu) }) {
+			t.Errorf("the pod of %d has %q, want parts of %s", count, ids, gpu)
+		}
+	}
+}
+
 const twoGPUs = `name: two
 driver: 570.172.08
 model: {name: NVIDIA L4, device: "0x27b8"}

@@ -2,8 +2,10 @@ package topology
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Rules say how to place pods.
@@ -14,6 +16,34 @@ type Rules struct {
 	CPURules
 	// Choices are the policies that a pod may request instead of Policy.
 	Choices []Policy
+	// Choosers are whose pods' devices are chosen by annotations.
+	Choosers Choosers
+}
+
+// Choosers are schedulers that choose devices for the pods that they place.
+type Choosers []Chooser
+
+// Chooser is a scheduler, as pods name theirs, in a namespace; "": in any.
+type Chooser struct{ Namespace, Scheduler string }
+
+// ParseChooser reads SCHEDULER or NAMESPACE/SCHEDULER.
+func ParseChooser(text string) (c Chooser, err error) {
+	namespace, scheduler, within := strings.Cut(text, "/")
+	if !within {
+		namespace, scheduler = "", text
+	}
+	if scheduler == "" || within && namespace == "" || strings.ContainsAny(scheduler, "/ \t") {
+		return c, errors.New("write SCHEDULER or NAMESPACE/SCHEDULER, with the name that pods have " +
+			"in spec.schedulerName")
+	}
+	return Chooser{Namespace: namespace, Scheduler: scheduler}, nil
+}
+
+// May reports whether the devices of a pod of that namespace and scheduler may be chosen.
+func (c Choosers) May(namespace, scheduler string) bool {
+	return slices.ContainsFunc(c, func(one Chooser) bool {
+		return one.Scheduler == scheduler && (one.Namespace == "" || one.Namespace == namespace)
+	})
 }
 
 // CPURules say what a pod demands of its containers' exclusive CPUs.

@@ -81,7 +81,7 @@ func (a *admitter) do(ctx context.Context, e *entry, f effect) {
 	case free:
 		a.changes.freed = true
 	case outguess:
-		a.outguess(ctx, e, f.pod)
+		a.outguess(ctx, e, f.taken)
 	case unhear:
 		a.unhear(ctx, e, f)
 	default:
@@ -115,7 +115,7 @@ func (a *admitter) submitted(ctx context.Context, pod *v1.Pod, adopt bool) {
 		klog.FromContext(ctx).Info("Ignored a pod that was submitted while it is being released",
 			"pod", klog.KObj(pod), "podUID", pod.UID)
 	default:
-		a.tell(ctx, e, resubmitted{a.cfg.demandOf(pod)})
+		a.tell(ctx, e, resubmitted{a.cfg.demandOf(pod), a.cfg.demandOf(e.planned(pod))})
 	}
 }
 
@@ -221,8 +221,7 @@ func (a *admitter) preempt(ctx context.Context, d decide.Decision) {
 }
 
 // outguess takes from other pods the guesses that the pod gets. Those in line make another one.
-func (a *admitter) outguess(ctx context.Context, e *entry, gets allocation.Pod) {
-	taken := allocation.TakenBy(gets)
+func (a *admitter) outguess(ctx context.Context, e *entry, taken allocation.Taken) {
 	for _, o := range a.pods.order {
 		if o == e || !o.guesses() || o.state != asking && o.state != inquiring && o.state != behind {
 			continue

@@ -268,3 +268,16 @@ func TestWhatIsNotCreatedYetIsMadeGood(t *testing.T) {
 		}
 	}
 }
+
+// What a pod that runs requests counts from the moment that it is known, also for those who came
+// before it and are decided on before it is.
+func TestPodThatRunsCountsAtOnce(t *testing.T) {
+	for _, runs := range []bool{true, false} {
+		of := newPods("boot-1")
+		of.add(record{Demand: decide.DemandOf(pod("a", "cpu=4"), nil, nil), runs: runs})
+		requests := of.ledger.Requests(allocation.Stays)
+		if counted := requests.Cpu().Value() == 4; counted != runs {
+			t.Errorf("runs: %v, and %s CPUs count", runs, requests.Cpu())
+		}
+	}
+}

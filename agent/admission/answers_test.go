@@ -86,8 +86,8 @@ func TestAskingKeepsThePlaceInTheQueue(t *testing.T) {
 		d.queue.Submit(pod("c", "cpu=3"), false)
 		d.expect("c Admit")
 		time.Sleep(2 * time.Second)
-		d.expect("a Wait: WaitingForDevicePlugin: no answer to Allocate yet from the device plugin "+
-			"of example.com/gpu",
+		d.expect("a Wait: WaitingForDevicePlugin: no answer to GetPreferredAllocation yet from the "+
+			"device plugin of example.com/gpu",
 			"b Wait: WaitingForDevicePlugin: a device plugin has not said yet which devices it "+
 				"prefers for default/a, which comes before it")
 		time.Sleep(4 * time.Second)

@@ -55,6 +55,9 @@ func audit(t testing.TB, q *Queue) {
 				_, recorded := q.admitter.pods.stored.Pods[o.Pod.UID]
 				return recorded
 			})
+			for _, o := range q.admitter.pods.order[at+1:] {
+				addChosen(alone.Taken, o)
+			}
 			front := pass.front.upTo(at, q.admitter.pods).Beside(e.Pod.UID,
 				q.admitter.pods.ledger.Resources())
 			same(t, fmt.Sprintf("%q before those behind", e.Pod.UID),
@@ -75,6 +78,20 @@ func audit(t testing.TB, q *Queue) {
 		}
 		if _, stored := q.admitter.pods.stored.Pods[uid]; q.admitter.pods.find(uid) == nil && !stored {
 			t.Errorf("pod %s is gone and in the ledger", uid)
+		}
+	}
+}
+
+// addChosen adds what was chosen for a pod among what it guesses.
+func addChosen(to allocation.Taken, e *entry) {
+	if !e.guesses() {
+		return
+	}
+	has := allocation.TakenBy(e.has.pod).Devices
+	for _, resources := range e.Chosen {
+		for name, ids := range resources {
+			both := has[name].Intersection(sets.New(ids...))
+			to.Devices[name] = to.Devices[name].Union(both)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func (w *waiters) concerned(e *entry) bool {
 			w.pods.ledger.Pods(allocation.Goes) == 0
 		return w.freed && (nobody || e.state == brief)
 	case behind:
-		return all || !w.pods.isBehind(e)
+		return all || !w.pods.isBehind(e, w.view.Contested(e.Demand))
 	case retrying:
 		return all || e.Wants(w.devices)
 	case deferred:

@@ -88,7 +88,7 @@ func (c *Config) Still() decide.Snapshot {
 
 // demandOf returns what the pod requests of the node as it is.
 func (c *Config) demandOf(pod *v1.Pod) decide.Demand {
-	return decide.DemandOf(pod, c.Hardware().CPUs)
+	return decide.DemandOf(pod, c.Hardware().CPUs, c.Rules.Choosers)
 }
 
 // Result is an outcome with the words for it; Admit has some only for a pod that lacks something.

@@ -12,8 +12,9 @@ import (
 type event any
 
 type (
-	// resubmitted: the pod requests something else.
-	resubmitted struct{ demand decide.Demand }
+	// resubmitted: the pod requests something else; planned is that with the resources that it was
+	// decided on with.
+	resubmitted struct{ demand, planned decide.Demand }
 	// left: the pod has begun to terminate; ended: by itself.
 	left struct{ ended bool }
 	// gone: what the pod has is given back.
@@ -45,6 +46,7 @@ type (
 	// ranked: another pod's devices have to be known before the pod is decided on.
 	ranked struct {
 		after *entry
+		turn  bool // it waits for its turn
 		// guess is what the pod would get; without containers, nothing.
 		guess allocation.Pod
 	}
@@ -121,7 +123,7 @@ type (
 	// free has the pods that wait look whether they have a place.
 	free struct{}
 	// outguess takes from other pods the guesses that this one gets.
-	outguess struct{ pod allocation.Pod }
+	outguess struct{ taken allocation.Taken }
 	// unhear has nobody in line wait for a plugin that did not answer in time.
 	unhear struct {
 		key allocation.AskKey

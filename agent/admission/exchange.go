@@ -21,7 +21,7 @@ type exchange map[*entry]allocation.Pod
 
 // choose decides on the pod whose turn it is, and returns what others exchange for that.
 func (p *pass) choose(e *entry) (decide.Decision, exchange) {
-	ledger := p.line.ledger(p)
+	ledger := p.yielding(e, p.line.ledger(p))
 	if e.claimsAny(p.contested) && p.line.holder(p, e) == nil {
 		if offered, more := p.offer(e, ledger); more {
 			d := p.decide(e, offered)
@@ -34,10 +34,12 @@ func (p *pass) choose(e *entry) (decide.Decision, exchange) {
 	return p.decide(e, ledger), nil
 }
 
-// claimants lists the pods behind whose claims can change: nothing of theirs is recorded.
+// claimants lists the pods behind whose claims can change: nothing of theirs is recorded or
+// chosen.
 func (p *pass) claimants() (out []*entry) {
 	for _, o := range p.pods.order[p.at+1:] {
-		if _, recorded := p.pods.stored.Pods[o.Pod.UID]; o.claims() && !recorded && !o.state.goes() {
+		if _, recorded := p.pods.stored.Pods[o.Pod.UID]; o.claims() && !recorded &&
+			!o.state.goes() && len(o.Chosen) == 0 {
 			out = append(out, o)
 		}
 	}

@@ -14,6 +14,9 @@ import (
 // stand in line in the order of arrival, with a guess too, so that those who come later and want other
 // things do not get ahead of them.
 //
+// While a plugin takes its time, the pod has no turn for resources that it was not asked about yet:
+// those who want only these go on beside its guess.
+//
 // A guess does not count for those who came before, and nobody is rejected for it: a pod that has no
 // place beside it, and one without it, waits until it is settled.
 
@@ -49,7 +52,9 @@ func (l *line) look(p *pass) {
 		l.guessed = l.guessed || e.guesses()
 		if e.hasTurn() {
 			for _, name := range p.view.Contested(e.Demand) {
-				l.turns[name] = e
+				if e.holds(name) {
+					l.turns[name] = e
+				}
 			}
 		}
 	}
@@ -72,7 +77,9 @@ func (l *line) pass(p *pass, e *entry) {
 	l.look(p)
 	l.guess = e
 	for _, name := range p.view.Contested(e.Demand) {
-		l.last[name] = e
+		if e.holds(name) {
+			l.last[name] = e
+		}
 	}
 }
 
@@ -83,7 +90,7 @@ func (l *line) holder(p *pass, e *entry) *entry {
 	for _, name := range p.contested {
 		switch has, last := l.turns[name], l.last[name]; {
 		case has == e:
-		case has != nil && has.hasTurn():
+		case has != nil && has.hasTurn() && has.holds(name):
 			return has
 		case last != nil && last.unsettled():
 			return last
@@ -92,24 +99,28 @@ func (l *line) holder(p *pass, e *entry) *entry {
 	return nil
 }
 
-// before returns the pod whose devices have to be known before the decision counts; nil: none.
-func (p *pass) before(e *entry, d *decide.Decision) *entry {
+// before returns the pod whose devices have to be known before the decision counts; nil: none. turn:
+// the pod waits for its turn.
+func (p *pass) before(e *entry, d *decide.Decision) (other *entry, turn bool) {
 	if d.Kind == decide.Planned && p.chooses(e, d) {
 		if other := p.line.holder(p, e); other != nil {
-			return other
+			return other, true
 		}
+	}
+	if other := p.unyielding(e, d); other != nil {
+		return other, false
 	}
 	guess := p.line.guess
 	if d.Outcome == decide.Admit || guess == nil || !guess.unsettled() {
-		return nil
+		return nil, false
 	}
 	s := p.snapshot(e, p.line.certain.upTo(p.at, p.pods))
 	switch certain := s.Decide(&p.request); {
 	case certain.Outcome == decide.Admit,
 		certain.Outcome == decide.Wait && d.Outcome == decide.Reject:
-		return guess
+		return guess, false
 	}
-	return nil
+	return nil, false
 }
 
 // chooses reports whether the decision chooses contested devices for the pod, or finds no place for

@@ -26,6 +26,7 @@ type pairs struct {
 	asked []string
 	takes time.Duration
 	hangs bool
+	hung  string // a resource whose plugin hangs
 }
 
 func newPairs(n int) *pairs {
@@ -42,7 +43,7 @@ func (p *pairs) Preferred(ctx context.Context, q deviceplugin.PreferredRequest) 
 	p.mu.Lock()
 	p.asked = append(p.asked, fmt.Sprintf("%d of %s", q.Size, strings.Join(q.Available, " ")))
 	p.mu.Unlock()
-	if p.hangs {
+	if p.hangs || p.hung == q.Resource {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		<-ctx.Done()
@@ -136,8 +137,8 @@ func TestGuessesKeepTheirPlaceAndTurnNobodyAway(t *testing.T) {
 		})
 		d.expect("c Admit")
 		time.Sleep(2 * time.Second)
-		d.expect("a Wait: WaitingForDevicePlugin: no answer to Allocate yet from the device plugin "+
-			"of example.com/gpu",
+		d.expect("a Wait: WaitingForDevicePlugin: no answer to GetPreferredAllocation yet from the "+
+			"device plugin of example.com/gpu",
 			"b Wait: WaitingForDevicePlugin: a device plugin has not said yet which devices it "+
 				"prefers for default/a, which comes before it",
 			"d Wait: WaitingForDevicePlugin: a device plugin has not said yet which devices it "+
@@ -244,6 +245,48 @@ func TestClaimsAreExchangedOnTheSameNodes(t *testing.T) {
 			t.Error(got)
 		}
 		if asked := strings.Join(p.asked, "; "); asked != "2 of d0 d1 d4 d5; 2 of d2 d3 d6 d7" {
+			t.Errorf("asked %s", asked)
+		}
+	})
+}
+
+// A plugin that does not answer keeps those who want another one's devices for a moment only, also
+// behind a pod that wants both; the others stay in line.
+func TestSilentPluginKeepsOnlyItsOwnLine(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		p := newPairs(8)
+		nics := p.Inventory().Resources["example.com/gpu"]
+		nics.Name = "example.com/nic"
+		p.set(nics)
+		p.hung = "example.com/gpu"
+		d := open(t, dir, &p.plugins, func(c *Config) { c.Plugins = p })
+		defer d.stop()
+		d.together(func() {
+			d.queue.Submit(pod("a", "example.com/gpu=2 example.com/nic=2"), false)
+			d.queue.Submit(pod("b", "example.com/nic=2"), false)
+			d.queue.Submit(pod("c", "example.com/gpu=2"), false)
+			d.queue.Submit(pod("d", "example.com/nic=2"), false)
+		})
+		time.Sleep(slowAnswer - time.Millisecond)
+		d.expect()
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		said := d.hear()
+		slices.Sort(said)
+		if got := strings.Join(said[1:], ", "); !strings.HasPrefix(got, "b Admit, b Wait: ") ||
+			!strings.Contains(got, "default/a, which comes before it, c Wait: ") ||
+			!strings.Contains(got, ", d Admit, d Wait: ") {
+			t.Errorf("said %q", said)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if said := d.hear(); len(said) != 2 || !slices.Contains(said, "a Admit") ||
+			!slices.Contains(said, "c Admit") {
+			t.Errorf("said %q", said)
+		}
+		asked := strings.Join(p.asked, "; ")
+		if asked != "2 of d0 d1 d2 d3 d4 d5 d6 d7; 2 of d2 d3 d4 d5 d6 d7; 2 of d3 d5 d6 d7; "+
+			"2 of d0 d1 d6 d7" {
 			t.Errorf("asked %s", asked)
 		}
 	})

@@ -159,7 +159,7 @@ func (s *step) inquired(e inquired) {
 		has = reservation{claim, e.Claim}
 	case len(plan.Containers) > 0:
 		has = reservation{tentative, plan}
-		s.do(outguess{plan})
+		s.do(outguess{allocation.TakenBy(plan)})
 	}
 	s.give(inquiring, has)
 	s.do(inquire{s.tries.since.Add(lookTimeout)})

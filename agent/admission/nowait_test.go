@@ -191,6 +191,25 @@ func owing(t *testing.T, dir string, wait time.Duration) *desk {
 	return d
 }
 
+// What plugins are still to hear of holds up no pod that would not have a place then either.
+func TestOwedDevicesOfOthersKeepNobody(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		d := owing(t, dir, 0)
+		d.plugins.offer("example.com/nic", 1)
+		d.queue.Submit(pod("a", "example.com/nic=1"), false)
+		d.expect("a Admit")
+		d.stop()
+		p := &plugins{}
+		p.set(d.plugins.Inventory().Resources["example.com/gpu"])
+		p.set(deviceplugin.Resource{Name: "example.com/nic"})
+		d = open(t, dir, p, func(c *Config) { c.Wait = 0 })
+		defer d.stop()
+		d.queue.Submit(pod("a", "example.com/nic=1"), false)
+		d.expect("a Reject: UnexpectedAdmissionError: Allocate failed due to no healthy devices " +
+			"present; cannot allocate unhealthy devices example.com/nic, which is unexpected")
+	})
+}
+
 // heard has the plugin have heard of all releases.
 func (d *desk) heard() {
 	d.t.Helper()

@@ -47,13 +47,23 @@ func newPass(a *admitter, now time.Time) *pass {
 // turn decides on the pod at this place if it is queued.
 func (p *pass) turn(ctx context.Context, e *entry, at int) {
 	if p.at = at; e.state == queued {
-		p.request, p.contested = p.pods.request(e), p.view.Contested(e.Demand)
+		p.request, p.contested = p.asks(e), p.view.Contested(e.Demand)
 		p.attempt(ctx, e)
 	}
 	p.line.pass(p, e)
 	if e.claims() {
 		p.ahead = allocation.AddRequests(p.ahead, e.Requests)
 	}
+}
+
+// asks is the pod's request. Where pods do not wait, what plugins that are away said before does not
+// count for one that does not run.
+func (p *pass) asks(e *entry) decide.Request {
+	r := p.pods.request(e)
+	if p.cfg.Wait <= 0 && !e.runs {
+		r.Own = p.view.WithoutAway(r.Own)
+	}
+	return r
 }
 
 // attempt decides on a pod with what is known now, and tells its record.
@@ -69,12 +79,12 @@ func (p *pass) attempt(ctx context.Context, e *entry) {
 	if p.hinder(ctx, e, d) {
 		return
 	}
-	if other := p.before(e, &d); other != nil {
+	if other, turn := p.before(e, &d); other != nil {
 		guess := allocation.Pod{}
-		if d.Outcome == decide.Admit {
+		if d.Outcome == decide.Admit && other.yields(e) == nil {
 			guess = d.Case.Plan.Pod
 		}
-		p.tell(ctx, e, ranked{other, guess})
+		p.tell(ctx, e, ranked{other, turn, guess})
 		return
 	}
 	if (d.Kind == decide.Planned || d.Kind == decide.Checked) && d.Outcome != decide.Admit {
@@ -105,9 +115,6 @@ func (p *pass) snapshot(e *entry, ledger allocation.Ledger) decide.Snapshot {
 // decide decides on a pod beside what the ledger has.
 func (p *pass) decide(e *entry, ledger allocation.Ledger) decide.Decision {
 	s, r := p.snapshot(e, ledger), p.request
-	if p.cfg.Wait <= 0 && !e.runs {
-		r.Own = p.view.WithoutAway(r.Own)
-	}
 	began := time.Now()
 	d := s.Decide(&r)
 	e.told.decided(d, decide.BasisOf(s, r, d), time.Since(began))
@@ -168,7 +175,7 @@ func (p *pass) displace(ctx context.Context, by allocation.Pod) {
 	}
 }
 
-// partial is the ledger without some pods. It is made when somebody asks for it first, and follows
+// partial is the ledger without some pods, but for what was chosen for those that guess. It is made when somebody asks for it first, and follows
 // the pass, so that it costs one step for each pod. In a pass a pod changes at its turn only, apart
 // from the claims that displace takes.
 type partial struct {
@@ -185,7 +192,7 @@ func (p *partial) upTo(at int, of *pods) allocation.Ledger {
 		p.made, p.at, p.ledger = true, at, of.ledger
 		for i, e := range of.order {
 			if p.out(of, e, i <= at) {
-				p.ledger = p.ledger.Without(e.Pod.UID)
+				p.ledger = e.certain(p.ledger, of.ledger)
 			}
 		}
 	}
@@ -194,7 +201,7 @@ func (p *partial) upTo(at int, of *pods) allocation.Ledger {
 		if known && !p.out(of, e, true) {
 			p.ledger = p.ledger.With(e.Pod.UID, entry)
 		} else {
-			p.ledger = p.ledger.Without(e.Pod.UID)
+			p.ledger = e.certain(p.ledger, of.ledger)
 		}
 	}
 	p.at = at

@@ -127,10 +127,10 @@ func (p *pods) isVoid(held allocation.Pod) bool {
 	return !held.IsEmpty() && held.BootID != p.bootID
 }
 
-// isBehind reports whether the pod still has a reason to stand in line.
-func (p *pods) isBehind(e *entry) bool {
+// isBehind reports whether the pod, with these contested resources, still has a reason to stand in line.
+func (p *pods) isBehind(e *entry, contested []string) bool {
 	o := p.find(e.after)
-	return o != nil && o.unsettled()
+	return o != nil && o.unsettled() && (!e.forTurn || slices.ContainsFunc(contested, o.holds))
 }
 
 func (p *pods) request(e *entry) decide.Request {

@@ -22,13 +22,27 @@ type record struct {
 	state state
 	// cause is the reason for which the pod waits; "": it does not wait, or nothing was said yet.
 	cause string
-	// after is the pod that it stands in line behind; "": none.
-	after types.UID
+	// after is the pod that it stands in line behind; "": none. forTurn: for its turn, and not since
+	// what that pod has is a guess.
+	after   types.UID
+	forTurn bool
+	// newer is what was submitted since the pod's plan was made, and counts if that fails; nil: nothing.
+	newer *decide.Demand
 
 	has         reservation
 	preferences decide.Preferences
 	inquiry     inquiry
+	question    question
 	tries       tries
+}
+
+// question is what a plugin is asked now.
+type question struct {
+	resource string // "": no plugin is asked
+	// late: the answer takes its time.
+	late bool
+	// void: some of what was on offer has been taken since, so that it is asked again.
+	void bool
 }
 
 // reservation is what a pod has of the node.
@@ -81,13 +95,13 @@ func (r *record) claims() bool { return r.has.kind == claim }
 func (r *record) guesses() bool { return r.has.kind == tentative }
 
 // counts reports whether the pod's requests count against the node. A pod without a place, for which
-// a plugin is asked, does not count.
+// a plugin is asked, does not count; one that runs does from the beginning.
 func (r *record) counts() bool {
 	switch r.state {
 	case admitted, terminating, releasing, unreleased:
 		return true
 	}
-	return r.claims() || r.isReserved()
+	return r.runs || r.claims() || r.isReserved()
 }
 
 func (r *record) isReserved() bool { return len(r.has.pod.Containers) > 0 }
@@ -106,6 +120,20 @@ func (r *record) hasTurn() bool {
 		return len(r.preferences.Advice) > 0 && r.has.kind != assigned
 	case finishing, canceling:
 		return r.has.kind != assigned
+	}
+	return false
+}
+
+// holds reports whether the pod, which has the turn, has it for the resource. While a plugin takes its
+// time, it has no turn for resources that it was not asked about yet.
+func (r *record) holds(resource string) bool {
+	if r.state != asking || !r.question.late || r.question.resource == resource {
+		return true
+	}
+	for key := range r.preferences.Advice {
+		if key.Resource == resource {
+			return true
+		}
 	}
 	return false
 }

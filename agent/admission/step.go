@@ -31,7 +31,7 @@ func (r record) step(e event, c conditions) (record, []effect) {
 	s := step{record: r, conditions: c}
 	switch e := e.(type) {
 	case resubmitted:
-		s.Demand = e.demand
+		s.resubmitted(e)
 	case left:
 		s.ended = s.ended || e.ended
 		s.leave()
@@ -72,7 +72,7 @@ func (r record) step(e event, c conditions) (record, []effect) {
 	case exchanged:
 		s.has.pod = e.pod
 	case outguessed:
-		s.after = ""
+		s.after, s.question.void = "", s.state == asking
 		s.give(s.state, reservation{kind: tentative})
 	case unheard:
 		s.preferences = s.preferences.Answered(e.key, nil, e.err)
@@ -171,6 +171,7 @@ func (s *step) drop() {
 // late acts on a state whose time is over.
 func (s *step) late(e late) {
 	s.tries.due = time.Time{}
+	s.question.late = s.state == asking
 	if s.state == unreleased {
 		s.drop()
 		return
@@ -209,9 +210,10 @@ func (s *step) admit(d decided) {
 		has := s.has
 		if len(plan.Pod.Containers) > 0 && !d.contested {
 			has = reservation{tentative, plan.Pod}
-			s.do(outguess{plan.Pod})
+			s.do(outguess{allocation.TakenBy(plan.Pod)})
 		}
 		s.give(asking, has)
+		s.question = question{resource: plan.Ask.AskKey.Resource}
 		s.tries.due = s.now.Add(slowAnswer)
 		s.do(ask{*plan.Ask})
 	case plan.Pod.IsEmpty():
@@ -221,7 +223,7 @@ func (s *step) admit(d decided) {
 		reserved := plan.Pod
 		reserved.BootID = s.bootID
 		s.tries.unsound = !s.view.Sound(s.Pod, reserved)
-		s.do(outguess{reserved})
+		s.do(outguess{allocation.TakenBy(reserved)})
 		s.give(allocating, reservation{pod: reserved})
 		s.tries.due = s.now.Add(slowAnswer)
 		s.do(assign{reserved})
@@ -268,8 +270,9 @@ func (s *step) ranked(e ranked) {
 		}
 	}
 	s.preferences.Advice = nil
-	s.after = e.after.Pod.UID
+	s.after, s.forTurn = e.after.Pod.UID, e.turn
 	s.give(behind, has)
+	s.claimChosen()
 	s.tries.due = s.now.Add(slowAnswer)
 }
 
@@ -310,7 +313,10 @@ func (s *step) answered(e event) {
 	}
 	switch e := e.(type) {
 	case advised:
-		s.preferences = s.preferences.Answered(e.key, e.ids, e.err)
+		if !s.question.void || e.err != nil {
+			s.preferences = s.preferences.Answered(e.key, e.ids, e.err)
+		}
+		s.question = question{}
 		if decide.MayPass(e.err) {
 			s.do(unhear{e.key, e.err})
 		}
@@ -320,9 +326,13 @@ func (s *step) answered(e event) {
 	case allocated:
 		s.move(admitted, reservation{pod: e.pod})
 		s.say(decide.Admit, "", "")
-		s.preferences = decide.Preferences{}
+		s.preferences, s.newer = decide.Preferences{}, nil
 	case failed:
-		s.failed(e)
+		newer := s.newer
+		s.newer = nil
+		if s.failed(e); newer != nil {
+			s.resubmitted(resubmitted{demand: *newer, planned: *newer})
+		}
 	case dropped:
 		if e.err == nil {
 			s.drop()

@@ -60,7 +60,8 @@ type named struct {
 // happenings are the events that a pod may meet in a state.
 func happenings(s state) (out []named) {
 	out = []named{
-		{"left", left{}}, {"gone", gone{}}, {"late", late{}}, {"resubmitted", resubmitted{typical(s).Demand}},
+		{"left", left{}}, {"gone", gone{}}, {"late", late{}},
+		{"resubmitted", resubmitted{typical(s).Demand, typical(s).Demand}},
 	}
 	switch s {
 	case queued:
@@ -92,7 +93,7 @@ func happenings(s state) (out []named) {
 			named{"inquired: a place later", inquired{plan(decide.Planned, decide.Wait,
 				allocation.Plan{}).Decision}},
 			named{"outdated", outdated{decide.StaleMachine}},
-			named{"ranked", ranked{&entry{record: typical(asking)}, holding("d0")}})
+			named{"ranked", ranked{&entry{record: typical(asking)}, true, holding("d0")}})
 	case asking, finishing, canceling:
 		key := allocation.AskKey{Container: "main", Resource: "example.com/gpu"}
 		out = append(out, named{"advised", advised{key, []string{"d0"}, nil}},

@@ -160,7 +160,7 @@ func (w *walk) lines() {
 		if e.guesses() && !e.unsettled() {
 			w.failf("%s has a guess in state %d", e.Pod.UID, e.state)
 		}
-		if e.state == behind && !a.pods.isBehind(e) {
+		if e.state == behind && !a.pods.isBehind(e, a.view.Contested(e.Demand)) {
 			w.failf("%s stands in line behind nobody", e.Pod.UID)
 		}
 		if e.state == behind {
@@ -169,11 +169,19 @@ func (w *walk) lines() {
 		if e.state != asking {
 			continue
 		}
+		open := e.question.resource
 		for _, name := range a.view.Contested(e.Demand) {
+			if !e.holds(name) && name != open {
+				w.seen["others go on"]++
+				continue
+			}
 			if other, taken := turns[name]; taken {
 				w.failf("%s and %s have the turn for %s", other, e.Pod.UID, name)
 			}
 			turns[name] = e.Pod.UID
+		}
+		if e.Chosen.All(e.Pod, open) != nil {
+			w.failf("%s is asked about %s, of which all its devices are chosen", e.Pod.UID, open)
 		}
 	}
 }

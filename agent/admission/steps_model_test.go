@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -222,6 +223,15 @@ func (w *walk) asked(t *tenant, c *wish, g, before *grant) {
 	if p.count != c.devices {
 		w.failf("%s of %s got %v, want %v", c.name, t.uid, p.devices, c.devices)
 	}
+	for at, chosen := range c.chosen {
+		if len(chosen) == 0 || before != nil {
+			continue
+		}
+		w.seen["chosen devices"]++
+		if got := devicesAt(p, at); !slices.Equal(got, chosen) {
+			w.failf("%s of %s got %v, and chosen are %v", c.name, t.uid, got, chosen)
+		}
+	}
 	if !s.ownMemory && before != nil && slices.Equal(p.blocks, before.parts[c.name].blocks) {
 		return // likewise
 	}
@@ -235,6 +245,17 @@ func (w *walk) asked(t *tenant, c *wish, g, before *grant) {
 	if !ok {
 		w.failf("%s of %s got %v, want %v", c.name, t.uid, p.blocks, blocks)
 	}
+}
+
+// devicesAt is what the container has of one resource.
+func devicesAt(p part, at int) (out []string) {
+	for _, name := range p.devices {
+		if strings.HasPrefix(name, stepResources[at]+"/") {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // beside checks that nobody else has any of it, and that containers which run at the same time have

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -17,6 +19,9 @@ import (
 
 // stepResources are what the plugins of these tests serve.
 var stepResources = [...]string{"example.com/fpga", "example.com/gpu", "example.com/nic"}
+
+// stepChooser is the scheduler of all pods.
+const stepChooser = "chooser"
 
 // amount is what is only counted.
 type amount struct{ milli, memory, pages int64 }
@@ -50,6 +55,7 @@ type wish struct {
 	amount
 	requested amount
 	devices   [len(stepResources)]int
+	chosen    [len(stepResources)][]string // "resource/id"
 }
 
 // order is a pod as the model sees it.
@@ -92,8 +98,29 @@ func newOrder(r *rand.Rand, n int) *order {
 	for i := range 1 + r.IntN(4)/3 {
 		o.wishes = append(o.wishes, newWish(r, fmt.Sprint("main", i), works, quality))
 	}
+	chosen := r.IntN(5) == 0
+	for i := range o.wishes {
+		for at := range stepResources {
+			if chosen && r.IntN(3) > 0 {
+				o.wishes[i].choose(r, at)
+			}
+		}
+	}
 	o.build(quality)
 	return o
+}
+
+// choose chooses devices that there may be.
+func (w *wish) choose(r *rand.Rand, at int) {
+	for _, i := range r.Perm(6)[:w.devices[at]] {
+		w.chosen[at] = append(w.chosen[at], deviceName(at, i))
+	}
+	slices.Sort(w.chosen[at])
+}
+
+// deviceName is "resource/id" of the plugins' devices.
+func deviceName(at, i int) string {
+	return fmt.Sprint(stepResources[at], "/", stepResources[at][12:], "-", i)
 }
 
 func newWish(r *rand.Rand, name string, as role, quality int) wish {
@@ -126,8 +153,15 @@ func (o *order) build(quality int) {
 		podspec.AnnotationIsolated:   strconv.FormatBool(o.rules.Isolated),
 		podspec.AnnotationWholeCores: strconv.FormatBool(o.rules.WholeCores),
 	}
+	p.Spec.SchedulerName = stepChooser
 	for i := range o.wishes {
 		w := &o.wishes[i]
+		for at, names := range w.chosen {
+			if len(names) > 0 {
+				p.Annotations[podspec.ChoiceAnnotation(stepResources[at], w.name)] =
+					strings.ReplaceAll(strings.Join(names, ","), stepResources[at]+"/", "")
+			}
+		}
 		w.requested = w.amount
 		if quality == 7 || quality == 8 {
 			w.requested.milli = min(w.milli, 250)

@@ -105,6 +105,7 @@ func (y *tally) check(t *testing.T) {
 		"Wait for room", "asked what it needs", "kept its own", "adopted",
 		"has CPUs", "isolated CPUs", "padded CPUs", "has memory", "has devices", "commit torn",
 		"told of releases", "waited for a release", "in line", "question without an answer",
+		"chosen devices",
 	} {
 		if y.counts[name] < 10 {
 			t.Errorf("%d times %s are too few to mean anything", y.counts[name], name)
@@ -258,8 +259,9 @@ func (w *walk) open() {
 	d.hardware.Store(&w.site.hardware)
 	queue := New(Config{
 		Hardware: func() machine.Hardware { return *d.hardware.Load() },
-		Rules:    topology.Rules{Policy: w.site.policy, Scope: w.site.scope},
-		Store:    store, Plugins: w.plugins, Needs: w.needs, BootID: w.bootID(), Wait: w.wait,
+		Rules: topology.Rules{Policy: w.site.policy, Scope: w.site.scope,
+			Choosers: topology.Choosers{{Scheduler: stepChooser}}},
+		Store: store, Plugins: w.plugins, Needs: w.needs, BootID: w.bootID(), Wait: w.wait,
 		Report: func(r Result) {
 			d.mu.Lock()
 			defer d.mu.Unlock()

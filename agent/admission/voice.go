@@ -119,26 +119,38 @@ func (v *voice) blame(r *allocation.Rejection) string {
 	return text
 }
 
-// slow says that a plugin takes its time to answer Allocate; "": nothing new. The failure that a call
+// slow says that a plugin takes its time to answer; "": nothing new. The failure that a call
 // is tried again for was told. Where pods do not wait nothing is said: like the kubelet's, such a pod
 // is pending until Allocate returns.
 func (v *voice) slow(e *entry) string {
-	if v.cfg.Wait <= 0 || e.tries.retries > 0 || e.runs || e.state.goes() {
+	if v.cfg.Wait <= 0 || e.tries.retries > 0 || e.runs {
 		return ""
 	}
-	resources := e.unanswered()
+	rpc, resources, deadline := "Allocate", e.unanswered(), deadliner.AllocateDeadline
+	switch e.state {
+	case asking:
+		rpc, deadline = "GetPreferredAllocation", deadliner.PreferredDeadline
+		resources = []string{e.question.resource}
+	case allocating:
+	default:
+		return ""
+	}
 	if len(resources) == 0 {
 		return ""
 	}
-	message := "no answer to Allocate yet from the device plugin of " + strings.Join(resources, ", ")
+	message := fmt.Sprintf("no answer to %s yet from the device plugin of %s", rpc,
+		strings.Join(resources, ", "))
 	if p, ok := v.cfg.Plugins.(deadliner); ok {
-		message += fmt.Sprintf("; it has %s for that", p.AllocateDeadline())
+		message += fmt.Sprintf("; it has %s for that", deadline(p))
 	}
 	return message
 }
 
-// deadliner is implemented by plugins that know how long they may take to answer Allocate.
-type deadliner interface{ AllocateDeadline() time.Duration }
+// deadliner is implemented by plugins that know how long they may take to answer.
+type deadliner interface {
+	AllocateDeadline() time.Duration
+	PreferredDeadline() time.Duration
+}
 
 // inLine says that the pod's turn is long in coming; "": nothing.
 func (v *voice) inLine(e, after *entry) (reason, words string) {

@@ -39,6 +39,9 @@ type deviceDemand struct {
 type deviceRequest struct {
 	resource deviceplugin.Resource
 	count    int
+	// chosen are the devices that were chosen for the container; nil: none were. For the pod: all its
+	// devices were chosen.
+	chosen []string
 }
 
 // ask reads the requests against the inventory. Of devices that are held and answered the plugin is
@@ -59,7 +62,9 @@ func (p *devices) ask(c *v1.Container) (demand, error) {
 				Arriving: resource.Arriving, Refused: p.draft.view.Inventory.Refused[r.Resource],
 			}
 		}
-		d.requests = append(d.requests, deviceRequest{resource, r.Count})
+		d.requests = append(d.requests, deviceRequest{
+			resource, r.Count, p.draft.view.chosen[c.Name][r.Resource],
+		})
 	}
 	return d, err
 }
@@ -70,7 +75,9 @@ func (p *devices) askForPod() demand {
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		resource := p.draft.view.Inventory.Resources[name]
 		resource.Name = name
-		d.requests = append(d.requests, deviceRequest{resource, counts[name]})
+		d.requests = append(d.requests, deviceRequest{
+			resource, counts[name], p.draft.view.chosen.All(p.draft.pod, name),
+		})
 	}
 	return d
 }
@@ -178,13 +185,23 @@ func (d deviceDemand) offer(k fixed) (out offer) {
 	nodes := d.from.draft.view.Machine.NodeSet()
 	for _, r := range d.requests {
 		one := offer{hints: []topology.ResourceHints{{Resource: r.resource.Name}}}
-		if supply, ok := deviceplugin.Supply(nodes, d.from.around(r, k)); ok {
+		if supply, ok := d.supply(nodes, r, k); ok {
 			one = offerOf(supply, supply.Hints(), r.resource.Name)
 		}
 		out.hints = append(out.hints, one.hints...)
 		out.supplies = append(out.supplies, one.supplies...)
 	}
 	return out
+}
+
+// supply is where the request can be met: one that is fixed as a whole, by a choice, just where the
+// devices are.
+func (d deviceDemand) supply(nodes topology.NodeSet, r deviceRequest,
+	k fixed) (topology.Supply, bool) {
+	if has := devicesOf(k.own, r.resource.Name); r.chosen != nil && len(has.IDs) >= r.count {
+		return deviceplugin.SupplyOf(nodes, r.resource, has.IDs)
+	}
+	return deviceplugin.Supply(nodes, d.from.around(r, k))
 }
 
 func (d deviceDemand) choose(later []Container, hint topology.Hint, got *Container) error {

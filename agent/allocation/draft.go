@@ -102,9 +102,12 @@ func (d *draft) place(at int) error {
 	} else {
 		got = Container{}
 	}
+	if err := a.preset(&got); err != nil {
+		return rejected(err)
+	}
 	later := d.keptLater(at)
 	aside := later
-	if a.kind == podspec.Init && d.view.Keep == KeepParts {
+	if a.kind == podspec.Init && d.view.Keep != KeepAll {
 		aside = nil // it gives back what it has before those start
 	}
 	hint, err := d.hint(a, got, later, aside)
@@ -148,6 +151,8 @@ func (d *draft) hint(a claimant, got Container, later, aside []Container) (topol
 	if d.view.Keep != KeepWhole {
 		whole.own = slices.Collect(maps.Values(d.plan.Pod.Containers))
 		whole.own = append(append(whole.own, later...), got)
+	} else {
+		whole.own = d.presets()
 	}
 	demands, err := d.ask(nil)
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Keeping is how much stays of what a pod holds already.
@@ -61,20 +63,29 @@ func (c Container) parts() (out []string) {
 	return out
 }
 
-// keptLater is what containers keep that start after one of them.
+// keptLater is what containers keep, and what is chosen for them, that start after one of them, or
+// before it and are placed after it.
 func (d *draft) keptLater(at int) (out []Container) {
-	if d.view.Keep == KeepWhole || len(d.view.Own.Containers) == 0 {
+	keeps := d.view.Keep != KeepWhole && len(d.view.Own.Containers) > 0
+	if !keeps && len(d.view.chosen) == 0 {
 		return nil
 	}
-	for _, a := range d.containers[at+1:] {
-		own := d.view.Own.Containers[a.Name]
-		switch {
-		case d.view.Keep == KeepAll:
-			out = append(out, own)
-		case a.err == nil:
-			kept, _ := a.keep(own)
-			out = append(out, kept)
+	for i, a := range d.containers {
+		if _, placed := d.plan.Pod.Containers[a.Name]; i == at ||
+			i < at && (placed || a.kind == podspec.Init) {
+			continue
 		}
+		own := d.view.Own.Containers[a.Name]
+		var kept Container
+		switch {
+		case keeps && d.view.Keep == KeepAll && !own.IsEmpty():
+			out = append(out, own)
+			continue
+		case keeps && d.view.Keep == KeepParts && a.err == nil:
+			kept, _ = a.keep(own)
+		}
+		_ = a.preset(&kept) // it is told of at that container's turn
+		out = append(out, kept)
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package allocation
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/numalet/numalet/topology"
 )
@@ -27,9 +28,12 @@ func (d *draft) merge(container string, demands []demand, k fixed) (topology.Hin
 			}
 		}
 	}
-	return merged.Hint, &Rejection{
-		Reason: ReasonTopology, Message: "Resources cannot be allocated with Topology locality",
+	message := "Resources cannot be allocated with Topology locality"
+	if choices := d.choices(container); len(choices) > 0 {
+		message += ": " + strings.Join(choices[:min(len(choices), 4)], ", ") +
+			"; choose devices with which the pod has a place that the policy allows"
 	}
+	return merged.Hint, &Rejection{Reason: ReasonTopology, Message: message}
 }
 
 func hintsOf(offers []offer) [][]topology.ResourceHints {

@@ -10,6 +10,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // View is what a plan is made from: a consistent snapshot, never written to.
@@ -29,6 +30,9 @@ type View struct {
 	// Own is what this pod holds already; Keep says how much of it stays.
 	Own  Pod
 	Keep Keeping
+
+	// chosen are the devices that were chosen for the pod, once Plan has read them.
+	chosen podspec.Chosen
 }
 
 // AskKey names one question to a plugin: which devices does it prefer for this container?
@@ -117,6 +121,8 @@ func (u *Unready) Error() string {
 const (
 	ReasonUnexpected = "UnexpectedAdmissionError"
 	ReasonTopology   = "TopologyAffinityError"
+	// ReasonChosen is our own: a device that was chosen for the pod is not to be had.
+	ReasonChosen = "ChosenDeviceUnavailable"
 )
 
 // Plan places all containers of the pod, in the order in which they will run. The error is a
@@ -125,6 +131,7 @@ const (
 // Under KeepParts, if there is no place around the parts that are still valid, containers are kept
 // whole or not at all (not in pod scope), and if that is no place either, all is placed anew.
 func (v View) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
+	v.chosen, _ = podspec.ChosenDevices(pod, v.Choosers) // a handler has told of an error
 	plan, err := v.planOnce(pod, advice)
 	around, refused := errors.AsType[*Rejection](err)
 	if v.Keep != KeepParts || v.Own.IsEmpty() || !refused {

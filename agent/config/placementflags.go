@@ -24,12 +24,15 @@ type Placement struct {
 	// IsolatedCPUs are kept for pods that ask for them: none, auto (those that the kernel isolates) or
 	// a list.
 	IsolatedCPUs string
+	// Choosers are the schedulers whose pods' annotations choose devices.
+	Choosers []string
 }
 
 const (
 	strategyFlag    = "numa-allocation"
 	podPoliciesFlag = "pod-topology-policies"
 	isolatedFlag    = "isolated-cpus"
+	choosersFlag    = "devices-chosen-by"
 )
 
 // Values of the flag for isolated CPUs that are not lists.
@@ -39,7 +42,7 @@ const (
 )
 
 func (p *Placement) names() []string {
-	return []string{strategyFlag, podPoliciesFlag, isolatedFlag}
+	return []string{strategyFlag, podPoliciesFlag, isolatedFlag, choosersFlag}
 }
 
 func (p *Placement) add(fs *pflag.FlagSet) {
@@ -52,6 +55,10 @@ func (p *Placement) add(fs *pflag.FlagSet) {
 	fs.StringVar(&p.IsolatedCPUs, isolatedFlag, isolatedNone,
 		"CPUs that only pods get that ask for them by an annotation: auto (those of isolcpus=), a "+
 			"list like 2-7, or none (all CPUs are alike, as with the kubelet)")
+	fs.StringSliceVar(&p.Choosers, choosersFlag, nil,
+		"schedulers that choose devices: of pods with that spec.schedulerName the annotation "+
+			"RESOURCE_container-CONTAINER lists the ids that the container gets; with commas, each "+
+			"SCHEDULER or NAMESPACE/SCHEDULER; without the flag such annotations mean nothing")
 }
 
 // ParseIsolated parses --isolated-cpus; named is false if the kernel determines the CPUs.
@@ -93,6 +100,11 @@ func (p *Placement) check(to *problems) {
 	if _, _, err := ParseIsolated(p.IsolatedCPUs); err != nil {
 		to.invalid("--"+isolatedFlag, p.IsolatedCPUs, "%v", err)
 	}
+	for _, name := range p.Choosers {
+		if _, err := topology.ParseChooser(name); err != nil {
+			to.invalid("--"+choosersFlag, name, "%v", err)
+		}
+	}
 	for _, name := range p.Policies {
 		if _, err := topology.ParsePolicy(name); err != nil || name == "" {
 			to.choose("--"+podPoliciesFlag, name, string(topology.None),
@@ -112,6 +124,13 @@ func (c *Config) Rules() (r topology.Rules, err error) {
 	}
 	if r.Strategy, err = topology.ParseStrategy(c.Placement.Strategy); err != nil {
 		return r, err
+	}
+	for _, name := range c.Placement.Choosers {
+		chooser, err := topology.ParseChooser(name)
+		if err != nil {
+			return r, err
+		}
+		r.Choosers = append(r.Choosers, chooser)
 	}
 	if c.Placement.Policies == nil {
 		r.Choices = r.Policy.Strict()

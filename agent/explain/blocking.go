@@ -95,8 +95,11 @@ func (c Case) refusedBy(err error, tried Attempt) *Blocking {
 		isolated  *cpumanager.IsolatedShortageError
 		threads   *cpumanager.SMTAlignmentError
 		pool      *cpumanager.EmptyPoolError
+		chosen    *allocation.ChosenError
 	)
 	switch {
+	case errors.As(err, &chosen):
+		b.Resource, b.Container = chosen.Resource, chosen.Container
 	case errors.As(err, &few):
 		b.Resource = few.Resource
 		b.Why = fmt.Sprintf("%d needed, %s", few.Requested, free(b.Resource, few.Available))
@@ -177,6 +180,9 @@ func (c Case) alone(d allocation.Decision, o topology.ResourceHints, tried Attem
 	}
 	offered := offer(o)
 	sets := append(offered.Preferred, offered.Possible...)
+	if len(sets) > 0 && c.chosen()[d.Container][o.Resource] != nil {
+		return "those that were chosen are on " + nodes(sets[0])
+	}
 	supply := tried.supply(o.Resource)
 	asked := number(o.Resource, need)
 	if len(sets) == 0 && supply.Free < need {

@@ -58,6 +58,7 @@ func (c Case) WouldFit() []string {
 	add(s.unasked(podspec.AnnotationIsolated, func(r *topology.CPURules) *bool { return &r.Isolated }))
 	add(s.unasked(podspec.AnnotationWholeCores,
 		func(r *topology.CPURules) *bool { return &r.WholeCores }))
+	add(s.unchosen())
 	add(s.empty())
 	add(s.healthy())
 	add(s.uncordoned())
@@ -139,6 +140,17 @@ func (s *search) unasked(annotation string, rule func(*topology.CPURules) *bool)
 	return asItIs + "without the annotation " + annotation, s.try(room, s.Pod)
 }
 
+// unchosen tries with devices that nobody chose.
+func (s *search) unchosen() (string, bool) {
+	annotations := s.chosen().Annotations()
+	if len(annotations) == 0 {
+		return "", false
+	}
+	room := s.Room
+	room.Choosers = nil
+	return asItIs + "without the annotation " + first(annotations, ", "), s.try(room, s.Pod)
+}
+
 // setting names the source of a rule: the pod's annotation, or a field of the node's configuration.
 func (s *search) setting(annotation, field string) string {
 	if slices.Contains(podspec.PlacementAnnotations(s.Pod), annotation) {
@@ -206,10 +218,13 @@ func (t target) change(n int) string {
 
 // targets lists the pod's requests, starting with the blocking ones.
 func (s *search) targets() []target {
-	tried := s.Attempt()
+	tried, chosen := s.Attempt(), s.chosen()
 	var out []target
 	for _, request := range tried.Requests {
 		for _, a := range request.Resources {
+			if chosen[request.Container][a.Resource] != nil {
+				continue // fewer would be another choice
+			}
 			out = append(out, target{request.Container, a.Resource, a.Count})
 		}
 	}

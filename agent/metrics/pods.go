@@ -140,6 +140,7 @@ func reasonLabel(reason string) string {
 		return "OutOfExtendedResources"
 	case short, reason == allocation.ReasonUnexpected, reason == allocation.ReasonTopology,
 		reason == handlers.ReasonSysctl, reason == handlers.ReasonPlacement,
+		reason == handlers.ReasonChoice, reason == allocation.ReasonChosen,
 		reason == cpumanager.ReasonSMTAlignment:
 		return reason
 	}

@@ -51,7 +51,8 @@ const (
 // Event is something that happened to a pod.
 type Event struct {
 	Kind EventKind
-	// Pod is set in Desired, Deleted, Retried, Removed and Orphaned.
+	// Pod is set in Desired, Deleted, Retried, Removed and Orphaned, and in Admitted to the pod as it
+	// was decided on: its source may have it otherwise by then.
 	Pod *v1.Pod
 	// Runtime is set in Desired, Deleted and Observed.
 	Runtime Runtime

@@ -1,6 +1,12 @@
 package pod
 
-import "github.com/numalet/numalet/topology/podspec"
+import (
+	"cmp"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology/podspec"
+)
 
 // accept takes the spec of an event, but for resources of which the pod was admitted with others. It
 // reports whether the spec asks for others than before.
@@ -24,6 +30,17 @@ func (s *step) accept(e Event) (resized bool) {
 	}
 	s.Wanted = e.Pod
 	return was == nil || podspec.ResourcesOf(was).In(e.Pod) != e.Pod
+}
+
+// keep has the pod keep the resources with which it was decided on, which its source changed
+// meanwhile. It reports whether it did.
+func (s *step) keep(decided *v1.Pod) (resized bool) {
+	is := s.Pod
+	if s.Pod = podspec.ResourcesOf(decided).In(is); s.Pod == is {
+		return false
+	}
+	s.Wanted = cmp.Or(s.Wanted, is)
+	return true
 }
 
 func (s *step) infeasible(resized bool) {

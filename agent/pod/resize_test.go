@@ -34,29 +34,33 @@ func TestAdmittedResourcesStay(t *testing.T) {
 		want   string // CPUs of the pod and wanted, after each event, and what was told
 	}{
 		"resized while it runs": {[]Event{
-			{Kind: Desired, Pod: sized("8")}, {Kind: Admitted},
+			{Kind: Desired, Pod: sized("8")}, {Kind: Admitted, Pod: sized("8")},
 			{Kind: Desired, Pod: sized("1")}, {Kind: Desired, Pod: sized("1")},
 			{Kind: Desired, Pod: sized("2")}, {Kind: Desired, Pod: sized("8")},
 			{Kind: Desired, Pod: sized("2")},
 		}, "8/- 8/- 8/1 told 8/1 8/2 told 8/- 8/2 told"},
 		"resized before it was admitted": {[]Event{
-			{Kind: Desired, Pod: sized("8")}, {Kind: Desired, Pod: sized("1")}, {Kind: Admitted},
+			{Kind: Desired, Pod: sized("8")}, {Kind: Desired, Pod: sized("1")}, {Kind: Admitted, Pod: sized("1")},
 		}, "8/- 1/- 1/-"},
+		"resized after it was decided on": {[]Event{
+			{Kind: Desired, Pod: sized("8")}, {Kind: Desired, Pod: sized("1")},
+			{Kind: Admitted, Pod: sized("8")}, {Kind: Desired, Pod: sized("1")},
+		}, "8/- 1/- 8/1 told 8/1"},
 		"resized while the agent was away": {[]Event{
 			{Kind: Desired, Pod: sized("1"), Runtime: Runtime{
 				Recorded: true, Running: true, Admitted: &before}},
 			{Kind: Desired, Pod: sized("1"), Runtime: Runtime{
 				Recorded: true, Running: true, Admitted: &before}},
-			{Kind: Admitted}, {Kind: Desired, Pod: sized("1")},
+			{Kind: Admitted, Pod: sized("8")}, {Kind: Desired, Pod: sized("1")},
 		}, "8/1 told 8/1 8/1 8/1"},
 		"deleted while the agent was away": {[]Event{
 			{Kind: Deleted, Pod: sized("1"), Runtime: Runtime{Recorded: true, Admitted: &before}},
 		}, "8/1"},
 		"deleted": {[]Event{
-			{Kind: Desired, Pod: sized("8")}, {Kind: Admitted}, {Kind: Deleted, Pod: sized("1")},
+			{Kind: Desired, Pod: sized("8")}, {Kind: Admitted, Pod: sized("8")}, {Kind: Deleted, Pod: sized("1")},
 		}, "8/- 8/- 8/1 told"},
 		"another life": {[]Event{
-			{Kind: Desired, Pod: sized("8")}, {Kind: Admitted}, {Kind: Removed, Pod: sized("8")},
+			{Kind: Desired, Pod: sized("8")}, {Kind: Admitted, Pod: sized("8")}, {Kind: Removed, Pod: sized("8")},
 			{Kind: Desired, Pod: sized("1")}, {Kind: Gone}, {Kind: Released},
 		}, "8/- 8/- 8/- 8/- 8/- 1/-"},
 	} {

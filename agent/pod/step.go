@@ -310,7 +310,9 @@ func (s *step) admitted(e Event) {
 	if e.Why.Reason != "" {
 		s.do(Effect{Kind: Tell, Warning: true, Why: e.Why})
 	}
+	resized := s.keep(e.Pod)
 	s.run()
+	s.infeasible(resized)
 }
 
 // notAdmitted takes that a pod waits or was refused.

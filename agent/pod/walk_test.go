@@ -25,6 +25,7 @@ type node struct {
 	// admission's: asked and not answered; has an entry; knows that the pod ends; a release under
 	// way.
 	asked, entered, leaves, returning bool
+	submitted                         *v1.Pod
 	// late are answers of admission and of the worker on their way to the record, in order.
 	late []Event
 
@@ -80,6 +81,7 @@ func (n *node) carryOut(f Effect) error {
 			return fmt.Errorf("a release is under way")
 		}
 		n.asked, n.entered, n.leaves = n.asked || !n.entered, true, false
+		n.submitted = f.Pod
 	case Leave:
 		n.leaves = true
 	case Release:
@@ -213,7 +215,7 @@ func (n *node) decide() bool {
 	case n.asked:
 		kind := []EventKind{Admitted, Waits, Refused}[n.rand.IntN(3)]
 		n.asked = kind == Waits
-		n.late = append(n.late, Event{Kind: kind, Why: Why{Reason: "Because"}})
+		n.late = append(n.late, Event{Kind: kind, Pod: n.submitted, Why: Why{Reason: "Because"}})
 	default:
 		return false
 	}

@@ -133,7 +133,7 @@ func (l *Loop) decided(ctx context.Context, r admission.Result) {
 	e := pod.Event{Why: pod.Why{Reason: r.Reason, Message: r.Message, Explained: r.Explained}}
 	switch r.Outcome {
 	case decide.Admit:
-		e.Kind, e.Why.Explained = pod.Admitted, ""
+		e.Kind, e.Why.Explained, e.Pod = pod.Admitted, "", r.Pod
 		if r.Reason != "" {
 			log.Info("Pod admitted with less than it requests", "pod", klog.KObj(r.Pod),
 				"reason", r.Reason, "message", r.Message)

@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,21 +35,28 @@ func TestPlaygroundOfACluster(t *testing.T) {
 	for name, test := range map[string]struct {
 		user uint32
 		args []string
+		gpus string
 	}{
 		"simulated":  {user: nobody},
+		"GPUs":       {user: nobody, args: []string{"--gpu=dgxh100"}, gpus: "nvidia.com/gpu"},
 		"containerd": {args: []string{"--runtime=containerd", "--tools=" + containerdrig.Binaries(t)}},
 	} {
-		t.Run(name, func(t *testing.T) { testPlayground(t, test.user, test.args) })
+		t.Run(name, func(t *testing.T) {
+			testPlayground(t, test.user, cmp.Or(test.gpus, "example.com/gpu"), test.args)
+		})
 	}
 }
 
-func testPlayground(t *testing.T, user uint32, args []string) {
+func testPlayground(t *testing.T, user uint32, gpus string, args []string) {
 	if user == 0 {
 		containerdrig.Alone(t)
 	}
 	dir, temporary := scratch.Dir(t), scratch.Dir(t) // sockets' paths have little room
 	programs := filepath.Join(dir, "bin")
 	linkPrograms(t, programs)
+	if gpus == "nvidia.com/gpu" {
+		harness.GPUPlugin(t, programs)
+	}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +83,7 @@ func testPlayground(t *testing.T, user uint32, args []string) {
 	lines := bufio.NewScanner(out)
 	kubeconfig := kubeconfigOf(t, lines, said)
 	go func() { _, _ = io.Copy(io.Discard, out) }() // it goes on telling
-	awaitWorkloads(t, func(args ...string) (string, error) {
+	awaitWorkloads(t, gpus, func(args ...string) (string, error) {
 		cmd := exec.Command(filepath.Join(programs, "kubectl"), args...)
 		cmd.Env = []string{"KUBECONFIG=" + kubeconfig, "HOME=" + dir}
 		text, err := cmd.CombinedOutput()
@@ -95,7 +104,7 @@ func testPlayground(t *testing.T, user uint32, args []string) {
 }
 
 // awaitWorkloads waits until the examples run, and looks at what they were given.
-func awaitWorkloads(t *testing.T, kubectl func(...string) (string, error)) {
+func awaitWorkloads(t *testing.T, gpus string, kubectl func(...string) (string, error)) {
 	t.Helper()
 	harness.Eventually(t, "the workloads run on the node", func() error {
 		text, err := kubectl("get", "pods", "--output=jsonpath={range .items[*]}"+
@@ -113,7 +122,7 @@ func awaitWorkloads(t *testing.T, kubectl func(...string) (string, error)) {
 		return nil
 	})
 	text, err := kubectl("get", "--raw", "/api/v1/nodes/numalet/proxy/placements")
-	if err != nil || strings.Count(text, `"example.com/gpu"`) < 2 {
+	if err != nil || strings.Count(text, strconv.Quote(gpus)) < 2 {
 		t.Errorf("%v: the node tells of placements %s", err, text)
 	}
 }

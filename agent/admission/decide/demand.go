@@ -6,6 +6,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -19,17 +20,35 @@ type Demand struct {
 	// Least counts, for "cpu" and each device resource, the exclusive CPUs and devices that the pod
 	// holds at once at least.
 	Least map[string]int
+	// Chosen are devices that were chosen for the pod.
+	Chosen podspec.Chosen
 }
 
-// DemandOf returns the pod's demand on a node with this static CPU policy; nil: it has none.
-func DemandOf(pod *v1.Pod, node *cpumanager.Static) Demand {
+// DemandOf returns the pod's demand on a node with this static CPU policy; nil: it has none. Its
+// devices may be chosen by these.
+func DemandOf(pod *v1.Pod, node *cpumanager.Static, by topology.Choosers) Demand {
 	d := Demand{
 		Pod: pod, Requests: allocation.Requests(node, pod), Shares: cpumanager.Shares(pod),
 		Least: podspec.AllDevices(pod), Ports: podspec.HostPorts(pod),
 		Rank: podspec.RankOf(pod),
 	}
 	d.Least[string(v1.ResourceCPU)] = cpumanager.PodExclusive(pod)
+	d.Chosen, _ = podspec.ChosenDevices(pod, by)
 	return d
+}
+
+// Choices are the devices that were chosen for the pod, by resource.
+func (d Demand) Choices() map[string]sets.Set[string] {
+	if len(d.Chosen) == 0 {
+		return nil
+	}
+	out := map[string]sets.Set[string]{}
+	for _, resources := range d.Chosen {
+		for name, ids := range resources {
+			out[name] = out[name].Union(sets.New(ids...))
+		}
+	}
+	return out
 }
 
 // Wants reports whether the pod requests any of these resources.

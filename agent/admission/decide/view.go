@@ -71,10 +71,12 @@ func (v View) WithoutAway(p allocation.Pod) allocation.Pod {
 	return p
 }
 
-// Contested names the pod's resources of which plugins have a preference.
+// Contested names the pod's resources of which plugins have a preference, but for those of which all
+// its devices are chosen.
 func (v View) Contested(d Demand) (out []string) {
 	for name := range d.Least {
-		if r := v.Inventory.Resources[name]; r.Connected && r.Options.Preferred {
+		if r := v.Inventory.Resources[name]; r.Connected && r.Options.Preferred &&
+			d.Chosen.All(d.Pod, name) == nil {
 			out = append(out, name)
 		}
 	}

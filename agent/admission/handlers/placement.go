@@ -12,8 +12,12 @@ import (
 // ReasonPlacement is the reason for a pod that asks for a placement which it may not choose.
 const ReasonPlacement = "PlacementForbidden"
 
+// ReasonChoice is the reason for a pod whose devices are chosen in a way that cannot be followed,
+// whatever the node has.
+const ReasonChoice = "DeviceChoiceInvalid"
+
 // Placement refuses pods whose annotations ask for a placement that there is none of, or that the
-// rules do not let them choose.
+// rules do not let them choose, and those whose devices are chosen so that it cannot be followed.
 func Placement(rules topology.Rules) decide.Handler {
 	return func(a decide.Attempt) *decide.Refusal {
 		asked, err := podspec.Rules(a.Pod, rules)
@@ -22,6 +26,9 @@ func Placement(rules topology.Rules) decide.Handler {
 		}
 		if err != nil {
 			return &decide.Refusal{Reason: ReasonPlacement, Message: err.Error()}
+		}
+		if _, err = podspec.ChosenDevices(a.Pod, rules.Choosers); err != nil {
+			return &decide.Refusal{Reason: ReasonChoice, Message: err.Error()}
 		}
 		return nil
 	}

@@ -34,6 +34,8 @@ func (o Options) examples() fs.FS {
 		return os.DirFS(o.Examples)
 	case o.Cluster != "" && o.Runtime == Containerd:
 		return folder(examples.Cluster, "cluster/containerd")
+	case o.Cluster != "" && o.GPU != "":
+		return folder(examples.Cluster, "cluster/gpu")
 	case o.Cluster != "":
 		return folder(examples.Cluster, "cluster")
 	case o.Runtime == Containerd:

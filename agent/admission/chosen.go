@@ -1,0 +1,104 @@
+package admission
+
+import (
+	"maps"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/allocation"
+)
+
+// Devices that were chosen for a pod are no guess, and guesses of other pods yield to them, whoever
+// came first: a pod that only guesses that it is going to have such a device gets another one. If
+// there is none for it, it comes first all the same, and the pod of the choice waits until it is
+// known what that gets.
+
+// yields are the devices that the pod guesses it gets and that were chosen for the other one; nil:
+// there are none.
+func (e *entry) yields(to *entry) map[string]sets.Set[string] {
+	if e == to || !e.guesses() || len(to.Chosen) == 0 {
+		return nil
+	}
+	var out map[string]sets.Set[string]
+	mine, has := e.Choices(), allocation.TakenBy(e.has.pod).Devices
+	for name, ids := range to.Choices() {
+		if both := ids.Intersection(has[name]).Difference(mine[name]); both.Len() > 0 {
+			if out == nil {
+				out = map[string]sets.Set[string]{}
+			}
+			out[name] = both
+		}
+	}
+	return out
+}
+
+// certain is the ledger with that alone of what the pod has in all that is no guess: what was chosen
+// for it.
+func (e *entry) certain(l, all allocation.Ledger) allocation.Ledger {
+	chosen := e.Choices()
+	entry, known := all.Get(e.Pod.UID)
+	if !known || !e.guesses() || len(chosen) == 0 {
+		return l.Without(e.Pod.UID)
+	}
+	only := map[string]sets.Set[string]{}
+	for name, ids := range chosen {
+		only[name] = ids.Intersection(entry.Assigned.Devices[name])
+	}
+	return l.With(e.Pod.UID, allocation.Entry{
+		Standing: entry.Standing, Assigned: allocation.Taken{Devices: only},
+	})
+}
+
+// yielding is the ledger in which other pods' guesses are without what was chosen for the pod.
+func (p *pass) yielding(e *entry, l allocation.Ledger) allocation.Ledger {
+	if len(e.Chosen) == 0 {
+		return l
+	}
+	for _, o := range p.pods.order {
+		entry, known := l.Get(o.Pod.UID)
+		yields := o.yields(e)
+		if !known || yields == nil {
+			continue
+		}
+		entry.Assigned.Devices = maps.Clone(entry.Assigned.Devices)
+		for name, ids := range yields {
+			entry.Assigned.Devices[name] = entry.Assigned.Devices[name].Difference(ids)
+		}
+		l = l.With(o.Pod.UID, entry)
+	}
+	return l
+}
+
+// unyielding is a pod that guesses it has some of what was chosen for the one that is decided on, and
+// has no place without; nil: there is none.
+func (p *pass) unyielding(e *entry, d *decide.Decision) *entry {
+	if len(e.Chosen) == 0 || d.Outcome != decide.Admit || d.Kind != decide.Planned {
+		return nil
+	}
+	ledger := p.line.ledger(p).Without(e.Pod.UID)
+	var yield []*entry
+	for _, o := range p.pods.order {
+		_, known := ledger.Get(o.Pod.UID)
+		if known && !o.state.goes() && o.yields(e) != nil {
+			yield, ledger = append(yield, o), ledger.Without(o.Pod.UID)
+		}
+	}
+	s := p.cfg.snapshot(p.view, ledger).With(*d)
+	for _, o := range yield {
+		r := p.asks(o)
+		other := s.Decide(&r)
+		if other.Outcome != decide.Admit {
+			return o
+		}
+		s = s.With(other)
+	}
+	return nil
+}
+
+// claimChosen has others make another guess than what was chosen for the pod, which guesses the rest.
+func (s *step) claimChosen() {
+	if len(s.Chosen) > 0 && s.guesses() && s.isReserved() {
+		s.do(outguess{allocation.Taken{Devices: s.Choices()}})
+	}
+}

@@ -1,0 +1,133 @@
+package allocation
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// Devices that were chosen for a container are its own before it is placed, as what it had before a
+// reboot is, and all else is placed around them. What a container has already comes before a choice.
+
+// chosen is a demand of which something may have been chosen for the container.
+type chosen interface {
+	// preset adds to got what was chosen and is not there yet. The error says why it is not to be had.
+	preset(got *Container) error
+	// choices says for people what was chosen; empty: nothing was.
+	choices() []string
+}
+
+func (a claimant) preset(got *Container) (err error) {
+	for _, one := range a.demands {
+		if c, ok := one.(chosen); ok && err == nil {
+			err = c.preset(got)
+		}
+	}
+	return err
+}
+
+// presets are what is chosen for the pod's containers.
+func (d *draft) presets() (out []Container) {
+	if len(d.view.chosen) == 0 {
+		return nil
+	}
+	for _, a := range d.containers {
+		var c Container
+		_ = a.preset(&c)
+		out = append(out, c)
+	}
+	return out
+}
+
+// ChosenError says that a device which was chosen for a container is not to be had.
+type ChosenError struct{ Resource, Container, ID, Why string }
+
+func (e *ChosenError) Error() string {
+	return fmt.Sprintf("annotation %s chooses device %q, and %s",
+		podspec.ChoiceAnnotation(e.Resource, e.Container), oneline.Cut(e.ID, 96), e.Why)
+}
+
+// Reason is that of the rejection.
+func (e *ChosenError) Reason() string { return ReasonChosen }
+
+// preset gives the devices also where one is not to be had, so that others are kept off.
+func (d deviceDemand) preset(got *Container) (err error) {
+	if !slices.ContainsFunc(d.requests, func(r deviceRequest) bool { return r.chosen != nil }) {
+		return nil
+	}
+	has := *got
+	got.Devices = nil
+	for _, r := range d.requests {
+		set, ok := has.device(r.resource.Name)
+		if !ok && r.chosen == nil {
+			continue
+		}
+		if !ok {
+			ids := slices.SortedFunc(slices.Values(r.chosen), deviceplugin.CompareIDs)
+			set = NewDeviceSet(r.resource, ids)
+			for _, id := range ids {
+				if why := d.from.refuses(r, id); why != "" && err == nil {
+					err = &ChosenError{r.resource.Name, d.container, id, why}
+				}
+			}
+		}
+		got.Devices = append(got.Devices, set)
+	}
+	return err
+}
+
+// refuses says why a container cannot be given the device; "": it can.
+func (p *devices) refuses(r deviceRequest, id string) string {
+	d, found := r.resource.Find(id)
+	switch {
+	case !found:
+		return "its device plugin lists none of that id; choose one that the plugin lists"
+	case !d.Healthy:
+		return "it is not healthy; choose another one, or wait until it is"
+	case p.reusable[r.resource.Name].Has(id):
+		return ""
+	case d.Cordoned:
+		return "it is cordoned; choose another one, or uncordon it (numalet device uncordon)"
+	case p.taken[r.resource.Name].Has(id):
+		return "another pod has it; choose one that is free"
+	}
+	return ""
+}
+
+func (d deviceDemand) choices() (out []string) {
+	for _, r := range d.requests {
+		if r.chosen == nil || d.container == "" {
+			continue
+		}
+		where := topology.NodeSet{}
+		for _, set := range nodesOf(r.resource, r.chosen) {
+			where = where.Union(set)
+		}
+		text := fmt.Sprintf("annotation %s chooses devices",
+			podspec.ChoiceAnnotation(r.resource.Name, d.container))
+		if !where.IsEmpty() {
+			text += fmt.Sprintf(" of NUMA nodes %s", where)
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+// choices says for people what was chosen for the container; "": for any.
+func (d *draft) choices(container string) (out []string) {
+	if len(d.view.chosen) == 0 {
+		return nil
+	}
+	for _, a := range d.containers {
+		for _, one := range a.demands {
+			if c, ok := one.(chosen); ok && (container == "" || container == a.Name) {
+				out = append(out, c.choices()...)
+			}
+		}
+	}
+	return out
+}
