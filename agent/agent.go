@@ -18,8 +18,8 @@ import (
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/version"
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/await"
 )
 
 // Agent is a node agent. New makes it and changes nothing but directories and sockets of its own;

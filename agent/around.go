@@ -21,7 +21,6 @@ import (
 	"github.com/numalet/numalet/agent/footprint"
 	"github.com/numalet/numalet/agent/health"
 	"github.com/numalet/numalet/agent/housekeeping"
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podresources"
@@ -29,6 +28,7 @@ import (
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/agent/syncloop"
 	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // housekeepingPeriod is the kubelet's.

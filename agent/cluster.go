@@ -16,11 +16,11 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/kubeapi/nodes"
 	"github.com/numalet/numalet/agent/kubeapi/podsource"
-	"github.com/numalet/numalet/agent/mailbox"
 	nodestatus "github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/runtimeup"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // newKube makes the client of the API server; nil without --kubeconfig.

@@ -10,13 +10,13 @@ import (
 
 	"github.com/numalet/numalet/agent/housekeeping"
 	"github.com/numalet/numalet/agent/kubeapi/objects"
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/needs"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/stats"
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // contents are what pods are made of besides their containers.

@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/logs"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/status"
-	"github.com/numalet/numalet/topology/quantity"
+	"github.com/numalet/numalet/internal/quantity"
 )
 
 // sweepPeriod is how often is looked for containers and logs that are not needed any more, which

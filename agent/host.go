@@ -22,7 +22,7 @@ import (
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // bootID tells one boot of the kernel from another (proc_sys_kernel(5), random/boot_id).

@@ -17,8 +17,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/version"
+	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/files"
 )
 
 // systemInfo is what the node's status says of the host below root, "/" unless in a test. What

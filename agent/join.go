@@ -12,7 +12,6 @@ import (
 	"github.com/numalet/numalet/agent/cpupool"
 	"github.com/numalet/numalet/agent/firewall"
 	"github.com/numalet/numalet/agent/lifecycle"
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/metrics"
 	"github.com/numalet/numalet/agent/oom"
 	"github.com/numalet/numalet/agent/podcgroups"
@@ -23,6 +22,7 @@ import (
 	"github.com/numalet/numalet/agent/syncloop"
 	"github.com/numalet/numalet/agent/watchdog"
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // parts are those that others are made of, and the goroutines of all.

@@ -22,7 +22,6 @@ import (
 	"github.com/numalet/numalet/agent/allocation/handover"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/cpupool"
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/metrics"
 	"github.com/numalet/numalet/agent/needs"
 	nodestatus "github.com/numalet/numalet/agent/node"
@@ -39,6 +38,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/cordon"
 	"github.com/numalet/numalet/deviceplugin/recall"
+	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/topology/podspec"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
 

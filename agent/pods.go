@@ -26,7 +26,7 @@ import (
 	"github.com/numalet/numalet/agent/syncloop"
 	"github.com/numalet/numalet/agent/userns"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // newStatuses makes the store of pods' statuses, in which the health of devices is told if the node

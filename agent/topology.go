@@ -6,7 +6,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/kubeapi/nodes"
 	"github.com/numalet/numalet/agent/kubeapi/nrt"
-	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // newTopology tells schedulers what is free on which NUMA node.

@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/numalet/numalet/internal/quantity"
 	"github.com/numalet/numalet/topology/podspec"
-	"github.com/numalet/numalet/topology/quantity"
 )
 
 // Unlimited is a quota without a bound.

@@ -18,7 +18,7 @@ import (
 	criclient "k8s.io/cri-client/pkg"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // ErrNoRuntimeConfig reports that the runtime does not implement RuntimeConfig and so cannot tell

@@ -15,7 +15,7 @@ import (
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/cri/sim"
 	"github.com/numalet/numalet/cri/sim/simtest"
-	"github.com/numalet/numalet/topology/metric/metrictest"
+	"github.com/numalet/numalet/internal/metric/metrictest"
 )
 
 func TestConnectSaysWhatToDo(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/topology/checksum"
+	"github.com/numalet/numalet/internal/checksum"
 )
 
 // ContainerHash returns the value of AnnotationHash for a container spec, in lower case hex. It

@@ -9,8 +9,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/topology/metric"
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/metric"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // measures holds the kubelet's metrics of calls to the runtime.

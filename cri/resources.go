@@ -11,8 +11,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/internal/quantity"
 	"github.com/numalet/numalet/topology/podspec"
-	"github.com/numalet/numalet/topology/quantity"
 )
 
 // ResourceOptions holds what the node adds to a container's resources.

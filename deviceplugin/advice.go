@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // sift returns the usable ids of a preference, in the order given, each once. The error is an

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // calmPeriod is the time after a published change of a device's health in which the next change is

@@ -8,7 +8,7 @@ import (
 
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // conduct records how a plugin behaves: its answers to calls, and habits that work here but not

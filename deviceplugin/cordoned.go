@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/numalet/numalet/deviceplugin/cordon"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // Cordon withholds a device, also one that no plugin lists now, from containers that do not hold it

@@ -8,8 +8,8 @@ import (
 
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/oneline"
 )
 
 // maxIDBytes bounds a device id. It is PATH_MAX: the longest ids in use are paths.

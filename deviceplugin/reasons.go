@@ -9,7 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/deviceplugin/lifecyclev1"
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // Bounds of a question for reasons: its deadline, and the number of devices.

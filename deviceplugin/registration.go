@@ -15,9 +15,9 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/deviceplugin/socket"
-	"github.com/numalet/numalet/topology/await"
-	"github.com/numalet/numalet/topology/bounded"
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/bounded"
+	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology/podspec"
 )
 

@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/deviceplugin/socket"
-	"github.com/numalet/numalet/topology/await"
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // SocketName is the name of the registration socket in the device plugin directory.

@@ -20,8 +20,8 @@ import (
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/cpumanager/checkpoint"
 	devicecheckpoint "github.com/numalet/numalet/deviceplugin/checkpoint"
+	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/test/harness"
-	"github.com/numalet/numalet/topology/files"
 )
 
 // fileCalls lists the system calls that can change what is on disk.

@@ -15,7 +15,7 @@ import (
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/holder"
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology/podspec"
 )
 

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/agent/podworker"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // turns are those of containers that are stopped one after the other.

@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 	netutils "k8s.io/utils/net"
 
-	"github.com/numalet/numalet/agent/mailbox"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // Config says what is known about the node's addresses.

@@ -16,9 +16,9 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
 	"github.com/numalet/numalet/deviceplugin/holder"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // calls runs what takes time, one goroutine for each pod.

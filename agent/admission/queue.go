@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/explain"
-	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // Queue decides on pods. Its methods do not block; Run does the work.

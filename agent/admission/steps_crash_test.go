@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation/handover"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/files"
 )
 
 func (w *walk) crash() bool {

@@ -23,9 +23,9 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/machine"
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/released"
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/topology"
 )
 

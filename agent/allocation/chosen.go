@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/oneline"
 	"github.com/numalet/numalet/topology/podspec"
 )
 

@@ -23,7 +23,7 @@ import (
 	"github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin"
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/topology/memory/state"
 )
 

@@ -12,7 +12,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/numalet/numalet/topology/quantity"
+	"github.com/numalet/numalet/internal/quantity"
 )
 
 // fieldAt returns the field of an addressable struct at a path of JSON names. The path must exist:

@@ -14,8 +14,8 @@ import (
 	kjson "k8s.io/apimachinery/pkg/util/json"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/numalet/numalet/topology/files"
-	"github.com/numalet/numalet/topology/strictyaml"
+	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/internal/strictyaml"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/oneline"
 )
 
 // Placement says what pods may choose for their placement, and how to choose among equally good

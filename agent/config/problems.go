@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/numalet/numalet/topology/strictyaml"
+	"github.com/numalet/numalet/internal/strictyaml"
 )
 
 // problems collects errors. Each is at the path of a field as users write it, such as

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/numalet/numalet/topology/quantity"
+	"github.com/numalet/numalet/internal/quantity"
 )
 
 // ParseReserved parses kubeReserved or systemReserved: cpu, memory, ephemeral-storage, pid.

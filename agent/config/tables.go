@@ -9,7 +9,7 @@ import (
 	"k8s.io/component-base/featuregate"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/numalet/numalet/topology/strictyaml"
+	"github.com/numalet/numalet/internal/strictyaml"
 )
 
 //go:embed flags.yaml

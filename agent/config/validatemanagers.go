@@ -11,7 +11,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/topology/quantity"
+	"github.com/numalet/numalet/internal/quantity"
 )
 
 // cpuOption describes a policy option of the CPU manager: its feature gate (empty: none), and the

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // creations tracks the shared containers that are being created, and the pods whose last

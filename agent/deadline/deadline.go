@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/status"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // Reason and Message are what the pod's status says then, as the kubelet's.

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 func podOf(uid types.UID, start time.Time, seconds *int64, phase v1.PodPhase) *v1.Pod {

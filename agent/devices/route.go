@@ -17,8 +17,8 @@ import (
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/cordon"
-	"github.com/numalet/numalet/topology/oneline"
-	"github.com/numalet/numalet/topology/strictyaml"
+	"github.com/numalet/numalet/internal/oneline"
+	"github.com/numalet/numalet/internal/strictyaml"
 )
 
 // Reasons of the node's events. The kubelet has none.

@@ -11,9 +11,9 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
-	"github.com/numalet/numalet/topology/oneline"
 	"github.com/numalet/numalet/topology/podspec"
 )
 

@@ -6,7 +6,7 @@ package explain
 import (
 	"time"
 
-	"github.com/numalet/numalet/topology/flatjson"
+	"github.com/numalet/numalet/internal/flatjson"
 )
 
 // ReasonHeld is the reason of a pod whose rejection is delayed because others of its controller

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/numalet/numalet/agent/allocation"
-	units "github.com/numalet/numalet/topology/quantity"
+	units "github.com/numalet/numalet/internal/quantity"
 )
 
 // isMemory reports whether the resource is memory or huge pages, which are counted in bytes.

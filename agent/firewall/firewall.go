@@ -13,7 +13,7 @@ import (
 	"github.com/coreos/go-iptables/iptables"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 const (

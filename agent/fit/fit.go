@@ -16,7 +16,7 @@ import (
 	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/placement"
-	"github.com/numalet/numalet/topology/flatjson"
+	"github.com/numalet/numalet/internal/flatjson"
 )
 
 // MaxCopies bounds the copies in a question.

@@ -15,7 +15,7 @@ import (
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/deviceplugin"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // Bounds of a question, whose time the node's pods need too.

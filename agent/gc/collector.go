@@ -13,8 +13,8 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/topology/metric"
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/metric"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // Reasons of events of the node.

@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/deviceplugin"
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // Reasons of events about changed device health. The kubelet has none.

@@ -21,7 +21,7 @@ import (
 
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/kubeapi"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // Config describes the nodes.

@@ -24,7 +24,6 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi/nrt"
 	"github.com/numalet/numalet/agent/kubeapi/podsource"
 	"github.com/numalet/numalet/agent/kubeapi/statuses"
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/podworker"
@@ -33,6 +32,7 @@ import (
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/agent/syncloop"
 	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // node is one node: its name, what it shares with others, and its parts.

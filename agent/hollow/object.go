@@ -7,9 +7,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/kubeapi/nodes"
-	"github.com/numalet/numalet/agent/mailbox"
 	nodestatus "github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/version"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // runtimeName is the name of the container runtime in statuses.

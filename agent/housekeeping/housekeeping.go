@@ -9,8 +9,8 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/agent/mailbox"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // Task runs every Period, first after First or, if that is 0, one Period, and after each change

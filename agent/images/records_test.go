@@ -15,7 +15,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/metric/metrictest"
+	"github.com/numalet/numalet/internal/metric/metrictest"
 )
 
 func open(t *testing.T, dir string, p Policy) *Records {

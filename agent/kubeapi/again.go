@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // Again has run go on until ctx ends. Whenever changed has a value, run is ended and begins anew:

@@ -16,9 +16,9 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/agent/config"
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/version"
-	"github.com/numalet/numalet/topology/metric"
+	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/metric"
 )
 
 // Config is who asks, and how much.

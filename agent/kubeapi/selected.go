@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/numalet/numalet/agent/kubeapi/requests"
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // Resource is what can be listed and watched, such as client.CoreV1().Pods(namespace), with the type

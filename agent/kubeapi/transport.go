@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/util/connrotation"
 
 	"github.com/numalet/numalet/agent/kubeapi/requests"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 const (

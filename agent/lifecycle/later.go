@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // later does things settle after they were asked for, in that order.

@@ -7,7 +7,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/metric"
+	"github.com/numalet/numalet/internal/metric"
 )
 
 // measures are the kubelet's metrics about its view of the runtime.

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/numalet/numalet/agent/mailbox"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // schedule says when the next relist is due: after quick, or after slow while an event stream is

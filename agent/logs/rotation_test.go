@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // runtime has containers that write to their logs as a runtime does: to the file that they opened,

@@ -9,11 +9,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/memory"
 )
 

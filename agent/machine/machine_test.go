@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/agent/machine"
-	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/topology"
 )
 

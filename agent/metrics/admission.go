@@ -12,9 +12,9 @@ import (
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/internal/metric"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
-	"github.com/numalet/numalet/topology/metric"
 	"github.com/numalet/numalet/topology/podspec"
 )
 

@@ -9,7 +9,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/agent/handler"
-	"github.com/numalet/numalet/topology/metric/metrictest"
+	"github.com/numalet/numalet/internal/metric/metrictest"
 )
 
 // TestHooksAndNamespaces: hooks that fell back to plain HTTP or were cut off in a sleep, sandboxes

@@ -6,8 +6,8 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/internal/metric"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/metric"
 )
 
 // topologyMetrics holds the kubelet's metrics of its topology manager.

@@ -6,8 +6,8 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/agent/cpupool"
+	"github.com/numalet/numalet/internal/metric"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/metric"
 )
 
 // Config configures the metrics.

@@ -5,8 +5,8 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/internal/metric"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/metric"
 )
 
 // placedMetrics tells what containers hold of NUMA nodes beside CPUs. What spans several nodes is

@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/metric"
+	"github.com/numalet/numalet/internal/metric"
 	"github.com/numalet/numalet/topology/podspec"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/metric"
+	"github.com/numalet/numalet/internal/metric"
 )
 
 // startBuckets and pullBuckets are the kubelet's, in seconds.

@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/component-base/metrics"
 
-	"github.com/numalet/numalet/topology/metric"
+	"github.com/numalet/numalet/internal/metric"
 )
 
 // startup measures how the node joined the cluster, once in the agent's life.

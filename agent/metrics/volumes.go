@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/agent/stats/diskusage"
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/metric"
+	"github.com/numalet/numalet/internal/metric"
 )
 
 // storageBuckets are the kubelet's, in seconds.

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/numalet/numalet/deviceplugin/socket"
-	"github.com/numalet/numalet/topology/bounded"
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/bounded"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // The kubelet's limit on calls, so that a client in a loop cannot keep the agent busy.

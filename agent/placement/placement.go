@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/status"
-	"github.com/numalet/numalet/topology/flatjson"
+	"github.com/numalet/numalet/internal/flatjson"
 	"github.com/numalet/numalet/topology/podspec"
 )
 

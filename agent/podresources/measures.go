@@ -3,7 +3,7 @@ package podresources
 import (
 	"k8s.io/component-base/metrics"
 
-	"github.com/numalet/numalet/topology/metric"
+	"github.com/numalet/numalet/internal/metric"
 )
 
 // measures counts calls, under the kubelet's names, and watches.

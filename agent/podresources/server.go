@@ -13,7 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/nodesocket"
 	"github.com/numalet/numalet/agent/podresources/watchv1"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // Config says where the services listen and what they answer from.

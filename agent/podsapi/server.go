@@ -16,7 +16,7 @@ import (
 
 	"github.com/numalet/numalet/agent/nodesocket"
 	"github.com/numalet/numalet/agent/podstatus"
-	"github.com/numalet/numalet/topology/metric"
+	"github.com/numalet/numalet/internal/metric"
 )
 
 // Config says where the service listens.

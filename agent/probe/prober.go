@@ -11,7 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/handler"
 	"github.com/numalet/numalet/agent/status"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
 

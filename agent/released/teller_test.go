@@ -15,9 +15,9 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/holder"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 const gpu, nic = "example.com/gpu", "example.com/nic"

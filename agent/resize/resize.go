@@ -18,8 +18,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/checksum"
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/checksum"
+	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/topology/podspec"
 )
 

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/checksum"
+	"github.com/numalet/numalet/internal/checksum"
 )
 
 func sized(cpu, memory string) *v1.Pod {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/numalet/numalet/topology/strictyaml"
+	"github.com/numalet/numalet/internal/strictyaml"
 )
 
 //go:embed mixes/*.yaml

@@ -12,9 +12,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/numalet/numalet/internal/quantity"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
-	"github.com/numalet/numalet/topology/quantity"
 )
 
 // Shape describes what pods of one kind ask for. Pod is never written to.

@@ -16,8 +16,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/numalet/numalet/internal/strictyaml"
 	"github.com/numalet/numalet/topology/podspec"
-	"github.com/numalet/numalet/topology/strictyaml"
 )
 
 // A trace consists of lines of JSON, ordered by time, in seconds since the start:

@@ -14,9 +14,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 const (

@@ -11,8 +11,8 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 func ready() cri.RuntimeStatus {

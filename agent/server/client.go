@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/numalet/numalet/topology/bounded"
+	"github.com/numalet/numalet/internal/bounded"
 )
 
 const (

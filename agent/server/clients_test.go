@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/numalet/numalet/topology/bounded"
+	"github.com/numalet/numalet/internal/bounded"
 )
 
 // Clients that hold connections, without requests or without reading answers, do not keep others

@@ -10,7 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/deviceplugin/socket"
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // endingWait bounds the wait for an address in use: a kubelet that was told to stop holds the

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/component-base/metrics"
 
-	"github.com/numalet/numalet/topology/metric"
+	"github.com/numalet/numalet/internal/metric"
 )
 
 // The values of the label server_type.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/component-base/metrics"
 
-	"github.com/numalet/numalet/topology/bounded"
+	"github.com/numalet/numalet/internal/bounded"
 )
 
 // Config lists the listeners. Handlers are called from many goroutines.

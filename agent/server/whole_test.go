@@ -20,7 +20,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/numalet/numalet/topology/bounded"
+	"github.com/numalet/numalet/internal/bounded"
 )
 
 // get sends a request to a handler, without a network.

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/internal/strictyaml"
 	"github.com/numalet/numalet/topology/podspec"
-	"github.com/numalet/numalet/topology/strictyaml"
 )
 
 // IdentitiesFile is the name of the file, in the agent's root, that remembers which UIDs pods have

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/numalet/numalet/topology/strictyaml"
+	"github.com/numalet/numalet/internal/strictyaml"
 )
 
 // finding is a problem and the content it was found in: the same problem in other content is

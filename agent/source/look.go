@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // look describes the path of manifests.

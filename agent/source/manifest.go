@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/numalet/numalet/internal/strictyaml"
 	"github.com/numalet/numalet/topology/podspec"
-	"github.com/numalet/numalet/topology/strictyaml"
 )
 
 // maxManifest bounds a manifest in bytes.

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // MuxConfig says what to merge.

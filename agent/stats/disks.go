@@ -16,7 +16,7 @@ import (
 
 	"github.com/numalet/numalet/agent/stats/diskusage"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // DisksConfig says what to measure on disks, and how often.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 const (

@@ -3,7 +3,7 @@ package stats
 import (
 	"k8s.io/component-base/metrics"
 
-	"github.com/numalet/numalet/topology/metric"
+	"github.com/numalet/numalet/internal/metric"
 )
 
 // register registers the node's own metrics about statistics.

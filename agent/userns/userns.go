@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/files"
 )
 
 const (

@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cgroups"
-	"github.com/numalet/numalet/topology/quantity"
+	"github.com/numalet/numalet/internal/quantity"
 )
 
 // emptyDirMode lets containers of any user write.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/exec"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // onDevices are the file systems on block devices that local persistent volumes name. Each is

@@ -24,7 +24,7 @@ import (
 	"github.com/numalet/numalet/agent/version"
 	"github.com/numalet/numalet/deviceplugin/gpu"
 	"github.com/numalet/numalet/deviceplugin/gpu/mock"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/topology/discover"
 )
 

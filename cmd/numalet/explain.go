@@ -12,8 +12,8 @@ import (
 
 	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/terminal"
-	"github.com/numalet/numalet/topology/files"
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // explainFlags holds the flags of "numalet explain".

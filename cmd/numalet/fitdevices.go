@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/internal/strictyaml"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
-	"github.com/numalet/numalet/topology/strictyaml"
 )
 
 // maxInvented bounds the number of devices of one --devices RESOURCE=N.

@@ -20,8 +20,8 @@ import (
 
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/internal/checksum"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/checksum"
 )
 
 // FileName is the name of the file in the kubelet's root directory.

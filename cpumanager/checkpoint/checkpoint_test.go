@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/cpuset"
 	"pgregory.net/rapid"
 
-	"github.com/numalet/numalet/topology/checksum"
+	"github.com/numalet/numalet/internal/checksum"
 )
 
 // Files that kubelets wrote on real nodes, published by their owners.

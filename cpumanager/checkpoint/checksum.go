@@ -7,8 +7,8 @@ import (
 	"k8s.io/utils/cpuset"
 	"k8s.io/utils/dump"
 
+	"github.com/numalet/numalet/internal/checksum"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/checksum"
 )
 
 // The types below are hashed with their names and the names, order and types of their fields: all

@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/numalet/numalet/topology/await"
-	"github.com/numalet/numalet/topology/child"
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/child"
+	"github.com/numalet/numalet/internal/files"
 )
 
 const (

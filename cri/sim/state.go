@@ -7,7 +7,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/numalet/numalet/topology/flatjson"
+	"github.com/numalet/numalet/internal/flatjson"
 )
 
 // State is a snapshot of everything the runtime holds. Its messages are shared: read only.

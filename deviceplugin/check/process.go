@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // process is a plugin that a command starts in its own process group.

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // The calls by name.

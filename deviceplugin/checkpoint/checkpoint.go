@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/numalet/numalet/topology/checksum"
+	"github.com/numalet/numalet/internal/checksum"
 )
 
 // FileName is the name of the file in the device plugin directory.

@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/numalet/numalet/topology/files"
-	"github.com/numalet/numalet/topology/oneline"
-	"github.com/numalet/numalet/topology/strictyaml"
+	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/internal/oneline"
+	"github.com/numalet/numalet/internal/strictyaml"
 )
 
 // FileName is the name of the book's file in the agent's root.

@@ -9,8 +9,8 @@ import (
 	"os"
 	"slices"
 
-	"github.com/numalet/numalet/topology/files"
-	"github.com/numalet/numalet/topology/strictyaml"
+	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/internal/strictyaml"
 )
 
 // Config says what to offer, and where.

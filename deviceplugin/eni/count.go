@@ -17,8 +17,8 @@ import (
 
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/numalet/numalet/topology/files"
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // Count is a resource that a node has a number of: addresses for pods, members of a trunk.

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/numalet/numalet/topology/strictyaml"
+	"github.com/numalet/numalet/internal/strictyaml"
 )
 
 // simulated is a host as data: files of sysfs, answers of netlink, and the interfaces that are

@@ -13,7 +13,7 @@ import (
 
 	"github.com/numalet/numalet/deviceplugin/holder"
 	"github.com/numalet/numalet/deviceplugin/serve"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // Intervals for what changes without an event.

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // sysfs holds the paths of sysfs and of device nodes.

@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/component-base/metrics"
 
-	"github.com/numalet/numalet/topology/metric"
+	"github.com/numalet/numalet/internal/metric"
 )
 
 // counts holds the plugin's metrics.

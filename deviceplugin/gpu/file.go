@@ -9,8 +9,8 @@ import (
 
 	strictjson "sigs.k8s.io/json"
 
-	"github.com/numalet/numalet/topology/files"
-	"github.com/numalet/numalet/topology/strictyaml"
+	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/internal/strictyaml"
 )
 
 // file is NVIDIA's configuration file, version v1.

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/files"
-	"github.com/numalet/numalet/topology/oneline"
 )
 
 // FileName is the name of the book's file in the agent's root.

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/numalet/numalet/deviceplugin/sim/control"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // Health is an order to set the health of devices.

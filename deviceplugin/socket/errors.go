@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // shortErrors is an interceptor that cuts errors of the other side to one line. The log at V(4) has

@@ -12,8 +12,8 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	unixsocket "github.com/numalet/numalet/deviceplugin/socket"
-	"github.com/numalet/numalet/topology/await"
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // lastPause is the longest pause between attempts at a socket.

@@ -19,8 +19,8 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/numalet/numalet/internal/metric/metrictest"
 	"github.com/numalet/numalet/test/scratch"
-	"github.com/numalet/numalet/topology/metric/metrictest"
 )
 
 // patience bounds a wait; only a failing test reaches it.

@@ -20,7 +20,7 @@ import (
 	"github.com/numalet/numalet/cri/containerd"
 	"github.com/numalet/numalet/cri/sim"
 	"github.com/numalet/numalet/cri/sim/simtest"
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // Node is an agent with its own directory, runtime and device plugins.

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/numalet/numalet/internal/strictyaml"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/strictyaml"
 )
 
 // machineFile is the YAML form of a machine:

@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/oneline"
 )
 
 // choice is between the resource and the container in the annotation that chooses a container's

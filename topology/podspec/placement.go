@@ -8,8 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/oneline"
 )
 
 // Annotations by which a pod asks for its own placement. Other agents ignore them.

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // Bounds of the state file, in bytes. It is written anew before it is twice as long as it was when

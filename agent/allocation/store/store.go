@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // Store owns the assignments. State is safe to call from anywhere; Commit needs Run.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/allocationtest"
-	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 func run(t *testing.T, s *Store) {

@@ -10,7 +10,7 @@ import (
 	credentialv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // maxCached bounds the cached answers of one provider; further ones are not kept until some expire.

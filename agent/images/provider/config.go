@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	kubeletv1 "k8s.io/kubelet/config/v1"
 
-	"github.com/numalet/numalet/topology/files"
-	"github.com/numalet/numalet/topology/strictyaml"
+	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/internal/strictyaml"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 
 	credentialv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 const (

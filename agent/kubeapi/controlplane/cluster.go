@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/keyutil"
 
-	"github.com/numalet/numalet/topology/await"
-	"github.com/numalet/numalet/topology/child"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/child"
 )
 
 const (

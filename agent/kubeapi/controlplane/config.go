@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/numalet/numalet/topology/child"
+	"github.com/numalet/numalet/internal/child"
 )
 
 // Config says what to start and where.

@@ -11,7 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/numalet/numalet/topology/child"
+	"github.com/numalet/numalet/internal/child"
 )
 
 // metricsServer is the name of the program, and of its user at the API server and at nodes.

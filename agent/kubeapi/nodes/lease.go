@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/kubeapi"
-	"github.com/numalet/numalet/agent/mailbox"
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // renewals is how many times a lease is renewed in its duration.

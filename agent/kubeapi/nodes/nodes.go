@@ -23,9 +23,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/kubeapi/requests"
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/node"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // Config is which node it is, and what is known of it.

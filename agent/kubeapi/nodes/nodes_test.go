@@ -22,7 +22,7 @@ import (
 	kubetesting "k8s.io/client-go/testing"
 
 	"github.com/numalet/numalet/agent/node"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // rig is a node at an API server in memory, in virtual time.

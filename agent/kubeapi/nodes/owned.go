@@ -15,7 +15,7 @@ import (
 
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/deviceplugin"
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // OwnedFile has, below the root directory, the names of the device resources that the node's status

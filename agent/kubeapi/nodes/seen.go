@@ -13,9 +13,9 @@ import (
 
 	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/kubeapi/requests"
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/node"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // seen is the node as it was last seen at the API server: answers to requests and the watch tell of

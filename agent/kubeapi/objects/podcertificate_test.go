@@ -24,7 +24,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/metric/metrictest"
+	"github.com/numalet/numalet/internal/metric/metrictest"
 )
 
 // signer has the requests for certificates, and answers them as a test says.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/source"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // apiService is the service of the API server, in the namespace default. Every pod is told of it.

@@ -13,7 +13,7 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"github.com/numalet/numalet/agent/kubeapi/requests"
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // Whatever an API server says, a pod's status has a line of it, and what it means stays known.

@@ -3,7 +3,7 @@ package requests
 import (
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // Short is what the API server, or an admission webhook behind it, says is wrong, in one line: it

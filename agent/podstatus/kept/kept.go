@@ -19,8 +19,8 @@ import (
 
 	"github.com/numalet/numalet/agent/kubeapi/mirror"
 	"github.com/numalet/numalet/agent/podstatus"
-	"github.com/numalet/numalet/topology/await"
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/topology/podspec"
 )
 

@@ -25,7 +25,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/server"
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // reviewTimeout bounds how long a request waits for the API server's decision.

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/component-base/metrics"
 
-	"github.com/numalet/numalet/topology/metric"
+	"github.com/numalet/numalet/internal/metric"
 )
 
 // Durations longer than an hour.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/numalet/numalet/agent/logs"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // maxFiles bounds the files of one log: a hundred times as many as usual rotations leave.

@@ -9,7 +9,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // maxLine bounds the part of a line that is held in memory; longer lines are written in pieces.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // folder is a file system of the regular files below a directory of the host. Links are followed if

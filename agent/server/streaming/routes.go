@@ -13,7 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/metric"
+	"github.com/numalet/numalet/internal/metric"
 )
 
 // Config says where streams lead.

@@ -20,7 +20,7 @@ import (
 	"github.com/numalet/numalet/agent"
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/terminal"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // refresh is the interval at which the views look at the agent.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/numalet/numalet/internal/quantity"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/quantity"
 )
 
 // Distances between nodes, as firmware reports them.

@@ -14,8 +14,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/numalet/numalet/topology/files"
-	"github.com/numalet/numalet/topology/strictyaml"
+	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/internal/strictyaml"
 )
 
 //go:embed machines/*.yaml

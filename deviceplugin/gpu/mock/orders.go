@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/numalet/numalet/deviceplugin/gpu"
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // order makes something happen. An order to a GPU has the GPU's number as its first argument.

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/numalet/numalet/deviceplugin/socket"
-	"github.com/numalet/numalet/topology/bounded"
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/bounded"
+	"github.com/numalet/numalet/internal/files"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/numalet/numalet/topology/strictyaml"
+	"github.com/numalet/numalet/internal/strictyaml"
 )
 
 // Client gives orders over a control socket.

@@ -19,7 +19,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/dump"
 
-	"github.com/numalet/numalet/topology/checksum"
+	"github.com/numalet/numalet/internal/checksum"
 )
 
 // FileName is the name of the file in the kubelet's root directory.

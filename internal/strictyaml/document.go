@@ -16,7 +16,7 @@ import (
 	kjson "k8s.io/apimachinery/pkg/util/json"
 	strictjson "sigs.k8s.io/json"
 
-	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // ErrEmpty says that the file holds nothing but blanks and comments.

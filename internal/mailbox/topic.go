@@ -3,7 +3,7 @@ package mailbox
 import (
 	"sync"
 
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // Topic tells all its subscribers that something is another than it was; what, they read where it

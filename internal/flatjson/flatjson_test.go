@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/numalet/numalet/topology/flatjson"
+	"github.com/numalet/numalet/internal/flatjson"
 )
 
 type name struct {

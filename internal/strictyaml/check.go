@@ -13,7 +13,7 @@ import (
 	"github.com/agnivade/levenshtein"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/numalet/numalet/topology/quantity"
+	"github.com/numalet/numalet/internal/quantity"
 )
 
 // Findings is the outcome of Check, each list ordered by path.

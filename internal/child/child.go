@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // stopTimeout bounds a server's exit after SIGTERM.

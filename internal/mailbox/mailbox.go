@@ -4,7 +4,7 @@ package mailbox
 import (
 	"sync"
 
-	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // Box is an ordered mailbox without a bound; its readers drain it whole. Bound what is put in:
