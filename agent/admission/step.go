@@ -267,6 +267,8 @@ func (s *step) ranked(e ranked) {
 		// Those whom it let go before have made their guesses.
 		if len(e.guess.Containers) > 0 && !s.inquiry.aside {
 			has = reservation{tentative, e.guess}
+			// Those behind made theirs without it. Devices are another matter: claimChosen.
+			s.do(outguess{allocation.Taken{CPUs: e.guess.CPUs()}})
 		}
 	}
 	s.preferences.Advice = nil
