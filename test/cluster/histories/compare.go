@@ -197,10 +197,10 @@ func (c *Comparison) isMeant(pod, field, value, by string, other side) bool {
 	return true
 }
 
-// hasBeside reports whether one of the values that it has alone matches, and is of the same attempt.
+// hasBeside reports whether one of its values matches, and is of the same attempt.
 func (s side) hasBeside(value, pattern string) bool {
-	for i, v := range s.values {
-		if s.only[i] && attempt.FindString(v.Is) == attempt.FindString(value) && matches(pattern, v.Is) {
+	for _, v := range s.values {
+		if attempt.FindString(v.Is) == attempt.FindString(value) && matches(pattern, v.Is) {
 			return true
 		}
 	}
