@@ -82,10 +82,11 @@ var meantEnds = []histories.Meant{
 	{Pod: "deleted-twice", Field: "calls main", Value: "StopContainer #0: .* context canceled",
 		By: histories.Ours, Why: "a shorter grace counts at once"},
 	{Pod: "(restart-)?static(-replaced)?",
-		Field: "(object 2: )?(condition ((Containers)?Ready|PodReadyToStartContainers)|container main .*)",
-		Value: "#0 (False (PodFailed|(ContainersNotReady|PodSandboxNotReady): .*)|false|terminated .*)",
+		Field: "(object 2: )?" +
+			"(condition ((Containers)?Ready|PodReadyToStartContainers)|container main .*)",
+		Value:  "#0 (False (PodFailed|(ContainersNotReady|PodSandboxNotReady): .*)|false|terminated .*)",
 		Seldom: true,
-		Why: "the mirror pod is gone with the pod; of the kubelet's one sees either end"},
+		Why:    "the mirror pod is gone with the pod; of the kubelet's one sees either end"},
 	{Pod: "static-replaced", Field: "object 2: start", Value: "1|2",
 		Why: "another manifest is another pod, with a start of its own"},
 }
