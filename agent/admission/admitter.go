@@ -24,7 +24,7 @@ type admitter struct {
 	view  decide.View
 	calls calls
 	voice voice
-	// changes are those since the pods that wait were looked at last.
+	// changes collects what happens until the pods that wait are looked at again.
 	changes changes
 }
 
@@ -46,7 +46,8 @@ func (a *admitter) tell(ctx context.Context, e *entry, ev event) {
 func (a *admitter) do(ctx context.Context, e *entry, f effect) {
 	switch f := f.(type) {
 	case ask:
-		a.start(ctx, e, func(ctx context.Context) event { return a.calls.ask(ctx, e.Pod, f.Ask) })
+		pod := e.Pod
+		a.start(ctx, e, func(ctx context.Context) event { return a.calls.ask(ctx, pod, f.Ask) })
 	case inquire:
 		pod := e.Pod
 		a.start(ctx, e, func(ctx context.Context) event { return a.calls.needed(ctx, pod, f.until) })

@@ -28,7 +28,7 @@ type calls struct {
 	work sync.WaitGroup
 }
 
-// answer is what a goroutine brings back.
+// answer carries the event of a call back to Run's goroutine.
 type answer struct {
 	entry *entry
 	call  int

@@ -85,7 +85,7 @@ type waiters struct {
 	changes
 	pods *pods
 	view decide.View
-	// free is what nobody has; nil: no more than before. ahead sums the claims of the pods asked
+	// free counts what nobody has; nil: no more than before. ahead sums the claims of the pods asked
 	// about before.
 	free  *decide.Free
 	ahead v1.ResourceList

@@ -102,7 +102,7 @@ type Result struct {
 	// Reworded: the outcome and the reason were said before, the message is another one, and no
 	// other cause for which the pod waits for a device plugin.
 	Reworded bool
-	// Lack is what a pod waits for with ReasonWaitObjects.
+	// Lack says what the pod lacks, with ReasonWaitObjects.
 	Lack Lack
 	// Tried is the plan that a pod is admitted with, or rejected for; nil where none was made.
 	Tried *Tried

@@ -7,8 +7,8 @@ import (
 	"github.com/numalet/numalet/agent/explain"
 )
 
-// Basis is what a decision was made from. Admission keeps one for each pod, most of which nobody
-// asks about: so it has the ledger, which shares most of itself with the next one, and not the room
+// Basis keeps the inputs of a decision, to explain it later. Admission keeps one for each pod, most of
+// which nobody asks about: so it has the ledger, which shares most of itself with the next one, and not the room
 // made of it.
 type Basis struct {
 	snapshot Snapshot

@@ -11,7 +11,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// ReasonAdopted is that of an Admit of a pod that runs already and lacks some of what it requests.
+// ReasonAdopted is the reason of an Admit of a running pod that lacks some of its requests.
 const ReasonAdopted = "AdoptedWithoutResources"
 
 // Decision says what becomes of a pod: Admit with a plan, Wait or Reject. An Admit whose plan has an
@@ -23,7 +23,7 @@ type Decision struct {
 	Reason, Message string
 	// Case is the plan and what it was made from.
 	Case explain.Case
-	// Held is what a pod that is admitted would hold.
+	// Held lists what the pod holds once it is admitted.
 	Held allocation.Pod
 	// Victims are the pods that make way for a critical one, which waits for their end.
 	Victims []types.UID
@@ -32,8 +32,8 @@ type Decision struct {
 
 	// Kind says how the decision was made.
 	Kind Kind
-	// Claim is what a waiting pod will get as things are now, without the devices that no plugin
-	// has named yet.
+	// Claim lists what a waiting pod will get as things are now, without the devices that no
+	// plugin has named yet.
 	Claim allocation.Pod
 	// Rejection holds the kubelet's words for a pod that has no place now.
 	Rejection *allocation.Rejection
