@@ -35,10 +35,10 @@ func (w *walk) check() {
 		w.file()
 		w.checked, w.stale = state.Version, false
 	}
-	w.free(free)
 	for _, t := range w.tenants {
 		w.decided(t)
 	}
+	w.free(free) // asks the queue, so that what it does next comes after all that was read here
 }
 
 // reap forgets the pods that were released while nothing could be written, once it could.
