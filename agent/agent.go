@@ -17,7 +17,7 @@ import (
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/version"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/topology"
 )
@@ -120,7 +120,7 @@ func (a *Agent) Pods() []*v1.Pod { return a.parts.statuses.List() }
 func (a *Agent) Machine() *topology.Machine { return a.node.hardware.Get().Machine }
 
 // Inventory is what the device plugins offer now.
-func (a *Agent) Inventory() deviceplugin.Inventory { return a.parts.plugins.Inventory() }
+func (a *Agent) Inventory() devicemanager.Inventory { return a.parts.plugins.Inventory() }
 
 // Free counts what no pod has of what the node hands out by NUMA node.
 func (a *Agent) Free(ctx context.Context) ([]explain.Supply, error) {

@@ -21,14 +21,14 @@ import (
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/agent/syncloop"
 	"github.com/numalet/numalet/agent/watchdog"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // parts are those that others are made of, and the goroutines of all.
 type parts struct {
 	metrics     *metrics.Metrics
-	plugins     *deviceplugin.Plugins
+	plugins     *devicemanager.Plugins
 	observer    *lifecycle.Observer
 	statuses    *podstatus.Store
 	cgroups     *podcgroups.Groups

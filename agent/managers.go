@@ -35,8 +35,8 @@ import (
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/cordon"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/recall"
 	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/topology/podspec"
@@ -78,7 +78,7 @@ func newMetrics(n node) (*metrics.Metrics, error) {
 }
 
 // newPlugins makes the device manager; changed is told of another inventory.
-func newPlugins(ctx context.Context, n node, changed func()) (*deviceplugin.Plugins, error) {
+func newPlugins(ctx context.Context, n node, changed func()) (*devicemanager.Plugins, error) {
 	cordons, err := cordon.Open(filepath.Join(n.cfg.RootDir, cordon.FileName))
 	if errors.Is(err, cordon.ErrUnusable) {
 		klog.FromContext(ctx).Error(err, "No device is cordoned now")
@@ -95,17 +95,17 @@ func newPlugins(ctx context.Context, n node, changed func()) (*deviceplugin.Plug
 	} else if err != nil {
 		return nil, err
 	}
-	return deviceplugin.New(deviceplugin.Config{
-		Dirs: deviceplugin.Dirs{
+	return devicemanager.New(devicemanager.Config{
+		Dirs: devicemanager.Dirs{
 			Plugins:  deviceDir(n.cfg.RootDir),
 			Registry: filepath.Join(n.cfg.RootDir, "plugins_registry"),
 		},
 		NodeIDs: n.hardware.Get().Machine.NodeSet(), Registry: n.registry,
-		Before:    deviceplugin.Before{Lists: lists, Resources: knownResources(n)},
+		Before:    devicemanager.Before{Lists: lists, Resources: knownResources(n)},
 		Cordons:   cordons,
 		Deadlines: n.cfg.DevicePlugins.Deadlines, Graces: n.cfg.DevicePlugins.Graces,
 		Strict: n.cfg.DevicePlugins.Strict, Changed: changed,
-		Refused: func(r deviceplugin.RefusedList) {
+		Refused: func(r devicemanager.RefusedList) {
 			n.events.OnNode(v1.EventTypeWarning, reasonListRefused, "Device "+r.String())
 		},
 	})
@@ -120,7 +120,7 @@ func newTeller(n node, p parts, l *links) *released.Teller {
 			n.events.OnNode(v1.EventTypeWarning, reasonReleaseUnanswered, fmt.Sprintf(
 				"Devices %s of %s, which pod %s/%s had, are given out again though their device "+
 					"plugin did not answer that it knows that they were released: %v",
-				deviceplugin.Few(o.IDs), o.Resource, o.Namespace, o.Name, why))
+				devicemanager.Few(o.IDs), o.Resource, o.Namespace, o.Name, why))
 		},
 	})
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/machine"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
 
 // Offline is what admission would decide with on a node of this configuration whose plugins offer
 // the inventory and whose pods are those of the state. No agent runs, and nothing is written.
-func Offline(cfg *config.Config, inventory deviceplugin.Inventory, state allocation.State) (
+func Offline(cfg *config.Config, inventory devicemanager.Inventory, state allocation.State) (
 	decide.Snapshot, error) {
 	own := *cfg
 	own.Node.HostnameOverride, own.Node.IP = "node", "127.0.0.1" // they play no part
@@ -40,7 +40,7 @@ func Offline(cfg *config.Config, inventory deviceplugin.Inventory, state allocat
 }
 
 // checkNodes refuses devices on nodes that the machine does not have.
-func checkNodes(inventory deviceplugin.Inventory, m *topology.Machine) error {
+func checkNodes(inventory devicemanager.Inventory, m *topology.Machine) error {
 	for _, name := range slices.Sorted(maps.Keys(inventory.Resources)) {
 		for _, d := range inventory.Resources[name].Devices {
 			if !d.Nodes.SubsetOf(m.NodeSet()) {
@@ -53,13 +53,13 @@ func checkNodes(inventory deviceplugin.Inventory, m *topology.Machine) error {
 }
 
 // offlinePlugins are plugins of which nothing is known but what they offer.
-type offlinePlugins struct{ inventory deviceplugin.Inventory }
+type offlinePlugins struct{ inventory devicemanager.Inventory }
 
 var errOffline = errors.New("no device plugin runs")
 
-func (p offlinePlugins) Inventory() deviceplugin.Inventory { return p.inventory }
+func (p offlinePlugins) Inventory() devicemanager.Inventory { return p.inventory }
 
-func (offlinePlugins) Preferred(context.Context, deviceplugin.PreferredRequest) ([]string, error) {
+func (offlinePlugins) Preferred(context.Context, devicemanager.PreferredRequest) ([]string, error) {
 	return nil, errOffline
 }
 

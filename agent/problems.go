@@ -2,7 +2,7 @@ package agent
 
 import (
 	"github.com/numalet/numalet/agent/source"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // PluginSource is the source of problems of device plugins; their names are those of resources.
@@ -14,7 +14,7 @@ func problems(p parts) []source.Problem {
 }
 
 // pluginProblems lists what is wrong with device plugins, by resource.
-func pluginProblems(plugins *deviceplugin.Plugins) (out []source.Problem) {
+func pluginProblems(plugins *devicemanager.Plugins) (out []source.Problem) {
 	for _, peer := range plugins.Peers() {
 		say := func(reason, message string) {
 			if message != "" {

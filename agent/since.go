@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/agent/health"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -38,7 +38,7 @@ func amiss(n node, p parts, namespace, name string) (wrong explain.Remarks) {
 
 // wrongPlugins says what is wrong with plugins beyond their not being connected, of which a pod that
 // waits for them tells.
-func wrongPlugins(pod *v1.Pod, peers []deviceplugin.Peer) (out []string) {
+func wrongPlugins(pod *v1.Pod, peers []devicemanager.Peer) (out []string) {
 	asked := podspec.AllDevices(pod)
 	for _, peer := range peers {
 		if asked[peer.Resource] == 0 {

@@ -13,13 +13,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/cri/sim"
-	"github.com/numalet/numalet/cri/sim/simtest"
+	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/internal/lab/crisim/simtest"
 	"github.com/numalet/numalet/internal/metric/metrictest"
 )
 
 func TestConnectSaysWhatToDo(t *testing.T) {
-	served := simtest.Start(t, sim.Config{})
+	served := simtest.Start(t, crisim.Config{})
 	for _, c := range []struct{ name, endpoint, images, want string }{
 		{"nothing given", "", "", "set containerRuntimeEndpoint"},
 		{"nobody there", "unix:///nonexistent/x.sock", "", "is the runtime running"},
@@ -61,14 +61,14 @@ func otherServer(t *testing.T) string {
 
 func TestCgroupDriver(t *testing.T) {
 	for _, driver := range []string{"systemd", "cgroupfs"} {
-		client := simtest.Connect(t, simtest.Start(t, sim.Config{CgroupDriver: driver}))
+		client := simtest.Connect(t, simtest.Start(t, crisim.Config{CgroupDriver: driver}))
 		if got, err := client.CgroupDriver(t.Context()); err != nil || got != driver {
 			t.Errorf("driver is %q, %v, want %q", got, err, driver)
 		}
 	}
 	registry := metrics.NewKubeRegistry()
 	client, err := cri.Connect(t.Context(), cri.Config{Registry: registry,
-		RuntimeEndpoint: simtest.Start(t, sim.Config{CgroupDriver: "none"}).Endpoint()})
+		RuntimeEndpoint: simtest.Start(t, crisim.Config{CgroupDriver: "none"}).Endpoint()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,9 +83,9 @@ func TestCgroupDriver(t *testing.T) {
 }
 
 func TestStatus(t *testing.T) {
-	server := simtest.Start(t, sim.Config{})
+	server := simtest.Start(t, crisim.Config{})
 	client := simtest.Connect(t, server)
-	server.SetReady(sim.Ready{Network: true, Message: "starting"})
+	server.SetReady(crisim.Ready{Network: true, Message: "starting"})
 	got, err := client.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func runPod(t *testing.T, client *cri.Client, uid string, scripts map[string]str
 	t.Helper()
 	cfg := sandboxOf(uid)
 	for name, script := range scripts {
-		cfg.Annotations[sim.AnnotationPrefix+name] = script
+		cfg.Annotations[crisim.AnnotationPrefix+name] = script
 	}
 	id, err := client.Runtime().RunPodSandbox(t.Context(), cfg, "")
 	if err != nil {
@@ -151,7 +151,7 @@ func start(t *testing.T, client *cri.Client, sandbox, name string,
 }
 
 func TestListAndRead(t *testing.T) {
-	server := simtest.Start(t, sim.Config{Images: []string{"app"}})
+	server := simtest.Start(t, crisim.Config{Images: []string{"app"}})
 	client := simtest.Connect(t, server)
 	runPod(t, client, "b", map[string]string{"run": "", "done": "exit=4"})
 	runPod(t, client, "a", nil)
@@ -206,7 +206,7 @@ func TestListAndRead(t *testing.T) {
 	}
 }
 
-func waitExit(t *testing.T, server *sim.Server) {
+func waitExit(t *testing.T, server *crisim.Server) {
 	t.Helper()
 	for ; t.Context().Err() == nil; runtime.Gosched() {
 		if c, ok := server.State().Container("pod", "done"); ok && !c.Running() {
@@ -217,11 +217,11 @@ func waitExit(t *testing.T, server *sim.Server) {
 
 // A container that is removed between the list and the status is left out; it is no error.
 func TestRemovedWhileReading(t *testing.T) {
-	server := simtest.Start(t, sim.Config{Images: []string{"app"}})
+	server := simtest.Start(t, crisim.Config{Images: []string{"app"}})
 	client := simtest.Connect(t, server)
 	runPod(t, client, "a", map[string]string{"gone": ""})
 	for _, method := range []string{"ContainerStatus", "PodSandboxStatus"} {
-		err := server.SetFault(sim.Fault{Method: method, Error: "not found", Code: "NotFound",
+		err := server.SetFault(crisim.Fault{Method: method, Error: "not found", Code: "NotFound",
 			Count: 1})
 		if err != nil {
 			t.Fatal(err)
@@ -231,7 +231,7 @@ func TestRemovedWhileReading(t *testing.T) {
 	if err != nil || len(pod.Containers)+len(pod.Sandboxes) != 0 {
 		t.Errorf("pod is %+v, %v, want an empty one", pod, err)
 	}
-	err = server.SetFault(sim.Fault{Method: "ContainerStatus", Error: "broken", Count: 1})
+	err = server.SetFault(crisim.Fault{Method: "ContainerStatus", Error: "broken", Count: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestRemovedWhileReading(t *testing.T) {
 }
 
 func TestEventsEnd(t *testing.T) {
-	server := simtest.Start(t, sim.Config{})
+	server := simtest.Start(t, crisim.Config{})
 	client := simtest.Connect(t, server)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -255,7 +255,7 @@ func TestEventsEnd(t *testing.T) {
 	if err := <-ended; err == nil {
 		t.Error("the stream ended without a reason")
 	}
-	if err := server.SetEvents(sim.EventsUnimplemented); err != nil {
+	if err := server.SetEvents(crisim.EventsUnimplemented); err != nil {
 		t.Fatal(err)
 	}
 	err := client.Events(t.Context(), nil, func(cri.Event) {})

@@ -9,13 +9,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/cri/sim"
-	"github.com/numalet/numalet/cri/sim/simtest"
+	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/internal/lab/crisim/simtest"
 )
 
 // Calls are counted under the kubelet's names; failed calls also count as errors.
 func TestCallsAreMeasured(t *testing.T) {
-	server, registry := simtest.Start(t, sim.Config{}), metrics.NewKubeRegistry()
+	server, registry := simtest.Start(t, crisim.Config{}), metrics.NewKubeRegistry()
 	client, err := cri.Connect(t.Context(), cri.Config{
 		RuntimeEndpoint: server.Endpoint(), Registry: registry,
 	})

@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/cri/sim"
-	"github.com/numalet/numalet/cri/sim/simtest"
+	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/internal/lab/crisim/simtest"
 )
 
 // Recheck reads new objects by their ids alone, and finds what a list and a full read would find.
 func TestRecheckOfWhatWasMade(t *testing.T) {
-	server := simtest.Start(t, sim.Config{Images: []string{"app"}})
+	server := simtest.Start(t, crisim.Config{Images: []string{"app"}})
 	client := simtest.Connect(t, server)
 	recheck := func(last cri.Pod, made cri.Made) cri.Pod {
 		t.Helper()

@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/placement"
-	"github.com/numalet/numalet/cri/sim"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -92,7 +92,7 @@ func TestExclusiveCPUs(t *testing.T) {
 
 	n.RemovePod("own")
 	n.AwaitGone("own-node")
-	awaitContainer(n, "shared-node", "main", func(c sim.Container) error {
+	awaitContainer(n, "shared-node", "main", func(c crisim.Container) error {
 		if c.CPUs != before.String() {
 			return fmt.Errorf("its CPUs are %s, want %v again", c.CPUs, before)
 		}

@@ -7,13 +7,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
 // gaps returns the times between consecutive starts of a container. It leaves out the first,
 // because a container is started again at once after its first exit.
-func gaps(starts []sim.Call) []time.Duration {
+func gaps(starts []crisim.Call) []time.Duration {
 	var out []time.Duration
 	for i := 2; i < len(starts); i++ {
 		out = append(out, starts[i].At.Sub(starts[i-1].At))
@@ -87,7 +87,7 @@ func TestBackOffSurvivesARestart(t *testing.T) {
 func TestStartErrors(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
-	for _, f := range []sim.Fault{
+	for _, f := range []crisim.Fault{
 		{Method: "StartContainer", Pod: "start-node", Error: "no such file", Count: 1},
 		{Method: "CreateContainer", Pod: "create-node", Error: "no space", Count: 1},
 		{Method: "RunPodSandbox", Pod: "sandbox-node", Error: "no network", Count: 1},

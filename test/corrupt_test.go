@@ -21,8 +21,8 @@ import (
 	"github.com/numalet/numalet/agent/allocation/handover"
 	"github.com/numalet/numalet/agent/allocation/store"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
-	"github.com/numalet/numalet/cri/sim"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 	memorystate "github.com/numalet/numalet/topology/memory/state"
 )
@@ -127,7 +127,7 @@ func TestStateLostDuringInit(t *testing.T) {
   - {name: init, image: sim.local/app, resources: {limits: {cpu: 2, memory: 1Gi}}}
   containers:
   - {name: main, image: sim.local/app, resources: {limits: {`+wishes+`}}}`))
-			awaitContainer(n, "own-node", "init", func(c sim.Container) error {
+			awaitContainer(n, "own-node", "init", func(c crisim.Container) error {
 				if c.State != "RUNNING" {
 					return fmt.Errorf("it is %s", c.State)
 				}
@@ -149,7 +149,7 @@ func TestStateLostDuringInit(t *testing.T) {
 				}
 				return fmt.Errorf("%v, %v", pods["rival-node"].Status, pods["third-node"].Status)
 			})
-			if err := n.Runtime.Exit("own-node/init", sim.Exit{}); err != nil {
+			if err := n.Runtime.Exit("own-node/init", crisim.Exit{}); err != nil {
 				t.Fatal(err)
 			}
 			n.AwaitPhase("own-node", v1.PodRunning)

@@ -12,7 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -83,7 +83,7 @@ func TestLogRotation(t *testing.T) {
 }
 
 // exits returns the runtime's records of exited containers of a pod.
-func exits(n *harness.Node, pod string) (out []sim.Container) {
+func exits(n *harness.Node, pod string) (out []crisim.Container) {
 	for _, c := range n.Runtime.State().Containers {
 		if c.Subject.Pod == pod && c.State == "EXITED" {
 			out = append(out, c)

@@ -13,8 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/numalet/numalet/cri/sim"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 	"github.com/numalet/numalet/test/scratch"
 )
@@ -152,7 +152,7 @@ func TestGPUStrategies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			specs := t.TempDir()
-			n := harness.NewWith(t, sim.Config{CDIDirs: []string{specs}})
+			n := harness.NewWith(t, crisim.Config{CDIDirs: []string{specs}})
 			n.Start()
 			args := append(slices.Clone(s.args), "--cdi-dir="+specs)
 			if s.file != "" {
@@ -184,7 +184,7 @@ func TestGPUStrategies(t *testing.T) {
 // awaitHealthy waits until a plugin lists all devices and this number of them are healthy.
 func awaitHealthy(n *harness.Node, resource string, healthy, all int) {
 	n.Eventually(fmt.Sprintf("%d of %d are healthy", healthy, all), func() error {
-		var peers []deviceplugin.Peer
+		var peers []devicemanager.Peer
 		if err := json.Unmarshal([]byte(n.Get("/plugins")), &peers); err != nil {
 			return err
 		}

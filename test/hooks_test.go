@@ -6,7 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -33,7 +33,7 @@ func TestContainerHooks(t *testing.T) {
 
 	n.Pod("bad", manifest("bad", "containers: [{name: main, image: sim.local/app, lifecycle: "+
 		"{postStart: {exec: {command: [\"false\"]}}}}]"))
-	awaitContainer(n, "bad-node", "main", func(c sim.Container) error {
+	awaitContainer(n, "bad-node", "main", func(c crisim.Container) error {
 		if c.Subject.Attempt < 2 {
 			return fmt.Errorf("attempt %d", c.Subject.Attempt)
 		}
@@ -88,7 +88,7 @@ func TestSidecarsEndInTurn(t *testing.T) {
 	n.AwaitPhase("web-node", v1.PodRunning)
 	n.RemovePod("web")
 	n.AwaitGone("web-node")
-	stopped := map[string]sim.Call{}
+	stopped := map[string]crisim.Call{}
 	for _, name := range []string{"main", "first", "last"} {
 		stopped[name] = only(t, n, call{method: "StopContainer", pod: "web-node", container: name})
 	}

@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/cri/sim"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -115,7 +115,7 @@ func (w workload) manifest() string {
 	}
 	for name, n := range w.held() {
 		if n.script != "" {
-			pod.Annotations[sim.AnnotationPrefix+name] = n.script
+			pod.Annotations[crisim.AnnotationPrefix+name] = n.script
 		}
 	}
 	raw, err := yaml.Marshal(pod)
@@ -165,15 +165,15 @@ var (
 //   - no container ends whose pod must be left alone.
 type monitor struct {
 	mu     sync.Mutex
-	live   map[string]sim.Container // by id
-	alone  map[string]bool          // names of pods to be left alone
+	live   map[string]crisim.Container // by id
+	alone  map[string]bool             // names of pods to be left alone
 	broken []string
 	memory bool // the memory policy is static
 }
 
 // monitored starts a monitor of the node's runtime. What it finds fails the test at its end.
 func monitored(t testing.TB, n *harness.Node) *monitor {
-	m := &monitor{live: map[string]sim.Container{}, alone: map[string]bool{}}
+	m := &monitor{live: map[string]crisim.Container{}, alone: map[string]bool{}}
 	n.Runtime.Watch(m.told)
 	t.Cleanup(func() { m.check(t) })
 	return m
@@ -198,7 +198,7 @@ func (m *monitor) leaveAlone(pod string, alone bool) {
 }
 
 // told is called by the runtime.
-func (m *monitor) told(c sim.Container) {
+func (m *monitor) told(c crisim.Container) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, ran := m.live[c.Subject.ID]
@@ -228,7 +228,7 @@ func (m *monitor) foundLocked(format string, args ...any) {
 }
 
 // has checks a container by itself.
-func (m *monitor) has(c sim.Container) {
+func (m *monitor) has(c crisim.Container) {
 	if n := alone(c); n > 0 && cpusOf(c).Size() != n {
 		m.foundLocked("%s has CPUs %q, wants %d of its own", nameOf(c), c.CPUs, n)
 	}
@@ -240,7 +240,7 @@ func (m *monitor) has(c sim.Container) {
 	}
 }
 
-func (m *monitor) compare(a, b sim.Container) {
+func (m *monitor) compare(a, b crisim.Container) {
 	for _, what := range harness.Clashes(a, b, gpu, nic) {
 		m.foundLocked("%s", what)
 	}
@@ -285,7 +285,7 @@ func settled(t testing.TB, n *harness.Node, want []workload) error {
 		}
 	}
 	given := assigned(t, n)
-	shared := cpusOf(sim.Container{}).Difference(given.CPUs())
+	shared := cpusOf(crisim.Container{}).Difference(given.CPUs())
 	for _, c := range state.Running() {
 		if alone(c) == 0 && !cpusOf(c).Equals(shared) {
 			return fmt.Errorf("%s runs on %s, the shared pool is %s", nameOf(c), c.CPUs, shared)
@@ -307,7 +307,7 @@ func settled(t testing.TB, n *harness.Node, want []workload) error {
 }
 
 // runs compares what the pod's containers have with what the state file records.
-func runs(w workload, state sim.State, given allocation.Pod) error {
+func runs(w workload, state crisim.State, given allocation.Pod) error {
 	for name, n := range w.running() {
 		c, ok := state.Container(w.node(), name)
 		if !ok || !c.Running() || c.Subject.UID != string(given.UID) && given.UID != "" {
@@ -337,7 +337,7 @@ func runs(w workload, state sim.State, given allocation.Pod) error {
 func sameIDs(got []string, given allocation.Container, resource string) bool {
 	for _, d := range given.Devices {
 		if d.Resource == resource {
-			return slices.Equal(slices.SortedFunc(slices.Values(got), deviceplugin.CompareIDs),
+			return slices.Equal(slices.SortedFunc(slices.Values(got), devicemanager.CompareIDs),
 				d.IDs)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -69,7 +69,7 @@ func slowRuntime(t testing.TB, n *harness.Node) {
 		"StopContainer", "RemoveContainer", "UpdateContainerResources",
 	} {
 		for _, after := range []bool{false, true} {
-			err := n.Runtime.SetFault(sim.Fault{
+			err := n.Runtime.SetFault(crisim.Fault{
 				Method: method, After: after,
 				Delay: metav1.Duration{Duration: 3 * time.Millisecond},
 			})
@@ -299,11 +299,11 @@ func TestDesiredAgainWhileItStops(t *testing.T) {
 	}
 	s.want(w)
 	s.settles()
-	s.must(s.Runtime.SetFault(sim.Fault{
+	s.must(s.Runtime.SetFault(crisim.Fault{
 		Method: "StopPodSandbox", Delay: metav1.Duration{Duration: 300 * time.Millisecond},
 	}))
 	s.RemovePod(w.name)
-	awaitContainer(s.Node, w.node(), "main", func(c sim.Container) error {
+	awaitContainer(s.Node, w.node(), "main", func(c crisim.Container) error {
 		if c.Running() {
 			return fmt.Errorf("it runs")
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -139,13 +139,13 @@ func TestFailedInitContainer(t *testing.T) {
 		t.Errorf("main was created although an init container failed: %+v", got)
 	}
 	// The third attempt goes on running, so the pod stays in initialization.
-	awaitContainer(n, "again-node", "init", func(c sim.Container) error {
+	awaitContainer(n, "again-node", "init", func(c crisim.Container) error {
 		if c.Subject.Attempt < 2 || !c.Running() {
 			return fmt.Errorf("attempt %d is %s", c.Subject.Attempt, c.State)
 		}
 		return nil
 	})
-	if err := n.Runtime.Exit("again-node/init", sim.Exit{}); err != nil {
+	if err := n.Runtime.Exit("again-node/init", crisim.Exit{}); err != nil {
 		t.Fatal(err)
 	}
 	again := n.AwaitPhase("again-node", v1.PodRunning)
@@ -186,7 +186,7 @@ func TestSidecarIsRestarted(t *testing.T) {
 	n.Start()
 	n.Pod("app", manifest("app", fmt.Sprintf(withSidecar, "Never"), "init: exit=0 after=1ms"))
 	n.AwaitPhase("app-node", v1.PodRunning)
-	if err := n.Runtime.Exit("app-node/side", sim.Exit{Code: 1}); err != nil {
+	if err := n.Runtime.Exit("app-node/side", crisim.Exit{Code: 1}); err != nil {
 		t.Fatal(err)
 	}
 	awaitPod(n, "app-node", func(pod v1.Pod) error {
@@ -279,7 +279,7 @@ func TestRestartPolicies(t *testing.T) {
 // TestShortLives: a container that ends before the agent relists is not missed, also if the runtime
 // sends no events.
 func TestShortLives(t *testing.T) {
-	for _, mode := range []sim.EventMode{sim.EventsOn, sim.EventsSilent, sim.EventsUnimplemented} {
+	for _, mode := range []crisim.EventMode{crisim.EventsOn, crisim.EventsSilent, crisim.EventsUnimplemented} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			n := harness.New(t)
@@ -312,7 +312,7 @@ func TestShortLives(t *testing.T) {
 func TestConditions(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
-	fault := sim.Fault{Method: "PullImage", Hang: true}
+	fault := crisim.Fault{Method: "PullImage", Hang: true}
 	if err := n.Runtime.SetFault(fault); err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +339,7 @@ func TestConditions(t *testing.T) {
 		v1.PodScheduled: "True", v1.PodInitialized: "True", v1.PodReadyToStartContainers: "True",
 		v1.ContainersReady: "True", v1.PodReady: "True",
 	})
-	if err := n.Runtime.Exit("app-node/main", sim.Exit{}); err != nil {
+	if err := n.Runtime.Exit("app-node/main", crisim.Exit{}); err != nil {
 		t.Fatal(err)
 	}
 	check("at the end", v1.PodSucceeded, map[v1.PodConditionType]string{

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -236,7 +236,7 @@ func TestLogPath(t *testing.T) {
 	quickRestarts(n)
 	n.Start()
 	n.Pod("app", plain("app", "main: exit=1 after=1ms attempts=1"))
-	awaitContainer(n, "app-node", "main", func(c sim.Container) error {
+	awaitContainer(n, "app-node", "main", func(c crisim.Container) error {
 		if c.Subject.Attempt != 1 || !c.Running() {
 			return fmt.Errorf("attempt %d is %s", c.Subject.Attempt, c.State)
 		}

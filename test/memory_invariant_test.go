@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 )
@@ -107,7 +107,7 @@ func lacksMemory(w workload, pod v1.Pod) bool {
 }
 
 // remembered compares where a container's memory is with what the state file records.
-func remembered(c sim.Container, n need, given allocation.Container) error {
+func remembered(c crisim.Container, n need, given allocation.Container) error {
 	var nodes topology.NodeSet
 	got := map[v1.ResourceName]uint64{}
 	for _, b := range given.Memory {

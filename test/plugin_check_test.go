@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/check"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/test/harness"
 	"github.com/numalet/numalet/test/scratch"
 )
@@ -81,13 +81,13 @@ func TestPluginList(t *testing.T) {
 	s.Plugin(gpu, "--devices=8")
 	s.want(user)
 	s.runs(user)
-	var peers []deviceplugin.Peer
+	var peers []devicemanager.Peer
 	if err := json.Unmarshal([]byte(s.Get("/plugins")), &peers); err != nil {
 		t.Fatal(err)
 	}
 	if len(peers) != 1 || peers[0].Resource != gpu || peers[0].Healthy != 8 ||
 		filepath.Base(peers[0].Endpoint) != "example.com_gpu.sock" ||
-		peers[0].Way != deviceplugin.ByRegister || peers[0].LastError != "" ||
+		peers[0].Way != devicemanager.ByRegister || peers[0].LastError != "" ||
 		peers[0].Calls["Allocate"].All == 0 {
 		t.Errorf("the plugins are %+v", peers)
 	}

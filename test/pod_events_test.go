@@ -10,7 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -30,7 +30,7 @@ func awaitTold(n *harness.Node, pod, want string) {
 func TestNetworkNotReady(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
-	n.Runtime.SetReady(sim.Ready{Runtime: true, Message: "cni plugin not initialized"})
+	n.Runtime.SetReady(crisim.Ready{Runtime: true, Message: "cni plugin not initialized"})
 	for name, spec := range map[string]string{"plain": "", "brings": "hostNetwork: true, "} {
 		n.Pod(name, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {%s
  containers: [{name: main, image: "registry.test/work:1"}]}}`, name, spec))
@@ -44,7 +44,7 @@ func TestNetworkNotReady(t *testing.T) {
 			t.Errorf("the pod has sandbox %s without a network", s.ID)
 		}
 	}
-	n.Runtime.SetReady(sim.Ready{Runtime: true, Network: true})
+	n.Runtime.SetReady(crisim.Ready{Runtime: true, Network: true})
 	n.AwaitPhase("plain-node", v1.PodRunning)
 }
 
@@ -88,7 +88,7 @@ func TestEventsOfSandboxes(t *testing.T) {
 		}
 		return errors.New("none of the pod's containers runs")
 	})
-	if err := n.Runtime.SetFault(sim.Fault{Method: "StopContainer", Error: "no shim"}); err != nil {
+	if err := n.Runtime.SetFault(crisim.Fault{Method: "StopContainer", Error: "no shim"}); err != nil {
 		t.Fatal(err)
 	}
 	n.RemovePod("app")

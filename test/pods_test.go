@@ -11,7 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -25,7 +25,7 @@ func manifest(name, spec string, scripts ...string) string {
 	}
 	for _, s := range scripts {
 		container, script, _ := strings.Cut(s, ": ")
-		fmt.Fprintf(&b, "    %s%s: %q\n", sim.AnnotationPrefix, container, script)
+		fmt.Fprintf(&b, "    %s%s: %q\n", crisim.AnnotationPrefix, container, script)
 	}
 	fmt.Fprintf(&b, "spec:\n  %s\n", strings.TrimSpace(spec))
 	return b.String()
@@ -47,14 +47,14 @@ func limited(name, limits string, scripts ...string) string {
 // call selects journal entries; empty fields match all.
 type call struct{ method, pod, container string }
 
-func (c call) matches(j sim.Call) bool {
+func (c call) matches(j crisim.Call) bool {
 	return (c.method == "" || c.method == j.Method) && (c.pod == "" || c.pod == j.Subject.Pod) &&
 		(c.container == "" || c.container == j.Subject.Container)
 }
 
 // calls returns the matching entries of the runtime's journal.
-func calls(n *harness.Node, want call) []sim.Call {
-	var out []sim.Call
+func calls(n *harness.Node, want call) []crisim.Call {
+	var out []crisim.Call
 	for _, j := range n.Runtime.Journal(0) {
 		if want.matches(j) {
 			out = append(out, j)
@@ -64,7 +64,7 @@ func calls(n *harness.Node, want call) []sim.Call {
 }
 
 // only returns the one call that matches. It must have ended without an error.
-func only(t testing.TB, n *harness.Node, want call) sim.Call {
+func only(t testing.TB, n *harness.Node, want call) crisim.Call {
 	t.Helper()
 	got := calls(n, want)
 	if len(got) != 1 || got[0].End == 0 || got[0].Error != "" {
@@ -76,7 +76,7 @@ func only(t testing.TB, n *harness.Node, want call) sim.Call {
 // inOrder checks that each call ended before the next began.
 func inOrder(t testing.TB, n *harness.Node, want ...call) {
 	t.Helper()
-	var before sim.Call
+	var before crisim.Call
 	for i, w := range want {
 		got := only(t, n, w)
 		if i > 0 && before.End > got.Begin {
@@ -87,7 +87,7 @@ func inOrder(t testing.TB, n *harness.Node, want ...call) {
 }
 
 // container returns the runtime's newest container with that name.
-func container(t testing.TB, n *harness.Node, pod, name string) sim.Container {
+func container(t testing.TB, n *harness.Node, pod, name string) crisim.Container {
 	t.Helper()
 	c, ok := n.Runtime.State().Container(pod, name)
 	if !ok {
@@ -97,7 +97,7 @@ func container(t testing.TB, n *harness.Node, pod, name string) sim.Container {
 }
 
 // awaitContainer waits until check accepts the newest container with that name.
-func awaitContainer(n *harness.Node, pod, name string, check func(sim.Container) error) {
+func awaitContainer(n *harness.Node, pod, name string, check func(crisim.Container) error) {
 	n.Eventually(fmt.Sprintf("container %s of pod %s is as wanted", name, pod), func() error {
 		c, ok := n.Runtime.State().Container(pod, name)
 		if !ok {
@@ -108,8 +108,8 @@ func awaitContainer(n *harness.Node, pod, name string, check func(sim.Container)
 }
 
 // awaitCalls waits until at least count calls match, and returns them.
-func awaitCalls(n *harness.Node, count int, want call) []sim.Call {
-	var got []sim.Call
+func awaitCalls(n *harness.Node, count int, want call) []crisim.Call {
+	var got []crisim.Call
 	n.Eventually(fmt.Sprintf("there are %d calls %+v", count, want), func() error {
 		if got = calls(n, want); len(got) < count {
 			return fmt.Errorf("there are %d", len(got))

@@ -14,7 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -127,7 +127,7 @@ func TestLiveness(t *testing.T) {
 		t.Errorf("before it has started: %+v", c)
 	}
 	server.code.Store(http.StatusOK)
-	awaitContainer(n, "web-node", "main", func(c sim.Container) error {
+	awaitContainer(n, "web-node", "main", func(c crisim.Container) error {
 		if c.Subject.Attempt < 2 || !c.Running() {
 			return fmt.Errorf("attempt %d", c.Subject.Attempt)
 		}

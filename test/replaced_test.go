@@ -9,7 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -86,7 +86,7 @@ func TestGraceOnlyShrinks(t *testing.T) {
 		return fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod",
 "metadata": {"name": "app", "uid": "u1", "annotations": {%q: "term=ignore"}},
 "spec": {"terminationGracePeriodSeconds": %d, "containers": [
-{"name": "main", "image": "sim.local/app"}]}}`, sim.AnnotationPrefix+"main", grace)
+{"name": "main", "image": "sim.local/app"}]}}`, crisim.AnnotationPrefix+"main", grace)
 	}
 	n.Pod("app", pod(3600))
 	n.AwaitPhase("app-node", v1.PodRunning)
@@ -126,7 +126,7 @@ func TestDesiredWhileItsRemainsAreRemoved(t *testing.T) {
 	pod := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod",
 "metadata": {"name": "app", "uid": "u1", "annotations": {%q: "term=ignore"}},
 "spec": {"containers": [{"name": "main", "image": "sim.local/app",
-"resources": {"limits": {"cpu": 2, "memory": "64Mi"}}}]}}`, sim.AnnotationPrefix+"main")
+"resources": {"limits": {"cpu": 2, "memory": "64Mi"}}}]}}`, crisim.AnnotationPrefix+"main")
 	n.Start()
 	n.Pod("app", pod)
 	n.AwaitPhase("app-node", v1.PodRunning)

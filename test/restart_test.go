@@ -13,8 +13,8 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/placement"
-	"github.com/numalet/numalet/cri/sim"
 	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -223,7 +223,7 @@ func TestChangesWhileAway(t *testing.T) {
 	n.RemovePod("own")
 	n.RemovePod("failed")
 	n.Pod("late", limited("late", "cpu: 2, memory: 1Gi"))
-	if err := n.Runtime.Exit("crash-node/main", sim.Exit{Code: 9}); err != nil {
+	if err := n.Runtime.Exit("crash-node/main", crisim.Exit{Code: 9}); err != nil {
 		t.Fatal(err)
 	}
 	n.Start()
@@ -267,7 +267,7 @@ func TestEndedMeanwhile(t *testing.T) {
 		"restartPolicy: Never\n  containers: [{name: main, image: sim.local/app}]"))
 	n.AwaitPhase("job-node", v1.PodRunning)
 	n.Kill()
-	if err := n.Runtime.Exit("job-node/main", sim.Exit{Code: 2, Message: "bye"}); err != nil {
+	if err := n.Runtime.Exit("job-node/main", crisim.Exit{Code: 2, Message: "bye"}); err != nil {
 		t.Fatal(err)
 	}
 	n.Start()
@@ -304,7 +304,7 @@ func TestRuntimeGoesAway(t *testing.T) {
 	n.Pod("app", plain("app"))
 	n.AwaitPhase("app-node", v1.PodRunning)
 	since := lastCall(n)
-	if err := n.Runtime.SetFault(sim.Fault{Error: "down", Code: "Unavailable"}); err != nil {
+	if err := n.Runtime.SetFault(crisim.Fault{Error: "down", Code: "Unavailable"}); err != nil {
 		t.Fatal(err)
 	}
 	n.Runtime.DropEvents()

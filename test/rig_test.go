@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/numalet/numalet/agent/rig"
+	"github.com/numalet/numalet/internal/lab/rig"
 	"github.com/numalet/numalet/test/harness"
 )
 

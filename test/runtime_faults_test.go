@@ -9,12 +9,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
 // mishaps maps names to ways in which one call to the runtime goes wrong.
-var mishaps = map[string]sim.Fault{
+var mishaps = map[string]crisim.Fault{
 	"fails":  {Error: "no luck"},
 	"hangs":  {Hang: true},
 	"lost":   {Error: "connection reset", Code: "Unavailable", After: true},
@@ -153,7 +153,7 @@ func TestAgentStartsBeforeTheRuntimeAnswers(t *testing.T) {
 	s.settles()
 	s.runs(other)
 	s.Kill()
-	s.must(s.Runtime.SetFault(sim.Fault{Method: "ListPodSandbox", Error: "not yet"}))
+	s.must(s.Runtime.SetFault(crisim.Fault{Method: "ListPodSandbox", Error: "not yet"}))
 	calls := s.Runtime.State().Calls["ListPodSandbox"]
 	s.StartOnly()
 	s.Eventually("the agent has asked twice", func() error {
@@ -170,8 +170,8 @@ func TestAgentStartsBeforeTheRuntimeAnswers(t *testing.T) {
 func TestEventsAreLost(t *testing.T) {
 	for name, lose := range map[string]func(*site){
 		"stream dropped": func(s *site) { s.Runtime.DropEvents() },
-		"silent":         func(s *site) { s.must(s.Runtime.SetEvents(sim.EventsSilent)) },
-		"unimplemented":  func(s *site) { s.must(s.Runtime.SetEvents(sim.EventsUnimplemented)) },
+		"silent":         func(s *site) { s.must(s.Runtime.SetEvents(crisim.EventsSilent)) },
+		"unimplemented":  func(s *site) { s.must(s.Runtime.SetEvents(crisim.EventsUnimplemented)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
@@ -181,7 +181,7 @@ func TestEventsAreLost(t *testing.T) {
 			s.settles()
 			s.runs(other)
 			lose(s)
-			s.must(s.Runtime.Exit(job.node()+"/main", sim.Exit{Code: 3}))
+			s.must(s.Runtime.Exit(job.node()+"/main", crisim.Exit{Code: 3}))
 			st := s.AwaitPhase(job.node(), v1.PodFailed).Status
 			if got := st.ContainerStatuses[0].State.Terminated; got == nil || got.ExitCode != 3 {
 				t.Errorf("the container's state is %+v, want exit code 3",
@@ -195,7 +195,7 @@ func TestEventsAreLost(t *testing.T) {
 // A runtime without network creates no sandboxes. The pods say so and start once it has one.
 func TestRuntimeNotReady(t *testing.T) {
 	s := newSite(t)
-	s.Runtime.SetReady(sim.Ready{Runtime: true, Message: "no network config"})
+	s.Runtime.SetReady(crisim.Ready{Runtime: true, Message: "no network config"})
 	s.Start()
 	s.want(other)
 	s.Eventually("the pod says why it waits", func() error {
@@ -210,7 +210,7 @@ func TestRuntimeNotReady(t *testing.T) {
 		}
 		return fmt.Errorf("its status is %+v", pods[other.node()].Status)
 	})
-	s.Runtime.SetReady(sim.Ready{Runtime: true, Network: true})
+	s.Runtime.SetReady(crisim.Ready{Runtime: true, Network: true})
 	s.settles()
 }
 
@@ -223,7 +223,7 @@ func TestSandboxesDoNotPileUp(t *testing.T) {
 	n.Pod("undone", manifest("undone", `containers: [{name: main, image: sim.local/app}]`))
 	pod, sandbox := n.AwaitPhase("undone-node", v1.PodRunning), ""
 	for range 3 {
-		awaitContainer(n, "undone-node", "main", func(c sim.Container) error {
+		awaitContainer(n, "undone-node", "main", func(c crisim.Container) error {
 			if c.SandboxID == sandbox || !c.Running() {
 				return fmt.Errorf("it is %s in sandbox %s", c.State, c.SandboxID)
 			}
@@ -272,7 +272,7 @@ func TestSandboxIsKilled(t *testing.T) {
 	s.runs(other)
 	before := container(t, s.Node, pod.node(), "main")
 	s.must(s.Runtime.KillSandbox("default/" + pod.node()))
-	awaitContainer(s.Node, pod.node(), "main", func(c sim.Container) error {
+	awaitContainer(s.Node, pod.node(), "main", func(c crisim.Container) error {
 		if c.SandboxID == before.SandboxID || !c.Running() {
 			return fmt.Errorf("it is %s in sandbox %s", c.State, c.SandboxID)
 		}

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/numalet/numalet/cri/sim"
 	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -126,7 +126,7 @@ func (s *started) await(pod string) <-chan time.Time {
 	return w.at
 }
 
-func (s *started) see(c sim.Container) {
+func (s *started) see(c crisim.Container) {
 	if w := s.waits.Load(); w != nil && c.Running() && c.Subject.Pod == w.pod {
 		select {
 		case w.at <- time.Now():

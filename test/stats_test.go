@@ -14,7 +14,7 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -54,7 +54,7 @@ func TestStats(t *testing.T) {
 			}
 		}
 	}
-	if err := n.Runtime.SetFault(sim.Fault{Method: "ListPodSandboxStats", Hang: true}); err != nil {
+	if err := n.Runtime.SetFault(crisim.Fault{Method: "ListPodSandboxStats", Hang: true}); err != nil {
 		t.Fatal(err)
 	}
 	n.Eventually("the runtime hangs, and what was known is told", func() error {

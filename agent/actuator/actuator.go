@@ -29,7 +29,7 @@ import (
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -43,7 +43,7 @@ type Config struct {
 	Objects  Objects       // nil: there is no API server
 	Cgroups  *cgroups.Tree // nil: pods get no cgroups of ours
 	Pool     *cpupool.Pool // nil: nobody has CPUs of its own
-	Plugins  *deviceplugin.Plugins
+	Plugins  *devicemanager.Plugins
 	// State is what is assigned.
 	State func() allocation.State
 	// Hardware is what containers are placed on now; what follows from it is not read from Node.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/holder"
 	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology/podspec"
@@ -92,15 +92,15 @@ func (b build) flaws(container string, refusal error) (text string) {
 		if err := proto.Unmarshal(d.Answer, answer); err != nil {
 			continue // it was decoded before
 		}
-		if flaws := deviceplugin.AnswerFlaws(answer); len(flaws) > 0 {
+		if flaws := devicemanager.AnswerFlaws(answer); len(flaws) > 0 {
 			text += oneline.Of(fmt.Sprintf("; the device plugin of %s on %s answered Allocate with "+
 				"what runtimes refuse: %s", d.Resource, b.cfg.Plugins.Endpoint(d.Resource),
 				strings.Join(flaws, "; ")))
 		}
-		if named := deviceplugin.NamedIn(refusal.Error(), answer); len(named) > 0 {
+		if named := devicemanager.NamedIn(refusal.Error(), answer); len(named) > 0 {
 			text += oneline.Of(fmt.Sprintf("; %s is what the device plugin of %s on %s answered for "+
-				"%s", deviceplugin.Few(named), d.Resource, b.cfg.Plugins.Endpoint(d.Resource),
-				deviceplugin.Few(d.IDs)))
+				"%s", devicemanager.Few(named), d.Resource, b.cfg.Plugins.Endpoint(d.Resource),
+				devicemanager.Few(d.IDs)))
 		}
 	}
 	return text

@@ -26,7 +26,7 @@ import (
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/discover"
 	"github.com/numalet/numalet/topology/memory"
@@ -188,10 +188,10 @@ func (w *world) inventory(m *topology.Machine) {
 		if w.IntN(6) == 0 {
 			continue
 		}
-		r := deviceplugin.Resource{Name: name, Connected: w.IntN(10) > 0,
-			Options: deviceplugin.Options{Preferred: w.IntN(3) == 0}}
+		r := devicemanager.Resource{Name: name, Connected: w.IntN(10) > 0,
+			Options: devicemanager.Options{Preferred: w.IntN(3) == 0}}
 		for i := range 1 + w.IntN(8) {
-			d := deviceplugin.Device{
+			d := devicemanager.Device{
 				ID: fmt.Sprintf("%s-%d", name[12:], i), Healthy: w.IntN(10) > 0,
 			}
 			if w.IntN(4) > 0 {
@@ -204,7 +204,7 @@ func (w *world) inventory(m *topology.Machine) {
 }
 
 // advice is a plugin's preference: always the same for the same question, now and then none.
-func (w *world) advice(req deviceplugin.PreferredRequest) ([]string, error) {
+func (w *world) advice(req devicemanager.PreferredRequest) ([]string, error) {
 	h := fnv.New64a()
 	_, _ = fmt.Fprint(h, req)
 	r := rand.New(rand.NewPCG(h.Sum64(), 0))

@@ -16,7 +16,7 @@ import (
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -244,7 +244,7 @@ func breaking(b *testing.B, kind string, pods int) (*Queue, func()) {
 			r.Devices = r.Devices[:0:0]
 			for i := range pods / 2 {
 				id := fmt.Sprintf("d%d", i+pods/2)
-				r.Devices = append(r.Devices, &deviceplugin.Device{ID: id, Healthy: true})
+				r.Devices = append(r.Devices, &devicemanager.Device{ID: id, Healthy: true})
 			}
 			p.set(r)
 		}

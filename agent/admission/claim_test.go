@@ -14,7 +14,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/machine"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // outcomes waits until nothing moves and returns the last outcome of each pod since the last time,
@@ -129,7 +129,7 @@ func TestAPodThatWaitsForItsPluginHoldsTheRest(t *testing.T) {
 
 		gone := p.Inventory().Resources["example.com/gpu"]
 		gone.Connected = false
-		gone.Devices = []*deviceplugin.Device{{ID: "d0"}, {ID: "d1"}, {ID: "d2"}, {ID: "d3"}}
+		gone.Devices = []*devicemanager.Device{{ID: "d0"}, {ID: "d1"}, {ID: "d2"}, {ID: "d3"}}
 		p.set(gone)
 		d.queue.Submit(pod("e", "example.com/gpu=1"), false)
 		d.now("e " + forPlugin)
@@ -143,10 +143,10 @@ func TestWaitsForDevicesToBeHealthy(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		p := &plugins{}
 		health := func(healthy ...bool) {
-			r := deviceplugin.Resource{Name: "example.com/gpu", Connected: true}
+			r := devicemanager.Resource{Name: "example.com/gpu", Connected: true}
 			for i, h := range healthy {
 				r.Devices = append(r.Devices,
-					&deviceplugin.Device{ID: fmt.Sprint("d", i), Healthy: h})
+					&devicemanager.Device{ID: fmt.Sprint("d", i), Healthy: h})
 			}
 			p.set(r)
 		}
@@ -280,9 +280,9 @@ func TestAdmittedWithinAMomentOfTheCause(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, dir string) {
 				p := &plugins{}
-				p.set(deviceplugin.Resource{
+				p.set(devicemanager.Resource{
 					Name: "example.com/gpu", Connected: true,
-					Devices: []*deviceplugin.Device{{ID: "d0"}},
+					Devices: []*devicemanager.Device{{ID: "d0"}},
 				})
 				d := open(t, dir, p, roomy(100))
 				defer d.stop()

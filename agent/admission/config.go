@@ -11,14 +11,14 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/machine"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
 
 // Plugins is what admission asks of the device plugins.
 type Plugins interface {
-	Inventory() deviceplugin.Inventory
-	Preferred(ctx context.Context, req deviceplugin.PreferredRequest) ([]string, error)
+	Inventory() devicemanager.Inventory
+	Preferred(ctx context.Context, req devicemanager.PreferredRequest) ([]string, error)
 	Allocate(ctx context.Context, resource string, ids []string) (
 		*pluginapi.ContainerAllocateResponse, error)
 }
@@ -56,7 +56,7 @@ type Config struct {
 // mayWant reports whether a resource's plugin may want to hear what was released. One that has said
 // nothing since the agent started is asked when it is there.
 func (c *Config) mayWant(resource string) bool {
-	return c.Plugins.Inventory().WantsReleased(resource) != deviceplugin.ReleasedUnwanted
+	return c.Plugins.Inventory().WantsReleased(resource) != devicemanager.ReleasedUnwanted
 }
 
 // Preemption is of a pod that makes way for a critical one, and why.

@@ -22,28 +22,28 @@ import (
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
 
 // plugins is a device manager made of funcs; calls counts Allocate.
 type plugins struct {
-	inventory atomic.Pointer[deviceplugin.Inventory]
+	inventory atomic.Pointer[devicemanager.Inventory]
 	allocate  func(ctx context.Context, resource string, ids []string) error
 	preferred func(ctx context.Context) ([]string, error)
-	advise    func(deviceplugin.PreferredRequest) ([]string, error)
+	advise    func(devicemanager.PreferredRequest) ([]string, error)
 	calls     atomic.Int64
 }
 
-func (p *plugins) Inventory() deviceplugin.Inventory {
+func (p *plugins) Inventory() devicemanager.Inventory {
 	if inv := p.inventory.Load(); inv != nil {
 		return *inv
 	}
-	return deviceplugin.Inventory{}
+	return devicemanager.Inventory{}
 }
 
 func (p *plugins) Preferred(ctx context.Context,
-	req deviceplugin.PreferredRequest) ([]string, error) {
+	req devicemanager.PreferredRequest) ([]string, error) {
 	if p.advise != nil {
 		return p.advise(req)
 	}
@@ -64,19 +64,19 @@ func (p *plugins) Allocate(ctx context.Context, resource string, ids []string) (
 }
 
 func (p *plugins) offer(name string, n int) {
-	r := deviceplugin.Resource{Name: name, Connected: true}
+	r := devicemanager.Resource{Name: name, Connected: true}
 	for i := range n {
 		r.Devices = append(r.Devices,
-			&deviceplugin.Device{ID: fmt.Sprintf("d%d", i), Healthy: true})
+			&devicemanager.Device{ID: fmt.Sprintf("d%d", i), Healthy: true})
 	}
 	p.set(r)
 }
 
 // set adds a resource to the inventory, or replaces it.
-func (p *plugins) set(r deviceplugin.Resource) {
+func (p *plugins) set(r devicemanager.Resource) {
 	now := p.Inventory()
-	next := deviceplugin.Inventory{
-		Version: now.Version + 1, Resources: map[string]deviceplugin.Resource{},
+	next := devicemanager.Inventory{
+		Version: now.Version + 1, Resources: map[string]devicemanager.Resource{},
 	}
 	maps.Copy(next.Resources, now.Resources)
 	r.Generation = next.Version

@@ -8,7 +8,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -87,7 +87,7 @@ func (p *pass) exchanged(e *entry, gets allocation.Pod) (x exchange, ok bool) {
 		r, pool := p.view.Inventory.Resources[name], map[topology.NodeSet][]string{}
 		taken := p.pods.ledger.Beside(e.Pod.UID, []string{name}).Taken.Devices[name]
 		given := had[name].Difference(takes[name]).Difference(taken).UnsortedList()
-		slices.SortFunc(given, deviceplugin.CompareIDs)
+		slices.SortFunc(given, devicemanager.CompareIDs)
 		for _, id := range given {
 			if d, found := r.Find(id); found && d.Offered() {
 				pool[d.Nodes] = append(pool[d.Nodes], id)
@@ -96,7 +96,7 @@ func (p *pass) exchanged(e *entry, gets allocation.Pod) (x exchange, ok bool) {
 		for _, o := range p.claimants() {
 			swaps := map[string]string{}
 			lost := allocation.TakenBy(o.has.pod).Devices[name].Intersection(takes[name]).UnsortedList()
-			slices.SortFunc(lost, deviceplugin.CompareIDs)
+			slices.SortFunc(lost, devicemanager.CompareIDs)
 			for _, id := range lost {
 				d, found := r.Find(id)
 				if !found || len(pool[d.Nodes]) == 0 {
@@ -117,7 +117,7 @@ func (p *pass) exchanged(e *entry, gets allocation.Pod) (x exchange, ok bool) {
 }
 
 // exchangedIn replaces the pod's devices of a resource by those that swaps maps them to.
-func exchangedIn(p allocation.Pod, r deviceplugin.Resource,
+func exchangedIn(p allocation.Pod, r devicemanager.Resource,
 	swaps map[string]string) allocation.Pod {
 	p.Containers = maps.Clone(p.Containers)
 	for name, c := range p.Containers {
@@ -132,7 +132,7 @@ func exchangedIn(p allocation.Pod, r deviceplugin.Resource,
 					ids[at] = other
 				}
 			}
-			slices.SortFunc(ids, deviceplugin.CompareIDs)
+			slices.SortFunc(ids, devicemanager.CompareIDs)
 			c.Devices[i] = allocation.NewDeviceSet(r, ids)
 		}
 		p.Containers[name] = c

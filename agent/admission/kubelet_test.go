@@ -19,7 +19,7 @@ import (
 
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/exhaustive"
 	"github.com/numalet/numalet/topology/podspec"
@@ -38,7 +38,7 @@ type naive struct {
 	hardware  machine.Hardware
 	policy    topology.Policy
 	scope     topology.Scope
-	inventory map[string]deviceplugin.Resource
+	inventory map[string]devicemanager.Resource
 	pods      map[types.UID]naivePod
 }
 
@@ -169,7 +169,7 @@ func (w *naiveWork) container(c *v1.Container, gone bool) error {
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		req := w.request(name, counts[name])
 		req.Hint = hint
-		ids, err := deviceplugin.Choose(req)
+		ids, err := devicemanager.Choose(req)
 		if err != nil {
 			return unexpected(err)
 		}
@@ -199,8 +199,8 @@ func after(reuse, ids sets.Set[string], gone bool) sets.Set[string] {
 	return reuse.Difference(ids)
 }
 
-func (w *naiveWork) request(name string, count int) deviceplugin.Request {
-	return deviceplugin.Request{
+func (w *naiveWork) request(name string, count int) devicemanager.Request {
+	return devicemanager.Request{
 		Resource: w.inventory[name], N: count, Taken: w.taken[name],
 		Reusable: sets.List(w.reuse[name]),
 	}
@@ -224,7 +224,7 @@ func (w *naiveWork) align(counts map[string]int, cpus int) (topology.Hint, error
 	nodes := w.hardware.Machine.NodeSet()
 	offers := make([][]topology.ResourceHints, 2)
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		if supply, ok := deviceplugin.Supply(nodes, w.request(name, counts[name])); ok {
+		if supply, ok := devicemanager.Supply(nodes, w.request(name, counts[name])); ok {
 			offers[0] = append(offers[0], topology.ResourceHints{
 				Resource: name, Hints: supply.Hints(),
 			})
@@ -337,14 +337,14 @@ func compareWithNaive(t *testing.T, w world, dir string, machines []*topology.Ma
 // unhealthy.
 func (w *world) offer(n *naive, m *topology.Machine) {
 	w.inventory(m)
-	n.inventory = map[string]deviceplugin.Resource{}
+	n.inventory = map[string]devicemanager.Resource{}
 	for name, r := range w.plugins.Inventory().Resources {
 		r.Options.Preferred = false
 		w.plugins.set(r)
 		if !r.Connected {
 			r.Devices = slices.Clone(r.Devices)
 			for i, d := range r.Devices {
-				r.Devices[i] = &deviceplugin.Device{ID: d.ID, Nodes: d.Nodes}
+				r.Devices[i] = &devicemanager.Device{ID: d.ID, Nodes: d.Nodes}
 			}
 		}
 		n.inventory[name] = r

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -39,7 +39,7 @@ func newPairs(n int) *pairs {
 	return p
 }
 
-func (p *pairs) Preferred(ctx context.Context, q deviceplugin.PreferredRequest) ([]string, error) {
+func (p *pairs) Preferred(ctx context.Context, q devicemanager.PreferredRequest) ([]string, error) {
 	p.mu.Lock()
 	p.asked = append(p.asked, fmt.Sprintf("%d of %s", q.Size, strings.Join(q.Available, " ")))
 	p.mu.Unlock()
@@ -85,7 +85,7 @@ func TestPodsThatComeTogetherGetWhatPluginsPrefer(t *testing.T) {
 				all := p.Inventory()
 				switch r := all.Resources["example.com/gpu"]; after {
 				case "new":
-					p.inventory.Store(&deviceplugin.Inventory{})
+					p.inventory.Store(&devicemanager.Inventory{})
 				case "back":
 					r.Connected = false
 					p.set(r)

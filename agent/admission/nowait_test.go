@@ -12,13 +12,13 @@ import (
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/admission/handlers"
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 func TestNoWaitRejectsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		p := &plugins{}
-		p.set(deviceplugin.Resource{Name: "example.com/gpu"})
+		p.set(devicemanager.Resource{Name: "example.com/gpu"})
 		d := open(t, dir, p, func(c *Config) { c.Wait = 0 })
 		defer d.stop()
 		d.queue.Submit(pod("a", "example.com/gpu=1"), false)
@@ -178,7 +178,7 @@ func owing(t *testing.T, dir string, wait time.Duration) *desk {
 	p := &plugins{}
 	p.offer("example.com/gpu", 2)
 	of := p.Inventory().Resources["example.com/gpu"]
-	of.Options.Released = deviceplugin.ReleasedWanted
+	of.Options.Released = devicemanager.ReleasedWanted
 	p.set(of)
 	d := open(t, dir, p, func(c *Config) { c.Wait = wait })
 	d.queue.Submit(pod("old", "example.com/gpu=2"), false)
@@ -201,7 +201,7 @@ func TestOwedDevicesOfOthersKeepNobody(t *testing.T) {
 		d.stop()
 		p := &plugins{}
 		p.set(d.plugins.Inventory().Resources["example.com/gpu"])
-		p.set(deviceplugin.Resource{Name: "example.com/nic"})
+		p.set(devicemanager.Resource{Name: "example.com/nic"})
 		d = open(t, dir, p, func(c *Config) { c.Wait = 0 })
 		defer d.stop()
 		d.queue.Submit(pod("a", "example.com/nic=1"), false)

@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/explain"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
@@ -97,7 +97,7 @@ func happenings(s state) (out []named) {
 	case asking, finishing, canceling:
 		key := allocation.AskKey{Container: "main", Resource: "example.com/gpu"}
 		out = append(out, named{"advised", advised{key, []string{"d0"}, nil}},
-			named{"advised: away", advised{key, nil, &deviceplugin.StoppedError{}}})
+			named{"advised: away", advised{key, nil, &devicemanager.StoppedError{}}})
 	case rereading, inquiring:
 		out = append(out, named{"looked", looked{}})
 	case waiting, brief:
@@ -111,7 +111,7 @@ func happenings(s state) (out []named) {
 	case allocating, finishing, canceling:
 		own := holding("own")
 		out = append(out, named{"allocated", allocated{own}},
-			named{"failed: away", failed{own, &callError{"example.com/gpu", &deviceplugin.StoppedError{}}, began}},
+			named{"failed: away", failed{own, &callError{"example.com/gpu", &devicemanager.StoppedError{}}, began}},
 			named{"failed: no", failed{own, &callError{"example.com/gpu", errors.New("no")}, began}},
 			named{"failed: disk full", failed{own, fmt.Errorf("%w: disk full", errCommit), began}})
 	case waiting, brief, behind, retrying, deferred, heldBack, admitted:

@@ -17,7 +17,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/agent/admission/decide"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/holder"
 	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/topology"
@@ -25,7 +25,7 @@ import (
 
 // stepPlugins are plugins that come and go, with devices that fail, and that hang or refuse.
 type stepPlugins struct {
-	inventory atomic.Pointer[deviceplugin.Inventory]
+	inventory atomic.Pointer[devicemanager.Inventory]
 	boot      atomic.Pointer[string]
 	hangs     [len(stepResources)]atomic.Bool
 	refuses   [len(stepResources)]atomic.Bool
@@ -36,13 +36,13 @@ type stepPlugins struct {
 	released  atomic.Int64                  // calls that were answered
 }
 
-func (p *stepPlugins) Inventory() deviceplugin.Inventory { return *p.inventory.Load() }
+func (p *stepPlugins) Inventory() devicemanager.Inventory { return *p.inventory.Load() }
 
 // enough is more questions than one step can be worth.
 const enough = 1000
 
 // Preferred is always the same for the same question, now and then nothing, or hangs.
-func (p *stepPlugins) Preferred(ctx context.Context, q deviceplugin.PreferredRequest) (
+func (p *stepPlugins) Preferred(ctx context.Context, q devicemanager.PreferredRequest) (
 	[]string, error) {
 	if p.asked.Add(1) > enough {
 		<-ctx.Done() // so that the step ends
@@ -119,9 +119,9 @@ func (p *stepPlugins) misbehave(ctx context.Context, resource string) error {
 }
 
 // change replaces one resource; nil: it is not known any more.
-func (p *stepPlugins) change(at int, r *deviceplugin.Resource) {
+func (p *stepPlugins) change(at int, r *devicemanager.Resource) {
 	now := p.Inventory()
-	next := deviceplugin.Inventory{
+	next := devicemanager.Inventory{
 		Version: now.Version + 1, Resources: maps.Clone(now.Resources),
 	}
 	if r == nil {
@@ -136,15 +136,15 @@ func (p *stepPlugins) change(at int, r *deviceplugin.Resource) {
 
 // offer has a plugin name new devices, some of them as before.
 func (p *stepPlugins) offer(r *rand.Rand, at, nodes int) {
-	of := deviceplugin.Resource{
+	of := devicemanager.Resource{
 		Name: stepResources[at], Connected: true,
-		Options: deviceplugin.Options{Preferred: r.IntN(4) == 0},
+		Options: devicemanager.Options{Preferred: r.IntN(4) == 0},
 	}
 	if r.IntN(3) == 0 {
-		of.Options.Released = deviceplugin.ReleasedWanted
+		of.Options.Released = devicemanager.ReleasedWanted
 	}
 	for i := range 1 + r.IntN(6) {
-		d := &deviceplugin.Device{
+		d := &devicemanager.Device{
 			ID: fmt.Sprint(stepResources[at][12:], "-", i), Healthy: r.IntN(8) > 0,
 		}
 		if r.IntN(4) > 0 {
@@ -174,7 +174,7 @@ func (p *stepPlugins) flip(r *rand.Rand, at int) bool {
 func (p *stepPlugins) healthy(device string) bool {
 	i := strings.LastIndexByte(device, '/')
 	of := p.Inventory().Resources[device[:i]]
-	return of.Connected && slices.ContainsFunc(of.Devices, func(d *deviceplugin.Device) bool {
+	return of.Connected && slices.ContainsFunc(of.Devices, func(d *devicemanager.Device) bool {
 		return d.ID == device[i+1:] && d.Healthy
 	})
 }
@@ -183,7 +183,7 @@ func (p *stepPlugins) healthy(device string) bool {
 func (p *stepPlugins) ails(at int, reason string) bool {
 	of := p.Inventory().Resources[stepResources[at]]
 	if reason == decide.ReasonWaitDevices && of.Connected {
-		return slices.ContainsFunc(of.Devices, func(d *deviceplugin.Device) bool {
+		return slices.ContainsFunc(of.Devices, func(d *devicemanager.Device) bool {
 			return !d.Healthy
 		})
 	}

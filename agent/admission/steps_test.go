@@ -24,7 +24,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/released"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/topology"
 )
@@ -214,8 +214,8 @@ func (w *walk) failf(format string, args ...any) {
 func (w *walk) bootID() string { return fmt.Sprint("boot-", w.boot, "-") }
 
 func (w *walk) run(steps int) {
-	w.plugins.inventory.Store(&deviceplugin.Inventory{
-		Resources: map[string]deviceplugin.Resource{},
+	w.plugins.inventory.Store(&devicemanager.Inventory{
+		Resources: map[string]devicemanager.Resource{},
 	})
 	w.site = newSite(w.t, w.r, newHull(w.r), 0)
 	w.tell("on %s", w.site.text)

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // Each decision comes with one plan, however often a pod was tried to be placed before, and with
@@ -42,7 +42,7 @@ func TestDecisionsComeWithOnePlan(t *testing.T) {
 		d.now("new Admit")
 		d.queue.Submit(pod("big", "cpu=2 example.com/gpu=2"), false)
 		d.now("big Reject")
-		p.set(deviceplugin.Resource{Name: "example.com/gpu"})
+		p.set(devicemanager.Resource{Name: "example.com/gpu"})
 		d.queue.Submit(pod("runs", "example.com/gpu=1"), true)
 		d.now("runs Admit")
 		const want = "old Admit: 1 placed, error false\n" +

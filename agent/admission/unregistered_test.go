@@ -3,7 +3,7 @@ package admission
 import (
 	"testing"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // With no time to wait, a plugin that is away is told of in the kubelet's words: by whether its
@@ -22,7 +22,7 @@ func TestPluginsThatAreAwayInTheKubeletsWords(t *testing.T) {
 		d.stop()
 
 		next := &plugins{}
-		next.set(deviceplugin.Resource{Name: "example.com/none"})
+		next.set(devicemanager.Resource{Name: "example.com/none"})
 		d = open(t, dir, next, func(c *Config) { c.Wait, c.BootID = 0, "boot-2" })
 		defer d.stop()
 		d.queue.Submit(pod("new", "example.com/gpu=1"), false)
@@ -45,7 +45,7 @@ func TestPluginsThatAreAwayInTheKubeletsWords(t *testing.T) {
 		d.stop()
 
 		next := &plugins{} // known from the state, and away
-		next.set(deviceplugin.Resource{Name: "example.com/gpu"})
+		next.set(devicemanager.Resource{Name: "example.com/gpu"})
 		d = open(t, dir, next, func(c *Config) { c.Wait, c.BootID = 0, "boot-2" })
 		defer d.stop()
 		d.queue.Submit(pod("old", "example.com/gpu=1"), false)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
@@ -67,7 +67,7 @@ func (d deviceDemand) preset(got *Container) (err error) {
 			continue
 		}
 		if !ok {
-			ids := slices.SortedFunc(slices.Values(r.chosen), deviceplugin.CompareIDs)
+			ids := slices.SortedFunc(slices.Values(r.chosen), devicemanager.CompareIDs)
 			set = NewDeviceSet(r.resource, ids)
 			for _, id := range ids {
 				if why := d.from.refuses(r, id); why != "" && err == nil {

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -92,16 +92,16 @@ func TestChosenDeviceThatIsNotToBeHad(t *testing.T) {
 	const annotation = "ChosenDeviceUnavailable: annotation example.com/gpu_container-main chooses device "
 	for _, test := range []struct {
 		choice string
-		change func(*View, *deviceplugin.Device)
+		change func(*View, *devicemanager.Device)
 		want   string
 	}{
 		{"gpu-9", nil, `"gpu-9", and its device plugin lists none of that id; choose one that the ` +
 			`plugin lists`},
-		{"gpu-2", func(_ *View, d *deviceplugin.Device) { d.Healthy = false },
+		{"gpu-2", func(_ *View, d *devicemanager.Device) { d.Healthy = false },
 			`"gpu-2", and it is not healthy; choose another one, or wait until it is`},
-		{"gpu-2", func(_ *View, d *deviceplugin.Device) { d.Cordoned = true },
+		{"gpu-2", func(_ *View, d *devicemanager.Device) { d.Cordoned = true },
 			`"gpu-2", and it is cordoned; choose another one, or uncordon it (numalet device uncordon)`},
-		{"gpu-2", func(v *View, _ *deviceplugin.Device) {
+		{"gpu-2", func(v *View, _ *devicemanager.Device) {
 			v.Taken.Devices["example.com/gpu"] = sets.New("gpu-2")
 		}, `"gpu-2", and another pod has it; choose one that is free`},
 	} {

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -37,7 +37,7 @@ type deviceDemand struct {
 }
 
 type deviceRequest struct {
-	resource deviceplugin.Resource
+	resource devicemanager.Resource
 	count    int
 	// chosen are the devices that were chosen for the container; nil: none were. For the pod: all its
 	// devices were chosen.
@@ -95,7 +95,7 @@ func (p *devices) take(container string, kind podspec.Kind) {
 }
 
 // allocatable reports whether the plugin still offers all these devices and nobody else has them.
-func (p *devices) allocatable(r deviceplugin.Resource, ids []string) bool {
+func (p *devices) allocatable(r devicemanager.Resource, ids []string) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool {
 		if p.reusable[r.Name].Has(id) {
 			return false
@@ -106,19 +106,19 @@ func (p *devices) allocatable(r deviceplugin.Resource, ids []string) bool {
 }
 
 // request is a request beside what is taken, and what containers keep that start later.
-func (p *devices) request(r deviceRequest, later []Container) deviceplugin.Request {
+func (p *devices) request(r deviceRequest, later []Container) devicemanager.Request {
 	taken, reusable := p.taken[r.resource.Name], p.reusable[r.resource.Name]
 	if kept := devicesOf(later, r.resource.Name); len(kept.IDs) > 0 {
 		ids := sets.New(kept.IDs...)
 		taken, reusable = taken.Union(ids), reusable.Difference(ids)
 	}
-	return deviceplugin.Request{
+	return devicemanager.Request{
 		Resource: r.resource, N: r.count, Taken: taken, Reusable: healthyOf(r.resource, reusable),
 	}
 }
 
 // healthyOf leaves out devices that an init container has kept and that nobody else is given now.
-func healthyOf(r deviceplugin.Resource, ids sets.Set[string]) []string {
+func healthyOf(r devicemanager.Resource, ids sets.Set[string]) []string {
 	return slices.DeleteFunc(sets.List(ids), func(id string) bool {
 		d, found := r.Find(id)
 		return !found || !d.Healthy
@@ -127,7 +127,7 @@ func healthyOf(r deviceplugin.Resource, ids sets.Set[string]) []string {
 
 // around is a request whose nodes must have the devices that are kept. A plugin that is away need
 // not name them any more.
-func (p *devices) around(r deviceRequest, k fixed) deviceplugin.Request {
+func (p *devices) around(r deviceRequest, k fixed) devicemanager.Request {
 	out := p.request(r, k.later)
 	kept := devicesOf(k.own, r.resource.Name)
 	if len(kept.IDs) == 0 {
@@ -137,7 +137,7 @@ func (p *devices) around(r deviceRequest, k fixed) deviceplugin.Request {
 	out.Resource.Devices = slices.Clone(out.Resource.Devices)
 	for i, id := range kept.IDs {
 		if _, found := r.resource.Find(id); !found {
-			out.Resource.Devices = append(out.Resource.Devices, &deviceplugin.Device{
+			out.Resource.Devices = append(out.Resource.Devices, &devicemanager.Device{
 				ID: id, Healthy: true, Nodes: kept.NodesOf(i),
 			})
 		}
@@ -199,9 +199,9 @@ func (d deviceDemand) offer(k fixed) (out offer) {
 func (d deviceDemand) supply(nodes topology.NodeSet, r deviceRequest,
 	k fixed) (topology.Supply, bool) {
 	if has := devicesOf(k.own, r.resource.Name); r.chosen != nil && len(has.IDs) >= r.count {
-		return deviceplugin.SupplyOf(nodes, r.resource, has.IDs)
+		return devicemanager.SupplyOf(nodes, r.resource, has.IDs)
 	}
-	return deviceplugin.Supply(nodes, d.from.around(r, k))
+	return devicemanager.Supply(nodes, d.from.around(r, k))
 }
 
 func (d deviceDemand) choose(later []Container, hint topology.Hint, got *Container) error {
@@ -233,21 +233,21 @@ func (d deviceDemand) chooseOne(r deviceRequest, later []Container,
 	req.Hint = hint
 	advice, asked := d.from.draft.advice[key]
 	if plan := &d.from.draft.plan; !asked && plan.Ask == nil {
-		if want, ok := deviceplugin.AdviceWanted(req); ok {
+		if want, ok := devicemanager.AdviceWanted(req); ok {
 			plan.Ask = &Ask{AskKey: key, PreferredRequest: want}
 		}
 	}
 	req.Advice = advice
-	return deviceplugin.Choose(req)
+	return devicemanager.Choose(req)
 }
 
 // NewDeviceSet is those devices of the resource, without an answer.
-func NewDeviceSet(r deviceplugin.Resource, ids []string) DeviceSet {
+func NewDeviceSet(r devicemanager.Resource, ids []string) DeviceSet {
 	return DeviceSet{Resource: r.Name, IDs: ids, Nodes: nodesOf(r, ids)}
 }
 
 // nodesOf is where the devices are; nil when none of them is anywhere in particular.
-func nodesOf(r deviceplugin.Resource, ids []string) []topology.NodeSet {
+func nodesOf(r devicemanager.Resource, ids []string) []topology.NodeSet {
 	out, known := make([]topology.NodeSet, len(ids)), false
 	for i, id := range ids {
 		if d, found := r.Find(id); found {

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -50,7 +50,7 @@ func TestKeepsWhatIsStillValid(t *testing.T) {
 		}
 	}
 	pluginAway := func(v *View) {
-		v.Inventory.Resources["example.com/gpu"] = deviceplugin.Resource{Name: "example.com/gpu"}
+		v.Inventory.Resources["example.com/gpu"] = devicemanager.Resource{Name: "example.com/gpu"}
 	}
 	const keepsGPU3 = "container main keeps example.com/gpu gpu-3; no longer valid, or not as " +
 		"requested: CPUs 5,13"

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // Owed is devices of a pod that it holds no more, and of which their plugin is still to hear that.
@@ -49,7 +49,7 @@ func Owes(before, after Pod, wants func(resource string) bool) (out []Owed) {
 }
 
 func natural(ids sets.Set[string]) []string {
-	return slices.SortedFunc(maps.Keys(ids), deviceplugin.CompareIDs)
+	return slices.SortedFunc(maps.Keys(ids), devicemanager.CompareIDs)
 }
 
 // owe adds devices to what a plugin is to hear of a pod.

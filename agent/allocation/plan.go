@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 	"github.com/numalet/numalet/topology/podspec"
@@ -22,7 +22,7 @@ type View struct {
 	Memory *memory.Static
 	topology.Rules
 	Options   topology.Options
-	Inventory deviceplugin.Inventory
+	Inventory devicemanager.Inventory
 	// Taken is what other pods hold or have reserved.
 	Taken Taken
 	// Sharing: one of these other pods has containers that share CPUs.
@@ -45,7 +45,7 @@ type AskKey struct {
 // Ask is a GetPreferredAllocation call that a plan wants made, for the container of the key.
 type Ask struct {
 	AskKey
-	deviceplugin.PreferredRequest
+	devicemanager.PreferredRequest
 }
 
 // Advice holds the answers so far. A key with an empty answer was asked in vain.

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -41,7 +41,7 @@ func rig(t *testing.T, policy topology.Policy, scope topology.Scope) View {
 	}
 	return View{
 		Machine: m, CPUs: static, Rules: topology.Rules{Policy: policy, Scope: scope},
-		Inventory: deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{
+		Inventory: devicemanager.Inventory{Resources: map[string]devicemanager.Resource{
 			"example.com/gpu": gpus(0, 0, 1, 1),
 			"example.com/off": {Name: "example.com/off"},
 		}},
@@ -49,10 +49,10 @@ func rig(t *testing.T, policy topology.Policy, scope topology.Scope) View {
 	}
 }
 
-func gpus(nodes ...topology.NodeID) deviceplugin.Resource {
-	r := deviceplugin.Resource{Name: "example.com/gpu", Connected: true}
+func gpus(nodes ...topology.NodeID) devicemanager.Resource {
+	r := devicemanager.Resource{Name: "example.com/gpu", Connected: true}
 	for i, n := range nodes {
-		r.Devices = append(r.Devices, &deviceplugin.Device{
+		r.Devices = append(r.Devices, &devicemanager.Device{
 			ID: fmt.Sprintf("gpu-%d", i), Healthy: true, Nodes: topology.NewNodeSet(n),
 		})
 	}
@@ -190,7 +190,7 @@ func TestPlan(t *testing.T) {
 		"pod scope keeps what a pod holds, though its plugin is away": {
 			policy: topology.SingleNUMANode, scope: topology.PodScope,
 			change: func(v *View) {
-				v.Inventory.Resources["example.com/gpu"] = deviceplugin.Resource{
+				v.Inventory.Resources["example.com/gpu"] = devicemanager.Resource{
 					Name: "example.com/gpu",
 				}
 				v.Own = own("5,13", "gpu-3", true)
@@ -247,7 +247,7 @@ func TestPlan(t *testing.T) {
 		"what a pod holds it keeps, though its plugin is away": {
 			policy: topology.SingleNUMANode,
 			change: func(v *View) {
-				v.Inventory.Resources["example.com/gpu"] = deviceplugin.Resource{
+				v.Inventory.Resources["example.com/gpu"] = devicemanager.Resource{
 					Name: "example.com/gpu",
 				}
 				v.Own = own("5,13", "gpu-3", true)

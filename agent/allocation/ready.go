@@ -7,14 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Ready is the room as if the plugins that are away were connected, with the devices that they had
 // and without preferences, and the pod without what no plugin has registered, which is unknown.
 func (r Room) Ready(pod *v1.Pod) (ready Room, rest *v1.Pod, unknown []string) {
-	r.Inventory, unknown = WithResources(r.Inventory, pod, func(r *deviceplugin.Resource) bool {
+	r.Inventory, unknown = WithResources(r.Inventory, pod, func(r *devicemanager.Resource) bool {
 		r.Connected, r.Options.Preferred = true, false
 		return true
 	})
@@ -23,10 +23,10 @@ func (r Room) Ready(pod *v1.Pod) (ready Room, rest *v1.Pod, unknown []string) {
 
 // WithResources is an inventory of the pod's resources, changed; left out are those that are not in
 // the given one, or for which change returned false.
-func WithResources(inventory deviceplugin.Inventory, pod *v1.Pod,
-	change func(*deviceplugin.Resource) bool) (out deviceplugin.Inventory, left []string) {
+func WithResources(inventory devicemanager.Inventory, pod *v1.Pod,
+	change func(*devicemanager.Resource) bool) (out devicemanager.Inventory, left []string) {
 	out = inventory
-	out.Resources = map[string]deviceplugin.Resource{}
+	out.Resources = map[string]devicemanager.Resource{}
 	for _, name := range podspec.DeviceResources(pod) {
 		r, known := inventory.Resources[name]
 		if known && change(&r) {

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -16,7 +16,7 @@ import (
 // reserved. Each node has two GPUs, each second one a NIC, and all of them an FPGA.
 func wide(t testing.TB, nodes int, policy topology.Policy) View {
 	spec := topology.Spec{Name: "wide"}
-	devices := map[string][]*deviceplugin.Device{}
+	devices := map[string][]*devicemanager.Device{}
 	for node := range nodes {
 		n := topology.Node{ID: topology.NodeID(node), Distances: map[topology.NodeID]int{}}
 		for other := range nodes {
@@ -40,7 +40,7 @@ func wide(t testing.TB, nodes int, policy topology.Policy) View {
 		for kind, count := range map[string]int{"gpu": 2, "nic": node % 2, "fpga": 1} {
 			for i := range count {
 				devices["example.com/"+kind] = append(devices["example.com/"+kind],
-					&deviceplugin.Device{
+					&devicemanager.Device{
 						ID: fmt.Sprintf("%s-%d-%d", kind, node, i), Healthy: true,
 						Nodes: topology.NewNodeSet(n.ID),
 					})
@@ -57,10 +57,10 @@ func wide(t testing.TB, nodes int, policy topology.Policy) View {
 	}
 	v := View{
 		Machine: m, CPUs: static, Rules: topology.Rules{Policy: policy}, Taken: TakenBy(),
-		Inventory: deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{}},
+		Inventory: devicemanager.Inventory{Resources: map[string]devicemanager.Resource{}},
 	}
 	for name, list := range devices {
-		v.Inventory.Resources[name] = deviceplugin.Resource{
+		v.Inventory.Resources[name] = devicemanager.Resource{
 			Name: name, Connected: true, Devices: list,
 		}
 	}

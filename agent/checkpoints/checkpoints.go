@@ -22,7 +22,7 @@ import (
 	"github.com/numalet/numalet/agent/resize"
 	"github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/topology/memory/state"
 )
@@ -43,7 +43,7 @@ type Config struct {
 	Admitted  resize.Admitted
 	Active    func() []*v1.Pod
 	Hardware  func() machine.Hardware
-	Inventory func() deviceplugin.Inventory
+	Inventory func() devicemanager.Inventory
 	// Lasting reports whether a kubelet that takes over the node finds the pod, under that UID.
 	Lasting func(types.UID) bool
 	// Tell records an event of the node.

@@ -18,7 +18,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -71,8 +71,8 @@ func TestDefaultsWithoutFile(t *testing.T) {
 	if c.RootDir != "/var/lib/kubelet" || c.DevicePlugins.Wait != 2*time.Minute {
 		t.Errorf("options: %+v", c.Options)
 	}
-	if d := c.DevicePlugins; d.Deadlines != deviceplugin.DefaultDeadlines() ||
-		d.Graces != deviceplugin.DefaultGraces() || d.Strict {
+	if d := c.DevicePlugins; d.Deadlines != devicemanager.DefaultDeadlines() ||
+		d.Graces != devicemanager.DefaultGraces() || d.Strict {
 		t.Errorf("device plugins: %+v", d)
 	}
 	if got := c.Unhonoured(); len(got) != 0 {

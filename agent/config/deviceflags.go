@@ -5,13 +5,13 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // DevicePlugins bounds calls to device plugins, and says how long resources outlive their plugins.
 type DevicePlugins struct {
-	Deadlines deviceplugin.Deadlines
-	Graces    deviceplugin.Graces
+	Deadlines devicemanager.Deadlines
+	Graces    devicemanager.Graces
 	// Wait bounds how long a pod waits for its devices; 0 rejects it at once.
 	Wait time.Duration
 	// Strict requires plugins to serve before they register.
@@ -40,9 +40,9 @@ type durationFlag struct {
 }
 
 func (d *DevicePlugins) flags() []durationFlag {
-	to, usual := &d.Deadlines, deviceplugin.DefaultDeadlines()
+	to, usual := &d.Deadlines, devicemanager.DefaultDeadlines()
 	r, registry := &to.Registry, usual.Registry
-	g, graces := &d.Graces, deviceplugin.DefaultGraces()
+	g, graces := &d.Graces, devicemanager.DefaultGraces()
 	return []durationFlag{
 		{"device-plugin-dial-timeout",
 			"how long a device plugin may take to serve its socket, after " +

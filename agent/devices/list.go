@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/cordon"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // HealthAbsent is that of a cordoned device that no plugin lists. The others are those of a pod's
@@ -45,7 +45,7 @@ type device struct{ resource, id string }
 
 // List is the devices that plugins list, and those that are cordoned and that none lists, by resource
 // and in natural order of ids.
-func List(inventory deviceplugin.Inventory, state allocation.State, cordons []cordon.Cordon) []Row {
+func List(inventory devicemanager.Inventory, state allocation.State, cordons []cordon.Cordon) []Row {
 	held, released := holders(state), releasers(state)
 	said := map[device]*Cordon{}
 	for _, c := range cordons {
@@ -73,7 +73,7 @@ func List(inventory deviceplugin.Inventory, state allocation.State, cordons []co
 		})
 	}
 	slices.SortStableFunc(out, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(a.Resource, b.Resource), deviceplugin.CompareIDs(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), devicemanager.CompareIDs(a.ID, b.ID))
 	})
 	return out
 }

@@ -11,20 +11,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/cordon"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
 
 const gpu, nic = "example.com/gpu", "example.com/nic"
 
 func TestList(t *testing.T) {
-	inventory := deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{
-		nic: {Devices: []*deviceplugin.Device{{ID: "nic-0"}}},
-		gpu: {Connected: true, Devices: []*deviceplugin.Device{
+	inventory := devicemanager.Inventory{Resources: map[string]devicemanager.Resource{
+		nic: {Devices: []*devicemanager.Device{{ID: "nic-0"}}},
+		gpu: {Connected: true, Devices: []*devicemanager.Device{
 			{ID: "gpu-2", Healthy: true, Nodes: topology.NewNodeSet(0, 1)},
 			{ID: "gpu-10", Cordoned: true},
-		}, Reasons: deviceplugin.Reasons{ByID: map[string]string{"gpu-10": "no power"}}},
+		}, Reasons: devicemanager.Reasons{ByID: map[string]string{"gpu-10": "no power"}}},
 	}}
 	state := allocation.State{Pods: map[types.UID]allocation.Pod{"u": {
 		Namespace: "team", Name: "train", Containers: map[string]allocation.Container{
@@ -72,8 +72,8 @@ func TestToldWhenNobodyWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plugins, err := deviceplugin.New(deviceplugin.Config{
-		Dirs: deviceplugin.Dirs{Plugins: dir}, Cordons: book,
+	plugins, err := devicemanager.New(devicemanager.Config{
+		Dirs: devicemanager.Dirs{Plugins: dir}, Cordons: book,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/server"
-	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/cordon"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/internal/strictyaml"
 )
@@ -35,7 +35,7 @@ const maxQuestion = 64 << 10
 
 // Config is what devices are listed from, and who hears of cordons.
 type Config struct {
-	Plugins *deviceplugin.Plugins
+	Plugins *devicemanager.Plugins
 	State   func() allocation.State
 	// Tell records an event of the node.
 	Tell func(eventType, reason, message string)

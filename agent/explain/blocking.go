@@ -10,7 +10,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 	"github.com/numalet/numalet/topology/podspec"
@@ -89,8 +89,8 @@ func (c Case) unplaced() string {
 func (c Case) refusedBy(err error, tried Attempt) *Blocking {
 	b := &Blocking{Resource: c.Room.CPUResource(), Container: c.unplaced(), Why: err.Error()}
 	var (
-		few       *deviceplugin.UnavailableError
-		unhealthy *deviceplugin.UnhealthyError
+		few       *devicemanager.UnavailableError
+		unhealthy *devicemanager.UnhealthyError
 		short     *cpumanager.ShortageError
 		isolated  *cpumanager.IsolatedShortageError
 		threads   *cpumanager.SMTAlignmentError

@@ -10,7 +10,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
@@ -208,6 +208,6 @@ func offer(r topology.ResourceHints) Offer {
 }
 
 // disconnected reports whether the resource's device plugin is not connected.
-func disconnected(inventory deviceplugin.Inventory, resource string) bool {
+func disconnected(inventory devicemanager.Inventory, resource string) bool {
 	return !isCPU(resource) && !isMemory(resource) && !inventory.Resources[resource].Connected
 }

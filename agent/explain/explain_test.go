@@ -18,7 +18,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/terminal"
 	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 	"github.com/numalet/numalet/topology/podspec"
@@ -132,14 +132,14 @@ func situations() map[string]situation {
 			}},
 		"plugin-arriving": {policy: single, pod: pod("main cpu=1 off=1"),
 			change: func(r *allocation.Room) {
-				r.Inventory.Resources["example.com/off"] = deviceplugin.Resource{
+				r.Inventory.Resources["example.com/off"] = devicemanager.Resource{
 					Name: "example.com/off", Arriving: true,
 					Problem: "the plugin on off.sock has listed no devices yet",
 				}
 			}},
 		"plugin-without-devices": {policy: single, pod: pod("main cpu=1 off=1"),
 			change: func(r *allocation.Room) {
-				r.Inventory.Resources["example.com/off"] = deviceplugin.Resource{
+				r.Inventory.Resources["example.com/off"] = devicemanager.Resource{
 					Name: "example.com/off", Connected: true,
 				}
 			}},

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -172,17 +172,17 @@ func (s *search) empty() (string, bool) {
 
 // healthy tries with all devices of the blocking resource healthy.
 func (s *search) healthy() (string, bool) {
-	return s.mended("are healthy again", func(d *deviceplugin.Device) { d.Healthy = true })
+	return s.mended("are healthy again", func(d *devicemanager.Device) { d.Healthy = true })
 }
 
 // uncordoned tries with no device of the blocking resource cordoned.
 func (s *search) uncordoned() (string, bool) {
 	return s.mended("are uncordoned (numalet device uncordon)",
-		func(d *deviceplugin.Device) { d.Cordoned = false })
+		func(d *devicemanager.Device) { d.Cordoned = false })
 }
 
 // mended applies mend to all devices of the blocking resource and tries again, if that changes any.
-func (s *search) mended(how string, mend func(*deviceplugin.Device)) (string, bool) {
+func (s *search) mended(how string, mend func(*devicemanager.Device)) (string, bool) {
 	b := s.Attempt().Blocking
 	if b == nil {
 		return "", false

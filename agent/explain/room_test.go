@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 )
@@ -46,7 +46,7 @@ func room(t testing.TB, policy topology.Policy, options cpumanager.Options) allo
 	return allocation.Room{
 		View: allocation.View{
 			Machine: m, CPUs: static, Rules: topology.Rules{Policy: policy, Scope: topology.ContainerScope},
-			Inventory: deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{
+			Inventory: devicemanager.Inventory{Resources: map[string]devicemanager.Resource{
 				"example.com/gpu":  devices("gpu", one, one, two, two),
 				"example.com/nic":  devices("nic", two),
 				"example.com/fpga": devices("fpga", topology.NodeSet{}),
@@ -60,10 +60,10 @@ func room(t testing.TB, policy topology.Policy, options cpumanager.Options) allo
 	}
 }
 
-func devices(kind string, at ...topology.NodeSet) deviceplugin.Resource {
-	r := deviceplugin.Resource{Name: "example.com/" + kind, Connected: true}
+func devices(kind string, at ...topology.NodeSet) devicemanager.Resource {
+	r := devicemanager.Resource{Name: "example.com/" + kind, Connected: true}
 	for i, nodes := range at {
-		r.Devices = append(r.Devices, &deviceplugin.Device{
+		r.Devices = append(r.Devices, &devicemanager.Device{
 			ID: fmt.Sprintf("%s-%d", kind, i), Healthy: true, Nodes: nodes,
 		})
 	}

@@ -29,7 +29,7 @@ import (
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -60,19 +60,19 @@ func pod(name string, containers ...string) *v1.Pod {
 
 // gpus returns a resource with a device on each of the nodes. prefers is set if its plugin has
 // preferences.
-func gpus(prefers bool, nodes ...topology.NodeID) deviceplugin.Inventory {
-	r := deviceplugin.Resource{Name: "example.com/gpu", Connected: true,
-		Options: deviceplugin.Options{Preferred: prefers}}
+func gpus(prefers bool, nodes ...topology.NodeID) devicemanager.Inventory {
+	r := devicemanager.Resource{Name: "example.com/gpu", Connected: true,
+		Options: devicemanager.Options{Preferred: prefers}}
 	for i, n := range nodes {
-		r.Devices = append(r.Devices, &deviceplugin.Device{
+		r.Devices = append(r.Devices, &devicemanager.Device{
 			ID: fmt.Sprintf("gpu-%d", i), Healthy: true, Nodes: topology.NewNodeSet(n),
 		})
 	}
-	return deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{r.Name: r}}
+	return devicemanager.Inventory{Resources: map[string]devicemanager.Resource{r.Name: r}}
 }
 
 // offline returns a node that does not run: twoNodes with these flags.
-func offline(t *testing.T, inventory deviceplugin.Inventory, state allocation.State,
+func offline(t *testing.T, inventory devicemanager.Inventory, state allocation.State,
 	args ...string) decide.Snapshot {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "machine.yaml")
@@ -133,7 +133,7 @@ func TestPlace(t *testing.T) {
 	}}
 	for name, tt := range map[string]struct {
 		args      []string
-		inventory deviceplugin.Inventory
+		inventory devicemanager.Inventory
 		state     allocation.State
 		question  fit.Question
 		want      string
@@ -220,7 +220,7 @@ topologyManagerScope: pod
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := offline(t, deviceplugin.Inventory{}, allocation.State{}, "--config", file)
+	s := offline(t, devicemanager.Inventory{}, allocation.State{}, "--config", file)
 	torn := pod("torn", "a cpu=2", "b cpu=2")
 	a := place(t, s, fit.Question{Pods: []*v1.Pod{torn}, Copies: 2})
 	if got, want := brief(a), "fits=false 1/2 1:torn=Admit[a 4-5 [] @1 true][b 6-7 [] @1 true] "+
@@ -239,7 +239,7 @@ topologyManagerScope: pod
 
 // A cancelled question leaves the snapshot unchanged.
 func TestPlaceGivesUp(t *testing.T) {
-	s := offline(t, deviceplugin.Inventory{}, allocation.State{})
+	s := offline(t, devicemanager.Inventory{}, allocation.State{})
 	q := fit.Question{Pods: []*v1.Pod{pod("a", "main cpu=3")}, Copies: 2}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -273,11 +273,11 @@ func TestPlaceAsksPlugins(t *testing.T) {
 }
 
 // livePlugins are the plugins of a running agent.
-type livePlugins struct{ inventory deviceplugin.Inventory }
+type livePlugins struct{ inventory devicemanager.Inventory }
 
-func (p livePlugins) Inventory() deviceplugin.Inventory { return p.inventory }
+func (p livePlugins) Inventory() devicemanager.Inventory { return p.inventory }
 
-func (livePlugins) Preferred(context.Context, deviceplugin.PreferredRequest) ([]string, error) {
+func (livePlugins) Preferred(context.Context, devicemanager.PreferredRequest) ([]string, error) {
 	return nil, errors.New("has none")
 }
 
@@ -315,7 +315,7 @@ func TestPlaceOnALiveNode(t *testing.T) {
 }
 
 // live returns the queue of a running node on twoNodes' machine.
-func live(t *testing.T, dir string, inventory deviceplugin.Inventory) (
+func live(t *testing.T, dir string, inventory devicemanager.Inventory) (
 	*admission.Queue, func()) {
 	t.Helper()
 	spec := topology.Spec{Nodes: []topology.Node{
@@ -360,7 +360,7 @@ func live(t *testing.T, dir string, inventory deviceplugin.Inventory) (
 
 // The JSON of a pod is one object that starts with its record, and can be read again.
 func TestPodJSON(t *testing.T) {
-	s := offline(t, deviceplugin.Inventory{}, allocation.State{})
+	s := offline(t, devicemanager.Inventory{}, allocation.State{})
 	for _, one := range []*v1.Pod{pod("fits", "a cpu=2"), pod("big", "a cpu=2000")} {
 		p := place(t, s, fit.Question{Pods: []*v1.Pod{one}}).Pods[0]
 		record, _ := json.Marshal(p.Record)

@@ -21,7 +21,7 @@ import (
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // spent returns the CPU time of f, the least of several runs, since others use this machine too.
@@ -137,7 +137,7 @@ func costs(t *testing.T, manifest []byte, args []string) map[string]time.Duratio
 	p, small := m.Pods[0], pod("small", "c cpu=1m")
 	gpu := gpus(false, 0, 1)
 	held := allocation.State{Pods: map[types.UID]allocation.Pod{}}
-	s := offline(t, deviceplugin.Inventory(gpu), held, args...)
+	s := offline(t, devicemanager.Inventory(gpu), held, args...)
 	out["decision and explanation"] = spent(func() {
 		q := fit.Question{Pods: m.Pods, Copies: 1}
 		if _, err := fit.Place(context.Background(), s, q); err != nil {

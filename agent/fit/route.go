@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/agent/source"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/await"
 )
 
@@ -29,14 +29,14 @@ const (
 // time.
 type handler struct {
 	queue   *admission.Queue
-	plugins *deviceplugin.Plugins
+	plugins *devicemanager.Plugins
 	strict  bool          // refuse manifests with unknown fields
 	turn    chan struct{} // capacity 1
 }
 
 // Route returns the route for questions about pods, whose manifests are too long for a URL.
 // Questions change nothing. If strict, unknown fields are refused, as in manifests.
-func Route(queue *admission.Queue, plugins *deviceplugin.Plugins, strict bool) server.Route {
+func Route(queue *admission.Queue, plugins *devicemanager.Plugins, strict bool) server.Route {
 	return server.Route{
 		Method: http.MethodPost, Pattern: "/debug/fit",
 		Handler: &handler{

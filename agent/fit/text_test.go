@@ -8,7 +8,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/fit"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 func TestParseCount(t *testing.T) {
@@ -80,7 +80,7 @@ func TestText(t *testing.T) {
 
 // Blocked is the resource that blocked a pod.
 func TestBlocked(t *testing.T) {
-	s := offline(t, deviceplugin.Inventory{}, allocation.State{})
+	s := offline(t, devicemanager.Inventory{}, allocation.State{})
 	for limits, want := range map[string]string{
 		"main cpu=1": "", "main cpu=1 example.com/gpu=1": "example.com/gpu", "main cpu=9": "cpu",
 	} {
@@ -93,7 +93,7 @@ func TestBlocked(t *testing.T) {
 
 // The blocking resource is the one the pod was rejected for, not one whose plugin is missing too.
 func TestWhatIsInTheWayWithoutDevices(t *testing.T) {
-	s := offline(t, deviceplugin.Inventory{}, allocation.State{})
+	s := offline(t, devicemanager.Inventory{}, allocation.State{})
 	for name, tt := range map[string]struct {
 		ask, outcome, blocked string
 	}{

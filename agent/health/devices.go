@@ -13,7 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/status"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/oneline"
 )
 
@@ -113,7 +113,7 @@ func (h *devices) held() map[types.UID]allocation.Pod {
 	return out
 }
 
-func healthOf(held map[types.UID]allocation.Pod, inventory deviceplugin.Inventory) (
+func healthOf(held map[types.UID]allocation.Pod, inventory devicemanager.Inventory) (
 	out map[heldDevice]v1.ResourceHealthStatus) {
 	out = map[heldDevice]v1.ResourceHealthStatus{}
 	for uid, pod := range held {
@@ -133,7 +133,7 @@ func healthOf(held map[types.UID]allocation.Pod, inventory deviceplugin.Inventor
 // seen, or first known, is not worth one, because only healthy devices are given out; neither is a
 // device of which nothing is known yet.
 func healthChanges(told, now map[heldDevice]v1.ResourceHealthStatus,
-	inventory deviceplugin.Inventory) []healthChange {
+	inventory devicemanager.Inventory) []healthChange {
 	changed := map[changeKey][]string{}
 	for d, health := range now {
 		was := told[d]
@@ -145,7 +145,7 @@ func healthChanges(told, now map[heldDevice]v1.ResourceHealthStatus,
 	}
 	var out []healthChange
 	for key, ids := range changed {
-		slices.SortFunc(ids, deviceplugin.CompareIDs)
+		slices.SortFunc(ids, devicemanager.CompareIDs)
 		c := healthChange{changeKey: key, ids: ids}
 		c.why = c.because(inventory.Resources[c.resource])
 		out = append(out, c)
@@ -158,7 +158,7 @@ func healthChanges(told, now map[heldDevice]v1.ResourceHealthStatus,
 }
 
 // Amiss describes the unhealthy devices that a pod holds.
-func Amiss(pod allocation.Pod, inventory deviceplugin.Inventory) (out []string) {
+func Amiss(pod allocation.Pod, inventory devicemanager.Inventory) (out []string) {
 	now := healthOf(map[types.UID]allocation.Pod{pod.UID: pod}, inventory)
 	well := map[heldDevice]v1.ResourceHealthStatus{}
 	for d := range now {
@@ -173,7 +173,7 @@ func Amiss(pod allocation.Pod, inventory deviceplugin.Inventory) (out []string) 
 
 // event returns the event for the change.
 func (c healthChange) event() (kind, reason, message string) {
-	devices := fmt.Sprintf("Container %s: device %s of %s", c.container, deviceplugin.Few(c.ids),
+	devices := fmt.Sprintf("Container %s: device %s of %s", c.container, devicemanager.Few(c.ids),
 		c.resource)
 	switch c.health {
 	case v1.ResourceHealthStatusHealthy:
@@ -190,7 +190,7 @@ func (c healthChange) event() (kind, reason, message string) {
 
 // because says why the devices have their health: for unhealthy ones the plugin's reasons, each
 // once.
-func (c healthChange) because(r deviceplugin.Resource) string {
+func (c healthChange) because(r devicemanager.Resource) string {
 	switch {
 	case c.health == v1.ResourceHealthStatusUnhealthy:
 		var reasons []string
@@ -213,7 +213,7 @@ func (c healthChange) because(r deviceplugin.Resource) string {
 
 // ResourceStatuses returns the health of a pod's devices, by container, for its status.
 func ResourceStatuses(pod allocation.Pod,
-	inventory deviceplugin.Inventory) map[string][]v1.ResourceStatus {
+	inventory devicemanager.Inventory) map[string][]v1.ResourceStatus {
 	out := map[string][]v1.ResourceStatus{}
 	for name, c := range pod.Containers {
 		for _, set := range c.Devices {

@@ -11,17 +11,17 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // inventoryOf parses "a b!": devices of one resource, ! for unhealthy; "" is a disconnected plugin.
-func inventoryOf(text string) deviceplugin.Inventory {
-	r := deviceplugin.Resource{Name: "example.com/gpu", Connected: text != ""}
+func inventoryOf(text string) devicemanager.Inventory {
+	r := devicemanager.Resource{Name: "example.com/gpu", Connected: text != ""}
 	for word := range strings.FieldsSeq(text) {
 		id := strings.TrimSuffix(word, "!")
-		r.Devices = append(r.Devices, &deviceplugin.Device{ID: id, Healthy: id == word})
+		r.Devices = append(r.Devices, &devicemanager.Device{ID: id, Healthy: id == word})
 	}
-	return deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{r.Name: r}}
+	return devicemanager.Inventory{Resources: map[string]devicemanager.Resource{r.Name: r}}
 }
 
 // Each step is an inventory and the events that it causes.
@@ -43,11 +43,11 @@ func TestDeviceHealthIsToldOnce(t *testing.T) {
 		"unhealthy from before": {{"a! b", "DeviceUnhealthy a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var inventory deviceplugin.Inventory
+			var inventory devicemanager.Inventory
 			var told []string
 			refreshed := 0
 			h := &devices{cfg: Config{
-				Inventory: func() deviceplugin.Inventory { return inventory },
+				Inventory: func() devicemanager.Inventory { return inventory },
 				State:     func() allocation.State { return state },
 				Pod:       func(types.UID) (*v1.Pod, bool) { return &v1.Pod{}, true },
 				Status:    func(types.UID) v1.PodStatus { return v1.PodStatus{} },
@@ -89,7 +89,7 @@ func TestHealthOfEndedContainers(t *testing.T) {
 	}
 	var told []string
 	h := &devices{cfg: Config{
-		Inventory: func() deviceplugin.Inventory { return inventoryOf("a!") },
+		Inventory: func() devicemanager.Inventory { return inventoryOf("a!") },
 		State: func() allocation.State {
 			return allocation.State{Pods: map[types.UID]allocation.Pod{"p": {
 				Containers: map[string]allocation.Container{"init": held, "main": held, "done": held},
@@ -162,16 +162,16 @@ func TestWhyHealthIsUnknown(t *testing.T) {
 	const before = "Container main: device a of example.com/gpu: health unknown, its device plugin "
 	const after = "; the container keeps running on it"
 	for _, c := range []struct {
-		r    deviceplugin.Resource
+		r    devicemanager.Resource
 		want string
 	}{
-		{deviceplugin.Resource{Connected: true}, "does not list it any more"},
-		{deviceplugin.Resource{}, "is not connected"},
-		{deviceplugin.Resource{Problem: "it ended its stream"},
+		{devicemanager.Resource{Connected: true}, "does not list it any more"},
+		{devicemanager.Resource{}, "is not connected"},
+		{devicemanager.Resource{Problem: "it ended its stream"},
 			"is disconnected: it ended its stream"},
 	} {
-		got := Amiss(pod, deviceplugin.Inventory{
-			Resources: map[string]deviceplugin.Resource{"example.com/gpu": c.r},
+		got := Amiss(pod, devicemanager.Inventory{
+			Resources: map[string]devicemanager.Resource{"example.com/gpu": c.r},
 		})
 		if want := []string{before + c.want + after}; !slices.Equal(got, want) {
 			t.Errorf("%+v: %q, want %q", c.r, got, want)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -19,7 +19,7 @@ import (
 type Config struct {
 	Hardware  func() machine.Hardware
 	State     func() allocation.State
-	Inventory func() deviceplugin.Inventory
+	Inventory func() devicemanager.Inventory
 	// Pod returns the spec of a pod that a source has delivered, Status its last status here.
 	Pod    func(types.UID) (*v1.Pod, bool)
 	Status func(types.UID) v1.PodStatus

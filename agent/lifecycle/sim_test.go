@@ -12,22 +12,22 @@ import (
 
 	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/cri/sim"
-	"github.com/numalet/numalet/cri/sim/simtest"
+	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/internal/lab/crisim/simtest"
 )
 
 // node is an observer on a simulated runtime.
 type node struct {
 	*lifecycle.Observer
 	t      *testing.T
-	server *sim.Server
+	server *crisim.Server
 	client *cri.Client
 	image  string
 }
 
-func startNode(t *testing.T, mode sim.EventMode) *node {
+func startNode(t *testing.T, mode crisim.EventMode) *node {
 	t.Helper()
-	server := simtest.Start(t, sim.Config{Images: []string{"sim.local/run"}})
+	server := simtest.Start(t, crisim.Config{Images: []string{"sim.local/run"}})
 	if err := server.SetEvents(mode); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func (n *node) run(uid, script string) {
 	sandbox := &runtimeapi.PodSandboxConfig{
 		Metadata:    &runtimeapi.PodSandboxMetadata{Name: uid, Namespace: "default", Uid: uid},
 		Labels:      labels,
-		Annotations: map[string]string{sim.AnnotationPrefix + "c": script},
+		Annotations: map[string]string{crisim.AnnotationPrefix + "c": script},
 	}
 	pod, err := runtime.RunPodSandbox(ctx, sandbox, "")
 	if err != nil {
@@ -108,8 +108,8 @@ func exitedWith(code int32) func(cri.Pod) bool {
 }
 
 func TestShortLivedContainersAreSeen(t *testing.T) {
-	for _, mode := range []sim.EventMode{
-		sim.EventsOn, sim.EventsSilent, sim.EventsUnimplemented,
+	for _, mode := range []crisim.EventMode{
+		crisim.EventsOn, crisim.EventsSilent, crisim.EventsUnimplemented,
 	} {
 		t.Run(string(mode), func(t *testing.T) {
 			n := startNode(t, mode)
@@ -124,12 +124,12 @@ func TestShortLivedContainersAreSeen(t *testing.T) {
 }
 
 func TestExitsOutlastLostStreams(t *testing.T) {
-	n := startNode(t, sim.EventsOn)
+	n := startNode(t, crisim.EventsOn)
 	for i := range 5 {
 		uid := fmt.Sprintf("p%d", i)
 		n.run(uid, "")
 		n.server.DropEvents()
-		if err := n.server.Exit(uid+"/c", sim.Exit{Code: 9}); err != nil {
+		if err := n.server.Exit(uid+"/c", crisim.Exit{Code: 9}); err != nil {
 			t.Fatal(err)
 		}
 		n.until(types.UID(uid), "exited with 9", exitedWith(9))
@@ -137,7 +137,7 @@ func TestExitsOutlastLostStreams(t *testing.T) {
 }
 
 func TestRereadSeesWhatWasDoneBefore(t *testing.T) {
-	n := startNode(t, sim.EventsOn)
+	n := startNode(t, crisim.EventsOn)
 	n.run("p", "")
 	for i := range 20 {
 		pod, err := n.Reread(t.Context(), "p")
@@ -163,7 +163,7 @@ func TestRereadSeesWhatWasDoneBefore(t *testing.T) {
 }
 
 func TestSandboxThatDies(t *testing.T) {
-	n := startNode(t, sim.EventsOn)
+	n := startNode(t, crisim.EventsOn)
 	n.run("p", "term=ignore")
 	n.until("p", "running", func(p cri.Pod) bool {
 		return p.Running() && len(p.Sandboxes[0].IPs) == 1
@@ -177,8 +177,8 @@ func TestSandboxThatDies(t *testing.T) {
 }
 
 func TestHungStatusOfOnePod(t *testing.T) {
-	n := startNode(t, sim.EventsOn)
-	err := n.server.SetFault(sim.Fault{Method: "ContainerStatus", Pod: "hung", Hang: true})
+	n := startNode(t, crisim.EventsOn)
+	err := n.server.SetFault(crisim.Fault{Method: "ContainerStatus", Pod: "hung", Hang: true})
 	if err != nil {
 		t.Fatal(err)
 	}

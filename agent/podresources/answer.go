@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 	"github.com/numalet/numalet/topology/podspec"
@@ -20,7 +20,7 @@ type Snapshot struct {
 	// Pods are the active pods.
 	Pods      []*v1.Pod
 	Assigned  allocation.State
-	Inventory deviceplugin.Inventory
+	Inventory devicemanager.Inventory
 	// CPUs are the CPUs that can be exclusive, assigned or not.
 	CPUs cpuset.CPUSet
 	// Memory is the memory policy; nil: memory is not placed on nodes.
@@ -60,7 +60,7 @@ func (s Snapshot) container(name string,
 	}
 	for _, d := range held.Devices {
 		for i, id := range d.IDs {
-			device := &deviceplugin.Device{ID: id, Nodes: d.NodesOf(i)}
+			device := &devicemanager.Device{ID: id, Nodes: d.NodesOf(i)}
 			out.Devices = append(out.Devices, entries(d.Resource, device)...)
 		}
 	}
@@ -87,10 +87,10 @@ func (s Snapshot) allocatable() *podresourcesv1.AllocatableResourcesResponse {
 
 // allocatable reports whether an unassigned device is listed. As with the kubelet, a device whose
 // topology names no node is not.
-func allocatable(d *deviceplugin.Device) bool { return d != nil && d.Offered() && !d.NoNodes }
+func allocatable(d *devicemanager.Device) bool { return d != nil && d.Offered() && !d.NoNodes }
 
 // entries returns a device in the API's form: once, or once for each of its nodes.
-func entries(resource string, d *deviceplugin.Device) []*podresourcesv1.ContainerDevices {
+func entries(resource string, d *devicemanager.Device) []*podresourcesv1.ContainerDevices {
 	entry := func() *podresourcesv1.ContainerDevices {
 		return &podresourcesv1.ContainerDevices{ResourceName: resource, DeviceIds: []string{d.ID}}
 	}

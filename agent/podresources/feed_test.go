@@ -16,7 +16,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/podresources/watchv1"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -25,7 +25,7 @@ type world struct {
 	*rand.Rand
 	pods      map[types.UID]*v1.Pod
 	assigned  map[types.UID]allocation.Pod
-	resources map[string]deviceplugin.Resource
+	resources map[string]devicemanager.Resource
 	version   uint64
 	cpus      cpuset.CPUSet
 }
@@ -33,7 +33,7 @@ type world struct {
 func newWorld(seed uint64) *world {
 	return &world{
 		Rand: rand.New(rand.NewPCG(seed, 0)), pods: map[types.UID]*v1.Pod{},
-		assigned: map[types.UID]allocation.Pod{}, resources: map[string]deviceplugin.Resource{},
+		assigned: map[types.UID]allocation.Pod{}, resources: map[string]devicemanager.Resource{},
 	}
 }
 
@@ -79,10 +79,10 @@ func (w *world) resource() string { return []string{"x/gpu", "x/nic"}[w.IntN(2)]
 func (w *world) plugin() {
 	w.version++
 	name := w.resource()
-	r := deviceplugin.Resource{Name: name, Connected: w.IntN(5) > 0}
+	r := devicemanager.Resource{Name: name, Connected: w.IntN(5) > 0}
 	for id := range 6 {
 		if w.IntN(3) > 0 {
-			r.Devices = append(r.Devices, &deviceplugin.Device{
+			r.Devices = append(r.Devices, &devicemanager.Device{
 				ID: fmt.Sprint(id), Healthy: w.IntN(3) > 0, Nodes: []topology.NodeSet{
 					{}, topology.NewNodeSet(1), topology.NewNodeSet(0, 1),
 				}[w.IntN(3)],
@@ -98,8 +98,8 @@ func (w *world) plugin() {
 func (w *world) snapshot() Snapshot {
 	s := Snapshot{
 		CPUs: w.cpus, Assigned: allocation.State{Pods: map[types.UID]allocation.Pod{}},
-		Inventory: deviceplugin.Inventory{Version: w.version,
-			Resources: map[string]deviceplugin.Resource{}},
+		Inventory: devicemanager.Inventory{Version: w.version,
+			Resources: map[string]devicemanager.Resource{}},
 	}
 	for uid, pod := range w.pods {
 		s.Pods = append(s.Pods, pod)

@@ -9,7 +9,7 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/numalet/numalet/agent/podresources/watchv1"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // devicesPerMessage keeps messages far below 4 MiB, the default limit of gRPC clients.
@@ -140,7 +140,7 @@ func (c deviceChange) messages() iter.Seq[*watchv1.WatchResponse] {
 	}
 }
 
-func deviceMessage(resource string, put []*deviceplugin.Device,
+func deviceMessage(resource string, put []*devicemanager.Device,
 	deleted []string) *watchv1.WatchResponse {
 	m := &watchv1.Devices{ResourceName: resource, DeletedIds: deleted}
 	for _, d := range put {

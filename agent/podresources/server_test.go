@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 )
@@ -35,8 +35,8 @@ func snapshot() Snapshot {
 	web := &v1.Pod{}
 	web.UID, web.Namespace, web.Name = "2", "a", "web"
 	web.Spec.Containers = []v1.Container{{Name: "nginx"}}
-	gpus := deviceplugin.Resource{Name: "example.com/gpu", Connected: true,
-		Devices: []*deviceplugin.Device{
+	gpus := devicemanager.Resource{Name: "example.com/gpu", Connected: true,
+		Devices: []*devicemanager.Device{
 			{ID: "gpu-0", Healthy: true, Nodes: topology.NewNodeSet(0)},
 			{ID: "gpu-1", Healthy: true, Nodes: topology.NewNodeSet(0, 1)},
 			{ID: "gpu-2"},
@@ -54,7 +54,7 @@ func snapshot() Snapshot {
 				}},
 			},
 		}}},
-		Inventory: deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{
+		Inventory: devicemanager.Inventory{Resources: map[string]devicemanager.Resource{
 			"example.com/gpu": gpus,
 			"example.com/off": {Name: "example.com/off", Devices: gpus.Devices},
 		}},
@@ -76,9 +76,9 @@ func detailed() Snapshot {
 		memory.Amounts{0: {v1.ResourceMemory: 1 << 30}}); err != nil {
 		panic(err)
 	}
-	s.Inventory.Resources["example.com/nowhere"] = deviceplugin.Resource{
+	s.Inventory.Resources["example.com/nowhere"] = devicemanager.Resource{
 		Name: "example.com/nowhere", Connected: true,
-		Devices: []*deviceplugin.Device{
+		Devices: []*devicemanager.Device{
 			{ID: "y", Healthy: true, NoNodes: true}, {ID: "z", Healthy: true},
 		},
 	}

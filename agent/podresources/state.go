@@ -11,7 +11,7 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/numalet/numalet/agent/podresources/watchv1"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // state is the state at one generation. It is immutable.
@@ -47,7 +47,7 @@ type podChange struct {
 // deviceChange describes changes of the allocatable devices of a connected plugin's resource.
 type deviceChange struct {
 	resource string
-	put      []*deviceplugin.Device
+	put      []*devicemanager.Device
 	deleted  []string
 }
 
@@ -62,7 +62,7 @@ func (s Snapshot) sorted() []*v1.Pod {
 // state returns a state that has no generation yet.
 func (s Snapshot) state() *state {
 	bare := s
-	bare.Inventory = deviceplugin.Inventory{}
+	bare.Inventory = devicemanager.Inventory{}
 	all := bare.allocatable()
 	out := &state{
 		node: &watchv1.Node{CpuIds: all.CpuIds, Memory: all.Memory},
@@ -121,7 +121,7 @@ func diffPods(before, next *state) (out []podChange) {
 	return append(out, put...)
 }
 
-func diffInventory(before, next deviceplugin.Inventory) (out []deviceChange) {
+func diffInventory(before, next devicemanager.Inventory) (out []deviceChange) {
 	if before.Version == next.Version {
 		return nil
 	}
@@ -137,7 +137,7 @@ func diffInventory(before, next deviceplugin.Inventory) (out []deviceChange) {
 }
 
 // offered returns the resource's devices if its plugin is connected.
-func offered(r deviceplugin.Resource) []*deviceplugin.Device {
+func offered(r devicemanager.Resource) []*devicemanager.Device {
 	if !r.Connected {
 		return nil
 	}
@@ -145,9 +145,9 @@ func offered(r deviceplugin.Resource) []*deviceplugin.Device {
 }
 
 // diffDevices merges both lists, which are in natural order of ids.
-func diffDevices(before, next []*deviceplugin.Device) (c deviceChange) {
+func diffDevices(before, next []*devicemanager.Device) (c deviceChange) {
 	for len(before) > 0 || len(next) > 0 {
-		var had, has *deviceplugin.Device
+		var had, has *devicemanager.Device
 		var order int
 		switch {
 		case len(next) == 0:
@@ -155,7 +155,7 @@ func diffDevices(before, next []*deviceplugin.Device) (c deviceChange) {
 		case len(before) == 0:
 			order = 1
 		default:
-			order = deviceplugin.CompareIDs(before[0].ID, next[0].ID)
+			order = devicemanager.CompareIDs(before[0].ID, next[0].ID)
 		}
 		if order <= 0 {
 			had, before = before[0], before[1:]

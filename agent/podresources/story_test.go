@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/podresources/watchv1"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -42,8 +42,8 @@ func TestStory(t *testing.T) {
 	}
 	now.Pods = now.Pods[1:] // web stays
 	gpus := now.Inventory.Resources["example.com/gpu"]
-	gpus.Devices = []*deviceplugin.Device{gpus.Devices[1], {ID: "gpu-2", Healthy: true}}
-	now.Inventory.Resources = map[string]deviceplugin.Resource{"example.com/gpu": gpus}
+	gpus.Devices = []*devicemanager.Device{gpus.Devices[1], {ID: "gpu-2", Healthy: true}}
+	now.Inventory.Resources = map[string]devicemanager.Resource{"example.com/gpu": gpus}
 	now.Inventory.Version++
 	step()
 	now.Pods, now.CPUs = nil, cpuset.New(1)
@@ -104,16 +104,16 @@ func into(lines *[]string) func(*watchv1.WatchResponse) error {
 // client accepts. A change of one device is one small message, and comparing keeps no memory.
 func TestManyDevices(t *testing.T) {
 	const count, most = 100_000, 4 << 20
-	devices := make([]*deviceplugin.Device, count)
+	devices := make([]*devicemanager.Device, count)
 	for i := range devices {
-		devices[i] = &deviceplugin.Device{
+		devices[i] = &devicemanager.Device{
 			ID: fmt.Sprintf("device-%d", i), Healthy: true, Nodes: topology.NewNodeSet(0, 1),
 		}
 	}
 	now := Snapshot{}
-	offer := func(devices []*deviceplugin.Device) {
-		now.Inventory = deviceplugin.Inventory{
-			Version: now.Inventory.Version + 1, Resources: map[string]deviceplugin.Resource{
+	offer := func(devices []*devicemanager.Device) {
+		now.Inventory = devicemanager.Inventory{
+			Version: now.Inventory.Version + 1, Resources: map[string]devicemanager.Resource{
 				"x/many": {Name: "x/many", Connected: true, Devices: devices},
 			},
 		}
@@ -151,7 +151,7 @@ func TestManyDevices(t *testing.T) {
 		t.Errorf("a message of %d bytes", got)
 	}
 	sick := slices.Clone(devices)
-	sick[777] = &deviceplugin.Device{ID: devices[777].ID}
+	sick[777] = &devicemanager.Device{ID: devices[777].ID}
 	offer(sick)
 	follow()
 	if len(sizes) != 1 || len(m.Allocatable().Devices) != 2*count-2 {

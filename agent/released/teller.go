@@ -10,14 +10,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/holder"
 	"github.com/numalet/numalet/internal/await"
 )
 
 // Plugins are the device plugins.
 type Plugins interface {
-	Inventory() deviceplugin.Inventory
+	Inventory() devicemanager.Inventory
 	Released(ctx context.Context, resource string, ids []string, by holder.Holder) error
 }
 
@@ -122,7 +122,7 @@ func (t *Teller) pass(ctx context.Context) (next time.Duration) {
 		wait := time.Until(t.due[resource])
 		switch r := inventory.Resources[resource]; {
 		case !r.Connected || len(left) == 0:
-		case r.Options.Released == deviceplugin.ReleasedUnwanted:
+		case r.Options.Released == devicemanager.ReleasedUnwanted:
 			settled = append(settled, left...)
 		case wait > 0:
 			next = min(next, wait)
@@ -188,7 +188,7 @@ func (t *Teller) told(ctx context.Context, d done) {
 			late = append(late, i)
 		default:
 			klog.FromContext(ctx).V(2).Info("Telling a device plugin of released devices is "+
-				"tried again", "resource", o.Resource, "devices", deviceplugin.Few(o.IDs),
+				"tried again", "resource", o.Resource, "devices", devicemanager.Few(o.IDs),
 				"after", pause, "err", err)
 			t.due[d.resource] = now.Add(pause)
 			continue
@@ -208,7 +208,7 @@ func (t *Teller) told(ctx context.Context, d done) {
 func (t *Teller) gaveUp(ctx context.Context, o allocation.Owed, why error) {
 	klog.FromContext(ctx).Error(why, "Device plugin was not told that devices are released; "+
 		"they are given out all the same", "resource", o.Resource,
-		"devices", deviceplugin.Few(o.IDs), "pod", klog.KRef(o.Namespace, o.Name))
+		"devices", devicemanager.Few(o.IDs), "pod", klog.KRef(o.Namespace, o.Name))
 	t.cfg.GaveUp(o, why)
 }
 

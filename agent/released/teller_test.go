@@ -15,7 +15,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/holder"
 	"github.com/numalet/numalet/internal/mailbox"
 )
@@ -25,12 +25,12 @@ const gpu, nic = "example.com/gpu", "example.com/nic"
 // plugins are told by answer, and remember what they were told.
 type plugins struct {
 	mu        sync.Mutex
-	inventory deviceplugin.Inventory
+	inventory devicemanager.Inventory
 	answer    func(ctx context.Context, resource string) error
 	told      []string
 }
 
-func (p *plugins) Inventory() deviceplugin.Inventory {
+func (p *plugins) Inventory() devicemanager.Inventory {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.inventory
@@ -115,11 +115,11 @@ func (d *desk) drop(names ...string) {
 }
 
 // offer has plugins be there, with that wish; of others nothing is known.
-func (d *desk) offer(wish deviceplugin.ReleasedWish, resources ...string) {
-	inventory := deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{}}
+func (d *desk) offer(wish devicemanager.ReleasedWish, resources ...string) {
+	inventory := devicemanager.Inventory{Resources: map[string]devicemanager.Resource{}}
 	for _, name := range resources {
-		inventory.Resources[name] = deviceplugin.Resource{
-			Connected: true, Options: deviceplugin.Options{Released: wish},
+		inventory.Resources[name] = devicemanager.Resource{
+			Connected: true, Options: devicemanager.Options{Released: wish},
 		}
 	}
 	d.plugins.mu.Lock()
@@ -155,7 +155,7 @@ const tellsA, tellsB, tellsC = "team/a/uid-a [gpu-0 gpu-1]", "team/b/uid-b [gpu-
 
 func TestTold(t *testing.T) {
 	bubble(t, func(d *desk) {
-		d.offer(deviceplugin.ReleasedWanted, gpu, nic)
+		d.offer(devicemanager.ReleasedWanted, gpu, nic)
 		d.drop("a", "b", "c")
 		d.is(tellsA + ", " + tellsB + ", " + tellsC)
 		if d.settled == 0 {
@@ -170,9 +170,9 @@ func TestAway(t *testing.T) {
 		d.drop("a", "c")
 		time.Sleep(10 * time.Minute)
 		d.is("", "a [gpu-0 gpu-1]", "c [nic-0]")
-		d.offer(deviceplugin.ReleasedWanted, gpu)
+		d.offer(devicemanager.ReleasedWanted, gpu)
 		d.is(tellsA, "c [nic-0]")
-		d.offer(deviceplugin.ReleasedUnwanted, gpu, nic)
+		d.offer(devicemanager.ReleasedUnwanted, gpu, nic)
 		d.is("")
 	})
 }
@@ -187,7 +187,7 @@ func TestRefused(t *testing.T) {
 			}
 			return nil
 		}
-		d.offer(deviceplugin.ReleasedWanted, gpu, nic)
+		d.offer(devicemanager.ReleasedWanted, gpu, nic)
 		d.drop("a", "c")
 		d.is(tellsA+", "+tellsC, "a [gpu-0 gpu-1]")
 		time.Sleep(pause)
@@ -211,12 +211,12 @@ func TestRefused(t *testing.T) {
 func TestAwayDoesNotCount(t *testing.T) {
 	bubble(t, func(d *desk) {
 		d.plugins.answer = func(context.Context, string) error { return errors.New("not now") }
-		d.offer(deviceplugin.ReleasedWanted, gpu)
+		d.offer(devicemanager.ReleasedWanted, gpu)
 		d.drop("a")
 		d.is(tellsA, "a [gpu-0 gpu-1]")
-		d.offer(deviceplugin.ReleasedWanted)
+		d.offer(devicemanager.ReleasedWanted)
 		time.Sleep(10 * time.Minute)
-		d.offer(deviceplugin.ReleasedWanted, gpu)
+		d.offer(devicemanager.ReleasedWanted, gpu)
 		d.is(tellsA, "a [gpu-0 gpu-1]")
 		time.Sleep(patience + pause)
 		synctest.Wait()
@@ -239,7 +239,7 @@ func TestHung(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}
-		d.offer(deviceplugin.ReleasedWanted, gpu, nic)
+		d.offer(devicemanager.ReleasedWanted, gpu, nic)
 		d.drop("a", "b", "c")
 		d.is(tellsA+", "+tellsC, "a [gpu-0 gpu-1]", "b [gpu-2]")
 		time.Sleep(time.Minute)
@@ -258,7 +258,7 @@ func TestHeldBySomebody(t *testing.T) {
 	bubble(t, func(d *desk) {
 		d.drop("a")
 		d.commit(allocation.Change{Put: d.pod("adopted", gpu, "gpu-0")})
-		d.offer(deviceplugin.ReleasedWanted, gpu)
+		d.offer(devicemanager.ReleasedWanted, gpu)
 		d.is("team/a/uid-a [gpu-1]")
 	})
 }
@@ -267,21 +267,21 @@ func TestHeldBySomebody(t *testing.T) {
 // may be told again, and what nobody wants to hear is tried again too. Nor is anything given up.
 func TestUnwritten(t *testing.T) {
 	for _, c := range []struct {
-		wish   deviceplugin.ReleasedWish
+		wish   devicemanager.ReleasedWish
 		answer error
 		tells  bool
 	}{
-		{deviceplugin.ReleasedWanted, nil, true},
-		{deviceplugin.ReleasedWanted, errors.New("not now"), true},
-		{deviceplugin.ReleasedUnwanted, nil, false},
+		{devicemanager.ReleasedWanted, nil, true},
+		{devicemanager.ReleasedWanted, errors.New("not now"), true},
+		{devicemanager.ReleasedUnwanted, nil, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			broken := &unwritten{state: allocation.State{Owed: []allocation.Owed{
 				{UID: "u", Name: "a", Resource: gpu, IDs: []string{"gpu-0"}},
 			}}}
-			p := &plugins{inventory: deviceplugin.Inventory{
-				Resources: map[string]deviceplugin.Resource{
-					gpu: {Connected: true, Options: deviceplugin.Options{Released: c.wish}},
+			p := &plugins{inventory: devicemanager.Inventory{
+				Resources: map[string]devicemanager.Resource{
+					gpu: {Connected: true, Options: devicemanager.Options{Released: c.wish}},
 				},
 			}, answer: func(context.Context, string) error { return c.answer }}
 			ctx, cancel := context.WithCancel(context.Background())

@@ -12,15 +12,15 @@ import (
 
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/cri/sim"
-	"github.com/numalet/numalet/cri/sim/simtest"
+	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/internal/lab/crisim/simtest"
 )
 
 // fullNode is a node with 110 pods of two containers; a simulated runtime reports them over its
 // socket. All pods share one cgroup of the machine.
 func fullNode(b *testing.B) *Collector {
 	b.Helper()
-	client := simtest.Connect(b, simtest.Start(b, sim.Config{Images: []string{"sim.local/app"}}))
+	client := simtest.Connect(b, simtest.Start(b, crisim.Config{Images: []string{"sim.local/app"}}))
 	for i := range 110 {
 		uid := fmt.Sprintf("uid-%d", i)
 		labels := map[string]string{cri.LabelPodUID: uid, cri.LabelPodNamespace: "default",

@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/numalet/numalet/agent/rig"
 	"github.com/numalet/numalet/agent/terminal"
 	"github.com/numalet/numalet/agent/version"
 	"github.com/numalet/numalet/cmd/numalet/bench"
+	"github.com/numalet/numalet/internal/lab/rig"
 )
 
 // newBenchCommand returns "numalet bench", which measures policies on machines that need not exist.

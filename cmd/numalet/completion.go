@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/numalet/numalet/agent/rig"
+	"github.com/numalet/numalet/internal/lab/rig"
 	"github.com/numalet/numalet/topology/discover"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 )
 
 const criSimHelp = `Serve CRI v1 from memory: sandboxes and containers that run nothing.
@@ -41,7 +41,7 @@ func newCRISimCommand() *cobra.Command {
 
 func newCRISim() *cobra.Command {
 	var (
-		cfg    sim.Config
+		cfg    crisim.Config
 		delays []string
 	)
 	cmd := &cobra.Command{
@@ -54,7 +54,7 @@ func newCRISim() *cobra.Command {
 			if cfg.Delays, err = parseDelays(delays); err != nil {
 				return err
 			}
-			server, err := sim.New(cfg)
+			server, err := crisim.New(cfg)
 			if err != nil {
 				return err
 			}

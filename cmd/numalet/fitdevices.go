@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/strictyaml"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
@@ -26,8 +26,8 @@ type listed struct {
 }
 
 // readDevices makes an inventory from the values of --devices: files, and RESOURCE=N.
-func readDevices(texts []string) (deviceplugin.Inventory, error) {
-	all := map[string][]*deviceplugin.Device{}
+func readDevices(texts []string) (devicemanager.Inventory, error) {
+	all := map[string][]*devicemanager.Device{}
 	for _, text := range texts {
 		var err error
 		if name, count, ok := strings.Cut(text, "="); ok {
@@ -36,14 +36,14 @@ func readDevices(texts []string) (deviceplugin.Inventory, error) {
 			err = readDeviceFile(all, text)
 		}
 		if err != nil {
-			return deviceplugin.Inventory{}, fmt.Errorf("--devices %s: %w", text, err)
+			return devicemanager.Inventory{}, fmt.Errorf("--devices %s: %w", text, err)
 		}
 	}
-	inventory := deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{}}
+	inventory := devicemanager.Inventory{Resources: map[string]devicemanager.Resource{}}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		devices := all[name]
-		slices.SortFunc(devices, func(a, b *deviceplugin.Device) int {
-			return deviceplugin.CompareIDs(a.ID, b.ID)
+		slices.SortFunc(devices, func(a, b *devicemanager.Device) int {
+			return devicemanager.CompareIDs(a.ID, b.ID)
 		})
 		for i := range devices[1:] {
 			if devices[i].ID == devices[i+1].ID {
@@ -51,14 +51,14 @@ func readDevices(texts []string) (deviceplugin.Inventory, error) {
 					devices[i].ID)
 			}
 		}
-		inventory.Resources[name] = deviceplugin.Resource{Name: name, Devices: devices,
+		inventory.Resources[name] = devicemanager.Resource{Name: name, Devices: devices,
 			Connected: true}
 	}
 	return inventory, nil
 }
 
 // invent adds the devices of "N" or "N@NODES", which take turns among the nodes.
-func invent(all map[string][]*deviceplugin.Device, name, count string) error {
+func invent(all map[string][]*devicemanager.Device, name, count string) error {
 	if !podspec.IsExtended(name) {
 		return fmt.Errorf("%q is not the name of a device resource, such as example.com/gpu", name)
 	}
@@ -80,7 +80,7 @@ func invent(all map[string][]*deviceplugin.Device, name, count string) error {
 	}
 	for i := range n {
 		id := fmt.Sprintf("%s-%d", path.Base(name), len(all[name]))
-		d := &deviceplugin.Device{ID: id, Healthy: true}
+		d := &devicemanager.Device{ID: id, Healthy: true}
 		if placed {
 			d.Nodes = topology.NewNodeSet(nodes[i*len(nodes)/n])
 		}
@@ -91,7 +91,7 @@ func invent(all map[string][]*deviceplugin.Device, name, count string) error {
 
 // readDeviceFile adds the devices of a YAML file, which maps resource names to lists of {id: ...,
 // nodes: "0", unhealthy: true}.
-func readDeviceFile(all map[string][]*deviceplugin.Device, file string) error {
+func readDeviceFile(all map[string][]*devicemanager.Device, file string) error {
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("%w; want a file, or RESOURCE=N", err)
@@ -111,7 +111,7 @@ func readDeviceFile(all map[string][]*deviceplugin.Device, file string) error {
 			if err != nil || l.ID == "" {
 				return fmt.Errorf("%s[%d]: want an id, and nodes such as \"0\" or \"0-1\"", name, i)
 			}
-			all[name] = append(all[name], &deviceplugin.Device{
+			all[name] = append(all[name], &devicemanager.Device{
 				ID: l.ID, Healthy: !l.Unhealthy, Nodes: nodes,
 			})
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/numalet/numalet/cri/containerd/workload"
+	"github.com/numalet/numalet/internal/lab/containerd/workload"
 )
 
 func main() {

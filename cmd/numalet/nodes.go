@@ -16,8 +16,8 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/agent/hollow"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/lab/hollow"
 )
 
 const nodesHelp = `Have this process be many nodes of a cluster, on machines that are data.

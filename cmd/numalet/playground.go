@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/numalet/numalet/cmd/numalet/playground"
+	"github.com/numalet/numalet/internal/lab/playground"
 )
 
 func newPlaygroundCommand() *cobra.Command {

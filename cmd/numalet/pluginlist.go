@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // newPluginListCommand returns "numalet plugin list".
@@ -39,7 +39,7 @@ say is at /problems of the read-only port.`,
 }
 
 func listPlugins(ctx context.Context, out io.Writer, server *agentAddress, format string) error {
-	var peers []deviceplugin.Peer
+	var peers []devicemanager.Peer
 	if err := server.get(ctx, &peers, "plugins"); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func listPlugins(ctx context.Context, out io.Writer, server *agentAddress, forma
 }
 
 // callsOf returns the number of calls to a plugin, by method.
-func callsOf(p deviceplugin.Peer) string {
+func callsOf(p devicemanager.Peer) string {
 	var parts []string
 	for _, rpc := range slices.Sorted(maps.Keys(p.Calls)) {
 		c := p.Calls[rpc]
@@ -87,7 +87,7 @@ func callsOf(p deviceplugin.Peer) string {
 	return strings.Join(parts, ", ")
 }
 
-func lastError(p deviceplugin.Peer) string {
+func lastError(p devicemanager.Peer) string {
 	if p.LastErrorAt == nil {
 		return ""
 	}

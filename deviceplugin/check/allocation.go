@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/oneline"
 )
 
@@ -165,13 +165,13 @@ func checkAnswer(ctx context.Context, b *bench) outcome {
 	}
 	var flaws []string
 	for _, a := range resp.GetContainerResponses() {
-		flaws = append(flaws, deviceplugin.AnswerFlaws(a)...)
+		flaws = append(flaws, devicemanager.AnswerFlaws(a)...)
 	}
 	if len(flaws) > 0 {
 		return failed("%s", oneline.Of(strings.Join(flaws, "; ")))
 	}
 	if absent := absent(resp); len(absent) > 0 {
-		return warned("this machine does not have %s", deviceplugin.Few(absent))
+		return warned("this machine does not have %s", devicemanager.Few(absent))
 	}
 	return passed("%s", contents(resp))
 }
@@ -218,7 +218,7 @@ func checkAllocateReused(ctx context.Context, b *bench) outcome {
 	ids := b.healthy()
 	for _, these := range [][]string{ids[:2], ids[1:2], ids[:1]} {
 		if _, err := b.plugin().allocate(ctx, these); err != nil {
-			return failed("for %s: %s", deviceplugin.Few(these), said(err))
+			return failed("for %s: %s", devicemanager.Few(these), said(err))
 		}
 	}
 	return passed("there was one each time")

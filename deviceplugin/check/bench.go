@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // bench is what checks work on: a plugin, the device manager that serves it, and a record of both.
@@ -36,10 +36,10 @@ type deaths struct {
 }
 
 // resource returns the device manager's view of the plugin's resource.
-func (b *bench) resource() deviceplugin.Resource {
+func (b *bench) resource() devicemanager.Resource {
 	who, _ := b.heard.introduction()
 	if b.manager == nil {
-		return deviceplugin.Resource{}
+		return devicemanager.Resource{}
 	}
 	return b.manager.Inventory().Resources[who.resource]
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // many is the number of devices that Multiply makes.
@@ -78,15 +78,15 @@ func (b *bench) pull(ctx context.Context, lever Lever, holds func() bool) (bool,
 
 // missing returns the devices that were healthy before and are not healthy now.
 func (b *bench) missing() []string {
-	return b.lost(func(d *deviceplugin.Device) bool { return d.Healthy })
+	return b.lost(func(d *devicemanager.Device) bool { return d.Healthy })
 }
 
 // unlisted returns the devices that were healthy before and are not listed now.
 func (b *bench) unlisted() []string {
-	return b.lost(func(*deviceplugin.Device) bool { return true })
+	return b.lost(func(*devicemanager.Device) bool { return true })
 }
 
-func (b *bench) lost(still func(*deviceplugin.Device) bool) []string {
+func (b *bench) lost(still func(*devicemanager.Device) bool) []string {
 	now := map[string]bool{}
 	for _, d := range b.resource().Devices {
 		now[d.ID] = still(d)
@@ -100,11 +100,11 @@ func checkSick(ctx context.Context, b *bench) outcome {
 		return o
 	}
 	if gone := b.unlisted(); len(gone) > 0 && len(gone) < len(b.missing()) {
-		return failed("%s are not in the list any more", deviceplugin.Few(gone)).advising(
+		return failed("%s are not in the list any more", devicemanager.Few(gone)).advising(
 			"send all devices each time, also those that have not changed: a list takes the place " +
 				"of the one before")
 	}
-	return passed("%s", deviceplugin.Few(b.missing()))
+	return passed("%s", devicemanager.Few(b.missing()))
 }
 
 func checkCured(ctx context.Context, b *bench) outcome {
@@ -122,7 +122,7 @@ func checkVanished(ctx context.Context, b *bench) outcome {
 	if done, o := b.pull(ctx, Vanish, func() bool { return len(b.missing()) > 0 }); !done {
 		return o
 	}
-	return passed("%s", deviceplugin.Few(b.missing()))
+	return passed("%s", devicemanager.Few(b.missing()))
 }
 
 func checkReturned(ctx context.Context, b *bench) outcome {
@@ -131,7 +131,7 @@ func checkReturned(ctx context.Context, b *bench) outcome {
 	})
 	if !done {
 		if o.verdict == Failed {
-			o.happened = "these are not back: " + deviceplugin.Few(b.missing())
+			o.happened = "these are not back: " + devicemanager.Few(b.missing())
 		}
 		return o
 	}
@@ -151,7 +151,7 @@ func checkMany(ctx context.Context, b *bench) outcome {
 	}
 	began = time.Now()
 	if b.resource().Options.Preferred {
-		q := deviceplugin.PreferredRequest{Available: ids, Size: min(8, len(ids))}
+		q := devicemanager.PreferredRequest{Available: ids, Size: min(8, len(ids))}
 		if _, err := b.plugin().prefer(ctx, q); err != nil {
 			return failed("%s of %d devices: %s", preferredCall, len(ids), said(err))
 		}

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // A good plugin passes all checks, whichever way it registers.
 func TestGoodPlugin(t *testing.T) {
-	for _, way := range []deviceplugin.Way{deviceplugin.ByRegister, deviceplugin.ByRegistry} {
+	for _, way := range []devicemanager.Way{devicemanager.ByRegister, devicemanager.ByRegistry} {
 		t.Run(string(way), func(t *testing.T) {
 			t.Parallel()
 			p := good()
-			p.registry = way == deviceplugin.ByRegistry
+			p.registry = way == devicemanager.ByRegistry
 			report, err := Run(t.Context(), Config{Run: p.run, Levers: p.levers()})
 			if err != nil {
 				t.Fatal(err)

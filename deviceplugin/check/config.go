@@ -7,7 +7,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -38,7 +38,7 @@ type Config struct {
 }
 
 // Dirs are the directories where a plugin registers.
-type Dirs = deviceplugin.Dirs
+type Dirs = devicemanager.Dirs
 
 // Lever is a change of hardware that somebody has to bring about.
 type Lever string

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/lifecyclev1"
 	"github.com/numalet/numalet/deviceplugin/socket"
 )
@@ -70,7 +70,7 @@ func (d *direct) allocate(ctx context.Context, containers ...[]string) (
 }
 
 // prefer calls GetPreferredAllocation.
-func (d *direct) prefer(ctx context.Context, r deviceplugin.PreferredRequest) (
+func (d *direct) prefer(ctx context.Context, r devicemanager.PreferredRequest) (
 	ids []string, err error) {
 	err = d.call(ctx, func(ctx context.Context, c v1beta1.DevicePluginClient) error {
 		resp, err := c.GetPreferredAllocation(ctx, &v1beta1.PreferredAllocationRequest{

@@ -7,7 +7,7 @@ import (
 	"os/exec"
 	"syscall"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 func endChecks() []check {
@@ -90,7 +90,7 @@ func checkSocketGone(_ context.Context, b *bench) outcome {
 	if _, err := os.Lstat(who.endpoint); err != nil {
 		return passed("it is")
 	}
-	if who.way == deviceplugin.ByRegistry {
+	if who.way == devicemanager.ByRegistry {
 		return failed("it is still there: %s", who.endpoint)
 	}
 	return warned("it is still there: %s", who.endpoint)
@@ -121,8 +121,8 @@ func checkIDsStay(ctx context.Context, b *bench) outcome {
 	}
 	stayed := func() bool { return len(b.missing()) < len(b.before) }
 	if len(b.before) > 0 && !b.pulse.until(ctx, min(b.cfg.Patience, notices), stayed) {
-		return failed("it listed %s, and now %s", deviceplugin.Few(b.before),
-			deviceplugin.Few(b.healthy()))
+		return failed("it listed %s, and now %s", devicemanager.Few(b.before),
+			devicemanager.Few(b.healthy()))
 	}
 	return passed("they are")
 }

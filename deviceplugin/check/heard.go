@@ -6,7 +6,7 @@ import (
 
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // heard finds the newest records of the checked plugin.
@@ -19,14 +19,14 @@ type heard struct {
 
 // introduced holds a registration of the plugin.
 type introduced struct {
-	way      deviceplugin.Way
+	way      devicemanager.Way
 	resource string
 	// endpoint is the path of its socket.
 	endpoint string
 	// found is the path of the socket in the plugin registry, if there is one.
 	found   string
 	options *v1beta1.DevicePluginOptions // of Register; nil if it sent none
-	problem error                        // a *deviceplugin.RequestError or nil
+	problem error                        // a *devicemanager.RequestError or nil
 }
 
 // introduction returns the newest registration; false if there is none.
@@ -34,18 +34,18 @@ func (h *heard) introduction() (introduced, bool) {
 	for _, req := range slices.Backward(h.rec.requests()) {
 		if h.concerns(req.GetResourceName()) {
 			return introduced{
-				way: deviceplugin.ByRegister, resource: req.GetResourceName(),
+				way: devicemanager.ByRegister, resource: req.GetResourceName(),
 				options:  req.GetOptions(),
 				endpoint: filepath.Join(h.plugins, req.GetEndpoint()),
-				problem:  deviceplugin.CheckRequest(h.plugins, req),
+				problem:  devicemanager.CheckRequest(h.plugins, req),
 			}, true
 		}
 	}
 	for _, found := range slices.Backward(h.rec.introduced()) {
 		if h.concerns(found.Name) {
 			return introduced{
-				way: deviceplugin.ByRegistry, resource: found.Name, endpoint: found.Endpoint,
-				found: found.Socket, problem: deviceplugin.CheckFound(found),
+				way: devicemanager.ByRegistry, resource: found.Name, endpoint: found.Endpoint,
+				found: found.Socket, problem: devicemanager.CheckFound(found),
 			}, true
 		}
 	}

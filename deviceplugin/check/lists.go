@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 const (
@@ -83,26 +83,26 @@ func deviceChecks(listed []string) []check {
 			expected: "plain text that is not empty, of at most 4096 bytes",
 			why:      "a device whose id cannot be used is left out, and nobody notices",
 			hint:     "give every device an id",
-		}, run: checkFlaw(deviceplugin.FlawID)},
+		}, run: checkFlaw(devicemanager.FlawID)},
 		{name: "unique-ids", needs: listed, words: words{
 			did:      "looked for ids that come again",
 			expected: "each id once",
 			why:      "devices of one id count once: the node has fewer than the plugin thinks",
 			hint:     "list each id once",
-		}, run: checkFlaw(deviceplugin.FlawTwice)},
+		}, run: checkFlaw(devicemanager.FlawTwice)},
 		{name: "health-words", needs: listed, words: words{
 			did:      "looked at the health of the devices",
 			expected: `"Healthy" or "Unhealthy", with capitals`,
 			why:      "every other word counts as unhealthy, and the device is never given out",
 			hint:     "use the constants Healthy and Unhealthy of v1beta1",
-		}, run: checkFlaw(deviceplugin.FlawHealth)},
+		}, run: checkFlaw(devicemanager.FlawHealth)},
 		{name: "numa-nodes", needs: listed, words: words{
 			did:      "compared the NUMA nodes of the devices with the machine's",
 			expected: "nodes that exist, and no topology for a device that is near none",
 			why: "a node that does not exist, -1 for example, is no place: under the policies " +
 				"restricted and single-numa-node pods are refused for it",
 			hint: "name the device's numa_node as sysfs has it, and no topology where that is -1",
-		}, run: checkFlaw(deviceplugin.FlawNode)},
+		}, run: checkFlaw(devicemanager.FlawNode)},
 		{name: "empty-topology", needs: listed, words: words{
 			did:      "looked for devices with a topology that names no node",
 			expected: "no topology at all for a device that is near no node",
@@ -126,7 +126,7 @@ func checkFirstList(ctx context.Context, b *bench) outcome {
 	})
 	switch {
 	case asked.answers > 0:
-		devices, _, err := deviceplugin.ReadList(asked.last, b.cfg.Nodes)
+		devices, _, err := devicemanager.ReadList(asked.last, b.cfg.Nodes)
 		if err != nil {
 			return failed("%v", err)
 		}
@@ -149,9 +149,9 @@ func checkDevices(ctx context.Context, b *bench) outcome {
 }
 
 // checkFlaw checks the list for one kind of flaw.
-func checkFlaw(kind deviceplugin.FlawKind) func(context.Context, *bench) outcome {
+func checkFlaw(kind devicemanager.FlawKind) func(context.Context, *bench) outcome {
 	return func(_ context.Context, b *bench) outcome {
-		devices, flaws, err := deviceplugin.ReadList(b.list().last, b.cfg.Nodes)
+		devices, flaws, err := devicemanager.ReadList(b.list().last, b.cfg.Nodes)
 		if err != nil {
 			return failed("%v", err)
 		}
@@ -176,7 +176,7 @@ func checkEmptyTopology(_ context.Context, b *bench) outcome {
 		}
 	}
 	if len(ids) > 0 {
-		return warned("%d devices have one: %s", len(ids), deviceplugin.Few(ids))
+		return warned("%d devices have one: %s", len(ids), devicemanager.Few(ids))
 	}
 	return passed("there are none")
 }

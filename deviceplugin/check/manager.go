@@ -8,13 +8,13 @@ import (
 	"google.golang.org/grpc/stats"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/watcher"
 )
 
 // manager is a running device manager.
 type manager struct {
-	*deviceplugin.Plugins
+	*devicemanager.Plugins
 	cancel context.CancelFunc
 	done   chan error
 }
@@ -27,10 +27,10 @@ func (b *bench) serve() error { return b.serveAs(false) }
 func (b *bench) serveAs(strict bool) error {
 	b.stopServing()
 	patience := b.cfg.Patience
-	plugins, err := deviceplugin.New(deviceplugin.Config{
+	plugins, err := devicemanager.New(devicemanager.Config{
 		Dirs: b.dirs, NodeIDs: b.cfg.Nodes, Strict: strict,
-		Graces: deviceplugin.Graces{Capacity: time.Hour},
-		Deadlines: deviceplugin.Deadlines{
+		Graces: devicemanager.Graces{Capacity: time.Hour},
+		Deadlines: devicemanager.Deadlines{
 			Dial: patience, Options: patience, FirstList: patience, Preferred: patience,
 			Allocate: patience, PreStart: patience, Released: patience,
 			Registry: watcher.Deadlines{Dial: patience, Info: patience, Notify: patience},
@@ -54,7 +54,7 @@ func (b *bench) serveAs(strict bool) error {
 	}
 	b.manager = &manager{plugins, cancel, done}
 	b.made++
-	b.heard.rec.note("--- the device manager serves " + deviceplugin.SocketName)
+	b.heard.rec.note("--- the device manager serves " + devicemanager.SocketName)
 	return nil
 }
 

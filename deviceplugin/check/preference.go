@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 const (
@@ -36,26 +36,26 @@ func preferenceChecks() []check {
 			expected: "devices that were on offer",
 			why:      ignored,
 			hint:     "choose among AvailableDeviceIDs, and not among all devices",
-		}, run: checkPreferred(deviceplugin.FlawForeign)},
+		}, run: checkPreferred(devicemanager.FlawForeign)},
 		{name: preferOnce, needs: then(), wants: two, words: words{
 			did:      "asked for devices in all sizes",
 			expected: "each device once",
 			why:      ignored,
 			hint:     "take a device out of those that remain when it is chosen",
-		}, run: checkPreferred(deviceplugin.FlawRepeat)},
+		}, run: checkPreferred(devicemanager.FlawRepeat)},
 		{name: preferWithMusts, needs: then(preferOffered, preferOnce), wants: two, words: words{
 			did:      "asked for devices beside some that the container is certain to get",
 			expected: "the certain ones among them",
 			why:      ignored,
 			hint:     "begin with MustIncludeDeviceIDs, and count them in",
-		}, run: checkPreferred(deviceplugin.FlawMust)},
+		}, run: checkPreferred(devicemanager.FlawMust)},
 		{name: "prefer-size", needs: then(preferOffered, preferOnce, preferWithMusts), wants: two,
 			words: words{
 				did:      "asked for devices in all sizes",
 				expected: "as many as AllocationSize",
 				why:      ignored,
 				hint:     "AllocationSize counts the certain devices too",
-			}, run: checkPreferred(deviceplugin.FlawSize)},
+			}, run: checkPreferred(devicemanager.FlawSize)},
 		{name: "prefer-again", needs: then(), wants: two, words: words{
 			did:      "asked the same twice",
 			expected: "the same answer",
@@ -66,7 +66,7 @@ func preferenceChecks() []check {
 }
 
 // questions returns requests of all kinds: some ids are not on offer, some are certain.
-func questions(ids []string) (out []deviceplugin.PreferredRequest) {
+func questions(ids []string) (out []devicemanager.PreferredRequest) {
 	offered := ids
 	if len(ids) > 2 {
 		offered = slices.Concat(ids[:1], ids[2:])
@@ -75,9 +75,9 @@ func questions(ids []string) (out []deviceplugin.PreferredRequest) {
 	sizes := []int{1, min(2, n), (n + 1) / 2, n}
 	slices.Sort(sizes)
 	for _, size := range slices.Compact(sizes) {
-		out = append(out, deviceplugin.PreferredRequest{Available: offered, Size: size})
+		out = append(out, devicemanager.PreferredRequest{Available: offered, Size: size})
 		if size > 1 {
-			out = append(out, deviceplugin.PreferredRequest{
+			out = append(out, devicemanager.PreferredRequest{
 				Available: offered, MustInclude: offered[n-1:], Size: size,
 			})
 		}
@@ -103,7 +103,7 @@ func checkPrefer(ctx context.Context, b *bench) outcome {
 }
 
 // checkPreferred looks for one kind of flaw in all answers.
-func checkPreferred(kind deviceplugin.FlawKind) func(context.Context, *bench) outcome {
+func checkPreferred(kind devicemanager.FlawKind) func(context.Context, *bench) outcome {
 	return func(ctx context.Context, b *bench) outcome {
 		if !b.resource().Options.Preferred {
 			return skipped("the options do not offer it")
@@ -118,8 +118,8 @@ func checkPreferred(kind deviceplugin.FlawKind) func(context.Context, *bench) ou
 			for _, flaw := range flaws {
 				if flaw.Kind == kind {
 					return failed("asked for %d of %s, with %d certain (%s), it said %s: %s",
-						q.Size, deviceplugin.Few(q.Available), len(q.MustInclude),
-						strings.Join(q.MustInclude, ", "), deviceplugin.Few(ids), flaw.Found)
+						q.Size, devicemanager.Few(q.Available), len(q.MustInclude),
+						strings.Join(q.MustInclude, ", "), devicemanager.Few(ids), flaw.Found)
 				}
 			}
 		}
@@ -132,7 +132,7 @@ func checkPreferAgain(ctx context.Context, b *bench) outcome {
 		return skipped("the options do not offer it")
 	}
 	ids := b.healthy()
-	q := deviceplugin.PreferredRequest{Available: ids, Size: (len(ids) + 1) / 2}
+	q := devicemanager.PreferredRequest{Available: ids, Size: (len(ids) + 1) / 2}
 	first, err := b.plugin().prefer(ctx, q)
 	if err != nil {
 		return failed("%s", said(err))
@@ -145,8 +145,8 @@ func checkPreferAgain(ctx context.Context, b *bench) outcome {
 		slices.Sort(first)
 		slices.Sort(again)
 		if !slices.Equal(first, again) {
-			return warned("first it said %s, then %s", deviceplugin.Few(first),
-				deviceplugin.Few(again))
+			return warned("first it said %s, then %s", devicemanager.Few(first),
+				devicemanager.Few(again))
 		}
 	}
 	return passed("it was")

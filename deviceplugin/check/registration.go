@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // Names of checks that other checks need.
@@ -37,20 +37,20 @@ func registrationChecks() []check {
 			expected: "v1beta1",
 			why:      "a device manager refuses every other version, and the plugin has no devices",
 			hint:     "use the constant Version of k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1",
-		}, run: checkPart(deviceplugin.PartVersion)},
+		}, run: checkPart(devicemanager.PartVersion)},
 		{name: "resource-name", needs: []string{registers}, words: words{
 			did:      "looked at the name of the resource that the plugin registers",
 			expected: "the name of an extended resource, such as vendor.com/device",
 			why:      "pods can ask for no other name; a device manager refuses the plugin",
 			hint: "a domain of your own that does not end in kubernetes.io, a slash, and a " +
 				"name",
-		}, run: checkPart(deviceplugin.PartResource)},
+		}, run: checkPart(devicemanager.PartResource)},
 		{name: "endpoint", needs: []string{registers}, words: words{
 			did:      "looked at the endpoint that the plugin names",
 			expected: "the name of its socket beside kubelet.sock, without a path",
 			why:      "the device manager joins it to its own directory, and finds no socket there",
 			hint:     "send the last part of the socket's path as the endpoint",
-		}, run: checkPart(deviceplugin.PartEndpoint)},
+		}, run: checkPart(devicemanager.PartEndpoint)},
 	}
 	return slices.Concat(request, connectionChecks())
 }
@@ -106,10 +106,10 @@ func checkRegisters(_ context.Context, b *bench) outcome {
 }
 
 // checkPart checks one part of a registration; other parts may be wrong too.
-func checkPart(part deviceplugin.RequestPart) func(context.Context, *bench) outcome {
+func checkPart(part devicemanager.RequestPart) func(context.Context, *bench) outcome {
 	return func(_ context.Context, b *bench) outcome {
 		who, _ := b.heard.introduction()
-		if wrong, ok := errors.AsType[*deviceplugin.RequestError](who.problem); ok && wrong.Part == part {
+		if wrong, ok := errors.AsType[*devicemanager.RequestError](who.problem); ok && wrong.Part == part {
 			return failed("the plugin is refused: %s", wrong.What)
 		}
 		return passed("the %s is good", part)
@@ -120,7 +120,7 @@ func checkPart(part deviceplugin.RequestPart) func(context.Context, *bench) outc
 // manager continues without Strict, so that the rest can be checked.
 func checkServesFirst(ctx context.Context, b *bench) outcome {
 	who, _ := b.heard.introduction()
-	if who.way == deviceplugin.ByRegistry {
+	if who.way == devicemanager.ByRegistry {
 		return passed("a plugin of the plugin registry is found by its socket")
 	}
 	refused := func() string { return b.manager.Inventory().Refused[who.resource] }
@@ -175,7 +175,7 @@ func checkOptions(ctx context.Context, b *bench) outcome {
 
 func checkOptionsAgree(ctx context.Context, b *bench) outcome {
 	who, _ := b.heard.introduction()
-	if who.way == deviceplugin.ByRegistry {
+	if who.way == devicemanager.ByRegistry {
 		return skipped("a plugin of the plugin registry is asked for them only")
 	}
 	said := cmp.Or(who.options, &v1beta1.DevicePluginOptions{})
@@ -203,7 +203,7 @@ func told(o *v1beta1.DevicePluginOptions) string {
 
 func checkNotice(ctx context.Context, b *bench) outcome {
 	who, _ := b.heard.introduction()
-	if who.way != deviceplugin.ByRegistry {
+	if who.way != devicemanager.ByRegistry {
 		return skipped("the plugin registers by Register")
 	}
 	var notice call

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // Verdict is the outcome of a check.
@@ -39,8 +39,8 @@ type Result struct {
 type Report struct {
 	Resource string `json:"resource"`
 	// Way is how the plugin registered, Endpoint the path of its socket.
-	Way      deviceplugin.Way `json:"way,omitempty"`
-	Endpoint string           `json:"endpoint,omitempty"`
+	Way      devicemanager.Way `json:"way,omitempty"`
+	Endpoint string            `json:"endpoint,omitempty"`
 	// Devices is the number of devices in the first list.
 	Devices int       `json:"devices"`
 	Began   time.Time `json:"began"`

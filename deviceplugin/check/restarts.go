@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 const registersAgain = "registers-again"
@@ -99,7 +99,7 @@ func checkListsAgain(ctx context.Context, b *bench) outcome {
 	if !b.until(ctx, func() bool { return len(b.missing()) == 0 && b.connected() || b.ended() }) {
 		why := b.resource().Problem
 		if b.connected() {
-			why = "these are missing: " + deviceplugin.Few(b.missing())
+			why = "these are missing: " + devicemanager.Few(b.missing())
 		}
 		return failed("%s", why)
 	}
@@ -137,7 +137,7 @@ func checkRestartInCalls(ctx context.Context, b *bench) outcome {
 	n, err := b.allocateBack(ctx, who.resource, ids)
 	// It may have registered with the second manager because of the first, and makes its socket
 	// anew when it sees the second.
-	if errors.As(err, new(*deviceplugin.CallError)) &&
+	if errors.As(err, new(*devicemanager.CallError)) &&
 		b.until(ctx, func() bool { return b.heard.introductions() > n || b.ended() }) {
 		_, err = b.allocateBack(ctx, who.resource, ids)
 	}
@@ -168,12 +168,12 @@ func checkSickAfterRestart(ctx context.Context, b *bench) outcome {
 }
 
 func checkSocketMadeAnew(ctx context.Context, b *bench) outcome {
-	if who, _ := b.heard.introduction(); who.way != deviceplugin.ByRegister {
+	if who, _ := b.heard.introduction(); who.way != devicemanager.ByRegister {
 		return skipped("a plugin of the plugin registry does not look for it")
 	}
 	n := b.heard.introductions()
 	b.made++
-	if err := os.Remove(filepath.Join(b.dirs.Plugins, deviceplugin.SocketName)); err != nil {
+	if err := os.Remove(filepath.Join(b.dirs.Plugins, devicemanager.SocketName)); err != nil {
 		return skipped("%v", err)
 	}
 	if !b.pulse.until(ctx, min(b.cfg.Patience, notices), func() bool {

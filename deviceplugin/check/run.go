@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // Run makes all checks. The error says that the plugin could not be checked: it cannot be started,
@@ -68,13 +68,13 @@ func vacant(dir string) error {
 	if _, err := os.Stat(dir); err != nil {
 		return fmt.Errorf("device plugin directory: %w: name the one that the plugin uses", err)
 	}
-	conn, err := net.Dial("unix", filepath.Join(dir, deviceplugin.SocketName))
+	conn, err := net.Dial("unix", filepath.Join(dir, devicemanager.SocketName))
 	if err != nil {
 		return nil
 	}
 	_ = conn.Close() // nothing was sent
 	return fmt.Errorf("a device manager serves %s in %s: stop the kubelet or numalet there, or "+
-		"let the check start the plugin in a directory of its own", deviceplugin.SocketName, dir)
+		"let the check start the plugin in a directory of its own", devicemanager.SocketName, dir)
 }
 
 // begin starts a device manager that is as strict as the kubelet, then the plugin, and waits for it

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/oneline"
 )
 
@@ -67,7 +67,7 @@ func checkSeveral(ctx context.Context, b *bench) outcome {
 		return failed("%s", said(err))
 	}
 	for _, a := range both.GetContainerResponses() {
-		if flaws := deviceplugin.AnswerFlaws(a); len(flaws) > 0 {
+		if flaws := devicemanager.AnswerFlaws(a); len(flaws) > 0 {
 			return failed("%s", oneline.Of(strings.Join(flaws, "; ")))
 		}
 	}
@@ -76,7 +76,7 @@ func checkSeveral(ctx context.Context, b *bench) outcome {
 	}
 	for i, id := range ids {
 		if sameAnswer(both, alone[i]) {
-			return failed("for %s it answered as for %s alone: {%s}", deviceplugin.Few(ids), id,
+			return failed("for %s it answered as for %s alone: {%s}", devicemanager.Few(ids), id,
 				oneline.Cut(both.String(), 256))
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // nicety is a way in which a plugin could be better, with the check that warns of it.
@@ -186,7 +186,7 @@ func TestAnswerFlaws(t *testing.T) {
 			{Name: "nvidia.com/gpu=0"}, {Name: "gpu0"},
 		}}, `the CDI device "gpu0" is not named like vendor.com/class=name`},
 	} {
-		flaws := strings.Join(deviceplugin.AnswerFlaws(tc.answer), "; ")
+		flaws := strings.Join(devicemanager.AnswerFlaws(tc.answer), "; ")
 		if tc.want == "" && flaws != "" || !strings.Contains(flaws, tc.want) {
 			t.Errorf("%s: %q, want %q", name, flaws, tc.want)
 		}

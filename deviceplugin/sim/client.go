@@ -3,7 +3,7 @@ package sim
 import (
 	"context"
 
-	"github.com/numalet/numalet/deviceplugin/sim/control"
+	"github.com/numalet/numalet/internal/lab/control"
 )
 
 // Client gives orders to a plugin over its control socket.

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/numalet/numalet/deviceplugin/sim/control"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/lab/control"
 )
 
 // Health is an order to set the health of devices.

@@ -23,7 +23,7 @@ import (
 	"github.com/numalet/numalet/agent/machine"
 	agentnode "github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 )
@@ -94,7 +94,7 @@ func BenchmarkWakes(b *testing.B) {
 	} {
 		b.Run("cause="+cause.name, func(b *testing.B) {
 			p := &movingPlugins{}
-			p.now.Store(&deviceplugin.Inventory{})
+			p.now.Store(&devicemanager.Inventory{})
 			n := newAdmissions(b, p)
 			for range waitingPods {
 				n.submit("example.com/never", decide.Wait)
@@ -221,26 +221,26 @@ func benchPod(number int) *v1.Pod {
 }
 
 // promptPlugins answer at once and prefer nothing.
-type promptPlugins struct{ inventory deviceplugin.Inventory }
+type promptPlugins struct{ inventory devicemanager.Inventory }
 
-func inventoryOf(m *topology.Machine) deviceplugin.Inventory {
-	r := deviceplugin.Resource{Name: benchResource, Connected: true}
+func inventoryOf(m *topology.Machine) devicemanager.Inventory {
+	r := devicemanager.Resource{Name: benchResource, Connected: true}
 	nodes := m.NodeSet().IDs()
 	for i := range admissionDevices {
-		r.Devices = append(r.Devices, &deviceplugin.Device{
+		r.Devices = append(r.Devices, &devicemanager.Device{
 			ID: fmt.Sprintf("device-%d", i), Healthy: true,
 			Nodes: topology.NewNodeSet(nodes[i*len(nodes)/admissionDevices]),
 		})
 	}
 	r.Capacity, r.Allocatable = admissionDevices, admissionDevices
-	return deviceplugin.Inventory{
-		Version: 1, Resources: map[string]deviceplugin.Resource{benchResource: r},
+	return devicemanager.Inventory{
+		Version: 1, Resources: map[string]devicemanager.Resource{benchResource: r},
 	}
 }
 
-func (p promptPlugins) Inventory() deviceplugin.Inventory { return p.inventory }
+func (p promptPlugins) Inventory() devicemanager.Inventory { return p.inventory }
 
-func (p promptPlugins) Preferred(context.Context, deviceplugin.PreferredRequest) ([]string, error) {
+func (p promptPlugins) Preferred(context.Context, devicemanager.PreferredRequest) ([]string, error) {
 	return nil, errors.New("no preference")
 }
 
@@ -252,14 +252,14 @@ func (p promptPlugins) Allocate(context.Context, string, []string) (
 // movingPlugins answer at once, with an inventory that changes.
 type movingPlugins struct {
 	promptPlugins
-	now     atomic.Pointer[deviceplugin.Inventory]
+	now     atomic.Pointer[devicemanager.Inventory]
 	version atomic.Uint64
 }
 
 // offer makes these all the resources that there are, and tells the queue.
-func (p *movingPlugins) offer(n *admissions, resources ...deviceplugin.Resource) {
-	next := deviceplugin.Inventory{
-		Version: p.version.Add(1), Resources: map[string]deviceplugin.Resource{},
+func (p *movingPlugins) offer(n *admissions, resources ...devicemanager.Resource) {
+	next := devicemanager.Inventory{
+		Version: p.version.Add(1), Resources: map[string]devicemanager.Resource{},
 	}
 	for _, r := range resources {
 		r.Generation = next.Version // another list
@@ -269,13 +269,13 @@ func (p *movingPlugins) offer(n *admissions, resources ...deviceplugin.Resource)
 	n.queue.Poke()
 }
 
-func (p *movingPlugins) Inventory() deviceplugin.Inventory { return *p.now.Load() }
+func (p *movingPlugins) Inventory() devicemanager.Inventory { return *p.now.Load() }
 
 // two devices, of which the second one may be unhealthy.
-func two(healthy bool) deviceplugin.Resource {
-	return deviceplugin.Resource{
+func two(healthy bool) devicemanager.Resource {
+	return devicemanager.Resource{
 		Name: wakeDevices, Connected: true,
-		Devices: []*deviceplugin.Device{{ID: "0", Healthy: true}, {ID: "1", Healthy: healthy}},
+		Devices: []*devicemanager.Device{{ID: "0", Healthy: true}, {ID: "1", Healthy: healthy}},
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/topology"
 )
@@ -33,8 +33,8 @@ func BenchmarkDevices(b *testing.B) {
 			ctx, dir := limited(b), b.TempDir()
 			nodes := topology.NewNodeSet(0, 1, 2, 3, 4, 5, 6, 7)
 			var inventory mailbox.Topic
-			manager, err := deviceplugin.New(deviceplugin.Config{
-				Dirs: deviceplugin.Dirs{Plugins: dir}, NodeIDs: nodes, Changed: inventory.Publish,
+			manager, err := devicemanager.New(devicemanager.Config{
+				Dirs: devicemanager.Dirs{Plugins: dir}, NodeIDs: nodes, Changed: inventory.Publish,
 			})
 			must(b, err)
 			runs(b, manager.Run)
@@ -59,7 +59,7 @@ func BenchmarkDevices(b *testing.B) {
 }
 
 // admit plans a container that wants so many devices, and calls Allocate for them.
-func admit(ctx context.Context, b *testing.B, manager *deviceplugin.Plugins,
+func admit(ctx context.Context, b *testing.B, manager *devicemanager.Plugins,
 	machine *topology.Machine, ids int) time.Duration {
 	amount := v1.ResourceList{benchResource: *resource.NewQuantity(int64(ids), resource.DecimalSI)}
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{
@@ -135,7 +135,7 @@ func (p *plugin) register(ctx context.Context, dir string) error {
 }
 
 // seen sends a list and returns how long it takes until the inventory is of that list.
-func (p *plugin) seen(ctx context.Context, b *testing.B, manager *deviceplugin.Plugins,
+func (p *plugin) seen(ctx context.Context, b *testing.B, manager *devicemanager.Plugins,
 	list int) time.Duration {
 	select {
 	case p.send <- list:

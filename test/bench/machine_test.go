@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 )
@@ -75,18 +75,18 @@ func ask(b *testing.B, m *topology.Machine, providers int, r *rand.Rand) questio
 		mem.Hints(nil, nil, map[v1.ResourceName]uint64{v1.ResourceMemory: want}),
 	}}
 	for kind := range providers - 2 {
-		resource := deviceplugin.Resource{
+		resource := devicemanager.Resource{
 			Name: fmt.Sprintf("example.com/kind-%d", kind), Connected: true,
 		}
 		for i, node := range append(m.NodeSet().IDs(), m.NodeSet().IDs()...) {
 			if r.Float64() >= taken {
-				resource.Devices = append(resource.Devices, &deviceplugin.Device{
+				resource.Devices = append(resource.Devices, &devicemanager.Device{
 					ID: fmt.Sprint(i), Healthy: true, Nodes: topology.NewNodeSet(node),
 				})
 			}
 		}
-		req := deviceplugin.Request{Resource: resource, N: 1 + r.IntN(2)}
-		supply, _ := deviceplugin.Supply(q.nodes, req) // all devices have nodes
+		req := devicemanager.Request{Resource: resource, N: 1 + r.IntN(2)}
+		supply, _ := devicemanager.Supply(q.nodes, req) // all devices have nodes
 		q.offers = append(q.offers, []topology.ResourceHints{
 			{Resource: resource.Name, Hints: supply.Hints()},
 		})

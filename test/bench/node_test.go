@@ -16,8 +16,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/cri/sim"
-	"github.com/numalet/numalet/deviceplugin/sim/control"
+	"github.com/numalet/numalet/internal/lab/control"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -99,7 +99,7 @@ func machineYAML() string {
 
 // calls is how many calls the runtime has got.
 func (n *node) calls() int {
-	var state sim.State
+	var state crisim.State
 	must(n.b, n.runtime.Get(n.b.Context(), "/state", &state))
 	sum := 0
 	for _, calls := range state.Calls {

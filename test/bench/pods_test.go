@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 )
 
 // The most pods at once, and how long idle ones are looked at; less with -short.
@@ -236,7 +236,7 @@ func (n *node) remove(c batch, every time.Duration) {
 
 // readJournal takes from the runtime when it started the pods' containers and removed the pods.
 func (n *node) readJournal(c batch) {
-	var calls []sim.Call
+	var calls []crisim.Call
 	err := n.runtime.Get(n.b.Context(), fmt.Sprintf("/journal?since=%d", c.since), &calls)
 	must(n.b, err)
 	byName := map[string]*pod{}

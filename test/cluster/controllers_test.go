@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/cluster/rig"
 )
 
 // simulated is the annotation that says what the container main does.
-const simulated = sim.AnnotationPrefix + "main"
+const simulated = crisim.AnnotationPrefix + "main"
 
 // TestJob: its pods run to their end, one after the other, and the failed one is tried again.
 func TestJob(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -58,7 +58,7 @@ func endings() map[string]ending {
 func (e ending) pod(name string) *v1.Pod {
 	pod := ordinaryPod(name)
 	for container, script := range e.scripts {
-		pod.Annotations[sim.AnnotationPrefix+container] = script
+		pod.Annotations[crisim.AnnotationPrefix+container] = script
 	}
 	pod.Spec.TerminationGracePeriodSeconds = &e.grace
 	for _, name := range []string{"first", "last"} {

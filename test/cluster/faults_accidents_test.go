@@ -12,7 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/cluster/faults"
 )
 
@@ -202,17 +202,17 @@ func (s *faulty) runtimeGone() accident {
 	}
 	plan := []struct {
 		what  string
-		begin func(*sim.Server) error
+		begin func(*crisim.Server) error
 	}{
-		{"is gone", s.fails(sim.Fault{Method: "*", Error: "no such socket", Code: "Unavailable"})},
-		{"hangs", s.fails(sim.Fault{Method: "*", Hang: true})},
+		{"is gone", s.fails(crisim.Fault{Method: "*", Error: "no such socket", Code: "Unavailable"})},
+		{"hangs", s.fails(crisim.Fault{Method: "*", Hang: true})},
 		{"loses answers", s.loses},
-		{"is not ready", func(r *sim.Server) error {
-			r.SetReady(sim.Ready{Message: "this is a test"})
+		{"is not ready", func(r *crisim.Server) error {
+			r.SetReady(crisim.Ready{Message: "this is a test"})
 			return nil
 		}},
-		{"says nothing", func(r *sim.Server) error { return r.SetEvents(sim.EventsSilent) }},
-		{"has no events", func(r *sim.Server) error { return r.SetEvents(sim.EventsUnimplemented) }},
+		{"says nothing", func(r *crisim.Server) error { return r.SetEvents(crisim.EventsSilent) }},
+		{"has no events", func(r *crisim.Server) error { return r.SetEvents(crisim.EventsUnimplemented) }},
 	}[s.random.IntN(6)]
 	return accident{
 		what: fmt.Sprintf("the runtime %s for %v", plan.what, pause), reachable: true,
@@ -223,14 +223,14 @@ func (s *faulty) runtimeGone() accident {
 			}
 			time.Sleep(pause)
 			r.ClearFaults()
-			r.SetReady(sim.Ready{Runtime: true, Network: true})
-			return r.SetEvents(sim.EventsOn)
+			r.SetReady(crisim.Ready{Runtime: true, Network: true})
+			return r.SetEvents(crisim.EventsOn)
 		}},
 	}
 }
 
-func (*faulty) fails(f sim.Fault) func(*sim.Server) error {
-	return func(r *sim.Server) error {
+func (*faulty) fails(f crisim.Fault) func(*crisim.Server) error {
+	return func(r *crisim.Server) error {
 		err := r.SetFault(f)
 		r.DropEvents()
 		return err
@@ -238,12 +238,12 @@ func (*faulty) fails(f sim.Fault) func(*sim.Server) error {
 }
 
 // loses has calls that change something take effect without an answer.
-func (*faulty) loses(r *sim.Server) error {
-	for _, method := range sim.Methods() {
+func (*faulty) loses(r *crisim.Server) error {
+	for _, method := range crisim.Methods() {
 		if strings.HasPrefix(method, "List") || strings.HasSuffix(method, "Status") {
 			continue
 		}
-		err := r.SetFault(sim.Fault{
+		err := r.SetFault(crisim.Fault{
 			Method: method, Error: "connection reset", Code: "Unavailable", After: true,
 			Delay: metav1.Duration{Duration: 10 * time.Millisecond},
 		})

@@ -15,8 +15,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"github.com/numalet/numalet/cri/containerd"
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/containerd"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/cluster/faults"
 	"github.com/numalet/numalet/test/cluster/rig"
 	containerdrig "github.com/numalet/numalet/test/containerd/rig"
@@ -312,17 +312,17 @@ func (s *faulty) untouched(now *seen) error {
 // same.
 type watcher struct {
 	mu     sync.Mutex
-	live   map[string]sim.Container
+	live   map[string]crisim.Container
 	broken []string
 }
 
 func watch(n *harness.Node) *watcher {
-	w := &watcher{live: map[string]sim.Container{}}
+	w := &watcher{live: map[string]crisim.Container{}}
 	n.Runtime.Watch(w.told)
 	return w
 }
 
-func (w *watcher) told(c sim.Container) {
+func (w *watcher) told(c crisim.Container) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.live, c.Subject.ID)

@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
 )
@@ -105,7 +105,7 @@ func newSide(t *testing.T, agent string) *side { return newSideWith(t, agent, ni
 func newSideWith(t *testing.T, agent string, settings map[string]any, ours ...string) *side {
 	t.Helper()
 	c := rig.Start(t)
-	n := harness.NewWith(t, sim.Config{
+	n := harness.NewWith(t, crisim.Config{
 		Images:     []string{rootImage, userImage, namedImage, doneImage, "sim.local/data:1"},
 		ImageUsers: map[string]string{userImage: "1000", namedImage: "web"},
 		Handlers:   []string{"heavy"},

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 )
 
 // TestRestartAll: a container that exits with a code that asks for it has all containers of its pod
@@ -32,7 +32,7 @@ func TestRestartAll(t *testing.T) {
 				s.Name, doneImage, rootImage))
 			before := await(t, s.Cluster, s.Namespace, "again", runs)
 			sandbox := sandboxOf(s, before)
-			if err := s.Runtime.Exit("again/web", sim.Exit{Code: 42}); err != nil {
+			if err := s.Runtime.Exit("again/web", crisim.Exit{Code: 42}); err != nil {
 				t.Fatal(err)
 			}
 			after := await(t, s.Cluster, s.Namespace, "again", func(p *v1.Pod) bool {

@@ -16,8 +16,8 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/podresources/watchv1"
-	"github.com/numalet/numalet/cri/sim"
 	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
 )
@@ -119,14 +119,14 @@ func churn(t *testing.T, c rig.Cluster, node string) (times func() int, stop fun
 // anything is two containers'.
 type owners struct {
 	mu     sync.Mutex // guards what follows
-	live   map[string]sim.Container
+	live   map[string]crisim.Container
 	errors []string
 	used   int // devices at once, at most
 }
 
 // watchOwners begins to look; what it finds fails the test at its end.
 func watchOwners(t *testing.T, n rig.Node) *owners {
-	o := &owners{live: map[string]sim.Container{}}
+	o := &owners{live: map[string]crisim.Container{}}
 	t.Cleanup(func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -213,7 +213,7 @@ func (o *owners) most() int {
 }
 
 // told is called by the runtime.
-func (o *owners) told(c sim.Container) {
+func (o *owners) told(c crisim.Container) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !c.Running() {
@@ -241,16 +241,16 @@ func (o *owners) told(c sim.Container) {
 	o.used = max(o.used, used)
 }
 
-func devicesOf(c sim.Container) []string {
+func devicesOf(c crisim.Container) []string {
 	return strings.FieldsFunc(c.Env()[pluginsim.EnvName("example.com/gpu")],
 		func(r rune) bool { return r == ',' })
 }
 
 // alone reports whether the container has its CPUs for itself: the pods with devices do.
-func alone(c sim.Container) bool { return len(devicesOf(c)) > 0 }
+func alone(c crisim.Container) bool { return len(devicesOf(c)) > 0 }
 
 // cpusOf is where a container may run: anywhere, if nothing is set.
-func cpusOf(c sim.Container) cpuset.CPUSet {
+func cpusOf(c crisim.Container) cpuset.CPUSet {
 	set, err := cpuset.Parse(cmp.Or(c.CPUs, "0-63"))
 	if err != nil {
 		panic(err) // the runtime has checked it

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
 )
@@ -31,7 +31,7 @@ func stopDelays() []time.Duration {
 type roomy struct {
 	rig.Cluster
 	name     string
-	runtime  *sim.Server
+	runtime  *crisim.Server
 	at       int    // how many pods fit at a time
 	template string // the spec of one, with its command to be set
 
@@ -121,7 +121,7 @@ func (r *roomy) saw(p *v1.Pod, gone bool) {
 func (r *roomy) delay(t *testing.T, delay time.Duration) {
 	t.Helper()
 	r.runtime.ClearFaults()
-	err := r.runtime.SetFault(sim.Fault{
+	err := r.runtime.SetFault(crisim.Fault{
 		Method: "StopPodSandbox", Delay: metav1.Duration{Duration: delay},
 	})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
 )
@@ -246,7 +246,7 @@ func TestEndedPods(t *testing.T) {
 	once := func(name, script string) string {
 		return strings.NewReplacer(
 			"metadata: {", fmt.Sprintf("metadata: {annotations: {%smain: %q}, ",
-				sim.AnnotationPrefix, script),
+				crisim.AnnotationPrefix, script),
 			"nodeName", "restartPolicy: Never, nodeName").Replace(bound(n.Name, name, ""))
 	}
 	c.Apply(once("succeeds", "exit=0 after=1ms"))

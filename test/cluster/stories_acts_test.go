@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 )
 
 // Conditions that steps of stories wait for.
@@ -105,7 +105,7 @@ func gate(status v1.ConditionStatus) act {
 }
 
 // exit ends a container as if its process had ended.
-func exit(container string, how sim.Exit) act {
+func exit(container string, how crisim.Exit) act {
 	return func(_ context.Context, s *storySide, pod string) error {
 		return s.Runtime.Exit(pod+"/"+container, how)
 	}
@@ -159,7 +159,7 @@ func rewrite(change func(*v1.Pod)) act {
 }
 
 // trouble has the runtime fail calls about the pod.
-func trouble(f sim.Fault) act {
+func trouble(f crisim.Fault) act {
 	return func(_ context.Context, s *storySide, pod string) error {
 		f := f
 		f.Pod = pod

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 )
 
 // endStories are of pods that are deleted or evicted, in each phase.
@@ -18,7 +18,7 @@ func endStories() []story {
 	slow := deleted("pulling", "", `{containers: [{name: main, image: "sim.local/late:1",
  imagePullPolicy: Always}]}`,
 		is("main", 0, waiting("ContainerCreating")))
-	slow.before = trouble(sim.Fault{Method: "PullImage",
+	slow.before = trouble(crisim.Fault{Method: "PullImage",
 		Delay: metav1.Duration{Duration: 10 * time.Second}})
 	return []story{
 		slow,
@@ -117,12 +117,12 @@ func restartStories() []story {
 		over("succeeded", "main: exit=0 after=3s", of("restartPolicy: Never, ", ""),
 			isPhase(v1.PodSucceeded), nil, isPhase(v1.PodSucceeded)),
 		over("init", "", `{initContainers: [{name: init, image: APP}],
- containers: [{name: main, image: APP}]}`, is("init", 0, running), exit("init", sim.Exit{}), isReady),
+ containers: [{name: main, image: APP}]}`, is("init", 0, running), exit("init", crisim.Exit{}), isReady),
 		over("init-runs", "", `{initContainers: [{name: init, image: APP}],
  containers: [{name: main, image: APP}]}`, is("init", 0, running), nil, is("init", 0, running)),
-		over("exit", "", onlyMain, isReady, exit("main", sim.Exit{Code: 3}), is("main", 1, running)),
+		over("exit", "", onlyMain, isReady, exit("main", crisim.Exit{Code: 3}), is("main", 1, running)),
 		over("exit-never", "", of("restartPolicy: Never, ", ""), isReady,
-			exit("main", sim.Exit{Code: 3}), isPhase(v1.PodFailed)),
+			exit("main", crisim.Exit{Code: 3}), isPhase(v1.PodFailed)),
 		over("sandbox", "", onlyMain, isReady, killSandbox, is("main", 1, running)),
 		over("debugged", "", onlyMain, isReady, debug(v1.EphemeralContainerCommon{Name: "debug",
 			Image: rootImage}), is("debug", 0, running)),
@@ -131,7 +131,7 @@ func restartStories() []story {
 		over("rejected", "", of("", `resources: {requests: {cpu: 900}}`), isPhase(v1.PodFailed), nil,
 			isPhase(v1.PodFailed)),
 		{name: "restart-plugin", before: plugin(), spec: of("", devices), steps: until(isReady), later: []step{
-			{until: isReady, do: both(devicesAreBack, exit("main", sim.Exit{Code: 3}))},
+			{until: isReady, do: both(devicesAreBack, exit("main", crisim.Exit{Code: 3}))},
 			{until: is("main", 1, running), stay: time.Second}}},
 		{name: "restart-deleted", spec: onlyMain, steps: until(isReady), down: remove(-1), later: []step{}},
 		{name: "restart-stopping", scripts: "main: term-after=12s",

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/cluster/histories"
 	"github.com/numalet/numalet/test/harness"
 )
@@ -205,7 +205,7 @@ func (s *storySide) stopPlugin(pod string) {
 
 // ready reports whether a sandbox of the pod is.
 func (s *storySide) ready(pod string) bool {
-	return slices.ContainsFunc(s.Runtime.State().Sandboxes, func(sb sim.Sandbox) bool {
+	return slices.ContainsFunc(s.Runtime.State().Sandboxes, func(sb crisim.Sandbox) bool {
 		return sb.Pod == pod && sb.Ready
 	})
 }

@@ -16,7 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/cluster/histories"
 	"github.com/numalet/numalet/test/harness"
 )
@@ -276,7 +276,7 @@ func (one story) pod(try int, s *storySide) (*v1.Pod, error) {
 	for script := range strings.SplitSeq(one.scripts, ";") {
 		container, text, is := strings.Cut(script, ":")
 		if is {
-			pod.Annotations[sim.AnnotationPrefix+strings.TrimSpace(container)] = strings.TrimSpace(text)
+			pod.Annotations[crisim.AnnotationPrefix+strings.TrimSpace(container)] = strings.TrimSpace(text)
 		}
 	}
 	return pod, nil

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 )
 
 // onlyMain is the spec of a pod with one container.
@@ -32,10 +32,10 @@ func startStories() []story {
 		{name: "init-runs", scripts: "init: exit=0 after=3s", spec: withInit, steps: until(isReady)},
 		{name: "init-fails-once", scripts: "init: exit=1 after=3s attempts=1", spec: withInit,
 			steps: []step{{until: is("init", 1, running), stay: 2 * time.Second,
-				do: exit("init", sim.Exit{})}, {until: isReady, stay: time.Second}}},
+				do: exit("init", crisim.Exit{})}, {until: isReady, stay: time.Second}}},
 		{name: "init-oom-once", scripts: "init: exit=0 after=3s reason=OOMKilled attempts=1", spec: withInit,
 			steps: []step{{until: is("init", 1, running), stay: 2 * time.Second,
-				do: exit("init", sim.Exit{})}, {until: isReady, stay: time.Second}}},
+				do: exit("init", crisim.Exit{})}, {until: isReady, stay: time.Second}}},
 		{name: "init-crashes", scripts: "init: exit=1 after=3s attempts=2", spec: withInit,
 			steps: until(is("init", 2, running))},
 		{name: "init-fails", scripts: "init: exit=3 after=4s",
@@ -55,7 +55,7 @@ func startStories() []story {
 		{name: "image-comes", spec: `{containers: [{name: main, image: "sim.local/missing:1"}]}`,
 			steps: []step{{until: is("main", 0, waiting("ImagePullBackOff")), stay: 2 * time.Second,
 				do: useImage("main", userImage)}, {until: isReady, stay: time.Second}}},
-		{name: "image-slow", before: trouble(sim.Fault{Method: "PullImage",
+		{name: "image-slow", before: trouble(crisim.Fault{Method: "PullImage",
 			Delay: metav1.Duration{Duration: 4 * time.Second}}),
 			spec:  `{containers: [{name: main, image: "sim.local/slow:1", imagePullPolicy: Always}]}`,
 			steps: until(isReady)},
@@ -63,9 +63,9 @@ func startStories() []story {
 			steps: until(is("main", 0, waiting("InvalidImageName")))},
 		{name: "image-never", spec: `{containers: [{name: main, image: "sim.local/none:1",
   imagePullPolicy: Never}]}`, steps: until(is("main", 0, waiting("ErrImageNeverPull")))},
-		{name: "create-fails-once", before: trouble(sim.Fault{Method: "CreateContainer",
+		{name: "create-fails-once", before: trouble(crisim.Fault{Method: "CreateContainer",
 			Error: "no room", Count: 1}), spec: onlyMain, steps: until(isReady)},
-		{name: "sandbox-fails-once", before: trouble(sim.Fault{Method: "RunPodSandbox",
+		{name: "sandbox-fails-once", before: trouble(crisim.Fault{Method: "RunPodSandbox",
 			Error: "no network", Count: 1}), spec: onlyMain, steps: until(isReady)},
 		{name: "secret-comes", spec: of("",
 			`env: [{name: A, valueFrom: {secretKeyRef: {name: POD, key: k}}}]`),
@@ -128,7 +128,7 @@ func exitStories() []story {
 			steps: until(is("main", 1, running))},
 		{name: "fails-then-succeeds", scripts: "main: exit=1 after=3s attempts=1",
 			spec: of(onFailure, ""), steps: []step{{until: is("main", 1, running),
-				stay: 3 * time.Second, do: exit("main", sim.Exit{})},
+				stay: 3 * time.Second, do: exit("main", crisim.Exit{})},
 				{until: isPhase(v1.PodSucceeded), stay: time.Second}}},
 		{name: "one-of-two-ends", scripts: "main: exit=0 after=4s; second: exit=4 after=9s",
 			spec: `{restartPolicy: Never, ` + two, steps: until(isPhase(v1.PodFailed))},

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 )
 
 // lifecycle is that of a container, made if need be.
@@ -149,7 +149,7 @@ const exitsOnce = "after=1s attempts=1 exit="
 
 // exits has the first container exit once with a code; it runs on when it is started again.
 func exits(p *v1.Pod, code string) *v1.Container {
-	p.Annotations[sim.AnnotationPrefix+"main"] = exitsOnce + code
+	p.Annotations[crisim.AnnotationPrefix+"main"] = exitsOnce + code
 	return &p.Spec.Containers[0]
 }
 
@@ -160,7 +160,7 @@ func ends(p *v1.Pod) bool {
 	asks := func(get *v1.HTTPGetAction, path string) bool {
 		return get != nil && strings.HasPrefix(get.Path, path)
 	}
-	return strings.HasPrefix(p.Annotations[sim.AnnotationPrefix+"main"], exitsOnce) ||
+	return strings.HasPrefix(p.Annotations[crisim.AnnotationPrefix+"main"], exitsOnce) ||
 		c.LivenessProbe != nil && asks(c.LivenessProbe.HTTPGet, onceFails) ||
 		c.Lifecycle != nil && c.Lifecycle.PostStart != nil &&
 			asks(c.Lifecycle.PostStart.HTTPGet, onceGarbles)

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 )
 
 // killedOnce is what the simulated runtime is told of a container that exits once with 0 although the
@@ -21,7 +21,7 @@ func killedTraits() []trait {
 			c := v1.Container{Name: name, Image: doneImage}
 			set(&c)
 			p.Spec.InitContainers = append(p.Spec.InitContainers, c)
-			p.Annotations[sim.AnnotationPrefix+name] = script
+			p.Annotations[crisim.AnnotationPrefix+name] = script
 		}}
 	}
 	rule := v1.ContainerRestartRule{Action: v1.ContainerRestartRuleActionRestart,

@@ -13,8 +13,8 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
-	"github.com/numalet/numalet/cri/sim"
 	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 )
 
 // AssignableCPUs is the number of CPUs of the playground machine that pods may have: of its 64 CPUs
@@ -26,16 +26,16 @@ const AssignableCPUs = 63
 const AloneEnv = "CHECK_CPUS"
 
 // NameOf returns the name of a container for a test's messages.
-func NameOf(c sim.Container) string { return c.Subject.Pod + "/" + c.Subject.Container }
+func NameOf(c crisim.Container) string { return c.Subject.Pod + "/" + c.Subject.Container }
 
 // Alone returns how many exclusive CPUs a container wants.
-func Alone(c sim.Container) int {
+func Alone(c crisim.Container) int {
 	n, _ := strconv.Atoi(c.Env()[AloneEnv])
 	return n
 }
 
 // CPUsOf returns the CPUs on which a container may run: all if its cpuset is empty.
-func CPUsOf(c sim.Container) cpuset.CPUSet {
+func CPUsOf(c crisim.Container) cpuset.CPUSet {
 	if c.CPUs == "" {
 		var all []int
 		for i := range AssignableCPUs + 1 {
@@ -51,7 +51,7 @@ func CPUsOf(c sim.Container) cpuset.CPUSet {
 }
 
 // DevicesOf returns the devices of a resource that the simulated plugin named to a container.
-func DevicesOf(c sim.Container, resource string) []string {
+func DevicesOf(c crisim.Container, resource string) []string {
 	ids := c.Env()[pluginsim.EnvName(resource)]
 	if ids == "" {
 		return nil
@@ -61,7 +61,7 @@ func DevicesOf(c sim.Container, resource string) []string {
 
 // Clashes describes what two running containers may not both have: the same name, CPUs that are
 // exclusive to one of them, a device of these resources.
-func Clashes(a, b sim.Container, resources ...string) (found []string) {
+func Clashes(a, b crisim.Container, resources ...string) (found []string) {
 	if a.Subject.UID == b.Subject.UID && a.Subject.Container == b.Subject.Container {
 		found = append(found, fmt.Sprintf("%s runs twice, attempts %d and %d", NameOf(a),
 			a.Subject.Attempt, b.Subject.Attempt))

@@ -17,10 +17,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/numalet/numalet/cri/containerd"
-	"github.com/numalet/numalet/cri/sim"
-	"github.com/numalet/numalet/cri/sim/simtest"
 	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/internal/lab/containerd"
+	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/internal/lab/crisim/simtest"
 )
 
 // Node is an agent with its own directory, runtime and device plugins.
@@ -37,7 +37,7 @@ type Node struct {
 	// numalet, otherwise a program that takes the kubelet's flags.
 	Args, Program []string
 	// Runtime is the simulated runtime in this process; it is nil if the test brought its own.
-	Runtime *sim.Server
+	Runtime *crisim.Server
 
 	port  readOnlyPort
 	agent *exec.Cmd
@@ -48,11 +48,11 @@ type Node struct {
 // Everything is stopped at the end of the test.
 func New(t testing.TB) *Node {
 	t.Helper()
-	return NewWith(t, sim.Config{})
+	return NewWith(t, crisim.Config{})
 }
 
 // NewWith is New with a configuration for the runtime.
-func NewWith(t testing.TB, runtime sim.Config) *Node {
+func NewWith(t testing.TB, runtime crisim.Config) *Node {
 	t.Helper()
 	n := NewOn(t, "")
 	runtime.Listen = "unix://" + filepath.Join(n.Dir, "cri.sock")

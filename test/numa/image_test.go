@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/numalet/numalet/cri/containerd"
+	"github.com/numalet/numalet/internal/lab/containerd"
 	"github.com/numalet/numalet/test/containerd/rig"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/node"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -46,8 +46,8 @@ func (d *Decision) foresee(in rooms, r *Request) {
 }
 
 // Unasked returns an inventory to choose a claim from, whose plugins are not asked for preferences.
-func Unasked(i deviceplugin.Inventory, pod *v1.Pod) deviceplugin.Inventory {
-	i, _ = allocation.WithResources(i, pod, func(r *deviceplugin.Resource) bool {
+func Unasked(i devicemanager.Inventory, pod *v1.Pod) devicemanager.Inventory {
+	i, _ = allocation.WithResources(i, pod, func(r *devicemanager.Resource) bool {
 		r.Options.Preferred = false
 		return true
 	})
@@ -62,7 +62,7 @@ func (in rooms) hoped(pod *v1.Pod, advice allocation.Advice) (claim allocation.P
 	for _, same := range []bool{true, false} {
 		room := in.later
 		inventory, unforeseen := allocation.WithResources(in.later.Inventory, pod,
-			func(r *deviceplugin.Resource) bool {
+			func(r *devicemanager.Resource) bool {
 				away = away || !r.Connected
 				if !r.Connected && (!same || len(r.Devices) == 0) {
 					return false
@@ -81,15 +81,15 @@ func (in rooms) hoped(pod *v1.Pod, advice allocation.Advice) (claim allocation.P
 	return allocation.Pod{}, false
 }
 
-func allHealthy(devices []*deviceplugin.Device) []*deviceplugin.Device {
-	unhealthy := func(d *deviceplugin.Device) bool { return !d.Healthy }
+func allHealthy(devices []*devicemanager.Device) []*devicemanager.Device {
+	unhealthy := func(d *devicemanager.Device) bool { return !d.Healthy }
 	if !slices.ContainsFunc(devices, unhealthy) {
 		return devices
 	}
 	devices = slices.Clone(devices)
 	for i, d := range devices {
 		if !d.Healthy {
-			devices[i] = &deviceplugin.Device{
+			devices[i] = &devicemanager.Device{
 				ID: d.ID, Healthy: true, Cordoned: d.Cordoned, Nodes: d.Nodes,
 			}
 		}
@@ -114,17 +114,17 @@ func rejection(room allocation.Room, pod *v1.Pod, err error) *allocation.Rejecti
 		return plan.Ahead
 	}
 	if r, ok := errors.AsType[*allocation.Rejection](err); ok {
-		if none, ok := errors.AsType[*deviceplugin.UnhealthyError](err); ok && none.None &&
+		if none, ok := errors.AsType[*devicemanager.UnhealthyError](err); ok && none.None &&
 			!room.Inventory.Resources[none.Resource].Connected {
 			// Who knows.
-			return allocation.Unexpected(&deviceplugin.UnhealthyError{Resource: none.Resource})
+			return allocation.Unexpected(&devicemanager.UnhealthyError{Resource: none.Resource})
 		}
 		return r
 	}
 	slices.Sort(unknown)
 	for _, resource := range unknown {
 		if held(room, resource) {
-			return allocation.Unexpected(&deviceplugin.UnregisteredError{Resource: resource})
+			return allocation.Unexpected(&devicemanager.UnregisteredError{Resource: resource})
 		}
 	}
 	for _, resource := range unknown {
@@ -134,7 +134,7 @@ func rejection(room allocation.Room, pod *v1.Pod, err error) *allocation.Rejecti
 		return &allocation.Rejection{Reason: short.Reason(), Message: short.Message()}
 	}
 	// Its devices are away, and were its own before.
-	return allocation.Unexpected(&deviceplugin.UnhealthyError{Resource: unready.Resource})
+	return allocation.Unexpected(&devicemanager.UnhealthyError{Resource: unready.Resource})
 }
 
 // held reports whether pods have devices of a resource, this one or others.

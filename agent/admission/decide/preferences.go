@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // Preferences hold what plugins prefer for one pod.
@@ -56,7 +56,7 @@ func (p Preferences) Without(resource string) Preferences {
 // MayPass reports whether an error of a plugin's call says that the plugin is away or too slow. Any
 // other error is its answer.
 func MayPass(err error) bool {
-	if _, stopped := errors.AsType[*deviceplugin.StoppedError](err); stopped ||
+	if _, stopped := errors.AsType[*devicemanager.StoppedError](err); stopped ||
 		errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}

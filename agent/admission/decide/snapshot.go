@@ -9,7 +9,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -30,7 +30,7 @@ type Snapshot struct {
 // View is the node without its pods.
 type View struct {
 	Hardware  machine.Hardware
-	Inventory deviceplugin.Inventory
+	Inventory devicemanager.Inventory
 	Node      *v1.Node // nil: not known
 }
 

@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Differing names the resources whose differences between two inventories matter to a plan.
-func Differing(before, after deviceplugin.Inventory) sets.Set[string] {
+func Differing(before, after devicemanager.Inventory) sets.Set[string] {
 	out := sets.Set[string]{}
 	for name, a := range after.Resources {
 		b, known := before.Resources[name]

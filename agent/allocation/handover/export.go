@@ -13,8 +13,8 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
-	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/topology/memory"
 	memorystate "github.com/numalet/numalet/topology/memory/state"
@@ -22,7 +22,7 @@ import (
 
 // Export writes the kubelet's device checkpoint into dir, for the tools that read it and for a
 // node that goes back to the kubelet.
-func Export(dir string, state allocation.State, inventory deviceplugin.Inventory) error {
+func Export(dir string, state allocation.State, inventory devicemanager.Inventory) error {
 	content, err := checkpoint.Encode(entries(state), healthy(inventory))
 	return export(dir, checkpoint.FileName, content, err)
 }
@@ -148,7 +148,7 @@ func byNode(d allocation.DeviceSet) checkpoint.DevicesPerNUMA {
 	return out
 }
 
-func healthy(inventory deviceplugin.Inventory) map[string][]string {
+func healthy(inventory devicemanager.Inventory) map[string][]string {
 	out := map[string][]string{}
 	for name, r := range inventory.Resources {
 		ids := []string{}

@@ -17,8 +17,8 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/discover"
 	"github.com/numalet/numalet/topology/memory"
@@ -253,7 +253,7 @@ func TestExportedIsTakenOver(t *testing.T) {
 		if err := ExportMemory(dir, state, reserving); err != nil {
 			t.Fatal(err)
 		}
-		if err := Export(dir, state, deviceplugin.Inventory{}); err != nil {
+		if err := Export(dir, state, devicemanager.Inventory{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/numalet/numalet/agent/allocation/handover"
 	"github.com/numalet/numalet/cpumanager"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
-	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology/discover"
 	"github.com/numalet/numalet/topology/memory"
 	memorystate "github.com/numalet/numalet/topology/memory/state"
@@ -59,7 +59,7 @@ func stateFiles(t *testing.T) []foreign {
 	dir := t.TempDir()
 	for _, err := range []error{
 		handover.ExportCPUs(dir, s, static), handover.ExportMemory(dir, s, reserving),
-		handover.Export(dir, s, deviceplugin.Inventory{}),
+		handover.Export(dir, s, devicemanager.Inventory{}),
 	} {
 		if err != nil {
 			t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/node"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/files"
 )
 
@@ -57,7 +57,7 @@ func OpenOwned(root string, grace time.Duration) (*Owned, error) {
 // the disk before anybody else is told of it, if it can be written. A write that failed is tried again
 // with each call: the status is made every few seconds. Of what is ours and not in the inventory
 // nothing is allocatable.
-func (o *Owned) Devices(inventory deviceplugin.Inventory) node.Devices {
+func (o *Owned) Devices(inventory devicemanager.Inventory) node.Devices {
 	d := node.Devices{Capacity: v1.ResourceList{}, Allocatable: v1.ResourceList{}}
 	inventory.Count(d.Capacity, d.Allocatable)
 	for _, name := range inventory.Gone {

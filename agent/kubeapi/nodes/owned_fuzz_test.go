@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/agent/node"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // FuzzOwned: whatever the file has, the node keeps what no device plugin can offer, resources that
@@ -62,7 +62,7 @@ func FuzzOwned(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q: written as what is not read: %v", text, err)
 		}
-		if got := again.Devices(deviceplugin.Inventory{}); len(got.Dead) != len(d.Dead)+1 {
+		if got := again.Devices(devicemanager.Inventory{}); len(got.Dead) != len(d.Dead)+1 {
 			t.Errorf("%q: then dead are %q, before %q", text, got.Dead, d.Dead)
 		}
 	})

@@ -10,11 +10,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
-func offering(name string) deviceplugin.Inventory {
-	return deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{
+func offering(name string) devicemanager.Inventory {
+	return devicemanager.Inventory{Resources: map[string]devicemanager.Resource{
 		name: {Name: name, Capacity: 8, Allocatable: 7},
 	}}
 }
@@ -37,21 +37,21 @@ func TestOwned(t *testing.T) {
 		t.Errorf("offered: %+v", d)
 	}
 	o = open()
-	d = o.Devices(deviceplugin.Inventory{})
+	d = o.Devices(devicemanager.Inventory{})
 	if a, told := d.Allocatable["x.io/gpu"]; !told || !a.IsZero() || len(d.Dead) != 0 ||
 		len(d.Capacity) != 0 {
 		t.Errorf("after a restart, of a plugin of which nothing is known: %+v", d)
 	}
 	o.began = time.Now().Add(-2 * time.Hour)
-	d = o.Devices(deviceplugin.Inventory{})
+	d = o.Devices(devicemanager.Inventory{})
 	if !slices.Equal(d.Dead, []v1.ResourceName{"x.io/gpu"}) {
 		t.Errorf("when its plugin had its time: %+v", d)
 	}
 	o.Wrote(d)
-	if d := o.Devices(deviceplugin.Inventory{}); len(d.Dead) != 0 {
+	if d := o.Devices(devicemanager.Inventory{}); len(d.Dead) != 0 {
 		t.Errorf("when the node is without it: %+v", d)
 	}
-	if d := open().Devices(deviceplugin.Inventory{Gone: []string{"x.io/gpu"}}); len(d.Dead) != 0 {
+	if d := open().Devices(devicemanager.Inventory{Gone: []string{"x.io/gpu"}}); len(d.Dead) != 0 {
 		t.Errorf("after the next restart: %+v", d)
 	}
 }
@@ -64,7 +64,7 @@ func TestGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Devices(offering("x.io/gpu"))
-	d := o.Devices(deviceplugin.Inventory{Gone: []string{"x.io/gpu"}})
+	d := o.Devices(devicemanager.Inventory{Gone: []string{"x.io/gpu"}})
 	if _, there := d.Capacity["x.io/gpu"]; there || len(d.Dead) != 1 {
 		t.Errorf("gone: %+v", d)
 	}
@@ -105,7 +105,7 @@ func TestOwnedIsWrittenAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return again.Devices(deviceplugin.Inventory{}).Dead
+		return again.Devices(devicemanager.Inventory{}).Dead
 	}
 	o.Devices(offering("x.io/gpu"))
 	if err := os.Mkdir(root, 0o700); err != nil {
@@ -121,12 +121,12 @@ func TestOwnedIsWrittenAgain(t *testing.T) {
 	if err := os.RemoveAll(root); err != nil {
 		t.Fatal(err)
 	}
-	gone := o.Devices(deviceplugin.Inventory{Gone: []string{"x.io/gpu"}})
+	gone := o.Devices(devicemanager.Inventory{Gone: []string{"x.io/gpu"}})
 	o.Wrote(gone)
 	if err := os.Mkdir(root, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	o.Devices(deviceplugin.Inventory{})
+	o.Devices(devicemanager.Inventory{})
 	if raw, err := os.ReadFile(filepath.Join(root, OwnedFile)); err != nil || string(raw) != "[]\n" {
 		t.Errorf("after the last has gone the file has %q, %v", raw, err)
 	}

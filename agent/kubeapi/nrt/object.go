@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 )
@@ -40,7 +40,7 @@ type Facts struct {
 	Isolated cpuset.CPUSet
 	// Memory is nil with memory manager policy None.
 	Memory    *memory.Static
-	Inventory deviceplugin.Inventory
+	Inventory devicemanager.Inventory
 	// Held is what pods hold of all that.
 	Held allocation.Taken
 	// Pods include their statuses.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/discover"
 	"github.com/numalet/numalet/topology/memory"
@@ -24,8 +24,8 @@ const gib = 1 << 30
 
 var owner = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}
 
-func device(id string, healthy bool, nodes ...topology.NodeID) *deviceplugin.Device {
-	return &deviceplugin.Device{ID: id, Healthy: healthy, Nodes: topology.NewNodeSet(nodes...)}
+func device(id string, healthy bool, nodes ...topology.NodeID) *devicemanager.Device {
+	return &devicemanager.Device{ID: id, Healthy: healthy, Nodes: topology.NewNodeSet(nodes...)}
 }
 
 // known returns facts about the playground's machine: 4 nodes, each with 16 CPUs and 64 GiB.
@@ -42,12 +42,12 @@ func known(t *testing.T) Facts {
 	return Facts{
 		Machine: m, Policy: topology.SingleNUMANode, Scope: topology.PodScope,
 		CPUs: m.Online().Difference(cpuset.New(0, 32)), Memory: static,
-		Inventory: deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{
-			"example.com/gpu": {Connected: true, Devices: []*deviceplugin.Device{
+		Inventory: devicemanager.Inventory{Resources: map[string]devicemanager.Resource{
+			"example.com/gpu": {Connected: true, Devices: []*devicemanager.Device{
 				device("0", true, 0), device("1", true, 0), device("2", false, 0),
 				device("3", true, 2, 3), device("4", true),
 			}},
-			"example.com/away": {Devices: []*deviceplugin.Device{device("0", true, 1)}},
+			"example.com/away": {Devices: []*devicemanager.Device{device("0", true, 1)}},
 		}},
 		Held: allocation.Taken{
 			CPUs: cpuset.New(1, 2, 33, 8),
@@ -115,7 +115,7 @@ node-3 Node: node-0=32 node-1=32 node-2=12 node-3=10
 		t.Errorf("with isolated CPUs, zones\n%s\nwant\n%s", got, apart)
 	}
 	f.CPUs, f.Isolated, f.Memory = cpuset.New(), cpuset.New(), nil
-	f.Inventory = deviceplugin.Inventory{}
+	f.Inventory = devicemanager.Inventory{}
 	f.Held = allocation.Taken{}
 	if got, want := story(&v1alpha2.NodeResourceTopology{Zones: Object(owner, f).Zones[:1]}), `node-0 Node: node-0=10 node-1=12 node-2=32 node-3=32
   cpu 16 16 16

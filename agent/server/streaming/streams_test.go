@@ -24,8 +24,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/cri/sim"
-	"github.com/numalet/numalet/cri/sim/simtest"
+	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/internal/lab/crisim/simtest"
 )
 
 // node serves the streams of a simulated runtime with one pod, ns/p, that runs the container c.
@@ -36,7 +36,7 @@ type node struct {
 
 func newNode(t *testing.T, idle time.Duration) node {
 	t.Helper()
-	client := simtest.Connect(t, simtest.Start(t, sim.Config{Images: []string{"sim.local/a"}}))
+	client := simtest.Connect(t, simtest.Start(t, crisim.Config{Images: []string{"sim.local/a"}}))
 	labels := map[string]string{
 		cri.LabelPodUID: "u", cri.LabelPodName: "p", cri.LabelPodNamespace: "ns",
 		cri.LabelContainerName: "c",

@@ -18,8 +18,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/numalet/numalet/agent/rig"
-	"github.com/numalet/numalet/agent/rig/report"
+	"github.com/numalet/numalet/internal/lab/rig"
+	"github.com/numalet/numalet/internal/lab/rig/report"
 	"github.com/numalet/numalet/topology/discover"
 )
 

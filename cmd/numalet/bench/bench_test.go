@@ -11,7 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/rig"
+	"github.com/numalet/numalet/internal/lab/rig"
 	"github.com/numalet/numalet/topology/discover"
 )
 

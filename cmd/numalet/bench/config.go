@@ -9,8 +9,8 @@ import (
 
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/machine"
-	"github.com/numalet/numalet/agent/rig"
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/internal/lab/rig"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 )

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/numalet/numalet/agent/rig"
 	"github.com/numalet/numalet/agent/terminal"
+	"github.com/numalet/numalet/internal/lab/rig"
 )
 
 // every is the time between two lines of progress.

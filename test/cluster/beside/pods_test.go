@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/numalet/numalet/cri/containerd"
+	"github.com/numalet/numalet/internal/lab/containerd"
 )
 
 // pod is one that both agents are given.

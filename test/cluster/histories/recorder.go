@@ -10,7 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 )
 
 // Value is one of a field's values.
@@ -115,7 +115,7 @@ func (r *Recorder) Called(pod, what, call string) {
 }
 
 // Histories are those of all pods, with the calls of the runtime's journal.
-func (r *Recorder) Histories(journal []sim.Call) map[string]History {
+func (r *Recorder) Histories(journal []crisim.Call) map[string]History {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := map[string]History{}
@@ -142,7 +142,7 @@ func (r *Recorder) Histories(journal []sim.Call) map[string]History {
 
 // Late is how long it took until most of such pods whose sandbox had come were seen to have one: how
 // busy the machine is.
-func (r *Recorder) Late(journal []sim.Call, such func(pod string) bool) time.Duration {
+func (r *Recorder) Late(journal []crisim.Call, such func(pod string) bool) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []time.Duration
@@ -179,7 +179,7 @@ func isCleanUp(method string) bool {
 	return method == "RemoveContainer" || method == "RemovePodSandbox"
 }
 
-func words(call sim.Call) string {
+func words(call crisim.Call) string {
 	out := call.Method
 	if call.Subject.Image != "" {
 		out += " " + call.Subject.Image

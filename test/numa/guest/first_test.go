@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/cri/containerd"
+	"github.com/numalet/numalet/internal/lab/containerd"
 )
 
 // runtimeDir is what the runtime keeps.

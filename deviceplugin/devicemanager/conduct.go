@@ -1,0 +1,213 @@
+package devicemanager
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/internal/oneline"
+)
+
+// conduct records how a plugin behaves: its answers to calls, and habits that work here but not
+// with every agent, or that cost more than needed.
+type conduct struct {
+	tally tally
+	// manners is shared by all registrations from one socket; nil for a resource that is only known
+	// from before.
+	manners atomic.Pointer[manners]
+	// introduced holds the options of its Register call; nil: it sent none.
+	introduced *v1beta1.DevicePluginOptions
+	// asked holds the options that it gave before its registration was answered; its first session
+	// takes them. nil: it was not asked.
+	asked *Options
+}
+
+// habit is something that a plugin should not do.
+type habit int
+
+// The habits, in the order in which complaints list them.
+const (
+	registersOften habit = iota
+	optionsDiffer
+	refusesNotice
+	listsMuch
+	repeatsLists
+	flaps
+	habits
+)
+
+// reason is the habit's name in Complaint.Reason.
+func (h habit) reason() string {
+	return [habits]string{"RegistersOften", "OptionsDiffer", "NoticeRefused", "LongList",
+		"RepeatsLists", "Flapping"}[h]
+}
+
+// A plugin that exceeds one of these numbers within paceSpan registers, repeats its list or changes
+// a device's health too often.
+const (
+	mostRegistrations = 10
+	mostRepeats       = 60
+	mostTurns         = 10 // of one device
+	paceSpan          = time.Minute
+	// kubeletList is the longest message in bytes that the kubelet reads: gRPC's default.
+	kubeletList = 4 << 20
+)
+
+// manners holds the habits of a plugin. A habit of frequency is forgotten after it stops.
+type manners struct {
+	mu   sync.Mutex
+	said [habits]struct {
+		text  string
+		until time.Time // zero: it stays
+	}
+	registrations, losses, repeats pace
+	turns                          struct {
+		began time.Time
+		n     map[string]int // by device
+	}
+}
+
+// pace counts events within a span.
+type pace struct {
+	began time.Time
+	n     int
+}
+
+func (p *pace) add(now time.Time) int {
+	if now.Sub(p.began) > paceSpan {
+		*p = pace{began: now}
+	}
+	p.n++
+	return p.n
+}
+
+// within returns the count of the current span.
+func (p *pace) within(now time.Time) int {
+	if now.Sub(p.began) > paceSpan {
+		return 0
+	}
+	return p.n
+}
+
+// note sets the text of a habit; "" says that the plugin does not have it. It reports whether the
+// habit is news.
+func (m *manners) note(h habit, text string, until time.Time) (news bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	is := &m.said[h]
+	news = text != "" && (is.text == "" || !is.until.IsZero() && time.Now().After(is.until))
+	is.text, is.until = text, until
+	return news
+}
+
+// lost counts a lost connection or an ended list.
+func (m *manners) lost(now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.losses.add(now)
+}
+
+// registered counts a registration. If the plugin is also lost about as often, the text says that
+// it restarts.
+func (m *manners) registered(now time.Time) (text string, news bool) {
+	m.mu.Lock()
+	n, losses := m.registrations.add(now), m.losses.within(now)
+	m.mu.Unlock()
+	if n <= mostRegistrations {
+		return "", false
+	}
+	text = fmt.Sprintf("it registered more than %d times in a minute, and each time its list is read "+
+		"anew: register when kubelet.sock is made, and not on a timer", mostRegistrations)
+	if losses > n/2 {
+		text = fmt.Sprintf("it registered more than %d times in a minute, since it restarts: its "+
+			"connection ended %d times; its log says why", mostRegistrations, losses)
+	}
+	return text, m.note(registersOften, text, now.Add(2*paceSpan))
+}
+
+// listed judges a list of size bytes; again says that it equals the one before.
+func (m *manners) listed(now time.Time, size int, again bool) (text string, news bool) {
+	if size > kubeletList {
+		text = fmt.Sprintf("its list of devices (ListAndWatch) has more than %d MiB; it is read here, "+
+			"but the kubelet reads no longer one, and has no devices then: list fewer devices, or "+
+			"shorter ids", kubeletList>>20)
+	}
+	if news = m.note(listsMuch, text, time.Time{}); news || !again {
+		return text, news
+	}
+	m.mu.Lock()
+	n := m.repeats.add(now)
+	m.mu.Unlock()
+	if n <= mostRepeats {
+		return "", false
+	}
+	text = fmt.Sprintf("it sent the list that it had sent before (ListAndWatch) more than %d times in a "+
+		"minute, and each is read and compared: send the list when a device has changed", mostRepeats)
+	return text, m.note(repeatsLists, text, now.Add(2*paceSpan))
+}
+
+// turned counts changes of devices' health.
+func (m *manners) turned(now time.Time, devices []*Device) (text string, news bool) {
+	if m == nil || len(devices) == 0 {
+		return "", false
+	}
+	id := ""
+	m.mu.Lock()
+	if now.Sub(m.turns.began) > paceSpan {
+		m.turns.began, m.turns.n = now, map[string]int{}
+	}
+	for _, d := range devices {
+		if m.turns.n[d.ID]++; m.turns.n[d.ID] > mostTurns {
+			id = d.ID
+		}
+	}
+	m.mu.Unlock()
+	if id == "" {
+		return "", false
+	}
+	text = fmt.Sprintf("the health of device %s changed more than %d times in a minute "+
+		"(ListAndWatch), and is told once a second at most: send Unhealthy until the device has been "+
+		"well for a while", oneline.Of(id), mostTurns)
+	return text, m.note(flaps, text, now.Add(2*paceSpan))
+}
+
+// answered compares the options of the Register call with the answer to GetDevicePluginOptions.
+func (c *conduct) answered(asked Options) (text string, news bool) {
+	said := Options{
+		Preferred: c.introduced.GetGetPreferredAllocationAvailable(),
+		PreStart:  c.introduced.GetPreStartRequired(),
+	}
+	if asked.Released, asked.Reasons = said.Released, said.Reasons; said != asked {
+		text = fmt.Sprintf("it registered with the options %s and answers GetDevicePluginOptions with "+
+			"%s, which count: say the same in both", said, asked)
+	}
+	return text, c.manners.Load().note(optionsDiffer, text, time.Time{})
+}
+
+// unheard judges a plugin whose NotifyRegistrationStatus failed with err.
+func (c *conduct) unheard(err error) (text string, news bool) {
+	text = "it does not take NotifyRegistrationStatus (" + oneline.Of(err.Error()) + "); it is served " +
+		"here, but the kubelet takes that for a registration that failed, and begins anew with it: " +
+		"answer with &registerapi.RegistrationStatusResponse{}"
+	return text, c.manners.Load().note(refusesNotice, text, time.Time{})
+}
+
+func (o Options) String() string {
+	return fmt.Sprintf("{GetPreferredAllocationAvailable: %t, PreStartRequired: %t}", o.Preferred,
+		o.PreStart)
+}
+
+// complaints returns the present habits, in order.
+func (m *manners) complaints(now time.Time) (out []Complaint) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for h, is := range m.said {
+		if is.text != "" && (is.until.IsZero() || now.Before(is.until)) {
+			out = append(out, Complaint{habit(h).reason(), is.text})
+		}
+	}
+	return out
+}

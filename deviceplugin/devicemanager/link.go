@@ -1,0 +1,365 @@
+package devicemanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"k8s.io/klog/v2"
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/deviceplugin/socket"
+	"github.com/numalet/numalet/internal/await"
+)
+
+// maxAnswerBytes bounds the answers of a plugin. Lists of devices have their own bound.
+const maxAnswerBytes = 64 << 20
+
+// link is one registration of one plugin. Its goroutine, run, owns everything between the plugin
+// and the table; calls use the connection concurrently.
+type link struct {
+	resource string
+	socket   string // path; empty for a resource that is only known from before
+	way      Way
+	conduct  conduct
+	conn     *grpc.ClientConn
+	dialErr  atomic.Pointer[error] // of the last failed attempt to connect
+	callers  callers
+
+	cancel context.CancelFunc // set by the loop before run begins
+	life   context.Context    // of the connection; leave ends it with a reason
+	leave  context.CancelCauseFunc
+	ended  chan struct{} // closed when run has given the plugin up, not when the link is superseded
+	last   lastList
+}
+
+// lastList holds what was last reported about lists, to report each thing once.
+type lastList struct {
+	defects defects
+	devices int
+	// refused: the next list was too long to be read.
+	refused bool
+	// there is the time when the plugin was last there, for a link that stands for a resource of an
+	// earlier run.
+	there time.Time
+}
+
+// newLink prepares the connection; it does not dial.
+func newLink(resource, path string, way Way, cfg Config) (*link, error) {
+	l := &link{resource: resource, socket: path, way: way, ended: make(chan struct{})}
+	l.conduct.manners.Store(&manners{})
+	l.life, l.leave = context.WithCancelCause(context.Background())
+	conn, err := socket.PluginClient(path, cfg.Deadlines.Dial, cfg.Stats,
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+			if err != nil {
+				l.dialErr.Store(&err)
+			}
+			return conn, err
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)))
+	if err != nil {
+		return nil, fmt.Errorf("failed to dial device plugin: %w", err)
+	}
+	l.conn = conn
+	return l, nil
+}
+
+// same reports whether both links register one resource on one socket.
+func (l *link) same(o *link) bool { return l.resource == o.resource && l.socket == o.socket }
+
+func (l *link) name() string { return filepath.Base(l.socket) }
+
+func (l *link) client() v1beta1.DevicePluginClient { return v1beta1.NewDevicePluginClient(l.conn) }
+
+// event is a link's report to the loop; pluginRefused and resourceRecordoned name a resource
+// instead of a link.
+type event struct {
+	kind     eventKind
+	link     *link
+	resource string
+	options  Options
+	list     list
+	problem  string
+	there    time.Time     // when an absent plugin was last there
+	seen     chan struct{} // closed when readers see the outcome; nil: nobody waits
+}
+
+// manners returns those of the link's plugin, nil for an event without a link.
+func (e event) manners() *manners {
+	if e.link == nil {
+		return nil
+	}
+	return e.link.conduct.manners.Load()
+}
+
+type eventKind int
+
+const (
+	linkRegistered eventKind = iota
+	pluginRefused
+	linkEarly
+	linkTroubled
+	linkListed
+	linkExplained
+	linkSettled
+	linkLost
+	linkRefused
+	linkClosed
+	linkFaded
+	linkSpent
+	linkExpired
+	resourceRecordoned
+)
+
+// linkSettings holds what all links share.
+type linkSettings struct {
+	cfg     Config
+	events  chan<- event
+	metrics *instruments
+}
+
+// run takes the link through its life, until it is superseded or the agent stops.
+func (l *link) run(ctx context.Context, s linkSettings) {
+	log := klog.FromContext(ctx).WithValues("resource", l.resource, "socket", l.socket)
+	there := l.last.there
+	if l.socket != "" {
+		stop := context.AfterFunc(ctx, func() { l.leave(nil) })
+		defer stop()
+		last, err := l.serve(klog.NewContext(l.life, log), s)
+		if ctx.Err() != nil {
+			return
+		}
+		if why := context.Cause(l.life); why != nil {
+			err = why
+		}
+		if there = last; there.IsZero() {
+			there = time.Now()
+		}
+		log.Info("Device plugin disconnected", "reason", err.Error())
+		s.report(ctx, event{kind: linkClosed, link: l, problem: l.problem(err), there: there})
+		close(l.ended)
+	}
+	s.fade(ctx, l, there)
+	await.For(ctx, s.cfg.Graces.Capacity-time.Since(there))
+	s.report(ctx, event{kind: linkSpent, link: l})
+	await.For(ctx, s.cfg.Graces.Capacity+s.cfg.Graces.Resource-time.Since(there))
+	s.report(ctx, event{kind: linkExpired, link: l})
+}
+
+// fade reports the end of the grace of the allocatable devices, which began at since.
+func (s linkSettings) fade(ctx context.Context, l *link, since time.Time) {
+	await.For(ctx, min(s.cfg.Graces.Allocatable, s.cfg.Graces.Capacity)-time.Since(since))
+	s.report(ctx, event{kind: linkFaded, link: l})
+}
+
+// fadeLater runs fade while the link tries again; stop cancels it and waits for its end.
+func (s linkSettings) fadeLater(ctx context.Context, l *link, since time.Time) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var fading sync.WaitGroup
+	fading.Go(func() { s.fade(ctx, l, since) })
+	return func() {
+		cancel()
+		fading.Wait()
+	}
+}
+
+func (s linkSettings) report(ctx context.Context, e event) {
+	if ctx.Err() != nil {
+		return
+	}
+	await.Send(ctx, s.events, e)
+}
+
+// serve follows the plugin until it goes away; err says why it did, and last is the end of its last
+// list, if there was one. Within the grace after its last list, serve tries a reachable plugin
+// again: the plugin believes that it is registered and will not register again. If it ended its
+// list itself, it is left alone for Deadlines.Ended first.
+func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err error) {
+	defer l.hangUp()
+	unfaded := func() {}
+	defer func() { unfaded() }()
+	t := trial{until: time.Now().Add(s.cfg.Graces.Capacity)}
+	var before error // ended the session before
+	for first := true; ; first = false {
+		if err := l.dial(ctx, s); err != nil {
+			return last, since(before, err)
+		}
+		if first {
+			l.tellEarly(ctx, s)
+		}
+		began := time.Now()
+		listed, err := l.session(ctx, s)
+		now := time.Now()
+		if listed || isTooLong(err) {
+			last = now
+		}
+		least := time.Duration(0)
+		if _, ended := errors.AsType[*endedError](err); ended {
+			least = s.cfg.Deadlines.Ended
+		}
+		pause, again := t.next(now.Sub(began), now, s.cfg.Graces.Capacity, least)
+		if ctx.Err() != nil || !again {
+			return last, err
+		}
+		klog.FromContext(ctx).Info("Device plugin is tried again", "after", pause,
+			"reason", err.Error())
+		unfaded()
+		s.report(ctx, l.after(ctx, s, listed, last, err))
+		unfaded = s.fadeLater(ctx, l, last)
+		before = err
+		l.rest(ctx, s, pause)
+	}
+}
+
+// since explains why a plugin that had a session cannot be reached any more.
+func since(session, dial error) error {
+	if session == nil {
+		return dial
+	}
+	return fmt.Errorf("%w; now %w", session, dial)
+}
+
+// after returns the event for a session that ended with err.
+func (l *link) after(ctx context.Context, s linkSettings, listed bool, last time.Time,
+	err error) event {
+	e := event{kind: linkTroubled, link: l, problem: l.problem(err), there: last}
+	switch {
+	case isTooLong(err):
+		e.kind, e.problem = linkRefused, l.refuse(ctx, s)
+	case listed:
+		e.kind = linkLost
+	}
+	return e
+}
+
+// rest waits before the next try. If the connection breaks meanwhile, the plugin counts as lost at
+// once, also while an older list of it serves.
+func (l *link) rest(ctx context.Context, s linkSettings, pause time.Duration) {
+	waiting, cancel := context.WithTimeout(ctx, pause)
+	defer cancel()
+	if l.conn.WaitForStateChange(waiting, connectivity.Ready) {
+		s.report(ctx, event{
+			kind: linkLost, link: l, problem: l.problem(errors.New("its connection was lost")),
+			there: time.Now(),
+		})
+		await.For(waiting, lastPause)
+	}
+}
+
+// trial paces the sessions with a plugin: the pause between them doubles, and the trial ends at
+// until unless a session lasts.
+type trial struct {
+	pause time.Duration
+	until time.Time
+}
+
+// next returns the pause after a session, at least least, and whether to try again at all.
+func (t *trial) next(lasted time.Duration, now time.Time, grace, least time.Duration) (
+	pause time.Duration, again bool) {
+	if lasted >= lastPause {
+		*t = trial{until: now.Add(grace)}
+	}
+	t.pause = min(max(2*t.pause, firstPause), lastPause)
+	pause = max(t.pause, least)
+	return pause, !now.Add(pause).After(t.until)
+}
+
+// Bounds of the pause between sessions, which doubles. A session that is shorter than lastPause
+// counts as a failure.
+const (
+	firstPause = time.Second
+	lastPause  = 10 * time.Second
+)
+
+// called counts a finished call.
+func (l *link) called(metrics *instruments, rpc string, took time.Duration, err error) {
+	metrics.called(l.resource, rpc, took, err)
+	l.conduct.tally.add(rpc, err)
+}
+
+// tellOf logs a habit of the plugin if it is news.
+func (l *link) tellOf(ctx context.Context, text string, news bool) {
+	if news {
+		klog.FromContext(ctx).Info("Device plugin can do better", "resource", l.resource,
+			"socket", l.socket, "explanation", text)
+	}
+}
+
+// problem words an error of the plugin for people.
+func (l *link) problem(err error) string { return "plugin on " + l.name() + ": " + err.Error() }
+
+// hangUp closes the connection, or leaves that to the last call in flight.
+func (l *link) hangUp() {
+	if l.callers.end() {
+		l.close()
+	}
+}
+
+func (l *link) close() {
+	// closing twice is the only possible error
+	_ = l.conn.Close()
+}
+
+// tellEarly warns if the plugin could not be reached right after it registered.
+func (l *link) tellEarly(ctx context.Context, s linkSettings) {
+	refused := l.dialErr.Load()
+	if refused == nil {
+		return
+	}
+	why := fmt.Sprintf("it registered before it served its socket (%v); it is "+
+		"served here, but the kubelet connects before it answers Register, and fails the call "+
+		"after 10s if it cannot: serve first, then register; "+
+		"--device-plugin-strict-registration does as the kubelet", *refused)
+	klog.FromContext(ctx).Info("Device plugin registered before it served", "explanation", why)
+	s.report(ctx, event{kind: linkEarly, link: l, problem: why})
+}
+
+// dial connects, with retries until the deadline.
+func (l *link) dial(ctx context.Context, s linkSettings) error {
+	began := time.Now()
+	err := l.connect(ctx, s.cfg.Deadlines.Dial)
+	if context.Cause(ctx) == nil {
+		l.called(s.metrics, rpcDial, time.Since(began), err)
+	}
+	return err
+}
+
+// reachPeriod bounds the wait before a registration is answered for a plugin that has its socket
+// but does not accept yet.
+const reachPeriod = time.Second
+
+// reach connects to a plugin that already serves; it returns false if the plugin does not.
+func (l *link) reach(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, reachPeriod)
+	defer cancel()
+	for {
+		l.conn.Connect()
+		switch state := l.conn.GetState(); {
+		case state == connectivity.Ready:
+			return true
+		case state == connectivity.TransientFailure || !l.conn.WaitForStateChange(ctx, state):
+			return false
+		}
+	}
+}
+
+func (l *link) connect(ctx context.Context, deadline time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	if socket.Ready(ctx, l.conn) {
+		return nil
+	}
+	err := lateError(fmt.Sprintf("no answer in %s", deadline))
+	if last := l.dialErr.Load(); last != nil {
+		return fmt.Errorf("failed to dial device plugin: %w: %w", err, *last)
+	}
+	return fmt.Errorf("failed to dial device plugin: %w", err)
+}

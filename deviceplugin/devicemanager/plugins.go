@@ -1,0 +1,188 @@
+package devicemanager
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/internal/await"
+)
+
+// Plugins manages all device plugins. Its methods are safe for concurrent use.
+type Plugins struct {
+	cfg     Config
+	metrics *instruments
+	ready   chan struct{}
+	events  chan event
+	table   *table // owned by Run
+	memory  memory // owned by Run
+	calm    calm   // owned by Run
+	current atomic.Pointer[view]
+}
+
+// New returns a device manager that knows only remembered plugins; Run lets plugins register. It
+// fails if Dirs.Plugins is empty or the metrics are registered twice.
+func New(cfg Config) (*Plugins, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	p := &Plugins{
+		cfg:     cfg,
+		metrics: newInstruments(),
+		ready:   make(chan struct{}),
+		events:  make(chan event),
+		table:   restore(cfg, time.Now()),
+		memory:  memory{book: cfg.Before.Lists},
+	}
+	if err := p.metrics.Register(cfg.Registry); err != nil {
+		return nil, err
+	}
+	v := p.table.view(0)
+	p.current.Store(v)
+	p.metrics.show(v.inventory)
+	return p, nil
+}
+
+// Inventory returns the current snapshot.
+func (p *Plugins) Inventory() Inventory { return p.current.Load().inventory }
+
+// Ready returns a channel that is closed once plugins can register.
+func (p *Plugins) Ready() <-chan struct{} { return p.ready }
+
+// Run serves registration and follows plugins until ctx is done. It first clears the directory
+// (clearDir), so that plugins register again. Call it once.
+func (p *Plugins) Run(ctx context.Context) error {
+	if err := clearDir(p.cfg.Dirs.Plugins); err != nil {
+		return err
+	}
+	s, err := listen(p.cfg.Dirs.Plugins)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return p.serve(ctx, s) })
+	group.Go(func() error { return p.watch(ctx) })
+	group.Go(func() error {
+		p.loop(ctx, group)
+		return nil
+	})
+	return group.Wait()
+}
+
+// loop owns the table and starts the goroutines of links in group. It never waits for a plugin.
+func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
+	settings := linkSettings{p.cfg, p.events, p.metrics}
+	start := func(l *link) {
+		linkCtx, cancel := context.WithCancel(ctx)
+		l.cancel = cancel
+		group.Go(func() error {
+			defer cancel()
+			l.run(linkCtx, settings)
+			return nil
+		})
+	}
+	t := p.table
+	for _, r := range t.records {
+		start(r.link)
+	}
+	health := healthSaid{}
+	due := await.At(p.publish(ctx, health)) // the next time to publish held-back news
+	close(p.ready)
+	touch := time.NewTicker(touchPeriod)
+	defer touch.Stop()
+	defer func() { p.memory.touch(ctx, t.recollections()) }()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-touch.C:
+			p.memory.touch(ctx, t.recollections())
+		case <-due:
+			due = await.At(p.publish(ctx, health))
+		case e := <-p.events:
+			superseded := t.apply(e)
+			if m := e.manners(); m != nil && (e.kind == linkLost || e.kind == linkClosed) {
+				m.lost(time.Now())
+			}
+			if e.kind == linkRegistered {
+				text, news := e.link.conduct.manners.Load().registered(time.Now())
+				e.link.tellOf(ctx, text, news)
+				start(e.link)
+			}
+			for _, l := range superseded {
+				klog.FromContext(ctx).V(2).Info("Device plugin registration superseded",
+					"resource", l.resource, "socket", l.socket)
+				l.cancel()
+			}
+			if e.kind == resourceRecordoned {
+				p.calm.forget(e.resource)
+			}
+			due = await.At(p.publish(ctx, health))
+			if e.seen != nil {
+				close(e.seen)
+			}
+		}
+	}
+}
+
+func (t *table) apply(e event) (superseded []*link) {
+	switch e.kind {
+	case linkRegistered:
+		return t.registered(e.link)
+	case pluginRefused:
+		t.declined.add(e.resource, e.problem)
+	case linkEarly:
+		t.early(e.link, e.problem)
+	case linkListed:
+		return t.listed(e.link, e.options, e.list)
+	case linkExplained:
+		t.explained(e.link, e.list.reasons)
+	case linkSettled:
+		return t.settled(e.link)
+	case linkTroubled:
+		t.troubled(e.link, e.problem, e.there)
+	case linkLost:
+		t.lost(e.link, e.problem, e.there)
+	case linkRefused:
+		t.refused(e.link, e.problem)
+	case linkFaded:
+		t.faded(e.link)
+	case linkClosed:
+		return t.closed(e.link, e.problem, e.there)
+	case linkSpent:
+		t.spent(e.link)
+	case linkExpired:
+		t.expired(e.link)
+	case resourceRecordoned:
+		t.recordoned(e.resource)
+	}
+	return nil
+}
+
+// publish first remembers the table's content, then shows it to readers and wakes them if anything
+// changed for them: the list of a plugin behind another one means nothing to them. News is
+// published even if it cannot be remembered. due is the time to publish held-back news; zero: none
+// is held back.
+func (p *Plugins) publish(ctx context.Context, health healthSaid) (due time.Time) {
+	before, at := p.current.Load(), time.Now()
+	now := p.table.view(before.inventory.Version + 1)
+	health.follow(now.inventory, func(resource string, devices []*Device) {
+		p.metrics.turned(resource, devices)
+		l := now.links[resource]
+		text, news := l.conduct.manners.Load().turned(at, devices)
+		l.tellOf(ctx, text, news)
+	})
+	held, due := p.calm.hold(now, before, at)
+	p.memory.keep(ctx, p.table.recollections(), held)
+	if now.says(before) {
+		return due
+	}
+	p.current.Store(now)
+	p.metrics.show(now.inventory)
+	p.cfg.Changed()
+	return due
+}

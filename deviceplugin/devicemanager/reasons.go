@@ -1,0 +1,67 @@
+package devicemanager
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/deviceplugin/lifecyclev1"
+	"github.com/numalet/numalet/internal/oneline"
+)
+
+// Bounds of a question for reasons: its deadline, and the number of devices.
+const (
+	reasonsDeadline = time.Second
+	mostReasons     = 256
+)
+
+// Reasons holds, for people, the causes of unhealthy devices.
+type Reasons struct {
+	ByID map[string]string
+	// Awaited: the plugin is being asked.
+	Awaited bool
+}
+
+// Reason returns, for people, why a plugin calls a device unhealthy; empty if it does not say.
+func (i Inventory) Reason(resource, id string) string { return i.Resources[resource].Reasons.ByID[id] }
+
+// askReasons reports whether the plugin serves Reasons of lifecyclev1.Lifecycle.
+func (l *link) askReasons(ctx context.Context, deadline time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	_, err := lifecyclev1.NewLifecycleClient(l.conn).Reasons(ctx, &lifecyclev1.ReasonsRequest{})
+	if err != nil && status.Code(err) != codes.Unimplemented && context.Cause(l.life) == nil {
+		klog.FromContext(ctx).Info("Device plugin is not asked for the reasons of unhealthy devices: "+
+			"it answers a request without devices neither with success nor with Unimplemented",
+			"err", err)
+	}
+	return err == nil
+}
+
+// reasons asks why devices are unhealthy; nil if the plugin does not say.
+func (l *link) reasons(ctx context.Context, s linkSettings, ids []string) map[string]string {
+	asking, cancel := context.WithTimeout(ctx, reasonsDeadline)
+	defer cancel()
+	began := time.Now()
+	resp, err := lifecyclev1.NewLifecycleClient(l.conn).Reasons(asking,
+		&lifecyclev1.ReasonsRequest{DeviceIds: ids})
+	if ctx.Err() != nil {
+		return nil
+	}
+	l.called(s.metrics, rpcReasons, time.Since(began), err)
+	if err != nil {
+		klog.FromContext(ctx).Info("Device plugin does not say why devices are unhealthy",
+			"devices", Few(ids), "err", err)
+		return nil
+	}
+	out := map[string]string{}
+	for _, id := range ids {
+		if why := oneline.Of(resp.GetReasons()[id]); why != "" {
+			out[id] = why
+		}
+	}
+	return out
+}

@@ -1,0 +1,181 @@
+package devicemanager
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/deviceplugin/recall"
+	"github.com/numalet/numalet/topology"
+)
+
+// touchPeriod is how often the presence of plugins is written to disk.
+const touchPeriod = 10 * time.Second
+
+// recollection holds what is remembered of a resource over restarts of the agent.
+type recollection struct {
+	resource string
+	list     list
+	gone     time.Time // zero: its plugin is there
+	preStart bool      // it wants PreStartContainer
+}
+
+// says reports whether both have the same devices and the same gone.
+func (r recollection) says(o recollection) bool {
+	return r.resource == o.resource && r.gone.Equal(o.gone) && r.preStart == o.preStart &&
+		r.list.says(o.list)
+}
+
+// recollections returns one for each resource that had a list, sorted by name; never nil.
+func (t *table) recollections() []recollection {
+	out, seen := []recollection{}, map[string]bool{}
+	for _, r := range t.records {
+		name := r.link.resource
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		if serving := t.serving(name); serving != nil {
+			out = append(out, recollection{resource: name, list: serving.list,
+				preStart: serving.options.PreStart})
+		} else if shown := t.shown(name); shown.listed {
+			out = append(out, recollection{name, shown.before(), shown.gone,
+				shown.options.PreStart})
+		}
+	}
+	slices.SortFunc(out, func(a, b recollection) int { return cmp.Compare(a.resource, b.resource) })
+	return out
+}
+
+// before returns the list of a record that does not serve, with the health that still counts.
+func (r *record) before() list {
+	if len(r.last.devices) > 0 {
+		return r.last
+	}
+	return r.list
+}
+
+// remembered returns the form for the disk, which groups devices that are alike.
+func (r recollection) remembered() recall.Resource {
+	type kind struct {
+		healthy, noNodes bool
+		nodes            topology.NodeSet
+	}
+	sets, order := map[kind]*recall.Set{}, []*recall.Set{}
+	for _, d := range r.list.devices {
+		k := kind{d.Healthy, d.NoNodes, d.Nodes}
+		if sets[k] == nil {
+			sets[k] = &recall.Set{
+				Healthy: d.Healthy, NoNodes: d.NoNodes, Nodes: recall.Nodes{NodeSet: d.Nodes},
+			}
+			order = append(order, sets[k])
+		}
+		sets[k].IDs = append(sets[k].IDs, d.ID)
+	}
+	out := recall.Resource{Name: r.resource, Gone: r.gone, PreStart: r.preStart}
+	for _, set := range order {
+		out.Sets = append(out.Sets, *set)
+	}
+	return out
+}
+
+// recalled returns a remembered list; of its nodes it keeps those that the machine has.
+func recalled(r recall.Resource, machine topology.NodeSet) list {
+	var devices []*Device
+	for _, set := range r.Sets {
+		for _, id := range set.IDs {
+			devices = append(devices, &Device{
+				ID: id, Healthy: set.Healthy, NoNodes: set.NoNodes,
+				Nodes: set.Nodes.Intersect(machine),
+			})
+		}
+	}
+	l, _ := arrange(devices, defects{})
+	return l
+}
+
+// restore makes the first table of a device manager. Remembered lists count for the rest of the
+// graces.
+func restore(cfg Config, now time.Time) *table {
+	t := &table{cordons: cfg.Cordons, served: map[string]bool{}}
+	known := map[string]bool{}
+	for _, r := range cfg.Before.Lists.Left() {
+		known[r.Name] = true
+		away := now.Sub(r.Gone)
+		if away >= cfg.Graces.Capacity+cfg.Graces.Resource {
+			t.served[r.Name] = true
+			continue
+		}
+		l := &link{resource: r.Name, last: lastList{there: now.Add(-away)}}
+		t.restored(l, recalled(r, cfg.NodeIDs), true).options.PreStart = r.PreStart
+		if away >= cfg.Graces.Allocatable {
+			t.faded(l)
+		}
+		if away >= cfg.Graces.Capacity {
+			t.spent(l)
+		}
+	}
+	for _, resource := range cfg.Before.Resources {
+		if !known[resource] {
+			t.restored(&link{resource: resource, last: lastList{there: now}}, list{}, false)
+		}
+	}
+	return t
+}
+
+// memory writes the recollections to disk. The loop owns it.
+type memory struct {
+	book *recall.Book
+	// written holds what this run wrote; nil: nothing yet, and the book is of an earlier run.
+	written []recollection
+	trouble string // why the last write failed
+}
+
+// keep writes what changed, except for resources that are held back. After a failure the next call
+// tries again.
+func (m *memory) keep(ctx context.Context, now []recollection, held map[string]bool) {
+	for _, was := range m.written {
+		at := slices.IndexFunc(now, func(r recollection) bool { return r.resource == was.resource })
+		if at >= 0 && held[was.resource] {
+			now[at] = was
+		}
+	}
+	if m.book == nil || m.written != nil && slices.EqualFunc(m.written, now, recollection.says) {
+		return
+	}
+	all := make([]recall.Resource, len(now))
+	for i, r := range now {
+		all[i] = r.remembered()
+	}
+	if m.told(ctx, m.book.Put(all)) {
+		m.written = now
+	}
+}
+
+// touch records that the present plugins are still there.
+func (m *memory) touch(ctx context.Context, now []recollection) {
+	if m.book == nil {
+		return
+	}
+	m.keep(ctx, now, nil)
+	if m.trouble == "" {
+		m.told(ctx, m.book.Touch(time.Now()))
+	}
+}
+
+// told logs a new error once, and reports whether err is nil.
+func (m *memory) told(ctx context.Context, err error) bool {
+	if err == nil {
+		m.trouble = ""
+		return true
+	}
+	if err.Error() != m.trouble {
+		m.trouble = err.Error()
+		klog.FromContext(ctx).Error(err, "Devices are not remembered over a restart; tried again",
+			"every", touchPeriod)
+	}
+	return false
+}

@@ -1,0 +1,74 @@
+package devicemanager
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/deviceplugin/holder"
+	"github.com/numalet/numalet/deviceplugin/lifecyclev1"
+)
+
+// ReleasedWish says whether a plugin wants to hear which devices were released.
+type ReleasedWish int
+
+// The wishes. Unknown: the plugin has sent no list since the agent started.
+const (
+	ReleasedUnwanted ReleasedWish = iota
+	ReleasedWanted
+	ReleasedUnknown
+)
+
+// WantsReleased returns the wish of a resource's plugin.
+func (i Inventory) WantsReleased(resource string) ReleasedWish {
+	if r, known := i.Resources[resource]; known {
+		return r.Options.Released
+	}
+	return ReleasedUnknown
+}
+
+// askReleased asks whether the plugin serves lifecyclev1.Lifecycle. A plugin whose answer breaks
+// the protocol does not.
+func (l *link) askReleased(ctx context.Context, deadline time.Duration) ReleasedWish {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	_, err := lifecyclev1.NewLifecycleClient(l.conn).Released(ctx, &lifecyclev1.ReleasedRequest{})
+	switch {
+	case err == nil:
+		return ReleasedWanted
+	case status.Code(err) != codes.Unimplemented && context.Cause(l.life) == nil:
+		klog.FromContext(ctx).Info("Device plugin is not told of released devices: it serves "+
+			"numalet.deviceplugin.v1.Lifecycle only if it answers a request without devices "+
+			"with success, and else answers Unimplemented", "err", err)
+	}
+	return ReleasedUnwanted
+}
+
+// Released tells the plugin that nobody holds these devices any more, and who held them. The order
+// of ids does not matter. An error says that the plugin did not answer with success.
+func (p *Plugins) Released(ctx context.Context, resource string, ids []string,
+	by holder.Holder) (err error) {
+	c, err := p.call(ctx, rpcReleased, resource, p.cfg.Deadlines.Released)
+	if err != nil {
+		return err
+	}
+	defer func() { c.done(err) }()
+	_, err = lifecyclev1.NewLifecycleClient(c.conn).Released(c.ctx, &lifecyclev1.ReleasedRequest{
+		DeviceIds: sortedIDs(ids),
+		Pod: &lifecyclev1.Pod{
+			Namespace: valid(by.Namespace), Name: valid(by.Pod), Uid: valid(by.UID),
+		},
+	}, c.options()...)
+	if err = c.unanswered(ctx, err); err != nil {
+		return fmt.Errorf("device plugin Released rpc failed with err: %w", err)
+	}
+	return nil
+}
+
+// valid makes a text fit for a message: a UID in a manifest may be any text.
+func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

@@ -1,0 +1,88 @@
+package devicemanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/numalet/numalet/deviceplugin/watcher"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// errSocketGone ends a link of the plugin registry whose socket was removed.
+var errSocketGone = errors.New("its socket in the plugin registry was removed")
+
+// watch admits the device plugins of the plugin registry until ctx is done.
+func (p *Plugins) watch(ctx context.Context) error {
+	if p.cfg.Dirs.Registry == "" {
+		return nil
+	}
+	w, err := watcher.New(watcher.Config{
+		Dir:       p.cfg.Dirs.Registry,
+		Deadlines: p.cfg.Deadlines.Registry,
+		Stats:     p.cfg.Stats,
+		Registry:  p.cfg.Registry,
+		Handlers:  map[string]watcher.Handler{registerapi.DevicePlugin: p.takeIn},
+		Called: func(found watcher.Plugin, rpc string, took time.Duration, err error) {
+			if found.Type != "" && found.Type != registerapi.DevicePlugin {
+				return
+			}
+			if !podspec.IsExtended(found.Name) { // it would only waste memory
+				found.Name = ""
+			}
+			p.metrics.called(found.Name, rpc, took, err)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return w.Run(ctx)
+}
+
+// takeIn registers a plugin that the watcher found. As with Register, its link dials it later.
+func (p *Plugins) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Membership, error) {
+	l, err := p.register(ctx, found.Name, found.Endpoint,
+		func() (*link, error) { return p.acceptFound(found) })
+	if err != nil {
+		return nil, err
+	}
+	return &watcher.Membership{
+		Leave: func() { l.leave(errSocketGone) }, Ended: l.ended,
+		Unheard: func(err error) {
+			text, news := l.conduct.unheard(err)
+			l.tellOf(ctx, text, news)
+		},
+	}, nil
+}
+
+// acceptFound is accept for a plugin of the plugin registry.
+func (p *Plugins) acceptFound(found watcher.Plugin) (*link, error) {
+	if err := CheckFound(found); err != nil {
+		return nil, err
+	}
+	return newLink(found.Name, filepath.Clean(found.Endpoint), ByRegistry, p.cfg)
+}
+
+// CheckFound returns the fault of what a plugin in the plugin registry says about itself, as a
+// *RequestError. Its endpoint may be anywhere.
+func CheckFound(found watcher.Plugin) error {
+	if !slices.Contains(found.Versions, v1beta1.Version) {
+		return &RequestError{PartVersion, fmt.Sprintf("manager version, %s, is not among plugin "+
+			"supported versions %v", v1beta1.Version, found.Versions)}
+	}
+	if err := checkName(found.Name); err != nil {
+		return err
+	}
+	if !filepath.IsAbs(found.Endpoint) {
+		return &RequestError{PartEndpoint, fmt.Sprintf("the endpoint %q is invalid: give the path "+
+			"of the plugin's socket, or nothing if it is the one in the plugin registry",
+			found.Endpoint)}
+	}
+	return checkSocketPath(found.Endpoint, filepath.Clean(found.Endpoint))
+}
