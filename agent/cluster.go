@@ -169,7 +169,7 @@ func nodeFacts(n node, p parts, owned *nodes.Owned) func() nodestatus.Facts {
 			},
 			Addresses: nodestatus.Addresses{All: n.host.addresses.OfNode(),
 				Provided: n.cfg.Cluster.Provider == "external"},
-			NotReady: state.NotReady(now), DeclaredFeatures: declared,
+			State: nodestatus.State{NotReady: state.NotReady(now)}, DeclaredFeatures: declared,
 			Placement: nodestatus.Placement{Rules: n.rules},
 		}
 		if h.CPUs != nil {

@@ -56,22 +56,21 @@ func (a *admitter) do(ctx context.Context, e *entry, f effect) {
 	case assign:
 		a.start(ctx, e, func(ctx context.Context) event { return a.calls.assign(ctx, f.pod) })
 	case dropRecord:
-		a.forgo(e)
 		stored := a.pods.stored.Pods[e.Pod.UID]
 		a.calls.start(ctx, e, time.Time{}, func(ctx context.Context) event {
 			return a.calls.drop(ctx, stored)
 		})
 	case cancel:
 		e.cancel()
+	case forgo:
+		a.cfg.Needs.End(e.Pod.UID)
 	case say:
 		a.voice.say(e, f)
 	case sayWait:
 		a.voice.say(e, say{outcome: decide.Wait, reason: f.Reason, message: a.pods.naming(f.Decision)})
 	case sayReject:
-		a.forgo(e)
 		a.voice.reject(e, f.Rejection)
 	case forget:
-		a.forgo(e)
 		a.pods.remove(e)
 		a.voice.forget(e)
 	case adopt:

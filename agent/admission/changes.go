@@ -32,6 +32,7 @@ func (c *changes) look(view *decide.View, next decide.View) {
 	if before.Hardware.Machine == nil {
 		return // no pod was decided on before
 	}
+	c.poked = c.poked || !next.State.Equal(before.State)
 	c.machine = c.machine || next.Hardware.Machine != before.Hardware.Machine
 	c.devices = c.devices.Union(decide.Differing(before.Inventory, next.Inventory))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
@@ -32,7 +33,10 @@ type Config struct {
 	Reread func(ctx context.Context, what decide.Stale)
 	// Node is the node's object, for handlers, nil as long as it is not known; nil: it never is.
 	// After a change, Poke.
-	Node     func() *v1.Node
+	Node func() *v1.Node
+	// State is the node's state, for handlers; nil: nothing keeps it from taking pods. After a change,
+	// Poke.
+	State    func() node.State
 	Rules    topology.Rules
 	Handlers []decide.Handler // in order
 	Store    *store.Store
@@ -70,6 +74,9 @@ func (c *Config) view() decide.View {
 	v := decide.View{Hardware: c.Hardware(), Inventory: c.Plugins.Inventory()}
 	if c.Node != nil {
 		v.Node = c.Node()
+	}
+	if c.State != nil {
+		v.State = c.State()
 	}
 	return v
 }

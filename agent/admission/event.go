@@ -98,6 +98,8 @@ type (
 	assign struct{ pod allocation.Pod }
 	// dropRecord has the store drop what it has of the pod.
 	dropRecord struct{}
+	// forgo has what the pod needs followed no longer.
+	forgo struct{}
 	// cancel ends the call that is under way.
 	cancel struct{}
 

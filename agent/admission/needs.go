@@ -74,9 +74,10 @@ func (a *admitter) inquire(r *record, recorded bool) {
 }
 
 // forgo ends what inquire began. No call for the pod is under way.
-func (a *admitter) forgo(e *entry) {
-	if e.inquiry.begun {
-		a.cfg.Needs.End(e.Pod.UID)
+func (s *step) forgo() {
+	if s.inquiry.begun {
+		s.inquiry.begun = false
+		s.do(forgo{})
 	}
 }
 
@@ -107,7 +108,7 @@ func (p *pass) hinder(ctx context.Context, e *entry, d decide.Decision) bool {
 // What is not known does not end it.
 func lacking(d decide.Decision, l Lack, wait time.Duration, expired bool) decide.Decision {
 	const nothing = "; until then the pod is given no CPUs, memory or devices"
-	d.Kind, d.Claim, d.Victims, d.Rejection = decide.Checked, allocation.Pod{}, nil, nil
+	d.Kind, d.Claim, d.Victims, d.Rejection = decide.Hindered, allocation.Pod{}, nil, nil
 	d.Outcome, d.Reason, d.Message = decide.Wait, ReasonWaitObjects, l.Why+nothing
 	if l.Unknown {
 		d.Message = l.Why + "; it is not known whether the pod could start" + nothing
@@ -125,14 +126,14 @@ func lacking(d decide.Decision, l Lack, wait time.Duration, expired bool) decide
 func (p *pass) awaitRoom(e *entry, d *decide.Decision) {
 	if e.inquiry.aside && d.Kind != decide.Checked && d.Outcome == decide.Reject &&
 		!e.expired(p.cfg.Wait, p.now) {
-		d.Kind, d.Outcome, d.Reason = decide.Checked, decide.Wait, decide.ReasonWaitResources
+		d.Kind, d.Outcome, d.Reason = decide.Overtaken, decide.Wait, decide.ReasonWaitResources
 		d.Message += "; other pods came first while it could not start"
 	}
 }
 
 // look has a pod with a place wait for what the API server says, if that is to be waited for.
 func (p *pass) look(ctx context.Context, e *entry, d decide.Decision) bool {
-	if d.Kind == decide.Checked || d.Outcome == decide.Reject || !e.looks(p.now) {
+	if d.Kind.HoldsNothing() || d.Outcome == decide.Reject || !e.looks(p.now) {
 		return false
 	}
 	p.tell(ctx, e, inquired{d})

@@ -157,6 +157,7 @@ func (s *step) release() {
 
 // drop forgets the pod once nothing of it is recorded.
 func (s *step) drop() {
+	s.forgo()
 	if !s.recorded {
 		if s.counts() {
 			s.do(free{})
@@ -232,7 +233,7 @@ func (s *step) admit(d decided) {
 
 // waitFor lets the pod wait with a claim, or without anything for a handler.
 func (s *step) waitFor(d decide.Decision) {
-	if d.Kind == decide.Checked {
+	if d.Kind.HoldsNothing() {
 		s.empty(deferred)
 		s.tries.refusal = d.Rejection
 		s.say(decide.Wait, d.Reason, d.Message)
@@ -285,6 +286,7 @@ func (s *step) reject(r *allocation.Rejection) {
 		until = s.tries.held // the pod was tried again before its time was over
 	}
 	if s.wait <= 0 || !until.After(s.now) {
+		s.forgo()
 		s.empty(rejected)
 		s.cause = ""
 		s.do(sayReject{r})

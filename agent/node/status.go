@@ -23,11 +23,7 @@ type Facts struct {
 	// Port is the port of the kubelet API; 0: there is none.
 	Port    int32
 	Runtime Runtime
-	// NotReady lists reasons why the node is not ready; empty: it is ready.
-	NotReady []string
-	// Pressure holds the conditions that are true: memory, disk, PIDs. The watchers of these resources
-	// set them; without a watcher none is true.
-	Pressure map[v1.NodeConditionType]bool
+	State
 	// DeclaredFeatures lists the node's features (KEP-5328).
 	DeclaredFeatures []string
 	// VolumesInUse lists the volumes that are attached to the node and that a pod desires or has

@@ -54,12 +54,19 @@ const (
 	Unplanned
 	// Checked: a handler refuses the pod.
 	Checked
+	// Hindered: the pod lacks an object of the API server and could not start.
+	Hindered
+	// Overtaken: other pods took the room while it could not start.
+	Overtaken
 	// Soon: the pod has a place once the releases under way are recorded.
 	Soon
 	// Preempting: the pod is critical and has a place once its victims have gone, however long
 	// that takes.
 	Preempting
 )
+
+// HoldsNothing reports whether a pod that waits for this has nothing of the node meanwhile.
+func (k Kind) HoldsNothing() bool { return k == Checked || k == Hindered || k == Overtaken }
 
 // Decide decides on a pod; it is pure. It admits a pod that runs, and one that passes all handlers
 // and has a place now. If the snapshot is patient, a pod without a place waits for one that it will

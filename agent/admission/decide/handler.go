@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -20,6 +21,8 @@ type Attempt struct {
 	Pod *v1.Pod
 	// Node is the node's object, whose labels, taints and conditions count; nil: it is not known.
 	Node *v1.Node
+	// State is the node's state now.
+	State node.State
 	// CPUs is the node's static CPU policy; nil: containers get no CPUs of their own.
 	CPUs *cpumanager.Static
 	// Others are what the other pods have of the node; nil: none is known.
@@ -42,7 +45,7 @@ type Refusal struct {
 // refused asks the handlers.
 func (s *Snapshot) refused(r *Request) *Refusal {
 	a := Attempt{
-		Pod: r.Pod, Node: s.Node, CPUs: s.Hardware.CPUs,
+		Pod: r.Pod, Node: s.Node, State: s.State, CPUs: s.Hardware.CPUs,
 		Others: s.others(r.In),
 	}
 	for _, h := range s.Handlers {

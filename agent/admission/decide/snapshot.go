@@ -9,6 +9,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
@@ -32,6 +33,7 @@ type View struct {
 	Hardware  machine.Hardware
 	Inventory devicemanager.Inventory
 	Node      *v1.Node // nil: not known
+	State     node.State
 }
 
 // Request is a pod to decide on, and what it has already.

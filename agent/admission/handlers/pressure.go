@@ -1,0 +1,36 @@
+package handlers
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// ReasonPressure is the kubelet's reason for a pod that a node under pressure refuses.
+const ReasonPressure = "Evicted"
+
+// Pressure refuses pods while memory, a disk or PIDs of the node are short. Critical pods pass. If
+// memory alone is short, only BestEffort pods that do not tolerate its taint are refused: they would be
+// the first to be evicted.
+func Pressure(a decide.Attempt) *decide.Refusal {
+	short := a.State.Pressures()
+	if len(short) == 0 || podspec.IsCritical(a.Pod) {
+		return nil
+	}
+	memory := len(short) == 1 && short[0] == v1.NodeMemoryPressure
+	if memory && (podspec.QOSClass(a.Pod) != v1.PodQOSBestEffort || toleratesMemoryPressure(a.Pod)) {
+		return nil
+	}
+	return &decide.Refusal{Reason: ReasonPressure,
+		Message: fmt.Sprintf("The node had condition: %v. ", short)}
+}
+
+func toleratesMemoryPressure(pod *v1.Pod) bool {
+	return corev1helpers.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations,
+		&v1.Taint{Key: v1.TaintNodeMemoryPressure, Effect: v1.TaintEffectNoSchedule}, false)
+}

@@ -1,0 +1,60 @@
+package handlers
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/node"
+)
+
+func TestPressure(t *testing.T) {
+	pod := func(change func(*v1.Pod)) *v1.Pod {
+		p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
+		change(p)
+		return p
+	}
+	bestEffort := pod(func(*v1.Pod) {})
+	burstable := pod(func(p *v1.Pod) {
+		p.Spec.Containers[0].Resources.Requests = v1.ResourceList{"cpu": resource.MustParse("1")}
+	})
+	critical := pod(func(p *v1.Pod) { p.Spec.Priority = ptr.To(int32(2_000_000_000)) })
+	tolerant := pod(func(p *v1.Pod) {
+		p.Spec.Tolerations = []v1.Toleration{{Key: v1.TaintNodeMemoryPressure,
+			Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule}}
+	})
+	const memory, disk = v1.NodeMemoryPressure, v1.NodeDiskPressure
+	for _, tc := range []struct {
+		name  string
+		pod   *v1.Pod
+		short []v1.NodeConditionType
+		want  string
+	}{
+		{"no pressure", bestEffort, nil, ""},
+		{"memory", bestEffort, []v1.NodeConditionType{memory},
+			"The node had condition: [MemoryPressure]. "},
+		{"memory, burstable", burstable, []v1.NodeConditionType{memory}, ""},
+		{"memory, tolerant", tolerant, []v1.NodeConditionType{memory}, ""},
+		{"memory, critical", critical, []v1.NodeConditionType{memory}, ""},
+		{"disk, burstable", burstable, []v1.NodeConditionType{disk},
+			"The node had condition: [DiskPressure]. "},
+		{"disk, critical", critical, []v1.NodeConditionType{disk}, ""},
+		{"disk and memory, tolerant", tolerant, []v1.NodeConditionType{memory, disk},
+			"The node had condition: [DiskPressure MemoryPressure]. "},
+	} {
+		state := node.State{Pressure: map[v1.NodeConditionType]bool{v1.NodePIDPressure: false}}
+		for _, kind := range tc.short {
+			state.Pressure[kind] = true
+		}
+		got := Pressure(decide.Attempt{Pod: tc.pod, State: state})
+		switch {
+		case got == nil && tc.want != "":
+			t.Errorf("%s: passes; want %q", tc.name, tc.want)
+		case got != nil && (got.Message != tc.want || got.Reason != "Evicted" || got.Wait):
+			t.Errorf("%s: %+v; want %q, at once", tc.name, *got, tc.want)
+		}
+	}
+}
