@@ -58,7 +58,7 @@ func audit(t testing.TB, q *Queue) {
 			for _, o := range q.admitter.pods.order[at+1:] {
 				addChosen(alone.Taken, o)
 			}
-			front := pass.front.upTo(at, q.admitter.pods).Beside(e.Pod.UID,
+			front := pass.withoutLater.upTo(at, q.admitter.pods).Beside(e.Pod.UID,
 				q.admitter.pods.ledger.Resources())
 			same(t, fmt.Sprintf("%q before those behind", e.Pod.UID),
 				takenOnly(front.Taken), takenOnly(alone.Taken))

@@ -10,7 +10,7 @@ import (
 // Each cause of a wait for a plugin is news once, and a plugin that has other words each time is
 // bounded.
 func TestCauses(t *testing.T) {
-	var told told
+	var told reported
 	for i, step := range []struct {
 		outcome         decide.Outcome
 		reason, message string

@@ -73,7 +73,7 @@ func (a *admitter) recheck(ctx context.Context) (found bool) {
 			continue
 		}
 		switch e.state {
-		case queued, waiting, brief, retrying:
+		case queued, waiting, pendingRelease, retrying:
 			a.tell(ctx, e, remade{})
 			found = true
 		}
@@ -96,7 +96,7 @@ type waiters struct {
 func (w *waiters) concerned(e *entry) bool {
 	all := w.stays || w.machine
 	switch e.state {
-	case waiting, brief:
+	case waiting, pendingRelease:
 		// To be asked of each of them, in order.
 		fits := w.fits(e)
 		if all || fits || e.Wants(w.devices) && !w.indifferent(e) {
@@ -104,7 +104,7 @@ func (w *waiters) concerned(e *entry) bool {
 		}
 		nobody := e.cause == decide.ReasonWaitResources &&
 			w.pods.ledger.Pods(allocation.Goes) == 0
-		return w.freed && (nobody || e.state == brief)
+		return w.freed && (nobody || e.state == pendingRelease)
 	case behind:
 		return all || !w.pods.isBehind(e, w.view.Contested(e.Demand))
 	case retrying:

@@ -9,13 +9,12 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 )
 
-// Devices that were chosen for a pod are no guess, and guesses of other pods yield to them, whoever
-// came first: a pod that only guesses that it is going to have such a device gets another one. If
-// there is none for it, it comes first all the same, and the pod of the choice waits until it is
-// known what that gets.
+// Devices that were chosen for a pod are no guess. Guesses of other pods yield to them, whoever came
+// first: a pod with such a device in its guess gets another one. If there is no other for it, it goes
+// first, and the pod with the choice waits until the guess has become an assignment.
 
-// yields are the devices that the pod guesses it gets and that were chosen for the other one; nil:
-// there are none.
+// yields returns the devices of the pod's guess that were chosen for the other pod, by resource; nil:
+// none.
 func (e *entry) yields(to *entry) map[string]sets.Set[string] {
 	if e == to || !e.guesses() || len(to.Chosen) == 0 {
 		return nil
@@ -33,8 +32,8 @@ func (e *entry) yields(to *entry) map[string]sets.Set[string] {
 	return out
 }
 
-// certain is the ledger with that alone of what the pod has in all that is no guess: what was chosen
-// for it.
+// certain returns the ledger with only those of the pod's devices that were chosen for it: the rest of a
+// guess may change.
 func (e *entry) certain(l, all allocation.Ledger) allocation.Ledger {
 	chosen := e.Choices()
 	entry, known := all.Get(e.Pod.UID)
@@ -50,7 +49,7 @@ func (e *entry) certain(l, all allocation.Ledger) allocation.Ledger {
 	})
 }
 
-// yielding is the ledger in which other pods' guesses are without what was chosen for the pod.
+// yielding removes from the ledger what other pods guess of the devices that were chosen for the pod.
 func (p *pass) yielding(e *entry, l allocation.Ledger) allocation.Ledger {
 	if len(e.Chosen) == 0 {
 		return l
@@ -70,8 +69,8 @@ func (p *pass) yielding(e *entry, l allocation.Ledger) allocation.Ledger {
 	return l
 }
 
-// unyielding is a pod that guesses it has some of what was chosen for the one that is decided on, and
-// has no place without; nil: there is none.
+// unyielding returns a pod whose guess has devices that were chosen for the pod to decide on, and which
+// has no place without them; nil: none.
 func (p *pass) unyielding(e *entry, d *decide.Decision) *entry {
 	if len(e.Chosen) == 0 || d.Outcome != decide.Admit || d.Kind != decide.Planned {
 		return nil
@@ -96,7 +95,7 @@ func (p *pass) unyielding(e *entry, d *decide.Decision) *entry {
 	return nil
 }
 
-// claimChosen has others make another guess than what was chosen for the pod, which guesses the rest.
+// claimChosen has other pods guess again without the devices that were chosen for this one.
 func (s *step) claimChosen() {
 	if len(s.Chosen) > 0 && s.guesses() && s.isReserved() {
 		s.do(outguess{allocation.Taken{Devices: s.Choices()}})

@@ -16,7 +16,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Plugins is what admission asks of the device plugins.
+// Plugins are the device plugins, as far as admission calls them.
 type Plugins interface {
 	Inventory() devicemanager.Inventory
 	Preferred(ctx context.Context, req devicemanager.PreferredRequest) ([]string, error)
@@ -24,7 +24,7 @@ type Plugins interface {
 		*pluginapi.ContainerAllocateResponse, error)
 }
 
-// Config is what the queue works with.
+// Config configures a Queue.
 type Config struct {
 	// Hardware is the machine now, with the policies on it. After a change, Poke.
 	Hardware func() machine.Hardware

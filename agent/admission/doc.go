@@ -28,7 +28,7 @@
 //	|<----|------- retrying               terminating
 //	|     |                                    |
 //	|     | will have a place                  | Release
-//	|<----|------> waiting, brief              v
+//	|<----|------> waiting, pendingRelease     v
 //	|     |                                releasing -- dropped from the store --> Released
 //	|     | a handler says later,            ^    |
 //	|     | something it needs is missing    |    |

@@ -24,7 +24,7 @@ type (
 	late struct{ reason, words string }
 	// overdue: the pod may wait no longer.
 	overdue struct{}
-	// moved: something changed that the pod may have waited for.
+	// moved: a change that the pod may have waited for.
 	moved struct{}
 	// remade: the machine would not give the pod its reservation any more.
 	remade struct{}

@@ -12,14 +12,14 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// A claim names devices before their plugin was asked. When a pod has its turn, it is offered, beside
-// what it claims itself, what those behind it claim on the same NUMA nodes; of what it takes they
-// get as many in exchange on these nodes, so that each of their claims is as good as before.
+// A claim names devices before their plugin was asked. At its turn a pod may choose among the devices
+// of its own claim and those that later pods claim on the same NUMA nodes. A later pod gets as many
+// others on these nodes for what is taken of its claim, so that the claim is as good as before.
 
-// exchange maps the pods that give devices to the one that is decided on to their new claims.
+// exchange has the new claims of later pods that gave devices to the pod decided on.
 type exchange map[*entry]allocation.Pod
 
-// choose decides on the pod whose turn it is, and returns what others exchange for that.
+// choose decides on the pod whose turn it is, and returns the new claims of others.
 func (p *pass) choose(e *entry) (decide.Decision, exchange) {
 	ledger := p.yielding(e, p.line.ledger(p))
 	if e.claimsAny(p.contested) && p.line.holder(p, e) == nil {
@@ -34,8 +34,7 @@ func (p *pass) choose(e *entry) (decide.Decision, exchange) {
 	return p.decide(e, ledger), nil
 }
 
-// claimants lists the pods behind whose claims can change: nothing of theirs is recorded or
-// chosen.
+// claimants lists the later pods whose claims may change: nothing of these is recorded or chosen.
 func (p *pass) claimants() (out []*entry) {
 	for _, o := range p.pods.order[p.at+1:] {
 		if _, recorded := p.pods.stored.Pods[o.Pod.UID]; o.claims() && !recorded &&
@@ -46,7 +45,7 @@ func (p *pass) claimants() (out []*entry) {
 	return out
 }
 
-// offer returns the ledger without what those behind can exchange with the pod.
+// offer removes from the ledger what later pods can exchange with the pod.
 func (p *pass) offer(e *entry, l allocation.Ledger) (
 	offered allocation.Ledger, more bool) {
 	mine := allocation.TakenBy(e.has.pod).Devices
@@ -78,8 +77,8 @@ func (p *pass) offer(e *entry, l allocation.Ledger) (
 	return l, more
 }
 
-// exchanged returns the claims of those behind once the pod has what it gets; ok is false if there is
-// too little on the same nodes for one of them.
+// exchanged returns the claims of later pods once the pod has what it gets; ok is false if the same
+// nodes have too little for one of them.
 func (p *pass) exchanged(e *entry, gets allocation.Pod) (x exchange, ok bool) {
 	x = exchange{}
 	had, takes := allocation.TakenBy(e.has.pod).Devices, allocation.TakenBy(gets).Devices

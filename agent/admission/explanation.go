@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/agent/explain"
 )
 
-// explanations explain the last outcome of each pod that the queue knows. An admitted pod's
+// explanations holds the explanation of the last outcome of each pod in the queue. An admitted pod's
 // explanation is made when somebody asks for it.
 type explanations struct {
 	mu    sync.Mutex // guards byUID

@@ -71,7 +71,7 @@ func (l *line) ledger(p *pass) allocation.Ledger {
 
 // pass takes in that the turn in the pass was the pod's.
 func (l *line) pass(p *pass, e *entry) {
-	if !e.unsettled() {
+	if !e.undecided() {
 		return
 	}
 	l.look(p)
@@ -92,7 +92,7 @@ func (l *line) holder(p *pass, e *entry) *entry {
 		case has == e:
 		case has != nil && has.hasTurn() && has.holds(name):
 			return has
-		case last != nil && last.unsettled():
+		case last != nil && last.undecided():
 			return last
 		}
 	}
@@ -111,7 +111,7 @@ func (p *pass) before(e *entry, d *decide.Decision) (other *entry, turn bool) {
 		return other, false
 	}
 	guess := p.line.guess
-	if d.Outcome == decide.Admit || guess == nil || !guess.unsettled() {
+	if d.Outcome == decide.Admit || guess == nil || !guess.undecided() {
 		return nil, false
 	}
 	s := p.snapshot(e, p.line.certain.upTo(p.at, p.pods))

@@ -28,15 +28,15 @@ type Needs interface {
 	// Begin has that of the pod followed until End. When Lack would say something else than it did,
 	// the queue is to be poked.
 	Begin(pod *v1.Pod)
-	// Lack is what the pod lacks, as far as that is known.
+	// Lack returns what the pod lacks, as far as known.
 	Lack(pod *v1.Pod) Lack
-	// Look returns when all is known, or will not be soon.
+	// Look returns when all is known, or when the API server does not answer.
 	Look(ctx context.Context, pod *v1.Pod)
 	// End is called when none of the others is under way for the pod.
 	End(pod types.UID)
 }
 
-// Lack is why a pod could not start, in the kubelet's words; the zero Lack: it could.
+// Lack says in the kubelet's words why a pod could not start; the zero Lack: it could.
 type Lack struct {
 	// Unknown: the API server has not told yet. It may be there.
 	Unknown bool
@@ -48,13 +48,12 @@ type Lack struct {
 // Missing reports whether it is known that the pod could not start.
 func (l Lack) Missing() bool { return l != Lack{} && !l.Unknown }
 
-// inquiry is what is known of what a pod needs. A pod that would be given CPUs, memory or devices
-// of its own is given nothing, and claims nothing, before it could start. Until that is known for
-// the first time it keeps its place among those that came with it, as for a preference.
+// inquiry says what is known of the objects that a pod needs. A pod that would get CPUs, memory or
+// devices of its own gets nothing, and claims nothing, before it could start. Until the first answer it
+// keeps its place in the order of arrival, as while a plugin is asked.
 type inquiry struct {
-	begun bool // the pod waits for what it lacks
-	// looked: it was waited for an answer; aside: others may have gone before, since something is
-	// missing.
+	begun bool // Needs follows the pod's objects
+	// looked: the API server was asked. aside: something is missing, and others may have gone first.
 	looked, aside bool
 	lack          Lack
 }
@@ -81,7 +80,7 @@ func (s *step) forgo() {
 	}
 }
 
-// looks reports whether it is not known yet what the pod lacks, and waited for.
+// looks reports whether the pod waits for the API server to say what it lacks.
 func (r *record) looks(now time.Time) bool {
 	i := r.inquiry
 	return i.lack.Unknown && !i.looked && !i.aside && now.Sub(r.tries.since) < lookTimeout
@@ -99,7 +98,7 @@ func (p *pass) hinder(ctx context.Context, e *entry, d decide.Decision) bool {
 		e.looks(p.now) {
 		return false
 	}
-	e.told.tried = nil // it is not what decides
+	e.reported.tried = nil // it is not what decides
 	p.tell(ctx, e, hindered{lacking(d, i.lack, p.cfg.Wait, e.expired(p.cfg.Wait, p.now))})
 	return true
 }
@@ -122,7 +121,7 @@ func lacking(d decide.Decision, l Lack, wait time.Duration, expired bool) decide
 	return d
 }
 
-// awaitRoom has a pod wait for room that others took while it could not start.
+// awaitRoom has a pod wait for the room that others took while it could not start.
 func (p *pass) awaitRoom(e *entry, d *decide.Decision) {
 	if e.inquiry.aside && d.Kind != decide.Checked && d.Outcome == decide.Reject &&
 		!e.expired(p.cfg.Wait, p.now) {
@@ -131,7 +130,7 @@ func (p *pass) awaitRoom(e *entry, d *decide.Decision) {
 	}
 }
 
-// look has a pod with a place wait for what the API server says, if that is to be waited for.
+// look has a pod with a place wait for the API server's answer, if one is expected.
 func (p *pass) look(ctx context.Context, e *entry, d decide.Decision) bool {
 	if d.Kind.HoldsNothing() || d.Outcome == decide.Reject || !e.looks(p.now) {
 		return false
@@ -140,8 +139,7 @@ func (p *pass) look(ctx context.Context, e *entry, d decide.Decision) bool {
 	return true
 }
 
-// learned takes in what is known now. The pod's time does not pass while the API server does not
-// tell.
+// learned takes the last answer. The pod's time does not pass while the API server does not answer.
 func (s *step) learned(e learned) {
 	if s.inquiry.aside && s.inquiry.lack.Unknown {
 		s.tries.since = s.now

@@ -21,11 +21,11 @@ type pass struct {
 	contested []string
 	// ahead sums the requests of the claims of those who came before.
 	ahead v1.ResourceList
-	// front leaves out claims and guesses of later pods, except claims to what was recorded before a
-	// reboot: nobody else gets that before it is dropped. settled leaves out the pods that to the
+	// withoutLater leaves out claims and guesses of later pods, except claims to what was recorded before a
+	// reboot: nobody else gets that before it is dropped. withoutReleasing leaves out the pods that to the
 	// kubelet hold nothing any more, and guesses of later pods.
-	front, settled partial
-	line           line
+	withoutLater, withoutReleasing partial
+	line                           line
 	// displaced: the pods behind look for a place again.
 	displaced bool
 }
@@ -33,11 +33,11 @@ type pass struct {
 func newPass(a *admitter, now time.Time) *pass {
 	return &pass{
 		admitter: a, now: now,
-		front: partial{out: func(of *pods, e *entry, passed bool) bool {
+		withoutLater: partial{out: func(of *pods, e *entry, passed bool) bool {
 			_, recorded := of.stored.Pods[e.Pod.UID]
 			return (e.claims() && !recorded || e.guesses()) && !passed
 		}},
-		settled: partial{out: func(_ *pods, e *entry, passed bool) bool {
+		withoutReleasing: partial{out: func(_ *pods, e *entry, passed bool) bool {
 			return e.goesNow() || e.guesses() && !passed
 		}},
 		line: newLine(),
@@ -117,7 +117,7 @@ func (p *pass) decide(e *entry, ledger allocation.Ledger) decide.Decision {
 	s, r := p.snapshot(e, ledger), p.request
 	began := time.Now()
 	d := s.Decide(&r)
-	e.told.decided(d, decide.BasisOf(s, r, d), time.Since(began))
+	e.reported.decided(d, decide.BasisOf(s, r, d), time.Since(began))
 	return d
 }
 
@@ -128,11 +128,11 @@ func (p *pass) reconsider(ctx context.Context, e *entry, d *decide.Decision) {
 	switch {
 	case d.Outcome != decide.Reject:
 	case e.expired(p.cfg.Wait, p.now):
-		if held, ok := p.soon(e); ok {
-			d.Outcome, d.Kind, d.Claim = decide.Wait, decide.Soon, held
+		if held, ok := p.planPendingRelease(e); ok {
+			d.Outcome, d.Kind, d.Claim = decide.Wait, decide.PendingRelease, held
 		}
 	case d.Kind == decide.Planned && e.claims():
-		*d = p.decide(e, p.front.upTo(p.at, p.pods))
+		*d = p.decide(e, p.withoutLater.upTo(p.at, p.pods))
 		switch d.Outcome {
 		case decide.Admit:
 			p.displace(ctx, d.Held)
@@ -142,15 +142,15 @@ func (p *pass) reconsider(ctx context.Context, e *entry, d *decide.Decision) {
 	}
 }
 
-// soon plans for a pod that may not wait as if the releases of pods that have ended were recorded,
-// and plugins had heard of them. The kubelet takes devices back in memory as soon as a pod is no
+// planPendingRelease plans for a pod that may not wait as if the releases of pods that have ended were recorded,
+// and plugins had heard of them. The kubelet takes devices back in memory as planPendingRelease as a pod is no
 // longer active: to it they are free.
-func (p *pass) soon(e *entry) (held allocation.Pod, ok bool) {
+func (p *pass) planPendingRelease(e *entry) (held allocation.Pod, ok bool) {
 	owed := p.pods.stored.Owed
 	if p.cfg.Wait > 0 || len(owed) == 0 && !p.pods.anyGoesNow() {
 		return allocation.Pod{}, false
 	}
-	ledger := p.settled.upTo(p.at, p.pods)
+	ledger := p.withoutReleasing.upTo(p.at, p.pods)
 	for _, o := range owed {
 		ledger = ledger.Without(o.Entry())
 	}
@@ -168,16 +168,16 @@ func (p *pass) displace(ctx context.Context, by allocation.Pod) {
 	}
 	p.displaced = true
 	for _, o := range p.pods.order[p.at+1:] {
-		if o.claims() && (o.state == waiting || o.state == brief) {
+		if o.claims() && (o.state == waiting || o.state == pendingRelease) {
 			overlaps := allocation.TakenBy(o.has.pod).Overlaps(allocation.TakenBy(by))
 			p.tell(ctx, o, displaced{overlaps})
 		}
 	}
 }
 
-// partial is the ledger without some pods, but for what was chosen for those that guess. It is made when somebody asks for it first, and follows
-// the pass, so that it costs one step for each pod. In a pass a pod changes at its turn only, apart
-// from the claims that displace takes.
+// partial is the ledger without some pods, except for what was chosen for those that guess. The first
+// question makes it, and it follows the pass, so that it costs one step for each pod. In a pass a pod
+// changes at its turn only, apart from the claims that displace takes.
 type partial struct {
 	// out reports whether a pod is left out; passed: its turn has come.
 	out    func(of *pods, e *entry, passed bool) bool

@@ -14,7 +14,7 @@ import (
 // entry is a pod in admission: its record, the call that works for it, and what was said of it.
 type entry struct {
 	record
-	told told
+	reported reported
 	// call numbers the pod's calls: the answer of any but the last is late. cancel ends the last.
 	call   int
 	cancel context.CancelFunc
@@ -130,7 +130,7 @@ func (p *pods) isVoid(held allocation.Pod) bool {
 // isBehind reports whether the pod, with these contested resources, still has a reason to stand in line.
 func (p *pods) isBehind(e *entry, contested []string) bool {
 	o := p.find(e.after)
-	return o != nil && o.unsettled() && (!e.forTurn || slices.ContainsFunc(contested, o.holds))
+	return o != nil && o.undecided() && (!e.forTurn || slices.ContainsFunc(contested, o.holds))
 }
 
 func (p *pods) request(e *entry) decide.Request {

@@ -81,7 +81,7 @@ func (q *Queue) Release(uid types.UID) { q.inbox.Put(message{kind: releasePod, u
 // Poke says that something changed that pods may be waiting for, such as the inventory.
 func (q *Queue) Poke() { q.inbox.Put(message{kind: poke}) }
 
-// Snapshot is what a pod submitted now would be decided with. It waits for Run, which does not
+// Snapshot returns the inputs of a decision on a pod submitted now. It waits for Run, which does not
 // wait for it.
 func (q *Queue) Snapshot(ctx context.Context) (decide.Snapshot, error) {
 	reply := make(chan decide.Snapshot, 1)
@@ -94,9 +94,8 @@ func (q *Queue) Snapshot(ctx context.Context) (decide.Snapshot, error) {
 	}
 }
 
-// Explained is the explanation of the last decision on a pod. Of several pods of that name, one
-// that replaces another, it is the last one decided on. For a pod that waits, what is free is that
-// of the moment.
+// Explained explains the last decision on a pod. Of several pods of that name, where one replaces
+// another, the last one decided on counts. For a pod that waits, Free says what is free now.
 func (q *Queue) Explained(ctx context.Context, namespace, name string) (explain.Record, bool) {
 	r, ok := q.admitter.voice.explanations.find(namespace, name)
 	if !ok || r.Outcome != string(decide.Wait) {

@@ -17,16 +17,16 @@ type record struct {
 	// runs: its sandbox is alive and its assignment, if any, was recorded under this boot. It keeps
 	// what it has and is admitted whatever it lacks.
 	runs bool
-	// ended: it came to its end by itself, and others know that.
+	// ended: it ended by itself, and others know that.
 	ended bool
 	state state
 	// cause is the reason for which the pod waits; "": it does not wait, or nothing was said yet.
 	cause string
-	// after is the pod that it stands in line behind; "": none. forTurn: for its turn, and not since
-	// what that pod has is a guess.
+	// after is the pod ahead of it in line; "": none. forTurn: it waits for that pod's turn to end, not
+	// only for its guess.
 	after   types.UID
 	forTurn bool
-	// newer is what was submitted since the pod's plan was made, and counts if that fails; nil: nothing.
+	// newer is the demand submitted since the plan was made; it counts if the plan fails. nil: none.
 	newer *decide.Demand
 
 	has         reservation
@@ -36,7 +36,7 @@ type record struct {
 	tries       tries
 }
 
-// question is what a plugin is asked now.
+// question is the call of GetPreferredAllocation in progress.
 type question struct {
 	resource string // "": no plugin is asked
 	// late: the answer takes its time.
@@ -45,7 +45,7 @@ type question struct {
 	void bool
 }
 
-// reservation is what a pod has of the node.
+// reservation holds the pod's share of the node.
 type reservation struct {
 	kind reservationKind
 	pod  allocation.Pod
@@ -83,7 +83,7 @@ type tries struct {
 	held time.Time
 }
 
-// goesNow reports whether to the kubelet the pod holds nothing any more.
+// goesNow reports whether the pod holds nothing any more in the kubelet's eyes.
 func (r *record) goesNow() bool {
 	return r.state.goesNow() || r.ended && r.state == terminating
 }
@@ -138,8 +138,8 @@ func (r *record) holds(resource string) bool {
 	return false
 }
 
-// unsettled reports whether the pod is asked about or stands in line.
-func (r *record) unsettled() bool { return r.hasTurn() || r.state == behind }
+// undecided reports whether the pod is asked about or stands in line.
+func (r *record) undecided() bool { return r.hasTurn() || r.state == behind }
 
 // claimsAny reports whether the pod claims devices of any of these resources.
 func (r *record) claimsAny(resources []string) bool {

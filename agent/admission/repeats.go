@@ -16,7 +16,7 @@ const (
 	maxOwners              = 1000 // that are remembered
 )
 
-// repeats are the rejections of pods whose controllers replace them. A controller makes another pod
+// repeats counts the rejections of pods whose controllers replace them. A controller makes another pod
 // at once, which would be rejected as well: a full node would make hundreds of failed pods. So the
 // next one is held back for a while, in which room may appear.
 type repeats struct {
@@ -30,7 +30,7 @@ type repeated struct {
 	next  time.Time // when another pod may be rejected
 }
 
-// ownerOf is the controller that replaces the pod when it fails; "": there is none.
+// ownerOf returns the controller that replaces the pod when it fails; "": none.
 func ownerOf(pod *v1.Pod) types.UID {
 	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind != "Node" {
 		return owner.UID
@@ -38,7 +38,7 @@ func ownerOf(pod *v1.Pod) types.UID {
 	return ""
 }
 
-// until is when a pod of the owner may be rejected. It may be now, if that is not in the future.
+// until returns when a pod of the owner may be rejected; not after now: at once.
 func (r *repeats) until(owner types.UID, now time.Time) time.Time {
 	if owner == "" {
 		return now
@@ -52,7 +52,7 @@ func (r *repeats) until(owner types.UID, now time.Time) time.Time {
 	return next
 }
 
-// rejected takes in that a pod of the owner was.
+// rejected counts the rejection of a pod of the owner.
 func (r *repeats) rejected(owner types.UID, now time.Time) {
 	if owner == "" {
 		return
@@ -73,7 +73,7 @@ func (r *repeats) rejected(owner types.UID, now time.Time) {
 	r.forget()
 }
 
-// forget makes room for other owners: who may be rejected the soonest is not remembered.
+// forget makes room for other owners: it drops the one whose pods may be rejected soonest.
 func (r *repeats) forget() {
 	if len(r.owners) <= maxOwners {
 		return
@@ -87,5 +87,5 @@ func (r *repeats) forget() {
 	delete(r.owners, soonest)
 }
 
-// admitted takes in that a pod of the owner has found room.
+// admitted forgets the rejections of an owner: one of its pods has found room.
 func (r *repeats) admitted(owner types.UID) { delete(r.owners, owner) }

@@ -8,12 +8,11 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// planned is the pod as it is now with the resources that it was decided on with.
+// planned returns the pod as it is now, with the resources that the decision was made for.
 func (r *record) planned(now *v1.Pod) *v1.Pod { return podspec.ResourcesOf(r.Pod).In(now) }
 
-// resubmitted takes another spec. What is being assigned to the pod, or is its own, is so with the
-// resources that it was planned with. A pod without a place for which other devices are chosen now
-// looks for another one.
+// resubmitted takes another spec. An assignment, also one under way, keeps the resources that it was
+// planned for. A pod without a place looks for another one if other devices are chosen for it now.
 func (s *step) resubmitted(e resubmitted) {
 	same := reflect.DeepEqual(s.Chosen, e.demand.Chosen)
 	s.Demand = e.demand
@@ -22,7 +21,7 @@ func (s *step) resubmitted(e resubmitted) {
 		s.Demand, s.newer = e.planned, &e.demand
 	case admitted:
 		s.Demand = e.planned
-	case queued, waiting, brief, retrying, behind:
+	case queued, waiting, pendingRelease, retrying, behind:
 		if !same && !s.runs {
 			s.give(queued, reservation{})
 		}

@@ -20,9 +20,9 @@ const (
 	allocating
 	// waiting: the pod has a claim, and no place until something changes.
 	waiting
-	// brief: as waiting, without a deadline: the pod waits for pods that have ended, whose holdings
+	// pendingRelease: as waiting, without a deadline: the pod waits for pods that have ended, whose holdings
 	// are free to the kubelet, or for pods that make way for it.
-	brief
+	pendingRelease
 	// retrying: a plugin or the store failed and is tried again; the pod keeps its reservation.
 	retrying
 	// deferred: a handler lets the pod wait; it has nothing.
@@ -49,7 +49,7 @@ const (
 )
 
 var stateNames = [...]string{
-	"queued", "asking", "inquiring", "behind", "rereading", "allocating", "waiting", "brief", "retrying", "deferred",
+	"queued", "asking", "inquiring", "behind", "rereading", "allocating", "waiting", "pendingRelease", "retrying", "deferred",
 	"heldBack", "admitted", "rejected", "terminating", "withdrawn", "finishing", "canceling",
 	"releasing", "unreleased",
 }
@@ -79,7 +79,7 @@ func (s state) next(p prompt) (next state, ok bool) {
 		row = [...]state{finishing, canceling, stay, stay}
 	case waiting, retrying, deferred, heldBack:
 		row = [...]state{withdrawn, releasing, queued, queued}
-	case brief, behind:
+	case pendingRelease, behind:
 		row = [...]state{withdrawn, releasing, stay, queued}
 	case admitted:
 		row = [...]state{terminating, releasing, stay, queued}

@@ -83,7 +83,7 @@ func (r record) step(e event, c conditions) (record, []effect) {
 	return s.record, s.effects
 }
 
-// step is a step under way.
+// step is one step in progress.
 type step struct {
 	record
 	conditions
@@ -243,14 +243,14 @@ func (s *step) waitFor(d decide.Decision) {
 	same := s.claims() && s.cause == d.Reason && d.Reason != decide.ReasonWaitPlugin
 	to := waiting
 	switch d.Kind {
-	case decide.Soon:
-		to, same = brief, true
+	case decide.PendingRelease:
+		to, same = pendingRelease, true
 	case decide.Preempting:
-		to, s.tries.madeWay = brief, true
+		to, s.tries.madeWay = pendingRelease, true
 		s.do(preempt{d})
 	}
 	s.give(to, reservation{claim, d.Claim})
-	if d.Kind == decide.Soon && s.tries.due.IsZero() {
+	if d.Kind == decide.PendingRelease && s.tries.due.IsZero() {
 		s.tries.due = s.now.Add(slowAnswer)
 	}
 	s.preferences = decide.Preferences{}

@@ -37,7 +37,7 @@ func typical(s state) record {
 		r.has = reservation{tentative, holding("guess")}
 	case allocating, retrying, admitted, terminating, finishing, unreleased, releasing:
 		r.has.pod = holding("own")
-	case waiting, brief:
+	case waiting, pendingRelease:
 		r.has, r.cause = reservation{claim, holding("claimed")}, decide.ReasonWaitResources
 	}
 	if s == inquiring {
@@ -80,7 +80,7 @@ func happenings(s state) (out []named) {
 				allocation.Plan{Pod: holding("d0"), Ask: question})},
 			named{"decided: runs", plan(decide.Adopted, decide.Admit, allocation.Plan{Pod: holding("d0")})},
 			named{"decided: later", plan(decide.Planned, decide.Wait, allocation.Plan{})},
-			named{"decided: soon", plan(decide.Soon, decide.Wait, allocation.Plan{})},
+			named{"decided: soon", plan(decide.PendingRelease, decide.Wait, allocation.Plan{})},
 			named{"decided: others make way", plan(decide.Preempting, decide.Wait, allocation.Plan{})},
 			named{"decided: a handler says later", plan(decide.Checked, decide.Wait, allocation.Plan{})},
 			named{"decided: no", plan(decide.Planned, decide.Reject, allocation.Plan{})},
@@ -100,7 +100,7 @@ func happenings(s state) (out []named) {
 			named{"advised: away", advised{key, nil, &devicemanager.StoppedError{}}})
 	case rereading, inquiring:
 		out = append(out, named{"looked", looked{}})
-	case waiting, brief:
+	case waiting, pendingRelease:
 		out = append(out, named{"displaced", displaced{}}, named{"displaced: broken", displaced{true}},
 			named{"exchanged", exchanged{holding("other")}})
 	case releasing:
@@ -114,7 +114,7 @@ func happenings(s state) (out []named) {
 			named{"failed: away", failed{own, &callError{"example.com/gpu", &devicemanager.StoppedError{}}, began}},
 			named{"failed: no", failed{own, &callError{"example.com/gpu", errors.New("no")}, began}},
 			named{"failed: disk full", failed{own, fmt.Errorf("%w: disk full", errCommit), began}})
-	case waiting, brief, behind, retrying, deferred, heldBack, admitted:
+	case waiting, pendingRelease, behind, retrying, deferred, heldBack, admitted:
 		out = append(out, named{"moved", moved{}})
 	}
 	switch s {
@@ -124,7 +124,7 @@ func happenings(s state) (out []named) {
 		out = append(out, named{"outguessed", outguessed{}})
 	}
 	switch s {
-	case queued, waiting, brief, retrying:
+	case queued, waiting, pendingRelease, retrying:
 		out = append(out, named{"remade", remade{}})
 	}
 	return out

@@ -157,7 +157,7 @@ func (w *walk) lines() {
 	turns := map[string]types.UID{}
 	a := &w.desk.queue.admitter
 	for _, e := range a.pods.order {
-		if e.guesses() && !e.unsettled() {
+		if e.guesses() && !e.undecided() {
 			w.failf("%s has a guess in state %d", e.Pod.UID, e.state)
 		}
 		if e.state == behind && !a.pods.isBehind(e, a.view.Contested(e.Demand)) {

@@ -20,8 +20,8 @@ type voice struct {
 	explanations explanations
 }
 
-// told holds what was said of a pod, and what there is to say with the next outcome.
-type told struct {
+// reported holds what was said of a pod, and what there is to say with the next outcome.
+type reported struct {
 	last Result // what was reported last
 	// basis explains the last decision, until that is final.
 	basis *decide.Basis
@@ -33,11 +33,11 @@ type told struct {
 	causes []string
 }
 
-// mostCauses bounds told.causes: a plugin may fail with other words each time.
+// mostCauses bounds reported.causes: a plugin may fail with other words each time.
 const mostCauses = 8
 
 // newCause reports whether the pod waits for a device plugin for a cause that was not told before.
-func (t *told) newCause(r Result) bool {
+func (t *reported) newCause(r Result) bool {
 	if r.Outcome != decide.Wait || r.Reason != decide.ReasonWaitPlugin ||
 		len(t.causes) == mostCauses || slices.Contains(t.causes, r.Message) {
 		return false
@@ -46,7 +46,7 @@ func (t *told) newCause(r Result) bool {
 	return true
 }
 
-func (t *told) decided(d decide.Decision, b *decide.Basis, took time.Duration) {
+func (t *reported) decided(d decide.Decision, b *decide.Basis, took time.Duration) {
 	t.basis = b
 	if d.Kind == decide.Planned || d.Kind == decide.Adopted {
 		t.tried = &Tried{Plan: d.Case.Plan, Err: d.Case.Err, Took: took}
@@ -56,22 +56,22 @@ func (t *told) decided(d decide.Decision, b *decide.Basis, took time.Duration) {
 // say reports an outcome that differs from the last one.
 func (v *voice) say(e *entry, what say) {
 	if what.unplanned {
-		e.told.tried = nil
+		e.reported.tried = nil
 	}
-	last := e.told.last
+	last := e.reported.last
 	if what.outcome == last.Outcome && what.reason == last.Reason && what.message == last.Message {
 		return
 	}
 	r := Result{Pod: e.Pod, Outcome: what.outcome, Reason: what.reason, Message: what.message}
-	r.Reworded = !e.told.newCause(r) && r.Outcome == last.Outcome && r.Reason == last.Reason
+	r.Reworded = !e.reported.newCause(r) && r.Outcome == last.Outcome && r.Reason == last.Reason
 	if r.Reason == ReasonWaitObjects {
 		r.Lack = e.inquiry.lack
 	}
-	e.told.last = r
+	e.reported.last = r
 	if r.Outcome == decide.Admit {
 		v.repeats.admitted(ownerOf(e.Pod))
 	}
-	explained := v.explanations.put(r, e.told.basis, what.ignored)
+	explained := v.explanations.put(r, e.reported.basis, what.ignored)
 	if r.Outcome != decide.Admit {
 		r.Explained = explained().Short()
 	}
@@ -81,11 +81,11 @@ func (v *voice) say(e *entry, what say) {
 				"offers", m.Offers, "merged", m.Merged, "admit", m.Admitted)
 		}
 	}
-	if r.Outcome == decide.Reject && e.told.blamed != "" {
-		r.Explained = strings.TrimSuffix(e.told.blamed+"; "+r.Explained, "; ")
+	if r.Outcome == decide.Reject && e.reported.blamed != "" {
+		r.Explained = strings.TrimSuffix(e.reported.blamed+"; "+r.Explained, "; ")
 	}
 	if r.Outcome != decide.Wait {
-		r.Tried, e.told.tried, e.told.basis = e.told.tried, nil, nil
+		r.Tried, e.reported.tried, e.reported.basis = e.reported.tried, nil, nil
 	}
 	v.cfg.Report(r)
 }
@@ -93,10 +93,10 @@ func (v *voice) say(e *entry, what say) {
 // reject reports a rejection.
 func (v *voice) reject(e *entry, r *allocation.Rejection) {
 	v.repeats.rejected(ownerOf(e.Pod), time.Now())
-	if e.told.tried != nil {
-		e.told.tried.Err = r
+	if e.reported.tried != nil {
+		e.reported.tried.Err = r
 	}
-	e.told.blamed = v.blame(r)
+	e.reported.blamed = v.blame(r)
 	v.say(e, say{outcome: decide.Reject, reason: r.Reason, message: r.Message})
 }
 
@@ -170,7 +170,7 @@ func (a *admitter) words(e *entry) (reason, words string) {
 	switch {
 	case e.state.underWay():
 		return decide.ReasonWaitPlugin, a.voice.slow(e)
-	case e.state == brief:
+	case e.state == pendingRelease:
 		return decide.ReasonWaitPlugin, a.pods.owed(e.has.pod)
 	case e.state == behind:
 		return a.voice.inLine(e, a.pods.find(e.after))

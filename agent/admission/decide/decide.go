@@ -58,8 +58,8 @@ const (
 	Hindered
 	// Overtaken: other pods took the room while it could not start.
 	Overtaken
-	// Soon: the pod has a place once the releases under way are recorded.
-	Soon
+	// PendingRelease: the pod has a place once the releases under way are recorded.
+	PendingRelease
 	// Preempting: the pod is critical and has a place once its victims have gone, however long
 	// that takes.
 	Preempting
