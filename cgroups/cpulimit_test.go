@@ -156,7 +156,7 @@ func TestCPULimitOnHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	two := list("cpu", "2", "memory", "64Mi")
+	two := list("cpu=2 memory=64Mi")
 	pod := testPod("aa-11", two, two)
 	err = errors.Join(tree.EnsureNode(t.Context(), Resources{}),
 		tree.EnsurePod(t.Context(), pod, PodOptions{}))

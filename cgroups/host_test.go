@@ -60,13 +60,13 @@ func TestHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := NodeResources(list("cpu", "2", "memory", "1Gi"), 1000)
+	node := NodeResources(list("cpu=2 memory=1Gi"), 1000)
 	if err := tree.EnsureNode(ctx, node); err != nil {
 		t.Fatal(err)
 	}
-	full := list("cpu", "500m", "memory", "64Mi")
+	full := list("cpu=500m memory=64Mi")
 	pod := testPod("aa-11", full, full)
-	burstable := testPod("bb-22", list("cpu", "250m"), nil)
+	burstable := testPod("bb-22", list("cpu=250m"), nil)
 	for range 2 {
 		for _, p := range []*v1.Pod{pod, burstable} {
 			if err := tree.EnsurePod(ctx, p, PodOptions{Pids: 64}); err != nil {

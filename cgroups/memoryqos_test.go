@@ -16,7 +16,7 @@ func TestMemoryQoSOfPods(t *testing.T) {
 		pod.Spec.Resources = &v1.ResourceRequirements{Requests: requests, Limits: limits}
 		return pod
 	}
-	burstable := testPod("b", list("memory", "1Gi"), list("memory", "2Gi"))
+	burstable := testPod("b", list("memory=1Gi"), list("memory=2Gi"))
 	for _, tc := range []struct {
 		name string
 		qos  MemoryQoS
@@ -28,20 +28,20 @@ func TestMemoryQoSOfPods(t *testing.T) {
 		{"nothing reserved", MemoryQoS{On: true}, burstable, Protection{}, Unlimited},
 		{"burstable", tiered, burstable, Protection{Low: gi}, Unlimited},
 		{"guaranteed", tiered,
-			testPod("g", list("cpu", "1", "memory", "1Gi"), list("cpu", "1", "memory", "1Gi")),
+			testPod("g", list("cpu=1 memory=1Gi"), list("cpu=1 memory=1Gi")),
 			Protection{Min: gi}, Unlimited},
 		{"best effort", tiered, testPod("e", nil, nil), Protection{}, Unlimited},
 		{"throttled by container", half, burstable, Protection{}, Unlimited},
 		{"limits of the pod", half, own(testPod("p", nil, nil),
-			list("memory", "1Gi"), list("memory", "2Gi")), Protection{}, gi + gi/2},
-		{"request of the pod", half, own(testPod("p", nil, nil), list("memory", "1Gi"), nil),
+			list("memory=1Gi"), list("memory=2Gi")), Protection{}, gi + gi/2},
+		{"request of the pod", half, own(testPod("p", nil, nil), list("memory=1Gi"), nil),
 			Protection{}, Unlimited},
 		{"the limit is the request", half, own(testPod("p", nil, nil),
-			list("memory", "1Gi"), list("memory", "1Gi")), Protection{}, Unlimited},
-		{"whole pages", half, own(testPod("p", nil, nil), nil, list("memory", "1000k")),
+			list("memory=1Gi"), list("memory=1Gi")), Protection{}, Unlimited},
+		{"whole pages", half, own(testPod("p", nil, nil), nil, list("memory=1000k")),
 			Protection{}, 500_000 / int64(os.Getpagesize()) * int64(os.Getpagesize())},
 		{"less than a page more", half, own(testPod("p", nil, nil),
-			list("memory", "1Gi"), list("memory", "1073742000")), Protection{}, Unlimited},
+			list("memory=1Gi"), list("memory=1073742000")), Protection{}, Unlimited},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var r Resources
@@ -65,11 +65,11 @@ func TestMemoryQoSFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tree.EnsureNode(ctx, NodeResources(list("memory", "8Gi"), 0)); err != nil {
+	if err := tree.EnsureNode(ctx, NodeResources(list("memory=8Gi"), 0)); err != nil {
 		t.Fatal(err)
 	}
-	full := list("cpu", "1", "memory", "64Mi")
-	pods := []*v1.Pod{testPod("g1", full, full), testPod("b1", list("memory", "32Mi"), nil)}
+	full := list("cpu=1 memory=64Mi")
+	pods := []*v1.Pod{testPod("g1", full, full), testPod("b1", list("memory=32Mi"), nil)}
 	for _, pod := range pods {
 		if err := tree.EnsurePod(ctx, pod, PodOptions{}); err != nil {
 			t.Fatal(err)
@@ -101,7 +101,7 @@ func TestMemoryQoSFiles(t *testing.T) {
 	}
 
 	// Another run of the agent makes the node's cgroups before it knows the pods.
-	if err := tree.EnsureNode(ctx, NodeResources(list("memory", "8Gi"), 0)); err != nil {
+	if err := tree.EnsureNode(ctx, NodeResources(list("memory=8Gi"), 0)); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, all, "memory.min", "100663296")

@@ -12,7 +12,7 @@ import (
 )
 
 func TestReservedResources(t *testing.T) {
-	all := list("cpu", "500m", "memory", "64Mi", "pid", "100", "ephemeral-storage", "1Gi")
+	all := list("cpu=500m memory=64Mi pid=100 ephemeral-storage=1Gi")
 	want := Resources{Shares: 512, Memory: 64 << 20, Pids: 100}
 	if diff := cmp.Diff(want, ReservedResources(all, false)); diff != "" {
 		t.Errorf("all of it (-want +got):\n%s", diff)
@@ -35,7 +35,7 @@ func TestEnforceReserved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := ReservedResources(list("cpu", "500m", "memory", "64Mi", "pid", "100"), false)
+	r := ReservedResources(list("cpu=500m memory=64Mi pid=100"), false)
 	daemons := root + "/daemons"
 	err = tree.EnforceReserved(ctx, daemons, r)
 	if err == nil || !strings.Contains(err.Error(), daemons) {

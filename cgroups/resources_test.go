@@ -6,7 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 const (
@@ -14,14 +15,7 @@ const (
 	gi = 1 << 30
 )
 
-// list makes a ResourceList of name, quantity pairs.
-func list(pairs ...string) v1.ResourceList {
-	l := v1.ResourceList{}
-	for i := 0; i < len(pairs); i += 2 {
-		l[v1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
-	}
-	return l
-}
+var list = podtest.Amounts
 
 func container(requests, limits v1.ResourceList) v1.Container {
 	return v1.Container{Resources: v1.ResourceRequirements{Requests: requests, Limits: limits}}
@@ -29,10 +23,10 @@ func container(requests, limits v1.ResourceList) v1.Container {
 
 func TestPodResources(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
-	sidecar := container(list("cpu", "250m", "memory", "64Mi"),
-		list("cpu", "250m", "memory", "64Mi"))
+	sidecar := container(list("cpu=250m memory=64Mi"),
+		list("cpu=250m memory=64Mi"))
 	sidecar.RestartPolicy = &always
-	full := list("cpu", "2", "memory", "1Gi")
+	full := list("cpu=2 memory=1Gi")
 	none := map[int64]int64{}
 
 	for _, tc := range []struct {
@@ -54,32 +48,31 @@ func TestPodResources(t *testing.T) {
 			PodOptions{Period: 10 * time.Millisecond}, Resources{Shares: 2048, Quota: 20000,
 				Period: 10 * time.Millisecond, Memory: gi, HugePages: none}},
 		{"a container without limits", v1.PodSpec{Containers: []v1.Container{
-			container(full, full), container(list("cpu", "500m"), nil)}},
+			container(full, full), container(list("cpu=500m"), nil)}},
 			PodOptions{}, Resources{Shares: 2560, HugePages: none}},
 		{"a container without memory limit", v1.PodSpec{Containers: []v1.Container{
-			container(full, full), container(nil, list("cpu", "1"))}},
+			container(full, full), container(nil, list("cpu=1"))}},
 			PodOptions{}, Resources{Shares: 2048, Quota: 300000, Period: DefaultPeriod,
 				HugePages: none}},
 		{"init container without limits", v1.PodSpec{
-			InitContainers: []v1.Container{container(list("cpu", "3"), nil)},
+			InitContainers: []v1.Container{container(list("cpu=3"), nil)},
 			Containers:     []v1.Container{container(full, full)}},
 			PodOptions{}, Resources{Shares: 3072, HugePages: none}},
 		{"sidecar and overhead add up", v1.PodSpec{
 			InitContainers: []v1.Container{sidecar},
 			Containers:     []v1.Container{container(full, full)},
-			Overhead:       list("cpu", "250m", "memory", "64Mi")},
+			Overhead:       list("cpu=250m memory=64Mi")},
 			PodOptions{}, Resources{Shares: 2560, Quota: 250000, Period: DefaultPeriod,
 				Memory: gi + 128*mi, HugePages: none}},
 		{"pod level", v1.PodSpec{
-			Resources: &v1.ResourceRequirements{Requests: list("cpu", "1"),
-				Limits: list("cpu", "4")},
+			Resources: &v1.ResourceRequirements{Requests: list("cpu=1"),
+				Limits: list("cpu=4")},
 			Containers: []v1.Container{container(nil, nil)}},
 			PodOptions{}, Resources{Shares: 1024, Quota: 400000, Period: DefaultPeriod,
 				HugePages: none}},
 		{"huge pages", v1.PodSpec{Containers: []v1.Container{
-			container(full, list("cpu", "2", "memory", "1Gi", "hugepages-2Mi", "64Mi")),
-			container(full, list("cpu", "2", "memory", "1Gi", "hugepages-2Mi", "32Mi",
-				"hugepages-1Gi", "2Gi"))}},
+			container(full, list("cpu=2 memory=1Gi hugepages-2Mi=64Mi")),
+			container(full, list("cpu=2 memory=1Gi hugepages-2Mi=32Mi hugepages-1Gi=2Gi"))}},
 			PodOptions{}, Resources{Shares: 4096, Quota: 400000, Period: DefaultPeriod,
 				Memory: 2 * gi, HugePages: map[int64]int64{2 * mi: 96 * mi, gi: 2 * gi}}},
 	} {
@@ -94,9 +87,9 @@ func TestPodResources(t *testing.T) {
 
 func TestNodeResources(t *testing.T) {
 	got := NodeResources(
-		list("cpu", "8", "memory", "16Gi", "hugepages-2Mi", "128Mi", "example.com/gpu", "4"), 1000,
-		list("cpu", "500m", "memory", "1Gi", "ephemeral-storage", "1Gi"),
-		list("cpu", "500m", "hugepages-2Mi", "256Mi"))
+		list("cpu=8 memory=16Gi hugepages-2Mi=128Mi example.com/gpu=4"), 1000,
+		list("cpu=500m memory=1Gi ephemeral-storage=1Gi"),
+		list("cpu=500m hugepages-2Mi=256Mi"))
 	want := Resources{Shares: 7168, Memory: 15 * gi, Pids: 1000,
 		HugePages: map[int64]int64{2 * mi: 0}}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -108,10 +101,10 @@ func TestQOSResources(t *testing.T) {
 	pod := func(requests, limits v1.ResourceList) *v1.Pod {
 		return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{container(requests, limits)}}}
 	}
-	full := list("cpu", "2", "memory", "1Gi")
+	full := list("cpu=2 memory=1Gi")
 	got := QOSResources([]*v1.Pod{
-		pod(full, full), pod(nil, nil), pod(list("cpu", "1500m"), nil),
-		pod(list("cpu", "500m", "memory", "256Mi"), nil),
+		pod(full, full), pod(nil, nil), pod(list("cpu=1500m"), nil),
+		pod(list("cpu=500m memory=256Mi"), nil),
 	}, []int64{2 * mi}, MemoryQoS{On: true, Reserve: true})
 	unbound := map[int64]int64{2 * mi: 1 << 62}
 	want := map[v1.PodQOSClass]Resources{

@@ -8,8 +8,9 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // host is a directory instead of /sys/fs/cgroup. The kernel would make control files with a cgroup;
@@ -87,10 +88,9 @@ func expect(t *testing.T, dir string, pairs ...string) {
 }
 
 func testPod(uid string, requests, limits v1.ResourceList) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)},
-		Spec:       v1.PodSpec{Containers: []v1.Container{container(requests, limits)}},
-	}
+	return podtest.New(uid, func(p *v1.Pod) {
+		p.Spec.Containers = []v1.Container{container(requests, limits)}
+	})
 }
 
 const allControllers = "cpuset cpu io memory hugetlb pids"
@@ -103,11 +103,11 @@ func TestUnified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := NodeResources(list("cpu", "4", "memory", "8Gi"), 500)
+	node := NodeResources(list("cpu=4 memory=8Gi"), 500)
 	if err := tree.EnsureNode(ctx, node); err != nil {
 		t.Fatal(err)
 	}
-	burstable := testPod("b1", list("cpu", "500m"), list("cpu", "1", "hugepages-2Mi", "4Mi"))
+	burstable := testPod("b1", list("cpu=500m"), list("cpu=1 hugepages-2Mi=4Mi"))
 	for range 2 {
 		if err := tree.EnsurePod(ctx, burstable, PodOptions{Pids: 64}); err != nil {
 			t.Fatal(err)
@@ -203,11 +203,11 @@ func TestLegacy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := NodeResources(list("cpu", "4", "memory", "8Gi"), 500)
+	node := NodeResources(list("cpu=4 memory=8Gi"), 500)
 	if err := tree.EnsureNode(ctx, node); err != nil {
 		t.Fatal(err)
 	}
-	full := list("cpu", "1", "memory", "64Mi")
+	full := list("cpu=1 memory=64Mi")
 	if err := tree.EnsurePod(ctx, testPod("g1", full, full), PodOptions{Pids: 64}); err != nil {
 		t.Fatal(err)
 	}

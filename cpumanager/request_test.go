@@ -5,36 +5,18 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
-// container returns a container that requests cpu and memory; cpuLimit may differ from the request.
-func container(cpu, memory, cpuLimit string) v1.Container {
-	list := func(cpu string) v1.ResourceList {
-		out := v1.ResourceList{}
-		if cpu != "" {
-			out[v1.ResourceCPU] = resource.MustParse(cpu)
-		}
-		if memory != "" {
-			out[v1.ResourceMemory] = resource.MustParse(memory)
-		}
-		return out
-	}
-	return v1.Container{
-		Name:      "c",
-		Resources: v1.ResourceRequirements{Requests: list(cpu), Limits: list(cpuLimit)},
-	}
+// container returns a container whose requests and limits may differ.
+func container(requests, limits string) v1.Container {
+	return v1.Container{Name: "c", Resources: v1.ResourceRequirements{
+		Requests: podtest.Amounts(requests), Limits: podtest.Amounts(limits)}}
 }
 
-func guaranteed(cpu string) v1.Container { return container(cpu, "1Gi", cpu) }
-
-func sidecar(c v1.Container) v1.Container {
-	always := v1.ContainerRestartPolicyAlways
-	c.RestartPolicy = &always
-	return c
-}
+func guaranteed(cpu string) v1.Container { return podtest.Container("c memory=1Gi cpu=" + cpu) }
 
 func TestExclusive(t *testing.T) {
 	for _, c := range []struct {
@@ -46,12 +28,13 @@ func TestExclusive(t *testing.T) {
 		{"whole in millicores", []v1.Container{guaranteed("3000m")}, 3},
 		{"fraction", []v1.Container{guaranteed("1500m")}, 0},
 		{"less than a millicore too much", []v1.Container{guaranteed("2000001u")}, 0},
-		{"burstable", []v1.Container{container("2", "1Gi", "3")}, 0},
-		{"no limit", []v1.Container{container("2", "1Gi", "")}, 0},
-		{"no memory", []v1.Container{container("2", "", "2")}, 0},
-		{"best effort", []v1.Container{container("", "", "")}, 0},
+		{"burstable", []v1.Container{container("cpu=2 memory=1Gi", "cpu=3 memory=1Gi")}, 0},
+		{"no limit", []v1.Container{container("cpu=2 memory=1Gi", "memory=1Gi")}, 0},
+		{"no memory", []v1.Container{podtest.Container("c cpu=2")}, 0},
+		{"best effort", []v1.Container{podtest.Container("c")}, 0},
 		{"beside a fraction", []v1.Container{guaranteed("2"), guaranteed("500m")}, 2},
-		{"beside a burstable one", []v1.Container{guaranteed("2"), container("1", "1Gi", "2")}, 0},
+		{"beside a burstable one", []v1.Container{guaranteed("2"),
+			container("cpu=1 memory=1Gi", "cpu=2 memory=1Gi")}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			pod := &v1.Pod{Spec: v1.PodSpec{Containers: c.containers}}
@@ -69,17 +52,15 @@ func TestExclusive(t *testing.T) {
 }
 
 func TestExclusiveIgnoresStatus(t *testing.T) {
-	pod := &v1.Pod{
-		Spec:   v1.PodSpec{Containers: []v1.Container{guaranteed("2")}},
-		Status: v1.PodStatus{QOSClass: v1.PodQOSBurstable},
-	}
+	pod := podtest.New("", podtest.Guaranteed("c cpu=2"))
+	pod.Status.QOSClass = v1.PodQOSBurstable
 	if got := cpumanager.Exclusive(pod, &pod.Spec.Containers[0]); got != 2 {
 		t.Errorf("got %d, want 2 from the spec alone", got)
 	}
 }
 
 func TestExclusivePodLevelResources(t *testing.T) {
-	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{guaranteed("2")}}}
+	pod := podtest.New("", podtest.Guaranteed("c cpu=2"))
 	level := guaranteed("4").Resources
 	pod.Spec.Resources = &level
 	if got := cpumanager.Exclusive(pod, &pod.Spec.Containers[0]); got != 0 {
@@ -103,16 +84,16 @@ func TestPodExclusive(t *testing.T) {
 		{"2s 1s 3 4s", "1", 8},
 		{"2s 9 4s", "1", 11},
 	} {
-		pod := &v1.Pod{}
+		pod := podtest.New("")
 		for _, cpu := range strings.Fields(c.init) {
-			if n, ok := strings.CutSuffix(cpu, "s"); ok {
-				pod.Spec.InitContainers = append(pod.Spec.InitContainers, sidecar(guaranteed(n)))
-			} else {
-				pod.Spec.InitContainers = append(pod.Spec.InitContainers, guaranteed(cpu))
+			name := "init!"
+			if strings.HasSuffix(cpu, "s") {
+				name = "side~"
 			}
+			podtest.Guaranteed(name + " cpu=" + strings.TrimSuffix(cpu, "s"))(pod)
 		}
 		for _, cpu := range strings.Fields(c.containers) {
-			pod.Spec.Containers = append(pod.Spec.Containers, guaranteed(cpu))
+			podtest.Guaranteed("c cpu=" + cpu)(pod)
 		}
 		if got := cpumanager.PodExclusive(pod); got != c.want {
 			t.Errorf("init %q, containers %q: got %d, want %d", c.init, c.containers, got, c.want)
@@ -121,17 +102,17 @@ func TestPodExclusive(t *testing.T) {
 }
 
 func TestShares(t *testing.T) {
-	own, shared := guaranteed("2"), guaranteed("500m")
+	const own = "own cpu=2"
 	for name, c := range map[string]struct {
-		init, containers []v1.Container
-		want             bool
+		containers []string
+		want       bool
 	}{
-		"all have their own":       {[]v1.Container{own}, []v1.Container{own, own}, false},
-		"a container shares":       {[]v1.Container{own}, []v1.Container{own, shared}, true},
-		"an init container shares": {[]v1.Container{own, shared}, []v1.Container{own}, true},
-		"a sidecar shares":         {[]v1.Container{sidecar(shared)}, []v1.Container{own}, true},
+		"all have their own":       {[]string{"init! cpu=2", own, own}, false},
+		"a container shares":       {[]string{"init! cpu=2", own, "shares cpu=500m"}, true},
+		"an init container shares": {[]string{"init! cpu=2", "shares! cpu=500m", own}, true},
+		"a sidecar shares":         {[]string{"shares~ cpu=500m", own}, true},
 	} {
-		pod := &v1.Pod{Spec: v1.PodSpec{InitContainers: c.init, Containers: c.containers}}
+		pod := podtest.New("", podtest.Guaranteed(c.containers...))
 		if got := cpumanager.Shares(pod); got != c.want {
 			t.Errorf("%s: got %t, want %t", name, got, c.want)
 		}

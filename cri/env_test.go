@@ -12,6 +12,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"pgregory.net/rapid"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func TestExpand(t *testing.T) {
@@ -87,19 +89,13 @@ func quantityOf(name, container, res, divisor string) v1.EnvVar {
 	return v1.EnvVar{Name: name, ValueFrom: &v1.EnvVarSource{ResourceFieldRef: ref}}
 }
 
-func list(pairs ...string) v1.ResourceList {
-	out := v1.ResourceList{}
-	for i := 0; i < len(pairs); i += 2 {
-		out[v1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
-	}
-	return out
-}
+var list = podtest.Amounts
 
 func testFacts() Facts {
 	return Facts{
 		NodeName: "node-1", HostIPs: []string{"10.0.0.1", "fd00::1"},
 		PodIPs:      []string{"10.1.0.7", "fd01::7"},
-		Allocatable: list("cpu", "15500m", "memory", "60Gi", "ephemeral-storage", "100Gi"),
+		Allocatable: list("cpu=15500m memory=60Gi ephemeral-storage=100Gi"),
 	}
 }
 
@@ -114,11 +110,11 @@ func testPod() *v1.Pod {
 			ServiceAccountName: "robot",
 			Containers: []v1.Container{
 				{Name: "main", Image: "img:1", Resources: v1.ResourceRequirements{
-					Requests: list("cpu", "1500m", "memory", "100Mi"),
-					Limits:   list("memory", "1Gi"),
+					Requests: list("cpu=1500m memory=100Mi"),
+					Limits:   list("memory=1Gi"),
 				}},
 				{Name: "other", Image: "img:2", Resources: v1.ResourceRequirements{
-					Limits: list("cpu", "250m", "hugepages-2Mi", "4Mi"),
+					Limits: list("cpu=250m hugepages-2Mi=4Mi"),
 				}},
 			},
 		},

@@ -21,7 +21,7 @@ func TestMemoryQoSOfContainers(t *testing.T) {
 	on := cgroups.MemoryQoS{On: true}
 	tiered := cgroups.MemoryQoS{On: true, Reserve: true}
 	throttled := cgroups.MemoryQoS{On: true, Throttle: 0.9}
-	one := list("cpu", "1", "memory", "1Gi")
+	one := list("cpu=1 memory=1Gi")
 	for _, tt := range []struct {
 		name             string
 		qos              cgroups.MemoryQoS
@@ -29,22 +29,22 @@ func TestMemoryQoSOfContainers(t *testing.T) {
 		ofPod            *v1.ResourceRequirements
 		want             files
 	}{
-		{"gate off", cgroups.MemoryQoS{Reserve: true, Throttle: 0.9}, list("memory", "1Gi"), nil, nil,
+		{"gate off", cgroups.MemoryQoS{Reserve: true, Throttle: 0.9}, list("memory=1Gi"), nil, nil,
 			files{"memory.high": "max"}},
-		{"nothing reserved", on, list("memory", "1Gi"), nil, nil,
+		{"nothing reserved", on, list("memory=1Gi"), nil, nil,
 			files{"memory.min": "0", "memory.low": "0"}},
-		{"burstable", tiered, list("memory", "1Gi"), nil, nil, files{"memory.low": "1073741824"}},
+		{"burstable", tiered, list("memory=1Gi"), nil, nil, files{"memory.low": "1073741824"}},
 		{"guaranteed", tiered, one, one, nil, files{"memory.min": "1073741824"}},
-		{"no request", tiered, list("cpu", "1"), nil, nil,
+		{"no request", tiered, list("cpu=1"), nil, nil,
 			files{"memory.min": "0", "memory.low": "0"}},
-		{"throttled below its limit", throttled, list("memory", "1Gi"), list("memory", "2Gi"), nil,
+		{"throttled below its limit", throttled, list("memory=1Gi"), list("memory=2Gi"), nil,
 			files{"memory.min": "0", "memory.low": "0", "memory.high": high(19 * gi / 10)}},
 		{"the limit is the request", throttled, one, one, nil,
 			files{"memory.min": "0", "memory.low": "0"}},
 		{"throttled below the node", throttled, nil, nil, nil,
 			files{"memory.min": "0", "memory.low": "0", "memory.high": high(72 * gi / 10)}},
 		{"throttled with its pod", throttled, nil, nil,
-			&v1.ResourceRequirements{Limits: list("memory", "2Gi")},
+			&v1.ResourceRequirements{Limits: list("memory=2Gi")},
 			files{"memory.min": "0", "memory.low": "0"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -26,30 +26,30 @@ func TestContainerResources(t *testing.T) {
 	}{
 		{"nothing asked", nil, nil, ResourceOptions{}, Placement{},
 			&result{CpuShares: 2, CpuPeriod: 100000, OomScoreAdj: 1000}},
-		{"request", list("cpu", "1500m"), nil, ResourceOptions{NodeMemory: 16 * gi}, Placement{},
+		{"request", list("cpu=1500m"), nil, ResourceOptions{NodeMemory: 16 * gi}, Placement{},
 			&result{CpuShares: 1536, CpuPeriod: 100000, OomScoreAdj: 999}},
-		{"zero request", list("cpu", "0"), list("cpu", "1"),
+		{"zero request", list("cpu=0"), list("cpu=1"),
 			ResourceOptions{NodeMemory: gi}, Placement{},
 			&result{CpuShares: 2, CpuPeriod: 100000, CpuQuota: 100000, OomScoreAdj: 999}},
-		{"limits only", nil, list("cpu", "2", "memory", "1Gi"),
+		{"limits only", nil, list("cpu=2 memory=1Gi"),
 			ResourceOptions{NodeMemory: 4 * gi}, Placement{},
 			&result{CpuShares: 2048, CpuPeriod: 100000, CpuQuota: 200000, MemoryLimitInBytes: gi,
 				OomScoreAdj: 750}},
-		{"period", list("cpu", "1m"), list("cpu", "500m"),
+		{"period", list("cpu=1m"), list("cpu=500m"),
 			ResourceOptions{Period: 10 * time.Millisecond, NodeMemory: gi}, Placement{},
 			&result{CpuShares: 2, CpuPeriod: 10000, CpuQuota: 5000, OomScoreAdj: 999}},
-		{"no quota", nil, list("cpu", "500m"), ResourceOptions{NoQuota: true, NodeMemory: gi},
+		{"no quota", nil, list("cpu=500m"), ResourceOptions{NoQuota: true, NodeMemory: gi},
 			Placement{}, &result{CpuShares: 512, OomScoreAdj: 999}},
-		{"exclusive CPUs", list("cpu", "2", "memory", "1Gi"),
-			list("cpu", "2", "memory", "1Gi"),
+		{"exclusive CPUs", list("cpu=2 memory=1Gi"),
+			list("cpu=2 memory=1Gi"),
 			ResourceOptions{NodeMemory: 4 * gi}, Placement{CPUs: "2-3", Mems: "1", Exclusive: true},
 			&result{CpuShares: 2048, CpuPeriod: 100000, CpuQuota: -1, MemoryLimitInBytes: gi,
 				OomScoreAdj: -997, CpusetCpus: "2-3", CpusetMems: "1"}},
-		{"exclusive CPUs without quota", list("cpu", "2", "memory", "1Gi"),
-			list("cpu", "2", "memory", "1Gi"), ResourceOptions{NoQuota: true},
+		{"exclusive CPUs without quota", list("cpu=2 memory=1Gi"),
+			list("cpu=2 memory=1Gi"), ResourceOptions{NoQuota: true},
 			Placement{CPUs: "2-3", Exclusive: true},
 			&result{CpuShares: 2048, MemoryLimitInBytes: gi, OomScoreAdj: -997, CpusetCpus: "2-3"}},
-		{"huge pages", nil, list("hugepages-2Mi", "6Mi"),
+		{"huge pages", nil, list("hugepages-2Mi=6Mi"),
 			ResourceOptions{HugePageSizes: []int64{gi, 2 << 20, 64 << 10}, OOMGroup: true},
 			Placement{},
 			&result{CpuShares: 2, CpuPeriod: 100000, OomScoreAdj: 1000,
@@ -74,11 +74,11 @@ func TestContainerResources(t *testing.T) {
 func TestPodLimitsAreContainers(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{
 		Resources: &v1.ResourceRequirements{
-			Requests: list("cpu", "24m"),
-			Limits:   list("cpu", "500m", "memory", "1Gi", "hugepages-2Mi", "4Mi"),
+			Requests: list("cpu=24m"),
+			Limits:   list("cpu=500m memory=1Gi hugepages-2Mi=4Mi"),
 		},
 		Containers: []v1.Container{{Name: "bare"}, {Name: "own",
-			Resources: v1.ResourceRequirements{Limits: list("cpu", "100m", "memory", "16Mi")}}},
+			Resources: v1.ResourceRequirements{Limits: list("cpu=100m memory=16Mi")}}},
 	}}
 	o := ResourceOptions{HugePageSizes: []int64{2 << 20}}
 	type limits struct{ shares, quota, memory, pages int64 }
@@ -101,7 +101,7 @@ func TestOOMScoreAdj(t *testing.T) {
 	memory := func(name, request string) v1.Container {
 		c := v1.Container{Name: name}
 		if request != "" {
-			c.Resources.Requests = list("memory", request)
+			c.Resources.Requests = list("memory=" + request)
 		}
 		return c
 	}
@@ -117,7 +117,7 @@ func TestOOMScoreAdj(t *testing.T) {
 	critical := fewer
 	critical.PriorityClassName = "system-node-critical"
 	podLevel := fewer
-	podLevel.Resources = &v1.ResourceRequirements{Requests: list("memory", "10Gi")}
+	podLevel.Resources = &v1.ResourceRequirements{Requests: list("memory=10Gi")}
 	best := v1.PodSpec{Containers: []v1.Container{memory("a", "")}}
 	huge := v1.PodSpec{Containers: []v1.Container{memory("a", "64Gi")}}
 

@@ -17,7 +17,7 @@ import (
 func TestSandboxConfig(t *testing.T) {
 	pod := testPod()
 	pod.Labels[LabelPodName] = "a lie"
-	pod.Spec.Overhead = list("cpu", "250m", "memory", "64Mi")
+	pod.Spec.Overhead = list("cpu=250m memory=64Mi")
 	pod.Spec.ShareProcessNamespace = ptr.To(true)
 	pod.Spec.Containers[0].Ports = []v1.ContainerPort{
 		{ContainerPort: 80},

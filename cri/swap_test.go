@@ -28,20 +28,20 @@ func TestSwap(t *testing.T) {
 		file             string // memory.swap.max; "": not written
 		together         int64  // limit of memory and swap
 	}{
-		{"no controller", Swap{Unified: true}, list("memory", "1Gi"), nil, nil, "", 0},
-		{"v1, no limit", legacy, list("memory", "1Gi"), nil, nil, "", 0},
-		{"v1", legacy, list("memory", "1Gi"), list("memory", "2Gi"), nil, "", 2 * gi},
-		{"NoSwap", unified, list("memory", "1Gi"), list("memory", "2Gi"), nil, "0", 0},
-		{"LimitedSwap", limited, list("memory", "1Gi"), list("memory", "2Gi"), nil,
+		{"no controller", Swap{Unified: true}, list("memory=1Gi"), nil, nil, "", 0},
+		{"v1, no limit", legacy, list("memory=1Gi"), nil, nil, "", 0},
+		{"v1", legacy, list("memory=1Gi"), list("memory=2Gi"), nil, "", 2 * gi},
+		{"NoSwap", unified, list("memory=1Gi"), list("memory=2Gi"), nil, "0", 0},
+		{"LimitedSwap", limited, list("memory=1Gi"), list("memory=2Gi"), nil,
 			"536870912", 0},
-		{"without limit", limited, list("memory", "2Gi"), nil, nil, "1073741824", 0},
-		{"request is limit", limited, list("memory", "2Gi"), list("memory", "2Gi"), nil, "0", 0},
-		{"no request", limited, list("cpu", "1"), nil, nil, "0", 0},
+		{"without limit", limited, list("memory=2Gi"), nil, nil, "1073741824", 0},
+		{"request is limit", limited, list("memory=2Gi"), list("memory=2Gi"), nil, "0", 0},
+		{"no request", limited, list("cpu=1"), nil, nil, "0", 0},
 		{"best effort", limited, nil, nil, nil, "0", 0},
-		{"guaranteed", limited, list("memory", "1Gi", "cpu", "1"),
-			list("memory", "1Gi", "cpu", "1"), nil, "0", 0},
-		{"critical", limited, list("memory", "1Gi"), nil, critical, "0", 0},
-		{"static", limited, list("memory", "1Gi"), nil, static, "0", 0},
+		{"guaranteed", limited, list("memory=1Gi cpu=1"),
+			list("memory=1Gi cpu=1"), nil, "0", 0},
+		{"critical", limited, list("memory=1Gi"), nil, critical, "0", 0},
+		{"static", limited, list("memory=1Gi"), nil, static, "0", 0},
 	}
 	for _, tt := range tests {
 		pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c",

@@ -5,16 +5,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
-	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // The sandbox and its containers share the user namespace, and all mounts, images too, show their
 // owners as the pod's ids.
 func TestUserNamespace(t *testing.T) {
 	ids := &IDs{First: 196608, Length: 65536}
-	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
-	pod.Name, pod.Namespace = "p", "n"
+	pod := podtest.New("p", podtest.In("n"), podtest.Containers("c"))
 	sandbox, err := SandboxConfig(pod, SandboxOptions{IDs: ids})
 	if err != nil {
 		t.Fatal(err)

@@ -13,15 +13,16 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func podOf(uid types.UID, start time.Time, seconds *int64, phase v1.PodPhase) *v1.Pod {
-	p := &v1.Pod{Spec: v1.PodSpec{ActiveDeadlineSeconds: seconds}}
-	p.UID, p.Status.Phase = uid, phase
-	if !start.IsZero() {
-		p.Status.StartTime = ptr.To(metav1.NewTime(start))
-	}
-	return p
+	return podtest.New(string(uid), podtest.Phase(phase), func(p *v1.Pod) {
+		p.Spec.ActiveDeadlineSeconds = seconds
+		if !start.IsZero() {
+			p.Status.StartTime = new(metav1.NewTime(start))
+		}
+	})
 }
 
 func TestDue(t *testing.T) {

@@ -9,13 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-func pod(name string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name,
-		UID: types.UID(name)}}
-}
+func pod(name string) *v1.Pod { return podtest.New(name, podtest.In("shop")) }
 
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()

@@ -19,6 +19,7 @@ import (
 	"github.com/numalet/numalet/agent/terminal"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 	"github.com/numalet/numalet/topology/podspec"
@@ -189,9 +190,8 @@ func isolating(cpus string, rules topology.CPURules) func(*allocation.Room) {
 
 func asking(container string, annotations ...string) *v1.Pod {
 	p := pod(container)
-	p.Annotations = map[string]string{}
 	for _, name := range annotations {
-		p.Annotations[name] = "true"
+		podtest.Annotations(name, "true")(p)
 	}
 	return p
 }

@@ -8,12 +8,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/cpuset"
-	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 )
@@ -70,36 +70,9 @@ func devices(kind string, at ...topology.NodeSet) devicemanager.Resource {
 	return r
 }
 
-// pod returns a pod with containers "name cpu=2 gpu=1" with these limits. A name that ends in ! is
-// an init container, in ~ a sidecar.
-func pod(texts ...string) *v1.Pod {
-	pod := &v1.Pod{}
-	pod.UID, pod.Namespace, pod.Name = "uid", "default", "app"
-	for _, text := range texts {
-		words := strings.Fields(text)
-		list := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
-		for _, w := range words[1:] {
-			key, value, _ := strings.Cut(w, "=")
-			if key != "cpu" && key != "memory" && !strings.HasPrefix(key, "hugepages-") {
-				key = "example.com/" + key
-			}
-			list[v1.ResourceName(key)] = resource.MustParse(value)
-		}
-		c := v1.Container{
-			Name:      strings.TrimRight(words[0], "!~"),
-			Resources: v1.ResourceRequirements{Limits: list, Requests: list.DeepCopy()},
-		}
-		switch words[0][len(words[0])-1] {
-		case '~':
-			c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
-			fallthrough
-		case '!':
-			pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
-		default:
-			pod.Spec.Containers = append(pod.Spec.Containers, c)
-		}
-	}
-	return pod
+// pod returns a Guaranteed pod with containers such as "name cpu=2 gpu=1".
+func pod(containers ...string) *v1.Pod {
+	return podtest.New("app", podtest.UID("uid"), podtest.Guaranteed(containers...))
 }
 
 // withMemory enables the memory manager: 1Gi of each node's 16Gi is reserved, and node 0 has 2Gi in

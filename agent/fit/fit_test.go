@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/utils/cpuset"
@@ -30,6 +29,7 @@ import (
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -40,22 +40,9 @@ nodes:
 - {id: 1, cpus: "4-7", memory: 16Gi}
 `
 
-// pod returns a pod with containers "name cpu=2 example.com/gpu=1"; all are Guaranteed.
+// pod returns a Guaranteed pod with containers such as "name cpu=2 example.com/gpu=1".
 func pod(name string, containers ...string) *v1.Pod {
-	p := &v1.Pod{}
-	p.UID, p.Namespace, p.Name = types.UID(name), "default", name
-	for _, text := range containers {
-		words := strings.Fields(text)
-		list := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
-		for _, word := range words[1:] {
-			resourceName, value, _ := strings.Cut(word, "=")
-			list[v1.ResourceName(resourceName)] = resource.MustParse(value)
-		}
-		p.Spec.Containers = append(p.Spec.Containers, v1.Container{
-			Name: words[0], Resources: v1.ResourceRequirements{Limits: list, Requests: list},
-		})
-	}
-	return p
+	return podtest.New(name, podtest.Guaranteed(containers...))
 }
 
 // gpus returns a resource with a device on each of the nodes. prefers is set if its plugin has

@@ -11,8 +11,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func (h *Handlers) runs(ctx context.Context, hook v1.LifecycleHandler, t Target) string {
@@ -24,7 +25,7 @@ func (h *Handlers) runs(ctx context.Context, hook v1.LifecycleHandler, t Target)
 }
 
 // hooked is the pod of the containers with hooks.
-var hooked = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", UID: "u"}}
+var hooked = podtest.New("p", podtest.In("n"), podtest.UID("u"))
 
 func TestHooks(t *testing.T) {
 	h := New(Config{Runtime: runtime(func(_ string, words []string, timeout time.Duration) (

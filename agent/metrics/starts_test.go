@@ -16,6 +16,7 @@ import (
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // fresh returns the metrics of an agent that has just started, and their registry.
@@ -53,12 +54,8 @@ func seconds(t *testing.T, r metrics.KubeRegistry, names ...string) (out []float
 }
 
 func testPod(volumes ...v1.Volume) *v1.Pod {
-	p := &v1.Pod{Spec: v1.PodSpec{
-		InitContainers: []v1.Container{{Name: "init"}},
-		Containers:     []v1.Container{{Name: "a"}, {Name: "b"}}, Volumes: volumes,
-	}}
-	p.UID, p.Namespace, p.Name = "u", "default", "p"
-	return p
+	return podtest.New("p", podtest.UID("u"), podtest.Containers("init!", "a", "b"),
+		func(p *v1.Pod) { p.Spec.Volumes = volumes })
 }
 
 func runs(since time.Time) v1.ContainerStatus {

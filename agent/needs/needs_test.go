@@ -13,6 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/kubeapi/objects"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // world is what pods lack, as the test has it.
@@ -65,13 +66,9 @@ func (w *world) taken() (reads, changed int) {
 }
 
 func claimant() *v1.Pod {
-	p := &v1.Pod{}
-	p.UID = "pod"
-	p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{
-		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}
-	p.Spec.Containers = []v1.Container{{Name: "main",
-		VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v"}}}}
-	return p
+	return podtest.New("pod", podtest.Containers("main"), podtest.Mounts(v1.Volume{Name: "v",
+		VolumeSource: v1.VolumeSource{
+			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}))
 }
 
 func (w *world) run(t *testing.T) (*Needs, func()) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -34,18 +34,9 @@ func machine(t *testing.T) *topology.Machine {
 	return m
 }
 
-func list(text string) v1.ResourceList {
-	out := v1.ResourceList{}
-	for _, word := range strings.Fields(text) {
-		name, value, _ := strings.Cut(word, "=")
-		out[v1.ResourceName(name)] = resource.MustParse(value)
-	}
-	return out
-}
-
 func expect(t *testing.T, got v1.ResourceList, want string) {
 	t.Helper()
-	wanted := list(want)
+	wanted := podtest.Amounts(want)
 	if len(got) != len(wanted) {
 		t.Errorf("got %v, want %s", got, want)
 	}
@@ -60,15 +51,17 @@ func TestCapacityAndAllocatable(t *testing.T) {
 	m := machine(t)
 	expect(t, Capacity(m, 110), "cpu=3 memory=8Gi hugepages-2Mi=1Gi pods=110")
 	expect(t, Allocatable(m, Reservation{
-		MaxPods: 110, Reserved: list("cpu=500m memory=1Gi"), Eviction: list("memory=100Mi"),
+		MaxPods: 110, Reserved: podtest.Amounts("cpu=500m memory=1Gi"),
+		Eviction: podtest.Amounts("memory=100Mi"),
 	}), "cpu=2500m memory=6044Mi hugepages-2Mi=1Gi pods=110")
-	expect(t, Allocatable(m, Reservation{Reserved: list("cpu=8 memory=80Gi")}),
+	expect(t, Allocatable(m, Reservation{Reserved: podtest.Amounts("cpu=8 memory=80Gi")}),
 		"cpu=0 memory=0 hugepages-2Mi=1Gi pods=0")
 }
 
 func TestFits(t *testing.T) {
-	allocatable := list("cpu=2 memory=1Gi pods=3 example.com/gpu=1")
-	others := []v1.ResourceList{list("cpu=500m pods=1"), list("cpu=500m memory=1Gi pods=1")}
+	allocatable := podtest.Amounts("cpu=2 memory=1Gi pods=3 example.com/gpu=1")
+	others := []v1.ResourceList{podtest.Amounts("cpu=500m pods=1"),
+		podtest.Amounts("cpu=500m memory=1Gi pods=1")}
 	for want, requests := range map[string]string{
 		"":          "cpu=1 pods=1 example.com/gpu=1",
 		"OutOfcpu":  "cpu=1001m pods=1",
@@ -77,14 +70,14 @@ func TestFits(t *testing.T) {
 		"OutOfhugepages-2Mi":                        "hugepages-2Mi=2Mi memory=0",
 	} {
 		var reasons []string
-		for _, s := range Fits(list(requests), others, allocatable) {
+		for _, s := range Fits(podtest.Amounts(requests), others, allocatable) {
 			reasons = append(reasons, s.Reason())
 		}
 		if got := strings.Join(reasons, " "); got != want {
 			t.Errorf("Fits(%s) = %q, want %q", requests, got, want)
 		}
 	}
-	short := Fits(list("cpu=1001m"), others, allocatable)[0]
+	short := Fits(podtest.Amounts("cpu=1001m"), others, allocatable)[0]
 	if got, want := short.Message(), "Node didn't have enough resource: cpu, requested: 1001, "+
 		"used: 1000, capacity: 2000"; got != want {
 		t.Errorf("message %q, want %q", got, want)

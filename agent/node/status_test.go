@@ -8,18 +8,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
 
-func amounts(pairs ...string) v1.ResourceList {
-	out := v1.ResourceList{}
-	for _, p := range pairs {
-		name, amount, _ := strings.Cut(p, "=")
-		out[v1.ResourceName(name)] = resource.MustParse(amount)
-	}
-	return out
-}
+	"github.com/numalet/numalet/internal/podtest"
+)
 
 // text formats a resource list, sorted.
 func text(l v1.ResourceList) string {
@@ -34,8 +26,8 @@ func text(l v1.ResourceList) string {
 func facts() Facts {
 	return Facts{
 		Addresses:   Addresses{All: []v1.NodeAddress{{Type: v1.NodeHostName, Address: "n"}}},
-		Capacity:    amounts("cpu=4", "memory=8Gi", "pods=110", "hugepages-2Mi=1Gi"),
-		Allocatable: amounts("cpu=3", "memory=6Gi", "pods=110", "hugepages-2Mi=1Gi"),
+		Capacity:    podtest.Amounts("cpu=4 memory=8Gi pods=110 hugepages-2Mi=1Gi"),
+		Allocatable: podtest.Amounts("cpu=3 memory=6Gi pods=110 hugepages-2Mi=1Gi"),
 		Info:        v1.NodeSystemInfo{BootID: "b1"}, Port: 10250,
 	}
 }
@@ -44,14 +36,14 @@ func facts() Facts {
 // with all of their capacity allocatable.
 func TestResources(t *testing.T) {
 	old := v1.NodeStatus{
-		Capacity: amounts("cpu=2", "hugepages-1Gi=1Gi", "gone.io/gpu=4", "foreign.io/eni=9",
-			"attachable-volumes-x=7", "own.io/gpu=1"),
-		Allocatable: amounts("cpu=2", "hugepages-1Gi=1Gi", "gone.io/gpu=4", "foreign.io/eni=5",
-			"odd.io/x=1", "own.io/gpu=1"),
+		Capacity: podtest.Amounts("cpu=2 hugepages-1Gi=1Gi gone.io/gpu=4 foreign.io/eni=9 " +
+			"attachable-volumes-x=7 own.io/gpu=1"),
+		Allocatable: podtest.Amounts("cpu=2 hugepages-1Gi=1Gi gone.io/gpu=4 foreign.io/eni=5 " +
+			"odd.io/x=1 own.io/gpu=1"),
 	}
 	f := facts()
 	f.Devices = Devices{
-		Capacity: amounts("own.io/gpu=8"), Allocatable: amounts("own.io/gpu=7"),
+		Capacity: podtest.Amounts("own.io/gpu=8"), Allocatable: podtest.Amounts("own.io/gpu=7"),
 		Dead: []v1.ResourceName{"gone.io/gpu"},
 	}
 	s := Status(old, f, metav1.Now())
@@ -129,7 +121,7 @@ func TestChanged(t *testing.T) {
 		t.Errorf("changed: %s", cmp.Diff(first, again))
 	}
 	for name, change := range map[string]func(*Facts){
-		"device":    func(f *Facts) { f.Devices.Capacity = amounts("x.io/y=1") },
+		"device":    func(f *Facts) { f.Devices.Capacity = podtest.Amounts("x.io/y=1") },
 		"not ready": func(f *Facts) { f.NotReady = []string{"x"} },
 		"address":   func(f *Facts) { f.Addresses.All[0].Address = "m" },
 		"image":     func(f *Facts) { f.Runtime.Images = []v1.ContainerImage{{SizeBytes: 1}} },

@@ -13,15 +13,14 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 )
 
 func pod(name string, phase v1.PodPhase, containers ...string) *v1.Pod {
-	p := &v1.Pod{}
-	p.UID, p.Namespace, p.Name, p.Status.Phase = types.UID(name), "default", name, phase
+	p := podtest.New(name, podtest.Phase(phase), podtest.Containers(containers...))
 	for _, c := range containers {
-		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c})
 		s := v1.ContainerStatus{Name: c}
 		if phase == v1.PodRunning {
 			s.State.Running = &v1.ContainerStateRunning{}

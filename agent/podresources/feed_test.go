@@ -17,6 +17,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/podresources/watchv1"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -57,10 +58,8 @@ func (w *world) step() {
 // come adds a pod, or changes what an existing one holds.
 func (w *world) come() {
 	uid := types.UID(fmt.Sprint(w.IntN(12)))
-	pod := &v1.Pod{}
-	pod.UID, pod.Name = uid, "pod-"+string(uid)
-	pod.Namespace = []string{"a", "b"}[len(uid)%2]
-	pod.Spec.Containers = []v1.Container{{Name: "main"}}
+	pod := podtest.New("pod-"+string(uid), podtest.UID(uid),
+		podtest.In([]string{"a", "b"}[len(uid)%2]), podtest.Containers("main"))
 	held := allocation.Container{}
 	if w.IntN(2) == 0 {
 		held.CPUs = cpuset.New(w.IntN(8))

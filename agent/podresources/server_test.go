@@ -17,24 +17,17 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	podresourcesv1alpha1 "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 	"k8s.io/utils/cpuset"
-	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 )
 
 func snapshot() Snapshot {
-	train := &v1.Pod{}
-	train.UID, train.Namespace, train.Name = "1", "default", "train"
-	train.Spec.InitContainers = []v1.Container{
-		{Name: "init"}, {Name: "side", RestartPolicy: ptr.To(v1.ContainerRestartPolicyAlways)},
-	}
-	train.Spec.Containers = []v1.Container{{Name: "main"}}
-	web := &v1.Pod{}
-	web.UID, web.Namespace, web.Name = "2", "a", "web"
-	web.Spec.Containers = []v1.Container{{Name: "nginx"}}
+	train := podtest.New("train", podtest.UID("1"), podtest.Containers("init!", "side~", "main"))
+	web := podtest.New("web", podtest.In("a"), podtest.UID("2"), podtest.Containers("nginx"))
 	gpus := devicemanager.Resource{Name: "example.com/gpu", Connected: true,
 		Devices: []*devicemanager.Device{
 			{ID: "gpu-0", Healthy: true, Nodes: topology.NewNodeSet(0)},

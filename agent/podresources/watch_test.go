@@ -18,10 +18,10 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/numalet/numalet/agent/podresources/watchv1"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // node is a server whose snapshot the test sets.
@@ -67,8 +67,7 @@ func newNode(t *testing.T, now Snapshot) *node {
 
 // set replaces the pods by one with a long name, and signals the change.
 func (n *node) set(name string) {
-	pod := &v1.Pod{}
-	pod.UID, pod.Namespace, pod.Name = types.UID(name), "default", name+strings.Repeat("x", 4000)
+	pod := podtest.New(name+strings.Repeat("x", 4000), podtest.UID(name))
 	n.mu.Lock()
 	n.now.Pods = []*v1.Pod{pod}
 	n.mu.Unlock()

@@ -13,12 +13,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 	podsv1alpha1 "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/test/scratch"
 )
 
@@ -50,8 +50,7 @@ func serve(t *testing.T) (*Server, podsv1alpha1.PodsClient, metrics.KubeRegistry
 
 // change returns a change of a pod from one phase to another; "" stands for none.
 func change(uid string, before, after v1.PodPhase) podstatus.Change {
-	pod := &v1.Pod{}
-	pod.UID, pod.Name, pod.Namespace = types.UID(uid), "pod-"+uid, "ns"
+	pod := podtest.New("pod-"+uid, podtest.In("ns"), podtest.UID(uid))
 	return podstatus.Change{Pod: pod, Before: v1.PodStatus{Phase: before},
 		After: v1.PodStatus{Phase: after}}
 }

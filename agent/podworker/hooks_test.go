@@ -28,7 +28,7 @@ func TestHooks(t *testing.T) {
 	tell(t, []story{
 		{
 			name: "what comes after a container waits for its postStart hook",
-			pod:  "Always side+ | web db",
+			pod:  "Always side~ | web db",
 			play: func(w *world) {
 				hooked(w.pod.Spec.InitContainers, "side")
 				hooked(w.pod.Spec.Containers, "web")

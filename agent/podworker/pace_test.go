@@ -68,7 +68,7 @@ func TestCreationsHaveABackOff(t *testing.T) {
 					}
 					return nil
 				}
-				n.Update(Desired{Pod: podOf("a", "Always init side+ | web")})
+				n.Update(Desired{Pod: podOf("a", "Always init side~ | web")})
 				n.at(time.Hour)
 				for what, times := range made {
 					t.Logf("%s: %d times", what, times)

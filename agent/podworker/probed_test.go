@@ -68,7 +68,7 @@ func TestProbed(t *testing.T) {
 		},
 		{
 			name: "what follows a sidecar waits until that has started",
-			pod:  "Always side+ | web",
+			pod:  "Always side~ | web",
 			play: func(w *world) {
 				withProbes(&w.pod.Spec.InitContainers[0], nil)
 				w.until(time.Second)

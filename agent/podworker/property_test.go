@@ -20,7 +20,7 @@ func drawPod(t *rapid.T) *v1.Pod {
 	var line strings.Builder
 	line.WriteString(rapid.SampledFrom([]string{"Always", "OnFailure", "Never"}).Draw(t, "policy"))
 	for i := range rapid.IntRange(0, 3).Draw(t, "inits") {
-		fmt.Fprintf(&line, " i%d%s", i, rapid.SampledFrom([]string{"", "+"}).Draw(t, "sidecar"))
+		fmt.Fprintf(&line, " i%d%s", i, rapid.SampledFrom([]string{"", "~"}).Draw(t, "sidecar"))
 	}
 	line.WriteString(" |")
 	for i := range rapid.IntRange(1, 3).Draw(t, "regular") {

@@ -15,7 +15,7 @@ func TestRestartAll(t *testing.T) {
 	}
 	tell(t, []story{
 		{
-			name: "all containers", pod: "Never init side+ | web db", programs: programs,
+			name: "all containers", pod: "Never init side~ | web db", programs: programs,
 			play:  func(w *world) { ask(w); w.until(time.Hour) },
 			state: SyncPod,
 			want: `

@@ -58,7 +58,7 @@ func TestStories(t *testing.T) {
 		},
 		{
 			name: "init containers one by one, a sidecar before what follows it",
-			pod:  "Always one side+ two | web",
+			pod:  "Always one side~ two | web",
 			programs: map[string][]run{
 				"one": {{time.Second, 0}}, "two": {{time.Second, 1}, {time.Second, 0}},
 			},
@@ -74,7 +74,7 @@ func TestStories(t *testing.T) {
 		},
 		{
 			name:     "a failed init container fails the pod under Never",
-			pod:      "Never side+ one | web",
+			pod:      "Never side~ one | web",
 			programs: map[string][]run{"one": {{time.Second, 3}}},
 			play:     func(w *world) { w.until(time.Hour) },
 			state:    Finished,
@@ -163,7 +163,7 @@ func TestStories(t *testing.T) {
 		},
 		{
 			name: "the end of the regular containers ends the sidecars, last one first",
-			pod:  "Never a+ b+ | job",
+			pod:  "Never a~ b~ | job",
 			programs: map[string][]run{
 				"job": {{time.Minute, 0}}, "a": {{30 * time.Second, 1}, {ever, 0}},
 			},
@@ -184,7 +184,7 @@ func TestStories(t *testing.T) {
 		},
 		{
 			name: "a stop ends regular containers together, then sidecars in what is left",
-			pod:  "Always a+ b+ | web db",
+			pod:  "Always a~ b~ | web db",
 			play: func(w *world) {
 				w.stopping["db"], w.stopping["b"] = 7*time.Second, time.Minute
 				w.until(time.Minute)
@@ -366,7 +366,7 @@ func TestStories(t *testing.T) {
 
 // The words in which it is told that a container's definition has changed are the kubelet's.
 func TestDefinitionChanged(t *testing.T) {
-	w := newWorld(makePod("Always side+ | web"))
+	w := newWorld(makePod("Always side~ | web"))
 	w.until(time.Second)
 	changed := w.pod.DeepCopy()
 	changed.Spec.InitContainers[0].Image, changed.Spec.Containers[0].Image = "other", "other"

@@ -12,7 +12,7 @@ func TestStopsInTurn(t *testing.T) {
 	tell(t, []story{
 		{
 			name: "a sidecar waits for the hook of none but those that end before it",
-			pod:  "Always a+ b+ c+ | web db",
+			pod:  "Always a~ b~ c~ | web db",
 			play: func(w *world) {
 				hooked(w.pod.Spec.InitContainers, "a", "c")
 				hooked(w.pod.Spec.Containers, "web")
@@ -38,7 +38,7 @@ func TestStopsInTurn(t *testing.T) {
 		},
 		{
 			name: "all that is left when the grace is over is stopped together",
-			pod:  "Always a+ b+ | web",
+			pod:  "Always a~ b~ | web",
 			play: func(w *world) {
 				w.until(time.Second)
 				w.want.Stop = &Stop{Grace: 10 * time.Second}
@@ -59,7 +59,7 @@ func TestStopsInTurn(t *testing.T) {
 		},
 		{
 			name:     "a sidecar waits for no ephemeral and no other init container",
-			pod:      "Always side+ init | web",
+			pod:      "Always side~ init | web",
 			programs: map[string][]run{"init": {{0, 0}}},
 			play: func(w *world) {
 				w.want.Pod = debugged(w.pod, "debug")
@@ -79,7 +79,7 @@ func TestStopsInTurn(t *testing.T) {
 		},
 		{
 			name: "the first sidecar waits for the last though the one between them has exited",
-			pod:  "Never a+ b+ c+ | web",
+			pod:  "Never a~ b~ c~ | web",
 			play: func(w *world) {
 				w.until(time.Second)
 				w.exit(&w.seen.Containers[2], 1, w.now) // b

@@ -231,7 +231,7 @@ func TestWorkersTerminate(t *testing.T) {
 func TestWorkersLeavePodsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
-		pod := podOf("a", "Always side+ | web db")
+		pod := podOf("a", "Always side~ | web db")
 		n.Update(Desired{Pod: pod})
 		n.at(time.Minute)
 		n.stop()
@@ -384,7 +384,7 @@ func TestWorkersManyPods(t *testing.T) {
 		var updates sync.WaitGroup
 		for i := range 40 {
 			updates.Go(func() {
-				pod := podOf(fmt.Sprintf("pod%02d", i), "Always init side+ | web")
+				pod := podOf(fmt.Sprintf("pod%02d", i), "Always init side~ | web")
 				pod.Name = fmt.Sprintf("name%d", i/4) // four of a name
 				for round := range 3 {
 					n.Update(Desired{Pod: pod})

@@ -21,6 +21,7 @@ import (
 
 	"github.com/numalet/numalet/agent/handler"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -145,8 +146,8 @@ func runs(pod *v1.Pod, since time.Time, started bool) v1.PodStatus {
 }
 
 func podOf(uid types.UID, containers ...v1.Container) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Name: "pod", Namespace: "ns"},
-		Spec: v1.PodSpec{Containers: containers}}
+	return podtest.New("pod", podtest.In("ns"), podtest.UID(uid),
+		func(p *v1.Pod) { p.Spec.Containers = containers })
 }
 
 // A container is asked whether it has started until it has, then for the rest. Answers that count

@@ -9,19 +9,15 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/checksum"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func sized(cpu, memory string) *v1.Pod {
-	list := v1.ResourceList{
-		v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory),
-	}
-	return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a",
-		Resources: v1.ResourceRequirements{Limits: list, Requests: list}}}}}
+	return podtest.New("", podtest.Containers("a cpu="+cpu+" memory="+memory))
 }
 
 // kubeletFile writes the file as a kubelet does.

@@ -23,11 +23,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/agent/version"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 const anyPort = "127.0.0.1:0"
@@ -449,8 +449,8 @@ func TestRequestsAreCounted(t *testing.T) {
 // Pods that have not ended are listed as they were admitted, and found by name and UID.
 func TestAllocated(t *testing.T) {
 	named := func(name string, phase v1.PodPhase) *v1.Pod {
-		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, UID: types.UID("u-" + name)},
-			Spec: v1.PodSpec{NodeName: "node"}, Status: v1.PodStatus{Phase: phase}}
+		return podtest.New(name, podtest.In("n"), podtest.UID("u-"+name), podtest.Phase(phase),
+			func(p *v1.Pod) { p.Spec.NodeName = "node" })
 	}
 	s, _ := start(t, Config{Listeners: []Listener{{Address: anyPort, Routes: AllocatedRoutes(
 		func() []*v1.Pod { return []*v1.Pod{named("a", v1.PodRunning), named("b", v1.PodFailed)} })}}})

@@ -20,19 +20,15 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation/handover"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // testPod returns a pod whose name is its UID, changed by edits.
-func testPod(name string, edits ...func(*v1.Pod)) *v1.Pod {
-	p := &v1.Pod{}
-	p.Name, p.Namespace, p.UID = name, "ns", types.UID(name)
-	for _, edit := range edits {
-		edit(p)
-	}
-	return p
+func testPod(name string, edits ...podtest.Option) *v1.Pod {
+	return podtest.New(name, append([]podtest.Option{podtest.In("ns")}, edits...)...)
 }
 
 func hostname(h string) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Hostname = h } }

@@ -4,13 +4,13 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // The health of a container's devices is updated while it holds them, and stays afterwards.
 func TestDevicesOfAStatus(t *testing.T) {
-	pod := &v1.Pod{Spec: v1.PodSpec{
-		InitContainers: []v1.Container{{Name: "init"}}, Containers: []v1.Container{{Name: "main"}},
-	}}
+	pod := podtest.New("", podtest.Containers("init!", "main"))
 	health := func(h v1.ResourceHealthStatus) []v1.ResourceStatus {
 		return []v1.ResourceStatus{{
 			Name: "example.com/gpu", Resources: []v1.ResourceHealth{{ResourceID: "a", Health: h}},

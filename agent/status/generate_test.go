@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func TestGenerate(t *testing.T) {
@@ -39,7 +40,7 @@ func TestGenerate(t *testing.T) {
 				not ContainersReady: ContainersNotReady: containers with unready status: [web db]`,
 		},
 		{
-			name: "running, an init container's record removed", pod: "Always init side+ | web",
+			name: "running, an init container's record removed", pod: "Always init side~ | web",
 			observed: "sandbox web side", want: `
 				Running
 				init #0 exited 0 (Completed), ready
@@ -83,7 +84,7 @@ func TestGenerate(t *testing.T) {
 				not ContainersReady: ContainersNotReady: containers with unready status: [web]`,
 		},
 		{
-			name: "the end is told when the last sidecar has stopped", pod: "Never side+ | job",
+			name: "the end is told when the last sidecar has stopped", pod: "Never side~ | job",
 			observed: "sandbox job=0 side",
 			edit: func(in *Input) {
 				in.Stop.Terminating = true
@@ -345,9 +346,8 @@ func TestPodIPs(t *testing.T) {
 // If an init container failed, containers whose turn never came stay waiting in the failed pod's
 // status; a container whose turn came gets a lost end.
 func TestContainersWithoutATurn(t *testing.T) {
-	in := Input{Stop: Stopping{Terminating: true, Finished: true}, Pod: &v1.Pod{Spec: v1.PodSpec{
-		RestartPolicy: v1.RestartPolicyNever, InitContainers: []v1.Container{{Name: "first"}},
-		Containers: []v1.Container{{Name: "main"}}}}}
+	in := Input{Stop: Stopping{Terminating: true, Finished: true},
+		Pod: podtest.New("", podtest.Line("Never first | main"))}
 	in.Observed.Sandboxes = []cri.Sandbox{{ID: "s"}}
 	for code, want := range map[int32]string{0: ReasonStatusUnknown, 4: ReasonPodInitializing} {
 		in.Observed.Containers = []cri.Container{{ID: "1", Name: "first", SandboxID: "s",

@@ -7,6 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // The API server should have the node's status together with what others wrote.
@@ -92,7 +94,7 @@ func TestMerge(t *testing.T) {
 // The first status of a pod with a status in the API server is that status. It does not claim that
 // the containers are lost, since nothing has been observed yet.
 func TestFirst(t *testing.T) {
-	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}}
+	pod := podtest.New("", podtest.Containers("main"))
 	pod.Status = v1.PodStatus{
 		Phase: v1.PodRunning, StartTime: &metav1.Time{Time: time.Unix(1000, 0)},
 		ContainerStatuses: []v1.ContainerStatus{{Name: "main", RestartCount: 3,
@@ -115,7 +117,7 @@ func TestFirst(t *testing.T) {
 
 // A condition also says why a pod waits, and a rejected pod keeps others' conditions.
 func TestWhyThePodDoesNotStart(t *testing.T) {
-	in := Input{Pod: &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}},
+	in := Input{Pod: podtest.New("", podtest.Containers("main")),
 		Now: time.Now(), Previous: v1.PodStatus{Conditions: []v1.PodCondition{{Type: "x"}}}}
 	why := Reason{Reason: "WaitingForDevicePlugin", Message: "none has registered"}
 	s := Waiting(in, why)

@@ -55,11 +55,11 @@ func TestPhase(t *testing.T) {
 
 		// Unless none of the regular containers will run again.
 		{
-			pod:      "Never side+ | web",
+			pod:      "Never side~ | web",
 			observed: "sandbox web- side=143 sandbox! web=143 side=143", want: v1.PodFailed,
 		},
 		{
-			pod:      "Never side+ | web",
+			pod:      "Never side~ | web",
 			observed: "sandbox side=143 sandbox! web=143 side=143", waiting: "web", want: v1.PodPending,
 		},
 		{
@@ -68,9 +68,9 @@ func TestPhase(t *testing.T) {
 		},
 
 		// A sidecar counts until it has started, and does not keep the pod from ending.
-		{pod: "Always side+ | web", observed: "sandbox side=1", want: v1.PodPending},
-		{pod: "Always side+ | web", observed: "sandbox web side=1", want: v1.PodRunning},
-		{pod: "Never side+ | web", observed: "sandbox web=0 side", want: v1.PodSucceeded},
+		{pod: "Always side~ | web", observed: "sandbox side=1", want: v1.PodPending},
+		{pod: "Always side~ | web", observed: "sandbox web side=1", want: v1.PodRunning},
+		{pod: "Never side~ | web", observed: "sandbox web=0 side", want: v1.PodSucceeded},
 
 		// With Never, after the loss of the sandbox, containers that have not run never will.
 		{pod: "Never one two | web", observed: "sandbox! one=0", want: v1.PodFailed},

@@ -70,7 +70,7 @@ func TestProbed(t *testing.T) {
 
 // A sidecar with a startup probe delays the containers after it until the probe passes.
 func TestSidecarStarts(t *testing.T) {
-	pod := makePod("Always side+ | web")
+	pod := makePod("Always side~ | web")
 	pod.Spec.InitContainers[0].StartupProbe = &v1.Probe{}
 	observed := observe("sandbox side")
 	id := observed.Containers[0].ID

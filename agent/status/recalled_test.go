@@ -11,7 +11,7 @@ import (
 
 // The reported state of the same runs of containers is kept, that of other runs is not.
 func TestRecalled(t *testing.T) {
-	pod := makePod("Always side+ | web db")
+	pod := makePod("Always side~ | web db")
 	for _, c := range []*v1.Container{&pod.Spec.InitContainers[0], &pod.Spec.Containers[0],
 		&pod.Spec.Containers[1]} {
 		c.StartupProbe, c.ReadinessProbe = &v1.Probe{}, &v1.Probe{}

@@ -5,19 +5,11 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
-
-func amounts(pairs ...string) v1.ResourceList {
-	out := v1.ResourceList{}
-	for i := 0; i < len(pairs); i += 2 {
-		out[v1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
-	}
-	return out
-}
 
 // text formats amounts, sorted by name.
 func text(l v1.ResourceList) string {
@@ -32,8 +24,8 @@ func text(l v1.ResourceList) string {
 // with those that the runtime reports.
 func TestResources(t *testing.T) {
 	small := v1.ResourceRequirements{
-		Requests: amounts("cpu", "250m", "memory", "32Mi", "example.com/gpu", "1"),
-		Limits:   amounts("cpu", "500m", "memory", "64Mi", "example.com/gpu", "1"),
+		Requests: podtest.Amounts("cpu=250m memory=32Mi example.com/gpu=1"),
+		Limits:   podtest.Amounts("cpu=500m memory=64Mi example.com/gpu=1"),
 	}
 	exact := cri.Applied{Shares: 256, Quota: 50_000, Period: 100_000, Memory: 64 << 20}
 	told := &v1.ContainerStatus{Name: "main", ContainerID: "r://1", Resources: &small,
@@ -59,16 +51,16 @@ func TestResources(t *testing.T) {
 			"[cpu:250m example.com/gpu:1 memory:32Mi]", "[cpu:250m example.com/gpu:1 memory:32Mi]",
 			"[cpu:500m example.com/gpu:1 memory:64Mi]"},
 		"below what the kernel can do": {
-			v1.ResourceRequirements{Requests: amounts("cpu", "1m"), Limits: amounts("cpu", "5m")},
+			v1.ResourceRequirements{Requests: podtest.Amounts("cpu=1m"), Limits: podtest.Amounts("cpu=5m")},
 			cri.ContainerRunning, cri.Applied{Shares: 2, Quota: 1000, Period: 100_000}, nil,
 			"[cpu:1m]", "[cpu:1m]", "[cpu:5m]"},
 		"the spec was changed": {
-			v1.ResourceRequirements{Requests: amounts("cpu", "3"), Limits: amounts("cpu", "4")},
+			v1.ResourceRequirements{Requests: podtest.Amounts("cpu=3"), Limits: podtest.Amounts("cpu=4")},
 			cri.ContainerRunning, exact, told,
 			"[cpu:250m example.com/gpu:1 memory:32Mi]", "[cpu:250m example.com/gpu:1 memory:32Mi]",
 			"[cpu:500m example.com/gpu:1 memory:64Mi]"},
-		"with a limit of the pod": {v1.ResourceRequirements{Requests: amounts("memory", "32Mi"),
-			Limits: amounts("cpu", "500m")}, cri.ContainerRunning, exact, nil,
+		"with a limit of the pod": {v1.ResourceRequirements{Requests: podtest.Amounts("memory=32Mi"),
+			Limits: podtest.Amounts("cpu=500m")}, cri.ContainerRunning, exact, nil,
 			"[memory:32Mi]", "[cpu:250m memory:32Mi]", "[cpu:500m memory:64Mi]"},
 		"nothing is asked for": {v1.ResourceRequirements{}, cri.ContainerRunning,
 			cri.Applied{Shares: 2, Quota: -1, Memory: 1 << 50}, nil, "[]", "[]", "[]"},
@@ -107,15 +99,8 @@ func TestResources(t *testing.T) {
 // TestPodResources: a pod has what its containers need at the same time, including containers that
 // do not exist yet; a pod that waits for a place has nothing.
 func TestPodResources(t *testing.T) {
-	always := v1.ContainerRestartPolicyAlways
-	of := func(cpu string) v1.ResourceRequirements {
-		return v1.ResourceRequirements{Requests: amounts("cpu", cpu), Limits: amounts("cpu", cpu)}
-	}
-	in := Input{Pod: &v1.Pod{Spec: v1.PodSpec{
-		InitContainers: []v1.Container{{Name: "first", Resources: of("2")},
-			{Name: "aside", RestartPolicy: &always, Resources: of("250m")}},
-		Containers: []v1.Container{{Name: "a", Resources: of("1")}, {Name: "b", Resources: of("1")}},
-	}}}
+	in := Input{Pod: podtest.New("",
+		podtest.Containers("first! cpu=2", "aside~ cpu=250m", "a cpu=1", "b cpu=1"))}
 	in.Observed.Containers = []cri.Container{
 		{ID: "1", Name: "a", State: cri.ContainerRunning, Applied: cri.Applied{Shares: 2048}}}
 	s := Generate(in)

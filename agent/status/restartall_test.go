@@ -32,7 +32,7 @@ func TestRestartAll(t *testing.T) {
 		"sandbox web=7":                   "",
 		"sandbox stranger=42 web db side": "",
 	} {
-		pod := makePod("Never init side+ | web db")
+		pod := makePod("Never init side~ | web db")
 		restartsAllAt(&pod.Spec.InitContainers[0], 42)
 		web := &pod.Spec.Containers[0]
 		restartsAllAt(web, 42)

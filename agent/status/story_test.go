@@ -6,39 +6,21 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func at(seconds int) time.Time { return t0.Add(time.Duration(seconds) * time.Second) }
 
-// makePod makes a pod from "Always init side+ | web db": policy, init containers (+: sidecar), a
-// bar, regular containers.
+// makePod returns a pod with the restart policy and containers of a line such as
+// "Always first side~ | web db".
 func makePod(line string) *v1.Pod {
-	policy, rest, _ := strings.Cut(line, " ")
-	inits, regular, found := strings.Cut(rest, "|")
-	if !found {
-		inits, regular = "", rest
-	}
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "uid", Generation: 3},
-		Spec:       v1.PodSpec{RestartPolicy: v1.RestartPolicy(policy)},
-	}
-	for _, name := range strings.Fields(inits) {
-		c := v1.Container{Name: strings.TrimSuffix(name, "+"), Image: "img"}
-		if strings.HasSuffix(name, "+") {
-			c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
-		}
-		pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
-	}
-	for _, name := range strings.Fields(regular) {
-		pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: name, Image: "img"})
-	}
-	return pod
+	return podtest.New("pod", podtest.In("ns"), podtest.UID("uid"), podtest.Line(line),
+		func(p *v1.Pod) { p.Generation = 3 })
 }
 
 // observe makes the runtime's report from words, newest first: "sandbox" or "sandbox!" (not ready);

@@ -10,15 +10,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func pod(uid string) *v1.Pod {
-	p := &v1.Pod{Spec: v1.PodSpec{HostUsers: ptr.To(false)}}
-	p.UID = types.UID(uid)
-	return p
+	return podtest.New(uid, func(p *v1.Pod) { p.Spec.HostUsers = new(false) })
 }
 
 func open(t *testing.T, c Config) *Ranges {

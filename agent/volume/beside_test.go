@@ -34,12 +34,7 @@ func TestBeside(t *testing.T) {
 		"an ephemeral claim":     {v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}, false},
 		"a share of the network": {v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}, false},
 	} {
-		pod := &v1.Pod{Spec: v1.PodSpec{
-			Volumes: []v1.Volume{{Name: "v", VolumeSource: c.source}},
-			Containers: []v1.Container{{Name: "c",
-				VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v"}}}},
-		}}
-		pod.UID = "u"
+		pod := podWith(v1.Volume{Name: "v", VolumeSource: c.source})
 		v, err := New(alone(Config{Root: t.TempDir()}))
 		if err != nil {
 			t.Fatal(err)

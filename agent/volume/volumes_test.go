@@ -14,12 +14,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/mount-utils"
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // newVolumes has its root in a new directory and mounts in memory only.
@@ -57,17 +57,10 @@ func alone(c Config) Config {
 	return c
 }
 
-// podWith is a pod with UID u and one container, c, that mounts each of the volumes.
+// podWith returns a pod with UID u and one container, c, that mounts each of the volumes.
 func podWith(volumes ...v1.Volume) *v1.Pod {
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u"},
-		Spec:       v1.PodSpec{Volumes: volumes, Containers: []v1.Container{{Name: "c"}}},
-	}
-	for _, volume := range volumes {
-		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts,
-			v1.VolumeMount{Name: volume.Name, MountPath: "/" + volume.Name})
-	}
-	return pod
+	return podtest.New("web", podtest.In("shop"), podtest.UID("u"), podtest.Containers("c"),
+		podtest.Mounts(volumes...))
 }
 
 func empty(name string, medium v1.StorageMedium) v1.Volume {

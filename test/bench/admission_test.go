@@ -24,6 +24,7 @@ import (
 	agentnode "github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 )
@@ -207,17 +208,7 @@ func (n *admissions) await(want decide.Outcome) {
 func uidOf(number int) types.UID { return types.UID(fmt.Sprintf("bench-%08d", number)) }
 
 func benchPod(number int) *v1.Pod {
-	amounts := v1.ResourceList{
-		v1.ResourceCPU:    resource.MustParse("2"),
-		v1.ResourceMemory: resource.MustParse("1Gi"),
-		benchResource:     resource.MustParse("1"),
-	}
-	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{
-		Name: "main", Resources: v1.ResourceRequirements{Requests: amounts, Limits: amounts},
-	}}}}
-	pod.UID, pod.Namespace = uidOf(number), "default"
-	pod.Name = string(pod.UID)
-	return pod
+	return podtest.New(string(uidOf(number)), podtest.Guaranteed("main cpu=2 "+benchResource+"=1"))
 }
 
 // promptPlugins answer at once and prefer nothing.

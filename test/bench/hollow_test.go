@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
 )
@@ -77,9 +77,7 @@ func hollowPod(name string) *v1.Pod {
 		TerminationGracePeriodSeconds: ptr.To[int64](1),
 		AutomountServiceAccountToken:  ptr.To(false),
 		Containers: []v1.Container{{Name: "main", Image: "sim.local/app",
-			Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
-				v1.ResourceCPU: resource.MustParse("100m"),
-			}},
+			Resources: v1.ResourceRequirements{Requests: podtest.Amounts("cpu=100m")},
 		}},
 	}}
 }

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -62,10 +62,7 @@ func BenchmarkTopologyWrites(b *testing.B) {
 // exclusivePod is a pod with a CPU of its own.
 func exclusivePod(name string) *v1.Pod {
 	pod := hollowPod(name)
-	all := v1.ResourceList{
-		v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse("16Mi"),
-	}
-	pod.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: all, Limits: all}
+	pod.Spec.Containers[0].Resources = podtest.Container("main cpu=1 memory=16Mi").Resources
 	return pod
 }
 

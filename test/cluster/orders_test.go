@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
 )
@@ -149,7 +150,7 @@ func (s *side) furnish(t *testing.T, handler string) {
 `)
 	_, err := s.Client.NodeV1().RuntimeClasses().Create(t.Context(), &nodev1.RuntimeClass{
 		ObjectMeta: metav1.ObjectMeta{Name: handler}, Handler: handler,
-		Overhead: &nodev1.Overhead{PodFixed: list("20m", "10Mi")},
+		Overhead: &nodev1.Overhead{PodFixed: podtest.Amounts("cpu=20m memory=10Mi")},
 	}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // lifecycle is that of a container, made if need be.
@@ -229,7 +230,7 @@ func addedTraits() []trait {
 	}
 	huge := trait{name: "huge-pages", set: func(p *v1.Pod) {
 		c := &p.Spec.Containers[0]
-		c.Resources.Limits = list("30m", "64Mi")
+		c.Resources.Limits = podtest.Amounts("cpu=30m memory=64Mi")
 		c.Resources.Limits["hugepages-2Mi"] = resource.MustParse("4Mi")
 		mounted("", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{
 			Medium: "HugePages-2Mi"}}, v1.VolumeMount{}).set(p)

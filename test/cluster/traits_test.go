@@ -2,8 +2,9 @@ package cluster_test
 
 import (
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // trait is something that a pod has. Traits are put together to pods, so a few of them cannot be
@@ -44,16 +45,6 @@ func ordinaryPod(name string) *v1.Pod {
 			SecurityContext: &v1.SecurityContext{}}},
 	}
 	return pod
-}
-
-func list(cpu, memory string) v1.ResourceList {
-	out := v1.ResourceList{}
-	for name, text := range map[v1.ResourceName]string{"cpu": cpu, "memory": memory} {
-		if text != "" {
-			out[name] = resource.MustParse(text)
-		}
-	}
-	return out
 }
 
 // whole makes a trait of a change to the pod's spec, main of one to its first container, secure and
@@ -173,21 +164,24 @@ func securityTraits() []trait {
 // lifeTraits are those of containers, resources, names and placement.
 func lifeTraits() []trait {
 	return []trait{
-		main("requests", func(c *v1.Container) { c.Resources.Requests = list("20m", "32Mi") }),
-		main("limits", func(c *v1.Container) { c.Resources.Limits = list("30m", "64Mi") }),
-		main("cpu-limit", func(c *v1.Container) { c.Resources.Limits = list("1m", "") }),
+		main("requests", func(c *v1.Container) {
+			c.Resources.Requests = podtest.Amounts("cpu=20m memory=32Mi")
+		}),
+		main("limits", func(c *v1.Container) { c.Resources.Limits = podtest.Amounts("cpu=30m memory=64Mi") }),
+		main("cpu-limit", func(c *v1.Container) { c.Resources.Limits = podtest.Amounts("cpu=1m") }),
 		main("burst", func(c *v1.Container) {
-			c.Resources.Requests, c.Resources.Limits = list("1m", "1Gi"), list("50m", "2Gi")
+			c.Resources.Requests = podtest.Amounts("cpu=1m memory=1Gi")
+			c.Resources.Limits = podtest.Amounts("cpu=50m memory=2Gi")
 		}),
 		main("too-many-cpus", func(c *v1.Container) {
-			c.Resources.Requests = list("900", "")
+			c.Resources.Requests = podtest.Amounts("cpu=900")
 		}).asRefused(),
 		main("too-much-memory", func(c *v1.Container) {
-			c.Resources.Requests = list("", "9Ti")
+			c.Resources.Requests = podtest.Amounts("memory=9Ti")
 		}).asRefused(),
 		whole("pod-resources", func(s *v1.PodSpec) {
-			s.Resources = &v1.ResourceRequirements{Requests: list("24m", "48Mi"),
-				Limits: list("48m", "96Mi")}
+			s.Resources = &v1.ResourceRequirements{Requests: podtest.Amounts("cpu=24m memory=48Mi"),
+				Limits: podtest.Amounts("cpu=48m memory=96Mi")}
 		}),
 		whole("critical", func(s *v1.PodSpec) { s.PriorityClassName = "system-node-critical" }),
 		whole("cluster-critical", func(s *v1.PodSpec) {
@@ -223,12 +217,12 @@ func lifeTraits() []trait {
 			s.InitContainers = append(s.InitContainers, v1.Container{
 				Name: "sidecar", Image: userImage,
 				RestartPolicy: ptr.To(v1.ContainerRestartPolicyAlways),
-				Resources:     v1.ResourceRequirements{Requests: list("10m", "20Mi")},
+				Resources:     v1.ResourceRequirements{Requests: podtest.Amounts("cpu=10m memory=20Mi")},
 			})
 		}),
 		whole("second", func(s *v1.PodSpec) {
 			s.Containers = append(s.Containers, v1.Container{Name: "second", Image: userImage,
-				Resources: v1.ResourceRequirements{Limits: list("30m", "40Mi")}})
+				Resources: v1.ResourceRequirements{Limits: podtest.Amounts("cpu=30m memory=40Mi")}})
 		}),
 		whole("hostname", func(s *v1.PodSpec) { s.Hostname, s.Subdomain = "h", "sub" }),
 		whole("fqdn", func(s *v1.PodSpec) {

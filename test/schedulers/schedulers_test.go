@@ -13,9 +13,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
 )
@@ -36,18 +36,9 @@ var shapes = []struct{ name, machine, gpus string }{
 }
 
 // wants are what the pods ask for, in turns: all that fits one NUMA node of some of the machines.
-var wants = []v1.ResourceList{
-	want(4, 1), want(1, 0), want(6, 0), want(1, 1), want(3, 0),
-	want(2, 2), want(1, 0), want(5, 0), want(2, 0), want(1, 0),
-}
-
-func want(cpus, gpus int64) v1.ResourceList {
-	out := v1.ResourceList{v1.ResourceCPU: *resource.NewQuantity(cpus, resource.DecimalSI),
-		v1.ResourceMemory: resource.MustParse("16Mi")}
-	if gpus > 0 {
-		out[gpu] = *resource.NewQuantity(gpus, resource.DecimalSI)
-	}
-	return out
+var wants = []string{
+	"cpu=4 gpu=1", "cpu=1", "cpu=6", "cpu=1 gpu=1", "cpu=3",
+	"cpu=2 gpu=2", "cpu=1", "cpu=5", "cpu=2", "cpu=1",
 }
 
 // outcome is what became of the pods.
@@ -203,14 +194,13 @@ func send(t *testing.T, c rig.Cluster, scheduler string) (out outcome) {
 }
 
 func pod(i int, scheduler string) *v1.Pod {
-	limits := wants[i%len(wants)]
+	main := podtest.Container("main memory=16Mi " + wants[i%len(wants)])
+	main.Image = "registry.test/work:1"
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%03d", i)},
 		Spec: v1.PodSpec{
 			SchedulerName: scheduler, RestartPolicy: v1.RestartPolicyNever,
-			TerminationGracePeriodSeconds: new(int64),
-			Containers: []v1.Container{{Name: "main", Image: "registry.test/work:1",
-				Resources: v1.ResourceRequirements{Limits: limits, Requests: limits}}},
+			TerminationGracePeriodSeconds: new(int64), Containers: []v1.Container{main},
 		},
 	}
 }

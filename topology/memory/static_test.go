@@ -2,14 +2,13 @@ package memory_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 )
@@ -326,18 +325,8 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-func reservation(node int32, limits ...string) kubeletconfig.MemoryReservation {
-	return kubeletconfig.MemoryReservation{NumaNode: node, Limits: list(limits...)}
-}
-
-// list makes a list from "name=quantity".
-func list(limits ...string) v1.ResourceList {
-	out := v1.ResourceList{}
-	for _, l := range limits {
-		name, quantity, _ := strings.Cut(l, "=")
-		out[v1.ResourceName(name)] = resource.MustParse(quantity)
-	}
-	return out
+func reservation(node int32, limits string) kubeletconfig.MemoryReservation {
+	return kubeletconfig.MemoryReservation{NumaNode: node, Limits: podtest.Amounts(limits)}
 }
 
 func TestCheckReserved(t *testing.T) {
@@ -347,36 +336,36 @@ func TestCheckReserved(t *testing.T) {
 		kept v1.ResourceList
 		err  string
 	}{
-		{"nothing", nil, list("cpu=1"), ""},
+		{"nothing", nil, podtest.Amounts("cpu=1"), ""},
 		{"less by as much as it may",
 			[]kubeletconfig.MemoryReservation{reservation(0, "memory=1020Mi")},
-			list("memory=1Gi"), ""},
+			podtest.Amounts("memory=1Gi"), ""},
 		{"more by as much as it may",
 			[]kubeletconfig.MemoryReservation{reservation(0, "memory=1028Mi")},
-			list("memory=1Gi"), ""},
+			podtest.Amounts("memory=1Gi"), ""},
 		{"one byte more", []kubeletconfig.MemoryReservation{reservation(0, "memory=1077936129")},
-			list("memory=1Gi"),
+			podtest.Amounts("memory=1Gi"),
 			`the total amount "1077936129" of type "memory" is not equal to the value ` +
 				`"1Gi" determined by Node Allocatable feature`},
 		{"pages are counted", []kubeletconfig.MemoryReservation{
-			reservation(0, "memory=1Gi", "hugepages-2Mi=2Mi"),
-		}, list("memory=1Gi"),
+			reservation(0, "memory=1Gi hugepages-2Mi=2Mi"),
+		}, podtest.Amounts("memory=1Gi"),
 			`the total amount "2Mi" of type "hugepages-2Mi" is not equal to the ` +
 				`value "0" determined by Node Allocatable feature`},
 		{"adds up", []kubeletconfig.MemoryReservation{
-			reservation(0, "memory=1Gi", "hugepages-2Mi=4Mi"), reservation(1, "memory=100Mi"),
-		}, list("memory=1124Mi", "cpu=1", "hugepages-2Mi=4Mi"), ""},
-		{"none reserved", nil, list("memory=16484Mi"),
+			reservation(0, "memory=1Gi hugepages-2Mi=4Mi"), reservation(1, "memory=100Mi"),
+		}, podtest.Amounts("memory=1124Mi cpu=1 hugepages-2Mi=4Mi"), ""},
+		{"none reserved", nil, podtest.Amounts("memory=16484Mi"),
 			`the total amount "0" of type "memory" is not ` +
 				`equal to the value "16484Mi" determined by Node Allocatable feature`},
 		{"eviction threshold forgotten", []kubeletconfig.MemoryReservation{
 			reservation(0, "memory=512Mi"), reservation(1, "memory=512Mi"),
-		}, list("memory=1124Mi"),
+		}, podtest.Amounts("memory=1124Mi"),
 			`the total amount "1Gi" of type "memory" is not equal to the value ` +
 				`"1124Mi" determined by Node Allocatable feature`},
 		{"pages of which none are kept", []kubeletconfig.MemoryReservation{
-			reservation(0, "memory=1Gi", "hugepages-1Gi=1Gi"),
-		}, list("memory=1Gi"),
+			reservation(0, "memory=1Gi hugepages-1Gi=1Gi"),
+		}, podtest.Amounts("memory=1Gi"),
 			`the total amount "1Gi" of type "hugepages-1Gi" is not equal to the ` +
 				`value "0" determined by Node Allocatable feature`},
 	} {
@@ -391,7 +380,7 @@ func TestCheckReserved(t *testing.T) {
 
 func TestReserved(t *testing.T) {
 	got := memory.Reserved([]kubeletconfig.MemoryReservation{
-		reservation(0, "memory=1Gi"), reservation(1, "memory=2Gi", "hugepages-2Mi=1Gi"),
+		reservation(0, "memory=1Gi"), reservation(1, "memory=2Gi hugepages-2Mi=1Gi"),
 	})
 	expected := memory.Amounts{0: want(1), 1: {v1.ResourceMemory: 2 * gib, pages: gib}}
 	if diff := gocmp.Diff(expected, got); diff != "" {

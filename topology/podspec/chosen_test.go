@@ -7,28 +7,17 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 )
 
 // choosingPod has an init container, a sidecar and two others, each with two GPUs.
 func choosingPod(annotations map[string]string) *v1.Pod {
-	container := func(name string) v1.Container {
-		return v1.Container{Name: name, Resources: v1.ResourceRequirements{Limits: v1.ResourceList{
-			"example.com/gpu": resource.MustParse("2"),
-		}}}
-	}
-	p := &v1.Pod{}
-	p.Namespace, p.Annotations, p.Spec.SchedulerName = "team", annotations, "chooser"
-	side := container("side")
-	side.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
-	p.Spec.InitContainers = []v1.Container{container("init"), side}
-	p.Spec.Containers = []v1.Container{container("main"), container("more")}
-	p.Spec.Containers[1].Resources.Limits["example.com/nic"] = resource.MustParse("1")
-	return p
+	return podtest.New("", podtest.In("team"),
+		podtest.Containers("init! gpu=2", "side~ gpu=2", "main gpu=2", "more gpu=2 nic=1"),
+		func(p *v1.Pod) { p.Annotations, p.Spec.SchedulerName = annotations, "chooser" })
 }
 
 // Annotations count of the schedulers that the node names, in the namespaces that it names.

@@ -6,35 +6,13 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
-// podOf makes containers from a text like "init:2 side:1 | main:3", with so many of example.com/gpu
-// each; a name that begins with "side" makes a sidecar.
-func podOf(text string) *v1.Pod {
-	pod := &v1.Pod{}
-	list := &pod.Spec.InitContainers
-	for word := range strings.FieldsSeq(text) {
-		if word == "|" {
-			list = &pod.Spec.Containers
-			continue
-		}
-		name, n, _ := strings.Cut(word, ":")
-		c := container(nil, v1.ResourceList{})
-		if c.Name = name; n != "" {
-			c.Resources.Limits["example.com/gpu"] = resource.MustParse(n)
-		}
-		if strings.HasPrefix(name, "side") {
-			c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
-		}
-		*list = append(*list, c)
-	}
-	return pod
-}
-
 func TestContainersInOrderOfStart(t *testing.T) {
-	pod := podOf("a side b | x y")
+	pod := podtest.New("", podtest.Containers("a!", "side~", "b!", "x", "y"))
 	// A regular container with a restart policy is no sidecar.
 	pod.Spec.Containers[1].RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
 	var got []string
@@ -62,15 +40,16 @@ func TestContainersInOrderOfStart(t *testing.T) {
 
 func TestPeak(t *testing.T) {
 	for text, want := range map[string]int{
-		"":                         0,
-		"| x:2 y:3":                5,
-		"a:4 | x:1":                4,
-		"a:4 b:6 | x:1 y:1":        6,
-		"side:1 a:4 | x:1":         5,
-		"a:4 side:1 | x:1":         4,
-		"a:4 side:2 b:3 | x:4 y:1": 7,
+		"x":                                    0,
+		"x gpu=2, y gpu=3":                     5,
+		"a! gpu=4, x gpu=1":                    4,
+		"a! gpu=4, b! gpu=6, x gpu=1, y gpu=1": 6,
+		"s~ gpu=1, a! gpu=4, x gpu=1":          5,
+		"a! gpu=4, s~ gpu=1, x gpu=1":          4,
+		"a! gpu=4, s~ gpu=2, b! gpu=3, x gpu=4, y gpu=1": 7,
 	} {
-		if got := Devices(podOf(text), "example.com/gpu"); got != want {
+		pod := podtest.New("", podtest.Containers(strings.Split(text, ", ")...))
+		if got := Devices(pod, "example.com/gpu"); got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
 	}

@@ -4,18 +4,12 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func sized(cpu string) *v1.Pod {
-	of := func(amount string) v1.ResourceRequirements {
-		return v1.ResourceRequirements{Limits: v1.ResourceList{
-			v1.ResourceCPU: resource.MustParse(amount)}}
-	}
-	return &v1.Pod{Spec: v1.PodSpec{
-		InitContainers: []v1.Container{{Name: "i", Resources: of("1")}},
-		Containers:     []v1.Container{{Name: "a", Resources: of(cpu)}, {Name: "b"}},
-	}}
+	return podtest.New("", podtest.Containers("i! cpu=1", "a cpu="+cpu, "b"))
 }
 
 // A pod with other resources becomes a copy; with equal amounts, however written, it stays itself.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // node is a node whose static pods are mirrored in a fake API server.
@@ -100,14 +101,11 @@ func (n node) mirror() *v1.Pod {
 }
 
 func static(uid string) *v1.Pod {
-	p := &v1.Pod{Spec: v1.PodSpec{NodeName: "node1", Containers: []v1.Container{{Name: "main"}}}}
-	p.Namespace, p.Name, p.UID = "kube-system", "web-node1", types.UID(uid)
-	p.Labels = map[string]string{"app": "web"}
-	p.Annotations = map[string]string{
-		source.AnnotationSource: source.FileSource, source.AnnotationHash: uid,
-		source.AnnotationSeen: "now", source.AnnotationManifest: uid,
-	}
-	return p
+	return podtest.New("web-node1", podtest.In("kube-system"), podtest.UID(uid),
+		podtest.Containers("main"), podtest.Annotations(
+			source.AnnotationSource, source.FileSource, source.AnnotationHash, uid,
+			source.AnnotationSeen, "now", source.AnnotationManifest, uid),
+		func(p *v1.Pod) { p.Spec.NodeName, p.Labels = "node1", map[string]string{"app": "web"} })
 }
 
 func begins(p *v1.Pod) podstatus.Change {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // rig is a node at an API server in memory, in virtual time.
@@ -40,22 +41,13 @@ type rig struct {
 	wrote      int
 }
 
-func resources(pairs ...any) v1.ResourceList {
-	out := v1.ResourceList{}
-	for i := 0; i < len(pairs); i += 2 {
-		q := resource.NewQuantity(int64(pairs[i+1].(int)), resource.DecimalSI)
-		out[v1.ResourceName(pairs[i].(string))] = *q
-	}
-	return out
-}
-
 func newRig(t *testing.T, i Identity, existing ...runtime.Object) *rig {
 	i.Name = "n"
 	r := &rig{
 		Clientset: fake.NewClientset(existing...), t: t, changed: make(chan struct{}, 1),
 		facts: node.Facts{
-			Capacity:    resources("cpu", 4, "memory", 1<<30, "pods", 110),
-			Allocatable: resources("cpu", 3, "memory", 1<<29, "pods", 110),
+			Capacity:    podtest.Amounts("cpu=4 memory=1Gi pods=110"),
+			Allocatable: podtest.Amounts("cpu=3 memory=512Mi pods=110"),
 		},
 	}
 	r.nodes = New(Config{
@@ -244,8 +236,8 @@ func TestStatusIsWrittenWhenItChanged(t *testing.T) {
 			t.Errorf("the node was asked for %d times", got)
 		}
 		r.change(func(f *node.Facts) {
-			f.Devices.Capacity = resources("x.io/gpu", 8)
-			f.Devices.Allocatable = resources("x.io/gpu", 7)
+			f.Devices.Capacity = podtest.Amounts("x.io/gpu=8")
+			f.Devices.Allocatable = podtest.Amounts("x.io/gpu=7")
 		})
 		time.Sleep(100 * time.Millisecond)
 		if gpus := r.node().Status.Capacity["x.io/gpu"]; gpus.Value() != 8 {

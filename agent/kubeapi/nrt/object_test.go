@@ -15,6 +15,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/discover"
 	"github.com/numalet/numalet/topology/memory"
@@ -132,8 +133,7 @@ node-3 Node: node-0=32 node-1=32 node-2=12 node-3=10
 func TestAttributes(t *testing.T) {
 	f := known(t)
 	pod := func(name string, phase v1.PodPhase) *v1.Pod {
-		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name},
-			Status: v1.PodStatus{Phase: phase}}
+		return podtest.New(name, podtest.In("a"), podtest.Phase(phase))
 	}
 	f.Pods = []*v1.Pod{pod("x", v1.PodRunning), pod("y", v1.PodPending), pod("z", v1.PodRunning)}
 	f.Undecided = []*v1.Pod{pod("w", "")}

@@ -22,15 +22,14 @@ import (
 
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func podNamed(name string) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name),
-			Annotations: map[string]string{source.AnnotationSource: source.APISource}},
-		Spec: v1.PodSpec{ServiceAccountName: "clerk", EnableServiceLinks: ptr.To(true),
-			Containers: []v1.Container{{Name: "c"}}},
-	}
+	return podtest.New(name, podtest.In("shop"), podtest.UID("uid-"+name), podtest.Containers("c"),
+		podtest.Annotations(source.AnnotationSource, source.APISource), func(p *v1.Pod) {
+			p.Spec.ServiceAccountName, p.Spec.EnableServiceLinks = "clerk", new(true)
+		})
 }
 
 func configMap(name, value string) *v1.ConfigMap {

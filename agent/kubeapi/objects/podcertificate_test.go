@@ -25,6 +25,7 @@ import (
 
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/metric/metrictest"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // signer has the requests for certificates, and answers them as a test says.
@@ -94,8 +95,8 @@ func refuse(kind string) func(*certificatesv1.PodCertificateRequest) {
 }
 
 func sellerPod() *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u"},
-		Spec: v1.PodSpec{ServiceAccountName: "seller"}}
+	return podtest.New("web", podtest.In("shop"), podtest.UID("u"),
+		func(p *v1.Pod) { p.Spec.ServiceAccountName = "seller" })
 }
 
 func chainOf(name string) []byte {

@@ -15,6 +15,7 @@ import (
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -190,13 +191,9 @@ func (w *world) static() {
 	if w.made++; len(w.order) > 12 {
 		return
 	}
-	pod := &v1.Pod{}
-	pod.Namespace, pod.Name = "n", name
-	pod.UID = types.UID("static-" + strconv.Itoa(w.made))
-	pod.Annotations = map[string]string{
-		source.AnnotationSource: source.FileSource, source.AnnotationHash: string(pod.UID),
-	}
-	pod.Status.Phase = v1.PodPending
+	uid := "static-" + strconv.Itoa(w.made)
+	pod := podtest.New(name, podtest.In("n"), podtest.UID(uid), podtest.Phase(v1.PodPending),
+		podtest.Annotations(source.AnnotationSource, source.FileSource, source.AnnotationHash, uid))
 	w.begin(pod)
 }
 

@@ -21,6 +21,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // server is the model's fake API server behind a client, with faults.
@@ -127,9 +128,7 @@ func start(t *testing.T, names ...string) (*server, *Statuses) {
 }
 
 func examplePod(name string) *v1.Pod {
-	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}}
-	p.Namespace, p.Name = "n", name
-	return p
+	return podtest.New(name, podtest.In("n"), podtest.UID(""), podtest.Containers("main"))
 }
 
 func (s *server) set() []*v1.Pod {

@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 type runtime struct {
@@ -31,9 +32,7 @@ func (r *runtime) CheckpointContainer(_ context.Context,
 
 func TestRoute(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "checkpoints")
-	pod := &v1.Pod{}
-	pod.Name, pod.Namespace, pod.UID = "p", "ns", "u"
-	pod.Spec.Containers = []v1.Container{{Name: "c"}, {Name: "new"}}
+	pod := podtest.New("p", podtest.In("ns"), podtest.UID("u"), podtest.Containers("c", "new"))
 	run := &runtime{}
 	route := Route(Config{
 		Runtime: run, Dir: dir,

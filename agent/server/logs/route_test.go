@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // aPod has a container in every possible state.
 func aPod() *v1.Pod {
-	pod := &v1.Pod{}
-	pod.Name, pod.Namespace, pod.UID = "p", "ns", "u"
+	pod := podtest.New("p", podtest.In("ns"), podtest.UID("u"), podtest.Containers("init!"))
 	ended := func(id string) *v1.ContainerStateTerminated {
 		return &v1.ContainerStateTerminated{ContainerID: id}
 	}
@@ -39,7 +39,6 @@ func aPod() *v1.Pod {
 		pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: s.Name})
 		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, s)
 	}
-	pod.Spec.InitContainers = []v1.Container{{Name: "init"}}
 	pod.Status.InitContainerStatuses = []v1.ContainerStatus{{Name: "init",
 		State: v1.ContainerState{Terminated: ended("sim://now")}}}
 	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{

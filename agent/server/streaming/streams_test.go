@@ -14,7 +14,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
@@ -26,6 +25,7 @@ import (
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/internal/lab/crisim/simtest"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // node serves the streams of a simulated runtime with one pod, ns/p, that runs the container c.
@@ -62,7 +62,7 @@ func newNode(t *testing.T, idle time.Duration) node {
 	routes, err := Routes(Config{
 		Runtime: client.Runtime(), Idle: idle,
 		Pod: func(namespace, name string, uid types.UID) (*v1.Pod, bool) {
-			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "ns"}}
+			pod := podtest.New("p", podtest.In("ns"), podtest.UID("u"))
 			return pod, namespace == "ns" && name == "p" && (uid == "" || uid == "u")
 		},
 		Observed: func(uid types.UID) (cri.Pod, bool) {

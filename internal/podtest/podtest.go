@@ -1,0 +1,135 @@
+// Package podtest makes pods and resource lists for tests.
+package podtest
+
+import (
+	"regexp"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// An Option changes a pod that New makes. Tests may write their own.
+type Option = func(*v1.Pod)
+
+// New returns a pod of the namespace "default" whose UID equals its name.
+func New(name string, options ...Option) *v1.Pod {
+	p := &v1.Pod{}
+	p.Namespace, p.Name, p.UID = "default", name, types.UID(name)
+	for _, option := range options {
+		option(p)
+	}
+	return p
+}
+
+// In sets the pod's namespace.
+func In(namespace string) Option { return func(p *v1.Pod) { p.Namespace = namespace } }
+
+// UID sets the pod's UID.
+func UID[T ~string](uid T) Option { return func(p *v1.Pod) { p.UID = types.UID(uid) } }
+
+// Phase sets the phase of the pod's status.
+func Phase(phase v1.PodPhase) Option { return func(p *v1.Pod) { p.Status.Phase = phase } }
+
+// Annotations adds annotations; keys and values alternate.
+func Annotations(pairs ...string) Option {
+	return func(p *v1.Pod) {
+		if p.Annotations == nil {
+			p.Annotations = map[string]string{}
+		}
+		for i := 0; i < len(pairs); i += 2 {
+			p.Annotations[pairs[i]] = pairs[i+1]
+		}
+	}
+}
+
+// Containers adds containers, each from a text for Container. A name that ends in "!" makes an init
+// container, in "~" a sidecar.
+func Containers(texts ...string) Option {
+	return func(p *v1.Pod) {
+		for _, text := range texts {
+			name, amounts, _ := strings.Cut(text, " ")
+			c := Container(strings.TrimRight(name, "!~") + " " + amounts)
+			switch name[len(name)-1] {
+			case '~':
+				c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
+				fallthrough
+			case '!':
+				p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+			default:
+				p.Spec.Containers = append(p.Spec.Containers, c)
+			}
+		}
+	}
+}
+
+// Guaranteed adds containers as Containers does, each with 1 GiB of memory unless its text says
+// another amount.
+func Guaranteed(texts ...string) Option {
+	return func(p *v1.Pod) {
+		for _, text := range texts {
+			name, amounts, _ := strings.Cut(text, " ")
+			Containers(name + " memory=1Gi " + amounts)(p)
+		}
+	}
+}
+
+// Line adds what a line such as "Always first side~ | web db" says: the restart policy, init
+// containers and sidecars, a bar, other containers. Without a bar there are only these.
+func Line(line string) Option {
+	return func(p *v1.Pod) {
+		policy, names, _ := strings.Cut(line, " ")
+		p.Spec.RestartPolicy = v1.RestartPolicy(policy)
+		inits, regular, found := strings.Cut(names, "|")
+		if !found {
+			inits, regular = "", names
+		}
+		for name := range strings.FieldsSeq(inits) {
+			if !strings.HasSuffix(name, "~") {
+				name += "!"
+			}
+			Containers(name)(p)
+		}
+		Containers(strings.Fields(regular)...)(p)
+	}
+}
+
+// Mounts adds volumes, and has the first container mount each at "/" and its name.
+func Mounts(volumes ...v1.Volume) Option {
+	return func(p *v1.Pod) {
+		p.Spec.Volumes = append(p.Spec.Volumes, volumes...)
+		c := &p.Spec.Containers[0]
+		for _, v := range volumes {
+			c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name})
+		}
+	}
+}
+
+// Container returns a container of a text such as "main cpu=2 memory=1Gi gpu=1": its name, then
+// limits and equal requests, as Amounts reads them.
+func Container(text string) v1.Container {
+	name, amounts, _ := strings.Cut(text, " ")
+	c := v1.Container{Name: name}
+	if strings.TrimSpace(amounts) != "" {
+		c.Resources.Limits, c.Resources.Requests = Amounts(amounts), Amounts(amounts)
+	}
+	return c
+}
+
+var native = regexp.MustCompile(`/|^(cpu|memory|pods|pid|ephemeral-storage|(hugepages|attachable)-.*)$`)
+
+// Amounts returns a text such as "cpu=2 memory=1Gi gpu=1" as a resource list; of two amounts of a
+// resource the last counts. A name without a domain that is none of Kubernetes' own gets example.com.
+func Amounts(text string) v1.ResourceList {
+	list := v1.ResourceList{}
+	for word := range strings.FieldsSeq(text) {
+		name, amount, _ := strings.Cut(word, "=")
+		if !native.MatchString(name) {
+			name = "example.com/" + name
+		}
+		list[v1.ResourceName(name)] = resource.MustParse(amount)
+	}
+	return list
+}
