@@ -6,17 +6,12 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-func sized(cpus string) *v1.Pod {
-	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a"}}}}
-	p.Spec.Containers[0].Resources.Limits = v1.ResourceList{
-		v1.ResourceCPU: resource.MustParse(cpus)}
-	return p
-}
+func sized(cpus string) *v1.Pod { return podtest.New("", podtest.Containers("a cpu="+cpus)) }
 
 func cpus(p *v1.Pod) string {
 	if p == nil {
