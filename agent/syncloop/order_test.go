@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // Of pods that come together those that run are first, then the older ones; what is left is by
@@ -19,9 +20,8 @@ func TestPodsThatComeTogetherAreInOrder(t *testing.T) {
 		return metav1.NewTime(time.Date(2030, 1, 1, hour, 0, 0, 0, time.UTC))
 	}
 	pod := func(uid, namespace, name string, created metav1.Time) *v1.Pod {
-		p := &v1.Pod{}
-		p.UID, p.Namespace, p.Name, p.CreationTimestamp = types.UID(uid), namespace, name, created
-		return p
+		return podtest.New(name, podtest.In(namespace), podtest.UID(uid),
+			func(p *v1.Pod) { p.CreationTimestamp = created })
 	}
 	l := New(Config{Runtime: func(uid types.UID) (cri.Pod, bool) {
 		return cri.Pod{

@@ -15,6 +15,7 @@ import (
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // notes are what admission, the workers and the recorder of events were told.
@@ -75,9 +76,7 @@ func newTestLoop(observed cri.Pod) (*Loop, *notes) {
 }
 
 func examplePod() *v1.Pod {
-	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}}
-	p.UID, p.Namespace, p.Name = "u", "default", "a"
-	return p
+	return podtest.New("a", podtest.UID("u"), podtest.Containers("main"))
 }
 
 func (l *Loop) says(t *testing.T, op source.Op) {
