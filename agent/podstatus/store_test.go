@@ -15,12 +15,11 @@ import (
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func named(uid, name string) *v1.Pod {
-	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}}
-	p.UID, p.Namespace, p.Name = types.UID(uid), "default", name
-	return p
+	return podtest.New(name, podtest.UID(uid), podtest.Containers("main"))
 }
 
 func woken(c <-chan struct{}) bool {

@@ -7,18 +7,15 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func static(uid string) *v1.Pod {
-	p := &v1.Pod{}
-	p.UID, p.Namespace, p.Name = types.UID(uid), "default", uid
-	p.Annotations = map[string]string{source.AnnotationSource: source.FileSource,
-		source.AnnotationHash: uid}
-	return p
+	return podtest.New(uid, podtest.Annotations(
+		source.AnnotationSource, source.FileSource, source.AnnotationHash, uid))
 }
 
 func mirrorOf(p *v1.Pod, phase v1.PodPhase) *v1.Pod {
