@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // tokens is an API server that has tokens when token says so.
@@ -64,16 +65,12 @@ func (s *sandboxes) RemovePodSandbox(_ context.Context, id string) error {
 	return nil
 }
 
-// withToken is a pod with what every pod of an API server mounts.
+// withToken returns a pod with the token volume that every pod of an API server mounts.
 func withToken() *v1.Pod {
-	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{
-		Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "api", MountPath: "/api"}}}}}}
-	pod.UID, pod.Name, pod.Namespace = "u", "p", "n"
 	v := v1.Volume{Name: "api"}
 	v.Projected = &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
 		{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}}}
-	pod.Spec.Volumes = append(pod.Spec.Volumes, v)
-	return pod
+	return podtest.New("p", podtest.In("n"), podtest.UID("u"), podtest.Containers("c"), podtest.Mounts(v))
 }
 
 // beside is an actuator that knows an API server and a runtime, with an empty root directory.
@@ -181,8 +178,7 @@ func TestVolumesOfASandboxAreCompleted(t *testing.T) {
 	server := &tokens{token: func(context.Context) error { asked++; return nil }}
 	b := beside(t, server, &sandboxes{})
 	none := b
-	none.pod = &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
-	none.pod.UID = "none"
+	none.pod = podtest.New("none", podtest.Containers("c"))
 	for _, b := range []build{b, b, none} {
 		before, err := b.cfg.Volumes.Incomplete(b.pod)
 		if err != nil || before != (asked == 0 || b.pod == none.pod) {

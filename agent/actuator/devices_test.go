@@ -5,12 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/klog/v2/ktesting"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // Plugins that contradict each other are both named.
@@ -54,14 +53,8 @@ func TestManyConflictsAreCounted(t *testing.T) {
 // A container that asks for devices and has none of some resource does not start; limits count, as
 // with the kubelet.
 func TestUnallocatedDevicesAreTold(t *testing.T) {
-	pod := &v1.Pod{}
-	pod.UID = "1"
-	c := &v1.Container{Name: "main", Resources: v1.ResourceRequirements{
-		Limits: v1.ResourceList{
-			"example.com/gpu": resource.MustParse("1"), "example.com/nic": resource.MustParse("2"),
-			"example.com/zero": resource.MustParse("0"), "cpu": resource.MustParse("1"),
-		},
-	}}
+	pod := podtest.New("1", podtest.Containers("main cpu=1 gpu=1 nic=2 zero=0"))
+	c := &pod.Spec.Containers[0]
 	gpu := allocation.DeviceSet{Resource: "example.com/gpu", IDs: []string{"a"}}
 	nic := allocation.DeviceSet{Resource: "example.com/nic", IDs: []string{"a", "b"}}
 	if err := unallocated(pod, c, []allocation.DeviceSet{gpu, nic}); err != nil {

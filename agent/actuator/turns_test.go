@@ -17,6 +17,7 @@ import (
 
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -50,8 +51,8 @@ func (s *slow) StopContainer(ctx context.Context, id string, grace int64) error 
 // that of another one; at the end of the grace whatever holds it up.
 func TestStopsInTurn(t *testing.T) {
 	sleep := &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 10}}}
-	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "web"}, {Name: "db"},
-		{Name: "b"}, {Name: "a", Lifecycle: sleep}}}}
+	pod := podtest.New("", podtest.Containers("web", "db", "b", "a"))
+	pod.Spec.Containers[3].Lifecycle = sleep
 	var observed cri.Pod
 	for _, name := range []string{"web", "db", "b", "a"} {
 		observed.Containers = append(observed.Containers, cri.Container{ID: name, Name: name})

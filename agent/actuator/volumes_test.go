@@ -16,6 +16,7 @@ import (
 
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // none is an API server that has nothing.
@@ -58,15 +59,12 @@ func TestVolumesThatCannotBeMade(t *testing.T) {
 		Event: func(_ *v1.Pod, eventType, reason, message string) {
 			events = append(events, eventType+" "+reason+" "+message)
 		}}})
-	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
-	pod.UID = "u"
+	pod := podtest.New("u", podtest.Containers("c"))
 	for _, name := range []string{"a", "b"} {
 		v := v1.Volume{Name: name}
 		v.ConfigMap = &v1.ConfigMapVolumeSource{}
 		v.ConfigMap.Name = name
-		pod.Spec.Volumes = append(pod.Spec.Volumes, v)
-		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts,
-			v1.VolumeMount{Name: name, MountPath: "/" + name})
+		podtest.Mounts(v)(pod)
 	}
 	want := []string{
 		`Warning FailedMount MountVolume.SetUp failed for volume "a" : configmap "a" not found`,
