@@ -10,10 +10,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/cpuset"
-	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -59,36 +59,9 @@ func gpus(nodes ...topology.NodeID) devicemanager.Resource {
 	return r
 }
 
-// container is "name cpus=2 gpu=1": a container with these limits; a name that ends in ! is an
-// init container, in ~ a sidecar.
-func podOfContainers(texts ...string) *v1.Pod {
-	pod := &v1.Pod{}
-	pod.UID, pod.Namespace, pod.Name = "uid", "default", "pod"
-	for _, text := range texts {
-		words := strings.Fields(text)
-		name := strings.TrimRight(words[0], "!~")
-		limits := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
-		for _, w := range words[1:] {
-			key, value, _ := strings.Cut(w, "=")
-			if key != "cpu" && key != "memory" && !strings.HasPrefix(key, "hugepages-") {
-				key = "example.com/" + key
-			}
-			limits[v1.ResourceName(key)] = resource.MustParse(value)
-		}
-		c := v1.Container{
-			Name: name, Resources: v1.ResourceRequirements{Limits: limits, Requests: limits},
-		}
-		switch {
-		case strings.HasSuffix(words[0], "~"):
-			c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
-			fallthrough
-		case strings.HasSuffix(words[0], "!"):
-			pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
-		default:
-			pod.Spec.Containers = append(pod.Spec.Containers, c)
-		}
-	}
-	return pod
+// podOfContainers returns a Guaranteed pod with containers such as "name cpu=2 gpu=1".
+func podOfContainers(containers ...string) *v1.Pod {
+	return podtest.New("pod", podtest.UID("uid"), podtest.Guaranteed(containers...))
 }
 
 // story is the plan as one line per container.

@@ -5,38 +5,30 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
 // As with the kubelet, limits say how many devices a container gets; requests that differ, which
 // the API does not allow, say nothing.
 func TestOnlyLimitsAreRequestsForDevices(t *testing.T) {
-	list := func(gpus, nics string) v1.ResourceList {
-		out := v1.ResourceList{"cpu": resource.MustParse("1")}
-		for name, n := range map[v1.ResourceName]string{
-			"example.com/gpu": gpus, "example.com/nic": nics, "hugepages-2Mi": "2Mi",
-		} {
-			if n != "" {
-				out[name] = resource.MustParse(n)
-			}
-		}
-		return out
+	gpus := func(amounts string) v1.ResourceList {
+		return podtest.Amounts("cpu=1 hugepages-2Mi=2Mi gpu=" + amounts)
 	}
 	for name, tc := range map[string]struct {
 		requests, limits v1.ResourceList
 		want             []podspec.DeviceRequest
 	}{
-		"requests alone": {list("2", "1"), nil, nil},
-		"limits alone": {nil, list("2", "1"), []podspec.DeviceRequest{
+		"requests alone": {gpus("2 nic=1"), nil, nil},
+		"limits alone": {nil, gpus("2 nic=1"), []podspec.DeviceRequest{
 			{Resource: "example.com/gpu", Count: 2}, {Resource: "example.com/nic", Count: 1},
 		}},
-		"both differ": {list("4", "1"), list("2", ""), []podspec.DeviceRequest{
+		"both differ": {gpus("4 nic=1"), gpus("2"), []podspec.DeviceRequest{
 			{Resource: "example.com/gpu", Count: 2},
 		}},
-		"a limit of 0": {list("1", ""), list("0", ""), nil},
+		"a limit of 0": {gpus("1"), gpus("0"), nil},
 	} {
 		c := v1.Container{
 			Name:      "main",

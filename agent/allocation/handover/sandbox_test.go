@@ -6,35 +6,18 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/allocationtest"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // twoStages has the containers of allocationtest.Pod.
-var twoStages = func() *v1.Pod {
-	asks := func(name string, limits ...string) v1.Container {
-		c := v1.Container{Name: name}
-		c.Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
-		for _, limit := range limits {
-			key, value, _ := strings.Cut(limit, "=")
-			c.Resources.Limits[v1.ResourceName(key)] = resource.MustParse(value)
-		}
-		c.Resources.Requests = c.Resources.Limits
-		return c
-	}
-	pod := &v1.Pod{}
-	pod.UID, pod.Namespace, pod.Name = "uid", "default", "pod"
-	pod.Spec.InitContainers = []v1.Container{asks("init", "cpu=2", "memory=5Gi")}
-	pod.Spec.Containers = []v1.Container{
-		asks("main", "cpu=4", "example.com/gpu=2", "example.com/nic=1")}
-	return pod
-}()
+var twoStages = podtest.New("pod", podtest.UID("uid"),
+	podtest.Guaranteed("init! cpu=2 memory=5Gi", "main cpu=4 gpu=2 nic=1"))
 
 // annotatedSandbox is how the runtime reports a pod whose sandbox was created with p, and where
 // these of its containers are.
