@@ -27,6 +27,7 @@ import (
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/discover"
 	"github.com/numalet/numalet/topology/memory"
@@ -223,8 +224,7 @@ func (w *world) advice(req devicemanager.PreferredRequest) ([]string, error) {
 }
 
 func (w *world) pod(uid types.UID) *v1.Pod {
-	p := &v1.Pod{}
-	p.UID, p.Namespace, p.Name = uid, "default", string(uid)
+	p := podtest.New(string(uid))
 	if w.IntN(60) == 0 {
 		p.Spec.SecurityContext = &v1.PodSecurityContext{
 			Sysctls: []v1.Sysctl{{Name: "vm.swappiness", Value: "1"}},

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology/memory"
 )
 
@@ -96,15 +98,9 @@ func addChosen(to allocation.Taken, e *entry) {
 	}
 }
 
-// wanting is a pod that asks for these resources.
+// wanting returns a pod that asks for one of each of these resources.
 func wanting(resources []string) *v1.Pod {
-	limits := v1.ResourceList{}
-	for _, name := range resources {
-		limits[v1.ResourceName(name)] = resource.MustParse("1")
-	}
-	return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{
-		{Name: "main", Resources: v1.ResourceRequirements{Limits: limits}},
-	}}}
+	return podtest.New("", podtest.Containers("main "+strings.Join(resources, "=1 ")+"=1"))
 }
 
 func takenOnly(taken allocation.Taken) allocation.Room {

@@ -13,7 +13,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/utils/cpuset"
 
@@ -23,6 +22,7 @@ import (
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -213,17 +213,7 @@ func (d *desk) expect(lines ...string) {
 }
 
 func pod(uid string, limits string) *v1.Pod {
-	p := &v1.Pod{}
-	p.UID, p.Namespace, p.Name = types.UID(uid), "default", uid
-	list := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
-	for _, word := range strings.Fields(limits) {
-		name, value, _ := strings.Cut(word, "=")
-		list[v1.ResourceName(name)] = resource.MustParse(value)
-	}
-	p.Spec.Containers = []v1.Container{{
-		Name: "main", Resources: v1.ResourceRequirements{Limits: list, Requests: list},
-	}}
-	return p
+	return podtest.New(uid, podtest.Guaranteed("main "+limits))
 }
 
 func bubble(t *testing.T, f func(t *testing.T, dir string)) {

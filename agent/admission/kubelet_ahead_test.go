@@ -7,31 +7,26 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
 // begin makes it a pod of a small init container and a larger one.
 func (w *world) begin(pod *v1.Pod) {
-	container := func(name string, cpus, devices int) v1.Container {
-		limits := v1.ResourceList{
-			v1.ResourceCPU:    *resource.NewQuantity(int64(cpus), resource.DecimalSI),
-			v1.ResourceMemory: resource.MustParse("64Mi"),
+	pod.Spec = v1.PodSpec{}
+	for _, c := range []struct {
+		name       string
+		cpus, gpus int
+	}{{"init!", 1, w.IntN(4) / 3}, {"main", 2 + w.IntN(6), w.IntN(3)}} {
+		text := fmt.Sprintf("%s cpu=%d memory=64Mi", c.name, c.cpus)
+		if c.gpus > 0 {
+			text += fmt.Sprint(" gpu=", c.gpus)
 		}
-		if devices > 0 {
-			limits["example.com/gpu"] = *resource.NewQuantity(int64(devices), resource.DecimalSI)
-		}
-		return v1.Container{Name: name, Resources: v1.ResourceRequirements{
-			Limits: limits, Requests: limits,
-		}}
-	}
-	pod.Spec = v1.PodSpec{
-		InitContainers: []v1.Container{container("init", 1, w.IntN(4)/3)},
-		Containers:     []v1.Container{container("main", 2+w.IntN(6), w.IntN(3))},
+		podtest.Containers(text)(pod)
 	}
 }
 

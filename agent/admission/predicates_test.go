@@ -12,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/admission/handlers"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -107,8 +108,8 @@ func TestPredicates(t *testing.T) {
 				apparmor(v1.AppArmorProfileTypeRuntimeDefault)
 		}, ""},
 	} {
-		p := &v1.Pod{Spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{},
-			Containers: []v1.Container{{Name: "c"}}}}
+		p := podtest.New("", podtest.Containers("c"))
+		p.Spec.SecurityContext = &v1.PodSecurityContext{}
 		tt.change(p)
 		got := ""
 		if r := tt.handler(decide.Attempt{Pod: p, Node: node}); r != nil {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -147,12 +148,9 @@ func newWish(r *rand.Rand, name string, as role, quality int) wish {
 // build makes the pod of the wishes: an init container runs beside the sidecars before it, all
 // others beside each other.
 func (o *order) build(quality int) {
-	p := &v1.Pod{}
-	p.UID, p.Namespace, p.Name = o.uid, "default", string(o.uid)
-	p.Annotations = map[string]string{
-		podspec.AnnotationIsolated:   strconv.FormatBool(o.rules.Isolated),
-		podspec.AnnotationWholeCores: strconv.FormatBool(o.rules.WholeCores),
-	}
+	p := podtest.New(string(o.uid), podtest.Annotations(
+		podspec.AnnotationIsolated, strconv.FormatBool(o.rules.Isolated),
+		podspec.AnnotationWholeCores, strconv.FormatBool(o.rules.WholeCores)))
 	p.Spec.SchedulerName = stepChooser
 	for i := range o.wishes {
 		w := &o.wishes[i]

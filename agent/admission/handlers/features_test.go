@@ -5,11 +5,11 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func TestFeatures(t *testing.T) {
@@ -54,14 +54,10 @@ func TestFeatures(t *testing.T) {
 
 // What a change of a pod takes is compared with the change alone.
 func TestFeaturesOfAChange(t *testing.T) {
-	was := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c",
-		Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
-			v1.ResourceCPU: resource.MustParse("1")}}}}}}
+	was := podtest.New("", podtest.Containers("c cpu=1"))
 	is := was.DeepCopy()
-	is.Spec.Resources = &v1.ResourceRequirements{
-		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}
-	was.Spec.Resources = &v1.ResourceRequirements{
-		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}
+	is.Spec.Resources = &v1.ResourceRequirements{Requests: podtest.Amounts("cpu=2")}
+	was.Spec.Resources = &v1.ResourceRequirements{Requests: podtest.Amounts("cpu=1")}
 	const resizes = "InPlacePodLevelResourcesVerticalScaling"
 	for declared, want := range map[string]string{"": "[" + resizes + "]", resizes: "[]"} {
 		f := NewFeatures([]string{declared}, version.MustParseGeneric("1.37"))
