@@ -9,7 +9,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/agent/addresses"
 	"github.com/numalet/numalet/agent/admission/decide"
@@ -18,12 +17,11 @@ import (
 	"github.com/numalet/numalet/agent/runtimeup"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func podFrom(from string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Annotations: map[string]string{source.AnnotationSource: from},
-	}}
+	return podtest.New("", podtest.Annotations(source.AnnotationSource, from))
 }
 
 // TestFactsChanged: the node's status is looked at again when the runtime is observed, and when it is

@@ -15,6 +15,7 @@ import (
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -25,8 +26,7 @@ func TestNotices(t *testing.T) {
 		pod *v1.Pod, eventType, reason, message string) {
 		told = append(told, pod.Name+" "+eventType+" "+reason+" "+message)
 	}})
-	plain := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
-	plain.Name, plain.UID = "plain", "1"
+	plain := podtest.New("plain", podtest.UID("1"), podtest.Containers("c"))
 	lacking := plain.DeepCopy()
 	lacking.Name, lacking.UID = "lacking", "2"
 	lacking.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{
@@ -60,8 +60,7 @@ func TestBackOffIsTold(t *testing.T) {
 		of podspec.Ref, eventType, reason, message string) {
 		told = append(told, of.Container+" "+eventType+" "+reason+" "+message)
 	}})
-	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a"}, {Name: "b"}}}}
-	pod.Name, pod.Namespace, pod.UID = "p", "shop", "1"
+	pod := podtest.New("p", podtest.In("shop"), podtest.UID("1"), podtest.Containers("a", "b"))
 	for _, step := range []struct{ id, reason string }{
 		{"1", ""}, {"1", cri.ReasonCrashLoopBackOff}, {"1", cri.ReasonCrashLoopBackOff},
 		{"2", ""}, {"2", cri.ReasonCrashLoopBackOff}, {"2", cri.ReasonImagePullBackOff},
@@ -100,8 +99,7 @@ func TestWhatGoesWrongWithAPodIsTold(t *testing.T) {
 			}
 			told = nil
 		}
-		first, second := &v1.Pod{}, &v1.Pod{}
-		first.Name, second.Name = "first", "second"
+		first, second := podtest.New("first", podtest.UID("")), podtest.New("second", podtest.UID(""))
 		n.look(podworker.Report{Pod: first, Err: errors.New("no answer")})
 		tells("unseen", "Warning FailedSync error determining status: no answer")
 		n.look(podworker.Report{Pod: second})
@@ -115,8 +113,8 @@ func TestWhatGoesWrongWithAPodIsTold(t *testing.T) {
 		end := func(uid types.UID, stop podworker.Stop, state podworker.State) {
 			pod := pods[uid]
 			if pod == nil {
-				pod = &v1.Pod{}
-				pod.UID, pods[uid] = uid, pod
+				pod = podtest.New(string(uid))
+				pods[uid] = pod
 			}
 			r := podworker.Report{Pod: pod, Stop: &stop}
 			r.Decision.State = state
