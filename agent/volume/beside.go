@@ -10,9 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// rootCA is the ConfigMap that Kubernetes keeps in every namespace.
-const rootCA = "kube-root-ca.crt"
-
 // Beside reports whether the pod's volumes may be made while its sandbox is: all of them can be had
 // for any pod, so that hardly ever a sandbox waits for them in vain, and none was missing before.
 func (v *Volumes) Beside(pod *v1.Pod) bool {
@@ -47,24 +44,9 @@ func (v *Volumes) Incomplete(pod *v1.Pod) (bool, error) {
 	}), nil
 }
 
-// usual reports whether the containers use no other volumes than empty ones, and files of what the
-// pod itself says and of what every pod has: a token and the cluster's CA.
+// usual reports whether any pod could have the volumes of this one at any time: none of them is made
+// of something that can be missing.
 func usual(pod *v1.Pod) bool {
 	all, err := usedVolumes(pod)
-	return err == nil && !slices.ContainsFunc(all, func(u used) bool {
-		switch s := u.volume.VolumeSource; {
-		case s.EmptyDir != nil:
-			return s.EmptyDir.Medium != v1.StorageMediumDefault
-		case s.Projected != nil:
-			return slices.ContainsFunc(s.Projected.Sources, rare)
-		default:
-			return s.DownwardAPI == nil
-		}
-	})
-}
-
-// rare reports whether a source is one that may not be there.
-func rare(source v1.VolumeProjection) bool {
-	return source.ServiceAccountToken == nil && source.DownwardAPI == nil &&
-		(source.ConfigMap == nil || source.ConfigMap.Name != rootCA)
+	return err == nil && !slices.ContainsFunc(all, func(u used) bool { return !u.look().ordinary })
 }

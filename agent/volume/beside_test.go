@@ -24,7 +24,7 @@ func TestBeside(t *testing.T) {
 		"another ConfigMap":      {projected(v1.VolumeProjection{ConfigMap: config("settings")}), false},
 		"a Secret":               {projected(v1.VolumeProjection{Secret: &v1.SecretProjection{}}), false},
 		"an empty directory":     {v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}, true},
-		"no source":              {v1.VolumeSource{}, false},
+		"no source, as empty":    {v1.VolumeSource{}, true},
 		"a directory of pages":   {v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumHugePages}}, false},
 		"what the pod has":       {v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{}}, true},
 		"a path of the node":     {v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/"}}, false},

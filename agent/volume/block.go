@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
@@ -21,8 +22,11 @@ const devicesDir = "volumeDevices"
 // blocks are block devices of the host that persistent volumes name, for containers that have them
 // as they are.
 func blocks() plugin {
-	return plugin{field: "local", name: localName, persistent: true, block: true,
+	return plugin{from: byClaims, field: "local", name: localName, block: true,
 		path: func(u used) string { return u.pv.Spec.Local.Path },
+		tearDown: func(ctx context.Context, v *Volumes, pod types.UID) error {
+			return v.mapped.release(ctx, pod)
+		},
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
 			return time.Time{}, v.foreign(ctx, t, func() error {
 				isDevice, err := t.isOnDevice()

@@ -48,8 +48,8 @@ func claimOf(pod *v1.Pod, volume v1.Volume) string {
 // some time, and certificates, which are issued.
 func Polls(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
-		return claimOf(pod, v) != "" || v.Projected != nil && slices.ContainsFunc(v.Projected.Sources,
-			func(p v1.VolumeProjection) bool { return p.PodCertificate != nil })
+		u, _ := newUsed(pod, v)
+		return u.claim != "" || u.look().polled
 	})
 }
 
@@ -218,9 +218,6 @@ func withClaims(all []used, known map[string]Claimed) (out []used, errs []error)
 				continue
 			}
 			u.plugin, u.pv, u.readOnly = p, claimed.Volume, claimed.ReadOnly
-			u.volume.VolumeSource = v1.VolumeSource{
-				HostPath: u.pv.Spec.HostPath, NFS: u.pv.Spec.NFS,
-			}
 		}
 		out = append(out, u)
 	}
@@ -236,7 +233,7 @@ func (c Config) persistentFits(u used) error {
 	if err := storagehelpers.CheckNodeAffinity(u.pv, c.Labels()); err != nil {
 		return fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q : %w", u.pv.Name, err)
 	}
-	if len(u.mountOptions()) > 0 && !u.plugin.options {
+	if len(u.mountOptions()) > 0 && !u.look().mounted {
 		return fmt.Errorf("MountVolume.MountOptionSupport check failed for volume %q : mount "+
 			"options are not supported for this volume type", u.pv.Name)
 	}

@@ -14,12 +14,14 @@ import (
 )
 
 func downwardAPIs() plugin {
-	return written("downwardAPI", "kubernetes.io/downward-api", v1.StorageMediumMemory,
+	p := written("downwardAPI", "kubernetes.io/downward-api", v1.StorageMediumMemory,
 		func(_ context.Context, from sources, t target) (content, error) {
 			s := t.volume.DownwardAPI
 			mode := modeOf(s.DefaultMode, fs.FileMode(v1.DownwardAPIVolumeSourceDefaultMode))
 			return from.downwardAPI(t.pod, s.Items, mode)
 		})
+	p.facts = func(used) facts { return facts{ordinary: true} }
+	return p
 }
 
 // downwardAPI says about the pod what the items ask for, as long as there is room. It needs no API

@@ -15,7 +15,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/mount-utils"
-	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/internal/quantity"
@@ -28,16 +27,22 @@ const emptyDirMode = fs.FileMode(0o777)
 const emptyDirName = "kubernetes.io/empty-dir"
 
 func emptyDirs() plugin {
-	return plugin{field: "emptyDir", name: emptyDirName, relabel: true,
-		mounted: func(u used) bool { return emptyDirSource(u).Medium != v1.StorageMediumDefault },
+	return plugin{from: inPods, field: "emptyDir", name: emptyDirName, relabel: true,
+		facts: func(u used) facts {
+			onDisk := u.volume.EmptyDir.Medium == v1.StorageMediumDefault
+			return facts{mounted: !onDisk, ordinary: onDisk}
+		},
 		setUp: func(_ context.Context, v *Volumes, t target) (time.Time, error) {
-			return time.Time{}, v.makeEmptyDir(t, emptyDirSource(t.used), v.cfg.Memory())
+			return time.Time{}, v.makeEmptyDir(t, *t.volume.EmptyDir, v.cfg.Memory())
 		}}
 }
 
-// emptyDirSource is the volume's; one without any source is an emptyDir too.
-func emptyDirSource(u used) v1.EmptyDirVolumeSource {
-	return ptr.Deref(u.volume.EmptyDir, v1.EmptyDirVolumeSource{})
+// defaulted returns the volume as the API defaults it: without any source it is an emptyDir.
+func defaulted(volume v1.Volume) v1.Volume {
+	if sourceKind(volume.VolumeSource) == "" {
+		volume.EmptyDir = &v1.EmptyDirVolumeSource{}
+	}
+	return volume
 }
 
 // makeEmptyDir makes a directory that begins empty, and maybe with something mounted on it, whatever

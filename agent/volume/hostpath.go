@@ -14,16 +14,23 @@ import (
 
 func hostPaths() plugin {
 	return plugin{
+		from:  inPods | byClaims,
 		field: "hostPath", // whose files keep the label that the host gave them
 		name:  "kubernetes.io/host-path",
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
 			return time.Time{}, v.calls.do(ctx, "look at "+t.path(), func() error {
-				return checkHostPath(t.volume.HostPath)
+				return checkHostPath(hostSource(t.used))
 			})
 		},
-		persistent: true,
-		path:       func(u used) string { return u.volume.HostPath.Path },
+		path: func(u used) string { return hostSource(u).Path },
 	}
+}
+
+func hostSource(u used) *v1.HostPathVolumeSource {
+	if u.pv != nil {
+		return u.pv.Spec.HostPath
+	}
+	return u.volume.HostPath
 }
 
 // checkHostPath sees to it that the path is what the volume's type says, creating it for the types

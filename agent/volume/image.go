@@ -13,25 +13,23 @@ import (
 // directory.
 func images() plugin {
 	return plugin{
-		field: "image", name: "kubernetes.io/image", relabel: true,
+		from: inPods, field: "image", name: "kubernetes.io/image", relabel: true,
 		setUp: func(context.Context, *Volumes, target) (time.Time, error) {
 			return time.Time{}, nil
 		},
-		path: func(used) string { return "" },
+		path:  func(used) string { return "" },
+		mount: imageMount,
 	}
 }
 
-// imageMount makes m a mount of an image, of which the runtime knows the path in it, if any. ref is the
-// runtime's own name of the image.
-func imageMount(
-	m *runtimeapi.Mount, pod *v1.Pod, volume v1.Volume, ref string,
-) (*runtimeapi.Mount, error) {
-	if ref == "" {
-		return nil, fmt.Errorf("image %q is not there yet", volume.Image.Reference)
+func imageMount(m *runtimeapi.Mount, pod *v1.Pod, u used, image string) error {
+	named := u.volume.Image.Reference
+	if image == "" {
+		return fmt.Errorf("image %q is not there yet", named)
 	}
 	m.HostPath, m.Readonly = "", true
 	m.Image = &runtimeapi.ImageSpec{
-		Image: ref, UserSpecifiedImage: volume.Image.Reference, Annotations: pod.Annotations,
+		Image: image, UserSpecifiedImage: named, Annotations: pod.Annotations,
 	}
-	return m, nil
+	return nil
 }

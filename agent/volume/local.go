@@ -20,12 +20,22 @@ const localName = "kubernetes.io/local-volume"
 // locals are directories of the host, or file systems on its block devices, that persistent volumes
 // name. A pod's is a mount of its own, so that what it does to it is undone with it.
 func locals() plugin {
-	return plugin{field: "local", name: localName, relabel: true, options: true,
-		persistent: true, mounted: always,
+	return plugin{from: byClaims, field: "local", name: localName, relabel: true,
+		facts: func(used) facts { return facts{mounted: true} },
+		stage: &stage{
+			do: func(v *Volumes, t target) error {
+				err := v.devices.stage(t)
+				v.tellMismatch(t, err)
+				return err
+			},
+			undo: func(ctx context.Context, v *Volumes, volume string) error {
+				return v.devices.unstage(ctx, volume)
+			},
+		},
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
 			return time.Time{}, v.foreign(ctx, t, func() error {
 				shared := v.claims.elsewhere(t.pod.UID, t.pv.Name)
-				if err := v.mountLocal(t); err != nil {
+				if err := v.staged(ctx, t, func() error { return v.mountLocal(t) }); err != nil {
 					return err
 				}
 				if shared {
@@ -41,8 +51,6 @@ func locals() plugin {
 			})
 		}}
 }
-
-func always(used) bool { return true }
 
 // isOnDevice reports whether a local volume is a block device, and else a directory.
 func (t target) isOnDevice() (bool, error) {
@@ -76,15 +84,11 @@ func (v *Volumes) mountLocal(t target) error {
 	if t.readOnly {
 		options = append(options, "ro")
 	}
-	bind := func(source string) error {
-		return v.mount(source, t.path(), "", t.mountOptions(options...))
-	}
+	source := t.pv.Spec.Local.Path
 	if onDevice {
-		err := v.devices.bind(t, bind)
-		v.tellMismatch(t, err)
-		return err
+		source = v.devices.path(t.pv.Name)
 	}
-	return bind(t.pv.Spec.Local.Path)
+	return v.mount(source, t.path(), "", t.mountOptions(options...))
 }
 
 // tellMismatch tells of a device that could not be mounted as the file system that its volume names,

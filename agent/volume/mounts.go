@@ -125,9 +125,9 @@ func (v *Volumes) volumeMount(
 	switch {
 	case err != nil:
 		return nil, err
-	case u.volume.Image != nil:
+	case u.plugin.mount != nil:
 		out.ImageSubPath = path
-		return imageMount(out, m.pod, u.volume, start.Images[u.volume.Name])
+		return out, u.plugin.mount(out, m.pod, u, start.Images[u.volume.Name])
 	case path == "":
 		return out, nil
 	}

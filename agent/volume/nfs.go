@@ -10,8 +10,11 @@ import (
 // nfs are exports of a server, mounted by mount(8) and its helper mount.nfs. Whose the files are is
 // the server's to say: fsGroup changes nothing.
 func nfs() plugin {
-	return plugin{field: "nfs", name: "kubernetes.io/nfs", options: true, persistent: true,
-		mounted: always,
+	return plugin{from: inPods | byClaims, field: "nfs", name: "kubernetes.io/nfs",
+		facts: func(u used) facts {
+			// A claim, and not what it is bound to, says whether a pod has it read-only.
+			return facts{mounted: true, readOnly: u.pv == nil && u.volume.NFS.ReadOnly}
+		},
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
 			return time.Time{}, v.foreign(ctx, t, func() error {
 				if !t.have.mounted {
@@ -26,6 +29,9 @@ func nfs() plugin {
 
 func (f filesystems) mountNFS(t target) error {
 	source := t.volume.NFS
+	if t.pv != nil {
+		source = t.pv.Spec.NFS
+	}
 	server := source.Server
 	if ip, err := netip.ParseAddr(server); err == nil && ip.Is6() {
 		server = "[" + server + "]"

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -84,6 +85,32 @@ func TestLocalVolumeOnDevice(t *testing.T) {
 	if want := []string{"xfs noatime"}; !slices.Equal(formatted, want) {
 		t.Errorf("mounted as %q, want %q", formatted, want)
 	}
+}
+
+// A pod that ends does not wait for ever for a device whose mount for another pod hangs.
+func TestTearDownWhileADeviceHangs(t *testing.T) {
+	s := bind(localAt(blockDevice(t)))
+	synctest.Test(t, func(t *testing.T) {
+		v, _ := newVolumes(t, Config{Claims: s})
+		hangs := make(chan struct{})
+		v.devices.format = func(string, string, string, []string) error { <-hangs; return nil }
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := v.SetUp(ctx, podWith(claimVolume("data"))); err == nil {
+			t.Error("a mount that hangs is done")
+		}
+		if err := os.MkdirAll(v.root+"/pods/u2/volumes/kubernetes.io~local-volume/pv", dirMode); err != nil {
+			t.Fatal(err)
+		}
+		const want = "volume kubernetes.io~local-volume/pv is being mounted for another pod"
+		if err := v.TearDown(t.Context(), "u2"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		close(hangs)
+		if err := v.TearDown(t.Context(), "u2"); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A device that has another file system than its volume names is told of, on the volume.

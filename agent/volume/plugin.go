@@ -9,32 +9,71 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// plugin is what there is to know of one type of volumes. Each has a file of its own; the rest of
-// the package names none. To take volumes down needs no plugin: whatever is mounted below the
-// pod's directory is unmounted, and the directory removed.
+// plugin describes one type of volumes. Each type has a file of its own, and no other code of the
+// package names it. Nothing else is needed to unmount and remove volumes in a pod's directory.
 type plugin struct {
-	// field is the type's field of v1.VolumeSource, as manifests write it.
+	from origin
+	// field is the type's field of v1.VolumeSource or v1.PersistentVolumeSource, as manifests write it.
 	field string
 	// name is the kubelet's name of the type, in metrics and, escaped, in paths.
 	name string
-	// setUp makes a volume, or brings it up to date. What containers made of it stays as it is. It
-	// says when that is to be done again although nothing changed; zero: never.
+	// stage is for types of which the node holds something that pods share; nil: no such thing.
+	stage *stage
+	// setUp makes a volume, or brings it up to date, and keeps what containers wrote into it. It
+	// returns when to call it again although nothing changed; zero: never.
 	setUp func(ctx context.Context, v *Volumes, t target) (again time.Time, err error)
-	// path is where the volume is on the node; nil: at its place in the pod's directory.
+	// tearDown removes what the type has for a pod outside the pod's directory, when the pod goes;
+	// nil: nothing.
+	tearDown func(ctx context.Context, v *Volumes, pod types.UID) error
+	// path returns where the volume is on the node; nil: at its place in the pod's directory.
 	path func(u used) string
-	// mounted reports whether something is mounted on the volume's place; nil: never.
-	mounted func(u used) bool
-	// persistent: persistent volumes can be of this type; options: with mount options.
-	persistent, options bool
+	// mount makes m a mount that the runtime makes, from its own name of the volume's image; nil:
+	// m mounts path.
+	mount func(m *runtimeapi.Mount, pod *v1.Pod, u used, image string) error
+	// facts returns what follows from the volume's source; nil: nothing.
+	facts func(u used) facts
 	// block: containers have it as a device, and cannot mount it.
 	block bool
 	// relabel: the files are the pod's, so they get its SELinux label.
 	relabel bool
-	// written: the files are the agent's, which writes them again when what they are made of
-	// changes. Containers read them only.
+	// written: the agent writes the files, and writes them again when their sources change.
+	// Containers only read them.
 	written bool
+}
+
+// origin says what can have volumes of a type: pods themselves, claims of pods, or both.
+type origin int
+
+const (
+	inPods origin = 1 << iota
+	byClaims
+)
+
+// stage has what a volume is a mount of ready on the node, for all pods that have the volume.
+type stage struct {
+	do func(v *Volumes, t target) error
+	// undo does nothing as long as a pod has a mount of the volume.
+	undo func(ctx context.Context, v *Volumes, volume string) error
+}
+
+// facts are what follows from a volume's source.
+type facts struct {
+	mounted  bool // something is mounted on the volume's place, maybe with mount options
+	readOnly bool // for all containers
+	ordinary bool // any pod can have it at any time: nothing that it is made of can be missing
+	polled   bool // what it is made of changes and nobody tells
+}
+
+// look returns the facts of a volume.
+func (u used) look() facts {
+	if u.plugin.facts == nil {
+		return facts{}
+	}
+	return u.plugin.facts(u)
 }
 
 // target is a volume that is set up for a pod.
@@ -64,7 +103,7 @@ func (t target) ready() string { return t.place().ready(t.podDir, t.plugin.writt
 func plugins() []plugin {
 	return []plugin{
 		emptyDirs(), hostPaths(), configMaps(), secrets(), downwardAPIs(), projections(),
-		images(), nfs(),
+		images(), nfs(), locals(), blocks(),
 	}
 }
 
@@ -73,15 +112,14 @@ func isWritten(name string) bool {
 	return slices.ContainsFunc(plugins(), func(p plugin) bool { return p.name == name && p.written })
 }
 
-// pluginFor picks the plugin by the volume's source. A volume without any is an emptyDir, as the
-// API defaults it.
+// pluginFor returns the plugin for the volume's source.
 func pluginFor(volume v1.Volume) (plugin, error) {
 	kind := sourceKind(volume.VolumeSource)
-	if kind == "" {
-		return emptyDirs(), nil
-	}
 	var known []string
 	for _, p := range plugins() {
+		if p.from&inPods == 0 {
+			continue
+		}
 		if p.field == kind {
 			return p, nil
 		}
@@ -102,8 +140,8 @@ func Unsupported(pod *v1.Pod) error {
 func persistentPlugin(volume *v1.PersistentVolume) (plugin, error) {
 	kind := sourceKind(volume.Spec.PersistentVolumeSource)
 	var known []string
-	for _, p := range append(plugins(), locals(), blocks()) {
-		if !p.persistent || p.block != isBlock(volume) {
+	for _, p := range plugins() {
+		if p.from&byClaims == 0 || p.block != isBlock(volume) {
 			continue
 		}
 		if p.field == kind {

@@ -13,7 +13,26 @@ import (
 )
 
 func projections() plugin {
-	return written("projected", "kubernetes.io/projected", v1.StorageMediumMemory, project)
+	p := written("projected", "kubernetes.io/projected", v1.StorageMediumMemory, project)
+	p.facts = func(u used) facts {
+		sources := u.volume.Projected.Sources
+		return facts{
+			ordinary: !slices.ContainsFunc(sources, isRare),
+			polled: slices.ContainsFunc(sources,
+				func(s v1.VolumeProjection) bool { return s.PodCertificate != nil }),
+		}
+	}
+	return p
+}
+
+// rootCA is the ConfigMap that Kubernetes keeps in every namespace.
+const rootCA = "kube-root-ca.crt"
+
+// isRare reports whether a source may be missing: it is neither the pod's own text, nor a token, nor
+// the cluster's CA.
+func isRare(source v1.VolumeProjection) bool {
+	return source.ServiceAccountToken == nil && source.DownwardAPI == nil &&
+		(source.ConfigMap == nil || source.ConfigMap.Name != rootCA)
 }
 
 // project puts the files of all sources together; of one path the last counts.

@@ -43,10 +43,20 @@ func (v *Volumes) emptied(ctx context.Context, uid types.UID,
 	return nil
 }
 
-// release takes back what was made for the pod outside its directory, of which nothing is mounted
-// any more.
+// release removes what was made for the pod outside its directory, in which nothing is mounted any
+// more.
 func (v *Volumes) release(ctx context.Context, uid types.UID, dir string) error {
-	return errors.Join(v.devices.releaseAll(ctx, dir), v.mapped.release(ctx, uid))
+	all, err := places(dir)
+	errs := []error{err}
+	for _, p := range all {
+		errs = append(errs, v.unstage(ctx, p))
+	}
+	for _, p := range plugins() {
+		if p.tearDown != nil {
+			errs = append(errs, p.tearDown(ctx, v, uid))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // wrap says of an error what was being done.

@@ -56,6 +56,7 @@ type Volumes struct {
 	due
 	records
 	filesystems
+	turns   turns
 	devices *onDevices
 	mapped  mapped
 	claims  *claims
@@ -173,7 +174,7 @@ func want(all []used) []wanted {
 	out := make([]wanted, len(all))
 	for i, u := range all {
 		out[i] = wanted{place: u.place(), outside: u.plugin.path != nil,
-			written: u.plugin.written, mounted: u.plugin.mounted != nil && u.plugin.mounted(u)}
+			written: u.plugin.written, mounted: u.look().mounted}
 	}
 	return out
 }
@@ -184,10 +185,7 @@ func (v *Volumes) do(ctx context.Context, s step, t target) (again time.Time, er
 		if err := v.removeVolume(ctx, s.place.in(t.podDir)); err != nil {
 			return again, fmt.Errorf("volume %v, which the pod does not use: %w", s.place, err)
 		}
-		if s.place.plugin == localName {
-			return again, v.devices.release(ctx, s.place.name)
-		}
-		return again, nil
+		return again, v.unstage(ctx, s.place)
 	}
 	if err := v.cfg.persistentFits(t.used); err != nil {
 		return again, &cri.ObjectError{Err: err}
@@ -247,16 +245,20 @@ func usedVolumes(pod *v1.Pod) (out []used, err error) {
 		if !names[volume.Name] {
 			continue
 		}
-		u, claim := used{volume: volume}, claimOf(pod, volume)
-		u.readOnly = volume.NFS != nil && volume.NFS.ReadOnly
-		if u.claim = claim; claim == "" {
-			var err error
-			u.plugin, err = pluginFor(volume)
-			errs = append(errs, err)
-		}
+		u, err := newUsed(pod, volume)
+		errs = append(errs, err)
 		out = append(out, u)
 	}
 	return out, errors.Join(errs...)
+}
+
+func newUsed(pod *v1.Pod, volume v1.Volume) (u used, err error) {
+	if u.volume, u.claim = defaulted(volume), claimOf(pod, volume); u.claim != "" {
+		return u, nil
+	}
+	u.plugin, err = pluginFor(u.volume)
+	u.readOnly = u.look().readOnly
+	return u, err
 }
 
 // usedNow are the pod's volumes as far as it is known what they are: it is set up.

@@ -99,7 +99,7 @@ func (s sources) alone(path string, f file, again time.Time) (content, error) {
 // written are volumes with what the agent writes into them, all files at once. Those that may have
 // secrets are in memory; without root, which could not mount that, they are on the disk.
 func written(field, name string, medium v1.StorageMedium, content maker) plugin {
-	return plugin{field: field, name: name, relabel: true, written: true,
+	return plugin{from: inPods, field: field, name: name, relabel: true, written: true,
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
 			c, err := content(ctx, sources{v.cfg.Objects, v.cfg.Facts(),
 				&room{volume: maxContent, pod: t.room}}, t)

@@ -1,0 +1,58 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// turns let one goroutine at a time stage a volume and mount it for a pod, or look whether pods are
+// left and undo the stage. The zero value is ready.
+type turns struct {
+	all sync.Map // of chan struct{}, for each of the node's few staged volumes, by place
+}
+
+// take waits until no other has the volume's turn, or ctx ends. done gives the turn back.
+func (t *turns) take(ctx context.Context, p place) (done func(), err error) {
+	all, _ := t.all.LoadOrStore(p, make(chan struct{}, 1))
+	turn := all.(chan struct{}) //nolint:forcetypeassert // of no other type
+	select {
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("volume %v is being mounted for another pod: %w", p, ctx.Err())
+	}
+}
+
+// staged stages the volume and calls mount, which mounts what was staged.
+func (v *Volumes) staged(ctx context.Context, t target, mount func() error) error {
+	done, err := v.turns.take(ctx, t.place())
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := t.plugin.stage.do(v, t); err != nil {
+		return err
+	}
+	return mount()
+}
+
+// unstage undoes the stage of a volume that a pod had, unless another pod has it.
+func (v *Volumes) unstage(ctx context.Context, p place) error {
+	ctx, cancel := context.WithTimeout(ctx, unmountWait)
+	defer cancel()
+	var errs []error
+	for _, plugin := range plugins() {
+		if plugin.name != p.plugin || plugin.stage == nil {
+			continue
+		}
+		done, err := v.turns.take(ctx, p)
+		if err != nil {
+			return err
+		}
+		errs = append(errs, plugin.stage.undo(ctx, v, p.name))
+		done()
+	}
+	return errors.Join(errs...)
+}
