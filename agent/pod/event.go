@@ -11,7 +11,7 @@ import (
 // EventKind is a kind of Event.
 type EventKind string
 
-// The events. All but the first seven are answers to effects.
+// The events. From Admitted on they are answers to effects.
 const (
 	// Desired: a source wants Pod to run; also when its spec changed. Runtime is what the runtime
 	// has of it.
@@ -19,19 +19,21 @@ const (
 	// Deleted: the API server wants Pod, which has a deletion timestamp, ended; its status is kept
 	// until Removed.
 	Deleted EventKind = "Deleted"
-	// Retried: the source gives Pod anew as it was: somebody wants a refusal thought over.
+	// Retried: the source sends Pod again unchanged: a refusal is to be reconsidered.
 	Retried EventKind = "Retried"
-	// Removed: the source has Pod no more.
+	// Removed: the source no longer has Pod.
 	Removed EventKind = "Removed"
-	// Orphaned: something of Pod was found on the node. It means nothing for a pod that has a
-	// record.
+	// Reconciled: others wrote News into the status of Pod at the API server.
+	Reconciled EventKind = "Reconciled"
+	// Orphaned: something of Pod was found on the node. It has no effect for a pod with a record,
+	// nor before every source was heard.
 	Orphaned EventKind = "Orphaned"
 	// Killed: the node ends the pod for Why, within Grace.
 	Killed EventKind = "Killed"
-	// Ending: the pod has come to its end by itself, and others are about to hear of it. Something
-	// of it may still run.
+	// Ending: the pod has ended by itself, and others are about to hear of it. Something of it may
+	// still run.
 	Ending EventKind = "Ending"
-	// Observed: the runtime has of the pod what Runtime says.
+	// Observed: the runtime has Runtime of the pod.
 	Observed EventKind = "Observed"
 
 	// Admitted: the pod has its place; Why says what it lacks, if anything.
@@ -51,37 +53,60 @@ const (
 // Event is something that happened to a pod.
 type Event struct {
 	Kind EventKind
-	// Pod is set in Desired, Deleted, Retried, Removed and Orphaned, and in Admitted to the pod as it
-	// was decided on: its source may have it otherwise by then.
+	// Pod is set in the events of sources and in Orphaned, and in Admitted to the pod as it was
+	// decided on: its source may have changed it by then.
 	Pod *v1.Pod
-	// Runtime is set in Desired, Deleted and Observed.
+	// FromAPI is set if the pod's source is the API server.
+	FromAPI bool
+	// Runtime is set in the events of sources and in Observed.
 	Runtime Runtime
+	// News is set in Reconciled.
+	News News
+	// Heard is set in Orphaned if every source was heard.
+	Heard bool
 	// Why is set in Admitted, Waits, Refused and Killed.
 	Why Why
 	// Grace is set in Killed: how long the containers have to exit.
 	Grace time.Duration
 }
 
+// ends reports whether the pod's source wants it ended.
+func (e Event) ends() bool { return e.Kind == Deleted || e.Pod.DeletionTimestamp != nil }
+
 // Runtime is what the runtime has of a pod.
 type Runtime struct {
+	// Pod is the UID, namespace and name there; nil: not asked, or nothing is recorded.
+	Pod *v1.Pod
 	// Recorded: there is a sandbox or a container, dead or alive.
 	Recorded bool
 	// Running: a sandbox is ready.
 	Running bool
-	// Ended: by its records, or by what the API server says, the pod has come to its end and must
-	// not run again.
+	// Ended: by its records, or by what the API server says, the pod has ended and must not run
+	// again.
 	Ended bool
-	// Admitted are the resources that an earlier run of the agent admitted it with; nil: that is not
-	// known.
+	// Admitted holds the resources that an earlier run of the agent admitted it with; nil: unknown.
 	Admitted *podspec.Resources
 }
+
+// News is what others wrote into a pod's status, as far as something follows from it.
+type News string
+
+// The kinds of News.
+const (
+	// NoNews: nothing follows.
+	NoNews News = ""
+	// GateNews: a condition that a readiness gate of the pod waits for.
+	GateNews News = "Gates"
+	// EndNews: the pod's end, which is not known here.
+	EndNews News = "Ended"
+)
 
 // Why is a reason in CamelCase and a message for people.
 type Why struct {
 	Reason, Message string
-	// Explained is the gist of an explanation, for the event alone.
+	// Explained is the gist of an explanation, only for the event.
 	Explained string
-	// Silent: it is in other words what was told before.
+	// Silent: only the words differ from the last report.
 	Silent bool
 }
 
@@ -92,60 +117,58 @@ type EffectKind string
 const (
 	// Submit asks admission for Pod; Adopt says that it runs already.
 	Submit EffectKind = "Submit"
-	// Leave tells admission that the pod has begun to end, or with Ended that it has come to its end
-	// by itself.
+	// Leave tells admission that the pod has begun to end, or with Ended that it has ended by itself.
 	Leave EffectKind = "Leave"
-	// Release asks admission to give back what the pod holds.
+	// Release asks admission to release what the pod holds.
 	Release EffectKind = "Release"
-	// Run has the worker bring Pod to run, or follow its changed spec.
+	// Run has the worker start Pod, or follow its changed spec.
 	Run EffectKind = "Run"
 	// Terminate has the worker end Pod; Why and Grace are set if the node ends it.
 	Terminate EffectKind = "Terminate"
-	// Remove is Terminate, and takes away what is left of Pod, which may be an Orphan.
+	// Remove is Terminate, and removes what is left of Pod, which may be an Orphan.
 	Remove EffectKind = "Remove"
-	// Hasten has the worker that removes Pod know of its grace period, which may be a shorter one.
-	// A worker that has returned has nothing to hasten.
+	// Hasten tells the worker that removes Pod its grace period, which may be shorter now. A worker
+	// that has returned has nothing to hasten.
 	Hasten EffectKind = "Hasten"
-	// Write records a status of Pod, of kind Status and for Why.
+	// Wake has the worker look at the pod.
+	Wake EffectKind = "Wake"
+	// Write records a status of kind Status, for Why.
 	Write EffectKind = "Write"
-	// Clear says that the pod is cleared away: nothing of it runs, its volumes and its cgroup are
-	// gone, and it holds nothing. One that the API server wants deleted it may forget, once it has
-	// its last status.
-	Clear EffectKind = "Clear"
-	// Infeasible tells that the pod is not given the resources of Wanted.
-	Infeasible EffectKind = "Infeasible"
 	// Forget drops the status of the pod.
 	Forget EffectKind = "Forget"
-	// Tell records an event of Kubernetes, a warning or a normal one, with Why.
+	// Infeasible reports that the pod does not get the resources of Wanted.
+	Infeasible EffectKind = "Infeasible"
+	// Tell records a Kubernetes event, a warning or a normal one, with Why.
 	Tell EffectKind = "Tell"
+	// Restarted reports that the pod begins again, desired again before it was gone.
+	Restarted EffectKind = "Restarted"
 )
 
-// StatusKind is what a status says that does not come from the runtime.
+// StatusKind is the part of a status that does not come from the runtime.
 type StatusKind string
 
 // The kinds of status.
 const (
-	// StatusKept: only the spec is another one.
+	// StatusKept: only the spec changed.
 	StatusKept StatusKind = "Kept"
-	// StatusPending: nothing is known of the pod but that it is desired.
+	// StatusPending: all that is known is that the pod is desired.
 	StatusPending StatusKind = "Pending"
-	// StatusWaiting, StatusAdmitted and StatusRejected are what admission said.
+	// StatusWaiting, StatusAdmitted and StatusRejected are outcomes of admission.
 	StatusWaiting  StatusKind = "Waiting"
 	StatusAdmitted StatusKind = "Admitted"
 	StatusRejected StatusKind = "Rejected"
+	// StatusCleared: only Facts.Cleared changed.
+	StatusCleared StatusKind = "Cleared"
 )
 
-// Effect is something to be done for a pod.
+// Effect is something to do for a pod.
 type Effect struct {
-	Kind  EffectKind
-	Pod   *v1.Pod
-	Adopt bool // of Submit
-	Ended bool // of Leave
-	// Wanted is the pod as its source has it, if it was admitted with other resources: of Write and
-	// Infeasible.
-	Wanted *v1.Pod
+	Kind EffectKind
+	Facts
+	Adopt  bool // of Submit
+	Ended  bool // of Leave
 	Orphan bool // of Remove
-	// Grace is that of Terminate when the node ends the pod; zero: the pod's own.
+	// Grace is set in Terminate if the node ends the pod; zero: the pod's own.
 	Grace   time.Duration
 	Status  StatusKind // of Write
 	Why     Why        // of Write, Tell, and Terminate

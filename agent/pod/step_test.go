@@ -22,7 +22,7 @@ func TestTransitions(t *testing.T) {
 		{State: Deciding, Hold: Held},
 		{State: Deciding, Hold: Held, OnNode: true},
 		{State: Rejected, Hold: Held},
-		{State: Running, Hold: Held, OnNode: true},
+		{State: Running, Hold: Held, OnNode: true, Admitted: true},
 		{State: Completed, Hold: Free, OnNode: true},
 		{State: Terminating, Hold: Held, OnNode: true},
 		{State: Terminating, Hold: Held, OnNode: true, Killed: true},
@@ -41,7 +41,12 @@ func TestTransitions(t *testing.T) {
 		for _, e := range []Event{
 			{Kind: Desired}, {Kind: Desired, Runtime: Runtime{Recorded: true, Running: true}},
 			{Kind: Desired, Runtime: Runtime{Recorded: true, Ended: true}},
-			{Kind: Deleted}, {Kind: Retried}, {Kind: Removed}, {Kind: Orphaned},
+			{Kind: Desired, Runtime: Runtime{Recorded: true, Pod: &v1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: "another"}}}},
+			{Kind: Deleted}, {Kind: Retried}, {Kind: Removed}, {Kind: Removed, FromAPI: true},
+			{Kind: Reconciled}, {Kind: Reconciled, News: GateNews},
+			{Kind: Reconciled, News: EndNews, Runtime: Runtime{Recorded: true, Ended: true}},
+			{Kind: Orphaned}, {Kind: Orphaned, Heard: true},
 			{Kind: Killed, Why: Why{Reason: "Evicted"}},
 			{Kind: Observed, Runtime: Runtime{Recorded: true}},
 			{Kind: Admitted}, {Kind: Admitted, Why: Why{Reason: "Lacks"}},
@@ -93,6 +98,7 @@ func describe(r Record) string {
 	}
 	s := note(string(r.State), r.Hold != Free, string(r.Hold))
 	s = note(note(s, r.OnNode, "on-node"), r.Orphan, "orphan")
+	s = note(note(s, r.Admitted, "admitted"), r.EndedUnseen, "ended-unseen")
 	return note(note(s, r.Killed, "killed"), r.Next != nil, "desired-again")
 }
 
@@ -100,13 +106,16 @@ func describeEvent(e Event) string {
 	s := note(string(e.Kind), e.Runtime.Running, "while it runs")
 	s = note(s, e.Runtime.Ended, "after its end")
 	s = note(s, e.Kind == Observed && e.Runtime.Recorded, "something")
+	s = note(note(s, e.Runtime.Pod != nil, "beside another"), e.FromAPI, "by force")
+	s = note(note(s, e.News != NoNews, string(e.News)), e.Heard, "heard")
 	return note(note(s, e.Why.Reason != "", e.Why.Reason), e.Why.Silent, "silent")
 }
 
 func describeEffect(f Effect) string {
 	s := note(string(f.Kind), f.Status != "", string(f.Status))
 	s = note(note(note(s, f.Adopt, "adopt"), f.Orphan, "orphan"), f.Ended, "after its end")
-	return note(note(s, f.Warning, "warning"), f.Why.Reason != "", f.Why.Reason)
+	s = note(note(s, f.Warning, "warning"), f.Why.Reason != "", f.Why.Reason)
+	return note(s, f.Pod.DeletionGracePeriodSeconds != nil, "in 0 s")
 }
 
 // A spec that changes is followed until the pod is gone, and the one that was desired last is begun

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // node is what surrounds the record of one pod: sources that want it or not, admission, a worker
@@ -29,11 +30,20 @@ type node struct {
 	// late are answers of admission and of the worker on their way to the record, in order.
 	late []Event
 
+	event Event // the last one
+	begun bool  // by it
+
 	worker worker
+	// there is the pod of which the runtime has something.
+	there *v1.Pod
 	// runs: a container of the pod runs. recorded: the runtime has something of it.
 	runs, recorded bool
 	// cleaned: its worker has seen to it that no cgroup and no volume is left.
 	cleaned bool
+	// reported are the facts of the last status, and unseen whether only an outcome of admission, or
+	// of an earlier run of the agent, can have ended the pod.
+	reported Facts
+	unseen   bool
 }
 
 type worker string
@@ -49,9 +59,10 @@ const (
 // feed steps the record, carries out the effects and checks what must always hold.
 func (n *node) feed(e Event) error {
 	before := n.record
+	n.event = e
 	var effects []Effect
 	n.record, effects = Step(n.record, e)
-	line := fmt.Sprintf("%-11s %-9s ->", before.State, e.Kind)
+	line := fmt.Sprintf("%-11s %-9s ->", before.State, describeEvent(e))
 	for _, f := range effects {
 		line += " " + string(f.Kind)
 	}
@@ -62,12 +73,22 @@ func (n *node) feed(e Event) error {
 	if e.Kind == Removed || n.record.State == None {
 		n.killed = false // what comes is another life of the pod
 	}
+	n.begun = before.State == None
+	restarted := before.Next != nil && !before.Orphan && n.record.State == Deciding
 	for _, f := range effects {
 		if err := n.carryOut(f); err != nil {
 			return fmt.Errorf("%s: %w", f.Kind, err)
 		}
+		restarted = restarted != (f.Kind == Restarted)
 	}
-	ends := e.Kind == Ending || e.Kind == Desired && e.Runtime.Ended
+	if restarted {
+		return fmt.Errorf("it began again, or it did not, and that was reported")
+	}
+	if silent := e.Kind == Orphaned && !e.Heard || e.Kind == Reconciled && e.News == NoNews; silent &&
+		len(effects) > 0 {
+		return fmt.Errorf("something follows from it")
+	}
+	ends := e.Kind == Ending || e.Runtime.Ended && (e.Kind == Desired || e.Kind == Reconciled)
 	if ends && n.record.State == Running && n.record.Hold == Held && !n.leaves {
 		return fmt.Errorf("others hear of its end, and admission does not")
 	}
@@ -77,6 +98,9 @@ func (n *node) feed(e Event) error {
 func (n *node) carryOut(f Effect) error {
 	switch f.Kind {
 	case Submit:
+		if n.recorded && !Same(n.there, f.Pod) {
+			return fmt.Errorf("the runtime has another pod of that UID")
+		}
 		if n.returning {
 			return fmt.Errorf("a release is under way")
 		}
@@ -93,6 +117,9 @@ func (n *node) carryOut(f Effect) error {
 		}
 		n.asked, n.returning = false, true
 	case Run:
+		if n.recorded && !Same(n.there, f.Pod) {
+			return fmt.Errorf("the runtime has another pod of that UID")
+		}
 		if n.worker == terminating || n.worker == removing {
 			return fmt.Errorf("its worker is %s it", n.worker)
 		}
@@ -102,10 +129,10 @@ func (n *node) carryOut(f Effect) error {
 		if n.worker == noWorker {
 			n.worker, n.cleaned = running, false
 		}
-	case Clear:
-		if n.runs || n.entered || !n.cleaned {
-			return fmt.Errorf("runs %t, held %t, cleaned up %t", n.runs, n.entered, n.cleaned)
-		}
+	case Write:
+		return n.written(f)
+	case Forget:
+		n.reported = Facts{}
 	case Terminate:
 		if n.worker == noWorker || n.worker == running {
 			n.cleaned = false
@@ -113,12 +140,40 @@ func (n *node) carryOut(f Effect) error {
 		if n.worker != removing {
 			n.worker = terminating
 		}
-	case Remove:
-		n.worker = removing
-	case Hasten:
+	case Remove, Hasten:
+		if n.event.FromAPI && ptr.Deref(f.Pod.DeletionGracePeriodSeconds, 30) != 0 {
+			return fmt.Errorf("its grace period is waited for")
+		}
+		if f.Kind == Remove {
+			n.worker = removing
+		}
 		if n.worker != removing && n.worker != noWorker {
 			return fmt.Errorf("its worker is %s it", n.worker)
 		}
+	}
+	return nil
+}
+
+// written checks the facts that a status comes with: each follows from what was reported before.
+func (n *node) written(f Effect) error {
+	switch f.Status {
+	case StatusPending:
+		n.reported = Facts{}
+		n.unseen = n.begun && n.event.Runtime.Ended && Same(n.event.Pod, f.Pod) &&
+			f.Pod == n.record.Pod
+	case StatusAdmitted:
+		n.reported.Admitted = true
+	case StatusRejected:
+		n.unseen = true
+	case StatusCleared:
+		if n.runs || n.entered || !n.cleaned {
+			return fmt.Errorf("runs %t, held %t, cleaned up %t", n.runs, n.entered, n.cleaned)
+		}
+		n.reported.Cleared = true
+	case StatusKept, StatusWaiting:
+	}
+	if f.Admitted != n.reported.Admitted || f.Cleared != n.reported.Cleared || f.EndedUnseen != n.unseen {
+		return fmt.Errorf("%s with %+v, expected %+v", f.Status, f.Facts, n.reported)
 	}
 	return nil
 }
@@ -137,17 +192,20 @@ func (n *node) check() error {
 
 // runtime is what the runtime has, truly.
 func (n *node) runtime() Runtime {
-	return Runtime{
+	r := Runtime{
 		Recorded: n.recorded, Running: n.runs, Ended: n.recorded && !n.runs && n.rand.IntN(2) == 0,
 	}
+	if n.recorded {
+		r.Pod = n.there
+	}
+	return r
 }
 
 // move has one of the parts do something that it may do; false: there was nothing to do for it.
 func (n *node) move() (bool, error) {
-	switch n.rand.IntN(13) {
+	switch n.rand.IntN(14) {
 	case 0:
-		another := &v1.Pod{}
-		another.Name = []string{"a", "b"}[n.rand.IntN(2)]
+		another := n.either()
 		if r := n.record; r.Pod != nil && !Same(r.Pod, another) {
 			n.killed = false // it was the other one
 		}
@@ -158,6 +216,14 @@ func (n *node) move() (bool, error) {
 			return false, nil
 		}
 		return true, n.feed(Event{Kind: Retried, Pod: n.wanted, Runtime: n.runtime()})
+	case 13:
+		if n.wanted == nil {
+			return false, nil
+		}
+		e := Event{Kind: Reconciled, Pod: n.wanted, Runtime: n.runtime(),
+			News: []News{NoNews, GateNews, EndNews}[n.rand.IntN(3)]}
+		e.Runtime.Ended = e.News == EndNews
+		return true, n.feed(e)
 	case 1:
 		if n.wanted == nil || n.rand.IntN(2) == 0 {
 			return false, nil
@@ -172,12 +238,16 @@ func (n *node) move() (bool, error) {
 			pod = &v1.Pod{}
 		}
 		n.wanted, n.deleted = nil, false
-		return true, n.feed(Event{Kind: Removed, Pod: pod})
+		return true, n.feed(Event{Kind: Removed, Pod: pod, FromAPI: n.rand.IntN(2) == 0})
 	case 3:
 		if !n.recorded && n.record.State == None { // of an earlier run of the agent
-			n.recorded, n.runs = true, n.rand.IntN(2) == 0
+			n.recorded, n.runs, n.there = true, n.rand.IntN(2) == 0, n.either()
 		}
-		return true, n.feed(Event{Kind: Orphaned, Pod: &v1.Pod{}})
+		found := n.there
+		if found == nil {
+			found = n.either()
+		}
+		return true, n.feed(Event{Kind: Orphaned, Pod: found, Heard: n.rand.IntN(2) == 0})
 	case 4:
 		if n.rand.IntN(3) > 0 {
 			return false, nil
@@ -188,6 +258,11 @@ func (n *node) move() (bool, error) {
 	default:
 		return n.answer()
 	}
+}
+
+// either returns one of two pods of the same UID.
+func (n *node) either() *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: []string{"a", "b"}[n.rand.IntN(2)]}}
 }
 
 // answer has admission, the worker or what carries their words go on.
@@ -225,7 +300,7 @@ func (n *node) decide() bool {
 func (n *node) work() bool {
 	switch {
 	case n.worker == running && (!n.recorded || n.rand.IntN(4) == 0):
-		n.recorded, n.runs = true, true
+		n.recorded, n.runs, n.there = true, true, n.record.Pod
 	case n.worker == noWorker:
 		return false
 	case n.worker == removing:

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podworker"
-	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -27,10 +27,10 @@ func TestEndsThatWereTold(t *testing.T) {
 		Decision: podworker.Decision{State: podworker.Finished}, Stop: &podworker.Stop{},
 	}
 	for name, begin := range map[string]func(s *Store, p *v1.Pod){
-		"told before": func(s *Store, p *v1.Pod) { s.Pending(p, nil) },
+		"told before": func(s *Store, p *v1.Pod) { s.write(pod.StatusPending, p, "") },
 		"rejected": func(s *Store, p *v1.Pod) {
-			s.Pending(named("u", "a"), nil)
-			s.Rejected("u", status.Reason{Reason: "OutOfcpu", Message: "m"})
+			s.write(pod.StatusPending, named("u", "a"), "")
+			s.write(pod.StatusRejected, uid("u"), "OutOfcpu")
 		},
 	} {
 		s := New(Config{})
@@ -38,7 +38,7 @@ func TestEndsThatWereTold(t *testing.T) {
 		p := told(v1.PodFailed, "Evicted")
 		begin(s, p)
 		before := s.List()[0].Status
-		s.Admitted("u")
+		s.write(pod.StatusAdmitted, uid("u"), "")
 		ended.Pod = p
 		r.Report(ended)
 		if got := s.List()[0].Status; !equality.Semantic.DeepEqual(got, before) {
@@ -69,16 +69,16 @@ func TestFirstAndCleared(t *testing.T) {
 		do             func()
 		first, cleared bool
 	}{
-		{"desired", func() { s.Pending(p, nil) }, true, false},
-		{"admitted", func() { s.Admitted("u") }, true, false},
+		{"desired", func() { s.write(pod.StatusPending, p, "") }, true, false},
+		{"admitted", func() { s.write(pod.StatusAdmitted, uid("u"), "") }, true, false},
 		{"seen", func() {
 			r.Report(podworker.Report{
 				Pod: p, Decision: podworker.Decision{State: podworker.SyncPod}})
 		}, false, false},
-		{"cleared", func() { s.Cleared("u") }, false, true},
-		{"another spec", func() { s.Follow(p, nil) }, false, true},
-		{"desired anew", func() { s.Pending(p, nil) }, true, false},
-		{"waits", func() { s.Waiting("u", status.Reason{Reason: "Waiting"}) }, false, false},
+		{"cleared", func() { s.write(pod.StatusCleared, uid("u"), "") }, false, true},
+		{"another spec", func() { s.write(pod.StatusKept, p, "") }, false, true},
+		{"desired anew", func() { s.write(pod.StatusPending, p, "") }, true, false},
+		{"waits", func() { s.write(pod.StatusWaiting, uid("u"), "Waiting") }, false, false},
 	} {
 		if step.do(); last.First != step.first || last.Cleared != step.cleared {
 			t.Errorf("%s: first %t, cleared %t", step.name, last.First, last.Cleared)
@@ -89,10 +89,10 @@ func TestFirstAndCleared(t *testing.T) {
 // A spec that changes after the pod's end is one that its status is of: nobody takes it up.
 func TestGenerationAfterTheEnd(t *testing.T) {
 	s := New(Config{})
-	s.Pending(told(v1.PodSucceeded, ""), nil)
+	s.write(pod.StatusPending, told(v1.PodSucceeded, ""), "")
 	changed := told(v1.PodSucceeded, "")
 	changed.Generation = 4
-	s.Follow(changed, nil)
+	s.write(pod.StatusKept, changed, "")
 	if got := s.List()[0].Status.ObservedGeneration; got != 4 {
 		t.Errorf("generation %d was observed", got)
 	}
@@ -106,21 +106,21 @@ func TestReconcile(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		api   v1.PodStatus
-		want  Reconciled
+		want  pod.News
 		taken int // conditions of others
 	}{
-		"nothing":           {v1.PodStatus{Phase: v1.PodRunning}, Nothing, 0},
-		"a note":            {v1.PodStatus{Conditions: condition("example.com/note")}, Nothing, 1},
-		"a gate":            {v1.PodStatus{Conditions: condition("example.com/gate")}, Gates, 1},
-		"one that is ours":  {v1.PodStatus{Conditions: condition(v1.PodReady)}, Nothing, 0},
-		"that it has ended": {v1.PodStatus{Phase: v1.PodFailed}, Ended, 0},
+		"nothing":           {v1.PodStatus{Phase: v1.PodRunning}, pod.NoNews, 0},
+		"a note":            {v1.PodStatus{Conditions: condition("example.com/note")}, pod.NoNews, 1},
+		"a gate":            {v1.PodStatus{Conditions: condition("example.com/gate")}, pod.GateNews, 1},
+		"one that is ours":  {v1.PodStatus{Conditions: condition(v1.PodReady)}, pod.NoNews, 0},
+		"that it has ended": {v1.PodStatus{Phase: v1.PodFailed}, pod.EndNews, 0},
 	} {
 		s, p := New(Config{}), named("u", "a")
-		if got := s.Reconcile(p); got != Nothing {
+		if got := s.Reconcile(p); got != pod.NoNews {
 			t.Errorf("%s of a pod that is not known: %v", name, got)
 		}
 		p.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "example.com/gate"}}
-		s.Pending(p, nil)
+		s.write(pod.StatusPending, p, "")
 		before := s.Status("u")
 		changed := p.DeepCopy()
 		changed.Status = test.api

@@ -8,30 +8,30 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// RecallAgain asks anew what an earlier run of the agent told of static pods of which that was not
-// known, and returns those of which something is known now: their workers are to look at them.
+// RecallAgain asks again what an earlier run of the agent reported of the static pods of which that
+// was unknown, and returns the pods of which it is known now: their workers should look at them.
 func (s *Store) RecallAgain() (news []types.UID) {
-	for _, e := range s.all() {
-		if e.recalled || !podspec.IsStatic(e.pod) {
+	for _, e := range s.table.all() {
+		if e.recalled || !podspec.IsStatic(e.Pod) {
 			continue
 		}
-		told := s.cfg.Recall(e.pod)
-		if told.Phase == "" {
+		reported := s.cfg.Recall(e.Pod)
+		if reported.Phase == "" {
 			continue
 		}
-		s.update(e.pod.UID, func(e entry) entry { return e.recall(told) })
-		news = append(news, e.pod.UID)
+		s.table.update(e.Pod.UID, func(e entry) entry { return e.recall(reported) })
+		news = append(news, e.Pod.UID)
 	}
 	return news
 }
 
-// recall has the entry say what was told before, as far as nothing else was found out since.
-func (e entry) recall(told v1.PodStatus) entry {
+// recall returns the entry with what was reported before, as far as nothing was found out since.
+func (e entry) recall(reported v1.PodStatus) entry {
 	e.recalled = true
 	if e.first {
-		e.status, e.told = told, status.Ended(told.Phase)
+		e.status = reported
 	} else {
-		e.status = status.Recalled(e.pod, e.status, told)
+		e.status = status.Recalled(e.Pod, e.status, reported)
 	}
 	return e
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -25,11 +26,11 @@ func TestRecall(t *testing.T) {
 	runs := v1.PodStatus{Phase: v1.PodRunning, StartTime: &metav1.Time{Time: time.Unix(1, 0)}}
 	known["early"], known["api"] = runs, runs
 	for _, uid := range []string{"early", "late", "new"} {
-		pod := named(uid, uid)
-		pod.Annotations = map[string]string{podspec.AnnotationSource: "file"}
-		s.Pending(pod, nil)
+		p := named(uid, uid)
+		p.Annotations = map[string]string{podspec.AnnotationSource: "file"}
+		s.write(pod.StatusPending, p, "")
 	}
-	s.Pending(named("other", "other"), nil)
+	s.write(pod.StatusPending, named("other", "other"), "")
 	known["late"], known["other"] = runs, runs
 	for uid, want := range map[types.UID]v1.PodPhase{
 		"early": v1.PodRunning, "late": v1.PodPending, "new": v1.PodPending,
@@ -60,11 +61,11 @@ func TestDesiredAnew(t *testing.T) {
 		return v1.PodStatus{Phase: v1.PodFailed, StartTime: &metav1.Time{Time: time.Unix(1, 0)},
 			ContainerStatuses: []v1.ContainerStatus{{Name: "main", State: ended, RestartCount: 2}}}
 	}})
-	pod := named("u", "a")
-	pod.Status.Phase = v1.PodPending // as manifests are read
-	s.Pending(pod, nil)
+	p := named("u", "a")
+	p.Status.Phase = v1.PodPending // as manifests are read
+	s.write(pod.StatusPending, p, "")
 	for range 2 {
-		s.Pending(pod, nil)
+		s.write(pod.StatusPending, p, "")
 		got := s.Status("u")
 		if c := got.ContainerStatuses[0]; got.Phase != v1.PodPending || c.RestartCount != 2 ||
 			c.State.Waiting == nil || c.LastTerminationState != ended || status.Attempt(got, "main") != 3 {
@@ -72,7 +73,7 @@ func TestDesiredAnew(t *testing.T) {
 		}
 	}
 	s.cfg.Recall = func(*v1.Pod) v1.PodStatus { return v1.PodStatus{} }
-	s.Pending(named("u", "b"), nil)
+	s.write(pod.StatusPending, named("u", "b"), "")
 	if c := s.Status("u").ContainerStatuses[0]; c.RestartCount != 0 ||
 		c.LastTerminationState.Terminated != nil {
 		t.Errorf("another pod: %+v", c)

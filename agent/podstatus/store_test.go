@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/agent/volume"
@@ -20,6 +21,29 @@ import (
 
 func named(uid, name string) *v1.Pod {
 	return podtest.New(name, podtest.UID(uid), podtest.Containers("main"))
+}
+
+func uid(of types.UID) *v1.Pod { return named(string(of), "") }
+
+// write has the store carry out a Write of a pod with the facts that its record would have. A pod
+// without a name keeps its spec.
+func (s *Store) write(kind pod.StatusKind, p *v1.Pod, why string) {
+	e, known := s.table.get(p.UID)
+	f := pod.Effect{Kind: pod.Write, Facts: e.Facts, Status: kind, Why: pod.Why{Reason: why}}
+	if p.Name != "" || !known {
+		f.Pod = p
+	}
+	switch kind {
+	case pod.StatusPending:
+		f.Facts = pod.Facts{Spec: f.Spec, EndedUnseen: status.Ended(p.Status.Phase)}
+	case pod.StatusAdmitted:
+		f.Admitted = true
+	case pod.StatusRejected:
+		f.EndedUnseen = true
+	case pod.StatusCleared:
+		f.Cleared = true
+	}
+	s.Write(f)
 }
 
 func woken(c <-chan struct{}) bool {
@@ -49,14 +73,14 @@ func TestStatusesInTurn(t *testing.T) {
 		reason        string
 		active, woken bool
 	}{
-		{"desired", func() { s.Pending(named("u", "a"), nil) }, v1.PodPending, "", false, true},
-		{"waits", func() { s.Waiting("u", status.Reason{Reason: "Waiting"}) },
+		{"desired", func() { s.write(pod.StatusPending, named("u", "a"), "") }, v1.PodPending, "", false, true},
+		{"waits", func() { s.write(pod.StatusWaiting, uid("u"), "Waiting") },
 			v1.PodPending, "Waiting", false, false},
-		{"admitted", func() { s.Admitted("u") }, v1.PodPending, "", true, true},
-		{"another spec", func() { s.Follow(named("u", "b"), nil) }, v1.PodPending, "", true, true},
-		{"cleared", func() { s.Cleared("u") }, v1.PodPending, "", true, false},
-		{"desired anew", func() { s.Pending(named("u", "b"), nil) }, v1.PodPending, "", false, true},
-		{"rejected", func() { s.Rejected("u", status.Reason{Reason: "OutOfcpu"}) },
+		{"admitted", func() { s.write(pod.StatusAdmitted, uid("u"), "") }, v1.PodPending, "", true, true},
+		{"another spec", func() { s.write(pod.StatusKept, named("u", "b"), "") }, v1.PodPending, "", true, true},
+		{"cleared", func() { s.write(pod.StatusCleared, uid("u"), "") }, v1.PodPending, "", true, false},
+		{"desired anew", func() { s.write(pod.StatusPending, named("u", "b"), "") }, v1.PodPending, "", false, true},
+		{"rejected", func() { s.write(pod.StatusRejected, uid("u"), "OutOfcpu") },
 			v1.PodFailed, "OutOfcpu", false, true},
 	} {
 		step.do()
@@ -75,7 +99,7 @@ func TestStatusesInTurn(t *testing.T) {
 	if !woken(changed) {
 		t.Error("a pod was forgotten, and who watches sleeps on")
 	}
-	s.Rejected("u", status.Reason{Reason: "late"})
+	s.write(pod.StatusRejected, uid("u"), "late")
 	if len(s.List()) > 0 {
 		t.Error("a pod that was forgotten is listed")
 	}
@@ -88,24 +112,24 @@ func TestStatusesInTurn(t *testing.T) {
 // Writers that meet lose nothing, and a pod that was forgotten and came again is another one.
 func TestWritersMeet(t *testing.T) {
 	s := New(Config{})
-	s.Pending(named("u", "a"), nil)
-	before, _ := s.get("u")
+	s.write(pod.StatusPending, named("u", "a"), "")
+	before, _ := s.table.get("u")
 	s.Forget("u")
-	s.Pending(named("u", "a"), nil)
-	if s.replace("u", before, before) {
+	s.write(pod.StatusPending, named("u", "a"), "")
+	if s.table.replace(before, before) {
 		t.Error("what was made of the earlier pod replaced the new one's")
 	}
 	var writers sync.WaitGroup
 	for range 100 {
 		writers.Go(func() {
-			s.update("u", func(e entry) entry {
+			s.table.update("u", func(e entry) entry {
 				e.status.ObservedGeneration++
 				return e
 			})
 		})
 	}
 	writers.Wait()
-	if got, _ := s.get("u"); got.status.ObservedGeneration != 100 {
+	if got, _ := s.table.get("u"); got.status.ObservedGeneration != 100 {
 		t.Errorf("%d of 100 changes are there", got.status.ObservedGeneration)
 	}
 }
@@ -122,17 +146,17 @@ func TestToldInOrder(t *testing.T) {
 		told = append(told, c)
 	}})
 	saw := func(phase v1.PodPhase) {
-		s.update("u", func(e entry) entry {
+		s.table.update("u", func(e entry) entry {
 			e.status.Phase = phase
 			return e
 		})
 	}
-	s.Pending(named("u", "first"), nil)
+	s.write(pod.StatusPending, named("u", "first"), "")
 	var writers sync.WaitGroup
 	writers.Go(func() { saw(v1.PodRunning) })
 	<-started
 	writers.Go(func() {
-		s.Follow(named("u", "second"), nil)
+		s.write(pod.StatusKept, named("u", "second"), "")
 		saw(v1.PodSucceeded)
 	})
 	time.Sleep(20 * time.Millisecond) // in which one that does not wait for its turn would be told of
@@ -155,20 +179,20 @@ func TestEndingComesFirst(t *testing.T) {
 	var s *Store
 	s = New(Config{
 		Ending: func(uid types.UID) {
-			told = append(told, "ending "+string(s.entries[uid].status.Phase))
+			told = append(told, "ending "+string(s.table.entries[uid].status.Phase))
 		},
 		Wrote: func(c Change) { told = append(told, string(c.After.Phase)) },
 	})
-	s.Pending(named("u", "a"), nil)
-	s.Admitted("u")
+	s.write(pod.StatusPending, named("u", "a"), "")
+	s.write(pod.StatusAdmitted, uid("u"), "")
 	for _, phase := range []v1.PodPhase{v1.PodRunning, v1.PodSucceeded, v1.PodSucceeded} {
-		s.update("u", func(e entry) entry {
+		s.table.update("u", func(e entry) entry {
 			e.status.Phase = phase
 			return e
 		})
 	}
-	s.Pending(named("v", "b"), nil)
-	s.Rejected("v", status.Reason{Reason: "OutOfcpu"}) // it holds nothing
+	s.write(pod.StatusPending, named("v", "b"), "")
+	s.write(pod.StatusRejected, uid("v"), "OutOfcpu") // it holds nothing
 	if got := strings.Join(told, ", "); got != "Pending, Pending, Running, ending Running, "+
 		"Succeeded, Succeeded, Pending, Failed" {
 		t.Errorf("told were %s", got)
@@ -179,13 +203,13 @@ func TestEndingComesFirst(t *testing.T) {
 func TestHolding(t *testing.T) {
 	s := New(Config{})
 	for _, uid := range []string{"runs", "ended", "released", "undecided"} {
-		s.Pending(named(uid, uid), nil)
+		s.write(pod.StatusPending, named(uid, uid), "")
 	}
 	for _, uid := range []types.UID{"runs", "ended", "released"} {
-		s.Admitted(uid)
+		s.write(pod.StatusAdmitted, named(string(uid), ""), "")
 	}
 	for _, uid := range []types.UID{"ended", "released"} {
-		s.update(uid, func(e entry) entry {
+		s.table.update(uid, func(e entry) entry {
 			e.status.Phase = v1.PodSucceeded
 			return e
 		})
@@ -211,7 +235,7 @@ func TestReport(t *testing.T) {
 	s := New(Config{})
 	r := Reporter{Statuses: s, Terminations: lastWords{}}
 	p := named("u", "a")
-	s.Pending(p, nil)
+	s.write(pod.StatusPending, p, "")
 	round := podworker.Report{
 		Pod: p,
 		Observed: cri.Pod{
@@ -248,7 +272,7 @@ func TestProblemsPass(t *testing.T) {
 	r := Reporter{Statuses: s, Terminations: lastWords{}}
 	p := named("u", "a")
 	p.Spec.RestartPolicy = v1.RestartPolicyNever
-	s.Pending(p, nil)
+	s.write(pod.StatusPending, p, "")
 	for _, step := range []struct {
 		state cri.ContainerState
 		in    podworker.State

@@ -1,6 +1,6 @@
-// Package syncloop is the one goroutine that hands on what happens to pods: it feeds events to the
-// records of agent/pod and carries out the effects. It decides nothing itself and waits for nothing
-// but the next event.
+// Package syncloop runs the one goroutine that feeds what happens to pods to their records
+// (agent/pod) and carries out the effects. It decides nothing itself, and waits for nothing but the
+// next event.
 package syncloop
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Admission decides on pods; *admission.Queue does. Nothing blocks.
+// Admission decides on pods; *admission.Queue implements it. No method blocks.
 type Admission interface {
 	Submit(pod *v1.Pod, adopt bool)
 	Leaving(uid types.UID, ended bool)
@@ -30,52 +30,51 @@ type Admission interface {
 	Poke()
 }
 
-// Workers bring pods to what is desired; *podworker.Workers do. Nothing blocks.
+// Workers bring pods to what is desired; *podworker.Workers implement it. No method blocks.
 type Workers interface {
 	Update(podworker.Desired)
 	Hasten(podworker.Desired)
 	Wake(types.UID)
 }
 
-// Inputs are what the loop waits for.
+// Inputs holds what the loop waits for.
 type Inputs struct {
 	Updates   <-chan source.Update
-	Observed  <-chan types.UID // pods of which the runtime says something else
+	Observed  <-chan types.UID // pods of which the runtime reports a change
 	Decisions *mailbox.Box[admission.Result]
 	Events    *mailbox.Box[Event]
-	// Capacity has a value when pods that wait may have a place: plugins offer something else, or
-	// the hardware is another.
+	// Capacity has a value when waiting pods may have a place: what plugins offer, or the hardware,
+	// has changed.
 	Capacity <-chan struct{}
 }
 
-// Event is an event of one pod from a part of the agent: its worker, housekeeping, an eviction.
+// Event is an event of one pod from a part of the agent, such as its worker or housekeeping.
 type Event struct {
 	UID types.UID
 	pod.Event
 }
 
-// Ending is that a pod has come to its end, of which others are about to hear.
+// Ending returns the event that a pod has ended, of which others are about to hear.
 func Ending(uid types.UID) Event { return Event{UID: uid, Event: pod.Event{Kind: pod.Ending}} }
 
-// Config is what a loop works with.
+// Config configures a loop.
 type Config struct {
 	Inputs Inputs
-	// Runtime is the newest observation of a pod.
+	// Runtime returns the newest observation of a pod.
 	Runtime func(types.UID) (cri.Pod, bool)
-	// Admitted are the resources that a pod of the runtime was admitted with by an earlier run of
-	// the agent, nil for one of which that is not known; a nil function: of none it is.
+	// Admitted returns the resources that an earlier run of the agent admitted a pod of the runtime
+	// with; nil: unknown. A nil function knows of none.
 	Admitted  func(cri.Pod) *podspec.Resources
 	Admission Admission
 	Workers   Workers
 	Statuses  *podstatus.Store
 	// Tell records an event of a pod; it must not block.
 	Tell func(pod *v1.Pod, eventType, reason, message string)
-	// Restarted is told of a pod that was desired again before what ran of it was gone; nil:
-	// nobody is.
+	// Restarted hears of a pod that begins again, desired again before it was gone; nil: nobody does.
 	Restarted func(*v1.Pod)
-	// SeenAll reports whether every source is one that seen knows. Before that no pod is an orphan.
+	// SeenAll reports whether seen holds for every source.
 	SeenAll func(seen func(source string) bool) bool
-	// Heard is told once that what every source had at first was handled; nil: nobody is. It must
+	// Heard is called once, when what every source had at first was handled; nil: nothing is. It must
 	// not block.
 	Heard func()
 }
@@ -83,7 +82,7 @@ type Config struct {
 // Loop is the syncLoop.
 type Loop struct {
 	cfg Config
-	// entered is when the loop last came round, in nanoseconds; read by Healthy.
+	// entered is the time of the loop's last round in nanoseconds; Healthy reads it.
 	entered atomic.Int64
 
 	// Owned by Run.
@@ -106,7 +105,7 @@ func New(cfg Config) *Loop {
 	return &Loop{cfg: cfg, records: map[types.UID]pod.Record{}, seen: map[string]bool{}}
 }
 
-// period is how often the loop comes round at least: Healthy looks for it.
+// period is the longest time between two rounds, which Healthy looks for.
 const period = time.Second
 
 // Run handles events until ctx ends.
@@ -118,11 +117,10 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case u := <-l.cfg.Inputs.Updates:
-			l.takeEvents(ctx) // the update may follow from what others were told of these
+			l.takeEvents(ctx) // the update may be an answer to what others were told of these
 			l.update(ctx, u)
 		case uid := <-l.cfg.Inputs.Observed:
-			l.feed(uid, pod.Event{Kind: pod.Observed, Runtime: l.observed(uid)})
-			l.cfg.Workers.Wake(uid)
+			l.feed(ctx, uid, pod.Event{Kind: pod.Observed, Runtime: l.observed(uid)})
 		case <-l.cfg.Inputs.Decisions.Wake():
 			for _, r := range l.cfg.Inputs.Decisions.Take() {
 				l.decided(ctx, r)
@@ -131,7 +129,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			l.takeEvents(ctx)
 		case <-l.cfg.Inputs.Capacity:
 			l.cfg.Admission.Poke()
-		case <-tick: // the round itself is what Healthy looks for
+		case <-tick: // Healthy looks for the round itself
 			l.hearing()
 		}
 	}
@@ -139,11 +137,12 @@ func (l *Loop) Run(ctx context.Context) error {
 
 func (l *Loop) takeEvents(ctx context.Context) {
 	for _, e := range l.cfg.Inputs.Events.Take() {
-		l.event(ctx, e)
+		e.Heard = e.Kind == pod.Orphaned && l.hearing()
+		l.feed(ctx, e.UID, e.Event)
 	}
 }
 
-// hearing reports whether every source was heard, and tells of it when it is so for the first time.
+// hearing reports whether every source was heard. The first time it calls Heard.
 func (l *Loop) hearing() bool {
 	if !l.heard && l.cfg.SeenAll(func(source string) bool { return l.seen[source] }) {
 		l.heard = true
@@ -152,7 +151,7 @@ func (l *Loop) hearing() bool {
 	return l.heard
 }
 
-// Healthy is an error when the loop has not come round for longer than limit.
+// Healthy returns an error if the loop's last round is longer ago than limit.
 func (l *Loop) Healthy(now time.Time, limit time.Duration) error {
 	entered := l.entered.Load()
 	if entered == 0 {
@@ -164,19 +163,15 @@ func (l *Loop) Healthy(now time.Time, limit time.Duration) error {
 	return nil
 }
 
-// feed takes an event of a pod.
-func (l *Loop) feed(uid types.UID, e pod.Event) {
-	before := l.records[uid]
-	next, effects := pod.Step(before, e)
+// feed steps the record of a pod and carries out the effects.
+func (l *Loop) feed(ctx context.Context, uid types.UID, e pod.Event) {
+	next, effects := pod.Step(l.records[uid], e)
 	if next.State == pod.None {
 		delete(l.records, uid)
 	} else {
 		l.records[uid] = next
 	}
 	for _, f := range effects {
-		l.carryOut(f)
-	}
-	if before.Next != nil && !before.Orphan && next.State == pod.Deciding {
-		l.cfg.Restarted(next.Pod)
+		l.carryOut(ctx, f)
 	}
 }

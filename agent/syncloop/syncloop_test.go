@@ -15,6 +15,7 @@ import (
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/internal/podtest"
 )
 
@@ -65,6 +66,7 @@ func (n *notes) expect(t *testing.T, what string, want ...string) {
 func newTestLoop(observed cri.Pod) (*Loop, *notes) {
 	n := &notes{}
 	return New(Config{
+		Inputs: Inputs{Events: mailbox.New[Event]()},
 		Runtime:   func(types.UID) (cri.Pod, bool) { return observed, len(observed.Sandboxes) > 0 },
 		Admission: n, Workers: n, Statuses: podstatus.New(podstatus.Config{}),
 		Tell: func(_ *v1.Pod, kind, reason, message string) {
@@ -84,7 +86,8 @@ func (l *Loop) says(t *testing.T, op source.Op) {
 }
 
 func (l *Loop) hears(t *testing.T, kind pod.EventKind) {
-	l.event(t.Context(), Event{UID: "u", Event: pod.Event{Kind: kind, Pod: examplePod()}})
+	l.cfg.Inputs.Events.Put(Event{UID: "u", Event: pod.Event{Kind: kind, Pod: examplePod()}})
+	l.takeEvents(t.Context())
 }
 
 func (l *Loop) lists() (names []string) {
@@ -225,9 +228,10 @@ func TestKilled(t *testing.T) {
 	l.says(t, source.ADD)
 	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: decide.Admit})
 	told.told = nil
-	l.event(t.Context(), Event{UID: "u", Event: pod.Event{
+	l.cfg.Inputs.Events.Put(Event{UID: "u", Event: pod.Event{
 		Kind: pod.Killed, Grace: 5e9, Why: pod.Why{Reason: "Evicted", Message: "no memory"},
 	}})
+	l.takeEvents(t.Context())
 	told.expect(t, "evicted", "leaving u", `terminate u in 5s for "Evicted"`)
 	l.hears(t, pod.Ended)
 	told.expect(t, "terminated", "release u")
