@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/internal/await"
 )
 
 // After a failure, pulls of an image for a pod wait 10 s; each further failure doubles this, up to
@@ -56,11 +58,8 @@ func (f *pullFailures) add(key failureKey, err error, now time.Time) {
 	maps.DeleteFunc(f.failed, func(_ failureKey, old pullFailure) bool {
 		return now.Sub(old.at) > 2*pullBackOffMax
 	})
-	delay := pullBackOffFirst
-	if old, ok := f.failed[key]; ok {
-		delay = min(2*old.delay, pullBackOffMax)
-	}
-	f.failed[key] = pullFailure{at: now, delay: delay, err: err}
+	pauses := await.Pauses{First: pullBackOffFirst, Last: pullBackOffMax}
+	f.failed[key] = pullFailure{at: now, delay: pauses.Next(f.failed[key].delay), err: err}
 }
 
 // forget drops the failures of key, whose image is present now.

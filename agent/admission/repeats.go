@@ -6,6 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/internal/await"
 )
 
 // Pods of one controller are rejected with growing time between them, and those of all controllers
@@ -64,7 +66,7 @@ func (r *repeats) rejected(owner types.UID, now time.Time) {
 	if now.Sub(o.next) > longestHold {
 		o.count = 0 // the last ones are long ago
 	}
-	o.next = now.Add(min(firstHold<<min(o.count, 10), longestHold))
+	o.next = now.Add(await.Pauses{First: firstHold, Last: longestHold}.After(o.count))
 	o.count++
 	if r.owners == nil {
 		r.owners = map[types.UID]repeated{}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // conditions are what a step depends on beside the pod's record and the event.
@@ -370,7 +371,8 @@ func (s *step) failed(f failed) {
 	}
 	s.move(retrying, reservation{pod: f.pod})
 	s.tries.refusal = refusal
-	s.tries.due = f.began.Add(min(time.Second<<min(s.tries.retries, 4), 10*time.Second))
+	pauses := await.Pauses{First: time.Second, Last: 10 * time.Second}
+	s.tries.due = f.began.Add(pauses.After(s.tries.retries))
 	if s.tries.due.Before(s.now) {
 		s.tries.due = s.now // the call itself took longer than the pause
 	}

@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // maxRetry is the longest delay between two updates of a container that have no effect.
@@ -62,7 +63,7 @@ func (r *record) resisted(to string, err error) error {
 	if u.to != to {
 		u.tries = 0
 	}
-	wait := min(time.Second<<min(u.tries, 10), maxRetry)
+	wait := await.Pauses{First: time.Second, Last: maxRetry}.After(u.tries)
 	*u = unmoved{to, u.tries + 1, time.Now().Add(wait), err}
 	return err
 }

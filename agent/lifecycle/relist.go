@@ -61,7 +61,8 @@ func (o *Observer) relist(ctx context.Context, start time.Time) error {
 
 // eventLoop listens to the runtime, and tries again when the stream ends.
 func (o *Observer) eventLoop(ctx context.Context) {
-	backoff := o.cfg.RelistPeriod
+	pauses := await.Pauses{First: o.cfg.RelistPeriod, Last: maxBackoff}
+	failed := 0
 	reported := false
 	for ctx.Err() == nil {
 		start := time.Now()
@@ -74,18 +75,18 @@ func (o *Observer) eventLoop(ctx context.Context) {
 		}
 		o.metrics.streamErrors.Inc()
 		if time.Since(start) > maxBackoff {
-			backoff, reported = o.cfg.RelistPeriod, false
+			failed, reported = 0, false
 		}
 		if !reported {
 			klog.FromContext(ctx).Info("No container events, relisting more often instead",
 				"period", o.cfg.RelistPeriod, "err", err)
 			reported = true
 		}
-		wait := backoff
+		wait := pauses.After(failed)
 		if errors.Is(err, cri.ErrNoEvents) {
 			wait = noEventsRetry
 		}
-		backoff = min(2*backoff, maxBackoff)
+		failed++
 		await.For(ctx, wait)
 	}
 }

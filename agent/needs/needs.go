@@ -132,7 +132,8 @@ func (n *Needs) End(pod types.UID) {
 
 // follow reads the claims until they are good.
 func (n *Needs) follow(ctx context.Context, r *reading) {
-	for pause := period; ; {
+	pauses := await.Pauses{First: period, Last: longest}
+	for unanswered := 0; ; {
 		bounded, cancel := context.WithTimeout(ctx, readTimeout)
 		unknown, err := n.cfg.Claims.Lacking(bounded, r.pod)
 		cancel()
@@ -144,11 +145,11 @@ func (n *Needs) follow(ctx context.Context, r *reading) {
 		case err == nil:
 			return
 		case unknown:
-			pause = min(2*pause, longest)
+			unanswered++
 		default:
-			pause = period
+			unanswered = 0
 		}
-		await.For(ctx, pause)
+		await.For(ctx, pauses.After(unanswered))
 	}
 }
 

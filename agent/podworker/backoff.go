@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // BackOff is how long a container that keeps exiting waits before it is started again, counted
@@ -38,11 +39,7 @@ func (b BackOff) delay(attempt, first uint32) time.Duration {
 	if attempt <= first {
 		return 0
 	}
-	d := b.Initial
-	for i := first + 1; i < attempt && d < b.Max; i++ {
-		d *= 2
-	}
-	return min(d, b.Max)
+	return await.Pauses{First: b.Initial, Last: b.Max}.After(int(attempt - first - 1))
 }
 
 // countFrom is the attempt whose exit counts as the first, as the records show it: the last one

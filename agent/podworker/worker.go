@@ -342,7 +342,7 @@ func (c Config) retryAt() time.Time { return time.Now().Add(jitter(c.Retry)) }
 // lookAgain is the time to the next look at a pod after so many that failed: a runtime that
 // restarts is back in a moment, one that is broken is not asked all the time.
 func (c Config) lookAgain(failed int) time.Duration {
-	return min(time.Second<<min(failed, 10), c.Retry)
+	return await.Pauses{First: time.Second, Last: c.Retry}.After(failed)
 }
 
 // sleep waits for t (zero: for ever), a wake-up or the end.

@@ -66,7 +66,7 @@ func (n *notes) expect(t *testing.T, what string, want ...string) {
 func newTestLoop(observed cri.Pod) (*Loop, *notes) {
 	n := &notes{}
 	return New(Config{
-		Inputs: Inputs{Events: mailbox.New[Event]()},
+		Inputs:    Inputs{Events: mailbox.New[Event]()},
 		Runtime:   func(types.UID) (cri.Pod, bool) { return observed, len(observed.Sandboxes) > 0 },
 		Admission: n, Workers: n, Statuses: podstatus.New(podstatus.Config{}),
 		Tell: func(_ *v1.Pod, kind, reason, message string) {

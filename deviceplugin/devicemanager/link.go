@@ -267,7 +267,7 @@ func (t *trial) next(lasted time.Duration, now time.Time, grace, least time.Dura
 	if lasted >= lastPause {
 		*t = trial{until: now.Add(grace)}
 	}
-	t.pause = min(max(2*t.pause, firstPause), lastPause)
+	t.pause = await.Pauses{First: firstPause, Last: lastPause}.Next(t.pause)
 	pause = max(t.pause, least)
 	return pause, !now.Add(pause).After(t.until)
 }

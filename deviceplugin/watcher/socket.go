@@ -49,7 +49,8 @@ func (s *socket) run(ctx context.Context) {
 	log := klog.FromContext(ctx).WithValues("socket", s.path)
 	ctx = klog.NewContext(ctx, log)
 	defer s.counts(isFound)()
-	for pause := s.watcher.cfg.FirstPause; ctx.Err() == nil; pause = min(2*pause, lastPause) {
+	pauses := await.Pauses{First: s.watcher.cfg.FirstPause, Last: lastPause}
+	for pause := time.Duration(0); ctx.Err() == nil; {
 		began := time.Now()
 		member, err := s.register(ctx)
 		if err == nil {
@@ -61,8 +62,9 @@ func (s *socket) run(ctx context.Context) {
 			return
 		}
 		if time.Since(began) > lastPause {
-			pause = s.watcher.cfg.FirstPause
+			pause = 0
 		}
+		pause = pauses.Next(pause)
 		log.Info("Plugin is asked again", "after", pause, "reason", err.Error())
 		await.For(ctx, pause)
 	}

@@ -213,7 +213,7 @@ func (b *Book) Answered(name types.NamespacedName, r Request, got *v1.Pod, err e
 	case r.Verb != requests.Create && apierrors.IsNotFound(err):
 		l.doubt, l.answer = false, &answer{nil, now}
 	case r.Verb == requests.Create && noNamespace(err):
-		l.due = now.Add(min(firstPause<<min(l.homeless, 10), longestPause))
+		l.due = now.Add(await.Pauses{First: firstPause, Last: longestPause}.After(l.homeless))
 		l.homeless++
 	case r.Verb == requests.Create && apierrors.IsAlreadyExists(err):
 		l.doubt = true

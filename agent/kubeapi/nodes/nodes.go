@@ -105,7 +105,8 @@ func (n *Nodes) Run(ctx context.Context) error {
 
 // register tries until the node is there; false: ctx has ended.
 func (n *Nodes) register(ctx context.Context) bool {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	pauses := await.Pauses{First: firstPause, Last: lastPause}
+	for tries := 0; ; tries++ {
 		facts := n.cfg.Facts()
 		registered, err := n.attempt(ctx, facts)
 		if err == nil {
@@ -119,7 +120,7 @@ func (n *Nodes) register(ctx context.Context) bool {
 				requests.Short(err))
 			n.failed(err)
 		}
-		if !await.For(ctx, pause) {
+		if !await.For(ctx, pauses.After(tries)) {
 			return false
 		}
 	}

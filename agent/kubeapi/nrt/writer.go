@@ -136,7 +136,7 @@ func (w *Writer) object(node *v1.Node) []byte {
 // failed records that the object could not be written, and returns the time until the next try.
 func (w *Writer) failed(ctx context.Context, err error) time.Duration {
 	w.written = nil
-	w.pause = min(max(2*w.pause, firstPause), lastPause)
+	w.pause = await.Pauses{First: firstPause, Last: lastPause}.Next(w.pause)
 	why := explained(err)
 	if why != w.failure {
 		klog.FromContext(ctx).Info("The node's NodeResourceTopology is not written", "why", why)

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/agent/kubeapi/requests"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // Claim is the persistent volume claim of that name. It is read each time: the Node authorizer lets
@@ -39,7 +40,8 @@ func (o *Objects) PersistentVolume(
 // error that it may have not.
 func insist[T any](ctx context.Context, early func(error) bool, ask func() (T, error)) (T, error) {
 	heard := time.After(authorizerLag)
-	for again := firstInsist; ; again = min(2*again, lastInsist) {
+	pauses := await.Pauses{First: firstInsist, Last: lastInsist}
+	for tries := 0; ; tries++ {
 		got, err := ask()
 		if !early(err) {
 			return got, requests.Short(err)
@@ -49,7 +51,7 @@ func insist[T any](ctx context.Context, early func(error) bool, ask func() (T, e
 			return got, requests.Short(err)
 		case <-heard:
 			return got, requests.Short(err)
-		case <-time.After(again):
+		case <-time.After(pauses.After(tries)):
 		}
 	}
 }

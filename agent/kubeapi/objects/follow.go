@@ -77,13 +77,14 @@ func (f *follower) reflect(ctx context.Context, e *entry, kind object, of cache.
 
 // poll follows the object by reading it again and again.
 func (f *follower) poll(ctx context.Context, e *entry) {
-	retry := firstRetry
-	for ctx.Err() == nil {
+	retries := await.Pauses{First: firstRetry, Last: lastRetry}
+	for failed := 0; ctx.Err() == nil; {
 		next := f.cfg.Period + rand.N(f.cfg.Period/10+1)
 		if err := f.read(ctx, e); err != nil && !apierrors.IsNotFound(err) {
-			next, retry = retry, min(2*retry, lastRetry)
+			next = retries.After(failed)
+			failed++
 		} else {
-			retry = firstRetry
+			failed = 0
 		}
 		await.For(ctx, next)
 	}

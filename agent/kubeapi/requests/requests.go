@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/internal/await"
 )
 
 const (
@@ -154,19 +156,15 @@ func (q *Queue[K]) pause(ctx context.Context, key K, verb Verb, err error) {
 	}
 	log.Info("The API server did not take a request, trying again", "request", q.what, "verb", verb,
 		"about", key, "err", Short(err))
-	most := pauseOf(err)
-	pause := most
-	if before < 32 {
-		pause = min(firstRetry<<before, most)
-	}
+	pause := await.Pauses{First: firstRetry, Last: longestPause(err)}.After(before)
 	if seconds, says := apierrors.SuggestsClientDelay(err); says && seconds > 0 {
 		pause = max(pause, min(time.Duration(seconds)*time.Second, LongestPause))
 	}
 	q.keys.AddAfter(key, wait.Jitter(pause, jitter))
 }
 
-// pauseOf is the longest pause after failures such as this one.
-func pauseOf(err error) time.Duration {
+// longestPause returns the longest pause after failures such as this one.
+func longestPause(err error) time.Duration {
 	var answer apierrors.APIStatus
 	switch {
 	case apierrors.IsNotFound(err):
