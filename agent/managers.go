@@ -133,7 +133,7 @@ func deviceDir(root string) string {
 // knownResources lists the device resources that pods hold, and those that plugins registered with
 // the kubelet that was here before, so that they are known before their plugins have come back.
 func knownResources(n node) []string {
-	held := allocation.TakenBy(n.store.State().List()...).Devices
+	held := allocation.TakenBy(n.store.State().List()...).Devices()
 	all := slices.Concat(slices.Collect(maps.Keys(held)),
 		handover.KubeletResources(deviceDir(n.cfg.RootDir)))
 	slices.Sort(all)

@@ -279,8 +279,8 @@ func killedBefore(t *testing.T, change assignment, op fileOp) {
 		t.Errorf("the pod that runs is not in the state: %v", after)
 	}
 	fresh, committed := after["new-node"]
-	if held := fresh.Containers["main"]; committed && (held.CPUs.Size() != 4 ||
-		len(held.Devices) != 1 || len(held.Devices[0].IDs) != 2 || held.Devices[0].Answer == nil) {
+	if held := fresh.Containers["main"]; committed && (held.CPUs().Size() != 4 ||
+		len(held.Devices()) != 1 || len(held.Devices()[0].IDs) != 2 || held.Devices()[0].Answer == nil) {
 		t.Errorf("half an assignment: %+v", fresh)
 	}
 

@@ -158,8 +158,8 @@ func TestStateLostDuringInit(t *testing.T) {
 				t.Errorf("the pod was given (-before +after):\n%s", diff)
 			}
 			main := container(t, n, "own-node", "main")
-			if held := want.Containers["main"]; main.CPUs != held.CPUs.String() ||
-				!slices.Equal(devicesOf(main, gpu), held.Devices[0].IDs) {
+			if held := want.Containers["main"]; main.CPUs != held.CPUs().String() ||
+				!slices.Equal(devicesOf(main, gpu), held.Devices()[0].IDs) {
 				t.Errorf("main runs with CPUs %s and %v, want %+v",
 					main.CPUs, devicesOf(main, gpu), held)
 			}
@@ -184,14 +184,14 @@ func nothingTwice(t *testing.T, pods map[string]allocation.Pod) {
 	cpus, devices := cpuset.New(), sets.New[string]()
 	for name, p := range pods {
 		own := allocation.TakenBy(p)
-		if both := cpus.Intersection(own.CPUs); !both.IsEmpty() {
+		if both := cpus.Intersection(own.CPUs()); !both.IsEmpty() {
 			t.Errorf("CPUs %s are assigned twice, to %s too", both, name)
 		}
-		cpus = cpus.Union(own.CPUs)
-		if both := devices.Intersection(own.Devices[gpu]); both.Len() > 0 {
+		cpus = cpus.Union(own.CPUs())
+		if both := devices.Intersection(own.Devices()[gpu]); both.Len() > 0 {
 			t.Errorf("%v are assigned twice, to %s too", sets.List(both), name)
 		}
-		devices = devices.Union(own.Devices[gpu])
+		devices = devices.Union(own.Devices()[gpu])
 	}
 }
 
@@ -243,13 +243,13 @@ func TestDamagedKubeletFiles(t *testing.T) {
 					}
 				}
 				known := byName(assigned(t, n))["own-node"].Containers["main"]
-				knows := known.CPUs.String() == ownCPUs
+				knows := known.CPUs().String() == ownCPUs
 				if knows == (file == cpucheckpoint.FileName) {
-					t.Errorf("its CPUs are %q", known.CPUs)
+					t.Errorf("its CPUs are %q", known.CPUs())
 				}
 				if file != filepath.Join("device-plugins", checkpoint.FileName) {
-					if len(known.Devices) != 1 || known.Devices[0].IDs[0] != device {
-						t.Errorf("its devices are %+v", known.Devices)
+					if len(known.Devices()) != 1 || known.Devices()[0].IDs[0] != device {
+						t.Errorf("its devices are %+v", known.Devices())
 					}
 					if calls := allocations(t, plugin)[0]; calls != 0 {
 						t.Errorf("the plugin was asked %d times", calls)

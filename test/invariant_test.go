@@ -316,9 +316,9 @@ func runs(w workload, state crisim.State, given allocation.Pod) error {
 		if got := c.Config.GetImage().GetUserSpecifiedImage(); got != w.image() {
 			return fmt.Errorf("container %s has image %s, want %s", name, got, w.image())
 		}
-		if n.exclusive() > 0 && !cpusOf(c).Equals(given.Containers[name].CPUs) {
+		if n.exclusive() > 0 && !cpusOf(c).Equals(given.Containers[name].CPUs()) {
 			return fmt.Errorf("container %s runs on %s, the state file says %s", name, c.CPUs,
-				given.Containers[name].CPUs)
+				given.Containers[name].CPUs())
 		}
 		if err := remembered(c, n, given.Containers[name]); err != nil {
 			return fmt.Errorf("memory of container %s: %w", name, err)
@@ -327,7 +327,7 @@ func runs(w workload, state crisim.State, given allocation.Pod) error {
 			if got := devicesOf(c, resource); len(got) != count ||
 				!sameIDs(got, given.Containers[name], resource) {
 				return fmt.Errorf("container %s has %s %q, the state file says %v", name, resource,
-					got, given.Containers[name].Devices)
+					got, given.Containers[name].Devices())
 			}
 		}
 	}
@@ -335,7 +335,7 @@ func runs(w workload, state crisim.State, given allocation.Pod) error {
 }
 
 func sameIDs(got []string, given allocation.Container, resource string) bool {
-	for _, d := range given.Devices {
+	for _, d := range given.Devices() {
 		if d.Resource == resource {
 			return slices.Equal(slices.SortedFunc(slices.Values(got), devicemanager.CompareIDs),
 				d.IDs)

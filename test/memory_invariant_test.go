@@ -110,7 +110,7 @@ func lacksMemory(w workload, pod v1.Pod) bool {
 func remembered(c crisim.Container, n need, given allocation.Container) error {
 	var nodes topology.NodeSet
 	got := map[v1.ResourceName]uint64{}
-	for _, b := range given.Memory {
+	for _, b := range given.Memory() {
 		nodes = nodes.Union(b.Nodes)
 		got[b.Resource] += b.Size
 	}

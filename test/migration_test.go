@@ -238,7 +238,7 @@ func (m *migrant) containers() map[string]allocation.Container {
 	out := map[string]allocation.Container{}
 	for _, pod := range assigned(m.t, m.Node).Pods {
 		for name, c := range pod.Containers {
-			if pod.Name != "extra-node" && (!c.CPUs.IsEmpty() || len(c.Devices) > 0) {
+			if pod.Name != "extra-node" && (!c.CPUs().IsEmpty() || len(c.Devices()) > 0) {
 				out[pod.Name+"/"+name] = c
 			}
 		}
@@ -251,11 +251,11 @@ func (m *migrant) sound() error {
 	taken, devices := cpuset.New(), sets.New[string]()
 	for _, pod := range assigned(m.t, m.Node).Pods {
 		own := allocation.TakenBy(pod)
-		if both := taken.Intersection(own.CPUs); !both.IsEmpty() {
+		if both := taken.Intersection(own.CPUs()); !both.IsEmpty() {
 			return fmt.Errorf("CPUs %s are assigned twice", both)
 		}
-		taken = taken.Union(own.CPUs)
-		for resource, ids := range own.Devices {
+		taken = taken.Union(own.CPUs())
+		for resource, ids := range own.Devices() {
 			for id := range ids {
 				if key := resource + "=" + id; devices.Has(key) {
 					return fmt.Errorf("%s is assigned twice", key)
@@ -276,7 +276,7 @@ func (m *migrant) inPlace() error {
 		want, own := shared, cpuset.New()
 		for uid, pod := range state.Pods {
 			if string(uid) == c.Subject.UID {
-				own = pod.Containers[c.Subject.Container].CPUs
+				own = pod.Containers[c.Subject.Container].CPUs()
 			}
 		}
 		if !own.IsEmpty() {
@@ -352,7 +352,7 @@ func (m *migrant) devicesExported() (errs []error) {
 	}
 	for _, pod := range assigned(m.t, m.Node).Pods {
 		for _, c := range pod.Containers {
-			for _, d := range c.Devices {
+			for _, d := range c.Devices() {
 				if !devices.HasAll(d.IDs...) {
 					errs = append(errs, fmt.Errorf("devices %v, which are assigned, are not "+
 						"among %v", d.IDs, devices))

@@ -24,13 +24,13 @@ import (
 func (b build) devices(ctx context.Context, c *v1.Container) (
 	[]*pluginapi.ContainerAllocateResponse, error) {
 	held := b.held.Containers[c.Name]
-	if err := unallocated(b.pod, c, held.Devices); err != nil {
+	if err := unallocated(b.pod, c, held.Devices()); err != nil {
 		return nil, err
 	}
 	whom := holder.Holder{Namespace: b.pod.Namespace, Pod: b.pod.Name, UID: string(b.pod.UID),
 		Container: c.Name}
 	var out []*pluginapi.ContainerAllocateResponse
-	for _, d := range held.Devices {
+	for _, d := range held.Devices() {
 		if d.Answer == nil {
 			return nil, fmt.Errorf("container %s holds %s, but its device plugin has not said "+
 				"with what to create the container; it is asked as soon as it is back",
@@ -48,7 +48,7 @@ func (b build) devices(ctx context.Context, c *v1.Container) (
 		}
 	}
 	tellConflicts(klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(b.pod),
-		"containerName", c.Name), held.Devices, out)
+		"containerName", c.Name), held.Devices(), out)
 	return out, nil
 }
 
@@ -87,7 +87,7 @@ func unallocated(pod *v1.Pod, c *v1.Container, held []allocation.DeviceSet) erro
 // flaws says what of the plugins' answers for a container the runtime may have refused, and what of
 // them its error names; empty when there is nothing.
 func (b build) flaws(container string, refusal error) (text string) {
-	for _, d := range b.held.Containers[container].Devices {
+	for _, d := range b.held.Containers[container].Devices() {
 		answer := &pluginapi.ContainerAllocateResponse{}
 		if err := proto.Unmarshal(d.Answer, answer); err != nil {
 			continue // it was decoded before

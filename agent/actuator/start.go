@@ -159,7 +159,7 @@ func (b build) enterPool(ctx context.Context, c *v1.Container) (
 			return place, nil, err
 		}
 	}
-	place.Mems = b.hardware.MemoryNodes(b.held.Containers[c.Name].Memory).String()
+	place.Mems = b.hardware.MemoryNodes(b.held.Containers[c.Name].Memory()).String()
 	return place, leave, nil
 }
 

@@ -194,7 +194,7 @@ func TestWhatIsNotCreatedYetIsMadeGood(t *testing.T) {
 		cpus string               // that it has in the end; "": any two that nobody has
 	}{
 		"its answer is missing": {
-			main: allocation.Container{CPUs: cpuset.New(6, 7), Devices: device("d1", nil)},
+			main: allocation.Container{allocation.CPUs(cpuset.New(6, 7)), allocation.Devices(device("d1", nil))},
 			cpus: "6-7",
 			away: without + "no more is to be had: the plugin of example.com/gpu is away",
 		},
@@ -216,7 +216,7 @@ func TestWhatIsNotCreatedYetIsMadeGood(t *testing.T) {
 					d := open(t, dir, p, nil)
 					defer d.stop()
 					side := allocation.Container{
-						CPUs: cpuset.New(1, 2), Devices: device("d0", []byte{}),
+						allocation.CPUs(cpuset.New(1, 2)), allocation.Devices(device("d0", []byte{})),
 					}
 					held := allocation.Pod{
 						UID: "a", Namespace: "default", Name: "a", BootID: "boot-1",
@@ -250,14 +250,14 @@ func TestWhatIsNotCreatedYetIsMadeGood(t *testing.T) {
 					}
 					d.expect("a Admit")
 					got := d.store.State().Pods["a"]
-					if got.Incomplete(it) || !got.Containers["side"].CPUs.Equals(side.CPUs) ||
-						string(got.Containers["side"].Devices[0].Answer) != "" {
+					if got.Incomplete(it) || !got.Containers["side"].CPUs().Equals(side.CPUs()) ||
+						string(got.Containers["side"].Devices()[0].Answer) != "" {
 						t.Errorf("it has %+v", got)
 					}
 					main := got.Containers["main"]
-					if main.Devices[0].IDs[0] != "d1" ||
-						test.cpus != "" && main.CPUs.String() != test.cpus ||
-						main.CPUs.Size() != 2 || !main.CPUs.Intersection(side.CPUs).IsEmpty() {
+					if main.Devices()[0].IDs[0] != "d1" ||
+						test.cpus != "" && main.CPUs().String() != test.cpus ||
+						main.CPUs().Size() != 2 || !main.CPUs().Intersection(side.CPUs()).IsEmpty() {
 						t.Errorf("main has %+v", main)
 					}
 					if n := p.calls.Load(); n != 1 && !(away && n == 2) {

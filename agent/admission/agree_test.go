@@ -300,7 +300,7 @@ func (w *world) compare(t *testing.T, pod *v1.Pod, seen map[string]int) {
 		seen["Reject for memory"]++
 	}
 	for _, c := range held {
-		if len(c.Memory) > 0 {
+		if len(c.Memory()) > 0 {
 			seen["Admit with memory"]++
 			break
 		}
@@ -353,7 +353,7 @@ func TestSnapshotWaitsForNobody(t *testing.T) {
 		// What the pod before it is about to get is not to be had.
 		one := s.DryRun(pod("b", "cpu=2 example.com/gpu=1"), nil)
 		if one.Outcome != decide.Admit ||
-			!slices.Equal(one.Held.Containers["main"].Devices[0].IDs, []string{"d1"}) {
+			!slices.Equal(one.Held.Containers["main"].Devices()[0].IDs, []string{"d1"}) {
 			t.Errorf("%+v", one)
 		}
 		if two := s.With(one).DryRun(pod("c", "example.com/gpu=1"), nil); two.Outcome != decide.Reject {
@@ -381,12 +381,12 @@ func TestStill(t *testing.T) {
 		cfg.Plugins = p
 		cfg.Store = store.Fixed(allocation.State{Pods: map[types.UID]allocation.Pod{
 			"old": {UID: "old", Containers: map[string]allocation.Container{
-				"main": {CPUs: cpuset.New(1, 2, 3, 4)},
+				"main": {allocation.CPUs(cpuset.New(1, 2, 3, 4))},
 			}},
 		}})
 		s := cfg.Still()
 		if got := s.DryRun(pod("a", "cpu=3"), nil); got.Outcome != decide.Admit ||
-			!got.Held.Containers["main"].CPUs.Equals(cpuset.New(5, 6, 7)) {
+			!got.Held.Containers["main"].CPUs().Equals(cpuset.New(5, 6, 7)) {
 			t.Errorf("three CPUs: %+v %+v", got.Outcome, got.Held)
 		}
 		if got := s.DryRun(pod("a", "cpu=3500m"), nil); got.Reason != "OutOfcpu" {

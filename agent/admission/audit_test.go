@@ -58,7 +58,7 @@ func audit(t testing.TB, q *Queue) {
 				return recorded
 			})
 			for _, o := range q.admitter.pods.order[at+1:] {
-				addChosen(alone.Taken, o)
+				alone.Taken = withChosen(alone.Taken, o)
 			}
 			front := pass.withoutLater.upTo(at, q.admitter.pods).Beside(e.Pod.UID,
 				q.admitter.pods.ledger.Resources())
@@ -84,18 +84,19 @@ func audit(t testing.TB, q *Queue) {
 	}
 }
 
-// addChosen adds what was chosen for a pod among what it guesses.
-func addChosen(to allocation.Taken, e *entry) {
+// withChosen adds what was chosen for a pod among what it guesses.
+func withChosen(to allocation.Taken, e *entry) allocation.Taken {
 	if !e.guesses() {
-		return
+		return to
 	}
-	has := allocation.TakenBy(e.has.pod).Devices
+	has, all := allocation.TakenBy(e.has.pod).Devices(), allocation.DeviceIDs{}
+	maps.Copy(all, to.Devices())
 	for _, resources := range e.Chosen {
 		for name, ids := range resources {
-			both := has[name].Intersection(sets.New(ids...))
-			to.Devices[name] = to.Devices[name].Union(both)
+			all[name] = all[name].Union(has[name].Intersection(sets.New(ids...)))
 		}
 	}
+	return to.With(all)
 }
 
 // wanting returns a pod that asks for one of each of these resources.
@@ -133,7 +134,7 @@ func (q *Queue) recounted(e *entry, counts func(*entry) bool) allocation.Room {
 	for _, o := range q.admitter.pods.stored.Owed {
 		if counts(nil) {
 			held = append(held, allocation.Pod{Containers: map[string]allocation.Container{
-				"gone": {Devices: []allocation.DeviceSet{{Resource: o.Resource, IDs: o.IDs}}},
+				"gone": {allocation.Devices{{Resource: o.Resource, IDs: o.IDs}}},
 			}})
 		}
 	}
@@ -168,16 +169,16 @@ func (q *Queue) counted(e *entry, counts func(*entry) bool) (room allocation.Roo
 
 func same(t testing.TB, what string, got, want allocation.Room) {
 	t.Helper()
-	if !got.Taken.CPUs.Equals(want.Taken.CPUs) {
-		t.Errorf("%s: CPUs %s are taken, want %s", what, got.Taken.CPUs, want.Taken.CPUs)
+	if !got.Taken.CPUs().Equals(want.Taken.CPUs()) {
+		t.Errorf("%s: CPUs %s are taken, want %s", what, got.Taken.CPUs(), want.Taken.CPUs())
 	}
-	maps.DeleteFunc(want.Taken.Devices, func(_ string, ids sets.Set[string]) bool {
+	maps.DeleteFunc(want.Taken.Devices(), func(_ string, ids sets.Set[string]) bool {
 		return len(ids) == 0
 	})
-	if !reflect.DeepEqual(got.Taken.Devices, want.Taken.Devices) {
-		t.Errorf("%s: devices %v are taken, want %v", what, got.Taken.Devices, want.Taken.Devices)
+	if !reflect.DeepEqual(got.Taken.Devices(), want.Taken.Devices()) {
+		t.Errorf("%s: devices %v are taken, want %v", what, got.Taken.Devices(), want.Taken.Devices())
 	}
-	if g, w := heaps(got.Taken.Memory), heaps(want.Taken.Memory); !reflect.DeepEqual(g, w) {
+	if g, w := heaps(got.Taken.Memory()), heaps(want.Taken.Memory()); !reflect.DeepEqual(g, w) {
 		t.Errorf("%s: memory %v is taken, want %v", what, g, w)
 	}
 	if got.Sharing != want.Sharing {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
 	"sync"
 	"time"
 
@@ -99,13 +98,12 @@ func (c *calls) assign(ctx context.Context, reserved allocation.Pod) event {
 	reserved.Containers = maps.Clone(reserved.Containers)
 	for key, answer := range answers {
 		container := reserved.Containers[key.Container]
-		container.Devices = slices.Clone(container.Devices)
-		for i := range container.Devices {
-			if container.Devices[i].Resource == key.Resource {
-				container.Devices[i].Answer = answer
-			}
-		}
-		reserved.Containers[key.Container] = container
+		reserved.Containers[key.Container] = container.With(container.Devices().With(
+			func(d *allocation.DeviceSet) {
+				if d.Resource == key.Resource {
+					d.Answer = answer
+				}
+			}))
 	}
 	reserved.Version = stored.Version
 	if err == nil && !reflect.DeepEqual(reserved, stored) {
@@ -129,7 +127,7 @@ func (c *calls) allocateAll(ctx context.Context, p allocation.Pod) (
 	var mu sync.Mutex // guards answers
 	answers := map[allocation.AskKey][]byte{}
 	for name, container := range p.Containers {
-		for _, d := range container.Devices {
+		for _, d := range container.Devices() {
 			if d.Answer != nil {
 				continue
 			}

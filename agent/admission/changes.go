@@ -133,5 +133,5 @@ func (w *waiters) fits(e *entry) bool {
 // what terminating pods hold, and its claim is good.
 func (w *waiters) indifferent(e *entry) bool {
 	own, _ := w.pods.ledger.Get(e.Pod.UID)
-	return e.cause == decide.ReasonWaitResources && w.view.Healthy(own.Assigned.Devices)
+	return e.cause == decide.ReasonWaitResources && w.view.Healthy(own.Assigned.Devices())
 }

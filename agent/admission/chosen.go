@@ -1,8 +1,6 @@
 package admission
 
 import (
-	"maps"
-
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/admission/decide"
@@ -20,7 +18,7 @@ func (e *entry) yields(to *entry) map[string]sets.Set[string] {
 		return nil
 	}
 	var out map[string]sets.Set[string]
-	mine, has := e.Choices(), allocation.TakenBy(e.has.pod).Devices
+	mine, has := e.Choices(), allocation.TakenBy(e.has.pod).Devices()
 	for name, ids := range to.Choices() {
 		if both := ids.Intersection(has[name]).Difference(mine[name]); both.Len() > 0 {
 			if out == nil {
@@ -42,10 +40,10 @@ func (e *entry) certain(l, all allocation.Ledger) allocation.Ledger {
 	}
 	only := map[string]sets.Set[string]{}
 	for name, ids := range chosen {
-		only[name] = ids.Intersection(entry.Assigned.Devices[name])
+		only[name] = ids.Intersection(entry.Assigned.Devices()[name])
 	}
 	return l.With(e.Pod.UID, allocation.Entry{
-		Standing: entry.Standing, Assigned: allocation.Taken{Devices: only},
+		Standing: entry.Standing, Assigned: allocation.Taken{}.With(allocation.DeviceIDs(only)),
 	})
 }
 
@@ -60,10 +58,7 @@ func (p *pass) yielding(e *entry, l allocation.Ledger) allocation.Ledger {
 		if !known || yields == nil {
 			continue
 		}
-		entry.Assigned.Devices = maps.Clone(entry.Assigned.Devices)
-		for name, ids := range yields {
-			entry.Assigned.Devices[name] = entry.Assigned.Devices[name].Difference(ids)
-		}
+		entry.Assigned = entry.Assigned.WithoutDevices(yields)
 		l = l.With(o.Pod.UID, entry)
 	}
 	return l
@@ -98,6 +93,6 @@ func (p *pass) unyielding(e *entry, d *decide.Decision) *entry {
 // claimChosen has other pods guess again without the devices that were chosen for this one.
 func (s *step) claimChosen() {
 	if len(s.Chosen) > 0 && s.guesses() && s.isReserved() {
-		s.do(outguess{allocation.Taken{Devices: s.Choices()}})
+		s.do(outguess{allocation.Taken{}.With(allocation.DeviceIDs(s.Choices()))})
 	}
 }

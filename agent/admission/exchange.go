@@ -48,7 +48,7 @@ func (p *pass) claimants() (out []*entry) {
 // offer removes from the ledger what later pods can exchange with the pod.
 func (p *pass) offer(e *entry, l allocation.Ledger) (
 	offered allocation.Ledger, more bool) {
-	mine := allocation.TakenBy(e.has.pod).Devices
+	mine := allocation.TakenBy(e.has.pod).Devices()
 	for _, name := range p.contested {
 		r, places := p.view.Inventory.Resources[name], map[topology.NodeSet]bool{}
 		for id := range mine[name] {
@@ -61,15 +61,14 @@ func (p *pass) offer(e *entry, l allocation.Ledger) (
 		}
 		for _, o := range p.claimants() {
 			entry, _ := l.Get(o.Pod.UID)
-			left := sets.New[string]()
-			for id := range entry.Assigned.Devices[name] {
-				if d, found := r.Find(id); !found || !places[d.Nodes] {
-					left.Insert(id)
+			offers := sets.New[string]()
+			for id := range entry.Assigned.Devices()[name] {
+				if d, found := r.Find(id); found && places[d.Nodes] {
+					offers.Insert(id)
 				}
 			}
-			if left.Len() < entry.Assigned.Devices[name].Len() {
-				entry.Assigned.Devices = maps.Clone(entry.Assigned.Devices)
-				entry.Assigned.Devices[name] = left
+			if offers.Len() > 0 {
+				entry.Assigned = entry.Assigned.WithoutDevices(allocation.DeviceIDs{name: offers})
 				l, more = l.With(o.Pod.UID, entry), true
 			}
 		}
@@ -81,10 +80,10 @@ func (p *pass) offer(e *entry, l allocation.Ledger) (
 // nodes have too little for one of them.
 func (p *pass) exchanged(e *entry, gets allocation.Pod) (x exchange, ok bool) {
 	x = exchange{}
-	had, takes := allocation.TakenBy(e.has.pod).Devices, allocation.TakenBy(gets).Devices
+	had, takes := allocation.TakenBy(e.has.pod).Devices(), allocation.TakenBy(gets).Devices()
 	for _, name := range p.contested {
 		r, pool := p.view.Inventory.Resources[name], map[topology.NodeSet][]string{}
-		taken := p.pods.ledger.Beside(e.Pod.UID, []string{name}).Taken.Devices[name]
+		taken := p.pods.ledger.Beside(e.Pod.UID, []string{name}).Taken.Devices()[name]
 		given := had[name].Difference(takes[name]).Difference(taken).UnsortedList()
 		slices.SortFunc(given, devicemanager.CompareIDs)
 		for _, id := range given {
@@ -94,7 +93,7 @@ func (p *pass) exchanged(e *entry, gets allocation.Pod) (x exchange, ok bool) {
 		}
 		for _, o := range p.claimants() {
 			swaps := map[string]string{}
-			lost := allocation.TakenBy(o.has.pod).Devices[name].Intersection(takes[name]).UnsortedList()
+			lost := allocation.TakenBy(o.has.pod).Devices()[name].Intersection(takes[name]).UnsortedList()
 			slices.SortFunc(lost, devicemanager.CompareIDs)
 			for _, id := range lost {
 				d, found := r.Find(id)
@@ -120,10 +119,9 @@ func exchangedIn(p allocation.Pod, r devicemanager.Resource,
 	swaps map[string]string) allocation.Pod {
 	p.Containers = maps.Clone(p.Containers)
 	for name, c := range p.Containers {
-		c.Devices = slices.Clone(c.Devices)
-		for i, set := range c.Devices {
+		p.Containers[name] = c.With(c.Devices().With(func(set *allocation.DeviceSet) {
 			if set.Resource != r.Name {
-				continue
+				return
 			}
 			ids := slices.Clone(set.IDs)
 			for at, id := range ids {
@@ -132,9 +130,8 @@ func exchangedIn(p allocation.Pod, r devicemanager.Resource,
 				}
 			}
 			slices.SortFunc(ids, devicemanager.CompareIDs)
-			c.Devices[i] = allocation.NewDeviceSet(r, ids)
-		}
-		p.Containers[name] = c
+			*set = allocation.NewDeviceSet(r, ids)
+		}))
 	}
 	return p
 }

@@ -381,8 +381,8 @@ func (w *world) submitBoth(t *testing.T, n *naive, pod *v1.Pod, seen map[string]
 	}
 	held := map[string]naiveHeld{}
 	for name, c := range w.desk.store.State().Pods[pod.UID].Containers {
-		h := naiveHeld{cpus: c.CPUs, devices: map[string][]string{}}
-		for _, d := range c.Devices {
+		h := naiveHeld{cpus: c.CPUs(), devices: map[string][]string{}}
+		for _, d := range c.Devices() {
 			h.devices[d.Resource] = d.IDs
 		}
 		held[name] = h

@@ -129,8 +129,8 @@ func (p *pass) chooses(e *entry, d *decide.Decision) bool {
 	if d.Outcome != decide.Admit || len(p.contested) == 0 {
 		return len(p.contested) > 0
 	}
-	had := allocation.TakenBy(p.pods.own(e)).Devices
-	gets := allocation.TakenBy(d.Case.Plan.Pod).Devices
+	had := allocation.TakenBy(p.pods.own(e)).Devices()
+	gets := allocation.TakenBy(d.Case.Plan.Pod).Devices()
 	return d.Case.Plan.Ask != nil || slices.ContainsFunc(p.contested, func(name string) bool {
 		return !had[name].IsSuperset(gets[name])
 	})

@@ -63,7 +63,7 @@ func (p *pairs) Preferred(ctx context.Context, q devicemanager.PreferredRequest)
 func (d *desk) gpus() string {
 	var out []string
 	for _, p := range d.store.State().List() {
-		for _, set := range p.Containers["main"].Devices {
+		for _, set := range p.Containers["main"].Devices() {
 			out = append(out, string(p.UID)+"="+strings.Join(set.IDs, ","))
 		}
 	}

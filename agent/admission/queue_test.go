@@ -18,7 +18,7 @@ func TestAdmitHoldsAndReleaseGivesBack(t *testing.T) {
 		d.queue.Submit(pod("a", "cpu=2 example.com/gpu=1"), false)
 		d.expect("a Admit")
 		held := d.store.State().Pods["a"]
-		if got := held.Containers["main"]; got.CPUs.Size() != 2 || got.Devices[0].Answer == nil ||
+		if got := held.Containers["main"]; got.CPUs().Size() != 2 || got.Devices()[0].Answer == nil ||
 			held.BootID != "boot-1" {
 			t.Errorf("the store holds %+v, want 2 CPUs and an answered device under boot-1", held)
 		}

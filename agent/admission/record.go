@@ -143,7 +143,7 @@ func (r *record) undecided() bool { return r.hasTurn() || r.state == behind }
 
 // claimsAny reports whether the pod claims devices of any of these resources.
 func (r *record) claimsAny(resources []string) bool {
-	claimed := allocation.TakenBy(r.has.pod).Devices
+	claimed := allocation.TakenBy(r.has.pod).Devices()
 	return r.claims() && slices.ContainsFunc(resources, func(name string) bool {
 		return claimed[name].Len() > 0
 	})
@@ -153,7 +153,7 @@ func (r *record) claimsAny(resources []string) bool {
 func (r *record) unanswered() []string {
 	resources := sets.New[string]()
 	for _, c := range r.has.pod.Containers {
-		for _, d := range c.Devices {
+		for _, d := range c.Devices() {
 			if d.Answer == nil {
 				resources.Insert(d.Resource)
 			}

@@ -53,7 +53,7 @@ func TestRestart(t *testing.T) {
 					synctest.Wait()
 				}
 				after := d.store.State().Pods["a"]
-				was, is := before.Containers["main"].Devices, after.Containers["main"].Devices
+				was, is := before.Containers["main"].Devices(), after.Containers["main"].Devices()
 				if !after.CPUs().Equals(before.CPUs()) || is[0].IDs[0] != was[0].IDs[0] {
 					t.Errorf("before %+v, after %+v: want the same CPUs and devices", before, after)
 				}

@@ -63,7 +63,7 @@ func TestSpecThatChangesWhileAllocateRuns(t *testing.T) {
 					return
 				}
 				c := admitted.Spec.Containers[0]
-				held := d.store.State().Pods["a"].Containers["main"].CPUs
+				held := d.store.State().Pods["a"].Containers["main"].CPUs()
 				if got := c.Resources.Limits.Cpu().String(); got != test.cpus || c.Image != "newer" ||
 					held.Size() != int(test.cpus[0]-'0') {
 					t.Errorf("admitted with %s CPUs and image %s, has CPUs %s", got, c.Image, held)

@@ -270,7 +270,7 @@ func (s *step) ranked(e ranked) {
 		if len(e.guess.Containers) > 0 && !s.inquiry.aside {
 			has = reservation{tentative, e.guess}
 			// Those behind made theirs without it. Devices are another matter: claimChosen.
-			s.do(outguess{allocation.Taken{CPUs: e.guess.CPUs()}})
+			s.do(outguess{allocation.Taken{}.With(allocation.CPUs(e.guess.CPUs()))})
 		}
 	}
 	s.preferences.Advice = nil

@@ -24,7 +24,7 @@ var began = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // holding is a pod with devices.
 func holding(ids ...string) allocation.Pod {
 	return allocation.Pod{UID: "a", Containers: map[string]allocation.Container{"main": {
-		Devices: []allocation.DeviceSet{{Resource: "example.com/gpu", IDs: ids}},
+		allocation.Devices{{Resource: "example.com/gpu", IDs: ids}},
 	}}}
 }
 
@@ -136,7 +136,7 @@ func shown(r record, effects []effect) string {
 	if r.isReserved() {
 		out += fmt.Sprintf(", %s %s", map[reservationKind]string{
 			assigned: "has", tentative: "guesses", claim: "claims",
-		}[r.has.kind], strings.Join(r.has.pod.Containers["main"].Devices[0].IDs, ","))
+		}[r.has.kind], strings.Join(r.has.pod.Containers["main"].Devices()[0].IDs, ","))
 	} else if r.claims() {
 		out += ", claims"
 	}

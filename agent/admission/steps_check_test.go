@@ -99,7 +99,7 @@ func (w *walk) owed(all *sums) {
 				o.Resource, o.IDs, o.UID)
 		}
 		for _, e := range w.desk.queue.admitter.pods.order {
-			had := allocation.TakenBy(e.has.pod).Devices[o.Resource]
+			had := allocation.TakenBy(e.has.pod).Devices()[o.Resource]
 			if had.HasAny(o.IDs...) && !e.claims() && !e.runs {
 				w.failf("%s is given %v of %s, which are owed to its plugin", e.Pod.UID, had, o.Resource)
 			}
@@ -276,7 +276,7 @@ func (w *walk) free(held sums) {
 		w.t.Fatal(err)
 	}
 	room := s.Now(&decide.Request{Pod: wanting(s.Ledger.Resources())})
-	if got := maskOf(room.Taken.CPUs); got != held.cpus {
+	if got := maskOf(room.Taken.CPUs()); got != held.cpus {
 		w.failf("CPUs %s are taken to the next pod, want %s", got.set(), held.cpus.set())
 	}
 	if w.site.ownCPUs {
@@ -290,17 +290,17 @@ func (w *walk) free(held sums) {
 			{"free", room.CPUs, want &^ w.site.isolated},
 			{"isolated and free", isolated, want & w.site.isolated},
 		} {
-			if got := maskOf(pool.static.Free(room.Taken.CPUs)); got != pool.want {
+			if got := maskOf(pool.static.Free(room.Taken.CPUs())); got != pool.want {
 				w.failf("CPUs %s are %s to the next pod, want %s", got.set(), pool.name,
 					pool.want.set())
 			}
 		}
-		if both := maskOf(room.CPUs.Shared(room.Taken.CPUs)) & w.site.isolated; both != 0 {
+		if both := maskOf(room.CPUs.Shared(room.Taken.CPUs())) & w.site.isolated; both != 0 {
 			w.failf("CPUs %s are isolated and shared", both.set())
 		}
 	}
 	n := 0
-	for resource, ids := range room.Taken.Devices {
+	for resource, ids := range room.Taken.Devices() {
 		for id := range ids {
 			n++
 			if !held.devices[resource+"/"+id] {
@@ -315,7 +315,7 @@ func (w *walk) free(held sums) {
 		return
 	}
 	memory := map[string]uint64{}
-	for _, b := range room.Taken.Memory {
+	for _, b := range room.Taken.Memory() {
 		memory[b.Nodes.String()+" "+string(b.Resource)] += b.Size
 	}
 	for of, size := range held.memory {

@@ -69,17 +69,17 @@ func written(p allocation.Pod) string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Containers)) {
 		c := p.Containers[name]
-		if c.CPUs.IsEmpty() && len(c.Memory) == 0 && len(c.Devices) == 0 {
+		if c.CPUs().IsEmpty() && len(c.Memory()) == 0 && len(c.Devices()) == 0 {
 			continue
 		}
 		b = append(append(b, name...), ": cpus "...)
-		b = append(b, c.CPUs.String()...)
-		for _, m := range c.Memory {
+		b = append(b, c.CPUs().String()...)
+		for _, m := range c.Memory() {
 			b = append(append(append(b, ' '), m.Resource...), '@')
 			b = append(append(b, m.Nodes.String()...), '=')
 			b = strconv.AppendUint(b, m.Size, 10)
 		}
-		for _, d := range c.Devices {
+		for _, d := range c.Devices() {
 			b = append(append(b, ' '), d.Resource...)
 			for i, id := range d.IDs {
 				b = append(append(append(append(b, ' '), id...), '@'), d.NodesOf(i).String()...)
@@ -95,8 +95,8 @@ func written(p allocation.Pod) string {
 func grantOf(p allocation.Pod, epoch int) *grant {
 	g := &grant{text: written(p), parts: map[string]part{}, pod: p, epoch: epoch}
 	for name, c := range p.Containers {
-		own := part{cpus: maskOf(c.CPUs), blocks: slices.Clone(c.Memory)}
-		for _, d := range c.Devices {
+		own := part{cpus: maskOf(c.CPUs()), blocks: slices.Clone(c.Memory())}
+		for _, d := range c.Devices() {
 			at := slices.Index(stepResources[:], d.Resource)
 			own.count[at] += len(d.IDs)
 			for _, id := range d.IDs {
@@ -160,7 +160,7 @@ func (w *walk) fresh(t *tenant, before *grant) {
 		}
 	}
 	for name, c := range g.pod.Containers {
-		for _, d := range c.Devices {
+		for _, d := range c.Devices() {
 			if !bytes.Contains(d.Answer, []byte(w.bootID())) {
 				w.failf("%s of %s: the answer %q for %s is not of this boot",
 					name, t.uid, d.Answer, d.Resource)

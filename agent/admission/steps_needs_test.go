@@ -58,7 +58,7 @@ func (w *walk) needed() {
 			continue
 		}
 		if has, _ := p.ledger.Get(e.Pod.UID); e.isReserved() || len(has.Requests) > 0 ||
-			!has.Assigned.CPUs.IsEmpty() && !w.records(e.Pod.UID) {
+			!has.Assigned.CPUs().IsEmpty() && !w.records(e.Pod.UID) {
 			w.failf("%s waits for what it needs and has %+v", e.Pod.UID, has)
 		}
 	}

@@ -207,7 +207,7 @@ func (p *pods) naming(d decide.Decision) string {
 // owed names the devices of a claim of whose release plugins are still to hear; "": none.
 func (p *pods) owed(claim allocation.Pod) string {
 	var names []string
-	wanted := allocation.TakenBy(claim).Devices
+	wanted := allocation.TakenBy(claim).Devices()
 	for _, o := range p.stored.Owed {
 		for _, id := range o.IDs {
 			if wanted[o.Resource].Has(id) {

@@ -7,11 +7,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/memory"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -44,7 +41,7 @@ func (d *draft) lookAhead(refused *Rejection) (*draft, error) {
 	}
 	for _, order := range orders {
 		ahead := newDraft(v.withoutInits(d.pod), d.pod, d.advice)
-		ahead.plan.Ahead, ahead.given = refused, map[string][]memory.Block{}
+		ahead.plan.Ahead = refused
 		err := ahead.placeAhead(order, v.Own)
 		if err == nil || ahead.plan.Ask != nil {
 			return ahead, err
@@ -65,18 +62,19 @@ func (v View) withoutInits(pod *v1.Pod) View {
 	return v
 }
 
-// largestFirst orders containers, given by their places, by what they ask for.
+// largestFirst orders containers, given by their places, by what they ask for: whoever asks for more
+// single things comes first, and of those that ask for as many whoever asks for more bytes.
 func (d *draft) largestFirst() func(a, b int) int {
-	cpus, bytes := cpumanager.ExclusiveOf(d.pod), memory.RequestsOf(d.pod)
-	size := make([][3]uint64, len(d.containers))
-	for at, a := range d.containers {
-		size[at] = [3]uint64{uint64(cpus(a.Container)), 0, bytes(a.Container)[v1.ResourceMemory]}
-		for _, r := range podspec.DeviceRequests(a.Container) {
-			size[at][1] += uint64(r.Count)
+	items, bytes := make([][]uint64, len(d.containers)), make([][]uint64, len(d.containers))
+	for _, k := range kinds {
+		size := k.size(d.pod)
+		for at, a := range d.containers {
+			n, m := size(a.Container)
+			items[at], bytes[at] = append(items[at], n), append(bytes[at], m)
 		}
 	}
 	return func(a, b int) int {
-		return cmp.Or(slices.Compare(size[b][:], size[a][:]), a-b)
+		return cmp.Or(slices.Compare(items[b], items[a]), slices.Compare(bytes[b], bytes[a]), a-b)
 	}
 }
 
@@ -102,22 +100,10 @@ func (d *draft) placeAhead(order func(a, b int) int, own Pod) error {
 			return err
 		}
 	}
-	d.handOn()
-	return d.check()
-}
-
-// handOn has init containers hold of memory what nobody takes over that starts after them, as if all
-// had been placed in the order of their starts.
-func (d *draft) handOn() {
-	again := &ownMemory{draft: d, static: d.view.Memory}
-	for _, a := range d.containers {
-		held := d.plan.Pod.Containers[a.Name]
-		if given, whole := d.given[a.Name]; whole {
-			held.Memory = given
-			d.plan.Pod.Containers[a.Name] = held
-		}
-		again.take(a.Name, a.kind)
+	for _, p := range able[lender](d.providers) {
+		p.handOn()
 	}
+	return d.check()
 }
 
 // learn takes over from a plan that looked ahead and failed as well what is in the way of a place
@@ -157,20 +143,21 @@ func (d *draft) placeInit(at int, own Container) (err error) {
 			sub.give(other, d.plan.Pod.Containers[other.Name])
 		}
 		if near {
-			sub.give(claimant{Container: &v1.Container{}, kind: podspec.Init}, Container{
-				Memory: memory.Sum(BlocksOf(lent)...),
-			})
+			for _, p := range able[lender](sub.providers) {
+				p.lend(lent)
+			}
 		}
 		if err = sub.place(at); err != nil {
 			continue
 		}
 		got := sub.plan.Pod.Containers[a.Name]
-		given, borrowed := got.Memory, false
-		if got.Memory, borrowed, err = d.besideLent(at, given, lent); err != nil {
-			continue
+		for _, p := range able[lender](d.providers) {
+			if err == nil {
+				err = p.beside(at, &got, lent)
+			}
 		}
-		if !borrowed {
-			d.given[a.Name] = given
+		if err != nil {
+			continue
 		}
 		d.plan.Decisions = append(d.plan.Decisions, sub.plan.Decisions...)
 		d.plan.Kept = append(d.plan.Kept, sub.plan.Kept...)
@@ -205,58 +192,8 @@ func (d *draft) viewOfInit(a claimant, own Container, lent []Container, near boo
 	if !near {
 		return v
 	}
-	cpus := cpusOf(lent)
-	if v.CPUs != nil && cpus.Size() >= cpumanager.Exclusive(d.pod, a.Container) {
-		v.Taken.CPUs = v.Machine.Online().Difference(cpus)
-	}
-	v.Taken.Devices = maps.Clone(v.Taken.Devices)
-	for _, r := range podspec.DeviceRequests(a.Container) {
-		ids := devicesOf(lent, r.Resource).IDs
-		if len(ids) < r.Count {
-			continue
-		}
-		taken := sets.New[string]()
-		for _, device := range v.Inventory.Resources[r.Resource].Devices {
-			taken.Insert(device.ID)
-		}
-		v.Taken.Devices[r.Resource] = taken.Delete(ids...)
+	for _, p := range able[confiner](d.providers) {
+		p.confine(&v, a.Container, lent)
 	}
 	return v
-}
-
-// besideLent is what the init container at that place holds of memory, beside what those hold that
-// last. If some of these have nodes around its own, it holds nothing, as nobody uses that yet: its
-// blocks are then of no size, only say where it runs, and are lent.
-func (d *draft) besideLent(at int, given []memory.Block, from []Container) (
-	out []memory.Block, lent bool, err error) {
-	others := BlocksOf(from)
-	for _, b := range given {
-		around := uint64(0)
-		for _, other := range others {
-			if other.Nodes == b.Nodes || other.Nodes.Intersect(b.Nodes).IsEmpty() {
-				continue
-			}
-			lent = true
-			if b.Nodes.SubsetOf(other.Nodes) && b.Resource == other.Resource {
-				around += other.Size
-			}
-		}
-		if lent && around < b.Size {
-			return nil, lent, rejected(memory.ErrGroups)
-		}
-	}
-	out = slices.Clone(given)
-	if lent {
-		for i := range out {
-			out[i].Size = 0
-		}
-		return out, lent, nil
-	}
-	var later []Container
-	for i, other := range d.containers {
-		if i > at && other.kind != podspec.Init {
-			later = append(later, d.plan.Pod.Containers[other.Name])
-		}
-	}
-	return memory.Reuse(out, memory.Sum(BlocksOf(later)...)), lent, nil
 }

@@ -59,10 +59,9 @@ func (d deviceDemand) preset(got *Container) (err error) {
 	if !slices.ContainsFunc(d.requests, func(r deviceRequest) bool { return r.chosen != nil }) {
 		return nil
 	}
-	has := *got
-	got.Devices = nil
+	var gets Devices
 	for _, r := range d.requests {
-		set, ok := has.device(r.resource.Name)
+		set, ok := got.device(r.resource.Name)
 		if !ok && r.chosen == nil {
 			continue
 		}
@@ -75,8 +74,9 @@ func (d deviceDemand) preset(got *Container) (err error) {
 				}
 			}
 		}
-		got.Devices = append(got.Devices, set)
+		gets = append(gets, set)
 	}
+	got.set(gets)
 	return err
 }
 

@@ -32,7 +32,7 @@ func placed(plan Plan, err error) string {
 	var out []string
 	for name, c := range plan.Pod.Containers {
 		d, _ := c.device("example.com/gpu")
-		out = append(out, fmt.Sprintf("%s: %s on CPUs %s", name, strings.Join(d.IDs, ","), c.CPUs))
+		out = append(out, fmt.Sprintf("%s: %s on CPUs %s", name, strings.Join(d.IDs, ","), c.CPUs()))
 	}
 	slices.Sort(out)
 	return strings.Join(out, "; ")
@@ -102,7 +102,7 @@ func TestChosenDeviceThatIsNotToBeHad(t *testing.T) {
 		{"gpu-2", func(_ *View, d *devicemanager.Device) { d.Cordoned = true },
 			`"gpu-2", and it is cordoned; choose another one, or uncordon it (numalet device uncordon)`},
 		{"gpu-2", func(v *View, _ *devicemanager.Device) {
-			v.Taken.Devices["example.com/gpu"] = sets.New("gpu-2")
+			v.Taken = v.Taken.With(DeviceIDs{"example.com/gpu": sets.New("gpu-2")})
 		}, `"gpu-2", and another pod has it; choose one that is free`},
 	} {
 		for _, policy := range []topology.Policy{topology.None, topology.SingleNUMANode} {

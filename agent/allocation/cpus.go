@@ -1,7 +1,9 @@
 package allocation
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/cpuset"
@@ -10,6 +12,128 @@ import (
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
 )
+
+// CPUs are those that a container has for itself; without any it runs in the shared pool.
+type CPUs cpuset.CPUSet
+
+var noCPUs = CPUs(cpuset.New())
+
+var cpuKind = kind{
+	name: "cpus", since: 1, none: cpuCounts(nil), provide: newCPUs,
+	sum: func(pods []Pod) tally { return CPUs(exclusiveOf(pods)) },
+	size: func(pod *v1.Pod) func(*v1.Container) (items, bytes uint64) {
+		cpus := cpumanager.ExclusiveOf(pod)
+		return func(c *v1.Container) (items, bytes uint64) { return uint64(cpus(c)), 0 }
+	},
+	decode: func(raw []byte) (Holding, error) {
+		var text string
+		if err := json.Unmarshal(raw, &text); err != nil {
+			return nil, err
+		}
+		cpus, err := topology.ParseCPUs(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", text, err)
+		}
+		return CPUs(cpus), nil
+	},
+}
+
+// Kind implements Holding.
+func (CPUs) Kind() string { return cpuKind.name }
+
+func (c CPUs) set() cpuset.CPUSet { return cpuset.CPUSet(c) }
+
+func (c CPUs) String() string { return c.set().String() }
+
+// Equal compares the sets.
+func (c CPUs) Equal(o CPUs) bool { return c.set().Equals(o.set()) }
+
+func (c CPUs) empty() bool { return c.set().IsEmpty() }
+
+func (c CPUs) parts() []string { return []string{"CPUs " + c.String()} }
+
+// MarshalJSON writes a list of the kernel's form.
+func (c CPUs) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }
+
+func (c CPUs) equal(o Taken) bool { return c.set().Equals(o.CPUs()) }
+
+func (c CPUs) overlaps(o Taken) bool { return !c.set().Intersection(o.CPUs()).IsEmpty() }
+
+// CPUs are the container's exclusive CPUs.
+func (c Container) CPUs() cpuset.CPUSet { return find(c, noCPUs).set() }
+
+// CPUs is the union of the exclusive CPUs of the pod's containers.
+func (p Pod) CPUs() cpuset.CPUSet { return exclusiveOf([]Pod{p}) }
+
+// CPUs is the union of all exclusive CPUs.
+func (s State) CPUs() cpuset.CPUSet { return exclusiveOf(s.List()) }
+
+// CPUs are the exclusive CPUs of all.
+func (t Taken) CPUs() cpuset.CPUSet { return find(t, noCPUs).set() }
+
+// exclusiveOf makes one set of all at once: a union of two copies both.
+func exclusiveOf(pods []Pod) cpuset.CPUSet {
+	all := make([]cpuset.CPUSet, 0, len(pods))
+	for _, p := range pods {
+		for _, c := range p.Containers {
+			all = append(all, c.CPUs())
+		}
+	}
+	return cpuset.New().Union(all...)
+}
+
+// cpuCounts has how many pods have a CPU, by its id.
+type cpuCounts []uint16
+
+func (n cpuCounts) change(had, has Taken) counts {
+	out := slices.Clone(n)
+	for _, id := range has.CPUs().UnsortedList() {
+		if more := id + 1 - len(out); more > 0 {
+			out = append(out, make([]uint16, more)...)
+		}
+		out[id]++
+	}
+	for _, id := range had.CPUs().UnsortedList() {
+		out[id]--
+	}
+	return out
+}
+
+func (n cpuCounts) taken([]string) tally {
+	var cpus []int
+	for id, pods := range n {
+		if pods > 0 {
+			cpus = append(cpus, id)
+		}
+	}
+	return CPUs(cpuset.New(cpus...))
+}
+
+func (n cpuCounts) firm(lasting sum, own Taken, resource string) (firm int) {
+	if resource != string(v1.ResourceCPU) {
+		return 0
+	}
+	last := find(lasting, cpuCounts(nil))
+	for _, id := range own.CPUs().UnsortedList() {
+		if n[id] == last[id] {
+			firm++
+		}
+	}
+	return firm
+}
+
+func (n cpuCounts) conflict(own Taken) string {
+	var both []int
+	for _, id := range own.CPUs().UnsortedList() {
+		if id < len(n) && n[id] > 0 {
+			both = append(both, id)
+		}
+	}
+	if len(both) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("CPUs %s belong to another pod", cpuset.New(both...))
+}
 
 // exclusiveCPUs provides CPUs that one container has for itself. Without a static policy nobody
 // gets any, and who has some of an earlier policy keeps them.
@@ -29,7 +153,7 @@ func newCPUs(d *draft) provider {
 		p.askedOf = func(*v1.Container) int { return 0 }
 		p.countOf = p.askedOf
 	} else {
-		p.free = p.static.Free(d.view.Taken.CPUs)
+		p.free = p.static.Free(d.view.Taken.CPUs())
 		p.askedOf = cpumanager.ExclusiveOf(d.pod)
 		free := p.free // of all that the pod may have: its containers are counted before any is placed
 		p.countOf = func(c *v1.Container) int { return p.static.Padded(free, p.askedOf(c)) }
@@ -65,7 +189,7 @@ func (p *exclusiveCPUs) ask(c *v1.Container) (demand, error) {
 }
 
 func (p *exclusiveCPUs) take(container string, kind podspec.Kind) {
-	cpus := p.draft.plan.Pod.Containers[container].CPUs
+	cpus := p.draft.plan.Pod.Containers[container].CPUs()
 	if p.static == nil || cpus.IsEmpty() {
 		return
 	}
@@ -78,13 +202,21 @@ func (p *exclusiveCPUs) take(container string, kind podspec.Kind) {
 	}
 }
 
+// confine leaves the lent CPUs alone free, if they are enough.
+func (p *exclusiveCPUs) confine(v *View, c *v1.Container, lent []Container) {
+	cpus := cpusOf(lent)
+	if v.CPUs != nil && cpus.Size() >= cpumanager.Exclusive(p.draft.pod, c) {
+		v.Taken = v.Taken.With(CPUs(v.Machine.Online().Difference(cpus)))
+	}
+}
+
 // check reports whether those who share CPUs still have some beside the plan.
 func (p *exclusiveCPUs) check() error {
 	if p.static == nil || !p.free.IsEmpty() && !p.draft.view.Isolated ||
 		!p.draft.view.Sharing && !cpumanager.Shares(p.draft.pod) {
 		return nil
 	}
-	return p.static.CheckShared(p.draft.view.Taken.CPUs.Union(p.given...))
+	return p.static.CheckShared(p.draft.view.Taken.CPUs().Union(p.given...))
 }
 
 // left is what can be had beside what containers keep that start later.
@@ -98,8 +230,8 @@ func (p *exclusiveCPUs) left(later []Container) (free, reusable cpuset.CPUSet) {
 
 func cpusOf(containers []Container) (all cpuset.CPUSet) {
 	for _, c := range containers {
-		if !c.CPUs.IsEmpty() {
-			all = all.Union(c.CPUs)
+		if cpus := c.CPUs(); !cpus.IsEmpty() {
+			all = all.Union(cpus)
 		}
 	}
 	return all
@@ -114,7 +246,7 @@ type cpuDemand struct {
 }
 
 func (d cpuDemand) lacks(held Container) []string {
-	if held.CPUs.Size() >= d.n {
+	if held.CPUs().Size() >= d.n {
 		return nil
 	}
 	return []string{fmt.Sprintf("%d exclusive CPUs of container %s", d.n, d.container)}
@@ -122,11 +254,12 @@ func (d cpuDemand) lacks(held Container) []string {
 
 func (d cpuDemand) keep(_ podspec.Kind, own Container, kept *Container) bool {
 	// What is padded stays, though with other free cores it might be less.
-	if d.from.static != nil && (own.CPUs.Size() != d.from.static.Padded(own.CPUs, d.asked) ||
-		!own.CPUs.IsSubsetOf(d.from.free.Union(d.from.reusable))) {
+	cpus := own.CPUs()
+	if d.from.static != nil && (cpus.Size() != d.from.static.Padded(cpus, d.asked) ||
+		!cpus.IsSubsetOf(d.from.free.Union(d.from.reusable))) {
 		return false
 	}
-	kept.CPUs = own.CPUs
+	kept.set(CPUs(cpus))
 	return true
 }
 
@@ -142,12 +275,13 @@ func (d cpuDemand) offer(k fixed) offer {
 	return offerOf(supply, supply.Hints(), d.from.draft.view.CPUResource())
 }
 
-func (d cpuDemand) choose(later []Container, hint topology.Hint, got *Container) (err error) {
-	if d.n == 0 || !got.CPUs.IsEmpty() {
+func (d cpuDemand) choose(later []Container, hint topology.Hint, got *Container) error {
+	if d.n == 0 || !got.CPUs().IsEmpty() {
 		return nil
 	}
 	free, reusable := d.from.left(later)
-	got.CPUs, err = d.from.static.Choose(free, reusable, d.n, hint)
+	cpus, err := d.from.static.Choose(free, reusable, d.n, hint)
+	got.set(CPUs(cpus))
 	return err
 }
 

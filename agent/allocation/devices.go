@@ -23,7 +23,7 @@ func newDevices(d *draft) provider {
 	p := &devices{
 		draft: d, taken: map[string]sets.Set[string]{}, reusable: map[string]sets.Set[string]{},
 	}
-	for resource, ids := range d.view.Taken.Devices {
+	for resource, ids := range d.view.Taken.Devices() {
 		p.taken[resource] = ids // never written to: take makes a union
 	}
 	return p
@@ -83,7 +83,7 @@ func (p *devices) askForPod() demand {
 }
 
 func (p *devices) take(container string, kind podspec.Kind) {
-	for _, d := range p.draft.plan.Pod.Containers[container].Devices {
+	for _, d := range p.draft.plan.Pod.Containers[container].Devices() {
 		ids := sets.New(d.IDs...)
 		p.taken[d.Resource] = p.taken[d.Resource].Union(ids)
 		if kind == podspec.Init {
@@ -92,6 +92,24 @@ func (p *devices) take(container string, kind podspec.Kind) {
 			p.reusable[d.Resource] = p.reusable[d.Resource].Difference(ids)
 		}
 	}
+}
+
+// confine leaves of each resource the lent devices alone free, if they are enough.
+func (p *devices) confine(v *View, c *v1.Container, lent []Container) {
+	taken := DeviceIDs{}
+	maps.Copy(taken, v.Taken.Devices())
+	for _, r := range podspec.DeviceRequests(c) {
+		ids := devicesOf(lent, r.Resource).IDs
+		if len(ids) < r.Count {
+			continue
+		}
+		others := sets.New[string]()
+		for _, device := range v.Inventory.Resources[r.Resource].Devices {
+			others.Insert(device.ID)
+		}
+		taken[r.Resource] = others.Delete(ids...)
+	}
+	v.Taken = v.Taken.With(taken)
 }
 
 // allocatable reports whether the plugin still offers all these devices and nobody else has them.
@@ -171,14 +189,16 @@ func (d deviceDemand) lacks(held Container) (out []string) {
 
 // keep keeps devices whose answers are void as intent: same ids, a new Allocate.
 func (d deviceDemand) keep(_ podspec.Kind, own Container, kept *Container) bool {
+	var stays Devices
 	for _, r := range d.requests {
 		held, ok := own.device(r.resource.Name)
 		if ok && len(held.IDs) == r.count &&
 			(held.Answer != nil || d.from.allocatable(r.resource, held.IDs)) {
-			kept.Devices = append(kept.Devices, held)
+			stays = append(stays, held)
 		}
 	}
-	return len(kept.Devices) == len(d.requests) && len(own.Devices) == len(d.requests)
+	kept.set(stays)
+	return len(stays) == len(d.requests) && len(own.Devices()) == len(d.requests)
 }
 
 func (d deviceDemand) offer(k fixed) (out offer) {
@@ -205,10 +225,9 @@ func (d deviceDemand) supply(nodes topology.NodeSet, r deviceRequest,
 }
 
 func (d deviceDemand) choose(later []Container, hint topology.Hint, got *Container) error {
-	has := *got
-	got.Devices = nil
+	var gets Devices
 	for _, r := range d.requests {
-		set, kept := has.device(r.resource.Name)
+		set, kept := got.device(r.resource.Name)
 		if !kept {
 			ids, err := d.chooseOne(r, later, hint)
 			if err != nil {
@@ -216,8 +235,9 @@ func (d deviceDemand) choose(later []Container, hint topology.Hint, got *Contain
 			}
 			set = NewDeviceSet(r.resource, ids)
 		}
-		got.Devices = append(got.Devices, set)
+		gets = append(gets, set)
 	}
+	got.set(gets)
 	return nil
 }
 
@@ -239,24 +259,4 @@ func (d deviceDemand) chooseOne(r deviceRequest, later []Container,
 	}
 	req.Advice = advice
 	return devicemanager.Choose(req)
-}
-
-// NewDeviceSet is those devices of the resource, without an answer.
-func NewDeviceSet(r devicemanager.Resource, ids []string) DeviceSet {
-	return DeviceSet{Resource: r.Name, IDs: ids, Nodes: nodesOf(r, ids)}
-}
-
-// nodesOf is where the devices are; nil when none of them is anywhere in particular.
-func nodesOf(r devicemanager.Resource, ids []string) []topology.NodeSet {
-	out, known := make([]topology.NodeSet, len(ids)), false
-	for i, id := range ids {
-		if d, found := r.Find(id); found {
-			out[i] = d.Nodes
-			known = known || !out[i].IsEmpty()
-		}
-	}
-	if !known {
-		return nil
-	}
-	return out
 }

@@ -9,7 +9,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/memory"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -23,8 +22,6 @@ type draft struct {
 	providers  []provider
 	containers []claimant     // in the order of their starts
 	podHint    *topology.Hint // in pod scope, once merged
-	// given is the memory of init containers in a plan that looks ahead: see handOn.
-	given map[string][]memory.Block
 }
 
 // claimant is a container and what it asks of each provider, in their order.
@@ -72,11 +69,9 @@ func (d *draft) placeAll() error {
 
 // check asks the providers about the plan as a whole.
 func (d *draft) check() error {
-	for _, p := range d.providers {
-		if c, ok := p.(checker); ok {
-			if err := c.check(); err != nil {
-				return rejected(err)
-			}
+	for _, p := range able[checker](d.providers) {
+		if err := p.check(); err != nil {
+			return rejected(err)
 		}
 	}
 	return nil

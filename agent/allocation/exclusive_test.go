@@ -26,7 +26,7 @@ func TestWhollyExclusive(t *testing.T) {
 	} {
 		held := Pod{Containers: map[string]Container{}}
 		for i, c := range test.exclusive {
-			held.Containers[c] = Container{CPUs: cpuset.New(i)}
+			held.Containers[c] = Container{CPUs(cpuset.New(i))}
 		}
 		if got := held.WhollyExclusive(podOfContainers(test.containers...)); got != test.want {
 			t.Errorf("%s: got %v, want %v", name, got, test.want)
@@ -84,7 +84,7 @@ func TestPlanWholeCores(t *testing.T) {
 			policy: topology.Restricted, taken: "1-7", texts: []string{"main cpu=10"},
 			want: "TopologyAffinityError: Resources cannot be allocated with Topology locality"},
 		"what a pod holds it keeps": {
-			own:   Pod{UID: "uid", Containers: map[string]Container{"main": {CPUs: cpuset.New(1)}}},
+			own:   Pod{UID: "uid", Containers: map[string]Container{"main": {CPUs(cpuset.New(1))}}},
 			texts: []string{"main cpu=1"}, want: "main: cpus 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestPlanWholeCores(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			v.Taken.CPUs, v.Own = taken, test.own
+			v.Taken, v.Own = v.Taken.With(CPUs(taken)), test.own
 			if got := story(v.Plan(podOfContainers(test.texts...), nil)); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
@@ -133,7 +133,7 @@ func TestPlanLeavesCPUsToShare(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			v.Taken.CPUs, v.Sharing = taken, test.sharing
+			v.Taken, v.Sharing = v.Taken.With(CPUs(taken)), test.sharing
 			if got := story(v.Plan(podOfContainers(test.texts...), nil)); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}

@@ -125,7 +125,7 @@ func TestPlanIsolatedCPUs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			v.Taken.CPUs = taken
+			v.Taken = v.Taken.With(CPUs(taken))
 			if got := story(v.Plan(podOfContainers(test.texts...), nil)); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
@@ -144,7 +144,7 @@ func TestPaddedCPUsAreKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v.Own = Pod{UID: "uid", Containers: map[string]Container{"main": {CPUs: cpus}}}
+		v.Own = Pod{UID: "uid", Containers: map[string]Container{"main": {CPUs(cpus)}}}
 		if got := story(v.Plan(podOfContainers("main cpu=3"), nil)); got != want {
 			t.Errorf("with %s got %s, want %s", own, got, want)
 		}

@@ -49,20 +49,6 @@ func (d *draft) sayKept(name string, own, kept Container) {
 			cmp.Or(strings.Join(goes, ", "), "nothing")))
 }
 
-// parts says for people what the container holds, resource by resource.
-func (c Container) parts() (out []string) {
-	if !c.CPUs.IsEmpty() {
-		out = append(out, "CPUs "+c.CPUs.String())
-	}
-	for _, d := range c.Devices {
-		out = append(out, d.Resource+" "+strings.Join(d.IDs[:min(len(d.IDs), 8)], ","))
-	}
-	for _, b := range c.Memory {
-		out = append(out, fmt.Sprintf("%s on node %s", b.Resource, b.Nodes))
-	}
-	return out
-}
-
 // keptLater is what containers keep, and what is chosen for them, that start after one of them, or
 // before it and are placed after it.
 func (d *draft) keptLater(at int) (out []Container) {

@@ -18,7 +18,7 @@ func had(t *testing.T, cpus string, gpus ...string) Container {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Container{CPUs: set}
+	c := Container{}.With(CPUs(set))
 	if len(gpus) > 0 {
 		d := DeviceSet{Resource: "example.com/gpu", IDs: gpus, Answer: []byte{}}
 		for _, id := range gpus {
@@ -28,7 +28,7 @@ func had(t *testing.T, cpus string, gpus ...string) Container {
 			}
 			d.Nodes = append(d.Nodes, topology.NewNodeSet(node))
 		}
-		c.Devices = []DeviceSet{d}
+		c = c.With(Devices{d})
 	}
 	return c
 }
@@ -198,7 +198,7 @@ func TestKeepsWhatIsStillValid(t *testing.T) {
 				!strings.HasPrefix(said, "container init keeps nothing")) {
 				t.Errorf("said  %q\nwant %q", said, test.why)
 			}
-			if both := TakenBy(plan.Pod).CPUs.Intersection(v.Taken.CPUs); !both.IsEmpty() {
+			if both := TakenBy(plan.Pod).CPUs().Intersection(v.Taken.CPUs()); !both.IsEmpty() {
 				t.Errorf("CPUs %s are another pod's", both)
 			}
 		})
@@ -208,9 +208,7 @@ func TestKeepsWhatIsStillValid(t *testing.T) {
 // TestMemoryIsKeptOrMovesAlone: blocks of memory are one of the parts.
 func TestMemoryIsKeptOrMovesAlone(t *testing.T) {
 	own := holds("uid", "1 2Gi")
-	c := own.Containers["main"]
-	c.CPUs = cpuset.New(5, 13)
-	own.Containers["main"] = c
+	own.Containers["main"] = own.Containers["main"].With(CPUs(cpuset.New(5, 13)))
 	for name, test := range map[string]struct{ taken, want string }{
 		"CPUs move to the memory": {"5,13", "main: cpus 4,12 2Gi memory on 1"},
 		"both have to move":       {"4-7,12-15", "main: cpus 1,9 2Gi memory on 0"},
@@ -223,7 +221,7 @@ func TestMemoryIsKeptOrMovesAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 			v.Taken = TakenBy(Pod{
-				UID: "other", Containers: map[string]Container{"main": {CPUs: set}},
+				UID: "other", Containers: map[string]Container{"main": {CPUs(set)}},
 			})
 			got := story(v.Plan(podOfContainers("main cpu=2 memory=2Gi"), nil))
 			if got != test.want {

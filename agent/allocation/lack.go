@@ -38,28 +38,12 @@ func (a claimant) lacks(held Container) (out []string) {
 	return out
 }
 
-// Incomplete reports whether a container of the pod could not be created with what p has: a
-// plugin's answer is missing, or the container wants devices and has nothing at all. Init
-// containers that are missing are left out: they may have finished.
-func (p Pod) Incomplete(pod *v1.Pod) bool {
-	for c, kind := range podspec.Containers(pod) {
-		held := p.Containers[c.Name]
-		if held.IsEmpty() && kind != podspec.Init && len(podspec.DeviceRequests(c)) > 0 {
-			return true
-		}
-		if slices.ContainsFunc(held.Devices, func(d DeviceSet) bool { return d.Answer == nil }) {
-			return true
-		}
-	}
-	return false
-}
-
 // WhollyExclusive reports whether all that runs for as long as the pod has CPUs of its own:
 // sidecars and regular containers. Other init containers are gone by then, and have a quota of
 // their own.
 func (p Pod) WhollyExclusive(pod *v1.Pod) bool {
 	for c, kind := range podspec.Containers(pod) {
-		if kind != podspec.Init && p.Containers[c.Name].CPUs.IsEmpty() {
+		if kind != podspec.Init && p.Containers[c.Name].CPUs().IsEmpty() {
 			return false
 		}
 	}

@@ -111,7 +111,9 @@ func (l Ledger) All() iter.Seq2[types.UID, *Entry] { return l.entries.all() }
 func (l Ledger) Pods(s Standing) int { return l.counted[s].pods }
 
 // Resources lists those of which pods have devices.
-func (l Ledger) Resources() []string { return slices.Collect(maps.Keys(l.all.devices)) }
+func (l Ledger) Resources() []string {
+	return slices.Collect(maps.Keys(find(l.all, deviceCounts(nil))))
+}
 
 // Requests is what the pods of a standing request together; it is never written to.
 func (l Ledger) Requests(s Standing) v1.ResourceList { return l.counted[s].requests }
@@ -129,7 +131,7 @@ func (l Ledger) BesideLasting(uid types.UID, resources []string) Others {
 func (l Ledger) others(uid types.UID, resources []string, all sum, part func(*Entry) Taken,
 	standings ...Standing) (out Others) {
 	own, _ := l.entries.get(uid)
-	out.Taken = all.change(part(own), Taken{}).taken(resources)
+	out.Taken = all.change(part(own), nil).taken(resources)
 	for _, s := range standings {
 		c := l.counted[s]
 		if own != nil && s == own.Standing {
@@ -144,22 +146,17 @@ func (l Ledger) others(uid types.UID, resources []string, all sum, part func(*En
 // Firm is how many CPUs (resource "cpu") or devices the pod has that no pod which goes has as well.
 func (l Ledger) Firm(uid types.UID, resource string) (n int) {
 	e, _ := l.entries.get(uid)
-	own := e.lasting()
-	if resource == string(v1.ResourceCPU) {
-		for _, id := range own.CPUs.UnsortedList() {
-			if l.all.cpus[id] == l.lasting.cpus[id] {
-				n++
-			}
-		}
-		return n
-	}
-	for id := range own.Devices[resource] {
-		all, _ := l.all.devices[resource].get(id)
-		if lasting, _ := l.lasting.devices[resource].get(id); all == lasting {
-			n++
-		}
+	for _, c := range l.all {
+		n += c.firm(l.lasting, e.lasting(), resource)
 	}
 	return n
+}
+
+// Conflict says for people what of the pod another one in the ledger has that only one can have; "":
+// nothing.
+func (l Ledger) Conflict(p Pod) string {
+	own, _ := l.entries.get(p.UID)
+	return l.all.change(own.assigned(), nil).conflict(TakenBy(p))
 }
 
 // equal costs little beside making the sums anew.
@@ -174,7 +171,7 @@ func (e *Entry) equal(o *Entry) bool {
 // assigned is what the entry, if any, has.
 func (e *Entry) assigned() Taken {
 	if e == nil {
-		return Taken{}
+		return nil
 	}
 	return e.Assigned
 }
@@ -182,7 +179,7 @@ func (e *Entry) assigned() Taken {
 // lasting is what of it does not go.
 func (e *Entry) lasting() Taken {
 	if e == nil || e.Standing == Goes {
-		return Taken{}
+		return nil
 	}
 	return e.Assigned
 }

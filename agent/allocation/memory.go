@@ -1,6 +1,7 @@
 package allocation
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,79 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 	"github.com/numalet/numalet/topology/podspec"
 )
+
+// Memory is what a container has on certain nodes: one block per resource, ordered by resource name.
+// Containers that come later have taken over what an init container's lacks.
+type Memory []memory.Block
+
+var memoryKind = kind{
+	name: "memory", since: 2, none: memoryCounts(nil), provide: newMemory,
+	sum: func(pods []Pod) tally { return Memory(memoryOf(pods)) },
+	size: func(pod *v1.Pod) func(*v1.Container) (items, bytes uint64) {
+		of := memory.RequestsOf(pod)
+		return func(c *v1.Container) (items, bytes uint64) { return 0, of(c)[v1.ResourceMemory] }
+	},
+	decode: func(raw []byte) (Holding, error) {
+		var records []blockRecord
+		if err := json.Unmarshal(raw, &records); err != nil {
+			return nil, err
+		}
+		var out Memory
+		for _, r := range records {
+			nodes, err := topology.ParseNodeSet(r.Nodes)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", r.Resource, err)
+			}
+			out = append(out, memory.Block{Nodes: nodes, Resource: r.Resource, Size: r.Bytes})
+		}
+		return out, nil
+	},
+}
+
+// blockRecord is a block of memory as it is written.
+type blockRecord struct {
+	Nodes    string          `json:"nodes"`
+	Resource v1.ResourceName `json:"resource"`
+	Bytes    uint64          `json:"bytes"`
+}
+
+// Kind implements Holding.
+func (Memory) Kind() string { return memoryKind.name }
+
+func (m Memory) empty() bool { return len(m) == 0 }
+
+func (m Memory) parts() (out []string) {
+	for _, b := range m {
+		out = append(out, fmt.Sprintf("%s on node %s", b.Resource, b.Nodes))
+	}
+	return out
+}
+
+// MarshalJSON writes a list of blocks.
+func (m Memory) MarshalJSON() ([]byte, error) {
+	out := make([]blockRecord, len(m))
+	for i, b := range m {
+		out[i] = blockRecord{b.Nodes.String(), b.Resource, b.Size}
+	}
+	return json.Marshal(out)
+}
+
+func (m Memory) equal(o Taken) bool { return slices.Equal(m, o.Memory()) }
+
+func (m Memory) overlaps(o Taken) bool {
+	others := o.Memory()
+	return slices.ContainsFunc(m, func(a memory.Block) bool {
+		return slices.ContainsFunc(others, func(b memory.Block) bool {
+			return a.Resource == b.Resource && !a.Nodes.Intersect(b.Nodes).IsEmpty()
+		})
+	})
+}
+
+// Memory is the container's memory on certain nodes.
+func (c Container) Memory() []memory.Block { return find(c, Memory(nil)) }
+
+// Memory has the blocks of all, in no order.
+func (t Taken) Memory() []memory.Block { return find(t, Memory(nil)) }
 
 // Blocks are the memory that all containers hold, in no order.
 func (s State) Blocks() []memory.Block { return memoryOf(s.List()) }
@@ -26,14 +100,59 @@ func memoryOf(pods []Pod) (out []memory.Block) {
 	seen := map[key][]memory.Block{}
 	for _, p := range pods {
 		for name, c := range p.Containers {
-			if at := (key{p.UID, name}); len(c.Memory) > 0 && !slices.Equal(seen[at], c.Memory) {
-				seen[at] = c.Memory
-				out = append(out, c.Memory...)
+			blocks := c.Memory()
+			if at := (key{p.UID, name}); len(blocks) > 0 && !slices.Equal(seen[at], blocks) {
+				seen[at] = blocks
+				out = append(out, blocks...)
 			}
 		}
 	}
 	return out
 }
+
+// memoryCounts has the blocks of one resource on the same nodes.
+type memoryCounts map[memoryKey]memorySum
+
+type memoryKey struct {
+	nodes    topology.NodeSet
+	resource v1.ResourceName
+}
+
+type memorySum struct {
+	blocks int
+	bytes  uint64
+}
+
+func (n memoryCounts) change(had, has Taken) counts {
+	out := make(memoryCounts, len(n)+1)
+	maps.Copy(out, n)
+	for _, b := range has.Memory() {
+		key := memoryKey{b.Nodes, b.Resource}
+		m := out[key]
+		out[key] = memorySum{m.blocks + 1, m.bytes + b.Size}
+	}
+	for _, b := range had.Memory() {
+		key := memoryKey{b.Nodes, b.Resource}
+		m := out[key]
+		if out[key] = (memorySum{m.blocks - 1, m.bytes - b.Size}); m.blocks == 1 {
+			delete(out, key)
+		}
+	}
+	return out
+}
+
+// taken has blocks on the same nodes as one.
+func (n memoryCounts) taken([]string) tally {
+	out := make(Memory, 0, len(n))
+	for key, m := range n {
+		out = append(out, memory.Block{Nodes: key.nodes, Resource: key.resource, Size: m.bytes})
+	}
+	return out
+}
+
+func (memoryCounts) firm(sum, Taken, string) int { return 0 } // it is not counted by the piece
+
+func (memoryCounts) conflict(Taken) string { return "" } // several can have some on the same nodes
 
 // ownMemory provides memory and huge pages on certain nodes. Without a static policy nobody gets
 // any, and who has some of an earlier policy keeps it.
@@ -47,6 +166,8 @@ type ownMemory struct {
 	// inits is what is left of the blocks of init containers that will have finished: those who
 	// come after them take it over.
 	inits []initBlocks
+	// whole is what init containers have that were placed last and were lent nothing: see handOn.
+	whole map[string][]memory.Block
 }
 
 type initBlocks struct {
@@ -55,7 +176,10 @@ type initBlocks struct {
 }
 
 func newMemory(d *draft) provider {
-	p := &ownMemory{draft: d, static: d.view.Memory, held: memory.Sum(d.view.Taken.Memory...)}
+	p := &ownMemory{
+		draft: d, static: d.view.Memory, held: memory.Sum(d.view.Taken.Memory()...),
+		whole: map[string][]memory.Block{},
+	}
 	if p.static == nil {
 		p.of = func(*v1.Container) map[v1.ResourceName]uint64 { return nil }
 	} else {
@@ -77,7 +201,7 @@ func (p *ownMemory) ask(c *v1.Container) (demand, error) {
 // take also lowers what init containers hold in the plan by what the container takes over.
 func (p *ownMemory) take(container string, kind podspec.Kind) {
 	placed := p.draft.plan.Pod.Containers
-	chosen := placed[container].Memory
+	chosen := placed[container].Memory()
 	if p.static == nil || len(chosen) == 0 {
 		return
 	}
@@ -85,14 +209,70 @@ func (p *ownMemory) take(container string, kind podspec.Kind) {
 	for at := range p.inits {
 		i := &p.inits[at]
 		i.blocks, left = left[:len(i.blocks):len(i.blocks)], left[len(i.blocks):]
-		c := placed[i.container]
-		c.Memory = i.blocks
-		placed[i.container] = c
+		placed[i.container] = placed[i.container].With(Memory(i.blocks))
 	}
 	if kind == podspec.Init {
 		p.inits = append(p.inits, initBlocks{container, chosen})
 	} else {
 		p.held = memory.Sum(append(p.held, chosen...)...)
+	}
+}
+
+// lend has an init container before all others hold what is lent, so that it can be taken over.
+func (p *ownMemory) lend(lent []Container) {
+	p.draft.give(claimant{Container: &v1.Container{}, kind: podspec.Init},
+		Container{}.With(Memory(memory.Sum(BlocksOf(lent)...))))
+}
+
+// beside has the init container at that place hold what it got beside what those hold that last. If
+// some of these have nodes around its own, it holds nothing, as nobody uses that yet: its blocks are
+// then of no size, only say where it runs, and are lent.
+func (p *ownMemory) beside(at int, got *Container, from []Container) error {
+	given, others, lent := got.Memory(), BlocksOf(from), false
+	for _, b := range given {
+		around := uint64(0)
+		for _, other := range others {
+			if other.Nodes == b.Nodes || other.Nodes.Intersect(b.Nodes).IsEmpty() {
+				continue
+			}
+			lent = true
+			if b.Nodes.SubsetOf(other.Nodes) && b.Resource == other.Resource {
+				around += other.Size
+			}
+		}
+		if lent && around < b.Size {
+			return rejected(memory.ErrGroups)
+		}
+	}
+	out := slices.Clone(given)
+	if lent {
+		for i := range out {
+			out[i].Size = 0
+		}
+		got.set(Memory(out))
+		return nil
+	}
+	p.whole[p.draft.containers[at].Name] = given
+	var later []Container
+	for i, other := range p.draft.containers {
+		if i > at && other.kind != podspec.Init {
+			later = append(later, p.draft.plan.Pod.Containers[other.Name])
+		}
+	}
+	got.set(Memory(memory.Reuse(out, memory.Sum(BlocksOf(later)...))))
+	return nil
+}
+
+// handOn has init containers hold what nobody takes over that starts after them, as if all had been
+// placed in the order of their starts.
+func (p *ownMemory) handOn() {
+	again := &ownMemory{draft: p.draft, static: p.static}
+	placed := p.draft.plan.Pod.Containers
+	for _, a := range p.draft.containers {
+		if given, whole := p.whole[a.Name]; whole {
+			placed[a.Name] = placed[a.Name].With(Memory(given))
+		}
+		again.take(a.Name, a.kind)
 	}
 }
 
@@ -111,7 +291,7 @@ func (p *ownMemory) heldBeside(later []Container) []memory.Block {
 // BlocksOf lists the memory of the containers, in their order.
 func BlocksOf(containers []Container) (out []memory.Block) {
 	for _, c := range containers {
-		out = append(out, c.Memory...)
+		out = append(out, c.Memory()...)
 	}
 	return out
 }
@@ -124,7 +304,7 @@ type memoryDemand struct {
 }
 
 func (d memoryDemand) lacks(held Container) []string {
-	if len(held.Memory) >= len(d.bytes) {
+	if len(held.Memory()) >= len(d.bytes) {
 		return nil
 	}
 	return []string{fmt.Sprintf("memory of container %s on nodes of its own", d.container)}
@@ -134,13 +314,13 @@ func (d memoryDemand) lacks(held Container) []string {
 // may have taken over a part; it comes back with the whole, of which they take theirs again.
 func (d memoryDemand) keep(kind podspec.Kind, own Container, kept *Container) bool {
 	if d.from.static == nil {
-		kept.Memory = own.Memory
+		kept.set(Memory(own.Memory()))
 		return true
 	}
-	if len(own.Memory) != len(d.bytes) {
+	blocks := slices.Clone(own.Memory())
+	if len(blocks) != len(d.bytes) {
 		return false
 	}
-	blocks := slices.Clone(own.Memory)
 	for i, b := range blocks {
 		size, ok := d.bytes[b.Resource]
 		if !ok || b.Nodes != blocks[0].Nodes ||
@@ -153,7 +333,7 @@ func (d memoryDemand) keep(kind podspec.Kind, own Container, kept *Container) bo
 	if !d.from.static.HasRoom(held, blocks) {
 		return false
 	}
-	kept.Memory = blocks
+	kept.set(Memory(blocks))
 	return true
 }
 
@@ -164,7 +344,7 @@ func (d memoryDemand) offer(k fixed) offer {
 	kept := BlocksOf(k.own)
 	held, reusable, must := d.from.heldBeside(k.later), d.from.reusable(), topology.NodeSet{}
 	if len(kept) > 0 { // it has to go with the rest, on the nodes where it is
-		held, reusable = d.from.draft.view.Taken.Memory, kept
+		held, reusable = d.from.draft.view.Taken.Memory(), kept
 	}
 	for _, b := range kept {
 		must = must.Union(b.Nodes)
@@ -185,11 +365,11 @@ func (d memoryDemand) offer(k fixed) offer {
 	return offerOf(supply, hints, slices.Sorted(maps.Keys(d.bytes))...)
 }
 
-func (d memoryDemand) choose(later []Container, hint topology.Hint, got *Container) (err error) {
-	if len(d.bytes) == 0 || len(got.Memory) > 0 {
+func (d memoryDemand) choose(later []Container, hint topology.Hint, got *Container) error {
+	if len(d.bytes) == 0 || len(got.Memory()) > 0 {
 		return nil
 	}
-	got.Memory, err = d.from.static.Choose(d.from.heldBeside(later), d.from.reusable(), d.bytes,
-		hint)
+	blocks, err := d.from.static.Choose(d.from.heldBeside(later), d.from.reusable(), d.bytes, hint)
+	got.set(Memory(blocks))
 	return err
 }

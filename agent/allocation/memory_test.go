@@ -58,7 +58,7 @@ func holds(uid string, blocks ...string) Pod {
 		if i == 0 {
 			name = "main"
 		}
-		p.Containers[name] = Container{Memory: []memory.Block{
+		p.Containers[name] = Container{Memory{
 			{Nodes: nodes, Resource: v1.ResourceMemory, Size: uint64(bytes.Value())},
 		}}
 	}
@@ -270,7 +270,7 @@ func promisedOnce(t *rapid.T, v View, pods map[types.UID]Pod, specs map[types.UI
 	var blocks []memory.Block
 	for uid, p := range pods {
 		sum := map[v1.ResourceName]uint64{}
-		for _, b := range TakenBy(p).Memory {
+		for _, b := range TakenBy(p).Memory() {
 			blocks = append(blocks, b)
 			held[b.Resource] += b.Size
 			sum[b.Resource] += b.Size

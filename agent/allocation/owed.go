@@ -18,23 +18,42 @@ type Owed struct {
 	UID       types.UID `json:"uid"`
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
-	Resource  string    `json:"resource"`
-	IDs       []string  `json:"ids"` // in natural order
+	// Kind is the kind of what is owed; "": devices, as in files of version 3.
+	Kind     string   `json:"kind,omitempty"`
+	Resource string   `json:"resource"`
+	IDs      []string `json:"ids"` // in natural order
 }
 
 // Entry is the Owed's name in a Ledger; no pod has that UID.
-func (o Owed) Entry() types.UID { return types.UID("owed\x00" + o.Resource + "\x00" + string(o.UID)) }
+func (o Owed) Entry() types.UID {
+	return types.UID("owed\x00" + o.Kind + "\x00" + o.Resource + "\x00" + string(o.UID))
+}
 
 // Taken is what nobody is given.
 func (o Owed) Taken() Taken {
-	return Taken{Devices: map[string]sets.Set[string]{o.Resource: sets.New(o.IDs...)}}
+	for _, k := range kinds {
+		if k.name == cmp.Or(o.Kind, deviceKind.name) && k.owed != nil {
+			return Taken{k.owed(o)}
+		}
+	}
+	return nil
 }
 
-// Owes is what plugins are to hear of a pod that holds before no longer, but after; wants reports
+// Owes is what others are to hear of a pod that holds before no longer, but after; wants reports
 // whether the plugin of a resource may want that.
 func Owes(before, after Pod, wants func(resource string) bool) (out []Owed) {
-	kept := TakenBy(after).Devices
-	for resource, ids := range TakenBy(before).Devices {
+	for _, k := range kinds {
+		if k.owes != nil {
+			out = append(out, k.owes(before, after, wants)...)
+		}
+	}
+	slices.SortFunc(out, compareOwed)
+	return out
+}
+
+func owesDevices(before, after Pod, wants func(resource string) bool) (out []Owed) {
+	kept := deviceIDsOf([]Pod{after})
+	for resource, ids := range deviceIDsOf([]Pod{before}) {
 		lost := ids.Difference(kept[resource])
 		if lost.Len() == 0 || !wants(resource) {
 			continue
@@ -44,7 +63,6 @@ func Owes(before, after Pod, wants func(resource string) bool) (out []Owed) {
 			IDs: natural(lost),
 		})
 	}
-	slices.SortFunc(out, compareOwed)
 	return out
 }
 
@@ -110,5 +128,5 @@ func (s *State) putOwed(o Owed, ids sets.Set[string]) {
 }
 
 func compareOwed(a, b Owed) int {
-	return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.UID, b.UID))
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.UID, b.UID))
 }

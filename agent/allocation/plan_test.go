@@ -76,14 +76,14 @@ func story(p Plan, err error) string {
 	var lines []string
 	for name, c := range p.Pod.Containers {
 		line := name + ":"
-		if !c.CPUs.IsEmpty() {
-			line += " cpus " + c.CPUs.String()
+		if !c.CPUs().IsEmpty() {
+			line += " cpus " + c.CPUs().String()
 		}
-		for _, b := range c.Memory {
+		for _, b := range c.Memory() {
 			line += fmt.Sprintf(" %s %s on %s",
 				resource.NewQuantity(int64(b.Size), resource.BinarySI), b.Resource, b.Nodes)
 		}
-		for _, d := range c.Devices {
+		for _, d := range c.Devices() {
 			line += " " + strings.Join(d.IDs, ",")
 			if d.Answer != nil {
 				line += " (kept)"
@@ -104,9 +104,9 @@ func TestPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := Container{CPUs: set}
+		c := Container{}.With(CPUs(set))
 		if len(ids) > 0 {
-			c.Devices = []DeviceSet{{Resource: "example.com/gpu", IDs: ids}}
+			c = c.With(Devices([]DeviceSet{{Resource: "example.com/gpu", IDs: ids}}))
 		}
 		return Pod{UID: "other", Containers: map[string]Container{"main": c}}
 	}
@@ -263,7 +263,7 @@ func own(cpus, gpu string, answered bool) Pod {
 		d.Answer = []byte{}
 	}
 	return Pod{UID: "uid", Containers: map[string]Container{
-		"main": {CPUs: set, Devices: []DeviceSet{d}},
+		"main": {CPUs(set), Devices{d}},
 	}}
 }
 

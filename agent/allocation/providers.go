@@ -7,12 +7,6 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// providersOf lists who hands something out, in the order in which the kubelet asks them: of two
-// that are short, the first is told of. A further one is a line here and a file of its own.
-func providersOf(d *draft) []provider {
-	return []provider{newDevices(d), newCPUs(d), newMemory(d)}
-}
-
 // provider hands out one kind of what containers have for themselves. Its value belongs to one
 // draft and knows what the containers placed so far leave over.
 type provider interface {
@@ -68,4 +62,31 @@ type explainer interface {
 // checker is a provider with a condition for the plan as a whole.
 type checker interface {
 	check() error
+}
+
+// confiner is a provider that can confine an init container to what those lend it that last.
+type confiner interface {
+	// confine has all be taken in the view but what is lent, if that is enough for the container.
+	confine(v *View, c *v1.Container, lent []Container)
+}
+
+// lender is a provider of which an init container takes over what it has been lent.
+type lender interface {
+	// lend has the container that is placed next take over what is lent.
+	lend(lent []Container)
+	// beside changes what the init container at that place got to what it holds beside those that
+	// last.
+	beside(at int, got *Container, last []Container) error
+	// handOn ends a plan in which init containers were placed last.
+	handOn()
+}
+
+// able lists the providers that have an ability.
+func able[T any](all []provider) (out []T) {
+	for _, p := range all {
+		if one, ok := p.(T); ok {
+			out = append(out, one)
+		}
+	}
+	return out
 }

@@ -121,7 +121,7 @@ func TestPlanOnManyNodes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !v.Machine.NodesOf(p.Pod.Containers["main"].CPUs).SubsetOf(nodes) {
+		if !v.Machine.NodesOf(p.Pod.Containers["main"].CPUs()).SubsetOf(nodes) {
 			t.Errorf("%s: CPUs on other nodes: %s", test.pod, story(p, err))
 		}
 	}
@@ -158,7 +158,7 @@ func drawUsedUp(t *rapid.T, tb testing.TB, nodes int) usedUp {
 	}
 	other := holds("other", blocks...)
 	other.Containers["own"] = Container{
-		CPUs: cpuset.New(taken...), Devices: []DeviceSet{{Resource: "example.com/gpu", IDs: gpus}},
+		CPUs(cpuset.New(taken...)), Devices{{Resource: "example.com/gpu", IDs: gpus}},
 	}
 	u.view.Taken = TakenBy(other)
 	return u

@@ -20,11 +20,9 @@ import (
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/resize"
-	"github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/files"
-	"github.com/numalet/numalet/topology/memory/state"
 )
 
 // ReasonQuarantined is the event's reason for a file of assignments that could not be used and was
@@ -132,14 +130,16 @@ func (c *Checkpoints) kubelet(ctx context.Context) handover.Account {
 		klog.FromContext(ctx).Error(err, "What the kubelet recorded is not taken over in full")
 		c.cfg.Tell(v1.EventTypeWarning, ReasonQuarantined, err.Error())
 	}
-	hardware := c.cfg.Hardware()
-	if hardware.CPUs == nil {
-		files.CPUs = checkpoint.State{} // nobody has CPUs of its own under policy none
+	return files.On(c.node())
+}
+
+// node is what the node hands out now.
+func (c *Checkpoints) node() handover.Node {
+	h := c.cfg.Hardware()
+	return handover.Node{
+		Online: h.Machine.Online(), Nodes: h.Machine.NodeSet(), CPUs: h.CPUs, Memory: h.Memory,
+		Inventory: c.cfg.Inventory(),
 	}
-	if hardware.Memory == nil {
-		files.Memory = state.Contents{} // likewise
-	}
-	return files.On(hardware.Machine.Online(), hardware.Machine.NodeSet())
 }
 
 // left is what is assigned to pods that a kubelet will find.
@@ -154,12 +154,8 @@ func (c *Checkpoints) left() allocation.State {
 
 // export writes the kubelet's files.
 func (c *Checkpoints) export(assigned allocation.State) error {
-	hardware := c.cfg.Hardware()
 	return errors.Join(
-		handover.ExportCPUs(c.cfg.Root, assigned, hardware.CPUs),
-		handover.ExportMemory(c.cfg.Root, assigned, hardware.Memory),
-		handover.Export(c.cfg.DeviceDir, assigned, c.cfg.Inventory()),
-		c.exportAdmitted())
+		handover.Export(c.cfg.Root, c.cfg.DeviceDir, assigned, c.node()), c.exportAdmitted())
 }
 
 func (c *Checkpoints) exportAdmitted() error {

@@ -162,7 +162,7 @@ func (p *Pool) Enter(ctx context.Context, uid types.UID, container string) (
 	if static == nil {
 		return cri.Placement{}, func() {}, nil
 	}
-	own := state.Pods[uid].Containers[container].CPUs
+	own := state.Pods[uid].Containers[container].CPUs()
 	if own.IsEmpty() {
 		// Without a set the container would run on all CPUs, including exclusive ones.
 		if err := static.CheckShared(state.CPUs()); err != nil {

@@ -56,7 +56,7 @@ func (n *node) holdsMemory(uid types.UID, nodes ...topology.NodeID) {
 			next = map[types.UID]allocation.Pod{}
 		}
 		next[uid] = allocation.Pod{UID: uid, Containers: map[string]allocation.Container{
-			"c": {Memory: []memory.Block{{
+			"c": {allocation.Memory{{
 				Nodes: topology.NewNodeSet(nodes...), Resource: v1.ResourceMemory, Size: 1,
 			}}},
 		}}

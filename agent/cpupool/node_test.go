@@ -132,7 +132,7 @@ func (n *node) assign(uid types.UID, cpus ...int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	next := map[types.UID]allocation.Pod{uid: {
-		UID: uid, Containers: map[string]allocation.Container{"c": {CPUs: cpuset.New(cpus...)}},
+		UID: uid, Containers: map[string]allocation.Container{"c": {allocation.CPUs(cpuset.New(cpus...))}},
 	}}
 	for other, p := range n.assigned {
 		if other != uid {

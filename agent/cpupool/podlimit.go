@@ -29,7 +29,7 @@ func (u *update) limitPods(ctx context.Context, state allocation.State, known re
 
 func pinnedAndAlive(held allocation.Pod, pod cri.Pod) bool {
 	return slices.ContainsFunc(pod.Containers, func(c cri.Container) bool {
-		return !held.Containers[c.Name].CPUs.IsEmpty() && alive(pod, c.ID)
+		return !held.Containers[c.Name].CPUs().IsEmpty() && alive(pod, c.ID)
 	})
 }
 

@@ -61,7 +61,7 @@ func (w *wanted) pin(static *cpumanager.Static, limit func(cpus int) cgroups.CPU
 	online, shared, sharedText := static.Online(), w.shared, w.shared.String()
 	w.online = online
 	w.of = func(c live, _ string) (cpuset.CPUSet, string) {
-		if own := w.held(c).CPUs; !own.IsEmpty() {
+		if own := w.held(c).CPUs(); !own.IsEmpty() {
 			usable := own.Intersection(online) // cgroup v1 refuses offline CPUs
 			return usable, usable.String()
 		}
@@ -94,7 +94,7 @@ func (w *wanted) held(c live) allocation.Container {
 
 // quota returns the CPU quota of a container; zero: it stays as it was created.
 func (w *wanted) quota(c live) cgroups.CPULimit {
-	own := w.held(c).CPUs.Size()
+	own := w.held(c).CPUs().Size()
 	if own == 0 {
 		return cgroups.CPULimit{}
 	}
@@ -116,7 +116,7 @@ func (w *wanted) mems(c live) topology.NodeSet {
 		return topology.NodeSet{}
 	}
 	var nodes topology.NodeSet
-	for _, block := range w.held(c).Memory {
+	for _, block := range w.held(c).Memory() {
 		nodes = nodes.Union(block.Nodes)
 	}
 	if nodes.IsEmpty() {

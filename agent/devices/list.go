@@ -94,7 +94,7 @@ func holders(state allocation.State) map[device][]string {
 	out := map[device][]string{}
 	for _, p := range state.Pods {
 		for name, c := range p.Containers {
-			for _, set := range c.Devices {
+			for _, set := range c.Devices() {
 				for _, id := range set.IDs {
 					key := device{set.Resource, id}
 					out[key] = append(out[key], p.Namespace+"/"+p.Name+"/"+name)

@@ -28,8 +28,8 @@ func TestList(t *testing.T) {
 	}}
 	state := allocation.State{Pods: map[types.UID]allocation.Pod{"u": {
 		Namespace: "team", Name: "train", Containers: map[string]allocation.Container{
-			"init": {Devices: []allocation.DeviceSet{{Resource: gpu, IDs: []string{"gpu-10"}}}},
-			"main": {Devices: []allocation.DeviceSet{
+			"init": {allocation.Devices{{Resource: gpu, IDs: []string{"gpu-10"}}}},
+			"main": {allocation.Devices{
 				{Resource: gpu, IDs: []string{"gpu-10", "gpu-11"}}}},
 		},
 	}}, Owed: []allocation.Owed{

@@ -137,15 +137,15 @@ func (c Case) request(container *v1.Container, cpus int,
 		got = c.Plan.Pod.Containers[container.Name]
 	}
 	if pool := c.Room.Pool(); cpus > 0 && pool != nil {
-		a := Amount{Resource: c.Room.CPUResource(), Count: cpus, Got: got.CPUs.String()}
-		if n := cmp.Or(got.CPUs.Size(), pool.Padded(pool.Free(c.Room.Taken.CPUs), cpus)); n > cpus {
+		a := Amount{Resource: c.Room.CPUResource(), Count: cpus, Got: got.CPUs().String()}
+		if n := cmp.Or(got.CPUs().Size(), pool.Padded(pool.Free(c.Room.Taken.CPUs()), cpus)); n > cpus {
 			a.PaddedTo = n
 		}
 		r.Resources = append(r.Resources, a)
 	}
 	for _, d := range podspec.DeviceRequests(container) {
 		a := Amount{Resource: d.Resource, Count: d.Count}
-		for _, held := range got.Devices {
+		for _, held := range got.Devices() {
 			if held.Resource == d.Resource {
 				a.Got = first(held.IDs, ",")
 			}

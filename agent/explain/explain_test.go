@@ -116,9 +116,9 @@ func situations() map[string]situation {
 			pod: pod("main cpu=1 nic=1 hugepages-2Mi=1Gi")},
 		"memory-and-cpus-apart": {policy: single,
 			change: withMemory(taking("1-3,8-10"), func(r *allocation.Room) {
-				r.Taken.Memory = append(r.Taken.Memory, memory.Block{
+				r.Taken = r.Taken.With(allocation.Memory(append(r.Taken.Memory(), memory.Block{
 					Nodes: topology.NewNodeSet(1), Resource: v1.ResourceMemory, Size: 14 << 30,
-				})
+				})))
 			}),
 			pod: pod("main cpu=2 memory=4Gi")},
 		"plugin-away-and-cpus-short": {policy: topology.None, change: taking("1-7"),

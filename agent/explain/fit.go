@@ -164,7 +164,7 @@ func (s *search) empty() (string, bool) {
 	room := s.Room
 	room.Taken, room.Others, room.Sharing = allocation.TakenBy(), nil, false
 	taken := s.Room.Taken
-	if taken.CPUs.IsEmpty() && len(taken.Devices)+len(taken.Memory)+len(s.Room.Others) == 0 {
+	if taken.CPUs().IsEmpty() && len(taken.Devices())+len(taken.Memory())+len(s.Room.Others) == 0 {
 		return "", false
 	}
 	return asItIs + "once other pods have ended", s.try(room, s.Pod)

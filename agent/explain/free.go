@@ -66,7 +66,7 @@ func supply(room *allocation.Room, resource string) Supply {
 
 // countCPUs counts the free CPUs among all, which may be given out.
 func (s *Supply) countCPUs(room *allocation.Room, all cpuset.CPUSet, at map[topology.NodeID]int) {
-	taken := room.Taken.CPUs
+	taken := room.Taken.CPUs()
 	for _, id := range all.UnsortedList() {
 		info, ok := room.Machine.CPU(id)
 		if !ok {
@@ -83,7 +83,7 @@ func (s *Supply) countCPUs(room *allocation.Room, all cpuset.CPUSet, at map[topo
 }
 
 func (s *Supply) countDevices(room *allocation.Room, at map[topology.NodeID]int) {
-	taken := room.Taken.Devices[s.Resource]
+	taken := room.Taken.Devices()[s.Resource]
 	for _, d := range room.Inventory.Resources[s.Resource].Devices {
 		if !d.Healthy {
 			s.Unhealthy++

@@ -22,7 +22,7 @@ func (c Case) memoryRequest(r *Request, asked map[v1.ResourceName]uint64,
 	}
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
 		a := Amount{Resource: string(name), Count: int(asked[name])}
-		for _, b := range got.Memory {
+		for _, b := range got.Memory() {
 			if b.Resource == name {
 				a.Got = nodes(b.Nodes.String())
 			}
@@ -39,7 +39,7 @@ func (s *Supply) countMemory(room *allocation.Room) {
 	name := v1.ResourceName(s.Resource)
 	var groups []topology.NodeSet
 	var single []string
-	for i, u := range room.Memory.Usage(room.Taken.Memory) {
+	for i, u := range room.Memory.Usage(room.Taken.Memory()) {
 		if i >= len(s.Nodes) {
 			break
 		}

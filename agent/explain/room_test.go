@@ -112,7 +112,7 @@ func holdingMemory(texts ...string) func(*allocation.Room) {
 				panic(err)
 			}
 			size := resource.MustParse(words[1])
-			containers[text] = allocation.Container{Memory: []memory.Block{
+			containers[text] = allocation.Container{allocation.Memory{
 				{Nodes: at, Resource: v1.ResourceMemory, Size: uint64(size.Value())},
 			}}
 		}
@@ -127,9 +127,9 @@ func taking(cpus string, gpus ...string) func(*allocation.Room) {
 		if err != nil {
 			panic(err)
 		}
-		c := allocation.Container{CPUs: set}
+		c := allocation.Container{}.With(allocation.CPUs(set))
 		if len(gpus) > 0 {
-			c.Devices = []allocation.DeviceSet{{Resource: "example.com/gpu", IDs: gpus}}
+			c = c.With(allocation.Devices([]allocation.DeviceSet{{Resource: "example.com/gpu", IDs: gpus}}))
 		}
 		r.Taken = allocation.TakenBy(allocation.Pod{
 			UID: "other", Containers: map[string]allocation.Container{"main": c},
@@ -143,7 +143,7 @@ func taking(cpus string, gpus ...string) func(*allocation.Room) {
 // owning lets the pod itself hold CPUs and gpus from before, as after a reboot of the node.
 func owning(cpus cpuset.CPUSet, gpus ...string) func(*allocation.Room) {
 	return func(r *allocation.Room) {
-		c := allocation.Container{CPUs: cpus, Devices: []allocation.DeviceSet{
+		c := allocation.Container{allocation.CPUs(cpus), allocation.Devices{
 			{Resource: "example.com/gpu", IDs: gpus, Answer: []byte{}},
 		}}
 		r.Own = allocation.Pod{UID: "uid", Containers: map[string]allocation.Container{"main": c}}

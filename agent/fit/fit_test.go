@@ -115,7 +115,7 @@ func TestPlace(t *testing.T) {
 	single := "--topology-manager-policy=single-numa-node"
 	held := allocation.State{Pods: map[types.UID]allocation.Pod{
 		"old": {UID: "old", Containers: map[string]allocation.Container{
-			"main": {CPUs: cpuset.New(1, 2, 3)},
+			"main": {allocation.CPUs(cpuset.New(1, 2, 3))},
 		}},
 	}}
 	for name, tt := range map[string]struct {

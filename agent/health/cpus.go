@@ -71,7 +71,7 @@ func (known offlineCPUs) update(held map[types.UID]allocation.Pod,
 	for uid, pod := range held {
 		for name, c := range pod.Containers {
 			key := ownerKey{uid, name}
-			change := cpuChange{key, c.CPUs, known[key], c.CPUs.Difference(online)}
+			change := cpuChange{key, c.CPUs(), known[key], c.CPUs().Difference(online)}
 			if !change.now.IsEmpty() {
 				now[key] = change.now
 			}

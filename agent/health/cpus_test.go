@@ -32,7 +32,7 @@ func TestOfflineCPUs(t *testing.T) {
 			"gets others"
 	)
 	held := map[types.UID]allocation.Pod{"p": {Containers: map[string]allocation.Container{
-		"a": {CPUs: parseCPUs(t, "2-3")}, "b": {CPUs: parseCPUs(t, "4")}, "shares": {},
+		"a": {allocation.CPUs(parseCPUs(t, "2-3"))}, "b": {allocation.CPUs(parseCPUs(t, "4"))}, "shares": {},
 	}}}
 	known := offlineCPUs{}
 	for _, step := range []struct {

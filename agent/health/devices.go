@@ -118,7 +118,7 @@ func healthOf(held map[types.UID]allocation.Pod, inventory devicemanager.Invento
 	out = map[heldDevice]v1.ResourceHealthStatus{}
 	for uid, pod := range held {
 		for name, c := range pod.Containers {
-			for _, set := range c.Devices {
+			for _, set := range c.Devices() {
 				for _, id := range set.IDs {
 					device := heldDevice{uid, name, set.Resource, id}
 					out[device] = inventory.Health(set.Resource, id)
@@ -216,7 +216,7 @@ func ResourceStatuses(pod allocation.Pod,
 	inventory devicemanager.Inventory) map[string][]v1.ResourceStatus {
 	out := map[string][]v1.ResourceStatus{}
 	for name, c := range pod.Containers {
-		for _, set := range c.Devices {
+		for _, set := range c.Devices() {
 			s := v1.ResourceStatus{Name: v1.ResourceName(set.Resource)}
 			for _, id := range set.IDs {
 				health := v1.ResourceHealth{

@@ -28,7 +28,7 @@ func inventoryOf(text string) devicemanager.Inventory {
 func TestDeviceHealthIsToldOnce(t *testing.T) {
 	state := allocation.State{Pods: map[types.UID]allocation.Pod{"p": {
 		Containers: map[string]allocation.Container{"main": {
-			Devices: []allocation.DeviceSet{{Resource: "example.com/gpu", IDs: []string{"a", "b"}}},
+			allocation.Devices{{Resource: "example.com/gpu", IDs: []string{"a", "b"}}},
 		}},
 	}}}
 	for name, steps := range map[string][][2]string{
@@ -81,7 +81,7 @@ func TestDeviceHealthIsToldOnce(t *testing.T) {
 // concern a container that has ended.
 func TestHealthOfEndedContainers(t *testing.T) {
 	const gpu = "example.com/gpu"
-	held := allocation.Container{Devices: []allocation.DeviceSet{{Resource: gpu, IDs: []string{"a"}}}}
+	held := allocation.Container{allocation.Devices{{Resource: gpu, IDs: []string{"a"}}}}
 	ended := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}
 	now := v1.PodStatus{
 		InitContainerStatuses: []v1.ContainerStatus{{Name: "init", State: ended}},
@@ -131,7 +131,7 @@ func TestHealthChangeInWords(t *testing.T) {
 
 func TestResourceStatuses(t *testing.T) {
 	pod := allocation.Pod{Containers: map[string]allocation.Container{
-		"main": {Devices: []allocation.DeviceSet{
+		"main": {allocation.Devices{
 			{Resource: "example.com/gpu", IDs: []string{"a", "b", "gone"}},
 			{Resource: "example.com/nic", IDs: []string{"n"}},
 		}},
@@ -157,7 +157,7 @@ func TestResourceStatuses(t *testing.T) {
 
 func TestWhyHealthIsUnknown(t *testing.T) {
 	pod := allocation.Pod{UID: "p", Containers: map[string]allocation.Container{"main": {
-		Devices: []allocation.DeviceSet{{Resource: "example.com/gpu", IDs: []string{"a"}}},
+		allocation.Devices{{Resource: "example.com/gpu", IDs: []string{"a"}}},
 	}}}
 	const before = "Container main: device a of example.com/gpu: health unknown, its device plugin "
 	const after = "; the container keeps running on it"

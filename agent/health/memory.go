@@ -27,7 +27,7 @@ func tellOvercommitted(ctx context.Context, cfg Config) {
 			return
 		}
 		for name, c := range pod.Containers {
-			for _, b := range c.Memory {
+			for _, b := range c.Memory() {
 				at := slices.Index(misfits, b)
 				if at < 0 {
 					continue

@@ -126,17 +126,17 @@ func (m *Metrics) withinNode(r admission.Result, scope topology.Scope) {
 // pinned counts the containers with exclusive CPUs or placed memory.
 func (m *Metrics) pinned(pod allocation.Pod, by Rules) {
 	for _, c := range pod.Containers {
-		if len(c.Memory) > 0 {
+		if len(c.Memory()) > 0 {
 			m.memory.count(nil)
 		}
-		if c.CPUs.IsEmpty() {
+		if c.CPUs().IsEmpty() {
 			continue
 		}
 		m.cpus.count(nil)
 		if by.WholeCores {
 			m.alignment.aligned.WithLabelValues(scopeContainer, wholeCores).Inc()
 		}
-		if inOneCache(by.Machine, c.CPUs) {
+		if inOneCache(by.Machine, c.CPUs()) {
 			m.alignment.aligned.WithLabelValues(scopeContainer, withinCache).Inc()
 		}
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/memory"
 )
 
 // caches is a machine of two nodes, each with two caches of two cores.
@@ -49,8 +48,8 @@ func tried(err error, containers map[string]allocation.Container) admission.Resu
 func TestDecided(t *testing.T) {
 	type containers = map[string]allocation.Container
 	var (
-		two      = containers{"own": {CPUs: cpuset.New(0, 1)}, "shared": {}}
-		wide     = containers{"own": {CPUs: cpuset.New(0, 1, 2), Memory: []memory.Block{{}}}}
+		two      = containers{"own": {allocation.CPUs(cpuset.New(0, 1))}, "shared": {}}
+		wide     = containers{"own": {allocation.CPUs(cpuset.New(0, 1, 2)), allocation.Memory{{}}}}
 		topo     = &allocation.Rejection{Reason: allocation.ReasonTopology}
 		counted  = &allocation.Rejection{Reason: "OutOfcpu"}
 		refused  = &allocation.Rejection{Reason: allocation.ReasonUnexpected, Err: errors.New("no")}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/memory"
 )
 
 // Memory and devices count by their nodes. What containers of a pod hold one after the other counts
@@ -29,17 +28,17 @@ func TestPlacedPerNode(t *testing.T) {
 		return []allocation.DeviceSet{d}
 	}
 	first := allocation.Pod{UID: "a", Containers: map[string]allocation.Container{
-		"init": {Devices: gpus("gpu-0")},
+		"init": {allocation.Devices(gpus("gpu-0"))},
 		"main": {
-			Memory: []memory.Block{
+			allocation.Memory{
 				{Nodes: both, Resource: "hugepages-2Mi", Size: 8}, {Nodes: zero, Resource: "memory", Size: 5},
 			},
-			Devices: gpus("gpu-0", "gpu-1"),
+			allocation.Devices(gpus("gpu-0", "gpu-1")),
 		},
 	}}
 	second := allocation.Pod{UID: "b", Containers: map[string]allocation.Container{"main": {
-		Memory:  []memory.Block{{Nodes: zero, Resource: "memory", Size: 2}},
-		Devices: []allocation.DeviceSet{{Resource: "example.com/nic", IDs: []string{"n0"}}},
+		allocation.Memory{{Nodes: zero, Resource: "memory", Size: 2}},
+		allocation.Devices{{Resource: "example.com/nic", IDs: []string{"n0"}}},
 	}}}
 	const amount, count = "numalet_memory_allocation_per_numa_bytes", "numalet_device_allocation_per_numa"
 	const nowhere = count + `{numa_nodes="",resource="example.com/nic"} 1` + "\n"

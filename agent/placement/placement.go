@@ -114,14 +114,14 @@ func stateOf(pod *v1.Pod, container v1.ContainerState) State {
 // place describes a container with these holdings that runs or does not.
 func (in Input) place(held allocation.Container, running bool) Place {
 	if in.Hardware.CPUs == nil {
-		held.CPUs = cpuset.New() // from an earlier policy
+		held = held.With(allocation.CPUs(cpuset.New())) // from an earlier policy
 	}
 	p := Place{Devices: map[string][]string{}}
-	nodes, memory := in.Hardware.Machine.NodesOf(held.CPUs), in.Hardware.MemoryNodes(held.Memory)
+	nodes, memory := in.Hardware.Machine.NodesOf(held.CPUs()), in.Hardware.MemoryNodes(held.Memory())
 	switch {
-	case !held.CPUs.IsEmpty():
-		p.CPUs, p.Exclusive = held.CPUs.String(), true
-		p.Isolated = held.CPUs.IsSubsetOf(in.Hardware.CPUs.Isolated())
+	case !held.CPUs().IsEmpty():
+		p.CPUs, p.Exclusive = held.CPUs().String(), true
+		p.Isolated = held.CPUs().IsSubsetOf(in.Hardware.CPUs.Isolated())
 	case running:
 		p.CPUs = in.Shared.String()
 	}
@@ -132,7 +132,7 @@ func (in Input) place(held allocation.Container, running bool) Place {
 	case p.CPUs != "":
 		p.MemoryNodes = in.Hardware.Machine.MemoryNodes().String()
 	}
-	for _, d := range held.Devices {
+	for _, d := range held.Devices() {
 		p.Devices[d.Resource] = d.IDs
 		for i, id := range d.IDs {
 			nodes = nodes.Union(d.NodesOf(i))

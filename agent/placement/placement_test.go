@@ -65,13 +65,14 @@ func TestRows(t *testing.T) {
 			pod("apart", v1.PodRunning, "main")},
 		Assigned: allocation.State{Pods: map[types.UID]allocation.Pod{
 			"both": {Containers: map[string]allocation.Container{"own": {
-				CPUs: cpuset.New(2, 3), Devices: gpu("b"),
-				Memory: []memory.Block{
+				allocation.CPUs(cpuset.New(2, 3)),
+				allocation.Memory{
 					{Nodes: topology.NewNodeSet(1), Resource: v1.ResourceMemory, Size: 1},
 				},
+				allocation.Devices(gpu("b")),
 			}}},
 			"apart": {Containers: map[string]allocation.Container{"main": {
-				CPUs: cpuset.New(1), Devices: gpu("c"),
+				allocation.CPUs(cpuset.New(1)), allocation.Devices(gpu("c")),
 			}}},
 		}},
 		Shared: cpuset.New(0),
@@ -124,7 +125,7 @@ func TestDeviceHealth(t *testing.T) {
 		Hardware: machine.Hardware{Machine: m},
 		Pods:     []*v1.Pod{pod("p", v1.PodRunning, "main")},
 		Assigned: allocation.State{Pods: map[types.UID]allocation.Pod{"p": {
-			Containers: map[string]allocation.Container{"main": {Devices: []allocation.DeviceSet{
+			Containers: map[string]allocation.Container{"main": {allocation.Devices{
 				{Resource: "example.com/gpu", IDs: []string{"well", "ill", "gone"}},
 			}}},
 		}}},

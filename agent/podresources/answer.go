@@ -53,12 +53,12 @@ func (s Snapshot) container(name string,
 	held allocation.Container) *podresourcesv1.ContainerResources {
 	out := &podresourcesv1.ContainerResources{Name: name}
 	if !s.CPUs.IsEmpty() { // else they come from an earlier policy
-		out.CpuIds = ids(held.CPUs)
+		out.CpuIds = ids(held.CPUs())
 	}
 	if s.Memory != nil {
-		out.Memory = memoryOf(held.Memory)
+		out.Memory = memoryOf(held.Memory())
 	}
-	for _, d := range held.Devices {
+	for _, d := range held.Devices() {
 		for i, id := range d.IDs {
 			device := &devicemanager.Device{ID: id, Nodes: d.NodesOf(i)}
 			out.Devices = append(out.Devices, entries(d.Resource, device)...)

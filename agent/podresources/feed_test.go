@@ -62,12 +62,12 @@ func (w *world) come() {
 		podtest.In([]string{"a", "b"}[len(uid)%2]), podtest.Containers("main"))
 	held := allocation.Container{}
 	if w.IntN(2) == 0 {
-		held.CPUs = cpuset.New(w.IntN(8))
+		held = held.With(allocation.CPUs(cpuset.New(w.IntN(8))))
 	}
 	if w.IntN(2) == 0 {
-		held.Devices = []allocation.DeviceSet{{
+		held = held.With(allocation.Devices([]allocation.DeviceSet{{
 			Resource: w.resource(), IDs: []string{fmt.Sprint(w.IntN(5))},
-		}}
+		}}))
 	}
 	w.pods[uid] = pod
 	w.assigned[uid] = allocation.Pod{Containers: map[string]allocation.Container{"main": held}}

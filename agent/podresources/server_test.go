@@ -38,8 +38,8 @@ func snapshot() Snapshot {
 		Pods: []*v1.Pod{train, web},
 		Assigned: allocation.State{Pods: map[types.UID]allocation.Pod{"1": {
 			Containers: map[string]allocation.Container{
-				"init": {CPUs: cpuset.New(9)},
-				"main": {CPUs: cpuset.New(2, 3), Devices: []allocation.DeviceSet{
+				"init": {allocation.CPUs(cpuset.New(9))},
+				"main": {allocation.CPUs(cpuset.New(2, 3)), allocation.Devices{
 					{Resource: "example.com/away", IDs: []string{"x"}},
 					{Resource: "example.com/gpu", IDs: []string{"gpu-0", "gpu-1"},
 						Nodes: []topology.NodeSet{topology.NewNodeSet(0),
@@ -76,13 +76,13 @@ func detailed() Snapshot {
 		},
 	}
 	main := s.Assigned.Pods["1"].Containers["main"]
-	main.Devices = append(main.Devices, allocation.DeviceSet{
+	main = main.With(allocation.Devices(append(main.Devices(), allocation.DeviceSet{
 		Resource: "example.com/nowhere", IDs: []string{"y"},
-	})
-	main.Memory = []memory.Block{
+	})))
+	main = main.With(allocation.Memory([]memory.Block{
 		{Nodes: topology.NewNodeSet(0, 1), Resource: v1.ResourceMemory, Size: 9 << 30},
 		{Nodes: topology.NewNodeSet(1), Resource: "hugepages-2Mi", Size: 2 << 20},
-	}
+	}))
 	s.Assigned.Pods["1"].Containers["main"] = main
 	return s
 }

@@ -104,7 +104,7 @@ func (t *Teller) pass(ctx context.Context) (next time.Duration) {
 	if len(state.Owed) == 0 {
 		return next
 	}
-	inventory, held := t.cfg.Plugins.Inventory(), allocation.TakenBy(state.List()...).Devices
+	inventory, held := t.cfg.Plugins.Inventory(), allocation.TakenBy(state.List()...).Devices()
 	var settled []allocation.Owed
 	for resource, owed := range byResource(state.Owed) {
 		if t.busy.Has(resource) {

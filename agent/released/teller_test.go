@@ -91,7 +91,7 @@ func bubble(t *testing.T, f func(d *desk)) {
 func (d *desk) pod(name, resource string, ids ...string) allocation.Pod {
 	return allocation.Pod{
 		UID: types.UID("uid-" + name), Namespace: "team", Name: name,
-		Containers: map[string]allocation.Container{"main": {Devices: []allocation.DeviceSet{
+		Containers: map[string]allocation.Container{"main": {allocation.Devices{
 			{Resource: resource, IDs: ids, Answer: []byte{}},
 		}}},
 	}

@@ -72,7 +72,7 @@ func admit(ctx context.Context, b *testing.B, manager *devicemanager.Plugins,
 	}
 	plan, err := view.Plan(pod, nil)
 	must(b, err)
-	held := plan.Pod.Containers["main"].Devices
+	held := plan.Pod.Containers["main"].Devices()
 	if len(held) != 1 || len(held[0].IDs) != ids {
 		b.Fatalf("the plan has %d resources, want %d devices of one", len(held), ids)
 	}

@@ -123,7 +123,7 @@ func (s *seen) agrees(w *want, p, here *v1.Pod) error {
 	if got := s.addresses[here.UID]; p.Status.PodIP != got {
 		return fmt.Errorf("its address is %q, the sandbox's %q", p.Status.PodIP, got)
 	}
-	if len(held.Devices) == 0 && w.gpus > 0 || held.CPUs.Size() != w.cpus {
+	if len(held.Devices()) == 0 && w.gpus > 0 || held.CPUs().Size() != w.cpus {
 		return fmt.Errorf("it has %+v, and wants %d CPUs and %d devices", held, w.cpus, w.gpus)
 	}
 	return s.saysWhatIsHeld(p.Name+"/main", s.newest(here.UID, "main"), held)
@@ -165,7 +165,7 @@ func (s *seen) isTrue(uid types.UID, c v1.ContainerStatus) error {
 func (s *seen) saysWhatIsHeld(name string, is *runtimeapi.ContainerStatus,
 	held allocation.Container) error {
 	var ids []string
-	for _, d := range held.Devices {
+	for _, d := range held.Devices() {
 		ids = append(ids, d.IDs...)
 	}
 	var told []string
@@ -183,15 +183,15 @@ func (s *seen) saysWhatIsHeld(name string, is *runtimeapi.ContainerStatus,
 	for _, id := range s.told[name].GetCpuIds() {
 		own = append(own, int(id))
 	}
-	if cpuset.New(own...).String() != held.CPUs.String() ||
-		s.places[name].Exclusive == held.CPUs.IsEmpty() {
-		return fmt.Errorf("it holds CPUs %s; podresources says %v, /placements %s", held.CPUs, own,
+	if cpuset.New(own...).String() != held.CPUs().String() ||
+		s.places[name].Exclusive == held.CPUs().IsEmpty() {
+		return fmt.Errorf("it holds CPUs %s; podresources says %v, /placements %s", held.CPUs(), own,
 			s.places[name].CPUs)
 	}
 	allowed := is.GetResources().GetLinux().GetCpusetCpus()
-	if !held.CPUs.IsEmpty() && allowed != held.CPUs.String() || allowed != s.places[name].CPUs {
+	if !held.CPUs().IsEmpty() && allowed != held.CPUs().String() || allowed != s.places[name].CPUs {
 		return fmt.Errorf("it may run on CPUs %q, /placements says %q, and it holds %s", allowed,
-			s.places[name].CPUs, held.CPUs)
+			s.places[name].CPUs, held.CPUs())
 	}
 	return nil
 }
@@ -248,10 +248,10 @@ func (s *seen) nothingTwice() error {
 	}
 	for _, p := range s.held.Pods {
 		for _, c := range p.Containers {
-			for _, id := range c.CPUs.List() {
+			for _, id := range c.CPUs().List() {
 				take(fmt.Sprintf("CPU %d", id), p.Name)
 			}
-			for _, d := range c.Devices {
+			for _, d := range c.Devices() {
 				for _, id := range d.IDs {
 					take(d.Resource+" "+id, p.Name)
 				}

@@ -139,6 +139,6 @@ func rejection(room allocation.Room, pod *v1.Pod, err error) *allocation.Rejecti
 
 // held reports whether pods have devices of a resource, this one or others.
 func held(room allocation.Room, resource string) bool {
-	return room.Taken.Devices[resource].Len() > 0 ||
-		allocation.TakenBy(room.Own).Devices[resource].Len() > 0
+	return room.Taken.Devices()[resource].Len() > 0 ||
+		allocation.TakenBy(room.Own).Devices()[resource].Len() > 0
 }

@@ -27,8 +27,8 @@ func FreeIn(s Snapshot) *Free {
 		stays: o.Requests[allocation.Stays], goes: o.Requests[allocation.Goes],
 	}
 	if f.room.CPUs != nil {
-		f.cpus = f.room.CPUs.Free(f.room.Taken.CPUs).Size()
-		f.isolated = f.room.CPUs.Isolated().Difference(f.room.Taken.CPUs).Size()
+		f.cpus = f.room.CPUs.Free(f.room.Taken.CPUs()).Size()
+		f.isolated = f.room.CPUs.Isolated().Difference(f.room.Taken.CPUs()).Size()
 	}
 	return f
 }
@@ -83,7 +83,7 @@ func (f *Free) count(resource string) int {
 		return n
 	}
 	for _, d := range f.room.Inventory.Resources[resource].Devices {
-		if d.Offered() && !f.room.Taken.Devices[resource].Has(d.ID) {
+		if d.Offered() && !f.room.Taken.Devices()[resource].Has(d.ID) {
 			n++
 		}
 	}

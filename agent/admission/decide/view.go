@@ -45,7 +45,7 @@ func (v View) Sound(pod *v1.Pod, p allocation.Pod) bool {
 	}
 	cpus := v.Hardware.CPUs.For(podspec.CPURules(pod))
 	for _, c := range p.Containers {
-		if !cpus.Whole(c.CPUs) {
+		if !cpus.Whole(c.CPUs()) {
 			return false
 		}
 	}
@@ -57,15 +57,13 @@ func (v View) Sound(pod *v1.Pod, p allocation.Pod) bool {
 func (v View) WithoutAway(p allocation.Pod) allocation.Pod {
 	away := func(d allocation.DeviceSet) bool { return !v.Inventory.Resources[d.Resource].Connected }
 	for name, c := range p.Containers {
-		if slices.ContainsFunc(c.Devices, away) {
+		if slices.ContainsFunc(c.Devices(), away) {
 			p.Containers = maps.Clone(p.Containers)
-			c.Devices = slices.Clone(c.Devices)
-			for i := range c.Devices {
-				if away(c.Devices[i]) {
-					c.Devices[i].Answer = nil
+			p.Containers[name] = c.With(c.Devices().With(func(d *allocation.DeviceSet) {
+				if away(*d) {
+					d.Answer = nil
 				}
-			}
-			p.Containers[name] = c
+			}))
 		}
 	}
 	return p

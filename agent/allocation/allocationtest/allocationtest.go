@@ -8,7 +8,6 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/memory"
 )
 
 // Same compares sets of CPUs and nodes by their elements.
@@ -23,15 +22,15 @@ func Pod(uid string) allocation.Pod {
 		UID: types.UID(uid), Namespace: "default", Name: "train-" + uid, BootID: "boot-1",
 		Containers: map[string]allocation.Container{
 			"main": {
-				CPUs: cpuset.New(2, 3, 18, 19),
-				Devices: []allocation.DeviceSet{
+				allocation.CPUs(cpuset.New(2, 3, 18, 19)),
+				allocation.Devices{
 					{Resource: "example.com/gpu", IDs: []string{"gpu-0", "gpu-1"},
 						Answer: []byte{1, 0},
 						Nodes:  []topology.NodeSet{topology.NewNodeSet(1), {}}},
 					{Resource: "example.com/nic", IDs: []string{"nic-0"}, Answer: []byte{}},
 				},
 			},
-			"init": {CPUs: cpuset.New(2, 3), Memory: []memory.Block{
+			"init": {allocation.CPUs(cpuset.New(2, 3)), allocation.Memory{
 				{Nodes: topology.NewNodeSet(0, 1), Resource: "hugepages-2Mi"},
 				{Nodes: topology.NewNodeSet(0, 1), Resource: "memory", Size: 5 << 30},
 			}},

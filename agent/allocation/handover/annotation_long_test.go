@@ -31,7 +31,7 @@ func TestContainerAnnotationIsBounded(t *testing.T) {
 			}
 			p := allocationtest.Pod("a")
 			p.Containers = map[string]allocation.Container{"main": {
-				CPUs: cpuset.New(2), Devices: []allocation.DeviceSet{d},
+				allocation.CPUs(cpuset.New(2)), allocation.Devices{d},
 			}}
 			runs := running(t, p)
 			if n := len(runs.Containers[0].Annotations[Annotation]); n <= longest != tc.fits {
@@ -45,7 +45,7 @@ func TestContainerAnnotationIsBounded(t *testing.T) {
 			if err != nil || len(changes) != 1 {
 				t.Fatalf("of a lost state %d pods are found, %v", len(changes), err)
 			}
-			got := changes[0].Put.Containers["main"].Devices[0]
+			got := changes[0].Put.Containers["main"].Devices()[0]
 			if diff := cmp.Diff(d.IDs, got.IDs); diff != "" {
 				t.Errorf("devices (-want +got):\n%s", diff)
 			}

@@ -18,7 +18,6 @@ import (
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
-	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/discover"
 	"github.com/numalet/numalet/topology/memory"
@@ -65,7 +64,7 @@ func TestTakeOverFromKubelet(t *testing.T) {
 	ended.Sandboxes, ended.Containers[0].State = []cri.Sandbox{{}}, cri.ContainerExited
 	broken.AllocResp = []byte{0xff}
 	annotated := running(t, allocation.Pod{UID: "b", Name: "b", Namespace: "default",
-		Containers: map[string]allocation.Container{"main": {CPUs: cpuset.New(2)}}})
+		Containers: map[string]allocation.Container{"main": {allocation.CPUs(cpuset.New(2))}}})
 
 	ofThree := started("a")
 	for _, name := range []string{"other", "next", "next"} {
@@ -94,7 +93,7 @@ func TestTakeOverFromKubelet(t *testing.T) {
 				},
 			},
 			pods: []cri.Pod{started("a"), started("plain")},
-			want: []allocation.Change{own("a", allocation.Container{CPUs: cpuset.New(2, 3), Devices: []allocation.DeviceSet{{
+			want: []allocation.Change{own("a", allocation.Container{allocation.CPUs(cpuset.New(2, 3)), allocation.Devices{{
 				Resource: "example.com/gpu", IDs: []string{"v", "w", "x", "y"}, Answer: []byte{},
 				Nodes: []topology.NodeSet{{}, {}, topology.NewNodeSet(0, 1),
 					topology.NewNodeSet(0)},
@@ -107,7 +106,7 @@ func TestTakeOverFromKubelet(t *testing.T) {
 		"annotations come first": {
 			kubelet: Kubelet{CPUs: cpucheckpoint.State{Entries: cpus("a", "2")}},
 			pods:    []cri.Pod{started("a"), annotated},
-			want:    []allocation.Change{own("b", allocation.Container{CPUs: cpuset.New(2)})},
+			want:    []allocation.Change{own("b", allocation.Container{allocation.CPUs(cpuset.New(2))})},
 			err:     "pod default/a: CPUs 2 belong to another pod",
 		},
 		"the state knows better": {
@@ -121,7 +120,7 @@ func TestTakeOverFromKubelet(t *testing.T) {
 				gpu("c", checkpoint.DevicesPerNUMA{1: {"x"}}),
 			}},
 			pods: []cri.Pod{started("a"), started("c")},
-			want: []allocation.Change{own("a", allocation.Container{Devices: []allocation.DeviceSet{{
+			want: []allocation.Change{own("a", allocation.Container{allocation.Devices{{
 				Resource: "example.com/gpu", IDs: []string{"x"}, Answer: []byte{},
 				Nodes: []topology.NodeSet{topology.NewNodeSet(0)},
 			}}})},
@@ -151,9 +150,9 @@ func TestTakeOverFromKubelet(t *testing.T) {
 			pods: []cri.Pod{ofThree},
 			want: []allocation.Change{{Put: allocation.Pod{UID: "a", Namespace: "default", Name: "a", BootID: "boot-1",
 				Containers: map[string]allocation.Container{
-					"main":  {CPUs: cpuset.New(2, 3), Memory: onNode(0, 3)},
-					"next":  {CPUs: cpuset.New(4, 5), Memory: onNode(0, 7)},
-					"other": {CPUs: cpuset.New(4, 5), Memory: onNode(0, 0)},
+					"main":  {allocation.CPUs(cpuset.New(2, 3)), allocation.Memory(onNode(0, 3))},
+					"next":  {allocation.CPUs(cpuset.New(4, 5)), allocation.Memory(onNode(0, 7))},
+					"other": {allocation.CPUs(cpuset.New(4, 5)), allocation.Memory(onNode(0, 0))},
 				}}}},
 		},
 		"CPUs of a pod as a whole that are not there": {
@@ -167,7 +166,7 @@ func TestTakeOverFromKubelet(t *testing.T) {
 				Entries: cpus("c", "2"), PodEntries: map[string]cpuset.CPUSet{"a": cpuset.New(2)},
 			}},
 			pods: []cri.Pod{started("c"), started("a")},
-			want: []allocation.Change{own("c", allocation.Container{CPUs: cpuset.New(2)})},
+			want: []allocation.Change{own("c", allocation.Container{allocation.CPUs(cpuset.New(2))})},
 			err:  "pod default/a: CPUs 2 belong to another pod",
 		},
 		"memory in the kubelet's order": {
@@ -175,7 +174,7 @@ func TestTakeOverFromKubelet(t *testing.T) {
 				memorystate.Block{NUMAAffinity: []int{1}, Type: "memory", Size: 3},
 				memorystate.Block{NUMAAffinity: []int{0, 1}, Type: "hugepages-2Mi"})},
 			pods: []cri.Pod{started("a")},
-			want: []allocation.Change{own("a", allocation.Container{Memory: []memory.Block{
+			want: []allocation.Change{own("a", allocation.Container{allocation.Memory{
 				{Nodes: topology.NewNodeSet(0, 1), Resource: "hugepages-2Mi"},
 				{Nodes: topology.NewNodeSet(1), Resource: "memory", Size: 3},
 			}})},
@@ -214,7 +213,8 @@ func TestTakeOverFromKubelet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Rebuild(test.state, test.pods, "boot-1",
-				test.kubelet.On(online, topology.NewNodeSet(0, 1)))
+				test.kubelet.On(Node{Online: online, Nodes: topology.NewNodeSet(0, 1),
+					CPUs: new(cpumanager.Static), Memory: new(memory.Static)}))
 			if diff := cmp.Diff(test.want, got, allocationtest.Same); diff != "" {
 				t.Errorf("changes (-want +got):\n%s", diff)
 			}
@@ -241,19 +241,13 @@ func TestExportedIsTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := allocationtest.Pod("a")
-	a.Containers["main"].Devices[0].Answer = []byte{0x0a, 0} // one empty environment variable
-	a.Containers["main"].Devices[1].Nodes = []topology.NodeSet{{}}
+	a.Containers["main"].Devices()[0].Answer = []byte{0x0a, 0} // one empty environment variable
+	a.Containers["main"].Devices()[1].Nodes = []topology.NodeSet{{}}
 	state := allocation.State{Version: 1, Pods: map[types.UID]allocation.Pod{"a": a}}
 	dir := t.TempDir()
 	write := func(static *cpumanager.Static) {
 		t.Helper()
-		if err := ExportCPUs(dir, state, static); err != nil {
-			t.Fatal(err)
-		}
-		if err := ExportMemory(dir, state, reserving); err != nil {
-			t.Fatal(err)
-		}
-		if err := Export(dir, state, devicemanager.Inventory{}); err != nil {
+		if err := Export(dir, dir, state, Node{CPUs: static, Memory: reserving}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -273,7 +267,8 @@ func TestExportedIsTakenOver(t *testing.T) {
 	runs := started("a")
 	runs.Name = a.Name
 	got, err := Rebuild(allocation.State{}, []cri.Pod{runs}, "boot-1",
-		kubelet.On(machine.Online(), machine.NodeSet()))
+		kubelet.On(Node{Online: machine.Online(), Nodes: machine.NodeSet(), CPUs: static,
+			Memory: reserving}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,10 +390,10 @@ func TestExportWithIsolatedCPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := allocation.State{Pods: map[types.UID]allocation.Pod{"a": {UID: "a", Containers: map[string]allocation.Container{
-		"main": {CPUs: cpuset.New(2, 10)}, "more": {CPUs: cpuset.New(4)},
+		"main": {allocation.CPUs(cpuset.New(2, 10))}, "more": {allocation.CPUs(cpuset.New(4))},
 	}}}}
 	dir := t.TempDir()
-	if err := ExportCPUs(dir, state, static); err != nil {
+	if err := Export(dir, dir, state, Node{CPUs: static}); err != nil {
 		t.Fatal(err)
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, cpucheckpoint.FileName))

@@ -39,7 +39,7 @@ func described(name string, c allocation.Container) (string, error) {
 	if c.IsEmpty() {
 		return "", nil
 	}
-	raw, err := json.Marshal(c.Record(name))
+	raw, err := json.Marshal(allocation.Named{Name: name, Container: c})
 	if err != nil {
 		return "", fmt.Errorf("describe the assignment of %s: %w", name, err)
 	}
@@ -60,7 +60,7 @@ type Account func(observed cri.Pod) (map[string]allocation.Container, error)
 // what cannot be read or conflicts; the rest is good all the same.
 func Rebuild(s allocation.State, pods []cri.Pod, bootID string, accounts ...Account) ([]allocation.Change, error) {
 	r := rebuilding{
-		bootID: bootID, known: sets.KeySet(s.Pods), taken: taken{allocation.TakenBy()}, put: map[types.UID]allocation.Pod{},
+		bootID: bootID, known: sets.KeySet(s.Pods), put: map[types.UID]allocation.Pod{},
 	}
 	var corrected []allocation.Pod
 	idle := maps.Clone(s.Pods)
@@ -77,12 +77,12 @@ func Rebuild(s allocation.State, pods []cri.Pod, bootID string, accounts ...Acco
 		if differs {
 			corrected = append(corrected, p)
 		} else {
-			r.taken.take(stored)
+			r.take(stored)
 		}
 	}
 	for _, p := range corrected {
 		if !r.record(p) {
-			r.taken.take(s.Pods[p.UID])
+			r.take(s.Pods[p.UID])
 		}
 	}
 	r.ask(Annotated, pods)
@@ -93,7 +93,7 @@ func Rebuild(s allocation.State, pods []cri.Pod, bootID string, accounts ...Acco
 		r.ask(account, pods)
 	}
 	for _, uid := range slices.Sorted(maps.Keys(idle)) {
-		if err := r.taken.claim(idle[uid]); err != nil {
+		if err := r.claim(idle[uid]); err != nil {
 			r.drop = append(r.drop, uid)
 			r.failed(idle[uid], err)
 		}
@@ -105,7 +105,7 @@ func Rebuild(s allocation.State, pods []cri.Pod, bootID string, accounts ...Acco
 type rebuilding struct {
 	bootID string
 	known  sets.Set[types.UID]
-	taken  taken
+	taken  allocation.Ledger
 	order  []types.UID // of what is in put
 	put    map[types.UID]allocation.Pod
 	drop   []types.UID
@@ -126,9 +126,23 @@ func (r *rebuilding) failed(p allocation.Pod, err error) {
 	r.errs = append(r.errs, fmt.Errorf("pod %s/%s: %w", p.Namespace, p.Name, err))
 }
 
+// take lets the pod have what it holds, whoever else does.
+func (r *rebuilding) take(p allocation.Pod) {
+	r.taken = r.taken.With(p.UID, allocation.Entry{Assigned: allocation.TakenBy(p)})
+}
+
+// claim takes what the pod holds, or says what of it another one has.
+func (r *rebuilding) claim(p allocation.Pod) error {
+	if conflict := r.taken.Conflict(p); conflict != "" {
+		return errors.New(conflict)
+	}
+	r.take(p)
+	return nil
+}
+
 // record notes what a pod has, unless another pod has some of it.
 func (r *rebuilding) record(p allocation.Pod) bool {
-	if err := r.taken.claim(p); err != nil {
+	if err := r.claim(p); err != nil {
 		r.failed(p, err)
 		return false
 	}
@@ -211,15 +225,11 @@ func Annotated(observed cri.Pod) (map[string]allocation.Container, error) {
 		if _, newer := out[c.Name]; newer || !ok {
 			continue
 		}
-		var fc allocation.ContainerRecord
-		if err := json.Unmarshal([]byte(text), &fc); err != nil {
+		var held allocation.Named
+		if err := json.Unmarshal([]byte(text), &held); err != nil {
 			return nil, fmt.Errorf("container %s: annotation %s: %w", c.Name, Annotation, err)
 		}
-		held, err := fc.Container()
-		if err != nil {
-			return nil, fmt.Errorf("container %s: annotation %s: %w", c.Name, Annotation, err)
-		}
-		out[c.Name] = held
+		out[c.Name] = held.Container
 	}
 	return out, nil
 }

@@ -65,8 +65,8 @@ func TestRebuild(t *testing.T) {
 
 	unannotated := cri.Pod{UID: "b", Sandboxes: []cri.Sandbox{{Ready: true}}}
 	other := allocationtest.Pod("a")
-	other.Containers["main"] = allocation.Container{CPUs: cpuset.New(40)}
-	other.Containers["init"] = allocation.Container{CPUs: cpuset.New(41)}
+	other.Containers["main"] = allocation.Container{allocation.CPUs(cpuset.New(40))}
+	other.Containers["init"] = allocation.Container{allocation.CPUs(cpuset.New(41))}
 	mixed := of("boot-1", other)
 	mixed.Containers["main"] = a.Containers["main"]
 	brokenRecord := other

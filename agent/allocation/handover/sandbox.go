@@ -48,7 +48,7 @@ func describedPod(held allocation.Pod, names []string) (string, error) {
 	if some.IsEmpty() {
 		return "", nil
 	}
-	raw, err := json.Marshal(some.Record())
+	raw, err := json.Marshal(some)
 	if err != nil {
 		return "", fmt.Errorf("describe the assignment of pod %s: %w", held.UID, err)
 	}
@@ -68,14 +68,10 @@ func SandboxAnnotation(observed cri.Pod, bootID string) (map[string]allocation.C
 	if text == "" {
 		return nil, nil
 	}
-	var fp allocation.PodRecord
-	err := json.Unmarshal([]byte(text), &fp)
-	if err == nil && fp.UID != observed.UID {
-		err = fmt.Errorf("it is of pod %q", fp.UID)
-	}
 	var p allocation.Pod
-	if err == nil {
-		p, err = fp.Pod()
+	err := json.Unmarshal([]byte(text), &p)
+	if err == nil && p.UID != observed.UID {
+		err = fmt.Errorf("it is of pod %q", p.UID)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %s: annotation %s: %w", sandbox.ID, Annotation, err)
@@ -116,7 +112,7 @@ func (r *rebuilding) addUncreated(observed cri.Pod) {
 			next.Containers = map[string]allocation.Container{}
 		}
 		next.Containers[name] = later[name]
-		if err := r.taken.extend(p, next); err != nil {
+		if err := r.claim(next); err != nil {
 			r.failed(p, fmt.Errorf("container %s, not created yet: %w", name, err))
 			continue
 		}

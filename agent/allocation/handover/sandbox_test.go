@@ -46,8 +46,8 @@ func annotatedSandbox(t *testing.T, p allocation.Pod, created ...string) cri.Pod
 func TestSandboxAnnotation(t *testing.T) {
 	a := allocationtest.Pod("a")
 	moved := of("boot-1", a) // as it was placed since the sandbox was created
-	moved.Containers["main"] = allocation.Container{CPUs: cpuset.New(30, 31)}
-	moved.Containers["init"] = allocation.Container{CPUs: cpuset.New(30)}
+	moved.Containers["main"] = allocation.Container{allocation.CPUs(cpuset.New(30, 31))}
+	moved.Containers["init"] = allocation.Container{allocation.CPUs(cpuset.New(30))}
 	other := allocation.Pod{UID: "z", Namespace: "default", Name: "z", BootID: "boot-1",
 		Containers: map[string]allocation.Container{"main": a.Containers["main"]}}
 	runs := func(p allocation.Pod) cri.Pod { return running(t, p) }
@@ -68,8 +68,8 @@ func TestSandboxAnnotation(t *testing.T) {
 	foreign := annotatedSandbox(t, allocationtest.Pod("b"), "init")
 	foreign.UID, foreign.Name = "a", "train-a"
 	restored := of("boot-1", a) // what an old copy of the state has
-	restored.Containers["init"] = allocation.Container{CPUs: cpuset.New(5)}
-	restored.Containers["main"] = allocation.Container{CPUs: cpuset.New(6)}
+	restored.Containers["init"] = allocation.Container{allocation.CPUs(cpuset.New(5))}
+	restored.Containers["main"] = allocation.Container{allocation.CPUs(cpuset.New(6))}
 	void := of("boot-1", a)
 	void.Containers = allocation.WithoutAnswers(a.Containers)
 	void.Containers["init"] = a.Containers["init"]
@@ -129,7 +129,7 @@ func TestSandboxAnnotation(t *testing.T) {
 				err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Errorf("error %v, want %q", err, test.err)
 			}
-			seen := taken{allocation.TakenBy()}
+			seen := rebuilding{}
 			for _, c := range got {
 				if err := seen.claim(c.Put); err != nil {
 					t.Errorf("assigned twice: %v", err)
@@ -143,13 +143,12 @@ func TestSandboxAnnotation(t *testing.T) {
 // containers nothing.
 func TestSandboxAnnotationIsBounded(t *testing.T) {
 	sized := func(devices, answer int) allocation.Container {
-		c := allocation.Container{CPUs: cpuset.New(devices)}
+		c := allocation.Container{allocation.CPUs(cpuset.New(devices))}
 		d := allocation.DeviceSet{Resource: "example.com/gpu", Answer: make([]byte, answer)}
 		for i := range devices {
 			d.IDs = append(d.IDs, fmt.Sprintf("GPU-%036d", i))
 		}
-		c.Devices = []allocation.DeviceSet{d}
-		return c
+		return c.With(allocation.Devices{d})
 	}
 	for name, test := range map[string]struct {
 		init, main     allocation.Container
@@ -183,10 +182,10 @@ func TestSandboxAnnotationIsBounded(t *testing.T) {
 					continue
 				}
 				kept = append(kept, name)
-				if c.Devices[0].Answer != nil {
+				if c.Devices()[0].Answer != nil {
 					answered = append(answered, name)
 				}
-				diff := cmp.Diff(p.Containers[name].Devices[0].IDs, c.Devices[0].IDs)
+				diff := cmp.Diff(p.Containers[name].Devices()[0].IDs, c.Devices()[0].IDs)
 				if diff != "" {
 					t.Errorf("devices of %s (-want +got):\n%s", name, diff)
 				}

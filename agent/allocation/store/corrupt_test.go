@@ -21,7 +21,6 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
-	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology/discover"
 	"github.com/numalet/numalet/topology/memory"
 	memorystate "github.com/numalet/numalet/topology/memory/state"
@@ -50,20 +49,15 @@ func stateFiles(t *testing.T) []foreign {
 		t.Fatal(err)
 	}
 	a := allocationtest.Pod("a")
-	a.Containers["main"].Devices[0].Answer = []byte{0x0a, 0}
+	a.Containers["main"].Devices()[0].Answer = []byte{0x0a, 0}
 	s := allocation.State{Version: 7, Pods: map[types.UID]allocation.Pod{"a": a}}
 	own, err := encode(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for _, err := range []error{
-		handover.ExportCPUs(dir, s, static), handover.ExportMemory(dir, s, reserving),
-		handover.Export(dir, s, devicemanager.Inventory{}),
-	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+	if err := handover.Export(dir, dir, s, handover.Node{CPUs: static, Memory: reserving}); err != nil {
+		t.Fatal(err)
 	}
 	out := []foreign{{FileName, own, func(raw []byte) (any, error) { return decode(raw) }}}
 	for name, decode := range map[string]func([]byte) (any, error){
@@ -125,7 +119,7 @@ func TestVersionsOfTheFile(t *testing.T) {
 	got, err := decode([]byte(old))
 	want := allocation.State{Version: 3, Pods: map[types.UID]allocation.Pod{"a": {
 		UID: "a", Namespace: "default", Name: "train-a", BootID: "boot-1",
-		Containers: map[string]allocation.Container{"main": {CPUs: cpuset.New(2, 3), Devices: []allocation.DeviceSet{
+		Containers: map[string]allocation.Container{"main": {allocation.CPUs(cpuset.New(2, 3)), allocation.Devices{
 			{Resource: "example.com/gpu", IDs: []string{"gpu-0"}, Answer: []byte{}},
 		}}},
 	}}}
@@ -221,7 +215,7 @@ func TestExportInPlaceOfWhatIsNoFile(t *testing.T) {
 		if err := intrude(path); err != nil {
 			t.Fatal(err)
 		}
-		if err := handover.ExportCPUs(filepath.Dir(path), allocation.State{}, nil); err != nil {
+		if err := handover.Export(filepath.Dir(path), t.TempDir(), allocation.State{}, handover.Node{}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		raw, err := os.ReadFile(path)

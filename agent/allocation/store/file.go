@@ -19,13 +19,14 @@ import (
 // FileName is the state file in the agent's root directory.
 const FileName = "numalet_state"
 
-// The versions of the file that this code reads; the newest is the one that it writes. Version 2
-// has memory, which an agent that knows of none would lose without a word; version 3 is a journal.
+// Versions of the file. The file is a journal since version 3.
 const (
 	oldestVersion  = 1
 	journalVersion = 3
-	formatVersion  = 3
 )
+
+// formatVersion is the newest version that this agent reads, and the one that it writes.
+func formatVersion() int { return max(journalVersion, allocation.FormatVersion()) }
 
 // envelope is a line of the file: the CRC-32 (IEEE) is over the bytes of Data as they stand in the
 // file. The first line has the version and a fileState. Those after it have a fileChange each, of
@@ -37,8 +38,8 @@ type envelope struct {
 }
 
 type fileState struct {
-	Generation uint64                 `json:"generation"`
-	Pods       []allocation.PodRecord `json:"pods"`
+	Generation uint64           `json:"generation"`
+	Pods       []allocation.Pod `json:"pods"`
 	// Owed: an agent that knows nothing of it gives these devices out at once, as the kubelet does.
 	Owed []allocation.Owed `json:"owed,omitempty"`
 }
@@ -46,22 +47,19 @@ type fileState struct {
 // fileChange has the pods that are another or new with this generation, those that are gone, and
 // what plugins are to hear of that; without ids they have heard of it.
 type fileChange struct {
-	Generation uint64                 `json:"generation"`
-	Put        []allocation.PodRecord `json:"put,omitempty"`
-	Drop       []types.UID            `json:"drop,omitempty"`
-	Owed       []allocation.Owed      `json:"owed,omitempty"`
+	Generation uint64            `json:"generation"`
+	Put        []allocation.Pod  `json:"put,omitempty"`
+	Drop       []types.UID       `json:"drop,omitempty"`
+	Owed       []allocation.Owed `json:"owed,omitempty"`
 }
 
 // encode renders the state as the file's first line, the same bytes for the same state.
 func encode(s allocation.State) ([]byte, error) {
-	out := fileState{Generation: s.Version, Pods: []allocation.PodRecord{}, Owed: s.Owed}
-	for _, p := range s.Pods {
-		out.Pods = append(out.Pods, p.Record())
-	}
-	slices.SortFunc(out.Pods, func(a, b allocation.PodRecord) int {
+	out := fileState{Generation: s.Version, Pods: s.List(), Owed: s.Owed}
+	slices.SortFunc(out.Pods, func(a, b allocation.Pod) int {
 		return strings.Compare(string(a.UID), string(b.UID))
 	})
-	return encodeLine(fmt.Sprintf(`"version":%d,`, formatVersion), out)
+	return encodeLine(fmt.Sprintf(`"version":%d,`, formatVersion()), out)
 }
 
 // encodeChange renders what the changes made of the state before as a line of next's generation.
@@ -75,7 +73,7 @@ func encodeChange(next allocation.State, changes []allocation.Change) ([]byte, e
 		}
 		seen.Insert(uid)
 		if p, held := next.Pods[uid]; held {
-			out.Put = append(out.Put, p.Record())
+			out.Put = append(out.Put, p)
 		} else {
 			out.Drop = append(out.Drop, uid)
 		}
@@ -133,10 +131,10 @@ func decodeLine(line []byte) (env envelope, err error) {
 	if err := json.Unmarshal(line, &env); err != nil {
 		return env, fmt.Errorf("corrupt state file: %w", err)
 	}
-	if env.Version > formatVersion {
+	if env.Version > formatVersion() {
 		return env, fmt.Errorf("state file of version %d, this agent reads versions %d to %d: "+
 			"to have it back, put it in its place again and run the newer agent that wrote it",
-			env.Version, oldestVersion, formatVersion)
+			env.Version, oldestVersion, formatVersion())
 	}
 	if sum := crc32.ChecksumIEEE(env.Data); sum != env.Checksum {
 		return env, fmt.Errorf("corrupt state file: checksum is %d, the file says %d",
@@ -165,12 +163,8 @@ func decodeChange(s *allocation.State, line []byte) error {
 	return putDecoded(s, in.Put, in.Owed)
 }
 
-func putDecoded(s *allocation.State, pods []allocation.PodRecord, owed []allocation.Owed) error {
-	for _, fp := range pods {
-		p, err := fp.Pod()
-		if err != nil {
-			return fmt.Errorf("corrupt state file: pod %s: %w", fp.UID, err)
-		}
+func putDecoded(s *allocation.State, pods []allocation.Pod, owed []allocation.Owed) error {
+	for _, p := range pods {
 		s.Pods[p.UID] = p
 	}
 	for _, o := range owed {

@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/allocationtest"
@@ -26,7 +25,7 @@ func smallPod(uid string, answer int) allocation.Pod {
 		Resource: "example.com/gpu", IDs: []string{uid}, Answer: make([]byte, answer),
 	}
 	return allocation.Pod{UID: types.UID(uid), Containers: map[string]allocation.Container{
-		"main": {CPUs: cpuset.New(), Devices: []allocation.DeviceSet{held}},
+		"main": {allocation.Devices{held}},
 	}}
 }
 

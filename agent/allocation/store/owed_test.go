@@ -19,7 +19,7 @@ func every(string) bool { return true }
 func TestOwes(t *testing.T) {
 	a := allocationtest.Pod("a")
 	less := allocationtest.Pod("a")
-	less.Containers = map[string]allocation.Container{"main": {Devices: []allocation.DeviceSet{
+	less.Containers = map[string]allocation.Container{"main": {allocation.Devices{
 		{Resource: "example.com/gpu", IDs: []string{"gpu-1"}},
 	}}}
 	gpus := allocation.Owed{UID: "a", Namespace: "default", Name: "train-a", Resource: "example.com/gpu",

@@ -122,10 +122,10 @@ func (f Facts) cpus(id topology.NodeID) v1alpha2.ResourceInfoList {
 		can = own
 	}
 	out := v1alpha2.ResourceInfoList{amounts(string(v1.ResourceCPU), resource.DecimalSI,
-		[3]int{own.Size(), can.Size(), can.Difference(f.Held.CPUs).Size()})}
+		[3]int{own.Size(), can.Size(), can.Difference(f.Held.CPUs()).Size()})}
 	if !apart.IsEmpty() {
 		out = append(out, amounts(allocation.ResourceIsolated, resource.DecimalSI,
-			[3]int{apart.Size(), apart.Size(), apart.Difference(f.Held.CPUs).Size()}))
+			[3]int{apart.Size(), apart.Size(), apart.Difference(f.Held.CPUs()).Size()}))
 	}
 	return out
 }
@@ -133,7 +133,7 @@ func (f Facts) cpus(id topology.NodeID) v1alpha2.ResourceInfoList {
 // memories returns memory and huge pages by node; without the memory manager all of it is free.
 func (f Facts) memories() map[topology.NodeID]v1alpha2.ResourceInfoList {
 	out := map[topology.NodeID]v1alpha2.ResourceInfoList{}
-	static, held := f.Memory, f.Held.Memory
+	static, held := f.Memory, f.Held.Memory()
 	if static == nil {
 		static, held = memory.Unreserved(f.Machine), nil
 	}
@@ -161,7 +161,7 @@ func (f Facts) devices(id topology.NodeID) (out v1alpha2.ResourceInfoList) {
 				continue
 			}
 			offered++
-			if !f.Held.Devices[name].Has(d.ID) {
+			if !f.Held.Devices()[name].Has(d.ID) {
 				free++
 			}
 		}

@@ -51,11 +51,11 @@ func known(t *testing.T) Facts {
 			"example.com/away": {Devices: []*devicemanager.Device{device("0", true, 1)}},
 		}},
 		Held: allocation.Taken{
-			CPUs: cpuset.New(1, 2, 33, 8),
-			Memory: []memory.Block{{
+			allocation.CPUs(cpuset.New(1, 2, 33, 8)),
+			allocation.Memory{{
 				Nodes: topology.NewNodeSet(1), Resource: v1.ResourceMemory, Size: 3 * gib,
 			}},
-			Devices: map[string]sets.Set[string]{"example.com/gpu": sets.New("1", "3")},
+			allocation.DeviceIDs{"example.com/gpu": sets.New("1", "3")},
 		},
 	}
 }

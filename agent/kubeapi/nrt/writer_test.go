@@ -3,6 +3,7 @@ package nrt
 import (
 	"context"
 	"errors"
+	"github.com/numalet/numalet/agent/allocation"
 	"strings"
 	"sync"
 	"testing"
@@ -78,7 +79,7 @@ func (r *rig) do(change func()) {
 // take makes other pods hold n CPUs.
 func (r *rig) take(n int) {
 	r.do(func() {
-		r.facts.Held.CPUs = cpuset.New(r.facts.CPUs.List()[:n]...)
+		r.facts.Held = r.facts.Held.With(allocation.CPUs(cpuset.New(r.facts.CPUs.List()[:n]...)))
 	})
 }
 

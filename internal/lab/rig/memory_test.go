@@ -35,7 +35,7 @@ nodes:
 	supply.stock(m, static, []string{"cpu", "memory", "example.com/gpu", string(pages)})
 	block := func(resource v1.ResourceName, gib uint64, nodes ...topology.NodeID) allocation.Pod {
 		return allocation.Pod{Containers: map[string]allocation.Container{"a": {
-			Memory: []memory.Block{{
+			allocation.Memory{{
 				Nodes: topology.NewNodeSet(nodes...), Resource: resource, Size: gib << 30,
 			}},
 		}}}

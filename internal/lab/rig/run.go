@@ -243,9 +243,9 @@ func (r *run) tell(d Decision, held allocation.Pod) error {
 }
 
 func holding(name string, c allocation.Container) Holding {
-	h := Holding{Container: name, CPUs: c.CPUs.String()}
+	h := Holding{Container: name, CPUs: c.CPUs().String()}
 	var nodes topology.NodeSet
-	for _, b := range c.Memory {
+	for _, b := range c.Memory() {
 		if b.Size == 0 {
 			continue
 		}
@@ -256,7 +256,7 @@ func holding(name string, c allocation.Container) Holding {
 		h.Memory[string(b.Resource)] += b.Size
 	}
 	h.MemoryNodes = nodes.String()
-	for _, set := range c.Devices {
+	for _, set := range c.Devices() {
 		if h.Devices == nil {
 			h.Devices = map[string][]string{}
 		}

@@ -200,42 +200,42 @@ func TestBrokenPlans(t *testing.T) {
 		want string // "": a good plan
 	}{
 		"good": {plan: plan(
-			allocation.Container{CPUs: cpuset.New(4, 5), Devices: gpu("gpu-1")},
-			allocation.Container{CPUs: cpuset.New(6)})},
+			allocation.Container{allocation.CPUs(cpuset.New(4, 5)), allocation.Devices(gpu("gpu-1"))},
+			allocation.Container{allocation.CPUs(cpuset.New(6))})},
 		"reserved CPU": {want: "CPU 0", plan: plan(
-			allocation.Container{CPUs: cpuset.New(0, 5), Devices: gpu("gpu-1")},
-			allocation.Container{CPUs: cpuset.New(6)})},
+			allocation.Container{allocation.CPUs(cpuset.New(0, 5)), allocation.Devices(gpu("gpu-1"))},
+			allocation.Container{allocation.CPUs(cpuset.New(6))})},
 		"taken CPU": {want: "CPU 2", plan: plan(
-			allocation.Container{CPUs: cpuset.New(2, 5), Devices: gpu("gpu-1")},
-			allocation.Container{CPUs: cpuset.New(6)})},
+			allocation.Container{allocation.CPUs(cpuset.New(2, 5)), allocation.Devices(gpu("gpu-1"))},
+			allocation.Container{allocation.CPUs(cpuset.New(6))})},
 		"CPU that is not there": {want: "CPU 99", plan: plan(
-			allocation.Container{CPUs: cpuset.New(4, 99), Devices: gpu("gpu-1")},
-			allocation.Container{CPUs: cpuset.New(6)})},
+			allocation.Container{allocation.CPUs(cpuset.New(4, 99)), allocation.Devices(gpu("gpu-1"))},
+			allocation.Container{allocation.CPUs(cpuset.New(6))})},
 		"taken device": {want: "gpu-0", plan: plan(
-			allocation.Container{CPUs: cpuset.New(4, 5), Devices: gpu("gpu-0")},
-			allocation.Container{CPUs: cpuset.New(6)})},
+			allocation.Container{allocation.CPUs(cpuset.New(4, 5)), allocation.Devices(gpu("gpu-0"))},
+			allocation.Container{allocation.CPUs(cpuset.New(6))})},
 		"device that is not there": {want: "gpu-9", plan: plan(
-			allocation.Container{CPUs: cpuset.New(4, 5), Devices: gpu("gpu-9")},
-			allocation.Container{CPUs: cpuset.New(6)})},
+			allocation.Container{allocation.CPUs(cpuset.New(4, 5)), allocation.Devices(gpu("gpu-9"))},
+			allocation.Container{allocation.CPUs(cpuset.New(6))})},
 		"too many devices": {want: "asked for 1", plan: plan(
-			allocation.Container{CPUs: cpuset.New(4, 5), Devices: gpu("gpu-0", "gpu-1")},
-			allocation.Container{CPUs: cpuset.New(6)})},
+			allocation.Container{allocation.CPUs(cpuset.New(4, 5)), allocation.Devices(gpu("gpu-0", "gpu-1"))},
+			allocation.Container{allocation.CPUs(cpuset.New(6))})},
 		"no device": {want: "asked for 1", plan: plan(
-			allocation.Container{CPUs: cpuset.New(4, 5)},
-			allocation.Container{CPUs: cpuset.New(6)})},
+			allocation.Container{allocation.CPUs(cpuset.New(4, 5))},
+			allocation.Container{allocation.CPUs(cpuset.New(6))})},
 		"too few CPUs": {want: "asked for 1", plan: plan(
-			allocation.Container{CPUs: cpuset.New(4, 5), Devices: gpu("gpu-1")},
+			allocation.Container{allocation.CPUs(cpuset.New(4, 5)), allocation.Devices(gpu("gpu-1"))},
 			allocation.Container{})},
 		"containers share": {want: "of another one", plan: plan(
-			allocation.Container{CPUs: cpuset.New(4, 5), Devices: gpu("gpu-1")},
-			allocation.Container{CPUs: cpuset.New(5)})},
+			allocation.Container{allocation.CPUs(cpuset.New(4, 5)), allocation.Devices(gpu("gpu-1"))},
+			allocation.Container{allocation.CPUs(cpuset.New(5))})},
 	} {
 		w, err := newWorld(s, policies(t, "none")[0])
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.setIdle(cpuset.New(2), false)
-		w.room.Taken.Devices["example.com/gpu"] = sets.New("gpu-0")
+		w.room.Taken = w.room.Taken.With(allocation.DeviceIDs{"example.com/gpu": sets.New("gpu-0")})
 		l := newLots([]Shape{shape}, w.room.CPUs)[0]
 		err = w.admit(1, l, test.plan)
 		if test.want == "" && err != nil || test.want != "" && (err == nil ||
@@ -257,9 +257,9 @@ func TestBooksThatDiffer(t *testing.T) {
 	for name, spoil := range map[string]func(*world){
 		"": func(*world) {},
 		"CPUs": func(w *world) {
-			w.room.Taken.CPUs = w.room.Taken.CPUs.Union(cpuset.New(7))
+			w.room.Taken = w.room.Taken.With(allocation.CPUs(w.room.Taken.CPUs().Union(cpuset.New(7))))
 		},
-		"gpu":  func(w *world) { w.room.Taken.Devices["example.com/gpu"].Insert("gpu-1") },
+		"gpu":  func(w *world) { w.room.Taken.Devices()["example.com/gpu"].Insert("gpu-1") },
 		"cpu":  func(w *world) { delete(w.room.Others[0], v1.ResourceCPU) },
 		"free": func(w *world) { w.setIdle(cpuset.New(7), false) },
 	} {

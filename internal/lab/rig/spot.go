@@ -28,20 +28,20 @@ func spotOf(m *topology.Machine, containers ...allocation.Container) spot {
 	apart := false
 	var vague []topology.NodeSet
 	for _, c := range containers {
-		if !c.CPUs.IsEmpty() {
-			nodes := m.NodesOf(c.CPUs)
+		if !c.CPUs().IsEmpty() {
+			nodes := m.NodesOf(c.CPUs())
 			apart = apart || nodes.Len() > 1
 			s.nodes = s.nodes.Union(nodes)
 			meet(nodes)
 		}
-		for _, b := range c.Memory {
+		for _, b := range c.Memory() {
 			if b.Size > 0 {
 				apart = apart || b.Nodes.Len() > 1
 				s.nodes = s.nodes.Union(b.Nodes)
 				meet(b.Nodes)
 			}
 		}
-		for _, d := range c.Devices {
+		for _, d := range c.Devices() {
 			for i := range d.IDs {
 				switch nodes := d.NodesOf(i); nodes.Len() {
 				case 0:

@@ -178,11 +178,11 @@ func (s *supply) move(held allocation.Pod, sign int) {
 	seen := map[string]bool{}
 	for _, c := range held.Containers {
 		if len(s.memory) > 0 {
-			for _, b := range c.Memory {
+			for _, b := range c.Memory() {
 				s.moveMemory(b, sign)
 			}
 		}
-		for _, set := range c.Devices {
+		for _, set := range c.Devices() {
 			for i := range s.devices {
 				if s.devices[i].resource == set.Resource {
 					s.devices[i].move(set.IDs, sign, seen)

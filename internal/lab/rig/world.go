@@ -172,26 +172,26 @@ func (w *world) checkPlan(l *lot, plan allocation.Plan) error {
 }
 
 func (w *world) checkContainer(pod *v1.Pod, c *v1.Container, got allocation.Container) error {
-	if w.room.CPUs != nil && !w.asAsked(pod, c, got.CPUs) {
-		return fmt.Errorf("it got %d CPUs and asked for %d", got.CPUs.Size(),
+	if w.room.CPUs != nil && !w.asAsked(pod, c, got.CPUs()) {
+		return fmt.Errorf("it got %d CPUs and asked for %d", got.CPUs().Size(),
 			cpumanager.Exclusive(pod, c))
 	}
-	if err := w.checkBlocks(pod, c, got.Memory); err != nil {
+	if err := w.checkBlocks(pod, c, got.Memory()); err != nil {
 		return err
 	}
 	wants := podspec.DeviceRequests(c)
-	if len(wants) != len(got.Devices) {
-		return fmt.Errorf("it got devices of %d resources and asked for %d", len(got.Devices),
+	if len(wants) != len(got.Devices()) {
+		return fmt.Errorf("it got devices of %d resources and asked for %d", len(got.Devices()),
 			len(wants))
 	}
 	for i, want := range wants {
-		set := got.Devices[i]
+		set := got.Devices()[i]
 		if set.Resource != want.Resource || len(set.IDs) != want.Count {
 			return fmt.Errorf("it got %d of %s and asked for %d of %s", len(set.IDs), set.Resource,
 				want.Count, want.Resource)
 		}
 		for _, id := range set.IDs {
-			if w.room.Taken.Devices[set.Resource].Has(id) || !w.devices[set.Resource].Has(id) {
+			if w.room.Taken.Devices()[set.Resource].Has(id) || !w.devices[set.Resource].Has(id) {
 				return fmt.Errorf("it got %s, which is taken or not there", id)
 			}
 		}
@@ -237,11 +237,11 @@ func checkApart(pod *v1.Pod, got allocation.Pod) error {
 	cpus, devices := cpuset.New(), sets.New[allocation.AskKey]()
 	take := func(c *v1.Container) error {
 		held := got.Containers[c.Name]
-		if !cpus.Intersection(held.CPUs).IsEmpty() {
+		if !cpus.Intersection(held.CPUs()).IsEmpty() {
 			return fmt.Errorf("container %s got CPUs of another one", c.Name)
 		}
-		cpus = cpus.Union(held.CPUs)
-		for _, d := range held.Devices {
+		cpus = cpus.Union(held.CPUs())
+		for _, d := range held.Devices() {
 			for _, id := range d.IDs {
 				key := allocation.AskKey{Container: id, Resource: d.Resource}
 				if devices.Has(key) {
@@ -273,16 +273,16 @@ func (w *world) check() error {
 		shares = shares || t.shape.shares
 	}
 	sum := allocation.TakenBy(all...)
-	if !sum.CPUs.Equals(w.room.Taken.CPUs) || cpus != sum.CPUs.Size() || shares != w.room.Sharing {
+	if !sum.CPUs().Equals(w.room.Taken.CPUs()) || cpus != sum.CPUs().Size() || shares != w.room.Sharing {
 		return fmt.Errorf("pods hold the CPUs %s, %d one by one, and %s are taken",
-			sum.CPUs, cpus, w.room.Taken.CPUs)
+			sum.CPUs(), cpus, w.room.Taken.CPUs())
 	}
-	for name, ids := range w.room.Taken.Devices {
-		if !ids.Equal(sum.Devices[name]) && len(ids)+len(sum.Devices[name]) > 0 {
-			return fmt.Errorf("pods hold %v of %s, and %v are taken", sum.Devices[name], name, ids)
+	for name, ids := range w.room.Taken.Devices() {
+		if !ids.Equal(sum.Devices()[name]) && len(ids)+len(sum.Devices()[name]) > 0 {
+			return fmt.Errorf("pods hold %v of %s, and %v are taken", sum.Devices()[name], name, ids)
 		}
 	}
-	free := w.site.Machine.Online().Difference(w.site.ReservedCPUs).Difference(sum.CPUs)
+	free := w.site.Machine.Online().Difference(w.site.ReservedCPUs).Difference(sum.CPUs())
 	for id, idle := range w.idle {
 		if idle != free.Contains(id) {
 			return fmt.Errorf("CPU %d is free or not: all less assigned says %s", id, free)
@@ -301,11 +301,11 @@ func (w *world) checkMemory() error {
 		resource v1.ResourceName
 	}
 	missing := map[group]uint64{}
-	for _, b := range w.room.Taken.Memory {
+	for _, b := range w.room.Taken.Memory() {
 		missing[group{b.Nodes, b.Resource}] += b.Size
 	}
 	for _, t := range w.live {
-		for _, b := range allocation.TakenBy(t.held).Memory {
+		for _, b := range allocation.TakenBy(t.held).Memory() {
 			missing[group{b.Nodes, b.Resource}] -= b.Size
 		}
 	}
@@ -318,7 +318,7 @@ func (w *world) checkMemory() error {
 	if w.room.Memory == nil {
 		return nil
 	}
-	if misfits := w.room.Memory.Misfits(w.room.Taken.Memory); len(misfits) > 0 {
+	if misfits := w.room.Memory.Misfits(w.room.Taken.Memory()); len(misfits) > 0 {
 		b := misfits[0]
 		return fmt.Errorf("%d bytes of %s were given out on nodes %s, which have no room for them",
 			b.Size, b.Resource, b.Nodes)

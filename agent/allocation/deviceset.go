@@ -1,0 +1,274 @@
+package allocation
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// Devices are those of device plugins: one set per resource, ordered by resource name.
+type Devices []DeviceSet
+
+// DeviceSet is the devices of one resource that a container holds.
+type DeviceSet struct {
+	Resource string
+	// IDs in ascending order, and the NUMA nodes of each as its plugin named them when it was
+	// chosen; Nodes is empty, or as long as IDs.
+	IDs   []string
+	Nodes []topology.NodeSet
+	// Answer is the plugin's ContainerAllocateResponse as protobuf; nil until Allocate was called.
+	Answer []byte
+}
+
+var deviceKind = kind{
+	name: "devices", since: 1, first: true, none: deviceCounts(nil), provide: newDevices,
+	sum:    func(pods []Pod) tally { return deviceIDsOf(pods) },
+	needs:  func(c *v1.Container) bool { return len(podspec.DeviceRequests(c)) > 0 },
+	owes:   owesDevices,
+	owed:   func(o Owed) tally { return DeviceIDs{o.Resource: sets.New(o.IDs...)} },
+	decode: decodeDevices,
+	size: func(*v1.Pod) func(*v1.Container) (items, bytes uint64) {
+		return func(c *v1.Container) (items, bytes uint64) {
+			for _, r := range podspec.DeviceRequests(c) {
+				items += uint64(r.Count)
+			}
+			return items, 0
+		}
+	},
+}
+
+// deviceRecord is a DeviceSet as it is written.
+type deviceRecord struct {
+	Resource string   `json:"resource"`
+	IDs      []string `json:"ids"`
+	Nodes    []string `json:"nodes,omitempty"`
+	Answer   []byte   `json:"answer"` // null: none yet; "" is an empty answer
+}
+
+func decodeDevices(raw []byte) (Holding, error) {
+	var records []deviceRecord
+	if err := json.Unmarshal(raw, &records); err != nil {
+		return nil, err
+	}
+	var out Devices
+	for _, r := range records {
+		set := DeviceSet{Resource: r.Resource, IDs: r.IDs, Answer: r.Answer}
+		for _, text := range r.Nodes {
+			nodes, err := topology.ParseNodeSet(text)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", r.Resource, err)
+			}
+			set.Nodes = append(set.Nodes, nodes)
+		}
+		out = append(out, set)
+	}
+	return out, nil
+}
+
+// MarshalJSON writes a list of sets.
+func (d Devices) MarshalJSON() ([]byte, error) {
+	out := make([]deviceRecord, len(d))
+	for i, set := range d {
+		out[i] = deviceRecord{Resource: set.Resource, IDs: set.IDs, Answer: set.Answer}
+		for _, nodes := range set.Nodes {
+			out[i].Nodes = append(out[i].Nodes, nodes.String())
+		}
+	}
+	return json.Marshal(out)
+}
+
+// Kind implements Holding.
+func (Devices) Kind() string { return deviceKind.name }
+
+func (d Devices) empty() bool { return len(d) == 0 }
+
+func (d Devices) parts() (out []string) {
+	for _, set := range d {
+		out = append(out, set.Resource+" "+strings.Join(set.IDs[:min(len(set.IDs), 8)], ","))
+	}
+	return out
+}
+
+func (d Devices) ready() bool {
+	return !slices.ContainsFunc(d, func(set DeviceSet) bool { return set.Answer == nil })
+}
+
+func (d Devices) intent() Holding { return d.With(func(set *DeviceSet) { set.Answer = nil }) }
+
+// With is the devices with each set as change leaves it.
+func (d Devices) With(change func(*DeviceSet)) Devices {
+	out := slices.Clone(d)
+	for i := range out {
+		change(&out[i])
+	}
+	return out
+}
+
+// Devices are the container's.
+func (c Container) Devices() Devices { return find(c, Devices(nil)) }
+
+// device is the container's set of one resource.
+func (c Container) device(resource string) (DeviceSet, bool) {
+	all := c.Devices()
+	i, found := slices.BinarySearchFunc(all, resource, func(d DeviceSet, name string) int {
+		return cmp.Compare(d.Resource, name)
+	})
+	if !found {
+		return DeviceSet{}, false
+	}
+	return all[i], true
+}
+
+// NodesOf is where the i-th device is; empty: not known, or nowhere in particular.
+func (d DeviceSet) NodesOf(i int) topology.NodeSet {
+	if i >= len(d.Nodes) {
+		return topology.NodeSet{}
+	}
+	return d.Nodes[i]
+}
+
+// NewDeviceSet is those devices of the resource, without an answer.
+func NewDeviceSet(r devicemanager.Resource, ids []string) DeviceSet {
+	return DeviceSet{Resource: r.Name, IDs: ids, Nodes: nodesOf(r, ids)}
+}
+
+// nodesOf is where the devices are; nil when none of them is anywhere in particular.
+func nodesOf(r devicemanager.Resource, ids []string) []topology.NodeSet {
+	out, known := make([]topology.NodeSet, len(ids)), false
+	for i, id := range ids {
+		if d, found := r.Find(id); found {
+			out[i] = d.Nodes
+			known = known || !out[i].IsEmpty()
+		}
+	}
+	if !known {
+		return nil
+	}
+	return out
+}
+
+// DeviceIDs are the ids of devices by resource: what pods have of them together.
+type DeviceIDs map[string]sets.Set[string]
+
+func deviceIDsOf(pods []Pod) DeviceIDs {
+	out := DeviceIDs{}
+	for _, p := range pods {
+		for _, c := range p.Containers {
+			for _, d := range c.Devices() {
+				if out[d.Resource] == nil {
+					out[d.Resource] = sets.New[string]()
+				}
+				out[d.Resource].Insert(d.IDs...)
+			}
+		}
+	}
+	return out
+}
+
+// Kind implements tally.
+func (DeviceIDs) Kind() string { return deviceKind.name }
+
+func (d DeviceIDs) empty() bool { return len(d) == 0 }
+
+func (d DeviceIDs) equal(o Taken) bool {
+	return maps.EqualFunc(d, o.Devices(), sets.Set[string].Equal)
+}
+
+func (d DeviceIDs) overlaps(o Taken) bool {
+	others := o.Devices()
+	for resource, ids := range d {
+		if ids.HasAny(others[resource].UnsortedList()...) {
+			return true
+		}
+	}
+	return false
+}
+
+// Devices are the devices of all, by resource.
+func (t Taken) Devices() DeviceIDs { return find(t, DeviceIDs(nil)) }
+
+// WithoutDevices is Taken without these devices.
+func (t Taken) WithoutDevices(ids map[string]sets.Set[string]) Taken {
+	left := maps.Clone(t.Devices())
+	for resource, gone := range ids {
+		if left[resource] = left[resource].Difference(gone); left[resource].Len() == 0 {
+			delete(left, resource)
+		}
+	}
+	return t.With(left)
+}
+
+// deviceCounts has how many pods have a device, by resource and id.
+type deviceCounts map[string]shards[string, int]
+
+func (n deviceCounts) change(had, has Taken) counts {
+	out := make(deviceCounts, len(n)+1)
+	maps.Copy(out, n)
+	before, after := had.Devices(), has.Devices()
+	for resource, ids := range after {
+		for id := range ids.Difference(before[resource]) {
+			pods, _ := out[resource].get(id)
+			out[resource] = out[resource].with(id, pods+1)
+		}
+	}
+	for resource, ids := range before {
+		for id := range ids.Difference(after[resource]) {
+			if pods, _ := out[resource].get(id); pods > 1 {
+				out[resource] = out[resource].with(id, pods-1)
+			} else {
+				out[resource] = out[resource].without(id)
+			}
+		}
+	}
+	return out
+}
+
+func (n deviceCounts) taken(resources []string) tally {
+	out := DeviceIDs{}
+	for _, resource := range resources {
+		if ids := n[resource]; ids.size > 0 {
+			out[resource] = make(sets.Set[string], ids.size)
+			for id := range ids.all() {
+				out[resource].Insert(id)
+			}
+		}
+	}
+	return out
+}
+
+func (n deviceCounts) firm(lasting sum, own Taken, resource string) (firm int) {
+	all, last := n[resource], find(lasting, deviceCounts(nil))[resource]
+	for id := range own.Devices()[resource] {
+		pods, _ := all.get(id)
+		if lasting, _ := last.get(id); pods == lasting {
+			firm++
+		}
+	}
+	return firm
+}
+
+func (n deviceCounts) conflict(own Taken) string {
+	var out []string
+	for _, resource := range slices.Sorted(maps.Keys(own.Devices())) {
+		both := sets.New[string]()
+		for id := range own.Devices()[resource] {
+			if _, had := n[resource].get(id); had {
+				both.Insert(id)
+			}
+		}
+		if both.Len() > 0 {
+			out = append(out, fmt.Sprintf("%s %v belong to another pod", resource, sets.List(both)))
+		}
+	}
+	return strings.Join(out, ", ")
+}

@@ -1,0 +1,68 @@
+package handover
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/allocation"
+	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/files"
+)
+
+var cpuFile = file{
+	read: func(k *Kubelet, d dirs, now time.Time) (err error) {
+		k.CPUs, err = files.Load(filepath.Join(d.root, cpucheckpoint.FileName), maxFile, now,
+			cpucheckpoint.Decode)
+		return err
+	},
+	give:   Kubelet.giveCPUs,
+	export: exportCPUs,
+}
+
+// exportCPUs writes cpu_manager_state. Without a static policy nobody has CPUs of its own.
+func exportCPUs(d dirs, state allocation.State, n Node) error {
+	out := cpucheckpoint.State{Policy: "none"}
+	if n.CPUs != nil {
+		out = cpucheckpoint.State{
+			Policy: "static", Default: n.CPUs.KubeletDefault(state.CPUs()),
+			Entries: holdings(state, exclusive),
+		}
+	}
+	content, err := cpucheckpoint.Encode(out)
+	return export(d.root, cpucheckpoint.FileName, content, err)
+}
+
+func exclusive(c allocation.Container) (cpuset.CPUSet, bool) { return c.CPUs(), !c.CPUs().IsEmpty() }
+
+// giveCPUs gives containers of the pod the CPUs that the kubelet gave them. Those that it gave to the
+// pod as a whole, less what containers of it have, each of the others has.
+func (k Kubelet) giveCPUs(n Node, observed cri.Pod, out map[string]allocation.Container) error {
+	if n.CPUs == nil {
+		return nil // nobody has CPUs of its own under policy none
+	}
+	uid := string(observed.UID)
+	left := k.CPUs.PodEntries[uid]
+	if absent := left.Difference(n.Online); !absent.IsEmpty() {
+		return fmt.Errorf("the kubelet gave CPUs %s to the pod, %s are not online", left, absent)
+	}
+	for name, cpus := range k.CPUs.Entries[uid] {
+		if absent := cpus.Difference(n.Online); !absent.IsEmpty() {
+			return fmt.Errorf("the kubelet gave CPUs %s to container %s, %s are not online", cpus,
+				name, absent)
+		}
+		out[name] = out[name].With(allocation.CPUs(cpus))
+		left = left.Difference(cpus)
+	}
+	for _, name := range slices.Sorted(maps.Keys(observed.Records())) {
+		if c := out[name]; c.CPUs().IsEmpty() && !left.IsEmpty() {
+			out[name] = c.With(allocation.CPUs(left))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package handover
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
+	memorystate "github.com/numalet/numalet/topology/memory/state"
+)
+
+var memoryFile = file{
+	read: func(k *Kubelet, d dirs, now time.Time) (err error) {
+		k.Memory, err = files.Load(filepath.Join(d.root, memorystate.FileName), maxFile, now,
+			memorystate.Decode)
+		return err
+	},
+	give:   Kubelet.giveMemory,
+	export: exportMemory,
+}
+
+// exportMemory writes memory_manager_state. In it what is lent to an init container is on all nodes
+// of who lends it, as a kubelet knows no other nodes in a group.
+func exportMemory(d dirs, state allocation.State, n Node) error {
+	state = grouped(state)
+	out := memorystate.Contents{PolicyName: kubeletconfig.NoneMemoryManagerPolicy}
+	if n.Memory != nil {
+		out = memorystate.Contents{
+			PolicyName:   kubeletconfig.StaticMemoryManagerPolicy,
+			MachineState: memorystate.Machine(n.Memory.Usage(state.Blocks())),
+			Entries:      holdings(state, memoryEntry),
+		}
+	}
+	content, err := memorystate.Encode(out)
+	return export(d.root, memorystate.FileName, content, err)
+}
+
+// grouped is the state in which each block is on the nodes of its group.
+func grouped(s allocation.State) allocation.State {
+	s.Pods = maps.Clone(s.Pods)
+	for uid, pod := range s.Pods {
+		all := allocation.BlocksOf(slices.Collect(maps.Values(pod.Containers)))
+		pod.Containers = maps.Clone(pod.Containers)
+		for name, c := range pod.Containers {
+			blocks := slices.Clone(c.Memory())
+			for i, b := range blocks {
+				if nodes, lent := b.Lent(all); lent {
+					blocks[i].Nodes = nodes
+				}
+			}
+			pod.Containers[name] = c.With(allocation.Memory(blocks))
+		}
+		s.Pods[uid] = pod
+	}
+	return s
+}
+
+func memoryEntry(c allocation.Container) ([]memorystate.Block, bool) {
+	return memorystate.Entry(c.Memory()), len(c.Memory()) > 0
+}
+
+// giveMemory gives containers of the pod the memory that the kubelet gave them. Of what it gave to
+// the pod as a whole, less what containers of it have, the first of the others has all, and those
+// after it are on its nodes.
+func (k Kubelet) giveMemory(n Node, observed cri.Pod, out map[string]allocation.Container) error {
+	if n.Memory == nil {
+		return nil // nobody has memory of its own under policy none
+	}
+	uid := string(observed.UID)
+	left, err := blocksOn(n.Nodes, k.Memory.PodEntries[uid].MemoryBlocks)
+	if err != nil {
+		return err
+	}
+	for name, entry := range k.Memory.Entries[uid] {
+		blocks, err := blocksOn(n.Nodes, entry)
+		if err != nil {
+			return fmt.Errorf("container %s: %w", name, err)
+		}
+		out[name] = out[name].With(allocation.Memory(blocks))
+		left = memory.Reuse(left, blocks)
+	}
+	for _, name := range slices.Sorted(maps.Keys(observed.Records())) {
+		if c := out[name]; len(c.Memory()) == 0 && len(left) > 0 {
+			out[name] = c.With(allocation.Memory(left))
+			left = memory.Reuse(left, left)
+		}
+	}
+	return nil
+}
+
+// blocksOn are the kubelet's blocks in our order.
+func blocksOn(nodes topology.NodeSet, entry []memorystate.Block) ([]memory.Block, error) {
+	for _, b := range entry {
+		for _, id := range b.NUMAAffinity {
+			if id < 0 || !nodes.Has(topology.NodeID(id)) {
+				return nil, fmt.Errorf("the kubelet gave it %s of NUMA node %d, which does not "+
+					"exist", b.Type, id)
+			}
+		}
+	}
+	blocks := memorystate.Blocks(entry)
+	slices.SortFunc(blocks, func(a, b memory.Block) int {
+		return cmp.Compare(a.Resource, b.Resource)
+	})
+	for i := 1; i < len(blocks); i++ {
+		if blocks[i].Resource == blocks[i-1].Resource {
+			return nil, fmt.Errorf("the kubelet has two blocks of %s", blocks[i].Resource)
+		}
+	}
+	return blocks, nil
+}
