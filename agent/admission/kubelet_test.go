@@ -396,7 +396,7 @@ func (w *world) submitBoth(t *testing.T, n *naive, pod *v1.Pod, seen map[string]
 		n.pods[pod.UID] = naivePod{pod, held}
 	}
 	for name, h := range n.pods[pod.UID].containers {
-		if o := held[name]; !o.cpus.Equals(h.cpus) ||
+		if o := held[name]; o.cpus.String() != h.cpus.String() ||
 			len(o.devices)+len(h.devices) > 0 && !reflect.DeepEqual(o.devices, h.devices) {
 			t.Fatalf("pod %s holds %v, the kubelet %v", pod.UID, held, n.pods[pod.UID].containers)
 		}
