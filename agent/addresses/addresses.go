@@ -14,6 +14,7 @@ import (
 	netutils "k8s.io/utils/net"
 
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
@@ -39,12 +40,13 @@ type Addresses struct {
 	found   atomic.Pointer[[]net.IP]
 	object  atomic.Pointer[func() *v1.Node]
 	changes mailbox.Topic
+	wrong   complaint.Complaint[string] // with the last look
 }
 
 // New finds the node's addresses. If there are none, Run keeps looking; that is no error.
 func New(ctx context.Context, cfg Config) *Addresses {
 	a := &Addresses{cfg: cfg, host: machine()}
-	a.look(ctx, "")
+	a.look(ctx)
 	return a
 }
 
@@ -126,16 +128,15 @@ func hostIPs(of []v1.NodeAddress) []net.IP {
 // Run looks again every ten seconds until ctx ends.
 func (a *Addresses) Run(ctx context.Context) error {
 	tick := time.Tick(10 * time.Second)
-	said := ""
 	for await.On(ctx, tick) {
-		said = a.look(ctx, said)
+		a.look(ctx)
 	}
 	return nil
 }
 
-// look finds the addresses, logs changes, and returns what is wrong, which it logs unless it equals
-// said. While something is wrong the addresses stay.
-func (a *Addresses) look(ctx context.Context, said string) string {
+// look finds the addresses, and logs changes and what is wrong. While something is wrong the addresses
+// stay.
+func (a *Addresses) look(ctx context.Context) {
 	log := klog.FromContext(ctx)
 	var was []net.IP
 	before := a.found.Load()
@@ -153,13 +154,9 @@ func (a *Addresses) look(ctx context.Context, said string) string {
 			log.Info("The node's addresses changed", "addresses", texts(found), "were", texts(was))
 		}
 	}
-	if err == nil {
-		return ""
-	}
-	if err.Error() != said {
+	if a.wrong.Begins(complaint.Of(err)) {
 		log.Error(err, "The node's address is not known; trying again every ten seconds")
 	}
-	return err.Error()
 }
 
 // find returns the addresses at which the node is reached: those that were asked for, else those

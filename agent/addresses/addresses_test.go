@@ -122,7 +122,7 @@ func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := parseScene("")
 		a := &Addresses{cfg: Config{Node: "node"}, host: s.host()}
-		a.look(t.Context(), "")
+		a.look(t.Context())
 		changes := mailbox.Subscribe(a.Changes())
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -191,7 +191,7 @@ func TestProvided(t *testing.T) {
 	} {
 		a := &Addresses{cfg: Config{Node: "node", Provided: true, Asked: parse(test.asked)},
 			host: parseScene("own=10.0.0.1").host()}
-		a.look(t.Context(), "")
+		a.look(t.Context())
 		a.Follow(func() *v1.Node { return test.object })
 		if got := a.OfNode(); !slices.Equal(got, test.ofNode) {
 			t.Errorf("%s: of the node %v", title, got)

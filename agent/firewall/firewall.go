@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/complaint"
 )
 
 const (
@@ -42,7 +43,7 @@ var localnet = []string{
 // Firewall maintains the chains of both address families.
 type Firewall struct {
 	every time.Duration
-	said  string
+	wrong complaint.Complaint[string]
 }
 
 // New returns a Firewall; Run makes the chains.
@@ -93,15 +94,10 @@ func (f *Firewall) keep(ctx context.Context, families []family, do func(family) 
 			err = errors.Join(err, fmt.Errorf("%s: %w", of.name, failed))
 		}
 	}
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	if text != f.said {
+	if f.wrong.Changes(complaint.Of(err)) {
 		klog.FromContext(ctx).Info("The host's iptables chains (makeIPTablesUtilChains)", "missing",
-			text)
+			complaint.Of(err))
 	}
-	f.said = text
 }
 
 // mend makes the chains if a canary is missing, or if they could not be made before.

@@ -12,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
@@ -74,8 +75,8 @@ type Current struct {
 	asks    chan chan<- struct{} // closed after the next look
 
 	// Run owns the fields below.
-	said string // the last problem
-	sign string // at the last successful look
+	wrong complaint.Complaint[string]
+	sign  string // at the last successful look
 }
 
 // New returns a Current that holds first until Run finds another machine.
@@ -156,22 +157,20 @@ func (c *Current) look(ctx context.Context) {
 	}
 	before := c.Get()
 	m, err := c.cfg.Read(before.Machine)
-	if err == nil && m == before.Machine {
-		c.said, c.sign = "", sign
-		return
-	}
+	same := err == nil && m == before.Machine
 	var after Hardware
-	if err == nil {
+	if err == nil && !same {
 		after, err = c.cfg.Derive(m)
 	}
+	if c.wrong.Begins(complaint.Of(err)) {
+		klog.FromContext(ctx).Error(err, "A change of the machine cannot be read or applied")
+	}
 	if err != nil {
-		if text := err.Error(); text != c.said {
-			klog.FromContext(ctx).Error(err, "A change of the machine cannot be read or applied")
-			c.said = text
-		}
 		return
 	}
-	c.said, c.sign = "", sign
+	if c.sign = sign; same {
+		return
+	}
 	c.now.Store(&after)
 	klog.FromContext(ctx).Info("The machine changed",
 		"cpus", after.Machine.Online(), "before", before.Machine.Online(),

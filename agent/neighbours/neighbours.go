@@ -15,6 +15,8 @@ import (
 
 	"github.com/gofrs/flock"
 	"golang.org/x/sys/unix"
+
+	"github.com/numalet/numalet/internal/complaint"
 )
 
 // ReasonShared is the event's reason for a runtime that two agents use.
@@ -48,7 +50,7 @@ type neighbour struct {
 	runs    bool
 	looked  time.Time // zero: never
 	looking bool
-	told    bool
+	told    complaint.Complaint[bool]
 }
 
 // New returns a Neighbours that has looked at no directory yet.
@@ -120,12 +122,11 @@ func (n *Neighbours) end(root string, runs bool) {
 	defer n.mu.Unlock()
 	other := n.known[root]
 	other.runs, other.looked, other.looking = runs, time.Now(), false
-	if runs && !other.told {
+	if other.told.Begins(runs) {
 		n.tell(fmt.Sprintf("another numalet runs on this container runtime with root directory "+
 			"%s: its pods are left alone, and both may give out the same CPUs and devices; stop "+
 			"one of them, or give it another containerRuntimeEndpoint", root))
 	}
-	other.told = runs
 }
 
 // locked reports whether a process holds the lock of the directory.

@@ -218,11 +218,10 @@ func (l *link) refuse(ctx context.Context, s linkSettings) string {
 // tell logs what is wrong with a list, once while that lasts.
 func (l *link) tell(ctx context.Context, now list) {
 	log := klog.FromContext(ctx)
-	if now.defects != l.last.defects && now.defects != (defects{}) {
+	if l.last.defects.Begins(now.defects) {
 		log.Info("Device plugin sends a list with errors", "devices", len(now.devices),
 			"errors", now.defects.String())
 	}
-	l.last.defects = now.defects
 	if len(now.devices) == l.last.devices {
 		log = log.V(2) // health may change often
 	}

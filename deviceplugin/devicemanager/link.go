@@ -17,6 +17,7 @@ import (
 
 	"github.com/numalet/numalet/deviceplugin/socket"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/complaint"
 )
 
 // maxAnswerBytes bounds the answers of a plugin. Lists of devices have their own bound.
@@ -42,7 +43,7 @@ type link struct {
 
 // lastList holds what was last reported about lists, to report each thing once.
 type lastList struct {
-	defects defects
+	defects complaint.Complaint[defects]
 	devices int
 	// refused: the next list was too long to be read.
 	refused bool

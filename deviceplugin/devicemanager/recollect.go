@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/deviceplugin/recall"
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -131,7 +132,7 @@ type memory struct {
 	book *recall.Book
 	// written holds what this run wrote; nil: nothing yet, and the book is of an earlier run.
 	written []recollection
-	trouble string // why the last write failed
+	wrong   complaint.Complaint[string] // of the last write
 }
 
 // keep writes what changed, except for resources that are held back. After a failure the next call
@@ -161,21 +162,16 @@ func (m *memory) touch(ctx context.Context, now []recollection) {
 		return
 	}
 	m.keep(ctx, now, nil)
-	if m.trouble == "" {
+	if !m.wrong.Lasts() {
 		m.told(ctx, m.book.Touch(time.Now()))
 	}
 }
 
 // told logs a new error once, and reports whether err is nil.
 func (m *memory) told(ctx context.Context, err error) bool {
-	if err == nil {
-		m.trouble = ""
-		return true
-	}
-	if err.Error() != m.trouble {
-		m.trouble = err.Error()
+	if m.wrong.Begins(complaint.Of(err)) {
 		klog.FromContext(ctx).Error(err, "Devices are not remembered over a restart; tried again",
 			"every", touchPeriod)
 	}
-	return false
+	return err == nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/numalet/numalet/deviceplugin/socket"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/internal/files"
 )
 
@@ -107,14 +108,13 @@ func untilGone(ctx context.Context, s *socket.Listener) {
 // listenAgain makes the socket again, with retries until ctx is done: an agent with running pods
 // does not end because a directory cannot be made at the moment.
 func listenAgain(ctx context.Context, dir string) *socket.Listener {
-	trouble := ""
+	var wrong complaint.Complaint[string]
 	for ctx.Err() == nil {
 		s, err := listen(dir)
 		if err == nil {
 			return s
 		}
-		if err.Error() != trouble {
-			trouble = err.Error()
+		if wrong.Begins(err.Error()) {
 			klog.FromContext(ctx).Info("Device plugin socket cannot be made", "err", err)
 		}
 		await.For(ctx, socketPeriod)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/numalet/numalet/internal/complaint"
 )
 
 // attack simulates a host whose pods do to interfaces whatever a container with the rights can,
@@ -110,7 +112,7 @@ func (a *attack) begin() {
 	a.lives = 0
 	a.keeper = &keeper{host: Host{kernel: a.kernel, mover: a, sysfs: sysfs{"/nowhere", "/dev"}},
 		rules: []Rule{{Resource: "example.com/eni", Names: []string{"eth[1-4]"}}}, move: ByNetwork,
-		store: a.store, log: log.New(a.pages, "", 0), book: book, own: Own{}, said: map[string]string{}}
+		store: a.store, log: log.New(a.pages, "", 0), book: book, own: Own{}, said: map[string]*complaint.Complaint[string]{}}
 	a.look()
 }
 

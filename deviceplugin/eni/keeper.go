@@ -14,6 +14,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/internal/complaint"
 )
 
 // keeper owns the book: it looks at the host, hands interfaces out and brings them back. Under its
@@ -34,7 +36,7 @@ type keeper struct {
 	// own holds every interface that the node has needed since the plugin began: a default route
 	// that is gone for a moment does not make the node's interface a device.
 	own  Own
-	said map[string]string // what was last logged, by subject
+	said map[string]*complaint.Complaint[string] // by subject
 }
 
 // offer holds a resource's devices, and their interfaces.
@@ -205,11 +207,12 @@ func (k *keeper) sayLocked(i Interface, what string) { k.sayOnceLocked(i, "", wh
 
 // sayOnceLocked logs news of one subject of an interface; empty: there is nothing to say.
 func (k *keeper) sayOnceLocked(i Interface, of, what string) {
-	if key := of + i.ID; k.said[key] != what {
-		k.said[key] = what
-		if what != "" {
-			k.log.Printf("%s (%s) %s", i.ID, i.Link.State.Name, what)
-		}
+	key := of + i.ID
+	if k.said[key] == nil {
+		k.said[key] = &complaint.Complaint[string]{}
+	}
+	if k.said[key].Begins(what) {
+		k.log.Printf("%s (%s) %s", i.ID, i.Link.State.Name, what)
 	}
 }
 

@@ -9,13 +9,15 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/numalet/numalet/internal/complaint"
 )
 
 // testKeeper returns a keeper with its own folder.
 func testKeeper(t *testing.T, host Host, rules ...Rule) *keeper {
 	t.Helper()
 	return &keeper{host: host, rules: rules, move: ByNetwork, store: store{filepath.Join(t.TempDir(), "made")},
-		log: log.New(&pages{}, "", 0), book: Book{}, own: Own{}, said: map[string]string{}}
+		log: log.New(&pages{}, "", 0), book: Book{}, own: Own{}, said: map[string]*complaint.Complaint[string]{}}
 }
 
 // An interface that cannot be restored stays unhealthy, says why, and is tried again.

@@ -14,6 +14,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/holder"
 	"github.com/numalet/numalet/deviceplugin/serve"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/complaint"
 )
 
 // Intervals for what changes without an event.
@@ -45,8 +46,8 @@ type plugin struct {
 	outside *outside
 	served  map[string]*serve.Plugin // by resource
 	wake    chan struct{}
-	telling sync.Mutex // guards outside and said
-	said    string     // the last logged error
+	telling sync.Mutex // guards outside and wrong
+	wrong   complaint.Complaint[string]
 	// missedFor is the constant, or less in tests.
 	missedFor time.Duration
 }
@@ -87,7 +88,7 @@ func newPlugin(cfg Config) (*plugin, error) {
 	k := &keeper{
 		host:  Host{cfg.Kernel, cfg.Mover, sysfs{cfg.Places.Sysfs, cfg.Places.Dev}},
 		rules: cfg.Interfaces, addresses: addresses, move: cfg.Move,
-		store: store{cfg.Places.State}, log: cfg.Log, own: Own{}, said: map[string]string{},
+		store: store{cfg.Places.State}, log: cfg.Log, own: Own{}, said: map[string]*complaint.Complaint[string]{},
 	}
 	var err error
 	var aside *asideError
@@ -218,12 +219,10 @@ func (p *plugin) tell(ctx context.Context, pods sightOfPods, problem error) {
 		lookErr = errors.Join(lookErr, p.outside.write(resource, o.interfaces))
 		p.served[resource].SetDevices(o.devices)
 	}
-	text := ""
-	if err := errors.Join(problem, lookErr); err != nil {
-		text = err.Error()
+	if ctx.Err() != nil {
+		return
 	}
-	if text != p.said && ctx.Err() == nil {
-		p.said = text
+	if text := complaint.Of(errors.Join(problem, lookErr)); p.wrong.Changes(text) {
 		p.cfg.Log.Print(cmp.Or(text, "what was wrong before is right again"))
 	}
 }

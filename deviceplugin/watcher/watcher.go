@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/internal/metric"
 )
 
@@ -157,8 +158,8 @@ type followed struct {
 	watcher *Watcher
 	notify  *fsnotify.Watcher // nil without events
 	group   *sync.WaitGroup
-	sockets map[string]*socket // by path
-	trouble string             // last error of a scan, to log it once
+	sockets map[string]*socket          // by path
+	wrong   complaint.Complaint[string] // with the last scan
 }
 
 // heard notes the removal of a socket: one made anew at once can have the inode and the time of the
@@ -172,14 +173,12 @@ func (f *followed) heard(event fsnotify.Event) {
 // reconcile starts and ends goroutines to match the sockets in the directory.
 func (f *followed) reconcile(ctx context.Context) {
 	found, err := f.scan()
+	if f.wrong.Begins(complaint.Of(err)) {
+		klog.FromContext(ctx).Info("Plugin registry cannot be read", "err", err)
+	}
 	if err != nil {
-		if f.trouble != err.Error() {
-			f.trouble = err.Error()
-			klog.FromContext(ctx).Info("Plugin registry cannot be read", "err", err)
-		}
 		return
 	}
-	f.trouble = ""
 	for path, s := range f.sockets {
 		if _, there := found[path]; there {
 			continue

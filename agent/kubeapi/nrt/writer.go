@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/complaint"
 )
 
 const (
@@ -64,8 +65,8 @@ type Writer struct {
 	limit *rate.Limiter
 
 	// Run owns the fields below.
-	written []byte // nil: none was, or it may have changed since
-	failure string // of the last attempt
+	written []byte                      // nil: none was, or it may have changed since
+	wrong   complaint.Complaint[string] // with the last attempt
 	pause   time.Duration
 }
 
@@ -118,10 +119,10 @@ func (w *Writer) sync(ctx context.Context) time.Duration {
 	if err := w.cfg.Apply(asked, node.Name, text); err != nil {
 		return w.failed(ctx, err)
 	}
-	if w.failure != "" {
+	if w.wrong.Changes("") {
 		klog.FromContext(ctx).Info("The node's NodeResourceTopology is written again")
 	}
-	w.written, w.failure, w.pause = text, "", 0
+	w.written, w.pause = text, 0
 	return w.cfg.Period
 }
 
@@ -138,10 +139,9 @@ func (w *Writer) failed(ctx context.Context, err error) time.Duration {
 	w.written = nil
 	w.pause = await.Pauses{First: firstPause, Last: lastPause}.Next(w.pause)
 	why := explained(err)
-	if why != w.failure {
+	if w.wrong.Changes(why) {
 		klog.FromContext(ctx).Info("The node's NodeResourceTopology is not written", "why", why)
 	}
-	w.failure = why
 	return w.pause
 }
 
