@@ -11,14 +11,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
-
-// patience is how long an answer outweighs a set that contradicts it, since a watch may be behind.
-const patience = 10 * time.Second
 
 // While the namespace of a static pod is missing or terminating, its mirror pod is retried after
 // pauses that grow from the first to the longest.
@@ -44,21 +42,14 @@ type Book struct {
 // line is what the book knows about a name. Empty lines are dropped.
 type line struct {
 	static []*v1.Pod // in order of arrival; the first counts
-	seen   *v1.Pod   // in the API server's last set; nil: none
-	// answer is newer than seen until the set agrees or it is too old; nil: there is none.
-	answer *answer
-	doubt  bool // another pod has the name, and it is not known which
+	kubeapi.Copy[*v1.Pod]
+	// taken is set if another pod has the name, and it is not known which.
+	taken bool
 	// untold is set if the API server did not say which when last asked.
 	untold bool
 	// homeless counts failures in a row because of the namespace; due is the time of the next try.
 	homeless int
 	due      time.Time
-}
-
-// answer is what the API server had by its last answer.
-type answer struct {
-	pod *v1.Pod // nil: none
-	at  time.Time
 }
 
 // NewBook returns an empty book.
@@ -108,14 +99,15 @@ func (b *Book) lineLocked(name types.NamespacedName) *line {
 }
 
 func (b *Book) dropLocked(name types.NamespacedName, l *line) {
-	if len(l.static) == 0 && l.seen == nil && l.answer == nil && !l.doubt {
+	_, doubt := l.Doubted(time.Time{})
+	if len(l.static) == 0 && l.Get() == nil && l.Delivered() == nil && doubt.IsZero() && !l.taken {
 		delete(b.names, name)
 	}
 }
 
 // Saw records all pods that the API server has for the node, and returns the names that may need a
 // request.
-func (b *Book) Saw(all []*v1.Pod) (look []types.NamespacedName) {
+func (b *Book) Saw(all []*v1.Pod, now time.Time) (look []types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	there := make(map[types.NamespacedName]bool, len(all))
@@ -129,41 +121,18 @@ func (b *Book) Saw(all []*v1.Pod) (look []types.NamespacedName) {
 		if !known {
 			l = b.lineLocked(name)
 		}
-		if l.seen != pod {
-			l.see(pod)
+		if l.Delivered() != pod {
+			l.Deliver(pod, now)
 			look = append(look, name)
 		}
 	}
 	for name, l := range b.names {
-		if l.seen != nil && !there[name] {
-			l.see(nil)
+		if l.Delivered() != nil && !there[name] {
+			l.Deliver(nil, now)
 			look = append(look, name)
 		}
 	}
 	return look
-}
-
-// see records the pod of the name in the set.
-func (l *line) see(pod *v1.Pod) {
-	l.seen = pod
-	if l.answer != nil && uidOf(l.answer.pod) == uidOf(pod) {
-		l.answer = nil
-	}
-}
-
-func uidOf(pod *v1.Pod) types.UID {
-	if pod == nil {
-		return ""
-	}
-	return pod.UID
-}
-
-// has returns what the API server has now, as far as known.
-func (l *line) has() *v1.Pod {
-	if l.answer != nil {
-		return l.answer.pod
-	}
-	return l.seen
 }
 
 // Next returns the next request about a name. again is the time at which there may be one without a
@@ -175,15 +144,15 @@ func (b *Book) Next(name types.NamespacedName, now time.Time) (r Request, again 
 	if l == nil {
 		return Request{}, time.Time{}
 	}
-	if l.answer != nil {
-		if again = l.answer.at.Add(patience); !now.Before(again) {
-			l.answer, again = nil, time.Time{}
-		}
+	doubted, again := l.Doubted(now)
+	if doubted {
+		l.Believe()
+		again = time.Time{}
 	}
 	defer b.dropLocked(name, l)
-	has := l.has()
+	has := l.Get()
 	switch {
-	case l.doubt:
+	case l.taken:
 		r.Verb = requests.Get
 	case has == nil && len(l.static) > 0 && now.Before(l.due):
 		again = await.Earlier(again, l.due)
@@ -208,28 +177,39 @@ func (b *Book) Answered(name types.NamespacedName, r Request, got *v1.Pod, err e
 	defer b.dropLocked(name, l)
 	switch {
 	case err == nil:
-		l.doubt, l.untold, l.answer = false, false, &answer{got, now}
-		l.homeless = 0
+		l.taken, l.untold, l.homeless = false, false, 0
+		l.answered(got, now)
 	case r.Verb != requests.Create && apierrors.IsNotFound(err):
-		l.doubt, l.answer = false, &answer{nil, now}
+		l.taken = false
+		l.answered(nil, now)
 	case r.Verb == requests.Create && noNamespace(err):
 		l.due = now.Add(await.Pauses{First: firstPause, Last: longestPause}.After(l.homeless))
 		l.homeless++
 	case r.Verb == requests.Create && apierrors.IsAlreadyExists(err):
-		l.doubt = true
+		l.taken = true
 		if l.untold { // it would again not say which
 			return err
 		}
 	case r.Verb == requests.Delete && apierrors.IsConflict(err): // it has another UID
-		l.doubt = true
+		l.taken = true
 	case r.Verb == requests.Get && apierrors.IsForbidden(err):
 		// There is none, or it belongs to another node.
-		l.doubt, l.untold = false, true
+		l.taken, l.untold = false, true
 		return err
 	default:
 		return err
 	}
 	return nil
+}
+
+// answered records what the API server has, for a while: the watch has the last word.
+func (l *line) answered(got *v1.Pod, now time.Time) {
+	if got == nil {
+		l.Lose()
+	} else {
+		l.Take(got)
+	}
+	l.Doubt(now.Add(kubeapi.Patience))
 }
 
 // noNamespace reports whether the pod's namespace is missing or terminating.

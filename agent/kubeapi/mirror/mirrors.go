@@ -59,7 +59,7 @@ func (m *Mirrors) Heard() { m.add(m.book.Heard()) }
 func (m *Mirrors) Saw(all []*v1.Pod) {
 	n := len(all) - len(Split(all))
 	m.count.Set(float64(n))
-	m.add(m.book.Saw(all))
+	m.add(m.book.Saw(all, time.Now()))
 }
 
 func (m *Mirrors) add(names []types.NamespacedName) {

@@ -17,6 +17,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-base/metrics"
 
+	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/internal/podtest"
@@ -273,7 +274,7 @@ func TestTheNameIsTaken(t *testing.T) {
 		}
 		_ = pods.Delete(t.Context(), "web-node1", metav1.DeleteOptions{})
 		n.watch()
-		time.Sleep(patience + time.Second)
+		time.Sleep(kubeapi.Patience + time.Second)
 		if got := n.mirror(); got == nil || !IsOf(got, static("h1")) {
 			t.Errorf("when the other pod is gone there is %+v", got)
 		}

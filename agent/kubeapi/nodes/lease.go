@@ -25,8 +25,8 @@ var errNoNode = errors.New("the node is not registered; its lease waits")
 
 // live renews the lease while the node is there: the lease of one that is not is deleted with it.
 func (n *Nodes) live(ctx context.Context) {
-	kubeapi.Again(ctx, mailbox.Subscribe(&n.seen.present), func(ctx context.Context) {
-		if _, there := n.seen.get(); there {
+	kubeapi.Again(ctx, mailbox.Subscribe(&n.cached.present), func(ctx context.Context) {
+		if n.cached.get() != nil {
 			n.newLease().Run(ctx)
 		}
 	})
@@ -44,7 +44,7 @@ func (n *Nodes) newLease() lease.Controller {
 // whatever somebody else wrote there. The versions of a lease grow with each renewal: one that is
 // smaller than the last is of another history.
 func (n *Nodes) prepare(l *coordinationv1.Lease) error {
-	last, _ := n.seen.get()
+	last := n.cached.get()
 	if last == nil {
 		return errNoNode
 	}

@@ -64,8 +64,8 @@ const (
 
 // Nodes keeps one node.
 type Nodes struct {
-	cfg  Config
-	seen *seen
+	cfg    Config
+	cached *cached
 	// pace bounds how often a status is written that changes without end.
 	pace *rate.Limiter
 
@@ -77,18 +77,17 @@ type Nodes struct {
 // New returns one that has not registered.
 func New(c Config) *Nodes {
 	return &Nodes{
-		cfg: c, seen: newSeen(), pace: rate.NewLimiter(1, 20), rival: newRival(c.Periods.Update),
+		cfg: c, cached: newCached(), pace: rate.NewLimiter(1, 20), rival: newRival(c.Periods.Update),
 	}
 }
 
 // Node is the node as the API server has it, as far as is known; nil: it is not registered.
 func (n *Nodes) Node() *v1.Node {
-	last, _ := n.seen.get()
-	return last
+	return n.cached.get()
 }
 
 // Presence is published when the node came or went.
-func (n *Nodes) Presence() mailbox.Source { return &n.seen.present }
+func (n *Nodes) Presence() mailbox.Source { return &n.cached.present }
 
 // Run registers the node, and keeps it until ctx ends.
 func (n *Nodes) Run(ctx context.Context) error {
@@ -112,7 +111,7 @@ func (n *Nodes) register(ctx context.Context) bool {
 		if err == nil {
 			klog.FromContext(ctx).Info("The node is registered", "node", registered.Name,
 				"nodeUID", registered.UID)
-			n.seen.put(registered)
+			n.cached.put(registered)
 			return true
 		}
 		if ctx.Err() == nil {
@@ -163,7 +162,7 @@ func (n *Nodes) keep(ctx context.Context) {
 			return
 		case <-tick:
 		case <-n.cfg.Changed:
-		case <-n.seen.changed:
+		case <-n.cached.changed:
 		}
 	}
 }
@@ -172,8 +171,8 @@ func (n *Nodes) keep(ctx context.Context) {
 // others on what the API server has.
 func (n *Nodes) sync(ctx context.Context) {
 	for try := range tries {
-		last, known := n.seen.get()
-		if !known {
+		last := n.cached.get()
+		if last == nil {
 			return // it was deleted
 		}
 		var err error
@@ -225,7 +224,7 @@ func (n *Nodes) write(ctx context.Context, last *v1.Node) error {
 	}
 	n.wrote(last.Status, updated.Status, facts)
 	n.compare(updated.ResourceVersion, last.ResourceVersion)
-	n.seen.put(updated)
+	n.cached.put(updated)
 	return nil
 }
 

@@ -349,7 +349,7 @@ func TestReread(t *testing.T) {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", ResourceVersion: "7",
 		Labels: map[string]string{"gpu": "h100"}}}
 	r := newRig(t, Identity{}, n)
-	r.nodes.seen.put(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", ResourceVersion: "5"}})
+	r.nodes.cached.put(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", ResourceVersion: "5"}})
 	for _, refuse := range []bool{false, true} {
 		r.PrependReactor("get", "nodes", func(kubetesting.Action) (bool, runtime.Object, error) {
 			return refuse, nil, errors.New("no answer")
@@ -488,7 +488,7 @@ func TestRestoredFromABackup(t *testing.T) {
 	if err := prepare(""); !errors.Is(err, errNoNode) {
 		t.Errorf("the lease of no node: %v", err)
 	}
-	r.nodes.seen.put(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	r.nodes.cached.put(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 	for i, v := range []string{"", "7", "9", "10", "8", "11", ""} {
 		if err := prepare(v); err != nil {
 			t.Fatal(err)
@@ -520,7 +520,7 @@ func TestRestoredSinceTheLease(t *testing.T) {
 
 // TestNewestCounts: answers and the watch come in any order.
 func TestNewestCounts(t *testing.T) {
-	s := newSeen()
+	s := newCached()
 	at := func(version string) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{
 			UID: "u", Name: "a" + version, ResourceVersion: version,
@@ -530,7 +530,7 @@ func TestNewestCounts(t *testing.T) {
 		version, want string
 	}{{"5", "a5"}, {"3", "a5"}, {"5", "a5"}, {"10", "a10"}} {
 		s.put(at(step.version))
-		if got, _ := s.get(); got.Name != step.want {
+		if got := s.get(); got.Name != step.want {
 			t.Errorf("after %s: %s, want %s", step.version, got.Name, step.want)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/kubeapi/requests"
 )
 
@@ -24,24 +25,24 @@ func (b *Book) Answered(uid types.UID, q Request, got *v1.Pod, err error, now ti
 	notThere := apierrors.IsNotFound(err) ||
 		err == nil && (q.Verb == requests.Delete || got.UID != q.Pod.UID)
 	switch {
-	case notThere && q.Pod != r.pod: // delivered since: finalizers may keep it
-		r.ask = now
+	case notThere && q.Pod != r.Last(): // delivered since: finalizers may keep it
+		r.Doubt(now)
 	case notThere:
-		r.gone, r.ask = true, time.Time{}
+		r.Lose()
 	case err == nil:
 		r.answered(q, got, now)
 		if p != nil && q.Verb == requests.Patch && p.version == q.own && !p.since.IsZero() {
 			took, p.since = max(1, now.Sub(p.since)), time.Time{}
 		}
 	case apierrors.IsConflict(err): // another version, or another pod
-		r.ask = now
+		r.Doubt(now)
 		if r.contested { // no race with a client that writes endlessly
 			return 0, err
 		}
 		r.contested = true
 	case q.Verb == requests.Patch && p != nil && p.cut.more(err):
 	case requests.MayHaveTakenEffect(err):
-		r.ask = now
+		r.Doubt(now)
 		return 0, err
 	default:
 		return 0, err
@@ -53,16 +54,17 @@ func (b *Book) Answered(uid types.UID, q Request, got *v1.Pod, err error, now ti
 // request. If a newer version was delivered while the answer was on its way, the API server is
 // asked again. A written version is not older than versions delivered since.
 func (r *remote) answered(q Request, got *v1.Pod, now time.Time) {
+	older := kubeapi.Older(got.ResourceVersion, r.Last().ResourceVersion)
 	if q.Verb == requests.Patch {
 		r.sent, r.got, r.contested = &q.Status, &got.Status, false
 		r.repeats.wrote(q.own, now)
-		if older(got, r.pod) {
+		if older {
 			return
 		}
 	}
-	if q.Pod != r.pod && older(got, r.pod) {
-		r.ask = now
+	if q.Pod != r.Last() && older {
+		r.Doubt(now)
 		return
 	}
-	r.take(got)
+	r.Take(got)
 }

@@ -18,10 +18,6 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// patience is how long an answer outweighs an older version that is delivered, since a watch may be
-// behind. Afterwards the API server is asked: it may have been restored from a backup.
-const patience = 10 * time.Second
-
 // Request is a request to the API server about a pod.
 type Request struct {
 	Verb requests.Verb
@@ -54,12 +50,7 @@ type local struct {
 
 // remote is what is known of a pod in the API server.
 type remote struct {
-	pod       *v1.Pod // the newest known version
-	delivered *v1.Pod // the last delivered version
-	// ask is the time from which the API server must be asked what it has; zero: that is known.
-	ask time.Time
-	// gone is set if the API server no longer has this version, nor a newer one as far as known.
-	gone bool
+	kubeapi.Copy[*v1.Pod] // in doubt the API server is asked
 	// contested is set if another client wrote to it between our read and write.
 	contested bool
 	// sent is the last status written, got the status that it became; nil: none was written.
@@ -128,10 +119,10 @@ func (b *Book) Saw(all []*v1.Pod, now time.Time) (look []types.UID) {
 			r = &remote{}
 			b.remotes[pod.UID] = r
 		}
-		if r.delivered == pod {
+		if r.Delivered() == pod {
 			continue
 		}
-		r.see(pod, now)
+		r.Deliver(pod, now)
 		if !mirror.Is(pod) {
 			look = append(look, pod.UID)
 			continue
@@ -142,35 +133,12 @@ func (b *Book) Saw(all []*v1.Pod, now time.Time) (look []types.UID) {
 	for uid, r := range b.remotes {
 		if !there[uid] {
 			delete(b.remotes, uid)
-			if name := podspec.Name(r.pod); b.mirrors[name] == uid {
+			if name := podspec.Name(r.Last()); b.mirrors[name] == uid {
 				delete(b.mirrors, name)
 			}
 		}
 	}
 	return look
-}
-
-// see records a delivered version. A version older than the known one comes late, unless the API
-// server was restored from a backup.
-func (r *remote) see(pod *v1.Pod, now time.Time) {
-	r.delivered = pod
-	late := r.pod != nil && (older(pod, r.pod) ||
-		r.gone && r.pod.ResourceVersion == pod.ResourceVersion)
-	switch {
-	case !late:
-		r.take(pod)
-	case r.ask.IsZero():
-		r.ask = now.Add(patience)
-	}
-}
-
-// take records the version that the API server has now.
-func (r *remote) take(pod *v1.Pod) { r.pod, r.ask, r.gone = pod, time.Time{}, false }
-
-// older reports whether a is an older version than b. Versions that cannot be compared count as
-// newer.
-func older(a, b *v1.Pod) bool {
-	return kubeapi.Older(a.ResourceVersion, b.ResourceVersion)
 }
 
 // remoteLocked returns the API server's pod that carries the status of a pod here; nil: none is
@@ -180,7 +148,7 @@ func (b *Book) remoteLocked(p *local) *remote {
 		return b.remotes[p.Pod.UID]
 	}
 	r := b.remotes[b.mirrors[podspec.Name(p.Pod)]]
-	if r == nil || !mirror.IsOf(r.pod, p.Pod) {
+	if r == nil || !mirror.IsOf(r.Last(), p.Pod) {
 		return nil
 	}
 	return r
@@ -196,35 +164,38 @@ func (b *Book) Next(uid types.UID, now time.Time) (q Request, again time.Time) {
 		return Request{}, time.Time{}
 	}
 	r := b.remoteLocked(p)
-	switch {
-	case r == nil:
+	if r == nil {
 		return Request{}, time.Time{}
-	case !r.ask.IsZero() && !now.Before(r.ask):
-		return Request{Verb: requests.Get, Pod: r.pod}, time.Time{}
-	case r.gone:
-		return Request{}, r.ask
 	}
-	want := p.cut.apply(r.pod.Status, status.Merge(r.pod.Status, p.After))
+	pod := r.Last()
+	doubted, again := r.Doubted(now)
+	switch {
+	case doubted:
+		return Request{Verb: requests.Get, Pod: pod}, time.Time{}
+	case r.Get() == nil:
+		return Request{}, again
+	}
+	want := p.cut.apply(pod.Status, status.Merge(pod.Status, p.After))
 	switch {
 	case p.First: // it says no more than what is there, and a pod that is refused had none of it
-	case !same(want, r.pod.Status) && !r.refuses(want):
+	case !same(want, pod.Status) && !r.refuses(want):
 		if due := r.repeats.due(p.version); now.Before(due) {
-			return Request{}, await.Earlier(r.ask, due)
+			return Request{}, await.Earlier(again, due)
 		}
-		return Request{Verb: requests.Patch, Pod: r.pod, Status: want, own: p.version}, r.ask
+		return Request{Verb: requests.Patch, Pod: pod, Status: want, own: p.version}, again
 	default:
 		p.since = time.Time{}
 	}
-	if p.Cleared && !podspec.IsStatic(p.Pod) && deletable(r.pod) {
-		return Request{Verb: requests.Delete, Pod: r.pod}, r.ask
+	if p.Cleared && !podspec.IsStatic(p.Pod) && deletable(pod) {
+		return Request{Verb: requests.Delete, Pod: pod}, again
 	}
-	return Request{}, r.ask
+	return Request{}, again
 }
 
 // refuses reports whether this status was already written and became what the API server has now:
 // it then wants it that way.
 func (r *remote) refuses(want v1.PodStatus) bool {
-	return r.sent != nil && same(want, *r.sent) && same(*r.got, r.pod.Status)
+	return r.sent != nil && same(want, *r.sent) && same(*r.got, r.Last().Status)
 }
 
 // deletable reports whether the API server wants the pod deleted, has its final status, and waits

@@ -119,7 +119,7 @@ func (w *world) deliver(set []*v1.Pod) {
 	for _, uid := range w.writes.Saw(set, w.now) {
 		w.dirty[key{uid: uid}] = true
 	}
-	w.lookAtNames(w.keeps.Saw(set))
+	w.lookAtNames(w.keeps.Saw(set, w.now))
 	there := map[types.UID]bool{}
 	for _, pod := range mirror.Split(set) {
 		there[pod.UID] = true

@@ -3,11 +3,11 @@ package nodes
 import (
 	"context"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -18,51 +18,46 @@ import (
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// seen is the node as it was last seen at the API server: answers to requests and the watch tell of
-// it, in any order, and the newest counts.
-type seen struct {
-	changed chan struct{} // has a value when the watch told of another node
-	present mailbox.Topic // told when the node came or went
+// cached is the node as the API server has it, as far as is known.
+type cached struct {
+	changed chan struct{} // has a value when the watch delivered another version
+	present mailbox.Topic // published when the node came or went
 
-	mu   sync.Mutex // guards last
-	last *v1.Node   // nil: there is none
+	mu   sync.Mutex // guards copy
+	copy kubeapi.Copy[*v1.Node]
 }
 
-func newSeen() *seen { return &seen{changed: make(chan struct{}, 1)} }
+func newCached() *cached { return &cached{changed: make(chan struct{}, 1)} }
 
-// get returns what is not to be written to.
-func (s *seen) get() (*v1.Node, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last, s.last != nil
+// get returns the node, which must not be modified; nil: there is none.
+func (c *cached) get() *v1.Node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.copy.Get()
 }
 
-// put takes an answer. It returns the node that it takes the place of, if it does.
-func (s *seen) put(now *v1.Node) (was *v1.Node, newer bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.last != nil && s.last.UID == now.UID {
-		order, err := resourceversion.CompareResourceVersion(now.ResourceVersion,
-			s.last.ResourceVersion)
-		if err == nil && order <= 0 {
-			return nil, false
-		}
+// put records an answer or a delivery. newer reports whether it is a newer version than before, which
+// was was.
+func (c *cached) put(now *v1.Node) (was *v1.Node, newer bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if was = c.copy.Get(); !c.copy.Deliver(now, time.Now()) {
+		return nil, false
 	}
-	was, s.last = s.last, now
 	if was == nil || was.UID != now.UID {
-		s.present.Publish()
+		c.present.Publish()
 	}
 	return was, true
 }
 
-// forget takes that the node is not there, or that its version means nothing.
-func (s *seen) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.last != nil {
-		s.present.Publish()
+// forget records that the node is not there, or that its version means nothing.
+func (c *cached) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.copy.Get() != nil {
+		c.present.Publish()
 	}
-	s.last = nil
+	c.copy = kubeapi.Copy[*v1.Node]{}
 }
 
 // watch follows the node's object until ctx ends.
@@ -77,7 +72,7 @@ func (n *Nodes) watch(ctx context.Context) {
 			},
 		})
 		informer.RunWithContext(ctx)
-		n.seen.forget() // unless ctx has ended, its versions are of another history
+		n.cached.forget() // unless ctx has ended, its versions are of another history
 	})
 }
 
@@ -92,7 +87,7 @@ func (n *Nodes) saw(obj any) {
 	if !ok || now.Name != n.cfg.Identity.Name {
 		return
 	}
-	was, newer := n.seen.put(now)
+	was, newer := n.cached.put(now)
 	if !newer {
 		return
 	}
@@ -100,7 +95,7 @@ func (n *Nodes) saw(obj any) {
 		e := node.Schedulable(now.Name, !now.Spec.Unschedulable)
 		n.cfg.Tell(e.Type, e.Reason, e.Message)
 	}
-	await.Wake(n.seen.changed)
+	await.Wake(n.cached.changed)
 }
 
 // Reread takes the node as the API server has it now. Without an answer it stays as it was.
@@ -116,5 +111,5 @@ func (n *Nodes) Reread(ctx context.Context) {
 func (n *Nodes) deleted(ctx context.Context) {
 	klog.FromContext(ctx).Info("The node's object was deleted; it is registered again when the " +
 		"agent starts again")
-	n.seen.forget()
+	n.cached.forget()
 }
