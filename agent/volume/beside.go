@@ -10,14 +10,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Beside reports whether the pod's volumes may be made while its sandbox is: all of them can be had
-// for any pod, so that hardly ever a sandbox waits for them in vain, and none was missing before.
+// Beside reports whether the pod's volumes may be made while its sandbox is created: all of them
+// are ordinary, so a sandbox hardly ever waits for them in vain, and this run has not tried to make
+// them before.
 func (v *Volumes) Beside(pod *v1.Pod) bool {
 	return !v.begun(pod.UID) && usual(pod)
 }
 
-// Incomplete reports whether volumes of a pod with a sandbox are not there, or the directory that it
-// has without any, because the agent ended while both were made.
+// Incomplete reports whether something is missing that should be there before a container starts: a
+// volume, or the pod's directory itself. The agent may have ended while it made volumes and sandbox
+// at the same time.
 func (v *Volumes) Incomplete(pod *v1.Pod) (bool, error) {
 	if !usual(pod) {
 		return false, nil
@@ -27,7 +29,7 @@ func (v *Volumes) Incomplete(pod *v1.Pod) (bool, error) {
 		return false, err
 	}
 	if _, err := os.Stat(filepath.Join(dir, pluginsDir)); errors.Is(err, fs.ErrNotExist) {
-		return true, nil // it is made before the volumes, if there are any
+		return true, nil // the directory is made before the volumes
 	}
 	all, err := usedVolumes(pod)
 	if err != nil {
@@ -44,8 +46,7 @@ func (v *Volumes) Incomplete(pod *v1.Pod) (bool, error) {
 	}), nil
 }
 
-// usual reports whether any pod could have the volumes of this one at any time: none of them is made
-// of something that can be missing.
+// usual reports whether all volumes of the pod are ordinary.
 func usual(pod *v1.Pod) bool {
 	all, err := usedVolumes(pod)
 	return err == nil && !slices.ContainsFunc(all, func(u used) bool { return !u.look().ordinary })

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Only what any pod can have is made beside its sandbox, and only the first time.
+// Only ordinary volumes are made beside the sandbox, and only the first time.
 func TestBeside(t *testing.T) {
 	projected := func(s v1.VolumeProjection) v1.VolumeSource {
 		return v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{

@@ -16,11 +16,12 @@ import (
 	"github.com/numalet/numalet/internal/files"
 )
 
-// devicesDir, below a pod's directory, has a link to each block device that the pod has as it is.
+// devicesDir, below a pod's directory, has a link to each block device that a container gets as a
+// device.
 const devicesDir = "volumeDevices"
 
-// blocks are block devices of the host that persistent volumes name, for containers that have them
-// as they are.
+// blocks are block devices of the host that containers get as devices, through persistent volumes
+// with volumeMode Block.
 func blocks() plugin {
 	return plugin{from: byClaims, field: "local", name: localName, block: true,
 		path: func(u used) string { return u.pv.Spec.Local.Path },
@@ -48,7 +49,7 @@ func blocks() plugin {
 		}}
 }
 
-// MapError says that a pod cannot have a volume as a device.
+// MapError reports that a pod cannot have a volume as a device.
 type MapError struct {
 	Volume string // the persistent volume's name
 	Err    error
@@ -66,7 +67,7 @@ func isBlock(volume *v1.PersistentVolume) bool {
 		v1.PersistentVolumeBlock
 }
 
-// linkTo has a link at path lead to a device, and reports whether it did not before.
+// linkTo makes path a link to the device, and reports whether it was none before.
 func linkTo(device, path string) (isNew bool, err error) {
 	if to, err := os.Readlink(path); err == nil && to == device {
 		return false, nil
@@ -81,7 +82,7 @@ func linkTo(device, path string) (isNew bool, err error) {
 	return err == nil, err
 }
 
-// Devices are the block volumes that the container has as devices. The pod has to be set up.
+// Devices returns the block volumes that the container gets as devices. SetUp must have succeeded.
 func (v *Volumes) Devices(pod *v1.Pod, container *v1.Container) ([]*runtimeapi.Device, error) {
 	if len(container.VolumeDevices) == 0 {
 		return nil, nil

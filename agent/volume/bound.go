@@ -19,19 +19,19 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Claims are the claims of pods at the API server, and what they are bound to.
+// Claims reads claims and persistent volumes from the API server.
 type Claims interface {
 	Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
 }
 
-// pvcProtection is the finalizer of a claim that pods use: one that is being deleted stays for them.
+// pvcProtection is the finalizer that keeps a claim that is being deleted while pods use it.
 const pvcProtection = "kubernetes.io/pvc-protection"
 
-// gidAnnotation of a persistent volume names the group whose it is.
+// gidAnnotation, on a persistent volume, names the group that owns it.
 const gidAnnotation = "pv.beta.kubernetes.io/gid"
 
-// claimOf is the claim that a volume names; "" if it is of another type. That of an ephemeral volume
+// claimOf returns the name of the volume's claim; "" if it has none. An ephemeral volume's claim
 // was made for the pod.
 func claimOf(pod *v1.Pod, volume v1.Volume) string {
 	switch {
@@ -44,8 +44,8 @@ func claimOf(pod *v1.Pod, volume v1.Volume) string {
 	}
 }
 
-// Polls reports whether a volume of the pod depends on what nobody tells of: claims, which are bound
-// some time, and certificates, which are issued.
+// Polls reports whether a volume of the pod depends on what no event announces: a claim that will
+// be bound, a certificate that will be issued.
 func Polls(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
 		u, _ := newUsed(pod, v)
@@ -53,13 +53,15 @@ func Polls(pod *v1.Pod) bool {
 	})
 }
 
-// unanswered says that the API server did not answer, so that what was known still counts.
+// unanswered is the error of a request that the API server did not answer: what was known before
+// still counts.
 type unanswered struct{ error }
 
-// Unwrap is why.
+// Unwrap returns the request's error.
 func (u unanswered) Unwrap() error { return u.error }
 
-// asked is the error of a request, nil for none.
+// asked wraps the error of a request. It is unanswered unless the API server said NotFound or
+// Forbidden.
 func asked(what string, err error) error {
 	err = fmt.Errorf("%s: %w", what, err)
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
@@ -68,8 +70,8 @@ func asked(what string, err error) error {
 	return unanswered{err}
 }
 
-// resolve says what the pod's claims stand for, and leaves out those that cannot be had. The errors
-// are in the kubelet's words.
+// resolve looks up what the pod's claims are bound to, records it, and returns the volumes without
+// those whose claim cannot be used. The errors are in the kubelet's words.
 func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, all []used) ([]used, []error) {
 	known, now := v.claims.of(pod.UID), map[string]Claimed{}
 	var failed notProcessed
@@ -108,7 +110,8 @@ func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, all []used) ([]used,
 	return out, append(errs, more...)
 }
 
-// notProcessed says in the kubelet's words which volumes are not known yet, and why.
+// notProcessed names, in the kubelet's words, the volumes whose claims are not known yet, and the
+// reasons.
 type notProcessed struct{ volumes, why []string }
 
 func (n notProcessed) with(volume string, err error) notProcessed {
@@ -122,7 +125,8 @@ func (n notProcessed) Error() string {
 		strings.Join(n.why, "; "))
 }
 
-// claimed asks what the claim of a volume is bound to.
+// claimed asks the API server what the volume's claim is bound to, and checks that the pod may use
+// it.
 func (c Config) claimed(ctx context.Context, pod *v1.Pod, u used) (out Claimed, err error) {
 	defer wrap(&err, "error processing PVC %s/%s", pod.Namespace, u.claim)
 	if c.Claims == nil {
@@ -155,7 +159,8 @@ func (c Config) claimed(ctx context.Context, pod *v1.Pod, u used) (out Claimed, 
 	return Claimed{Claim: u.claim, ReadOnly: source.ReadOnly, Volume: volume}, nil
 }
 
-// claimUsable reports whether the claim is bound and the pod may use it, in the kubelet's words.
+// claimUsable returns why the pod cannot use the claim, in the kubelet's words; nil: it is bound,
+// and the pod may use it.
 func claimUsable(pod *v1.Pod, volume v1.Volume, claim *v1.PersistentVolumeClaim) error {
 	switch {
 	case claim.DeletionTimestamp != nil && !slices.Contains(claim.Finalizers, pvcProtection):
@@ -170,7 +175,8 @@ func claimUsable(pod *v1.Pod, volume v1.Volume, claim *v1.PersistentVolumeClaim)
 	return nil
 }
 
-// boundTo reports whether the volume is bound to the claim, as the claim is to it.
+// boundTo returns why the volume is not bound to the claim; nil: it is, as the claim is to the
+// volume.
 func boundTo(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) error {
 	switch ref := volume.Spec.ClaimRef; {
 	case ref == nil:
@@ -183,7 +189,7 @@ func boundTo(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) error
 	return nil
 }
 
-// modeFits reports whether the pod's containers use the volume as what it is.
+// modeFits returns an error if a container mounts a block volume, or has a file system as a device.
 func modeFits(pod *v1.Pod, name string, volume *v1.PersistentVolume) error {
 	mode := ptr.Deref(volume.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
 	for c := range podspec.All(pod) {
@@ -203,8 +209,8 @@ func modeFits(pod *v1.Pod, name string, volume *v1.PersistentVolume) error {
 	return nil
 }
 
-// withClaims gives the volumes with a claim that is known what that stands for, and leaves those out
-// whose claim is not. The errors name types that are not supported.
+// withClaims completes volumes whose claim is known with plugin and persistent volume, and leaves
+// out those whose claim is not known. The errors name types that are not supported.
 func withClaims(all []used, known map[string]Claimed) (out []used, errs []error) {
 	for _, u := range all {
 		claimed, has := known[u.volume.Name]
@@ -224,8 +230,8 @@ func withClaims(all []used, known map[string]Claimed) (out []used, errs []error)
 	return out, errs
 }
 
-// persistentFits reports whether what a claim stands for may be used on this node, in the kubelet's
-// words.
+// persistentFits returns why the node cannot use a persistent volume, in the kubelet's words; nil:
+// it can.
 func (c Config) persistentFits(u used) error {
 	if u.pv == nil {
 		return nil
@@ -240,8 +246,8 @@ func (c Config) persistentFits(u used) error {
 	return nil
 }
 
-// Groups are those that the pod's persistent volumes grant to all of its processes, in order. The
-// pod is set up.
+// Groups returns the groups that the pod's persistent volumes grant to all of its processes,
+// ascending. SetUp must have succeeded.
 func (v *Volumes) Groups(pod *v1.Pod) []int64 {
 	var out []int64
 	for _, claimed := range v.claims.of(pod.UID) {
@@ -254,7 +260,7 @@ func (v *Volumes) Groups(pod *v1.Pod) []int64 {
 	return slices.Compact(out)
 }
 
-// mountOptions are those of a persistent volume, each once and in order.
+// mountOptions returns the mount options of a persistent volume and these, ascending and each once.
 func (u used) mountOptions(more ...string) []string {
 	var all []string
 	if u.pv != nil {

@@ -80,7 +80,7 @@ func claimVolume(name string) v1.Volume {
 	}}
 }
 
-// What keeps a pod from its claim is said in the kubelet's words, and nothing is mounted.
+// A claim that cannot be used has an error in the kubelet's words, and nothing is mounted.
 func TestClaimsThatCannotBeUsed(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -180,7 +180,8 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// What the API server does not tell, or forbids to tell, is unknown, unless something else is missing.
+// If the API server does not answer or forbids it, a claim is unknown, unless another one is
+// missing.
 func TestClaimsOfWhichNothingIsKnown(t *testing.T) {
 	s := bind(localAt(t.TempDir()))
 	s.refuses = "secret"
@@ -201,7 +202,7 @@ func TestClaimsOfWhichNothingIsKnown(t *testing.T) {
 	}
 }
 
-// Each type is mounted with its options, where the kubelet has it, and the container gets that.
+// Each type is mounted with its options in the kubelet's place, and the container gets that.
 func TestPersistentVolumes(t *testing.T) {
 	dir := t.TempDir()
 	for name, test := range map[string]struct {
@@ -242,7 +243,7 @@ func TestPersistentVolumes(t *testing.T) {
 			if !filepath.IsAbs(path) {
 				path = filepath.Join(podDir, path)
 			}
-			// The next run of the agent knows it, also while the API server is away.
+			// The next run of the agent knows it, even while the API server is away.
 			s.away = true
 			again, err := New(alone(Config{Root: v.root, Mounter: mounter, Claims: s}))
 			if err != nil {
@@ -293,7 +294,7 @@ func TestEphemeralClaims(t *testing.T) {
 	}
 }
 
-// A claim that is being deleted stays for the pods that use it.
+// A claim that is being deleted stays usable for its pods.
 func TestClaimInUseIsKept(t *testing.T) {
 	s := bind(localAt(t.TempDir()))
 	s.claims["data"].DeletionTimestamp = ptr.To(metav1.Now())
@@ -302,8 +303,8 @@ func TestClaimInUseIsKept(t *testing.T) {
 	setUp(t, v, podWith(claimVolume("data")))
 }
 
-// With ReadWriteOncePod as its only mode a volume is one pod's, also after a restart, until that is
-// gone; with another mode beside it, it is whose it is.
+// With ReadWriteOncePod as its only mode a volume belongs to one pod until that is gone, across
+// restarts; with another mode beside it, several pods can use it.
 func TestReadWriteOncePod(t *testing.T) {
 	for _, source := range []v1.PersistentVolumeSource{localAt(t.TempDir()),
 		{HostPath: &v1.HostPathVolumeSource{Path: "/"}}} {
@@ -337,7 +338,7 @@ func TestReadWriteOncePod(t *testing.T) {
 	}
 }
 
-// A claim that another volume is bound to by now takes the place of the old one; while it is bound to
+// If a claim is bound to another volume, that takes the place of the old one; while it is bound to
 // nothing, the old one stays.
 func TestReboundClaim(t *testing.T) {
 	s := bind(localAt(t.TempDir()))
@@ -362,8 +363,9 @@ func TestReboundClaim(t *testing.T) {
 	}
 }
 
-// The first pod of a local volume gives it to its group, links and all but not what they lead to; one
-// that comes while it is in use does not, and is told. OnRootMismatch looks at the root alone.
+// The first pod of a local volume gives the volume to its group, links too but not their targets. A
+// pod that comes while it is in use does not, and gets an event. OnRootMismatch looks at the root
+// alone.
 func TestFSGroupOfLocalVolumes(t *testing.T) {
 	requireRoot(t)
 	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
@@ -372,7 +374,7 @@ func TestFSGroupOfLocalVolumes(t *testing.T) {
 	symlink(t, outside, dir+"/link")
 	var told []string
 	s := bind(localAt(dir))
-	// What is mounted is looked at, so the mount is a link here.
+	// The test looks at what is mounted, so the mount is a link here.
 	v, _ := newVolumes(t, Config{Claims: s, Mounter: linking{mount.NewFakeMounter(nil)},
 		Tell: func(_ runtime.Object, _, reason, message string) { told = append(told, reason+" "+message) }})
 	pod := podWith(claimVolume("data"))
@@ -425,8 +427,8 @@ func TestFSGroupOfLocalVolumes(t *testing.T) {
 	is(dir+"/deep/file", 4713, 0)
 }
 
-// A mount that hangs holds up its own pod, for its time, and nobody else; when it comes back the pod
-// goes on, and it was made once.
+// A mount that hangs blocks its own pod until the timeout, and no other; once it returns the pod
+// goes on, and the volume was mounted once.
 func TestMountThatHangs(t *testing.T) {
 	release := make(chan struct{})
 	mounter := &hanging{FakeMounter: mount.NewFakeMounter(nil), release: release}

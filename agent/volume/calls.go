@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// calls are those that a file system may let hang, and that nobody can end then. Each has a
-// goroutine of its own, which may outlive the agent's Run; of one name there is one at a time, so
-// that who tries again and again does not make them more. The zero value is ready.
+// calls runs what a file system may hang, and nobody can end then. Each call has a goroutine of its
+// own, which may outlive the agent's Run. Only one call of a name runs at a time, so retries do not
+// add more. The zero value is ready.
 type calls struct {
 	mu      sync.Mutex
 	running map[string]*call
@@ -19,8 +19,8 @@ type call struct {
 	err  error
 }
 
-// do calls f and waits for it until ctx ends. While an earlier call of that name goes on, it is
-// that one which is waited for, and its outcome which counts.
+// do calls f and waits for it until ctx ends. If an earlier call of that name still runs, do waits
+// for that one instead and returns its error.
 func (c *calls) do(ctx context.Context, name string, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Who waits for a call that hangs gives up when its time is over; the next one waits for the same
-// call and gets what comes of it, and calls of other names are not held up.
+// A caller of a call that hangs gives up at its timeout; the next one waits for the same call and
+// gets its result. Calls of other names are not blocked.
 func TestCallsThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c calls
@@ -42,7 +42,7 @@ func TestCallsThatHang(t *testing.T) {
 	})
 }
 
-// Nothing is begun for one whose time is over.
+// No call starts after the timeout.
 func TestCallsTooLate(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// HasClaims reports whether a container of the pod uses a volume that is a claim.
+// HasClaims reports whether a container of the pod uses a volume with a claim.
 func HasClaims(pod *v1.Pod) bool {
 	all, _ := usedVolumes(pod)
 	for _, u := range all {
@@ -19,9 +19,9 @@ func HasClaims(pod *v1.Pod) bool {
 	return false
 }
 
-// Lacking is why claims of the pod cannot become volumes on this node, in the words of SetUp; nil:
-// all can. It asks the API server each time, and changes nothing. unknown: that did not tell, so that
-// the claims may be good.
+// Lacking returns why claims of the pod cannot become volumes on this node, in the words of SetUp;
+// nil: all can. unknown: the API server did not say, so the claims may be good. Lacking asks it
+// each time and changes nothing.
 func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err error) {
 	all, err := usedVolumes(pod)
 	if err != nil {

@@ -17,36 +17,36 @@ import (
 )
 
 const (
-	// claimsFile, in a pod's directory, has what the claims of the pod came to: the next run of the
-	// agent knows it without the API server.
+	// claimsFile, in a pod's directory, has what the pod's claims are bound to. The next run of the
+	// agent knows it from there without the API server.
 	claimsFile = "numalet_claims"
-	// maxClaims is how many bytes it has at most.
+	// maxClaims is the file's largest size in bytes.
 	maxClaims = 16 << 20
 )
 
-// Claimed is what a volume of a pod stands for.
+// Claimed is a claim of a pod with the volume that it is bound to.
 type Claimed struct {
 	Claim    string               `json:"claim"` // in the pod's namespace
 	ReadOnly bool                 `json:"readOnly,omitempty"`
 	Volume   *v1.PersistentVolume `json:"volume"`
 }
 
-// oncePod reports whether one pod at a time may use it. With other modes beside that it is not known
-// which one the pod means.
+// oncePod reports whether only one pod at a time may use the volume. If the volume has other access
+// modes too, nobody knows which one the pod means.
 func (c Claimed) oncePod() bool {
 	modes := c.Volume.Spec.AccessModes
 	return len(modes) == 1 && modes[0] == v1.ReadWriteOncePod
 }
 
-// claims is what the claims of all pods came to, by pod and volume.
+// claims has what the claims of all pods are bound to, by pod and volume.
 type claims struct {
 	layout
 	mu   sync.Mutex
 	pods map[types.UID]map[string]Claimed
 }
 
-// newClaims reads what an earlier run of the agent left. What cannot be read counts for nothing: it
-// is asked for again.
+// newClaims reads what an earlier run of the agent left. A file that cannot be read counts as
+// missing: its claims are looked up again.
 func newClaims(l layout) (*claims, error) {
 	c := &claims{layout: l, pods: map[types.UID]map[string]Claimed{}}
 	uids, err := l.Orphans(nil)
@@ -83,14 +83,14 @@ func readClaims(path string) (map[string]Claimed, error) {
 	return out, nil
 }
 
-// of are a pod's, by volume. They must not be changed.
+// of returns a pod's claims, by volume. The caller must not change them.
 func (c *claims) of(pod types.UID) map[string]Claimed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pods[pod]
 }
 
-// elsewhere are the other pods that use the persistent volume of that name.
+// elsewhere reports whether another pod uses the persistent volume of that name.
 func (c *claims) elsewhere(pod types.UID, volume string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,9 +111,8 @@ func (c *claims) elsewhereLocked(pod types.UID, volume string) bool {
 	return false
 }
 
-// hold says what the pod's claims come to from now on. One that another pod has for itself alone is
-// not among them: its volumes are returned, in order. Others know it at once, and the next run of the
-// agent when it was written.
+// hold records the pod's claims in memory, where other pods see them at once, and then in the pod's
+// directory. It leaves out volumes that another pod uses exclusively, and returns these, ascending.
 func (c *claims) hold(pod types.UID, all map[string]Claimed) (taken []string, err error) {
 	taken, mine := c.reserve(pod, all)
 	text, err := json.Marshal(mine)

@@ -24,8 +24,7 @@ func downwardAPIs() plugin {
 	return p
 }
 
-// downwardAPI says about the pod what the items ask for, as long as there is room. It needs no API
-// server.
+// downwardAPI makes a file of each item, as long as there is room. It needs no API server.
 func (s sources) downwardAPI(
 	pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode fs.FileMode,
 ) (content, error) {

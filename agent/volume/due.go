@@ -10,27 +10,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// due is when the files of which pods are to be written again. It is lost with the agent: then they
-// are compared once more, and written if they differ. The zero value is ready.
+// due knows when the files of which pods must be written again. The agent loses it when it ends;
+// the next run compares all files once, and writes those that differ. The zero value is ready.
 type due struct {
 	mu   sync.Mutex
 	pods map[types.UID]*upToDate
 }
 
-// upToDate is how far a pod's files are.
+// upToDate is the state of a pod's files.
 type upToDate struct {
-	pod     *v1.Pod // as they were made for
-	written bool    // they were, and nothing was heard since
+	pod     *v1.Pod // that the files were made for
+	written bool    // the files were written, and nothing has changed since
 	again   time.Time
 }
 
-// same reports whether files made for one version of a pod are those of the other.
+// same reports whether two versions of a pod get the same files.
 func same(a, b *v1.Pod) bool {
 	return a == b || a.Generation == b.Generation && maps.Equal(a.Labels, b.Labels) &&
 		maps.Equal(a.Annotations, b.Annotations)
 }
 
-// begin says that a pod's files are about to be made: what changes from now on counts.
+// begin records that a pod's files are about to be made: from now on a change counts.
 func (d *due) begin(pod *v1.Pod) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -47,7 +47,7 @@ func (d *due) begun(uid types.UID) bool {
 	return d.pods[uid] != nil
 }
 
-// done says whether they were made, and when they shall be again.
+// done records whether the files were made, and when to make them again.
 func (d *due) done(uid types.UID, again time.Time, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -62,7 +62,7 @@ func (d *due) forget(uid types.UID) {
 	delete(d.pods, uid)
 }
 
-// Changed says that something changed that files of the pod are made of.
+// Changed records that something changed that files of the pod are made of.
 func (d *due) Changed(uid types.UID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -71,7 +71,7 @@ func (d *due) Changed(uid types.UID) {
 	}
 }
 
-// Due is when an Update of the pod makes sense, which may be past; zero: not as long as nothing
+// Due returns when to call Update for the pod, maybe a time in the past; zero: not before something
 // changes.
 func (d *due) Due(pod *v1.Pod, now time.Time) time.Time {
 	if upToDate, again := d.ask(pod); upToDate {

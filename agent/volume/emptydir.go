@@ -45,8 +45,9 @@ func defaulted(volume v1.Volume) v1.Volume {
 	return volume
 }
 
-// makeEmptyDir makes a directory that begins empty, and maybe with something mounted on it, whatever
-// an earlier try left of it. node is its memory in bytes, 0 if that is not known.
+// makeEmptyDir makes a directory that begins empty, with memory or huge pages mounted on it if the
+// medium says so. It completes what an earlier try left. node is the node's memory in bytes, 0 if
+// unknown.
 func (f filesystems) makeEmptyDir(t target, source v1.EmptyDirVolumeSource, node int64) error {
 	path := t.path()
 	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
@@ -66,7 +67,7 @@ func (f filesystems) makeEmptyDir(t target, source v1.EmptyDirVolumeSource, node
 	return t.markReady()
 }
 
-// markReady says that the volume is complete.
+// markReady records that the volume is complete.
 func (t target) markReady() error {
 	path := t.ready()
 	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
@@ -79,8 +80,8 @@ func (t target) markReady() error {
 }
 
 // own gives an empty directory its mode and, if the pod has an fsGroup, its group, which files made
-// inside then have as well. Without root it stays ours, as all of the pod does. A tmpfs stays sticky,
-// as it is from its mount on: programs look for that where they keep temporary files.
+// inside inherit. Without root the group stays ours. A tmpfs is sticky when mounted and stays so:
+// programs expect that where they keep temporary files.
 func own(pod *v1.Pod, dir string, asRoot bool) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -119,8 +120,9 @@ func (f filesystems) mountMedium(
 	return nil
 }
 
-// StaysInMemory reports whether the kernel can keep the content of memory-backed volumes out of swap
-// (noswap of tmpfs(5), since Linux 6.4). It mounts one for a moment, in a directory of its own below dir.
+// StaysInMemory reports whether the kernel can keep the content of memory-backed volumes out of
+// swap (noswap of tmpfs(5), since Linux 6.4). It mounts a tmpfs for a moment, in a new directory
+// below dir.
 func StaysInMemory(m mount.Interface, dir string) (bool, error) {
 	at, err := os.MkdirTemp(dir, "noswap-")
 	if err != nil {
@@ -133,7 +135,8 @@ func StaysInMemory(m mount.Interface, dir string) (bool, error) {
 	return can, errors.Join(err, os.Remove(at))
 }
 
-// mountTmpfs keeps the content out of swap where the kernel can (noswap, since 6.4).
+// mountTmpfs mounts a tmpfs, whose content stays out of swap where the kernel can do that (noswap,
+// since 6.4).
 func (f filesystems) mountTmpfs(dir string, size int64) error {
 	var options []string
 	if size > 0 {
@@ -148,8 +151,8 @@ func (f filesystems) mountTmpfs(dir string, size int64) error {
 	return nil
 }
 
-// memorySize is the size of a memory-backed emptyDir in bytes: the smallest of its own limit, the
-// pod's memory limit and the node's memory; 0 when there is none of them.
+// memorySize returns the size of a memory-backed emptyDir in bytes: the smallest of its own limit,
+// the pod's memory limit and the node's memory; 0 if none of them is known.
 func memorySize(pod *v1.Pod, limit *resource.Quantity, node int64) int64 {
 	size := node
 	bound := func(n int64) {
@@ -164,8 +167,8 @@ func memorySize(pod *v1.Pod, limit *resource.Quantity, node int64) int64 {
 	return size
 }
 
-// hugePageSize is the page size in bytes of medium HugePages-SIZE, which the pod has to ask for, or
-// for medium HugePages the only one that it asks for.
+// hugePageSize returns the page size in bytes: of medium HugePages-SIZE, for which the pod must
+// have a request; of medium HugePages the only size that the pod requests.
 func hugePageSize(pod *v1.Pod, medium v1.StorageMedium) (int64, error) {
 	asked := cgroups.PodResources(pod, cgroups.PodOptions{}).HugePages
 	if text, ok := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)); ok {
@@ -173,7 +176,7 @@ func hugePageSize(pod *v1.Pod, medium v1.StorageMedium) (int64, error) {
 		if !ok {
 			return 0, fmt.Errorf("medium %q names no page size; write it as HugePages-2Mi", medium)
 		}
-		if asked[size] == 0 { // whoever wrote to it would be killed
+		if asked[size] == 0 { // processes that write there would be killed
 			return 0, fmt.Errorf("medium %s: hugePages storage requested, but there is no resource "+
 				"request for huge pages; add %s%s to the limits of a container", medium,
 				v1.ResourceHugePagesPrefix, text)

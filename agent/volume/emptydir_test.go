@@ -74,7 +74,7 @@ func TestMediums(t *testing.T) {
 	}
 }
 
-// Nothing is mounted of pages that the pod does not ask for.
+// A medium of pages that the pod does not request is not mounted.
 func TestHugePagesNotAskedFor(t *testing.T) {
 	for medium, want := range map[string]string{
 		"HugePages": "name 0 page sizes",
@@ -116,7 +116,7 @@ func TestTmpfsWithoutNoswap(t *testing.T) {
 	}
 }
 
-// A volume that could not be mounted is not taken for ready afterwards.
+// A volume that could not be mounted does not count as ready afterwards.
 func TestFailedMountIsTriedAgain(t *testing.T) {
 	fake := mount.NewFakeMounter(nil)
 	v, _ := newVolumes(t, Config{Mounter: refusing{fake, "tmpfs"}})
@@ -181,7 +181,7 @@ func TestTmpfsForReal(t *testing.T) {
 	}
 }
 
-// Whether something is mounted is seen without a look at it, bind mounts and files included.
+// IsMountPoint sees bind mounts and mounts of files, without touching them.
 func TestIsMountPoint(t *testing.T) {
 	requireRoot(t)
 	dir := t.TempDir()

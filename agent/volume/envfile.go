@@ -13,8 +13,9 @@ import (
 	"github.com/numalet/numalet/internal/files"
 )
 
-// EnvFile reads a file of environment variables in a volume of the pod, which is set up. Containers
-// write there: a link leads nowhere else, and what is no file is not waited for.
+// EnvFile reads a file of environment variables in a volume of the pod. SetUp must have succeeded.
+// Containers write there: links may not leave the volume, and only a regular file is opened for
+// reading, so that nothing blocks.
 func (v *Volumes) EnvFile(pod *v1.Pod, name, path string) ([]byte, error) {
 	all, err := v.usedNow(pod)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// What a container leaves in its volume is read from there only, and nobody waits for it.
+// EnvFile reads only inside the volume, and does not block on what a container puts there.
 func TestEnvFile(t *testing.T) {
 	v, _ := newVolumes(t, Config{})
 	pod := podWith(empty("files", ""))

@@ -12,8 +12,7 @@ import (
 	"k8s.io/mount-utils"
 )
 
-// Mounter is what Volumes needs to mount; k8s.io/mount-utils has one for the host and one in
-// memory.
+// Mounter mounts and unmounts; k8s.io/mount-utils has one for the host and one in memory.
 type Mounter interface {
 	Mount(source, target, fstype string, options []string) error
 	MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype string,
@@ -25,16 +24,16 @@ type Mounter interface {
 	List() ([]mount.MountPoint, error)
 }
 
-// filesystems is what the node's file systems are changed through.
+// filesystems changes the node's file systems.
 type filesystems struct {
 	mounter Mounter
-	asRoot  bool // there are mounts, and files that others own
+	asRoot  bool // without root there are no mounts, and no files of other users
 	calls   *calls
 }
 
-// mount mounts without a systemd scope of its own: these mounts end with the pod. Pods name sources,
-// and mount(8) would take one that begins like an option for one: with its -T, which reads what is to
-// be mounted from a file, a pod could have any of the host's directories.
+// mount mounts without a systemd scope of its own: these mounts end with the pod. Pods name
+// sources, and mount(8) would read one that begins with '-' as an option: with -T, which reads the
+// mounts from a file, a pod could get any directory of the host.
 func (f filesystems) mount(source, target, fstype string, options []string) error {
 	if strings.HasPrefix(source, "-") {
 		return fmt.Errorf("mount %s: what is mounted cannot begin with '-'", source)
@@ -43,8 +42,8 @@ func (f filesystems) mount(source, target, fstype string, options []string) erro
 		nil, nil)
 }
 
-// foreign makes a volume whose file system may hang: what others serve, or where it is not known.
-// Who waits for it has its time, and tries again.
+// foreign calls setUp for a volume whose file system may hang: a server's, or an unknown one. The
+// caller waits until ctx ends, and tries again later.
 func (f filesystems) foreign(ctx context.Context, t target, setUp func() error) error {
 	return f.calls.do(ctx, "mount "+t.path(), setUp)
 }
@@ -61,8 +60,8 @@ func (f filesystems) isMounted(path string) (bool, error) {
 	return mounted, nil
 }
 
-// mountsBelow are the mount points below dir, the deepest first; one that is mounted over twice
-// is there twice.
+// mountsBelow returns the mount points below dir, the deepest first, each as often as it is mounted
+// over.
 func (f filesystems) mountsBelow(dir string) ([]string, error) {
 	points, err := f.mounter.List()
 	if err != nil {
@@ -79,12 +78,12 @@ func (f filesystems) mountsBelow(dir string) ([]string, error) {
 	return out, nil
 }
 
-// octal are the characters of a path that the kernel writes otherwise in its list (proc(5)).
+// octal undoes the escapes of paths in the kernel's list of mounts (proc(5)).
 var octal = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 func plainPath(listed string) string { return octal.Replace(listed) }
 
-// unmountBelow unmounts everything below dir, going on after a failure.
+// unmountBelow unmounts everything below dir, and goes on after a failure.
 func (f filesystems) unmountBelow(ctx context.Context, dir string) error {
 	mounts, err := f.mountsBelow(dir)
 	if err != nil {
@@ -103,13 +102,13 @@ func (f filesystems) unmountBelow(ctx context.Context, dir string) error {
 }
 
 const (
-	// unmountWait is how long one who unmounts waits, and unmountPatience how long umount(8) has
-	// until it is asked to do it by force, which ends what hangs on a server that is gone.
+	// unmountWait bounds one unmount. After unmountPatience umount(8) is told to use force, which
+	// ends what hangs on a server that is gone.
 	unmountWait     = 30 * time.Second
 	unmountPatience = 10 * time.Second
 )
 
-// unmount waits for no file system that hangs.
+// unmount unmounts path. It waits for a hanging file system at most unmountWait.
 func (f filesystems) unmount(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, unmountWait)
 	defer cancel()

@@ -16,14 +16,15 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// What a group may do to a volume that is given to it.
+// The group of a volume gets these permissions.
 const (
 	groupMayFile = 0o660
 	groupMayDir  = groupMayFile | 0o110 | fs.ModeSetgid
 )
 
-// giveToGroup gives a volume that outlives pods to the pod's fsGroup, with all that is in it, or
-// only if its root is not the group's already (OnRootMismatch). It tells of it if that takes long.
+// giveToGroup gives a volume that outlives pods, with all files in it, to the pod's fsGroup; with
+// OnRootMismatch only if its root is not the group's already. Events report progress if that takes
+// long.
 func (v *Volumes) giveToGroup(t target) error {
 	sc := t.pod.Spec.SecurityContext
 	if sc == nil || sc.FSGroup == nil {
@@ -38,27 +39,27 @@ func (v *Volumes) giveToGroup(t target) error {
 	defer telling.Wait()
 	done := make(chan struct{})
 	defer close(done)
-	telling.Go(func() { v.tellGiving(t, &given, done) })
+	telling.Go(func() { v.tellProgress(t, &given, done) })
 	return giveTo(t.path(), int(*sc.FSGroup), &given)
 }
 
-// When a volume that is being given away is told of for the first time, and how often then, by the
-// kubelet too.
-const givingTold, givingToldAgain = 30 * time.Second, time.Minute
+// An event reports a change of ownership that is still running after progressDelay, then every
+// progressInterval; the kubelet's times.
+const progressDelay, progressInterval = 30 * time.Second, time.Minute
 
-// tellGiving tells of a volume of which so many files have been given away, until it is done.
-func (v *Volumes) tellGiving(t target, given *atomic.Int64, done <-chan struct{}) {
+// tellProgress sends these events, with the number of files given so far, until done is closed.
+func (v *Volumes) tellProgress(t target, given *atomic.Int64, done <-chan struct{}) {
 	what := strings.TrimPrefix(t.path(), filepath.Dir(t.podDir)+"/")
 	message := fmt.Sprintf("Setting volume ownership for %s is taking longer than expected, "+
 		"consider using OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-container/"+
 		"security-context/#configure-volume-permission-and-ownership-change-policy-for-pods", what)
-	for wait := givingTold; ; wait = givingToldAgain {
+	for wait := progressDelay; ; wait = progressInterval {
 		select {
 		case <-done:
 			return
 		case <-time.After(wait):
 		}
-		if wait == givingToldAgain {
+		if wait == progressInterval {
 			message = fmt.Sprintf("Setting volume ownership for %s, processed %d files.", what,
 				given.Load())
 		}
@@ -66,7 +67,7 @@ func (v *Volumes) tellGiving(t target, given *atomic.Int64, done <-chan struct{}
 	}
 }
 
-// giveTo gives dir and all that is in it to a group, and counts it. It follows no link.
+// giveTo gives dir and all that is in it to a group, and counts the files. It follows no link.
 func giveTo(dir string, group int, given *atomic.Int64) (err error) {
 	defer wrap(&err, "give the volume to group %d of fsGroup", group)
 	root, err := os.OpenRoot(dir)
@@ -74,7 +75,7 @@ func giveTo(dir string, group int, given *atomic.Int64) (err error) {
 		return err
 	}
 	defer root.Close()
-	// The root comes last, so that one that was cut off is begun again.
+	// The root comes last: if this is interrupted, OnRootMismatch begins it again.
 	if err := giveBelow(root, group, given); err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func giveBelow(root *os.Root, group int, given *atomic.Int64) error {
 		}
 		given.Add(1)
 		err = give(root, at, group)
-		if errors.Is(err, fs.ErrNotExist) { // it went meanwhile
+		if errors.Is(err, fs.ErrNotExist) { // it was removed meanwhile
 			return nil
 		}
 		return err
@@ -110,7 +111,7 @@ func give(root *os.Root, at string, group int) error {
 	return root.Chmod(at, mode&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky))
 }
 
-// isGroups reports whether a directory is the group's as far as it would be made so.
+// isGroups reports whether a directory has the group and the permissions that give gives it.
 func isGroups(dir string, group int) bool {
 	info, err := os.Stat(dir)
 	if err != nil || info.Mode()&groupMayDir != groupMayDir {
@@ -120,7 +121,7 @@ func isGroups(dir string, group int) bool {
 	return err == nil && gid == int64(group)
 }
 
-// groupAt is the group of what is at path.
+// groupAt returns the group of the file at path.
 func groupAt(path string) (int64, error) {
 	info, err := os.Stat(filepath.Clean(path))
 	if err != nil {

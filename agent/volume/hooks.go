@@ -13,8 +13,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// hookFile, beside a container's termination messages, has the attempt whose postStart hook is to be
-// run and has not succeeded. It tells that to the next run of the agent.
+// hookFile, beside a container's termination messages, has the attempt whose postStart hook has not
+// succeeded yet. The next run of the agent learns it from there.
 const hookFile = "post-start"
 
 func (r records) hookFile(uid types.UID, container string) (string, error) {
@@ -25,8 +25,8 @@ func (r records) hookFile(uid types.UID, container string) (string, error) {
 	return filepath.Join(dir, containersDir, container, hookFile), err
 }
 
-// HookPends notes, before an attempt at running a container is started, that its postStart hook is to
-// follow.
+// HookPends records that this attempt's postStart hook must run; call it before the container
+// starts.
 func (r records) HookPends(uid types.UID, container string, attempt uint32) error {
 	path, err := r.hookFile(uid, container)
 	if err == nil {
@@ -41,7 +41,7 @@ func (r records) HookPends(uid types.UID, container string, attempt uint32) erro
 	return nil
 }
 
-// HookDone notes that the container's postStart hook has succeeded.
+// HookDone records that the container's postStart hook has succeeded.
 func (r records) HookDone(uid types.UID, container string) error {
 	path, err := r.hookFile(uid, container)
 	if err == nil {
@@ -54,8 +54,8 @@ func (r records) HookDone(uid types.UID, container string) error {
 	return nil
 }
 
-// HooksPending are the attempts, by container, whose postStart hooks an earlier run of the agent did
-// not bring to an end. A note that cannot be read is none.
+// HooksPending returns the attempts, by container, whose postStart hooks an earlier run of the
+// agent did not finish. A record that cannot be read counts as none.
 func (r records) HooksPending(pod *v1.Pod) map[string]uint32 {
 	var out map[string]uint32
 	for c := range podspec.Containers(pod) {

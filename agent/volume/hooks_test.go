@@ -8,7 +8,7 @@ import (
 	"k8s.io/mount-utils"
 )
 
-// What is noted of a hook is found by another run of the agent until it is done.
+// A recorded hook is found by another run of the agent until it is done.
 func TestHooksPending(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
 	open := func() *Volumes {

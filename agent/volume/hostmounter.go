@@ -9,11 +9,11 @@ import (
 	"k8s.io/mount-utils"
 )
 
-// hostMounter is the host's mount and umount commands.
+// hostMounter runs the host's mount and umount commands.
 type hostMounter struct{ *mount.Mounter }
 
-// IsMountPoint asks the kernel without a look at what is mounted, which may hang: to go there from the
-// directory above would be to cross a mount (openat2(2), RESOLVE_NO_XDEV).
+// IsMountPoint asks the kernel whether opening path from its parent would cross a mount
+// (openat2(2), RESOLVE_NO_XDEV). It does not touch the mounted file system, which may hang.
 func (hostMounter) IsMountPoint(path string) (bool, error) {
 	above, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 func hostPaths() plugin {
 	return plugin{
 		from:  inPods | byClaims,
-		field: "hostPath", // whose files keep the label that the host gave them
+		field: "hostPath", // its files keep the host's SELinux label
 		name:  "kubernetes.io/host-path",
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
 			return time.Time{}, v.calls.do(ctx, "look at "+t.path(), func() error {
@@ -33,8 +33,9 @@ func hostSource(u used) *v1.HostPathVolumeSource {
 	return u.volume.HostPath
 }
 
-// checkHostPath sees to it that the path is what the volume's type says, creating it for the types
-// that ask for that. Without a type anything goes, even a path that does not exist.
+// checkHostPath returns an error if the file at the path is not of the volume's type, and first
+// creates it for the types that say so. Without a type anything is right, even a path that does not
+// exist.
 func checkHostPath(source *v1.HostPathVolumeSource) error {
 	kind := ptr.Deref(source.Type, v1.HostPathUnset)
 	if kind == v1.HostPathUnset {
@@ -62,7 +63,7 @@ func checkHostPath(source *v1.HostPathVolumeSource) error {
 	return nil
 }
 
-// fileKind is a kind of file: its type bits and how people call it.
+// fileKind is a kind of file: its type bits and its name in messages.
 type fileKind struct {
 	mode fs.FileMode
 	name string

@@ -18,7 +18,8 @@ import (
 
 const etcHosts = "/etc/hosts"
 
-// hostsMount writes the pod's /etc/hosts; nil when the pod has no address to put in.
+// hostsMount writes the pod's /etc/hosts and returns its mount; nil if the pod has no address to
+// put in.
 func (v *Volumes) hostsMount(pod *v1.Pod, ips []string) (*runtimeapi.Mount, error) {
 	if len(ips) == 0 && !pod.Spec.HostNetwork {
 		return nil, nil
@@ -38,8 +39,8 @@ func (v *Volumes) hostsMount(pod *v1.Pod, ips []string) (*runtimeapi.Mount, erro
 	return &runtimeapi.Mount{ContainerPath: etcHosts, HostPath: path, SelinuxRelabel: true}, nil
 }
 
-// writeInPlace gives the file this content. It stays the same file: containers that run already
-// have it mounted. What is no file of ours makes way.
+// writeInPlace writes into the existing file, since running containers have it mounted. If path is
+// not a regular file, a new one replaces it.
 func writeInPlace(path string, content []byte) error {
 	old, err := files.Read(path, int64(len(content)))
 	if err == nil && bytes.Equal(old, content) {
@@ -56,7 +57,8 @@ func writeInPlace(path string, content []byte) error {
 	return errors.Join(err, f.Chmod(0o644), f.Close())
 }
 
-// hostsText is the file's content. In the host's network it is the host's file.
+// hostsText returns the file's content: in the host's network the host's file, else the pod's own
+// names.
 func (c Config) hostsText(pod *v1.Pod, ips []string) ([]byte, error) {
 	var b bytes.Buffer
 	if pod.Spec.HostNetwork {

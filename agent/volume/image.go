@@ -9,8 +9,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// images are volumes that the runtime mounts itself (KEP-4639): there is nothing of them in the pod's
-// directory.
+// images are volumes that the runtime mounts itself (KEP-4639). The pod's directory has nothing of
+// them.
 func images() plugin {
 	return plugin{
 		from: inPods, field: "image", name: "kubernetes.io/image", relabel: true,

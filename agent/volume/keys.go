@@ -32,11 +32,11 @@ func secrets() plugin {
 		})
 }
 
-// keys says which keys of an object become files, and which.
+// keys selects the keys of an object that become files.
 type keys struct {
 	items    []v1.KeyToPath // none: all keys under their own names
 	mode     fs.FileMode
-	optional *bool // what is missing is left out
+	optional *bool // missing keys are left out
 }
 
 func (s sources) configMap(
@@ -62,7 +62,8 @@ func (s sources) secret(
 	return k.files(s.room, values{bytes: found.Data}, "references non-existent secret key")
 }
 
-// missing is the error of an object that could not be had; nil if it may be missing and is.
+// missing returns the error of an object that could not be read; nil if the object does not exist
+// and is optional.
 func (k keys) missing(err error) error {
 	if ptr.Deref(k.optional, false) && apierrors.IsNotFound(err) {
 		return nil
@@ -70,13 +71,13 @@ func (k keys) missing(err error) error {
 	return err
 }
 
-// values are an object's, by key, as the object has them: they are copied only into files.
+// values are an object's values, by key. They are copied only into files.
 type values struct {
 	text  map[string]string
 	bytes map[string][]byte
 }
 
-// size is how many bytes the value of a key has.
+// size returns the number of bytes of a key's value.
 func (v values) size(key string) (size int, has bool) {
 	if data, has := v.bytes[key]; has {
 		return len(data), true
@@ -92,7 +93,7 @@ func (v values) of(key string) []byte {
 	return []byte(v.text[key])
 }
 
-// all has each key become a file of its own name.
+// all returns items that make each key a file of its own name.
 func (v values) all() []v1.KeyToPath {
 	out := make([]v1.KeyToPath, 0, len(v.text)+len(v.bytes))
 	for key := range v.bytes {
@@ -106,7 +107,7 @@ func (v values) all() []v1.KeyToPath {
 	return out
 }
 
-// files are those of the keys. lacking is what is said of a key that is missing.
+// files returns the files of the selected keys. lacking begins the error for a missing key.
 func (k keys) files(left *room, data values, lacking string) (content, error) {
 	items := k.items
 	if len(items) == 0 {

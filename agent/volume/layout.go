@@ -26,12 +26,12 @@ const (
 	dirMode = 0o750
 )
 
-// layout says where pods' files are. It is a value.
+// layout knows where pods' files are. It is a value.
 type layout struct {
-	root string // without symbolic links, as the kernel's list of mounts shows it
+	root string // without symbolic links, as in the kernel's list of mounts
 }
 
-// podDir is the directory of a pod's files.
+// podDir returns the directory of a pod's files.
 func (l layout) podDir(uid types.UID) (string, error) {
 	if err := component("pod UID", string(uid)); err != nil {
 		return "", err
@@ -39,7 +39,7 @@ func (l layout) podDir(uid types.UID) (string, error) {
 	return filepath.Join(l.root, podsDir, string(uid)), nil
 }
 
-// Orphans are the pods that have a directory and are not in live, ascending.
+// Orphans returns the pods that have a directory and are not in live, ascending.
 func (l layout) Orphans(live sets.Set[types.UID]) ([]types.UID, error) {
 	entries, err := os.ReadDir(filepath.Join(l.root, podsDir))
 	if err != nil {
@@ -54,7 +54,7 @@ func (l layout) Orphans(live sets.Set[types.UID]) ([]types.UID, error) {
 	return out, nil
 }
 
-// place is where a volume is in a pod's directory.
+// place identifies a volume in a pod's directory.
 type place struct {
 	plugin string // its type's name
 	name   string
@@ -66,8 +66,8 @@ func (p place) in(podDir string) string {
 	return filepath.Join(podDir, volumesDir, pathName(p.plugin), p.name)
 }
 
-// ready is the file that says that the volume is complete. That of an emptyDir, and of one beneath
-// what the agent writes, is where the kubelet has it.
+// ready returns the file that marks the volume as complete, where the kubelet has it. Volumes that
+// the agent writes are wrapped in an emptyDir there.
 func (p place) ready(podDir string, written bool) string {
 	if written {
 		p = place{emptyDirName, "wrapped_" + p.name}
@@ -75,16 +75,17 @@ func (p place) ready(podDir string, written bool) string {
 	return filepath.Join(podDir, pluginsDir, pathName(p.plugin), p.name, "ready")
 }
 
-// device is the link to a block volume that containers have as a device.
+// device returns the link to a block volume that containers have as a device.
 func (p place) device(podDir string) string {
 	return filepath.Join(podDir, devicesDir, pathName(p.plugin), p.name)
 }
 
-// pathName is a type's name as part of a path, and typeName the name of such a part.
+// pathName returns a type's name as an element of a path, and typeName the name of such an element.
 func pathName(name string) string { return strings.ReplaceAll(name, "/", "~") }
 func typeName(path string) string { return strings.ReplaceAll(path, "~", "/") }
 
-// places are the volumes that are in a pod's directory, in order. Nothing in them is looked at.
+// places returns the volumes in a pod's directory, sorted. It does not look into them, so it never
+// hangs.
 func places(podDir string) (out []place, err error) {
 	names := func(dir string) []string {
 		entries, e := os.ReadDir(dir)

@@ -18,7 +18,7 @@ import (
 const localName = "kubernetes.io/local-volume"
 
 // locals are directories of the host, or file systems on its block devices, that persistent volumes
-// name. A pod's is a mount of its own, so that what it does to it is undone with it.
+// name. Each pod gets a mount of its own, which is removed with the pod.
 func locals() plugin {
 	return plugin{from: byClaims, field: "local", name: localName, relabel: true,
 		facts: func(used) facts { return facts{mounted: true} },
@@ -41,7 +41,7 @@ func locals() plugin {
 				if shared {
 					v.tellShared(t)
 				}
-				// Who came first has given it away.
+				// The first pod has given the volume to its group.
 				if !shared && !t.readOnly && v.asRoot {
 					if err := v.giveToGroup(t); err != nil {
 						return err
@@ -52,7 +52,7 @@ func locals() plugin {
 		}}
 }
 
-// isOnDevice reports whether a local volume is a block device, and else a directory.
+// isOnDevice reports whether a local volume is a block device; else it is a directory.
 func (t target) isOnDevice() (bool, error) {
 	source := t.pv.Spec.Local.Path
 	if slices.Contains(strings.Split(source, "/"), "..") {
@@ -91,8 +91,7 @@ func (v *Volumes) mountLocal(t target) error {
 	return v.mount(source, t.path(), "", t.mountOptions(options...))
 }
 
-// tellMismatch tells of a device that could not be mounted as the file system that its volume names,
-// since it has another one.
+// tellMismatch sends an event if the device has another file system than its volume says.
 func (v *Volumes) tellMismatch(t target, err error) {
 	failed, is := errors.AsType[mount.MountError](err)
 	if is && failed.Type == mount.FilesystemMismatch {
@@ -101,7 +100,7 @@ func (v *Volumes) tellMismatch(t target, err error) {
 	}
 }
 
-// tellShared tells of a volume that other pods use with another group than this pod asks for.
+// tellShared sends an event if other pods use the volume with another group than this pod wants.
 func (v *Volumes) tellShared(t target) {
 	group := groupOf(t.pod)
 	if group == nil {

@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// mapped is what a kubelet makes of a block volume that a pod has as a device, beside the link in
-// the pod's directory: below the node's plugins/ a mount of the device with the pod's UID as its
-// name, and a loop device on that, which keeps the device from being replaced. We make neither; of
-// pods that a kubelet started they are taken back with the rest of the pod's volumes.
+// mapped removes what a kubelet makes for a block volume of a pod beside the link in the pod's
+// directory: below the node's plugins/ a mount of the device, named after the pod's UID, and a loop
+// device on that, which keeps the device from being replaced. We make neither; those of a pod that
+// a kubelet started are removed with the pod's volumes.
 type mapped struct {
 	layout
 	filesystems
@@ -24,12 +24,12 @@ type mapped struct {
 	nodes string // /dev
 }
 
-// dir has a directory for each persistent volume.
+// dir returns the directory with a directory for each persistent volume.
 func (m mapped) dir() string {
 	return filepath.Join(m.root, pluginsDir, pathName(localName), devicesDir)
 }
 
-// release takes back what is the pod's.
+// release removes what belongs to the pod.
 func (m mapped) release(ctx context.Context, pod types.UID) (err error) {
 	defer wrap(&err, "take back what a kubelet mapped")
 	volumes, err := os.ReadDir(m.dir())
@@ -51,8 +51,8 @@ func (m mapped) release(ctx context.Context, pod types.UID) (err error) {
 	return errors.Join(errs...)
 }
 
-// unmap ends the loop device on path, what is mounted there, and its volume's directory when no
-// other pod is left in it.
+// unmap ends the loop device on path, unmounts path, and removes the volume's directory if no other
+// pod is left in it.
 func (m mapped) unmap(ctx context.Context, path string) error {
 	if err := m.endLoops(path); err != nil {
 		return err
@@ -76,7 +76,8 @@ func (m mapped) unmap(ctx context.Context, path string) error {
 	return err
 }
 
-// endLoops ends the loop devices on what is at path. One that others have open ends with them.
+// endLoops ends the loop devices on the file at path. If others have one open, it ends when they
+// close it.
 func (m mapped) endLoops(path string) error {
 	backed, err := filepath.Glob(filepath.Join(m.loops, "loop*", "loop", "backing_file"))
 	if err != nil {
@@ -86,7 +87,7 @@ func (m mapped) endLoops(path string) error {
 	for _, file := range backed {
 		text, err := os.ReadFile(file)
 		if err != nil || strings.TrimSuffix(string(text), "\n") != path {
-			continue // it ended meanwhile, or is another's
+			continue // it ended meanwhile, or has another file
 		}
 		name := filepath.Base(filepath.Dir(filepath.Dir(file)))
 		if err := endLoop(filepath.Join(m.nodes, name)); err != nil {

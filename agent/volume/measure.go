@@ -11,36 +11,37 @@ import (
 	"github.com/numalet/numalet/agent/stats/diskusage"
 )
 
-// measureWait is how long the room of one volume is waited for.
+// measureWait bounds the measurement of one volume.
 const measureWait = 2 * time.Second
 
-// Measured is what volumes there are, and how much room those have that claims stand for.
+// Measured counts volumes, and has the space of those with claims.
 type Measured struct {
-	// Desired are those that the pods use, and Actual those of them that are there, by the name of
-	// their type.
+	// Desired counts the volumes that the pods use, and Actual those that are set up, by their
+	// type's name.
 	Desired, Actual map[string]int
 	Claims          []ClaimRoom // in the order of the pods, each claim once
 }
 
-// ClaimRoom is the room of what a claim stands for.
+// ClaimRoom is the space on the volume that a claim is bound to.
 type ClaimRoom struct {
 	Namespace, Claim string
 	Room             diskusage.Room
-	Pods             []PodVolume // that have it, in their order
+	Pods             []PodVolume // the pods with the claim, in their order
 }
 
-// PodVolume is a volume of a pod, by the name that it has there.
+// PodVolume is a volume of a pod, by its name in the pod.
 type PodVolume struct {
 	Pod    types.UID
 	Volume string
 }
 
-// Measure looks at the volumes of the pods. One whose file system does not answer is left out;
-// looked is told how long it took to look at each that a claim stands for, and by what.
+// Measure counts the volumes of the pods and measures those with claims. It leaves out a volume
+// whose file system does not answer. It calls looked for each measurement with the method and the
+// time taken.
 func (v *Volumes) Measure(ctx context.Context, pods []*v1.Pod,
 	looked func(by string, took time.Duration)) Measured {
 	out := Measured{Desired: map[string]int{}, Actual: map[string]int{}}
-	seen := map[string]int{"": -1} // where in Claims, negative: not there
+	seen := map[string]int{"": -1} // index in Claims; negative: not there
 	for _, pod := range pods {
 		dir, err := v.podDir(pod.UID)
 		if err != nil {
@@ -81,8 +82,8 @@ func (v *Volumes) Measure(ctx context.Context, pods []*v1.Pod,
 	return out
 }
 
-// isThere reports whether the volume was made: where it is not in the pod's directory, whether that
-// is there.
+// isThere reports whether the volume was made. One outside the pod's directory counts as made if
+// that directory exists.
 func (u used) isThere(podDir string) bool {
 	path := u.place().ready(podDir, u.plugin.written)
 	if u.plugin.path != nil {
@@ -92,7 +93,7 @@ func (u used) isThere(podDir string) bool {
 	return err == nil
 }
 
-// roomOf is the room on the file system that is mounted there.
+// roomOf returns the space on the file system that is mounted at path.
 func (f filesystems) roomOf(ctx context.Context, path string) (diskusage.Room, error) {
 	ctx, cancel := context.WithTimeout(ctx, measureWait)
 	defer cancel()
@@ -108,7 +109,7 @@ func (f filesystems) roomOf(ctx context.Context, path string) (diskusage.Room, e
 	select {
 	case room := <-found:
 		return room, nil
-	default: // it was an earlier call that came back
+	default: // an earlier call came back
 		return diskusage.Room{}, context.DeadlineExceeded
 	}
 }

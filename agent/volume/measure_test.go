@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Volumes are counted by type, those that are there apart, and the room of each claim is seen once.
+// Volumes are counted by type, with those that are set up apart, and each claim is measured once.
 func TestMeasure(t *testing.T) {
 	s := bind(localAt(t.TempDir()))
 	v, _ := newVolumes(t, Config{Claims: s, Objects: newServer()})
@@ -43,7 +43,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// A file system that hangs is left out, and looked at once.
+// A file system that hangs is left out, and called once.
 func TestMeasureOfWhatHangs(t *testing.T) {
 	v, _ := newVolumes(t, Config{Claims: bind(localAt(t.TempDir()))})
 	pod := podWith(claimVolume("data"))

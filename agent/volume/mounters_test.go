@@ -18,7 +18,7 @@ func (l linking) MountSensitiveWithoutSystemdWithMountFlags(source, target, _ st
 	return os.Symlink(source, target)
 }
 
-// hanging does not come back from mounts of nfs until it is released.
+// hanging does not return from mounts of nfs until it is released.
 type hanging struct {
 	*mount.FakeMounter
 	release chan struct{}

@@ -14,23 +14,23 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Start is what is known about a container that is about to be created.
+// Start describes a container that is about to be created.
 type Start struct {
 	// Attempt is the container's restart count.
 	Attempt uint32
 	// Env is the container's environment, which subPathExpr may refer to.
 	Env []*runtimeapi.KeyValue
-	// PodIPs go into /etc/hosts; a pod that has none and its own network gets no such file.
+	// PodIPs go into /etc/hosts. A pod without address and with its own network gets no such file.
 	PodIPs []string
-	// RecursiveReadOnly: the pod's runtime handler can make mounts read-only with all that is mounted
-	// below.
+	// RecursiveReadOnly: the pod's runtime handler can make a mount read-only together with the
+	// mounts below it.
 	RecursiveReadOnly bool
-	// Images are the runtime's names of the images that image volumes are made of, by volume.
+	// Images has the runtime's names of the images of image volumes, by volume.
 	Images map[string]string
 }
 
-// Mounts prepares what the container mounts and lists it: its volumes, /etc/hosts unless a volume
-// is mounted there, and an empty termination message file. The pod has to be set up.
+// Mounts prepares and returns the container's mounts: its volumes, /etc/hosts unless a volume is
+// mounted there, and an empty termination message file. SetUp must have succeeded.
 func (v *Volumes) Mounts(
 	ctx context.Context, pod *v1.Pod, container *v1.Container, start Start,
 ) ([]*runtimeapi.Mount, error) {
@@ -72,7 +72,7 @@ func mountsAt(container *v1.Container, path string) bool {
 		func(m v1.VolumeMount) bool { return absolute(m.MountPath) == path })
 }
 
-// absolute reads a path in a container, where relative ones start at the root.
+// absolute returns a path in a container; relative ones start at the root.
 func absolute(path string) string { return filepath.Join("/", path) }
 
 // mounting is a container with the volumes of its pod.
@@ -82,7 +82,7 @@ type mounting struct {
 	volumes   []used
 }
 
-// find is the volume of that name.
+// find returns the volume of that name.
 func (m mounting) find(name string) (used, error) {
 	at := slices.IndexFunc(m.volumes, func(u used) bool { return u.volume.Name == name })
 	if at >= 0 {
@@ -132,7 +132,7 @@ func (v *Volumes) volumeMount(
 		return out, nil
 	}
 	target := filepath.Join(podDir, subPathsDir, u.volume.Name, m.container.Name, fmt.Sprint(index))
-	for at := ""; at == ""; { // again if it was an earlier call that was waited for
+	for at := ""; at == ""; { // again if do waited for an earlier call
 		if err := v.calls.do(ctx, "mount "+target, func() (err error) {
 			at, err = v.mountSubPath(u.path(podDir), path, target)
 			return err
@@ -180,7 +180,7 @@ func (s Start) recursiveReadOnly(m v1.VolumeMount) (bool, error) {
 	return s.RecursiveReadOnly, nil
 }
 
-// subPath is the path in the volume that is mounted, "" for all of it.
+// subPath returns the path in the volume that is mounted, "" for all of it.
 func subPath(m v1.VolumeMount, expand func(string) (string, error)) (string, error) {
 	path, field := m.SubPath, "subPath"
 	if m.SubPathExpr != "" {

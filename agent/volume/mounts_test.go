@@ -210,8 +210,8 @@ func TestHostsWrittenInPlace(t *testing.T) {
 	}
 }
 
-// Whatever stands in the place of the hosts file nobody waits for it, and no link is followed. A
-// file that is there stays the same one.
+// hostsMount neither blocks on a file in the place of the hosts file nor follows a link there. A
+// regular file stays the same file.
 func TestHostsFileInPlace(t *testing.T) {
 	for name, intrude := range map[string]func(path, target string) error{
 		"pipe":   func(path, _ string) error { return unix.Mkfifo(path, 0o600) },

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// nfs are exports of a server, mounted by mount(8) and its helper mount.nfs. Whose the files are is
-// the server's to say: fsGroup changes nothing.
+// nfs are exports of a server, mounted by mount(8) and its helper mount.nfs. The server decides who
+// owns the files: fsGroup changes nothing.
 func nfs() plugin {
 	return plugin{from: inPods | byClaims, field: "nfs", name: "kubernetes.io/nfs",
 		facts: func(u used) facts {
-			// A claim, and not what it is bound to, says whether a pod has it read-only.
+			// The claim says whether a pod has it read-only, not the persistent volume.
 			return facts{mounted: true, readOnly: u.pv == nil && u.volume.NFS.ReadOnly}
 		},
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {

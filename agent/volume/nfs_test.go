@@ -13,7 +13,7 @@ func exported(server, path string, readOnly bool) v1.Volume {
 		NFS: &v1.NFSVolumeSource{Server: server, Path: path, ReadOnly: readOnly}}}
 }
 
-// An export that the pod names itself is mounted as it says, and shown so to containers.
+// An export in a pod's spec is mounted as it says, and containers get that.
 func TestExportsOfPods(t *testing.T) {
 	for _, readOnly := range []bool{false, true} {
 		v, mounter := newVolumes(t, Config{})
@@ -31,7 +31,7 @@ func TestExportsOfPods(t *testing.T) {
 	}
 }
 
-// A pod gives mount(8) no options: -T would have it read from a file of the pod's what to mount.
+// A pod passes no options to mount(8): with -T it would read mounts from a file of the pod.
 func TestSourcesThatAreOptions(t *testing.T) {
 	s := bind(localAt(t.TempDir()))
 	s.volumes["pv"].Spec.PersistentVolumeSource = v1.PersistentVolumeSource{

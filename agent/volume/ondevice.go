@@ -15,17 +15,18 @@ import (
 	"github.com/numalet/numalet/internal/files"
 )
 
-// onDevices are the file systems on block devices that local persistent volumes name. Each is
-// mounted once for the node, below plugins/ where the kubelet has it, and pods have mounts of that.
-// The last of these that goes takes it along.
+// onDevices mounts the file systems on block devices that local persistent volumes name. Each is
+// mounted once for the node, below plugins/ as by the kubelet; pods get bind mounts of that. It is
+// unmounted after the last of these.
 type onDevices struct {
 	layout
 	filesystems
-	// format mounts a device's file system, and makes one if there is none; "" is its usual type.
+	// format mounts a device's file system, and makes one if there is none. fstype "" is the
+	// default type.
 	format func(source, target, fstype string, options []string) error
 }
 
-// newOnDevices formats with the host's mkfs, where the mounter is one that mounts.
+// newOnDevices formats with the host's mkfs, if the mounter can mount on the host.
 func newOnDevices(l layout, f filesystems) *onDevices {
 	d := &onDevices{layout: l, filesystems: f}
 	if full, can := f.mounter.(mount.Interface); can {
@@ -34,13 +35,13 @@ func newOnDevices(l layout, f filesystems) *onDevices {
 	return d
 }
 
-// path is where the file system of a persistent volume is mounted for the node.
+// path returns where the file system of a persistent volume is mounted for the node.
 func (d *onDevices) path(volume string) string {
 	return filepath.Join(d.root, pluginsDir, localName, "mounts", volume)
 }
 
-// stage mounts the file system that is on the volume's device, unless it is mounted or the volume is
-// a directory.
+// stage mounts the file system on the volume's device, unless it is mounted or the volume is a
+// directory.
 func (d *onDevices) stage(t target) error {
 	onDevice, err := t.isOnDevice()
 	if err != nil || !onDevice || t.have.mounted {
@@ -80,7 +81,7 @@ func (d *onDevices) unstage(ctx context.Context, volume string) (err error) {
 	return files.Remove(path)
 }
 
-// isUsed reports whether a pod has a mount of what is mounted at path.
+// isUsed reports whether a pod has a mount of the file system that is mounted at path.
 func (d *onDevices) isUsed(path string) (bool, error) {
 	points, err := d.mounter.List()
 	if err != nil {

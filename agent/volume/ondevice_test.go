@@ -21,7 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// blockDevice is a device node that nothing is behind.
+// blockDevice returns a device node without a device.
 func blockDevice(t *testing.T) string {
 	t.Helper()
 	requireRoot(t)
@@ -32,7 +32,7 @@ func blockDevice(t *testing.T) string {
 	return path
 }
 
-// mountsOf are the mounts of a fake mounter: device and path, below root.
+// mountsOf returns the mounts of a fake mounter: device and path, below root.
 func mountsOf(m *mount.FakeMounter, root string) (out []string) {
 	for _, p := range m.MountPoints {
 		out = append(out, p.Device+" "+strings.TrimPrefix(p.Path, root+"/"))
@@ -41,7 +41,8 @@ func mountsOf(m *mount.FakeMounter, root string) (out []string) {
 	return out
 }
 
-// The file system on a device is mounted once, pods have mounts of that, and it goes with the last.
+// The file system on a device is mounted once, pods have mounts of that, and the last one takes it
+// along.
 func TestLocalVolumeOnDevice(t *testing.T) {
 	device := blockDevice(t)
 	s := bind(localAt(device))
@@ -87,7 +88,7 @@ func TestLocalVolumeOnDevice(t *testing.T) {
 	}
 }
 
-// A pod that ends does not wait for ever for a device whose mount for another pod hangs.
+// A pod that ends does not wait forever for a device whose mount for another pod hangs.
 func TestTearDownWhileADeviceHangs(t *testing.T) {
 	s := bind(localAt(blockDevice(t)))
 	synctest.Test(t, func(t *testing.T) {
@@ -99,7 +100,8 @@ func TestTearDownWhileADeviceHangs(t *testing.T) {
 		if err := v.SetUp(ctx, podWith(claimVolume("data"))); err == nil {
 			t.Error("a mount that hangs is done")
 		}
-		if err := os.MkdirAll(v.root+"/pods/u2/volumes/kubernetes.io~local-volume/pv", dirMode); err != nil {
+		at := v.root + "/pods/u2/volumes/kubernetes.io~local-volume/pv"
+		if err := os.MkdirAll(at, dirMode); err != nil {
 			t.Fatal(err)
 		}
 		const want = "volume kubernetes.io~local-volume/pv is being mounted for another pod"
@@ -113,7 +115,7 @@ func TestTearDownWhileADeviceHangs(t *testing.T) {
 	})
 }
 
-// A device that has another file system than its volume names is told of, on the volume.
+// If a device has another file system than its volume names, the volume gets an event.
 func TestMismatchOfFilesystems(t *testing.T) {
 	device := blockDevice(t)
 	s := bind(localAt(device))
@@ -140,7 +142,7 @@ func TestMismatchOfFilesystems(t *testing.T) {
 	}
 }
 
-// A volume that is given away for long is told of: first what to do about it, then how far it is.
+// A change of ownership that takes long has events: first advice, then progress.
 func TestGivingAwayIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
@@ -155,15 +157,15 @@ func TestGivingAwayIsTold(t *testing.T) {
 		at.plugin.path = func(used) string { return path }
 		var given atomic.Int64
 		done, ended := make(chan struct{}), make(chan struct{})
-		go func() { defer close(ended); v.tellGiving(at, &given, done) }()
-		time.Sleep(givingTold - time.Second)
+		go func() { defer close(ended); v.tellProgress(at, &given, done) }()
+		time.Sleep(progressDelay - time.Second)
 		synctest.Wait()
 		if len(told) > 0 {
 			t.Errorf("told %q at once", told)
 		}
 		time.Sleep(2 * time.Second)
 		given.Store(7)
-		time.Sleep(givingToldAgain)
+		time.Sleep(progressInterval)
 		given.Store(9)
 		close(done)
 		<-ended
@@ -179,8 +181,8 @@ func TestGivingAwayIsTold(t *testing.T) {
 	})
 }
 
-// What a kubelet mapped of a block volume goes with the pod that it is for, and the volume's
-// directory with the last one. A loop device on anything else stays.
+// A kubelet's mapping of a block volume is removed with its pod, and the volume's directory with
+// the last pod. Loop devices on other files stay.
 func TestWhatAKubeletMapped(t *testing.T) {
 	fake := mount.NewFakeMounter(nil)
 	v, _ := newVolumes(t, Config{Mounter: fake})
@@ -212,7 +214,7 @@ func TestWhatAKubeletMapped(t *testing.T) {
 		}
 		left("pv/u2")
 	}
-	// A loop device that does not end keeps the rest for the next attempt.
+	// A loop device that cannot be ended keeps the rest for the next attempt.
 	if err := v.Clear(t.Context(), "u2"); err == nil ||
 		!strings.Contains(err.Error(), "end loop device loop4: open") {
 		t.Errorf("a loop device that cannot be ended: %v", err)
@@ -230,7 +232,7 @@ func TestWhatAKubeletMapped(t *testing.T) {
 	}
 }
 
-// A container has a block volume as a device, by a link in the pod's directory, and only as that.
+// A container gets a block volume as a device, by a link in the pod's directory, and only as that.
 func TestBlockVolume(t *testing.T) {
 	device := blockDevice(t)
 	s := bind(localAt(device))

@@ -17,7 +17,7 @@ import (
 // package names it. Nothing else is needed to unmount and remove volumes in a pod's directory.
 type plugin struct {
 	from origin
-	// field is the type's field of v1.VolumeSource or v1.PersistentVolumeSource, as manifests write it.
+	// field is the type's field of v1.VolumeSource or v1.PersistentVolumeSource, as in manifests.
 	field string
 	// name is the kubelet's name of the type, in metrics and, escaped, in paths.
 	name string
@@ -76,16 +76,16 @@ func (u used) look() facts {
 	return u.plugin.facts(u)
 }
 
-// target is a volume that is set up for a pod.
+// target is a volume of a pod that is being set up.
 type target struct {
 	pod    *v1.Pod
 	podDir string
 	used
-	have found // what is there of it
-	room *int  // how many bytes the pod's files may still have, of those that the agent writes
+	have found // what the pod's directory has of it
+	room *int  // bytes left for the files that the agent writes for the pod
 }
 
-// newTarget is the pod's volume of that place.
+// newTarget returns the pod's volume at that place.
 func newTarget(pod *v1.Pod, podDir string, all []used, have []found, p place) target {
 	t := target{pod: pod, podDir: podDir, have: found{place: p}}
 	if i := slices.IndexFunc(all, func(u used) bool { return u.place() == p }); i >= 0 {
@@ -107,7 +107,7 @@ func plugins() []plugin {
 	}
 }
 
-// isWritten reports whether the agent writes into volumes of the type of that name.
+// isWritten reports whether the agent writes the volumes of this type.
 func isWritten(name string) bool {
 	return slices.ContainsFunc(plugins(), func(p plugin) bool { return p.name == name && p.written })
 }
@@ -129,14 +129,15 @@ func pluginFor(volume v1.Volume) (plugin, error) {
 	return plugin{}, unsupported("volume", volume.Name, kind, known)
 }
 
-// Unsupported names the volumes that containers of the pod use and whose types this version does not
-// bring; nil: there are none. What claims are bound to is not looked at.
+// Unsupported returns an error that names the volumes that containers of the pod use and whose
+// types this version does not support; nil: there are none. It does not look at what claims are
+// bound to.
 func Unsupported(pod *v1.Pod) error {
 	_, err := usedVolumes(pod)
 	return err
 }
 
-// persistentPlugin is the plugin for what a claim is bound to.
+// persistentPlugin returns the plugin for what a claim is bound to.
 func persistentPlugin(volume *v1.PersistentVolume) (plugin, error) {
 	kind := sourceKind(volume.Spec.PersistentVolumeSource)
 	var known []string
@@ -165,8 +166,8 @@ func unsupported(what, name, kind string, known []string) error {
 		"use %s", what, name, kind, words)
 }
 
-// sourceKind is the field name of a volume's source, "" when it has none. VolumeSource is a struct
-// with a pointer for each, and so is that of a persistent volume.
+// sourceKind returns the field name of a volume's source, "" if it has none. VolumeSource is a
+// struct with one pointer for each type, and so is PersistentVolumeSource.
 func sourceKind[T v1.VolumeSource | v1.PersistentVolumeSource](source T) string {
 	var kinds []string
 	fields := reflect.ValueOf(source)

@@ -28,14 +28,14 @@ func projections() plugin {
 // rootCA is the ConfigMap that Kubernetes keeps in every namespace.
 const rootCA = "kube-root-ca.crt"
 
-// isRare reports whether a source may be missing: it is neither the pod's own text, nor a token, nor
-// the cluster's CA.
+// isRare reports whether a source may be missing: it is neither the pod's own text, nor a token,
+// nor the cluster's CA.
 func isRare(source v1.VolumeProjection) bool {
 	return source.ServiceAccountToken == nil && source.DownwardAPI == nil &&
 		(source.ConfigMap == nil || source.ConfigMap.Name != rootCA)
 }
 
-// project puts the files of all sources together; of one path the last counts.
+// project joins the files of all sources; for one path the last source counts.
 func project(ctx context.Context, from sources, t target) (content, error) {
 	s := t.volume.Projected
 	out := content{files: map[string]file{}}
@@ -53,13 +53,13 @@ func project(ctx context.Context, from sources, t target) (content, error) {
 	return out, errors.Join(errs...)
 }
 
-// projection has the files of one source. With an error they count for nothing.
+// projection returns the files of one source. With an error they must not be used.
 func (s sources) projection(
 	ctx context.Context, pod *v1.Pod, source v1.VolumeProjection, mode fs.FileMode,
 ) (content, error) {
 	switch {
 	case source == v1.VolumeProjection{}:
-		return content{}, nil // the API server has sources without any type, and they are nothing
+		return content{}, nil // the API server accepts sources without a type, which are nothing
 	case source.DownwardAPI != nil:
 		return s.downwardAPI(pod, source.DownwardAPI.Items, mode)
 	case s.objects == nil:
@@ -88,7 +88,7 @@ func (s sources) projection(
 	}
 }
 
-// certificateFiles are the key and its certificates, in one file or each in its own.
+// certificateFiles returns the key and its certificates, in one file or each in its own.
 func (s sources) certificateFiles(
 	ctx context.Context, pod *v1.Pod, p *v1.PodCertificateProjection, mode fs.FileMode,
 ) (content, error) {

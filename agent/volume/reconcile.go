@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// wanted is a volume that a pod is to have.
+// wanted is a volume that a pod should have.
 type wanted struct {
 	place
-	// outside: it is not in the pod's directory, and whether it is as it should be is seen only by
-	// making it.
+	// outside: the volume is not in the pod's directory, so only making it shows whether it is as
+	// it should be.
 	outside bool
-	mounted bool // something is to be mounted there
-	written bool // what is in it is the agent's to bring up to date
+	mounted bool // something should be mounted there
+	written bool // the agent writes its content
 }
 
-// found is a volume that is in a pod's directory.
+// found is a volume in a pod's directory.
 type found struct {
 	place
-	complete bool // its making came to its end
+	complete bool // it was made to the end
 	mounted  bool
 }
 
-// flaw says what is wrong with a volume as it is there, if it is; empty: nothing.
+// flaw returns what is wrong with a volume; "": nothing. is: it exists.
 func (w wanted) flaw(f found, is bool) string {
 	switch {
 	case !is:
@@ -50,11 +50,11 @@ type verb string
 
 const (
 	makeIt verb = "make"
-	update verb = "update" // and make it, if it is not there
+	update verb = "update" // and make it if it does not exist
 	remove verb = "remove"
 )
 
-// step is what to do about a volume, and why.
+// step is what to do with a volume, and why.
 type step struct {
 	verb  verb
 	place place
@@ -63,9 +63,9 @@ type step struct {
 
 func (s step) String() string { return fmt.Sprintf("%s %v: %s", s.verb, s.place, s.why) }
 
-// reconcile says what follows from what a pod is to have and what is there. What nobody wants goes
-// first; the rest comes in the order in which it is wanted. Whatever was done of the steps before a
-// crash, the steps that follow from what is there then lead to the same end.
+// reconcile returns the steps from what exists to what a pod should have. Volumes that nobody wants
+// go first; the rest keeps the order of want. After a crash between steps, the steps that follow
+// from what exists then lead to the same end.
 func reconcile(want []wanted, have []found) (out []step) {
 	there := byPlace(have)
 	var steps []step

@@ -58,7 +58,7 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// world is what steps would come to: a naive file system.
+// world is a naive file system: what steps lead to.
 type world map[place]found
 
 func (w world) list() (out []found) {
@@ -68,7 +68,7 @@ func (w world) list() (out []found) {
 	return out
 }
 
-// take takes a step as far as a crash lets it come: 0 nothing, 1 the directory, 2 the mount, 3 all.
+// take carries out a step up to a crash: 0 nothing, 1 the directory, 2 the mount, 3 all.
 func (w world) take(s step, want []wanted, far int) {
 	if s.verb == remove {
 		switch far {
@@ -89,9 +89,8 @@ func (w world) take(s step, want []wanted, far int) {
 		mounted: was.mounted || want[i].mounted && far >= 2}
 }
 
-// However often pods change, the machine is rebooted and the agent crashes in the middle of a step:
-// once all steps were taken, what is there is what is wanted, and nothing is left to do but what is
-// done each time.
+// Pods change, the machine is rebooted, the agent crashes in the middle of a step: after all steps,
+// the directory has what is wanted, and the only steps left are those done each time.
 func TestReconcileWalk(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -156,7 +155,7 @@ func settled(t *testing.T, seed uint64, want []wanted, there world) {
 	}
 }
 
-// failing fails one of the calls that mount, as an agent that is killed there would.
+// failing lets one mount call fail, as if the agent were killed there.
 type failing struct {
 	*mount.FakeMounter
 	left *int
@@ -169,8 +168,8 @@ func (f failing) Mount(source, target, fstype string, options []string) error {
 	return f.FakeMounter.Mount(source, target, fstype, options)
 }
 
-// An agent that starts again finds what it had made, makes what is missing, and removes what the pod
-// does not use; another pod's volumes are not touched.
+// A new run of the agent finds what the last one made, makes what is missing, and removes what the
+// pod does not use; it leaves other pods' volumes alone.
 func TestFoundAgain(t *testing.T) {
 	mounter := mount.NewFakeMounter(nil)
 	left := 1

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The files of a volume that the agent writes are in a directory that is named after the time, to
-// which dataLink leads. Each name at the top of the volume is a link through that one, so that all
-// files are replaced at once, by one rename.
+// A volume that the agent writes has its files in a directory that is named after the time, and
+// dataLink leads there. Each name at the top of the volume is a link through dataLink, so that one
+// rename replaces all files at once.
 const (
 	dataLink    = "..data"
 	newDataLink = "..data_tmp"
@@ -25,9 +25,9 @@ const (
 )
 
 const (
-	// A version's own directories let everybody look.
+	// Everybody may list a version's directories.
 	versionMode = 0o755
-	// groupFiles and groupDirs are what the pod's group may do besides.
+	// groupFiles and groupDirs are added for the pod's group.
 	groupFiles = 0o440
 	groupDirs  = 0o550 | fs.ModeSetgid
 
@@ -35,16 +35,16 @@ const (
 	maxFileName = 255  // NAME_MAX
 )
 
-// owner is whose files are made.
+// owner says who owns the files.
 type owner struct {
-	can   bool // files can be given away
+	can   bool // we may give files to others
 	group *int64
 }
 
-// replace gives the directory these files in place of those that it has: a reader has all of the
-// old ones or all of the new ones. Only what changed is written: a file that is as it was is linked
-// into the new version. What an earlier call left half done is finished. What was written before is
-// known by last, and else read; the version that is returned is the last one of the next call.
+// replace gives the directory these files in place of its present ones: a reader sees all of the
+// old ones or all of the new ones. It writes only what changed: an unchanged file is linked into
+// the new version. It finishes what an earlier call left half done. last is what that call
+// returned; nil: replace reads the directory.
 func replace(dir string, named map[string]file, o owner, last *version) (*version, error) {
 	files := make(map[string]file, len(named))
 	for _, name := range slices.Sorted(maps.Keys(named)) {
@@ -90,7 +90,7 @@ func replace(dir string, named map[string]file, o owner, last *version) (*versio
 	return next, follow(root, last, next)
 }
 
-// checkNested refuses a file that is to be a directory for another one too.
+// checkNested refuses a file whose path is also the directory of another one.
 func checkNested(files map[string]file) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
@@ -103,7 +103,7 @@ func checkNested(files map[string]file) error {
 	return nil
 }
 
-// checkPath refuses what is not a place in the volume, or would stand in our way.
+// checkPath refuses a path that leaves the volume, or collides with our own names.
 func checkPath(name string) error {
 	elements, clean := strings.Split(name, "/"), path.Clean(name)
 	switch {
@@ -128,8 +128,8 @@ func checkPath(name string) error {
 	return nil
 }
 
-// writeVersion makes a new directory with the files. Those of the version before that are the same are
-// linked.
+// writeVersion makes a new directory with the files. It links those that the version before has
+// unchanged.
 func writeVersion(root *os.Root, before string, have holding, files map[string]file, o owner) (
 	version string, err error) {
 	for {
@@ -162,8 +162,8 @@ func writeVersion(root *os.Root, before string, have holding, files map[string]f
 	return version, nil
 }
 
-// linkSame links files of the version before into a new one. It leaves out those in directories: there
-// are few, as keys of objects have no directories.
+// linkSame links unchanged files of the version before into the new one, but none in
+// subdirectories: these are few, since an object's keys have no directories.
 func linkSame(root *os.Root, before, version string, have holding) (map[string]bool, error) {
 	linked := make(map[string]bool, len(have.same))
 	if len(have.same) == 0 {
@@ -186,7 +186,7 @@ func linkSame(root *os.Root, before, version string, have holding) (map[string]b
 	return linked, nil
 }
 
-// directories makes those on the way to a file.
+// directories makes the directories on the way to a file.
 func (o owner) directories(root *os.Root, version, dir string) error {
 	if dir == "." {
 		return nil
@@ -219,7 +219,7 @@ func (o owner) directory(root *os.Root, at string) error {
 	return root.Chmod(at, mode)
 }
 
-// of is whose a file is, less than 0: the agent's own, and its mode.
+// of returns a file's owner, below 0 for the agent's own, and its mode.
 func (o owner) of(f file) (user, group int, mode fs.FileMode) {
 	user, group, mode = -1, -1, f.mode&fs.ModePerm
 	if f.user != nil {
@@ -248,7 +248,7 @@ func (o owner) file(root *os.Root, at string, f file) error {
 	return errors.Join(err, out.Close())
 }
 
-// lead makes name a link to target, whatever stood there.
+// lead makes name a link to target, whatever it was before.
 func lead(root *os.Root, name, target string) error {
 	if err := root.RemoveAll(newDataLink); err != nil {
 		return err

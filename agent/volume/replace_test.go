@@ -23,7 +23,7 @@ func mustReplace(t *testing.T, dir string, files map[string]file) {
 	}
 }
 
-// versions are the names in dir that are neither links to files nor ..data itself.
+// versions returns the names in dir that are neither links to files nor ..data itself.
 func versions(t *testing.T, dir string) (out []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -38,7 +38,7 @@ func versions(t *testing.T, dir string) (out []string) {
 	return out
 }
 
-// The layout is that of the kubelet, whose users look at the links.
+// The layout is the kubelet's: programs look at the links.
 func TestReplaceLayout(t *testing.T) {
 	dir := t.TempDir()
 	mustReplace(t, dir, map[string]file{"a": text("1"), "deep/er/b": text("2")})
@@ -67,7 +67,7 @@ func TestReplaceLayout(t *testing.T) {
 	}
 }
 
-// What did not change is not written again; what did is written as a whole.
+// An unchanged file is not written again; a changed one is written as a whole.
 func TestReplaceWritesOnlyWhatChanged(t *testing.T) {
 	dir := t.TempDir()
 	mustReplace(t, dir, map[string]file{"a": text("1"), "b": text("2")})
@@ -88,8 +88,8 @@ func TestReplaceWritesOnlyWhatChanged(t *testing.T) {
 	}
 }
 
-// A file that did not change stays the same file in the next version, with all that was written of
-// it; one with another mode, owner or content is a new one.
+// An unchanged file stays the same file in the next version, and the old version is removed; a file
+// with another mode, owner or content is new.
 func TestReplaceLinksWhatIsTheSame(t *testing.T) {
 	dir := t.TempDir()
 	inode := func(name string) uint64 {
@@ -123,8 +123,8 @@ func TestReplaceLinksWhatIsTheSame(t *testing.T) {
 	}
 }
 
-// A file that is to be a directory of another one too is refused by both names, always in the same
-// words, before anything is written.
+// A file whose path is also a directory is refused, with both names and always the same words,
+// before anything is written.
 func TestReplaceRefusesNestedPaths(t *testing.T) {
 	for range 20 {
 		dir := t.TempDir()
@@ -142,7 +142,7 @@ func TestReplaceRefusesNestedPaths(t *testing.T) {
 	mustReplace(t, t.TempDir(), map[string]file{"x": text("1"), "xy/z": text("2"), "x.y": text("3")})
 }
 
-// A crash at any point, or somebody else's files, leaves nothing that the next call does not mend.
+// The next call repairs whatever a crash at any point, or somebody else, left.
 func TestReplaceMends(t *testing.T) {
 	want := map[string]file{"a": text("1"), "d/b": text("2")}
 	for name, spoil := range map[string]func(dir string) error{
@@ -234,7 +234,7 @@ func isExactly(t interface {
 	}
 }
 
-// Whatever was there, afterwards there is what was asked for.
+// Whatever was there before, afterwards the directory has what was asked for.
 func TestReplaceAny(t *testing.T) {
 	name := rapid.SampledFrom([]string{"a", "b", "c", "x/a", "x/b", "y/z/a"})
 	contents := rapid.MapOf(name, rapid.SampledFrom([]string{"", "1", "22"}))
@@ -300,7 +300,7 @@ func TestReplaceIsAtomic(t *testing.T) {
 		a, errA := at.ReadFile("a")
 		b, errB := at.ReadFile("b")
 		at.Close()
-		// A version that was replaced meanwhile is being removed.
+		// A version that was replaced meanwhile may be half removed.
 		if errA == nil && errB == nil && string(a) != string(b) {
 			t.Errorf("a is %s, b is %s", a, b)
 		}

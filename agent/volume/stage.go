@@ -7,13 +7,13 @@ import (
 	"sync"
 )
 
-// turns let one goroutine at a time stage a volume and mount it for a pod, or look whether pods are
-// left and undo the stage. The zero value is ready.
+// turns let one goroutine at a time work on a staged volume: stage it and mount it for a pod, or
+// look for pods that use it and undo the stage. The zero value is ready.
 type turns struct {
-	all sync.Map // of chan struct{}, for each of the node's few staged volumes, by place
+	all sync.Map // of chan struct{}, by place; the node has few staged volumes
 }
 
-// take waits until no other has the volume's turn, or ctx ends. done gives the turn back.
+// take waits for the volume's turn until ctx ends. done gives the turn back.
 func (t *turns) take(ctx context.Context, p place) (done func(), err error) {
 	all, _ := t.all.LoadOrStore(p, make(chan struct{}, 1))
 	turn := all.(chan struct{}) //nolint:forcetypeassert // of no other type
@@ -25,7 +25,7 @@ func (t *turns) take(ctx context.Context, p place) (done func(), err error) {
 	}
 }
 
-// staged stages the volume and calls mount, which mounts what was staged.
+// staged stages the volume and calls mount, which makes the pod's mount of it.
 func (v *Volumes) staged(ctx context.Context, t target, mount func() error) error {
 	done, err := v.turns.take(ctx, t.place())
 	if err != nil {

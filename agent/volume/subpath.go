@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountSubPath makes path in the volume at root available to the runtime and returns where. A path
-// that does not exist becomes a directory with the volume's mode.
+// mountSubPath makes path in the volume at root available to the runtime and returns where. If path
+// does not exist, it makes a directory with the volume's mode.
 func (f filesystems) mountSubPath(root, path, target string) (at string, err error) {
 	defer wrap(&err, "subPath %q of %s", path, root)
 	volume, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -32,14 +32,13 @@ func (f filesystems) mountSubPath(root, path, target string) (at string, err err
 	return target, f.bindTo(source, target)
 }
 
-// descriptor is a path that leads to an open file whatever happens to its name. It works in a
+// descriptor returns a path to an open file that stays valid if the file is renamed. It works in a
 // child process too.
 func descriptor(file *os.File) string {
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), file.Fd())
 }
 
-// makeBeneath opens path below root, without access to its content, and makes the
-// directories that are missing.
+// makeBeneath opens path below root with O_PATH, and makes the missing directories.
 func makeBeneath(root *os.File, path string) (*os.File, error) {
 	found, err := openBeneath(root, path, unix.O_PATH)
 	if !errors.Is(err, unix.ENOENT) {
@@ -58,8 +57,8 @@ func makeBeneath(root *os.File, path string) (*os.File, error) {
 	return openBeneath(root, path, unix.O_PATH)
 }
 
-// mkdirLike makes a directory in parent with the mode of root, whatever the umask is. One that
-// somebody else has made in the meantime stays as it is.
+// mkdirLike makes a directory in parent with the mode of root, whatever the umask is. It leaves a
+// directory alone that somebody else made meanwhile.
 func mkdirLike(root, parent *os.File, name string) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(root.Fd()), &stat); err != nil {
@@ -84,14 +83,14 @@ func mkdirLike(root, parent *os.File, name string) error {
 	return nil
 }
 
-// openBeneath opens path below root; no link can lead it elsewhere (openat2(2)).
+// openBeneath opens path below root; no link leads out of root (openat2(2)).
 func openBeneath(root *os.File, path string, flags uint64) (*os.File, error) {
 	return openat2(root, path, flags, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS)
 }
 
 func openat2(root *os.File, path string, flags, resolve uint64) (*os.File, error) {
 	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: resolve}
-	// The kernel says EAGAIN when a rename somewhere on the machine made it unsure.
+	// The kernel returns EAGAIN if a rename anywhere on the machine may have interfered.
 	const tries = 64
 	for try := 1; ; try++ {
 		fd, err := unix.Openat2(int(root.Fd()), path, &how)
@@ -119,7 +118,7 @@ func (f filesystems) bindTo(source *os.File, target string) error {
 		if err != nil || same {
 			return err
 		}
-		// The name means another file by now.
+		// The name leads to another file now.
 		if err := f.mounter.Unmount(target); err != nil {
 			return fmt.Errorf("unmount what was there before: %w", err)
 		}
@@ -127,7 +126,7 @@ func (f filesystems) bindTo(source *os.File, target string) error {
 	if err := makeTarget(source, target); err != nil {
 		return fmt.Errorf("create mount point: %w", err)
 	}
-	// Without the flag mount(8) would resolve the name again, and find what is there by then.
+	// Without the flag mount(8) would resolve the name again, and might find something else.
 	if err := f.mounter.MountSensitiveWithoutSystemdWithMountFlags(descriptor(source), target, "",
 		[]string{"bind"}, nil, []string{"--no-canonicalize"}); err != nil {
 		return fmt.Errorf("bind mount: %w", err)
@@ -155,7 +154,7 @@ func makeTarget(source *os.File, target string) error {
 	if err != nil {
 		return err
 	}
-	// One of the other kind may be left; an empty one, since nothing is mounted.
+	// A mount point of the other kind may be left; nothing is mounted on it, so it is empty.
 	if old, err := os.Lstat(target); err == nil && old.IsDir() != info.IsDir() {
 		if err := os.Remove(target); err != nil {
 			return err

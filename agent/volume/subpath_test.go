@@ -33,7 +33,7 @@ func symlink(t *testing.T, to, at string) {
 	}
 }
 
-// subPathed is a pod whose container mounts path of a volume in a new directory.
+// subPathed returns a pod whose container mounts path of a volume in a new directory.
 func subPathed(t *testing.T, path string) (pod *v1.Pod, volume string) {
 	t.Helper()
 	volume = filepath.Join(t.TempDir(), "volume")
@@ -45,7 +45,7 @@ func subPathed(t *testing.T, path string) (pod *v1.Pod, volume string) {
 	return pod, volume
 }
 
-// hostPathOf is where the container's only mount comes from.
+// hostPathOf returns the source of the container's only mount.
 func hostPathOf(v *Volumes, pod *v1.Pod) (string, error) {
 	mounts, err := v.Mounts(context.Background(), pod, &pod.Spec.Containers[0], Start{
 		Env: []*runtimeapi.KeyValue{{Key: "POD", Value: []byte("web-1")}},
@@ -210,7 +210,7 @@ func TestSubPathBound(t *testing.T) {
 	pod, volume := subPathed(t, "a/data")
 	target := filepath.Join(v.root, "pods/u/volume-subpaths/v/c/0")
 	t.Cleanup(func() {
-		// Whatever went wrong, no mount may outlive the test.
+		// No mount may outlive the test.
 		for unix.Unmount(target, unix.MNT_DETACH) == nil {
 		}
 	})
@@ -231,7 +231,7 @@ func TestSubPathBound(t *testing.T) {
 	prepare("first")
 	prepare("first")
 
-	// What is mounted stays what was checked, even when its name turns into something else.
+	// The mount stays what was checked, even if its name becomes something else.
 	if err := os.Rename(volume+"/a", volume+"/b"); err != nil {
 		t.Fatal(err)
 	}

@@ -13,15 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TearDown removes the pod's directory with its volumes. It is safe to call again, also after it
-// failed half way, and for pods that never were here. What hostPath volumes show is not touched.
+// TearDown removes the pod's directory with its volumes. It may be called again, also after a
+// failure half way, and for pods that never had a directory. It does not touch what hostPath
+// volumes show.
 func (v *Volumes) TearDown(ctx context.Context, uid types.UID) (err error) {
 	defer wrap(&err, "remove files of pod %s", uid)
 	return v.emptied(ctx, uid, removePath)
 }
 
-// emptied calls remove for the pod's directory once nothing is mounted there and nothing that was
-// made for the pod elsewhere is left. The pod's claims are forgotten when that has worked.
+// emptied unmounts everything in the pod's directory, removes what was made for the pod elsewhere,
+// and then calls remove for the directory. If all succeeds, it forgets the pod's claims.
 func (v *Volumes) emptied(ctx context.Context, uid types.UID,
 	remove func(context.Context, string) error) error {
 	v.forget(uid)
@@ -43,8 +44,8 @@ func (v *Volumes) emptied(ctx context.Context, uid types.UID,
 	return nil
 }
 
-// release removes what was made for the pod outside its directory, in which nothing is mounted any
-// more.
+// release removes what was made for the pod outside its directory. Nothing is mounted in the
+// directory any more.
 func (v *Volumes) release(ctx context.Context, uid types.UID, dir string) error {
 	all, err := places(dir)
 	errs := []error{err}
@@ -59,21 +60,21 @@ func (v *Volumes) release(ctx context.Context, uid types.UID, dir string) error 
 	return errors.Join(errs...)
 }
 
-// wrap says of an error what was being done.
+// wrap adds what was being done to an error.
 func wrap(err *error, doing string, args ...any) {
 	if *err != nil {
 		*err = fmt.Errorf(doing+": %w", append(args, *err)...)
 	}
 }
 
-// Clear is TearDown but for the termination messages: those stay as long as the runtime has
-// records of the containers that left them.
+// Clear does what TearDown does, but keeps the termination messages: they stay as long as the
+// runtime has records of the containers.
 func (v *Volumes) Clear(ctx context.Context, uid types.UID) (err error) {
 	defer wrap(&err, "remove volumes of pod %s", uid)
 	return v.emptied(ctx, uid, removeVolumes)
 }
 
-// removeVolumes removes all that is in a pod's directory but the termination messages.
+// removeVolumes removes everything in a pod's directory except the termination messages.
 func removeVolumes(ctx context.Context, path string) error {
 	dir, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -98,7 +99,7 @@ func removeVolumes(ctx context.Context, path string) error {
 	return nil
 }
 
-// removeVolume removes a volume with what is mounted there.
+// removeVolume unmounts and removes a volume.
 func (f filesystems) removeVolume(ctx context.Context, path string) error {
 	mounted, err := f.isMounted(path)
 	if err != nil {
@@ -114,7 +115,7 @@ func (f filesystems) removeVolume(ctx context.Context, path string) error {
 	return removePath(ctx, path)
 }
 
-// removePath deletes what is at a path of the agent's own, as removeTree does.
+// removePath calls removeTree for a path of the agent's own.
 func removePath(ctx context.Context, path string) error {
 	parent, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -124,8 +125,8 @@ func removePath(ctx context.Context, path string) error {
 	return removeTree(ctx, parent, filepath.Base(path))
 }
 
-// removeTree deletes name in parent and all that is below. It follows no link and enters no mount,
-// not even one that was made after the list of mounts was read.
+// removeTree deletes name in parent and everything below. It follows no link and enters no mount,
+// even one that was made after the list of mounts was read.
 func removeTree(ctx context.Context, parent *os.File, name string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -175,7 +176,7 @@ func removeEntries(ctx context.Context, dir *os.File) error {
 				return err
 			}
 		}
-		// What follows in a directory that just shrank is not defined; start over.
+		// The rest of a directory that just shrank is not defined; start over.
 		if _, err := dir.Seek(0, io.SeekStart); err != nil {
 			return fmt.Errorf("list %s: %w", dir.Name(), err)
 		}

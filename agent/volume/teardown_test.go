@@ -23,7 +23,7 @@ func TestTearDown(t *testing.T) {
 	pod := podWith(empty("disk", ""), empty("mem", "Memory"), host("host", shared, "Directory"))
 	dir := setUp(t, v, pod)
 	scratch := emptyDirPath(dir, "disk")
-	// What containers leave: deep trees, links out, pipes, unreadable things, more than one batch.
+	// Containers leave deep trees, links out, pipes, unreadable things, more than one batch.
 	write(t, scratch+"/a/b/c/file", "x")
 	symlink(t, shared, scratch+"/link")
 	symlink(t, shared+"/precious", scratch+"/a/link")
@@ -112,7 +112,7 @@ func TestTearDownKeepsWhatCannotBeUnmounted(t *testing.T) {
 	}
 }
 
-// A mount that the list does not show is found by the kernel when its content is about to go.
+// The kernel finds a mount that the list does not show before its content is deleted.
 func TestTearDownNeverEntersAMount(t *testing.T) {
 	requireRoot(t)
 	for _, kind := range []string{"directory", "file"} {
@@ -155,7 +155,7 @@ func TestTearDownNeverEntersAMount(t *testing.T) {
 	}
 }
 
-// The pod's own directory may be a link by some accident; what it leads to is not ours.
+// The pod's own directory may be a link by accident; its target is not ours.
 func TestTearDownOfALink(t *testing.T) {
 	v, _ := newVolumes(t, Config{})
 	other := t.TempDir()

@@ -22,22 +22,23 @@ import (
 )
 
 const (
-	// maxMessage is how much of a termination message is read, in bytes.
+	// maxMessage bounds the bytes read of a termination message.
 	maxMessage = 4096
-	// A log stands in for the message with its last lines, up to this many bytes.
+	// The last lines of a log can replace the message, up to this many bytes.
 	maxLogLines = 80
 	maxLogBytes = 2048
-	// logWindow holds maxLogLines lines: their text and time stamps, or more text than is wanted.
+	// logWindow is large enough for maxLogLines lines with time stamps, or for maxLogBytes of text.
 	logWindow = 64 << 10
 
-	// keptMessages is how many attempts' messages are kept: status shows the current and the last.
+	// keptMessages is the number of attempts whose messages are kept: status shows the current and
+	// the last.
 	keptMessages = 2
 )
 
-// records are what is kept of a pod's containers beside its volumes.
+// records keeps what pods' containers leave beside their volumes.
 type records struct{ layout }
 
-// Exit is how an attempt at running a container ended.
+// Exit describes how an attempt at running a container ended.
 type Exit struct {
 	Attempt uint32
 	Code    int32
@@ -45,8 +46,8 @@ type Exit struct {
 	LogPath string
 }
 
-// terminationMount is an empty file for this attempt's termination message; nil when the
-// container names no place for it.
+// terminationMount makes an empty file for this attempt's termination message and returns its
+// mount; nil if the container names no path for it.
 func (r records) terminationMount(
 	pod *v1.Pod, container *v1.Container, attempt uint32,
 ) (*runtimeapi.Mount, error) {
@@ -76,8 +77,8 @@ func (r records) terminationMount(
 	}, nil
 }
 
-// terminationFile is where an attempt's message is. The name is the attempt, so that the file is
-// found without a record of it; the kubelet's are random.
+// terminationFile returns where an attempt's message is. The file is named after the attempt, so no
+// record of it is needed; the kubelet uses random names.
 func (r records) terminationFile(
 	uid types.UID, container string, attempt uint32,
 ) (string, error) {
@@ -104,8 +105,9 @@ func makeTerminationFile(path string) error {
 	return errors.Join(file.Chmod(0o666), file.Close())
 }
 
-// TerminationMessage is what the container left at its terminationMessagePath. With the policy
-// FallbackToLogsOnError an attempt that failed without a word is represented by the end of its log.
+// TerminationMessage returns what the container left at its terminationMessagePath. With the policy
+// FallbackToLogsOnError, the end of its log replaces the message of an attempt that failed without
+// one.
 func (r records) TerminationMessage(
 	pod *v1.Pod, container *v1.Container, exit Exit,
 ) (string, error) {
@@ -134,8 +136,8 @@ func (r records) TerminationMessage(
 	return strings.ToValidUTF8(string(message), "?"), nil
 }
 
-// readForeignMessage reads the newest message that an agent with random file names left in dir,
-// for containers that were adopted.
+// readForeignMessage reads the newest message of an adopted container, which an agent with random
+// file names left in dir.
 func readForeignMessage(dir string) ([]byte, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -144,7 +146,7 @@ func readForeignMessage(dir string) ([]byte, error) {
 	var newest fs.FileInfo
 	for _, entry := range entries {
 		number, err := strconv.ParseUint(entry.Name(), 16, 32)
-		// Attempts are small numbers; a random one hardly ever is.
+		// Attempts are small numbers; random names hardly ever are.
 		if err != nil || len(entry.Name()) != 8 || number <= 0xffff {
 			continue
 		}
@@ -173,8 +175,8 @@ func readLogEnd(path string) ([]byte, error) {
 	return endOf(file, logWindow)
 }
 
-// readEnd reads the last n bytes of a regular file at most. It neither follows a link nor waits
-// for a pipe.
+// readEnd reads at most the last n bytes of a regular file. It follows no link and does not block
+// on a pipe.
 func readEnd(path string, n int64) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -183,7 +185,7 @@ func readEnd(path string, n int64) ([]byte, error) {
 	return endOf(file, n)
 }
 
-// endOf reads the last n bytes of a regular file at most, and closes it.
+// endOf reads at most the last n bytes of a regular file, and closes it.
 func endOf(file *os.File, n int64) ([]byte, error) {
 	defer file.Close()
 	info, err := file.Stat()
@@ -197,8 +199,8 @@ func endOf(file *os.File, n int64) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(file, start, n))
 }
 
-// logText is what a container wrote in the last lines of its log. A line of the log is
-// "TIME STREAM TAGS TEXT"; the tag P says that the container's line goes on in the next one.
+// logText returns what a container wrote, from the last lines of its log. A line of the log is
+// "TIME STREAM TAGS TEXT"; the tag P says that the container's line continues in the next one.
 func logText(log []byte) []byte {
 	lines := slices.Collect(bytes.Lines(log))
 	if len(lines) > maxLogLines {
@@ -208,7 +210,7 @@ func logText(log []byte) []byte {
 	for _, line := range lines {
 		fields := bytes.SplitN(bytes.TrimSuffix(line, []byte("\n")), []byte(" "), 4)
 		if len(fields) < 4 {
-			continue // cut off at the front, or not a log
+			continue // its beginning is missing, or it is not a log
 		}
 		text = append(text, fields[3]...)
 		if !slices.Contains(strings.Split(string(fields[2]), ":"), "P") {

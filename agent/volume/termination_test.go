@@ -13,8 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// started is a pod whose container c has been prepared for these attempts, and the
-// directory of its messages.
+// started returns a pod whose container c has been prepared for these attempts, and the directory
+// of its messages.
 func started(t *testing.T, v *Volumes, attempts ...uint32) (*v1.Pod, string) {
 	t.Helper()
 	pod := podWith()
@@ -112,7 +112,7 @@ func TestTerminationMessageOfAdopted(t *testing.T) {
 	}
 }
 
-// What a link to another folder or a hard link shows in place of a log is no message.
+// A link to another folder, or a hard link, in place of the log is no message.
 func TestFallbackToForeignFiles(t *testing.T) {
 	v, _ := newVolumes(t, Config{})
 	pod, _ := started(t, v, 0)

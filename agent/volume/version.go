@@ -15,20 +15,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// version is what was written into a volume: the next one is made from it without reading it again.
+// version describes what was written into a volume, so that the next version is made without
+// reading it again.
 type version struct {
 	name  string // of its directory
 	files map[string]wrote
 }
 
-// wrote is a file as it was written.
+// wrote describes a file as it was written.
 type wrote struct {
 	data        [sha256.Size]byte
 	user, group int
 	mode        fs.FileMode
 }
 
-// newVersion is what the files will be; it has no name yet.
+// newVersion describes the version that these files will be; it has no name yet.
 func newVersion(files map[string]file, o owner) *version {
 	v := &version{files: make(map[string]wrote, len(files))}
 	for name, f := range files {
@@ -39,7 +40,7 @@ func newVersion(files map[string]file, o owner) *version {
 	return v
 }
 
-// links are the names at the top of the volume, and where they lead.
+// links returns the names at the top of the volume, and where each leads.
 func (v *version) links() map[string]string {
 	links := map[string]string{}
 	for name := range v.files {
@@ -49,7 +50,7 @@ func (v *version) links() map[string]string {
 	return links
 }
 
-// holds compares the version with the next one.
+// holds returns what the version has of the next one's files.
 func (v *version) holds(next *version) holding {
 	out := holding{same: make(map[string]bool, len(next.files))}
 	for name, was := range v.files {
@@ -63,14 +64,14 @@ func (v *version) holds(next *version) holding {
 	return out
 }
 
-// holding is what a version has of the files that are wanted.
+// holding says which of the wanted files a version has.
 type holding struct {
-	// same are those with the wanted bytes, and true where mode and owner are as wanted too.
+	// same has the files with the wanted bytes; true: mode and owner are right too.
 	same   map[string]bool
-	others bool // there are others, or what is there cannot be read
+	others bool // there are other files, or the version cannot be read
 }
 
-// holds looks at all files of a version.
+// holds reads all files of a version and compares them with the wanted ones.
 func holds(root *os.Root, version string, files map[string]file, o owner) holding {
 	out := holding{same: make(map[string]bool, len(files))}
 	top, err := root.OpenRoot(version)
@@ -104,7 +105,7 @@ func holds(root *os.Root, version string, files map[string]file, o owner) holdin
 	return out
 }
 
-// has reports whether a file has the mode and the owner that file would give it.
+// has reports whether a file has the mode and the owner that f would get.
 func (o owner) has(info fs.FileInfo, f file) bool {
 	user, group, mode := o.of(f)
 	is, ok := info.Sys().(*syscall.Stat_t)
@@ -112,8 +113,8 @@ func (o owner) has(info fs.FileInfo, f file) bool {
 		(user < 0 || user == int(is.Uid)) && (group < 0 || group == int(is.Gid)))
 }
 
-// follow brings the names at the top of a volume from those of the last version to those of the
-// next, and removes the last one.
+// follow changes the links at the top of a volume from the last version's to the next one's, and
+// removes the last version.
 func follow(root *os.Root, last, next *version) error {
 	before, after := last.links(), next.links()
 	var gone []string
@@ -134,7 +135,7 @@ func follow(root *os.Root, last, next *version) error {
 	return link(root, after)
 }
 
-// tidy makes a link for each name at the top of the files, and removes all else but the version.
+// tidy links each top name of the files, and removes everything else except the version.
 func tidy(root *os.Root, v *version) error {
 	links := v.links()
 	links[dataLink] = v.name
@@ -159,7 +160,7 @@ func tidy(root *os.Root, v *version) error {
 	return link(root, links)
 }
 
-// link makes links of names that nothing has.
+// link makes links of names that do not exist yet.
 func link(root *os.Root, links map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(links)) {
 		if err := root.Symlink(links[name], name); err != nil {
@@ -169,14 +170,15 @@ func link(root *os.Root, links map[string]string) error {
 	return nil
 }
 
-// lastVersions are those that this run of the agent wrote, by pod and directory. The zero value is ready.
+// lastVersions has the versions that this run of the agent wrote, by pod and directory. The zero
+// value is ready.
 type lastVersions struct {
 	mu   sync.Mutex
 	pods map[types.UID]map[string]*version
 }
 
-// take returns the last version of a volume, nil if there is none, and forgets it: until another one
-// is kept, what is in the directory is not known.
+// take returns the last version of a volume, nil if there is none, and forgets it: until the next
+// one is kept, nobody knows what the directory has.
 func (v *lastVersions) take(pod types.UID, dir string) *version {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What was written is known: it is neither read nor looked at again before another agent begins,
-// while what is to be in it is as it should be after each call.
+// replace knows what it wrote: it neither reads nor compares it again until the agent restarts, and
+// after each call the directory has what it should.
 func TestReplaceReadsNothingAgain(t *testing.T) {
 	dir := t.TempDir()
 	others := func(name, text string) {
@@ -41,8 +41,8 @@ func TestReplaceReadsNothingAgain(t *testing.T) {
 	is("1", "4", last) // which is another version than the one that is there
 }
 
-// BenchmarkReplaceOneOfMany changes one of 9,000 files at a time, as when one key of an object does:
-// what was written before is read, or known.
+// BenchmarkReplaceOneOfMany changes one of 9,000 files at a time, as if one key of an object
+// changed. It reads the last version, or knows it.
 func BenchmarkReplaceOneOfMany(b *testing.B) {
 	cpu := func() time.Duration {
 		var used unix.Rusage

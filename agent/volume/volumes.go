@@ -18,7 +18,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// leastAgain is the least time after which files are made again for their age.
+// leastAgain is the shortest time after which files are made again because they expire.
 const leastAgain = 10 * time.Second
 
 // Config says where pods' files are and what the node offers them.
@@ -29,29 +29,28 @@ type Config struct {
 	Mounter Mounter
 	// ClusterDomain completes FQDNs in /etc/hosts.
 	ClusterDomain string
-	// HostsFile is what pods in the host's network see as /etc/hosts; "" means /etc/hosts.
+	// HostsFile is the hosts file for pods in the host's network; "" means /etc/hosts.
 	HostsFile string
-	// Memory is the largest memory-backed emptyDir in bytes, the node's allocatable memory at the
-	// moment; 0 leaves the size of those without a limit to the kernel.
+	// Memory returns the largest size of a memory-backed emptyDir in bytes, the node's allocatable
+	// memory now; 0 leaves the size of those without a limit to the kernel.
 	Memory func() int64
-	// Objects are what some volumes are made of; nil: there is no API server.
+	// Objects reads ConfigMaps, Secrets and credentials; nil: there is no API server.
 	Objects Objects
-	// Facts are what files tell of the node; their addresses are not looked at.
+	// Facts returns the node's facts for files; their addresses are not used.
 	Facts func() cri.Facts
-	// Done is told of each volume that was set up, or was not, with its type's name. It must not
+	// Done is called after each attempt at setting up a volume, with its type's name. It must not
 	// block.
 	Done func(plugin string, took time.Duration, err error)
-	// Claims are asked what persistent volume claims are bound to; nil: there is no API server.
+	// Claims reads what persistent volume claims are bound to; nil: there is no API server.
 	Claims Claims
-	// Labels are the node's.
+	// Labels returns the node's labels.
 	Labels func() map[string]string
-	// Tell is told what happens to a pod's volumes, or to a persistent volume itself. It must not
-	// block.
+	// Tell sends an event about a pod or a persistent volume. It must not block.
 	Tell func(about runtime.Object, eventType, reason, message string)
 }
 
-// Volumes looks after the files of pods. Methods may run at the same time for different pods;
-// calls for one pod come one after another.
+// Volumes keeps the files of pods. Methods may run at the same time for different pods; calls for
+// one pod come one after another.
 type Volumes struct {
 	due
 	records
@@ -60,12 +59,12 @@ type Volumes struct {
 	devices *onDevices
 	mapped  mapped
 	claims  *claims
-	// last is what the volumes have that the agent writes.
+	// last has the versions of the volumes that the agent writes.
 	last lastVersions
 	cfg  Config
 }
 
-// New creates the root directory when it is missing.
+// New creates the root directory if it is missing, and reads what earlier runs recorded.
 func New(cfg Config) (*Volumes, error) {
 	if !filepath.IsAbs(cfg.Root) {
 		return nil, fmt.Errorf("root directory %q is not an absolute path", cfg.Root)
@@ -93,21 +92,21 @@ func New(cfg Config) (*Volumes, error) {
 	return v, err
 }
 
-// SetUp makes the pod's directory and every volume that a container uses. What is there already
-// stays as it is, but for files that the agent writes: those are brought up to date. Nothing is
-// made if a volume is of a kind that is not supported. The error joins those of all volumes.
+// SetUp makes the pod's directory and every volume that a container uses. It leaves existing
+// volumes alone, but updates the files that the agent writes. If a volume's type is not supported,
+// it makes nothing. The error joins those of all volumes.
 func (v *Volumes) SetUp(ctx context.Context, pod *v1.Pod) error {
 	return v.bring(ctx, pod, false)
 }
 
-// Update brings the files up to date that the agent writes. The pod has been set up, maybe by an
-// earlier run of the agent.
+// Update updates the files that the agent writes. The pod has been set up, maybe by an earlier run
+// of the agent.
 func (v *Volumes) Update(ctx context.Context, pod *v1.Pod) error {
 	return v.bring(ctx, pod, true)
 }
 
-// bring does the steps towards the pod's volumes, or only updates. It removes nothing as long as it
-// is not known what all of them are.
+// bring carries out the steps towards the pod's volumes, or only its updates. It removes nothing
+// while some volume is unknown.
 func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, updates bool) error {
 	dir, err := v.podDir(pod.UID)
 	if err != nil {
@@ -148,15 +147,15 @@ func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, updates bool) error {
 			break
 		}
 	}
-	if soon := time.Now().Add(leastAgain); !again.IsZero() && again.Before(soon) {
-		again = soon
+	if least := time.Now().Add(leastAgain); !again.IsZero() && again.Before(least) {
+		again = least
 	}
 	err = errors.Join(errs...)
 	v.done(pod.UID, again, err)
 	return err
 }
 
-// find says what is in a pod's directory. It asks no file system that may hang.
+// find returns what is in a pod's directory. It touches no file system that may hang.
 func (v *Volumes) find(podDir string) ([]found, error) {
 	all, err := places(podDir)
 	out := make([]found, len(all))
@@ -169,7 +168,7 @@ func (v *Volumes) find(podDir string) ([]found, error) {
 	return out, err
 }
 
-// want says what a pod's volumes come to.
+// want returns what should be in a pod's directory.
 func want(all []used) []wanted {
 	out := make([]wanted, len(all))
 	for i, u := range all {
@@ -179,7 +178,7 @@ func want(all []used) []wanted {
 	return out
 }
 
-// do takes one step.
+// do carries out one step.
 func (v *Volumes) do(ctx context.Context, s step, t target) (again time.Time, err error) {
 	if s.verb == remove {
 		if err := v.removeVolume(ctx, s.place.in(t.podDir)); err != nil {
@@ -206,11 +205,11 @@ func (v *Volumes) do(ctx context.Context, s step, t target) (again time.Time, er
 type used struct {
 	volume v1.Volume
 	plugin plugin
-	// claim is the one that it names, and pv what that is bound to, of which volume then has the
-	// source. Until that is known there is no plugin.
+	// claim is the name of the volume's claim, and pv what it is bound to. Until pv is known there
+	// is no plugin.
 	claim    string
 	pv       *v1.PersistentVolume
-	readOnly bool // by the volume itself, which names the claim or the export
+	readOnly bool // by the claim's reference, or by the volume's own source
 }
 
 func (u used) place() place {
@@ -220,7 +219,7 @@ func (u used) place() place {
 	return place{u.plugin.name, u.volume.Name}
 }
 
-// path is where the volume is on the node once it is set up.
+// path returns where the volume is on the node once it is set up.
 func (u used) path(podDir string) string {
 	if u.plugin.path != nil {
 		return u.plugin.path(u)
@@ -228,8 +227,8 @@ func (u used) path(podDir string) string {
 	return u.place().in(podDir)
 }
 
-// usedVolumes are the pod's volumes that some container mounts or has as a device, in the order of
-// the spec. The error names all that are not supported.
+// usedVolumes returns the pod's volumes that some container mounts or has as a device, in the order
+// of the spec. The error names all that are not supported.
 func usedVolumes(pod *v1.Pod) (out []used, err error) {
 	names := map[string]bool{}
 	for container := range podspec.All(pod) {
@@ -261,7 +260,7 @@ func newUsed(pod *v1.Pod, volume v1.Volume) (u used, err error) {
 	return u, err
 }
 
-// usedNow are the pod's volumes as far as it is known what they are: it is set up.
+// usedNow returns the volumes of a pod that is set up, without those whose claim is not known.
 func (v *Volumes) usedNow(pod *v1.Pod) ([]used, error) {
 	all, err := usedVolumes(pod)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/numalet/numalet/internal/podtest"
 )
 
-// newVolumes has its root in a new directory and mounts in memory only.
+// newVolumes returns Volumes with a root in a new directory that mount in memory only.
 func newVolumes(t *testing.T, cfg Config) (*Volumes, *mount.FakeMounter) {
 	t.Helper()
 	mounter := mount.NewFakeMounter(nil)
@@ -37,7 +37,7 @@ func newVolumes(t *testing.T, cfg Config) (*Volumes, *mount.FakeMounter) {
 	return v, mounter
 }
 
-// alone has nobody told, and nothing known of the node, as far as the configuration says no more.
+// alone completes the configuration with functions that report nothing.
 func alone(c Config) Config {
 	if c.Memory == nil {
 		c.Memory = func() int64 { return 0 }
@@ -203,7 +203,7 @@ func TestFSGroup(t *testing.T) {
 	}
 }
 
-// Of a pod's volumes those are named that a container uses and that cannot be had.
+// Unsupported names those volumes that a container uses and that are not supported.
 func TestUnsupported(t *testing.T) {
 	csi := v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{}}}
 	if err := Unsupported(podWith(csi)); err == nil || !strings.Contains(err.Error(),

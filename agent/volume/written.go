@@ -13,51 +13,51 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Objects are the objects of the API server that volumes are made of. An error of them is what the
-// pod waits for.
+// Objects reads what volumes are made of from the API server. If it returns an error, the pod
+// waits.
 type Objects interface {
 	ConfigMap(ctx context.Context, pod *v1.Pod, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, pod *v1.Pod, name string) (*v1.Secret, error)
-	// Token is a token of the pod's service account, and when there shall be another.
+	// Token returns a token of the pod's service account, and when to renew it.
 	Token(ctx context.Context, pod *v1.Pod, want *v1.ServiceAccountTokenProjection) (
 		token []byte, renew time.Time, err error)
-	// TrustAnchors are certificates in PEM, and when to ask for them again.
+	// TrustAnchors returns certificates in PEM, and when to ask again.
 	TrustAnchors(ctx context.Context, want *v1.ClusterTrustBundleProjection) (
 		pem []byte, again time.Time, err error)
-	// Certificate is a key and the chain of certificates that a signer issued for it, in PEM, and
+	// Certificate returns a key and the certificate chain that a signer issued for it, in PEM, and
 	// when to ask again.
 	Certificate(ctx context.Context, pod *v1.Pod, want *v1.PodCertificateProjection) (
 		key, chain []byte, again time.Time, err error)
 }
 
 const (
-	// maxContent is how many bytes the files of one volume take at most together, with their names.
-	// An object of the API has at most 1 MiB, and a volume is made of a few.
+	// maxContent bounds the bytes of one volume's files with their names. An object of the API has
+	// at most 1 MiB, and a volume is made of a few.
 	maxContent = 16 << 20
-	// perFile is what a file takes beside its name and its bytes.
+	// perFile is the overhead of a file beside its name and its bytes.
 	perFile = 64
-	// maxPodContent is the same for all volumes of a pod: they are in memory that no limit of the
-	// pod's counts.
+	// maxPodContent bounds the same for all volumes of a pod together: they are in memory that no
+	// limit of the pod counts.
 	maxPodContent = 64 << 20
 )
 
-// content is what a volume is to have.
+// content is what a volume should have.
 type content struct {
 	files map[string]file // by path in the volume
-	// again is when it is to be made again although nothing changed; zero: never.
+	// again is when to make it again although nothing changed; zero: never.
 	again time.Time
 }
 
-// room is how much may still be made for a volume, and for all volumes of its pod. It is taken before
-// a file is kept, so that what is too much is never in memory; what fails gives nothing back, so that
-// a pod's volumes together cost no more than its room.
+// room is the space left for a volume, and for all volumes of its pod. It is taken before a file is
+// kept, so that nothing too large is ever in memory. A failure gives nothing back, so that all
+// volumes of a pod together cost no more than the pod's room.
 type room struct {
 	volume int
 	pod    *int
-	over   bool // there was none for a file
+	over   bool // a file did not fit
 }
 
-// take takes the room of a file.
+// take reserves the room for a file.
 func (r *room) take(path string, data int) error {
 	need := perFile + len(path) + data
 	r.over = r.over || need > r.volume || need > *r.pod
@@ -74,30 +74,30 @@ func (r *room) take(path string, data int) error {
 	return nil
 }
 
-// file is one that the agent writes into a volume.
+// file is a file that the agent writes into a volume.
 type file struct {
 	data []byte
 	mode fs.FileMode
 	user *int64 // nil: the agent's own
 }
 
-// maker makes the content of a volume.
+// maker returns the content of a volume.
 type maker func(ctx context.Context, from sources, t target) (content, error)
 
-// sources are what contents are made from.
+// sources has what contents are made from.
 type sources struct {
 	objects Objects // nil: there is no API server
 	facts   cri.Facts
 	room    *room
 }
 
-// alone is the content of one file.
+// alone returns a content of one file.
 func (s sources) alone(path string, f file, again time.Time) (content, error) {
 	return content{map[string]file{path: f}, again}, s.room.take(path, len(f.data))
 }
 
-// written are volumes with what the agent writes into them, all files at once. Those that may have
-// secrets are in memory; without root, which could not mount that, they are on the disk.
+// written returns the plugin of volumes that the agent writes, all files at once. Types that may
+// hold secrets are in memory, or on disk if we cannot mount for lack of root.
 func written(field, name string, medium v1.StorageMedium, content maker) plugin {
 	return plugin{from: inPods, field: field, name: name, relabel: true, written: true,
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
@@ -125,7 +125,7 @@ func written(field, name string, medium v1.StorageMedium, content maker) plugin 
 		}}
 }
 
-// groupOf is the pod's fsGroup, if any.
+// groupOf returns the pod's fsGroup; nil: it has none.
 func groupOf(pod *v1.Pod) *int64 {
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		return sc.FSGroup
@@ -133,13 +133,13 @@ func groupOf(pod *v1.Pod) *int64 {
 	return nil
 }
 
-// modeOf is a file's own mode, else that of the volume.
+// modeOf returns a file's own mode, else the volume's.
 func modeOf(own *int32, volume fs.FileMode) fs.FileMode {
 	return fs.FileMode(ptr.Deref(own, int32(volume)))
 }
 
-// credential is a file that only the pod's processes read, as far as it is known who they are: by
-// the one user of all containers, or by the pod's group.
+// credential returns a file that only the pod's processes can read, if the spec says who they are:
+// the one user of all containers, or the pod's group.
 func credential(pod *v1.Pod, data []byte, mode fs.FileMode) file {
 	f := file{data: data, mode: mode, user: oneUser(pod)}
 	if f.user != nil || groupOf(pod) != nil {
@@ -148,8 +148,8 @@ func credential(pod *v1.Pod, data []byte, mode fs.FileMode) file {
 	return f
 }
 
-// oneUser is the user that every container of the pod runs as; nil: there is no such, or the image
-// says it.
+// oneUser returns the user that every container of the pod runs as; nil: they differ, or only the
+// image says it.
 func oneUser(pod *v1.Pod) *int64 {
 	var shared, user *int64
 	if sc := pod.Spec.SecurityContext; sc != nil {

@@ -84,7 +84,7 @@ func projectedVolume(sources ...v1.VolumeProjection) v1.Volume {
 	}}
 }
 
-// contents are the files that a reader of the pod's only volume finds, with their modes.
+// contents returns the files, with modes, that a reader of the pod's only volume finds.
 func contents(t *testing.T, v *Volumes, pod *v1.Pod) []string {
 	t.Helper()
 	used, err := usedVolumes(pod)
@@ -230,7 +230,7 @@ func TestDownwardFiles(t *testing.T) {
 	}
 }
 
-// What may be secret is in memory, and all of it where the kubelet has it.
+// Types that may hold secrets are in memory, all of it where the kubelet has it.
 func TestWrittenLayout(t *testing.T) {
 	requireRoot(t)
 	for field, want := range map[string]struct{ dir, fstype string }{
@@ -275,7 +275,7 @@ func TestWrittenLayout(t *testing.T) {
 	}
 }
 
-// Without root there is no memory to mount, and nobody to give files to; the pod runs all the same.
+// Without root nothing is mounted in memory and no file is given away; the pod runs all the same.
 func TestWrittenWithoutRoot(t *testing.T) {
 	mounter := mount.NewFakeMounter(nil)
 	v, _ := newVolumes(t, Config{Objects: newServer(), Mounter: refusing{mounter, "tmpfs"}})
@@ -288,7 +288,7 @@ func TestWrittenWithoutRoot(t *testing.T) {
 	}
 }
 
-// A token is for those who run in the pod: its one user, or its group, else everybody.
+// Only the pod's one user or its group can read a token; without these everybody.
 func TestTokenOwners(t *testing.T) {
 	requireRoot(t)
 	type pod = v1.PodSecurityContext
@@ -333,12 +333,12 @@ func TestTokenOwners(t *testing.T) {
 	}
 }
 
-// big is a config map whose one file takes that much room.
+// big returns a config map whose one file takes that much room.
 func big(room int) *v1.ConfigMap {
 	return &v1.ConfigMap{BinaryData: map[string][]byte{"x": make([]byte, room-perFile-len("x"))}}
 }
 
-// A volume of many sources has a bound on what is made for it, of whatever it is made.
+// The content of a volume is bounded, whatever its sources.
 func TestWrittenSize(t *testing.T) {
 	s := newServer()
 	s.maps["big"] = big(maxContent / 4)
@@ -357,8 +357,8 @@ func TestWrittenSize(t *testing.T) {
 	setUp(t, v, podWith(projectedVolume(sources[:4]...)))
 }
 
-// What is too much is never in memory: the pod's volumes together cost the agent no more than their
-// bound, whatever they are made of and how often its pod asks for it.
+// Nothing too large is ever in memory: a pod's volumes together cost the agent no more than their
+// bound, however often the pod makes it build them.
 func TestWrittenSizeIsBoundedWhileItIsMade(t *testing.T) {
 	const many = 9000
 	large := strings.Repeat("x", 200<<10)
@@ -408,7 +408,7 @@ func TestWrittenSizeIsBoundedWhileItIsMade(t *testing.T) {
 	}
 }
 
-// So have all volumes of a pod together, the first time and whenever they are brought up to date.
+// All volumes of a pod together are bounded too, at first and with each update.
 func TestWrittenSizeOfPod(t *testing.T) {
 	s := newServer()
 	s.maps["big"] = big(maxContent)
