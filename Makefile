@@ -17,7 +17,7 @@ export CGO_ENABLED ?= 0
 # All is built alike, the servers of tests too, so that what it shares is compiled once.
 export GOFLAGS ?= -trimpath
 
-.PHONY: help build run test unit sim containerd numa cluster race fuzz guests soak walk faults attack bench peer stories schedulers proto check clean
+.PHONY: help build run test unit sim containerd numa cluster race fuzz guests soak walk faults attack bench peer scenarios schedulers proto check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,9 +94,9 @@ attack: build ## ROUNDS (100) of each attack on a node and its API server, ATTAC
 	NUMALET_ATTACK_ROUNDS=$(or $(ROUNDS),100) NUMALET_ATTACK_SEED=$(ATTACK_SEED) NUMALET_CLUSTER=$$cluster \
 	  go test ./test/cluster -run 'TestAttacks$$' -count=1 -v -timeout 8h
 
-stories: ## what watchers see of pods here and under the stock kubelet, STORIES=regexp, PODS (60) by chance (root)
-	NUMALET_STORIES=$(STORIES) NUMALET_STORIES_PODS=$(or $(PODS),60) NUMALET_CLUSTER=$$(test/tools/build.sh cluster) \
-	  go test ./test/cluster -run 'TestStories$$' -count=1 -v -timeout 1h
+scenarios: ## what watchers see of pods here and under the stock kubelet, SCENARIOS=regexp, PODS (60) by chance (root)
+	NUMALET_SCENARIOS=$(SCENARIOS) NUMALET_SCENARIOS_PODS=$(or $(PODS),60) NUMALET_CLUSTER=$$(test/tools/build.sh cluster) \
+	  go test ./test/cluster -run 'TestLifecycleScenarios$$' -count=1 -v -timeout 1h
 
 schedulers: ## 200 pods on four nodes by two schedulers, one of which reads NodeResourceTopology (root)
 	NUMALET_CLUSTER=$$(test/tools/build.sh cluster) \

@@ -42,7 +42,7 @@ type faulty struct {
 	daemon  *containerd.Daemon // nil: the runtime is simulated
 	proxy   *faults.Proxy
 	random  *rand.Rand
-	wants   *wants
+	wants   *workloads
 	monitor *watcher
 
 	runtime   runtimeapi.RuntimeServiceClient
@@ -86,8 +86,8 @@ func newFaulty(t *testing.T, n *harness.Node, d *containerd.Daemon, cgroup strin
 	c := rig.Start(t)
 	s := &faulty{
 		t: t, c: c, cgroup: cgroup, daemon: d, random: random,
-		wants: &wants{
-			random: random, of: map[string]*want{}, image: "registry.test/work:1", cpus: 24,
+		wants: &workloads{
+			random: random, of: map[string]*desired{}, image: "registry.test/work:1", cpus: 24,
 			scripts: []script{obeys, slowly, ignores, crashes}, well: []string{"true"},
 		},
 	}
@@ -150,7 +150,7 @@ func (s *faulty) play(kinds []kindOfAccident) {
 	s.settle("it begins")
 	for round, k := range kinds {
 		if k.direct && !s.wants.direct {
-			s.wants.drop(func(o *want) bool { return o.kind.indirect() })
+			s.wants.drop(func(o *desired) bool { return o.kind.indirect() })
 			s.settle("what others keep is removed")
 			s.t.Cleanup(s.restartOthers)
 		}
@@ -163,7 +163,7 @@ func (s *faulty) play(kinds []kindOfAccident) {
 		s.settle(what)
 		s.t.Logf("all was quiet after %v", time.Since(began).Round(time.Millisecond))
 	}
-	s.wants.drop(func(*want) bool { return true })
+	s.wants.drop(func(*desired) bool { return true })
 	s.settle("all is removed")
 }
 
@@ -211,7 +211,7 @@ func (s *faulty) moment() time.Duration {
 // been started again since it was quiet last.
 func (s *faulty) settle(when string) {
 	s.t.Helper()
-	var now *seen
+	var now *observed
 	since := time.Now()
 	tell := time.Now().Add(telling)
 	s.node.Eventually("all is quiet after "+when, func() (err error) {
@@ -246,7 +246,7 @@ func (s *faulty) settle(when string) {
 }
 
 // isQuiet reports whether all is as wanted, pods are not written to, and the node has lived since.
-func (s *faulty) isQuiet(since time.Time) (*seen, error) {
+func (s *faulty) isQuiet(since time.Time) (*observed, error) {
 	s.revive()
 	if err := s.bring(); err != nil {
 		return nil, err
@@ -293,7 +293,7 @@ func (s *faulty) revive() {
 }
 
 // untouched tells what became of pods that should not have noticed anything.
-func (s *faulty) untouched(now *seen) error {
+func (s *faulty) untouched(now *observed) error {
 	for _, p := range now.api {
 		if s.wants.of[p.Labels["want"]].touched {
 			continue

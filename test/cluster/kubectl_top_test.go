@@ -24,9 +24,9 @@ spec:
   metrics: [{type: Resource, resource: {name: cpu, target: TARGET}}]
 `
 
-// TestTop: through metrics-server kubectl top shows what the node and its pods use, and an autoscaler
+// TestKubectlTop: through metrics-server kubectl top shows what the node and its pods use, and an autoscaler
 // has as many pods of a Deployment as their use of the CPU asks for.
-func TestTop(t *testing.T) {
+func TestKubectlTop(t *testing.T) {
 	c := rig.Start(t)
 	c.Metrics()
 	n := c.Join(harness.New(t), "localhost") // where metrics-server finds it

@@ -13,11 +13,11 @@ import (
 // kernel killed a process of it.
 const killedOnce = exitsOnce + "0 reason=OOMKilled"
 
-// killedTraits are those of containers that exit with 0 although the kernel killed a process of theirs:
+// killedVariants are those of containers that exit with 0 although the kernel killed a process of theirs:
 // what the runtime says beside the exit code decides for an init container.
-func killedTraits() []trait {
-	init := func(name, script string, set func(*v1.Container)) trait {
-		return trait{name: name, set: func(p *v1.Pod) {
+func killedVariants() []variant {
+	init := func(name, script string, set func(*v1.Container)) variant {
+		return variant{name: name, set: func(p *v1.Pod) {
 			c := v1.Container{Name: name, Image: doneImage}
 			set(&c)
 			p.Spec.InitContainers = append(p.Spec.InitContainers, c)
@@ -27,7 +27,7 @@ func killedTraits() []trait {
 	rule := v1.ContainerRestartRule{Action: v1.ContainerRestartRuleActionRestart,
 		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{
 			Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{0}}}
-	return []trait{
+	return []variant{
 		{name: "killed", set: func(p *v1.Pod) { exits(p, "0 reason=OOMKilled") }},
 		// Late: when all of its pod begins anew once, at the exit of another, that is over on both sides.
 		init(sidecarKilled, "after=6s attempts=1 exit=0 reason=OOMKilled", func(c *v1.Container) {
@@ -41,10 +41,10 @@ func killedTraits() []trait {
 	}
 }
 
-// sidecarKilled is the trait of a sidecar that exits once.
+// sidecarKilled is the variant of a sidecar that exits once.
 const sidecarKilled = "sidecar-killed"
 
-// initKilled is the trait of an init container whose pod says whether it starts again.
+// initKilled is the variant of an init container whose pod says whether it starts again.
 const initKilled = "init-killed"
 
 // losesSandbox reports whether the kubelet ends all of the pod because of its init container, whose

@@ -15,11 +15,11 @@ import (
 // nowhere: 15 s until it knows, and time for a slow machine. A kubelet knows after 45 s.
 const noticed = 30 * time.Second
 
-// TestConnectionsLeadNowhere: packets of the connections that there are are dropped, without a word
+// TestLostConnections: packets of the connections that there are are dropped, without a word
 // to either side. The lease goes on to be renewed, a pod that is made then starts, what changes in
 // an object that a running pod uses comes to its volume, and an event tells. Heartbeats would notice
 // it themselves only much later: their time for an answer is long here.
-func TestConnectionsLeadNowhere(t *testing.T) {
+func TestLostConnections(t *testing.T) {
 	c, agent := rig.Start(t), harness.New(t)
 	for setting, value := range map[string]any{
 		"nodeLeaseDurationSeconds": 20, "nodeStatusUpdateFrequency": "1m",

@@ -21,20 +21,20 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// story is a pod and what happens to it. At its end the pod is deleted, if it is still there.
-type story struct {
+// scenario is a pod and what happens to it. At its end the pod is deleted, if it is still there.
+type scenario struct {
 	name string
 	// scripts say what containers do: "main: exit=1 after=1s; init: term=ignore".
 	scripts string
 	// spec is without what all have; APP is an image. Of a static pod it is in a manifest.
 	spec   string
 	static bool
-	// whole is the pod of a story without a spec.
+	// whole is the pod of a scenario without a spec.
 	whole *v1.Pod
 	// before is done before the pod is made.
 	before act
 	steps  []step
-	// down is done while no agent runs, and then the story goes on with later. Stories without stay
+	// down is done while no agent runs, and then the scenario goes on with later. Scenarios without stay
 	// in one life of the agent.
 	down  act
 	later []step
@@ -47,31 +47,31 @@ type step struct {
 	do    act
 }
 
-// act is something that is done to the pod of a story on one side.
-type act func(ctx context.Context, s *storySide, pod string) error
+// act is something that is done to the pod of a scenario on one side.
+type act func(ctx context.Context, s *scenarioNode, pod string) error
 
-// TestStories: while the same happens to the same pods watchers see the same of them of numalet as
+// TestLifecycleScenarios: while the same happens to the same pods watchers see the same of them of numalet as
 // of the stock kubelet, in the same order, and so do readers of events, the runtime and device
 // plugins. One side may skip what the other shows for a moment; what else differs is in
 // meantHistories, of which each is met.
 //
 // What differs is told again alone before it counts: a busy machine makes long what is short.
-// NUMALET_STORIES is a regular expression for the names of those to tell. NUMALET_STORIES_TRIES is
-// how often one is told at most. NUMALET_STORIES_PODS is how many further pods have several traits
-// by chance: always the same, or others with each NUMALET_ORDERS_SEED.
-func TestStories(t *testing.T) {
+// NUMALET_SCENARIOS is a regular expression for the names of those to tell. NUMALET_SCENARIOS_TRIES is
+// how often one is told at most. NUMALET_SCENARIOS_PODS is how many further pods have several variants
+// by chance: always the same, or others with each NUMALET_PARITY_SEED.
+func TestLifecycleScenarios(t *testing.T) {
 	port, servers := newAnswers(t, len(agents))
-	var sides []*storySide
+	var sides []*scenarioNode
 	for i, agent := range agents {
-		sides = append(sides, newStorySide(t, agent, fmt.Sprint(port), servers[i]))
+		sides = append(sides, newScenarioNode(t, agent, fmt.Sprint(port), servers[i]))
 	}
-	groups := slices.Collect(slices.Chunk(pluginStories(), pluginsAtOnce))
-	groups = slices.AppendSeq(groups, slices.Chunk(stories(), storiesAtOnce))
-	groups = slices.AppendSeq(groups, slices.Chunk(chanceStories(t, port, sides[0]), atOnce))
-	groups = append(groups, restartStories())
+	groups := slices.Collect(slices.Chunk(pluginScenarios(), pluginsAtOnce))
+	groups = slices.AppendSeq(groups, slices.Chunk(scenarios(), storiesAtOnce))
+	groups = slices.AppendSeq(groups, slices.Chunk(chanceScenarios(t, port, sides[0]), atOnce))
+	groups = append(groups, restartScenarios())
 	meant, whole := &histories.Comparison{Meant: meantHistories}, true
 	for _, some := range groups {
-		named := slices.DeleteFunc(slices.Clone(some), func(s story) bool {
+		named := slices.DeleteFunc(slices.Clone(some), func(s scenario) bool {
 			return !chosen(t).MatchString(s.name)
 		})
 		whole = whole && len(named) == len(some)
@@ -84,17 +84,17 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// tellUntilAlike tells stories, those that differ again, and fails if some differ still.
-func tellUntilAlike(t *testing.T, sides []*storySide, some []story, c *histories.Comparison) {
+// tellUntilAlike tells scenarios, those that differ again, and fails if some differ still.
+func tellUntilAlike(t *testing.T, sides []*scenarioNode, some []scenario, c *histories.Comparison) {
 	t.Helper()
-	tries := int(harness.Number(t, "NUMALET_STORIES_TRIES", 3))
+	tries := int(harness.Number(t, "NUMALET_SCENARIOS_TRIES", 3))
 	var wrong []string
 	for try := 1; try <= tries && len(some) > 0; try++ {
 		if try > 1 {
 			t.Logf("told again:\n%s", strings.Join(wrong, "\n"))
 		}
 		wrong = tellAll(t, sides, some, c, try)
-		some = slices.DeleteFunc(slices.Clone(some), func(s story) bool {
+		some = slices.DeleteFunc(slices.Clone(some), func(s scenario) bool {
 			return !slices.ContainsFunc(wrong, func(w string) bool {
 				return strings.HasPrefix(w, s.name+",")
 			})
@@ -105,17 +105,17 @@ func tellUntilAlike(t *testing.T, sides []*storySide, some []story, c *histories
 	}
 }
 
-// chanceStories are of pods with several traits by chance, as in TestOrders, that the API server
+// chanceScenarios are of pods with several variants by chance, as in TestParity, that the API server
 // takes.
-func chanceStories(t *testing.T, port int, on *storySide) (out []story) {
+func chanceScenarios(t *testing.T, port int, on *scenarioNode) (out []scenario) {
 	t.Helper()
-	seed := harness.Number(t, "NUMALET_ORDERS_SEED", 1795356351761480071)
-	several := int(harness.Number(t, "NUMALET_STORIES_PODS", 12))
+	seed := harness.Number(t, "NUMALET_PARITY_SEED", 1795356351761480071)
+	several := int(harness.Number(t, "NUMALET_SCENARIOS_PODS", 12))
 	random := rand.New(rand.NewPCG(seed, 1))
-	for _, pod := range severalTraits(random, simTraits(asking{port}), several) {
+	for _, pod := range severalVariants(random, simVariants(asking{port}), several) {
 		pod.Name, pod.Spec.NodeName = strings.Replace(pod.Name, "several", "chance", 1), ""
 		if !hangs(pod) && on.takes(t, pod) {
-			out = append(out, story{name: pod.Name, whole: pod,
+			out = append(out, scenario{name: pod.Name, whole: pod,
 				steps: []step{{until: hasCome, stay: firstProbes}}})
 		}
 	}
@@ -123,7 +123,7 @@ func chanceStories(t *testing.T, port int, on *storySide) (out []story) {
 }
 
 // hasCome: the pod is over, or its containers are not on their way any more and have what its
-// traits make of them.
+// variants make of them.
 func hasCome(p *v1.Pod) bool {
 	come := len(p.Status.ContainerStatuses) > 0
 	for _, c := range statuses(p) {
@@ -132,22 +132,22 @@ func hasCome(p *v1.Pod) bool {
 	return isOver(p) || come && isSettled(p)
 }
 
-// chosen matches the names of the stories to tell.
+// chosen matches the names of the scenarios to tell.
 func chosen(t *testing.T) *regexp.Regexp {
 	t.Helper()
-	is, err := regexp.Compile(os.Getenv("NUMALET_STORIES"))
+	is, err := regexp.Compile(os.Getenv("NUMALET_SCENARIOS"))
 	if err != nil {
-		t.Fatalf("NUMALET_STORIES: %v", err)
+		t.Fatalf("NUMALET_SCENARIOS: %v", err)
 	}
 	return is
 }
 
-// tellAll tells stories on both sides at once and says how what was seen differs.
-func tellAll(t *testing.T, sides []*storySide, all []story, c *histories.Comparison,
+// tellAll tells scenarios on both sides at once and says how what was seen differs.
+func tellAll(t *testing.T, sides []*scenarioNode, all []scenario, c *histories.Comparison,
 	try int) []string {
 	t.Helper()
 	start := time.Now()
-	onBoth(t, sides, all, func(s *storySide, one story) error {
+	onBoth(t, sides, all, func(s *scenarioNode, one scenario) error {
 		name := one.podName(try, s)
 		err := s.act(t.Context(), one.before, name)
 		if err == nil {
@@ -161,28 +161,28 @@ func tellAll(t *testing.T, sides []*storySide, all []story, c *histories.Compari
 		}
 		return err
 	})
-	if slices.ContainsFunc(all, func(s story) bool { return s.later != nil }) {
+	if slices.ContainsFunc(all, func(s scenario) bool { return s.later != nil }) {
 		tellOn(t, sides, all, try)
 	}
 	wrong, late := differ(sides, all, c, try)
-	t.Logf("try %d: %d stories, %v; what is new is seldom seen later than %v", try, len(all),
+	t.Logf("try %d: %d scenarios, %v; what is new is seldom seen later than %v", try, len(all),
 		time.Since(start).Round(time.Second), late.Round(10*time.Millisecond))
 	return wrong
 }
 
-// tellOn restarts the agents and tells the rest of the stories.
-func tellOn(t *testing.T, sides []*storySide, all []story, try int) {
+// tellOn restarts the agents and tells the rest of the scenarios.
+func tellOn(t *testing.T, sides []*scenarioNode, all []scenario, try int) {
 	t.Helper()
 	for _, s := range sides {
 		s.Kill()
 	}
-	onBoth(t, sides, all, func(s *storySide, one story) error {
+	onBoth(t, sides, all, func(s *scenarioNode, one scenario) error {
 		return s.act(t.Context(), one.down, one.podName(try, s))
 	})
 	for _, s := range sides {
 		s.Start()
 	}
-	onBoth(t, sides, all, func(s *storySide, one story) error {
+	onBoth(t, sides, all, func(s *scenarioNode, one scenario) error {
 		name := one.podName(try, s)
 		if err := s.tell(t.Context(), one.later, name); err != nil {
 			return err
@@ -191,9 +191,9 @@ func tellOn(t *testing.T, sides []*storySide, all []story, try int) {
 	})
 }
 
-// differ says how what was seen of stories differs, and how late it was seen. It waits for events
+// differ says how what was seen of scenarios differs, and how late it was seen. It waits for events
 // that come late.
-func differ(sides []*storySide, all []story, c *histories.Comparison, try int) (
+func differ(sides []*scenarioNode, all []scenario, c *histories.Comparison, try int) (
 	wrong []string, late time.Duration) {
 	for began := time.Now(); ; time.Sleep(500 * time.Millisecond) {
 		seen := make([]map[string]histories.History, len(sides))
@@ -202,7 +202,7 @@ func differ(sides []*storySide, all []story, c *histories.Comparison, try int) (
 			journal := s.Runtime.Journal(0)
 			seen[i] = s.Histories(journal)
 			late = max(late, s.Late(journal, func(pod string) bool {
-				return slices.ContainsFunc(all, func(one story) bool { return one.podName(try, s) == pod })
+				return slices.ContainsFunc(all, func(one scenario) bool { return one.podName(try, s) == pod })
 			}))
 		}
 		c.Know(histories.Ours, seen[0])
@@ -219,7 +219,7 @@ func differ(sides []*storySide, all []story, c *histories.Comparison, try int) (
 	}
 }
 
-// storiesAtOnce is how many stories are told at a time, that the machine is not only busy with starts.
+// storiesAtOnce is how many scenarios are told at a time, that the machine is not only busy with starts.
 const storiesAtOnce = 35
 
 // shortly is for how long one side may show what the other does not, on a machine that is not busy.
@@ -228,11 +228,11 @@ const shortly = 1500 * time.Millisecond
 // lateEvents is how long events may take to come.
 const lateEvents = 5 * time.Second
 
-// apart is how long after each other stories are begun: nodes are not to be busy with starts only.
+// apart is how long after each other scenarios are begun: nodes are not to be busy with starts only.
 const apart = 100 * time.Millisecond
 
-// onBoth does something for each story on each side, at once.
-func onBoth(t *testing.T, sides []*storySide, all []story, do func(*storySide, story) error) {
+// onBoth does something for each scenario on each side, at once.
+func onBoth(t *testing.T, sides []*scenarioNode, all []scenario, do func(*scenarioNode, scenario) error) {
 	t.Helper()
 	var group sync.WaitGroup
 	for _, s := range sides {
@@ -240,7 +240,7 @@ func onBoth(t *testing.T, sides []*storySide, all []story, do func(*storySide, s
 			group.Go(func() {
 				time.Sleep(time.Duration(i) * apart)
 				if err := do(s, one); err != nil {
-					t.Errorf("%s: story %s: %v", s.Name, one.name, err)
+					t.Errorf("%s: scenario %s: %v", s.Name, one.name, err)
 				}
 			})
 		}
@@ -248,8 +248,8 @@ func onBoth(t *testing.T, sides []*storySide, all []story, do func(*storySide, s
 	group.Wait()
 }
 
-// podName is that of the story's pod when it is told for the so manyth time.
-func (one story) podName(try int, s *storySide) string {
+// podName is that of the scenario's pod when it is told for the so manyth time.
+func (one scenario) podName(try int, s *scenarioNode) string {
 	name := one.name
 	if try > 1 {
 		name += fmt.Sprint("-try", try)
@@ -260,8 +260,8 @@ func (one story) podName(try int, s *storySide) string {
 	return name
 }
 
-// pod is the story's pod on a side.
-func (one story) pod(try int, s *storySide) (*v1.Pod, error) {
+// pod is the scenario's pod on a side.
+func (one scenario) pod(try int, s *scenarioNode) (*v1.Pod, error) {
 	pod := ordinaryPod(one.podName(try, s))
 	if one.whole != nil {
 		return s.renamed(one.whole, pod.Name)
@@ -283,7 +283,7 @@ func (one story) pod(try int, s *storySide) (*v1.Pod, error) {
 }
 
 // renamed is a pod of both sides as one of this side, with another name wherever its own stands.
-func (s *storySide) renamed(pod *v1.Pod, name string) (*v1.Pod, error) {
+func (s *scenarioNode) renamed(pod *v1.Pod, name string) (*v1.Pod, error) {
 	raw, err := json.Marshal(pod)
 	out := &v1.Pod{}
 	if err == nil {

@@ -28,9 +28,9 @@ spec:
         resources: {requests: {cpu: "1000"}}}]
 `
 
-// TestReplacementsAreHeldBack: controllers replace pods that a node rejects at once, and it rejects at
+// TestRejectedReplacementsWait: controllers replace pods that a node rejects at once, and it rejects at
 // most six a minute of all of them; the others wait and say why, and pods that fit start meanwhile.
-func TestReplacementsAreHeldBack(t *testing.T) {
+func TestRejectedReplacementsWait(t *testing.T) {
 	c, n := ours(t)
 	const controllers, replicas = 4, 3
 	began := time.Now()

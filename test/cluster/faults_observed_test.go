@@ -27,8 +27,8 @@ const (
 	labelName = "io.kubernetes.container.name"
 )
 
-// seen is what all say of the node's pods, at about one moment.
-type seen struct {
+// observed is what all say of the node's pods, at about one moment.
+type observed struct {
 	// api are the pods that the API server has for the node, and here those of the agent, by name.
 	api, here map[types.NamespacedName]v1.Pod
 	places    map[string]placement.Row                      // by "pod/container"
@@ -43,10 +43,10 @@ type seen struct {
 }
 
 // look asks all.
-func (s *faulty) look() (*seen, error) {
+func (s *faulty) look() (*observed, error) {
 	ctx := context.Background()
-	out := &seen{api: map[types.NamespacedName]v1.Pod{}, here: map[types.NamespacedName]v1.Pod{}}
-	for _, step := range []func(context.Context, *seen) error{
+	out := &observed{api: map[types.NamespacedName]v1.Pod{}, here: map[types.NamespacedName]v1.Pod{}}
+	for _, step := range []func(context.Context, *observed) error{
 		s.lookHere, s.lookAtRuntime, s.lookAtAPI, s.lookForLeft,
 	} {
 		if err := step(ctx, out); err != nil {
@@ -60,7 +60,7 @@ func nameOf(p *v1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-func (s *faulty) lookAtAPI(ctx context.Context, out *seen) error {
+func (s *faulty) lookAtAPI(ctx context.Context, out *observed) error {
 	list, err := s.c.Client.CoreV1().Pods("").List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", s.node.Name).String(),
 	})
@@ -73,7 +73,7 @@ func (s *faulty) lookAtAPI(ctx context.Context, out *seen) error {
 	return nil
 }
 
-func (s *faulty) lookHere(ctx context.Context, out *seen) (err error) {
+func (s *faulty) lookHere(ctx context.Context, out *observed) (err error) {
 	pods, err := s.node.Pods()
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (s *faulty) lookHere(ctx context.Context, out *seen) (err error) {
 	return err
 }
 
-func (s *faulty) lookAtRuntime(ctx context.Context, out *seen) error {
+func (s *faulty) lookAtRuntime(ctx context.Context, out *observed) error {
 	list, err := s.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
 		return err
@@ -170,7 +170,7 @@ func (s *faulty) alive(since time.Time) error {
 }
 
 // lookForLeft finds what of pods is in the file system.
-func (s *faulty) lookForLeft(_ context.Context, out *seen) error {
+func (s *faulty) lookForLeft(_ context.Context, out *observed) error {
 	out.left = map[types.UID]string{}
 	dirs, err := filepath.Glob(filepath.Join(s.node.Root, "pods", "*"))
 	if err != nil {
@@ -208,7 +208,7 @@ func (s *faulty) lookForLeft(_ context.Context, out *seen) error {
 }
 
 // newest is the container of that name that was made last.
-func (s *seen) newest(uid types.UID, name string) *runtimeapi.ContainerStatus {
+func (s *observed) newest(uid types.UID, name string) *runtimeapi.ContainerStatus {
 	all := s.containers[uid][name]
 	if len(all) == 0 {
 		return nil

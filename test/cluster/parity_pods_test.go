@@ -28,7 +28,7 @@ func (s *side) make(t *testing.T, pod *v1.Pod) bool {
 		t.Fatal(err)
 	}
 	if err != nil {
-		t.Logf("%s (%s): %v", pod.Name, pod.Annotations[traitsNote], err)
+		t.Logf("%s (%s): %v", pod.Name, pod.Annotations[variantsNote], err)
 	}
 	return err == nil
 }

@@ -71,8 +71,8 @@ func (e ending) pod(name string) *v1.Pod {
 	return pod
 }
 
-// TestEndsInTurn: the containers of a pod are asked to end when the stock kubelet asks them.
-func TestEndsInTurn(t *testing.T) {
+// TestTerminationOrder: the containers of a pod are asked to end when the stock kubelet asks them.
+func TestTerminationOrder(t *testing.T) {
 	for _, agent := range agents {
 		t.Run(agent, func(t *testing.T) {
 			s := newSide(t, agent)

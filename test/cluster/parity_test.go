@@ -25,16 +25,16 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestOrders: of the same pods the runtime is told the same by numalet as by the stock kubelet, and
-// the API server too. Each trait is in a pod of its own, and several together in pods by chance,
-// NUMALET_ORDERS_PODS of them: always the same, or others with each NUMALET_ORDERS_SEED.
-func TestOrders(t *testing.T) {
-	seed := harness.Number(t, "NUMALET_ORDERS_SEED", 1795356351761480071)
-	several := harness.Number(t, "NUMALET_ORDERS_PODS", 60)
+// TestParity: of the same pods the runtime is told the same by numalet as by the stock kubelet, and
+// the API server too. Each variant is in a pod of its own, and several together in pods by chance,
+// NUMALET_PARITY_PODS of them: always the same, or others with each NUMALET_PARITY_SEED.
+func TestParity(t *testing.T) {
+	seed := harness.Number(t, "NUMALET_PARITY_SEED", 1795356351761480071)
+	several := harness.Number(t, "NUMALET_PARITY_PODS", 60)
 	port, servers := newAnswers(t, len(agents))
-	traits := simTraits(asking{port})
-	pods := slices.Concat(eachTrait(traits),
-		severalTraits(rand.New(rand.NewPCG(seed, 0)), traits, int(several)))
+	variants := simVariants(asking{port})
+	pods := slices.Concat(eachVariant(variants),
+		severalVariants(rand.New(rand.NewPCG(seed, 0)), variants, int(several)))
 	pods = slices.DeleteFunc(pods, hangs)
 	var sides []*side
 	for i, agent := range agents {
@@ -47,24 +47,24 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// simTraits are those that the simulated runtime makes something of.
-func simTraits(ask asking) []trait {
-	return slices.Concat(securityTraits(), lifeTraits(), contentTraits(), furtherTraits(),
-		ask.probeTraits(), ask.hookTraits(), restartTraits(), addedTraits(), pullTraits(),
-		killedTraits())
+// simVariants are those that the simulated runtime makes something of.
+func simVariants(ask asking) []variant {
+	return slices.Concat(securityVariants(), lifeVariants(), contentVariants(), furtherVariants(),
+		ask.probeVariants(), ask.hookVariants(), restartVariants(), addedVariants(), pullVariants(),
+		killedVariants())
 }
 
 // atOnce is how many pods run at a time: neither node takes more than 110.
 const atOnce = 40
 
-// firstProbes is by when each container was probed, or has run into what its traits make of it.
+// firstProbes is by when each container was probed, or has run into what its variants make of it.
 const firstProbes = 3 * time.Second
 
-// traitsNote is the annotation that says which traits a pod has.
-const traitsNote = "example.com/traits"
+// variantsNote is the annotation that says which variants a pod has.
+const variantsNote = "example.com/variants"
 
-// eachTrait are pods with one trait each.
-func eachTrait(all []trait) (pods []*v1.Pod) {
+// eachVariant are pods with one variant each.
+func eachVariant(all []variant) (pods []*v1.Pod) {
 	for _, one := range all {
 		pod := ordinaryPod(one.name)
 		one.set(pod)
@@ -73,8 +73,8 @@ func eachTrait(all []trait) (pods []*v1.Pod) {
 	return pods
 }
 
-// severalTraits are so many pods, with some traits each by chance.
-func severalTraits(random *rand.Rand, all []trait, several int) (pods []*v1.Pod) {
+// severalVariants are so many pods, with some variants each by chance.
+func severalVariants(random *rand.Rand, all []variant, several int) (pods []*v1.Pod) {
 	for i := range several {
 		pod := ordinaryPod(fmt.Sprintf("several-%d", i))
 		names, refused := []string{}, false
@@ -87,7 +87,7 @@ func severalTraits(random *rand.Rand, all []trait, several int) (pods []*v1.Pod)
 			names = append(names, one.name)
 			one.set(pod)
 		}
-		pod.Annotations[traitsNote] = strings.Join(names, " ")
+		pod.Annotations[variantsNote] = strings.Join(names, " ")
 		pods = append(pods, pod)
 	}
 	return pods
@@ -97,7 +97,7 @@ func severalTraits(random *rand.Rand, all []trait, several int) (pods []*v1.Pod)
 type side struct {
 	rig.Cluster
 	rig.Node
-	answers *answers // nil: pods ask nobody
+	answers *probeServer // nil: pods ask nobody
 }
 
 func newSide(t *testing.T, agent string) *side { return newSideWith(t, agent, nil) }
@@ -173,7 +173,7 @@ func compare(t *testing.T, sides []*side, pods []*v1.Pod) {
 				is = []string{pod.Name + ": nothing came of it on either side"}
 			}
 			if len(is) > 0 {
-				all = append(all, fmt.Sprintf("%s (%s)", pod.Name, pod.Annotations[traitsNote]))
+				all = append(all, fmt.Sprintf("%s (%s)", pod.Name, pod.Annotations[variantsNote]))
 			}
 			all = append(all, is...)
 		}

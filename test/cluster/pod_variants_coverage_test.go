@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// notMade are honoured fields that no trait sets, and why not.
+// notMade are honoured fields that no variant sets, and why not.
 func notMade() map[string]string {
 	out := map[string]string{
 		"PodSpec.nodeName": "every pod has it",
@@ -34,18 +34,18 @@ func notMade() map[string]string {
 	return out
 }
 
-// TestTraitsCoverPods: of every field that docs/pod-fields.md says is honoured there is a trait, so
+// TestVariantsCoverPods: of every field that docs/pod-fields.md says is honoured there is a variant, so
 // that it is compared with the kubelet.
-func TestTraitsCoverPods(t *testing.T) {
+func TestVariantsCoverPods(t *testing.T) {
 	made, exempt := map[string]bool{}, notMade()
-	for _, one := range append(simTraits(asking{80}), insideTraits()...) {
+	for _, one := range append(simVariants(asking{80}), insideVariants()...) {
 		pod := ordinaryPod("one")
 		one.set(pod)
 		fieldsSet(reflect.ValueOf(pod.Spec), made)
 	}
 	for _, field := range honoured(t) {
 		if made[field] == (exempt[field] != "") {
-			t.Errorf("%s: a trait sets it: %v; why none does: %q", field, made[field], exempt[field])
+			t.Errorf("%s: a variant sets it: %v; why none does: %q", field, made[field], exempt[field])
 		}
 		delete(exempt, field)
 	}

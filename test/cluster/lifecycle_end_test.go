@@ -9,10 +9,10 @@ import (
 	"github.com/numalet/numalet/internal/lab/crisim"
 )
 
-// endStories are of pods that are deleted or evicted, in each phase.
-func endStories() []story {
-	deleted := func(name, scripts, spec string, at func(*v1.Pod) bool) story {
-		return story{name: "deleted-" + name, scripts: scripts, spec: spec,
+// endScenarios are of pods that are deleted or evicted, in each phase.
+func endScenarios() []scenario {
+	deleted := func(name, scripts, spec string, at func(*v1.Pod) bool) scenario {
+		return scenario{name: "deleted-" + name, scripts: scripts, spec: spec,
 			steps: []step{{until: at, stay: time.Second, do: remove(-1)}}}
 	}
 	slow := deleted("pulling", "", `{containers: [{name: main, image: "sim.local/late:1",
@@ -20,7 +20,7 @@ func endStories() []story {
 		is("main", 0, waiting("ContainerCreating")))
 	slow.before = trouble(crisim.Fault{Method: "PullImage",
 		Delay: metav1.Duration{Duration: 10 * time.Second}})
-	return []story{
+	return []scenario{
 		slow,
 		deleted("mounting", "", of(`volumes: [{name: v, configMap: {name: POD}}], `,
 			`volumeMounts: [{name: v, mountPath: /v}]`), is("main", 0, waiting("ContainerCreating"))),
@@ -68,12 +68,12 @@ func endStories() []story {
 	}
 }
 
-// changeStories are of pods that are changed while they run.
-func changeStories() []story {
+// changeScenarios are of pods that are changed while they run.
+func changeScenarios() []scenario {
 	debugger := v1.EphemeralContainerCommon{Name: "debug", Image: rootImage}
 	failing := debugger
 	failing.Image = "sim.local/missing:1"
-	return []story{
+	return []scenario{
 		{name: "image-changed", spec: onlyMain, steps: []step{
 			{until: isReady, stay: time.Second, do: useImage("main", userImage)},
 			{until: is("main", 1, running), stay: time.Second}}},
@@ -90,20 +90,20 @@ func changeStories() []story {
 	}
 }
 
-// restartStories are of pods that live on while the agent is killed and started again.
-func restartStories() []story {
+// restartScenarios are of pods that live on while the agent is killed and started again.
+func restartScenarios() []scenario {
 	probe := func(kind string) string {
 		return kind + `: {httpGet: {host: ANSWERS, port: PORT, path: /ok/POD}, periodSeconds: 1}`
 	}
 	over := func(name, scripts, spec string, at func(*v1.Pod) bool, down act,
-		later func(*v1.Pod) bool) story {
-		return story{name: "restart-" + name, scripts: scripts, spec: spec, steps: until(at), down: down,
+		later func(*v1.Pod) bool) scenario {
+		return scenario{name: "restart-" + name, scripts: scripts, spec: spec, steps: until(at), down: down,
 			later: []step{{until: later, stay: 4 * time.Second}}}
 	}
 	static := over("static", "", of("", probe("startupProbe")+`, `+probe("readinessProbe")), isReady,
 		nil, isReady)
 	static.static = true
-	return []story{
+	return []scenario{
 		over("plain", "", onlyMain, isReady, nil, isReady),
 		over("probed", "", of("", probe("startupProbe")+`, `+probe("readinessProbe")+`, `+
 			probe("livenessProbe")), isReady, nil, isReady),

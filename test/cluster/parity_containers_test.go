@@ -24,21 +24,21 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestOrdersInside: containers of the same pods see the same of the machine from inside under numalet
+// TestParityOfContainers: containers of the same pods see the same of the machine from inside under numalet
 // as under the stock kubelet, each on a containerd and runc of its own, and come to the same; the API
-// server and events tell the same. Each trait is in a pod, and several by chance are together in
-// others, NUMALET_INSIDE_PODS of them: always the same, or others with each NUMALET_ORDERS_SEED.
-func TestOrdersInside(t *testing.T) {
-	seed := harness.Number(t, "NUMALET_ORDERS_SEED", 1795356351761480071)
+// server and events tell the same. Each variant is in a pod, and several by chance are together in
+// others, NUMALET_INSIDE_PODS of them: always the same, or others with each NUMALET_PARITY_SEED.
+func TestParityOfContainers(t *testing.T) {
+	seed := harness.Number(t, "NUMALET_PARITY_SEED", 1795356351761480071)
 	several := harness.Number(t, "NUMALET_INSIDE_PODS", 20)
 	containerdrig.NewRunc(t) // for user namespaces
 	var sides []*inside
 	for i, agent := range agents {
 		sides = append(sides, newInside(t, agent, i == 0))
 	}
-	kinds := realTraits()
+	kinds := realVariants()
 	each := together(kinds)
-	chance := severalTraits(rand.New(rand.NewPCG(seed, 0)), slices.Concat(kinds...), int(several))
+	chance := severalVariants(rand.New(rand.NewPCG(seed, 0)), slices.Concat(kinds...), int(several))
 	for some := range slices.Chunk(slices.Concat(each, chance), atOnce) {
 		for _, pod := range some {
 			if pod.Spec.RuntimeClassName != nil {
@@ -49,21 +49,21 @@ func TestOrdersInside(t *testing.T) {
 	}
 }
 
-// realTraits are those that real containers make something of, by their kinds. Whether they start
+// realVariants are those that real containers make something of, by their kinds. Whether they start
 // before a deadline depends on how busy the machine is.
-func realTraits() [][]trait {
-	further := slices.DeleteFunc(furtherTraits(), func(one trait) bool {
+func realVariants() [][]variant {
+	further := slices.DeleteFunc(furtherVariants(), func(one variant) bool {
 		return one.name == "deadline"
 	})
-	return [][]trait{securityTraits(), lifeTraits(), contentTraits(), insideTraits(), further}
+	return [][]variant{securityVariants(), lifeVariants(), contentVariants(), insideVariants(), further}
 }
 
-// together are pods that have each trait once, as few as can be: in a pod are traits of different
+// together are pods that have each variant once, as few as can be: in a pod are variants of different
 // kinds, or far from each other in their list. Those that nodes refuse are alone, and lonely ones.
-func together(kinds [][]trait) (pods []*v1.Pod) {
-	var alone []trait
+func together(kinds [][]variant) (pods []*v1.Pod) {
+	var alone []variant
 	for _, kind := range kinds {
-		kind = slices.DeleteFunc(slices.Clone(kind), func(one trait) bool {
+		kind = slices.DeleteFunc(slices.Clone(kind), func(one variant) bool {
 			is := one.refused || slices.Contains(lonely, one.name)
 			if is {
 				alone = append(alone, one)
@@ -76,11 +76,11 @@ func together(kinds [][]trait) (pods []*v1.Pod) {
 				pods = append(pods, ordinaryPod(fmt.Sprintf("together-%d", i)))
 			}
 			note := pods[i].Annotations
-			note[traitsNote] = strings.TrimSpace(note[traitsNote] + " " + one.name)
+			note[variantsNote] = strings.TrimSpace(note[variantsNote] + " " + one.name)
 			one.set(pods[i])
 		}
 	}
-	return slices.Concat(pods, eachTrait(alone))
+	return slices.Concat(pods, eachVariant(alone))
 }
 
 // realHandler is the one that containerd has.
@@ -138,8 +138,8 @@ func compareInside(t *testing.T, sides []*inside, pods []*v1.Pod) {
 	made := makeAll(t, []*side{sides[0].side, sides[1].side}, pods)
 	for _, pod := range pods {
 		if strings.HasPrefix(pod.Name, "together-") && !slices.Contains(made, pod) {
-			t.Errorf("%s: the API server takes no pod with these traits together: %s; put one of them "+
-				"elsewhere in its list", pod.Name, pod.Annotations[traitsNote])
+			t.Errorf("%s: the API server takes no pod with these variants together: %s; put one of them "+
+				"elsewhere in its list", pod.Name, pod.Annotations[variantsNote])
 		}
 	}
 	pods = made

@@ -7,17 +7,17 @@ import (
 	"github.com/numalet/numalet/internal/podtest"
 )
 
-// trait is something that a pod has. Traits are put together to pods, so a few of them cannot be
+// variant is something that a pod has. Variants are put together to pods, so a few of them cannot be
 // together; such pods no API server takes.
-type trait struct {
+type variant struct {
 	name string
 	set  func(*v1.Pod)
 	// refused: nodes refuse such a pod.
 	refused bool
 }
 
-// asRefused is the trait as one that nodes refuse.
-func (t trait) asRefused() trait {
+// asRefused is the variant as one that nodes refuse.
+func (t variant) asRefused() variant {
 	t.refused = true
 	return t
 }
@@ -30,7 +30,7 @@ const (
 	doneImage  = "sim.local/exit:0"
 )
 
-// ordinaryPod is what traits are added to.
+// ordinaryPod is what variants are added to.
 func ordinaryPod(name string) *v1.Pod {
 	pod := &v1.Pod{}
 	pod.Name = name
@@ -47,27 +47,27 @@ func ordinaryPod(name string) *v1.Pod {
 	return pod
 }
 
-// whole makes a trait of a change to the pod's spec, main of one to its first container, secure and
+// whole makes a variant of a change to the pod's spec, main of one to its first container, secure and
 // shared of one to the security contexts of these.
-func whole(name string, set func(*v1.PodSpec)) trait {
-	return trait{name: name, set: func(p *v1.Pod) { set(&p.Spec) }}
+func whole(name string, set func(*v1.PodSpec)) variant {
+	return variant{name: name, set: func(p *v1.Pod) { set(&p.Spec) }}
 }
 
-func main(name string, set func(*v1.Container)) trait {
-	return trait{name: name, set: func(p *v1.Pod) { set(&p.Spec.Containers[0]) }}
+func main(name string, set func(*v1.Container)) variant {
+	return variant{name: name, set: func(p *v1.Pod) { set(&p.Spec.Containers[0]) }}
 }
 
-func secure(name string, set func(*v1.SecurityContext)) trait {
-	return trait{name: name, set: func(p *v1.Pod) { set(p.Spec.Containers[0].SecurityContext) }}
+func secure(name string, set func(*v1.SecurityContext)) variant {
+	return variant{name: name, set: func(p *v1.Pod) { set(p.Spec.Containers[0].SecurityContext) }}
 }
 
-func shared(name string, set func(*v1.PodSecurityContext)) trait {
-	return trait{name: name, set: func(p *v1.Pod) { set(p.Spec.SecurityContext) }}
+func shared(name string, set func(*v1.PodSecurityContext)) variant {
+	return variant{name: name, set: func(p *v1.Pod) { set(p.Spec.SecurityContext) }}
 }
 
-// mounted makes a trait of a volume and how the first container mounts it.
-func mounted(name string, source v1.VolumeSource, m v1.VolumeMount) trait {
-	return trait{name: name, set: func(p *v1.Pod) {
+// mounted makes a variant of a volume and how the first container mounts it.
+func mounted(name string, source v1.VolumeSource, m v1.VolumeMount) variant {
+	return variant{name: name, set: func(p *v1.Pod) {
 		m.Name = "v" + string(rune('a'+len(p.Spec.Volumes)))
 		m.MountPath = "/" + m.Name
 		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: m.Name, VolumeSource: source})
@@ -76,9 +76,9 @@ func mounted(name string, source v1.VolumeSource, m v1.VolumeMount) trait {
 	}}
 }
 
-// securityTraits are those of both security contexts, and of namespaces.
-func securityTraits() []trait {
-	return []trait{
+// securityVariants are those of both security contexts, and of namespaces.
+func securityVariants() []variant {
+	return []variant{
 		secure("user", func(s *v1.SecurityContext) { s.RunAsUser = ptr.To(int64(7)) }),
 		secure("user-group", func(s *v1.SecurityContext) {
 			s.RunAsUser, s.RunAsGroup = ptr.To(int64(8)), ptr.To(int64(9))
@@ -161,9 +161,9 @@ func securityTraits() []trait {
 	}
 }
 
-// lifeTraits are those of containers, resources, names and placement.
-func lifeTraits() []trait {
-	return []trait{
+// lifeVariants are those of containers, resources, names and placement.
+func lifeVariants() []variant {
+	return []variant{
 		main("requests", func(c *v1.Container) {
 			c.Resources.Requests = podtest.Amounts("cpu=20m memory=32Mi")
 		}),
@@ -241,7 +241,7 @@ func lifeTraits() []trait {
 					Value: ptr.To("2")}, {Name: "edns0"}}}
 		}),
 		whole("windows", func(s *v1.PodSpec) { s.OS = &v1.PodOS{Name: v1.Windows} }).asRefused(),
-		trait{name: "label-windows", set: func(p *v1.Pod) {
+		variant{name: "label-windows", set: func(p *v1.Pod) {
 			p.Labels[v1.LabelOSStable] = "windows"
 		}}.asRefused(),
 		whole("linux", func(s *v1.PodSpec) { s.OS = &v1.PodOS{Name: v1.Linux} }),
@@ -270,8 +270,8 @@ func wantsNode(label string) *v1.Affinity {
 	}}
 }
 
-// contentTraits are those of environment and volumes.
-func contentTraits() []trait {
+// contentVariants are those of environment and volumes.
+func contentVariants() []variant {
 	empty := v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}
 	field := func(path string) *v1.EnvVarSource {
 		return &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: path}}
@@ -279,7 +279,7 @@ func contentTraits() []trait {
 	quantity := func(name string) *v1.EnvVarSource {
 		return &v1.EnvVarSource{ResourceFieldRef: &v1.ResourceFieldSelector{Resource: name}}
 	}
-	return []trait{
+	return []variant{
 		main("fields", func(c *v1.Container) {
 			for name, path := range map[string]string{"NAME": "metadata.name",
 				"APP": "metadata.labels['app']", "NODE": "spec.nodeName",

@@ -97,9 +97,9 @@ func restarts(p *v1.Pod) int32 {
 	return p.Status.ContainerStatuses[0].RestartCount
 }
 
-// TestLives: probes, hooks and deadlines of real containers come to the same under both agents, in
+// TestContainerLifecycles: probes, hooks and deadlines of real containers come to the same under both agents, in
 // the same words.
-func TestLives(t *testing.T) {
+func TestContainerLifecycles(t *testing.T) {
 	for _, name := range agents {
 		t.Run(name, func(t *testing.T) {
 			c := rig.Start(t)

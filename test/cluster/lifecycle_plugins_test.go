@@ -15,14 +15,14 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// pluginStories are of pods with two of four devices, each of a resource and a plugin of its own
+// pluginScenarios are of pods with two of four devices, each of a resource and a plugin of its own
 // that fails in one of its calls.
-func pluginStories() []story {
+func pluginScenarios() []scenario {
 	fails := func(rpc pluginsim.RPC, count int) pluginsim.Fault {
 		return pluginsim.Fault{RPC: rpc, Code: "INTERNAL", Message: "it is broken", Count: count}
 	}
 	pod := of("", devices)
-	return []story{
+	return []scenario{
 		{name: "plugin", before: plugin(), scripts: "main: exit=1 after=4s attempts=1", spec: pod,
 			steps: until(is("main", 1, running))},
 		{name: "plugin-two", before: plugin(), spec: `{containers: [{name: main, image: APP, ` +
@@ -46,7 +46,7 @@ func pluginStories() []story {
 	}
 }
 
-// pluginsAtOnce is how many stories have a plugin at a time: each has an inotify instance, of which
+// pluginsAtOnce is how many scenarios have a plugin at a time: each has an inotify instance, of which
 // a user has 128.
 const pluginsAtOnce = 4
 
@@ -54,9 +54,9 @@ const pluginsAtOnce = 4
 const devices = `resources: {limits: {example.com/POD: 2}}`
 
 // plugin starts a plugin of the resource that is called after the pod, and waits until the node has
-// its devices. It ends with the story.
+// its devices. It ends with the scenario.
 func plugin(faults ...pluginsim.Fault) act {
-	return func(ctx context.Context, s *storySide, pod string) error {
+	return func(ctx context.Context, s *scenarioNode, pod string) error {
 		all, err := pluginsim.Spread("d", 4, topology.NewNodeSet(0), pluginsim.Blocked)
 		if err != nil {
 			return err
@@ -80,7 +80,7 @@ func plugin(faults ...pluginsim.Fault) act {
 
 // calls records the calls that a plugin tells of.
 type calls struct {
-	side *storySide
+	side *scenarioNode
 	pod  string
 }
 
@@ -91,10 +91,10 @@ func (c calls) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func (s *storySide) pluginControl(pod string) string { return filepath.Join(s.Dir, pod+".ctl") }
+func (s *scenarioNode) pluginControl(pod string) string { return filepath.Join(s.Dir, pod+".ctl") }
 
 // listEnds has the plugin end its list with an error, and waits until the node has no devices of it.
-func listEnds(ctx context.Context, s *storySide, pod string) error {
+func listEnds(ctx context.Context, s *scenarioNode, pod string) error {
 	err := pluginsim.NewClient(s.pluginControl(pod)).Fault(ctx,
 		pluginsim.Fault{RPC: pluginsim.List, Code: "INTERNAL", Message: "it is broken"})
 	if err != nil {
@@ -103,12 +103,12 @@ func listEnds(ctx context.Context, s *storySide, pod string) error {
 	return s.awaitDevices(ctx, pod, 0, nil)
 }
 
-func devicesAreBack(ctx context.Context, s *storySide, pod string) error {
+func devicesAreBack(ctx context.Context, s *scenarioNode, pod string) error {
 	return s.awaitDevices(ctx, pod, 4, nil)
 }
 
 func both(first, second act) act {
-	return func(ctx context.Context, s *storySide, pod string) error {
+	return func(ctx context.Context, s *scenarioNode, pod string) error {
 		if err := first(ctx, s, pod); err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func both(first, second act) act {
 
 // awaitDevices waits until the node has so many devices of the resource that is called after the
 // pod, unless their plugin has ended.
-func (s *storySide) awaitDevices(ctx context.Context, pod string, many int64,
+func (s *scenarioNode) awaitDevices(ctx context.Context, pod string, many int64,
 	ended <-chan error) error {
 	for began := time.Now(); ; {
 		select {

@@ -38,8 +38,8 @@ func (k kind) String() string {
 // indirect reports whether others than the API server have to make its pods.
 func (k kind) indirect() bool { return k >= deployment }
 
-// want is something that a test desires of the cluster.
-type want struct {
+// desired is something that a test desires of the cluster.
+type desired struct {
 	name       string
 	kind       kind
 	generation int // a new one makes other pods
@@ -76,8 +76,8 @@ var (
 	fails    = script{simulated: "exit=3 after=10ms", args: []string{"--exit=3"}, exit: 3}
 )
 
-// wants are what a test desires, by name.
-type wants struct {
+// workloads are what a test desires, by name.
+type workloads struct {
 	random  *rand.Rand
 	image   string
 	cpus    int      // how many CPUs pods may have alone, all together
@@ -86,7 +86,7 @@ type wants struct {
 	// direct: only pods come and go that need no other server than the API server, since the others
 	// take up to a minute to notice that it is back.
 	direct  bool
-	of      map[string]*want
+	of      map[string]*desired
 	counter int
 }
 
@@ -94,10 +94,10 @@ type wants struct {
 // wanted: what is deleted by force holds them for a while.
 const wantedGPUs, haveGPUs = 5, 10
 
-func (w *wants) names() []string { return slices.Sorted(maps.Keys(w.of)) }
+func (w *workloads) names() []string { return slices.Sorted(maps.Keys(w.of)) }
 
 // used is what all have alone.
-func (w *wants) used() (cpus, gpus int) {
+func (w *workloads) used() (cpus, gpus int) {
 	for _, o := range w.of {
 		n := 1
 		if o.kind == deployment {
@@ -109,13 +109,13 @@ func (w *wants) used() (cpus, gpus int) {
 }
 
 // invent adds something.
-func (w *wants) invent() *want {
+func (w *workloads) invent() *desired {
 	w.counter++
 	k := kind(w.random.IntN(int(kinds)))
 	if w.direct {
 		k %= deployment
 	}
-	o := &want{
+	o := &desired{
 		name: fmt.Sprintf("%s%d", k, w.counter), kind: k, replicas: 1 + w.random.IntN(2),
 		script: w.scripts[w.random.IntN(len(w.scripts))], grace: int64(w.random.IntN(2)),
 		touched: true,
@@ -138,7 +138,7 @@ func (w *wants) invent() *want {
 }
 
 // change adds, changes or removes something, and returns it.
-func (w *wants) change() *want {
+func (w *workloads) change() *desired {
 	names := w.names()
 	if len(names) < 4 || len(names) < 9 && w.random.IntN(2) == 0 {
 		return w.invent()
@@ -164,14 +164,14 @@ func (w *wants) change() *want {
 }
 
 // drop has things removed.
-func (w *wants) drop(which func(*want) bool) {
+func (w *workloads) drop(which func(*desired) bool) {
 	for _, o := range w.of {
 		o.gone = o.gone || which(o)
 	}
 }
 
 // pods is how many pods there are of it when all is quiet.
-func (o *want) pods() int {
+func (o *desired) pods() int {
 	if o.kind == deployment {
 		return o.replicas
 	}
@@ -179,12 +179,12 @@ func (o *want) pods() int {
 }
 
 // labels tell the pods of it.
-func (o *want) labels() map[string]string {
+func (o *desired) labels() map[string]string {
 	return map[string]string{"want": o.name, "generation": strconv.Itoa(o.generation)}
 }
 
 // template is its pods. The node is chosen by the scheduler if there is one in play.
-func (w *wants) template(o *want, node string) v1.PodTemplateSpec {
+func (w *workloads) template(o *desired, node string) v1.PodTemplateSpec {
 	limits := v1.ResourceList{}
 	if o.cpus > 0 {
 		limits[v1.ResourceCPU] = *resource.NewQuantity(int64(o.cpus), resource.DecimalSI)
@@ -230,7 +230,7 @@ func (w *wants) template(o *want, node string) v1.PodTemplateSpec {
 
 // attend gives the container of a pod probes and hooks that all succeed, as long as nobody has a hand in
 // it, and memory to write to. The probes are patient with a slow machine.
-func (w *wants) attend(spec *v1.PodSpec) {
+func (w *workloads) attend(spec *v1.PodSpec) {
 	well := &v1.ExecAction{Command: w.well}
 	probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: well}, PeriodSeconds: 1,
 		TimeoutSeconds: 10, FailureThreshold: 10}

@@ -11,9 +11,9 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestFromAnywhere: with a kubeconfig the agent's own questions are asked through the API server, by
+// TestCommandsThroughAPIServer: with a kubeconfig the agent's own questions are asked through the API server, by
 // whoever may.
-func TestFromAnywhere(t *testing.T) {
+func TestCommandsThroughAPIServer(t *testing.T) {
 	c := rig.Start(t)
 	agent := harness.New(t)
 	agent.Plugin("example.com/gpu", "--devices=4")

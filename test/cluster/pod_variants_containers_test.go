@@ -9,15 +9,15 @@ import (
 // dataImage is one that is mounted.
 const dataImage = "sim.local/data:1"
 
-// lonely are traits that hide others in a pod, because no container runs or not for long, that others
+// lonely are variants that hide others in a pod, because no container runs or not for long, that others
 // hide, or that cannot be with many.
 var lonely = []string{"non-root", "non-root-by-root", "pod-non-root", "user-image", "named-image",
 	"init-fails", "not-there", "host-none", "part-named", "env-file", "fails-always", "both-ways"}
 
-// insideTraits are those that only real containers make anything of.
-func insideTraits() []trait {
+// insideVariants are those that only real containers make anything of.
+func insideVariants() []variant {
 	plain := v1.LocalObjectReference{Name: "plain"}
-	args := func(name string, policy v1.RestartPolicy, args ...string) trait {
+	args := func(name string, policy v1.RestartPolicy, args ...string) variant {
 		return whole(name, func(s *v1.PodSpec) {
 			s.RestartPolicy = policy
 			s.Containers[0].Args = append(s.Containers[0].Args, args...)
@@ -26,7 +26,7 @@ func insideTraits() []trait {
 	projected := func(sources ...v1.VolumeProjection) v1.VolumeSource {
 		return v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: sources}}
 	}
-	return []trait{
+	return []variant{
 		args("ends", v1.RestartPolicyNever, "--exit=0", "--message=all is done"),
 		args("fails", v1.RestartPolicyNever, "--exit=3"),
 		args("fails-always", v1.RestartPolicyAlways, "--exit=4", "--message=again"),

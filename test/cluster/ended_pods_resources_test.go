@@ -40,10 +40,10 @@ type roomy struct {
 	waited  int
 }
 
-// TestRoomOfEndedPods: the scheduler gives the room of pods that have ended by themselves to the
+// TestResourcesOfEndedPods: the scheduler gives the room of pods that have ended by themselves to the
 // next ones while the runtime still stops their sandboxes. No pod is rejected, whatever it is that
 // they have no room of.
-func TestRoomOfEndedPods(t *testing.T) {
+func TestResourcesOfEndedPods(t *testing.T) {
 	for _, kind := range []struct {
 		name, resources string
 		at              int

@@ -21,16 +21,16 @@ func lifecycle(c *v1.Container) *v1.Lifecycle {
 	return c.Lifecycle
 }
 
-// asking are traits with an HTTP request of the pod's own to the answers of its side.
+// asking are variants with an HTTP request of the pod's own to the answers of its side.
 type asking struct{ port int }
 
 func (a asking) get(p *v1.Pod, path string) *v1.HTTPGetAction {
 	return &v1.HTTPGetAction{Host: sideAddress, Port: intstr.FromInt(a.port), Path: path + p.Name}
 }
 
-// ready makes a trait of a readiness probe.
-func (a asking) ready(name string, probe func(p *v1.Pod) v1.ProbeHandler) trait {
-	return trait{name: name, set: func(p *v1.Pod) {
+// ready makes a variant of a readiness probe.
+func (a asking) ready(name string, probe func(p *v1.Pod) v1.ProbeHandler) variant {
+	return variant{name: name, set: func(p *v1.Pod) {
 		p.Spec.Containers[0].ReadinessProbe = often(probe(p))
 	}}
 }
@@ -40,8 +40,8 @@ func often(handler v1.ProbeHandler) *v1.Probe {
 	return &v1.Probe{ProbeHandler: handler, PeriodSeconds: 1, FailureThreshold: 1}
 }
 
-// web makes a trait of a readiness probe of HTTP.
-func (a asking) web(name, path string, set func(*v1.HTTPGetAction)) trait {
+// web makes a variant of a readiness probe of HTTP.
+func (a asking) web(name, path string, set func(*v1.HTTPGetAction)) variant {
 	return a.ready(name, func(p *v1.Pod) v1.ProbeHandler {
 		get := a.get(p, path)
 		set(get)
@@ -53,15 +53,15 @@ func commanded(words ...string) v1.ProbeHandler {
 	return v1.ProbeHandler{Exec: &v1.ExecAction{Command: words}}
 }
 
-// probeTraits are those of probes.
-func (a asking) probeTraits() []trait {
+// probeVariants are those of probes.
+func (a asking) probeVariants() []variant {
 	tcp := func(port int) func(*v1.Pod) v1.ProbeHandler {
 		return func(*v1.Pod) v1.ProbeHandler {
 			return v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: sideAddress,
 				Port: intstr.FromInt(port)}}
 		}
 	}
-	return []trait{
+	return []variant{
 		a.web("ready-http", "/ok/", func(g *v1.HTTPGetAction) {}),
 		a.web("ready-http-fails", "/fails/", func(g *v1.HTTPGetAction) {}),
 		a.web("ready-http-elsewhere", "/elsewhere/", func(g *v1.HTTPGetAction) {}),
@@ -106,16 +106,16 @@ func (a asking) probeTraits() []trait {
 	}
 }
 
-// hookTraits are those of hooks and signals.
-func (a asking) hookTraits() []trait {
-	posted := func(name, path string, set func(*v1.HTTPGetAction)) trait {
-		return trait{name: name, set: func(p *v1.Pod) {
+// hookVariants are those of hooks and signals.
+func (a asking) hookVariants() []variant {
+	posted := func(name, path string, set func(*v1.HTTPGetAction)) variant {
+		return variant{name: name, set: func(p *v1.Pod) {
 			get := a.get(p, path)
 			set(get)
 			lifecycle(&p.Spec.Containers[0]).PostStart = &v1.LifecycleHandler{HTTPGet: get}
 		}}
 	}
-	return []trait{
+	return []variant{
 		main("post-start", func(c *v1.Container) {
 			lifecycle(c).PostStart = &v1.LifecycleHandler{
 				Exec: &v1.ExecAction{Command: []string{"true"}}}
@@ -154,7 +154,7 @@ func exits(p *v1.Pod, code string) *v1.Container {
 	return &p.Spec.Containers[0]
 }
 
-// ends reports whether the first container ends, once at least. Of two traits that say what its hook
+// ends reports whether the first container ends, once at least. Of two variants that say what its hook
 // or its probe is, the later counts.
 func ends(p *v1.Pod) bool {
 	c := p.Spec.Containers[0]
@@ -167,7 +167,7 @@ func ends(p *v1.Pod) bool {
 			asks(c.Lifecycle.PostStart.HTTPGet, onceGarbles)
 }
 
-// isSettled reports whether the pod is over, or has all that its traits make of it: what ends has, and
+// isSettled reports whether the pod is over, or has all that its variants make of it: what ends has, and
 // what was added is there. One whose containers cannot be had is settled, too.
 func isSettled(pod *v1.Pod) bool {
 	settled := len(pod.Status.EphemeralContainerStatuses) == len(pod.Spec.EphemeralContainers)
@@ -182,11 +182,11 @@ func isSettled(pod *v1.Pod) bool {
 	return settled || isOver(pod)
 }
 
-// restartTraits are those of how single containers are started again.
-func restartTraits() []trait {
+// restartVariants are those of how single containers are started again.
+func restartVariants() []variant {
 	own := func(name, code string, policy v1.ContainerRestartPolicy,
-		rules ...v1.ContainerRestartRule) trait {
-		return trait{name: name, set: func(p *v1.Pod) {
+		rules ...v1.ContainerRestartRule) variant {
+		return variant{name: name, set: func(p *v1.Pod) {
 			c := exits(p, code)
 			c.RestartPolicy, c.RestartPolicyRules = ptr.To(policy), rules
 		}}
@@ -199,7 +199,7 @@ func restartTraits() []trait {
 	again, all := v1.ContainerRestartRuleActionRestart,
 		v1.ContainerRestartRuleActionRestartAllContainers
 	in, notIn := v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn
-	return []trait{
+	return []variant{
 		own("never", "1", v1.ContainerRestartPolicyNever),
 		own("on-failure", "1", v1.ContainerRestartPolicyOnFailure),
 		own("on-no-failure", "0", v1.ContainerRestartPolicyOnFailure),
@@ -218,9 +218,9 @@ func restartTraits() []trait {
 	}
 }
 
-// addedTraits are those of what is added to a pod, and of huge pages.
-func addedTraits() []trait {
-	ephemeral := func(name string, set func(*v1.EphemeralContainer)) trait {
+// addedVariants are those of what is added to a pod, and of huge pages.
+func addedVariants() []variant {
+	ephemeral := func(name string, set func(*v1.EphemeralContainer)) variant {
 		return whole(name, func(s *v1.PodSpec) {
 			c := v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{
 				Name: name, Image: rootImage}}
@@ -228,14 +228,14 @@ func addedTraits() []trait {
 			s.EphemeralContainers = append(s.EphemeralContainers, c)
 		})
 	}
-	huge := trait{name: "huge-pages", set: func(p *v1.Pod) {
+	huge := variant{name: "huge-pages", set: func(p *v1.Pod) {
 		c := &p.Spec.Containers[0]
 		c.Resources.Limits = podtest.Amounts("cpu=30m memory=64Mi")
 		c.Resources.Limits["hugepages-2Mi"] = resource.MustParse("4Mi")
 		mounted("", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{
 			Medium: "HugePages-2Mi"}}, v1.VolumeMount{}).set(p)
 	}}
-	return []trait{
+	return []variant{
 		ephemeral("debug", func(c *v1.EphemeralContainer) { c.TTY, c.Stdin = true, true }),
 		ephemeral("debug-user", func(c *v1.EphemeralContainer) {
 			c.Image = userImage

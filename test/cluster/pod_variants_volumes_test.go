@@ -9,12 +9,12 @@ import (
 // otherAccount is the service account that the namespace of a side has beside the default one.
 const otherAccount = "robot"
 
-// furtherTraits are those of placement and environment that are less common, and of what of it is not
+// furtherVariants are those of placement and environment that are less common, and of what of it is not
 // there but need not be.
-func furtherTraits() []trait {
+func furtherVariants() []variant {
 	missing := v1.LocalObjectReference{Name: "missing"}
 	plain := v1.LocalObjectReference{Name: "plain"}
-	return append([]trait{
+	return append([]variant{
 		whole("account-named", func(s *v1.PodSpec) { s.ServiceAccountName = otherAccount }),
 		whole("account-as-before", func(s *v1.PodSpec) { s.DeprecatedServiceAccount = otherAccount }),
 		// The kubelet tells of a deadline in place of a refusal that came before it; see docs/pod-fields.md.
@@ -63,10 +63,10 @@ func furtherTraits() []trait {
 	}, furtherVolumes()...)
 }
 
-// furtherVolumes are traits of what volumes are made of that is less common.
-func furtherVolumes() []trait {
+// furtherVolumes are variants of what volumes are made of that is less common.
+func furtherVolumes() []variant {
 	missing := v1.LocalObjectReference{Name: "missing"}
-	return []trait{
+	return []variant{
 		{name: "class-read-only", set: func(p *v1.Pod) { // the class's handler cannot
 			p.Spec.RuntimeClassName = ptr.To("heavy")
 			mounted("", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}, v1.VolumeMount{
@@ -101,9 +101,9 @@ func furtherVolumes() []trait {
 	}
 }
 
-// pullTraits are those of pulls, which an image that is nowhere but on the node cannot have.
-func pullTraits() []trait {
-	return []trait{
+// pullVariants are those of pulls, which an image that is nowhere but on the node cannot have.
+func pullVariants() []variant {
+	return []variant{
 		main("pull-always", func(c *v1.Container) { c.ImagePullPolicy = v1.PullAlways }),
 		whole("pull-secrets", func(s *v1.PodSpec) {
 			s.Containers[0].ImagePullPolicy = v1.PullAlways

@@ -38,7 +38,7 @@ func (s *faulty) bring() error {
 	return errors.Join(errs...)
 }
 
-func (s *faulty) bringOne(ctx context.Context, o *want) error {
+func (s *faulty) bringOne(ctx context.Context, o *desired) error {
 	if o.kind == static {
 		return s.bringStatic(o)
 	}
@@ -69,7 +69,7 @@ func (s *faulty) bringOne(ctx context.Context, o *want) error {
 }
 
 // patch makes or changes an object by server-side apply, which can be done again and again.
-func (s *faulty) patch(ctx context.Context, o *want, object any) (err error) {
+func (s *faulty) patch(ctx context.Context, o *desired, object any) (err error) {
 	raw, err := json.Marshal(object)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (s *faulty) patch(ctx context.Context, o *want, object any) (err error) {
 }
 
 // bringBare makes a pod once. One of that name that was before is deleted first.
-func (s *faulty) bringBare(ctx context.Context, o *want, t v1.PodTemplateSpec) error {
+func (s *faulty) bringBare(ctx context.Context, o *desired, t v1.PodTemplateSpec) error {
 	pods := s.c.Client.CoreV1().Pods(s.c.Namespace)
 	t.Name = o.name
 	there, err := pods.Get(ctx, o.name, metav1.GetOptions{})
@@ -113,7 +113,7 @@ func (s *faulty) bringBare(ctx context.Context, o *want, t v1.PodTemplateSpec) e
 }
 
 // removeOne deletes something from the API server; an error as long as it is there.
-func (s *faulty) removeOne(ctx context.Context, o *want) (err error) {
+func (s *faulty) removeOne(ctx context.Context, o *desired) (err error) {
 	how := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
 	remove := s.c.Client.CoreV1().Pods(s.c.Namespace).Delete
 	switch {
@@ -135,7 +135,7 @@ func (s *faulty) removeOne(ctx context.Context, o *want) (err error) {
 }
 
 // bringStatic writes or removes a manifest.
-func (s *faulty) bringStatic(o *want) error {
+func (s *faulty) bringStatic(o *desired) error {
 	file := filepath.Join(s.node.Manifests, o.name+".yaml")
 	before, err := os.ReadFile(file)
 	if o.gone {

@@ -16,7 +16,7 @@ import (
 )
 
 // check tells what is not as it should be when all is quiet.
-func (s *seen) check(w *wants) error {
+func (s *observed) check(w *workloads) error {
 	var errs []error
 	add := func(err error) {
 		if err != nil {
@@ -66,7 +66,7 @@ func ended(p v1.Pod) bool {
 }
 
 // asWanted tells what is wrong with the number and kind of pods there are of something.
-func (s *seen) asWanted(w *want) error {
+func (s *observed) asWanted(w *desired) error {
 	if w.gone {
 		return fmt.Errorf("%s is being removed", w.name)
 	}
@@ -104,7 +104,7 @@ func (s *seen) asWanted(w *want) error {
 }
 
 // agrees compares what the API server has of a pod with the agent, the runtime and the state file.
-func (s *seen) agrees(w *want, p, here *v1.Pod) error {
+func (s *observed) agrees(w *desired, p, here *v1.Pod) error {
 	if w.kind != static && p.UID != here.UID {
 		return fmt.Errorf("its UID is %s in the API server, %s here", p.UID, here.UID)
 	}
@@ -131,7 +131,7 @@ func (s *seen) agrees(w *want, p, here *v1.Pod) error {
 
 // isTrue compares a container's status with the newest container that the runtime has of it. One
 // that has ended may be gone there.
-func (s *seen) isTrue(uid types.UID, c v1.ContainerStatus) error {
+func (s *observed) isTrue(uid types.UID, c v1.ContainerStatus) error {
 	is := s.newest(uid, c.Name)
 	if is == nil {
 		if c.State.Running != nil {
@@ -162,7 +162,7 @@ func (s *seen) isTrue(uid types.UID, c v1.ContainerStatus) error {
 
 // saysWhatIsHeld compares what those who ask are told that a container has, and the runtime, with
 // what it holds.
-func (s *seen) saysWhatIsHeld(name string, is *runtimeapi.ContainerStatus,
+func (s *observed) saysWhatIsHeld(name string, is *runtimeapi.ContainerStatus,
 	held allocation.Container) error {
 	var ids []string
 	for _, d := range held.Devices() {
@@ -198,7 +198,7 @@ func (s *seen) saysWhatIsHeld(name string, is *runtimeapi.ContainerStatus,
 
 // nothingElse tells what the runtime, the state file and the file system have that belongs to no
 // pod, or to one that has ended.
-func (s *seen) nothingElse(ours, active map[types.UID]bool) error {
+func (s *observed) nothingElse(ours, active map[types.UID]bool) error {
 	var errs []error
 	ready := map[types.UID]int{}
 	for _, sb := range s.sandboxes {
@@ -237,7 +237,7 @@ func (s *seen) nothingElse(ours, active map[types.UID]bool) error {
 }
 
 // nothingTwice tells which CPUs and devices two pods hold.
-func (s *seen) nothingTwice() error {
+func (s *observed) nothingTwice() error {
 	owner := map[string]string{}
 	var errs []error
 	take := func(what, pod string) {

@@ -16,9 +16,9 @@ import (
 // sideAddress stands for the address of a side's answers in pods that both sides have.
 const sideAddress = "answers.of.this.side"
 
-// answers is a server that probes and hooks of one side ask, and what it was asked. What it answers is
+// probeServer is a server that probes and hooks of one side ask, and what it was asked. What it probeServer is
 // said by the first part of a path, of whom by the second: /fails/pod.
-type answers struct {
+type probeServer struct {
 	address string
 
 	mu    sync.Mutex
@@ -28,10 +28,10 @@ type answers struct {
 }
 
 // newAnswers are one server for each of so many sides, on the same port of different addresses.
-func newAnswers(t *testing.T, sides int) (port int, out []*answers) {
+func newAnswers(t *testing.T, sides int) (port int, out []*probeServer) {
 	t.Helper()
 	for i := range sides {
-		a := &answers{address: fmt.Sprint("127.0.0.", 2+i), asked: map[string]map[string]bool{},
+		a := &probeServer{address: fmt.Sprint("127.0.0.", 2+i), asked: map[string]map[string]bool{},
 			times: map[string]int{}, sick: map[string]bool{}}
 		listener, err := net.Listen("tcp", net.JoinHostPort(a.address, strconv.Itoa(port)))
 		if err != nil {
@@ -48,7 +48,7 @@ func newAnswers(t *testing.T, sides int) (port int, out []*answers) {
 	return port, out
 }
 
-func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (a *probeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(r.URL.Path, "/")
 	if len(parts) != 3 {
 		http.NotFound(w, r)
@@ -85,13 +85,13 @@ func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // sicken has a pod fail from now on where it is asked whether it is well.
-func (a *answers) sicken(pod string) {
+func (a *probeServer) sicken(pod string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sick[pod] = true
 }
 
-func (a *answers) isSick(pod string) bool {
+func (a *probeServer) isSick(pod string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.sick[pod]
@@ -104,7 +104,7 @@ const garblesTo = "garbles-to-%d"
 const failsFromTo = "fails-%d-to-%d"
 
 // count is how often a path has been asked for.
-func (a *answers) count(path string) int {
+func (a *probeServer) count(path string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.times[path]++
@@ -122,7 +122,7 @@ func garble(w http.ResponseWriter) {
 }
 
 // note takes in a request, and says whether it is the first of its kind.
-func (a *answers) note(pod string, r *http.Request) bool {
+func (a *probeServer) note(pod string, r *http.Request) bool {
 	text := fmt.Sprint(r.Method, " ", r.URL, " at ", r.Host)
 	if strings.HasPrefix(r.UserAgent(), "kube-lifecycle/") {
 		// The kubelet keeps connections of hooks, and asks for answers in short form.
@@ -143,7 +143,7 @@ func (a *answers) note(pod string, r *http.Request) bool {
 }
 
 // about is what was asked for a pod, in order of text.
-func (a *answers) about(pod string) []string {
+func (a *probeServer) about(pod string) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Sorted(maps.Keys(a.asked[pod]))

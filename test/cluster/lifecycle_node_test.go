@@ -21,8 +21,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// storySide is a side whose pods are recorded.
-type storySide struct {
+// scenarioNode is a side whose pods are recorded.
+type scenarioNode struct {
 	*side
 	*histories.Recorder
 	port    string // of the answers
@@ -33,15 +33,15 @@ type storySide struct {
 	stops map[string]context.CancelFunc // ends of plugins, by pod
 }
 
-// newStorySide starts a side and records its pods.
-func newStorySide(t *testing.T, agent, port string, asked *answers) *storySide {
+// newScenarioNode starts a side and records its pods.
+func newScenarioNode(t *testing.T, agent, port string, asked *probeServer) *scenarioNode {
 	t.Helper()
-	s := &storySide{port: port, now: map[string]*v1.Pod{},
+	s := &scenarioNode{port: port, now: map[string]*v1.Pod{},
 		stops: map[string]context.CancelFunc{}, side: newSideWith(t, agent, map[string]any{
 			"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "4s"},
 			"syncFrequency":    "1s", // the kubelet looks again that often
 			"registryPullQPS":  0,
-			// What one story pulls another has.
+			// What one scenario pulls another has.
 			"imagePullCredentialsVerificationPolicy": "NeverVerify",
 			"kubeAPIQPS":                             500, "kubeAPIBurst": 1000,
 			"nodeStatusUpdateFrequency": "1s",
@@ -66,7 +66,7 @@ func newStorySide(t *testing.T, agent, port string, asked *answers) *storySide {
 }
 
 // takes reports whether the API server takes the pod.
-func (s *storySide) takes(t *testing.T, pod *v1.Pod) bool {
+func (s *scenarioNode) takes(t *testing.T, pod *v1.Pod) bool {
 	t.Helper()
 	pod, err := s.renamed(pod, pod.Name)
 	if err == nil {
@@ -81,7 +81,7 @@ func (s *storySide) takes(t *testing.T, pod *v1.Pod) bool {
 }
 
 // begin makes the pod: in the API server, or a manifest of it.
-func (s *storySide) begin(ctx context.Context, one story, try int) error {
+func (s *scenarioNode) begin(ctx context.Context, one scenario, try int) error {
 	pod, err := one.pod(try, s)
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (s *storySide) begin(ctx context.Context, one story, try int) error {
 }
 
 // manifest writes a static pod's.
-func (s *storySide) manifest(pod *v1.Pod) error {
+func (s *scenarioNode) manifest(pod *v1.Pod) error {
 	pod.APIVersion, pod.Kind = "v1", "Pod"
 	raw, err := yaml.Marshal(pod)
 	if err == nil {
@@ -110,8 +110,8 @@ func (s *storySide) manifest(pod *v1.Pod) error {
 	return err
 }
 
-// tell goes through the steps of a story.
-func (s *storySide) tell(ctx context.Context, steps []step, pod string) error {
+// tell goes through the steps of a scenario.
+func (s *scenarioNode) tell(ctx context.Context, steps []step, pod string) error {
 	for i, one := range steps {
 		if err := s.await(ctx, pod, one); err != nil {
 			return fmt.Errorf("step %d: %w", i, err)
@@ -124,7 +124,7 @@ func (s *storySide) tell(ctx context.Context, steps []step, pod string) error {
 }
 
 // await waits until the pod is as the step wants it, and has been for as long.
-func (s *storySide) await(ctx context.Context, pod string, one step) error {
+func (s *scenarioNode) await(ctx context.Context, pod string, one step) error {
 	began, since := time.Now(), time.Time{}
 	for {
 		now := s.seen(pod)
@@ -155,7 +155,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (s *storySide) act(ctx context.Context, do act, pod string) error {
+func (s *scenarioNode) act(ctx context.Context, do act, pod string) error {
 	if do == nil {
 		return nil
 	}
@@ -163,14 +163,14 @@ func (s *storySide) act(ctx context.Context, do act, pod string) error {
 }
 
 // seen is the pod as it was seen last; nil: it is not there.
-func (s *storySide) seen(pod string) *v1.Pod {
+func (s *scenarioNode) seen(pod string) *v1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now[pod]
 }
 
 // end removes the pod, and waits until it is gone and stopped.
-func (s *storySide) end(ctx context.Context, one story, pod string) error {
+func (s *scenarioNode) end(ctx context.Context, one scenario, pod string) error {
 	if one.static {
 		err := os.Remove(filepath.Join(s.Manifests, strings.TrimSuffix(pod, "-"+s.Name)+".yaml"))
 		if err != nil && !os.IsNotExist(err) {
@@ -195,7 +195,7 @@ func (s *storySide) end(ctx context.Context, one story, pod string) error {
 	}
 }
 
-func (s *storySide) stopPlugin(pod string) {
+func (s *scenarioNode) stopPlugin(pod string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if stop := s.stops[pod]; stop != nil {
@@ -204,7 +204,7 @@ func (s *storySide) stopPlugin(pod string) {
 }
 
 // ready reports whether a sandbox of the pod is.
-func (s *storySide) ready(pod string) bool {
+func (s *scenarioNode) ready(pod string) bool {
 	return slices.ContainsFunc(s.Runtime.State().Sandboxes, func(sb crisim.Sandbox) bool {
 		return sb.Pod == pod && sb.Ready
 	})

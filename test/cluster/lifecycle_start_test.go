@@ -20,14 +20,14 @@ func of(pod, container string) string {
 
 func until(is func(*v1.Pod) bool) []step { return []step{{until: is, stay: time.Second}} }
 
-// stories are those of one life of an agent.
-func stories() []story {
-	return slices.Concat(startStories(), probeStories(), exitStories(), endStories(), changeStories())
+// scenarios are those of one life of an agent.
+func scenarios() []scenario {
+	return slices.Concat(startScenarios(), probeScenarios(), exitScenarios(), endScenarios(), changeScenarios())
 }
 
-func startStories() []story {
+func startScenarios() []scenario {
 	const withInit = `{initContainers: [{name: init, image: APP}], containers: [{name: main, image: APP}]}`
-	return []story{
+	return []scenario{
 		{name: "plain", spec: onlyMain, steps: until(isReady)},
 		{name: "init-runs", scripts: "init: exit=0 after=3s", spec: withInit, steps: until(isReady)},
 		{name: "init-fails-once", scripts: "init: exit=1 after=3s attempts=1", spec: withInit,
@@ -81,12 +81,12 @@ func startStories() []story {
 	}
 }
 
-func probeStories() []story {
+func probeScenarios() []scenario {
 	probe := func(kind, path string) string {
 		return kind + `: {httpGet: {host: ANSWERS, port: PORT, path: /` + path +
 			`/POD}, periodSeconds: 1, failureThreshold: 1}`
 	}
-	return []story{
+	return []scenario{
 		{name: "ready-late", spec: of("", probe("readinessProbe", "fails-1-to-3")), steps: until(isReady)},
 		{name: "ready-goes", spec: of("", probe("readinessProbe", "fails-5-to-9")),
 			steps: []step{{until: isReady, stay: 7 * time.Second}}}, // longer than until it goes
@@ -110,10 +110,10 @@ func probeStories() []story {
 	}
 }
 
-func exitStories() []story {
+func exitScenarios() []scenario {
 	never, onFailure := "restartPolicy: Never, ", "restartPolicy: OnFailure, "
 	const two = `containers: [{name: main, image: APP}, {name: second, image: APP}]}`
-	return []story{
+	return []scenario{
 		{name: "crashes", scripts: "main: exit=1 after=3s message=words attempts=2",
 			spec: onlyMain, steps: until(is("main", 2, running))},
 		{name: "exits-always", scripts: "main: exit=0 after=3s attempts=2", spec: onlyMain,

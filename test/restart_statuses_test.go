@@ -68,7 +68,7 @@ func (w *watcher) settled(n *harness.Node, pods int) {
 
 // A restart of the agent changes no status of a static pod: probe results stay true until a probe
 // says otherwise.
-func TestRestartsTellNothingElse(t *testing.T) {
+func TestRestartsKeepStatuses(t *testing.T) {
 	t.Parallel()
 	n, server := harness.New(t), newAnswering(t, http.StatusOK)
 	slow := fmt.Sprintf("httpGet: {host: 127.0.0.1, port: %s}, periodSeconds: 30", server.port)

@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/internal/lab/crisim"
 )
 
-// Conditions that steps of stories wait for.
+// Conditions that steps of scenarios wait for.
 
 func there(*v1.Pod) bool { return true }
 
@@ -50,11 +50,11 @@ func isNotReady(p *v1.Pod) bool { return !runs(p) }
 
 func isDeleted(p *v1.Pod) bool { return p.DeletionTimestamp != nil }
 
-// Acts of stories.
+// Acts of scenarios.
 
 // remove deletes the pod with so many seconds of grace; -1: its own.
 func remove(grace int64) act {
-	return func(ctx context.Context, s *storySide, pod string) error {
+	return func(ctx context.Context, s *scenarioNode, pod string) error {
 		options := metav1.DeleteOptions{}
 		if grace >= 0 {
 			options.GracePeriodSeconds = &grace
@@ -67,13 +67,13 @@ func remove(grace int64) act {
 	}
 }
 
-func evict(ctx context.Context, s *storySide, pod string) error {
+func evict(ctx context.Context, s *scenarioNode, pod string) error {
 	return s.Client.PolicyV1().Evictions(s.Namespace).Evict(ctx,
 		&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: s.Namespace}})
 }
 
 // drain drains the node of the pod and of no other, as people do, and ends that when it is gone.
-func drain(_ context.Context, s *storySide, pod string) error {
+func drain(_ context.Context, s *scenarioNode, pod string) error {
 	for _, command := range [][]string{
 		{"label", "pod", pod, "drained=" + pod},
 		{"drain", s.Name, "--pod-selector=drained=" + pod, "--force"},
@@ -88,7 +88,7 @@ func drain(_ context.Context, s *storySide, pod string) error {
 
 // patch changes the pod by a strategic merge patch.
 func patch(text string, subresources ...string) act {
-	return func(ctx context.Context, s *storySide, pod string) error {
+	return func(ctx context.Context, s *scenarioNode, pod string) error {
 		_, err := s.Client.CoreV1().Pods(s.Namespace).Patch(ctx, pod,
 			types.StrategicMergePatchType, []byte(text), metav1.PatchOptions{}, subresources...)
 		return err
@@ -106,30 +106,30 @@ func gate(status v1.ConditionStatus) act {
 
 // exit ends a container as if its process had ended.
 func exit(container string, how crisim.Exit) act {
-	return func(_ context.Context, s *storySide, pod string) error {
+	return func(_ context.Context, s *scenarioNode, pod string) error {
 		return s.Runtime.Exit(pod+"/"+container, how)
 	}
 }
 
-func killSandbox(_ context.Context, s *storySide, pod string) error {
+func killSandbox(_ context.Context, s *scenarioNode, pod string) error {
 	return s.Runtime.KillSandbox(s.Namespace + "/" + pod)
 }
 
-func sicken(_ context.Context, s *storySide, pod string) error {
+func sicken(_ context.Context, s *scenarioNode, pod string) error {
 	s.answers.sicken(pod)
 	return nil
 }
 
 // debug adds an ephemeral container.
 func debug(spec v1.EphemeralContainerCommon) act {
-	return func(ctx context.Context, s *storySide, pod string) error {
+	return func(ctx context.Context, s *scenarioNode, pod string) error {
 		return s.add(ctx, pod, []v1.EphemeralContainer{{EphemeralContainerCommon: spec}})
 	}
 }
 
 // object makes a ConfigMap or Secret of that name, which pods wait for.
 func object(kind, name string) act {
-	return func(ctx context.Context, s *storySide, pod string) error {
+	return func(ctx context.Context, s *scenarioNode, pod string) error {
 		meta := metav1.ObjectMeta{Name: strings.ReplaceAll(name, "POD", pod)}
 		var err error
 		switch kind {
@@ -146,7 +146,7 @@ func object(kind, name string) act {
 
 // rewrite changes the manifest of a static pod.
 func rewrite(change func(*v1.Pod)) act {
-	return func(_ context.Context, s *storySide, pod string) error {
+	return func(_ context.Context, s *scenarioNode, pod string) error {
 		now := s.seen(pod)
 		manifest := ordinaryPod(strings.TrimSuffix(pod, "-"+s.Name))
 		manifest.Namespace = s.Namespace
@@ -160,7 +160,7 @@ func rewrite(change func(*v1.Pod)) act {
 
 // trouble has the runtime fail calls about the pod.
 func trouble(f crisim.Fault) act {
-	return func(_ context.Context, s *storySide, pod string) error {
+	return func(_ context.Context, s *scenarioNode, pod string) error {
 		f := f
 		f.Pod = pod
 		return s.Runtime.SetFault(f)

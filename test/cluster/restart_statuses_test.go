@@ -22,10 +22,10 @@ import (
 // restarted is how often the agent is restarted beneath pods that are watched.
 const restarted = 50
 
-// TestRestartsTellNothingElse: over a restart of the agent nothing is told of a pod that was not told
+// TestRestartsKeepStatuses: over a restart of the agent nothing is told of a pod that was not told
 // before, and nothing is told back and forth: of a static pod neither, whether or not what was told of
 // it last was kept, as long as it has a mirror pod.
-func TestRestartsTellNothingElse(t *testing.T) {
+func TestRestartsKeepStatuses(t *testing.T) {
 	c := rig.Start(t)
 	n := c.Join(harness.New(t), "retold")
 	port, _ := newAnswers(t, 1)
