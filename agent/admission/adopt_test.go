@@ -275,7 +275,7 @@ func TestPodThatRunsCountsAtOnce(t *testing.T) {
 	for _, runs := range []bool{true, false} {
 		of := newPods("boot-1")
 		of.add(record{Demand: decide.DemandOf(pod("a", "cpu=4"), nil, nil), runs: runs})
-		requests := of.ledger.Requests(allocation.Stays)
+		requests := of.ledger.Requests(allocation.Held)
 		if counted := requests.Cpu().Value() == 4; counted != runs {
 			t.Errorf("runs: %v, and %s CPUs count", runs, requests.Cpu())
 		}

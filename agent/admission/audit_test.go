@@ -230,7 +230,7 @@ func TestAuditFindsWhatIsWrong(t *testing.T) {
 		for _, wrong := range []allocation.Entry{
 			{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}},
 			{Assigned: e.Assigned},
-			{Assigned: e.Assigned, Requests: e.Requests, Standing: allocation.Goes},
+			{Assigned: e.Assigned, Requests: e.Requests, Standing: allocation.Terminating},
 		} {
 			d.queue.admitter.pods.ledger = right.With("a", wrong)
 			found := &finds{TB: t}

@@ -103,7 +103,7 @@ func (w *waiters) concerned(e *entry) bool {
 			return true
 		}
 		nobody := e.cause == decide.ReasonWaitResources &&
-			w.pods.ledger.Pods(allocation.Goes) == 0
+			w.pods.ledger.Pods(allocation.Terminating) == 0
 		return w.freed && (nobody || e.state == pendingRelease)
 	case behind:
 		return all || !w.pods.isBehind(e, w.view.Contested(e.Demand))

@@ -87,7 +87,7 @@ func (p *pods) followOwed(before, now []allocation.Owed) (changed bool) {
 	}
 	for _, o := range now {
 		p.ledger = p.ledger.With(o.Entry(), allocation.Entry{
-			Standing: allocation.Goes, Assigned: o.Taken(),
+			Standing: allocation.Terminating, Assigned: o.Taken(),
 		})
 	}
 	return true
@@ -102,7 +102,7 @@ func (p *pods) account(uid types.UID) {
 		p.ledger = p.ledger.With(uid, e.accounted(stored))
 	case recorded:
 		p.ledger = p.ledger.With(uid, allocation.Entry{
-			Standing: allocation.Goes, Assigned: allocation.TakenBy(stored),
+			Standing: allocation.Terminating, Assigned: allocation.TakenBy(stored),
 		})
 	default:
 		p.ledger = p.ledger.Without(uid)

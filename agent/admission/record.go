@@ -166,9 +166,9 @@ func (r *record) unanswered() []string {
 func (r *record) accounted(stored allocation.Pod) (out allocation.Entry) {
 	switch {
 	case r.state.goes():
-		out.Standing = allocation.Goes
+		out.Standing = allocation.Terminating
 	case r.claims():
-		out.Standing = allocation.Claims
+		out.Standing = allocation.Claimed
 	}
 	if r.counts() {
 		out.Requests, out.Shares, out.Ports, out.Rank = r.Requests, r.Shares, r.Ports, r.Rank

@@ -17,9 +17,9 @@ type Standing int
 
 // The standings.
 const (
-	Stays  Standing = iota // it holds it, or is about to
-	Claims                 // it waits, and nobody who comes later gets what it claims
-	Goes                   // it terminates, or only the store knows it: it may
+	Held        Standing = iota // the pod holds it, or is about to
+	Claimed                     // the pod waits, and no later pod gets what it claims
+	Terminating                 // the pod terminates, or only the store knows it
 )
 
 // Entry is what one pod has of the node.
@@ -120,12 +120,12 @@ func (l Ledger) Requests(s Standing) v1.ResourceList { return l.counted[s].reque
 
 // Beside is what all pods but this one have, of devices those of the given resources; "" is no pod.
 func (l Ledger) Beside(uid types.UID, resources []string) Others {
-	return l.others(uid, resources, l.all, (*Entry).assigned, Stays, Claims, Goes)
+	return l.others(uid, resources, l.all, (*Entry).assigned, Held, Claimed, Terminating)
 }
 
 // BesideLasting is Beside once the pods that go have gone.
 func (l Ledger) BesideLasting(uid types.UID, resources []string) Others {
-	return l.others(uid, resources, l.lasting, (*Entry).lasting, Stays, Claims)
+	return l.others(uid, resources, l.lasting, (*Entry).lasting, Held, Claimed)
 }
 
 func (l Ledger) others(uid types.UID, resources []string, all sum, part func(*Entry) Taken,
@@ -178,7 +178,7 @@ func (e *Entry) assigned() Taken {
 
 // lasting is what of it does not go.
 func (e *Entry) lasting() Taken {
-	if e == nil || e.Standing == Goes {
+	if e == nil || e.Standing == Terminating {
 		return nil
 	}
 	return e.Assigned

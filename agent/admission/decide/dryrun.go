@@ -30,7 +30,7 @@ func (s Snapshot) Still(recorded []allocation.Pod) Snapshot {
 			Rank: podspec.Rank{Critical: true}, // it is not known to be preemptable
 		})
 	}
-	s.Ahead = s.Ledger.Requests(allocation.Claims)
+	s.Ahead = s.Ledger.Requests(allocation.Claimed)
 	return s
 }
 

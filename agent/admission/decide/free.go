@@ -24,7 +24,7 @@ func FreeIn(s Snapshot) *Free {
 	o := s.Ledger.Beside("", s.Ledger.Resources())
 	f := &Free{
 		room: s.room(o, allocation.Pod{}), ledger: s.Ledger, devices: map[string]int{},
-		stays: o.Requests[allocation.Stays], goes: o.Requests[allocation.Goes],
+		stays: o.Requests[allocation.Held], goes: o.Requests[allocation.Terminating],
 	}
 	if f.room.CPUs != nil {
 		f.cpus = f.room.CPUs.Free(f.room.Taken.CPUs()).Size()

@@ -72,7 +72,7 @@ type candidate struct {
 func (s *Snapshot) preemptable(r *Request) (out []candidate) {
 	rank := podspec.RankOf(r.Pod)
 	for uid, e := range s.Ledger.All() {
-		if uid != r.In && e.Standing != allocation.Goes && len(e.Requests) > 0 &&
+		if uid != r.In && e.Standing != allocation.Terminating && len(e.Requests) > 0 &&
 			rank.Preempts(e.Rank) {
 			out = append(out, candidate{uid, e})
 		}

@@ -61,7 +61,7 @@ func (s *Snapshot) Now(r *Request) allocation.Room {
 	o := s.Ledger.Beside(r.In, podspec.DeviceResources(r.Pod))
 	room := s.roomFor(r.Pod, o, r.Own)
 	room.Others = []v1.ResourceList{
-		o.Requests[allocation.Stays], greater(o.Requests[allocation.Goes], s.Ahead),
+		o.Requests[allocation.Held], greater(o.Requests[allocation.Terminating], s.Ahead),
 	}
 	if r.Runs {
 		room.Keep = allocation.KeepAll
@@ -75,7 +75,7 @@ func (s *Snapshot) Later(r *Request) allocation.Room {
 	o := s.Ledger.BesideLasting(r.In, podspec.DeviceResources(r.Pod))
 	room := s.roomFor(r.Pod, o, r.Own)
 	room.Others = []v1.ResourceList{
-		o.Requests[allocation.Stays], o.Requests[allocation.Claims],
+		o.Requests[allocation.Held], o.Requests[allocation.Claimed],
 	}
 	if r.Claimed && r.Own.IsEmpty() {
 		room.Own, room.Keep = r.Claim, allocation.KeepWhole

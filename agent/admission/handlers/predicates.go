@@ -86,7 +86,7 @@ func Ports(a decide.Attempt) *decide.Refusal {
 		}) {
 			continue
 		}
-		goes := other.Standing == allocation.Goes
+		goes := other.Standing == allocation.Terminating
 		refusal = &decide.Refusal{
 			Reason: ReasonNodePorts, Message: predicatePorts, Wait: goes, Late: true}
 		if !goes {

@@ -102,7 +102,7 @@ func (w *world) follow(next allocation.Ledger) {
 	w.ledger = next
 	taken := next.Beside("", slices.Collect(maps.Keys(w.devices)))
 	w.room.Taken, w.room.Sharing = taken.Taken, taken.Sharing
-	w.room.Others = []v1.ResourceList{taken.Requests[allocation.Stays]}
+	w.room.Others = []v1.ResourceList{taken.Requests[allocation.Held]}
 }
 
 func uidOf(arrival int) types.UID { return types.UID(strconv.Itoa(arrival)) }
