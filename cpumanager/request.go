@@ -26,6 +26,16 @@ func ExclusiveOf(pod *v1.Pod) func(*v1.Container) int {
 	}
 }
 
+// Unpadded returns how many exclusive CPUs a container asked for whose CPUs are padded to whole cores;
+// 0: its CPUs are not padded, or it has none.
+func Unpadded(pod *v1.Pod, container string) int {
+	c, _ := podspec.Find(pod, container)
+	if c == nil || !podspec.CPURules(pod).WholeCores {
+		return 0
+	}
+	return Exclusive(pod, c)
+}
+
 // PodExclusive returns the most exclusive CPUs that the pod needs at any time. Init containers pass
 // their CPUs on, sidecars do not (KEP-753).
 func PodExclusive(pod *v1.Pod) int { return podspec.Peak(pod, ExclusiveOf(pod)) }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"net"
+	"strings"
 
 	nodeutil "k8s.io/component-helpers/node/util"
 )
@@ -14,6 +15,20 @@ func (c *Config) NodeIPs() []net.IP {
 		return nil
 	}
 	return ips
+}
+
+// ProvidedIP returns the addresses by which a cloud controller manager must choose the node's, separated
+// by commas; empty: it may choose.
+func (c *Config) ProvidedIP() string {
+	asked := c.NodeIPs()
+	if len(asked) == 0 || asked[0].IsUnspecified() {
+		return ""
+	}
+	var out []string
+	for _, ip := range asked {
+		out = append(out, ip.String())
+	}
+	return strings.Join(out, ",")
 }
 
 func validateNodeIP(c *Config, p *problems) {

@@ -267,6 +267,22 @@ type Image struct {
 	Names []string
 }
 
+// Keep brings the records in line with the images that the runtime had at a time. A nil Records keeps
+// none.
+func (r *Records) Keep(all []Image, at time.Time) {
+	if r == nil {
+		return
+	}
+	if err := r.Recover(all); err != nil {
+		klog.Background().Error(err, "Pulls that did not end stay on record")
+	}
+	known := sets.New[string]()
+	for _, i := range all {
+		known.Insert(i.ID).Insert(i.Names...)
+	}
+	r.Prune(known, at)
+}
+
 // Recover settles interrupted pulls of an earlier run of the agent: if such an image is present,
 // the login it was pulled with is unknown.
 func (r *Records) Recover(all []Image) error {

@@ -19,6 +19,15 @@ type Place struct {
 	Dir, Links string
 }
 
+// PlaceAt returns the place of a node whose pod logs are in dir. Log collectors find links to them if
+// dir is the kubelet's default.
+func PlaceAt(dir string) Place {
+	if dir != "/var/log/pods" {
+		return Place{Dir: dir}
+	}
+	return Place{Dir: dir, Links: "/var/log/containers"}
+}
+
 // Link returns the path of the link to a container's log; "": there are none.
 func (p Place) Link(pod cri.Pod, container, id string) string {
 	if p.Links == "" {

@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/logs"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/agent/volume"
@@ -22,7 +23,7 @@ type Terminations interface {
 type Reporter struct {
 	Statuses     *Store
 	Terminations Terminations
-	LogsDir      string // of pods' logs
+	LogsDir      string // of pods' logs; "": they have none
 }
 
 // Report takes one round of a pod's worker, in the worker's goroutine, and returns the status that
@@ -50,6 +51,15 @@ func (r Reporter) Report(round podworker.Report) (v1.PodStatus, bool) {
 		}
 		return s
 	})
+}
+
+// NextAttempt returns the attempt number after all that the pod's status and logs tell of.
+func (r Reporter) NextAttempt(pod *v1.Pod, container string) uint32 {
+	next := status.Attempt(r.Statuses.Status(pod.UID), container)
+	if r.LogsDir == "" {
+		return next
+	}
+	return max(next, logs.Place{Dir: r.LogsDir}.Next(pod, container))
 }
 
 // messages are the termination messages of the containers that have exited, by id.

@@ -220,6 +220,12 @@ type Report struct {
 	Begun time.Time
 }
 
+// Ended reports whether nothing of the pod runs any more and its worker keeps it so. The end of a pod
+// that is to be removed is told by Gone.
+func (r Report) Ended() bool {
+	return r.Err == nil && r.Decision.State == Finished && (r.Stop == nil || !r.Stop.Remove)
+}
+
 // Actuator does to pods what workers decide. It is called by one goroutine per pod.
 type Actuator interface {
 	// Observe reads the pod from the runtime, now.

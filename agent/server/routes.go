@@ -15,6 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/prometheus/slis"
+
+	"github.com/numalet/numalet/cri"
 )
 
 // Route serves requests of one method. Packages export routes to what they know; the composition
@@ -211,4 +213,30 @@ func (r Route) add(patterns map[string]methods, pattern string) error {
 		m[http.MethodHead] = r.Handler
 	}
 	return nil
+}
+
+// RunningRoute lists the pods that run, as the runtime knows them, with their running containers.
+func RunningRoute(all func() []cri.Pod) Route {
+	return Route{Method: http.MethodGet, Pattern: "/runningpods/{$}",
+		Handler: JSONRoute("", func() any { return running(all()) }).Handler}
+}
+
+func running(all []cri.Pod) v1.PodList {
+	list := v1.PodList{
+		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []v1.Pod{},
+	}
+	for _, found := range all {
+		if !found.Running() {
+			continue
+		}
+		pod := *found.Reference()
+		for _, c := range found.Containers {
+			if c.State == cri.ContainerRunning {
+				pod.Spec.Containers = append(pod.Spec.Containers,
+					v1.Container{Name: c.Name, Image: c.From.Image})
+			}
+		}
+		list.Items = append(list.Items, pod)
+	}
+	return list
 }

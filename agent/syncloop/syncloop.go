@@ -57,6 +57,16 @@ type Event struct {
 // Ending returns the event that a pod has ended, of which others are about to hear.
 func Ending(uid types.UID) Event { return Event{UID: uid, Event: pod.Event{Kind: pod.Ending}} }
 
+// Killed says that the node ends a pod.
+func Killed(uid types.UID, why pod.Why) Event {
+	return Event{UID: uid, Event: pod.Event{Kind: pod.Killed, Why: why}}
+}
+
+// Orphaned says that something of a pod was found on the node.
+func Orphaned(p *v1.Pod) Event {
+	return Event{UID: p.UID, Event: pod.Event{Kind: pod.Orphaned, Pod: p}}
+}
+
 // Config configures a loop.
 type Config struct {
 	Inputs Inputs

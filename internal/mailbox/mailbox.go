@@ -2,6 +2,7 @@
 package mailbox
 
 import (
+	"context"
 	"sync"
 
 	"github.com/numalet/numalet/internal/await"
@@ -37,4 +38,14 @@ func (b *Box[T]) Take() []T {
 	values := b.values
 	b.values = nil
 	return values
+}
+
+// Each hands every value to do, until ctx ends.
+func (b *Box[T]) Each(ctx context.Context, do func(T)) error {
+	for await.On(ctx, b.wake) {
+		for _, v := range b.Take() {
+			do(v)
+		}
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package mailbox
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"testing"
@@ -45,5 +46,27 @@ func TestNothingIsLost(t *testing.T) {
 	wg.Wait()
 	if extra := b.Take(); got != writers*each || len(extra) != 0 {
 		t.Fatalf("read %d values and %d more, want %d", got, len(extra), writers*each)
+	}
+}
+
+// Each hands on what was put before and since, in order, and returns with its context.
+func TestEach(t *testing.T) {
+	b := New[int]()
+	b.Put(0)
+	b.Put(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	var got []int
+	if err := b.Each(ctx, func(v int) {
+		if got = append(got, v); v == 1 {
+			b.Put(2)
+		}
+		if v == 2 {
+			cancel()
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+	if !slices.Equal(got, []int{0, 1, 2}) {
+		t.Errorf("handed on %v", got)
 	}
 }

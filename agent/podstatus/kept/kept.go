@@ -19,6 +19,8 @@ import (
 
 	"github.com/numalet/numalet/agent/kubeapi/mirror"
 	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/topology/podspec"
@@ -98,6 +100,21 @@ func (s *Statuses) Recall(pod *v1.Pod) (told v1.PodStatus) {
 	}
 	delete(s.mirrors, name)
 	delete(s.found, pod.UID)
+	return told
+}
+
+// RecallFor is Recall of a pod of which the runtime has observed; recorded: it has something of it. The
+// status counts if the pod still runs. An end counts only if the runtime agrees: a pod that was
+// refused or that the node ended begins anew, and so does one that a reboot ended.
+func (s *Statuses) RecallFor(pod *v1.Pod, observed cri.Pod, recorded bool) v1.PodStatus {
+	told := s.Recall(pod)
+	still := recorded && observed.Running()
+	if status.Ended(told.Phase) {
+		still = recorded && status.Ended(status.Phase(pod, status.Facts{Observed: observed}))
+	}
+	if !still {
+		return v1.PodStatus{}
+	}
 	return told
 }
 

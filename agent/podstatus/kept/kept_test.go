@@ -10,6 +10,7 @@ import (
 
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/podtest"
 )
 
@@ -107,6 +108,40 @@ func TestMirrored(t *testing.T) {
 	for pod, want := range map[*v1.Pod]v1.PodPhase{a: v1.PodRunning, b: v1.PodRunning, c: "", d: ""} {
 		if got := s.Recall(pod).Phase; got != want {
 			t.Errorf("%s: %q is recalled, want %q", pod.Name, got, want)
+		}
+	}
+}
+
+// A status counts while the pod runs, and an end only if the runtime has the pod ended.
+func TestRecallFor(t *testing.T) {
+	running := cri.Pod{Sandboxes: []cri.Sandbox{{Ready: true}},
+		Containers: []cri.Container{{Name: "main", State: cri.ContainerRunning}}}
+	exited := cri.Pod{Sandboxes: []cri.Sandbox{{}},
+		Containers: []cri.Container{{Name: "main", State: cri.ContainerExited}}}
+	for _, c := range []struct {
+		name     string
+		told     v1.PodPhase
+		observed cri.Pod
+		recorded bool
+		counts   bool
+	}{
+		{"runs still", v1.PodRunning, running, true, true},
+		{"stopped meanwhile", v1.PodRunning, exited, true, false},
+		{"the runtime has nothing of it", v1.PodRunning, cri.Pod{}, false, false},
+		{"ended", v1.PodSucceeded, exited, true, true},
+		{"refused, or ended by the node", v1.PodFailed, running, true, false},
+		{"ended by a reboot", v1.PodFailed, cri.Pod{}, false, false},
+	} {
+		root := t.TempDir()
+		s := open(t, root)
+		pod := static("a")
+		pod.Spec = v1.PodSpec{RestartPolicy: v1.RestartPolicyNever,
+			Containers: []v1.Container{{Name: "main"}}}
+		s.Wrote(wrote(pod, c.told))
+		flush(t, s)
+		got := open(t, root).RecallFor(pod, c.observed, c.recorded).Phase
+		if want := map[bool]v1.PodPhase{true: c.told}[c.counts]; got != want {
+			t.Errorf("%s: %q is recalled, want %q", c.name, got, want)
 		}
 	}
 }

@@ -1,0 +1,59 @@
+package admission
+
+import (
+	"errors"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/pod"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// recorded is the last event, with the container that it is about.
+type recorded struct{ text string }
+
+func (r *recorded) Pod(pod *v1.Pod, eventType, reason, message string) {
+	r.text = pod.Name + " " + eventType + " " + reason + ": " + message
+}
+
+func (r *recorded) Container(of podspec.Ref, eventType, reason, message string) {
+	r.text = of.Pod.Name + "/" + of.Container + " " + eventType + " " + reason + ": " + message
+}
+
+// Events are about the pod, or the container that lacks something, and have the kubelet's words where
+// it has any.
+func TestEvents(t *testing.T) {
+	p := &v1.Pod{}
+	p.Name = "p"
+	var r recorded
+	events := Events{&r}
+	says := func(why, want string) {
+		t.Helper()
+		if r.text != want {
+			t.Errorf("%s: %q, want %q", why, r.text, want)
+		}
+		r.text = ""
+	}
+	lack := Lack{Reason: "Failed", Why: "no secret"}
+	events.Lack(Result{Pod: p})
+	says("a pod that lacks nothing", "")
+	events.Lack(Result{Pod: p, Lack: Lack{Unknown: true, Reason: "Failed", Why: "not known"}})
+	says("it is not known what it lacks", "")
+	events.Lack(Result{Pod: p, Lack: lack})
+	says("a pod that lacks a secret", "p Warning Failed: no secret")
+	lack.Container = "c"
+	events.Lack(Result{Pod: p, Lack: lack})
+	says("a container that lacks a secret", "p/c Warning Failed: no secret")
+
+	events.Unadvised(p, allocation.AskKey{Container: "c", Resource: "a.b/gpu"}, errors.New("late"))
+	says("an ignored preference", "p Warning DevicePreferenceIgnored: Container c: the agent chose "+
+		"devices of a.b/gpu without the device plugin's preference: late")
+
+	why := events.Preempted(Preemption{Victim: p})
+	says("a preemption", "p Warning Preempting: Preempted in order to admit critical pod")
+	if want := (pod.Why{Reason: "Preempting", Message: "Preempted in order to admit critical pod"}); why != want {
+		t.Errorf("it is ended for %+v", why)
+	}
+}

@@ -1,0 +1,39 @@
+package podstatus
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// The next attempt at a container comes after those of its status and of its logs.
+func TestNextAttempt(t *testing.T) {
+	pod := named("u", "p")
+	pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main", RestartCount: 2,
+		State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
+	s := New(Config{Recall: func(*v1.Pod) v1.PodStatus { return pod.Status }})
+	s.Pending(pod, nil)
+	root := t.TempDir()
+	dir := filepath.Join(cri.PodLogDir(root, pod), "main")
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		log, dir string
+		want     uint32
+	}{{"", root, 3}, {"1.log", root, 3}, {"6.log", root, 7}, {"", "", 3}} {
+		if step.log != "" {
+			if err := os.WriteFile(filepath.Join(dir, step.log), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := Reporter{Statuses: s, LogsDir: step.dir}
+		if got := r.NextAttempt(pod, "main"); got != step.want {
+			t.Errorf("logs to %q in %q: attempt %d, want %d", step.log, step.dir, got, step.want)
+		}
+	}
+}
