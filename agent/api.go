@@ -3,10 +3,8 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net"
-	"net/http"
 	"path/filepath"
 	goruntime "runtime"
 	"slices"
@@ -14,8 +12,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/config"
@@ -28,14 +24,12 @@ import (
 	"github.com/numalet/numalet/agent/server/logs"
 	"github.com/numalet/numalet/agent/server/nodelogs"
 	"github.com/numalet/numalet/agent/server/streaming"
-	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/podspec"
 )
 
 // systemLogs is the host's folder of logs.
 const systemLogs = "/var/log"
 
-// What is answered where the configuration switches something off.
+// Answers of what the configuration switches off.
 const (
 	noDebug    = "Debug endpoints are disabled."
 	noLogs     = "logs endpoint is disabled."
@@ -43,12 +37,11 @@ const (
 	noFlags    = "flags endpoint is disabled."
 )
 
-// nodeAPI is the HTTPS server of the node: what kubectl and the API server ask. open are the routes
-// that the read-only port has too. There is no listener where it is switched off, or where nobody
-// could be allowed to ask: that is told in the log.
-func nodeAPI(ctx context.Context, n node, p parts, open []server.Route) (
-	[]server.Listener, []part, error) {
-	k := &n.cfg.Kubelet
+// nodeAPI is the HTTPS server of the node, which kubectl and the API server ask. open are the routes
+// that the read-only port has too. There is no listener if it is switched off, or if nobody could be
+// allowed to ask: the log says so.
+func (a *Agent) nodeAPI(ctx context.Context, open []server.Route) ([]server.Listener, []part, error) {
+	n, k := a.node, &a.node.cfg.Kubelet
 	if !*k.EnableServer {
 		return nil, nil, nil
 	}
@@ -61,7 +54,7 @@ func nodeAPI(ctx context.Context, n node, p parts, open []server.Route) (
 	if err != nil {
 		return nil, nil, err
 	}
-	source, follow, err := servingCertificate(n)
+	source, err := servingCertificate(n, a.host)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -69,7 +62,7 @@ func nodeAPI(ctx context.Context, n node, p parts, open []server.Route) (
 	if err != nil {
 		return nil, nil, err
 	}
-	routes, err := nodeRoutes(n, p)
+	routes, err := a.nodeRoutes()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -85,7 +78,7 @@ func nodeAPI(ctx context.Context, n node, p parts, open []server.Route) (
 			Address: address, TLS: tls, Authorize: allowed.Authorize, Routes: routes,
 			Settings: "address or port (--address, --port)", Type: server.ReadWrite,
 		}}, []part{
-			{"client CAs", allowed.Run}, {"serving certificate", follow},
+			{"client CAs", allowed.Run}, {"serving certificate", source.Run},
 		}, nil
 }
 
@@ -100,55 +93,47 @@ func accessConfig(n node) access.Config {
 	return c
 }
 
-// servingCertificate is from the files that are named, signed by the API server if that is wanted,
-// or our own. follow keeps it.
-func servingCertificate(n node) (certificates.Source, func(context.Context) error, error) {
+// certificate is a serving certificate, which Run keeps.
+type certificate interface {
+	certificates.Source
+	Run(context.Context) error
+}
+
+// servingCertificate comes from the configured files, is signed by the API server if that is wanted,
+// or is our own.
+func servingCertificate(n node, h host) (certificate, error) {
 	k := &n.cfg.Kubelet
 	switch {
 	case k.TLSCertFile != "" && k.TLSPrivateKeyFile != "":
-		f, err := certificates.FromFiles(k.TLSCertFile, k.TLSPrivateKeyFile)
-		if err != nil {
-			return nil, nil, err
-		}
-		return f, f.Run, nil
+		return certificates.FromFiles(k.TLSCertFile, k.TLSPrivateKeyFile)
 	case k.ServerTLSBootstrap && n.kube != nil:
-		s, err := certificates.NewSigned(certificates.SignedConfig{
+		return certificates.NewSigned(certificates.SignedConfig{
 			Node: n.name, Dir: n.cfg.Cluster.CertDir, Client: n.kube.Main(),
-			Addresses: n.host.addresses.Known,
+			Addresses: h.addresses.Known,
 			NamesOnly: n.cfg.Gates.Enabled("AllowDNSOnlyNodeCSR"), Registry: n.registry,
 		})
-		if err != nil {
-			return nil, nil, err
-		}
-		return s, s.Run, nil
 	default:
-		f, err := certificates.SelfSigned(n.cfg.Cluster.CertDir, n.name, parseIPs(n.host.addresses.IPs()))
-		if err != nil {
-			return nil, nil, err
+		var ips []net.IP
+		for _, text := range h.addresses.IPs() {
+			ips = append(ips, net.ParseIP(text))
 		}
-		return f, f.Run, nil
+		return certificates.SelfSigned(n.cfg.Cluster.CertDir, n.name, ips)
 	}
 }
 
-func parseIPs(texts []string) []net.IP {
-	var out []net.IP
-	for _, text := range texts {
-		out = append(out, net.ParseIP(text))
+// nodeRoutes need rights of their own, and so are not on the read-only port.
+func (a *Agent) nodeRoutes() ([]server.Route, error) {
+	n, cfg, runtime := a.node, a.node.cfg, a.host.client.Runtime()
+	k, pods := &cfg.Kubelet, a.pods.statuses
+	out := append(devices.Routes(a.devices.routes(n)), debug.Configz(cfg.Shown()))
+	if cfg.Gates.Enabled("ComponentFlagz") {
+		out = append(out, debug.Flags(cfg.Flags())...)
 	}
-	return out
-}
-
-// nodeRoutes are those that need rights of their own, and so are not on the read-only port.
-func nodeRoutes(n node, p parts) ([]server.Route, error) {
-	k := &n.cfg.Kubelet
-	out := append(devices.Routes(deviceConfig(n, p)), debug.Configz(n.cfg.Shown()))
-	if n.cfg.Gates.Enabled("ComponentFlagz") {
-		out = append(out, debug.Flags(n.cfg.Flags())...)
-	}
-	if n.cfg.Gates.Enabled("ContainerCheckpoint") {
+	named := func(namespace, name string) (*v1.Pod, bool) { return pods.Named(namespace, name, "") }
+	if cfg.Gates.Enabled("ContainerCheckpoint") {
 		out = append(out, checkpoint.Route(checkpoint.Config{
-			Runtime: n.client.Runtime(), Pod: p.podNamed, Observed: p.observer.Get,
-			Dir: filepath.Join(n.cfg.RootDir, "checkpoints"),
+			Runtime: runtime, Pod: named, Observed: a.seen.Get,
+			Dir: filepath.Join(cfg.RootDir, "checkpoints"),
 		}))
 	}
 	if !*k.EnableDebuggingHandlers {
@@ -161,24 +146,23 @@ func nodeRoutes(n node, p parts) ([]server.Route, error) {
 		return out, nil
 	}
 	streams, err := streaming.Routes(streaming.Config{
-		Runtime: n.client.Runtime(), Pod: p.podWith, Observed: p.observer.Get,
-		Old:  !n.cfg.Gates.Enabled("ExtendWebSocketsToKubelet"),
+		Runtime: runtime, Pod: pods.Named, Observed: a.seen.Get,
+		Old:  !cfg.Gates.Enabled("ExtendWebSocketsToKubelet"),
 		Idle: k.StreamingConnectionIdleTimeout.Duration, Registry: n.registry,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if n.cfg.Gates.Enabled("KubeletAllocatedPodsEndpoint") {
-		out = append(out, server.AllocatedRoutes(p.statuses.Allocated)...)
+	if cfg.Gates.Enabled("KubeletAllocatedPodsEndpoint") {
+		out = append(out, server.AllocatedRoutes(pods.Allocated)...)
 	}
-	return slices.Concat(out, streams, switchable(n.cfg), []server.Route{
+	return slices.Concat(out, streams, switchable(cfg), []server.Route{
 		logs.Route(logs.Config{
-			Pod: p.podNamed, Observed: p.observer.Get,
-			SplitStreams: n.cfg.Gates.Enabled("PodLogsQuerySplitStreams"),
+			Pod: named, Observed: a.seen.Get,
+			SplitStreams: cfg.Gates.Enabled("PodLogsQuerySplitStreams"),
 			Patience:     k.StreamingConnectionIdleTimeout.Duration,
 		}),
-		{Method: http.MethodGet, Pattern: "/runningpods/{$}", Handler: server.JSONRoute("",
-			func() any { return runningPods(p.observer.All()) }).Handler},
+		server.RunningRoute(a.seen.All),
 	}), nil
 }
 
@@ -207,7 +191,7 @@ func switchable(cfg *config.Config) (out []server.Route) {
 	return append(out, server.DisabledRoute("/debug/flags/v", noFlags))
 }
 
-// patterns are what the routes answer, sorted.
+// patterns returns what the routes answer, sorted.
 func patterns(routes []server.Route) []string {
 	all := map[string]bool{"/healthz": true}
 	for _, r := range routes {
@@ -215,51 +199,3 @@ func patterns(routes []server.Route) []string {
 	}
 	return slices.Sorted(maps.Keys(all))
 }
-
-// podNamed is the pod of that name with its status; of several, one that has not ended, and rather the
-// one that the API server shows by that name than a static one.
-func (p parts) podNamed(namespace, name string) (*v1.Pod, bool) {
-	return p.podWith(namespace, name, "")
-}
-
-// podWith is podNamed; uid, unless "", is the pod's.
-func (p parts) podWith(namespace, name string, uid types.UID) (found *v1.Pod, ok bool) {
-	for _, pod := range p.statuses.List() {
-		if pod.Namespace != namespace || pod.Name != name || uid != "" && pod.UID != uid {
-			continue
-		}
-		if found == nil || ended(found) && !ended(pod) ||
-			ended(found) == ended(pod) && podspec.IsStatic(found) && !podspec.IsStatic(pod) {
-			found = pod
-		}
-	}
-	return found, found != nil
-}
-
-func ended(pod *v1.Pod) bool {
-	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
-}
-
-// runningPods are the pods of which something runs, as the runtime knows them.
-func runningPods(all []cri.Pod) v1.PodList {
-	list := v1.PodList{
-		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []v1.Pod{},
-	}
-	for _, found := range all {
-		if !found.Running() {
-			continue
-		}
-		pod := *found.Reference()
-		for _, c := range found.Containers {
-			if c.State == cri.ContainerRunning {
-				pod.Spec.Containers = append(pod.Spec.Containers,
-					v1.Container{Name: c.Name, Image: c.From.Image})
-			}
-		}
-		list.Items = append(list.Items, pod)
-	}
-	return list
-}
-
-// errRegistration is why the health check of device plugins fails.
-var errRegistration = fmt.Errorf("the registration of device plugins is not served yet")

@@ -2,219 +2,130 @@ package agent
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/config"
-	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/kubeapi/nodes"
-	"github.com/numalet/numalet/agent/kubeapi/podsource"
+	"github.com/numalet/numalet/agent/kubeapi/nrt"
 	nodestatus "github.com/numalet/numalet/agent/node"
-	"github.com/numalet/numalet/agent/runtimeup"
-	"github.com/numalet/numalet/agent/source"
-	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// newKube makes the client of the API server; nil without --kubeconfig.
-func newKube(ctx context.Context, n node) (*kubeapi.Client, error) {
-	if n.cfg.Cluster.Kubeconfig == "" {
-		return nil, nil
-	}
-	return kubeapi.New(ctx, kubeapi.Config{
-		Cluster: n.cfg.Cluster, Kubelet: &n.cfg.Kubelet, Node: n.name,
-		Registry: n.registry, Tell: n.events.OnNode,
-	})
-}
-
-// apiFeeds is the feed of pods that the API server has for the node; none on a standalone node.
-// saw takes all pods and returns those that are to run; running are those that the runtime has.
-func apiFeeds(n node, running func() []cri.Pod, report func(source.Problem),
-	saw func([]*v1.Pod) []*v1.Pod) []source.Feed {
-	if n.kube == nil {
-		return nil
-	}
-	return []source.Feed{podsource.New(podsource.Config{
-		Client: n.kube.Main(), Node: n.name, Report: report, Saw: saw,
-		Restored: mailbox.Subscribe(n.kube.Restored()),
-		Running:  func() []types.UID { return fromAPI(running()) },
-	})}
-}
-
-// fromAPI are the pods of the API server that run, as their sandboxes tell.
-func fromAPI(all []cri.Pod) (out []types.UID) {
-	for _, p := range all {
-		if p.Running() && len(p.Sandboxes) > 0 &&
-			p.Sandboxes[0].Annotations[source.AnnotationSource] == source.APISource {
-			out = append(out, p.UID)
-		}
-	}
-	return out
-}
-
-// flaws refuses pods of the API server that are against a rule that the node relies on. Manifests
-// are refused when they are read.
-func flaws(a decide.Attempt) *decide.Refusal {
-	if a.Pod.Annotations[source.AnnotationSource] != source.APISource {
-		return nil
-	}
-	if why := source.Flaw(a.Pod); why != "" {
-		return &decide.Refusal{Reason: source.FailedValidation, Message: why}
-	}
-	return nil
-}
-
-// followRuntime follows whether the runtime is ready and, for the node's object, its images.
-func followRuntime(n node) *runtimeup.Follower {
-	c := runtimeup.Config{
-		Status: n.client.Status, MaxImages: int(*n.cfg.Kubelet.NodeStatusMaxImages),
-	}
-	if n.kube != nil {
-		c.Images = func(ctx context.Context) ([]*runtimeapi.Image, error) {
-			return n.client.Images().ListImages(ctx, nil)
-		}
-	}
-	return runtimeup.New(c, n.runtime.RuntimeStatus)
-}
-
-// ownNode is the node's object, and what keeps it at the API server.
-type ownNode struct {
-	// object is nil as long as it is not known; on a standalone node it is what it would be.
+// clusterNode is the node's object, and what keeps it at the API server.
+type clusterNode struct {
+	// object returns nil as long as the object is not known. On a standalone node it is made up.
 	object func() *v1.Node
-	// reread has object be what the API server has now.
+	// reread makes object return what the API server has now.
 	reread func(context.Context)
-	parts  []part
+	run    []part
 }
 
-func newOwnNode(n node, p parts, l *links) ownNode {
+// nodeEnds are what the node's object says of what a hollow node does not have.
+type nodeEnds struct {
+	inventory func() devicemanager.Inventory
+	offered   mailbox.Source // the inventory is another
+	// describe adds what the host says, and changed tells that it says something else.
+	describe func(*nodestatus.Facts)
+	changed  []mailbox.Source
+	// unanswered is called when the API server did not answer.
+	unanswered func()
+}
+
+// newClusterNode registers the node and keeps its object, lease and NodeResourceTopology.
+func newClusterNode(n node, pods *podstatus.Store, e nodeEnds) clusterNode {
+	made := identityOf(n.cfg, n.name)
 	if n.kube == nil {
-		made := nodes.Object(nodeIdentity(n.cfg, n.name))
-		return ownNode{
-			object: func() *v1.Node { return made }, reread: func(context.Context) {},
+		object := nodes.Object(made)
+		return clusterNode{
+			object: func() *v1.Node { return object }, reread: func(context.Context) {},
 		}
 	}
 	owned, err := nodes.OpenOwned(n.cfg.RootDir, n.cfg.DevicePlugins.Graces.Capacity)
 	if err != nil {
-		klog.Background().Error(err, "Which resources are ours is not known")
+		klog.Background().Error(err, "Which resources are ours is not known", "node", n.name)
 	}
-	k := &n.cfg.Kubelet
-	gather := nodeFacts(n, p, owned)
-	facts := func() nodestatus.Facts {
-		p.metrics.Registering() // the first time
-		return gather()
-	}
+	k, declared := &n.cfg.Kubelet, nodestatus.DeclaredFeatures(n.cfg.Gates)
 	kept := nodes.New(nodes.Config{
 		Main: n.kube.Main(), Heartbeats: n.kube.Heartbeats(),
-		Identity: nodeIdentity(n.cfg, n.name), Register: *k.RegisterNode,
+		Identity: made, Register: *k.RegisterNode,
 		Periods: nodes.Periods{
 			Update: k.NodeStatusUpdateFrequency.Duration,
 			Report: k.NodeStatusReportFrequency.Duration,
 			Lease:  time.Duration(k.NodeLeaseDurationSeconds) * time.Second,
 		},
-		Facts:   facts,
-		Changed: factsChanged(n, p, l),
+		Facts: func() nodestatus.Facts {
+			n.metrics.Registering() // counts the first time
+			f := factsOf(n.self)
+			f.DeclaredFeatures, f.Devices = declared, owned.Devices(e.inventory())
+			e.describe(&f)
+			return f
+		},
+		Changed: mailbox.Subscribe(append(e.changed, e.offered, n.hardware.Changes())...),
 		Wrote: func(f nodestatus.Facts) {
 			owned.Wrote(f.Devices)
-			p.metrics.NodeWritten(len(f.NotReady) == 0)
+			n.metrics.NodeWritten(len(f.NotReady) == 0)
 		},
-		Tell: n.events.OnNode, Unanswered: n.kube.Reset, Restored: n.kube.Restored().Publish,
+		Tell: n.events.OnNode, Unanswered: e.unanswered, Restored: n.kube.Restored().Publish,
 		Again: mailbox.Subscribe(n.kube.Restored()),
 	})
-	n.host.addresses.Follow(kept.Node)
 	n.events.Follow(kept.Node)
-	zones := newTopology(n, p, kept, &l.inventory)
-	return ownNode{kept.Node, kept.Reread, []part{
+	zones := newZones(n, kept, pods, e)
+	return clusterNode{kept.Node, kept.Reread, []part{
 		{"node", kept.Run}, {"NodeResourceTopology", zones.Run},
 	}}
 }
 
-// factsChanged has a value when what the node's status is made of may be another.
-func factsChanged(n node, p parts, l *links) <-chan struct{} {
-	return mailbox.Subscribe(&l.inventory, n.hardware.Changes(), n.runtime.up.Changes(),
-		n.host.addresses.Changes(), p.observer.Health())
-}
-
-func nodeIdentity(cfg *config.Config, name string) nodes.Identity {
+func identityOf(cfg *config.Config, name string) nodes.Identity {
 	k := &cfg.Kubelet
 	return nodes.Identity{
 		Name: name, Labels: cfg.Node.Labels, Taints: k.RegisterWithTaints,
 		ProviderID: k.ProviderID, External: cfg.Cluster.Provider == "external",
-		NodeIP: providedIP(cfg), Attach: *k.EnableControllerAttachDetach,
+		NodeIP: cfg.ProvidedIP(), Attach: *k.EnableControllerAttachDetach,
 	}
 }
 
-// nodeFacts gathers what the node's status is made of.
-func nodeFacts(n node, p parts, owned *nodes.Owned) func() nodestatus.Facts {
-	info := systemInfo(context.Background(), "/", n)
-	declared := nodestatus.DeclaredFeatures(n.cfg.Gates)
-	var port int32
-	if *n.cfg.Kubelet.EnableServer {
-		port = n.cfg.Kubelet.Port
+// factsOf returns what the configuration and the hardware say of the node.
+func factsOf(s self) nodestatus.Facts {
+	h := s.hardware.Get()
+	f := nodestatus.Facts{
+		Capacity: h.Capacity, Allocatable: h.Allocatable,
+		Placement: nodestatus.Placement{Rules: s.rules},
 	}
-	return func() nodestatus.Facts {
-		h, now, state := n.hardware.Get(), time.Now(), n.runtime.up.Get()
-		f := nodestatus.Facts{
-			Capacity: h.Capacity, Allocatable: h.Allocatable,
-			Devices: owned.Devices(p.plugins.Inventory()), Info: info, Port: port,
-			Runtime: nodestatus.Runtime{
-				Images: state.Images, Handlers: runtimeHandlers(state.Handlers),
-				SupplementalGroupsPolicy: state.SupplementalGroupsPolicy,
-			},
-			Addresses: nodestatus.Addresses{All: n.host.addresses.OfNode(),
-				Provided: n.cfg.Cluster.Provider == "external"},
-			State: nodestatus.State{NotReady: state.NotReady(now)}, DeclaredFeatures: declared,
-			Placement: nodestatus.Placement{Rules: n.rules},
-		}
-		if h.CPUs != nil {
-			f.Placement.IsolatedCPUs = h.CPUs.Isolated().Size()
-		}
-		f.Info.ContainerRuntimeVersion = state.Name + "://" + plainVersion(state.Version)
-		if err := p.observer.Healthy(now); err != nil {
-			f.NotReady = append(f.NotReady, "PLEG is not healthy: "+err.Error())
-		}
-		return f
+	if h.CPUs != nil {
+		f.Placement.IsolatedCPUs = h.CPUs.Isolated().Size()
 	}
+	return f
 }
 
-// providedIP is what a cloud controller manager is to choose the addresses by; empty: it may choose.
-func providedIP(cfg *config.Config) string {
-	asked := cfg.NodeIPs()
-	if len(asked) == 0 || asked[0].IsUnspecified() {
-		return ""
-	}
-	var out []string
-	for _, ip := range asked {
-		out = append(out, ip.String())
-	}
-	return strings.Join(out, ",")
-}
-
-func runtimeHandlers(of []cri.RuntimeHandler) []v1.NodeRuntimeHandler {
-	out := make([]v1.NodeRuntimeHandler, 0, len(of))
-	for _, h := range of {
-		out = append(out, v1.NodeRuntimeHandler{Name: h.Name,
-			Features: &v1.NodeRuntimeHandlerFeatures{
-				RecursiveReadOnlyMounts: &h.RecursiveReadOnlyMounts,
-				UserNamespaces:          &h.UserNamespaces,
-			}})
-	}
-	slices.SortFunc(out, func(a, b v1.NodeRuntimeHandler) int {
-		return strings.Compare(a.Name, b.Name)
+// newZones tells schedulers what is free on which NUMA node.
+func newZones(n node, own *nodes.Nodes, pods *podstatus.Store, e nodeEnds) *nrt.Writer {
+	return nrt.New(nrt.Config{
+		Apply: nrt.At(n.kube.Main()), Node: own.Node,
+		Facts: func() nrt.Facts {
+			h := n.hardware.Get()
+			// In the order of a pod's road: what is said of a pod later counts more.
+			undecided, all := pods.Undecided(), pods.List()
+			f := nrt.Facts{
+				Machine: h.Machine, Policy: n.rules.Policy, Scope: n.rules.Scope,
+				Memory: h.Memory, Inventory: e.inventory(),
+				Held: allocation.TakenBy(n.store.State().List()...), Pods: all,
+				Undecided: undecided,
+			}
+			if h.CPUs != nil {
+				f.CPUs, f.Isolated = h.CPUs.Free(cpuset.New()), h.CPUs.Isolated()
+			}
+			return f
+		},
+		Changed: mailbox.Subscribe(n.store.Changes(), pods.Changes(), e.offered,
+			n.hardware.Changes(), own.Presence()),
+		Again:  mailbox.Subscribe(n.kube.Restored()),
+		Period: n.cfg.Kubelet.NodeStatusReportFrequency.Duration,
 	})
-	return out
-}
-
-// kubeParts are those that run from the start on a node of a cluster.
-func kubeParts(n node) []part {
-	if n.kube == nil {
-		return nil
-	}
-	return []part{{"API server client", n.kube.Run}}
 }

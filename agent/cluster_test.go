@@ -9,34 +9,34 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/numalet/numalet/agent/addresses"
-	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/kubeapi/mirror"
+	"github.com/numalet/numalet/agent/kubeapi/statuses"
 	"github.com/numalet/numalet/agent/lifecycle"
-	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/runtimeup"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/internal/podtest"
 )
 
-func podFrom(from string) *v1.Pod {
-	return podtest.New("", podtest.Annotations(source.AnnotationSource, from))
-}
-
-// TestFactsChanged: the node's status is looked at again when the runtime is observed, and when it is
-// no more.
-func TestFactsChanged(t *testing.T) {
+// The node's status is made again when the runtime is observed, and when it is no longer.
+func TestNodeStatusFollowsTheObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var away atomic.Bool
 		observer, err := lifecycle.New(lifecycle.Config{Client: listed{away: &away}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		changed := factsChanged(node{
-			hardware: &machine.Current{}, host: host{addresses: &addresses.Addresses{}},
-			runtime: runtime{up: runtimeup.New(runtimeup.Config{}, cri.RuntimeStatus{})},
-		}, parts{observer: observer}, &links{})
+		h := host{
+			addresses: &addresses.Addresses{},
+			up:        runtimeup.New(runtimeup.Config{}, cri.RuntimeStatus{}),
+		}
+		changed := mailbox.Subscribe(h.nodeEnds(node{self: self{cfg: new(config.Config)}},
+			deviceDomain{}, observer).changed...)
 		go observer.Run(t.Context())
 		synctest.Wait()
 		for _, when := range []string{"observed", "no longer observed", "observed again"} {
@@ -52,7 +52,7 @@ func TestFactsChanged(t *testing.T) {
 	})
 }
 
-// listed is a runtime without pods, that can be listed or not.
+// listed is a runtime without pods that can be listed or not.
 type listed struct {
 	lifecycle.Runtime
 	away *atomic.Bool
@@ -70,17 +70,24 @@ func (listed) Events(ctx context.Context, _ func(), _ func(cri.Event)) error {
 	return ctx.Err()
 }
 
-// TestFlaws: a pod of the API server that breaks a rule is refused in words, and another source's
-// is not looked at.
-func TestFlaws(t *testing.T) {
-	bad := podFrom(source.APISource)
-	bad.Spec.TerminationGracePeriodSeconds = new(int64)
-	bad.Spec.SecurityContext = &v1.PodSecurityContext{}
-	got := flaws(decide.Attempt{Pod: bad})
-	if got == nil || got.Reason != source.FailedValidation || got.Message == "" || got.Wait {
-		t.Errorf("a pod without a name, a UID and containers: %+v", got)
+// Of what the API server has for the node, the mirror pods are never run.
+func TestMirrorsDoNotRun(t *testing.T) {
+	s, err := statuses.New(statuses.Config{Client: fake.NewClientset()})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got := flaws(decide.Attempt{Pod: podFrom(source.FileSource)}); got != nil {
-		t.Errorf("a static pod: %+v", got)
+	m, err := mirror.New(mirror.Config{Client: fake.NewClientset(), Node: "n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told publishers
+	told.add("pod statuses", s)
+	told.add("mirror pods", m)
+	shown := podtest.New("a", podtest.Annotations(source.AnnotationSource, source.APISource,
+		source.AnnotationMirror, ""))
+	run := podtest.New("b", podtest.Annotations(source.AnnotationSource, source.APISource))
+	all := []*v1.Pod{shown, run}
+	if got := told.saw(all); len(got) != 1 || got[0] != run || all[0] != shown {
+		t.Errorf("%v are to run", got)
 	}
 }

@@ -3,169 +3,113 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"path"
 	"path/filepath"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/node/util/sysctl"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
-	"k8s.io/mount-utils"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/addresses"
 	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/hostinfo"
+	"github.com/numalet/numalet/agent/images"
+	"github.com/numalet/numalet/agent/lifecycle"
+	"github.com/numalet/numalet/agent/neighbours"
+	nodestatus "github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/agent/runtimeup"
 	"github.com/numalet/numalet/agent/tunables"
-	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// bootID tells one boot of the kernel from another (proc_sys_kernel(5), random/boot_id).
-func bootID() (string, error) {
-	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", fmt.Errorf("read the boot id: %w", err)
-	}
-	return strings.TrimSpace(string(raw)), nil
+// host is the machine and its container runtime, which a hollow node does not have.
+type host struct {
+	info      v1.NodeSystemInfo // without the runtime's version
+	addresses *addresses.Addresses
+	others    *neighbours.Neighbours
+	client    *cri.Client
+	runtime   cri.RuntimeStatus // when the agent started
+	up        *runtimeup.Follower
+	images    *images.Records // nil: whoever names an image may use it
+	tree      *cgroups.Tree   // nil: cgroupsPerQOS is off
 }
 
-// makeDirs makes the agent's directories with the kubelet's modes.
-func makeDirs(cfg *config.Config) error {
-	root := cfg.RootDir
-	for _, d := range []struct {
-		path string
-		mode os.FileMode
-	}{
-		{root, 0o750},
-		{filepath.Join(root, "pods"), 0o750},
-		{filepath.Join(root, "plugins"), 0o750},
-		{filepath.Join(root, "plugins_registry"), 0o750},
-		{filepath.Join(root, "pod-resources"), 0o750},
-		{filepath.Join(root, "checkpoints"), 0o700},
-		{cfg.Kubelet.PodLogsDir, 0o750},
-		{logLinks(cfg.Kubelet.PodLogsDir), 0o755},
-	} {
-		if d.path == "" {
-			continue
-		}
-		if err := os.MkdirAll(d.path, d.mode); err != nil {
-			return fmt.Errorf("make directory: %w; give a writable one with --root-dir or "+
-				"podLogsDir", err)
-		}
+// reach connects to the runtime, and prepares what the node's pods need of the host.
+func reach(ctx context.Context, n node, others *neighbours.Neighbours) (h host, err error) {
+	cfg, k := n.cfg, &n.cfg.Kubelet
+	h.others, h.info = others, hostinfo.Read(ctx, "/", n.bootID)
+	h.addresses = addresses.New(ctx, addresses.Config{
+		Node: n.name, Asked: cfg.NodeIPs(), Standalone: n.kube == nil,
+		Provided: cfg.Cluster.Provider == "external",
+	})
+	if h.images, err = newImageRecords(n); err != nil {
+		return h, err
 	}
-	return nil
-}
-
-// checkHost refuses hosts that the configuration says to refuse.
-func checkHost(ctx context.Context, cfg *config.Config) error {
-	if *cfg.Kubelet.FailSwapOn {
-		on, err := swapOn(procSwaps)
-		if err != nil {
-			return err
-		}
-		if on {
-			return errors.New("running with swap on is not supported, please disable swap or " +
-				"set --fail-swap-on flag to false")
-		}
-	}
-	if !*cfg.Kubelet.CgroupsPerQOS {
-		return nil
-	}
-	if unified() {
-		return nil
-	}
-	if *cfg.Kubelet.FailCgroupV1 {
-		return errors.New("this host has cgroup v1 and failCgroupV1 is true; boot it with cgroup " +
-			"v2 (systemd.unified_cgroup_hierarchy=1), or set failCgroupV1: false " +
-			"(--fail-cgroupv1=false)")
-	}
-	klog.FromContext(ctx).Info("The host has cgroup v1, which the kubelet no longer supports by " +
-		"default")
-	return nil
-}
-
-// procSwaps has a line for each swap space, and one before them (proc(5)).
-const procSwaps = "/proc/swaps"
-
-func swapOn(swaps string) (bool, error) {
-	raw, err := os.ReadFile(swaps)
-	if err != nil {
-		return false, fmt.Errorf("look for swap: %w", err)
-	}
-	return strings.Count(strings.TrimSpace(string(raw)), "\n") > 0, nil
-}
-
-// warnOfSwap tells of a host that swaps what volumes keep in memory, secrets among it.
-func warnOfSwap(swaps, dir string, m mount.Interface, tell func(eventType, reason, message string),
-) error {
-	on, err := swapOn(swaps)
-	if err != nil || !on {
-		return err
-	}
-	stays, err := volume.StaysInMemory(m, dir)
-	if err == nil && !stays {
-		tell(v1.EventTypeWarning, "PossibleMemoryBackedVolumesOnDisk", "The tmpfs noswap option is not "+
-			"supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be swapped to disk "+
-			"and should no longer be considered secure.")
-	}
-	return err
-}
-
-// unified reports whether the host has cgroup v2.
-func unified() bool {
-	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
-	return err == nil
-}
-
-// hostSwap is what containers may use of the swap space of the host whose files are below root.
-func hostSwap(root string, k *kubeletconfig.KubeletConfiguration) cri.Swap {
-	out := cri.Swap{Limited: k.MemorySwap.SwapBehavior == "LimitedSwap"}
-	cgroups := filepath.Join(root, "sys/fs/cgroup")
-	_, err := os.Stat(filepath.Join(cgroups, "cgroup.controllers"))
-	out.Unified = err == nil
-	limits := []string{filepath.Join(cgroups, "memory/memory.memsw.limit_in_bytes")}
-	if out.Unified { // the machine's root has none; one that a container sees has
-		limits = []string{filepath.Join(cgroups, "memory.swap.max"),
-			filepath.Join(cgroups, "*", "memory.swap.max")}
-	}
-	for _, pattern := range limits {
-		found, _ := filepath.Glob(pattern) // it is well formed
-		out.Controlled = out.Controlled || len(found) > 0
-	}
-	if s := swap(filepath.Join(root, "proc/meminfo")); s != nil {
-		out.Bytes = *s.Capacity
-	}
-	return out
-}
-
-// connect reaches the container runtime.
-func connect(ctx context.Context, n node) (*cri.Client, error) {
-	k := &n.cfg.Kubelet
-	return cri.Connect(ctx, cri.Config{
+	if h.client, err = cri.Connect(ctx, cri.Config{
 		RuntimeEndpoint: k.ContainerRuntimeEndpoint,
 		ImageEndpoint:   k.ImageServiceEndpoint,
 		Timeout:         k.RuntimeRequestTimeout.Duration,
 		Registry:        n.registry,
 		Foreign: func(annotations map[string]string) bool {
-			return n.runtime.others.Has(annotations[cri.AnnotationRoot])
+			return others.Has(annotations[cri.AnnotationRoot])
 		},
+	}); err != nil {
+		return h, err
+	}
+	if h.runtime, err = h.client.Status(ctx); err != nil {
+		return h, h.close(err)
+	}
+	h.up = newRuntimeUp(h.client, h.runtime, n.kube != nil, int(*k.NodeStatusMaxImages))
+	klog.FromContext(ctx).Info("Connected to the container runtime", "name", h.runtime.Name,
+		"version", h.runtime.Version, "endpoint", k.ContainerRuntimeEndpoint)
+	if h.tree, err = newTree(ctx, n, h.client); err != nil {
+		return h, h.close(err)
+	}
+	if err := tuneKernel(ctx, k); err != nil {
+		return h, h.close(err)
+	}
+	return h, nil
+}
+
+// newImageRecords opens the records of who may use which image.
+func newImageRecords(n node) (*images.Records, error) {
+	if !n.cfg.Gates.Enabled("KubeletEnsureSecretPulledImages") {
+		return nil, nil
+	}
+	k := &n.cfg.Kubelet
+	return images.Open(images.Config{
+		Dir: filepath.Join(n.cfg.RootDir, "image_manager"),
+		Policy: images.Policy{Verify: k.ImagePullCredentialsVerificationPolicy,
+			Allowed: k.PreloadedImagesVerificationAllowlist},
+		Registry: n.registry,
 	})
 }
 
-// cgroupTree opens the cgroups with the driver that the runtime uses; nil where cgroupsPerQOS
-// is off.
-func cgroupTree(ctx context.Context, n *node) (*cgroups.Tree, error) {
-	cfg := n.cfg
-	if !*cfg.Kubelet.CgroupsPerQOS {
+// newRuntimeUp follows whether the runtime is ready, and if the node has an object, its images.
+func newRuntimeUp(client *cri.Client, first cri.RuntimeStatus, images bool, most int) *runtimeup.Follower {
+	c := runtimeup.Config{Status: client.Status, MaxImages: most}
+	if images {
+		c.Images = func(ctx context.Context) ([]*runtimeapi.Image, error) {
+			return client.Images().ListImages(ctx, nil)
+		}
+	}
+	return runtimeup.New(c, first)
+}
+
+// newTree opens the cgroups with the driver that the runtime uses.
+func newTree(ctx context.Context, n node, client *cri.Client) (*cgroups.Tree, error) {
+	if !*n.cfg.Kubelet.CgroupsPerQOS {
 		return nil, nil
 	}
-	driver := cfg.Kubelet.CgroupDriver
-	asked, err := askDriver(ctx, n.client)
+	driver := n.cfg.Kubelet.CgroupDriver
+	asked, err := askDriver(ctx, client)
 	switch {
 	case err == nil:
 		driver = asked
@@ -176,34 +120,9 @@ func cgroupTree(ctx context.Context, n *node) (*cgroups.Tree, error) {
 		return nil, err
 	}
 	return cgroups.New(cgroups.Config{
-		Root: cfg.Kubelet.CgroupRoot, Driver: cgroups.Driver(driver), Registry: n.registry,
-		MemoryQoS: memoryQoS(cfg),
+		Root: n.cfg.Kubelet.CgroupRoot, Driver: cgroups.Driver(driver), Registry: n.registry,
+		MemoryQoS: memoryQoS(n.cfg),
 	})
-}
-
-func memoryQoS(cfg *config.Config) cgroups.MemoryQoS {
-	k := &cfg.Kubelet
-	return cgroups.MemoryQoS{
-		On: cfg.Gates.Enabled("MemoryQoS"),
-		Reserve: k.MemoryReservationPolicy ==
-			kubeletconfig.TieredReservationMemoryReservationPolicy,
-		Throttle: ptr.Deref(k.MemoryThrottlingFactor, 0),
-	}
-}
-
-// tuneKernel sees to the kernel's settings. An agent whose pods have a cgroup below another one is a
-// guest on the machine: it changes nothing there.
-func tuneKernel(ctx context.Context, k *kubeletconfig.KubeletConfiguration) error {
-	switch {
-	case !*k.CgroupsPerQOS: // containers are not the machine's
-	case k.ProtectKernelDefaults:
-		return tunables.Check(sysctl.New())
-	case path.Clean("/"+k.CgroupRoot) == "/":
-		if err := tunables.Set(sysctl.New()); err != nil {
-			klog.FromContext(ctx).Error(err, "Pods may find another kernel than elsewhere")
-		}
-	}
-	return nil
 }
 
 // askDriver asks three times, two seconds apart: a runtime that has just started may need them.
@@ -218,4 +137,75 @@ func askDriver(ctx context.Context, client *cri.Client) (driver string, err erro
 		}
 	}
 	return "", err
+}
+
+func memoryQoS(cfg *config.Config) cgroups.MemoryQoS {
+	k := &cfg.Kubelet
+	return cgroups.MemoryQoS{
+		On: cfg.Gates.Enabled("MemoryQoS"),
+		Reserve: k.MemoryReservationPolicy ==
+			kubeletconfig.TieredReservationMemoryReservationPolicy,
+		Throttle: ptr.Deref(k.MemoryThrottlingFactor, 0),
+	}
+}
+
+// tuneKernel checks or sets the kernel's settings. An agent whose pods have a cgroup below another
+// one is a guest on the machine: it changes nothing there.
+func tuneKernel(ctx context.Context, k *kubeletconfig.KubeletConfiguration) error {
+	switch {
+	case !*k.CgroupsPerQOS: // containers are not the machine's
+	case k.ProtectKernelDefaults:
+		return tunables.Check(sysctl.New())
+	case path.Clean("/"+k.CgroupRoot) == "/":
+		if err := tunables.Set(sysctl.New()); err != nil {
+			klog.FromContext(ctx).Error(err, "Pods may find another kernel than elsewhere")
+		}
+	}
+	return nil
+}
+
+// describe adds what the host says to the node's facts.
+func (h host) describe(n node, healthy func(time.Time) error) func(*nodestatus.Facts) {
+	k := &n.cfg.Kubelet
+	return func(f *nodestatus.Facts) {
+		now, runtime := time.Now(), h.up.Get()
+		f.Info, f.Runtime, f.NotReady = h.info, runtime.Facts(), runtime.NotReady(now)
+		f.Info.ContainerRuntimeVersion = runtime.NodeVersion()
+		f.Addresses = nodestatus.Addresses{
+			All: h.addresses.OfNode(), Provided: n.cfg.Cluster.Provider == "external",
+		}
+		if *k.EnableServer {
+			f.Port = k.Port
+		}
+		if err := healthy(now); err != nil {
+			f.NotReady = append(f.NotReady, "PLEG is not healthy: "+err.Error())
+		}
+	}
+}
+
+// nodeEnds is what the host and the device plugins say of the node's object.
+func (h host) nodeEnds(n node, d deviceDomain, seen *lifecycle.Observer) nodeEnds {
+	e := nodeEnds{
+		inventory: d.Inventory, offered: d.changed, describe: h.describe(n, seen.Healthy),
+		changed: []mailbox.Source{h.up.Changes(), h.addresses.Changes(), seen.Health()},
+	}
+	if n.kube != nil {
+		e.unanswered = n.kube.Reset
+	}
+	return e
+}
+
+// admissionEnds is what admission asks on a host.
+func (h host) admissionEnds(own clusterNode, d deviceDomain, c contentDomain) admissionEnds {
+	e := admissionEnds{
+		node: own, plugins: d.Plugins, offered: d.changed, needed: []mailbox.Source{c.needed},
+		supports: supports{
+			groupsPolicy: h.runtime.SupplementalGroupsPolicy,
+			appArmor:     hostinfo.EnforcesAppArmor("/"),
+		},
+	}
+	if c.needs != nil {
+		e.needs = c.needs
+	}
+	return e
 }

@@ -2,190 +2,125 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/admission"
-	"github.com/numalet/numalet/agent/checkpoints"
-	"github.com/numalet/numalet/agent/cpupool"
-	"github.com/numalet/numalet/agent/firewall"
 	"github.com/numalet/numalet/agent/lifecycle"
-	"github.com/numalet/numalet/agent/metrics"
 	"github.com/numalet/numalet/agent/oom"
-	"github.com/numalet/numalet/agent/podcgroups"
-	"github.com/numalet/numalet/agent/podstatus"
-	"github.com/numalet/numalet/agent/podworker"
-	"github.com/numalet/numalet/agent/probe"
-	"github.com/numalet/numalet/agent/server"
+	"github.com/numalet/numalet/agent/podstatus/kept"
+	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/agent/syncloop"
-	"github.com/numalet/numalet/agent/watchdog"
-	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// parts are those that others are made of, and the goroutines of all.
-type parts struct {
-	metrics     *metrics.Metrics
-	plugins     *devicemanager.Plugins
-	observer    *lifecycle.Observer
-	statuses    *podstatus.Store
-	cgroups     *podcgroups.Groups
-	pool        *cpupool.Pool
-	queue       *admission.Queue
-	probes      *probe.Prober
-	workers     *podworker.Workers
-	sources     sources
-	checkpoints *checkpoints.Checkpoints
-	run         order
+// join makes the domains, each of what it needs, and joins them:
+//
+//	node, host     what they stand on                                   node.go, host.go
+//	devices        device plugins and what they offer                   devices.go
+//	seen           what the runtime has
+//	told           who is told of pods: the next run, programs, API     publish.go
+//	statuses       the last status of every pod                         pods.go
+//	resources      cgroups, CPU sets, quotas                            resources.go
+//	own            the node's object, lease and zones                   cluster.go
+//	contents       volumes, objects, what pods need                     contents.go
+//	probes, act    probes; actions become calls                         probes.go, containers.go
+//	pods           sources -> syncLoop -> admission -> workers          pods.go, admission.go
+//	upkeep         chores                                               upkeep.go
+//	serving        ports and sockets                                    serving.go, api.go
+//
+// A domain is made of those above it. What it tells those above goes through a mailbox: events of
+// pods to the syncLoop, and topics that say that something is another.
+func join(ctx context.Context, n node, h host) (*Agent, error) {
+	events := mailbox.New[syncloop.Event]()
+	devices, err := newDevices(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	seen, err := lifecycle.New(lifecycle.Config{Client: h.client, Registry: n.registry})
+	if err != nil {
+		return nil, err
+	}
+	before, err := kept.Open(ctx, n.cfg.RootDir)
+	if err != nil {
+		return nil, err
+	}
+	var told publishers
+	if err := errors.Join(told.toHost(n, before), told.toCluster(n)); err != nil {
+		return nil, err
+	}
+	statuses := newStatuses(n, events, told, statusEnds{
+		runtime: status.Node{Runtime: h.runtime.Name, Handlers: h.runtime.Handlers},
+		hostIPs: h.addresses.IPs, inventory: devices.Inventory,
+		recall: func(pod *v1.Pod) v1.PodStatus {
+			observed, recorded := seen.Get(pod.UID)
+			return before.RecallFor(pod, observed, recorded)
+		},
+	})
+	resources, err := newResources(ctx, n, h, seen, statuses)
+	if err != nil {
+		return nil, err
+	}
+	own := newClusterNode(n, statuses, h.nodeEnds(n, devices, seen))
+	if n.kube != nil {
+		h.addresses.Follow(own.object)
+	}
+	contents, err := newContents(n, own.object)
+	if err != nil {
+		return nil, err
+	}
+	probes, err := newProbes(n, h.client)
+	if err != nil {
+		return nil, err
+	}
+	act, err := newActuator(n, h, devices.Plugins, seen, contents, resources)
+	if err != nil {
+		return nil, err
+	}
+	pods := newPods(ctx, n, events, told, statuses, podEnds{
+		admissionEnds: h.admissionEnds(own, devices, contents),
+		runtime:       seen, actuator: act, probes: probes, volumes: contents.volumes,
+	})
+	a := &Agent{
+		node: n, host: h, devices: devices, seen: seen, resources: resources,
+		contents: contents, probes: probes, pods: pods,
+		checkpoints: newCheckpoints(n, devices, seen, pods),
+	}
+	return a, a.list(ctx, own)
 }
 
-// order are the goroutines of the parts: the first run from the start, then once what runs was
-// adopted.
+// order are goroutines: the first run from the start, then once running pods were adopted.
 type order struct{ first, then []part }
 
-// links are what the parts tell each other through that do not know each other.
-type links struct {
-	inventory mailbox.Topic // what plugins offer has changed
-	decisions *mailbox.Box[admission.Result]
-	events    *mailbox.Box[syncloop.Event]
-	told      told // the API server, of pods
-	claims    claimed
-}
-
-// join makes the parts and joins them. The order is that of the road of a pod, upwards: a part is
-// made of those before it, and what it tells those after it goes through the links.
-func join(ctx context.Context, n node) (parts, error) {
-	l := &links{
-		decisions: mailbox.New[admission.Result](), events: mailbox.New[syncloop.Event](),
-	}
-	p, err := joinManagers(ctx, n, l)
+// list opens the ports, and lists the goroutines. Before running pods are adopted, their exclusive
+// CPUs may look free, and the kubelet's files have not been read.
+func (a *Agent) list(ctx context.Context, own clusterNode) error {
+	n, h := a.node, a.host
+	serving, err := a.serve(ctx)
 	if err != nil {
-		return p, err
+		return err
 	}
-	own := newOwnNode(n, p, l)
-	c, err := newContents(n, p, own.object, func() { p.queue.Poke() })
+	upkeep, err := a.upkeep()
 	if err != nil {
-		return p, err
+		return err
 	}
-	p.queue = newQueue(n, p, own, c.needs, l)
-	if p.probes, err = newProber(n, func(uid types.UID) { p.workers.Wake(uid) }); err != nil {
-		return p, err
+	a.run.first = slices.Concat(serving, []part{
+		{"assignment store", n.store.Run}, {"device plugins", a.devices.Run},
+		{"runtime observer", a.seen.Run},
+	}, a.pods.first, a.probes.follow(a.pods.workers.Wake), a.contents.follow(a.pods.workers))
+	if n.kube != nil {
+		a.run.first = append(a.run.first, part{"API server client", n.kube.Run})
 	}
-	var notices part
-	if p.workers, notices, err = newWorkers(n, p, c, l.events.Put); err != nil {
-		return p, err
-	}
-	p.sources = newSources(n, p.observer.All, func(all []*v1.Pod) []*v1.Pod {
-		recallMirrored(p, l.told, all)
-		return l.told.saw(all)
-	})
-	admitted := admittedBefore(ctx, n)
-	loop := syncloop.New(syncloop.Config{
-		Inputs: syncloop.Inputs{
-			Updates: p.sources.Updates(), Observed: p.observer.Changes(), Decisions: l.decisions,
-			Events: l.events, Capacity: mailbox.Subscribe(&l.inventory, n.hardware.Changes()),
-		},
-		Runtime: p.observer.Get, Admitted: admitted.Of, Admission: p.queue, Workers: p.workers,
-		Statuses: p.statuses,
-		Tell:     n.events.Pod, SeenAll: p.sources.SeenAll, Heard: l.told.heard,
-		Restarted: p.metrics.Restarted,
-	})
-	p.checkpoints = newCheckpoints(n, p, &l.inventory, admitted)
-	if err := p.serve(ctx, n, l, loop); err != nil {
-		return p, err
-	}
-	p.run.first = append(p.run.first,
-		part{"assignment store", n.store.Run}, part{"device plugins", p.plugins.Run},
-		part{"runtime observer", p.observer.Run}, part{"admission", p.queue.Run},
-		part{"pod workers", p.workers.Run}, notices, part{"probes", p.probes.Run})
-	p.run.first = slices.Concat(p.run.first, kubeParts(n), l.told.parts(), c.parts(p.workers))
-	// Before pods are adopted CPUs that containers have for themselves may look free, and the
-	// kubelet's files have not been read.
-	p.run.then = []part{
-		{"cpu pool", p.pool.Run},
+	a.run.then = slices.Concat([]part{
+		{"cpu pool", a.resources.pool.Run},
 		{"machine", n.hardware.Run},
-		{"container runtime status", n.runtime.up.Run},
-		{"addresses", n.host.addresses.Run},
-		{"checkpoints", p.checkpoints.Run},
-		{"released devices", newTeller(n, p, l).Run},
-		{"housekeeping", newHousekeeping(n, p, l, c.volumes).Run},
-		{"pod sources", p.sources.Run},
-		{"syncLoop", announced(loop.Run)},
-		{"deadlines", newDeadlines(n, p, l).Run},
+		{"container runtime status", h.up.Run},
+		{"addresses", h.addresses.Run},
+		{"checkpoints", a.checkpoints.Run},
+		{"released devices", a.devices.teller(n, a.pods.queue.Poke).Run},
 		{"oom watcher", oom.Watcher{Log: oom.KernelLog, Tell: n.events.OnNode}.Run},
-	}
-	garbage, err := garbageParts(n, p)
-	p.run.then = slices.Concat(p.run.then, garbage, own.parts, measureParts(n, p, l, c.volumes))
-	return p, err
-}
-
-// joinManagers makes what knows the hardware and the runtime, and who has what of them.
-func joinManagers(ctx context.Context, n node, l *links) (p parts, err error) {
-	if p.metrics, err = newMetrics(n); err != nil {
-		return p, err
-	}
-	if p.plugins, err = newPlugins(ctx, n, l.inventory.Publish); err != nil {
-		return p, err
-	}
-	if p.observer, err = lifecycle.New(lifecycle.Config{
-		Client: n.client, Registry: n.registry,
-	}); err != nil {
-		return p, err
-	}
-	if l.told, err = newTold(ctx, n, p.metrics); err != nil {
-		return p, err
-	}
-	p.statuses = newStatuses(n, p, l)
-	p.cgroups = newCgroups(n, p.statuses)
-	if err = p.cgroups.Ensure(ctx); err != nil {
-		return p, err
-	}
-	enforced := func(message string) {
-		n.events.OnNode(v1.EventTypeNormal, "NodeAllocatableEnforced", message)
-	}
-	if n.tree != nil {
-		enforced("Updated Node Allocatable limit across pods")
-	}
-	if err = p.cgroups.EnforceReserved(ctx, enforced); err != nil {
-		n.events.OnNode(v1.EventTypeWarning, "FailedNodeAllocatableEnforcement", err.Error())
-		return p, err
-	}
-	p.pool = newPool(n, p)
-	return p, nil
-}
-
-// serve listens for those who ask, and tells systemd that the agent is well.
-func (p *parts) serve(ctx context.Context, n node, l *links, loop *syncloop.Loop) error {
-	resources, err := newPodResources(n, *p, &l.inventory)
-	if err != nil {
-		return err
-	}
-	used, err := newStats(ctx, n, *p, l)
-	if err != nil {
-		return err
-	}
-	open := slices.Concat(openRoutes(n, *p), used.Routes(), resources.Routes())
-	open = append(open, p.probes.Route())
-	c := newListeners(n, *p, loop, open)
-	api, follow, err := nodeAPI(ctx, n, *p, open)
-	if err != nil {
-		return err
-	}
-	c.Listeners = append(c.Listeners, api...)
-	listeners, err := server.New(c)
-	if err != nil {
-		return err
-	}
-	guard, err := watchdog.New(func() error { return comesRound(n, loop) })
-	if err != nil {
-		return err
-	}
-	p.run.first = append(follow, part{"watchdog", guard.Run}, part{"pod resources", resources.Run},
-		part{"statistics", used.Run}, part{"http server", listeners.Run})
-	if *n.cfg.Kubelet.MakeIPTablesUtilChains {
-		p.run.first = append(p.run.first, part{"iptables chains", firewall.New().Run})
-	}
+		{"systemd", announce},
+	}, a.pods.then, upkeep, own.run)
 	return nil
 }

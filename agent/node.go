@@ -5,143 +5,169 @@ import (
 	"errors"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/component-base/metrics"
+	kubemetrics "k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/mount-utils"
 
-	"github.com/numalet/numalet/agent/addresses"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/checkpoints"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/event"
-	"github.com/numalet/numalet/agent/images"
+	"github.com/numalet/numalet/agent/hostinfo"
 	"github.com/numalet/numalet/agent/kubeapi"
+	"github.com/numalet/numalet/agent/logs"
 	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/agent/metrics"
 	"github.com/numalet/numalet/agent/neighbours"
-	"github.com/numalet/numalet/agent/runtimeup"
 	"github.com/numalet/numalet/agent/server"
-	"github.com/numalet/numalet/cgroups"
-	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/agent/stats/kernel"
 	"github.com/numalet/numalet/topology"
 )
 
-// node is what the agent stands on: what it is told to be, and what was there before it. Parts are
-// made of it.
-type node struct {
+// self is who a node is, and what it decides by.
+type self struct {
 	cfg      *config.Config
 	name     string
-	host     host
-	kube     *kubeapi.Client // nil: standalone
+	bootID   string
 	rules    topology.Rules
 	hardware *machine.Current
-	client   *cri.Client
-	runtime  runtime
-	tree     *cgroups.Tree // nil where cgroupsPerQOS is off
+}
+
+// node is what every node stands on, a hollow one too. It is whole once it exists: the domains are
+// made of it.
+type node struct {
+	self
 	store    *store.Store
-	registry metrics.KubeRegistry
 	events   *event.Recorder
+	metrics  *metrics.Metrics
+	registry kubemetrics.KubeRegistry // nil: nobody reads metrics
+	kube     *kubeapi.Client          // nil: the node is in no cluster
 }
 
-// host is what the machine is known by.
-type host struct {
-	addresses *addresses.Addresses
-	bootID    string
-}
-
-// runtime is what the container runtime is, who else uses it, and who may use its images.
-type runtime struct {
-	cri.RuntimeStatus
-	up     *runtimeup.Follower
-	others *neighbours.Neighbours
-	images *images.Records // nil: whoever names one may
+// identify settles who the node is, and reads its machine.
+func identify(cfg *config.Config) (s self, err error) {
+	s.cfg = cfg
+	if s.name, err = cfg.NodeName(); err != nil {
+		return s, err
+	}
+	if s.bootID, err = hostinfo.BootID(); err != nil {
+		return s, err
+	}
+	if s.rules, err = cfg.Rules(); err != nil {
+		return s, err
+	}
+	s.hardware, err = machine.Open(cfg)
+	return s, err
 }
 
 // open settles who the node is, reads its machine and its state, and reaches the runtime.
-func open(ctx context.Context, cfg *config.Config) (node, error) {
-	if err := checkHost(ctx, cfg); err != nil {
-		return node{}, err
+func open(ctx context.Context, cfg *config.Config) (node, host, error) {
+	k := &cfg.Kubelet
+	if err := hostinfo.Check(ctx, k); err != nil {
+		return node{}, host{}, err
 	}
-	if err := makeDirs(cfg); err != nil {
-		return node{}, err
+	if err := hostinfo.MakeDirs(cfg.RootDir, k.PodLogsDir,
+		logs.PlaceAt(k.PodLogsDir).Links); err != nil {
+		return node{}, host{}, err
 	}
-	n, err := identify(ctx, cfg)
+	s, err := identify(cfg)
 	if err != nil {
-		return n, err
+		return node{}, host{}, err
 	}
-	if n.hardware, err = machine.Open(cfg); err != nil {
-		return n, err
+	n := node{self: s, registry: server.NewRegistry(), events: event.New(ctx, s.name)}
+	if n.metrics, err = newMetrics(s, n.registry); err != nil {
+		return n, host{}, err
 	}
-	n.registry, n.events = server.NewRegistry(), event.New(ctx, n.name)
-	if n.kube, err = newKube(ctx, n); err != nil {
-		return n, err
+	if err := booted(n.metrics); err != nil {
+		return n, host{}, err
 	}
-	recordEvents(n)
-	if !unified() {
-		n.events.OnNode(v1.EventTypeWarning, "CgroupV1", "cgroup v1 detected: it is deprecated in "+
-			"Kubernetes, and much of what limits pods is cgroup v2's alone; migrate to cgroup v2")
+	if n.kube, err = newKube(ctx, n.self, n.registry, n.events); err != nil {
+		return n, host{}, err
 	}
-	if err := warnOfSwap(procSwaps, cfg.RootDir, mount.New(""), n.events.OnNode); err != nil {
-		klog.FromContext(ctx).Error(err, "Memory-backed volumes may be swapped to disk")
-	}
-	n.runtime.others, err = neighbours.New(neighbours.Config{
+	warnOfHost(ctx, cfg.RootDir, n.events)
+	others, err := neighbours.New(neighbours.Config{
 		Root: cfg.RootDir, Tell: func(message string) {
 			klog.FromContext(ctx).Error(nil, message)
 			n.events.OnNode(v1.EventTypeWarning, neighbours.ReasonShared, message)
 		},
 	})
 	if err != nil {
-		return n, err
+		return n, host{}, err
 	}
-	if n.runtime.images, err = newImageRecords(n); err != nil {
-		return n, err
+	if n.store, err = openStore(ctx, cfg.RootDir, n.events); err != nil {
+		return n, host{}, err
 	}
-	if n.client, err = connect(ctx, n); err != nil {
-		return n, err
-	}
-	if err := n.reach(ctx); err != nil {
-		return n, errors.Join(err, n.client.Close())
-	}
-	return n, nil
+	h, err := reach(ctx, n, others)
+	return n, h, err
 }
 
-// identify settles who the node is.
-func identify(ctx context.Context, cfg *config.Config) (n node, err error) {
-	n.cfg = cfg
-	if n.name, err = cfg.NodeName(); err != nil {
-		return n, err
-	}
-	if n.host.bootID, err = bootID(); err != nil {
-		return n, err
-	}
-	n.host.addresses = addresses.New(ctx, addresses.Config{
-		Node: n.name, Asked: cfg.NodeIPs(), Standalone: cfg.Cluster.Kubeconfig == "",
-		Provided: cfg.Cluster.Provider == "external",
+// newMetrics makes the agent's own metrics.
+func newMetrics(s self, registry kubemetrics.KubeRegistry) (*metrics.Metrics, error) {
+	return metrics.New(metrics.Config{
+		Registry: registry, Node: s.name, StaticCPUs: s.hardware.Get().CPUs != nil,
+		Rules: func() metrics.Rules {
+			h := s.hardware.Get()
+			return metrics.Rules{
+				Rules: s.rules, Machine: h.Machine,
+				WholeCores: h.CPUs != nil && h.CPUs.WholeCores(),
+			}
+		},
 	})
-	n.rules, err = cfg.Rules()
-	return n, err
 }
 
-// reach opens the state file, and asks the runtime what it is. A state file that cannot be used is
-// moved aside: what runs makes up for it.
-func (n *node) reach(ctx context.Context) (err error) {
-	log := klog.FromContext(ctx)
-	n.store, err = store.Open(n.cfg.RootDir)
-	if n.store == nil {
+// booted has the metrics know when the kernel started.
+func booted(m *metrics.Metrics) error {
+	proc, err := kernel.NewProc("")
+	if err != nil {
 		return err
+	}
+	at, err := proc.BootTime()
+	if err == nil {
+		m.Booted(at)
+	}
+	return err
+}
+
+// newKube makes the client of the API server; nil without --kubeconfig.
+func newKube(ctx context.Context, s self, registry kubemetrics.KubeRegistry, events *event.Recorder) (
+	*kubeapi.Client, error) {
+	if s.cfg.Cluster.Kubeconfig == "" {
+		return nil, nil
+	}
+	kube, err := kubeapi.New(ctx, kubeapi.Config{
+		Cluster: s.cfg.Cluster, Kubelet: &s.cfg.Kubelet, Node: s.name,
+		Registry: registry, Tell: events.OnNode,
+	})
+	if err == nil {
+		events.Send(kubeapi.EventSink(kube.Events()))
+	}
+	return kube, err
+}
+
+// warnOfHost tells of hosts on which pods are limited or protected less than elsewhere.
+func warnOfHost(ctx context.Context, root string, events *event.Recorder) {
+	if !hostinfo.Unified() {
+		events.OnNode(v1.EventTypeWarning, "CgroupV1", "cgroup v1 detected: it is deprecated in "+
+			"Kubernetes, and much of what limits pods is cgroup v2's alone; migrate to cgroup v2")
+	}
+	if err := hostinfo.WarnOfSwap(hostinfo.Swaps, root, mount.New(""), events.OnNode); err != nil {
+		klog.FromContext(ctx).Error(err, "Memory-backed volumes may be swapped to disk")
+	}
+}
+
+// openStore opens the state file. One that cannot be used is moved aside: what runs makes up for it.
+func openStore(ctx context.Context, dir string, events *event.Recorder) (*store.Store, error) {
+	s, err := store.Open(dir)
+	if s == nil {
+		return nil, err
 	}
 	if err != nil {
-		log.Error(err, "Assignments are rebuilt from the containers that run")
-		n.events.OnNode(v1.EventTypeWarning, checkpoints.ReasonQuarantined,
+		klog.FromContext(ctx).Error(err, "Assignments are rebuilt from the containers that run")
+		events.OnNode(v1.EventTypeWarning, checkpoints.ReasonQuarantined,
 			err.Error()+"; assignments are rebuilt from the containers that run")
 	}
-	if n.runtime.RuntimeStatus, err = n.client.Status(ctx); err != nil {
-		return err
-	}
-	n.runtime.up = followRuntime(*n)
-	log.Info("Connected to the container runtime", "name", n.runtime.Name,
-		"version", n.runtime.Version, "endpoint", n.cfg.Kubelet.ContainerRuntimeEndpoint)
-	if n.tree, err = cgroupTree(ctx, n); err != nil {
-		return err
-	}
-	return tuneKernel(ctx, &n.cfg.Kubelet)
+	return s, nil
 }
+
+// close ends what open began, and returns err with what went wrong then.
+func (h host) close(err error) error { return errors.Join(err, h.client.Close()) }

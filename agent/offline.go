@@ -13,28 +13,25 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/config"
-	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
 
-// Offline is what admission would decide with on a node of this configuration whose plugins offer
-// the inventory and whose pods are those of the state. No agent runs, and nothing is written.
+// Offline returns what admission would decide with on a node of this configuration whose plugins
+// offer the inventory and whose pods are those of the state. No agent runs, and nothing is written.
 func Offline(cfg *config.Config, inventory devicemanager.Inventory, state allocation.State) (
 	decide.Snapshot, error) {
 	own := *cfg
 	own.Node.HostnameOverride, own.Node.IP = "node", "127.0.0.1" // they play no part
-	n, err := identify(context.Background(), &own)
+	n, err := identify(&own)
 	if err != nil {
-		return decide.Snapshot{}, err
-	}
-	if n.hardware, err = machine.Open(&own); err != nil {
 		return decide.Snapshot{}, err
 	}
 	if err := checkNodes(inventory, n.hardware.Get().Machine); err != nil {
 		return decide.Snapshot{}, err
 	}
 	c := admissionConfig(n)
+	c.Handlers = handlersOf(n, false, supports{groupsPolicy: true, appArmor: true})
 	c.Store, c.Plugins = store.Fixed(state), offlinePlugins{inventory}
 	return c.Still(), nil
 }
@@ -52,7 +49,7 @@ func checkNodes(inventory devicemanager.Inventory, m *topology.Machine) error {
 	return nil
 }
 
-// offlinePlugins are plugins of which nothing is known but what they offer.
+// offlinePlugins are plugins that only offer something.
 type offlinePlugins struct{ inventory devicemanager.Inventory }
 
 var errOffline = errors.New("no device plugin runs")

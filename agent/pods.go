@@ -1,276 +1,236 @@
 package agent
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"math"
-	"math/rand/v2"
 	"path/filepath"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/agent/actuator"
+	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/deadline"
 	"github.com/numalet/numalet/agent/health"
-	"github.com/numalet/numalet/agent/logs"
+	"github.com/numalet/numalet/agent/housekeeping"
+	"github.com/numalet/numalet/agent/kubeapi/podsource"
+	"github.com/numalet/numalet/agent/notices"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podstatus"
-	"github.com/numalet/numalet/agent/podstatus/kept"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/resize"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/agent/syncloop"
-	"github.com/numalet/numalet/agent/userns"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// newStatuses makes the store of pods' statuses, in which the health of devices is told if the node
-// tells of it at all.
-func newStatuses(n node, p parts, l *links) *podstatus.Store {
+// podDomain is the road of the node's pods, from their sources to their workers.
+type podDomain struct {
+	statuses *podstatus.Store
+	events   *mailbox.Box[syncloop.Event] // what parts of the agent say of pods
+	queue    *admission.Queue
+	workers  *podworker.Workers
+	sources  *source.Mux
+	problems *source.Problems
+	admitted resize.Admitted // what pods were admitted with before
+	loop     *syncloop.Loop
+	// first run from the start, then once running pods were adopted.
+	first, then []part
+}
+
+// statusEnds are what statuses say of what a hollow node does not have.
+type statusEnds struct {
+	runtime   status.Node
+	hostIPs   func() []string
+	inventory func() devicemanager.Inventory
+	recall    func(*v1.Pod) v1.PodStatus // nil: nothing was told before
+}
+
+// newStatuses makes the store of pods' statuses. It puts the ends of pods into events.
+func newStatuses(n node, events *mailbox.Box[syncloop.Event], told publishers,
+	e statusEnds) *podstatus.Store {
 	c := podstatus.Config{
+		Node: e.runtime, HostIPs: e.hostIPs, Recall: e.recall,
 		Infeasible: resize.Policies{
 			StaticCPUs:   n.cfg.Kubelet.CPUManagerPolicy == "static",
 			StaticMemory: n.cfg.Kubelet.MemoryManagerPolicy == "Static",
 		}.Infeasible,
-		Ending:  func(uid types.UID) { l.events.Put(syncloop.Ending(uid)) },
-		HostIPs: n.host.addresses.IPs,
-		Node:    status.Node{Runtime: n.runtime.Name, Handlers: n.runtime.Handlers},
-		Recall:  recallStatus(l.told.kept, p.observer.Get),
+		Ending: func(uid types.UID) { events.Put(syncloop.Ending(uid)) },
 		Wrote: func(c podstatus.Change) {
-			p.metrics.Status(c)
-			l.told.wrote(c)
+			n.metrics.Status(c)
+			told.wrote(c)
 		},
 	}
-	if tellsDevices(n) {
+	if n.tellsDevices() {
 		c.Devices = func(uid types.UID) map[string][]v1.ResourceStatus {
-			return health.ResourceStatuses(n.store.State().Pods[uid], p.plugins.Inventory())
+			return health.ResourceStatuses(n.store.State().Pods[uid], e.inventory())
 		}
 	}
 	return podstatus.New(c)
 }
 
-// recallStatus is what an earlier run of the agent told of a pod that runs still. An end counts only if
-// the runtime agrees: a pod that was refused, or that the node ended, begins anew, and so does one that
-// a reboot ended.
-func recallStatus(kept *kept.Statuses, runtime func(types.UID) (cri.Pod, bool)) func(*v1.Pod) v1.PodStatus {
-	return func(pod *v1.Pod) v1.PodStatus {
-		told := kept.Recall(pod)
-		observed, recorded := runtime(pod.UID)
-		still := recorded && observed.Running()
-		if status.Ended(told.Phase) {
-			still = recorded && status.Ended(status.Phase(pod, status.Facts{Observed: observed}))
-		}
-		if !still {
-			return v1.PodStatus{}
-		}
-		return told
-	}
+// tellsDevices reports whether statuses have the health of devices.
+func (n node) tellsDevices() bool { return n.cfg.Gates.Enabled("ResourceHealthStatus") }
+
+// podEnds are where the road of pods ends: on a machine at its runtime, in a hollow node in memory.
+type podEnds struct {
+	admissionEnds
+	runtime  podRuntime
+	actuator podworker.Actuator
+	probes   probes
+	volumes  volumes
 }
 
-// recallMirrored takes from the first mirror pods what was told of static pods, if nothing was kept: before
-// the API server can be told anything else of them.
-func recallMirrored(p parts, told told, all []*v1.Pod) {
-	if !told.kept.Mirrored(all) {
-		return
-	}
-	for _, uid := range p.statuses.RecallAgain() {
-		p.workers.Wake(uid)
-	}
+// podRuntime knows what runs; *lifecycle.Observer does.
+type podRuntime interface {
+	All() []cri.Pod
+	Get(types.UID) (cri.Pod, bool)
+	Changes() <-chan types.UID
 }
 
-func tellsDevices(n node) bool { return n.cfg.Gates.Enabled("ResourceHealthStatus") }
+// probes know whether containers have started, live and are ready; *probe.Prober does.
+type probes interface {
+	Probed(types.UID) map[string]status.Probed
+	Follow(pod *v1.Pod, s v1.PodStatus, ending bool)
+	Forget(types.UID)
+}
 
-// newWorkers makes the pod workers, and what tells of pods beside them. What they see becomes a status,
-// and that a pod has ended or is gone an event.
-func newWorkers(n node, p parts, c contents, tell func(syncloop.Event)) (
-	*podworker.Workers, part, error) {
-	act, err := newActuator(n, p, c)
-	if err != nil {
-		return nil, part{}, err
+// volumes are what pods have besides containers; *volume.Volumes are.
+type volumes interface {
+	podstatus.Terminations
+	Due(pod *v1.Pod, now time.Time) time.Time
+	HooksPending(*v1.Pod) map[string]uint32
+}
+
+// newPods makes the road of pods, upwards: what happens below is told through mailboxes.
+func newPods(ctx context.Context, n node, events *mailbox.Box[syncloop.Event], told publishers,
+	statuses *podstatus.Store, e podEnds) podDomain {
+	p := podDomain{statuses: statuses, events: events, problems: source.NewProblems()}
+	decisions := mailbox.New[admission.Result]()
+	p.queue = newQueue(n, decisions, events, e.admissionEnds)
+	look := notices.New(notices.Config{
+		Pod: n.events.Pod, Container: n.events.Container, Lacking: featuresOf(n.cfg).Lacking,
+	})
+	p.workers = newWorkers(n, events, statuses, look, e)
+	p.sources = newSources(n, p.problems.Report, e.runtime.All, func(all []*v1.Pod) []*v1.Pod {
+		if told.mirrored(all) { // before the API server can be told anything else of static pods
+			for _, uid := range statuses.RecallAgain() {
+				p.workers.Wake(uid)
+			}
+		}
+		n.metrics.Delivered(all)
+		return told.saw(all)
+	})
+	var err error
+	if p.admitted, err = resize.Open(n.cfg.RootDir); err != nil {
+		klog.FromContext(ctx).Error(err, "What a kubelet admitted pods with is not known")
 	}
+	p.loop = syncloop.New(syncloop.Config{
+		Inputs: syncloop.Inputs{
+			Updates: p.sources.Updates(), Observed: e.runtime.Changes(), Decisions: decisions,
+			Events:   events,
+			Capacity: mailbox.Subscribe(append(e.needed, e.offered, n.hardware.Changes())...),
+		},
+		Runtime: e.runtime.Get, Admitted: p.admitted.Of, Admission: p.queue, Workers: p.workers,
+		Statuses: statuses, Tell: n.events.Pod, SeenAll: p.sources.SeenAll, Heard: told.heard,
+		Restarted: n.metrics.Restarted,
+	})
+	deadlines := deadline.New(deadline.Config{
+		Pods: statuses.List, Changed: statuses.Changes(),
+		Kill: func(late *v1.Pod) {
+			n.events.Pod(late, v1.EventTypeNormal, deadline.Reason, deadline.Message)
+			events.Put(syncloop.Killed(late.UID, deadline.Reason, deadline.Message))
+		},
+	})
+	p.first = append([]part{{"admission", p.queue.Run}, {"pod workers", p.workers.Run},
+		{"notices of pods", look.Run}}, told.run...)
+	p.then = []part{{"pod sources", p.sources.Run}, {"syncLoop", p.loop.Run},
+		{"deadlines", deadlines.Run}}
+	return p
+}
+
+// newWorkers makes the pod workers. What they see becomes a status; that a pod has ended or is gone
+// becomes an event.
+func newWorkers(n node, events *mailbox.Box[syncloop.Event], statuses *podstatus.Store,
+	look *notices.Notices, e podEnds) *podworker.Workers {
 	k := &n.cfg.Kubelet
-	statuses := podstatus.Reporter{
-		Statuses: p.statuses, Terminations: c.volumes, LogsDir: k.PodLogsDir,
+	reporter := podstatus.Reporter{
+		Statuses: statuses, Terminations: e.volumes, LogsDir: k.PodLogsDir,
 	}
-	told := newNotices(noticesConfig{pod: n.events.Pod, container: n.events.Container,
-		lacking: nodeFeatures(n).Lacking})
 	return podworker.New(podworker.Config{
-		Actuator: act, Keep: podworker.Retention{
+		Actuator: e.actuator, Keep: podworker.Retention{
 			Dead: int(n.cfg.DeadContainers.PerContainer), Age: n.cfg.DeadContainers.Age,
 		},
 		Report: func(r podworker.Report) {
-			told.look(r)
-			p.metrics.Round(r)
-			if s, ok := statuses.Report(r); ok {
-				p.probes.Follow(r.Pod, s, r.Decision.State != podworker.SyncPod)
+			look.Look(r)
+			n.metrics.Round(r)
+			if s, ok := reporter.Report(r); ok {
+				e.probes.Follow(r.Pod, s, r.Decision.State != podworker.SyncPod)
 			}
-			removed := r.Stop != nil && r.Stop.Remove // which Gone tells when it is done
-			if r.Err == nil && r.Decision.State == podworker.Finished && !removed {
-				tell(syncloop.Event{UID: r.Pod.UID, Event: pod.Event{Kind: pod.Ended}})
+			if r.Ended() {
+				events.Put(syncloop.Event{UID: r.Pod.UID, Event: pod.Event{Kind: pod.Ended}})
 			}
 		},
 		Gone: func(uid types.UID) {
-			p.metrics.Gone(uid)
-			told.gone(uid)
-			p.probes.Forget(uid)
-			tell(syncloop.Event{UID: uid, Event: pod.Event{Kind: pod.Gone}})
+			n.metrics.Gone(uid)
+			look.Gone(uid)
+			e.probes.Forget(uid)
+			events.Put(syncloop.Event{UID: uid, Event: pod.Event{Kind: pod.Gone}})
 		},
 		BackOff: podworker.BackOff{Max: k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
-		Sync:    k.SyncFrequency.Duration, Due: c.volumes.Due,
-		Probed: p.probes.Probed, HooksPending: c.volumes.HooksPending, Attempt: nextAttempt(n, p),
-	}), part{"notices of pods", told.run}, nil
-}
-
-// nextAttempt is the one at a container that comes after all that the pod's status and logs tell of.
-func nextAttempt(n node, p parts) func(pod *v1.Pod, container string) uint32 {
-	written := logs.Place{Dir: n.cfg.Kubelet.PodLogsDir}
-	return func(pod *v1.Pod, container string) uint32 {
-		return max(written.Next(pod, container),
-			status.Attempt(p.statuses.Status(pod.UID), container))
-	}
-}
-
-func newActuator(n node, p parts, c contents) (*actuator.Actuator, error) {
-	k := &n.cfg.Kubelet
-	dns, err := readDNS(n)
-	if err != nil {
-		return nil, err
-	}
-	users, err := newUsers(n)
-	if err != nil {
-		return nil, err
-	}
-	images, err := newImages(n, c, p.metrics)
-	if err != nil {
-		return nil, err
-	}
-	cfg := actuator.Config{
-		Runtime: n.client.Runtime(), Images: images,
-		Observer: p.observer, Volumes: c.volumes,
-		Cgroups: n.tree, Pool: p.pool, Plugins: p.plugins, State: n.store.State,
-		Hardware: n.hardware.Get,
-		Node: actuator.Node{
-			Root:          n.runtime.others.Own(),
-			Logs:          logs.Place{Dir: k.PodLogsDir, Links: logLinks(k.PodLogsDir)},
-			ClusterDomain: k.ClusterDomain, DNS: dns,
-			Network: actuator.Network{
-				IPs: n.host.addresses.IPs, Problem: func() string { return n.runtime.up.Get().NetworkProblem() },
-			},
-			Facts: cri.Facts{NodeName: n.name},
-			Resources: cri.ResourceOptions{
-				NoQuota: !*k.CPUCFSQuota, Period: k.CPUCFSQuotaPeriod.Duration,
-				OOMGroup: n.tree != nil && unified() && !ptr.Deref(k.SingleProcessOOMKill, false),
-				Swap:     hostSwap("/", k),
-				Memory:   cri.MemoryQoS{Unified: unified(), MemoryQoS: memoryQoS(n.cfg)},
-			},
-			Security: cri.SecurityOptions{
-				SeccompDefault: *k.SeccompDefault,
-				SeccompRoot:    filepath.Join(n.cfg.RootDir, "seccomp"),
-				Masked:         thermalPaths("/"),
-			},
-			Users: users, Handlers: n.runtime.Handlers, Sysctls: k.DefaultPodSysctls,
-			PodCgroup: p.cgroups.Options,
-		},
-		Tell: actuator.Tell{
-			Event: n.events.Pod, Node: n.events.OnNode, Container: n.events.Container,
-			Started: p.metrics.Started, Hooked: p.metrics.Hooked,
-		},
-	}
-	if c.objects != nil {
-		cfg.Objects = c.objects
-	}
-	return actuator.New(cfg), nil
-}
-
-// newUsers makes what gives pods their user namespaces.
-func newUsers(n node) (*userns.Ranges, error) {
-	perPod := uint32(*n.cfg.Kubelet.UserNamespaces.IDsPerPod)
-	host, err := userns.Host(context.Background(), perPod, int(n.cfg.Kubelet.MaxPods))
-	if err != nil {
-		return nil, err
-	}
-	return userns.New(userns.Config{
-		Pods: filepath.Join(n.cfg.RootDir, "pods"), Host: host, PerPod: perPod,
-		Begin: rand.IntN(math.MaxInt),
+		Sync:    k.SyncFrequency.Duration, Due: e.volumes.Due,
+		Probed: e.probes.Probed, HooksPending: e.volumes.HooksPending,
+		Attempt: reporter.NextAttempt,
 	})
 }
 
-// logLinks is where log collectors look for containers' logs, on a node whose logs are where the
-// kubelet has them.
-func logLinks(podLogsDir string) string {
-	if podLogsDir != "/var/log/pods" {
-		return ""
-	}
-	return "/var/log/containers"
-}
-
-// readDNS reads resolvConf; "" is no host configuration at all.
-func readDNS(n node) (cri.DNS, error) {
-	k := &n.cfg.Kubelet
-	out := cri.DNS{
-		Servers: k.ClusterDNS, Domain: k.ClusterDomain,
-		IPv6: n.host.addresses.IPv6(),
-	}
-	if *k.ResolverConfig == "" {
-		return out, nil
-	}
-	text, err := files.ReadNamed(*k.ResolverConfig, 1<<20)
-	if err != nil {
-		return out, fmt.Errorf("read resolvConf: %w; name the right file with resolvConf "+
-			"(--resolv-conf)", err)
-	}
-	out.Host, err = cri.ParseResolvConf(bytes.NewReader(text))
-	if problem := out.HostProblem(*k.ResolverConfig); problem != "" {
-		n.events.OnNode(v1.EventTypeWarning, "CheckLimitsForResolvConf", problem)
-	}
-	return out, err
-}
-
-// sources are where pods come from, and what is wrong there.
-type sources struct {
-	*source.Mux
-	*source.Problems
-}
-
-// newSources reads manifests from where the configuration says.
-// saw takes all pods of the API server and returns those that are to run.
-func newSources(n node, running func() []cri.Pod, saw func([]*v1.Pod) []*v1.Pod) sources {
-	problems := source.NewProblems()
+// newSources reads manifests from where the configuration says, and the API server's pods. saw takes
+// all of the latter and returns those that are to run.
+func newSources(n node, report func(source.Problem), running func() []cri.Pod,
+	saw func([]*v1.Pod) []*v1.Pod) *source.Mux {
 	k := &n.cfg.Kubelet
 	var feeds []source.Feed
 	if k.StaticPodPath != "" {
 		feeds = append(feeds, source.NewFile(source.FileConfig{
 			Path: k.StaticPodPath, Node: n.name, Every: k.FileCheckFrequency.Duration,
-			Strict: n.cfg.RefuseUnknownFields, Report: problems.Report,
+			Strict: n.cfg.RefuseUnknownFields, Report: report,
 		}))
 	}
 	if k.StaticPodURL != "" {
 		feeds = append(feeds, source.NewHTTP(source.HTTPConfig{
 			URL: k.StaticPodURL, Header: k.StaticPodURLHeader, Node: n.name,
 			Every: k.HTTPCheckFrequency.Duration, Strict: n.cfg.RefuseUnknownFields,
-			Report: problems.Report,
+			Report: report,
 		}))
 	}
-	feeds = append(feeds, apiFeeds(n, running, problems.Report, saw)...)
-	return sources{
-		source.NewMux(source.MuxConfig{
-			Feeds: feeds, Report: problems.Report,
-			Identities: source.NewIdentities(
-				filepath.Join(n.cfg.RootDir, source.IdentitiesFile), running, problems.Report),
-		}), problems,
+	if n.kube != nil {
+		feeds = append(feeds, podsource.New(podsource.Config{
+			Client: n.kube.Main(), Node: n.name, Report: report, Saw: saw,
+			Restored: mailbox.Subscribe(n.kube.Restored()), Running: running,
+		}))
 	}
+	return source.NewMux(source.MuxConfig{
+		Feeds: feeds, Report: report, Identities: source.NewIdentities(
+			filepath.Join(n.cfg.RootDir, source.IdentitiesFile), running, report),
+	})
 }
 
-// admittedBefore knows what pods that run already were admitted with.
-func admittedBefore(ctx context.Context, n node) resize.Admitted {
-	admitted, err := resize.Open(n.cfg.RootDir)
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "What a kubelet admitted pods with is not known")
+// orphans is the task that finds what is left of pods that nobody desires. remains list the pods of
+// which something is left outside the runtime and the assignments.
+func (p podDomain) orphans(n node, running func() []cri.Pod, period time.Duration,
+	remains map[string]func() ([]types.UID, error)) housekeeping.Task {
+	find := housekeeping.Orphans{
+		Running: running, Assigned: n.store.State, Remains: remains, Known: p.knows,
+		Found: func(o *v1.Pod) { p.events.Put(syncloop.Orphaned(o)) },
 	}
-	return admitted
+	return housekeeping.Task{Name: "orphaned pods", Period: period, Run: find.Find}
+}
+
+// knows reports whether there is a pod of that UID.
+func (p podDomain) knows(uid types.UID) bool {
+	_, known := p.statuses.Get(uid)
+	return known
 }

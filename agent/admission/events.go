@@ -6,7 +6,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -46,9 +45,8 @@ func (e Events) Unadvised(pod *v1.Pod, key allocation.AskKey, err error) {
 			"preference: %v", key.Container, key.Resource, err))
 }
 
-// Preempted records that a pod makes way, and returns why.
-func (e Events) Preempted(p Preemption) pod.Why {
-	why := pod.Why{Reason: status.ReasonPreempting, Message: messagePreempting}
-	e.Pod(p.Victim, v1.EventTypeWarning, why.Reason, why.Message)
-	return why
+// Preempted records that a pod makes way, and returns why it ends.
+func (e Events) Preempted(p Preemption) (reason, message string) {
+	e.Pod(p.Victim, v1.EventTypeWarning, status.ReasonPreempting, messagePreempting)
+	return status.ReasonPreempting, messagePreempting
 }

@@ -7,7 +7,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -51,9 +50,9 @@ func TestEvents(t *testing.T) {
 	says("an ignored preference", "p Warning DevicePreferenceIgnored: Container c: the agent chose "+
 		"devices of a.b/gpu without the device plugin's preference: late")
 
-	why := events.Preempted(Preemption{Victim: p})
+	reason, message := events.Preempted(Preemption{Victim: p})
 	says("a preemption", "p Warning Preempting: Preempted in order to admit critical pod")
-	if want := (pod.Why{Reason: "Preempting", Message: "Preempted in order to admit critical pod"}); why != want {
-		t.Errorf("it is ended for %+v", why)
+	if reason != "Preempting" || message != "Preempted in order to admit critical pod" {
+		t.Errorf("it ends for %s: %s", reason, message)
 	}
 }

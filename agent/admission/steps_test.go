@@ -20,7 +20,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission/decide"
-	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/released"
@@ -272,7 +271,7 @@ func (w *walk) open() {
 	teller := released.New(released.Config{
 		Store: store, Plugins: w.plugins, Settled: queue.Poke,
 		Changed: mailbox.Subscribe(store.Changes(), &w.plugins.changed),
-		GaveUp:  func(allocation.Owed, error) { w.gaveUp.Add(1) },
+		Tell:    func(_, _, _ string) { w.gaveUp.Add(1) },
 	})
 	d.stop = func() {
 		cancel()

@@ -8,8 +8,11 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -21,9 +24,8 @@ type Containers struct {
 	Age  time.Duration
 	// Running returns the pods in the runtime.
 	Running func() []cri.Pod
-	// Ended reports whether a pod has ended and its status is kept elsewhere, so that its containers
-	// are not needed.
-	Ended func(types.UID) bool
+	// Pod returns the spec of a pod, with the status that its source has of it.
+	Pod func(types.UID) (*v1.Pod, bool)
 	// Remove removes a pod's exited container.
 	Remove func(ctx context.Context, pod cri.Pod, id string) error
 }
@@ -52,13 +54,21 @@ type record struct {
 	last bool // the newest of its name
 }
 
+// ended reports whether the API server knows that a pod has ended, so that its containers are not
+// needed. The status of a static pod is made of what the runtime has after a restart.
+func (c Containers) ended(uid types.UID) bool {
+	pod, known := c.Pod(uid)
+	return known && pod.Annotations[source.AnnotationSource] == source.APISource &&
+		status.Ended(pod.Status.Phase)
+}
+
 // excess returns the containers to remove, the oldest first. The newest of each name in a pod that
 // has not ended always stays: it shows that the container ran, and how often.
 func (c Containers) excess(pods []cri.Pod, now time.Time) []record {
 	var out []record
 	dead := 0
 	for _, pod := range pods {
-		ended, seen := c.Ended(pod.UID), map[string]bool{}
+		ended, seen := c.ended(pod.UID), map[string]bool{}
 		for _, one := range pod.Containers { // the newest first
 			last := !seen[one.Name]
 			seen[one.Name] = true

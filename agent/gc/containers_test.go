@@ -7,8 +7,11 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -25,6 +28,34 @@ func node(now time.Time) []cri.Pod {
 			at("b1", 6, cri.ContainerExited), at("a1", 8, cri.ContainerExited)}},
 		{UID: "ended", Containers: []cri.Container{at("c2", 9, cri.ContainerExited),
 			at("c1", 10, cri.ContainerExited)}},
+	}
+}
+
+// podsOf are pods of a source with the phases that it has of them.
+func podsOf(phases map[types.UID]v1.PodPhase, from string) func(types.UID) (*v1.Pod, bool) {
+	return func(uid types.UID) (*v1.Pod, bool) {
+		phase, known := phases[uid]
+		return &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{source.AnnotationSource: from}},
+			Status:     v1.PodStatus{Phase: phase},
+		}, known
+	}
+}
+
+// TestEnded: the newest container goes only if the API server knows that its pod has ended.
+func TestEnded(t *testing.T) {
+	phases := map[types.UID]v1.PodPhase{
+		"succeeded": v1.PodSucceeded, "failed": v1.PodFailed, "runs": v1.PodRunning, "new": "",
+	}
+	for from, want := range map[string][]types.UID{
+		source.APISource: {"succeeded", "failed"}, source.FileSource: nil, source.HTTPSource: nil,
+	} {
+		c := Containers{Pod: podsOf(phases, from)}
+		for _, uid := range []types.UID{"succeeded", "failed", "runs", "new", "unknown"} {
+			if got := c.ended(uid); got != slices.Contains(want, uid) {
+				t.Errorf("%s pod %s: ended is %v", from, uid, got)
+			}
+		}
 	}
 }
 
@@ -49,7 +80,8 @@ func TestContainers(t *testing.T) {
 		var got []string
 		err := Containers{
 			Most: c.most, Age: c.age, Running: func() []cri.Pod { return node(now) },
-			Ended: func(uid types.UID) bool { return uid == "ended" },
+			Pod: podsOf(map[types.UID]v1.PodPhase{"runs": v1.PodRunning, "ended": v1.PodFailed},
+				source.APISource),
 			Remove: func(_ context.Context, pod cri.Pod, id string) error {
 				got = append(got, id)
 				return nil
@@ -66,7 +98,8 @@ func TestContainersThatStay(t *testing.T) {
 	var asked []string
 	err := Containers{
 		Most: 3, Running: func() []cri.Pod { return node(time.Now()) },
-		Ended: func(types.UID) bool { return true },
+		Pod: podsOf(map[types.UID]v1.PodPhase{"runs": v1.PodSucceeded, "ended": v1.PodSucceeded},
+			source.APISource),
 		Remove: func(_ context.Context, pod cri.Pod, id string) error {
 			asked = append(asked, id)
 			if id == "c1" {

@@ -85,9 +85,11 @@ func TestOrphans(t *testing.T) {
 				"a": {UID: "a", Namespace: "n", Name: "assigned"}, "r": {UID: "r"},
 			}}
 		},
-		Directories: func() ([]types.UID, error) { return nil, errors.New("unreadable") },
-		Cgroups:     func() ([]types.UID, error) { return []types.UID{"g", "r", "known"}, nil },
-		Known:       func(uid types.UID) bool { return uid == "known" },
+		Remains: map[string]func() ([]types.UID, error){
+			"directories": func() ([]types.UID, error) { return nil, errors.New("unreadable") },
+			"cgroups":     func() ([]types.UID, error) { return []types.UID{"g", "r", "known"}, nil },
+		},
+		Known: func(uid types.UID) bool { return uid == "known" },
 		Found: func(p *v1.Pod) {
 			found = append(found, string(p.UID)+":"+p.Namespace+"/"+p.Name)
 		},

@@ -17,8 +17,8 @@ type Orphans struct {
 	// Running returns the pods in the runtime, Assigned the recorded assignments.
 	Running  func() []cri.Pod
 	Assigned func() allocation.State
-	// Directories and Cgroups list the pods that have a directory or a cgroup.
-	Directories, Cgroups func() ([]types.UID, error)
+	// Remains list the pods of which something is left elsewhere, by what it is.
+	Remains map[string]func() ([]types.UID, error)
 	// Known reports whether a pod need not be reported. It may be wrong about a pod that has just come
 	// or gone: the receiver of Found decides.
 	Known func(types.UID) bool
@@ -41,19 +41,18 @@ func (o Orphans) Find(context.Context) error {
 	for _, p := range o.Assigned().Pods {
 		found(p.Reference())
 	}
-	directories, err := o.Directories()
-	if err != nil {
-		err = fmt.Errorf("find directories of removed pods: %w", err)
-	}
-	groups, cgroupsErr := o.Cgroups()
-	if cgroupsErr != nil {
-		err = errors.Join(err, fmt.Errorf("find cgroups of removed pods: %w", cgroupsErr))
-	}
-	for _, uid := range append(directories, groups...) {
-		found(allocation.Pod{UID: uid}.Reference())
+	var errs []error
+	for what, list := range o.Remains {
+		uids, err := list()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("find %s of removed pods: %w", what, err))
+		}
+		for _, uid := range uids {
+			found(allocation.Pod{UID: uid}.Reference())
+		}
 	}
 	for _, pod := range left {
 		o.Found(pod)
 	}
-	return err
+	return errors.Join(errs...)
 }

@@ -5,8 +5,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/source"
-	"github.com/numalet/numalet/agent/status"
 )
 
 // Of several pods of one name, one that has not ended is meant, and rather the API server's than a
@@ -14,11 +14,11 @@ import (
 func TestNamed(t *testing.T) {
 	s := New(Config{})
 	add := func(uid, from string, ended bool) {
-		pod := named(uid, "p")
-		pod.Annotations = map[string]string{source.AnnotationSource: from}
-		s.Pending(pod, nil)
+		p := named(uid, "p")
+		p.Annotations = map[string]string{source.AnnotationSource: from}
+		s.write(pod.StatusPending, p, "")
 		if ended {
-			s.Rejected(pod.UID, status.Reason{Reason: "Full"})
+			s.write(pod.StatusRejected, p, "Full")
 		}
 	}
 	means := func(uid types.UID, want string) {

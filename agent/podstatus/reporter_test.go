@@ -7,18 +7,19 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/cri"
 )
 
 // The next attempt at a container comes after those of its status and of its logs.
 func TestNextAttempt(t *testing.T) {
-	pod := named("u", "p")
-	pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main", RestartCount: 2,
+	p := named("u", "p")
+	p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main", RestartCount: 2,
 		State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
-	s := New(Config{Recall: func(*v1.Pod) v1.PodStatus { return pod.Status }})
-	s.Pending(pod, nil)
+	s := New(Config{Recall: func(*v1.Pod) v1.PodStatus { return p.Status }})
+	s.write(pod.StatusPending, p, "")
 	root := t.TempDir()
-	dir := filepath.Join(cri.PodLogDir(root, pod), "main")
+	dir := filepath.Join(cri.PodLogDir(root, p), "main")
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func TestNextAttempt(t *testing.T) {
 			}
 		}
 		r := Reporter{Statuses: s, LogsDir: step.dir}
-		if got := r.NextAttempt(pod, "main"); got != step.want {
+		if got := r.NextAttempt(p, "main"); got != step.want {
 			t.Errorf("logs to %q in %q: attempt %d, want %d", step.log, step.dir, got, step.want)
 		}
 	}

@@ -2,9 +2,11 @@ package released
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
@@ -35,9 +37,8 @@ type Config struct {
 	Changed <-chan struct{}
 	// Settled is told that devices can be given out again. It must not block.
 	Settled func()
-	// GaveUp is told that devices are given out though their plugin never answered that it knows
-	// that they were released; why is what it answered last. It must not block.
-	GaveUp func(o allocation.Owed, why error)
+	// Tell records an event of the node. It must not block.
+	Tell func(eventType, reason, message string)
 }
 
 // The pace of a plugin that does not answer with success. It is tried again after pause, and its
@@ -204,12 +205,20 @@ func (t *Teller) told(ctx context.Context, d done) {
 	}
 }
 
-// gaveUp says that devices are given out of which their plugin has not been told.
+// reasonUnanswered is the reason of the event of devices that are given out although their plugin never
+// answered. The kubelet has none.
+const reasonUnanswered = "DeviceReleaseUnanswered"
+
+// gaveUp tells of devices that are given out although their plugin never answered; why is its last
+// answer.
 func (t *Teller) gaveUp(ctx context.Context, o allocation.Owed, why error) {
 	klog.FromContext(ctx).Error(why, "Device plugin was not told that devices are released; "+
 		"they are given out all the same", "resource", o.Resource,
 		"devices", devicemanager.Few(o.IDs), "pod", klog.KRef(o.Namespace, o.Name))
-	t.cfg.GaveUp(o, why)
+	t.cfg.Tell(v1.EventTypeWarning, reasonUnanswered, fmt.Sprintf(
+		"Devices %s of %s, which pod %s/%s had, are given out again though their device "+
+			"plugin did not answer that it knows that they were released: %v",
+		devicemanager.Few(o.IDs), o.Resource, o.Namespace, o.Name, why))
 }
 
 // settle takes out of the state what plugins are to hear no more, and reports whether that worked.

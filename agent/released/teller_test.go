@@ -77,8 +77,8 @@ func bubble(t *testing.T, f func(d *desk)) {
 		teller := New(Config{
 			Store: store, Plugins: d.plugins, Settled: func() { d.settled++ },
 			Changed: mailbox.Subscribe(store.Changes(), &d.changed),
-			GaveUp: func(o allocation.Owed, why error) {
-				d.gaveUp = append(d.gaveUp, fmt.Sprint(o.Name, " ", o.IDs, ": ", why))
+			Tell: func(eventType, reason, message string) {
+				d.gaveUp = append(d.gaveUp, eventType+" "+reason+": "+message)
 			},
 		})
 		work.Go(func() { _ = teller.Run(ctx) })
@@ -198,7 +198,9 @@ func TestRefused(t *testing.T) {
 		d.drop("b")
 		time.Sleep(pause)
 		d.is(tellsA+", "+tellsB, "b [gpu-2]")
-		if want := []string{"a [gpu-0 gpu-1]: not now"}; !slices.Equal(d.gaveUp, want) {
+		if want := []string{"Warning DeviceReleaseUnanswered: Devices gpu-0 and gpu-1 of example.com/gpu, " +
+			"which pod /a had, are given out again though their device plugin did not answer that it " +
+			"knows that they were released: not now"}; !slices.Equal(d.gaveUp, want) {
 			t.Errorf("given up: %q, want %q", d.gaveUp, want)
 		}
 		d.plugins.answer = nil
@@ -289,7 +291,7 @@ func TestUnwritten(t *testing.T) {
 			settled := 0
 			teller := New(Config{
 				Store: broken, Plugins: p, Settled: func() { settled++ },
-				GaveUp: func(allocation.Owed, error) { settled++ },
+				Tell: func(_, _, _ string) { settled++ },
 			})
 			go func() { _ = teller.Run(ctx) }()
 			time.Sleep(patience + 10*pause + pause/2)

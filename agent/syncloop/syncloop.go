@@ -58,8 +58,9 @@ type Event struct {
 func Ending(uid types.UID) Event { return Event{UID: uid, Event: pod.Event{Kind: pod.Ending}} }
 
 // Killed says that the node ends a pod.
-func Killed(uid types.UID, why pod.Why) Event {
-	return Event{UID: uid, Event: pod.Event{Kind: pod.Killed, Why: why}}
+func Killed(uid types.UID, reason, message string) Event {
+	return Event{UID: uid, Event: pod.Event{Kind: pod.Killed,
+		Why: pod.Why{Reason: reason, Message: message}}}
 }
 
 // Orphaned says that something of a pod was found on the node.

@@ -36,9 +36,17 @@ var deviceFile = file{
 	},
 }
 
-// KubeletResources lists the device resources that plugins registered with the kubelet that wrote
-// the files in deviceDir. A file that cannot be used says nothing here; ReadKubelet tells of it.
-func KubeletResources(deviceDir string) (out []string) {
+// KnownResources lists, sorted, the device resources that pods hold, and those that plugins registered
+// with the kubelet that wrote the files in deviceDir: they are known before their plugins come back.
+func KnownResources(s allocation.State, deviceDir string) []string {
+	held := allocation.TakenBy(s.List()...).Devices()
+	all := slices.AppendSeq(kubeletResources(deviceDir), maps.Keys(held))
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// kubeletResources ignores a file that cannot be used; ReadKubelet tells of it.
+func kubeletResources(deviceDir string) (out []string) {
 	raw, err := files.Read(filepath.Join(deviceDir, checkpoint.FileName), maxFile)
 	if err != nil {
 		return nil

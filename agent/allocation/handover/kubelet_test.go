@@ -350,10 +350,15 @@ func TestOneFileOfTwoIsGood(t *testing.T) {
 	}
 }
 
-// What plugins registered with a kubelet is known; a file that cannot be used says nothing.
-func TestKubeletResources(t *testing.T) {
+// What pods hold and what plugins registered with a kubelet is known, each resource once; a file that
+// cannot be used says nothing.
+func TestKnownResources(t *testing.T) {
 	dir := t.TempDir()
-	if got := KubeletResources(dir); len(got) != 0 {
+	held := allocation.State{Pods: map[types.UID]allocation.Pod{"a": {UID: "a",
+		Containers: map[string]allocation.Container{"c": {allocation.Devices{
+			{Resource: "example.com/gpu", IDs: []string{"gpu-0"}},
+			{Resource: "example.com/nic", IDs: []string{"nic-0"}}}}}}}}
+	if got := KnownResources(allocation.State{}, dir); len(got) != 0 {
 		t.Errorf("without a file: %v", got)
 	}
 	raw, err := checkpoint.Encode(nil, map[string][]string{
@@ -363,13 +368,13 @@ func TestKubeletResources(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, want := range map[string][]string{
-		string(raw):     {"example.com/gpu", "example.com/none"},
-		string(raw[1:]): nil,
+		string(raw):     {"example.com/gpu", "example.com/nic", "example.com/none"},
+		string(raw[1:]): {"example.com/gpu", "example.com/nic"},
 	} {
 		if err := os.WriteFile(filepath.Join(dir, checkpoint.FileName), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := KubeletResources(dir); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+		if got := KnownResources(held, dir); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", text, got, want)
 		}
 	}

@@ -9,12 +9,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
 )
 
@@ -79,13 +82,25 @@ func (f *Feed) believe(ctx context.Context, all pods, list []*v1.Pod) error {
 	return nil
 }
 
+// fromAPI returns the pods of the API server that run, as their newest sandboxes tell.
+func fromAPI(all []cri.Pod) sets.Set[types.UID] {
+	out := sets.New[types.UID]()
+	for _, p := range all {
+		if p.Running() && len(p.Sandboxes) > 0 &&
+			p.Sandboxes[0].Annotations[source.AnnotationSource] == source.APISource {
+			out.Insert(p.UID)
+		}
+	}
+	return out
+}
+
 // lacks returns the number of running pods if the list has none of them; 0: it has one, or nothing
 // runs.
 func (f *Feed) lacks(list []*v1.Pod) int {
 	if f.cfg.Running == nil {
 		return 0
 	}
-	runs := sets.New(f.cfg.Running()...)
+	runs := fromAPI(f.cfg.Running())
 	if slices.ContainsFunc(list, func(p *v1.Pod) bool { return runs.Has(p.UID) }) {
 		return 0
 	}

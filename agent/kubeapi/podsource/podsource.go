@@ -28,6 +28,7 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -50,9 +51,9 @@ type Config struct {
 	// Saw gets all pods that the API server has for the node, whenever one changed, and returns those
 	// that should run. It must not block or change pods.
 	Saw func(all []*v1.Pod) []*v1.Pod
-	// Running returns the UIDs of the API server's pods that run here. A list without any of them must
-	// be confirmed. nil: nothing runs.
-	Running func() []types.UID
+	// Running returns the pods in the runtime. A list without any of the API server's pods that run
+	// must be confirmed. nil: nothing runs.
+	Running func() []cri.Pod
 	// Restored receives an element when the API server was restored from a backup: known versions are
 	// then no longer valid.
 	Restored <-chan struct{}

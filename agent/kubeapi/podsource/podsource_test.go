@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/cri"
 )
 
 // site is a feed with the Mux that it feeds.
@@ -30,6 +31,21 @@ type site struct {
 	sets int
 }
 
+// runtimePods are running pods of the API server, with others that do not count.
+func runtimePods(uids []types.UID) []cri.Pod {
+	made := func(uid types.UID, from string, ready bool) cri.Pod {
+		return cri.Pod{UID: uid, Sandboxes: []cri.Sandbox{{
+			Ready: ready, Annotations: map[string]string{source.AnnotationSource: from}}}}
+	}
+	out := []cri.Pod{{UID: "bare", Containers: []cri.Container{
+		{State: cri.ContainerRunning}}}, made("ended", source.APISource, false),
+		made("static", source.FileSource, true)}
+	for _, uid := range uids {
+		out = append(out, made(uid, source.APISource, true))
+	}
+	return out
+}
+
 func newSite(t *testing.T, a *api) *site { return siteWith(t, a, nil) }
 
 // siteWith is a site where those pods run.
@@ -37,7 +53,7 @@ func siteWith(t *testing.T, a *api, running []types.UID) *site {
 	s := &site{api: a, t: t, problems: source.NewProblems(), restored: make(chan struct{}, 1)}
 	s.feed = New(Config{
 		Client: a.client(t), Node: "n", Report: s.problems.Report, Restored: s.restored,
-		Running: func() []types.UID { return running },
+		Running: func() []cri.Pod { return runtimePods(running) },
 		Saw: func(all []*v1.Pod) []*v1.Pod {
 			s.mu.Lock()
 			defer s.mu.Unlock()

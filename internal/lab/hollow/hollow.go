@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"strings"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,10 +14,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	nodeutil "k8s.io/component-helpers/node/util"
 
+	"github.com/numalet/numalet/agent"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/internal/await"
@@ -45,6 +44,13 @@ type Config struct {
 	Requests, Pace int
 }
 
+// node is one node: its name, and what it shares with others.
+type node struct {
+	*agent.Hollow // nil before the node runs
+	name, address string
+	shape         *shape
+}
+
 // Nodes are the nodes of one process.
 type Nodes struct {
 	cfg  Config
@@ -57,10 +63,6 @@ type Nodes struct {
 
 // New reads the machines and the kubeconfig. It sends no requests, and runs nothing.
 func New(ctx context.Context, c Config) (*Nodes, error) {
-	bootID, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return nil, fmt.Errorf("read the boot id: %w", err)
-	}
 	args, err := c.write()
 	if err != nil {
 		return nil, err
@@ -73,7 +75,7 @@ func New(ctx context.Context, c Config) (*Nodes, error) {
 		}
 		machine := m.name()
 		for range m.Count {
-			n := &node{shape: s, bootID: strings.TrimSpace(string(bootID)),
+			n := &node{shape: s,
 				name:    fmt.Sprintf("%s%s-%d", c.Prefix, machine, numbers[machine]),
 				address: address(nodeAddresses, uint32(len(out.all)))}
 			numbers[machine]++
@@ -102,9 +104,6 @@ func (s *Nodes) connect(ctx context.Context) (err error) {
 	s.kube, err = kubeapi.New(ctx, kubeapi.Config{
 		Cluster: config.Cluster{Kubeconfig: s.cfg.Kubeconfig}, Kubelet: k,
 	})
-	for _, n := range s.all {
-		n.kube = s.kube
-	}
 	return err
 }
 
@@ -131,10 +130,15 @@ func (s *Nodes) Run(ctx context.Context) error {
 		pace := time.NewTicker(time.Second / time.Duration(s.cfg.Pace))
 		defer pace.Stop()
 		for _, n := range s.all {
-			if err := n.join(ctx, s.cfg.Root, next); err != nil {
+			if err := s.join(ctx, n, next); err != nil {
 				return err
 			}
-			group.Go(func() error { return n.live(ctx) })
+			group.Go(func() error {
+				if err := n.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+					return fmt.Errorf("node %s: %w", n.name, err)
+				}
+				return nil
+			})
 			s.mu.Lock()
 			s.running = append(s.running, n)
 			s.mu.Unlock()
@@ -145,6 +149,15 @@ func (s *Nodes) Run(ctx context.Context) error {
 		return nil
 	})
 	return group.Wait()
+}
+
+// join makes a node that runs until ctx ends. podAddress returns the address of a new pod.
+func (s *Nodes) join(ctx context.Context, n *node, podAddress func() string) (err error) {
+	n.Hollow, err = n.shape.Join(ctx, agent.HollowConfig{
+		Name: n.name, Address: n.address, Dir: filepath.Join(s.cfg.Root, n.name), Kube: s.kube,
+		Plugins: n.shape.devices, Runtime: newRuntime(n.address, podAddress),
+	})
+	return err
 }
 
 // removals bounds the nodes that are deleted at a time.
@@ -191,10 +204,10 @@ func (s *Nodes) Counts() Counts {
 	s.mu.Unlock()
 	out := Counts{Nodes: len(s.all), Pods: map[v1.PodPhase]int{}}
 	for _, n := range running {
-		if ready(n.kept.Node()) {
+		if ready(n.Object()) {
 			out.Ready++
 		}
-		for _, p := range n.statuses.List() {
+		for _, p := range n.Pods() {
 			out.Pods[p.Status.Phase]++
 		}
 	}
@@ -207,16 +220,4 @@ func ready(n *v1.Node) bool {
 	}
 	_, is := nodeutil.GetNodeCondition(&n.Status, v1.NodeReady)
 	return is != nil && is.Status == v1.ConditionTrue
-}
-
-// forward sends the UIDs of pods in which something ended by itself, until ctx ends.
-func (r *runtime) forward(ctx context.Context, to chan<- types.UID) error {
-	for await.On(ctx, r.changed.Wake()) {
-		for _, uid := range r.changed.Take() {
-			if !await.Send(ctx, to, uid) {
-				return nil
-			}
-		}
-	}
-	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/lab/crisim"
@@ -25,12 +26,14 @@ import (
 // exitKilled is the exit code of a killed process.
 const exitKilled = 137
 
-// runtime is a container runtime without containers. It implements podworker.Actuator: pods have
+// runtime is a container runtime without containers. It implements agent.HollowRuntime: pods have
 // what workers ask for, and containers end as crisim.ScriptFor says.
 type runtime struct {
+	nothing
 	address func() string // for a new pod
 	host    string        // for pods in the host's network
 	changed *mailbox.Box[types.UID]
+	changes chan types.UID // see Changes
 
 	mu   sync.Mutex
 	pods map[types.UID]*hollowPod
@@ -53,23 +56,19 @@ type run struct {
 func newRuntime(host string, address func() string) *runtime {
 	return &runtime{
 		address: address, host: host, changed: mailbox.New[types.UID](),
-		pods: map[types.UID]*hollowPod{},
+		changes: make(chan types.UID), pods: map[types.UID]*hollowPod{},
 	}
 }
 
 // Observe implements podworker.Actuator.
 func (r *runtime) Observe(_ context.Context, uid types.UID) (cri.Pod, error) {
-	p, _ := r.get(uid)
+	p, _ := r.Get(uid)
 	p.UID, p.ReadAt = uid, time.Now()
 	return p, nil
 }
 
-// Recall implements podworker.Actuator: nothing is recalled, since observing costs nothing here.
-func (r *runtime) Recall(context.Context, types.UID, podworker.Done) (cri.Pod, bool) {
-	return cri.Pod{}, false
-}
-
-func (r *runtime) get(uid types.UID) (cri.Pod, bool) {
+// Get returns a pod in the runtime.
+func (r *runtime) Get(uid types.UID) (cri.Pod, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.pods[uid]
@@ -79,8 +78,8 @@ func (r *runtime) get(uid types.UID) (cri.Pod, bool) {
 	return p.seen, true
 }
 
-// all returns the pods in the runtime.
-func (r *runtime) all() (out []cri.Pod) {
+// All returns the pods in the runtime.
+func (r *runtime) All() (out []cri.Pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.pods {
@@ -89,10 +88,18 @@ func (r *runtime) all() (out []cri.Pod) {
 	return out
 }
 
-// probed returns passing probes for all running containers.
-func (r *runtime) probed(uid types.UID) map[string]status.Probed {
+// Changes sends the UIDs of pods in which something ended by itself, while Run runs.
+func (r *runtime) Changes() <-chan types.UID { return r.changes }
+
+// Run sends changes until ctx ends.
+func (r *runtime) Run(ctx context.Context) error {
+	return r.changed.Each(ctx, func(uid types.UID) { await.Send(ctx, r.changes, uid) })
+}
+
+// Probed returns passing probes for all running containers.
+func (r *runtime) Probed(uid types.UID) map[string]status.Probed {
 	out := map[string]status.Probed{}
-	p, _ := r.get(uid)
+	p, _ := r.Get(uid)
 	for _, c := range p.Containers {
 		if c.State == cri.ContainerRunning {
 			out[c.ID] = status.Probed{
@@ -329,3 +336,21 @@ func (p *hollowPod) removeContainers(ids []string) {
 }
 
 func newID() string { return string(uuid.NewUUID()) }
+
+// nothing is what hollow pods do not have: probes, volumes, hooks and termination messages.
+type nothing struct{}
+
+// Recall recalls nothing, since observing costs nothing here.
+func (nothing) Recall(context.Context, types.UID, podworker.Done) (cri.Pod, bool) {
+	return cri.Pod{}, false
+}
+
+func (nothing) Follow(*v1.Pod, v1.PodStatus, bool) {}
+func (nothing) Forget(types.UID)                   {}
+
+func (nothing) Due(*v1.Pod, time.Time) time.Time       { return time.Time{} }
+func (nothing) HooksPending(*v1.Pod) map[string]uint32 { return nil }
+
+func (nothing) TerminationMessage(*v1.Pod, *v1.Container, volume.Exit) (string, error) {
+	return "", nil
+}

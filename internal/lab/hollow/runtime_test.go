@@ -53,7 +53,7 @@ func TestEndsByItself(t *testing.T) {
 	if c.State != cri.ContainerExited || c.Exit.Code != 3 || c.Exit.Reason != "Error" {
 		t.Errorf("it is %s with %+v; want that it exited with 3", c.State, c.Exit)
 	}
-	if found := r.probed("a"); len(found) != 0 {
+	if found := r.Probed("a"); len(found) != 0 {
 		t.Errorf("probes found %v of what does not run", found)
 	}
 }
@@ -133,7 +133,7 @@ func TestRemoved(t *testing.T) {
 	if err := r.do(t.Context(), pod, podworker.Action{Kind: podworker.RemovePod}); err != nil {
 		t.Fatal(err)
 	}
-	if _, found := r.get("a"); found || len(r.all()) != 0 {
+	if _, found := r.Get("a"); found || len(r.All()) != 0 {
 		t.Error("something of the pod is left")
 	}
 }

@@ -8,15 +8,10 @@ import (
 	"strconv"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/utils/cpuset"
 	"sigs.k8s.io/yaml"
 
-	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent"
 	"github.com/numalet/numalet/agent/config"
-	"github.com/numalet/numalet/agent/kubeapi/nrt"
-	"github.com/numalet/numalet/agent/machine"
-	"github.com/numalet/numalet/topology"
 )
 
 // MaxNodes bounds the nodes of one process, so that each has its own address.
@@ -61,12 +56,9 @@ func ParseInvented(text string) (Invented, error) {
 
 // shape is what nodes of the same machine share. It is immutable.
 type shape struct {
-	cfg      *config.Config
-	rules    topology.Rules
-	hardware *machine.Current
-	devices  devices
-	labels   map[string]string
-	taints   []v1.Taint
+	agent.HollowKind
+	cfg     *config.Config
+	devices devices
 }
 
 // settingsDir is the directory, below the root directory, of the drop-in with the nodes' settings.
@@ -115,27 +107,16 @@ func newShape(c Config, args []string, from string) (*shape, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &shape{cfg: cfg, labels: c.Labels, taints: c.Taints}
-	if s.rules, err = cfg.Rules(); err != nil {
-		return nil, err
-	}
-	if s.hardware, err = machine.Open(cfg); err != nil {
+	s := &shape{cfg: cfg}
+	cfg.Node.Labels = c.Labels
+	k := &cfg.Kubelet
+	k.RegisterWithTaints = append(k.RegisterWithTaints, c.Taints...)
+	// These name one node, or its host.
+	k.StaticPodPath, k.StaticPodURL, k.ProviderID, k.PodLogsDir = "", "", "", ""
+	if s.HollowKind, err = agent.NewHollowKind(cfg); err != nil {
 		return nil, fmt.Errorf("machine %s: %w", from, err)
 	}
-	inventory, err := offer(s.hardware.Get().Machine, c.Devices)
+	inventory, err := offer(s.Machine(), c.Devices)
 	s.devices = devices{inventory}
 	return s, err
-}
-
-// zones returns what a node of this shape with these pods reports to schedulers.
-func (s *shape) zones(held allocation.State, pods []*v1.Pod) nrt.Facts {
-	h := s.hardware.Get()
-	f := nrt.Facts{
-		Machine: h.Machine, Policy: s.rules.Policy, Scope: s.rules.Scope, Memory: h.Memory,
-		Inventory: s.devices.inventory, Held: allocation.TakenBy(held.List()...), Pods: pods,
-	}
-	if h.CPUs != nil {
-		f.CPUs = h.CPUs.Free(cpuset.New())
-	}
-	return f
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent"
+	nodedevices "github.com/numalet/numalet/agent/devices"
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/internal/lab/containerd"
@@ -267,7 +268,7 @@ func (p *Playground) settled(ctx context.Context) bool {
 	manifests, _ := filepath.Glob(filepath.Join(p.manifests, "*.yaml"))
 	refused := 0
 	for _, problem := range p.agent.Problems() {
-		if problem.Source != agent.PluginSource && problem.Reason != source.IgnoredField {
+		if problem.Source != nodedevices.PluginSource && problem.Reason != source.IgnoredField {
 			refused++
 		}
 	}
@@ -300,7 +301,7 @@ func lines(problems []source.Problem) []string {
 	for _, problem := range problems {
 		line := fmt.Sprintf("%s: %s", filepath.Base(problem.Name), problem.Message)
 		switch {
-		case problem.Source == agent.PluginSource:
+		case problem.Source == nodedevices.PluginSource:
 			line = fmt.Sprintf("%s: %s", problem.Name, problem.Message)
 		case problem.Reason != source.IgnoredField:
 			line = "refused: " + line

@@ -1,19 +1,15 @@
-package agent
+package hostinfo
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
 
-	kubeletconfig "k8s.io/kubelet/config/v1beta1"
-
 	"github.com/numalet/numalet/cri"
 )
 
 // What the kernel limits is seen where its files are: of cgroup v2 in the agent's own cgroup.
-func TestHostSwap(t *testing.T) {
-	var k kubeletconfig.KubeletConfiguration
-	k.MemorySwap.SwapBehavior = "LimitedSwap"
+func TestSwap(t *testing.T) {
 	base := map[string]string{
 		"proc/meminfo": "MemTotal: 8 kB\nSwapTotal:  2 kB\n",
 	}
@@ -49,7 +45,7 @@ func TestHostSwap(t *testing.T) {
 		for _, file := range tt.files {
 			write(file, "max\n")
 		}
-		if got := hostSwap(root, &k); got != tt.want {
+		if got := Swap(root, true); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
 		}
 	}
@@ -60,7 +56,7 @@ func TestEnforcesAppArmor(t *testing.T) {
 	root := t.TempDir()
 	const enabled = "sys/module/apparmor/parameters/enabled"
 	for _, d := range []string{filepath.Dir(enabled), "sys/kernel/security/apparmor"} {
-		if enforcesAppArmor(root) {
+		if EnforcesAppArmor(root) {
 			t.Errorf("before there is %s", d)
 		}
 		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
@@ -71,7 +67,7 @@ func TestEnforcesAppArmor(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(root, enabled), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if enforcesAppArmor(root) != want {
+		if EnforcesAppArmor(root) != want {
 			t.Errorf("%q: not %v", text, want)
 		}
 	}

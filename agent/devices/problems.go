@@ -1,21 +1,16 @@
-package agent
+package devices
 
 import (
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
-// PluginSource is the source of problems of device plugins; their names are those of resources.
+// PluginSource is the source of problems of device plugins. Their names are those of resources.
 const PluginSource = "device-plugin"
 
-// problems are what is wrong with what the sources have, and then with device plugins.
-func problems(p parts) []source.Problem {
-	return append(p.sources.List(), pluginProblems(p.plugins)...)
-}
-
-// pluginProblems lists what is wrong with device plugins, by resource.
-func pluginProblems(plugins *devicemanager.Plugins) (out []source.Problem) {
-	for _, peer := range plugins.Peers() {
+// Problems lists what is wrong with device plugins, by resource.
+func Problems(peers []devicemanager.Peer) (out []source.Problem) {
+	for _, peer := range peers {
 		say := func(reason, message string) {
 			if message != "" {
 				out = append(out, source.Problem{

@@ -1,4 +1,4 @@
-package agent
+package explain
 
 import (
 	"fmt"
@@ -10,34 +10,27 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/numalet/numalet/agent/explain"
-	"github.com/numalet/numalet/agent/health"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// amiss says what has gone wrong with a pod since it was admitted, containers that end or cannot start
-// and devices that are not healthy, and what is wrong now with the plugins of the devices it asks for.
-func amiss(n node, p parts, namespace, name string) (wrong explain.Remarks) {
-	for _, pod := range p.statuses.List() {
-		if pod.Namespace != namespace || pod.Name != name {
-			continue
-		}
-		wrong.Plugins = append(wrong.Plugins, wrongPlugins(pod, p.plugins.Peers())...)
-		if status.Ended(pod.Status.Phase) {
-			continue
-		}
-		wrong.Since, wrong.Logs = stuck(pod, n.cfg.Kubelet.PodLogsDir, time.Now())
-		wrong.Since = append(wrong.Since, health.Amiss(n.store.State().Pods[pod.UID],
-			p.plugins.Inventory())...)
+// Amiss returns what went wrong with a pod since it was admitted, and what is wrong now with the
+// device plugins that it asks for devices. A pod that has ended has no more of the former. devices
+// returns what is wrong with those that it holds.
+func Amiss(pod *v1.Pod, peers []devicemanager.Peer, logsDir string, now time.Time,
+	devices func() []string) Remarks {
+	r := Remarks{Plugins: wrongPlugins(pod, peers)}
+	if !status.Ended(pod.Status.Phase) {
+		r.Since, r.Logs = stuck(pod, logsDir, now)
+		r.Since = append(r.Since, devices()...)
 	}
-	return wrong
+	return r
 }
 
-// wrongPlugins says what is wrong with plugins beyond their not being connected, of which a pod that
-// waits for them tells.
+// wrongPlugins returns what is wrong with plugins, except that they are not connected: a pod that waits
+// for them says so itself.
 func wrongPlugins(pod *v1.Pod, peers []devicemanager.Peer) (out []string) {
 	asked := podspec.AllDevices(pod)
 	for _, peer := range peers {
@@ -54,9 +47,9 @@ func wrongPlugins(pod *v1.Pod, peers []devicemanager.Peer) (out []string) {
 	return out
 }
 
-// stuck lists the containers that wait for more than their turn, and those that ended with a failure
-// and are to start again: how they ended, and where what they said is.
-func stuck(pod *v1.Pod, logsDir string, now time.Time) (since []string, logs []explain.Log) {
+// stuck describes the containers that wait for more than their turn or failed: how they ended, and
+// where their logs are.
+func stuck(pod *v1.Pod, logsDir string, now time.Time) (since []string, logs []Log) {
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses,
 		pod.Status.ContainerStatuses) {
 		var parts []string
@@ -70,7 +63,7 @@ func stuck(pod *v1.Pod, logsDir string, now time.Time) (since []string, logs []e
 				cri.ContainerLogPath(s.Name, uint32(max(s.RestartCount, 0))))
 			parts = append(parts, fmt.Sprintf("%s, %d restarts, its log is %s", howItEnded(end, now),
 				s.RestartCount, path))
-			logs = append(logs, explain.Log{Container: s.Name, Path: path})
+			logs = append(logs, Log{Container: s.Name, Path: path})
 		}
 		if len(parts) > 0 {
 			since = append(since, "Container "+s.Name+": "+strings.Join(parts, "; "))
@@ -79,7 +72,7 @@ func stuck(pod *v1.Pod, logsDir string, now time.Time) (since []string, logs []e
 	return since, logs
 }
 
-// howItEnded says how and when a container did.
+// howItEnded describes the exit of a container.
 func howItEnded(end *v1.ContainerStateTerminated, now time.Time) string {
 	text := fmt.Sprintf("it exited with %d (%s)", end.ExitCode, end.Reason)
 	if !end.FinishedAt.IsZero() {

@@ -1,4 +1,4 @@
-package agent
+package explain
 
 import (
 	"testing"
@@ -6,13 +6,37 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/numalet/numalet/agent/explain"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
-// Of a container in a crash loop is told how it ended, how often, and where its log is; of one that waits
-// for its turn or has done its work, nothing.
+// A pod's own plugins are complained about, always; its devices and containers until it has ended.
+func TestAmiss(t *testing.T) {
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c",
+		Resources: v1.ResourceRequirements{Limits: v1.ResourceList{
+			"a.b/gpu": resource.MustParse("1")}}}}}}
+	complaints := []devicemanager.Complaint{{Reason: "Odd", Message: "lists ids twice"}}
+	peers := []devicemanager.Peer{
+		{Resource: "a.b/gpu", Problem: "not connected", Complaints: complaints},
+		{Resource: "a.b/nic", Complaints: complaints},
+	}
+	devices := func() []string { return []string{"a device is not healthy"} }
+	got := Amiss(pod, peers, "/logs", time.Unix(1000, 0), devices)
+	want := Remarks{Plugins: []string{"a.b/gpu: lists ids twice"}, Since: devices()}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("it runs (-want +got):\n%s", diff)
+	}
+	pod.Status.Phase = v1.PodFailed
+	want.Since = nil
+	if diff := cmp.Diff(want, Amiss(pod, peers, "/logs", time.Unix(1000, 0), devices)); diff != "" {
+		t.Errorf("it has ended (-want +got):\n%s", diff)
+	}
+}
+
+// A container in a crash loop has how it ended, how often, and where its log is; one that waits for its
+// turn or has done its work is left out.
 func TestStuck(t *testing.T) {
 	now := time.Unix(1000, 0)
 	exited := func(code int32, reason string) v1.ContainerState {
@@ -44,7 +68,7 @@ func TestStuck(t *testing.T) {
 	}, since); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if diff := cmp.Diff([]explain.Log{{Container: "loops", Path: "/logs/shop_till_u/loops/4.log"},
+	if diff := cmp.Diff([]Log{{Container: "loops", Path: "/logs/shop_till_u/loops/4.log"},
 		{Container: "failed", Path: "/logs/shop_till_u/failed/0.log"}}, logs); diff != "" {
 		t.Errorf("logs (-want +got):\n%s", diff)
 	}

@@ -1,4 +1,4 @@
-package agent
+package hostinfo
 
 import (
 	"errors"
@@ -39,7 +39,7 @@ func TestVolumesThatAreSwapped(t *testing.T) {
 		if err := os.WriteFile(swaps, []byte(test.swaps), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		err := warnOfSwap(swaps, dir, test.kernel, func(eventType, reason, message string) {
+		err := WarnOfSwap(swaps, dir, test.kernel, func(eventType, reason, message string) {
 			told += eventType + " " + reason + ": " + message
 		})
 		const want = "Warning PossibleMemoryBackedVolumesOnDisk: The tmpfs noswap option is not supported."

@@ -1,4 +1,4 @@
-package agent
+package hostinfo
 
 import (
 	"os"
@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// TestSystemInfo on hosts of which some things cannot be found out.
-func TestSystemInfo(t *testing.T) {
+// TestRead on hosts of which some things cannot be found out.
+func TestRead(t *testing.T) {
 	root := t.TempDir()
-	if got := systemInfo(t.Context(), root, node{}); got.MachineID != "" || got.SystemUUID != "" ||
+	if got := Read(t.Context(), root, ""); got.MachineID != "" || got.SystemUUID != "" ||
 		got.OSImage != "Linux" || got.Swap != nil || got.KernelVersion == "" ||
 		got.OperatingSystem != "linux" || got.Architecture == "" || got.KubeletVersion == "" {
 		t.Errorf("of nothing: %+v", got)
@@ -27,22 +27,10 @@ func TestSystemInfo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	n := node{host: host{bootID: "b"}}
-	got := systemInfo(t.Context(), root, n)
+	got := Read(t.Context(), root, "b")
 	if got.MachineID != "m1" || got.SystemUUID != "m1" || got.OSImage != `An "OS" 1` ||
 		got.RunningInUserNamespace == nil || got.Swap == nil || *got.Swap.Capacity != 2048 || got.BootID != "b" {
 		t.Errorf("%+v", got)
-	}
-}
-
-func TestPlainVersion(t *testing.T) {
-	for text, want := range map[string]string{
-		"v2.4.2": "2.4.2", "1.33.0-rc.1": "1.33.0-rc.1", "v1.36.0-dev": "1.36.0-dev",
-		"very new": "very new", "": "",
-	} {
-		if got := plainVersion(text); got != want {
-			t.Errorf("%q is %q, want %q", text, got, want)
-		}
 	}
 }
 
@@ -51,7 +39,7 @@ func TestPlainVersion(t *testing.T) {
 func TestThermalPaths(t *testing.T) {
 	root := t.TempDir()
 	cpus := filepath.Join(root, "sys/devices/system/cpu")
-	if got := thermalPaths(root); len(got) > 0 {
+	if got := ThermalPaths(root); len(got) > 0 {
 		t.Errorf("without a sysfs: %q", got)
 	}
 	for _, dir := range []string{"cpu2/thermal_throttle", "cpu10/thermal_throttle", "cpu3/topology",
@@ -65,7 +53,7 @@ func TestThermalPaths(t *testing.T) {
 	}
 	want := []string{"/sys/devices/system/cpu/cpu2/thermal_throttle",
 		"/sys/devices/system/cpu/cpu10/thermal_throttle"}
-	if got := thermalPaths(root); !slices.Equal(got, want) {
+	if got := ThermalPaths(root); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -1,4 +1,7 @@
-package agent
+// Package notices tells of each pod what neither its status nor admission says, once each time: fields
+// without effect, a change that the node cannot make, a container that waits to start again, a pod
+// that cannot be observed, and one that still exists long after the node ended it.
+package notices
 
 import (
 	"context"
@@ -17,31 +20,28 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// reasonWithoutEffect is the reason of the event that names fields of a pod without effect.
+// reasonWithoutEffect is the reason of the event that names fields without effect.
 const reasonWithoutEffect = "FieldsWithoutEffect"
 
-// leastLate is how long after its end was ordered a pod of the shortest grace period is late.
+// leastLate is the least time from the order to end a pod until the pod is late.
 const leastLate = 10 * time.Second
 
-// noticesConfig is whom notices are told, and what they are made of.
-type noticesConfig struct {
-	pod       func(pod *v1.Pod, eventType, reason, message string)
-	container func(of podspec.Ref, eventType, reason, message string)
-	// lacking are the features of the node (KEP-5328) that it takes to change a pod from one into the
-	// other, and that the node does not have.
-	lacking func(was, is *v1.Pod) []string
+// Config says who is told. All fields are required, and none may block.
+type Config struct {
+	Pod       func(pod *v1.Pod, eventType, reason, message string)
+	Container func(of podspec.Ref, eventType, reason, message string)
+	// Lacking returns the features (KEP-5328) that the node does not have and that changing a pod from
+	// one into the other takes.
+	Lacking func(was, is *v1.Pod) []string
 }
 
-// notices tell of each pod once what of its spec has no effect yet, and again when that is more or
-// less; of a change of it that the node cannot make; of a container that it waits before it is
-// started again, once each time that it ended; that the pod could not be looked at; and that it is
-// still there long after the node had ended it.
-type notices struct {
-	cfg noticesConfig
-	// ended has a value when the node has ended a pod. Capacity 1.
+// Notices remembers what was told of each pod. All methods may be called from any goroutine.
+type Notices struct {
+	cfg Config
+	// ended has a value when the node ended a pod. Capacity 1.
 	ended chan struct{}
 
-	mu   sync.Mutex
+	mu   sync.Mutex // guards pods
 	pods map[types.UID]notice
 }
 
@@ -49,21 +49,22 @@ type notices struct {
 type notice struct {
 	pod     *v1.Pod
 	fields  string
-	backOff map[string]string // the ids of those that have ended, by container
-	ended   bool              // by the node
-	late    time.Time         // when it is late; zero: it is not, or that was told
+	backOff map[string]string // the ids of exited containers that wait, by name
+	ended   bool              // the node ended it
+	late    time.Time         // when it will be late; zero: not, or that was told
 }
 
-func newNotices(c noticesConfig) *notices {
-	return &notices{cfg: c, ended: make(chan struct{}, 1), pods: map[types.UID]notice{}}
+// New returns notices that know no pods.
+func New(c Config) *Notices {
+	return &Notices{cfg: c, ended: make(chan struct{}, 1), pods: map[types.UID]notice{}}
 }
 
-// run tells of pods that are late, until ctx ends.
-func (n *notices) run(ctx context.Context) error {
+// Run tells of late pods until ctx ends.
+func (n *Notices) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		late, next := n.lateAt(time.Now())
 		for _, pod := range late {
-			n.cfg.pod(pod, v1.EventTypeWarning, "ExceededGracePeriod",
+			n.cfg.Pod(pod, v1.EventTypeWarning, "ExceededGracePeriod",
 				"Container runtime did not kill the pod within specified grace period.")
 		}
 		select {
@@ -75,8 +76,8 @@ func (n *notices) run(ctx context.Context) error {
 	return nil
 }
 
-// lateAt are the pods that are late now, each once, and when the next one will be.
-func (n *notices) lateAt(now time.Time) (late []*v1.Pod, next time.Time) {
+// lateAt returns the pods that are late now, each once, and when the next one will be.
+func (n *Notices) lateAt(now time.Time) (late []*v1.Pod, next time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for uid, is := range n.pods {
@@ -93,9 +94,9 @@ func (n *notices) lateAt(now time.Time) (late []*v1.Pod, next time.Time) {
 	return late, next
 }
 
-// look is called each time that a pod's worker looks at it.
-func (n *notices) look(r podworker.Report) {
-	warn := func(reason, message string) { n.cfg.pod(r.Pod, v1.EventTypeWarning, reason, message) }
+// Look takes a round of a pod's worker.
+func (n *Notices) Look(r podworker.Report) {
+	warn := func(reason, message string) { n.cfg.Pod(r.Pod, v1.EventTypeWarning, reason, message) }
 	fields, lacking := n.changed(r.Pod)
 	if fields != "" {
 		warn(reasonWithoutEffect, "Without effect in this version of numalet: "+fields)
@@ -110,15 +111,15 @@ func (n *notices) look(r podworker.Report) {
 	}
 	n.follow(r)
 	for _, container := range n.backOffs(r) {
-		n.cfg.container(podspec.Ref{Pod: r.Pod, Container: container}, v1.EventTypeWarning, "BackOff",
+		n.cfg.Container(podspec.Ref{Pod: r.Pod, Container: container}, v1.EventTypeWarning, "BackOff",
 			fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", container,
 				r.Pod.Name, r.Pod.Namespace, r.Pod.UID))
 	}
 }
 
-// follow tells once of a pod that the node has ended and that is not gone half a grace period after the
-// end of that.
-func (n *notices) follow(r podworker.Report) {
+// follow notes when a pod that the node ends will be late: half a grace period after its grace
+// period.
+func (n *Notices) follow(r podworker.Report) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	is := n.pods[r.Pod.UID]
@@ -132,8 +133,8 @@ func (n *notices) follow(r podworker.Report) {
 	n.pods[r.Pod.UID] = is
 }
 
-// backOffs are the containers that wait since they ended, of which that was not told.
-func (n *notices) backOffs(r podworker.Report) (news []string) {
+// backOffs returns the exited containers that wait to start again, each once per exit.
+func (n *Notices) backOffs(r podworker.Report) (news []string) {
 	ended := map[string]string{}
 	for container, why := range r.Decision.Waiting {
 		if last, ok := r.Observed.Container(container); ok &&
@@ -155,9 +156,9 @@ func (n *notices) backOffs(r podworker.Report) (news []string) {
 	return news
 }
 
-// changed are, of a pod that was not seen as it is now, the fields without effect if there are any that
-// were not told, and what the node lacks for the change.
-func (n *notices) changed(pod *v1.Pod) (fields string, lacking []string) {
+// changed compares a pod with what was last seen of it. It returns the fields without effect, if they
+// differ from those that were told, and what the node lacks for the change.
+func (n *Notices) changed(pod *v1.Pod) (fields string, lacking []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	was := n.pods[pod.UID]
@@ -171,12 +172,13 @@ func (n *notices) changed(pod *v1.Pod) (fields string, lacking []string) {
 		fields = is.fields
 	}
 	if was.pod != nil {
-		lacking = n.cfg.lacking(was.pod, pod)
+		lacking = n.cfg.Lacking(was.pod, pod)
 	}
 	return fields, lacking
 }
 
-func (n *notices) gone(pod types.UID) {
+// Gone forgets a pod.
+func (n *Notices) Gone(pod types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.pods, pod)

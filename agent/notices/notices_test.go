@@ -1,4 +1,4 @@
-package agent
+package notices
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 // What of a pod has no effect is told once, and again when the pod gets more of it.
 func TestNotices(t *testing.T) {
 	var told []string
-	n := newNotices(noticesConfig{lacking: func(_, _ *v1.Pod) []string { return nil }, pod: func(
+	n := New(Config{Lacking: func(_, _ *v1.Pod) []string { return nil }, Pod: func(
 		pod *v1.Pod, eventType, reason, message string) {
 		told = append(told, pod.Name+" "+eventType+" "+reason+" "+message)
 	}})
@@ -35,7 +35,7 @@ func TestNotices(t *testing.T) {
 	more.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{
 		BindMountOptions: []string{"noexec"}}}
 	for _, pod := range []*v1.Pod{plain, lacking, lacking, lacking.DeepCopy(), more} {
-		n.look(podworker.Report{Pod: pod})
+		n.Look(podworker.Report{Pod: pod})
 	}
 	const about = " Warning FieldsWithoutEffect Without effect in this version of numalet: "
 	want := []string{
@@ -46,8 +46,8 @@ func TestNotices(t *testing.T) {
 	if !slices.Equal(told, want) {
 		t.Errorf("told %q, want %q", told, want)
 	}
-	n.gone("1")
-	n.gone("2")
+	n.Gone("1")
+	n.Gone("2")
 	if len(n.pods) != 0 {
 		t.Errorf("%d pods are remembered that are gone", len(n.pods))
 	}
@@ -56,7 +56,7 @@ func TestNotices(t *testing.T) {
 // That a container waits since it ended is told once for each of its ends.
 func TestBackOffIsTold(t *testing.T) {
 	var told []string
-	n := newNotices(noticesConfig{lacking: func(_, _ *v1.Pod) []string { return nil }, container: func(
+	n := New(Config{Lacking: func(_, _ *v1.Pod) []string { return nil }, Container: func(
 		of podspec.Ref, eventType, reason, message string) {
 		told = append(told, of.Container+" "+eventType+" "+reason+" "+message)
 	}})
@@ -69,7 +69,7 @@ func TestBackOffIsTold(t *testing.T) {
 			{Name: "b", ID: step.id}}}}
 		r.Decision.Waiting = map[string]status.Reason{"a": {Reason: cri.ReasonCrashLoopBackOff},
 			"b": {Reason: step.reason}}
-		n.look(r)
+		n.Look(r)
 	}
 	const want = "b Warning BackOff Back-off restarting failed container b in pod p_shop(1)"
 	if !slices.Equal(told, []string{want, want}) {
@@ -82,15 +82,15 @@ func TestBackOffIsTold(t *testing.T) {
 func TestWhatGoesWrongWithAPodIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
-		n := newNotices(noticesConfig{
-			pod: func(_ *v1.Pod, eventType, reason, message string) {
+		n := New(Config{
+			Pod: func(_ *v1.Pod, eventType, reason, message string) {
 				told = append(told, eventType+" "+reason+" "+message)
 			},
-			lacking: func(was, is *v1.Pod) []string { return []string{was.Name, is.Name} },
+			Lacking: func(was, is *v1.Pod) []string { return []string{was.Name, is.Name} },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- n.run(ctx) }()
+		go func() { ended <- n.Run(ctx) }()
 		tells := func(why string, want ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -100,10 +100,10 @@ func TestWhatGoesWrongWithAPodIsTold(t *testing.T) {
 			told = nil
 		}
 		first, second := podtest.New("first", podtest.UID("")), podtest.New("second", podtest.UID(""))
-		n.look(podworker.Report{Pod: first, Err: errors.New("no answer")})
+		n.Look(podworker.Report{Pod: first, Err: errors.New("no answer")})
 		tells("unseen", "Warning FailedSync error determining status: no answer")
-		n.look(podworker.Report{Pod: second})
-		n.look(podworker.Report{Pod: second})
+		n.Look(podworker.Report{Pod: second})
+		n.Look(podworker.Report{Pod: second})
 		tells("changed", "Warning FailedNodeDeclaredFeaturesCheck Pod requires node features that are "+
 			"not available: first, second")
 
@@ -118,7 +118,7 @@ func TestWhatGoesWrongWithAPodIsTold(t *testing.T) {
 			}
 			r := podworker.Report{Pod: pod, Stop: &stop}
 			r.Decision.State = state
-			n.look(r)
+			n.Look(r)
 		}
 		end("evicted", podworker.Stop{Reason: "Evicted", Grace: time.Minute}, podworker.TerminatingPod)
 		end("deleted", podworker.Stop{Grace: time.Second}, podworker.TerminatingPod)
@@ -130,14 +130,14 @@ func TestWhatGoesWrongWithAPodIsTold(t *testing.T) {
 		for _, over := range []func(){
 			func() {
 				end("short", podworker.Stop{Reason: "Preempted", Grace: 1}, podworker.Finished)
-			}, func() { n.gone("short") },
+			}, func() { n.Gone("short") },
 		} {
 			end("short", podworker.Stop{Reason: "Preempted", Grace: 1}, podworker.TerminatingPod)
 			time.Sleep(leastLate - 1)
 			over()
 			time.Sleep(time.Hour)
 			tells("over in time")
-			n.gone("short")
+			n.Gone("short")
 		}
 		end("last", podworker.Stop{Reason: "Evicted"}, podworker.TerminatingPod)
 		cancel()

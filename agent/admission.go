@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/handlers"
+	"github.com/numalet/numalet/agent/config"
+	nodestatus "github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/agent/syncloop"
+	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/internal/mailbox"
+)
+
+// admissionEnds are what admission asks that a hollow node answers from memory.
+type admissionEnds struct {
+	node    clusterNode
+	plugins admission.Plugins
+	offered mailbox.Source // plugins offer something else
+	// supports is what the runtime and the kernel can do for pods.
+	supports supports
+	needs    admission.Needs  // nil: pods need nothing of the API server
+	needed   []mailbox.Source // pods that wait need something else
+}
+
+// supports is what some runtimes and kernels can do for pods, and others cannot.
+type supports struct{ groupsPolicy, appArmor bool }
+
+// newQueue makes admission. Its outcomes go to decisions, and pods that make way for critical ones to
+// events.
+func newQueue(n node, decisions *mailbox.Box[admission.Result],
+	events *mailbox.Box[syncloop.Event], e admissionEnds) *admission.Queue {
+	c, say := admissionConfig(n.self), admission.Events{Recorder: n.events}
+	c.Handlers = handlersOf(n.self, n.kube != nil, e.supports)
+	c.Store, c.Plugins, c.Node = n.store, e.plugins, e.node.object
+	c.Needs = e.needs
+	c.Reread = func(ctx context.Context, what decide.Stale) {
+		if what == decide.StaleNode {
+			e.node.reread(ctx)
+			return
+		}
+		n.hardware.Reread(ctx)
+	}
+	c.Report = func(r admission.Result) {
+		n.metrics.Decided(r)
+		say.Lack(r)
+		decisions.Put(r)
+	}
+	c.Preempt = func(one admission.Preemption) {
+		n.metrics.Preempted(string(one.Resource))
+		reason, message := say.Preempted(one)
+		events.Put(syncloop.Killed(one.Victim.UID, reason, message))
+	}
+	c.Unadvised = say.Unadvised
+	return admission.New(c)
+}
+
+// admissionConfig returns what the configuration and the hardware say of decisions.
+func admissionConfig(s self) admission.Config {
+	return admission.Config{
+		Hardware: s.hardware.Get, Rules: s.rules, BootID: s.bootID, Wait: s.cfg.DevicePlugins.Wait,
+	}
+}
+
+// handlersOf lists the checks before resources, in their order, of every node with this
+// configuration.
+func handlersOf(s self, inCluster bool, can supports) []decide.Handler {
+	all := []decide.Handler{
+		handlers.Flaws, handlers.Placement(s.rules),
+		handlers.Sysctls(s.cfg.Kubelet.AllowedUnsafeSysctls),
+		handlers.OS, handlers.Affinity, handlers.Ports, handlers.Taints,
+		featuresOf(s.cfg).Refuse, handlers.Volumes(volume.Unsupported),
+	}
+	if inCluster {
+		all = append(all, handlers.Claims) // of static pods they have no effect
+	}
+	return append(all, handlers.GroupsPolicy(can.groupsPolicy), handlers.AppArmor(can.appArmor))
+}
+
+// featuresOf returns the features that the node declares, as of the kubelet's release that it is
+// like.
+func featuresOf(cfg *config.Config) handlers.Features {
+	return handlers.NewFeatures(nodestatus.DeclaredFeatures(cfg.Gates),
+		version.MustParseGeneric(config.KubeletVersion))
+}

@@ -1,0 +1,139 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/actuator"
+	"github.com/numalet/numalet/agent/hostinfo"
+	"github.com/numalet/numalet/agent/images/provider"
+	"github.com/numalet/numalet/agent/lifecycle"
+	"github.com/numalet/numalet/agent/logs"
+	"github.com/numalet/numalet/agent/userns"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/internal/files"
+)
+
+// newActuator makes what turns the actions of workers into calls.
+func newActuator(n node, h host, plugins *devicemanager.Plugins, seen *lifecycle.Observer,
+	c contentDomain, r resourceDomain) (*actuator.Actuator, error) {
+	settings, err := nodeSettings(n, h)
+	if err != nil {
+		return nil, err
+	}
+	settings.PodCgroup = r.groups.Options
+	images, err := newImages(n, h, c)
+	if err != nil {
+		return nil, err
+	}
+	cfg := actuator.Config{
+		Runtime: h.client.Runtime(), Images: images, Observer: seen, Volumes: c.volumes,
+		Cgroups: h.tree, Pool: r.pool, Plugins: plugins, State: n.store.State,
+		Hardware: n.hardware.Get, Node: settings,
+		Tell: actuator.Tell{
+			Event: n.events.Pod, Node: n.events.OnNode, Container: n.events.Container,
+			Started: n.metrics.Started, Hooked: n.metrics.Hooked,
+		},
+	}
+	if c.objects != nil {
+		cfg.Objects = c.objects
+	}
+	return actuator.New(cfg), nil
+}
+
+// nodeSettings returns what the configuration and the host say of every container.
+func nodeSettings(n node, h host) (s actuator.Node, err error) {
+	k := &n.cfg.Kubelet
+	s = actuator.Node{
+		Root: h.others.Own(), Logs: logs.PlaceAt(k.PodLogsDir),
+		ClusterDomain: k.ClusterDomain,
+		Network: actuator.Network{
+			IPs: h.addresses.IPs, Problem: func() string { return h.up.Get().NetworkProblem() },
+		},
+		Facts: cri.Facts{NodeName: n.name},
+		Resources: cri.ResourceOptions{
+			NoQuota: !*k.CPUCFSQuota, Period: k.CPUCFSQuotaPeriod.Duration,
+			OOMGroup: h.tree != nil && hostinfo.Unified() && !ptr.Deref(k.SingleProcessOOMKill, false),
+			Swap:     hostinfo.Swap("/", k.MemorySwap.SwapBehavior == "LimitedSwap"),
+			Memory:   cri.MemoryQoS{Unified: hostinfo.Unified(), MemoryQoS: memoryQoS(n.cfg)},
+		},
+		Security: cri.SecurityOptions{
+			SeccompDefault: *k.SeccompDefault,
+			SeccompRoot:    filepath.Join(n.cfg.RootDir, "seccomp"),
+			Masked:         hostinfo.ThermalPaths("/"),
+		},
+		Handlers: h.runtime.Handlers, Sysctls: k.DefaultPodSysctls,
+	}
+	if s.DNS, err = readDNS(n, h.addresses.IPv6()); err != nil {
+		return s, err
+	}
+	s.Users, err = newUsers(n)
+	return s, err
+}
+
+// newImages pulls images for containers.
+func newImages(n node, h host, c contentDomain) (*cri.Images, error) {
+	k := &n.cfg.Kubelet
+	cfg := cri.ImagesConfig{
+		Serialize:   *k.SerializeImagePulls,
+		MaxParallel: int(ptr.Deref(k.MaxParallelImagePulls, 0)),
+		QPS:         float32(*k.RegistryPullQPS), Burst: int(k.RegistryBurst),
+		Pulled: n.metrics.Pulled, Asked: n.metrics.Asked,
+	}
+	if h.images != nil {
+		cfg.Records = h.images
+	}
+	if file := n.cfg.Cluster.CredentialProviderConfig; file != "" {
+		pc := provider.Config{File: file, Dir: n.cfg.Cluster.CredentialProviderDir,
+			Registry: n.registry}
+		if c.objects != nil {
+			pc.Accounts = c.objects
+		}
+		providers, err := provider.Open(pc)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Logins = providers.Logins
+	}
+	return cri.NewImages(h.client.Images(), cfg), nil
+}
+
+// newUsers gives pods their user namespaces.
+func newUsers(n node) (*userns.Ranges, error) {
+	perPod := uint32(*n.cfg.Kubelet.UserNamespaces.IDsPerPod)
+	host, err := userns.Host(context.Background(), perPod, int(n.cfg.Kubelet.MaxPods))
+	if err != nil {
+		return nil, err
+	}
+	return userns.New(userns.Config{
+		Pods: filepath.Join(n.cfg.RootDir, "pods"), Host: host, PerPod: perPod,
+		Begin: rand.IntN(math.MaxInt),
+	})
+}
+
+// readDNS reads resolvConf; "" stands for no host configuration at all.
+func readDNS(n node, ipv6 bool) (cri.DNS, error) {
+	k := &n.cfg.Kubelet
+	out := cri.DNS{Servers: k.ClusterDNS, Domain: k.ClusterDomain, IPv6: ipv6}
+	if *k.ResolverConfig == "" {
+		return out, nil
+	}
+	text, err := files.ReadNamed(*k.ResolverConfig, 1<<20)
+	if err != nil {
+		return out, fmt.Errorf("read resolvConf: %w; name the right file with resolvConf "+
+			"(--resolv-conf)", err)
+	}
+	out.Host, err = cri.ParseResolvConf(bytes.NewReader(text))
+	if problem := out.HostProblem(*k.ResolverConfig); problem != "" {
+		n.events.OnNode(v1.EventTypeWarning, "CheckLimitsForResolvConf", problem)
+	}
+	return out, err
+}

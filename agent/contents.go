@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/housekeeping"
+	"github.com/numalet/numalet/agent/kubeapi/objects"
+	"github.com/numalet/numalet/agent/needs"
+	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/stats"
+	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/mailbox"
+)
+
+// contentDomain is what pods are made of besides their containers.
+type contentDomain struct {
+	volumes *volume.Volumes
+	objects *objects.Objects        // nil: the node is in no cluster
+	needs   *needs.Needs            // nil: as objects
+	needed  *mailbox.Topic          // pods that wait need something else
+	changed *mailbox.Box[types.UID] // pods whose objects changed
+	room    *atomic.Pointer[rooms]  // nil inside: not measured yet
+}
+
+// rooms is the room of the volumes that claims stand for, by pod.
+type rooms map[types.UID][]stats.ClaimVolume
+
+// newContents makes what pods are made of; own returns the node's object.
+func newContents(n node, own func() *v1.Node) (c contentDomain, err error) {
+	c = contentDomain{needed: new(mailbox.Topic), changed: mailbox.New[types.UID](),
+		room: new(atomic.Pointer[rooms])}
+	cfg := volume.Config{
+		Root: n.cfg.RootDir, ClusterDomain: n.cfg.Kubelet.ClusterDomain,
+		Memory: func() int64 {
+			h := n.hardware.Get()
+			return h.Allocatable.Memory().Value()
+		},
+		Facts: func() cri.Facts { return cri.Facts{Allocatable: n.hardware.Get().Allocatable} },
+		Done:  n.metrics.Mounted,
+		Labels: func() map[string]string {
+			if node := own(); node != nil {
+				return node.Labels
+			}
+			return nil // they are not known yet
+		},
+		Tell: n.events.About,
+	}
+	if n.kube != nil {
+		c.objects = objects.New(objects.Config{
+			Client:   n.kube.Main(),
+			Strategy: n.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy,
+			Changed:  c.changed.Put, Node: own, Tell: n.events.Pod,
+			Arrived: func(types.UID) { c.needed.Publish() },
+		})
+		if err := c.objects.Register(n.registry); err != nil {
+			return c, err
+		}
+		cfg.Objects, cfg.Claims = c.objects, c.objects
+	}
+	c.volumes, err = volume.New(cfg)
+	if c.objects != nil {
+		c.needs = needs.New(needs.Config{
+			Objects: c.objects.Expected(), Claims: c.volumes, Changed: c.needed.Publish,
+		})
+	}
+	return c, err
+}
+
+// follow follows the objects, and makes workers look at pods whose objects changed.
+func (c contentDomain) follow(workers *podworker.Workers) []part {
+	if c.objects == nil {
+		return nil
+	}
+	return []part{
+		{"objects of pods", c.objects.Run},
+		{"what pods need", c.needs.Run},
+		{"changes of objects", func(ctx context.Context) error {
+			return c.changed.Each(ctx, func(pod types.UID) {
+				c.volumes.Changed(pod)
+				workers.Retry(pod)
+			})
+		}},
+	}
+}
+
+// measure measures the volumes of pods every volumeStatsAggPeriod; if that is negative, never. It has
+// a goroutine of its own, since file systems of others may take their time.
+func (c contentDomain) measure(n node, pods *podstatus.Store) []part {
+	period := n.cfg.Kubelet.VolumeStatsAggPeriod.Duration
+	if period <= 0 {
+		return nil
+	}
+	return []part{{"room of volumes", housekeeping.New(housekeeping.Task{
+		Name: "room of volumes", Period: period, First: time.Second,
+		Run: func(ctx context.Context) error {
+			found := c.volumes.Measure(ctx, pods.Active(), n.metrics.VolumeLooked)
+			n.metrics.Volumes(found)
+			now := rooms{}
+			for _, one := range found.Claims {
+				for _, of := range one.Pods {
+					now[of.Pod] = append(now[of.Pod], stats.ClaimVolume{Volume: of.Volume,
+						Namespace: one.Namespace, Claim: one.Claim, Room: one.Room})
+				}
+			}
+			c.room.Store(&now)
+			return nil
+		},
+	}).Run}}
+}
+
+// measured returns what measure found last.
+func (c contentDomain) measured() map[types.UID][]stats.ClaimVolume {
+	if now := c.room.Load(); now != nil {
+		return *now
+	}
+	return nil
+}

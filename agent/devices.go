@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/agent/allocation/handover"
+	"github.com/numalet/numalet/agent/devices"
+	"github.com/numalet/numalet/agent/released"
+	"github.com/numalet/numalet/deviceplugin/cordon"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/deviceplugin/recall"
+	"github.com/numalet/numalet/internal/mailbox"
+)
+
+// deviceDomain is the node's device plugins.
+type deviceDomain struct {
+	*devicemanager.Plugins
+	changed *mailbox.Topic // what they offer
+}
+
+// newDevices makes the device manager, with what earlier runs of the agent knew.
+func newDevices(ctx context.Context, n node) (deviceDomain, error) {
+	d := deviceDomain{changed: new(mailbox.Topic)}
+	cordons, err := cordon.Open(filepath.Join(n.cfg.RootDir, cordon.FileName))
+	if err = n.quarantined(ctx, err, cordon.ErrUnusable, "CordonedDevicesQuarantined",
+		"no device is cordoned now: cordon them again"); err != nil {
+		return d, err
+	}
+	lists, err := recall.Open(filepath.Join(n.cfg.RootDir, recall.FileName))
+	if err = n.quarantined(ctx, err, recall.ErrUnusable, "DeviceListsQuarantined",
+		"devices count when their plugins have registered"); err != nil {
+		return d, err
+	}
+	d.Plugins, err = devicemanager.New(devicemanager.Config{
+		Dirs: devicemanager.Dirs{
+			Plugins:  deviceDir(n.cfg.RootDir),
+			Registry: filepath.Join(n.cfg.RootDir, "plugins_registry"),
+		},
+		NodeIDs: n.hardware.Get().Machine.NodeSet(), Registry: n.registry,
+		Before: devicemanager.Before{Lists: lists, Resources: handover.KnownResources(
+			n.store.State(), deviceDir(n.cfg.RootDir))},
+		Cordons:   cordons,
+		Deadlines: n.cfg.DevicePlugins.Deadlines, Graces: n.cfg.DevicePlugins.Graces,
+		Strict: n.cfg.DevicePlugins.Strict, Changed: d.changed.Publish,
+		Refused: func(r devicemanager.RefusedList) {
+			n.events.OnNode(v1.EventTypeWarning, "DevicePluginListRefused", "Device "+r.String())
+		},
+	})
+	return d, err
+}
+
+// quarantined tells of a file that was moved aside since it was unusable, and what follows. Other
+// errors are returned.
+func (n node) quarantined(ctx context.Context, err, unusable error, reason, then string) error {
+	if !errors.Is(err, unusable) {
+		return err
+	}
+	klog.FromContext(ctx).Error(err, "A file of the agent is not used", "then", then)
+	n.events.OnNode(v1.EventTypeWarning, reason, err.Error()+"; "+then)
+	return nil
+}
+
+// deviceDir returns the directory of the device plugins' sockets.
+func deviceDir(root string) string {
+	return filepath.Join(root, filepath.Base(filepath.Clean(pluginapi.DevicePluginPath)))
+}
+
+// teller tells plugins which devices were released; settled is called when they are free.
+func (d deviceDomain) teller(n node, settled func()) *released.Teller {
+	return released.New(released.Config{
+		Store: n.store, Plugins: d.Plugins, Settled: settled, Tell: n.events.OnNode,
+		Changed: mailbox.Subscribe(n.store.Changes(), d.changed),
+	})
+}
+
+// routes returns the configuration of the routes about devices.
+func (d deviceDomain) routes(n node) devices.Config {
+	return devices.Config{Plugins: d.Plugins, State: n.store.State, Tell: n.events.OnNode}
+}

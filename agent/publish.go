@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"context"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/kubeapi/mirror"
+	"github.com/numalet/numalet/agent/kubeapi/statuses"
+	"github.com/numalet/numalet/agent/podsapi"
+	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/agent/podstatus/kept"
+)
+
+// publisher tells others of the statuses of the node's pods. None of its methods but Run blocks.
+type publisher interface {
+	Wrote(podstatus.Change)
+	Run(context.Context) error
+}
+
+// What some publishers do besides.
+type (
+	// hearer forgets what no source has, once every source was heard.
+	hearer interface{ Heard() }
+	// recaller knows from the first mirror pods what was told of static pods: it reports whether all
+	// has them.
+	recaller interface{ Mirrored(all []*v1.Pod) bool }
+	// seer gets all pods that the API server has for the node.
+	seer interface{ Saw(all []*v1.Pod) }
+)
+
+// publishers are those of a node, by name.
+type publishers struct {
+	all []publisher
+	run []part
+}
+
+func (p *publishers) add(name string, one publisher) {
+	p.all, p.run = append(p.all, one), append(p.run, part{name, one.Run})
+}
+
+func (p publishers) wrote(c podstatus.Change) {
+	for _, one := range p.all {
+		one.Wrote(c)
+	}
+}
+
+func (p publishers) heard() {
+	for _, one := range p.all {
+		if one, ok := one.(hearer); ok {
+			one.Heard()
+		}
+	}
+}
+
+// mirrored reports whether it may be known now what was told of static pods.
+func (p publishers) mirrored(all []*v1.Pod) (news bool) {
+	for _, one := range p.all {
+		if one, ok := one.(recaller); ok {
+			news = one.Mirrored(all) || news
+		}
+	}
+	return news
+}
+
+// saw returns the pods that are to run: all but the mirror pods.
+func (p publishers) saw(all []*v1.Pod) []*v1.Pod {
+	for _, one := range p.all {
+		if one, ok := one.(seer); ok {
+			one.Saw(all)
+		}
+	}
+	return mirror.Split(all)
+}
+
+// toCluster adds the publishers that tell the API server.
+func (p *publishers) toCluster(n node) error {
+	if n.kube == nil {
+		return nil
+	}
+	s, err := statuses.New(statuses.Config{Client: n.kube.Main(), Registry: n.registry})
+	if err != nil {
+		return err
+	}
+	m, err := mirror.New(mirror.Config{Client: n.kube.Main(), Node: n.name, Registry: n.registry})
+	if err != nil {
+		return err
+	}
+	p.add("pod statuses", s)
+	p.add("mirror pods", m)
+	return nil
+}
+
+// toHost adds the publishers that tell the next run of the agent, and programs on the node.
+func (p *publishers) toHost(n node, k *kept.Statuses) error {
+	p.add("kept statuses", k)
+	if !n.cfg.Gates.Enabled("PodsAPI") {
+		return nil
+	}
+	local, err := podsapi.New(podsapi.Config{
+		Socket: filepath.Join(n.cfg.RootDir, "pods-api", "pods-api.sock"), Registry: n.registry,
+	})
+	if err == nil {
+		p.add("Pods API", local)
+	}
+	return err
+}

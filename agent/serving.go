@@ -1,0 +1,220 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/devices"
+	"github.com/numalet/numalet/agent/explain"
+	"github.com/numalet/numalet/agent/firewall"
+	"github.com/numalet/numalet/agent/fit"
+	"github.com/numalet/numalet/agent/health"
+	"github.com/numalet/numalet/agent/lifecycle"
+	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/podresources"
+	"github.com/numalet/numalet/agent/server"
+	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/agent/stats"
+	"github.com/numalet/numalet/agent/stats/kernel"
+	"github.com/numalet/numalet/agent/watchdog"
+	"github.com/numalet/numalet/internal/mailbox"
+)
+
+// serve listens for those who ask the node, and tells systemd that the agent is well.
+func (a *Agent) serve(ctx context.Context) ([]part, error) {
+	n := a.node
+	resources, err := newPodResources(n, a.devices, a.pods)
+	if err != nil {
+		return nil, err
+	}
+	used, err := newStats(n, a.host, a.seen, a.contents)
+	if err != nil {
+		return nil, err
+	}
+	open := slices.Concat(a.openRoutes(), used.Routes(), resources.Routes(),
+		[]server.Route{a.probes.Route()})
+	c := a.listeners(open)
+	api, follow, err := a.nodeAPI(ctx, open)
+	if err != nil {
+		return nil, err
+	}
+	c.Listeners = append(c.Listeners, api...)
+	listeners, err := server.New(c)
+	if err != nil {
+		return nil, err
+	}
+	guard, err := watchdog.New(a.comesRound)
+	if err != nil {
+		return nil, err
+	}
+	out := append(follow, part{"watchdog", guard.Run}, part{"pod resources", resources.Run},
+		part{"statistics", used.Run}, part{"http server", listeners.Run})
+	if *n.cfg.Kubelet.MakeIPTablesUtilChains {
+		out = append(out, part{"iptables chains", firewall.New().Run})
+	}
+	return out, nil
+}
+
+// comesRound returns an error if the syncLoop is stuck.
+func (a *Agent) comesRound() error {
+	often := a.node.cfg.Kubelet.SyncFrequency.Duration
+	return a.pods.loop.Healthy(time.Now(), max(2*often, 5*time.Minute))
+}
+
+// errRegistration is why the health check of device plugins fails.
+var errRegistration = errors.New("the registration of device plugins is not served yet")
+
+func (a *Agent) checks() []healthz.HealthChecker {
+	return []healthz.HealthChecker{
+		healthz.NamedCheck("syncloop", func(*http.Request) error { return a.comesRound() }),
+		healthz.NamedCheck("sources", func(*http.Request) error {
+			return a.pods.sources.Healthy(time.Now(), time.Minute)
+		}),
+		healthz.NamedCheck("pleg", func(*http.Request) error {
+			return a.seen.Healthy(time.Now())
+		}),
+		healthz.NamedCheck("device-plugin", func(*http.Request) error {
+			select {
+			case <-a.devices.Ready():
+				return nil
+			default:
+				return errRegistration
+			}
+		}),
+	}
+}
+
+// listeners are plain HTTP without authorization: the healthz port, which only has the health checks
+// of every listener; the read-only port, where nothing changes anything; and the socket of the
+// node's administrator.
+func (a *Agent) listeners(open []server.Route) server.Config {
+	n, k := a.node, &a.node.cfg.Kubelet
+	c := server.Config{Registry: n.registry, Checks: a.checks()}
+	if *k.HealthzPort > 0 {
+		c.Listeners = append(c.Listeners, server.Listener{
+			Address: net.JoinHostPort(k.HealthzBindAddress, strconv.Itoa(int(*k.HealthzPort))),
+			Settings: "healthzBindAddress or healthzPort (--healthz-bind-address, " +
+				"--healthz-port)",
+		})
+	}
+	if k.ReadOnlyPort > 0 {
+		c.Listeners = append(c.Listeners, server.Listener{
+			Address:  net.JoinHostPort(k.Address, strconv.Itoa(int(k.ReadOnlyPort))),
+			Settings: "address or readOnlyPort (--address, --read-only-port)",
+			Routes:   open, Type: server.ReadOnly,
+		})
+	}
+	c.Listeners = append(c.Listeners, server.Listener{
+		Address: filepath.Join(n.cfg.RootDir, devices.Socket), Settings: "--root-dir",
+		Routes: slices.Concat(open, devices.Routes(a.devices.routes(n))),
+	})
+	return c
+}
+
+// openRoutes change nothing; the read-only port has them too.
+func (a *Agent) openRoutes() []server.Route {
+	n, p := a.node, a.pods
+	return []server.Route{
+		server.PodsRoute(p.statuses.List),
+		server.MetricsRoute(n.registry),
+		server.SLIRoute(),
+		server.JSONRoute("/placements", func() any { return a.Placements() }),
+		server.JSONRoute("/plugins", func() any { return a.devices.Peers() }),
+		server.JSONRoute("/problems", func() any { return a.Problems() }),
+		devices.ListRoute(a.devices.routes(n)),
+		n.events.Route(),
+		fit.FreeRoute(p.queue),
+		explain.Route(p.queue, n.name, p.statuses.Knows, a.amiss),
+		fit.Route(p.queue, a.devices.Plugins, n.cfg.RefuseUnknownFields),
+	}
+}
+
+// Problems lists what is wrong now with manifests, by source and name, and then with device plugins,
+// by resource.
+func (a *Agent) Problems() []source.Problem {
+	return append(a.pods.problems.List(), devices.Problems(a.devices.Peers())...)
+}
+
+// Placements says where every container of the node's pods is.
+func (a *Agent) Placements() []placement.Row {
+	return placement.Rows(placement.Input{
+		Hardware: a.node.hardware.Get(), Pods: a.pods.statuses.List(),
+		Assigned: a.node.store.State(), Shared: a.resources.pool.Shared(),
+		Health: a.devices.Inventory().Health,
+	})
+}
+
+// amiss says what went wrong with the pods of that name, and with their device plugins.
+func (a *Agent) amiss(namespace, name string) (all explain.Remarks) {
+	for _, pod := range a.pods.statuses.AllNamed(namespace, name) {
+		one := explain.Amiss(pod, a.devices.Peers(), a.node.cfg.Kubelet.PodLogsDir, time.Now(),
+			func() []string {
+				return health.Amiss(a.node.store.State().Pods[pod.UID], a.devices.Inventory())
+			})
+		all.Plugins = append(all.Plugins, one.Plugins...)
+		all.Since, all.Logs = append(all.Since, one.Since...), append(all.Logs, one.Logs...)
+	}
+	return all
+}
+
+// newPodResources tells monitoring agents who holds what.
+func newPodResources(n node, d deviceDomain, p podDomain) (*podresources.Server, error) {
+	return podresources.New(podresources.Config{
+		Socket:   filepath.Join(n.cfg.RootDir, "pod-resources", "kubelet.sock"),
+		Registry: n.registry,
+		Changed: mailbox.Subscribe(p.statuses.Changes(), n.store.Changes(), d.changed,
+			n.hardware.Changes()),
+		Snapshot: func() podresources.Snapshot {
+			h, state := n.hardware.Get(), n.store.State()
+			s := podresources.Snapshot{
+				Pods: p.statuses.Holding(func(uid types.UID) bool {
+					_, has := state.Pods[uid]
+					return has
+				}),
+				Assigned: state, Inventory: d.Inventory(), Memory: h.Memory,
+			}
+			if h.CPUs != nil {
+				s.CPUs = h.CPUs.Free(cpuset.New()).Union(h.CPUs.Isolated())
+			}
+			return s
+		},
+	})
+}
+
+// newStats tells what the node and its pods use.
+func newStats(n node, h host, seen *lifecycle.Observer, c contentDomain) (*stats.Collector, error) {
+	k := &n.cfg.Kubelet
+	proc, err := kernel.NewProc("")
+	if err != nil {
+		return nil, err
+	}
+	groups := stats.Groups{Groups: kernel.NewGroups("")}
+	if h.tree != nil {
+		groups.Pods, groups.Paths = h.tree.PodsPath(), h.tree.Paths
+	}
+	return stats.New(stats.Config{
+		Node: n.name, Runtime: h.client, Running: seen.All, Registry: n.registry,
+		CPUs: func() stats.CPUs {
+			m := n.hardware.Get().Machine
+			return stats.CPUs{Logical: m.Online().Size(), Cores: len(m.Cores()),
+				Sockets: len(m.Sockets())}
+		},
+		Host: stats.Host{BootID: h.info.BootID, MachineID: h.info.MachineID,
+			SystemUUID: h.info.SystemUUID},
+		Groups: groups, Proc: proc,
+		Disks: stats.DisksConfig{
+			Root: n.cfg.RootDir, LogsDir: k.PodLogsDir, Volumes: k.VolumeStatsAggPeriod.Duration,
+			Claims: c.measured, Looked: n.metrics.VolumeLooked,
+		},
+	})
+}

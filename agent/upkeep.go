@@ -1,0 +1,199 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/checkpoints"
+	"github.com/numalet/numalet/agent/footprint"
+	"github.com/numalet/numalet/agent/gc"
+	"github.com/numalet/numalet/agent/health"
+	"github.com/numalet/numalet/agent/hostinfo"
+	"github.com/numalet/numalet/agent/housekeeping"
+	"github.com/numalet/numalet/agent/images"
+	"github.com/numalet/numalet/agent/lifecycle"
+	"github.com/numalet/numalet/agent/logs"
+	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/quantity"
+)
+
+const (
+	// housekeepingPeriod is the kubelet's.
+	housekeepingPeriod = 2 * time.Second
+	// sweepPeriod is the time between two cheap searches for unneeded containers and logs.
+	sweepPeriod = 15 * time.Second
+	// imagesPeriod is the time between two looks at images and their disk, which may fill fast.
+	imagesPeriod = 30 * time.Second
+)
+
+// upkeep is what is done from time to time, or soon after something changed. What may wait for
+// something has a goroutine of its own.
+func (a *Agent) upkeep() ([]part, error) {
+	n := a.node
+	rotation, err := newRotation(n, a.host, a.seen)
+	if err != nil {
+		return nil, err
+	}
+	unused, err := newImageGC(n, a.host, a.pods.statuses.Active)
+	if err != nil {
+		return nil, err
+	}
+	machine, pods, store := n.hardware.Changes(), a.pods.statuses.Changes(), n.store.Changes()
+	chores := housekeeping.New(
+		housekeeping.Task{
+			Name: "cgroups above the pods", Period: housekeepingPeriod,
+			On: []mailbox.Source{machine, pods}, Run: a.resources.groups.Update,
+		},
+		housekeeping.Task{
+			Name: "health of what pods hold", Period: time.Minute,
+			On:  []mailbox.Source{machine, pods, a.devices.changed, store},
+			Run: newHealth(n, a.devices, a.pods).Look,
+		},
+		a.pods.orphans(n, a.seen.All, housekeepingPeriod,
+			remainsOn(a.host, a.contents.volumes)),
+		housekeeping.Task{Name: "memory of the agent", Period: time.Minute, Run: footprint.LetGo},
+		housekeeping.Task{
+			Name: "gauges", Period: time.Minute, On: []mailbox.Source{machine, pods, store},
+			Run: a.measure,
+		},
+	)
+	dead := housekeeping.New(
+		n.garbage("dead containers", newContainerGC(n, a.host, a.seen, a.pods).Look),
+		n.garbage("logs of what is gone", newSweep(n, a.host, a.seen, a.pods).Look),
+	)
+	return append([]part{
+		{"housekeeping", chores.Run}, {"log rotation", rotation.Run},
+		{"dead containers", dead.Run}, {"unused images", unused.Run},
+	}, a.contents.measure(n, a.pods.statuses)...), nil
+}
+
+// remainsOn lists the pods of which something is left on the host.
+func remainsOn(h host, v *volume.Volumes) map[string]func() ([]types.UID, error) {
+	return map[string]func() ([]types.UID, error){
+		"directories": func() ([]types.UID, error) { return v.Orphans(nil) },
+		"cgroups": func() ([]types.UID, error) {
+			if h.tree == nil || h.others.Run() { // else it may be one of theirs
+				return nil, nil
+			}
+			return h.tree.Orphans(func(types.UID) bool { return false })
+		},
+	}
+}
+
+// measure brings the gauges up to date.
+func (a *Agent) measure(context.Context) error {
+	var exclusive, available cpuset.CPUSet // without the static policy none, as the kubelet says
+	h, state := a.node.hardware.Get(), a.node.store.State()
+	if h.CPUs != nil {
+		exclusive = state.CPUs()
+		available = a.resources.pool.Shared().Difference(h.CPUs.Reserved())
+	}
+	m := a.node.metrics
+	m.CPUs(h.Machine, exclusive, available)
+	m.Placed(state.List())
+	m.Pods(a.pods.statuses.Specs(), a.pods.statuses.Active())
+	return nil
+}
+
+// newHealth follows the hardware that pods hold.
+func newHealth(n node, d deviceDomain, p podDomain) *health.Follower {
+	return health.New(health.Config{
+		Hardware: n.hardware.Get, State: n.store.State, Inventory: d.Inventory,
+		Pod: p.statuses.Get, Status: p.statuses.Status, Refresh: p.workers.Wake, Tell: n.events.Pod,
+		Devices: n.tellsDevices(), Unified: hostinfo.Unified(),
+	})
+}
+
+// newCheckpoints keeps the kubelet's files, and reads them before the first pod is decided on.
+func newCheckpoints(n node, d deviceDomain, seen *lifecycle.Observer,
+	p podDomain) *checkpoints.Checkpoints {
+	return checkpoints.New(checkpoints.Config{
+		Root: n.cfg.RootDir, DeviceDir: deviceDir(n.cfg.RootDir), BootID: n.bootID,
+		Store: n.store, Running: seen.All, Hardware: n.hardware.Get,
+		Inventory: d.Inventory, Tell: n.events.OnNode, Lasting: p.sources.Lasting,
+		Admitted: p.admitted, Active: p.statuses.Active,
+		Changed: mailbox.Subscribe(n.store.Changes(), p.statuses.Changes(), d.changed,
+			n.hardware.Changes()),
+	})
+}
+
+// garbage is a task whose failures are events of the node.
+func (n node) garbage(name string, run func(context.Context) error) housekeeping.Task {
+	return housekeeping.Task{Name: name, Period: sweepPeriod, Run: func(ctx context.Context) error {
+		err := run(ctx)
+		if err != nil && ctx.Err() == nil {
+			n.events.OnNode(v1.EventTypeWarning, "ContainerGCFailed", err.Error())
+		}
+		return err
+	}}
+}
+
+// newRotation keeps the logs of running containers at their size.
+func newRotation(n node, h host, seen *lifecycle.Observer) (*housekeeping.Housekeeping, error) {
+	k := &n.cfg.Kubelet
+	size, err := quantity.Parse(k.ContainerLogMaxSize)
+	if err != nil {
+		return nil, err
+	}
+	r := logs.New(logs.Config{
+		Running: seen.All, LogsDir: k.PodLogsDir, Reopen: h.client.Runtime().ReopenContainerLog,
+		MaxSize: size.Value(), MaxFiles: int(*k.ContainerLogMaxFiles),
+		Workers: int(*k.ContainerLogMaxWorkers),
+	})
+	return housekeeping.New(housekeeping.Task{
+		Name: "log rotation", Period: k.ContainerLogMonitorInterval.Duration, Run: r.Look,
+	}), nil
+}
+
+// newContainerGC bounds the exited containers.
+func newContainerGC(n node, h host, seen *lifecycle.Observer, p podDomain) gc.Containers {
+	return gc.Containers{
+		Most: int(n.cfg.DeadContainers.Most), Age: n.cfg.DeadContainers.Age,
+		Running: seen.All, Pod: p.statuses.Get,
+		Remove: gc.Records{
+			Runtime: h.client.Runtime(), Logs: logs.PlaceAt(n.cfg.Kubelet.PodLogsDir),
+		}.Remove,
+	}
+}
+
+// newSweep removes the logs of pods that are gone.
+func newSweep(n node, h host, seen *lifecycle.Observer, p podDomain) *logs.Sweep {
+	return &logs.Sweep{
+		Place: logs.PlaceAt(n.cfg.Kubelet.PodLogsDir), Known: p.knows, Running: seen.All,
+		Ready: func() bool {
+			// Or some may be another agent's.
+			return !h.others.Run() && p.sources.SeenAll(func(string) bool { return true })
+		},
+	}
+}
+
+// newImageGC removes images that nothing uses.
+func newImageGC(n node, h host, active func() []*v1.Pod) (*housekeeping.Housekeeping, error) {
+	k := &n.cfg.Kubelet
+	unused, err := gc.NewImages(gc.ImagesConfig{
+		Policy: gc.ImagePolicy{
+			High: int(*k.ImageGCHighThresholdPercent), Low: int(*k.ImageGCLowThresholdPercent),
+			MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration,
+		},
+		Tell: n.events.OnNode, Registry: n.registry,
+		Left: func(left []gc.Image, at time.Time) {
+			all := make([]images.Image, 0, len(left))
+			for _, i := range left {
+				all = append(all, images.Image{ID: i.ID, Names: i.Names})
+			}
+			h.images.Keep(all, at)
+		},
+	}.Of(h.client, active))
+	if err != nil {
+		return nil, err
+	}
+	return housekeeping.New(housekeeping.Task{
+		Name: "unused images", Period: imagesPeriod, Run: unused.Look,
+		First: time.Second, // this look only sees what there is: nothing has an age yet
+	}), nil
+}
