@@ -198,8 +198,8 @@ func TestRefused(t *testing.T) {
 		d.drop("b")
 		time.Sleep(pause)
 		d.is(tellsA+", "+tellsB, "b [gpu-2]")
-		if want := []string{"Warning DeviceReleaseUnanswered: Devices gpu-0 and gpu-1 of example.com/gpu, " +
-			"which pod /a had, are given out again though their device plugin did not answer that it " +
+		if want := []string{"Warning DeviceReleaseUnanswered: Devices gpu-0, gpu-1 of example.com/gpu, " +
+			"which pod team/a had, are given out again though their device plugin did not answer that it " +
 			"knows that they were released: not now"}; !slices.Equal(d.gaveUp, want) {
 			t.Errorf("given up: %q, want %q", d.gaveUp, want)
 		}
