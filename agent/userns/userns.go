@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/files"
@@ -50,7 +51,7 @@ type Ranges struct {
 
 // given is the range of a pod, or why it is not known.
 type given struct {
-	ids cri.IDs
+	ids *files.Record[cri.IDs]
 	err error
 }
 
@@ -73,7 +74,7 @@ func New(c Config) (*Ranges, error) {
 		case err != nil:
 			r.pods[uid] = given{err: err}
 		default:
-			r.keepLocked(uid, ids)
+			r.keepLocked(uid, r.record(uid, ids))
 		}
 	}
 	return r, nil
@@ -93,16 +94,20 @@ func (r *Ranges) Of(pod *v1.Pod) (*cri.IDs, error) {
 		if has.err != nil {
 			return nil, fmt.Errorf("%w; delete the pod", has.err)
 		}
-		return &has.ids, nil
+		return ptr.To(has.ids.Get()), nil
 	}
 	ids, err := r.chooseLocked()
 	if err != nil {
 		return nil, err
 	}
-	if err := r.write(pod.UID, ids); err != nil {
-		return nil, err
+	record := r.record(pod.UID, cri.IDs{})
+	if err = os.MkdirAll(filepath.Dir(r.file(pod.UID)), 0o750); err == nil {
+		err = record.Set(ids)
 	}
-	r.keepLocked(pod.UID, ids)
+	if err != nil {
+		return nil, fmt.Errorf("write the ids of a pod: %w", err)
+	}
+	r.keepLocked(pod.UID, record)
 	return &ids, nil
 }
 
@@ -119,7 +124,7 @@ func (r *Ranges) Release(pod types.UID) error {
 	}
 	delete(r.pods, pod)
 	if has.err == nil {
-		for _, at := range r.rangesOf(has.ids) {
+		for _, at := range r.rangesOf(has.ids.Get()) {
 			if r.taken[at]--; r.taken[at] == 0 {
 				delete(r.taken, at)
 			}
@@ -143,9 +148,9 @@ func (r *Ranges) chooseLocked() (cri.IDs, error) {
 		"hostUsers to true, or give the node more ids", r.count())
 }
 
-func (r *Ranges) keepLocked(pod types.UID, ids cri.IDs) {
+func (r *Ranges) keepLocked(pod types.UID, ids *files.Record[cri.IDs]) {
 	r.pods[pod] = given{ids: ids}
-	for _, at := range r.rangesOf(ids) {
+	for _, at := range r.rangesOf(ids.Get()) {
 		r.taken[at]++
 	}
 }
@@ -166,8 +171,8 @@ func (r *Ranges) rangesOf(ids cri.IDs) (out []int) {
 	return out
 }
 
-// record is the content of the file, in the kubelet's format.
-type record struct {
+// content is the content of the file, in the kubelet's format.
+type content struct {
 	UIDs []mapping `json:"uidMappings"`
 	GIDs []mapping `json:"gidMappings"`
 }
@@ -182,20 +187,12 @@ func (r *Ranges) file(pod types.UID) string {
 	return filepath.Join(r.cfg.Pods, string(pod), fileName)
 }
 
-func (r *Ranges) write(pod types.UID, ids cri.IDs) error {
-	one := []mapping{{Host: ids.First, Length: ids.Length}}
-	raw, err := json.Marshal(record{one, one})
-	if err != nil {
-		return err
-	}
-	err = os.MkdirAll(filepath.Dir(r.file(pod)), 0o750)
-	if err == nil {
-		err = files.ReplaceDurably(r.file(pod), raw)
-	}
-	if err != nil {
-		return fmt.Errorf("write the ids of a pod: %w", err)
-	}
-	return nil
+// record is the pod's file, which has these ids now.
+func (r *Ranges) record(pod types.UID, ids cri.IDs) *files.Record[cri.IDs] {
+	return files.NewRecordOf(r.file(pod), maxFile, ids, func(ids cri.IDs) ([]byte, error) {
+		one := []mapping{{Host: ids.First, Length: ids.Length}}
+		return json.Marshal(content{one, one})
+	})
 }
 
 func (r *Ranges) read(pod types.UID) (cri.IDs, error) {
@@ -212,7 +209,7 @@ func (r *Ranges) read(pod types.UID) (cri.IDs, error) {
 
 // parse parses a file: one block of users and the same of groups, starting at the pod's id 0.
 func parse(raw []byte) (cri.IDs, error) {
-	var has record
+	var has content
 	if err := json.Unmarshal(raw, &has); err != nil {
 		return cri.IDs{}, err
 	}

@@ -151,6 +151,29 @@ func TestNoTwoHaveTheSame(t *testing.T) {
 	}
 }
 
+// Ids that could not be written are nobody's, and the pod gets some when it asks again.
+func TestFailedWrite(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, Config{Pods: dir, Host: Block{65536, 2 * 65536}, PerPod: 65536})
+	inTheWay := filepath.Join(dir, "a")
+	if err := os.WriteFile(inTheWay, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if ids, err := r.Of(pod("a")); err == nil {
+			t.Fatalf("%v was given and not written", ids)
+		}
+	}
+	if err := os.Remove(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	for _, uid := range []string{"a", "b"} {
+		if _, err := r.Of(pod(uid)); err != nil {
+			t.Errorf("pod %s: %v", uid, err)
+		}
+	}
+}
+
 func TestTooFewIDs(t *testing.T) {
 	_, err := New(Config{Pods: t.TempDir(), Host: Block{65536, 1000}, PerPod: 65536})
 	if err == nil || !strings.Contains(err.Error(), "idsPerPod") {

@@ -36,7 +36,7 @@ func New(cfg Config) (*Plugins, error) {
 		ready:   make(chan struct{}),
 		events:  make(chan event),
 		table:   restore(cfg, time.Now()),
-		memory:  memory{book: cfg.Before.Lists},
+		memory:  newMemory(cfg.Before.Lists),
 	}
 	if err := p.metrics.Register(cfg.Registry); err != nil {
 		return nil, err

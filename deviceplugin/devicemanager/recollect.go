@@ -10,6 +10,7 @@ import (
 
 	"github.com/numalet/numalet/deviceplugin/recall"
 	"github.com/numalet/numalet/internal/complaint"
+	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -130,29 +131,40 @@ func restore(cfg Config, now time.Time) *table {
 // memory writes the recollections to disk. The loop owns it.
 type memory struct {
 	book *recall.Book
-	// written holds what this run wrote; nil: nothing yet, and the book is of an earlier run.
-	written []recollection
+	// written is what this run wrote; nil: nothing yet, and the book is of an earlier run.
+	written *files.Record[[]recollection]
 	wrong   complaint.Complaint[string] // of the last write
+}
+
+func newMemory(book *recall.Book) memory {
+	m := memory{book: book}
+	if book != nil {
+		m.written = recall.Record(book, func(all []recollection) []recall.Resource {
+			out := make([]recall.Resource, len(all))
+			for i, r := range all {
+				out[i] = r.remembered()
+			}
+			return out
+		})
+	}
+	return m
 }
 
 // keep writes what changed, except for resources that are held back. After a failure the next call
 // tries again.
 func (m *memory) keep(ctx context.Context, now []recollection, held map[string]bool) {
-	for _, was := range m.written {
+	if m.book == nil {
+		return
+	}
+	written := m.written.Get()
+	for _, was := range written {
 		at := slices.IndexFunc(now, func(r recollection) bool { return r.resource == was.resource })
 		if at >= 0 && held[was.resource] {
 			now[at] = was
 		}
 	}
-	if m.book == nil || m.written != nil && slices.EqualFunc(m.written, now, recollection.says) {
-		return
-	}
-	all := make([]recall.Resource, len(now))
-	for i, r := range now {
-		all[i] = r.remembered()
-	}
-	if m.told(ctx, m.book.Put(all)) {
-		m.written = now
+	if written == nil || !slices.EqualFunc(written, now, recollection.says) {
+		m.told(ctx, m.written.Set(now))
 	}
 }
 
@@ -167,11 +179,10 @@ func (m *memory) touch(ctx context.Context, now []recollection) {
 	}
 }
 
-// told logs a new error once, and reports whether err is nil.
-func (m *memory) told(ctx context.Context, err error) bool {
+// told logs a new error once.
+func (m *memory) told(ctx context.Context, err error) {
 	if m.wrong.Begins(complaint.Of(err)) {
 		klog.FromContext(ctx).Error(err, "Devices are not remembered over a restart; tried again",
 			"every", touchPeriod)
 	}
-	return err == nil
 }

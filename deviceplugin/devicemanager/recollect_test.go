@@ -115,7 +115,9 @@ func TestGracesGoOnOverRestarts(t *testing.T) {
 				if killed {
 					was.Gone = time.Time{}
 				}
-				if err := recallBook(t, path).Put([]recall.Resource{was}); err != nil {
+				if err := recall.Record(recallBook(t, path), func(one recall.Resource) []recall.Resource {
+					return []recall.Resource{one}
+				}).Set(was); err != nil {
 					t.Fatal(err)
 				}
 				if err := os.Chtimes(path, there, there); err != nil {

@@ -144,22 +144,19 @@ func (b *Book) Left() []Resource {
 	return b.left
 }
 
-// Put remembers all resources in place of those before. It is durable when Put returns without an
-// error. Of resources that have so many devices that they have no room, the devices are not
-// remembered: there are none then while their plugin is away.
-func (b *Book) Put(all []Resource) error {
-	encoded, err := fitting(all, maxFile-1024)
-	if err != nil {
-		return fmt.Errorf("encode what device plugins listed: %w", err)
-	}
-	raw, err := json.Marshal(file{Version: version, Resources: encoded})
-	if err == nil {
-		err = files.ReplaceDurably(b.path, append(raw, '\n'))
-	}
-	if err != nil {
-		return fmt.Errorf("remember what device plugins listed: %w", err)
-	}
-	return nil
+// Record is a record in the book's file of a value of which the resources follow; its zero value is
+// what the file has of this run. Of resources that have so many devices that they have no room, the
+// devices are not remembered: there are none then while their plugin is away.
+func Record[T any](b *Book, resources func(T) []Resource) *files.Record[T] {
+	var none T
+	return files.NewRecordOf(b.path, maxFile, none, func(value T) ([]byte, error) {
+		encoded, err := fitting(resources(value), maxFile-1024)
+		if err != nil {
+			return nil, err
+		}
+		raw, err := json.Marshal(file{Version: version, Resources: encoded})
+		return append(raw, '\n'), err
+	})
 }
 
 // fitting encodes resources into so many bytes: the longest go without their devices.

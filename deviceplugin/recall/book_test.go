@@ -17,6 +17,11 @@ const gpu, nic = "example.com/gpu", "example.com/nic"
 
 var gone = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
+// put writes resources into a book.
+func put(b *Book, all []Resource) error {
+	return Record(b, func(all []Resource) []Resource { return all }).Set(all)
+}
+
 func open(t *testing.T, path string) *Book {
 	t.Helper()
 	b, err := Open(path)
@@ -40,7 +45,7 @@ func TestBookIsRemembered(t *testing.T) {
 		}},
 		{Name: nic, Gone: gone},
 	}
-	if err := b.Put(all); err != nil {
+	if err := put(b, all); err != nil {
 		t.Fatal(err)
 	}
 	there := gone.Add(time.Hour)
@@ -62,7 +67,7 @@ func TestTimesToCome(t *testing.T) {
 	path := filepath.Join(t.TempDir(), FileName)
 	b := open(t, path)
 	later := time.Now().Add(time.Hour)
-	if err := errors.Join(b.Put([]Resource{{Name: gpu}, {Name: nic, Gone: later}}),
+	if err := errors.Join(put(b, []Resource{{Name: gpu}, {Name: nic, Gone: later}}),
 		b.Touch(later)); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +80,7 @@ func TestTimesToCome(t *testing.T) {
 
 func TestFailedWrite(t *testing.T) {
 	b := open(t, filepath.Join(t.TempDir(), "gone", FileName))
-	if err := b.Put([]Resource{{Name: gpu}}); err == nil {
+	if err := put(b, []Resource{{Name: gpu}}); err == nil {
 		t.Error("a book without a directory was written")
 	}
 	if err := b.Touch(gone); err != nil {
@@ -102,7 +107,7 @@ func TestDamagedBookIsMovedAside(t *testing.T) {
 			if !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), tt.want) {
 				t.Fatalf("%v, want %s", err, tt.want)
 			}
-			if err := b.Put([]Resource{{Name: gpu}}); err != nil || len(open(t, path).Left()) != 1 {
+			if err := put(b, []Resource{{Name: gpu}}); err != nil || len(open(t, path).Left()) != 1 {
 				t.Errorf("the new book cannot be used: %v", err)
 			}
 			if aside, _ := filepath.Glob(path + ".corrupt-*"); len(aside) != 1 {

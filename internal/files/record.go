@@ -44,16 +44,26 @@ func Load[T any](path string, limit int64, now time.Time, decode func([]byte) (T
 // ErrTooLarge: a value has no room in its file.
 var ErrTooLarge = errors.New("too large for its file")
 
-// Record is a value that is kept as JSON in a file. It has one owner, who tries again what failed.
+// Record is a value that is kept in a file: durable first, and then believed. It has one owner, which
+// tries again what failed.
 type Record[T any] struct {
-	path  string
-	limit int
-	value T
+	path   string
+	limit  int
+	encode func(T) ([]byte, error)
+	value  T
 }
 
-// NewRecord is a record in the file at path, which has value now, and at most limit bytes.
+// NewRecord is a record in the file at path, which has value now, as JSON of at most limit bytes.
 func NewRecord[T any](path string, limit int, value T) *Record[T] {
-	return &Record[T]{path, limit, value}
+	return NewRecordOf(path, limit, value, func(value T) ([]byte, error) {
+		raw, err := json.MarshalIndent(value, "", "  ")
+		return append(raw, '\n'), err
+	})
+}
+
+// NewRecordOf is NewRecord for a file with a format of its own.
+func NewRecordOf[T any](path string, limit int, value T, encode func(T) ([]byte, error)) *Record[T] {
+	return &Record[T]{path, limit, encode, value}
 }
 
 // Get is the value that was last on the disk.
@@ -61,11 +71,11 @@ func (r *Record[T]) Get() T { return r.value }
 
 // Set writes a value durably, and then takes it. On an error Get is what it was.
 func (r *Record[T]) Set(value T) error {
-	raw, err := json.MarshalIndent(value, "", "  ")
+	raw, err := r.encode(value)
 	if err != nil {
 		return err
 	}
-	if raw = append(raw, '\n'); len(raw) > r.limit {
+	if len(raw) > r.limit {
 		return fmt.Errorf("%s: %w", r.path, ErrTooLarge)
 	}
 	if err := ReplaceDurably(r.path, raw); err != nil {
