@@ -19,11 +19,13 @@ import (
 type admissionEnds struct {
 	node    clusterNode
 	plugins admission.Plugins
-	offered mailbox.Source // plugins offer something else
+	state   func() nodestatus.State
+	// changed tells that plugins offer something else, the state is another, or pods that wait need
+	// something else.
+	changed []mailbox.Source
 	// supports is what the runtime and the kernel can do for pods.
 	supports supports
-	needs    admission.Needs  // nil: pods need nothing of the API server
-	needed   []mailbox.Source // pods that wait need something else
+	needs    admission.Needs // nil: pods need nothing of the API server
 }
 
 // supports is what some runtimes and kernels can do for pods, and others cannot.
@@ -36,7 +38,7 @@ func newQueue(n node, decisions *mailbox.Box[admission.Result],
 	c, say := admissionConfig(n.self), admission.Events{Recorder: n.events}
 	c.Handlers = handlersOf(n.self, n.kube != nil, e.supports)
 	c.Store, c.Plugins, c.Node = n.store, e.plugins, e.node.object
-	c.Needs = e.needs
+	c.Needs, c.State = e.needs, e.state
 	c.Reread = func(ctx context.Context, what decide.Stale) {
 		if what == decide.StaleNode {
 			e.node.reread(ctx)
@@ -69,7 +71,7 @@ func admissionConfig(s self) admission.Config {
 // configuration.
 func handlersOf(s self, inCluster bool, can supports) []decide.Handler {
 	all := []decide.Handler{
-		handlers.Flaws, handlers.Placement(s.rules),
+		handlers.Flaws, handlers.Pressure, handlers.Placement(s.rules),
 		handlers.Sysctls(s.cfg.Kubelet.AllowedUnsafeSysctls),
 		handlers.OS, handlers.Affinity, handlers.Ports, handlers.Taints,
 		featuresOf(s.cfg).Refuse, handlers.Volumes(volume.Unsupported),

@@ -114,7 +114,7 @@ func (k HollowKind) Join(ctx context.Context, c HollowConfig) (*Hollow, error) {
 	})
 	pods := newPods(ctx, n, events, told, statuses, podEnds{
 		admissionEnds: admissionEnds{
-			node: own, plugins: c.Plugins, offered: never,
+			node: own, plugins: c.Plugins, state: func() nodestatus.State { return nodestatus.State{} },
 			supports: supports{groupsPolicy: true, appArmor: true},
 		},
 		runtime: c.Runtime, actuator: c.Runtime, probes: c.Runtime, volumes: c.Runtime,

@@ -11,10 +11,15 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/addresses"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/event"
 	"github.com/numalet/numalet/agent/kubeapi"
+	"github.com/numalet/numalet/agent/lifecycle"
+	nodestatus "github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/agent/runtimeup"
 	"github.com/numalet/numalet/agent/syncloop"
+	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
@@ -64,7 +69,12 @@ func TestHollowHandlers(t *testing.T) {
 	if n.store, err = openStore(t.Context(), t.TempDir(), n.events); err != nil {
 		t.Fatal(err)
 	}
-	ends := host{}.admissionEnds(hollow.own, deviceDomain{changed: new(mailbox.Topic)},
+	seen, err := lifecycle.New(lifecycle.Config{Client: listed{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := host{up: runtimeup.New(runtimeup.Config{}, cri.RuntimeStatus{})}
+	ends := h.admissionEnds(hollow.own, deviceDomain{changed: new(mailbox.Topic)}, seen,
 		contentDomain{needed: new(mailbox.Topic)})
 	ends.plugins = offlinePlugins{}
 	real := newPods(t.Context(), n, mailbox.New[syncloop.Event](), publishers{},
@@ -72,6 +82,24 @@ func TestHollowHandlers(t *testing.T) {
 	got, want := handlerNames(t, hollow.pods), handlerNames(t, real)
 	if !slices.Equal(got, want) || len(want) == 0 {
 		t.Errorf("a hollow node has the handlers\n%q\nwant\n%q", got, want)
+	}
+}
+
+// Admission and the node's conditions are made of the same state, which a later eviction adds to.
+func TestStateIsOne(t *testing.T) {
+	seen, err := lifecycle.New(lifecycle.Config{Client: listed{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := host{addresses: &addresses.Addresses{}, up: runtimeup.New(runtimeup.Config{},
+		cri.RuntimeStatus{})}
+	n := node{self: self{cfg: &config.Config{}}}
+	n.cfg.Kubelet.EnableServer = new(bool)
+	var f nodestatus.Facts
+	h.describe(n, seen)(&f)
+	asked := h.admissionEnds(clusterNode{}, deviceDomain{}, seen, contentDomain{}).state()
+	if !asked.Equal(f.State) || len(asked.NotReady) == 0 {
+		t.Errorf("admission has %+v, the node's conditions %+v", asked, f.State)
 	}
 }
 

@@ -164,12 +164,22 @@ func tuneKernel(ctx context.Context, k *kubeletconfig.KubeletConfiguration) erro
 	return nil
 }
 
+// state returns what keeps the node from taking pods now. Its conditions and admission are made of it.
+func (h host) state(seen *lifecycle.Observer) nodestatus.State {
+	now := time.Now()
+	s := nodestatus.State{NotReady: h.up.Get().NotReady(now)}
+	if err := seen.Healthy(now); err != nil {
+		s.NotReady = append(s.NotReady, "PLEG is not healthy: "+err.Error())
+	}
+	return s
+}
+
 // describe adds what the host says to the node's facts.
-func (h host) describe(n node, healthy func(time.Time) error) func(*nodestatus.Facts) {
+func (h host) describe(n node, seen *lifecycle.Observer) func(*nodestatus.Facts) {
 	k := &n.cfg.Kubelet
 	return func(f *nodestatus.Facts) {
-		now, runtime := time.Now(), h.up.Get()
-		f.Info, f.Runtime, f.NotReady = h.info, runtime.Facts(), runtime.NotReady(now)
+		runtime := h.up.Get()
+		f.Info, f.Runtime, f.State = h.info, runtime.Facts(), h.state(seen)
 		f.Info.ContainerRuntimeVersion = runtime.NodeVersion()
 		f.Addresses = nodestatus.Addresses{
 			All: h.addresses.OfNode(), Provided: n.cfg.Cluster.Provider == "external",
@@ -177,16 +187,13 @@ func (h host) describe(n node, healthy func(time.Time) error) func(*nodestatus.F
 		if *k.EnableServer {
 			f.Port = k.Port
 		}
-		if err := healthy(now); err != nil {
-			f.NotReady = append(f.NotReady, "PLEG is not healthy: "+err.Error())
-		}
 	}
 }
 
 // nodeEnds is what the host and the device plugins say of the node's object.
 func (h host) nodeEnds(n node, d deviceDomain, seen *lifecycle.Observer) nodeEnds {
 	e := nodeEnds{
-		inventory: d.Inventory, offered: d.changed, describe: h.describe(n, seen.Healthy),
+		inventory: d.Inventory, offered: d.changed, describe: h.describe(n, seen),
 		changed: []mailbox.Source{h.up.Changes(), h.addresses.Changes(), seen.Health()},
 	}
 	if n.kube != nil {
@@ -196,9 +203,12 @@ func (h host) nodeEnds(n node, d deviceDomain, seen *lifecycle.Observer) nodeEnd
 }
 
 // admissionEnds is what admission asks on a host.
-func (h host) admissionEnds(own clusterNode, d deviceDomain, c contentDomain) admissionEnds {
+func (h host) admissionEnds(own clusterNode, d deviceDomain, seen *lifecycle.Observer,
+	c contentDomain) admissionEnds {
 	e := admissionEnds{
-		node: own, plugins: d.Plugins, offered: d.changed, needed: []mailbox.Source{c.needed},
+		node: own, plugins: d.Plugins,
+		state:   func() nodestatus.State { return h.state(seen) },
+		changed: []mailbox.Source{d.changed, h.up.Changes(), seen.Health(), c.needed},
 		supports: supports{
 			groupsPolicy: h.runtime.SupplementalGroupsPolicy,
 			appArmor:     hostinfo.EnforcesAppArmor("/"),

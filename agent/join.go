@@ -79,7 +79,7 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 		return nil, err
 	}
 	pods := newPods(ctx, n, events, told, statuses, podEnds{
-		admissionEnds: h.admissionEnds(own, devices, contents),
+		admissionEnds: h.admissionEnds(own, devices, seen, contents),
 		runtime:       seen, actuator: act, probes: probes, volumes: contents.volumes,
 	})
 	a := &Agent{

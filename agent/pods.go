@@ -132,7 +132,7 @@ func newPods(ctx context.Context, n node, events *mailbox.Box[syncloop.Event], t
 		Inputs: syncloop.Inputs{
 			Updates: p.sources.Updates(), Observed: e.runtime.Changes(), Decisions: decisions,
 			Events:   events,
-			Capacity: mailbox.Subscribe(append(e.needed, e.offered, n.hardware.Changes())...),
+			Capacity: mailbox.Subscribe(append(e.changed, n.hardware.Changes())...),
 		},
 		Runtime: e.runtime.Get, Admitted: p.admitted.Of, Admission: p.queue, Workers: p.workers,
 		Statuses: statuses, Tell: n.events.Pod, SeenAll: p.sources.SeenAll, Heard: told.heard,

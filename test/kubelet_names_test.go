@@ -21,7 +21,7 @@ var kubeletEvents string
 
 // untold maps the kubelet's event reasons that the agent does not use to the explanation.
 var untold = map[string]string{
-	"Evicted": "nothing is evicted yet", "EvictionThresholdMet": "nothing is evicted yet",
+	"EvictionThresholdMet": "nothing is evicted yet",
 	"FailedAttachVolume": "no volume is attached yet", "SuccessfulAttachVolume": "the same",
 	"FailedPrepareDynamicResources": "there are no resource claims yet",
 	"FileSystemResizeFailed":        "no volume is resized yet",
