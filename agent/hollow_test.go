@@ -91,7 +91,8 @@ func TestStateIsOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := host{addresses: &addresses.Addresses{}, up: runtimeup.New(runtimeup.Config{},
+	h := host{addresses: addresses.New(t.Context(), addresses.Config{
+		Node: "n", Standalone: true}), up: runtimeup.New(runtimeup.Config{},
 		cri.RuntimeStatus{})}
 	n := node{self: self{cfg: &config.Config{}}}
 	n.cfg.Kubelet.EnableServer = new(bool)
