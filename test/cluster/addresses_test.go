@@ -13,8 +13,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestTwoFamilies: a node of two families, IPv6 first, says so, and its pods have addresses in that
-// order; the API server takes both statuses.
+// TestTwoFamilies: a node with addresses of two families, IPv6 first, reports both, and its pods
+// have addresses in that order; the API server accepts both statuses.
 func TestTwoFamilies(t *testing.T) {
 	if conn, err := net.Listen("tcp", "[::1]:0"); err != nil {
 		t.Skip("this host has no IPv6")
@@ -36,9 +36,9 @@ func TestTwoFamilies(t *testing.T) {
 	}
 }
 
-// TestAddressesOfTheCloud: with an external cloud provider the node has only its name, which is what
-// lets pods of the host run, until the provider's controller writes the addresses. Those stay, and
-// are what pods are told.
+// TestAddressesOfTheCloud: with an external cloud provider the node has only its name, which is
+// enough for pods in the host's network, until the provider's controller writes the addresses.
+// Those stay, and pods get them.
 func TestAddressesOfTheCloud(t *testing.T) {
 	c := rig.Start(t)
 	agent := harness.New(t)
@@ -65,7 +65,7 @@ func TestAddressesOfTheCloud(t *testing.T) {
 		return runs(p) && fmt.Sprint(p.Status.HostIPs) == "[{10.20.30.40} {fd00::40}]"
 	})
 	n.Kill()
-	n.Start() // a status is written once more
+	n.Start() // it writes a status once more
 	c.MustRun("wait", "--for=condition=Ready", "node/"+n.Name, "--timeout=1m")
 	wantAddresses(t, c, n.Name, "Hostname "+n.Name, "ExternalIP 203.0.113.7",
 		"InternalIP 10.20.30.40", "InternalIP fd00::40")

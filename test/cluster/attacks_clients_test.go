@@ -37,8 +37,8 @@ func (a *attacked) dial(protocol string) net.Conn {
 	return c
 }
 
-// manyConnections: more idle connections than there may be of one who may ask for the node's health
-// cut neither the logs nor the command that somebody else follows.
+// manyConnections: a client that may only read the node's health opens more idle connections than
+// allowed; the logs and the command that another client follows go on.
 func (a *attacked) manyConnections() {
 	ctx, cancel := context.WithCancel(a.t.Context())
 	follow := a.c.Kubectl(ctx, "logs", "--follow", "good")
@@ -72,7 +72,7 @@ func (a *attacked) manyConnections() {
 	}
 }
 
-// eventuallyFollowed waits until the node answers one who follows logs.
+// eventuallyFollowed waits until a client can follow logs again.
 func (a *attacked) eventuallyFollowed() {
 	a.t.Helper()
 	harness.Eventually(a.t, "logs are followed", func() error {
@@ -86,8 +86,7 @@ func (a *attacked) eventuallyFollowed() {
 	})
 }
 
-// frames is a connection of HTTP/2 on which requests for the node's pods are sent, whose answers have
-// no room.
+// frames is an HTTP/2 connection that requests the node's pods and has no room for answers.
 type frames struct {
 	*http2.Framer
 	fields bytes.Buffer
@@ -114,8 +113,8 @@ func (f *frames) ask(i int) bool {
 		EndHeaders: true, BlockFragment: f.fields.Bytes()}) == nil
 }
 
-// deafClients: they ask for the node's pods, over hundreds of streams, and read nothing. A pod starts
-// beside them.
+// deafClients: clients request the node's pods over hundreds of streams and read nothing. A pod
+// starts meanwhile.
 func (a *attacked) deafClients() {
 	const large = 5
 	for i := range large { // so that each answer has a megabyte
@@ -135,7 +134,7 @@ func (a *attacked) deafClients() {
 		if err != nil {
 			a.t.Fatal(err)
 		}
-		go func() { // or nothing is sent any more
+		go func() { // otherwise nothing more is sent
 			for {
 				if _, err := f.ReadFrame(); err != nil {
 					return
@@ -157,15 +156,16 @@ func (a *attacked) deafClients() {
 }
 
 const (
-	// resetting is how many connections are reset over at once: fewer than a listener has, so that
-	// none of them makes way for another.
+	// resetting is the number of connections that reset at the same time: below a listener's bound,
+	// so that none is closed in favour of another.
 	resetting = 60
 	// resetsAtOnce, resetsPerSecond and streamsAtOnce are the server's bounds for one connection.
 	resetsAtOnce, resetsPerSecond, streamsAtOnce = 200, 20, 32
 )
 
-// rapidResets: requests are sent and given up at once, over many connections, and over another one when
-// one was closed. A pod starts beside them, and no connection has more of them looked at than a bound.
+// rapidResets: clients send requests and cancel them at once over many connections, and reconnect
+// when one is closed. A pod starts meanwhile, and each connection's requests are handled up to a
+// bound.
 func (a *attacked) rapidResets() {
 	quiet := a.start("alone")
 	ctx, cancel := context.WithCancel(a.t.Context())
@@ -200,7 +200,7 @@ func (a *attacked) rapidResets() {
 	}
 }
 
-// reset gives up one request after the other until the connection or the attack ends.
+// reset cancels one request after the other until the connection or the attack ends.
 func (a *attacked) reset(ctx context.Context, c net.Conn) {
 	defer c.Close()
 	f, err := a.frames(c)
@@ -218,14 +218,14 @@ func (a *attacked) reset(ctx context.Context, c net.Conn) {
 	}()
 	for i := 0; ctx.Err() == nil; i++ {
 		if !f.ask(i) || f.WriteRSTStream(uint32(2*i+1), http2.ErrCodeCancel) != nil {
-			break // it was closed, as it ought to be
+			break // it was closed, as it should be
 		}
 	}
 	_ = c.Close()
 	<-closed
 }
 
-// start starts a pod that is gone afterwards, and says how long it took.
+// start starts a pod, removes it, and returns how long the start took.
 func (a *attacked) start(name string) time.Duration {
 	a.t.Helper()
 	began := time.Now()
@@ -236,7 +236,7 @@ func (a *attacked) start(name string) time.Duration {
 	return took
 }
 
-// podRequests is how many requests for its pods the node has looked at.
+// podRequests returns how many requests for its pods the node has handled.
 func (a *attacked) podRequests() (n float64) {
 	a.t.Helper()
 	code, text := asker{a.t, a.url(), a.gauge}.ask(http.MethodGet, "/metrics")

@@ -19,7 +19,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// says waits until a pod's status or an event says a text.
+// says waits until a pod's status or an event contains a text.
 func (a *attacked) says(name, text string) {
 	a.t.Helper()
 	harness.Eventually(a.t, fmt.Sprintf("pod %s says %q", name, text), func() error {
@@ -34,7 +34,7 @@ func (a *attacked) says(name, text string) {
 	})
 }
 
-// mounts has the pod mount a volume.
+// mounts makes the pod mount a volume.
 func mounts(p *v1.Pod, source v1.VolumeSource) {
 	p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: source}}
 	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
@@ -116,7 +116,8 @@ func (a *attacked) manyKeys() {
 	a.remove("keys")
 }
 
-// logLinks: who may write among logs puts a link in a directory's place, or a hard link in a log's.
+// logLinks: somebody who may write among logs replaces a directory by a link, or a log by a hard
+// link.
 func (a *attacked) logLinks() {
 	secret := a.t.TempDir()
 	a.pod("linked", nil)
@@ -146,7 +147,7 @@ func (a *attacked) logLinks() {
 	}
 }
 
-// foreignLease: somebody who may write leases says that another one holds the node's.
+// foreignLease: somebody who may write leases writes another holder into the node's.
 func (a *attacked) foreignLease() {
 	leases := a.c.Client.CoordinationV1().Leases("kube-node-lease")
 	_, err := leases.Patch(a.t.Context(), a.n.Name, types.MergePatchType,
@@ -163,7 +164,8 @@ func (a *attacked) foreignLease() {
 	})
 }
 
-// lateTokens: what makes tokens does not find the pod yet. It waits for that without a word.
+// lateTokens: the server that issues tokens does not know the pod yet. The pod waits without an
+// event.
 func (a *attacked) lateTokens() {
 	var asked atomic.Int32
 	a.proxy.Instead(func(w http.ResponseWriter, r *http.Request) bool {
@@ -181,7 +183,7 @@ func (a *attacked) lateTokens() {
 	a.remove("tokens")
 }
 
-// refusedWrites: writes fail while reads work, as of an etcd that is full.
+// refusedWrites: writes fail while reads work, as with an etcd that is full.
 func (a *attacked) refusedWrites() {
 	var writes atomic.Int32
 	code := []int{http.StatusInternalServerError, http.StatusGatewayTimeout,
@@ -201,8 +203,8 @@ func (a *attacked) refusedWrites() {
 		a.pod(fmt.Sprint("refused", i), nil)
 	}
 	time.Sleep(lasting)
-	// At once, after 0.2, 0.6, 1.4, 3 and 6.2 s, and when a status changes, as it does a few times when a
-	// pod starts; not each 0.2 s.
+	// The writes come at once, after 0.2, 0.6, 1.4, 3 and 6.2 s, and at each change of a status, a
+	// few for each start of a pod; not every 0.2 s.
 	a.t.Logf("%d writes were tried of %d pods in %v", writes.Load(), pods, lasting)
 	if n := writes.Load(); n > pods*20 {
 		a.t.Errorf("%d writes were tried, want at most %d", n, pods*20)
@@ -214,7 +216,7 @@ func (a *attacked) refusedWrites() {
 	}
 }
 
-// noList: the first lists after a start are none, or would end everything.
+// noList: the first lists after a start are invalid, or would end all pods.
 func (a *attacked) noList() {
 	const empty = `"metadata": {"resourceVersion": "1"}, "items": []}`
 	bodies := []string{
@@ -223,7 +225,7 @@ func (a *attacked) noList() {
 		`{"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": []}`,
 		`{"kind": "PodList", "apiVersion": "v1", ` + empty,
 	}
-	for range 4 { // which are four lists and one that is confirmed by none
+	for range 4 { // four lists and one without confirmation
 		i := a.random.IntN(len(bodies) - 1)
 		bodies = append(bodies[:i], bodies[i+1:]...)
 	}
@@ -234,7 +236,7 @@ func (a *attacked) noList() {
 		switch {
 		case r.URL.Path != "/api/v1/pods" || int(lists.Load()) >= len(bodies):
 			return false
-		case asked.Get("sendInitialEvents") != "": // it is to ask for a list
+		case asked.Get("sendInitialEvents") != "": // so that it asks for a list
 			faults.Trouble{Answer: http.StatusUnprocessableEntity}.Say(w)
 			return true
 		case asked.Get("watch") != "":

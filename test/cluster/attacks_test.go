@@ -15,22 +15,22 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// Without NUMALET_ATTACK_ROUNDS each attack is made once; with it so many times in another order each
-// time, on a control plane of its own. NUMALET_ATTACK_SEED repeats a run.
+// Without NUMALET_ATTACK_ROUNDS each attack runs once; with it that many times, each time in
+// another order, on a control plane of its own. NUMALET_ATTACK_SEED repeats a run.
 const (
 	attackRoundsEnv = "NUMALET_ATTACK_ROUNDS"
 	attackSeedEnv   = "NUMALET_ATTACK_SEED"
 )
 
 const (
-	// planeMemory is how many bytes each server of the control plane has in a run of many rounds: what
-	// users put there is not to end the machine.
+	// planeMemory bounds the memory of each server of the control plane in a run of many rounds:
+	// the users' objects must not take all of the machine.
 	planeMemory = 2 << 30
-	// attackedMiB is how much memory the agent may have had at any time.
+	// attackedMiB bounds the agent's memory at any time.
 	attackedMiB = 400
 )
 
-// attacked is a node with a pod of somebody else's, and with attackers who may do something.
+// attacked is a node with a victim's pod, and with attackers who have some rights.
 type attacked struct {
 	t      *testing.T
 	c      rig.Cluster
@@ -38,13 +38,14 @@ type attacked struct {
 	proxy  *faults.Proxy
 	random *rand.Rand
 	good   *v1.Pod
-	// weak is the token of one who may ask for the node's health, reader of one who may read its pods.
+	// weak is the token of a client that may read the node's health, reader of one that may read
+	// its pods.
 	weak, reader string
-	// gauge is the token of one who may read the node's metrics.
+	// gauge is the token of a client that may read the node's metrics.
 	gauge string
 }
 
-// attacks are made through the API server, by clients of the node, and by answers that are wrong.
+// attacks come from users of the API server, clients of the node, and wrong answers to the node.
 var attacks = []struct {
 	name string
 	make func(*attacked)
@@ -63,8 +64,9 @@ var attacks = []struct {
 	{"no list", (*attacked).noList},
 }
 
-// TestAttacks: whatever a user makes, a client does or somebody answers in the API server's place, the
-// pod of another one goes on untouched, a new one starts, and the agent's memory has a bound.
+// TestAttacks: whatever users create, clients of the node do, or somebody answers in the API
+// server's place, another user's pod keeps running untouched, a new one starts, and the agent's
+// memory stays bounded.
 func TestAttacks(t *testing.T) {
 	rounds := int(harness.Number(t, attackRoundsEnv, 0))
 	seed := harness.Number(t, attackSeedEnv, rand.Uint64())
@@ -101,7 +103,7 @@ func newAttacked(t *testing.T, c rig.Cluster, random *rand.Rand) *attacked {
 	return a
 }
 
-// once makes an attack and looks at what it left.
+// once runs an attack and checks the node afterwards.
 func (a *attacked) once(i int) {
 	a.t.Helper()
 	ok := a.t.Run(attacks[i].name, func(t *testing.T) {
@@ -117,7 +119,7 @@ func (a *attacked) once(i int) {
 	}
 }
 
-// check: a new pod starts, the one that was there is untouched, and the agent has not taken much.
+// check: a new pod starts, the victim's is untouched, and the agent uses little memory.
 func (a *attacked) check() {
 	a.t.Helper()
 	a.c.Apply(bound(a.n.Name, "later", ""))
@@ -134,7 +136,7 @@ func (a *attacked) check() {
 	}
 }
 
-// pod makes a pod on the node; one whose change is nil is as ordinary as they come.
+// pod makes a pod on the node; without change it is an ordinary one.
 func (a *attacked) pod(name string, change func(*v1.Pod)) {
 	a.t.Helper()
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{NodeName: a.n.Name,
@@ -158,7 +160,7 @@ func (a *attacked) remove(name string) {
 	a.c.MustRun("delete", "pod", name, "--timeout=2m")
 }
 
-// configMap makes one, which goes when the attack is over.
+// configMap makes a config map, which is deleted after the attack.
 func (a *attacked) configMap(name string, data map[string]string) {
 	a.t.Helper()
 	maps := a.c.Client.CoreV1().ConfigMaps(a.c.Namespace)
@@ -173,7 +175,7 @@ func (a *attacked) configMap(name string, data map[string]string) {
 	})
 }
 
-// url is the node's own address.
+// url returns the node's own address.
 func (a *attacked) url() string { return fmt.Sprint("https://", a.address()) }
 
 func (a *attacked) address() string { return fmt.Sprint("127.0.0.1:", a.n.Settings["port"]) }

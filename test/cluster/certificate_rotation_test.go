@@ -27,9 +27,9 @@ import (
 )
 
 // TestCertificatesRotate: while kubectl exec and logs -f run, the node gets another client
-// certificate and its server another one. Streams stay, new ones are made, nothing is asked with
-// the old client certificate any more, and with a certificate that has ended nobody is let in. An
-// agent that starts again goes on with its own, whatever became of the one in the kubeconfig.
+// certificate and its server another one. Streams stay, new ones open, the old client certificate
+// is not used any more, and an expired certificate gives no access. An agent that starts again uses
+// its own certificate, whatever became of the one in the kubeconfig.
 func TestCertificatesRotate(t *testing.T) {
 	c := rig.Start(t)
 	agent := harness.New(t)
@@ -91,7 +91,7 @@ func TestCertificatesRotate(t *testing.T) {
 	await(t, c, c.Namespace, "last", runs)
 }
 
-// connections are the ports from which the agent is connected to the API server.
+// connections returns the ports from which the agent is connected to the API server.
 func connections(t *testing.T, c rig.Cluster, n rig.Node) map[uint64]bool {
 	t.Helper()
 	at, err := url.Parse(c.URL())
@@ -124,8 +124,7 @@ func connections(t *testing.T, c rig.Cluster, n rig.Node) map[uint64]bool {
 	return out
 }
 
-// withoutApproval has nobody approve what nodes ask for to renew their certificates, until the
-// test ends.
+// withoutApproval stops the approval of nodes' requests for new certificates until the test ends.
 func withoutApproval(t *testing.T, c rig.Cluster, n rig.Node) {
 	t.Helper()
 	const name = "numalet:approve-renewal"
@@ -146,7 +145,7 @@ func withoutApproval(t *testing.T, c rig.Cluster, n rig.Node) {
 		}
 	})
 	harness.Eventually(t, "the controllers may not approve", func() error {
-		// No is an error.
+		// The answer no is an error of the command.
 		out, _ := c.Run("auth", "can-i", "create", "certificatesigningrequests",
 			"--subresource=selfnodeclient", "--as=system:node:"+n.Name, "--as-group=system:nodes")
 		if out = strings.TrimSpace(out); out != "no" {
@@ -156,7 +155,7 @@ func withoutApproval(t *testing.T, c rig.Cluster, n rig.Node) {
 	})
 }
 
-// approve approves the request of a user for a certificate, when it is there.
+// approve approves a user's request for a certificate once it exists.
 func approve(t *testing.T, c rig.Cluster, user string) {
 	t.Helper()
 	harness.Eventually(t, "the request of "+user+" is there and approved", func() error {
@@ -175,8 +174,8 @@ func approve(t *testing.T, c rig.Cluster, user string) {
 	})
 }
 
-// rotateServing has the node serve with a certificate whose end is over, which lets no new stream
-// through, and then with a good one. It is the other way round with a client of the node's.
+// rotateServing makes the node serve with an expired certificate, which accepts no new stream, and
+// then with a good one. It does the reverse with a client of the node.
 func rotateServing(t *testing.T, c rig.Cluster, n rig.Node) {
 	t.Helper()
 	over := c.Until(time.Now().Add(-time.Minute))
@@ -223,7 +222,7 @@ func rotateServing(t *testing.T, c rig.Cluster, n rig.Node) {
 	}
 }
 
-// conversation is a kubectl that runs, until the test ends.
+// conversation is a kubectl that runs until the test ends.
 type conversation struct {
 	t     *testing.T
 	in    io.WriteCloser
@@ -269,7 +268,7 @@ func (c conversation) say(line string) {
 	}
 }
 
-// hear waits for a line, which has to be that one.
+// hear waits for a line, and fails if it is another one.
 func (c conversation) hear(want string) {
 	c.t.Helper()
 	if line := c.next(want); line != want {

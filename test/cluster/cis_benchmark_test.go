@@ -13,10 +13,10 @@ import (
 	"github.com/numalet/numalet/test/cluster/rig"
 )
 
-// testBenchmark looks whether the CIS Kubernetes Benchmark's rules for a worker node hold for what
-// the agent has written on a node that it bootstrapped, and for what its server lets through.
-// Settings are looked at beside the code, in agent/config. The rules 4.1.1 to 4.1.4 and 4.1.7 to
-// 4.1.10 are about files that others write; 4.3 is about kube-proxy.
+// testBenchmark checks the CIS Kubernetes Benchmark's rules for a worker node: for the files that
+// the agent has written on a node that it bootstrapped, and for its server. agent/config tests the
+// settings. The rules 4.1.1 to 4.1.4 and 4.1.7 to 4.1.10 are about files of others; 4.3 is about
+// kube-proxy.
 func testBenchmark(t *testing.T, n rig.Node, certificates string) {
 	t.Helper()
 	for file, rule := range map[string]string{
@@ -36,7 +36,7 @@ func testBenchmark(t *testing.T, n rig.Node, certificates string) {
 			if err != nil {
 				return err
 			}
-			// What is the pods' has the modes that the API says.
+			// Pods' files have the modes that the API says.
 			if rest, is := strings.CutPrefix(path, filepath.Join(n.Root, "pods")+"/"); is &&
 				strings.Count(rest, "/") >= 2 {
 				return fs.SkipDir
@@ -74,7 +74,7 @@ func testBenchmark(t *testing.T, n rig.Node, certificates string) {
 	}
 }
 
-// ownAlone is an error if somebody else may write what the agent has written, or owns it.
+// ownAlone returns an error if anybody else owns or may write the agent's file.
 func ownAlone(e fs.DirEntry, path string) error {
 	info, err := e.Info()
 	if err != nil {

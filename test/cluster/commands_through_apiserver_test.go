@@ -11,8 +11,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestCommandsThroughAPIServer: with a kubeconfig the agent's own questions are asked through the API server, by
-// whoever may.
+// TestCommandsThroughAPIServer: with a kubeconfig, commands that ask the agent reach it through the
+// API server, for users with the right to it.
 func TestCommandsThroughAPIServer(t *testing.T) {
 	c := rig.Start(t)
 	agent := harness.New(t)

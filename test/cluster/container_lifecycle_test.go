@@ -19,14 +19,14 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// command is one that ends with a code, as JSON.
+// command returns a command that exits with a code, as JSON.
 func command(code int) string {
 	text, _ := json.Marshal([]string{containerd.Program, "container", "work",
 		fmt.Sprintf("--exit=%d", code)})
 	return string(text)
 }
 
-// lives are pods, what their statuses come to, and events about them that a person can rely on.
+// lives are pods, with the statuses they reach, and those events about them that users rely on.
 var lives = []struct {
 	name, spec string
 	is         func(*v1.Pod) bool
@@ -97,8 +97,8 @@ func restarts(p *v1.Pod) int32 {
 	return p.Status.ContainerStatuses[0].RestartCount
 }
 
-// TestContainerLifecycles: probes, hooks and deadlines of real containers come to the same under both agents, in
-// the same words.
+// TestContainerLifecycles: probes, hooks and deadlines of real containers have the same results
+// under both agents, in the same words.
 func TestContainerLifecycles(t *testing.T) {
 	for _, name := range agents {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestContainerLifecycles(t *testing.T) {
 			}
 			for _, life := range lives {
 				await(t, c, c.Namespace, life.name, life.is)
-				awaitTold(t, c, life.name, life.events)
+				awaitEvents(t, c, life.name, life.events)
 			}
 			testDebug(t, c)
 			c.MustRun("delete", "pod", "--all", "--timeout=1m")
@@ -127,8 +127,8 @@ func TestContainerLifecycles(t *testing.T) {
 	}
 }
 
-// testDebug: what kubectl debug adds to a pod runs, sees the processes of its target, and tells how it
-// ended.
+// testDebug: a container of kubectl debug runs, sees the processes of its target, and reports how
+// it ended.
 func testDebug(t *testing.T, c rig.Cluster) {
 	c.MustRun("debug", "fine", "--image="+containerd.WorkImage, "--container=debug", "--target=main",
 		"--image-pull-policy=IfNotPresent", "--", containerd.Program, "container", "work", "--print",
@@ -146,11 +146,11 @@ func testDebug(t *testing.T, c rig.Cluster) {
 	}
 }
 
-// address is what differs between two runs of a pod.
+// address matches what differs between two runs of a pod.
 var address = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+:`)
 
-// awaitTold waits until the events about a pod that are not of its start are the given ones.
-func awaitTold(t *testing.T, c rig.Cluster, name string, want []string) {
+// awaitEvents waits until the events about a pod, without those of its start, are the given ones.
+func awaitEvents(t *testing.T, c rig.Cluster, name string, want []string) {
 	t.Helper()
 	var got []string
 	harness.Eventually(t, "events tell of "+name, func() error {

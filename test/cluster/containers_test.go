@@ -13,8 +13,8 @@ import (
 	containerdrig "github.com/numalet/numalet/test/containerd/rig"
 )
 
-// TestRealContainers: what people do with containers, through the API server and the node's own
-// API, and what they see inside; the same on numalet and on the stock kubelet.
+// TestRealContainers: users' commands for containers, through the API server and the node's own
+// API, and what they show from inside, are the same on numalet and on the stock kubelet.
 func TestRealContainers(t *testing.T) {
 	said := map[string][]string{}
 	for _, name := range agents {
@@ -22,7 +22,7 @@ func TestRealContainers(t *testing.T) {
 			c := rig.Start(t)
 			agent, d, _ := containerdrig.Node(t)
 			containerdrig.ImportShell(t, d)
-			agent.Settings["syncFrequency"] = "1h" // what changes is seen at once
+			agent.Settings["syncFrequency"] = "1h" // changes are seen at once
 			if name == "kubelet" {
 				rig.StockKubelet(t, agent)
 				agent.Settings["syncFrequency"] = "2s"

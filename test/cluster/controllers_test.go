@@ -9,10 +9,10 @@ import (
 	"github.com/numalet/numalet/test/cluster/rig"
 )
 
-// simulated is the annotation that says what the container main does.
+// simulated is the annotation with the script of the container main.
 const simulated = crisim.AnnotationPrefix + "main"
 
-// TestJob: its pods run to their end, one after the other, and the failed one is tried again.
+// TestJob: its pods run to their end, one after the other, and a failed one is replaced.
 func TestJob(t *testing.T) {
 	onEach(t, func(t *testing.T, c rig.Cluster, _ rig.Node) {
 		job := func(name, result, more string) string {
@@ -35,7 +35,8 @@ func TestJob(t *testing.T) {
 	})
 }
 
-// TestDaemonSet: it has its pod on the node, gets it again when that is deleted, and rolls over.
+// TestDaemonSet: it has its pod on the node, replaces it when it is deleted, and rolls out an
+// update.
 func TestDaemonSet(t *testing.T) {
 	onEach(t, func(t *testing.T, c rig.Cluster, n rig.Node) {
 		agent := controller("DaemonSet", "apps/v1", "agent", "")
@@ -59,7 +60,7 @@ func TestDaemonSet(t *testing.T) {
 	})
 }
 
-// TestStatefulSet: its pods come in order, each as itself again under its name.
+// TestStatefulSet: its pods come in order, and each is replaced under its own name.
 func TestStatefulSet(t *testing.T) {
 	onEach(t, func(t *testing.T, c rig.Cluster, _ rig.Node) {
 		c.Apply(controller("StatefulSet", "apps/v1", "db", "  serviceName: db\n  replicas: 2\n"))

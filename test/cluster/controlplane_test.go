@@ -15,8 +15,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestControlPlane: the servers are those that are pinned, and a node may do what a node may, and
-// no more.
+// TestControlPlane: the servers have the pinned versions, and a node has the rights of nodes and no
+// others.
 func TestControlPlane(t *testing.T) {
 	c := rig.Start(t)
 	var versions struct{ ClientVersion, ServerVersion version.Info }

@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// provider is a credential provider that notes what it is asked.
+// provider is a credential provider that records its requests.
 const provider = `#!/bin/sh
 cat >> "$0.asked"
 echo '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1",
@@ -22,9 +22,9 @@ echo '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kube
 "docker.io":{"username":"u","password":"p"}}}'
 `
 
-// TestCredentialProvider: a provider is asked with a token of the pod's service account and its
-// annotations, and an image that was pulled with what it answered is for pods of that account. Both
-// agents ask the same.
+// TestCredentialProvider: a provider gets a token of the pod's service account and the account's
+// annotations, and pods of that account may use an image that was pulled with its answer. Both
+// agents send the same.
 func TestCredentialProvider(t *testing.T) {
 	asked := map[string][]map[string]any{}
 	for _, agent := range agents {
@@ -35,8 +35,8 @@ func TestCredentialProvider(t *testing.T) {
 	}
 }
 
-// askedProvider is what a provider is asked by an agent for the images of three pods. A token is
-// replaced by the word token.
+// askedProvider returns an agent's requests to a provider for the images of three pods. "token"
+// replaces tokens.
 func askedProvider(t *testing.T, name string) (requests []map[string]any) {
 	c := rig.Start(t)
 	agent := harness.New(t)

@@ -9,11 +9,11 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// agents are what a test's node can be.
+// agents are the agents that a test's node can run.
 var agents = []string{"numalet", "kubelet"}
 
-// onEach runs a test on a node of each agent, on a simulated runtime: with the stock kubelet, what
-// the tests demand is what upstream's agent does.
+// onEach runs a test on a node of each agent, on a simulated runtime: with the stock kubelet it
+// shows that upstream's agent meets the test's demands.
 func onEach(t *testing.T, test func(t *testing.T, c rig.Cluster, n rig.Node)) {
 	for _, name := range agents {
 		t.Run(name, func(t *testing.T) {
@@ -30,7 +30,7 @@ func onEach(t *testing.T, test func(t *testing.T, c rig.Cluster, n rig.Node)) {
 	}
 }
 
-// eventually waits until kubectl, run with these arguments, prints that.
+// eventually waits until kubectl with these arguments prints want.
 func eventually(t *testing.T, c rig.Cluster, want string, args ...string) {
 	t.Helper()
 	harness.Eventually(t, fmt.Sprintf("kubectl %s prints %q", strings.Join(args, " "), want),
@@ -57,7 +57,7 @@ func controller(kind, api, name, more string) string {
 		strings.ReplaceAll(template, "NAME", name))
 }
 
-// TestDeployment: it is rolled out, rolled over, scaled down and deleted.
+// TestDeployment: it is rolled out, updated, scaled down and deleted.
 func TestDeployment(t *testing.T) {
 	onEach(t, func(t *testing.T, c rig.Cluster, n rig.Node) {
 		web := controller("Deployment", "apps/v1", "web", "  replicas: 3\n")

@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestDevicesChosenInABinding: a scheduler writes the devices that it chose into its Binding, and the
-// node gives the container these. What is written there later changes nothing.
+// TestDevicesChosenInABinding: a scheduler writes the devices that it chose into its Binding, and
+// the node gives the container these. Later changes there have no effect.
 func TestDevicesChosenInABinding(t *testing.T) {
 	c := rig.Start(t)
 	agent := harness.New(t)

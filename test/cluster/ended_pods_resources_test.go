@@ -16,7 +16,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// stopDelays are how long the runtime takes to stop a sandbox; with NUMALET_ROOM=all these are more.
+// stopDelays returns how long the runtime takes to stop a sandbox; NUMALET_ROOM=all adds more.
 func stopDelays() []time.Duration {
 	if os.Getenv("NUMALET_ROOM") != "all" {
 		return []time.Duration{10 * time.Millisecond, 300 * time.Millisecond}
@@ -33,16 +33,16 @@ type roomy struct {
 	name     string
 	runtime  *crisim.Server
 	at       int    // how many pods fit at a time
-	template string // the spec of one, with its command to be set
+	template string // a pod's spec, with its command to be filled in
 
 	mu      sync.Mutex // guards what follows
 	refused []string
 	waited  int
 }
 
-// TestResourcesOfEndedPods: the scheduler gives the room of pods that have ended by themselves to the
-// next ones while the runtime still stops their sandboxes. No pod is rejected, whatever it is that
-// they have no room of.
+// TestResourcesOfEndedPods: the scheduler gives the resources of pods that have ended by themselves
+// to the next ones while the runtime still stops their sandboxes. No pod is rejected, whichever
+// resource is short.
 func TestResourcesOfEndedPods(t *testing.T) {
 	for _, kind := range []struct {
 		name, resources string
@@ -84,7 +84,7 @@ func TestResourcesOfEndedPods(t *testing.T) {
 	}
 }
 
-// specOf is the spec of pods of which the node has room for so many.
+// specOf returns the spec of pods of which the node has room for r.at.
 func (r *roomy) specOf(t *testing.T, resources string) string {
 	t.Helper()
 	node, err := r.Client.CoreV1().Nodes().Get(t.Context(), r.name, metav1.GetOptions{})
@@ -139,8 +139,8 @@ func (r *roomy) start(name string, spec func(i int) string) {
 	r.Apply(strings.Join(all, "\n---\n"))
 }
 
-// wave fills the node twice: the second half is bound when the first has ended, of which every
-// second pod fails.
+// wave fills the node twice: the second half is bound once the first has ended; every second pod
+// fails.
 func (r *roomy) wave(t *testing.T, name string, delay time.Duration) {
 	t.Helper()
 	r.delay(t, delay)
@@ -158,7 +158,7 @@ func (r *roomy) wave(t *testing.T, name string, delay time.Duration) {
 	r.MustRun("delete", "pods", "--all", "--timeout=1m")
 }
 
-// patched has somebody else say of pods that run that they have failed.
+// patched lets another client write that running pods have failed.
 func (r *roomy) patched(t *testing.T, delay time.Duration) {
 	t.Helper()
 	r.delay(t, delay)
@@ -184,7 +184,7 @@ func (r *roomy) patched(t *testing.T, delay time.Duration) {
 	r.MustRun("delete", "pods", "--all", "--timeout=1m")
 }
 
-// job has a controller make the pods that come next.
+// job lets a controller make the next pods.
 func (r *roomy) job(t *testing.T, delay time.Duration) {
 	t.Helper()
 	r.delay(t, delay)

@@ -19,14 +19,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// bring has the cluster have what is desired, as far as that can be now: it can be called again
-// and again. What is removed is forgotten once it is.
-func (s *faulty) bring() error {
+// apply makes the cluster have the desired objects, as far as that is possible now; it may be
+// called again. It forgets removed ones once they are gone.
+func (s *faulty) apply() error {
 	var errs []error
 	for _, name := range s.wants.names() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		o := s.wants.of[name]
-		err := s.bringOne(ctx, o)
+		err := s.applyOne(ctx, o)
 		cancel()
 		if err == nil && o.gone {
 			delete(s.wants.of, name)
@@ -38,9 +38,9 @@ func (s *faulty) bring() error {
 	return errors.Join(errs...)
 }
 
-func (s *faulty) bringOne(ctx context.Context, o *desired) error {
+func (s *faulty) applyOne(ctx context.Context, o *desired) error {
 	if o.kind == static {
-		return s.bringStatic(o)
+		return s.applyStatic(o)
 	}
 	if o.gone {
 		return s.removeOne(ctx, o)
@@ -64,11 +64,11 @@ func (s *faulty) bringOne(ctx context.Context, o *desired) error {
 			Spec:       batchv1.JobSpec{Template: t, BackoffLimit: ptr.To[int32](0)},
 		})
 	default:
-		return s.bringBare(ctx, o, t)
+		return s.applyBare(ctx, o, t)
 	}
 }
 
-// patch makes or changes an object by server-side apply, which can be done again and again.
+// patch creates or changes an object by server-side apply, which may be repeated.
 func (s *faulty) patch(ctx context.Context, o *desired, object any) (err error) {
 	raw, err := json.Marshal(object)
 	if err != nil {
@@ -85,8 +85,8 @@ func (s *faulty) patch(ctx context.Context, o *desired, object any) (err error) 
 	return err
 }
 
-// bringBare makes a pod once. One of that name that was before is deleted first.
-func (s *faulty) bringBare(ctx context.Context, o *desired, t v1.PodTemplateSpec) error {
+// applyBare creates a pod once. It first deletes an earlier one of that name.
+func (s *faulty) applyBare(ctx context.Context, o *desired, t v1.PodTemplateSpec) error {
 	pods := s.c.Client.CoreV1().Pods(s.c.Namespace)
 	t.Name = o.name
 	there, err := pods.Get(ctx, o.name, metav1.GetOptions{})
@@ -106,13 +106,13 @@ func (s *faulty) bringBare(ctx context.Context, o *desired, t v1.PodTemplateSpec
 		if err := s.removeOne(ctx, o); err != nil {
 			return err
 		}
-		return s.bringBare(ctx, o, t)
+		return s.applyBare(ctx, o, t)
 	}
 	o.uid = there.UID
 	return nil
 }
 
-// removeOne deletes something from the API server; an error as long as it is there.
+// removeOne deletes an object from the API server, and returns an error while it exists.
 func (s *faulty) removeOne(ctx context.Context, o *desired) (err error) {
 	how := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
 	remove := s.c.Client.CoreV1().Pods(s.c.Namespace).Delete
@@ -134,8 +134,8 @@ func (s *faulty) removeOne(ctx context.Context, o *desired) (err error) {
 	return err
 }
 
-// bringStatic writes or removes a manifest.
-func (s *faulty) bringStatic(o *desired) error {
+// applyStatic writes or removes a manifest.
+func (s *faulty) applyStatic(o *desired) error {
 	file := filepath.Join(s.node.Manifests, o.name+".yaml")
 	before, err := os.ReadFile(file)
 	if o.gone {

@@ -14,22 +14,22 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestEvictedMeanwhile: pods that controllers delete while the node reaches nobody run on until it
-// hears of that, and then end as any other; those that tolerate it are ready again and were never
-// started anew. The lease goes on.
+// TestEvictedMeanwhile: pods that controllers delete while the node is cut off run on until the
+// node learns of it, and then end like any other; pods that tolerate the taint become ready again
+// and are never restarted. The lease goes on.
 func TestEvictedMeanwhile(t *testing.T) {
 	t.Run("at once", func(t *testing.T) { testEviction(t, func(*faulty) {}) })
 	t.Run("after a minute", func(t *testing.T) {
 		if os.Getenv(roundsEnv) == "" {
 			t.Skip("left out: " + roundsEnv + " has it run")
 		}
-		testEviction(t, func(s *faulty) { // the node is lost: its pods are no longer ready
+		testEviction(t, func(s *faulty) { // the node counts as lost: its pods are no longer ready
 			await(t, s.c, s.c.Namespace, "stays", func(p *v1.Pod) bool { return !runs(p) })
 		})
 	})
 }
 
-// testEviction has the node silent for a while, and then its pods evicted by a taint.
+// testEviction silences the node for a while, and then evicts its pods by a taint.
 func testEviction(t *testing.T, meanwhile func(*faulty)) {
 	s := newFaulty(t, harness.New(t), nil, "")
 	stays := bound(s.node.Name, "stays", "")

@@ -16,22 +16,22 @@ import (
 	"github.com/numalet/numalet/test/cluster/faults"
 )
 
-// accident is what goes wrong at once. Its parts return when it is over.
+// accident is a set of faults at the same time. Each function returns when its fault is over.
 type accident struct {
 	what  string
 	parts []func() error
-	// reachable: the API server can be written to by others meanwhile.
+	// reachable: other clients can write to the API server meanwhile.
 	reachable bool
 }
 
-// kindOfAccident is how one of its kind is drawn. direct: others lose the API server, too.
+// kindOfAccident draws an accident of one kind. direct: others lose the API server, too.
 type kindOfAccident struct {
 	name   string
 	plan   func(*faulty) accident
 	direct bool
 }
 
-// accidents are the kinds, those at the end from which others need long to recover.
+// accidents are all kinds; others recover slowly from the last ones.
 var accidents = []kindOfAccident{
 	{"agent", (*faulty).agentKilled, false},
 	{"answers", (*faulty).badAnswers, false},
@@ -43,8 +43,7 @@ var accidents = []kindOfAccident{
 	{"together", (*faulty).together, true},
 }
 
-// lasting is how long something that lasts is to last: as a rule up to two seconds, and of many
-// rounds in one of 40 a minute.
+// lasting draws a duration: up to two seconds, and in long runs a minute in one round of 40.
 func (s *faulty) lasting() time.Duration {
 	if s.random.IntN(40) == 0 && os.Getenv(roundsEnv) != "" {
 		return time.Minute
@@ -56,7 +55,7 @@ func (s *faulty) shortly() time.Duration {
 	return time.Duration(s.random.Int64N(int64(2 * time.Second)))
 }
 
-// agentKilled: it is started again at once or later, and may be killed while it starts.
+// agentKilled: the agent is started again at once or later, and may be killed while it starts.
 func (s *faulty) agentKilled() accident {
 	pauses := []time.Duration{s.moment()}
 	for range s.random.IntN(3) {
@@ -98,8 +97,8 @@ func (s *faulty) restart(name string, pause time.Duration) error {
 	return server.Start()
 }
 
-// restartOthers has the servers that lost the API server several times begin anew: until their
-// patience is back they would keep the tests that follow waiting.
+// restartOthers restarts the servers that have lost the API server several times: they back off for
+// so long that later tests would wait.
 func (s *faulty) restartOthers() {
 	for _, name := range []string{"kube-controller-manager", "kube-scheduler"} {
 		if err := s.restart(name, 0); err != nil {
@@ -142,7 +141,7 @@ func (s *faulty) etcdGone() accident {
 	}
 }
 
-// trouble has requests of the agent go wrong for a while.
+// trouble lets requests of the agent fail for a while.
 func (s *faulty) trouble(t faults.Trouble, lasts time.Duration, cut bool) accident {
 	return accident{
 		what:      fmt.Sprintf("for %v %s, connections are cut: %v", lasts, t, cut),
@@ -159,7 +158,7 @@ func (s *faulty) trouble(t faults.Trouble, lasts time.Duration, cut bool) accide
 	}
 }
 
-// badAnswers: the API server refuses, or cannot, or has, and says that it has not.
+// badAnswers: the API server refuses, fails, or carries out a request and reports a failure.
 func (s *faulty) badAnswers() accident {
 	codes := []int{
 		http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusConflict,
@@ -172,7 +171,7 @@ func (s *faulty) badAnswers() accident {
 	return s.trouble(t, s.shortly(), s.random.IntN(2) == 0)
 }
 
-// badWatches: they are cut, slow, broken off, too old, or get nothing.
+// badWatches: watches are cut, slow, interrupted, too old, or get nothing.
 func (s *faulty) badWatches() accident {
 	t := [...]faults.Trouble{
 		{},
@@ -190,8 +189,8 @@ func (s *faulty) badWatches() accident {
 	return s.trouble(t, lasts, t.Hang || s.random.IntN(3) > 0)
 }
 
-// runtimeGone: containerd is killed; the simulated runtime does not answer, refuses, does and does
-// not say so, has other conditions, or says nothing of what happens.
+// runtimeGone: containerd is killed; or the simulated runtime does not answer, refuses, carries out
+// a call without an answer, reports other conditions, or sends no events.
 func (s *faulty) runtimeGone() accident {
 	if s.daemon != nil {
 		return s.containerdKilled()
@@ -237,7 +236,7 @@ func (*faulty) fails(f crisim.Fault) func(*crisim.Server) error {
 	}
 }
 
-// loses has calls that change something take effect without an answer.
+// loses makes calls that change something take effect without an answer.
 func (*faulty) loses(r *crisim.Server) error {
 	for _, method := range crisim.Methods() {
 		if strings.HasPrefix(method, "List") || strings.HasSuffix(method, "Status") {
@@ -254,7 +253,7 @@ func (*faulty) loses(r *crisim.Server) error {
 	return nil
 }
 
-// sandboxDies: a pod that is to run has to be started anew.
+// sandboxDies: a running pod must be started again.
 func (s *faulty) sandboxDies() accident {
 	names := slices.DeleteFunc(s.wants.names(), func(name string) bool {
 		o := s.wants.of[name]
@@ -272,7 +271,7 @@ func (s *faulty) sandboxDies() accident {
 	return accident{
 		what: "the sandbox of " + pod + " dies", reachable: true,
 		parts: []func() error{func() error {
-			_ = s.node.Runtime.KillSandbox(s.c.Namespace + "/" + pod) // it may be between two
+			_ = s.node.Runtime.KillSandbox(s.c.Namespace + "/" + pod) // it may have none at the moment
 			return nil
 		}},
 	}
@@ -290,14 +289,14 @@ func (s *faulty) containerdKilled() accident {
 	}
 }
 
-// anyOnNode is one that the agent or its runtime has, or both.
+// anyOnNode draws an accident of the agent or of its runtime, or of both.
 func (s *faulty) anyOnNode() accident {
 	return s.some([]func(*faulty) accident{
 		(*faulty).agentKilled, (*faulty).runtimeGone, (*faulty).badWatches,
 	}, 1+s.random.IntN(2))
 }
 
-// together is several at once, of different kinds.
+// together draws several accidents of different kinds at once.
 func (s *faulty) together() accident {
 	return s.some([]func(*faulty) accident{
 		(*faulty).agentKilled, (*faulty).apiServerKilled, (*faulty).badAnswers, (*faulty).etcdGone,

@@ -15,7 +15,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 )
 
-// check tells what is not as it should be when all is quiet.
+// check returns what is wrong when the node is quiet.
 func (s *observed) check(w *workloads) error {
 	var errs []error
 	add := func(err error) {
@@ -65,7 +65,7 @@ func ended(p v1.Pod) bool {
 	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
 }
 
-// asWanted tells what is wrong with the number and kind of pods there are of something.
+// asWanted returns what is wrong with the number and kind of pods of a workload.
 func (s *observed) asWanted(w *desired) error {
 	if w.gone {
 		return fmt.Errorf("%s is being removed", w.name)
@@ -129,8 +129,8 @@ func (s *observed) agrees(w *desired, p, here *v1.Pod) error {
 	return s.saysWhatIsHeld(p.Name+"/main", s.newest(here.UID, "main"), held)
 }
 
-// isTrue compares a container's status with the newest container that the runtime has of it. One
-// that has ended may be gone there.
+// isTrue compares a container's status with the newest container of the runtime. An ended one may
+// have been removed there.
 func (s *observed) isTrue(uid types.UID, c v1.ContainerStatus) error {
 	is := s.newest(uid, c.Name)
 	if is == nil {
@@ -160,8 +160,8 @@ func (s *observed) isTrue(uid types.UID, c v1.ContainerStatus) error {
 	return nil
 }
 
-// saysWhatIsHeld compares what those who ask are told that a container has, and the runtime, with
-// what it holds.
+// saysWhatIsHeld compares a container's assignment with what the agent's APIs and the runtime
+// report.
 func (s *observed) saysWhatIsHeld(name string, is *runtimeapi.ContainerStatus,
 	held allocation.Container) error {
 	var ids []string
@@ -196,8 +196,8 @@ func (s *observed) saysWhatIsHeld(name string, is *runtimeapi.ContainerStatus,
 	return nil
 }
 
-// nothingElse tells what the runtime, the state file and the file system have that belongs to no
-// pod, or to one that has ended.
+// nothingElse returns what the runtime, the state file and the file system have of pods that do not
+// exist or have ended.
 func (s *observed) nothingElse(ours, active map[types.UID]bool) error {
 	var errs []error
 	ready := map[types.UID]int{}
@@ -236,7 +236,7 @@ func (s *observed) nothingElse(ours, active map[types.UID]bool) error {
 	return errors.Join(errs...)
 }
 
-// nothingTwice tells which CPUs and devices two pods hold.
+// nothingTwice returns CPUs and devices that two pods hold.
 func (s *observed) nothingTwice() error {
 	owner := map[string]string{}
 	var errs []error

@@ -21,28 +21,28 @@ import (
 	"github.com/numalet/numalet/agent/placement"
 )
 
-// The labels by which a runtime's sandboxes and containers are known.
+// These labels of the runtime's sandboxes and containers identify them.
 const (
 	labelUID  = "io.kubernetes.pod.uid"
 	labelName = "io.kubernetes.container.name"
 )
 
-// observed is what all say of the node's pods, at about one moment.
+// observed is what everybody reports of the node's pods at about the same time.
 type observed struct {
-	// api are the pods that the API server has for the node, and here those of the agent, by name.
+	// api has the pods of the node in the API server, and here those of the agent, by name.
 	api, here map[types.NamespacedName]v1.Pod
 	places    map[string]placement.Row                      // by "pod/container"
 	told      map[string]*podresourcesv1.ContainerResources // likewise
 	held      allocation.State
 	sandboxes []*runtimeapi.PodSandbox
-	// containers are those of the runtime, by the pod's UID and their name, the newest last.
+	// containers has the runtime's containers, by the pod's UID and their name, the newest last.
 	containers map[types.UID]map[string][]*runtimeapi.ContainerStatus
 	addresses  map[types.UID]string // of the pods' ready sandboxes
-	// left are directories, mounts and cgroups, by the UIDs of the pods they belong to.
+	// left has directories, mounts and cgroups, by the UID of their pod.
 	left map[types.UID]string
 }
 
-// look asks all.
+// look asks everybody.
 func (s *faulty) look() (*observed, error) {
 	ctx := context.Background()
 	out := &observed{api: map[types.NamespacedName]v1.Pod{}, here: map[types.NamespacedName]v1.Pod{}}
@@ -143,7 +143,8 @@ func (s *faulty) lookAtRuntime(ctx context.Context, out *observed) error {
 	return nil
 }
 
-// alive tells why the node does not seem to live since some time.
+// alive returns an error unless the node's lease was renewed since a time and the node is ready
+// without taints.
 func (s *faulty) alive(since time.Time) error {
 	ctx := context.Background()
 	l, err := s.c.Client.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(ctx, s.node.Name,
@@ -169,7 +170,7 @@ func (s *faulty) alive(since time.Time) error {
 	return nil
 }
 
-// lookForLeft finds what of pods is in the file system.
+// lookForLeft finds what the file system has of pods.
 func (s *faulty) lookForLeft(_ context.Context, out *observed) error {
 	out.left = map[types.UID]string{}
 	dirs, err := filepath.Glob(filepath.Join(s.node.Root, "pods", "*"))
@@ -207,7 +208,7 @@ func (s *faulty) lookForLeft(_ context.Context, out *observed) error {
 	return nil
 }
 
-// newest is the container of that name that was made last.
+// newest returns the container of that name that was created last.
 func (s *observed) newest(uid types.UID, name string) *runtimeapi.ContainerStatus {
 	all := s.containers[uid][name]
 	if len(all) == 0 {
@@ -216,7 +217,7 @@ func (s *observed) newest(uid types.UID, name string) *runtimeapi.ContainerStatu
 	return all[len(all)-1]
 }
 
-// identity is what must not change of a container that need not be started again.
+// identity returns what must not change of a container that need not be restarted.
 func identity(c v1.ContainerStatus) string {
 	started := ""
 	if r := c.State.Running; r != nil {

@@ -23,17 +23,17 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// Without NUMALET_FAULT_ROUNDS there is one accident of each kind, all on one node; with it so many
-// of each kind, on a node of its own. NUMALET_FAULT_SEED repeats a run.
+// Without NUMALET_FAULT_ROUNDS one accident of each kind happens, all on one node; with it that
+// many of each kind, on a node for each kind. NUMALET_FAULT_SEED repeats a run.
 const (
 	roundsEnv = "NUMALET_FAULT_ROUNDS"
 	seedEnv   = "NUMALET_FAULT_SEED"
 )
 
-// telling is how often it is told why it is not quiet yet.
-const telling = 4 * time.Second
+// logPeriod is how often the test logs why the node is not quiet yet.
+const logPeriod = 4 * time.Second
 
-// faulty is a node of which pods are wanted that change all the time, and that has accidents.
+// faulty is a node with pods that change all the time, and with accidents.
 type faulty struct {
 	t       *testing.T
 	c       rig.Cluster
@@ -47,12 +47,12 @@ type faulty struct {
 
 	runtime   runtimeapi.RuntimeServiceClient
 	resources podresourcesv1.PodResourcesListerClient
-	quiet     map[types.UID]map[string]string // what containers were when all was quiet, by UID
+	quiet     map[types.UID]map[string]string // the containers at the last quiet time, by UID
 }
 
-// TestFaults has accidents at random moments while pods come and go. After each what runs is what
-// is wanted, everybody says the same of it, nothing is left of what is gone, and what nobody touched
-// goes on.
+// TestFaults lets accidents happen at random moments while pods come and go. After each, what runs
+// is what is wanted, everybody reports the same, nothing is left of removed pods, and untouched
+// pods have kept running.
 func TestFaults(t *testing.T) {
 	rounds := int(harness.Number(t, roundsEnv, 0))
 	if rounds == 0 {
@@ -67,7 +67,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestFaultsOfContainers has accidents of the agent and of containerd.
+// TestFaultsOfContainers lets accidents happen to the agent and to containerd.
 func TestFaultsOfContainers(t *testing.T) {
 	n, d, cgroup := containerdrig.Node(t)
 	rounds := int(harness.Number(t, roundsEnv, 1))
@@ -75,13 +75,13 @@ func TestFaultsOfContainers(t *testing.T) {
 		[]kindOfAccident{{plan: (*faulty).anyOnNode}}, rounds))
 }
 
-// newFaulty makes a node behind a proxy; nothing is wanted of it yet.
+// newFaulty makes a node behind a proxy, with no workloads yet.
 func newFaulty(t *testing.T, n *harness.Node, d *containerd.Daemon, cgroup string) *faulty {
 	t.Helper()
 	seed := harness.Number(t, seedEnv, rand.Uint64())
 	t.Logf("%s=%d", seedEnv, seed)
 	sum := fnv.New64()
-	sum.Write([]byte(t.Name())) // so that one kind alone is repeated as well
+	sum.Write([]byte(t.Name())) // so that a single kind can be repeated as well
 	random := rand.New(rand.NewPCG(seed, sum.Sum64()))
 	c := rig.Start(t)
 	s := &faulty{
@@ -115,7 +115,7 @@ func newFaulty(t *testing.T, n *harness.Node, d *containerd.Daemon, cgroup strin
 	return s
 }
 
-// stand puts a proxy before the API server of a node that was not started.
+// stand puts a proxy between a node that was not started and the API server.
 func stand(t *testing.T, c rig.Cluster, n rig.Node, seed uint64) *faults.Proxy {
 	t.Helper()
 	certificate, key := filepath.Join(n.Dir, "p.crt"), filepath.Join(n.Dir, "p.key")
@@ -142,7 +142,8 @@ func stand(t *testing.T, c rig.Cluster, n rig.Node, seed uint64) *faults.Proxy {
 	return proxy
 }
 
-// play has accidents of these kinds, one after the other, and removes all in the end.
+// play lets accidents of these kinds happen, one after the other, and removes all workloads in the
+// end.
 func (s *faulty) play(kinds []kindOfAccident) {
 	for range 5 {
 		s.wants.change()
@@ -167,7 +168,7 @@ func (s *faulty) play(kinds []kindOfAccident) {
 	s.settle("all is removed")
 }
 
-// throw has an accident, while something is changed before, in the middle and afterwards.
+// throw lets an accident happen, and changes workloads before, during and after it.
 func (s *faulty) throw(a accident) {
 	changes := make([]int, 3)
 	for i := range changes {
@@ -180,7 +181,7 @@ func (s *faulty) throw(a accident) {
 			s.t.Logf("%s: generation %d, %d replicas, gone %v, by force %v", o.name, o.generation,
 				o.replicas, o.gone, o.force)
 		}
-		_ = s.bring() // what is not possible now is done when all settles
+		_ = s.apply() // what fails now is applied when the node settles
 	}
 	change(changes[0])
 	time.Sleep(pauses[0])
@@ -202,24 +203,24 @@ func (s *faulty) throw(a accident) {
 	change(changes[2])
 }
 
-// moment is a part of the schedule.
+// moment draws a pause.
 func (s *faulty) moment() time.Duration {
 	return time.Duration(s.random.Int64N(int64(300 * time.Millisecond)))
 }
 
-// settle waits until all is as wanted, and for a while stays as it is. What was not touched has not
-// been started again since it was quiet last.
+// settle waits until everything is as wanted, and stays so for a while. Untouched containers must
+// not have been restarted since the last quiet time.
 func (s *faulty) settle(when string) {
 	s.t.Helper()
 	var now *observed
 	since := time.Now()
-	tell := time.Now().Add(telling)
+	tell := time.Now().Add(logPeriod)
 	s.node.Eventually("all is quiet after "+when, func() (err error) {
 		if now, err = s.isQuiet(since); err == nil {
 			return nil
 		}
 		if time.Now().After(tell) {
-			tell = time.Now().Add(telling)
+			tell = time.Now().Add(logPeriod)
 			s.t.Logf("not yet: %v", err)
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -245,10 +246,11 @@ func (s *faulty) settle(when string) {
 	}
 }
 
-// isQuiet reports whether all is as wanted, pods are not written to, and the node has lived since.
+// isQuiet returns an error unless everything is as wanted, nobody writes to pods, and the node has
+// reported since.
 func (s *faulty) isQuiet(since time.Time) (*observed, error) {
 	s.revive()
-	if err := s.bring(); err != nil {
+	if err := s.apply(); err != nil {
 		return nil, err
 	}
 	before, err := s.look()
@@ -278,8 +280,8 @@ func (s *faulty) isQuiet(since time.Time) (*observed, error) {
 	return after, nil
 }
 
-// revive starts the agent again if it has ended, as systemd would. Without a runtime it may not
-// even begin; nothing else is a reason.
+// revive starts the agent again if it has ended, as systemd would. Without a runtime it may end at
+// its start; any other reason fails the test.
 func (s *faulty) revive() {
 	s.t.Helper()
 	exited, how := s.node.Exited()
@@ -292,7 +294,7 @@ func (s *faulty) revive() {
 	s.node.StartOnly()
 }
 
-// untouched tells what became of pods that should not have noticed anything.
+// untouched returns what happened to pods that should not have noticed anything.
 func (s *faulty) untouched(now *observed) error {
 	for _, p := range now.api {
 		if s.wants.of[p.Labels["want"]].touched {
@@ -308,8 +310,8 @@ func (s *faulty) untouched(now *observed) error {
 	return nil
 }
 
-// watcher checks at each change that the simulated runtime makes that no two containers have the
-// same.
+// watcher checks at each change of the simulated runtime that no two containers have the same CPU
+// or device.
 type watcher struct {
 	mu     sync.Mutex
 	live   map[string]crisim.Container
@@ -335,7 +337,7 @@ func (w *watcher) told(c crisim.Container) {
 	w.live[c.Subject.ID] = c
 }
 
-// check reports what was found.
+// check fails the test for what was found.
 func (w *watcher) check(t *testing.T) {
 	t.Helper()
 	if w == nil {

@@ -19,14 +19,14 @@ import (
 // gpu is the resource of the device plugin.
 const gpu = "example.com/gpu"
 
-// kind is who makes a pod.
+// kind says who makes the pods of a workload.
 type kind int
 
 // Each kind but the first is made through the API server.
 const (
 	static     kind = iota // a manifest
-	bare                   // nobody makes it again
-	deployment             // one or some that are replaced
+	bare                   // a pod that nobody replaces
+	deployment             // pods that are replaced
 	job                    // ends
 	kinds
 )
@@ -35,26 +35,26 @@ func (k kind) String() string {
 	return [...]string{"static", "bare", "deployment", "job"}[k]
 }
 
-// indirect reports whether others than the API server have to make its pods.
+// indirect reports whether controllers make the pods.
 func (k kind) indirect() bool { return k >= deployment }
 
-// desired is something that a test desires of the cluster.
+// desired is a workload that a test wants in the cluster.
 type desired struct {
 	name       string
 	kind       kind
-	generation int // a new one makes other pods
+	generation int // a change replaces the pods
 	replicas   int // of a deployment
-	cpus, gpus int // of its own
+	cpus, gpus int // exclusive
 	script     script
 	grace      int64
-	// attended: its containers have probes, hooks and a volume that is mounted.
+	// attended: its containers have probes, hooks and a mounted volume.
 	attended bool
 
-	// uid is that of the bare pod that was made; "" while there is none of this generation.
+	// uid is the UID of the bare pod that was created; "": there is none of this generation.
 	uid types.UID
-	// gone: it is to be removed, by force if that is so.
+	// gone: it is being removed, with force by force.
 	gone, force bool
-	// touched: its pods may be others than when all was quiet last.
+	// touched: its pods may have been replaced since the last quiet time.
 	touched bool
 }
 
@@ -63,10 +63,10 @@ type script struct {
 	simulated string   // for the simulated runtime
 	args      []string // for the program in real containers
 	exit      int32    // of a job
-	crashes   int32    // how often it is started again until it runs on
+	crashes   int32    // how often it fails before it keeps running
 }
 
-// The scripts. What crashes some times only does so on the simulated runtime.
+// The scripts. Only on the simulated runtime can a container crash several times.
 var (
 	obeys    = script{}
 	slowly   = script{simulated: "term-after=30ms"}
@@ -76,39 +76,39 @@ var (
 	fails    = script{simulated: "exit=3 after=10ms", args: []string{"--exit=3"}, exit: 3}
 )
 
-// workloads are what a test desires, by name.
+// workloads are all workloads of a test, by name.
 type workloads struct {
 	random  *rand.Rand
 	image   string
-	cpus    int      // how many CPUs pods may have alone, all together
-	scripts []script // of what does not end
+	cpus    int      // the bound on all exclusive CPUs together
+	scripts []script // for workloads that do not end
 	well    []string // a command that succeeds in containers
-	// direct: only pods come and go that need no other server than the API server, since the others
+	// direct: only pods that need no other server than the API server come and go, since the others
 	// take up to a minute to notice that it is back.
 	direct  bool
 	of      map[string]*desired
 	counter int
 }
 
-// gpus is how many devices are wanted at most. There are some more, and more CPUs than may be
-// wanted: what is deleted by force holds them for a while.
+// wantedGPUs bounds the wanted devices. There are more devices and CPUs than wanted: pods that are
+// deleted by force hold theirs for a while.
 const wantedGPUs, haveGPUs = 5, 10
 
 func (w *workloads) names() []string { return slices.Sorted(maps.Keys(w.of)) }
 
-// used is what all have alone.
+// used returns all exclusive CPUs and devices.
 func (w *workloads) used() (cpus, gpus int) {
 	for _, o := range w.of {
 		n := 1
 		if o.kind == deployment {
-			n = o.replicas + 1 // while it is rolled over
+			n = o.replicas + 1 // during a rollout
 		}
 		cpus, gpus = cpus+n*o.cpus, gpus+n*o.gpus
 	}
 	return cpus, gpus
 }
 
-// invent adds something.
+// invent adds a workload.
 func (w *workloads) invent() *desired {
 	w.counter++
 	k := kind(w.random.IntN(int(kinds)))
@@ -137,7 +137,7 @@ func (w *workloads) invent() *desired {
 	return o
 }
 
-// change adds, changes or removes something, and returns it.
+// change adds, changes or removes a workload, and returns it.
 func (w *workloads) change() *desired {
 	names := w.names()
 	if len(names) < 4 || len(names) < 9 && w.random.IntN(2) == 0 {
@@ -163,14 +163,14 @@ func (w *workloads) change() *desired {
 	return o
 }
 
-// drop has things removed.
+// drop removes the workloads that which selects.
 func (w *workloads) drop(which func(*desired) bool) {
 	for _, o := range w.of {
 		o.gone = o.gone || which(o)
 	}
 }
 
-// pods is how many pods there are of it when all is quiet.
+// pods returns how many pods it has when the node is quiet.
 func (o *desired) pods() int {
 	if o.kind == deployment {
 		return o.replicas
@@ -178,12 +178,12 @@ func (o *desired) pods() int {
 	return 1
 }
 
-// labels tell the pods of it.
+// labels selects its pods.
 func (o *desired) labels() map[string]string {
 	return map[string]string{"want": o.name, "generation": strconv.Itoa(o.generation)}
 }
 
-// template is its pods. The node is chosen by the scheduler if there is one in play.
+// template returns its pod template. The scheduler chooses the node, unless node is set.
 func (w *workloads) template(o *desired, node string) v1.PodTemplateSpec {
 	limits := v1.ResourceList{}
 	if o.cpus > 0 {
@@ -228,8 +228,8 @@ func (w *workloads) template(o *desired, node string) v1.PodTemplateSpec {
 	return out
 }
 
-// attend gives the container of a pod probes and hooks that all succeed, as long as nobody has a hand in
-// it, and memory to write to. The probes are patient with a slow machine.
+// attend gives the container of a pod probes and hooks that all succeed unless a fault interferes,
+// and memory to write to. The probes are patient with a slow machine.
 func (w *workloads) attend(spec *v1.PodSpec) {
 	well := &v1.ExecAction{Command: w.well}
 	probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: well}, PeriodSeconds: 1,

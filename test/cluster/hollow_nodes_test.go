@@ -20,7 +20,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// hollowWork is placed by the scheduler: pods with GPUs and CPUs of their own, and a job that ends.
+// hollowWork is placed by the scheduler: pods with exclusive GPUs and CPUs, and a job that ends.
 const hollowWork = `
 apiVersion: apps/v1
 kind: Deployment
@@ -54,8 +54,8 @@ spec:
       containers: [{name: main, image: sim.local/app, command: [sleep, "1"]}]
 `
 
-// TestHollowNodes: nodes without hardware take what the scheduler gives them, tell what is free by
-// NUMA node, keep what pods hold over a kill, and are gone when that was wanted.
+// TestHollowNodes: nodes without hardware run what the scheduler gives them, report what is free by
+// NUMA node, keep the pods' assignments over a kill, and are removed when asked to.
 func TestHollowNodes(t *testing.T) {
 	c := rig.Start(t)
 	applyFile(t, c, "testdata/noderesourcetopology.yaml")
@@ -114,7 +114,7 @@ func TestHollowNodes(t *testing.T) {
 	eventually(t, c, "", "get", "nodes", "-l", "hollow=yes", "-o", "name")
 }
 
-// holdings are what the nodes' state files have of pods, by name: CPUs and devices.
+// holdings returns the pods' CPUs and devices in the nodes' state files, by name.
 func holdings(t *testing.T, root string, pods []v1.Pod) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -152,7 +152,7 @@ func gpuPods(t *testing.T, c rig.Cluster) []v1.Pod {
 	return list.Items
 }
 
-// hollow is a process that is many nodes.
+// hollow is a process with many nodes.
 type hollow struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -191,7 +191,7 @@ func (h *hollow) kill() {
 	_ = h.cmd.Wait() // it was killed
 }
 
-// end has the process end as it was told to.
+// end stops the process as a user does.
 func (h *hollow) end() {
 	h.t.Helper()
 	err := errors.Join(h.cmd.Process.Signal(syscall.SIGTERM), h.cmd.Wait())

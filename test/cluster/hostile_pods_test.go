@@ -16,11 +16,11 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// hostile is a pod that an API server takes and that asks a node for work without end, or for what
-// there is not.
+// hostile is a pod that an API server accepts and that asks a node for endless work, or for what
+// does not exist.
 type hostile struct {
 	change func(*v1.Pod)
-	// says is part of what the pod's status or an event tells of it; "": it runs.
+	// says is part of what the pod's status or an event says; "": it runs.
 	says string
 }
 
@@ -68,7 +68,7 @@ func hostilePods() map[string]hostile {
 		"forever": spec(func(s *v1.PodSpec) {
 			s.TerminationGracePeriodSeconds = ptr.To[int64](math.MaxInt64)
 		}, ""),
-		// What the agent itself writes there is not a user's to say.
+		// Users cannot write the agent's own annotations.
 		"annotations": {func(p *v1.Pod) {
 			p.Annotations = map[string]string{
 				"numalet.io/assignment":       `{"bootID": "x", "containers": {"main": {"cpus": "0-3"}}}`,
@@ -80,8 +80,8 @@ func hostilePods() map[string]hostile {
 	}
 }
 
-// TestHostilePods: what one pod of the API server asks for hurts no other pod, also after a restart
-// of the agent, and is told of by name where somebody looks for it.
+// TestHostilePods: no pod of the API server harms another pod, even across a restart of the agent,
+// and each is reported by name where users look.
 func TestHostilePods(t *testing.T) {
 	c, n := ours(t)
 	large := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "large"},
@@ -123,7 +123,7 @@ func TestHostilePods(t *testing.T) {
 	}
 }
 
-// told is what a pod's status and its events say.
+// told returns what a pod's status and its events say.
 func told(t *testing.T, c rig.Cluster, p *v1.Pod) string {
 	t.Helper()
 	out := p.Status.Message

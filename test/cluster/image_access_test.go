@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestImageAccess: an image that was pulled with one pod's secret may be used by those that have
-// the same login, and is pulled again for others, also after the agent was killed.
+// TestImageAccess: pods with the same login may use an image that was pulled with one pod's secret;
+// for others it is pulled again. A kill of the agent changes nothing.
 func TestImageAccess(t *testing.T) {
 	onEach(t, func(t *testing.T, c rig.Cluster, n rig.Node) {
 		login := func(name, password string) {
@@ -40,7 +40,7 @@ func TestImageAccess(t *testing.T) {
 		if got := pulls(); got != 1 {
 			t.Fatalf("%d pulls", got)
 		}
-		// A stock kubelet that was started again was seen to let any pod use the image.
+		// A restarted stock kubelet lets any pod use the image.
 		forgets := n.Name == "kubelet"
 		for round := range 2 {
 			await(t, c, c.Namespace, pod(same, "IfNotPresent"), runs)
@@ -70,8 +70,7 @@ func TestImageAccess(t *testing.T) {
 	})
 }
 
-// neverPulled reports whether a container waits because its image may not be used and not be
-// pulled.
+// neverPulled reports whether a container waits because it may neither use the image nor pull it.
 func neverPulled(p *v1.Pod) bool {
 	return slices.ContainsFunc(p.Status.ContainerStatuses, func(s v1.ContainerStatus) bool {
 		w := s.State.Waiting

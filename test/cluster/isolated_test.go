@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestIsolatedCPUsLabel: the label is on the Node as long as CPUs are isolated, and pods find the node
-// by it.
+// TestIsolatedCPUsLabel: the Node has the label while CPUs are isolated, and pods find the node by
+// it.
 func TestIsolatedCPUsLabel(t *testing.T) {
 	c := rig.Start(t)
 	agent := harness.New(t)
@@ -28,7 +28,7 @@ func TestIsolatedCPUsLabel(t *testing.T) {
 	n.Start()
 	c.AwaitReady(n.Name)
 	label("3")
-	eventually(t, c, "best-effort container true", "get", "node", n.Name, // those of what pods may choose
+	eventually(t, c, "best-effort container true", "get", "node", n.Name, // the labels of what pods may choose
 		`--output=jsonpath={.metadata.labels.numalet\.io/topology-policy} `+
 			`{.metadata.labels.numalet\.io/topology-scope} `+
 			`{.metadata.labels.numalet\.io/topology-policy\.restricted}`)
@@ -45,8 +45,8 @@ func TestIsolatedCPUsLabel(t *testing.T) {
 	label("")
 }
 
-// TestKubeletAfterIsolatedCPUs: a stock kubelet starts on what numalet has left with isolated CPUs,
-// given out or not, and lets their pod run on.
+// TestKubeletAfterIsolatedCPUs: a stock kubelet starts on numalet's files with isolated CPUs,
+// assigned or not, and their pod keeps running.
 func TestKubeletAfterIsolatedCPUs(t *testing.T) {
 	n, d, _ := containerdrig.Node(t)
 	rig.StockKubelet(t, n)

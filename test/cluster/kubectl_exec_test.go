@@ -24,8 +24,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// shellPod has containers that write to both streams, restart, and are typed to; another pod has
-// one that writes much. The first and the last wait for the file go.
+// shellPod has containers that write to both streams, that restart, and that read a terminal;
+// another pod has one that writes much. The first and the last wait for the file go.
 const shellPod = `
 apiVersion: v1
 kind: Pod
@@ -61,11 +61,11 @@ spec:
       echo busy $i; i=$((i+1)); usleep 1000; done; echo end; exec sleep 1000000"]
 `
 
-// busyLines is how much the pod busy writes before its end.
+// busyLines is the number of lines that the pod busy writes before it ends.
 const busyLines = 3000
 
-// testShell does with the pod shell what people do with kubectl, and returns what that printed, as
-// far as it has to be the same on every agent.
+// testShell runs users' kubectl commands on the pod shell, and returns those outputs that must be
+// the same for every agent.
 func testShell(t *testing.T, c rig.Cluster, n rig.Node, exact bool) []string {
 	c.Apply(strings.ReplaceAll(shellPod, "IMAGE", containerdrig.ShellImage))
 	c.MustRun("wait", "--for=condition=Ready", "pod/shell", "pod/busy", "--timeout=1m")
@@ -83,8 +83,8 @@ func testShell(t *testing.T, c rig.Cluster, n rig.Node, exact bool) []string {
 	return out
 }
 
-// testFollow follows a log that is rotated meanwhile. The stock kubelet now and then loses a line then,
-// and what comes after.
+// testFollow follows a log that is rotated meanwhile. The stock kubelet sometimes loses a line
+// then, and everything after it.
 func testFollow(t *testing.T, c rig.Cluster, n rig.Node, exact bool) {
 	t.Helper()
 	if !exact {
@@ -104,7 +104,7 @@ func testFollow(t *testing.T, c rig.Cluster, n rig.Node, exact bool) {
 	}
 }
 
-// sameEverywhere is what commands print, without what is of one run only.
+// sameEverywhere returns the outputs of commands, without what differs between runs.
 func sameEverywhere(t *testing.T, c rig.Cluster, n rig.Node) (out []string) {
 	t.Helper()
 	late := strings.Fields(c.MustRun("logs", "shell", "-c", "main", "--tail=1", "--timestamps"))[0]
@@ -159,14 +159,14 @@ func sameEverywhere(t *testing.T, c rig.Cluster, n rig.Node) (out []string) {
 		out = append(out, ofOneRun.ReplaceAllString(said, "ONE"))
 	}
 	all := c.MustRun("logs", "shell", "--all-containers", "--prefix", "--tail=1")
-	return append(out, slices.Sorted(strings.Lines(all))...) // kubectl has no order of its own
+	return append(out, slices.Sorted(strings.Lines(all))...) // kubectl prints them in any order
 }
 
-// ofOneRun are times and the runtime's ids.
+// ofOneRun matches times and the runtime's ids.
 var ofOneRun = regexp.MustCompile(`[0-9a-f]{64}|` +
 	`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(Z|[+-]\d\d:\d\d)`)
 
-// testAttach types a line to a container, and reads what it makes of that.
+// testAttach types a line to a container, and reads its answer.
 func testAttach(t *testing.T, c rig.Cluster) {
 	t.Helper()
 	typed := talk(t, c, "attach", "-i", "shell", "-c", "typed")
@@ -193,7 +193,7 @@ func testCopy(t *testing.T, c rig.Cluster) {
 	}
 }
 
-// sizes are those of a terminal, one after the other.
+// sizes are the sizes of a terminal, one after the other.
 type sizes chan remotecommand.TerminalSize
 
 func (s sizes) Next() *remotecommand.TerminalSize {
@@ -208,7 +208,8 @@ const untilSizes = `
 until [ "$(stty size 2>/dev/null)" = '30 100' ]; do usleep 10000; done; echo first
 until [ "$(stty size 2>/dev/null)" = '50 120' ]; do usleep 10000; done; echo second; exit 5`
 
-// testTerminal looks whether a command on a terminal learns how large that is, and becomes.
+// testTerminal checks that a command on a terminal learns the terminal's size, and later its new
+// one.
 func testTerminal(t *testing.T, c rig.Cluster) {
 	t.Helper()
 	config, err := c.Admin()
@@ -249,7 +250,7 @@ type writer func([]byte) (int, error)
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
 
-// testForward sends much through a forwarded port, which all comes back.
+// testForward sends much data through a forwarded port, which returns it all.
 func testForward(t *testing.T, c rig.Cluster) {
 	t.Helper()
 	port := harness.FreePort(t)
@@ -276,7 +277,7 @@ func testForward(t *testing.T, c rig.Cluster) {
 	}
 }
 
-// testSPDY does once more what kubectl does by WebSocket unless it is told not to, as older ones.
+// testSPDY repeats over SPDY, as older kubectls do, what kubectl does over WebSocket by default.
 func testSPDY(t *testing.T, c rig.Cluster, n rig.Node) {
 	t.Helper()
 	counted := func() (lines []string) {
@@ -308,6 +309,6 @@ func testSPDY(t *testing.T, c rig.Cluster, n rig.Node) {
 
 func randomBytes(n int) []byte {
 	out := make([]byte, n)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(out) // it has no error
+	_, _ = rand.NewChaCha8([32]byte{}).Read(out) // it returns no error
 	return out
 }

@@ -24,8 +24,8 @@ spec:
   metrics: [{type: Resource, resource: {name: cpu, target: TARGET}}]
 `
 
-// TestKubectlTop: through metrics-server kubectl top shows what the node and its pods use, and an autoscaler
-// has as many pods of a Deployment as their use of the CPU asks for.
+// TestKubectlTop: with metrics-server, kubectl top shows the usage of the node and its pods, and an
+// autoscaler scales a Deployment by their CPU usage.
 func TestKubectlTop(t *testing.T) {
 	c := rig.Start(t)
 	c.Metrics()
@@ -50,8 +50,8 @@ func TestKubectlTop(t *testing.T) {
 	eventually(t, c, "3", "get", "deployment", "web", "-o", replicas)
 }
 
-// podUse is an error unless each line of the text is of a pod that uses what a simulated one does:
-// so many thousandths of a CPU, and so many MiB of memory and 8 more.
+// podUse returns an error unless each line of the text shows a simulated pod's usage: so many
+// thousandths of a CPU, and 8 more MiB of memory.
 func podUse(text string, err error) error {
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func podUse(text string, err error) error {
 		}
 		cpu, cpuErr := strconv.Atoi(strings.TrimSuffix(fields[1], "m"))
 		memory, memoryErr := strconv.Atoi(strings.TrimSuffix(fields[2], "Mi"))
-		// Times of metrics are in milliseconds, and kubectl rounds up.
+		// The metrics' times are in milliseconds, and kubectl rounds up.
 		if more := cpu - (memory - 8); cpuErr != nil || memoryErr != nil || more < 0 || more > 1 {
 			return fmt.Errorf("it prints %q", text)
 		}

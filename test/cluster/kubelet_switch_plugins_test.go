@@ -18,8 +18,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// ownNetwork runs a command in the network namespace of a node with the address 192.0.2.2, and with
-// two interfaces beside.
+// ownNetwork runs a command in the network namespace of a node with the address 192.0.2.2 and two
+// more interfaces.
 const ownNetwork = `set -e
 ip link add own0 type veth peer name pown0
 ip address add 192.0.2.2/24 dev own0
@@ -30,9 +30,9 @@ exec "$@"`
 
 const eniResource = "example.com/eni"
 
-// TestSwitchENI: the plugin for network interfaces serves the stock kubelet, numalet, and the stock
-// kubelet again, as one process. Each gives a pod an interface that no other pod has, and knows
-// whose the others are.
+// TestSwitchENI: one process of the network interface plugin serves the stock kubelet, numalet, and
+// the stock kubelet again. Each gives a pod an interface that no other pod has, and knows the
+// holders of the others.
 func TestSwitchENI(t *testing.T) {
 	given := testSwitchPlugin(t, pluginOfSwitch{
 		resource: eniResource, count: 1, variable: "ENI_EXAMPLE_COM_ENI_NAMES", start: switched.eniPlugin,
@@ -48,8 +48,8 @@ func TestSwitchENI(t *testing.T) {
 	}
 }
 
-// TestSwitchGPU: so does the plugin for GPUs, as it is built. Of cards that are bridged in pairs each
-// agent gives a pod a pair, though its cards are not neighbours.
+// TestSwitchGPU: the built GPU plugin does the same. Of cards that are bridged in pairs each agent
+// gives a pod a pair, though its cards are not neighbours.
 func TestSwitchGPU(t *testing.T) {
 	testSwitchPlugin(t, pluginOfSwitch{
 		resource: "nvidia.com/gpu", count: 2, variable: "NVIDIA_VISIBLE_DEVICES", start: switched.gpuPlugin,
@@ -62,7 +62,7 @@ func TestSwitchGPU(t *testing.T) {
 	})
 }
 
-// pluginOfSwitch is a plugin, and what containers get of it.
+// pluginOfSwitch is a plugin, and what containers get from it.
 type pluginOfSwitch struct {
 	resource string
 	count    int
@@ -80,7 +80,7 @@ func testSwitchPlugin(t *testing.T, p pluginOfSwitch) (given map[string]string) 
 	plugin := p.start(s)
 	var names []string
 	given = map[string]string{}
-	run := func(name string) { // with a UID that both agents know it by
+	run := func(name string) { // with a UID under which both agents know it
 		metadata := fmt.Sprintf("name: %s, uid: 3b1c7c0e-5b0e-4f0e-9d55-6c1f4a0f2c3%d", name, len(given))
 		s.Pod(name, podManifest(metadata, fmt.Sprintf("{limits: {%s: %d}}", p.resource, p.count)))
 		names = append(names, name)
@@ -95,7 +95,7 @@ func testSwitchPlugin(t *testing.T, p pluginOfSwitch) (given map[string]string) 
 			run("first")
 		case 1:
 			run("second")
-		case 2: // takes what the first gives back
+		case 2: // gets what the first gives back
 			s.await(names)
 			names = slices.DeleteFunc(names, func(name string) bool { return name == "first" })
 			s.RemovePod("first")
@@ -136,7 +136,7 @@ func (s switched) eniPlugin() *exec.Cmd {
 		"--device-info-dir="+filepath.Join(s.Dir, "devinfo"), "--cdi-dir="+filepath.Join(s.Dir, "cdi")))
 }
 
-// gpuPlugin starts the plugin for GPUs, which here are data.
+// gpuPlugin starts the GPU plugin with GPUs from a file.
 func (s switched) gpuPlugin() *exec.Cmd {
 	s.t.Helper()
 	return s.startPlugin("gpu", exec.Command(harness.GPUPlugin(s.t, s.Dir), "--mock=h100nvl8",
@@ -179,8 +179,8 @@ func (s switched) startPlugin(name string, cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// environ is a variable in the environment of a container's process, once it has it: a process that
-// is being made has none yet.
+// environ returns a variable of a container's process, once it has it: a process that is being
+// created has no environment yet.
 func (s switched) environ(f fact, variable string) (value string) {
 	s.t.Helper()
 	s.Eventually("the container has its devices", func() error {

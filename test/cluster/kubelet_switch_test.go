@@ -23,23 +23,24 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// fact is what must not change of a container when the node gets another agent.
+// fact is what must not change about a container when the node gets another agent.
 type fact struct {
 	Container, Sandbox string
 	Attempt            uint32
 	PID                int
-	// Allowed is where the kernel lets it run; Own and Devices are what the agent says it holds.
+	// Allowed is the set of CPUs on which the kernel runs it; Own and Devices are its assignment,
+	// as the agent reports it.
 	Allowed string
 	Own     []int64
 	Devices []string
 }
 
-// switched is a node whose agent is now one and now the other.
+// switched is a node that changes between two agents.
 type switched struct {
 	t *testing.T
 	*harness.Node
 	runtime runtimeapi.RuntimeServiceClient
-	kubelet []string // the Program that is the stock kubelet
+	kubelet []string // the Program of the stock kubelet
 }
 
 // TestSwitch: a node with static pods goes from the stock kubelet to numalet, back, and to numalet
@@ -58,8 +59,9 @@ func TestSwitchSystemd(t *testing.T) {
 	}
 }
 
-// testSwitch gives the pods metadata.uid, if it is not empty, with a digit at the end. Then one
-// begins under numalet, too (without, a kubelet does not find it again), and agents are killed.
+// testSwitch gives the pods metadata.uid, if uid is not empty, with a digit appended. Then one pod
+// starts under numalet, too (a kubelet does not find a pod without that UID again), and agents are
+// killed.
 func testSwitch(t *testing.T, uid string) {
 	n, d, _ := containerdrig.Node(t)
 	rig.StockKubelet(t, n)
@@ -79,7 +81,7 @@ func testSwitch(t *testing.T, uid string) {
 		s.begin(agent)
 		switch {
 		case i == 0:
-			s.awaitDevices() // until then the kubelet admits pods without
+			s.awaitDevices() // before that the kubelet admits pods without
 			run("plain", "{}")
 			run("gpu", `{limits: {example.com/gpu: "1"}}`)
 			run("alone", `{limits: {cpu: "1", memory: 64Mi, example.com/gpu: "1"}}`)
@@ -149,7 +151,7 @@ func (s switched) begin(agent string) {
 	s.Start()
 }
 
-// visit runs a pod that comes and goes, so that the agent has looked at all there is meanwhile.
+// visit runs a short pod, so that the agent has seen everything on the node by its end.
 func (s switched) visit(name string) {
 	s.t.Helper()
 	s.Pod(name, podManifest("name: "+name, "{}"))
@@ -158,7 +160,7 @@ func (s switched) visit(name string) {
 	s.AwaitGone(name + "-node")
 }
 
-// facts are those of the pods by name; an error if one of them does not run.
+// facts returns the facts of the pods, by name, and an error if one of them does not run.
 func (s switched) facts(names []string) (map[string]fact, error) {
 	ctx := context.Background()
 	list, err := s.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
@@ -219,8 +221,8 @@ func (s switched) factOf(ctx context.Context, c *runtimeapi.Container) (f fact, 
 		PID: info.PID, Allowed: allowed}, nil
 }
 
-// held is what the agent tells monitoring agents of each pod's container, a static one by the name
-// in its manifest.
+// held returns what the agent reports to monitoring agents about each pod's container; a static pod
+// has the name in its manifest.
 func (s switched) held(ctx context.Context) (map[string]*podresourcesv1.ContainerResources,
 	error) {
 	list, err := s.resources().List(ctx, &podresourcesv1.ListPodResourcesRequest{})
@@ -239,7 +241,7 @@ func (s switched) resources() podresourcesv1.PodResourcesListerClient {
 		dial(s.t, "unix://"+filepath.Join(s.Root, "pod-resources", "kubelet.sock")))
 }
 
-// dial connects until the test ends.
+// dial connects to a socket until the test ends.
 func dial(t *testing.T, endpoint string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(endpoint,

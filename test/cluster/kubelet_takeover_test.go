@@ -19,7 +19,7 @@ import (
 	containerdrig "github.com/numalet/numalet/test/containerd/rig"
 )
 
-// takenPods are pods of each kind that an agent has something to remember of.
+// takenPods are pods of each kind for which an agent keeps state.
 const takenPods = `
 {apiVersion: v1, kind: ConfigMap, metadata: {name: cfg}, data: {agent: none}}
 ---
@@ -42,9 +42,9 @@ const takenPods = `
   metadata: {labels: {app: web}}, spec: {containers: [{MAIN}]}}}}
 `
 
-// TestTakenOver: a node with pods of the API server goes from the stock kubelet to numalet, and
-// back, once with each killed and once with each stopped. No container notices, who watches pods and
-// node sees nothing of it, and volumes go on being updated.
+// TestTakenOver: a node with pods of the API server goes from the stock kubelet to numalet and
+// back, once with the agents killed and once stopped. No container notices, watchers of pods and
+// node see no change, and volumes are still updated.
 func TestTakenOver(t *testing.T) { testTakenOver(t) }
 
 // TestTakenOverSystemd is TestTakenOver with the cgroup driver systemd.
@@ -62,7 +62,7 @@ func testTakenOver(t *testing.T) {
 	node := c.Join(n, "taken")
 	s := switched{t, n, runtimeapi.NewRuntimeServiceClient(dial(t, d.Endpoint())), n.Program}
 	n.Settings["cpuManagerReconcilePeriod"] = "1s"
-	n.Settings["syncFrequency"] = "2s" // or the kubelet updates volumes after a minute and more
+	n.Settings["syncFrequency"] = "2s" // the kubelet's default updates volumes after a minute and more
 	s.Plugin("example.com/gpu", "--devices=3", "--nodes=0")
 	seen := &witness{}
 	var names []string
@@ -101,8 +101,8 @@ func testTakenOver(t *testing.T) {
 	}
 }
 
-// settled waits until all pods run, and those without CPUs of their own have left those of others,
-// for which the kubelet takes its time.
+// settled waits until all pods run, and the shared containers have left the exclusive CPUs of
+// others, which takes the kubelet a while.
 func (s switched) settled(names []string) (facts map[string]fact) {
 	s.t.Helper()
 	s.Eventually("exclusive CPUs are exclusive", func() (err error) {
@@ -127,8 +127,8 @@ func (s switched) settled(names []string) (facts map[string]fact) {
 	return facts
 }
 
-// seesUpdates changes the config map to the agent's name and waits until the process in the
-// container sees it; what did not change is there as well.
+// seesUpdates writes the agent's name into the config map and waits until the process in the
+// container sees it beside what did not change.
 func (s switched) seesUpdates(c rig.Cluster, agent string, pid int) {
 	s.t.Helper()
 	c.MustRun("patch", "configmap", "cfg", "--patch", `{"data": {"agent": "`+agent+`"}}`)
@@ -150,7 +150,7 @@ func (s switched) seesUpdates(c rig.Cluster, agent string, pid int) {
 	}
 }
 
-// runTaken makes the pods, waits until all are ready, and returns their names.
+// runTaken creates the pods, waits until all are ready, and returns their names.
 func runTaken(t *testing.T, c rig.Cluster) []string {
 	t.Helper()
 	c.Apply(strings.ReplaceAll(takenPods, "MAIN", "name: main, image: "+containerd.WorkImage))
@@ -159,10 +159,10 @@ func runTaken(t *testing.T, c rig.Cluster) []string {
 	return strings.Fields(c.MustRun("get", "pods", "-o", "jsonpath={.items[*].metadata.name}"))
 }
 
-// witness notes what a watcher sees of pods that run and of their node that is not so.
+// witness records what a watcher sees that is wrong with running pods and their node.
 type witness struct {
 	mu    sync.Mutex // guards what follows
-	agent string     // that runs now
+	agent string     // the present one
 	found []string
 }
 

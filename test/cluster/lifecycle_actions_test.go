@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/internal/lab/crisim"
 )
 
-// Conditions that steps of scenarios wait for.
+// Conditions for which steps of scenarios wait.
 
 func there(*v1.Pod) bool { return true }
 
@@ -22,7 +22,7 @@ func isPhase(phase v1.PodPhase) func(*v1.Pod) bool {
 	return func(p *v1.Pod) bool { return p.Status.Phase == phase }
 }
 
-// is: a container is in such a state, with so many restarts at least.
+// is returns whether a container is in such a state, with at least so many restarts.
 func is(container string, restarts int32, in func(v1.ContainerState) bool) func(*v1.Pod) bool {
 	return func(p *v1.Pod) bool {
 		for _, c := range append(statuses(p), p.Status.EphemeralContainerStatuses...) {
@@ -50,9 +50,9 @@ func isNotReady(p *v1.Pod) bool { return !runs(p) }
 
 func isDeleted(p *v1.Pod) bool { return p.DeletionTimestamp != nil }
 
-// Acts of scenarios.
+// Actions of scenarios.
 
-// remove deletes the pod with so many seconds of grace; -1: its own.
+// remove deletes the pod with this grace period in seconds; -1: its own.
 func remove(grace int64) act {
 	return func(ctx context.Context, s *scenarioNode, pod string) error {
 		options := metav1.DeleteOptions{}
@@ -72,7 +72,7 @@ func evict(ctx context.Context, s *scenarioNode, pod string) error {
 		&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: s.Namespace}})
 }
 
-// drain drains the node of the pod and of no other, as people do, and ends that when it is gone.
+// drain runs kubectl drain for the pod alone, and stops it when the pod is gone.
 func drain(_ context.Context, s *scenarioNode, pod string) error {
 	for _, command := range [][]string{
 		{"label", "pod", pod, "drained=" + pod},
@@ -127,7 +127,7 @@ func debug(spec v1.EphemeralContainerCommon) act {
 	}
 }
 
-// object makes a ConfigMap or Secret of that name, which pods wait for.
+// object creates a ConfigMap or Secret for which pods wait.
 func object(kind, name string) act {
 	return func(ctx context.Context, s *scenarioNode, pod string) error {
 		meta := metav1.ObjectMeta{Name: strings.ReplaceAll(name, "POD", pod)}
@@ -158,7 +158,7 @@ func rewrite(change func(*v1.Pod)) act {
 	}
 }
 
-// trouble has the runtime fail calls about the pod.
+// trouble makes the runtime fail calls about the pod.
 func trouble(f crisim.Fault) act {
 	return func(_ context.Context, s *scenarioNode, pod string) error {
 		f := f

@@ -8,8 +8,8 @@ import (
 	"github.com/numalet/numalet/test/cluster/histories"
 )
 
-// meantHistories are differences that are meant; docs/pod-fields.md tells users of them. What is
-// over before the other side looks is there by chance.
+// meantHistories are the intended differences; docs/pod-fields.md lists them for users. The other
+// agent may have missed a short value by chance.
 var meantHistories = slices.Concat(meantStarts, meantRestarts, meantEnds, meantPlugins,
 	meantOverRestarts)
 
@@ -102,7 +102,7 @@ var meantPlugins = []histories.Meant{
 		Why: "the kubelet tries again with its next look, before it tells"},
 }
 
-// How long these are to be seen depends on how soon the kubelet is told to end the pod.
+// Their duration depends on when the kubelet learns that it must end the pod.
 var meantOverRestarts = []histories.Meant{
 	{Pod: "restart-.*", Field: "container .* (ready|started)|condition (Containers)?Ready",
 		Value: "#0 (true|false|True|False .*)", By: histories.Theirs, Seldom: true,
@@ -117,7 +117,7 @@ var meantOverRestarts = []histories.Meant{
 		Why: "a pod that was rejected keeps its status; the kubelet writes another one"},
 }
 
-// ofARun are what no two pods, or looks at them, have alike.
+// ofARun matches what differs between any two pods or observations.
 var ofARun = []rule{
 	{regexp.MustCompile(`-try\d+\b`), ""},
 	{regexp.MustCompile(`[0-9a-f]{64}`), "ID"},
@@ -126,14 +126,14 @@ var ofARun = []rule{
 	{regexp.MustCompile(`\b(\d+m)?\d+(\.\d+)?m?s\b`), "DURATION"},
 	{regexp.MustCompile(`pod=[-a-z0-9]+_`), "pod=POD_"},
 	{inUse, "$1: N"},
-	// What is wrong with a variable of which container is told too.
+	// numalet also says which variable of which container is wrong.
 	{regexp.MustCompile(`container "\w+": environment variable "\w+": `), ""},
-	// What would fit, and which plugin it was, is told too.
+	// numalet also says what would fit, and which plugin it was.
 	{regexp.MustCompile(`(capacity: \d+); (CPUs|memory): .*`), "$1"},
 	{regexp.MustCompile(`(which is unexpected); .*`), "$1"},
 }
 
-// plain is a text without what only tells the sides or runs apart.
+// plain removes from a text what differs between the two agents' nodes, or between runs.
 func (s *side) plain(text string) string {
 	text = strings.NewReplacer(s.Root, "ROOT", s.Dir, "DIR", s.Namespace, "NAMESPACE",
 		"-"+s.Name, "-NODE", s.answers.address, "ANSWERS").Replace(text)

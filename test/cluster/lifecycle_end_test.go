@@ -9,7 +9,7 @@ import (
 	"github.com/numalet/numalet/internal/lab/crisim"
 )
 
-// endScenarios are of pods that are deleted or evicted, in each phase.
+// endScenarios delete or evict pods, in each phase.
 func endScenarios() []scenario {
 	deleted := func(name, scripts, spec string, at func(*v1.Pod) bool) scenario {
 		return scenario{name: "deleted-" + name, scripts: scripts, spec: spec,
@@ -68,7 +68,7 @@ func endScenarios() []scenario {
 	}
 }
 
-// changeScenarios are of pods that are changed while they run.
+// changeScenarios change running pods.
 func changeScenarios() []scenario {
 	debugger := v1.EphemeralContainerCommon{Name: "debug", Image: rootImage}
 	failing := debugger
@@ -90,7 +90,7 @@ func changeScenarios() []scenario {
 	}
 }
 
-// restartScenarios are of pods that live on while the agent is killed and started again.
+// restartScenarios kill and restart the agent under running pods.
 func restartScenarios() []scenario {
 	probe := func(kind string) string {
 		return kind + `: {httpGet: {host: ANSWERS, port: PORT, path: /ok/POD}, periodSeconds: 1}`

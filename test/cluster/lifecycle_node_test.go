@@ -21,31 +21,31 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// scenarioNode is a side whose pods are recorded.
+// scenarioNode is a node of one agent whose pods are recorded.
 type scenarioNode struct {
 	*side
 	*histories.Recorder
-	port    string // of the answers
+	port    string // of the probe server
 	plugins sync.WaitGroup
 
 	mu    sync.Mutex
-	now   map[string]*v1.Pod            // the pods that are there
-	stops map[string]context.CancelFunc // ends of plugins, by pod
+	now   map[string]*v1.Pod            // the existing pods
+	stops map[string]context.CancelFunc // stops the plugins, by pod
 }
 
-// newScenarioNode starts a side and records its pods.
+// newScenarioNode starts a node and records its pods.
 func newScenarioNode(t *testing.T, agent, port string, asked *probeServer) *scenarioNode {
 	t.Helper()
 	s := &scenarioNode{port: port, now: map[string]*v1.Pod{},
 		stops: map[string]context.CancelFunc{}, side: newSideWith(t, agent, map[string]any{
 			"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "4s"},
-			"syncFrequency":    "1s", // the kubelet looks again that often
+			"syncFrequency":    "1s", // the kubelet syncs that often
 			"registryPullQPS":  0,
-			// What one scenario pulls another has.
+			// Other scenarios use the images that one has pulled.
 			"imagePullCredentialsVerificationPolicy": "NeverVerify",
 			"kubeAPIQPS":                             500, "kubeAPIBurst": 1000,
 			"nodeStatusUpdateFrequency": "1s",
-		}, "--device-admission-wait=0", "--device-plugin-allocatable-grace=0")} // as under the kubelet
+		}, "--device-admission-wait=0", "--device-plugin-allocatable-grace=0")} // as with the kubelet
 	t.Cleanup(s.plugins.Wait)
 	s.answers = asked
 	s.Recorder = histories.New(s.plain)
@@ -65,7 +65,7 @@ func newScenarioNode(t *testing.T, agent, port string, asked *probeServer) *scen
 	return s
 }
 
-// takes reports whether the API server takes the pod.
+// takes reports whether the API server accepts the pod.
 func (s *scenarioNode) takes(t *testing.T, pod *v1.Pod) bool {
 	t.Helper()
 	pod, err := s.renamed(pod, pod.Name)
@@ -80,7 +80,7 @@ func (s *scenarioNode) takes(t *testing.T, pod *v1.Pod) bool {
 	return err == nil
 }
 
-// begin makes the pod: in the API server, or a manifest of it.
+// begin creates the pod in the API server, or writes a static pod's manifest.
 func (s *scenarioNode) begin(ctx context.Context, one scenario, try int) error {
 	pod, err := one.pod(try, s)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *scenarioNode) begin(ctx context.Context, one scenario, try int) error {
 	return err
 }
 
-// manifest writes a static pod's.
+// manifest writes a static pod's manifest.
 func (s *scenarioNode) manifest(pod *v1.Pod) error {
 	pod.APIVersion, pod.Kind = "v1", "Pod"
 	raw, err := yaml.Marshal(pod)
@@ -110,7 +110,7 @@ func (s *scenarioNode) manifest(pod *v1.Pod) error {
 	return err
 }
 
-// tell goes through the steps of a scenario.
+// tell carries out the steps of a scenario.
 func (s *scenarioNode) tell(ctx context.Context, steps []step, pod string) error {
 	for i, one := range steps {
 		if err := s.await(ctx, pod, one); err != nil {
@@ -123,7 +123,7 @@ func (s *scenarioNode) tell(ctx context.Context, steps []step, pod string) error
 	return nil
 }
 
-// await waits until the pod is as the step wants it, and has been for as long.
+// await waits until the pod is as the step wants it, and has been for the step's time.
 func (s *scenarioNode) await(ctx context.Context, pod string, one step) error {
 	began, since := time.Now(), time.Time{}
 	for {
@@ -162,14 +162,14 @@ func (s *scenarioNode) act(ctx context.Context, do act, pod string) error {
 	return do(ctx, s, pod)
 }
 
-// seen is the pod as it was seen last; nil: it is not there.
+// seen returns the newest pod that the watcher has seen; nil: it does not exist.
 func (s *scenarioNode) seen(pod string) *v1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now[pod]
 }
 
-// end removes the pod, and waits until it is gone and stopped.
+// end removes the pod, and waits until it is gone and its sandbox stopped.
 func (s *scenarioNode) end(ctx context.Context, one scenario, pod string) error {
 	if one.static {
 		err := os.Remove(filepath.Join(s.Manifests, strings.TrimSuffix(pod, "-"+s.Name)+".yaml"))
@@ -203,7 +203,7 @@ func (s *scenarioNode) stopPlugin(pod string) {
 	}
 }
 
-// ready reports whether a sandbox of the pod is.
+// ready reports whether a sandbox of the pod is ready.
 func (s *scenarioNode) ready(pod string) bool {
 	return slices.ContainsFunc(s.Runtime.State().Sandboxes, func(sb crisim.Sandbox) bool {
 		return sb.Pod == pod && sb.Ready

@@ -15,7 +15,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// pluginScenarios are of pods with two of four devices, each of a resource and a plugin of its own
+// pluginScenarios run pods with two of four devices; each has a resource and a plugin of its own
 // that fails in one of its calls.
 func pluginScenarios() []scenario {
 	fails := func(rpc pluginsim.RPC, count int) pluginsim.Fault {
@@ -46,15 +46,15 @@ func pluginScenarios() []scenario {
 	}
 }
 
-// pluginsAtOnce is how many scenarios have a plugin at a time: each has an inotify instance, of which
-// a user has 128.
+// pluginsAtOnce bounds the scenarios with a plugin at the same time: each needs an inotify
+// instance, of which a user has 128.
 const pluginsAtOnce = 4
 
-// devices are of the resource that is called after the pod.
+// devices requests the resource that is named after the pod.
 const devices = `resources: {limits: {example.com/POD: 2}}`
 
-// plugin starts a plugin of the resource that is called after the pod, and waits until the node has
-// its devices. It ends with the scenario.
+// plugin starts a plugin of the resource that is named after the pod, and waits until the node has
+// its devices. The plugin stops with the scenario.
 func plugin(faults ...pluginsim.Fault) act {
 	return func(ctx context.Context, s *scenarioNode, pod string) error {
 		all, err := pluginsim.Spread("d", 4, topology.NewNodeSet(0), pluginsim.Blocked)
@@ -78,7 +78,7 @@ func plugin(faults ...pluginsim.Fault) act {
 	}
 }
 
-// calls records the calls that a plugin tells of.
+// calls records the calls in a plugin's log.
 type calls struct {
 	side *scenarioNode
 	pod  string
@@ -93,7 +93,8 @@ func (c calls) Write(line []byte) (int, error) {
 
 func (s *scenarioNode) pluginControl(pod string) string { return filepath.Join(s.Dir, pod+".ctl") }
 
-// listEnds has the plugin end its list with an error, and waits until the node has no devices of it.
+// listEnds makes the plugin end its list with an error, and waits until the node has no devices of
+// it.
 func listEnds(ctx context.Context, s *scenarioNode, pod string) error {
 	err := pluginsim.NewClient(s.pluginControl(pod)).Fault(ctx,
 		pluginsim.Fault{RPC: pluginsim.List, Code: "INTERNAL", Message: "it is broken"})
@@ -116,8 +117,8 @@ func both(first, second act) act {
 	}
 }
 
-// awaitDevices waits until the node has so many devices of the resource that is called after the
-// pod, unless their plugin has ended.
+// awaitDevices waits until the node has so many devices of the pod's resource, unless their plugin
+// has ended.
 func (s *scenarioNode) awaitDevices(ctx context.Context, pod string, many int64,
 	ended <-chan error) error {
 	for began := time.Now(); ; {

@@ -13,14 +13,14 @@ import (
 // onlyMain is the spec of a pod with one container.
 const onlyMain = `{containers: [{name: main, image: APP}]}`
 
-// of is onlyMain with more of the pod and of its container.
+// of returns onlyMain with further fields of the pod and of its container.
 func of(pod, container string) string {
 	return `{` + pod + `containers: [{name: main, image: APP, ` + container + `}]}`
 }
 
 func until(is func(*v1.Pod) bool) []step { return []step{{until: is, stay: time.Second}} }
 
-// scenarios are those of one life of an agent.
+// scenarios need only one run of the agent.
 func scenarios() []scenario {
 	return slices.Concat(startScenarios(), probeScenarios(), exitScenarios(), endScenarios(), changeScenarios())
 }
@@ -89,7 +89,7 @@ func probeScenarios() []scenario {
 	return []scenario{
 		{name: "ready-late", spec: of("", probe("readinessProbe", "fails-1-to-3")), steps: until(isReady)},
 		{name: "ready-goes", spec: of("", probe("readinessProbe", "fails-5-to-9")),
-			steps: []step{{until: isReady, stay: 7 * time.Second}}}, // longer than until it goes
+			steps: []step{{until: isReady, stay: 7 * time.Second}}}, // longer than it needs to disappear
 		{name: "live-fails", spec: of("", probe("livenessProbe", "fails-5-to-5")),
 			steps: until(is("main", 1, running))},
 		{name: "live-fails-never", spec: of("restartPolicy: Never, ",

@@ -21,33 +21,34 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// scenario is a pod and what happens to it. At its end the pod is deleted, if it is still there.
+// scenario is a pod and what happens to it. At its end the pod is deleted, if it still exists.
 type scenario struct {
 	name string
-	// scripts say what containers do: "main: exit=1 after=1s; init: term=ignore".
+	// scripts are the containers' scripts: "main: exit=1 after=1s; init: term=ignore".
 	scripts string
-	// spec is without what all have; APP is an image. Of a static pod it is in a manifest.
+	// spec is the pod's spec without the common fields; APP stands for an image. A static pod has
+	// it in a manifest.
 	spec   string
 	static bool
 	// whole is the pod of a scenario without a spec.
 	whole *v1.Pod
-	// before is done before the pod is made.
+	// before runs before the pod is created.
 	before act
 	steps  []step
-	// down is done while no agent runs, and then the scenario goes on with later. Scenarios without stay
-	// in one life of the agent.
+	// down runs while no agent runs, and later follows after the restart. Other scenarios end
+	// within one run of the agent.
 	down  act
 	later []step
 }
 
-// step waits until the pod is so, lets it be so for a while, and acts.
+// step waits until the pod meets a condition and has met it for a while, and acts.
 type step struct {
 	until func(*v1.Pod) bool
 	stay  time.Duration
 	do    act
 }
 
-// act is something that is done to the pod of a scenario on one side.
+// act does something to the pod of a scenario on one agent's node.
 type act func(ctx context.Context, s *scenarioNode, pod string) error
 
 // TestLifecycleScenarios: while the same happens to the same pods watchers see the same of them of numalet as
@@ -66,7 +67,7 @@ func TestLifecycleScenarios(t *testing.T) {
 		sides = append(sides, newScenarioNode(t, agent, fmt.Sprint(port), servers[i]))
 	}
 	groups := slices.Collect(slices.Chunk(pluginScenarios(), pluginsAtOnce))
-	groups = slices.AppendSeq(groups, slices.Chunk(scenarios(), storiesAtOnce))
+	groups = slices.AppendSeq(groups, slices.Chunk(scenarios(), scenariosAtOnce))
 	groups = slices.AppendSeq(groups, slices.Chunk(chanceScenarios(t, port, sides[0]), atOnce))
 	groups = append(groups, restartScenarios())
 	meant, whole := &histories.Comparison{Meant: meantHistories}, true
@@ -84,7 +85,7 @@ func TestLifecycleScenarios(t *testing.T) {
 	}
 }
 
-// tellUntilAlike tells scenarios, those that differ again, and fails if some differ still.
+// tellUntilAlike runs scenarios, repeats those that differ, and fails if some still differ.
 func tellUntilAlike(t *testing.T, sides []*scenarioNode, some []scenario, c *histories.Comparison) {
 	t.Helper()
 	tries := int(harness.Number(t, "NUMALET_SCENARIOS_TRIES", 3))
@@ -105,8 +106,8 @@ func tellUntilAlike(t *testing.T, sides []*scenarioNode, some []scenario, c *his
 	}
 }
 
-// chanceScenarios are of pods with several variants by chance, as in TestParity, that the API server
-// takes.
+// chanceScenarios have pods with several random variants, as in TestParity, that the API server
+// accepts.
 func chanceScenarios(t *testing.T, port int, on *scenarioNode) (out []scenario) {
 	t.Helper()
 	seed := harness.Number(t, "NUMALET_PARITY_SEED", 1795356351761480071)
@@ -122,8 +123,8 @@ func chanceScenarios(t *testing.T, port int, on *scenarioNode) (out []scenario) 
 	return out
 }
 
-// hasCome: the pod is over, or its containers are not on their way any more and have what its
-// variants make of them.
+// hasCome reports whether the pod has ended, or its containers have started and reached the state
+// of its variants.
 func hasCome(p *v1.Pod) bool {
 	come := len(p.Status.ContainerStatuses) > 0
 	for _, c := range statuses(p) {
@@ -132,7 +133,7 @@ func hasCome(p *v1.Pod) bool {
 	return isOver(p) || come && isSettled(p)
 }
 
-// chosen matches the names of the scenarios to tell.
+// chosen matches the names of the scenarios to run.
 func chosen(t *testing.T) *regexp.Regexp {
 	t.Helper()
 	is, err := regexp.Compile(os.Getenv("NUMALET_SCENARIOS"))
@@ -142,7 +143,7 @@ func chosen(t *testing.T) *regexp.Regexp {
 	return is
 }
 
-// tellAll tells scenarios on both sides at once and says how what was seen differs.
+// tellAll runs scenarios on both nodes at once and returns the differences of their records.
 func tellAll(t *testing.T, sides []*scenarioNode, all []scenario, c *histories.Comparison,
 	try int) []string {
 	t.Helper()
@@ -170,7 +171,7 @@ func tellAll(t *testing.T, sides []*scenarioNode, all []scenario, c *histories.C
 	return wrong
 }
 
-// tellOn restarts the agents and tells the rest of the scenarios.
+// tellOn restarts the agents and runs the rest of the scenarios.
 func tellOn(t *testing.T, sides []*scenarioNode, all []scenario, try int) {
 	t.Helper()
 	for _, s := range sides {
@@ -191,8 +192,8 @@ func tellOn(t *testing.T, sides []*scenarioNode, all []scenario, try int) {
 	})
 }
 
-// differ says how what was seen of scenarios differs, and how late it was seen. It waits for events
-// that come late.
+// differ returns the differences between the records of scenarios, and how late they were made. It
+// waits for late events.
 func differ(sides []*scenarioNode, all []scenario, c *histories.Comparison, try int) (
 	wrong []string, late time.Duration) {
 	for began := time.Now(); ; time.Sleep(500 * time.Millisecond) {
@@ -219,19 +220,20 @@ func differ(sides []*scenarioNode, all []scenario, c *histories.Comparison, try 
 	}
 }
 
-// storiesAtOnce is how many scenarios are told at a time, that the machine is not only busy with starts.
-const storiesAtOnce = 35
+// scenariosAtOnce bounds the scenarios at the same time, so that the machine is not busy with
+// starts only.
+const scenariosAtOnce = 35
 
-// shortly is for how long one side may show what the other does not, on a machine that is not busy.
+// shortly is how long one agent may show what the other does not, on a machine that is not busy.
 const shortly = 1500 * time.Millisecond
 
-// lateEvents is how long events may take to come.
+// lateEvents bounds how late events may come.
 const lateEvents = 5 * time.Second
 
-// apart is how long after each other scenarios are begun: nodes are not to be busy with starts only.
+// apart is the time between the starts of two scenarios: nodes should not be busy with starts only.
 const apart = 100 * time.Millisecond
 
-// onBoth does something for each scenario on each side, at once.
+// onBoth runs do for each scenario on both nodes, all at once.
 func onBoth(t *testing.T, sides []*scenarioNode, all []scenario, do func(*scenarioNode, scenario) error) {
 	t.Helper()
 	var group sync.WaitGroup
@@ -248,7 +250,7 @@ func onBoth(t *testing.T, sides []*scenarioNode, all []scenario, do func(*scenar
 	group.Wait()
 }
 
-// podName is that of the scenario's pod when it is told for the so manyth time.
+// podName returns the name of the scenario's pod in its nth run.
 func (one scenario) podName(try int, s *scenarioNode) string {
 	name := one.name
 	if try > 1 {
@@ -260,7 +262,7 @@ func (one scenario) podName(try int, s *scenarioNode) string {
 	return name
 }
 
-// pod is the scenario's pod on a side.
+// pod returns the scenario's pod for a node.
 func (one scenario) pod(try int, s *scenarioNode) (*v1.Pod, error) {
 	pod := ordinaryPod(one.podName(try, s))
 	if one.whole != nil {
@@ -282,7 +284,7 @@ func (one scenario) pod(try int, s *scenarioNode) (*v1.Pod, error) {
 	return pod, nil
 }
 
-// renamed is a pod of both sides as one of this side, with another name wherever its own stands.
+// renamed returns a pod for this node, with another name wherever its own appears.
 func (s *scenarioNode) renamed(pod *v1.Pod, name string) (*v1.Pod, error) {
 	raw, err := json.Marshal(pod)
 	out := &v1.Pod{}

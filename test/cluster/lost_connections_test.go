@@ -11,14 +11,13 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// noticed is within what the agent goes on over other connections after those that it had lead
-// nowhere: 15 s until it knows, and time for a slow machine. A kubelet knows after 45 s.
+// noticed bounds the time until the agent uses new connections: 15 s until it notices, and time for
+// a slow machine. A kubelet notices after 45 s.
 const noticed = 30 * time.Second
 
-// TestLostConnections: packets of the connections that there are are dropped, without a word
-// to either side. The lease goes on to be renewed, a pod that is made then starts, what changes in
-// an object that a running pod uses comes to its volume, and an event tells. Heartbeats would notice
-// it themselves only much later: their time for an answer is long here.
+// TestLostConnections: the packets of all existing connections are dropped silently. The lease is
+// still renewed, a new pod starts, a changed object reaches the volume of a running pod, and an
+// event comes. Heartbeats alone would notice much later: their timeout is long here.
 func TestLostConnections(t *testing.T) {
 	c, agent := rig.Start(t), harness.New(t)
 	for setting, value := range map[string]any{

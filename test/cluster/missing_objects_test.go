@@ -11,18 +11,18 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// need is something that a pod cannot start without.
+// need is something without which a pod cannot start.
 type need struct {
 	name string
-	spec string // of the pod, the container's field before it
+	spec string // of the pod; the container's field comes before it
 	made func(c rig.Cluster)
-	// reason and words are those of the kubelet's event while it is missing.
+	// reason and words are of the kubelet's event while it is missing.
 	reason, words string
 }
 
 const fourGPUs = "resources: {limits: {cpu: 1, memory: 16Mi, example.com/gpu: 4}}"
 
-// needing is a pod of one container with these fields, and with volumes.
+// needing returns a pod of one container with these fields, and with volumes.
 func needing(n rig.Node, name, container, volumes string) string {
 	return fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {
  nodeName: %s, tolerations: [{operator: Exists}], terminationGracePeriodSeconds: 0,
@@ -30,10 +30,10 @@ func needing(n rig.Node, name, container, volumes string) string {
  containers: [{name: main, image: "registry.test/work:1", %s}]}}`, name, n.Name, volumes, container)
 }
 
-// mounting are the fields of a container that mounts the volume v.
+// mounting has the fields of a container that mounts the volume v.
 const mounting = "volumeMounts: [{name: v, mountPath: /v}]"
 
-// needs are things that may be missing; made brings them, nil: nothing can.
+// needs returns things that may be missing; made creates them, nil: nothing can.
 func needs(namespace string) []need {
 	object := func(kind, name, data string) func(rig.Cluster) {
 		return func(c rig.Cluster) {
@@ -80,7 +80,7 @@ func waitsForObjects(p *v1.Pod) bool {
 
 func hasFailed(p *v1.Pod) bool { return p.Status.Phase == v1.PodFailed }
 
-// awaitEvent waits until an event of that reason about the pod begins so.
+// awaitEvent waits for an event about the pod with that reason and beginning.
 func awaitEvent(t *testing.T, c rig.Cluster, pod, reason, words string) {
 	t.Helper()
 	harness.Eventually(t, "an event says "+words, func() error {
@@ -93,10 +93,10 @@ func awaitEvent(t *testing.T, c rig.Cluster, pod, reason, words string) {
 	})
 }
 
-// TestNeeds: a pod with devices that could not start, whatever it misses, holds none of them: the
-// next one runs with all of them. When what was missing is there and there is room, it runs too, and
-// goes on when that is gone again, also after a restart of the agent. One for which nothing comes is
-// rejected when its time is over. A pod without devices waits as under a kubelet.
+// TestNeeds: while something is missing, a pod with devices holds none of them: the next pod gets
+// all of them and runs. Once the missing thing and the devices are there, the pod starts, and keeps
+// running when the thing is removed, across a restart of the agent too. If nothing comes, the pod
+// is rejected after the wait. A pod without devices waits as under a kubelet.
 func TestNeeds(t *testing.T) {
 	c := rig.Start(t)
 	agent := harness.New(t)
@@ -142,7 +142,7 @@ func TestNeeds(t *testing.T) {
 	})
 }
 
-// staysWithoutNeeds: the pod runs on when what it needed is gone and the agent is started again.
+// staysWithoutNeeds: the pod keeps running when what it needed is removed and the agent restarts.
 func staysWithoutNeeds(t *testing.T, c rig.Cluster, n rig.Node, name string) {
 	t.Helper()
 	before := await(t, c, c.Namespace, name, runs).Status.ContainerStatuses[0].ContainerID
@@ -157,7 +157,7 @@ func staysWithoutNeeds(t *testing.T, c rig.Cluster, n rig.Node, name string) {
 	}
 }
 
-// needsOfOrdinary are those of pods that have nothing for themselves.
+// needsOfOrdinary tests pods without devices or exclusive CPUs.
 func needsOfOrdinary(t *testing.T, c rig.Cluster, n rig.Node) {
 	c.MustRun("delete", "secret", "s1", "s2")
 	all := needs(c.Namespace)
@@ -181,7 +181,7 @@ func needsOfOrdinary(t *testing.T, c rig.Cluster, n rig.Node) {
 	}
 }
 
-// needsAtTheEnd is what becomes of pods for which nothing comes.
+// needsAtTheEnd tests pods whose missing objects never come.
 func needsAtTheEnd(t *testing.T, c rig.Cluster, n rig.Node) {
 	c.MustRun("delete", "secret", "s1")
 	d := needs(c.Namespace)[0]

@@ -24,10 +24,10 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// tokenLife is for how many seconds the pod's token is asked, the API's minimum.
+// tokenLife is the requested lifetime of the pod's token in seconds, the API's minimum.
 const tokenLife = 600
 
-// filesPod mounts what is made of objects in every way.
+// filesPod mounts files of objects in every way.
 const filesPod = `
 {apiVersion: v1, kind: ConfigMap, metadata: {name: cfg}, data: {color: red}}
 ---
@@ -61,8 +61,8 @@ spec:
     - {name: token, mountPath: /token}
 `
 
-// testFiles: a container that runs sees changes of config maps and secrets, and the token that
-// replaces one that is old; not in a mount with subPath, and not of what is immutable.
+// testFiles: a running container sees changes of config maps and secrets, and renewed tokens; but
+// not in a mount with subPath, and not of immutable objects.
 func testFiles(t *testing.T, c rig.Cluster) {
 	c.Apply(filesPod)
 	c.MustRun("wait", "--for=condition=Ready", "pod/files", "--timeout=1m")
@@ -117,7 +117,7 @@ func testFiles(t *testing.T, c rig.Cluster) {
 	c.MustRun("delete", "pod", "files", "--timeout=1m")
 }
 
-// believed reports that the API server takes a token for that of the pod.
+// believed returns an error unless the API server accepts a token as the pod's.
 func believed(t *testing.T, c rig.Cluster, token string) error {
 	review, err := c.Client.AuthenticationV1().TokenReviews().Create(t.Context(),
 		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}},
@@ -132,9 +132,8 @@ func believed(t *testing.T, c rig.Cluster, token string) error {
 	return nil
 }
 
-// agingTokens has the node's agent take tokens of service accounts for older than they are, so
-// that it replaces them when it has had them for some seconds: it reaches the API server through a
-// proxy.
+// agingTokens makes the agent believe that service account tokens are older than they are, so that
+// it renews them after some seconds: the agent connects through a proxy.
 func agingTokens(t *testing.T, n rig.Node) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", n.Kubeconfig)
@@ -187,8 +186,8 @@ func isToken(r *http.Request) bool {
 	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/token")
 }
 
-// age has the end of the answer's token come so soon that no more of its life is left than when
-// tokens are replaced, and some seconds.
+// age changes the expiry in the answer, so that the token's remaining life is some seconds more
+// than when agents renew.
 func age(r *http.Response) error {
 	var answer authenticationv1.TokenRequest
 	text, err := io.ReadAll(r.Body)
@@ -198,7 +197,7 @@ func age(r *http.Response) error {
 	if err != nil {
 		return err
 	}
-	left := tokenLife*time.Second/5 + 13*time.Second // either agent replaces it some seconds sooner
+	left := tokenLife*time.Second/5 + 13*time.Second // either agent renews it some seconds earlier
 	answer.Status.ExpirationTimestamp = metav1.NewTime(time.Now().Add(left))
 	if text, err = json.Marshal(answer); err != nil {
 		return err

@@ -21,9 +21,9 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestMultus: a pod that asks for an interface and for a network on it gets the one that the agent
-// has assigned to it. Multus itself asks the agent which one that is, finds it by the device-info
-// file of the plugin, has host-device move it, and tells of it in the pod's status.
+// TestMultus: a pod that requests an interface and a network on it gets the interface that the
+// agent has assigned. Multus asks the agent which one that is, finds it by the plugin's device-info
+// file, lets host-device move it, and writes it into the pod's status.
 func TestMultus(t *testing.T) {
 	c := rig.Start(t)
 	applyFile(t, c, "testdata/networkattachmentdefinition.yaml")
@@ -67,10 +67,10 @@ func TestMultus(t *testing.T) {
 	})
 }
 
-// nic is one end of a pair, that passes for the interface of a PCI function.
+// nic is one end of a veth pair that stands for the interface of a PCI function.
 type nic struct{ address, name, mac string }
 
-// nics are such interfaces, with the sysfs that shows them so.
+// nics are such interfaces, with a sysfs that describes them so.
 type nics struct {
 	t   *testing.T
 	dir string
@@ -92,7 +92,7 @@ func newNICs(t *testing.T) nics {
 		if err := netlink.LinkAdd(pair); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { // the other end stays here, and both go with it
+		t.Cleanup(func() { // the other end stays here; deleting it deletes both
 			peer, err := netlink.LinkByName(pair.PeerName)
 			if err == nil {
 				err = netlink.LinkDel(peer)
@@ -112,7 +112,7 @@ func newNICs(t *testing.T) nics {
 	return all
 }
 
-// describe has the test's sysfs show an interface as one of a PCI function.
+// describe adds an interface of a PCI function to the test's sysfs.
 func (n nics) describe(one nic) {
 	n.t.Helper()
 	sys := filepath.Join(n.dir, "sys")
@@ -151,8 +151,8 @@ func (n nics) addresses() (all []string) {
 	return all
 }
 
-// confined runs a network plugin where the agent, the device-info files and sysfs are the test's,
-// since their places are fixed in it.
+// confined runs a network plugin with the test's agent socket, device-info files and sysfs, since
+// the plugin has fixed paths for them.
 const confined = `#!/bin/sh
 exec unshare --mount /bin/sh -c '
 set -e
@@ -166,7 +166,7 @@ mount --bind %[2]s /var/lib/kubelet/pod-resources
 exec %[3]s/multus.real'
 `
 
-// confine has Multus run with the socket of an agent, whose folder is made.
+// confine makes Multus use the socket of an agent, whose folder it creates.
 func (n nics) confine(agent *harness.Node, plugins string) {
 	n.t.Helper()
 	socket := filepath.Join(agent.Root, "pod-resources")
@@ -199,7 +199,7 @@ func installMultus(t *testing.T, plugins string) {
 	}
 }
 
-// configureMultus puts Multus before the network that containerd has, which it delegates to.
+// configureMultus configures Multus in front of containerd's network, to which it delegates.
 func configureMultus(t *testing.T, c rig.Cluster, network, dir string) {
 	t.Helper()
 	first, err := os.ReadFile(network)
@@ -226,7 +226,7 @@ func configureMultus(t *testing.T, c rig.Cluster, network, dir string) {
 	})
 }
 
-// asHardware is the kernel as if the ends of pairs were of no software.
+// asHardware is the kernel's network, with ends of pairs that look like hardware.
 type asHardware struct{ eni.Network }
 
 func (a asHardware) Links() ([]eni.Link, error) {
@@ -284,7 +284,7 @@ func (n nics) offer(agent *harness.Node) {
 	})
 }
 
-// addressesOfNode are addresses that some interface of this machine has.
+// addressesOfNode returns the addresses of this machine's interfaces.
 func (n nics) addressesOfNode() (all []string) {
 	n.t.Helper()
 	addresses, err := netlink.AddrList(nil, netlink.FAMILY_V4)
@@ -299,7 +299,7 @@ func (n nics) addressesOfNode() (all []string) {
 	return all
 }
 
-// check looks at what a pod has, and returns the PCI address of its interface.
+// check checks what a pod has, and returns the PCI address of its interface.
 func (n nics) check(c rig.Cluster, pod string) string {
 	n.t.Helper()
 	seen := strings.Fields(c.MustRun("exec", pod, "--", "sh", "-c",

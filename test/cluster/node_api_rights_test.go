@@ -21,8 +21,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// rights are the subresources of nodes of which one is enough, by the routes of the node API; what
-// is not below one of these takes proxy.
+// rights has, by route of the node API, the subresources of nodes of which one is enough; other
+// routes need proxy.
 var rights = map[string][]string{
 	"/healthz": {"healthz", "proxy"}, "/healthz/ping": {"healthz", "proxy"},
 	"/pods": {"pods", "proxy"}, "/runningpods/": {"pods", "proxy"},
@@ -64,29 +64,28 @@ var rights = map[string][]string{
 	"/none":                                        {"proxy"},
 }
 
-// notListed are what statusz, which lists the first parts of the routes, does not name.
+// notListed are the routes that statusz, which lists first elements of paths, does not name.
 var notListed = []string{"/statusz", "/", "/none"}
 
-// placeholder is a part of a route's pattern that stands for a name.
+// placeholder matches an element of a route's pattern that stands for a name.
 var placeholder = regexp.MustCompile(`\{[a-z]+\}`)
 
-// asker is somebody who asks the node API.
+// asker is a client of the node API.
 type asker struct {
 	t      *testing.T
 	server string
 	token  string
 }
 
-// TestRights: on every route of the node API, without credentials or with wrong ones 401; with
-// those of one without the right to it, or with the right for another verb, 403; and with each
-// right that is enough, an answer. Routes without a row fail the test: as rights are those of a
-// path's first part, by that.
+// TestRights: every route of the node API answers 401 without credentials or with wrong ones; 403
+// without the right, or with the right for another verb; and with each sufficient right it answers.
+// Routes without a row fail the test, by the first element of their path.
 func TestRights(t *testing.T) {
 	c := rig.Start(t)
 	agent := harness.New(t)
 	c.Join(agent, "rights-node")
 	agent.Settings["featureGates"] = map[string]bool{"KubeletAllocatedPodsEndpoint": true}
-	agent.Settings["kubeAPIQPS"], agent.Settings["kubeAPIBurst"] = 1000, 1000 // it asks much here
+	agent.Settings["kubeAPIQPS"], agent.Settings["kubeAPIBurst"] = 1000, 1000 // it sends many reviews here
 	agent.Start()
 	server := fmt.Sprintf("https://127.0.0.1:%v", agent.Settings["port"])
 	subresources := map[string]bool{}
@@ -137,7 +136,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// wanted is the code that somebody gets, 0 for one who is let in.
+// wanted returns the expected code, 0 if access is granted.
 func wanted(name, method string, enough []string) int {
 	switch {
 	case name == "" || name == "liar":
@@ -149,8 +148,8 @@ func wanted(name, method string, enough []string) int {
 	}
 }
 
-// account makes a service account with rights to subresources of nodes, and returns a token of it
-// when the API server says that it has them.
+// account creates a service account with rights to subresources of nodes, and returns its token
+// once the API server has the rights.
 func account(t *testing.T, c rig.Cluster, name string, verbs, subresources []string) string {
 	t.Helper()
 	full := c.Namespace + "-" + name
@@ -194,7 +193,7 @@ func account(t *testing.T, c rig.Cluster, name string, verbs, subresources []str
 	return strings.TrimSpace(c.MustRun("create", "token", name))
 }
 
-// keepingAlive is a client that does not look at who answers: who asks is what is looked at.
+// keepingAlive is a client that does not verify the server: this test is about clients.
 var keepingAlive = &http.Client{Transport: &http.Transport{
 	TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
 }}

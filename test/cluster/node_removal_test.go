@@ -13,8 +13,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestDrain: a node that is cordoned gets no pods and keeps what it has; the eviction API and
-// kubectl drain keep a disruption budget, and drain empties the node but for its daemons.
+// TestDrain: a cordoned node gets no new pods and keeps its own; the eviction API and kubectl drain
+// respect a disruption budget, and drain leaves only the daemons.
 func TestDrain(t *testing.T) {
 	onEach(t, func(t *testing.T, c rig.Cluster, n rig.Node) {
 		c.Apply(controller("Deployment", "apps/v1", "web", "  replicas: 2\n") + "---\n" +
@@ -65,8 +65,8 @@ spec:
 	})
 }
 
-// TestNodeDeleted: a node whose object is deleted goes on with its pods, and is not made again but
-// by an agent that starts. Then the pods are still the same, and more run there.
+// TestNodeDeleted: if its Node is deleted, the agent keeps running its pods, and only a restarted
+// agent creates the Node again. The pods are then still the same, and new ones run.
 func TestNodeDeleted(t *testing.T) {
 	onEach(t, func(t *testing.T, c rig.Cluster, n rig.Node) {
 		uid := c.MustRun("get", "node", n.Name, "-o", "jsonpath={.metadata.uid}")

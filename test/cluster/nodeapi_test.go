@@ -19,7 +19,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestKubectl: what kubectl asks a node through the API server.
+// TestKubectl: kubectl's requests to a node through the API server.
 func TestKubectl(t *testing.T) {
 	c := rig.Start(t)
 	agent := harness.New(t)
@@ -95,8 +95,8 @@ func forward(t *testing.T, c rig.Cluster) {
 	})
 }
 
-// TestServingCertificate: a node that is to have its certificate signed serves with the one that the
-// cluster signed once somebody has approved it.
+// TestServingCertificate: a node with serverTLSBootstrap serves with the certificate that the
+// cluster signs once somebody has approved it.
 func TestServingCertificate(t *testing.T) {
 	c := rig.Start(t)
 	agent := harness.New(t)
@@ -130,7 +130,7 @@ func TestServingCertificate(t *testing.T) {
 	})
 	harness.Eventually(t, "the signed certificate is served", func() error {
 		conn, err := tls.Dial("tcp", address, &tls.Config{
-			InsecureSkipVerify: true, //nolint:gosec // its subject is looked at
+			InsecureSkipVerify: true, //nolint:gosec // the test reads its subject
 		})
 		if err != nil {
 			return err
