@@ -51,17 +51,17 @@ type step struct {
 // act does something to the pod of a scenario on one agent's node.
 type act func(ctx context.Context, s *scenarioNode, pod string) error
 
-// TestLifecycleScenarios: while the same happens to the same pods watchers see the same of them of numalet as
-// of the stock kubelet, in the same order, and so do readers of events, the runtime and device
-// plugins. One side may skip what the other shows for a moment; what else differs is in
-// meantHistories, of which each is met.
+// TestLifecycleScenarios: the same happens to the same pods on numalet and on the stock kubelet.
+// Watchers, readers of events, the runtime and device plugins see the same from both, in the same
+// order. An agent may skip what the other shows for a moment; the other intended differences are in
+// meantHistories, and each of these must occur.
 //
-// What differs is told again alone before it counts: a busy machine makes long what is short.
-// NUMALET_SCENARIOS is a regular expression for the names of those to tell. NUMALET_SCENARIOS_TRIES is
-// how often one is told at most. NUMALET_SCENARIOS_PODS is how many further pods have several variants
-// by chance: always the same, or others with each NUMALET_PARITY_SEED.
+// Scenarios that differ are repeated alone before the difference counts: on a busy machine short
+// states last long. NUMALET_SCENARIOS is a regular expression for the names of scenarios to run,
+// NUMALET_SCENARIOS_TRIES bounds the runs of one. NUMALET_SCENARIOS_PODS adds that many pods with
+// several random variants; NUMALET_PARITY_SEED draws others.
 func TestLifecycleScenarios(t *testing.T) {
-	port, servers := newAnswers(t, len(agents))
+	port, servers := newProbeServers(t, len(agents))
 	var sides []*scenarioNode
 	for i, agent := range agents {
 		sides = append(sides, newScenarioNode(t, agent, fmt.Sprint(port), servers[i]))

@@ -24,10 +24,10 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestParityOfContainers: containers of the same pods see the same of the machine from inside under numalet
-// as under the stock kubelet, each on a containerd and runc of its own, and come to the same; the API
-// server and events tell the same. Each variant is in a pod, and several by chance are together in
-// others, NUMALET_INSIDE_PODS of them: always the same, or others with each NUMALET_PARITY_SEED.
+// TestParityOfContainers: under numalet and the stock kubelet, each with a containerd and runc of
+// its own, containers of the same pods see the same from inside and reach the same end; the API
+// server and events report the same. Each variant is in a pod, and NUMALET_INSIDE_PODS further pods
+// have several random variants; NUMALET_PARITY_SEED draws others.
 func TestParityOfContainers(t *testing.T) {
 	seed := harness.Number(t, "NUMALET_PARITY_SEED", 1795356351761480071)
 	several := harness.Number(t, "NUMALET_INSIDE_PODS", 20)
@@ -49,8 +49,8 @@ func TestParityOfContainers(t *testing.T) {
 	}
 }
 
-// realVariants are those that real containers make something of, by their kinds. Whether they start
-// before a deadline depends on how busy the machine is.
+// realVariants have an effect on real containers, by kind. Whether they start before a deadline
+// depends on how busy the machine is, so none has one.
 func realVariants() [][]variant {
 	further := slices.DeleteFunc(furtherVariants(), func(one variant) bool {
 		return one.name == "deadline"
@@ -58,8 +58,9 @@ func realVariants() [][]variant {
 	return [][]variant{securityVariants(), lifeVariants(), contentVariants(), insideVariants(), further}
 }
 
-// together are pods that have each variant once, as few as can be: in a pod are variants of different
-// kinds, or far from each other in their list. Those that nodes refuse are alone, and lonely ones.
+// together returns few pods that have each variant once: variants in one pod are of different
+// kinds, or far apart in their list. Variants that nodes refuse are alone, and so are the lonely
+// ones.
 func together(kinds [][]variant) (pods []*v1.Pod) {
 	var alone []variant
 	for _, kind := range kinds {
@@ -83,15 +84,15 @@ func together(kinds [][]variant) (pods []*v1.Pod) {
 	return slices.Concat(pods, eachVariant(alone))
 }
 
-// realHandler is the one that containerd has.
+// realHandler is containerd's runtime handler.
 const realHandler = "runc"
 
-// inside is a side with real containers.
+// inside is a node of one agent with real containers.
 type inside struct {
 	*side
-	// runtime is containerd's directory, cgroup the node's root.
+	// runtime is containerd's directory, cgroup the node's root cgroup.
 	runtime, cgroup string
-	// reports are what containers have told, by container ID: they tell it once.
+	// reports has what containers have reported, by container ID: each does so once.
 	reports map[string]any
 }
 
@@ -114,11 +115,11 @@ func newInside(t *testing.T, agent string, first bool) *inside {
 	if agent == "numalet" {
 		rig.Share(t, n.Root) // as StockKubelet does
 	} else {
-		// It tells of a container that could not be started, and of its back-off when it looks again:
-		// often enough for one of the looks to be before the next try.
+		// With each sync the kubelet reports a container that could not be started, or its
+		// back-off: this is often enough for a sync before the next try.
 		n.Settings["syncFrequency"] = "3s"
 	}
-	n.Settings["systemReserved"] = map[string]string{"cpu": "10m"} // all are to fit
+	n.Settings["systemReserved"] = map[string]string{"cpu": "10m"} // so that all fit
 	n.Settings["podPidsLimit"] = 500
 	profiles := filepath.Join(n.Root, "seccomp", "profiles")
 	if err := os.MkdirAll(profiles, 0o755); err != nil {
@@ -132,7 +133,7 @@ func newInside(t *testing.T, agent string, first bool) *inside {
 		map[string]any{}}
 }
 
-// compareInside runs the pods on both sides until each of them has come to the same.
+// compareInside runs the pods on both nodes until each has reached the same state.
 func compareInside(t *testing.T, sides []*inside, pods []*v1.Pod) {
 	t.Helper()
 	made := makeAll(t, []*side{sides[0].side, sides[1].side}, pods)
@@ -145,7 +146,7 @@ func compareInside(t *testing.T, sides []*inside, pods []*v1.Pod) {
 	pods = made
 	began := time.Now()
 	for left := pods; len(left) > 0; {
-		now := []map[string]any{sides[0].told(t, left), sides[1].told(t, left)}
+		now := []map[string]any{sides[0].state(t, left), sides[1].state(t, left)}
 		var all []string
 		left = slices.DeleteFunc(slices.Clone(left), func(pod *v1.Pod) bool {
 			ours, theirs := now[0][pod.Name], now[1][pod.Name]
@@ -188,9 +189,9 @@ func (s *side) gone() error {
 	return err
 }
 
-// told is what came of each of the pods, as JSON that does not say which side it is. A pod that is
-// still on its way is not there.
-func (s *inside) told(t *testing.T, of []*v1.Pod) map[string]any {
+// state returns each pod's result as JSON, without what differs between the nodes. It leaves out
+// pods that are still on their way.
+func (s *inside) state(t *testing.T, of []*v1.Pod) map[string]any {
 	t.Helper()
 	list, err := s.Client.CoreV1().Pods(s.Namespace).List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -215,13 +216,14 @@ func (s *inside) told(t *testing.T, of []*v1.Pod) map[string]any {
 			}
 		}
 		if settled {
-			out[pod.Name] = s.neutral(t, tree, pod)
+			out[pod.Name] = s.normalized(t, tree, pod)
 		}
 	}
 	return out
 }
 
-// mountFailed is the event of a pod that cannot have a volume, whose containers are said to be made.
+// mountFailed begins the event of a pod that cannot have a volume; its containers' status says that
+// they are being created.
 const mountFailed = "Warning FailedMount"
 
 func statuses(pod *v1.Pod) []v1.ContainerStatus {
@@ -232,7 +234,7 @@ func isOver(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded
 }
 
-// cameTo is the container that has something to tell, and whether what is is not still on its way.
+// cameTo returns the container that has something to report, and whether its state is final.
 func cameTo(c v1.ContainerStatus) (id string, come bool) {
 	s, last := c.State, c.LastTerminationState.Terminated
 	switch {
@@ -253,7 +255,7 @@ func isOnItsWay(reason string) bool {
 	return reason == "ContainerCreating" || reason == "PodInitializing"
 }
 
-// report is what a container has told; nil: nothing yet, or not all.
+// report returns what a container has reported; nil: nothing yet, or not everything.
 func (s *inside) report(pod, container, id string) any {
 	if known, ok := s.reports[id]; ok {
 		return known
@@ -268,7 +270,7 @@ func (s *inside) report(pod, container, id string) any {
 	return out
 }
 
-// events are the reasons of the events about each pod, and what of it they are about.
+// events returns the reasons of the events about each pod, with what they are about.
 func (s *inside) events(t *testing.T) map[types.UID]map[string]bool {
 	t.Helper()
 	list, err := s.Client.CoreV1().Events(s.Namespace).List(context.Background(),
@@ -287,7 +289,7 @@ func (s *inside) events(t *testing.T) map[types.UID]map[string]bool {
 	return out
 }
 
-// cgroupOf is what the pod's own cgroups are set to.
+// cgroupOf returns the values of the pod's own cgroups.
 func (s *inside) cgroupOf(t *testing.T, pod *v1.Pod) map[string]string {
 	t.Helper()
 	out := map[string]string{}

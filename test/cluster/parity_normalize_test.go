@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// comparableStatus is a status with conditions and containers by name, as JSON. What it leaves out differs,
-// and is meant to.
+// comparableStatus returns a status with conditions and containers by name, as JSON, without its
+// intended differences.
 func comparableStatus(pod *v1.Pod) map[string]any {
 	status := pod.Status.DeepCopy()
 	conditions, containers := map[string]any{}, map[string]any{}
@@ -24,24 +24,25 @@ func comparableStatus(pod *v1.Pod) map[string]any {
 	}
 	for _, c := range slices.Concat(status.InitContainerStatuses, status.ContainerStatuses) {
 		if on := c.State.Waiting; on != nil && isOnItsWay(on.Reason) {
-			on.Message = "" // we say what for
+			on.Message = "" // numalet says what for
 		}
 		containers[c.Name] = c
 	}
 	status.Conditions, status.InitContainerStatuses, status.ContainerStatuses = nil, nil, nil
 	if status.Phase == v1.PodPending {
-		status.Reason, status.Message = "", "" // we say what it waits for
+		status.Reason, status.Message = "", "" // numalet says what it waits for
 	}
-	// The kubelet may look again, and says what cgroups say: with cgroups v1 no limit is a number.
+	// The kubelet may sync again, and copies the values of cgroups: with cgroups v1 no limit is a
+	// number.
 	status.Resources = nil
 	if pod.Spec.Overhead != nil {
-		status.AllocatedResources = nil // the kubelet adds the overhead, and so do its readers
+		status.AllocatedResources = nil // the kubelet adds the overhead, as readers of the field do
 	}
 	return map[string]any{"conditions": conditions, "containers": containers, "pod": status}
 }
 
-// backedOff has a container that is to start again wait for that. Until the kubelet looks again it
-// only tells how the container has ended. How often it was started depends on when one looks.
+// backedOff shows a container that will start again as waiting. Before its next sync the kubelet
+// shows only how it ended. The number of restarts depends on the time.
 func backedOff(pod *v1.Pod, c *v1.ContainerStatus) {
 	const reason = "CrashLoopBackOff"
 	waiting := v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason}}
@@ -57,15 +58,15 @@ func backedOff(pod *v1.Pod, c *v1.ContainerStatus) {
 	}
 }
 
-// rule is what is of one run in a text, and what stands for it.
+// rule replaces what differs between runs in a text.
 type rule struct {
 	is   *regexp.Regexp
 	with string
 }
 
-// ofOnePod are what no two pods have alike.
+// ofOnePod replaces what differs between any two pods.
 var ofOnePod = []rule{
-	// A process that could not start: the kubelet says when the epoch began.
+	// A process that could not start: the kubelet reports the beginning of the epoch.
 	{regexp.MustCompile(`"1970-01-01T00:00:00Z"`), "null"},
 	{regexp.MustCompile(`[0-9a-f]{64}`), "ID"}, // of containers, sandboxes
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`), "TIME"},
@@ -80,18 +81,19 @@ var ofOnePod = []rule{
 	{lastWords, "$1/WORDS"},
 	{regexp.MustCompile(`kube-api-access-\w{5}`), "kube-api-access-X"},
 	{inUse, "$1: N"},
-	// We say what is wrong with the file, and where the path is.
+	// numalet says what is wrong with the file, and where the path is.
 	{regexp.MustCompile(`container [^:]*: environment variable [^:]*: (couldn't parse env file)[^"]*`),
 		"$1"},
 	{regexp.MustCompile(`container [^:]*: subPathExpr [^:]*: the container has no environment ` +
 		`variable \\"(\w+)\\"`), "missing value for $1"},
 }
 
-// resolverOptions are those of /etc/resolv.conf as JSON, which have no order under the kubelet.
+// resolverOptions matches the options of /etc/resolv.conf in JSON, which the kubelet writes in any
+// order.
 var resolverOptions = regexp.MustCompile(`\\noptions [^\\]*`)
 
-// neutral is the JSON without what only tells the sides, or two runs, apart.
-func (s *inside) neutral(t *testing.T, tree any, pod *v1.Pod) any {
+// normalized returns the JSON without what differs between the two nodes, or between runs.
+func (s *inside) normalized(t *testing.T, tree any, pod *v1.Pod) any {
 	t.Helper()
 	names := strings.NewReplacer(s.Root, "ROOT", s.Dir, "DIR", s.runtime, "RUNTIME", s.cgroup,
 		"/NODE", string(pod.UID), "UID", s.Namespace, "NAMESPACE", `"`+s.Name+`"`, `"NODE"`)
@@ -112,7 +114,7 @@ func (s *inside) neutral(t *testing.T, tree any, pod *v1.Pod) any {
 	})
 }
 
-// namespaces tell those of the host, which this process is in, from others.
+// namespaces returns rules that tell the host's namespaces, which are this process's, from others.
 func namespaces(t *testing.T) (out []rule) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/ns")

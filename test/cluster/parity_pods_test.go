@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// make makes the pod; false: the API server takes no such pod.
+// make creates the pod; false: the API server does not accept it.
 func (s *side) make(t *testing.T, pod *v1.Pod) bool {
 	t.Helper()
 	pod = s.own(t, pod)
@@ -33,7 +33,7 @@ func (s *side) make(t *testing.T, pod *v1.Pod) bool {
 	return err == nil
 }
 
-// own is the pod with what only this side has in it.
+// own returns the pod for this node.
 func (s *side) own(t *testing.T, pod *v1.Pod) *v1.Pod {
 	t.Helper()
 	if s.answers == nil {
@@ -63,7 +63,7 @@ func (s *side) add(ctx context.Context, name string, added []v1.EphemeralContain
 	})
 }
 
-// makeAll makes pods on both sides, and returns those that the API server takes.
+// makeAll creates pods on both nodes, and returns those that the API server accepts.
 func makeAll(t *testing.T, sides []*side, pods []*v1.Pod) []*v1.Pod {
 	t.Helper()
 	return slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {

@@ -25,13 +25,13 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestParity: of the same pods the runtime is told the same by numalet as by the stock kubelet, and
-// the API server too. Each variant is in a pod of its own, and several together in pods by chance,
-// NUMALET_PARITY_PODS of them: always the same, or others with each NUMALET_PARITY_SEED.
+// TestParity: for the same pods, numalet tells the runtime and the API server the same as the stock
+// kubelet. Each variant is in a pod of its own, and NUMALET_PARITY_PODS further pods have several
+// random variants; NUMALET_PARITY_SEED draws others.
 func TestParity(t *testing.T) {
 	seed := harness.Number(t, "NUMALET_PARITY_SEED", 1795356351761480071)
 	several := harness.Number(t, "NUMALET_PARITY_PODS", 60)
-	port, servers := newAnswers(t, len(agents))
+	port, servers := newProbeServers(t, len(agents))
 	variants := simVariants(asking{port})
 	pods := slices.Concat(eachVariant(variants),
 		severalVariants(rand.New(rand.NewPCG(seed, 0)), variants, int(several)))
@@ -47,23 +47,24 @@ func TestParity(t *testing.T) {
 	}
 }
 
-// simVariants are those that the simulated runtime makes something of.
+// simVariants have an effect on the simulated runtime.
 func simVariants(ask asking) []variant {
 	return slices.Concat(securityVariants(), lifeVariants(), contentVariants(), furtherVariants(),
 		ask.probeVariants(), ask.hookVariants(), restartVariants(), addedVariants(), pullVariants(),
 		killedVariants())
 }
 
-// atOnce is how many pods run at a time: neither node takes more than 110.
+// atOnce bounds the pods at the same time: neither node runs more than 110.
 const atOnce = 40
 
-// firstProbes is by when each container was probed, or has run into what its variants make of it.
+// firstProbes bounds the time until each container was probed, or has reached the state of its
+// variants.
 const firstProbes = 3 * time.Second
 
-// variantsNote is the annotation that says which variants a pod has.
+// variantsNote is the annotation with a pod's variants.
 const variantsNote = "example.com/variants"
 
-// eachVariant are pods with one variant each.
+// eachVariant returns a pod for each variant.
 func eachVariant(all []variant) (pods []*v1.Pod) {
 	for _, one := range all {
 		pod := ordinaryPod(one.name)
@@ -73,7 +74,7 @@ func eachVariant(all []variant) (pods []*v1.Pod) {
 	return pods
 }
 
-// severalVariants are so many pods, with some variants each by chance.
+// severalVariants returns pods with some random variants each.
 func severalVariants(random *rand.Rand, all []variant, several int) (pods []*v1.Pod) {
 	for i := range several {
 		pod := ordinaryPod(fmt.Sprintf("several-%d", i))
@@ -81,7 +82,7 @@ func severalVariants(random *rand.Rand, all []variant, several int) (pods []*v1.
 		for range 2 + random.IntN(4) {
 			one := all[random.IntN(len(all))]
 			if slices.Contains(names, one.name) || refused && one.refused {
-				continue // of two reasons to refuse a pod either agent says another one
+				continue // of two reasons to refuse a pod the agents may report different ones
 			}
 			refused = refused || one.refused
 			names = append(names, one.name)
@@ -97,12 +98,12 @@ func severalVariants(random *rand.Rand, all []variant, several int) (pods []*v1.
 type side struct {
 	rig.Cluster
 	rig.Node
-	answers *probeServer // nil: pods ask nobody
+	answers *probeServer // nil: pods send no requests
 }
 
 func newSide(t *testing.T, agent string) *side { return newSideWith(t, agent, nil) }
 
-// newSideWith starts a side whose agent has these settings, too, and numalet these arguments.
+// newSideWith starts a node; its agent also has these settings, and numalet these arguments.
 func newSideWith(t *testing.T, agent string, settings map[string]any, ours ...string) *side {
 	t.Helper()
 	c := rig.Start(t)
@@ -122,7 +123,7 @@ func newSideWith(t *testing.T, agent string, settings map[string]any, ours ...st
 	return startSide(t, c, n, agent, "heavy")
 }
 
-// startSide has the agent run on the node; handler is one of its runtime.
+// startSide starts the agent on the node; handler is a handler of its runtime.
 func startSide(t *testing.T, c rig.Cluster, n *harness.Node, agent, handler string) *side {
 	t.Helper()
 	n.Settings["cpuManagerPolicy"], n.Settings["topologyManagerPolicy"] = "none", "none"
@@ -140,7 +141,7 @@ func startSide(t *testing.T, c rig.Cluster, n *harness.Node, agent, handler stri
 	return s
 }
 
-// furnish makes what the pods use.
+// furnish creates the objects that the pods use.
 func (s *side) furnish(t *testing.T, handler string) {
 	s.Apply(`{apiVersion: v1, kind: ConfigMap, metadata: {name: plain}, data: {k: v}}
 ---
@@ -157,14 +158,14 @@ func (s *side) furnish(t *testing.T, handler string) {
 	}
 }
 
-// compare runs the pods on both sides until they differ in nothing.
+// compare runs the pods on both nodes until they do not differ.
 func compare(t *testing.T, sides []*side, pods []*v1.Pod) {
 	t.Helper()
 	pods = makeAll(t, sides, pods)
 	time.Sleep(firstProbes)
 	deadline := time.Now().Add(harness.Patience)
 	for len(pods) > 0 {
-		now := []map[string]any{sides[0].told(t), sides[1].told(t)}
+		now := []map[string]any{sides[0].state(t), sides[1].state(t)}
 		var all []string
 		for _, pod := range pods {
 			ours, theirs := now[0][pod.Name], now[1][pod.Name]
@@ -191,9 +192,9 @@ func compare(t *testing.T, sides []*side, pods []*v1.Pod) {
 	}
 }
 
-// told is what the runtime and the API server are told of each pod by now, as JSON that does not
-// say which side it is. A pod that is not settled is not there.
-func (s *side) told(t *testing.T) map[string]any {
+// state returns what the runtime and the API server have of each pod by now, as JSON without what
+// differs between the nodes. It leaves out pods that are not settled.
+func (s *side) state(t *testing.T) map[string]any {
 	t.Helper()
 	list, err := s.Client.CoreV1().Pods(s.Namespace).List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -206,7 +207,7 @@ func (s *side) told(t *testing.T) map[string]any {
 			continue
 		}
 		orders := map[string]any{"pod": words(pod)}
-		pairs := []string{pod.Status.PodIP, "IP"} // a sandbox that was stopped has none any more
+		pairs := []string{pod.Status.PodIP, "IP"} // a stopped sandbox has none any more
 		for _, sandbox := range state.Sandboxes {
 			if sandbox.UID == string(pod.UID) {
 				config := inOrder(sandbox.Config)
@@ -233,20 +234,20 @@ func (s *side) told(t *testing.T) map[string]any {
 			orders["asked"] = s.answers.about(pod.Name)
 			pairs = append(pairs, s.answers.address, "ANSWERS")
 		}
-		out[pod.Name] = s.neutral(t, orders, pod, pairs)
+		out[pod.Name] = s.normalized(t, orders, pod, pairs)
 	}
 	return out
 }
 
-// remade reports whether the kubelet may make another sandbox for the pod because its only container
-// failed a probe: it looks at the container's rules when all of the pod has been stopped.
+// remade reports whether the kubelet may create another sandbox for the pod because its only
+// container failed a probe: it applies the container's rules only after the whole pod has stopped.
 func remade(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool {
 		return c.LivenessProbe != nil && len(c.RestartPolicyRules) > 0
 	})
 }
 
-// words are the parts of a status that say how the pod is.
+// words returns the parts of a status that describe the pod.
 func words(pod *v1.Pod) map[string]any {
 	out := map[string]any{"phase": pod.Status.Phase, "reason": pod.Status.Reason,
 		"message": pod.Status.Message, "qos": pod.Status.QOSClass}
@@ -264,7 +265,7 @@ func words(pod *v1.Pod) map[string]any {
 	return out
 }
 
-// end says how a container has ended.
+// end describes how a container ended.
 func end(s v1.ContainerState) string {
 	if s.Terminated == nil {
 		return ""
@@ -272,7 +273,7 @@ func end(s v1.ContainerState) string {
 	return fmt.Sprint(s.Terminated.Reason, " ", s.Terminated.ExitCode, " ", s.Terminated.Message)
 }
 
-// withoutOrder has the variables by name: those of services have no order.
+// withoutOrder sorts the variables by name: those of services have no order.
 func withoutOrder(c *runtimeapi.ContainerConfig) *runtimeapi.ContainerConfig {
 	c = proto.CloneOf(c)
 	slices.SortStableFunc(c.Envs, func(a, b *runtimeapi.KeyValue) int {
@@ -281,7 +282,7 @@ func withoutOrder(c *runtimeapi.ContainerConfig) *runtimeapi.ContainerConfig {
 	return c
 }
 
-// inOrder has the options of the resolver by name: the kubelet's have no order.
+// inOrder sorts the options of the resolver: the kubelet's have no order.
 func inOrder(c *runtimeapi.PodSandboxConfig) *runtimeapi.PodSandboxConfig {
 	c = proto.CloneOf(c)
 	slices.Sort(c.GetDnsConfig().GetOptions())
@@ -291,7 +292,7 @@ func inOrder(c *runtimeapi.PodSandboxConfig) *runtimeapi.PodSandboxConfig {
 var (
 	lastWords = regexp.MustCompile(`(/containers/[-a-z0-9]+)/[0-9a-f]{8}`)
 	taken     = regexp.MustCompile(`"host_id":[0-9]+`)
-	// A container that is gone, since its rules have all of the pod made anew.
+	// A container that is gone, since its rules have restarted the whole pod.
 	goneTarget = regexp.MustCompile(`"target_id":"[0-9a-f]{64}"`)
 	// What is in use, and so what is missing, depends on which pods came first.
 	inUse = regexp.MustCompile(`\b(used|q): [0-9]+`)
@@ -299,8 +300,8 @@ var (
 	envFile = regexp.MustCompile(`: [^:]*: [^:]*: couldn't parse env file[^"]*"`)
 )
 
-// neutral is the JSON without what only tells the sides apart.
-func (s *side) neutral(t *testing.T, orders any, pod *v1.Pod, more []string) (out any) {
+// normalized returns the JSON without what differs between the nodes.
+func (s *side) normalized(t *testing.T, orders any, pod *v1.Pod, more []string) (out any) {
 	t.Helper()
 	pairs := []string{s.Root, "ROOT", s.Dir, "DIR", string(pod.UID), "UID", s.Namespace, "NAMESPACE",
 		`"` + s.Name + `"`, `"NODE"`}
@@ -319,7 +320,7 @@ func (s *side) neutral(t *testing.T, orders any, pod *v1.Pod, more []string) (ou
 	})
 }
 
-// rewritten is the JSON of a value after a change to its text.
+// rewritten returns a value after a change to its JSON text.
 func rewritten(t *testing.T, value any, change func(string) string) (out any) {
 	t.Helper()
 	raw, err := json.Marshal(value)
@@ -332,7 +333,7 @@ func rewritten(t *testing.T, value any, change func(string) string) (out any) {
 	return out
 }
 
-// differences between the trees, a line for each leaf.
+// differences returns a line for each leaf in which the trees differ.
 func differences(at string, ours, theirs any) (out []string) {
 	if exempt(at, theirs) {
 		return nil
@@ -368,7 +369,7 @@ func differences(at string, ours, theirs any) (out []string) {
 	return []string{fmt.Sprintf("%s:\n\tnumalet %s\n\tkubelet %s", at, ta, tb)}
 }
 
-// exempt reports whether what stands there may differ; docs/pod-fields.md says why.
+// exempt reports whether this place may differ; docs/pod-fields.md says why.
 func exempt(at string, theirs any) bool {
 	return strings.HasSuffix(at, ".files./etc/hosts") && theirs == "-rw-r--r-- 0:0 " ||
 		strings.Contains(at, "annotations.kubernetes.io/config.") ||

@@ -22,12 +22,12 @@ import (
 	"github.com/numalet/numalet/test/scratch"
 )
 
-// nobody is who has no rights of its own on the machine.
+// nobody is a user without rights on the machine.
 const nobody = 65534
 
 // TestPlaygroundOfACluster: a newcomer starts a cluster, without root on the simulated runtime and
-// with it on containerd, is told how to use kubectl, and finds a Deployment, a Job and a DaemonSet
-// that run on the node; when it ends nothing is left.
+// with it on containerd. The output says how to use kubectl, and a Deployment, a Job and a
+// DaemonSet run on the node. When the playground ends nothing is left.
 func TestPlaygroundOfACluster(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("to be somebody else is root's")
@@ -51,7 +51,7 @@ func testPlayground(t *testing.T, user uint32, gpus string, args []string) {
 	if user == 0 {
 		containerdrig.Alone(t)
 	}
-	dir, temporary := scratch.Dir(t), scratch.Dir(t) // sockets' paths have little room
+	dir, temporary := scratch.Dir(t), scratch.Dir(t) // paths of sockets are short
 	programs := filepath.Join(dir, "bin")
 	linkPrograms(t, programs)
 	if gpus == "nvidia.com/gpu" {
@@ -79,10 +79,10 @@ func testPlayground(t *testing.T, user uint32, gpus string, args []string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = cmd.Process.Signal(syscall.SIGTERM) }() // it has ended, if all is well
+	defer func() { _ = cmd.Process.Signal(syscall.SIGTERM) }() // it has usually ended
 	lines := bufio.NewScanner(out)
 	kubeconfig := kubeconfigOf(t, lines, said)
-	go func() { _, _ = io.Copy(io.Discard, out) }() // it goes on telling
+	go func() { _, _ = io.Copy(io.Discard, out) }() // it prints more
 	awaitWorkloads(t, gpus, func(args ...string) (string, error) {
 		cmd := exec.Command(filepath.Join(programs, "kubectl"), args...)
 		cmd.Env = []string{"KUBECONFIG=" + kubeconfig, "HOME=" + dir}
@@ -103,7 +103,7 @@ func testPlayground(t *testing.T, user uint32, gpus string, args []string) {
 	}
 }
 
-// awaitWorkloads waits until the examples run, and looks at what they were given.
+// awaitWorkloads waits until the examples run, and checks what they were given.
 func awaitWorkloads(t *testing.T, gpus string, kubectl func(...string) (string, error)) {
 	t.Helper()
 	harness.Eventually(t, "the workloads run on the node", func() error {
@@ -147,7 +147,7 @@ func linkPrograms(t *testing.T, dir string) {
 	}
 }
 
-// kubeconfigOf is what the playground says KUBECONFIG is, on its standard output.
+// kubeconfigOf returns the KUBECONFIG that the playground prints.
 func kubeconfigOf(t *testing.T, lines *bufio.Scanner, said fmt.Stringer) string {
 	t.Helper()
 	export := regexp.MustCompile(`export KUBECONFIG=(\S+); alias kubectl=`)
@@ -162,7 +162,7 @@ func kubeconfigOf(t *testing.T, lines *bufio.Scanner, said fmt.Stringer) string 
 	return ""
 }
 
-// copyProgram makes a program at another place: as another name, or else as a copy.
+// copyProgram links a program to another place, or else copies it.
 func copyProgram(t *testing.T, from, to string) {
 	t.Helper()
 	if os.Link(from, to) == nil {
@@ -177,7 +177,7 @@ func copyProgram(t *testing.T, from, to string) {
 	}
 }
 
-// processesOf are the command lines of what runs of the programs below dir.
+// processesOf returns the command lines of the running programs below dir.
 func processesOf(t *testing.T, dir string) (out []string) {
 	t.Helper()
 	entries, err := fs.Glob(os.DirFS("/proc"), "[0-9]*")

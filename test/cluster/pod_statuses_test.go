@@ -17,7 +17,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// ours is a node that runs numalet on a simulated runtime, whose Node is there.
+// ours returns a node that runs numalet on a simulated runtime and is registered.
 func ours(t *testing.T) (rig.Cluster, rig.Node) {
 	t.Helper()
 	c := rig.Start(t)
@@ -31,7 +31,7 @@ func ours(t *testing.T) (rig.Cluster, rig.Node) {
 	return c, n
 }
 
-// bound is a pod that runs on a node whatever the scheduler thinks of it.
+// bound returns a pod that is bound to a node without the scheduler.
 func bound(node, name, container string) string {
 	return fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {nodeName: %s,
  automountServiceAccountToken: false, terminationGracePeriodSeconds: 1,
@@ -39,13 +39,13 @@ func bound(node, name, container string) string {
  containers: [{name: main, image: "registry.test/work:1"%s}]}}`, name, node, container)
 }
 
-// get is a pod of the API server's.
+// get returns a pod from the API server.
 func get(t *testing.T, c rig.Cluster, namespace, name string) (*v1.Pod, error) {
 	t.Helper()
 	return c.Client.CoreV1().Pods(namespace).Get(context.Background(), name, metav1.GetOptions{})
 }
 
-// await waits until a pod of the API server's is as it should be.
+// await waits until a pod of the API server satisfies is.
 func await(t *testing.T, c rig.Cluster, namespace, name string, is func(*v1.Pod) bool) (p *v1.Pod) {
 	t.Helper()
 	harness.Eventually(t, "pod "+name+" is as it should be", func() (err error) {
@@ -66,8 +66,8 @@ func runs(p *v1.Pod) bool {
 	return false
 }
 
-// TestPodOfTheAPIServer: it runs, says so, and is deleted when it has ended; what happened to it is
-// told in events. One that waits says for what, and goes without having run.
+// TestPodOfTheAPIServer: it runs, its status says so, it is deleted once it has ended, and events
+// report what happened. A pod that waits says for what, and can be deleted without having run.
 func TestPodOfTheAPIServer(t *testing.T) {
 	c, n := ours(t)
 	c.Apply(bound(n.Name, "works", ""))
@@ -98,8 +98,8 @@ func TestPodOfTheAPIServer(t *testing.T) {
 	n.AwaitGone("waits")
 }
 
-// TestForcedDeletion: a pod that is deleted by force is gone from the API server at once and from
-// the node soon, whatever its grace period.
+// TestForcedDeletion: a pod that is deleted by force is gone from the API server at once, and
+// leaves the node whatever its grace period.
 func TestForcedDeletion(t *testing.T) {
 	c, n := ours(t)
 	c.Apply(strings.Replace(bound(n.Name, "works", ""), "Seconds: 1", "Seconds: 3600", 1))
@@ -116,8 +116,9 @@ spec:
   containers: [{name: main, image: "registry.test/work:1"}]
 `
 
-// TestMirrorPods: a static pod is shown by a mirror pod with its status and its events. Deleting
-// that deletes nothing else; another manifest is another mirror pod, and without one there is none.
+// TestMirrorPods: a mirror pod shows a static pod with its status and events. Deleting the mirror
+// pod deletes nothing else; another manifest gets another mirror pod, and without a manifest there
+// is none.
 func TestMirrorPods(t *testing.T) {
 	c, n := ours(t)
 	n.Pod("static", staticManifest)
@@ -156,8 +157,8 @@ func TestMirrorPods(t *testing.T) {
 	})
 }
 
-// TestStaticPodOfATakenName: a static pod runs although the API server has another pod of its name, which
-// runs too; that one is what the API server's clients see, and with its end the static one is shown.
+// TestStaticPodOfATakenName: a static pod runs although the API server has another pod of its name,
+// which runs too. The API server's clients see that one, and the static one after its end.
 func TestStaticPodOfATakenName(t *testing.T) {
 	c, n := ours(t)
 	name := "static-" + n.Name
@@ -203,9 +204,9 @@ func TestStaticPodOfATakenName(t *testing.T) {
 
 func containerOf(p *v1.Pod) string { return p.Status.ContainerStatuses[0].ContainerID }
 
-// TestNothingIsWrittenAfterARestart: the statuses of the pods that run are as they were told before
-// the agent was killed, so that nothing is written of them; and a mirror pod whose static pod went
-// meanwhile goes.
+// TestNothingIsWrittenAfterARestart: after a kill of the agent the statuses of running pods are
+// what was written before, so nothing is written again; and a mirror pod is deleted if its static
+// pod was removed meanwhile.
 func TestNothingIsWrittenAfterARestart(t *testing.T) {
 	c, n := ours(t)
 	n.Pod("static", staticManifest)
@@ -223,7 +224,7 @@ func TestNothingIsWrittenAfterARestart(t *testing.T) {
 	n.RemovePod("goes")
 	n.Start()
 	c.Apply(bound(n.Name, "later", ""))
-	await(t, c, c.Namespace, "later", runs) // by now the others were looked at
+	await(t, c, c.Namespace, "later", runs) // by now it has looked at the others
 	harness.Eventually(t, "the mirror pod is gone", func() error {
 		if _, err := get(t, c, "default", "goes-"+n.Name); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("there it is, or %w", err)
@@ -239,8 +240,9 @@ func TestNothingIsWrittenAfterARestart(t *testing.T) {
 	c.MustRun("delete", "pod", "works", "later", "--timeout=1m")
 }
 
-// TestEndedPods: what the API server says has ended never runs again, and keeps its status,
-// whatever the runtime still knows; and what was deleted while no agent ran is deleted when one does.
+// TestEndedPods: a pod that has ended in the API server never runs again and keeps its status,
+// whatever the runtime still has; a pod that was deleted while no agent ran is deleted by the next
+// one.
 func TestEndedPods(t *testing.T) {
 	c, n := ours(t)
 	once := func(name, script string) string {

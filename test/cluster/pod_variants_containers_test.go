@@ -6,15 +6,15 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// dataImage is one that is mounted.
+// dataImage is an image for volumes.
 const dataImage = "sim.local/data:1"
 
-// lonely are variants that hide others in a pod, because no container runs or not for long, that others
-// hide, or that cannot be with many.
+// lonely are variants that need a pod of their own: they hide others because no container runs for
+// long, are hidden by others, or cannot be combined with many.
 var lonely = []string{"non-root", "non-root-by-root", "pod-non-root", "user-image", "named-image",
 	"init-fails", "not-there", "host-none", "part-named", "env-file", "fails-always", "both-ways"}
 
-// insideVariants are those that only real containers make anything of.
+// insideVariants have an effect only on real containers.
 func insideVariants() []variant {
 	plain := v1.LocalObjectReference{Name: "plain"}
 	args := func(name string, policy v1.RestartPolicy, args ...string) variant {

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// notMade are honoured fields that no variant sets, and why not.
+// notMade returns honoured fields that no variant sets, and the reasons.
 func notMade() map[string]string {
 	out := map[string]string{
 		"PodSpec.nodeName": "every pod has it",
@@ -34,8 +34,8 @@ func notMade() map[string]string {
 	return out
 }
 
-// TestVariantsCoverPods: of every field that docs/pod-fields.md says is honoured there is a variant, so
-// that it is compared with the kubelet.
+// TestVariantsCoverPods: every field that docs/pod-fields.md calls honoured has a variant, so that
+// it is compared with the kubelet.
 func TestVariantsCoverPods(t *testing.T) {
 	made, exempt := map[string]bool{}, notMade()
 	for _, one := range append(simVariants(asking{80}), insideVariants()...) {
@@ -54,7 +54,7 @@ func TestVariantsCoverPods(t *testing.T) {
 	}
 }
 
-// honoured are the fields that the page says are honoured, as Type.field.
+// honoured returns the fields that the page calls honoured, as Type.field.
 func honoured(t *testing.T) (out []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/pod-fields.md")
@@ -77,7 +77,7 @@ func honoured(t *testing.T) (out []string) {
 	return out
 }
 
-// fieldsSet notes the fields of types of the API that are set in a value, as Type.field.
+// fieldsSet collects the API types' fields that are set in a value, as Type.field.
 func fieldsSet(v reflect.Value, into map[string]bool) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -95,7 +95,7 @@ func fieldsSet(v reflect.Value, into map[string]bool) {
 	}
 }
 
-// fieldsOf notes those of a struct that is, or is part of, the type of that name.
+// fieldsOf collects the fields of a struct that is, or is part of, the type of that name.
 func fieldsOf(v reflect.Value, of string, into map[string]bool) {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)

@@ -9,12 +9,12 @@ import (
 	"github.com/numalet/numalet/internal/lab/crisim"
 )
 
-// killedOnce is what the simulated runtime is told of a container that exits once with 0 although the
-// kernel killed a process of it.
+// killedOnce is the script of a container that exits once with 0 although the kernel killed one of
+// its processes.
 const killedOnce = exitsOnce + "0 reason=OOMKilled"
 
-// killedVariants are those of containers that exit with 0 although the kernel killed a process of theirs:
-// what the runtime says beside the exit code decides for an init container.
+// killedVariants have containers that exit with 0 although the kernel killed one of their
+// processes: for an init container the runtime's reason decides, not the exit code.
 func killedVariants() []variant {
 	init := func(name, script string, set func(*v1.Container)) variant {
 		return variant{name: name, set: func(p *v1.Pod) {
@@ -29,7 +29,8 @@ func killedVariants() []variant {
 			Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{0}}}
 	return []variant{
 		{name: "killed", set: func(p *v1.Pod) { exits(p, "0 reason=OOMKilled") }},
-		// Late: when all of its pod begins anew once, at the exit of another, that is over on both sides.
+		// Late: if another container's exit restarts the whole pod once, that is over on both
+		// nodes.
 		init(sidecarKilled, "after=6s attempts=1 exit=0 reason=OOMKilled", func(c *v1.Container) {
 			c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
 		}),
@@ -41,21 +42,22 @@ func killedVariants() []variant {
 	}
 }
 
-// sidecarKilled is the variant of a sidecar that exits once.
+// sidecarKilled is the variant with a sidecar that exits once.
 const sidecarKilled = "sidecar-killed"
 
-// initKilled is the variant of an init container whose pod says whether it starts again.
+// initKilled is the variant with an init container; the pod's policy decides whether it starts
+// again.
 const initKilled = "init-killed"
 
-// losesSandbox reports whether the kubelet ends all of the pod because of its init container, whose
-// exit code alone says that it succeeded: under OnFailure it then begins in another sandbox.
+// losesSandbox reports whether the kubelet ends the whole pod because of its init container, which
+// succeeded by its exit code: under OnFailure the pod then starts in another sandbox.
 func losesSandbox(pod *v1.Pod) bool {
 	return pod.Spec.RestartPolicy != v1.RestartPolicyAlways &&
 		slices.ContainsFunc(pod.Spec.InitContainers,
 			func(c v1.Container) bool { return c.Name == initKilled })
 }
 
-// hangs reports whether the kubelet leaves the pod as it is for ever, with nothing of it running.
+// hangs reports whether the kubelet leaves the pod for ever with nothing running.
 func hangs(pod *v1.Pod) bool {
 	return losesSandbox(pod) && pod.Spec.RestartPolicy == v1.RestartPolicyNever
 }

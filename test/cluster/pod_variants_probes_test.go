@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/internal/podtest"
 )
 
-// lifecycle is that of a container, made if need be.
+// lifecycle returns a container's lifecycle; it creates it if need be.
 func lifecycle(c *v1.Container) *v1.Lifecycle {
 	if c.Lifecycle == nil {
 		c.Lifecycle = &v1.Lifecycle{}
@@ -21,7 +21,7 @@ func lifecycle(c *v1.Container) *v1.Lifecycle {
 	return c.Lifecycle
 }
 
-// asking are variants with an HTTP request of the pod's own to the answers of its side.
+// asking makes variants with an HTTP request to the probe server of the pod's node.
 type asking struct{ port int }
 
 func (a asking) get(p *v1.Pod, path string) *v1.HTTPGetAction {
@@ -35,12 +35,12 @@ func (a asking) ready(name string, probe func(p *v1.Pod) v1.ProbeHandler) varian
 	}}
 }
 
-// often is a probe that is done each second and believed at once.
+// often returns a probe with a period of 1 s and thresholds of 1.
 func often(handler v1.ProbeHandler) *v1.Probe {
 	return &v1.Probe{ProbeHandler: handler, PeriodSeconds: 1, FailureThreshold: 1}
 }
 
-// web makes a variant of a readiness probe of HTTP.
+// web makes a variant of an HTTP readiness probe.
 func (a asking) web(name, path string, set func(*v1.HTTPGetAction)) variant {
 	return a.ready(name, func(p *v1.Pod) v1.ProbeHandler {
 		get := a.get(p, path)
@@ -53,7 +53,7 @@ func commanded(words ...string) v1.ProbeHandler {
 	return v1.ProbeHandler{Exec: &v1.ExecAction{Command: words}}
 }
 
-// probeVariants are those of probes.
+// probeVariants have probes.
 func (a asking) probeVariants() []variant {
 	tcp := func(port int) func(*v1.Pod) v1.ProbeHandler {
 		return func(*v1.Pod) v1.ProbeHandler {
@@ -91,7 +91,7 @@ func (a asking) probeVariants() []variant {
 		{name: "live-once", set: func(p *v1.Pod) {
 			c := &p.Spec.Containers[0]
 			c.LivenessProbe = often(v1.ProbeHandler{HTTPGet: a.get(p, onceFails)})
-			c.LivenessProbe.InitialDelaySeconds = 3 // not with what ends by itself
+			c.LivenessProbe.InitialDelaySeconds = 3 // not in pods that end by themselves
 		}},
 		{name: "starts", set: func(p *v1.Pod) {
 			p.Spec.Containers[0].StartupProbe = often(v1.ProbeHandler{HTTPGet: a.get(p, "/ok/")})
@@ -106,7 +106,7 @@ func (a asking) probeVariants() []variant {
 	}
 }
 
-// hookVariants are those of hooks and signals.
+// hookVariants have hooks and signals.
 func (a asking) hookVariants() []variant {
 	posted := func(name, path string, set func(*v1.HTTPGetAction)) variant {
 		return variant{name: name, set: func(p *v1.Pod) {
@@ -142,20 +142,20 @@ func (a asking) hookVariants() []variant {
 	}
 }
 
-// What is answered so that a container ends once.
+// The server's answers make a container end once.
 const onceFails, onceGarbles = "/once-fails/", "/once-garbles/"
 
-// exitsOnce is what the simulated runtime is told of a container that exits once, before the code.
+// exitsOnce begins the script of a container that exits once; the code follows.
 const exitsOnce = "after=1s attempts=1 exit="
 
-// exits has the first container exit once with a code; it runs on when it is started again.
+// exits makes the first container exit once with a code; restarted, it keeps running.
 func exits(p *v1.Pod, code string) *v1.Container {
 	p.Annotations[crisim.AnnotationPrefix+"main"] = exitsOnce + code
 	return &p.Spec.Containers[0]
 }
 
-// ends reports whether the first container ends, once at least. Of two variants that say what its hook
-// or its probe is, the later counts.
+// ends reports whether the first container ends at least once. If two variants set its hook or its
+// probe, the later counts.
 func ends(p *v1.Pod) bool {
 	c := p.Spec.Containers[0]
 	asks := func(get *v1.HTTPGetAction, path string) bool {
@@ -167,8 +167,8 @@ func ends(p *v1.Pod) bool {
 			asks(c.Lifecycle.PostStart.HTTPGet, onceGarbles)
 }
 
-// isSettled reports whether the pod is over, or has all that its variants make of it: what ends has, and
-// what was added is there. One whose containers cannot be had is settled, too.
+// isSettled reports whether the pod has ended, or has reached the state of its variants: containers
+// have ended, additions exist. A pod whose containers cannot be created is settled, too.
 func isSettled(pod *v1.Pod) bool {
 	settled := len(pod.Status.EphemeralContainerStatuses) == len(pod.Spec.EphemeralContainers)
 	for _, c := range slices.Concat(statuses(pod), pod.Status.EphemeralContainerStatuses) {
@@ -182,7 +182,7 @@ func isSettled(pod *v1.Pod) bool {
 	return settled || isOver(pod)
 }
 
-// restartVariants are those of how single containers are started again.
+// restartVariants have rules for restarts of single containers.
 func restartVariants() []variant {
 	own := func(name, code string, policy v1.ContainerRestartPolicy,
 		rules ...v1.ContainerRestartRule) variant {
@@ -218,7 +218,7 @@ func restartVariants() []variant {
 	}
 }
 
-// addedVariants are those of what is added to a pod, and of huge pages.
+// addedVariants have ephemeral containers and huge pages.
 func addedVariants() []variant {
 	ephemeral := func(name string, set func(*v1.EphemeralContainer)) variant {
 		return whole(name, func(s *v1.PodSpec) {

@@ -7,8 +7,8 @@ import (
 	"github.com/numalet/numalet/internal/podtest"
 )
 
-// variant is something that a pod has. Variants are put together to pods, so a few of them cannot be
-// together; such pods no API server takes.
+// variant is a change to an ordinary pod. Pods combine variants; the API server rejects a few
+// combinations.
 type variant struct {
 	name string
 	set  func(*v1.Pod)
@@ -16,13 +16,13 @@ type variant struct {
 	refused bool
 }
 
-// asRefused is the variant as one that nodes refuse.
+// asRefused returns the variant as one that nodes refuse.
 func (t variant) asRefused() variant {
 	t.refused = true
 	return t
 }
 
-// Images of the simulated runtime: they run as root, as a user by number and by name.
+// Images of the simulated runtime: they run as root, as a user by number, and by name.
 const (
 	rootImage  = "sim.local/app:1"
 	userImage  = "sim.local/user:1"
@@ -30,7 +30,7 @@ const (
 	doneImage  = "sim.local/exit:0"
 )
 
-// ordinaryPod is what variants are added to.
+// ordinaryPod returns a pod without variants.
 func ordinaryPod(name string) *v1.Pod {
 	pod := &v1.Pod{}
 	pod.Name = name
@@ -47,8 +47,8 @@ func ordinaryPod(name string) *v1.Pod {
 	return pod
 }
 
-// whole makes a variant of a change to the pod's spec, main of one to its first container, secure and
-// shared of one to the security contexts of these.
+// whole makes a variant of a change to the pod's spec, main to its first container, secure and
+// shared to their security contexts.
 func whole(name string, set func(*v1.PodSpec)) variant {
 	return variant{name: name, set: func(p *v1.Pod) { set(&p.Spec) }}
 }
@@ -65,7 +65,7 @@ func shared(name string, set func(*v1.PodSecurityContext)) variant {
 	return variant{name: name, set: func(p *v1.Pod) { set(p.Spec.SecurityContext) }}
 }
 
-// mounted makes a variant of a volume and how the first container mounts it.
+// mounted makes a variant of a volume and its mount in the first container.
 func mounted(name string, source v1.VolumeSource, m v1.VolumeMount) variant {
 	return variant{name: name, set: func(p *v1.Pod) {
 		m.Name = "v" + string(rune('a'+len(p.Spec.Volumes)))
@@ -76,7 +76,7 @@ func mounted(name string, source v1.VolumeSource, m v1.VolumeMount) variant {
 	}}
 }
 
-// securityVariants are those of both security contexts, and of namespaces.
+// securityVariants change both security contexts, and namespaces.
 func securityVariants() []variant {
 	return []variant{
 		secure("user", func(s *v1.SecurityContext) { s.RunAsUser = ptr.To(int64(7)) }),
@@ -161,7 +161,7 @@ func securityVariants() []variant {
 	}
 }
 
-// lifeVariants are those of containers, resources, names and placement.
+// lifeVariants change containers, resources, names and placement.
 func lifeVariants() []variant {
 	return []variant{
 		main("requests", func(c *v1.Container) {
@@ -270,7 +270,7 @@ func wantsNode(label string) *v1.Affinity {
 	}}
 }
 
-// contentVariants are those of environment and volumes.
+// contentVariants change environment and volumes.
 func contentVariants() []variant {
 	empty := v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}
 	field := func(path string) *v1.EnvVarSource {

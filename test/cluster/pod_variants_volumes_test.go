@@ -6,18 +6,18 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// otherAccount is the service account that the namespace of a side has beside the default one.
+// otherAccount is the service account that a node's namespace has beside the default one.
 const otherAccount = "robot"
 
-// furtherVariants are those of placement and environment that are less common, and of what of it is not
-// there but need not be.
+// furtherVariants are less common variants of placement and environment, with optional objects that
+// do not exist.
 func furtherVariants() []variant {
 	missing := v1.LocalObjectReference{Name: "missing"}
 	plain := v1.LocalObjectReference{Name: "plain"}
 	return append([]variant{
 		whole("account-named", func(s *v1.PodSpec) { s.ServiceAccountName = otherAccount }),
 		whole("account-as-before", func(s *v1.PodSpec) { s.DeprecatedServiceAccount = otherAccount }),
-		// The kubelet tells of a deadline in place of a refusal that came before it; see docs/pod-fields.md.
+		// The kubelet replaces an earlier refusal by the deadline; see docs/pod-fields.md.
 		whole("deadline", func(s *v1.PodSpec) {
 			s.ActiveDeadlineSeconds = ptr.To(int64(8))
 		}).asRefused(),
@@ -63,11 +63,11 @@ func furtherVariants() []variant {
 	}, furtherVolumes()...)
 }
 
-// furtherVolumes are variants of what volumes are made of that is less common.
+// furtherVolumes are less common sources of volumes.
 func furtherVolumes() []variant {
 	missing := v1.LocalObjectReference{Name: "missing"}
 	return []variant{
-		{name: "class-read-only", set: func(p *v1.Pod) { // the class's handler cannot
+		{name: "class-read-only", set: func(p *v1.Pod) { // the class's handler does not support it
 			p.Spec.RuntimeClassName = ptr.To("heavy")
 			mounted("", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}, v1.VolumeMount{
 				ReadOnly: true, RecursiveReadOnly: ptr.To(v1.RecursiveReadOnlyIfPossible)}).set(p)
@@ -101,7 +101,7 @@ func furtherVolumes() []variant {
 	}
 }
 
-// pullVariants are those of pulls, which an image that is nowhere but on the node cannot have.
+// pullVariants change pulls, which an image that exists only on the node cannot have.
 func pullVariants() []variant {
 	return []variant{
 		main("pull-always", func(c *v1.Container) { c.ImagePullPolicy = v1.PullAlways }),

@@ -15,8 +15,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestPolicyLabels: a pod that chooses a topology policy is sent, by the label of that policy, to a
-// node that lets it, and none is rejected; the labels follow the agent's settings.
+// TestPolicyLabels: the label of a topology policy leads a pod that chooses the policy to a node
+// that allows it, and none is rejected; the labels follow the agent's settings.
 func TestPolicyLabels(t *testing.T) {
 	c := rig.Start(t)
 	open, closed := harness.New(t), harness.New(t)
@@ -71,7 +71,7 @@ func TestPolicyLabels(t *testing.T) {
 	c.MustRun("delete", "pod", "waiting", "--timeout=1m")
 }
 
-// awaitPolicies waits until a node's labels say its own policy and those that pods may choose, and
+// awaitPolicies waits until a node's labels name its own policy and those that pods may choose, and
 // no others.
 func awaitPolicies(t *testing.T, c rig.Cluster, node, own string, choices ...string) {
 	t.Helper()

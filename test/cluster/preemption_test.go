@@ -14,8 +14,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestPreemption: on a node that is full a pod makes way for a critical one, which then runs; both
-// agents choose the same one and say the same, also of a critical pod for which all others are not
+// TestPreemption: on a full node a pod is preempted for a critical one, which then runs. Both
+// agents choose the same pod and report the same, and also if all pods together would not be
 // enough.
 func TestPreemption(t *testing.T) {
 	told := map[string]string{}
@@ -79,7 +79,7 @@ func disruption(p *v1.Pod) string {
 	return "no disruption"
 }
 
-// eventsOf waits for events about a pod with a reason, and is what they say.
+// eventsOf waits for events about a pod with a reason, and returns their messages.
 func eventsOf(t *testing.T, s *side, name, reason string) string {
 	t.Helper()
 	var said []string

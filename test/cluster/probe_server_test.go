@@ -13,22 +13,22 @@ import (
 	"testing"
 )
 
-// sideAddress stands for the address of a side's answers in pods that both sides have.
+// sideAddress stands for the address of a node's probe server in pods of both nodes.
 const sideAddress = "answers.of.this.side"
 
-// probeServer is a server that probes and hooks of one side ask, and what it was asked. What it probeServer is
-// said by the first part of a path, of whom by the second: /fails/pod.
+// probeServer answers probes and hooks of one node, and records the requests. The first part of a
+// path selects the answer, the second names the pod: /fails/pod.
 type probeServer struct {
 	address string
 
 	mu    sync.Mutex
 	asked map[string]map[string]bool // by pod
 	times map[string]int             // by path
-	sick  map[string]bool            // by pod, what sicken has made so
+	sick  map[string]bool            // by pod, as sicken set it
 }
 
-// newAnswers are one server for each of so many sides, on the same port of different addresses.
-func newAnswers(t *testing.T, sides int) (port int, out []*probeServer) {
+// newProbeServers returns a server for each node, on the same port of different addresses.
+func newProbeServers(t *testing.T, sides int) (port int, out []*probeServer) {
 	t.Helper()
 	for i := range sides {
 		a := &probeServer{address: fmt.Sprint("127.0.0.", 2+i), asked: map[string]map[string]bool{},
@@ -66,7 +66,7 @@ func (a *probeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if first {
 			garble(w)
 		}
-	case "well": // until it is made sick
+	case "well": // until sicken
 		if a.isSick(parts[2]) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
@@ -84,7 +84,7 @@ func (a *probeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sicken has a pod fail from now on where it is asked whether it is well.
+// sicken makes a pod's checks under /well fail from now on.
 func (a *probeServer) sicken(pod string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -97,13 +97,13 @@ func (a *probeServer) isSick(pod string) bool {
 	return a.sick[pod]
 }
 
-// garblesTo is the first part of a path whose first requests are answered by what is no HTTP.
+// garblesTo is the first part of a path whose first requests get an answer that is not HTTP.
 const garblesTo = "garbles-to-%d"
 
-// failsFromTo is the first part of a path whose requests of these numbers fail, from 1.
+// failsFromTo is the first part of a path whose requests with these numbers, from 1, fail.
 const failsFromTo = "fails-%d-to-%d"
 
-// count is how often a path has been asked for.
+// count counts a request of a path, and returns its number.
 func (a *probeServer) count(path string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -111,8 +111,8 @@ func (a *probeServer) count(path string) int {
 	return a.times[path]
 }
 
-// garble answers what is no HTTP. To say nothing would not do: on a connection that was used before,
-// which the kubelet has for hooks, a client then asks once more.
+// garble writes an answer that is not HTTP. Closing the connection would not do: on a reused
+// connection, which the kubelet has for hooks, a client then repeats the request.
 func garble(w http.ResponseWriter) {
 	conn, _, err := w.(http.Hijacker).Hijack()
 	if err == nil {
@@ -121,11 +121,11 @@ func garble(w http.ResponseWriter) {
 	}
 }
 
-// note takes in a request, and says whether it is the first of its kind.
+// note records a request, and reports whether it is the first of its kind.
 func (a *probeServer) note(pod string, r *http.Request) bool {
 	text := fmt.Sprint(r.Method, " ", r.URL, " at ", r.Host)
 	if strings.HasPrefix(r.UserAgent(), "kube-lifecycle/") {
-		// The kubelet keeps connections of hooks, and asks for answers in short form.
+		// The kubelet keeps connections of hooks, and accepts compressed answers.
 		r.Header.Del("Connection")
 		r.Header.Del("Accept-Encoding")
 	}
@@ -142,7 +142,7 @@ func (a *probeServer) note(pod string, r *http.Request) bool {
 	return first
 }
 
-// about is what was asked for a pod, in order of text.
+// about returns the requests for a pod, sorted.
 func (a *probeServer) about(pod string) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

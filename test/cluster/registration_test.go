@@ -16,8 +16,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestBootstrapToken: a node with nothing but a token gets its certificate, is a node with it, and
-// is one again after a restart without the token.
+// TestBootstrapToken: a node with only a token gets its certificate, registers with it, and does so
+// again after a restart without the token.
 func TestBootstrapToken(t *testing.T) {
 	c := rig.Start(t)
 	agent := harness.New(t)
@@ -45,7 +45,7 @@ func TestBootstrapToken(t *testing.T) {
 		"--output=jsonpath={.items[*].reason}")
 }
 
-// TestNodeObject: what the API server has of the node, beside what it has of a stock kubelet's.
+// TestNodeObject: the Node that numalet registers, compared with a stock kubelet's.
 func TestNodeObject(t *testing.T) {
 	c := rig.Start(t)
 	shown := map[string]string{}
@@ -82,14 +82,14 @@ func TestNodeObject(t *testing.T) {
 	}
 }
 
-// show is what two agents have to agree on of a node, as lines.
+// show returns what two agents must agree on about a Node, as lines.
 func show(n *v1.Node) string {
 	var lines []string
 	add := func(format string, args ...any) {
 		lines = append(lines, fmt.Sprintf(format, args...))
 	}
 	for k, v := range n.Labels {
-		if !strings.HasPrefix(k, "numalet.io/") { // what the kubelet has none of
+		if !strings.HasPrefix(k, "numalet.io/") { // the kubelet has none of these
 			add("label %s=%s", k, v)
 		}
 	}

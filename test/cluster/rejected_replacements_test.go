@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// tooLarge is a Deployment whose pods name the node and have no place on it.
+// tooLarge is a Deployment whose pods are bound to the node and have no place on it.
 const tooLarge = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: NAME}
@@ -28,8 +28,8 @@ spec:
         resources: {requests: {cpu: "1000"}}}]
 `
 
-// TestRejectedReplacementsWait: controllers replace pods that a node rejects at once, and it rejects at
-// most six a minute of all of them; the others wait and say why, and pods that fit start meanwhile.
+// TestRejectedReplacementsWait: controllers replace rejected pods at once, and the node rejects at
+// most six of these a minute; the others wait and say why, and pods that fit start meanwhile.
 func TestRejectedReplacementsWait(t *testing.T) {
 	c, n := ours(t)
 	const controllers, replicas = 4, 3

@@ -12,9 +12,9 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestResizeIsInfeasible: a pod with exclusive CPUs that is resized says in the kubelet's words that
-// it is not, keeps what it was admitted with over a restart of the agent, and no other pod is
-// admitted to what it holds. numalet says so of every resize.
+// TestResizeIsInfeasible: a resize of a pod with exclusive CPUs is refused in the kubelet's words.
+// The pod keeps what it was admitted with, across a restart of the agent, and no other pod gets
+// that. numalet refuses every resize.
 func TestResizeIsInfeasible(t *testing.T) {
 	told := map[string]string{}
 	for _, agent := range agents {
@@ -43,7 +43,7 @@ func TestResizeIsInfeasible(t *testing.T) {
 			told[agent] = s.resize(t, "exclusive", `{"cpu":"500m"}`)
 			s.Kill()
 			s.Start()
-			pod("greedy", "1") // of two CPUs one is reserved
+			pod("greedy", "1") // one of two CPUs is reserved
 			refused := await(t, c, c.Namespace, "greedy", func(p *v1.Pod) bool {
 				return p.Status.Phase == v1.PodFailed
 			})
@@ -65,8 +65,8 @@ func TestResizeIsInfeasible(t *testing.T) {
 	}
 }
 
-// TestSwitchBackWithAResize: a pod was resized under numalet, which the static policy does not allow.
-// A kubelet that takes over the node says of it the same, and starts nothing anew.
+// TestSwitchBackWithAResize: a pod was resized under numalet, which the static policy does not
+// allow. A kubelet that takes over the node reports the same, and restarts nothing.
 func TestSwitchBackWithAResize(t *testing.T) {
 	c := rig.Start(t)
 	n := harness.New(t)
@@ -86,7 +86,7 @@ func TestSwitchBackWithAResize(t *testing.T) {
 	}
 	n.Program = kubelet
 	s.Start()
-	s.Apply(bound(s.Name, "beside", "")) // when it runs the kubelet has looked at all there is
+	s.Apply(bound(s.Name, "beside", "")) // once it runs the kubelet has seen everything
 	await(t, c, c.Namespace, "beside", runs)
 	if got := allocatedCPU(t, s, "exclusive"); got != has {
 		t.Errorf("under the kubelet it has\n%sand under numalet\n%s", got, has)
@@ -102,7 +102,7 @@ func TestSwitchBackWithAResize(t *testing.T) {
 	s.MustRun("delete", "pods", "--all", "--timeout=1m")
 }
 
-// resize has the pod's container be resized, and returns what the agent says of it.
+// resize resizes the pod's container, and returns the agent's answer.
 func (s *side) resize(t *testing.T, name, limits string) string {
 	t.Helper()
 	s.MustRun("patch", "pod", name, "--subresource=resize", "--type=strategic", "-p", fmt.Sprintf(
@@ -121,7 +121,7 @@ func (s *side) resize(t *testing.T, name, limits string) string {
 		eventsOf(t, s, name, "ResizeInfeasible") + "\n"
 }
 
-// pendingResize is why a pod has not been resized; "": it is not said.
+// pendingResize returns why a pod has not been resized; "": its status does not say.
 func pendingResize(p *v1.Pod) string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == v1.PodResizePending {
@@ -131,7 +131,8 @@ func pendingResize(p *v1.Pod) string {
 	return ""
 }
 
-// allocatedCPU is what a pod has that is to be resized, once the agent says why it is not.
+// allocatedCPU returns the CPUs of a pod with a pending resize, once the agent says why it is
+// pending.
 func allocatedCPU(t *testing.T, s *side, name string) string {
 	t.Helper()
 	p := await(t, s.Cluster, s.Namespace, name, func(p *v1.Pod) bool { return pendingResize(p) != "" })

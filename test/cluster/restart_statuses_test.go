@@ -19,16 +19,16 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// restarted is how often the agent is restarted beneath pods that are watched.
+// restarted is how often the agent restarts under watched pods.
 const restarted = 50
 
-// TestRestartsKeepStatuses: over a restart of the agent nothing is told of a pod that was not told
-// before, and nothing is told back and forth: of a static pod neither, whether or not what was told of
-// it last was kept, as long as it has a mirror pod.
+// TestRestartsKeepStatuses: a restart of the agent changes no status of a pod, not even for a
+// moment. This holds for static pods too, with or without the file that keeps their statuses, as
+// long as they have a mirror pod.
 func TestRestartsKeepStatuses(t *testing.T) {
 	c := rig.Start(t)
 	n := c.Join(harness.New(t), "retold")
-	port, _ := newAnswers(t, 1)
+	port, _ := newProbeServers(t, 1)
 	probe := func(period int) string {
 		return fmt.Sprintf(`{httpGet: {host: 127.0.0.2, port: %d, path: /ok/%d}, periodSeconds: %d}`,
 			port, period, period)
@@ -62,7 +62,7 @@ func TestRestartsKeepStatuses(t *testing.T) {
 			t.Error(err)
 		}
 		switch round % 5 {
-		case 0: // by an agent that kept nothing, or another one
+		case 0: // by an agent that kept no statuses, or another one
 			if err := os.RemoveAll(filepath.Join(n.Root, kept.Dir)); err != nil {
 				t.Error(err)
 			}
@@ -83,7 +83,7 @@ func TestRestartsKeepStatuses(t *testing.T) {
 	}
 }
 
-// changes are what a watcher was told of pods that was not told before. Another pod in the place of one is a
+// changes returns statuses that a watcher has not seen before. Another pod in the place of one is a
 // change too.
 func changes(ctx context.Context, events <-chan apiwatch.Event, told map[types.UID]v1.PodStatus) (
 	out []string) {
@@ -99,7 +99,7 @@ func changes(ctx context.Context, events <-chan apiwatch.Event, told map[types.U
 				out = append(out, fmt.Sprintf("%s %s (-was +is):\n%s", e.Type, pod.Name, diff))
 			}
 			told[pod.UID] = pod.Status
-		case <-time.After(3 * time.Second): // those of before have come
+		case <-time.After(3 * time.Second): // earlier ones have arrived
 			return out
 		case <-ctx.Done():
 			return out

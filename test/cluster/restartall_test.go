@@ -14,9 +14,9 @@ import (
 	"github.com/numalet/numalet/internal/lab/crisim"
 )
 
-// TestRestartAll: a container that exits with a code that asks for it has all containers of its pod
-// begin anew, in the same sandbox and with their logs kept; both agents tell the same of it in the
-// end. The scheduler places the pod: only where the node declares that it can do this.
+// TestRestartAll: if a container exits with a code whose rule says so, all containers of its pod
+// restart in the same sandbox, and their logs stay. Both agents end with the same status. The
+// scheduler places the pod only on a node that declares the feature.
 func TestRestartAll(t *testing.T) {
 	told := map[string]string{}
 	for _, agent := range agents {
@@ -81,7 +81,7 @@ func restartsOf(p *v1.Pod) map[string]int32 {
 	return out
 }
 
-// lifeOf is what a status tells of a pod's containers and conditions, without ids and times.
+// lifeOf returns a status's containers and conditions, without ids and times.
 func lifeOf(p *v1.Pod) string {
 	var b strings.Builder
 	end := func(s v1.ContainerState) string {

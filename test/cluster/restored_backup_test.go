@@ -14,17 +14,17 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestRestoredBackup: etcd is put back to what it was some pods ago, as after a disaster. What runs
-// and is wanted then as before goes on untouched; what came after the backup goes, since nobody wants
-// it any more; what was deleted after it is wanted again. Node, lease, statuses, mirror pods,
-// ConfigMaps and watches are as if nothing had been.
+// TestRestoredBackup: etcd is restored to a state from some pods ago. Pods of both times keep
+// running untouched; pods created after the backup go, since nobody wants them any more; pods
+// deleted after it are wanted again. Node, lease, statuses, mirror pods, ConfigMaps and watches
+// work as if nothing had happened.
 func TestRestoredBackup(t *testing.T) {
 	c := rig.Own(t)
 	agent := harness.New(t)
 	n := c.Join(agent, "restored")
 	agent.Pod("fixed", fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: fixed, namespace: %s},
  spec: {containers: [{name: main, image: "registry.test/work:1"}]}}`, c.Namespace))
-	agent.Settings["nodeLeaseDurationSeconds"] = 4 // it is renewed each second
+	agent.Settings["nodeLeaseDurationSeconds"] = 4 // the agent renews it
 	n.Start()
 	for _, name := range []string{"kept", "doomed"} {
 		c.Apply(bound(n.Name, name, ""))
@@ -40,7 +40,7 @@ func TestRestoredBackup(t *testing.T) {
 	c.MustRun("delete", "pod", "doomed", "--timeout=1m")
 	c.Apply(bound(n.Name, "late", ""))
 	await(t, c, c.Namespace, "late", runs)
-	for range 20 { // versions that will be given out once more
+	for range 20 { // resource versions that etcd will use again
 		c.MustRun("annotate", "--overwrite", "pod", "kept", "example.com/at="+fmt.Sprint(len(before)))
 		c.MustRun("label", "--overwrite", "node", n.Name, "example.com/at=later")
 		c.MustRun("label", "node", n.Name, "example.com/at-")
@@ -65,7 +65,7 @@ func TestRestoredBackup(t *testing.T) {
 
 	await(t, c, c.Namespace, "doomed", runs)
 	c.MustRun("wait", "--for=condition=Ready", "node/"+n.Name, "--timeout=2m")
-	c.Apply(bound(n.Name, "next", "")) // it is heard of what is new
+	c.Apply(bound(n.Name, "next", "")) // the agent learns of new pods
 	await(t, c, c.Namespace, "next", runs)
 	for name, was := range before {
 		if now := lifeline(await(t, c, c.Namespace, name, runs)); now != was {
@@ -96,7 +96,7 @@ func TestRestoredBackup(t *testing.T) {
 	c.MustRun("delete", "pod", "next", "--timeout=1m")
 }
 
-// lifeline is what would be another if a pod had been started again.
+// lifeline returns what differs if a pod was started again.
 func lifeline(p *v1.Pod) string {
 	s := p.Status.ContainerStatuses[0]
 	return fmt.Sprintf("%s, restarts %d, %s", s.ContainerID, s.RestartCount, p.Status.PodIP)

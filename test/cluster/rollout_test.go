@@ -22,8 +22,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// greedy is a Deployment whose pods have all devices of the node, and 7 CPUs each of their own: new
-// ones need what old ones have. These take a while to end.
+// greedy is a Deployment whose pods hold all devices of the node and 7 exclusive CPUs each: new
+// ones need what old ones have. The old ones take a while to end.
 const greedy = `
 apiVersion: apps/v1
 kind: Deployment
@@ -44,9 +44,9 @@ spec:
         resources: {limits: {cpu: 7, memory: 64Mi, example.com/gpu: 1}}
 `
 
-// TestRolloutUnderLoad: a Deployment is rolled over, again and again, with devices and CPUs that go
-// from old pods to new ones, while other pods come and go. No device and no CPU is two containers'
-// at any time, and no pod fails.
+// TestRolloutUnderLoad: repeated rollouts of a Deployment pass devices and CPUs from old pods to
+// new ones, while other pods come and go. No device and no CPU ever belongs to two containers, and
+// no pod fails.
 func TestRolloutUnderLoad(t *testing.T) {
 	c := rig.Start(t)
 	n := c.Join(harness.New(t), "rollout")
@@ -83,7 +83,7 @@ func TestRolloutUnderLoad(t *testing.T) {
 	}
 }
 
-// churn has small pods come to the node and go again, until stop. times says how often they did.
+// churn creates and deletes small pods on the node until stop. times returns how often.
 func churn(t *testing.T, c rig.Cluster, node string) (times func() int, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var count atomic.Int32
@@ -115,16 +115,16 @@ func churn(t *testing.T, c rig.Cluster, node string) (times func() int, stop fun
 	return func() int { return int(count.Load()) }, stop
 }
 
-// owners looks, at each change of the runtime and each change that the agent tells, whether
-// anything is two containers'.
+// owners checks at each change of the runtime and each report of the agent that nothing belongs to
+// two containers.
 type owners struct {
 	mu     sync.Mutex // guards what follows
 	live   map[string]crisim.Container
 	errors []string
-	used   int // devices at once, at most
+	used   int // devices in use at the same time
 }
 
-// watchOwners begins to look; what it finds fails the test at its end.
+// watchOwners begins to check; a violation fails the test at its end.
 func watchOwners(t *testing.T, n rig.Node) *owners {
 	o := &owners{live: map[string]crisim.Container{}}
 	t.Cleanup(func() {
@@ -168,7 +168,7 @@ func watchOwners(t *testing.T, n rig.Node) *owners {
 	return o
 }
 
-// onlyOnce looks whether a device or an exclusive CPU is two pods'.
+// onlyOnce returns an error if a device or an exclusive CPU belongs to two pods.
 func onlyOnce(pods []*watchv1.Pod) error {
 	var errs []error
 	owner := map[string]string{}
@@ -212,7 +212,7 @@ func (o *owners) most() int {
 	return o.used
 }
 
-// told is called by the runtime.
+// told receives the runtime's changes.
 func (o *owners) told(c crisim.Container) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -246,10 +246,10 @@ func devicesOf(c crisim.Container) []string {
 		func(r rune) bool { return r == ',' })
 }
 
-// alone reports whether the container has its CPUs for itself: the pods with devices do.
+// alone reports whether the container has exclusive CPUs: the pods with devices do.
 func alone(c crisim.Container) bool { return len(devicesOf(c)) > 0 }
 
-// cpusOf is where a container may run: anywhere, if nothing is set.
+// cpusOf returns the CPUs on which a container may run: all of them if none are set.
 func cpusOf(c crisim.Container) cpuset.CPUSet {
 	set, err := cpuset.Parse(cmp.Or(c.CPUs, "0-63"))
 	if err != nil {

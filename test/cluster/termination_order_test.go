@@ -14,19 +14,19 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// unit is what times of ends are multiples of: long beside what a stop takes.
+// unit is the unit of all times here: long compared with a stop.
 const unit = 6 * time.Second
 
-// ending is a pod whose containers do not all end at once.
+// ending is a pod whose containers end at different times.
 type ending struct {
 	grace   int64 // seconds
 	scripts map[string]string
 	set     func(*v1.PodSpec)
-	// want is when each container is asked to end, in units after the first.
+	// want is when each container is stopped, in units after the first.
 	want map[string]int
 }
 
-// endings are such pods, each with a container main and sidecars first and last.
+// endings returns such pods, each with a container main and sidecars first and last.
 func endings() map[string]ending {
 	return map[string]ending{
 		"hooks": {grace: 60, want: map[string]int{"main": 0, "last": 0, "first": 1},
@@ -71,7 +71,7 @@ func (e ending) pod(name string) *v1.Pod {
 	return pod
 }
 
-// TestTerminationOrder: the containers of a pod are asked to end when the stock kubelet asks them.
+// TestTerminationOrder: the containers of a pod are stopped when the stock kubelet stops them.
 func TestTerminationOrder(t *testing.T) {
 	for _, agent := range agents {
 		t.Run(agent, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestTerminationOrder(t *testing.T) {
 	}
 }
 
-// allRun is an error if a container does not run that is to be asked to end.
+// allRun returns an error if a container that will be stopped does not run.
 func (s *side) allRun() error {
 	runs := map[string]int{}
 	for _, c := range s.Runtime.State().Containers {
@@ -108,7 +108,7 @@ func (s *side) allRun() error {
 	return errors.Join(errs...)
 }
 
-// ends is when the containers of a pod were asked to end, in units after the first.
+// ends returns when the containers of a pod were stopped, in units after the first.
 func (s *side) ends(pod string) map[string]int {
 	out := map[string]int{}
 	var first time.Time

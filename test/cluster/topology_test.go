@@ -10,8 +10,9 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestNodeResourceTopology: once the cluster has the kind and gives nodes the right to it, a node
-// tells what is free on which of its NUMA nodes, of itself alone; and that goes with the Node.
+// TestNodeResourceTopology: once the cluster has the resource and gives nodes the right to it, a
+// node publishes what is free on each of its NUMA nodes, only for itself; the object is deleted
+// with the Node.
 func TestNodeResourceTopology(t *testing.T) {
 	c := rig.Start(t)
 	applyFile(t, c, "testdata/noderesourcetopology.yaml")
@@ -39,7 +40,7 @@ func TestNodeResourceTopology(t *testing.T) {
  example.com/gpu: 2}}`))
 	await(t, c, c.Namespace, "takes", runs)
 	free("example.com/gpu", "0 2")
-	free("cpu", "11 16 16 16") // and a CPU is the system's
+	free("cpu", "11 16 16 16") // one CPU is reserved for the system
 	c.MustRun("delete", "pod", "takes", "--timeout=1m")
 	free("example.com/gpu", "2 2")
 
@@ -54,7 +55,7 @@ func TestNodeResourceTopology(t *testing.T) {
 	eventually(t, c, "", "get", "node-res-topo", "-o", "name")
 }
 
-// applyFile makes what a file describes, until the test ends.
+// applyFile creates a file's objects, until the test ends.
 func applyFile(t *testing.T, c rig.Cluster, file string) {
 	t.Helper()
 	path, err := filepath.Abs(file)

@@ -15,8 +15,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// usersPod has a user namespace, and volumes of several types. Its container ends when the file /end
-// is made in it.
+// usersPod has a user namespace, and volumes of several types. Its container ends once the file
+// /end exists in it.
 const usersPod = `
 apiVersion: v1
 kind: Pod
@@ -40,9 +40,9 @@ spec:
     - {name: token, mountPath: /token}
 `
 
-// TestUserNamespaces: in a pod with a user namespace root is one of the ids that the pod has alone;
-// what is mounted is root's there, and the host's on the host. The pod keeps its ids over restarts of
-// container and agent, and they are free when it has gone.
+// TestUserNamespaces: in a pod with a user namespace root is one of ids that no other pod has;
+// mounts belong to root inside, and to the host's owner on the host. The pod keeps its ids over
+// restarts of container and agent, and they are free once it is gone.
 func TestUserNamespaces(t *testing.T) {
 	containerdrig.NewRunc(t)
 	c := rig.Start(t)
@@ -95,7 +95,7 @@ func (p userPod) inside(command ...string) string {
 	return p.cluster.MustRun(append([]string{"exec", p.name, "--"}, command...)...)
 }
 
-// dir is the pod's directory, file is where its ids are.
+// dir returns the pod's directory, file the file with its ids.
 func (p userPod) dir() string {
 	p.Helper()
 	pod, err := get(p.T, p.cluster, p.cluster.Namespace, p.name)
@@ -107,7 +107,7 @@ func (p userPod) dir() string {
 
 func (p userPod) file() string { return filepath.Join(p.dir(), "userns") }
 
-// ids is the first of the pod's ids, as its container and the file say.
+// ids returns the first of the pod's ids, which its container and the file agree on.
 func (p userPod) ids() (first uint32) {
 	p.Helper()
 	text, err := os.ReadFile(p.file())
@@ -130,7 +130,7 @@ func (p userPod) ids() (first uint32) {
 	return first
 }
 
-// mountsAreRoots checks who has the volumes, inside and on the host, and that they can be read and
+// mountsAreRoots checks who owns the volumes, inside and on the host, and that they can be read and
 // written.
 func (p userPod) mountsAreRoots() {
 	p.Helper()

@@ -13,8 +13,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// loopDevice is a block device of 64 MiB, of the test alone: it ends with the test's process, and
-// with what mounts it.
+// loopDevice returns a block device of 64 MiB for this test alone: it ends with the test's process
+// and with its last mount.
 func loopDevice(t *testing.T) string {
 	t.Helper()
 	image, err := os.Create(filepath.Join(t.TempDir(), "image"))
@@ -30,7 +30,7 @@ func loopDevice(t *testing.T) string {
 		t.Fatal(err)
 	}
 	defer control.Close()
-	for try := 0; ; try++ { // another may take the one that is free
+	for try := 0; ; try++ { // another process may take the free one
 		number, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 		if err != nil {
 			t.Fatalf("find a loop device: %v", err)
@@ -56,8 +56,8 @@ func loopDevice(t *testing.T) string {
 	}
 }
 
-// TestMappedByTheKubelet: of a block volume that the stock kubelet gave a pod nothing is left when the
-// pod ends under numalet.
+// TestMappedByTheKubelet: when a pod with a block volume of the stock kubelet ends under numalet,
+// nothing of the volume is left.
 func TestMappedByTheKubelet(t *testing.T) {
 	c := rig.Start(t)
 	agent := harness.New(t)
@@ -91,7 +91,7 @@ func TestMappedByTheKubelet(t *testing.T) {
 	})
 }
 
-// loopsBelow are the files below dir that loop devices are on.
+// loopsBelow returns the files below dir with loop devices.
 func loopsBelow(t *testing.T, dir string) (out []string) {
 	t.Helper()
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
@@ -107,8 +107,8 @@ func loopsBelow(t *testing.T, dir string) (out []string) {
 	return out
 }
 
-// letGo ends loop devices on the device: the kubelet holds one that pods have as it is by that, also
-// when it was stopped before it was done with the pod.
+// letGo ends loop devices on the device: the kubelet keeps one for a volume that pods have as a
+// device, even when it was stopped before it was done with the pod.
 func letGo(t *testing.T, device *os.File) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(device.Fd()), &stat); err != nil {
@@ -133,7 +133,7 @@ func letGo(t *testing.T, device *os.File) {
 	}
 }
 
-// mountedBelow reports whether something is mounted where a path begins so, by the kernel's list.
+// mountedBelow reports whether the kernel's list has a mount point with this prefix.
 func mountedBelow(t *testing.T, dir string) bool {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -143,9 +143,9 @@ func mountedBelow(t *testing.T, dir string) bool {
 	return strings.Contains(string(mounts), " "+dir)
 }
 
-// TestBlockVolumes: of a local volume that is a block device a pod has the file system, which is made
-// if there is none and is there again for the next pod, or with volumeMode Block the device. Nothing
-// is left mounted.
+// TestBlockVolumes: from a local volume on a block device a pod gets the file system, which is made
+// if there is none and is there again for the next pod, or with volumeMode Block the device.
+// Nothing stays mounted.
 func TestBlockVolumes(t *testing.T) {
 	onEach(t, func(t *testing.T, c rig.Cluster, n rig.Node) {
 		t.Cleanup(func() {
@@ -198,7 +198,7 @@ func TestBlockVolumes(t *testing.T) {
 	})
 }
 
-// hasDevice checks that a container has the device that the claim raw is bound to.
+// hasDevice checks that a container has the device of the claim raw.
 func hasDevice(t *testing.T, c rig.Cluster, n rig.Node, device string) {
 	t.Helper()
 	c.Apply(strings.Replace(claimant(n, "has-raw", "raw"),

@@ -21,8 +21,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// signs is an authority that issues what pods ask for in the namespace, until the test ends: who
-// names the signer good.test/x gets it, and bad.test/x denies.
+// signs runs an authority that answers the namespace's certificate requests until the test ends: it
+// issues for the signer good.test/x, and denies for bad.test/x.
 func signs(t *testing.T, c rig.Cluster) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -88,8 +88,8 @@ func answer(ctx context.Context, c rig.Cluster, r *certificatesv1.PodCertificate
 	return err
 }
 
-// TestPodCertificates: a pod has a key and the certificate that a signer issued for it, in one file or
-// in two, and one whose signer denies waits and says why.
+// TestPodCertificates: a pod gets a key and the certificate that a signer issued for it, in one
+// file or in two. If the signer denies, the pod waits and says why.
 func TestPodCertificates(t *testing.T) {
 	onEach(t, func(t *testing.T, c rig.Cluster, n rig.Node) {
 		signs(t, c)

@@ -17,14 +17,15 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// claim makes the claim of that name, bound to nothing; more is of its spec.
+// claim creates an unbound claim; more adds to its spec.
 func claim(c rig.Cluster, name, more string) {
 	c.Apply(fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: %s}, spec: {
  %s accessModes: [ReadWriteOncePod], storageClassName: "", volumeName: %s,
  resources: {requests: {storage: 1Mi}}}}`, name, more, c.Namespace+"-"+name))
 }
 
-// bind makes a persistent volume with that source, and binds the claim to it as the controller does.
+// bind creates a persistent volume with that source, and binds the claim to it as the controller
+// does.
 func bind(c rig.Cluster, name, source string) {
 	uid := c.MustRun("get", "pvc", name, "-o", "jsonpath={.metadata.uid}")
 	volume := c.Namespace + "-" + name
@@ -41,7 +42,7 @@ func bind(c rig.Cluster, name, source string) {
   "capacity": {"storage": "1Mi"}}}`)
 }
 
-// claimant is a pod that uses the claim.
+// claimant returns a pod that uses the claim.
 func claimant(n rig.Node, name, claim string) string {
 	return fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {
  nodeName: %s, tolerations: [{operator: Exists}], terminationGracePeriodSeconds: 0,
@@ -51,7 +52,7 @@ func claimant(n rig.Node, name, claim string) string {
   volumeMounts: [{name: data, mountPath: /data}]}]}}`, name, n.Name, claim)
 }
 
-// awaitFailedMount waits until an event of the pod says that.
+// awaitFailedMount waits for an event of the pod with this text.
 func awaitFailedMount(t *testing.T, c rig.Cluster, pod, want string) {
 	t.Helper()
 	harness.Eventually(t, "an event says "+want, func() error {
@@ -64,7 +65,7 @@ func awaitFailedMount(t *testing.T, c rig.Cluster, pod, want string) {
 	})
 }
 
-// awaitRoom waits until the node's summary has the room of the pod's volume data with its claim.
+// awaitRoom waits until the node's summary has the space of the pod's volume data with its claim.
 func awaitRoom(t *testing.T, c rig.Cluster, n rig.Node, pod *v1.Pod, claim string) {
 	t.Helper()
 	harness.Eventually(t, "the summary has the claim's room", func() error {
@@ -89,7 +90,7 @@ func awaitRoom(t *testing.T, c rig.Cluster, n rig.Node, pod *v1.Pod, claim strin
 	})
 }
 
-// isGiven checks that a file is fsGroup's.
+// isGiven checks that a file belongs to fsGroup.
 func isGiven(t *testing.T, path string) {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -98,9 +99,9 @@ func isGiven(t *testing.T, path string) {
 	}
 }
 
-// TestClaims: a pod waits until its claim is bound and then has a mount of its own of what it is bound
-// to, which stays while the agent is away; another pod cannot have it with ReadWriteOncePod until the
-// first is gone. What the volume has outlives them.
+// TestClaims: a pod waits until its claim is bound and then has a mount of its own, which stays
+// while no agent runs. With ReadWriteOncePod another pod cannot have the volume until the first is
+// gone. The volume's files outlive the pods.
 func TestClaims(t *testing.T) {
 	onEach(t, func(t *testing.T, c rig.Cluster, n rig.Node) {
 		dir := filepath.Join(t.TempDir(), "disk")
@@ -146,7 +147,7 @@ func TestClaims(t *testing.T) {
 		c.Apply(claimant(n, "second", "disk"))
 		awaitFailedMount(t, c, "second", "volume uses the ReadWriteOncePod access mode and is "+
 			"already in use by another pod")
-		if n.Name != "kubelet" { // which is not always done with what it finds in time
+		if n.Name != "kubelet" { // the kubelet does not always clean up in time
 			n.Kill()
 			n.Settings["volumeStatsAggPeriod"] = "1s"
 			n.Start()

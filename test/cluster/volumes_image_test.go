@@ -9,8 +9,8 @@ import (
 	"github.com/numalet/numalet/test/cluster/rig"
 )
 
-// TestImageVolumes: the runtime is told to mount an image that was pulled first, or a path in it, and
-// nothing of it can be written; a container waits for the image as it waits for its own.
+// TestImageVolumes: the runtime mounts an image that was pulled before, or a path in it, read-only.
+// A container waits for the image as for its own.
 func TestImageVolumes(t *testing.T) {
 	onEach(t, func(t *testing.T, c rig.Cluster, n rig.Node) {
 		pod := func(name, image string) {

@@ -15,8 +15,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// notingMount is a mount(8) that notes what of type nfs it is to mount, and mounts an empty file
-// system there.
+// notingMount is a mount(8) that records mounts of type nfs, and mounts an empty file system there.
 const notingMount = `#!/bin/sh
 case "$*" in
 "-t nfs "*) ;;
@@ -26,12 +25,12 @@ for at; do :; done
 /bin/mount -t tmpfs numalet-test "$at" && echo "$*" >>"$0.calls"
 `
 
-// TestNFS: mount(8) is told the same by both agents of exports that pods and persistent volumes name,
-// and containers have them alike; with the pods they are unmounted.
+// TestNFS: both agents call mount(8) in the same way for exports of pods and of persistent volumes;
+// containers get them alike, and they are unmounted with the pods.
 func TestNFS(t *testing.T) {
 	told := map[string][]string{}
 	for _, agent := range agents {
-		t.Run(agent, func(t *testing.T) { told[agent] = toldOfNFS(t, agent) })
+		t.Run(agent, func(t *testing.T) { told[agent] = nfsMounts(t, agent) })
 	}
 	want := []string{"-t nfs -o nfsvers=4.2,noatime s:/y AT", "-t nfs -o ro [fd00::1]:/x AT",
 		"-t nfs -o ro s:/z AT", "asked: true",
@@ -43,8 +42,8 @@ func TestNFS(t *testing.T) {
 	}
 }
 
-// toldOfNFS is what mount(8) was told, and which container has its export read-only.
-func toldOfNFS(t *testing.T, name string) (out []string) {
+// nfsMounts returns the calls of mount(8), and which container has its export read-only.
+func nfsMounts(t *testing.T, name string) (out []string) {
 	c := rig.Start(t)
 	agent := harness.New(t)
 	binary, err := harness.Binary()

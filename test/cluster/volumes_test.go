@@ -23,8 +23,8 @@ const objects = `
 {apiVersion: v1, kind: Service, metadata: {name: web-ui}, spec: {ports: [{port: 80}]}}
 `
 
-// consumer is a pod that uses what is in objects in every way, and another config map in its
-// environment if it is named.
+// consumer returns a pod that uses objects in every way; more names a further config map in its
+// environment.
 func consumer(node, name, more string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -54,7 +54,7 @@ spec:
 `, name, node, more)
 }
 
-// fileIn is what a reader finds in a volume of a pod.
+// fileIn returns what a reader finds in a volume of a pod.
 func fileIn(n rig.Node, p *v1.Pod, path string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(n.Root, "pods", string(p.UID), "volumes", path))
 	return string(text), err
@@ -71,8 +71,8 @@ func awaitFile(t *testing.T, n rig.Node, p *v1.Pod, path, want string) {
 	})
 }
 
-// TestObjectsOfPods: volumes, environment and token of a pod are made of what the API server has, and
-// volumes follow it while the pod runs, also after the agent was killed.
+// TestObjectsOfPods: volumes, environment and token of a pod have the API server's content, and
+// volumes follow it while the pod runs, even after the agent was killed.
 func TestObjectsOfPods(t *testing.T) {
 	c, n := ours(t)
 	c.Apply(objects)
@@ -118,7 +118,8 @@ func TestObjectsOfPods(t *testing.T) {
 	}
 }
 
-// tokenIsOf checks that the pod's token is bound to it, and beside it is what a client needs.
+// tokenIsOf checks that the pod's token is bound to it, and that the files a client needs are
+// beside it.
 func tokenIsOf(t *testing.T, n rig.Node, p *v1.Pod) {
 	t.Helper()
 	dir := ""
@@ -154,8 +155,8 @@ func tokenIsOf(t *testing.T, n rig.Node, p *v1.Pod) {
 	}
 }
 
-// TestMissingObjects: a pod waits for what its volumes, and then its environment, are made of, says
-// for what, and starts when it comes.
+// TestMissingObjects: a pod waits for the objects of its volumes, and then of its environment, says
+// for which, and starts when they exist.
 func TestMissingObjects(t *testing.T) {
 	c, n := ours(t)
 	c.Apply(consumer(n.Name, "lacks", ", {configMapRef: {name: later}}"))
@@ -184,8 +185,8 @@ func TestMissingObjects(t *testing.T) {
 	await(t, c, c.Namespace, "lacks", runs)
 }
 
-// TestVolumesNotSupportedYet: a pod that asks for what this version does not bring waits for it by
-// name.
+// TestVolumesNotSupportedYet: a pod that asks for what this version does not support waits, and its
+// status names that.
 func TestVolumesNotSupportedYet(t *testing.T) {
 	c, n := ours(t)
 	claims := strings.Replace(consumer(n.Name, "claims", ""),
@@ -208,7 +209,7 @@ func TestVolumesNotSupportedYet(t *testing.T) {
 	}
 }
 
-// envOf is the environment that the runtime got for the pod's container.
+// envOf returns the environment of the pod's container in the runtime.
 func envOf(t *testing.T, n rig.Node, p *v1.Pod) map[string]string {
 	t.Helper()
 	c, ok := n.Runtime.State().Container(p.Name, "main")

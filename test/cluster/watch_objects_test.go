@@ -11,8 +11,8 @@ import (
 	"github.com/numalet/numalet/test/cluster/rig"
 )
 
-// follow has each state of objects of a resource in a namespace told as a watcher sees it, until
-// the test ends; at their end as gone.
+// follow calls tell with each state of objects of a resource in a namespace, as a watcher sees it,
+// until the test ends; deleted ones as gone.
 func follow[T runtime.Object](t *testing.T, c rig.Cluster, resource, namespace string,
 	tell func(is T, gone bool)) {
 	t.Helper()

@@ -21,10 +21,10 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// hostLogs is where both agents find the host's logs, whatever they are told.
+// hostLogs is where both agents find the host's logs; no setting changes it.
 const hostLogs = "/var/log"
 
-// asked are paths of the node API that are asked with each of the methods; FOLDER is one below
+// asked are the paths of the node API that are requested with each method; FOLDER is a folder below
 // hostLogs.
 var asked = []string{
 	"/", "/nosuch", "/spec", "/spec/",
@@ -46,8 +46,8 @@ var asked = []string{
 	"/statusz",
 }
 
-// TestAnswersBeside: each request has the same status and type of its answer from numalet as from
-// the stock kubelet, and where that is JSON the same fields; of the configuration the same values.
+// TestAnswersBeside: numalet answers each request with the stock kubelet's status and content type,
+// and where that is JSON with the same fields; of the configuration with the same values.
 func TestAnswersBeside(t *testing.T) {
 	seen := map[string]map[string]string{}
 	folder := fill(t)
@@ -94,7 +94,7 @@ func fill(t *testing.T) string {
 	return filepath.Base(dir)
 }
 
-// answers are those of a node with one pod.
+// answers returns the answers of a node with one pod.
 func answers(t *testing.T, agent, folder string) map[string]string {
 	t.Helper()
 	c := rig.Start(t)
@@ -142,7 +142,7 @@ func answers(t *testing.T, agent, folder string) map[string]string {
 	return out
 }
 
-// fields are those of an answer: of the configuration with their values, of others with their types.
+// fields returns the fields of an answer: of the configuration with values, of others with types.
 func (w recorder) fields(path, text string) map[string]string {
 	w.Helper()
 	switch path {
@@ -159,7 +159,7 @@ func (w recorder) fields(path, text string) map[string]string {
 	return w.plain.flat(w, value)
 }
 
-// client may ask the node everything, and follows no redirects.
+// client returns an HTTP client that may read everything of the node and follows no redirects.
 func (w recorder) client() (*http.Client, string) {
 	w.Helper()
 	file := filepath.Join(w.node.Dir, "admin")
@@ -182,7 +182,7 @@ func (w recorder) client() (*http.Client, string) {
 	}, fmt.Sprintf("127.0.0.1:%v", w.node.Settings["port"])
 }
 
-// ask sends a request with the path as it is, and tells what clients can go by of the answer.
+// ask sends a request with exactly this path, and describes the answer.
 func ask(client *http.Client, method, host, path string) (said, text string, err error) {
 	r, err := http.NewRequest(method, "https://"+host, nil)
 	if err != nil {

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// difference is one that is meant: what matches where differs, and why.
+// difference is an intended difference: patterns of place and values, and the reason.
 type difference struct {
 	where, why string
-	// sometimes: there need not be one.
+	// sometimes: it need not occur.
 	sometimes bool
 }
 
-// TestBeside: with the same pods, clients see the same of numalet as of the stock kubelet, but for
-// the differences in the tables.
+// TestBeside: with the same pods, clients see the same of numalet as of the stock kubelet, except
+// for the differences in the tables.
 func TestBeside(t *testing.T) {
 	seen := map[string]record{}
 	for _, agent := range []string{"kubelet", "numalet"} {
@@ -45,7 +45,8 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// compare fails for each difference that is not meant, and for each that is meant and not there.
+// compare fails for each difference that is not in the table, and for each in the table that does
+// not occur.
 func compare(t *testing.T, kubelet, numalet map[string]string, meant []difference) {
 	t.Helper()
 	all := maps.Clone(kubelet)

@@ -1,7 +1,7 @@
 package beside
 
-// The tables say where what clients see is meant to differ, and why. docs/stats-and-metrics.md has
-// those of metrics and statistics.
+// The tables have the intended differences that clients see, with reasons.
+// docs/stats-and-metrics.md lists those of metrics and statistics.
 
 var statusDifferences = []difference{
 	{where: `\w+\.resources(\.limits\.memory)?`, sometimes: true,
@@ -85,7 +85,7 @@ var summaryDifferences = []difference{
 		why: "what was measured by then"},
 }
 
-// docs/node-api.md has those of answers.
+// docs/node-api.md lists those of answers.
 var answerDifferences = []difference{
 	{where: `GET /configz \.kubeletconfig\.(containerRuntimeEndpoint|podLogsDir|port|readOnlyPort|` +
 		`staticPodPath|tlsCertFile|tlsPrivateKeyFile)`, why: "each node here has its own"},

@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/test/cluster/rig"
 )
 
-// parallel is how many tests run at once at most, however many CPUs there are: they mostly wait. More of
-// them would need more than the 128 inotify instances that a user has by default, of which a kubelet
+// parallel bounds the tests at the same time, however many CPUs there are: they mostly wait. More
+// would need more than the 128 inotify instances that a user has by default, of which a kubelet
 // takes seven.
 const parallel = "4"
 

@@ -10,17 +10,17 @@ import (
 	"github.com/numalet/numalet/internal/lab/containerd"
 )
 
-// pod is one that both agents are given.
+// pod is a pod for both agents.
 type pod struct {
-	// name is the pod's. A spec is without what all have.
+	// name is the pod's name. spec lacks the common fields.
 	name, spec string
-	// settled: the status is one that stays for a while.
+	// settled reports whether the status is one that lasts.
 	settled func(*v1.Pod) bool
-	// event is the reason of one that comes of it, at last.
+	// event is the reason of its last event.
 	event string
 }
 
-// pods are what both agents are given.
+// pods are the pods for both agents.
 var pods = []pod{
 	{"plain", `{containers: [{name: main, image: WORK}]}`, ready, "Started"},
 	{"burstable", `{containers: [{name: b, image: WORK, resources: {
@@ -85,7 +85,7 @@ var pods = []pod{
  containers: [{name: main, image: WORK}]}`, condition(v1.ContainersReady), "Started"},
 }
 
-// object is the pod on a node, whatever the scheduler thinks of it.
+// object returns the pod, bound to a node without the scheduler.
 func (p pod) object(node string) (*v1.Pod, error) {
 	made := &v1.Pod{}
 	spec := strings.NewReplacer("WORK", containerd.WorkImage, "PROGRAM", containerd.Program).
@@ -107,7 +107,7 @@ func ready(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning && condition
 
 func rejected(p *v1.Pod) bool { return p.Status.Phase == v1.PodFailed }
 
-// ended: the pod has ended like that, and its sandbox too.
+// ended reports whether the pod has this phase, and its sandbox has stopped.
 func ended(as v1.PodPhase) func(*v1.Pod) bool {
 	return func(p *v1.Pod) bool {
 		return p.Status.Phase == as && !condition(v1.PodReadyToStartContainers)(p)
@@ -125,7 +125,7 @@ func condition(want v1.PodConditionType) func(*v1.Pod) bool {
 	}
 }
 
-// waits: a container waits for that reason, in a pod that has got as far as it gets.
+// waits reports whether a container waits for that reason, in a pod that gets no further.
 func waits(reason string) func(*v1.Pod) bool {
 	return func(p *v1.Pod) bool {
 		for _, c := range p.Status.ContainerStatuses {

@@ -19,11 +19,11 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// noEviction is that pods are not evicted for what else is on the machine.
+// noEviction prevents evictions because of what else runs on the machine.
 var noEviction = map[string]string{"memory.available": "1Mi", "nodefs.available": "0%",
 	"nodefs.inodesFree": "0%", "imagefs.available": "0%", "imagefs.inodesFree": "0%"}
 
-// record is what clients have seen of one agent, as lines to compare: what, and how it is.
+// record is what clients have seen of one agent, as lines to compare: name and value.
 type record struct {
 	statuses, node, events, metrics, summary map[string]string
 }
@@ -36,7 +36,7 @@ type recorder struct {
 	plain   words
 }
 
-// observe runs the pods on a node of the agent and records what is seen of it.
+// observe runs the pods on a node of the agent and records what clients see.
 func observe(t *testing.T, agent string) (r record) {
 	t.Helper()
 	c := rig.Start(t)
@@ -56,7 +56,7 @@ func observe(t *testing.T, agent string) (r record) {
 	r.summary = shape(t, n.Get("/stats/summary"))
 	c.MustRun("delete", "pod", "plain", "--timeout=1m")
 	n.Kill()
-	// When the agent begins again the machine has another boot id than the node had.
+	// The agent will find another boot id than its Node has.
 	c.MustRun("patch", "node", w.node.Name, "--subresource=status", "--type=merge",
 		`--patch={"status":{"nodeInfo":{"bootID":"before"}}}`)
 	n.Start()
@@ -64,7 +64,7 @@ func observe(t *testing.T, agent string) (r record) {
 	return r
 }
 
-// awaitNode waits until the node can have all pods.
+// awaitNode waits until the node can run all pods.
 func (w recorder) awaitNode() map[string]string {
 	w.Helper()
 	var node *v1.Node
@@ -82,7 +82,7 @@ func (w recorder) awaitNode() map[string]string {
 		}
 		return nil
 	})
-	node.Status.Images = nil // as the runtime has them
+	node.Status.Images = nil // they are the runtime's
 	return w.plain.flat(w, node.Status)
 }
 
@@ -102,7 +102,7 @@ func (w recorder) start() {
 	}
 }
 
-// statuses are the pods', each as it is once it has settled.
+// statuses returns the pods' statuses, each once it has settled.
 func (w recorder) statuses() map[string]string {
 	w.Helper()
 	out := map[string]string{}
@@ -123,7 +123,7 @@ func (w recorder) statuses() map[string]string {
 	return out
 }
 
-// metrics are those of all paths, when probes have answered and logs were measured.
+// metrics returns the metrics of all paths, once probes have answered and logs were measured.
 func (w recorder) metrics() map[string]string {
 	w.Helper()
 	harness.Eventually(w, "probes have answered and logs were measured", func() error {
@@ -148,7 +148,8 @@ func (w recorder) metrics() map[string]string {
 	return out
 }
 
-// stranger asks with a token, which the API server is asked about, and what its owner may.
+// stranger sends a request with a token, so that the agent asks the API server who its owner is and
+// what he may do.
 func (w recorder) stranger() {
 	w.Helper()
 	token := strings.TrimSpace(w.cluster.MustRun("create", "token", "default"))
@@ -171,7 +172,7 @@ func (w recorder) stranger() {
 	}
 }
 
-// events are those of the pods and of the node, when the last of them has come.
+// events returns the events of the pods and the node, once the last has come.
 func (w recorder) events() map[string]string {
 	w.Helper()
 	out := map[string]string{}
@@ -209,7 +210,7 @@ func (w recorder) events() map[string]string {
 	return out
 }
 
-// shape is which fields an answer has, in lists those of any element.
+// shape returns the fields of an answer; of lists those of any element.
 func shape(t *testing.T, text string) map[string]string {
 	t.Helper()
 	var value any

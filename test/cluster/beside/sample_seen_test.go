@@ -31,16 +31,16 @@ var sampleDifferences = []difference{
 		why: "whether a status is written between the registration and the first list"},
 }
 
-// aDevice is that of the two which an agent has chosen.
+// aDevice matches the one of two devices that an agent has chosen.
 var aDevice = regexp.MustCompile(`Dev-[12]`)
 
-// sampleSaid are the lines of the plugin's log that tell of calls.
+// sampleSaid matches lines of the plugin's log about calls.
 var sampleSaid = regexp.MustCompile(`\] "?(GetInfo|ListAndWatch|Allocate|PreStartContainer|` +
 	`GetPreferredAllocation|Device Plugin registered with the Kubelet|` +
 	`Client unable to register to kubelet|Registration failed)"?(.*)`)
 
-// calls are all that the plugin's log has of calls by now, with the number of devices, each once
-// with how often.
+// calls returns the calls in the plugin's log by now, with the number of devices, and how often
+// each came.
 func (s *sample) calls() map[string]int {
 	out := map[string]int{}
 	for _, line := range sampleSaid.FindAllStringSubmatch(s.said(), -1) {
@@ -53,7 +53,7 @@ func (s *sample) calls() map[string]int {
 	return out
 }
 
-// patience is that of the plugin: it looks for a new kubelet.sock each 10 s.
+// samplePatience fits the plugin, which looks for a new kubelet.sock every 10 s.
 const samplePatience = 3 * time.Minute
 
 func (s *sample) eventually(what string, check func() error) {
@@ -78,7 +78,7 @@ func (s *sample) pods() typedv1.PodInterface {
 	return s.cluster.Client.CoreV1().Pods(s.cluster.Namespace)
 }
 
-// awaitDevices waits until the node tells of the devices in a status that is from now on.
+// awaitDevices waits until a new status of the node has these numbers of devices.
 func (s *sample) awaitDevices(capacity, allocatable int) {
 	s.Helper()
 	want, began := fmt.Sprintf("%d/%d", capacity, allocatable), time.Now()
@@ -139,7 +139,7 @@ func devicesOf(n *v1.Node) string {
 	return of(n.Status.Capacity) + "/" + of(n.Status.Allocatable)
 }
 
-// history is what a watcher sees of the node and its pods. What is as it was is no news.
+// history is what a watcher sees of the node and its pods, each change once.
 type history struct {
 	steps map[string]string
 
@@ -205,14 +205,14 @@ func (h *history) reached(kind string, o metav1.Object) {
 	h.at[kind] = max(h.at[kind], versionOf(o.GetResourceVersion()))
 }
 
-// versionOf is a version of the API server's, which are numbers in order.
+// versionOf returns a resource version of the API server as a number; they are in order.
 func versionOf(text string) uint64 {
-	n, _ := strconv.ParseUint(text, 10, 64) // it always is one
+	n, _ := strconv.ParseUint(text, 10, 64) // it is always a number
 	return n
 }
 
-// caughtUp waits until the watchers have seen all that is so by now: what is read of the API server may
-// be newer than what was watched.
+// caughtUp waits until the watchers have seen the present state: reads of the API server may be
+// newer than the watches.
 func (s *sample) caughtUp() {
 	s.Helper()
 	node, err := s.cluster.Client.CoreV1().Nodes().Get(s.Context(), s.node.Name, metav1.GetOptions{})

@@ -19,19 +19,20 @@ import (
 	containerdrig "github.com/numalet/numalet/test/containerd/rig"
 )
 
-// sampleResource is that of Kubernetes' sample device plugin, which has two devices.
+// sampleResource is the resource of Kubernetes' sample device plugin, which has two devices.
 const sampleResource = "example.com/resource"
 
 // sampleMode is a way to run the plugin.
 type sampleMode struct {
 	name string
-	// registry: its socket is in the plugin registry; controlled: it registers when a file goes.
+	// registry: its socket is in the plugin registry; controlled: it registers when a file is
+	// removed.
 	registry, controlled, cdi bool
 }
 
-// TestSamplePlugin: Kubernetes' sample device plugin is called the same by both agents in each of its
-// modes, and the node and its pods have the same histories. Several run at once: they mostly wait for
-// the plugin, which looks for a new kubelet.sock each 10 s.
+// TestSamplePlugin: both agents send the same calls to Kubernetes' sample device plugin in each of
+// its modes, and the node and its pods have the same histories. Several run at once: they mostly
+// wait for the plugin, which looks for a new kubelet.sock every 10 s.
 func TestSamplePlugin(t *testing.T) {
 	modes := []sampleMode{
 		{name: "directory"}, {name: "cdi", cdi: true}, {name: "registry", registry: true},
@@ -68,11 +69,11 @@ func TestSamplePlugin(t *testing.T) {
 	}
 }
 
-// sampleDevices are the plugin's.
+// sampleDevices are the plugin's devices.
 var sampleDevices = []string{"Dev-1", "Dev-2"}
 
-// sampleMounted makes what the plugin has containers mount, which is below the machine's /tmp whoever
-// asks for it. The plugin itself has another /tmp.
+// sampleMounted creates the files that the plugin lets containers mount, which are always below the
+// machine's /tmp. The plugin itself has another /tmp.
 func sampleMounted(t *testing.T) {
 	t.Helper()
 	for _, id := range sampleDevices {
@@ -96,11 +97,11 @@ type sample struct {
 	node    rig.Node
 	cdiDir  string
 	plugin  *exec.Cmd
-	ended   chan struct{} // closed when the plugin has; nil: it was stopped, or not started
+	ended   chan struct{} // closed when the plugin has ended; nil: it was stopped, or not started
 	seen    *history
 }
 
-// runSample tells one agent's story.
+// runSample runs the scenario with one agent.
 func runSample(t *testing.T, agent string, mode sampleMode) map[string]string {
 	t.Helper()
 	c := rig.Start(t)
@@ -119,7 +120,7 @@ func runSample(t *testing.T, agent string, mode sampleMode) map[string]string {
 	s.seen = follow(t, c, s.node.Name)
 	n.Start()
 	c.AwaitReady(s.node.Name)
-	for _, step := range sampleStory {
+	for _, step := range sampleScenario {
 		step.does(s)
 		s.caughtUp()
 		s.seen.end(step.name, s.calls())
@@ -127,8 +128,8 @@ func runSample(t *testing.T, agent string, mode sampleMode) map[string]string {
 	return s.seen.steps
 }
 
-// sampleStory is what happens, step by step. Each ends when nothing more comes of it.
-var sampleStory = []struct {
+// sampleScenario has the steps. Each ends when nothing more happens.
+var sampleScenario = []struct {
 	name string
 	does func(*sample)
 }{
@@ -174,9 +175,9 @@ var sampleStory = []struct {
 	}},
 }
 
-// samplePlaces runs the plugin where its directories, which have fixed paths, are those of a node. In
-// the registry's mode it sees a file DEPRECATION, which no agent makes: it calls Register as well
-// without, with a socket that is not there, and ends when a kubelet refuses that.
+// samplePlaces runs the plugin with its fixed directories mapped to a node's. In the registry's
+// mode the plugin sees a file DEPRECATION, which no agent creates: without it the plugin also calls
+// Register, with a socket that does not exist, and ends when a kubelet refuses that.
 const samplePlaces = `set -e
 mount -t tmpfs numalet-test /var/lib
 mount -t tmpfs numalet-test /run
@@ -191,7 +192,7 @@ mount --bind "$3" /tmp
 shift 3
 exec "$@"`
 
-// startPlugin starts the plugin, and has it register.
+// startPlugin starts the plugin, which registers.
 func (s *sample) startPlugin() {
 	s.Helper()
 	cmd := exec.Command("unshare", "--mount", "sh", "-c", samplePlaces, "sample", s.node.Root, s.cdiDir,
@@ -224,9 +225,9 @@ func (s *sample) startPlugin() {
 	s.plugin, s.ended = cmd, ended
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // it says why itself
+		_ = cmd.Wait() // its log says why
 	}()
-	s.Cleanup(func() { _ = cmd.Process.Kill(); <-ended }) // it may have ended
+	s.Cleanup(func() { _ = cmd.Process.Kill(); <-ended }) // it may have ended already
 	if s.mode.controlled {
 		s.eventually("the plugin waits for its control file", func() error {
 			if s.count("managed explicitly") == before {
@@ -238,7 +239,7 @@ func (s *sample) startPlugin() {
 	s.register()
 }
 
-// awaitRegistration waits until plugins can register: an agent that begins removes their sockets.
+// awaitRegistration waits until plugins can register: a starting agent removes their sockets.
 func (s *sample) awaitRegistration() {
 	s.Helper()
 	s.eventually("plugins can register", func() error {
@@ -262,12 +263,12 @@ func (s *sample) stopPlugin() {
 // controlFile is the path below the plugin's /tmp.
 const controlFile = "control/registration"
 
-// tmp is the plugin's /tmp.
+// tmp returns the plugin's /tmp.
 func (s *sample) tmp() string         { return filepath.Join(s.node.Dir, "tmp") }
 func (s *sample) log() string         { return filepath.Join(s.node.Dir, "sample.log") }
 func (s *sample) controlFile() string { return filepath.Join(s.tmp(), controlFile) }
 
-// control makes the file whose end has the plugin register.
+// control creates the file whose removal makes the plugin register.
 func (s *sample) control() {
 	s.Helper()
 	if err := os.MkdirAll(filepath.Dir(s.controlFile()), 0o700); err != nil {
@@ -278,7 +279,7 @@ func (s *sample) control() {
 	}
 }
 
-// register has a plugin that is controlled register, once it serves again.
+// register makes a controlled plugin register, once it serves again.
 func (s *sample) register() {
 	s.Helper()
 	if !s.mode.controlled {
@@ -298,13 +299,13 @@ func (s *sample) register() {
 }
 
 func (s *sample) said() string {
-	raw, _ := os.ReadFile(s.log()) // none: it has said nothing
+	raw, _ := os.ReadFile(s.log()) // none if the log is empty
 	return string(raw)
 }
 
 func (s *sample) count(text string) int { return strings.Count(s.said(), text) }
 
-// startAgent starts the agent, and waits until it has heard of the plugin, which was there before.
+// startAgent starts the agent, and waits until it knows the plugin, which ran before.
 func (s *sample) startAgent() {
 	s.Helper()
 	before := s.count("ListAndWatch")
@@ -326,11 +327,12 @@ func (s *sample) stopAgent() {
 	}
 }
 
-// obstruct has the plugin fail in Allocate: it cannot remove what is mounted where it runs.
+// obstruct makes the plugin fail in Allocate: it cannot remove a path that is mounted where it
+// runs.
 func (s *sample) obstruct() (stop func()) {
 	s.Helper()
 	for _, id := range sampleDevices {
-		_ = os.Remove(filepath.Join(s.tmp(), id)) // it was made for a container, or not
+		_ = os.Remove(filepath.Join(s.tmp(), id)) // it exists if a container had the device
 		if err := os.Mkdir(filepath.Join(s.tmp(), id), 0o700); err != nil {
 			s.Fatal(err)
 		}
@@ -341,7 +343,7 @@ func (s *sample) obstruct() (stop func()) {
 		}
 	}
 	return func() {
-		for _, id := range sampleDevices { // of another mount namespace it takes the mount along
+		for _, id := range sampleDevices { // from another mount namespace this removes the mount too
 			if err := os.Remove(filepath.Join(s.tmp(), id)); err != nil {
 				s.Error(err)
 			}

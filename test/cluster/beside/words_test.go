@@ -15,7 +15,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// words are those that differ between two runs for no reason of an agent's.
+// words replaces what differs between two runs for no reason of an agent.
 type words []struct {
 	pattern *regexp.Regexp
 	with    string
@@ -44,7 +44,7 @@ func (w words) of(text string) string {
 	return text
 }
 
-// flat is a value as JSON has it, with a line for each field.
+// flat returns a value as JSON, with a line for each field.
 func (w words) flat(t testing.TB, value any) map[string]string {
 	t.Helper()
 	raw, err := json.Marshal(value)
@@ -82,7 +82,8 @@ func (w words) flat(t testing.TB, value any) map[string]string {
 	return out
 }
 
-// element names one of a list: by its type, its name where that says what it is, or otherwise.
+// element names an element of a list: by its type, by its name if that identifies it, or as
+// otherwise.
 func element(one any, otherwise string) string {
 	fields, _ := one.(map[string]any)
 	for _, key := range []string{"type", "name"} {
@@ -93,7 +94,7 @@ func element(one any, otherwise string) string {
 	return "[" + otherwise + "]"
 }
 
-// families are the metrics of a text: of each its type, labels and buckets.
+// families returns the metrics of a text: type, labels and buckets of each.
 func families(t *testing.T, text string) map[string]string {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// holes is a listener whose connections can be made to lead nowhere.
+// holes is a listener whose connections can become black holes.
 type holes struct{ net.Listener }
 
 // Accept implements net.Listener.
@@ -17,8 +17,8 @@ func (h holes) Accept() (net.Conn, error) {
 	return &hole{Conn: c}, nil
 }
 
-// hole is a connection that swallows what comes from either side once it leads nowhere. It stays
-// open, as one whose packets are dropped on the way.
+// hole is a connection that drops everything from either side once it is a black hole. It stays
+// open, as if its packets were lost.
 type hole struct {
 	net.Conn
 	nowhere atomic.Bool
@@ -42,8 +42,8 @@ func (h *hole) Write(b []byte) (int, error) {
 	return h.Conn.Write(b)
 }
 
-// Swallow has the connections that there are lead nowhere, without a word to either side. Those
-// that are made from now on are as they are to be.
+// Swallow turns all existing connections into black holes, silently on both sides, and returns how
+// many. New connections work.
 func (p *Proxy) Swallow() (count int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,13 +23,13 @@ import (
 	"github.com/numalet/numalet/internal/await"
 )
 
-// Proxy is an HTTPS server that passes requests on to the API server as the user of a kubeconfig,
-// whoever makes them, as far as its Trouble lets them pass.
+// Proxy is an HTTPS server that passes all requests on to the API server as the user of a
+// kubeconfig, unless its Trouble stops them.
 type Proxy struct {
 	server   *http.Server
 	listener net.Listener
 	upstream *httputil.ReverseProxy
-	served   chan struct{} // closed when the server has ended
+	served   chan struct{} // closed when the server has stopped
 
 	mu      sync.Mutex // guards what follows
 	random  *rand.Rand
@@ -39,13 +39,14 @@ type Proxy struct {
 	open    map[net.Conn]bool
 }
 
-// Config says what a proxy stands before, and as whom.
+// Config configures a Proxy.
 type Config struct {
-	// Kubeconfig says where the API server is, and who asks.
+	// Kubeconfig has the API server's address and the user.
 	Kubeconfig string
-	// Certificate and Key are files for 127.0.0.1, by an authority that the kubeconfig trusts.
+	// Certificate and Key are files for 127.0.0.1, signed by an authority that the kubeconfig
+	// trusts.
 	Certificate, Key string
-	// Random draws what happens to which request.
+	// Random draws the requests that fail.
 	Random *rand.Rand
 }
 
@@ -74,11 +75,11 @@ func Start(c Config) (*Proxy, error) {
 	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return nil, err
 	}
-	quiet := log.New(io.Discard, "", 0) // what goes wrong here is meant to
+	quiet := log.New(io.Discard, "", 0) // errors here are intended
 	p.upstream = &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:     transport,
-		FlushInterval: -1, // events of a watch do not wait for more
+		FlushInterval: -1, // a watch's events do not wait for more
 		ErrorLog:      quiet,
 		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
@@ -94,10 +95,10 @@ func Start(c Config) (*Proxy, error) {
 	return p, nil
 }
 
-// URL is where it listens.
+// URL returns its address.
 func (p *Proxy) URL() string { return "https://" + p.listener.Addr().String() }
 
-// Redirect writes a kubeconfig that is like another one but leads to the proxy.
+// Redirect writes a copy of a kubeconfig that leads to the proxy.
 func (p *Proxy) Redirect(kubeconfig string) (file string, err error) {
 	c, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil {
@@ -110,14 +111,15 @@ func (p *Proxy) Redirect(kubeconfig string) (file string, err error) {
 	return file, clientcmd.WriteToFile(*c, file)
 }
 
-// Stop ends it with all that goes through it.
+// Stop closes the proxy and all its connections.
 func (p *Proxy) Stop() {
 	p.Set(Trouble{})
 	p.server.Close()
 	<-p.served
 }
 
-// Set is what happens to requests from now on; those that hang for what it was before go on.
+// Set changes what happens to requests from now on, and lets those go on that hang because of the
+// trouble before.
 func (p *Proxy) Set(t Trouble) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,19 +137,19 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// reset closes a connection as one does whose peer has died: without a word about it.
+// reset closes a connection with RST, as if its peer had died.
 func reset(c net.Conn) {
 	c = under(c)
 	if h, ok := c.(*hole); ok {
 		c = h.Conn
 	}
 	if t, ok := c.(*net.TCPConn); ok {
-		_ = t.SetLinger(0) // it is closed in any case
+		_ = t.SetLinger(0) // it is closed either way
 	}
 	c.Close()
 }
 
-// under is what a connection with TLS is made of.
+// under returns the connection below TLS.
 func under(c net.Conn) net.Conn {
 	if t, ok := c.(*tls.Conn); ok {
 		return t.NetConn()
@@ -155,7 +157,7 @@ func under(c net.Conn) net.Conn {
 	return c
 }
 
-// connection is told what becomes of connections.
+// connection follows the states of connections.
 func (p *Proxy) connection(c net.Conn, state http.ConnState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,7 +169,7 @@ func (p *Proxy) connection(c net.Conn, state http.ConnState) {
 	}
 }
 
-// draw is what is to happen to a request; over is closed when the trouble is.
+// draw returns the trouble for a request; over is closed when the trouble ends.
 func (p *Proxy) draw(watch bool) (t Trouble, over <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,8 +179,8 @@ func (p *Proxy) draw(watch bool) (t Trouble, over <-chan struct{}) {
 	return p.trouble, p.over
 }
 
-// Instead has requests be answered in place of the API server that answer returns true for; nil: none
-// are. It is called by many goroutines.
+// Instead sets answer, which replies in place of the API server to the requests for which it
+// returns true; nil: to none. Many goroutines call it.
 func (p *Proxy) Instead(answer func(http.ResponseWriter, *http.Request) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -192,7 +194,7 @@ func (p *Proxy) answered(w http.ResponseWriter, r *http.Request) bool {
 	return answer != nil && answer(w, r)
 }
 
-// ServeHTTP lets a request pass, or not.
+// ServeHTTP implements http.Handler.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p.answered(w, r) {
 		return
@@ -206,13 +208,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.pass(w, r, t, over)
 		return
 	}
-	if t.Late && !watch { // it takes effect, and nobody is told
+	if t.Late && !watch { // it takes effect without an answer
 		p.upstream.ServeHTTP(discarded{http.Header{}}, r)
 	}
 	t.answer(w, watch)
 }
 
-// pass passes a request on. One that is slow goes on with the others when the trouble is over.
+// pass passes a request on. A slow answer speeds up when the trouble is over.
 func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, t Trouble, over <-chan struct{}) {
 	if t.Slow > 0 {
 		w = slow{w, t.Slow, r.Context(), over}
@@ -225,14 +227,14 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, t Trouble, over <-c
 	p.upstream.ServeHTTP(w, r)
 }
 
-// discarded is an answer that nobody gets.
+// discarded is a response that nobody reads.
 type discarded struct{ header http.Header }
 
 func (d discarded) Header() http.Header       { return d.header }
 func (discarded) Write(b []byte) (int, error) { return len(b), nil }
 func (discarded) WriteHeader(int)             {}
 
-// slow lets a while pass before each part of an answer.
+// slow pauses before each part of an answer.
 type slow struct {
 	http.ResponseWriter
 	pause time.Duration
@@ -253,5 +255,5 @@ func (s slow) Write(b []byte) (int, error) {
 	return s.ResponseWriter.Write(b)
 }
 
-// Unwrap is for http.ResponseController, which flushes.
+// Unwrap serves http.ResponseController, which flushes.
 func (s slow) Unwrap() http.ResponseWriter { return s.ResponseWriter }

@@ -27,7 +27,7 @@ import (
 
 const podJSON = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n"}}`
 
-// setup is a client through a proxy of a server that has one pod, whose watches bring it at once
+// setup returns a client through a proxy of a server with one pod; its watches send the pod at once
 // and then wait. calls counts the requests that came through.
 func setup(t *testing.T) (client kubernetes.Interface, p *Proxy, calls *atomic.Int64) {
 	t.Helper()
@@ -70,7 +70,7 @@ func setup(t *testing.T) (client kubernetes.Interface, p *Proxy, calls *atomic.I
 	return client, p, calls
 }
 
-// writeFiles gives the proxy the server's certificate, which is for 127.0.0.1 too.
+// writeFiles writes the server's certificate, which is also for 127.0.0.1, for the proxy.
 func writeFiles(t *testing.T, c Config, url string, own tls.Certificate) {
 	t.Helper()
 	key, err := keyutil.MarshalPrivateKeyToPEM(own.PrivateKey)
@@ -114,7 +114,7 @@ func follow(t *testing.T, client kubernetes.Interface) watch.Interface {
 	return w
 }
 
-// next is the next event of a watch; its type is "" when the watch has ended.
+// next returns the next event of a watch; its type is "" if the watch has ended.
 func next(t *testing.T, w watch.Interface) watch.Event {
 	t.Helper()
 	select {
@@ -126,7 +126,7 @@ func next(t *testing.T, w watch.Interface) watch.Event {
 	}
 }
 
-// TestAnswers: requests get what was ordered, take effect if that was, and pass again afterwards.
+// TestAnswers: requests get the set answer, take effect only with Late, and pass again afterwards.
 func TestAnswers(t *testing.T) {
 	client, p, calls := setup(t)
 	for code, is := range map[int]func(error) bool{
@@ -159,8 +159,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestWatches: they bring what comes, end when they are cut or broken off, and learn that their
-// version is too old by an event.
+// TestWatches: watches deliver events, end when they are cut or interrupted, and report by an event
+// that their version is too old.
 func TestWatches(t *testing.T) {
 	client, p, _ := setup(t)
 	w := follow(t, client)
@@ -203,7 +203,7 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// TestSwallow: a connection leads nowhere and stays, and one that is made then does its work.
+// TestSwallow: an existing connection becomes a black hole and stays open, and a new one works.
 func TestSwallow(t *testing.T) {
 	client, p, calls := setup(t)
 	w := follow(t, client)

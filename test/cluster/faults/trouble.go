@@ -13,18 +13,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Trouble is what happens to a share of the requests. The zero value is none.
+// Trouble is what happens to a share of the requests. The zero value is no trouble.
 type Trouble struct {
-	// Share of the requests that it happens to: 1 is all.
+	// Share is the share of requests affected: 1 is all.
 	Share float64
-	// Which requests it happens to; All is both.
+	// Which is the kind of requests affected; All is both.
 	Which Which
-	// Answer is a status that is answered in place of the API server's; 0: what that says. Late has
+	// Answer is the status that replaces the API server's; 0: the server's own. With Late the
 	// requests take effect all the same.
 	Answer int
 	Late   bool
-	// Hang has requests wait until the trouble is over. Slow is a pause before each part of an
-	// answer, and Lasts how long an answer may take until it is broken off.
+	// Hang blocks requests until the trouble is over. Slow is a pause before each part of an
+	// answer, and Lasts how long an answer may take before it is interrupted.
 	Hang        bool
 	Slow, Lasts time.Duration
 }
@@ -32,7 +32,7 @@ type Trouble struct {
 // Which is a kind of requests.
 type Which int
 
-// The kinds.
+// The kinds of requests.
 const (
 	All Which = iota
 	Watches
@@ -43,7 +43,7 @@ func (t Trouble) of(watch bool) bool {
 	return t.Which == All || (t.Which == Watches) == watch
 }
 
-// String says what happens.
+// String describes the trouble.
 func (t Trouble) String() string {
 	out := fmt.Sprintf("%.0f %% of ", 100*t.Share)
 	out += [...]string{"all requests", "watches", "other requests"}[t.Which]
@@ -65,11 +65,11 @@ func (t Trouble) String() string {
 	return out
 }
 
-// Say answers one request that is none of a watch with the status.
+// Say answers one request, not a watch, with the status.
 func (t Trouble) Say(w http.ResponseWriter) { t.answer(w, false) }
 
-// answer says what the API server would with this status. A watch learns of it as an event, with
-// which watches end whose version is too old.
+// answer writes what the API server would with this status. A watch gets it as an event, as when
+// its version is too old.
 func (t Trouble) answer(w http.ResponseWriter, watch bool) {
 	status := t.status()
 	w.Header().Set("Content-Type", "application/json")
@@ -82,7 +82,7 @@ func (t Trouble) answer(w http.ResponseWriter, watch bool) {
 	} else {
 		w.WriteHeader(t.Answer)
 	}
-	_ = json.NewEncoder(w).Encode(body) // who asked may have gone
+	_ = json.NewEncoder(w).Encode(body) // the client may have gone
 }
 
 func (t Trouble) status() metav1.Status {

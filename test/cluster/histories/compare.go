@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// Meant is a difference between the agents that is meant. Field, Value and Pod are regular
-// expressions of all of it; an empty one is any.
+// Meant is an intended difference between the agents. Field, Value and Pod are regular expressions
+// for the whole text; an empty one matches any.
 type Meant struct {
 	Pod, Field, Value string
 	// By is the agent that has such a value where the other has none; empty: either.
 	By string
-	// Beside is a regular expression of all of a value of the same attempt that the other has in its
-	// place; empty: it may have none.
+	// Beside is a regular expression for the value of the same attempt that the other agent has in
+	// its place; empty: it may have none.
 	Beside string
-	// Seldom: whether there is such a difference is decided by chance.
+	// Seldom: chance decides whether the difference occurs.
 	Seldom bool
-	// Why it is, with the page that tells users of it.
+	// Why is the reason, with the page that tells users about it.
 	Why string
 }
 
@@ -30,21 +30,21 @@ const Ours, Theirs = "numalet", "kubelet"
 // Comparison compares records of numalet with those of the kubelet.
 type Comparison struct {
 	Meant []Meant
-	// Shortly is for how long a value may be shown by one agent, and not by the other.
+	// Shortly is how long one agent may show a value that the other does not show.
 	Shortly time.Duration
 
-	// known has, by agent and field, the kinds of values that it shows of any pod, and of which it goes
-	// forth and back between: "running -> waiting -> running".
+	// known has, by agent and field, the kinds of values that it shows of any pod, and the ways
+	// back and forth between values: "running -> waiting -> running".
 	known map[string]map[string]bool
 	met   map[Meant]bool
 }
 
-// Unmet are the differences that are meant, and that there were not.
+// Unmet returns the intended differences that did not occur.
 func (c *Comparison) Unmet() []Meant {
 	return slices.DeleteFunc(slices.Clone(c.Meant), func(m Meant) bool { return m.Seldom || c.met[m] })
 }
 
-// Know notes the values of an agent's records.
+// Know records the values of an agent's records.
 func (c *Comparison) Know(agent string, all map[string]History) {
 	if c.known == nil {
 		c.known = map[string]map[string]bool{}
@@ -74,13 +74,13 @@ var (
 
 func kindOf(field string) string { return named.ReplaceAllString(field, "") }
 
-// kindOfValue is a value without its attempt, names of containers, and how a container ended.
+// kindOfValue returns a value without its attempt, names of containers, and how a container ended.
 func kindOfValue(is string) string {
 	is = attempt.ReplaceAllString(is, "")
 	return ended.ReplaceAllString(listed.ReplaceAllString(is, "[]"), "$1")
 }
 
-// way is a way from value to value.
+// way formats a way from value to value.
 func way(values []Value) string {
 	var kinds []string
 	for _, v := range values {
@@ -89,7 +89,7 @@ func way(values []Value) string {
 	return strings.Join(kinds, " -> ")
 }
 
-// Pod is how the records of a pod differ that are not meant to, a text for each field.
+// Pod returns how the records of a pod differ without intention, a text for each field.
 func (c *Comparison) Pod(pod string, ours, theirs History) (out []string) {
 	fields := maps.Clone(ours)
 	if fields == nil {
@@ -109,7 +109,7 @@ func (c *Comparison) Pod(pod string, ours, theirs History) (out []string) {
 	return out
 }
 
-// side is one agent's values of a field, and which of them the other one has not in that place.
+// side has one agent's values of a field, and which of them the other agent lacks in that place.
 type side struct {
 	agent  string
 	values []Value
@@ -125,7 +125,7 @@ func (s side) has(is string, only bool) bool {
 	return false
 }
 
-// goesBack reports whether a value is one between two that are alike, or a state that was there
+// goesBack reports whether a value stands between two equal ones, or is a state that was there
 // before.
 func (s side) goesBack(field string, i int) bool {
 	between := i > 0 && i+1 < len(s.values) && s.values[i-1].Is == s.values[i+1].Is
@@ -133,7 +133,7 @@ func (s side) goesBack(field string, i int) bool {
 		slices.ContainsFunc(s.values[:i], func(v Value) bool { return v.Is == s.values[i].Is })
 }
 
-// wrong says what of the values that only one side has is not mere coalescing.
+// wrong returns those values of one agent alone that coalescing does not explain.
 func (c *Comparison) wrong(pod, field string, s, other side) (out []string) {
 	for i, v := range s.values {
 		if !s.only[i] {
@@ -166,7 +166,7 @@ func (c *Comparison) whyWrong(field string, s, other side, i int) string {
 	return ""
 }
 
-// goesToo reports whether the agent, too, is seen to go such a way forth and back with any pod.
+// goesToo reports whether the other agent also goes such a way back and forth with any pod.
 func (c *Comparison) goesToo(agent, field string, values []Value, i int) bool {
 	for end := i; end <= i+1; end++ {
 		if end > 1 && end < len(values) && c.known[agent+kindOf(field)][way(values[end-2:end+1])] {
@@ -205,10 +205,10 @@ func matches(pattern, text string) bool {
 	return pattern == "" || regexp.MustCompile("^(?:"+pattern+")$").MatchString(text)
 }
 
-// align pairs equal values in order, as many as can be and then those that lasted longest, and
-// returns which are left alone.
+// align pairs equal values in order, as many as possible and among these the longest, and returns
+// which are left alone.
 func align(a, b []Value) (onlyA, onlyB []bool) {
-	cost := make([][]time.Duration, len(a)+1) // of what is left alone of a[i:] and b[j:]
+	cost := make([][]time.Duration, len(a)+1) // of what stays alone of a[i:] and b[j:]
 	for i := len(a); i >= 0; i-- {
 		cost[i] = make([]time.Duration, len(b)+1)
 		for j := len(b); j >= 0; j-- {
@@ -241,10 +241,10 @@ func align(a, b []Value) (onlyA, onlyB []bool) {
 	return onlyA, onlyB
 }
 
-// weight is what it costs to leave a value alone: more than for how long all of them lasted.
+// weight returns the cost of leaving a value alone: more than all durations together.
 func weight(v Value) time.Duration { return 100*time.Hour + min(v.Lasted, time.Hour) }
 
-// line is values in a line; those in parentheses are left alone.
+// line formats values in a line, those left alone in parentheses.
 func line(values []Value, only []bool) string {
 	var out []string
 	for i, v := range values {

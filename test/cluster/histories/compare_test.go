@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// values reads "a 2s, b, c 10ms": a value, and for how long it lasted; always without.
+// values parses "a 2s, b, c 10ms": a value, and how long it lasted; without a time, always.
 func values(t *testing.T, text string) (out []Value) {
 	t.Helper()
 	if text == "" {
@@ -31,7 +31,7 @@ func values(t *testing.T, text string) (out []Value) {
 func TestCompare(t *testing.T) {
 	for name, test := range map[string]struct {
 		ours, theirs string
-		others       string // what the agents show of another pod
+		others       string // what the agents show for another pod
 		want         string
 	}{
 		"alike":              {ours: "a 1s, b 2s", theirs: "a 3s, b 1s"},
@@ -75,7 +75,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// A difference that is meant counts where it is said to be, and only if there is such a difference.
+// An intended difference counts only in its place, and only if it occurs.
 func TestMeant(t *testing.T) {
 	ours := History{"f": values(t, "a, #1 waits 9s, c")}
 	theirs := History{"f": values(t, "a, #1 ended 9s, c")}

@@ -8,9 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// fieldsOf are the fields of a pod's status that agents say. What is true of an attempt at a
-// container has its number: of two attempts one may be missed, and the other is not what was
-// before.
+// fieldsOf returns the fields of a pod's status that agents write. Facts about an attempt at a
+// container have its number: one of two attempts may be missed, but is not the same as the other.
 func (t *track) fieldsOf(p *v1.Pod) map[string]string {
 	s := p.Status
 	start := ""
@@ -40,10 +39,10 @@ func (t *track) fieldsOf(p *v1.Pod) map[string]string {
 	return out
 }
 
-// absent is the value of a field that a status had, and has no more.
+// absent is the value of a field that a status no longer has.
 const absent = "absent"
 
-// comesAndGoes reports whether statuses may be without the field.
+// comesAndGoes reports whether statuses may lack the field.
 func comesAndGoes(field string) bool {
 	return strings.HasPrefix(field, "condition ") || strings.HasPrefix(field, "container ")
 }
@@ -67,11 +66,11 @@ func (t *track) fieldsOfContainer(at string, c v1.ContainerStatus, out map[strin
 	out[at+"id"] = attempt + t.number(at+"id of "+attempt, c.ContainerID)
 }
 
-// isBeingMade has the reasons of containers that are on their way: numalet says what they wait for,
-// too.
+// isBeingMade has the reasons of containers that are being created: numalet also says what they
+// wait for.
 var isBeingMade = []string{"ContainerCreating", "PodInitializing"}
 
-// state is one in words.
+// state formats a container's state.
 func state(s v1.ContainerState) string {
 	switch {
 	case s.Running != nil:

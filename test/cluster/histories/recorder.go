@@ -20,37 +20,37 @@ type Value struct {
 	Lasted time.Duration
 }
 
-// Always is how long what happens once lasts: it cannot be coalesced.
+// Always is the duration of single events: they cannot be coalesced.
 const Always = time.Duration(math.MaxInt64)
 
-// History is a pod's: the values of each field in their order, no two alike beside each other.
+// History has a pod's values of each field in order, no two equal ones in a row.
 type History map[string][]Value
 
-// Recorder records the pods of one node by their names. Its methods may be called at once.
+// Recorder records the pods of one node by name. It is safe for concurrent use.
 type Recorder struct {
-	// plain is a text without what only tells nodes or runs apart.
+	// plain removes from a text what differs between nodes or runs.
 	plain func(string) string
 
 	mu   sync.Mutex
 	pods map[string]*track
 }
 
-// track is what was recorded of a pod.
+// track is the record of a pod.
 type track struct {
 	fields map[string][]seen
-	// distinct are the values of which only matters whether they are the same as before.
+	// distinct has values of which only equality matters.
 	distinct map[string][]string
 	told     map[string]bool // events
-	gone     time.Time       // zero: it is there
+	gone     time.Time       // zero: it exists
 }
 
-// seen is a value from a time on; zero: it happened once.
+// seen is a value with the time since when it held; zero: it happened once.
 type seen struct {
 	is string
 	at time.Time
 }
 
-// New returns a recorder; plain removes from texts what only tells nodes or runs apart.
+// New returns a recorder; plain removes from texts what differs between nodes or runs.
 func New(plain func(string) string) *Recorder {
 	return &Recorder{plain: plain, pods: map[string]*track{}}
 }
@@ -64,7 +64,7 @@ func (r *Recorder) trackLocked(pod string) *track {
 	return is
 }
 
-// Pod records a pod as a watcher sees it now, or that it is gone.
+// Pod records a pod as a watcher sees it now, or its end.
 func (r *Recorder) Pod(pod *v1.Pod, gone bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,7 +89,7 @@ func (r *Recorder) Pod(pod *v1.Pod, gone bool) {
 	}
 }
 
-// Event records an event about a pod, the first time that it is told.
+// Event records an event about a pod, at its first occurrence.
 func (r *Recorder) Event(event *v1.Event) {
 	about := event.InvolvedObject
 	if about.Kind != "Pod" {
@@ -106,7 +106,7 @@ func (r *Recorder) Event(event *v1.Event) {
 	}
 }
 
-// Called records that something was called for a pod.
+// Called records a call about a pod.
 func (r *Recorder) Called(pod, what, call string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,7 +114,7 @@ func (r *Recorder) Called(pod, what, call string) {
 	of.fields[field] = append(of.fields[field], seen{is: r.plain(call)})
 }
 
-// Histories are those of all pods, with the calls of the runtime's journal.
+// Histories returns the histories of all pods, with the calls of the runtime's journal.
 func (r *Recorder) Histories(journal []crisim.Call) map[string]History {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +140,7 @@ func (r *Recorder) Histories(journal []crisim.Call) map[string]History {
 	return out
 }
 
-// Late is how long it took until most of such pods whose sandbox had come were seen to have one: how
+// Late returns how long it took until most of such pods with a sandbox were seen to have one: how
 // busy the machine is.
 func (r *Recorder) Late(journal []crisim.Call, such func(pod string) bool) time.Duration {
 	r.mu.Lock()
@@ -174,7 +174,8 @@ func (h History) add(field, is string) {
 	}
 }
 
-// isCleanUp reports whether a call removes what has ended, which each agent does when it has time.
+// isCleanUp reports whether a call removes something that has ended, which each agent does at
+// leisure.
 func isCleanUp(method string) bool {
 	return method == "RemoveContainer" || method == "RemovePodSandbox"
 }
@@ -199,7 +200,7 @@ func (t *track) set(field, is string, at time.Time) {
 	}
 }
 
-// lasting are the values with how long each of them lasted.
+// lasting returns the values with their durations.
 func (t *track) lasting(values []seen) (out []Value) {
 	for i, v := range values {
 		end := t.gone
@@ -218,7 +219,7 @@ func (t *track) lasting(values []seen) (out []Value) {
 	return out
 }
 
-// number is which of the field's distinct values it is, from 1.
+// number returns the index of the value among the field's distinct values, from 1.
 func (t *track) number(field, is string) string {
 	if is == "" {
 		return "none"

@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// Kubectl is a command of the administrator's kubectl in the test's namespace. It is killed when
-// ctx ends.
+// Kubectl returns a command of the administrator's kubectl in the test's namespace. It is killed
+// when ctx ends.
 func (c Cluster) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.binaries, "kubectl"),
 		append([]string{"--namespace=" + c.Namespace}, args...)...)
@@ -52,7 +52,7 @@ func (c Cluster) MustRun(args ...string) string {
 	return out
 }
 
-// Apply makes or changes objects, written as YAML, as kubectl apply does.
+// Apply creates or changes objects, written as YAML, as kubectl apply does.
 func (c Cluster) Apply(objects string) {
 	c.t.Helper()
 	if _, err := c.RunWith(objects, "apply", "-f", "-"); err != nil {

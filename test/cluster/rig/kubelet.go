@@ -14,10 +14,10 @@ import (
 	"github.com/numalet/numalet/test/scratch"
 )
 
-// ownDevicePlugins starts a program in a mount namespace of its own, where the directory of device
-// plugins, /var/lib/kubelet/device-plugins whatever the kubelet is told, is the one below the
-// root directory that comes first. What it mounts elsewhere goes with it, but for volumes: the
-// root directory is shared with the runtime, as on a node.
+// ownDevicePlugins starts a program in a mount namespace of its own, where
+// /var/lib/kubelet/device-plugins, which the kubelet always uses for device plugins, is the one
+// below the root directory in the first argument. Other mounts of the program end with it, except
+// for volumes: the root directory is shared with the runtime, as on a node.
 const ownDevicePlugins = `set -e
 mount --make-private "$(findmnt --noheadings --output TARGET --target /var/lib)"
 mount -t tmpfs numalet-test /var/lib
@@ -26,9 +26,9 @@ mount --bind "$1/device-plugins" /var/lib/kubelet/device-plugins
 shift
 exec "$@"`
 
-// StockKubelet has the upstream kubelet started in place of numalet, on the same runtime, root
-// directory and configuration, standalone until Join. Where that cannot be the test is left out; in
-// CI it fails.
+// StockKubelet makes the node run the upstream kubelet in place of numalet, on the same runtime,
+// root directory and configuration, standalone until Join. Where it cannot run the test is skipped;
+// in CI it fails.
 func StockKubelet(t testing.TB, agent *harness.Node) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -38,7 +38,7 @@ func StockKubelet(t testing.TB, agent *harness.Node) {
 	agent.Program = []string{"unshare", "--mount", "--propagation=unchanged",
 		"sh", "-c", ownDevicePlugins, "kubelet", agent.Root, filepath.Join(Binaries(t), "kubelet")}
 	ThisMachine(agent)
-	// Or it evicts pods for what else is on this machine.
+	// Otherwise it evicts pods because of what else runs on this machine.
 	agent.Settings["evictionHard"] = map[string]string{
 		"memory.available": "1Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
 		"imagefs.available": "0%", "imagefs.inodesFree": "0%",
@@ -48,15 +48,15 @@ func StockKubelet(t testing.TB, agent *harness.Node) {
 	agent.Settings["authorization"] = map[string]any{"mode": "AlwaysAllow"}
 }
 
-// ThisMachine has an agent look at the machine that it runs on, as a kubelet does.
+// ThisMachine makes an agent use the machine that it runs on, as a kubelet does.
 func ThisMachine(agent *harness.Node) {
 	agent.Args = slices.DeleteFunc(slices.Clone(agent.Args), func(arg string) bool {
 		return strings.HasPrefix(arg, "--topology-from=")
 	})
 }
 
-// Share has what is mounted in dir, the root directory of a node, seen in every mount namespace that
-// has dir, as all is where systemd runs. It goes with the node's other mounts.
+// Share makes mounts in dir, the root directory of a node, visible in every mount namespace that
+// has dir, as everywhere under systemd. It ends with the node's other mounts.
 func Share(t testing.TB, dir string) {
 	t.Helper()
 	if err := errors.Join(os.MkdirAll(dir, 0o750),

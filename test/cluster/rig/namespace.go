@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// makeNamespace makes the test's namespace and waits until pods can be made there. The test's end
-// deletes it; its nodes have gone by then, so that nobody would end its pods.
+// makeNamespace creates the test's namespace and waits until pods can be created there. The test's
+// end deletes it; its nodes have gone by then, so nobody would end its pods.
 func (c *Cluster) makeNamespace() {
 	c.t.Helper()
 	ctx, core := c.t.Context(), c.Client.CoreV1()
@@ -37,7 +37,7 @@ func (c *Cluster) makeNamespace() {
 	})
 }
 
-// delete deletes an object, which may be gone already.
+// delete deletes an object, if it exists.
 func (c Cluster) delete(what string,
 	do func(context.Context, string, metav1.DeleteOptions) error, name string) {
 	err := do(context.Background(), name, metav1.DeleteOptions{})

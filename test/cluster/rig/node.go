@@ -14,20 +14,20 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// Node is an agent that is to be a node of the cluster.
+// Node is an agent that will be a node of the cluster.
 type Node struct {
 	*harness.Node
-	// Name is the node's, and no other's at the same time.
+	// Name is the node's name, which no other node has at the same time.
 	Name string
-	// Kubeconfig and Bootstrap are files for the node: with a certificate of it, and with a token
-	// to ask for one.
+	// Kubeconfig and Bootstrap are files for the node: with its certificate, and with a token to
+	// request one.
 	Kubeconfig, Bootstrap string
 
 	cluster Cluster
 }
 
 // Join prepares an agent to be a node of the cluster: the kubeconfig of a node of that name, and a
-// certificate for its server. The test's end takes the node out of the cluster.
+// certificate for its server. The test's end removes the node from the cluster.
 func (c Cluster) Join(agent *harness.Node, name string) Node {
 	c.t.Helper()
 	n := Node{agent, name, filepath.Join(agent.Dir, "kubeconfig"),
@@ -49,7 +49,7 @@ func (c Cluster) Join(agent *harness.Node, name string) Node {
 	return n
 }
 
-// leave takes the node out of the cluster.
+// leave removes the node from the cluster.
 func (n Node) leave() {
 	n.Kill()
 	n.cluster.delete("node "+n.Name, n.cluster.Client.CoreV1().Nodes().Delete, n.Name)

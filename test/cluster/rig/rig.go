@@ -27,7 +27,7 @@ func Main(m *testing.M) {
 	})
 }
 
-// shared is what the tests of this process share.
+// shared belongs to all tests of this process.
 var shared struct {
 	sync.Mutex
 	dir     string
@@ -37,10 +37,10 @@ var shared struct {
 	metrics bool // metrics-server runs
 }
 
-// Audited has the API server of the tests that start it later log every request; see AuditLog.
+// Audited makes the API server of the tests that start it later log every request; see AuditLog.
 func Audited() { shared.audit = true }
 
-// AuditLog is the file with a line of JSON for each request, an event of audit.k8s.io/v1.
+// AuditLog returns the file with a line of JSON for each request, an event of audit.k8s.io/v1.
 func AuditLog() string { return shared.plane.AuditLog() }
 
 // Cluster is the shared control plane as one test sees it.
@@ -48,7 +48,7 @@ type Cluster struct {
 	*controlplane.Cluster
 	// Client may do everything.
 	Client kubernetes.Interface
-	// Namespace is the test's own, which goes when it ends.
+	// Namespace is the test's own, deleted at its end.
 	Namespace string
 
 	t        testing.TB
@@ -56,14 +56,14 @@ type Cluster struct {
 	env      []string // of kubectl, beside the test's own
 }
 
-// With is the cluster with variables, as "NAME=value", in the environment of kubectl.
+// With returns the cluster with more variables ("NAME=value") in the environment of kubectl.
 func (c Cluster) With(env ...string) Cluster {
 	c.env = env
 	return c
 }
 
-// Start returns the control plane, which the first test to ask for it starts. Where there are no
-// servers the test is left out; in CI it fails.
+// Start returns the control plane, which the first test that asks for it starts. Without servers
+// the test is skipped; in CI it fails.
 func Start(t testing.TB) Cluster {
 	t.Helper()
 	binaries := Binaries(t)
@@ -78,7 +78,7 @@ func Start(t testing.TB) Cluster {
 	return as(t, shared.plane, binaries)
 }
 
-// as is the control plane as the test sees it.
+// as returns the control plane as the test sees it.
 func as(t testing.TB, plane *controlplane.Cluster, binaries string) Cluster {
 	t.Helper()
 	client, err := plane.Client()
@@ -90,14 +90,14 @@ func as(t testing.TB, plane *controlplane.Cluster, binaries string) Cluster {
 	return c
 }
 
-// Own returns a control plane that no other test uses, for what a test does to all of it.
+// Own returns a control plane that no other test uses, for tests that affect all of it.
 func Own(t testing.TB) Cluster { return Limited(t, 0) }
 
-// Limited is Own, and each of its servers has so many bytes of memory at most; 0: it has no limit.
+// Limited is Own with a bound in bytes on the memory of each server; 0: none.
 func Limited(t testing.TB, memory uint64) Cluster {
 	t.Helper()
 	binaries := Binaries(t)
-	dir, err := os.MkdirTemp("", "nl-") // sockets' paths have little room
+	dir, err := os.MkdirTemp("", "nl-") // paths of sockets are short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func Limited(t testing.TB, memory uint64) Cluster {
 	return as(t, plane, binaries)
 }
 
-// Metrics starts metrics-server, if no test has. It finds nodes that are called localhost.
+// Metrics starts metrics-server, if no test has. It finds nodes by the name localhost.
 func (c Cluster) Metrics() {
 	c.t.Helper()
 	shared.Lock()
@@ -134,7 +134,7 @@ func start(binaries string) (err error) {
 	return err
 }
 
-// Binaries is the folder with the servers, kubectl and the kubelet: $NUMALET_CLUSTER, or what
+// Binaries returns the folder with the servers, kubectl and the kubelet: $NUMALET_CLUSTER, or what
 // "test/tools/build.sh cluster" builds, which takes many minutes the first time.
 func Binaries(t testing.TB) string {
 	t.Helper()
