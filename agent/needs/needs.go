@@ -49,10 +49,10 @@ type Claims interface {
 type Needs struct {
 	cfg Config
 
-	mu      sync.Mutex      // guards what follows, and the readings
-	ctx     context.Context // nil: nothing is read
-	pods    map[types.UID]*reading
-	readers sync.WaitGroup
+	readers await.Tasks
+
+	mu   sync.Mutex // guards what follows, and the readings
+	pods map[types.UID]*reading
 }
 
 // reading is what was read of the claims of a pod.
@@ -61,7 +61,7 @@ type reading struct {
 	known chan struct{} // closed when they were read, whatever came of it
 	once  sync.Once
 	lack  admission.Lack
-	stop  context.CancelFunc // nil: they are not read
+	stop  context.CancelFunc
 }
 
 // New returns needs that Run follows.
@@ -69,26 +69,8 @@ func New(cfg Config) *Needs { return &Needs{cfg: cfg, pods: map[types.UID]*readi
 
 // Run reads the claims of pods until ctx ends.
 func (n *Needs) Run(ctx context.Context) error {
-	n.readAll(ctx)
-	<-ctx.Done()
-	n.readNone()
-	n.readers.Wait()
+	n.readers.Run(ctx)
 	return nil
-}
-
-func (n *Needs) readAll(ctx context.Context) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.ctx = ctx
-	for _, r := range n.pods {
-		n.beginLocked(r)
-	}
-}
-
-func (n *Needs) readNone() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.ctx = nil
 }
 
 // Begin follows what the pod needs until End.
@@ -105,16 +87,7 @@ func (n *Needs) Begin(pod *v1.Pod) {
 	r := &reading{pod: pod, known: make(chan struct{}), lack: admission.Lack{Unknown: true,
 		Why: "the API server has not told yet of the claims of the pod", Reason: reasonMount}}
 	n.pods[pod.UID] = r
-	n.beginLocked(r)
-}
-
-func (n *Needs) beginLocked(r *reading) {
-	if n.ctx == nil || n.ctx.Err() != nil {
-		return
-	}
-	var ctx context.Context
-	ctx, r.stop = context.WithCancel(n.ctx)
-	n.readers.Go(func() { n.follow(ctx, r) })
+	r.stop = n.readers.Go(func(ctx context.Context) { n.follow(ctx, r) })
 }
 
 // End says that the pod waits no more.
@@ -123,9 +96,7 @@ func (n *Needs) End(pod types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if r := n.pods[pod]; r != nil {
-		if r.stop != nil {
-			r.stop()
-		}
+		r.stop()
 		delete(n.pods, pod)
 	}
 }

@@ -44,18 +44,11 @@ type entry struct {
 	err     error  // why it is not known, or not up to date
 	// told has those that use it, and whether they asked since it was another one.
 	told map[user]bool
-	stop context.CancelFunc // nil: it is not followed
+	stop context.CancelFunc // ends following it
 }
 
 func newEntry(k key) *entry {
 	return &entry{key: k, settled: make(chan struct{}), told: map[user]bool{}}
-}
-
-func (e *entry) stopLocked() {
-	if e.stop != nil {
-		e.stop()
-		e.stop = nil
-	}
 }
 
 // settle takes in what the object is now, nil for none.
@@ -85,7 +78,7 @@ func (f *follower) take(e *entry, now object) (tell []user) {
 				"taken", e.kind, e.name, size, maxObject)
 		}
 		if immutable(now) {
-			e.stopLocked()
+			e.stop()
 		}
 	}
 	if !e.known {

@@ -24,18 +24,13 @@ const (
 	firstRetry, lastRetry = time.Second, 30 * time.Second
 )
 
-// followLocked begins to follow the object if Run works.
-func (f *follower) followLocked(e *entry) {
-	if f.ctx == nil || f.ctx.Err() != nil || e.stop != nil {
-		return
-	}
-	var ctx context.Context
-	ctx, e.stop = context.WithCancel(f.ctx)
-	follow := f.poll
+// follow follows the object until ctx ends.
+func (f *follower) follow(ctx context.Context, e *entry) {
 	if f.cfg.Strategy == kubeletconfig.WatchChangeDetectionStrategy {
-		follow = f.watch
+		f.watch(ctx, e)
+	} else {
+		f.poll(ctx, e)
 	}
-	f.goroutines.Go(func() { follow(ctx, e) })
 }
 
 // watch follows the object by a watch of this one name, and keeps why that does not work.

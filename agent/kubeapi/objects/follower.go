@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/numalet/numalet/internal/await"
 )
 
 const (
@@ -33,43 +35,17 @@ type user struct {
 type follower struct {
 	cfg Config
 
-	mu      sync.Mutex      // guards what follows, and the entries
-	ctx     context.Context // nil: nothing is followed
+	tasks await.Tasks // one for each entry that changes
+
+	mu      sync.Mutex // guards what follows, and the entries
 	entries map[key]*entry
 	uses    map[user]map[key]bool
-	// goroutines are those of the entries.
-	goroutines sync.WaitGroup
 }
 
 func newFollower(cfg Config) *follower {
 	return &follower{
 		cfg: cfg, entries: map[key]*entry{}, uses: map[user]map[key]bool{},
 	}
-}
-
-// run follows what pods use until ctx ends.
-func (f *follower) run(ctx context.Context) {
-	f.followAll(ctx)
-	<-ctx.Done()
-	f.followNone()
-	f.goroutines.Wait()
-}
-
-// followAll follows all that is used, and what will be, until ctx ends.
-func (f *follower) followAll(ctx context.Context) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.ctx = ctx
-	for _, e := range f.entries {
-		f.followLocked(e)
-	}
-}
-
-// followNone has no goroutine begin from now on: those that have can be waited for.
-func (f *follower) followNone() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.ctx = nil
 }
 
 // release says that the user needs nothing any more.
@@ -80,7 +56,7 @@ func (f *follower) release(by user) {
 		e := f.entries[k]
 		delete(e.told, by)
 		if len(e.told) == 0 {
-			e.stopLocked()
+			e.stop()
 			delete(f.entries, k)
 		}
 	}
@@ -183,7 +159,7 @@ func (f *follower) use(by user, k key) (*entry, error) {
 	if !known {
 		e = newEntry(k)
 		f.entries[k] = e
-		f.followLocked(e)
+		e.stop = f.tasks.Go(func(ctx context.Context) { f.follow(ctx, e) })
 	}
 	if f.uses[by] == nil {
 		f.uses[by] = map[key]bool{}

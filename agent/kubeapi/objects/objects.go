@@ -71,7 +71,7 @@ func New(cfg Config) *Objects {
 func (o *Objects) Run(ctx context.Context) error {
 	var parts sync.WaitGroup
 	parts.Go(func() { o.services.run(ctx) })
-	o.follower.run(ctx)
+	o.follower.tasks.Run(ctx)
 	parts.Wait()
 	return nil
 }
