@@ -24,12 +24,12 @@ type worker struct {
 	uid   types.UID
 	queue queue
 	// order is that of the workers' arrival.
-	order int
-	wake  chan struct{} // capacity 1
+	arrival int
+	wake    chan struct{} // capacity 1
 
-	memory *memory // the goroutine's own, as is the next; nil before the first round
-	looks  looks
-	served time.Time // when it last had its turn to start; likewise
+	memory  *memory // the goroutine's own, as is the next; nil before the first round
+	history history
+	served  time.Time // when it last had its turn to start; likewise
 
 	// Guarded by Workers.mu.
 	desired Desired
@@ -41,7 +41,7 @@ type worker struct {
 }
 
 // looks are what is remembered of those at the pod so far.
-type looks struct {
+type history struct {
 	blind  int  // looks in a row at which the pod could not be observed
 	ending bool // the pod was on its way to its end, or there
 	// recall is what was done since the pod was observed, if that is known for certain; readAt is
@@ -143,11 +143,11 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 			klog.FromContext(ctx).Info("Cannot observe pod, trying again", "err", err)
 			w.cfg.Report(Report{Pod: l.Pod, Stop: l.Stop, Err: err, Begun: begun})
 		}
-		p.sleep(ctx, time.Now().Add(jitter(w.cfg.lookAgain(p.looks.blind))))
-		p.looks.blind++
+		p.sleep(ctx, time.Now().Add(jitter(w.cfg.lookAgain(p.history.blind))))
+		p.history.blind++
 		return false
 	}
-	p.looks.blind = 0
+	p.history.blind = 0
 	if w.cfg.Probed != nil {
 		l.probed = w.cfg.Probed(p.uid)
 	}
@@ -158,9 +158,9 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 		Begun: begun,
 	}
 	w.cfg.Report(report)
-	p.looks.ending = d.State != SyncPod
+	p.history.ending = d.State != SyncPod
 	if d.Action == nil {
-		p.looks.recall = &Done{}
+		p.history.recall = &Done{}
 	}
 	mayAct := w.mayAct(p, l.Pod, d.Action)
 	switch {
@@ -195,17 +195,17 @@ func (w *Workers) hooksPending(pod *v1.Pod) map[string]uint32 {
 // not read in full at each step, since nobody else makes anything for it, but after the last one;
 // and what was done to it is believed, since a runtime may answer before its lists say the same.
 func (w *Workers) observe(ctx context.Context, p *worker, l look) (pod cri.Pod, err error) {
-	done, known := p.looks.recall, false
-	p.looks.recall = nil
-	ends := l.Stop != nil || p.looks.ending && done != nil && done.Kind != None
+	done, known := p.history.recall, false
+	p.history.recall = nil
+	ends := l.Stop != nil || p.history.ending && done != nil && done.Kind != None
 	if done != nil && !p.memory.end.removed && (ends || done.Kind == None || done.Made != cri.Made{}) {
 		pod, known = w.cfg.Actuator.Recall(ctx, p.uid, *done)
-		known = known && (ends || done.Kind != None || pod.ReadAt.After(p.looks.readAt))
+		known = known && (ends || done.Kind != None || pod.ReadAt.After(p.history.readAt))
 	}
 	if !known {
 		pod, err = w.cfg.Actuator.Observe(ctx, p.uid)
 	}
-	p.looks.readAt = pod.ReadAt
+	p.history.readAt = pod.ReadAt
 	return pod, err
 }
 
@@ -225,8 +225,8 @@ func (w *Workers) mayAct(p *worker, pod *v1.Pod, a *Action) bool {
 }
 
 // leaveTurns gives the pod's places back, but for one in turns.
-func (w *Workers) leaveTurns(p *worker, turns *starts) {
-	for _, s := range []*starts{w.starts, w.restarts} {
+func (w *Workers) leaveTurns(p *worker, turns *startLimiter) {
+	for _, s := range []*startLimiter{w.starts, w.restarts} {
 		if s != turns {
 			s.leave(p, time.Now())
 		}
@@ -234,7 +234,7 @@ func (w *Workers) leaveTurns(p *worker, turns *starts) {
 }
 
 // turns are those in which the pod may do the action; nil: it needs none.
-func (w *Workers) turns(p *worker, a *Action) *starts {
+func (w *Workers) turns(p *worker, a *Action) *startLimiter {
 	switch {
 	case a == nil || a.Kind != CreateSandbox && a.Kind != StartContainer:
 		return nil // it has started, or does not
@@ -285,7 +285,7 @@ func (w *Workers) act(ctx context.Context, p *worker, version int, r Report) {
 	case err == nil:
 		now := time.Now()
 		p.memory.succeeded(a, now)
-		p.looks.recall = &Done{a, made}
+		p.history.recall = &Done{a, made}
 		if a.Kind == CreateSandbox {
 			w.starts.took(now.Sub(began), now)
 		}

@@ -60,7 +60,7 @@ type Retention struct {
 // one waits for no pod of the API server, which anybody might have made, nor that for it.
 type Workers struct {
 	cfg              Config
-	starts, restarts *starts
+	starts, restarts *startLimiter
 	// added wakes Run when a worker waits for its goroutine; capacity 1.
 	added chan struct{}
 
@@ -84,7 +84,7 @@ func New(cfg Config) *Workers {
 	cfg.BackOff = cfg.BackOff.withDefaults()
 	return &Workers{
 		cfg:    cfg,
-		starts: newStarts(leastPlaces), restarts: newStarts(restartPlaces),
+		starts: newStartLimiter(leastPlaces), restarts: newStartLimiter(restartPlaces),
 		added:  make(chan struct{}, 1),
 		pods:   map[types.UID]*worker{},
 		queues: map[queue][]types.UID{},
@@ -96,7 +96,7 @@ func New(cfg Config) *Workers {
 func (w *Workers) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
-	for _, s := range []*starts{w.starts, w.restarts} {
+	for _, s := range []*startLimiter{w.starts, w.restarts} {
 		running.Go(func() { s.run(ctx) })
 	}
 	for {
@@ -164,7 +164,7 @@ func (w *Workers) Known() []types.UID {
 func (w *Workers) addLocked(d Desired) {
 	w.come++
 	p := &worker{
-		order:   w.come,
+		arrival: w.come,
 		uid:     d.Pod.UID,
 		queue:   queue{podspec.Name(d.Pod), podspec.IsStatic(d.Pod)},
 		wake:    make(chan struct{}, 1),

@@ -27,15 +27,15 @@ type Config struct {
 
 // Mirrors keeps the mirror pods of a node.
 type Mirrors struct {
-	cfg   Config
-	book  *Book
-	queue *requests.Queue[types.NamespacedName]
-	count *metrics.Gauge
+	cfg     Config
+	planner *Planner
+	queue   *requests.Queue[types.NamespacedName]
+	count   *metrics.Gauge
 }
 
 // New returns a Mirrors that knows no pods.
 func New(c Config) (*Mirrors, error) {
-	m := &Mirrors{cfg: c, book: NewBook()}
+	m := &Mirrors{cfg: c, planner: NewPlanner()}
 	var s metric.Set
 	m.count = s.Gauge("kubelet_mirror_pods", "Mirror pods that the API server has for the node.")
 	m.queue = requests.New("keep a mirror pod", m.next)
@@ -47,19 +47,19 @@ func (m *Mirrors) Run(ctx context.Context) error { return m.queue.Run(ctx) }
 
 // Wrote records what was written for a pod of the node. It never blocks.
 func (m *Mirrors) Wrote(c podstatus.Change) {
-	if name, look := m.book.Wrote(c); look {
+	if name, look := m.planner.Wrote(c); look {
 		m.queue.Add(name)
 	}
 }
 
 // Heard records that every source of pods was heard. It never blocks.
-func (m *Mirrors) Heard() { m.add(m.book.Heard()) }
+func (m *Mirrors) Heard() { m.add(m.planner.Heard()) }
 
 // Saw records all pods that the API server has for the node. It never blocks.
 func (m *Mirrors) Saw(all []*v1.Pod) {
 	n := len(all) - len(Split(all))
 	m.count.Set(float64(n))
-	m.add(m.book.Saw(all, time.Now()))
+	m.add(m.planner.Saw(all, time.Now()))
 }
 
 func (m *Mirrors) add(names []types.NamespacedName) {
@@ -71,7 +71,7 @@ func (m *Mirrors) add(names []types.NamespacedName) {
 // next sends the next request about a name.
 func (m *Mirrors) next(ctx context.Context, name types.NamespacedName) (
 	made requests.Verb, again time.Time, err error) {
-	r, again := m.book.Next(name, time.Now())
+	r, again := m.planner.Next(name, time.Now())
 	if r.Verb == requests.None {
 		return requests.None, again, nil
 	}
@@ -83,7 +83,7 @@ func (m *Mirrors) next(ctx context.Context, name types.NamespacedName) (
 			"the mirror pod is tried again after pauses that grow to 5 minutes", "pod", name,
 			"err", requests.Short(err))
 	}
-	return r.Verb, time.Time{}, m.book.Answered(name, r, got, err, time.Now())
+	return r.Verb, time.Time{}, m.planner.Answered(name, r, got, err, time.Now())
 }
 
 // request sends a request, and returns what the API server then has under the name.

@@ -69,15 +69,15 @@ type Nodes struct {
 	// pace bounds how often a status is written that changes without end.
 	pace *rate.Limiter
 
-	due     time.Time // when a status is reported that did not change; Run's
-	rival   rival     // who else writes; Run's
-	renewed string    // the lease's version; the lease's
+	due      time.Time    // when a status is reported that did not change; Run's
+	conflict nameConflict // who else writes; Run's
+	renewed  string       // the lease's version; the lease's
 }
 
 // New returns one that has not registered.
 func New(c Config) *Nodes {
 	return &Nodes{
-		cfg: c, cached: newCached(), pace: rate.NewLimiter(1, 20), rival: newRival(c.Periods.Update),
+		cfg: c, cached: newCached(), pace: rate.NewLimiter(1, 20), conflict: newNameConflict(c.Periods.Update),
 	}
 }
 
@@ -204,11 +204,11 @@ func (n *Nodes) write(ctx context.Context, last *v1.Node) error {
 	if !changed && time.Now().Before(n.due) {
 		return nil
 	}
-	if message := n.rival.sees(n.cfg.Identity.Name, last.Status, next.Status); message != "" {
+	if message := n.conflict.sees(n.cfg.Identity.Name, last.Status, next.Status); message != "" {
 		klog.FromContext(ctx).Error(nil, message)
 		n.cfg.Tell(v1.EventTypeWarning, ReasonNameShared, message)
 	}
-	if changed && n.rival.waits(next.Status) {
+	if changed && n.conflict.waits(next.Status) {
 		return nil // Periods.Update tells when to look again
 	}
 	if err := n.pace.Wait(ctx); err != nil {
@@ -230,7 +230,7 @@ func (n *Nodes) write(ctx context.Context, last *v1.Node) error {
 
 // wrote tells what is different for people.
 func (n *Nodes) wrote(old, now v1.NodeStatus, facts node.Facts) {
-	if n.rival.wrote(now) { // no boot is in the life of an agent
+	if n.conflict.wrote(now) { // no boot is in the life of an agent
 		old.NodeInfo.BootID = now.NodeInfo.BootID
 	}
 	for _, e := range node.Events(n.cfg.Identity.Name, old, now) {

@@ -14,7 +14,7 @@ import (
 // Answered handles the API server's answer to a request about a pod here: got is the pod that the
 // API server has under that name, if it said so. took is how long the API server lacked the present
 // status, zero if the request did not change it. again is the reason for a retry.
-func (b *Book) Answered(uid types.UID, q Request, got *v1.Pod, err error, now time.Time) (
+func (b *Planner) Answered(uid types.UID, q Request, got *v1.Pod, err error, now time.Time) (
 	took time.Duration, again error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -40,7 +40,7 @@ func (b *Book) Answered(uid types.UID, q Request, got *v1.Pod, err error, now ti
 			return 0, err
 		}
 		r.contested = true
-	case q.Verb == requests.Patch && p != nil && p.cut.more(err):
+	case q.Verb == requests.Patch && p != nil && p.truncation.more(err):
 	case requests.MayHaveTakenEffect(err):
 		r.Doubt(now)
 		return 0, err

@@ -15,7 +15,7 @@ import (
 
 // took is reported for a status that changed here, and not for one that is only restored there.
 func TestTook(t *testing.T) {
-	b, now := NewBook(), time.Now()
+	b, now := NewPlanner(), time.Now()
 	pod := examplePod("a")
 	pod.UID = types.UID("a")
 	answered := func() time.Duration {
@@ -45,7 +45,7 @@ func TestTook(t *testing.T) {
 
 // A pod of which nothing is known yet is told nothing: it may be refused, and had no conditions then.
 func TestNothingIsKnownYet(t *testing.T) {
-	b, pod, now := NewBook(), examplePod("a"), time.Now()
+	b, pod, now := NewPlanner(), examplePod("a"), time.Now()
 	b.Saw([]*v1.Pod{pod}, now)
 	b.Wrote(podstatus.Change{Pod: pod, First: true, After: v1.PodStatus{Phase: v1.PodPending,
 		Conditions: []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionTrue}}}}, now)
@@ -58,9 +58,9 @@ func TestNothingIsKnownYet(t *testing.T) {
 	}
 }
 
-// waits is a book with a pod whose container waits, of which the API server has no status yet.
-func waits(message string, now time.Time) (*Book, types.UID) {
-	b, pod := NewBook(), examplePod("a")
+// waits is a planner with a pod whose container waits, of which the API server has no status yet.
+func waits(message string, now time.Time) (*Planner, types.UID) {
+	b, pod := NewPlanner(), examplePod("a")
 	pod.UID = types.UID("a")
 	b.Saw([]*v1.Pod{pod}, now)
 	b.Wrote(podstatus.Change{Pod: pod, After: v1.PodStatus{Phase: v1.PodPending,

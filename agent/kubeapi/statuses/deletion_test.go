@@ -75,7 +75,7 @@ func TestFinalizer(t *testing.T) {
 // finalizer keeps does not count as gone, and its status is kept up to date.
 func TestDeliveredBeforeTheAnswer(t *testing.T) {
 	now := time.Unix(1, 0)
-	api, book := newFakeAPI(), NewBook()
+	api, planner := newFakeAPI(), NewPlanner()
 	held := examplePod("a")
 	held.Finalizers = []string{"example.com/held"}
 	pod, err := api.create(held)
@@ -85,9 +85,9 @@ func TestDeliveredBeforeTheAnswer(t *testing.T) {
 	ended := v1.PodStatus{Phase: v1.PodSucceeded, StartTime: ptr.To(metav1.NewTime(now))}
 	pod.Status = ended
 	api.wantsDeleted(pod)
-	book.Saw([]*v1.Pod{api.pods["a"]}, now)
-	book.Wrote(podstatus.Change{Pod: api.pods["a"], After: ended, Cleared: true}, now)
-	deletion, _ := book.Next(pod.UID, now)
+	planner.Saw([]*v1.Pod{api.pods["a"]}, now)
+	planner.Wrote(podstatus.Change{Pod: api.pods["a"], After: ended, Cleared: true}, now)
+	deletion, _ := planner.Next(pod.UID, now)
 	if deletion.Verb != requests.Delete {
 		t.Fatalf("the first request is %q", deletion.Verb)
 	}
@@ -96,18 +96,18 @@ func TestDeliveredBeforeTheAnswer(t *testing.T) {
 	}
 	other := *api.pods["a"]
 	other.Status.Message = "of another node"
-	book.Saw([]*v1.Pod{api.put(&other)}, now)
-	if _, err := book.Answered(pod.UID, deletion, nil, nil, now); err != nil {
+	planner.Saw([]*v1.Pod{api.put(&other)}, now)
+	if _, err := planner.Answered(pod.UID, deletion, nil, nil, now); err != nil {
 		t.Fatal(err)
 	}
-	q, _ := book.Next(pod.UID, now)
+	q, _ := planner.Next(pod.UID, now)
 	if q.Verb != requests.Get {
 		t.Fatalf("after the answer comes %q, want a get", q.Verb)
 	}
-	if _, err := book.Answered(pod.UID, q, api.pods["a"], nil, now); err != nil {
+	if _, err := planner.Answered(pod.UID, q, api.pods["a"], nil, now); err != nil {
 		t.Fatal(err)
 	}
-	if q, _ = book.Next(pod.UID, now); q.Verb != requests.Patch || q.Status.Message != "" {
+	if q, _ = planner.Next(pod.UID, now); q.Verb != requests.Patch || q.Status.Message != "" {
 		t.Errorf("then comes %q of message %q, want a patch without one", q.Verb, q.Status.Message)
 	}
 }

@@ -49,8 +49,8 @@ type world struct {
 
 	pods   map[types.UID]*here
 	order  []types.UID // UIDs of pods in order of arrival
-	writes *Book
-	keeps  *mirror.Book
+	writes *Planner
+	keeps  *mirror.Planner
 
 	dirty map[key]bool
 	later map[key]time.Time
@@ -66,7 +66,7 @@ type world struct {
 func newWorld(seed uint64) *world {
 	w := &world{
 		rand: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(1_000_000, 0), api: newFakeAPI(),
-		pods: map[types.UID]*here{}, writes: NewBook(), keeps: mirror.NewBook(),
+		pods: map[types.UID]*here{}, writes: NewPlanner(), keeps: mirror.NewPlanner(),
 		dirty: map[key]bool{}, later: map[key]time.Time{}, calls: map[key]*call{},
 		cleared: map[types.UID]bool{},
 	}
@@ -84,7 +84,7 @@ func (w *world) lookAtNames(names []types.NamespacedName) {
 	}
 }
 
-// tell informs both books of what was written for a pod here.
+// tell informs both planners of what was written for a pod here.
 func (w *world) tell(p *here, c podstatus.Change) {
 	p.Change = c
 	w.writes.Wrote(c, w.now)

@@ -28,15 +28,15 @@ type Config struct {
 
 // Statuses writes the statuses of the node's pods to the API server.
 type Statuses struct {
-	client kubernetes.Interface
-	book   *Book
-	queue  *requests.Queue[types.UID]
-	took   *metrics.Histogram
+	client  kubernetes.Interface
+	planner *Planner
+	queue   *requests.Queue[types.UID]
+	took    *metrics.Histogram
 }
 
 // New returns a Statuses that knows no pods.
 func New(c Config) (*Statuses, error) {
-	w := &Statuses{client: c.Client, book: NewBook()}
+	w := &Statuses{client: c.Client, planner: NewPlanner()}
 	var s metric.Set
 	w.took = s.Histogram("kubelet_pod_status_sync_duration_seconds",
 		"Seconds from when a pod's status changed until the API server has it.",
@@ -50,14 +50,14 @@ func (w *Statuses) Run(ctx context.Context) error { return w.queue.Run(ctx) }
 
 // Wrote records a status that was written for a pod of the node. It never blocks.
 func (w *Statuses) Wrote(c podstatus.Change) {
-	w.book.Wrote(c, time.Now())
+	w.planner.Wrote(c, time.Now())
 	w.queue.Add(c.Pod.UID)
 }
 
 // Saw records all pods that the API server has for the node, including mirror pods. It never
 // blocks.
 func (w *Statuses) Saw(all []*v1.Pod) {
-	for _, uid := range w.book.Saw(all, time.Now()) {
+	for _, uid := range w.planner.Saw(all, time.Now()) {
 		w.queue.Add(uid)
 	}
 }
@@ -65,14 +65,14 @@ func (w *Statuses) Saw(all []*v1.Pod) {
 // next sends the next request about a pod.
 func (w *Statuses) next(ctx context.Context, uid types.UID) (made requests.Verb,
 	again time.Time, err error) {
-	q, again := w.book.Next(uid, time.Now())
+	q, again := w.planner.Next(uid, time.Now())
 	if q.Verb == requests.None {
 		return requests.None, again, nil
 	}
 	klog.FromContext(ctx).V(2).Info("Sending a request about a pod", "pod", klog.KObj(q.Pod),
 		"podUID", q.Pod.UID, "verb", q.Verb, "phase", q.Status.Phase)
 	got, err := w.request(ctx, q)
-	took, err := w.book.Answered(uid, q, got, err, time.Now())
+	took, err := w.planner.Answered(uid, q, got, err, time.Now())
 	if took > 0 {
 		w.took.Observe(took.Seconds())
 	}

@@ -31,7 +31,7 @@ import (
 // A pod that waits for something else than the runtime gives its place back (Actuator.Do); one that keeps
 // it for long otherwise (a volume that hangs) goes on starting and is not counted any more. Its
 // methods may be called from anywhere.
-type starts struct {
+type startLimiter struct {
 	mu     sync.Mutex // guards what follows
 	limit  int
 	best   time.Duration // a sandbox's; 0: none was made yet
@@ -66,13 +66,13 @@ const (
 	leastStart, mostStart = time.Second, 10 * time.Second
 )
 
-func newStarts(least int) *starts {
-	return &starts{limit: max(least, runtime.NumCPU()), places: map[*worker]time.Time{},
+func newStartLimiter(least int) *startLimiter {
+	return &startLimiter{limit: max(least, runtime.NumCPU()), places: map[*worker]time.Time{},
 		waits: map[*worker]bool{}, changed: make(chan struct{}, 1)}
 }
 
 // run gives places when others cease to count, until ctx ends.
-func (s *starts) run(ctx context.Context) {
+func (s *startLimiter) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -84,20 +84,20 @@ func (s *starts) run(ctx context.Context) {
 	}
 }
 
-func (s *starts) next() time.Time {
+func (s *startLimiter) next() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ceases
 }
 
-func (s *starts) give(now time.Time) {
+func (s *startLimiter) give(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.giveLocked(now)
 }
 
 // enter reports whether the worker has a place. If not it is woken when it has one.
-func (s *starts) enter(p *worker, pod *v1.Pod, now time.Time) bool {
+func (s *startLimiter) enter(p *worker, pod *v1.Pod, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, has := s.places[p]; !has && !s.waits[p] {
@@ -111,19 +111,19 @@ func (s *starts) enter(p *worker, pod *v1.Pod, now time.Time) bool {
 }
 
 // has reports whether the worker has a place.
-func (s *starts) has(p *worker) bool {
+func (s *startLimiter) has(p *worker) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.hasLocked(p)
 }
 
-func (s *starts) hasLocked(p *worker) bool {
+func (s *startLimiter) hasLocked(p *worker) bool {
 	_, has := s.places[p]
 	return has
 }
 
 // leave gives a place back, or does without one.
-func (s *starts) leave(p *worker, now time.Time) {
+func (s *startLimiter) leave(p *worker, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, had := s.places[p]
@@ -138,7 +138,7 @@ func (s *starts) leave(p *worker, now time.Time) {
 }
 
 // took learns from how long the runtime took for a sandbox.
-func (s *starts) took(d time.Duration, now time.Time) {
+func (s *startLimiter) took(d time.Duration, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d = max(d, time.Millisecond)
@@ -157,7 +157,7 @@ func (s *starts) took(d time.Duration, now time.Time) {
 }
 
 // giveLocked gives places to those who are next. run sees to the others when a place ceases to count.
-func (s *starts) giveLocked(now time.Time) {
+func (s *startLimiter) giveLocked(now time.Time) {
 	lasts := min(max(startsFor*s.usual, leastStart), mostStart)
 	counted, ceases := 0, now.Add(lasts)
 	for _, since := range s.places {
@@ -192,7 +192,7 @@ func (w waiting) compare(o waiting) int {
 	}
 	switch {
 	case w.urgent == o.urgent:
-		return cmp.Compare(w.worker.order, o.worker.order)
+		return cmp.Compare(w.worker.arrival, o.worker.arrival)
 	case w.urgent:
 		return -1
 	default:

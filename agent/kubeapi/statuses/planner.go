@@ -29,10 +29,10 @@ type Request struct {
 	own int
 }
 
-// Book holds the statuses of the node's pods and what the API server has of them, and decides on
+// Planner holds the statuses of the node's pods and what the API server has of them, and decides on
 // the next request. It sends no requests and reads no clock. Its methods may be called from any
 // goroutine; about one pod only one request may be pending.
-type Book struct {
+type Planner struct {
 	mu      sync.Mutex                           // guards the fields below
 	pods    map[types.UID]*local                 // by their UID here
 	remotes map[types.UID]*remote                // by their UID in the API server
@@ -43,9 +43,9 @@ type Book struct {
 // local is what is known of a pod here.
 type local struct {
 	podstatus.Change
-	version int
-	since   time.Time // time of the oldest change that the API server may lack; zero: it has all
-	cut     cut
+	version    int
+	since      time.Time // time of the oldest change that the API server may lack; zero: it has all
+	truncation truncation
 }
 
 // remote is what is known of a pod in the API server.
@@ -58,9 +58,9 @@ type remote struct {
 	repeats   repeats
 }
 
-// NewBook returns an empty book.
-func NewBook() *Book {
-	return &Book{
+// NewPlanner returns an empty Planner.
+func NewPlanner() *Planner {
+	return &Planner{
 		pods: map[types.UID]*local{}, remotes: map[types.UID]*remote{},
 		static:  map[types.NamespacedName][]types.UID{},
 		mirrors: map[types.NamespacedName]types.UID{},
@@ -68,7 +68,7 @@ func NewBook() *Book {
 }
 
 // Wrote records a status that was written for a pod of the node.
-func (b *Book) Wrote(c podstatus.Change, now time.Time) {
+func (b *Planner) Wrote(c podstatus.Change, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	uid := c.Pod.UID
@@ -86,13 +86,13 @@ func (b *Book) Wrote(c podstatus.Change, now time.Time) {
 	}
 	p.Change = c
 	p.version++
-	p.cut.again()
+	p.truncation.again()
 	if p.since.IsZero() {
 		p.since = now
 	}
 }
 
-func (b *Book) forgetLocked(uid types.UID) {
+func (b *Planner) forgetLocked(uid types.UID) {
 	p, known := b.pods[uid]
 	if !known {
 		return
@@ -108,7 +108,7 @@ func (b *Book) forgetLocked(uid types.UID) {
 
 // Saw records the delivered set of all pods that the API server has for the node. It returns the
 // UIDs of pods here that may need a request.
-func (b *Book) Saw(all []*v1.Pod, now time.Time) (look []types.UID) {
+func (b *Planner) Saw(all []*v1.Pod, now time.Time) (look []types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	there := make(map[types.UID]bool, len(all))
@@ -143,7 +143,7 @@ func (b *Book) Saw(all []*v1.Pod, now time.Time) (look []types.UID) {
 
 // remoteLocked returns the API server's pod that carries the status of a pod here; nil: none is
 // known.
-func (b *Book) remoteLocked(p *local) *remote {
+func (b *Planner) remoteLocked(p *local) *remote {
 	if !podspec.IsStatic(p.Pod) {
 		return b.remotes[p.Pod.UID]
 	}
@@ -156,7 +156,7 @@ func (b *Book) remoteLocked(p *local) *remote {
 
 // Next returns the next request about a pod here. again is the time at which there may be one
 // without a further event.
-func (b *Book) Next(uid types.UID, now time.Time) (q Request, again time.Time) {
+func (b *Planner) Next(uid types.UID, now time.Time) (q Request, again time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.pods[uid]
@@ -175,7 +175,7 @@ func (b *Book) Next(uid types.UID, now time.Time) (q Request, again time.Time) {
 	case r.Get() == nil:
 		return Request{}, again
 	}
-	want := p.cut.apply(pod.Status, status.Merge(pod.Status, p.After))
+	want := p.truncation.apply(pod.Status, status.Merge(pod.Status, p.After))
 	switch {
 	case p.First: // it says no more than what is there, and a pod that is refused had none of it
 	case !same(want, pod.Status) && !r.refuses(want):

@@ -21,28 +21,28 @@ const sharedAgain = time.Hour
 // rival is what is known of those who write another status of the node than this agent. What it
 // has written is put right at once, and what is overwritten again and again each period: two agents
 // of one name are not to keep the API server busy.
-type rival struct {
-	said  *v1.NodeStatus // what was written last; nil: nothing was
-	pace  *rate.Limiter
-	found int // how often another machine's status was there
-	told  time.Time
+type nameConflict struct {
+	written *v1.NodeStatus // what was written last; nil: nothing was
+	pace    *rate.Limiter
+	found   int // how often another machine's status was there
+	told    time.Time
 }
 
-func newRival(period time.Duration) rival {
-	return rival{pace: rate.NewLimiter(rate.Every(period), 3)}
+func newNameConflict(period time.Duration) nameConflict {
+	return nameConflict{pace: rate.NewLimiter(rate.Every(period), 3)}
 }
 
 // wrote takes what the API server has from this agent, and reports whether it had something before.
-func (r *rival) wrote(s v1.NodeStatus) (before bool) {
-	before = r.said != nil
-	r.said = &s
+func (r *nameConflict) wrote(s v1.NodeStatus) (before bool) {
+	before = r.written != nil
+	r.written = &s
 	return before
 }
 
 // waits reports whether a status is not written now: it is the one that was written last, and
 // somebody has overwritten it too often.
-func (r *rival) waits(next v1.NodeStatus) bool {
-	return r.said != nil && !node.Changed(timeless(*r.said), timeless(next)) && !r.pace.Allow()
+func (r *nameConflict) waits(next v1.NodeStatus) bool {
+	return r.written != nil && !node.Changed(timeless(*r.written), timeless(next)) && !r.pace.Allow()
 }
 
 // timeless is a status whose conditions do not tell since when they hold.
@@ -56,8 +56,8 @@ func timeless(s v1.NodeStatus) v1.NodeStatus {
 
 // sees takes the status that is there and this agent's. It returns what is to be told of another
 // machine that writes to it; "": nothing. The first time it may be what a backup had.
-func (r *rival) sees(name string, there, own v1.NodeStatus) string {
-	if r.said == nil || there.NodeInfo.BootID == "" ||
+func (r *nameConflict) sees(name string, there, own v1.NodeStatus) string {
+	if r.written == nil || there.NodeInfo.BootID == "" ||
 		there.NodeInfo.BootID == own.NodeInfo.BootID {
 		return ""
 	}

@@ -170,7 +170,7 @@ func (n *node) startsOf(t *testing.T) map[string][]time.Duration {
 // TestTurns: critical and static pods come before others, and the oldest first; who leaves while it
 // waits takes no place.
 func TestTurns(t *testing.T) {
-	s := newStarts(leastPlaces)
+	s := newStartLimiter(leastPlaces)
 	s.limit = 1
 	now := epoch
 	var workers []*worker
@@ -186,7 +186,7 @@ func TestTurns(t *testing.T) {
 	}
 	kinds := []string{"", "", "", "static", "critical", ""}
 	for i := range kinds {
-		workers = append(workers, &worker{order: i, wake: make(chan struct{}, 1)})
+		workers = append(workers, &worker{arrival: i, wake: make(chan struct{}, 1)})
 	}
 	for _, i := range []int{0, 2, 5, 1, 4, 3} { // they ask in whatever order
 		if enter(i, kinds[i]) != (i == 0) {
@@ -214,11 +214,11 @@ func TestTurns(t *testing.T) {
 // TestPlacesFollowTheRuntime: there are more while its answers take as long as ever, and fewer when
 // they take longer; never less than a few.
 func TestPlacesFollowTheRuntime(t *testing.T) {
-	s := newStarts(leastPlaces)
+	s := newStartLimiter(leastPlaces)
 	start := s.limit
 	pod := podOf("x", "Always web")
 	for i := range 1000 {
-		s.enter(&worker{order: i, wake: make(chan struct{}, 1)}, pod, epoch)
+		s.enter(&worker{arrival: i, wake: make(chan struct{}, 1)}, pod, epoch)
 	}
 	for range 50 {
 		s.took(100*time.Millisecond, epoch)

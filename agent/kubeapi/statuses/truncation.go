@@ -9,10 +9,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// cut says what is left out of a status that the API server does not accept as a whole. Messages go
+// truncation says what is left out of a status that the API server does not accept as a whole. Messages go
 // first, then everything but the phase: a pod whose status cannot be written would never be
 // deleted.
-type cut struct {
+type truncation struct {
 	// size is left out because the pod is too large. whole is left out because the API server refuses
 	// the content; it is reset with the next status.
 	size, whole level
@@ -33,16 +33,16 @@ const (
 const shortMessage = 256
 
 // again resets whole for another status, which the API server may accept.
-func (c *cut) again() { c.whole = nothing }
+func (t *truncation) again() { t.whole = nothing }
 
 // more reports whether the request failed because of its content, and then leaves out more; false
 // if nothing more can be left out.
-func (c *cut) more(err error) bool {
+func (t *truncation) more(err error) bool {
 	switch {
-	case tooLarge(err) && c.size < allButPhase:
-		c.size++
-	case apierrors.IsInvalid(err) && c.whole < allButPhase:
-		c.whole = allButPhase
+	case tooLarge(err) && t.size < allButPhase:
+		t.size++
+	case apierrors.IsInvalid(err) && t.whole < allButPhase:
+		t.whole = allButPhase
 	default:
 		return false
 	}
@@ -58,8 +58,8 @@ func tooLarge(err error) bool {
 }
 
 // apply returns the status; fields that are left out have the API server's values.
-func (c cut) apply(api, s v1.PodStatus) v1.PodStatus {
-	switch max(c.size, c.whole) {
+func (t truncation) apply(api, s v1.PodStatus) v1.PodStatus {
+	switch max(t.size, t.whole) {
 	case nothing:
 		return s
 	case longMessages:

@@ -30,16 +30,16 @@ type Request struct {
 	Pod *v1.Pod
 }
 
-// Book holds the node's static pods and their mirror pods, and decides on the next request. It
+// Planner holds the node's static pods and their mirror pods, and decides on the next request. It
 // sends no requests and reads no clock. Its methods may be called from any goroutine; about one
 // name only one request may be pending.
-type Book struct {
+type Planner struct {
 	mu    sync.Mutex                     // guards the fields below
 	names map[types.NamespacedName]*line // shared by a static pod and its mirror pod
 	heard bool
 }
 
-// line is what the book knows about a name. Empty lines are dropped.
+// line is what the planner knows about a name. Empty lines are dropped.
 type line struct {
 	static []*v1.Pod // in order of arrival; the first counts
 	kubeapi.Copy[*v1.Pod]
@@ -52,12 +52,12 @@ type line struct {
 	due      time.Time
 }
 
-// NewBook returns an empty book.
-func NewBook() *Book { return &Book{names: map[types.NamespacedName]*line{}} }
+// NewPlanner returns an empty Planner.
+func NewPlanner() *Planner { return &Planner{names: map[types.NamespacedName]*line{}} }
 
 // Heard records that every source of pods was heard: now a mirror pod without a static pod is known
 // to have none. It returns the names that may need a request.
-func (b *Book) Heard() (look []types.NamespacedName) {
+func (b *Planner) Heard() (look []types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.heard = true
@@ -65,7 +65,7 @@ func (b *Book) Heard() (look []types.NamespacedName) {
 }
 
 // Wrote records what was written for a pod of the node. look is set if its name may need a request.
-func (b *Book) Wrote(c podstatus.Change) (name types.NamespacedName, look bool) {
+func (b *Planner) Wrote(c podstatus.Change) (name types.NamespacedName, look bool) {
 	if name = podspec.Name(c.Pod); !podspec.IsStatic(c.Pod) {
 		return name, false
 	}
@@ -89,7 +89,7 @@ func (b *Book) Wrote(c podstatus.Change) (name types.NamespacedName, look bool) 
 	}
 }
 
-func (b *Book) lineLocked(name types.NamespacedName) *line {
+func (b *Planner) lineLocked(name types.NamespacedName) *line {
 	l := b.names[name]
 	if l == nil {
 		l = &line{}
@@ -98,7 +98,7 @@ func (b *Book) lineLocked(name types.NamespacedName) *line {
 	return l
 }
 
-func (b *Book) dropLocked(name types.NamespacedName, l *line) {
+func (b *Planner) dropLocked(name types.NamespacedName, l *line) {
 	_, doubt := l.Doubted(time.Time{})
 	if len(l.static) == 0 && l.Get() == nil && l.Delivered() == nil && doubt.IsZero() && !l.taken {
 		delete(b.names, name)
@@ -107,7 +107,7 @@ func (b *Book) dropLocked(name types.NamespacedName, l *line) {
 
 // Saw records all pods that the API server has for the node, and returns the names that may need a
 // request.
-func (b *Book) Saw(all []*v1.Pod, now time.Time) (look []types.NamespacedName) {
+func (b *Planner) Saw(all []*v1.Pod, now time.Time) (look []types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	there := make(map[types.NamespacedName]bool, len(all))
@@ -137,7 +137,7 @@ func (b *Book) Saw(all []*v1.Pod, now time.Time) (look []types.NamespacedName) {
 
 // Next returns the next request about a name. again is the time at which there may be one without a
 // further event.
-func (b *Book) Next(name types.NamespacedName, now time.Time) (r Request, again time.Time) {
+func (b *Planner) Next(name types.NamespacedName, now time.Time) (r Request, again time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	l := b.names[name]
@@ -169,7 +169,7 @@ func (b *Book) Next(name types.NamespacedName, now time.Time) (r Request, again 
 // Answered handles the API server's answer to a request; got is what the API server has under the
 // name, if it said so. The error is the reason for a retry. A request that may have taken effect is
 // repeated, and its answer tells: a node may not ask for a pod that does not exist.
-func (b *Book) Answered(name types.NamespacedName, r Request, got *v1.Pod, err error,
+func (b *Planner) Answered(name types.NamespacedName, r Request, got *v1.Pod, err error,
 	now time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
