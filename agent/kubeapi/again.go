@@ -9,8 +9,8 @@ import (
 	"github.com/numalet/numalet/internal/await"
 )
 
-// Again has run go on until ctx ends. Whenever changed has a value, run is ended and begins anew:
-// what it knows, the versions of objects for example, means nothing then.
+// Again calls run until ctx ends. Whenever changed has a value, run's context ends and run is
+// called again: what it knows, such as the versions of objects, is then void.
 func Again(ctx context.Context, changed <-chan struct{}, run func(context.Context)) {
 	for ctx.Err() == nil {
 		inner, cancel := context.WithCancel(ctx)
@@ -22,8 +22,8 @@ func Again(ctx context.Context, changed <-chan struct{}, run func(context.Contex
 	}
 }
 
-// Older reports whether version a is before version b of objects of one kind. Versions that cannot be
-// compared are not.
+// Older reports whether version a precedes version b of objects of one kind; false if they cannot
+// be compared.
 func Older(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0

@@ -20,25 +20,26 @@ import (
 )
 
 const (
-	// pairName begins the names of the files with certificate and key, as the kubelet's.
+	// pairName is the prefix of the files with certificate and key, the kubelet's.
 	pairName = "kubelet-client"
-	// firstLook and laterLook are how often it is looked whether there is another certificate,
-	// before there is one and afterwards.
+	// firstLook and laterLook are the pauses between looks for another certificate, before and
+	// after the first one.
 	firstLook, laterLook = time.Second, 10 * time.Second
-	// withoutCertificate is how long the agent goes on without one while the API server answers.
+	// withoutCertificate is how long the agent continues without a certificate while the API server
+	// answers.
 	withoutCertificate = 5 * time.Minute
 )
 
-// identity is what the API server is to know a node as (the node authorizer).
+// identity is what the API server must know a node as (the Node authorizer).
 func identity(node string) *x509.CertificateRequest {
 	return &x509.CertificateRequest{Subject: pkix.Name{
 		CommonName: "system:node:" + node, Organization: []string{"system:nodes"},
 	}}
 }
 
-// newManager makes what asks for the node's certificate and renews it in time. It asks with the
-// certificate that it has now, whatever the kubeconfig began with, and with the bootstrap
-// kubeconfig while there is none.
+// newManager returns the manager that requests the node's certificate and renews it in time. It
+// uses the present certificate, whatever the kubeconfig began with, and the bootstrap kubeconfig
+// while there is none.
 func (c *Client) newManager(ctx context.Context, cfg Config, own, bootstrap *rest.Config,
 	failed certificate.Counter) (certificate.Manager, error) {
 	log := klog.FromContext(ctx)
@@ -67,7 +68,7 @@ func (c *Client) newManager(ctx context.Context, cfg Config, own, bootstrap *res
 	return m, nil
 }
 
-// lifetime is for how many seconds a certificate is valid.
+// lifetime returns the remaining seconds of a certificate's validity.
 func lifetime(c *tls.Certificate) float64 {
 	if c == nil || c.Leaf == nil {
 		return math.Inf(1)
@@ -75,18 +76,18 @@ func lifetime(c *tls.Certificate) float64 {
 	return time.Until(c.Leaf.NotAfter).Seconds()
 }
 
-// rotation follows the certificate that the node has.
+// rotation follows the node's certificate.
 type rotation struct {
 	manager certificate.Manager
 	last    *tls.Certificate // that changed was told of; nil: none yet
 	changed func()           // another certificate is there
 	left    *metrics.Gauge
-	// once: the first certificate is asked for, and not renewed.
+	// once is set if the first certificate is requested and not renewed.
 	once bool
 }
 
-// run returns an error when the API server answers and there has been no valid certificate for
-// longer than withoutCertificate: whoever started the agent is to see that.
+// run returns an error if the API server answers and there was no valid certificate for longer than
+// withoutCertificate: whoever started the agent should see that.
 func (r *rotation) run(ctx context.Context) error {
 	r.manager.Start()
 	defer r.manager.Stop()

@@ -21,22 +21,22 @@ import (
 	"github.com/numalet/numalet/internal/metric"
 )
 
-// Config is who asks, and how much.
+// Config configures a client.
 type Config struct {
 	Cluster config.Cluster
 	Kubelet *kubeletv1beta1.KubeletConfiguration
 	// Node is the node's name.
 	Node     string
 	Registry metrics.KubeRegistry
-	// Tell records an event of the node; nil: nothing is told.
+	// Tell records an event of the node; nil: nothing does.
 	Tell func(eventType, reason, message string)
 }
 
-// ReasonLost is the reason of the event that a connection led nowhere and was given up.
+// ReasonLost is the reason of the event that a dead connection was given up.
 const ReasonLost = "APIServerConnectionLost"
 
-// Client reaches the API server. Its clients can be used before Run, and wait until the node has a
-// certificate if it is to get one.
+// Client reaches the API server. Its clients can be used before Run; if the node is to get a
+// certificate, they wait for it.
 type Client struct {
 	main, reviews, heartbeats, events kubernetes.Interface
 	connections                       *connrotation.ConnectionTracker
@@ -67,8 +67,8 @@ func New(ctx context.Context, c Config) (*Client, error) {
 	return out, out.connect(own, c.Kubelet)
 }
 
-// credentials are how the node reaches the API server, and with what it asks for its certificate;
-// nil: it does not.
+// credentials returns how the node reaches the API server, and with what it requests its
+// certificate; nil: it requests none.
 func credentials(ctx context.Context, c Config) (own, bootstrap *rest.Config, err error) {
 	own, err = restConfig("--kubeconfig", c.Cluster.Kubeconfig)
 	if err == nil {
@@ -107,7 +107,7 @@ func credentials(ctx context.Context, c Config) (own, bootstrap *rest.Config, er
 	return own, bootstrap, nil
 }
 
-// tune sets what is the same for all clients.
+// tune sets what all clients have in common.
 func tune(c *rest.Config, k *kubeletv1beta1.KubeletConfiguration) {
 	c.ContentType = k.ContentType
 	if k.ContentType == kuberuntime.ContentTypeProtobuf { // not every kind of object has it
@@ -118,7 +118,7 @@ func tune(c *rest.Config, k *kubeletv1beta1.KubeletConfiguration) {
 	c.QPS, c.Burst = float32(*k.KubeAPIQPS), int(k.KubeAPIBurst)
 }
 
-// rotate has the clients use the certificate that the node has at the moment.
+// rotate has the clients use the node's present certificate.
 func (c *Client) rotate(ctx context.Context, cfg Config, own, bootstrap *rest.Config) error {
 	var s metric.Set
 	c.rotation = &rotation{
@@ -155,7 +155,7 @@ func (c *Client) connect(own *rest.Config, k *kubeletv1beta1.KubeletConfiguratio
 	if c.reviews, err = c.client(rest.CopyConfig(own)); err != nil { // with a rate of its own
 		return err
 	}
-	// Nothing slows down what says that the node lives, and what takes longer has failed.
+	// Nothing slows down lease and status, and a request that takes longer has failed.
 	beats := rest.CopyConfig(own)
 	beats.QPS = -1
 	beats.Timeout = min(k.NodeStatusUpdateFrequency.Duration,
@@ -186,29 +186,29 @@ func (c *Client) client(cfg *rest.Config) (kubernetes.Interface, error) {
 	return out, nil
 }
 
-// Main is the client for everything that has none of its own: at most kubeAPIQPS requests a second.
+// Main returns the client for everything else: at most kubeAPIQPS requests a second.
 func (c *Client) Main() kubernetes.Interface { return c.main }
 
-// Reviews is the client for questions about the node's own clients: at most kubeAPIQPS requests a
-// second, of which theirs take none from what the node itself says.
+// Reviews returns the client for questions about the node API's own clients: at most kubeAPIQPS
+// requests a second, beside those of Main.
 func (c *Client) Reviews() kubernetes.Interface { return c.reviews }
 
-// Heartbeats is the client for what says that the node lives.
+// Heartbeats returns the client for lease and status.
 func (c *Client) Heartbeats() kubernetes.Interface { return c.heartbeats }
 
-// Events is the client for events: at most eventRecordQPS requests a second.
+// Events returns the client for events: at most eventRecordQPS requests a second.
 func (c *Client) Events() kubernetes.Interface { return c.events }
 
-// Reset closes all connections: requests under way fail, watches end, and the next ones connect
-// anew. Whoever sees that the API server does not answer any more calls it.
+// Reset closes all connections: current requests fail, watches end, and the next ones connect
+// again. Whoever sees that the API server no longer answers calls it.
 func (c *Client) Reset() { c.connections.CloseAll() }
 
-// Restored tells that the API server's objects are older than they were, as after a backup was
-// restored: whoever knows some by their resource versions is to list them anew.
+// Restored is published when the API server's objects are older than before, as after the restore
+// of a backup: whoever knows resource versions has to list again.
 func (c *Client) Restored() *mailbox.Topic { return &c.restored }
 
-// Run keeps the node's certificate, until ctx ends or there has been no valid one for so long that
-// there will be none. Requests that are under way then end.
+// Run maintains the node's certificate until ctx ends, or until there was no valid one for so long
+// that there will be none. Current requests then end.
 func (c *Client) Run(ctx context.Context) error {
 	defer c.Reset()
 	if c.rotation == nil {

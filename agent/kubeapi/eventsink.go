@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/internal/oneline"
 )
 
-// EventSink writes events with a client. What the API server says against one is one line, as the
-// recorder logs it.
+// EventSink writes events with a client. Errors of the API server become one line, as the recorder
+// logs them.
 func EventSink(client kubernetes.Interface) record.EventSink {
 	return eventSink{&typedv1.EventSinkImpl{Interface: client.CoreV1().Events("")}}
 }
@@ -38,8 +38,8 @@ func (s eventSink) Patch(e *v1.Event, change []byte) (*v1.Event, error) {
 	return got, shortAnswer(err)
 }
 
-// shortAnswer keeps the type of what an API server answered: the recorder tries again unless the
-// error is a StatusError itself.
+// shortAnswer keeps the type of an API server's error: the recorder tries again unless the error is
+// a StatusError itself.
 func shortAnswer(err error) error {
 	said, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok {

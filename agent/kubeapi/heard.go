@@ -10,11 +10,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// heard is a connection that knows when it was last heard from, and tells when it is closed without
-// having been for so long that a ping must have gone unanswered.
+// heard is a connection that notes when it last received something. When it is closed after being
+// silent for so long that a ping must have gone unanswered, it calls lost.
 type heard struct {
 	net.Conn
-	// wrote and read are when something was last sent and received, since the connection was made.
+	// wrote and read are the times of the last sending and receiving, since the connection was
+	// made.
 	made        time.Time
 	wrote, read atomic.Int64
 	closed      sync.Once
@@ -51,7 +52,7 @@ func (h *heard) Close() error {
 	return h.Conn.Close()
 }
 
-// lost tells of a connection that was given up. All that it carried goes on over another one.
+// lost reports a connection that was given up. All that it carried continues on another one.
 func (c *Client) lost(conn net.Conn, silent time.Duration) {
 	klog.Background().Info("A connection to the API server was given up: nothing came over it any "+
 		"more, not even the answer to a ping; another one is made", "local", conn.LocalAddr(),

@@ -16,10 +16,10 @@ import (
 	"github.com/numalet/numalet/internal/files"
 )
 
-// maxFile is how large a kubeconfig or a certificate may be.
+// maxFile is the greatest size of a kubeconfig or a certificate.
 const maxFile = 1 << 20
 
-// readKubeconfig reads a kubeconfig that a flag names. Paths in it are relative to it.
+// readKubeconfig reads the kubeconfig that a flag names. Its paths are relative to it.
 func readKubeconfig(flag, path string) (*api.Config, error) {
 	raw, err := readFile(path)
 	if err != nil {
@@ -42,7 +42,7 @@ func readKubeconfig(flag, path string) (*api.Config, error) {
 	return cfg, nil
 }
 
-// readFile follows links: what leads to the file is the administrator's.
+// readFile follows links: the administrator owns the path.
 func readFile(path string) ([]byte, error) {
 	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -67,8 +67,8 @@ func restConfig(flag, path string) (*rest.Config, error) {
 	return out, nil
 }
 
-// checkAuthority says what is wrong with the authority of the API server in the current context, if
-// one is named: client-go would wait for a pipe, and say of what is no certificate not where it is.
+// checkAuthority checks the authority of the API server in the current context, if one is named:
+// client-go would wait for a pipe, and does not name the file that is no certificate.
 func checkAuthority(cfg *api.Config) error {
 	context := cfg.Contexts[cfg.CurrentContext]
 	if context == nil || cfg.Clusters[context.Cluster] == nil {
@@ -94,11 +94,11 @@ func checkAuthority(cfg *api.Config) error {
 	return nil
 }
 
-// hasCertificate reports whether a client certificate is what the node is known by.
+// hasCertificate reports whether a client certificate identifies the node.
 func hasCertificate(c *rest.Config) bool { return c.CertFile != "" || len(c.CertData) > 0 }
 
-// usable says why nothing can be asked with a kubeconfig's client certificate at a time; a
-// kubeconfig without one is not looked at any further.
+// usable says why a kubeconfig's client certificate cannot be used at a time; a kubeconfig without
+// one passes.
 func usable(c *rest.Config, now time.Time) error {
 	if !hasCertificate(c) {
 		return nil
@@ -117,7 +117,7 @@ func usable(c *rest.Config, now time.Time) error {
 	return current(chain, now)
 }
 
-// renewed reports whether the node has a certificate in dir that is valid at a time, since it was
+// renewed reports whether dir holds a certificate of the node that is valid at a time, since it was
 // renewed there.
 func renewed(dir string, now time.Time) bool {
 	pair, err := pairFile(dir)
@@ -139,8 +139,8 @@ func current(chain []*x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// writeKubeconfig writes the kubeconfig of a node that asks for its certificate: the API server is
-// that of the bootstrap kubeconfig, and certificate and key are in the file pair.
+// writeKubeconfig writes the kubeconfig of a node that requests its certificate: with the API
+// server of the bootstrap kubeconfig, and certificate and key in the file pair.
 func writeKubeconfig(path, bootstrap, pair string) error {
 	from, err := readKubeconfig("--bootstrap-kubeconfig", bootstrap)
 	if err != nil {
@@ -171,7 +171,7 @@ func writeKubeconfig(path, bootstrap, pair string) error {
 	return nil
 }
 
-// pairFile is where the node's certificate and key are, whichever they are now.
+// pairFile returns the path of the node's present certificate and key.
 func pairFile(dir string) (string, error) {
 	if dir == "" {
 		return "", errors.New("--cert-dir is empty; name the directory of the node's certificates")

@@ -16,15 +16,15 @@ import (
 	"github.com/numalet/numalet/internal/oneline"
 )
 
-// Resource is what can be listed and watched, such as client.CoreV1().Pods(namespace), with the type
-// of its lists.
+// Resource can be listed and watched, such as client.CoreV1().Pods(namespace); L is the type of its
+// lists.
 type Resource[L runtime.Object] interface {
 	List(ctx context.Context, options metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
 
-// Selected lists and watches the objects of a resource that a field selector picks. What it fails
-// with is one line, which a reflector logs, and is told to failed unless that is nil.
+// Selected lists and watches the objects of a resource that a field selector picks. Its errors are
+// one line, as a reflector logs them; failed, unless nil, gets them too.
 func Selected[L runtime.Object](client kubernetes.Interface, resource Resource[L],
 	only fields.Selector, failed func(error)) cache.ListerWatcher {
 	selector := only.String()
@@ -56,8 +56,8 @@ func Selected[L runtime.Object](client kubernetes.Interface, resource Resource[L
 	}, client)
 }
 
-// checkList refuses what is no list: a client makes an empty one of "{}", and of an object of another
-// kind. Whoever took that for what there is would end all that there was.
+// checkList refuses an answer that is no list: a client makes an empty list of "{}", and of an
+// object of another kind, and believing that would end everything that runs.
 func checkList(found runtime.Object) error {
 	list, err := meta.ListAccessor(found)
 	if err != nil {
@@ -73,7 +73,7 @@ func checkVersion(of string) error {
 	return nil
 }
 
-// shortEvent cuts what the API server says when it ends a watch.
+// shortEvent shortens the API server's message at the end of a watch.
 func shortEvent(e watch.Event) (watch.Event, bool) {
 	if said, ok := e.Object.(*metav1.Status); ok {
 		said.Message = oneline.Of(said.Message)

@@ -6,12 +6,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Store takes what a reflector sees of the objects of one type: it is the reflector's store for one
-// who keeps them in its own way. All functions are required.
+// Store is a reflector's store for an owner that keeps the objects of one type in its own way. All
+// functions are required.
 type Store[T any] struct {
-	// Put takes an object that is new or another now, and Drop one that is gone.
+	// Put gets a new or changed object, Drop one that is gone.
 	Put, Drop func(T) error
-	// All takes all that there are, which may be none.
+	// All gets all existing objects; there may be none.
 	All func([]T) error
 }
 

@@ -23,14 +23,14 @@ import (
 const (
 	// dialTimeout and keepAlive are client-go's.
 	dialTimeout, keepAlive = 30 * time.Second, 30 * time.Second
-	// quiet is after how long without a byte a connection is asked by a ping of HTTP/2 whether it
-	// still leads anywhere, and pingTimeout how long the answer may take: a server that is slow
-	// answers pings at once. client-go's 30 s and 15 s are more than what a lease leaves.
+	// After quiet without a byte, a ping of HTTP/2 checks whether a connection still leads
+	// anywhere; its answer may take pingTimeout, since even a slow server answers pings at once.
+	// client-go's 30 s and 15 s are longer than a lease allows.
 	quiet, pingTimeout = 10 * time.Second, 5 * time.Second
 )
 
-// transport makes a connection that Reset closes, with the certificate that the node has when it
-// is made. One that leads nowhere is given up.
+// transport returns a transport whose connections Reset closes. A connection has the certificate
+// that the node has when it is made, and is given up when it leads nowhere.
 func (c *Client) transport(cfg *rest.Config) (http.RoundTripper, error) {
 	cfg = rest.CopyConfig(cfg)
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
@@ -68,7 +68,7 @@ func (c *Client) transport(cfg *rest.Config) (http.RoundTripper, error) {
 	return rt, nil
 }
 
-// innermost is the transport that all others wrap; nil: it is not of net/http.
+// innermost returns the transport that all others wrap; nil: it is not of net/http.
 func innermost(rt http.RoundTripper) *http.Transport {
 	for {
 		switch is := rt.(type) {
@@ -82,7 +82,7 @@ func innermost(rt http.RoundTripper) *http.Transport {
 	}
 }
 
-// wrapped is a transport around which something is done.
+// wrapped is a transport with another around it.
 type wrapped struct {
 	http.RoundTripper
 	do func(rt http.RoundTripper, r *http.Request) (*http.Response, error)
@@ -96,8 +96,8 @@ func (w wrapped) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.do(w.RoundTripper, r)
 }
 
-// hurried shortens what the API server, or a proxy before it, wants to be left alone for:
-// client-go waits as long as it is told, and a list of pods with nothing else to end it.
+// hurried shortens the pause that the API server, or a proxy before it, asks for: client-go obeys
+// any, and nothing else ends a list of pods.
 func hurried(rt http.RoundTripper, r *http.Request) (*http.Response, error) {
 	answer, err := rt.RoundTrip(r)
 	if err != nil {
@@ -112,7 +112,7 @@ func hurried(rt http.RoundTripper, r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// advised says what to do about a certificate of the API server that is not believed.
+// advised adds to the error what to do about an API server's certificate that is not trusted.
 func advised(rt http.RoundTripper, r *http.Request) (*http.Response, error) {
 	answer, err := rt.RoundTrip(r)
 	invalid, isInvalid := errors.AsType[x509.CertificateInvalidError](err)
@@ -129,7 +129,7 @@ func advised(rt http.RoundTripper, r *http.Request) (*http.Response, error) {
 }
 
 // whenReady has requests wait until the node has its certificate: without one they would be
-// refused, and whoever asked would come back later than need be.
+// refused, and the caller would come back later than necessary.
 func (c *Client) whenReady(rt http.RoundTripper, r *http.Request) (*http.Response, error) {
 	select {
 	case <-c.ready:
