@@ -24,7 +24,7 @@ func TestFlappingDevice(t *testing.T) {
 			t.Fatal(err)
 		}
 		l, health, counted := &link{resource: gpu, socket: "/a"}, healthSaid{}, 0
-		l.conduct.manners.Store(&manners{})
+		l.behavior.complaints.Store(&complaints{})
 		var due time.Time
 		say := func(unwell bool) {
 			all := someDevices(4)

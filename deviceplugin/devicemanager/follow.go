@@ -26,7 +26,7 @@ func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err er
 		return false, fmt.Errorf("GetDevicePluginOptions: %w; a plugin has to answer it at once", err)
 	}
 	if l.way == ByRegister {
-		text, news := l.conduct.answered(options)
+		text, news := l.behavior.answered(options)
 		l.tellOf(ctx, text, news)
 	}
 	options.Released = l.askReleased(ctx, s.cfg.Deadlines.Options)
@@ -37,8 +37,8 @@ func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err er
 // options returns the options of a session; the first session has them from the registration, if
 // the plugin was asked then.
 func (l *link) options(ctx context.Context, s linkSettings) (Options, error) {
-	if asked := l.conduct.asked; asked != nil {
-		l.conduct.asked = nil
+	if asked := l.behavior.asked; asked != nil {
+		l.behavior.asked = nil
 		return *asked, nil
 	}
 	return l.askOptions(ctx, s.metrics, s.cfg.Deadlines.Options)
@@ -95,7 +95,7 @@ func (l *link) follow(ctx context.Context, s linkSettings, options Options) (
 		if now, changed, size, err = receive(stream, lister); err != nil {
 			break
 		}
-		text, news := l.conduct.manners.Load().listed(time.Now(), size, listed && !changed)
+		text, news := l.behavior.complaints.Load().listed(time.Now(), size, listed && !changed)
 		l.tellOf(ctx, text, news)
 		if !listed {
 			first.Stop()

@@ -29,7 +29,7 @@ type link struct {
 	resource string
 	socket   string // path; empty for a resource that is only known from before
 	way      Way
-	conduct  conduct
+	behavior behavior
 	conn     *grpc.ClientConn
 	dialErr  atomic.Pointer[error] // of the last failed attempt to connect
 	callers  callers
@@ -55,7 +55,7 @@ type lastList struct {
 // newLink prepares the connection; it does not dial.
 func newLink(resource, path string, way Way, cfg Config) (*link, error) {
 	l := &link{resource: resource, socket: path, way: way, ended: make(chan struct{})}
-	l.conduct.manners.Store(&manners{})
+	l.behavior.complaints.Store(&complaints{})
 	l.life, l.leave = context.WithCancelCause(context.Background())
 	conn, err := socket.PluginClient(path, cfg.Deadlines.Dial, cfg.Stats,
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -93,12 +93,12 @@ type event struct {
 	seen     chan struct{} // closed when readers see the outcome; nil: nobody waits
 }
 
-// manners returns those of the link's plugin, nil for an event without a link.
-func (e event) manners() *manners {
+// complaints returns those of the link's plugin, nil for an event without a link.
+func (e event) complaints() *complaints {
 	if e.link == nil {
 		return nil
 	}
-	return e.link.conduct.manners.Load()
+	return e.link.behavior.complaints.Load()
 }
 
 type eventKind int
@@ -283,10 +283,10 @@ const (
 // called counts a finished call.
 func (l *link) called(metrics *instruments, rpc string, took time.Duration, err error) {
 	metrics.called(l.resource, rpc, took, err)
-	l.conduct.tally.add(rpc, err)
+	l.behavior.tally.add(rpc, err)
 }
 
-// tellOf logs a habit of the plugin if it is news.
+// tellOf logs a complaint of the plugin if it is news.
 func (l *link) tellOf(ctx context.Context, text string, news bool) {
 	if news {
 		klog.FromContext(ctx).Info("Device plugin can do better", "resource", l.resource,

@@ -35,7 +35,7 @@ type Peer struct {
 	// Problem says why it is not connected; empty when it is.
 	Problem string `json:"problem,omitempty"`
 	// Complaints say what was wrong with the newest plugin's registration and last list, and which
-	// of its habits it should drop.
+	// of its complaints it should drop.
 	Complaints []Complaint `json:"complaints,omitempty"`
 	Devices    int         `json:"devices"`
 	Healthy    int         `json:"healthy"`
@@ -136,7 +136,7 @@ func (p *Plugins) Peers() []Peer {
 			peer.Problem = "no plugin has registered"
 		} else {
 			peer.Endpoint, peer.Way = l.socket, l.way
-			l.conduct.tell(&peer)
+			l.behavior.tell(&peer)
 		}
 		out = append(out, peer)
 	}
@@ -150,11 +150,11 @@ func (p *Peer) complain(reason, before, what string) {
 	}
 }
 
-// tell writes the conduct into a peer.
-func (c *conduct) tell(peer *Peer) {
+// tell writes the behavior into a peer.
+func (c *behavior) tell(peer *Peer) {
 	c.tally.tell(peer)
-	if m := c.manners.Load(); m != nil {
-		peer.Complaints = append(peer.Complaints, m.complaints(time.Now())...)
+	if m := c.complaints.Load(); m != nil {
+		peer.Complaints = append(peer.Complaints, m.list(time.Now())...)
 	}
 }
 

@@ -105,11 +105,11 @@ func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
 			due = await.At(p.publish(ctx, health))
 		case e := <-p.events:
 			superseded := t.apply(e)
-			if m := e.manners(); m != nil && (e.kind == linkLost || e.kind == linkClosed) {
+			if m := e.complaints(); m != nil && (e.kind == linkLost || e.kind == linkClosed) {
 				m.lost(time.Now())
 			}
 			if e.kind == linkRegistered {
-				text, news := e.link.conduct.manners.Load().registered(time.Now())
+				text, news := e.link.behavior.complaints.Load().registered(time.Now())
 				e.link.tellOf(ctx, text, news)
 				start(e.link)
 			}
@@ -173,7 +173,7 @@ func (p *Plugins) publish(ctx context.Context, health healthSaid) (due time.Time
 	health.follow(now.inventory, func(resource string, devices []*Device) {
 		p.metrics.turned(resource, devices)
 		l := now.links[resource]
-		text, news := l.conduct.manners.Load().turned(at, devices)
+		text, news := l.behavior.complaints.Load().turned(at, devices)
 		l.tellOf(ctx, text, news)
 	})
 	held, due := p.calm.hold(now, before, at)

@@ -139,7 +139,7 @@ func (p *Plugins) meet(ctx context.Context, l *link) error {
 		return fmt.Errorf("failed to get device plugin options: %w; a plugin has to answer "+
 			"GetDevicePluginOptions at once", err)
 	}
-	l.conduct.asked = &options
+	l.behavior.asked = &options
 	return nil
 }
 
@@ -160,7 +160,7 @@ func accept(cfg Config, req *v1beta1.RegisterRequest) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.conduct.introduced = req.GetOptions()
+	l.behavior.introduced = req.GetOptions()
 	return l, nil
 }
 

@@ -77,11 +77,11 @@ const (
 func (s linkState) over() bool { return s == closed || s == spent }
 
 // registered adds a link. It supersedes older links of the same socket that have no list yet, and
-// takes over the habits known of that socket.
+// takes over the complaints known of that socket.
 func (t *table) registered(l *link) (superseded []*link) {
 	for _, before := range t.records {
 		if before.link.same(l) {
-			l.conduct.manners.Store(before.link.conduct.manners.Load())
+			l.behavior.complaints.Store(before.link.behavior.complaints.Load())
 		}
 	}
 	superseded = t.drop(func(r *record) bool {

@@ -55,7 +55,7 @@ func (p *Plugins) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Me
 	return &watcher.Membership{
 		Leave: func() { l.leave(errSocketGone) }, Ended: l.ended,
 		Unheard: func(err error) {
-			text, news := l.conduct.unheard(err)
+			text, news := l.behavior.unheard(err)
 			l.tellOf(ctx, text, news)
 		},
 	}, nil

@@ -11,13 +11,13 @@ import (
 	"github.com/numalet/numalet/internal/oneline"
 )
 
-// conduct records how a plugin behaves: its answers to calls, and habits that work here but not
-// with every agent, or that cost more than needed.
-type conduct struct {
+// behavior records how a plugin behaves: its answers to calls, and complaints about what works here
+// but not with every agent, or costs more than needed.
+type behavior struct {
 	tally tally
-	// manners is shared by all registrations from one socket; nil for a resource that is only known
+	// complaints is shared by all registrations from one socket; nil for a resource that is only known
 	// from before.
-	manners atomic.Pointer[manners]
+	complaints atomic.Pointer[complaints]
 	// introduced holds the options of its Register call; nil: it sent none.
 	introduced *v1beta1.DevicePluginOptions
 	// asked holds the options that it gave before its registration was answered; its first session
@@ -25,24 +25,24 @@ type conduct struct {
 	asked *Options
 }
 
-// habit is something that a plugin should not do.
-type habit int
+// complaintKind is something that a plugin should not do.
+type complaintKind int
 
-// The habits, in the order in which complaints list them.
+// The kinds of complaints, in the order in which they are listed.
 const (
-	registersOften habit = iota
+	registersOften complaintKind = iota
 	optionsDiffer
 	refusesNotice
 	listsMuch
 	repeatsLists
 	flaps
-	habits
+	complaintKinds
 )
 
-// reason is the habit's name in Complaint.Reason.
-func (h habit) reason() string {
-	return [habits]string{"RegistersOften", "OptionsDiffer", "NoticeRefused", "LongList",
-		"RepeatsLists", "Flapping"}[h]
+// reason is the complaint's name in Complaint.Reason.
+func (k complaintKind) reason() string {
+	return [complaintKinds]string{"RegistersOften", "OptionsDiffer", "NoticeRefused", "LongList",
+		"RepeatsLists", "Flapping"}[k]
 }
 
 // A plugin that exceeds one of these numbers within paceSpan registers, repeats its list or changes
@@ -56,10 +56,10 @@ const (
 	kubeletList = 4 << 20
 )
 
-// manners holds the habits of a plugin. A habit of frequency is forgotten after it stops.
-type manners struct {
+// complaints holds the complaints about a plugin. One about a frequency ends after that has dropped.
+type complaints struct {
 	mu   sync.Mutex
-	said [habits]struct {
+	said [complaintKinds]struct {
 		text  string
 		until time.Time // zero: it stays
 	}
@@ -92,9 +92,8 @@ func (p *pace) within(now time.Time) int {
 	return p.n
 }
 
-// note sets the text of a habit; "" says that the plugin does not have it. It reports whether the
-// habit is news.
-func (m *manners) note(h habit, text string, until time.Time) (news bool) {
+// note sets the text of a complaint; "" ends it. It reports whether there is a new text.
+func (m *complaints) note(h complaintKind, text string, until time.Time) (news bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	is := &m.said[h]
@@ -104,7 +103,7 @@ func (m *manners) note(h habit, text string, until time.Time) (news bool) {
 }
 
 // lost counts a lost connection or an ended list.
-func (m *manners) lost(now time.Time) {
+func (m *complaints) lost(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.losses.add(now)
@@ -112,7 +111,7 @@ func (m *manners) lost(now time.Time) {
 
 // registered counts a registration. If the plugin is also lost about as often, the text says that
 // it restarts.
-func (m *manners) registered(now time.Time) (text string, news bool) {
+func (m *complaints) registered(now time.Time) (text string, news bool) {
 	m.mu.Lock()
 	n, losses := m.registrations.add(now), m.losses.within(now)
 	m.mu.Unlock()
@@ -129,7 +128,7 @@ func (m *manners) registered(now time.Time) (text string, news bool) {
 }
 
 // listed judges a list of size bytes; again says that it equals the one before.
-func (m *manners) listed(now time.Time, size int, again bool) (text string, news bool) {
+func (m *complaints) listed(now time.Time, size int, again bool) (text string, news bool) {
 	if size > kubeletList {
 		text = fmt.Sprintf("its list of devices (ListAndWatch) has more than %d MiB; it is read here, "+
 			"but the kubelet reads no longer one, and has no devices then: list fewer devices, or "+
@@ -150,7 +149,7 @@ func (m *manners) listed(now time.Time, size int, again bool) (text string, news
 }
 
 // turned counts changes of devices' health.
-func (m *manners) turned(now time.Time, devices []*Device) (text string, news bool) {
+func (m *complaints) turned(now time.Time, devices []*Device) (text string, news bool) {
 	if m == nil || len(devices) == 0 {
 		return "", false
 	}
@@ -175,7 +174,7 @@ func (m *manners) turned(now time.Time, devices []*Device) (text string, news bo
 }
 
 // answered compares the options of the Register call with the answer to GetDevicePluginOptions.
-func (c *conduct) answered(asked Options) (text string, news bool) {
+func (c *behavior) answered(asked Options) (text string, news bool) {
 	said := Options{
 		Preferred: c.introduced.GetGetPreferredAllocationAvailable(),
 		PreStart:  c.introduced.GetPreStartRequired(),
@@ -184,15 +183,15 @@ func (c *conduct) answered(asked Options) (text string, news bool) {
 		text = fmt.Sprintf("it registered with the options %s and answers GetDevicePluginOptions with "+
 			"%s, which count: say the same in both", said, asked)
 	}
-	return text, c.manners.Load().note(optionsDiffer, text, time.Time{})
+	return text, c.complaints.Load().note(optionsDiffer, text, time.Time{})
 }
 
 // unheard judges a plugin whose NotifyRegistrationStatus failed with err.
-func (c *conduct) unheard(err error) (text string, news bool) {
+func (c *behavior) unheard(err error) (text string, news bool) {
 	text = "it does not take NotifyRegistrationStatus (" + oneline.Of(err.Error()) + "); it is served " +
 		"here, but the kubelet takes that for a registration that failed, and begins anew with it: " +
 		"answer with &registerapi.RegistrationStatusResponse{}"
-	return text, c.manners.Load().note(refusesNotice, text, time.Time{})
+	return text, c.complaints.Load().note(refusesNotice, text, time.Time{})
 }
 
 func (o Options) String() string {
@@ -200,13 +199,13 @@ func (o Options) String() string {
 		o.PreStart)
 }
 
-// complaints returns the present habits, in order.
-func (m *manners) complaints(now time.Time) (out []Complaint) {
+// list returns the present complaints, in order.
+func (m *complaints) list(now time.Time) (out []Complaint) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for h, is := range m.said {
 		if is.text != "" && (is.until.IsZero() || now.Before(is.until)) {
-			out = append(out, Complaint{habit(h).reason(), is.text})
+			out = append(out, Complaint{complaintKind(h).reason(), is.text})
 		}
 	}
 	return out

@@ -11,10 +11,10 @@ import (
 	"github.com/numalet/numalet/deviceplugin/sim"
 )
 
-// A frequent habit is logged once, and forgotten after it stops.
+// A frequent complaint is logged once, and forgotten after it stops.
 func TestHabitsPass(t *testing.T) {
 	now := time.Now()
-	m := &manners{}
+	m := &complaints{}
 	told := 0
 	for i := range 4 * mostRepeats {
 		if _, news := m.listed(now.Add(time.Duration(i)*time.Millisecond), 100, true); news {
@@ -24,25 +24,25 @@ func TestHabitsPass(t *testing.T) {
 	if told != 1 {
 		t.Errorf("told %d times, want once", told)
 	}
-	if got := m.complaints(now.Add(paceSpan)); len(got) != 1 || got[0].Reason != "RepeatsLists" {
+	if got := m.list(now.Add(paceSpan)); len(got) != 1 || got[0].Reason != "RepeatsLists" {
 		t.Errorf("complaints: %v", got)
 	}
-	if got := m.complaints(now.Add(4 * paceSpan)); len(got) > 0 {
+	if got := m.list(now.Add(4 * paceSpan)); len(got) > 0 {
 		t.Errorf("after it has stopped: %v", got)
 	}
-	slow := &manners{}
+	slow := &complaints{}
 	for i := range 4 * mostRepeats {
 		at := now.Add(time.Duration(i) * 2 * time.Second)
 		slow.listed(at, 100, true)
 		slow.registered(at.Add(time.Duration(i) * 10 * time.Second))
-		if got := slow.complaints(at); len(got) > 0 {
+		if got := slow.list(at); len(got) > 0 {
 			t.Fatalf("a list each 2 s, a registration each 12 s: %v", got)
 		}
 	}
-	if m.listed(now, kubeletList+1, false); len(m.complaints(now.Add(4*paceSpan))) != 1 {
+	if m.listed(now, kubeletList+1, false); len(m.list(now.Add(4*paceSpan))) != 1 {
 		t.Errorf("a long list is not told")
 	}
-	if m.listed(now, kubeletList, false); len(m.complaints(now.Add(4*paceSpan))) > 0 {
+	if m.listed(now, kubeletList, false); len(m.list(now.Add(4*paceSpan))) > 0 {
 		t.Errorf("a list that is long no more is told")
 	}
 }
@@ -52,7 +52,7 @@ func TestRegistersOften(t *testing.T) {
 	for losses, want := range map[int]string{
 		0: "and not on a timer", 3: "and not on a timer", 10: "since it restarts: its connection ended 10 times",
 	} {
-		now, m, text := time.Now(), &manners{}, ""
+		now, m, text := time.Now(), &complaints{}, ""
 		for i := range mostRegistrations + 1 {
 			if i > 0 && i <= losses {
 				m.lost(now)
@@ -63,7 +63,7 @@ func TestRegistersOften(t *testing.T) {
 			t.Errorf("lost %d times: %q, want %q", losses, text, want)
 		}
 	}
-	m := &manners{}
+	m := &complaints{}
 	now := time.Now()
 	for range mostRegistrations {
 		m.lost(now)
@@ -92,18 +92,18 @@ func TestPluginThatRestartsOften(t *testing.T) {
 // Habits belong to a socket, however often its plugin registers.
 func TestHabitsOutliveARegistration(t *testing.T) {
 	table := &table{}
-	register := func(socket string) *manners {
+	register := func(socket string) *complaints {
 		l := &link{resource: gpu, socket: socket}
-		l.conduct.manners.Store(&manners{})
+		l.behavior.complaints.Store(&complaints{})
 		table.apply(event{kind: linkRegistered, link: l})
-		return l.conduct.manners.Load()
+		return l.behavior.complaints.Load()
 	}
 	first := register("/a")
 	if other := register("/b"); other == first {
-		t.Error("another plugin has the habits of the first one")
+		t.Error("another plugin has the complaints of the first one")
 	}
 	if again := register("/a"); again != first {
-		t.Error("a plugin that registers again has no habits")
+		t.Error("a plugin that registers again has no complaints")
 	}
 }
 
@@ -119,8 +119,8 @@ func TestOptionsAgree(t *testing.T) {
 			"PreStartRequired: false}"},
 		{&v1beta1.DevicePluginOptions{PreStartRequired: true}, Options{PreStart: true}, ""},
 	} {
-		var how conduct
-		how.manners.Store(&manners{})
+		var how behavior
+		how.complaints.Store(&complaints{})
 		how.introduced = c.said
 		text, _ := how.answered(c.asked)
 		if (text == "") != (c.want == "") || !strings.Contains(text, c.want) {
