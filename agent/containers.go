@@ -29,14 +29,13 @@ func newActuator(n node, h host, plugins *devicemanager.Plugins, seen *lifecycle
 	if err != nil {
 		return nil, err
 	}
-	settings.PodCgroup = r.groups.Options
 	images, err := newImages(n, h, c)
 	if err != nil {
 		return nil, err
 	}
 	cfg := actuator.Config{
 		Runtime: h.client.Runtime(), Images: images, Observer: seen, Volumes: c.volumes,
-		Cgroups: h.tree, Pool: r.pool, Plugins: plugins, State: n.store.State,
+		Cgroups: h.tree, Resources: r.loop, Plugins: plugins, State: n.store.State,
 		Hardware: n.hardware.Get, Node: settings,
 		Tell: actuator.Tell{
 			Event: n.events.Pod, Node: n.events.OnNode, Container: n.events.Container,
@@ -59,12 +58,6 @@ func nodeSettings(n node, h host) (s actuator.Node, err error) {
 			IPs: h.addresses.IPs, Problem: func() string { return h.up.Get().NetworkProblem() },
 		},
 		Facts: cri.Facts{NodeName: n.name},
-		Resources: cri.ResourceOptions{
-			NoQuota: !*k.CPUCFSQuota, Period: k.CPUCFSQuotaPeriod.Duration,
-			OOMGroup: h.tree != nil && hostinfo.Unified() && !ptr.Deref(k.SingleProcessOOMKill, false),
-			Swap:     hostinfo.Swap("/", k.MemorySwap.SwapBehavior == "LimitedSwap"),
-			Memory:   cri.MemoryQoS{Unified: hostinfo.Unified(), MemoryQoS: memoryQoS(n.cfg)},
-		},
 		Security: cri.SecurityOptions{
 			SeccompDefault: *k.SeccompDefault,
 			SeccompRoot:    filepath.Join(n.cfg.RootDir, "seccomp"),

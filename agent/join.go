@@ -113,7 +113,7 @@ func (a *Agent) list(ctx context.Context, own clusterNode) error {
 		a.run.first = append(a.run.first, part{"API server client", n.kube.Run})
 	}
 	a.run.then = slices.Concat([]part{
-		{"cpu pool", a.resources.pool.Run},
+		{"resources", a.resources.loop.Run},
 		{"machine", n.hardware.Run},
 		{"container runtime status", h.up.Run},
 		{"addresses", h.addresses.Run},

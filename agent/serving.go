@@ -149,7 +149,7 @@ func (a *Agent) Problems() []source.Problem {
 func (a *Agent) Placements() []placement.Row {
 	return placement.Rows(placement.Input{
 		Hardware: a.node.hardware.Get(), Pods: a.pods.statuses.List(),
-		Assigned: a.node.store.State(), Shared: a.resources.pool.Shared(),
+		Assigned: a.node.store.State(), Shared: a.resources.loop.Shared(),
 		Health: a.devices.Inventory().Health,
 	})
 }

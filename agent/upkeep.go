@@ -91,7 +91,7 @@ func (a *Agent) measure(context.Context) error {
 	h, state := a.node.hardware.Get(), a.node.store.State()
 	if h.CPUs != nil {
 		exclusive = state.CPUs()
-		available = a.resources.pool.Shared().Difference(h.CPUs.Reserved())
+		available = a.resources.loop.Shared().Difference(h.CPUs.Reserved())
 	}
 	m := a.node.metrics
 	m.CPUs(h.Machine, exclusive, available)

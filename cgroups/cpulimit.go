@@ -127,9 +127,9 @@ func (c cpuGroup) setLegacy(l CPULimit) error {
 
 // Pod is the existing cgroup of a pod.
 type Pod struct {
-	group   group
-	cpu     cpuGroup
-	systemd *systemd // nil unless it is the driver
+	tree  *Tree
+	group group
+	cpu   cpuGroup
 }
 
 // FindPod finds the cgroup of a pod. The error is fs.ErrNotExist if there is none (yet).
@@ -140,7 +140,7 @@ func (t *Tree) FindPod(uid types.UID) (Pod, error) {
 	for _, class := range classes() {
 		g := podGroup(t.root, class, uid)
 		if cpu := t.cpuGroup(g); exists(cpu.dir) {
-			return Pod{g, cpu, t.systemd}, nil
+			return Pod{t, g, cpu}, nil
 		}
 	}
 	return Pod{}, fmt.Errorf("find cgroup of pod %s: %w", uid, fs.ErrNotExist)
@@ -151,8 +151,8 @@ func (p Pod) CPULimit() (CPULimit, error) { return p.cpu.limit() }
 
 // SetCPULimit only changes the pod's CPU quota. It does not make a cgroup that is gone.
 func (p Pod) SetCPULimit(ctx context.Context, l CPULimit) error {
-	if p.systemd != nil {
-		if err := p.systemd.limit(ctx, p.group, l); err != nil {
+	if s := p.tree.systemd; s != nil {
+		if err := s.limit(ctx, p.group, l); err != nil {
 			return fmt.Errorf("set CPU quota of %s: %w", p.group.slice(), err)
 		}
 	}
@@ -160,4 +160,15 @@ func (p Pod) SetCPULimit(ctx context.Context, l CPULimit) error {
 		return fmt.Errorf("set CPU quota of %s to %s: %w", p.cpu.dir, l, err)
 	}
 	return nil
+}
+
+// Set changes the values in r, of which the CPU quota is none. It does not make a cgroup that is
+// gone: then the error is fs.ErrNotExist.
+func (p Pod) Set(ctx context.Context, r Resources) error {
+	path := p.group.path(p.tree.driver)
+	kernel, lacks := p.tree.kernel.existing(path, r)
+	if lacks != "" {
+		return fmt.Errorf("change cgroup %s: %s: %w", path, lacks, fs.ErrNotExist)
+	}
+	return p.tree.write(ctx, kernel, p.group, r)
 }

@@ -159,7 +159,7 @@ func TestCPULimitOnHost(t *testing.T) {
 	two := list("cpu=2 memory=64Mi")
 	pod := testPod("aa-11", two, two)
 	err = errors.Join(tree.EnsureNode(t.Context(), Resources{}),
-		tree.EnsurePod(t.Context(), pod, PodOptions{}))
+		madePod(t.Context(), tree, pod, PodOptions{}))
 	found, err1 := tree.FindPod(pod.UID)
 	if err := errors.Join(err, err1); err != nil {
 		t.Fatal(err)
@@ -176,7 +176,25 @@ func TestCPULimitOnHost(t *testing.T) {
 		}
 		expectLimit(t, "the pod", found.CPULimit, l)
 	}
+	if used, err := found.MemoryUsed(); err != nil || used < 0 {
+		t.Errorf("the pod uses %d bytes, %v", used, err)
+	}
+	more := Resources{Shares: 512, Memory: 128 << 20}
+	if err := found.Set(t.Context(), more); err != nil {
+		t.Fatal(err)
+	}
+	_, v2 := tree.kernel.(*unified)
+	memory, want := "memory.limit_in_bytes", []string{"cpu.shares", "512"}
+	if v2 {
+		memory, want = "memory.max", []string{"cpu.weight", "20"}
+	}
+	expect(t, found.cpu.dir, want...)
+	expect(t, tree.memoryGroup(found.group).dir, memory, "134217728")
+	expectLimit(t, "the pod", found.CPULimit, CPULimit{200000, 100000})
 	if err := tree.RemovePod(t.Context(), pod.UID); err != nil {
 		t.Fatal(err)
+	}
+	if err := found.Set(t.Context(), more); !errors.Is(err, fs.ErrNotExist) || exists(found.cpu.dir) {
+		t.Errorf("the pod's cgroup is gone: %v; made again: %v", err, exists(found.cpu.dir))
 	}
 }

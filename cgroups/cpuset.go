@@ -23,6 +23,7 @@ const (
 type Container struct {
 	cpuset string // its directory in the hierarchy with the controller
 	cpu    cpuGroup
+	memory memoryGroup
 }
 
 // CPUs returns cpuset.cpus in the kernel's list syntax: "" on cgroup v2 if none was set. The error
@@ -56,9 +57,10 @@ func (t *Tree) FindContainer(uid types.UID, id string) (Container, error) {
 		}
 		for _, name := range names {
 			if isContainer(name, id) {
-				cpu := t.cpuGroup(pod)
-				cpu.dir = filepath.Join(cpu.dir, name)
-				return Container{filepath.Join(dir, name), cpu}, nil
+				c := Container{filepath.Join(dir, name), t.cpuGroup(pod), t.memoryGroup(pod)}
+				c.cpu.dir = filepath.Join(c.cpu.dir, name)
+				c.memory.dir = filepath.Join(c.memory.dir, name)
+				return c, nil
 			}
 		}
 	}

@@ -157,7 +157,7 @@ func TestWidenCPUsOnHost(t *testing.T) {
 	}
 	pod := testPod("aa-11", nil, nil)
 	if err := errors.Join(tree.EnsureNode(t.Context(), Resources{}),
-		tree.EnsurePod(t.Context(), pod, PodOptions{})); err != nil {
+		madePod(t.Context(), tree, pod, PodOptions{})); err != nil {
 		t.Fatal(err)
 	}
 	all, err := readSet(tree.cpusetDir(tree.root), allowedCPUs)

@@ -69,7 +69,7 @@ func TestHost(t *testing.T) {
 	burstable := testPod("bb-22", list("cpu=250m"), nil)
 	for range 2 {
 		for _, p := range []*v1.Pod{pod, burstable} {
-			if err := tree.EnsurePod(ctx, p, PodOptions{Pids: 64}); err != nil {
+			if err := madePod(ctx, tree, p, PodOptions{Pids: 64}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -20,7 +20,7 @@ func TestOperationsAreMeasured(t *testing.T) {
 	}
 	pod := testPod("b1", list("cpu=500m"), nil)
 	for _, err := range []error{
-		tree.EnsureNode(ctx, Resources{}), tree.EnsurePod(ctx, pod, PodOptions{}),
+		tree.EnsureNode(ctx, Resources{}), madePod(ctx, tree, pod, PodOptions{}),
 		tree.UpdateQOS(ctx, nil), tree.RemovePod(ctx, "b1"), tree.RemovePod(ctx, "b1"),
 	} {
 		if err != nil {

@@ -50,9 +50,9 @@ func (m MemoryQoS) High(request, limit int64) int64 {
 	return 0
 }
 
-// addPod adds the values for the pod's cgroup. Only a pod with pod-level limits is throttled here,
+// AddPod adds the values for the pod's cgroup. Only a pod with pod-level limits is throttled here,
 // others by container.
-func (m MemoryQoS) addPod(r *Resources, pod *v1.Pod) {
+func (m MemoryQoS) AddPod(r *Resources, pod *v1.Pod) {
 	o := resourcehelper.PodResourcesOptions{}
 	requests := resourcehelper.PodRequests(pod, o)
 	protection := m.Protect(podspec.QOSClass(pod), requests.Memory().Value())

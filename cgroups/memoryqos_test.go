@@ -1,6 +1,7 @@
 package cgroups
 
 import (
+	"context"
 	"os"
 	"testing"
 
@@ -8,6 +9,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics"
 )
+
+// madePod makes the cgroup of a pod with all that follows from its spec.
+func madePod(ctx context.Context, tree *Tree, pod *v1.Pod, o PodOptions) error {
+	r := PodResources(pod, o)
+	tree.memory.AddPod(&r, pod)
+	return tree.EnsurePod(ctx, pod, r)
+}
 
 func TestMemoryQoSOfPods(t *testing.T) {
 	half := MemoryQoS{On: true, Throttle: 0.5}
@@ -45,7 +53,7 @@ func TestMemoryQoSOfPods(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var r Resources
-			tc.qos.addPod(&r, tc.pod)
+			tc.qos.AddPod(&r, tc.pod)
 			want := Resources{Protection: &tc.keep, High: tc.high}
 			if diff := cmp.Diff(want, r); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
@@ -71,7 +79,7 @@ func TestMemoryQoSFiles(t *testing.T) {
 	full := list("cpu=1 memory=64Mi")
 	pods := []*v1.Pod{testPod("g1", full, full), testPod("b1", list("memory=32Mi"), nil)}
 	for _, pod := range pods {
-		if err := tree.EnsurePod(ctx, pod, PodOptions{}); err != nil {
+		if err := madePod(ctx, tree, pod, PodOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -94,7 +94,7 @@ func TestSystemd(t *testing.T) {
 	}
 	pod := testPod("0c-1", list("cpu=333m"), list("cpu=333m"))
 	for range 2 {
-		if err := tree.EnsurePod(ctx, pod, PodOptions{}); err != nil {
+		if err := madePod(ctx, tree, pod, PodOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -147,7 +147,7 @@ func TestSystemdRefusesLater(t *testing.T) {
 	tree, b := newSystemdTree(t, h)
 	b.units["kubepods-poda.slice"], b.broken = true, errors.New("no")
 	two := list("cpu=2 memory=64Mi")
-	err := tree.EnsurePod(t.Context(), testPod("a", two, two), PodOptions{})
+	err := madePod(t.Context(), tree, testPod("a", two, two), PodOptions{})
 	if err == nil || !strings.Contains(err.Error(), "set properties of kubepods-poda.slice: no") {
 		t.Errorf("EnsurePod: %v", err)
 	}

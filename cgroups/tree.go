@@ -174,13 +174,11 @@ func (t *Tree) updateQOS(ctx context.Context, values map[v1.PodQOSClass]Resource
 	return nil
 }
 
-// EnsurePod makes the pod's cgroup and writes its values.
-func (t *Tree) EnsurePod(ctx context.Context, pod *v1.Pod, o PodOptions) error {
+// EnsurePod makes the pod's cgroup with these values.
+func (t *Tree) EnsurePod(ctx context.Context, pod *v1.Pod, r Resources) error {
 	if err := checkUID(pod.UID); err != nil {
 		return err
 	}
-	r := PodResources(pod, o)
-	t.memory.addPod(&r, pod)
 	return t.create(ctx, podGroup(t.root, podspec.QOSClass(pod), pod.UID), r)
 }
 

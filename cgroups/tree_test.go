@@ -109,7 +109,7 @@ func TestUnified(t *testing.T) {
 	}
 	burstable := testPod("b1", list("cpu=500m"), list("cpu=1 hugepages-2Mi=4Mi"))
 	for range 2 {
-		if err := tree.EnsurePod(ctx, burstable, PodOptions{Pids: 64}); err != nil {
+		if err := madePod(ctx, tree, burstable, PodOptions{Pids: 64}); err != nil {
 			t.Fatal(err)
 		}
 		if err := tree.UpdateQOS(ctx, []*v1.Pod{burstable}); err != nil {
@@ -128,7 +128,7 @@ func TestUnified(t *testing.T) {
 	if exists(h.mount + "/kubepods/burstable/podb1/memory.max") {
 		t.Error("a pod without memory limit got one")
 	}
-	if err := tree.EnsurePod(ctx, burstable, PodOptions{NoQuota: true}); err != nil {
+	if err := madePod(ctx, tree, burstable, PodOptions{NoQuota: true}); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, h.mount+"/kubepods/burstable/podb1", "cpu.max", "max 100000")
@@ -208,7 +208,7 @@ func TestLegacy(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := list("cpu=1 memory=64Mi")
-	if err := tree.EnsurePod(ctx, testPod("g1", full, full), PodOptions{Pids: 64}); err != nil {
+	if err := madePod(ctx, tree, testPod("g1", full, full), PodOptions{Pids: 64}); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, h.mount+"/cpu/kubepods/podg1",

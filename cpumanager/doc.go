@@ -11,7 +11,6 @@
 //	Static.CheckShared        whether any CPU is left to share
 //	Static.Isolating, For     the CPUs that are only for pods that ask for them
 //	Static.Padded             the number of CPUs of a request for whole cores
-//	Plan                      the running containers whose CPU set has to change
 //
 // # Exclusive and shared CPUs
 //

@@ -28,8 +28,7 @@ type ContainerOptions struct {
 	// Mounts and BlockDevices are the volumes. The mounts and devices of plugins come before them.
 	Mounts       []*runtimeapi.Mount
 	BlockDevices []*runtimeapi.Device
-	Placement    Placement
-	Resources    ResourceOptions
+	Resources    *runtimeapi.LinuxContainerResources
 	Security     SecurityOptions
 	// Target is the id of the container whose process namespace this one joins. If it is "", the
 	// container has its own, or shares the pod's or the host's.
@@ -84,7 +83,7 @@ func ContainerConfig(
 		Tty:         container.TTY,
 		StopSignal:  signal,
 		Linux: &runtimeapi.LinuxContainerConfig{
-			Resources:       containerResources(pod, container, o.Resources, o.Placement),
+			Resources:       o.Resources,
 			SecurityContext: security,
 		},
 	}, nil

@@ -32,11 +32,10 @@ func TestContainerConfig(t *testing.T) {
 		PreStop:    &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 3}},
 	}
 	got, err := ContainerConfig(pod, container, ContainerOptions{
-		Attempt:   3,
-		Image:     ImageRef{Ref: "sha256:abc", User: ImageUser{Username: "www"}},
-		Facts:     testFacts(),
-		Placement: Placement{CPUs: "4-5", Mems: "1"},
-		Mounts:    []*runtimeapi.Mount{{ContainerPath: "/data", HostPath: "/v"}},
+		Attempt: 3,
+		Image:   ImageRef{Ref: "sha256:abc", User: ImageUser{Username: "www"}},
+		Facts:   testFacts(),
+		Mounts:  []*runtimeapi.Mount{{ContainerPath: "/data", HostPath: "/v"}},
 		Devices: []*v1beta1.ContainerAllocateResponse{
 			{
 				Envs: map[string]string{"GPUS": "0"},
@@ -60,7 +59,8 @@ func TestContainerConfig(t *testing.T) {
 					{Name: "example.com/nic=1"}},
 			},
 		},
-		Resources: ResourceOptions{NodeMemory: 100 << 30},
+		Resources: ContainerResources(pod, container, ResourceOptions{NodeMemory: 100 << 30},
+			Placement{CPUs: "4-5", Mems: "1"}),
 	})
 	if err != nil {
 		t.Fatal(err)

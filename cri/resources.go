@@ -52,8 +52,8 @@ const (
 // systemNodeCritical is the priority class of pods that the node needs.
 const systemNodeCritical = "system-node-critical"
 
-// containerResources returns the container's own limits and its placement.
-func containerResources(
+// ContainerResources returns the container's own limits and its placement.
+func ContainerResources(
 	pod *v1.Pod, container *v1.Container, o ResourceOptions, place Placement,
 ) *runtimeapi.LinuxContainerResources {
 	need := containerDemand(pod, container)

@@ -62,7 +62,7 @@ func TestContainerResources(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c",
 				Resources: v1.ResourceRequirements{Requests: tt.requests, Limits: tt.limits}}}}}
-			got := containerResources(pod, &pod.Spec.Containers[0], tt.options, tt.place)
+			got := ContainerResources(pod, &pod.Spec.Containers[0], tt.options, tt.place)
 			if diff := cmp.Diff(tt.want, got, protocmp.Transform()); diff != "" {
 				t.Error("-want +got:\n", diff)
 			}
@@ -85,7 +85,7 @@ func TestPodLimitsAreContainers(t *testing.T) {
 	for i, want := range []limits{
 		{512, 50000, 1 << 30, 4 << 20}, {102, 10000, 16 << 20, 4 << 20},
 	} {
-		r := containerResources(pod, &pod.Spec.Containers[i], o, Placement{})
+		r := ContainerResources(pod, &pod.Spec.Containers[i], o, Placement{})
 		got := limits{r.CpuShares, r.CpuQuota, r.MemoryLimitInBytes,
 			int64(r.HugepageLimits[0].Limit)}
 		if got != want {

@@ -49,7 +49,7 @@ func TestSwap(t *testing.T) {
 		if tt.change != nil {
 			tt.change(pod)
 		}
-		r := containerResources(pod, &pod.Spec.Containers[0],
+		r := ContainerResources(pod, &pod.Spec.Containers[0],
 			ResourceOptions{NodeMemory: 8 * gi, Swap: tt.swap}, Placement{})
 		if got := r.Unified["memory.swap.max"]; got != tt.file ||
 			r.MemorySwapLimitInBytes != tt.together {

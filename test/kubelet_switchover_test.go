@@ -55,9 +55,10 @@ func byKubelet(t testing.TB, n *harness.Node, pod *v1.Pod, cpus string,
 			t.Fatal(err)
 		}
 		config, err := cri.ContainerConfig(pod, c, cri.ContainerOptions{
-			Image:     cri.ImageRef{Ref: image},
-			Devices:   []*v1beta1.ContainerAllocateResponse{answer},
-			Placement: cri.Placement{CPUs: cpus, Exclusive: true},
+			Image:   cri.ImageRef{Ref: image},
+			Devices: []*v1beta1.ContainerAllocateResponse{answer},
+			Resources: cri.ContainerResources(pod, c, cri.ResourceOptions{},
+				cri.Placement{CPUs: cpus, Exclusive: true}),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -17,13 +17,13 @@ import (
 	internalapi "k8s.io/cri-api/pkg/apis"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/cpupool"
 	"github.com/numalet/numalet/agent/gc"
 	"github.com/numalet/numalet/agent/handler"
 	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/logs"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/resources"
 	"github.com/numalet/numalet/agent/userns"
 	"github.com/numalet/numalet/agent/version"
 	"github.com/numalet/numalet/agent/volume"
@@ -42,8 +42,9 @@ type Config struct {
 	Volumes  *volume.Volumes
 	Objects  Objects       // nil: there is no API server
 	Cgroups  *cgroups.Tree // nil: pods get no cgroups of ours
-	Pool     *cpupool.Pool // nil: nobody has CPUs of its own
-	Plugins  *devicemanager.Plugins
+	// Resources says what containers and pods are created with.
+	Resources *resources.Loop
+	Plugins   *devicemanager.Plugins
 	// State is what is assigned.
 	State func() allocation.State
 	// Hardware is what containers are placed on now; what follows from it is not read from Node.
@@ -88,15 +89,12 @@ type Node struct {
 	DNS           cri.DNS
 	Network       Network
 	Facts         cri.Facts // without what Network tells, and each pod's own addresses
-	Resources     cri.ResourceOptions
 	Security      cri.SecurityOptions
 	// Users gives pods their user namespaces. Handlers are those of the runtime.
 	Users    *userns.Ranges
 	Handlers []cri.RuntimeHandler
 	// Sysctls are those of pods that do not say otherwise.
 	Sysctls map[string]string
-	// PodCgroup is what the cgroup of a pod is made with, besides what its spec says.
-	PodCgroup func(pod *v1.Pod) cgroups.PodOptions
 }
 
 // Network is the node's as it is now. Its functions do not block.

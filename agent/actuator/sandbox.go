@@ -130,7 +130,7 @@ func (b build) makeCgroup(ctx context.Context) error {
 	if b.cfg.Cgroups == nil {
 		return nil
 	}
-	err := b.cfg.Cgroups.EnsurePod(ctx, b.pod, b.node.PodCgroup(b.pod))
+	err := b.cfg.Cgroups.EnsurePod(ctx, b.pod, b.resources.Pod(b.pod))
 	if err != nil {
 		b.say.warn("FailedCreatePodContainer",
 			fmt.Sprintf("unable to ensure pod container exists: %v", err))
@@ -155,7 +155,7 @@ func (b build) sandboxConfig(attempt uint32) (
 		DNS:           dns,
 		ExtraGroups:   b.node.Security.ExtraGroups,
 		IDs:           b.node.Security.IDs,
-		Resources:     b.node.Resources,
+		Resources:     b.resources.ResourceOptions,
 		Sysctls:       b.node.Sysctls,
 	}
 	if b.cfg.Cgroups != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/numalet/numalet/agent/addresses"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/handover"
-	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/resources"
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
@@ -23,23 +23,20 @@ import (
 // build is what a sandbox or a container of a pod is made from, read once so that its parts agree.
 type build struct {
 	*Actuator
-	pod      *v1.Pod
-	held     allocation.Pod // what is assigned to it
-	hardware machine.Hardware
-	node     Node // as the hardware has it
-	say      about
+	pod       *v1.Pod
+	held      allocation.Pod // what is assigned to it
+	resources resources.Node
+	node      Node // as the hardware has it
+	say       about
 	// images are the runtime's names of the images that volumes are made of, by volume.
 	images map[string]string
 }
 
 func (a *Actuator) build(ctx context.Context, pod *v1.Pod) build {
 	b := build{Actuator: a, pod: pod, held: a.cfg.State().Pods[pod.UID],
-		hardware: a.cfg.Hardware(), node: a.cfg.Node, say: about{pod, a.cfg.Tell, ctx.Err}}
+		resources: a.cfg.Resources.Node(), node: a.cfg.Node, say: about{pod, a.cfg.Tell, ctx.Err}}
 	b.node.Facts.HostIPs = b.node.Network.IPs()
-	b.node.Facts.Allocatable = b.hardware.Allocatable
-	b.node.Resources.NodeMemory = int64(b.hardware.Machine.MemoryBytes())
-	b.node.Resources.Memory.Allocatable = b.hardware.Allocatable.Memory().Value()
-	b.node.Resources.HugePageSizes = b.hardware.HugePageSizes()
+	b.node.Facts.Allocatable = a.cfg.Hardware().Allocatable
 	return b
 }
 
@@ -87,7 +84,7 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 	b.images = volumes
 	config, leave, err := b.order(ctx, c, cri.ContainerOptions{
 		Attempt: act.Attempt, Image: image, Target: target,
-		Facts: facts, Resources: b.node.Resources, Security: b.node.Security,
+		Facts: facts, Security: b.node.Security,
 	})
 	if err != nil {
 		b.say.failed(of, messageOf(err))
@@ -137,7 +134,7 @@ func (b build) order(ctx context.Context, c *v1.Container, o cri.ContainerOption
 	if o.BlockDevices, err = b.cfg.Volumes.Devices(b.pod, c); err != nil {
 		return nil, nil, cri.ConfigError(err)
 	}
-	if o.Placement, leave, err = b.enterPool(ctx, c); err != nil {
+	if o.Resources, leave, err = b.cfg.Resources.Enter(ctx, b.pod, c); err != nil {
 		return nil, nil, &cri.StartError{
 			Reason: cri.ReasonPreStartHook, Message: err.Error(), Err: err,
 		}
@@ -147,20 +144,6 @@ func (b build) order(ctx context.Context, c *v1.Container, o cri.ContainerOption
 		return nil, nil, err
 	}
 	return config, leave, nil
-}
-
-// enterPool says where the container may run; leave must be called when it has started or could
-// not.
-func (b build) enterPool(ctx context.Context, c *v1.Container) (
-	place cri.Placement, leave func(), err error) {
-	leave = func() {}
-	if b.cfg.Pool != nil {
-		if place, leave, err = b.cfg.Pool.Enter(ctx, b.pod.UID, c.Name); err != nil {
-			return place, nil, err
-		}
-	}
-	place.Mems = b.hardware.MemoryNodes(b.held.Containers[c.Name].Memory()).String()
-	return place, leave, nil
 }
 
 // run creates the container and starts it.

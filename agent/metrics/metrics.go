@@ -5,7 +5,7 @@ package metrics
 import (
 	"k8s.io/component-base/metrics"
 
-	"github.com/numalet/numalet/agent/cpupool"
+	"github.com/numalet/numalet/agent/resources"
 	"github.com/numalet/numalet/internal/metric"
 	"github.com/numalet/numalet/topology"
 )
@@ -39,7 +39,7 @@ type Metrics struct {
 // cgroupMetrics counts cgroups that differ from what they should be.
 type cgroupMetrics struct {
 	// repairs counts foreign changes that were undone.
-	repairs map[cpupool.Repair]*metrics.Counter
+	repairs map[resources.Kind]*metrics.Counter
 	unread  *metrics.Counter
 }
 
@@ -79,19 +79,19 @@ func New(c Config) (*Metrics, error) {
 func newCgroupMetrics(s *metric.Set) (m cgroupMetrics) {
 	m.unread = s.Counter("numalet_cgroup_read_errors_total",
 		"Cgroups of containers and pods that are there and could not be read.")
-	m.repairs = map[cpupool.Repair]*metrics.Counter{
-		cpupool.CPUSet: s.Counter("numalet_cpu_set_repairs_total",
+	m.repairs = map[resources.Kind]*metrics.Counter{
+		resources.CPUSet: s.Counter("numalet_cpu_set_repairs_total",
 			"CPU sets of containers put right that something else had changed."),
-		cpupool.MemoryNodes: s.Counter("numalet_memory_nodes_repairs_total",
+		resources.MemoryNodes: s.Counter("numalet_memory_nodes_repairs_total",
 			"Memory nodes of containers put right that something else had changed."),
-		cpupool.CPUQuota: s.Counter("numalet_cpu_quota_repairs_total",
+		resources.CPUQuota: s.Counter("numalet_cpu_quota_repairs_total",
 			"CPU quotas of containers and pods put right that something else had changed."),
 	}
 	return m
 }
 
 // Repaired counts a repair of a cgroup.
-func (m *Metrics) Repaired(what cpupool.Repair) { m.cgroups.repairs[what].Inc() }
+func (m *Metrics) Repaired(what resources.Kind) { m.cgroups.repairs[what].Inc() }
 
 // Unread counts a cgroup that exists and could not be read.
 func (m *Metrics) Unread() { m.cgroups.unread.Inc() }

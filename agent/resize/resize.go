@@ -124,23 +124,29 @@ func (a Admitted) Export(active []*v1.Pod, running []cri.Pod) ([]byte, error) {
 // Of is what the pod of the runtime was admitted with, as its newest sandbox says, or else a kubelet;
 // nil: nobody does.
 func (a Admitted) Of(observed cri.Pod) *podspec.Resources {
-	if len(observed.Sandboxes) == 0 {
-		return nil
+	if r := Recorded(observed); r != nil {
+		return r
 	}
-	if text := observed.Sandboxes[0].Annotations[Annotation]; text != "" {
-		var r podspec.Resources
-		err := json.Unmarshal([]byte(text), &r)
-		if err == nil {
-			return &r
-		}
-		klog.Background().Error(err, "What a pod was admitted with cannot be read; its spec counts",
-			"pod", klog.KRef(observed.Namespace, observed.Name), "podUID", observed.UID,
-			"sandbox", observed.Sandboxes[0].ID, "annotation", Annotation)
-	}
-	if r, known := a.kubelet[observed.UID]; known {
+	if r, known := a.kubelet[observed.UID]; known && len(observed.Sandboxes) > 0 {
 		return &r
 	}
 	return nil
+}
+
+// Recorded returns the resources that the pod's newest sandbox was made for; nil: it carries none.
+func Recorded(observed cri.Pod) *podspec.Resources {
+	if len(observed.Sandboxes) == 0 || observed.Sandboxes[0].Annotations[Annotation] == "" {
+		return nil
+	}
+	var r podspec.Resources
+	err := json.Unmarshal([]byte(observed.Sandboxes[0].Annotations[Annotation]), &r)
+	if err != nil {
+		klog.Background().Error(err, "What a pod was admitted with cannot be read; its spec counts",
+			"pod", klog.KRef(observed.Namespace, observed.Name), "podUID", observed.UID,
+			"sandbox", observed.Sandboxes[0].ID, "annotation", Annotation)
+		return nil
+	}
+	return &r
 }
 
 // Policies are whether the node's CPUs and memory are exclusive to containers that ask for them.

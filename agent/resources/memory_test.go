@@ -1,4 +1,4 @@
-package cpupool
+package resources
 
 import (
 	"maps"
@@ -19,7 +19,7 @@ import (
 )
 
 // memoryNodes gives the machine four nodes; only the nodes in backed have memory.
-func (n *node) memoryNodes(pool *Pool, backed ...topology.NodeID) {
+func (n *world) memoryNodes(pool *Loop, backed ...topology.NodeID) {
 	nodes := make([]topology.Node, 4)
 	for i := range nodes {
 		nodes[i].ID = topology.NodeID(i)
@@ -35,7 +35,7 @@ func (n *node) memoryNodes(pool *Pool, backed ...topology.NodeID) {
 
 // createdOn makes the runtime report that the pod's container was created with memory nodes, and
 // writes them to its cgroup.
-func (n *node) createdOn(uid types.UID, mems string) {
+func (n *world) createdOn(uid types.UID, mems string) {
 	n.runsReally(uid, "0-7")
 	n.lock(func() {
 		for _, pods := range []map[types.UID]cri.Pod{n.real, n.seen} {
@@ -49,7 +49,7 @@ func (n *node) createdOn(uid types.UID, mems string) {
 }
 
 // holdsMemory assigns memory of nodes to the pod's container.
-func (n *node) holdsMemory(uid types.UID, nodes ...topology.NodeID) {
+func (n *world) holdsMemory(uid types.UID, nodes ...topology.NodeID) {
 	n.lock(func() {
 		next := maps.Clone(n.assigned)
 		if next == nil {
@@ -213,7 +213,7 @@ func TestMemoryNodesThatAreNotTaken(t *testing.T) {
 		n.assign("x", 2)
 		n.lock(func() { n.kernel.stubborn = false })
 		n.before = func() { n.kernel.write(n.kernel.container("own", "cpuset.mems"), "0") }
-		place, _, err := pool.Enter(t.Context(), "x", "c")
+		place, _, err := enter(t.Context(), pool, "x")
 		if err != nil || place.CPUs != "2" {
 			t.Errorf("Enter() = %+v, %v", place, err)
 		}

@@ -1,4 +1,4 @@
-package cpupool
+package resources
 
 import (
 	"context"
@@ -20,11 +20,11 @@ import (
 )
 
 func TestOthersLeaveBeforeAnExclusiveContainerEnters(t *testing.T) {
-	n, pool := newNode(t)
+	n, pool := plainNode(t)
 	n.runs("a", "0-7", true)
 	n.runs("b", "0-7", true)
 	n.assign("x", 2, 3)
-	place, leave, err := pool.Enter(context.Background(), "x", "c")
+	place, leave, err := enter(t.Context(), pool, "x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,15 +41,15 @@ func TestOthersLeaveBeforeAnExclusiveContainerEnters(t *testing.T) {
 // even before it was observed.
 func TestCreationsWithAnOlderPoolAreWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, pool := newNode(t)
-		place, leave, err := pool.Enter(context.Background(), "slow", "c")
+		n, pool := plainNode(t)
+		place, leave, err := enter(t.Context(), pool, "slow")
 		if err != nil || place.CPUs != "0-7" || place.Exclusive {
 			t.Fatalf("Enter() = %+v, %v, want the whole pool", place, err)
 		}
 		n.assign("x", 7)
 		entered := make(chan error, 1)
 		go func() {
-			_, _, err := pool.Enter(context.Background(), "x", "c")
+			_, _, err := enter(t.Context(), pool, "x")
 			entered <- err
 		}()
 		synctest.Wait()
@@ -71,7 +71,7 @@ func TestCreationsWithAnOlderPoolAreWaitedFor(t *testing.T) {
 
 func TestNothingToDoInSteadyState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, pool := newNode(t)
+		n, pool := plainNode(t)
 		n.assign("x", 2, 3)
 		n.runs("x", "2-3", true)
 		n.runs("a", "0-1,4-7", true)
@@ -94,7 +94,7 @@ func TestNothingToDoInSteadyState(t *testing.T) {
 // A change of the assignments is followed without Wake.
 func TestAChangeOfTheAssignmentsIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, _ := newNode(t)
+		n, _ := plainNode(t)
 		n.runs("a", "0-7", true)
 		n.assign("x", 2)
 		n.changed <- struct{}{}
@@ -116,14 +116,14 @@ func TestFailuresOfUpdates(t *testing.T) {
 		"the runtime does not obey": {fail: errors.New("cgroup is busy"), want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n, pool := newNode(t)
+			n, pool := plainNode(t)
 			n.runs("a", "0-7", true)
 			n.fail = func(string) error { return test.fail }
 			if test.ended {
 				n.real["a"] = cri.Pod{UID: "a"}
 			}
 			n.assign("x", 1)
-			_, _, err := pool.Enter(context.Background(), "x", "c")
+			_, _, err := enter(t.Context(), pool, "x")
 			if (err != nil) != test.want {
 				t.Errorf("Enter() = %v, want an error: %v", err, test.want)
 			}
@@ -135,7 +135,7 @@ func TestFailuresOfUpdates(t *testing.T) {
 // one update, and the runtime no further reads.
 func TestManyEnterTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, pool := newNode(t)
+		n, pool := plainNode(t)
 		n.runs("a", "0-7", true)
 		release := make(chan struct{})
 		n.before = func() { <-release }
@@ -144,7 +144,7 @@ func TestManyEnterTogether(t *testing.T) {
 			uid := types.UID(fmt.Sprintf("x%d", cpu))
 			n.assign(uid, cpu)
 			go func() {
-				_, _, err := pool.Enter(context.Background(), uid, "c")
+				_, _, err := enter(t.Context(), pool, uid)
 				entered <- err
 			}()
 			synctest.Wait() // the first one's round hangs in its update
@@ -167,8 +167,8 @@ func TestManyEnterTogether(t *testing.T) {
 // A pod that is gone before it was observed is read once.
 func TestPodsThatVanishAreReadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, pool := newNode(t)
-		_, leave, err := pool.Enter(context.Background(), "short", "c")
+		n, pool := plainNode(t)
+		_, leave, err := enter(t.Context(), pool, "short")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -186,11 +186,11 @@ func TestPodsThatVanishAreReadOnce(t *testing.T) {
 // After a failed update the set is unknown, so the same set is written again.
 func TestAFailedUpdateMayHaveHadAnEffect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, pool := newNode(t)
+		n, pool := plainNode(t)
 		n.runs("a", "0-7", true)
 		n.assign("x", 7)
 		n.fail = func(string) error { return errors.New("timed out") }
-		if _, _, err := pool.Enter(context.Background(), "x", "c"); err == nil {
+		if _, _, err := enter(t.Context(), pool, "x"); err == nil {
 			t.Fatal("Enter() succeeded, want the error of the update")
 		}
 		n.fail = nil
@@ -206,8 +206,8 @@ func TestAFailedUpdateMayHaveHadAnEffect(t *testing.T) {
 
 func TestEnterEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, pool := newNode(t)
-		_, leave, err := pool.Enter(context.Background(), "slow", "c")
+		n, pool := plainNode(t)
+		_, leave, err := enter(t.Context(), pool, "slow")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +215,7 @@ func TestEnterEndsWithItsContext(t *testing.T) {
 		n.assign("x", 1)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		if _, _, err := pool.Enter(ctx, "x", "c"); !errors.Is(err, context.DeadlineExceeded) {
+		if _, _, err := enter(ctx, pool, "x"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Enter() = %v, want %v", err, context.DeadlineExceeded)
 		}
 	})
@@ -234,19 +234,19 @@ func TestNoSharedContainerWithoutSharedCPUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}}
+	n := &world{real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}}
 	pool := New(Config{
-		Hardware: func() machine.Hardware { return machine.Hardware{CPUs: static} },
-		State:    n.state, Runtime: n, Observer: n,
+		Hardware: func() machine.Hardware { return machine.Hardware{Machine: m, CPUs: static} },
+		State:    n.state, Pod: n.spec, Runtime: n, Observer: n,
 	})
-	place, leave, err := pool.Enter(context.Background(), "shares", "c")
+	place, leave, err := enter(t.Context(), pool, "shares")
 	if err != nil || place.CPUs != "1" {
 		t.Fatalf("Enter() = %+v, %v, want CPU 1", place, err)
 	}
 	leave()
 	n.assign("x", 1)
 	var empty *cpumanager.EmptyPoolError
-	if place, _, err := pool.Enter(context.Background(), "shares", "c"); !errors.As(err, &empty) {
+	if place, _, err := enter(t.Context(), pool, "shares"); !errors.As(err, &empty) {
 		t.Errorf("Enter() = %+v, %v, want an *EmptyPoolError", place, err)
 	}
 }

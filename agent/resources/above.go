@@ -1,6 +1,4 @@
-// Package podcgroups keeps the cgroups above the pods: what all pods together may use, and the
-// groups of the QoS classes. It says what a pod's own cgroup is made with.
-package podcgroups
+package resources
 
 import (
 	"context"
@@ -13,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
@@ -21,39 +18,37 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Config is what the cgroups follow from.
-type Config struct {
+// GroupsConfig holds what the cgroups above the pods follow from.
+type GroupsConfig struct {
 	Kubelet  *kubeletconfig.KubeletConfiguration
 	Tree     *cgroups.Tree // nil: pods get no cgroups of ours
 	Hardware func() machine.Hardware
-	State    func() allocation.State
-	// Pod is the spec of a pod, Active are the pods that hold resources of the node.
-	Pod    func(types.UID) (*v1.Pod, bool)
-	Active func() []*v1.Pod
+	Active   func() []*v1.Pod // the pods that hold resources of the node
 }
 
-// Groups are the cgroups of one node.
+// Groups keeps the cgroups above the pods: what all pods together may use, and the groups of the
+// QoS classes.
 type Groups struct {
-	cfg     Config
-	written written // Update's own
+	cfg     GroupsConfig
+	written written // Update owns it
 }
 
-// written is what the groups were written for last.
+// written says for what the groups were last written.
 type written struct {
 	machine *topology.Machine
 	pods    sets.Set[types.UID]
 	at      time.Time
 }
 
-// New writes nothing.
-func New(cfg Config) *Groups {
+// NewGroups writes nothing.
+func NewGroups(cfg GroupsConfig) *Groups {
 	return &Groups{cfg: cfg, written: written{machine: cfg.Hardware().Machine}}
 }
 
 // qosPeriod is how often the QoS groups are written even if no pod came or went.
 const qosPeriod = time.Minute
 
-// Ensure makes kubepods and the QoS groups, with what all pods together may use.
+// Ensure makes kubepods, with a limit on what all pods together may use, and the QoS groups.
 func (g *Groups) Ensure(ctx context.Context) error {
 	if g.cfg.Tree == nil {
 		return nil
@@ -71,7 +66,7 @@ func (g *Groups) Ensure(ctx context.Context) error {
 }
 
 // EnforceReserved limits the cgroups of daemons that enforceNodeAllocatable names to what is reserved
-// for them, and says of each that it was. It is done once: others own these cgroups.
+// for them, and calls done with a message for each. It is called once: others own these cgroups.
 func (g *Groups) EnforceReserved(ctx context.Context, done func(message string)) error {
 	k := g.cfg.Kubelet
 	if g.cfg.Tree == nil {
@@ -101,8 +96,8 @@ func (g *Groups) EnforceReserved(ctx context.Context, done func(message string))
 	return nil
 }
 
-// Update keeps the groups in line with the machine and the pods. The QoS groups are written when
-// other pods are active, and once in a while.
+// Update keeps the groups in line with the machine and the pods. It writes the QoS groups when other
+// pods are active, and each qosPeriod.
 func (g *Groups) Update(ctx context.Context) error {
 	if g.cfg.Tree == nil {
 		return nil
@@ -124,27 +119,4 @@ func (g *Groups) Update(ctx context.Context) error {
 	}
 	g.written = written{machine, uids, time.Now()}
 	return nil
-}
-
-// Options is what the cgroup of a pod is made with beside what its spec says. The pod's CPU quota
-// is lifted when all its containers have CPUs of their own: it could only throttle them.
-func (g *Groups) Options(pod *v1.Pod) cgroups.PodOptions {
-	k := g.cfg.Kubelet
-	exclusive := g.cfg.Hardware().CPUs != nil &&
-		g.cfg.State().Pods[pod.UID].WhollyExclusive(pod)
-	return cgroups.PodOptions{
-		NoQuota: !*k.CPUCFSQuota || exclusive,
-		Period:  k.CPUCFSQuotaPeriod.Duration,
-		Pids:    *k.PodPidsLimit,
-	}
-}
-
-// CPULimit is the CPU quota that a pod's cgroup would be made with now, zero if none; none, too, of
-// a pod that no source has spoken of yet.
-func (g *Groups) CPULimit(uid types.UID) cgroups.CPULimit {
-	pod, ok := g.cfg.Pod(uid)
-	if !ok {
-		return cgroups.CPULimit{}
-	}
-	return cgroups.PodResources(pod, g.Options(pod)).CPULimit()
 }

@@ -1,4 +1,4 @@
-package cpupool
+package resources
 
 import (
 	"os"
@@ -6,10 +6,12 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 var unlimited = cgroups.CPULimit{Quota: cgroups.Unlimited, Period: 1000}
@@ -23,7 +25,7 @@ func expectFile(t *testing.T, file, want string) {
 }
 
 // expectLimits compares the CPU quotas of a pod and of its container.
-func expectLimits(t *testing.T, n *node, uid types.UID, want cgroups.CPULimit) {
+func expectLimits(t *testing.T, n *world, uid types.UID, want cgroups.CPULimit) {
 	t.Helper()
 	if pod, container := n.kernel.limited(uid); !pod.Same(want) || !container.Same(want) {
 		t.Errorf("%s has the quota %s, its container %s; want %s", uid, pod, container, want)
@@ -36,7 +38,7 @@ func TestQuotasFollowThePolicy(t *testing.T) {
 	bothKernels(t, func(t *testing.T, k *kernel) {
 		n, pool := startNode(t, k)
 		two := cgroups.CPULimit{Quota: 2000, Period: 1000}
-		n.limits = map[types.UID]cgroups.CPULimit{"x": unlimited, "a": unlimited}
+		n.specs = map[types.UID]*v1.Pod{"a": asking("a", "1500m", "1Mi")}
 		for _, uid := range []types.UID{"x", "a"} { // as created under policy none
 			n.runsReally(uid, "0-7")
 			k.limit(uid, k.container, two)
@@ -51,16 +53,14 @@ func TestQuotasFollowThePolicy(t *testing.T) {
 		expectUpdates(t, n, "a minute later", "")
 
 		static := n.policy()
-		n.lock(func() { n.static, n.limits = nil, map[types.UID]cgroups.CPULimit{"x": two} })
+		n.lock(func() { n.static = nil })
 		pool.Wake()
 		expectUpdates(t, n, "none", "a-c=0-7 x-c=0-7:2000")
 		expectLimits(t, n, "x", two)
 		time.Sleep(time.Minute)
 		expectUpdates(t, n, "a minute later", "")
 
-		n.lock(func() {
-			n.static, n.limits = static, map[types.UID]cgroups.CPULimit{"x": unlimited}
-		})
+		n.lock(func() { n.static = static })
 		pool.Wake()
 		expectUpdates(t, n, "static again", "a-c=0-1,4-7 x-c=2-3:-1")
 		expectLimits(t, n, "x", unlimited)
@@ -74,7 +74,6 @@ func TestQuotasFollowThePolicy(t *testing.T) {
 func TestQuotasAreRepaired(t *testing.T) {
 	bothKernels(t, func(t *testing.T, k *kernel) {
 		n, pool := startNode(t, k)
-		n.limits = map[types.UID]cgroups.CPULimit{"x": unlimited}
 		n.assign("x", 2, 3)
 		n.runsReally("x", "2-3")
 		k.limit("x", k.container, unlimited)
@@ -102,8 +101,8 @@ func TestQuotaOfPaddedCPUs(t *testing.T) {
 	bothKernels(t, func(t *testing.T, k *kernel) {
 		n, pool := startNode(t, k)
 		three := cgroups.CPULimit{Quota: 3000, Period: 1000}
-		n.limits = map[types.UID]cgroups.CPULimit{"x": unlimited, "y": unlimited}
-		n.asked = map[types.UID]int{"x": 3}
+		n.specs = map[types.UID]*v1.Pod{"x": asking("x", "3", "1Mi"), "y": nil}
+		n.specs["x"].Annotations = map[string]string{podspec.AnnotationWholeCores: "true"}
 		n.assign("x", 2, 3, 4, 5)
 		n.assign("y", 6, 7)
 		n.runsReally("x", "2-5")
@@ -119,7 +118,7 @@ func TestQuotaOfPaddedCPUs(t *testing.T) {
 		pool.Wake()
 		expectUpdates(t, n, "changed by others", "x-c=:3000")
 
-		place, leave, err := pool.Enter(t.Context(), "x", "c")
+		place, leave, err := enter(t.Context(), pool, "x")
 		if want := (cri.Placement{CPUs: "2-5"}); err != nil || place != want {
 			t.Errorf("x is created with %+v, %v; want %+v", place, err, want)
 		}

@@ -1,4 +1,4 @@
-package cpupool
+package resources
 
 import (
 	"errors"
@@ -13,6 +13,8 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
 )
@@ -27,16 +29,16 @@ func TestACgroupThatCannotBeRead(t *testing.T) {
 			return strings.Count(text, "cannot be read")
 		}
 		k := newKernel(t)
-		n := &node{real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}, kernel: k}
+		n := &world{real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}, kernel: k}
 		unread := 0
-		r := reader{cgroups: k, unread: func() { unread++ }}
-		w := wanted{of: func(live, string) (cpuset.CPUSet, string) { return cpuset.New(1), "1" }}
+		now := Node{online: cpusOf(cpuset.New(1)), hardware: machine.Hardware{}}
+		r := reader{&now, k, func() { unread++ }, n.spec}
 		known := records{}
 		round := func() (lacking int) {
 			var found []live
 			ctx := klog.NewContext(t.Context(), log)
-			found, known = r.containers(ctx, n.All(), w, known)
-			return len(compare(found, w, time.Now()).lacks)
+			found, known = r.all(ctx, n.All(), known)
+			return len(compare(found, &now, time.Now()).lacks)
 		}
 		n.runs("none", "1", true)
 		n.runsReally("a", "1")
@@ -78,12 +80,22 @@ func TestUnreadablePodQuota(t *testing.T) {
 	k := newKernel(t)
 	k.limit("a", k.pod, cgroups.CPULimit{Quota: 100_000, Period: 100_000})
 	unread := 0
-	r := reader{cgroups: k, unread: func() { unread++ }}
-	if _, has := r.podQuota(ctx, "none", &record{}); has != nil || unread != 0 {
+	n := &world{assigned: map[types.UID]allocation.Pod{}}
+	n.assign("a", 1)
+	n.assign("none", 2)
+	now := newNode(Settings{}, machine.Hardware{Machine: eightCPUs(t)}, n.state())
+	r := reader{&now, k, func() { unread++ }, n.spec}
+	known := records{}
+	read := func(uid types.UID) *cgroups.CPULimit {
+		pod := live{pod: cri.Pod{UID: uid, Containers: []cri.Container{
+			{ID: string(uid) + "-c", Name: "c", State: cri.ContainerRunning}}}}
+		pod.spec, _ = n.spec("a")
+		return r.look(ctx, pod, known, known).kernel.quota
+	}
+	if has := read("none"); has != nil || unread != 0 {
 		t.Errorf("of no pod: %v, %d unread", has, unread)
 	}
-	known := &record{}
-	if _, has := r.podQuota(ctx, "a", known); has == nil || unread != 0 {
+	if has := read("a"); has == nil || unread != 0 {
 		t.Errorf("readable: %v, %d unread", has, unread)
 	}
 	file := k.pod("a", "cpu.max")
@@ -91,7 +103,7 @@ func TestUnreadablePodQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if _, has := r.podQuota(ctx, "a", known); has != nil {
+		if has := read("a"); has != nil {
 			t.Errorf("unreadable: %v", has)
 		}
 	}

@@ -1,7 +1,6 @@
-package cpupool
+package resources
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,7 +14,7 @@ import (
 // without a set stay as they are. Back under the static policy all is as before.
 func TestPolicyNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, pool := newNode(t)
+		n, pool := plainNode(t)
 		n.assign("x", 2, 3)
 		n.runs("x", "2-3", true)
 		n.runs("a", "0-1,4-7", true)
@@ -33,7 +32,7 @@ func TestPolicyNone(t *testing.T) {
 		}
 		expect("a-c=0-7 x-c=0-7:2000")
 		expect("")
-		place, leave, err := pool.Enter(context.Background(), "x", "c")
+		place, leave, err := enter(t.Context(), pool, "x")
 		if err != nil || place.CPUs != "" || place.Exclusive ||
 			!pool.Shared().Equals(cpuset.New(0, 1, 2, 3, 4, 5, 6, 7)) {
 			t.Errorf("Enter() = %+v, %v; shared are %s", place, err, pool.Shared())
@@ -48,7 +47,7 @@ func TestPolicyNone(t *testing.T) {
 // CPUs that were reserved after a container got them stay its own.
 func TestReservedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, pool := newNode(t)
+		n, pool := plainNode(t)
 		n.assign("x", 2, 3)
 		n.runs("x", "2-3", true)
 		n.runs("a", "0-1,4-7", true)

@@ -1,9 +1,9 @@
-package cpupool
+package resources
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/cpuset"
@@ -20,7 +21,7 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// kernel is a cgroup tree, v2 or v1, in a directory. node.runs makes its containers, one for each
+// kernel is a cgroup tree, v2 or v1, in a directory. world.runs makes its containers, one for each
 // pod.
 type kernel struct {
 	t     *testing.T
@@ -115,7 +116,7 @@ func (k *kernel) limited(uid types.UID) (pod, container cgroups.CPULimit) {
 	c, err2 := k.FindContainer(uid, string(uid)+"-c")
 	pod, err3 := p.CPULimit()
 	container, err4 := c.CPULimit()
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
+	if err := errors.Join(err1, err2, err3, err4); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		k.t.Fatal(err)
 	}
 	return pod, container
@@ -133,6 +134,10 @@ func (k *kernel) take(id string, r *runtimeapi.LinuxContainerResources) {
 	if r.CpusetMems != "" {
 		k.write(k.container(uid, "cpuset.mems"), r.CpusetMems)
 	}
+	if pod, container := k.limited(uid); r.CpuQuota > 0 && pod.Quota > 0 &&
+		max(r.CpuQuota, container.Quota) > pod.Quota {
+		k.t.Errorf("%s gets the quota %d after %s, while its pod has %s", id, r.CpuQuota, container, pod)
+	}
 	if r.CpuQuota != 0 {
 		k.limit(uid, k.container,
 			cgroups.CPULimit{Quota: r.CpuQuota, Period: max(r.CpuPeriod, 1000)})
@@ -146,20 +151,20 @@ func (k *kernel) set(uid types.UID, cpus string) {
 }
 
 // runsReally does what runs does, with a cgroup.
-func (n *node) runsReally(uid types.UID, cpus string) {
+func (n *world) runsReally(uid types.UID, cpus string) {
 	n.runs(uid, cpus, true)
 	n.kernel.set(uid, cpus)
 }
 
 // replug takes these CPUs offline and brings all others online.
-func (n *node) replug(pool *Pool, offline ...int) {
+func (n *world) replug(pool *Loop, offline ...int) {
 	m := eightCPUs(n.kernel.t, offline...)
 	n.lock(func() { n.machine, n.static = m, n.static.On(m) })
 	pool.Wake()
 	synctest.Wait()
 }
 
-func expectUpdates(t *testing.T, n *node, what, want string) {
+func expectUpdates(t *testing.T, n *world, what, want string) {
 	t.Helper()
 	synctest.Wait()
 	if got := n.updates(); got != want {
@@ -172,6 +177,7 @@ func expectUpdates(t *testing.T, n *node, what, want string) {
 func TestTheKernelIsCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, pool := startNode(t, newKernel(t))
+		n.specs = map[types.UID]*v1.Pod{"x": asking("x", "2", "1Mi")}
 		n.assign("x", 2, 3)
 		n.runsReally("x", "2-3")
 		n.runsReally("a", "0-1,4-7")
@@ -208,7 +214,7 @@ func TestAContainerThatDoesNotMove(t *testing.T) {
 		n.lock(func() { n.kernel.stubborn = true })
 		n.assign("x", 5)
 		for range 3 {
-			_, _, err := pool.Enter(context.Background(), "x", "c")
+			_, _, err := enter(t.Context(), pool, "x")
 			if err == nil || !strings.Contains(err.Error(), `the cgroup has "0-7"`) {
 				t.Fatalf("Enter() = %v while another container is on the CPU", err)
 			}
@@ -222,7 +228,7 @@ func TestAContainerThatDoesNotMove(t *testing.T) {
 		n.lock(func() { n.kernel.stubborn = false })
 		time.Sleep(6 * time.Minute)
 		expectUpdates(t, n, "once it moves", "a-c=0-4,6-7")
-		if _, _, err := pool.Enter(context.Background(), "x", "c"); err != nil {
+		if _, _, err := enter(t.Context(), pool, "x"); err != nil {
 			t.Errorf("Enter() = %v, want the CPU", err)
 		}
 		if got := n.repairs(); got > 0 {
@@ -299,12 +305,12 @@ func TestEnterWhileCPUsAreOffline(t *testing.T) {
 		n, pool := startNode(t, newKernel(t))
 		n.assign("x", 2, 3)
 		n.replug(pool, 3)
-		place, _, err := pool.Enter(context.Background(), "x", "c")
+		place, _, err := enter(t.Context(), pool, "x")
 		if want := (cri.Placement{CPUs: "2", Exclusive: true}); err != nil || place != want {
 			t.Errorf("Enter() = %+v, %v, want %+v", place, err, want)
 		}
 		n.replug(pool, 2, 3)
-		if place, _, err := pool.Enter(context.Background(), "x", "c"); err == nil ||
+		if place, _, err := enter(t.Context(), pool, "x"); err == nil ||
 			!strings.Contains(err.Error(), "own CPUs 2-3 are offline") {
 			t.Errorf("Enter() = %+v, %v, want an error that names the CPUs", place, err)
 		}
@@ -327,10 +333,12 @@ func BenchmarkSteadyRound(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	n := &node{real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}}
+	n := &world{real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{},
+		specs: map[types.UID]*v1.Pod{}}
 	for i := range 200 {
 		uid := types.UID(fmt.Sprintf("p%d", i))
 		n.runs(uid, "0-7", true)
+		n.specs[uid] = asking(uid, "500m", "1Mi")
 		write(filepath.Join(k.mount, "kubepods", "pod"+string(uid), string(uid)+"-c",
 			"cpuset.cpus"), "0-7\n")
 	}
@@ -341,8 +349,8 @@ func BenchmarkSteadyRound(b *testing.B) {
 	}
 	pool := New(Config{
 		Hardware: n.hardware, State: n.state, Runtime: n, Observer: n, Cgroups: k,
-		Period: time.Hour, PodLimit: n.podLimit, Asked: n.askedBy,
-		Repaired: func(Repair) {}, Unread: func() {},
+		Period: time.Hour, Pod: n.spec,
+		Repaired: func(Kind) {}, Unread: func() {},
 	})
 	for b.Loop() {
 		if err := pool.enforce(b.Context()); err != nil {

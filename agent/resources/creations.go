@@ -1,4 +1,4 @@
-package cpupool
+package resources
 
 import (
 	"context"

@@ -1,14 +1,16 @@
-package cpupool
+package resources
 
 import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/cpuset"
@@ -18,11 +20,12 @@ import (
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 )
 
-// node is a runtime and an observer with eight CPUs, and the assignments.
-type node struct {
+// world is a runtime and an observer with eight CPUs, and the assignments.
+type world struct {
 	mu       sync.Mutex
 	real     map[types.UID]cri.Pod // in the runtime
 	seen     map[types.UID]cri.Pod // as the observer has read it
@@ -37,12 +40,11 @@ type node struct {
 	kernel   *kernel
 	static   *cpumanager.Static
 	machine  *topology.Machine
-	limits   map[types.UID]cgroups.CPULimit // CPU quotas of pods
-	asked    map[types.UID]int              // CPUs that containers asked for; nil: all pods are known
+	specs    map[types.UID]*v1.Pod // nil: no source has spoken of the pod
 	repaired int
 }
 
-func (n *node) UpdateContainerResources(_ context.Context, id string,
+func (n *world) UpdateContainerResources(_ context.Context, id string,
 	r *runtimeapi.ContainerResources) error {
 	if n.before != nil {
 		n.before()
@@ -61,6 +63,12 @@ func (n *node) UpdateContainerResources(_ context.Context, id string,
 	if r.Linux.CpusetMems != "" {
 		entry += "@" + r.Linux.CpusetMems
 	}
+	if r.Linux.CpuShares != 0 {
+		entry += fmt.Sprintf("+%d", r.Linux.CpuShares)
+	}
+	if r.Linux.MemoryLimitInBytes != 0 {
+		entry += fmt.Sprintf("/%d", r.Linux.MemoryLimitInBytes)
+	}
 	n.journal = append(n.journal, entry)
 	if n.kernel != nil {
 		n.kernel.take(id, r.Linux)
@@ -78,7 +86,7 @@ func (n *node) UpdateContainerResources(_ context.Context, id string,
 	return nil
 }
 
-func (n *node) All() []cri.Pod {
+func (n *world) All() []cri.Pod {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out []cri.Pod
@@ -88,14 +96,14 @@ func (n *node) All() []cri.Pod {
 	return out
 }
 
-func (n *node) Get(uid types.UID) (cri.Pod, bool) {
+func (n *world) Get(uid types.UID) (cri.Pod, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	p, ok := n.seen[uid]
 	return p, ok
 }
 
-func (n *node) Reread(_ context.Context, uid types.UID) (cri.Pod, error) {
+func (n *world) Reread(_ context.Context, uid types.UID) (cri.Pod, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	pod, ok := n.real[uid]
@@ -107,14 +115,14 @@ func (n *node) Reread(_ context.Context, uid types.UID) (cri.Pod, error) {
 	return pod, nil
 }
 
-func (n *node) state() allocation.State {
+func (n *world) state() allocation.State {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return allocation.State{Pods: n.assigned}
 }
 
 // runs adds a running container of the pod to the runtime; if seen, the observer has read it.
-func (n *node) runs(uid types.UID, cpus string, seen bool) {
+func (n *world) runs(uid types.UID, cpus string, seen bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	p := cri.Pod{UID: uid, Containers: []cri.Container{{
@@ -128,7 +136,7 @@ func (n *node) runs(uid types.UID, cpus string, seen bool) {
 	}
 }
 
-func (n *node) assign(uid types.UID, cpus ...int) {
+func (n *world) assign(uid types.UID, cpus ...int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	next := map[types.UID]allocation.Pod{uid: {
@@ -142,7 +150,7 @@ func (n *node) assign(uid types.UID, cpus ...int) {
 	n.assigned = next
 }
 
-func (n *node) updates() string {
+func (n *world) updates() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	out := slices.Sorted(slices.Values(n.journal))
@@ -150,37 +158,57 @@ func (n *node) updates() string {
 	return strings.Join(out, " ")
 }
 
-func (n *node) lock(f func()) {
+func (n *world) lock(f func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	f()
 }
 
-func (n *node) repairs() (count int) {
+func (n *world) repairs() (count int) {
 	n.lock(func() { count = n.repaired })
 	return count
 }
 
-func (n *node) hardware() machine.Hardware {
+func (n *world) hardware() machine.Hardware {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return machine.Hardware{Machine: n.machine, CPUs: n.static}
 }
 
-func (n *node) podLimit(uid types.UID) cgroups.CPULimit {
+// spec returns a pod's spec: by default its container asks for the CPUs that it holds.
+func (n *world) spec(uid types.UID) (*v1.Pod, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.limits[uid]
+	pod, given := n.specs[uid]
+	if !given {
+		pod = asking(uid, strconv.Itoa(n.assigned[uid].Containers["c"].CPUs().Size()), "1Mi")
+	}
+	return pod, pod != nil
 }
 
-func (n *node) askedBy(uid types.UID, _ string) (cpus int, known bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	cpus, known = n.asked[uid]
-	return cpus, known || n.asked == nil
+// asking is a pod whose container asks for these CPUs and this memory, and no more.
+func asking(uid types.UID, cpus, memory string) *v1.Pod {
+	if cpus == "0" {
+		return podtest.New(string(uid), podtest.Containers("c"))
+	}
+	return podtest.New(string(uid), podtest.Containers("c cpu="+cpus+" memory="+memory))
 }
 
-func (n *node) policy() *cpumanager.Static {
+// enter is Enter for the pod's container, as a placement.
+func enter(ctx context.Context, pool *Loop, uid types.UID) (cri.Placement, func(), error) {
+	pod := asking(uid, "0", "")
+	if known, ok := pool.cfg.Pod(uid); ok {
+		pod = known
+	}
+	r, leave, err := pool.Enter(ctx, pod, &pod.Spec.Containers[0])
+	if err != nil {
+		return cri.Placement{}, leave, err
+	}
+	return cri.Placement{CPUs: r.CpusetCpus, Mems: r.CpusetMems,
+		Exclusive: r.CpuQuota == cgroups.Unlimited}, leave, nil
+}
+
+func (n *world) policy() *cpumanager.Static {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.static
@@ -208,30 +236,28 @@ func eightCPUsOn(t testing.TB, nodes []topology.Node, offline ...int) *topology.
 	return m
 }
 
-func newNode(t *testing.T) (*node, *Pool) {
+func plainNode(t *testing.T) (*world, *Loop) {
 	t.Helper()
 	return startNode(t, nil)
 }
 
-// startNode is newNode with a kernel, unless it is nil.
-func startNode(t *testing.T, k *kernel) (*node, *Pool) {
+// startNode is plainNode with a kernel, unless it is nil.
+func startNode(t *testing.T, k *kernel) (*world, *Loop) {
 	t.Helper()
 	m := eightCPUs(t)
 	static, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{
+	n := &world{
 		real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}, kernel: k, static: static,
 		machine: m, changed: make(chan struct{}, 1),
 	}
 	cfg := Config{
 		Hardware: n.hardware, State: n.state, Runtime: n, Observer: n, Period: 10 * time.Second,
-		Limit: func(cpus int) cgroups.CPULimit {
-			return cgroups.CPULimit{Quota: int64(1000 * cpus), Period: 1000}
-		},
-		PodLimit: n.podLimit, Changed: n.changed, Asked: n.askedBy,
-		Repaired: func(Repair) { n.lock(func() { n.repaired++ }) }, Unread: func() {},
+		Settings: Settings{ResourceOptions: cri.ResourceOptions{Period: time.Millisecond}},
+		Pod:      n.spec, Changed: n.changed,
+		Repaired: func(Kind) { n.lock(func() { n.repaired++ }) }, Unread: func() {},
 	}
 	if k != nil {
 		cfg.Cgroups = k

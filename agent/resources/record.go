@@ -1,8 +1,9 @@
-package cpupool
+package resources
 
 import (
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
@@ -30,6 +31,7 @@ type record struct {
 	told    told
 	unmoved unmoved
 	limited cgroups.CPULimit // the quota that the kernel was last found to have as wanted
+	given   *v1.Pod          // the spec whose requests and limits it has; nil: not known
 }
 
 // told is the set that the runtime was last told.

@@ -1,0 +1,155 @@
+package resources
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/topology"
+)
+
+// view is what containers and pods lack.
+type view struct {
+	lacks []lack
+	// resting holds the errors of containers that must not be given their CPUs again yet.
+	resting []error
+	held    failed // by other updates that rest
+}
+
+// lack is what a container or the cgroup of a pod is to have and does not, or a part of that.
+type lack struct {
+	live
+	gaps  []gap // the CPUs' first
+	whole bool  // with this step, nothing is lacking any more
+}
+
+// gap is one difference.
+type gap struct {
+	what            Kind
+	name, want, has string
+	file            string // the kernel's file
+	turn            turn
+	// repair is set if the runtime reports, or the kernel had, what the container should have.
+	repair bool
+}
+
+func (l lack) String() string {
+	var parts []string
+	for _, g := range l.gaps {
+		if g.what != CPUQuota || !l.lacks(CPUSet) {
+			parts = append(parts, g.name+" "+g.want)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (l lack) lacks(what Kind) bool {
+	return slices.ContainsFunc(l.gaps, func(g gap) bool { return g.what == what })
+}
+
+// compare finds what differs from what it should be.
+func compare(all []live, n *Node, now time.Time) view {
+	v := view{held: failed{pods: map[types.UID]bool{}, ids: map[string]bool{}}}
+	for _, c := range all {
+		l := lack{live: c, gaps: c.gaps(n)}
+		if len(l.gaps) == 0 {
+			c.record.given = c.spec
+			continue
+		}
+		err := c.record.resting(l.String(), now)
+		if err == nil {
+			v.lacks = append(v.lacks, l)
+			continue
+		}
+		if v.held.by(l); l.lacks(CPUSet) {
+			v.resting = append(v.resting, err)
+		}
+	}
+	v.held.cpus = false // one stubborn container does not keep all others from their CPUs
+	return v
+}
+
+// gaps lists what a container or pod lacks.
+func (c live) gaps(n *Node) []gap {
+	out := c.drift(n)
+	for _, g := range c.resized(n) {
+		if g.what != CPUQuota || c.quota == (cgroups.CPULimit{}) {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// drift lists what differs in the kernel, or in the runtime's report.
+func (c live) drift(n *Node) (out []gap) {
+	told, reported, want := c.told(), c.Applied.Mems, c.at
+	has := ptr.Deref(c.kernel.cpus, told)
+	if same := func(has string) bool {
+		return has == want.cpus.text || matches(has, want.cpus.CPUSet, n.online.CPUSet)
+	}; !want.cpus.IsEmpty() && !same(has) {
+		out = append(out, gap{CPUSet, "CPUs", want.cpus.text, has, "cpuset.cpus",
+			turnOfCPUs(has, want.cpus.CPUSet, want.exclusive), c.kernel.cpus != nil && same(told)})
+	}
+	has = ptr.Deref(c.kernel.mems, reported)
+	if !want.mems.IsEmpty() && !matchesNodes(has, want.mems, n.backed) {
+		out = append(out, gap{MemoryNodes, "memory of nodes", want.mems.String(), has, "cpuset.mems",
+			anyTime, c.kernel.mems != nil && matchesNodes(reported, want.mems, n.backed)})
+	}
+	if has := c.kernel.quota; has != nil && !has.Same(c.quota) {
+		out = append(out, gap{CPUQuota, "CPU quota", c.quota.String(), has.String(), "CPU quotas",
+			turnOfQuota(*has, c.quota), c.record.limited == c.quota})
+	}
+	return out
+}
+
+// resized lists what differs since the spec that the container or pod was last given.
+func (c live) resized(n *Node) []gap {
+	if c.spec == nil || c.record.given == nil || c.record.given == c.spec {
+		return nil
+	}
+	want := c.limits(n, c.spec)
+	if want == (limits{}) { // the spec has no such container
+		return nil
+	}
+	return want.gaps(c.limits(n, c.record.given))
+}
+
+// told returns the CPU set that the runtime has: the one it reported, or the last one it was told,
+// if that is newer or the runtime reports none.
+func (c live) told() string {
+	t := c.record.told
+	if !t.at.IsZero() && (c.Applied.CPUs == "" || !t.at.Before(c.pod.ReadAt)) {
+		return t.cpus.String()
+	}
+	return c.Applied.CPUs
+}
+
+// matches reports whether a set lets a container run on exactly the online CPUs in want. On cgroup
+// v2 it may also contain offline CPUs, which the kernel remembers there.
+func matches(has string, want, online cpuset.CPUSet) bool {
+	set, err := topology.ParseCPUs(has)
+	return err == nil && !set.IsEmpty() && set.Intersection(online).Equals(want)
+}
+
+// matchesNodes does the same for memory nodes, which go offline like CPUs.
+func matchesNodes(has string, want, backed topology.NodeSet) bool {
+	set, err := topology.ParseNodeSet(has)
+	return err == nil && set.Intersect(backed) == want
+}
+
+// resistance is the error for a container whose cgroup is still different after the runtime updated
+// it.
+func (l lack) resistance() error {
+	var has []string
+	for _, g := range l.gaps {
+		has = append(has, fmt.Sprintf("%q; look for another program that writes %s", g.has, g.file))
+	}
+	return fmt.Errorf("update container %s to %s: the runtime has done it and the cgroup has %s",
+		l.ID, l, strings.Join(has, ", and "))
+}

@@ -1,0 +1,65 @@
+package resources
+
+import (
+	"fmt"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// limits are the values of a container, or of the cgroup of a pod, that follow from requests and
+// limits and that a resize changes. Zero values are not set.
+type limits struct {
+	quota  cgroups.CPULimit
+	shares int64
+	memory int64 // the limit in bytes
+	// beside is what else follows from memory requests and limits: protection, throttling, swap.
+	beside string
+}
+
+// limits returns those that follow from a spec.
+func (c live) limits(n *Node, spec *v1.Pod) limits {
+	if c.ID == "" {
+		return podLimits(n.Pod(spec))
+	}
+	if of, _ := podspec.Find(spec, c.Name); of != nil {
+		return containerLimits(n.container(spec, of, c.at))
+	}
+	return limits{}
+}
+
+func containerLimits(r *runtimeapi.LinuxContainerResources) limits {
+	return limits{cgroups.CPULimit{Quota: r.CpuQuota, Period: r.CpuPeriod}, r.CpuShares,
+		r.MemoryLimitInBytes, fmt.Sprint(r.MemorySwapLimitInBytes, r.Unified)}
+}
+
+func podLimits(r cgroups.Resources) limits {
+	l := limits{r.CPULimit(), int64(r.Shares), r.Memory, strconv.FormatInt(r.High, 10)}
+	if r.Protection != nil {
+		l.beside += fmt.Sprint(*r.Protection)
+	}
+	return l
+}
+
+// gaps lists what differs from the limits that were given before. A limit that is not set any more
+// stays: the API server lets nobody remove one from a pod that runs.
+func (l limits) gaps(given limits) (out []gap) {
+	if !l.quota.Same(given.quota) && l.quota.Quota != 0 {
+		out = append(out, gap{what: CPUQuota, name: "CPU quota", want: l.quota.String(),
+			has: given.quota.String(), turn: turnOfQuota(given.quota, l.quota)})
+	}
+	if l.shares != given.shares {
+		out = append(out, gap{what: CPUShares, name: "CPU shares", want: fmt.Sprint(l.shares),
+			has: fmt.Sprint(given.shares)})
+	}
+	if l.memory != given.memory && l.memory != 0 || l.beside != given.beside {
+		out = append(out, gap{what: Memory, name: "memory", want: fmt.Sprint(l.memory, l.beside),
+			has:  fmt.Sprint(given.memory, given.beside),
+			turn: turnOf(given.memory, l.memory)})
+	}
+	return out
+}

@@ -1,0 +1,93 @@
+package resources
+
+import (
+	"cmp"
+	"slices"
+
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/topology"
+)
+
+// turn says when a value may change.
+type turn int
+
+const (
+	// anyTime: a CPU share, memory nodes, and a limit that is imposed or lifted, since a cgroup
+	// without a limit has that of the cgroup around it.
+	anyTime turn = iota
+	first        // the value shrinks
+	last         // it grows
+)
+
+// turnOf returns the turn of a limit; 0 is none.
+func turnOf(has, want int64) turn {
+	switch {
+	case has <= 0 || want <= 0 || has == want:
+		return anyTime
+	case want < has:
+		return first
+	default:
+		return last
+	}
+}
+
+// turnOfQuota compares the CPU time in the same time.
+func turnOfQuota(has, want cgroups.CPULimit) turn {
+	return turnOf(has.Quota*max(want.Period, 1), want.Quota*max(has.Period, 1))
+}
+
+// turnOfCPUs returns the turn of a CPU set. What is not reported shrinks, for all that is known. A
+// set that moves leaves CPUs and gains others: nobody may be on exclusive CPUs before others left
+// them, so an exclusive one comes last, and one of the shared pool first.
+func turnOfCPUs(has string, want cpuset.CPUSet, exclusive bool) turn {
+	from, err := topology.ParseCPUs(has)
+	if err != nil || from.IsEmpty() || want.IsSubsetOf(from) || !exclusive && !from.IsSubsetOf(want) {
+		return first
+	}
+	return last
+}
+
+// steps puts what containers and pods lack into the order in which they are given it:
+//
+//	0  containers shrink: they leave CPUs and lower their limits
+//	1  the cgroups of their pods get the new limits
+//	2  containers grow: no CPU is taken before others left it, no limit exceeds the pod's
+//
+// A step is part of what one container or pod lacks, and one call. The steps at one place do not
+// depend on each other. What may change at any time goes along with the rest.
+func steps(lacks []lack) (order [3][]lack) {
+	for _, l := range slices.SortedFunc(slices.Values(lacks), lack.compare) {
+		if l.ID == "" {
+			order[1] = append(order[1], l)
+			continue
+		}
+		shrink, grow := l, l
+		shrink.gaps, grow.gaps = nil, nil
+		for _, g := range l.gaps {
+			if g.turn == last || g.turn == anyTime && !l.has(first) && l.has(last) {
+				grow.gaps = append(grow.gaps, g)
+			} else {
+				shrink.gaps = append(shrink.gaps, g)
+			}
+		}
+		shrink.whole, grow.whole = len(grow.gaps) == 0, true
+		if len(shrink.gaps) > 0 {
+			order[0] = append(order[0], shrink)
+		}
+		if len(grow.gaps) > 0 {
+			order[2] = append(order[2], grow)
+		}
+	}
+	return order
+}
+
+func (l lack) compare(o lack) int {
+	return cmp.Or(cmp.Compare(l.pod.UID, o.pod.UID), cmp.Compare(l.ID, o.ID))
+}
+
+// has reports whether one of the gaps has its turn then.
+func (l lack) has(t turn) bool {
+	return slices.ContainsFunc(l.gaps, func(g gap) bool { return g.turn == t })
+}
