@@ -65,8 +65,9 @@ func (g *Groups) Ensure(ctx context.Context) error {
 	return g.cfg.Tree.EnsureNode(ctx, cgroups.NodeResources(capacity, 0, reserved...))
 }
 
-// EnforceReserved limits the cgroups of daemons that enforceNodeAllocatable names to what is reserved
-// for them, and calls done with a message for each. It is called once: others own these cgroups.
+// EnforceReserved limits the cgroups of daemons that enforceNodeAllocatable names to what is
+// reserved for them, and calls done with a message for each. It is called once: others own these
+// cgroups.
 func (g *Groups) EnforceReserved(ctx context.Context, done func(message string)) error {
 	k := g.cfg.Kubelet
 	if g.cfg.Tree == nil {
@@ -96,8 +97,8 @@ func (g *Groups) EnforceReserved(ctx context.Context, done func(message string))
 	return nil
 }
 
-// Update keeps the groups in line with the machine and the pods. It writes the QoS groups when other
-// pods are active, and each qosPeriod.
+// Update keeps the groups in line with the machine and the pods. It writes the QoS groups when
+// other pods are active, and each qosPeriod.
 func (g *Groups) Update(ctx context.Context) error {
 	if g.cfg.Tree == nil {
 		return nil

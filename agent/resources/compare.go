@@ -53,7 +53,8 @@ func (l lack) lacks(what Kind) bool {
 	return slices.ContainsFunc(l.gaps, func(g gap) bool { return g.what == what })
 }
 
-// compare finds what differs from what it should be.
+// compare finds what differs from what it should be. Where nothing does, the record says so of the
+// present spec.
 func compare(all []live, n *Node, now time.Time) view {
 	v := view{held: failed{pods: map[types.UID]bool{}, ids: map[string]bool{}}}
 	for _, c := range all {

@@ -34,14 +34,14 @@ type Observer interface {
 	Reread(ctx context.Context, uid types.UID) (cri.Pod, error)
 }
 
-// Config holds what a Pool depends on.
+// Config holds what a Loop depends on.
 type Config struct {
 	// Hardware returns the present machine and its policies. Without a CPU policy containers get no
 	// set, and those that have one from an earlier policy get all online CPUs.
 	Hardware func() machine.Hardware
 	State    func() allocation.State
-	// Pod returns a pod's spec as allocated. Of a pod that no source has spoken of yet, requests and
-	// limits stay as they are.
+	// Pod returns a pod's spec as admitted. While no source has named the pod, its requests and limits
+	// stay as they are.
 	Pod      func(types.UID) (*v1.Pod, bool)
 	Settings Settings
 	Runtime  Runtime
@@ -125,8 +125,8 @@ func (l *Loop) Shared() cpuset.CPUSet { return shared(l.cfg.Hardware(), l.cfg.St
 func (l *Loop) Node() Node { return newNode(l.cfg.Settings, l.cfg.Hardware(), l.cfg.State()) }
 
 // Enter returns the resources that a container is about to be created with. For an exclusive
-// container it returns only when no other container is on its CPUs, which needs Run. The caller must
-// call leave when the container has started or failed to.
+// container it returns only when no other container is on its CPUs, which needs Run. The caller
+// must call leave when the container has started or failed to.
 func (l *Loop) Enter(ctx context.Context, pod *v1.Pod, c *v1.Container) (
 	r *runtimeapi.LinuxContainerResources, leave func(), err error) {
 	n, leave := l.Node(), func() {}

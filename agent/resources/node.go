@@ -24,7 +24,7 @@ type Settings struct {
 }
 
 // Node says what containers and pods are to have now. All of it follows from the pods' specs as
-// allocated, and from one state of the ledger, the hardware and the settings. New containers and
+// admitted, and from one state of the ledger, the hardware and the settings. New containers and
 // cgroups are created with what it says, and the loop compares existing ones with it.
 type Node struct {
 	// ResourceOptions are complete.
@@ -67,7 +67,9 @@ func shared(h machine.Hardware, state allocation.State) cpuset.CPUSet {
 }
 
 // container returns the resources of a container that runs in that place.
-func (n *Node) container(pod *v1.Pod, c *v1.Container, at place) *runtimeapi.LinuxContainerResources {
+func (n *Node) container(
+	pod *v1.Pod, c *v1.Container, at place,
+) *runtimeapi.LinuxContainerResources {
 	return cri.ContainerResources(pod, c, n.ResourceOptions, cri.Placement{
 		CPUs: at.cpus.text, Mems: at.mems.String(), Exclusive: at.alone})
 }
@@ -93,7 +95,7 @@ type place struct {
 }
 
 // place returns where a container is to run. has is what an existing container has, nil for one
-// that is about to be created. The pod's spec is nil if no source has spoken of the pod yet.
+// that is about to be created. The spec is nil while no source has named the pod.
 //
 // Under the static policy a container has its exclusive CPUs or the shared pool. Under the policy
 // none an existing container that got a set under another policy gets all CPUs.

@@ -15,9 +15,9 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Cgroups are those of pods and containers. The runtime reports what it was told, and notices neither
-// foreign writes nor the kernel's own changes: on cgroup v1 a CPU that goes offline leaves every
-// set for good.
+// Cgroups finds the cgroups of pods and containers. The runtime reports what it was told, and notices
+// neither foreign writes nor the kernel's own changes: on cgroup v1 a CPU that goes offline leaves
+// every set for good.
 type Cgroups interface {
 	FindContainer(uid types.UID, id string) (cgroups.Container, error)
 	FindPod(uid types.UID) (cgroups.Pod, error)
@@ -32,7 +32,7 @@ type Cgroups interface {
 type live struct {
 	cri.Container
 	pod    cri.Pod
-	spec   *v1.Pod // as allocated; nil: no source has spoken of the pod yet
+	spec   *v1.Pod // as admitted; nil: no source has named the pod yet
 	at     place
 	quota  cgroups.CPULimit // while CPUs are exclusive, compared with the kernel's; zero: it is not
 	kernel inKernel
@@ -56,7 +56,8 @@ type reader struct {
 
 // all reads the live containers of all pods, each pod's cgroup after them. known holds their
 // records from before, and new ones.
-func (r reader) all(ctx context.Context, pods []cri.Pod, before records) (out []live, known records) {
+func (r reader) all(ctx context.Context, pods []cri.Pod, before records) (
+	out []live, known records) {
 	known = make(records, len(before))
 	for _, pod := range pods {
 		own := live{pod: pod}

@@ -61,13 +61,16 @@ func (l lack) ordered() bool {
 	})
 }
 
-// all carries out the steps that bring about what is lacking. A step that failed holds up those
-// that depend on it.
+// all gives containers and pods what they lack. A step that failed holds up those that depend on it.
 func (u *update) all(ctx context.Context, lacks []lack) {
 	for _, place := range steps(lacks) {
 		due := slices.DeleteFunc(place, u.failed.hold)
 		_ = await.Each(due, parallelCalls, func(step lack) error { // errors are in u
-			if err := u.one(ctx, step); err != nil {
+			do := u.container
+			if step.ID == "" {
+				do = u.pod
+			}
+			if err := do(ctx, step); err != nil {
 				u.fail(step, err)
 			}
 			return nil
@@ -84,19 +87,6 @@ func (u *update) fail(step lack, err error) {
 	} else {
 		u.errs.rest = append(u.errs.rest, err)
 	}
-}
-
-func (u *update) holdPod(uid types.UID) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.failed.pods[uid] = true
-}
-
-func (u *update) one(ctx context.Context, l lack) error {
-	if l.ID == "" {
-		return u.pod(ctx, l)
-	}
-	return u.container(ctx, l)
 }
 
 // pod changes the cgroup of a pod. The agent owns it, so the runtime is not involved.
@@ -131,9 +121,8 @@ func (u *update) pod(ctx context.Context, l lack) error {
 	return nil
 }
 
-func (g gap) lowersMemory() bool { return g.what == Memory && g.turn == first }
-
-// checkMemory refuses to lower a memory limit to less than is used: the kernel would kill processes.
+// checkMemory refuses to lower a memory limit to less than is used: the kernel would kill
+// processes.
 func (l lack) checkMemory(whose string, limit int64, used func() (int64, error)) error {
 	if !slices.ContainsFunc(l.gaps, gap.lowersMemory) {
 		return nil
@@ -146,12 +135,7 @@ func (l lack) checkMemory(whose string, limit int64, used func() (int64, error))
 	return err
 }
 
-func (u *update) checkContainer(l lack) error {
-	if l.record.group == nil {
-		return nil
-	}
-	return l.checkMemory("container", u.resources(l).MemoryLimitInBytes, l.record.group.MemoryUsed)
-}
+func (g gap) lowersMemory() bool { return g.what == Memory && g.turn == first }
 
 // resources returns what the runtime is told to change. The CPU quota of a container with exclusive
 // CPUs goes with its CPU set.
@@ -186,16 +170,21 @@ func (u *update) resources(l lack) *runtimeapi.LinuxContainerResources {
 
 // container has the runtime change a container. A container that is gone needs no change.
 func (u *update) container(ctx context.Context, l lack) error {
-	if err := u.checkContainer(l); err != nil {
-		if !l.lacks(CPUSet) {
+	to := u.resources(l)
+	if group := l.record.group; group != nil {
+		err := l.checkMemory("container", to.MemoryLimitInBytes, group.MemoryUsed)
+		switch {
+		case err == nil:
+		case !l.lacks(CPUSet):
 			return l.record.resisted(l.String(), err)
+		default: // others wait for the CPUs, and the rest for the next round
+			rest := l
+			rest.gaps, l.gaps, l.whole = l.gaps[1:], l.gaps[:1], false
+			u.fail(rest, err)
+			return u.container(ctx, l)
 		}
-		// Others wait for the CPUs. The rest is for the next round.
-		l.gaps, l.whole = slices.DeleteFunc(slices.Clone(l.gaps), gap.lowersMemory), false
-		u.holdPod(l.pod.UID)
 	}
-	err := u.cfg.Runtime.UpdateContainerResources(ctx, l.ID,
-		&runtimeapi.ContainerResources{Linux: u.resources(l)})
+	err := u.cfg.Runtime.UpdateContainerResources(ctx, l.ID, &runtimeapi.ContainerResources{Linux: to})
 	if status.Code(err) == codes.NotFound {
 		return nil
 	}
