@@ -113,6 +113,40 @@ func TestOrderOfAResize(t *testing.T) {
 	}
 }
 
+// A step that failed holds up what depends on it: all of the container, the limits of its pod and of
+// the others in it, and CPU sets everywhere if it was about one.
+func TestFailedStepsHoldUpOthers(t *testing.T) {
+	step := func(uid types.UID, id string, gaps ...gap) lack {
+		return lack{live: live{pod: cri.Pod{UID: uid}, Container: cri.Container{ID: id}}, gaps: gaps}
+	}
+	set, shares := gap{what: CPUSet, turn: last}, gap{what: CPUShares}
+	less, more := gap{what: CPUQuota, turn: first}, gap{what: CPUQuota, turn: last}
+	other, pod := step("u", "b", more), step("u", "", less)
+	for name, c := range map[string]struct {
+		failed lack
+		held   []lack
+		free   []lack
+	}{
+		"a CPU set": {step("u", "a", set), []lack{step("u", "a", more), step("v", "c", set)},
+			[]lack{other, pod}},
+		"a limit": {step("u", "a", less), []lack{step("u", "a", set), other, pod},
+			[]lack{step("v", "c", set), step("v", "", more), step("u", "b", shares)}},
+		"a value without order": {step("u", "a", shares), []lack{step("u", "a", more)},
+			[]lack{other, pod, step("v", "c", set)}},
+		"the pod's cgroup": {step("u", "", shares), []lack{other},
+			[]lack{step("u", "b", set), step("v", "", more)}},
+	} {
+		f := failed{pods: map[types.UID]bool{}, ids: map[string]bool{}}
+		f.by(c.failed)
+		for i, l := range append(slices.Clone(c.held), c.free...) {
+			if got := f.hold(l); got != (i < len(c.held)) {
+				t.Errorf("after %s failed, %s %q of %q is held up: %t", name, l.gaps[0].what, l.ID,
+					l.pod.UID, got)
+			}
+		}
+	}
+}
+
 // CPU sets that lose CPUs, and unknown ones, come before those that gain any. An exclusive one that
 // does both comes last.
 func TestOrderOfSets(t *testing.T) {

@@ -119,6 +119,29 @@ func TestAContainerThatDoesNotShrink(t *testing.T) {
 	})
 }
 
+// What failed after other values changed is given in a later round.
+func TestHalfOfAResize(t *testing.T) {
+	bothKernels(t, func(t *testing.T, k *kernel) {
+		n, pool := startNode(t, k)
+		k.podOf(n, asking("p", "4", "64Mi"))
+		pool.Wake()
+		expectUpdates(t, n, "at first", "")
+		calls := 0
+		n.lock(func() {
+			n.fail = func(string) error {
+				if calls++; calls == 2 {
+					return errors.New("busy")
+				}
+				return nil
+			}
+		})
+		n.sees(pool, asking("p", "2", "128Mi"))
+		expectUpdates(t, n, "the second call fails", "p-c=:2000+2048")
+		time.Sleep(time.Minute)
+		expectUpdates(t, n, "later", "p-c=/134217728 p-c=:2000+2048")
+	})
+}
+
 // A memory limit is not lowered to less than is used, at once or while CPUs change.
 func TestMemoryInUse(t *testing.T) {
 	bothKernels(t, func(t *testing.T, k *kernel) {
