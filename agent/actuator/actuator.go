@@ -1,5 +1,5 @@
-// Package actuator does to pods what their workers decide: it is where decisions become calls to
-// the runtime, to volumes, to cgroups and to device plugins.
+// Package actuator carries out the actions of pod workers: it calls the runtime, volumes, cgroups
+// and device plugins.
 package actuator
 
 import (
@@ -34,7 +34,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Config is what an actuator works with.
+// Config holds what an Actuator depends on.
 type Config struct {
 	Runtime  internalapi.RuntimeService
 	Images   *cri.Images
@@ -45,64 +45,62 @@ type Config struct {
 	// Resources says what containers and pods are created with.
 	Resources *resources.Loop
 	Plugins   *devicemanager.Plugins
-	// State is what is assigned.
+	// State returns the assignments.
 	State func() allocation.State
-	// Hardware is what containers are placed on now; what follows from it is not read from Node.
+	// Hardware returns the present machine.
 	Hardware func() machine.Hardware
 	Node     Node
 	Tell     Tell
 }
 
-// Tell is who is told of what happens. None of it may block.
+// Tell publishes what happens. None of its functions may block.
 type Tell struct {
-	// Event is told what happens to a pod, Node what happens to the node.
+	// Event makes an event of a pod, Node one of the node.
 	Event func(pod *v1.Pod, eventType, reason, message string)
 	Node  func(eventType, reason, message string)
-	// Container is told what happens to a container of a pod.
+	// Container makes an event of a pod that names one of its containers.
 	Container func(of podspec.Ref, eventType, reason, message string)
-	// Started is told the outcome of each start of a container, for metrics; c is nil for the
-	// sandbox of a pod.
+	// Started counts the start of a container, or of a pod's sandbox if c is nil.
 	Started func(pod *v1.Pod, c *v1.Container, err error)
-	// Hooked is told the outcome of each hook, for metrics; fallback: its server was asked without
-	// TLS at last.
+	// Hooked counts a hook; fallback is set if its HTTPS server answered only without TLS.
 	Hooked func(fallback bool, err error)
 }
 
-// Objects are what pods are made of at the API server, besides what their volumes are made of.
+// Objects reads what pods need from the API server, apart from the contents of their volumes.
 type Objects interface {
-	// Begin says that the pod is about to be made, Release that nothing of it is left.
+	// Begin is called before the pod is created, Release once nothing of it is left.
 	Begin(pod *v1.Pod) error
 	Release(pod types.UID)
-	// Environment is what the environment of a container is made of.
+	// Environment returns the objects that a container's environment refers to.
 	Environment(ctx context.Context, pod *v1.Pod, c *v1.Container) (*cri.Objects, error)
-	// PullSecrets are the pod's, and the names of those that cannot be had.
+	// PullSecrets returns the pod's image pull secrets, and the names of those that are missing.
 	PullSecrets(ctx context.Context, pod *v1.Pod) (found []*v1.Secret, missing []string)
-	// RuntimeHandler is the one that the runtime class of that name stands for.
+	// RuntimeHandler returns the handler of the runtime class of that name.
 	RuntimeHandler(ctx context.Context, class string) (string, error)
 }
 
-// Node is the node's side of sandboxes and containers.
+// Node holds the node's settings of sandboxes and containers.
 type Node struct {
-	Root          string // what sandboxes carry as their agent's root directory
+	Root          string // the agent's root directory, which sandboxes carry
 	Logs          logs.Place
 	ClusterDomain string
 	DNS           cri.DNS
 	Network       Network
-	Facts         cri.Facts // without what Network tells, and each pod's own addresses
+	Facts         cri.Facts // without addresses
 	Security      cri.SecurityOptions
-	// Users gives pods their user namespaces. Handlers are those of the runtime.
+	// Users assigns user namespaces to pods. Handlers are the runtime's handlers.
 	Users    *userns.Ranges
 	Handlers []cri.RuntimeHandler
-	// Sysctls are those of pods that do not say otherwise.
+	// Sysctls are the defaults of pods that do not set them.
 	Sysctls map[string]string
 }
 
-// Network is the node's as it is now. Its functions do not block.
+// Network knows the node's present network. Its functions do not block.
 type Network struct {
-	// IPs are the node's addresses, the primary one first.
+	// IPs returns the node's addresses, the primary one first.
 	IPs func() []string
-	// Problem is why the runtime gives pods no network of their own, in the kubelet's words; "": it
-	// does.
+	// Problem says in the kubelet's words why the runtime gives pods no network of their own; "" if
+	// it does.
 	Problem func() string
 }
 
@@ -124,9 +122,10 @@ func (a *Actuator) Observe(ctx context.Context, uid types.UID) (cri.Pod, error) 
 	return a.cfg.Observer.Observe(ctx, uid)
 }
 
-// Recall is what is known of a pod after an action that gave it something or ends it, without a list
-// of what the runtime has: the pod's containers were all seen before the first such action, and after
-// the last one it is read in full.
+// Recall returns what is known of a pod after an action, without listing what the runtime has. That
+// is enough after an action that creates or stops something: the pod's containers were all observed
+// before the first such action, and the pod is read in full after the last one. It reports false
+// after other actions.
 func (a *Actuator) Recall(ctx context.Context, uid types.UID, done podworker.Done) (cri.Pod, bool) {
 	switch done.Kind {
 	case podworker.CreateSandbox, podworker.StartContainer, podworker.StopContainers:
@@ -165,7 +164,7 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	return made, err
 }
 
-// takeAway carries out one action that stops or removes something of the pod.
+// takeAway carries out an action that stops or removes something of the pod.
 func (a *Actuator) takeAway(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	act podworker.Action) error {
 	defer a.cfg.Observer.Ending(pod.UID)()
@@ -189,7 +188,7 @@ func (a *Actuator) takeAway(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	}
 }
 
-// killed tells of what could not be stopped, unless nobody wants it to be stopped any more.
+// killed makes an event of a failed stop, unless the action was cancelled.
 func (a *Actuator) killed(ctx context.Context, pod *v1.Pod, err error) error {
 	if err != nil && ctx.Err() == nil {
 		a.cfg.Tell.Event(pod, v1.EventTypeWarning, "FailedKillPod",
@@ -198,8 +197,8 @@ func (a *Actuator) killed(ctx context.Context, pod *v1.Pod, err error) error {
 	return err
 }
 
-// stopContainers stops all side by side, since each may take its whole grace period. A container has
-// what its hook, and the wait for its turn, leave of that.
+// stopContainers stops all containers concurrently, since each may take its whole grace period. The
+// container's hook and the wait for its turn count towards the grace period.
 func (a *Actuator) stopContainers(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	act podworker.Action) error {
 	for _, id := range act.IDs {
@@ -208,27 +207,27 @@ func (a *Actuator) stopContainers(ctx context.Context, pod *v1.Pod, observed cri
 		a.cfg.Tell.Container(podspec.Ref{Pod: pod, Container: name}, v1.EventTypeNormal, "Killing",
 			cmp.Or(act.Message, "Stopping container "+name))
 	}
-	hooks, order, end := sets.New(act.Hooks...), newTurns(act), time.Now().Add(act.Grace)
+	hooks, turns, end := sets.New(act.Hooks...), newTurns(act), time.Now().Add(act.Grace)
 	return each(act.IDs, func(id string) error {
 		if hooks.Has(id) {
 			defer a.preStop(ctx, pod, observed, id, end)()
 		}
-		order.await(ctx, id, end)
+		turns.await(ctx, id, end)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		left := podworker.StopGrace(time.Until(end))
 		err := a.cfg.Runtime.StopContainer(ctx, id, int64(left.Seconds()))
 		if err == nil || status.Code(err) == codes.NotFound {
-			order.ended(id)
+			turns.ended(id)
 		}
 		return err
 	})
 }
 
-// cleanUp takes back cgroup and volumes, in this order: processes left in the cgroup are killed,
-// and nothing uses the volumes any more. What containers said at their end stays beside the
-// runtime's records of them.
+// cleanUp removes the pod's cgroup, which kills the processes left in it, and then its volumes,
+// which nothing uses any more. The termination messages of containers stay as long as the runtime
+// has records of these.
 func (a *Actuator) cleanUp(ctx context.Context, pod *v1.Pod, observed cri.Pod) error {
 	if a.cfg.Cgroups != nil {
 		if err := a.cfg.Cgroups.RemovePod(ctx, pod.UID); err != nil {
@@ -251,8 +250,8 @@ func (a *Actuator) cleanUp(ctx context.Context, pod *v1.Pod, observed cri.Pod) e
 	return nil
 }
 
-// removePod removes the runtime's records last: as long as they are there, the rest is found
-// again after a crash.
+// removePod removes the runtime's records last: while they exist, the rest is found again after a
+// crash.
 func (a *Actuator) removePod(ctx context.Context, pod *v1.Pod, observed cri.Pod) error {
 	if err := a.cfg.Volumes.TearDown(ctx, pod.UID); err != nil {
 		return fmt.Errorf("remove the directory of pod %s: %w", pod.UID, err)
@@ -288,7 +287,7 @@ func (a *Actuator) removeContainers(ctx context.Context, observed cri.Pod,
 	return each(act.IDs, func(id string) error { return records.Remove(ctx, observed, id) })
 }
 
-// each calls f for every id side by side. An object that is gone is as f wants it.
+// each calls f for all ids concurrently. If an object is gone, f has succeeded.
 func each(ids []string, f func(id string) error) error {
 	return await.Each(ids, -1, func(id string) error {
 		if err := f(id); status.Code(err) != codes.NotFound {

@@ -18,7 +18,7 @@ import (
 	"github.com/numalet/numalet/internal/podtest"
 )
 
-// tokens is an API server that has tokens when token says so.
+// tokens is an API server whose token requests fail if token returns an error.
 type tokens struct {
 	none
 	token func(ctx context.Context) error
@@ -29,7 +29,7 @@ func (s *tokens) Token(ctx context.Context, _ *v1.Pod, _ *v1.ServiceAccountToken
 	return []byte("token"), time.Time{}, s.token(ctx)
 }
 
-// sandboxes is a runtime of which only calls about sandboxes are made.
+// sandboxes is a runtime that only knows the calls about sandboxes.
 type sandboxes struct {
 	internalapi.RuntimeService
 	mu    sync.Mutex
@@ -73,7 +73,7 @@ func withToken() *v1.Pod {
 	return podtest.New("p", podtest.In("n"), podtest.UID("u"), podtest.Containers("c"), podtest.Mounts(v))
 }
 
-// beside is an actuator that knows an API server and a runtime, with an empty root directory.
+// beside returns a build with an API server, a runtime and an empty root directory.
 func beside(t *testing.T, server *tokens, runtime *sandboxes) build {
 	t.Helper()
 	root := filepath.Join(t.TempDir(), "root")
@@ -87,7 +87,7 @@ func beside(t *testing.T, server *tokens, runtime *sandboxes) build {
 	return b
 }
 
-// The sandbox is made while the API server has a token made.
+// The sandbox is made while the API server makes a token.
 func TestSandboxBesideVolumes(t *testing.T) {
 	runtime := &sandboxes{}
 	server := &tokens{token: func(ctx context.Context) error {
@@ -110,7 +110,7 @@ func TestSandboxBesideVolumes(t *testing.T) {
 	}
 }
 
-// No pod has a sandbox without volumes: it is taken back, and then waits for them.
+// If volumes fail, the sandbox is removed, and the next one waits for the volumes.
 func TestSandboxIsTakenBack(t *testing.T) {
 	runtime, refused := &sandboxes{}, errors.New("no such account")
 	server := &tokens{token: func(context.Context) error { return refused }}
@@ -134,8 +134,8 @@ func TestSandboxIsTakenBack(t *testing.T) {
 	}
 }
 
-// A sandbox that died has its address and ports until it is stopped: that comes before another one is
-// made, and none is made if it fails.
+// A sandbox that died keeps its address and ports until it is stopped. It is stopped before another
+// one is made; if that fails, none is made.
 func TestDeadSandboxIsStopped(t *testing.T) {
 	runtime := &sandboxes{}
 	b := beside(t, &tokens{token: func(context.Context) error { return nil }}, runtime)
@@ -153,7 +153,7 @@ func TestDeadSandboxIsStopped(t *testing.T) {
 	}
 }
 
-// What fails since the pod was stopped meanwhile is not told as a failure.
+// Failures after the pod was stopped make no events.
 func TestStoppedMeanwhile(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	server := &tokens{token: func(ctx context.Context) error {
@@ -172,7 +172,7 @@ func TestStoppedMeanwhile(t *testing.T) {
 	}
 }
 
-// An agent that ended in between left a sandbox without volumes: they are made before a container.
+// If an earlier run of the agent left a sandbox without volumes, they are made before a container.
 func TestVolumesOfASandboxAreCompleted(t *testing.T) {
 	asked := 0
 	server := &tokens{token: func(context.Context) error { asked++; return nil }}

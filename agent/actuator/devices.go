@@ -52,10 +52,10 @@ func (b build) devices(ctx context.Context, c *v1.Container) (
 	return out, nil
 }
 
-// maxConflicts is how many conflicts of a container are logged.
+// maxConflicts bounds the logged conflicts of a container.
 const maxConflicts = 16
 
-// tellConflicts logs what the plugins' answers, in the order of the devices, say against each
+// tellConflicts logs where the plugins' answers, given in the order of the devices, contradict each
 // other.
 func tellConflicts(log klog.Logger, devices []allocation.DeviceSet,
 	answers []*pluginapi.ContainerAllocateResponse) {
@@ -70,7 +70,8 @@ func tellConflicts(log klog.Logger, devices []allocation.DeviceSet,
 	}
 }
 
-// unallocated says which device resource the container asks for and does not hold.
+// unallocated returns an error that names a device resource which the container asks for and does
+// not hold.
 func unallocated(pod *v1.Pod, c *v1.Container, held []allocation.DeviceSet) error {
 	for _, want := range podspec.DeviceRequests(c) {
 		if !slices.ContainsFunc(held, func(d allocation.DeviceSet) bool {
@@ -84,8 +85,8 @@ func unallocated(pod *v1.Pod, c *v1.Container, held []allocation.DeviceSet) erro
 	return nil
 }
 
-// flaws says what of the plugins' answers for a container the runtime may have refused, and what of
-// them its error names; empty when there is nothing.
+// flaws names the parts of the plugins' answers that may be why the runtime refused a container:
+// what runtimes refuse, and what the runtime's error mentions. It is empty if there are none.
 func (b build) flaws(container string, refusal error) (text string) {
 	for _, d := range b.held.Containers[container].Devices() {
 		answer := &pluginapi.ContainerAllocateResponse{}

@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/internal/podtest"
 )
 
-// Plugins that contradict each other are both named.
+// A conflict between plugins names both.
 func TestConflictsAreTold(t *testing.T) {
 	log := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	tellConflicts(log, []allocation.DeviceSet{
@@ -29,7 +29,7 @@ func TestConflictsAreTold(t *testing.T) {
 	}
 }
 
-// However many there are, a few are told and the rest counted.
+// Of many conflicts a few are logged, and the rest is counted.
 func TestManyConflictsAreCounted(t *testing.T) {
 	log := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	envs := func(value string) map[string]string {
@@ -50,8 +50,8 @@ func TestManyConflictsAreCounted(t *testing.T) {
 	}
 }
 
-// A container that asks for devices and has none of some resource does not start; limits count, as
-// with the kubelet.
+// A container that holds no devices of a resource that it asks for does not start. As with the
+// kubelet, limits count.
 func TestUnallocatedDevicesAreTold(t *testing.T) {
 	pod := podtest.New("1", podtest.Containers("main cpu=1 gpu=1 nic=2 zero=0"))
 	c := &pod.Spec.Containers[0]

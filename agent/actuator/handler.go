@@ -11,8 +11,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// handler is the runtime handler of the pod's runtime class; "" is the default one. On a standalone
-// node there are no runtime classes.
+// handler returns the runtime handler of the pod's runtime class; "" is the default one. A
+// standalone node has no runtime classes.
 func (b build) handler(ctx context.Context) (string, error) {
 	class := ptr.Deref(b.pod.Spec.RuntimeClassName, "")
 	if class == "" || b.cfg.Objects == nil {
@@ -25,7 +25,7 @@ func (b build) handler(ctx context.Context) (string, error) {
 	return handler, nil
 }
 
-// withUsers gives the pod, if it is to have a user namespace, ids of the host.
+// withUsers assigns ids of the host to a pod that is to have a user namespace.
 func (b build) withUsers() (build, error) {
 	if b.node.Users == nil {
 		return b, nil
@@ -35,14 +35,14 @@ func (b build) withUsers() (build, error) {
 	return b, err
 }
 
-// can reports whether the runtime has that handler, and it can do that.
+// can reports whether the runtime has that handler with that ability.
 func (n Node) can(handler string, what func(cri.RuntimeHandler) bool) bool {
 	return slices.ContainsFunc(n.Handlers,
 		func(h cri.RuntimeHandler) bool { return h.Name == handler && what(h) })
 }
 
-// recursiveReadOnly reports whether the container's mounts can be read-only with all that is mounted
-// below; false, too, if none is to be.
+// recursiveReadOnly reports whether the container's mounts can be read-only with everything mounted
+// below them. It is false if no mount asks for that.
 func (b build) recursiveReadOnly(ctx context.Context, c *v1.Container) (bool, error) {
 	if !slices.ContainsFunc(c.VolumeMounts,
 		func(m v1.VolumeMount) bool { return m.RecursiveReadOnly != nil }) {

@@ -11,7 +11,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// The pod's runtime class decides on the handler, and that on whether it may have a user namespace.
+// The runtime class determines the handler, and the handler whether the pod may have a user
+// namespace.
 func TestHandler(t *testing.T) {
 	var events []string
 	users, err := userns.New(userns.Config{Pods: t.TempDir(), PerPod: 65536,
@@ -70,7 +71,8 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// Whether mounts can be read-only recursively is the handler's, which is asked for only if one is to be.
+// Recursive read-only mounts depend on the handler, which is only looked up if a mount asks for
+// them.
 func TestRecursiveReadOnly(t *testing.T) {
 	a := New(Config{Objects: &none{}, Node: Node{Network: up, Handlers: []cri.RuntimeHandler{
 		{RecursiveReadOnlyMounts: true}, {Name: "runsc"}}}})

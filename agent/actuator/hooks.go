@@ -15,8 +15,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// postStart runs the hook of a container that was just started. What failed is for the pod's status;
-// an event, which more people read, says only that it did.
+// postStart runs the hook of a container that was just started. The error goes to the pod's status;
+// the event, which more people can read, only says that the hook failed.
 func (a *Actuator) postStart(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	act podworker.Action) error {
 	c, _ := podspec.Find(pod, act.Container)
@@ -36,9 +36,9 @@ func (a *Actuator) postStart(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	return a.cfg.Volumes.HookDone(pod.UID, act.Container)
 }
 
-// preStop runs the hook of a container that is about to be stopped. It returns when that is done or the
-// container has to be stopped all the same: a hook that takes longer goes on for as long as its
-// container lives, and ended, called when that is over, ends it and waits for it.
+// preStop runs the hook of a container that is about to be stopped. It returns when the hook is
+// done, at end at the latest: a hook that takes longer may go on while its container lives. The
+// caller calls ended when the container has ended; it ends the hook and waits for it.
 func (a *Actuator) preStop(ctx context.Context, pod *v1.Pod, observed cri.Pod, id string,
 	end time.Time) (ended func()) {
 	c, _ := observed.ContainerOf(id)
@@ -67,7 +67,7 @@ func (a *Actuator) preStop(ctx context.Context, pod *v1.Pod, observed cri.Pod, i
 	}
 }
 
-// hook runs a hook, and tells of a server that had to be asked without TLS.
+// hook runs a hook, and makes an event if its HTTPS server answered only without TLS.
 func (a *Actuator) hook(ctx context.Context, pod *v1.Pod, hook *v1.LifecycleHandler,
 	t handler.Target) error {
 	fallback, err := a.hooks.Run(ctx, hook, t)
@@ -80,7 +80,7 @@ func (a *Actuator) hook(ctx context.Context, pod *v1.Pod, hook *v1.LifecycleHand
 	return err
 }
 
-// address is where the pod's containers are reached.
+// address returns the IP address of the pod's containers; "" if there is none.
 func (a *Actuator) address(pod *v1.Pod, observed cri.Pod) string {
 	ips := a.cfg.Node.Network.IPs()
 	if !pod.Spec.HostNetwork && len(observed.Sandboxes) > 0 {

@@ -72,8 +72,8 @@ func newHooked(t *testing.T) (*Actuator, *stoppable) {
 		}}}), r
 }
 
-// A hook has the grace period, and what it takes of that the container has not; two seconds it always
-// has. A hook that fails changes nothing else, and one that takes longer lives as long as its container.
+// A hook shares the grace period with its container, which always has two seconds. A hook that
+// fails changes nothing else; one that takes longer lives as long as its container.
 func TestPreStop(t *testing.T) {
 	for command, want := range map[string][]string{
 		"good": {"good in w", "stop w in 3s", "stop d in 3s"},
@@ -102,7 +102,7 @@ func TestPreStop(t *testing.T) {
 	}
 }
 
-// A stop that is asked for sooner breaks off the hook and stops nothing: the worker decides anew.
+// A cancelled stop breaks off the hook and stops nothing: the worker decides anew.
 func TestPreStopHastened(t *testing.T) {
 	a, r := newHooked(t)
 	pod, observed := hookedPod("hang")
@@ -116,8 +116,8 @@ func TestPreStopHastened(t *testing.T) {
 	}
 }
 
-// What a postStart hook said is in the status and not in the event. That it has to be run is known
-// until it has succeeded.
+// The output of a postStart hook is in the status and not in the event. The hook is pending until
+// it has succeeded.
 func TestPostStart(t *testing.T) {
 	a, r := newHooked(t)
 	bad, observed := hookedPod("bad")

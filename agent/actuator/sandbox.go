@@ -20,11 +20,11 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// networkAgain is after how long a pod looks again whether there is a network for it.
+// networkAgain is the time after which a pod without a network tries again.
 const networkAgain = time.Second
 
-// replaceSandbox makes a sandbox when the one before it, if there was any, has given back its
-// address and ports of the host. One that died by itself has them until it is stopped.
+// replaceSandbox stops the previous sandbox, if there was one, and creates a new one. A sandbox
+// that died by itself keeps its address and host ports until it is stopped.
 func (b build) replaceSandbox(ctx context.Context, observed cri.Pod, attempt uint32) (string, error) {
 	if len(observed.Sandboxes) > 0 {
 		b.cfg.Tell.Event(b.pod, v1.EventTypeNormal, "SandboxChanged",
@@ -37,8 +37,8 @@ func (b build) replaceSandbox(ctx context.Context, observed cri.Pod, attempt uin
 	return b.createSandbox(ctx, attempt)
 }
 
-// createSandbox makes all that comes before the first container. A pod with a network of its own
-// waits for the runtime to have one: those in the host's network are what brings it.
+// createSandbox makes everything that comes before the first container. A pod with a network of its
+// own waits until the runtime has a network; pods in the host's network may be what provides it.
 func (b build) createSandbox(ctx context.Context, attempt uint32) (id string, err error) {
 	if why := b.node.Network.Problem(); why != "" && !b.pod.Spec.HostNetwork {
 		message := "network is not ready: " + why
@@ -65,9 +65,9 @@ func (b build) createSandbox(ctx context.Context, attempt uint32) (id string, er
 	return b.makeSandbox(ctx, attempt, handler)
 }
 
-// makeSandbox is createSandbox for a pod of which all that it needs to begin is known. The API
-// server is asked for what volumes are made of while the kernel works and, if it is nothing that
-// may be missing, while the runtime makes the sandbox.
+// makeSandbox makes the pod's cgroup, sandbox and volumes. The volumes, which may wait for the API
+// server, are made beside the cgroup and, unless something of them may be missing, beside the
+// sandbox.
 func (b build) makeSandbox(ctx context.Context, attempt uint32, handler string) (
 	sandbox string, err error) {
 	beside := b.cfg.Volumes.Beside(b.pod)
@@ -84,7 +84,7 @@ func (b build) makeSandbox(ctx context.Context, attempt uint32, handler string) 
 	case err == nil && !beside:
 		b.node.Security.ExtraGroups = b.cfg.Volumes.Groups(b.pod)
 		sandbox, err = b.runSandbox(ctx, attempt, handler)
-	case err != nil && sandbox != "": // pods have none as long as their volumes are not there
+	case err != nil && sandbox != "": // without volumes a pod has no sandbox
 		b.takeBack(ctx, sandbox)
 	}
 	if err != nil {
@@ -93,16 +93,16 @@ func (b build) makeSandbox(ctx context.Context, attempt uint32, handler string) 
 	return sandbox, nil
 }
 
-// runSandbox has the runtime make the sandbox, and returns its id. Whatever fails of it is told.
+// runSandbox has the runtime make the sandbox, and returns its id. A failure becomes an event.
 func (b build) runSandbox(ctx context.Context, attempt uint32, handler string) (string, error) {
-	id, err := b.orderSandbox(ctx, attempt, handler)
+	id, err := b.requestSandbox(ctx, attempt, handler)
 	if err != nil {
 		b.say.warn("FailedCreatePodSandBox", "Failed to create pod sandbox: "+messageOf(err))
 	}
 	return id, err
 }
 
-func (b build) orderSandbox(ctx context.Context, attempt uint32, handler string) (string, error) {
+func (b build) requestSandbox(ctx context.Context, attempt uint32, handler string) (string, error) {
 	if err := os.MkdirAll(cri.PodLogDir(b.node.Logs.Dir, b.pod), 0o755); err != nil {
 		return "", err
 	}
@@ -114,8 +114,8 @@ func (b build) orderSandbox(ctx context.Context, attempt uint32, handler string)
 	return b.cfg.Runtime.RunPodSandbox(ctx, config, handler)
 }
 
-// takeBack stops and removes a sandbox in which nothing was started. One that stays all the same is
-// the pod's, and its volumes are made before its first container.
+// takeBack stops and removes a sandbox in which nothing was started. If that fails, the pod keeps
+// the sandbox, and its volumes are made before its first container.
 func (a *Actuator) takeBack(ctx context.Context, sandbox string) {
 	err := a.cfg.Runtime.StopPodSandbox(ctx, sandbox)
 	if err == nil {
@@ -176,7 +176,7 @@ func (b build) sandboxConfig(attempt uint32) (
 	if text := resize.Describe(b.pod); text != "" {
 		config.Annotations[resize.Annotation] = text
 	}
-	delete(config.Annotations, handover.Annotation) // the pod's own words are not ours
+	delete(config.Annotations, handover.Annotation) // only the agent may write it
 	if text != "" {
 		config.Annotations[handover.Annotation] = text
 	}

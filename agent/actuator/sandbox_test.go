@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// What fails before the runtime is asked for a sandbox is told, too, in the words of the status.
+// A failure before the call for a sandbox makes an event with the same text as the status.
 func TestSandboxThatIsNotOrdered(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -20,15 +20,16 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// build is what a sandbox or a container of a pod is made from, read once so that its parts agree.
+// build holds what a sandbox or container of a pod is created from, read once so that its parts
+// agree.
 type build struct {
 	*Actuator
 	pod       *v1.Pod
-	held      allocation.Pod // what is assigned to it
+	held      allocation.Pod // its assignments
 	resources resources.Node
-	node      Node // as the hardware has it
+	node      Node // with the facts of the present hardware and network
 	say       about
-	// images are the runtime's names of the images that volumes are made of, by volume.
+	// images holds the runtime's names of the images of image volumes, by volume.
 	images map[string]string
 }
 
@@ -82,7 +83,7 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 	facts := b.node.Facts
 	facts.PodIPs = addresses.OfPod(sandbox.IPs, facts.HostIPs)
 	b.images = volumes
-	config, leave, err := b.order(ctx, c, cri.ContainerOptions{
+	config, leave, err := b.prepare(ctx, c, cri.ContainerOptions{
 		Attempt: act.Attempt, Image: image, Target: target,
 		Facts: facts, Security: b.node.Security,
 	})
@@ -99,8 +100,8 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 	return b.run(ctx, sandbox.ID, config, sandboxConfig)
 }
 
-// targetOf is the id of the container whose processes an ephemeral container is to see; "": it names
-// none.
+// targetOf returns the id of the container whose processes an ephemeral container is to see; "" if
+// it names none.
 func targetOf(pod *v1.Pod, observed cri.Pod, ephemeral string) (string, error) {
 	name := podspec.Target(pod, ephemeral)
 	if name == "" {
@@ -113,9 +114,9 @@ func targetOf(pod *v1.Pod, observed cri.Pod, ephemeral string) (string, error) {
 	return target.ID, nil
 }
 
-// order is what the runtime is told of a container, with all that it needs in place; leave must be
-// called when it has started or could not.
-func (b build) order(ctx context.Context, c *v1.Container, o cri.ContainerOptions) (
+// prepare makes everything that a container needs, and returns its configuration. The caller must
+// call leave when the container has started or failed to.
+func (b build) prepare(ctx context.Context, c *v1.Container, o cri.ContainerOptions) (
 	config *runtimeapi.ContainerConfig, leave func(), err error) {
 	if b.cfg.Objects != nil {
 		if o.Objects, err = b.cfg.Objects.Environment(ctx, b.pod, c); err != nil {
@@ -162,8 +163,8 @@ func (b build) run(ctx context.Context, sandboxID string, config *runtimeapi.Con
 	return cri.Made{Sandbox: sandboxID, Container: id}, nil
 }
 
-// create makes the container with a place for its log and, where log collectors look for one, a
-// link to it.
+// create makes the directory of the container's log and creates the container. Where log collectors
+// expect one, it makes a link to the log.
 func (b build) create(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig,
 	sandboxConfig *runtimeapi.PodSandboxConfig) (string, error) {
 	log := filepath.Join(sandboxConfig.LogDirectory, config.LogPath)
@@ -181,7 +182,7 @@ func (b build) create(ctx context.Context, sandboxID string, config *runtimeapi.
 	return id, nil
 }
 
-// containerConfig is the container's order with what it holds written on it.
+// containerConfig returns the container's configuration, annotated with its assignments.
 func (b build) containerConfig(c *v1.Container, o cri.ContainerOptions) (
 	*runtimeapi.ContainerConfig, error) {
 	config, err := cri.ContainerConfig(b.pod, c, o)
@@ -198,7 +199,7 @@ func (b build) containerConfig(c *v1.Container, o cri.ContainerOptions) (
 	return config, nil
 }
 
-// mounts prepares the container's volumes; subPathExpr may refer to its environment.
+// mounts prepares the container's volumes. It needs the environment for subPathExpr.
 func (b build) mounts(ctx context.Context, c *v1.Container, o cri.ContainerOptions) (
 	[]*runtimeapi.Mount, error) {
 	env, err := cri.Env(b.pod, c, o)

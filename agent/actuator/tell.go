@@ -11,14 +11,14 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// mountFailed is the reason of a pod whose volumes are not as they should be, and of the events.
+// mountFailed is the reason of events and of the status of a pod whose volumes could not be made.
 const mountFailed = "FailedMount"
 
-// about tells what befalls a pod while something is made for it.
+// about makes events of a pod while something is made for it.
 type about struct {
 	pod  *v1.Pod
 	tell Tell
-	// over is why what is made is not wanted any more, if so: what fails then is not told.
+	// over returns an error once the action was cancelled: later failures make no events.
 	over func() error
 }
 
@@ -28,22 +28,22 @@ func (a about) warn(reason, message string) {
 	}
 }
 
-// failed tells why a container was not started.
+// failed makes an event of a container that was not started.
 func (a about) failed(of podspec.Ref, why string) {
 	if a.over() == nil {
 		a.tell.Container(of, v1.EventTypeWarning, "Failed", "Error: "+why)
 	}
 }
 
-// refused tells what the runtime has against a container, in its own words, and what may be the
-// cause.
+// refused makes an event of a container that the runtime refused, in the runtime's words, with the
+// likely cause.
 func (a about) refused(of podspec.Ref, reason string, err error, cause string) error {
 	message := status.Convert(err).Message() + cause
 	a.failed(of, message)
 	return &cri.StartError{Reason: reason, Message: message, Err: err}
 }
 
-// dns tells what of the pod's resolver configuration is not as it asks for.
+// dns makes events of what the pod's resolver configuration leaves out.
 func (a about) dns(problems []cri.DNSProblem) {
 	for _, p := range problems {
 		a.warn(p.Reason, p.Message)
@@ -53,7 +53,7 @@ func (a about) dns(problems []cri.DNSProblem) {
 	}
 }
 
-// volumes is an event for each of the errors that were joined.
+// volumes makes an event of each of the joined errors.
 func (a about) volumes(err error) {
 	errs := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -68,7 +68,7 @@ func (a about) volumes(err error) {
 	}
 }
 
-// reasonOf is the reason that the status shows for an error.
+// reasonOf returns the reason that the status shows for an error.
 func reasonOf(err error) string {
 	if why, ok := errors.AsType[*cri.StartError](err); ok {
 		return why.Reason
@@ -76,7 +76,7 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// messageOf is an error without the reason that the status shows beside it.
+// messageOf returns the error's text without the reason, which the status shows beside it.
 func messageOf(err error) string {
 	if why, ok := errors.AsType[*cri.StartError](err); ok {
 		return why.Message

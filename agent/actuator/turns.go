@@ -8,11 +8,11 @@ import (
 	"github.com/numalet/numalet/internal/await"
 )
 
-// turns are those of containers that are stopped one after the other.
+// turns orders containers that are stopped one after the other.
 type turns struct {
-	// before has, by id, the containers of the turn before.
+	// before holds the containers of the previous turn by id.
 	before map[string][]string
-	// ends has, by id, what is closed when the container has ended.
+	// ends holds channels by id, each closed when the container has ended.
 	ends map[string]chan struct{}
 }
 
@@ -29,8 +29,8 @@ func newTurns(stop podworker.Action) turns {
 	return t
 }
 
-// await returns when it is the container's turn, or no time is left to wait for it. By then a
-// container that could not be stopped holds up no other.
+// await waits for the container's turn, at most until end: then a container that could not be
+// stopped holds up no other.
 func (t turns) await(ctx context.Context, id string, end time.Time) {
 	within, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
@@ -41,7 +41,7 @@ func (t turns) await(ctx context.Context, id string, end time.Time) {
 	}
 }
 
-// ended says, once, that the container has.
+// ended records that the container has ended. It is called at most once for each.
 func (t turns) ended(id string) {
 	if ended, ok := t.ends[id]; ok {
 		close(ended)

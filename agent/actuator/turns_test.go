@@ -21,7 +21,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// slow is a runtime whose containers take their time to stop, or cannot be stopped.
+// slow is a runtime whose containers stop slowly or not at all.
 type slow struct {
 	internalapi.RuntimeService
 	begun  time.Time
@@ -47,8 +47,8 @@ func (s *slow) StopContainer(ctx context.Context, id string, grace int64) error 
 	}
 }
 
-// A container is stopped when those of the turn before it have ended and its own hook is done, not
-// that of another one; at the end of the grace whatever holds it up.
+// A container is stopped when those of the previous turn have ended and its own hook is done, at
+// the end of the grace period at the latest.
 func TestStopsInTurn(t *testing.T) {
 	sleep := &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 10}}}
 	pod := podtest.New("", podtest.Containers("web", "db", "b", "a"))
@@ -90,7 +90,7 @@ func TestStopsInTurn(t *testing.T) {
 	}
 }
 
-// Who waits for its turn is not stopped when another stop is asked for: the worker decides anew.
+// A cancelled stop stops no container that waits for its turn: the worker decides anew.
 func TestTurnHastened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &slow{begun: time.Now(), takes: map[string]time.Duration{"web": time.Minute}}

@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// volumesWait is how long a pod waits for what its volumes are made of before it tries again.
+	// volumesWait bounds the time in which volumes are made; then the pod tries again.
 	volumesWait = 10 * time.Second
-	// updateRetry is when the volumes of a pod that runs are looked at again that could not be
-	// brought up to date. What they lack wakes the pod when it comes.
+	// updateRetry is the time after which a failed update of a running pod's volumes is repeated.
+	// An object that was missing wakes the pod when it appears.
 	updateRetry = time.Minute
-	// pollRetry is when a pod looks again whether its claims are bound and its certificates issued:
-	// nothing tells it.
+	// pollRetry is the period in which a pod checks whether its claims are bound and its
+	// certificates issued: no event announces these.
 	pollRetry = 2 * time.Second
 )
 
-// setUpVolumes makes the pod's volumes. Each that cannot be made is an event.
+// setUpVolumes makes the pod's volumes. Each failure becomes an event.
 func (b build) setUpVolumes(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, volumesWait)
 	defer cancel()
@@ -45,7 +45,7 @@ func (b build) setUpVolumes(ctx context.Context) error {
 	return why
 }
 
-// completeVolumes makes what is missing of the volumes of a pod with a sandbox.
+// completeVolumes makes the missing volumes of a pod that has a sandbox.
 func (b build) completeVolumes(ctx context.Context) error {
 	missing, err := b.cfg.Volumes.Incomplete(b.pod)
 	switch {
@@ -58,7 +58,8 @@ func (b build) completeVolumes(ctx context.Context) error {
 	}
 }
 
-// updateVolumes brings the volumes of a pod that runs up to date. What it cannot keeps what it has.
+// updateVolumes updates the volumes of a running pod. A volume that cannot be updated keeps its
+// content.
 func (b build) updateVolumes(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, volumesWait)
 	defer cancel()
@@ -73,8 +74,8 @@ func (b build) updateVolumes(ctx context.Context) error {
 	}
 }
 
-// imageVolumes sees to it that the images of the volumes that a container mounts are there, and says
-// what the runtime calls them, by volume.
+// imageVolumes pulls the images of the image volumes that a container mounts, and returns the
+// runtime's names of them by volume.
 func (b build) imageVolumes(ctx context.Context, c *v1.Container,
 	sandbox *runtimeapi.PodSandboxConfig, yield func()) (map[string]string, error) {
 	var out map[string]string
@@ -104,7 +105,7 @@ func (b build) imageVolumes(ctx context.Context, c *v1.Container,
 	return out, nil
 }
 
-// pullSecrets asks for the pod's image pull secrets; nil: it has none.
+// pullSecrets returns a function that reads the pod's image pull secrets, nil if it has none.
 func (b build) pullSecrets() func(context.Context) ([]*v1.Secret, []string) {
 	if b.cfg.Objects == nil || len(b.pod.Spec.ImagePullSecrets) == 0 {
 		return nil

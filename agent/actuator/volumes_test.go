@@ -19,7 +19,7 @@ import (
 	"github.com/numalet/numalet/internal/podtest"
 )
 
-// none is an API server that has nothing.
+// none is an API server without objects.
 type none struct {
 	volume.Objects
 	begun, released []types.UID
@@ -50,7 +50,7 @@ func (n *none) RuntimeHandler(_ context.Context, class string) (string, error) {
 	return "", &cri.ObjectError{Err: errors.New("no such class")}
 }
 
-// Each volume that cannot be made is an event of its own, and what is missing is known as such.
+// Each volume that cannot be made has an event, and a missing object is reported as missing.
 func TestVolumesThatCannotBeMade(t *testing.T) {
 	server := &none{}
 	volumes := newVolumes(t, filepath.Join(t.TempDir(), "root"), server)
@@ -102,7 +102,7 @@ func TestVolumesThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// A pod that needs what cannot be had yet waits for it by name; a static one is as it always was.
+// A pod that needs something unsupported waits for it by name; a static pod does not.
 func TestAwaited(t *testing.T) {
 	var events []string
 	a := New(Config{Objects: &none{}, Tell: Tell{
@@ -121,8 +121,8 @@ func TestAwaited(t *testing.T) {
 	}
 }
 
-// What of a resolver configuration is left out is told of the pod, and of the node if that is at
-// fault.
+// A truncated resolver configuration makes an event of the pod, and of the node if the node's own
+// configuration is the cause.
 func TestDNSIsTold(t *testing.T) {
 	var told []string
 	about{&v1.Pod{}, Tell{
@@ -142,10 +142,10 @@ func TestDNSIsTold(t *testing.T) {
 	}
 }
 
-// up is a network that the runtime gives, on a node without addresses.
+// up is a working network on a node without addresses.
 var up = Network{IPs: func() []string { return nil }, Problem: func() string { return "" }}
 
-// newVolumes mounts nothing, and tells nobody.
+// newVolumes returns volumes that mount nothing.
 func newVolumes(t *testing.T, root string, objects volume.Objects) *volume.Volumes {
 	t.Helper()
 	volumes, err := volume.New(volume.Config{

@@ -40,8 +40,8 @@ type Config struct {
 	// set, and those that have one from an earlier policy get all online CPUs.
 	Hardware func() machine.Hardware
 	State    func() allocation.State
-	// Pod returns a pod's spec as admitted. While no source has named the pod, its requests and limits
-	// stay as they are.
+	// Pod returns a pod's spec as admitted. While no source has named the pod, its requests and
+	// limits stay as they are.
 	Pod      func(types.UID) (*v1.Pod, bool)
 	Settings Settings
 	Runtime  Runtime

@@ -89,8 +89,8 @@ type place struct {
 	cpus      cpus
 	mems      topology.NodeSet
 	exclusive bool // the CPUs are
-	// alone is set if the container has as many exclusive CPUs as it asked for, and not more: no CPU
-	// quota may throttle it.
+	// alone is set if the container has as many exclusive CPUs as it asked for, and not more: no
+	// CPU quota may throttle it.
 	alone bool
 }
 

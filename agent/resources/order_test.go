@@ -74,8 +74,8 @@ func story(order [3][]lack) string {
 }
 
 // Limits shrink inside the pod first, and grow outside first: a container's is never above its
-// pod's. The kernel would refuse that on cgroup v1 for CPU quotas. A limit that is imposed or lifted
-// needs no order: without one the container has the pod's.
+// pod's. The kernel would refuse that on cgroup v1 for CPU quotas. A limit that is imposed or
+// lifted needs no order: without one the container has the pod's.
 func TestOrderOfAResize(t *testing.T) {
 	n := newNode(Settings{}, machine.Hardware{Machine: eightCPUs(t)}, allocation.State{})
 	for name, c := range map[string]struct{ have, want, order string }{
@@ -113,8 +113,8 @@ func TestOrderOfAResize(t *testing.T) {
 	}
 }
 
-// A step that failed holds up what depends on it: all of the container, the limits of its pod and of
-// the others in it, and CPU sets everywhere if it was about one.
+// A step that failed holds up what depends on it: all of the container, the limits of its pod and
+// of the others in it, and CPU sets everywhere if it was about one.
 func TestFailedStepsHoldUpOthers(t *testing.T) {
 	step := func(uid types.UID, id string, gaps ...gap) lack {
 		return lack{live: live{pod: cri.Pod{UID: uid}, Container: cri.Container{ID: id}}, gaps: gaps}
@@ -181,8 +181,8 @@ func TestOrderOfSets(t *testing.T) {
 	}
 }
 
-// Whatever is assigned and resized, after each step nobody is on CPUs that an exclusive container was
-// given, and no limit is above the pod's.
+// Whatever is assigned and resized, after each step nobody is on CPUs that an exclusive container
+// was given, and no limit is above the pod's.
 func TestOrderIsSafe(t *testing.T) {
 	m := eightCPUs(t)
 	static, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})

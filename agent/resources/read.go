@@ -15,9 +15,9 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Cgroups finds the cgroups of pods and containers. The runtime reports what it was told, and notices
-// neither foreign writes nor the kernel's own changes: on cgroup v1 a CPU that goes offline leaves
-// every set for good.
+// Cgroups finds the cgroups of pods and containers. The runtime reports what it was told, and
+// notices neither foreign writes nor the kernel's own changes: on cgroup v1 a CPU that goes offline
+// leaves every set for good.
 type Cgroups interface {
 	FindContainer(uid types.UID, id string) (cgroups.Container, error)
 	FindPod(uid types.UID) (cgroups.Pod, error)

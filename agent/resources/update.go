@@ -61,7 +61,8 @@ func (l lack) ordered() bool {
 	})
 }
 
-// all gives containers and pods what they lack. A step that failed holds up those that depend on it.
+// all gives containers and pods what they lack. A step that failed holds up those that depend on
+// it.
 func (u *update) all(ctx context.Context, lacks []lack) {
 	for _, place := range steps(lacks) {
 		due := slices.DeleteFunc(place, u.failed.hold)
