@@ -111,23 +111,12 @@ func (n *Node) place(uid types.UID, name string, spec *v1.Pod, has *cri.Applied)
 	default:
 		at.cpus = cpusOf(own.Intersection(n.online.CPUSet)) // cgroup v1 refuses offline CPUs
 		at.exclusive = true
-		at.alone = spec != nil && !padded(spec, name, own)
+		if spec != nil {
+			asked := cpumanager.Unpadded(spec, name)
+			at.alone = asked == 0 || asked >= own.Size()
+		}
 	}
 	return at
-}
-
-// padded reports whether a container has more exclusive CPUs than it asked for, to complete its
-// cores.
-func padded(spec *v1.Pod, container string, own cpuset.CPUSet) bool {
-	if !podspec.CPURules(spec).WholeCores {
-		return false
-	}
-	c, _ := podspec.Find(spec, container)
-	if c == nil {
-		return false
-	}
-	asked := cpumanager.Exclusive(spec, c)
-	return asked > 0 && asked < own.Size()
 }
 
 // mems returns the memory nodes of a container. An existing one that was created with some has the
