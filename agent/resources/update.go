@@ -101,15 +101,9 @@ func (u *update) pod(ctx context.Context, l lack) error {
 	if err == nil && l.lacks(CPUQuota) {
 		err = group.SetCPULimit(ctx, want.CPULimit())
 	}
-	var r cgroups.Resources
-	if l.lacks(CPUShares) {
-		r.Shares = want.Shares
-	}
-	if l.lacks(Memory) {
-		r.Memory, r.Protection, r.High = want.Memory, want.Protection, want.High
-	}
 	if err == nil && (l.lacks(CPUShares) || l.lacks(Memory)) {
-		err = group.Set(ctx, r)
+		err = group.Set(ctx, cgroups.Resources{Shares: want.Shares, Memory: want.Memory,
+			Protection: want.Protection, High: want.High})
 	}
 	if err != nil {
 		return l.record.resisted(l.String(), err)
