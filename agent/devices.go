@@ -71,8 +71,8 @@ func deviceDir(root string) string {
 	return filepath.Join(root, filepath.Base(filepath.Clean(pluginapi.DevicePluginPath)))
 }
 
-// teller tells plugins which devices were released; settled is called when they are free.
-func (d deviceDomain) teller(n node, settled func()) *released.Teller {
+// notifier tells plugins which devices were released; settled is called when they are free.
+func (d deviceDomain) notifier(n node, settled func()) *released.Notifier {
 	return released.New(released.Config{
 		Store: n.store, Plugins: d.Plugins, Settled: settled, Tell: n.events.OnNode,
 		Changed: mailbox.Subscribe(n.store.Changes(), d.changed),

@@ -268,7 +268,7 @@ func (w *walk) open() {
 		},
 	})
 	d.queue, d.store = queue, store
-	teller := released.New(released.Config{
+	notifier := released.New(released.Config{
 		Store: store, Plugins: w.plugins, Settled: queue.Poke,
 		Changed: mailbox.Subscribe(store.Changes(), &w.plugins.changed),
 		Tell:    func(_, _, _ string) { w.gaveUp.Add(1) },
@@ -282,7 +282,7 @@ func (w *walk) open() {
 	w.stale = true
 	w.submitAll()
 	go func() { done <- queue.Run(ctx) }()
-	go func() { done <- teller.Run(ctx) }()
+	go func() { done <- notifier.Run(ctx) }()
 }
 
 func (w *walk) submit(t *tenant) {

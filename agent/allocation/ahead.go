@@ -12,16 +12,17 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// lookAhead looks for another place for a pod that has none if its containers are placed in the
-// order in which they start, as the kubelet does. There an init container may go where the largest
-// of what follows has no room, or a small container where a large one would have had some.
+// lookAhead tries other orders when a pod has no place with its containers in the order of their
+// starts, which is the kubelet's. In that order an init container can take the only place where a
+// later container fits, or a small container the place of a large one.
 //
-// The containers that last are placed first, in their order or else the largest first, and each init
-// container then where they are going to be. It may have there what they have, as they do not run
-// yet. If the policy does not allow that, it goes elsewhere, and what it had is left behind.
+// lookAhead first places the containers that last (sidecars and regular ones), in the order of
+// their starts and then the largest first. It then places each init container where they will be:
+// it can use what they hold, as they do not run yet. If the policy does not allow that, the init
+// container goes elsewhere and gives back what it had.
 //
-// If that leads nowhere either, it returns the first plan, with what is in the way apart from the
-// order. In pod scope all containers go to one place, so that there is nothing to look ahead for.
+// If no order works, lookAhead returns the first plan, with the obstacle that does not depend on
+// the order. In pod scope all containers share one place, so there is nothing to try.
 func (d *draft) lookAhead(refused *Rejection) (*draft, error) {
 	v, last := d.view, 0
 	if v.Scope == topology.PodScope && v.Policy != topology.None {
@@ -51,7 +52,7 @@ func (d *draft) lookAhead(refused *Rejection) (*draft, error) {
 	return d, refused
 }
 
-// withoutInits is the view without what the pod's init containers have.
+// withoutInits returns the view without the holdings of the pod's init containers.
 func (v View) withoutInits(pod *v1.Pod) View {
 	v.Own.Containers = maps.Clone(v.Own.Containers)
 	for c, kind := range podspec.Containers(pod) {
@@ -62,8 +63,7 @@ func (v View) withoutInits(pod *v1.Pod) View {
 	return v
 }
 
-// largestFirst orders containers, given by their places, by what they ask for: whoever asks for more
-// single things comes first, and of those that ask for as many whoever asks for more bytes.
+// largestFirst compares containers, given by index: more items come first, then more bytes.
 func (d *draft) largestFirst() func(a, b int) int {
 	items, bytes := make([][]uint64, len(d.containers)), make([][]uint64, len(d.containers))
 	for _, k := range kinds {
@@ -78,7 +78,7 @@ func (d *draft) largestFirst() func(a, b int) int {
 	}
 }
 
-// placeAhead places the containers that last, in that order, and then the init containers.
+// placeAhead places the containers that last, in this order, and then the init containers.
 func (d *draft) placeAhead(order func(a, b int) int, own Pod) error {
 	var last, inits []int
 	for at, a := range d.containers {
@@ -106,8 +106,8 @@ func (d *draft) placeAhead(order func(a, b int) int, own Pod) error {
 	return d.check()
 }
 
-// learn takes over from a plan that looked ahead and failed as well what is in the way of a place
-// that the policy allows: without an init container's place in it.
+// learn copies from a failed plan that looked ahead why there is no place that the policy allows.
+// The plan in the order of starts may only say that an init container is in the way.
 func (d *draft) learn(ahead *draft, refused *Rejection, err error) {
 	again, ok := errors.AsType[*Rejection](err)
 	switch {
@@ -127,8 +127,9 @@ func (d *draft) kindOf(container string) podspec.Kind {
 	return kind
 }
 
-// placeInit places an init container beside those that last and start before it: on what the others
-// lend it, if that is enough and the policy allows it, else on all that is free at its time.
+// placeInit places an init container beside the lasting containers that start before it: on what
+// later containers lend it, if that is enough and the policy allows it, otherwise on whatever is
+// free at its time.
 func (d *draft) placeInit(at int, own Container) (err error) {
 	a := d.containers[at]
 	if d.view.Keep == KeepAll && !own.IsEmpty() {
@@ -168,8 +169,8 @@ func (d *draft) placeInit(at int, own Container) (err error) {
 	return err
 }
 
-// placed are the containers placed so far: those that run beside the one at that place, and what the
-// others have, which it can be lent: those that start after it, and init containers before it.
+// placed returns the containers placed so far that run beside the container at this index, and what
+// the others can lend it: later containers and earlier init containers.
 func (d *draft) placed(at int) (before []claimant, lent []Container) {
 	for i, other := range d.containers {
 		held, placed := d.plan.Pod.Containers[other.Name]
@@ -184,8 +185,8 @@ func (d *draft) placed(at int) (before []claimant, lent []Container) {
 	return before, lent
 }
 
-// viewOfInit is that in which an init container is placed: what other pods have is taken, and near
-// the containers that lend, all that is not lent, of what is lent in sufficient number.
+// viewOfInit returns the view in which an init container is placed. What other pods hold is taken.
+// If near, everything that is not lent is taken as well, for each resource of which enough is lent.
 func (d *draft) viewOfInit(a claimant, own Container, lent []Container, near bool) View {
 	v := d.view
 	v.Own = Pod{BootID: v.Own.BootID, Containers: map[string]Container{a.Name: own}}

@@ -10,14 +10,15 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Devices that were chosen for a container are its own before it is placed, as what it had before a
-// reboot is, and all else is placed around them. What a container has already comes before a choice.
+// A user can choose a container's devices by annotation. The container holds them before it is
+// placed, like what it had before a reboot, and everything else is placed around them. What a
+// container already has comes before a choice.
 
-// chosen is a demand of which something may have been chosen for the container.
+// chosen is a demand that a user may have chosen devices for.
 type chosen interface {
-	// preset adds to got what was chosen and is not there yet. The error says why it is not to be had.
+	// preset adds to got what was chosen and is not there yet. The error says why it cannot be had.
 	preset(got *Container) error
-	// choices says for people what was chosen; empty: nothing was.
+	// choices describes what was chosen; empty: nothing.
 	choices() []string
 }
 
@@ -30,7 +31,7 @@ func (a claimant) preset(got *Container) (err error) {
 	return err
 }
 
-// presets are what is chosen for the pod's containers.
+// presets returns what was chosen for the pod's containers.
 func (d *draft) presets() (out []Container) {
 	if len(d.view.chosen) == 0 {
 		return nil
@@ -43,7 +44,7 @@ func (d *draft) presets() (out []Container) {
 	return out
 }
 
-// ChosenError says that a device which was chosen for a container is not to be had.
+// ChosenError says why a container cannot have a device that was chosen for it.
 type ChosenError struct{ Resource, Container, ID, Why string }
 
 func (e *ChosenError) Error() string {
@@ -51,10 +52,11 @@ func (e *ChosenError) Error() string {
 		podspec.ChoiceAnnotation(e.Resource, e.Container), oneline.Cut(e.ID, 96), e.Why)
 }
 
-// Reason is that of the rejection.
+// Reason returns the reason of the rejection.
 func (e *ChosenError) Reason() string { return ReasonChosen }
 
-// preset gives the devices also where one is not to be had, so that others are kept off.
+// preset adds all chosen devices even if one cannot be had, so that other containers get none of
+// them.
 func (d deviceDemand) preset(got *Container) (err error) {
 	if !slices.ContainsFunc(d.requests, func(r deviceRequest) bool { return r.chosen != nil }) {
 		return nil
@@ -80,7 +82,7 @@ func (d deviceDemand) preset(got *Container) (err error) {
 	return err
 }
 
-// refuses says why a container cannot be given the device; "": it can.
+// refuses says why a container cannot have the device; "": it can.
 func (p *devices) refuses(r deviceRequest, id string) string {
 	d, found := r.resource.Find(id)
 	switch {
@@ -117,7 +119,7 @@ func (d deviceDemand) choices() (out []string) {
 	return out
 }
 
-// choices says for people what was chosen for the container; "": for any.
+// choices describes what was chosen for the container; "": for any container.
 func (d *draft) choices(container string) (out []string) {
 	if len(d.view.chosen) == 0 {
 		return nil

@@ -9,11 +9,11 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Container is what one container holds: at most one Holding of each kind, none of them empty, in the
-// order of the kinds. It is never written to: With makes another one.
+// Container is what one container holds: at most one Holding per kind, none empty, in the order of
+// the kinds. It is never written to; With returns a changed copy.
 type Container []Holding
 
-// With is the container with that holding in place of the one of its kind.
+// With returns the container with this holding in place of the one of its kind.
 func (c Container) With(h Holding) Container { return replaced(c, h) }
 
 func (c *Container) set(h Holding) { *c = c.With(h) }
@@ -21,7 +21,7 @@ func (c *Container) set(h Holding) { *c = c.With(h) }
 // IsEmpty reports whether the container holds nothing.
 func (c Container) IsEmpty() bool { return len(c) == 0 }
 
-// parts says for people what the container holds, resource by resource.
+// parts describes what the container holds, resource by resource.
 func (c Container) parts() (out []string) {
 	for _, h := range c {
 		out = append(out, h.parts()...)
@@ -29,7 +29,8 @@ func (c Container) parts() (out []string) {
 	return out
 }
 
-// WithoutAnswers returns the containers with their holdings as intent: plugins have to answer again.
+// WithoutAnswers returns the containers with their holdings as intent: plugins have to answer
+// again.
 func WithoutAnswers(containers map[string]Container) map[string]Container {
 	out := make(map[string]Container, len(containers))
 	for name, c := range containers {
@@ -43,9 +44,9 @@ func WithoutAnswers(containers map[string]Container) map[string]Container {
 	return out
 }
 
-// Incomplete reports whether a container of the pod could not be created with what p has: an answer
-// is missing, or the container needs some and has nothing at all. Init containers that are missing
-// are left out: they may have finished.
+// Incomplete reports whether a container of the pod cannot be created: an answer is missing, or
+// the container needs one and holds nothing at all. An init container without holdings may have
+// finished, so it does not count.
 func (p Pod) Incomplete(pod *v1.Pod) bool {
 	for c, order := range podspec.Containers(pod) {
 		held := p.Containers[c.Name]
@@ -66,7 +67,7 @@ func needsAnswers(c *v1.Container) bool {
 	return slices.ContainsFunc(kinds, func(k *kind) bool { return k.needs != nil && k.needs(c) })
 }
 
-// IsEmpty reports whether the pod holds nothing, so that there is nothing to remember.
+// IsEmpty reports whether the pod holds nothing.
 func (p Pod) IsEmpty() bool {
 	for _, c := range p.Containers {
 		if !c.IsEmpty() {
@@ -76,11 +77,11 @@ func (p Pod) IsEmpty() bool {
 	return true
 }
 
-// Taken is what pods hold together: at most one tally of each kind, none of them empty, in the order
-// of the kinds. It is never written to.
+// Taken is what pods hold together: at most one tally per kind, none empty, in the order of the
+// kinds. It is never written to.
 type Taken []tally
 
-// TakenBy sums up what the pods hold.
+// TakenBy returns what the pods hold together.
 func TakenBy(pods ...Pod) (out Taken) {
 	for _, k := range kinds {
 		if t := k.sum(pods); !t.empty() {
@@ -90,24 +91,24 @@ func TakenBy(pods ...Pod) (out Taken) {
 	return out
 }
 
-// With is Taken with that tally in place of the one of its kind.
+// With returns Taken with this tally in place of the one of its kind.
 func (t Taken) With(one tally) Taken { return replaced(t, one) }
 
 func (t Taken) equal(o Taken) bool {
 	return len(t) == len(o) && !slices.ContainsFunc(t, func(one tally) bool { return !one.equal(o) })
 }
 
-// Overlaps reports whether both cannot be had at once. Of memory on a common node it says so although
-// there may be enough for both.
+// Overlaps reports whether both cannot be held at the same time. Memory on a common node overlaps
+// even if there is enough for both.
 func (t Taken) Overlaps(other Taken) bool {
 	return slices.ContainsFunc(t, func(one tally) bool { return one.overlaps(other) })
 }
 
-// sum is what many pods have, and how many have it: by kind, in their order; nil: nobody has
-// anything. Nothing in it is written to.
+// sum counts what pods hold, by kind in the order of the kinds; nil: nothing. It is an immutable
+// value.
 type sum []counts
 
-// change is the sum without what one pod had and with what it has.
+// change returns the sum after one pod's holdings changed from had to has.
 func (s sum) change(had, has Taken) sum {
 	var out sum
 	for i, k := range kinds {
@@ -136,7 +137,7 @@ func (s sum) copied() sum {
 	return s
 }
 
-// taken lists the sum, of devices those of the given resources.
+// taken returns what is counted; of devices only those of the given resources.
 func (s sum) taken(resources []string) (out Taken) {
 	for _, c := range s {
 		if t := c.taken(resources); !t.empty() {
@@ -146,7 +147,7 @@ func (s sum) taken(resources []string) (out Taken) {
 	return out
 }
 
-// conflict says for people what of own somebody has; "": nobody has any of it.
+// conflict describes what own has that another pod has and only one can have; "": nothing.
 func (s sum) conflict(own Taken) string {
 	var out []string
 	for _, c := range s {

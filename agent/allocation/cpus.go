@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// CPUs are those that a container has for itself; without any it runs in the shared pool.
+// CPUs are the exclusive CPUs of a container. A container without any runs in the shared pool.
 type CPUs cpuset.CPUSet
 
 var noCPUs = CPUs(cpuset.New())
@@ -52,26 +52,26 @@ func (c CPUs) empty() bool { return c.set().IsEmpty() }
 
 func (c CPUs) parts() []string { return []string{"CPUs " + c.String()} }
 
-// MarshalJSON writes a list of the kernel's form.
+// MarshalJSON writes a list in the kernel's syntax.
 func (c CPUs) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }
 
 func (c CPUs) equal(o Taken) bool { return c.set().Equals(o.CPUs()) }
 
 func (c CPUs) overlaps(o Taken) bool { return !c.set().Intersection(o.CPUs()).IsEmpty() }
 
-// CPUs are the container's exclusive CPUs.
+// CPUs returns the container's exclusive CPUs.
 func (c Container) CPUs() cpuset.CPUSet { return find(c, noCPUs).set() }
 
-// CPUs is the union of the exclusive CPUs of the pod's containers.
+// CPUs returns the exclusive CPUs of the pod's containers.
 func (p Pod) CPUs() cpuset.CPUSet { return exclusiveOf([]Pod{p}) }
 
-// CPUs is the union of all exclusive CPUs.
+// CPUs returns the exclusive CPUs of all pods.
 func (s State) CPUs() cpuset.CPUSet { return exclusiveOf(s.List()) }
 
-// CPUs are the exclusive CPUs of all.
+// CPUs returns the exclusive CPUs.
 func (t Taken) CPUs() cpuset.CPUSet { return find(t, noCPUs).set() }
 
-// exclusiveOf makes one set of all at once: a union of two copies both.
+// exclusiveOf makes a single union, as each union copies all of its sets.
 func exclusiveOf(pods []Pod) cpuset.CPUSet {
 	all := make([]cpuset.CPUSet, 0, len(pods))
 	for _, p := range pods {
@@ -82,7 +82,7 @@ func exclusiveOf(pods []Pod) cpuset.CPUSet {
 	return cpuset.New().Union(all...)
 }
 
-// cpuCounts has how many pods have a CPU, by its id.
+// cpuCounts is the number of pods that hold a CPU, by CPU id.
 type cpuCounts []uint16
 
 func (n cpuCounts) change(had, has Taken) counts {
@@ -135,13 +135,14 @@ func (n cpuCounts) conflict(own Taken) string {
 	return fmt.Sprintf("CPUs %s belong to another pod", cpuset.New(both...))
 }
 
-// exclusiveCPUs provides CPUs that one container has for itself. Without a static policy nobody
-// gets any, and who has some of an earlier policy keeps them.
+// exclusiveCPUs hands out exclusive CPUs. Without a static policy it hands out none, and containers
+// keep what they have from an earlier policy.
 type exclusiveCPUs struct {
 	draft *draft
-	// static is the policy as the pod sees it; nil: there is none.
+	// static is the policy with the pod's rules; nil: there is none.
 	static *cpumanager.Static
-	// askedOf is what a container asks for, countOf that with what pads it to whole cores.
+	// askedOf returns how many CPUs a container requests, countOf how many it gets: padded to whole
+	// cores if the policy wants that.
 	askedOf, countOf func(*v1.Container) int
 	free, reusable   cpuset.CPUSet
 	given            []cpuset.CPUSet // to the pod's containers
@@ -155,13 +156,13 @@ func newCPUs(d *draft) provider {
 	} else {
 		p.free = p.static.Free(d.view.Taken.CPUs())
 		p.askedOf = cpumanager.ExclusiveOf(d.pod)
-		free := p.free // of all that the pod may have: its containers are counted before any is placed
+		free := p.free // before any container is placed
 		p.countOf = func(c *v1.Container) int { return p.static.Padded(free, p.askedOf(c)) }
 	}
 	return p
 }
 
-// Pool is the CPU policy as a pod by the view's rules sees it; nil: there is none.
+// Pool returns the CPU policy with the view's rules; nil: there is none.
 func (v View) Pool() *cpumanager.Static {
 	if v.CPUs == nil {
 		return nil
@@ -169,7 +170,7 @@ func (v View) Pool() *cpumanager.Static {
 	return v.CPUs.For(v.CPURules)
 }
 
-// CPUResource is how hints and explanations call the exclusive CPUs of a pod by the view's rules.
+// CPUResource is the name of the pod's exclusive CPUs in hints and explanations.
 func (v View) CPUResource() string {
 	if v.Isolated {
 		return ResourceIsolated
@@ -177,8 +178,8 @@ func (v View) CPUResource() string {
 	return string(v1.ResourceCPU)
 }
 
-// ResourceIsolated are isolated CPUs where there is need to tell them from others. Pods request them
-// as CPUs, with the annotation of that name.
+// ResourceIsolated is the name of isolated CPUs where they are told from others. Pods request CPUs
+// and have the annotation of that name.
 const ResourceIsolated = podspec.AnnotationIsolated
 
 func (p *exclusiveCPUs) ask(c *v1.Container) (demand, error) {
@@ -202,7 +203,7 @@ func (p *exclusiveCPUs) take(container string, kind podspec.Kind) {
 	}
 }
 
-// confine leaves the lent CPUs alone free, if they are enough.
+// confine leaves only the lent CPUs free, if there are enough.
 func (p *exclusiveCPUs) confine(v *View, c *v1.Container, lent []Container) {
 	cpus := cpusOf(lent)
 	if v.CPUs != nil && cpus.Size() >= cpumanager.Exclusive(p.draft.pod, c) {
@@ -210,7 +211,7 @@ func (p *exclusiveCPUs) confine(v *View, c *v1.Container, lent []Container) {
 	}
 }
 
-// check reports whether those who share CPUs still have some beside the plan.
+// check returns an error if the plan leaves no CPUs for containers in the shared pool.
 func (p *exclusiveCPUs) check() error {
 	if p.static == nil || !p.free.IsEmpty() && !p.draft.view.Isolated ||
 		!p.draft.view.Sharing && !cpumanager.Shares(p.draft.pod) {
@@ -219,7 +220,7 @@ func (p *exclusiveCPUs) check() error {
 	return p.static.CheckShared(p.draft.view.Taken.CPUs().Union(p.given...))
 }
 
-// left is what can be had beside what containers keep that start later.
+// left returns the CPUs that later containers do not keep.
 func (p *exclusiveCPUs) left(later []Container) (free, reusable cpuset.CPUSet) {
 	kept := cpusOf(later)
 	if kept.IsEmpty() {
@@ -237,7 +238,7 @@ func cpusOf(containers []Container) (all cpuset.CPUSet) {
 	return all
 }
 
-// cpuDemand is for n CPUs.
+// cpuDemand is a demand for n CPUs.
 type cpuDemand struct {
 	from      *exclusiveCPUs
 	container string // "": the pod
@@ -253,7 +254,7 @@ func (d cpuDemand) lacks(held Container) []string {
 }
 
 func (d cpuDemand) keep(_ podspec.Kind, own Container, kept *Container) bool {
-	// What is padded stays, though with other free cores it might be less.
+	// Padding stays, although with other free cores there might be less of it.
 	cpus := own.CPUs()
 	if d.from.static != nil && (cpus.Size() != d.from.static.Padded(cpus, d.asked) ||
 		!cpus.IsSubsetOf(d.from.free.Union(d.from.reusable))) {
@@ -285,8 +286,8 @@ func (d cpuDemand) choose(later []Container, hint topology.Hint, got *Container)
 	return err
 }
 
-// refusal is that there are fewer isolated CPUs, or that CPUs come as whole cores only; rather of a
-// container's number than of the pod's.
+// refusal says that there are too few isolated CPUs, or that CPUs are given as whole cores only. It
+// prefers to name a container's number of CPUs over the pod's.
 func (d cpuDemand) refusal(later []Container) error {
 	if d.n == 0 {
 		return nil

@@ -13,10 +13,10 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// devices provides those of the device plugins.
+// devices hands out the devices of device plugins.
 type devices struct {
 	draft           *draft
-	taken, reusable map[string]sets.Set[string] // by resource
+	taken, reusable map[string]sets.Set[string] // by resource; sets are never written to
 }
 
 func newDevices(d *draft) provider {
@@ -24,12 +24,12 @@ func newDevices(d *draft) provider {
 		draft: d, taken: map[string]sets.Set[string]{}, reusable: map[string]sets.Set[string]{},
 	}
 	for resource, ids := range d.view.Taken.Devices() {
-		p.taken[resource] = ids // never written to: take makes a union
+		p.taken[resource] = ids
 	}
 	return p
 }
 
-// deviceDemand is for devices of some resources, ordered by name.
+// deviceDemand is a demand for devices of some resources, ordered by name.
 type deviceDemand struct {
 	from      *devices
 	container string // "": the pod
@@ -39,13 +39,13 @@ type deviceDemand struct {
 type deviceRequest struct {
 	resource devicemanager.Resource
 	count    int
-	// chosen are the devices that were chosen for the container; nil: none were. For the pod: all its
-	// devices were chosen.
+	// chosen are the devices that a user chose for the container; nil: none. For a pod it is set only
+	// if all its devices were chosen.
 	chosen []string
 }
 
-// ask reads the requests against the inventory. Of devices that are held and answered the plugin is
-// not needed any more.
+// ask looks the requested resources up in the inventory. The plugin of devices that are held and
+// answered is not needed any more.
 func (p *devices) ask(c *v1.Container) (demand, error) {
 	if c == nil {
 		return p.askForPod(), nil
@@ -94,7 +94,7 @@ func (p *devices) take(container string, kind podspec.Kind) {
 	}
 }
 
-// confine leaves of each resource the lent devices alone free, if they are enough.
+// confine leaves only the lent devices of a resource free, if there are enough.
 func (p *devices) confine(v *View, c *v1.Container, lent []Container) {
 	taken := DeviceIDs{}
 	maps.Copy(taken, v.Taken.Devices())
@@ -112,7 +112,7 @@ func (p *devices) confine(v *View, c *v1.Container, lent []Container) {
 	v.Taken = v.Taken.With(taken)
 }
 
-// allocatable reports whether the plugin still offers all these devices and nobody else has them.
+// allocatable reports whether the plugin still offers all these devices and no other pod holds one.
 func (p *devices) allocatable(r devicemanager.Resource, ids []string) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool {
 		if p.reusable[r.Name].Has(id) {
@@ -123,7 +123,7 @@ func (p *devices) allocatable(r devicemanager.Resource, ids []string) bool {
 	})
 }
 
-// request is a request beside what is taken, and what containers keep that start later.
+// request returns the request without what is taken and what later containers keep.
 func (p *devices) request(r deviceRequest, later []Container) devicemanager.Request {
 	taken, reusable := p.taken[r.resource.Name], p.reusable[r.resource.Name]
 	if kept := devicesOf(later, r.resource.Name); len(kept.IDs) > 0 {
@@ -135,7 +135,7 @@ func (p *devices) request(r deviceRequest, later []Container) devicemanager.Requ
 	}
 }
 
-// healthyOf leaves out devices that an init container has kept and that nobody else is given now.
+// healthyOf leaves out devices that an init container kept and that no other container can get now.
 func healthyOf(r devicemanager.Resource, ids sets.Set[string]) []string {
 	return slices.DeleteFunc(sets.List(ids), func(id string) bool {
 		d, found := r.Find(id)
@@ -143,8 +143,8 @@ func healthyOf(r devicemanager.Resource, ids sets.Set[string]) []string {
 	})
 }
 
-// around is a request whose nodes must have the devices that are kept. A plugin that is away need
-// not name them any more.
+// around returns a request whose nodes must include those of the kept devices. A plugin that is
+// away need not list these devices any more.
 func (p *devices) around(r deviceRequest, k fixed) devicemanager.Request {
 	out := p.request(r, k.later)
 	kept := devicesOf(k.own, r.resource.Name)
@@ -163,8 +163,8 @@ func (p *devices) around(r deviceRequest, k fixed) devicemanager.Request {
 	return out
 }
 
-// devicesOf are the containers' devices of a resource. Init containers hand on what they have, so
-// that several may have the same.
+// devicesOf returns the containers' devices of a resource, each once: init containers pass their
+// devices on to later ones.
 func devicesOf(containers []Container, resource string) (all DeviceSet) {
 	for _, c := range containers {
 		d, _ := c.device(resource)
@@ -187,7 +187,7 @@ func (d deviceDemand) lacks(held Container) (out []string) {
 	return out
 }
 
-// keep keeps devices whose answers are void as intent: same ids, a new Allocate.
+// keep keeps devices without a valid answer as intent: the same ids, and Allocate is called again.
 func (d deviceDemand) keep(_ podspec.Kind, own Container, kept *Container) bool {
 	var stays Devices
 	for _, r := range d.requests {
@@ -214,8 +214,7 @@ func (d deviceDemand) offer(k fixed) (out offer) {
 	return out
 }
 
-// supply is where the request can be met: one that is fixed as a whole, by a choice, just where the
-// devices are.
+// supply returns where the request can be met. If all devices were chosen, that is where they are.
 func (d deviceDemand) supply(nodes topology.NodeSet, r deviceRequest,
 	k fixed) (topology.Supply, bool) {
 	if has := devicesOf(k.own, r.resource.Name); r.chosen != nil && len(has.IDs) >= r.count {
@@ -241,8 +240,8 @@ func (d deviceDemand) choose(later []Container, hint topology.Hint, got *Contain
 	return nil
 }
 
-// chooseOne picks devices of one resource. The first time that a plugin's advice is wanted and not
-// there yet it puts the question into the plan, and goes on without.
+// chooseOne picks devices of one resource. If a plugin's advice is wanted and missing for the first
+// time, it puts the question into the plan and goes on without advice.
 func (d deviceDemand) chooseOne(r deviceRequest, later []Container,
 	hint topology.Hint) ([]string, error) {
 	key := AskKey{

@@ -16,14 +16,15 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Devices are those of device plugins: one set per resource, ordered by resource name.
+// Devices are the devices of device plugins that a container holds: one set per resource, ordered
+// by resource name.
 type Devices []DeviceSet
 
-// DeviceSet is the devices of one resource that a container holds.
+// DeviceSet holds the devices of one resource.
 type DeviceSet struct {
 	Resource string
-	// IDs in ascending order, and the NUMA nodes of each as its plugin named them when it was
-	// chosen; Nodes is empty, or as long as IDs.
+	// IDs are in ascending order. Nodes are the NUMA nodes of each, as the plugin named them when the
+	// device was chosen; it is empty, or as long as IDs.
 	IDs   []string
 	Nodes []topology.NodeSet
 	// Answer is the plugin's ContainerAllocateResponse as protobuf; nil until Allocate was called.
@@ -105,7 +106,7 @@ func (d Devices) ready() bool {
 
 func (d Devices) intent() Holding { return d.With(func(set *DeviceSet) { set.Answer = nil }) }
 
-// With is the devices with each set as change leaves it.
+// With returns a copy with each set changed.
 func (d Devices) With(change func(*DeviceSet)) Devices {
 	out := slices.Clone(d)
 	for i := range out {
@@ -114,10 +115,10 @@ func (d Devices) With(change func(*DeviceSet)) Devices {
 	return out
 }
 
-// Devices are the container's.
+// Devices returns the container's devices.
 func (c Container) Devices() Devices { return find(c, Devices(nil)) }
 
-// device is the container's set of one resource.
+// device returns the container's set of one resource.
 func (c Container) device(resource string) (DeviceSet, bool) {
 	all := c.Devices()
 	i, found := slices.BinarySearchFunc(all, resource, func(d DeviceSet, name string) int {
@@ -129,7 +130,7 @@ func (c Container) device(resource string) (DeviceSet, bool) {
 	return all[i], true
 }
 
-// NodesOf is where the i-th device is; empty: not known, or nowhere in particular.
+// NodesOf returns the NUMA nodes of the i-th device; empty: unknown, or none.
 func (d DeviceSet) NodesOf(i int) topology.NodeSet {
 	if i >= len(d.Nodes) {
 		return topology.NodeSet{}
@@ -137,12 +138,12 @@ func (d DeviceSet) NodesOf(i int) topology.NodeSet {
 	return d.Nodes[i]
 }
 
-// NewDeviceSet is those devices of the resource, without an answer.
+// NewDeviceSet returns these devices of the resource, without an answer.
 func NewDeviceSet(r devicemanager.Resource, ids []string) DeviceSet {
 	return DeviceSet{Resource: r.Name, IDs: ids, Nodes: nodesOf(r, ids)}
 }
 
-// nodesOf is where the devices are; nil when none of them is anywhere in particular.
+// nodesOf returns the NUMA nodes of each device; nil: no device has any.
 func nodesOf(r devicemanager.Resource, ids []string) []topology.NodeSet {
 	out, known := make([]topology.NodeSet, len(ids)), false
 	for i, id := range ids {
@@ -157,7 +158,7 @@ func nodesOf(r devicemanager.Resource, ids []string) []topology.NodeSet {
 	return out
 }
 
-// DeviceIDs are the ids of devices by resource: what pods have of them together.
+// DeviceIDs are the ids of devices that pods hold together, by resource.
 type DeviceIDs map[string]sets.Set[string]
 
 func deviceIDsOf(pods []Pod) DeviceIDs {
@@ -194,10 +195,10 @@ func (d DeviceIDs) overlaps(o Taken) bool {
 	return false
 }
 
-// Devices are the devices of all, by resource.
+// Devices returns the ids of devices, by resource.
 func (t Taken) Devices() DeviceIDs { return find(t, DeviceIDs(nil)) }
 
-// WithoutDevices is Taken without these devices.
+// WithoutDevices returns Taken without these devices.
 func (t Taken) WithoutDevices(ids map[string]sets.Set[string]) Taken {
 	left := maps.Clone(t.Devices())
 	for resource, gone := range ids {
@@ -208,7 +209,7 @@ func (t Taken) WithoutDevices(ids map[string]sets.Set[string]) Taken {
 	return t.With(left)
 }
 
-// deviceCounts has how many pods have a device, by resource and id.
+// deviceCounts is the number of pods that hold a device, by resource and id.
 type deviceCounts map[string]shards[string, int]
 
 func (n deviceCounts) change(had, has Taken) counts {

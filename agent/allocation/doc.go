@@ -1,5 +1,5 @@
-// Package allocation plans which CPUs, memory and devices a pod gets. It is pure: no goroutine, lock,
-// clock or file.
+// Package allocation plans which CPUs, memory and devices a pod gets. It is pure: no goroutine,
+// lock, clock or file.
 //
 // An allocation is a transaction:
 //
@@ -11,13 +11,32 @@
 // assignment for every container of the pod, or the reason why there is none. Nothing is counted
 // separately: free = all - assigned - reserved, computed each time.
 //
-// Plan knows no kind of resource by name. A draft asks the providers (providers.go: devices, CPUs,
-// memory) in turn what a container demands, what of it stays as it is and from which nodes the rest can
-// be had, and lets them choose under the merged hint.
+// Resources are open by kind (kinds.go). A kind is a line in the table and a file with four views
+// of the same thing:
 //
-// The Ledger has what each pod holds or claims, for admission. Two rooms keep assignments:
+//	Holding   what one container holds    in Container   JSON, answers, text
+//	tally     what some pods hold         in Taken       do two pods overlap?
+//	counts    how many pods hold an item  in the Ledger  taken, firm, in conflict
+//	provider  what a plan can hand out    in a draft     ask, keep, offer, choose
 //
-//   - store owns the State. Commit writes a line of a journal, syncs it, and only then shows the State.
-//   - handover exports the kubelet's files from it, reads those of a kubelet, and rebuilds the state from
-//     what runs.
+// Container and Taken are lists in the order of the table. All code that is not about one kind
+// loops over them; code about one kind uses its typed accessors (Container.CPUs, Taken.Devices,
+// ...), and so does code outside this package. Whether pods can share an item is decided in
+// overlaps and conflict, whether a plugin or a driver has to answer first in the interface
+// answered, and whether it has to be told of a release in owes.
+//
+//   - A resource claim: a Holding that refers to the claim by name and has the driver's answer,
+//     which intent drops; overlaps is false and conflict empty, as pods share claims; owes names
+//     the claim, and the driver unprepares it once no pod holds it. kinds_test.go takes such a kind
+//     the whole way.
+//   - Requests and limits of a resized container: a Holding of quantities that never overlaps; its
+//     provider chooses what the spec requests and keeps what was allocated. Entry.Requests is what
+//     counts against the node.
+//
+// Two rooms keep assignments:
+//
+//   - store owns the State. Commit writes a line of a journal, syncs it, and only then shows the
+//     State. The version of the file follows from the kinds.
+//   - handover exports the kubelet's files from it (a file and a line for each kind that has one),
+//     reads those of a kubelet, and rebuilds the state from what runs.
 package allocation

@@ -12,19 +12,19 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// draft is a plan in the making.
+// draft is a plan under construction.
 type draft struct {
 	view   View
 	pod    *v1.Pod
 	advice Advice
-	plan   Plan // what there is of it
+	plan   Plan // as far as it goes
 
 	providers  []provider
 	containers []claimant     // in the order of their starts
-	podHint    *topology.Hint // in pod scope, once merged
+	podHint    *topology.Hint // set in pod scope, after the merge
 }
 
-// claimant is a container and what it asks of each provider, in their order.
+// claimant is a container with its demands, in the order of the providers.
 type claimant struct {
 	*v1.Container
 	kind    podspec.Kind
@@ -46,7 +46,7 @@ func newDraft(v View, pod *v1.Pod, advice Advice) *draft {
 	return d
 }
 
-// ask collects what the container, or the pod, asks for.
+// ask collects the demands of the container, or of the pod if c is nil.
 func (d *draft) ask(c *v1.Container) (demands []demand, err error) {
 	for _, p := range d.providers {
 		one, problem := p.ask(c)
@@ -57,7 +57,7 @@ func (d *draft) ask(c *v1.Container) (demands []demand, err error) {
 	return demands, err
 }
 
-// placeAll places one container after the other.
+// placeAll places the containers in the order of their starts.
 func (d *draft) placeAll() error {
 	for at := range d.containers {
 		if err := d.place(at); err != nil {
@@ -67,7 +67,7 @@ func (d *draft) placeAll() error {
 	return d.check()
 }
 
-// check asks the providers about the plan as a whole.
+// check asks the providers whether the whole plan is acceptable.
 func (d *draft) check() error {
 	for _, p := range able[checker](d.providers) {
 		if err := p.check(); err != nil {
@@ -103,7 +103,7 @@ func (d *draft) place(at int) error {
 	later := d.keptLater(at)
 	aside := later
 	if a.kind == podspec.Init && d.view.Keep != KeepAll {
-		aside = nil // it gives back what it has before those start
+		aside = nil // it ends before they start
 	}
 	hint, err := d.hint(a, got, later, aside)
 	if err != nil {
@@ -118,7 +118,7 @@ func (d *draft) place(at int) error {
 	return nil
 }
 
-// give lets the container have what it got.
+// give assigns holdings to the container in the plan.
 func (d *draft) give(a claimant, got Container) {
 	d.plan.Pod.Containers[a.Name] = got
 	for _, p := range d.providers {
@@ -126,8 +126,9 @@ func (d *draft) give(a claimant, got Container) {
 	}
 }
 
-// hint is where a container goes: by what is merged for it, or in pod scope for the whole pod,
-// once, when the first container needs it. aside is what of later it cannot have for the time.
+// hint returns where a container goes. In pod scope it merges once for the whole pod, when the
+// first container needs a place. later is what later containers keep, aside the part of it that
+// the container cannot use meanwhile.
 func (d *draft) hint(a claimant, got Container, later, aside []Container) (topology.Hint, error) {
 	switch {
 	case d.view.Policy == topology.None:
@@ -139,7 +140,7 @@ func (d *draft) hint(a claimant, got Container, later, aside []Container) (topol
 	}
 	for _, other := range d.containers {
 		if other.err != nil {
-			return topology.Hint{}, other.err // it would look like a lack of devices
+			return topology.Hint{}, other.err // otherwise it would look like a lack of devices
 		}
 	}
 	whole := fixed{later: aside}
@@ -158,8 +159,8 @@ func (d *draft) hint(a claimant, got Container, later, aside []Container) (topol
 	return hint, err
 }
 
-// rejected makes an allocator's error the kubelet's rejection. An error that has a reason of its
-// own speaks for itself.
+// rejected turns an allocator's error into a rejection: with the error's own reason if it has one,
+// otherwise with the kubelet's for unexpected errors.
 func rejected(err error) *Rejection {
 	if own := (interface {
 		error
@@ -170,7 +171,7 @@ func rejected(err error) *Rejection {
 	return Unexpected(err)
 }
 
-// Unexpected is the rejection for an error that a manager of the kubelet would have.
+// Unexpected returns the rejection that the kubelet gives for an error of one of its managers.
 func Unexpected(err error) *Rejection {
 	return &Rejection{
 		Reason:  ReasonUnexpected,

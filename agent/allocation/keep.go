@@ -9,23 +9,23 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Keeping is how much stays of what a pod holds already.
+// Keeping says how much a pod keeps of what it already holds.
 type Keeping int
 
 const (
-	// KeepParts is for a pod of which nothing runs: each resource of a container stays that still
-	// is what it requests and that the machine still has, and the others are placed around it.
+	// KeepParts is for a pod that does not run: each resource that is still requested and still
+	// exists stays, and the rest is placed around it.
 	KeepParts Keeping = iota
-	// KeepWhole is for a claim: a container keeps all that it has, or nothing.
+	// KeepWhole is for a claim: a container keeps everything or nothing.
 	KeepWhole
-	// KeepAll is for a pod that runs: a container that has anything keeps just that, whatever has
-	// become of policies, the machine or the request; only containers that have nothing are placed.
+	// KeepAll is for a pod that runs: a container that holds anything keeps exactly that, even if
+	// policies, the machine or the request have changed. Only containers without holdings are placed.
 	KeepAll
 )
 
-// keep is what a container keeps of what it holds, and whether that is all that it requests: also
-// of one that wants nothing, for which no place is needed. What was of an earlier policy stays as
-// it is.
+// keep returns what a container keeps of what it holds. whole: that is all it requests, so that it
+// needs no place; this is also true of a container that requests nothing. Holdings from an earlier
+// policy stay as they are.
 func (a claimant) keep(own Container) (kept Container, whole bool) {
 	whole = true
 	for _, one := range a.demands {
@@ -34,7 +34,7 @@ func (a claimant) keep(own Container) (kept Container, whole bool) {
 	return kept, whole
 }
 
-// sayKept notes what a container that had something keeps of it, and what is placed around that.
+// sayKept notes in the plan what the container keeps and what it loses.
 func (d *draft) sayKept(name string, own, kept Container) {
 	if own.IsEmpty() {
 		return
@@ -49,8 +49,8 @@ func (d *draft) sayKept(name string, own, kept Container) {
 			cmp.Or(strings.Join(goes, ", "), "nothing")))
 }
 
-// keptLater is what containers keep, and what is chosen for them, that start after one of them, or
-// before it and are placed after it.
+// keptLater returns what containers keep, and what was chosen for them, that are placed after the
+// container at this index.
 func (d *draft) keptLater(at int) (out []Container) {
 	keeps := d.view.Keep != KeepWhole && len(d.view.Own.Containers) > 0
 	if !keeps && len(d.view.chosen) == 0 {
@@ -70,7 +70,7 @@ func (d *draft) keptLater(at int) (out []Container) {
 		case keeps && d.view.Keep == KeepParts && a.err == nil:
 			kept, _ = a.keep(own)
 		}
-		_ = a.preset(&kept) // it is told of at that container's turn
+		_ = a.preset(&kept) // reported when it is that container's turn
 		out = append(out, kept)
 	}
 	return out

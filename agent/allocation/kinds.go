@@ -7,77 +7,76 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// kinds lists everything that containers can hold, in the order in which a Container and a file have
-// it. A further kind is a line here and a file of its own, which has its Holding, its tally, its counts
-// and its provider.
+// kinds lists what containers can hold, in the order of Container and of files. A new kind is a
+// line here and a file of its own with its Holding, tally, counts and provider.
 var kinds = []*kind{&cpuKind, &memoryKind, &deviceKind}
 
-// kind is one kind of what containers hold.
+// kind is one kind of resource that containers can hold.
 type kind struct {
 	name string
-	// since is the version of the state file that has the kind first. An agent that reads older
-	// versions alone would lose what pods hold of it, so it refuses the file.
+	// since is the first version of the state file with this kind. Agents that read only older
+	// versions would lose it, so they refuse the file.
 	since int
-	// first: the provider is asked before those of other kinds.
+	// first: its provider is asked before those of other kinds.
 	first   bool
 	provide func(*draft) provider
-	// size tells how much each container of the pod asks for.
+	// size returns how much a container of the pod requests.
 	size   func(*v1.Pod) func(*v1.Container) (items, bytes uint64)
 	decode func(raw []byte) (Holding, error)
-	// sum adds up what pods hold of the kind; pods may be listed as recorded and as reserved.
+	// sum adds up what the pods hold. A pod may be listed twice, as recorded and as reserved.
 	sum func([]Pod) tally
-	// none counts nothing.
+	// none are the counts of no pods.
 	none counts
-	// needs, if set, reports whether the container needs a holding of the kind before it is created.
+	// needs reports whether the container cannot be created without a holding of this kind; nil:
+	// never.
 	needs func(*v1.Container) bool
-	// owes, if set, lists what somebody else is to hear of what a pod gives back; wants says for which
-	// resources a device plugin may want that. owed is what nobody is given until then.
+	// owes lists what plugins or drivers have to be told of when a pod's holdings change from before
+	// to after; nil: nothing. owed returns what no pod gets until then.
 	owes func(before, after Pod, wants func(resource string) bool) []Owed
 	owed func(Owed) tally
 }
 
-// Holding is what a container has of one kind: a value, never written to.
+// Holding is what a container holds of one kind. It is never written to.
 type Holding interface {
-	// Kind is the kind's name: the key in the state file and in annotations.
+	// Kind returns the kind's name, its key in the state file and in annotations.
 	Kind() string
 	empty() bool
-	// parts says for people what it is, resource by resource.
+	// parts describes the holding, resource by resource.
 	parts() []string
 	json.Marshaler
 }
 
-// answered is a Holding that is of use only once somebody else has answered for it: a plugin that
-// allocates, a driver that prepares.
+// answered is a Holding that cannot be used before a plugin has allocated it, or a driver prepared
+// it.
 type answered interface {
 	Holding
 	ready() bool
-	// intent is the holding without the answers, which a reboot voids.
+	// intent returns the holding without the answers, which are void after a reboot.
 	intent() Holding
 }
 
-// tally is what some pods have of one kind together: a value, never written to.
+// tally is what some pods hold of one kind together. It is never written to.
 type tally interface {
 	Kind() string
 	empty() bool
 	equal(Taken) bool
-	// overlaps reports whether both cannot be had at once.
+	// overlaps reports whether both cannot be held at the same time.
 	overlaps(Taken) bool
 }
 
-// counts has how many of many pods have each part of what is held of one kind: a value, of which a
-// changed one is another.
+// counts is how many pods hold each item of one kind. It is an immutable value.
 type counts interface {
-	// change is the counts without what one pod had and with what it has.
+	// change returns the counts after one pod's holdings changed from had to has.
 	change(had, has Taken) counts
-	// taken is all that is counted, of devices those of the given resources.
+	// taken returns everything that is counted; of devices only those of the given resources.
 	taken(resources []string) tally
-	// firm is how much of a resource own has that only pods in lasting have; these counts have all.
+	// firm counts what own has of the resource that only pods counted in lasting have.
 	firm(lasting sum, own Taken, resource string) int
-	// conflict says for people what of own is counted that only one can have; "": nothing is.
+	// conflict describes what own has that another pod has and only one can have; "": nothing.
 	conflict(own Taken) string
 }
 
-// find is the list's element of that type, or none. The typed accessors of each kind are made of it.
+// find returns the element of type T, or none. Each kind's typed accessors use it.
 func find[T, E any](list []E, none T) T {
 	for _, one := range list {
 		if t, ok := any(one).(T); ok {
@@ -87,14 +86,14 @@ func find[T, E any](list []E, none T) T {
 	return none
 }
 
-// kinded is an element of a Container or a Taken.
+// kinded is an element of a Container or of a Taken.
 type kinded interface {
 	Kind() string
 	empty() bool
 }
 
-// replaced is the list, in the order of the kinds, with this element in place of the one of its kind,
-// and without it if it is empty.
+// replaced returns the list with this element in place of the one of its kind, in the order of the
+// kinds. An empty element is left out.
 func replaced[E kinded](list []E, by E) []E {
 	out := make([]E, 0, len(list)+1)
 	for _, k := range kinds {
@@ -115,7 +114,7 @@ func indexOf[E kinded](list []E, kind string) int {
 	return slices.IndexFunc(list, func(one E) bool { return one.Kind() == kind })
 }
 
-// FormatVersion is the version of a state file in which each kind has its place.
+// FormatVersion returns the lowest version of a state file that can have every kind.
 func FormatVersion() (version int) {
 	for _, k := range kinds {
 		version = max(version, k.since)
@@ -123,8 +122,8 @@ func FormatVersion() (version int) {
 	return version
 }
 
-// providersOf lists who hands something out, in the order in which the kubelet asks them: of two
-// that are short, the first is told of.
+// providersOf returns the providers in the kubelet's order: if two are short, the first one is
+// reported.
 func providersOf(d *draft) []provider {
 	out := make([]provider, 0, len(kinds))
 	for _, first := range []bool{true, false} {

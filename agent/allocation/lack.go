@@ -8,8 +8,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Needs reports whether the pod asks for anything that has to be assigned: devices, or CPUs and
-// memory of its own where the view has a policy that gives these out.
+// Needs reports whether anything has to be assigned to the pod: devices, or exclusive CPUs and
+// memory if the view's policies assign them.
 func (v View) Needs(pod *v1.Pod) bool {
 	v.Own = Pod{}
 	return slices.ContainsFunc(newDraft(v, pod, nil).containers, func(a claimant) bool {
@@ -17,9 +17,8 @@ func (v View) Needs(pod *v1.Pod) bool {
 	})
 }
 
-// Lacks names what containers of the pod request for as long as it runs and Own does not have:
-// devices, and CPUs and memory of their own where the view has a policy that gives these out. Init
-// containers that give back what they had are left out: they may have finished.
+// Lacks names what containers request and Own does not have. It leaves out init containers that are
+// no sidecars, as they may have finished.
 func (v View) Lacks(pod *v1.Pod) (out []string) {
 	for _, a := range newDraft(v, pod, nil).containers {
 		if a.kind != podspec.Init {
@@ -29,8 +28,8 @@ func (v View) Lacks(pod *v1.Pod) (out []string) {
 	return out
 }
 
-// lacks names what held does not have of the demands: the node's own before the plugins' devices,
-// which are the first demand.
+// lacks names what held does not have of the demands: devices, which are the first demand, come
+// last.
 func (a claimant) lacks(held Container) (out []string) {
 	for i := range a.demands {
 		out = append(out, a.demands[(i+1)%len(a.demands)].lacks(held)...)
@@ -38,9 +37,8 @@ func (a claimant) lacks(held Container) (out []string) {
 	return out
 }
 
-// WhollyExclusive reports whether all that runs for as long as the pod has CPUs of its own:
-// sidecars and regular containers. Other init containers are gone by then, and have a quota of
-// their own.
+// WhollyExclusive reports whether all sidecars and regular containers have exclusive CPUs. Other
+// init containers do not count: they end before, and have a quota of their own.
 func (p Pod) WhollyExclusive(pod *v1.Pod) bool {
 	for c, kind := range podspec.Containers(pod) {
 		if kind != podspec.Init && p.Containers[c.Name].CPUs().IsEmpty() {

@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Standing is how long a pod keeps what it has of the node.
+// Standing says how long a pod keeps what it has on the node.
 type Standing int
 
 // The standings.
@@ -22,47 +22,47 @@ const (
 	Terminating                 // the pod terminates, or only the store knows it
 )
 
-// Entry is what one pod has of the node.
+// Entry is what one pod has on the node.
 type Entry struct {
 	Standing Standing
 	Assigned Taken
 	// Requests count against what the node can allocate.
 	Requests v1.ResourceList
-	// Shares: some of its containers share CPUs.
+	// Shares: some of its containers run in the shared pool.
 	Shares bool
-	// Ports are those that it takes of the host.
+	// Ports are the host ports that it uses.
 	Ports []podspec.HostPort
-	// Rank says whether it makes way for a pod that is critical.
+	// Rank says whether it makes way for a critical pod.
 	Rank podspec.Rank
 }
 
-// Ledger is what pods have of the node. It is a value: putting a pod in gives another ledger, which
-// shares with this one what they have in common, and costs little however many pods there are. The
-// zero Ledger is empty.
+// Ledger is what all pods have on the node. It is an immutable value: With and Without return
+// another ledger, which shares memory with this one, at a cost that does not depend on the number
+// of pods. The zero Ledger is empty.
 //
-// Several pods may have the same thing, one that goes and one that claims it: it is taken until the
-// last of them is out.
+// Two pods can have the same thing, one that terminates and one that claims it. It is taken until
+// neither has an entry.
 type Ledger struct {
 	entries shards[types.UID, *Entry]
-	// all is what all pods have, lasting what those have that do not go.
+	// all is what all pods have, lasting what pods have that do not terminate.
 	all, lasting sum
 	counted      [3]counted // by standing
 }
 
-// counted is what pods of one standing have that is only counted.
+// counted is what pods of one standing have together that is only counted.
 type counted struct {
 	requests      v1.ResourceList // never written to
 	pods, sharers int
 }
 
-// Others is what the pods beside one have.
+// Others is what all pods except one have.
 type Others struct {
 	Taken    Taken
 	Requests [3]v1.ResourceList // by standing; never written to
 	Sharing  bool
 }
 
-// With is the ledger in which the pod has that entry and no other.
+// With returns the ledger with this entry of the pod.
 func (l Ledger) With(uid types.UID, e Entry) Ledger {
 	before, known := l.entries.get(uid)
 	if known && before.equal(&e) {
@@ -72,7 +72,7 @@ func (l Ledger) With(uid types.UID, e Entry) Ledger {
 	return l.replace(before, &e)
 }
 
-// Without is the ledger without the pod.
+// Without returns the ledger without the pod.
 func (l Ledger) Without(uid types.UID) Ledger {
 	before, known := l.entries.get(uid)
 	if !known {
@@ -82,7 +82,7 @@ func (l Ledger) Without(uid types.UID) Ledger {
 	return l.replace(before, nil)
 }
 
-// replace makes the sums those with another entry of a pod; nil: it has none.
+// replace updates the sums for a pod's changed entry; nil: it has none.
 func (l Ledger) replace(before, after *Entry) Ledger {
 	if before != nil {
 		l.counted[before.Standing] = l.counted[before.Standing].change(before, -1)
@@ -95,7 +95,7 @@ func (l Ledger) replace(before, after *Entry) Ledger {
 	return l
 }
 
-// Get is the pod's entry.
+// Get returns the pod's entry.
 func (l Ledger) Get(uid types.UID) (e Entry, known bool) {
 	found, known := l.entries.get(uid)
 	if known {
@@ -104,26 +104,27 @@ func (l Ledger) Get(uid types.UID) (e Entry, known bool) {
 	return e, known
 }
 
-// All has every entry, in no order.
+// All yields every entry, in no order.
 func (l Ledger) All() iter.Seq2[types.UID, *Entry] { return l.entries.all() }
 
-// Pods counts those of a standing.
+// Pods returns the number of pods of a standing.
 func (l Ledger) Pods(s Standing) int { return l.counted[s].pods }
 
-// Resources lists those of which pods have devices.
+// Resources lists the resources of which pods have devices.
 func (l Ledger) Resources() []string {
 	return slices.Collect(maps.Keys(find(l.all, deviceCounts(nil))))
 }
 
-// Requests is what the pods of a standing request together; it is never written to.
+// Requests returns what the pods of a standing request together. Never write to it.
 func (l Ledger) Requests(s Standing) v1.ResourceList { return l.counted[s].requests }
 
-// Beside is what all pods but this one have, of devices those of the given resources; "" is no pod.
+// Beside returns what all pods but this one have ("": all pods), of devices only those of the given
+// resources.
 func (l Ledger) Beside(uid types.UID, resources []string) Others {
 	return l.others(uid, resources, l.all, (*Entry).assigned, Held, Claimed, Terminating)
 }
 
-// BesideLasting is Beside once the pods that go have gone.
+// BesideLasting is Beside without terminating pods.
 func (l Ledger) BesideLasting(uid types.UID, resources []string) Others {
 	return l.others(uid, resources, l.lasting, (*Entry).lasting, Held, Claimed)
 }
@@ -143,7 +144,8 @@ func (l Ledger) others(uid types.UID, resources []string, all sum, part func(*En
 	return out
 }
 
-// Firm is how many CPUs (resource "cpu") or devices the pod has that no pod which goes has as well.
+// Firm counts how much of a resource ("cpu", or a device resource) the pod has that no terminating
+// pod still has.
 func (l Ledger) Firm(uid types.UID, resource string) (n int) {
 	e, _ := l.entries.get(uid)
 	for _, c := range l.all {
@@ -152,14 +154,14 @@ func (l Ledger) Firm(uid types.UID, resource string) (n int) {
 	return n
 }
 
-// Conflict says for people what of the pod another one in the ledger has that only one can have; "":
-// nothing.
+// Conflict describes what the pod holds that another pod in the ledger has and that only one can
+// have; "": nothing.
 func (l Ledger) Conflict(p Pod) string {
 	own, _ := l.entries.get(p.UID)
 	return l.all.change(own.assigned(), nil).conflict(TakenBy(p))
 }
 
-// equal costs little beside making the sums anew.
+// equal is cheaper than updating the sums.
 func (e *Entry) equal(o *Entry) bool {
 	return e.Standing == o.Standing && e.Shares == o.Shares && e.Assigned.equal(o.Assigned) &&
 		e.Rank == o.Rank && slices.Equal(e.Ports, o.Ports) &&
@@ -168,7 +170,7 @@ func (e *Entry) equal(o *Entry) bool {
 		})
 }
 
-// assigned is what the entry, if any, has.
+// assigned returns what the entry has; the entry may be nil.
 func (e *Entry) assigned() Taken {
 	if e == nil {
 		return nil
@@ -176,7 +178,7 @@ func (e *Entry) assigned() Taken {
 	return e.Assigned
 }
 
-// lasting is what of it does not go.
+// lasting returns what the entry has if its pod does not terminate.
 func (e *Entry) lasting() Taken {
 	if e == nil || e.Standing == Terminating {
 		return nil
@@ -184,7 +186,7 @@ func (e *Entry) lasting() Taken {
 	return e.Assigned
 }
 
-// change adds an entry, or takes it out.
+// change adds an entry (sign 1) or removes it (sign -1).
 func (c counted) change(e *Entry, sign int) counted {
 	c.pods += sign
 	if e.Shares {
@@ -203,7 +205,7 @@ func (c counted) change(e *Entry, sign int) counted {
 	return c
 }
 
-// AddRequests is what both request together.
+// AddRequests returns the sum of both.
 func AddRequests(a, b v1.ResourceList) v1.ResourceList {
 	out := make(v1.ResourceList, len(a)+len(b))
 	for _, list := range []v1.ResourceList{a, b} {

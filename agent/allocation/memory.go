@@ -14,8 +14,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Memory is what a container has on certain nodes: one block per resource, ordered by resource name.
-// Containers that come later have taken over what an init container's lacks.
+// Memory is a container's memory and huge pages on certain nodes: one block per resource, ordered
+// by resource name. The blocks of an init container lack what later containers have taken over.
 type Memory []memory.Block
 
 var memoryKind = kind{
@@ -42,7 +42,7 @@ var memoryKind = kind{
 	},
 }
 
-// blockRecord is a block of memory as it is written.
+// blockRecord is the written form of a block.
 type blockRecord struct {
 	Nodes    string          `json:"nodes"`
 	Resource v1.ResourceName `json:"resource"`
@@ -81,17 +81,17 @@ func (m Memory) overlaps(o Taken) bool {
 	})
 }
 
-// Memory is the container's memory on certain nodes.
+// Memory returns the container's memory on certain nodes.
 func (c Container) Memory() []memory.Block { return find(c, Memory(nil)) }
 
-// Memory has the blocks of all, in no order.
+// Memory returns the blocks, in no order.
 func (t Taken) Memory() []memory.Block { return find(t, Memory(nil)) }
 
-// Blocks are the memory that all containers hold, in no order.
+// Blocks returns the memory of all containers, in no order.
 func (s State) Blocks() []memory.Block { return memoryOf(s.List()) }
 
-// memoryOf has the blocks of all pods, in no order. A pod may be listed as it is recorded and as it
-// is reserved: what both have of a container counts once.
+// memoryOf returns the blocks of all pods, in no order. A pod may be listed twice, as recorded and
+// as reserved: blocks of a container that are the same in both count once.
 func memoryOf(pods []Pod) (out []memory.Block) {
 	type key struct {
 		uid       types.UID
@@ -110,7 +110,7 @@ func memoryOf(pods []Pod) (out []memory.Block) {
 	return out
 }
 
-// memoryCounts has the blocks of one resource on the same nodes.
+// memoryCounts sums up the blocks of one resource on the same nodes.
 type memoryCounts map[memoryKey]memorySum
 
 type memoryKey struct {
@@ -141,7 +141,7 @@ func (n memoryCounts) change(had, has Taken) counts {
 	return out
 }
 
-// taken has blocks on the same nodes as one.
+// taken merges blocks on the same nodes.
 func (n memoryCounts) taken([]string) tally {
 	out := make(Memory, 0, len(n))
 	for key, m := range n {
@@ -150,23 +150,23 @@ func (n memoryCounts) taken([]string) tally {
 	return out
 }
 
-func (memoryCounts) firm(sum, Taken, string) int { return 0 } // it is not counted by the piece
+func (memoryCounts) firm(sum, Taken, string) int { return 0 } // bytes are not counted
 
-func (memoryCounts) conflict(Taken) string { return "" } // several can have some on the same nodes
+func (memoryCounts) conflict(Taken) string { return "" } // pods can share nodes
 
-// ownMemory provides memory and huge pages on certain nodes. Without a static policy nobody gets
-// any, and who has some of an earlier policy keeps it.
+// ownMemory hands out memory and huge pages on certain nodes. Without a static policy it hands out
+// none, and containers keep what they have from an earlier policy.
 type ownMemory struct {
 	draft  *draft
 	static *memory.Static // nil: there is no policy
 	of     func(*v1.Container) map[v1.ResourceName]uint64
-	// held is what others hold, and this pod's sidecars and regular containers, in sum: the blocks
-	// of many containers cost no more than those of one.
+	// held sums up what other pods hold, and this pod's sidecars and regular containers.
 	held []memory.Block
-	// inits is what is left of the blocks of init containers that will have finished: those who
-	// come after them take it over.
+	// inits are the blocks of init containers that will have ended, as far as no later container has
+	// taken them over.
 	inits []initBlocks
-	// whole is what init containers have that were placed last and were lent nothing: see handOn.
+	// whole are the blocks of init containers that were placed last and were lent nothing, before
+	// later containers take some over: see handOn.
 	whole map[string][]memory.Block
 }
 
@@ -198,7 +198,7 @@ func (p *ownMemory) ask(c *v1.Container) (demand, error) {
 	return memoryDemand{p, "", memory.PodRequests(p.draft.pod)}, nil
 }
 
-// take also lowers what init containers hold in the plan by what the container takes over.
+// take also takes what the container takes over from the init containers' blocks in the plan.
 func (p *ownMemory) take(container string, kind podspec.Kind) {
 	placed := p.draft.plan.Pod.Containers
 	chosen := placed[container].Memory()
@@ -218,15 +218,15 @@ func (p *ownMemory) take(container string, kind podspec.Kind) {
 	}
 }
 
-// lend has an init container before all others hold what is lent, so that it can be taken over.
+// lend adds an init container that holds what is lent, so that the next one can take it over.
 func (p *ownMemory) lend(lent []Container) {
 	p.draft.give(claimant{Container: &v1.Container{}, kind: podspec.Init},
 		Container{}.With(Memory(memory.Sum(BlocksOf(lent)...))))
 }
 
-// beside has the init container at that place hold what it got beside what those hold that last. If
-// some of these have nodes around its own, it holds nothing, as nobody uses that yet: its blocks are
-// then of no size, only say where it runs, and are lent.
+// beside reduces what the init container at this index got to what it holds beside the lasting
+// containers. If one of these has a group of nodes that includes its own, it holds nothing, because
+// the group's memory is not in use yet: its blocks have size 0 and only say where it runs.
 func (p *ownMemory) beside(at int, got *Container, from []Container) error {
 	given, others, lent := got.Memory(), BlocksOf(from), false
 	for _, b := range given {
@@ -263,8 +263,8 @@ func (p *ownMemory) beside(at int, got *Container, from []Container) error {
 	return nil
 }
 
-// handOn has init containers hold what nobody takes over that starts after them, as if all had been
-// placed in the order of their starts.
+// handOn recomputes what init containers hold, as if all containers had been placed in the order of
+// their starts.
 func (p *ownMemory) handOn() {
 	again := &ownMemory{draft: p.draft, static: p.static}
 	placed := p.draft.plan.Pod.Containers
@@ -283,12 +283,12 @@ func (p *ownMemory) reusable() (out []memory.Block) {
 	return out
 }
 
-// heldBeside is what is held if containers that start later keep what they have.
+// heldBeside adds what later containers keep to what is held.
 func (p *ownMemory) heldBeside(later []Container) []memory.Block {
 	return slices.Concat(p.held, BlocksOf(later))
 }
 
-// BlocksOf lists the memory of the containers, in their order.
+// BlocksOf lists the containers' memory, in their order.
 func BlocksOf(containers []Container) (out []memory.Block) {
 	for _, c := range containers {
 		out = append(out, c.Memory()...)
@@ -296,7 +296,7 @@ func BlocksOf(containers []Container) (out []memory.Block) {
 	return out
 }
 
-// memoryDemand is for bytes by resource.
+// memoryDemand is a demand for bytes by resource.
 type memoryDemand struct {
 	from      *ownMemory
 	container string // "": the pod
@@ -310,8 +310,9 @@ func (d memoryDemand) lacks(held Container) []string {
 	return []string{fmt.Sprintf("memory of container %s on nodes of its own", d.container)}
 }
 
-// keep keeps blocks that are what is asked for and still have room. Of an init container's, others
-// may have taken over a part; it comes back with the whole, of which they take theirs again.
+// keep keeps blocks that match the request and still have room. Later containers may have taken
+// over a part of an init container's blocks; it gets the whole back, and they take their part
+// again.
 func (d memoryDemand) keep(kind podspec.Kind, own Container, kept *Container) bool {
 	if d.from.static == nil {
 		kept.set(Memory(own.Memory()))

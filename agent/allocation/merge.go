@@ -7,8 +7,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// merge asks the providers for what they offer and merges it under the policy. container is "" for
-// the pod as a whole.
+// merge merges the offers for all demands under the policy. container is "" for the whole pod.
 func (d *draft) merge(container string, demands []demand, k fixed) (topology.Hint, error) {
 	offers := make([]offer, len(demands))
 	for i, one := range demands {
@@ -44,9 +43,9 @@ func hintsOf(offers []offer) [][]topology.ResourceHints {
 	return out
 }
 
-// mergeOffers merges hints. On a machine of many nodes each provider leaves sets out, not the same
-// ones: if nothing comes of it that all prefer, one set is looked for that they would all have
-// offered.
+// mergeOffers merges hints. On a machine with many nodes each provider leaves out some sets of
+// nodes, and not the same ones. If the result is not preferred by all, mergeOffers adds a set that
+// all of them could have offered, and merges again.
 func (d *draft) mergeOffers(offers []offer) topology.Result {
 	nodes, all := d.view.Machine.NodeSet(), hintsOf(offers)
 	var supplies []topology.Supply

@@ -11,25 +11,24 @@ import (
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
-// Owed is devices of a pod that it holds no more, and of which their plugin is still to hear that.
-// Until then nobody is given them. It is in the state from the commit on that takes them from the
-// pod.
+// Owed is what a pod no longer holds but a plugin has not been told of yet. No other pod gets it
+// until then. The commit that takes it from the pod adds it to the state.
 type Owed struct {
 	UID       types.UID `json:"uid"`
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
-	// Kind is the kind of what is owed; "": devices, as in files of version 3.
+	// Kind is "" for devices, which alone were owed in files of version 3.
 	Kind     string   `json:"kind,omitempty"`
 	Resource string   `json:"resource"`
 	IDs      []string `json:"ids"` // in natural order
 }
 
-// Entry is the Owed's name in a Ledger; no pod has that UID.
+// Entry is the key of the Owed in a Ledger. No pod has that UID.
 func (o Owed) Entry() types.UID {
 	return types.UID("owed\x00" + o.Kind + "\x00" + o.Resource + "\x00" + string(o.UID))
 }
 
-// Taken is what nobody is given.
+// Taken is what no pod gets.
 func (o Owed) Taken() Taken {
 	for _, k := range kinds {
 		if k.name == cmp.Or(o.Kind, deviceKind.name) && k.owed != nil {
@@ -39,8 +38,8 @@ func (o Owed) Taken() Taken {
 	return nil
 }
 
-// Owes is what others are to hear of a pod that holds before no longer, but after; wants reports
-// whether the plugin of a resource may want that.
+// Owes lists what becomes owed when a pod's holdings change from before to after. wants reports
+// whether the device plugin of a resource may want to be told.
 func Owes(before, after Pod, wants func(resource string) bool) (out []Owed) {
 	for _, k := range kinds {
 		if k.owes != nil {
@@ -70,21 +69,21 @@ func natural(ids sets.Set[string]) []string {
 	return slices.SortedFunc(maps.Keys(ids), devicemanager.CompareIDs)
 }
 
-// owe adds devices to what a plugin is to hear of a pod.
+// owe adds ids to what is owed.
 func (s *State) owe(o Owed) {
 	s.putOwed(o, sets.New(o.IDs...).Insert(s.findOwed(o).IDs...))
 }
 
-// settle takes devices out of it.
+// settle removes ids from what is owed.
 func (s *State) settle(o Owed) {
 	s.putOwed(o, sets.New(s.findOwed(o).IDs...).Delete(o.IDs...))
 }
 
-// PutOwed has just these devices of a pod and resource be owed; without ids none.
+// PutOwed replaces what is owed of a pod and resource; without ids nothing is.
 func (s *State) PutOwed(o Owed) { s.putOwed(o, sets.New(o.IDs...)) }
 
-// OwedBy is what the changes that led to the state owe or settle, as it is now; without ids nothing
-// is owed any more.
+// OwedBy lists what is owed now of each pod and resource that the changes touched; without ids
+// nothing is.
 func (s *State) OwedBy(changes []Change) (out []Owed) {
 	seen := sets.New[types.UID]()
 	for _, c := range changes {
@@ -103,7 +102,7 @@ func (s *State) OwedBy(changes []Change) (out []Owed) {
 	return out
 }
 
-// findOwed is what is owed of that pod and resource.
+// findOwed returns what is owed of that pod and resource.
 func (s *State) findOwed(o Owed) Owed {
 	if at, found := slices.BinarySearchFunc(s.Owed, o, compareOwed); found {
 		return s.Owed[at]
@@ -111,7 +110,7 @@ func (s *State) findOwed(o Owed) Owed {
 	return Owed{}
 }
 
-// putOwed has it be these ids. States share their lists.
+// putOwed copies the list before it changes it, as states share lists.
 func (s *State) putOwed(o Owed, ids sets.Set[string]) {
 	at, found := slices.BinarySearchFunc(s.Owed, o, compareOwed)
 	out := slices.Clone(s.Owed)
@@ -128,5 +127,6 @@ func (s *State) putOwed(o Owed, ids sets.Set[string]) {
 }
 
 func compareOwed(a, b Owed) int {
-	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.UID, b.UID))
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Resource, b.Resource),
+		cmp.Compare(a.UID, b.UID))
 }

@@ -13,63 +13,62 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// View is what a plan is made from: a consistent snapshot, never written to.
+// View is the consistent snapshot that a plan is made from. It is never written to.
 type View struct {
 	Machine *topology.Machine
-	// CPUs is the static CPU policy; nil: no container gets exclusive CPUs.
+	// CPUs is the static CPU policy; nil: containers get no exclusive CPUs.
 	CPUs *cpumanager.Static
-	// Memory is the static memory policy; nil: no container gets memory of certain nodes.
+	// Memory is the static memory policy; nil: containers get no memory on certain nodes.
 	Memory *memory.Static
 	topology.Rules
 	Options   topology.Options
 	Inventory devicemanager.Inventory
 	// Taken is what other pods hold or have reserved.
 	Taken Taken
-	// Sharing: one of these other pods has containers that share CPUs.
+	// Sharing: a container of another pod runs in the shared pool.
 	Sharing bool
-	// Own is what this pod holds already; Keep says how much of it stays.
+	// Own is what this pod already holds; Keep says how much of it stays.
 	Own  Pod
 	Keep Keeping
 
-	// chosen are the devices that were chosen for the pod, once Plan has read them.
+	// chosen are the devices that a user chose for the pod; Plan sets it.
 	chosen podspec.Chosen
 }
 
-// AskKey names one question to a plugin: which devices does it prefer for this container?
+// AskKey identifies one question to a plugin: which devices does it prefer for this container?
 type AskKey struct {
 	Container, Resource string
-	// Ahead: of a plan that looks ahead, in which other devices may be left for the container.
+	// Ahead: the plan looks ahead, so that other devices may be left for the container.
 	Ahead bool
 }
 
-// Ask is a GetPreferredAllocation call that a plan wants made, for the container of the key.
+// Ask is a GetPreferredAllocation call that a plan needs.
 type Ask struct {
 	AskKey
 	devicemanager.PreferredRequest
 }
 
-// Advice holds the answers so far. A key with an empty answer was asked in vain.
+// Advice holds the answers so far. An empty answer means that the plugin had none.
 type Advice map[AskKey][]string
 
-// Plan is an assignment for every container of a pod, not yet reserved.
+// Plan is an assignment for every container of a pod. It is not reserved yet.
 type Plan struct {
-	// Pod holds device sets without answers, but for those kept from View.Own.
+	// Pod's holdings have no answers, except for those kept from View.Own.
 	Pod Pod
-	// Ask is set when a plugin's advice is wanted first: ask it, add the answer to the advice and
-	// plan again. Pod is then what it would get without; no containers: it has no place without.
+	// Ask is set when a plugin's advice is needed: ask it, add the answer to the advice and plan
+	// again. Pod is then the assignment without advice; no containers: there is none.
 	Ask *Ask
-	// Decisions says what was merged for each container, or for the pod.
+	// Decisions are the merges for each container, or for the pod.
 	Decisions []Decision
-	// Kept says of which containers not all stays that they had, and why.
+	// Kept says which containers lose a part of what they had, and why.
 	Kept []string
-	// Ahead is why the containers have no place in the order of their starts, where this plan looks
-	// ahead.
+	// Ahead is set in a plan that looks ahead: why there is no place in the order of starts.
 	Ahead *Rejection
-	// InWay is the init container for which there is no place beside the rest; "": none is in the way.
+	// InWay is the init container that has no place beside the others; "": none.
 	InWay string
 }
 
-// Decision is one merge of hints.
+// Decision is the result of one merge of hints.
 type Decision struct {
 	// Container is the container's name, "" for the pod as a whole.
 	Container string
@@ -77,10 +76,10 @@ type Decision struct {
 	Merged    topology.Result
 }
 
-// Rejection says why a pod cannot be placed as things are: the kubelet's reason and message.
+// Rejection says why a pod cannot be placed now, with the kubelet's reason and message.
 type Rejection struct {
 	Reason, Message string
-	// Err is the cause, when an allocator gave one.
+	// Err is the allocator's error, if any.
 	Err error
 }
 
@@ -88,15 +87,15 @@ func (r *Rejection) Error() string { return r.Reason + ": " + r.Message }
 
 func (r *Rejection) Unwrap() error { return r.Err }
 
-// Unready says that a device plugin has to appear, or to come back, before the pod can be placed.
+// Unready says that a device plugin has to register or reconnect before the pod can be placed.
 type Unready struct {
 	Resource string
-	// Known: the resource was registered before; Problem, if any, is why it is not connected.
+	// Known: the resource was registered before. Problem is why it is not connected, if known.
 	Known   bool
 	Problem string
-	// Arriving: its plugin has registered and has listed no devices yet.
+	// Arriving: its plugin has registered and not listed its devices yet.
 	Arriving bool
-	// Refused is why the last plugin that wanted to register was refused, if one was since.
+	// Refused is why the last registration was refused, if one was.
 	Refused string
 }
 
@@ -121,17 +120,16 @@ func (u *Unready) Error() string {
 const (
 	ReasonUnexpected = "UnexpectedAdmissionError"
 	ReasonTopology   = "TopologyAffinityError"
-	// ReasonChosen is our own: a device that was chosen for the pod is not to be had.
+	// ReasonChosen is our own: a device that a user chose for the pod cannot be had.
 	ReasonChosen = "ChosenDeviceUnavailable"
 )
 
-// Plan places all containers of the pod, in the order in which they will run. The error is a
-// *Rejection or an *Unready.
+// Plan places all containers of the pod. The error is a *Rejection or an *Unready.
 //
-// Under KeepParts, if there is no place around the parts that are still valid, containers are kept
-// whole or not at all (not in pod scope), and if that is no place either, all is placed anew.
+// With KeepParts, if there is no place around the parts that are still valid, Plan tries KeepWhole
+// (not in pod scope), and then places everything anew.
 func (v View) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
-	v.chosen, _ = podspec.ChosenDevices(pod, v.Choosers) // a handler has told of an error
+	v.chosen, _ = podspec.ChosenDevices(pod, v.Choosers) // a handler has reported the error
 	plan, err := v.planOnce(pod, advice)
 	around, refused := errors.AsType[*Rejection](err)
 	if v.Keep != KeepParts || v.Own.IsEmpty() || !refused {
@@ -147,7 +145,7 @@ func (v View) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
 		{anew, "nothing is kept of what the pod had"},
 	} {
 		if next.Keep == KeepWhole && v.Scope == topology.PodScope {
-			continue // what a container keeps would not bind the pod
+			continue // a container that keeps everything would not fix the pod's place
 		}
 		if plan, err = next.planOnce(pod, advice); err == nil {
 			plan.Kept = []string{next.words + ": around what is still valid there is no place: " +
@@ -158,8 +156,8 @@ func (v View) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
 	return plan, err
 }
 
-// planOnce places the containers in the order in which they start, and looks ahead if that leads
-// nowhere.
+// planOnce places the containers in the order of their starts, and looks ahead if there is no
+// place.
 func (v View) planOnce(pod *v1.Pod, advice Advice) (Plan, error) {
 	d := newDraft(v, pod, advice)
 	err := d.placeAll()

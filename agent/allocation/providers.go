@@ -7,45 +7,45 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// provider hands out one kind of what containers have for themselves. Its value belongs to one
-// draft and knows what the containers placed so far leave over.
+// provider hands out one kind for one draft. It keeps account of what the containers placed so far
+// leave over.
 type provider interface {
-	// ask is what the container asks for; nil stands for the pod as a whole, at its peak. The error
-	// is an *Unready, and then too there is a demand.
+	// ask returns what the container requests; nil: the whole pod, at its peak. The error is an
+	// *Unready; there is a demand even then.
 	ask(c *v1.Container) (demand, error)
-	// take accounts for what a container was given in the draft's plan. Init containers will have
-	// ended when the next one starts, which can be given the same again.
+	// take accounts for what the draft's plan gives a container. An init container ends before the
+	// next one starts, so that later containers can reuse what it has.
 	take(container string, kind podspec.Kind)
 }
 
-// demand is what a container, or the pod, asks of one provider. It may be for nothing.
+// demand is what a container, or the pod, requests from one provider. It may be empty.
 type demand interface {
-	// lacks names what held does not have of it.
+	// lacks names what held does not have of the demand.
 	lacks(held Container) []string
-	// keep adds to kept what stays of what the container has, and reports whether that is all that
-	// is asked for, and nothing else.
+	// keep adds to kept what the container keeps of own, and reports whether that is exactly what it
+	// requests.
 	keep(kind podspec.Kind, own Container, kept *Container) bool
-	// offer says from which nodes it can be met.
+	// offer returns from which nodes the demand can be met.
 	offer(k fixed) offer
-	// choose adds to got what the container is given under the hint, unless got has it already.
-	// Containers that start later keep what later says.
+	// choose adds to got what the container gets under the hint, unless got already has it. It leaves
+	// alone what later containers keep.
 	choose(later []Container, hint topology.Hint, got *Container) error
 }
 
-// fixed is what stays as it is while something is placed.
+// fixed is what does not change while something is placed.
 type fixed struct {
-	own   []Container // of those who ask: what they are offered has to go with it
-	later []Container // of containers that start later: nobody else is offered it
+	own   []Container // what the requesting containers keep: offers have to include its nodes
+	later []Container // what later containers keep: it is not offered
 }
 
 // offer is how a demand can be met.
 type offer struct {
 	hints []topology.ResourceHints
-	// supplies say more on machines for which hints leave sets of nodes out.
+	// supplies complete the hints on machines with many nodes, where hints leave out some sets.
 	supplies []topology.Supply
 }
 
-// offerOf has the same hints for all the resources.
+// offerOf returns an offer with the same hints for all the resources.
 func offerOf[S ~string](s topology.Supply, hints []topology.Hint, resources ...S) offer {
 	out := offer{supplies: []topology.Supply{s}}
 	for _, name := range resources {
@@ -54,34 +54,34 @@ func offerOf[S ~string](s topology.Supply, hints []topology.Hint, resources ...S
 	return out
 }
 
-// explainer is a demand that may know why it cannot be met, on whatever nodes.
+// explainer is a demand that may know why no nodes can meet it.
 type explainer interface {
 	refusal(later []Container) error
 }
 
-// checker is a provider with a condition for the plan as a whole.
+// checker is a provider with a condition on the whole plan.
 type checker interface {
 	check() error
 }
 
-// confiner is a provider that can confine an init container to what those lend it that last.
+// confiner is a provider that can restrict an init container to what lasting containers lend it.
 type confiner interface {
-	// confine has all be taken in the view but what is lent, if that is enough for the container.
+	// confine marks everything in the view as taken that is not lent, if enough is lent.
 	confine(v *View, c *v1.Container, lent []Container)
 }
 
-// lender is a provider of which an init container takes over what it has been lent.
+// lender is a provider whose blocks an init container takes over from lasting containers.
 type lender interface {
-	// lend has the container that is placed next take over what is lent.
+	// lend lets the container that is placed next take over what is lent.
 	lend(lent []Container)
-	// beside changes what the init container at that place got to what it holds beside those that
-	// last.
+	// beside reduces what the init container at this index got to what it holds beside the lasting
+	// containers.
 	beside(at int, got *Container, last []Container) error
-	// handOn ends a plan in which init containers were placed last.
+	// handOn completes a plan in which init containers were placed last.
 	handOn()
 }
 
-// able lists the providers that have an ability.
+// able lists the providers that implement T.
 func able[T any](all []provider) (out []T) {
 	for _, p := range all {
 		if one, ok := p.(T); ok {

@@ -11,8 +11,9 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Ready is the room as if the plugins that are away were connected, with the devices that they had
-// and without preferences, and the pod without what no plugin has registered, which is unknown.
+// Ready returns the room as if disconnected plugins were connected, with their last devices and
+// without preferences; the pod without resources that no plugin has registered; and the names of
+// these.
 func (r Room) Ready(pod *v1.Pod) (ready Room, rest *v1.Pod, unknown []string) {
 	r.Inventory, unknown = WithResources(r.Inventory, pod, func(r *devicemanager.Resource) bool {
 		r.Connected, r.Options.Preferred = true, false
@@ -21,8 +22,8 @@ func (r Room) Ready(pod *v1.Pod) (ready Room, rest *v1.Pod, unknown []string) {
 	return r, Without(pod, unknown), unknown
 }
 
-// WithResources is an inventory of the pod's resources, changed; left out are those that are not in
-// the given one, or for which change returned false.
+// WithResources returns an inventory of the pod's resources, each changed. It leaves out, and
+// lists, those that the given one does not have or for which change returns false.
 func WithResources(inventory devicemanager.Inventory, pod *v1.Pod,
 	change func(*devicemanager.Resource) bool) (out devicemanager.Inventory, left []string) {
 	out = inventory
@@ -38,7 +39,7 @@ func WithResources(inventory devicemanager.Inventory, pod *v1.Pod,
 	return out, left
 }
 
-// Without is the pod without a request for these resources.
+// Without returns the pod without requests for these resources.
 func Without(pod *v1.Pod, resources []string) *v1.Pod {
 	if len(resources) == 0 {
 		return pod
@@ -50,7 +51,7 @@ func Without(pod *v1.Pod, resources []string) *v1.Pod {
 		})
 	}
 	pod = pod.DeepCopy()
-	for c := range podspec.Containers(pod) { // they may name as many as there are containers
+	for c := range podspec.Containers(pod) {
 		without(c.Resources.Limits)
 		without(c.Resources.Requests)
 	}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// podRecord is a pod as the state file and annotations of sandboxes have it, in JSON.
+// podRecord is the JSON form of a pod in the state file and in sandbox annotations.
 type podRecord struct {
 	UID        types.UID `json:"uid"`
 	Namespace  string    `json:"namespace"`
@@ -18,14 +18,14 @@ type podRecord struct {
 	Containers []Named   `json:"containers"`
 }
 
-// Named is a container as the state file and its annotation have it, in JSON: its name and, by kind,
-// what it holds.
+// Named is a container in the state file and in its annotation. Its JSON form is an object with
+// the name and a key for each kind that it holds.
 type Named struct {
 	Name      string
 	Container Container
 }
 
-// MarshalJSON writes the pod; the same pod makes the same text.
+// MarshalJSON writes the pod; the same pod always gives the same text.
 func (p Pod) MarshalJSON() ([]byte, error) {
 	out := podRecord{UID: p.UID, Namespace: p.Namespace, Name: p.Name, BootID: p.BootID}
 	for name, c := range p.Containers {
@@ -70,7 +70,7 @@ func (n Named) MarshalJSON() ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// UnmarshalJSON reads the container. It leaves out kinds that a newer agent knows.
+// UnmarshalJSON reads the container. It ignores kinds that it does not know.
 func (n *Named) UnmarshalJSON(text []byte) error {
 	var in map[string]json.RawMessage
 	if err := json.Unmarshal(text, &in); err != nil {

@@ -2,7 +2,7 @@ package allocation
 
 import v1 "k8s.io/api/core/v1"
 
-// Reference is the little of a pod that is remembered: its UID, namespace and name.
+// Reference returns a pod with the UID, namespace and name.
 func (p Pod) Reference() *v1.Pod {
 	pod := &v1.Pod{}
 	pod.UID, pod.Namespace, pod.Name = p.UID, p.Namespace, p.Name

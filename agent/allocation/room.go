@@ -13,16 +13,17 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Room is all that decides whether a pod fits: what can be assigned, and what is only counted.
+// Room has everything that decides whether a pod fits: what can be assigned, and what is only
+// counted.
 type Room struct {
 	View
-	// Others are the requests of the pods that count beside this one.
+	// Others are the requests of the other pods that count.
 	Others []v1.ResourceList
-	// Allocatable is what all pods together may request, without devices.
+	// Allocatable is what all pods together can request, without devices.
 	Allocatable v1.ResourceList
 }
 
-// Plan is View.Plan for a pod that fits the node's capacity as well.
+// Plan is View.Plan, and also checks the node's capacity.
 func (r Room) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
 	plan, err := r.View.Plan(pod, advice)
 	if err != nil {
@@ -31,18 +32,17 @@ func (r Room) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
 	short := r.Shortages(pod)
 	switch {
 	case len(short) > 0 && plan.Ask != nil:
-		plan.Pod.Containers = nil // the plan with the advice will say that it does not fit
+		plan.Pod.Containers = nil // the plan with the advice rejects the pod
 	case len(short) > 0 && plan.Ahead != nil:
-		return plan, plan.Ahead // as the kubelet, which looks for a place first
+		return plan, plan.Ahead // like the kubelet, which looks for a place first
 	case len(short) > 0:
 		return plan, &Rejection{Reason: short[0].Reason(), Message: short[0].Message()}
 	}
 	return plan, nil
 }
 
-// Shortages is what the node lacks of what is only counted. Devices are placed one by one;
-// counting them again could only refuse a pod for devices that are unhealthy and held by pods that
-// run.
+// Shortages lists what the node lacks of what is only counted. It does not count devices, which are
+// placed one by one: unhealthy devices of running pods would count against the pod.
 func (r Room) Shortages(pod *v1.Pod) []node.Shortage {
 	requests := Requests(r.CPUs, pod)
 	maps.DeleteFunc(requests, func(name v1.ResourceName, _ resource.Quantity) bool {
@@ -51,8 +51,7 @@ func (r Room) Shortages(pod *v1.Pod) []node.Shortage {
 	return node.Fits(requests, r.Others, r.Counted())
 }
 
-// Counted is what of the node is only counted: Allocatable without the isolated CPUs, which are
-// given out one by one.
+// Counted returns Allocatable without isolated CPUs, which are assigned one by one.
 func (r Room) Counted() v1.ResourceList {
 	if r.CPUs == nil || r.CPUs.Isolated().IsEmpty() {
 		return r.Allocatable
@@ -64,8 +63,8 @@ func (r Room) Counted() v1.ResourceList {
 	return out
 }
 
-// Requests is what the pod requests of what is counted on a node with this CPU policy (nil: none):
-// CPUs without isolated ones, and with those that pad others to whole cores.
+// Requests returns what counts as requested by the pod under this CPU policy (nil: none): isolated
+// CPUs do not count, CPUs that pad others to whole cores do.
 func Requests(node *cpumanager.Static, pod *v1.Pod) v1.ResourceList {
 	asked := podspec.CPURules(pod)
 	isolated := asked.Isolated && node != nil && node.Isolates()
@@ -89,8 +88,8 @@ func Requests(node *cpumanager.Static, pod *v1.Pod) v1.ResourceList {
 	return podspec.Requests(counted)
 }
 
-// Amount is the most exclusive CPUs (resource "cpu", or ResourceIsolated), bytes of memory or huge pages, or devices
-// that the pod holds at once.
+// Amount returns the pod's peak demand: exclusive CPUs (resource "cpu" or ResourceIsolated), bytes
+// of memory or huge pages, or devices.
 func Amount(pod *v1.Pod, name string) int {
 	if name == string(v1.ResourceCPU) || name == ResourceIsolated {
 		return cpumanager.PodExclusive(pod)

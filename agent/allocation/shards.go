@@ -5,11 +5,11 @@ import (
 	"maps"
 )
 
-// shardCount makes a changed copy of a map of some thousand entries cost a few microseconds.
+// shardCount keeps the cost of changing a map of some thousand entries at a few microseconds.
 const shardCount = 64
 
-// shards is a map as a value: a changed one is another, and shares with this one all but the part
-// in which the change is. The zero value is empty.
+// shards is an immutable map. A changed map shares all parts but one with the map that it comes
+// from. The zero value is empty.
 type shards[K ~string, V any] struct {
 	parts *[shardCount]map[K]V // never written to
 	size  int
@@ -51,8 +51,7 @@ func (s shards[K, V]) without(key K) shards[K, V] {
 	return s
 }
 
-// edit gives s parts of its own and returns a copy of the one that the key is in, which is among
-// them.
+// edit replaces the key's part by a copy, and returns the copy.
 func (s *shards[K, V]) edit(key K) map[K]V {
 	var parts [shardCount]map[K]V
 	if s.parts != nil {

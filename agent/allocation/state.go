@@ -7,12 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// State is everything that is assigned, an immutable snapshot.
+// State is an immutable snapshot of everything that is assigned.
 type State struct {
 	// Version grows with each commit.
 	Version uint64
 	Pods    map[types.UID]Pod
-	// Owed is what plugins are still to hear of, one for a resource of a pod, by these.
+	// Owed has at most one entry for each kind, resource and pod, ordered by these.
 	Owed []Owed
 }
 
@@ -21,19 +21,19 @@ type Pod struct {
 	UID       types.UID
 	Namespace string
 	Name      string
-	// BootID is the kernel's boot id when the devices were allocated
-	// (/proc/sys/kernel/random/boot_id). Answers of plugins are void under another one.
+	// BootID is the kernel's boot id (/proc/sys/kernel/random/boot_id) of the answers. Under another
+	// boot id they are void.
 	BootID     string
 	Containers map[string]Container
-	// Version is that of the state with which this was put; 0: it was read from a file, or is in no
-	// state.
+	// Version is the version of the state that first had this; 0: it was read from a file, or is in
+	// no state.
 	Version uint64
 }
 
-// List is every pod's assignment, in no order.
+// List returns every pod's assignment, in no order.
 func (s State) List() []Pod { return slices.Collect(maps.Values(s.Pods)) }
 
-// With returns the state after the changes: put entries replace or add, dropped ones go.
+// With returns the state after the changes.
 func (s State) With(changes []Change) State {
 	next := State{Version: s.Version + 1, Pods: maps.Clone(s.Pods), Owed: s.Owed}
 	if next.Pods == nil {
@@ -57,8 +57,8 @@ func (s State) With(changes []Change) State {
 	return next
 }
 
-// Change is one step of a commit: Put a pod's assignment, or Drop that of a UID, each with what
-// their plugins are to hear of that, or Settle what one has heard.
+// Change is one step of a commit. Put replaces a pod's assignment, Drop removes that of a UID; Owe
+// is what plugins have to be told of it. Settle is what a plugin has been told.
 type Change struct {
 	Put    Pod
 	Drop   types.UID

@@ -1,6 +1,6 @@
-// Package checkpoints keeps what is assigned in line with what else says so: with what runs, and
-// with the kubelet's files on disk. Rebuild reads both before the first pod is decided on; from
-// then on the kubelet's files are written whenever they would say something else.
+// Package checkpoints keeps the assignments in line with what runs and with the kubelet's files.
+// Rebuild reads both before the first pod is admitted. Afterwards Run writes the kubelet's files
+// whenever their content changes.
 package checkpoints
 
 import (
@@ -25,51 +25,52 @@ import (
 	"github.com/numalet/numalet/internal/files"
 )
 
-// ReasonQuarantined is the event's reason for a file of assignments that could not be used and was
-// moved aside.
+// ReasonQuarantined is the reason of the event about an assignment file that could not be used and
+// was moved aside.
 const ReasonQuarantined = "StateFileQuarantined"
 
-// Config is what is kept in line.
+// Config has what Checkpoints needs.
 type Config struct {
 	// Root has the files of the CPU and the memory manager, DeviceDir that of the device manager.
 	Root, DeviceDir string
 	BootID          string
 	Store           *store.Store
-	Running         func() []cri.Pod // what the runtime has
-	// Admitted knows what pods were admitted with before this run of the agent, and Active are those
-	// that were admitted and have not ended, as they were admitted.
+	Running         func() []cri.Pod // the runtime's pods
+	// Admitted has the resources with which pods were admitted. Active returns the admitted pods that
+	// have not ended, as they were admitted.
 	Admitted  resize.Admitted
 	Active    func() []*v1.Pod
 	Hardware  func() machine.Hardware
 	Inventory func() devicemanager.Inventory
-	// Lasting reports whether a kubelet that takes over the node finds the pod, under that UID.
+	// Lasting reports whether a kubelet that takes over the node finds the pod under this UID.
 	Lasting func(types.UID) bool
 	// Tell records an event of the node.
 	Tell func(eventType, reason, message string)
-	// Changed has a value when what the files say may be another: a commit, pods that are admitted or
-	// end, the hardware, what plugins offer.
+	// Changed has a value when the files' content may have changed: by a commit, by a pod that is
+	// admitted or ends, by the hardware, by what plugins offer.
 	Changed <-chan struct{}
 }
 
-// Checkpoints are the files of one node.
+// Checkpoints owns the kubelet's files of one node.
 type Checkpoints struct{ cfg Config }
 
 // New reads and writes nothing.
 func New(cfg Config) *Checkpoints { return &Checkpoints{cfg} }
 
-// exportDelay is how long a commit waits for others before the kubelet's checkpoints, which are
-// written whole, are written once for all of them.
+// exportDelay is how long an export waits for further commits, as each export writes whole files.
 const exportDelay = 50 * time.Millisecond
 
-// exportRest is how many times as long as the last export took the next one waits at least: the
-// list of a plugin with hundreds of thousands of devices takes most of a second to write.
+// exportRest bounds the share of time spent on exports: the next one waits at least exportRest
+// times as long as the last one took. The list of hundreds of thousands of devices takes most of a
+// second.
 const exportRest = 4
 
-// Run writes the kubelet's files, at first and after each change, until ctx ends, and then for a
-// kubelet: it counts what pods hold that it does not find as taken while it admits its first ones,
-// and rejects those that find no room then for good. Rebuild has to have returned.
+// Run writes the kubelet's files at first and after each change. When ctx ends it writes them once
+// more, without pods that a kubelet will not find: the kubelet would count what they hold as taken
+// while it admits its first pods, and would reject pods for good. Call Run after Rebuild has
+// returned.
 func (c *Checkpoints) Run(ctx context.Context) error {
-	due := time.After(0) // nil: they say what is so
+	due := time.After(0) // nil: the files are up to date
 	var took time.Duration
 	export := func(state allocation.State) {
 		began := time.Now()
@@ -94,11 +95,10 @@ func (c *Checkpoints) Run(ctx context.Context) error {
 	}
 }
 
-// Rebuild brings the state in line with what runs: pods that run hold what their containers say
-// that they were created with, and what their sandboxes say for those that come later, also if the
-// state file is gone, damaged, or of another time. For pods that a kubelet started, and of which
-// our state has nothing, the kubelet's files say. It is committed before the first pod is decided
-// on, and before the kubelet's files are written.
+// Rebuild brings the state in line with what runs, even if the state file is lost, damaged or old.
+// Running pods hold what the annotations of their containers say, and their sandboxes for
+// containers that are not created yet. For pods that a kubelet started and that our state does not
+// know, the kubelet's files count. Rebuild commits this; call it before the first pod is admitted.
 func (c *Checkpoints) Rebuild(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	changes, err := handover.Rebuild(
@@ -123,7 +123,7 @@ func (c *Checkpoints) Rebuild(ctx context.Context) error {
 	return nil
 }
 
-// kubelet is the account of the files that a kubelet left on this node.
+// kubelet returns the account of the files that a kubelet left on this node.
 func (c *Checkpoints) kubelet(ctx context.Context) handover.Account {
 	files, err := handover.ReadKubelet(c.cfg.Root, c.cfg.DeviceDir, time.Now())
 	if err != nil {
@@ -133,7 +133,7 @@ func (c *Checkpoints) kubelet(ctx context.Context) handover.Account {
 	return files.On(c.node())
 }
 
-// node is what the node hands out now.
+// node returns what the node can hand out now.
 func (c *Checkpoints) node() handover.Node {
 	h := c.cfg.Hardware()
 	return handover.Node{
@@ -142,7 +142,7 @@ func (c *Checkpoints) node() handover.Node {
 	}
 }
 
-// left is what is assigned to pods that a kubelet will find.
+// left returns the assignments of pods that a kubelet will find.
 func (c *Checkpoints) left() allocation.State {
 	assigned := c.cfg.Store.State()
 	assigned.Pods = maps.Clone(assigned.Pods)

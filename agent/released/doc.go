@@ -1,5 +1,6 @@
-// Package released tells device plugins that serve lifecyclev1 which devices nobody has any more. What
-// they are to hear is part of the allocation state from the commit on that takes devices from a pod,
-// and the devices are given to nobody before it has been taken out again. So a plugin hears of each
-// release at least once, whatever dies in between.
+// Package released tells device plugins that serve lifecyclev1 which devices no pod holds any more.
+//
+// What plugins have to be told (allocation.Owed) is part of the allocation state: the commit that
+// takes devices from a pod adds it, and no pod gets the devices before another commit has removed
+// it. So a plugin is told of each release at least once, whatever fails in between.
 package released

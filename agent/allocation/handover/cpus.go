@@ -25,7 +25,7 @@ var cpuFile = file{
 	export: exportCPUs,
 }
 
-// exportCPUs writes cpu_manager_state. Without a static policy nobody has CPUs of its own.
+// exportCPUs writes cpu_manager_state. Without a static policy there are no exclusive CPUs.
 func exportCPUs(d dirs, state allocation.State, n Node) error {
 	out := cpucheckpoint.State{Policy: "none"}
 	if n.CPUs != nil {
@@ -38,13 +38,15 @@ func exportCPUs(d dirs, state allocation.State, n Node) error {
 	return export(d.root, cpucheckpoint.FileName, content, err)
 }
 
-func exclusive(c allocation.Container) (cpuset.CPUSet, bool) { return c.CPUs(), !c.CPUs().IsEmpty() }
+func exclusive(c allocation.Container) (cpuset.CPUSet, bool) {
+	return c.CPUs(), !c.CPUs().IsEmpty()
+}
 
-// giveCPUs gives containers of the pod the CPUs that the kubelet gave them. Those that it gave to the
-// pod as a whole, less what containers of it have, each of the others has.
+// giveCPUs adds the CPUs that the kubelet gave to containers. All other containers share the CPUs
+// that it gave to the pod as a whole.
 func (k Kubelet) giveCPUs(n Node, observed cri.Pod, out map[string]allocation.Container) error {
 	if n.CPUs == nil {
-		return nil // nobody has CPUs of its own under policy none
+		return nil // policy none has no exclusive CPUs
 	}
 	uid := string(observed.UID)
 	left := k.CPUs.PodEntries[uid]

@@ -36,8 +36,8 @@ var deviceFile = file{
 	},
 }
 
-// KnownResources lists, sorted, the device resources that pods hold, and those that plugins registered
-// with the kubelet that wrote the files in deviceDir: they are known before their plugins come back.
+// KnownResources lists, sorted, the device resources that pods hold and those that were registered
+// with the kubelet that wrote the file in deviceDir. They are known before their plugins come back.
 func KnownResources(s allocation.State, deviceDir string) []string {
 	held := allocation.TakenBy(s.List()...).Devices()
 	all := slices.AppendSeq(kubeletResources(deviceDir), maps.Keys(held))
@@ -45,7 +45,7 @@ func KnownResources(s allocation.State, deviceDir string) []string {
 	return slices.Compact(all)
 }
 
-// kubeletResources ignores a file that cannot be used; ReadKubelet tells of it.
+// kubeletResources ignores a file that cannot be used, which ReadKubelet reports.
 func kubeletResources(deviceDir string) (out []string) {
 	raw, err := files.Read(filepath.Join(deviceDir, checkpoint.FileName), maxFile)
 	if err != nil {
@@ -63,7 +63,7 @@ func kubeletResources(deviceDir string) (out []string) {
 	return out
 }
 
-// giveDevices gives containers of the pod what the device manager gave them.
+// giveDevices adds the devices that the kubelet gave to the pod's containers.
 func (k Kubelet) giveDevices(out map[string]allocation.Container, uid string) error {
 	sets := map[string]allocation.Devices{}
 	for _, e := range k.Devices {
@@ -87,7 +87,7 @@ func (k Kubelet) giveDevices(out map[string]allocation.Container, uid string) er
 	return nil
 }
 
-// doubled is a resource that is twice in the sorted list, or "".
+// doubled returns a resource that is in the sorted list twice; "": none.
 func doubled(sorted []allocation.DeviceSet) string {
 	for i := 1; i < len(sorted); i++ {
 		if sorted[i].Resource == sorted[i-1].Resource {
@@ -150,7 +150,7 @@ func healthy(inventory devicemanager.Inventory) map[string][]string {
 // maxNode is the highest NUMA node that Linux has (CONFIG_NODES_SHIFT is 10 at most).
 const maxNode = 1<<10 - 1
 
-// deviceSet is the opposite of byNode.
+// deviceSet is the inverse of byNode.
 func deviceSet(e checkpoint.PodDevicesEntry) allocation.DeviceSet {
 	nodes := map[string]topology.NodeSet{}
 	for _, key := range slices.Sorted(maps.Keys(e.DeviceIDs)) {

@@ -20,15 +20,15 @@ import (
 	memorystate "github.com/numalet/numalet/topology/memory/state"
 )
 
-// kubeletFiles lists the kubelet's files, each of one kind. A further one is a line here, a field of
+// kubeletFiles lists the kubelet's files, one for each kind. A new one is a line here, a field of
 // Kubelet and a file of its own.
 var kubeletFiles = []file{cpuFile, memoryFile, deviceFile}
 
 // file is a file of the kubelet.
 type file struct {
-	// read adds what the file says.
+	// read fills in the file's field.
 	read func(*Kubelet, dirs, time.Time) error
-	// give adds what the file says that the pod has, by container.
+	// give adds what the file says that the pod's containers hold.
 	give func(Kubelet, Node, cri.Pod, map[string]allocation.Container) error
 	// export writes the file from the state.
 	export func(dirs, allocation.State, Node) error
@@ -37,11 +37,11 @@ type file struct {
 // maxFile bounds the kubelet's files, in bytes.
 const maxFile = 256 << 20
 
-// dirs is where the files are: root has those of the CPU and the memory manager, plugins that of the
-// device manager.
+// dirs are the folders of the files: root has those of the CPU and memory managers, plugins that
+// of the device manager.
 type dirs struct{ root, plugins string }
 
-// Node is what the node hands out.
+// Node is what the node can hand out.
 type Node struct {
 	Online    cpuset.CPUSet
 	Nodes     topology.NodeSet
@@ -57,9 +57,9 @@ type Kubelet struct {
 	Devices []checkpoint.PodDevicesEntry
 }
 
-// ReadKubelet reads the kubelet's files: that of the device manager in deviceDir, the others in root.
-// A file that does not exist says nothing. One that cannot be used is moved aside, never deleted, and
-// its new name is in the error; what the others say is good all the same.
+// ReadKubelet reads the kubelet's files: the device manager's in deviceDir, the others in root. A
+// missing file says nothing. A file that cannot be used is moved aside, and the error has its new
+// name; the other files are read all the same.
 func ReadKubelet(root, deviceDir string, now time.Time) (k Kubelet, err error) {
 	for _, f := range kubeletFiles {
 		err = errors.Join(err, f.read(&k, dirs{root, deviceDir}, now))
@@ -67,8 +67,9 @@ func ReadKubelet(root, deviceDir string, now time.Time) (k Kubelet, err error) {
 	return k, err
 }
 
-// On is the account of the kubelet's files on a node. What the kubelet gave to a pod as a whole, and
-// not to one container of it, each of the others has together: nobody else gets it until the pod ends.
+// On returns the account of the kubelet's files on a node. What the kubelet gave to a pod as a
+// whole, all containers without holdings of their own share; no other pod gets it until the pod
+// ends.
 func (k Kubelet) On(n Node) Account {
 	return func(observed cri.Pod) (map[string]allocation.Container, error) {
 		out := map[string]allocation.Container{}
@@ -81,8 +82,8 @@ func (k Kubelet) On(n Node) Account {
 	}
 }
 
-// Export writes the kubelet's files, for the tools that read them and for a node that goes back to
-// the kubelet.
+// Export writes the kubelet's files, for tools that read them and for a node that goes back to the
+// kubelet.
 func Export(root, deviceDir string, s allocation.State, n Node) (err error) {
 	for _, f := range kubeletFiles {
 		err = errors.Join(err, f.export(dirs{root, deviceDir}, s, n))
@@ -90,7 +91,7 @@ func Export(root, deviceDir string, s allocation.State, n Node) (err error) {
 	return err
 }
 
-// export renews a file in dir, unless its content could not be made.
+// export writes a file in dir, unless err says that there is no content.
 func export(dir, name string, content []byte, err error) error {
 	if err == nil {
 		err = files.Renew(filepath.Join(dir, name), content)
@@ -101,9 +102,10 @@ func export(dir, name string, content []byte, err error) error {
 	return nil
 }
 
-// holdings has, by pod and container, what of gives of those for which it gives something.
-func holdings[T any](state allocation.State, of func(allocation.Container) (T, bool)) map[string]map[string]T {
-	out := map[string]map[string]T{}
+// holdings collects what of returns, by pod and container.
+func holdings[T any](state allocation.State, of func(allocation.Container) (T, bool)) (
+	out map[string]map[string]T) {
+	out = map[string]map[string]T{}
 	for uid, pod := range state.Pods {
 		for name, c := range pod.Containers {
 			one, has := of(c)

@@ -28,8 +28,8 @@ var memoryFile = file{
 	export: exportMemory,
 }
 
-// exportMemory writes memory_manager_state. In it what is lent to an init container is on all nodes
-// of who lends it, as a kubelet knows no other nodes in a group.
+// exportMemory writes memory_manager_state. Blocks that are lent to an init container get all
+// nodes of the lender's group, as the kubelet knows only whole groups.
 func exportMemory(d dirs, state allocation.State, n Node) error {
 	state = grouped(state)
 	out := memorystate.Contents{PolicyName: kubeletconfig.NoneMemoryManagerPolicy}
@@ -44,7 +44,7 @@ func exportMemory(d dirs, state allocation.State, n Node) error {
 	return export(d.root, memorystate.FileName, content, err)
 }
 
-// grouped is the state in which each block is on the nodes of its group.
+// grouped returns the state with each block on all nodes of its group.
 func grouped(s allocation.State) allocation.State {
 	s.Pods = maps.Clone(s.Pods)
 	for uid, pod := range s.Pods {
@@ -68,12 +68,12 @@ func memoryEntry(c allocation.Container) ([]memorystate.Block, bool) {
 	return memorystate.Entry(c.Memory()), len(c.Memory()) > 0
 }
 
-// giveMemory gives containers of the pod the memory that the kubelet gave them. Of what it gave to
-// the pod as a whole, less what containers of it have, the first of the others has all, and those
-// after it are on its nodes.
+// giveMemory adds the memory that the kubelet gave to containers. The first of the other
+// containers gets the memory that the kubelet gave to the pod as a whole, and the rest get blocks
+// of size 0 on its nodes.
 func (k Kubelet) giveMemory(n Node, observed cri.Pod, out map[string]allocation.Container) error {
 	if n.Memory == nil {
-		return nil // nobody has memory of its own under policy none
+		return nil // policy none has no memory on certain nodes
 	}
 	uid := string(observed.UID)
 	left, err := blocksOn(n.Nodes, k.Memory.PodEntries[uid].MemoryBlocks)
@@ -97,7 +97,7 @@ func (k Kubelet) giveMemory(n Node, observed cri.Pod, out map[string]allocation.
 	return nil
 }
 
-// blocksOn are the kubelet's blocks in our order.
+// blocksOn returns the kubelet's blocks in our order.
 func blocksOn(nodes topology.NodeSet, entry []memorystate.Block) ([]memory.Block, error) {
 	for _, b := range entry {
 		for _, id := range b.NUMAAffinity {

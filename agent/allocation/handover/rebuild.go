@@ -14,19 +14,19 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Annotation is on every container that holds anything: what it holds, so that the runtime knows
-// it too. On a sandbox it is what the containers of the pod are going to hold (DescribePod). The
-// state file comes first; this is for when it is lost.
+// Annotation is on every container that holds anything, and says what it holds. On a sandbox it
+// says what the pod's containers are going to hold (DescribePod). It is read when the state file
+// is lost or says something else.
 const Annotation = "numalet.io/assignment"
 
-// longest is how long an annotation may be. A list of all sandboxes, or of all containers, is one
-// message, of 16 MiB at most: 500 of them may have annotations that long. Some hundred devices fit
-// in it.
+// longest bounds an annotation in bytes. The runtime lists all sandboxes, or all containers, in
+// one message of at most 16 MiB, which has room for 500 such annotations. Some hundred devices fit
+// in one.
 const longest = 32 << 10
 
-// Describe is the value of Annotation for a container, "" for one that holds nothing. If it would
-// be too long the plugins' answers are left out, so that Allocate has to be called again after a
-// loss of the state. Ids are not, however many there are: others would be given the devices.
+// Describe returns the value of Annotation for a container; "": it holds nothing. If the value is
+// too long, Describe leaves out the plugins' answers, so that Allocate has to be called again
+// after a loss of the state. It never leaves out ids: other pods would get the devices.
 func Describe(name string, c allocation.Container) (string, error) {
 	text, err := described(name, c)
 	if err != nil || len(text) <= longest {
@@ -46,19 +46,25 @@ func described(name string, c allocation.Container) (string, error) {
 	return string(raw), nil
 }
 
-// Account is one record of what a pod of the runtime holds, by container; empty when it has none.
+// Account returns what one source says that a pod of the runtime holds, by container; empty:
+// nothing.
 type Account func(observed cri.Pod) (map[string]allocation.Container, error)
 
-// Rebuild brings the state in line with what runs. Containers know what they were created with, so
-// that they come before a state that says something else of them: one of another boot, which no
-// container outlives, or one that was restored. What pods hold that run and that the state does not
-// know, the accounts say: the first that has something of a pod counts, and what an earlier account
-// says of any pod comes before what a later one says. What the state has of pods that do not run
-// goes if others run with it.
+// Rebuild returns the changes that bring the state in line with what runs. In this order of
+// precedence:
 //
-// The changes are to be committed; bootID is that of the boot that the pods run in. The error lists
-// what cannot be read or conflicts; the rest is good all the same.
-func Rebuild(s allocation.State, pods []cri.Pod, bootID string, accounts ...Account) ([]allocation.Change, error) {
+//   - What a running container's annotation says. A state that says something else is of another
+//     boot, which no container survives, or was restored.
+//   - What the state says of running pods.
+//   - What the accounts say of running pods that the state does not know. The first account that
+//     says anything of a pod counts, and earlier accounts come before later ones.
+//   - What the state says of pods that do not run. Such a pod is dropped if a running pod holds
+//     some of it.
+//
+// The caller commits the changes. bootID is the present boot. The error lists what cannot be read
+// and what conflicts; the changes are valid all the same.
+func Rebuild(s allocation.State, pods []cri.Pod, bootID string, accounts ...Account) (
+	[]allocation.Change, error) {
 	r := rebuilding{
 		bootID: bootID, known: sets.KeySet(s.Pods), put: map[types.UID]allocation.Pod{},
 	}
@@ -101,12 +107,12 @@ func Rebuild(s allocation.State, pods []cri.Pod, bootID string, accounts ...Acco
 	return r.all(), errors.Join(r.errs...)
 }
 
-// rebuilding is the changes in the making.
+// rebuilding collects the changes.
 type rebuilding struct {
 	bootID string
 	known  sets.Set[types.UID]
 	taken  allocation.Ledger
-	order  []types.UID // of what is in put
+	order  []types.UID // of the pods in put
 	put    map[types.UID]allocation.Pod
 	drop   []types.UID
 	errs   []error
@@ -126,12 +132,12 @@ func (r *rebuilding) failed(p allocation.Pod, err error) {
 	r.errs = append(r.errs, fmt.Errorf("pod %s/%s: %w", p.Namespace, p.Name, err))
 }
 
-// take lets the pod have what it holds, whoever else does.
+// take notes what the pod holds, even if another pod holds it too.
 func (r *rebuilding) take(p allocation.Pod) {
 	r.taken = r.taken.With(p.UID, allocation.Entry{Assigned: allocation.TakenBy(p)})
 }
 
-// claim takes what the pod holds, or says what of it another one has.
+// claim is take, but returns an error if another pod holds some of it.
 func (r *rebuilding) claim(p allocation.Pod) error {
 	if conflict := r.taken.Conflict(p); conflict != "" {
 		return errors.New(conflict)
@@ -140,7 +146,7 @@ func (r *rebuilding) claim(p allocation.Pod) error {
 	return nil
 }
 
-// record notes what a pod has, unless another pod has some of it.
+// record changes the pod's assignment, unless another pod holds some of it.
 func (r *rebuilding) record(p allocation.Pod) bool {
 	if err := r.claim(p); err != nil {
 		r.failed(p, err)
@@ -158,7 +164,7 @@ func (r *rebuilding) note(p allocation.Pod) {
 	r.put[p.UID] = p
 }
 
-// ask takes what the account has of pods that run and are not known yet.
+// ask records what the account says of running pods that are not known yet.
 func (r *rebuilding) ask(account Account, pods []cri.Pod) {
 	for _, observed := range pods {
 		if r.known.Has(observed.UID) || !observed.Running() {
@@ -176,9 +182,11 @@ func (r *rebuilding) ask(account Account, pods []cri.Pod) {
 	}
 }
 
-// correct is what a pod that runs has, if its containers say something else than the state. Of a
-// record of another boot nothing else is left: the plugins' answers in it are void.
-func (r *rebuilding) correct(stored allocation.Pod, observed cri.Pod) (p allocation.Pod, differs bool, err error) {
+// correct returns what a running pod holds by the annotations of its containers. differs: the
+// state says something else. If the state is of another boot, only the annotations count, as the
+// state's answers are void.
+func (r *rebuilding) correct(stored allocation.Pod, observed cri.Pod) (
+	p allocation.Pod, differs bool, err error) {
 	sameBoot := stored.BootID == r.bootID
 	said, err := Annotated(alive(observed, sameBoot))
 	if err != nil || len(said) == 0 {
@@ -197,7 +205,8 @@ func (r *rebuilding) correct(stored allocation.Pod, observed cri.Pod) (p allocat
 	return p, differs, nil
 }
 
-// alive leaves out the containers that may be of an earlier boot, or those that do not run.
+// alive leaves out containers that do not run; unless runningOnly, it keeps those of a ready
+// sandbox.
 func alive(observed cri.Pod, runningOnly bool) cri.Pod {
 	ready := map[string]bool{}
 	for _, s := range observed.Sandboxes {
@@ -210,14 +219,15 @@ func alive(observed cri.Pod, runningOnly bool) cri.Pod {
 	return observed
 }
 
-// same reports whether a container of that name would carry the same of both.
+// same reports whether both give the same annotation.
 func same(name string, c, o allocation.Container) bool {
 	one, err := Describe(name, c)
 	other, otherErr := Describe(name, o)
 	return err == nil && otherErr == nil && one == other
 }
 
-// Annotated is the account that is on the containers themselves: the newest of each name counts.
+// Annotated is the account of the containers' annotations. The newest container of each name
+// counts.
 func Annotated(observed cri.Pod) (map[string]allocation.Container, error) {
 	out := map[string]allocation.Container{}
 	for _, c := range observed.Containers { // newest first

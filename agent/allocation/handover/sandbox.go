@@ -13,13 +13,13 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// DescribePod is the value of Annotation for the pod's sandbox, "" for a pod that holds nothing:
-// what containers hold that are not created yet, so that it is known although they carry nothing
-// yet. It is written once: what a container carries is newer.
+// DescribePod returns the value of Annotation for the pod's sandbox; "": the pod holds nothing. It
+// says what containers hold that are not created yet. It is written once, so a container's
+// annotation is newer.
 //
-// If it would be too long the plugins' answers are left out, so that Allocate has to be called
-// again after a loss of the state, and if it still is, the containers that start last: these are
-// placed anew then.
+// If the value is too long, DescribePod leaves out the plugins' answers, so that Allocate has to
+// be called again after a loss of the state. If it is still too long, it leaves out the containers
+// that start last, which are then placed anew.
 func DescribePod(pod *v1.Pod, held allocation.Pod) (string, error) {
 	order := make([]string, 0, len(held.Containers))
 	for c := range podspec.Containers(pod) {
@@ -38,7 +38,7 @@ func DescribePod(pod *v1.Pod, held allocation.Pod) (string, error) {
 	return text, err
 }
 
-// describedPod is the annotation with what these containers hold.
+// describedPod returns the annotation for these containers.
 func describedPod(held allocation.Pod, names []string) (string, error) {
 	some := held
 	some.Containers = map[string]allocation.Container{}
@@ -55,8 +55,8 @@ func describedPod(held allocation.Pod, names []string) (string, error) {
 	return string(raw), nil
 }
 
-// SandboxAnnotation is what the pod's ready sandbox says of containers that were not created in it
-// and do not run, nil if it says nothing. Answers of another boot are left out.
+// SandboxAnnotation returns what the pod's ready sandbox says of containers that were not created
+// in it and do not run; nil: nothing. It leaves out answers of another boot.
 func SandboxAnnotation(observed cri.Pod, bootID string) (map[string]allocation.Container, error) {
 	sandbox, text := cri.Sandbox{}, ""
 	for _, s := range observed.Sandboxes { // newest first
@@ -87,9 +87,9 @@ func SandboxAnnotation(observed cri.Pod, bootID string) (map[string]allocation.C
 	return p.Containers, nil
 }
 
-// addUncreated adds to a pod of which the state says nothing, or something of another time, what
-// its sandbox says of containers that were not created yet. A state that agrees with all containers
-// is newer than the sandbox. What others have by now is not had.
+// addUncreated adds what the pod's sandbox says of containers that were not created yet, unless
+// the state agrees with all containers, as it is then newer than the sandbox. It adds nothing that
+// another pod holds by now.
 func (r *rebuilding) addUncreated(observed cri.Pod) {
 	p, changed := r.put[observed.UID]
 	if !observed.Running() || r.known.Has(observed.UID) && !changed {

@@ -19,18 +19,18 @@ import (
 // FileName is the state file in the agent's root directory.
 const FileName = "numalet_state"
 
-// Versions of the file. The file is a journal since version 3.
+// Versions of the file. Since version 3 it is a journal.
 const (
 	oldestVersion  = 1
 	journalVersion = 3
 )
 
-// formatVersion is the newest version that this agent reads, and the one that it writes.
+// formatVersion is the version that this agent writes, and the newest that it reads.
 func formatVersion() int { return max(journalVersion, allocation.FormatVersion()) }
 
-// envelope is a line of the file: the CRC-32 (IEEE) is over the bytes of Data as they stand in the
-// file. The first line has the version and a fileState. Those after it have a fileChange each, of
-// the generation that follows; versions 1 and 2 have none.
+// envelope is a line of the file. The checksum is the CRC-32 (IEEE) of the bytes of Data in the
+// file. The first line has the version and a fileState. Each further line has a fileChange of the
+// next generation; versions 1 and 2 have no further lines.
 type envelope struct {
 	Version  int             `json:"version"`
 	Checksum uint32          `json:"checksum"`
@@ -40,12 +40,12 @@ type envelope struct {
 type fileState struct {
 	Generation uint64           `json:"generation"`
 	Pods       []allocation.Pod `json:"pods"`
-	// Owed: an agent that knows nothing of it gives these devices out at once, as the kubelet does.
+	// Owed: older agents ignore it, and assign these devices at once, like the kubelet.
 	Owed []allocation.Owed `json:"owed,omitempty"`
 }
 
-// fileChange has the pods that are another or new with this generation, those that are gone, and
-// what plugins are to hear of that; without ids they have heard of it.
+// fileChange has the pods that this generation adds or replaces, the pods that it drops, and what
+// is owed after it; an Owed without ids is settled.
 type fileChange struct {
 	Generation uint64            `json:"generation"`
 	Put        []allocation.Pod  `json:"put,omitempty"`
@@ -53,7 +53,7 @@ type fileChange struct {
 	Owed       []allocation.Owed `json:"owed,omitempty"`
 }
 
-// encode renders the state as the file's first line, the same bytes for the same state.
+// encode returns the file's first line; the same state always gives the same bytes.
 func encode(s allocation.State) ([]byte, error) {
 	out := fileState{Generation: s.Version, Pods: s.List(), Owed: s.Owed}
 	slices.SortFunc(out.Pods, func(a, b allocation.Pod) int {
@@ -62,7 +62,7 @@ func encode(s allocation.State) ([]byte, error) {
 	return encodeLine(fmt.Sprintf(`"version":%d,`, formatVersion()), out)
 }
 
-// encodeChange renders what the changes made of the state before as a line of next's generation.
+// encodeChange returns the line of next's generation.
 func encodeChange(next allocation.State, changes []allocation.Change) ([]byte, error) {
 	out := fileChange{Generation: next.Version, Owed: next.OwedBy(changes)}
 	seen := sets.New[types.UID]()
@@ -81,7 +81,7 @@ func encodeChange(next allocation.State, changes []allocation.Change) ([]byte, e
 	return encodeLine("", out)
 }
 
-// encodeLine is an envelope. It is not made by the encoder, which would read all the data again.
+// encodeLine returns an envelope. The JSON encoder would parse all data once more.
 func encodeLine(version string, value any) ([]byte, error) {
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -92,9 +92,8 @@ func encodeLine(version string, value any) ([]byte, error) {
 	return append(append(line, data...), "}\n"...), nil
 }
 
-// decode reads the file's bytes, of this version or an older one. The error of a newer version says
-// what to do with it. A last line without its end is of a write that a crash cut off: nobody was
-// told that it succeeded, and it counts for nothing.
+// decode reads the file. The error about a newer version says what to do. decode ignores a last
+// line without a line end: a crash cut that write off before its commit returned.
 func decode(raw []byte) (allocation.State, error) {
 	first, rest, _ := bytes.Cut(raw, []byte("\n"))
 	env, err := decodeLine(first)
@@ -111,7 +110,9 @@ func decode(raw []byte) (allocation.State, error) {
 	if err := json.Unmarshal(env.Data, &in); err != nil {
 		return allocation.State{}, fmt.Errorf("corrupt state file: %w", err)
 	}
-	state := allocation.State{Version: in.Generation, Pods: make(map[types.UID]allocation.Pod, len(in.Pods))}
+	state := allocation.State{
+		Version: in.Generation, Pods: make(map[types.UID]allocation.Pod, len(in.Pods)),
+	}
 	if err := putDecoded(&state, in.Pods, in.Owed); err != nil {
 		return allocation.State{}, err
 	}
@@ -126,7 +127,7 @@ func decode(raw []byte) (allocation.State, error) {
 	return state, nil
 }
 
-// decodeLine reads an envelope, the first one or, with version 0, a later one.
+// decodeLine reads an envelope. Its version is 0 except in the first line.
 func decodeLine(line []byte) (env envelope, err error) {
 	if err := json.Unmarshal(line, &env); err != nil {
 		return env, fmt.Errorf("corrupt state file: %w", err)
@@ -143,7 +144,7 @@ func decodeLine(line []byte) (env envelope, err error) {
 	return env, nil
 }
 
-// decodeChange adds to the state what a line says of the generation after it.
+// decodeChange applies the line of the next generation to the state.
 func decodeChange(s *allocation.State, line []byte) error {
 	env, err := decodeLine(line)
 	if err != nil {

@@ -10,29 +10,29 @@ import (
 	"github.com/numalet/numalet/internal/files"
 )
 
-// Bounds of the state file, in bytes. It is written anew before it is twice as long as it was when
-// it was begun, and slack more.
+// Bounds of the state file in bytes. The file is rewritten before it exceeds twice its initial size
+// plus journalSlack.
 const (
-	maxState     = 64 << 20 // what all pods hold together
+	maxState     = 64 << 20 // the first line
 	journalSlack = 1 << 20
-	maxFile      = 4 * maxState // what is read: more than is ever written
+	maxFile      = 4 * maxState // what is read, more than is ever written
 )
 
-// journal is the state file. A commit costs what it changes: it appends a line, and syncs that. The
-// whole state is written to a new file, which takes the old one's place, with the first commit of a
-// process, when the file has grown too long, and when it is not what this process left there. So
-// only files that this process began are appended to.
+// journal is the state file. A commit appends a line and syncs it, so it costs what it changes.
+// The journal writes the whole state to a new file, which replaces the old one, with the first
+// commit of a process, when the file is too long, and when the file is not as this process left
+// it. So the process appends only to files that it began.
 type journal struct {
 	path string
 	file *os.File // nil: the next commit begins a new one
-	// begun is the size that the file was begun with, size its size now.
+	// begun is the initial size of the file, size its present size.
 	begun, size int64
 	sync        func(*os.File) error // (*os.File).Sync; tests make it fail
 }
 
 func newJournal(path string) *journal { return &journal{path: path, sync: (*os.File).Sync} }
 
-// record makes the changes, which led to next, durable. On error the file says what it said before.
+// record makes the changes that lead to next durable. On an error the file is as before.
 func (j *journal) record(next allocation.State, changes []allocation.Change) error {
 	line, err := encodeChange(next, changes)
 	if err != nil {
@@ -48,18 +48,17 @@ func (j *journal) record(next allocation.State, changes []allocation.Change) err
 	return nil
 }
 
-// longestOf is how long a file may become that was begun with so many bytes. One that was begun with
-// more than a state may have, which shrinks, does not grow beyond what can be read.
+// longestOf returns the size limit of a file that began with so many bytes. A state that is too
+// large can still be written if it shrinks; its file does not grow beyond what can be read.
 func longestOf(begun int64) int64 { return 2*min(begun, maxState) + journalSlack }
 
-// durable reports whether the changes have to survive a power cut. That a pod holds nothing any
-// more need not: it follows again from there being no such pod. That a plugin has heard of it need
-// not either: it hears of it again.
+// durable reports whether the changes have to survive a power cut. Drops do not: after a restart
+// the pod does not exist and is dropped again. Settled Owed do not: the plugin is told again.
 func durable(changes []allocation.Change) bool {
 	return slices.ContainsFunc(changes, func(c allocation.Change) bool { return c.Put.UID != "" })
 }
 
-// ours reports whether the path is still the file that this process left there.
+// ours reports whether the file at the path is as this process left it.
 func (j *journal) ours() bool {
 	if j.file == nil {
 		return false
@@ -72,8 +71,7 @@ func (j *journal) ours() bool {
 	return err == nil && os.SameFile(own, there) && there.Size() == j.size
 }
 
-// begin puts a file with nothing but the state in the path's place. A state that shrinks is never
-// too large.
+// begin replaces the file by one with just the state. A state that shrinks is never too large.
 func (j *journal) begin(next allocation.State, grows bool) error {
 	content, err := encode(next)
 	if err != nil {
@@ -88,7 +86,7 @@ func (j *journal) begin(next allocation.State, grows bool) error {
 		return err
 	}
 	j.begun, j.size = int64(len(content)), int64(len(content))
-	// Without it the next commit begins a file as well.
+	// On an error file is nil, and the next commit begins a file again.
 	j.file, _ = files.Open(j.path, os.O_WRONLY|os.O_APPEND)
 	return nil
 }
@@ -103,8 +101,8 @@ func (j *journal) append(line []byte, durable bool) error {
 	return j.sync(j.file)
 }
 
-// undo takes back what an append left. What of the file is on disk after an error is not known for
-// certain, so the next commit begins a new one.
+// undo removes what a failed append left. As it is uncertain what is on disk, the next commit
+// begins a new file.
 func (j *journal) undo() error {
 	err := j.file.Truncate(j.size)
 	j.close()

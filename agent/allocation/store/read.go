@@ -11,11 +11,11 @@ import (
 	"github.com/numalet/numalet/internal/files"
 )
 
-// errUnusable marks a state file that was moved aside.
+// errUnusable: the state file was moved aside.
 var errUnusable = errors.New("unusable state file")
 
-// load reads the state file. A missing file is the empty state. One that cannot be used is moved
-// aside, never deleted: the error, an errUnusable, has its new name and comes with the empty state.
+// load reads the state file; a missing file is the empty state. If the file cannot be used, load
+// moves it aside and returns the empty state with an errUnusable, which has the new name.
 func load(path string, now time.Time) (allocation.State, error) {
 	state, err := files.Load(path, maxFile, now, decode)
 	if state.Pods == nil {
@@ -28,7 +28,7 @@ func load(path string, now time.Time) (allocation.State, error) {
 	return state, err
 }
 
-// ReadState reads a state file and leaves it alone, whatever is in it.
+// ReadState reads a state file and never changes or moves it.
 func ReadState(path string) (allocation.State, error) {
 	raw, err := files.Read(path, maxFile)
 	if err != nil {
@@ -41,7 +41,7 @@ func ReadState(path string) (allocation.State, error) {
 	return state, nil
 }
 
-// Fixed is a store of what does not change: nothing is written, and Commit answers ErrStopped.
+// Fixed returns a store of a state that never changes: Commit returns ErrStopped.
 func Fixed(state allocation.State) *Store {
 	s := &Store{
 		commits: make(chan commit), stopped: make(chan struct{}),

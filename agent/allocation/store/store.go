@@ -25,11 +25,11 @@ type commit struct {
 	done    chan error // capacity 1
 }
 
-// ErrStopped is what Commit answers once Run has returned.
+// ErrStopped is the error of Commit after Run has returned.
 var ErrStopped = errors.New("the assignment store has stopped")
 
-// Open loads the state file in dir. When the file cannot be used it is moved aside and Open returns
-// a usable, empty store together with an error that says so; any other error comes without a store.
+// Open loads the state file in dir. If the file cannot be used, Open moves it aside and returns an
+// empty store with an error that says so. With any other error there is no store.
 func Open(dir string) (*Store, error) {
 	s := &Store{
 		journal: newJournal(filepath.Join(dir, FileName)),
@@ -44,16 +44,16 @@ func Open(dir string) (*Store, error) {
 	return s, err
 }
 
-// State is the last committed state.
+// State returns the last committed state.
 func (s *Store) State() allocation.State { return *s.state.Load() }
 
-// Changes are published when State is a new one.
+// Changes publishes each new State.
 func (s *Store) Changes() mailbox.Source { return &s.changed }
 
-// Commit makes the changes durable and then visible, all or none; on error nothing changed.
-// Commits that wait at the same time share one write. That nothing but drops is changed a power cut
-// may undo, and nothing else does: what such a pod held is then released once more, and who was
-// given it meanwhile comes later in the file.
+// Commit makes all changes durable and then visible; on an error it changes nothing. Commits that
+// wait at the same time share one write. A commit that only drops pods need not survive a power
+// cut: the release is then repeated. If another pod got the resources meanwhile, its commit did
+// survive, and the drop before it in the file with it.
 func (s *Store) Commit(ctx context.Context, changes ...allocation.Change) error {
 	c := commit{changes: changes, done: make(chan error, 1)}
 	select {
@@ -63,7 +63,7 @@ func (s *Store) Commit(ctx context.Context, changes ...allocation.Change) error 
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return <-c.done // a write that has begun is waited for, so that the caller knows the outcome
+	return <-c.done // even if ctx ends, so that the caller knows the outcome
 }
 
 // Run writes commits until ctx ends.
@@ -80,7 +80,7 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// waiting takes the commits that other goroutines are blocked on right now.
+// waiting returns the commits on which other goroutines are blocked.
 func (s *Store) waiting() (more []commit) {
 	for {
 		select {

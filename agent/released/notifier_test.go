@@ -48,7 +48,7 @@ func (p *plugins) Released(ctx context.Context, resource string, ids []string,
 	return answer(ctx, resource)
 }
 
-// desk is a teller at work on a store.
+// desk is a notifier at work on a store.
 type desk struct {
 	t       *testing.T
 	store   *store.Store
@@ -74,14 +74,14 @@ func bubble(t *testing.T, f func(d *desk)) {
 		d.commit(allocation.Change{Put: d.pod("a", gpu, "gpu-0", "gpu-1")},
 			allocation.Change{Put: d.pod("b", gpu, "gpu-2")},
 			allocation.Change{Put: d.pod("c", nic, "nic-0")})
-		teller := New(Config{
+		notifier := New(Config{
 			Store: store, Plugins: d.plugins, Settled: func() { d.settled++ },
 			Changed: mailbox.Subscribe(store.Changes(), &d.changed),
 			Tell: func(eventType, reason, message string) {
 				d.gaveUp = append(d.gaveUp, eventType+" "+reason+": "+message)
 			},
 		})
-		work.Go(func() { _ = teller.Run(ctx) })
+		work.Go(func() { _ = notifier.Run(ctx) })
 		f(d)
 		cancel()
 		synctest.Wait()
@@ -161,6 +161,18 @@ func TestTold(t *testing.T) {
 		if d.settled == 0 {
 			t.Error("nobody was told that devices can be given out")
 		}
+	})
+}
+
+// What is owed of another kind is for others to settle.
+func TestOtherKinds(t *testing.T) {
+	bubble(t, func(d *desk) {
+		d.offer(devicemanager.ReleasedWanted, gpu)
+		d.commit(allocation.Change{Owe: []allocation.Owed{
+			{UID: "uid-d", Name: "d", Kind: "claims", Resource: gpu, IDs: []string{"gpu-0"}},
+		}})
+		d.drop("a")
+		d.is(tellsA, "d [gpu-0]")
 	})
 }
 
@@ -254,8 +266,8 @@ func TestHung(t *testing.T) {
 	})
 }
 
-// Of devices that somebody has meanwhile, who ran before that was known, the plugin is not told that
-// nobody has them.
+// Of devices that somebody has meanwhile, who ran before that was known, the plugin is not told
+// that nobody has them.
 func TestHeldBySomebody(t *testing.T) {
 	bubble(t, func(d *desk) {
 		d.drop("a")
@@ -265,8 +277,9 @@ func TestHeldBySomebody(t *testing.T) {
 	})
 }
 
-// As long as the state cannot be written nothing counts as settled: a plugin that wants to hear of it
-// may be told again, and what nobody wants to hear is tried again too. Nor is anything given up.
+// As long as the state cannot be written nothing counts as settled: a plugin that wants to hear of
+// it may be told again, and what nobody wants to hear is tried again too. Nor is anything given
+// up.
 func TestUnwritten(t *testing.T) {
 	for _, c := range []struct {
 		wish   devicemanager.ReleasedWish
@@ -289,11 +302,11 @@ func TestUnwritten(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			settled := 0
-			teller := New(Config{
+			notifier := New(Config{
 				Store: broken, Plugins: p, Settled: func() { settled++ },
 				Tell: func(_, _, _ string) { settled++ },
 			})
-			go func() { _ = teller.Run(ctx) }()
+			go func() { _ = notifier.Run(ctx) }()
 			time.Sleep(patience + 10*pause + pause/2)
 			synctest.Wait()
 			if settled > 0 || broken.commits < 5 || c.tells != (len(p.told) > 5) {
