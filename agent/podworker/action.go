@@ -14,30 +14,30 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Desired is what is wanted of a pod. Pod is never nil; of a pod that only the runtime knows it
-// has what the labels say.
+// Desired is what the agent wants of a pod. Pod is never nil; for a pod that only the runtime
+// knows, it holds what the labels say.
 type Desired struct {
 	Pod *v1.Pod
-	// Stop ends the pod; nil: it shall run.
+	// Stop ends the pod; nil: the pod should run.
 	Stop *Stop
 }
 
-// Stop says how a pod ends: its containers and sandboxes are stopped and what was made around them
-// is cleaned up.
+// Stop says how a pod ends: its containers and sandboxes are stopped, and its volumes and cgroup
+// are cleaned up.
 type Stop struct {
-	// Remove also removes what the runtime has of the pod, and with it what its last status is made
-	// from. It may follow a Stop without it.
+	// Remove also removes the pod's records in the runtime, from which its last status is made. It
+	// may follow a Stop without Remove.
 	Remove bool
-	// Grace is the time from now that the containers have to exit, at least a second. Of several
-	// graces the one that ends first counts.
+	// Grace is the time from now that the containers have to exit, at least a second. If several
+	// stops come, the earliest end counts.
 	Grace time.Duration
-	// Reason and Message are for the pod's status when the node ends the pod (Evicted).
+	// Reason and Message go into the pod's status if the node ends the pod (Evicted).
 	Reason, Message string
-	// Orphan: nobody desires the pod, the runtime has it. It gets one second.
+	// Orphan: no source desires the pod, and the runtime has it. Its containers get one second.
 	Orphan bool
 }
 
-// Grace is how long the pod's containers have to exit as the pod itself says it.
+// Grace returns how long the pod's containers have to exit, by its own spec.
 func Grace(pod *v1.Pod) time.Duration {
 	switch {
 	case pod.DeletionGracePeriodSeconds != nil:
@@ -49,8 +49,8 @@ func Grace(pod *v1.Pod) time.Duration {
 	}
 }
 
-// maxGrace is what is given to pods that ask for more, as those that are never to be killed do: the
-// API takes any number of seconds, and times are reckoned with it.
+// maxGrace bounds the grace period: the API accepts any number of seconds, and the agent adds it to
+// times.
 const maxGrace = 10 * 365 * 24 * time.Hour
 
 func graceOf(seconds int64) time.Duration {
@@ -60,41 +60,42 @@ func graceOf(seconds int64) time.Duration {
 // ActionKind is a kind of Action.
 type ActionKind string
 
-// The actions. An actuator treats as done what is done already: a container to be stopped that has
-// exited, a sandbox to be removed that is gone.
+// The actions. An action that has already taken effect succeeds: stopping a container that has
+// exited, removing a sandbox that is gone.
 const (
-	// None is no action: nothing was done since the pod was observed.
+	// None: nothing was done since the pod was observed.
 	None ActionKind = ""
-	// CreateSandbox makes everything that comes before the first container: directories,
-	// cgroup, volumes, sandbox. Attempt is the sandbox's.
+	// CreateSandbox makes everything that precedes the first container: directories, cgroup,
+	// volumes, sandbox. Attempt is the sandbox's.
 	CreateSandbox ActionKind = "CreateSandbox"
 	// StartContainer creates and starts Container as Attempt in the newest sandbox.
 	StartContainer ActionKind = "StartContainer"
 	// PostStart runs the postStart hook of Container, whose id is in IDs, to its end.
 	PostStart ActionKind = "PostStart"
-	// UpdateVolumes brings the files in volumes up to date that the agent writes. It is done again
-	// when they are due again.
+	// UpdateVolumes updates the files in volumes that the agent writes. It is repeated when they
+	// are due again.
 	UpdateVolumes ActionKind = "UpdateVolumes"
-	// StopContainers stops the containers IDs within Grace and waits for their ends. First, all at
-	// once and within Grace, it runs the preStop hooks of those in Hooks. Those in one of Turns are
-	// stopped when those of the turn before have ended, or when Grace is over; all others at once.
+	// StopContainers stops the containers IDs within Grace and waits until they have ended. It
+	// first runs the preStop hooks of those in Hooks, all at once and within Grace. A container in
+	// one of Turns is stopped when the previous turn has ended, or when Grace is over; all others
+	// are stopped at once.
 	StopContainers ActionKind = "StopContainers"
 	// StopSandboxes stops the sandboxes IDs.
 	StopSandboxes ActionKind = "StopSandboxes"
-	// RemoveContainers removes the records of the containers IDs, none of which runs, and their logs
-	// unless KeepLogs.
+	// RemoveContainers removes the records of the containers IDs, none of which runs, and their
+	// logs unless KeepLogs is set.
 	RemoveContainers ActionKind = "RemoveContainers"
-	// RemoveSandboxes removes the records of the sandboxes IDs, none of which is ready or has a
-	// record of a container.
+	// RemoveSandboxes removes the records of the sandboxes IDs. None of them is ready or has a
+	// container's record.
 	RemoveSandboxes ActionKind = "RemoveSandboxes"
-	// CleanUp takes back what CreateSandbox made around the sandbox: volumes, cgroup.
+	// CleanUp removes what CreateSandbox made around the sandbox: volumes, cgroup.
 	CleanUp ActionKind = "CleanUp"
-	// RemovePod removes all that the runtime has of the pod, sandboxes and containers.
+	// RemovePod removes all of the pod's sandboxes and containers from the runtime.
 	RemovePod ActionKind = "RemovePod"
 )
 
-// Again says whether a container that the worker stops is started again, whatever its exit and its
-// restart policy say.
+// Again says whether a container that the worker stops is started again, regardless of its exit and
+// its restart policy.
 type Again int
 
 // The kinds of Again.
@@ -107,19 +108,19 @@ const (
 // Action is one thing to do for a pod.
 type Action struct {
 	Kind ActionKind
-	// Container is a name: of the container that is started, or stopped for what it is.
+	// Container names the container that is started, or that is stopped for its own sake.
 	Container string
-	// Again says what becomes of a container that is stopped.
+	// Again applies to a container that is stopped.
 	Again   Again
 	Attempt uint32
 	IDs     []string
 	Hooks   []string
 	Turns   [][]string
-	// KeepLogs is of RemoveContainers.
+	// KeepLogs applies to RemoveContainers.
 	KeepLogs bool
 	// Grace is in whole seconds.
 	Grace time.Duration
-	// Message says why, where it is not plain from the kind.
+	// Message gives the reason if the kind does not.
 	Message string
 }
 
@@ -150,7 +151,7 @@ func (a Action) String() string {
 	return b.String()
 }
 
-// Aside are those of IDs that are in none of Turns.
+// Aside returns the IDs that are in none of Turns.
 func (a Action) Aside() []string {
 	return slices.DeleteFunc(slices.Clone(a.IDs), func(id string) bool {
 		return slices.ContainsFunc(a.Turns, func(turn []string) bool {
@@ -159,7 +160,7 @@ func (a Action) Aside() []string {
 	})
 }
 
-// key is what a failure of the action is remembered by.
+// key returns the key under which a failure of the action is remembered.
 func (a Action) key() key { return key{a.Kind, a.Container} }
 
 // same reports whether two actions want the same effect.
@@ -178,8 +179,8 @@ func (a Action) same(b Action) bool {
 //	                                                      Remove, records left  |
 //	                                   TerminatedPod <--------------------------'
 //
-// It is derived from facts in every step and stored nowhere. A pod that is Finished with Remove is
-// gone: its worker ends.
+// It is derived in every step and never stored. A pod that is Finished with Remove is gone: its
+// worker ends.
 type State string
 
 // The states.
@@ -190,19 +191,19 @@ const (
 	Finished       State = "Finished"
 )
 
-// Decision is what step makes of a pod.
+// Decision is the result of step.
 type Decision struct {
 	State State
-	// Action is what to do now; nil: nothing.
+	// Action is the action to do now; nil: none.
 	Action *Action
-	// Wake is when to look again although nothing happened; zero: no need.
+	// Wake is the time of the next look if nothing happens before; zero: never.
 	Wake time.Time
-	// Waiting has, by container, why it does not run although it should. Containers in it will
-	// be started, or started again.
+	// Waiting holds, by container, why it does not run although it should. These containers will be
+	// started, or started again.
 	Waiting map[string]status.Reason
-	// Problem is why the pod as a whole does not get on; empty: it does.
+	// Problem says why the pod as a whole makes no progress; empty: it does.
 	Problem status.Reason
-	// Deadline is the end of the grace period under way; zero: none is.
+	// Deadline is the end of the current grace period; zero: there is none.
 	Deadline time.Time
 }
 
@@ -212,32 +213,32 @@ type Report struct {
 	Stop     *Stop
 	Observed cri.Pod
 	Decision Decision
-	// Probed is what was known of the probes of its containers, by id.
+	// Probed holds the results of the containers' probes by container id.
 	Probed map[string]status.Probed
-	// Err is why the pod could not be observed; Observed and Decision are then empty.
+	// Err says why the pod could not be observed; Observed and Decision are then empty.
 	Err error
-	// Begun is when the round began.
+	// Begun is the start of the round.
 	Begun time.Time
 }
 
-// Ended reports whether nothing of the pod runs any more and its worker keeps it so. The end of a pod
-// that is to be removed is told by Gone.
+// Ended reports whether nothing of the pod runs any more and its worker keeps it so. Gone reports the
+// end of a pod that is to be removed.
 func (r Report) Ended() bool {
 	return r.Err == nil && r.Decision.State == Finished && (r.Stop == nil || !r.Stop.Remove)
 }
 
-// Actuator does to pods what workers decide. It is called by one goroutine per pod.
+// Actuator carries out what workers decide. One goroutine per pod calls it.
 type Actuator interface {
 	// Observe reads the pod from the runtime, now.
 	Observe(ctx context.Context, uid types.UID) (cri.Pod, error)
-	// Recall is what is known of a pod after the action done, which took effect, and with nobody
-	// else acting on the pod since it was observed; false: it has to be observed. Of a pod that is
-	// not to end it is asked for after None, and after what made something.
+	// Recall returns the pod after the action done, which took effect, provided that nobody else
+	// acted on the pod since it was observed; false: it must be observed. Unless the pod ends, it
+	// is only called after None and after an action that made something.
 	Recall(ctx context.Context, uid types.UID, done Done) (cri.Pod, bool)
 	// Do returns when the action has taken effect, with what it made. Its context ends when the pod
-	// is to stop, or to stop sooner, or when the agent stops. A *cri.StartError says what the status
-	// shall say. Do calls yield when what it does from then on takes nothing of the runtime's that
-	// other pods need to start, such as waiting for an image: another pod may start meanwhile.
+	// has to stop, or to stop sooner, or when the agent stops. A *cri.StartError holds the reason
+	// for the status. Do calls yield once it no longer takes from the runtime what other pods need
+	// to start, such as when it waits for an image: another pod may then start.
 	Do(ctx context.Context, pod *v1.Pod, observed cri.Pod, a Action, yield func()) (cri.Made, error)
 }
 

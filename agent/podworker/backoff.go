@@ -8,12 +8,12 @@ import (
 	"github.com/numalet/numalet/internal/await"
 )
 
-// BackOff is how long a container that keeps exiting waits before it is started again, counted
-// from its exit: not at all the first time, then Initial, then twice as long each time up to Max. A
-// run longer than Reset makes the next exit the first again, and so does another definition.
+// BackOff is the delay before a container that keeps exiting is started again, counted from its
+// exit: none the first time, then Initial, then twice as long each time, up to Max. A run longer
+// than Reset, or another definition, makes the next exit the first again.
 //
-// Whatever became of it, a container or a sandbox is not made again before as much time has passed
-// since it was made the last time.
+// A container or a sandbox is never made again before as much time has passed since it was last
+// made, whatever became of it.
 type BackOff struct {
 	Initial, Max, Reset time.Duration
 }
@@ -34,7 +34,7 @@ func (b BackOff) withDefaults() BackOff {
 	return b
 }
 
-// delay is the wait after the exit of an attempt, with crashes counted from attempt first.
+// delay returns the wait after the exit of an attempt, with crashes counted from attempt first.
 func (b BackOff) delay(attempt, first uint32) time.Duration {
 	if attempt <= first {
 		return 0
@@ -42,9 +42,9 @@ func (b BackOff) delay(attempt, first uint32) time.Duration {
 	return await.Pauses{First: b.Initial, Last: b.Max}.After(int(attempt - first - 1))
 }
 
-// countFrom is the attempt whose exit counts as the first, as the records show it: the last one
-// that ran long, or the first with the definition hash. Records get removed, so known, the
-// answer of before, holds where they show nothing later.
+// countFrom returns the attempt whose exit counts as the first: the last one that ran long, or the
+// first with this definition hash. Records get removed, so known, the previous answer, holds where
+// they show nothing later.
 func (b BackOff) countFrom(known uint32, hash string, records []cri.Container) uint32 {
 	for _, r := range records {
 		if r.From.Hash != "" && r.From.Hash != hash {
@@ -57,7 +57,8 @@ func (b BackOff) countFrom(known uint32, hash string, records []cri.Container) u
 	return known
 }
 
-// sandboxesInRow is how many sandboxes were made since one that lasted, as the records show it.
+// sandboxesInRow returns the number of sandboxes made since the last one that ran longer than
+// Reset.
 func (b BackOff) sandboxesInRow(observed cri.Pod) uint32 {
 	newest, end := observed.Sandboxes[0].Attempt, observed.ReadAt
 	for _, s := range observed.Sandboxes {
@@ -69,14 +70,15 @@ func (b BackOff) sandboxesInRow(observed cri.Pod) uint32 {
 	return newest + 1
 }
 
-// creations are those of a container, or of a pod's sandbox, since one that lasted.
+// creations counts how often a container, or the sandbox, was made since the last one that ran
+// longer than Reset.
 type creations struct {
 	count uint32
 	last  time.Time
 	hash  string // the container's definition
 }
 
-// pause is a wait that began at a time; the zero pause is none.
+// pause is a wait that began at a time; the zero pause is no wait.
 type pause struct {
 	since time.Time
 	delay time.Duration
@@ -84,8 +86,8 @@ type pause struct {
 
 func (p pause) end() time.Time { return p.since.Add(p.delay) }
 
-// lasts reports whether the wait is not over. One that begins later than now is none: the machine's
-// clock, by which the runtime says when a container exited, was set back since, perhaps by hours.
+// lasts reports whether the wait is not over. A wait that begins in the future does not count: the
+// machine's clock, which dates the exits, was set back, perhaps by hours.
 func (p pause) lasts(now time.Time) bool {
 	return p.delay > 0 && p.end().After(now) && !p.since.After(now)
 }

@@ -1,28 +1,28 @@
-// Package podworker brings pods to what is desired of them and keeps them there.
+// Package podworker runs pods as desired.
 //
-// Each pod has one goroutine that does the same round over and over:
+// Each pod has one goroutine, its worker, which repeats one round:
 //
 //	observe -> step -> report -> act -> observe ...
 //
-// What probes find while an action is under way is reported at once.
+// Changes of probes' results during an action are reported at once.
 //
-// step is a pure function of what is desired, what the runtime reports and what little the worker
-// remembers. It gives at most one action and the time to look again. What was done before is
-// never recorded, it is observed: a sandbox that exists is not created again, a container that
-// runs is not started again. So the agent may be killed at any point and enters again where it
-// was; attempts and exits come from the runtime's records.
+// step is a pure function of the desired state, the runtime's report and the worker's little
+// memory. It returns at most one action and the time of the next look. The worker does not record
+// what it did, it observes it: it creates no sandbox that exists and starts no container that runs.
+// So the agent may be killed at any point and continue from there; attempts and exits come from the
+// runtime's records.
 //
-// Every creation, also one that succeeds, sets when the next one of that container or sandbox is
-// due: a runtime that loses or spoils what it is asked for is not asked without end.
+// Every creation, even a successful one, delays the next one of that container or sandbox: a
+// runtime that loses what it made is not asked endlessly.
 //
-// What failed for want of an object of the API server is tried again when that has changed (Retry).
-// Files in volumes of a pod that runs are brought up to date when they are due, as the last thing.
+// An action that failed because an object of the API server is missing is tried again when that
+// object has changed (Retry). Updating the files in volumes comes after all other actions.
 //
-// Of pods that are to start only about as many do at once as the runtime works on (starts).
+// Only about as many pods start at once as the runtime works on (startLimiter).
 //
-// Four things are remembered, and lost with the agent: actions that failed and when to
-// try them again, the end of a grace period under way, the attempt from which a container's
-// crashes are counted, and what was made of late. After a restart of the agent
+// The worker remembers four things, which a restart of the agent loses: failed actions and when to
+// try them again, the end of the current grace period, the attempt from which a container's crashes
+// are counted, and what was made recently. After a restart of the agent
 //
 //   - a failed action is tried at once;
 //   - a grace period begins anew;
@@ -31,7 +31,7 @@
 //     may then wait longer than without the restart, up to the longest delay, never shorter;
 //   - sandboxes are counted again likewise; containers that left no record are forgotten.
 //
-// A pod that ended by itself (Succeeded, Failed), or is to be stopped but not removed, is stopped
-// and cleaned up, and its records stay in the runtime until it is to be removed: they are what its
-// last status is made from.
+// A pod that ended by itself (Succeeded, Failed), or that is stopped but not removed, is stopped
+// and cleaned up. Its records stay in the runtime until it is removed: its last status is made from
+// them.
 package podworker

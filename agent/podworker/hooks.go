@@ -10,15 +10,15 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// hooks are what is remembered of those of a pod's containers. The first is known to a later run of
-// the agent too; a preStop hook that was under way is then run again.
+// hooks remembers the hooks of a pod's containers. pending survives a restart of the agent; a
+// preStop hook that was running then runs again.
 type hooks struct {
-	// pending has, by container, the attempt whose postStart hook has not succeeded: until it has,
-	// the container counts as one that does not run yet, and nothing is started after it.
+	// pending holds, by container, the attempt whose postStart hook has not succeeded. Until then
+	// the container does not count as running, and nothing is started after it.
 	pending map[string]uint32
-	// failed has those of pending whose hook failed: they are stopped.
+	// failed holds the entries of pending whose hook failed: these containers are stopped.
 	failed map[string]uint32
-	// begun has ids of containers whose preStop hook was begun.
+	// begun holds the ids of containers whose preStop hook was started.
 	begun map[string]bool
 }
 
@@ -28,7 +28,7 @@ func newHooks(pending map[string]uint32) hooks {
 	return h
 }
 
-// started takes in that an action is about to be done for a pod.
+// started records that an action is about to be carried out.
 func (h hooks) started(pod *v1.Pod, a Action) {
 	for _, id := range a.Hooks {
 		h.begun[id] = true
@@ -43,7 +43,7 @@ func (h hooks) started(pod *v1.Pod, a Action) {
 	}
 }
 
-// ended takes in what came of running a postStart hook.
+// ended records the result of a postStart hook.
 func (h hooks) ended(container string, err error) {
 	if err == nil {
 		delete(h.pending, container)
@@ -52,8 +52,8 @@ func (h hooks) ended(container string, err error) {
 	}
 }
 
-// waits reports whether the hook of a container that runs has not succeeded, and fails whether it
-// never will.
+// waits reports whether the hook of a running container has not succeeded; fails, whether it never
+// will.
 func (h hooks) waits(c cri.Container) (waits, fails bool) {
 	attempt, pends := h.pending[c.Name]
 	failed, fails := h.failed[c.Name]
@@ -68,8 +68,8 @@ func postStart(pod *v1.Pod, container string) *v1.LifecycleHandler {
 	return nil
 }
 
-// awaitHook runs the postStart hook of a container that was started, or stops it if that failed. It
-// reports whether there is one to wait for.
+// awaitHook runs the postStart hook of a started container, or stops the container if the hook
+// failed. It reports whether there is a hook to wait for.
 func (p *plan) awaitHook(c *v1.Container, record cri.Container) bool {
 	waits, fails := p.memory.hooks.waits(record)
 	if !waits {
@@ -88,7 +88,7 @@ func (p *plan) awaitHook(c *v1.Container, record cri.Container) bool {
 	return true
 }
 
-// withHooks adds to a stop the preStop hooks of those of the containers that have one to be run.
+// withHooks adds to a stop the preStop hooks that the containers still have to run.
 func (p *plan) withHooks(stop Action, ids []string) Action {
 	of := map[string]bool{}
 	for _, id := range ids {
@@ -105,7 +105,7 @@ func (p *plan) withHooks(stop Action, ids []string) Action {
 	return stop
 }
 
-// awaited adds to the containers that wait those that run and whose hook has not succeeded.
+// awaited adds to waiting the running containers whose hook has not succeeded.
 func (h hooks) awaited(observed cri.Pod, waiting map[string]status.Reason) {
 	for _, c := range observed.Containers {
 		if waits, _ := h.waits(c); waits {

@@ -14,42 +14,42 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// memory is what a worker knows that cannot be observed. Losing it delays nothing for good and
+// memory holds what a worker knows and cannot observe. Losing it delays nothing for good, and
 // repeats nothing that took effect.
 type memory struct {
-	// failures are actions that failed and are not tried again before their time.
+	// failures holds failed actions, which are not tried again before their time.
 	failures map[key]failure
-	// first has, by container, the attempt from which crashes are counted.
+	// first holds, by container, the attempt from which crashes are counted.
 	first map[string]uint32
-	// attempts has, by container of which there is no record, which attempt is next.
+	// attempts holds the next attempt of each container without a record.
 	attempts map[string]uint32
-	// made has, by container, what the worker made of late; of the sandbox, "", also what was made
-	// before.
+	// made holds, by container, what the worker made recently; under "" the sandbox, also those
+	// made before this worker.
 	made map[string]creations
-	// again has, by id, containers that were stopped to be started again.
+	// again holds the ids of containers that were stopped in order to be started again.
 	again map[string]Again
 	hooks hooks
-	// deadline is the end of the grace period under way; zero: none is.
+	// deadline is the end of the current grace period; zero: there is none.
 	deadline time.Time
 	end      ending
-	// completed: the pod was reported to have ended by itself, and what it held may be another's:
-	// it stays so whatever its spec says from then on.
+	// completed: the pod was reported to have ended by itself, and others may hold its resources.
+	// This stays, whatever its spec says later.
 	completed bool
 	// done is the last action, if it took effect.
 	done Action
-	// want is what the failures are about.
+	// want is the desired state that the failures belong to.
 	want Desired
 }
 
-// ending is what was done at a pod's end.
+// ending holds what was done at a pod's end.
 type ending struct {
-	// unstopped is the id of the sandbox that was seen ready last and that nobody has stopped since;
-	// empty: there is none. One that died while no agent ran is not known to be unstopped.
+	// unstopped is the id of the last sandbox that was seen ready and not stopped since; empty:
+	// there is none. A sandbox that died while no agent ran is not known to be unstopped.
 	unstopped string
-	// cleaned: CleanUp has been done since something of the pod was last alive.
+	// cleaned: CleanUp was carried out since something of the pod was last alive.
 	cleaned bool
-	// removed: RemovePod has been done. What is left of the pod then was not known, or is not as
-	// the runtime says.
+	// removed: RemovePod was carried out. If anything of the pod is left, it was not known, or the
+	// runtime reports it wrongly.
 	removed bool
 }
 
@@ -64,7 +64,7 @@ type failure struct {
 	object bool // it lacks an object of the API server
 }
 
-// newMemory remembers of postStart hooks what an earlier run of the agent left.
+// newMemory starts with the postStart hooks that an earlier run of the agent left pending.
 func newMemory(pending map[string]uint32) *memory {
 	return &memory{
 		failures: map[key]failure{}, first: map[string]uint32{},
@@ -72,7 +72,7 @@ func newMemory(pending map[string]uint32) *memory {
 	}
 }
 
-// learn takes in what is desired and observed now.
+// learn records the desired and the observed state.
 func (m *memory) learn(want Desired, observed cri.Pod, b BackOff) {
 	if !equivalent(m.want, want) {
 		m.retryAtOnce(func(failure) bool { return true })
@@ -99,7 +99,7 @@ func (m *memory) learn(want Desired, observed cri.Pod, b BackOff) {
 	}
 }
 
-// learnAttempts asks for the next attempt of containers of which there is no record, once.
+// learnAttempts asks once for the next attempt of each container without a record.
 func (m *memory) learnAttempts(pod *v1.Pod, observed cri.Pod,
 	next func(*v1.Pod, string) uint32) {
 	byName := observed.Records()
@@ -112,7 +112,7 @@ func (m *memory) learnAttempts(pod *v1.Pod, observed cri.Pod,
 	}
 }
 
-// learnMade begins to count anew when the last of a thing has lasted, or its definition is another.
+// learnMade begins to count anew if the last creation ran long, or the definition changed.
 func (m *memory) learnMade(name, hash string, now time.Time, b BackOff) {
 	made := m.made[name]
 	if made.hash != hash {
@@ -124,7 +124,7 @@ func (m *memory) learnMade(name, hash string, now time.Time, b BackOff) {
 	m.made[name] = made
 }
 
-// learnSandboxes takes in a sandbox that this worker did not make, or did not know that it did.
+// learnSandboxes records a sandbox that this worker did not make, or does not know that it made.
 func (m *memory) learnSandboxes(observed cri.Pod, b BackOff) {
 	made := m.made[""]
 	if len(observed.Sandboxes) == 0 {
@@ -148,7 +148,7 @@ func equivalent(a, b Desired) bool {
 	return a.Pod == b.Pod || equality.Semantic.DeepEqual(a.Pod.Spec, b.Pod.Spec)
 }
 
-// succeeded takes in that an action was done.
+// succeeded records that an action took effect.
 func (m *memory) succeeded(a Action, now time.Time) {
 	delete(m.failures, a.key())
 	m.done = a
@@ -173,7 +173,7 @@ func (m *memory) succeeded(a Action, now time.Time) {
 	}
 }
 
-// started takes in that an action is about to be done.
+// started records that an action is about to be carried out.
 func (m *memory) started(a Action) {
 	m.hooks.started(m.want.Pod, a)
 	if a.Kind == StartContainer {
@@ -186,7 +186,7 @@ func (m *memory) started(a Action) {
 	}
 }
 
-// failed takes in that an action was not done, or only in part.
+// failed records that an action took no effect, or only in part.
 func (m *memory) failed(a Action, err error, retry time.Time) {
 	f := failure{
 		why:   status.Reason{Reason: defaultReason(a.Kind), Message: err.Error()},
@@ -206,13 +206,13 @@ func (m *memory) failed(a Action, err error, retry time.Time) {
 	}
 }
 
-// retryObjects has what failed for want of an object tried again.
+// retryObjects has actions tried again that failed for lack of an object.
 func (m *memory) retryObjects() {
 	m.retryAtOnce(func(f failure) bool { return f.object })
 }
 
-// retryAtOnce has such actions tried again now. Why they failed is told until one succeeds, so that
-// nobody is told of a way forth and back.
+// retryAtOnce has such actions tried again now. Their failures are reported until they succeed, so
+// that the status does not flip back and forth.
 func (m *memory) retryAtOnce(such func(failure) bool) {
 	for key, f := range m.failures {
 		if such(f) {
@@ -222,8 +222,8 @@ func (m *memory) retryAtOnce(such func(failure) bool) {
 	}
 }
 
-// waiting are the containers that will be started again although their exit and the restart
-// policy say otherwise, and those that run and do not count as running yet.
+// waiting returns the containers that will be started again regardless of their exit and restart
+// policy, and those that run but do not count as running yet.
 func (m *memory) waiting(observed cri.Pod) map[string]status.Reason {
 	out := map[string]status.Reason{}
 	newest := map[string]string{} // ids

@@ -8,7 +8,7 @@ import (
 	"github.com/numalet/numalet/agent/status"
 )
 
-// failedProbe is the probe for which a container has to be stopped; nil: there is none.
+// failedProbe returns the probe for which a container has to be stopped; nil: there is none.
 func failedProbe(c *v1.Container, found status.Probed) (kind string, probe *v1.Probe) {
 	switch {
 	case found.Liveness == status.Fails:
@@ -20,9 +20,9 @@ func failedProbe(c *v1.Container, found status.Probed) (kind string, probe *v1.P
 	}
 }
 
-// probeFailed says in the kubelet's words why a container is stopped, and whether it is started
-// again: unless its own restart policy, or the pod's, is Never. How it then exits does not count,
-// and neither do rules about that.
+// probeFailed says, in the kubelet's words, why a container is stopped, and whether it is started
+// again: unless its own restart policy, or the pod's, is Never. Its exit, and rules about exits, do
+// not count.
 func probeFailed(pod *v1.Pod, c *v1.Container, kind string, init bool) (string, Again) {
 	if init {
 		return fmt.Sprintf("Init container %s failed %s probe", c.Name, kind), AgainLater

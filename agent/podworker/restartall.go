@@ -5,9 +5,10 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// restartAll stops what runs and removes all records, if an exit asks for that, so that the pod
-// begins anew in its sandbox. The records of such exits go last: one that was cut off is gone on
-// with. Ephemeral containers stay as they are. It reports whether there is something to do.
+// restartAll carries out an exit that restarts all containers: it stops what runs and removes all
+// records, so that the pod begins again in its sandbox. The records of such exits go last, so that
+// an interrupted removal continues. Ephemeral containers stay. It reports whether there is
+// something to do.
 func (p *plan) restartAll() bool {
 	sources := status.RestartAll(p.Pod, p.observed)
 	if sources.Len() == 0 {

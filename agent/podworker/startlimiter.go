@@ -14,22 +14,22 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// starts lets about as many pods start at once as the runtime works on. Beyond that a pod's start
-// makes no pod sooner and all of them later: of sixty that come together every one would have its
-// sandbox before the first has a container.
+// startLimiter lets about as many pods start at once as the runtime works on. More would make no
+// pod start sooner and all of them later: if sixty pods come together, all would have a sandbox
+// before the first has a container.
 //
 // A pod has a place from before its first sandbox until it has nothing to do: it runs, waits for an
-// init container, or failed. The number of places follows what the runtime answers, as TCP Vegas
-// finds how much a path takes (Brakmo and Peterson, 1995): the longer a sandbox takes beside what
-// one took at best, the more of the places only wait within the runtime. Critical and static pods
+// init container, or failed. The number of places follows the runtime's answers, as TCP Vegas
+// estimates the capacity of a path (Brakmo and Peterson, 1995): the longer a sandbox takes compared
+// with the best time, the more of the places only wait within the runtime. Critical and static pods
 // come first, then the oldest.
 //
-// Pods that have started before take their places from others of these (restarts), so that a
-// thousand crash loops leave the machine to a pod that comes. Who was served last is last there,
-// which starves nobody, and lets the pod that ran for a week go before the crash loops.
+// Pods that start again have places of their own (Workers.restarts), so that a thousand crash loops
+// leave the machine to a new pod. Whoever had a place last goes to the end there: this starves
+// nobody, and lets the pod that ran for a week go before the crash loops.
 //
-// A pod that waits for something else than the runtime gives its place back (Actuator.Do); one that keeps
-// it for long otherwise (a volume that hangs) goes on starting and is not counted any more. Its
+// A pod that waits for anything but the runtime returns its place (Actuator.Do). If it keeps the
+// place for long otherwise, because a volume hangs, it continues to start and no longer counts. The
 // methods may be called from anywhere.
 type startLimiter struct {
 	mu     sync.Mutex // guards what follows
@@ -39,13 +39,13 @@ type startLimiter struct {
 	places map[*worker]time.Time
 	queue  []waiting        // first the one that is next
 	waits  map[*worker]bool // those in the queue
-	// ceases is when the next place ceases to count, zero while nobody waits for one; changed has a
-	// value when that is another time. Capacity 1.
+	// ceases is the time when the next place ceases to count; zero while nobody waits for one.
+	// changed has a value when that changes; capacity 1.
 	ceases  time.Time
 	changed chan struct{}
 }
 
-// waiting is a worker that has no place yet.
+// waiting is a worker without a place.
 type waiting struct {
 	worker *worker
 	served time.Time // zero: never
@@ -53,15 +53,15 @@ type waiting struct {
 }
 
 const (
-	// leastPlaces is the least number of pods that start at once, also where each takes long.
+	// leastPlaces and mostPlaces bound the number of pods that start at once.
 	leastPlaces = 3
 	mostPlaces  = 256
-	// restartPlaces is the least number of pods of which containers start again at once.
+	// restartPlaces is the least number of pods whose containers start again at once.
 	restartPlaces = 8
-	// fewWaiting and manyWaiting are how many of the places may wait within the runtime before no
-	// more, and fewer, are given.
+	// If fewer places than fewWaiting wait within the runtime, there is one more place; if more
+	// than manyWaiting, one less.
 	fewWaiting, manyWaiting = 1, 2
-	// A place counts for startsFor of the usual time of a sandbox, within these bounds.
+	// A place counts for startsFor times the usual duration of a sandbox, within these bounds.
 	startsFor             = 8
 	leastStart, mostStart = time.Second, 10 * time.Second
 )
@@ -71,7 +71,7 @@ func newStartLimiter(least int) *startLimiter {
 		waits: map[*worker]bool{}, changed: make(chan struct{}, 1)}
 }
 
-// run gives places when others cease to count, until ctx ends.
+// run gives out places when others cease to count, until ctx ends.
 func (s *startLimiter) run(ctx context.Context) {
 	for {
 		select {
@@ -96,7 +96,7 @@ func (s *startLimiter) give(now time.Time) {
 	s.giveLocked(now)
 }
 
-// enter reports whether the worker has a place. If not it is woken when it has one.
+// enter reports whether the worker has a place. If not, it is woken once it has one.
 func (s *startLimiter) enter(p *worker, pod *v1.Pod, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *startLimiter) hasLocked(p *worker) bool {
 	return has
 }
 
-// leave gives a place back, or does without one.
+// leave returns the worker's place, or takes it from the queue.
 func (s *startLimiter) leave(p *worker, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +137,7 @@ func (s *startLimiter) leave(p *worker, now time.Time) {
 	}
 }
 
-// took learns from how long the runtime took for a sandbox.
+// took adapts the number of places to the time that a sandbox took.
 func (s *startLimiter) took(d time.Duration, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,8 @@ func (s *startLimiter) took(d time.Duration, now time.Time) {
 	s.giveLocked(now)
 }
 
-// giveLocked gives places to those who are next. run sees to the others when a place ceases to count.
+// giveLocked gives free places to the next in the queue, and tells run when another place ceases to
+// count.
 func (s *startLimiter) giveLocked(now time.Time) {
 	lasts := min(max(startsFor*s.usual, leastStart), mostStart)
 	counted, ceases := 0, now.Add(lasts)
@@ -184,8 +185,8 @@ func (s *startLimiter) giveLocked(now time.Time) {
 	}
 }
 
-// compare has who was never served first, then critical pods, then the oldest; of the others who was
-// served last comes last.
+// compare puts workers that never had a place first: critical ones, then the oldest. The others
+// follow, with the last one that had a place at the end.
 func (w waiting) compare(o waiting) int {
 	if byTurn := w.served.Compare(o.served); byTurn != 0 {
 		return byTurn

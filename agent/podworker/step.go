@@ -13,31 +13,31 @@ import (
 )
 
 const (
-	// minGrace is the least that a pod's containers get together.
+	// minGrace is the shortest grace period of a pod.
 	minGrace = time.Second
-	// minStop is the least that one stop call gives, also when the grace is used up: time
-	// for a container that reacts to its signal at once.
+	// minStop is the shortest time that one stop call gives, even when the grace period is over: a
+	// container may react to its signal at once.
 	minStop = 2 * time.Second
 )
 
-// input is everything that a step follows from.
+// input holds everything that a step depends on.
 type input struct {
 	Desired
-	// behind is the pod of the same name that must end first; empty: none.
+	// behind is the pod of the same name that must end first; empty: there is none.
 	behind   types.UID
 	observed cri.Pod
-	// probed is what the probes of its containers have found, by id.
+	// probed holds the results of the containers' probes by container id.
 	probed  map[string]status.Probed
 	now     time.Time
 	memory  *memory // read only
 	backOff BackOff
-	// retention is which records stay.
+	// retention says which records stay.
 	retention Retention
-	// due is when the volumes are to be brought up to date; zero: not now.
+	// due is the time from which the volumes are to be updated; zero: not now.
 	due time.Time
 }
 
-// step decides what to do for a pod, if anything.
+// step decides on the next action for a pod, if any.
 func step(in input) Decision {
 	p := &plan{input: in, records: in.observed.Records()}
 	p.d.State = in.state()
@@ -69,10 +69,10 @@ func (in input) state() State {
 	}
 }
 
-// remove reports whether nothing of the pod shall stay.
+// remove reports whether nothing of the pod should stay.
 func (d Desired) remove() bool { return d.Stop != nil && d.Stop.Remove }
 
-// ended reports whether the pod came to its end by itself.
+// ended reports whether the pod ended by itself.
 func (in input) ended() bool {
 	return in.memory.completed || status.Ended(in.Pod.Status.Phase) ||
 		status.Ended(status.Phase(in.Pod, in.facts()))
@@ -84,7 +84,7 @@ func (in input) facts() status.Facts {
 	}
 }
 
-// grace is how long the containers have from now, if they are to be stopped now.
+// grace returns how long the containers would have if they were stopped now.
 func (in input) grace() time.Duration {
 	if in.Stop == nil {
 		return max(Grace(in.Pod), minGrace)
@@ -92,16 +92,16 @@ func (in input) grace() time.Duration {
 	return in.Stop.grace()
 }
 
-// plan is a decision in the making. The first action that may be taken now is the decision's;
-// those proposed after it wait for a later step, and only leave their reasons for waiting.
+// plan is a decision in the making. The first action that may be taken becomes the decision's;
+// later proposals only leave their reasons for waiting.
 type plan struct {
 	input
 	records map[string][]cri.Container // by name, newest first
 	d       Decision
 }
 
-// propose takes the action unless one was taken or it failed too recently. A remembered failure
-// is returned either way.
+// propose takes the action, unless one was taken or this one failed too recently. It returns a
+// remembered failure either way.
 func (p *plan) propose(a Action) (failure, bool) {
 	f, failed := p.memory.failures[a.key()]
 	switch {
@@ -120,7 +120,7 @@ func (p *plan) proposeForPod(a Action) {
 	}
 }
 
-// tellFailures says until the end of the pod why a container was not started, if none of it ever was.
+// tellFailures reports, until the end of the pod, why a container was never started.
 func (p *plan) tellFailures() {
 	for c := range podspec.Containers(p.Pod) {
 		f, failed := p.memory.failures[key{StartContainer, c.Name}]
@@ -132,7 +132,7 @@ func (p *plan) tellFailures() {
 
 func (p *plan) wakeAt(t time.Time) { p.d.Wake = await.Earlier(p.d.Wake, t) }
 
-// sinceMade is the wait before a container, or the sandbox (""), may be made again.
+// sinceMade returns the wait before a container, or the sandbox (""), may be made again.
 func (p *plan) sinceMade(name string) pause {
 	made := p.memory.made[name]
 	return pause{since: made.last, delay: p.backOff.delay(made.count, 1)}
@@ -145,9 +145,9 @@ func (p *plan) waits(container string, why status.Reason) {
 	p.d.Waiting[container] = why
 }
 
-// dispose takes back what a stopped pod holds. A sandbox that died by itself has its address and
-// ports until it is stopped. What the runtime has of the pod is removed last: as long as that is
-// there, the pod is found again after a crash.
+// dispose releases what a stopped pod holds. A sandbox that died by itself keeps its address and
+// ports until it is stopped. The runtime's records are removed last: as long as they exist, the pod
+// is found again after a crash.
 func (p *plan) dispose() {
 	if !p.memory.end.cleaned {
 		if p.sandboxDied() {
@@ -160,18 +160,19 @@ func (p *plan) dispose() {
 	p.proposeForPod(Action{Kind: RemovePod})
 }
 
-// sandboxDied reports whether the newest sandbox ended without having been stopped: those before it
-// were stopped before it was made.
+// sandboxDied reports whether the newest sandbox ended without being stopped. Older ones were
+// stopped before it was made.
 func (p *plan) sandboxDied() bool {
 	return len(p.observed.Sandboxes) > 0 && p.observed.Sandboxes[0].ID == p.memory.end.unstopped
 }
 
-// alive reports whether the pod may do something: a container runs or a sandbox is ready.
+// alive reports whether a container of the pod runs or a sandbox is ready.
 func alive(observed cri.Pod) bool {
 	return observed.Running() || slices.ContainsFunc(observed.Containers, maybeRunning)
 }
 
-// maybeRunning: a container in an unknown state is stopped before anything else happens to it.
+// maybeRunning reports whether a container may run. In an unknown state it is stopped before
+// anything else.
 func maybeRunning(c cri.Container) bool {
 	return c.State == cri.ContainerRunning || c.State == cri.ContainerUnknown
 }

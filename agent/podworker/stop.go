@@ -8,8 +8,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// stopAll stops what is alive: the containers, whose preStop hooks are all run at the beginning, in
-// their order, then the sandboxes.
+// stopAll stops the containers, whose preStop hooks all run at the beginning, and then the
+// sandboxes.
 func (p *plan) stopAll() {
 	p.d.Deadline = await.Earlier(p.memory.deadline, p.now.Add(p.grace()))
 	if stop := p.stopInOrder(); len(stop.IDs) > 0 {
@@ -26,14 +26,15 @@ func (p *plan) stopAll() {
 	p.proposeForPod(Action{Kind: StopSandboxes, IDs: ready})
 }
 
-// StopGrace is what one stop call gives of the time that is left: whole seconds, as CRI has it.
+// StopGrace returns the time that one stop call gives if so much is left: whole seconds, as CRI
+// requires.
 func StopGrace(left time.Duration) time.Duration {
 	return max((left + time.Second - 1).Truncate(time.Second), minStop)
 }
 
-// stopInOrder stops all containers that may run: all at once but the sidecars, which wait for the
-// regular ones and then for each other, the last first. For an ephemeral container, or an init
-// container that was cut off, none waits.
+// stopInOrder stops all containers that may run. Sidecars wait for the regular containers and then
+// for each other, the last one first; all others are stopped at once. Nothing waits for an
+// ephemeral container, or for an init container that was interrupted.
 func (p *plan) stopInOrder() Action {
 	kinds := map[string]podspec.Kind{}
 	for c, kind := range podspec.All(p.Pod) {

@@ -11,8 +11,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// sync brings a pod to run: sandbox, init containers in order, then the regular containers; and
-// keeps it running.
+// sync starts a pod and keeps it running: sandbox, init containers in order, then the regular
+// containers.
 func (p *plan) sync() {
 	if problem := status.SandboxProblem(p.Pod, p.observed); problem != "" {
 		p.makeSandbox(problem)
@@ -27,7 +27,7 @@ func (p *plan) sync() {
 	}
 }
 
-// updateVolumes comes last: it is for what runs, and a start makes what it needs itself.
+// updateVolumes comes last: it serves running containers, and starting one updates what that needs.
 func (p *plan) updateVolumes() {
 	switch {
 	case p.due.IsZero():
@@ -58,8 +58,8 @@ func (p *plan) startContainers() {
 	}
 }
 
-// startOnce starts an ephemeral container unless it was started before, in whatever sandbox. It comes
-// after all others, so that it holds nothing up.
+// startOnce starts an ephemeral container unless it was started before, in any sandbox. It comes
+// after all others, so that it delays nothing.
 func (p *plan) startOnce(c *v1.Container) {
 	switch records := p.records[c.Name]; {
 	case len(records) == 0 && p.memory.attempts[c.Name] == 0:
@@ -70,7 +70,7 @@ func (p *plan) startOnce(c *v1.Container) {
 	}
 }
 
-// makeSandbox creates the pod's sandbox after what is left of an earlier one was stopped.
+// makeSandbox creates the pod's sandbox, after stopping what is left of an earlier one.
 func (p *plan) makeSandbox(problem string) {
 	if alive(p.observed) {
 		p.stopAll()
@@ -100,7 +100,7 @@ func (p *plan) makeSandbox(problem string) {
 	}
 }
 
-// allWait says why no container was started yet, in place of nothing.
+// allWait reports why no container was started yet.
 func (p *plan) allWait(message string) {
 	reason := status.ReasonContainerCreating
 	if len(p.Pod.Spec.InitContainers) > 0 {
@@ -114,9 +114,9 @@ func (p *plan) allWait(message string) {
 	}
 }
 
-// stopStrays stops what may run but should not: containers that the spec does not have, older
-// attempts, those in an earlier sandbox, those in an unknown state. It reports whether there are
-// any, as nothing is started beside them.
+// stopStrays stops containers that may run but should not: those that are not in the spec, older
+// attempts, those of an earlier sandbox, those in an unknown state. It reports whether there are
+// any, since nothing is started beside them.
 func (p *plan) stopStrays() bool {
 	known := map[string]bool{}
 	for c := range podspec.All(p.Pod) {
@@ -139,8 +139,8 @@ func (p *plan) stopStrays() bool {
 	return true
 }
 
-// keep keeps a sidecar running, an init container until it has succeeded in this sandbox, a regular
-// one for as long as its restart policy wants it.
+// keep keeps a sidecar running, an init container until it has succeeded in this sandbox, and a
+// regular container as long as its restart policy wants.
 func (p *plan) keep(c *v1.Container, init bool) {
 	records, succeeds := p.records[c.Name], init && !podspec.IsSidecar(c)
 	if len(records) == 0 {
@@ -168,8 +168,8 @@ func (p *plan) keep(c *v1.Container, init bool) {
 	}
 }
 
-// keepRunning stops a running container whose definition is not the spec's any more, or which its
-// probes found dead. A record without a hash is taken as it is.
+// keepRunning stops a running container whose definition changed, or which a probe found dead. A
+// record without a hash counts as unchanged.
 func (p *plan) keepRunning(c *v1.Container, record cri.Container, init bool) {
 	a := Action{
 		Kind: StopContainers, Container: c.Name, IDs: []string{record.ID}, Again: AgainAtOnce,
@@ -190,7 +190,8 @@ func (p *plan) keepRunning(c *v1.Container, record cri.Container, init bool) {
 	p.propose(p.withHooks(a, a.IDs))
 }
 
-// definitionChanged says in the kubelet's words why a container is stopped that the spec has otherwise.
+// definitionChanged says, in the kubelet's words, that a container is stopped because its spec
+// changed.
 func definitionChanged(c *v1.Container, init bool) string {
 	if init {
 		return fmt.Sprintf("Init container %s definition changed", c.Name)
@@ -198,7 +199,7 @@ func definitionChanged(c *v1.Container, init bool) string {
 	return fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)
 }
 
-// sinceExit is the wait before a container that exited may run again.
+// sinceExit returns the wait before a container that exited may run again.
 func (p *plan) sinceExit(c *v1.Container, record cri.Container) pause {
 	return pause{
 		since: record.Exit.At,
@@ -206,8 +207,8 @@ func (p *plan) sinceExit(c *v1.Container, record cri.Container) pause {
 	}
 }
 
-// start starts a container, not before its back-off and after are over. An error of the last try
-// shows until one succeeds, and that it waited for its back-off until it is started.
+// start starts a container once its back-off and after are over. The error of the last try is
+// reported until a try succeeds, and the back-off until the container is started.
 func (p *plan) start(c *v1.Container, after pause) {
 	if made := p.sinceMade(c.Name); made.lasts(p.now) &&
 		(!after.lasts(p.now) || made.end().After(after.end())) {
@@ -245,9 +246,8 @@ func (p *plan) removeUnstarted(c *v1.Container) {
 	}
 }
 
-// prune removes records that tell nothing any more: of each container the newest one and the last
-// exits before it are kept, of the sandboxes the newest, the one before it and those that such
-// containers ran in.
+// prune removes records that are no longer needed. It keeps the newest record of each container and
+// its last exits, the two newest sandboxes, and the sandboxes of the kept containers.
 func (p *plan) prune() {
 	a := Action{Kind: RemoveContainers}
 	seen := map[string]int{}

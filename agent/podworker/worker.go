@@ -16,14 +16,14 @@ import (
 	"github.com/numalet/numalet/internal/await"
 )
 
-// errNoEffect is what an action failed with that was done without error but is still to be done.
+// errNoEffect is the error of an action that succeeded and is still to be done.
 var errNoEffect = errors.New("the runtime reported success but nothing changed")
 
-// worker is one pod's.
+// worker is the worker of one pod.
 type worker struct {
 	uid   types.UID
 	queue queue
-	// order is that of the workers' arrival.
+	// arrival is its place in the order in which workers were added.
 	arrival int
 	wake    chan struct{} // capacity 1
 
@@ -31,21 +31,21 @@ type worker struct {
 	history history
 	served  time.Time // when it last had its turn to start; likewise
 
-	// Guarded by Workers.mu.
+	// Workers.mu guards the fields below.
 	desired Desired
 	version int  // counts changes of desired
 	running bool // has a goroutine
 	retry   bool // what failed for want of an object may be tried again
-	// cancel ends the action under way; nil: none is.
+	// cancel ends the current action; nil: there is none.
 	cancel context.CancelFunc
 }
 
-// looks are what is remembered of those at the pod so far.
+// history is what a worker remembers of its observations.
 type history struct {
 	blind  int  // looks in a row at which the pod could not be observed
 	ending bool // the pod was on its way to its end, or there
-	// recall is what was done since the pod was observed, if that is known for certain; readAt is
-	// when it was.
+	// recall is what was done since the pod was observed, if that is certain; readAt is the time of
+	// that observation.
 	recall *Done
 	readAt time.Time
 }
@@ -71,8 +71,8 @@ func (p *worker) updateLocked(d Desired) {
 	}
 }
 
-// merge adds a stop to an earlier one, if any: the shorter grace, the first reason, and Remove if
-// one of them says so.
+// merge adds an earlier stop, if any: the shorter grace, the first reason, and Remove if either has
+// it.
 func (s Stop) merge(was *Stop) *Stop {
 	if was == nil {
 		return &s
@@ -91,7 +91,7 @@ func (s Stop) sooner(was *Stop) bool {
 	return was == nil || s.grace() < was.grace()
 }
 
-// grace is the time the containers have, counted from when the stop was asked for.
+// grace returns the time that the containers have from when the stop was requested.
 func (s Stop) grace() time.Duration {
 	if s.Orphan {
 		return minGrace
@@ -99,7 +99,7 @@ func (s Stop) grace() time.Duration {
 	return max(s.Grace, minGrace)
 }
 
-// look is what a worker takes from the outside for one round.
+// look is the input of one round from outside the worker.
 type look struct {
 	Desired
 	version  int
@@ -117,7 +117,7 @@ func (w *Workers) look(p *worker) look {
 	return look{Desired: p.desired, version: p.version, behind: w.behindLocked(p), retry: retry}
 }
 
-// work is a worker's goroutine.
+// work is the goroutine of a worker.
 func (w *Workers) work(ctx context.Context, p *worker) {
 	for ctx.Err() == nil {
 		select {
@@ -130,7 +130,7 @@ func (w *Workers) work(ctx context.Context, p *worker) {
 	}
 }
 
-// round looks at the pod once, does what is to be done and waits if nothing is. It reports whether
+// round observes the pod once, does what is to be done, and waits if nothing is. It reports whether
 // the pod is gone.
 func (w *Workers) round(ctx context.Context, p *worker) bool {
 	l, begun := w.look(p), time.Now()
@@ -190,10 +190,10 @@ func (w *Workers) hooksPending(pod *v1.Pod) map[string]uint32 {
 	return w.cfg.HooksPending(pod)
 }
 
-// observe looks at the pod. What somebody else has just read of a pod for which nothing was done
-// since is not read again, and where something was made that alone is asked for. One that ends is
-// not read in full at each step, since nobody else makes anything for it, but after the last one;
-// and what was done to it is believed, since a runtime may answer before its lists say the same.
+// observe returns the pod. If nothing was done since, it takes what others have just read, and if
+// something was made, it reads only that. A pod that ends is not read at each step, since nobody
+// else changes it, but once after the last step; until then what was done to it is believed, since
+// a runtime may answer before its lists agree.
 func (w *Workers) observe(ctx context.Context, p *worker, l look) (pod cri.Pod, err error) {
 	done, known := p.history.recall, false
 	p.history.recall = nil
@@ -209,8 +209,8 @@ func (w *Workers) observe(ctx context.Context, p *worker, l look) (pod cri.Pod, 
 	return pod, err
 }
 
-// mayAct reports whether the pod may do the action now: one that is about to start takes its turn,
-// and is woken when it comes.
+// mayAct reports whether the pod may do the action now. A pod that is about to start waits for its
+// turn, and is woken then.
 func (w *Workers) mayAct(p *worker, pod *v1.Pod, a *Action) bool {
 	now, turns := time.Now(), w.turns(p, a)
 	w.leaveTurns(p, turns)
@@ -224,7 +224,7 @@ func (w *Workers) mayAct(p *worker, pod *v1.Pod, a *Action) bool {
 	return true
 }
 
-// leaveTurns gives the pod's places back, but for one in turns.
+// leaveTurns returns the pod's places, except one in turns.
 func (w *Workers) leaveTurns(p *worker, turns *startLimiter) {
 	for _, s := range []*startLimiter{w.starts, w.restarts} {
 		if s != turns {
@@ -233,7 +233,7 @@ func (w *Workers) leaveTurns(p *worker, turns *startLimiter) {
 	}
 }
 
-// turns are those in which the pod may do the action; nil: it needs none.
+// turns returns the limiter that must let the pod do the action; nil: none.
 func (w *Workers) turns(p *worker, a *Action) *startLimiter {
 	switch {
 	case a == nil || a.Kind != CreateSandbox && a.Kind != StartContainer:
@@ -245,8 +245,8 @@ func (w *Workers) turns(p *worker, a *Action) *startLimiter {
 	}
 }
 
-// decide is step with what surrounds it: what the memory learns, and a guard against a
-// runtime that reports success and does nothing.
+// decide is step, with what the memory learns before it, and a guard against a runtime that reports
+// success and does nothing.
 func (w *Workers) decide(l look, m *memory) Decision {
 	m.learnAttempts(l.Pod, l.observed, w.cfg.Attempt)
 	m.learn(l.Desired, l.observed, w.cfg.BackOff)
@@ -267,7 +267,7 @@ func (w *Workers) decide(l look, m *memory) Decision {
 	return d
 }
 
-// act does the action of a report unless what it was decided for, desired's version, has changed.
+// act does the action of a report, unless the desired state has changed since that version.
 func (w *Workers) act(ctx context.Context, p *worker, version int, r Report) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -297,7 +297,8 @@ func (w *Workers) act(ctx context.Context, p *worker, version int, r Report) {
 	}
 }
 
-// do has the action of a report done. That may take long: what probes find meanwhile is told.
+// do has the actuator do the action of a report. While that takes, changes of probes' results are
+// reported.
 func (w *Workers) do(ctx context.Context, p *worker, r Report) (made cri.Made, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -339,13 +340,13 @@ func (w *Workers) end(p *worker) {
 
 func (c Config) retryAt() time.Time { return time.Now().Add(jitter(c.Retry)) }
 
-// lookAgain is the time to the next look at a pod after so many that failed: a runtime that
-// restarts is back in a moment, one that is broken is not asked all the time.
+// lookAgain returns the time to the next look at a pod after so many failures: a runtime that
+// restarts is back soon, and one that is broken is asked less often.
 func (c Config) lookAgain(failed int) time.Duration {
 	return await.Pauses{First: time.Second, Last: c.Retry}.After(failed)
 }
 
-// sleep waits for t (zero: for ever), a wake-up or the end.
+// sleep waits until t (zero: for ever), a wake-up, or the end of ctx.
 func (p *worker) sleep(ctx context.Context, t time.Time) {
 	select {
 	case <-ctx.Done():

@@ -17,67 +17,67 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Config is what workers need. Actuator, Report and Gone are required.
+// Config configures workers. Actuator, Report and Gone are required.
 type Config struct {
 	Actuator Actuator
-	// Report receives every round's outcome, before its action is done; Gone, once, that nothing is
-	// left of a pod that was to be removed and that its worker has ended: an Update after
-	// it begins anew. Both are called from the pod's goroutine, one after the other for one pod,
-	// and must not block.
+	// Report receives the outcome of every round before its action is done. Gone is called once,
+	// when nothing is left of a removed pod and its worker has ended: a later Update begins again.
+	// Both are called from the pod's goroutine and must not block.
 	Report func(Report)
 	Gone   func(types.UID)
-	// Due is when the volumes of a pod that runs are to be brought up to date, which may be past;
-	// zero: not now. A nil function: never.
+	// Due returns the time from which the volumes of a running pod are to be updated, which may be
+	// past; zero: not now. A nil function: never.
 	Due func(pod *v1.Pod, now time.Time) time.Time
-	// Probed is what the probes of a pod's containers have found, by container id; nil: nothing is
-	// ever probed.
+	// Probed returns the results of the probes of a pod's containers by container id; nil: nothing
+	// is probed.
 	Probed func(types.UID) map[string]status.Probed
-	// HooksPending are the attempts, by container, whose postStart hooks an earlier run of the agent
-	// did not bring to an end; nil: there are none.
+	// HooksPending returns, by container, the attempts whose postStart hooks an earlier run of the
+	// agent did not finish; nil: there are none.
 	HooksPending func(*v1.Pod) map[string]uint32
-	// Attempt is the one that a container is to be of which the runtime has no record, as statuses
-	// and logs tell of those before; nil: the first.
+	// Attempt returns the next attempt of a container without a record in the runtime, as statuses
+	// and logs know the earlier ones; nil: the first.
 	Attempt func(pod *v1.Pod, container string) uint32
 
 	BackOff BackOff // zero fields: the defaults
 	Keep    Retention
-	// Retry is the least time between tries of a failing action, Sync between looks at a pod that
-	// nothing is to be done for. Both are lengthened by up to a half at random; 0: default.
+	// Retry is the shortest time between tries of a failing action, Sync the time between looks at
+	// a pod with nothing to do. Both are lengthened by up to a half at random; 0: default.
 	Retry, Sync time.Duration
 }
 
 // Retention says which records of containers that have exited stay while their pod runs.
 type Retention struct {
-	// Dead is how many of each container stay beside its newest record, at least 1; negative: all.
+	// Dead is the number of records of each container that stay beside its newest one, at least 1;
+	// negative: all.
 	Dead int
-	// Age is the least age of those that go, from when they were created.
+	// Age is the shortest age of a removed record, from its creation.
 	Age time.Duration
 }
 
 // Workers runs one worker for each pod.
 //
-// Pods of the same namespace and name run one at a time, in the order in which they arrived. A static
-// one waits for no pod of the API server, which anybody might have made, nor that for it.
+// Pods of the same namespace and name run one at a time, in order of arrival. Static pods and API
+// pods never wait for each other: anybody might have made the API pod.
 type Workers struct {
 	cfg              Config
 	starts, restarts *startLimiter
 	// added wakes Run when a worker waits for its goroutine; capacity 1.
 	added chan struct{}
 
-	mu   sync.Mutex // guards what follows, and the workers' own fields
+	mu   sync.Mutex // guards the fields below, and those of workers
 	pods map[types.UID]*worker
-	come int // how many there have been
-	// queues have the pods that have not finished in order of arrival.
+	come int // workers so far
+	// queues holds the unfinished pods in order of arrival.
 	queues map[queue][]types.UID
 }
 
-// queue is what pods stand in that run one at a time.
+// queue identifies pods that run one at a time.
 type queue struct {
 	types.NamespacedName
 	static bool
 }
 
-// New returns workers that begin to work with Run.
+// New returns workers that begin with Run.
 func New(cfg Config) *Workers {
 	cfg.Retry = cmp.Or(cfg.Retry, DefaultRetry)
 	cfg.Sync = cmp.Or(cfg.Sync, DefaultSync)
@@ -91,8 +91,8 @@ func New(cfg Config) *Workers {
 	}
 }
 
-// Run works until ctx ends and every worker has returned. Pods stay as they are then: ending
-// the agent does not end a container.
+// Run works until ctx ends and every worker has returned. Pods stay as they are: the end of the
+// agent ends no container.
 func (w *Workers) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -110,9 +110,9 @@ func (w *Workers) Run(ctx context.Context) error {
 	}
 }
 
-// Update says what is desired of a pod now. It never blocks; of several updates before the worker
-// looks, the last counts, but a stop stays a stop and its grace only shrinks: until the pod is gone
-// an update without a stop is ignored.
+// Update sets the desired state of a pod. It never blocks. If several updates come before the
+// worker looks, the last one counts, but a stop stays a stop and its grace only shrinks: until the
+// pod is gone, an update without a stop is ignored.
 func (w *Workers) Update(d Desired) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -124,8 +124,8 @@ func (w *Workers) Update(d Desired) {
 	p.updateLocked(d)
 }
 
-// Hasten is an Update with a stop for a pod that is being removed: its grace may be a shorter one.
-// Unlike Update it does not begin with a worker, since the pod may be gone.
+// Hasten is Update with a stop for a pod that is being removed, whose grace may be shorter now.
+// Unlike Update it adds no worker, since the pod may be gone.
 func (w *Workers) Hasten(d Desired) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -134,7 +134,7 @@ func (w *Workers) Hasten(d Desired) {
 	}
 }
 
-// Wake makes the pod's worker look at the pod; no worker, nothing happens.
+// Wake has the pod's worker, if there is one, look at the pod.
 func (w *Workers) Wake(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,8 +143,8 @@ func (w *Workers) Wake(uid types.UID) {
 	}
 }
 
-// Retry is Wake, and what failed for want of an object of the API server (cri.ObjectError) is tried
-// again at once.
+// Retry is Wake; actions that failed for lack of an object of the API server (cri.ObjectError) are
+// tried again at once.
 func (w *Workers) Retry(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,7 +154,7 @@ func (w *Workers) Retry(uid types.UID) {
 	}
 }
 
-// Known are the pods that have a worker, sorted.
+// Known returns the pods with a worker, sorted.
 func (w *Workers) Known() []types.UID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -175,7 +175,7 @@ func (w *Workers) addLocked(d Desired) {
 	await.Wake(w.added)
 }
 
-// takeNew are the workers that have no goroutine yet; the caller gives them one.
+// takeNew returns the workers without a goroutine; the caller starts one for each.
 func (w *Workers) takeNew() []*worker {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -189,7 +189,7 @@ func (w *Workers) takeNew() []*worker {
 	return out
 }
 
-// behind is the pod that must finish before p may start; empty: none.
+// behindLocked returns the pod that must finish before p may start; empty: none.
 func (w *Workers) behindLocked(p *worker) types.UID {
 	all := w.queues[p.queue]
 	if len(all) == 0 || all[0] == p.uid {
