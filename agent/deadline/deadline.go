@@ -1,5 +1,5 @@
-// Package deadline ends pods that have been active for longer than spec.activeDeadlineSeconds,
-// counted from the start time in their status, so that a restart of the agent gives none more.
+// Package deadline ends pods that were active for longer than spec.activeDeadlineSeconds, counted
+// from the start time in their status: a restart of the agent gives them no more time.
 package deadline
 
 import (
@@ -14,15 +14,15 @@ import (
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// Reason and Message are what the pod's status says then, as the kubelet's.
+// Reason and Message are the kubelet's, for the pod's status.
 const (
 	Reason  = "DeadlineExceeded"
 	Message = "Pod was active on the node longer than the specified deadline"
 )
 
-// Config is what a Keeper works with. All of it is required.
+// Config configures a Keeper. All of it is required.
 type Config struct {
-	// Pods are those of the node with their statuses. Changed is published when there are others.
+	// Pods returns the node's pods with their statuses. Changed is published when they change.
 	Pods    func() []*v1.Pod
 	Changed mailbox.Source
 	// Kill ends a pod. It is called once for each and must not block.
@@ -63,8 +63,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// due are the pods that are over their deadline and have not ended, and when that changes by itself;
-// zero: never.
+// due returns the pods that are over their deadline and have not ended, and the time of the next
+// deadline; zero: there is none.
 func due(pods []*v1.Pod, now time.Time) (over []*v1.Pod, next time.Time) {
 	for _, pod := range pods {
 		seconds, start := pod.Spec.ActiveDeadlineSeconds, pod.Status.StartTime

@@ -1,7 +1,8 @@
-// Package needs knows of pods that wait for admission what they cannot start without: config maps,
-// secrets and claims of the API server. Admission asks it without waiting, gives a pod nothing of
-// the node as long as something is missing, and is told when the answer is another one.
+// Package needs knows what pods that wait for admission cannot start without: config maps, secrets
+// and claims at the API server. Admission asks it without waiting, reserves nothing for a pod while
+// something is missing, and hears when that changes.
 //
-// Config maps and secrets are followed by agent/kubeapi/objects, by one watch for all who need one.
-// Nobody tells of claims: a goroutine for each pod that has some reads them until they are good.
+// agent/kubeapi/objects follows config maps and secrets, with one watch for all pods that need one.
+// Nothing announces changes of claims: a goroutine for each pod with claims reads them until they
+// are good.
 package needs

@@ -16,22 +16,23 @@ import (
 )
 
 const (
-	// period is after how long claims are read again that were not good, and longest after how long
+	// period is the pause before claims are read again that were not good; it grows up to longest
 	// while the API server does not answer.
 	period, longest = 2 * time.Second, 30 * time.Second
-	// readTimeout is how long one reading of a pod's claims takes at most.
+	// readTimeout bounds the time of one reading of a pod's claims.
 	readTimeout = 10 * time.Second
 )
 
-// Config is what needs come from.
+// Config configures Needs.
 type Config struct {
 	Objects Objects
 	Claims  Claims
-	// Changed is told that a pod needs something else than was said of it. It must not block.
+	// Changed is called when a pod's lack differs from what was reported. It must not block.
 	Changed func()
 }
 
-// Objects are the config maps and secrets that pods cannot start without; *objects.Expected.
+// Objects follows the config maps and secrets that pods cannot start without; *objects.Expected
+// implements it.
 type Objects interface {
 	Expect(pod *v1.Pod)
 	Lack(pod *v1.Pod) *objects.Lack
@@ -39,19 +40,19 @@ type Objects interface {
 	Dismiss(pod types.UID)
 }
 
-// Claims says why the claims of a pod cannot become volumes, or that this is not known;
-// *volume.Volumes.
+// Claims says why the claims of a pod cannot become volumes, or that this is unknown;
+// *volume.Volumes implements it.
 type Claims interface {
 	Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err error)
 }
 
-// Needs has what pods need. It is an admission.Needs.
+// Needs follows what pods need. It implements admission.Needs.
 type Needs struct {
 	cfg Config
 
 	readers await.Tasks
 
-	mu   sync.Mutex // guards what follows, and the readings
+	mu   sync.Mutex // guards the fields below, and the readings
 	pods map[types.UID]*reading
 }
 
@@ -64,7 +65,7 @@ type reading struct {
 	stop  context.CancelFunc
 }
 
-// New returns needs that Run follows.
+// New returns Needs that Run follows.
 func New(cfg Config) *Needs { return &Needs{cfg: cfg, pods: map[types.UID]*reading{}} }
 
 // Run reads the claims of pods until ctx ends.
@@ -90,7 +91,7 @@ func (n *Needs) Begin(pod *v1.Pod) {
 	r.stop = n.readers.Go(func(ctx context.Context) { n.follow(ctx, r) })
 }
 
-// End says that the pod waits no more.
+// End ends Begin: the pod no longer waits.
 func (n *Needs) End(pod types.UID) {
 	n.cfg.Objects.Dismiss(pod)
 	n.mu.Lock()
@@ -124,7 +125,7 @@ func (n *Needs) follow(ctx context.Context, r *reading) {
 	}
 }
 
-// put keeps what was read, and tells of it if it is something else.
+// put records what was read, and calls Changed if it differs.
 func (n *Needs) put(r *reading, unknown bool, err error) {
 	var lack admission.Lack
 	if err != nil {
@@ -151,7 +152,7 @@ func (n *Needs) Look(ctx context.Context, pod *v1.Pod) {
 	}
 }
 
-// known is nil for a pod without claims.
+// known returns nil for a pod without claims.
 func (n *Needs) known(pod types.UID) <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -164,7 +165,8 @@ func (n *Needs) known(pod types.UID) <-chan struct{} {
 // Reasons of the kubelet's events about volumes and containers.
 const reasonMount, reasonFailed = "FailedMount", "Failed"
 
-// Lack is what the pod lacks as far as that is known; what is missing comes before what may be.
+// Lack returns what the pod lacks, as far as that is known. What is missing comes before what may
+// be missing.
 func (n *Needs) Lack(pod *v1.Pod) admission.Lack {
 	ofObjects, ofClaims := n.ofObjects(pod), n.ofClaims(pod.UID)
 	if ofObjects == (admission.Lack{}) || ofObjects.Unknown && ofClaims.Missing() {

@@ -1,9 +1,10 @@
-// Package resize knows what resources pods were admitted with, whatever their specs ask for since.
+// Package resize knows the resources that pods were admitted with, whatever their specs ask for
+// since.
 //
-// numalet does not resize pods yet. A pod that was admitted keeps its resources: agent/pod holds on
-// to them while the agent runs, and each sandbox carries them, for the next run of the agent. Of a
-// sandbox that a kubelet made, the kubelet's file of allocated pods tells; it is kept current, for a
-// kubelet that takes over the node.
+// numalet does not resize pods yet. An admitted pod keeps its resources: agent/pod holds them while
+// the agent runs, and each sandbox carries them for the next run of the agent. For sandboxes of a
+// kubelet, the kubelet's file of allocated pods has them; it is kept current for a kubelet that
+// takes over the node.
 package resize
 
 import (
@@ -23,11 +24,11 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Annotation is on every sandbox: the resources that its pod was admitted with.
+// Annotation is on every sandbox, with the resources that its pod was admitted with.
 const Annotation = "numalet.io/resources"
 
-// longest bounds an annotation, in bytes: some hundred containers. A pod with more of them is taken
-// after a restart as its spec is then.
+// longest bounds an annotation, in bytes: some hundred containers. After a restart, a pod with more
+// of them counts with its present spec.
 const longest = 32 << 10
 
 // KubeletFile is the name of the kubelet's file, in its root.
@@ -35,7 +36,8 @@ const KubeletFile = "allocated_pods_state"
 
 const maxKubeletFile = 64 << 20
 
-// Describe is the value of Annotation for a pod as it was admitted, "" if it would be too long.
+// Describe returns the value of Annotation for a pod as it was admitted; empty if it would be too
+// long.
 func Describe(admitted *v1.Pod) string {
 	raw, err := json.Marshal(podspec.ResourcesOf(admitted))
 	if err != nil || len(raw) > longest {
@@ -49,8 +51,8 @@ type Admitted struct {
 	kubelet map[types.UID]podspec.Resources
 }
 
-// Open reads the file that a kubelet may have left in the root. A file that cannot be read counts
-// for nothing and is moved aside: the error says for whom that matters.
+// Open reads the file that a kubelet may have left in the root. A file that cannot be read is moved
+// aside; the error says whom that concerns.
 func Open(root string) (Admitted, error) {
 	path := filepath.Join(root, KubeletFile)
 	kubelet, err := files.Load(path, maxKubeletFile, time.Now(), decode)
@@ -67,7 +69,7 @@ type file struct {
 	Checksum uint64 `json:"checksum"`
 }
 
-// data is the text of a file.
+// data is the text in a file.
 type data struct {
 	Entries map[types.UID]entry `json:"entries,omitempty"`
 }
@@ -96,8 +98,8 @@ func decode(raw []byte) (map[types.UID]podspec.Resources, error) {
 	return out, nil
 }
 
-// Export is the kubelet's file: active pods have what they were admitted with, and so have pods that
-// run and that no source has told of yet.
+// Export returns the kubelet's file: active pods have what they were admitted with, and so have
+// running pods that no source has delivered yet.
 func (a Admitted) Export(active []*v1.Pod, running []cri.Pod) ([]byte, error) {
 	d := data{Entries: map[types.UID]entry{}}
 	put := func(uid types.UID, r podspec.Resources) {
@@ -121,8 +123,8 @@ func (a Admitted) Export(active []*v1.Pod, running []cri.Pod) ([]byte, error) {
 	return json.Marshal(file{Data: string(text), Checksum: checksum.Of(string(text))})
 }
 
-// Of is what the pod of the runtime was admitted with, as its newest sandbox says, or else a kubelet;
-// nil: nobody does.
+// Of returns what the pod of the runtime was admitted with, by its newest sandbox, or else by a
+// kubelet's file; nil: unknown.
 func (a Admitted) Of(observed cri.Pod) *podspec.Resources {
 	if r := Recorded(observed); r != nil {
 		return r
@@ -149,11 +151,11 @@ func Recorded(observed cri.Pod) *podspec.Resources {
 	return &r
 }
 
-// Policies are whether the node's CPUs and memory are exclusive to containers that ask for them.
+// Policies says whether the node's CPUs and memory are exclusive to containers that ask for them.
 type Policies struct{ StaticCPUs, StaticMemory bool }
 
-// Infeasible says, where it can in the kubelet's words, why a pod that was admitted is not given the
-// resources that it is to have since.
+// Infeasible says, if possible in the kubelet's words, why an admitted pod does not get the
+// resources that it asks for since.
 func (p Policies) Infeasible(admitted, wanted *v1.Pod) string {
 	guaranteed := podspec.QOSClass(admitted) == v1.PodQOSGuaranteed
 	switch {
@@ -167,8 +169,8 @@ func (p Policies) Infeasible(admitted, wanted *v1.Pod) string {
 	}
 }
 
-// Event is the message of the event that a pod is not resized, in the kubelet's form: JSON of what it
-// is to have, and why it has not.
+// Event returns the message of the event that a pod is not resized, in the kubelet's form: JSON of
+// what the pod asks for, and why it does not get it.
 func Event(wanted *v1.Pod, why string) string {
 	type container struct {
 		Name      string                  `json:"name"`
@@ -195,7 +197,7 @@ func Event(wanted *v1.Pod, why string) string {
 	return "Pod resize Infeasible: " + string(raw)
 }
 
-// changes reports whether a container's request or limit of the resource is another one.
+// changes reports whether a container's request or limit of the resource differs.
 func changes(a, b *v1.Pod, name v1.ResourceName) bool {
 	was := podspec.ResourcesOf(a).Containers
 	for container, now := range podspec.ResourcesOf(b).Containers {

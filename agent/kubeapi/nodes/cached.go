@@ -81,7 +81,7 @@ func (n *Nodes) own() cache.ListerWatcher {
 	return kubeapi.Selected(n.cfg.Main, n.cfg.Main.CoreV1().Nodes(), me, nil)
 }
 
-// saw takes the node that the watch told of.
+// saw records a delivered node.
 func (n *Nodes) saw(obj any) {
 	now, ok := obj.(*v1.Node)
 	if !ok || now.Name != n.cfg.Identity.Name {
@@ -98,7 +98,7 @@ func (n *Nodes) saw(obj any) {
 	await.Wake(n.cached.changed)
 }
 
-// Reread takes the node as the API server has it now. Without an answer it stays as it was.
+// Reread gets the node from the API server. Without an answer the known one stays.
 func (n *Nodes) Reread(ctx context.Context) {
 	now, err := n.cfg.Main.CoreV1().Nodes().Get(ctx, n.cfg.Identity.Name, metav1.GetOptions{})
 	if err != nil {

@@ -18,12 +18,12 @@ import (
 	"github.com/numalet/numalet/internal/oneline"
 )
 
-// renewals is how many times a lease is renewed in its duration.
+// renewals is the number of times that a lease is renewed in its duration.
 const renewals = 4
 
 var errNoNode = errors.New("the node is not registered; its lease waits")
 
-// live renews the lease while the node is there: the lease of one that is not is deleted with it.
+// live renews the lease while the node exists: without the node, its lease is deleted.
 func (n *Nodes) live(ctx context.Context) {
 	kubeapi.Again(ctx, mailbox.Subscribe(&n.cached.present), func(ctx context.Context) {
 		if n.cached.get() != nil {
@@ -32,7 +32,7 @@ func (n *Nodes) live(ctx context.Context) {
 	})
 }
 
-// newLease keeps the node's lease, which says that the node lives.
+// newLease returns the controller of the node's lease, which says that the node lives.
 func (n *Nodes) newLease() lease.Controller {
 	seconds := int32(n.cfg.Periods.Lease / time.Second)
 	return lease.NewController(clock.RealClock{}, n.cfg.Heartbeats, n.cfg.Identity.Name, seconds,
@@ -40,9 +40,9 @@ func (n *Nodes) newLease() lease.Controller {
 		v1.NamespaceNodeLease, n.prepare)
 }
 
-// prepare completes a lease before it is created or renewed: it goes with the node, and is held by it,
-// whatever somebody else wrote there. The versions of a lease grow with each renewal: one that is
-// smaller than the last is of another history.
+// prepare completes a lease before it is created or renewed: the node owns and holds it, whatever
+// others wrote there. The versions of a lease grow with each renewal; a smaller one comes from
+// another history.
 func (n *Nodes) prepare(l *coordinationv1.Lease) error {
 	last := n.cached.get()
 	if last == nil {
@@ -64,8 +64,8 @@ func (n *Nodes) prepare(l *coordinationv1.Lease) error {
 	return nil
 }
 
-// compare tells that the API server was restored from a backup if an object, the lease or the node,
-// is older now than it was before.
+// compare reports that the API server was restored from a backup, if an object, the lease or the
+// node, is older than before.
 func (n *Nodes) compare(now, before string) {
 	if kubeapi.Older(now, before) {
 		klog.Background().Info("The API server's objects are older than they were: it was restored " +

@@ -12,15 +12,15 @@ import (
 	"github.com/numalet/numalet/agent/node"
 )
 
-// ReasonNameShared is the reason of the event that two machines have the name of the node.
+// ReasonNameShared is the reason of the event that two machines use the node's name.
 const ReasonNameShared = "NodeNameShared"
 
-// sharedAgain is how long after that was told it is told again.
+// sharedAgain is the time after which this is reported again.
 const sharedAgain = time.Hour
 
-// rival is what is known of those who write another status of the node than this agent. What it
-// has written is put right at once, and what is overwritten again and again each period: two agents
-// of one name are not to keep the API server busy.
+// nameConflict detects another machine that writes the status of this node. A foreign status is
+// replaced at once, but once per period if it comes back again and again: two agents of one name
+// must not keep the API server busy.
 type nameConflict struct {
 	written *v1.NodeStatus // what was written last; nil: nothing was
 	pace    *rate.Limiter
@@ -32,20 +32,20 @@ func newNameConflict(period time.Duration) nameConflict {
 	return nameConflict{pace: rate.NewLimiter(rate.Every(period), 3)}
 }
 
-// wrote takes what the API server has from this agent, and reports whether it had something before.
+// wrote records the status that this agent wrote, and reports whether it had written one before.
 func (r *nameConflict) wrote(s v1.NodeStatus) (before bool) {
 	before = r.written != nil
 	r.written = &s
 	return before
 }
 
-// waits reports whether a status is not written now: it is the one that was written last, and
-// somebody has overwritten it too often.
+// waits reports whether a status is not written now: it equals the last one that was written, and
+// others have overwritten that too often.
 func (r *nameConflict) waits(next v1.NodeStatus) bool {
 	return r.written != nil && !node.Changed(timeless(*r.written), timeless(next)) && !r.pace.Allow()
 }
 
-// timeless is a status whose conditions do not tell since when they hold.
+// timeless returns a status without the times of its conditions.
 func timeless(s v1.NodeStatus) v1.NodeStatus {
 	s.Conditions = slices.Clone(s.Conditions)
 	for i := range s.Conditions {
@@ -54,8 +54,9 @@ func timeless(s v1.NodeStatus) v1.NodeStatus {
 	return s
 }
 
-// sees takes the status that is there and this agent's. It returns what is to be told of another
-// machine that writes to it; "": nothing. The first time it may be what a backup had.
+// sees compares the status at the API server with this agent's. It returns a message if another
+// machine writes there; empty: there is nothing to report. The first time it may come from a
+// backup.
 func (r *nameConflict) sees(name string, there, own v1.NodeStatus) string {
 	if r.written == nil || there.NodeInfo.BootID == "" ||
 		there.NodeInfo.BootID == own.NodeInfo.BootID {

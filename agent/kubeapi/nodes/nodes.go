@@ -1,10 +1,10 @@
-// Package nodes makes the machine a node of the cluster: it registers it, renews its lease, and
-// writes its status, which agent/node makes of facts.
+// Package nodes registers the machine as a node of the cluster, renews its lease, and writes its
+// status, which agent/node makes of facts.
 //
-// A status is written when something in it has changed, at once, and else when the report period is
-// over. It is written on what the API server has: that is watched, so that what others change of
-// the node is seen. A node whose object is deleted comes back when the agent starts again, as with
-// the kubelet; if somebody else creates it, it is written to.
+// A changed status is written at once, an unchanged one when the report period is over. It is
+// written on top of what the API server has, which is watched, so that changes of others stay. A
+// node whose object is deleted comes back when the agent starts again, as with the kubelet; if
+// somebody else creates the object, it is written to.
 package nodes
 
 import (
@@ -28,41 +28,40 @@ import (
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// Config is which node it is, and what is known of it.
+// Config identifies the node and says what is known of it.
 type Config struct {
-	// Main watches the node's object, and Heartbeats, whose requests end in time, writes it and its
-	// lease.
+	// Main watches the node's object. Heartbeats, whose requests have a deadline, writes the object
+	// and its lease.
 	Main, Heartbeats kubernetes.Interface
 	Identity         Identity
-	// Register: the node is created if there is none; else it is awaited.
+	// Register is set if the node is created when there is none; else it is awaited.
 	Register bool
 	Periods  Periods
-	// Facts are what the status is made of, and Changed has a value when they may be others.
+	// Facts returns what the status is made of. Changed has a value when that may have changed.
 	Facts   func() node.Facts
 	Changed <-chan struct{}
-	// Wrote is told of the facts that the API server has a status of.
+	// Wrote is called with the facts of the status that the API server has.
 	Wrote func(node.Facts)
 	// Tell records an event of the node.
 	Tell func(eventType, reason, message string)
-	// Unanswered is called when the API server did not answer, and Restored when what it has is
-	// older than what it had.
+	// Unanswered is called when the API server did not answer, Restored when what it has is older
+	// than before.
 	Unanswered, Restored func()
 	// Again has a value after Restored.
 	Again <-chan struct{}
 }
 
-// Periods are the configuration's: nodeStatusUpdateFrequency, nodeStatusReportFrequency and
-// nodeLeaseDurationSeconds.
+// Periods holds nodeStatusUpdateFrequency, nodeStatusReportFrequency and nodeLeaseDurationSeconds.
 type Periods struct{ Update, Report, Lease time.Duration }
 
 const (
-	// tries is how often a status is tried to be written before the next period.
+	// tries is the number of attempts to write a status in one period.
 	tries = 5
-	// firstPause and lastPause are between two attempts to register.
+	// firstPause and lastPause bound the pauses between attempts to register.
 	firstPause, lastPause = 100 * time.Millisecond, 7 * time.Second
 )
 
-// Nodes keeps one node.
+// Nodes maintains one node.
 type Nodes struct {
 	cfg    Config
 	cached *cached
@@ -74,22 +73,22 @@ type Nodes struct {
 	renewed  string       // the lease's version; the lease's
 }
 
-// New returns one that has not registered.
+// New returns a node that is not registered.
 func New(c Config) *Nodes {
 	return &Nodes{
 		cfg: c, cached: newCached(), pace: rate.NewLimiter(1, 20), conflict: newNameConflict(c.Periods.Update),
 	}
 }
 
-// Node is the node as the API server has it, as far as is known; nil: it is not registered.
+// Node returns the node as the API server has it, as far as is known; nil: it is not registered.
 func (n *Nodes) Node() *v1.Node {
 	return n.cached.get()
 }
 
-// Presence is published when the node came or went.
+// Presence is published when the node's object comes or goes.
 func (n *Nodes) Presence() mailbox.Source { return &n.cached.present }
 
-// Run registers the node, and keeps it until ctx ends.
+// Run registers the node, and maintains it until ctx ends.
 func (n *Nodes) Run(ctx context.Context) error {
 	n.cfg.Tell(v1.EventTypeNormal, "Starting", "Starting kubelet.")
 	if !n.register(ctx) {
@@ -102,7 +101,7 @@ func (n *Nodes) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// register tries until the node is there; false: ctx has ended.
+// register tries until the node is registered; false: ctx has ended.
 func (n *Nodes) register(ctx context.Context) bool {
 	pauses := await.Pauses{First: firstPause, Last: lastPause}
 	for tries := 0; ; tries++ {
@@ -125,7 +124,7 @@ func (n *Nodes) register(ctx context.Context) bool {
 	}
 }
 
-// attempt creates the node with its status, or brings the one that is there in line.
+// attempt creates the node with its status, or updates an existing one.
 func (n *Nodes) attempt(ctx context.Context, facts node.Facts) (*v1.Node, error) {
 	nodes, made := n.cfg.Heartbeats.CoreV1().Nodes(), Object(n.cfg.Identity)
 	if !n.cfg.Register {
@@ -152,7 +151,7 @@ func (n *Nodes) attempt(ctx context.Context, facts node.Facts) (*v1.Node, error)
 	return n.patch(ctx, existing, wanted)
 }
 
-// keep writes the status whenever it is to be written.
+// keep writes the status whenever that is due.
 func (n *Nodes) keep(ctx context.Context) {
 	tick := time.Tick(n.cfg.Periods.Update)
 	for {
@@ -167,7 +166,7 @@ func (n *Nodes) keep(ctx context.Context) {
 	}
 }
 
-// sync writes the status if there is anything to say. The first try is made on what is known, the
+// sync writes the status if there is a reason to. The first try is based on what is known, the
 // others on what the API server has.
 func (n *Nodes) sync(ctx context.Context) {
 	for try := range tries {
@@ -194,7 +193,7 @@ func (n *Nodes) sync(ctx context.Context) {
 	}
 }
 
-// write writes the status, and the labels, that follow on the object's.
+// write writes the status, and the labels, that follow from the object's.
 func (n *Nodes) write(ctx context.Context, last *v1.Node) error {
 	facts := n.cfg.Facts()
 	next := last.DeepCopy()
@@ -228,7 +227,7 @@ func (n *Nodes) write(ctx context.Context, last *v1.Node) error {
 	return nil
 }
 
-// wrote tells what is different for people.
+// wrote records events of what changed.
 func (n *Nodes) wrote(old, now v1.NodeStatus, facts node.Facts) {
 	if n.conflict.wrote(now) { // no boot is in the life of an agent
 		old.NodeInfo.BootID = now.NodeInfo.BootID
@@ -239,7 +238,7 @@ func (n *Nodes) wrote(old, now v1.NodeStatus, facts node.Facts) {
 	n.cfg.Wrote(facts)
 }
 
-// failed takes that a request failed: by no answer of the API server it is not heard from.
+// failed reports it if the API server did not answer a request.
 func (n *Nodes) failed(err error) {
 	if answer := apierrors.APIStatus(nil); !errors.As(err, &answer) {
 		n.cfg.Unanswered()

@@ -14,18 +14,18 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Identity is what the node is registered as.
+// Identity is what the node is registered with.
 type Identity struct {
 	Name   string
 	Labels map[string]string // --node-labels
 	Taints []v1.Taint        // registerWithTaints
-	// ProviderID is what the cloud knows the machine by.
+	// ProviderID is the cloud's id of the machine.
 	ProviderID string
-	// External: a cloud controller manager completes the node. NodeIP is what it is to choose the
-	// addresses by; "": as it likes.
+	// External is set if a cloud controller manager completes the node. NodeIP guides its choice of
+	// addresses; empty: it chooses freely.
 	External bool
 	NodeIP   string
-	// Attach: the attach-detach controller attaches volumes, and not the node.
+	// Attach is set if the attach-detach controller attaches volumes, and not the node.
 	Attach bool
 }
 
@@ -36,7 +36,7 @@ const (
 	taintExternal = "node.cloudprovider.kubernetes.io/uninitialized"
 )
 
-// Object is the node as it is created, without a status.
+// Object returns the node to create, without a status.
 func Object(i Identity) *v1.Node {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: i.Name, Labels: map[string]string{
@@ -63,14 +63,14 @@ func Object(i Identity) *v1.Node {
 	return n
 }
 
-// platform are the labels that say what programs run on the node. They are put right with each status,
-// as the kubelet does.
+// platform returns the labels of the platform. Each write of the status restores them, as with the
+// kubelet.
 func platform() map[string]string {
 	return map[string]string{v1.LabelOSStable: "linux", v1.LabelArchStable: runtime.GOARCH}
 }
 
-// reconciled are the labels that the node brings in line on an existing object when it registers, as
-// the kubelet does; all others but the platform's and our own are whoever's changed them last.
+// reconciled returns the labels that the node restores on an existing object when it registers, as
+// the kubelet does. All others, except the platform's and our own, stay as they are.
 func reconciled() []string {
 	return []string{
 		v1.LabelHostname, v1.LabelOSStable, v1.LabelArchStable,
@@ -80,21 +80,21 @@ func reconciled() []string {
 	}
 }
 
-// Labels that say what pods may ask for by the annotations of the same names, and what they get
-// without.
+// Labels that say what pods may ask for with the annotations of the same names, and what they get
+// by default.
 const (
-	// LabelIsolated is how many CPUs the node has for pods that ask for isolated ones. A node without
-	// any has no such label.
+	// LabelIsolated is the number of CPUs for pods that ask for isolated ones. A node without such
+	// CPUs has no such label.
 	LabelIsolated = podspec.AnnotationIsolated
-	// LabelPolicy and LabelScope are the node's own.
+	// LabelPolicy and LabelScope are the node's own policy and scope.
 	LabelPolicy = podspec.AnnotationPolicy
 	LabelScope  = podspec.AnnotationScope
-	// LabelChoice before a policy, with the value "true", says that pods may choose it: a selector
-	// finds no member of a list.
+	// LabelChoice, followed by a policy, has the value "true" if pods may choose that policy: a
+	// selector cannot look into a list.
 	LabelChoice = podspec.AnnotationPolicy + "."
 )
 
-// advertised are these labels by the facts.
+// advertised returns these labels by the facts.
 func advertised(f node.Facts) map[string]string {
 	labels := map[string]string{}
 	if f.Placement.IsolatedCPUs > 0 {
@@ -110,14 +110,14 @@ func advertised(f node.Facts) map[string]string {
 	return labels
 }
 
-// advertises reports whether a label is of these.
+// advertises reports whether a label is one of these.
 func advertises(key string) bool {
 	return key == LabelIsolated || key == LabelPolicy || key == LabelScope ||
 		strings.HasPrefix(key, LabelChoice)
 }
 
-// advertise brings the labels that say what the platform is, and what pods may ask for, in line with
-// the facts, and reports whether they were not.
+// advertise updates the labels of the platform and of what pods may ask for, and reports whether
+// that changed any.
 func advertise(n *v1.Node, f node.Facts) (changed bool) {
 	labels := maps.Clone(n.Labels)
 	if labels == nil {
@@ -133,8 +133,8 @@ func advertise(n *v1.Node, f node.Facts) (changed bool) {
 	return true
 }
 
-// reconcile is the existing object brought in line with the one that would have been created.
-// Taints and the provider's id are those that it has.
+// reconcile returns the existing object with the labels and annotations of the one that would have
+// been created. Taints and the provider's id stay.
 func reconcile(existing, made *v1.Node) *v1.Node {
 	n := existing.DeepCopy()
 	if n.Labels == nil {

@@ -18,14 +18,14 @@ import (
 	"github.com/numalet/numalet/internal/files"
 )
 
-// OwnedFile has, below the root directory, the names of the device resources that the node's status
-// has from us.
+// OwnedFile is the name of the file, below the root directory, with the names of the device
+// resources that the agent put into the node's status.
 const OwnedFile = "numalet_resources"
 
 const maxOwnedFile = 1 << 20
 
-// Owned knows which resources of the node's status are ours, also those of earlier runs of the
-// agent: when they are dead they go from the status, and resources that others put there never do.
+// Owned knows which resources in the node's status come from the agent, also from earlier runs:
+// these are removed when they are dead, and other resources never are.
 type Owned struct {
 	grace time.Duration
 	began time.Time
@@ -35,8 +35,8 @@ type Owned struct {
 	saved *files.Record[[]v1.ResourceName]
 }
 
-// OpenOwned reads what earlier runs had. A plugin of theirs has grace to come back. The error says
-// why the file was moved aside; the result can be used.
+// OpenOwned reads the resources of earlier runs. Their plugins have grace to come back. The error
+// says why the file was moved aside; the result can be used.
 func OpenOwned(root string, grace time.Duration) (*Owned, error) {
 	path := filepath.Join(root, OwnedFile)
 	names, err := files.Load(path, maxOwnedFile, time.Now(),
@@ -53,10 +53,9 @@ func OpenOwned(root string, grace time.Duration) (*Owned, error) {
 	return o, err
 }
 
-// Devices is what the node's status is to say of an inventory. What is new in it is ours, and is on
-// the disk before anybody else is told of it, if it can be written. A write that failed is tried again
-// with each call: the status is made every few seconds. Of what is ours and not in the inventory
-// nothing is allocatable.
+// Devices returns what the node's status says of an inventory. A new resource is written to the
+// disk before it is reported, if possible; a failed write is repeated with each call, every few
+// seconds. An owned resource that is not in the inventory has nothing allocatable.
 func (o *Owned) Devices(inventory devicemanager.Inventory) node.Devices {
 	d := node.Devices{Capacity: v1.ResourceList{}, Allocatable: v1.ResourceList{}}
 	inventory.Count(d.Capacity, d.Allocatable)
@@ -88,7 +87,8 @@ func (o *Owned) Devices(inventory devicemanager.Inventory) node.Devices {
 	return d
 }
 
-// Wrote takes that the node's status is without the dead: from now on they are others'.
+// Wrote records that the node's status no longer has the dead resources: others may put them there
+// now.
 func (o *Owned) Wrote(d node.Devices) {
 	if len(d.Dead) == 0 {
 		return

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// patch writes what differs of a node's metadata and status, and returns what came of it.
+// patch writes the differences of a node's metadata and status, and returns the result.
 func (n *Nodes) patch(ctx context.Context, old, now *v1.Node) (*v1.Node, error) {
 	raw, err := difference(old, now)
 	if err != nil {
@@ -21,9 +21,8 @@ func (n *Nodes) patch(ctx context.Context, old, now *v1.Node) (*v1.Node, error) 
 		types.StrategicMergePatchType, raw, metav1.PatchOptions{}, "status")
 }
 
-// difference is the strategic merge patch that leads from one node to the other. Addresses are
-// given as a whole if they differ: their merge key, the type, is not one, as a node has several of
-// a type.
+// difference returns the strategic merge patch from one node to the other. Addresses that differ
+// are replaced as a whole: their merge key, the type, is not unique.
 func difference(old, now *v1.Node) ([]byte, error) {
 	from, err := json.Marshal(old)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi/requests"
 )
 
-// ServiceAccount reads the pod's service account. It is not kept: who asks for it keeps what follows
+// ServiceAccount reads the pod's service account. It is not cached: the caller keeps what follows
 // from it.
 func (o *Objects) ServiceAccount(ctx context.Context, pod *v1.Pod) (*v1.ServiceAccount, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.cfg.Wait)

@@ -21,27 +21,28 @@ import (
 )
 
 const (
-	// anchorsAge is how old trust anchors are at most.
+	// anchorsAge is the greatest age of cached trust anchors.
 	anchorsAge = 5 * time.Minute
-	// maxAnchors is how many of them are kept for the next pod, and maxBundles how many bundles one
-	// signer has at most.
+	// maxAnchors is the number of cached trust anchors, maxBundles the number of bundles that one
+	// signer may have.
 	maxAnchors, maxBundles = 256, 500
 )
 
-// anchorsKey is what trust anchors were asked for by.
+// anchorsKey identifies trust anchors by what a pod asks for.
 type anchorsKey struct {
 	name, signer, labels string
 	nothing              bool // is selected
 }
 
-// bundle are certificates in PEM.
+// bundle holds certificates in PEM.
 type bundle struct {
 	pem  []byte
 	read time.Time
 }
 
-// TrustAnchors are the certificates of a ClusterTrustBundle, or of all of a signer that the labels
-// select, each once, and when to ask again. The error is a *cri.ObjectError.
+// TrustAnchors returns the certificates of a ClusterTrustBundle, or of all bundles of a signer that
+// the labels select, each once, and the time at which to ask again. The error is a
+// *cri.ObjectError.
 func (o *Objects) TrustAnchors(
 	ctx context.Context, want *v1.ClusterTrustBundleProjection,
 ) (text []byte, again time.Time, err error) {
@@ -93,7 +94,7 @@ func (k anchorsKey) missing() error {
 		"combination of signerName and labelSelector matched zero ClusterTrustBundles")
 }
 
-// bundles are none if there are none.
+// bundles reads the bundles; it is no error if there are none.
 func (k anchorsKey) bundles(ctx context.Context, client kubernetes.Interface) (
 	[]certificatesv1.ClusterTrustBundle, error) {
 	if k.nothing {
@@ -120,7 +121,7 @@ func (k anchorsKey) bundles(ctx context.Context, client kubernetes.Interface) (
 	return list.Items, nil
 }
 
-// certificates are those of the bundles, each once, in an order that does not depend on theirs.
+// certificates returns the certificates of the bundles, each once, sorted.
 func certificates(bundles []certificatesv1.ClusterTrustBundle) []byte {
 	var all [][]byte
 	for _, b := range bundles {

@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/internal/await"
 )
 
-// Claim is the persistent volume claim of that name. It is read each time: the Node authorizer lets
-// a node get the claims of its pods, and watch none.
+// Claim reads a persistent volume claim. It is read each time: the Node authorizer lets a node get
+// the claims of its pods, and watch none.
 func (o *Objects) Claim(
 	ctx context.Context, namespace, name string,
 ) (*v1.PersistentVolumeClaim, error) {
@@ -25,7 +25,7 @@ func (o *Objects) Claim(
 	})
 }
 
-// PersistentVolume is the one of that name, read each time.
+// PersistentVolume reads a persistent volume, each time.
 func (o *Objects) PersistentVolume(
 	ctx context.Context, name string,
 ) (*v1.PersistentVolume, error) {
@@ -36,8 +36,8 @@ func (o *Objects) PersistentVolume(
 	})
 }
 
-// insist asks until the API server must have heard of the pod that it is asked for; early says of an
-// error that it may have not.
+// insist repeats a request until the API server must have heard of the pod in question; early
+// reports whether an error may mean that it has not.
 func insist[T any](ctx context.Context, early func(error) bool, ask func() (T, error)) (T, error) {
 	heard := time.After(authorizerLag)
 	pauses := await.Pauses{First: firstInsist, Last: lastInsist}

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// classAge is how old what is known of a runtime class is at most, if the API server answers.
+	// classAge is the greatest age of a cached runtime class, if the API server answers.
 	classAge = time.Minute
-	// maxClasses is how many runtime classes are known at once.
+	// maxClasses is the number of cached runtime classes.
 	maxClasses = 256
 )
 
-// class is the handler of a runtime class that was asked for.
+// class is the handler of a runtime class.
 type class struct {
 	handler string
 	read    time.Time
 }
 
-// RuntimeHandler is the runtime handler that a runtime class names. While the API server is away it
-// is the one that was known last. The error of a class that does not exist is a *cri.ObjectError.
+// RuntimeHandler returns the handler that a runtime class names. If the API server does not answer,
+// the last known handler counts. The error of a class that does not exist is a *cri.ObjectError.
 func (o *Objects) RuntimeHandler(ctx context.Context, name string) (string, error) {
 	kept, ok := o.classes.Get(name)
 	known, _ := kept.(class)

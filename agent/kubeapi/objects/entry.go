@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi/requests"
 )
 
-// kind is a kind of objects, as messages about them name it.
+// kind is a kind of object, as messages name it.
 type kind string
 
 const (
@@ -31,10 +31,10 @@ type object interface {
 	metav1.Object
 }
 
-// maxObject is how much data an object has at most, in bytes (MaxSecretSize of the API).
+// maxObject is the greatest size of an object's data in bytes (MaxSecretSize of the API).
 const maxObject = 1 << 20
 
-// entry is an object that pods use. What is not in its key is guarded by follower.mu.
+// entry is an object that pods use. follower.mu guards all but its key.
 type entry struct {
 	key
 	settled chan struct{} // closed when known
@@ -42,17 +42,17 @@ type entry struct {
 	object  object // nil: there is none
 	refused error  // why it cannot be used
 	err     error  // why it is not known, or not up to date
-	// told has those that use it, and whether they asked since it was another one.
-	told map[user]bool
-	stop context.CancelFunc // ends following it
+	// asked holds the object's users, and whether they asked since it last changed.
+	asked map[user]bool
+	stop  context.CancelFunc // ends following it
 }
 
 func newEntry(k key) *entry {
-	return &entry{key: k, settled: make(chan struct{}), told: map[user]bool{}}
+	return &entry{key: k, settled: make(chan struct{}), asked: map[user]bool{}}
 }
 
-// settle takes in what the object is now, nil for none.
-func (f *follower) settle(e *entry, now object) {
+// set records the present object, nil for none, and tells users of a change.
+func (f *follower) set(e *entry, now object) {
 	for _, by := range f.take(e, now) {
 		if by.waits {
 			f.cfg.Arrived(by.pod)
@@ -62,7 +62,7 @@ func (f *follower) settle(e *entry, now object) {
 	}
 }
 
-// take returns those to tell.
+// take returns the users to tell.
 func (f *follower) take(e *entry, now object) (tell []user) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,16 +85,16 @@ func (f *follower) take(e *entry, now object) (tell []user) {
 		e.known = true
 		close(e.settled)
 	}
-	for by, was := range e.told {
+	for by, was := range e.asked {
 		if was {
 			tell = append(tell, by)
-			e.told[by] = false
+			e.asked[by] = false
 		}
 	}
 	return tell
 }
 
-// missed takes in that the object could not be read or watched.
+// missed records that the object could not be read or watched.
 func (f *follower) missed(e *entry, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

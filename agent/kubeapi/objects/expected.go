@@ -14,29 +14,29 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
-// Expected are the config maps and secrets that pods cannot start without which wait for admission.
-// Only Look waits for the API server.
+// Expected follows the config maps and secrets without which pods that wait for admission cannot
+// start. Only Look waits for the API server.
 type Expected struct {
 	follower *follower
 
 	mu sync.Mutex
-	// looked are the pods for which objects were asked for that are not watched.
+	// looked holds the pods for which objects that are not watched were read.
 	looked sets.Set[types.UID]
 }
 
-// Lack is an object that a pod cannot start without, as a volume or a container needs it.
+// Lack is an object without which a pod cannot start, as a volume or a container needs it.
 type Lack struct {
 	Volume, Container string // one of them
 	Err               error  // in the kubelet's words
 }
 
-// Unknown reports whether the API server has not told yet of the object: it may be there.
+// Unknown reports whether the API server has not answered yet: the object may exist.
 func (l *Lack) Unknown() bool {
 	_, is := errors.AsType[unknown](l.Err)
 	return is
 }
 
-// keys are those of all that is required, some more than once.
+// keys yields the keys of all that is required, some more than once.
 func (r required) keys() iter.Seq[key] {
 	return func(yield func(key) bool) {
 		for _, part := range slices.Concat(r.volumes, r.first) {
@@ -51,8 +51,8 @@ func (r required) keys() iter.Seq[key] {
 
 func waiting(pod *v1.Pod) user { return user{pod.UID, true} }
 
-// Expect follows what the pod cannot start without, until Dismiss. It does not block. What is too
-// much to be followed Lack tells of.
+// Expect follows what the pod cannot start without, until Dismiss. It does not block. Lack reports
+// what is too much to follow.
 func (x *Expected) Expect(pod *v1.Pod) {
 	for k := range requiredBy(pod).keys() {
 		if _, err := x.follower.use(waiting(pod), k); err != nil {
@@ -61,7 +61,7 @@ func (x *Expected) Expect(pod *v1.Pod) {
 	}
 }
 
-// Dismiss says that the pod waits no more.
+// Dismiss ends Expect: the pod no longer waits.
 func (x *Expected) Dismiss(pod types.UID) {
 	x.follower.release(user{pod, true})
 	x.mu.Lock()
@@ -69,7 +69,7 @@ func (x *Expected) Dismiss(pod types.UID) {
 	x.looked.Delete(pod)
 }
 
-// Look waits until all is known, or will not be soon. It has returned before Dismiss is called.
+// Look waits until all is known, or will not be soon. It returns before Dismiss is called.
 func (x *Expected) Look(ctx context.Context, pod *v1.Pod) {
 	for k := range requiredBy(pod).keys() {
 		_, _ = x.follower.get(ctx, waiting(pod), k) // Lack tells of the error
@@ -79,8 +79,8 @@ func (x *Expected) Look(ctx context.Context, pod *v1.Pod) {
 	x.looked.Insert(pod.UID)
 }
 
-// upToDate reports whether what is known of objects counts for the pod: those that are not watched
-// are read for each pod.
+// upToDate reports whether the known objects count for the pod: objects that are not watched are
+// read for each pod.
 func (x *Expected) upToDate(pod *v1.Pod) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -88,9 +88,9 @@ func (x *Expected) upToDate(pod *v1.Pod) bool {
 		x.looked.Has(pod.UID)
 }
 
-// Lack is something that the pod cannot start without and that is not there, or else something of
-// which that is not known; nil: there is none. It does not block. When the answer is another one,
-// Config.Arrived is told of the pod.
+// Lack returns something that the pod cannot start without and that does not exist, or else
+// something of which that is unknown; nil: nothing. It does not block. When the answer changes,
+// Config.Arrived gets the pod.
 func (x *Expected) Lack(pod *v1.Pod) *Lack {
 	r, upToDate := requiredBy(pod), x.upToDate(pod)
 	var perhaps *Lack
@@ -122,7 +122,8 @@ func (x *Expected) Lack(pod *v1.Pod) *Lack {
 	return perhaps
 }
 
-// check is the first error of the requirements that is no want of knowledge, else the first.
+// check returns the first error of the requirements that says more than that an object is unknown,
+// else the first error.
 func (x *Expected) check(by user, upToDate bool, all []requirement) (first error) {
 	for _, one := range all {
 		err := x.checkOne(by, upToDate, one)
@@ -147,7 +148,7 @@ func (x *Expected) checkOne(by user, upToDate bool, one requirement) error {
 	if !upToDate {
 		return unknown{fmt.Errorf("%s %q was not read yet", e.kind, e.name)}
 	}
-	found, err := x.follower.tell(e, by)
+	found, err := x.follower.answer(e, by)
 	if err != nil {
 		return err
 	}

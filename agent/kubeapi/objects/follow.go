@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// minWatch is how long the API server lets a watch of an object last at least.
+	// minWatch is the least time that the API server lets a watch last.
 	minWatch = 30 * time.Minute
-	// firstRetry and lastRetry are the waits after reads that failed.
+	// firstRetry and lastRetry bound the pauses after failed reads.
 	firstRetry, lastRetry = time.Second, 30 * time.Second
 )
 
@@ -33,7 +33,7 @@ func (f *follower) follow(ctx context.Context, e *entry) {
 	}
 }
 
-// watch follows the object by a watch of this one name, and keeps why that does not work.
+// watch follows the object by a watch of its name, and records why that fails.
 func (f *follower) watch(ctx context.Context, e *entry) {
 	all, only := f.cfg.Client.CoreV1(), fields.OneTermEqualSelector("metadata.name", e.name)
 	missed := func(err error) { f.missed(e, err) }
@@ -51,11 +51,11 @@ func (f *follower) reflect(ctx context.Context, e *entry, kind object, of cache.
 		if found.GetName() != e.name || found.GetNamespace() != e.namespace {
 			return errors.New("the API server sent another object than was asked for")
 		}
-		f.settle(e, found)
+		f.set(e, found)
 		return nil
 	}
 	gone := func(object) error {
-		f.settle(e, nil)
+		f.set(e, nil)
 		return nil
 	}
 	all := func(found []object) error {
@@ -70,7 +70,7 @@ func (f *follower) reflect(ctx context.Context, e *entry, kind object, of cache.
 	}).RunWithContext(ctx)
 }
 
-// poll follows the object by reading it again and again.
+// poll follows the object by reading it periodically.
 func (f *follower) poll(ctx context.Context, e *entry) {
 	retries := await.Pauses{First: firstRetry, Last: lastRetry}
 	for failed := 0; ctx.Err() == nil; {
@@ -97,9 +97,9 @@ func (f *follower) read(ctx context.Context, e *entry) (err error) {
 	}
 	switch {
 	case err == nil:
-		f.settle(e, found)
+		f.set(e, found)
 	case apierrors.IsNotFound(err):
-		f.settle(e, nil)
+		f.set(e, nil)
 	default:
 		f.missed(e, err)
 	}

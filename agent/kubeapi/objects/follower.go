@@ -15,29 +15,29 @@ import (
 )
 
 const (
-	// maxPerPod is how many config maps and secrets one pod may use: each is a watch.
+	// maxPerPod is the number of config maps and secrets that one pod may use: each is a watch.
 	maxPerPod = 500
-	// defaultPeriod is after how long an object is read again that is not watched.
+	// defaultPeriod is the time between two reads of an object that is not watched.
 	defaultPeriod = time.Minute
-	// defaultWait is how long one who asks waits, and patience how long once it is known that the
-	// API server refuses.
+	// defaultWait is how long a caller waits, and patience how long once the API server is known to
+	// refuse.
 	defaultWait = 10 * time.Second
 	patience    = time.Second
 )
 
-// user is who uses an object: a pod that is made, or admission for a pod that waits.
+// user is a pod that uses an object, while it waits for admission or later.
 type user struct {
 	pod   types.UID
 	waits bool
 }
 
-// follower knows the config maps and secrets that pods use, as long as they do.
+// follower follows the config maps and secrets that pods use.
 type follower struct {
 	cfg Config
 
 	tasks await.Tasks // one for each entry that changes
 
-	mu      sync.Mutex // guards what follows, and the entries
+	mu      sync.Mutex // guards the fields below, and the entries
 	entries map[key]*entry
 	uses    map[user]map[key]bool
 }
@@ -48,14 +48,14 @@ func newFollower(cfg Config) *follower {
 	}
 }
 
-// release says that the user needs nothing any more.
+// release ends all uses of a user.
 func (f *follower) release(by user) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for k := range f.uses[by] {
 		e := f.entries[k]
-		delete(e.told, by)
-		if len(e.told) == 0 {
+		delete(e.asked, by)
+		if len(e.asked) == 0 {
 			e.stop()
 			delete(f.entries, k)
 		}
@@ -63,7 +63,7 @@ func (f *follower) release(by user) {
 	delete(f.uses, by)
 }
 
-// get waits until the object is known.
+// get returns the object; it waits until that is known.
 func (f *follower) get(ctx context.Context, by user, k key) (object, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.Wait)
 	defer cancel()
@@ -77,14 +77,14 @@ func (f *follower) get(ctx context.Context, by user, k key) (object, error) {
 		}
 	}
 	f.await(ctx, e)
-	return f.tell(e, by)
+	return f.answer(e, by)
 }
 
-// tell is what is known of the object, and remembers that the user was told.
-func (f *follower) tell(e *entry, by user) (object, error) {
+// answer returns what is known of the object, and records that the user asked.
+func (f *follower) answer(e *entry, by user) (object, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	e.told[by] = true
+	e.asked[by] = true
 	switch {
 	case e.known && e.refused != nil:
 		return nil, e.refused
@@ -100,13 +100,13 @@ func (f *follower) tell(e *entry, by user) (object, error) {
 	}
 }
 
-// unknown says that the API server has not told yet of an object.
+// unknown is the error of an object of which the API server has not answered yet.
 type unknown struct{ error }
 
-// Unwrap is what is said of it.
+// Unwrap returns the cause.
 func (u unknown) Unwrap() error { return u.error }
 
-// stale reports whether the object has to be read before the user is told of it.
+// stale reports whether the object has to be read before the user gets it.
 func (f *follower) stale(e *entry, by user) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,7 +114,7 @@ func (f *follower) stale(e *entry, by user) bool {
 	case kubeletconfig.GetChangeDetectionStrategy:
 		return true
 	case kubeletconfig.TTLCacheChangeDetectionStrategy:
-		return e.known && !e.told[by]
+		return e.known && !e.asked[by]
 	default:
 		return false
 	}
@@ -165,6 +165,6 @@ func (f *follower) use(by user, k key) (*entry, error) {
 		f.uses[by] = map[key]bool{}
 	}
 	f.uses[by][k] = true
-	e.told[by] = false
+	e.asked[by] = false
 	return e, nil
 }

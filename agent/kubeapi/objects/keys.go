@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// keyTypes make the keys that a projection may ask for, by the API's names.
+// keyTypes returns functions that make the keys a projection may ask for, by the API's names.
 func keyTypes() map[string]func() (crypto.Signer, error) {
 	withRSA := func(bits int) func() (crypto.Signer, error) {
 		return func() (crypto.Signer, error) { return rsa.GenerateKey(rand.Reader, bits) }
@@ -34,7 +34,7 @@ func keyTypes() map[string]func() (crypto.Signer, error) {
 	}
 }
 
-// newKey makes a key, in PEM, and an empty PKCS#10 request that proves that it is held.
+// newKey makes a key, in PEM, and an empty PKCS#10 request that proves possession of it.
 func newKey(kind string) (key, stub []byte, err error) {
 	generate, known := keyTypes()[kind]
 	if !known {

@@ -16,27 +16,27 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Config is what objects come from.
+// Config configures Objects.
 type Config struct {
 	Client kubernetes.Interface
-	// Strategy is configMapAndSecretChangeDetectionStrategy; "" is Watch.
+	// Strategy is configMapAndSecretChangeDetectionStrategy; empty: Watch.
 	Strategy kubeletconfig.ResourceChangeDetectionStrategy
-	// Period is after how long an object is read again that is not watched; 0: a minute.
+	// Period is the time between two reads of an object that is not watched; 0: a minute.
 	Period time.Duration
-	// Wait is how long one who asks waits at most; 0: 10 s.
+	// Wait is how long a caller waits at most; 0: 10 s.
 	Wait time.Duration
-	// Changed is told of each pod that would get another answer now than it got before. It must not
+	// Changed is called with each pod that would now get another answer than before. It must not
 	// block.
 	Changed func(pod types.UID)
-	// Arrived is told the same of pods that Expected was asked about; nil: nobody is.
+	// Arrived is called likewise for pods that Expected was asked about; nil: nothing is.
 	Arrived func(pod types.UID)
-	// Node is this node's object, nil as long as it is not known.
+	// Node returns this node's object; nil: it is not known yet.
 	Node func() *v1.Node
-	// Tell is told what happens to a pod's certificates. It must not block.
+	// Tell records an event of a pod's certificate. It must not block.
 	Tell func(pod *v1.Pod, eventType, reason, message string)
 }
 
-// Objects has the objects of all pods of the node. Its methods may be called from anywhere, and
+// Objects holds the objects of all pods of the node. Its methods may be called from anywhere, and
 // answer once Run works.
 type Objects struct {
 	cfg      Config
@@ -46,11 +46,11 @@ type Objects struct {
 	services *services
 	follower *follower // of config maps and secrets
 	expected *Expected
-	// certificates are those that signers issued for pods.
+	// certificates holds what signers issued for pods.
 	certificates podCertificates
 }
 
-// New returns objects that are followed by Run.
+// New returns Objects that Run follows.
 func New(cfg Config) *Objects {
 	cfg.Strategy = cmp.Or(cfg.Strategy, kubeletconfig.WatchChangeDetectionStrategy)
 	cfg.Period = cmp.Or(cfg.Period, defaultPeriod)
@@ -76,8 +76,8 @@ func (o *Objects) Run(ctx context.Context) error {
 	return nil
 }
 
-// Begin says that the pod is about to be made: what its volumes and containers name is followed
-// from now on, so that it is known sooner.
+// Begin follows what the pod's volumes and containers name, before the pod is made, so that it is
+// known sooner.
 func (o *Objects) Begin(pod *v1.Pod) error {
 	for k := range references(pod) {
 		if _, err := o.follower.use(user{pod: pod.UID}, k); err != nil {
@@ -87,17 +87,17 @@ func (o *Objects) Begin(pod *v1.Pod) error {
 	return nil
 }
 
-// Expected are those that pods that wait for admission cannot start without.
+// Expected follows what pods that wait for admission cannot start without.
 func (o *Objects) Expected() *Expected { return o.expected }
 
-// Release says that nothing of the pod is left that uses objects.
+// Release forgets what a pod used, of which nothing is left that does.
 func (o *Objects) Release(pod types.UID) {
 	o.tokens.forget(pod)
 	o.certificates.forget(pod)
 	o.follower.release(user{pod: pod})
 }
 
-// ConfigMap is the one of that name in the pod's namespace. The error is a *cri.ObjectError.
+// ConfigMap returns a config map in the pod's namespace. The error is a *cri.ObjectError.
 func (o *Objects) ConfigMap(ctx context.Context, pod *v1.Pod, name string) (*v1.ConfigMap, error) {
 	found, err := o.follower.get(ctx, user{pod: pod.UID}, key{configMaps, pod.Namespace, name})
 	if err != nil {
@@ -106,7 +106,7 @@ func (o *Objects) ConfigMap(ctx context.Context, pod *v1.Pod, name string) (*v1.
 	return found.(*v1.ConfigMap), nil
 }
 
-// Secret is the one of that name in the pod's namespace. The error is a *cri.ObjectError.
+// Secret returns a secret in the pod's namespace. The error is a *cri.ObjectError.
 func (o *Objects) Secret(ctx context.Context, pod *v1.Pod, name string) (*v1.Secret, error) {
 	found, err := o.follower.get(ctx, user{pod: pod.UID}, key{secrets, pod.Namespace, name})
 	if err != nil {

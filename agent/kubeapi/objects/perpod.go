@@ -6,10 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// perPod has what was made for pods, by what tells the things of one pod apart. The zero value is
-// ready.
+// perPod holds what was made for pods, by pod and key. The zero value is ready for use.
 type perPod[K comparable, V any] struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	pods map[types.UID]map[K]V
 }
 

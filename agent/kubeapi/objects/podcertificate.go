@@ -21,27 +21,28 @@ import (
 )
 
 const (
-	// certificatePatience is how long one who asks waits for the signer; the pod asks again.
+	// certificatePatience is how long a caller waits for the signer; the pod asks again.
 	certificatePatience = 2 * time.Second
 	certificatePoll     = 200 * time.Millisecond
-	// certificateAgain is when a certificate is asked for again that was to be another by now.
+	// certificateAgain is the pause before a certificate that is due for replacement is asked for
+	// again.
 	certificateAgain = 10 * time.Second
-	// certificateSpread bounds by how much later than its signer says a certificate is replaced: those
-	// of pods that were made together are not asked for together. Signers leave ten minutes at least.
+	// certificateSpread bounds how much later than its signer says a certificate is replaced, so
+	// that pods that were made together do not ask together. Signers leave at least ten minutes.
 	certificateSpread = 5 * time.Minute
-	// certificateOverdue is how late it is when that is told.
+	// certificateOverdue is the delay of a replacement after which that is reported.
 	certificateOverdue = 10 * time.Minute
 )
 
-// podCertificates are those of the pods, with their keys, which are nowhere but here and in the
-// pods' volumes: the next run of the agent asks for others.
+// podCertificates holds the pods' certificates with their keys, which exist only here and in the
+// pods' volumes: the next run of the agent asks for new ones.
 type podCertificates struct {
 	cfg                             Config
 	perPod[string, *podCertificate] // by the projection
 }
 
-// podCertificate is what a projection has. Its fields are its pod's goroutine's alone, but for shown,
-// which is guarded as the certificates of all.
+// podCertificate is the certificate of one projection. Its pod's goroutine owns the fields, except
+// shown, which the lock of all certificates guards.
 //
 //	nothing -> asked for -> issued -> asked for the next -> issued ...
 //	               |                        |
@@ -57,13 +58,13 @@ type podCertificate struct {
 	shown          certificateState
 }
 
-// pendingCertificate is a request that the signer has yet to answer.
+// pendingCertificate is a request that the signer has not answered.
 type pendingCertificate struct {
 	name string
 	key  []byte
 }
 
-// of is what the projection of a pod has. Calls for one pod come one after another.
+// of returns the certificate of a pod's projection. Calls for one pod are sequential.
 func (c *podCertificates) of(
 	pod types.UID, projection, signer string,
 ) *podCertificate {
@@ -75,9 +76,9 @@ func (c *podCertificates) of(
 	return held
 }
 
-// Certificate is a private key and the chain of certificates that the signer issued for it, both in
-// PEM, and when to ask again. Calls for one pod come one after another. One that cannot be replaced
-// in time stays, and that is told.
+// Certificate returns a private key and the chain of certificates that the signer issued for it,
+// both in PEM, and the time at which to ask again. Calls for one pod are sequential. A certificate
+// that cannot be replaced in time stays, and that is reported.
 func (o *Objects) Certificate(
 	ctx context.Context, pod *v1.Pod, want *v1.PodCertificateProjection,
 ) (key, chain []byte, again time.Time, err error) {
@@ -106,7 +107,7 @@ func (o *Objects) Certificate(
 	}
 }
 
-// renewCertificate asks the signer, and waits for it a moment.
+// renew asks the signer, and waits a moment for it.
 func (c *podCertificates) renew(ctx context.Context, pod *v1.Pod,
 	want *v1.PodCertificateProjection, held *podCertificate) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Wait)
@@ -184,13 +185,13 @@ func (c *podCertificates) request(ctx context.Context, pod *v1.Pod,
 	return pendingCertificate{made.Name, key}, nil
 }
 
-// refusals are the conditions by which a signer refuses for good, in a sentence.
+// refusals maps the conditions by which a signer refuses for good to a verb.
 var refusals = map[string]string{
 	certificatesv1.PodCertificateRequestConditionTypeDenied: "was denied",
 	certificatesv1.PodCertificateRequestConditionTypeFailed: "failed",
 }
 
-// learn takes in what the signer answered, and reports whether it did. A refusal is told.
+// learn records the signer's answer, and reports whether there is one. A refusal becomes an event.
 func (c *podCertificates) learn(pod *v1.Pod, held *podCertificate,
 	answer *certificatesv1.PodCertificateRequest) bool {
 	for _, is := range answer.Status.Conditions {
@@ -219,7 +220,7 @@ func (c *podCertificates) learn(pod *v1.Pod, held *podCertificate,
 	return false
 }
 
-// onlyCertificates drops what a signer wrote between and in the blocks.
+// onlyCertificates drops whatever a signer wrote beside the PEM blocks' content.
 func onlyCertificates(chain string) []byte {
 	out := []byte{}
 	for rest := []byte(chain); ; {
@@ -231,7 +232,8 @@ func onlyCertificates(chain string) []byte {
 	}
 }
 
-// tellLate tells once of each certificate that it should have been replaced, and that it expired.
+// tellLate records one event when a certificate is overdue for replacement, and one when it has
+// expired.
 func (c *podCertificates) tellLate(pod *v1.Pod, held *podCertificate, now time.Time) {
 	if held.chain == nil {
 		return

@@ -9,11 +9,11 @@ import (
 	"github.com/numalet/numalet/internal/metric"
 )
 
-// certificateState is what the metrics say of one certificate.
+// certificateState is what the metrics show of one certificate.
 type certificateState struct {
 	signer  string
 	refused string // "denied" or "failed"; "": neither
-	// renew and expires are zero as long as none was issued.
+	// renew and expires are zero until a certificate is issued.
 	renew, expires time.Time
 }
 
@@ -41,7 +41,7 @@ func (o *Objects) Register(r metrics.KubeRegistry) error {
 	return s.Register(r)
 }
 
-// show has the metrics say what a projection has now.
+// show updates what the metrics show of a certificate.
 func (c *podCertificates) show(held *podCertificate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,7 +49,7 @@ func (c *podCertificates) show(held *podCertificate) {
 	held.shown.renew, held.shown.expires = held.renew, held.expires
 }
 
-// states tells how many certificates there are of each signer and state.
+// states reports the number of certificates by signer and state.
 func (c *podCertificates) states(tell metric.Tell) {
 	type kind struct{ signer, state string }
 	count, now := map[kind]int{}, time.Now()

@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// references are the config maps and secrets that the pod's volumes and containers name, some of
-// them more than once.
+// references yields the config maps and secrets that the pod's volumes and containers name, some
+// more than once.
 func references(pod *v1.Pod) iter.Seq[key] {
 	return func(yield func(key) bool) {
 		for _, v := range pod.Spec.Volumes {
@@ -76,7 +76,7 @@ func envReferences(namespace string, c *v1.Container) iter.Seq[key] {
 	}
 }
 
-// Environment is what the container's environment is made of. What does not exist is left out.
+// Environment returns the objects in the container's environment, without those that do not exist.
 func (o *Objects) Environment(
 	ctx context.Context, pod *v1.Pod, c *v1.Container,
 ) (*cri.Objects, error) {
@@ -122,7 +122,7 @@ func keep[T any](into map[string]T, name string, get func() (T, error)) error {
 	return nil
 }
 
-// PullSecrets are the pod's image pull secrets, and the names of those that cannot be had.
+// PullSecrets returns the pod's image pull secrets, and the names of those that cannot be had.
 func (o *Objects) PullSecrets(ctx context.Context, pod *v1.Pod) (
 	found []*v1.Secret, missing []string) {
 	ctx, cancel := context.WithTimeout(ctx, o.cfg.Wait)

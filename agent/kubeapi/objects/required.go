@@ -10,15 +10,15 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// requirement is an object that a volume or the environment of a container cannot do without.
+// requirement is an object that a volume, or a container's environment, needs.
 type requirement struct {
 	key
 	// check reports what the object lacks, in the kubelet's words.
 	check func(object) error
 }
 
-// required is what a pod cannot start without: nothing of it starts before all volumes are there, nor
-// while each container that may be the first lacks something.
+// required is what a pod cannot start without: nothing of it starts before all volumes are there,
+// or while each container that may be the first lacks something.
 type required struct{ volumes, first []requires }
 
 // requires is what a volume or a container requires.
@@ -27,8 +27,8 @@ type requires struct {
 	all  []requirement
 }
 
-// requiredBy reads the spec. What is optional is not required, nor what a container needs that
-// starts after another one: that one may make it.
+// requiredBy reads the spec. Optional objects are not required, nor what a container needs that
+// starts after another one, which may make it.
 func requiredBy(pod *v1.Pod) (out required) {
 	mounted := sets.New[string]()
 	for c := range podspec.All(pod) {
@@ -123,7 +123,7 @@ func envRequires(pod *v1.Pod, c *v1.Container) (out []requirement) {
 	return out
 }
 
-// hasKey reports whether the object has a value of that key, as files are made of it.
+// hasKey reports whether the object has a value for the key.
 func hasKey(o object, key string) bool {
 	switch o := o.(type) {
 	case *v1.ConfigMap:

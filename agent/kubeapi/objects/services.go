@@ -20,10 +20,11 @@ import (
 	"github.com/numalet/numalet/internal/await"
 )
 
-// apiService is the service of the API server, in the namespace default. Every pod is told of it.
+// apiService is the service of the API server, in the namespace default. It is in every pod's
+// environment.
 const apiService = "kubernetes"
 
-// services are those of the cluster that have an address, as far as an environment tells of them.
+// services holds the cluster's services with an address, as far as environments need them.
 type services struct {
 	client kubernetes.Interface
 	want   func()          // has them followed; may be called again
@@ -43,14 +44,14 @@ func newServices(client kubernetes.Interface) *services {
 	}
 }
 
-// run follows the services, from when somebody wants them, until ctx ends.
+// run follows the services, once they are needed, until ctx ends.
 func (s *services) run(ctx context.Context) {
 	if await.On(ctx, s.wanted) {
 		s.follow(ctx)
 	}
 }
 
-// forPod are those that the pod is told of. A static pod does not wait for them.
+// forPod returns the services in the pod's environment. A static pod does not wait for them.
 func (s *services) forPod(ctx context.Context, pod *v1.Pod) ([]*v1.Service, error) {
 	if pod.Spec.EnableServiceLinks == nil {
 		return nil, errors.New(
@@ -84,7 +85,7 @@ func (s *services) replace(found []*v1.Service) error {
 	return s.all.Replace(all, "")
 }
 
-// small is what is kept of a service. The rest may be large, and nobody looks at it.
+// small returns what is kept of a service: the rest may be large.
 func small(service *v1.Service) *v1.Service {
 	return &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: service.Name},
@@ -92,7 +93,7 @@ func small(service *v1.Service) *v1.Service {
 	}
 }
 
-// of are the services of a namespace if the pod has links, and that of the API server.
+// of returns the services of a namespace if the pod has links, and that of the API server.
 func (s *services) of(namespace string, links bool) (out []*v1.Service) {
 	// The lister fails with what is not there alone.
 	lister := corelisters.NewServiceLister(s.all)

@@ -16,25 +16,25 @@ import (
 )
 
 const (
-	// maxTokenAge is after how long a token is replaced at the latest.
+	// maxTokenAge is the greatest age of a token.
 	maxTokenAge = 24 * time.Hour
-	// A token is replaced when this part of its life is left.
+	// A token is replaced when a tokenLeft-th of its life is left,
 	tokenLeft = 5
-	// tokenJitter is how much sooner at most.
+	// by up to tokenJitter sooner.
 	tokenJitter = 10 * time.Second
-	// tokenRetry is when a token is asked for again that could not be replaced.
+	// tokenRetry is the pause after a token could not be replaced.
 	tokenRetry = time.Minute
-	// authorizerLag is how much later than the node parts of the API server may hear that a pod is the
-	// node's: its node authorizer refuses until then, and tokens are not made for a pod that is not
-	// found. Mostly that is a few milliseconds: it is asked again after firstInsist, and each time
-	// after twice as long, up to lastInsist.
+	// authorizerLag is how long parts of the API server may take to hear that a pod is the node's:
+	// until then its Node authorizer refuses, and no token is made for a pod that is not found.
+	// Mostly this takes a few milliseconds, so the pauses between tries double from firstInsist up
+	// to lastInsist.
 	authorizerLag           = time.Second
 	firstInsist, lastInsist = 4 * time.Millisecond, 64 * time.Millisecond
 	// defaultTokenSeconds is the API's default.
 	defaultTokenSeconds = 3600
 )
 
-// tokenKey is what tells the tokens of one pod apart.
+// tokenKey identifies a token of a pod.
 type tokenKey struct {
 	audience string
 	seconds  int64
@@ -45,8 +45,8 @@ type token struct {
 	renew, expires time.Time
 }
 
-// Token is a token of the pod's service account that is bound to the pod, and when to ask again.
-// One that cannot be replaced in time is good until it expires.
+// Token returns a token of the pod's service account that is bound to the pod, and the time at
+// which to ask again. A token that cannot be replaced in time is used until it expires.
 func (o *Objects) Token(
 	ctx context.Context, pod *v1.Pod, want *v1.ServiceAccountTokenProjection,
 ) (text []byte, renew time.Time, err error) {
@@ -75,8 +75,8 @@ func (o *Objects) Token(
 	}
 }
 
-// unheard reports whether the API server may only not have heard of the pod yet: its authorizer refuses
-// then, and what makes tokens does not find the pod.
+// unheard reports whether an error may only mean that the API server has not heard of the pod yet:
+// its authorizer then refuses, and the pod is not found.
 func unheard(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) }
 
 func (k tokenKey) request(
@@ -104,7 +104,7 @@ func (k tokenKey) request(
 	}, nil
 }
 
-// renewal is when a token with that life shall be replaced at the latest.
+// renewal returns the latest time to replace a token with that life.
 func renewal(expires time.Time, life time.Duration) time.Time {
 	late, old := expires.Add(-life/tokenLeft), expires.Add(-life).Add(maxTokenAge)
 	if old.Before(late) {

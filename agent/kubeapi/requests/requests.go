@@ -1,6 +1,5 @@
-// Package requests makes requests to the API server about things that have a key, such as pods:
-// one at a time about each, some about different ones at once, and again after a while where one
-// has failed.
+// Package requests sends requests to the API server about things with a key, such as pods: one at a
+// time for each key, several keys at once, and again after a pause if a request failed.
 package requests
 
 import (
@@ -19,28 +18,28 @@ import (
 )
 
 const (
-	// parallel is how many requests there are at once.
+	// parallel is the number of concurrent requests.
 	parallel = 8
-	// Deadline is how long one request may take: a hung one holds up its own thing, and the others
-	// no longer than this even if all that may be made at once hang.
+	// Deadline bounds the time of one request. A hung request delays its own key, and others no
+	// longer than this, even if all concurrent requests hang.
 	Deadline = 10 * time.Second
-	// firstRetry is the least time before a request is made again that has failed, and each time it
-	// is twice as long, up to a bound: of an API server that cannot be reached, which is to be asked
-	// soon when it is back; of one that answers so; and of what is missing there, such as a namespace.
+	// firstRetry is the first pause after a failed request. Pauses double up to a bound: for an API
+	// server that cannot be reached, which is asked soon when it is back; for one that answers with
+	// an error; and if something is missing there, such as a namespace.
 	firstRetry   = 200 * time.Millisecond
 	unreachable  = 10 * time.Second
 	answersSo    = time.Minute
 	missingThere = 5 * time.Minute
-	// jitter is by which part of it a pause is longer at most, so that not all ask at once.
+	// jitter is the greatest part by which a pause is lengthened, so that not all ask at once.
 	jitter = 0.5
-	// LongestPause is the longest that is waited because an API server wants it.
+	// LongestPause bounds the pause that an API server may ask for.
 	LongestPause = time.Minute
 )
 
 // Verb is what a request does.
 type Verb string
 
-// The verbs. None: there is nothing to request.
+// The verbs. None means that there is nothing to request.
 const (
 	None   Verb = ""
 	Get    Verb = "get"
@@ -49,40 +48,41 @@ const (
 	Delete Verb = "delete"
 )
 
-// Next makes the next request about a thing, if one is due, and says which; None: none was. again: when
-// one will be although nothing happens; zero: not. An error has Next called again after a while, which
-// grows with each failure of that verb about that thing, and which the API server may lengthen.
+// Next sends the next request about a thing, if one is due, and returns its verb, or None. again is
+// the time at which one will be due without an event; zero: none. After an error Next is called
+// again after a pause, which grows with each failure of that verb about that thing, and which the
+// API server may lengthen.
 type Next[K comparable] func(ctx context.Context, key K) (made Verb, again time.Time, err error)
 
-// MayHaveTakenEffect reports whether a request that failed so may have been carried out all the
-// same: its answer was lost, or the API server does not know itself.
+// MayHaveTakenEffect reports whether a failed request may have been carried out: its answer was
+// lost, or the API server does not know.
 func MayHaveTakenEffect(err error) bool {
 	return apierrors.ReasonForError(err) == metav1.StatusReasonUnknown ||
 		apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err)
 }
 
-// Queue has the things about which there may be something to request.
+// Queue holds the keys of things that may need a request.
 type Queue[K comparable] struct {
 	what string
 	next Next[K]
 	keys workqueue.TypedDelayingInterface[K]
 
 	mu sync.Mutex // guards failed
-	// failed is how often each request has failed since it last succeeded. That others about the same
-	// thing succeed says nothing: an API server whose disk is full answers reads.
+	// failed counts the failures of each kind of request since its last success. Another verb's
+	// success says nothing: an API server whose disk is full answers reads.
 	failed map[K]map[Verb]int
 }
 
-// New returns a queue; what it requests is for the log.
+// New returns a queue; what names its requests in the log.
 func New[K comparable](what string, next Next[K]) *Queue[K] {
 	return &Queue[K]{what: what, next: next, keys: workqueue.NewTypedDelayingQueue[K](),
 		failed: map[K]map[Verb]int{}}
 }
 
-// Add has a thing looked at. It never blocks; of several calls before that one counts.
+// Add has Next called for a key. It never blocks; several calls before that count as one.
 func (q *Queue[K]) Add(key K) { q.keys.Add(key) }
 
-// Run makes requests until ctx ends and all that were under way have ended.
+// Run sends requests until ctx ends and all of them have ended.
 func (q *Queue[K]) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, q.keys.ShutDown)
 	defer stop()
@@ -97,7 +97,7 @@ func (q *Queue[K]) Run(ctx context.Context) error {
 	return nil
 }
 
-// work looks at one thing; false: it is over.
+// work handles one key; false: the queue is shut down.
 func (q *Queue[K]) work(ctx context.Context) bool {
 	key, over := q.keys.Get()
 	if over {
@@ -112,7 +112,7 @@ func (q *Queue[K]) work(ctx context.Context) bool {
 	case err != nil:
 		q.pause(ctx, key, made, err)
 	case made == None:
-		q.settled(key)
+		q.finished(key)
 	default:
 		q.succeeded(key, made)
 		q.keys.Add(key)
@@ -123,8 +123,8 @@ func (q *Queue[K]) work(ctx context.Context) bool {
 	return true
 }
 
-// settled takes that there is nothing to request about a thing.
-func (q *Queue[K]) settled(key K) {
+// finished records that there is nothing to request about a key.
+func (q *Queue[K]) finished(key K) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.failed, key)
@@ -136,7 +136,7 @@ func (q *Queue[K]) succeeded(key K, verb Verb) {
 	delete(q.failed[key], verb)
 }
 
-// again counts a failure, and returns how many there were before it.
+// again counts a failure, and returns the number of earlier ones.
 func (q *Queue[K]) again(key K, verb Verb) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -147,7 +147,7 @@ func (q *Queue[K]) again(key K, verb Verb) int {
 	return q.failed[key][verb] - 1
 }
 
-// pause has the thing looked at again, not before the API server wants that, if it wants it soon.
+// pause has Next called again, not before the API server allows.
 func (q *Queue[K]) pause(ctx context.Context, key K, verb Verb, err error) {
 	before := q.again(key, verb)
 	log := klog.FromContext(ctx).V(2)

@@ -1,7 +1,6 @@
-// Package kept keeps the last statuses of static pods over restarts of the agent. Whoever delivers a
-// pod of the API server knows what was told of it, and a manifest does not: whether a container has
-// started and is ready would be false until its probes have answered again. Where no status was kept,
-// that of the mirror pod counts.
+// Package kept keeps the last statuses of static pods over restarts of the agent. The API server
+// delivers the statuses of its pods, and a manifest has none: until the probes answer again, a
+// container would not count as started and ready. If no status was kept, the mirror pod's counts.
 package kept
 
 import (
@@ -26,30 +25,31 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Dir is the name of the folder in the agent's root. It has a file for each static pod, named by its
-// UID.
+// Dir is the name of the folder in the agent's root. It holds a file for each static pod, named by
+// its UID.
 const Dir = "numalet_statuses"
 
 const (
-	// maxFile bounds what is read of one status.
+	// maxFile bounds the size of one status.
 	maxFile = 1 << 20
-	// maxFiles bounds how many are read at the start: more than a node has pods.
+	// maxFiles bounds how many are read at the start; it is more than a node's pods.
 	maxFiles = 10000
 )
 
-// Statuses keeps them. All methods may be called from anywhere, and none but Run waits for the disk.
+// Statuses holds the statuses. All methods may be called from anywhere, and only Run waits for the
+// disk.
 type Statuses struct {
 	dir  string
 	wake chan struct{} // capacity 1
 
 	mu    sync.Mutex // guards the fields below
 	found map[types.UID]v1.PodStatus
-	// mirrors are those that the API server had at first; nil: it was not heard yet.
+	// mirrors holds the mirror pods that the API server first delivered; nil: none yet.
 	mirrors map[types.NamespacedName]*v1.Pod
 	due     map[types.UID]*v1.PodStatus // to be written; nil: to be removed
 }
 
-// Open reads what an earlier run of the agent kept. A file that cannot be read counts for nothing.
+// Open reads what an earlier run of the agent kept. A file that cannot be read does not count.
 func Open(ctx context.Context, root string) (*Statuses, error) {
 	s := &Statuses{
 		dir: filepath.Join(root, Dir), wake: make(chan struct{}, 1),
@@ -63,63 +63,63 @@ func Open(ctx context.Context, root string) (*Statuses, error) {
 		return nil, fmt.Errorf("list kept statuses: %w", err)
 	}
 	for _, e := range entries[:min(len(entries), maxFiles)] {
-		told, err := read(filepath.Join(s.dir, e.Name()))
+		reported, err := read(filepath.Join(s.dir, e.Name()))
 		if err != nil {
 			klog.FromContext(ctx).Info("A kept status is left out", "err", err)
 		}
-		s.found[types.UID(e.Name())] = told
+		s.found[types.UID(e.Name())] = reported
 	}
 	return s, nil
 }
 
-func read(path string) (told v1.PodStatus, err error) {
+func read(path string) (reported v1.PodStatus, err error) {
 	raw, err := files.Read(path, maxFile)
 	if err != nil {
-		return told, err
+		return reported, err
 	}
-	if err := json.Unmarshal(raw, &told); err != nil {
+	if err := json.Unmarshal(raw, &reported); err != nil {
 		return v1.PodStatus{}, fmt.Errorf("decode %s: %w", path, err)
 	}
-	return told, nil
+	return reported, nil
 }
 
-// Recall is what an earlier run of the agent told last of a static pod, once; the zero value: that is
-// not known.
-func (s *Statuses) Recall(pod *v1.Pod) (told v1.PodStatus) {
+// Recall returns, once, the last status that an earlier run of the agent reported of a static pod;
+// the zero value: unknown.
+func (s *Statuses) Recall(pod *v1.Pod) (reported v1.PodStatus) {
 	if !podspec.IsStatic(pod) {
-		return told
+		return reported
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name := podspec.Name(pod)
 	if m := s.mirrors[name]; m != nil && mirror.IsOf(m, pod) {
-		told = m.Status
+		reported = m.Status
 	}
 	if one := s.found[pod.UID]; one.Phase != "" {
-		told = one
+		reported = one
 	}
 	delete(s.mirrors, name)
 	delete(s.found, pod.UID)
-	return told
+	return reported
 }
 
-// RecallFor is Recall of a pod of which the runtime has observed; recorded: it has something of it. The
-// status counts if the pod still runs. An end counts only if the runtime agrees: a pod that was
-// refused or that the node ended begins anew, and so does one that a reboot ended.
+// RecallFor is Recall for a pod that the runtime has as observed; recorded is set if it has anything of
+// it. The status counts if the pod still runs. An end counts only if the runtime agrees: a pod that was
+// refused, or that the node or a reboot ended, begins again.
 func (s *Statuses) RecallFor(pod *v1.Pod, observed cri.Pod, recorded bool) v1.PodStatus {
-	told := s.Recall(pod)
+	reported := s.Recall(pod)
 	still := recorded && observed.Running()
-	if status.Ended(told.Phase) {
+	if status.Ended(reported.Phase) {
 		still = recorded && status.Ended(status.Phase(pod, status.Facts{Observed: observed}))
 	}
 	if !still {
 		return v1.PodStatus{}
 	}
-	return told
+	return reported
 }
 
-// Mirrored takes all pods that the API server has for the node. It reports whether these are the
-// first: what was not known may be known now.
+// Mirrored records all pods that the API server has for the node. news is set the first time: what
+// was unknown may be known now.
 func (s *Statuses) Mirrored(all []*v1.Pod) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +135,7 @@ func (s *Statuses) Mirrored(all []*v1.Pod) (news bool) {
 	return true
 }
 
-// Wrote takes what was written of a pod.
+// Wrote records a change of a pod's status.
 func (s *Statuses) Wrote(c podstatus.Change) {
 	if c.First || !podspec.IsStatic(c.Pod) {
 		return
@@ -149,7 +149,7 @@ func (s *Statuses) Wrote(c podstatus.Change) {
 	await.Wake(s.wake)
 }
 
-// Heard takes that every source of pods was heard: what was found of others is of no use any more.
+// Heard records that every source of pods was heard: the statuses of other pods are useless now.
 func (s *Statuses) Heard() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +161,7 @@ func (s *Statuses) Heard() {
 	await.Wake(s.wake)
 }
 
-// Run writes what is due until ctx ends, and then what is due still.
+// Run writes changes until ctx ends, and then the last ones.
 func (s *Statuses) Run(ctx context.Context) error {
 	for await.On(ctx, s.wake) {
 		s.write(ctx)
@@ -170,11 +170,11 @@ func (s *Statuses) Run(ctx context.Context) error {
 	return nil
 }
 
-// write brings the files up to date. One that cannot be written is written with the next change: after a
-// restart the pod's probes have to answer again.
+// write updates the files. A failed write is repeated with the next change: without it the pod's
+// probes have to answer again after a restart.
 func (s *Statuses) write(ctx context.Context) {
-	for uid, told := range s.take() {
-		if err := s.put(uid, told); err != nil {
+	for uid, reported := range s.take() {
+		if err := s.put(uid, reported); err != nil {
 			klog.FromContext(ctx).Info("The status of a static pod is not kept", "podUID", uid,
 				"err", err)
 		}
@@ -189,15 +189,15 @@ func (s *Statuses) take() map[types.UID]*v1.PodStatus {
 	return due
 }
 
-func (s *Statuses) put(uid types.UID, told *v1.PodStatus) error {
+func (s *Statuses) put(uid types.UID, reported *v1.PodStatus) error {
 	if name := string(uid); !filepath.IsLocal(name) || filepath.Base(name) != name {
 		return errors.New("its UID is no name of a file")
 	}
 	path := filepath.Join(s.dir, string(uid))
-	if told == nil {
+	if reported == nil {
 		return files.Remove(path)
 	}
-	raw, err := json.Marshal(told)
+	raw, err := json.Marshal(reported)
 	if err == nil {
 		err = files.Replace(path, raw)
 	}
