@@ -76,7 +76,7 @@ func (p *plan) awaitHook(c *v1.Container, record cri.Container) bool {
 		return false
 	}
 	hook := Action{Kind: PostStart, Container: c.Name, IDs: []string{record.ID}}
-	p.waits(c.Name, p.memory.failures[hook.key()].why)
+	p.d.waits(c.Name, p.memory.failures[hook.key()].why)
 	if !fails {
 		p.propose(hook)
 		return true
@@ -89,16 +89,16 @@ func (p *plan) awaitHook(c *v1.Container, record cri.Container) bool {
 }
 
 // withHooks adds to a stop the preStop hooks that the containers still have to run.
-func (p *plan) withHooks(stop Action, ids []string) Action {
+func (in input) withHooks(stop Action, ids []string) Action {
 	of := map[string]bool{}
 	for _, id := range ids {
 		of[id] = true
 	}
-	for _, c := range p.observed.Containers {
-		if !of[c.ID] || c.State != cri.ContainerRunning || p.memory.hooks.begun[c.ID] {
+	for _, c := range in.observed.Containers {
+		if !of[c.ID] || c.State != cri.ContainerRunning || in.memory.hooks.begun[c.ID] {
 			continue
 		}
-		if _, hook := cri.PreStop(p.Pod, c); hook != nil {
+		if _, hook := cri.PreStop(in.Pod, c); hook != nil {
 			stop.Hooks = append(stop.Hooks, c.ID)
 		}
 	}

@@ -106,7 +106,7 @@ func (p *plan) propose(a Action) (failure, bool) {
 	f, failed := p.memory.failures[a.key()]
 	switch {
 	case failed && f.retry.After(p.now):
-		p.wakeAt(f.retry)
+		p.d.wakeAt(f.retry)
 	case p.d.Action == nil:
 		p.d.Action = &a
 	}
@@ -125,24 +125,24 @@ func (p *plan) tellFailures() {
 	for c := range podspec.Containers(p.Pod) {
 		f, failed := p.memory.failures[key{StartContainer, c.Name}]
 		if failed && len(p.records[c.Name]) == 0 {
-			p.waits(c.Name, f.why)
+			p.d.waits(c.Name, f.why)
 		}
 	}
 }
 
-func (p *plan) wakeAt(t time.Time) { p.d.Wake = await.Earlier(p.d.Wake, t) }
+func (d *Decision) wakeAt(t time.Time) { d.Wake = await.Earlier(d.Wake, t) }
 
 // sinceMade returns the wait before a container, or the sandbox (""), may be made again.
-func (p *plan) sinceMade(name string) pause {
-	made := p.memory.made[name]
-	return pause{since: made.last, delay: p.backOff.delay(made.count, 1)}
+func (in input) sinceMade(name string) pause {
+	made := in.memory.made[name]
+	return pause{since: made.last, delay: in.backOff.delay(made.count, 1)}
 }
 
-func (p *plan) waits(container string, why status.Reason) {
-	if p.d.Waiting == nil {
-		p.d.Waiting = map[string]status.Reason{}
+func (d *Decision) waits(container string, why status.Reason) {
+	if d.Waiting == nil {
+		d.Waiting = map[string]status.Reason{}
 	}
-	p.d.Waiting[container] = why
+	d.Waiting[container] = why
 }
 
 // dispose releases what a stopped pod holds. A sandbox that died by itself keeps its address and
@@ -162,8 +162,8 @@ func (p *plan) dispose() {
 
 // sandboxDied reports whether the newest sandbox ended without being stopped. Older ones were
 // stopped before it was made.
-func (p *plan) sandboxDied() bool {
-	return len(p.observed.Sandboxes) > 0 && p.observed.Sandboxes[0].ID == p.memory.end.unstopped
+func (in input) sandboxDied() bool {
+	return len(in.observed.Sandboxes) > 0 && in.observed.Sandboxes[0].ID == in.memory.end.unstopped
 }
 
 // alive reports whether a container of the pod runs or a sandbox is ready.

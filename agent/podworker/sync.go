@@ -32,7 +32,7 @@ func (p *plan) updateVolumes() {
 	switch {
 	case p.due.IsZero():
 	case p.due.After(p.now):
-		p.wakeAt(p.due)
+		p.d.wakeAt(p.due)
 	default:
 		p.propose(Action{Kind: UpdateVolumes})
 	}
@@ -81,7 +81,7 @@ func (p *plan) makeSandbox(problem string) {
 		return
 	}
 	if w := p.sinceMade(""); w.lasts(p.now) {
-		p.wakeAt(w.end())
+		p.d.wakeAt(w.end())
 		p.d.Problem = status.Reason{Reason: cri.ReasonCreatePodSandbox, Message: fmt.Sprintf(
 			"back-off %v creating another sandbox: %s", w.delay, problem)}
 		p.allWait(p.d.Problem.Message)
@@ -109,7 +109,7 @@ func (p *plan) allWait(message string) {
 	ran := status.Ran(p.observed)
 	for c := range podspec.Containers(p.Pod) {
 		if _, ok := ran[c.Name]; !ok {
-			p.waits(c.Name, status.Reason{Reason: reason, Message: message})
+			p.d.waits(c.Name, status.Reason{Reason: reason, Message: message})
 		}
 	}
 }
@@ -157,7 +157,7 @@ func (p *plan) keep(c *v1.Container, init bool) {
 	case succeeds && status.InitSucceeded(record.Exit):
 		p.start(c, pause{}) // it did, but in an earlier sandbox
 	case !init && p.memory.again[record.ID] != NotAgain:
-		p.waits(c.Name, status.Reason{})
+		p.d.waits(c.Name, status.Reason{})
 		after := pause{}
 		if p.memory.again[record.ID] == AgainLater {
 			after = p.sinceExit(c, record)
@@ -200,10 +200,10 @@ func definitionChanged(c *v1.Container, init bool) string {
 }
 
 // sinceExit returns the wait before a container that exited may run again.
-func (p *plan) sinceExit(c *v1.Container, record cri.Container) pause {
+func (in input) sinceExit(c *v1.Container, record cri.Container) pause {
 	return pause{
 		since: record.Exit.At,
-		delay: p.backOff.delay(record.Attempt, p.memory.first[c.Name]),
+		delay: in.backOff.delay(record.Attempt, in.memory.first[c.Name]),
 	}
 }
 
@@ -215,12 +215,12 @@ func (p *plan) start(c *v1.Container, after pause) {
 		after = made
 	}
 	if after.delay > 0 {
-		p.waits(c.Name, status.Reason{Reason: cri.ReasonCrashLoopBackOff, Message: fmt.Sprintf(
+		p.d.waits(c.Name, status.Reason{Reason: cri.ReasonCrashLoopBackOff, Message: fmt.Sprintf(
 			"back-off %v restarting failed container=%s pod=%s_%s(%s)",
 			after.delay, c.Name, p.Pod.Name, p.Pod.Namespace, p.Pod.UID)})
 	}
 	if after.lasts(p.now) {
-		p.wakeAt(after.end())
+		p.d.wakeAt(after.end())
 		return
 	}
 	a := Action{Kind: StartContainer, Container: c.Name, Attempt: p.memory.attempts[c.Name]}
@@ -228,7 +228,7 @@ func (p *plan) start(c *v1.Container, after pause) {
 		a.Attempt = max(a.Attempt, record.Attempt+1)
 	}
 	if f, failed := p.propose(a); failed {
-		p.waits(c.Name, f.why)
+		p.d.waits(c.Name, f.why)
 	}
 }
 
@@ -242,7 +242,7 @@ func (p *plan) removeUnstarted(c *v1.Container) {
 		}
 	}
 	if f, failed := p.propose(a); failed {
-		p.waits(c.Name, f.why)
+		p.d.waits(c.Name, f.why)
 	}
 }
 
@@ -257,7 +257,7 @@ func (p *plan) prune() {
 			continue
 		}
 		if due := c.CreatedAt.Add(p.retention.Age); due.After(p.now) && p.retention.Age > 0 {
-			p.wakeAt(due)
+			p.d.wakeAt(due)
 			continue
 		}
 		a.IDs = append(a.IDs, c.ID)

@@ -135,7 +135,7 @@ func (w *Workers) work(ctx context.Context, p *worker) {
 func (w *Workers) round(ctx context.Context, p *worker) bool {
 	l, begun := w.look(p), time.Now()
 	if p.memory == nil {
-		p.memory = newMemory(w.hooksPending(l.Pod))
+		p.memory = newMemory(w.cfg.hooksPending(l.Pod))
 	}
 	var err error
 	if l.observed, err = w.observe(ctx, p, l); err != nil {
@@ -151,7 +151,7 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 	if w.cfg.Probed != nil {
 		l.probed = w.cfg.Probed(p.uid)
 	}
-	d := w.decide(l, p.memory)
+	d := w.cfg.decide(l, p.memory)
 	p.memory.completed = p.memory.completed || d.State == Finished && l.Stop == nil
 	report := Report{
 		Pod: l.Pod, Stop: l.Stop, Observed: l.observed, Probed: l.probed, Decision: d,
@@ -162,7 +162,7 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 	if d.Action == nil {
 		p.history.recall = &Done{}
 	}
-	mayAct := w.mayAct(p, l.Pod, d.Action)
+	mayAct := w.turns.mayAct(p, l.Pod, d.Action)
 	switch {
 	case d.State == Finished && l.remove():
 		w.remove(p)
@@ -183,11 +183,11 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 	return false
 }
 
-func (w *Workers) hooksPending(pod *v1.Pod) map[string]uint32 {
-	if w.cfg.HooksPending == nil {
+func (c Config) hooksPending(pod *v1.Pod) map[string]uint32 {
+	if c.HooksPending == nil {
 		return nil
 	}
-	return w.cfg.HooksPending(pod)
+	return c.HooksPending(pod)
 }
 
 // observe returns the pod. If nothing was done since, it takes what others have just read, and if
@@ -209,58 +209,22 @@ func (w *Workers) observe(ctx context.Context, p *worker, l look) (pod cri.Pod, 
 	return pod, err
 }
 
-// mayAct reports whether the pod may do the action now. A pod that is about to start waits for its
-// turn, and is woken then.
-func (w *Workers) mayAct(p *worker, pod *v1.Pod, a *Action) bool {
-	now, turns := time.Now(), w.turns(p, a)
-	w.leaveTurns(p, turns)
-	if turns == nil {
-		return true
-	}
-	if !turns.enter(p, pod, now) {
-		return false
-	}
-	p.served = now
-	return true
-}
-
-// leaveTurns returns the pod's places, except one in turns.
-func (w *Workers) leaveTurns(p *worker, turns *startLimiter) {
-	for _, s := range []*startLimiter{w.starts, w.restarts} {
-		if s != turns {
-			s.leave(p, time.Now())
-		}
-	}
-}
-
-// turns returns the limiter that must let the pod do the action; nil: none.
-func (w *Workers) turns(p *worker, a *Action) *startLimiter {
-	switch {
-	case a == nil || a.Kind != CreateSandbox && a.Kind != StartContainer:
-		return nil // it has started, or does not
-	case a.Kind == CreateSandbox && p.served.IsZero() || w.starts.has(p):
-		return w.starts
-	default:
-		return w.restarts
-	}
-}
-
 // decide is step, with what the memory learns before it, and a guard against a runtime that reports
 // success and does nothing.
-func (w *Workers) decide(l look, m *memory) Decision {
-	m.learnAttempts(l.Pod, l.observed, w.cfg.Attempt)
-	m.learn(l.Desired, l.observed, w.cfg.BackOff)
+func (c Config) decide(l look, m *memory) Decision {
+	m.learnAttempts(l.Pod, l.observed, c.Attempt)
+	m.learn(l.Desired, l.observed, c.BackOff)
 	if l.retry {
 		m.retryObjects()
 	}
 	in := input{Desired: l.Desired, behind: l.behind, observed: l.observed, probed: l.probed,
-		now: time.Now(), memory: m, backOff: w.cfg.BackOff, retention: w.cfg.Keep}
-	if w.cfg.Due != nil {
-		in.due = w.cfg.Due(l.Pod, in.now)
+		now: time.Now(), memory: m, backOff: c.BackOff, retention: c.Keep}
+	if c.Due != nil {
+		in.due = c.Due(l.Pod, in.now)
 	}
 	d := step(in)
 	if d.Action != nil && m.done.same(*d.Action) {
-		m.failed(*d.Action, errNoEffect, w.cfg.retryAt())
+		m.failed(*d.Action, errNoEffect, c.retryAt())
 		d = step(in)
 	}
 	m.deadline = d.Deadline
@@ -287,7 +251,7 @@ func (w *Workers) act(ctx context.Context, p *worker, version int, r Report) {
 		p.memory.succeeded(a, now)
 		p.history.recall = &Done{a, made}
 		if a.Kind == CreateSandbox {
-			w.starts.took(now.Sub(began), now)
+			w.turns.starts.took(now.Sub(began), now)
 		}
 	case ctx.Err() != nil:
 		log.V(2).Info("Interrupted", "action", a.String(), "err", err)
@@ -303,7 +267,7 @@ func (w *Workers) do(ctx context.Context, p *worker, r Report) (made cri.Made, e
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		yield := func() { w.leaveTurns(p, nil) }
+		yield := func() { w.turns.leave(p, nil) }
 		made, err = w.cfg.Actuator.Do(ctx, r.Pod, r.Observed, *r.Decision.Action, yield)
 	}()
 	for {

@@ -59,8 +59,8 @@ type Retention struct {
 // Pods of the same namespace and name run one at a time, in order of arrival. Static pods and API
 // pods never wait for each other: anybody might have made the API pod.
 type Workers struct {
-	cfg              Config
-	starts, restarts *startLimiter
+	cfg   Config
+	turns turns
 	// added wakes Run when a worker waits for its goroutine; capacity 1.
 	added chan struct{}
 
@@ -84,7 +84,7 @@ func New(cfg Config) *Workers {
 	cfg.BackOff = cfg.BackOff.withDefaults()
 	return &Workers{
 		cfg:    cfg,
-		starts: newStartLimiter(leastPlaces), restarts: newStartLimiter(restartPlaces),
+		turns:  turns{newStartLimiter(leastPlaces), newStartLimiter(restartPlaces)},
 		added:  make(chan struct{}, 1),
 		pods:   map[types.UID]*worker{},
 		queues: map[queue][]types.UID{},
@@ -96,7 +96,7 @@ func New(cfg Config) *Workers {
 func (w *Workers) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
-	for _, s := range []*startLimiter{w.starts, w.restarts} {
+	for _, s := range []*startLimiter{w.turns.starts, w.turns.restarts} {
 		running.Go(func() { s.run(ctx) })
 	}
 	for {

@@ -93,10 +93,10 @@ func (p *pace) within(now time.Time) int {
 }
 
 // note sets the text of a complaint; "" ends it. It reports whether there is a new text.
-func (m *complaints) note(h complaintKind, text string, until time.Time) (news bool) {
+func (m *complaints) note(k complaintKind, text string, until time.Time) (news bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	is := &m.said[h]
+	is := &m.said[k]
 	news = text != "" && (is.text == "" || !is.until.IsZero() && time.Now().After(is.until))
 	is.text, is.until = text, until
 	return news
