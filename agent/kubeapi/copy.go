@@ -7,8 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// Patience is how long an answer outweighs deliveries that contradict it: the watch may be behind. A
-// delivery that is right all the same, of a server restored from a backup, is found out afterwards.
+// Patience is how long an answer outweighs deliveries that contradict it: the watch may be behind.
+// A delivery that is right all the same, of a server restored from a backup, is found out
+// afterwards.
 const Patience = 10 * time.Second
 
 // Object is a pointer to an object of the API server; nil: there is none.
@@ -17,11 +18,11 @@ type Object interface {
 	metav1.Object
 }
 
-// Copy is what the API server has under a UID or a name, as far as is known from the deliveries of a
-// watch and the answers to requests. They come in any order, and the newest version counts. A
-// delivery that contradicts it does not count and raises a doubt, which its owner resolves: by asking
-// the API server, or by believing the watch. The zero Copy has nothing. A Copy reads no clock and has
-// no lock.
+// Copy is what the API server has under a UID or a name, as far as is known from the deliveries of
+// a watch and the answers to requests. They come in any order, and the newest version counts. A
+// delivery that contradicts it does not count and raises a doubt, which its owner resolves: by
+// asking the API server, or by believing the watch. The zero Copy has nothing. A Copy reads no
+// clock and has no lock.
 type Copy[T Object] struct {
 	last      T // the newest known version
 	delivered T
@@ -66,8 +67,8 @@ func (c *Copy[T]) Deliver(object T, now time.Time) (counts bool) {
 	return false
 }
 
-// contradicts reports whether a delivered version is older than the known one, or gone by an answer.
-// Versions that cannot be compared count as newer.
+// contradicts reports whether a delivered version is older than the known one, or gone by an
+// answer. Versions that cannot be compared count as newer.
 func (c *Copy[T]) contradicts(object T) bool {
 	var none T
 	if c.last == none {
@@ -81,7 +82,8 @@ func (c *Copy[T]) contradicts(object T) bool {
 
 // sameVersion reports whether both versions are known to be the same.
 func sameVersion(a, b metav1.Object) bool {
-	order, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
+	order, err := resourceversion.CompareResourceVersion(
+		a.GetResourceVersion(), b.GetResourceVersion())
 	return err == nil && order == 0
 }
 
@@ -105,7 +107,8 @@ func (c *Copy[T]) Believe() {
 // Doubt raises a doubt at a time.
 func (c *Copy[T]) Doubt(at time.Time) { c.doubt = at }
 
-// Doubted reports whether there is a doubt now, and the time at which there will be one; zero: never.
+// Doubted reports whether there is a doubt now, and the time at which there will be one; zero:
+// never.
 func (c *Copy[T]) Doubted(now time.Time) (is bool, at time.Time) {
 	return !c.doubt.IsZero() && !now.Before(c.doubt), c.doubt
 }

@@ -9,8 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The newest of deliveries and answers counts, in whatever order they come. A delivery that contradicts
-// an answer raises a doubt after a while, which ends when the watch agrees or is believed.
+// The newest of deliveries and answers counts, in whatever order they come. A delivery that
+// contradicts an answer raises a doubt after a while, which ends when the watch agrees or is
+// believed.
 func TestCopy(t *testing.T) {
 	start := time.Unix(1000, 0)
 	at := func(uid, version string) *v1.Pod {

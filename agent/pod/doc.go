@@ -22,7 +22,7 @@
 //   - a pod is submitted, and run, only after its earlier life is gone and released;
 //   - a killed pod does not run again as long as its record lasts;
 //   - the last desired spec counts;
-//   - a pod is its UID, namespace and name: another pod of the same UID begins when the first is gone
-//     and released;
+//   - a pod is its UID, namespace and name: another pod of the same UID begins when the first is
+//     gone and released;
 //   - nothing is removed as an orphan before every source was heard.
 package pod

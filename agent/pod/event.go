@@ -117,7 +117,8 @@ type EffectKind string
 const (
 	// Submit asks admission for Pod; Adopt says that it runs already.
 	Submit EffectKind = "Submit"
-	// Leave tells admission that the pod has begun to end, or with Ended that it has ended by itself.
+	// Leave tells admission that the pod has begun to end, or with Ended that it has ended by
+	// itself.
 	Leave EffectKind = "Leave"
 	// Release asks admission to release what the pod holds.
 	Release EffectKind = "Release"

@@ -10,8 +10,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// InOrder returns pods that come together in the order in which they are decided on: first those that
-// run, whose place is taken, then the older ones.
+// InOrder returns pods that come together in the order in which they are decided on: first those
+// that run, whose place is taken, then the older ones.
 func InOrder(pods []*v1.Pod, runs func(types.UID) bool) []*v1.Pod {
 	rank := map[types.UID]int{} // below zero: it runs
 	for _, p := range pods {

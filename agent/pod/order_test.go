@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/internal/podtest"
 )
 
-// Of pods that come together those that run come first, then the older ones; pods of the same age are
-// in order of namespace, name and UID.
+// Of pods that come together those that run come first, then the older ones; pods of the same age
+// are in order of namespace, name and UID.
 func TestPodsThatComeTogetherAreInOrder(t *testing.T) {
 	at := func(hour int) metav1.Time {
 		return metav1.NewTime(time.Date(2030, 1, 1, hour, 0, 0, 0, time.UTC))

@@ -23,10 +23,10 @@ import (
 //	  '---------------> Removing -------> Releasing ----------> none, or Deciding
 //	                                                            if desired again
 //
-// A pod that is deleted or killed before it ran is terminated like any other: its worker checks that
-// an earlier run of the agent left nothing. A pod that never ran and is removed needs no worker: it
-// goes from Deciding or Rejected to Releasing. A pod that had ended when it was first desired is
-// Running until its worker has seen that.
+// A pod that is deleted or killed before it ran is terminated like any other: its worker checks
+// that an earlier run of the agent left nothing. A pod that never ran and is removed needs no
+// worker: it goes from Deciding or Rejected to Releasing. A pod that had ended when it was first
+// desired is Running until its worker has seen that.
 type State string
 
 // The states of a record.
@@ -96,9 +96,9 @@ type Facts struct {
 	Spec
 	// Admitted and EndedUnseen are the record's.
 	Admitted, EndedUnseen bool
-	// Cleared: the pod has ended for good, and neither the node nor admission has anything of it but
-	// records; its volumes and its cgroup are gone. If the API server wants it deleted, it may forget
-	// the pod once it has the last status.
+	// Cleared: the pod has ended for good, and neither the node nor admission has anything of it
+	// but records; its volumes and its cgroup are gone. If the API server wants it deleted, it may
+	// forget the pod once it has the last status.
 	Cleared bool
 }
 
@@ -109,8 +109,8 @@ func (r Record) facts() Facts {
 	}
 }
 
-// accept returns the spec of an event, which keeps the resources that the pod was admitted with. resized
-// reports whether it asks for other resources than before.
+// accept returns the spec of an event, which keeps the resources that the pod was admitted with.
+// resized reports whether it asks for other resources than before.
 func (r Record) accept(e Event) (s Spec, resized bool) {
 	switch r.State {
 	case None, Deciding, Rejected:

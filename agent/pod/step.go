@@ -52,7 +52,8 @@ func (s *step) take(e Event) {
 		}
 	case Orphaned:
 		if s.State == None && e.Heard {
-			s.Record = Record{State: Removing, Spec: Spec{Pod: e.Pod}, Hold: Held, OnNode: true, Orphan: true}
+			s.Record = Record{State: Removing, Spec: Spec{Pod: e.Pod}, Hold: Held, OnNode: true,
+				Orphan: true}
 			s.do(Effect{Kind: Remove, Orphan: true})
 		}
 	case Killed:
@@ -208,8 +209,8 @@ func (s *step) killed(e Event) {
 	}
 }
 
-// observed has the worker look. Of a pod that has none, the runtime may still have something from an
-// earlier run of the agent.
+// observed has the worker look. Of a pod that has none, the runtime may still have something from
+// an earlier run of the agent.
 func (s *step) observed(e Event) {
 	switch s.State {
 	case None, Releasing:
@@ -311,8 +312,8 @@ func pending(pod *v1.Pod) Effect {
 	return Effect{Kind: Write, Facts: Facts{Spec: Spec{Pod: pod}}, Status: StatusPending}
 }
 
-// end terminates a pod, with the effect's grace and reason. Even if the runtime knows nothing of the
-// pod, an earlier run of the agent may have left a cgroup or a volume; the worker removes it.
+// end terminates a pod, with the effect's grace and reason. Even if the runtime knows nothing of
+// the pod, an earlier run of the agent may have left a cgroup or a volume; the worker removes it.
 func (s *step) end(how Effect) {
 	s.State, s.OnNode = Terminating, true
 	s.leaving(false)

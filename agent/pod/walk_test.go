@@ -40,8 +40,8 @@ type node struct {
 	runs, recorded bool
 	// cleaned: its worker has seen to it that no cgroup and no volume is left.
 	cleaned bool
-	// reported are the facts of the last status, and unseen whether only an outcome of admission, or
-	// of an earlier run of the agent, can have ended the pod.
+	// reported are the facts of the last status, and unseen whether only an outcome of admission,
+	// or of an earlier run of the agent, can have ended the pod.
 	reported Facts
 	unseen   bool
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Named returns the pod of that name with its status, and if uid is not "", of that UID. If there are
-// several, a pod that has not ended comes before one that has, and a pod of the API server before a
-// static one, since clients see the former by that name.
+// Named returns the pod of that name with its status, and if uid is not "", of that UID. If there
+// are several, a pod that has not ended comes before one that has, and a pod of the API server
+// before a static one, since clients see the former by that name.
 func (s *Store) Named(namespace, name string, uid types.UID) (found *v1.Pod, ok bool) {
 	for _, pod := range s.AllNamed(namespace, name) {
 		if uid != "" && pod.UID != uid {

@@ -53,8 +53,8 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// A pod that is desired anew begins to count where its earlier life ended; another one of that UID does
-// not.
+// A pod that is desired anew begins to count where its earlier life ended; another one of that UID
+// does not.
 func TestDesiredAnew(t *testing.T) {
 	ended := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 143}}
 	s := New(Config{Recall: func(*v1.Pod) v1.PodStatus {

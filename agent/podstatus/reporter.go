@@ -44,7 +44,8 @@ func (r Reporter) Report(round podworker.Report) (v1.PodStatus, bool) {
 			in.Stop.Why = status.Reason{Reason: round.Stop.Reason, Message: round.Stop.Message}
 		}
 		s := status.Generate(in)
-		// The reason of a pod that has ended is for good; what keeps the node from clearing up is not.
+		// The reason of a pod that has ended is for good; what keeps the node from clearing up is
+		// not.
 		problem := round.Decision.Problem
 		if s.Reason == "" && problem.Reason != "" && !status.Ended(s.Phase) {
 			s.Reason, s.Message = problem.Reason, problem.Message

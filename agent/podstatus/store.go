@@ -28,12 +28,12 @@ type Config struct {
 	Recall func(*v1.Pod) v1.PodStatus
 	// Devices returns the health of a pod's devices by container; nil: it is not reported.
 	Devices func(types.UID) map[string][]v1.ResourceStatus
-	// Infeasible says why a pod does not get the resources that wanted, the same pod as its source has
-	// it, asks for; nil: nothing is said.
+	// Infeasible says why a pod does not get the resources that wanted, the same pod as its source
+	// has it, asks for; nil: nothing is said.
 	Infeasible func(pod, wanted *v1.Pod) string
-	// Ending is called when an admitted pod has ended, before anybody can see its final phase: whoever
-	// acts on the phase finds that the node knows of the end. nil: nothing is called. It must not
-	// block, nor call the store.
+	// Ending is called when an admitted pod has ended, before anybody can see its final phase:
+	// whoever acts on the phase finds that the node knows of the end. nil: nothing is called. It
+	// must not block, nor call the store.
 	Ending func(types.UID)
 	// Wrote is called with every change, in order; nil: nothing is called. It must not block, nor
 	// write to the store.
@@ -45,8 +45,8 @@ type Change struct {
 	// Pod is the pod as its source has it; it may have been admitted with other resources.
 	Pod           *v1.Pod
 	Before, After v1.PodStatus // zero: none
-	// First: nothing was found out here yet. After says that the pod is desired, or what the API server
-	// or an earlier run of the agent reported of it.
+	// First: nothing was found out here yet. After says that the pod is desired, or what the API
+	// server or an earlier run of the agent reported of it.
 	First bool
 	// Cleared is the record's (pod.Facts).
 	Cleared bool
@@ -233,8 +233,8 @@ func (s *Store) list(of func(entry) *v1.Pod) []*v1.Pod {
 // Active lists the specs of the pods that hold resources of the node: admitted and not ended.
 func (s *Store) Active() []*v1.Pod { return s.specs(entry.active) }
 
-// Holding lists Active, and the ended pods of which something is still assigned: their resources are
-// not free yet.
+// Holding lists Active, and the ended pods of which something is still assigned: their resources
+// are not free yet.
 func (s *Store) Holding(assigned func(types.UID) bool) []*v1.Pod {
 	return s.specs(func(e entry) bool {
 		return e.active() || e.Admitted && assigned(e.Pod.UID)

@@ -73,13 +73,18 @@ func TestStatusesInTurn(t *testing.T) {
 		reason        string
 		active, woken bool
 	}{
-		{"desired", func() { s.write(pod.StatusPending, named("u", "a"), "") }, v1.PodPending, "", false, true},
+		{"desired", func() { s.write(pod.StatusPending, named("u", "a"), "") },
+			v1.PodPending, "", false, true},
 		{"waits", func() { s.write(pod.StatusWaiting, uid("u"), "Waiting") },
 			v1.PodPending, "Waiting", false, false},
-		{"admitted", func() { s.write(pod.StatusAdmitted, uid("u"), "") }, v1.PodPending, "", true, true},
-		{"another spec", func() { s.write(pod.StatusKept, named("u", "b"), "") }, v1.PodPending, "", true, true},
-		{"cleared", func() { s.write(pod.StatusCleared, uid("u"), "") }, v1.PodPending, "", true, false},
-		{"desired anew", func() { s.write(pod.StatusPending, named("u", "b"), "") }, v1.PodPending, "", false, true},
+		{"admitted", func() { s.write(pod.StatusAdmitted, uid("u"), "") },
+			v1.PodPending, "", true, true},
+		{"another spec", func() { s.write(pod.StatusKept, named("u", "b"), "") },
+			v1.PodPending, "", true, true},
+		{"cleared", func() { s.write(pod.StatusCleared, uid("u"), "") },
+			v1.PodPending, "", true, false},
+		{"desired anew", func() { s.write(pod.StatusPending, named("u", "b"), "") },
+			v1.PodPending, "", false, true},
 		{"rejected", func() { s.write(pod.StatusRejected, uid("u"), "OutOfcpu") },
 			v1.PodFailed, "OutOfcpu", false, true},
 	} {
@@ -265,8 +270,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// What keeps the node from clearing up after a pod is told while the pod has not ended, and is never
-// the reason for which it has.
+// What keeps the node from clearing up after a pod is told while the pod has not ended, and is
+// never the reason for which it has.
 func TestProblemsPass(t *testing.T) {
 	s := New(Config{})
 	r := Reporter{Statuses: s, Terminations: lastWords{}}

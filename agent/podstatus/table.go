@@ -31,8 +31,8 @@ type table struct {
 	wrote   func(Change)
 	changed mailbox.Topic
 
-	// telling is held from a write until wrote has returned, so that an older change is never reported
-	// after a newer one. It comes before mu.
+	// telling is held from a write until wrote has returned, so that an older change is never
+	// reported after a newer one. It comes before mu.
 	telling sync.Mutex
 
 	mu      sync.Mutex // guards the fields below

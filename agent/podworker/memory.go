@@ -68,7 +68,8 @@ type failure struct {
 func newMemory(pending map[string]uint32) *memory {
 	return &memory{
 		failures: map[key]failure{}, first: map[string]uint32{},
-		attempts: map[string]uint32{}, made: map[string]creations{}, again: map[string]Again{}, hooks: newHooks(pending),
+		attempts: map[string]uint32{}, made: map[string]creations{},
+		again: map[string]Again{}, hooks: newHooks(pending),
 	}
 }
 

@@ -101,7 +101,8 @@ func (w *Workers) Run(ctx context.Context) error {
 	}
 	for {
 		for _, p := range w.takeNew() {
-			log := klog.LoggerWithValues(klog.FromContext(ctx), "pod", p.queue.NamespacedName, "podUID", p.uid)
+			log := klog.LoggerWithValues(klog.FromContext(ctx), "pod", p.queue.NamespacedName,
+				"podUID", p.uid)
 			running.Go(func() { w.work(klog.NewContext(ctx, log), p) })
 		}
 		if !await.On(ctx, w.added) {

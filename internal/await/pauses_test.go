@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Pauses double from the first to the last, by their number and by the one before, however many there
-// were.
+// Pauses double from the first to the last, by their number and by the one before, however many
+// there were.
 func TestPauses(t *testing.T) {
 	p := Pauses{First: 3 * time.Second, Last: 10 * time.Second}
 	var last time.Duration

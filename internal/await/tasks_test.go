@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 )
 
-// What comes before Run begins with it, and what was stopped does not; what comes later begins at once,
-// and nothing after the end. Run waits for all.
+// What comes before Run begins with it, and what was stopped does not; what comes later begins at
+// once, and nothing after the end. Run waits for all.
 func TestTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var (

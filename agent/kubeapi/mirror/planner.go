@@ -25,8 +25,8 @@ const firstPause, longestPause = 10 * time.Second, 5 * time.Minute
 // Request is a request to the API server about a mirror pod.
 type Request struct {
 	Verb requests.Verb
-	// Pod is the static pod whose mirror pod should be created, or the pod to delete, which must still
-	// have this UID.
+	// Pod is the static pod whose mirror pod should be created, or the pod to delete, which must
+	// still have this UID.
 	Pod *v1.Pod
 }
 

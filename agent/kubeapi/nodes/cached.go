@@ -36,8 +36,8 @@ func (c *cached) get() *v1.Node {
 	return c.copy.Get()
 }
 
-// put records an answer or a delivery. newer reports whether it is a newer version than before, which
-// was was.
+// put records an answer or a delivery. newer reports whether it is a newer version than before,
+// which was was.
 func (c *cached) put(now *v1.Node) (was *v1.Node, newer bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +102,7 @@ func (n *Nodes) saw(obj any) {
 func (n *Nodes) Reread(ctx context.Context) {
 	now, err := n.cfg.Main.CoreV1().Nodes().Get(ctx, n.cfg.Identity.Name, metav1.GetOptions{})
 	if err != nil {
-		klog.FromContext(ctx).V(2).Info("The node was not looked at again", "err", requests.Short(err))
+		klog.FromContext(ctx).V(2).Info("The node's object was not read again", "err", requests.Short(err))
 		return
 	}
 	n.saw(now)

@@ -76,7 +76,8 @@ type Nodes struct {
 // New returns a node that is not registered.
 func New(c Config) *Nodes {
 	return &Nodes{
-		cfg: c, cached: newCached(), pace: rate.NewLimiter(1, 20), conflict: newNameConflict(c.Periods.Update),
+		cfg: c, cached: newCached(), pace: rate.NewLimiter(1, 20),
+		conflict: newNameConflict(c.Periods.Update),
 	}
 }
 

@@ -9,12 +9,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// truncation says what is left out of a status that the API server does not accept as a whole. Messages go
-// first, then everything but the phase: a pod whose status cannot be written would never be
-// deleted.
+// truncation says what is left out of a status that the API server does not accept as a whole.
+// Messages go first, then everything but the phase: a pod whose status cannot be written would
+// never be deleted.
 type truncation struct {
-	// size is left out because the pod is too large. whole is left out because the API server refuses
-	// the content; it is reset with the next status.
+	// size is left out because the pod is too large. whole is left out because the API server
+	// refuses the content; it is reset with the next status.
 	size, whole level
 }
 

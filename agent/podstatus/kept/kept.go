@@ -103,9 +103,9 @@ func (s *Statuses) Recall(pod *v1.Pod) (reported v1.PodStatus) {
 	return reported
 }
 
-// RecallFor is Recall for a pod that the runtime has as observed; recorded is set if it has anything of
-// it. The status counts if the pod still runs. An end counts only if the runtime agrees: a pod that was
-// refused, or that the node or a reboot ended, begins again.
+// RecallFor is Recall for a pod that the runtime has as observed; recorded is set if it has
+// anything of it. The status counts if the pod still runs. An end counts only if the runtime
+// agrees: a pod that was refused, or that the node or a reboot ended, begins again.
 func (s *Statuses) RecallFor(pod *v1.Pod, observed cri.Pod, recorded bool) v1.PodStatus {
 	reported := s.Recall(pod)
 	still := recorded && observed.Running()
