@@ -147,9 +147,10 @@ func (p *plugin) run(ctx context.Context) error {
 	}
 	for _, c := range p.cfg.Counts {
 		group.Go(func() error {
-			n, err := p.count(ctx, c, nil)
+			var wrong complaint.Complaint[string]
+			n, _ := p.count(ctx, c, &wrong)
 			serve(c.Resource) // with a list, if there is one
-			p.recount(ctx, c, n, err)
+			p.recount(ctx, c, n, &wrong)
 			return nil
 		})
 	}
@@ -228,25 +229,25 @@ func (p *plugin) tell(ctx context.Context, pods sightOfPods, problem error) {
 }
 
 // recount follows a count; the last number stays while a count fails.
-func (p *plugin) recount(ctx context.Context, c Count, n int, last error) {
+func (p *plugin) recount(ctx context.Context, c Count, n int, wrong *complaint.Complaint[string]) {
 	every, _ := p.cfg.every() // check has checked it
 	for await.For(ctx, every) {
-		now, err := p.count(ctx, c, last)
+		now, err := p.count(ctx, c, wrong)
 		if err == nil && now != n {
 			p.cfg.Log.Printf("%s: there are %d now, there were %d", c.Resource, now, n)
 			n = now
 		}
-		last = err
 	}
 }
 
-// count asks for a count and offers it; it logs an error unless it equals last.
-func (p *plugin) count(ctx context.Context, c Count, last error) (int, error) {
+// count asks for a count and offers it; it logs an error unless that lasts.
+func (p *plugin) count(ctx context.Context, c Count, wrong *complaint.Complaint[string]) (int,
+	error) {
 	n, err := c.ask(ctx, p.cfg.Metadata)
+	if ctx.Err() == nil && wrong.Begins(complaint.Of(err)) {
+		p.cfg.Log.Print(err)
+	}
 	if err != nil {
-		if ctx.Err() == nil && (last == nil || last.Error() != err.Error()) {
-			p.cfg.Log.Print(err)
-		}
 		return 0, err
 	}
 	p.served[c.Resource].SetDevices(counted(c.Resource, n))
