@@ -28,7 +28,7 @@ type Agent struct {
 	node        node
 	host        host
 	devices     deviceDomain
-	seen        *lifecycle.Observer
+	seen        *lifecycle.PLEG
 	resources   resourceDomain
 	contents    contentDomain
 	probes      probeDomain

@@ -23,7 +23,7 @@ import (
 )
 
 // newActuator makes what turns the actions of workers into calls.
-func newActuator(n node, h host, plugins *devicemanager.Plugins, seen *lifecycle.Observer,
+func newActuator(n node, h host, plugins *devicemanager.Plugins, seen *lifecycle.PLEG,
 	c contentDomain, r resourceDomain) (*actuator.Actuator, error) {
 	settings, err := nodeSettings(n, h)
 	if err != nil {

@@ -165,7 +165,7 @@ func tuneKernel(ctx context.Context, k *kubeletconfig.KubeletConfiguration) erro
 }
 
 // state returns what keeps the node from taking pods now. Its conditions and admission are made of it.
-func (h host) state(seen *lifecycle.Observer) nodestatus.State {
+func (h host) state(seen *lifecycle.PLEG) nodestatus.State {
 	now := time.Now()
 	s := nodestatus.State{NotReady: h.up.Get().NotReady(now)}
 	if err := seen.Healthy(now); err != nil {
@@ -175,7 +175,7 @@ func (h host) state(seen *lifecycle.Observer) nodestatus.State {
 }
 
 // describe adds what the host says to the node's facts.
-func (h host) describe(n node, seen *lifecycle.Observer) func(*nodestatus.Facts) {
+func (h host) describe(n node, seen *lifecycle.PLEG) func(*nodestatus.Facts) {
 	k := &n.cfg.Kubelet
 	return func(f *nodestatus.Facts) {
 		runtime := h.up.Get()
@@ -191,7 +191,7 @@ func (h host) describe(n node, seen *lifecycle.Observer) func(*nodestatus.Facts)
 }
 
 // nodeEnds is what the host and the device plugins say of the node's object.
-func (h host) nodeEnds(n node, d deviceDomain, seen *lifecycle.Observer) nodeEnds {
+func (h host) nodeEnds(n node, d deviceDomain, seen *lifecycle.PLEG) nodeEnds {
 	e := nodeEnds{
 		inventory: d.Inventory, offered: d.changed, describe: h.describe(n, seen),
 		changed: []mailbox.Source{h.up.Changes(), h.addresses.Changes(), seen.Health()},
@@ -203,7 +203,7 @@ func (h host) nodeEnds(n node, d deviceDomain, seen *lifecycle.Observer) nodeEnd
 }
 
 // admissionEnds is what admission asks on a host.
-func (h host) admissionEnds(own clusterNode, d deviceDomain, seen *lifecycle.Observer,
+func (h host) admissionEnds(own clusterNode, d deviceDomain, seen *lifecycle.PLEG,
 	c contentDomain) admissionEnds {
 	e := admissionEnds{
 		node: own, plugins: d.Plugins,

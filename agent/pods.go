@@ -84,7 +84,7 @@ type podEnds struct {
 	volumes  volumes
 }
 
-// podRuntime knows what runs; *lifecycle.Observer does.
+// podRuntime knows what runs; *lifecycle.PLEG does.
 type podRuntime interface {
 	All() []cri.Pod
 	Get(types.UID) (cri.Pod, bool)

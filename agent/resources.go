@@ -21,7 +21,7 @@ type resourceDomain struct {
 }
 
 // newResources makes the cgroups above the pods, and what keeps those of containers.
-func newResources(ctx context.Context, n node, h host, seen *lifecycle.Observer,
+func newResources(ctx context.Context, n node, h host, seen *lifecycle.PLEG,
 	pods *podstatus.Store) (r resourceDomain, err error) {
 	r.groups = resources.NewGroups(resources.GroupsConfig{
 		Kubelet: &n.cfg.Kubelet, Tree: h.tree, Hardware: n.hardware.Get, Active: pods.Active,
@@ -44,7 +44,7 @@ func newResources(ctx context.Context, n node, h host, seen *lifecycle.Observer,
 }
 
 // newResourceLoop says what containers and pods are to have, and keeps it so.
-func newResourceLoop(n node, h host, seen *lifecycle.Observer,
+func newResourceLoop(n node, h host, seen *lifecycle.PLEG,
 	pods *podstatus.Store) *resources.Loop {
 	k := &n.cfg.Kubelet
 	c := resources.Config{

@@ -192,7 +192,7 @@ func newPodResources(n node, d deviceDomain, p podDomain) (*podresources.Server,
 }
 
 // newStats tells what the node and its pods use.
-func newStats(n node, h host, seen *lifecycle.Observer, c contentDomain) (*stats.Collector, error) {
+func newStats(n node, h host, seen *lifecycle.PLEG, c contentDomain) (*stats.Collector, error) {
 	k := &n.cfg.Kubelet
 	proc, err := kernel.NewProc("")
 	if err != nil {

@@ -110,7 +110,7 @@ func newHealth(n node, d deviceDomain, p podDomain) *health.Follower {
 }
 
 // newCheckpoints keeps the kubelet's files, and reads them before the first pod is decided on.
-func newCheckpoints(n node, d deviceDomain, seen *lifecycle.Observer,
+func newCheckpoints(n node, d deviceDomain, seen *lifecycle.PLEG,
 	p podDomain) *checkpoints.Checkpoints {
 	return checkpoints.New(checkpoints.Config{
 		Root: n.cfg.RootDir, DeviceDir: deviceDir(n.cfg.RootDir), BootID: n.bootID,
@@ -134,7 +134,7 @@ func (n node) garbage(name string, run func(context.Context) error) housekeeping
 }
 
 // newRotation keeps the logs of running containers at their size.
-func newRotation(n node, h host, seen *lifecycle.Observer) (*housekeeping.Housekeeping, error) {
+func newRotation(n node, h host, seen *lifecycle.PLEG) (*housekeeping.Housekeeping, error) {
 	k := &n.cfg.Kubelet
 	size, err := quantity.Parse(k.ContainerLogMaxSize)
 	if err != nil {
@@ -151,7 +151,7 @@ func newRotation(n node, h host, seen *lifecycle.Observer) (*housekeeping.Housek
 }
 
 // newContainerGC bounds the exited containers.
-func newContainerGC(n node, h host, seen *lifecycle.Observer, p podDomain) gc.Containers {
+func newContainerGC(n node, h host, seen *lifecycle.PLEG, p podDomain) gc.Containers {
 	return gc.Containers{
 		Most: int(n.cfg.DeadContainers.Most), Age: n.cfg.DeadContainers.Age,
 		Running: seen.All, Pod: p.statuses.Get,
@@ -162,7 +162,7 @@ func newContainerGC(n node, h host, seen *lifecycle.Observer, p podDomain) gc.Co
 }
 
 // newSweep removes the logs of pods that are gone.
-func newSweep(n node, h host, seen *lifecycle.Observer, p podDomain) *logs.Sweep {
+func newSweep(n node, h host, seen *lifecycle.PLEG, p podDomain) *logs.Sweep {
 	return &logs.Sweep{
 		Place: logs.PlaceAt(n.cfg.Kubelet.PodLogsDir), Known: p.knows, Running: seen.All,
 		Ready: func() bool {

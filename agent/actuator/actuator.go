@@ -38,7 +38,7 @@ import (
 type Config struct {
 	Runtime  internalapi.RuntimeService
 	Images   *cri.Images
-	Observer *lifecycle.Observer
+	Observer *lifecycle.PLEG
 	Volumes  *volume.Volumes
 	Objects  Objects       // nil: there is no API server
 	Cgroups  *cgroups.Tree // nil: pods get no cgroups of ours

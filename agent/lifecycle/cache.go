@@ -14,7 +14,8 @@ import (
 )
 
 // cache holds the newest observation of each pod. Observations are ordered by when the runtime was
-// asked, and among equal times by when the read began here; an older one never replaces a newer.
+// asked, and among equal times by when the read began here; an older one never replaces a newer
+// one.
 type cache struct {
 	mu      sync.Mutex
 	seq     uint64
@@ -22,7 +23,7 @@ type cache struct {
 	census  census // of all entries
 }
 
-// census counts what the runtime has.
+// census counts the runtime's pods and containers.
 type census struct {
 	pods       int                        // with a ready sandbox
 	containers map[cri.ContainerState]int // by state
@@ -40,13 +41,13 @@ func (c *census) count(pod cri.Pod, n int) {
 	}
 }
 
-// entry outlives its pod while reads of it are under way, so that one that began before the pod
+// entry outlives its pod while the pod is being read, so that a read that began before the pod
 // vanished cannot bring it back.
 type entry struct {
 	pod    cri.Pod
 	at     stamp
 	reads  int
-	failed bool // the last read to end did so with an error
+	failed bool // the read that ended last failed
 }
 
 // stamp orders observations.
@@ -59,10 +60,10 @@ func (s stamp) before(o stamp) bool {
 	return cmp.Or(s.readAt.Compare(o.readAt), cmp.Compare(s.seq, o.seq)) < 0
 }
 
-// reading is a read under way; it ends with commit or abort.
+// reading is a read in progress; it ends with commit or abort.
 type reading struct {
 	seq  uint64
-	last cri.Pod // what was known when it began; always has the UID
+	last cri.Pod // the observation when it began; always has the UID
 }
 
 func newCache() *cache {
@@ -87,8 +88,7 @@ func (c *cache) begin(uid types.UID) reading {
 	return reading{seq: c.seq, last: e.pod}
 }
 
-// commit offers an observation. It returns the newest one, and whether what is known about the
-// pod changed.
+// commit offers an observation. It returns the newest one, and whether the pod has changed.
 func (c *cache) commit(r reading, pod cri.Pod) (newest cri.Pod, changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +106,7 @@ func (c *cache) commit(r reading, pod cri.Pod) (newest cri.Pod, changed bool) {
 	return newest, changed
 }
 
-// abort ends a read that failed; the next relist asks for it again.
+// abort ends a failed read; the next relist reads the pod again.
 func (c *cache) abort(r reading) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,7 +131,7 @@ func (c *cache) get(uid types.UID) (cri.Pod, bool) {
 	return cri.Pod{UID: uid}, false
 }
 
-// all is ordered by UID.
+// all returns all observations, ordered by UID.
 func (c *cache) all() []cri.Pod {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,7 +145,7 @@ func (c *cache) all() []cri.Pod {
 	return out
 }
 
-// counts is the census now.
+// counts returns the present census.
 func (c *cache) counts() census {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,7 +166,7 @@ func (c *cache) owner(id string) (types.UID, bool) {
 	return "", false
 }
 
-// beginList is begin for a listing of all pods.
+// beginList is begin for a list of all pods.
 func (c *cache) beginList() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,9 +174,9 @@ func (c *cache) beginList() uint64 {
 	return c.seq
 }
 
-// outdated compares a listing with the cache and gives the pods worth reading, ordered: those
-// whose ids or states differ, those that are gone, and those whose last read failed. A pod read
-// after the listing began is up to date.
+// outdated compares a list with the cache and returns the pods to read, ordered: those whose ids or
+// states differ, those that are gone, and those whose last read failed. A pod that was read after
+// the list began is up to date.
 func (c *cache) outdated(seq uint64, readAt time.Time, listed []cri.Pod) []types.UID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,14 +199,14 @@ func (c *cache) outdated(seq uint64, readAt time.Time, listed []cri.Pod) []types
 	return out
 }
 
-// sameFacts compares observations but for when they were made.
+// sameFacts compares observations except for their times.
 func sameFacts(a, b cri.Pod) bool {
 	a.ReadAt, b.ReadAt = time.Time{}, time.Time{}
 	return len(a.Sandboxes) == len(b.Sandboxes) && len(a.Containers) == len(b.Containers) &&
 		(len(a.Sandboxes)+len(a.Containers) == 0 || reflect.DeepEqual(a, b))
 }
 
-// sameShape compares what a listing knows: ids and states.
+// sameShape compares what a list has: ids and states.
 func sameShape(a, b cri.Pod) bool {
 	return shape(a.Sandboxes, b.Sandboxes, func(s cri.Sandbox) part {
 		return part{s.ID, cri.ContainerState(""), s.Ready}

@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Reads of one pod begin, commit and abort in any order: what the cache holds is the committed read
-// that is newest, and nothing is left once the pod is gone and no read is under way.
+// Reads of one pod begin, commit and abort in any order: the cache holds the newest committed read,
+// and nothing once the pod is gone and no read is in progress.
 func TestCacheKeepsTheNewest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type pending struct {

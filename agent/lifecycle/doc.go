@@ -1,5 +1,5 @@
-// Package lifecycle watches what the container runtime does with pods and keeps the newest
-// observation of each.
+// Package lifecycle follows pods in the container runtime and keeps the newest observation of each
+// (the kubelet's pod lifecycle event generator).
 //
 //	container events ---\                  (exits and removals, as they happen)
 //	                     > pods to read --> read pod --> cache --> Changes
@@ -7,10 +7,10 @@
 //	                                       |
 //	worker, after its own action ----- Observe
 //
-// Events are hints: they say which pod to read, nothing more. Losing one costs time, not truth,
-// because a relist compares ids and states of everything with the cache: every RelistWithEvents
-// while an event stream is up, every RelistPeriod otherwise.
+// Events are hints: they name a pod to read. A lost event costs time, but nothing is missed for good,
+// because a relist compares ids and states of everything with the cache: every RelistWithEvents while
+// there is an event stream, every RelistPeriod otherwise.
 //
-// Reads of one pod may overlap. The one that was started last wins, so that nobody ever sees a
-// pod go back in time.
+// Reads of one pod may overlap. The one that was started last wins, so nobody ever sees a pod go back
+// in time.
 package lifecycle

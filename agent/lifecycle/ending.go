@@ -11,11 +11,11 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// settle is how long events of a pod that is being ended wait for the reads of whoever ends it:
-// most events tell what he has done and looks at himself.
+// settle is how long the events of a pod that is being ended wait: most of them report what its
+// worker has done, and the worker reads the pod itself.
 const settle = 500 * time.Millisecond
 
-// endings are the pods that somebody ends now, or did a moment ago.
+// endings has the pods that a worker ends now, or ended a moment ago.
 type endings struct {
 	mu    sync.Mutex
 	count map[types.UID]int
@@ -37,26 +37,26 @@ func (e *endings) has(uid types.UID) bool {
 	return e.count[uid] > 0
 }
 
-// Ending says that the caller stops or removes what the runtime has of the pod, until done is
-// called, and then looks at it.
-func (o *Observer) Ending(uid types.UID) (done func()) {
-	o.endings.add(uid, 1)
-	return func() { o.later.add(func() { o.endings.add(uid, -1) }) }
+// Ending announces that the caller stops or removes containers of the pod until it calls done, and
+// reads the pod itself.
+func (p *PLEG) Ending(uid types.UID) (done func()) {
+	p.endings.add(uid, 1)
+	return func() { p.later.add(func() { p.endings.add(uid, -1) }) }
 }
 
-// Recheck is Observe for the one who has stopped all containers that the pod had when it was last
-// read, or has given it what is made. It asks for these alone, without a list; anything else there
-// may be is not found.
-func (o *Observer) Recheck(ctx context.Context, uid types.UID, made cri.Made) (cri.Pod, error) {
-	newest, _, err := o.read(ctx, uid, func(ctx context.Context, last cri.Pod) (cri.Pod, error) {
-		return o.cfg.Client.Recheck(ctx, last, made)
+// Recheck is Observe for a caller that has stopped all containers of its last observation, or has
+// created those in made. It asks the runtime for these alone, without a list, and does not find
+// others.
+func (p *PLEG) Recheck(ctx context.Context, uid types.UID, made cri.Made) (cri.Pod, error) {
+	newest, _, err := p.read(ctx, uid, func(ctx context.Context, last cri.Pod) (cri.Pod, error) {
+		return p.cfg.Client.Recheck(ctx, last, made)
 	})
 	return newest, err
 }
 
-// Stopped notes that the caller has stopped the sandboxes, and is what is known of the pod then.
-func (o *Observer) Stopped(uid types.UID, sandboxes []string) cri.Pod {
-	r := o.cache.begin(uid)
+// Stopped records that the caller has stopped the sandboxes, and returns the observation then.
+func (p *PLEG) Stopped(uid types.UID, sandboxes []string) cri.Pod {
+	r := p.cache.begin(uid)
 	pod := r.last
 	pod.ReadAt, pod.Sandboxes = time.Now(), slices.Clone(pod.Sandboxes)
 	for i, s := range pod.Sandboxes {
@@ -64,16 +64,17 @@ func (o *Observer) Stopped(uid types.UID, sandboxes []string) cri.Pod {
 			pod.Sandboxes[i].Ready = false
 		}
 	}
-	newest, _ := o.cache.commit(r, pod)
-	o.count()
+	newest, _ := p.cache.commit(r, pod)
+	p.count()
 	return newest
 }
 
-// readLater has the pod read after a while, unless that has been done or nothing of it is left.
-func (o *Observer) readLater(uid types.UID, asked time.Time) {
-	o.later.add(func() {
-		if _, known := o.cache.get(uid); known {
-			o.reads.add(uid, asked)
+// readLater queues a read of the pod after settle. It is dropped if the pod has been read by then,
+// or is gone.
+func (p *PLEG) readLater(uid types.UID, asked time.Time) {
+	p.later.add(func() {
+		if _, known := p.cache.get(uid); known {
+			p.reads.add(uid, asked)
 		}
 	})
 }

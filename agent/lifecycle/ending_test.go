@@ -9,28 +9,28 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// While somebody ends a pod, its events wait for what he reads himself; what he does not read is
-// read a moment later, and of what is gone nothing is.
+// While a worker ends a pod, the pod's events wait for the worker's own reads. Without one the pod
+// is read a moment later, unless it is gone.
 func TestEventsOfAPodThatIsEnded(t *testing.T) {
 	for name, test := range map[string]struct {
-		// meanwhile is done after the event and before it has waited long enough.
-		meanwhile func(*fake, *Observer)
+		// meanwhile runs after the event, before the delay ends.
+		meanwhile func(*fake, *PLEG)
 		want      int // reads
 	}{
-		"he reads it": {func(_ *fake, o *Observer) {
+		"he reads it": {func(_ *fake, o *PLEG) {
 			if _, err := o.Recheck(context.Background(), "p", cri.Made{}); err != nil {
 				t.Error(err)
 			}
 		}, 1},
-		"he does not": {func(*fake, *Observer) {}, 1},
-		"it is gone": {func(f *fake, o *Observer) {
+		"he does not": {func(*fake, *PLEG) {}, 1},
+		"it is gone": {func(f *fake, o *PLEG) {
 			f.remove("p")
 			if _, err := o.Observe(context.Background(), "p"); err != nil {
 				t.Error(err)
 			}
 			f.event("p", cri.EventDeleted)
 		}, 1},
-		"after the end": {func(f *fake, o *Observer) {
+		"after the end": {func(f *fake, o *PLEG) {
 			time.Sleep(settle)
 			synctest.Wait()
 			f.event("p", cri.EventStopped)
@@ -73,7 +73,7 @@ func TestEventsOfAPodThatIsEnded(t *testing.T) {
 	}
 }
 
-// What has gone without anybody knowing whose it was is no reason for a list; what has stopped is.
+// The removal of a container of an unknown pod causes no relist; the exit of one does.
 func TestEventOfNobodysPod(t *testing.T) {
 	for kind, want := range map[cri.EventType]int{cri.EventDeleted: 0, cri.EventStopped: 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestEventOfNobodysPod(t *testing.T) {
 	}
 }
 
-// A sandbox that was stopped is known to be, and what was read before that does not bring it back.
+// A sandbox that was stopped stays stopped, even if an earlier read ends afterwards.
 func TestStoppedSandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()

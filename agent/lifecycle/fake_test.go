@@ -11,8 +11,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// fake is a runtime that is a map. refresh, when set, comes before each read and may block or
-// fail it.
+// fake is a runtime in a map. refresh, if set, is called before each read and may block it or make
+// it fail.
 type fake struct {
 	mu      sync.Mutex
 	pods    map[types.UID]cri.Pod
@@ -97,7 +97,7 @@ func (f *fake) Recheck(ctx context.Context, last cri.Pod, _ cri.Made) (cri.Pod, 
 	return last, err
 }
 
-// look is what the runtime has at the moment a read begins.
+// look returns what the runtime has when a read begins.
 func (f *fake) look(uid types.UID) cri.Pod {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -138,8 +138,8 @@ func (f *fake) emitter() func(cri.Event) {
 	return f.emit
 }
 
-// observe runs an observer of f until the test or synctest bubble is done with it.
-func observe(t *testing.T, f *fake, cfg Config) (o *Observer, stop func()) {
+// observe runs a PLEG on f until the test or synctest bubble ends.
+func observe(t *testing.T, f *fake, cfg Config) (o *PLEG, stop func()) {
 	t.Helper()
 	cfg.Client = f
 	o, err := New(cfg)
@@ -158,7 +158,7 @@ func observe(t *testing.T, f *fake, cfg Config) (o *Observer, stop func()) {
 }
 
 // received drains the changes that are ready.
-func received(o *Observer) map[types.UID]int {
+func received(o *PLEG) map[types.UID]int {
 	out := map[types.UID]int{}
 	for {
 		select {

@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// moody is a runtime whose list may be kept back; nil: it is not.
+// moody is a runtime that can delay its list; nil: it does not.
 type moody struct {
 	*fake
 	mood atomic.Pointer[func(context.Context) error]
@@ -27,8 +27,9 @@ func (m *moody) Pods(ctx context.Context) ([]cri.Pod, error) {
 	return m.fake.Pods(ctx)
 }
 
-// TestHealthIsTold: when the runtime is observed for the first time, when it has not been for three
-// minutes, whether it fails or hangs, and when it is again; and at no other time.
+// TestHealthIsTold: health is published when the runtime is listed for the first time, when it has
+// not been for three minutes, whether it fails or hangs, and when it is again; and at no other
+// time.
 func TestHealthIsTold(t *testing.T) {
 	for _, name := range []string{"fails", "hangs"} {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { healthIsTold(t, name) }) })

@@ -8,7 +8,7 @@ import (
 	"github.com/numalet/numalet/internal/await"
 )
 
-// later does things settle after they were asked for, in that order.
+// later runs functions settle after they were added, in that order.
 type later struct {
 	wake chan struct{} // capacity 1: there may be something to do
 
@@ -23,7 +23,7 @@ type deferred struct {
 
 func newLater() *later { return &later{wake: make(chan struct{}, 1)} }
 
-// add has do called after settle. It must not block.
+// add schedules do, which must not block.
 func (l *later) add(do func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -31,7 +31,7 @@ func (l *later) add(do func()) {
 	await.Wake(l.wake)
 }
 
-// run does what is due until ctx ends.
+// run runs the functions that are due until ctx ends.
 func (l *later) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		do, next := l.take(time.Now())
@@ -47,7 +47,7 @@ func (l *later) run(ctx context.Context) {
 	}
 }
 
-// take is what is due, or when something will be; zero: there is nothing.
+// take returns a function that is due, or when the next one will be; zero: there is none.
 func (l *later) take(now time.Time) (do func(), next time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/numalet/numalet/internal/await"
 )
 
-// queue holds each pod at most once, in the order in which it was first added. A pod that is taken
-// is not given to anyone else until it is done; added meanwhile, it is given again afterwards.
+// queue holds each pod at most once, in the order in which it was first added. A pod that was taken
+// is not given out again until it is done; if it is added meanwhile, it is given out again then.
 type queue struct {
 	mu    sync.Mutex
 	order []types.UID
@@ -39,7 +39,7 @@ func (q *queue) add(uid types.UID, now time.Time) {
 	await.Wake(q.wake)
 }
 
-// take gives the first pod that nobody holds and when it was last added.
+// take returns the first pod that nobody holds and when it was last added.
 func (q *queue) take() (uid types.UID, added time.Time, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// noEventsRetry is how often a runtime without events is asked whether it has them now.
+	// noEventsRetry is the period for asking a runtime without events whether it has them now.
 	noEventsRetry = 5 * time.Minute
 	maxBackoff    = 30 * time.Second
 )
 
-// relistLoop compares the runtime with the cache again and again.
-func (o *Observer) relistLoop(ctx context.Context) {
+// relistLoop compares the runtime with the cache periodically.
+func (p *PLEG) relistLoop(ctx context.Context) {
 	failing := false
 	for ctx.Err() == nil {
 		start := time.Now()
-		err := o.relist(ctx, start)
+		err := p.relist(ctx, start)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -33,16 +33,16 @@ func (o *Observer) relistLoop(ctx context.Context) {
 		}
 		failing = err != nil
 		if failing {
-			o.schedule.setHurry(true)
+			p.schedule.setHurry(true)
 		}
-		o.schedule.wait(ctx, start)
+		p.schedule.wait(ctx, start)
 	}
 }
 
-func (o *Observer) relist(ctx context.Context, start time.Time) error {
-	o.schedule.setHurry(false)
-	seq := o.cache.beginList()
-	pods, err := o.cfg.Client.Pods(ctx)
+func (p *PLEG) relist(ctx context.Context, start time.Time) error {
+	p.schedule.setHurry(false)
+	seq := p.cache.beginList()
+	pods, err := p.cfg.Client.Pods(ctx)
 	if err != nil {
 		return err
 	}
@@ -50,36 +50,36 @@ func (o *Observer) relist(ctx context.Context, start time.Time) error {
 	if len(pods) > 0 {
 		readAt = pods[0].ReadAt
 	}
-	outdated := o.cache.outdated(seq, readAt, pods)
-	o.first.lacks(outdated)
+	outdated := p.cache.outdated(seq, readAt, pods)
+	p.first.expect(outdated)
 	for _, uid := range outdated {
-		o.reads.add(uid, time.Now())
+		p.reads.add(uid, time.Now())
 	}
-	o.metrics.relisted(start, o.schedule.relisted(start))
+	p.metrics.relisted(start, p.schedule.relisted(start))
 	return nil
 }
 
-// eventLoop listens to the runtime, and tries again when the stream ends.
-func (o *Observer) eventLoop(ctx context.Context) {
-	pauses := await.Pauses{First: o.cfg.RelistPeriod, Last: maxBackoff}
+// eventLoop receives the runtime's events, and reconnects when the stream ends.
+func (p *PLEG) eventLoop(ctx context.Context) {
+	pauses := await.Pauses{First: p.cfg.RelistPeriod, Last: maxBackoff}
 	failed := 0
 	reported := false
 	for ctx.Err() == nil {
 		start := time.Now()
-		o.schedule.setStream(start)
-		err := o.cfg.Client.Events(ctx, o.metrics.streams.Inc, o.event)
-		o.schedule.setStream(time.Time{})
-		o.schedule.soon()
+		p.schedule.setStream(start)
+		err := p.cfg.Client.Events(ctx, p.metrics.streams.Inc, p.event)
+		p.schedule.setStream(time.Time{})
+		p.schedule.hasten()
 		if ctx.Err() != nil {
 			return
 		}
-		o.metrics.streamErrors.Inc()
+		p.metrics.streamErrors.Inc()
 		if time.Since(start) > maxBackoff {
 			failed, reported = 0, false
 		}
 		if !reported {
 			klog.FromContext(ctx).Info("No container events, relisting more often instead",
-				"period", o.cfg.RelistPeriod, "err", err)
+				"period", p.cfg.RelistPeriod, "err", err)
 			reported = true
 		}
 		wait := pauses.After(failed)
@@ -91,26 +91,26 @@ func (o *Observer) eventLoop(ctx context.Context) {
 	}
 }
 
-// event asks for the pod to be read. What was created or started is our own doing and read by
-// whoever did it.
-func (o *Observer) event(e cri.Event) {
-	o.metrics.eventLatency.Observe(max(0, time.Since(e.At)).Seconds())
+// event queues a read of the event's pod. The agent itself creates and starts containers, and its
+// workers read the pod then.
+func (p *PLEG) event(e cri.Event) {
+	p.metrics.eventLatency.Observe(max(0, time.Since(e.At)).Seconds())
 	if e.Type == cri.EventCreated || e.Type == cri.EventStarted {
 		return
 	}
 	uid := e.PodUID
 	if uid == "" {
 		var ok bool
-		if uid, ok = o.cache.owner(e.ContainerID); !ok {
-			if e.Type != cri.EventDeleted { // else what is gone is known to be gone
-				o.schedule.soon()
+		if uid, ok = p.cache.owner(e.ContainerID); !ok {
+			if e.Type != cri.EventDeleted { // a container that is gone needs no list
+				p.schedule.hasten()
 			}
 			return
 		}
 	}
-	if o.endings.has(uid) {
-		o.readLater(uid, time.Now())
+	if p.endings.has(uid) {
+		p.readLater(uid, time.Now())
 		return
 	}
-	o.reads.add(uid, time.Now())
+	p.reads.add(uid, time.Now())
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// schedule says when the next relist is due: after quick, or after slow while an event stream is
+// schedule decides when the next relist is due: after quick, or after slow while an event stream is
 // trusted.
 type schedule struct {
 	quick, slow time.Duration
@@ -21,14 +21,14 @@ type schedule struct {
 	hurry    bool        // relist after quick, whatever the stream
 	stale    *time.Timer // publishes health when last is too old; nil: there was no relist
 
-	health mailbox.Topic // Healthy has another answer
+	health mailbox.Topic // Healthy's answer changed
 }
 
 func newSchedule(quick, slow time.Duration) *schedule {
 	return &schedule{quick: quick, slow: slow, kick: make(chan struct{}, 1)}
 }
 
-// period trusts a stream after two quick periods: runtimes do not say from when on they send.
+// period trusts a stream after two quick periods: runtimes do not say when they begin to send.
 func (s *schedule) period() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,8 +54,8 @@ func (s *schedule) wait(ctx context.Context, start time.Time) {
 	}
 }
 
-// soon makes the next relist due as if there were no events.
-func (s *schedule) soon() {
+// hasten makes the next relist due after quick.
+func (s *schedule) hasten() {
 	s.setHurry(true)
 	await.Wake(s.kick)
 }
@@ -66,15 +66,16 @@ func (s *schedule) setHurry(hurry bool) {
 	s.hurry = hurry
 }
 
-// setStream notes when a stream began; zero says that it ended.
+// setStream records when a stream began; zero: it ended.
 func (s *schedule) setStream(up time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.streamUp = up
 }
 
-// relisted notes a relist that succeeded and returns the start of the one before. It tells that the
-// runtime is observed again, and at once when later it has not been for staleAfter.
+// relisted records a relist that succeeded and returns the start of the one before. It publishes
+// that the runtime is observed again, and schedules the publication for when it has not been for
+// staleAfter.
 func (s *schedule) relisted(start time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +93,7 @@ func (s *schedule) relisted(start time.Time) time.Time {
 	return before
 }
 
-// end has nothing be told any more.
+// end stops the scheduled publication.
 func (s *schedule) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

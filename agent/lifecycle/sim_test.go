@@ -16,9 +16,9 @@ import (
 	"github.com/numalet/numalet/internal/lab/crisim/simtest"
 )
 
-// node is an observer on a simulated runtime.
+// node is a PLEG on a simulated runtime.
 type node struct {
-	*lifecycle.Observer
+	*lifecycle.PLEG
 	t      *testing.T
 	server *crisim.Server
 	client *cri.Client
@@ -42,7 +42,7 @@ func (n *node) observe(cfg lifecycle.Config) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.Observer = o
+	n.PLEG = o
 	ctx, cancel := context.WithCancel(klog.NewContext(n.t.Context(), klog.New(nil)))
 	ended := make(chan error, 1)
 	go func() { ended <- o.Run(ctx) }()
@@ -54,7 +54,7 @@ func (n *node) observe(cfg lifecycle.Config) {
 	})
 }
 
-// run starts a pod with one container that does what script says.
+// run starts a pod with one container that follows the script.
 func (n *node) run(uid, script string) {
 	n.t.Helper()
 	labels := map[string]string{
@@ -83,7 +83,7 @@ func (n *node) run(uid, script string) {
 	}
 }
 
-// until follows changes until the pod is as wanted.
+// until follows changes until want accepts the pod.
 func (n *node) until(uid types.UID, what string, want func(cri.Pod) bool) {
 	n.t.Helper()
 	deadline := time.After(20 * time.Second)

@@ -51,7 +51,7 @@ func TestStreamEndMeansQuickRelistsUntilItIsBack(t *testing.T) {
 		defer stop()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		f.set("p", cri.ContainerExited) // while nobody tells
+		f.set("p", cri.ContainerExited) // without an event
 		f.end <- errors.New("gone")
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -123,7 +123,7 @@ func TestWorkersOwnReadSparesTheEvents(t *testing.T) {
 		o, stop := observe(t, f, Config{Readers: 1})
 		defer stop()
 		synctest.Wait()
-		// One reader, busy elsewhere: the event waits, and the worker reads meanwhile.
+		// The one reader is busy: the event waits, and the worker reads meanwhile.
 		gate := make(chan struct{})
 		f.refresh = func(_ context.Context, uid types.UID) error {
 			if uid == "slow" {
@@ -151,11 +151,11 @@ func TestWorkersOwnReadSparesTheEvents(t *testing.T) {
 
 func TestTheOneWhoObservesIsNotTold(t *testing.T) {
 	for name, test := range map[string]struct {
-		read func(*Observer, context.Context, types.UID) (cri.Pod, error)
+		read func(*PLEG, context.Context, types.UID) (cri.Pod, error)
 		told bool
 	}{
-		"Observe": {(*Observer).Observe, false},
-		"Reread":  {(*Observer).Reread, true},
+		"Observe": {(*PLEG).Observe, false},
+		"Reread":  {(*PLEG).Reread, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -267,7 +267,7 @@ func TestVanishedPodChangesOnce(t *testing.T) {
 			t.Fatalf("changes %v, want p once", got)
 		}
 		f.remove("p")
-		// The runtime has forgotten whose container it was.
+		// The runtime does not know the container's pod any more.
 		f.emitter()(cri.Event{ContainerID: "pa", Type: cri.EventDeleted})
 		synctest.Wait()
 		if got := received(o); got["p"] != 1 {
@@ -391,7 +391,7 @@ kubelet_running_pods 2
 			t.Error(err)
 		}
 		if _, err := New(Config{Client: f, Registry: registry}); err == nil {
-			t.Error("a second observer registered the same metrics")
+			t.Error("a second PLEG registered the same metrics")
 		}
 	})
 }
