@@ -120,7 +120,7 @@ func (s screen) page() string {
 
 // shorten replaces the blocks by versions with fewer lines.
 func (s screen) shorten(blocks [][]string) {
-	blocks[titleAt] = cut([]string{lipgloss.NewStyle().Bold(true).Render(s.headline)}, s.width)
+	blocks[titleAt] = truncate([]string{lipgloss.NewStyle().Bold(true).Render(s.headline)}, s.width)
 	blocks[notesAt] = nil
 	for _, note := range s.reasons() {
 		blocks[notesAt] = append(blocks[notesAt], note.lines(s.width, 2)...)
@@ -196,8 +196,8 @@ func (s screen) blocks() [][]string {
 	return [][]string{
 		titleAt: title, hintsAt: hints,
 		tableAt: strings.Split(Table(now.rows, width), "\n"),
-		notesAt: why, freeAt: cut(faint(now.free, 0), width),
-		eventsAt: cut(happened(now.happens, max(s.height, 12)/3), width),
+		notesAt: why, freeAt: truncate(faint(now.free, 0), width),
+		eventsAt: truncate(happened(now.happens, max(s.height, 12)/3), width),
 		footAt:   faint([]string{summary(now.rows) + "   q quits"}, width),
 	}
 }
@@ -219,7 +219,7 @@ func clip(blocks [][]string, order []int, height int) {
 }
 
 // cut truncates each line to the width.
-func cut(lines []string, width int) []string {
+func truncate(lines []string, width int) []string {
 	for i, line := range lines {
 		lines[i] = ansi.Truncate(line, width, "...")
 	}
