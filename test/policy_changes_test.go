@@ -106,7 +106,7 @@ type migrant struct {
 
 	asked    [2]int // calls of Allocate
 	restarts map[string]int32
-	// held is what a container was found to hold, by pod/container.
+	// held is a container's assignment, by pod/container.
 	held map[string]allocation.Container
 	// online has the machine's online CPUs. Those in offLimits are not in the shared pool.
 	online, offLimits cpuset.CPUSet

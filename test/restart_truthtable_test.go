@@ -29,7 +29,7 @@ const (
 	tooFew     pluginState = "too few devices" // one of the held devices is gone, and none is free
 )
 
-// after is what becomes of a pod that held CPUs and two devices.
+// after is the result for a pod that held CPUs and two devices.
 type after struct {
 	phase  v1.PodPhase
 	reason string // of the rejection

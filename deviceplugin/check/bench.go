@@ -8,8 +8,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
-// bench is what checks work on: a plugin, the device manager that serves it, and a record of both.
-// One check at a time uses it.
+// bench has what checks work on: a plugin, the device manager that serves it, and a record of both.
 type bench struct {
 	cfg     Config
 	dirs    Dirs

@@ -28,7 +28,7 @@ type Cordon struct {
 	Since  time.Time `json:"since"`
 }
 
-// ErrFull is what Put answers when there are too many cordons, or too long ones.
+// ErrFull is the error of Put when there are too many cordons, or too long ones.
 var ErrFull = fmt.Errorf("at most %d devices can be cordoned, and %d MiB of them: uncordon those "+
 	"that came back or are gone for good", maxCordons, maxFile>>20)
 

@@ -9,7 +9,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/cordon"
 )
 
-// view is what readers see: the snapshot, and for each resource the link to call.
+// view is the state for readers: the snapshot, and for each resource the link to call.
 type view struct {
 	inventory Inventory
 	links     map[string]*link

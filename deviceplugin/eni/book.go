@@ -16,7 +16,7 @@ const (
 	Returning Phase = "returning"
 )
 
-// Record is what the book holds of one offered interface.
+// Record is the state of one offered interface.
 type Record struct {
 	Resource string `json:"resource"`
 	// Home is the interface as it was before it was handed out.
@@ -49,7 +49,7 @@ const (
 // Book holds a record for each offered interface, by id.
 type Book map[string]Record
 
-// sight is what one look saw of the host and its pods.
+// sight is the result of one look at the host and its pods.
 type sight struct {
 	choices []Choice
 	home    map[string]Interface

@@ -11,7 +11,7 @@ type Interface struct {
 	Hardware Hardware `json:"hardware"`
 }
 
-// Link is what netlink says of an interface.
+// Link is netlink's description of an interface.
 type Link struct {
 	Index int `json:"index"`
 	// Kind names the software that made it, if any: veth, vlan, dummy.
@@ -29,11 +29,11 @@ type Link struct {
 	// RDMA names the RDMA devices with a port on it. They need not belong to its hardware: rxe
 	// works on any interface.
 	RDMA []string `json:"rdma,omitempty"`
-	// State is what the interface's holder can change.
+	// State can be changed by the interface's holder.
 	State State `json:"state"`
 }
 
-// State is what is restored when an interface comes back.
+// State is restored when an interface comes back.
 type State struct {
 	Name string `json:"name"`
 	// AltNames are its other names (ip link property), sorted.

@@ -14,7 +14,7 @@ import (
 // any of the field's values.
 type Rule struct {
 	Resource string `json:"resource"`
-	// Drivers are those of the function or the interface: ena, mlx5_core, virtio_net.
+	// Drivers match the function or the interface: ena, mlx5_core, virtio_net.
 	Drivers []string `json:"drivers,omitempty"`
 	// Vendors are PCI ids: 15b3 or 15b3:101e.
 	Vendors []string `json:"vendors,omitempty"`

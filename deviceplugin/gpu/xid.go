@@ -12,7 +12,7 @@ const (
 	Fatal Class = "fatal"
 )
 
-// xidInfo is what is known of an XID.
+// xidInfo describes an XID.
 type xidInfo struct {
 	class Class
 	text  string

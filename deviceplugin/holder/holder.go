@@ -51,7 +51,7 @@ func sendable(value string) bool {
 	})
 }
 
-// From returns whom a received call is for; false: its metadata does not say.
+// From returns the holder that a received call is for; false: its metadata does not say.
 func From(ctx context.Context) (Holder, bool) {
 	md, _ := metadata.FromIncomingContext(ctx) // nil has no values
 	value := func(key string) string { return cmp.Or(md.Get(key)...) }

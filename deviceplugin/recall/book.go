@@ -27,7 +27,7 @@ const maxFile = 64 << 20
 // ErrUnusable: the file could not be used and was moved aside.
 var ErrUnusable = errors.New("the file of what device plugins listed cannot be used")
 
-// Resource is what the last plugin of a resource said.
+// Resource is the last state of a resource's plugin.
 type Resource struct {
 	Name string `json:"resource"`
 	// Gone is when the plugin was last there; zero: it is there.
@@ -49,7 +49,7 @@ type Set struct {
 // Nodes are NUMA nodes; in the file a list such as 0-1.
 type Nodes struct{ topology.NodeSet }
 
-// IsZero is what omitzero looks for.
+// IsZero serves omitzero.
 func (n Nodes) IsZero() bool { return n.IsEmpty() }
 
 // MarshalText implements encoding.TextMarshaler.

@@ -85,9 +85,9 @@ type State struct {
 	Registered int         `json:"registered"` // how often, successfully
 	Devices    []Device    `json:"devices"`
 	Calls      map[RPC]int `json:"calls"`
-	// Holders says, for each call, whom the last one was for, if its metadata says so.
+	// Holders has, for each call, the holder in the metadata of the last one.
 	Holders map[RPC]holder.Holder `json:"holders,omitempty"`
-	// Given says, for each allocated device, whom it is for, by id.
+	// Given has the holder of each allocated device, by id.
 	Given  map[string]Given `json:"given,omitempty"`
 	Faults map[RPC]Fault    `json:"faults"`
 	// Released lists the answered calls of Released; the last hundred.
@@ -258,7 +258,7 @@ func (s *state) called(ctx context.Context, rpc RPC) (Lie, error) {
 // plugin has for it.
 const CallOf = "call of "
 
-// give records for whom the devices are.
+// give records the holder of the devices.
 func (s *state) give(ctx context.Context, ids []string, note func(*Given, holder.Holder)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

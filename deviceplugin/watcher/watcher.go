@@ -60,7 +60,7 @@ func (d Deadlines) WithDefaults() Deadlines {
 	}
 }
 
-// Plugin is what a plugin says of itself.
+// Plugin is a plugin's description of itself.
 type Plugin struct {
 	// Type is "DevicePlugin", "CSIPlugin", "DRAPlugin" or another one.
 	Type string

@@ -39,10 +39,10 @@ const (
 	wakeDevices      = "example.com/wake"
 )
 
-// BenchmarkAdmissions is the whole of admission but for the plugins, which answer at once: the
-// queue, all three managers under restricted, and the state file on disk. Pods with two exclusive
-// CPUs, memory and a device on 8 NUMA nodes are admitted and released again, beside 60 that hold
-// the same. An admission is one fsync, or less of those that share one; a release is none.
+// BenchmarkAdmissions measures admission without the plugins, which answer at once: the queue, all
+// three managers under restricted, and the state file on disk. Pods with two exclusive CPUs, memory
+// and a device on 8 NUMA nodes are admitted and released again, beside 60 that hold the same. An
+// admission costs one fsync, or a share of one; a release costs none.
 func BenchmarkAdmissions(b *testing.B) {
 	for _, atOnce := range []int{1, 16} {
 		b.Run(fmt.Sprintf("at-once=%d", atOnce), func(b *testing.B) {
@@ -68,9 +68,9 @@ func BenchmarkAdmissions(b *testing.B) {
 	}
 }
 
-// BenchmarkWakes is from the moment in which the cause to wait clears until the pod is admitted,
-// its assignment on disk: the real queue, managers and state file, beside 100 pods that wait for
-// something else.
+// BenchmarkWakes measures the time from the end of the cause to wait until the pod is admitted,
+// with its assignment on disk: the real queue, managers and state file, beside 100 pods that wait
+// for something else.
 func BenchmarkWakes(b *testing.B) {
 	for _, cause := range []struct {
 		name string
@@ -129,7 +129,7 @@ type admissions struct {
 	number   int // of the last pod
 }
 
-// newAdmissions is without plugins given one whose devices are spread over the nodes.
+// newAdmissions without plugins makes one whose devices are spread over the nodes.
 func newAdmissions(b *testing.B, plugins admission.Plugins) *admissions {
 	m := invent(b, admissionNodes, admissionCPUs)
 	cpus, err := cpumanager.NewStatic(m, cpuset.New(0, admissionCPUs/2), cpumanager.Options{})
@@ -247,7 +247,7 @@ type movingPlugins struct {
 	version atomic.Uint64
 }
 
-// offer makes these all the resources that there are, and tells the queue.
+// offer replaces all resources by these, and tells the queue.
 func (p *movingPlugins) offer(n *admissions, resources ...devicemanager.Resource) {
 	next := devicemanager.Inventory{
 		Version: p.version.Add(1), Resources: map[string]devicemanager.Resource{},
@@ -262,7 +262,7 @@ func (p *movingPlugins) offer(n *admissions, resources ...devicemanager.Resource
 
 func (p *movingPlugins) Inventory() devicemanager.Inventory { return *p.now.Load() }
 
-// two devices, of which the second one may be unhealthy.
+// two returns a resource with two devices; the second one may be unhealthy.
 func two(healthy bool) devicemanager.Resource {
 	return devicemanager.Resource{
 		Name: wakeDevices, Connected: true,
@@ -270,7 +270,8 @@ func two(healthy bool) devicemanager.Resource {
 	}
 }
 
-// writtenBytes is what this process has given to write(2) so far (proc_pid_io(5), wchar).
+// writtenBytes returns how many bytes this process has passed to write(2) so far (proc_pid_io(5),
+// wchar).
 func writtenBytes(b *testing.B) int64 {
 	raw, err := os.ReadFile("/proc/self/io")
 	must(b, err)

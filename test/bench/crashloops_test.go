@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// crashing is how many pods end at once, each again after a second; less with -short.
+// crashing returns how many pods crash at once, each again after a second; fewer with -short.
 func crashing() int {
 	if testing.Short() {
 		return 50
@@ -29,8 +29,9 @@ spec:
   - {name: main, image: example.com/exit:1}
 `
 
-// BenchmarkBesideCrashLoops is the life of an exclusive pod beside pods that end at once, each again
-// after a second: as many starts a second as there are such pods, if the machine does that many.
+// BenchmarkBesideCrashLoops measures the life of an exclusive pod beside pods that crash at once,
+// each again after a second: as many starts a second as there are such pods, if the machine does
+// that many.
 func BenchmarkBesideCrashLoops(b *testing.B) {
 	n := startNodeWith(b, map[string]any{
 		"maxPods":          crashing() + 10,
@@ -70,7 +71,7 @@ func BenchmarkBesideCrashLoops(b *testing.B) {
 	running.report(b, "running-")
 }
 
-// besideOthers is the life of one exclusive pod, told by /pods, as the events are of all pods.
+// besideOthers runs one exclusive pod, followed by /pods, as the events are of all pods.
 func (n *node) besideOthers() *pod {
 	n.serial++
 	p := &pod{name: fmt.Sprintf("%s-%04d", exclusive, n.serial)}

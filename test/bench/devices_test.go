@@ -23,10 +23,10 @@ import (
 
 const benchResource = "example.com/bench"
 
-// BenchmarkDevices is the device manager with a plugin of few, many and very many devices, over
-// real sockets, by the clock. A list is timed from the plugin's sending until the inventory has
-// it, being encoded before: the first one, and those in which one device is or is no longer
-// unhealthy. An admission plans a container with the devices under restricted and calls Allocate.
+// BenchmarkDevices measures the device manager with a plugin of few, many and very many devices,
+// over real sockets, in wall-clock time. The time of a list is from the plugin's sending, already
+// encoded, until the inventory has it: of the first list, and of lists in which one device's health
+// changes. An admission plans a container with the devices under restricted and calls Allocate.
 func BenchmarkDevices(b *testing.B) {
 	for _, size := range []struct{ devices, ids int }{{8, 2}, {1000, 250}, {250_000, 1000}} {
 		b.Run(fmt.Sprintf("devices=%d/ids=%d", size.devices, size.ids), func(b *testing.B) {
@@ -81,8 +81,8 @@ func admit(ctx context.Context, b *testing.B, manager *devicemanager.Plugins,
 	return time.Since(begin)
 }
 
-// plugin is a device plugin that sends one of two lists when it is told to: all devices healthy, or
-// all but one.
+// plugin is a device plugin that sends one of two lists on demand: all devices healthy, or all but
+// one.
 type plugin struct {
 	pluginapi.UnimplementedDevicePluginServer
 	lists [2]*pluginapi.ListAndWatchResponse
@@ -163,7 +163,7 @@ func (p *plugin) GetDevicePluginOptions(context.Context, *pluginapi.Empty) (
 	return &pluginapi.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch sends the lists that it is told to.
+// ListAndWatch sends the lists on demand.
 func (p *plugin) ListAndWatch(_ *pluginapi.Empty,
 	stream grpc.ServerStreamingServer[pluginapi.ListAndWatchResponse]) error {
 	for {

@@ -14,8 +14,8 @@ import (
 	"github.com/numalet/numalet/test/scratch"
 )
 
-// BenchmarkGPUPluginIdle is what the GPU plugin costs while nothing happens: a process of its own
-// that offers eight GPUs of a machine as data, whole, and divided into 56 MIG devices.
+// BenchmarkGPUPluginIdle measures the idle GPU plugin: a process that offers eight GPUs of a
+// machine as data, whole, and divided into 56 MIG devices.
 func BenchmarkGPUPluginIdle(b *testing.B) {
 	binary := filepath.Join(b.TempDir(), "numalet-gpu")
 	build := exec.CommandContext(limited(b), "go", "build", "-o", binary,

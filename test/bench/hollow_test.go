@@ -68,7 +68,7 @@ func BenchmarkHollowPods(b *testing.B) {
 	}
 }
 
-// hollowPod is one whose containers share CPUs and that ends at once.
+// hollowPod returns a pod whose containers share CPUs and end at once.
 func hollowPod(name string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{
 		NodeSelector: map[string]string{"hollow": "yes"},
@@ -115,7 +115,7 @@ func (h *hollow) start() {
 	h.await("the nodes are ready", fmt.Sprintf("%d of %d nodes ready", h.count, h.count))
 }
 
-// await waits for the last line to say that.
+// await waits until the last line says text.
 func (h *hollow) await(what, text string) {
 	h.b.Helper()
 	harness.Eventually(h.b, what, func() error {
@@ -126,7 +126,7 @@ func (h *hollow) await(what, text string) {
 	})
 }
 
-// each does something for so many names, some at once.
+// each calls do for so many names, some at the same time.
 func (h *hollow) each(count int, do func(ctx context.Context, name string) error) {
 	h.b.Helper()
 	group, ctx := errgroup.WithContext(h.b.Context())
@@ -141,10 +141,10 @@ func (h *hollow) each(count int, do func(ctx context.Context, name string) error
 
 func (h *hollow) cpu() time.Duration { return harness.CPU(h.b, h.cmd.Process.Pid) }
 
-// memory is what is resident, in MiB.
+// memory returns the resident memory in MiB.
 func (h *hollow) memory() float64 { return harness.MemoryMiB(h.b, h.cmd.Process.Pid, "VmRSS") }
 
-// stop ends the nodes, of which nothing is to be left.
+// stop stops the nodes, which must leave nothing.
 func (h *hollow) stop() {
 	h.b.Helper()
 	if err := h.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -186,7 +186,7 @@ func startHollow(b *testing.B, c rig.Cluster, out string, args ...string) *exec.
 	return cmd
 }
 
-// lastLine is the last that was said about all nodes.
+// lastLine returns the last line about all nodes.
 func lastLine(b *testing.B, file string) string {
 	b.Helper()
 	raw, err := os.ReadFile(file)
@@ -202,7 +202,7 @@ func lastLine(b *testing.B, file string) string {
 	return last
 }
 
-// requests is how many a minute the last line tells of.
+// requests returns the requests per minute in the last line.
 func requests(b *testing.B, file string) float64 {
 	b.Helper()
 	line := lastLine(b, file)

@@ -14,9 +14,9 @@ import (
 	"github.com/numalet/numalet/topology/exhaustive"
 )
 
-// BenchmarkMerge is one merge under restricted: CPUs, memory and devices, half of them taken. Up
-// to 8 nodes there are three resources, beyond four. Exhaustive goes through every pick of one
-// hint each, as the kubelet does; times-faster is ours for the same questions.
+// BenchmarkMerge measures one merge under restricted: CPUs, memory and devices, half of them taken.
+// Up to 8 nodes there are three resources, beyond four. Exhaustive tries every combination of one
+// hint each, as the kubelet does; times-faster compares ours for the same questions.
 func BenchmarkMerge(b *testing.B) {
 	for _, n := range []int{2, 4, 8, 16, 32, 64} {
 		providers := 3
@@ -63,8 +63,8 @@ func exhaust(b *testing.B, questions []question) {
 	b.ReportMetric(float64(naive)/float64(ours), "times-faster")
 }
 
-// BenchmarkCPUs is hints and choice for a quarter of the CPUs of a machine with one NUMA node per
-// 16 CPUs, at most 8, a quarter of it taken at random.
+// BenchmarkCPUs measures hints and choice for a quarter of the CPUs of a machine with one NUMA node
+// per 16 CPUs, at most 8, a quarter of it taken at random.
 func BenchmarkCPUs(b *testing.B) {
 	for _, o := range []struct {
 		name    string
@@ -106,7 +106,7 @@ func chooseCPUs(b *testing.B, size int, o cpumanager.Options) {
 	})
 }
 
-// cores are the CPUs with their siblings.
+// cores returns the CPUs with their siblings.
 func cores(m *topology.Machine, cpus cpuset.CPUSet) cpuset.CPUSet {
 	var out []int
 	for _, id := range cpus.List() {

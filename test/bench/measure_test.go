@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	rig.Main(m)
 }
 
-// times are those of one thing done again and again.
+// times are the durations of one operation, repeated.
 type times []time.Duration
 
 // report adds the median and the 99th percentile, by nearest rank. Times are in ns, which
@@ -58,7 +58,7 @@ func loop(b *testing.B, n int, ask func(i int)) {
 	took.report(b, "")
 }
 
-// timed is the CPU time of f on this thread (clock_gettime(2)).
+// timed returns the CPU time of f on this thread (clock_gettime(2)).
 func timed(f func()) time.Duration {
 	begin := threadTime()
 	f()
@@ -73,7 +73,7 @@ func threadTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// runs has a part run until the benchmark ends.
+// runs runs a part until the benchmark ends.
 func runs(b *testing.B, part func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -84,7 +84,7 @@ func runs(b *testing.B, part func(context.Context) error) {
 	})
 }
 
-// limited ends what hangs.
+// limited returns a context that ends benchmarks that hang.
 func limited(b *testing.B) context.Context {
 	ctx, cancel := context.WithTimeout(b.Context(), 5*time.Minute)
 	b.Cleanup(cancel)

@@ -39,7 +39,7 @@ const (
 
 func startNode(b *testing.B) *node { return startNodeWith(b, nil) }
 
-// startNodeWith is a node with some settings of its own.
+// startNodeWith starts a node with some settings of its own.
 func startNodeWith(b *testing.B, settings map[string]any) *node {
 	dir := b.TempDir()
 	endpoint := "unix://" + filepath.Join(dir, "cri.sock")
@@ -80,7 +80,7 @@ func startRuntime(b *testing.B, args ...string) {
 	})
 }
 
-// machineYAML is a machine with machineNodes nodes, each a socket with SMT and one L3 cache.
+// machineYAML returns a machine with machineNodes nodes, each a socket with SMT and one L3 cache.
 func machineYAML() string {
 	const cores = machineCPUs / 2
 	const perNode = cores / machineNodes
@@ -97,7 +97,7 @@ func machineYAML() string {
 		nodes.String(), sockets.String(), cores-1, cores, machineCPUs-1, caches.String())
 }
 
-// calls is how many calls the runtime has got.
+// calls returns how many calls the runtime has received.
 func (n *node) calls() int {
 	var state crisim.State
 	must(n.b, n.runtime.Get(n.b.Context(), "/state", &state))

@@ -8,8 +8,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// BenchmarkPluginCheck is all checks of a good plugin that is a process of its own. A second of it
-// is spent watching a plugin that should do nothing.
+// BenchmarkPluginCheck measures all checks of a good plugin in a process of its own. They watch an
+// idle plugin for a second.
 func BenchmarkPluginCheck(b *testing.B) {
 	binary, err := harness.Binary()
 	must(b, err)

@@ -30,10 +30,10 @@ func idleTime() time.Duration {
 	return 30 * time.Second
 }
 
-// BenchmarkPods is the life of pods, from the manifest's rename into the directory (or its removal)
-// on: until the runtime has started (removed) the container, and until the agent's /pods says so.
-// /pods is asked closely of single pods only, so that nobody asks the agent anything while it
-// starts many. Shared pods ask for half a CPU; exclusive ones have a CPU and a device.
+// BenchmarkPods measures the life of pods, from the manifest's rename into the directory (or its
+// removal) until the runtime has started (removed) the container, and until the agent's /pods says
+// so. The benchmark reads /pods often only for single pods, so that nothing disturbs the agent
+// while it starts many. Shared pods request half a CPU; exclusive ones have a CPU and a device.
 func BenchmarkPods(b *testing.B) {
 	n := startNode(b)
 	for _, k := range []kind{shared, exclusive} {
@@ -54,7 +54,7 @@ func BenchmarkPods(b *testing.B) {
 	})
 }
 
-// BenchmarkIdle is what the agent costs while many pods run and nothing happens.
+// BenchmarkIdle measures the agent while many pods run and nothing happens.
 func BenchmarkIdle(b *testing.B) {
 	n := startNode(b)
 	n.start(shared, many())
@@ -128,7 +128,7 @@ type pod struct {
 	running, gone    time.Time // in the agent's /pods
 }
 
-// batch is pods that are started and removed together.
+// batch is a set of pods that are started and removed together.
 type batch struct {
 	pods  []*pod
 	since uint64 // the runtime's journal before them
@@ -168,7 +168,7 @@ func (n *node) cycles(b *testing.B, k kind, count int) {
 	b.ReportMetric(float64(cpu)/pods, "agent-cpu-ns/pod")
 }
 
-// closely is how often to look at /pods.
+// closely returns how often to read /pods.
 func closely(count int) time.Duration {
 	if count == 1 {
 		return 200 * time.Microsecond

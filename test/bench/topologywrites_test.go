@@ -16,9 +16,9 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// BenchmarkTopologyWrites measures how often a node writes its NodeResourceTopology while ten pods a
-// second come, each with a CPU of its own, and go: writes as the API server counts them, over half a
-// minute. It needs the servers of a cluster, in NUMALET_CLUSTER.
+// BenchmarkTopologyWrites measures how often a node writes its NodeResourceTopology while ten pods
+// a second come, each with a CPU of its own, and go: writes as the API server counts them, over
+// half a minute. It needs the servers of a cluster, in NUMALET_CLUSTER.
 func BenchmarkTopologyWrites(b *testing.B) {
 	h := newHollow(b)
 	h.count = 1
@@ -59,7 +59,7 @@ func BenchmarkTopologyWrites(b *testing.B) {
 	}
 }
 
-// exclusivePod is a pod with a CPU of its own.
+// exclusivePod returns a pod with an exclusive CPU.
 func exclusivePod(name string) *v1.Pod {
 	pod := hollowPod(name)
 	pod.Spec.Containers[0].Resources = podtest.Container("main cpu=1 memory=16Mi").Resources
@@ -86,7 +86,7 @@ func (h *hollow) remove(pod string) {
 var topologyRequests = regexp.MustCompile(
 	`(?m)^apiserver_request_total\{.*resource="noderesourcetopologies".*verb="(?:APPLY|PATCH|POST|PUT)".*\} (\d+)$`)
 
-// topologyWrites is how often the API server was told a NodeResourceTopology.
+// topologyWrites returns how often NodeResourceTopologies were written to the API server.
 func (h *hollow) topologyWrites() (n float64) {
 	h.b.Helper()
 	text, err := h.Client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(h.b.Context())

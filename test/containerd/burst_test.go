@@ -54,7 +54,7 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// times are when sandboxes were created and containers started, in order.
+// times returns when sandboxes were created and containers started, in order.
 func times(ctx context.Context, client *cri.Client) (sandboxes, started []time.Time, err error) {
 	all, err := client.Pods(ctx)
 	if err != nil {

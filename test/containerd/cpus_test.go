@@ -218,7 +218,7 @@ func cpus(t *testing.T, group string) cpuset.CPUSet {
 	return set
 }
 
-// allowed is where the kernel lets a process run.
+// allowed returns the CPUs on which the kernel runs a process.
 func allowed(t *testing.T, pid int) cpuset.CPUSet {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -21,7 +21,7 @@ const cdiSpec = `{"cdiVersion": "0.6.0", "kind": "example.com/gpu", "devices": [
     {"path": "/dev/cdi-gpu", "hostPath": "/dev/zero"}]}}
 ]}`
 
-// TestInside has containers tell what they see: it is what they were assigned and nothing else.
+// TestInside: containers report what they see, which is their assignment and nothing else.
 func TestInside(t *testing.T) {
 	w := newWorld(t)
 	library := filepath.Join(w.Dir, "library")
@@ -58,7 +58,7 @@ func hasDevice(r workload.Report, path string, major, minor uint32) bool {
 		workload.Device{Path: path, Type: "c", Major: major, Minor: minor})
 }
 
-// mountOf is the line of /proc/self/mountinfo of a mount point; "" when there is none.
+// mountOf returns the line of /proc/self/mountinfo of a mount point; "" if there is none.
 func mountOf(r workload.Report, point string) string {
 	for _, line := range r.Mounts {
 		if fields := strings.Fields(line); fields[4] == point {

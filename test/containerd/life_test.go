@@ -215,7 +215,7 @@ func testKill(t *testing.T, w world, ends *ends) {
 	}
 }
 
-// testLogs: what a container writes is where the kubelet has it, in the format of CRI.
+// testLogs: a container's output is in the kubelet's place, in the format of CRI.
 func testLogs(t *testing.T, w world) {
 	pod := w.run("logs", simple("--print"))
 	w.report(pod, "main")

@@ -51,7 +51,7 @@ func TestLogFiles(t *testing.T) {
 	})
 }
 
-// logDir is where the container's logs are.
+// logDir returns the folder of the container's logs.
 func (w world) logDir(pod v1.Pod, container string) string {
 	return filepath.Join(w.Dir, "logs",
 		fmt.Sprintf("%s_%s_%s", pod.Namespace, pod.Name, pod.UID), container)
@@ -87,7 +87,7 @@ func consecutive(files []string) error {
 	return nil
 }
 
-// content is a file's, unpacked.
+// content returns a file's content, unpacked.
 func content(file string) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {

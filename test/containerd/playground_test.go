@@ -39,7 +39,7 @@ func playground(t *testing.T, dir string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// shortDir is where a playground makes its directory. It must leave nothing there.
+// shortDir returns where a playground makes its directory. It must leave nothing there.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir := scratch.Dir(t)
@@ -138,7 +138,7 @@ func once(t *testing.T, cmd *exec.Cmd, dir string) (rows []placement.Row) {
 	return rows
 }
 
-// TestPlaygroundInterrupted: it cleans up whenever it is told to end.
+// TestPlaygroundInterrupted: it cleans up whenever it is interrupted.
 func TestPlaygroundInterrupted(t *testing.T) {
 	dir := shortDir(t)
 	rig.Alone(t)

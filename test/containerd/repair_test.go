@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// updates is how often containerd was asked to change a container's resources, by its log.
+// updates returns how often containerd was asked to change a container's resources, by its log.
 func (w world) updates() int {
 	w.t.Helper()
 	raw, err := os.ReadFile(w.daemon.LogFile())

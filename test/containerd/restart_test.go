@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/sim"
 )
 
-// facts are what must not change of a container while its agent or its runtime restarts.
+// facts must not change for a container while its agent or its runtime restarts.
 type facts struct {
 	ID       string
 	PIDs     []int

@@ -35,7 +35,7 @@ func (w world) dial() *grpc.ClientConn {
 	return conn
 }
 
-// inRuntime is what the runtime itself says of a container of the pod.
+// inRuntime returns the runtime's own status of a container of the pod.
 func (w world) inRuntime(pod v1.Pod, container string) *runtimeapi.ContainerStatus {
 	w.t.Helper()
 	resp, err := runtimeapi.NewRuntimeServiceClient(w.dial()).ContainerStatus(w.t.Context(),
@@ -46,7 +46,7 @@ func (w world) inRuntime(pod v1.Pod, container string) *runtimeapi.ContainerStat
 	return resp.Status
 }
 
-// id is the container's id in the runtime.
+// id returns the container's id in the runtime.
 func (w world) id(pod v1.Pod, container string) string {
 	w.t.Helper()
 	_, id, ok := strings.Cut(w.statusOf(pod, container).ContainerID, "containerd://")
@@ -57,7 +57,7 @@ func (w world) id(pod v1.Pod, container string) string {
 	return id
 }
 
-// end is how a container ended.
+// end describes how a container ended.
 type end struct {
 	code int32
 	at   time.Time
@@ -71,7 +71,7 @@ type ends struct {
 	of map[string]end // by pod/container, the last one
 }
 
-// watchEnds is ready to see every end from now on.
+// watchEnds collects every end from now on.
 func (w world) watchEnds() *ends {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -131,12 +131,12 @@ func (e *ends) await(w world, key string) (got end) {
 	return got
 }
 
-// group is the pod's cgroup below the root of each hierarchy.
+// group returns the pod's cgroup below the root of each hierarchy.
 func (w world) group(pod v1.Pod, class v1.PodQOSClass) string {
 	return filepath.Join(w.qosGroup(class), "pod"+string(pod.UID))
 }
 
-// qosGroup is the cgroup of a class.
+// qosGroup returns the cgroup of a class.
 func (w world) qosGroup(class v1.PodQOSClass) string {
 	if class == v1.PodQOSGuaranteed {
 		return filepath.Join(w.cgroup, "kubepods")
@@ -183,7 +183,7 @@ func (w world) expect(group string, settings ...setting) {
 	}
 }
 
-// pids are the processes directly in a cgroup; none when it does not exist.
+// pids returns the processes directly in a cgroup; none if it does not exist.
 func pids(group string) (out []int) {
 	text, err := cgroupFile(group, "cpuset", "cgroup.procs")
 	if err != nil {

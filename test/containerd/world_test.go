@@ -45,13 +45,13 @@ func newWorld(t *testing.T) world {
 	return w
 }
 
-// as is the world in a subtest.
+// as returns the world for a subtest.
 func (w world) as(t *testing.T) world {
 	w.t, w.Node = t, w.Node.As(t)
 	return w
 }
 
-// leave has the agent remove all pods, and looks whether it has.
+// leave removes all pods, and checks that the agent has left nothing.
 func (w world) leave() {
 	if w.t.Failed() {
 		w.unmount() // or the host's files, mounted there, would be deleted with the directory
@@ -97,7 +97,7 @@ func (w world) nothingLeft() error {
 	return errors.Join(errs...)
 }
 
-// mounts are those in the node's directory.
+// mounts returns the mounts in the node's directory.
 func (w world) mounts() (out []string) {
 	all, err := mount.New("").List()
 	if err != nil {
@@ -144,7 +144,8 @@ func (w world) remove(name string) {
 	w.AwaitGone(name + "-node")
 }
 
-// simple is the spec of a pod with one container, main, with these arguments and further lines.
+// simple returns the spec of a pod with one container, main, with these arguments and further
+// lines.
 func simple(args string, lines ...string) string {
 	spec := "containers:\n  - name: main\n    image: IMAGE\n    args: [" + args + "]\n"
 	for _, line := range lines {
@@ -157,7 +158,7 @@ func simple(args string, lines ...string) string {
 var logLine = regexp.MustCompile(
 	`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+(?:Z|[+-]\d\d:\d\d) (stdout|stderr) ([FP]) (.*)$`)
 
-// logs is what the container has written in one of its lives, read where the kubelet has it.
+// logs returns what the container has written in one of its runs, from the kubelet's place.
 func (w world) logs(pod v1.Pod, container string, life int) (string, error) {
 	file := filepath.Join(w.Dir, "logs", fmt.Sprintf("%s_%s_%s", pod.Namespace, pod.Name, pod.UID),
 		container, fmt.Sprintf("%d.log", life))
@@ -179,7 +180,7 @@ func (w world) logs(pod v1.Pod, container string, life int) (string, error) {
 	return text.String(), nil
 }
 
-// report waits for what the container tells of what it sees.
+// report waits for the container's report of what it sees.
 func (w world) report(pod v1.Pod, container string) (r workload.Report) {
 	w.t.Helper()
 	w.Eventually("container "+container+" of "+pod.Name+" tells what it sees", func() error {
@@ -192,7 +193,7 @@ func (w world) report(pod v1.Pod, container string) (r workload.Report) {
 	return r
 }
 
-// statusOf is the container's status; the pod must have it.
+// statusOf returns the container's status; the pod must have it.
 func (w world) statusOf(pod v1.Pod, container string) v1.ContainerStatus {
 	w.t.Helper()
 	for _, list := range [][]v1.ContainerStatus{

@@ -67,7 +67,7 @@ func sequences(t *testing.T) string {
 	return out.String()
 }
 
-// serve says what pods get, how good that is, and what is left of an empty machine then.
+// serve describes what pods get, how good that is, and what is left of an empty machine then.
 func (m machine) serve(pick allocator, sizes []int) string {
 	free := upTo(len(m.links))
 	var parts []string
@@ -129,8 +129,8 @@ func questions(t *testing.T) string {
 	return out.String()
 }
 
-// differ says by what two groups of those that are free differ first, and which is better: NVLinks,
-// those that are left, ways over PCIe, those that are left.
+// differ returns the first criterion by which two groups of free GPUs differ, and which group is
+// better: NVLinks, remaining NVLinks, ways over PCIe, remaining ones.
 func (m machine) differ(free, a, b []int) (at, by int) {
 	if slices.Equal(a, b) {
 		return 0, 0
@@ -155,7 +155,7 @@ func (m machine) differ(free, a, b []int) (at, by int) {
 	return 0, 0
 }
 
-// means is what groups of one size were, on average.
+// means has the averages of groups of one size.
 type means struct{ groups, weakest, nvlink, paths int }
 
 func (a means) of(sum int) string {

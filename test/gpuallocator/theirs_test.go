@@ -70,7 +70,7 @@ func open(t *testing.T, name string) machine {
 	return m
 }
 
-// direct is how many NVLinks join two GPUs without a switch.
+// direct returns how many NVLinks join two GPUs without a switch.
 func direct(m *mock.Machine, l prefer.Link) int {
 	if m.NVLink.Pairs == nil {
 		return 0
@@ -78,7 +78,7 @@ func direct(m *mock.Machine, l prefer.Link) int {
 	return l.NVLink / m.NVLink.GBps
 }
 
-// allocator picks size GPUs of those that are free.
+// allocator picks size of the free GPUs.
 type allocator func(m machine, free []int, size int) []int
 
 func ours(m machine, free []int, size int) []int {
@@ -110,7 +110,7 @@ func without(all, some []int) []int {
 		func(i int) bool { return slices.Contains(some, i) })
 }
 
-// best is how good the best group of size is, by a look at all; "-" where there are too few.
+// best returns the quality of the best group of that size, by trying all; "-" if there are too few.
 func (m machine) best(of []int, size int) (best prefer.Quality, found bool) {
 	for mask := range uint(1 << len(of)) {
 		var group []int

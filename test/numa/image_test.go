@@ -128,7 +128,7 @@ func format(t *testing.T, root string) string {
 // library is a file in the output of ldd.
 var library = regexp.MustCompile(`(?m)^\s*(?:\S+ => )?(/\S+) \(0x`)
 
-// libraries are the shared libraries and the loader of an executable.
+// libraries returns the shared libraries and the loader of an executable.
 func libraries(t *testing.T, executable string) (files []string) {
 	t.Helper()
 	out, err := exec.Command("ldd", executable).CombinedOutput()
@@ -152,7 +152,7 @@ func install(t *testing.T, from, to string) {
 	}
 }
 
-// program is where an executable of the host is, also where only root looks for it.
+// program returns the path of an executable of the host, also where only root looks for it.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	path, err := lookPath(name)

@@ -78,7 +78,7 @@ func usualMachine(kernel, disk string) machine {
 		sockets: twoSockets, functions: usual()}
 }
 
-// require is the folder of the kernel, if all is there that the tests need.
+// require returns the folder of the kernel, if everything is there that the tests need.
 func require(t *testing.T) string {
 	t.Helper()
 	needed(t)
@@ -88,7 +88,7 @@ func require(t *testing.T) string {
 	return tool(t, "kernel.sh")
 }
 
-// tool is what a script prints that gets something the machine is made of.
+// tool returns the output of a script that provides a part of the machine.
 func tool(t *testing.T, script string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("../tools/"+script, args...)
@@ -260,7 +260,7 @@ func keep(t *testing.T, file string) string {
 	return string(text)
 }
 
-// tail is the last lines of a text, without those that say no more than that the guest is alive.
+// tail returns the last lines of a text, without the guest's signs of life.
 func tail(text string, lines int) string {
 	all := slices.DeleteFunc(strings.SplitAfter(text, "\n"),
 		func(line string) bool { return strings.TrimSpace(line) == alive })

@@ -29,7 +29,7 @@ type result struct {
 	outcome string // pass, fail or skip; "" when it did not end
 	seconds float64
 	output  strings.Builder
-	// seen is what the test wants in the table.
+	// seen has the test's lines for the table.
 	seen []string
 }
 

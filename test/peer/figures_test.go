@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 )
 
-// figures are what was measured, by agent.
+// figures are the measurements, by agent.
 type figures map[string]column
 
 // column has the values of each figure, one of each round.
@@ -26,7 +26,7 @@ func (f figures) of(agent string) column {
 
 func (c column) add(figure string, value float64) { c[figure] = append(c[figure], value) }
 
-// median is that of an odd number of values, else the lower of the two.
+// median returns the middle value, of an even number the lower one.
 func median(of []float64) float64 {
 	if len(of) == 0 {
 		return 0
@@ -34,7 +34,7 @@ func median(of []float64) float64 {
 	return slices.Sorted(slices.Values(of))[(len(of)-1)/2]
 }
 
-// names are those of all figures, in order.
+// names returns the names of all figures, sorted.
 func (f figures) names() []string {
 	all := map[string]bool{}
 	for _, c := range f {

@@ -45,7 +45,7 @@ func (n *node) watch() {
 	})
 }
 
-// note takes that something has become of a pod for the first time.
+// note records when something first happened to a pod.
 func (n *node) note(in map[string]time.Time, pod string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -39,7 +39,7 @@ func (n *node) must(err error) {
 	}
 }
 
-// pod is one bound to the node, so that the scheduler takes no time.
+// pod returns a pod that is bound to the node, so that the scheduler takes no time.
 func (n *node) pod(name string, args ...string) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -125,7 +125,7 @@ func (n *node) oneAtATime() {
 	}
 }
 
-// exits has pods end by themselves.
+// exits lets pods end by themselves.
 func (n *node) exits() {
 	var took []float64
 	for i := range n.settings.singles {

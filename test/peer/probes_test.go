@@ -127,7 +127,7 @@ func (p *prober) when(path string) time.Time {
 	return p.at[path]
 }
 
-// port is where the server listens.
+// port returns the server's port.
 func (n *node) port(server string) intstr.IntOrString {
 	n.t.Helper()
 	at, err := url.Parse(server)

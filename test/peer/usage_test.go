@@ -17,7 +17,7 @@ import (
 	"github.com/numalet/numalet/test/cluster/rig"
 )
 
-// etcdReceived is how many bytes clients have sent to etcd, which are nearly all to be written.
+// etcdReceived returns how many bytes clients have sent to etcd, nearly all of them writes.
 func (n *node) etcdReceived() float64 {
 	n.t.Helper()
 	socket := filepath.Join(filepath.Dir(n.cluster.AdminKubeconfig()), "etcd.sock")
@@ -95,7 +95,7 @@ func (n *node) inRuntime(operations ...string) func() time.Duration {
 	}
 }
 
-// requests are those of one node to the API server, by what they ask for.
+// requests counts one node's requests to the API server, by kind.
 type requests map[request]float64
 
 type request struct{ verb, resource, subresource string }
@@ -126,7 +126,7 @@ func (n *node) requests() requests {
 	}
 }
 
-// since are those that came after the earlier ones.
+// since returns the requests after the earlier ones.
 func (r requests) since(before requests) requests {
 	out := requests{}
 	for what, count := range r {

@@ -35,13 +35,13 @@ var shapes = []struct{ name, machine, gpus string }{
 	{"one-socket", "epyc-nps4", "0,0,0,0,1,1,2,3"},
 }
 
-// wants are what the pods ask for, in turns: all that fits one NUMA node of some of the machines.
+// wants are the pods' requests, in turns: each fits one NUMA node of some of the machines.
 var wants = []string{
 	"cpu=4 gpu=1", "cpu=1", "cpu=6", "cpu=1 gpu=1", "cpu=3",
 	"cpu=2 gpu=2", "cpu=1", "cpu=5", "cpu=2", "cpu=1",
 }
 
-// outcome is what became of the pods.
+// outcome counts pods by their end.
 type outcome struct{ running, pending, topology, otherwise int }
 
 // TestSchedulers sends 200 pods to four nodes of different shape under single-numa-node, once by the
@@ -141,7 +141,7 @@ profiles:
 	})
 }
 
-// join makes the nodes, which tell what they have.
+// join starts the nodes, which publish what they have.
 func join(t *testing.T, c rig.Cluster) {
 	t.Helper()
 	for _, shape := range shapes {
@@ -161,7 +161,7 @@ func join(t *testing.T, c rig.Cluster) {
 	}
 }
 
-// send has the scheduler place the pods, and says what became of them.
+// send lets the scheduler place the pods, and returns the outcome.
 func send(t *testing.T, c rig.Cluster, scheduler string) (out outcome) {
 	t.Helper()
 	pods := c.Client.CoreV1().Pods(c.Namespace)
@@ -205,7 +205,7 @@ func pod(i int, scheduler string) *v1.Pod {
 	}
 }
 
-// count says what became of pods, and of how many it is not known yet.
+// count returns the pods' outcome, and how many are undecided.
 func count(pods []v1.Pod) (out outcome, undecided int) {
 	for _, p := range pods {
 		switch {

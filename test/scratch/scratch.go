@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// longest is what the path of the directory for temporary files may have. test/run.sh makes one of
-// that length; from any other longer one tests go to /tmp.
+// longest is the longest path of the directory for temporary files. test/run.sh makes one of that
+// length; if TMPDIR is longer, tests use /tmp.
 const longest = len("/tmp/nXXXX")
 
 // Dir makes an empty directory, which is removed with all that is in it when the test ends. Its

@@ -11,7 +11,7 @@ import (
 // The usage of simulated pods is invented. The container's id determines a constant share of a CPU,
 // up to 50 millicores, and a constant amount of memory. Counters start with the container.
 
-// usage is what a container uses at one moment.
+// usage is a container's consumption at one moment.
 type usage struct{ nanos, nanoCores, memory, rss, disk uint64 }
 
 func (u *usage) add(o usage) {

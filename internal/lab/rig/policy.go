@@ -27,7 +27,7 @@ type Policy struct {
 	// certain nodes. Otherwise they are only counted.
 	PlacedMemory bool
 	CPUOptions   cpumanager.Options
-	// Kept is what the policy keeps from pods; nil: what the site keeps.
+	// Kept is reserved from pods by the policy; nil: as the site reserves.
 	Kept *Kept
 	// From is the file that the policy was read from, if any.
 	From string

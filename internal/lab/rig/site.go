@@ -38,7 +38,7 @@ type Kept struct {
 	IsolatedCPUs cpuset.CPUSet
 	// ReservedMemory is kept from pods if memory is placed on nodes.
 	ReservedMemory memory.Amounts
-	// Allocatable is what all pods together may request, devices excluded.
+	// Allocatable bounds the requests of all pods together, devices excluded.
 	Allocatable v1.ResourceList
 }
 

@@ -58,7 +58,7 @@ func start(t *testing.T) *containerd.Daemon {
 	return d
 }
 
-// subnets are those of the containerds that run in this process.
+// subnets has the subnets of this process's containerds.
 var subnets sync.Map
 
 // configure chooses a directory, which Stop leaves empty, and with it a subnet that no other has.
@@ -108,7 +108,7 @@ func Alone(t *testing.T) {
 	})
 }
 
-// trouble is the lines of containerd's log that are not plain information.
+// trouble returns the lines of containerd's log above the level of information.
 func trouble(file string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -22,7 +22,7 @@ const bySystemd = "NUMALET_TEST_BY_SYSTEMD"
 //go:embed systemd.sh
 var systemdScript string
 
-// testUnit is what systemd runs; it ends when that has.
+// testUnit is the unit that systemd runs; systemd ends with it.
 const testUnit = `[Unit]
 DefaultDependencies=no
 SuccessAction=exit-force

@@ -80,7 +80,7 @@ func (g guest) createLike(name string, args []string, readiness map[string]any) 
 	g.Pod(name, string(manifest))
 }
 
-// restarts is how often the container of a pod was started again.
+// restarts returns how often a pod's container was restarted.
 func (g guest) restarts(name string) (int, error) {
 	pods, err := g.Pods()
 	if err != nil {

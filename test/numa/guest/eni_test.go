@@ -17,7 +17,7 @@ import (
 
 const (
 	eniResource = "example.com/eni"
-	// infoDir has what network plugins are told of interfaces.
+	// infoDir has the files that tell network plugins about interfaces.
 	infoDir = home + "/devinfo"
 	// nodeIP is on the interface that the node lives on.
 	nodeIP = "192.0.2.9"
@@ -151,7 +151,7 @@ func nobodyHas(file, address string) error {
 	return nil
 }
 
-// functionOn is the address of a network function on a node.
+// functionOn returns the address of a network function on a node.
 func functionOn(t *testing.T, node int) string {
 	t.Helper()
 	for _, address := range pciFunctions(t, nicClass) {
@@ -163,7 +163,7 @@ func functionOn(t *testing.T, node int) string {
 	return ""
 }
 
-// interfaceOf is the name of the interface that a function is.
+// interfaceOf returns the name of a function's interface.
 func interfaceOf(t *testing.T, address string) string {
 	t.Helper()
 	var all []string

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// facts are what may not change of a container while its agent is away. What is Promised outlives
-// the container.
+// facts must not change for a container while its agent is away. Promised outlives the container.
 type facts struct {
 	Promised struct {
 		CPUs, Mems string
@@ -55,7 +54,7 @@ func (g guest) unchanged(before map[string]facts, calls int) {
 	}
 }
 
-// memory is what the next boot is told.
+// memory is for the next boot.
 type memory struct {
 	Boot string
 	Pods map[string]facts
@@ -78,7 +77,7 @@ func (g guest) remember(names ...string) {
 	}
 }
 
-// recall is what the boot before has told.
+// recall returns what the boot before has stored.
 func recall(t *testing.T) (m memory) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(said(t, memoryFile)), &m); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/numalet/numalet/internal/lab/containerd"
 )
 
-// runtimeDir is what the runtime keeps.
+// runtimeDir has the runtime's files.
 const runtimeDir = home + "/c"
 
 // What pods ask for. torn wants the disks of two nodes, wide and wider the CPUs and the memory
@@ -228,7 +228,7 @@ func testRepair(g guest) {
 	}
 }
 
-// repaired is how often the agent has put memory nodes right.
+// repaired returns how often the agent has corrected memory nodes.
 func (g guest) repaired() (n int) {
 	g.t.Helper()
 	const name = "numalet_memory_nodes_repairs_total "

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// dir is where the guest's disk has the programs.
+// dir has the programs on the guest's disk.
 const dir = "/numa"
 
 func TestMain(m *testing.M) {

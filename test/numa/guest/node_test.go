@@ -30,7 +30,7 @@ const (
 	disk, diskClass = "example.com/disk", "0x0100"
 )
 
-// home is what the agent and the runtime keep, on the disk that outlives the guest.
+// home has the files of the agent and the runtime, on the disk that outlives the guest.
 const home = "/node"
 
 // guest is the node: the agent, with a device plugin for each resource, on a containerd.
@@ -46,7 +46,7 @@ func (g guest) as(t *testing.T) guest {
 	return g
 }
 
-// newGuest is a node on a runtime. The agent does not run yet, the plugins do.
+// newGuest returns a node on a runtime. The agent does not run yet, the plugins do.
 func newGuest(t *testing.T, endpoint string) guest {
 	t.Helper()
 	g := guest{t: t, Node: harness.NewOn(t, endpoint), plugins: map[string]*sim.Client{}}
@@ -105,7 +105,7 @@ func startPlugin(t *testing.T, root, resource, class string) *sim.Client {
 	return sim.NewClient(cfg.Control)
 }
 
-// calls is how often the plugins were called with Allocate.
+// calls returns how often Allocate of the plugins was called.
 func (g guest) calls() (n int) {
 	g.t.Helper()
 	for _, plugin := range g.plugins {
@@ -137,7 +137,7 @@ func describeDisks(t *testing.T, dir string) {
 	}
 }
 
-// blockDevice is the name of the block device that a PCI function is.
+// blockDevice returns the name of a PCI function's block device.
 func blockDevice(t *testing.T, address string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(pciDir, address, "virtio*/block/*"))
@@ -147,7 +147,7 @@ func blockDevice(t *testing.T, address string) string {
 	return filepath.Base(found[0])
 }
 
-// ask is what the container of a pod asks for.
+// ask is the request of a pod's container.
 type ask struct {
 	cpu, memory string
 	huge        int // MiB of huge pages
@@ -249,8 +249,8 @@ func (g guest) rejected(name string, a ask) {
 	g.remove(name)
 }
 
-// remove removes pods and waits until nothing is theirs any more, which is when the agent has
-// written that: until then others get what is left.
+// remove removes pods and waits until the agent has written that nothing belongs to them: before
+// that other pods get what is left.
 func (g guest) remove(names ...string) {
 	g.t.Helper()
 	pods, err := g.Pods()
@@ -288,7 +288,7 @@ func (g guest) unnamed(uid string) error {
 	return err
 }
 
-// id is the container's id in the runtime.
+// id returns the container's id in the runtime.
 func id(pod v1.Pod) string {
 	if len(pod.Status.ContainerStatuses) == 0 {
 		return ""

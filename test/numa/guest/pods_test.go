@@ -24,7 +24,7 @@ type lives struct {
 	// cgroup is its folder, pid its first process.
 	cgroup string
 	pid    int
-	// promise is what the agent says of it.
+	// promise is the agent's row about it.
 	promise placement.Row
 }
 
@@ -54,7 +54,7 @@ func (g guest) look(name string) lives {
 	return l
 }
 
-// cpus and mems are what the process may use now, "0-3".
+// cpus and mems return what the process may use now, "0-3".
 func (l lives) cpus(t *testing.T) cpuset.CPUSet { return l.allowed(t, "Cpus_allowed_list:") }
 func (l lives) mems(t *testing.T) cpuset.CPUSet { return l.allowed(t, "Mems_allowed_list:") }
 
@@ -78,7 +78,7 @@ func parse(t *testing.T, text string) cpuset.CPUSet {
 	return set
 }
 
-// devices are the PCI addresses that the container was given, from its environment.
+// devices returns the PCI addresses that the container was given, from its environment.
 func (l lives) devices() (addresses []string) {
 	for _, resource := range []string{nic, disk} {
 		if text := l.report.Env[sim.EnvName(resource)]; text != "" {
@@ -88,7 +88,7 @@ func (l lives) devices() (addresses []string) {
 	return addresses
 }
 
-// nodes are where its CPUs and its devices are.
+// nodes returns the nodes of its CPUs and devices.
 func (l lives) nodes(t *testing.T) cpuset.CPUSet {
 	t.Helper()
 	nodes := nodesOf(t, l.cpus(t))
@@ -230,7 +230,7 @@ func (g guest) shared(name string, want cpuset.CPUSet) {
 	row(g.t, "%s: CPUs %s, memory of nodes %s", name, l.cpus(g.t), l.mems(g.t))
 }
 
-// pool is what containers with CPUs of their own leave of those that are online.
+// pool returns the online CPUs that are not exclusive.
 func (g guest) pool() cpuset.CPUSet {
 	g.t.Helper()
 	rows, err := g.Placements()

@@ -108,8 +108,8 @@ func testSwap(t *testing.T, c client, limited bool) {
 	c.clear(t)
 }
 
-// shareOf is what a container with a request for memory may swap: of the machine's swap space as
-// great a part as the request is of its memory, in whole pages.
+// shareOf returns what a container with a request for memory may swap: the request's share of the
+// machine's memory, of its swap space, in whole pages.
 func shareOf(t *testing.T, request string) int {
 	t.Helper()
 	memory, swap := meminfo(t, "MemTotal:"), meminfo(t, "SwapTotal:")
@@ -119,7 +119,7 @@ func shareOf(t *testing.T, request string) int {
 	return int(share*float64(swap)) / page * page
 }
 
-// meminfo is a line of /proc/meminfo in bytes.
+// meminfo returns a line of /proc/meminfo in bytes.
 func meminfo(t *testing.T, line string) (kib int) {
 	t.Helper()
 	_, after, _ := strings.Cut("\n"+said(t, "/proc/meminfo"), "\n"+line)
@@ -190,7 +190,7 @@ func (c client) create(t *testing.T, kind swaps) {
 	}
 }
 
-// cgroup is the folder of a pod's container when it runs.
+// cgroup returns the folder of a pod's container once it runs.
 func (c client) cgroup(t *testing.T, pod string) (folder string) {
 	t.Helper()
 	harness.Eventually(t, "the container of "+pod+" runs", func() error {

@@ -13,18 +13,18 @@ import (
 
 // mount is a line of /proc/self/mountinfo, proc_pid_mountinfo(5).
 type mount struct {
-	// Root is what of the file system is mounted, Source and Kind say which that is.
+	// Root is the mounted part of the file system; Source and Kind identify that.
 	Root    string `json:"root"`
 	Source  string `json:"source"`
 	Kind    string `json:"kind"`
 	Options string `json:"options"`
-	// Of are the options of the file system.
+	// Of has the options of the file system.
 	Of string `json:"of"`
 	// Propagation has the names of the optional fields, without the numbers of groups.
 	Propagation string `json:"propagation"`
 }
 
-// mounts are what is mounted at each point, the lowest first.
+// mounts returns the mounts at each mount point, the lowest first.
 func mounts() map[string][]mount {
 	out := map[string][]mount{}
 	raw, err := os.ReadFile("/proc/self/mountinfo")
@@ -49,15 +49,15 @@ func mounts() map[string][]mount {
 	return out
 }
 
-// What is told of a volume: so many of its files, so deep, and texts up to a length in bytes.
+// Bounds of the report on a volume: files, depth, and bytes of a text.
 const (
 	maxFiles = 40
 	maxDepth = 3
 	maxText  = 1024
 )
 
-// files are those of volumes, and those that the runtime mounts. What is mounted inside another mount
-// is told as that of its own, or not at all: in /dev/shm may be what others on the machine do.
+// files returns the files of volumes, and those that the runtime mounts. A mount inside another one
+// is reported as itself, or not at all: /dev/shm may have files of other processes on the machine.
 func files() tree {
 	out, points := tree{}, mounts()
 	for point := range points {
@@ -85,8 +85,8 @@ func files() tree {
 	return out
 }
 
-// file is its mode, owner and group, and what is in it: a text that everybody may read. Of a link it is
-// the target: who owns the link does not count for those who follow it.
+// file returns mode, owner and group, and the content of a text that everybody may read; of a link
+// the target: its owner has no effect.
 func file(path string) string {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -111,7 +111,7 @@ func owned(info fs.FileInfo) string {
 	return out
 }
 
-// devices are the nodes right below /dev, with mode, owner and number.
+// devices returns the nodes right below /dev, with mode, owner and number.
 func devices() tree {
 	out := tree{}
 	entries, err := os.ReadDir("/dev")

@@ -62,10 +62,10 @@ func fatal(err error) {
 	os.Exit(101)
 }
 
-// tree is what was seen, by name; what could not be seen is there as the error.
+// tree has what was seen, by name, or the error.
 type tree map[string]any
 
-// lines are those of a file; without it the tree has the error.
+// lines returns the lines of a file; without it the tree has the error.
 func (t tree) lines(file string) iter.Seq[string] {
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -137,7 +137,7 @@ func environment() tree {
 	return out
 }
 
-// status are the lines about rights and places where it may run.
+// status returns the lines about rights, CPUs and memory nodes.
 func status() tree {
 	out := tree{}
 	for line := range out.lines("/proc/self/status") {
@@ -163,7 +163,7 @@ func limits() tree {
 	return out
 }
 
-// cgroups are the process' own, by controllers.
+// cgroups returns the process's own cgroups, by controllers.
 func cgroups() tree {
 	out := tree{}
 	for line := range out.lines("/proc/self/cgroup") {
@@ -174,7 +174,7 @@ func cgroups() tree {
 	return out
 }
 
-// values are what the container's cgroups have been set to, with both versions of cgroups.
+// values returns the settings of the container's cgroups, with both versions of cgroups.
 func values() tree {
 	out := tree{}
 	for _, pattern := range []string{
@@ -194,7 +194,7 @@ func values() tree {
 	return out
 }
 
-// sysctls are those that a network or IPC namespace has for itself.
+// sysctls returns the sysctls that network and IPC namespaces have for themselves.
 func sysctls() tree {
 	out := tree{}
 	for _, pattern := range []string{"net/core/*", "net/ipv4/*", "net/ipv6/*", "kernel/shm*",
