@@ -25,7 +25,7 @@ const (
 // giveToGroup gives a volume that outlives pods, with all files in it, to the pod's fsGroup; with
 // OnRootMismatch only if its root is not the group's already. Events report progress if that takes
 // long.
-func (v *Volumes) giveToGroup(t target) error {
+func (c Config) giveToGroup(t target) error {
 	sc := t.pod.Spec.SecurityContext
 	if sc == nil || sc.FSGroup == nil {
 		return nil
@@ -39,7 +39,7 @@ func (v *Volumes) giveToGroup(t target) error {
 	defer telling.Wait()
 	done := make(chan struct{})
 	defer close(done)
-	telling.Go(func() { v.tellProgress(t, &given, done) })
+	telling.Go(func() { c.tellProgress(t, &given, done) })
 	return giveTo(t.path(), int(*sc.FSGroup), &given)
 }
 
@@ -48,7 +48,7 @@ func (v *Volumes) giveToGroup(t target) error {
 const progressDelay, progressInterval = 30 * time.Second, time.Minute
 
 // tellProgress sends these events, with the number of files given so far, until done is closed.
-func (v *Volumes) tellProgress(t target, given *atomic.Int64, done <-chan struct{}) {
+func (c Config) tellProgress(t target, given *atomic.Int64, done <-chan struct{}) {
 	what := strings.TrimPrefix(t.path(), filepath.Dir(t.podDir)+"/")
 	message := fmt.Sprintf("Setting volume ownership for %s is taking longer than expected, "+
 		"consider using OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-container/"+
@@ -63,7 +63,7 @@ func (v *Volumes) tellProgress(t target, given *atomic.Int64, done <-chan struct
 			message = fmt.Sprintf("Setting volume ownership for %s, processed %d files.", what,
 				given.Load())
 		}
-		v.cfg.Tell(t.pod, v1.EventTypeWarning, "VolumePermissionChangeInProgress", message)
+		c.Tell(t.pod, v1.EventTypeWarning, "VolumePermissionChangeInProgress", message)
 	}
 }
 

@@ -25,7 +25,7 @@ func locals() plugin {
 		stage: &stage{
 			do: func(v *Volumes, t target) error {
 				err := v.devices.stage(t)
-				v.tellMismatch(t, err)
+				v.cfg.tellMismatch(t, err)
 				return err
 			},
 			undo: func(ctx context.Context, v *Volumes, volume string) error {
@@ -35,15 +35,15 @@ func locals() plugin {
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
 			return time.Time{}, v.foreign(ctx, t, func() error {
 				shared := v.claims.elsewhere(t.pod.UID, t.pv.Name)
-				if err := v.staged(ctx, t, func() error { return v.mountLocal(t) }); err != nil {
+				if err := staged(ctx, v, t, v.devices.bind); err != nil {
 					return err
 				}
 				if shared {
-					v.tellShared(t)
+					v.cfg.tellShared(t)
 				}
 				// The first pod has given the volume to its group.
 				if !shared && !t.readOnly && v.asRoot {
-					if err := v.giveToGroup(t); err != nil {
+					if err := v.cfg.giveToGroup(t); err != nil {
 						return err
 					}
 				}
@@ -72,42 +72,23 @@ func (t target) isOnDevice() (bool, error) {
 	return isDevice, nil
 }
 
-func (v *Volumes) mountLocal(t target) error {
-	onDevice, err := t.isOnDevice()
-	if err != nil || t.have.mounted {
-		return err
-	}
-	if err := os.MkdirAll(t.path(), dirMode); err != nil {
-		return err
-	}
-	options := []string{"bind"}
-	if t.readOnly {
-		options = append(options, "ro")
-	}
-	source := t.pv.Spec.Local.Path
-	if onDevice {
-		source = v.devices.path(t.pv.Name)
-	}
-	return v.mount(source, t.path(), "", t.mountOptions(options...))
-}
-
 // tellMismatch sends an event if the device has another file system than its volume says.
-func (v *Volumes) tellMismatch(t target, err error) {
+func (c Config) tellMismatch(t target, err error) {
 	failed, is := errors.AsType[mount.MountError](err)
 	if is && failed.Type == mount.FilesystemMismatch {
-		v.cfg.Tell(t.pv, v1.EventTypeWarning, "FailedMountOnFilesystemMismatch",
+		c.Tell(t.pv, v1.EventTypeWarning, "FailedMountOnFilesystemMismatch",
 			fmt.Sprintf("MountVolume failed for volume %q %v", t.pv.Name, err))
 	}
 }
 
 // tellShared sends an event if other pods use the volume with another group than this pod wants.
-func (v *Volumes) tellShared(t target) {
+func (c Config) tellShared(t target) {
 	group := groupOf(t.pod)
 	if group == nil {
 		return
 	}
 	if gid, err := groupAt(t.path()); err == nil && gid != *group {
-		v.cfg.Tell(t.pod, v1.EventTypeWarning, "AlreadyMountedVolume", fmt.Sprintf("The requested "+
+		c.Tell(t.pod, v1.EventTypeWarning, "AlreadyMountedVolume", fmt.Sprintf("The requested "+
 			"fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.",
 			*group, t.pv.Name, gid))
 	}

@@ -62,6 +62,26 @@ func (d *onDevices) stage(t target) error {
 	return nil
 }
 
+// bind makes the pod's mount of a local volume, which is staged.
+func (d *onDevices) bind(t target) error {
+	onDevice, err := t.isOnDevice()
+	if err != nil || t.have.mounted {
+		return err
+	}
+	if err := os.MkdirAll(t.path(), dirMode); err != nil {
+		return err
+	}
+	options := []string{"bind"}
+	if t.readOnly {
+		options = append(options, "ro")
+	}
+	source := t.pv.Spec.Local.Path
+	if onDevice {
+		source = d.path(t.pv.Name)
+	}
+	return d.mount(source, t.path(), "", t.mountOptions(options...))
+}
+
 // unstage unmounts the file system of a volume, unless a pod has a mount of it.
 func (d *onDevices) unstage(ctx context.Context, volume string) (err error) {
 	defer wrap(&err, "unmount the device of volume %s", volume)

@@ -157,7 +157,7 @@ func TestGivingAwayIsTold(t *testing.T) {
 		at.plugin.path = func(used) string { return path }
 		var given atomic.Int64
 		done, ended := make(chan struct{}), make(chan struct{})
-		go func() { defer close(ended); v.tellProgress(at, &given, done) }()
+		go func() { defer close(ended); v.cfg.tellProgress(at, &given, done) }()
 		time.Sleep(progressDelay - time.Second)
 		synctest.Wait()
 		if len(told) > 0 {

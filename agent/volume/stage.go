@@ -2,8 +2,8 @@ package volume
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -26,7 +26,7 @@ func (t *turns) take(ctx context.Context, p place) (done func(), err error) {
 }
 
 // staged stages the volume and calls mount, which makes the pod's mount of it.
-func (v *Volumes) staged(ctx context.Context, t target, mount func() error) error {
+func staged(ctx context.Context, v *Volumes, t target, mount func(target) error) error {
 	done, err := v.turns.take(ctx, t.place())
 	if err != nil {
 		return err
@@ -35,24 +35,22 @@ func (v *Volumes) staged(ctx context.Context, t target, mount func() error) erro
 	if err := t.plugin.stage.do(v, t); err != nil {
 		return err
 	}
-	return mount()
+	return mount(t)
 }
 
 // unstage undoes the stage of a volume that a pod had, unless another pod has it.
-func (v *Volumes) unstage(ctx context.Context, p place) error {
+func unstage(ctx context.Context, v *Volumes, p place) error {
+	at := slices.IndexFunc(plugins(),
+		func(one plugin) bool { return one.name == p.plugin && one.stage != nil })
+	if at < 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, unmountWait)
 	defer cancel()
-	var errs []error
-	for _, plugin := range plugins() {
-		if plugin.name != p.plugin || plugin.stage == nil {
-			continue
-		}
-		done, err := v.turns.take(ctx, p)
-		if err != nil {
-			return err
-		}
-		errs = append(errs, plugin.stage.undo(ctx, v, p.name))
-		done()
+	done, err := v.turns.take(ctx, p)
+	if err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	defer done()
+	return plugins()[at].stage.undo(ctx, v, p.name)
 }

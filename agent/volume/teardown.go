@@ -50,7 +50,7 @@ func (v *Volumes) release(ctx context.Context, uid types.UID, dir string) error 
 	all, err := places(dir)
 	errs := []error{err}
 	for _, p := range all {
-		errs = append(errs, v.unstage(ctx, p))
+		errs = append(errs, unstage(ctx, v, p))
 	}
 	for _, p := range plugins() {
 		if p.tearDown != nil {

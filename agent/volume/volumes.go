@@ -156,11 +156,11 @@ func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, updates bool) error {
 }
 
 // find returns what is in a pod's directory. It touches no file system that may hang.
-func (v *Volumes) find(podDir string) ([]found, error) {
+func (f filesystems) find(podDir string) ([]found, error) {
 	all, err := places(podDir)
 	out := make([]found, len(all))
 	for i, p := range all {
-		mounted, e := v.isMounted(p.in(podDir))
+		mounted, e := f.isMounted(p.in(podDir))
 		_, incomplete := os.Stat(p.ready(podDir, isWritten(p.plugin)))
 		out[i] = found{place: p, mounted: mounted, complete: incomplete == nil}
 		err = errors.Join(err, e)
@@ -184,7 +184,7 @@ func (v *Volumes) do(ctx context.Context, s step, t target) (again time.Time, er
 		if err := v.removeVolume(ctx, s.place.in(t.podDir)); err != nil {
 			return again, fmt.Errorf("volume %v, which the pod does not use: %w", s.place, err)
 		}
-		return again, v.unstage(ctx, s.place)
+		return again, unstage(ctx, v, s.place)
 	}
 	if err := v.cfg.persistentFits(t.used); err != nil {
 		return again, &cri.ObjectError{Err: err}
