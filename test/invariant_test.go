@@ -174,7 +174,7 @@ type monitor struct {
 // monitored starts a monitor of the node's runtime. What it finds fails the test at its end.
 func monitored(t testing.TB, n *harness.Node) *monitor {
 	m := &monitor{live: map[string]crisim.Container{}, alone: map[string]bool{}}
-	n.Runtime.Watch(m.told)
+	n.Runtime.Watch(m.changed)
 	t.Cleanup(func() { m.check(t) })
 	return m
 }
@@ -197,8 +197,8 @@ func (m *monitor) leaveAlone(pod string, alone bool) {
 	m.alone[pod] = alone
 }
 
-// told is called by the runtime.
-func (m *monitor) told(c crisim.Container) {
+// changed is called by the runtime.
+func (m *monitor) changed(c crisim.Container) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, ran := m.live[c.Subject.ID]

@@ -14,8 +14,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// awaitTold waits until a pod has an event that begins with this text.
-func awaitTold(n *harness.Node, pod, want string) {
+// awaitPodEvent waits until a pod has an event that begins with this text.
+func awaitPodEvent(n *harness.Node, pod, want string) {
 	n.Eventually(pod+" has the event "+want, func() error {
 		if text := eventsOf(n, pod); !strings.Contains("\n"+text, "\n"+want) {
 			return fmt.Errorf("it has\n%s", text)
@@ -37,7 +37,7 @@ func TestNetworkNotReady(t *testing.T) {
 	}
 	n.Start()
 	n.AwaitPhase("brings-node", v1.PodRunning)
-	awaitTold(n, "plain-node", "NetworkNotReady: network is not ready: container runtime network "+
+	awaitPodEvent(n, "plain-node", "NetworkNotReady: network is not ready: container runtime network "+
 		"not ready: NetworkReady=false reason:")
 	for _, s := range n.Runtime.State().Sandboxes {
 		if s.Pod == "plain-node" {
@@ -79,7 +79,7 @@ func TestEventsOfSandboxes(t *testing.T) {
 	if err := n.Runtime.KillSandbox("default/app-node"); err != nil {
 		t.Fatal(err)
 	}
-	awaitTold(n, "app-node", "SandboxChanged: Pod sandbox changed, it will be killed and re-created.")
+	awaitPodEvent(n, "app-node", "SandboxChanged: Pod sandbox changed, it will be killed and re-created.")
 	n.Eventually("the container runs in the new sandbox", func() error {
 		for _, c := range n.Runtime.State().Containers {
 			if c.Subject.Pod == "app-node" && c.Running() {
@@ -92,7 +92,7 @@ func TestEventsOfSandboxes(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.RemovePod("app")
-	awaitTold(n, "app-node", "FailedKillPod: error killing pod: ")
+	awaitPodEvent(n, "app-node", "FailedKillPod: error killing pod: ")
 	n.Runtime.ClearFaults()
 	n.AwaitGone("app-node")
 }

@@ -27,7 +27,7 @@ func (a *attacked) says(name, text string) {
 		if err != nil {
 			return err
 		}
-		if all := told(a.t, a.c, p); !strings.Contains(all, text) {
+		if all := messagesOf(a.t, a.c, p); !strings.Contains(all, text) {
 			return fmt.Errorf("it says %q", all)
 		}
 		return nil
@@ -177,7 +177,7 @@ func (a *attacked) lateTokens() {
 	})
 	a.pod("tokens", func(p *v1.Pod) { p.Spec.AutomountServiceAccountToken = nil })
 	p := await(a.t, a.c, a.c.Namespace, "tokens", runs)
-	if all := told(a.t, a.c, p); strings.Contains(all, "MountVolume") || asked.Load() < 4 {
+	if all := messagesOf(a.t, a.c, p); strings.Contains(all, "MountVolume") || asked.Load() < 4 {
 		a.t.Errorf("after %d requests the pod says %q", asked.Load(), all)
 	}
 	a.remove("tokens")

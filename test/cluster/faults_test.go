@@ -320,11 +320,11 @@ type watcher struct {
 
 func watch(n *harness.Node) *watcher {
 	w := &watcher{live: map[string]crisim.Container{}}
-	n.Runtime.Watch(w.told)
+	n.Runtime.Watch(w.changed)
 	return w
 }
 
-func (w *watcher) told(c crisim.Container) {
+func (w *watcher) changed(c crisim.Container) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.live, c.Subject.ID)

@@ -110,7 +110,7 @@ func TestHostilePods(t *testing.T) {
 	for name, h := range pods {
 		await(t, c, c.Namespace, name, func(p *v1.Pod) bool {
 			return h.says == "" && runs(p) ||
-				h.says != "" && strings.Contains(told(t, c, p), h.says)
+				h.says != "" && strings.Contains(messagesOf(t, c, p), h.says)
 		})
 	}
 
@@ -123,8 +123,8 @@ func TestHostilePods(t *testing.T) {
 	}
 }
 
-// told returns what a pod's status and its events say.
-func told(t *testing.T, c rig.Cluster, p *v1.Pod) string {
+// messagesOf returns what a pod's status and its events say.
+func messagesOf(t *testing.T, c rig.Cluster, p *v1.Pod) string {
 	t.Helper()
 	out := p.Status.Message
 	for _, s := range p.Status.ContainerStatuses {

@@ -110,8 +110,8 @@ func (s *scenarioNode) manifest(pod *v1.Pod) error {
 	return err
 }
 
-// tell carries out the steps of a scenario.
-func (s *scenarioNode) tell(ctx context.Context, steps []step, pod string) error {
+// play carries out the steps of a scenario.
+func (s *scenarioNode) play(ctx context.Context, steps []step, pod string) error {
 	for i, one := range steps {
 		if err := s.await(ctx, pod, one); err != nil {
 			return fmt.Errorf("step %d: %w", i, err)

@@ -76,7 +76,7 @@ func TestLifecycleScenarios(t *testing.T) {
 			return !chosen(t).MatchString(s.name)
 		})
 		whole = whole && len(named) == len(some)
-		tellUntilAlike(t, sides, named, meant)
+		runUntilAlike(t, sides, named, meant)
 	}
 	for _, m := range meant.Unmet() {
 		if whole {
@@ -85,8 +85,8 @@ func TestLifecycleScenarios(t *testing.T) {
 	}
 }
 
-// tellUntilAlike runs scenarios, repeats those that differ, and fails if some still differ.
-func tellUntilAlike(t *testing.T, sides []*scenarioNode, some []scenario, c *histories.Comparison) {
+// runUntilAlike runs scenarios, repeats those that differ, and fails if some still differ.
+func runUntilAlike(t *testing.T, sides []*scenarioNode, some []scenario, c *histories.Comparison) {
 	t.Helper()
 	tries := int(harness.Number(t, "NUMALET_SCENARIOS_TRIES", 3))
 	var wrong []string
@@ -94,7 +94,7 @@ func tellUntilAlike(t *testing.T, sides []*scenarioNode, some []scenario, c *his
 		if try > 1 {
 			t.Logf("told again:\n%s", strings.Join(wrong, "\n"))
 		}
-		wrong = tellAll(t, sides, some, c, try)
+		wrong = runAll(t, sides, some, c, try)
 		some = slices.DeleteFunc(slices.Clone(some), func(s scenario) bool {
 			return !slices.ContainsFunc(wrong, func(w string) bool {
 				return strings.HasPrefix(w, s.name+",")
@@ -143,8 +143,8 @@ func chosen(t *testing.T) *regexp.Regexp {
 	return is
 }
 
-// tellAll runs scenarios on both nodes at once and returns the differences of their records.
-func tellAll(t *testing.T, sides []*scenarioNode, all []scenario, c *histories.Comparison,
+// runAll runs scenarios on both nodes at once and returns the differences of their records.
+func runAll(t *testing.T, sides []*scenarioNode, all []scenario, c *histories.Comparison,
 	try int) []string {
 	t.Helper()
 	start := time.Now()
@@ -155,7 +155,7 @@ func tellAll(t *testing.T, sides []*scenarioNode, all []scenario, c *histories.C
 			err = s.begin(t.Context(), one, try)
 		}
 		if err == nil {
-			err = s.tell(t.Context(), one.steps, name)
+			err = s.play(t.Context(), one.steps, name)
 		}
 		if err == nil && one.later == nil {
 			err = s.end(t.Context(), one, name)
@@ -163,7 +163,7 @@ func tellAll(t *testing.T, sides []*scenarioNode, all []scenario, c *histories.C
 		return err
 	})
 	if slices.ContainsFunc(all, func(s scenario) bool { return s.later != nil }) {
-		tellOn(t, sides, all, try)
+		runAfterRestart(t, sides, all, try)
 	}
 	wrong, late := differ(sides, all, c, try)
 	t.Logf("try %d: %d scenarios, %v; what is new is seldom seen later than %v", try, len(all),
@@ -171,8 +171,8 @@ func tellAll(t *testing.T, sides []*scenarioNode, all []scenario, c *histories.C
 	return wrong
 }
 
-// tellOn restarts the agents and runs the rest of the scenarios.
-func tellOn(t *testing.T, sides []*scenarioNode, all []scenario, try int) {
+// runAfterRestart restarts the agents and runs the rest of the scenarios.
+func runAfterRestart(t *testing.T, sides []*scenarioNode, all []scenario, try int) {
 	t.Helper()
 	for _, s := range sides {
 		s.Kill()
@@ -185,7 +185,7 @@ func tellOn(t *testing.T, sides []*scenarioNode, all []scenario, try int) {
 	}
 	onBoth(t, sides, all, func(s *scenarioNode, one scenario) error {
 		name := one.podName(try, s)
-		if err := s.tell(t.Context(), one.later, name); err != nil {
+		if err := s.play(t.Context(), one.later, name); err != nil {
 			return err
 		}
 		return s.end(t.Context(), one, name)

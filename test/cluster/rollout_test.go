@@ -134,7 +134,7 @@ func watchOwners(t *testing.T, n rig.Node) *owners {
 			t.Error(e)
 		}
 	})
-	n.Runtime.Watch(o.told)
+	n.Runtime.Watch(o.changed)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	stream, err := watchv1.NewPodResourcesWatcherClient(dial(t,
@@ -212,8 +212,8 @@ func (o *owners) most() int {
 	return o.used
 }
 
-// told receives the runtime's changes.
-func (o *owners) told(c crisim.Container) {
+// changed receives the runtime's changes.
+func (o *owners) changed(c crisim.Container) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !c.Running() {
