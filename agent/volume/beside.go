@@ -49,5 +49,5 @@ func (v *Volumes) Incomplete(pod *v1.Pod) (bool, error) {
 // usual reports whether all volumes of the pod are ordinary.
 func usual(pod *v1.Pod) bool {
 	all, err := usedVolumes(pod)
-	return err == nil && !slices.ContainsFunc(all, func(u used) bool { return !u.look().ordinary })
+	return err == nil && !slices.ContainsFunc(all, func(u used) bool { return !u.facts().ordinary })
 }

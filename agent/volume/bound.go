@@ -49,7 +49,7 @@ func claimOf(pod *v1.Pod, volume v1.Volume) string {
 func Polls(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
 		u, _ := newUsed(pod, v)
-		return u.claim != "" || u.look().polled
+		return u.claim != "" || u.facts().polled
 	})
 }
 
@@ -239,7 +239,7 @@ func (c Config) persistentFits(u used) error {
 	if err := storagehelpers.CheckNodeAffinity(u.pv, c.Labels()); err != nil {
 		return fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q : %w", u.pv.Name, err)
 	}
-	if len(u.mountOptions()) > 0 && !u.look().mounted {
+	if len(u.mountOptions()) > 0 && !u.facts().mounted {
 		return fmt.Errorf("MountVolume.MountOptionSupport check failed for volume %q : mount "+
 			"options are not supported for this volume type", u.pv.Name)
 	}

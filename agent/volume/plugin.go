@@ -68,8 +68,8 @@ type facts struct {
 	polled   bool // what it is made of changes and nobody tells
 }
 
-// look returns the facts of a volume.
-func (u used) look() facts {
+// facts returns what follows from the source of a volume.
+func (u used) facts() facts {
 	if u.plugin.facts == nil {
 		return facts{}
 	}

@@ -173,7 +173,7 @@ func want(all []used) []wanted {
 	out := make([]wanted, len(all))
 	for i, u := range all {
 		out[i] = wanted{place: u.place(), outside: u.plugin.path != nil,
-			written: u.plugin.written, mounted: u.look().mounted}
+			written: u.plugin.written, mounted: u.facts().mounted}
 	}
 	return out
 }
@@ -256,7 +256,7 @@ func newUsed(pod *v1.Pod, volume v1.Volume) (u used, err error) {
 		return u, nil
 	}
 	u.plugin, err = pluginFor(u.volume)
-	u.readOnly = u.look().readOnly
+	u.readOnly = u.facts().readOnly
 	return u, err
 }
 
