@@ -17,9 +17,8 @@ func (v *Volumes) Beside(pod *v1.Pod) bool {
 	return !v.begun(pod.UID) && usual(pod)
 }
 
-// Incomplete reports whether something is missing that should be there before a container starts: a
-// volume, or the pod's directory itself. The agent may have ended while it made volumes and sandbox
-// at the same time.
+// Incomplete reports whether a pod with a sandbox, all of whose volumes are ordinary, lacks one of
+// them or its directory: the agent may have ended while it made both at the same time.
 func (v *Volumes) Incomplete(pod *v1.Pod) (bool, error) {
 	if !usual(pod) {
 		return false, nil
