@@ -31,8 +31,8 @@ type admissionEnds struct {
 // supports is what some runtimes and kernels can do for pods, and others cannot.
 type supports struct{ groupsPolicy, appArmor bool }
 
-// newQueue makes admission. Its outcomes go to decisions, and pods that make way for critical ones to
-// events.
+// newQueue makes admission. Its outcomes go to decisions, and pods that make way for critical ones
+// to events.
 func newQueue(n node, decisions *mailbox.Box[admission.Result],
 	events *mailbox.Box[syncloop.Event], e admissionEnds) *admission.Queue {
 	c, say := admissionConfig(n.self), admission.Events{Recorder: n.events}

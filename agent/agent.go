@@ -1,6 +1,6 @@
 // Package agent is the node agent: it joins what watches, what decides and what acts.
-// docs/architecture.md shows the road of a pod through it. join.go makes the domains and joins them;
-// hollow.go joins the same domains to a runtime in memory.
+// docs/architecture.md shows the road of a pod through it. join.go makes the domains and joins
+// them; hollow.go joins the same domains to a runtime in memory.
 package agent
 
 import (
@@ -15,7 +15,6 @@ import (
 	"github.com/numalet/numalet/agent/checkpoints"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/explain"
-	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/version"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/await"
@@ -28,7 +27,6 @@ type Agent struct {
 	node        node
 	host        host
 	devices     deviceDomain
-	seen        *lifecycle.PLEG
 	resources   resourceDomain
 	contents    contentDomain
 	probes      probeDomain
@@ -90,10 +88,10 @@ func start(ctx context.Context, group *errgroup.Group, parts []part) {
 	}
 }
 
-// adopt waits until it is known what runs, and aligns the records with it before anything is decided:
-// running pods are adopted.
+// adopt waits until it is known what runs, and aligns the records with it before anything is
+// decided: running pods are adopted.
 func (a *Agent) adopt(ctx context.Context) error {
-	for _, ready := range []<-chan struct{}{a.seen.Synced(), a.devices.Ready()} {
+	for _, ready := range []<-chan struct{}{a.host.seen.Synced(), a.devices.Ready()} {
 		if !await.On(ctx, ready) {
 			return nil
 		}
@@ -107,8 +105,8 @@ func (a *Agent) adopt(ctx context.Context) error {
 	return nil
 }
 
-// announce tells systemd, if it started the agent, that the agent is ready, and when it begins to end
-// (sd_notify(3)).
+// announce tells systemd, if it started the agent, that the agent is ready, and when it begins to
+// end (sd_notify(3)).
 func announce(ctx context.Context) error {
 	for _, state := range []string{daemon.SdNotifyReady, daemon.SdNotifyStopping} {
 		if _, err := daemon.SdNotify(false, state); err != nil {

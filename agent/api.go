@@ -37,10 +37,11 @@ const (
 	noFlags    = "flags endpoint is disabled."
 )
 
-// nodeAPI is the HTTPS server of the node, which kubectl and the API server ask. open are the routes
-// that the read-only port has too. There is no listener if it is switched off, or if nobody could be
-// allowed to ask: the log says so.
-func (a *Agent) nodeAPI(ctx context.Context, open []server.Route) ([]server.Listener, []part, error) {
+// nodeAPI is the HTTPS server of the node, which kubectl and the API server ask. open are the
+// routes that the read-only port has too. There is no listener if it is switched off, or if nobody
+// could be allowed to ask: the log says so.
+func (a *Agent) nodeAPI(ctx context.Context, open []server.Route) (
+	[]server.Listener, []part, error) {
 	n, k := a.node, &a.node.cfg.Kubelet
 	if !*k.EnableServer {
 		return nil, nil, nil
@@ -99,8 +100,8 @@ type certificate interface {
 	Run(context.Context) error
 }
 
-// servingCertificate comes from the configured files, is signed by the API server if that is wanted,
-// or is our own.
+// servingCertificate comes from the configured files, is signed by the API server if that is
+// wanted, or is our own.
 func servingCertificate(n node, h host) (certificate, error) {
 	k := &n.cfg.Kubelet
 	switch {
@@ -132,7 +133,7 @@ func (a *Agent) nodeRoutes() ([]server.Route, error) {
 	named := func(namespace, name string) (*v1.Pod, bool) { return pods.Named(namespace, name, "") }
 	if cfg.Gates.Enabled("ContainerCheckpoint") {
 		out = append(out, checkpoint.Route(checkpoint.Config{
-			Runtime: runtime, Pod: named, Observed: a.seen.Get,
+			Runtime: runtime, Pod: named, Observed: a.host.seen.Get,
 			Dir: filepath.Join(cfg.RootDir, "checkpoints"),
 		}))
 	}
@@ -146,7 +147,7 @@ func (a *Agent) nodeRoutes() ([]server.Route, error) {
 		return out, nil
 	}
 	streams, err := streaming.Routes(streaming.Config{
-		Runtime: runtime, Pod: pods.Named, Observed: a.seen.Get,
+		Runtime: runtime, Pod: pods.Named, Observed: a.host.seen.Get,
 		Old:  !cfg.Gates.Enabled("ExtendWebSocketsToKubelet"),
 		Idle: k.StreamingConnectionIdleTimeout.Duration, Registry: n.registry,
 	})
@@ -158,11 +159,11 @@ func (a *Agent) nodeRoutes() ([]server.Route, error) {
 	}
 	return slices.Concat(out, streams, switchable(cfg), []server.Route{
 		logs.Route(logs.Config{
-			Pod: named, Observed: a.seen.Get,
+			Pod: named, Observed: a.host.seen.Get,
 			SplitStreams: cfg.Gates.Enabled("PodLogsQuerySplitStreams"),
 			Patience:     k.StreamingConnectionIdleTimeout.Duration,
 		}),
-		server.RunningRoute(a.seen.All),
+		server.RunningRoute(a.host.seen.All),
 	}), nil
 }
 

@@ -32,11 +32,12 @@ func TestNodeStatusFollowsTheObserver(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := host{
+			seen:      observer,
 			addresses: &addresses.Addresses{},
 			up:        runtimeup.New(runtimeup.Config{}, cri.RuntimeStatus{}),
 		}
 		changed := mailbox.Subscribe(h.nodeEnds(node{self: self{cfg: new(config.Config)}},
-			deviceDomain{}, observer).changed...)
+			deviceDomain{}, h.state).changed...)
 		go observer.Run(t.Context())
 		synctest.Wait()
 		for _, when := range []string{"observed", "no longer observed", "observed again"} {

@@ -14,17 +14,15 @@ import (
 	"github.com/numalet/numalet/agent/actuator"
 	"github.com/numalet/numalet/agent/hostinfo"
 	"github.com/numalet/numalet/agent/images/provider"
-	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/logs"
 	"github.com/numalet/numalet/agent/userns"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/files"
 )
 
-// newActuator makes what turns the actions of workers into calls.
-func newActuator(n node, h host, plugins *devicemanager.Plugins, seen *lifecycle.PLEG,
-	c contentDomain, r resourceDomain) (*actuator.Actuator, error) {
+// actuator makes what turns the actions of workers into calls.
+func (h host) actuator(n node, d deviceDomain, r resourceDomain, c contentDomain) (
+	*actuator.Actuator, error) {
 	settings, err := nodeSettings(n, h)
 	if err != nil {
 		return nil, err
@@ -34,8 +32,8 @@ func newActuator(n node, h host, plugins *devicemanager.Plugins, seen *lifecycle
 		return nil, err
 	}
 	cfg := actuator.Config{
-		Runtime: h.client.Runtime(), Images: images, Observer: seen, Volumes: c.volumes,
-		Cgroups: h.tree, Resources: r.loop, Plugins: plugins, State: n.store.State,
+		Runtime: h.client.Runtime(), Images: images, Observer: h.seen, Volumes: c.volumes,
+		Cgroups: h.tree, Resources: r.loop, Plugins: d.Plugins, State: n.store.State,
 		Hardware: n.hardware.Get, Node: settings,
 		Tell: actuator.Tell{
 			Event: n.events.Pod, Node: n.events.OnNode, Container: n.events.Container,

@@ -90,8 +90,8 @@ func (c contentDomain) follow(workers *podworker.Workers) []part {
 	}
 }
 
-// measure measures the volumes of pods every volumeStatsAggPeriod; if that is negative, never. It has
-// a goroutine of its own, since file systems of others may take their time.
+// measure measures the volumes of pods every volumeStatsAggPeriod; if that is negative, never. It
+// has a goroutine of its own, since file systems of others may take their time.
 func (c contentDomain) measure(n node, pods *podstatus.Store) []part {
 	period := n.cfg.Kubelet.VolumeStatsAggPeriod.Duration
 	if period <= 0 {

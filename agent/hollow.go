@@ -20,14 +20,13 @@ import (
 	nodestatus "github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/status"
-	"github.com/numalet/numalet/agent/syncloop"
 	"github.com/numalet/numalet/agent/version"
 	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/topology"
 )
 
-// HollowKind is what hollow nodes of one configuration share: their machine, and metrics that nobody
-// reads.
+// HollowKind is what hollow nodes of one configuration share: their machine, and metrics that
+// nobody reads.
 type HollowKind struct {
 	self
 	metrics *metrics.Metrics
@@ -68,8 +67,8 @@ type HollowRuntime interface {
 	Run(context.Context) error
 }
 
-// Hollow is a node without a host: the same domains as an agent's, joined to a runtime in memory. It
-// has no ports, sockets, cgroups, volumes or manifests.
+// Hollow is a node without a host: the same domains as an agent's, joined to a runtime in memory.
+// It has no ports, sockets, cgroups, volumes or manifests.
 type Hollow struct {
 	pods podDomain
 	own  clusterNode
@@ -103,16 +102,15 @@ func (k HollowKind) Join(ctx context.Context, c HollowConfig) (*Hollow, error) {
 	if err := told.toCluster(n); err != nil {
 		return nil, err
 	}
-	events, never := mailbox.New[syncloop.Event](), new(mailbox.Topic)
-	statuses := newStatuses(n, events, told, statusEnds{
+	statuses := newStatuses(n, told, statusEnds{
 		runtime: status.Node{Runtime: hollowRuntime}, inventory: c.Plugins.Inventory,
 		hostIPs: func() []string { return []string{c.Address} },
 	})
-	own := newClusterNode(n, statuses, nodeEnds{
-		inventory: c.Plugins.Inventory, offered: never, describe: n.hollow(c.Address),
+	own := newClusterNode(n, statuses.Store, nodeEnds{
+		inventory: c.Plugins.Inventory, offered: new(mailbox.Topic), describe: n.hollow(c.Address),
 		unanswered: func() {}, // all nodes share the connections, and HTTP/2 detects dead ones
 	})
-	pods := newPods(ctx, n, events, told, statuses, podEnds{
+	pods := newPods(ctx, n, statuses, podEnds{
 		admissionEnds: admissionEnds{
 			node: own, plugins: c.Plugins, state: func() nodestatus.State { return nodestatus.State{} },
 			supports: supports{groupsPolicy: true, appArmor: true},

@@ -18,7 +18,6 @@ import (
 	"github.com/numalet/numalet/agent/lifecycle"
 	nodestatus "github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/runtimeup"
-	"github.com/numalet/numalet/agent/syncloop"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/mailbox"
 )
@@ -73,12 +72,12 @@ func TestHollowHandlers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := host{up: runtimeup.New(runtimeup.Config{}, cri.RuntimeStatus{})}
-	ends := h.admissionEnds(hollow.own, deviceDomain{changed: new(mailbox.Topic)}, seen,
-		contentDomain{needed: new(mailbox.Topic)})
+	h := host{seen: seen, up: runtimeup.New(runtimeup.Config{}, cri.RuntimeStatus{})}
+	ends := h.admissionEnds(hollow.own, deviceDomain{changed: new(mailbox.Topic)},
+		contentDomain{needed: new(mailbox.Topic)}, h.state)
 	ends.plugins = offlinePlugins{}
-	real := newPods(t.Context(), n, mailbox.New[syncloop.Event](), publishers{},
-		hollow.pods.statuses, podEnds{ends, memoryRuntime{}, nil, memoryRuntime{}, memoryRuntime{}})
+	real := newPods(t.Context(), n, hollow.pods.statuses, podEnds{
+		ends, memoryRuntime{}, nil, memoryRuntime{}, memoryRuntime{}})
 	got, want := handlerNames(t, hollow.pods), handlerNames(t, real)
 	if !slices.Equal(got, want) || len(want) == 0 {
 		t.Errorf("a hollow node has the handlers\n%q\nwant\n%q", got, want)
@@ -91,14 +90,14 @@ func TestStateIsOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := host{addresses: addresses.New(t.Context(), addresses.Config{
+	h := host{seen: seen, addresses: addresses.New(t.Context(), addresses.Config{
 		Node: "n", Standalone: true}), up: runtimeup.New(runtimeup.Config{},
 		cri.RuntimeStatus{})}
 	n := node{self: self{cfg: &config.Config{}}}
 	n.cfg.Kubelet.EnableServer = new(bool)
 	var f nodestatus.Facts
-	h.describe(n, seen)(&f)
-	asked := h.admissionEnds(clusterNode{}, deviceDomain{}, seen, contentDomain{}).state()
+	h.describe(n, h.state)(&f)
+	asked := h.admissionEnds(clusterNode{}, deviceDomain{}, contentDomain{}, h.state).state()
 	if !asked.Equal(f.State) || len(asked.NotReady) == 0 {
 		t.Errorf("admission has %+v, the node's conditions %+v", asked, f.State)
 	}

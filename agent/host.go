@@ -37,6 +37,7 @@ type host struct {
 	client    *cri.Client
 	runtime   cri.RuntimeStatus // when the agent started
 	up        *runtimeup.Follower
+	seen      *lifecycle.PLEG // what the runtime has
 	images    *images.Records // nil: whoever names an image may use it
 	tree      *cgroups.Tree   // nil: cgroupsPerQOS is off
 }
@@ -66,7 +67,12 @@ func reach(ctx context.Context, n node, others *neighbours.Neighbours) (h host, 
 	if h.runtime, err = h.client.Status(ctx); err != nil {
 		return h, h.close(err)
 	}
-	h.up = newRuntimeUp(h.client, h.runtime, n.kube != nil, int(*k.NodeStatusMaxImages))
+	h.up = newRuntimeUp(n, h.client, h.runtime)
+	if h.seen, err = lifecycle.New(lifecycle.Config{
+		Client: h.client, Registry: n.registry,
+	}); err != nil {
+		return h, h.close(err)
+	}
 	klog.FromContext(ctx).Info("Connected to the container runtime", "name", h.runtime.Name,
 		"version", h.runtime.Version, "endpoint", k.ContainerRuntimeEndpoint)
 	if h.tree, err = newTree(ctx, n, h.client); err != nil {
@@ -93,9 +99,11 @@ func newImageRecords(n node) (*images.Records, error) {
 }
 
 // newRuntimeUp follows whether the runtime is ready, and if the node has an object, its images.
-func newRuntimeUp(client *cri.Client, first cri.RuntimeStatus, images bool, most int) *runtimeup.Follower {
-	c := runtimeup.Config{Status: client.Status, MaxImages: most}
-	if images {
+func newRuntimeUp(n node, client *cri.Client, first cri.RuntimeStatus) *runtimeup.Follower {
+	c := runtimeup.Config{
+		Status: client.Status, MaxImages: int(*n.cfg.Kubelet.NodeStatusMaxImages),
+	}
+	if n.kube != nil {
 		c.Images = func(ctx context.Context) ([]*runtimeapi.Image, error) {
 			return client.Images().ListImages(ctx, nil)
 		}
@@ -164,22 +172,23 @@ func tuneKernel(ctx context.Context, k *kubeletconfig.KubeletConfiguration) erro
 	return nil
 }
 
-// state returns what keeps the node from taking pods now. Its conditions and admission are made of it.
-func (h host) state(seen *lifecycle.PLEG) nodestatus.State {
+// state returns what keeps the node from taking pods now. The node's conditions and admission are
+// made of it.
+func (h host) state() nodestatus.State {
 	now := time.Now()
 	s := nodestatus.State{NotReady: h.up.Get().NotReady(now)}
-	if err := seen.Healthy(now); err != nil {
+	if err := h.seen.Healthy(now); err != nil {
 		s.NotReady = append(s.NotReady, "PLEG is not healthy: "+err.Error())
 	}
 	return s
 }
 
 // describe adds what the host says to the node's facts.
-func (h host) describe(n node, seen *lifecycle.PLEG) func(*nodestatus.Facts) {
+func (h host) describe(n node, state func() nodestatus.State) func(*nodestatus.Facts) {
 	k := &n.cfg.Kubelet
 	return func(f *nodestatus.Facts) {
 		runtime := h.up.Get()
-		f.Info, f.Runtime, f.State = h.info, runtime.Facts(), h.state(seen)
+		f.Info, f.Runtime, f.State = h.info, runtime.Facts(), state()
 		f.Info.ContainerRuntimeVersion = runtime.NodeVersion()
 		f.Addresses = nodestatus.Addresses{
 			All: h.addresses.OfNode(), Provided: n.cfg.Cluster.Provider == "external",
@@ -191,10 +200,10 @@ func (h host) describe(n node, seen *lifecycle.PLEG) func(*nodestatus.Facts) {
 }
 
 // nodeEnds is what the host and the device plugins say of the node's object.
-func (h host) nodeEnds(n node, d deviceDomain, seen *lifecycle.PLEG) nodeEnds {
+func (h host) nodeEnds(n node, d deviceDomain, state func() nodestatus.State) nodeEnds {
 	e := nodeEnds{
-		inventory: d.Inventory, offered: d.changed, describe: h.describe(n, seen),
-		changed: []mailbox.Source{h.up.Changes(), h.addresses.Changes(), seen.Health()},
+		inventory: d.Inventory, offered: d.changed, describe: h.describe(n, state),
+		changed: []mailbox.Source{h.up.Changes(), h.addresses.Changes(), h.seen.Health()},
 	}
 	if n.kube != nil {
 		e.unanswered = n.kube.Reset
@@ -203,12 +212,11 @@ func (h host) nodeEnds(n node, d deviceDomain, seen *lifecycle.PLEG) nodeEnds {
 }
 
 // admissionEnds is what admission asks on a host.
-func (h host) admissionEnds(own clusterNode, d deviceDomain, seen *lifecycle.PLEG,
-	c contentDomain) admissionEnds {
+func (h host) admissionEnds(own clusterNode, d deviceDomain, c contentDomain,
+	state func() nodestatus.State) admissionEnds {
 	e := admissionEnds{
-		node: own, plugins: d.Plugins,
-		state:   func() nodestatus.State { return h.state(seen) },
-		changed: []mailbox.Source{d.changed, h.up.Changes(), seen.Health(), c.needed},
+		node: own, plugins: d.Plugins, state: state,
+		changed: []mailbox.Source{d.changed, h.up.Changes(), h.seen.Health(), c.needed},
 		supports: supports{
 			groupsPolicy: h.runtime.SupplementalGroupsPolicy,
 			appArmor:     hostinfo.EnforcesAppArmor("/"),

@@ -7,19 +7,15 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/oom"
 	"github.com/numalet/numalet/agent/podstatus/kept"
 	"github.com/numalet/numalet/agent/status"
-	"github.com/numalet/numalet/agent/syncloop"
-	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // join makes the domains, each of what it needs, and joins them:
 //
 //	node, host     what they stand on                                   node.go, host.go
 //	devices        device plugins and what they offer                   devices.go
-//	seen           what the runtime has
 //	told           who is told of pods: the next run, programs, API     publish.go
 //	statuses       the last status of every pod                         pods.go
 //	resources      cgroups, CPU sets, quotas                            resources.go
@@ -33,12 +29,7 @@ import (
 // A domain is made of those above it. What it tells those above goes through a mailbox: events of
 // pods to the syncLoop, and topics that say that something is another.
 func join(ctx context.Context, n node, h host) (*Agent, error) {
-	events := mailbox.New[syncloop.Event]()
 	devices, err := newDevices(ctx, n)
-	if err != nil {
-		return nil, err
-	}
-	seen, err := lifecycle.New(lifecycle.Config{Client: h.client, Registry: n.registry})
 	if err != nil {
 		return nil, err
 	}
@@ -50,19 +41,20 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	if err := errors.Join(told.toHost(n, before), told.toCluster(n)); err != nil {
 		return nil, err
 	}
-	statuses := newStatuses(n, events, told, statusEnds{
+	statuses := newStatuses(n, told, statusEnds{
 		runtime: status.Node{Runtime: h.runtime.Name, Handlers: h.runtime.Handlers},
 		hostIPs: h.addresses.IPs, inventory: devices.Inventory,
 		recall: func(pod *v1.Pod) v1.PodStatus {
-			observed, recorded := seen.Get(pod.UID)
+			observed, recorded := h.seen.Get(pod.UID)
 			return before.RecallFor(pod, observed, recorded)
 		},
 	})
-	resources, err := newResources(ctx, n, h, seen, statuses)
+	resources, err := newResources(ctx, n, h, statuses.Store)
 	if err != nil {
 		return nil, err
 	}
-	own := newClusterNode(n, statuses, h.nodeEnds(n, devices, seen))
+	state := h.state
+	own := newClusterNode(n, statuses.Store, h.nodeEnds(n, devices, state))
 	if n.kube != nil {
 		h.addresses.Follow(own.object)
 	}
@@ -74,18 +66,18 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	act, err := newActuator(n, h, devices.Plugins, seen, contents, resources)
+	act, err := h.actuator(n, devices, resources, contents)
 	if err != nil {
 		return nil, err
 	}
-	pods := newPods(ctx, n, events, told, statuses, podEnds{
-		admissionEnds: h.admissionEnds(own, devices, seen, contents),
-		runtime:       seen, actuator: act, probes: probes, volumes: contents.volumes,
+	pods := newPods(ctx, n, statuses, podEnds{
+		admissionEnds: h.admissionEnds(own, devices, contents, state),
+		runtime:       h.seen, actuator: act, probes: probes, volumes: contents.volumes,
 	})
 	a := &Agent{
-		node: n, host: h, devices: devices, seen: seen, resources: resources,
+		node: n, host: h, devices: devices, resources: resources,
 		contents: contents, probes: probes, pods: pods,
-		checkpoints: newCheckpoints(n, devices, seen, pods),
+		checkpoints: newCheckpoints(n, h, devices, pods),
 	}
 	return a, a.list(ctx, own)
 }
@@ -107,7 +99,7 @@ func (a *Agent) list(ctx context.Context, own clusterNode) error {
 	}
 	a.run.first = slices.Concat(serving, []part{
 		{"assignment store", n.store.Run}, {"device plugins", a.devices.Run},
-		{"runtime observer", a.seen.Run},
+		{"runtime observer", a.host.seen.Run},
 	}, a.pods.first, a.probes.follow(a.pods.workers.Wake), a.contents.follow(a.pods.workers))
 	if n.kube != nil {
 		a.run.first = append(a.run.first, part{"API server client", n.kube.Run})

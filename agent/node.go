@@ -129,8 +129,8 @@ func booted(m *metrics.Metrics) error {
 }
 
 // newKube makes the client of the API server; nil without --kubeconfig.
-func newKube(ctx context.Context, s self, registry kubemetrics.KubeRegistry, events *event.Recorder) (
-	*kubeapi.Client, error) {
+func newKube(ctx context.Context, s self, registry kubemetrics.KubeRegistry,
+	events *event.Recorder) (*kubeapi.Client, error) {
 	if s.cfg.Cluster.Kubeconfig == "" {
 		return nil, nil
 	}
@@ -155,7 +155,8 @@ func warnOfHost(ctx context.Context, root string, events *event.Recorder) {
 	}
 }
 
-// openStore opens the state file. One that cannot be used is moved aside: what runs makes up for it.
+// openStore opens the state file. One that cannot be used is moved aside: what runs makes up for
+// it.
 func openStore(ctx context.Context, dir string, events *event.Recorder) (*store.Store, error) {
 	s, err := store.Open(dir)
 	if s == nil {

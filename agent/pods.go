@@ -29,8 +29,7 @@ import (
 
 // podDomain is the road of the node's pods, from their sources to their workers.
 type podDomain struct {
-	statuses *podstatus.Store
-	events   *mailbox.Box[syncloop.Event] // what parts of the agent say of pods
+	statuses statusDomain
 	queue    *admission.Queue
 	workers  *podworker.Workers
 	sources  *source.Mux
@@ -41,6 +40,13 @@ type podDomain struct {
 	first, then []part
 }
 
+// statusDomain is the last status of every pod, and who is told of it.
+type statusDomain struct {
+	*podstatus.Store
+	events *mailbox.Box[syncloop.Event] // what parts of the agent say of pods
+	told   publishers
+}
+
 // statusEnds are what statuses say of what a hollow node does not have.
 type statusEnds struct {
 	runtime   status.Node
@@ -49,9 +55,9 @@ type statusEnds struct {
 	recall    func(*v1.Pod) v1.PodStatus // nil: nothing was told before
 }
 
-// newStatuses makes the store of pods' statuses. It puts the ends of pods into events.
-func newStatuses(n node, events *mailbox.Box[syncloop.Event], told publishers,
-	e statusEnds) *podstatus.Store {
+// newStatuses makes the store of pods' statuses. The ends of pods are events.
+func newStatuses(n node, told publishers, e statusEnds) statusDomain {
+	events := mailbox.New[syncloop.Event]()
 	c := podstatus.Config{
 		Node: e.runtime, HostIPs: e.hostIPs, Recall: e.recall,
 		Infeasible: resize.Policies{
@@ -69,7 +75,7 @@ func newStatuses(n node, events *mailbox.Box[syncloop.Event], told publishers,
 			return health.ResourceStatuses(n.store.State().Pods[uid], e.inventory())
 		}
 	}
-	return podstatus.New(c)
+	return statusDomain{podstatus.New(c), events, told}
 }
 
 // tellsDevices reports whether statuses have the health of devices.
@@ -106,23 +112,22 @@ type volumes interface {
 }
 
 // newPods makes the road of pods, upwards: what happens below is told through mailboxes.
-func newPods(ctx context.Context, n node, events *mailbox.Box[syncloop.Event], told publishers,
-	statuses *podstatus.Store, e podEnds) podDomain {
-	p := podDomain{statuses: statuses, events: events, problems: source.NewProblems()}
+func newPods(ctx context.Context, n node, s statusDomain, e podEnds) podDomain {
+	p := podDomain{statuses: s, problems: source.NewProblems()}
 	decisions := mailbox.New[admission.Result]()
-	p.queue = newQueue(n, decisions, events, e.admissionEnds)
+	p.queue = newQueue(n, decisions, s.events, e.admissionEnds)
 	look := notices.New(notices.Config{
 		Pod: n.events.Pod, Container: n.events.Container, Lacking: featuresOf(n.cfg).Lacking,
 	})
-	p.workers = newWorkers(n, events, statuses, look, e)
+	p.workers = newWorkers(n, s, look, e)
 	p.sources = newSources(n, p.problems.Report, e.runtime.All, func(all []*v1.Pod) []*v1.Pod {
-		if told.mirrored(all) { // before the API server can be told anything else of static pods
-			for _, uid := range statuses.RecallAgain() {
+		if s.told.mirrored(all) { // before the API server can be told anything else of static pods
+			for _, uid := range s.RecallAgain() {
 				p.workers.Wake(uid)
 			}
 		}
 		n.metrics.Delivered(all)
-		return told.saw(all)
+		return s.told.saw(all)
 	})
 	var err error
 	if p.admitted, err = resize.Open(n.cfg.RootDir); err != nil {
@@ -131,22 +136,22 @@ func newPods(ctx context.Context, n node, events *mailbox.Box[syncloop.Event], t
 	p.loop = syncloop.New(syncloop.Config{
 		Inputs: syncloop.Inputs{
 			Updates: p.sources.Updates(), Observed: e.runtime.Changes(), Decisions: decisions,
-			Events:   events,
+			Events:   s.events,
 			Capacity: mailbox.Subscribe(append(e.changed, n.hardware.Changes())...),
 		},
 		Runtime: e.runtime.Get, Admitted: p.admitted.Of, Admission: p.queue, Workers: p.workers,
-		Statuses: statuses, Tell: n.events.Pod, SeenAll: p.sources.SeenAll, Heard: told.heard,
+		Statuses: s.Store, Tell: n.events.Pod, SeenAll: p.sources.SeenAll, Heard: s.told.heard,
 		Restarted: n.metrics.Restarted,
 	})
 	deadlines := deadline.New(deadline.Config{
-		Pods: statuses.List, Changed: statuses.Changes(),
+		Pods: s.List, Changed: s.Changes(),
 		Kill: func(late *v1.Pod) {
 			n.events.Pod(late, v1.EventTypeNormal, deadline.Reason, deadline.Message)
-			events.Put(syncloop.Killed(late.UID, deadline.Reason, deadline.Message))
+			s.events.Put(syncloop.Killed(late.UID, deadline.Reason, deadline.Message))
 		},
 	})
 	p.first = append([]part{{"admission", p.queue.Run}, {"pod workers", p.workers.Run},
-		{"notices of pods", look.Run}}, told.run...)
+		{"notices of pods", look.Run}}, s.told.run...)
 	p.then = []part{{"pod sources", p.sources.Run}, {"syncLoop", p.loop.Run},
 		{"deadlines", deadlines.Run}}
 	return p
@@ -154,11 +159,10 @@ func newPods(ctx context.Context, n node, events *mailbox.Box[syncloop.Event], t
 
 // newWorkers makes the pod workers. What they see becomes a status; that a pod has ended or is gone
 // becomes an event.
-func newWorkers(n node, events *mailbox.Box[syncloop.Event], statuses *podstatus.Store,
-	look *notices.Notices, e podEnds) *podworker.Workers {
+func newWorkers(n node, s statusDomain, look *notices.Notices, e podEnds) *podworker.Workers {
 	k := &n.cfg.Kubelet
 	reporter := podstatus.Reporter{
-		Statuses: statuses, Terminations: e.volumes, LogsDir: k.PodLogsDir,
+		Statuses: s.Store, Terminations: e.volumes, LogsDir: k.PodLogsDir,
 	}
 	return podworker.New(podworker.Config{
 		Actuator: e.actuator, Keep: podworker.Retention{
@@ -167,18 +171,18 @@ func newWorkers(n node, events *mailbox.Box[syncloop.Event], statuses *podstatus
 		Report: func(r podworker.Report) {
 			look.Look(r)
 			n.metrics.Round(r)
-			if s, ok := reporter.Report(r); ok {
-				e.probes.Follow(r.Pod, s, r.Decision.State != podworker.SyncPod)
+			if now, ok := reporter.Report(r); ok {
+				e.probes.Follow(r.Pod, now, r.Decision.State != podworker.SyncPod)
 			}
 			if r.Ended() {
-				events.Put(syncloop.Event{UID: r.Pod.UID, Event: pod.Event{Kind: pod.Ended}})
+				s.events.Put(syncloop.Event{UID: r.Pod.UID, Event: pod.Event{Kind: pod.Ended}})
 			}
 		},
 		Gone: func(uid types.UID) {
 			n.metrics.Gone(uid)
 			look.Gone(uid)
 			e.probes.Forget(uid)
-			events.Put(syncloop.Event{UID: uid, Event: pod.Event{Kind: pod.Gone}})
+			s.events.Put(syncloop.Event{UID: uid, Event: pod.Event{Kind: pod.Gone}})
 		},
 		BackOff: podworker.BackOff{Max: k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
 		Sync:    k.SyncFrequency.Duration, Due: e.volumes.Due,
@@ -187,8 +191,8 @@ func newWorkers(n node, events *mailbox.Box[syncloop.Event], statuses *podstatus
 	})
 }
 
-// newSources reads manifests from where the configuration says, and the API server's pods. saw takes
-// all of the latter and returns those that are to run.
+// newSources reads manifests from where the configuration says, and the API server's pods. saw
+// takes all of the latter and returns those that are to run.
 func newSources(n node, report func(source.Problem), running func() []cri.Pod,
 	saw func([]*v1.Pod) []*v1.Pod) *source.Mux {
 	k := &n.cfg.Kubelet
@@ -224,7 +228,7 @@ func (p podDomain) orphans(n node, running func() []cri.Pod, period time.Duratio
 	remains map[string]func() ([]types.UID, error)) housekeeping.Task {
 	find := housekeeping.Orphans{
 		Running: running, Assigned: n.store.State, Remains: remains, Known: p.knows,
-		Found: func(o *v1.Pod) { p.events.Put(syncloop.Orphaned(o)) },
+		Found: func(o *v1.Pod) { p.statuses.events.Put(syncloop.Orphaned(o)) },
 	}
 	return housekeeping.Task{Name: "orphaned pods", Period: period, Run: find.Find}
 }

@@ -7,7 +7,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/hostinfo"
-	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/resources"
 	"github.com/numalet/numalet/cri"
@@ -21,8 +20,8 @@ type resourceDomain struct {
 }
 
 // newResources makes the cgroups above the pods, and what keeps those of containers.
-func newResources(ctx context.Context, n node, h host, seen *lifecycle.PLEG,
-	pods *podstatus.Store) (r resourceDomain, err error) {
+func newResources(ctx context.Context, n node, h host, pods *podstatus.Store) (
+	r resourceDomain, err error) {
 	r.groups = resources.NewGroups(resources.GroupsConfig{
 		Kubelet: &n.cfg.Kubelet, Tree: h.tree, Hardware: n.hardware.Get, Active: pods.Active,
 	})
@@ -39,13 +38,12 @@ func newResources(ctx context.Context, n node, h host, seen *lifecycle.PLEG,
 		n.events.OnNode(v1.EventTypeWarning, "FailedNodeAllocatableEnforcement", err.Error())
 		return r, err
 	}
-	r.loop = newResourceLoop(n, h, seen, pods)
+	r.loop = newResourceLoop(n, h, pods)
 	return r, nil
 }
 
 // newResourceLoop says what containers and pods are to have, and keeps it so.
-func newResourceLoop(n node, h host, seen *lifecycle.PLEG,
-	pods *podstatus.Store) *resources.Loop {
+func newResourceLoop(n node, h host, pods *podstatus.Store) *resources.Loop {
 	k := &n.cfg.Kubelet
 	c := resources.Config{
 		Hardware: n.hardware.Get, State: n.store.State, Pod: pods.Get,
@@ -58,7 +56,7 @@ func newResourceLoop(n node, h host, seen *lifecycle.PLEG,
 			},
 			Pids: *k.PodPidsLimit,
 		},
-		Runtime: h.client.Runtime(), Observer: seen,
+		Runtime: h.client.Runtime(), Observer: h.seen,
 		Period:   k.CPUManagerReconcilePeriod.Duration,
 		Repaired: n.metrics.Repaired, Unread: n.metrics.Unread,
 		Changed: mailbox.Subscribe(n.store.Changes(), n.hardware.Changes()),

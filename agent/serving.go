@@ -19,7 +19,6 @@ import (
 	"github.com/numalet/numalet/agent/firewall"
 	"github.com/numalet/numalet/agent/fit"
 	"github.com/numalet/numalet/agent/health"
-	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/podresources"
 	"github.com/numalet/numalet/agent/server"
@@ -37,7 +36,7 @@ func (a *Agent) serve(ctx context.Context) ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	used, err := newStats(n, a.host, a.seen, a.contents)
+	used, err := newStats(n, a.host, a.contents)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +80,7 @@ func (a *Agent) checks() []healthz.HealthChecker {
 			return a.pods.sources.Healthy(time.Now(), time.Minute)
 		}),
 		healthz.NamedCheck("pleg", func(*http.Request) error {
-			return a.seen.Healthy(time.Now())
+			return a.host.seen.Healthy(time.Now())
 		}),
 		healthz.NamedCheck("device-plugin", func(*http.Request) error {
 			select {
@@ -94,9 +93,9 @@ func (a *Agent) checks() []healthz.HealthChecker {
 	}
 }
 
-// listeners are plain HTTP without authorization: the healthz port, which only has the health checks
-// of every listener; the read-only port, where nothing changes anything; and the socket of the
-// node's administrator.
+// listeners are plain HTTP without authorization: the healthz port, which only has the health
+// checks of every listener; the read-only port, where nothing changes anything; and the socket of
+// the node's administrator.
 func (a *Agent) listeners(open []server.Route) server.Config {
 	n, k := a.node, &a.node.cfg.Kubelet
 	c := server.Config{Registry: n.registry, Checks: a.checks()}
@@ -139,8 +138,8 @@ func (a *Agent) openRoutes() []server.Route {
 	}
 }
 
-// Problems lists what is wrong now with manifests, by source and name, and then with device plugins,
-// by resource.
+// Problems lists what is wrong now with manifests, by source and name, and then with device
+// plugins, by resource.
 func (a *Agent) Problems() []source.Problem {
 	return append(a.pods.problems.List(), devices.Problems(a.devices.Peers())...)
 }
@@ -192,7 +191,7 @@ func newPodResources(n node, d deviceDomain, p podDomain) (*podresources.Server,
 }
 
 // newStats tells what the node and its pods use.
-func newStats(n node, h host, seen *lifecycle.PLEG, c contentDomain) (*stats.Collector, error) {
+func newStats(n node, h host, c contentDomain) (*stats.Collector, error) {
 	k := &n.cfg.Kubelet
 	proc, err := kernel.NewProc("")
 	if err != nil {
@@ -203,7 +202,7 @@ func newStats(n node, h host, seen *lifecycle.PLEG, c contentDomain) (*stats.Col
 		groups.Pods, groups.Paths = h.tree.PodsPath(), h.tree.Paths
 	}
 	return stats.New(stats.Config{
-		Node: n.name, Runtime: h.client, Running: seen.All, Registry: n.registry,
+		Node: n.name, Runtime: h.client, Running: h.seen.All, Registry: n.registry,
 		CPUs: func() stats.CPUs {
 			m := n.hardware.Get().Machine
 			return stats.CPUs{Logical: m.Online().Size(), Cores: len(m.Cores()),

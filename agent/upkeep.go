@@ -15,7 +15,6 @@ import (
 	"github.com/numalet/numalet/agent/hostinfo"
 	"github.com/numalet/numalet/agent/housekeeping"
 	"github.com/numalet/numalet/agent/images"
-	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/logs"
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/internal/mailbox"
@@ -35,7 +34,7 @@ const (
 // something has a goroutine of its own.
 func (a *Agent) upkeep() ([]part, error) {
 	n := a.node
-	rotation, err := newRotation(n, a.host, a.seen)
+	rotation, err := newRotation(n, a.host)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +53,7 @@ func (a *Agent) upkeep() ([]part, error) {
 			On:  []mailbox.Source{machine, pods, a.devices.changed, store},
 			Run: newHealth(n, a.devices, a.pods).Look,
 		},
-		a.pods.orphans(n, a.seen.All, housekeepingPeriod,
+		a.pods.orphans(n, a.host.seen.All, housekeepingPeriod,
 			remainsOn(a.host, a.contents.volumes)),
 		housekeeping.Task{Name: "memory of the agent", Period: time.Minute, Run: footprint.LetGo},
 		housekeeping.Task{
@@ -63,13 +62,13 @@ func (a *Agent) upkeep() ([]part, error) {
 		},
 	)
 	dead := housekeeping.New(
-		n.garbage("dead containers", newContainerGC(n, a.host, a.seen, a.pods).Look),
-		n.garbage("logs of what is gone", newSweep(n, a.host, a.seen, a.pods).Look),
+		n.garbage("dead containers", newContainerGC(n, a.host, a.pods).Look),
+		n.garbage("logs of what is gone", newSweep(n, a.host, a.pods).Look),
 	)
 	return append([]part{
 		{"housekeeping", chores.Run}, {"log rotation", rotation.Run},
 		{"dead containers", dead.Run}, {"unused images", unused.Run},
-	}, a.contents.measure(n, a.pods.statuses)...), nil
+	}, a.contents.measure(n, a.pods.statuses.Store)...), nil
 }
 
 // remainsOn lists the pods of which something is left on the host.
@@ -110,11 +109,10 @@ func newHealth(n node, d deviceDomain, p podDomain) *health.Follower {
 }
 
 // newCheckpoints keeps the kubelet's files, and reads them before the first pod is decided on.
-func newCheckpoints(n node, d deviceDomain, seen *lifecycle.PLEG,
-	p podDomain) *checkpoints.Checkpoints {
+func newCheckpoints(n node, h host, d deviceDomain, p podDomain) *checkpoints.Checkpoints {
 	return checkpoints.New(checkpoints.Config{
 		Root: n.cfg.RootDir, DeviceDir: deviceDir(n.cfg.RootDir), BootID: n.bootID,
-		Store: n.store, Running: seen.All, Hardware: n.hardware.Get,
+		Store: n.store, Running: h.seen.All, Hardware: n.hardware.Get,
 		Inventory: d.Inventory, Tell: n.events.OnNode, Lasting: p.sources.Lasting,
 		Admitted: p.admitted, Active: p.statuses.Active,
 		Changed: mailbox.Subscribe(n.store.Changes(), p.statuses.Changes(), d.changed,
@@ -134,14 +132,14 @@ func (n node) garbage(name string, run func(context.Context) error) housekeeping
 }
 
 // newRotation keeps the logs of running containers at their size.
-func newRotation(n node, h host, seen *lifecycle.PLEG) (*housekeeping.Housekeeping, error) {
+func newRotation(n node, h host) (*housekeeping.Housekeeping, error) {
 	k := &n.cfg.Kubelet
 	size, err := quantity.Parse(k.ContainerLogMaxSize)
 	if err != nil {
 		return nil, err
 	}
 	r := logs.New(logs.Config{
-		Running: seen.All, LogsDir: k.PodLogsDir, Reopen: h.client.Runtime().ReopenContainerLog,
+		Running: h.seen.All, LogsDir: k.PodLogsDir, Reopen: h.client.Runtime().ReopenContainerLog,
 		MaxSize: size.Value(), MaxFiles: int(*k.ContainerLogMaxFiles),
 		Workers: int(*k.ContainerLogMaxWorkers),
 	})
@@ -151,10 +149,10 @@ func newRotation(n node, h host, seen *lifecycle.PLEG) (*housekeeping.Housekeepi
 }
 
 // newContainerGC bounds the exited containers.
-func newContainerGC(n node, h host, seen *lifecycle.PLEG, p podDomain) gc.Containers {
+func newContainerGC(n node, h host, p podDomain) gc.Containers {
 	return gc.Containers{
 		Most: int(n.cfg.DeadContainers.Most), Age: n.cfg.DeadContainers.Age,
-		Running: seen.All, Pod: p.statuses.Get,
+		Running: h.seen.All, Pod: p.statuses.Get,
 		Remove: gc.Records{
 			Runtime: h.client.Runtime(), Logs: logs.PlaceAt(n.cfg.Kubelet.PodLogsDir),
 		}.Remove,
@@ -162,9 +160,9 @@ func newContainerGC(n node, h host, seen *lifecycle.PLEG, p podDomain) gc.Contai
 }
 
 // newSweep removes the logs of pods that are gone.
-func newSweep(n node, h host, seen *lifecycle.PLEG, p podDomain) *logs.Sweep {
+func newSweep(n node, h host, p podDomain) *logs.Sweep {
 	return &logs.Sweep{
-		Place: logs.PlaceAt(n.cfg.Kubelet.PodLogsDir), Known: p.knows, Running: seen.All,
+		Place: logs.PlaceAt(n.cfg.Kubelet.PodLogsDir), Known: p.knows, Running: h.seen.All,
 		Ready: func() bool {
 			// Or some may be another agent's.
 			return !h.others.Run() && p.sources.SeenAll(func(string) bool { return true })

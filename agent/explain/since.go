@@ -29,8 +29,8 @@ func Amiss(pod *v1.Pod, peers []devicemanager.Peer, logsDir string, now time.Tim
 	return r
 }
 
-// wrongPlugins returns what is wrong with plugins, except that they are not connected: a pod that waits
-// for them says so itself.
+// wrongPlugins returns what is wrong with plugins, except that they are not connected: a pod that
+// waits for them says so itself.
 func wrongPlugins(pod *v1.Pod, peers []devicemanager.Peer) (out []string) {
 	asked := podspec.AllDevices(pod)
 	for _, peer := range peers {

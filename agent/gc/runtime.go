@@ -22,8 +22,8 @@ type Runtime interface {
 	RemoveImage(ctx context.Context, id string) error
 }
 
-// Of sets what the runtime tells of its images. active returns the pods that are to run: their images
-// are in use before their containers exist.
+// Of sets what the runtime tells of its images. active returns the pods that are to run: their
+// images are in use before their containers exist.
 func (c ImagesConfig) Of(r Runtime, active func() []*v1.Pod) ImagesConfig {
 	c.Remove = r.RemoveImage
 	c.List = func(ctx context.Context) ([]Image, error) { return list(ctx, r) }

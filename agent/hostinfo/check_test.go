@@ -42,7 +42,8 @@ func TestVolumesThatAreSwapped(t *testing.T) {
 		err := WarnOfSwap(swaps, dir, test.kernel, func(eventType, reason, message string) {
 			told += eventType + " " + reason + ": " + message
 		})
-		const want = "Warning PossibleMemoryBackedVolumesOnDisk: The tmpfs noswap option is not supported."
+		const want = "Warning PossibleMemoryBackedVolumesOnDisk: The tmpfs noswap option is not " +
+			"supported."
 		if err != nil || strings.HasPrefix(told, want) != test.tells || !test.tells && told != "" {
 			t.Errorf("%s: told %q, %v", name, told, err)
 		}

@@ -29,13 +29,14 @@ func TestRead(t *testing.T) {
 	}
 	got := Read(t.Context(), root, "b")
 	if got.MachineID != "m1" || got.SystemUUID != "m1" || got.OSImage != `An "OS" 1` ||
-		got.RunningInUserNamespace == nil || got.Swap == nil || *got.Swap.Capacity != 2048 || got.BootID != "b" {
+		got.RunningInUserNamespace == nil || got.Swap == nil || *got.Swap.Capacity != 2048 ||
+		got.BootID != "b" {
 		t.Errorf("%+v", got)
 	}
 }
 
-// CPUs that count how often they were throttled are found in the order of their numbers, and one that
-// is offline or no CPU is not.
+// CPUs that count how often they were throttled are found in the order of their numbers, and one
+// that is offline or no CPU is not.
 func TestThermalPaths(t *testing.T) {
 	root := t.TempDir()
 	cpus := filepath.Join(root, "sys/devices/system/cpu")

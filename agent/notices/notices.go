@@ -1,6 +1,6 @@
-// Package notices tells of each pod what neither its status nor admission says, once each time: fields
-// without effect, a change that the node cannot make, a container that waits to start again, a pod
-// that cannot be observed, and one that still exists long after the node ended it.
+// Package notices tells of each pod what neither its status nor admission says, once each time:
+// fields without effect, a change that the node cannot make, a container that waits to start again,
+// a pod that cannot be observed, and one that still exists long after the node ended it.
 package notices
 
 import (
@@ -156,8 +156,8 @@ func (n *Notices) backOffs(r podworker.Report) (news []string) {
 	return news
 }
 
-// changed compares a pod with what was last seen of it. It returns the fields without effect, if they
-// differ from those that were told, and what the node lacks for the change.
+// changed compares a pod with what was last seen of it. It returns the fields without effect, if
+// they differ from those that were told, and what the node lacks for the change.
 func (n *Notices) changed(pod *v1.Pod) (fields string, lacking []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

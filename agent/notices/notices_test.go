@@ -77,8 +77,8 @@ func TestBackOffIsTold(t *testing.T) {
 	}
 }
 
-// What cannot be seen of a pod, a change that the node cannot make, and that a pod which the node has
-// ended stays, are told.
+// What cannot be seen of a pod, a change that the node cannot make, and that a pod which the node
+// has ended stays, are told.
 func TestWhatGoesWrongWithAPodIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string

@@ -5,9 +5,9 @@
 //	pods of the node (watch) -> source -> syncLoop -> admission -> worker -> memory
 //	Node, Lease, statuses of pods, NodeResourceTopology <- the same facts
 //
-// agent.HollowKind joins the domains of a node that need no host; this package gives them a runtime,
-// which is a map, and the devices of a machine. All nodes share the client of the API server, and
-// nodes of one shape share the machine and its devices.
+// agent.HollowKind joins the domains of a node that need no host; this package gives them a
+// runtime, which is a map, and the devices of a machine. All nodes share the client of the API
+// server, and nodes of one shape share the machine and its devices.
 //
 // Each node's state file, below the root directory, holds what its pods hold. The runtime is in
 // memory: after a restart pods keep their CPUs and devices, and their containers start again, as on
