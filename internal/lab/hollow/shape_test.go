@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/numalet/numalet/topology/discover"
 )
 
@@ -104,6 +106,44 @@ h-laptop-2 198.18.0.4 restricted`; got != want {
 		if _, err := New(t.Context(), wrong); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v; want one of %s", err, want)
 		}
+	}
+}
+
+// Of a KubeletConfiguration what names one host is left out, and its taints count.
+func TestShapeOfConfiguration(t *testing.T) {
+	root := t.TempDir()
+	file := filepath.Join(root, "config.yaml")
+	const text = `{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration,
+staticPodPath: /etc/kubernetes/manifests, staticPodURL: "http://127.0.0.1:1/pods",
+podLogsDir: /var/log/pods, providerID: "cloud://one", maxPods: 7,
+registerWithTaints: [{key: a, effect: NoSchedule}]}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := Config{Root: root, File: file, Taints: []v1.Taint{{Key: "b", Effect: v1.TaintEffectNoExecute}},
+		Labels: map[string]string{"hollow": "yes"}}
+	args, err := c.write()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newShape(c, args, "fixture:laptop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := s.cfg.Kubelet
+	for name, value := range map[string]string{
+		"staticPodPath": k.StaticPodPath, "staticPodURL": k.StaticPodURL,
+		"podLogsDir": k.PodLogsDir, "providerID": k.ProviderID,
+	} {
+		if value != "" {
+			t.Errorf("%s is %q", name, value)
+		}
+	}
+	if ts := k.RegisterWithTaints; len(ts) != 2 || ts[0].Key != "a" || ts[1].Key != "b" {
+		t.Errorf("taints %v", ts)
+	}
+	if k.MaxPods != 7 || s.cfg.Node.Labels["hollow"] != "yes" {
+		t.Errorf("%d pods, labels %v", k.MaxPods, s.cfg.Node.Labels)
 	}
 }
 
