@@ -113,34 +113,33 @@ type volumes interface {
 
 // newPods makes the road of pods, upwards: what happens below is told through mailboxes.
 func newPods(ctx context.Context, n node, s statusDomain, e podEnds) podDomain {
-	p := podDomain{statuses: s, problems: source.NewProblems()}
-	decisions := mailbox.New[admission.Result]()
-	p.queue = newQueue(n, decisions, s.events, e.admissionEnds)
+	problems, decisions := source.NewProblems(), mailbox.New[admission.Result]()
+	queue := newQueue(n, decisions, s.events, e.admissionEnds)
 	look := notices.New(notices.Config{
 		Pod: n.events.Pod, Container: n.events.Container, Lacking: featuresOf(n.cfg).Lacking,
 	})
-	p.workers = newWorkers(n, s, look, e)
-	p.sources = newSources(n, p.problems.Report, e.runtime.All, func(all []*v1.Pod) []*v1.Pod {
+	workers := newWorkers(n, s, look, e)
+	sources := newSources(n, problems.Report, e.runtime.All, func(all []*v1.Pod) []*v1.Pod {
 		if s.told.mirrored(all) { // before the API server can be told anything else of static pods
 			for _, uid := range s.RecallAgain() {
-				p.workers.Wake(uid)
+				workers.Wake(uid)
 			}
 		}
 		n.metrics.Delivered(all)
 		return s.told.saw(all)
 	})
-	var err error
-	if p.admitted, err = resize.Open(n.cfg.RootDir); err != nil {
+	admitted, err := resize.Open(n.cfg.RootDir)
+	if err != nil {
 		klog.FromContext(ctx).Error(err, "What a kubelet admitted pods with is not known")
 	}
-	p.loop = syncloop.New(syncloop.Config{
+	loop := syncloop.New(syncloop.Config{
 		Inputs: syncloop.Inputs{
-			Updates: p.sources.Updates(), Observed: e.runtime.Changes(), Decisions: decisions,
+			Updates: sources.Updates(), Observed: e.runtime.Changes(), Decisions: decisions,
 			Events:   s.events,
 			Capacity: mailbox.Subscribe(append(e.changed, n.hardware.Changes())...),
 		},
-		Runtime: e.runtime.Get, Admitted: p.admitted.Of, Admission: p.queue, Workers: p.workers,
-		Statuses: s.Store, Tell: n.events.Pod, SeenAll: p.sources.SeenAll, Heard: s.told.heard,
+		Runtime: e.runtime.Get, Admitted: admitted.Of, Admission: queue, Workers: workers,
+		Statuses: s.Store, Tell: n.events.Pod, SeenAll: sources.SeenAll, Heard: s.told.heard,
 		Restarted: n.metrics.Restarted,
 	})
 	deadlines := deadline.New(deadline.Config{
@@ -150,11 +149,11 @@ func newPods(ctx context.Context, n node, s statusDomain, e podEnds) podDomain {
 			s.events.Put(syncloop.Killed(late.UID, deadline.Reason, deadline.Message))
 		},
 	})
-	p.first = append([]part{{"admission", p.queue.Run}, {"pod workers", p.workers.Run},
+	first := append([]part{{"admission", queue.Run}, {"pod workers", workers.Run},
 		{"notices of pods", look.Run}}, s.told.run...)
-	p.then = []part{{"pod sources", p.sources.Run}, {"syncLoop", p.loop.Run},
+	then := []part{{"pod sources", sources.Run}, {"syncLoop", loop.Run},
 		{"deadlines", deadlines.Run}}
-	return p
+	return podDomain{s, queue, workers, sources, problems, admitted, loop, first, then}
 }
 
 // newWorkers makes the pod workers. What they see becomes a status; that a pod has ended or is gone
