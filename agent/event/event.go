@@ -62,6 +62,15 @@ func (r *Recorder) Pod(pod *v1.Pod, eventType, reason, message string) {
 	r.record.Event(pod, eventType, reason, message)
 }
 
+// Annotated is Pod for an event with annotations.
+func (r *Recorder) Annotated(pod *v1.Pod, annotations map[string]string,
+	eventType, reason, message string) {
+	message = oneline.Cut(message, maxMessage)
+	klog.Background().V(1).Info("Event", "pod", klog.KObj(pod), "type", eventType,
+		"reason", reason, "message", message)
+	r.record.AnnotatedEventf(pod, annotations, eventType, reason, "%s", message)
+}
+
 // About records what happened to another object than a pod, or to a pod.
 func (r *Recorder) About(object runtime.Object, eventType, reason, message string) {
 	message = oneline.Cut(message, maxMessage)

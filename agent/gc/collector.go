@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -54,7 +55,7 @@ type Images struct {
 	cfg     ImagesConfig
 	removed *metrics.CounterVec
 
-	// Only the goroutine that calls Look uses the fields below.
+	mu     sync.Mutex       // held by a look
 	known  map[string]usage // by image id
 	failed bool             // whether the last look failed
 }
@@ -69,9 +70,11 @@ func NewImages(c ImagesConfig) (*Images, error) {
 }
 
 // Look finds the images in use, and removes those that are too old or whose space is needed. Two
-// failures in a row make an event. Only one goroutine may call it.
+// failures in a row make an event.
 func (g *Images) Look(ctx context.Context) error {
-	err := g.look(ctx)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	err := g.look(ctx, g.cfg.Policy)
 	if ctx.Err() != nil {
 		return err
 	}
@@ -82,7 +85,15 @@ func (g *Images) Look(ctx context.Context) error {
 	return err
 }
 
-func (g *Images) look(ctx context.Context) error {
+// Free removes all images that nothing uses and that are old enough, however much room there is.
+func (g *Images) Free(ctx context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all := ImagePolicy{MinAge: g.cfg.Policy.MinAge}
+	return g.look(ctx, all)
+}
+
+func (g *Images) look(ctx context.Context, policy ImagePolicy) error {
 	now := time.Now()
 	all, err := g.cfg.List(ctx)
 	if err != nil {
@@ -101,14 +112,14 @@ func (g *Images) look(ctx context.Context) error {
 	}
 	unused := g.note(all, inUse, now)
 	defer func() { g.cfg.Left(all, now) }()
-	if g.cfg.Policy.off() {
+	if policy.off() {
 		return nil
 	}
 	disk, err := g.disk(ctx)
 	if err != nil {
 		return err
 	}
-	r := decide(unused, disk, g.cfg.Policy, now)
+	r := decide(unused, disk, policy, now)
 	var errs []error
 	remove := func(c candidate, why string) bool {
 		if err := g.cfg.Remove(ctx, c.ID); err != nil {
@@ -136,7 +147,7 @@ func (g *Images) look(ctx context.Context) error {
 			freed += c.Size
 		}
 	}
-	if freed < r.free {
+	if freed < r.free && policy.Low > 0 { // to free all of the disk was not the aim
 		errs = append(errs, g.full(disk, freed))
 	}
 	return errors.Join(errs...)

@@ -47,6 +47,12 @@ func (c Containers) Look(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// Free removes all that is not needed, however few and young.
+func (c Containers) Free(ctx context.Context) error {
+	c.Most, c.Age = 0, 0
+	return c.Look(ctx)
+}
+
 // record is an exited container.
 type record struct {
 	cri.Container

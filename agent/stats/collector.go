@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/numalet/numalet/agent/stats/kernel"
 	"github.com/numalet/numalet/cgroups"
@@ -95,6 +96,20 @@ func (c *Collector) Run(ctx context.Context) error { return c.disks.run(ctx) }
 func (c *Collector) Snapshot(ctx context.Context) (*Snapshot, error) {
 	r, err := c.snapshot.get(ctx)
 	return r.Snapshot, err
+}
+
+// Measure returns a summary whose filesystems are read for it, the machine's memory in bytes (0: it could
+// not be read), and when the rest was read. Of what cannot be read it has the last values; it is an error
+// if there are none.
+func (c *Collector) Measure(ctx context.Context) (
+	out statsapi.Summary, memory int64, at time.Time, err error) {
+	s, err := c.Snapshot(ctx)
+	if s == nil {
+		return out, 0, at, err
+	}
+	u := c.disks.Get()
+	c.disks.filesystems(ctx, &u)
+	return Summary(s, u), int64(s.Machine.Memory), s.At, nil
 }
 
 // read reads the node, which is cheap and cannot hang, and the runtime's statistics of pods. If

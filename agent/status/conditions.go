@@ -20,16 +20,23 @@ const (
 	reasonReadinessGatesNotReady = "ReadinessGatesNotReady"
 )
 
-// ReasonPreempting is the reason of a pod that made room for a critical one.
-const ReasonPreempting = "Preempting"
+// Reasons of pods that the node ended: one that made room for a critical one, and one that was evicted
+// because the node ran short.
+const (
+	ReasonPreempting = "Preempting"
+	ReasonEvicted    = "Evicted"
+)
 
-// disrupted returns the condition of a pod that the node ended for another pod. is reports whether
-// it applies: the pod has ended.
+// disrupted returns the condition of a pod that the node ended for another pod, or for want of
+// something. is reports whether it applies: the pod has ended.
 func disrupted(s v1.PodStatus) (c v1.PodCondition, is bool) {
 	c = v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
 		Reason:  v1.PodReasonTerminationByKubelet,
 		Message: "Pod was preempted by Kubelet to accommodate a critical pod."}
-	return c, s.Reason == ReasonPreempting && s.Phase == v1.PodFailed
+	if s.Reason == ReasonEvicted {
+		c.Message = s.Message
+	}
+	return c, (s.Reason == ReasonPreempting || s.Reason == ReasonEvicted) && s.Phase == v1.PodFailed
 }
 
 // owned reports whether the agent owns a condition type; other conditions stay as they are.

@@ -1,0 +1,259 @@
+package eviction
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/metric"
+)
+
+const (
+	// period is the time between two looks; soon is that between two looks while a threshold is near or
+	// met.
+	period, soon = 10 * time.Second, time.Second
+	// patience is how long the end of an evicted pod is waited for before the next is chosen.
+	patience = 30 * time.Second
+	// hardGrace is what a pod gets to exit when a hard threshold is met.
+	hardGrace = time.Second
+)
+
+// Eviction is of a pod that the node ends.
+type Eviction struct {
+	Pod    *v1.Pod
+	Signal Signal
+	Grace  time.Duration
+	Words
+}
+
+// Reclaim says what is to be removed that no pod needs.
+type Reclaim struct{ Containers, Images bool }
+
+// Config is what a Manager works with. All of it is required.
+type Config struct {
+	Thresholds []Threshold
+	// Transition is how long a condition holds at least (evictionPressureTransitionPeriod).
+	Transition time.Duration
+	// MaxGrace is the most that a pod gets to exit when a soft threshold is met.
+	MaxGrace time.Duration
+	// Measure returns what the node and its pods use now, and when that was measured.
+	Measure func(context.Context) (statsapi.Summary, Host, time.Time, error)
+	// Pods are those that have not ended; Exclusive reports whether one has devices or CPUs of its own.
+	Pods      func() []*v1.Pod
+	Exclusive func(types.UID) bool
+	// Holds reports whether something of a pod runs, or what it held is not free yet.
+	Holds func(types.UID) bool
+	// Grace is how long a pod gets to exit by its own spec.
+	Grace func(*v1.Pod) time.Duration
+	// Reclaim removes what no pod needs.
+	Reclaim func(context.Context, Reclaim) error
+	// Evict ends a pod; it must not block.
+	Evict func(Eviction)
+	// Tell records an event of the node.
+	Tell     func(eventType, reason, message string)
+	Registry metrics.KubeRegistry
+}
+
+// Manager watches memory, disks and PIDs.
+type Manager struct {
+	cfg     Config
+	changes mailbox.Topic
+	evicts  *metrics.CounterVec
+	age     *metrics.HistogramVec
+
+	mu       sync.Mutex // guards pressure
+	pressure []v1.NodeConditionType
+
+	// Owned by Run.
+	state  state
+	ending *ending // the last pod that was evicted; nil: it has ended
+	// evicted are the pods among cfg.Pods that were evicted: nobody is evicted twice.
+	evicted sets.Set[types.UID]
+	acted   time.Time
+}
+
+// ending is a pod that was evicted, and until when its end is waited for.
+type ending struct {
+	uid   types.UID
+	until time.Time
+}
+
+// New returns a manager that has not looked yet.
+func New(cfg Config) (*Manager, error) {
+	var s metric.Set
+	const signal = "eviction_signal"
+	m := &Manager{cfg: cfg, evicted: sets.Set[types.UID]{},
+		evicts: s.Counters("kubelet_evictions", "Pods evicted, by what was short.", signal),
+		age: s.Histograms("kubelet_eviction_stats_age_seconds",
+			"Age of what was measured when a pod was evicted, by what was short.",
+			metrics.DefBuckets, signal),
+	}
+	return m, s.Register(cfg.Registry)
+}
+
+// Pressure returns the conditions that hold, by name; nil: none. The slice must not be changed.
+func (m *Manager) Pressure() []v1.NodeConditionType {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pressure
+}
+
+// Changes are published when other conditions hold.
+func (m *Manager) Changes() mailbox.Source { return &m.changes }
+
+// Run looks until ctx ends.
+func (m *Manager) Run(ctx context.Context) error {
+	if len(m.cfg.Thresholds) == 0 {
+		return nil
+	}
+	for {
+		next := m.look(ctx)
+		if !await.For(ctx, next) {
+			return nil
+		}
+	}
+}
+
+// look measures and acts once, and returns the time to the next look.
+func (m *Manager) look(ctx context.Context) time.Duration {
+	if m.waits(time.Now()) {
+		return soon
+	}
+	now := time.Now()
+	summary, host, at, err := m.cfg.Measure(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Whether the node runs short is not known")
+		}
+		return period
+	}
+	readings := Read(summary, host)
+	v := m.judge(readings, now)
+	if v.relieve == nil {
+		return m.pace(readings)
+	}
+	if !at.After(m.acted) || m.relieve(ctx, measured{summary, at}, v) {
+		return soon // the first: it was measured before the last action
+	}
+	return period
+}
+
+// measured is a summary and when it was made.
+type measured struct {
+	statsapi.Summary
+	at time.Time
+}
+
+// waits reports whether the end of the last pod is still waited for.
+func (m *Manager) waits(now time.Time) bool {
+	if m.ending != nil && (now.After(m.ending.until) || !m.cfg.Holds(m.ending.uid)) {
+		m.ending, m.acted = nil, now
+	}
+	return m.ending != nil
+}
+
+// judge takes in what was read, and has others know of other conditions.
+func (m *Manager) judge(r Readings, now time.Time) verdict {
+	var v verdict
+	m.state, v = m.state.step(r, rules{m.cfg.Thresholds, m.cfg.Transition}, now)
+	m.mu.Lock()
+	changed := !slices.Equal(m.pressure, v.pressure)
+	m.pressure = v.pressure
+	m.mu.Unlock()
+	if changed {
+		m.changes.Publish()
+	}
+	return v
+}
+
+// pace returns the time to the next look: shorter while a threshold is nearer than its own height.
+func (m *Manager) pace(r Readings) time.Duration {
+	for _, t := range m.cfg.Thresholds {
+		if reading, known := r[t.Signal]; known && reading.Available < 2*t.of(reading.Capacity, true) {
+			return soon
+		}
+	}
+	return period
+}
+
+// relieve removes what no pod needs, and ends a pod if that is not enough. It reports whether that may
+// have helped.
+func (m *Manager) relieve(ctx context.Context, s measured, v verdict) bool {
+	l := layoutOf(s.Summary)
+	m.cfg.Tell(v1.EventTypeWarning, ReasonThresholdMet,
+		fmt.Sprintf("Attempting to reclaim %v", v.relieve.Signal.Resource()))
+	m.acted = time.Now()
+	if what := reclaimable(v.relieve.Signal, l); what != (Reclaim{}) {
+		if err := m.cfg.Reclaim(ctx, what); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Reclaiming", "resource", v.relieve.Signal.Resource())
+		}
+		fresh, host, at, err := m.cfg.Measure(ctx)
+		if err != nil || ctx.Err() != nil {
+			return false
+		}
+		s = measured{fresh, at}
+		if v = m.judge(Read(fresh, host), time.Now()); v.relieve == nil {
+			return true
+		}
+	}
+	return m.evict(ctx, s, v, l)
+}
+
+// evict ends the pod that goes first, and reports whether there is one.
+func (m *Manager) evict(ctx context.Context, s measured, v verdict, l layout) bool {
+	used, pods := byUID(s.Summary), m.cfg.Pods()
+	all := make([]Candidate, 0, len(pods))
+	still := sets.Set[types.UID]{}
+	for _, pod := range pods {
+		if m.evicted.Has(pod.UID) {
+			still.Insert(pod.UID)
+			continue
+		}
+		all = append(all, Candidate{pod, used[pod.UID], m.cfg.Exclusive(pod.UID)})
+	}
+	m.evicted = still
+	order := rank(all, v.relieve.Signal, l)
+	if len(order) == 0 {
+		klog.FromContext(ctx).Info("The node runs short, and there is no pod to evict",
+			"signal", v.relieve.Signal, "available", v.reading.Available)
+		return false
+	}
+	victim := &order[0]
+	grace := hardGrace
+	if v.relieve.Soft {
+		grace = min(m.cfg.MaxGrace, m.cfg.Grace(victim.Pod))
+	}
+	e := Eviction{victim.Pod, v.relieve.Signal, grace, wordsOf(victim, v.relieve, v.reading)}
+	klog.FromContext(ctx).Info("Evicting a pod", "pod", klog.KObj(victim.Pod),
+		"signal", e.Signal, "message", e.Message)
+	m.ending = &ending{victim.Pod.UID, time.Now().Add(grace + patience)}
+	m.evicted.Insert(victim.Pod.UID)
+	m.evicts.WithLabelValues(string(e.Signal)).Inc()
+	m.age.WithLabelValues(string(e.Signal)).Observe(time.Since(s.at).Seconds())
+	m.cfg.Evict(e)
+	return true
+}
+
+// reclaimable is what helps against the signal where filesystems are laid out like this.
+func reclaimable(s Signal, l layout) Reclaim {
+	switch s {
+	case NodeFSAvailable, NodeFSInodesFree:
+		return Reclaim{Containers: !l.containers, Images: !l.images}
+	case ImageFSAvailable, ImageFSInodesFree:
+		return Reclaim{Containers: l.images == l.containers, Images: true}
+	case ContainerFSAvailable, ContainerFSInodesFree:
+		return Reclaim{Containers: true, Images: l.images == l.containers}
+	}
+	return Reclaim{}
+}

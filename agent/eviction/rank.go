@@ -1,0 +1,174 @@
+package eviction
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// Candidate is a pod that may be evicted.
+type Candidate struct {
+	Pod *v1.Pod
+	// Stats says what the pod uses; nil: it is not known, and the pod goes before all others.
+	Stats *statsapi.PodStats
+	// Exclusive: it has devices or CPUs of its own.
+	Exclusive bool
+}
+
+// layout says which filesystems are one.
+type layout struct {
+	// images: images are not on the node's filesystem. containers: writable layers are not.
+	images, containers bool
+}
+
+// layoutOf compares the filesystems of a summary by what is read of them: filesystems that are one have
+// the same size, and as much left.
+func layoutOf(s statsapi.Summary) layout {
+	r := s.Node.Runtime
+	if r == nil {
+		return layout{}
+	}
+	return layout{images: apart(s.Node.Fs, r.ImageFs), containers: apart(s.Node.Fs, r.ContainerFs)}
+}
+
+func apart(a, b *statsapi.FsStats) bool {
+	if a == nil || b == nil || a.CapacityBytes == nil || b.CapacityBytes == nil {
+		return false
+	}
+	return *a.CapacityBytes != *b.CapacityBytes || a.Inodes != nil && b.Inodes != nil && *a.Inodes != *b.Inodes
+}
+
+// use is how much a pod uses of what is short.
+type use struct {
+	used, requested int64
+	known           bool
+}
+
+// useOf returns what the pod uses of what the signal is about.
+func useOf(c *Candidate, s Signal, l layout) use {
+	if c.Stats == nil {
+		return use{}
+	}
+	requests := podspec.Requests(c.Pod)
+	switch s.Resource() {
+	case v1.ResourceMemory:
+		if c.Stats.Memory == nil || c.Stats.Memory.WorkingSetBytes == nil {
+			return use{}
+		}
+		return use{int64(*c.Stats.Memory.WorkingSetBytes), requests.Memory().Value(), true}
+	case resourcePIDs:
+		if c.Stats.ProcessStats == nil || c.Stats.ProcessStats.ProcessCount == nil {
+			return use{}
+		}
+		return use{int64(*c.Stats.ProcessStats.ProcessCount), 0, true}
+	case resourceInodes:
+		return use{disk(c.Stats, s, l, inodes), 0, true}
+	default:
+		return use{disk(c.Stats, s, l, bytes), requests.StorageEphemeral().Value(), true}
+	}
+}
+
+func bytes(fs *statsapi.FsStats) *uint64 { return fs.UsedBytes }
+
+func inodes(fs *statsapi.FsStats) *uint64 { return fs.InodesUsed }
+
+// disk sums what the pod has on the signal's filesystem: its writable layers, and on the node's own
+// filesystem its logs and volumes too.
+func disk(p *statsapi.PodStats, s Signal, l layout, of func(*statsapi.FsStats) *uint64) (sum int64) {
+	add := func(fs *statsapi.FsStats, sign int64) {
+		if fs != nil && of(fs) != nil {
+			sum += sign * int64(*of(fs))
+		}
+	}
+	layers := func(sign int64) {
+		for _, c := range p.Containers {
+			add(c.Rootfs, sign)
+		}
+	}
+	switch s {
+	case NodeFSAvailable, NodeFSInodesFree:
+		add(p.EphemeralStorage, 1)
+		if l.containers {
+			layers(-1)
+		}
+	case ContainerFSAvailable, ContainerFSInodesFree:
+		layers(1)
+	default: // images
+		if l.images == l.containers {
+			layers(1)
+		}
+	}
+	return max(sum, 0)
+}
+
+// rank orders the pods: who goes first comes first. Critical pods are left out. As the kubelet does it
+// prefers pods of which nothing is known, then pods that use more than they request (not for PIDs), then
+// lower priorities, then more use: of memory, beyond the request. Of equal pods those without devices and
+// exclusive CPUs go first, then the younger ones.
+func rank(all []Candidate, s Signal, l layout) []Candidate {
+	type ranked struct {
+		Candidate
+		use
+	}
+	pods := make([]ranked, 0, len(all))
+	for _, c := range all {
+		if !podspec.IsCritical(c.Pod) {
+			pods = append(pods, ranked{c, useOf(&c, s, l)})
+		}
+	}
+	memory, pids := s.Resource() == v1.ResourceMemory, s.Resource() == resourcePIDs
+	slices.SortStableFunc(pods, func(a, b ranked) int {
+		over := func(r ranked) bool { return !pids && r.used > r.requested }
+		most := func(r ranked) int64 {
+			if memory {
+				return r.used - r.requested
+			}
+			return r.used
+		}
+		return cmp.Or(
+			first(!a.known, !b.known),
+			first(over(a), over(b)),
+			cmp.Compare(priority(a.Pod), priority(b.Pod)),
+			cmp.Compare(most(b), most(a)),
+			first(!a.Exclusive, !b.Exclusive),
+			b.Pod.CreationTimestamp.Time.Compare(a.Pod.CreationTimestamp.Time),
+		)
+	})
+	out := make([]Candidate, len(pods))
+	for i, p := range pods {
+		out[i] = p.Candidate
+	}
+	return out
+}
+
+// first orders true before false.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+func priority(pod *v1.Pod) int32 {
+	if pod.Spec.Priority == nil {
+		return 0
+	}
+	return *pod.Spec.Priority
+}
+
+// byUID finds what pods use.
+func byUID(s statsapi.Summary) map[types.UID]*statsapi.PodStats {
+	out := make(map[types.UID]*statsapi.PodStats, len(s.Pods))
+	for i := range s.Pods {
+		out[types.UID(s.Pods[i].PodRef.UID)] = &s.Pods[i]
+	}
+	return out
+}

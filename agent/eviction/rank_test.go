@@ -1,0 +1,143 @@
+package eviction
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
+)
+
+// podWith makes a pod of one container with requests such as "memory=1Gi".
+func podWith(name string, priority int32, requests ...string) *v1.Pod {
+	c := v1.Container{Name: "main", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{}}}
+	for _, r := range requests {
+		key, amount, _ := strings.Cut(r, "=")
+		c.Resources.Requests[v1.ResourceName(key)] = resource.MustParse(amount)
+	}
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID(name),
+			CreationTimestamp: metav1.Unix(1000, 0)},
+		Spec: v1.PodSpec{Priority: &priority, Containers: []v1.Container{c}},
+	}
+}
+
+// uses are the statistics of a pod: memory and disk in MiB, and processes.
+func uses(pod *v1.Pod, memoryMi, diskMi, processes uint64) *statsapi.PodStats {
+	disk := &statsapi.FsStats{UsedBytes: ptr.To(diskMi << 20), InodesUsed: ptr.To(diskMi)}
+	return &statsapi.PodStats{
+		PodRef: statsapi.PodReference{Name: pod.Name, Namespace: pod.Namespace, UID: string(pod.UID)},
+		Memory: memory(memoryMi<<20, 0), EphemeralStorage: disk,
+		ProcessStats: &statsapi.ProcessStats{ProcessCount: &processes},
+		Containers: []statsapi.ContainerStats{{Name: "main", Memory: memory(memoryMi<<20, 0),
+			Rootfs: disk}},
+	}
+}
+
+func names(all []Candidate) string {
+	var out []string
+	for _, c := range all {
+		out = append(out, c.Pod.Name)
+	}
+	return strings.Join(out, " ")
+}
+
+func TestRank(t *testing.T) {
+	all := []Candidate{}
+	add := func(pod *v1.Pod, memory, disk, processes uint64, exclusive bool) {
+		all = append(all, Candidate{pod, uses(pod, memory, disk, processes), exclusive})
+	}
+	add(podWith("within", 0, "memory=1Gi", "ephemeral-storage=1Gi"), 900, 900, 1, false)
+	add(podWith("over-a-little", 0, "memory=1Gi"), 1100, 0, 2, false)
+	add(podWith("over-much", 0, "memory=100Mi"), 500, 1, 3, false)
+	add(podWith("over-important", 100, "memory=100Mi"), 1000, 5, 4, false)
+	add(podWith("low", -5, "memory=1Gi"), 10, 0, 5, false)
+	critical := podWith("critical", 2_000_000_000)
+	add(critical, 5000, 5000, 5000, false)
+	static := podWith("static", 0)
+	static.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+	add(static, 5000, 5000, 5000, false)
+	all = append(all, Candidate{podWith("unknown", 50), nil, false})
+	for signal, want := range map[Signal]string{
+		MemoryAvailable:  "unknown over-much over-a-little over-important low within",
+		NodeFSAvailable:  "unknown over-much over-important low within over-a-little",
+		NodeFSInodesFree: "unknown within over-much over-important low over-a-little",
+		PIDAvailable:     "unknown low over-much over-a-little within over-important",
+	} {
+		if got := names(rank(all, signal, layout{})); got != want {
+			t.Errorf("%s: %s\nwant %s", signal, got, want)
+		}
+	}
+}
+
+// Among equals, and only there, pods with devices or CPUs of their own come last, and of the others the
+// youngest first.
+func TestRankEquals(t *testing.T) {
+	old, young, gpu := podWith("old", 0), podWith("young", 0), podWith("gpu", 0)
+	young.CreationTimestamp = metav1.NewTime(old.CreationTimestamp.Add(time.Minute))
+	all := []Candidate{{gpu, uses(gpu, 10, 0, 1), true}, {old, uses(old, 10, 0, 1), false},
+		{young, uses(young, 10, 0, 1), false}}
+	if got := names(rank(all, MemoryAvailable, layout{})); got != "young old gpu" {
+		t.Errorf("equal pods: %s; want young old gpu", got)
+	}
+	all[0].Stats = uses(gpu, 11, 0, 1)
+	if got := names(rank(all, MemoryAvailable, layout{})); got != "gpu young old" {
+		t.Errorf("one uses more: %s; want gpu young old", got)
+	}
+}
+
+// Where writable layers are on a filesystem of their own, they do not count for the node's.
+func TestDiskLayouts(t *testing.T) {
+	pod := podWith("p", 0)
+	stats := uses(pod, 0, 0, 0)
+	stats.Containers[0].Rootfs = &statsapi.FsStats{UsedBytes: ptr.To[uint64](30)}
+	stats.EphemeralStorage = &statsapi.FsStats{UsedBytes: ptr.To[uint64](100)} // with the layer
+	for _, tc := range []struct {
+		signal Signal
+		layout layout
+		want   int64
+	}{
+		{NodeFSAvailable, layout{}, 100},
+		{NodeFSAvailable, layout{images: true, containers: true}, 70},
+		{NodeFSAvailable, layout{images: true}, 100},
+		{ImageFSAvailable, layout{images: true, containers: true}, 30},
+		{ImageFSAvailable, layout{images: true}, 0},
+		{ContainerFSAvailable, layout{images: true, containers: true}, 30},
+	} {
+		if got := disk(stats, tc.signal, tc.layout, bytes); got != tc.want {
+			t.Errorf("%s with %+v: %d; want %d", tc.signal, tc.layout, got, tc.want)
+		}
+	}
+}
+
+func TestWords(t *testing.T) {
+	pod := podWith("p", 0, "memory=100Mi", "ephemeral-storage=1Gi")
+	pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: "side"})
+	stats := uses(pod, 150, 10, 3)
+	stats.Containers = append(stats.Containers,
+		statsapi.ContainerStats{Name: "side", Memory: memory(7<<20, 0)})
+	c := &Candidate{pod, stats, false}
+	limit := &Threshold{Signal: MemoryAvailable}
+	limit.Value.Quantity = resource.MustParse("100Mi")
+	got := wordsOf(c, limit, Reading{99 << 20, 1 << 30})
+	if want := "The node was low on resource: memory. Threshold quantity: 100Mi, available: 99Mi. " +
+		"Container main was using 150Mi, request is 100Mi, has larger consumption of memory. " +
+		"Container side was using 7Mi, request is 0, has larger consumption of memory. "; got.Message != want {
+		t.Errorf("memory: %q\nwant %q", got.Message, want)
+	}
+	if a := got.Annotations; a["starved_resource"] != "memory" || a["offending_containers"] != "main,side" ||
+		a["offending_containers_usage"] != "150Mi,7Mi" {
+		t.Errorf("annotations are %v", a)
+	}
+	limit.Signal = PIDAvailable
+	limit.Value.Quantity = resource.MustParse("5k")
+	if got, want := wordsOf(c, limit, Reading{4000, 9000}).Message, "The node was low on resource: pids. "+
+		"Threshold quantity: 5k, available: 4k. "; got != want {
+		t.Errorf("pids: %q\nwant %q", got, want)
+	}
+}

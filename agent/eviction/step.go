@@ -1,0 +1,65 @@
+package eviction
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// state is what is remembered from one look to the next. It is a value: step returns the next one.
+type state struct {
+	// since has the thresholds that are met, by their place in the list, and since when.
+	since map[int]time.Time
+	// pressed has the time at which a met threshold called for each condition last.
+	pressed map[v1.NodeConditionType]time.Time
+}
+
+// verdict is what follows from a look.
+type verdict struct {
+	// pressure are the conditions that hold.
+	pressure []v1.NodeConditionType
+	// relieve is the threshold to be relieved first; nil: none.
+	relieve *Threshold
+	reading Reading // of its signal
+}
+
+// rules are the settings of a step.
+type rules struct {
+	thresholds []Threshold
+	// transition is how long a condition holds after the last threshold for it was met: it does not go
+	// back and forth with what is measured.
+	transition time.Duration
+}
+
+// step takes in what was read. It is pure.
+func (s state) step(r Readings, rules rules, now time.Time) (state, verdict) {
+	next := state{since: map[int]time.Time{}, pressed: maps.Clone(s.pressed)}
+	if next.pressed == nil {
+		next.pressed = map[v1.NodeConditionType]time.Time{}
+	}
+	var v verdict
+	for i, t := range rules.thresholds {
+		since, before := s.since[i]
+		if _, known := r[t.Signal]; !known && before {
+			next.since[i] = since // it could not be read: what was known stays
+		} else if t.met(r, before) {
+			if !before {
+				since = now
+			}
+			next.since[i] = since
+			next.pressed[kinds[t.Signal].condition] = now
+			if v.relieve == nil && now.Sub(since) >= t.Grace {
+				v.relieve, v.reading = &rules.thresholds[i], r[t.Signal]
+			}
+		}
+	}
+	for condition, at := range next.pressed {
+		if now.Sub(at) >= rules.transition && at != now {
+			delete(next.pressed, condition)
+		}
+	}
+	v.pressure = slices.Sorted(maps.Keys(next.pressed))
+	return next, v
+}
