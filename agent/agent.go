@@ -15,6 +15,7 @@ import (
 	"github.com/numalet/numalet/agent/checkpoints"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/explain"
+	"github.com/numalet/numalet/agent/stats"
 	"github.com/numalet/numalet/agent/version"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/await"
@@ -31,6 +32,7 @@ type Agent struct {
 	contents    contentDomain
 	probes      probeDomain
 	pods        podDomain
+	stats       *stats.Collector
 	checkpoints *checkpoints.Checkpoints
 	run         order
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/addresses"
 	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/eviction"
 	"github.com/numalet/numalet/agent/kubeapi/mirror"
 	"github.com/numalet/numalet/agent/kubeapi/statuses"
 	"github.com/numalet/numalet/agent/lifecycle"
@@ -32,6 +33,7 @@ func TestNodeStatusFollowsTheObserver(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := host{
+			short:     new(eviction.Pressure),
 			seen:      observer,
 			addresses: &addresses.Addresses{},
 			up:        runtimeup.New(runtimeup.Config{}, cri.RuntimeStatus{}),

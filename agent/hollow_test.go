@@ -14,6 +14,7 @@ import (
 	"github.com/numalet/numalet/agent/addresses"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/event"
+	"github.com/numalet/numalet/agent/eviction"
 	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/lifecycle"
 	nodestatus "github.com/numalet/numalet/agent/node"
@@ -72,7 +73,8 @@ func TestHollowHandlers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := host{seen: seen, up: runtimeup.New(runtimeup.Config{}, cri.RuntimeStatus{})}
+	h := host{seen: seen, short: new(eviction.Pressure),
+		up: runtimeup.New(runtimeup.Config{}, cri.RuntimeStatus{})}
 	ends := h.admissionEnds(hollow.own, deviceDomain{changed: new(mailbox.Topic)},
 		contentDomain{needed: new(mailbox.Topic)}, h.state)
 	ends.plugins = offlinePlugins{}
@@ -90,7 +92,7 @@ func TestStateIsOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := host{seen: seen, addresses: addresses.New(t.Context(), addresses.Config{
+	h := host{seen: seen, short: new(eviction.Pressure), addresses: addresses.New(t.Context(), addresses.Config{
 		Node: "n", Standalone: true}), up: runtimeup.New(runtimeup.Config{},
 		cri.RuntimeStatus{})}
 	n := node{self: self{cfg: &config.Config{}}}

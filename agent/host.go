@@ -16,6 +16,7 @@ import (
 
 	"github.com/numalet/numalet/agent/addresses"
 	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/eviction"
 	"github.com/numalet/numalet/agent/hostinfo"
 	"github.com/numalet/numalet/agent/images"
 	"github.com/numalet/numalet/agent/lifecycle"
@@ -38,14 +39,17 @@ type host struct {
 	runtime   cri.RuntimeStatus // when the agent started
 	up        *runtimeup.Follower
 	seen      *lifecycle.PLEG // what the runtime has
-	images    *images.Records // nil: whoever names an image may use it
-	tree      *cgroups.Tree   // nil: cgroupsPerQOS is off
+	// short has the conditions of pressure, which evictions set.
+	short  *eviction.Pressure
+	images *images.Records // nil: whoever names an image may use it
+	tree   *cgroups.Tree   // nil: cgroupsPerQOS is off
 }
 
 // reach connects to the runtime, and prepares what the node's pods need of the host.
 func reach(ctx context.Context, n node, others *neighbours.Neighbours) (h host, err error) {
 	cfg, k := n.cfg, &n.cfg.Kubelet
-	h.others, h.info = others, hostinfo.Read(ctx, "/", n.bootID)
+	h.others, h.short = others, new(eviction.Pressure)
+	h.info = hostinfo.Read(ctx, "/", n.bootID)
 	h.addresses = addresses.New(ctx, addresses.Config{
 		Node: n.name, Asked: cfg.NodeIPs(), Standalone: n.kube == nil,
 		Provided: cfg.Cluster.Provider == "external",
@@ -176,7 +180,7 @@ func tuneKernel(ctx context.Context, k *kubeletconfig.KubeletConfiguration) erro
 // made of it.
 func (h host) state() nodestatus.State {
 	now := time.Now()
-	s := nodestatus.State{NotReady: h.up.Get().NotReady(now)}
+	s := nodestatus.State{NotReady: h.up.Get().NotReady(now), Pressure: h.short.Conditions()}
 	if err := h.seen.Healthy(now); err != nil {
 		s.NotReady = append(s.NotReady, "PLEG is not healthy: "+err.Error())
 	}
@@ -203,7 +207,8 @@ func (h host) describe(n node, state func() nodestatus.State) func(*nodestatus.F
 func (h host) nodeEnds(n node, d deviceDomain, state func() nodestatus.State) nodeEnds {
 	e := nodeEnds{
 		inventory: d.Inventory, offered: d.changed, describe: h.describe(n, state),
-		changed: []mailbox.Source{h.up.Changes(), h.addresses.Changes(), h.seen.Health()},
+		changed: []mailbox.Source{h.up.Changes(), h.addresses.Changes(), h.seen.Health(),
+			h.short.Changes()},
 	}
 	if n.kube != nil {
 		e.unanswered = n.kube.Reset
@@ -216,7 +221,8 @@ func (h host) admissionEnds(own clusterNode, d deviceDomain, c contentDomain,
 	state func() nodestatus.State) admissionEnds {
 	e := admissionEnds{
 		node: own, plugins: d.Plugins, state: state,
-		changed: []mailbox.Source{d.changed, h.up.Changes(), h.seen.Health(), c.needed},
+		changed: []mailbox.Source{d.changed, h.up.Changes(), h.seen.Health(), h.short.Changes(),
+			c.needed},
 		supports: supports{
 			groupsPolicy: h.runtime.SupplementalGroupsPolicy,
 			appArmor:     hostinfo.EnforcesAppArmor("/"),

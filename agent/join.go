@@ -74,10 +74,14 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 		admissionEnds: h.admissionEnds(own, devices, contents, state),
 		runtime:       h.seen, actuator: act, probes: probes, volumes: contents.volumes,
 	})
+	used, err := newStats(n, h, contents)
+	if err != nil {
+		return nil, err
+	}
 	a := &Agent{
 		node: n, host: h, devices: devices, resources: resources,
 		contents: contents, probes: probes, pods: pods,
-		checkpoints: newCheckpoints(n, h, devices, pods),
+		stats: used, checkpoints: newCheckpoints(n, h, devices, pods),
 	}
 	return a, a.list(ctx, own)
 }

@@ -36,11 +36,7 @@ func (a *Agent) serve(ctx context.Context) ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	used, err := newStats(n, a.host, a.contents)
-	if err != nil {
-		return nil, err
-	}
-	open := slices.Concat(a.openRoutes(), used.Routes(), resources.Routes(),
+	open := slices.Concat(a.openRoutes(), a.stats.Routes(), resources.Routes(),
 		[]server.Route{a.probes.Route()})
 	c := a.listeners(open)
 	api, follow, err := a.nodeAPI(ctx, open)
@@ -57,7 +53,7 @@ func (a *Agent) serve(ctx context.Context) ([]part, error) {
 		return nil, err
 	}
 	out := append(follow, part{"watchdog", guard.Run}, part{"pod resources", resources.Run},
-		part{"statistics", used.Run}, part{"http server", listeners.Run})
+		part{"statistics", a.stats.Run}, part{"http server", listeners.Run})
 	if *n.cfg.Kubelet.MakeIPTablesUtilChains {
 		out = append(out, part{"iptables chains", firewall.New().Run})
 	}

@@ -61,13 +61,22 @@ func (a *Agent) upkeep() ([]part, error) {
 			Run: a.measure,
 		},
 	)
+	containers := newContainerGC(n, a.host, a.pods)
+	evictions, err := a.newEviction(containers, unused)
+	if err != nil {
+		return nil, err
+	}
 	dead := housekeeping.New(
-		n.garbage("dead containers", newContainerGC(n, a.host, a.pods).Look),
+		n.garbage("dead containers", containers.Look),
 		n.garbage("logs of what is gone", newSweep(n, a.host, a.pods).Look),
 	)
 	return append([]part{
 		{"housekeeping", chores.Run}, {"log rotation", rotation.Run},
-		{"dead containers", dead.Run}, {"unused images", unused.Run},
+		{"dead containers", dead.Run}, {"evictions", evictions.Run},
+		{"unused images", housekeeping.New(housekeeping.Task{
+			Name: "unused images", Period: imagesPeriod, Run: unused.Look,
+			First: time.Second, // this look only sees what there is: nothing has an age yet
+		}).Run},
 	}, a.contents.measure(n, a.pods.statuses.Store)...), nil
 }
 
@@ -171,9 +180,9 @@ func newSweep(n node, h host, p podDomain) *logs.Sweep {
 }
 
 // newImageGC removes images that nothing uses.
-func newImageGC(n node, h host, active func() []*v1.Pod) (*housekeeping.Housekeeping, error) {
+func newImageGC(n node, h host, active func() []*v1.Pod) (*gc.Images, error) {
 	k := &n.cfg.Kubelet
-	unused, err := gc.NewImages(gc.ImagesConfig{
+	return gc.NewImages(gc.ImagesConfig{
 		Policy: gc.ImagePolicy{
 			High: int(*k.ImageGCHighThresholdPercent), Low: int(*k.ImageGCLowThresholdPercent),
 			MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration,
@@ -187,11 +196,4 @@ func newImageGC(n node, h host, active func() []*v1.Pod) (*housekeeping.Housekee
 			h.images.Keep(all, at)
 		},
 	}.Of(h.client, active))
-	if err != nil {
-		return nil, err
-	}
-	return housekeeping.New(housekeeping.Task{
-		Name: "unused images", Period: imagesPeriod, Run: unused.Look,
-		First: time.Second, // this look only sees what there is: nothing has an age yet
-	}), nil
 }

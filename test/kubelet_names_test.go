@@ -21,7 +21,6 @@ var kubeletEvents string
 
 // untold maps the kubelet's event reasons that the agent does not use to the explanation.
 var untold = map[string]string{
-	"EvictionThresholdMet": "nothing is evicted yet",
 	"FailedAttachVolume": "no volume is attached yet", "SuccessfulAttachVolume": "the same",
 	"FailedPrepareDynamicResources": "there are no resource claims yet",
 	"FileSystemResizeFailed":        "no volume is resized yet",
@@ -42,7 +41,6 @@ var uncounted = map[string]string{
 	"volume_operation_":           "storage_operation_duration_seconds tells",
 	"volume_manager_selinux_":     "the agent does not label volumes, the runtime does",
 	"kubelet_orphan_pod_cleaned_": "a pod that nobody desires ends as all others",
-	"kubelet_evict":               "nothing is evicted yet",
 	"kubelet_graceful_shutdown_":  "the shutdown of the node is not followed yet",
 	"kubelet_imagemanager_inmemory_": "all records are in memory: there is no cache that could be " +
 		"full",

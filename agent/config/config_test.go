@@ -299,10 +299,7 @@ syncFrequency: null
 		"--kubeconfig=/x", "--housekeeping-interval=1s",
 		"--feature-gates=DRAConsumableCapacity=false",
 		"--eviction-hard=memory.available<2Gi").Unhonoured()
-	note := " (memory.available and nodefs.available lower node allocatable; " +
-		"nothing is evicted)"
-	want := []string{"--eviction-hard" + note, "--housekeeping-interval", "evictionHard" + note,
-		"featureGates.DRAConsumableCapacity", "featureGates.NodeSwap",
+	want := []string{"--housekeeping-interval", "featureGates.DRAConsumableCapacity", "featureGates.NodeSwap",
 		"volumePluginDir"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -3,8 +3,6 @@ package eviction
 import (
 	"context"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -15,7 +13,6 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/numalet/numalet/internal/await"
-	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/internal/metric"
 )
 
@@ -43,6 +40,8 @@ type Reclaim struct{ Containers, Images bool }
 // Config is what a Manager works with. All of it is required.
 type Config struct {
 	Thresholds []Threshold
+	// Pressure takes the conditions that hold.
+	Pressure *Pressure
 	// Transition is how long a condition holds at least (evictionPressureTransitionPeriod).
 	Transition time.Duration
 	// MaxGrace is the most that a pod gets to exit when a soft threshold is met.
@@ -67,13 +66,9 @@ type Config struct {
 
 // Manager watches memory, disks and PIDs.
 type Manager struct {
-	cfg     Config
-	changes mailbox.Topic
-	evicts  *metrics.CounterVec
-	age     *metrics.HistogramVec
-
-	mu       sync.Mutex // guards pressure
-	pressure []v1.NodeConditionType
+	cfg    Config
+	evicts *metrics.CounterVec
+	age    *metrics.HistogramVec
 
 	// Owned by Run.
 	state  state
@@ -101,16 +96,6 @@ func New(cfg Config) (*Manager, error) {
 	}
 	return m, s.Register(cfg.Registry)
 }
-
-// Pressure returns the conditions that hold, by name; nil: none. The slice must not be changed.
-func (m *Manager) Pressure() []v1.NodeConditionType {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.pressure
-}
-
-// Changes are published when other conditions hold.
-func (m *Manager) Changes() mailbox.Source { return &m.changes }
 
 // Run looks until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
@@ -167,13 +152,7 @@ func (m *Manager) waits(now time.Time) bool {
 func (m *Manager) judge(r Readings, now time.Time) verdict {
 	var v verdict
 	m.state, v = m.state.step(r, rules{m.cfg.Thresholds, m.cfg.Transition}, now)
-	m.mu.Lock()
-	changed := !slices.Equal(m.pressure, v.pressure)
-	m.pressure = v.pressure
-	m.mu.Unlock()
-	if changed {
-		m.changes.Publish()
-	}
+	m.cfg.Pressure.set(v.pressure)
 	return v
 }
 

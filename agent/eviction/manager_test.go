@@ -23,9 +23,10 @@ import (
 // than they should.
 type world struct {
 	*Manager
-	start time.Time
-	pods  []*v1.Pod
-	uses  map[types.UID]uint64 // MiB, of memory and disk
+	pressure Pressure
+	start    time.Time
+	pods     []*v1.Pod
+	uses     map[types.UID]uint64 // MiB, of memory and disk
 	// spare is what reclaiming frees on the disk, in MiB.
 	spare     uint64
 	lasts     map[types.UID]time.Duration // longer than its grace
@@ -40,7 +41,7 @@ func newWorld(t *testing.T, k kubeletv1beta1.KubeletConfiguration) *world {
 	}
 	w := &world{start: time.Now(), uses: map[types.UID]uint64{}, lasts: map[types.UID]time.Duration{}}
 	w.Manager, err = New(Config{
-		Thresholds: thresholds, Transition: time.Minute, MaxGrace: 20 * time.Second,
+		Thresholds: thresholds, Pressure: &w.pressure, Transition: time.Minute, MaxGrace: 20 * time.Second,
 		Measure: w.measure, Pods: func() []*v1.Pod { return slices.Clone(w.pods) },
 		Exclusive: func(types.UID) bool { return false },
 		Holds: func(uid types.UID) bool {
@@ -186,7 +187,7 @@ func TestPressure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, kubeletv1beta1.KubeletConfiguration{
 			EvictionHard: map[string]string{"memory.available": "100Mi"}})
-		changes := mailbox.Subscribe(w.Changes())
+		changes := mailbox.Subscribe(w.pressure.Changes())
 		w.add(podWith("static", 2_000_000_000), 950)
 		look := func(want string, changed bool) {
 			t.Helper()
@@ -195,7 +196,7 @@ func TestPressure(t *testing.T) {
 			if published {
 				<-changes
 			}
-			if got := fmt.Sprint(w.Pressure()); got != want || published != changed {
+			if got := fmt.Sprint(w.pressure.Conditions()); got != want || published != changed {
 				t.Errorf("after %v pressure is %s, published: %v; want %s, %v", time.Since(w.start), got,
 					published, want, changed)
 			}

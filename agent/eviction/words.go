@@ -8,12 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
 // The kubelet's reasons of events.
 const (
-	ReasonEvicted      = "Evicted"
+	ReasonEvicted      = status.ReasonEvicted
 	ReasonThresholdMet = "EvictionThresholdMet" // on the node
 )
 

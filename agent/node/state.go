@@ -1,7 +1,6 @@
 package node
 
 import (
-	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,22 +11,11 @@ import (
 type State struct {
 	// NotReady lists reasons why the node is not ready; empty: it is ready.
 	NotReady []string
-	// Pressure holds the conditions that are true: memory, disk, PIDs. The watchers of these resources
-	// set them; without a watcher none is true.
-	Pressure map[v1.NodeConditionType]bool
+	// Pressure lists the conditions of pressure that hold, by name: memory, disk, PIDs.
+	Pressure []v1.NodeConditionType
 }
 
 // Equal reports whether both states say the same.
 func (s State) Equal(o State) bool {
-	return slices.Equal(s.NotReady, o.NotReady) && slices.Equal(s.Pressures(), o.Pressures())
-}
-
-// Pressures lists the conditions of pressure that are true, by name.
-func (s State) Pressures() (out []v1.NodeConditionType) {
-	for _, kind := range slices.Sorted(maps.Keys(s.Pressure)) {
-		if s.Pressure[kind] {
-			out = append(out, kind)
-		}
-	}
-	return out
+	return slices.Equal(s.NotReady, o.NotReady) && slices.Equal(s.Pressure, o.Pressure)
 }

@@ -122,7 +122,7 @@ func conditions(f Facts, s v1.NodeStatus) []v1.NodeCondition {
 	pressure := func(kind v1.NodeConditionType, holds, not [2]string) v1.NodeCondition {
 		c := v1.NodeCondition{Type: kind, Status: v1.ConditionFalse,
 			Reason: not[0], Message: not[1]}
-		if f.Pressure[kind] {
+		if slices.Contains(f.Pressure, kind) {
 			c.Status, c.Reason, c.Message = v1.ConditionTrue, holds[0], holds[1]
 		}
 		return c

@@ -88,9 +88,7 @@ func TestConditions(t *testing.T) {
 
 	later := metav1.NewTime(time.Unix(2000, 0))
 	f := facts()
-	f.Pressure = map[v1.NodeConditionType]bool{
-		v1.NodeMemoryPressure: true, v1.NodeDiskPressure: true, v1.NodePIDPressure: true,
-	}
+	f.Pressure = []v1.NodeConditionType{v1.NodeDiskPressure, v1.NodeMemoryPressure, v1.NodePIDPressure}
 	f.NotReady = []string{"container runtime is down"}
 	delete(f.Capacity, v1.ResourcePods)
 	s = Status(s, f, later)

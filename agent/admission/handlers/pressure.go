@@ -8,17 +8,15 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/topology/podspec"
 )
-
-// ReasonPressure is the kubelet's reason for a pod that a node under pressure refuses.
-const ReasonPressure = "Evicted"
 
 // Pressure refuses pods while memory, a disk or PIDs of the node are short. Critical pods pass. If
 // memory alone is short, only BestEffort pods that do not tolerate its taint are refused: they would be
 // the first to be evicted.
 func Pressure(a decide.Attempt) *decide.Refusal {
-	short := a.State.Pressures()
+	short := a.State.Pressure
 	if len(short) == 0 || podspec.IsCritical(a.Pod) {
 		return nil
 	}
@@ -26,7 +24,7 @@ func Pressure(a decide.Attempt) *decide.Refusal {
 	if memory && (podspec.QOSClass(a.Pod) != v1.PodQOSBestEffort || toleratesMemoryPressure(a.Pod)) {
 		return nil
 	}
-	return &decide.Refusal{Reason: ReasonPressure,
+	return &decide.Refusal{Reason: status.ReasonEvicted,
 		Message: fmt.Sprintf("The node had condition: %v. ", short)}
 }
 

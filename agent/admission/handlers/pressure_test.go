@@ -42,14 +42,10 @@ func TestPressure(t *testing.T) {
 		{"disk, burstable", burstable, []v1.NodeConditionType{disk},
 			"The node had condition: [DiskPressure]. "},
 		{"disk, critical", critical, []v1.NodeConditionType{disk}, ""},
-		{"disk and memory, tolerant", tolerant, []v1.NodeConditionType{memory, disk},
+		{"disk and memory, tolerant", tolerant, []v1.NodeConditionType{disk, memory},
 			"The node had condition: [DiskPressure MemoryPressure]. "},
 	} {
-		state := node.State{Pressure: map[v1.NodeConditionType]bool{v1.NodePIDPressure: false}}
-		for _, kind := range tc.short {
-			state.Pressure[kind] = true
-		}
-		got := Pressure(decide.Attempt{Pod: tc.pod, State: state})
+		got := Pressure(decide.Attempt{Pod: tc.pod, State: node.State{Pressure: tc.short}})
 		switch {
 		case got == nil && tc.want != "":
 			t.Errorf("%s: passes; want %q", tc.name, tc.want)

@@ -1,0 +1,117 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/test/harness"
+)
+
+// TestMemoryPressure: on a node that is always short of memory both agents refuse and evict the same
+// pods, in the same order, with the same words: all but critical ones, the least important first, one
+// after the other when the grace period of the threshold is over.
+func TestMemoryPressure(t *testing.T) {
+	told := map[string]string{}
+	for _, agent := range agents {
+		t.Run(agent, func(t *testing.T) { told[agent] = pressed(t, agent) })
+	}
+	if diff := cmp.Diff(told["kubelet"], told["numalet"]); diff != "" {
+		t.Errorf("-kubelet +numalet:\n%s", diff)
+	}
+	if !strings.Contains(told["numalet"], "Evicted The node was low on resource: memory. Threshold "+
+		"quantity: 900Ti, available: ") {
+		t.Errorf("numalet told\n%s", told["numalet"])
+	}
+}
+
+// pressed returns what is told of the node and its pods.
+func pressed(t *testing.T, agent string) string {
+	s := newSideWith(t, agent, map[string]any{
+		"evictionSoft":              map[string]string{"memory.available": "900Ti"},
+		"evictionSoftGracePeriod":   map[string]string{"memory.available": "25s"},
+		"evictionMaxPodGracePeriod": 2,
+	})
+	condition := ""
+	harness.Eventually(t, "the node is under pressure", func() error {
+		node, err := s.Client.CoreV1().Nodes().Get(context.Background(), s.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, c := range node.Status.Conditions {
+			if c.Type == v1.NodeMemoryPressure {
+				condition = fmt.Sprintln(c.Type, c.Status, c.Reason, c.Message)
+			}
+		}
+		if !strings.Contains(condition, "True") {
+			return fmt.Errorf("it says %s", condition)
+		}
+		return nil
+	})
+	s.Apply(fmt.Sprintf("{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: %s-some}, value: 7}",
+		s.Namespace))
+	start := func(name, resources, more string) {
+		t.Helper()
+		s.Apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {%s
+ nodeName: %s, automountServiceAccountToken: false,
+ containers: [{name: main, image: "%s", imagePullPolicy: IfNotPresent, resources: {%s}}]}}`,
+			name, more, s.Name, rootImage, resources))
+	}
+	const requests = "requests: {cpu: 10m}"
+	start("some", requests, "priorityClassName: "+s.Namespace+"-some,")
+	start("least", requests, "")
+	start("critical", requests, "priorityClassName: system-node-critical,")
+	start("refused", "", "")
+	start("tolerates", "", "priorityClassName: "+s.Namespace+"-some, "+
+		"tolerations: [{key: node.kubernetes.io/memory-pressure, operator: Exists}],")
+	out := condition
+	for _, name := range []string{"refused", "least", "some", "tolerates"} {
+		p := await(t, s.Cluster, s.Namespace, name, func(p *v1.Pod) bool { return p.Status.Phase == v1.PodFailed })
+		out += name + ": " + fmt.Sprintln(p.Status.Reason, p.Status.Message, disruption(p))
+	}
+	await(t, s.Cluster, s.Namespace, "critical", runs)
+	order := evictedInOrder(t, s)
+	out += "evicted first: " + order[0] + fmt.Sprintln(", of", len(order))
+	s.MustRun("delete", "pods", "--all", "--timeout=1m")
+	s.MustRun("delete", "priorityclass", s.Namespace+"-some")
+	// What there is changes, and only one of the two agents is told what a pod of this runtime uses.
+	out = regexp.MustCompile(`available: \w+\. `).ReplaceAllString(out, "available: some. ")
+	return regexp.MustCompile(`Container main was using [^.]*\. `).ReplaceAllString(out, "")
+}
+
+// evictedInOrder lists the pods of which an event says that they were evicted, in the order of these
+// events.
+func evictedInOrder(t *testing.T, s *side) (names []string) {
+	t.Helper()
+	harness.Eventually(t, "events of three evictions", func() error {
+		list, err := s.Client.CoreV1().Events(s.Namespace).List(context.Background(),
+			metav1.ListOptions{FieldSelector: "reason=Evicted"})
+		if err != nil {
+			return err
+		}
+		version := func(e v1.Event) int {
+			n, _ := strconv.Atoi(e.ResourceVersion)
+			return n
+		}
+		slices.SortFunc(list.Items, func(a, b v1.Event) int { return version(a) - version(b) })
+		names = nil
+		for _, e := range list.Items {
+			if e.Annotations["starved_resource"] == "memory" { // a refusal has no annotation
+				names = append(names, e.InvolvedObject.Name)
+			}
+		}
+		if len(names) != 3 {
+			return fmt.Errorf("there are %v", names)
+		}
+		return nil
+	})
+	return names
+}
