@@ -78,9 +78,9 @@ func TestHollowHandlers(t *testing.T) {
 	ends := h.admissionEnds(hollow.own, deviceDomain{changed: new(mailbox.Topic)},
 		contentDomain{needed: new(mailbox.Topic)}, h.state)
 	ends.plugins = offlinePlugins{}
-	real := newPods(t.Context(), n, hollow.pods.statuses, podEnds{
+	full := newPods(t.Context(), n, hollow.pods.statuses, podEnds{
 		ends, memoryRuntime{}, nil, memoryRuntime{}, memoryRuntime{}})
-	got, want := handlerNames(t, hollow.pods), handlerNames(t, real)
+	got, want := handlerNames(t, hollow.pods), handlerNames(t, full)
 	if !slices.Equal(got, want) || len(want) == 0 {
 		t.Errorf("a hollow node has the handlers\n%q\nwant\n%q", got, want)
 	}
