@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -60,20 +59,19 @@ func (a *Agent) newEviction(containers gc.Containers, images *gc.Images) (*evict
 // measureShortage says what the node and its pods use, beside what of the node is no memory for pods.
 func (a *Agent) measureShortage(ctx context.Context) (
 	statsapi.Summary, eviction.Host, time.Time, error) {
-	s, memory, at, err := a.stats.Measure(ctx)
-	h, k := a.node.hardware.Get(), &a.node.cfg.Kubelet
-	host := eviction.Host{Memory: memory}
-	if a.node.cfg.Gates.Enabled("HugepageAwareEviction") {
-		for name, size := range h.Capacity {
-			if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
-				host.HugePages += size.Value()
-			}
-		}
+	summary, s, err := a.stats.Measure(ctx)
+	if err != nil {
+		return summary, eviction.Host{}, time.Time{}, err
 	}
-	if slices.Contains(k.EnforceNodeAllocatable, "pods") {
+	host := eviction.Host{Memory: int64(s.Machine.Memory)}
+	if a.node.cfg.Gates.Enabled("HugepageAwareEviction") {
+		host.HugePages = int64(s.Machine.HugePages)
+	}
+	if slices.Contains(a.node.cfg.Kubelet.EnforceNodeAllocatable, "pods") {
+		h := a.node.hardware.Get()
 		limit := h.Capacity[v1.ResourceMemory].DeepCopy()
 		limit.Sub(h.Reservation.Reserved[v1.ResourceMemory])
 		host.PodsCapacity = limit.Value()
 	}
-	return s, host, at, err
+	return summary, host, s.At, nil
 }

@@ -98,18 +98,16 @@ func (c *Collector) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return r.Snapshot, err
 }
 
-// Measure returns a summary whose filesystems are read for it, the machine's memory in bytes (0: it could
-// not be read), and when the rest was read. Of what cannot be read it has the last values; it is an error
-// if there are none.
-func (c *Collector) Measure(ctx context.Context) (
-	out statsapi.Summary, memory int64, at time.Time, err error) {
+// Measure returns a summary whose filesystems are read for it, and the snapshot that it is made of. Of
+// what cannot be read both have the last values; it is an error if there are none.
+func (c *Collector) Measure(ctx context.Context) (statsapi.Summary, *Snapshot, error) {
 	s, err := c.Snapshot(ctx)
 	if s == nil {
-		return out, 0, at, err
+		return statsapi.Summary{}, nil, err
 	}
 	u := c.disks.Get()
 	c.disks.filesystems(ctx, &u)
-	return Summary(s, u), int64(s.Machine.Memory), s.At, nil
+	return Summary(s, u), s, nil
 }
 
 // read reads the node, which is cheap and cannot hang, and the runtime's statistics of pods. If

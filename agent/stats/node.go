@@ -22,10 +22,12 @@ func (c *Collector) node(groups *kernel.Reader, s *Snapshot) error {
 	memory, memoryErr := c.cfg.Proc.Memory()
 	if counts.Memory.Usage == 0 { // cgroup v2 does not count it for the root
 		counts.Memory.Usage = memory.Total - min(memory.Total, memory.Free)
+		memory.HugePages = 0 // they are in there
 	}
 	counts.Pressure = c.cfg.Proc.Pressure()
 	interfaces, networkErr := c.cfg.Proc.Interfaces()
-	s.Machine = Machine{c.cfg.Host, c.cfg.CPUs(), memory.Total, memory.SwapTotal, counts, interfaces}
+	s.Machine = Machine{c.cfg.Host, c.cfg.CPUs(), memory.Total, memory.SwapTotal, memory.HugePages,
+		counts, interfaces}
 	n := &s.Node
 	n.NodeName, n.StartTime = c.cfg.Node, metav1.NewTime(c.boot)
 	n.CPU, n.Memory, n.IO = cpuStats(counts), memoryStats(counts), ioStats(counts)

@@ -87,7 +87,9 @@ func NewOn(t testing.TB, endpoint string) *Node {
 		"systemReserved":         map[string]string{"cpu": "1"},
 		"enforceNodeAllocatable": []string{"none"}, "cgroupsPerQOS": false,
 		"failSwapOn": false, "failCgroupV1": false, "makeIPTablesUtilChains": false,
-		"imageGCHighThresholdPercent": 100, // how full the machine's disk is does not matter to tests
+		// How full the machine's disk is does not matter to tests.
+		"imageGCHighThresholdPercent": 100,
+		"evictionHard":                map[string]string{"memory.available": "100Mi"},
 		"healthzPort":                 0, "readOnlyPort": n.port, "address": "127.0.0.1",
 	}
 	n.Args = []string{"--root-dir=" + n.Root, "--hostname-override=node", "-v=4"}

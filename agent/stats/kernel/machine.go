@@ -39,8 +39,9 @@ func (p Proc) BootTime() (time.Time, error) {
 	return time.Unix(int64(s.BootTime), 0), nil
 }
 
-// MachineMemory holds the machine's memory and swap in bytes.
-type MachineMemory struct{ Total, Free, SwapTotal, SwapFree uint64 }
+// MachineMemory holds the machine's memory and swap in bytes. HugePages are those that are allocated,
+// used or not; they are not Free.
+type MachineMemory struct{ Total, Free, HugePages, SwapTotal, SwapFree uint64 }
 
 // Memory returns the memory of the whole machine.
 func (p Proc) Memory() (MachineMemory, error) {
@@ -49,7 +50,7 @@ func (p Proc) Memory() (MachineMemory, error) {
 		return MachineMemory{}, fmt.Errorf("read memory of the machine: %w", err)
 	}
 	return MachineMemory{
-		ptr.Deref(m.MemTotalBytes, 0), ptr.Deref(m.MemFreeBytes, 0),
+		ptr.Deref(m.MemTotalBytes, 0), ptr.Deref(m.MemFreeBytes, 0), ptr.Deref(m.HugetlbBytes, 0),
 		ptr.Deref(m.SwapTotalBytes, 0), ptr.Deref(m.SwapFreeBytes, 0),
 	}, nil
 }

@@ -10,7 +10,7 @@ func proc(t *testing.T) Proc {
 	t.Helper()
 	p, err := NewProc(tree(t, map[string]string{
 		"stat":    "cpu  1 0 1 1 0 0 0 0 0 0\nbtime 1700000000\n",
-		"meminfo": "MemTotal: 1000 kB\nMemFree: 400 kB\nSwapTotal: 100 kB\nSwapFree: 60 kB\n",
+		"meminfo": "MemTotal: 1000 kB\nMemFree: 400 kB\nSwapTotal: 100 kB\nSwapFree: 60 kB\nHugetlb: 64 kB\n",
 		"net/dev": "Inter-|   Receive  |  Transmit\n face |bytes packets errs drop fifo frame " +
 			"compressed multicast|bytes packets errs drop fifo colls carrier compressed\n" +
 			"    lo: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n" +
@@ -37,7 +37,7 @@ func TestMachine(t *testing.T) {
 	if at, err := p.BootTime(); err != nil || !at.Equal(time.Unix(1700000000, 0)) {
 		t.Errorf("boot time is %s, %v", at, err)
 	}
-	want := MachineMemory{1000 << 10, 400 << 10, 100 << 10, 60 << 10}
+	want := MachineMemory{1000 << 10, 400 << 10, 64 << 10, 100 << 10, 60 << 10}
 	if m, err := p.Memory(); err != nil || m != want {
 		t.Errorf("memory is %+v, %v, want %+v", m, err, want)
 	}
