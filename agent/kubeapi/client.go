@@ -43,7 +43,7 @@ type Client struct {
 	rotation                          *rotation // nil: the kubeconfig says who the node is, once for all
 	restored                          mailbox.Topic
 	ready                             chan struct{}
-	tell                              func(eventType, reason, message string) // nil: nothing is told
+	tell                              func(eventType, reason, message string) // nil: there are no events
 }
 
 // New reads the kubeconfig. It sends nothing.

@@ -30,7 +30,7 @@ type Reporter struct {
 // it made of it; false: nothing was seen that one could be made of.
 func (r Reporter) Report(round podworker.Report) (v1.PodStatus, bool) {
 	if round.Err != nil || round.Stop != nil && round.Stop.Orphan {
-		return v1.PodStatus{}, false // the worker looks again; of an orphan nothing is told
+		return v1.PodStatus{}, false // the worker looks again; an orphan has no status
 	}
 	messages := r.messages(round.Pod, round.Observed)
 	return r.Statuses.saw(round, func(in status.Input) v1.PodStatus {

@@ -29,7 +29,7 @@
 //   - crashes are counted again from the records the runtime keeps: attempt n is taken for n
 //     crashes in a row unless a kept record shows a long run or another definition. A container
 //     may then wait longer than without the restart, up to the longest delay, never shorter;
-//   - sandboxes are counted again likewise; containers that left no record are forgotten.
+//   - sandboxes are counted again in the same way; containers without a record are forgotten.
 //
 // A pod that ended by itself (Succeeded, Failed), or that is stopped but not removed, is stopped
 // and cleaned up. Its records stay in the runtime until it is removed: its last status is made from

@@ -34,8 +34,8 @@ import (
 type startLimiter struct {
 	mu     sync.Mutex // guards what follows
 	limit  int
-	best   time.Duration // a sandbox's; 0: none was made yet
-	usual  time.Duration // likewise, the mean of late
+	best   time.Duration // the shortest time of a sandbox; 0: none was made yet
+	usual  time.Duration // the recent mean; 0: none was made yet
 	places map[*worker]time.Time
 	queue  []waiting        // first the one that is next
 	waits  map[*worker]bool // those in the queue

@@ -29,7 +29,7 @@ type worker struct {
 
 	memory  *memory // the goroutine's own, as is the next; nil before the first round
 	history history
-	served  time.Time // when it last had its turn to start; likewise
+	served  time.Time // the goroutine's own: when it last had its turn to start
 
 	// Workers.mu guards the fields below.
 	desired Desired

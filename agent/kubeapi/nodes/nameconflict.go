@@ -22,10 +22,10 @@ const sharedAgain = time.Hour
 // replaced at once, but once per period if it comes back again and again: two agents of one name
 // must not keep the API server busy.
 type nameConflict struct {
-	written *v1.NodeStatus // what was written last; nil: nothing was
-	pace    *rate.Limiter
-	found   int // how often another machine's status was there
-	told    time.Time
+	written  *v1.NodeStatus // what was written last; nil: nothing was
+	pace     *rate.Limiter
+	found    int // how often another machine's status was there
+	reported time.Time
 }
 
 func newNameConflict(period time.Duration) nameConflict {
@@ -33,16 +33,16 @@ func newNameConflict(period time.Duration) nameConflict {
 }
 
 // wrote records the status that this agent wrote, and reports whether it had written one before.
-func (r *nameConflict) wrote(s v1.NodeStatus) (before bool) {
-	before = r.written != nil
-	r.written = &s
+func (c *nameConflict) wrote(s v1.NodeStatus) (before bool) {
+	before = c.written != nil
+	c.written = &s
 	return before
 }
 
 // waits reports whether a status is not written now: it equals the last one that was written, and
 // others have overwritten that too often.
-func (r *nameConflict) waits(next v1.NodeStatus) bool {
-	return r.written != nil && !node.Changed(timeless(*r.written), timeless(next)) && !r.pace.Allow()
+func (c *nameConflict) waits(next v1.NodeStatus) bool {
+	return c.written != nil && !node.Changed(timeless(*c.written), timeless(next)) && !c.pace.Allow()
 }
 
 // timeless returns a status without the times of its conditions.
@@ -57,15 +57,15 @@ func timeless(s v1.NodeStatus) v1.NodeStatus {
 // sees compares the status at the API server with this agent's. It returns a message if another
 // machine writes there; empty: there is nothing to report. The first time it may come from a
 // backup.
-func (r *nameConflict) sees(name string, there, own v1.NodeStatus) string {
-	if r.written == nil || there.NodeInfo.BootID == "" ||
+func (c *nameConflict) sees(name string, there, own v1.NodeStatus) string {
+	if c.written == nil || there.NodeInfo.BootID == "" ||
 		there.NodeInfo.BootID == own.NodeInfo.BootID {
 		return ""
 	}
-	if r.found++; r.found < 2 || !r.told.IsZero() && time.Since(r.told) < sharedAgain {
+	if c.found++; c.found < 2 || !c.reported.IsZero() && time.Since(c.reported) < sharedAgain {
 		return ""
 	}
-	r.told = time.Now()
+	c.reported = time.Now()
 	return fmt.Sprintf("Two machines have the name of node %s: its status is overwritten by one with "+
 		"system UUID %q and boot id %q, this one has %q and %q. Both run its pods. Give one of them "+
 		"another name (--hostname-override) and credentials of its own", name,

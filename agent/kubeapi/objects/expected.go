@@ -72,7 +72,7 @@ func (x *Expected) Dismiss(pod types.UID) {
 // Look waits until all is known, or will not be soon. It returns before Dismiss is called.
 func (x *Expected) Look(ctx context.Context, pod *v1.Pod) {
 	for k := range requiredBy(pod).keys() {
-		_, _ = x.follower.get(ctx, waiting(pod), k) // Lack tells of the error
+		_, _ = x.follower.get(ctx, waiting(pod), k) // Lack reports the error
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
