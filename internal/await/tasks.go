@@ -25,13 +25,13 @@ const (
 
 // Run runs functions until ctx ends and all of them have returned. It is called once.
 func (t *Tasks) Run(ctx context.Context) {
-	t.enter(during, ctx)
+	t.enter(ctx, during)
 	<-ctx.Done()
-	t.enter(after, nil) // nothing is added to what is waited for
+	t.enter(ctx, after) // nothing is added to what is waited for
 	t.running.Wait()
 }
 
-func (t *Tasks) enter(p phase, ctx context.Context) {
+func (t *Tasks) enter(ctx context.Context, p phase) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.phase, t.ctx = p, ctx
