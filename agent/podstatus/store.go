@@ -213,13 +213,13 @@ func (s *Store) Status(uid types.UID) v1.PodStatus {
 
 // List returns every pod as its source has it, with its status, ordered by namespace and name. The
 // specs are shared and must not be modified.
-func (s *Store) List() []*v1.Pod { return s.list(entry.Shown) }
+func (s *Store) List() []*v1.Pod { return s.table.list(entry.Shown) }
 
 // Allocated is List with the resources that the pods were admitted with.
-func (s *Store) Allocated() []*v1.Pod { return s.list(func(e entry) *v1.Pod { return e.Pod }) }
+func (s *Store) Allocated() []*v1.Pod { return s.table.list(func(e entry) *v1.Pod { return e.Pod }) }
 
-func (s *Store) list(of func(entry) *v1.Pod) []*v1.Pod {
-	all := s.table.all()
+func (t *table) list(of func(entry) *v1.Pod) []*v1.Pod {
+	all := t.all()
 	out := make([]*v1.Pod, 0, len(all))
 	for _, e := range all {
 		p := *of(e)
@@ -231,26 +231,26 @@ func (s *Store) list(of func(entry) *v1.Pod) []*v1.Pod {
 }
 
 // Active lists the specs of the pods that hold resources of the node: admitted and not ended.
-func (s *Store) Active() []*v1.Pod { return s.specs(entry.active) }
+func (s *Store) Active() []*v1.Pod { return s.table.specs(entry.active) }
 
 // Holding lists Active, and the ended pods of which something is still assigned: their resources
 // are not free yet.
 func (s *Store) Holding(assigned func(types.UID) bool) []*v1.Pod {
-	return s.specs(func(e entry) bool {
+	return s.table.specs(func(e entry) bool {
 		return e.active() || e.Admitted && assigned(e.Pod.UID)
 	})
 }
 
 // Undecided lists the specs of the pods that have yet to be admitted.
 func (s *Store) Undecided() []*v1.Pod {
-	return s.specs(func(e entry) bool { return !e.Admitted && !status.Ended(e.status.Phase) })
+	return s.table.specs(func(e entry) bool { return !e.Admitted && !status.Ended(e.status.Phase) })
 }
 
 // Specs lists the specs of all pods.
-func (s *Store) Specs() []*v1.Pod { return s.specs(func(entry) bool { return true }) }
+func (s *Store) Specs() []*v1.Pod { return s.table.specs(func(entry) bool { return true }) }
 
-func (s *Store) specs(of func(entry) bool) (out []*v1.Pod) {
-	for _, e := range s.table.all() {
+func (t *table) specs(of func(entry) bool) (out []*v1.Pod) {
+	for _, e := range t.all() {
 		if of(e) {
 			out = append(out, e.Pod)
 		}
