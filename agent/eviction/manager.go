@@ -22,8 +22,8 @@ const (
 	period, soon = 10 * time.Second, time.Second
 	// patience is how long the end of an evicted pod is waited for before the next is chosen.
 	patience = 30 * time.Second
-	// hardGrace is what a pod gets to exit when a hard threshold is met.
-	hardGrace = time.Second
+	// leastGrace is what a pod gets to exit at least, and when a hard threshold is met.
+	leastGrace = time.Second
 )
 
 // Eviction is of a pod that the node ends.
@@ -209,9 +209,9 @@ func (m *Manager) evict(ctx context.Context, s measured, v verdict, l layout) bo
 		return false
 	}
 	victim := &order[0]
-	grace := hardGrace
+	grace := leastGrace
 	if v.relieve.Soft {
-		grace = min(m.cfg.MaxGrace, m.cfg.Grace(victim.Pod))
+		grace = max(grace, min(m.cfg.MaxGrace, m.cfg.Grace(victim.Pod)))
 	}
 	e := Eviction{victim.Pod, v.relieve.Signal, grace, wordsOf(victim, v.relieve, v.reading)}
 	klog.FromContext(ctx).Info("Evicting a pod", "pod", klog.KObj(victim.Pod),

@@ -142,6 +142,11 @@ func TestManager(t *testing.T) {
 			w.add(podWith("a", 0), 950)
 			time.Sleep(2 * time.Minute)
 		}, "30s Attempting to reclaim memory, 30s evict a in 20s"},
+		"soft, without evictionMaxPodGracePeriod": {soft, func(w *world) {
+			w.cfg.MaxGrace = 0
+			w.add(podWith("a", 0), 950)
+			time.Sleep(time.Minute)
+		}, "30s Attempting to reclaim memory, 30s evict a in 1s"},
 		"critical pods stay": {hard, func(w *world) {
 			w.add(podWith("a", 2_000_000_000), 950)
 			time.Sleep(15 * time.Second)
