@@ -37,7 +37,7 @@ func TestMemoryPressure(t *testing.T) {
 func pressed(t *testing.T, agent string) string {
 	s := newSideWith(t, agent, map[string]any{
 		"evictionSoft":              map[string]string{"memory.available": "900Ti"},
-		"evictionSoftGracePeriod":   map[string]string{"memory.available": "25s"},
+		"evictionSoftGracePeriod":   map[string]string{"memory.available": "35s"},
 		"evictionMaxPodGracePeriod": 2,
 	})
 	condition := ""
