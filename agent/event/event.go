@@ -56,10 +56,7 @@ func (r *Recorder) Send(sink record.EventSink) { r.all.StartRecordingToSink(sink
 // Pod records what happened to a pod. One of a static pod is about its UID, which is what its mirror
 // pod says in its annotation, and by which kubectl finds the events of a mirror pod.
 func (r *Recorder) Pod(pod *v1.Pod, eventType, reason, message string) {
-	message = oneline.Cut(message, maxMessage)
-	klog.Background().V(1).Info("Event", "pod", klog.KObj(pod), "type", eventType,
-		"reason", reason, "message", message)
-	r.record.Event(pod, eventType, reason, message)
+	r.Annotated(pod, nil, eventType, reason, message)
 }
 
 // Annotated is Pod for an event with annotations.

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -79,31 +80,24 @@ func inodes(fs *statsapi.FsStats) *uint64 { return fs.InodesUsed }
 
 // disk sums what the pod has on the signal's filesystem: its writable layers, and on the node's own
 // filesystem its logs and volumes too.
-func disk(p *statsapi.PodStats, s Signal, l layout, of func(*statsapi.FsStats) *uint64) (sum int64) {
-	add := func(fs *statsapi.FsStats, sign int64) {
-		if fs != nil && of(fs) != nil {
-			sum += sign * int64(*of(fs))
-		}
-	}
-	layers := func(sign int64) {
-		for _, c := range p.Containers {
-			add(c.Rootfs, sign)
-		}
+func disk(p *statsapi.PodStats, s Signal, l layout, of func(*statsapi.FsStats) *uint64) int64 {
+	var layers int64
+	for _, c := range p.Containers {
+		layers += sum(of, c.Rootfs)
 	}
 	switch s {
 	case NodeFSAvailable, NodeFSInodesFree:
-		add(p.EphemeralStorage, 1)
+		all := sum(of, p.EphemeralStorage)
 		if l.containers {
-			layers(-1)
+			all -= layers
 		}
-	case ContainerFSAvailable, ContainerFSInodesFree:
-		layers(1)
-	default: // images
-		if l.images == l.containers {
-			layers(1)
+		return max(all, 0)
+	case ImageFSAvailable, ImageFSInodesFree:
+		if l.images != l.containers {
+			return 0
 		}
 	}
-	return max(sum, 0)
+	return layers
 }
 
 // rank orders the pods: who goes first comes first. Critical pods are left out. As the kubelet does it
@@ -133,7 +127,7 @@ func rank(all []Candidate, s Signal, l layout) []Candidate {
 		return cmp.Or(
 			first(!a.known, !b.known),
 			first(over(a), over(b)),
-			cmp.Compare(priority(a.Pod), priority(b.Pod)),
+			cmp.Compare(ptr.Deref(a.Pod.Spec.Priority, 0), ptr.Deref(b.Pod.Spec.Priority, 0)),
 			cmp.Compare(most(b), most(a)),
 			first(!a.Exclusive, !b.Exclusive),
 			b.Pod.CreationTimestamp.Time.Compare(a.Pod.CreationTimestamp.Time),
@@ -155,13 +149,6 @@ func first(a, b bool) int {
 		return -1
 	}
 	return 1
-}
-
-func priority(pod *v1.Pod) int32 {
-	if pod.Spec.Priority == nil {
-		return 0
-	}
-	return *pod.Spec.Priority
 }
 
 // byUID finds what pods use.
