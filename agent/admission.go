@@ -15,7 +15,7 @@ import (
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// admissionEnds are what admission asks that a hollow node answers from memory.
+// admissionEnds answer admission. A hollow node answers from memory.
 type admissionEnds struct {
 	node    clusterNode
 	plugins admission.Plugins
@@ -23,12 +23,12 @@ type admissionEnds struct {
 	// changed tells that plugins offer something else, the state is another, or pods that wait need
 	// something else.
 	changed []mailbox.Source
-	// supports is what the runtime and the kernel can do for pods.
+	// supports lists abilities of the runtime and the kernel.
 	supports supports
 	needs    admission.Needs // nil: pods need nothing of the API server
 }
 
-// supports is what some runtimes and kernels can do for pods, and others cannot.
+// supports lists abilities that not every runtime or kernel has.
 type supports struct{ groupsPolicy, appArmor bool }
 
 // newQueue makes admission. Its outcomes go to decisions, and pods that make way for critical ones

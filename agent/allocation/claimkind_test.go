@@ -31,7 +31,7 @@ type Claims []Claim
 // Claim is one of them.
 type Claim struct {
 	Name string `json:"name"`
-	// Devices are what the driver answered; nil: it has not prepared the claim for the pod.
+	// Devices are the driver's answer; nil: it has not prepared the claim for the pod.
 	Devices []string `json:"devices"`
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Container is what one container holds: at most one Holding per kind, none empty, in the order of
+// Container lists the holdings of one container: at most one per kind, none empty, in the order of
 // the kinds. It is never written to; With returns a changed copy.
 type Container []Holding
 
@@ -77,7 +77,7 @@ func (p Pod) IsEmpty() bool {
 	return true
 }
 
-// Taken is what pods hold together: at most one tally per kind, none empty, in the order of the
+// Taken sums the holdings of pods: at most one tally per kind, none empty, in the order of the
 // kinds. It is never written to.
 type Taken []tally
 

@@ -36,7 +36,7 @@ type kind struct {
 	owed func(Owed) tally
 }
 
-// Holding is what a container holds of one kind. It is never written to.
+// Holding is a container's share of one kind. It is never written to.
 type Holding interface {
 	// Kind returns the kind's name, its key in the state file and in annotations.
 	Kind() string

@@ -41,7 +41,7 @@ const maxFile = 256 << 20
 // of the device manager.
 type dirs struct{ root, plugins string }
 
-// Node is what the node can hand out.
+// Node describes the CPUs, memory and devices of the node.
 type Node struct {
 	Online    cpuset.CPUSet
 	Nodes     topology.NodeSet
