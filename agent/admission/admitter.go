@@ -220,13 +220,11 @@ func (a *admitter) preempt(ctx context.Context, d decide.Decision) {
 	}
 }
 
-// outguess takes from other pods the guesses that the pod gets. Those in line make another one.
+// outguess takes from other pods the guesses that the pod gets, whatever their state: none keeps a
+// guess that is no longer free. Those in line make another one.
 func (a *admitter) outguess(ctx context.Context, e *entry, taken allocation.Taken) {
 	for _, o := range a.pods.order {
-		if o == e || !o.guesses() || o.state != asking && o.state != inquiring && o.state != behind {
-			continue
-		}
-		if held, _ := a.pods.ledger.Get(o.Pod.UID); held.Assigned.Overlaps(taken) {
+		if o != e && o.guesses() && allocation.TakenBy(o.has.pod).Overlaps(taken) {
 			a.tell(ctx, o, outguessed{})
 		}
 	}

@@ -41,21 +41,21 @@ func audit(t testing.TB, q *Queue) {
 		s := q.admitter.cfg.snapshot(q.admitter.view, q.admitter.pods.ledger)
 		r := decide.Request{Pod: all, In: e.Pod.UID}
 		s.Ahead = ahead
-		want := q.recounted(e, func(*entry) bool { return true })
+		want := q.recounted(e, both(func(*entry) bool { return true }))
 		want.Others = q.counted(e, func(o *entry) bool {
 			return !o.claims() || at < 0 || slices.Index(q.admitter.pods.order, o) < at
 		}).Others
 		same(t, fmt.Sprintf("%q now", e.Pod.UID), s.Now(&r), want)
 		if at >= 0 {
-			alone := q.recounted(e, func(o *entry) bool {
+			alone := q.recounted(e, func(o *entry) (counts, recorded bool) {
 				if o == nil || slices.Index(q.admitter.pods.order, o) < at {
-					return true
+					return true, true
 				}
 				if !o.claims() {
-					return !o.guesses()
+					return !o.guesses(), true
 				}
-				_, recorded := q.admitter.pods.stored.Pods[o.Pod.UID]
-				return recorded
+				_, recorded = q.admitter.pods.stored.Pods[o.Pod.UID]
+				return recorded, recorded
 			})
 			for _, o := range q.admitter.pods.order[at+1:] {
 				alone.Taken = withChosen(alone.Taken, o)
@@ -67,7 +67,7 @@ func audit(t testing.TB, q *Queue) {
 		}
 		if !e.state.goes() {
 			same(t, fmt.Sprintf("%q later", e.Pod.UID), s.Later(&r),
-				q.recounted(e, func(o *entry) bool { return o != nil && !o.state.goes() }))
+				q.recounted(e, both(func(o *entry) bool { return o != nil && !o.state.goes() })))
 		}
 	}
 	owed := sets.New[types.UID]()
@@ -108,31 +108,38 @@ func takenOnly(taken allocation.Taken) allocation.Room {
 	return allocation.Room{View: allocation.View{Taken: taken}}
 }
 
-// recounted asks every other pod that counts; nil is one that only the store knows, be it as one
-// that is gone and of which plugins are to hear.
-func (q *Queue) recounted(e *entry, counts func(*entry) bool) allocation.Room {
-	room := q.counted(e, func(o *entry) bool { return counts(o) })
+// both has what is recorded of a pod count where the pod counts.
+func both(counts func(*entry) bool) func(*entry) (counts, recorded bool) {
+	return func(o *entry) (bool, bool) { c := counts(o); return c, c }
+}
+
+// recounted asks every other pod that counts, and what is recorded of it where that counts; nil is one
+// that only the store knows, be it as one that is gone and of which plugins are to hear.
+func (q *Queue) recounted(e *entry, counts func(*entry) (counts, recorded bool)) allocation.Room {
+	room := q.counted(e, func(o *entry) bool { c, _ := counts(o); return c })
 	known := map[types.UID]bool{e.Pod.UID: true}
 	var held []allocation.Pod
 	for _, o := range q.admitter.pods.order {
 		known[o.Pod.UID] = true
-		if o == e || !counts(o) {
+		if o == e {
 			continue
 		}
-		if len(o.has.pod.Containers) > 0 {
+		has, recorded := counts(o)
+		if has && len(o.has.pod.Containers) > 0 {
 			held = append(held, o.has.pod)
 		}
-		if p, ok := q.admitter.pods.stored.Pods[o.Pod.UID]; ok {
+		if p, ok := q.admitter.pods.stored.Pods[o.Pod.UID]; ok && recorded {
 			held = append(held, p)
 		}
 	}
+	unknown, _ := counts(nil)
 	for uid, p := range q.admitter.pods.stored.Pods {
-		if !known[uid] && counts(nil) {
+		if !known[uid] && unknown {
 			held = append(held, p)
 		}
 	}
 	for _, o := range q.admitter.pods.stored.Owed {
-		if counts(nil) {
+		if unknown {
 			held = append(held, allocation.Pod{Containers: map[string]allocation.Container{
 				"gone": {allocation.Devices{{Resource: o.Resource, IDs: o.IDs}}},
 			}})

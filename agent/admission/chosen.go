@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"maps"
+
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/admission/decide"
@@ -30,21 +32,22 @@ func (e *entry) yields(to *entry) map[string]sets.Set[string] {
 	return out
 }
 
-// certain returns the ledger with only those of the pod's devices that were chosen for it: the rest of a
-// guess may change.
-func (e *entry) certain(l, all allocation.Ledger) allocation.Ledger {
+// certain returns the ledger with what a guess of the pod cannot change: those of its devices that were
+// chosen for it, and what is recorded. A pod that does not guess is left out.
+func (p *pods) certain(e *entry, l allocation.Ledger) allocation.Ledger {
+	entry, known := p.ledger.Get(e.Pod.UID)
+	stored, recorded := p.stored.Pods[e.Pod.UID]
 	chosen := e.Choices()
-	entry, known := all.Get(e.Pod.UID)
-	if !known || !e.guesses() || len(chosen) == 0 {
+	if !known || !e.guesses() || len(chosen) == 0 && !recorded {
 		return l.Without(e.Pod.UID)
 	}
-	only := map[string]sets.Set[string]{}
+	keeps := allocation.TakenBy(stored)
+	devices := allocation.DeviceIDs{}
+	maps.Copy(devices, keeps.Devices())
 	for name, ids := range chosen {
-		only[name] = ids.Intersection(entry.Assigned.Devices()[name])
+		devices[name] = devices[name].Union(ids.Intersection(entry.Assigned.Devices()[name]))
 	}
-	return l.With(e.Pod.UID, allocation.Entry{
-		Standing: entry.Standing, Assigned: allocation.Taken{}.With(allocation.DeviceIDs(only)),
-	})
+	return l.With(e.Pod.UID, allocation.Entry{Standing: entry.Standing, Assigned: keeps.With(devices)})
 }
 
 // yielding removes from the ledger what other pods guess of the devices that were chosen for the pod.

@@ -196,7 +196,7 @@ func (d *desk) together(f func()) {
 	hold, held := make(chan struct{}), make(chan struct{})
 	once := sync.OnceFunc(func() { close(held); <-hold })
 	d.hold.Store(&once)
-	d.queue.Poke()
+	d.queue.Leaving("nobody", false) // wakes it, and changes nothing
 	<-held
 	f()
 	close(hold)

@@ -291,3 +291,39 @@ func TestSilentPluginKeepsOnlyItsOwnLine(t *testing.T) {
 		}
 	})
 }
+
+// A guess goes to whom it is given, also while its pod's turn is over and it is asked what it needs.
+func TestGivenGuessesAreNobodyElses(t *testing.T) {
+	for range 10 { // whether the answer is seen alone is random
+		bubble(t, testGivenGuess)
+	}
+}
+
+func testGivenGuess(t *testing.T, dir string) {
+	p, n := newPairs(3), newNeeds()
+	p.takes = 100 * time.Millisecond
+	n.set("first", lacksKey)
+	d := open(t, dir, &p.plugins, func(c *Config) { c.Plugins, c.Needs = p, n })
+	defer d.stop()
+	d.queue.Submit(pod("first", "cpu=2"), false)
+	d.expect("first " + saidMissing)
+	d.queue.Submit(pod("asked", "cpu=2 example.com/gpu=2"), false)
+	synctest.Wait()
+	d.together(func() { // the plugin's answer is seen with both changes
+		time.Sleep(200 * time.Millisecond)
+		n.set("asked", unknowing)
+		d.arrives(n, "first", Lack{})
+	})
+	synctest.Wait()
+	if said := d.hear(); len(said) == 0 || said[0] != "first Admit" {
+		t.Fatalf("said %q", said)
+	}
+	pods := d.queue.admitter.pods
+	has, first := pods.find("asked").has.pod, d.store.State().Pods["first"]
+	if state := pods.find("asked").state; state != inquiring {
+		t.Fatalf("the pod that was asked about is %s", state)
+	}
+	if allocation.TakenBy(has).Overlaps(allocation.TakenBy(first)) {
+		t.Errorf("first has CPUs %s, and another still guesses %s", first.CPUs(), has.CPUs())
+	}
+}

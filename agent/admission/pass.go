@@ -175,7 +175,7 @@ func (p *pass) displace(ctx context.Context, by allocation.Pod) {
 	}
 }
 
-// partial is the ledger without some pods, except for what was chosen for those that guess. The first
+// partial is the ledger without some pods, except for what is certain of those that guess. The first
 // question makes it, and it follows the pass, so that it costs one step for each pod. In a pass a pod
 // changes at its turn only, apart from the claims that displace takes.
 type partial struct {
@@ -192,7 +192,7 @@ func (p *partial) upTo(at int, of *pods) allocation.Ledger {
 		p.made, p.at, p.ledger = true, at, of.ledger
 		for i, e := range of.order {
 			if p.out(of, e, i <= at) {
-				p.ledger = e.certain(p.ledger, of.ledger)
+				p.ledger = of.certain(e, p.ledger)
 			}
 		}
 	}
@@ -201,7 +201,7 @@ func (p *partial) upTo(at int, of *pods) allocation.Ledger {
 		if known && !p.out(of, e, true) {
 			p.ledger = p.ledger.With(e.Pod.UID, entry)
 		} else {
-			p.ledger = e.certain(p.ledger, of.ledger)
+			p.ledger = of.certain(e, p.ledger)
 		}
 	}
 	p.at = at

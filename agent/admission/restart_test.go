@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/numalet/numalet/agent/admission/decide"
 )
@@ -103,4 +104,44 @@ func TestWaitsForPodsThatOnlyTheStoreKnows(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A pod that comes back after a restart and needs another device keeps what is recorded of it while
+// the plugin is asked, also from pods that came before it.
+func TestRecordedIsNobodyElsesWhileAPluginIsAsked(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		const limits = "cpu=1 example.com/gpu=1 example.com/fpga=1"
+		first := &plugins{}
+		first.offer("example.com/gpu", 1)
+		first.offer("example.com/fpga", 1)
+		d := open(t, dir, first, nil)
+		d.queue.Submit(pod("old", limits), false)
+		d.expect("old Admit")
+		d.stop()
+
+		p, n := newPairs(3), newNeeds()
+		p.takes = 10 * time.Second
+		r := p.Inventory().Resources["example.com/gpu"]
+		r.Devices = r.Devices[1:] // the recorded one is gone
+		p.set(r)
+		p.offer("example.com/fpga", 1)
+		n.set("new", lacksKey)
+		d = open(t, dir, &p.plugins, func(c *Config) {
+			c.Plugins, c.Needs, c.BootID = p, n, "boot-2"
+		})
+		defer d.stop()
+		d.queue.Submit(pod("new", "cpu=1 example.com/fpga=1"), false)
+		d.expect("new " + saidMissing)
+		d.queue.Submit(pod("old", limits), false)
+		synctest.Wait()
+		d.arrives(n, "new", Lack{})
+		d.expect("new Wait: WaitingForResources: Allocate failed due to requested number of devices " +
+			"unavailable for example.com/fpga. Requested: 1, Available: 0, which is unexpected; " +
+			"other pods came first while it could not start")
+		time.Sleep(20 * time.Second)
+		d.expect("old Wait: WaitingForDevicePlugin: no answer to GetPreferredAllocation yet from the "+
+			"device plugin of example.com/gpu", "old Admit")
+		d.queue.Release("old")
+		d.expect("new Admit")
+	})
 }

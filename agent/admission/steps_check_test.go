@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"time"
@@ -199,7 +200,7 @@ func (w *walk) inLine(t *tenant) bool {
 // reserved checks that what is about to be given to a pod is nobody else's.
 func (w *walk) reserved(t *tenant, g *grant, others *sums) {
 	if both := g.cpus & others.cpus; both != 0 {
-		w.failf("CPUs %s are reserved for %s and for another", both.set(), t.uid)
+		w.failf("CPUs %s are reserved for %s (%s) and for another", both.set(), t.uid, w.state(t))
 	}
 	others.cpus |= g.cpus
 	for _, o := range w.tenants {
@@ -207,14 +208,26 @@ func (w *walk) reserved(t *tenant, g *grant, others *sums) {
 			continue
 		}
 		if both := g.cpus & o.held.cpus; both != 0 {
-			w.failf("CPUs %s are reserved for %s and held by %s", both.set(), t.uid, o.uid)
+			w.failf("CPUs %s are reserved for %s (%s) and held by %s (%s)", both.set(), t.uid,
+				w.state(t), o.uid, w.state(o))
 		}
 		for _, id := range g.devices {
 			if slices.Contains(o.held.devices, id) {
-				w.failf("%s is reserved for %s and held by %s", id, t.uid, o.uid)
+				w.failf("%s is reserved for %s (%s) and held by %s (%s)", id, t.uid,
+					w.state(t), o.uid, w.state(o))
 			}
 		}
 	}
+}
+
+// state names the pod's state and what kind of reservation it has.
+func (w *walk) state(t *tenant) string {
+	e := w.desk.queue.admitter.pods.find(t.uid)
+	if e == nil {
+		return "unknown"
+	}
+	kind := [...]string{"assigned", "guess", "claim"}[e.has.kind]
+	return fmt.Sprintf("%s, %s %s", e.state, kind, written(e.has.pod))
 }
 
 // compare checks that exactly what pods hold is recorded.
@@ -350,7 +363,7 @@ func (w *walk) decided(t *tenant) {
 		began, most = t.owedAt, most+time.Minute // for the plugin to hear of it, and for Allocate
 	}
 	if age := time.Since(began); age > most && !t.alive {
-		w.failf("%s waits for %v", t.uid, age)
+		w.failf("%s (%s) waits for %v", t.uid, w.state(t), age)
 	}
 	if t.inflight && w.slow(t) || w.wait == 0 && w.owes(t) || w.inLine(t) {
 		return // whatever was said of it before
