@@ -42,32 +42,21 @@ func (r Resources) CPULimit() CPULimit {
 	return CPULimit{Quota: r.Quota, Period: r.Period.Microseconds()}
 }
 
-// cpuGroup is a cgroup's directory in the hierarchy with the CPU controller.
-type cpuGroup struct {
-	dir     string
-	unified bool
-}
-
-func (t *Tree) cpuGroup(g group) cpuGroup {
-	_, v2 := t.kernel.(*unified)
-	return cpuGroup{t.controllerDir("cpu", g), v2}
-}
-
 const (
 	maxFile    = "cpu.max"           // cgroup v2
 	quotaFile  = "cpu.cfs_quota_us"  // v1
 	periodFile = "cpu.cfs_period_us" // v1
 )
 
-func (c cpuGroup) limit() (CPULimit, error) {
+func (d directory) cpuLimit() (CPULimit, error) {
 	var text string
 	var err error
-	if c.unified {
-		text, err = readSet(c.dir, maxFile)
+	if d.unified {
+		text, err = readSet(d.path, maxFile)
 	} else {
 		var period string
-		if text, err = readSet(c.dir, quotaFile); err == nil {
-			period, err = readSet(c.dir, periodFile)
+		if text, err = readSet(d.path, quotaFile); err == nil {
+			period, err = readSet(d.path, periodFile)
 		}
 		text += " " + period
 	}
@@ -95,32 +84,32 @@ func parseCPULimit(text string) (CPULimit, error) {
 }
 
 // setLimit sets the limit; if the kernel refuses it, the limit before stays.
-func (c cpuGroup) setLimit(l CPULimit) error {
-	if c.unified {
-		return writeExisting(c.dir, maxFile, l.String())
+func (d directory) setCPULimit(l CPULimit) error {
+	if d.unified {
+		return writeExisting(d.path, maxFile, l.String())
 	}
-	before, err := c.limit()
+	before, err := d.cpuLimit()
 	if err != nil {
 		return err
 	}
-	if err := c.setLegacy(l); err != nil {
-		return errors.Join(err, c.setLegacy(before))
+	if err := d.setLegacyCPULimit(l); err != nil {
+		return errors.Join(err, d.setLegacyCPULimit(before))
 	}
 	return nil
 }
 
 // setLegacy sets the limit on cgroup v1. The kernel compares each value with the quotas of the
 // groups inside; without a quota it accepts any period.
-func (c cpuGroup) setLegacy(l CPULimit) error {
-	has, err := c.limit()
+func (d directory) setLegacyCPULimit(l CPULimit) error {
+	has, err := d.cpuLimit()
 	if err == nil {
-		err = writeExisting(c.dir, quotaFile, strconv.Itoa(Unlimited))
+		err = writeExisting(d.path, quotaFile, strconv.Itoa(Unlimited))
 	}
 	if err == nil && l.Period > 0 && l.Period != has.Period {
-		err = writeExisting(c.dir, periodFile, strconv.FormatInt(l.Period, 10))
+		err = writeExisting(d.path, periodFile, strconv.FormatInt(l.Period, 10))
 	}
 	if err == nil && l.Quota != Unlimited {
-		err = writeExisting(c.dir, quotaFile, strconv.FormatInt(l.Quota, 10))
+		err = writeExisting(d.path, quotaFile, strconv.FormatInt(l.Quota, 10))
 	}
 	return err
 }
@@ -129,7 +118,7 @@ func (c cpuGroup) setLegacy(l CPULimit) error {
 type Pod struct {
 	tree  *Tree
 	group group
-	cpu   cpuGroup
+	cpu   directory
 }
 
 // FindPod finds the cgroup of a pod. The error is fs.ErrNotExist if there is none (yet).
@@ -139,7 +128,7 @@ func (t *Tree) FindPod(uid types.UID) (Pod, error) {
 	}
 	for _, class := range classes() {
 		g := podGroup(t.root, class, uid)
-		if cpu := t.cpuGroup(g); exists(cpu.dir) {
+		if cpu := t.dir("cpu", g); exists(cpu.path) {
 			return Pod{t, g, cpu}, nil
 		}
 	}
@@ -147,7 +136,7 @@ func (t *Tree) FindPod(uid types.UID) (Pod, error) {
 }
 
 // CPULimit returns the pod's CPU quota. The error is fs.ErrNotExist if the cgroup is gone.
-func (p Pod) CPULimit() (CPULimit, error) { return p.cpu.limit() }
+func (p Pod) CPULimit() (CPULimit, error) { return p.cpu.cpuLimit() }
 
 // SetCPULimit only changes the pod's CPU quota. It does not make a cgroup that is gone.
 func (p Pod) SetCPULimit(ctx context.Context, l CPULimit) error {
@@ -156,8 +145,8 @@ func (p Pod) SetCPULimit(ctx context.Context, l CPULimit) error {
 			return fmt.Errorf("set CPU quota of %s: %w", p.group.slice(), err)
 		}
 	}
-	if err := p.cpu.setLimit(l); err != nil {
-		return fmt.Errorf("set CPU quota of %s to %s: %w", p.cpu.dir, l, err)
+	if err := p.cpu.setCPULimit(l); err != nil {
+		return fmt.Errorf("set CPU quota of %s to %s: %w", p.cpu.path, l, err)
 	}
 	return nil
 }

@@ -74,11 +74,11 @@ func testCPULimits(t *testing.T, tree *Tree, period int64) {
 		}
 	}
 	gone := pod
-	gone.cpu.dir += "-gone"
+	gone.cpu.path += "-gone"
 	if err := gone.SetCPULimit(t.Context(), CPULimit{1000, 1000}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a cgroup that is gone: %v", err)
 	}
-	if exists(gone.cpu.dir) {
+	if exists(gone.cpu.path) {
 		t.Error("a cgroup that was gone has been made")
 	}
 }
@@ -188,13 +188,13 @@ func TestCPULimitOnHost(t *testing.T) {
 	if v2 {
 		memory, want = "memory.max", []string{"cpu.weight", "20"}
 	}
-	expect(t, found.cpu.dir, want...)
-	expect(t, tree.memoryGroup(found.group).dir, memory, "134217728")
+	expect(t, found.cpu.path, want...)
+	expect(t, tree.dir("memory", found.group).path, memory, "134217728")
 	expectLimit(t, "the pod", found.CPULimit, CPULimit{200000, 100000})
 	if err := tree.RemovePod(t.Context(), pod.UID); err != nil {
 		t.Fatal(err)
 	}
-	if err := found.Set(t.Context(), more); !errors.Is(err, fs.ErrNotExist) || exists(found.cpu.dir) {
-		t.Errorf("the pod's cgroup is gone: %v; made again: %v", err, exists(found.cpu.dir))
+	if err := found.Set(t.Context(), more); !errors.Is(err, fs.ErrNotExist) || exists(found.cpu.path) {
+		t.Errorf("the pod's cgroup is gone: %v; made again: %v", err, exists(found.cpu.path))
 	}
 }

@@ -19,22 +19,30 @@ const (
 	allowedMems = "cpuset.mems"
 )
 
+// directory is a cgroup's directory with the files of a controller.
+type directory struct {
+	path    string
+	unified bool // cgroup v2
+}
+
+func (d directory) child(name string) directory {
+	return directory{filepath.Join(d.path, name), d.unified}
+}
+
 // Container is the cgroup of a container, made by the runtime.
 type Container struct {
-	cpuset string // its directory in the hierarchy with the controller
-	cpu    cpuGroup
-	memory memoryGroup
+	cpuset, cpu, memory directory
 }
 
 // CPUs returns cpuset.cpus in the kernel's list syntax: "" on cgroup v2 if none was set. The error
 // is fs.ErrNotExist if the cgroup is gone.
-func (c Container) CPUs() (string, error) { return readSet(c.cpuset, allowedCPUs) }
+func (c Container) CPUs() (string, error) { return readSet(c.cpuset.path, allowedCPUs) }
 
 // Mems returns cpuset.mems in the same way.
-func (c Container) Mems() (string, error) { return readSet(c.cpuset, allowedMems) }
+func (c Container) Mems() (string, error) { return readSet(c.cpuset.path, allowedMems) }
 
 // CPULimit returns the container's CPU quota.
-func (c Container) CPULimit() (CPULimit, error) { return c.cpu.limit() }
+func (c Container) CPULimit() (CPULimit, error) { return c.cpu.cpuLimit() }
 
 func readSet(dir, file string) (string, error) {
 	raw, err := os.ReadFile(filepath.Join(dir, file))
@@ -50,17 +58,15 @@ func (t *Tree) FindContainer(uid types.UID, id string) (Container, error) {
 	}
 	for _, class := range classes() {
 		pod := podGroup(t.root, class, uid)
-		dir := t.cpusetDir(pod)
-		names, err := childDirs(dir)
+		cpuset := t.dir("cpuset", pod)
+		names, err := childDirs(cpuset.path)
 		if err != nil {
 			return Container{}, err
 		}
 		for _, name := range names {
 			if isContainer(name, id) {
-				c := Container{filepath.Join(dir, name), t.cpuGroup(pod), t.memoryGroup(pod)}
-				c.cpu.dir = filepath.Join(c.cpu.dir, name)
-				c.memory.dir = filepath.Join(c.memory.dir, name)
-				return c, nil
+				return Container{cpuset.child(name), t.dir("cpu", pod).child(name),
+					t.dir("memory", pod).child(name)}, nil
 			}
 		}
 	}
@@ -72,21 +78,6 @@ func isContainer(dir, id string) bool {
 	return id != "" && strings.Contains(dir, id) && !strings.HasPrefix(dir, "crio-conmon-")
 }
 
-// cpusetDir returns the group's directory in the hierarchy with the cpuset controller.
-func (t *Tree) cpusetDir(g group) string { return t.controllerDir("cpuset", g) }
-
-// controllerDir returns the group's directory in the hierarchy with a controller.
-func (t *Tree) controllerDir(controller string, g group) string {
-	switch k := t.kernel.(type) {
-	case *legacy:
-		return filepath.Join(k.mount, controller, g.path(t.driver))
-	case *unified:
-		return filepath.Join(k.mount, g.path(t.driver))
-	default:
-		panic("cgroups: no such version")
-	}
-}
-
 // WidenCPUs lets pods, and the groups around them, run on all CPUs of the cgroup root. They do from
 // the start, but on cgroup v1 a CPU that goes offline leaves every cpuset for good, and a container
 // cannot get it back before the groups above it have it. On v2 there is nothing to do.
@@ -96,16 +87,17 @@ func (t *Tree) WidenCPUs() error { return t.widen(allowedCPUs) }
 func (t *Tree) WidenMems() error { return t.widen(allowedMems) }
 
 func (t *Tree) widen(file string) error {
-	if _, ok := t.kernel.(*legacy); !ok {
+	root := t.dir("cpuset", t.root)
+	if root.unified {
 		return nil
 	}
-	all, err := readSet(t.cpusetDir(t.root), file)
+	all, err := readSet(root.path, file)
 	if err != nil {
 		return fmt.Errorf("read %s of the cgroup root: %w", file, err)
 	}
 	var errs []error
 	for _, class := range classes() {
-		dir := t.cpusetDir(qosGroup(t.root, class))
+		dir := t.dir("cpuset", qosGroup(t.root, class)).path
 		errs = append(errs, writeOther(dir, file, all))
 		names, err := childDirs(dir)
 		errs = append(errs, err)

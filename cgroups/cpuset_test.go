@@ -31,7 +31,7 @@ func (h host) treeOf(driver Driver) *Tree {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return &Tree{driver: driver, kernel: kernel}
+	return &Tree{writer: writer{driver: driver, kernel: kernel}}
 }
 
 // Each runtime names a container's cgroup differently.
@@ -160,13 +160,13 @@ func TestWidenCPUsOnHost(t *testing.T) {
 		madePod(t.Context(), tree, pod, PodOptions{})); err != nil {
 		t.Fatal(err)
 	}
-	all, err := readSet(tree.cpusetDir(tree.root), allowedCPUs)
+	all, err := readSet(tree.dir("cpuset", tree.root).path, allowedCPUs)
 	if err != nil || all == "0" {
 		t.Skipf("needs two CPUs: has %q, %v", all, err)
 	}
-	parent := tree.cpusetDir(tree.root.child(kubepods))
-	group := tree.cpusetDir(podGroup(tree.root, podspec.QOSClass(pod), pod.UID))
-	burstable := tree.cpusetDir(qosGroup(tree.root, v1.PodQOSBurstable))
+	parent := tree.dir("cpuset", tree.root.child(kubepods)).path
+	group := tree.dir("cpuset", podGroup(tree.root, podspec.QOSClass(pod), pod.UID)).path
+	burstable := tree.dir("cpuset", qosGroup(tree.root, v1.PodQOSBurstable)).path
 	for _, dir := range []string{group, filepath.Dir(group), burstable, parent} {
 		if err := os.WriteFile(filepath.Join(dir, allowedCPUs), []byte("0"), 0); err != nil {
 			t.Fatal(err)
@@ -190,7 +190,7 @@ func BenchmarkReadCPUs(b *testing.B) {
 		b.Skip("no cgroup v1 cpuset on this machine")
 	}
 	for b.Loop() {
-		if _, err := (Container{cpuset: host}).CPUs(); err != nil {
+		if _, err := (Container{cpuset: directory{path: host}}).CPUs(); err != nil {
 			b.Fatal(err)
 		}
 	}

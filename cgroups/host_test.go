@@ -135,7 +135,7 @@ func TestUnifiedKill(t *testing.T) {
 		t.Skip("no cgroup v2 on this machine")
 	}
 	u := &unified{mount: mount}
-	tree := &Tree{driver: Cgroupfs, kernel: u}
+	tree := &Tree{writer: writer{driver: Cgroupfs, kernel: u}}
 	root := scratch.Cgroup("kill")
 	for _, path := range []string{root, root + "/container"} {
 		if err := u.apply(path, Resources{}); err != nil {

@@ -43,6 +43,10 @@ func newLegacy(mount, root string) (*legacy, error) {
 	return l, nil
 }
 
+func (l *legacy) dir(controller, path string) directory {
+	return directory{path: filepath.Join(l.mount, controller, path)}
+}
+
 // apart reports whether something is mounted at the directory name in mount.
 func apart(mount, name string) bool {
 	var above, here syscall.Stat_t

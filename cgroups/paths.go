@@ -21,7 +21,7 @@ func (t *Tree) Paths(uid types.UID) (PodPaths, error) {
 	}
 	for _, class := range classes() {
 		g := podGroup(t.root, class, uid)
-		dir := t.controllerDir("memory", g)
+		dir := t.dir("memory", g).path
 		names, err := childDirs(dir)
 		if err != nil {
 			return PodPaths{}, err

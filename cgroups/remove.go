@@ -5,19 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/numalet/numalet/internal/await"
 )
-
-// killEvery is the interval between looks for processes that are being killed.
-const killEvery = 10 * time.Millisecond
 
 // RemovePod removes the pod's cgroup, whatever its class. It first kills what still runs there,
 // until ctx ends. It succeeds if there is no cgroup.
@@ -54,38 +47,6 @@ func (t *Tree) Orphans(live func(types.UID) bool) ([]types.UID, error) {
 
 func classes() []v1.PodQOSClass {
 	return []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
-}
-
-// remove skips a cgroup that does not exist.
-func (t *Tree) remove(ctx context.Context, g group) error {
-	where := g.path(t.driver)
-	siblings, err := t.kernel.children(path.Dir(where))
-	if err != nil || !slices.Contains(siblings, path.Base(where)) {
-		return err
-	}
-	defer t.done("destroy", time.Now())
-	if err := t.killAll(ctx, where); err != nil {
-		return err
-	}
-	if t.systemd != nil {
-		if err := t.systemd.stop(ctx, g); err != nil {
-			return err
-		}
-	}
-	return t.kernel.remove(where)
-}
-
-func (t *Tree) killAll(ctx context.Context, where string) error {
-	for {
-		left, err := t.kernel.kill(where)
-		if err != nil || left == 0 {
-			return err
-		}
-		if !await.For(ctx, killEvery) {
-			return fmt.Errorf("%d killed processes in %s have not exited: %w", left, where,
-				context.Cause(ctx))
-		}
-	}
 }
 
 // killable returns an error for processes that must not or cannot be killed.

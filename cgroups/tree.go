@@ -39,20 +39,19 @@ type Config struct {
 // Tree is the tree of pods' cgroups. Several goroutines may call its methods, but only one at a
 // time for one pod.
 type Tree struct {
-	driver  Driver
+	writer
 	root    group
 	sizes   []int64 // huge page sizes of the host in bytes, ascending
-	kernel  hierarchy
-	systemd *systemd // nil unless it is the driver
-	unified bool     // cgroup v2
+	unified bool    // cgroup v2
 	memory  MemoryQoS
-	took    *metrics.HistogramVec
 	// protected are the gauges of pods' protected memory; nil if the gate is off.
 	protected struct{ min, low *metrics.Gauge }
 }
 
 // hierarchy is one version of the kernel's cgroup interface. Paths start below its mount point.
 type hierarchy interface {
+	// dir returns the directory in which a controller has its files of the cgroup.
+	dir(controller, path string) directory
 	// apply creates the cgroup and its parents if they do not exist, and writes r.
 	apply(path string, r Resources) error
 	// existing returns a hierarchy whose apply creates nothing for a cgroup that others made, or
@@ -78,7 +77,7 @@ func New(c Config) (*Tree, error) {
 		c.MemoryQoS.Reserve = false
 	}
 	var s metric.Set
-	t := &Tree{driver: c.Driver, unified: unified, memory: c.MemoryQoS}
+	t := &Tree{writer: writer{driver: c.Driver}, unified: unified, memory: c.MemoryQoS}
 	t.took = s.Histograms("kubelet_cgroup_manager_duration_seconds",
 		"Duration in seconds of making (create), writing (update) and removing (destroy) cgroups.",
 		metrics.DefBuckets, "operation_type")
@@ -108,11 +107,6 @@ func New(c Config) (*Tree, error) {
 		return nil, err
 	}
 	return t, s.Register(c.Registry)
-}
-
-// done measures an operation; call it deferred with the time of its begin.
-func (t *Tree) done(operation string, at time.Time) {
-	t.took.WithLabelValues(operation).Observe(time.Since(at).Seconds())
 }
 
 // isUnified tells cgroup v2 from v1. A host that mounts both has its controllers in v1.
@@ -197,19 +191,6 @@ func (t *Tree) ensure(ctx context.Context, g group, r Resources) error {
 		r.HugePages = everySize(r.HugePages, t.sizes)
 	}
 	return t.write(ctx, t.kernel, g, r)
-}
-
-func (t *Tree) write(ctx context.Context, kernel hierarchy, g group, r Resources) error {
-	path := g.path(t.driver)
-	if t.systemd != nil {
-		if err := t.systemd.ensure(ctx, g, r); err != nil {
-			return fmt.Errorf("make cgroup %s: %w", path, err)
-		}
-	}
-	if err := kernel.apply(path, r); err != nil {
-		return fmt.Errorf("make cgroup %s: %w", path, err)
-	}
-	return nil
 }
 
 // everySize returns a limit for exactly the page sizes of the host, 0 where limits has none.

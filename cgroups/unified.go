@@ -43,6 +43,10 @@ func newUnified(mount, root string) (*unified, error) {
 	return u, nil
 }
 
+func (u *unified) dir(_, path string) directory {
+	return directory{filepath.Join(u.mount, path), true}
+}
+
 func (u *unified) apply(path string, r Resources) error {
 	control, err := cgroup2.NewManager(u.mount, path, &cgroup2.Resources{})
 	if err != nil {
