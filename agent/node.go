@@ -123,7 +123,7 @@ func booted(m *metrics.Metrics) error {
 	}
 	at, err := proc.BootTime()
 	if err == nil {
-		m.Booted(at)
+		m.Startup.Booted(at)
 	}
 	return err
 }

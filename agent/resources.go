@@ -58,7 +58,7 @@ func newResourceLoop(n node, h host, pods *podstatus.Store) *resources.Loop {
 		},
 		Runtime: h.client.Runtime(), Observer: h.seen,
 		Period:   k.CPUManagerReconcilePeriod.Duration,
-		Repaired: n.metrics.Repaired, Unread: n.metrics.Unread,
+		Repaired: n.metrics.Cgroups.Repaired, Unread: n.metrics.Cgroups.Unread,
 		Changed: mailbox.Subscribe(n.store.Changes(), n.hardware.Changes()),
 	}
 	if h.tree != nil {

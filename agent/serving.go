@@ -129,7 +129,7 @@ func (a *Agent) openRoutes() []server.Route {
 		devices.ListRoute(a.devices.routes(n)),
 		n.events.Route(),
 		fit.FreeRoute(p.queue),
-		explain.Route(p.queue, n.name, p.statuses.Knows, a.amiss),
+		explain.Route(p.queue, n.name, p.statuses.Knows, remarks(n, a.devices, p)),
 		fit.Route(p.queue, a.devices.Plugins, n.cfg.RefuseUnknownFields),
 	}
 }
@@ -149,17 +149,19 @@ func (a *Agent) Placements() []placement.Row {
 	})
 }
 
-// amiss says what went wrong with the pods of that name, and with their device plugins.
-func (a *Agent) amiss(namespace, name string) (all explain.Remarks) {
-	for _, pod := range a.pods.statuses.AllNamed(namespace, name) {
-		one := explain.Amiss(pod, a.devices.Peers(), a.node.cfg.Kubelet.PodLogsDir, time.Now(),
-			func() []string {
-				return health.Amiss(a.node.store.State().Pods[pod.UID], a.devices.Inventory())
-			})
-		all.Plugins = append(all.Plugins, one.Plugins...)
-		all.Since, all.Logs = append(all.Since, one.Since...), append(all.Logs, one.Logs...)
+// remarks says what went wrong with the pods of a name, and with their device plugins.
+func remarks(n node, d deviceDomain, p podDomain) func(string, string) explain.Remarks {
+	return func(namespace, name string) (all explain.Remarks) {
+		for _, pod := range p.statuses.AllNamed(namespace, name) {
+			one := explain.Amiss(pod, d.Peers(), n.cfg.Kubelet.PodLogsDir, time.Now(),
+				func() []string {
+					return health.Amiss(n.store.State().Pods[pod.UID], d.Inventory())
+				})
+			all.Plugins = append(all.Plugins, one.Plugins...)
+			all.Since, all.Logs = append(all.Since, one.Since...), append(all.Logs, one.Logs...)
+		}
+		return all
 	}
-	return all
 }
 
 // newPodResources tells monitoring agents who holds what.

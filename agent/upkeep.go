@@ -58,7 +58,7 @@ func (a *Agent) upkeep() ([]part, error) {
 		housekeeping.Task{Name: "memory of the agent", Period: time.Minute, Run: footprint.LetGo},
 		housekeeping.Task{
 			Name: "gauges", Period: time.Minute, On: []mailbox.Source{machine, pods, store},
-			Run: a.measure,
+			Run: gauges(n, a.resources, a.pods),
 		},
 	)
 	containers := newContainerGC(n, a.host, a.pods)
@@ -93,19 +93,20 @@ func remainsOn(h host, v *volume.Volumes) map[string]func() ([]types.UID, error)
 	}
 }
 
-// measure brings the gauges up to date.
-func (a *Agent) measure(context.Context) error {
-	var exclusive, available cpuset.CPUSet // without the static policy none, as the kubelet says
-	h, state := a.node.hardware.Get(), a.node.store.State()
-	if h.CPUs != nil {
-		exclusive = state.CPUs()
-		available = a.resources.loop.Shared().Difference(h.CPUs.Reserved())
+// gauges brings the gauges up to date.
+func gauges(n node, r resourceDomain, p podDomain) func(context.Context) error {
+	return func(context.Context) error {
+		var exclusive, available cpuset.CPUSet // without the static policy none, as the kubelet says
+		h, state := n.hardware.Get(), n.store.State()
+		if h.CPUs != nil {
+			exclusive = state.CPUs()
+			available = r.loop.Shared().Difference(h.CPUs.Reserved())
+		}
+		n.metrics.CPUs(h.Machine, exclusive, available)
+		n.metrics.Placed(state.List())
+		n.metrics.Pods(p.statuses.Specs(), p.statuses.Active())
+		return nil
 	}
-	m := a.node.metrics
-	m.CPUs(h.Machine, exclusive, available)
-	m.Placed(state.List())
-	m.Pods(a.pods.statuses.Specs(), a.pods.statuses.Active())
-	return nil
 }
 
 // newHealth follows the hardware that pods hold.

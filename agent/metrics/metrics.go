@@ -22,9 +22,12 @@ type Config struct {
 
 // Metrics holds the agent's metrics.
 type Metrics struct {
+	// Who joins the cluster and who writes cgroups count here themselves.
+	Startup *Startup
+	Cgroups Cgroups
+
 	pods      podMetrics
 	starts    *starts
-	startup   *startup
 	ends      *metrics.CounterVec
 	rounds    *rounds
 	topology  topologyMetrics
@@ -32,12 +35,12 @@ type Metrics struct {
 	memory    attempts
 	placement placedMetrics
 	alignment alignment
-	cgroups   cgroupMetrics
 	volumes   *volumeMetrics
 }
 
 // cgroupMetrics counts cgroups that differ from what they should be.
-type cgroupMetrics struct {
+// Cgroups counts what was put right in cgroups, and what could not be read.
+type Cgroups struct {
 	// repairs counts foreign changes that were undone.
 	repairs map[resources.Kind]*metrics.Counter
 	unread  *metrics.Counter
@@ -49,7 +52,7 @@ func New(c Config) (*Metrics, error) {
 	m := &Metrics{
 		pods:      newPodMetrics(&s),
 		starts:    newStarts(&s),
-		startup:   newStartup(&s),
+		Startup:   newStartup(&s),
 		ends:      newEnds(&s),
 		rounds:    newRounds(&s),
 		topology:  newTopologyMetrics(&s),
@@ -57,7 +60,7 @@ func New(c Config) (*Metrics, error) {
 		memory:    newMemoryMetrics(&s),
 		placement: newPlacedMetrics(&s),
 		alignment: newAlignment(&s, c.Rules),
-		cgroups:   newCgroupMetrics(&s),
+		Cgroups:   newCgroupMetrics(&s),
 		volumes:   newVolumeMetrics(&s),
 	}
 	node := s.Gauges("kubelet_node_name", "The node's name; the value is always 1.", "node")
@@ -76,7 +79,7 @@ func New(c Config) (*Metrics, error) {
 	return m, nil
 }
 
-func newCgroupMetrics(s *metric.Set) (m cgroupMetrics) {
+func newCgroupMetrics(s *metric.Set) (m Cgroups) {
 	m.unread = s.Counter("numalet_cgroup_read_errors_total",
 		"Cgroups of containers and pods that are there and could not be read.")
 	m.repairs = map[resources.Kind]*metrics.Counter{
@@ -91,7 +94,7 @@ func newCgroupMetrics(s *metric.Set) (m cgroupMetrics) {
 }
 
 // Repaired counts a repair of a cgroup.
-func (m *Metrics) Repaired(what resources.Kind) { m.cgroups.repairs[what].Inc() }
+func (m Cgroups) Repaired(what resources.Kind) { m.repairs[what].Inc() }
 
 // Unread counts a cgroup that exists and could not be read.
-func (m *Metrics) Unread() { m.cgroups.unread.Inc() }
+func (m Cgroups) Unread() { m.unread.Inc() }

@@ -9,8 +9,8 @@ import (
 	"github.com/numalet/numalet/internal/metric"
 )
 
-// startup measures how the node joined the cluster, once in the agent's life.
-type startup struct {
+// Startup measures how the node joined the cluster, once in the agent's life.
+type Startup struct {
 	before, start, registration, after, all *metrics.Gauge
 
 	mu sync.Mutex // guards the fields below
@@ -20,9 +20,9 @@ type startup struct {
 	done                                   bool
 }
 
-func newStartup(s *metric.Set) *startup {
+func newStartup(s *metric.Set) *Startup {
 	const name = "kubelet_node_startup_"
-	return &startup{
+	return &Startup{
 		before: s.Gauge(name+"pre_kubelet_duration_seconds",
 			"Seconds from when the machine was booted until the agent started."),
 		start: s.Gauge(name+"pre_registration_duration_seconds",
@@ -38,8 +38,7 @@ func newStartup(s *metric.Set) *startup {
 }
 
 // Booted records the machine's boot time.
-func (m *Metrics) Booted(at time.Time) {
-	s := m.startup
+func (s *Startup) Booted(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.booted = at
@@ -47,23 +46,20 @@ func (m *Metrics) Booted(at time.Time) {
 }
 
 // Registering records that the node is about to be registered.
-func (m *Metrics) Registering() { m.startup.registers(time.Now()) }
-
-func (s *startup) registers(now time.Time) {
+func (s *Startup) Registering() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.registering.IsZero() {
+	if now := time.Now(); s.registering.IsZero() {
 		s.registering = now
 		s.start.Set(now.Sub(s.began).Seconds())
 	}
 }
 
 // NodeWritten records that the API server has the node, and whether it has it as ready.
-func (m *Metrics) NodeWritten(ready bool) { m.startup.written(ready, time.Now()) }
-
-func (s *startup) written(ready bool, now time.Time) {
+func (s *Startup) NodeWritten(ready bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
 	if s.registered.IsZero() {
 		s.registered = now
 		s.registration.Set(now.Sub(s.registering).Seconds())

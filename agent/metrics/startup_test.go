@@ -14,18 +14,18 @@ func TestStartup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		booted := time.Now().Add(-64 * time.Second)
 		m, _ := fresh(t)
-		m.Booted(booted)
+		s := m.Startup
+		s.Booted(booted)
 		time.Sleep(2 * time.Second)
-		m.Registering()
+		s.Registering()
 		time.Sleep(4 * time.Second)
-		m.Registering() // a second attempt
-		m.NodeWritten(false)
+		s.Registering() // a second attempt
+		s.NodeWritten(false)
 		time.Sleep(8 * time.Second)
 		for _, ready := range []bool{true, false, true} {
-			m.NodeWritten(ready)
+			s.NodeWritten(ready)
 			time.Sleep(16 * time.Second)
 		}
-		s := m.startup
 		for i, gauge := range []*metrics.Gauge{s.before, s.start, s.registration, s.after, s.all} {
 			value, err := testutil.GetGaugeMetricValue(gauge)
 			if want := []float64{64, 2, 4, 8, 78}[i]; err != nil || value != want {
