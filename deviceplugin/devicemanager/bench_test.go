@@ -145,9 +145,9 @@ func BenchmarkFewDevices(b *testing.B) {
 
 func published(now list) *view {
 	t := &table{}
-	l := &link{resource: gpu, socket: "/a"}
+	l := newTestLink(gpu, "/a")
 	t.registered(l)
-	t.listed(l, Options{Preferred: true}, now)
+	t.listed(t.find(l), Options{Preferred: true}, now)
 	return t.view(1)
 }
 

@@ -23,7 +23,7 @@ func TestFlappingDevice(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, health, counted := &link{resource: gpu, socket: "/a"}, healthSaid{}, 0
+		l, health, counted := newTestLink(gpu, "/a"), healthSaid{}, 0
 		l.behavior.complaints.Store(&complaints{})
 		var due time.Time
 		say := func(unwell bool) {

@@ -11,10 +11,9 @@ import (
 	"github.com/numalet/numalet/internal/oneline"
 )
 
-// behavior records how a plugin behaves: its answers to calls, and complaints about what works here
-// but not with every agent, or costs more than needed.
+// behavior records complaints about a plugin: what works here but not with every agent, or costs
+// more than needed.
 type behavior struct {
-	tally tally
 	// complaints is shared by all registrations from one socket; nil for a resource that is only known
 	// from before.
 	complaints atomic.Pointer[complaints]

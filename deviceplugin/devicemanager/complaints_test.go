@@ -93,7 +93,7 @@ func TestPluginThatRestartsOften(t *testing.T) {
 func TestHabitsOutliveARegistration(t *testing.T) {
 	table := &table{}
 	register := func(socket string) *complaints {
-		l := &link{resource: gpu, socket: socket}
+		l := newTestLink(gpu, socket)
 		l.behavior.complaints.Store(&complaints{})
 		table.apply(event{kind: linkRegistered, link: l})
 		return l.behavior.complaints.Load()

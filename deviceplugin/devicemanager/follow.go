@@ -11,10 +11,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
-	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/internal/await"
 )
@@ -42,28 +40,6 @@ func (l *link) options(ctx context.Context, s linkSettings) (Options, error) {
 		return *asked, nil
 	}
 	return l.askOptions(ctx, s.metrics, s.cfg.Deadlines.Options)
-}
-
-func (l *link) askOptions(ctx context.Context, m *instruments, deadline time.Duration) (
-	options Options, err error) {
-	began := time.Now()
-	defer func() { l.called(m, rpcOptions, time.Since(began), err) }()
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	resp, err := l.client().GetDevicePluginOptions(ctx, &v1beta1.Empty{})
-	if status.Code(err) == codes.Unimplemented {
-		return Options{}, nil // an early plugin of this API
-	}
-	if status.Code(err) == codes.DeadlineExceeded { // whichever side noticed first
-		err = lateError(fmt.Sprintf("it was not answered in time (%s)", deadline))
-	}
-	if err != nil {
-		return Options{}, err
-	}
-	return Options{
-		Preferred: resp.GetGetPreferredAllocationAvailable(),
-		PreStart:  resp.GetPreStartRequired(),
-	}, nil
 }
 
 // lateError says that a plugin missed a deadline other than that of a gRPC call.
@@ -136,25 +112,6 @@ type endedError struct{ error }
 
 func (e *endedError) Unwrap() error { return e.error }
 
-// ends reports whether the plugin itself ended the stream. A broken connection ends it with the
-// code Unavailable, and the connection's state follows a moment later.
-func (l *link) ends(ctx context.Context, err error) bool {
-	switch {
-	case errors.Is(err, io.EOF):
-		return true
-	case isTooLong(err):
-		return false
-	case status.Code(err) != codes.Unavailable:
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, breakPeriod)
-	defer cancel()
-	return !l.conn.WaitForStateChange(ctx, connectivity.Ready)
-}
-
-// breakPeriod is how long the state of a connection may lag behind its broken stream.
-const breakPeriod = 200 * time.Millisecond
-
 // hand sends a list to the loop, and afterwards the reasons of its unhealthy devices.
 func (l *link) hand(ctx context.Context, s linkSettings, options Options, now list) {
 	l.tell(ctx, now)
@@ -166,19 +123,6 @@ func (l *link) hand(ctx context.Context, s linkSettings, options Options, now li
 		now.reasons = Reasons{ByID: l.reasons(ctx, s, unhealthy)}
 		s.report(ctx, event{kind: linkExplained, link: l, list: now})
 	}
-}
-
-// listAndWatch begins the stream. Its messages come undecoded and have at most so many bytes.
-func (l *link) listAndWatch(ctx context.Context, most int) (grpc.ClientStream, error) {
-	stream, err := l.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true},
-		v1beta1.DevicePlugin_ListAndWatch_FullMethodName, asFrames(), grpc.MaxCallRecvMsgSize(most))
-	if err != nil {
-		return nil, err
-	}
-	if err := stream.SendMsg(&v1beta1.Empty{}); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err // with EOF the first receive returns the reason
-	}
-	return stream, stream.CloseSend()
 }
 
 // receive reads the next message and returns its size in bytes.

@@ -43,16 +43,13 @@ func FuzzRegister(f *testing.F) {
 	f.Add(encoded(f, &v1beta1.RegisterRequest{
 		Version: "v1alpha", Endpoint: "a", ResourceName: "mykubernetes.io/x",
 	}))
-	p, err := New(Config{Dirs: Dirs{Plugins: "/var/lib/plugins"}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	cfg := Config{Dirs: Dirs{Plugins: "/var/lib/plugins"}}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		req := &v1beta1.RegisterRequest{}
 		if proto.Unmarshal(raw, req) != nil {
 			return
 		}
-		l, err := accept(p.cfg, req)
+		l, err := accept(cfg, req)
 		if err != nil {
 			if l != nil || err.Error() == "" {
 				t.Errorf("%v gives %v and %v", req, l, err)
@@ -120,13 +117,10 @@ func FuzzFoundPlugin(f *testing.F) {
 	}
 	f.Add("cpu", "/a", v1beta1.Version)
 	f.Add(gpu, "/a", "v1")
-	p, err := New(Config{Dirs: Dirs{Plugins: "/var/lib/plugins"}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	var r registrar
 	f.Fuzz(func(t *testing.T, name, endpoint, version string) {
 		found := watcher.Plugin{Name: name, Endpoint: endpoint, Versions: []string{version}}
-		l, err := p.acceptFound(found)
+		l, err := r.acceptFound(found)
 		if err != nil {
 			if l != nil || err.Error() == "" {
 				t.Errorf("%+v gives %v and %v", found, l, err)

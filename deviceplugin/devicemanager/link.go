@@ -4,41 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"k8s.io/klog/v2"
-	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/numalet/numalet/deviceplugin/socket"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/complaint"
 )
 
-// maxAnswerBytes bounds the answers of a plugin. Lists of devices have their own bound.
-const maxAnswerBytes = 64 << 20
-
 // link is one registration of one plugin. Its goroutine, run, owns everything between the plugin
-// and the table; calls use the connection concurrently.
+// and the table.
 type link struct {
-	resource string
-	socket   string // path; empty for a resource that is only known from before
+	connection
 	way      Way
 	behavior behavior
-	conn     *grpc.ClientConn
-	dialErr  atomic.Pointer[error] // of the last failed attempt to connect
-	callers  callers
-
-	cancel context.CancelFunc // set by the loop before run begins
-	life   context.Context    // of the connection; leave ends it with a reason
-	leave  context.CancelCauseFunc
-	ended  chan struct{} // closed when run has given the plugin up, not when the link is superseded
-	last   lastList
+	cancel   context.CancelFunc // set by the loop before run begins
+	ended    chan struct{}      // closed when run has given the plugin up, not when the link is superseded
+	last     lastList
 }
 
 // lastList holds what was last reported about lists, to report each thing once.
@@ -54,31 +38,19 @@ type lastList struct {
 
 // newLink prepares the connection; it does not dial.
 func newLink(resource, path string, way Way, cfg Config) (*link, error) {
-	l := &link{resource: resource, socket: path, way: way, ended: make(chan struct{})}
-	l.behavior.complaints.Store(&complaints{})
-	l.life, l.leave = context.WithCancelCause(context.Background())
-	conn, err := socket.PluginClient(path, cfg.Deadlines.Dial, cfg.Stats,
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
-			if err != nil {
-				l.dialErr.Store(&err)
-			}
-			return conn, err
-		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)))
-	if err != nil {
-		return nil, fmt.Errorf("failed to dial device plugin: %w", err)
+	l := &link{
+		connection: connection{resource: resource, socket: path},
+		way:        way, ended: make(chan struct{}),
 	}
-	l.conn = conn
+	l.behavior.complaints.Store(&complaints{})
+	if err := l.prepare(cfg); err != nil {
+		return nil, err
+	}
 	return l, nil
 }
 
 // same reports whether both links register one resource on one socket.
 func (l *link) same(o *link) bool { return l.resource == o.resource && l.socket == o.socket }
-
-func (l *link) name() string { return filepath.Base(l.socket) }
-
-func (l *link) client() v1beta1.DevicePluginClient { return v1beta1.NewDevicePluginClient(l.conn) }
 
 // event is a link's report to the loop; pluginRefused and resourceRecordoned name a resource
 // instead of a link.
@@ -280,33 +252,12 @@ const (
 	lastPause  = 10 * time.Second
 )
 
-// called counts a finished call.
-func (l *link) called(metrics *instruments, rpc string, took time.Duration, err error) {
-	metrics.called(l.resource, rpc, took, err)
-	l.behavior.tally.add(rpc, err)
-}
-
 // tellOf logs a complaint of the plugin if it is news.
 func (l *link) tellOf(ctx context.Context, text string, news bool) {
 	if news {
 		klog.FromContext(ctx).Info("Device plugin can do better", "resource", l.resource,
 			"socket", l.socket, "explanation", text)
 	}
-}
-
-// problem words an error of the plugin for people.
-func (l *link) problem(err error) string { return "plugin on " + l.name() + ": " + err.Error() }
-
-// hangUp closes the connection, or leaves that to the last call in flight.
-func (l *link) hangUp() {
-	if l.callers.end() {
-		l.close()
-	}
-}
-
-func (l *link) close() {
-	// closing twice is the only possible error
-	_ = l.conn.Close()
 }
 
 // tellEarly warns if the plugin could not be reached right after it registered.
@@ -331,36 +282,4 @@ func (l *link) dial(ctx context.Context, s linkSettings) error {
 		l.called(s.metrics, rpcDial, time.Since(began), err)
 	}
 	return err
-}
-
-// reachPeriod bounds the wait before a registration is answered for a plugin that has its socket
-// but does not accept yet.
-const reachPeriod = time.Second
-
-// reach connects to a plugin that already serves; it returns false if the plugin does not.
-func (l *link) reach(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, reachPeriod)
-	defer cancel()
-	for {
-		l.conn.Connect()
-		switch state := l.conn.GetState(); {
-		case state == connectivity.Ready:
-			return true
-		case state == connectivity.TransientFailure || !l.conn.WaitForStateChange(ctx, state):
-			return false
-		}
-	}
-}
-
-func (l *link) connect(ctx context.Context, deadline time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	if socket.Ready(ctx, l.conn) {
-		return nil
-	}
-	err := lateError(fmt.Sprintf("no answer in %s", deadline))
-	if last := l.dialErr.Load(); last != nil {
-		return fmt.Errorf("failed to dial device plugin: %w: %w", err, *last)
-	}
-	return fmt.Errorf("failed to dial device plugin: %w", err)
 }

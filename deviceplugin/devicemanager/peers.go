@@ -136,7 +136,10 @@ func (p *Plugins) Peers() []Peer {
 			peer.Problem = "no plugin has registered"
 		} else {
 			peer.Endpoint, peer.Way = l.socket, l.way
-			l.behavior.tell(&peer)
+			l.tally.tell(&peer)
+			if m := l.behavior.complaints.Load(); m != nil {
+				peer.Complaints = append(peer.Complaints, m.list(time.Now())...)
+			}
 		}
 		out = append(out, peer)
 	}
@@ -147,14 +150,6 @@ func (p *Plugins) Peers() []Peer {
 func (p *Peer) complain(reason, before, what string) {
 	if what != "" {
 		p.Complaints = append(p.Complaints, Complaint{reason, before + what})
-	}
-}
-
-// tell writes the behavior into a peer.
-func (c *behavior) tell(peer *Peer) {
-	c.tally.tell(peer)
-	if m := c.complaints.Load(); m != nil {
-		peer.Complaints = append(peer.Complaints, m.list(time.Now())...)
 	}
 }
 

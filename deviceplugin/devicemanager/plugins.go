@@ -63,19 +63,20 @@ func (p *Plugins) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	settings := linkSettings{p.cfg, p.events, p.metrics}
+	doors := registrar{settings}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return p.serve(ctx, s) })
-	group.Go(func() error { return p.watch(ctx) })
+	group.Go(func() error { return doors.serve(ctx, s) })
+	group.Go(func() error { return doors.watch(ctx) })
 	group.Go(func() error {
-		p.loop(ctx, group)
+		p.loop(ctx, group, settings)
 		return nil
 	})
 	return group.Wait()
 }
 
 // loop owns the table and starts the goroutines of links in group. It never waits for a plugin.
-func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
-	settings := linkSettings{p.cfg, p.events, p.metrics}
+func (p *Plugins) loop(ctx context.Context, group *errgroup.Group, settings linkSettings) {
 	start := func(l *link) {
 		linkCtx, cancel := context.WithCancel(ctx)
 		l.cancel = cancel
@@ -127,40 +128,6 @@ func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
 			}
 		}
 	}
-}
-
-func (t *table) apply(e event) (superseded []*link) {
-	switch e.kind {
-	case linkRegistered:
-		return t.registered(e.link)
-	case pluginRefused:
-		t.declined.add(e.resource, e.problem)
-	case linkEarly:
-		t.early(e.link, e.problem)
-	case linkListed:
-		return t.listed(e.link, e.options, e.list)
-	case linkExplained:
-		t.explained(e.link, e.list.reasons)
-	case linkSettled:
-		return t.settled(e.link)
-	case linkTroubled:
-		t.troubled(e.link, e.problem, e.there)
-	case linkLost:
-		t.lost(e.link, e.problem, e.there)
-	case linkRefused:
-		t.refused(e.link, e.problem)
-	case linkFaded:
-		t.faded(e.link)
-	case linkClosed:
-		return t.closed(e.link, e.problem, e.there)
-	case linkSpent:
-		t.spent(e.link)
-	case linkExpired:
-		t.expired(e.link)
-	case resourceRecordoned:
-		t.recordoned(e.resource)
-	}
-	return nil
 }
 
 // publish first remembers the table's content, then shows it to readers and wakes them if anything

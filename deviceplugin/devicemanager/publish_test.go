@@ -9,8 +9,8 @@ func TestOnlyWhatShowsIsNews(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	standby, serving := &link{resource: gpu, socket: "/a"}, &link{resource: gpu, socket: "/b"}
-	others := &link{resource: "example.com/nic", socket: "/c"}
+	standby, serving := newTestLink(gpu, "/a"), newTestLink(gpu, "/b")
+	others := newTestLink("example.com/nic", "/c")
 	known := p.table
 	health := healthSaid{}
 	for _, step := range []struct {

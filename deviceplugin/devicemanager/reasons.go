@@ -29,11 +29,11 @@ type Reasons struct {
 func (i Inventory) Reason(resource, id string) string { return i.Resources[resource].Reasons.ByID[id] }
 
 // askReasons reports whether the plugin serves Reasons of lifecyclev1.Lifecycle.
-func (l *link) askReasons(ctx context.Context, deadline time.Duration) bool {
+func (c *connection) askReasons(ctx context.Context, deadline time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	_, err := lifecyclev1.NewLifecycleClient(l.conn).Reasons(ctx, &lifecyclev1.ReasonsRequest{})
-	if err != nil && status.Code(err) != codes.Unimplemented && context.Cause(l.life) == nil {
+	_, err := lifecyclev1.NewLifecycleClient(c.conn).Reasons(ctx, &lifecyclev1.ReasonsRequest{})
+	if err != nil && status.Code(err) != codes.Unimplemented && context.Cause(c.life) == nil {
 		klog.FromContext(ctx).Info("Device plugin is not asked for the reasons of unhealthy devices: "+
 			"it answers a request without devices neither with success nor with Unimplemented",
 			"err", err)
@@ -42,16 +42,16 @@ func (l *link) askReasons(ctx context.Context, deadline time.Duration) bool {
 }
 
 // reasons asks why devices are unhealthy; nil if the plugin does not say.
-func (l *link) reasons(ctx context.Context, s linkSettings, ids []string) map[string]string {
+func (c *connection) reasons(ctx context.Context, s linkSettings, ids []string) map[string]string {
 	asking, cancel := context.WithTimeout(ctx, reasonsDeadline)
 	defer cancel()
 	began := time.Now()
-	resp, err := lifecyclev1.NewLifecycleClient(l.conn).Reasons(asking,
+	resp, err := lifecyclev1.NewLifecycleClient(c.conn).Reasons(asking,
 		&lifecyclev1.ReasonsRequest{DeviceIds: ids})
 	if ctx.Err() != nil {
 		return nil
 	}
-	l.called(s.metrics, rpcReasons, time.Since(began), err)
+	c.called(s.metrics, rpcReasons, time.Since(began), err)
 	if err != nil {
 		klog.FromContext(ctx).Info("Device plugin does not say why devices are unhealthy",
 			"devices", Few(ids), "err", err)

@@ -99,30 +99,35 @@ func recalled(r recall.Resource, machine topology.NodeSet) list {
 	return l
 }
 
+// known returns the link that stands for a resource of an earlier run.
+func known(resource string, there time.Time) *link {
+	return &link{connection: connection{resource: resource}, last: lastList{there: there}}
+}
+
 // restore makes the first table of a device manager. Remembered lists count for the rest of the
 // graces.
 func restore(cfg Config, now time.Time) *table {
 	t := &table{cordons: cfg.Cordons, served: map[string]bool{}}
-	known := map[string]bool{}
+	names := map[string]bool{}
 	for _, r := range cfg.Before.Lists.Left() {
-		known[r.Name] = true
+		names[r.Name] = true
 		away := now.Sub(r.Gone)
 		if away >= cfg.Graces.Capacity+cfg.Graces.Resource {
 			t.served[r.Name] = true
 			continue
 		}
-		l := &link{resource: r.Name, last: lastList{there: now.Add(-away)}}
-		t.restored(l, recalled(r, cfg.NodeIDs), true).options.PreStart = r.PreStart
+		was := t.restored(known(r.Name, now.Add(-away)), recalled(r, cfg.NodeIDs), true)
+		was.options.PreStart = r.PreStart
 		if away >= cfg.Graces.Allocatable {
-			t.faded(l)
+			was.faded()
 		}
 		if away >= cfg.Graces.Capacity {
-			t.spent(l)
+			t.spent(was)
 		}
 	}
 	for _, resource := range cfg.Before.Resources {
-		if !known[resource] {
-			t.restored(&link{resource: resource, last: lastList{there: now}}, list{}, false)
+		if !names[resource] {
+			t.restored(known(resource, now), list{}, false)
 		}
 	}
 	return t

@@ -21,32 +21,37 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
+// registrar takes plugins in, from their own registrations and from the plugin registry, and hands
+// their links to the loop. Unless Strict is set, a plugin that cannot be reached yet is dialled
+// later, by its link.
+type registrar struct{ linkSettings }
+
 // serve answers registrations until ctx is done. If somebody removes the socket, it makes the
 // socket again, so that plugins can register and those that watch for it do.
-func (p *Plugins) serve(ctx context.Context, s *socket.Listener) error {
+func (r registrar) serve(ctx context.Context, s *socket.Listener) error {
 	for s != nil {
-		if err := p.serveOn(ctx, s); err != nil || ctx.Err() != nil {
+		if err := r.serveOn(ctx, s); err != nil || ctx.Err() != nil {
 			return err
 		}
 		klog.FromContext(ctx).Info("Device plugin socket was removed and is made again",
 			"socket", s.Path())
-		s = listenAgain(ctx, p.cfg.Dirs.Plugins)
+		s = listenAgain(ctx, r.cfg.Dirs.Plugins)
 	}
 	return nil
 }
 
 // serveOn answers registrations until the socket is removed or ctx is done; it returns after the
 // last handler.
-func (p *Plugins) serveOn(ctx context.Context, s *socket.Listener) error {
+func (r registrar) serveOn(ctx context.Context, s *socket.Listener) error {
 	group, ctx := errgroup.WithContext(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	options := []grpc.ServerOption{grpc.WaitForHandlers(true)}
-	if p.cfg.Stats != nil {
-		options = append(options, grpc.StatsHandler(p.cfg.Stats(s.Path())))
+	if r.cfg.Stats != nil {
+		options = append(options, grpc.StatsHandler(r.cfg.Stats(s.Path())))
 	}
 	server := grpc.NewServer(options...)
-	v1beta1.RegisterRegistrationServer(server, registrar{plugins: p, log: klog.FromContext(ctx)})
+	v1beta1.RegisterRegistrationServer(server, registration{registrar: r, log: klog.FromContext(ctx)})
 	group.Go(func() error {
 		untilGone(ctx, s)
 		cancel()
@@ -63,19 +68,18 @@ func (p *Plugins) serveOn(ctx context.Context, s *socket.Listener) error {
 	return group.Wait()
 }
 
-// registrar serves Registration. Unless Strict is set, a plugin that cannot be reached yet is
-// dialled later, by its link.
-type registrar struct {
+// registration serves Registration.
+type registration struct {
 	v1beta1.UnimplementedRegistrationServer
-	plugins *Plugins
-	log     klog.Logger
+	registrar
+	log klog.Logger
 }
 
-func (r registrar) Register(
+func (r registration) Register(
 	ctx context.Context, req *v1beta1.RegisterRequest,
 ) (*v1beta1.Empty, error) {
-	_, err := r.plugins.register(klog.NewContext(ctx, r.log), req.GetResourceName(),
-		req.GetEndpoint(), func() (*link, error) { return accept(r.plugins.cfg, req) })
+	_, err := r.register(klog.NewContext(ctx, r.log), req.GetResourceName(),
+		req.GetEndpoint(), func() (*link, error) { return accept(r.cfg, req) })
 	if err != nil {
 		return nil, err
 	}
@@ -83,17 +87,17 @@ func (r registrar) Register(
 }
 
 // register admits a plugin, whose link accept makes, or refuses it.
-func (p *Plugins) register(ctx context.Context, resource, endpoint string,
+func (r registrar) register(ctx context.Context, resource, endpoint string,
 	accept func() (*link, error)) (*link, error) {
 	log := klog.FromContext(ctx).WithValues("resource", oneline.Of(resource),
 		"endpoint", oneline.Of(endpoint))
 	known := podspec.IsExtended(resource)
 	if known { // any other name would only waste memory
-		p.metrics.registrations.WithLabelValues(resource).Inc()
+		r.metrics.registrations.WithLabelValues(resource).Inc()
 	}
 	l, err := accept()
 	if err == nil {
-		err = p.admit(ctx, l)
+		err = r.admit(ctx, l)
 	}
 	if err == nil {
 		log.Info("Device plugin registered")
@@ -105,17 +109,17 @@ func (p *Plugins) register(ctx context.Context, resource, endpoint string,
 		// even if the plugin did not wait for the answer
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reachPeriod)
 		defer cancel()
-		_ = p.tell(ctx, event{kind: pluginRefused, resource: resource, problem: why})
+		_ = r.tell(ctx, event{kind: pluginRefused, resource: resource, problem: why})
 	}
 	return nil, errors.New(why)
 }
 
 // admit hands a link to the loop. A reachable plugin must first say which calls it wants; in strict
 // mode it must be reachable.
-func (p *Plugins) admit(ctx context.Context, l *link) error {
-	err := p.meet(ctx, l)
+func (r registrar) admit(ctx context.Context, l *link) error {
+	err := r.meet(ctx, l)
 	if err == nil {
-		err = p.tell(ctx, event{kind: linkRegistered, link: l})
+		err = r.tell(ctx, event{kind: linkRegistered, link: l})
 	}
 	if err != nil {
 		l.hangUp()
@@ -124,17 +128,17 @@ func (p *Plugins) admit(ctx context.Context, l *link) error {
 }
 
 // meet asks a plugin for its options, if it already serves.
-func (p *Plugins) meet(ctx context.Context, l *link) error {
-	if p.cfg.Strict {
+func (r registrar) meet(ctx context.Context, l *link) error {
+	if r.cfg.Strict {
 		began := time.Now()
-		if err := l.connect(ctx, p.cfg.Deadlines.Dial); err != nil {
-			l.called(p.metrics, rpcDial, time.Since(began), err)
+		if err := l.connect(ctx, r.cfg.Deadlines.Dial); err != nil {
+			l.called(r.metrics, rpcDial, time.Since(began), err)
 			return fmt.Errorf("%w; serve the socket before registering", err)
 		}
 	} else if !l.reach(ctx) {
 		return nil
 	}
-	options, err := l.askOptions(ctx, p.metrics, p.cfg.Deadlines.Options)
+	options, err := l.askOptions(ctx, r.metrics, r.cfg.Deadlines.Options)
 	if err != nil {
 		return fmt.Errorf("failed to get device plugin options: %w; a plugin has to answer "+
 			"GetDevicePluginOptions at once", err)
@@ -143,8 +147,8 @@ func (p *Plugins) meet(ctx context.Context, l *link) error {
 	return nil
 }
 
-func (p *Plugins) tell(ctx context.Context, e event) error {
-	if !await.Send(ctx, p.events, e) {
+func (r registrar) tell(ctx context.Context, e event) error {
+	if !await.Send(ctx, r.events, e) {
 		return ctx.Err()
 	}
 	return nil

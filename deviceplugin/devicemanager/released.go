@@ -34,14 +34,14 @@ func (i Inventory) WantsReleased(resource string) ReleasedWish {
 
 // askReleased asks whether the plugin serves lifecyclev1.Lifecycle. A plugin whose answer breaks
 // the protocol does not.
-func (l *link) askReleased(ctx context.Context, deadline time.Duration) ReleasedWish {
+func (c *connection) askReleased(ctx context.Context, deadline time.Duration) ReleasedWish {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	_, err := lifecyclev1.NewLifecycleClient(l.conn).Released(ctx, &lifecyclev1.ReleasedRequest{})
+	_, err := lifecyclev1.NewLifecycleClient(c.conn).Released(ctx, &lifecyclev1.ReleasedRequest{})
 	switch {
 	case err == nil:
 		return ReleasedWanted
-	case status.Code(err) != codes.Unimplemented && context.Cause(l.life) == nil:
+	case status.Code(err) != codes.Unimplemented && context.Cause(c.life) == nil:
 		klog.FromContext(ctx).Info("Device plugin is not told of released devices: it serves "+
 			"numalet.deviceplugin.v1.Lifecycle only if it answers a request without devices "+
 			"with success, and else answers Unimplemented", "err", err)

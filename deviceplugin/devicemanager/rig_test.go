@@ -29,6 +29,11 @@ type rig struct {
 	changed <-chan struct{} // capacity 1
 }
 
+// newTestLink returns a link without a connection.
+func newTestLink(resource, path string) *link {
+	return &link{connection: connection{resource: resource, socket: path}}
+}
+
 // newRig starts a device manager; cfg.Dirs may be those of an earlier one.
 func newRig(t *testing.T, cfg Config) *rig {
 	t.Helper()

@@ -76,6 +76,49 @@ const (
 // over reports whether the link has ended.
 func (s linkState) over() bool { return s == closed || s == spent }
 
+// apply takes in a report; the links that it supersedes are to end.
+func (t *table) apply(e event) (superseded []*link) {
+	switch e.kind {
+	case linkRegistered:
+		return t.registered(e.link)
+	case pluginRefused:
+		t.declined.add(e.resource, e.problem)
+		return nil
+	case resourceRecordoned:
+		t.recordoned(e.resource)
+		return nil
+	}
+	r := t.find(e.link)
+	if r == nil {
+		return nil
+	}
+	switch e.kind {
+	case linkEarly:
+		r.early = e.problem
+	case linkListed:
+		return t.listed(r, e.options, e.list)
+	case linkExplained:
+		r.list.reasons = e.list.reasons
+	case linkSettled:
+		return t.settled(r)
+	case linkTroubled:
+		r.troubled(e.problem, e.there)
+	case linkLost:
+		r.lost(e.problem, e.there)
+	case linkRefused:
+		r.refused(e.problem)
+	case linkFaded:
+		r.faded()
+	case linkClosed:
+		return t.closed(r, e.problem, e.there)
+	case linkSpent:
+		t.spent(r)
+	case linkExpired:
+		t.expired(r)
+	}
+	return nil
+}
+
 // registered adds a link. It supersedes older links of the same socket that have no list yet, and
 // takes over the complaints known of that socket.
 func (t *table) registered(l *link) (superseded []*link) {
@@ -107,14 +150,13 @@ func (t *table) restored(l *link, was list, listed bool) *record {
 }
 
 // listed applies a list of devices.
-func (t *table) listed(l *link, options Options, devices list) (superseded []*link) {
-	r := t.find(l)
+func (t *table) listed(r *record, options Options, devices list) (superseded []*link) {
 	switch {
-	case r == nil || r.state.over():
+	case r.state.over():
 		return nil
 	case r.state != listing && len(devices.devices) == 0:
 		r.state, r.first = empty, firstList{options, devices}
-		r.problem = "the plugin on " + l.name() + " has listed no devices yet"
+		r.problem = "the plugin on " + r.link.name() + " has listed no devices yet"
 		if wrong := devices.defects.String(); wrong != "" {
 			r.problem += ": " + wrong
 		}
@@ -123,17 +165,9 @@ func (t *table) listed(l *link, options Options, devices list) (superseded []*li
 	return t.serve(r, options, devices)
 }
 
-// explained sets the reasons why devices of the last list are unhealthy.
-func (t *table) explained(l *link, reasons Reasons) {
-	if r := t.find(l); r != nil {
-		r.list.reasons = reasons
-	}
-}
-
 // settled ends the grace of a first list that was empty: from now on it counts.
-func (t *table) settled(l *link) (superseded []*link) {
-	r := t.find(l)
-	if r == nil || r.state != empty {
+func (t *table) settled(r *record) (superseded []*link) {
+	if r.state != empty {
 		return nil
 	}
 	return t.serve(r, r.first.options, r.first.list)
@@ -157,70 +191,27 @@ func (t *table) serve(r *record, options Options, devices list) (superseded []*l
 	})
 }
 
-// troubled notes why a link has no list; its plugin was last there at there.
-func (t *table) troubled(l *link, problem string, there time.Time) {
-	r := t.find(l)
-	switch {
-	case r == nil || r.state.over():
-	case r.state == listing || r.state == empty: // with a list of an earlier stream
-		r.leave(lost, problem, there)
-	default:
-		r.problem = problem
-	}
-}
-
-// refused notes that a link's list is too long to be read. The list before stays.
-func (t *table) refused(l *link, problem string) {
-	r := t.find(l)
-	switch {
-	case r == nil || r.state.over():
-	case r.state == listing:
-		r.refusal = problem
-	default:
-		r.problem = problem
-	}
-}
-
-// lost notes that a link's list has ended while the link tries to get another one.
-func (t *table) lost(l *link, problem string, there time.Time) {
-	if r := t.find(l); r != nil && (r.state == listing || r.state == empty) {
-		r.leave(lost, problem, there)
-	}
-}
-
-// early notes that a plugin could not be reached right after it registered.
-func (t *table) early(l *link, why string) {
-	if r := t.find(l); r != nil {
-		r.early = why
-	}
-}
-
 // closed notes that a link has ended; its devices stay, unhealthy, unless another link serves them.
-func (t *table) closed(l *link, problem string, there time.Time) (superseded []*link) {
-	r := t.find(l)
-	if r == nil {
-		return nil
-	}
+func (t *table) closed(r *record, problem string, there time.Time) (superseded []*link) {
 	r.leave(closed, problem, there)
-	if t.serving(l.resource) == nil {
+	if t.serving(r.link.resource) == nil {
 		return nil
 	}
 	return t.drop(func(other *record) bool { return other == r })
 }
 
-// leave takes a record out of service. A record without a list keeps none.
-func (r *record) leave(to linkState, problem string, there time.Time) {
-	if r.state == listing {
-		r.last, r.list, r.gone = r.list, r.list.down(), there
+// spent ends the grace of a closed link's devices. A link that had no list leaves.
+func (t *table) spent(r *record) {
+	if !r.listed {
+		t.expired(r)
+		return
 	}
-	r.state, r.problem, r.refusal = to, problem, ""
+	r.state, r.list, r.last = spent, list{}, list{}
 }
 
-// faded ends the grace of a link's allocatable devices.
-func (t *table) faded(l *link) {
-	if r := t.find(l); r != nil && r.state != listing {
-		r.last = list{}
-	}
+// expired ends the grace of a closed link's resource.
+func (t *table) expired(r *record) {
+	t.drop(func(other *record) bool { return other == r })
 }
 
 // recordoned makes readers look at the devices of a resource again.
@@ -233,22 +224,51 @@ func (t *table) recordoned(resource string) {
 	}
 }
 
-// spent ends the grace of a closed link's devices. A link that had no list leaves.
-func (t *table) spent(l *link) {
-	switch r := t.find(l); {
-	case r == nil:
-	case r.listed:
-		r.state, r.list, r.last = spent, list{}, list{}
+// troubled notes why a link has no list; its plugin was last there at there.
+func (r *record) troubled(problem string, there time.Time) {
+	switch r.state {
+	case closed, spent:
+	case listing, empty: // with a list of an earlier stream
+		r.leave(lost, problem, there)
 	default:
-		t.expired(l)
+		r.problem = problem
 	}
 }
 
-// expired ends the grace of a closed link's resource.
-func (t *table) expired(l *link) {
-	t.drop(func(r *record) bool { return r.link == l })
+// refused notes that a link's list is too long to be read. The list before stays.
+func (r *record) refused(problem string) {
+	switch r.state {
+	case closed, spent:
+	case listing:
+		r.refusal = problem
+	default:
+		r.problem = problem
+	}
 }
 
+// lost notes that a link's list has ended while the link tries to get another one.
+func (r *record) lost(problem string, there time.Time) {
+	if r.state == listing || r.state == empty {
+		r.leave(lost, problem, there)
+	}
+}
+
+// faded ends the grace of a link's allocatable devices.
+func (r *record) faded() {
+	if r.state != listing {
+		r.last = list{}
+	}
+}
+
+// leave takes a record out of service. A record without a list keeps none.
+func (r *record) leave(to linkState, problem string, there time.Time) {
+	if r.state == listing {
+		r.last, r.list, r.gone = r.list, r.list.down(), there
+	}
+	r.state, r.problem, r.refusal = to, problem, ""
+}
+
+// find returns a link's record, nil if another link superseded it.
 func (t *table) find(l *link) *record {
 	for _, r := range t.records {
 		if r.link == l {

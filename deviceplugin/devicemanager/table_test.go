@@ -169,7 +169,7 @@ func TestTableStories(t *testing.T) {
 			links := map[string]*link{}
 			for i, s := range steps {
 				if s.does == linkRegistered {
-					links[s.link] = &link{resource: gpu, socket: "/" + s.link[:1]}
+					links[s.link] = newTestLink(gpu, "/"+s.link[:1])
 				}
 				superseded := table.apply(event{
 					kind: s.does, link: links[s.link], list: someDevices(s.devices), problem: "x",
@@ -205,10 +205,9 @@ func TestTableInAnyOrder(t *testing.T) {
 			kind := eventKind(rapid.IntRange(0, int(linkExpired)).Draw(t, "kind"))
 			e := event{kind: kind, list: someDevices(rapid.IntRange(0, 3).Draw(t, "devices"))}
 			if kind == linkRegistered {
-				e.link = &link{
-					resource: rapid.SampledFrom([]string{gpu, nic}).Draw(t, "resource"),
-					socket:   rapid.SampledFrom([]string{"/a", "/b"}).Draw(t, "socket"),
-				}
+				e.link = newTestLink(
+					rapid.SampledFrom([]string{gpu, nic}).Draw(t, "resource"),
+					rapid.SampledFrom([]string{"/a", "/b"}).Draw(t, "socket"))
 				links = append(links, e.link)
 			} else {
 				if len(links) == 0 {
@@ -337,7 +336,7 @@ func TestCapacityStories(t *testing.T) {
 			var l *link
 			for i, s := range steps {
 				if s.does == linkRegistered {
-					l = &link{resource: gpu, socket: "/a"}
+					l = newTestLink(gpu, "/a")
 				}
 				table.apply(event{kind: s.does, link: l, list: someDevices(s.devices)})
 				inv := table.view(1).inventory

@@ -19,16 +19,16 @@ import (
 var errSocketGone = errors.New("its socket in the plugin registry was removed")
 
 // watch admits the device plugins of the plugin registry until ctx is done.
-func (p *Plugins) watch(ctx context.Context) error {
-	if p.cfg.Dirs.Registry == "" {
+func (r registrar) watch(ctx context.Context) error {
+	if r.cfg.Dirs.Registry == "" {
 		return nil
 	}
 	w, err := watcher.New(watcher.Config{
-		Dir:       p.cfg.Dirs.Registry,
-		Deadlines: p.cfg.Deadlines.Registry,
-		Stats:     p.cfg.Stats,
-		Registry:  p.cfg.Registry,
-		Handlers:  map[string]watcher.Handler{registerapi.DevicePlugin: p.takeIn},
+		Dir:       r.cfg.Dirs.Registry,
+		Deadlines: r.cfg.Deadlines.Registry,
+		Stats:     r.cfg.Stats,
+		Registry:  r.cfg.Registry,
+		Handlers:  map[string]watcher.Handler{registerapi.DevicePlugin: r.takeIn},
 		Called: func(found watcher.Plugin, rpc string, took time.Duration, err error) {
 			if found.Type != "" && found.Type != registerapi.DevicePlugin {
 				return
@@ -36,7 +36,7 @@ func (p *Plugins) watch(ctx context.Context) error {
 			if !podspec.IsExtended(found.Name) { // it would only waste memory
 				found.Name = ""
 			}
-			p.metrics.called(found.Name, rpc, took, err)
+			r.metrics.called(found.Name, rpc, took, err)
 		},
 	})
 	if err != nil {
@@ -46,9 +46,9 @@ func (p *Plugins) watch(ctx context.Context) error {
 }
 
 // takeIn registers a plugin that the watcher found. As with Register, its link dials it later.
-func (p *Plugins) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Membership, error) {
-	l, err := p.register(ctx, found.Name, found.Endpoint,
-		func() (*link, error) { return p.acceptFound(found) })
+func (r registrar) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Membership, error) {
+	l, err := r.register(ctx, found.Name, found.Endpoint,
+		func() (*link, error) { return r.acceptFound(found) })
 	if err != nil {
 		return nil, err
 	}
@@ -62,11 +62,11 @@ func (p *Plugins) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Me
 }
 
 // acceptFound is accept for a plugin of the plugin registry.
-func (p *Plugins) acceptFound(found watcher.Plugin) (*link, error) {
+func (r registrar) acceptFound(found watcher.Plugin) (*link, error) {
 	if err := CheckFound(found); err != nil {
 		return nil, err
 	}
-	return newLink(found.Name, filepath.Clean(found.Endpoint), ByRegistry, p.cfg)
+	return newLink(found.Name, filepath.Clean(found.Endpoint), ByRegistry, r.cfg)
 }
 
 // CheckFound returns the fault of what a plugin in the plugin registry says about itself, as a

@@ -1,0 +1,166 @@
+package devicemanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/deviceplugin/socket"
+)
+
+// maxAnswerBytes bounds the answers of a plugin. Lists of devices have their own bound.
+const maxAnswerBytes = 64 << 20
+
+// connection is what calls to one plugin use, concurrently. Each call is counted in it.
+type connection struct {
+	resource string
+	socket   string // path; empty for a resource that is only known from before
+	conn     *grpc.ClientConn
+	dialErr  atomic.Pointer[error] // of the last failed attempt to connect
+	callers  callers
+	tally    tally
+	life     context.Context // leave ends it with a reason
+	leave    context.CancelCauseFunc
+}
+
+// prepare makes the connection; it does not dial.
+func (c *connection) prepare(cfg Config) (err error) {
+	c.life, c.leave = context.WithCancelCause(context.Background())
+	c.conn, err = socket.PluginClient(c.socket, cfg.Deadlines.Dial, cfg.Stats,
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.socket)
+			if err != nil {
+				c.dialErr.Store(&err)
+			}
+			return conn, err
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)))
+	if err != nil {
+		return fmt.Errorf("failed to dial device plugin: %w", err)
+	}
+	return nil
+}
+
+func (c *connection) name() string { return filepath.Base(c.socket) }
+
+func (c *connection) client() v1beta1.DevicePluginClient {
+	return v1beta1.NewDevicePluginClient(c.conn)
+}
+
+// called counts a finished call.
+func (c *connection) called(metrics *instruments, rpc string, took time.Duration, err error) {
+	metrics.called(c.resource, rpc, took, err)
+	c.tally.add(rpc, err)
+}
+
+// problem words an error of the plugin for people.
+func (c *connection) problem(err error) string { return "plugin on " + c.name() + ": " + err.Error() }
+
+// hangUp closes the connection, or leaves that to the last call in flight.
+func (c *connection) hangUp() {
+	if c.callers.end() {
+		c.close()
+	}
+}
+
+func (c *connection) close() {
+	// closing twice is the only possible error
+	_ = c.conn.Close()
+}
+
+// reachPeriod bounds the wait before a registration is answered for a plugin that has its socket
+// but does not accept yet.
+const reachPeriod = time.Second
+
+// reach connects to a plugin that already serves; it returns false if the plugin does not.
+func (c *connection) reach(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, reachPeriod)
+	defer cancel()
+	for {
+		c.conn.Connect()
+		switch state := c.conn.GetState(); {
+		case state == connectivity.Ready:
+			return true
+		case state == connectivity.TransientFailure || !c.conn.WaitForStateChange(ctx, state):
+			return false
+		}
+	}
+}
+
+func (c *connection) connect(ctx context.Context, deadline time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	if socket.Ready(ctx, c.conn) {
+		return nil
+	}
+	err := lateError(fmt.Sprintf("no answer in %s", deadline))
+	if last := c.dialErr.Load(); last != nil {
+		return fmt.Errorf("failed to dial device plugin: %w: %w", err, *last)
+	}
+	return fmt.Errorf("failed to dial device plugin: %w", err)
+}
+
+func (c *connection) askOptions(ctx context.Context, m *instruments, deadline time.Duration) (
+	options Options, err error) {
+	began := time.Now()
+	defer func() { c.called(m, rpcOptions, time.Since(began), err) }()
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	resp, err := c.client().GetDevicePluginOptions(ctx, &v1beta1.Empty{})
+	if status.Code(err) == codes.Unimplemented {
+		return Options{}, nil // an early plugin of this API
+	}
+	if status.Code(err) == codes.DeadlineExceeded { // whichever side noticed first
+		err = lateError(fmt.Sprintf("it was not answered in time (%s)", deadline))
+	}
+	if err != nil {
+		return Options{}, err
+	}
+	return Options{
+		Preferred: resp.GetGetPreferredAllocationAvailable(),
+		PreStart:  resp.GetPreStartRequired(),
+	}, nil
+}
+
+// listAndWatch begins the stream. Its messages come undecoded and have at most so many bytes.
+func (c *connection) listAndWatch(ctx context.Context, most int) (grpc.ClientStream, error) {
+	stream, err := c.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true},
+		v1beta1.DevicePlugin_ListAndWatch_FullMethodName, asFrames(), grpc.MaxCallRecvMsgSize(most))
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.SendMsg(&v1beta1.Empty{}); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err // with EOF the first receive returns the reason
+	}
+	return stream, stream.CloseSend()
+}
+
+// ends reports whether the plugin itself ended the stream. A broken connection ends it with the
+// code Unavailable, and the connection's state follows a moment later.
+func (c *connection) ends(ctx context.Context, err error) bool {
+	switch {
+	case errors.Is(err, io.EOF):
+		return true
+	case isTooLong(err):
+		return false
+	case status.Code(err) != codes.Unavailable:
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, breakPeriod)
+	defer cancel()
+	return !c.conn.WaitForStateChange(ctx, connectivity.Ready)
+}
+
+// breakPeriod is how long the state of a connection may lag behind its broken stream.
+const breakPeriod = 200 * time.Millisecond
