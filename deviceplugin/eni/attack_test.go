@@ -107,12 +107,12 @@ func newAttack(t *testing.T, seed uint64) *attack {
 
 // begin starts a plugin with the records on disk.
 func (a *attack) begin() {
-	book, err := a.store.load()
+	records, err := a.store.load()
 	a.home.must(err)
 	a.lives = 0
 	a.keeper = &keeper{host: Host{kernel: a.kernel, mover: a, sysfs: sysfs{"/nowhere", "/dev"}},
 		rules: []Rule{{Resource: "example.com/eni", Names: []string{"eth[1-4]"}}}, move: ByNetwork,
-		store: a.store, log: log.New(a.pages, "", 0), book: book, own: Own{}, said: map[string]*complaint.Complaint[string]{}}
+		store: a.store, records: records, own: Own{}, news: news{log.New(a.pages, "", 0), map[string]*complaint.Complaint[string]{}}}
 	a.look()
 }
 
@@ -393,7 +393,7 @@ func (a *attack) end(p *attackPod) {
 func (a *attack) check() {
 	a.t.Helper()
 	for _, n := range a.nics {
-		r, known := a.keeper.book[n.id]
+		r, known := a.keeper.records[n.id]
 		switch {
 		case n.away && !n.lost && a.find(n.pod.space, n) == nil:
 			a.fail("%s was taken from %s", n.id, n.pod.uid)
@@ -448,7 +448,7 @@ func TestAttack(t *testing.T) {
 				a.look()
 			}
 			a.check()
-			for id, r := range a.keeper.book {
+			for id, r := range a.keeper.records {
 				if r.Phase != Free {
 					a.fail("nobody has %s, which is %s", id, r.Phase)
 				}

@@ -2,41 +2,40 @@ package eni
 
 import (
 	"errors"
-	"maps"
 	"slices"
 )
 
 // returnLocked tries to bring back an interface that no container has any more.
 func (k *keeper) returnLocked(id string) {
-	next := maps.Clone(k.book)
-	r := next[id]
-	_, err := k.bring(r)
-	switch {
-	case err == nil:
-		k.sayLocked(r.Home, "is back from a container, as it was before")
+	r := k.records[id]
+	_, err := k.host.bring(r.Home, k.records.mayBe(r.Home))
+	gone := errors.Is(err, errNowhere) && r.Home.Hardware.PCI == ""
+	if err == nil {
+		k.news.say(r.Home, "", "is back from a container, as it was before")
 		r = Record{Resource: r.Resource, Home: r.Home, Phase: Free}
-		next[id] = r
-	case errors.Is(err, errNowhere) && r.Home.Hardware.PCI == "":
-		delete(next, id) // software's interface went with the network namespace
-	default:
+	} else {
 		r.Problem = err.Error()
-		next[id] = r
+	}
+	next := k.records.with(id, r)
+	if gone {
+		delete(next, id) // software's interface went with the network namespace
 	}
 	if err := k.keepLocked(next); err != nil {
-		k.log.Print(err)
+		k.news.log.Print(err)
 	}
 }
 
-// bring moves an interface home and restores it. It reports whether it also has its own name.
-func (k *keeper) bring(r Record) (named bool, err error) {
-	now, names, err := k.find(r.Home.is)
+// bring moves an interface home and restores it. One that is in no network namespace may be at home
+// in disguise, as mayBe says. It reports whether the interface also has its own name.
+func (h Host) bring(home Interface, mayBe func(Interface) bool) (named bool, err error) {
+	now, names, err := h.find(home.is)
 	if err == nil && now == nil {
-		is := r.Home.is
-		if err = k.host.mover.Fetch(r.Home); errors.Is(err, errNowhere) {
-			is, err = k.mayBe(r.Home), nil
+		is := home.is
+		if err = h.mover.Fetch(home); errors.Is(err, errNowhere) {
+			is, err = mayBe, nil
 		}
 		if err == nil {
-			now, names, err = k.find(is)
+			now, names, err = h.find(is)
 		}
 	}
 	if err != nil {
@@ -49,15 +48,15 @@ func (k *keeper) bring(r Record) (named bool, err error) {
 		holder, is := names[name]
 		return is && holder != now.Link.Index
 	}
-	for _, s := range steps(r.Home.Link.State, now.Link, taken) {
-		err = errors.Join(err, k.host.mover.Apply(now.Link.Index, s))
+	for _, s := range steps(home.Link.State, now.Link, taken) {
+		err = errors.Join(err, h.mover.Apply(now.Link.Index, s))
 	}
-	return !taken(r.Home.Link.State.Name), err
+	return !taken(home.Link.State.Name), err
 }
 
 // find looks for an interface at home, and maps the names there to indexes.
-func (k *keeper) find(is func(Interface) bool) (*Interface, map[string]int, error) {
-	facts, err := k.host.facts()
+func (h Host) find(is func(Interface) bool) (*Interface, map[string]int, error) {
+	facts, err := h.facts()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -80,23 +79,6 @@ func (i Interface) is(f Interface) bool {
 		return i.ID == f.ID
 	}
 	return i.same(f.Link)
-}
-
-// mayBe returns a test for interfaces at home that can be one that is nowhere. If a container with
-// the host's network changed the MAC address of software's interface, its index is still the same.
-// But an interface of the book that came home meanwhile can have that index too.
-func (k *keeper) mayBe(i Interface) func(Interface) bool {
-	return func(f Interface) bool {
-		if i.Hardware.PCI != "" || i.Link.Kind != f.Link.Kind || i.Link.Index != f.Link.Index {
-			return false
-		}
-		for _, other := range k.book {
-			if other.Home.same(f.Link) {
-				return false
-			}
-		}
-		return true
-	}
 }
 
 // present reports whether the hardware of an interface exists; true if it has none.

@@ -2,8 +2,8 @@
 // clouds only count.
 //
 // Netlink and sysfs give one value for each interface, an [Interface]. [Choose] decides which
-// interfaces are offered under which resource, and why others are not. A book keeps one record for
-// each offered interface on disk, because the host cannot see an interface that is in a container:
+// interfaces are offered under which resource, and why others are not. [Records] has one entry for
+// each offered interface, on disk, because the host cannot see an interface that is in a container:
 //
 //	        Allocate              its container is gone
 //	free ------------> handed ---------------------------> returning --.

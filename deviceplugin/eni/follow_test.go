@@ -103,7 +103,7 @@ func TestRealFollow(t *testing.T) {
 	eventually(t, "the pod is known", func() bool {
 		p.keeper.mu.Lock()
 		defer p.keeper.mu.Unlock()
-		return p.keeper.book["eth1"].Seen
+		return p.keeper.records["eth1"].Seen
 	})
 	pods.give()
 	eventually(t, "the interface is back", func() bool { return !p.keeper.busy() })

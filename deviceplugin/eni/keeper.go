@@ -18,7 +18,7 @@ import (
 	"github.com/numalet/numalet/internal/complaint"
 )
 
-// keeper owns the book: it looks at the host, hands interfaces out and brings them back. Under its
+// keeper owns the records: it looks at the host, hands interfaces out and brings them back. Under its
 // lock it waits only for the kernel and the disk.
 type keeper struct {
 	host      Host
@@ -26,17 +26,33 @@ type keeper struct {
 	addresses []netip.Addr
 	move      Move
 	store     store
-	log       *log.Logger
 
-	mu   sync.Mutex
-	book Book
-	home map[string]Interface
+	mu      sync.Mutex
+	records Records
+	home    map[string]Interface
 	// refused says why interfaces at home are not offered.
 	refused map[string]string
 	// own holds every interface that the node has needed since the plugin began: a default route
 	// that is gone for a moment does not make the node's interface a device.
 	own  Own
+	news news
+}
+
+// news logs what is new of an interface.
+type news struct {
+	log  *log.Logger
 	said map[string]*complaint.Complaint[string] // by subject
+}
+
+// say logs what is new of one subject of an interface; empty: there is nothing to say.
+func (n news) say(i Interface, of, what string) {
+	key := of + i.ID
+	if n.said[key] == nil {
+		n.said[key] = &complaint.Complaint[string]{}
+	}
+	if n.said[key].Begins(what) {
+		n.log.Printf("%s (%s) %s", i.ID, i.Link.State.Name, what)
+	}
 }
 
 // offer holds a resource's devices, and their interfaces.
@@ -54,8 +70,8 @@ func (k *keeper) look(pods sightOfPods) (map[string]offer, error) {
 	if k.home == nil {
 		return nil, err // nothing was seen yet
 	}
-	for _, id := range k.book.ids() {
-		if k.book[id].Phase == Returning {
+	for _, id := range k.records.ids() {
+		if k.records[id].Phase == Returning {
 			k.returnLocked(id)
 		}
 	}
@@ -73,13 +89,13 @@ func (k *keeper) offered() (names []string) {
 	return names
 }
 
-// resources returns all resources that containers may have: the offered ones, and those of the
-// book.
+// resources returns all resources that containers may have: the offered ones, and those on
+// record.
 func (k *keeper) resources() sets.Set[string] {
 	names := sets.New(k.offered()...)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, r := range k.book {
+	for _, r := range k.records {
 		names.Insert(r.Resource)
 	}
 	return names
@@ -89,7 +105,7 @@ func (k *keeper) resources() sets.Set[string] {
 func (k *keeper) busy() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, r := range k.book {
+	for _, r := range k.records {
 		if r.Phase != Free {
 			return true
 		}
@@ -97,7 +113,7 @@ func (k *keeper) busy() bool {
 	return false
 }
 
-// lookLocked updates the book from the host.
+// lookLocked updates the records from the host.
 func (k *keeper) lookLocked(pods sightOfPods) error {
 	facts, err := k.host.facts()
 	if err != nil {
@@ -113,10 +129,10 @@ func (k *keeper) lookLocked(pods sightOfPods) error {
 	for _, c := range choices {
 		if c.Refusal != "" {
 			k.refused[c.Interface.ID] = c.Refusal
-			k.sayLocked(c.Interface, "is not offered: "+c.Refusal)
+			k.news.say(c.Interface, "", "is not offered: "+c.Refusal)
 		}
 	}
-	return k.keepLocked(k.book.next(sight{
+	return k.keepLocked(k.records.next(sight{
 		choices: choices, home: k.home, present: k.host.present, pods: pods, used: k.usedLocked,
 	}))
 }
@@ -132,19 +148,19 @@ func (k *keeper) usedLocked(i Interface) bool {
 		what = fmt.Sprintf("stays where it is, though the agent does not tell of its pod: process %d "+
 			"is in the same network namespace", pid)
 	}
-	k.sayOnceLocked(i, "use", what)
+	k.news.say(i, "use", what)
 	return what != ""
 }
 
-// keepLocked writes a book to disk, then adopts it.
-func (k *keeper) keepLocked(next Book) error {
-	if reflect.DeepEqual(next, k.book) {
+// keepLocked writes records to disk, then adopts them.
+func (k *keeper) keepLocked(next Records) error {
+	if reflect.DeepEqual(next, k.records) {
 		return nil
 	}
 	if err := k.store.save(next); err != nil {
 		return err
 	}
-	k.book = next
+	k.records = next
 	return nil
 }
 
@@ -154,13 +170,13 @@ func (k *keeper) offersLocked() map[string]offer {
 	for _, resource := range k.offered() {
 		offers[resource] = offer{}
 	}
-	for _, id := range k.book.ids() {
-		r := k.book[id]
+	for _, id := range k.records.ids() {
+		r := k.records[id]
 		trouble := r.health(k.home, k.host.present)
 		if trouble == "" {
-			k.sayLocked(r.Home, "is healthy, of "+r.Resource)
+			k.news.say(r.Home, "", "is healthy, of "+r.Resource)
 		} else {
-			k.sayLocked(r.Home, "is unhealthy: "+trouble)
+			k.news.say(r.Home, "", "is unhealthy: "+trouble)
 		}
 		k.leftLocked(r)
 		o, wanted := offers[r.Resource]
@@ -184,7 +200,7 @@ func (k *keeper) leftLocked(r Record) {
 			"netDevices), a runtime that knows CDI 1.1, and a pod without hostNetwork",
 			movedWithin)
 	}
-	k.sayOnceLocked(r.Home, "left", what)
+	k.news.say(r.Home, "left", what)
 }
 
 // reasons returns why interfaces are unhealthy, by id.
@@ -193,27 +209,13 @@ func (k *keeper) reasons(ids []string) map[string]string {
 	defer k.mu.Unlock()
 	out := map[string]string{}
 	for _, id := range ids {
-		if r, known := k.book[id]; known {
+		if r, known := k.records[id]; known {
 			if trouble := r.health(k.home, k.host.present); trouble != "" {
 				out[id] = trouble
 			}
 		}
 	}
 	return out
-}
-
-// sayLocked logs news of an interface.
-func (k *keeper) sayLocked(i Interface, what string) { k.sayOnceLocked(i, "", what) }
-
-// sayOnceLocked logs news of one subject of an interface; empty: there is nothing to say.
-func (k *keeper) sayOnceLocked(i Interface, of, what string) {
-	key := of + i.ID
-	if k.said[key] == nil {
-		k.said[key] = &complaint.Complaint[string]{}
-	}
-	if k.said[key].Begins(what) {
-		k.log.Printf("%s (%s) %s", i.ID, i.Link.State.Name, what)
-	}
 }
 
 // allocate hands out interfaces of a resource. It first brings back what the last container left:
@@ -240,7 +242,7 @@ func (k *keeper) allocate(resource string, ids []string, pod string) (
 
 // handLocked records the new holder of interfaces; all must be at home.
 func (k *keeper) handLocked(ids []string, pod string) (all []Interface, err error) {
-	next := maps.Clone(k.book)
+	next := maps.Clone(k.records)
 	for _, id := range ids {
 		r, known := next[id]
 		_, atHome := k.home[id]
@@ -266,7 +268,7 @@ func (k *keeper) released(ids []string, pod string) error {
 	defer k.mu.Unlock()
 	var errs []error
 	for _, id := range ids {
-		if has := k.book[id].Pod; pod == "" || has == "" || has == pod {
+		if has := k.records[id].Pod; pod == "" || has == "" || has == pod {
 			errs = append(errs, k.backLocked(id))
 		}
 	}
@@ -275,18 +277,16 @@ func (k *keeper) released(ids []string, pod string) error {
 
 // backLocked brings back an interface that is not free.
 func (k *keeper) backLocked(id string) error {
-	r, known := k.book[id]
+	r, known := k.records[id]
 	if !known || r.Phase == Free {
 		return nil
 	}
-	next := maps.Clone(k.book)
 	r.Phase = Returning
-	next[id] = r
-	if err := k.keepLocked(next); err != nil {
+	if err := k.keepLocked(k.records.with(id, r)); err != nil {
 		return err
 	}
 	k.returnLocked(id)
-	if r, known = k.book[id]; known && r.Phase != Free {
+	if r, known = k.records[id]; known && r.Phase != Free {
 		return fmt.Errorf("interface %s: %s", id, cmp.Or(r.Problem, "it could not be brought back"))
 	}
 	return nil
@@ -298,7 +298,7 @@ func (k *keeper) prepare(ids []string, pod string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, id := range ids {
-		r, known := k.book[id]
+		r, known := k.records[id]
 		if !known {
 			return fmt.Errorf("interface %s is not there any more", id)
 		}
@@ -306,9 +306,9 @@ func (k *keeper) prepare(ids []string, pod string) error {
 			if _, err := k.handLocked([]string{id}, pod); err != nil {
 				return err
 			}
-			r = k.book[id]
+			r = k.records[id]
 		}
-		named, err := k.bring(r)
+		named, err := k.host.bring(r.Home, k.records.mayBe(r.Home))
 		if err == nil && !named { // the runtime would move the one that has the name
 			err = fmt.Errorf("another interface is %s now: give that one another name",
 				r.Home.Link.State.Name)
@@ -316,10 +316,8 @@ func (k *keeper) prepare(ids []string, pod string) error {
 		if err != nil {
 			return fmt.Errorf("interface %s: %w", id, err)
 		}
-		next := maps.Clone(k.book)
 		r.Prepared = time.Now()
-		next[id] = r
-		if err := k.keepLocked(next); err != nil {
+		if err := k.keepLocked(k.records.with(id, r)); err != nil {
 			return err
 		}
 	}

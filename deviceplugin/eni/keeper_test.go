@@ -17,7 +17,7 @@ import (
 func testKeeper(t *testing.T, host Host, rules ...Rule) *keeper {
 	t.Helper()
 	return &keeper{host: host, rules: rules, move: ByNetwork, store: store{filepath.Join(t.TempDir(), "made")},
-		log: log.New(&pages{}, "", 0), book: Book{}, own: Own{}, said: map[string]*complaint.Complaint[string]{}}
+		records: Records{}, own: Own{}, news: news{log.New(&pages{}, "", 0), map[string]*complaint.Complaint[string]{}}}
 }
 
 // An interface that cannot be restored stays unhealthy, says why, and is tried again.
@@ -25,7 +25,7 @@ func TestCannotBeReset(t *testing.T) {
 	sim, sys := open(t, "rdma")
 	k := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", VirtualOf: []string{"ens8f0"}})
 	said := &pages{}
-	k.log = log.New(said, "", 0)
+	k.news.log = log.New(said, "", 0)
 	const id = "0000:81:00.1"
 	if _, err := k.look(sightOfPods{}); err != nil {
 		t.Fatal(err)
@@ -73,8 +73,8 @@ func TestCannotBeReset(t *testing.T) {
 		t.Error("it is handed out as it is")
 	}
 	sim.change(func() { sim.broken = nil })
-	if !healthy(sightOfPods{}) || k.book[id].Phase != Free {
-		t.Errorf("it is not healthy again: %+v", k.book[id])
+	if !healthy(sightOfPods{}) || k.records[id].Phase != Free {
+		t.Errorf("it is not healthy again: %+v", k.records[id])
 	}
 	if !strings.Contains(strings.Join(sim.applied, ", "), `name "ens8f0v0"`) {
 		t.Errorf("these steps were made: %v", sim.applied)
@@ -104,13 +104,13 @@ func TestReleased(t *testing.T) {
 		sim.broken = errors.New("no")
 	})
 	err := k.released([]string{id}, "")
-	if err == nil || !strings.Contains(err.Error(), "interface "+id+": ") || k.book[id].Phase == Free {
-		t.Errorf("it cannot be reset, and the answer is %v: %+v", err, k.book[id])
+	if err == nil || !strings.Contains(err.Error(), "interface "+id+": ") || k.records[id].Phase == Free {
+		t.Errorf("it cannot be reset, and the answer is %v: %+v", err, k.records[id])
 	}
 	sim.change(func() { sim.broken = nil })
 	for range 2 {
-		if err := k.released([]string{id}, ""); err != nil || k.book[id].Phase != Free {
-			t.Errorf("it is not back: %v, %+v", err, k.book[id])
+		if err := k.released([]string{id}, ""); err != nil || k.records[id].Phase != Free {
+			t.Errorf("it is not back: %v, %+v", err, k.records[id])
 		}
 	}
 	if !strings.HasSuffix(strings.Join(sim.applied, ", "), "set MTU 9000, set up") {
@@ -141,7 +141,7 @@ func TestBeginsAgain(t *testing.T) {
 	again := testKeeper(t, k.host, rule)
 	again.store = k.store
 	var err error
-	if again.book, err = again.store.load(); err != nil {
+	if again.records, err = again.store.load(); err != nil {
 		t.Fatal(err)
 	}
 	offers, err := again.look(podsHave("0000:81:00.1"))
@@ -149,9 +149,9 @@ func TestBeginsAgain(t *testing.T) {
 		t.Errorf("offered are %v, %v; want both, also that which a container has",
 			offers["a"].devices, err)
 	}
-	r := again.book["0000:81:00.1"]
+	r := again.records["0000:81:00.1"]
 	if r.Phase != Handed || r.Home.Link.State.Name != "ens8f0v0" {
-		t.Errorf("the book has %+v", r)
+		t.Errorf("the records are %+v", r)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestOwnIsNotHandedOut(t *testing.T) {
 		!strings.Contains(err.Error(), "somebody has moved it") {
 		t.Errorf("the other one is handed out: %v", err)
 	}
-	for id, r := range k.book {
+	for id, r := range k.records {
 		if r.Phase != Free {
 			t.Errorf("%s is %s", id, r.Phase)
 		}
@@ -213,8 +213,8 @@ func TestPreparedWithoutRecords(t *testing.T) {
 	if err := k.prepare([]string{"0000:00:06.0"}, "uid"); err != nil {
 		t.Fatal(err)
 	}
-	if r := k.book["0000:00:06.0"]; r.Phase != Handed || r.Pod != "uid" {
-		t.Errorf("the book has %+v", r)
+	if r := k.records["0000:00:06.0"]; r.Phase != Handed || r.Pod != "uid" {
+		t.Errorf("the records are %+v", r)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestPreparedWithoutRecords(t *testing.T) {
 func TestRuntimeLeavesIt(t *testing.T) {
 	sim, sys := open(t, "rdma")
 	k, said := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", Names: []string{"eth1"}}), &pages{}
-	k.move, k.log = ByRuntime, log.New(said, "", 0)
+	k.move, k.news.log = ByRuntime, log.New(said, "", 0)
 	const id, text = "0000:00:06.0", "is still on the host, though its container was to start"
 	look := func() {
 		t.Helper()
@@ -240,9 +240,9 @@ func TestRuntimeLeavesIt(t *testing.T) {
 	if look(); said.has(text) {
 		t.Errorf("at once it is said that %s", said.text.String())
 	}
-	r := k.book[id]
+	r := k.records[id]
 	r.Prepared = r.Prepared.Add(-movedWithin)
-	k.book[id] = r
+	k.records[id] = r
 	if look(); !said.has(id + " (eth1) " + text) {
 		t.Errorf("the log says %s", said.text.String())
 	}
@@ -264,8 +264,8 @@ func TestReleasedLate(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if r := k.book[ids[0]]; r.Phase != Handed || r.Pod != "second" {
-		t.Errorf("the book has %+v", r)
+	if r := k.records[ids[0]]; r.Phase != Handed || r.Pod != "second" {
+		t.Errorf("the records are %+v", r)
 	}
 }
 
@@ -292,8 +292,8 @@ func TestIndexOfAnother(t *testing.T) {
 	if l := sim.links[1]; l.State.Name != "eth1" || l.State.MAC != "02:00:00:00:00:01" {
 		t.Errorf("it is %+v; these steps were made: %v", l, sim.applied)
 	}
-	if len(k.book) != 1 {
-		t.Errorf("the book has %+v", k.book)
+	if len(k.records) != 1 {
+		t.Errorf("the records are %+v", k.records)
 	}
 }
 

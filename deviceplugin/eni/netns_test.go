@@ -241,12 +241,12 @@ func testReturn(t *testing.T, home space) {
 	offers, err = keeper.look(podsHave()) // its pod is gone
 	home.must(err)
 	if d := offers["example.com/eni"].devices; len(d) != 1 || d[0].GetHealth() != "Healthy" {
-		t.Errorf("afterwards these are offered: %v; the book has %+v", d, keeper.book)
+		t.Errorf("afterwards these are offered: %v; the records are %+v", d, keeper.records)
 	}
 	after := keeper.home["eth1"].Link
 	before.Carrier, after.Carrier = false, false // it takes the kernel a moment
-	if fmt.Sprint(before) != fmt.Sprint(after) || keeper.book["eth1"].Phase != Free {
-		t.Errorf("before: %+v\nafter: %+v\nthe book has %+v", before, after, keeper.book)
+	if fmt.Sprint(before) != fmt.Sprint(after) || keeper.records["eth1"].Phase != Free {
+		t.Errorf("before: %+v\nafter: %+v\nthe records are %+v", before, after, keeper.records)
 	}
 }
 
@@ -325,12 +325,12 @@ func TestRealUse(t *testing.T) {
 	k.spaces.Proc = "/proc"
 	host := Host{kernel: k, mover: k, sysfs: sysfs{t.TempDir(), "/dev"}}
 	keeper, said := testKeeper(t, host, Rule{Resource: "a", Names: []string{"eth1"}}), &pages{}
-	keeper.log = log.New(said, "", 0)
+	keeper.news.log = log.New(said, "", 0)
 	look := func(pods sightOfPods) Phase {
 		t.Helper()
 		_, err := keeper.look(pods)
 		home.must(err)
-		return keeper.book["eth1"].Phase
+		return keeper.records["eth1"].Phase
 	}
 	look(sightOfPods{})
 	_, err := keeper.allocate("a", []string{"eth1"}, "")
@@ -351,7 +351,7 @@ func TestRealUse(t *testing.T) {
 	home.must(container.Process.Kill())
 	_ = container.Wait() // the error is that of the kill
 	if got := look(podsHave()); got != Free {
-		t.Errorf("afterwards it is %s: %+v", got, keeper.book)
+		t.Errorf("afterwards it is %s: %+v", got, keeper.records)
 	}
 }
 

@@ -88,11 +88,12 @@ func newPlugin(cfg Config) (*plugin, error) {
 	k := &keeper{
 		host:  Host{cfg.Kernel, cfg.Mover, sysfs{cfg.Places.Sysfs, cfg.Places.Dev}},
 		rules: cfg.Interfaces, addresses: addresses, move: cfg.Move,
-		store: store{cfg.Places.State}, log: cfg.Log, own: Own{}, said: map[string]*complaint.Complaint[string]{},
+		store: store{cfg.Places.State}, own: Own{},
+		news: news{cfg.Log, map[string]*complaint.Complaint[string]{}},
 	}
 	var err error
 	var aside *asideError
-	if k.book, err = k.store.load(); errors.As(err, &aside) {
+	if k.records, err = k.store.load(); errors.As(err, &aside) {
 		cfg.Log.Print(err)
 	} else if err != nil {
 		return nil, err

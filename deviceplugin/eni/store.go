@@ -25,7 +25,7 @@ const (
 	lockEvery = 200 * time.Millisecond
 )
 
-// store keeps the book across restarts.
+// store keeps the records across restarts.
 type store struct{ dir string }
 
 // state is the content of the file.
@@ -37,31 +37,31 @@ type state struct {
 	Records json.RawMessage `json:"records"`
 }
 
-// load reads the book. It moves an unreadable file aside and returns an empty book and an
+// load reads the records. It moves an unreadable file aside and returns none and an
 // *asideError: then the interfaces at home are offered as they are.
-func (s store) load() (Book, error) {
+func (s store) load() (Records, error) {
 	path := filepath.Join(s.dir, stateFile)
 	raw, err := files.Read(path, maxState)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Book{}, nil
+		return Records{}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read records of interfaces: %w", err)
 	}
-	book, problem := decode(raw)
+	records, problem := decode(raw)
 	if problem == nil {
-		return book, nil
+		return records, nil
 	}
 	aside, err := files.MoveAside(path, time.Now())
 	if err != nil {
 		return nil, fmt.Errorf("%s has no records of interfaces: %w", path,
 			errors.Join(problem, err))
 	}
-	return Book{}, &asideError{path, aside, problem}
+	return Records{}, &asideError{path, aside, problem}
 }
 
 // decode parses a file's content.
-func decode(raw []byte) (Book, error) {
+func decode(raw []byte) (Records, error) {
 	var read state
 	if err := json.Unmarshal(raw, &read); err != nil {
 		return nil, err
@@ -76,20 +76,20 @@ func decode(raw []byte) (Book, error) {
 	if read.Sum != nil && *read.Sum != sum {
 		return nil, errors.New("its records do not match its checksum")
 	}
-	var book Book
-	if err := json.Unmarshal(read.Records, &book); err != nil {
+	var records Records
+	if err := json.Unmarshal(read.Records, &records); err != nil {
 		return nil, err
 	}
-	for id, r := range book {
+	for id, r := range records {
 		if r.Home.ID != id || r.Home.Link.State.Name == "" || r.Resource == "" ||
 			!slices.Contains([]Phase{Free, Handed, Returning}, r.Phase) {
 			return nil, fmt.Errorf("the record of interface %q is not valid", id)
 		}
 	}
-	if book == nil {
+	if records == nil {
 		return nil, errors.New("it has no records")
 	}
-	return book, nil
+	return records, nil
 }
 
 func sumOf(records []byte) (uint32, error) {
@@ -110,7 +110,7 @@ func (e *asideError) Error() string {
 		e.aside)
 }
 
-func (s store) save(b Book) error {
+func (s store) save(b Records) error {
 	records, err := json.Marshal(b)
 	var sum uint32
 	if err == nil {

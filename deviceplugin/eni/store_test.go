@@ -26,13 +26,13 @@ func TestBadState(t *testing.T) {
 	} {
 		s := store{t.TempDir()}
 		put(t, filepath.Join(s.dir, stateFile), text)
-		book, err := s.load()
+		records, err := s.load()
 		var aside *asideError
-		if len(book) != 0 || !errors.As(err, &aside) || !exists(aside.aside) || exists(aside.path) {
-			t.Errorf("%s: %v, %v", name, book, err)
+		if len(records) != 0 || !errors.As(err, &aside) || !exists(aside.aside) || exists(aside.path) {
+			t.Errorf("%s: %v, %v", name, records, err)
 		}
-		if book, err = s.load(); err != nil || book == nil {
-			t.Errorf("%s, the next time: %v, %v", name, book, err)
+		if records, err = s.load(); err != nil || records == nil {
+			t.Errorf("%s, the next time: %v, %v", name, records, err)
 		}
 	}
 }
@@ -42,9 +42,9 @@ func TestStateWithoutSum(t *testing.T) {
 	s := store{t.TempDir()}
 	put(t, filepath.Join(s.dir, stateFile), `{"version": 1, "records": {"eth1": {"resource": "a",
 		"phase": "handed", "home": {"id": "eth1", "link": {"state": {"name": "eth1", "up": true}}}}}}`)
-	book, err := s.load()
-	if r := book["eth1"]; err != nil || r.Phase != Handed || !r.Home.Link.State.Up {
-		t.Errorf("%+v, %v", book, err)
+	records, err := s.load()
+	if r := records["eth1"]; err != nil || r.Phase != Handed || !r.Home.Link.State.Up {
+		t.Errorf("%+v, %v", records, err)
 	}
 }
 
@@ -71,12 +71,12 @@ func TestDamagedState(t *testing.T) {
 		for _, b := range []byte{whole[at] ^ 1, whole[at] ^ 4, 0, '0', '}'} {
 			text := bytes.Clone(whole)
 			text[at] = b
-			if book, err := decode(text); err == nil && !reflect.DeepEqual(book, want) {
-				t.Errorf("byte %d is %q, and this is read: %+v", at, b, book)
+			if records, err := decode(text); err == nil && !reflect.DeepEqual(records, want) {
+				t.Errorf("byte %d is %q, and this is read: %+v", at, b, records)
 			}
 		}
-		if book, err := decode(whole[:at]); err == nil && !reflect.DeepEqual(book, want) {
-			t.Errorf("cut off after %d bytes this is read: %+v", at, book)
+		if records, err := decode(whole[:at]); err == nil && !reflect.DeepEqual(records, want) {
+			t.Errorf("cut off after %d bytes this is read: %+v", at, records)
 		}
 	}
 }

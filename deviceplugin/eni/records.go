@@ -46,8 +46,8 @@ const (
 	movedWithin = 10 * time.Second
 )
 
-// Book holds a record for each offered interface, by id.
-type Book map[string]Record
+// Records holds a record for each offered interface, by id.
+type Records map[string]Record
 
 // sight is the result of one look at the host and its pods.
 type sight struct {
@@ -71,35 +71,35 @@ type sightOfPods struct {
 	missedFor time.Duration
 }
 
-// next returns the book after a look; it does not change b.
-func (b Book) next(s sight) Book {
-	out := maps.Clone(b)
+// next returns the records after a look; it does not change r.
+func (r Records) next(s sight) Records {
+	out := maps.Clone(r)
 	offered := map[string]bool{}
 	for _, c := range s.choices {
 		id := c.Interface.ID
-		r, known := b[id]
+		was, known := r[id]
 		if c.Refusal != "" {
 			continue
 		}
 		offered[id] = true
-		if !known || r.Phase == Free {
+		if !known || was.Phase == Free {
 			home := c.Interface
 			home.Link.Carrier = false // the carrier comes and goes; each look reads it
 			out[id] = Record{Resource: c.Rule.Resource, Home: home, Phase: Free}
 		}
 	}
-	for id, r := range out {
+	for id, one := range out {
 		_, atHome := s.home[id]
-		moved := r.Home.Hardware.PCI != "" && s.present(r.Home) && !atHome
-		if r.Phase == Free && !offered[id] && !moved {
+		moved := one.Home.Hardware.PCI != "" && s.present(one.Home) && !atHome
+		if one.Phase == Free && !offered[id] && !moved {
 			delete(out, id) // nobody has it, and it is gone or no rule matches it
 			continue
 		}
-		if r = r.next(s, id); r.Phase == Returning && !atHome && !s.present(r.Home) {
+		if one = one.next(s, id); one.Phase == Returning && !atHome && !s.present(one.Home) {
 			delete(out, id) // unplugged, and nobody has it
 			continue
 		}
-		out[id] = r
+		out[id] = one
 	}
 	return out
 }
@@ -146,5 +146,29 @@ func (r Record) health(home map[string]Interface, present func(Interface) bool) 
 	return ""
 }
 
+// with returns the records with another one for an interface; it does not change r.
+func (r Records) with(id string, one Record) Records {
+	out := maps.Clone(r)
+	out[id] = one
+	return out
+}
+
+// mayBe returns a test for interfaces at home that can be one that is nowhere. If a container with
+// the host's network changed the MAC address of software's interface, its index is still the same.
+// But an interface on record that came home meanwhile can have that index too.
+func (r Records) mayBe(i Interface) func(Interface) bool {
+	return func(f Interface) bool {
+		if i.Hardware.PCI != "" || i.Link.Kind != f.Link.Kind || i.Link.Index != f.Link.Index {
+			return false
+		}
+		for _, other := range r {
+			if other.Home.same(f.Link) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
 // ids returns the order in which devices are listed.
-func (b Book) ids() []string { return slices.Sorted(maps.Keys(b)) }
+func (r Records) ids() []string { return slices.Sorted(maps.Keys(r)) }

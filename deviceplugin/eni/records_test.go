@@ -15,7 +15,7 @@ func podsHave(ids ...string) sightOfPods {
 }
 
 // The next phase of a record, by who has the interface and where it is seen.
-func TestBook(t *testing.T) {
+func TestRecords(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	nic := Interface{ID: "0000:01:00.0", Link: Link{State: State{Name: "eth1", MTU: 1500}}}
 	nic.Hardware.PCI = nic.ID
@@ -84,14 +84,14 @@ func TestBook(t *testing.T) {
 			time.Minute), away, false, none, Returning, true, "it is being brought back from a container"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			book, s := Book{}, sight{home: map[string]Interface{}}
+			records, s := Records{}, sight{home: map[string]Interface{}}
 			s.pods = sightOfPods{tt.held, now, missedFor}
 			s.used = func(Interface) bool { return tt.where == used }
 			s.present = func(i Interface) bool {
 				return i.Hardware.PCI == "" || tt.where != unplugged
 			}
 			if tt.before != nil {
-				book[tt.of.ID] = *tt.before
+				records[tt.of.ID] = *tt.before
 			}
 			if tt.where == home {
 				s.home[tt.of.ID] = tt.of
@@ -101,7 +101,7 @@ func TestBook(t *testing.T) {
 				}
 				s.choices = append(s.choices, c)
 			}
-			after, has := book.next(s)[tt.of.ID]
+			after, has := records.next(s)[tt.of.ID]
 			if has != (tt.phase != "") || after.Phase != tt.phase || after.Seen != tt.seen {
 				t.Fatalf("the record is %+v, %t", after, has)
 			}
@@ -117,17 +117,17 @@ func TestHomeIsKept(t *testing.T) {
 	nic := Interface{ID: "veth1", Link: Link{Index: 3, Carrier: true, State: State{MTU: 1500}}}
 	changed := nic
 	changed.Link.State.MTU = 9000
-	look := func(b Book, i Interface) Book {
+	look := func(b Records, i Interface) Records {
 		return b.next(sight{choices: []Choice{{Interface: i}}, home: map[string]Interface{i.ID: i},
 			present: func(Interface) bool { return true }})
 	}
-	book := look(look(Book{}, nic), changed)
-	if got := book["veth1"].Home.Link; got.State.MTU != 9000 || got.Carrier {
+	records := look(look(Records{}, nic), changed)
+	if got := records["veth1"].Home.Link; got.State.MTU != 9000 || got.Carrier {
 		t.Errorf("free, it is %+v", got)
 	}
-	r := book["veth1"]
+	r := records["veth1"]
 	r.Phase, r.Since = Handed, time.Now()
-	if got := look(Book{"veth1": r}, nic)["veth1"].Home.Link.State.MTU; got != 9000 {
+	if got := look(Records{"veth1": r}, nic)["veth1"].Home.Link.State.MTU; got != 9000 {
 		t.Errorf("handed out, it was said to have had an MTU of %d", got)
 	}
 }
