@@ -21,34 +21,34 @@ import (
 
 // devices decodes the plugins' answers for the container and calls PreStartContainer where a
 // plugin wants that.
-func (b build) devices(ctx context.Context, c *v1.Container) (
+func (s start) devices(ctx context.Context) (
 	[]*pluginapi.ContainerAllocateResponse, error) {
-	held := b.held.Containers[c.Name]
-	if err := unallocated(b.pod, c, held.Devices()); err != nil {
+	held := s.held.Containers[s.c.Name]
+	if err := unallocated(s.pod, s.c, held.Devices()); err != nil {
 		return nil, err
 	}
-	whom := holder.Holder{Namespace: b.pod.Namespace, Pod: b.pod.Name, UID: string(b.pod.UID),
-		Container: c.Name}
+	whom := holder.Holder{Namespace: s.pod.Namespace, Pod: s.pod.Name, UID: string(s.pod.UID),
+		Container: s.c.Name}
 	var out []*pluginapi.ContainerAllocateResponse
 	for _, d := range held.Devices() {
 		if d.Answer == nil {
 			return nil, fmt.Errorf("container %s holds %s, but its device plugin has not said "+
 				"with what to create the container; it is asked as soon as it is back",
-				c.Name, d.Resource)
+				s.c.Name, d.Resource)
 		}
 		answer := &pluginapi.ContainerAllocateResponse{}
 		if err := proto.Unmarshal(d.Answer, answer); err != nil {
 			return nil, fmt.Errorf("decode the recorded answer of %s: %w", d.Resource, err)
 		}
 		out = append(out, answer)
-		if b.cfg.Plugins.Inventory().Resources[d.Resource].Options.PreStart {
-			if err := b.cfg.Plugins.PreStart(whom.Context(ctx), d.Resource, d.IDs); err != nil {
+		if s.cfg.Plugins.Inventory().Resources[d.Resource].Options.PreStart {
+			if err := s.cfg.Plugins.PreStart(whom.Context(ctx), d.Resource, d.IDs); err != nil {
 				return nil, err
 			}
 		}
 	}
-	tellConflicts(klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(b.pod),
-		"containerName", c.Name), held.Devices(), out)
+	tellConflicts(klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(s.pod),
+		"containerName", s.c.Name), held.Devices(), out)
 	return out, nil
 }
 
@@ -87,20 +87,20 @@ func unallocated(pod *v1.Pod, c *v1.Container, held []allocation.DeviceSet) erro
 
 // flaws names the parts of the plugins' answers that may be why the runtime refused a container:
 // what runtimes refuse, and what the runtime's error mentions. It is empty if there are none.
-func (b build) flaws(container string, refusal error) (text string) {
-	for _, d := range b.held.Containers[container].Devices() {
+func (s start) flaws(refusal error) (text string) {
+	for _, d := range s.held.Containers[s.c.Name].Devices() {
 		answer := &pluginapi.ContainerAllocateResponse{}
 		if err := proto.Unmarshal(d.Answer, answer); err != nil {
 			continue // it was decoded before
 		}
 		if flaws := devicemanager.AnswerFlaws(answer); len(flaws) > 0 {
 			text += oneline.Of(fmt.Sprintf("; the device plugin of %s on %s answered Allocate with "+
-				"what runtimes refuse: %s", d.Resource, b.cfg.Plugins.Endpoint(d.Resource),
+				"what runtimes refuse: %s", d.Resource, s.cfg.Plugins.Endpoint(d.Resource),
 				strings.Join(flaws, "; ")))
 		}
 		if named := devicemanager.NamedIn(refusal.Error(), answer); len(named) > 0 {
 			text += oneline.Of(fmt.Sprintf("; %s is what the device plugin of %s on %s answered for "+
-				"%s", devicemanager.Few(named), d.Resource, b.cfg.Plugins.Endpoint(d.Resource),
+				"%s", devicemanager.Few(named), d.Resource, s.cfg.Plugins.Endpoint(d.Resource),
 				devicemanager.Few(d.IDs)))
 		}
 	}

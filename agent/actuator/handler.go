@@ -43,13 +43,13 @@ func (n Node) can(handler string, what func(cri.RuntimeHandler) bool) bool {
 
 // recursiveReadOnly reports whether the container's mounts can be read-only with everything mounted
 // below them. It is false if no mount asks for that.
-func (b build) recursiveReadOnly(ctx context.Context, c *v1.Container) (bool, error) {
-	if !slices.ContainsFunc(c.VolumeMounts,
+func (s start) recursiveReadOnly(ctx context.Context) (bool, error) {
+	if !slices.ContainsFunc(s.c.VolumeMounts,
 		func(m v1.VolumeMount) bool { return m.RecursiveReadOnly != nil }) {
 		return false, nil
 	}
-	handler, err := b.handler(ctx)
-	return err == nil && b.node.can(handler,
+	handler, err := s.handler(ctx)
+	return err == nil && s.node.can(handler,
 		func(h cri.RuntimeHandler) bool { return h.RecursiveReadOnlyMounts }), err
 }
 

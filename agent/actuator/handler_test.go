@@ -93,7 +93,7 @@ func TestRecursiveReadOnly(t *testing.T) {
 			c.VolumeMounts[0].RecursiveReadOnly = ptr.To(v1.RecursiveReadOnlyIfPossible)
 		}
 		b := build{Actuator: a, pod: pod, node: a.cfg.Node, say: about{pod, a.cfg.Tell, t.Context().Err}}
-		can, err := b.recursiveReadOnly(t.Context(), &c)
+		can, err := start{build: b, c: &c}.recursiveReadOnly(t.Context())
 		if can != tt.can || (err != nil) != (tt.lacks != "") ||
 			err != nil && !strings.Contains(err.Error(), tt.lacks) {
 			t.Errorf("%+v: %v, %v", tt, can, err)

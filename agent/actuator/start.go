@@ -29,6 +29,14 @@ type build struct {
 	resources resources.Node
 	node      Node // with the facts of the present hardware and network
 	say       about
+}
+
+// start is the start of one container.
+type start struct {
+	build
+	c       *v1.Container
+	of      podspec.Ref
+	sandbox *runtimeapi.PodSandboxConfig
 	// images holds the runtime's names of the images of image volumes, by volume.
 	images map[string]string
 }
@@ -54,25 +62,24 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 		return made, cri.ConfigError(err)
 	}
 	b.node.Security.ExtraGroups = b.cfg.Volumes.Groups(b.pod)
-	sandbox, of := observed.Sandboxes[0], podspec.Ref{Pod: b.pod, Container: c.Name}
-	sandboxConfig, _, err := b.sandboxConfig(sandbox.Attempt)
-	if err != nil {
+	sandbox := observed.Sandboxes[0]
+	s := start{build: b, c: c, of: podspec.Ref{Pod: b.pod, Container: c.Name}}
+	if s.sandbox, _, err = b.sandboxConfig(sandbox.Attempt); err != nil {
 		return made, err
 	}
 	image, err := b.cfg.Images.Ensure(ctx, cri.ImageRequest{
-		Pod: b.pod, Container: c, Sandbox: sandboxConfig, Secrets: b.pullSecrets(),
+		Pod: b.pod, Container: c, Sandbox: s.sandbox, Secrets: b.pullSecrets(),
 		Restart: act.Attempt > 0, Pulls: yield,
 		Report: func(eventType, reason, message string) {
-			b.cfg.Tell.Container(of, eventType, reason, message)
+			b.cfg.Tell.Container(s.of, eventType, reason, message)
 		},
 	})
 	if err != nil {
-		b.say.failed(of, reasonOf(err))
+		b.say.failed(s.of, reasonOf(err))
 		return made, err
 	}
-	volumes, err := b.imageVolumes(ctx, c, sandboxConfig, yield)
-	if err != nil {
-		b.say.failed(of, messageOf(err))
+	if s.images, err = s.imageVolumes(ctx, yield); err != nil {
+		b.say.failed(s.of, messageOf(err))
 		return made, err
 	}
 	target, err := targetOf(b.pod, observed, c.Name)
@@ -82,13 +89,12 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 	}
 	facts := b.node.Facts
 	facts.PodIPs = addresses.OfPod(sandbox.IPs, facts.HostIPs)
-	b.images = volumes
-	config, leave, err := b.prepare(ctx, c, cri.ContainerOptions{
+	config, leave, err := s.prepare(ctx, cri.ContainerOptions{
 		Attempt: act.Attempt, Image: image, Target: target,
 		Facts: facts, Security: b.node.Security,
 	})
 	if err != nil {
-		b.say.failed(of, messageOf(err))
+		b.say.failed(s.of, messageOf(err))
 		return made, err
 	}
 	defer leave()
@@ -97,7 +103,7 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 			return made, cri.ConfigError(err)
 		}
 	}
-	return b.run(ctx, sandbox.ID, config, sandboxConfig)
+	return s.run(ctx, sandbox.ID, config)
 }
 
 // targetOf returns the id of the container whose processes an ephemeral container is to see; "" if
@@ -116,31 +122,31 @@ func targetOf(pod *v1.Pod, observed cri.Pod, ephemeral string) (string, error) {
 
 // prepare makes everything that a container needs, and returns its configuration. The caller must
 // call leave when the container has started or failed to.
-func (b build) prepare(ctx context.Context, c *v1.Container, o cri.ContainerOptions) (
+func (s start) prepare(ctx context.Context, o cri.ContainerOptions) (
 	config *runtimeapi.ContainerConfig, leave func(), err error) {
-	if b.cfg.Objects != nil {
-		if o.Objects, err = b.cfg.Objects.Environment(ctx, b.pod, c); err != nil {
+	if s.cfg.Objects != nil {
+		if o.Objects, err = s.cfg.Objects.Environment(ctx, s.pod, s.c); err != nil {
 			return nil, nil, cri.ConfigError(err)
 		}
 	}
 	o.File = func(name, path string) ([]byte, error) {
-		return b.cfg.Volumes.EnvFile(b.pod, name, path)
+		return s.cfg.Volumes.EnvFile(s.pod, name, path)
 	}
-	if o.Devices, err = b.devices(ctx, c); err != nil {
+	if o.Devices, err = s.devices(ctx); err != nil {
 		return nil, nil, cri.ConfigError(err)
 	}
-	if o.Mounts, err = b.mounts(ctx, c, o); err != nil {
+	if o.Mounts, err = s.mounts(ctx, o); err != nil {
 		return nil, nil, err
 	}
-	if o.BlockDevices, err = b.cfg.Volumes.Devices(b.pod, c); err != nil {
+	if o.BlockDevices, err = s.cfg.Volumes.Devices(s.pod, s.c); err != nil {
 		return nil, nil, cri.ConfigError(err)
 	}
-	if o.Resources, leave, err = b.cfg.Resources.Enter(ctx, b.pod, c); err != nil {
+	if o.Resources, leave, err = s.cfg.Resources.Enter(ctx, s.pod, s.c); err != nil {
 		return nil, nil, &cri.StartError{
 			Reason: cri.ReasonPreStartHook, Message: err.Error(), Err: err,
 		}
 	}
-	if config, err = b.containerConfig(c, o); err != nil {
+	if config, err = s.containerConfig(o); err != nil {
 		leave()
 		return nil, nil, err
 	}
@@ -148,34 +154,33 @@ func (b build) prepare(ctx context.Context, c *v1.Container, o cri.ContainerOpti
 }
 
 // run creates the container and starts it.
-func (b build) run(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig,
-	sandboxConfig *runtimeapi.PodSandboxConfig) (made cri.Made, err error) {
-	id, err := b.create(ctx, sandboxID, config, sandboxConfig)
-	of := podspec.Ref{Pod: b.pod, Container: config.Metadata.Name}
+func (s start) run(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig) (
+	made cri.Made, err error) {
+	id, err := s.create(ctx, sandboxID, config)
 	if err != nil {
-		return made, b.say.refused(of, cri.ReasonCreateContainer, err, b.flaws(of.Container, err))
+		return made, s.say.refused(s.of, cri.ReasonCreateContainer, err, s.flaws(err))
 	}
-	b.cfg.Tell.Container(of, v1.EventTypeNormal, "Created", "Container created")
-	if err := b.cfg.Runtime.StartContainer(ctx, id); err != nil {
-		return made, b.say.refused(of, cri.ReasonRunContainer, err, b.flaws(of.Container, err))
+	s.cfg.Tell.Container(s.of, v1.EventTypeNormal, "Created", "Container created")
+	if err := s.cfg.Runtime.StartContainer(ctx, id); err != nil {
+		return made, s.say.refused(s.of, cri.ReasonRunContainer, err, s.flaws(err))
 	}
-	b.cfg.Tell.Container(of, v1.EventTypeNormal, "Started", "Container started")
+	s.cfg.Tell.Container(s.of, v1.EventTypeNormal, "Started", "Container started")
 	return cri.Made{Sandbox: sandboxID, Container: id}, nil
 }
 
 // create makes the directory of the container's log and creates the container. Where log collectors
 // expect one, it makes a link to the log.
-func (b build) create(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig,
-	sandboxConfig *runtimeapi.PodSandboxConfig) (string, error) {
-	log := filepath.Join(sandboxConfig.LogDirectory, config.LogPath)
+func (s start) create(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig) (
+	string, error) {
+	log := filepath.Join(s.sandbox.LogDirectory, config.LogPath)
 	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
 		return "", err
 	}
-	id, err := b.cfg.Runtime.CreateContainer(ctx, sandboxID, config, sandboxConfig)
-	if err != nil || b.node.Logs.Links == "" {
+	id, err := s.cfg.Runtime.CreateContainer(ctx, sandboxID, config, s.sandbox)
+	if err != nil || s.node.Logs.Links == "" {
 		return id, err
 	}
-	link := filepath.Join(b.node.Logs.Links, cri.LegacyLogName(b.pod, config.Metadata.Name, id))
+	link := filepath.Join(s.node.Logs.Links, cri.LegacyLogName(s.pod, s.c.Name, id))
 	if err := os.Symlink(log, link); err != nil {
 		klog.FromContext(ctx).Info("A log has no link", "link", link, "err", err)
 	}
@@ -183,13 +188,12 @@ func (b build) create(ctx context.Context, sandboxID string, config *runtimeapi.
 }
 
 // containerConfig returns the container's configuration, annotated with its assignments.
-func (b build) containerConfig(c *v1.Container, o cri.ContainerOptions) (
-	*runtimeapi.ContainerConfig, error) {
-	config, err := cri.ContainerConfig(b.pod, c, o)
+func (s start) containerConfig(o cri.ContainerOptions) (*runtimeapi.ContainerConfig, error) {
+	config, err := cri.ContainerConfig(s.pod, s.c, o)
 	if err != nil {
 		return nil, err
 	}
-	text, err := handover.Describe(c.Name, b.held.Containers[c.Name])
+	text, err := handover.Describe(s.c.Name, s.held.Containers[s.c.Name])
 	if err != nil {
 		return nil, cri.ConfigError(err)
 	}
@@ -200,18 +204,17 @@ func (b build) containerConfig(c *v1.Container, o cri.ContainerOptions) (
 }
 
 // mounts prepares the container's volumes. It needs the environment for subPathExpr.
-func (b build) mounts(ctx context.Context, c *v1.Container, o cri.ContainerOptions) (
-	[]*runtimeapi.Mount, error) {
-	env, err := cri.Env(b.pod, c, o)
+func (s start) mounts(ctx context.Context, o cri.ContainerOptions) ([]*runtimeapi.Mount, error) {
+	env, err := cri.Env(s.pod, s.c, o)
 	if err != nil {
 		return nil, err
 	}
-	recursive, err := b.recursiveReadOnly(ctx, c)
+	recursive, err := s.recursiveReadOnly(ctx)
 	if err != nil {
 		return nil, cri.ConfigError(err)
 	}
-	mounts, err := b.cfg.Volumes.Mounts(ctx, b.pod, c, volume.Start{
-		Attempt: o.Attempt, Env: env, PodIPs: o.Facts.PodIPs, Images: b.images,
+	mounts, err := s.cfg.Volumes.Mounts(ctx, s.pod, s.c, volume.Start{
+		Attempt: o.Attempt, Env: env, PodIPs: o.Facts.PodIPs, Images: s.images,
 		RecursiveReadOnly: recursive,
 	})
 	if err != nil {

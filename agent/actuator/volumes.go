@@ -6,7 +6,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
@@ -76,22 +75,21 @@ func (b build) updateVolumes(ctx context.Context) error {
 
 // imageVolumes pulls the images of the image volumes that a container mounts, and returns the
 // runtime's names of them by volume.
-func (b build) imageVolumes(ctx context.Context, c *v1.Container,
-	sandbox *runtimeapi.PodSandboxConfig, yield func()) (map[string]string, error) {
+func (s start) imageVolumes(ctx context.Context, yield func()) (map[string]string, error) {
 	var out map[string]string
-	for _, v := range b.pod.Spec.Volumes {
+	for _, v := range s.pod.Spec.Volumes {
 		mounts := func(m v1.VolumeMount) bool { return m.Name == v.Name }
-		if v.Image == nil || !slices.ContainsFunc(c.VolumeMounts, mounts) {
+		if v.Image == nil || !slices.ContainsFunc(s.c.VolumeMounts, mounts) {
 			continue
 		}
-		image, err := b.cfg.Images.Ensure(ctx, cri.ImageRequest{
-			Pod: b.pod, Sandbox: sandbox, Secrets: b.pullSecrets(),
+		image, err := s.cfg.Images.Ensure(ctx, cri.ImageRequest{
+			Pod: s.pod, Sandbox: s.sandbox, Secrets: s.pullSecrets(),
 			Container: &v1.Container{
 				Image: v.Image.Reference, ImagePullPolicy: v.Image.PullPolicy,
 			},
 			Pulls: yield,
 			Report: func(eventType, reason, message string) {
-				b.cfg.Tell.Event(b.pod, eventType, reason, message)
+				s.cfg.Tell.Event(s.pod, eventType, reason, message)
 			},
 		})
 		if err != nil {
