@@ -18,42 +18,48 @@ import (
 
 const outOf = "OutOf" // prefix of the kubelet's reasons for resources that are only counted
 
+// refusal is a case that has no place.
+type refusal struct {
+	Case
+	tried Attempt
+}
+
 // blocking returns the first resource that the pod could not have. If the pod has a place without
 // one of its init containers, the reason says so.
-func (c Case) blocking(tried Attempt) *Blocking {
-	b := c.short(tried)
-	if init := c.Plan.InWay; b != nil && init != "" && b.Container != init {
+func (r refusal) blocking() *Blocking {
+	b := r.short()
+	if init := r.Plan.InWay; b != nil && init != "" && b.Container != init {
 		b.Why += fmt.Sprintf("; there is a place without init container %s, and none for that beside it",
 			init)
 	}
 	return b
 }
 
-func (c Case) short(tried Attempt) *Blocking {
+func (r refusal) short() *Blocking {
 	var rejection *allocation.Rejection
 	var unready *allocation.Unready
 	switch {
-	case errors.As(c.Err, &unready):
-		return &Blocking{Resource: unready.Resource, Container: c.unplaced(), Why: unready.Error()}
-	case !errors.As(c.Err, &rejection):
+	case errors.As(r.Err, &unready):
+		return &Blocking{Resource: unready.Resource, Container: r.unplaced(), Why: unready.Error()}
+	case !errors.As(r.Err, &rejection):
 		return nil
-	case rejection == c.Plan.Ahead: // there is a place for what is assigned
-		short := c.Room.Shortages(c.Pod)
-		return c.outOf(string(short[0].Resource), short[0].Message())
+	case rejection == r.Plan.Ahead: // there is a place for what is assigned
+		short := r.Room.Shortages(r.Pod)
+		return r.outOf(string(short[0].Resource), short[0].Message())
 	case rejection.Err != nil:
-		return c.refusedBy(rejection.Err, tried)
+		return r.refusedBy(rejection.Err)
 	case rejection.Reason == allocation.ReasonTopology:
-		return c.misaligned(tried)
+		return r.misaligned()
 	case strings.HasPrefix(rejection.Reason, outOf):
-		return c.outOf(strings.TrimPrefix(rejection.Reason, outOf), rejection.Message)
+		return r.outOf(strings.TrimPrefix(rejection.Reason, outOf), rejection.Message)
 	}
 	return nil
 }
 
 // outOf describes a lack of a resource that is only counted.
-func (c Case) outOf(name, message string) *Blocking {
+func (r refusal) outOf(name, message string) *Blocking {
 	b := &Blocking{Resource: name, Why: message}
-	for _, short := range c.Room.Shortages(c.Pod) {
+	for _, short := range r.Room.Shortages(r.Pod) {
 		if string(short.Resource) != name {
 			continue
 		}
@@ -76,9 +82,9 @@ func counted(name string, n int64) string {
 }
 
 // unplaced returns the first container without a place.
-func (c Case) unplaced() string {
-	for container := range podspec.Containers(c.Pod) {
-		if _, placed := c.Plan.Pod.Containers[container.Name]; !placed {
+func (r refusal) unplaced() string {
+	for container := range podspec.Containers(r.Pod) {
+		if _, placed := r.Plan.Pod.Containers[container.Name]; !placed {
 			return container.Name
 		}
 	}
@@ -86,8 +92,8 @@ func (c Case) unplaced() string {
 }
 
 // refusedBy explains an allocator's error.
-func (c Case) refusedBy(err error, tried Attempt) *Blocking {
-	b := &Blocking{Resource: c.Room.CPUResource(), Container: c.unplaced(), Why: err.Error()}
+func (r refusal) refusedBy(err error) *Blocking {
+	b := &Blocking{Resource: r.Room.CPUResource(), Container: r.unplaced(), Why: err.Error()}
 	var (
 		few       *devicemanager.UnavailableError
 		unhealthy *devicemanager.UnhealthyError
@@ -118,25 +124,25 @@ func (c Case) refusedBy(err error, tried Attempt) *Blocking {
 			free(b.Resource, isolated.Available), isolated.Isolated.Size())
 	case errors.As(err, &threads) && !threads.Shortage:
 		b.Why = fmt.Sprintf("whole cores only are given out (%s), and %d CPUs are no "+
-			"number of whole cores, which have %d CPUs each", c.wholeCoresBy(), threads.Requested,
+			"number of whole cores, which have %d CPUs each", r.wholeCoresBy(), threads.Requested,
 			threads.CPUsPerCore)
 	case errors.As(err, &threads):
 		b.Why = fmt.Sprintf("whole cores only are given out (%s): %d CPUs asked "+
-			"for, %s in cores that nobody uses a part of", c.wholeCoresBy(),
+			"for, %s in cores that nobody uses a part of", r.wholeCoresBy(),
 			threads.Requested, free(cpu, threads.Available))
 	case errors.As(err, &pool):
 		b.Resource, b.Container = cpu, ""
 		b.Why = "no CPU would be left for containers that share CPUs, which " +
 			"strict-cpu-reservation keeps off the reserved ones"
 	case memory.Refused(err):
-		return c.refusedMemory(err, tried)
+		return r.refusedMemory(err)
 	}
 	return b
 }
 
 // wholeCoresBy returns what requires whole cores: the pod's annotation, or the node's option.
-func (c Case) wholeCoresBy() string {
-	if c.Room.WholeCores {
+func (r refusal) wholeCoresBy() string {
+	if r.Room.WholeCores {
 		return "the annotation " + podspec.AnnotationWholeCores
 	}
 	return cpumanager.OptionFullPCPUsOnly
@@ -144,46 +150,46 @@ func (c Case) wholeCoresBy() string {
 
 // misaligned finds the resource at which the merge began to fail: by itself, or together with the
 // resources before it.
-func (c Case) misaligned(tried Attempt) *Blocking {
-	if len(c.Plan.Decisions) == 0 {
+func (r refusal) misaligned() *Blocking {
+	if len(r.Plan.Decisions) == 0 {
 		return nil
 	}
-	d := c.Plan.Decisions[len(c.Plan.Decisions)-1]
+	d := r.Plan.Decisions[len(r.Plan.Decisions)-1]
 	for _, o := range d.Offers {
-		if !c.agree(o) {
-			return &Blocking{Resource: o.Resource, Container: d.Container, Why: c.alone(d, o, tried)}
+		if !r.agree(o) {
+			return &Blocking{Resource: o.Resource, Container: d.Container, Why: r.alone(d, o)}
 		}
 	}
 	for i := range d.Offers {
-		if !c.agree(d.Offers[:i+1]...) {
+		if !r.agree(d.Offers[:i+1]...) {
 			return &Blocking{
 				Resource: d.Offers[i].Resource, Container: d.Container,
-				Why: c.apart(d.Offers[:i+1]), Apart: true,
+				Why: r.apart(d.Offers[:i+1]), Apart: true,
 			}
 		}
 	}
 	return nil
 }
 
-func (c Case) agree(offers ...topology.ResourceHints) bool {
-	nodes := c.Room.Machine.NodeSet()
-	return c.Room.Options.Merge(c.Room.Policy, nodes, [][]topology.ResourceHints{offers}).Admit
+func (r refusal) agree(offers ...topology.ResourceHints) bool {
+	nodes := r.Room.Machine.NodeSet()
+	return r.Room.Options.Merge(r.Room.Policy, nodes, [][]topology.ResourceHints{offers}).Admit
 }
 
 // alone says why a resource by itself has no place that the policy allows.
-func (c Case) alone(d allocation.Decision, o topology.ResourceHints, tried Attempt) string {
-	need := allocation.Amount(c.Pod, o.Resource)
-	for _, request := range tried.Requests {
+func (r refusal) alone(d allocation.Decision, o topology.ResourceHints) string {
+	need := allocation.Amount(r.Pod, o.Resource)
+	for _, request := range r.tried.Requests {
 		if request.Container == d.Container {
 			need = request.count(o.Resource)
 		}
 	}
 	offered := offer(o)
 	sets := append(offered.Preferred, offered.Possible...)
-	if len(sets) > 0 && c.chosen()[d.Container][o.Resource] != nil {
+	if len(sets) > 0 && r.chosen()[d.Container][o.Resource] != nil {
 		return "those that were chosen are on " + nodes(sets[0])
 	}
-	supply := tried.supply(o.Resource)
+	supply := r.tried.supply(o.Resource)
 	asked := number(o.Resource, need)
 	if len(sets) == 0 && supply.Free < need {
 		return asked + " asked for, " + free(o.Resource, supply.Free)
@@ -193,7 +199,7 @@ func (c Case) alone(d allocation.Decision, o topology.ResourceHints, tried Attem
 			" asked for, and no NUMA nodes have that much free that may be used together" +
 			supply.grouped()
 	}
-	if c.Room.Policy == topology.SingleNUMANode {
+	if r.Room.Policy == topology.SingleNUMANode {
 		freest, largest := supply.most()
 		switch {
 		case need > largest:
@@ -208,7 +214,7 @@ func (c Case) alone(d allocation.Decision, o topology.ResourceHints, tried Attem
 			supply.grouped()
 	}
 	return fmt.Sprintf("%s free only on %s together; policy %s wants it on as few NUMA nodes as "+
-		"an empty machine would need", asked, nodes(sets[0]), c.Room.Policy)
+		"an empty machine would need", asked, nodes(sets[0]), r.Room.Policy)
 }
 
 func (r Request) count(resource string) int {
@@ -230,7 +236,7 @@ func (s Supply) most() (free, total int) {
 
 // apart says where each of several resources could be placed, if they have no place in common. It
 // skips resources that could be placed on any node.
-func (c Case) apart(offers []topology.ResourceHints) string {
+func (r refusal) apart(offers []topology.ResourceHints) string {
 	var where []string
 	for _, o := range offers {
 		offered := offer(o)
@@ -238,7 +244,7 @@ func (c Case) apart(offers []topology.ResourceHints) string {
 		if len(sets) == 0 {
 			sets = offered.Possible
 		}
-		if len(sets) > 0 && !offered.Any && !c.everywhere(o) {
+		if len(sets) > 0 && !offered.Any && !r.everywhere(o) {
 			few := places(sets[:min(len(sets), wideShown)])
 			where = append(where, fmt.Sprintf("%s on %s", label(o.Resource), few))
 		}
@@ -247,14 +253,14 @@ func (c Case) apart(offers []topology.ResourceHints) string {
 }
 
 // everywhere reports whether each single node is a preferred place.
-func (c Case) everywhere(o topology.ResourceHints) bool {
+func (r refusal) everywhere(o topology.ResourceHints) bool {
 	alone := map[topology.NodeSet]bool{}
 	for _, h := range o.Hints {
 		if h.Preferred && !h.Any && h.Nodes.Len() == 1 {
 			alone[h.Nodes] = true
 		}
 	}
-	return len(alone) == c.Room.Machine.NodeSet().Len()
+	return len(alone) == r.Room.Machine.NodeSet().Len()
 }
 
 // nodes returns a node set with "node" or "nodes" before it.

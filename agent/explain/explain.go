@@ -58,7 +58,7 @@ func (c Case) Attempt() (a Attempt) {
 			a.Merges = append(a.Merges, merge(d))
 		}
 	}
-	a.Blocking = c.blocking(a)
+	a.Blocking = refusal{c, a}.blocking()
 	return a
 }
 

@@ -60,22 +60,22 @@ func (s *Supply) countMemory(room *allocation.Room) {
 }
 
 // refusedMemory explains the memory manager's error.
-func (c Case) refusedMemory(err error, tried Attempt) *Blocking {
-	b := &Blocking{Resource: string(v1.ResourceMemory), Container: c.unplaced()}
+func (r refusal) refusedMemory(err error) *Blocking {
+	b := &Blocking{Resource: string(v1.ResourceMemory), Container: r.unplaced()}
 	need := 0
-	for _, request := range tried.Requests {
+	for _, request := range r.tried.Requests {
 		if request.Container != b.Container {
 			continue
 		}
 		for _, a := range request.Resources {
-			short := need == 0 || tried.supply(a.Resource).Free < a.Count
+			short := need == 0 || r.tried.supply(a.Resource).Free < a.Count
 			if isMemory(a.Resource) && short {
 				b.Resource, need = a.Resource, a.Count
 			}
 		}
 	}
 	text := number(b.Resource, need) + " asked for, "
-	switch s := tried.supply(b.Resource); {
+	switch s := r.tried.supply(b.Resource); {
 	case s.Free < need:
 		b.Why = text + free(b.Resource, s.Free)
 	case errors.Is(err, memory.ErrNotPreferred), errors.Is(err, memory.ErrExtendedNotPreferred):
