@@ -65,16 +65,6 @@ func (p *PLEG) Stopped(uid types.UID, sandboxes []string) cri.Pod {
 		}
 	}
 	newest, _ := p.cache.commit(r, pod)
-	p.count()
+	p.metrics.count(p.cache)
 	return newest
-}
-
-// readLater queues a read of the pod after settle. It is dropped if the pod has been read by then,
-// or is gone.
-func (p *PLEG) readLater(uid types.UID, asked time.Time) {
-	p.later.add(func() {
-		if _, known := p.cache.get(uid); known {
-			p.reads.add(uid, asked)
-		}
-	})
 }

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/component-base/metrics"
@@ -22,6 +23,8 @@ type measures struct {
 	streams           *metrics.Counter
 	streamErrors      *metrics.Counter
 	eventLatency      *metrics.Histogram
+
+	counting sync.Mutex // orders counts: older ones never come last
 }
 
 func newMeasures() *measures {
@@ -56,7 +59,11 @@ func (m *measures) relisted(start, before time.Time) {
 	m.lastSeen.Set(float64(now.UnixNano()) / 1e9)
 }
 
-func (m *measures) pods(c census) {
+// count shows what a cache has.
+func (m *measures) count(of *cache) {
+	m.counting.Lock()
+	defer m.counting.Unlock()
+	c := of.counts()
 	m.runningPods.Set(float64(c.pods))
 	for _, state := range []cri.ContainerState{
 		cri.ContainerCreated, cri.ContainerRunning, cri.ContainerExited, cri.ContainerUnknown,

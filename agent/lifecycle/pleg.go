@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -63,7 +62,6 @@ type PLEG struct {
 	later    *later
 	metrics  *measures
 	first    *initialSync
-	counting sync.Mutex // orders updates of metrics: older counts never come last
 }
 
 // New returns a PLEG without observations; Run fills it.
@@ -169,16 +167,9 @@ func (p *PLEG) read(ctx context.Context, uid types.UID,
 	newest, changed = p.cache.commit(r, pod)
 	p.first.read(uid)
 	if changed {
-		p.count()
+		p.metrics.count(p.cache)
 	}
 	return newest, changed, nil
-}
-
-// count updates the metrics.
-func (p *PLEG) count() {
-	p.counting.Lock()
-	defer p.counting.Unlock()
-	p.metrics.pods(p.cache.counts())
 }
 
 // readLoop reads the pods that events and relists ask for, Readers at a time, each pod once at a
@@ -186,21 +177,15 @@ func (p *PLEG) count() {
 func (p *PLEG) readLoop(ctx context.Context) {
 	var readers errgroup.Group
 	readers.SetLimit(p.cfg.Readers)
-	for {
-		uid, asked, ok := p.reads.take()
-		if !ok {
-			if !await.On(ctx, p.reads.wake) {
-				_ = readers.Wait() // readers return no errors
-				return
-			}
-			continue
-		}
+	p.reads.each(ctx, func(uid types.UID, asked time.Time) bool {
 		readers.Go(func() error {
 			defer p.reads.done(uid)
 			p.readAsked(ctx, uid, asked)
 			return nil
 		})
-	}
+		return true
+	})
+	_ = readers.Wait() // readers return no errors
 }
 
 // readAsked reads a pod unless it has been read since the request.
@@ -216,17 +201,8 @@ func (p *PLEG) readAsked(ctx context.Context, uid types.UID, asked time.Time) {
 
 // changesLoop sends changes one by one; only this goroutine waits for the receiver.
 func (p *PLEG) changesLoop(ctx context.Context) {
-	for {
-		uid, _, ok := p.changed.take()
-		if !ok {
-			if !await.On(ctx, p.changed.wake) {
-				return
-			}
-			continue
-		}
-		if !await.Send(ctx, p.changes, uid) {
-			return
-		}
-		p.changed.done(uid)
-	}
+	p.changed.each(ctx, func(uid types.UID, _ time.Time) bool {
+		defer p.changed.done(uid)
+		return await.Send(ctx, p.changes, uid)
+	})
 }

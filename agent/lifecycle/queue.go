@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -53,6 +54,17 @@ func (q *queue) take() (uid types.UID, added time.Time, ok bool) {
 	delete(q.added, uid)
 	q.taken[uid] = true
 	return uid, added, true
+}
+
+// each calls f for the pods that can be taken, until ctx ends or f returns false. Somebody then
+// calls done.
+func (q *queue) each(ctx context.Context, f func(uid types.UID, added time.Time) bool) {
+	for {
+		uid, added, ok := q.take()
+		if ok && !f(uid, added) || !ok && !await.On(ctx, q.wake) {
+			return
+		}
+	}
 }
 
 func (q *queue) done(uid types.UID) {

@@ -108,9 +108,14 @@ func (p *PLEG) event(e cri.Event) {
 			return
 		}
 	}
-	if p.endings.has(uid) {
-		p.readLater(uid, time.Now())
+	asked := time.Now()
+	if !p.endings.has(uid) {
+		p.reads.add(uid, asked)
 		return
 	}
-	p.reads.add(uid, time.Now())
+	p.later.add(func() { // the read is dropped if the pod was read by then, or is gone
+		if _, known := p.cache.get(uid); known {
+			p.reads.add(uid, asked)
+		}
+	})
 }
