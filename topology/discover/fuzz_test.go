@@ -30,7 +30,7 @@ func FuzzSysfs(f *testing.F) {
 		files := rendered(spec)
 		files[path] = &fstest.MapFile{Data: content}
 		delete(files, missing)
-		read, err := tree{files}.spec()
+		read, err := tree{attributes{files}}.spec()
 		if err != nil {
 			return
 		}

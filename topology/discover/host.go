@@ -44,7 +44,7 @@ func read(root, again string, find func(tree) (topology.Spec, error)) (
 		return nil, fmt.Errorf("read machine%s: %w", again, err)
 	}
 	defer dir.Close()
-	spec, err := find(tree{dir.FS()})
+	spec, err := find(tree{attributes{dir.FS()}})
 	if err == nil {
 		m, err = topology.NewMachine(spec)
 	}
@@ -53,6 +53,9 @@ func read(root, again string, find func(tree) (topology.Spec, error)) (
 	}
 	return m, nil
 }
+
+// tree reads a machine.
+type tree struct{ attributes }
 
 func (t tree) spec() (spec topology.Spec, err error) {
 	if _, err := fs.Stat(t.fsys, cpuDir); err != nil {

@@ -18,7 +18,7 @@ func TestReadsRenderedFixtures(t *testing.T) {
 	for _, name := range FixtureNames() {
 		t.Run(name, func(t *testing.T) {
 			want := fixtureSpec(t, name)
-			got, err := tree{rendered(want)}.spec()
+			got, err := tree{attributes{rendered(want)}}.spec()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -107,7 +107,7 @@ func fixtureSpec(t testing.TB, name string) topology.Spec {
 func TestReadsAnyRenderedMachine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec := anyMachine(t)
-		got, err := tree{rendered(spec)}.spec()
+		got, err := tree{attributes{rendered(spec)}}.spec()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,7 +230,7 @@ func TestLessThanSysfsUsuallyHas(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			files := twoCPUs()
 			tt.change(files)
-			spec, err := tree{files}.spec()
+			spec, err := tree{attributes{files}}.spec()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -330,7 +330,7 @@ func TestLinksStayInTheTree(t *testing.T) {
 func TestHugeFileIsRefused(t *testing.T) {
 	files := twoCPUs()
 	files[cpuDir+"/online"] = &fstest.MapFile{Data: make([]byte, maxText+1)}
-	if _, err := (tree{files}).spec(); err == nil || !strings.Contains(err.Error(), "larger than") {
+	if _, err := (tree{attributes{files}}).spec(); err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -19,13 +19,13 @@ func TestAgain(t *testing.T) {
 		for i := range first.CPUs {
 			first.CPUs[i].Offline = first.CPUs[i].Node == topology.NoNode
 		}
-		known, err := tree{rendered(first)}.spec()
+		known, err := tree{attributes{rendered(first)}}.spec()
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 3 {
 			next := replugged(t, known)
-			got, err := tree{rendered(next)}.again(known)
+			got, err := tree{attributes{rendered(next)}}.again(known)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,11 +54,11 @@ func TestACPUThatWasOfflineAtFirst(t *testing.T) {
 	less := whole
 	less.CPUs = slices.Clone(whole.CPUs)
 	less.CPUs[0].Offline = true
-	first, err := tree{rendered(less)}.spec()
+	first, err := tree{attributes{rendered(less)}}.spec()
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := tree{rendered(whole)}.again(first)
+	got, err := tree{attributes{rendered(whole)}}.again(first)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// tree reads the small text files of /sys and /proc. Paths are relative to the root
+// attributes reads the small text files of /sys and /proc. Paths are relative to the root
 // ("sys/devices/system/cpu").
-type tree struct{ fsys fs.FS }
+type attributes struct{ fsys fs.FS }
 
 // maxText bounds a file in bytes, far above any attribute; /proc/cpuinfo of a large machine is the
 // largest.
 const maxText = 16 << 20
 
 // text returns the content of a file without surrounding white space.
-func (t tree) text(path string) (string, error) {
-	f, err := t.fsys.Open(path)
+func (a attributes) text(path string) (string, error) {
+	f, err := a.fsys.Open(path)
 	if err != nil {
 		return "", err
 	}
@@ -35,8 +35,8 @@ func (t tree) text(path string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-func (t tree) number(path string) (int, error) {
-	text, err := t.text(path)
+func (a attributes) number(path string) (int, error) {
+	text, err := a.text(path)
 	if err != nil {
 		return 0, err
 	}
@@ -48,8 +48,8 @@ func (t tree) number(path string) (int, error) {
 }
 
 // list parses a file in the kernel's list syntax.
-func (t tree) list(path string) ([]int, error) {
-	text, err := t.text(path)
+func (a attributes) list(path string) ([]int, error) {
+	text, err := a.text(path)
 	if err != nil || text == nullList {
 		return nil, err
 	}
@@ -61,8 +61,8 @@ func (t tree) list(path string) ([]int, error) {
 }
 
 // numbered lists N of the entries prefixN of a directory in ascending order.
-func (t tree) numbered(dir, prefix string) ([]int, error) {
-	entries, err := fs.ReadDir(t.fsys, dir)
+func (a attributes) numbered(dir, prefix string) ([]int, error) {
+	entries, err := fs.ReadDir(a.fsys, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -84,8 +84,8 @@ func (t tree) numbered(dir, prefix string) ([]int, error) {
 
 // memTotal returns MemTotal of a meminfo file in bytes; the lines of a node's file start with "Node
 // N".
-func (t tree) memTotal(path string) (uint64, error) {
-	text, err := t.text(path)
+func (a attributes) memTotal(path string) (uint64, error) {
+	text, err := a.text(path)
 	if err != nil {
 		return 0, err
 	}

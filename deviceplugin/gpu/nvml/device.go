@@ -33,7 +33,7 @@ func (s *session) gpu(d nvml.Device, index int, warnings *[]string) (gpu.GPU, er
 	if pci, ret := d.GetPciInfo(); ret == nvml.SUCCESS {
 		out.Bus = busOf(pci)
 		out.Node = s.node(out.Bus)
-		if s.has(memoryAffinity) {
+		if s.functions[memoryAffinity] {
 			out.NodeDoubt = doubt(out.Node, nodesOf(d))
 		}
 	}
@@ -64,8 +64,8 @@ func (s *session) gpu(d nvml.Device, index int, warnings *[]string) (gpu.GPU, er
 
 // inMIGMode reports whether the GPU is in MIG mode. A GPU whose mode cannot be read must not be
 // offered as a whole.
-func (s *session) inMIGMode(d nvml.Device) (bool, error) {
-	if !s.has(migMode) {
+func (f functions) inMIGMode(d nvml.Device) (bool, error) {
+	if !f[migMode] {
 		return false, nil
 	}
 	mode, _, ret := d.GetMigMode()
@@ -108,7 +108,7 @@ func (s *session) read(d nvml.Device, known *seen) (out gpu.Reading, err error) 
 			return out, err
 		}
 	}
-	if s.has(remappedRows) {
+	if s.functions[remappedRows] {
 		if _, _, pending, failure, ret := d.GetRemappedRows(); ret == nvml.SUCCESS {
 			out.RemapPending, out.RemapFailed = pending, failure
 		}
@@ -122,7 +122,7 @@ func (s *session) read(d nvml.Device, known *seen) (out gpu.Reading, err error) 
 	known.links = max(known.links, out.LinksUp)
 	out.LinksDown = known.links - out.LinksUp
 	fields := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
-	if s.has(fieldValues) && d.GetFieldValues(fields) == nvml.SUCCESS &&
+	if s.functions[fieldValues] && d.GetFieldValues(fields) == nvml.SUCCESS &&
 		nvml.Return(fields[0].NvmlReturn) == nvml.SUCCESS {
 		out.Advises = true
 		out.Action = actionOf(number(fields[0]))

@@ -37,8 +37,7 @@ func (d Driver) Open() (gpu.Session, error) {
 	if ret := d.Library.Init(); ret != nvml.SUCCESS {
 		return nil, failed("initialize NVML", ret)
 	}
-	s := &session{Driver: d, seen: map[string]*seen{}}
-	s.lookUp()
+	s := &session{Driver: d, functions: lookUp(d.Library), seen: map[string]*seen{}}
 	if err := s.listen(); err != nil {
 		s.Close()
 		return nil, err
@@ -73,11 +72,10 @@ var errGone = errors.New("the GPU is lost")
 // session is the initialized library.
 type session struct {
 	Driver
+	functions
 	events nvml.EventSet // nil: this driver has no events
 	// seen holds the GPUs of this session by UUID.
 	seen map[string]*seen
-	// lacks holds the functions that the library does not have.
-	lacks map[string]bool
 	// files holds the driver's files; nil until they are found.
 	files *specs.ContainerEdits
 }

@@ -2,7 +2,11 @@
 
 package nvml
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
 
 // Functions that libraries of older drivers lack. go-nvml binds a function when it is called, and a
 // missing one ends the process: lookUp checks first.
@@ -23,21 +27,22 @@ var optional = map[string]string{
 	fieldValues:    "the speed of NVLinks and the driver's advice are not known",
 }
 
-// lookUp finds out which optional functions this driver's library has.
-func (s *session) lookUp() {
-	s.lacks = map[string]bool{}
+// functions says of each optional function whether this driver's library has it.
+type functions map[string]bool
+
+// lookUp asks a library for its optional functions.
+func lookUp(library nvml.Interface) functions {
+	f := functions{}
 	for name := range optional {
-		s.lacks[name] = s.Library.Extensions().LookupSymbol(name) != nil
+		f[name] = library.Extensions().LookupSymbol(name) == nil
 	}
+	return f
 }
 
-// has reports whether a function may be called.
-func (s *session) has(name string) bool { return !s.lacks[name] }
-
 // lacking says, for people, what this driver does not tell about GPUs.
-func (s *session) lacking() (out []string) {
+func (f functions) lacking() (out []string) {
 	for name, without := range optional {
-		if s.lacks[name] {
+		if !f[name] {
 			out = append(out, "the driver's library has no "+name+": "+without)
 		}
 	}

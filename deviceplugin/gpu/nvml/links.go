@@ -18,10 +18,10 @@ type ends struct {
 }
 
 // linksOf returns the links between the GPUs.
-func (s *session) linksOf(handles []nvml.Device, gpus []gpu.GPU) prefer.Links {
+func (f functions) linksOf(handles []nvml.Device, gpus []gpu.GPU) prefer.Links {
 	all := make([]ends, len(handles))
 	for i, d := range handles {
-		all[i] = s.endsOf(d)
+		all[i] = f.endsOf(d)
 	}
 	out := make(prefer.Links, len(handles))
 	for i := range out {
@@ -39,9 +39,9 @@ func (s *session) linksOf(handles []nvml.Device, gpus []gpu.GPU) prefer.Links {
 	return out
 }
 
-func (s *session) endsOf(d nvml.Device) ends {
+func (f functions) endsOf(d nvml.Device) ends {
 	out := ends{gpus: map[string]int{}}
-	if !s.has(remoteType) {
+	if !f[remoteType] {
 		return out
 	}
 	for link := range nvml.NVLINK_MAX_LINKS {
@@ -62,16 +62,16 @@ func (s *session) endsOf(d nvml.Device) ends {
 			continue
 		}
 		if out.gbps == 0 {
-			out.gbps = s.speedOf(d, link)
+			out.gbps = f.speedOf(d, link)
 		}
 	}
 	return out
 }
 
 // speedOf returns the bandwidth of one NVLink in GB/s, one way.
-func (s *session) speedOf(d nvml.Device, link int) int {
+func (f functions) speedOf(d nvml.Device, link int) int {
 	fields := []nvml.FieldValue{{FieldId: nvml.FI_DEV_NVLINK_SPEED_MBPS_COMMON}}
-	if s.has(fieldValues) && d.GetFieldValues(fields) == nvml.SUCCESS &&
+	if f[fieldValues] && d.GetFieldValues(fields) == nvml.SUCCESS &&
 		nvml.Return(fields[0].NvmlReturn) == nvml.SUCCESS {
 		if speed := number(fields[0]); speed > 0 {
 			return int(speed / 1000)
