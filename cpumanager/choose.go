@@ -34,6 +34,12 @@ type chooser struct {
 	options Options
 }
 
+// WholeCores reports whether only whole cores are assigned.
+func (s chooser) WholeCores() bool { return s.options.FullPCPUsOnly }
+
+// Online returns the CPUs of the machine that containers can run on.
+func (s chooser) Online() cpuset.CPUSet { return s.layout.machine.Online() }
+
 // pick is Static.Choose on bitmaps; the caller has checked that n CPUs can be had.
 func (s chooser) pick(pool, again bitmap, n int, hint topology.Hint) cpuset.CPUSet {
 	if s.options.FullPCPUsOnly {

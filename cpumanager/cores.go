@@ -64,7 +64,7 @@ func (s *Static) CheckAlignment(free, reusable cpuset.CPUSet, n int) error {
 
 // Whole reports whether a container may get exactly these CPUs: with full-pcpus-only they must be
 // whole cores; offline threads do not count.
-func (s *Static) Whole(cpus cpuset.CPUSet) bool {
+func (s chooser) Whole(cpus cpuset.CPUSet) bool {
 	if !s.options.FullPCPUsOnly {
 		return true
 	}

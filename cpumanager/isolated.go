@@ -27,9 +27,6 @@ func (s *Static) Isolating(cpus cpuset.CPUSet) (*Static, error) {
 	return &out, nil
 }
 
-// Isolated returns the online isolated CPUs.
-func (s *Static) Isolated() cpuset.CPUSet { return s.isolated }
-
 // Isolates reports whether there are isolated CPUs, online or not.
 func (s *Static) Isolates() bool { return !s.asked.isolated.IsEmpty() }
 

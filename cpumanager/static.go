@@ -28,6 +28,12 @@ type Static struct {
 // partition divides the online CPUs: each is in exactly one of the sets.
 type partition struct{ reserved, isolated, ordinary cpuset.CPUSet }
 
+// Reserved returns the CPUs that are never assigned.
+func (p partition) Reserved() cpuset.CPUSet { return p.reserved }
+
+// Isolated returns the online isolated CPUs.
+func (p partition) Isolated() cpuset.CPUSet { return p.isolated }
+
 // pool is the source of exclusive CPUs.
 type pool struct {
 	// allocatable CPUs can be assigned.
@@ -37,6 +43,11 @@ type pool struct {
 	all bitmap
 	// apart: these are the isolated CPUs, which nobody shares.
 	apart bool
+}
+
+// Free returns the CPUs that can be assigned besides the assigned ones.
+func (p pool) Free(assigned cpuset.CPUSet) cpuset.CPUSet {
+	return p.allocatable.Difference(assigned)
 }
 
 // NewStatic returns the policy for machine m, which never assigns the reserved CPUs. These come
@@ -129,20 +140,6 @@ func (s *Static) chosen(n int) cpuset.CPUSet {
 		by.options.FullPCPUsOnly, by.options.DistributeAcrossNUMA = false, false
 	}
 	return by.pick(s.all, make(bitmap, len(s.layout.online)), n, topology.Hint{Any: true})
-}
-
-// Reserved returns the CPUs that are never assigned.
-func (s *Static) Reserved() cpuset.CPUSet { return s.reserved }
-
-// WholeCores reports whether only whole cores are assigned.
-func (s *Static) WholeCores() bool { return s.options.FullPCPUsOnly }
-
-// Online returns the CPUs of the machine that containers can run on.
-func (s *Static) Online() cpuset.CPUSet { return s.layout.machine.Online() }
-
-// Free returns the CPUs that can be assigned besides the assigned ones.
-func (s *Static) Free(assigned cpuset.CPUSet) cpuset.CPUSet {
-	return s.allocatable.Difference(assigned)
 }
 
 // Shared returns the CPUs for all containers without exclusive ones: the online CPUs that are

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-
-	"k8s.io/utils/cpuset"
 )
 
 // NodeID is the kernel's number of a NUMA node (/sys/devices/system/node/nodeN).
@@ -86,19 +84,10 @@ type PCIDevice struct {
 // Machine describes the hardware: an immutable value, safe for concurrent use. The caller owns
 // slices that its methods return.
 type Machine struct {
-	name    string
-	nodes   []Node
-	cpus    map[int]CPU
-	online  cpuset.CPUSet
-	offline cpuset.CPUSet
-	// isolated CPUs may be online or not.
-	isolated cpuset.CPUSet
-	pci      []PCIDevice
-
-	byNode   map[NodeID]cpuset.CPUSet // online CPUs only, as in the next three
-	bySocket map[SocketID]cpuset.CPUSet
-	byCore   map[CoreID]cpuset.CPUSet
-	byL3     map[L3ID]cpuset.CPUSet
+	name  string
+	nodes []Node
+	pci   []PCIDevice
+	cpuIndex
 }
 
 // NewMachine validates spec and returns the machine. The error lists everything that is wrong:
@@ -108,10 +97,7 @@ func NewMachine(spec Spec) (*Machine, error) {
 	if err := spec.validate(); err != nil {
 		return nil, fmt.Errorf("machine %q: %w", spec.Name, err)
 	}
-	m := &Machine{
-		name: spec.Name,
-		cpus: make(map[int]CPU, len(spec.CPUs)),
-	}
+	m := &Machine{name: spec.Name, cpuIndex: indexCPUs(spec.CPUs)}
 	for _, n := range spec.Nodes {
 		m.nodes = append(m.nodes, n.clone())
 	}
@@ -119,32 +105,7 @@ func NewMachine(spec Spec) (*Machine, error) {
 	m.pci = slices.SortedFunc(slices.Values(spec.PCI), func(a, b PCIDevice) int {
 		return cmp.Compare(a.Address, b.Address)
 	})
-	m.indexCPUs(spec.CPUs)
 	return m, nil
-}
-
-func (m *Machine) indexCPUs(cpus []CPU) {
-	var online, offline, isolated []int
-	node, socket := map[NodeID][]int{}, map[SocketID][]int{}
-	core, l3 := map[CoreID][]int{}, map[L3ID][]int{}
-	for _, c := range cpus {
-		m.cpus[c.ID] = c
-		if c.Isolated {
-			isolated = append(isolated, c.ID)
-		}
-		if c.Offline {
-			offline = append(offline, c.ID)
-			continue
-		}
-		online = append(online, c.ID)
-		node[c.Node] = append(node[c.Node], c.ID)
-		socket[c.Socket] = append(socket[c.Socket], c.ID)
-		core[c.Core] = append(core[c.Core], c.ID)
-		l3[c.L3] = append(l3[c.L3], c.ID)
-	}
-	m.online, m.offline = cpuset.New(online...), cpuset.New(offline...)
-	m.isolated = cpuset.New(isolated...)
-	m.byNode, m.bySocket, m.byCore, m.byL3 = sets(node), sets(socket), sets(core), sets(l3)
 }
 
 // Name returns the machine's name for people.
@@ -201,73 +162,6 @@ func (m *Machine) Distance(a, b NodeID) int {
 		return 10
 	}
 	return 20
-}
-
-// Online returns the online CPUs.
-func (m *Machine) Online() cpuset.CPUSet { return m.online }
-
-// Offline returns the CPUs that are present but offline.
-func (m *Machine) Offline() cpuset.CPUSet { return m.offline }
-
-// Isolated returns the CPUs, online or not, that the kernel was booted to leave alone (isolcpus=).
-func (m *Machine) Isolated() cpuset.CPUSet { return m.isolated }
-
-// CPU looks up one logical CPU, online or not.
-func (m *Machine) CPU(id int) (CPU, bool) {
-	c, ok := m.cpus[id]
-	return c, ok
-}
-
-// CPUsOfNode returns the online CPUs of a node.
-func (m *Machine) CPUsOfNode(id NodeID) cpuset.CPUSet { return m.byNode[id] }
-
-// CPUsOfNodes returns the online CPUs of all the nodes.
-func (m *Machine) CPUsOfNodes(nodes NodeSet) cpuset.CPUSet {
-	out := cpuset.New()
-	for _, id := range nodes.IDs() {
-		out = out.Union(m.byNode[id])
-	}
-	return out
-}
-
-// CPUsOfSocket returns the online CPUs of a socket.
-func (m *Machine) CPUsOfSocket(id SocketID) cpuset.CPUSet { return m.bySocket[id] }
-
-// CPUsOfCore returns the online threads of a core.
-func (m *Machine) CPUsOfCore(id CoreID) cpuset.CPUSet { return m.byCore[id] }
-
-// CPUsOfL3 returns the online CPUs that share a last-level cache.
-func (m *Machine) CPUsOfL3(id L3ID) cpuset.CPUSet { return m.byL3[id] }
-
-// Sockets lists the sockets that have online CPUs, ascending.
-func (m *Machine) Sockets() []SocketID { return sortedKeys(m.bySocket) }
-
-// Cores lists the cores that have online CPUs, ascending.
-func (m *Machine) Cores() []CoreID { return sortedKeys(m.byCore) }
-
-// L3s lists the last-level cache groups that have online CPUs, ascending.
-func (m *Machine) L3s() []L3ID { return sortedKeys(m.byL3) }
-
-// NodesOf returns the nodes of the CPUs.
-func (m *Machine) NodesOf(cpus cpuset.CPUSet) NodeSet {
-	var b nodeBits
-	for _, id := range cpus.UnsortedList() {
-		if c, ok := m.cpus[id]; ok && c.Node >= 0 {
-			b.set(int(c.Node))
-		}
-	}
-	return b.freeze()
-}
-
-// ThreadsPerCore returns the largest number of threads of a core, offline ones included.
-func (m *Machine) ThreadsPerCore() int {
-	threads := map[CoreID]int{}
-	most := 0
-	for _, c := range m.cpus {
-		threads[c.Core]++
-		most = max(most, threads[c.Core])
-	}
-	return most
 }
 
 // PCI lists the PCI functions by address.
@@ -342,14 +236,6 @@ func (n Node) clone() Node {
 	n.HugePages = slices.Clone(n.HugePages)
 	n.Distances = maps.Clone(n.Distances)
 	return n
-}
-
-func sets[K comparable](members map[K][]int) map[K]cpuset.CPUSet {
-	out := make(map[K]cpuset.CPUSet, len(members))
-	for k, ids := range members {
-		out[k] = cpuset.New(ids...)
-	}
-	return out
 }
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -4,19 +4,12 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
-// bench has what checks work on: a plugin, the device manager that serves it, and a record of both.
+// bench has what checks work on: a plugin, what serves it, and what was found so far.
 type bench struct {
-	cfg     Config
-	dirs    Dirs
-	pulse   *pulse
-	heard   heard
+	host
 	subject subject
-	manager *manager
-	made    int // how often kubelet.sock was made
 	// early is the device manager's text if the plugin could not be reached while it registered.
 	early string
 	// before lists the devices that were healthy before a lever was pulled.
@@ -32,32 +25,6 @@ type deaths struct {
 	// blamed is the last one that a check reported; others came between checks.
 	blamed *ending
 	others []*ending
-}
-
-// resource returns the device manager's view of the plugin's resource.
-func (b *bench) resource() devicemanager.Resource {
-	who, _ := b.heard.introduction()
-	if b.manager == nil {
-		return devicemanager.Resource{}
-	}
-	return b.manager.Inventory().Resources[who.resource]
-}
-
-func (b *bench) connected() bool { return b.resource().Connected }
-
-// healthy returns the ids of the healthy devices, in natural order.
-func (b *bench) healthy() (ids []string) {
-	for _, d := range b.resource().Devices {
-		if d.Healthy {
-			ids = append(ids, d.ID)
-		}
-	}
-	return ids
-}
-
-// until waits for a condition, for at most Patience.
-func (b *bench) until(ctx context.Context, holds func() bool) bool {
-	return b.pulse.until(ctx, b.cfg.Patience, holds)
 }
 
 // ended reports whether the plugin ended by itself.

@@ -19,25 +19,36 @@ type manager struct {
 	done   chan error
 }
 
+// host is the side of the node: the device manager that serves a plugin, and what was heard of
+// both.
+type host struct {
+	cfg     Config
+	dirs    Dirs
+	pulse   *pulse
+	heard   heard
+	manager *manager // nil: none runs
+	made    int      // how often kubelet.sock was made
+}
+
 // serve starts a new device manager, as a restarted agent does.
-func (b *bench) serve() error { return b.serveAs(false) }
+func (h *host) serve() error { return h.serveAs(false) }
 
 // serveAs starts a new device manager; a strict one refuses plugins that it cannot reach while they
 // register.
-func (b *bench) serveAs(strict bool) error {
-	b.stopServing()
-	patience := b.cfg.Patience
+func (h *host) serveAs(strict bool) error {
+	h.stopServing()
+	patience := h.cfg.Patience
 	plugins, err := devicemanager.New(devicemanager.Config{
-		Dirs: b.dirs, NodeIDs: b.cfg.Nodes, Strict: strict,
+		Dirs: h.dirs, NodeIDs: h.cfg.Nodes, Strict: strict,
 		Graces: devicemanager.Graces{Capacity: time.Hour},
 		Deadlines: devicemanager.Deadlines{
 			Dial: patience, Options: patience, FirstList: patience, Preferred: patience,
 			Allocate: patience, PreStart: patience, Released: patience,
 			Registry: watcher.Deadlines{Dial: patience, Info: patience, Notify: patience},
 		},
-		Changed: b.pulse.beat,
+		Changed: h.pulse.beat,
 		Stats: func(socket string) stats.Handler {
-			return b.heard.rec.handler(byManager, socket)
+			return h.heard.rec.handler(byManager, socket)
 		},
 	})
 	if err != nil {
@@ -50,24 +61,50 @@ func (b *bench) serveAs(strict bool) error {
 	case <-plugins.Ready():
 	case err := <-done:
 		cancel()
-		return fmt.Errorf("serve device plugins in %s: %w", b.dirs.Plugins, err)
+		return fmt.Errorf("serve device plugins in %s: %w", h.dirs.Plugins, err)
 	}
-	b.manager = &manager{plugins, cancel, done}
-	b.made++
-	b.heard.rec.note("--- the device manager serves " + devicemanager.SocketName)
+	h.manager = &manager{plugins, cancel, done}
+	h.made++
+	h.heard.rec.note("--- the device manager serves " + devicemanager.SocketName)
 	return nil
 }
 
 // stopServing ends the device manager, if one runs.
-func (b *bench) stopServing() {
-	if b.manager == nil {
+func (h *host) stopServing() {
+	if h.manager == nil {
 		return
 	}
-	b.manager.cancel()
+	h.manager.cancel()
 	text := "--- the device manager has ended"
-	if err := <-b.manager.done; err != nil { // not the plugin's fault
+	if err := <-h.manager.done; err != nil { // not the plugin's fault
 		text += ": " + err.Error()
 	}
-	b.manager = nil
-	b.heard.rec.note(text)
+	h.manager = nil
+	h.heard.rec.note(text)
+}
+
+// resource returns the device manager's view of the plugin's resource.
+func (h *host) resource() devicemanager.Resource {
+	who, _ := h.heard.introduction()
+	if h.manager == nil {
+		return devicemanager.Resource{}
+	}
+	return h.manager.Inventory().Resources[who.resource]
+}
+
+func (h *host) connected() bool { return h.resource().Connected }
+
+// healthy returns the ids of the healthy devices, in natural order.
+func (h *host) healthy() (ids []string) {
+	for _, d := range h.resource().Devices {
+		if d.Healthy {
+			ids = append(ids, d.ID)
+		}
+	}
+	return ids
+}
+
+// until waits for a condition, for at most Patience.
+func (h *host) until(ctx context.Context, holds func() bool) bool {
+	return h.pulse.until(ctx, h.cfg.Patience, holds)
 }

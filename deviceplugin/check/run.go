@@ -35,7 +35,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 }
 
 func newBench(cfg Config) (*bench, error) {
-	b := &bench{cfg: cfg, pulse: newPulse()}
+	b := &bench{host: host{cfg: cfg, pulse: newPulse()}}
 	rec := &recorder{pulse: b.pulse, began: time.Now()}
 	b.heard = heard{rec: rec, resource: cfg.Resource, plugins: cfg.Dir}
 	switch {
