@@ -140,7 +140,7 @@ func nobodyHas(file, address string) error {
 		return err
 	}
 	var state struct {
-		Records eni.Book `json:"records"`
+		Records eni.Records `json:"records"`
 	}
 	if err := json.Unmarshal(text, &state); err != nil {
 		return err
