@@ -12,10 +12,13 @@ import (
 	"github.com/numalet/numalet/agent/placement"
 )
 
+// readOnlyPort is an agent's read-only port on this machine.
+type readOnlyPort int
+
 // Pods returns the node's pods by name, from /pods.
-func (n *Node) Pods() (map[string]v1.Pod, error) {
+func (p readOnlyPort) Pods() (map[string]v1.Pod, error) {
 	var list v1.PodList
-	if err := n.port.decode("/pods", &list); err != nil {
+	if err := p.decode("/pods", &list); err != nil {
 		return nil, err
 	}
 	out := map[string]v1.Pod{}
@@ -26,9 +29,9 @@ func (n *Node) Pods() (map[string]v1.Pod, error) {
 }
 
 // Placements returns the rows of /placements by "pod/container".
-func (n *Node) Placements() (map[string]placement.Row, error) {
+func (p readOnlyPort) Placements() (map[string]placement.Row, error) {
 	var rows []placement.Row
-	if err := n.port.decode("/placements", &rows); err != nil {
+	if err := p.decode("/placements", &rows); err != nil {
 		return nil, err
 	}
 	out := map[string]placement.Row{}
@@ -37,9 +40,6 @@ func (n *Node) Placements() (map[string]placement.Row, error) {
 	}
 	return out, nil
 }
-
-// readOnlyPort is an agent's read-only port on this machine.
-type readOnlyPort int
 
 func (p readOnlyPort) decode(path string, into any) error {
 	raw, err := p.get(path)
@@ -52,7 +52,7 @@ func (p readOnlyPort) decode(path string, into any) error {
 // Get returns the body that the read-only port answers to GET path.
 func (n *Node) Get(path string) string {
 	n.t.Helper()
-	raw, err := n.port.get(path)
+	raw, err := n.get(path)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -60,13 +60,13 @@ func (n *Node) Get(path string) string {
 }
 
 // URL returns the URL of a path on the read-only port.
-func (n *Node) URL(path string) string { return n.port.url(path) }
-
-func (p readOnlyPort) url(path string) string { return fmt.Sprintf("http://127.0.0.1:%d%s", p, path) }
+func (p readOnlyPort) URL(path string) string {
+	return fmt.Sprintf("http://127.0.0.1:%d%s", p, path)
+}
 
 func (p readOnlyPort) get(path string) ([]byte, error) {
 	client := http.Client{Timeout: 5 * time.Second}
-	resp, err := client.Get(p.url(path))
+	resp, err := client.Get(p.URL(path))
 	if err != nil {
 		return nil, err
 	}

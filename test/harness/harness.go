@@ -39,8 +39,13 @@ type Node struct {
 	// Runtime is the simulated runtime in this process; it is nil if the test brought its own.
 	Runtime *crisim.Server
 
-	port  readOnlyPort
-	agent *exec.Cmd
+	readOnlyPort
+	process
+}
+
+// process is the agent's.
+type process struct {
+	agent *exec.Cmd // nil: it was not started, or has ended
 	ended chan error
 }
 
@@ -74,7 +79,7 @@ func NewOn(t testing.TB, endpoint string) *Node {
 	n := &Node{
 		t: t, Dir: dir, Manifests: filepath.Join(dir, "manifests"),
 		Root:     filepath.Join(dir, "root"),
-		Endpoint: endpoint, port: readOnlyPort(FreePort(t)),
+		Endpoint: endpoint, readOnlyPort: readOnlyPort(FreePort(t)),
 	}
 	if err := os.Mkdir(n.Manifests, 0o755); err != nil {
 		t.Fatal(err)
@@ -90,7 +95,7 @@ func NewOn(t testing.TB, endpoint string) *Node {
 		// How full the machine's disk is does not matter to tests.
 		"imageGCHighThresholdPercent": 100,
 		"evictionHard":                map[string]string{"memory.available": "100Mi"},
-		"healthzPort":                 0, "readOnlyPort": n.port, "address": "127.0.0.1",
+		"healthzPort":                 0, "readOnlyPort": n.readOnlyPort, "address": "127.0.0.1",
 	}
 	n.Args = []string{"--root-dir=" + n.Root, "--hostname-override=node", "-v=4"}
 	t.Cleanup(func() {
@@ -152,7 +157,7 @@ func (n *Node) Start() {
 		if exited, how := n.Exited(); exited {
 			n.t.Fatalf("the agent ended at once: %v\n%s", how, n.LogTail(20))
 		}
-		_, err := n.port.get("/healthz")
+		_, err := n.get("/healthz")
 		return err
 	})
 }
@@ -170,7 +175,7 @@ func (n *Node) StartOnly() {
 	}
 	args := append([]string{"--config=" + config}, n.Args...)
 	if len(n.Program) == 0 {
-		n.agent = n.process("log", args...)
+		n.agent = n.command("log", args...)
 	} else {
 		n.agent = n.start("log", exec.Command(n.Program[0],
 			slices.Concat(n.Program[1:], args)...))
@@ -179,8 +184,8 @@ func (n *Node) StartOnly() {
 	go func(cmd *exec.Cmd, ended chan<- error) { ended <- cmd.Wait() }(n.agent, n.ended)
 }
 
-// process starts a numalet command with a log in Dir. It ends with the test's process.
-func (n *Node) process(log string, args ...string) *exec.Cmd {
+// command starts a numalet command with a log in Dir. It ends with the test's process.
+func (n *Node) command(log string, args ...string) *exec.Cmd {
 	n.t.Helper()
 	binary, err := Binary()
 	if err != nil {
@@ -207,10 +212,10 @@ func (n *Node) start(log string, cmd *exec.Cmd) *exec.Cmd {
 }
 
 // Exited reports whether the started agent has ended, and how.
-func (n *Node) Exited() (exited bool, how error) {
+func (p *process) Exited() (exited bool, how error) {
 	select {
-	case how = <-n.ended:
-		n.ended <- how
+	case how = <-p.ended:
+		p.ended <- how
 		return true, how
 	default:
 		return false, nil
@@ -218,14 +223,17 @@ func (n *Node) Exited() (exited bool, how error) {
 }
 
 // Kill kills the agent with SIGKILL and waits for its end.
-func (n *Node) Kill() {
-	if n.agent == nil {
+func (p *process) Kill() {
+	if p.agent == nil {
 		return
 	}
-	_ = n.agent.Process.Kill() // it may have ended already
-	<-n.ended
-	n.agent = nil
+	_ = p.agent.Process.Kill() // it may have ended already
+	<-p.ended
+	p.agent = nil
 }
+
+// PID returns the agent's process id.
+func (p *process) PID() int { return p.agent.Process.Pid }
 
 // Stop stops the agent with SIGTERM and returns how it exited.
 func (n *Node) Stop() error {
@@ -253,9 +261,6 @@ func (n *Node) end(after string) error {
 		return nil
 	}
 }
-
-// PID returns the agent's process id.
-func (n *Node) PID() int { return n.agent.Process.Pid }
 
 // Pod writes a manifest to the file name.yaml, in one step as editors do.
 func (n *Node) Pod(name, manifest string) {

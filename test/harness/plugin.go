@@ -27,7 +27,7 @@ func (n *Node) PluginNamed(name, resource string, args ...string) (
 	}
 	control := filepath.Join(n.Dir, name+".ctl")
 	_ = os.Remove(control) // left by an earlier process
-	cmd := n.process(name+".log", append([]string{
+	cmd := n.command(name+".log", append([]string{
 		"plugin", "sim", "--resource=" + resource, "--control=" + control, "--dir=" + dir,
 	}, args...)...)
 	stop = sync.OnceFunc(func() {

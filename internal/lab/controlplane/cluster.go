@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -28,13 +26,11 @@ const (
 
 // Cluster is a running control plane. Its creator must stop it.
 type Cluster struct {
-	config    Config
-	authority authority
-	token     bootstrapToken
-	port      int
-	held      []int // sockets bound to ports, so that nobody takes these while their server is down
-	tunnel    *tunnel
-	servers   []*child.Server
+	access
+	config  Config
+	ports   ports
+	tunnel  *tunnel
+	servers []*child.Server
 }
 
 // Start starts the servers and returns when pods can be created. ctx covers the start only.
@@ -72,7 +68,7 @@ func (c *Cluster) prepare() (err error) {
 		return err
 	}
 	c.token = newBootstrapToken()
-	if c.port, err = c.holdPort(); err != nil {
+	if c.port, err = c.ports.hold(); err != nil {
 		return err
 	}
 	if c.tunnel, err = openTunnel(c.config.path(tunnelSocket)); err != nil {
@@ -110,27 +106,6 @@ func (c *Cluster) writeCertificates() error {
 		c.authority.own.write(c.config.path(authorityFile), c.config.path(authorityKeyFile)),
 		server.writeAs(c.config.path(serverFile)), client.writeAs(c.config.path(kubeletFile)),
 		front.writeAs(c.config.path(frontFile)))
-}
-
-// holdPort reserves a free port on loopback that only our servers can share.
-func (c *Cluster) holdPort() (port int, err error) {
-	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0, fmt.Errorf("hold a port: %w", err)
-	}
-	c.held = append(c.held, socket)
-	err = unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
-	if err == nil {
-		err = unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
-	}
-	var bound unix.Sockaddr
-	if err == nil {
-		bound, err = unix.Getsockname(socket)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("hold a port: %w", err)
-	}
-	return bound.(*unix.SockaddrInet4).Port, nil
 }
 
 func (c *Cluster) launch(servers ...*child.Server) error {
@@ -188,10 +163,7 @@ func (c *Cluster) Stop() {
 		c.tunnel.stop()
 		c.tunnel = nil
 	}
-	for _, socket := range c.held {
-		unix.Close(socket)
-	}
-	c.held = nil
+	c.ports.release()
 }
 
 // Server returns the server of that name, for tests that kill it, one at a time: etcd,
@@ -207,11 +179,6 @@ func (c *Cluster) Server(name string) (*child.Server, error) {
 
 // Data returns etcd's directory, which may be copied and restored while etcd does not run.
 func (c *Cluster) Data() string { return c.config.path(etcdData) }
-
-// URL returns the URL of the API server.
-func (c *Cluster) URL() string {
-	return "https://" + net.JoinHostPort("127.0.0.1", fmt.Sprint(c.port))
-}
 
 // AuditLog returns a file with a line of JSON for each request, an audit.k8s.io/v1 Event. It exists
 // only with Config.Audit.

@@ -9,6 +9,18 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
+// access is what clients and nodes need to reach the API server and to be known to it.
+type access struct {
+	authority authority
+	token     bootstrapToken
+	port      int
+}
+
+// URL returns the URL of the API server.
+func (a access) URL() string {
+	return "https://" + net.JoinHostPort("127.0.0.1", fmt.Sprint(a.port))
+}
+
 // AdminKubeconfig returns the kubeconfig of a user with all rights.
 func (c *Cluster) AdminKubeconfig() string { return c.config.path(adminFile) }
 
@@ -26,26 +38,26 @@ func (c *Cluster) Until(end time.Time) *Cluster {
 
 // Kubeconfig writes a kubeconfig for a user in these groups: a node is system:node:NAME in
 // system:nodes.
-func (c *Cluster) Kubeconfig(file, user string, groups ...string) error {
-	p, err := c.authority.client(user, groups...)
+func (a access) Kubeconfig(file, user string, groups ...string) error {
+	p, err := a.authority.client(user, groups...)
 	if err != nil {
 		return err
 	}
-	return c.writeKubeconfig(file, &api.AuthInfo{
+	return a.writeKubeconfig(file, &api.AuthInfo{
 		ClientCertificateData: p.certificate, ClientKeyData: p.key,
 	})
 }
 
 // BootstrapKubeconfig writes a kubeconfig with which a node requests its certificate.
-func (c *Cluster) BootstrapKubeconfig(file string) error {
-	return c.writeKubeconfig(file, &api.AuthInfo{Token: c.token.String()})
+func (a access) BootstrapKubeconfig(file string) error {
+	return a.writeKubeconfig(file, &api.AuthInfo{Token: a.token.String()})
 }
 
-func (c *Cluster) writeKubeconfig(file string, user *api.AuthInfo) error {
+func (a access) writeKubeconfig(file string, user *api.AuthInfo) error {
 	const name = "numalet"
 	return clientcmd.WriteToFile(api.Config{
 		Clusters: map[string]*api.Cluster{
-			name: {Server: c.URL(), CertificateAuthorityData: c.authority.own.certificate},
+			name: {Server: a.URL(), CertificateAuthorityData: a.authority.own.certificate},
 		},
 		AuthInfos:      map[string]*api.AuthInfo{name: user},
 		Contexts:       map[string]*api.Context{name: {Cluster: name, AuthInfo: name}},
@@ -55,18 +67,18 @@ func (c *Cluster) writeKubeconfig(file string, user *api.AuthInfo) error {
 
 // NodeCertificate writes the certificate and key of a node's server, for the node's name and all
 // addresses of this machine, so that the API server accepts it.
-func (c *Cluster) NodeCertificate(certFile, keyFile, node string) error {
+func (a access) NodeCertificate(certFile, keyFile, node string) error {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
 		return fmt.Errorf("list the host's addresses: %w", err)
 	}
 	hosts := []string{node}
-	for _, a := range addresses {
-		if ip, ok := a.(*net.IPNet); ok {
+	for _, address := range addresses {
+		if ip, ok := address.(*net.IPNet); ok {
 			hosts = append(hosts, ip.IP.String())
 		}
 	}
-	p, err := c.authority.server(node, hosts...)
+	p, err := a.authority.server(node, hosts...)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ var metricsObjects string
 func (c *Cluster) AddMetrics(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	port, err := c.holdPort()
+	port, err := c.ports.hold()
 	if err != nil {
 		return err
 	}

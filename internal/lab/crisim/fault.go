@@ -140,15 +140,23 @@ func pause(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
+// calls is between the clients and the runtime: it writes the journal and applies faults.
+type calls struct {
+	cfg     Config
+	store   *store
+	faults  *faults
+	journal *journal
+}
+
 // unary wraps every call: journal, the runtime's own delay, faults, the call, faults after it.
-func (s *Server) unary(
+func (c *calls) unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (any, error) {
 	method := path.Base(info.FullMethod)
-	about := s.subject(req)
-	ticket := s.journal.begin(method, about, cpusOf(req))
-	resp, err := s.call(ctx, method, about, func() (any, error) { return handler(ctx, req) })
-	s.journal.end(ticket, made(resp), err)
+	about := c.subject(req)
+	ticket := c.journal.begin(method, about, cpusOf(req))
+	resp, err := c.call(ctx, method, about, func() (any, error) { return handler(ctx, req) })
+	c.journal.end(ticket, made(resp), err)
 	if err != nil {
 		return nil, err
 	}
@@ -156,18 +164,18 @@ func (s *Server) unary(
 }
 
 // call returns the response, for the journal, even if a fault loses it.
-func (s *Server) call(
+func (c *calls) call(
 	ctx context.Context, method string, about Subject, handler func() (any, error),
 ) (any, error) {
 	if method == "PullImage" {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, cmp.Or(s.cfg.PullTimeout, 5*time.Minute))
+		ctx, cancel = context.WithTimeout(ctx, cmp.Or(c.cfg.PullTimeout, 5*time.Minute))
 		defer cancel()
 	}
-	if err := pause(ctx, s.delay(method)); err != nil {
+	if err := pause(ctx, c.delay(method)); err != nil {
 		return nil, err
 	}
-	hit, cleared := s.faults.take(method, about)
+	hit, cleared := c.faults.take(method, about)
 	if err := suffer(ctx, hit, false, cleared); err != nil {
 		return nil, err
 	}
@@ -179,22 +187,22 @@ func (s *Server) call(
 }
 
 // delay returns how long the runtime itself takes for a call.
-func (s *Server) delay(method string) time.Duration {
-	if d, ok := s.cfg.Delays[method]; ok {
+func (c *calls) delay(method string) time.Duration {
+	if d, ok := c.cfg.Delays[method]; ok {
 		return d
 	}
 	if changes(method) {
-		return s.cfg.Delays["*"]
+		return c.cfg.Delays["*"]
 	}
 	return 0
 }
 
-func (s *Server) stream(
+func (c *calls) stream(
 	srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
 ) error {
 	method := path.Base(info.FullMethod)
-	s.journal.begin(method, Subject{}, "")
-	_, err := s.call(ss.Context(), method, Subject{}, func() (any, error) {
+	c.journal.begin(method, Subject{}, "")
+	_, err := c.call(ss.Context(), method, Subject{}, func() (any, error) {
 		return nil, handler(srv, ss)
 	})
 	return err

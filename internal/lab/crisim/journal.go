@@ -120,18 +120,18 @@ func (j *journal) count() map[string]int {
 }
 
 // subject finds the object of a request.
-func (s *Server) subject(req any) Subject {
+func (c *calls) subject(req any) Subject {
 	var out Subject
 	if r, ok := req.(interface{ GetPodSandboxId() string }); ok {
-		if sb, err := s.store.sandboxByID(r.GetPodSandboxId()); err == nil {
+		if sb, err := c.store.sandboxByID(r.GetPodSandboxId()); err == nil {
 			out.pod(sb.config.GetMetadata())
 		}
 		out.ID = r.GetPodSandboxId()
 	}
 	if r, ok := req.(interface{ GetContainerId() string }); ok {
-		if c, err := s.store.containerByID(r.GetContainerId()); err == nil {
-			out.pod(c.sandbox.config.GetMetadata())
-			out.container(c.config.GetMetadata())
+		if of, err := c.store.containerByID(r.GetContainerId()); err == nil {
+			out.pod(of.sandbox.config.GetMetadata())
+			out.container(of.config.GetMetadata())
 		}
 		out.ID = r.GetContainerId()
 	}

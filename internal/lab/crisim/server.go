@@ -58,15 +58,11 @@ type Ready struct {
 // Server is a simulated runtime. Its methods control it from the same process and are safe for
 // concurrent use; other processes use the control API (see routes).
 type Server struct {
-	cfg     Config
+	calls
 	cri     net.Listener
 	control net.Listener // nil: none
 	streams streams
-
-	store   *store
 	images  *images
-	faults  *faults
-	journal *journal
 
 	mu        sync.Mutex
 	condition Ready
@@ -86,11 +82,10 @@ func New(cfg Config) (*Server, error) {
 		cfg.CDIDirs = cdiDirs
 	}
 	s := &Server{
-		cfg:       cfg,
-		store:     newStore(newEvents()),
+		calls: calls{
+			cfg: cfg, store: newStore(newEvents()), faults: newFaults(), journal: newJournal(),
+		},
 		images:    newImages(cfg),
-		faults:    newFaults(),
-		journal:   newJournal(),
 		condition: Ready{Runtime: true, Network: true},
 	}
 	var err error

@@ -100,7 +100,7 @@ func (s *Server) State() State {
 	return out
 }
 
-func (s *store) dump() State {
+func (s *contents) dump() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := State{Sandboxes: []Sandbox{}, Containers: []Container{}, Images: []string{}}
@@ -150,7 +150,7 @@ func timeOf(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
-func (s *store) stateOf(c *container) (state string, running bool) {
+func (s *contents) stateOf(c *container) (state string, running bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return c.life.state.String(), c.life.state == runtimeapi.ContainerState_CONTAINER_RUNNING

@@ -19,16 +19,21 @@ import (
 //	sandbox:    run -> ready --stop--> not ready --remove--> gone
 //	container:  create -> created --start--> running --exit--> exited --remove--> gone
 type store struct {
-	mu         sync.Mutex
+	contents
+	names     names
+	addresses addresses
+	closed    bool
+	timers    sync.WaitGroup // pending exits
+	events    *events
+	watcher   func(Container) // nil: nobody watches
+}
+
+// contents are what there is. Its methods read.
+type contents struct {
+	mu         sync.Mutex // guards the store
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
-	names      names
-	addresses  addresses
 	clock      clock
-	closed     bool
-	timers     sync.WaitGroup // pending exits
-	events     *events
-	watcher    func(Container) // nil: nobody watches
 }
 
 // sandbox: the first group of fields never changes; store.mu guards the second.
@@ -67,11 +72,12 @@ type life struct {
 
 func newStore(e *events) *store {
 	return &store{
-		sandboxes:  map[string]*sandbox{},
-		containers: map[string]*container{},
-		names:      names{},
-		addresses:  addresses{used: map[string]bool{}},
-		events:     e,
+		contents: contents{
+			sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
+		},
+		names:     names{},
+		addresses: addresses{used: map[string]bool{}},
+		events:    e,
 	}
 }
 
@@ -282,15 +288,15 @@ func (s *store) updateResources(id string, set *runtimeapi.LinuxContainerResourc
 	return nil
 }
 
-func (s *store) sandboxByID(id string) (*sandbox, error) {
+func (s *contents) sandboxByID(id string) (*sandbox, error) {
 	return find(s, s.sandboxes, "sandbox", id)
 }
 
-func (s *store) containerByID(id string) (*container, error) {
+func (s *contents) containerByID(id string) (*container, error) {
 	return find(s, s.containers, "container", id)
 }
 
-func find[T any](s *store, all map[string]*T, kind, id string) (*T, error) {
+func find[T any](s *contents, all map[string]*T, kind, id string) (*T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if one, ok := all[id]; ok {
@@ -300,13 +306,13 @@ func find[T any](s *store, all map[string]*T, kind, id string) (*T, error) {
 }
 
 // in lists a sandbox's containers, oldest first.
-func (s *store) in(sandboxID string) []*container {
+func (s *contents) in(sandboxID string) []*container {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.inLocked(sandboxID)
 }
 
-func (s *store) inLocked(sandboxID string) []*container {
+func (s *contents) inLocked(sandboxID string) []*container {
 	return oldest(s.containers, func(c *container) bool {
 		return sandboxID == "" || c.sandbox.id == sandboxID
 	})

@@ -10,7 +10,7 @@ import (
 // The store in CRI messages. Configurations are shared with the messages: neither side changes
 // them.
 
-func (s *store) listSandboxes(f *runtimeapi.PodSandboxFilter) []*runtimeapi.PodSandbox {
+func (s *contents) listSandboxes(f *runtimeapi.PodSandboxFilter) []*runtimeapi.PodSandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []*runtimeapi.PodSandbox
@@ -58,7 +58,7 @@ func (sb *sandbox) state() runtimeapi.PodSandboxState {
 	return runtimeapi.PodSandboxState_SANDBOX_NOTREADY
 }
 
-func (s *store) sandboxStatus(sb *sandbox) *runtimeapi.PodSandboxStatusResponse {
+func (s *contents) sandboxStatus(sb *sandbox) *runtimeapi.PodSandboxStatusResponse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return &runtimeapi.PodSandboxStatusResponse{
@@ -93,7 +93,7 @@ func statuses(containers []*container) []*runtimeapi.ContainerStatus {
 	return out
 }
 
-func (s *store) listContainers(f *runtimeapi.ContainerFilter) []*runtimeapi.Container {
+func (s *contents) listContainers(f *runtimeapi.ContainerFilter) []*runtimeapi.Container {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []*runtimeapi.Container
@@ -115,7 +115,7 @@ func (s *store) listContainers(f *runtimeapi.ContainerFilter) []*runtimeapi.Cont
 	return out
 }
 
-func (s *store) containerStatus(c *container) *runtimeapi.ContainerStatus {
+func (s *contents) containerStatus(c *container) *runtimeapi.ContainerStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return c.statusLocked()

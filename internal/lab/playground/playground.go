@@ -57,8 +57,7 @@ type Options struct {
 
 // Playground holds everything that was started.
 type Playground struct {
-	opts Options
-	dir  string
+	ground
 	// manifests is the directory the agent watches.
 	manifests string
 	// server is the URL of the agent's read-only port; it is empty if the port is off.
@@ -67,6 +66,12 @@ type Playground struct {
 	plugins []plugin
 	cluster *cluster // nil if the agent has no API server
 	log     *os.File
+}
+
+// ground is what the agent stands on: a directory and a runtime.
+type ground struct {
+	opts Options
+	dir  string
 	// stops end what was started besides the agent and the plugins.
 	stops []func() error
 }
@@ -77,7 +82,7 @@ var errInterrupted = errors.New("interrupted before the pods had settled")
 // Run runs the playground until ctx ends, or with Once until the pods have settled, and cleans up.
 func Run(ctx context.Context, opts Options) (err error) {
 	signal.Ignore(syscall.SIGPIPE) // if the reader of our output goes away, we still clean up
-	p := &Playground{opts: opts}
+	p := &Playground{ground: ground{opts: opts}}
 	if p.dir, err = os.MkdirTemp("", "numalet-"); err != nil {
 		return fmt.Errorf("make the playground's directory: %w", err)
 	}
@@ -110,9 +115,9 @@ func (p *Playground) run(ctx context.Context) error {
 }
 
 // stop ends what was started, in reverse order.
-func (p *Playground) stop() error {
+func (g *ground) stop() error {
 	var errs []error
-	for _, stop := range slices.Backward(p.stops) {
+	for _, stop := range slices.Backward(g.stops) {
 		errs = append(errs, stop())
 	}
 	return errors.Join(errs...)

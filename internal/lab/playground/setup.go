@@ -57,13 +57,13 @@ func folder(of fs.FS, name string) fs.FS {
 }
 
 // startRuntime starts the container runtime and returns its endpoint.
-func (p *Playground) startRuntime(ctx context.Context) (endpoint string, err error) {
-	if p.opts.Runtime == Containerd {
-		return p.startContainerd(ctx)
+func (g *ground) startRuntime(ctx context.Context) (endpoint string, err error) {
+	if g.opts.Runtime == Containerd {
+		return g.startContainerd(ctx)
 	}
 	server, err := crisim.New(crisim.Config{
-		Listen:  "unix://" + filepath.Join(p.dir, "cri.sock"),
-		Control: filepath.Join(p.dir, "cri-control.sock"),
+		Listen:  "unix://" + filepath.Join(g.dir, "cri.sock"),
+		Control: filepath.Join(g.dir, "cri-control.sock"),
 	})
 	if err != nil {
 		return "", err
@@ -71,7 +71,7 @@ func (p *Playground) startRuntime(ctx context.Context) (endpoint string, err err
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
-	p.stops = append(p.stops, func() error {
+	g.stops = append(g.stops, func() error {
 		cancel()
 		return <-done
 	})
@@ -80,12 +80,12 @@ func (p *Playground) startRuntime(ctx context.Context) (endpoint string, err err
 
 // startContainerd starts our own containerd in our own cgroup, with images made from this
 // executable.
-func (p *Playground) startContainerd(ctx context.Context) (endpoint string, err error) {
-	tools, err := toolsDir(p.opts.Tools)
+func (g *ground) startContainerd(ctx context.Context) (endpoint string, err error) {
+	tools, err := toolsDir(g.opts.Tools)
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(p.dir, "c")
+	dir := filepath.Join(g.dir, "c")
 	if err := os.Mkdir(dir, 0o711); err != nil {
 		return "", err
 	}
@@ -94,8 +94,8 @@ func (p *Playground) startContainerd(ctx context.Context) (endpoint string, err 
 		return "", err
 	}
 	ending := context.WithoutCancel(ctx)
-	p.stops = append(p.stops, func() error { return cgroups.DeleteRoot(ending, p.cgroupRoot()) })
-	if err := cgroups.CreateRoot(p.cgroupRoot()); err != nil {
+	g.stops = append(g.stops, func() error { return cgroups.DeleteRoot(ending, g.cgroupRoot()) })
+	if err := cgroups.CreateRoot(g.cgroupRoot()); err != nil {
 		return "", err
 	}
 	daemon, err := containerd.Start(ctx, c)
@@ -105,19 +105,19 @@ func (p *Playground) startContainerd(ctx context.Context) (endpoint string, err 
 	if err != nil {
 		return "", err
 	}
-	p.stops = append(p.stops, func() error { return daemon.Stop(ending) })
+	g.stops = append(g.stops, func() error { return daemon.Stop(ending) })
 	executable, err := os.Executable()
 	if err != nil {
 		return "", err
 	}
-	archive := filepath.Join(p.dir, "images.tar")
+	archive := filepath.Join(g.dir, "images.tar")
 	if err := containerd.WriteArchive(archive, executable); err != nil {
 		return "", err
 	}
 	return daemon.Endpoint(), daemon.Import(ctx, archive)
 }
 
-func (p *Playground) cgroupRoot() string { return "/" + filepath.Base(p.dir) }
+func (g *ground) cgroupRoot() string { return "/" + filepath.Base(g.dir) }
 
 // toolsDir returns the folder of containerd's binaries: the option, or NUMALET_TOOLS, or the folder
 // that test/tools/build.sh filled last.
