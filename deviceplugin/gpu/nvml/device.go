@@ -121,17 +121,22 @@ func (s *session) read(d nvml.Device, known *seen) (out gpu.Reading, err error) 
 	}
 	known.links = max(known.links, out.LinksUp)
 	out.LinksDown = known.links - out.LinksUp
-	fields := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
-	if s.functions[fieldValues] && d.GetFieldValues(fields) == nvml.SUCCESS &&
-		nvml.Return(fields[0].NvmlReturn) == nvml.SUCCESS {
-		out.Advises = true
-		out.Action = actionOf(number(fields[0]))
+	var action uint32
+	if action, out.Advises = s.field(d, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION); out.Advises {
+		out.Action = actionOf(action)
 	}
 	return out, nil
 }
 
-// number returns a field's value; the fields read here are unsigned int.
-func number(field nvml.FieldValue) uint32 { return binary.NativeEndian.Uint32(field.Value[:4]) }
+// field returns the value of a field that is an unsigned int; false if the driver does not tell.
+func (f functions) field(d nvml.Device, id uint32) (uint32, bool) {
+	fields := []nvml.FieldValue{{FieldId: id}}
+	if !f[fieldValues] || d.GetFieldValues(fields) != nvml.SUCCESS ||
+		nvml.Return(fields[0].NvmlReturn) != nvml.SUCCESS {
+		return 0, false
+	}
+	return binary.NativeEndian.Uint32(fields[0].Value[:4]), true
+}
 
 func actionOf(code uint32) gpu.Action {
 	switch nvml.DeviceGpuRecoveryAction(code) {

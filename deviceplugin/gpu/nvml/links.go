@@ -70,12 +70,8 @@ func (f functions) endsOf(d nvml.Device) ends {
 
 // speedOf returns the bandwidth of one NVLink in GB/s, one way.
 func (f functions) speedOf(d nvml.Device, link int) int {
-	fields := []nvml.FieldValue{{FieldId: nvml.FI_DEV_NVLINK_SPEED_MBPS_COMMON}}
-	if f[fieldValues] && d.GetFieldValues(fields) == nvml.SUCCESS &&
-		nvml.Return(fields[0].NvmlReturn) == nvml.SUCCESS {
-		if speed := number(fields[0]); speed > 0 {
-			return int(speed / 1000)
-		}
+	if speed, _ := f.field(d, nvml.FI_DEV_NVLINK_SPEED_MBPS_COMMON); speed > 0 {
+		return int(speed / 1000)
 	}
 	version, ret := d.GetNvLinkVersion(link)
 	switch {
