@@ -11,25 +11,41 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/numalet/numalet/agent/eviction"
+	"github.com/numalet/numalet/agent/eviction/wake"
 	"github.com/numalet/numalet/agent/gc"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/stats"
+	"github.com/numalet/numalet/agent/stats/kernel"
 	"github.com/numalet/numalet/agent/syncloop"
 )
 
 // newEviction ends pods before memory, a disk or PIDs run out. What it may remove first is removed by
 // containers and images.
-func (a *Agent) newEviction(containers gc.Containers, images *gc.Images) (*eviction.Manager, error) {
+func (a *Agent) newEviction(containers gc.Containers, images *gc.Images) (out []part, err error) {
 	n, k := a.node, &a.node.cfg.Kubelet
 	thresholds, err := eviction.Parse(k)
 	if err != nil {
 		return nil, err
 	}
-	return eviction.New(eviction.Config{
+	told := wake.New(wake.Config{
+		Unified: kernel.NewGroups("").Version() == 2, Pods: a.podsGroup(),
+		Levels: k.KernelMemcgNotification,
+	})
+	m, err := eviction.New(eviction.Config{
 		Thresholds: thresholds, Pressure: a.host.short,
 		Transition: k.EvictionPressureTransitionPeriod.Duration,
 		MaxGrace:   time.Duration(k.EvictionMaxPodGracePeriod) * time.Second,
-		Measure:    a.measureShortage, Pods: a.pods.statuses.Active,
+		Glance:     a.glance, Measure: a.measureShortage, Woken: told.Woken(),
+		Arm: func(ctx context.Context, s eviction.Signal, left int64) {
+			switch s {
+			case eviction.MemoryAvailable:
+				told.Arm(ctx, "/", left)
+			case eviction.AllocatableMemoryAvailable:
+				told.Arm(ctx, a.podsGroup(), left)
+			}
+		},
+		Pods:      a.pods.statuses.Active,
 		Exclusive: func(uid types.UID) bool { return !n.store.State().Pods[uid].IsEmpty() },
 		Holds: func(uid types.UID) bool {
 			return !n.store.State().Pods[uid].IsEmpty() || slices.ContainsFunc(
@@ -54,15 +70,42 @@ func (a *Agent) newEviction(containers gc.Containers, images *gc.Images) (*evict
 		},
 		Tell: n.events.OnNode, Registry: n.registry,
 	})
+	if err != nil || len(thresholds) == 0 {
+		return nil, err
+	}
+	return []part{{"evictions", m.Run}, {"memory as the kernel tells", told.Run}}, nil
 }
 
-// measureShortage says what the node and its pods use, beside what of the node is no memory for pods.
-func (a *Agent) measureShortage(ctx context.Context) (
+// podsGroup is the cgroup of all pods; "": there is none.
+func (a *Agent) podsGroup() string {
+	if a.host.tree == nil {
+		return ""
+	}
+	return a.host.tree.PodsPath()
+}
+
+// glance says what the node uses.
+func (a *Agent) glance(context.Context) (statsapi.Summary, eviction.Host, error) {
+	summary, s, err := a.stats.Kernel(false)
+	return summary, a.shortageHost(s), err
+}
+
+// measureShortage says what the node and its pods use. Of disks only the runtime knows all.
+func (a *Agent) measureShortage(ctx context.Context, of eviction.Signal) (
 	statsapi.Summary, eviction.Host, time.Time, error) {
+	if a.host.tree != nil && !of.OnDisk() {
+		summary, s, _ := a.stats.Kernel(true) // what could not be read is short of nothing
+		return summary, a.shortageHost(s), s.At, nil
+	}
 	summary, s, err := a.stats.Measure(ctx)
 	if err != nil {
 		return summary, eviction.Host{}, time.Time{}, err
 	}
+	return summary, a.shortageHost(s), s.At, nil
+}
+
+// shortageHost says what of the node is no memory for pods.
+func (a *Agent) shortageHost(s *stats.Snapshot) eviction.Host {
 	host := eviction.Host{Memory: int64(s.Machine.Memory)}
 	if a.node.cfg.Gates.Enabled("HugepageAwareEviction") {
 		host.HugePages = int64(s.Machine.HugePages)
@@ -73,5 +116,5 @@ func (a *Agent) measureShortage(ctx context.Context) (
 		limit.Sub(h.Reservation.Reserved[v1.ResourceMemory])
 		host.PodsCapacity = limit.Value()
 	}
-	return summary, host, s.At, nil
+	return host
 }

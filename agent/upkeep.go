@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -70,14 +71,14 @@ func (a *Agent) upkeep() ([]part, error) {
 		n.garbage("dead containers", containers.Look),
 		n.garbage("logs of what is gone", newSweep(n, a.host, a.pods).Look),
 	)
-	return append([]part{
+	return slices.Concat([]part{
 		{"housekeeping", chores.Run}, {"log rotation", rotation.Run},
-		{"dead containers", dead.Run}, {"evictions", evictions.Run},
+		{"dead containers", dead.Run},
 		{"unused images", housekeeping.New(housekeeping.Task{
 			Name: "unused images", Period: imagesPeriod, Run: unused.Look,
 			First: time.Second, // this look only sees what there is: nothing has an age yet
 		}).Run},
-	}, a.contents.measure(n, a.pods.statuses.Store)...), nil
+	}, evictions, a.contents.measure(n, a.pods.statuses.Store)), nil
 }
 
 // remainsOn lists the pods of which something is left on the host.

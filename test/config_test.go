@@ -138,13 +138,13 @@ func TestOptionsWithoutEffect(t *testing.T) {
 	n.Args = append(n.Args, "--max-open-files=4096", "--housekeeping-interval=1s")
 	n.Start()
 	const told = "Accepted without effect"
-	for _, name := range []string{"kernelMemcgNotification", "shutdownGracePeriod",
+	for _, name := range []string{"shutdownGracePeriod",
 		"featureGates.GracefulNodeShutdown", "--housekeeping-interval"} {
 		if got := logged(t, n, told, `"`+name); got != 1 {
 			t.Errorf("%s is reported %d times, want once", name, got)
 		}
 	}
-	for _, name := range []string{"staticPodPath", "cpuManagerPolicy", "--max-open-files",
+	for _, name := range []string{"staticPodPath", "cpuManagerPolicy", "kernelMemcgNotification", "--max-open-files",
 		"--root-dir", "failSwapOn"} {
 		if got := logged(t, n, told, `"`+name); got != 0 {
 			t.Errorf("%s is reported although it has effect", name)

@@ -1,14 +1,16 @@
 // Package eviction keeps the node alive when memory, a disk or PIDs run short: before the kernel must,
 // it reclaims what nobody needs, and then ends pods, one at a time, in the kubelet's order.
 //
-//	     stats (Summary)
+//	  the kernel    the pace of readings       wake/, pace.go
+//	         v       v
+//	     a glance (stats, without pods)
 //	         v
 //	readings, by signal           signals.go   pure
 //	         v
 //	state.step(readings, now)     step.go      pure: which thresholds are met and for how long, which
 //	         |                                 conditions hold, which threshold is to be relieved first
 //	         v
-//	reclaim, and read again       manager.go   the shell
+//	measure pods too, reclaim     manager.go   the shell
 //	         v
 //	rank(pods, usage)             rank.go      pure: who goes first
 //	         v

@@ -13,13 +13,16 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/internal/metric"
 )
 
 const (
-	// period is the time between two looks; soon is that between two looks while a threshold is near or
-	// met.
-	period, soon = 10 * time.Second, time.Second
+	// period is the time between two looks if nothing is near a threshold and nobody wakes the manager;
+	// soon is that while a threshold is met, next that while a pod ends or something was reclaimed, and
+	// least that at any time, whoever wakes it.
+	period, soon, next, least = 10 * time.Second, time.Second, 200 * time.Millisecond,
+		100 * time.Millisecond
 	// patience is how long the end of an evicted pod is waited for before the next is chosen.
 	patience = 30 * time.Second
 	// leastGrace is what a pod gets to exit at least, and when a hard threshold is met.
@@ -46,8 +49,15 @@ type Config struct {
 	Transition time.Duration
 	// MaxGrace is the most that a pod gets to exit when a soft threshold is met.
 	MaxGrace time.Duration
-	// Measure returns what the node and its pods use now, and when that was measured.
-	Measure func(context.Context) (statsapi.Summary, Host, time.Time, error)
+	// Glance returns what the node uses now. It is called often, and must be quick. What could not be
+	// read is missing.
+	Glance func(context.Context) (statsapi.Summary, Host, error)
+	// Measure also returns what pods use of what the signal is about, and when that was measured.
+	Measure func(context.Context, Signal) (statsapi.Summary, Host, time.Time, error)
+	// Woken has a value when the kernel says that something runs short. Arm gets how much may be used
+	// before the signal's threshold is met, after each look.
+	Woken <-chan struct{}
+	Arm   func(context.Context, Signal, int64)
 	// Pods are those that have not ended; Exclusive reports whether one has devices or CPUs of its own.
 	Pods      func() []*v1.Pod
 	Exclusive func(types.UID) bool
@@ -75,7 +85,9 @@ type Manager struct {
 	ending *ending // the last pod that was evicted; nil: it has ended
 	// evicted are the pods among cfg.Pods that were evicted: nobody is evicted twice.
 	evicted sets.Set[types.UID]
-	acted   time.Time
+	// acted is when something was done last; nothing is done before again.
+	acted, again time.Time
+	blind        complaint.Complaint[string]
 }
 
 // ending is a pod that was evicted, and until when its end is waited for.
@@ -102,36 +114,68 @@ func (m *Manager) Run(ctx context.Context) error {
 	if len(m.cfg.Thresholds) == 0 {
 		return nil
 	}
-	for {
-		next := m.look(ctx)
-		if !await.For(ctx, next) {
-			return nil
-		}
+	for m.rest(ctx, m.look(ctx)) {
 	}
+	return nil
 }
 
-// look measures and acts once, and returns the time to the next look.
-func (m *Manager) look(ctx context.Context) time.Duration {
-	if m.waits(time.Now()) {
-		return soon
+// rest waits until the next look is due, or for the kernel. It reports false if ctx ended.
+func (m *Manager) rest(ctx context.Context, d time.Duration) bool {
+	if !await.For(ctx, min(d, least)) {
+		return false
 	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-m.cfg.Woken:
+	case <-time.After(d - least):
+	}
+	return true
+}
+
+// look looks once and acts, and returns the time to the next look. It looks too while the end of a pod
+// is waited for: conditions and grace periods go on.
+func (m *Manager) look(ctx context.Context) time.Duration {
 	now := time.Now()
-	summary, host, at, err := m.cfg.Measure(ctx)
-	if err != nil {
-		if ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Whether the node runs short is not known")
-		}
-		return period
+	waits := m.waits(now)
+	summary, host, err := m.cfg.Glance(ctx)
+	if text := complaint.Of(err); ctx.Err() == nil && m.blind.Begins(text) {
+		klog.FromContext(ctx).Error(err, "Whether the node runs short is not fully known")
 	}
 	readings := Read(summary, host)
+	if len(readings) == 0 { // nothing is news
+		return soon
+	}
 	v := m.judge(readings, now)
-	if v.relieve == nil {
+	m.arm(ctx, readings)
+	switch {
+	case waits:
+		return next
+	case v.relieve == nil || now.Before(m.again):
 		return m.pace(readings)
 	}
-	if !at.After(m.acted) || m.relieve(ctx, measured{summary, at}, v) {
-		return soon // the first: it was measured before the last action
+	return m.act(ctx, v.relieve.Signal)
+}
+
+// act measures what pods use too, and relieves. It returns the time to the next look.
+func (m *Manager) act(ctx context.Context, s Signal) time.Duration {
+	now := time.Now()
+	summary, host, at, err := m.cfg.Measure(ctx, s)
+	if err != nil {
+		if ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "The node runs short, and what its pods use is not known")
+		}
+		return soon
 	}
-	return period
+	v := m.judge(Read(summary, host), now)
+	switch {
+	case v.relieve == nil || !at.After(m.acted): // the latter: measured before the last action
+		return next
+	case m.relieve(ctx, measured{summary, at}, v):
+		return next
+	}
+	m.again = time.Now().Add(period)
+	return soon
 }
 
 // measured is a summary and when it was made.
@@ -156,16 +200,6 @@ func (m *Manager) judge(r Readings, now time.Time) verdict {
 	return v
 }
 
-// pace returns the time to the next look: shorter while a threshold is nearer than its own height.
-func (m *Manager) pace(r Readings) time.Duration {
-	for _, t := range m.cfg.Thresholds {
-		if reading, known := r[t.Signal]; known && reading.Available < 2*t.of(reading.Capacity, true) {
-			return soon
-		}
-	}
-	return period
-}
-
 // relieve removes what no pod needs, and ends a pod if that is not enough. It reports whether that may
 // have helped.
 func (m *Manager) relieve(ctx context.Context, s measured, v verdict) bool {
@@ -177,7 +211,7 @@ func (m *Manager) relieve(ctx context.Context, s measured, v verdict) bool {
 		if err := m.cfg.Reclaim(ctx, what); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Reclaiming", "resource", v.relieve.Signal.Resource())
 		}
-		fresh, host, at, err := m.cfg.Measure(ctx)
+		fresh, host, at, err := m.cfg.Measure(ctx, v.relieve.Signal)
 		if err != nil || ctx.Err() != nil {
 			return false
 		}

@@ -16,6 +16,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
@@ -32,6 +33,10 @@ type world struct {
 	lasts     map[types.UID]time.Duration // longer than its grace
 	said      []string
 	unmeasure bool
+	woken     chan struct{}
+	// armed has the last level for each signal; glances counts.
+	armed   map[Signal]int64
+	glances int
 }
 
 func newWorld(t *testing.T, k kubeletv1beta1.KubeletConfiguration) *world {
@@ -39,10 +44,13 @@ func newWorld(t *testing.T, k kubeletv1beta1.KubeletConfiguration) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{start: time.Now(), uses: map[types.UID]uint64{}, lasts: map[types.UID]time.Duration{}}
+	w := &world{start: time.Now(), uses: map[types.UID]uint64{}, lasts: map[types.UID]time.Duration{},
+		woken: make(chan struct{}, 1), armed: map[Signal]int64{}}
 	w.Manager, err = New(Config{
 		Thresholds: thresholds, Pressure: &w.pressure, Transition: time.Minute, MaxGrace: 20 * time.Second,
-		Measure: w.measure, Pods: func() []*v1.Pod { return slices.Clone(w.pods) },
+		Glance: w.glance, Measure: w.measure, Woken: w.woken,
+		Arm:       func(_ context.Context, s Signal, left int64) { w.armed[s] = left },
+		Pods:      func() []*v1.Pod { return slices.Clone(w.pods) },
 		Exclusive: func(types.UID) bool { return false },
 		Holds: func(uid types.UID) bool {
 			_, holds := w.uses[uid]
@@ -83,7 +91,14 @@ func (w *world) evict(e Eviction) {
 	}()
 }
 
-func (w *world) measure(context.Context) (s statsapi.Summary, h Host, at time.Time, err error) {
+func (w *world) glance(ctx context.Context) (statsapi.Summary, Host, error) {
+	w.glances++
+	s, h, _, err := w.measure(ctx, "")
+	s.Pods = nil
+	return s, h, err
+}
+
+func (w *world) measure(context.Context, Signal) (s statsapi.Summary, h Host, at time.Time, err error) {
 	if w.unmeasure {
 		return s, h, at, errors.New("not now")
 	}
@@ -107,6 +122,9 @@ func TestManager(t *testing.T) {
 	soft := kubeletv1beta1.KubeletConfiguration{
 		EvictionSoft:            map[string]string{"memory.available": "100Mi"},
 		EvictionSoftGracePeriod: map[string]string{"memory.available": "30s"}}
+	both := kubeletv1beta1.KubeletConfiguration{EvictionHard: hard.EvictionHard,
+		EvictionSoft:            map[string]string{"nodefs.available": "40Mi"},
+		EvictionSoftGracePeriod: map[string]string{"nodefs.available": "30s"}}
 	full := kubeletv1beta1.KubeletConfiguration{
 		EvictionHard: map[string]string{"nodefs.available": "10%"}}
 	for name, tc := range map[string]struct {
@@ -129,15 +147,15 @@ func TestManager(t *testing.T) {
 			w.add(podWith("b", 0), 400)
 			w.add(podWith("c", 5), 950)
 			time.Sleep(time.Minute)
-		}, "0s Attempting to reclaim memory, 0s evict b in 1s, 2s Attempting to reclaim memory, " +
-			"2s evict a in 1s, 4s Attempting to reclaim memory, 4s evict c in 1s"},
+		}, "0s Attempting to reclaim memory, 0s evict b in 1s, 1s Attempting to reclaim memory, " +
+			"1s evict a in 1s, 2s Attempting to reclaim memory, 2s evict c in 1s"},
 		"one that does not end is waited for, and not evicted twice": {hard, func(w *world) {
 			w.add(podWith("a", 0), 600)
 			w.add(podWith("b", 0), 650)
 			w.lasts["b"] = time.Hour
 			time.Sleep(2 * time.Minute)
-		}, "0s Attempting to reclaim memory, 0s evict b in 1s, 33s Attempting to reclaim memory, " +
-			"33s evict a in 1s"},
+		}, "0s Attempting to reclaim memory, 0s evict b in 1s, 31s Attempting to reclaim memory, " +
+			"31s evict a in 1s"},
 		"soft, after its grace": {soft, func(w *world) {
 			w.add(podWith("a", 0), 950)
 			time.Sleep(2 * time.Minute)
@@ -165,8 +183,53 @@ func TestManager(t *testing.T) {
 			w.add(podWith("a", 0), 850)
 			time.Sleep(10500 * time.Millisecond)
 			w.uses["a"] = 950
+			time.Sleep(2 * least)
+			if len(w.said) != 2 {
+				w.say("not seen at once")
+			}
 			time.Sleep(10 * time.Second)
 		}, "11s Attempting to reclaim memory, 11s evict a in 1s"},
+		"what the kernel says is seen at once": {soft, func(w *world) {
+			w.cfg.Thresholds[0].Grace = 0
+			w.uses["cache"] = 0
+			w.add(podWith("a", 0), 200) // a look each 700 ms
+			time.Sleep(5 * time.Second)
+			w.uses["a"] = 950
+			w.woken <- struct{}{}
+			time.Sleep(2 * least)
+			w.say("now")
+			time.Sleep(time.Minute)
+		}, "5s Attempting to reclaim memory, 5s evict a in 20s, 5s now"},
+		"a kernel that tells all the time": {hard, func(w *world) {
+			w.add(podWith("a", 0), 200)
+			done := make(chan struct{})
+			go func() {
+				for range 10_000 {
+					await.Wake(w.woken)
+					time.Sleep(time.Millisecond)
+				}
+				close(done)
+			}()
+			<-done
+			if most := int(10*time.Second/least) + 1; w.glances > most {
+				w.say(fmt.Sprint(w.glances, " looks"))
+			}
+		}, ""},
+		"a kernel that tells all the time while nobody can be evicted": {hard, func(w *world) {
+			w.add(podWith("a", 2_000_000_000), 950)
+			for range 150 {
+				await.Wake(w.woken)
+				time.Sleep(100 * time.Millisecond)
+			}
+		}, "0s Attempting to reclaim memory, 10s Attempting to reclaim memory"},
+		"grace goes on while a pod ends": {both, func(w *world) {
+			w.add(podWith("a", 0), 950)
+			w.lasts["a"] = 29 * time.Second
+			time.Sleep(5 * time.Second)
+			w.spare = 970
+			time.Sleep(time.Minute)
+		}, "0s Attempting to reclaim memory, 0s evict a in 1s, " +
+			"36s Attempting to reclaim ephemeral-storage, 36s reclaim"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

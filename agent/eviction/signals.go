@@ -46,6 +46,9 @@ var kinds = map[Signal]struct {
 // Resource names what is short if the signal's threshold is met.
 func (s Signal) Resource() v1.ResourceName { return kinds[s].resource }
 
+// OnDisk reports whether the signal is about a filesystem.
+func (s Signal) OnDisk() bool { return kinds[s].condition == v1.NodeDiskPressure }
+
 // Reading is one signal's amount: bytes, inodes or processes.
 type Reading struct {
 	Available, Capacity int64

@@ -46,6 +46,8 @@ type Usage struct {
 	Root, Images, Containers *statsapi.FsStats // nil: not known
 	Pods                     map[types.UID]PodUsage
 	Claims                   map[types.UID][]ClaimVolume // of pods
+	// Where the runtime has Images and Containers.
+	imagesAt, containersAt string
 }
 
 // PodUsage holds what a pod uses on disks beside the writable layers of its containers.
@@ -133,8 +135,10 @@ func (d *Disks) filesystems(ctx context.Context, u *Usage) {
 	for _, one := range []struct {
 		from *runtimeapi.FilesystemUsage
 		to   **statsapi.FsStats
-	}{{images, &u.Images}, {containers, &u.Containers}} {
-		if s, err := filesystem(one.from.GetFsId().GetMountpoint()); err == nil {
+		at   *string
+	}{{images, &u.Images, &u.imagesAt}, {containers, &u.Containers, &u.containersAt}} {
+		*one.at = one.from.GetFsId().GetMountpoint()
+		if s, err := filesystem(*one.at); err == nil {
 			s.UsedBytes = value(one.from.GetUsedBytes())
 			s.InodesUsed = value(one.from.GetInodesUsed())
 			*one.to = s

@@ -20,10 +20,7 @@ const mainInterface = "eth0"
 func (c *Collector) node(groups *kernel.Reader, s *Snapshot) error {
 	counts, err := groups.Read("/")
 	memory, memoryErr := c.cfg.Proc.Memory()
-	if counts.Memory.Usage == 0 { // cgroup v2 does not count it for the root
-		counts.Memory.Usage = memory.Total - min(memory.Total, memory.Free)
-		memory.HugePages = 0 // they are in there
-	}
+	ofRoot(&counts, &memory)
 	counts.Pressure = c.cfg.Proc.Pressure()
 	interfaces, networkErr := c.cfg.Proc.Interfaces()
 	s.Machine = Machine{c.cfg.Host, c.cfg.CPUs(), memory.Total, memory.SwapTotal, memory.HugePages,
@@ -31,7 +28,7 @@ func (c *Collector) node(groups *kernel.Reader, s *Snapshot) error {
 	n := &s.Node
 	n.NodeName, n.StartTime = c.cfg.Node, metav1.NewTime(c.boot)
 	n.CPU, n.Memory, n.IO = cpuStats(counts), memoryStats(counts), ioStats(counts)
-	n.Memory.AvailableBytes = ptr.To(memory.Total - min(memory.Total, counts.Memory.WorkingSet()))
+	n.Memory.AvailableBytes = available(counts, memory)
 	at := metav1.NewTime(s.At)
 	n.Swap = &statsapi.SwapStats{Time: at, SwapAvailableBytes: &memory.SwapFree,
 		SwapUsageBytes: ptr.To(memory.SwapTotal - min(memory.SwapTotal, memory.SwapFree))}
@@ -40,6 +37,19 @@ func (c *Collector) node(groups *kernel.Reader, s *Snapshot) error {
 	n.Rlimit = &statsapi.RlimitStats{Time: at, MaxPID: &limit, NumOfRunningProcesses: &threads}
 	n.SystemContainers, err = c.systemContainers(groups, err)
 	return errors.Join(err, memoryErr, networkErr, threadsErr)
+}
+
+// ofRoot completes the counts of the root.
+func ofRoot(counts *kernel.Counts, memory *kernel.MachineMemory) {
+	if counts.Memory.Usage == 0 { // cgroup v2 does not count it for the root
+		counts.Memory.Usage = memory.Total - min(memory.Total, memory.Free)
+		memory.HugePages = 0 // they are in there
+	}
+}
+
+// available is the memory that is not in the working set of the root.
+func available(root kernel.Counts, memory kernel.MachineMemory) *uint64 {
+	return ptr.To(memory.Total - min(memory.Total, root.Memory.WorkingSet()))
 }
 
 // systemContainers returns the statistics of the agent and of all pods together.

@@ -31,6 +31,22 @@ func (d *Reader) readLegacy(path string, c *Counts) error {
 	return nil
 }
 
+func (d *Reader) useLegacy(path string, c *Counts) error {
+	if err := d.open(filepath.Join(d.mount, "memory", path)); err != nil {
+		return err
+	}
+	c.Memory.Usage, c.Memory.Limit = d.number("memory.usage_in_bytes"),
+		limit(d.number("memory.limit_in_bytes"))
+	d.pairs("memory.stat", values{
+		"total_rss": &c.Memory.RSS, "total_inactive_file": &c.Memory.InactiveFile})
+	d.close()
+	if d.open(filepath.Join(d.mount, "pids", path)) == nil {
+		d.processes(c)
+		d.close()
+	}
+	return nil
+}
+
 func (d *Reader) legacyMemory(c *Counts) {
 	m := &c.Memory
 	m.Usage, m.Peak = d.number("memory.usage_in_bytes"), d.number("memory.max_usage_in_bytes")

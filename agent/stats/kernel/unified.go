@@ -25,6 +25,17 @@ func (d *Reader) readUnified(path string, c *Counts) error {
 	return nil
 }
 
+func (d *Reader) useUnified(path string, c *Counts) error {
+	if err := d.open(filepath.Join(d.mount, path)); err != nil {
+		return err
+	}
+	defer d.close()
+	c.Memory.Usage, c.Memory.Limit = d.number("memory.current"), d.number("memory.max")
+	d.pairs("memory.stat", values{"anon": &c.Memory.RSS, "inactive_file": &c.Memory.InactiveFile})
+	d.processes(c)
+	return nil
+}
+
 func (d *Reader) unifiedCPU(c *CPU) {
 	if weight := d.number("cpu.weight"); weight > 0 {
 		c.Shares = cgroups.SharesOf(weight)
