@@ -144,7 +144,8 @@ func TestOptionsWithoutEffect(t *testing.T) {
 			t.Errorf("%s is reported %d times, want once", name, got)
 		}
 	}
-	for _, name := range []string{"staticPodPath", "cpuManagerPolicy", "kernelMemcgNotification", "--max-open-files",
+	for _, name := range []string{"staticPodPath", "cpuManagerPolicy", "kernelMemcgNotification",
+		"--max-open-files",
 		"--root-dir", "failSwapOn"} {
 		if got := logged(t, n, told, `"`+name); got != 0 {
 			t.Errorf("%s is reported although it has effect", name)

@@ -253,7 +253,9 @@ func (m *Manager) evict(ctx context.Context, s measured, v verdict, l layout) bo
 	m.ending = &ending{victim.Pod.UID, time.Now().Add(grace + patience)}
 	m.evicted.Insert(victim.Pod.UID)
 	m.evicts.WithLabelValues(string(e.Signal)).Inc()
-	m.age.WithLabelValues(string(e.Signal)).Observe(time.Since(s.at).Seconds())
+	for _, due := range v.due {
+		m.age.WithLabelValues(string(due)).Observe(time.Since(s.at).Seconds())
+	}
 	m.cfg.Evict(e)
 	return true
 }

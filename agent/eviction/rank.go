@@ -58,15 +58,17 @@ func useOf(c *Candidate, s Signal, l layout) use {
 	requests := podspec.Requests(c.Pod)
 	switch s.Resource() {
 	case v1.ResourceMemory:
-		if c.Stats.Memory == nil || c.Stats.Memory.WorkingSetBytes == nil {
-			return use{}
+		var used uint64 // a pod that has just begun may have none yet
+		if c.Stats.Memory != nil {
+			used = ptr.Deref(c.Stats.Memory.WorkingSetBytes, 0)
 		}
-		return use{int64(*c.Stats.Memory.WorkingSetBytes), requests.Memory().Value(), true}
+		return use{int64(used), requests.Memory().Value(), true}
 	case resourcePIDs:
-		if c.Stats.ProcessStats == nil || c.Stats.ProcessStats.ProcessCount == nil {
-			return use{}
+		var count uint64
+		if c.Stats.ProcessStats != nil {
+			count = ptr.Deref(c.Stats.ProcessStats.ProcessCount, 0)
 		}
-		return use{int64(*c.Stats.ProcessStats.ProcessCount), 0, true}
+		return use{int64(count), 0, true}
 	case resourceInodes:
 		return use{disk(c.Stats, s, l, inodes), 0, true}
 	default:

@@ -134,6 +134,33 @@ func TestWords(t *testing.T) {
 		a["offending_containers_usage"] != "150Mi,7Mi" {
 		t.Errorf("annotations are %v", a)
 	}
+	pod.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{
+		v1.ResourceMemory: resource.MustParse("200Mi")}}
+	got = wordsOf(c, limit, Reading{99 << 20, 1 << 30})
+	if a := got.Annotations; a["offending_pod"] != "p" || a["offending_pod_usage"] != "150Mi" ||
+		!strings.Contains(got.Message, "available: 99Mi. Pod p was using 150Mi, request is 200Mi, has larger "+
+			"consumption of memory. Container main ") {
+		t.Errorf("with requests of the pod's own: %q, %v", got.Message, a)
+	}
+	if got := wordsOf(&Candidate{Pod: pod}, limit, Reading{99 << 20, 1 << 30}); len(got.Annotations) > 0 ||
+		strings.Contains(got.Message, "using") {
+		t.Errorf("nothing is known of the pod: %q, %v", got.Message, got.Annotations)
+	}
+	limit.Signal = NodeFSAvailable
+	for i, want := range []string{"", "Container main was using 1Gi, request is 1Gi"} {
+		// A container's use of the disk is known when its logs are measured too.
+		stats.Containers[0].Rootfs = &statsapi.FsStats{UsedBytes: ptr.To[uint64](1 << 30)}
+		stats.Containers[0].Logs = []*statsapi.FsStats{nil, {UsedBytes: ptr.To[uint64](1)}}[i]
+		got := wordsOf(c, limit, Reading{1, 2})
+		if _, has := got.Annotations["offending_pod"]; has || strings.Contains(got.Message, "Container") !=
+			(want != "") {
+			t.Errorf("disk: %q, %v", got.Message, got.Annotations)
+		}
+	}
+	limit.Signal = NodeFSInodesFree
+	if got := wordsOf(c, limit, Reading{1, 2}); strings.Contains(got.Message, "Container") {
+		t.Errorf("inodes: %q", got.Message)
+	}
 	limit.Signal = PIDAvailable
 	limit.Value.Quantity = resource.MustParse("5k")
 	if got, want := wordsOf(c, limit, Reading{4000, 9000}).Message, "The node was low on resource: pids. "+

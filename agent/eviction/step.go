@@ -23,6 +23,8 @@ type verdict struct {
 	// relieve is the threshold to be relieved first; nil: none.
 	relieve *Threshold
 	reading Reading // of its signal
+	// due are the signals of all thresholds that could be relieved.
+	due []Signal
 }
 
 // rules are the settings of a step.
@@ -50,8 +52,11 @@ func (s state) step(r Readings, rules rules, now time.Time) (state, verdict) {
 			}
 			next.since[i] = since
 			next.pressed[kinds[t.Signal].condition] = now
-			if v.relieve == nil && now.Sub(since) >= t.Grace {
-				v.relieve, v.reading = &rules.thresholds[i], r[t.Signal]
+			if now.Sub(since) >= t.Grace {
+				v.due = append(v.due, t.Signal)
+				if v.relieve == nil {
+					v.relieve, v.reading = &rules.thresholds[i], r[t.Signal]
+				}
 			}
 		}
 	}

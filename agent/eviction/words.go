@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/topology/podspec"
@@ -23,6 +24,9 @@ const (
 	annotationStarved         = "starved_resource"
 	annotationContainers      = "offending_containers"
 	annotationContainersUsage = "offending_containers_usage"
+	// Of a pod with requests of its own for memory (pod-level resources).
+	annotationPod      = "offending_pod"
+	annotationPodUsage = "offending_pod_usage"
 )
 
 // Words are what is said of an evicted pod.
@@ -31,30 +35,52 @@ type Words struct {
 	Annotations map[string]string // of the event
 }
 
-// wordsOf says in the kubelet's words why the pod is evicted.
+// wordsOf says in the kubelet's words why the pod is evicted. If nothing is known of its use, that is
+// all, and there are no annotations.
 func wordsOf(c *Candidate, t *Threshold, r Reading) Words {
 	name := t.Signal.Resource()
 	var b strings.Builder
 	fmt.Fprintf(&b, "The node was low on resource: %v. ", name)
 	fmt.Fprintf(&b, "Threshold quantity: %s, available: %s. ",
 		amount(name, t.of(r.Capacity, false)), amount(name, r.Available))
+	if c.Stats == nil {
+		return Words{Message: b.String()}
+	}
+	larger := func(what, who, usage string, request resource.Quantity) {
+		fmt.Fprintf(&b, "%s %s was using %s, request is %s, has larger consumption of %v. ", what, who,
+			usage, request.String(), name)
+	}
+	words := Words{Annotations: map[string]string{annotationStarved: string(name)}}
+	if request, usage, set := podMemory(c, name); set {
+		larger("Pod", c.Pod.Name, usage, request)
+		words.Annotations[annotationPod] = c.Pod.Name
+		words.Annotations[annotationPodUsage] = usage
+	}
 	var names, usages []string
-	for container := range podspec.All(c.Pod) {
+	for container, kind := range podspec.All(c.Pod) {
 		used, known := containerUse(c.Stats, container.Name, name)
 		request := container.Resources.Requests[name]
-		if !known || used <= request.Value() {
-			continue
+		if !known || kind == podspec.Ephemeral || used <= request.Value() {
+			continue // an ephemeral container cannot request anything
 		}
 		usage := amount(name, used)
-		fmt.Fprintf(&b, "Container %s was using %s, request is %s, has larger consumption of %v. ",
-			container.Name, usage, request.String(), name)
+		larger("Container", container.Name, usage, request)
 		names, usages = append(names, container.Name), append(usages, usage)
 	}
-	return Words{b.String(), map[string]string{
-		annotationStarved:         string(name),
-		annotationContainers:      strings.Join(names, ","),
-		annotationContainersUsage: strings.Join(usages, ","),
-	}}
+	words.Annotations[annotationContainers] = strings.Join(names, ",")
+	words.Annotations[annotationContainersUsage] = strings.Join(usages, ",")
+	words.Message = b.String()
+	return words
+}
+
+// podMemory returns the memory that the pod itself requests, whether it uses more or not, and uses; set
+// is false if it requests none, or something else is short.
+func podMemory(c *Candidate, short v1.ResourceName) (request resource.Quantity, usage string, set bool) {
+	if c.Pod.Spec.Resources == nil || short != v1.ResourceMemory || c.Stats.Memory == nil {
+		return request, "", false
+	}
+	request, set = c.Pod.Spec.Resources.Requests[short]
+	return request, amount(short, int64(ptr.Deref(c.Stats.Memory.WorkingSetBytes, 0))), set
 }
 
 // amount writes an amount of a resource: bytes with binary units, a count without.
@@ -84,9 +110,8 @@ func containerUse(p *statsapi.PodStats, name string, of v1.ResourceName) (used i
 			}
 			return int64(*c.Memory.WorkingSetBytes), true
 		case v1.ResourceEphemeralStorage:
-			return sum(bytes, c.Rootfs, c.Logs), true
-		case resourceInodes:
-			return sum(inodes, c.Rootfs, c.Logs), true
+			return sum(bytes, c.Rootfs, c.Logs), c.Rootfs != nil && c.Rootfs.UsedBytes != nil &&
+				c.Logs != nil && c.Logs.UsedBytes != nil
 		}
 	}
 	return 0, false

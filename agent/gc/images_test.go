@@ -197,6 +197,29 @@ kubelet_image_garbage_collected_total{reason="space"} 3
 	})
 }
 
+// TestFree: when a disk runs short all unused images go, however much room there is for the policy, but
+// those younger than MinAge, as the kubelet keeps them.
+func TestFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t, ImagePolicy{High: 100, Low: 99, MinAge: 2 * time.Minute}, nil, "a", "b", "c")
+		s.inUse.Insert("a")
+		free := func(after time.Duration, want ...string) {
+			t.Helper()
+			time.Sleep(after)
+			s.removed = nil
+			if err := s.Free(t.Context()); err != nil || !slices.Equal(s.removed, want) {
+				t.Errorf("removed %q, want %q; %v", s.removed, want, err)
+			}
+		}
+		free(0) // just seen
+		free(time.Minute)
+		s.put("new")
+		free(time.Minute, "b", "c")
+		free(2*time.Minute - time.Second)
+		free(time.Second, "new")
+	})
+}
+
 // TestOldImages: images that have been unused for too long are removed although there is room,
 // counted from when this run of the agent found them.
 func TestOldImages(t *testing.T) {
