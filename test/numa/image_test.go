@@ -97,6 +97,7 @@ func buildInto(t *testing.T, dir string) {
 		{"build", "-o", dir + "/numalet", "github.com/numalet/numalet/cmd/numalet"},
 		{"test", "-c", "-o", dir + "/guest.test", "github.com/numalet/numalet/test/numa/guest"},
 		{"test", "-c", "-o", dir + "/cgroups.test", "github.com/numalet/numalet/cgroups"},
+		{"test", "-c", "-o", dir + "/wake.test", "github.com/numalet/numalet/agent/eviction/wake"},
 	} {
 		cmd := exec.Command("go", args...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -51,7 +51,11 @@ const (
 
 // machineArgs describe the machine to qemu.
 func machineArgs(m machine) []string {
-	args := strings.Fields("-nodefaults -no-user-config -no-reboot -display none " +
+	const alone = "-nodefaults -no-user-config -no-reboot -display none "
+	if m.sockets == "" {
+		return strings.Fields(alone + "-accel tcg,thread=multi -machine q35 -cpu Nehalem -smp 2 -m 3072")
+	}
+	args := strings.Fields(alone +
 		// Nehalem: AMD's models have no threads without KVM, later ones of Intel ask for what
 		// software emulation does not have.
 		"-accel tcg,thread=multi -machine q35 -cpu Nehalem " +

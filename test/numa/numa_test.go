@@ -68,9 +68,10 @@ func TestFunctions(t *testing.T) {
 type machine struct {
 	emulator     []string
 	kernel, disk string
-	sockets      string
+	sockets      string // "": two CPUs and no NUMA nodes
 	functions    functions
 	more         []string // further arguments of the emulator
+	settings     []string // further ones of the first process
 }
 
 func usualMachine(kernel, disk string) machine {
@@ -122,8 +123,8 @@ func leaveOut(t *testing.T, why string) {
 // is kept when the test fails.
 func run(t *testing.T, m machine, programs string) *results {
 	t.Helper()
-	boot, err := bootArgs(m.kernel, m.disk, "NUMALET_RUN="+programs,
-		fmt.Sprintf("NUMALET_SECONDS=%d", bootSeconds-120), "NUMALET_MAC="+hostMAC)
+	boot, err := bootArgs(m.kernel, m.disk, append([]string{"NUMALET_RUN=" + programs,
+		fmt.Sprintf("NUMALET_SECONDS=%d", bootSeconds-120), "NUMALET_MAC=" + hostMAC}, m.settings...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

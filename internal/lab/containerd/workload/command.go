@@ -23,7 +23,7 @@ func Command() *cobra.Command {
 		Short:  "What runs in the containers of the examples",
 		Hidden: true,
 	}
-	c.AddCommand(pauseCommand(), workCommand())
+	c.AddCommand(pauseCommand(), workCommand(), hogCommand())
 	return c
 }
 
