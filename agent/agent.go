@@ -14,6 +14,7 @@ import (
 
 	"github.com/numalet/numalet/agent/checkpoints"
 	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/eviction"
 	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/stats"
 	"github.com/numalet/numalet/agent/version"
@@ -33,6 +34,7 @@ type Agent struct {
 	probes      probeDomain
 	pods        podDomain
 	stats       *stats.Collector
+	evictions   *eviction.Manager // nil: there are no thresholds
 	checkpoints *checkpoints.Checkpoints
 	run         order
 }

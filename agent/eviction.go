@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/numalet/numalet/agent/gc"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/agent/stats"
 	"github.com/numalet/numalet/agent/stats/kernel"
 	"github.com/numalet/numalet/agent/syncloop"
@@ -73,7 +75,30 @@ func (a *Agent) newEviction(containers gc.Containers, images *gc.Images) (out []
 	if err != nil || len(thresholds) == 0 {
 		return nil, err
 	}
+	a.evictions = m
 	return []part{{"evictions", m.Run}, {"memory as the kernel tells", told.Run}}, nil
+}
+
+// shortageRoute says what the node is short of.
+func (a *Agent) shortageRoute() server.Route {
+	return server.Route{Method: http.MethodGet, Pattern: "/debug/shortage", Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) { server.WriteJSON(w, a.Shortage(r.Context())) })}
+}
+
+// Shortage says what the node is short of, and what was and will be done about it.
+func (a *Agent) Shortage(ctx context.Context) eviction.Explanation {
+	if a.evictions == nil { // no thresholds, or a hollow node
+		return eviction.Explanation{Node: a.node.name}
+	}
+	return a.evictions.Explain(ctx, a.node.name)
+}
+
+// Pressure says in a line for each condition of pressure what is short.
+func (a *Agent) Pressure() []string {
+	if a.evictions == nil {
+		return nil
+	}
+	return a.evictions.Pressure()
 }
 
 // podsGroup is the cgroup of all pods; "": there is none.

@@ -129,7 +129,7 @@ func (a *Agent) openRoutes() []server.Route {
 		devices.ListRoute(a.devices.routes(n)),
 		n.events.Route(),
 		fit.FreeRoute(p.queue),
-		explain.Route(p.queue, n.name, p.statuses.Knows, remarks(n, a.devices, p)),
+		explain.Route(p.queue, n.name, p.statuses.Knows, remarks(n, a.devices, p)), a.shortageRoute(),
 		fit.Route(p.queue, a.devices.Plugins, n.cfg.RefuseUnknownFields),
 	}
 }

@@ -138,7 +138,7 @@ func TestNodeAPI(t *testing.T) {
 		{"GET", "/placements", 200, "web-node"}, {"GET", "/problems", 200, ""},
 		{"GET", "/events", 200, "EventList"}, {"GET", "/free", 200, ""},
 		{"GET", "/debug/admission/default/web-node", 200, "web-node"},
-		{"POST", "/debug/fit", 400, ""},
+		{"POST", "/debug/fit", 400, ""}, {"GET", "/debug/shortage", 200, "memory.available"},
 		{"GET", "/none", 404, ""}, {"DELETE", "/pods", 405, ""}, {"POST", "/configz", 405, ""},
 	} {
 		if code, body := api.ask(true, tc.method, tc.path); code != tc.code ||

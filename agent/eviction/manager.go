@@ -3,6 +3,8 @@ package eviction
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -39,6 +41,18 @@ type Eviction struct {
 
 // Reclaim says what is to be removed that no pod needs.
 type Reclaim struct{ Containers, Images bool }
+
+// String names what is removed.
+func (r Reclaim) String() string {
+	var out []string
+	if r.Containers {
+		out = append(out, "dead containers")
+	}
+	if r.Images {
+		out = append(out, "unused images")
+	}
+	return strings.Join(out, " and ")
+}
 
 // Config is what a Manager works with. All of it is required.
 type Config struct {
@@ -88,6 +102,9 @@ type Manager struct {
 	// acted is when something was done last; nothing is done before again.
 	acted, again time.Time
 	blind        complaint.Complaint[string]
+
+	mu   sync.Mutex // guards told
+	told told
 }
 
 // ending is a pod that was evicted, and until when its end is waited for.
@@ -197,6 +214,7 @@ func (m *Manager) judge(r Readings, now time.Time) verdict {
 	var v verdict
 	m.state, v = m.state.step(r, rules{m.cfg.Thresholds, m.cfg.Transition}, now)
 	m.cfg.Pressure.set(v.pressure)
+	m.tell(r, v, now)
 	return v
 }
 
@@ -216,7 +234,12 @@ func (m *Manager) relieve(ctx context.Context, s measured, v verdict) bool {
 			return false
 		}
 		s = measured{fresh, at}
-		if v = m.judge(Read(fresh, host), time.Now()); v.relieve == nil {
+		signal, before := v.relieve.Signal, v.reading.Available
+		readings := Read(fresh, host)
+		v = m.judge(readings, time.Now())
+		m.did(signal, fmt.Sprintf("removed %v; %s more are available", what,
+			rounded(signal.Resource(), max(readings[signal].Available-before, 0))), "")
+		if v.relieve == nil {
 			return true
 		}
 	}
@@ -256,6 +279,8 @@ func (m *Manager) evict(ctx context.Context, s measured, v verdict, l layout) bo
 	for _, due := range v.due {
 		m.age.WithLabelValues(string(due)).Observe(time.Since(s.at).Seconds())
 	}
+	name := klog.KObj(victim.Pod).String()
+	m.did(e.Signal, fmt.Sprintf("evicted %s, which %s", name, why(victim, e.Signal, l)), name)
 	m.cfg.Evict(e)
 	return true
 }

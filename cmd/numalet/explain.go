@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/numalet/numalet/agent/eviction"
 	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/terminal"
 	"github.com/numalet/numalet/internal/files"
@@ -26,16 +27,23 @@ type explainFlags struct {
 func newExplainCommand() *cobra.Command {
 	f := explainFlags{server: newAgentAddress("127.0.0.1")}
 	cmd := &cobra.Command{
-		Use:   "explain [NAMESPACE/]POD",
-		Short: "Say why a pod was admitted, waits or was rejected",
+		Use:   "explain [[NAMESPACE/]POD]",
+		Short: "Say why a pod was admitted, waits or was rejected, or what the node is short of",
 		Long: `Ask a running agent about its last decision on a pod: what the pod asks for, what
 was free on each NUMA node, where each resource could have been had, what is in
 the way and what would fit; of containers that end, how, and the last lines of
 their logs if this host has them. The pod of a manifest file has the node's name in
-its name: app-NODE.`,
-		Example: "  numalet explain app-node1\n  numalet explain team-a/app-node1 -o json",
-		Args:    onePod,
+its name: app-NODE.
+
+Without a pod, or with the name of the node: what the node is short of, since when,
+what was removed or evicted for that, and which pod is next and why.`,
+		Example: "  numalet explain app-node1\n  numalet explain team-a/app-node1 -o json\n" +
+			"  numalet explain --node node1 --kubeconfig ~/.kube/config",
+		Args: atMostOnePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return f.explainNode(cmd, "")
+			}
 			namespace, pod, err := f.pod(cmd, args[0])
 			if err != nil {
 				return err
@@ -43,6 +51,9 @@ its name: app-NODE.`,
 			var record explain.Record
 			err = f.server.get(cmd.Context(), &record, "debug", "admission", namespace, pod)
 			if err != nil {
+				if f.explainNode(cmd, args[0]) == nil {
+					return nil
+				}
 				return err
 			}
 			out := cmd.OutOrStdout()
@@ -60,6 +71,23 @@ its name: app-NODE.`,
 	choose(cmd.Flags(), &f.format, "output", "o", "how to print", "text", "json")
 	f.server.add(cmd.Flags(), "the agent's read-only port")
 	return cmd
+}
+
+// explainNode says what the node is short of. If only is not empty it must be the node's name.
+func (f *explainFlags) explainNode(cmd *cobra.Command, only string) error {
+	var e eviction.Explanation
+	if err := f.server.get(cmd.Context(), &e, "debug", "shortage"); err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	switch {
+	case only != "" && only != e.Node:
+		return fmt.Errorf("the agent's node is %s", e.Node)
+	case f.format == "json":
+		return writeJSON(out, e)
+	}
+	_, err := io.WriteString(out, terminal.Wrap(e.Text(), width(out)))
+	return err
 }
 
 const (
@@ -114,9 +142,9 @@ func tail(path string) ([]string, error) {
 	return out[max(0, len(out)-lastOfLog):], nil
 }
 
-// onePod checks that the argument is the name of one pod.
-func onePod(_ *cobra.Command, args []string) error {
-	if len(args) == 1 {
+// atMostOnePod checks that there is at most one argument.
+func atMostOnePod(_ *cobra.Command, args []string) error {
+	if len(args) <= 1 {
 		return nil
 	}
 	return fmt.Errorf("%d pods are named: name one, such as numalet explain app-node1; the "+

@@ -47,7 +47,7 @@ var paths = map[string][]string{
 	"/portForward/a/b": {"proxy"}, "/containerLogs/a/b/c": {"proxy"},
 	"/debug/pprof/": {"proxy"}, "/debug/flags/v": {"proxy"},
 	"/placements": {"proxy"}, "/problems": {"proxy"}, "/plugins": {"proxy"}, "/events": {"proxy"}, "/free": {"proxy"},
-	"/debug/admission/a/b": {"proxy"}, "/debug/fit": {"proxy"},
+	"/debug/admission/a/b": {"proxy"}, "/debug/fit": {"proxy"}, "/debug/shortage": {"proxy"},
 	"/": {"proxy"}, "/metricsfoo": {"proxy"}, "/podsx": {"proxy"}, "//stats": {"proxy"},
 }
 

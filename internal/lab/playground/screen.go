@@ -26,7 +26,7 @@ type screen struct {
 // picture holds what there is to see at a moment.
 type picture struct {
 	rows    []placement.Row
-	wrong   []string // problems of manifests and device plugins
+	wrong   []string // what the node is short of, problems of manifests and device plugins
 	free    []string // one line for each resource
 	brief   string   // free in a few words
 	happens []v1.Event
@@ -35,7 +35,7 @@ type picture struct {
 // look takes a picture. It leaves out what the agent does not answer within a refresh.
 func (v viewer) look() picture {
 	now := picture{
-		rows: v.agent.Placements(), wrong: lines(v.agent.Problems()), happens: v.agent.Events(),
+		rows: v.agent.Placements(), wrong: v.wrong(), happens: v.agent.Events(),
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), refresh)
 	defer cancel()

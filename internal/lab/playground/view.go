@@ -122,7 +122,7 @@ func (v viewer) lines(ctx context.Context) error {
 		}
 		before = now
 		wrong := map[string]bool{}
-		for _, line := range lines(v.agent.Problems()) {
+		for _, line := range v.wrong() {
 			if wrong[line] = true; !said[line] {
 				news = append(news, line)
 			}
@@ -134,6 +134,11 @@ func (v viewer) lines(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// wrong says what the node is short of, and then the problems of manifests and device plugins.
+func (v viewer) wrong() []string {
+	return append(v.agent.Pressure(), lines(v.agent.Problems())...)
 }
 
 // say prints each line with the time before it.
@@ -188,6 +193,7 @@ func (p *Playground) hints() []hint {
 			brief: "manifests: " + terminal.Quoted(p.manifests),
 		},
 		hint{what: "to know why:", command: fmt.Sprintf("%s explain POD --server %s", numalet, server)},
+		hint{what: "what the node is short of:", command: fmt.Sprintf("%s explain --server %s", numalet, server)},
 		hint{what: "what happened:", command: fmt.Sprintf("%s events --server %s", numalet, server)})
 }
 
