@@ -53,7 +53,7 @@ const (
 func machineArgs(m machine) []string {
 	const alone = "-nodefaults -no-user-config -no-reboot -display none "
 	if m.sockets == "" {
-		return strings.Fields(alone + "-accel tcg,thread=multi -machine q35 -cpu Nehalem -smp 2 -m 3072")
+		return strings.Fields(alone + "-accel tcg,thread=multi -machine q35 -cpu Nehalem -smp 2 -m 2048")
 	}
 	args := strings.Fields(alone +
 		// Nehalem: AMD's models have no threads without KVM, later ones of Intel ask for what
