@@ -49,7 +49,15 @@ func (a *Agent) newEviction(containers gc.Containers, images *gc.Images) (out []
 		},
 		Pods:      a.pods.statuses.Active,
 		Exclusive: func(uid types.UID) bool { return !n.store.State().Pods[uid].IsEmpty() },
+		Journal:   a.host.evicted,
+		Known: func(uid types.UID) bool {
+			_, known := a.pods.statuses.Get(uid)
+			return known || !a.pods.sources.SeenAll(func(string) bool { return true })
+		},
 		Holds: func(uid types.UID) bool {
+			if observed, _ := a.host.seen.Get(uid); observed.Running() {
+				return true
+			}
 			return !n.store.State().Pods[uid].IsEmpty() || slices.ContainsFunc(
 				a.pods.statuses.Active(), func(p *v1.Pod) bool { return p.UID == uid })
 		},
@@ -77,6 +85,15 @@ func (a *Agent) newEviction(containers gc.Containers, images *gc.Images) (out []
 	}
 	a.evictions = m
 	return []part{{"evictions", m.Run}, {"memory as the kernel tells", told.Run}}, nil
+}
+
+// doomed are the pods that an earlier run of the agent was about to evict.
+func (h host) doomed(p *v1.Pod) (why pod.Why, grace time.Duration, ok bool) {
+	why.Reason = eviction.ReasonEvicted
+	if why.Message, grace, ok = h.evicted.Doomed(p); !ok {
+		why.Reason = ""
+	}
+	return why, grace, ok
 }
 
 // shortageRoute says what the node is short of.

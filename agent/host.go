@@ -40,9 +40,10 @@ type host struct {
 	up        *runtimeup.Follower
 	seen      *lifecycle.PLEG // what the runtime has
 	// short has the conditions of pressure, which evictions set.
-	short  *eviction.Pressure
-	images *images.Records // nil: whoever names an image may use it
-	tree   *cgroups.Tree   // nil: cgroupsPerQOS is off
+	short   *eviction.Pressure
+	evicted *eviction.Journal
+	images  *images.Records // nil: whoever names an image may use it
+	tree    *cgroups.Tree   // nil: cgroupsPerQOS is off
 }
 
 // reach connects to the runtime, and prepares what the node's pods need of the host.
@@ -55,6 +56,9 @@ func reach(ctx context.Context, n node, others *neighbours.Neighbours) (h host, 
 		Provided: cfg.Cluster.Provider == "external",
 	})
 	if h.images, err = newImageRecords(n); err != nil {
+		return h, err
+	}
+	if h.evicted, err = eviction.OpenJournal(ctx, n.cfg.RootDir); err != nil {
 		return h, err
 	}
 	if h.client, err = cri.Connect(ctx, cri.Config{

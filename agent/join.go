@@ -73,6 +73,7 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	pods := newPods(ctx, n, statuses, podEnds{
 		admissionEnds: h.admissionEnds(own, devices, contents, state),
 		runtime:       h.seen, actuator: act, probes: probes, volumes: contents.volumes,
+		doomed: h.doomed,
 	})
 	used, err := newStats(n, h, contents)
 	if err != nil {

@@ -88,6 +88,8 @@ type podEnds struct {
 	actuator podworker.Actuator
 	probes   probes
 	volumes  volumes
+	// doomed are pods that an earlier run of the agent was about to end; nil: there was none.
+	doomed func(*v1.Pod) (pod.Why, time.Duration, bool)
 }
 
 // podRuntime knows what runs; *lifecycle.PLEG does.
@@ -138,7 +140,7 @@ func newPods(ctx context.Context, n node, s statusDomain, e podEnds) podDomain {
 			Events:   s.events,
 			Capacity: mailbox.Subscribe(append(e.changed, n.hardware.Changes())...),
 		},
-		Runtime: e.runtime.Get, Admitted: admitted.Of, Admission: queue, Workers: workers,
+		Runtime: e.runtime.Get, Admitted: admitted.Of, Doomed: e.doomed, Admission: queue, Workers: workers,
 		Statuses: s.Store, Tell: n.events.Pod, SeenAll: sources.SeenAll, Heard: s.told.heard,
 		Restarted: n.metrics.Restarted,
 	})

@@ -77,6 +77,9 @@ type Config struct {
 	Exclusive func(types.UID) bool
 	// Holds reports whether something of a pod runs, or what it held is not free yet.
 	Holds func(types.UID) bool
+	// Journal remembers evictions; Known reports whether a pod is or may be among the node's.
+	Journal *Journal
+	Known   func(types.UID) bool
 	// Grace is how long a pod gets to exit by its own spec.
 	Grace func(*v1.Pod) time.Duration
 	// Reclaim removes what no pod needs.
@@ -131,6 +134,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if len(m.cfg.Thresholds) == 0 {
 		return nil
 	}
+	m.ending = m.cfg.Journal.last(m.cfg.Holds)
 	for m.rest(ctx, m.look(ctx)) {
 	}
 	return nil
@@ -280,6 +284,10 @@ func (m *Manager) evict(ctx context.Context, s measured, v verdict, l layout) bo
 		m.age.WithLabelValues(string(due)).Observe(time.Since(s.at).Seconds())
 	}
 	name := klog.KObj(victim.Pod).String()
+	if err := m.cfg.Journal.add(e, m.cfg.Known); err != nil { // the disk may be what is short
+		klog.FromContext(ctx).Error(err, "An eviction is not remembered; it ends with the agent",
+			"pod", klog.KObj(victim.Pod))
+	}
 	m.did(e.Signal, fmt.Sprintf("evicted %s, which %s", name, why(victim, e.Signal, l)), name)
 	m.cfg.Evict(e)
 	return true

@@ -25,6 +25,7 @@ import (
 type world struct {
 	*Manager
 	pressure Pressure
+	journal  *Journal
 	start    time.Time
 	pods     []*v1.Pod
 	uses     map[types.UID]uint64 // MiB, of memory and disk
@@ -46,6 +47,9 @@ func newWorld(t *testing.T, k kubeletv1beta1.KubeletConfiguration) *world {
 	}
 	w := &world{start: time.Now(), uses: map[types.UID]uint64{}, lasts: map[types.UID]time.Duration{},
 		woken: make(chan struct{}, 1), armed: map[Signal]int64{}}
+	if w.journal, err = OpenJournal(t.Context(), t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
 	w.Manager, err = New(Config{
 		Thresholds: thresholds, Pressure: &w.pressure, Transition: time.Minute, MaxGrace: 20 * time.Second,
 		Glance: w.glance, Measure: w.measure, Woken: w.woken,
@@ -56,6 +60,7 @@ func newWorld(t *testing.T, k kubeletv1beta1.KubeletConfiguration) *world {
 			_, holds := w.uses[uid]
 			return holds
 		},
+		Journal: w.journal, Known: func(types.UID) bool { return true },
 		Grace: func(*v1.Pod) time.Duration { return 30 * time.Second },
 		Reclaim: func(context.Context, Reclaim) error {
 			w.say("reclaim")

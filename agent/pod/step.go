@@ -115,6 +115,10 @@ func (s *step) wanted(e Event) {
 			s.observed(e)
 			s.follow(e)
 		}
+		if e.Why.Reason != "" {
+			s.killed(e)
+			return
+		}
 		if !e.Runtime.Ended {
 			s.do(Effect{Kind: Submit, Adopt: e.Runtime.Running})
 			return

@@ -41,6 +41,8 @@ func TestTransitions(t *testing.T) {
 		for _, e := range []Event{
 			{Kind: Desired}, {Kind: Desired, Runtime: Runtime{Recorded: true, Running: true}},
 			{Kind: Desired, Runtime: Runtime{Recorded: true, Ended: true}},
+			{Kind: Desired, Runtime: Runtime{Recorded: true, Running: true}, Why: Why{Reason: "Evicted"}},
+			{Kind: Desired, Runtime: Runtime{Recorded: true, Ended: true}, Why: Why{Reason: "Evicted"}},
 			{Kind: Desired, Runtime: Runtime{Recorded: true, Pod: &v1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Name: "another"}}}},
 			{Kind: Deleted}, {Kind: Retried}, {Kind: Removed}, {Kind: Removed, FromAPI: true},
@@ -105,6 +107,7 @@ func describe(r Record) string {
 func describeEvent(e Event) string {
 	s := note(string(e.Kind), e.Runtime.Running, "while it runs")
 	s = note(s, e.Runtime.Ended, "after its end")
+	s = note(s, e.Kind == Desired && e.Why.Reason != "", "doomed")
 	s = note(s, e.Kind == Observed && e.Runtime.Recorded, "something")
 	s = note(note(s, e.Runtime.Pod != nil, "beside another"), e.FromAPI, "by force")
 	s = note(note(s, e.News != NoNews, string(e.News)), e.Heard, "heard")

@@ -25,6 +25,7 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 		switch u.Op {
 		case source.ADD, source.UPDATE:
 			e.Kind = pod.Desired
+			e.Why, e.Grace, _ = l.cfg.Doomed(p)
 		case source.DELETE:
 			e.Kind = pod.Deleted
 		case source.RETRY:

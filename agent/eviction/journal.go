@@ -1,0 +1,109 @@
+package eviction
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/internal/files"
+)
+
+// JournalFile has the evictions, in the agent's root.
+const JournalFile = "numalet_evictions"
+
+const (
+	// maxJournal bounds the file. Of more evictions than mostKept, whose pods are all still there, the
+	// oldest are forgotten.
+	maxJournal = 1 << 20
+	mostKept   = 256
+	// maxMessage bounds the message of one.
+	maxMessage = 2 << 10
+)
+
+// Journal remembers evictions until their pods are gone: if the agent is killed while a pod ends, the
+// next run goes on, and says the same. It is for a crash of the agent, not of the machine, after which
+// nothing of the pod runs. The methods may be called from anywhere.
+type Journal struct {
+	path   string
+	before []entry // what an earlier run has left
+
+	mu  sync.Mutex // guards all
+	all []entry    // the oldest first
+}
+
+// entry is an eviction, ordered by time.
+type entry struct {
+	UID     types.UID `json:"uid"`
+	Message string    `json:"message"`
+	// Until is when the pod's grace period ends.
+	Until time.Time `json:"until"`
+}
+
+// OpenJournal reads what an earlier run of the agent left in its root. A file that cannot be used is
+// moved aside.
+func OpenJournal(ctx context.Context, root string) (*Journal, error) {
+	path := filepath.Join(root, JournalFile)
+	before, err := files.Load(path, maxJournal, time.Now(), func(raw []byte) (out []entry, err error) {
+		return out, json.Unmarshal(raw, &out)
+	})
+	if unusable := (*files.Unusable)(nil); errors.As(err, &unusable) {
+		klog.FromContext(ctx).Error(err, "Pods that are being evicted may run on")
+	} else if err != nil {
+		return nil, err
+	}
+	return &Journal{path: path, before: before, all: before}, nil
+}
+
+// Doomed returns the message of the eviction of a pod that has not ended, and what is left of its grace
+// period; ok is false if it was not evicted.
+func (j *Journal) Doomed(pod *v1.Pod) (message string, grace time.Duration, ok bool) {
+	if status.Ended(pod.Status.Phase) {
+		return "", 0, false
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	i := slices.IndexFunc(j.all, func(e entry) bool { return e.UID == pod.UID })
+	if i < 0 {
+		return "", 0, false
+	}
+	e := j.all[i]
+	return e.Message, max(time.Until(e.Until), leastGrace), true
+}
+
+// add remembers an eviction, and forgets those of pods that are not known any more. It does not wait for
+// the disk, which may be busy with what is evicted.
+func (j *Journal) add(e Eviction, known func(types.UID) bool) error {
+	message := e.Message
+	if len(message) > maxMessage {
+		message = message[:maxMessage]
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	all := slices.DeleteFunc(slices.Clone(j.all), func(old entry) bool { return !known(old.UID) })
+	all = append(all, entry{e.Pod.UID, message, time.Now().Add(e.Grace)})
+	j.all = all[max(0, len(all)-mostKept):]
+	raw, err := json.Marshal(j.all)
+	if err != nil {
+		return err
+	}
+	return files.Replace(j.path, raw)
+}
+
+// last returns the newest eviction of an earlier run that has something left on the node.
+func (j *Journal) last(holds func(types.UID) bool) *ending {
+	for _, e := range slices.Backward(j.before) {
+		if holds(e.UID) {
+			return &ending{e.UID, time.Now().Add(patience)}
+		}
+	}
+	return nil
+}

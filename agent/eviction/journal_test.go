@@ -1,0 +1,132 @@
+package eviction
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
+
+func openJournal(t *testing.T, root string) *Journal {
+	t.Helper()
+	j, err := OpenJournal(t.Context(), root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// TestJournal: the next run of the agent knows an eviction until its pod is gone, and what is left of
+// its grace period.
+func TestJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := t.TempDir()
+		j := openJournal(t, root)
+		all := func(types.UID) bool { return true }
+		add := func(uid types.UID, message string, known func(types.UID) bool) {
+			t.Helper()
+			e := Eviction{Pod: podWith(string(uid), 0), Grace: 10 * time.Second, Words: Words{Message: message}}
+			if err := j.add(e, known); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add("a", "low on memory", all)
+		add("b", strings.Repeat("x", maxMessage+1), all)
+		time.Sleep(4 * time.Second)
+		j = openJournal(t, root)
+		message, grace, ok := j.Doomed(podWith("a", 0))
+		if message != "low on memory" || grace != 6*time.Second || !ok {
+			t.Errorf("a: %q, %v, %v", message, grace, ok)
+		}
+		if message, _, _ := j.Doomed(podWith("b", 0)); len(message) != maxMessage {
+			t.Errorf("b has a message of %d bytes", len(message))
+		}
+		time.Sleep(time.Minute)
+		if _, grace, _ := j.Doomed(podWith("a", 0)); grace != leastGrace {
+			t.Errorf("after its grace period a has %v", grace)
+		}
+		ended := podWith("a", 0)
+		ended.Status.Phase = v1.PodFailed
+		for _, pod := range []*v1.Pod{ended, podWith("c", 0)} {
+			if _, _, ok := j.Doomed(pod); ok {
+				t.Errorf("%s %s is being evicted", pod.Name, pod.Status.Phase)
+			}
+		}
+		if e := j.last(func(uid types.UID) bool { return uid == "a" }); e == nil || e.uid != "a" {
+			t.Errorf("a runs, and the end of %v is awaited", e)
+		}
+		add("c", "", func(uid types.UID) bool { return uid != "a" })
+		for i := range mostKept - 1 {
+			add(types.UID(fmt.Sprint(i)), "", all)
+		}
+		j = openJournal(t, root)
+		for uid, want := range map[string]bool{"a": false, "b": false, "c": true, "0": true} {
+			if _, _, ok := j.Doomed(podWith(uid, 0)); ok != want {
+				t.Errorf("%s is remembered: %v", uid, ok)
+			}
+		}
+	})
+}
+
+// A journal that is broken is moved aside, and one that cannot be written stops no eviction.
+func TestBrokenJournal(t *testing.T) {
+	root := t.TempDir()
+	if err := os.WriteFile(filepath.Join(root, JournalFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if j := openJournal(t, root); len(j.all) > 0 {
+		t.Errorf("it has %v", j.all)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, kubeletv1beta1.KubeletConfiguration{
+			EvictionHard: map[string]string{"memory.available": "100Mi"}})
+		w.journal.path = filepath.Join(root, "none", "such")
+		w.add(podWith("a", 0), 950)
+		w.look(t.Context())
+		if len(w.evicted) != 1 {
+			t.Errorf("evicted: %v", w.evicted)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// TestRestart: what an earlier run was about to evict is awaited before another pod is chosen.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, kubeletv1beta1.KubeletConfiguration{
+			EvictionHard: map[string]string{"memory.available": "100Mi"}})
+		w.add(podWith("a", 0), 300)
+		w.add(podWith("b", 0), 650)
+		w.lasts["b"] = time.Hour
+		w.look(t.Context())
+		next, err := OpenJournal(t.Context(), filepath.Dir(w.journal.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := &Manager{cfg: w.cfg, evicts: w.evicts, age: w.age, evicted: w.evicted}
+		again.cfg.Journal = next
+		w.said = nil
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- again.Run(ctx) }()
+		time.Sleep(patience - time.Second)
+		if len(w.said) > 0 {
+			t.Errorf("while b ends: %q", w.said)
+		}
+		time.Sleep(2 * time.Second)
+		if len(w.said) == 0 {
+			t.Error("b does not end, and nobody else is chosen")
+		}
+		cancel()
+		<-ended
+		time.Sleep(2 * time.Hour) // pods that end late
+	})
+}

@@ -1,0 +1,134 @@
+package cluster_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/test/cluster/faults"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// evictionKill is a point of an eviction.
+type evictionKill struct {
+	// fault is on stopping the pod's container; the zero one is none.
+	fault crisim.Fault
+	// cut: the API server hears nothing of the end.
+	cut bool
+	// reached returns nil at the point.
+	reached func(s *faulty, pod string) error
+}
+
+var evictionKills = map[string]evictionKill{
+	"before-it-stops": {fault: crisim.Fault{Hang: true}, reached: stopping},
+	"while-it-stops":  {fault: crisim.Fault{Delay: metav1.Duration{Duration: time.Second}}, reached: stopping},
+	"before-the-word": {cut: true, reached: stopped},
+	"after-the-word": {reached: func(s *faulty, pod string) error {
+		p, err := get(s.t, s.c, s.c.Namespace, pod)
+		if err == nil && p.Status.Phase != v1.PodFailed {
+			err = fmt.Errorf("it is %s", p.Status.Phase)
+		}
+		return err
+	}},
+}
+
+func stopping(s *faulty, pod string) error {
+	for _, call := range s.node.Runtime.Journal(0) {
+		if call.Method == "StopContainer" && call.Subject.Pod == pod {
+			return nil
+		}
+	}
+	return errors.New("its container is not stopped")
+}
+
+func stopped(s *faulty, pod string) error {
+	if c, ok := s.node.Runtime.State().Container(pod, "main"); !ok || c.Running() {
+		return fmt.Errorf("its container is %+v", c)
+	}
+	return nil
+}
+
+// TestEvictionKill kills the agent at each point of an eviction. The next one, whose node is short of
+// nothing, goes on with it: the pod ends once, is not started again, and has failed as evicted; another
+// pod runs on.
+func TestEvictionKill(t *testing.T) {
+	s := newFaulty(t, harness.New(t), nil, "")
+	s.c.Apply(strings.Replace(bound(s.node.Name, "critical", ""), "spec: {",
+		"spec: {priorityClassName: system-node-critical, ", 1))
+	before := await(t, s.c, s.c.Namespace, "critical", runs)
+	for name, at := range evictionKills {
+		for _, policy := range []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyNever} {
+			pod := name + "-" + strings.ToLower(string(policy))
+			t.Run(pod, func(t *testing.T) { s.as(t).killEvicting(pod, policy, at) })
+		}
+	}
+	after := await(t, s.c, s.c.Namespace, "critical", runs)
+	if a, b := identity(before.Status.ContainerStatuses[0]),
+		identity(after.Status.ContainerStatuses[0]); a != b {
+		t.Errorf("the critical pod's container was %q, and is %q", a, b)
+	}
+}
+
+// as is the node in a subtest.
+func (s *faulty) as(t *testing.T) *faulty {
+	of := *s
+	of.t = t
+	return &of
+}
+
+func (s *faulty) killEvicting(pod string, policy v1.RestartPolicy, at evictionKill) {
+	t := s.t
+	s.c.Apply(strings.Replace(bound(s.node.Name, pod, ", resources: {requests: {cpu: 10m}}"), "spec: {",
+		"spec: {restartPolicy: "+string(policy)+", ", 1))
+	await(t, s.c, s.c.Namespace, pod, runs)
+	if at.fault.Hang || at.fault.Delay.Duration > 0 {
+		at.fault.Method, at.fault.Pod = "StopContainer", pod
+		if err := s.node.Runtime.SetFault(at.fault); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.short("900Ti")
+	if at.cut { // once it has the pod
+		s.node.AwaitPhase(pod, v1.PodRunning)
+		s.proxy.Set(faults.Trouble{Share: 1, Hang: true})
+		s.proxy.Cut()
+	}
+	harness.Eventually(t, "the pod is being evicted", func() error { return at.reached(s, pod) })
+	s.node.Kill()
+	s.node.Runtime.ClearFaults()
+	s.proxy.Set(faults.Trouble{})
+	s.short("1Mi")
+	p := await(t, s.c, s.c.Namespace, pod, func(p *v1.Pod) bool { return p.Status.Phase == v1.PodFailed })
+	const message = "The node was low on resource: memory. Threshold quantity: 900Ti, available: "
+	if p.Status.Reason != "Evicted" || !strings.HasPrefix(p.Status.Message, message) ||
+		!strings.HasPrefix(disruption(p), "True TerminationByKubelet "+message) {
+		t.Errorf("it is %s %s %q; %s", p.Status.Phase, p.Status.Reason, p.Status.Message, disruption(p))
+	}
+	started := 0
+	for _, call := range s.node.Runtime.Journal(0) {
+		if call.Method == "StartContainer" && call.Subject.Pod == pod {
+			started++
+		}
+	}
+	if started != 1 {
+		t.Errorf("its container was started %d times", started)
+	}
+	s.c.MustRun("delete", "pod", pod, "--timeout=1m")
+}
+
+// short starts the agent anew, on a node that is short of memory below so much.
+func (s *faulty) short(below string) {
+	s.node.Kill()
+	s.node.Settings["evictionHard"] = map[string]string{"nodefs.inodesFree": "0%"}
+	s.node.Settings["evictionSoft"] = map[string]string{"memory.available": below}
+	s.node.Settings["evictionSoftGracePeriod"] = map[string]string{"memory.available": "3s"}
+	s.node.Settings["evictionMaxPodGracePeriod"] = 2
+	s.node.Settings["evictionPressureTransitionPeriod"] = "1s"
+	s.node.Start()
+}
