@@ -19,13 +19,8 @@ import (
 
 // newBenchCommand returns "numalet bench", which measures policies on machines that need not exist.
 func newBenchCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "bench",
-		Short: "Compare policies: let thousands of pods come and go on any machine",
-	}
-	onlyTools(cmd)
-	cmd.AddCommand(newBenchTopology(), newBenchMixes())
-	return cmd
+	return group("bench", "Compare policies: let thousands of pods come and go on any machine",
+		newBenchTopology(), newBenchMixes())
 }
 
 func newBenchTopology() *cobra.Command {

@@ -30,13 +30,8 @@ With --control the runtime can be inspected and disturbed while it runs:
 
 // newCRISimCommand returns "numalet cri" with its subcommand sim.
 func newCRISimCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "cri",
-		Short: "Tools for the container runtime interface",
-	}
-	onlyTools(cmd)
-	cmd.AddCommand(newCRISim())
-	return cmd
+	return group("cri", "Tools for the container runtime interface",
+		newCRISim())
 }
 
 func newCRISim() *cobra.Command {

@@ -17,13 +17,8 @@ import (
 )
 
 func newDeviceCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "device",
-		Short: "List the devices of an agent, and say which are not to be given out",
-	}
-	onlyTools(cmd)
-	cmd.AddCommand(newDeviceListCommand(), newCordonCommand(), newUncordonCommand())
-	return cmd
+	return group("device", "List the devices of an agent, and say which are not to be given out",
+		newDeviceListCommand(), newCordonCommand(), newUncordonCommand())
 }
 
 // newDeviceListCommand returns "numalet device list".

@@ -57,10 +57,10 @@ func newCommand() *cobra.Command {
 	return cmd
 }
 
-// onlyTools prepares a command that only holds subcommands: without one it prints the help, with an
+// group returns a command that only holds subcommands: without one it prints the help, with an
 // unknown one it returns an error.
-func onlyTools(cmd *cobra.Command) {
-	cmd.Args = cobra.ArbitraryArgs
+func group(name, short string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: name, Short: short, Args: cobra.ArbitraryArgs}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return cmd.Help()
@@ -68,4 +68,6 @@ func onlyTools(cmd *cobra.Command) {
 		return fmt.Errorf("%s has no %q: %s --help lists what it has", cmd.CommandPath(), args[0],
 			cmd.CommandPath())
 	}
+	cmd.AddCommand(commands...)
+	return cmd
 }

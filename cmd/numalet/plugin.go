@@ -15,14 +15,8 @@ import (
 )
 
 func newPluginCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "plugin",
-		Short: "Check a device plugin, list those of an agent, or run one",
-	}
-	onlyTools(cmd)
-	cmd.AddCommand(newPluginCheckCommand(), newPluginListCommand(), newPluginSimCommand(),
-		newPluginENICommand())
-	return cmd
+	return group("plugin", "Check a device plugin, list those of an agent, or run one",
+		newPluginCheckCommand(), newPluginListCommand(), newPluginSimCommand(), newPluginENICommand())
 }
 
 // simFlags holds the flags of "numalet plugin sim" that describe the devices.

@@ -23,15 +23,7 @@ type ctl struct {
 
 func newPluginCtlCommand() *cobra.Command {
 	c := &ctl{}
-	cmd := &cobra.Command{
-		Use:   "ctl",
-		Short: "Give orders to a running plugin sim",
-	}
-	cmd.PersistentFlags().StringVar(&c.control, "control", "", "the plugin's control socket")
-	cmd.PersistentFlags().DurationVar(&c.timeout, "timeout", 10*time.Second,
-		"how long to wait for the plugin")
-	onlyTools(cmd)
-	cmd.AddCommand(
+	cmd := group("ctl", "Give orders to a running plugin sim",
 		c.stateCommand(),
 		c.verb("healthy ID...", "Make devices healthy",
 			func(ctx context.Context, p *sim.Client, ids []string) error {
@@ -49,6 +41,9 @@ func newPluginCtlCommand() *cobra.Command {
 			plainOrder((*sim.Client).Restart)),
 		c.verb("crash", "Exit with status 1, sockets left behind", plainOrder((*sim.Client).Crash)),
 	)
+	cmd.PersistentFlags().StringVar(&c.control, "control", "", "the plugin's control socket")
+	cmd.PersistentFlags().DurationVar(&c.timeout, "timeout", 10*time.Second,
+		"how long to wait for the plugin")
 	return cmd
 }
 

@@ -15,13 +15,8 @@ import (
 
 // newTopologyCommand returns "numalet topology", which shows machines and captures this one.
 func newTopologyCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "topology",
-		Short: "Show what the hardware is, or capture it",
-	}
-	onlyTools(cmd)
-	cmd.AddCommand(newTopologyShow(), newTopologySnapshot(), newTopologyFixtures())
-	return cmd
+	return group("topology", "Show what the hardware is, or capture it",
+		newTopologyShow(), newTopologySnapshot(), newTopologyFixtures())
 }
 
 func newTopologyShow() *cobra.Command {
