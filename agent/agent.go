@@ -130,7 +130,7 @@ func (a *Agent) Machine() *topology.Machine { return a.node.hardware.Get().Machi
 // Inventory returns what the device plugins offer now.
 func (a *Agent) Inventory() devicemanager.Inventory { return a.devices.Inventory() }
 
-// Free counts what no pod has of what the node assigns by NUMA node.
+// Free counts the free CPUs, memory and devices of each NUMA node.
 func (a *Agent) Free(ctx context.Context) ([]explain.Supply, error) {
 	s, err := a.pods.queue.Snapshot(ctx)
 	if err != nil {

@@ -29,7 +29,7 @@ import (
 // systemLogs is the host's folder of logs.
 const systemLogs = "/var/log"
 
-// Answers of what the configuration switches off.
+// Answers of endpoints that the configuration switches off.
 const (
 	noDebug    = "Debug endpoints are disabled."
 	noLogs     = "logs endpoint is disabled."

@@ -27,7 +27,7 @@ type clusterNode struct {
 	run    []part
 }
 
-// nodeEnds are what the node's object says of what a hollow node does not have.
+// nodeEnds provide what the node's object says of the host; a hollow node has no host.
 type nodeEnds struct {
 	inventory func() devicemanager.Inventory
 	offered   mailbox.Source // the inventory is another

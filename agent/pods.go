@@ -47,7 +47,7 @@ type statusDomain struct {
 	told   publishers
 }
 
-// statusEnds are what statuses say of what a hollow node does not have.
+// statusEnds provide what statuses say of the host; a hollow node has no host.
 type statusEnds struct {
 	runtime   status.Node
 	hostIPs   func() []string
@@ -113,7 +113,8 @@ type volumes interface {
 	HooksPending(*v1.Pod) map[string]uint32
 }
 
-// newPods makes the road of pods, upwards: what happens below is told through mailboxes.
+// newPods makes the road of pods from its end to its beginning: a part is given those below it, which
+// answer through mailboxes.
 func newPods(ctx context.Context, n node, s statusDomain, e podEnds) podDomain {
 	problems, decisions := source.NewProblems(), mailbox.New[admission.Result]()
 	queue := newQueue(n, decisions, s.events, e.admissionEnds)

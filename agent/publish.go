@@ -54,7 +54,7 @@ func (p publishers) heard() {
 	}
 }
 
-// mirrored reports whether it may be known now what was told of static pods.
+// mirrored reports whether the mirror pods may now show the statuses that an earlier run wrote.
 func (p publishers) mirrored(all []*v1.Pod) (news bool) {
 	for _, one := range p.all {
 		if one, ok := one.(recaller); ok {

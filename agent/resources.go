@@ -19,7 +19,7 @@ type resourceDomain struct {
 	loop   *resources.Loop
 }
 
-// newResources makes the cgroups above the pods, and what keeps those of containers.
+// newResources makes the cgroups above the pods, and the loop that keeps containers' cgroups.
 func newResources(ctx context.Context, n node, h host, pods *podstatus.Store) (
 	r resourceDomain, err error) {
 	r.groups = resources.NewGroups(resources.GroupsConfig{

@@ -31,8 +31,8 @@ const (
 	imagesPeriod = 30 * time.Second
 )
 
-// upkeep is what is done from time to time, or soon after something changed. What may wait for
-// something has a goroutine of its own.
+// upkeep lists periodic tasks, which also run soon after something changed. A task that may block
+// has a goroutine of its own.
 func (a *Agent) upkeep() ([]part, error) {
 	n := a.node
 	rotation, err := newRotation(n, a.host)

@@ -113,8 +113,8 @@ func (c *Client) readContainer(ctx context.Context, pod *Pod, last Pod, id, sand
 	return nil
 }
 
-// Made holds the ids of what a pod was just given in the runtime: a sandbox, or a container and its
-// sandbox. It is empty if the pod was given nothing.
+// Made holds the ids of what an action has just created in the runtime: a sandbox, or a container and
+// its sandbox. It is empty if the action created nothing.
 type Made struct{ Sandbox, Container string }
 
 // Recheck reads by id the containers of last that had not exited, and those in made. It takes

@@ -21,7 +21,7 @@ type pullPace struct {
 	waiting   []*pullTurn
 	restarted bool // the last turn was a restart's
 
-	// pump is taken by the one of those who wait who gives the turns. Capacity 1.
+	// pump is held by the one waiter that gives the turns. Capacity 1.
 	pump chan struct{}
 }
 

@@ -43,7 +43,7 @@ func (a about) refused(of podspec.Ref, reason string, err error, cause string) e
 	return &cri.StartError{Reason: reason, Message: message, Err: err}
 }
 
-// dns makes events of what the pod's resolver configuration leaves out.
+// dns makes an event of each entry that the pod's resolver configuration leaves out.
 func (a about) dns(problems []cri.DNSProblem) {
 	for _, p := range problems {
 		a.warn(p.Reason, p.Message)

@@ -13,7 +13,7 @@ import (
 // the kinds. It is never written to; With returns a changed copy.
 type Container []Holding
 
-// With returns the container with this holding in place of the one of its kind.
+// With returns the container with this holding instead of its present one of that kind.
 func (c Container) With(h Holding) Container { return replaced(c, h) }
 
 func (c *Container) set(h Holding) { *c = c.With(h) }
@@ -91,7 +91,7 @@ func TakenBy(pods ...Pod) (out Taken) {
 	return out
 }
 
-// With returns Taken with this tally in place of the one of its kind.
+// With returns Taken with this tally instead of its present one of that kind.
 func (t Taken) With(one tally) Taken { return replaced(t, one) }
 
 func (t Taken) equal(o Taken) bool {
@@ -137,7 +137,7 @@ func (s sum) copied() sum {
 	return s
 }
 
-// taken returns what is counted; of devices only those of the given resources.
+// taken returns everything that is counted, but only the devices of the given resources.
 func (s sum) taken(resources []string) (out Taken) {
 	for _, c := range s {
 		if t := c.taken(resources); !t.empty() {

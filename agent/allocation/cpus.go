@@ -178,8 +178,8 @@ func (v View) CPUResource() string {
 	return string(v1.ResourceCPU)
 }
 
-// ResourceIsolated is the name of isolated CPUs where they are told from others. Pods request CPUs
-// and have the annotation of that name.
+// ResourceIsolated names isolated CPUs where messages tell them from others. Pods request cpu and
+// carry the annotation of that name.
 const ResourceIsolated = podspec.AnnotationIsolated
 
 func (p *exclusiveCPUs) ask(c *v1.Container) (demand, error) {

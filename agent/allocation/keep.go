@@ -23,9 +23,9 @@ const (
 	KeepAll
 )
 
-// keep returns what a container keeps of what it holds. whole: that is all it requests, so that it
-// needs no place; this is also true of a container that requests nothing. Holdings from an earlier
-// policy stay as they are.
+// keep returns the part of a container's holdings that stays. whole: it covers all that the container
+// requests, which needs no place then; this includes a container that requests nothing. Holdings
+// from an earlier policy stay as they are.
 func (a claimant) keep(own Container) (kept Container, whole bool) {
 	whole = true
 	for _, one := range a.demands {

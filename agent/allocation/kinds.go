@@ -68,7 +68,7 @@ type tally interface {
 type counts interface {
 	// change returns the counts after one pod's holdings changed from had to has.
 	change(had, has Taken) counts
-	// taken returns everything that is counted; of devices only those of the given resources.
+	// taken returns everything that is counted, but only the devices of the given resources.
 	taken(resources []string) tally
 	// firm counts what own has of the resource that only pods counted in lasting have.
 	firm(lasting sum, own Taken, resource string) int
@@ -92,8 +92,8 @@ type kinded interface {
 	empty() bool
 }
 
-// replaced returns the list with this element in place of the one of its kind, in the order of the
-// kinds. An empty element is left out.
+// replaced returns the list with this element instead of the present one of its kind, in the order of
+// the kinds. An empty element is left out.
 func replaced[E kinded](list []E, by E) []E {
 	out := make([]E, 0, len(list)+1)
 	for _, k := range kinds {

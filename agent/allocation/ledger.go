@@ -49,7 +49,7 @@ type Ledger struct {
 	counted      [3]counted // by standing
 }
 
-// counted is what pods of one standing have together that is only counted.
+// counted sums, for pods of one standing, the resources that are only counted.
 type counted struct {
 	requests      v1.ResourceList // never written to
 	pods, sharers int
@@ -110,7 +110,7 @@ func (l Ledger) All() iter.Seq2[types.UID, *Entry] { return l.entries.all() }
 // Pods returns the number of pods of a standing.
 func (l Ledger) Pods(s Standing) int { return l.counted[s].pods }
 
-// Resources lists the resources of which pods have devices.
+// Resources lists the device resources that pods hold devices of.
 func (l Ledger) Resources() []string {
 	return slices.Collect(maps.Keys(find(l.all, deviceCounts(nil))))
 }
@@ -118,7 +118,7 @@ func (l Ledger) Resources() []string {
 // Requests returns what the pods of a standing request together. Never write to it.
 func (l Ledger) Requests(s Standing) v1.ResourceList { return l.counted[s].requests }
 
-// Beside returns what all pods but this one have ("": all pods), of devices only those of the given
+// Beside returns what all pods but this one have ("": all pods), but only the devices of the given
 // resources.
 func (l Ledger) Beside(uid types.UID, resources []string) Others {
 	return l.others(uid, resources, l.all, (*Entry).assigned, Held, Claimed, Terminating)

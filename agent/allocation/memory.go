@@ -162,8 +162,8 @@ type ownMemory struct {
 	of     func(*v1.Container) map[v1.ResourceName]uint64
 	// held sums up what other pods hold, and this pod's sidecars and regular containers.
 	held []memory.Block
-	// inits are the blocks of init containers that will have ended, as far as no later container has
-	// taken them over.
+	// inits are the blocks of init containers that will have ended, without those that a later
+	// container has taken over.
 	inits []initBlocks
 	// whole are the blocks of init containers that were placed last and were lent nothing, before
 	// later containers take some over: see handOn.

@@ -28,7 +28,7 @@ func (o Owed) Entry() types.UID {
 	return types.UID("owed\x00" + o.Kind + "\x00" + o.Resource + "\x00" + string(o.UID))
 }
 
-// Taken is what no pod gets.
+// Taken returns the devices, which no pod gets.
 func (o Owed) Taken() Taken {
 	for _, k := range kinds {
 		if k.name == cmp.Or(o.Kind, deviceKind.name) && k.owed != nil {
@@ -69,21 +69,21 @@ func natural(ids sets.Set[string]) []string {
 	return slices.SortedFunc(maps.Keys(ids), devicemanager.CompareIDs)
 }
 
-// owe adds ids to what is owed.
+// owe adds ids to an entry.
 func (s *State) owe(o Owed) {
 	s.putOwed(o, sets.New(o.IDs...).Insert(s.findOwed(o).IDs...))
 }
 
-// settle removes ids from what is owed.
+// settle removes ids from an entry.
 func (s *State) settle(o Owed) {
 	s.putOwed(o, sets.New(s.findOwed(o).IDs...).Delete(o.IDs...))
 }
 
-// PutOwed replaces what is owed of a pod and resource; without ids nothing is.
+// PutOwed replaces the entry of a pod and resource; without ids it removes it.
 func (s *State) PutOwed(o Owed) { s.putOwed(o, sets.New(o.IDs...)) }
 
-// OwedBy lists what is owed now of each pod and resource that the changes touched; without ids
-// nothing is.
+// OwedBy lists the present entries of the pods and resources that the changes touched; one without
+// ids is settled.
 func (s *State) OwedBy(changes []Change) (out []Owed) {
 	seen := sets.New[types.UID]()
 	for _, c := range changes {
@@ -102,7 +102,7 @@ func (s *State) OwedBy(changes []Change) (out []Owed) {
 	return out
 }
 
-// findOwed returns what is owed of that pod and resource.
+// findOwed returns the entry of a pod and resource.
 func (s *State) findOwed(o Owed) Owed {
 	if at, found := slices.BinarySearchFunc(s.Owed, o, compareOwed); found {
 		return s.Owed[at]

@@ -7,8 +7,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// provider hands out one kind for one draft. It keeps account of what the containers placed so far
-// leave over.
+// provider hands out one kind for one draft. It keeps account of what is left after the containers
+// placed so far.
 type provider interface {
 	// ask returns what the container requests; nil: the whole pod, at its peak. The error is an
 	// *Unready; there is a demand even then.

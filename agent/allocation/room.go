@@ -41,8 +41,8 @@ func (r Room) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
 	return plan, nil
 }
 
-// Shortages lists what the node lacks of what is only counted. It does not count devices, which are
-// placed one by one: unhealthy devices of running pods would count against the pod.
+// Shortages lists the counted resources that the node lacks for the pod. It leaves out devices, which
+// are placed one by one: unhealthy devices of running pods would count against the pod.
 func (r Room) Shortages(pod *v1.Pod) []node.Shortage {
 	requests := Requests(r.CPUs, pod)
 	maps.DeleteFunc(requests, func(name v1.ResourceName, _ resource.Quantity) bool {

@@ -57,8 +57,8 @@ func (s State) With(changes []Change) State {
 	return next
 }
 
-// Change is one step of a commit. Put replaces a pod's assignment, Drop removes that of a UID; Owe
-// is what plugins have to be told of it. Settle is what a plugin has been told.
+// Change is one step of a commit. Put replaces a pod's assignment, Drop removes the one of a UID; Owe
+// lists the releases that plugins must hear of then. Settle lists releases that a plugin has heard of.
 type Change struct {
 	Put    Pod
 	Drop   types.UID

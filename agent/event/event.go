@@ -1,6 +1,6 @@
-// Package event records events of Kubernetes about pods and about the node, as client-go does:
-// alike ones are counted, and who has too many is cut short. They go to the log, to the agent's
-// memory, and to an API server if there is one.
+// Package event records events of Kubernetes about pods and about the node, as client-go does: it
+// counts equal events, and drops those of an object that has too many. They go to the log, to the
+// agent's memory, and to an API server if there is one.
 package event
 
 import (
@@ -92,8 +92,8 @@ func (r *Recorder) Container(of podspec.Ref, eventType, reason, message string) 
 	r.record.Event(about, eventType, reason, message)
 }
 
-// Follow says where the node's object is found, nil as long as it is not known. Events of the node have
-// its UID from then on; before they have its name in the place of that. It must not block.
+// Follow sets the function that returns the node's object, nil while it is not known. Once it is,
+// events of the node carry its UID; before, its name stands in for the UID. node must not block.
 func (r *Recorder) Follow(node func() *v1.Node) { r.known.Store(&node) }
 
 // OnNode records what happened to the node.
@@ -110,7 +110,7 @@ func (r *Recorder) OnNode(eventType, reason, message string) {
 	r.record.Event(&about, eventType, reason, message)
 }
 
-// List is what is remembered, the oldest first.
+// List returns the remembered events, the oldest first.
 func (r *Recorder) List() []v1.Event { return r.memory.list() }
 
 // Route lists them as a v1.EventList.

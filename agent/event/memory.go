@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// remembered is how many events there are at most; the one that is longest ago goes first.
+// remembered bounds the events kept in memory; the oldest goes first.
 const remembered = 1000
 
 // memory is a record.EventSink that keeps events where an API server would.

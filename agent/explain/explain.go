@@ -96,8 +96,8 @@ func (c Case) Judged(v Verdict) Record {
 // rejected is admission's outcome for a pod that does not wait.
 const rejected = "Reject"
 
-// despitePlugins names what a pod would still lack if its disconnected plugins were there: the
-// plugins are then not the cause of its rejection.
+// despitePlugins names what the pod would still lack with its disconnected plugins connected: if
+// anything, then the plugins are not the cause of its rejection.
 func (c Case) despitePlugins(a *Attempt) {
 	var unready *allocation.Unready
 	if !errors.As(c.Err, &unready) {

@@ -40,7 +40,7 @@ type usage struct {
 	used  time.Time // when it was last seen in use; zero: never
 }
 
-// idle returns the time since which nothing has used it, as far as known.
+// idle returns when the image was last seen in use, or first seen if it never was in use.
 func (u usage) idle() time.Time {
 	if u.used.After(u.found) {
 		return u.used

@@ -152,8 +152,7 @@ func (t roundTrip) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// exchange is one request and its answer. It serves as the answer's body; its Close ends the
-// connection.
+// exchange is one request with its answer. It is the answer's body: Close ends the connection.
 type exchange struct {
 	conn   net.Conn
 	buffer *buffer

@@ -85,7 +85,7 @@ func (h *devices) round(log klog.Logger) {
 	}
 }
 
-// orNever returns a health as it is recorded: unknown is "" until something was known.
+// orNever returns a health as it is recorded: "" until it was known once.
 func orNever(was, health v1.ResourceHealthStatus) v1.ResourceHealthStatus {
 	if was == "" && health == v1.ResourceHealthStatusUnknown {
 		return ""
@@ -129,9 +129,8 @@ func healthOf(held map[types.UID]allocation.Pod, inventory devicemanager.Invento
 	return out
 }
 
-// healthChanges returns the changes worth an event, in order. A device that is healthy when first
-// seen, or first known, is not worth one, because only healthy devices are given out; neither is a
-// device of which nothing is known yet.
+// healthChanges returns the changes worth an event, in order. A device that is healthy when first seen
+// makes no event, because only healthy devices are given out; nor does one whose health is unknown.
 func healthChanges(told, now map[heldDevice]v1.ResourceHealthStatus,
 	inventory devicemanager.Inventory) []healthChange {
 	changed := map[changeKey][]string{}

@@ -17,7 +17,7 @@ type Orphans struct {
 	// Running returns the pods in the runtime, Assigned the recorded assignments.
 	Running  func() []cri.Pod
 	Assigned func() allocation.State
-	// Remains list the pods of which something is left elsewhere, by what it is.
+	// Remains list the pods that have something left elsewhere, by the kind of thing.
 	Remains map[string]func() ([]types.UID, error)
 	// Known reports whether a pod need not be reported. It may be wrong about a pod that has just come
 	// or gone: the receiver of Found decides.

@@ -1,5 +1,5 @@
 // Package logs keeps the logs of running containers from filling the disk. A log that has reached
-// its maximum size is renamed, and the runtime is told to open a new file of the old name:
+// its maximum size is renamed, and the runtime opens a new file under the old name:
 //
 //	0.log                        what the runtime writes to
 //	0.log.20260102-150405        the newest before it, as it was written

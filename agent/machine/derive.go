@@ -70,8 +70,8 @@ func Of(cfg *config.Config, m *topology.Machine) (Hardware, error) {
 // firmware or crash kernel may keep tens or hundreds of MiB more or less.
 const drift = 0.02
 
-// slack returns by how many bytes evictionHard[memory.available] may change for that reason; none
-// if it is a quantity.
+// slack returns by how many bytes a percentage in evictionHard[memory.available] may change with the
+// machine's memory; 0 for a quantity.
 func slack(cfg *config.Config, m *topology.Machine) int64 {
 	threshold, set, err := config.ParseThreshold(cfg.Kubelet.EvictionHard["memory.available"])
 	if err != nil || !set {

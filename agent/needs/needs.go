@@ -165,8 +165,7 @@ func (n *Needs) known(pod types.UID) <-chan struct{} {
 // Reasons of the kubelet's events about volumes and containers.
 const reasonMount, reasonFailed = "FailedMount", "Failed"
 
-// Lack returns what the pod lacks, as far as that is known. What is missing comes before what may
-// be missing.
+// Lack returns what the pod is known to lack, or else what it may lack.
 func (n *Needs) Lack(pod *v1.Pod) admission.Lack {
 	ofObjects, ofClaims := n.ofObjects(pod), n.ofClaims(pod.UID)
 	if ofObjects == (admission.Lack{}) || ofObjects.Unknown && ofClaims.Missing() {

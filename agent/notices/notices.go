@@ -26,7 +26,7 @@ const reasonWithoutEffect = "FieldsWithoutEffect"
 // leastLate is the least time from the order to end a pod until the pod is late.
 const leastLate = 10 * time.Second
 
-// Config says who is told. All fields are required, and none may block.
+// Config holds the receivers of notices. All fields are required, and none may block.
 type Config struct {
 	Pod       func(pod *v1.Pod, eventType, reason, message string)
 	Container func(of podspec.Ref, eventType, reason, message string)
@@ -35,7 +35,7 @@ type Config struct {
 	Lacking func(was, is *v1.Pod) []string
 }
 
-// Notices remembers what was told of each pod. All methods may be called from any goroutine.
+// Notices remembers which notices of a pod were published. Its methods are safe for concurrent use.
 type Notices struct {
 	cfg Config
 	// ended has a value when the node ended a pod. Capacity 1.
@@ -45,7 +45,7 @@ type Notices struct {
 	pods map[types.UID]notice
 }
 
-// notice is what was told of a pod.
+// notice is the last notice of a pod.
 type notice struct {
 	pod     *v1.Pod
 	fields  string

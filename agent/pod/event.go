@@ -89,7 +89,7 @@ type Runtime struct {
 	Admitted *podspec.Resources
 }
 
-// News is what others wrote into a pod's status, as far as something follows from it.
+// News is a change that others made to a pod's status and that the agent acts on.
 type News string
 
 // The kinds of News.

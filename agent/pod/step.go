@@ -273,7 +273,7 @@ func (s *step) released() {
 	}
 }
 
-// begin makes the record of a desired pod, of which nothing is under way.
+// begin makes the record of a desired pod that has nothing under way.
 func (s *step) begin(e Event) {
 	s.Record = Record{Hold: Held, OnNode: e.Runtime.Recorded, EndedUnseen: e.Runtime.Ended}
 	var resized bool
@@ -352,7 +352,7 @@ func (s *step) release() {
 	}
 }
 
-// leave ends the life of a pod of which nothing is on the node, once all that it held is released.
+// leave ends the life of a pod that has left nothing on the node, once all that it held is released.
 func (s *step) leave() {
 	s.State = Releasing
 	s.release()

@@ -57,7 +57,7 @@ func (w *watcher) Watch(req *watchv1.WatchRequest,
 }
 
 // reader is one watch with two goroutines. run sends and may block while the client does not read;
-// guard notices that and ends the call, which unblocks run.
+// guard notices such a client and ends the call, which unblocks run.
 type reader struct {
 	feed   *feed
 	filter filter

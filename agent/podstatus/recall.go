@@ -8,8 +8,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// RecallAgain asks again what an earlier run of the agent reported of the static pods of which that
-// was unknown, and returns the pods of which it is known now: their workers should look at them.
+// RecallAgain asks again for the statuses that an earlier run reported of static pods, where they
+// were unknown. It returns the pods whose status is known now: their workers should look at them.
 func (s *Store) RecallAgain() (news []types.UID) {
 	for _, e := range s.table.all() {
 		if e.recalled || !podspec.IsStatic(e.Pod) {
@@ -25,7 +25,7 @@ func (s *Store) RecallAgain() (news []types.UID) {
 	return news
 }
 
-// recall returns the entry with what was reported before, as far as nothing was found out since.
+// recall fills in what an earlier run reported where this run has found out nothing yet.
 func (e entry) recall(reported v1.PodStatus) entry {
 	e.recalled = true
 	if e.first {

@@ -40,7 +40,7 @@ type Config struct {
 	Wrote func(Change)
 }
 
-// Change is a change of a pod's status, or of what else is reported of it.
+// Change is a change of a pod's status or of its other reported facts.
 type Change struct {
 	// Pod is the pod as its source has it; it may have been admitted with other resources.
 	Pod           *v1.Pod
@@ -123,7 +123,7 @@ func (s *Store) Write(f pod.Effect) {
 	})
 }
 
-// begin begins with a pod, maybe again, of which only the spec is known.
+// begin makes the entry of a pod, perhaps again, from its spec alone.
 func (s *Store) begin(f pod.Facts) {
 	e := entry{Facts: f, first: true, status: s.cfg.Recall(f.Pod)}
 	before, again := s.table.get(f.Pod.UID)
@@ -233,8 +233,8 @@ func (t *table) list(of func(entry) *v1.Pod) []*v1.Pod {
 // Active lists the specs of the pods that hold resources of the node: admitted and not ended.
 func (s *Store) Active() []*v1.Pod { return s.table.specs(entry.active) }
 
-// Holding lists Active, and the ended pods of which something is still assigned: their resources
-// are not free yet.
+// Holding lists Active, and the ended pods that still have an assignment: their resources are not
+// free yet.
 func (s *Store) Holding(assigned func(types.UID) bool) []*v1.Pod {
 	return s.table.specs(func(e entry) bool {
 		return e.active() || e.Admitted && assigned(e.Pod.UID)

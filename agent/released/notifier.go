@@ -58,8 +58,8 @@ type Notifier struct {
 	// Owned by Run.
 	busy sets.Set[string]     // resources whose plugins are being called
 	due  map[string]time.Time // when a resource's plugin is called again
-	// from is when the plugin was first called, by the entry of what is owed, plus the time for which
-	// it was disconnected since.
+	// from holds, for each entry that is owed, when the plugin was first called, plus the time for
+	// which it was disconnected since.
 	from map[types.UID]time.Time
 	away map[string]time.Time // since when a resource's plugin is disconnected
 }

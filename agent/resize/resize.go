@@ -46,13 +46,13 @@ func Describe(admitted *v1.Pod) string {
 	return string(raw)
 }
 
-// Admitted knows what the pods were admitted with that run when the agent starts.
+// Admitted holds the admitted resources of pods that run when the agent starts.
 type Admitted struct {
 	kubelet map[types.UID]podspec.Resources
 }
 
-// Open reads the file that a kubelet may have left in the root. A file that cannot be read is moved
-// aside; the error says whom that concerns.
+// Open reads the file that a kubelet may have left in the root. It moves an unreadable file aside; the
+// error says which pods this concerns.
 func Open(root string) (Admitted, error) {
 	path := filepath.Join(root, KubeletFile)
 	kubelet, err := files.Load(path, maxKubeletFile, time.Now(), decode)

@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// view is what containers and pods lack.
+// view holds what containers and pods lack.
 type view struct {
 	lacks []lack
 	// resting holds the errors of containers that must not be given their CPUs again yet.
@@ -22,7 +22,7 @@ type view struct {
 	held    failed // by other updates that rest
 }
 
-// lack is what a container or the cgroup of a pod is to have and does not, or a part of that.
+// lack lists values that a container or a pod's cgroup should have and does not, or some of them.
 type lack struct {
 	live
 	gaps  []gap // the CPUs' first

@@ -16,7 +16,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Settings are the node's settings of what containers and pods have.
+// Settings are the node's settings for containers' and pods' cgroups.
 type Settings struct {
 	// ResourceOptions lack what follows from the hardware.
 	cri.ResourceOptions

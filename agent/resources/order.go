@@ -49,7 +49,7 @@ func turnOfCPUs(has string, want cpuset.CPUSet, exclusive bool) turn {
 	return last
 }
 
-// steps puts what containers and pods lack into the order in which they are given it:
+// steps puts what containers and pods lack into the order in which to apply it:
 //
 //	0  containers shrink: they leave CPUs and lower their limits
 //	1  the cgroups of their pods get the new limits

@@ -105,7 +105,7 @@ func made(c live) *v1.Pod {
 	return c.spec
 }
 
-// read says what a container or pod is to have, and reads the kernel's values of that.
+// read computes the values that a container or pod should have, and reads the kernel's.
 func (r reader) read(ctx context.Context, c live) live {
 	var err error
 	if c.ID == "" {

@@ -29,7 +29,7 @@ const (
 	maxNames = 5
 )
 
-// Config says whom to ask.
+// Config names the runtime to ask.
 type Config struct {
 	Status func(context.Context) (cri.RuntimeStatus, error)
 	// Images lists them; nil: nobody wants to know.
@@ -59,7 +59,7 @@ func New(c Config, first cri.RuntimeStatus) *Follower {
 	return &Follower{cfg: c, state: State{RuntimeStatus: first, At: time.Now()}}
 }
 
-// Get is what is known now.
+// Get returns the present state.
 func (f *Follower) Get() State {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -179,7 +179,7 @@ func (i *Identities) begin() {
 	i.saved = files.NewRecord(i.path, maxIdentitiesFile, i.list())
 }
 
-// list is what is known, by namespace and name.
+// list returns the known identities by namespace and name.
 func (i *Identities) list() []identity {
 	return slices.SortedFunc(maps.Values(i.known), func(a, b identity) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))

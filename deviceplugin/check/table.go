@@ -23,7 +23,7 @@ type words struct {
 
 // wants are the preconditions of a check.
 type wants struct {
-	// plugin: it is registered and lists devices, of which devices are healthy.
+	// plugin: it is registered and lists devices; devices: so many of them are healthy.
 	plugin  bool
 	devices int
 	// start: the plugin is ours to start and stop; kill: and to kill.

@@ -68,8 +68,8 @@ func AdviceWanted(req Request) (PreferredRequest, bool) {
 }
 
 // settled is a request after every step that leaves no choice. It names devices by their index in
-// the resource's list, which is in the order of ids: nothing here sorts or hashes ids, of which
-// there may be hundreds of thousands.
+// the resource's list, which is in the order of ids: nothing here sorts or hashes ids, since there
+// may be hundreds of thousands.
 type settled struct {
 	devices []*Device
 	n       int

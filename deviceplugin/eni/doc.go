@@ -15,5 +15,5 @@
 // state is compared with that of its last handing out; steps is pure and returns the changes that
 // restore it.
 //
-// Addresses and trunk members, of which a node has a number, are counts.
+// Addresses and trunk members are alike: the plugin offers their number, a [Count].
 package eni

@@ -32,8 +32,8 @@ func (o offer) choose(links prefer.Links, available, must []device, size int) []
 	return chosen
 }
 
-// shares picks replicas. Spread, it prefers units of which the container has the fewest replicas,
-// then those with the fewest in use: two shares come from two GPUs if possible. Packed, it prefers
+// shares picks replicas. Spread, it prefers units with the fewest replicas in this container, then
+// those with the fewest in use: two shares come from two GPUs if possible. Packed, it prefers
 // units that the container already has, then the fullest that suffices, then the one with the most
 // left.
 func shares(all, available, must []device, size int, pack bool) []device {

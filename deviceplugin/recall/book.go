@@ -144,9 +144,9 @@ func (b *Book) Left() []Resource {
 	return b.left
 }
 
-// Record is a record in the book's file of a value of which the resources follow; its zero value is
-// what the file has of this run. Of resources that have so many devices that they have no room, the
-// devices are not remembered: there are none then while their plugin is away.
+// Record keeps a value in the book's file in the form of the resources that follow from it; the zero
+// value stands for what the file has. The devices of resources that have too many for the file are
+// not remembered: the resource then has none while its plugin is away.
 func Record[T any](b *Book, resources func(T) []Resource) *files.Record[T] {
 	var none T
 	return files.NewRecordOf(b.path, maxFile, none, func(value T) ([]byte, error) {

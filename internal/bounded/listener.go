@@ -53,8 +53,8 @@ func Paced(l net.Listener, limit int) net.Listener {
 // Kind says what is done over a connection.
 type Kind int
 
-// The kinds of what is done. The answer of a Stream goes on; a WholeStream is the only request that its
-// connection has meanwhile.
+// Kinds of requests. The answer of a Stream goes on; a WholeStream has its connection for itself
+// meanwhile.
 const (
 	Request Kind = iota
 	Stream

@@ -20,7 +20,7 @@ func (u *Unusable) Error() string {
 
 func (u *Unusable) Unwrap() error { return u.Err }
 
-// Load is what a file has; one that is not there has the zero value. A file that cannot be used is
+// Load returns the content of a file; of a missing file, the zero value. A file that cannot be used is
 // moved aside, with now in its name: the value is zero then beside an *Unusable. Any other error says that it is in the way.
 func Load[T any](path string, limit int64, now time.Time, decode func([]byte) (T, error)) (
 	value T, err error) {

@@ -87,9 +87,9 @@ func SandboxAnnotation(observed cri.Pod, bootID string) (map[string]allocation.C
 	return p.Containers, nil
 }
 
-// addUncreated adds what the pod's sandbox says of containers that were not created yet, unless
-// the state agrees with all containers, as it is then newer than the sandbox. It adds nothing that
-// another pod holds by now.
+// addUncreated adds the holdings that the pod's sandbox names for containers that were not created
+// yet, except what another pod holds by now. It adds nothing if the state agrees with all
+// containers: then the state is newer than the sandbox.
 func (r *rebuilding) addUncreated(observed cri.Pod) {
 	p, changed := r.put[observed.UID]
 	if !observed.Running() || r.known.Has(observed.UID) && !changed {

@@ -102,7 +102,7 @@ func (p *Providers) Logins(ctx context.Context, pod *v1.Pod, image string) (
 	return groups, errors.Join(errs...)
 }
 
-// asker identifies for whom a provider is asked.
+// asker identifies on whose behalf a provider is asked.
 type asker struct {
 	request credentialv1.CredentialProviderRequest
 	// who distinguishes askers that must not share answers.

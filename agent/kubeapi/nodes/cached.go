@@ -18,7 +18,7 @@ import (
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// cached is the node as the API server has it, as far as is known.
+// cached is the last known node object of the API server.
 type cached struct {
 	changed chan struct{} // has a value when the watch delivered another version
 	present mailbox.Topic // published when the node came or went

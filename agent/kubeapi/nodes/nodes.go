@@ -81,7 +81,7 @@ func New(c Config) *Nodes {
 	}
 }
 
-// Node returns the node as the API server has it, as far as is known; nil: it is not registered.
+// Node returns the last known node object of the API server; nil: the node is not registered.
 func (n *Nodes) Node() *v1.Node {
 	return n.cached.get()
 }

@@ -88,9 +88,8 @@ func (x *Expected) upToDate(pod *v1.Pod) bool {
 		x.looked.Has(pod.UID)
 }
 
-// Lack returns something that the pod cannot start without and that does not exist, or else
-// something of which that is unknown; nil: nothing. It does not block. When the answer changes,
-// Config.Arrived gets the pod.
+// Lack returns an object that the pod needs and that does not exist, or else one that may not exist;
+// nil: the pod lacks nothing. It does not block. When the answer changes, Config.Arrived gets the pod.
 func (x *Expected) Lack(pod *v1.Pod) *Lack {
 	r, upToDate := requiredBy(pod), x.upToDate(pod)
 	var perhaps *Lack
@@ -122,8 +121,7 @@ func (x *Expected) Lack(pod *v1.Pod) *Lack {
 	return perhaps
 }
 
-// check returns the first error of the requirements that says more than that an object is unknown,
-// else the first error.
+// check returns the first error that is not just "unknown", or else the first error.
 func (x *Expected) check(by user, upToDate bool, all []requirement) (first error) {
 	for _, one := range all {
 		err := x.checkOne(by, upToDate, one)

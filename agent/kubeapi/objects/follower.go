@@ -100,7 +100,7 @@ func (f *follower) answer(e *entry, by user) (object, error) {
 	}
 }
 
-// unknown is the error of an object of which the API server has not answered yet.
+// unknown says that the API server has not answered yet whether an object exists.
 type unknown struct{ error }
 
 // Unwrap returns the cause.

@@ -90,7 +90,7 @@ func (o *Objects) Begin(pod *v1.Pod) error {
 // Expected follows what pods that wait for admission cannot start without.
 func (o *Objects) Expected() *Expected { return o.expected }
 
-// Release forgets what a pod used, of which nothing is left that does.
+// Release ends the following of a pod's objects. Nothing of the pod may be left.
 func (o *Objects) Release(pod types.UID) {
 	o.tokens.forget(pod)
 	o.certificates.forget(pod)

@@ -48,10 +48,10 @@ const (
 	Delete Verb = "delete"
 )
 
-// Next sends the next request about a thing, if one is due, and returns its verb, or None. again is
-// the time at which one will be due without an event; zero: none. After an error Next is called
-// again after a pause, which grows with each failure of that verb about that thing, and which the
-// API server may lengthen.
+// Next sends the next request about a key, if one is due, and returns its verb, or None. again is the
+// time at which a request will be due without an event; zero: none. After an error Next is called
+// again after a pause, which grows with each failure of that verb and key; the API server may
+// lengthen it.
 type Next[K comparable] func(ctx context.Context, key K) (made Verb, again time.Time, err error)
 
 // MayHaveTakenEffect reports whether a failed request may have been carried out: its answer was

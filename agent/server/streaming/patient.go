@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// patient is a response whose hijacked connection is closed after it has been idle for that time;
-// 0: never.
+// patient closes the response's hijacked connection after it was idle for that long; 0: never.
 type patient struct {
 	http.ResponseWriter
 	idle time.Duration
