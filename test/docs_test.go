@@ -35,6 +35,7 @@ var documented = map[string]struct {
 		"--kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml": {
 		cluster: true},
 	"numalet explain shop/web-0 --node node1 --kubeconfig ~/.kube/config": {cluster: true},
+	"numalet explain --node node1 --kubeconfig ~/.kube/config":            {cluster: true},
 	"numalet nodes --kubeconfig admin.conf --machine fixture:dgx-h100=600 " +
 		"--machine rack.yaml=400 --topology-manager-policy single-numa-node --label hollow=yes " +
 		"--taint hollow=yes:NoSchedule --cleanup": {cluster: true},

@@ -88,17 +88,20 @@ func (r record) step(e event, c conditions) (record, []effect) {
 type step struct {
 	record
 	conditions
-	effects []effect
+	effects
 }
 
-func (s *step) do(e effect) { s.effects = append(s.effects, e) }
+// effects are in the order in which they are carried out.
+type effects []effect
+
+func (all *effects) do(e effect) { *all = append(*all, e) }
 
 // move gives the pod another state and reservation. The time of a state ends with it.
-func (s *step) move(to state, has reservation) {
-	if to != s.state {
-		s.tries.due = time.Time{}
+func (r *record) move(to state, has reservation) {
+	if to != r.state {
+		r.tries.due = time.Time{}
 	}
-	s.state, s.has = to, has
+	r.state, r.has = to, has
 }
 
 // give is move to a reservation that may be less than the pod had: others may wait for that.
