@@ -79,7 +79,8 @@ func handlersOf(s self, inCluster bool, can supports) []decide.Handler {
 	if inCluster {
 		all = append(all, handlers.Claims) // of static pods they have no effect
 	}
-	return append(all, handlers.GroupsPolicy(can.groupsPolicy), handlers.AppArmor(can.appArmor))
+	return append(all, handlers.GroupsPolicy(can.groupsPolicy), handlers.AppArmor(can.appArmor),
+		handlers.Shutdown)
 }
 
 // featuresOf returns the features that the node declares, as of the kubelet's release that it is

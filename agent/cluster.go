@@ -70,7 +70,7 @@ func newClusterNode(n node, pods *podstatus.Store, e nodeEnds) clusterNode {
 		Changed: mailbox.Subscribe(append(e.changed, e.offered, n.hardware.Changes())...),
 		Wrote: func(f nodestatus.Facts) {
 			owned.Wrote(f.Devices)
-			n.metrics.Startup.NodeWritten(len(f.NotReady) == 0)
+			n.metrics.Startup.NodeWritten(len(f.Unready()) == 0)
 		},
 		Tell: n.events.OnNode, Unanswered: e.unanswered, Restored: n.kube.Restored().Publish,
 		Again: mailbox.Subscribe(n.kube.Restored()),

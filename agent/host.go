@@ -23,6 +23,7 @@ import (
 	"github.com/numalet/numalet/agent/neighbours"
 	nodestatus "github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/runtimeup"
+	"github.com/numalet/numalet/agent/shutdown"
 	"github.com/numalet/numalet/agent/tunables"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
@@ -42,14 +43,15 @@ type host struct {
 	// short has the conditions of pressure, which evictions set.
 	short   *eviction.Pressure
 	evicted *eviction.Journal
-	images  *images.Records // nil: whoever names an image may use it
-	tree    *cgroups.Tree   // nil: cgroupsPerQOS is off
+	down    *shutdown.Announced // whether the machine goes down
+	images  *images.Records     // nil: whoever names an image may use it
+	tree    *cgroups.Tree       // nil: cgroupsPerQOS is off
 }
 
 // reach connects to the runtime, and prepares what the node's pods need of the host.
 func reach(ctx context.Context, n node, others *neighbours.Neighbours) (h host, err error) {
 	cfg, k := n.cfg, &n.cfg.Kubelet
-	h.others, h.short = others, new(eviction.Pressure)
+	h.others, h.short, h.down = others, new(eviction.Pressure), new(shutdown.Announced)
 	h.info = hostinfo.Read(ctx, "/", n.bootID)
 	h.addresses = addresses.New(ctx, addresses.Config{
 		Node: n.name, Asked: cfg.NodeIPs(), Standalone: n.kube == nil,
@@ -184,7 +186,9 @@ func tuneKernel(ctx context.Context, k *kubeletconfig.KubeletConfiguration) erro
 // made of it.
 func (h host) state() nodestatus.State {
 	now := time.Now()
-	s := nodestatus.State{NotReady: h.up.Get().NotReady(now), Pressure: h.short.Conditions()}
+	s := nodestatus.State{
+		NotReady: h.up.Get().NotReady(now), Pressure: h.short.Conditions(), ShuttingDown: h.down.Now(),
+	}
 	if err := h.seen.Healthy(now); err != nil {
 		s.NotReady = append(s.NotReady, "PLEG is not healthy: "+err.Error())
 	}
@@ -212,7 +216,7 @@ func (h host) nodeEnds(n node, d deviceDomain, state func() nodestatus.State) no
 	e := nodeEnds{
 		inventory: d.Inventory, offered: d.changed, describe: h.describe(n, state),
 		changed: []mailbox.Source{h.up.Changes(), h.addresses.Changes(), h.seen.Health(),
-			h.short.Changes()},
+			h.short.Changes(), h.down.Changes()},
 	}
 	if n.kube != nil {
 		e.unanswered = n.kube.Reset
@@ -226,7 +230,7 @@ func (h host) admissionEnds(own clusterNode, d deviceDomain, c contentDomain,
 	e := admissionEnds{
 		node: own, plugins: d.Plugins, state: state,
 		changed: []mailbox.Source{d.changed, h.up.Changes(), h.seen.Health(), h.short.Changes(),
-			c.needed},
+			h.down.Changes(), c.needed},
 		supports: supports{
 			groupsPolicy: h.runtime.SupplementalGroupsPolicy,
 			appArmor:     hostinfo.EnforcesAppArmor("/"),

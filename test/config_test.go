@@ -133,13 +133,12 @@ func TestOptionsWithoutEffect(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
 	n.Settings["kernelMemcgNotification"] = true
-	n.Settings["shutdownGracePeriod"] = "3m"
-	n.Settings["featureGates"] = map[string]bool{"GracefulNodeShutdown": false}
+	n.Settings["featureGates"] = map[string]bool{"InPlacePodLevelResourcesVerticalScaling": false}
 	n.Args = append(n.Args, "--max-open-files=4096", "--housekeeping-interval=1s")
 	n.Start()
 	const told = "Accepted without effect"
-	for _, name := range []string{"shutdownGracePeriod",
-		"featureGates.GracefulNodeShutdown", "--housekeeping-interval"} {
+	for _, name := range []string{
+		"featureGates.InPlacePodLevelResourcesVerticalScaling", "--housekeeping-interval"} {
 		if got := logged(t, n, told, `"`+name); got != 1 {
 			t.Errorf("%s is reported %d times, want once", name, got)
 		}

@@ -28,7 +28,6 @@ var untold = map[string]string{
 	"VolumeResizeFailed":            "the same", "VolumeResizeSuccessful": "the same",
 	"ResizeStarted": "no pod is resized yet", "ResizeCompleted": "the same",
 	"ResizeDeferred": "the same", "ResizeError": "the same",
-	"Shutdown":                "the shutdown of the node is not followed yet",
 	"FailedPodSandBoxStatus":  "FailedSync says it: a sandbox is looked at with its pod",
 	"HostIPsIPFamilyMismatch": "it cannot happen: pods have the addresses of the node's families",
 }
@@ -41,7 +40,6 @@ var uncounted = map[string]string{
 	"volume_operation_":           "storage_operation_duration_seconds tells",
 	"volume_manager_selinux_":     "the agent does not label volumes, the runtime does",
 	"kubelet_orphan_pod_cleaned_": "a pod that nobody desires ends as all others",
-	"kubelet_graceful_shutdown_":  "the shutdown of the node is not followed yet",
 	"kubelet_imagemanager_inmemory_": "all records are in memory: there is no cache that could be " +
 		"full",
 	"kubelet_pleg_discard_events":            "nothing is discarded",

@@ -116,6 +116,25 @@ func TestBadFiles(t *testing.T) {
 				`"allocatableMemory.available"; evictionHard[memory.available]: Invalid value: ` +
 				`"lots": want a quantity such as "100Mi" or a percentage such as "10%", found ` +
 				`"lots"`},
+		"shutdown": {head + "shutdownGracePeriod: 500ms\nshutdownGracePeriodCriticalPods: 2s\n",
+			`invalid configuration: shutdownGracePeriod: Invalid value: "500ms": must be 0 or at ` +
+				`least 1s; shutdownGracePeriodCriticalPods: Invalid value: "2s": must not be more ` +
+				`than shutdownGracePeriod, 500ms`},
+		"shutdown by priority": {head + "shutdownGracePeriod: 10s\n" +
+			"shutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: -1}]\n",
+			`invalid configuration: shutdownGracePeriodByPodPriority: Forbidden: cannot be used with ` +
+				`shutdownGracePeriod or shutdownGracePeriodCriticalPods; ` +
+				`shutdownGracePeriodByPodPriority[0].shutdownGracePeriodSeconds: Invalid value: -1: ` +
+				`must not be negative`},
+		"shutdown without its gate": {head + "featureGates: {GracefulNodeShutdown: false}\n" +
+			"shutdownGracePeriod: 10s\n",
+			`invalid configuration: shutdownGracePeriod: Forbidden: needs feature gate ` +
+				`GracefulNodeShutdown`},
+		"shutdown by priority without its gate": {head +
+			"featureGates: {GracefulNodeShutdownBasedOnPodPriority: false}\n" +
+			"shutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 1}]\n",
+			`invalid configuration: shutdownGracePeriodByPodPriority: Forbidden: needs feature gate ` +
+				`GracefulNodeShutdownBasedOnPodPriority`},
 		"soft eviction": {head + "evictionSoft: {memory.available: 1Gi}\n",
 			`invalid configuration: evictionSoftGracePeriod[memory.available]: Required value: ` +
 				`evictionSoft needs a grace period for each signal`},

@@ -142,6 +142,10 @@ func validateShutdown(c *Config, p *problems) {
 	priorities := k.ShutdownGracePeriodByPodPriority
 	p.forbid(len(priorities) > 0 && (total.Duration != 0 || critical.Duration != 0), byPriority,
 		"cannot be used with shutdownGracePeriod or shutdownGracePeriodCriticalPods")
+	p.forbid(total.Duration > 0 && !c.Gates.Enabled("GracefulNodeShutdown"), "shutdownGracePeriod",
+		"needs feature gate GracefulNodeShutdown")
+	p.forbid(len(priorities) > 0 && !c.Gates.Enabled("GracefulNodeShutdownBasedOnPodPriority"),
+		byPriority, "needs feature gate GracefulNodeShutdownBasedOnPodPriority")
 	for i, one := range priorities {
 		if one.ShutdownGracePeriodSeconds < 0 {
 			p.invalid(fmt.Sprintf("%s[%d].shutdownGracePeriodSeconds", byPriority, i),

@@ -129,7 +129,7 @@ func conditions(f Facts, s v1.NodeStatus) []v1.NodeCondition {
 	}
 	ready := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue,
 		Reason: "KubeletReady", Message: "kubelet is posting ready status"}
-	if why := slices.Concat(f.NotReady, missing(s.Capacity)); len(why) > 0 {
+	if why := slices.Concat(f.Unready(), missing(s.Capacity)); len(why) > 0 {
 		ready.Status, ready.Reason = v1.ConditionFalse, "KubeletNotReady"
 		ready.Message = strings.Join(why, ", ")
 		if len(why) > 1 {

@@ -103,9 +103,13 @@ func TestConditions(t *testing.T) {
 	if diff := cmp.Diff(want, got(s)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	f.NotReady[0] = "PLEG is not healthy"
+	f.NotReady[0], f.ShuttingDown = "PLEG is not healthy", true
 	s = Status(s, f, metav1.NewTime(time.Unix(3000, 0)))
 	ready := s.Conditions[4]
+	if want := "[PLEG is not healthy, node is shutting down, missing node capacity for resources: " +
+		"pods]"; ready.Message != want {
+		t.Errorf("the node is not ready: %s; want %s", ready.Message, want)
+	}
 	if !ready.LastTransitionTime.Equal(&later) || ready.LastHeartbeatTime.Unix() != 3000 {
 		t.Errorf("the transition of a condition with another message was at %v, its heartbeat at %v",
 			ready.LastTransitionTime, ready.LastHeartbeatTime)
@@ -119,13 +123,14 @@ func TestChanged(t *testing.T) {
 		t.Errorf("changed: %s", cmp.Diff(first, again))
 	}
 	for name, change := range map[string]func(*Facts){
-		"device":    func(f *Facts) { f.Devices.Capacity = podtest.Amounts("x.io/y=1") },
-		"not ready": func(f *Facts) { f.NotReady = []string{"x"} },
-		"address":   func(f *Facts) { f.Addresses.All[0].Address = "m" },
-		"image":     func(f *Facts) { f.Runtime.Images = []v1.ContainerImage{{SizeBytes: 1}} },
-		"boot":      func(f *Facts) { f.Info.BootID = "b2" },
-		"volume":    func(f *Facts) { f.VolumesInUse = []v1.UniqueVolumeName{"v"} },
-		"feature":   func(f *Facts) { f.DeclaredFeatures = []string{"x"} },
+		"device":        func(f *Facts) { f.Devices.Capacity = podtest.Amounts("x.io/y=1") },
+		"not ready":     func(f *Facts) { f.NotReady = []string{"x"} },
+		"shutting down": func(f *Facts) { f.ShuttingDown = true },
+		"address":       func(f *Facts) { f.Addresses.All[0].Address = "m" },
+		"image":         func(f *Facts) { f.Runtime.Images = []v1.ContainerImage{{SizeBytes: 1}} },
+		"boot":          func(f *Facts) { f.Info.BootID = "b2" },
+		"volume":        func(f *Facts) { f.VolumesInUse = []v1.UniqueVolumeName{"v"} },
+		"feature":       func(f *Facts) { f.DeclaredFeatures = []string{"x"} },
 	} {
 		f := facts()
 		change(&f)

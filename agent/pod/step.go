@@ -206,7 +206,9 @@ func (s *step) killed(e Event) {
 	case Terminating:
 		s.Killed = true
 		s.do(Effect{Kind: Terminate, Grace: e.Grace, Why: e.Why})
-	case None, Rejected, Completed, Terminated, Removing, Releasing:
+	case Completed: // whoever ends it waits until it is cleared
+		s.Killed, s.State = true, Terminated
+	case None, Rejected, Terminated, Removing, Releasing:
 		// Nothing of it runs, or nothing will in a moment.
 	default:
 		s.never()

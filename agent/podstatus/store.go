@@ -85,8 +85,8 @@ func New(cfg Config) *Store {
 	return &Store{cfg: cfg, table: newTable(cfg.Ending, cfg.Wrote)}
 }
 
-// Changes is published when a pod comes or goes, begins or ends to hold resources, or changes its
-// spec or phase.
+// Changes is published when a pod comes or goes, begins or ends to hold resources, changes its spec
+// or phase, or is cleared.
 func (s *Store) Changes() mailbox.Source { return &s.table.changed }
 
 // Write carries out an effect of kind pod.Write. Nothing is written of a pod that has no status,
@@ -239,6 +239,12 @@ func (s *Store) Holding(assigned func(types.UID) bool) []*v1.Pod {
 	return s.table.specs(func(e entry) bool {
 		return e.active() || e.Admitted && assigned(e.Pod.UID)
 	})
+}
+
+// Cleared reports whether nothing of a pod is left but records (pod.Facts), or it is not known.
+func (s *Store) Cleared(uid types.UID) bool {
+	e, known := s.table.get(uid)
+	return !known || e.Cleared
 }
 
 // Undecided lists the specs of the pods that have yet to be admitted.

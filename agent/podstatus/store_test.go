@@ -56,7 +56,7 @@ func woken(c <-chan struct{}) bool {
 }
 
 // A pod goes through what admission and its node say of it; who watches is woken when other pods
-// hold resources of the node, and when its phase is another.
+// hold resources of the node, when its phase is another, and when it is cleared.
 func TestStatusesInTurn(t *testing.T) {
 	var written []string
 	s := New(Config{
@@ -82,7 +82,7 @@ func TestStatusesInTurn(t *testing.T) {
 		{"another spec", func() { s.write(pod.StatusKept, named("u", "b"), "") },
 			v1.PodPending, "", true, true},
 		{"cleared", func() { s.write(pod.StatusCleared, uid("u"), "") },
-			v1.PodPending, "", true, false},
+			v1.PodPending, "", true, true},
 		{"desired anew", func() { s.write(pod.StatusPending, named("u", "b"), "") },
 			v1.PodPending, "", false, true},
 		{"rejected", func() { s.write(pod.StatusRejected, uid("u"), "OutOfcpu") },

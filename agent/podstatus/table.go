@@ -93,7 +93,7 @@ func (t *table) replace(before, next entry) bool {
 	}
 	t.put(next)
 	if next.active() != before.active() || next.Shown() != before.Shown() ||
-		next.status.Phase != before.status.Phase {
+		next.status.Phase != before.status.Phase || next.Cleared != before.Cleared {
 		t.changed.Publish()
 	}
 	t.wrote(Change{next.Shown(), before.status, next.status, next.first, next.Cleared})

@@ -20,23 +20,28 @@ const (
 	reasonReadinessGatesNotReady = "ReadinessGatesNotReady"
 )
 
-// Reasons of pods that the node ended: one that made room for a critical one, and one that was evicted
-// because the node ran short.
+// Reasons of pods that the node ended: one that made room for a critical one, one that was evicted
+// because the node ran short, and one that ended since the machine goes down.
 const (
 	ReasonPreempting = "Preempting"
 	ReasonEvicted    = "Evicted"
+	ReasonShutdown   = "Terminated"
 )
 
-// disrupted returns the condition of a pod that the node ended for another pod, or for want of
-// something. is reports whether it applies: the pod has ended.
+// disrupted returns the condition of a pod that the node ended for a reason of its own. is reports
+// whether it applies: the pod has ended.
 func disrupted(s v1.PodStatus) (c v1.PodCondition, is bool) {
 	c = v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
 		Reason:  v1.PodReasonTerminationByKubelet,
 		Message: "Pod was preempted by Kubelet to accommodate a critical pod."}
-	if s.Reason == ReasonEvicted {
+	switch s.Reason {
+	case ReasonPreempting:
+	case ReasonEvicted, ReasonShutdown:
 		c.Message = s.Message
+	default:
+		return c, false
 	}
-	return c, (s.Reason == ReasonPreempting || s.Reason == ReasonEvicted) && s.Phase == v1.PodFailed
+	return c, s.Phase == v1.PodFailed
 }
 
 // owned reports whether the agent owns a condition type; other conditions stay as they are.

@@ -12,8 +12,8 @@ const (
 	APISource        = "api"
 )
 
-// criticalPriority is the lowest priority of pods that are critical to the cluster or node.
-const criticalPriority int32 = 2_000_000_000
+// CriticalPriority is the lowest priority of pods that are critical to the cluster or node.
+const CriticalPriority int32 = 2_000_000_000
 
 // IsStatic reports whether the pod is from a file or a URL.
 func IsStatic(pod *v1.Pod) bool {
@@ -23,7 +23,7 @@ func IsStatic(pod *v1.Pod) bool {
 
 // IsCritical reports whether the pod is static, or critical to the node or cluster by its priority.
 func IsCritical(pod *v1.Pod) bool {
-	return IsStatic(pod) || ptr.Deref(pod.Spec.Priority, 0) >= criticalPriority
+	return IsStatic(pod) || ptr.Deref(pod.Spec.Priority, 0) >= CriticalPriority
 }
 
 // Rank decides which pods make way for which on a full node.

@@ -49,8 +49,8 @@ var metricDifferences = []difference{
 		why: "the library chooses no buckets, and each registry has its own then"},
 	{where: `/metrics (numalet_.*|kubelet_cpu_manager_allocation_per_numa|kubelet_metrics_provider)`,
 		why: "numalet's own, and two of the kubelet's that it has under other settings"},
-	{where: `/metrics (dra_|kubelet_(graceful_shutdown|pod_in_progress_resizes|` +
-		`pod_level_resources_admission)).*`, why: "of what is not there yet"},
+	{where: `/metrics (dra_|kubelet_(pod_in_progress_resizes|pod_level_resources_admission)).*`,
+		why: "of what is not there yet"},
 	{where: `/metrics (force_cleaned_|reconstruct_|volume_operation_|volume_manager_selinux_|` +
 		`kubelet_orphan_pod_).*`,
 		why: "of the kubelet's volume manager: here storage_operation_duration_seconds tells"},

@@ -1,0 +1,45 @@
+package agent
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/pod"
+	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/shutdown"
+	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/agent/syncloop"
+	"github.com/numalet/numalet/internal/mailbox"
+)
+
+// newShutdown ends pods in order when the machine goes down.
+func (a *Agent) newShutdown() (*shutdown.Manager, error) {
+	n, statuses := a.node, a.pods.statuses
+	c := shutdown.Config{
+		Logind: shutdown.Logind{DropIns: "/etc/systemd/logind.conf.d"}, Announced: a.host.down,
+		Pods: statuses.Active, Grace: podworker.Grace, Tell: n.events.OnNode, Registry: n.registry,
+		Left: func(uid types.UID) bool {
+			state := n.store.State()
+			return !statuses.Cleared(uid) || !state.Pods[uid].IsEmpty() ||
+				slices.ContainsFunc(state.Owed, func(o allocation.Owed) bool { return o.UID == uid })
+		},
+		Changed: mailbox.Subscribe(statuses.Changes(), n.store.Changes()),
+		End: func(p *v1.Pod, grace time.Duration) {
+			statuses.events.Put(syncloop.Event{UID: p.UID, Event: pod.Event{
+				Kind: pod.Killed, Grace: grace,
+				Why: pod.Why{Reason: status.ReasonShutdown, Message: shutdown.Message},
+			}})
+		},
+	}
+	if n.cfg.Gates.Enabled("GracefulNodeShutdown") {
+		c.Waves = shutdown.Waves(&n.cfg.Kubelet)
+		if n.cfg.Gates.Enabled("GracefulNodeShutdownBasedOnPodPriority") {
+			c.Dir = n.cfg.RootDir
+		}
+	}
+	return shutdown.New(c)
+}

@@ -1,0 +1,98 @@
+package shutdown
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/internal/metric"
+)
+
+// FileName is the name of the kubelet's file about the last shutdown, in the agent's root.
+const FileName = "graceful_node_shutdown_state"
+
+// maxFile bounds its size.
+const maxFile = 1 << 12
+
+// times are when the last shutdown began and ended, as in the file; zero: it has not, or none was.
+type times struct {
+	Start time.Time `json:"startTime"`
+	End   time.Time `json:"endTime"`
+}
+
+// entry is something to write, and the inhibitor that is released then; nil: none is.
+type entry struct {
+	times
+	lock *os.File
+}
+
+// recorder keeps the times in the file and in metrics. Its goroutine alone waits for the disk.
+type recorder struct {
+	path       string // "": neither file nor metrics
+	start, end *metrics.Gauge
+}
+
+// newRecorder makes the metrics. If dir is "" there are none, and no file.
+func newRecorder(dir string, registry metrics.KubeRegistry) (r recorder, err error) {
+	if dir == "" {
+		return r, nil
+	}
+	var s metric.Set
+	r.path = filepath.Join(dir, FileName)
+	r.start = s.Gauge("kubelet_graceful_shutdown_start_time_seconds",
+		"When the last graceful shutdown of the node began, in seconds since 1970.")
+	r.end = s.Gauge("kubelet_graceful_shutdown_end_time_seconds",
+		"When the last graceful shutdown of the node ended, in seconds since 1970; 0: it has not.")
+	return r, s.Register(registry)
+}
+
+// load has the metrics tell of the last shutdown.
+func (r recorder) load(ctx context.Context) {
+	if r.path == "" {
+		return
+	}
+	last, err := files.Load(r.path, maxFile, time.Now(), func(raw []byte) (t times, err error) {
+		return t, json.Unmarshal(raw, &t)
+	})
+	if err != nil {
+		klog.FromContext(ctx).Info("When the node last went down is not known", "err", err)
+		return
+	}
+	r.show(last)
+}
+
+// write writes an entry durably, and then releases its inhibitor.
+func (r recorder) write(ctx context.Context, e entry) {
+	if r.path != "" {
+		raw, err := json.Marshal(e.times)
+		if err == nil {
+			err = files.ReplaceDurably(r.path, raw)
+		}
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "The times of the shutdown are not kept")
+		}
+		r.show(e.times)
+	}
+	if e.lock != nil {
+		e.lock.Close()
+	}
+}
+
+func (r recorder) show(t times) {
+	r.start.Set(seconds(t.Start))
+	r.end.Set(seconds(t.End))
+}
+
+// seconds returns the seconds since 1970; the zero time is 0.
+func seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.Unix())
+}
