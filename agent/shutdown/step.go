@@ -97,7 +97,7 @@ func (s state) step(in input, waves []Wave) (state, []effect) {
 		}
 		switch {
 		case in.preparing && s.down == nil:
-			s.down = &down{at: -1}
+			s.down = &down{at: -1, told: map[types.UID]int{}}
 			do = append(do, effect{action: begin})
 		case !in.preparing && s.down != nil:
 			s.down = nil
@@ -106,19 +106,17 @@ func (s state) step(in input, waves []Wave) (state, []effect) {
 			do = append(do, effect{action: take})
 		}
 	}
-	if s.down == nil || s.down.at == len(waves) {
+	if s.down == nil {
 		return s, do
 	}
+	s.down = &down{s.down.at, s.down.until, maps.Clone(s.down.told)}
 	return s.advance(in, waves, do)
 }
 
-// advance ends the pods of the present wave, and goes on to the next as long as one is over.
+// advance ends the pods of the present wave, and goes on to the next as long as one is over. Whoever
+// was admitted in the last moment ends even after all waves.
 func (s state) advance(in input, waves []Wave, do []effect) (state, []effect) {
-	d := &down{s.down.at, s.down.until, maps.Clone(s.down.told)}
-	if d.told == nil {
-		d.told = map[types.UID]int{}
-	}
-	s.down = d
+	d := s.down
 	for {
 		if d.at >= 0 {
 			ends, waits := d.tell(in)
@@ -126,6 +124,9 @@ func (s state) advance(in input, waves []Wave, do []effect) (state, []effect) {
 			if (waits || len(ends) > 0) && in.now.Before(d.until) {
 				return s, do
 			}
+		}
+		if d.at == len(waves) {
+			return s, do
 		}
 		d.at++
 		if d.at == len(waves) {

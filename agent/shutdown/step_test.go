@@ -71,6 +71,9 @@ func TestShutdownInTurn(t *testing.T) {
 			{9, down, all, "", "begin, end web in 20s, end batch in 3s"},
 		},
 		"nobody runs": {{0, down, nil, "", "begin, release"}},
+		"late": {
+			{0, down, nil, "", "begin, release"}, {1, heard{}, all[:1], "", "end web in 4s"},
+		},
 		"announced while the bus was away": {
 			{0, again, all[3:4], "", "begin, end agent in 10s"}, {1, again, nil, "agent", ""},
 			{2, calm, nil, "", "cancel, take"},
@@ -248,7 +251,7 @@ func (w *world) checkEnd(t *testing.T, before, after state, e effect) {
 	}
 	p.told = true
 	wave := after.down.told[e.pod]
-	if wave < p.wave || e.grace > max(leastGrace, min(p.own, w.waves[wave].Grace)) ||
+	if wave < p.wave || e.grace > max(leastGrace, min(p.own, w.waves[min(wave, len(w.waves)-1)].Grace)) ||
 		e.grace < leastGrace {
 		t.Errorf("pod %s of wave %d ends in wave %d within %v", e.pod, p.wave, wave, e.grace)
 	}
