@@ -98,11 +98,11 @@ func (k HollowKind) Join(ctx context.Context, c HollowConfig) (*Hollow, error) {
 	if n.store, err = openStore(ctx, c.Dir, n.events); err != nil {
 		return nil, err
 	}
-	var told publishers
-	if err := told.toCluster(n); err != nil {
+	var pubs publishers
+	if err := pubs.toCluster(n); err != nil {
 		return nil, err
 	}
-	statuses := newStatuses(n, told, statusEnds{
+	statuses := newStatuses(n, pubs, statusEnds{
 		runtime: status.Node{Runtime: hollowRuntime}, inventory: c.Plugins.Inventory,
 		hostIPs: func() []string { return []string{c.Address} },
 	})

@@ -16,7 +16,7 @@ import (
 //
 //	node, host     what they stand on                                   node.go, host.go
 //	devices        device plugins and what they offer                   devices.go
-//	told           who is told of pods: the next run, programs, API     publish.go
+//	told           who is told of pods: the next run, programs, API     pubs.go
 //	statuses       the last status of every pod                         pods.go
 //	resources      cgroups, CPU sets, quotas                            resources.go
 //	own            the node's object, lease and zones                   cluster.go
@@ -37,11 +37,11 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	var told publishers
-	if err := errors.Join(told.toHost(n, before), told.toCluster(n)); err != nil {
+	var pubs publishers
+	if err := errors.Join(pubs.toHost(n, before), pubs.toCluster(n)); err != nil {
 		return nil, err
 	}
-	statuses := newStatuses(n, told, statusEnds{
+	statuses := newStatuses(n, pubs, statusEnds{
 		runtime: status.Node{Runtime: h.runtime.Name, Handlers: h.runtime.Handlers},
 		hostIPs: h.addresses.IPs, inventory: devices.Inventory,
 		recall: func(pod *v1.Pod) v1.PodStatus {

@@ -40,11 +40,11 @@ type podDomain struct {
 	first, then []part
 }
 
-// statusDomain is the last status of every pod, and who is told of it.
+// statusDomain is the last status of every pod, with its publishers.
 type statusDomain struct {
 	*podstatus.Store
 	events *mailbox.Box[syncloop.Event] // what parts of the agent say of pods
-	told   publishers
+	pubs   publishers
 }
 
 // statusEnds provide what statuses say of the host; a hollow node has no host.
@@ -52,11 +52,11 @@ type statusEnds struct {
 	runtime   status.Node
 	hostIPs   func() []string
 	inventory func() devicemanager.Inventory
-	recall    func(*v1.Pod) v1.PodStatus // nil: nothing was told before
+	recall    func(*v1.Pod) v1.PodStatus // nil: nothing was reported before
 }
 
 // newStatuses makes the store of pods' statuses. The ends of pods are events.
-func newStatuses(n node, told publishers, e statusEnds) statusDomain {
+func newStatuses(n node, pubs publishers, e statusEnds) statusDomain {
 	events := mailbox.New[syncloop.Event]()
 	c := podstatus.Config{
 		Node: e.runtime, HostIPs: e.hostIPs, Recall: e.recall,
@@ -67,7 +67,7 @@ func newStatuses(n node, told publishers, e statusEnds) statusDomain {
 		Ending: func(uid types.UID) { events.Put(syncloop.Ending(uid)) },
 		Wrote: func(c podstatus.Change) {
 			n.metrics.Status(c)
-			told.wrote(c)
+			pubs.wrote(c)
 		},
 	}
 	if n.tellsDevices() {
@@ -75,7 +75,7 @@ func newStatuses(n node, told publishers, e statusEnds) statusDomain {
 			return health.ResourceStatuses(n.store.State().Pods[uid], e.inventory())
 		}
 	}
-	return statusDomain{podstatus.New(c), events, told}
+	return statusDomain{podstatus.New(c), events, pubs}
 }
 
 // tellsDevices reports whether statuses have the health of devices.
@@ -123,13 +123,13 @@ func newPods(ctx context.Context, n node, s statusDomain, e podEnds) podDomain {
 	})
 	workers := newWorkers(n, s, look, e)
 	sources := newSources(n, problems.Report, e.runtime.All, func(all []*v1.Pod) []*v1.Pod {
-		if s.told.mirrored(all) { // before the API server can be told anything else of static pods
+		if s.pubs.mirrored(all) { // before any other status of a static pod is published
 			for _, uid := range s.RecallAgain() {
 				workers.Wake(uid)
 			}
 		}
 		n.metrics.Delivered(all)
-		return s.told.saw(all)
+		return s.pubs.saw(all)
 	})
 	admitted, err := resize.Open(n.cfg.RootDir)
 	if err != nil {
@@ -142,7 +142,7 @@ func newPods(ctx context.Context, n node, s statusDomain, e podEnds) podDomain {
 			Capacity: mailbox.Subscribe(append(e.changed, n.hardware.Changes())...),
 		},
 		Runtime: e.runtime.Get, Admitted: admitted.Of, Doomed: e.doomed, Admission: queue, Workers: workers,
-		Statuses: s.Store, Tell: n.events.Pod, SeenAll: sources.SeenAll, Heard: s.told.heard,
+		Statuses: s.Store, Tell: n.events.Pod, SeenAll: sources.SeenAll, Heard: s.pubs.heard,
 		Restarted: n.metrics.Restarted,
 	})
 	deadlines := deadline.New(deadline.Config{
@@ -153,7 +153,7 @@ func newPods(ctx context.Context, n node, s statusDomain, e podEnds) podDomain {
 		},
 	})
 	first := append([]part{{"admission", queue.Run}, {"pod workers", workers.Run},
-		{"notices of pods", look.Run}}, s.told.run...)
+		{"notices of pods", look.Run}}, s.pubs.run...)
 	then := []part{{"pod sources", sources.Run}, {"syncLoop", loop.Run},
 		{"deadlines", deadlines.Run}}
 	return podDomain{s, queue, workers, sources, problems, admitted, loop, first, then}

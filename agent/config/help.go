@@ -48,10 +48,10 @@ func (f *Flags) parts() []part {
 // Help returns the text of --help about flags, at most width columns wide where words allow it.
 func (f *Flags) Help(width int) string {
 	var b strings.Builder
-	parts, told := f.parts(), false
+	parts, named := f.parts(), false
 	for i, p := range parts {
-		if p.file && !told {
-			told = true
+		if p.file && !named {
+			named = true
 			b.WriteString(fileNote)
 		}
 		fmt.Fprintf(&b, "\n%s:\n%s", p.title, f.pick(parts, i).FlagUsagesWrapped(width))

@@ -28,8 +28,8 @@ const (
 // refreshes the pod's status. The work grows with the held devices, not with all devices.
 type devices struct {
 	cfg Config
-	// told is the health last reported; "" for a device that was not known yet.
-	told map[heldDevice]v1.ResourceHealthStatus
+	// recorded is the health last reported; "" for a device that was not known yet.
+	recorded map[heldDevice]v1.ResourceHealthStatus
 }
 
 // heldDevice is one device that a container holds.
@@ -59,16 +59,16 @@ func (h *devices) round(log klog.Logger) {
 	now := healthOf(h.held(), inventory)
 	for d, health := range now { // wait for the reason, which is about to arrive
 		if health == v1.ResourceHealthStatusUnhealthy && inventory.Resources[d.resource].Reasons.Awaited {
-			now[d] = h.told[d]
+			now[d] = h.recorded[d]
 		}
 	}
 	changed := map[types.UID]bool{}
 	for d, health := range now {
-		if was, known := h.told[d]; !known || was != orNever(was, health) {
+		if was, known := h.recorded[d]; !known || was != orNever(was, health) {
 			changed[d.pod] = true
 		}
 	}
-	for _, c := range healthChanges(h.told, now, inventory) {
+	for _, c := range healthChanges(h.recorded, now, inventory) {
 		if pod, ok := h.cfg.Pod(c.pod); ok {
 			kind, reason, message := c.event()
 			log.Info("The health of devices in use changed", "pod", klog.KObj(pod),
@@ -77,9 +77,9 @@ func (h *devices) round(log klog.Logger) {
 		}
 	}
 	for d, health := range now {
-		now[d] = orNever(h.told[d], health)
+		now[d] = orNever(h.recorded[d], health)
 	}
-	h.told = now
+	h.recorded = now
 	for _, uid := range slices.Sorted(maps.Keys(changed)) {
 		h.cfg.Refresh(uid)
 	}
@@ -131,11 +131,11 @@ func healthOf(held map[types.UID]allocation.Pod, inventory devicemanager.Invento
 
 // healthChanges returns the changes worth an event, in order. A device that is healthy when first seen
 // makes no event, because only healthy devices are given out; nor does one whose health is unknown.
-func healthChanges(told, now map[heldDevice]v1.ResourceHealthStatus,
+func healthChanges(recorded, now map[heldDevice]v1.ResourceHealthStatus,
 	inventory devicemanager.Inventory) []healthChange {
 	changed := map[changeKey][]string{}
 	for d, health := range now {
-		was := told[d]
+		was := recorded[d]
 		if was == health || was == "" && health != v1.ResourceHealthStatusUnhealthy {
 			continue
 		}

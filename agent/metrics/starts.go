@@ -45,8 +45,8 @@ type start struct {
 	seen, created time.Time
 	pulling       time.Duration
 	running       bool
-	// told is set when all containers have run and the API server is being told.
-	told bool
+	// ran is set when all containers have run; the API server has yet to deliver that.
+	ran bool
 }
 
 func newStarts(s *metric.Set) *starts {
@@ -107,7 +107,7 @@ func (s *starts) followLocked(c podstatus.Change, pod *start, now time.Time) {
 	switch {
 	case !allRun(c.Pod, c.After):
 	case fromAPI(c.Pod):
-		pod.told = true
+		pod.ran = true
 	default:
 		s.startedLocked(c.Pod, c.After, now)
 	}
@@ -137,7 +137,7 @@ func (s *starts) delivered(all []*v1.Pod, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, pod := range all {
-		if start := s.pods[pod.UID]; start != nil && start.told && allRun(pod, pod.Status) {
+		if start := s.pods[pod.UID]; start != nil && start.ran && allRun(pod, pod.Status) {
 			s.startedLocked(pod, pod.Status, now)
 		}
 	}

@@ -47,10 +47,10 @@ type Neighbours struct {
 
 // neighbour is another root directory.
 type neighbour struct {
-	runs    bool
-	looked  time.Time // zero: never
-	looking bool
-	told    complaint.Complaint[bool]
+	runs      bool
+	looked    time.Time // zero: never
+	looking   bool
+	complaint complaint.Complaint[bool]
 }
 
 // New returns a Neighbours that has looked at no directory yet.
@@ -122,7 +122,7 @@ func (n *Neighbours) end(root string, runs bool) {
 	defer n.mu.Unlock()
 	other := n.known[root]
 	other.runs, other.looked, other.looking = runs, time.Now(), false
-	if other.told.Begins(runs) {
+	if other.complaint.Begins(runs) {
 		n.tell(fmt.Sprintf("another numalet runs on this container runtime with root directory "+
 			"%s: its pods are left alone, and both may give out the same CPUs and devices; stop "+
 			"one of them, or give it another containerRuntimeEndpoint", root))

@@ -89,13 +89,13 @@ func (c live) gaps(n *Node) []gap {
 
 // drift lists what differs in the kernel, or in the runtime's report.
 func (c live) drift(n *Node) (out []gap) {
-	told, reported, want := c.told(), c.Applied.Mems, c.at
-	has := ptr.Deref(c.kernel.cpus, told)
+	sent, reported, want := c.sent(), c.Applied.Mems, c.at
+	has := ptr.Deref(c.kernel.cpus, sent)
 	if same := func(has string) bool {
 		return has == want.cpus.text || matches(has, want.cpus.CPUSet, n.online.CPUSet)
 	}; !want.cpus.IsEmpty() && !same(has) {
 		out = append(out, gap{CPUSet, "CPUs", want.cpus.text, has, "cpuset.cpus",
-			turnOfCPUs(has, want.cpus.CPUSet, want.exclusive), c.kernel.cpus != nil && same(told)})
+			turnOfCPUs(has, want.cpus.CPUSet, want.exclusive), c.kernel.cpus != nil && same(sent)})
 	}
 	has = ptr.Deref(c.kernel.mems, reported)
 	if !want.mems.IsEmpty() && !matchesNodes(has, want.mems, n.backed) {
@@ -121,10 +121,10 @@ func (c live) resized(n *Node) []gap {
 	return want.gaps(c.limits(n, c.record.given))
 }
 
-// told returns the CPU set that the runtime has: the one it reported, or the last one it was told,
+// sent returns the CPU set that the runtime has: the one it reported, or the last one sent to it,
 // if that is newer or the runtime reports none.
-func (c live) told() string {
-	t := c.record.told
+func (c live) sent() string {
+	t := c.record.sent
 	if !t.at.IsZero() && (c.Applied.CPUs == "" || !t.at.Before(c.pod.ReadAt)) {
 		return t.cpus.String()
 	}

@@ -112,7 +112,7 @@ func (r reader) read(ctx context.Context, c live) live {
 		c, err = r.readPod(c)
 	} else {
 		has := c.Applied
-		has.CPUs = c.told()
+		has.CPUs = c.sent()
 		c.at = r.node.place(c.pod.UID, c.Name, c.spec, &has)
 		c.quota = r.node.ownQuota(c.pod.UID, c.Name, c.spec, c.at)
 		if r.cgroups != nil {

@@ -28,14 +28,14 @@ type records map[subject]*record
 type record struct {
 	group   *cgroups.Container // nil: not found yet
 	unread  bool               // the last read of its cgroup failed, which was logged
-	told    told
+	sent    sent
 	unmoved unmoved
 	limited cgroups.CPULimit // the quota that the kernel was last found to have as wanted
 	given   *v1.Pod          // the spec whose requests and limits it has; nil: not known
 }
 
-// told is the set that the runtime was last told.
-type told struct {
+// sent is the set that was last sent to the runtime.
+type sent struct {
 	cpus cpuset.CPUSet
 	at   time.Time // zero: none
 }

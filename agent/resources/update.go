@@ -185,7 +185,7 @@ func (u *update) container(ctx context.Context, l lack) error {
 	}
 	if err != nil {
 		// The update may have had an effect or not.
-		l.record.told = told{}
+		l.record.sent = sent{}
 		u.creations.outdate(l.pod.UID)
 		// The container may have ended meanwhile, which is no error.
 		pod, rereadErr := u.cfg.Observer.Reread(ctx, l.pod.UID)
@@ -199,7 +199,7 @@ func (u *update) container(ctx context.Context, l lack) error {
 		return err
 	}
 	if l.lacks(CPUSet) {
-		l.record.told = told{l.at.cpus.CPUSet, time.Now()}
+		l.record.sent = sent{l.at.cpus.CPUSet, time.Now()}
 	}
 	if err := u.verify(ctx, l); err != nil {
 		return err

@@ -44,9 +44,9 @@ type File struct {
 	wrong   pathProblems
 	ledger  ledger
 
-	done  chan outcome
-	stuck int // reads that nobody waits for
-	told  delivery
+	done     chan outcome
+	stuck    int // reads that nobody waits for
+	delivery delivery
 	// lookingSince is the time at which the pending look at the path began, in nanoseconds; 0: none.
 	lookingSince atomic.Int64
 }
@@ -92,7 +92,7 @@ func (*File) Name() string { return FileSource }
 // Run implements Feed.
 func (f *File) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 	tick := time.Tick(f.c.Every)
-	f.told = delivery{began: time.Now(), deliver: deliver}
+	f.delivery = delivery{began: time.Now(), deliver: deliver}
 	for ctx.Err() == nil {
 		l, ok := f.look(ctx, true)
 		if !ok {
@@ -118,21 +118,21 @@ func (f *File) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 
 // tell delivers the set if it changed or the previous one was partial, and reports problems.
 func (f *File) tell(changed bool) {
-	if ended := f.told.partial && !f.isPartial(); f.wrong.listing == "" &&
-		(changed || ended || !f.told.delivered) {
+	if ended := f.delivery.partial && !f.isPartial(); f.wrong.listing == "" &&
+		(changed || ended || !f.delivery.delivered) {
 		pods := f.pods()
-		f.told.delivered, f.told.partial = true, f.isPartial()
-		f.told.deliver(pods)
+		f.delivery.delivered, f.delivery.partial = true, f.isPartial()
+		f.delivery.deliver(pods)
 	}
 	f.ledger.now(f.findings())
 }
 
 // Partial reports whether the set being delivered may lack pods of files that hang. Only deliver
 // may call it.
-func (f *File) Partial() bool { return f.told.partial }
+func (f *File) Partial() bool { return f.delivery.partial }
 
 func (f *File) isPartial() bool {
-	if time.Since(f.told.began) >= unheard {
+	if time.Since(f.delivery.began) >= unheard {
 		return false
 	}
 	for _, e := range f.entries {
@@ -168,7 +168,7 @@ func (f *File) follow(outer context.Context, l look, tick <-chan time.Time) {
 		cancel()
 		<-lost //nolint:errcheck // the error of a watch that has ended
 	}()
-	heard := time.NewTimer(time.Until(f.told.began.Add(unheard)))
+	heard := time.NewTimer(time.Until(f.delivery.began.Add(unheard)))
 	defer heard.Stop()
 	vanished := gone{}
 	settled := time.NewTimer(0)

@@ -249,7 +249,7 @@ func TestFileRemovedAndWritten(t *testing.T) {
 	dir := t.TempDir()
 	var sets [][]string
 	f := NewFile(FileConfig{Path: dir, Node: "node"})
-	f.told = delivery{began: time.Now(), deliver: func(pods []*v1.Pod) {
+	f.delivery = delivery{began: time.Now(), deliver: func(pods []*v1.Pod) {
 		var names []string
 		for _, p := range pods {
 			names = append(names, strings.TrimSuffix(p.Name, "-node"))

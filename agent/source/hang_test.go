@@ -181,7 +181,7 @@ func TestTooManyFilesHang(t *testing.T) {
 func TestPartialForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := NewFile(FileConfig{Path: "/nowhere"})
-		f.told = delivery{began: time.Now()}
+		f.delivery = delivery{began: time.Now()}
 		never := &fileEntry{reading: &reading{}}
 		f.entries["a"] = never
 		if !f.isPartial() {

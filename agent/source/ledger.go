@@ -17,8 +17,8 @@ type finding struct {
 
 // ledger reports each problem once, and its end. It belongs to one goroutine.
 type ledger struct {
-	report func(Problem)
-	told   map[string]finding // by name
+	report   func(Problem)
+	reported map[string]finding // by name
 }
 
 // now takes all present problems; if several have one name, the first counts. Problems that were
@@ -30,16 +30,16 @@ func (l *ledger) now(findings []finding) {
 			continue
 		}
 		next[f.Name] = f
-		if l.told[f.Name] != f {
+		if l.reported[f.Name] != f {
 			l.report(f.Problem)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(l.told)) {
+	for _, name := range slices.Sorted(maps.Keys(l.reported)) {
 		if _, ok := next[name]; !ok {
-			l.report(Problem{Source: l.told[name].Source, Name: name})
+			l.report(Problem{Source: l.reported[name].Source, Name: name})
 		}
 	}
-	l.told = next
+	l.reported = next
 }
 
 // warning returns one problem for all ignored fields; an empty one if there are none.

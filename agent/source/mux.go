@@ -148,8 +148,8 @@ func (m *Mux) merge(ctx context.Context) {
 		// a change of one source may affect which pods the others must leave out
 		for _, f := range m.feeds {
 			name := f.Name()
-			given, told := sets[name]
-			if !told {
+			given, present := sets[name]
+			if !present {
 				continue
 			}
 			pods, clashes := beside(taken, name, given)

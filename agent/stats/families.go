@@ -42,7 +42,7 @@ const (
 )
 
 func ofMemory(field func(statsapi.MemoryStats) *uint64) valueOf {
-	return func(o *owner) (float64, time.Time, bool) { return told(field(o.memory), o.memory.Time) }
+	return func(o *owner) (float64, time.Time, bool) { return reported(field(o.memory), o.memory.Time) }
 }
 
 func full(s *statsapi.PSIStats) uint64 { return s.Full.Total }

@@ -123,27 +123,27 @@ func use(of string) []family {
 	}
 }
 
-// told returns a number as a metric's value, if it is known.
-func told(n *uint64, at metav1.Time) (float64, time.Time, bool) {
+// reported returns a number as a metric's value, if it is known.
+func reported(n *uint64, at metav1.Time) (float64, time.Time, bool) {
 	return float64(ptr.Deref(n, 0)), at.Time, n != nil
 }
 
 func cpuSeconds(o *owner) (float64, time.Time, bool) {
-	nanos, at, ok := told(o.cpu.UsageCoreNanoSeconds, o.cpu.Time)
+	nanos, at, ok := reported(o.cpu.UsageCoreNanoSeconds, o.cpu.Time)
 	return nanos / 1e9, at, ok
 }
 
 func workingSet(o *owner) (float64, time.Time, bool) {
-	return told(o.memory.WorkingSetBytes, o.memory.Time)
+	return reported(o.memory.WorkingSetBytes, o.memory.Time)
 }
 
 func swapUsage(o *owner) (float64, time.Time, bool) {
-	return told(o.swap.SwapUsageBytes, o.swap.Time)
+	return reported(o.swap.SwapUsageBytes, o.swap.Time)
 }
 
 func swapLimit(o *owner) (float64, time.Time, bool) {
-	used, _, _ := told(o.swap.SwapUsageBytes, o.swap.Time)
-	left, at, ok := told(o.swap.SwapAvailableBytes, o.swap.Time)
+	used, _, _ := reported(o.swap.SwapUsageBytes, o.swap.Time)
+	left, at, ok := reported(o.swap.SwapAvailableBytes, o.swap.Time)
 	return used + left, at, ok && o.swap.SwapUsageBytes != nil
 }
 

@@ -237,7 +237,7 @@ func podIPs(in Input) []v1.PodIP {
 		if s.Ready {
 			ips = s.IPs
 			if in.Pod.Spec.HostNetwork {
-				ips = slices.Concat(told(in.Previous.PodIPs), in.Node.HostIPs)
+				ips = slices.Concat(addressesOf(in.Previous.PodIPs), in.Node.HostIPs)
 			}
 			break
 		}
@@ -257,7 +257,7 @@ func podIPs(in Input) []v1.PodIP {
 	return out
 }
 
-func told(ips []v1.PodIP) []string {
+func addressesOf(ips []v1.PodIP) []string {
 	out := make([]string, 0, len(ips))
 	for _, one := range ips {
 		out = append(out, one.IP)

@@ -336,7 +336,7 @@ func TestPodIPs(t *testing.T) {
 			in.Previous.PodIPs = append(in.Previous.PodIPs, v1.PodIP{IP: ip})
 		}
 		s := Generate(in)
-		got := strings.Join(told(s.PodIPs), " ")
+		got := strings.Join(addressesOf(s.PodIPs), " ")
 		if primary, _, _ := strings.Cut(test.want, " "); got != test.want || s.PodIP != primary {
 			t.Errorf("%+v: %q, first %q", test, got, s.PodIP)
 		}

@@ -74,9 +74,9 @@ func GatesDiffer(pod *v1.Pod, a, b v1.PodStatus) bool {
 // until the worker has observed the pod. The host's address appears only for pods that were
 // admitted.
 func First(in Input) v1.PodStatus {
-	for _, told := range []v1.PodStatus{in.Pod.Status, in.Previous} {
-		if told.StartTime != nil && told.Phase != "" {
-			return told
+	for _, known := range []v1.PodStatus{in.Pod.Status, in.Previous} {
+		if known.StartTime != nil && known.Phase != "" {
+			return known
 		}
 	}
 	if len(in.Previous.ContainerStatuses) == 0 {

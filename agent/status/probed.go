@@ -35,14 +35,14 @@ type Probed struct{ Startup, Liveness, Readiness Answer }
 // one the answer is no.
 func (in Input) probed(c *v1.Container, id string) (started, ready bool) {
 	found, was := in.Probed[id], v1.ContainerStatus{}
-	if told := in.derived.was[c.Name]; told != nil && told.ContainerID == in.Node.Runtime+"://"+id {
-		was = *told
+	if before := in.derived.was[c.Name]; before != nil && before.ContainerID == in.Node.Runtime+"://"+id {
+		was = *before
 	}
 	started = answer(c.StartupProbe, found.Startup, ptr.Deref(was.Started, false))
 	ready = answer(c.ReadinessProbe, found.Readiness, was.Ready)
 	return started, started && ready
 }
 
-func answer(p *v1.Probe, found Answer, told bool) bool {
-	return p == nil || found == Passes || found == NoAnswer && told
+func answer(p *v1.Probe, found Answer, before bool) bool {
+	return p == nil || found == Passes || found == NoAnswer && before
 }

@@ -10,11 +10,11 @@ import (
 // Recalled returns own with what an earlier run of the agent reported of the same runs of the
 // containers: that they have started and are ready. Later results of probes count more, from the
 // next status on.
-func Recalled(pod *v1.Pod, own, told v1.PodStatus) v1.PodStatus {
+func Recalled(pod *v1.Pod, own, reported v1.PodStatus) v1.PodStatus {
 	own.InitContainerStatuses = slices.Clone(own.InitContainerStatuses)
 	own.ContainerStatuses = slices.Clone(own.ContainerStatuses)
 	own.Conditions = slices.Clone(own.Conditions)
-	was := ByContainer(&told)
+	was := ByContainer(&reported)
 	for name, now := range ByContainer(&own) {
 		before := was[name]
 		if before == nil || before.ContainerID != now.ContainerID || now.State.Running == nil {
@@ -25,9 +25,9 @@ func Recalled(pod *v1.Pod, own, told v1.PodStatus) v1.PodStatus {
 	}
 	containers := containersReady(pod, own)
 	for _, c := range []v1.PodCondition{
-		podReady(Input{Pod: pod, Previous: told}, containers), containers,
+		podReady(Input{Pod: pod, Previous: reported}, containers), containers,
 	} {
-		now, before := conditionOf(own, c.Type), conditionOf(told, c.Type)
+		now, before := conditionOf(own, c.Type), conditionOf(reported, c.Type)
 		if now == nil {
 			continue
 		}

@@ -51,7 +51,7 @@ func tellApplied(in Input, s *v1.ContainerStatus, c *v1.Container, record cri.Co
 // correct replaces an amount that differs, or adds a missing one: a container with limits, or
 // requests, may run with one more, which is the pod's. A nil list stays nil.
 func correct(list v1.ResourceList, name v1.ResourceName, is *resource.Quantity) {
-	if told, ok := list[name]; list != nil && (!ok || told.Cmp(*is) != 0) {
+	if set, ok := list[name]; list != nil && (!ok || set.Cmp(*is) != 0) {
 		list[name] = *is
 	}
 }

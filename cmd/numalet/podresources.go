@@ -192,7 +192,7 @@ func (f *podResourcesFlags) follow(ctx context.Context, conn *grpc.ClientConn,
 // the same reason twice in a row.
 func keepWatching(ctx context.Context, problems io.Writer,
 	watch func() (heard bool, err error)) error {
-	told := ""
+	said := ""
 	for {
 		heard, err := watch()
 		if ctx.Err() != nil {
@@ -203,10 +203,10 @@ func keepWatching(ctx context.Context, problems io.Writer,
 		if !heard || !again {
 			return err
 		}
-		if why := status.Convert(err).Message(); why != told {
+		if why := status.Convert(err).Message(); why != said {
 			fmt.Fprintf(problems, "numalet: the watch ended: %s; it goes on once the agent "+
 				"answers\n", why)
-			told = why
+			said = why
 		}
 		if !await.For(ctx, rewatchDelay) {
 			return nil

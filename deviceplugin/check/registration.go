@@ -184,13 +184,13 @@ func checkOptionsAgree(ctx context.Context, b *bench) outcome {
 		return failed("%v", err)
 	}
 	if !proto.Equal(said, asked) {
-		return warned("Register has {%s}, GetDevicePluginOptions {%s}", told(said), told(asked))
+		return warned("Register has {%s}, GetDevicePluginOptions {%s}", optionsOf(said), optionsOf(asked))
 	}
-	return passed("both say {%s}", told(asked))
+	return passed("both say {%s}", optionsOf(asked))
 }
 
 // told returns options in words.
-func told(o *v1beta1.DevicePluginOptions) string {
+func optionsOf(o *v1beta1.DevicePluginOptions) string {
 	var on []string
 	if o.GetPreStartRequired() {
 		on = append(on, "pre_start_required")

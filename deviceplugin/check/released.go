@@ -36,15 +36,15 @@ func checkReleased(ctx context.Context, b *bench) outcome {
 	if _, err := b.plugin().allocate(ctx, ids); err != nil {
 		return failed("to Allocate: %s", said(err))
 	}
-	for _, told := range []struct {
+	for _, one := range []struct {
 		when string
 		ids  []string
 	}{
 		{"after Allocate", ids}, {"the second time", ids},
 		{"of a device that it does not list", []string{"numalet-never-listed"}},
 	} {
-		if err := b.plugin().release(ctx, told.ids...); err != nil {
-			return failed("%s: %s", told.when, said(err))
+		if err := b.plugin().release(ctx, one.ids...); err != nil {
+			return failed("%s: %s", one.when, said(err))
 		}
 	}
 	if _, err := b.plugin().allocate(ctx, ids); err != nil {

@@ -15,8 +15,8 @@ const calmPeriod = time.Second
 // calm holds back news of a resource while one of its devices changes its health again within
 // calmPeriod: readers keep the list that they have, and then get the newest one. The loop owns it.
 type calm struct {
-	// told holds the time of the last published change, by resource and device.
-	told map[string]map[string]time.Time
+	// shown holds the time of the last published change, by resource and device.
+	shown map[string]map[string]time.Time
 }
 
 // hold replaces the resources of next that are held back by what readers see already. It returns
@@ -54,7 +54,7 @@ func (r Resource) saysAgain(was Resource) bool {
 // until returns when readers may hear that these devices changed.
 func (c *calm) until(resource string, turned []*Device) (until time.Time) {
 	for _, d := range turned {
-		if at, told := c.told[resource][d.ID]; told && at.Add(calmPeriod).After(until) {
+		if at, shown := c.shown[resource][d.ID]; shown && at.Add(calmPeriod).After(until) {
 			until = at.Add(calmPeriod)
 		}
 	}
@@ -62,19 +62,19 @@ func (c *calm) until(resource string, turned []*Device) (until time.Time) {
 }
 
 func (c *calm) tell(resource string, turned []*Device, now time.Time) {
-	maps.DeleteFunc(c.told[resource], func(_ string, at time.Time) bool {
+	maps.DeleteFunc(c.shown[resource], func(_ string, at time.Time) bool {
 		return !at.Add(calmPeriod).After(now)
 	})
-	if len(turned) > 0 && c.told[resource] == nil {
-		if c.told == nil {
-			c.told = map[string]map[string]time.Time{}
+	if len(turned) > 0 && c.shown[resource] == nil {
+		if c.shown == nil {
+			c.shown = map[string]map[string]time.Time{}
 		}
-		c.told[resource] = map[string]time.Time{}
+		c.shown[resource] = map[string]time.Time{}
 	}
 	for _, d := range turned {
-		c.told[resource][d.ID] = now
+		c.shown[resource][d.ID] = now
 	}
 }
 
 // forget lets the next news of a resource pass at once.
-func (c *calm) forget(resource string) { delete(c.told, resource) }
+func (c *calm) forget(resource string) { delete(c.shown, resource) }

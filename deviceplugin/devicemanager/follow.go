@@ -146,17 +146,17 @@ func isTooLong(err error) bool {
 // refuse reports a list that is too long, once while that lasts, and returns the text.
 func (l *link) refuse(ctx context.Context, s linkSettings) string {
 	s.metrics.refused.WithLabelValues(l.resource).Inc()
-	told := RefusedList{
+	refused := RefusedList{
 		Resource: l.resource, Socket: l.socket, Kept: l.last.devices, Limit: s.cfg.MaxListBytes,
 	}
 	if l.last.refused {
-		return told.String()
+		return refused.String()
 	}
 	l.last.refused = true
 	klog.FromContext(ctx).Error(nil, "Device plugin sends a list that is too long",
-		"limitBytes", told.Limit, "kept", told.Kept, "explanation", told.String())
-	s.cfg.Refused(told)
-	return told.String()
+		"limitBytes", refused.Limit, "kept", refused.Kept, "explanation", refused.String())
+	s.cfg.Refused(refused)
+	return refused.String()
 }
 
 // tell logs what is wrong with a list, once while that lasts.

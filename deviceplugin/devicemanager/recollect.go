@@ -169,7 +169,7 @@ func (m *memory) keep(ctx context.Context, now []recollection, held map[string]b
 		}
 	}
 	if written == nil || !slices.EqualFunc(written, now, recollection.says) {
-		m.told(ctx, m.written.Set(now))
+		m.report(ctx, m.written.Set(now))
 	}
 }
 
@@ -180,12 +180,12 @@ func (m *memory) touch(ctx context.Context, now []recollection) {
 	}
 	m.keep(ctx, now, nil)
 	if !m.wrong.Lasts() {
-		m.told(ctx, m.book.Touch(time.Now()))
+		m.report(ctx, m.book.Touch(time.Now()))
 	}
 }
 
-// told logs a new error once.
-func (m *memory) told(ctx context.Context, err error) {
+// report logs a new error once.
+func (m *memory) report(ctx context.Context, err error) {
 	if m.wrong.Begins(complaint.Of(err)) {
 		klog.FromContext(ctx).Error(err, "Devices are not remembered over a restart; tried again",
 			"every", touchPeriod)
