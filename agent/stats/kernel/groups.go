@@ -78,12 +78,17 @@ func (g Groups) Version() int {
 // Reader returns a reader of many cgroups, for one goroutine.
 func (g Groups) Reader() *Reader { return &Reader{Groups: g} }
 
-// Reader reads one cgroup after the other and reuses its buffer.
+// Reader reads one cgroup after the other.
 type Reader struct {
 	Groups
-	fd    int               // the open directory of a cgroup
+	directory
 	names map[string]string // of block devices, by major:minor
-	buf   [16 << 10]byte
+}
+
+// directory reads the files of one open directory after the other, and reuses its buffer.
+type directory struct {
+	fd  int
+	buf [16 << 10]byte
 }
 
 // Read reads the cgroup at path, relative to the mount point. The error is fs.ErrNotExist if there
@@ -112,16 +117,16 @@ func (d *Reader) counts(path string, read func(string, *Counts) error) (Counts, 
 }
 
 // open opens a directory; the caller closes it after reading its files.
-func (d *Reader) open(path string) (err error) {
+func (d *directory) open(path string) (err error) {
 	d.fd, err = unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	return err
 }
 
-func (d *Reader) close() { _ = unix.Close(d.fd) }
+func (d *directory) close() { _ = unix.Close(d.fd) }
 
 // read returns the content of a file, valid until the next read. It is nil if the file cannot be
 // read: kernels differ in their files, and a cgroup may disappear at any time.
-func (d *Reader) read(name string) []byte {
+func (d *directory) read(name string) []byte {
 	fd, err := unix.Openat(d.fd, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil
@@ -144,13 +149,13 @@ func (d *Reader) read(name string) []byte {
 }
 
 // number reads a file with one number; it returns 0 for "max".
-func (d *Reader) number(name string) uint64 {
+func (d *directory) number(name string) uint64 {
 	value, _ := parseNumber(d.read(name))
 	return value
 }
 
 // pairs reads the numbers of a file with lines "key value".
-func (d *Reader) pairs(name string, to values) { to.pairs(d.read(name)) }
+func (d *directory) pairs(name string, to values) { to.pairs(d.read(name)) }
 
 // pressure reads a file with pressure stall information.
-func (d *Reader) pressure(name string) *statsapi.PSIStats { return parsePressure(d.read(name)) }
+func (d *directory) pressure(name string) *statsapi.PSIStats { return parsePressure(d.read(name)) }

@@ -47,7 +47,7 @@ func (d *Reader) useLegacy(path string, c *Counts) error {
 	return nil
 }
 
-func (d *Reader) legacyMemory(c *Counts) {
+func (d *directory) legacyMemory(c *Counts) {
 	m := &c.Memory
 	m.Usage, m.Peak = d.number("memory.usage_in_bytes"), d.number("memory.max_usage_in_bytes")
 	m.Limit, m.Failures = limit(d.number("memory.limit_in_bytes")), d.number("memory.failcnt")
@@ -77,13 +77,13 @@ func limit(bytes uint64) uint64 {
 	return bytes
 }
 
-func (d *Reader) legacyTime(c *Counts) {
+func (d *directory) legacyTime(c *Counts) {
 	c.CPU.Usage = d.number("cpuacct.usage")
 	d.pairs("cpuacct.stat", values{"user": &c.CPU.User, "system": &c.CPU.System})
 	c.CPU.User, c.CPU.System = c.CPU.User*tick, c.CPU.System*tick
 }
 
-func (d *Reader) legacyQuota(c *Counts) {
+func (d *directory) legacyQuota(c *Counts) {
 	c.CPU.Shares = d.number("cpu.shares")
 	if c.CPU.Quota = d.number("cpu.cfs_quota_us"); c.CPU.Quota > 0 {
 		c.CPU.Period = d.number("cpu.cfs_period_us")
@@ -92,4 +92,4 @@ func (d *Reader) legacyQuota(c *Counts) {
 		"throttled_time": &c.CPU.ThrottledTime})
 }
 
-func (d *Reader) processes(c *Counts) { c.Processes = d.number("pids.current") }
+func (d *directory) processes(c *Counts) { c.Processes = d.number("pids.current") }

@@ -36,7 +36,7 @@ func (d *Reader) useUnified(path string, c *Counts) error {
 	return nil
 }
 
-func (d *Reader) unifiedCPU(c *CPU) {
+func (d *directory) unifiedCPU(c *CPU) {
 	if weight := d.number("cpu.weight"); weight > 0 {
 		c.Shares = cgroups.SharesOf(weight)
 	}
@@ -54,7 +54,7 @@ func (d *Reader) unifiedCPU(c *CPU) {
 	}
 }
 
-func (d *Reader) unifiedMemory(m *Memory) {
+func (d *directory) unifiedMemory(m *Memory) {
 	m.Usage, m.Peak = d.number("memory.current"), d.number("memory.peak")
 	m.Limit = d.number("memory.max")
 	d.pairs("memory.events", values{"max": &m.Failures, "oom_kill": &m.OutOfMemoryKillings})
