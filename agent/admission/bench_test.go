@@ -97,7 +97,7 @@ func counter(b *testing.B, h machine.Hardware, devices int) (*Queue, *int) {
 		Hardware: func() machine.Hardware { return h },
 		Rules:    topology.Rules{Policy: topology.BestEffort},
 		Store:    store, Plugins: p, BootID: "boot", Wait: time.Hour,
-		Report: func(Result) {},
+		Outcomes: Outcomes{Report: func(Result) {}},
 		Handlers: []decide.Handler{func(decide.Attempt) *decide.Refusal { // called once for each plan
 			planned++
 			return nil

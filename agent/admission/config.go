@@ -47,13 +47,18 @@ type Config struct {
 	BootID string
 	// Wait is how long a pod may wait; 0: it is rejected instead.
 	Wait time.Duration
-	// Report is told each outcome, from Run's goroutine. It must not block.
+	Outcomes
+}
+
+// Outcomes are the receivers of what admission finds. None may block.
+type Outcomes struct {
+	// Report gets each outcome, from Run's goroutine.
 	Report func(Result)
-	// Preempt has a pod ended that makes way for a critical one; nil: they do not end for it. It is
-	// called from Run's goroutine, once for each, and must not block.
+	// Preempt ends a pod that makes way for a critical one; nil: no pod makes way. It is called from
+	// Run's goroutine, once for each pod.
 	Preempt func(Preemption)
-	// Unadvised is told of a plugin's preference that cannot be followed, or not in full, and why;
-	// nil: nobody is. It is called from other goroutines than Run's.
+	// Unadvised gets a plugin's preference that cannot be followed in full, and why; it may be nil. It
+	// is called from other goroutines than Run's.
 	Unadvised func(pod *v1.Pod, key allocation.AskKey, err error)
 }
 

@@ -149,7 +149,7 @@ func open(t *testing.T, dir string, p *plugins, change func(*Config)) *desk {
 		Hardware: func() machine.Hardware { return hardware },
 		Rules:    topology.Rules{Policy: topology.None, Scope: topology.ContainerScope},
 		Store:    store, Plugins: p, BootID: "boot-1", Wait: 2 * time.Minute,
-		Report: func(r Result) {
+		Outcomes: Outcomes{Report: func(r Result) {
 			if r.Outcome == decide.Released {
 				d.released.Add(1)
 				return
@@ -164,7 +164,7 @@ func open(t *testing.T, dir string, p *plugins, change func(*Config)) *desk {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.said = append(d.said, line)
-		},
+		}},
 	}
 	if change != nil {
 		change(&cfg)

@@ -22,10 +22,7 @@ type record struct {
 	state state
 	// cause is the reason for which the pod waits; "": it does not wait, or nothing was said yet.
 	cause string
-	// after is the pod ahead of it in line; "": none. forTurn: it waits for that pod's turn to end, not
-	// only for its guess.
-	after   types.UID
-	forTurn bool
+	place
 	// newer is the demand submitted since the plan was made; it counts if the plan fails. nil: none.
 	newer *decide.Demand
 
@@ -34,6 +31,12 @@ type record struct {
 	inquiry     inquiry
 	question    question
 	tries       tries
+}
+
+// place is a pod's place in line.
+type place struct {
+	after   types.UID // the pod ahead of it; "": none
+	forTurn bool      // it waits for that pod's turn to end, not only for its guess
 }
 
 // question is the call of GetPreferredAllocation in progress.

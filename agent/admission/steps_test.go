@@ -261,11 +261,11 @@ func (w *walk) open() {
 		Rules: topology.Rules{Policy: w.site.policy, Scope: w.site.scope,
 			Choosers: topology.Choosers{{Scheduler: stepChooser}}},
 		Store: store, Plugins: w.plugins, Needs: w.needs, BootID: w.bootID(), Wait: w.wait,
-		Report: func(r Result) {
+		Outcomes: Outcomes{Report: func(r Result) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.said = append(d.said, r)
-		},
+		}},
 	})
 	d.queue, d.store = queue, store
 	notifier := released.New(released.Config{

@@ -332,7 +332,7 @@ func live(t *testing.T, dir string, inventory devicemanager.Inventory) (
 		Hardware: func() machine.Hardware { return hardware },
 		Rules:    topology.Rules{Policy: topology.None, Scope: topology.ContainerScope},
 		Store:    store, Plugins: livePlugins{inventory}, BootID: "boot",
-		Report: func(admission.Result) {},
+		Outcomes: admission.Outcomes{Report: func(admission.Result) {}},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)

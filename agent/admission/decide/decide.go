@@ -27,8 +27,7 @@ type Decision struct {
 	Held allocation.Pod
 	// Victims are the pods that make way for a critical one, which waits for their end.
 	Victims []types.UID
-	// Unasked are the resources whose plugins have a preference that was not asked for.
-	Unasked []string
+	Advice
 
 	// Kind says how the decision was made.
 	Kind Kind
@@ -38,6 +37,12 @@ type Decision struct {
 	// Rejection holds the kubelet's words for a pod that has no place now.
 	Rejection *allocation.Rejection
 	stale     Stale // of the handler's refusal
+}
+
+// Advice says what became of plugins' preferences.
+type Advice struct {
+	// Unasked are the resources whose plugins have a preference that was not asked for.
+	Unasked []string
 	// Ignored lists preferences that are not followed, and why.
 	Ignored []string
 }
