@@ -37,12 +37,10 @@ const (
 	noFlags    = "flags endpoint is disabled."
 )
 
-// nodeAPI is the HTTPS server of the node, which kubectl and the API server ask. open are the
-// routes that the read-only port has too. There is no listener if it is switched off, or if nobody
-// could be allowed to ask: the log says so.
-func (a *Agent) nodeAPI(ctx context.Context, open []server.Route) (
-	[]server.Listener, []part, error) {
-	n, k := a.node, &a.node.cfg.Kubelet
+// nodeAPI is the HTTPS server of the node, which kubectl and the API server ask. There is no listener
+// if it is switched off, or if nobody could be allowed to ask: the log says so.
+func (s serving) nodeAPI(ctx context.Context) ([]server.Listener, []part, error) {
+	n, k := s.node, &s.node.cfg.Kubelet
 	if !*k.EnableServer {
 		return nil, nil, nil
 	}
@@ -55,7 +53,7 @@ func (a *Agent) nodeAPI(ctx context.Context, open []server.Route) (
 	if err != nil {
 		return nil, nil, err
 	}
-	source, err := servingCertificate(n, a.host)
+	source, err := servingCertificate(n, s.host)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -63,11 +61,11 @@ func (a *Agent) nodeAPI(ctx context.Context, open []server.Route) (
 	if err != nil {
 		return nil, nil, err
 	}
-	routes, err := a.nodeRoutes()
+	routes, err := s.nodeRoutes()
 	if err != nil {
 		return nil, nil, err
 	}
-	routes = append(routes, open...)
+	routes = append(routes, s.open...)
 	if n.cfg.Gates.Enabled("ComponentStatusz") {
 		routes = append(routes, debug.Status(patterns(routes))...)
 	}
@@ -123,17 +121,17 @@ func servingCertificate(n node, h host) (certificate, error) {
 }
 
 // nodeRoutes need rights of their own, and so are not on the read-only port.
-func (a *Agent) nodeRoutes() ([]server.Route, error) {
-	n, cfg, runtime := a.node, a.node.cfg, a.host.client.Runtime()
-	k, pods := &cfg.Kubelet, a.pods.statuses
-	out := append(devices.Routes(a.devices.routes(n)), debug.Configz(cfg.Shown()))
+func (s serving) nodeRoutes() ([]server.Route, error) {
+	n, cfg, runtime := s.node, s.node.cfg, s.host.client.Runtime()
+	k, pods := &cfg.Kubelet, s.pods.statuses
+	out := append(devices.Routes(s.devices.routes(n)), debug.Configz(cfg.Shown()))
 	if cfg.Gates.Enabled("ComponentFlagz") {
 		out = append(out, debug.Flags(cfg.Flags())...)
 	}
 	named := func(namespace, name string) (*v1.Pod, bool) { return pods.Named(namespace, name, "") }
 	if cfg.Gates.Enabled("ContainerCheckpoint") {
 		out = append(out, checkpoint.Route(checkpoint.Config{
-			Runtime: runtime, Pod: named, Observed: a.host.seen.Get,
+			Runtime: runtime, Pod: named, Observed: s.host.seen.Get,
 			Dir: filepath.Join(cfg.RootDir, "checkpoints"),
 		}))
 	}
@@ -147,7 +145,7 @@ func (a *Agent) nodeRoutes() ([]server.Route, error) {
 		return out, nil
 	}
 	streams, err := streaming.Routes(streaming.Config{
-		Runtime: runtime, Pod: pods.Named, Observed: a.host.seen.Get,
+		Runtime: runtime, Pod: pods.Named, Observed: s.host.seen.Get,
 		Old:  !cfg.Gates.Enabled("ExtendWebSocketsToKubelet"),
 		Idle: k.StreamingConnectionIdleTimeout.Duration, Registry: n.registry,
 	})
@@ -159,11 +157,11 @@ func (a *Agent) nodeRoutes() ([]server.Route, error) {
 	}
 	return slices.Concat(out, streams, switchable(cfg), []server.Route{
 		logs.Route(logs.Config{
-			Pod: named, Observed: a.host.seen.Get,
+			Pod: named, Observed: s.host.seen.Get,
 			SplitStreams: cfg.Gates.Enabled("PodLogsQuerySplitStreams"),
 			Patience:     k.StreamingConnectionIdleTimeout.Duration,
 		}),
-		server.RunningRoute(a.host.seen.All),
+		server.RunningRoute(s.host.seen.All),
 	}), nil
 }
 

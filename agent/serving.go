@@ -29,6 +29,12 @@ import (
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
+// serving answers those who ask the node.
+type serving struct {
+	*Agent
+	open []server.Route // change nothing, and are on every port
+}
+
 // serve listens for those who ask the node, and tells systemd that the agent is well.
 func (a *Agent) serve(ctx context.Context) ([]part, error) {
 	n := a.node
@@ -36,10 +42,11 @@ func (a *Agent) serve(ctx context.Context) ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	open := slices.Concat(a.openRoutes(), a.stats.Routes(), resources.Routes(),
+	s := serving{Agent: a}
+	s.open = slices.Concat(s.openRoutes(), a.stats.Routes(), resources.Routes(),
 		[]server.Route{a.probes.Route()})
-	c := a.listeners(open)
-	api, follow, err := a.nodeAPI(ctx, open)
+	c := s.listeners()
+	api, follow, err := s.nodeAPI(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +55,7 @@ func (a *Agent) serve(ctx context.Context) ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	guard, err := watchdog.New(a.comesRound)
+	guard, err := watchdog.New(s.comesRound)
 	if err != nil {
 		return nil, err
 	}
@@ -61,26 +68,26 @@ func (a *Agent) serve(ctx context.Context) ([]part, error) {
 }
 
 // comesRound returns an error if the syncLoop is stuck.
-func (a *Agent) comesRound() error {
-	often := a.node.cfg.Kubelet.SyncFrequency.Duration
-	return a.pods.loop.Healthy(time.Now(), max(2*often, 5*time.Minute))
+func (s serving) comesRound() error {
+	often := s.node.cfg.Kubelet.SyncFrequency.Duration
+	return s.pods.loop.Healthy(time.Now(), max(2*often, 5*time.Minute))
 }
 
 // errRegistration is why the health check of device plugins fails.
 var errRegistration = errors.New("the registration of device plugins is not served yet")
 
-func (a *Agent) checks() []healthz.HealthChecker {
+func (s serving) checks() []healthz.HealthChecker {
 	return []healthz.HealthChecker{
-		healthz.NamedCheck("syncloop", func(*http.Request) error { return a.comesRound() }),
+		healthz.NamedCheck("syncloop", func(*http.Request) error { return s.comesRound() }),
 		healthz.NamedCheck("sources", func(*http.Request) error {
-			return a.pods.sources.Healthy(time.Now(), time.Minute)
+			return s.pods.sources.Healthy(time.Now(), time.Minute)
 		}),
 		healthz.NamedCheck("pleg", func(*http.Request) error {
-			return a.host.seen.Healthy(time.Now())
+			return s.host.seen.Healthy(time.Now())
 		}),
 		healthz.NamedCheck("device-plugin", func(*http.Request) error {
 			select {
-			case <-a.devices.Ready():
+			case <-s.devices.Ready():
 				return nil
 			default:
 				return errRegistration
@@ -92,9 +99,9 @@ func (a *Agent) checks() []healthz.HealthChecker {
 // listeners are plain HTTP without authorization: the healthz port, which only has the health
 // checks of every listener; the read-only port, where nothing changes anything; and the socket of
 // the node's administrator.
-func (a *Agent) listeners(open []server.Route) server.Config {
-	n, k := a.node, &a.node.cfg.Kubelet
-	c := server.Config{Registry: n.registry, Checks: a.checks()}
+func (s serving) listeners() server.Config {
+	n, k := s.node, &s.node.cfg.Kubelet
+	c := server.Config{Registry: n.registry, Checks: s.checks()}
 	if *k.HealthzPort > 0 {
 		c.Listeners = append(c.Listeners, server.Listener{
 			Address: net.JoinHostPort(k.HealthzBindAddress, strconv.Itoa(int(*k.HealthzPort))),
@@ -106,31 +113,31 @@ func (a *Agent) listeners(open []server.Route) server.Config {
 		c.Listeners = append(c.Listeners, server.Listener{
 			Address:  net.JoinHostPort(k.Address, strconv.Itoa(int(k.ReadOnlyPort))),
 			Settings: "address or readOnlyPort (--address, --read-only-port)",
-			Routes:   open, Type: server.ReadOnly,
+			Routes:   s.open, Type: server.ReadOnly,
 		})
 	}
 	c.Listeners = append(c.Listeners, server.Listener{
 		Address: filepath.Join(n.cfg.RootDir, devices.Socket), Settings: "--root-dir",
-		Routes: slices.Concat(open, devices.Routes(a.devices.routes(n))),
+		Routes: slices.Concat(s.open, devices.Routes(s.devices.routes(n))),
 	})
 	return c
 }
 
 // openRoutes change nothing; the read-only port has them too.
-func (a *Agent) openRoutes() []server.Route {
-	n, p := a.node, a.pods
+func (s serving) openRoutes() []server.Route {
+	n, p := s.node, s.pods
 	return []server.Route{
 		server.PodsRoute(p.statuses.List),
 		server.MetricsRoute(n.registry),
 		server.SLIRoute(),
-		server.JSONRoute("/placements", func() any { return a.Placements() }),
-		server.JSONRoute("/plugins", func() any { return a.devices.Peers() }),
-		server.JSONRoute("/problems", func() any { return a.Problems() }),
-		devices.ListRoute(a.devices.routes(n)),
+		server.JSONRoute("/placements", func() any { return s.Placements() }),
+		server.JSONRoute("/plugins", func() any { return s.devices.Peers() }),
+		server.JSONRoute("/problems", func() any { return s.Problems() }),
+		devices.ListRoute(s.devices.routes(n)),
 		n.events.Route(),
 		fit.FreeRoute(p.queue),
-		explain.Route(p.queue, n.name, p.statuses.Knows, remarks(n, a.devices, p)), a.shortageRoute(),
-		fit.Route(p.queue, a.devices.Plugins, n.cfg.RefuseUnknownFields),
+		explain.Route(p.queue, n.name, p.statuses.Knows, remarks(n, s.devices, p)), s.shortageRoute(),
+		fit.Route(p.queue, s.devices.Plugins, n.cfg.RefuseUnknownFields),
 	}
 }
 
