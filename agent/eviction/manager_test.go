@@ -241,7 +241,10 @@ func TestManager(t *testing.T) {
 				w := newWorld(t, tc.k)
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan error)
-				go func() { done <- w.Run(ctx) }()
+				go func() {
+					time.Sleep(1) // until play has made the pods
+					done <- w.Run(ctx)
+				}()
 				tc.play(w)
 				cancel()
 				<-done

@@ -41,6 +41,9 @@ func (s state) step(r Readings, rules rules, now time.Time) (state, verdict) {
 	if next.pressed == nil {
 		next.pressed = map[v1.NodeConditionType]time.Time{}
 	}
+	maps.DeleteFunc(next.pressed, func(_ v1.NodeConditionType, at time.Time) bool {
+		return now.Sub(at) >= rules.transition
+	})
 	var v verdict
 	for i, t := range rules.thresholds {
 		since, before := s.since[i]
@@ -58,11 +61,6 @@ func (s state) step(r Readings, rules rules, now time.Time) (state, verdict) {
 					v.relieve, v.reading = &rules.thresholds[i], r[t.Signal]
 				}
 			}
-		}
-	}
-	for condition, at := range next.pressed {
-		if now.Sub(at) >= rules.transition && at != now {
-			delete(next.pressed, condition)
 		}
 	}
 	v.pressure = slices.Sorted(maps.Keys(next.pressed))

@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -22,16 +23,11 @@ type lookBack struct {
 
 // TestWalk takes random amounts through random settings and holds each verdict against the history:
 // a threshold that is relieved was met at each look of its grace and comes first of those that were; a
-// condition holds if and only if a threshold of it was met within the transition. NUMALET_STEPS says how
-// many steps.
+// condition holds if and only if a threshold of it was met within the transition. Looks are seconds apart,
+// or come when the kernel wakes somebody: milliseconds after the last, or at the same time. NUMALET_STEPS
+// says how many steps.
 func TestWalk(t *testing.T) {
-	steps := 20_000
-	if text := os.Getenv("NUMALET_STEPS"); text != "" {
-		var err error
-		if steps, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	steps := walkSteps(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	for done := 0; done < steps; {
 		set := randomRules(random)
@@ -54,9 +50,30 @@ func TestWalk(t *testing.T) {
 			if t.Failed() {
 				return
 			}
-			now = now.Add(time.Duration(1+random.IntN(10)) * time.Second)
+			now = now.Add(between(random))
 			done++
 		}
+	}
+}
+
+func walkSteps(t *testing.T) int {
+	t.Helper()
+	steps, err := strconv.Atoi(cmp.Or(os.Getenv("NUMALET_STEPS"), "20000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return steps
+}
+
+// between is the time from one look to the next.
+func between(random *rand.Rand) time.Duration {
+	switch random.IntN(4) {
+	case 0:
+		return time.Duration(random.IntN(200)) * time.Millisecond // somebody was woken
+	case 1:
+		return 0 // a glance, and then a look at pods too
+	default:
+		return time.Duration(1+random.IntN(10)) * time.Second
 	}
 }
 
