@@ -120,7 +120,8 @@ func (m *Manager) nearest(r Readings) (out *Threshold) {
 	least := 0.0
 	for i, t := range m.cfg.Thresholds {
 		left, known := t.left(r)
-		if part := float64(left) / float64(max(r[t.Signal].Capacity, 1)); known && (out == nil || part < least) {
+		part := float64(left) / float64(max(r[t.Signal].Capacity, 1))
+		if known && (out == nil || part < least) {
 			out, least = &m.cfg.Thresholds[i], part
 		}
 	}
@@ -148,7 +149,8 @@ func (m *Manager) Pressure() (out []string) {
 		var short []string
 		for _, l := range e.Levels {
 			if l.Since != nil && kinds[l.Signal].condition == c.Type {
-				short = append(short, fmt.Sprintf("%s is below %s", l.Signal, cmp.Or(l.Until, l.Threshold)))
+				short = append(short, fmt.Sprintf("%s is below %s", l.Signal,
+					cmp.Or(l.Until, l.Threshold)))
 			}
 		}
 		out = append(out, fmt.Sprintf("%s: %s", c.Type,
@@ -260,7 +262,8 @@ func (e Explanation) Text() string {
 		b.WriteString("\nWhat was done\n")
 	}
 	for _, d := range e.Done {
-		fmt.Fprintf(&b, "  %s ago for %s: %s\n", duration.HumanDuration(e.At.Sub(d.At)), d.Signal, d.What)
+		fmt.Fprintf(&b, "  %s ago for %s: %s\n", duration.HumanDuration(e.At.Sub(d.At)), d.Signal,
+			d.What)
 	}
 	if e.Awaits != "" {
 		fmt.Fprintf(&b, "\nThe end of %s is awaited before another pod is chosen\n", e.Awaits)

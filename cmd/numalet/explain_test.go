@@ -50,7 +50,8 @@ func TestExplainNode(t *testing.T) {
 		"of": "memory.available", "next": [{"pod": "shop/web", "why": "uses 300Mi"}]}`})
 	for _, args := range [][]string{{}, {"n1"}} {
 		out, err := run(t, append([]string{"explain", "--server", address}, args...)...)
-		for _, want := range []string{"Node n1 is short: memory.available\n", "met for 9s", "  1. shop/web: uses 300Mi"} {
+		for _, want := range []string{"Node n1 is short: memory.available\n", "met for 9s",
+			"  1. shop/web: uses 300Mi"} {
 			if err != nil || !strings.Contains(out, want) {
 				t.Errorf("%q: %v: no %q in\n%s", args, err, want, out)
 			}

@@ -193,7 +193,8 @@ func (p *Playground) hints() []hint {
 			brief: "manifests: " + terminal.Quoted(p.manifests),
 		},
 		hint{what: "to know why:", command: fmt.Sprintf("%s explain POD --server %s", numalet, server)},
-		hint{what: "what the node is short of:", command: fmt.Sprintf("%s explain --server %s", numalet, server)},
+		hint{what: "what the node is short of:",
+			command: fmt.Sprintf("%s explain --server %s", numalet, server)},
 		hint{what: "what happened:", command: fmt.Sprintf("%s events --server %s", numalet, server)})
 }
 

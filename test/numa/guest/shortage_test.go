@@ -279,7 +279,8 @@ func annotations(all map[string]string) string {
 func withoutAmounts(text string) string {
 	words := strings.Fields(text)
 	for i, word := range words {
-		if bare := strings.TrimRight(word, ".,"); i == 0 || words[i-1] == "available:" || words[i-1] == "using" {
+		bare := strings.TrimRight(word, ".,")
+		if i == 0 || words[i-1] == "available:" || words[i-1] == "using" {
 			if _, err := resource.ParseQuantity(bare); err == nil {
 				words[i] = "N" + word[len(bare):]
 			}
