@@ -16,6 +16,7 @@ import (
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/eviction"
 	"github.com/numalet/numalet/agent/explain"
+	"github.com/numalet/numalet/agent/localstorage"
 	"github.com/numalet/numalet/agent/stats"
 	"github.com/numalet/numalet/agent/version"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
@@ -34,7 +35,8 @@ type Agent struct {
 	probes      probeDomain
 	pods        podDomain
 	stats       *stats.Collector
-	evictions   *eviction.Manager // nil: there are no thresholds
+	evictions   *eviction.Manager   // nil: there are no thresholds
+	disks       *localstorage.Meter // what pods use of the node's disks
 	checkpoints *checkpoints.Checkpoints
 	run         order
 }

@@ -14,27 +14,57 @@ import (
 	"github.com/numalet/numalet/agent/eviction"
 	"github.com/numalet/numalet/agent/eviction/wake"
 	"github.com/numalet/numalet/agent/gc"
+	"github.com/numalet/numalet/agent/localstorage"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/agent/stats"
 	"github.com/numalet/numalet/agent/stats/kernel"
-	"github.com/numalet/numalet/agent/syncloop"
 )
 
-// newEviction ends pods before memory, a disk or PIDs run out. What it may remove first is removed by
+// newEvictions end pods of which the node says that they go: before memory, a disk or PIDs run out,
+// and those that use more of the node's disk than they may. What may be removed first is removed by
 // containers and images.
-func (a *Agent) newEviction(containers gc.Containers, images *gc.Images) (out []part, err error) {
+func (a *Agent) newEvictions(containers gc.Containers, images *gc.Images) ([]part, error) {
+	ends := newEvictor(a.node, a.pods.statuses, a.holds)
+	manager, run, err := a.newEviction(ends, containers, images)
+	if err != nil || !*a.node.cfg.Kubelet.LocalStorageCapacityIsolation {
+		return run, err
+	}
+	keeper := localstorage.NewKeeper(localstorage.KeeperConfig{
+		Pods: ends.pods, Used: a.stats.Recent, Apart: eviction.ImagesApart,
+		End: func(p *v1.Pod, e localstorage.Excess) {
+			one := eviction.Eviction{Pod: p, Signal: eviction.Signal(e.Signal),
+				Grace: time.Second, Words: eviction.Words{Message: e.Message}, OwnLimit: true}
+			manager.Note(one)
+			ends.evict(one)
+		},
+	})
+	return append(run, part{"limits of local storage", keeper.Run}), nil
+}
+
+// holds reports whether something of a pod runs, or what it held is not free yet.
+func (a *Agent) holds(uid types.UID) bool {
+	if observed, _ := a.host.seen.Get(uid); observed.Running() {
+		return true
+	}
+	return !a.node.store.State().Pods[uid].IsEmpty() || slices.ContainsFunc(
+		a.pods.statuses.Active(), func(p *v1.Pod) bool { return p.UID == uid })
+}
+
+// newEviction ends pods before memory, a disk or PIDs run out.
+func (a *Agent) newEviction(ends *evictor, containers gc.Containers, images *gc.Images) (
+	m *eviction.Manager, run []part, err error) {
 	n, k := a.node, &a.node.cfg.Kubelet
 	thresholds, err := eviction.Parse(k)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	told := wake.New(wake.Config{
 		Unified: kernel.NewGroups("").Version() == 2, Pods: a.podsGroup(),
 		Levels: k.KernelMemcgNotification,
 	})
-	m, err := eviction.New(eviction.Config{
+	m, err = eviction.New(eviction.Config{
 		Thresholds: thresholds, Pressure: a.host.short,
 		Transition: k.EvictionPressureTransitionPeriod.Duration,
 		MaxGrace:   time.Duration(k.EvictionMaxPodGracePeriod) * time.Second,
@@ -47,21 +77,14 @@ func (a *Agent) newEviction(containers gc.Containers, images *gc.Images) (out []
 				told.Arm(ctx, a.podsGroup(), left)
 			}
 		},
-		Pods:      a.pods.statuses.Active,
+		Pods: ends.pods, Freeing: ends.freeing,
 		Exclusive: func(uid types.UID) bool { return !n.store.State().Pods[uid].IsEmpty() },
 		Journal:   a.host.evicted,
 		Known: func(uid types.UID) bool {
 			_, known := a.pods.statuses.Get(uid)
 			return known || !a.pods.sources.SeenAll(func(string) bool { return true })
 		},
-		Holds: func(uid types.UID) bool {
-			if observed, _ := a.host.seen.Get(uid); observed.Running() {
-				return true
-			}
-			return !n.store.State().Pods[uid].IsEmpty() || slices.ContainsFunc(
-				a.pods.statuses.Active(), func(p *v1.Pod) bool { return p.UID == uid })
-		},
-		Grace: podworker.Grace,
+		Holds: a.holds, Grace: podworker.Grace,
 		Reclaim: func(ctx context.Context, what eviction.Reclaim) (err error) {
 			if what.Containers {
 				err = containers.Free(ctx)
@@ -71,29 +94,24 @@ func (a *Agent) newEviction(containers gc.Containers, images *gc.Images) (out []
 			}
 			return err
 		},
-		Evict: func(e eviction.Eviction) {
-			n.events.Annotated(e.Pod, e.Annotations, v1.EventTypeWarning, eviction.ReasonEvicted, e.Message)
-			a.pods.statuses.events.Put(syncloop.Event{UID: e.Pod.UID, Event: pod.Event{
-				Kind: pod.Killed, Grace: e.Grace,
-				Why: pod.Why{Reason: eviction.ReasonEvicted, Message: e.Message},
-			}})
-		},
-		Tell: n.events.OnNode, Registry: n.registry,
+		Evict: ends.evict,
+		Tell:  n.events.OnNode, Registry: n.registry,
 	})
 	if err != nil || len(thresholds) == 0 {
-		return nil, err
+		return m, nil, err
 	}
 	a.evictions = m
-	return []part{{"evictions", m.Run}, {"memory as the kernel tells", told.Run}}, nil
+	return m, []part{{"evictions", m.Run}, {"memory as the kernel tells", told.Run}}, nil
 }
 
 // doomed are the pods that an earlier run of the agent was about to evict.
 func (h host) doomed(p *v1.Pod) (why pod.Why, grace time.Duration, ok bool) {
-	why.Reason = eviction.ReasonEvicted
-	if why.Message, grace, ok = h.evicted.Doomed(p); !ok {
-		why.Reason = ""
+	last, ok := h.evicted.Doomed(p)
+	if !ok {
+		return why, 0, false
 	}
-	return why, grace, ok
+	return pod.Why{Reason: eviction.ReasonEvicted, Message: last.Message, OwnLimit: last.OwnLimit},
+		last.Grace, true
 }
 
 // shortageRoute says what the node is short of.

@@ -75,14 +75,15 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 		runtime:       h.seen, actuator: act, probes: probes, volumes: contents.volumes,
 		doomed: h.doomed,
 	})
-	used, err := newStats(n, h, contents)
+	disks := newMeter(n, statuses.Active)
+	used, err := newStats(n, h, contents, disks)
 	if err != nil {
 		return nil, err
 	}
 	a := &Agent{
 		node: n, host: h, devices: devices, resources: resources,
 		contents: contents, probes: probes, pods: pods,
-		stats: used, checkpoints: newCheckpoints(n, h, devices, pods),
+		stats: used, disks: disks, checkpoints: newCheckpoints(n, h, devices, pods),
 	}
 	return a, a.list(ctx, own)
 }
@@ -104,7 +105,7 @@ func (a *Agent) list(ctx context.Context, own clusterNode) error {
 	}
 	a.run.first = slices.Concat(serving, []part{
 		{"assignment store", n.store.Run}, {"device plugins", a.devices.Run},
-		{"runtime observer", a.host.seen.Run},
+		{"runtime observer", a.host.seen.Run}, {"local storage", a.disks.Run},
 	}, a.pods.first, a.probes.follow(a.pods.workers.Wake), a.contents.follow(a.pods.workers))
 	if n.kube != nil {
 		a.run.first = append(a.run.first, part{"API server client", n.kube.Run})

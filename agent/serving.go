@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/utils/cpuset"
@@ -19,6 +20,7 @@ import (
 	"github.com/numalet/numalet/agent/firewall"
 	"github.com/numalet/numalet/agent/fit"
 	"github.com/numalet/numalet/agent/health"
+	"github.com/numalet/numalet/agent/localstorage"
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/podresources"
 	"github.com/numalet/numalet/agent/server"
@@ -195,9 +197,17 @@ func newPodResources(n node, d deviceDomain, p podDomain) (*podresources.Server,
 	})
 }
 
-// newStats tells what the node and its pods use.
-func newStats(n node, h host, c contentDomain) (*stats.Collector, error) {
+// newMeter measures what pods use of the node's disks.
+func newMeter(n node, pods func() []*v1.Pod) *localstorage.Meter {
 	k := &n.cfg.Kubelet
+	return localstorage.New(localstorage.Config{
+		Root: n.cfg.RootDir, LogsDir: k.PodLogsDir, Period: k.VolumeStatsAggPeriod.Duration,
+		Pods: pods, Looked: n.metrics.VolumeLooked,
+	})
+}
+
+// newStats tells what the node and its pods use.
+func newStats(n node, h host, c contentDomain, m *localstorage.Meter) (*stats.Collector, error) {
 	proc, err := kernel.NewProc("")
 	if err != nil {
 		return nil, err
@@ -216,9 +226,6 @@ func newStats(n node, h host, c contentDomain) (*stats.Collector, error) {
 		Host: stats.Host{BootID: h.info.BootID, MachineID: h.info.MachineID,
 			SystemUUID: h.info.SystemUUID},
 		Groups: groups, Proc: proc,
-		Disks: stats.DisksConfig{
-			Root: n.cfg.RootDir, LogsDir: k.PodLogsDir, Volumes: k.VolumeStatsAggPeriod.Duration,
-			Claims: c.measured, Looked: n.metrics.VolumeLooked,
-		},
+		Disks: stats.DisksConfig{Root: n.cfg.RootDir, Pods: m.Get, Claims: c.measured},
 	})
 }

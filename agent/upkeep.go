@@ -63,7 +63,7 @@ func (a *Agent) upkeep() ([]part, error) {
 		},
 	)
 	containers := newContainerGC(n, a.host, a.pods)
-	evictions, err := a.newEviction(containers, unused)
+	evictions, err := a.newEvictions(containers, unused)
 	if err != nil {
 		return nil, err
 	}

@@ -44,6 +44,8 @@ type Journal struct {
 type entry struct {
 	UID     types.UID `json:"uid"`
 	Message string    `json:"message"`
+	// OwnLimit: the pod exceeded a limit of its own.
+	OwnLimit bool `json:"ownLimit,omitempty"`
 	// Until is when the pod's grace period ends.
 	Until time.Time `json:"until"`
 }
@@ -63,20 +65,26 @@ func OpenJournal(ctx context.Context, root string) (*Journal, error) {
 	return &Journal{path: path, before: before, all: before}, nil
 }
 
-// Doomed returns the message of the eviction of a pod that has not ended, and what is left of its grace
-// period; ok is false if it was not evicted.
-func (j *Journal) Doomed(pod *v1.Pod) (message string, grace time.Duration, ok bool) {
+// Doomed is what is known of the eviction of a pod that has not ended.
+type Doomed struct {
+	Message  string
+	OwnLimit bool
+	Grace    time.Duration // what is left of it
+}
+
+// Doomed returns the eviction of a pod that has not ended; ok is false if it was not evicted.
+func (j *Journal) Doomed(pod *v1.Pod) (d Doomed, ok bool) {
 	if status.Ended(pod.Status.Phase) {
-		return "", 0, false
+		return d, false
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	i := slices.IndexFunc(j.all, func(e entry) bool { return e.UID == pod.UID })
 	if i < 0 {
-		return "", 0, false
+		return d, false
 	}
 	e := j.all[i]
-	return e.Message, max(time.Until(e.Until), leastGrace), true
+	return Doomed{e.Message, e.OwnLimit, max(time.Until(e.Until), leastGrace)}, true
 }
 
 // add remembers an eviction, and forgets those of pods that are not known any more. It does not wait for
@@ -89,7 +97,7 @@ func (j *Journal) add(e Eviction, known func(types.UID) bool) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	all := slices.DeleteFunc(slices.Clone(j.all), func(old entry) bool { return !known(old.UID) })
-	all = append(all, entry{e.Pod.UID, message, time.Now().Add(e.Grace)})
+	all = append(all, entry{e.Pod.UID, message, e.OwnLimit, time.Now().Add(e.Grace)})
 	j.all = all[max(0, len(all)-mostKept):]
 	raw, err := json.Marshal(j.all)
 	if err != nil {

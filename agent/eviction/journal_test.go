@@ -33,7 +33,8 @@ func TestJournal(t *testing.T) {
 		all := func(types.UID) bool { return true }
 		add := func(uid types.UID, message string, known func(types.UID) bool) {
 			t.Helper()
-			e := Eviction{Pod: podWith(string(uid), 0), Grace: 10 * time.Second, Words: Words{Message: message}}
+			e := Eviction{Pod: podWith(string(uid), 0), Grace: 10 * time.Second, Words: Words{Message: message},
+				OwnLimit: uid == "a"}
 			if err := j.add(e, known); err != nil {
 				t.Fatal(err)
 			}
@@ -42,21 +43,21 @@ func TestJournal(t *testing.T) {
 		add("b", strings.Repeat("x", maxMessage+1), all)
 		time.Sleep(4 * time.Second)
 		j = openJournal(t, root)
-		message, grace, ok := j.Doomed(podWith("a", 0))
-		if message != "low on memory" || grace != 6*time.Second || !ok {
-			t.Errorf("a: %q, %v, %v", message, grace, ok)
+		d, ok := j.Doomed(podWith("a", 0))
+		if d != (Doomed{"low on memory", true, 6 * time.Second}) || !ok {
+			t.Errorf("a: %+v, %v", d, ok)
 		}
-		if message, _, _ := j.Doomed(podWith("b", 0)); len(message) != maxMessage {
-			t.Errorf("b has a message of %d bytes", len(message))
+		if d, _ := j.Doomed(podWith("b", 0)); len(d.Message) != maxMessage {
+			t.Errorf("b has a message of %d bytes", len(d.Message))
 		}
 		time.Sleep(time.Minute)
-		if _, grace, _ := j.Doomed(podWith("a", 0)); grace != leastGrace {
-			t.Errorf("after its grace period a has %v", grace)
+		if d, _ := j.Doomed(podWith("a", 0)); d.Grace != leastGrace {
+			t.Errorf("after its grace period a has %v", d.Grace)
 		}
 		ended := podWith("a", 0)
 		ended.Status.Phase = v1.PodFailed
 		for _, pod := range []*v1.Pod{ended, podWith("c", 0)} {
-			if _, _, ok := j.Doomed(pod); ok {
+			if _, ok := j.Doomed(pod); ok {
 				t.Errorf("%s %s is being evicted", pod.Name, pod.Status.Phase)
 			}
 		}
@@ -69,7 +70,7 @@ func TestJournal(t *testing.T) {
 		}
 		j = openJournal(t, root)
 		for uid, want := range map[string]bool{"a": false, "b": false, "c": true, "0": true} {
-			if _, _, ok := j.Doomed(podWith(uid, 0)); ok != want {
+			if _, ok := j.Doomed(podWith(uid, 0)); ok != want {
 				t.Errorf("%s is remembered: %v", uid, ok)
 			}
 		}

@@ -37,6 +37,8 @@ type Eviction struct {
 	Signal Signal
 	Grace  time.Duration
 	Words
+	// OwnLimit: the pod exceeded a limit of its own.
+	OwnLimit bool
 }
 
 // Reclaim says what is to be removed that no pod needs.
@@ -75,6 +77,9 @@ type Config struct {
 	// Pods are those that have not ended; Exclusive reports whether one has devices or CPUs of its own.
 	Pods      func() []*v1.Pod
 	Exclusive func(types.UID) bool
+	// Freeing reports whether pods that exceeded limits of local storage are ending: what that frees is
+	// not measured yet.
+	Freeing func() bool
 	// Holds reports whether something of a pod runs, or what it held is not free yet.
 	Holds func(types.UID) bool
 	// Journal remembers evictions; Known reports whether a pod is or may be among the node's.
@@ -174,6 +179,9 @@ func (m *Manager) look(ctx context.Context) time.Duration {
 		return next
 	case v.relieve == nil || now.Before(m.again):
 		return m.pace(readings)
+	case v.relieve.Signal.OnDisk() && m.cfg.Freeing():
+		m.acted = now
+		return next
 	}
 	return m.act(ctx, v.relieve.Signal)
 }
@@ -274,23 +282,32 @@ func (m *Manager) evict(ctx context.Context, s measured, v verdict, l layout) bo
 	if v.relieve.Soft {
 		grace = max(grace, min(m.cfg.MaxGrace, m.cfg.Grace(victim.Pod)))
 	}
-	e := Eviction{victim.Pod, v.relieve.Signal, grace, wordsOf(victim, v.relieve, v.reading)}
+	e := Eviction{victim.Pod, v.relieve.Signal, grace, wordsOf(victim, v.relieve, v.reading), false}
 	klog.FromContext(ctx).Info("Evicting a pod", "pod", klog.KObj(victim.Pod),
 		"signal", e.Signal, "message", e.Message)
 	m.ending = &ending{victim.Pod.UID, time.Now().Add(grace + patience)}
 	m.evicted.Insert(victim.Pod.UID)
-	m.evicts.WithLabelValues(string(e.Signal)).Inc()
 	for _, due := range v.due {
 		m.age.WithLabelValues(string(due)).Observe(time.Since(s.at).Seconds())
 	}
 	name := klog.KObj(victim.Pod).String()
-	if err := m.cfg.Journal.add(e, m.cfg.Known); err != nil { // the disk may be what is short
-		klog.FromContext(ctx).Error(err, "An eviction is not remembered; it ends with the agent",
-			"pod", klog.KObj(victim.Pod))
-	}
+	m.Note(e)
 	m.did(e.Signal, fmt.Sprintf("evicted %s, which %s", name, why(victim, e.Signal, l)), name)
 	m.cfg.Evict(e)
 	return true
+}
+
+// Note counts an eviction, and remembers it before the pod ends. It may be called from anywhere, for a
+// pod that somebody else evicts.
+func (m *Manager) Note(e Eviction) {
+	m.evicts.WithLabelValues(string(e.Signal)).Inc()
+	if err := m.cfg.Journal.add(e, m.cfg.Known); err != nil { // the disk may be what is short
+		klog.Background().Error(err, "An eviction is not remembered; it ends with the agent",
+			"pod", klog.KObj(e.Pod))
+	}
+	if e.OwnLimit {
+		m.did(e.Signal, fmt.Sprintf("evicted %s: %s", klog.KObj(e.Pod), strings.TrimSpace(e.Message)), "")
+	}
 }
 
 // reclaimable is what helps against the signal where filesystems are laid out like this.

@@ -38,6 +38,7 @@ type world struct {
 	// armed has the last level for each signal; glances counts.
 	armed   map[Signal]int64
 	glances int
+	freeing bool // others end pods
 }
 
 func newWorld(t *testing.T, k kubeletv1beta1.KubeletConfiguration) *world {
@@ -55,7 +56,7 @@ func newWorld(t *testing.T, k kubeletv1beta1.KubeletConfiguration) *world {
 		Glance: w.glance, Measure: w.measure, Woken: w.woken,
 		Arm:       func(_ context.Context, s Signal, left int64) { w.armed[s] = left },
 		Pods:      func() []*v1.Pod { return slices.Clone(w.pods) },
-		Exclusive: func(types.UID) bool { return false },
+		Exclusive: func(types.UID) bool { return false }, Freeing: func() bool { return w.freeing },
 		Holds: func(uid types.UID) bool {
 			_, holds := w.uses[uid]
 			return holds
@@ -184,6 +185,18 @@ func TestManager(t *testing.T) {
 			w.add(podWith("a", 0), 950)
 			time.Sleep(time.Minute)
 		}, "0s Attempting to reclaim ephemeral-storage, 0s reclaim, 0s evict a in 1s"},
+		"while others free something of the disk nobody goes": {full, func(w *world) {
+			w.freeing = true
+			w.add(podWith("a", 0), 950)
+			time.Sleep(20500 * time.Millisecond)
+			w.freeing = false
+			time.Sleep(10 * time.Second)
+		}, "21s Attempting to reclaim ephemeral-storage, 21s reclaim, 21s evict a in 1s"},
+		"what others free is no memory": {hard, func(w *world) {
+			w.freeing = true
+			w.add(podWith("a", 0), 950)
+			time.Sleep(20500 * time.Millisecond)
+		}, "0s Attempting to reclaim memory, 0s evict a in 1s"},
 		"a hog is seen soon": {hard, func(w *world) {
 			w.add(podWith("a", 0), 850)
 			time.Sleep(10500 * time.Millisecond)

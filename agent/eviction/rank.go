@@ -37,6 +37,9 @@ func layoutOf(s statsapi.Summary) layout {
 	return layout{images: apart(s.Node.Fs, r.ImageFs), containers: apart(s.Node.Fs, r.ContainerFs)}
 }
 
+// ImagesApart reports whether images are on a filesystem of their own.
+func ImagesApart(s statsapi.Summary) bool { return layoutOf(s).images }
+
 func apart(a, b *statsapi.FsStats) bool {
 	if a == nil || b == nil || a.CapacityBytes == nil || b.CapacityBytes == nil {
 		return false

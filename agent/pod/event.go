@@ -105,6 +105,8 @@ const (
 // Why is a reason in CamelCase and a message for people.
 type Why struct {
 	Reason, Message string
+	// OwnLimit: the node ends the pod because it exceeded a limit of its own, which is no disruption.
+	OwnLimit bool
 	// Explained is the gist of an explanation, only for the event.
 	Explained string
 	// Silent: only the words differ from the last report.

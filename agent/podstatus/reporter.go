@@ -42,6 +42,7 @@ func (r Reporter) Report(round podworker.Report) (v1.PodStatus, bool) {
 		in.Stop.Finished = round.Decision.State == podworker.Finished
 		if round.Stop != nil {
 			in.Stop.Why = status.Reason{Reason: round.Stop.Reason, Message: round.Stop.Message}
+			in.Stop.OwnLimit = round.Stop.OwnLimit
 		}
 		s := status.Generate(in)
 		// The reason of a pod that has ended is for good; what keeps the node from clearing up is

@@ -33,6 +33,8 @@ type Stop struct {
 	Grace time.Duration
 	// Reason and Message go into the pod's status if the node ends the pod (Evicted).
 	Reason, Message string
+	// OwnLimit: the pod exceeded a limit of its own.
+	OwnLimit bool
 	// Orphan: no source desires the pod, and the runtime has it. Its containers get one second.
 	Orphan bool
 }

@@ -82,7 +82,7 @@ func (s Stop) merge(was *Stop) *Stop {
 	}
 	s.Remove = s.Remove || was.Remove
 	if was.Reason != "" {
-		s.Reason, s.Message = was.Reason, was.Message
+		s.Reason, s.Message, s.OwnLimit = was.Reason, was.Message, was.OwnLimit
 	}
 	return &s
 }

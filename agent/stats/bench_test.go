@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/numalet/numalet/agent/localstorage"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/lab/crisim"
@@ -56,7 +56,7 @@ func fullNode(b *testing.B) *Collector {
 	}
 	c, err := New(Config{Node: "n1", Runtime: client, CPUs: func() CPUs { return CPUs{} },
 		Running: func() []cri.Pod { return running }, Groups: groups, Proc: proc,
-		Disks: DisksConfig{Root: b.TempDir(), LogsDir: b.TempDir(), Volumes: time.Minute}})
+		Disks: DisksConfig{Root: b.TempDir(), Pods: func() map[types.UID]localstorage.Pod { return nil }}})
 	if err != nil {
 		b.Fatal(err)
 	}

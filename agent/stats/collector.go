@@ -110,6 +110,16 @@ func (c *Collector) Measure(ctx context.Context) (statsapi.Summary, *Snapshot, e
 	return Summary(s, u), s, nil
 }
 
+// Recent returns a summary that was made of a snapshot which is not older than that, and of what disks
+// were found to hold last. With an error it has the last values, or none.
+func (c *Collector) Recent(ctx context.Context, age time.Duration) (statsapi.Summary, error) {
+	r, err := c.snapshot.within(ctx, age)
+	if r.Snapshot == nil {
+		return statsapi.Summary{}, err
+	}
+	return Summary(r.Snapshot, c.disks.Get()), err
+}
+
 // read reads the node, which is cheap and cannot hang, and the runtime's statistics of pods. If
 // those fail, the pods of the last snapshot stay.
 func (c *Collector) read(ctx context.Context, last reading) (reading, error) {

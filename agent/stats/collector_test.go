@@ -3,8 +3,6 @@ package stats
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -172,13 +170,7 @@ func TestContainersAlone(t *testing.T) {
 // The short summary has only CPU, memory and swap.
 func TestSummary(t *testing.T) {
 	t.Parallel()
-	root := write(t, map[string]string{
-		"pods/u1/volumes/kubernetes.io~empty-dir/cache/file":  "12345",
-		"pods/u1/volumes/kubernetes.io~secret/key/token":      "x",
-		"pods/u1/volumes/kubernetes.io~csi/remote/mount/file": "not looked at",
-		"logs/default_web_u1/main/0.log":                      "line",
-		"logs/default_web_u1/main/0.log.20260101-000000.gz":   "lines",
-	})
+	root := t.TempDir()
 	f := &fake{disk: root, stats: func(context.Context) (cri.Stats, error) {
 		return cri.Stats{Pods: []*runtimeapi.PodSandboxStats{
 			countedPod("sandbox-u1", started, counted("id-main", started, 5e9, 100)),
@@ -189,7 +181,7 @@ func TestSummary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := Summary(s, Usage{})
+	before := Summary(s, Usage{Root: &statsapi.FsStats{}})
 	if p := before.Pods[0]; p.VolumeStats != nil || p.EphemeralStorage != nil ||
 		*p.Containers[0].Rootfs.UsedBytes != 4096 {
 		t.Errorf("before disks were measured the pod has %+v", p)
@@ -204,18 +196,19 @@ func TestSummary(t *testing.T) {
 	if len(p.VolumeStats) != 2 || p.VolumeStats[0].Name != "cache" || p.VolumeStats[1].Name != "key" {
 		t.Fatalf("volumes are %+v, want cache and key", p.VolumeStats)
 	}
-	if v := p.VolumeStats[0]; *v.InodesUsed != 2 || *v.UsedBytes == 0 || *v.CapacityBytes == 0 {
-		t.Errorf("cache is %d inodes, %d bytes", *v.InodesUsed, *v.UsedBytes)
+	if v := p.VolumeStats[0]; *v.InodesUsed != 2 || *v.UsedBytes != 5<<10 || *v.CapacityBytes != 1<<20 ||
+		!v.Time.Time.Equal(started) {
+		t.Errorf("cache is %d inodes, %d bytes of %s", *v.InodesUsed, *v.UsedBytes, v.Time)
 	}
 	main := p.Containers[0]
-	if *main.Logs.InodesUsed != 3 || *main.Rootfs.UsedBytes != 4096 ||
+	if *main.Logs.InodesUsed != 2 || *main.Logs.CapacityBytes == 0 || *main.Rootfs.UsedBytes != 4096 ||
 		*main.Rootfs.CapacityBytes == 0 {
 		t.Errorf("main has logs %+v, rootfs %+v", main.Logs, main.Rootfs)
 	}
-	inodes := 3 + 2 + c.disks.usage.Pods["u1"].Local.Inodes
-	if *p.EphemeralStorage.InodesUsed != inodes {
-		t.Errorf("ephemeral storage has %d inodes, want %d: logs, writable layer, volumes on disk",
-			*p.EphemeralStorage.InodesUsed, inodes)
+	// The writable layer and the logs of main, the volume on disk, and the pod's own files: as for the
+	// kubelet, what is left of containers that do not run does not count.
+	if e := p.EphemeralStorage; *e.UsedBytes != 4096+3<<10+5<<10+3<<10 || *e.InodesUsed != 2+2+2+2 {
+		t.Errorf("ephemeral storage is %d bytes and %d inodes", *e.UsedBytes, *e.InodesUsed)
 	}
 	if r := all.Node.Runtime; *r.ImageFs.UsedBytes != 77 || *r.ContainerFs.CapacityBytes == 0 ||
 		*all.Node.Fs.CapacityBytes == 0 {
@@ -231,32 +224,43 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// Disks are measured if someone asks and a period has passed. Old values stay if measuring fails.
-func TestDisksAreMeasuredAnew(t *testing.T) {
+// Filesystems are queried if someone asks and a period has passed. Old values stay if that fails.
+func TestFilesystemsAreQueriedAnew(t *testing.T) {
 	t.Parallel()
-	root := write(t, map[string]string{"pods/u1/volumes/kubernetes.io~empty-dir/a/f": ""})
+	root := t.TempDir()
 	c := collector(t, &fake{disk: root}, root, pod("u1", "web", "main"))
 	d := c.disks
-	d.round(t.Context())
-	more := filepath.Join(root, "pods/u1/volumes/kubernetes.io~empty-dir/a/g")
-	if err := os.WriteFile(more, nil, 0o600); err != nil {
-		t.Fatal(err)
+	if d.round(t.Context()); d.Get().Images == nil || d.Get().Root == nil || d.Get().Pods["u1"].Name != "web" {
+		t.Fatalf("after the first round it tells %+v", d.Get())
 	}
-	inodes := func() uint64 { return *d.Get().Pods["u1"].Volumes[0].InodesUsed }
-	if d.round(t.Context()); inodes() != 2 {
-		t.Errorf("within a period it was measured again: %d inodes", inodes())
-	}
-	d.measured = d.measured.Add(-time.Minute)
-	if d.round(t.Context()); inodes() != 3 {
-		t.Errorf("after a period it is still %d inodes", inodes())
-	}
-	d.cfg.Running = func() []cri.Pod { return []cri.Pod{pod("u2", "new", "main")} }
-	d.round(t.Context())
-	if all := d.Get().Pods; len(all) != 1 || all["u2"].Pod.Name != "new" {
-		t.Errorf("of a pod that went and one that came there is %+v", all)
+	d.usage.Root = nil
+	if d.round(t.Context()); d.Get().Root != nil {
+		t.Error("within a period the root was queried again")
 	}
 	d.looked, d.cfg.Runtime = time.Time{}, &fake{}
-	if d.round(t.Context()); d.Get().Images == nil {
-		t.Error("what was known of images is gone after the runtime failed")
+	if d.round(t.Context()); d.Get().Images == nil || d.Get().Root == nil {
+		t.Error("what was known of images is gone after the runtime failed, or the root is not known")
+	}
+}
+
+// For a reader that is content with it an older summary is not read again.
+func TestRecent(t *testing.T) {
+	t.Parallel()
+	reads := 0
+	f := &fake{stats: func(context.Context) (cri.Stats, error) {
+		reads++
+		return cri.Stats{Pods: []*runtimeapi.PodSandboxStats{countedPod("sandbox-u1", started)}}, nil
+	}}
+	c := collector(t, f, t.TempDir(), pod("u1", "web", "main"))
+	for i, want := range []int{1, 1, 2} {
+		if i == 2 {
+			c.snapshot.readAt = c.snapshot.readAt.Add(-time.Minute)
+		} else {
+			c.snapshot.readAt = c.snapshot.readAt.Add(-2 * time.Second)
+		}
+		s, err := c.Recent(t.Context(), 10*time.Second)
+		if err != nil || len(s.Pods) != 1 || len(s.Pods[0].VolumeStats) != 2 || reads != want {
+			t.Errorf("%d: after %d reads, want %d, there is %+v, %v", i, reads, want, s.Pods, err)
+		}
 	}
 }

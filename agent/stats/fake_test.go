@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/numalet/numalet/agent/localstorage"
+	"github.com/numalet/numalet/agent/stats/diskusage"
 	"github.com/numalet/numalet/agent/stats/kernel"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
@@ -157,14 +159,35 @@ func countedPod(id string, at time.Time,
 	}
 }
 
+// onDisk says that a pod has an emptyDir of 5 KiB and a Secret in memory, and 3 KiB of logs of each
+// container, one that is gone and one of its own.
+func onDisk(p cri.Pod) localstorage.Pod {
+	out := localstorage.Pod{Namespace: p.Namespace, Name: p.Name, At: started,
+		Logs:  map[string]diskusage.Usage{"gone": {Bytes: 3 << 10, Inodes: 1}},
+		Files: diskusage.Usage{Bytes: 3 << 10, Inodes: 2},
+		Volumes: []localstorage.Volume{
+			{Name: "cache", Room: diskusage.Room{Capacity: 1 << 20}, Local: true, At: started,
+				Used: diskusage.Usage{Bytes: 5 << 10, Inodes: 2}},
+			{Name: "key", Used: diskusage.Usage{Bytes: 1 << 10, Inodes: 1}, At: started},
+		}}
+	for _, c := range p.Containers {
+		out.Logs[c.Name] = diskusage.Usage{Bytes: 3 << 10, Inodes: 2}
+	}
+	return out
+}
+
 // collector reads from an invented machine and runtime.
 func collector(t testing.TB, f *fake, root string, running ...cri.Pod) *Collector {
 	t.Helper()
+	used := map[types.UID]localstorage.Pod{}
+	for _, p := range running {
+		used[p.UID] = onDisk(p)
+	}
 	groups, proc := machine(t)
 	c, err := New(Config{
 		Node: "n1", Runtime: f, Running: func() []cri.Pod { return running }, Groups: groups,
 		CPUs: func() CPUs { return CPUs{4, 2, 1} }, Host: Host{"b", "m", "s"}, Proc: proc,
-		Disks: DisksConfig{Root: root, LogsDir: filepath.Join(root, "logs"), Volumes: time.Minute},
+		Disks: DisksConfig{Root: root, Pods: func() map[types.UID]localstorage.Pod { return used }},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -29,8 +29,11 @@ type latest[T any] struct {
 
 // get is the value of a reading that is at most a second old, or of the last that ended when the
 // caller has no more time. With an error the value is that of an earlier reading, if any.
-func (l *latest[T]) get(ctx context.Context) (T, error) {
-	last, others := l.begin()
+func (l *latest[T]) get(ctx context.Context) (T, error) { return l.within(ctx, fresh) }
+
+// within is get for a caller that an older value is good enough for.
+func (l *latest[T]) within(ctx context.Context, age time.Duration) (T, error) {
+	last, others := l.begin(age)
 	switch {
 	case others != nil:
 		await.On(ctx, others)
@@ -42,11 +45,11 @@ func (l *latest[T]) get(ctx context.Context) (T, error) {
 
 // begin says what the caller is to do: wait for the reading of others, or read itself, beginning with
 // the last value, or neither, as the value is fresh.
-func (l *latest[T]) begin() (last *T, others <-chan struct{}) {
+func (l *latest[T]) begin(age time.Duration) (last *T, others <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case !l.readAt.IsZero() && time.Since(l.readAt) < fresh:
+	case !l.readAt.IsZero() && time.Since(l.readAt) < age:
 		return nil, nil
 	case l.reading != nil:
 		return nil, l.reading

@@ -27,9 +27,9 @@ func (c *Collector) register(r metrics.KubeRegistry) error {
 
 // logSizes reports each container whose logs were measured.
 func (c *Collector) logSizes(tell metric.Tell) {
-	for _, p := range c.disks.Get().Pods {
+	for uid, p := range c.cfg.Disks.Pods() {
 		for name, logs := range p.Logs {
-			tell(float64(*logs.UsedBytes), p.Pod.UID, p.Pod.Namespace, p.Pod.Name, name)
+			tell(float64(logs.Bytes), string(uid), p.Namespace, p.Name, name)
 		}
 	}
 }

@@ -2,10 +2,14 @@ package stats
 
 import (
 	"slices"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/localstorage"
 	"github.com/numalet/numalet/agent/stats/diskusage"
 )
 
@@ -33,14 +37,17 @@ func Summary(s *Snapshot, u Usage) statsapi.Summary {
 	out.Node.Fs = u.Root
 	out.Node.Runtime = &statsapi.RuntimeStats{ImageFs: u.Images, ContainerFs: u.Containers}
 	for _, p := range s.Pods {
-		used := u.Pods[types.UID(p.Stats.PodRef.UID)]
+		uid := types.UID(p.Stats.PodRef.UID)
+		used := u.Pods[uid]
 		stats := p.Stats
-		stats.VolumeStats = slices.Concat(used.Volumes, claimStats(u.Claims[types.UID(p.Stats.PodRef.UID)]))
+		stats.VolumeStats = slices.Concat(volumeStats(used.Volumes), claimStats(u.Claims[uid]))
 		stats.Containers = make([]statsapi.ContainerStats, 0, len(p.Containers))
 		for _, c := range p.Containers {
 			one := c.Stats
 			one.Rootfs = on(u.Containers, one.Rootfs)
-			one.Logs = used.Logs[one.Name]
+			if logs, known := used.Logs[one.Name]; known {
+				one.Logs = usedOf(u.Root, logs, used.At)
+			}
 			stats.Containers = append(stats.Containers, one)
 		}
 		stats.EphemeralStorage = ephemeral(stats.Containers, used, u.Root)
@@ -87,29 +94,48 @@ func on(fs, used *statsapi.FsStats) *statsapi.FsStats {
 	return &out
 }
 
-// ephemeral returns what a pod uses of the node's own disk: writable layers, logs, and volumes that
-// are not in memory. It is nil until logs and volumes are measured.
-func ephemeral(containers []statsapi.ContainerStats, used PodUsage,
+// volumeStats returns the volumes that the agent measures as the kubelet reports them.
+func volumeStats(all []localstorage.Volume) []statsapi.VolumeStats {
+	var out []statsapi.VolumeStats
+	for _, v := range all {
+		fs := *fsStats(v.Room, v.Used)
+		fs.Time = metav1.NewTime(v.At)
+		out = append(out, statsapi.VolumeStats{Name: v.Name, FsStats: fs})
+	}
+	return out
+}
+
+// usedOf returns a part of what is used of a filesystem; of an unknown one, only that.
+func usedOf(fs *statsapi.FsStats, used diskusage.Usage, at time.Time) *statsapi.FsStats {
+	return on(fs, &statsapi.FsStats{Time: metav1.NewTime(at), UsedBytes: &used.Bytes,
+		InodesUsed: &used.Inodes})
+}
+
+// ephemeral returns what a pod uses of the node's own disk, as the kubelet counts it: writable layers
+// and logs of the containers that run, files of the pod, and volumes that are not in memory. It is nil
+// until the pod was measured.
+func ephemeral(containers []statsapi.ContainerStats, used localstorage.Pod,
 	root *statsapi.FsStats) *statsapi.FsStats {
-	if root == nil || used.Pod.UID == "" {
+	if root == nil || used.At.IsZero() {
 		return nil
 	}
-	bytes, inodes := used.Local.Bytes, used.Local.Inodes
+	all, at := used.Files, used.At
 	add := func(s *statsapi.FsStats) {
-		if s != nil && s.UsedBytes != nil {
-			bytes += *s.UsedBytes
+		if s == nil {
+			return
 		}
-		if s != nil && s.InodesUsed != nil {
-			inodes += *s.InodesUsed
-		}
+		all = all.Add(diskusage.Usage{Bytes: ptr.Deref(s.UsedBytes, 0), Inodes: ptr.Deref(s.InodesUsed, 0)})
 	}
 	for _, c := range containers {
-		add(c.Rootfs)
+		if c.Rootfs != nil {
+			add(c.Rootfs)
+			add(c.Logs)
+		}
 	}
-	for _, logs := range used.Logs {
-		add(logs)
+	for _, v := range used.Volumes {
+		if v.Local {
+			all = all.Add(v.Used)
+		}
 	}
-	out := *root
-	out.UsedBytes, out.InodesUsed = &bytes, &inodes
-	return &out
+	return usedOf(root, all, at)
 }

@@ -29,8 +29,9 @@ const (
 )
 
 // disrupted returns the condition of a pod that the node ended for a reason of its own. is reports
-// whether it applies: the pod has ended.
-func disrupted(s v1.PodStatus) (c v1.PodCondition, is bool) {
+// whether it applies: the pod has ended. As for the kubelet, it is no disruption if the pod exceeded a
+// limit of its own.
+func disrupted(in Input, s v1.PodStatus) (c v1.PodCondition, is bool) {
 	c = v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
 		Reason:  v1.PodReasonTerminationByKubelet,
 		Message: "Pod was preempted by Kubelet to accommodate a critical pod."}
@@ -41,7 +42,7 @@ func disrupted(s v1.PodStatus) (c v1.PodCondition, is bool) {
 	default:
 		return c, false
 	}
-	return c, s.Phase == v1.PodFailed
+	return c, !in.Stop.OwnLimit && s.Phase == v1.PodFailed
 }
 
 // owned reports whether the agent owns a condition type; other conditions stay as they are.
@@ -79,7 +80,7 @@ func conditions(in Input, s v1.PodStatus) []v1.PodCondition {
 		out = append(out, v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue,
 			Reason: v1.PodReasonInfeasible, Message: in.Infeasible})
 	}
-	if c, is := disrupted(s); is {
+	if c, is := disrupted(in, s); is {
 		out = append(out, c)
 	}
 	for i := range out {

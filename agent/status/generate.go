@@ -60,6 +60,8 @@ type Stopping struct {
 	Finished bool
 	// Why is the reason if the node ended the pod, such as Evicted; else empty.
 	Why Reason
+	// OwnLimit: the node ended the pod because it exceeded a limit of its own.
+	OwnLimit bool
 }
 
 // Generate returns the pod's status.

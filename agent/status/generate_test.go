@@ -128,6 +128,18 @@ func TestGenerate(t *testing.T) {
 				not ContainersReady: PodFailed`,
 		},
 		{
+			name: "evicted for a limit of its own", pod: "Never web", observed: "sandbox! web=0",
+			edit: func(in *Input) {
+				in.Stop = Stopping{Terminating: true, Why: Reason{"Evicted", "disk"}, OwnLimit: true}
+			},
+			want: `
+				Failed Evicted: disk
+				web #0 exited 0 (Error)
+				not PodReadyToStartContainers: PodSandboxNotReady: pod sandbox is not ready
+				not Ready: PodFailed
+				not ContainersReady: PodFailed`,
+		},
+		{
 			name: "made way for a critical pod, before it has stopped", pod: "Always web",
 			observed: "sandbox web",
 			edit: func(in *Input) {
@@ -288,6 +300,20 @@ func TestDisrupted(t *testing.T) {
 	}
 	if count != 1 {
 		t.Errorf("it says so %d times", count)
+	}
+}
+
+// A pod that exceeded a limit of its own is not disrupted, also after a restart of the agent.
+func TestOwnLimitIsNoDisruption(t *testing.T) {
+	in := Input{Pod: makePod("Always web"), Facts: Facts{Observed: observe("sandbox! web=143")}, Now: t0,
+		Stop: Stopping{Terminating: true, Why: Reason{ReasonEvicted, "m"}, OwnLimit: true}}
+	for _, stop := range []Stopping{in.Stop, {Terminating: true}, {}} {
+		in.Stop = stop
+		in.Previous = Generate(in)
+		if s := in.Previous; s.Phase != v1.PodFailed || s.Reason != ReasonEvicted ||
+			conditionOf(s, v1.DisruptionTarget) != nil {
+			t.Errorf("with %+v it says %+v", stop, s)
+		}
 	}
 }
 

@@ -60,7 +60,7 @@ func (l *Loop) carryOut(ctx context.Context, f pod.Effect) {
 func ending(f pod.Effect) podworker.Desired {
 	return podworker.Desired{Pod: f.Pod, Stop: &podworker.Stop{
 		Grace:  cmp.Or(f.Grace, podworker.Grace(f.Pod)),
-		Reason: f.Why.Reason, Message: f.Why.Message,
+		Reason: f.Why.Reason, Message: f.Why.Message, OwnLimit: f.Why.OwnLimit,
 		Remove: f.Kind != pod.Terminate, Orphan: f.Orphan,
 	}}
 }

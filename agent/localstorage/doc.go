@@ -1,0 +1,21 @@
+// Package localstorage knows what pods use of the node's own disks, and ends those that use more than
+// they may.
+//
+//	logs, /etc/hosts       each 10 s
+//	volumes                quota.Used, statfs of a tmpfs, or a walk (diskusage), when they are due
+//	         v
+//	      Meter            meter.go, measure.go   the one owner of "what a pod uses on disk", with its
+//	         |                                    age; schedule.go says when a pod is due (pure)
+//	         v
+//	stats.Summary          adds the runtime's writable layers; /stats/summary, the ranking of
+//	         |             evictions and the limits all read this
+//	         v
+//	Exceeded(pod, usage)   limits.go              pure: the limit that a pod exceeds, in the kubelet's
+//	         |                                    words
+//	         v
+//	Keeper                 keeper.go              the shell: looks each 10 s, ends each pod once
+//
+// A walk works for an eighth of the time, at most four run at once, and a directory is not measured
+// again before twenty times as long has passed as measuring it took. Nobody waits for one: readers get
+// what was measured last.
+package localstorage
