@@ -15,7 +15,7 @@
 //	         v
 //	Keeper                 keeper.go              the shell: looks each 10 s, ends each pod once
 //
-// A walk works for an eighth of the time, at most four run at once, and a directory is not measured
-// again before twenty times as long has passed as measuring it took. Nobody waits for one: readers get
-// what was measured last.
+// A walk works for an eighth of the time, at most four run at once, and a pod's volumes are not measured
+// again before twenty times as long has passed as that took, or five periods. Nobody waits for a walk:
+// readers get what was measured last.
 package localstorage

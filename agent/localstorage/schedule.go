@@ -14,8 +14,8 @@ import (
 const (
 	// soonest is the least time between two measurements of a pod's volumes.
 	soonest = 10 * time.Second
-	// A measurement is not repeated before rests times as long has passed as it took.
-	rests = 20
+	// A measurement is not repeated before rests times as long has passed as it took, or mostPeriods.
+	rests, mostPeriods = 20, 5
 	// cheap is work that may be repeated at once: the kernel counted.
 	cheap = time.Millisecond
 )
@@ -115,7 +115,7 @@ func (m moment) dueAt(pod *v1.Pod, h history) time.Time {
 	if limited && h.worked < cheap {
 		wait = soonest
 	}
-	return h.at.Add(max(wait, soonest, rests*h.worked))
+	return h.at.Add(max(wait, soonest, min(rests*h.worked, mostPeriods*m.period)))
 }
 
 // leftOf returns by how many bytes the pod's volumes may grow before a limit is exceeded; false: no

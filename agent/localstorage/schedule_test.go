@@ -51,7 +51,7 @@ func TestDueAt(t *testing.T) {
 		"critical":                               {critical, twice(0, 909), 0, 2 * time.Minute},
 		"the kernel counts":                      {limited, slow(time.Microsecond), 0, 10 * time.Second},
 		"the kernel counts, without a limit":     {free, slow(time.Microsecond), 0, 2 * time.Minute},
-		"takes long":                             {limited, slow(time.Minute), 500, 20 * time.Minute},
+		"takes long":                             {limited, slow(time.Minute), 500, 5 * time.Minute},
 	} {
 		m := moment{now, disk{size: 10000, grown: 500 + tc.grown}, time.Minute}
 		if got := m.dueAt(tc.pod, tc.h).Sub(now); got.Round(time.Second) != tc.want {

@@ -261,13 +261,31 @@ func TestReport(t *testing.T) {
 	}
 	r.Report(round)
 	got := s.List()[0].Status
-	if got.Phase != v1.PodFailed || got.Reason != "Evicted" || len(got.ContainerStatuses) != 1 {
+	if got.Phase != v1.PodFailed || got.Reason != "Evicted" || len(got.ContainerStatuses) != 1 ||
+		!disrupted(got) {
 		t.Fatalf("status %+v", got)
 	}
 	if end := got.ContainerStatuses[0].State.Terminated; end == nil || end.ExitCode != 3 ||
 		end.Message != "last words of main" {
 		t.Errorf("the container ended as %+v", end)
 	}
+}
+
+// A pod that exceeded a limit of its own is not disrupted.
+func TestOwnLimit(t *testing.T) {
+	s := New(Config{})
+	r := Reporter{Statuses: s, Terminations: lastWords{}}
+	p := named("u", "a")
+	s.write(pod.StatusPending, p, "")
+	r.Report(podworker.Report{Pod: p, Decision: podworker.Decision{State: podworker.Finished},
+		Stop: &podworker.Stop{Reason: "Evicted", Message: "its disk", OwnLimit: true}})
+	if got := s.List()[0].Status; got.Phase != v1.PodFailed || got.Reason != "Evicted" || disrupted(got) {
+		t.Errorf("status %+v", got)
+	}
+}
+
+func disrupted(s v1.PodStatus) bool {
+	return slices.ContainsFunc(s.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
 }
 
 // What keeps the node from clearing up after a pod is told while the pod has not ended, and is

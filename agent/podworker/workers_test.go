@@ -42,7 +42,7 @@ func TestWorkersShrinkingGrace(t *testing.T) {
 		n.Update(Desired{Pod: pod})
 		n.at(0)
 		n.log = nil
-		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Minute, Reason: "Evicted"}})
+		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Minute, Reason: "Evicted", OwnLimit: true}})
 		n.at(10 * time.Second)
 		n.expect(t) // it is being stopped
 		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: 2 * time.Minute}})
@@ -55,7 +55,7 @@ func TestWorkersShrinkingGrace(t *testing.T) {
 			"16s a: StopSandboxes s1",
 			"16s a: CleanUp",
 			"16s a: RemovePod")
-		if r := n.reports["a"]; r.Stop.Reason != "Evicted" || r.Decision.State != Finished {
+		if r := n.reports["a"]; r.Stop.Reason != "Evicted" || !r.Stop.OwnLimit || r.Decision.State != Finished {
 			t.Errorf("last report %+v with stop %+v", r, r.Stop)
 		}
 		if diff := cmp.Diff([]types.UID{"a"}, n.gone); diff != "" {

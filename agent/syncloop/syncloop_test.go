@@ -49,7 +49,8 @@ func desired(d podworker.Desired) string {
 	case d.Stop.Remove:
 		return fmt.Sprintf("remove %s in %v", d.Pod.UID, d.Stop.Grace)
 	default:
-		return fmt.Sprintf("terminate %s in %v for %q", d.Pod.UID, d.Stop.Grace, d.Stop.Reason)
+		return fmt.Sprintf("terminate %s in %v for %q", d.Pod.UID, d.Stop.Grace, d.Stop.Reason) +
+			map[bool]string{true: " of its own"}[d.Stop.OwnLimit]
 	}
 }
 
@@ -229,10 +230,10 @@ func TestKilled(t *testing.T) {
 	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: decide.Admit})
 	told.told = nil
 	l.cfg.Inputs.Events.Put(Event{UID: "u", Event: pod.Event{
-		Kind: pod.Killed, Grace: 5e9, Why: pod.Why{Reason: "Evicted", Message: "no memory"},
+		Kind: pod.Killed, Grace: 5e9, Why: pod.Why{Reason: "Evicted", Message: "no memory", OwnLimit: true},
 	}})
 	l.takeEvents(t.Context())
-	told.expect(t, "evicted", "leaving u", `terminate u in 5s for "Evicted"`)
+	told.expect(t, "evicted", "leaving u", `terminate u in 5s for "Evicted" of its own`)
 	l.hears(t, pod.Ended)
 	told.expect(t, "terminated", "release u")
 	l.says(t, source.UPDATE)

@@ -28,8 +28,8 @@ const (
 	// batch is how many entries of a directory are held in memory at once.
 	batch = 512
 	// A walk that has worked for slice rests for idle times as long, so that it takes an eighth of
-	// one CPU.
-	slice, idle = 5 * time.Millisecond, 7
+	// one CPU. One that waits for a slow disk rests at most longest.
+	slice, idle, longest = 5 * time.Millisecond, 7, 50 * time.Millisecond
 )
 
 // Usage is the space of a directory and everything below it.
@@ -235,7 +235,7 @@ func (w *walk) rest(ctx context.Context) error {
 		return nil
 	}
 	w.worked += now
-	if !await.For(ctx, idle*now) {
+	if !await.For(ctx, min(idle*now, longest)) {
 		return ctx.Err()
 	}
 	w.since = time.Now()
