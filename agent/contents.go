@@ -10,6 +10,7 @@ import (
 
 	"github.com/numalet/numalet/agent/housekeeping"
 	"github.com/numalet/numalet/agent/kubeapi/objects"
+	"github.com/numalet/numalet/agent/localstorage/quota"
 	"github.com/numalet/numalet/agent/needs"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/podworker"
@@ -52,6 +53,9 @@ func newContents(n node, own func() *v1.Node) (c contentDomain, err error) {
 		},
 		Tell: n.events.About,
 	}
+	if n.countsProjects() {
+		cfg.Count = quota.New().Assign
+	}
 	if n.kube != nil {
 		c.objects = objects.New(objects.Config{
 			Client:   n.kube.Main(),
@@ -71,6 +75,11 @@ func newContents(n node, own func() *v1.Node) (c contentDomain, err error) {
 		})
 	}
 	return c, err
+}
+
+// countsProjects reports whether the kernel is to count what is in volumes.
+func (n node) countsProjects() bool {
+	return n.cfg.Gates.Enabled("LocalStorageCapacityIsolationFSQuotaMonitoring")
 }
 
 // follow follows the objects, and makes workers look at pods whose objects changed.

@@ -21,6 +21,7 @@ import (
 	"github.com/numalet/numalet/agent/fit"
 	"github.com/numalet/numalet/agent/health"
 	"github.com/numalet/numalet/agent/localstorage"
+	"github.com/numalet/numalet/agent/localstorage/quota"
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/podresources"
 	"github.com/numalet/numalet/agent/server"
@@ -200,10 +201,14 @@ func newPodResources(n node, d deviceDomain, p podDomain) (*podresources.Server,
 // newMeter measures what pods use of the node's disks.
 func newMeter(n node, pods func() []*v1.Pod) *localstorage.Meter {
 	k := &n.cfg.Kubelet
-	return localstorage.New(localstorage.Config{
+	c := localstorage.Config{
 		Root: n.cfg.RootDir, LogsDir: k.PodLogsDir, Period: k.VolumeStatsAggPeriod.Duration,
 		Pods: pods, Looked: n.metrics.VolumeLooked,
-	})
+	}
+	if n.countsProjects() {
+		c.Quota = quota.Used
+	}
+	return localstorage.New(c)
 }
 
 // newStats tells what the node and its pods use.

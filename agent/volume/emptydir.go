@@ -14,9 +14,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/klog/v2"
 	"k8s.io/mount-utils"
 
 	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/quantity"
 )
 
@@ -32,9 +34,26 @@ func emptyDirs() plugin {
 			onDisk := u.volume.EmptyDir.Medium == v1.StorageMediumDefault
 			return facts{mounted: !onDisk, ordinary: onDisk}
 		},
-		setUp: func(_ context.Context, v *Volumes, t target) (time.Time, error) {
-			return time.Time{}, v.makeEmptyDir(t, *t.volume.EmptyDir, v.cfg.Memory())
+		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
+			err := v.makeEmptyDir(t, *t.volume.EmptyDir, v.cfg.Memory())
+			if err == nil {
+				v.count(ctx, t)
+			}
+			return time.Time{}, err
 		}}
+}
+
+// count has the kernel count what is written to an emptyDir on disk, if the pod has users of its own:
+// others could make the count wrong. Without it, somebody has to look at every file.
+func (v *Volumes) count(ctx context.Context, t target) {
+	onDisk := t.volume.EmptyDir.Medium == v1.StorageMediumDefault
+	if v.cfg.Count == nil || !onDisk || !cri.OwnUsers(t.pod) {
+		return
+	}
+	if err := v.cfg.Count(t.path()); err != nil {
+		klog.FromContext(ctx).Info("The kernel does not count what is in a volume", "pod", klog.KObj(t.pod),
+			"volume", t.volume.Name, "err", err)
+	}
 }
 
 // defaulted returns the volume as the API defaults it: without any source it is an emptyDir.

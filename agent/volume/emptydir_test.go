@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/mount-utils"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 func emptyDirPath(podDir, volume string) string { return place{emptyDirName, volume}.in(podDir) }
@@ -26,6 +28,38 @@ func mediums(m *mount.FakeMounter) []string {
 		out = append(out, p.Type+" "+strings.Join(p.Opts, ",")+" "+filepath.Base(p.Path))
 	}
 	return out
+}
+
+// TestCount: the kernel is asked to count what is written to emptyDirs on disk, of pods with users of their
+// own. A volume is made if it cannot.
+func TestCount(t *testing.T) {
+	for name, tc := range map[string]struct {
+		hostUsers *bool
+		want      []string
+		err       error
+	}{
+		"own users":        {ptr.To(false), []string{"cache"}, nil},
+		"cannot":           {ptr.To(false), []string{"cache"}, errors.New("it cannot")},
+		"the host's users": {nil, nil, nil},
+	} {
+		var counted []string
+		v, _ := newVolumes(t, Config{Count: func(dir string) error {
+			counted = append(counted, filepath.Base(dir))
+			return tc.err
+		}})
+		pod := podtest.New("a", podtest.Containers("main"), podtest.Mounts(
+			v1.Volume{Name: "cache"}, v1.Volume{Name: "shm", VolumeSource: v1.VolumeSource{
+				EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}}))
+		pod.Spec.HostUsers = tc.hostUsers
+		for range 2 { // the second time the volume is there
+			if err := v.SetUp(t.Context(), pod); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if !slices.Equal(counted, tc.want) {
+			t.Errorf("%s: counted are %v; want %v", name, counted, tc.want)
+		}
+	}
 }
 
 func TestMediums(t *testing.T) {

@@ -34,6 +34,9 @@ type Config struct {
 	// Memory returns the largest size of a memory-backed emptyDir in bytes, the node's allocatable
 	// memory now; 0 leaves the size of those without a limit to the kernel.
 	Memory func() int64
+	// Count has the kernel count what is written to an empty directory; nil: it is not wanted. A
+	// filesystem that cannot count is no error.
+	Count func(dir string) error
 	// Objects reads ConfigMaps, Secrets and credentials; nil: there is no API server.
 	Objects Objects
 	// Facts returns the node's facts for files; their addresses are not used.

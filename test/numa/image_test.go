@@ -71,7 +71,18 @@ func makeDisk(t *testing.T, kernel string, more map[string]string) string {
 		t.Fatal(err)
 	}
 	buildInto(t, filepath.Join(root, "numa"))
+	counting(t, filepath.Join(root, "numa/prjquota.img"))
 	return format(t, root)
+}
+
+// counting makes the image of a filesystem that counts projects.
+func counting(t *testing.T, path string) {
+	t.Helper()
+	cmd := exec.Command(program(t, "mkfs.ext4"), "-q", "-O", "quota,project", "-E", "quotatype=prjquota",
+		path, "32M")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make a filesystem with project quotas: %v\n%s", err, out)
+	}
 }
 
 // buildRunc builds a runc that puts network interfaces into containers, as Debian's does not yet.
@@ -98,6 +109,7 @@ func buildInto(t *testing.T, dir string) {
 		{"test", "-c", "-o", dir + "/guest.test", "github.com/numalet/numalet/test/numa/guest"},
 		{"test", "-c", "-o", dir + "/cgroups.test", "github.com/numalet/numalet/cgroups"},
 		{"test", "-c", "-o", dir + "/wake.test", "github.com/numalet/numalet/agent/eviction/wake"},
+		{"test", "-c", "-o", dir + "/quota.test", "github.com/numalet/numalet/agent/localstorage/quota"},
 	} {
 		cmd := exec.Command("go", args...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -33,7 +33,7 @@ func TestNUMA(t *testing.T) {
 	disk := makeDisk(t, kernel, nil)
 	fmt.Printf("the disk was made in %.0f s\n", time.Since(began).Seconds())
 	for _, boot := range []struct{ name, run string }{
-		{"first boot", "cgroups:^TestHost|^TestUnifiedKill|^TestDeleteRoot,guest:^TestFirst"},
+		{"first boot", "cgroups:^TestHost|^TestUnifiedKill|^TestDeleteRoot,quota:^Test,guest:^TestFirst"},
 		{"second boot", "guest:^TestSecond"},
 	} {
 		if !t.Run(boot.name, func(t *testing.T) {

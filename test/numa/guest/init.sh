@@ -25,6 +25,10 @@ for pages in $(echo "$NUMALET_HUGE" | tr , ' '); do
     node=$((node + 1))
 done
 
+modprobe -a loop quota_v2
+mkdir -p /run/prjquota
+mount -t ext4 -o loop,prjquota /numa/prjquota.img /run/prjquota && export NUMALET_PRJQUOTA=/run/prjquota
+
 stty -F /dev/ttyS1 raw
 cd /numa || poweroff -f
 read -r clock </sys/devices/system/clocksource/clocksource0/current_clocksource
