@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/internal/podtest"
 )
 
-// TestEvictor: a pod is evicted once, whoever asks, and as long as it is ending it is no pod that may be
-// evicted. The end of one that exceeded a limit of its own is waited for, not for ever.
+// TestEvictor: a pod is evicted once, whoever asks, and as long as it is ending it is no pod that
+// may be evicted. The end of one that exceeded a limit of its own is waited for, not for ever.
 func TestEvictor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pods := []*v1.Pod{podtest.New("a"), podtest.New("b")}

@@ -5,6 +5,7 @@ package event
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
@@ -59,10 +60,14 @@ func (r *Recorder) Pod(pod *v1.Pod, eventType, reason, message string) {
 	r.Annotated(pod, nil, eventType, reason, message)
 }
 
-// Annotated is Pod for an event with annotations.
+// Annotated is Pod for an event with annotations, whose message may end with a space, as some of the
+// kubelet's do.
 func (r *Recorder) Annotated(pod *v1.Pod, annotations map[string]string,
 	eventType, reason, message string) {
-	message = oneline.Cut(message, maxMessage)
+	words, spaced := strings.CutSuffix(message, " ")
+	if message = oneline.Cut(words, maxMessage-1); spaced {
+		message += " "
+	}
 	klog.Background().V(1).Info("Event", "pod", klog.KObj(pod), "type", eventType,
 		"reason", reason, "message", message)
 	r.record.AnnotatedEventf(pod, annotations, eventType, reason, "%s", message)

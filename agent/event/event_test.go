@@ -2,6 +2,7 @@ package event
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,6 +48,19 @@ func TestRemembered(t *testing.T) {
 			}
 		case of.Kind != "Node" || of.Name != "node1" || e.Namespace != "default" || e.Count != 1:
 			t.Errorf("%+v", e)
+		}
+	}
+}
+
+// A message that ends with a space keeps it, and is no longer than the API takes.
+func TestSpaceAtTheEnd(t *testing.T) {
+	r := New(t.Context(), "node1")
+	r.Pod(pod("a"), v1.EventTypeWarning, "Evicted", "It was low on\nmemory. ")
+	r.Pod(pod("b"), v1.EventTypeWarning, "Evicted", strings.Repeat("x", 3*maxMessage)+" ")
+	eventually(t, "both remembered", func() bool { return len(r.List()) == 2 })
+	for _, e := range r.List() {
+		if e.InvolvedObject.Name == "a" && e.Message != "It was low on memory. " || len(e.Message) > maxMessage {
+			t.Errorf("%d bytes: %q", len(e.Message), e.Message)
 		}
 	}
 }

@@ -77,8 +77,8 @@ type Config struct {
 	// Pods are those that have not ended; Exclusive reports whether one has devices or CPUs of its own.
 	Pods      func() []*v1.Pod
 	Exclusive func(types.UID) bool
-	// Freeing reports whether pods that exceeded limits of local storage are ending: what that frees is
-	// not measured yet.
+	// Freeing reports whether pods that exceeded limits of local storage are ending: what that frees
+	// of a disk is not measured yet.
 	Freeing func() bool
 	// Holds reports whether something of a pod runs, or what it held is not free yet.
 	Holds func(types.UID) bool

@@ -1,5 +1,5 @@
-// Package localstorage knows what pods use of the node's own disks, and ends those that use more than
-// they may.
+// Package localstorage knows what pods use of the node's own disks, and ends those that use more
+// than they may.
 //
 //	logs, /etc/hosts       each 10 s
 //	volumes                quota.Used, statfs of a tmpfs, or a walk (diskusage), when they are due
@@ -15,7 +15,7 @@
 //	         v
 //	Keeper                 keeper.go              the shell: looks each 10 s, ends each pod once
 //
-// A walk works for an eighth of the time, at most four run at once, and a pod's volumes are not measured
-// again before twenty times as long has passed as that took, or five periods. Nobody waits for a walk:
-// readers get what was measured last.
+// A walk works for an eighth of the time, at most four run at once, and a pod's volumes are not
+// measured again before twenty times as long has passed as that took, or five periods. Nobody waits
+// for a walk: readers get what was measured last.
 package localstorage

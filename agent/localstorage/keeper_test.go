@@ -53,8 +53,8 @@ func newKept(pods ...string) *kept {
 	return k
 }
 
-// TestKeeper: pods that use more than they may are ended at the next look, all of them; critical ones
-// and those of which nothing is known are not.
+// TestKeeper: pods that use more than they may are ended at the next look, all of them; critical
+// ones and those of which nothing is known are not.
 func TestKeeper(t *testing.T) {
 	for name, tc := range map[string]struct {
 		play func(k *kept)

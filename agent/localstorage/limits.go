@@ -58,9 +58,9 @@ func limitsOf(pod *v1.Pod) limits {
 
 func (l limits) none() bool { return len(l.volumes)+len(l.containers) == 0 && l.pod == nil }
 
-// Exceeded returns the first limit that a pod exceeds by what was measured: of an emptyDir, then the
-// pod's, then a container's. apart says that images are on a filesystem of their own, and writable
-// layers with them: those count for the pod, and not for its containers.
+// Exceeded returns the first limit that a pod exceeds by what was measured: of an emptyDir, then
+// the pod's, then a container's. apart says that images are on a filesystem of their own, and
+// writable layers with them: those count for the pod, and not for its containers.
 func Exceeded(pod *v1.Pod, used *statsapi.PodStats, apart bool) (Excess, bool) {
 	l := limitsOf(pod)
 	volumes := map[string]*uint64{}
@@ -74,7 +74,7 @@ func Exceeded(pod *v1.Pod, used *statsapi.PodStats, apart bool) (Excess, bool) {
 				"Usage of EmptyDir volume %q exceeds the limit %q. ", name, limit.String())}, true
 		}
 	}
-	if l.pod != nil && used.EphemeralStorage != nil && over(*l.pod, bytes(used.EphemeralStorage.UsedBytes)) {
+	if l.pod != nil && over(*l.pod, usedOn(used.EphemeralStorage)) {
 		return Excess{SignalPod, fmt.Sprintf(
 			"Pod ephemeral local storage usage exceeds the total limit of containers %s. ", l.pod)}, true
 	}

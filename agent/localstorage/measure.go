@@ -109,7 +109,8 @@ func isMount(path string) bool {
 
 // filesOf measures the logs of a pod and its /etc/hosts. What is not there uses nothing.
 func (m *Meter) filesOf(pod *v1.Pod) Pod {
-	p := Pod{Namespace: pod.Namespace, Name: pod.Name, Logs: map[string]diskusage.Usage{}, At: time.Now()}
+	p := Pod{Namespace: pod.Namespace, Name: pod.Name, At: time.Now(),
+		Logs: map[string]diskusage.Usage{}}
 	dir := cri.PodLogDir(m.cfg.LogsDir, pod)
 	for c := range podspec.All(pod) {
 		if used, err := diskusage.Files(filepath.Join(dir, c.Name)); err == nil {

@@ -60,8 +60,8 @@ func names(all []Volume) (out []string) {
 	return out
 }
 
-// TestMeasure: of a pod's volumes those that the agent makes count, and as local storage emptyDirs on
-// disk and ConfigMaps; of its logs the files.
+// TestMeasure: of a pod's volumes those that the agent makes count, and as local storage emptyDirs
+// on disk and ConfigMaps; of its logs the files.
 func TestMeasure(t *testing.T) {
 	pod := with("main, side", empty("cache", "", ""), v1.Volume{Name: "default"},
 		empty("shm", v1.StorageMediumMemory, ""), empty("gone", "", ""),
@@ -164,7 +164,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestRun: a pod that begins to be asked for is measured without waiting for a period, and Run ends.
+// TestRun: a pod that begins to be asked for is measured without waiting for a period, and Run
+// ends.
 func TestRun(t *testing.T) {
 	n := newNode(t, with("main", empty("cache", "", "")))
 	n.cfg.Looked = func(string, time.Duration) {}

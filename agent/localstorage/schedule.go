@@ -38,7 +38,8 @@ type history struct {
 
 // next returns the history with another measurement.
 func (h history) next(all []Volume, now time.Time, worked time.Duration, grown uint64) history {
-	out := history{last: all, at: now, worked: worked, grown: grown, wrong: h.wrong, since: !h.at.IsZero()}
+	out := history{last: all, at: now, worked: worked, grown: grown, wrong: h.wrong,
+		since: !h.at.IsZero()}
 	if !out.since {
 		return out
 	}
@@ -89,9 +90,9 @@ func (m moment) due(pods []*v1.Pod, known map[types.UID]history) []*v1.Pod {
 	return out
 }
 
-// dueAt returns when the pod is to be measured again: every two periods, and every four while nothing
-// changes. A pod that may exceed a limit, as the disk grew by half of what is left to the pod, is
-// measured after half a period, and one that does grow before it can reach the limit.
+// dueAt returns when the pod is to be measured again: every two periods, and every four while
+// nothing changes. A pod that may exceed a limit, as the disk grew by half of what is left to the
+// pod, is measured after half a period, and one that does grow before it can reach the limit.
 func (m moment) dueAt(pod *v1.Pod, h history) time.Time {
 	if h.at.IsZero() {
 		return time.Time{}

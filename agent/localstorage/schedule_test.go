@@ -60,8 +60,8 @@ func TestDueAt(t *testing.T) {
 	}
 }
 
-// TestDue: new pods come first, then those that wait longest; not one that is being measured, nor one
-// without volumes.
+// TestDue: new pods come first, then those that wait longest; not one that is being measured, nor
+// one without volumes.
 func TestDue(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	var pods []*v1.Pod

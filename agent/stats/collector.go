@@ -98,8 +98,8 @@ func (c *Collector) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return r.Snapshot, err
 }
 
-// Measure returns a summary whose filesystems are read for it, and the snapshot that it is made of. Of
-// what cannot be read both have the last values; it is an error if there are none.
+// Measure returns a summary whose filesystems are read for it, and the snapshot that it is made of.
+// Of what cannot be read both have the last values; it is an error if there are none.
 func (c *Collector) Measure(ctx context.Context) (statsapi.Summary, *Snapshot, error) {
 	s, err := c.Snapshot(ctx)
 	if s == nil {
@@ -110,8 +110,8 @@ func (c *Collector) Measure(ctx context.Context) (statsapi.Summary, *Snapshot, e
 	return Summary(s, u), s, nil
 }
 
-// Recent returns a summary that was made of a snapshot which is not older than that, and of what disks
-// were found to hold last. With an error it has the last values, or none.
+// Recent returns a summary that was made of a snapshot which is not older than that, and of what
+// disks were found to hold last. With an error it has the last values, or none.
 func (c *Collector) Recent(ctx context.Context, age time.Duration) (statsapi.Summary, error) {
 	r, err := c.snapshot.within(ctx, age)
 	if r.Snapshot == nil {

@@ -111,9 +111,9 @@ func usedOf(fs *statsapi.FsStats, used diskusage.Usage, at time.Time) *statsapi.
 		InodesUsed: &used.Inodes})
 }
 
-// ephemeral returns what a pod uses of the node's own disk, as the kubelet counts it: writable layers
-// and logs of the containers that run, files of the pod, and volumes that are not in memory. It is nil
-// until the pod was measured.
+// ephemeral returns what a pod uses of the node's own disk, as the kubelet counts it: writable
+// layers and logs of the containers that run, files of the pod, and volumes that are not in memory.
+// It is nil until the pod was measured.
 func ephemeral(containers []statsapi.ContainerStats, used localstorage.Pod,
 	root *statsapi.FsStats) *statsapi.FsStats {
 	if root == nil || used.At.IsZero() {
@@ -124,7 +124,8 @@ func ephemeral(containers []statsapi.ContainerStats, used localstorage.Pod,
 		if s == nil {
 			return
 		}
-		all = all.Add(diskusage.Usage{Bytes: ptr.Deref(s.UsedBytes, 0), Inodes: ptr.Deref(s.InodesUsed, 0)})
+		all = all.Add(diskusage.Usage{Bytes: ptr.Deref(s.UsedBytes, 0),
+			Inodes: ptr.Deref(s.InodesUsed, 0)})
 	}
 	for _, c := range containers {
 		if c.Rootfs != nil {

@@ -43,16 +43,16 @@ func emptyDirs() plugin {
 		}}
 }
 
-// count has the kernel count what is written to an emptyDir on disk, if the pod has users of its own:
-// others could make the count wrong. Without it, somebody has to look at every file.
+// count has the kernel count what is written to an emptyDir on disk, if the pod has users of its
+// own: others could make the count wrong. Without it, somebody has to look at every file.
 func (v *Volumes) count(ctx context.Context, t target) {
 	onDisk := t.volume.EmptyDir.Medium == v1.StorageMediumDefault
 	if v.cfg.Count == nil || !onDisk || !cri.OwnUsers(t.pod) {
 		return
 	}
 	if err := v.cfg.Count(t.path()); err != nil {
-		klog.FromContext(ctx).Info("The kernel does not count what is in a volume", "pod", klog.KObj(t.pod),
-			"volume", t.volume.Name, "err", err)
+		klog.FromContext(ctx).Info("The kernel does not count what is in a volume",
+			"pod", klog.KObj(t.pod), "volume", t.volume.Name, "err", err)
 	}
 }
 

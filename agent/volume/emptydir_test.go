@@ -30,8 +30,8 @@ func mediums(m *mount.FakeMounter) []string {
 	return out
 }
 
-// TestCount: the kernel is asked to count what is written to emptyDirs on disk, of pods with users of their
-// own. A volume is made if it cannot.
+// TestCount: the kernel is asked to count what is written to emptyDirs on disk, of pods with users
+// of their own. A volume is made if it cannot.
 func TestCount(t *testing.T) {
 	for name, tc := range map[string]struct {
 		hostUsers *bool

@@ -1,13 +1,13 @@
 // Package quota has the kernel count what directories use, by project quotas (ext4, xfs).
 //
-// A project is a number that an inode carries, and that what is made below it inherits; the filesystem
-// counts the blocks and inodes of each. The directory itself is the only record: whoever reads its
-// project reads what was counted, also after a restart, and what a kubelet assigned before. A project
-// that counts nothing is free again, so that nothing needs to be cleared.
+// A project is a number that an inode carries, and that what is made below it inherits; the
+// filesystem counts the blocks and inodes of each. The directory itself is the only record: whoever
+// reads its project reads what was counted, also after a restart, and what a kubelet assigned
+// before. A project that counts nothing is free again, so that nothing needs to be cleared.
 //
-// No limit is set: the kernel counts, and the agent decides. A process with rights over the files in
-// the first user namespace can give them another project, so only pods with a user namespace of their
-// own are counted like this, as by the kubelet.
+// No limit is set: the kernel counts, and the agent decides. A process with rights over the files
+// in the first user namespace can give them another project, so only pods with a user namespace of
+// their own are counted like this, as by the kubelet.
 package quota
 
 import (
@@ -35,7 +35,8 @@ const (
 	maxProjects = 1 << 20
 )
 
-// The files of projects that the administrator, and a kubelet, gave numbers (projects(5), projid(5)).
+// The files of projects that the administrator, and a kubelet, gave numbers (projects(5),
+// projid(5)).
 var projectFiles = []string{"/etc/projects", "/etc/projid"}
 
 // errNone says that the filesystem does not count projects.
@@ -71,8 +72,8 @@ type Assigner struct {
 // New returns an assigner that keeps off the projects of the machine's files.
 func New() *Assigner { return &Assigner{files: projectFiles} }
 
-// Assign gives an empty directory a project of its own, unless it has one. On a filesystem that counts no
-// projects it does nothing.
+// Assign gives an empty directory a project of its own, unless it has one. On a filesystem that
+// counts no projects it does nothing.
 func (a *Assigner) Assign(path string) error {
 	err := a.assign(path)
 	if errors.Is(err, errNone) {
@@ -187,7 +188,8 @@ func parentOf(dir *os.File) uint32 {
 	return x.project
 }
 
-// attributes returns a directory's attributes. It returns errNone on a filesystem that has no projects.
+// attributes returns a directory's attributes. It returns errNone on a filesystem that has no
+// projects.
 func attributes(dir *os.File) (x fsxattr, err error) {
 	err = ioctl(dir, getAttributes, &x)
 	if errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
@@ -199,7 +201,8 @@ func attributes(dir *os.File) (x fsxattr, err error) {
 	return x, nil
 }
 
-// counted returns what the project uses on the filesystem of a directory (quotactl_fd(2), Linux 5.14).
+// counted returns what the project uses on the filesystem of a directory (quotactl_fd(2), Linux
+// 5.14).
 func counted(dir *os.File, project uint32) (diskusage.Usage, error) {
 	var q dqblk
 	_, _, e := unix.Syscall6(unix.SYS_QUOTACTL_FD, dir.Fd(), projectOf, uintptr(project),

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// counting returns a directory on a filesystem that counts projects: NUMALET_PRJQUOTA names one. The test
-// in the emulated machine makes it (test/numa).
+// counting returns a directory on a filesystem that counts projects: NUMALET_PRJQUOTA names one.
+// The test in the emulated machine makes it (test/numa).
 func counting(t *testing.T) string {
 	t.Helper()
 	at := os.Getenv("NUMALET_PRJQUOTA")
@@ -33,8 +33,9 @@ func made(t *testing.T, parts ...string) string {
 	return dir
 }
 
-// TestCounts: what is written to a directory with a project counts, and nothing else does. It counts for
-// another run of the agent as well, and after the directory was removed its project is free.
+// TestCounts: what is written to a directory with a project counts, and nothing else does. It
+// counts for another run of the agent as well, and after the directory was removed its project is
+// free.
 func TestCounts(t *testing.T) {
 	dir := counting(t)
 	a, b := made(t, dir, "a"), made(t, dir, "b")
@@ -75,8 +76,8 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestAssignAtOnce: directories that are made at once have projects of their own, and none that a file
-// names.
+// TestAssignAtOnce: directories that are made at once have projects of their own, and none that a
+// file names.
 func TestAssignAtOnce(t *testing.T) {
 	dir := counting(t)
 	list := filepath.Join(t.TempDir(), "projects")
@@ -133,8 +134,8 @@ func flush(t *testing.T, path string) {
 	}
 }
 
-// TestWithoutQuotas: where the filesystem counts nothing, there is no error, and nothing counts. What is
-// not there is an error.
+// TestWithoutQuotas: where the filesystem counts nothing, there is no error, and nothing counts.
+// What is not there is an error.
 func TestWithoutQuotas(t *testing.T) {
 	dir := "/proc/sys"
 	if err := New().Assign(dir); err != nil {

@@ -89,8 +89,8 @@ type walk struct {
 
 type device struct{ major, minor uint32 }
 
-// Of measures a directory, and returns for how long it worked. Files that disappear meanwhile do not
-// count. The walk rests now and then.
+// Of measures a directory, and returns for how long it worked. Files that disappear meanwhile do
+// not count. The walk rests now and then.
 func Of(ctx context.Context, dir string) (u Usage, worked time.Duration, err error) {
 	root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -98,7 +98,8 @@ func Of(ctx context.Context, dir string) (u Usage, worked time.Duration, err err
 	}
 	defer root.Close()
 	w := &walk{root: root, linked: map[uint64]bool{}, todo: []string{"."}, since: time.Now()}
-	if err := unix.Statx(int(root.Fd()), "", statFlags|unix.AT_EMPTY_PATH, statMask, &w.stat); err != nil {
+	err = unix.Statx(int(root.Fd()), "", statFlags|unix.AT_EMPTY_PATH, statMask, &w.stat)
+	if err != nil {
 		return Usage{}, 0, fmt.Errorf("measure %s: %w", dir, err)
 	}
 	w.device = device{w.stat.Dev_major, w.stat.Dev_minor}

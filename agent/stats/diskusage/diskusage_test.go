@@ -170,8 +170,8 @@ func TestTooMuch(t *testing.T) {
 	}
 }
 
-// BenchmarkOf measures a directory of 10,000 files beside a walk with filepath.Walk, as the kubelet's,
-// at the depth of an emptyDir.
+// BenchmarkOf measures a directory of 10,000 files beside a walk with filepath.Walk, as the
+// kubelet's, at the depth of an emptyDir.
 func BenchmarkOf(b *testing.B) {
 	dir := filepath.Join(b.TempDir(), "pods/7e0c1f0a-9a1f-4a51-8b62-0d4f0f5b1d6e/volumes/"+
 		"kubernetes.io~empty-dir/cache")
