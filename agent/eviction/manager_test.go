@@ -255,7 +255,7 @@ func TestManager(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan error)
 				go func() {
-					time.Sleep(1) // until play has made the pods
+					time.Sleep(time.Nanosecond) // after what play does first
 					done <- w.Run(ctx)
 				}()
 				tc.play(w)
