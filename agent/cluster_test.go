@@ -18,6 +18,7 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi/statuses"
 	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/runtimeup"
+	"github.com/numalet/numalet/agent/shutdown"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/mailbox"
@@ -34,6 +35,7 @@ func TestNodeStatusFollowsTheObserver(t *testing.T) {
 		}
 		h := host{
 			short:     new(eviction.Pressure),
+			down:      new(shutdown.Announced),
 			seen:      observer,
 			addresses: &addresses.Addresses{},
 			up:        runtimeup.New(runtimeup.Config{}, cri.RuntimeStatus{}),

@@ -154,7 +154,7 @@ func newAdmissions(b *testing.B, plugins admission.Plugins) *admissions {
 		Rules:    topology.Rules{Policy: topology.Restricted},
 		Store:    store, Plugins: plugins,
 		BootID: "bench", Wait: 10 * time.Minute,
-		Report: func(r admission.Result) { n.outcomes <- r },
+		Outcomes: admission.Outcomes{Report: func(r admission.Result) { n.outcomes <- r }},
 	})
 	runs(b, store.Run)
 	runs(b, n.queue.Run)
