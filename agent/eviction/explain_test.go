@@ -53,7 +53,8 @@ Next if memory.available, the nearest, runs short
   2. ns/a: uses 300Mi, requests 400Mi; priority 0
   never: 1 critical
 `)
-		w.uses["b"], w.lasts["b"] = 600, time.Minute
+		w.lasts["b"] = time.Minute
+		w.set("b", 600)
 		w.look(t.Context())
 		time.Sleep(5 * time.Second)
 		w.look(t.Context())
@@ -85,7 +86,7 @@ Next while memory.available is short
 		inShort("MemoryPressure: memory.available is below 150Mi, memory.available is below 200Mi",
 			"DiskPressure: nodefs.available is below 100Mi")
 		time.Sleep(30 * time.Second)
-		w.uses["b"] = 0
+		w.set("b", 0)
 		w.look(t.Context())
 		inShort("MemoryPressure: nothing is short any longer", "DiskPressure: nothing is short any longer")
 		time.Sleep(time.Minute)

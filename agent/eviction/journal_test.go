@@ -114,16 +114,16 @@ func TestRestart(t *testing.T) {
 		}
 		again := &Manager{cfg: w.cfg, evicts: w.evicts, age: w.age, evicted: w.evicted}
 		again.cfg.Journal = next
-		w.said = nil
+		w.news()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- again.Run(ctx) }()
 		time.Sleep(patience - time.Second)
-		if len(w.said) > 0 {
-			t.Errorf("while b ends: %q", w.said)
+		if said := w.news(); len(said) > 0 {
+			t.Errorf("while b ends: %q", said)
 		}
 		time.Sleep(2 * time.Second)
-		if len(w.said) == 0 {
+		if len(w.news()) == 0 {
 			t.Error("b does not end, and nobody else is chosen")
 		}
 		cancel()

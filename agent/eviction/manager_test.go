@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +25,7 @@ import (
 // than they should.
 type world struct {
 	*Manager
+	mu       sync.Mutex // guards the rest while the manager runs beside the test
 	pressure Pressure
 	journal  *Journal
 	start    time.Time
@@ -54,22 +56,39 @@ func newWorld(t *testing.T, k kubeletv1beta1.KubeletConfiguration) *world {
 	w.Manager, err = New(Config{
 		Thresholds: thresholds, Pressure: &w.pressure, Transition: time.Minute, MaxGrace: 20 * time.Second,
 		Glance: w.glance, Measure: w.measure, Woken: w.woken,
-		Arm:       func(_ context.Context, s Signal, left int64) { w.armed[s] = left },
-		Pods:      func() []*v1.Pod { return slices.Clone(w.pods) },
-		Exclusive: func(types.UID) bool { return false }, Freeing: func() bool { return w.freeing },
+		Arm: func(_ context.Context, s Signal, left int64) { w.armed[s] = left },
+		Pods: func() []*v1.Pod {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return slices.Clone(w.pods)
+		},
+		Exclusive: func(types.UID) bool { return false },
+		Freeing: func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.freeing
+		},
 		Holds: func(uid types.UID) bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			_, holds := w.uses[uid]
 			return holds
 		},
 		Journal: w.journal, Known: func(types.UID) bool { return true },
 		Grace: func(*v1.Pod) time.Duration { return 30 * time.Second },
 		Reclaim: func(context.Context, Reclaim) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			w.say("reclaim")
 			w.spare = 0
 			return nil
 		},
-		Evict:    w.evict,
-		Tell:     func(_, reason, message string) { w.say(message) },
+		Evict: w.evict,
+		Tell: func(_, reason, message string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.say(message)
+		},
 		Registry: metrics.NewKubeRegistry(),
 	})
 	if err != nil {
@@ -87,24 +106,55 @@ func (w *world) add(pod *v1.Pod, mi uint64) {
 	w.uses[pod.UID] = mi
 }
 
+// pass lets time pass for whoever holds mu.
+func (w *world) pass(d time.Duration) {
+	w.mu.Unlock()
+	time.Sleep(d)
+	w.mu.Lock()
+}
+
+// set has a pod use so much.
+func (w *world) set(uid types.UID, mi uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.uses[uid] = mi
+}
+
+// news returns what was said since it was called last.
+func (w *world) news() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	said := w.said
+	w.said = nil
+	return said
+}
+
 func (w *world) evict(e Eviction) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.say(fmt.Sprintf("evict %s in %v", e.Pod.Name, e.Grace))
 	end := time.After(e.Grace - time.Second/2 + w.lasts[e.Pod.UID])
 	go func() {
 		<-end
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		w.pods = slices.DeleteFunc(w.pods, func(p *v1.Pod) bool { return p.UID == e.Pod.UID })
 		delete(w.uses, e.Pod.UID)
 	}()
 }
 
 func (w *world) glance(ctx context.Context) (statsapi.Summary, Host, error) {
-	w.glances++
 	s, h, _, err := w.measure(ctx, "")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.glances++
 	s.Pods = nil
 	return s, h, err
 }
 
 func (w *world) measure(context.Context, Signal) (s statsapi.Summary, h Host, at time.Time, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.unmeasure {
 		return s, h, at, errors.New("not now")
 	}
@@ -140,95 +190,90 @@ func TestManager(t *testing.T) {
 	}{
 		"enough": {hard, func(w *world) {
 			w.add(podWith("a", 0), 800)
-			time.Sleep(time.Minute)
+			w.pass(time.Minute)
 		}, ""},
 		"one after the other, until there is enough": {hard, func(w *world) {
 			w.add(podWith("a", 0), 300)
 			w.add(podWith("b", 0), 400)
 			w.add(podWith("c", 5), 500)
-			time.Sleep(time.Minute)
+			w.pass(time.Minute)
 		}, "0s Attempting to reclaim memory, 0s evict b in 1s"},
 		"two": {hard, func(w *world) {
 			w.add(podWith("a", 0), 300)
 			w.add(podWith("b", 0), 400)
 			w.add(podWith("c", 5), 950)
-			time.Sleep(time.Minute)
+			w.pass(time.Minute)
 		}, "0s Attempting to reclaim memory, 0s evict b in 1s, 1s Attempting to reclaim memory, " +
 			"1s evict a in 1s, 2s Attempting to reclaim memory, 2s evict c in 1s"},
 		"one that does not end is waited for, and not evicted twice": {hard, func(w *world) {
 			w.add(podWith("a", 0), 600)
 			w.add(podWith("b", 0), 650)
 			w.lasts["b"] = time.Hour
-			time.Sleep(2 * time.Minute)
+			w.pass(2 * time.Minute)
 		}, "0s Attempting to reclaim memory, 0s evict b in 1s, 31s Attempting to reclaim memory, " +
 			"31s evict a in 1s"},
 		"soft, after its grace": {soft, func(w *world) {
 			w.add(podWith("a", 0), 950)
-			time.Sleep(2 * time.Minute)
+			w.pass(2 * time.Minute)
 		}, "30s Attempting to reclaim memory, 30s evict a in 20s"},
 		"soft, without evictionMaxPodGracePeriod": {soft, func(w *world) {
 			w.cfg.MaxGrace = 0
 			w.add(podWith("a", 0), 950)
-			time.Sleep(time.Minute)
+			w.pass(time.Minute)
 		}, "30s Attempting to reclaim memory, 30s evict a in 1s"},
 		"critical pods stay": {hard, func(w *world) {
 			w.add(podWith("a", 2_000_000_000), 950)
-			time.Sleep(15 * time.Second)
+			w.pass(15 * time.Second)
 		}, "0s Attempting to reclaim memory, 10s Attempting to reclaim memory"},
 		"reclaiming is enough": {full, func(w *world) {
 			w.spare = 500
 			w.add(podWith("a", 0), 500)
-			time.Sleep(time.Minute)
+			w.pass(time.Minute)
 		}, "0s Attempting to reclaim ephemeral-storage, 0s reclaim"},
 		"reclaiming is not enough": {full, func(w *world) {
 			w.spare = 500
 			w.add(podWith("a", 0), 950)
-			time.Sleep(time.Minute)
+			w.pass(time.Minute)
 		}, "0s Attempting to reclaim ephemeral-storage, 0s reclaim, 0s evict a in 1s"},
 		"while others free something of the disk nobody goes": {full, func(w *world) {
 			w.freeing = true
 			w.add(podWith("a", 0), 950)
-			time.Sleep(20500 * time.Millisecond)
+			w.pass(20500 * time.Millisecond)
 			w.freeing = false
-			time.Sleep(10 * time.Second)
+			w.pass(10 * time.Second)
 		}, "21s Attempting to reclaim ephemeral-storage, 21s reclaim, 21s evict a in 1s"},
 		"what others free is no memory": {hard, func(w *world) {
 			w.freeing = true
 			w.add(podWith("a", 0), 950)
-			time.Sleep(20500 * time.Millisecond)
+			w.pass(20500 * time.Millisecond)
 		}, "0s Attempting to reclaim memory, 0s evict a in 1s"},
 		"a hog is seen soon": {hard, func(w *world) {
 			w.add(podWith("a", 0), 850)
-			time.Sleep(10500 * time.Millisecond)
+			w.pass(10500 * time.Millisecond)
 			w.uses["a"] = 950
-			time.Sleep(2 * least)
+			w.pass(2 * least)
 			if len(w.said) != 2 {
 				w.say("not seen at once")
 			}
-			time.Sleep(10 * time.Second)
+			w.pass(10 * time.Second)
 		}, "11s Attempting to reclaim memory, 11s evict a in 1s"},
 		"what the kernel says is seen at once": {soft, func(w *world) {
 			w.cfg.Thresholds[0].Grace = 0
 			w.uses["cache"] = 0
 			w.add(podWith("a", 0), 200) // a look each 700 ms
-			time.Sleep(5 * time.Second)
+			w.pass(5 * time.Second)
 			w.uses["a"] = 950
 			w.woken <- struct{}{}
-			time.Sleep(2 * least)
+			w.pass(2 * least)
 			w.say("now")
-			time.Sleep(time.Minute)
+			w.pass(time.Minute)
 		}, "5s Attempting to reclaim memory, 5s evict a in 20s, 5s now"},
 		"a kernel that tells all the time": {hard, func(w *world) {
 			w.add(podWith("a", 0), 200)
-			done := make(chan struct{})
-			go func() {
-				for range 10_000 {
-					await.Wake(w.woken)
-					time.Sleep(time.Millisecond)
-				}
-				close(done)
-			}()
-			<-done
+			for range 10_000 {
+				await.Wake(w.woken)
+				w.pass(time.Millisecond)
+			}
 			if most := int(10*time.Second/least) + 1; w.glances > most {
 				w.say(fmt.Sprint(w.glances, " looks"))
 			}
@@ -237,15 +282,15 @@ func TestManager(t *testing.T) {
 			w.add(podWith("a", 2_000_000_000), 950)
 			for range 150 {
 				await.Wake(w.woken)
-				time.Sleep(100 * time.Millisecond)
+				w.pass(100 * time.Millisecond)
 			}
 		}, "0s Attempting to reclaim memory, 10s Attempting to reclaim memory"},
 		"grace goes on while a pod ends": {both, func(w *world) {
 			w.add(podWith("a", 0), 950)
 			w.lasts["a"] = 29 * time.Second
-			time.Sleep(5 * time.Second)
+			w.pass(5 * time.Second)
 			w.spare = 970
-			time.Sleep(time.Minute)
+			w.pass(time.Minute)
 		}, "0s Attempting to reclaim memory, 0s evict a in 1s, " +
 			"36s Attempting to reclaim ephemeral-storage, 36s reclaim"},
 	} {
@@ -258,7 +303,9 @@ func TestManager(t *testing.T) {
 					time.Sleep(time.Nanosecond) // after what play does first
 					done <- w.Run(ctx)
 				}()
+				w.mu.Lock()
 				tc.play(w)
+				w.mu.Unlock()
 				cancel()
 				<-done
 				if got := strings.Join(w.said, ", "); got != tc.want {
