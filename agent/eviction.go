@@ -56,7 +56,11 @@ func (a *Agent) holds(uid types.UID) bool {
 func (a *Agent) newEviction(ends *evictor, containers gc.Containers, images *gc.Images) (
 	m *eviction.Manager, run []part, err error) {
 	n, k := a.node, &a.node.cfg.Kubelet
-	thresholds, err := eviction.Parse(k)
+	of := *k
+	if n.cfg.IgnoreEviction { // as with the kubelet, pods may use what they may request
+		of.EnforceNodeAllocatable = nil
+	}
+	thresholds, err := eviction.Parse(&of)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -157,6 +157,17 @@ func askDriver(ctx context.Context, client *cri.Client) (driver string, err erro
 	return "", err
 }
 
+// lost says that nothing limits a pod, whose cgroup should be there while it runs.
+func (h host) lost(pod *v1.Pod) string {
+	if h.tree == nil {
+		return ""
+	}
+	if missing := cgroups.MissingPod(h.tree, pod); missing != "" {
+		return "The pod's cgroup " + missing + " is gone: the pod is stopped and made anew"
+	}
+	return ""
+}
+
 func memoryQoS(cfg *config.Config) cgroups.MemoryQoS {
 	k := &cfg.Kubelet
 	return cgroups.MemoryQoS{

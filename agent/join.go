@@ -73,7 +73,7 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	pods := newPods(ctx, n, statuses, podEnds{
 		admissionEnds: h.admissionEnds(own, devices, contents, state),
 		runtime:       h.seen, actuator: act, probes: probes, volumes: contents.volumes,
-		doomed: h.doomed,
+		doomed: h.doomed, lost: h.lost,
 	})
 	disks := newMeter(n, statuses.Active)
 	used, err := newStats(n, h, contents, disks)

@@ -90,6 +90,7 @@ type podEnds struct {
 	volumes  volumes
 	// doomed are pods that an earlier run of the agent was about to end; nil: there was none.
 	doomed func(*v1.Pod) (pod.Why, time.Duration, bool)
+	lost     func(*v1.Pod) string // nil: pods have no cgroups
 }
 
 // podRuntime knows what runs; *lifecycle.PLEG does.
@@ -189,7 +190,7 @@ func newWorkers(n node, s statusDomain, look *notices.Notices, e podEnds) *podwo
 		BackOff: podworker.BackOff{Max: k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
 		Sync:    k.SyncFrequency.Duration, Due: e.volumes.Due,
 		Probed: e.probes.Probed, HooksPending: e.volumes.HooksPending,
-		Attempt: reporter.NextAttempt,
+		Attempt: reporter.NextAttempt, Lost: e.lost,
 	})
 }
 

@@ -3,12 +3,14 @@ package agent
 import (
 	"context"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/hostinfo"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/resources"
+	"github.com/numalet/numalet/agent/stats/kernel"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/mailbox"
 )
@@ -22,20 +24,28 @@ type resourceDomain struct {
 // newResources makes the cgroups above the pods, and the loop that keeps containers' cgroups.
 func newResources(ctx context.Context, n node, h host, pods *podstatus.Store) (
 	r resourceDomain, err error) {
-	r.groups = resources.NewGroups(resources.GroupsConfig{
-		Kubelet: &n.cfg.Kubelet, Tree: h.tree, Hardware: n.hardware.Get, Active: pods.Active,
-	})
-	if err := r.groups.Ensure(ctx); err != nil {
+	proc, err := kernel.NewProc("")
+	if err != nil {
 		return r, err
 	}
-	enforced := func(message string) {
-		n.events.OnNode(v1.EventTypeNormal, "NodeAllocatableEnforced", message)
+	c := resources.GroupsConfig{
+		Kubelet: &n.cfg.Kubelet, Tree: h.tree, Hardware: n.hardware.Get, Active: pods.Active,
+		Processes: func() int64 {
+			_, limit, err := proc.Threads()
+			if err != nil {
+				klog.FromContext(ctx).Info("The processes of all pods together have no limit", "err", err)
+			}
+			return limit
+		},
+		Tell: n.events.OnNode,
 	}
-	if h.tree != nil {
-		enforced("Updated Node Allocatable limit across pods")
+	if n.cfg.Gates.Enabled("QOSReserved") {
+		if c.Percent, err = config.ParseQOSReserved(n.cfg.Kubelet.QOSReserved); err != nil {
+			return r, err
+		}
 	}
-	if err := r.groups.EnforceReserved(ctx, enforced); err != nil {
-		n.events.OnNode(v1.EventTypeWarning, "FailedNodeAllocatableEnforcement", err.Error())
+	r.groups = resources.NewGroups(c)
+	if err := r.groups.Start(ctx); err != nil {
 		return r, err
 	}
 	r.loop = newResourceLoop(n, h, pods)

@@ -217,7 +217,8 @@ func newStats(n node, h host, c contentDomain, m *localstorage.Meter) (*stats.Co
 	if err != nil {
 		return nil, err
 	}
-	groups := stats.Groups{Groups: kernel.NewGroups("")}
+	groups := stats.Groups{Groups: kernel.NewGroups(""),
+		Daemons: stats.DaemonGroups(n.daemonNames().Paths())}
 	if h.tree != nil {
 		groups.Pods, groups.Paths = h.tree.PodsPath(), h.tree.Paths
 	}

@@ -71,13 +71,17 @@ func (a *Agent) upkeep() ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
+	beside, err := newDaemons(n, a.host)
+	if err != nil {
+		return nil, err
+	}
 	dead := housekeeping.New(
 		n.garbage("dead containers", containers.Look),
 		n.garbage("logs of what is gone", newSweep(n, a.host, a.pods).Look),
 	)
 	return slices.Concat([]part{
 		{"housekeeping", chores.Run}, {"log rotation", rotation.Run},
-		{"dead containers", dead.Run}, {"shutdown", down.Run},
+		{"dead containers", dead.Run}, {"shutdown", down.Run}, {"daemons", beside},
 		{"unused images", housekeeping.New(housekeeping.Task{
 			Name: "unused images", Period: imagesPeriod, Run: unused.Look,
 			First: time.Second, // this look only sees what there is: nothing has an age yet

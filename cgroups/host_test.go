@@ -73,7 +73,7 @@ func TestHost(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := tree.UpdateQOS(ctx, []*v1.Pod{pod, burstable}); err != nil {
+		if err := tree.UpdateQOS(ctx, []*v1.Pod{pod, burstable}, Reserve{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -97,7 +97,7 @@ func (l *legacy) apply(path string, r Resources) error {
 	if r.Quota != 0 {
 		spec.CPU.Quota, spec.CPU.Period = &r.Quota, new(uint64(r.Period.Microseconds()))
 	}
-	if r.Memory > 0 {
+	if r.Memory != 0 { // Unlimited is the kernel's -1
 		spec.Memory = &specs.LinuxMemory{Limit: &r.Memory}
 	}
 	if r.Pids > 0 {

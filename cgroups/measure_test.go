@@ -21,7 +21,7 @@ func TestOperationsAreMeasured(t *testing.T) {
 	pod := testPod("b1", list("cpu=500m"), nil)
 	for _, err := range []error{
 		tree.EnsureNode(ctx, Resources{}), madePod(ctx, tree, pod, PodOptions{}),
-		tree.UpdateQOS(ctx, nil), tree.RemovePod(ctx, "b1"), tree.RemovePod(ctx, "b1"),
+		tree.UpdateQOS(ctx, nil, Reserve{}), tree.RemovePod(ctx, "b1"), tree.RemovePod(ctx, "b1"),
 	} {
 		if err != nil {
 			t.Fatal(err)

@@ -83,7 +83,7 @@ func TestMemoryQoSFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := tree.UpdateQOS(ctx, pods); err != nil {
+	if err := tree.UpdateQOS(ctx, pods, Reserve{}); err != nil {
 		t.Fatal(err)
 	}
 	all := h.mount + "/kubepods"
@@ -113,7 +113,7 @@ func TestMemoryQoSFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, all, "memory.min", "100663296")
-	if err := tree.UpdateQOS(ctx, nil); err != nil {
+	if err := tree.UpdateQOS(ctx, nil, Reserve{}); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, all, "memory.min", "0", "memory.low", "0")

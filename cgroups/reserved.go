@@ -28,11 +28,13 @@ func (t *Tree) EnforceReserved(ctx context.Context, name string, r Resources) er
 	if t.memory.On && r.Memory > 0 {
 		r.Protection = &Protection{Min: r.Memory}
 	}
+	r.HugePages = everySize(r.HugePages, t.sizes)
 	return t.write(ctx, kernel, g, r)
 }
 
 // ReservedResources returns the values for the cgroup of such daemons: for all reserved resources,
-// or only for compressible ones, which is CPU time.
+// or only for compressible ones, which is CPU time. Huge pages cannot be reserved: such a cgroup
+// may have none.
 func ReservedResources(reserved v1.ResourceList, compressible bool) Resources {
 	var r Resources
 	if cpu, ok := reserved[v1.ResourceCPU]; ok {
@@ -42,14 +44,14 @@ func ReservedResources(reserved v1.ResourceList, compressible bool) Resources {
 		return r
 	}
 	r.Memory = reserved.Memory().Value()
-	pids := reserved["pid"]
+	pids := reserved[pidResource]
 	r.Pids = pids.Value()
 	return r
 }
 
 func (l *legacy) existing(path string, r Resources) (hierarchy, string) {
 	writes := map[cgroup1.Name]bool{
-		cgroup1.Cpu: r.Shares > 0, cgroup1.Memory: r.Memory > 0, cgroup1.Pids: r.Pids > 0,
+		cgroup1.Cpu: r.Shares > 0, cgroup1.Memory: r.Memory != 0, cgroup1.Pids: r.Pids > 0,
 	}
 	out := &legacy{mount: l.mount}
 	for _, s := range l.subsystems {

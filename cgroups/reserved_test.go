@@ -61,3 +61,21 @@ func TestEnforceReserved(t *testing.T) {
 	expect(t, defaultMount+daemons, "cpu.weight", "20", "memory.max", "67108864",
 		"memory.min", "67108864", "pids.max", "100")
 }
+
+// TestReservedHugePages: daemons cannot have reserved any, so they get none, as with the kubelet.
+func TestReservedHugePages(t *testing.T) {
+	rewritable(t)
+	reserved := list("cpu=500m memory=64Mi")
+	for _, compressible := range []bool{false, true} {
+		h := newHost(t).unified(allControllers, "/daemons")
+		tree, err := New(h.config(Config{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := ReservedResources(reserved, compressible)
+		if err := tree.EnforceReserved(t.Context(), "/daemons", r); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, h.mount+"/daemons", "cpu.weight", "20", "hugetlb.2MB.max", "0")
+	}
+}

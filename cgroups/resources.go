@@ -7,13 +7,14 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/numalet/numalet/internal/quantity"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Unlimited is a quota without a bound.
+// Unlimited is a quota or memory limit without a bound.
 const Unlimited = -1
 
 // unboundHugePages is the huge page limit in bytes of cgroups that must not limit them.
@@ -26,7 +27,7 @@ type Resources struct {
 	// Quota is the CPU time in microseconds per Period, or Unlimited.
 	Quota  int64
 	Period time.Duration
-	// Memory is the limit in bytes.
+	// Memory is the limit in bytes, or Unlimited.
 	Memory int64
 	// Protection and High, which is memory.high in bytes or Unlimited, only apply to cgroup v2.
 	Protection *Protection
@@ -92,10 +93,17 @@ func limited(pod *v1.Pod, name v1.ResourceName) bool {
 	return true
 }
 
-// NodeResources returns the values of the cgroup of all pods: the node's capacity minus the
-// reservations. A reservation above the capacity leaves nothing.
+// pidResource is the name of process ids in kubeReserved and systemReserved.
+const pidResource v1.ResourceName = "pid"
+
+// NodeResources returns the values of the cgroup of all pods: the node's capacity and number of
+// processes minus the reservations. A reservation above the capacity leaves nothing; pids of 0 are
+// not known and not limited.
 func NodeResources(capacity v1.ResourceList, pids int64, reserved ...v1.ResourceList) Resources {
 	left := capacity.DeepCopy()
+	if pids > 0 {
+		left[pidResource] = *resource.NewQuantity(pids, resource.DecimalSI)
+	}
 	for _, list := range reserved {
 		for name, q := range list {
 			if have, ok := left[name]; ok {
@@ -107,8 +115,10 @@ func NodeResources(capacity v1.ResourceList, pids int64, reserved ...v1.Resource
 	r := Resources{
 		Shares:    Shares(left.Cpu().MilliValue()),
 		Memory:    max(left.Memory().Value(), 0),
-		Pids:      max(pids, 0),
 		HugePages: map[int64]int64{},
+	}
+	if q, ok := left[pidResource]; ok {
+		r.Pids = max(q.Value(), 1) // 0 would leave the cgroup's limit as it is
 	}
 	for name, q := range left {
 		if size, ok := quantity.PageSize(name); ok {

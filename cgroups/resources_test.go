@@ -88,12 +88,17 @@ func TestPodResources(t *testing.T) {
 func TestNodeResources(t *testing.T) {
 	got := NodeResources(
 		list("cpu=8 memory=16Gi hugepages-2Mi=128Mi example.com/gpu=4"), 1000,
-		list("cpu=500m memory=1Gi ephemeral-storage=1Gi"),
+		list("cpu=500m memory=1Gi ephemeral-storage=1Gi pid=300"),
 		list("cpu=500m hugepages-2Mi=256Mi"))
-	want := Resources{Shares: 7168, Memory: 15 * gi, Pids: 1000,
+	want := Resources{Shares: 7168, Memory: 15 * gi, Pids: 700,
 		HugePages: map[int64]int64{2 * mi: 0}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
+	}
+	for pids, want := range map[int64]int64{0: 0, 300: 1, 400: 100} {
+		if got := NodeResources(list("cpu=1"), pids, list("pid=300")).Pids; got != want {
+			t.Errorf("%d processes without 300: %d, want %d", pids, got, want)
+		}
 	}
 }
 

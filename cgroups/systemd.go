@@ -128,10 +128,14 @@ func (s *systemd) values(r Resources) []dbus.Property {
 			property("CPUQuotaPeriodUSec", uint64(r.Period.Microseconds())),
 			property("CPUQuotaPerSecUSec", quotaPerSecond(r)))
 	}
-	if r.Memory > 0 && s.unified {
-		p = append(p, property("MemoryMax", uint64(r.Memory)))
-	} else if r.Memory > 0 {
-		p = append(p, property("MemoryLimit", uint64(r.Memory)))
+	limit := uint64(r.Memory)
+	if r.Memory == Unlimited {
+		limit = math.MaxUint64
+	}
+	if r.Memory != 0 && s.unified {
+		p = append(p, property("MemoryMax", limit))
+	} else if r.Memory != 0 {
+		p = append(p, property("MemoryLimit", limit))
 	}
 	if s.unified {
 		p = append(p, memoryValues(r)...)

@@ -116,8 +116,8 @@ func TestSystemd(t *testing.T) {
 		"MemoryMin=0 MemoryLow=0 MemoryHigh=18446744073709551615"
 	want := []string{
 		"start kubepods.slice CPUWeight=157 MemoryMax=1073741824",
-		"start kubepods-burstable.slice Wants=[kubepods.slice]",
-		"start kubepods-besteffort.slice CPUWeight=1 Wants=[kubepods.slice]",
+		"start kubepods-burstable.slice MemoryMax=18446744073709551615 Wants=[kubepods.slice]",
+		"start kubepods-besteffort.slice CPUWeight=1 MemoryMax=18446744073709551615 Wants=[kubepods.slice]",
 		"start " + slice + " " + values + " Wants=[kubepods-burstable.slice]",
 		"set " + slice + " " + values,
 		"stop " + slice,

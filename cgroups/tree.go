@@ -57,6 +57,8 @@ type hierarchy interface {
 	// existing returns a hierarchy whose apply creates nothing for a cgroup that others made, or
 	// the missing directory that r would be written to.
 	existing(path string, r Resources) (h hierarchy, lacks string)
+	// add moves a process into the existing cgroup.
+	add(path string, pid int) error
 	// children lists the cgroups directly in path, each once; none if path does not exist.
 	children(path string) ([]string, error)
 	// kill sends SIGKILL to every process in and below path and returns their number.
@@ -120,7 +122,8 @@ func openHierarchy(mount, root string) (hierarchy, error) {
 	return newLegacy(mount, root)
 }
 
-// EnsureNode makes the cgroup of all pods with these values, and the QoS classes' cgroups in it.
+// EnsureNode makes the cgroup of all pods with these values, and the QoS classes' cgroups in it,
+// whose memory has no limit until UpdateQOS sets one.
 func (t *Tree) EnsureNode(ctx context.Context, node Resources) error {
 	if err := t.create(ctx, t.root.child(kubepods), node); err != nil {
 		return err
@@ -132,6 +135,7 @@ func (t *Tree) EnsureNode(ctx context.Context, node Resources) error {
 		if r.Protection = nil; class == v1.PodQOSBurstable {
 			r.Shares = 0
 		}
+		r.Memory = Unlimited
 		values[class] = r
 	}
 	return t.updateQOS(ctx, values)
@@ -139,8 +143,13 @@ func (t *Tree) EnsureNode(ctx context.Context, node Resources) error {
 
 // UpdateQOS updates the cgroups of the QoS classes for the pods on the node, which are those that
 // have or will have containers.
-func (t *Tree) UpdateQOS(ctx context.Context, pods []*v1.Pod) error {
+func (t *Tree) UpdateQOS(ctx context.Context, pods []*v1.Pod, reserve Reserve) error {
 	values := QOSResources(pods, t.sizes, t.memory)
+	for class, limit := range reserve.limits(pods) {
+		r := values[class]
+		r.Memory = t.dir("memory", qosGroup(t.root, class)).fit(limit)
+		values[class] = r
+	}
 	all, burstable := values[v1.PodQOSGuaranteed], values[v1.PodQOSBurstable]
 	if !t.unified {
 		delete(values, v1.PodQOSGuaranteed) // kubepods depends on pods in nothing else

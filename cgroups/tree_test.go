@@ -112,7 +112,7 @@ func TestUnified(t *testing.T) {
 		if err := madePod(ctx, tree, burstable, PodOptions{Pids: 64}); err != nil {
 			t.Fatal(err)
 		}
-		if err := tree.UpdateQOS(ctx, []*v1.Pod{burstable}); err != nil {
+		if err := tree.UpdateQOS(ctx, []*v1.Pod{burstable}, Reserve{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -89,6 +89,9 @@ func (u *unified) resources(r Resources) *cgroup2.Resources {
 
 func unifiedMemory(r Resources) *cgroup2.Memory {
 	var m cgroup2.Memory
+	if r.Memory == Unlimited {
+		r.Memory = math.MaxInt64 // "max", for the kernel
+	}
 	if r.Memory > 0 {
 		m.Max = &r.Memory
 	}
@@ -96,7 +99,7 @@ func unifiedMemory(r Resources) *cgroup2.Memory {
 		m.Min, m.Low = &r.Protection.Min, &r.Protection.Low
 	}
 	if r.High == Unlimited {
-		r.High = math.MaxInt64 // "max", for the kernel
+		r.High = math.MaxInt64
 	}
 	if r.High > 0 {
 		m.High = &r.High

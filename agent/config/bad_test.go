@@ -104,6 +104,15 @@ func TestBadFiles(t *testing.T) {
 				`-1000 to 1000; readOnlyPort: Invalid value: -1: must be 0 to 65535`},
 		"one port for two": {head + "readOnlyPort: 10250\n",
 			`invalid configuration: readOnlyPort: Invalid value: 10250: must not be that of port`},
+		"memory of classes": {head + "qosReserved: {memory: \"101%\"}\n",
+			`invalid configuration: qosReserved: Invalid value: {"memory":"101%"}: ` +
+				`memory: want 0% to 100%, found "101%"`},
+		"CPUs of classes": {head + "qosReserved: {cpu: 10%}\n",
+			`invalid configuration: qosReserved: Invalid value: {"cpu":"10%"}: ` +
+				`cpu: cannot be reserved; want memory`},
+		"daemons at the top": {head + "cgroupRoot: /\nsystemCgroups: /\n",
+			`invalid configuration: systemCgroups: Invalid value: "/": must be a cgroup below /, ` +
+				`such as /system`},
 		"gate": {head + "featureGates: {Nope: true}\n",
 			`invalid configuration: featureGates: unrecognized feature gate: Nope`},
 		"locked gate": {head + "featureGates: {NodeSwap: false}\n",

@@ -52,6 +52,10 @@ type Options struct {
 
 	Cluster        Cluster
 	DeadContainers DeadContainers
+	// RuntimeCgroups is the cgroup of the container runtime; "": where it was started.
+	RuntimeCgroups string
+	// IgnoreEviction lets pods request what hard eviction keeps free.
+	IgnoreEviction bool
 }
 
 // NodeOptions identify the node.

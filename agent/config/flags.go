@@ -117,7 +117,8 @@ func (f *Flags) addCluster(fs *pflag.FlagSet) {
 // addLegacy registers flags of the kubelet that will be removed, or that are accepted only for the
 // sake of its command lines.
 func (f *Flags) addLegacy(fs *pflag.FlagSet) {
-	fs.String("runtime-cgroups", "", "cgroup that the runtime runs in")
+	fs.StringVar(&f.RuntimeCgroups, "runtime-cgroups", "",
+		"cgroup to run the container runtime in and to report its use of")
 	fs.Duration("housekeeping-interval", 10*time.Second,
 		"time between two readings of container statistics")
 	past := pflag.NewFlagSet("past", pflag.ContinueOnError)
@@ -128,7 +129,7 @@ func (f *Flags) addLegacy(fs *pflag.FlagSet) {
 	past.Int32Var(&f.DeadContainers.Most, "maximum-dead-containers", -1,
 		"dead containers to keep in all; negative: no limit")
 	past.String("experimental-mounter-path", "", "program to mount with")
-	past.Bool("experimental-allocatable-ignore-eviction", false,
+	past.BoolVar(&f.IgnoreEviction, "experimental-allocatable-ignore-eviction", false,
 		"do not subtract hard eviction thresholds from the node's allocatable resources")
 	past.VisitAll(func(flag *pflag.Flag) {
 		flag.Deprecated = "it will go away; eviction settings replace it"

@@ -33,6 +33,22 @@ func ParseReserved(reserved map[string]string) (v1.ResourceList, error) {
 	return list, nil
 }
 
+// ParseQOSReserved parses qosReserved: the percentage of the requested memory that is kept from pods
+// of lower QoS classes.
+func ParseQOSReserved(reserved map[string]string) (percent int64, err error) {
+	for _, name := range slices.Sorted(maps.Keys(reserved)) {
+		if name != "memory" {
+			return 0, fmt.Errorf("%s: cannot be reserved; want memory", name)
+		}
+		number, is := strings.CutSuffix(reserved[name], "%")
+		percent, err = strconv.ParseInt(number, 10, 64)
+		if !is || err != nil || percent < 0 || percent > 100 {
+			return 0, fmt.Errorf("memory: want 0%% to 100%%, found %q", reserved[name])
+		}
+	}
+	return percent, nil
+}
+
 // Threshold is the value of an eviction signal: a quantity, or a share of the capacity.
 type Threshold struct {
 	Quantity resource.Quantity

@@ -166,6 +166,4 @@ func validateMemory(c *Config, p *problems) {
 		"memoryThrottlingFactor", "needs feature gate MemoryQoS")
 	p.forbid(k.MemoryReservationPolicy == kubeletv1beta1.TieredReservationMemoryReservationPolicy &&
 		!qos, "memoryReservationPolicy", "TieredReservation needs feature gate MemoryQoS")
-	p.forbid(len(k.QOSReserved) > 0 && !c.Gates.Enabled("QOSReserved"), "qosReserved",
-		"needs feature gate QOSReserved")
 }

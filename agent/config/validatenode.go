@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -30,6 +31,12 @@ func validateNode(c *Config, p *problems) {
 		p.invalid("userNamespaces.idsPerPod", n, "must be a multiple of 65536 and below 2^32")
 	}
 	p.forbid(k.SystemCgroups != "" && k.CgroupRoot == "", "systemCgroups", "needs cgroupRoot")
+	for at, name := range map[string]string{"systemCgroups": k.SystemCgroups,
+		"kubeletCgroups": k.KubeletCgroups, "--runtime-cgroups": c.RuntimeCgroups} {
+		if name != "" && (path.Clean("/"+name) == "/" || strings.Contains(name, "..")) {
+			p.invalid(at, name, "must be a cgroup below /, such as /system")
+		}
+	}
 }
 
 // validateAllocatable checks enforceNodeAllocatable and the settings it requires.
@@ -67,6 +74,9 @@ func validateReserved(c *Config, p *problems) {
 		if _, err := ParseReserved(reserved); err != nil {
 			p.invalid(at, reserved, "%s", err)
 		}
+	}
+	if _, err := ParseQOSReserved(k.QOSReserved); err != nil {
+		p.invalid("qosReserved", k.QOSReserved, "%s", err)
 	}
 	if k.ReservedSystemCPUs == "" {
 		return

@@ -74,7 +74,7 @@ const drift = 0.02
 // machine's memory; 0 for a quantity.
 func slack(cfg *config.Config, m *topology.Machine) int64 {
 	threshold, set, err := config.ParseThreshold(cfg.Kubelet.EvictionHard["memory.available"])
-	if err != nil || !set {
+	if err != nil || !set || cfg.IgnoreEviction {
 		return 0 // derive has said what is wrong
 	}
 	return int64(threshold.Part * drift * float64(m.MemoryBytes()))

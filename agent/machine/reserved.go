@@ -18,8 +18,8 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// reservation returns kubeReserved plus systemReserved, what hard eviction keeps back, and the
-// number of pods. reservedSystemCPUs replaces both CPU reservations.
+// reservation returns kubeReserved plus systemReserved, what hard eviction keeps back unless that is
+// ignored, and the number of pods. reservedSystemCPUs replaces both CPU reservations.
 func reservation(cfg *config.Config, m *topology.Machine) (node.Reservation, error) {
 	k := &cfg.Kubelet
 	r := node.Reservation{Reserved: v1.ResourceList{}, Eviction: v1.ResourceList{}}
@@ -43,7 +43,7 @@ func reservation(cfg *config.Config, m *topology.Machine) (node.Reservation, err
 		}
 		r.Reserved[v1.ResourceCPU] = *resource.NewQuantity(int64(set.Size()), resource.DecimalSI)
 	}
-	if text, ok := k.EvictionHard["memory.available"]; ok {
+	if text, ok := k.EvictionHard["memory.available"]; ok && !cfg.IgnoreEviction {
 		threshold, set, err := config.ParseThreshold(text)
 		if err != nil {
 			return r, fmt.Errorf("invalid configuration: evictionHard[memory.available]: %w", err)
@@ -70,7 +70,7 @@ func addStorage(cfg *config.Config, h *Hardware) error {
 	const name = v1.ResourceEphemeralStorage
 	h.Capacity[name] = *resource.NewQuantity(size, resource.BinarySI)
 	text, ok := cfg.Kubelet.EvictionHard["nodefs.available"]
-	if !ok {
+	if !ok || cfg.IgnoreEviction {
 		return nil
 	}
 	threshold, set, err := config.ParseThreshold(text)

@@ -35,3 +35,34 @@ func TestReservedByOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestIgnoredEviction: pods may request what hard eviction keeps free, where that is ignored.
+func TestIgnoredEviction(t *testing.T) {
+	m, err := topology.NewMachine(topology.Spec{
+		Nodes: []topology.Node{{ID: 0, MemoryBytes: 8 << 30}}, CPUs: []topology.CPU{{ID: 0}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.FromArgs([]string{"--root-dir=" + t.TempDir(),
+		"--eviction-hard=memory.available<1Gi,nodefs.available<10%", "--kube-reserved=memory=1Gi"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ignore, want := range map[bool]string{false: "6Gi", true: "7Gi"} {
+		cfg.IgnoreEviction = ignore
+		h, err := Of(cfg, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory := h.Allocatable[v1.ResourceMemory]
+		if memory.Cmp(resource.MustParse(want)) != 0 {
+			t.Errorf("ignored: %t: allocatable memory is %s, want %s", ignore, &memory, want)
+		}
+		const disk = v1.ResourceEphemeralStorage
+		capacity, allocatable := h.Capacity[disk], h.Allocatable[disk]
+		if less := allocatable.Cmp(capacity) < 0; less == ignore {
+			t.Errorf("ignored: %t: of a disk of %s %s are allocatable", ignore, &capacity, &allocatable)
+		}
+	}
+}

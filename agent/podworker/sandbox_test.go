@@ -27,6 +27,39 @@ func TestSandboxStories(t *testing.T) {
 				1m1s SyncPod: StartContainer web #1`,
 		},
 		{
+			name: "a pod whose cgroup is gone is stopped and made anew",
+			pod:  "Always web",
+			play: func(w *world) {
+				w.until(time.Minute)
+				w.lost = "its cgroup is gone"
+				w.until(time.Hour)
+			},
+			state: SyncPod,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer web #0
+				1m0s SyncPod: StopContainers c2 in 30s
+				1m0s SyncPod: StopSandboxes s1
+				1m0s SyncPod: CreateSandbox #1
+				1m0s SyncPod: StartContainer web #1`,
+		},
+		{
+			name: "a pod whose cgroup is gone and that is not to run twice has ended",
+			pod:  "Never web",
+			play: func(w *world) {
+				w.until(time.Minute)
+				w.lost = "its cgroup is gone"
+				w.until(time.Hour)
+			},
+			state: Finished,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer web #0
+				1m0s SyncPod: StopContainers c2 in 30s
+				1m0s TerminatingPod: StopSandboxes s1
+				1m0s TerminatedPod: CleanUp`,
+		},
+		{
 			name: "dead sandboxes are removed once they have no record that is needed",
 			pod:  "Always init | web", programs: map[string][]run{"init": {{time.Second, 0}}},
 			play: func(w *world) {

@@ -33,6 +33,8 @@ type input struct {
 	backOff BackOff
 	// retention says which records stay.
 	retention Retention
+	// lost says why nothing of the pod that runs may stay; "": it may.
+	lost string
 	// due is the time from which the volumes are to be updated; zero: not now.
 	due time.Time
 }

@@ -1,6 +1,7 @@
 package podworker
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -14,7 +15,8 @@ import (
 // sync starts a pod and keeps it running: sandbox, init containers in order, then the regular
 // containers.
 func (p *plan) sync() {
-	if problem := status.SandboxProblem(p.Pod, p.observed); problem != "" {
+	problem := cmp.Or(status.SandboxProblem(p.Pod, p.observed), p.lost)
+	if problem != "" {
 		p.makeSandbox(problem)
 	} else if !p.stopStrays() && !p.restartAll() {
 		p.startContainers()
@@ -74,6 +76,9 @@ func (p *plan) startOnce(c *v1.Container) {
 func (p *plan) makeSandbox(problem string) {
 	if alive(p.observed) {
 		p.stopAll()
+		if a := p.d.Action; a != nil && a.Kind == StopContainers {
+			a.Message = p.lost
+		}
 		return
 	}
 	if p.behind != "" {

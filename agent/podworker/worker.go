@@ -222,6 +222,9 @@ func (c Config) decide(l look, m *memory) Decision {
 	if c.Due != nil {
 		in.due = c.Due(l.Pod, in.now)
 	}
+	if c.Lost != nil && l.Stop == nil && alive(l.observed) {
+		in.lost = c.Lost(l.Pod)
+	}
 	d := step(in)
 	if d.Action != nil && m.done.same(*d.Action) {
 		m.failed(*d.Action, errNoEffect, c.retryAt())

@@ -28,6 +28,9 @@ type Config struct {
 	// Due returns the time from which the volumes of a running pod are to be updated, which may be
 	// past; zero: not now. A nil function: never.
 	Due func(pod *v1.Pod, now time.Time) time.Time
+	// Lost says why nothing of a pod that runs may stay, as when somebody removed its cgroup: it is
+	// stopped and made anew, as its restart policy says. "" or a nil function: it may stay.
+	Lost func(pod *v1.Pod) string
 	// Probed returns the results of the probes of a pod's containers by container id; nil: nothing
 	// is probed.
 	Probed func(types.UID) map[string]status.Probed

@@ -280,6 +280,8 @@ type world struct {
 	last   Decision
 	// probed is what probes found, by container id.
 	probed map[string]status.Probed
+	// lost is set once the pod's cgroup is gone; a new sandbox has a new one.
+	lost string
 	// fault is asked before each action; an error is the action's, and without done the
 	// action then has no effect.
 	fault func(Action) (err error, done bool)
@@ -299,12 +301,15 @@ func (w *world) round() bool {
 	})
 	w.memory.learn(w.want, seen, b)
 	d := step(input{Desired: w.want, observed: seen, probed: w.probed, now: w.now,
-		memory: w.memory, backOff: b})
+		memory: w.memory, backOff: b, lost: w.lost})
 	w.memory.deadline, w.last = d.Deadline, d
 	if d.Action == nil {
 		return false
 	}
 	a := *d.Action
+	if a.Kind == CreateSandbox {
+		w.lost = ""
+	}
 	w.log = append(w.log, fmt.Sprintf("%v %s: %v", w.now.Sub(epoch), d.State, a))
 	w.requireReason(d.State, seen, a)
 	memory := w.memory // a fault may be the agent's death, and the next round has another
@@ -329,6 +334,10 @@ func (w *world) round() bool {
 func (w *world) requireReason(s State, seen cri.Pod, a Action) {
 	if s != SyncPod || a.Kind != StopContainers || status.SandboxProblem(w.pod, seen) != "" ||
 		status.RestartAll(w.pod, seen).Len() > 0 {
+		return
+	}
+	if w.lost != "" {
+		w.require(a.Message == w.lost, "stopped without saying that the cgroup is gone")
 		return
 	}
 	if a.Message == "FailedPostStartHook" {

@@ -3,6 +3,7 @@ package resources
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,55 +25,91 @@ type GroupsConfig struct {
 	Tree     *cgroups.Tree // nil: pods get no cgroups of ours
 	Hardware func() machine.Hardware
 	Active   func() []*v1.Pod // the pods that hold resources of the node
+	// Processes returns how many processes and threads the machine can have; 0: not known.
+	Processes func() int64
+	// Percent of the memory that pods request is kept from lower QoS classes (qosReserved).
+	Percent int64
+	// Tell makes an event of the node.
+	Tell func(eventType, reason, message string)
 }
+
+// The reasons of the node's events.
+const (
+	reasonEnforced    = "NodeAllocatableEnforced"
+	reasonNotEnforced = "FailedNodeAllocatableEnforcement"
+)
 
 // Groups keeps the cgroups above the pods: what all pods together may use, and the groups of the
 // QoS classes.
 type Groups struct {
-	cfg     GroupsConfig
-	written written // Update owns it
+	cfg GroupsConfig
+
+	// Start and then Update own the fields below.
+	written written
+	again   time.Time // when limits that were refused are tried again
 }
 
 // written says for what the groups were last written.
 type written struct {
-	machine *topology.Machine
+	machine *topology.Machine // nil: not yet, or it was refused
 	pods    sets.Set[types.UID]
 	at      time.Time
 }
 
 // NewGroups writes nothing.
-func NewGroups(cfg GroupsConfig) *Groups {
-	return &Groups{cfg: cfg, written: written{machine: cfg.Hardware().Machine}}
-}
+func NewGroups(cfg GroupsConfig) *Groups { return &Groups{cfg: cfg} }
 
 // qosPeriod is how often the QoS groups are written even if no pod came or went.
 const qosPeriod = time.Minute
 
-// Ensure makes kubepods, with a limit on what all pods together may use, and the QoS groups.
-func (g *Groups) Ensure(ctx context.Context) error {
+// Start makes the groups, and limits those of daemons. Limits of all pods together that are refused
+// while pods run, such as one below what they use, do not keep the agent from starting: Update
+// repeats them.
+func (g *Groups) Start(ctx context.Context) error {
 	if g.cfg.Tree == nil {
 		return nil
 	}
-	h := g.cfg.Hardware()
-	var reserved []v1.ResourceList
-	for _, enforce := range g.cfg.Kubelet.EnforceNodeAllocatable {
-		if enforce == "pods" {
-			reserved = append(reserved, h.Reservation.Reserved)
-		}
+	had := cgroups.Exists(g.cfg.Tree)
+	if err := g.ensure(ctx); err != nil && !had {
+		return err
 	}
-	capacity := node.Capacity(h.Machine, h.Reservation.MaxPods)
-	// Pids of all pods together are not limited: podPidsLimit is each pod's.
-	return g.cfg.Tree.EnsureNode(ctx, cgroups.NodeResources(capacity, 0, reserved...))
+	err := g.enforceReserved(ctx)
+	if err != nil {
+		g.cfg.Tell(v1.EventTypeWarning, reasonNotEnforced, err.Error())
+	}
+	return err
 }
 
-// EnforceReserved limits the cgroups of daemons that enforceNodeAllocatable names to what is
-// reserved for them, and calls done with a message for each. It is called once: others own these
-// cgroups.
-func (g *Groups) EnforceReserved(ctx context.Context, done func(message string)) error {
-	k := g.cfg.Kubelet
-	if g.cfg.Tree == nil {
+// ensure makes kubepods, with a limit on what all pods together may use, and the QoS groups.
+func (g *Groups) ensure(ctx context.Context) error {
+	h := g.cfg.Hardware()
+	limits := cgroups.NodeResources(node.Capacity(h.Machine, h.Reservation.MaxPods),
+		g.cfg.Processes(), g.enforced(h)...)
+	if err := g.cfg.Tree.EnsureNode(ctx, limits); err != nil {
+		g.written.machine, g.again = nil, time.Now().Add(qosPeriod)
+		g.cfg.Tell(v1.EventTypeWarning, reasonNotEnforced, fmt.Sprintf(
+			"Failed to update Node Allocatable Limits %q: %v", g.cfg.Tree.PodsPath(), err))
+		return fmt.Errorf("the limits of all pods together stay until the next try: %w", err)
+	}
+	if g.written.machine == nil {
+		g.cfg.Tell(v1.EventTypeNormal, reasonEnforced, "Updated Node Allocatable limit across pods")
+	}
+	g.written.machine = h.Machine
+	return nil
+}
+
+// enforced lists what is reserved, if the pods are to be kept from it.
+func (g *Groups) enforced(h machine.Hardware) []v1.ResourceList {
+	if !slices.Contains(g.cfg.Kubelet.EnforceNodeAllocatable, "pods") {
 		return nil
 	}
+	return []v1.ResourceList{h.Reservation.Reserved}
+}
+
+// enforceReserved limits the cgroups of daemons that enforceNodeAllocatable names to what is
+// reserved for them. It is done once: others own these cgroups.
+func (g *Groups) enforceReserved(ctx context.Context) error {
+	k := g.cfg.Kubelet
 	for _, what := range k.EnforceNodeAllocatable {
 		whose, compressible := strings.CutSuffix(what, "-compressible")
 		var name string
@@ -92,7 +129,8 @@ func (g *Groups) EnforceReserved(ctx context.Context, done func(message string))
 		if err != nil {
 			return fmt.Errorf("enforceNodeAllocatable %s: %w", what, err)
 		}
-		done(fmt.Sprintf("Updated limits on the %s cgroup %s", whose, name))
+		g.cfg.Tell(v1.EventTypeNormal, reasonEnforced, fmt.Sprintf("Updated limits on %s cgroup %s",
+			strings.ReplaceAll(whose, "-", " "), name))
 	}
 	return nil
 }
@@ -103,21 +141,31 @@ func (g *Groups) Update(ctx context.Context) error {
 	if g.cfg.Tree == nil {
 		return nil
 	}
-	machine, active := g.cfg.Hardware().Machine, g.cfg.Active()
+	h, active := g.cfg.Hardware(), g.cfg.Active()
 	uids := sets.New[types.UID]()
 	for _, pod := range active {
 		uids.Insert(pod.UID)
 	}
-	if machine != g.written.machine {
-		if err := g.Ensure(ctx); err != nil {
-			return fmt.Errorf("the limits of all pods together stay until the next change: %w", err)
+	if h.Machine != g.written.machine && !time.Now().Before(g.again) {
+		if err := g.ensure(ctx); err != nil {
+			return err
 		}
 	} else if uids.Equal(g.written.pods) && time.Since(g.written.at) < qosPeriod {
 		return nil
 	}
-	if err := g.cfg.Tree.UpdateQOS(ctx, active); err != nil {
+	if err := g.cfg.Tree.UpdateQOS(ctx, active, g.reserve(h)); err != nil {
 		return err
 	}
-	g.written = written{machine, uids, time.Now()}
+	g.written.pods, g.written.at = uids, time.Now()
 	return nil
+}
+
+// reserve says how much of their requests pods keep from those of lower QoS classes.
+func (g *Groups) reserve(h machine.Hardware) cgroups.Reserve {
+	if g.cfg.Percent == 0 {
+		return cgroups.Reserve{}
+	}
+	reserved := []v1.ResourceList{h.Reservation.Reserved} // also where kubepods is not limited
+	all := cgroups.NodeResources(node.Capacity(h.Machine, h.Reservation.MaxPods), 0, reserved...)
+	return cgroups.Reserve{Percent: g.cfg.Percent, Memory: all.Memory}
 }

@@ -48,16 +48,22 @@ type Host struct{ BootID, MachineID, SystemUUID string }
 // Groups describes the cgroups to read.
 type Groups struct {
 	kernel.Groups
+	Daemons DaemonGroups
 	// Pods is the path of the cgroup of all pods; Paths returns the paths of one pod. Both are empty
 	// without cgroupsPerQOS.
 	Pods  string
 	Paths func(types.UID) (cgroups.PodPaths, error)
 }
 
+// DaemonGroups are the paths of the cgroups of what runs beside pods. Those of the runtime and the
+// system are read if they are named; without a name, the agent's is the one that it is in.
+type DaemonGroups struct{ Agent, Runtime, System string }
+
 // Collector reads statistics on demand.
 type Collector struct {
 	cfg      Config
 	boot     time.Time
+	started  time.Time // when the collector was made, with the agent
 	snapshot latest[reading]
 	metrics  latest[cri.Metrics]
 	disks    *Disks
@@ -75,7 +81,7 @@ func New(c Config) (*Collector, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Collector{cfg: c, boot: boot}
+	s := &Collector{cfg: c, boot: boot, started: time.Now()}
 	s.disks = newDisks(c)
 	s.snapshot.read = s.read
 	s.metrics.read = func(ctx context.Context, last cri.Metrics) (cri.Metrics, error) {

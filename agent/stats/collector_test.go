@@ -3,6 +3,9 @@ package stats
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -10,6 +13,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/stats/kernel"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -61,6 +65,44 @@ func TestSnapshot(t *testing.T) {
 		*n.SystemContainers[0].CPU.UsageCoreNanoSeconds != 4e9 {
 		t.Errorf("system containers are %+v, want pods: the agent's own cgroup is not seen here",
 			n.SystemContainers)
+	}
+}
+
+// What runs beside pods is reported as what the kubelet calls it, the agent since its start.
+func TestSystemContainers(t *testing.T) {
+	t.Parallel()
+	c := collector(t, &fake{}, t.TempDir())
+	dir := write(t, map[string]string{"cgroup.controllers": "cpu memory\n"})
+	c.cfg.Groups.Groups = kernel.NewGroups(dir)
+	want := map[string]uint64{"kubelet": 1e9, "runtime": 2e9, "misc": 3e9, "pods": 4e9}
+	c.cfg.Groups.Daemons = DaemonGroups{Agent: "/agent", Runtime: "/runtime", System: "/system"}
+	for group, name := range map[string]string{
+		"": "", "agent": "kubelet", "runtime": "runtime", "system": "misc", "kubepods": "pods",
+	} {
+		at := filepath.Join(dir, group)
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("usage_usec %d\n", want[name]/1000)
+		if err := os.WriteFile(filepath.Join(at, "cpu.stat"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var s Snapshot
+	if err := c.node(c.cfg.Groups.Reader(), &s); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range s.Node.SystemContainers {
+		if got := *one.CPU.UsageCoreNanoSeconds; got != want[one.Name] {
+			t.Errorf("%s used %d ns, want %d", one.Name, got, want[one.Name])
+		}
+		if since := one.StartTime.Time; since.Equal(c.boot) == (one.Name == "kubelet") {
+			t.Errorf("%s is since %v, the machine since %v", one.Name, since, c.boot)
+		}
+		delete(want, one.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("not reported: %v", want)
 	}
 }
 

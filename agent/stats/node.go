@@ -52,14 +52,23 @@ func available(root kernel.Counts, memory kernel.MachineMemory) *uint64 {
 	return ptr.To(memory.Total - min(memory.Total, root.Memory.WorkingSet()))
 }
 
-// systemContainers returns the statistics of the agent and of all pods together.
+// systemContainers returns the statistics of what runs beside pods, and of all pods together.
 func (c *Collector) systemContainers(groups *kernel.Reader, err error) (
 	[]statsapi.ContainerStats, error) {
 	var out []statsapi.ContainerStats
-	own, ownErr := c.cfg.Proc.OwnGroup()
-	for _, one := range []struct{ name, path string }{
-		{statsapi.SystemContainerKubelet, own},
-		{statsapi.SystemContainerPods, c.cfg.Groups.Pods},
+	in := c.cfg.Groups.Daemons
+	var ownErr error
+	if in.Agent == "" {
+		in.Agent, ownErr = c.cfg.Proc.OwnGroup()
+	}
+	for _, one := range []struct {
+		name, path string
+		since      time.Time
+	}{
+		{statsapi.SystemContainerKubelet, in.Agent, c.started},
+		{statsapi.SystemContainerRuntime, in.Runtime, c.boot},
+		{statsapi.SystemContainerMisc, in.System, c.boot},
+		{statsapi.SystemContainerPods, c.cfg.Groups.Pods, c.boot},
 	} {
 		if one.path == "" {
 			continue
@@ -72,7 +81,7 @@ func (c *Collector) systemContainers(groups *kernel.Reader, err error) (
 			continue
 		}
 		out = append(out, statsapi.ContainerStats{Name: one.name,
-			StartTime: metav1.NewTime(c.boot), CPU: cpuStats(counts), Memory: memoryStats(counts),
+			StartTime: metav1.NewTime(one.since), CPU: cpuStats(counts), Memory: memoryStats(counts),
 			IO: ioStats(counts), Swap: swapStats(counts)})
 	}
 	return out, errors.Join(err, ownErr)

@@ -1,0 +1,120 @@
+package cgroups
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+)
+
+// TestReserve: lower classes get what the requests of higher ones leave, in the kubelet's numbers.
+func TestReserve(t *testing.T) {
+	full := list("cpu=1 memory=1Gi")
+	pods := []*v1.Pod{
+		testPod("g", full, full), testPod("b", list("memory=512Mi"), nil), testPod("e", nil, nil),
+	}
+	for _, tt := range []struct {
+		reserve Reserve
+		want    map[v1.PodQOSClass]int64
+	}{
+		{Reserve{}, nil},
+		{Reserve{Memory: 8 * gi}, nil},
+		{Reserve{Percent: 50}, nil},
+		{Reserve{100, 8 * gi}, map[v1.PodQOSClass]int64{
+			v1.PodQOSBurstable: 7 * gi, v1.PodQOSBestEffort: 7*gi - 512*mi}},
+		{Reserve{50, 8 * gi}, map[v1.PodQOSClass]int64{
+			v1.PodQOSBurstable: 8*gi - 512*mi, v1.PodQOSBestEffort: 8*gi - 768*mi}},
+	} {
+		if diff := cmp.Diff(tt.want, tt.reserve.limits(pods)); diff != "" {
+			t.Errorf("%+v (-want +got):\n%s", tt.reserve, diff)
+		}
+	}
+}
+
+// TestReserveFiles: the limits are written for pods that come and go; one below what is used would
+// kill, so it is what is used then. Another run of the agent, without the setting, lifts them.
+func TestReserveFiles(t *testing.T) {
+	rewritable(t)
+	h := newHost(t).unified(allControllers, "/kubepods", "/kubepods/burstable",
+		"/kubepods/besteffort")
+	tree, err := New(h.config(Config{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := func(burstable, bestEffort string) {
+		t.Helper()
+		expect(t, h.mount+"/kubepods/burstable", "memory.max", burstable)
+		expect(t, h.mount+"/kubepods/besteffort", "memory.max", bestEffort)
+	}
+	ensure := func() {
+		t.Helper()
+		node := NodeResources(list("cpu=4 memory=8Gi"), 0)
+		if err := tree.EnsureNode(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+		limits("9223372036854775807", "9223372036854775807")
+	}
+	update := func(percent int64, pods ...*v1.Pod) {
+		t.Helper()
+		if err := tree.UpdateQOS(t.Context(), pods, Reserve{percent, 8 * gi}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full := list("cpu=1 memory=6Gi")
+	guaranteed, burstable := testPod("g", full, full), testPod("b", list("memory=1Gi"), nil)
+	ensure()
+	update(0, guaranteed)
+	limits("9223372036854775807", "9223372036854775807")
+	update(100, guaranteed, burstable)
+	limits("2147483648", "1073741824")
+	used := filepath.Join(h.mount, "kubepods/besteffort")
+	for file, text := range map[string]string{
+		"memory.current": "1500000000\n", "memory.reclaim": "",
+	} {
+		if err := os.WriteFile(filepath.Join(used, file), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	update(100, guaranteed, burstable)
+	limits("2147483648", "1500000000")
+	expect(t, used, "memory.reclaim", "426258176")
+	update(100)
+	limits("8589934592", "8589934592")
+	ensure()
+}
+
+// TestMissingPod: a pod's cgroup is missing if a hierarchy that limits the pod lacks it.
+func TestMissingPod(t *testing.T) {
+	rewritable(t)
+	h := newHost(t).legacy("cpu", "cpuacct", "cpuset", "memory", "pids", "freezer")
+	for file, text := range map[string]string{"cpuset.cpus": "0-3\n", "cpuset.mems": "0\n"} {
+		if err := os.WriteFile(h.mount+"/cpuset/"+file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree, err := New(h.config(Config{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := testPod("b1", list("cpu=1"), nil)
+	if Exists(tree) || MissingPod(tree, pod) != h.mount+"/cpu/kubepods/burstable/podb1" {
+		t.Errorf("before it is made: %t, %q", Exists(tree), MissingPod(tree, pod))
+	}
+	if err := madePod(t.Context(), tree, pod, PodOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if !Exists(tree) || MissingPod(tree, pod) != "" {
+		t.Errorf("once it is made: %t, %q", Exists(tree), MissingPod(tree, pod))
+	}
+	for controller, want := range map[string]bool{"freezer": false, "memory": true} {
+		dir := h.mount + "/" + controller + "/kubepods/burstable/podb1"
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		if got := MissingPod(tree, pod) == dir; got != want {
+			t.Errorf("without %s: missing: %t", dir, got)
+		}
+	}
+}
