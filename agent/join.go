@@ -116,6 +116,7 @@ func (a *Agent) list(ctx context.Context, own clusterNode) error {
 		{"container runtime status", h.up.Run},
 		{"addresses", h.addresses.Run},
 		{"checkpoints", a.checkpoints.Run},
+		{"addresses of pods", newPodCIDR(n, h, own.object)},
 		{"released devices", a.devices.notifier(n, a.pods.queue.Poke).Run},
 		{"oom watcher", oom.Watcher{Log: oom.KernelLog, Tell: n.events.OnNode}.Run},
 		{"systemd", announce},

@@ -128,6 +128,20 @@ func TestRuntimeAbsentAtStart(t *testing.T) {
 	}
 }
 
+// TestPodCIDR: the runtime is told the configured range of addresses.
+func TestPodCIDR(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Settings["podCIDR"] = "10.9.0.0/24"
+	n.Start()
+	n.Eventually("the runtime knows podCIDR", func() error {
+		if got := n.Runtime.State().PodCIDR; got != "10.9.0.0/24" {
+			return fmt.Errorf("it has %q", got)
+		}
+		return nil
+	})
+}
+
 // TestOptionsWithoutEffect: each option without effect is logged once by name, and no others are.
 func TestOptionsWithoutEffect(t *testing.T) {
 	t.Parallel()

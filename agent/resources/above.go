@@ -165,7 +165,13 @@ func (g *Groups) reserve(h machine.Hardware) cgroups.Reserve {
 	if g.cfg.Percent == 0 {
 		return cgroups.Reserve{}
 	}
-	reserved := []v1.ResourceList{h.Reservation.Reserved} // also where kubepods is not limited
-	all := cgroups.NodeResources(node.Capacity(h.Machine, h.Reservation.MaxPods), 0, reserved...)
-	return cgroups.Reserve{Percent: g.cfg.Percent, Memory: all.Memory}
+	return cgroups.Reserve{Percent: g.cfg.Percent, Memory: memoryOfPods(h)}
+}
+
+// memoryOfPods returns what all pods together may use, in bytes: what is not reserved, also where
+// that is not enforced. It includes huge pages and what hard eviction keeps free, as with the
+// kubelet.
+func memoryOfPods(h machine.Hardware) int64 {
+	capacity := node.Capacity(h.Machine, h.Reservation.MaxPods)
+	return cgroups.NodeResources(capacity, 0, h.Reservation.Reserved).Memory
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cgroups"
@@ -159,6 +160,18 @@ func TestRefusedLimits(t *testing.T) {
 	}
 	if err := b.Start(t.Context()); err == nil || len(b.told) != 2 {
 		t.Errorf("without the daemons' cgroup: %v, told %q", err, b.told)
+	}
+}
+
+// TestMemoryOfPods: containers without a limit are throttled on the way to what is not reserved, as
+// with the kubelet; what hard eviction keeps free counts.
+func TestMemoryOfPods(t *testing.T) {
+	h := newAbove(t, 0).cfg.Hardware()
+	h.Reservation.Eviction = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
+	h.Allocatable = v1.ResourceList{v1.ResourceMemory: resource.MustParse("6Gi")}
+	n := newNode(Settings{}, h, allocation.State{})
+	if got := n.Memory.Allocatable; got != 7<<30 {
+		t.Errorf("the bound is %d, want 7Gi", got)
 	}
 }
 

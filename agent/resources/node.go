@@ -53,7 +53,7 @@ func newNode(s Settings, h machine.Hardware, state allocation.State) Node {
 		n.online = cpusOf(h.CPUs.Online())
 	}
 	n.NodeMemory = int64(h.Machine.MemoryBytes())
-	n.Memory.Allocatable = h.Allocatable.Memory().Value()
+	n.Memory.Allocatable = memoryOfPods(h)
 	n.HugePageSizes = h.HugePageSizes()
 	return n
 }

@@ -25,10 +25,14 @@ func (r *runtimeService) RuntimeConfig(
 	}, nil
 }
 
-// UpdateRuntimeConfig accepts and ignores the pod CIDR.
+// UpdateRuntimeConfig accepts and remembers the pod CIDR.
 func (r *runtimeService) UpdateRuntimeConfig(
-	context.Context, *runtimeapi.UpdateRuntimeConfigRequest,
+	_ context.Context, req *runtimeapi.UpdateRuntimeConfigRequest,
 ) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+	cidr := req.GetRuntimeConfig().GetNetworkConfig().GetPodCidr()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.podCIDR = cidr
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
 

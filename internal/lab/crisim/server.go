@@ -66,6 +66,7 @@ type Server struct {
 
 	mu        sync.Mutex
 	condition Ready
+	podCIDR   string
 }
 
 // New opens the sockets, so that clients may connect before Run.

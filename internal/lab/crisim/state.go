@@ -17,6 +17,8 @@ type State struct {
 	Images     []string    `json:"images"`     // full names, sorted
 	// Calls counts every call so far by RPC name.
 	Calls map[string]int `json:"calls"`
+	// PodCIDR is what UpdateRuntimeConfig said last.
+	PodCIDR string `json:"podCIDR,omitempty"`
 }
 
 // Sandbox describes one sandbox. Subject.Attempt is the sandbox's.
@@ -97,6 +99,9 @@ func (s *Server) State() State {
 		out.Images = append(out.Images, img.name)
 	}
 	out.Calls = s.journal.count()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out.PodCIDR = s.podCIDR
 	return out
 }
 

@@ -24,7 +24,8 @@ import (
 
 // TestSwapNode: the cgroups of containers are given the share of the machine's swap space that
 // KEP-2400 says, or none, by numalet and by the stock kubelet alike. Static pods are critical and
-// do not swap, so the machine is a node of the control plane that its host runs.
+// do not swap, so the machine is a node of the control plane that its host runs. The agents do all else
+// that they can do with cgroups as well, and its values are compared.
 func TestSwapNode(t *testing.T) {
 	d := newRuntime(t)
 	addSwap(t)
@@ -45,19 +46,32 @@ func TestSwapNode(t *testing.T) {
 	} {
 		n.Settings[name] = value
 	}
+	useCgroups(t, n)
+	var numalet map[string]string
 	for _, step := range []struct {
 		name, behaviour string
 		program         []string
+		check           func(t *testing.T)
 	}{
-		{"numalet", "LimitedSwap", nil},
-		{"numalet", "NoSwap", nil},
-		{"kubelet", "LimitedSwap", kubelet},
+		{"numalet", "LimitedSwap", nil, func(t *testing.T) {
+			testDaemons(t, n.As(t), true)
+			awaitRequests(t)
+			numalet = c.values(t, kinds())
+			testLostCgroup(t, c, "is gone")
+		}},
+		{"numalet", "NoSwap", nil, func(*testing.T) {}},
+		{"kubelet", "LimitedSwap", kubelet, func(t *testing.T) {
+			testDaemons(t, n.As(t), false)
+			awaitRequests(t)
+			compareCgroups(t, numalet, c.values(t, kinds()))
+			testLostCgroup(t, c, "Stopping container")
+		}},
 	} {
 		n.Program = step.program
 		n.Settings["memorySwap"] = map[string]string{"swapBehavior": step.behaviour}
 		n.Start()
 		t.Run(step.name+" "+step.behaviour, func(t *testing.T) {
-			testSwap(t, c, step.behaviour == "LimitedSwap")
+			testSwap(t, c, step.behaviour == "LimitedSwap", step.check)
 		})
 		n.Kill()
 	}
@@ -76,10 +90,9 @@ type swaps struct {
 	critical, share     bool
 }
 
-// testSwap runs a pod of each kind, and looks at its cgroup.
-func testSwap(t *testing.T, c client, limited bool) {
-	c.clear(t)
-	kinds := []swaps{
+// kinds are the pods of the test.
+func kinds() []swaps {
+	return []swaps{
 		{name: "burstable", request: "256Mi", share: true},
 		{name: "with-limit", request: "96Mi", limit: "192Mi", share: true},
 		{name: "all-of-it", request: "64Mi", limit: "64Mi"},
@@ -88,6 +101,12 @@ func testSwap(t *testing.T, c client, limited bool) {
 		{name: "guaranteed", request: "64Mi", limit: "64Mi", cpu: "100m"},
 		{name: "best-effort"},
 	}
+}
+
+// testSwap runs a pod of each kind, and looks at its cgroup; check looks at more.
+func testSwap(t *testing.T, c client, limited bool, check func(*testing.T)) {
+	c.clear(t)
+	kinds := kinds()
 	for _, kind := range kinds {
 		c.create(t, kind)
 	}
@@ -105,6 +124,7 @@ func testSwap(t *testing.T, c client, limited bool) {
 			t.Errorf("%s: its share is nothing, which shows nothing", kind.name)
 		}
 	}
+	check(t)
 	c.clear(t)
 }
 
