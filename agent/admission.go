@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/numalet/numalet/agent/admission"
@@ -11,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/config"
 	nodestatus "github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/syncloop"
+	"github.com/numalet/numalet/agent/tracing"
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/internal/mailbox"
 )
@@ -48,6 +50,7 @@ func newQueue(n node, decisions *mailbox.Box[admission.Result],
 	}
 	c.Report = func(r admission.Result) {
 		n.metrics.Decided(r)
+		n.trace.Decided(r.Pod.UID, string(r.Outcome), r.Reason, r.Message, r.Outcome == decide.Wait)
 		say.Lack(r)
 		decisions.Put(r)
 	}
@@ -58,6 +61,18 @@ func newQueue(n node, decisions *mailbox.Box[admission.Result],
 	}
 	c.Unadvised = say.Unadvised
 	return admission.New(c)
+}
+
+// traced is admission whose requests begin spans.
+type traced struct {
+	*admission.Queue
+	trace *tracing.Tracing
+}
+
+// Submit implements syncloop.Admission.
+func (t traced) Submit(pod *v1.Pod, adopt bool) {
+	t.trace.Submitted(pod)
+	t.Queue.Submit(pod, adopt)
 }
 
 // admissionConfig returns what the configuration and the hardware say of decisions.

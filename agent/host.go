@@ -68,6 +68,8 @@ func reach(ctx context.Context, n node, others *neighbours.Neighbours) (h host, 
 		ImageEndpoint:   k.ImageServiceEndpoint,
 		Timeout:         k.RuntimeRequestTimeout.Duration,
 		Registry:        n.registry,
+		Tracer:          n.trace.Provider(),
+		Streaming:       n.cfg.Gates.Enabled("CRIListStreaming"),
 		Foreign: func(annotations map[string]string) bool {
 			return others.Has(annotations[cri.AnnotationRoot])
 		},

@@ -104,6 +104,7 @@ func (a *Agent) list(ctx context.Context, own clusterNode) error {
 		return err
 	}
 	a.run.first = slices.Concat(serving, []part{
+		{"tracing", n.trace.Run},
 		{"assignment store", n.store.Run}, {"device plugins", a.devices.Run},
 		{"runtime observer", a.host.seen.Run}, {"local storage", a.disks.Run},
 	}, a.pods.first, a.probes.follow(a.pods.workers.Wake), a.contents.follow(a.pods.workers))

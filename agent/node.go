@@ -21,6 +21,7 @@ import (
 	"github.com/numalet/numalet/agent/neighbours"
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/agent/stats/kernel"
+	"github.com/numalet/numalet/agent/tracing"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -42,6 +43,7 @@ type node struct {
 	metrics  *metrics.Metrics
 	registry kubemetrics.KubeRegistry // nil: nobody reads metrics
 	kube     *kubeapi.Client          // nil: the node is in no cluster
+	trace    *tracing.Tracing         // nil: it is off
 }
 
 // identify settles who the node is, and reads its machine.
@@ -75,13 +77,16 @@ func open(ctx context.Context, cfg *config.Config) (node, host, error) {
 		return node{}, host{}, err
 	}
 	n := node{self: s, registry: server.NewRegistry(), events: event.New(ctx, s.name)}
+	if n.trace, err = tracing.New(ctx, k.Tracing, s.name); err != nil {
+		return n, host{}, err
+	}
 	if n.metrics, err = newMetrics(s, n.registry); err != nil {
 		return n, host{}, err
 	}
 	if err := booted(n.metrics); err != nil {
 		return n, host{}, err
 	}
-	if n.kube, err = newKube(ctx, n.self, n.registry, n.events); err != nil {
+	if n.kube, err = newKube(ctx, n); err != nil {
 		return n, host{}, err
 	}
 	warnOfHost(ctx, cfg.RootDir, n.events)
@@ -129,17 +134,16 @@ func booted(m *metrics.Metrics) error {
 }
 
 // newKube makes the client of the API server; nil without --kubeconfig.
-func newKube(ctx context.Context, s self, registry kubemetrics.KubeRegistry,
-	events *event.Recorder) (*kubeapi.Client, error) {
-	if s.cfg.Cluster.Kubeconfig == "" {
+func newKube(ctx context.Context, n node) (*kubeapi.Client, error) {
+	if n.cfg.Cluster.Kubeconfig == "" {
 		return nil, nil
 	}
 	kube, err := kubeapi.New(ctx, kubeapi.Config{
-		Cluster: s.cfg.Cluster, Kubelet: &s.cfg.Kubelet, Node: s.name,
-		Registry: registry, Tell: events.OnNode,
+		Cluster: n.cfg.Cluster, Kubelet: &n.cfg.Kubelet, Node: n.name,
+		Registry: n.registry, Tell: n.events.OnNode, Tracer: n.trace.Provider(),
 	})
 	if err == nil {
-		events.Send(kubeapi.EventSink(kube.Events()))
+		n.events.Send(kubeapi.EventSink(kube.Events()))
 	}
 	return kube, err
 }

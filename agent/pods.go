@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"path/filepath"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -90,7 +91,7 @@ type podEnds struct {
 	volumes  volumes
 	// doomed are pods that an earlier run of the agent was about to end; nil: there was none.
 	doomed func(*v1.Pod) (pod.Why, time.Duration, bool)
-	lost     func(*v1.Pod) string // nil: pods have no cgroups
+	lost   func(*v1.Pod) string // nil: pods have no cgroups
 }
 
 // podRuntime knows what runs; *lifecycle.PLEG does.
@@ -142,7 +143,8 @@ func newPods(ctx context.Context, n node, s statusDomain, e podEnds) podDomain {
 			Events:   s.events,
 			Capacity: mailbox.Subscribe(append(e.changed, n.hardware.Changes())...),
 		},
-		Runtime: e.runtime.Get, Admitted: admitted.Of, Doomed: e.doomed, Admission: queue, Workers: workers,
+		Runtime: e.runtime.Get, Admitted: admitted.Of, Doomed: e.doomed,
+		Admission: traced{queue, n.trace}, Workers: workers,
 		Statuses: s.Store, Tell: n.events.Pod, SeenAll: sources.SeenAll, Heard: s.pubs.heard,
 		Restarted: n.metrics.Restarted,
 	})
@@ -191,7 +193,19 @@ func newWorkers(n node, s statusDomain, look *notices.Notices, e podEnds) *podwo
 		Sync:    k.SyncFrequency.Duration, Due: e.volumes.Due,
 		Probed: e.probes.Probed, HooksPending: e.volumes.HooksPending,
 		Attempt: reporter.NextAttempt, Lost: e.lost,
+		Trace: n.traceActions(),
 	})
+}
+
+// traceActions follows the actions of workers; nil if tracing is off.
+func (n node) traceActions() func(context.Context, podworker.Report) (context.Context, func(error)) {
+	if n.trace == nil {
+		return nil
+	}
+	return func(ctx context.Context, r podworker.Report) (context.Context, func(error)) {
+		name := "sync" + strings.TrimPrefix(string(r.Decision.State), "Sync") // the kubelet's
+		return n.trace.Action(ctx, r.Pod, name, r.Decision.Action.String())
+	}
 }
 
 // newSources reads manifests from where the configuration says, and the API server's pods. saw

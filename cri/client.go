@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/component-base/metrics"
@@ -45,6 +46,10 @@ type Config struct {
 	Timeout time.Duration
 	// Registry takes the metrics of the calls; if nil, they are not counted.
 	Registry metrics.KubeRegistry
+	// Tracer makes a span of each call and hands its context on to the runtime; if nil, neither.
+	Tracer trace.TracerProvider
+	// Streaming lists with streams, which have no bound on their size, where the runtime can (KEP-5825).
+	Streaming bool
 }
 
 // Client is a connection to a CRI v1 runtime. It reconnects by itself when the runtime restarts.
@@ -72,13 +77,13 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 
 	runtime, err := criclient.NewRemoteRuntimeServiceBuilder().
 		WithEndpoint(cfg.RuntimeEndpoint).WithConnectionTimeout(timeout).
-		WithTracerProvider(nil).Build(quiet(ctx))
+		WithTracerProvider(cfg.Tracer).WithUseStreaming(cfg.Streaming).Build(quiet(ctx))
 	if err != nil {
 		return nil, connectError("runtime", cfg.RuntimeEndpoint, err)
 	}
 	images, err := criclient.NewRemoteImageServiceBuilder().
 		WithEndpoint(imageEndpoint).WithConnectionTimeout(timeout).
-		WithTracerProvider(nil).Build(quiet(ctx))
+		WithTracerProvider(cfg.Tracer).WithUseStreaming(cfg.Streaming).Build(quiet(ctx))
 	if err != nil {
 		return nil, errors.Join(
 			connectError("image service", imageEndpoint, err), runtime.Close(quiet(ctx)))

@@ -147,12 +147,17 @@ func TestOptionsWithoutEffect(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
 	n.Settings["kernelMemcgNotification"] = true
-	n.Settings["featureGates"] = map[string]bool{"InPlacePodLevelResourcesVerticalScaling": false}
-	n.Args = append(n.Args, "--max-open-files=4096", "--housekeeping-interval=1s")
+	n.Settings["featureGates"] = map[string]bool{"CSIVolumeHealth": true}
+	n.Args = append(n.Args, "--max-open-files=4096", "--housekeeping-interval=1s", "-v=0")
 	n.Start()
+	log := readLog(t, n)
+	if strings.Count(log, `"Effective KubeletConfiguration"`) != 1 ||
+		!strings.Contains(log, "--max-open-files=4096") ||
+		!strings.Contains(log, "\tmaxOpenFiles: 4096\n") {
+		t.Error("the log does not have the effective configuration")
+	}
 	const told = "Accepted without effect"
-	for _, name := range []string{
-		"featureGates.InPlacePodLevelResourcesVerticalScaling", "--housekeeping-interval"} {
+	for _, name := range []string{"featureGates.CSIVolumeHealth", "--housekeeping-interval"} {
 		if got := logged(t, n, told, `"`+name); got != 1 {
 			t.Errorf("%s is reported %d times, want once", name, got)
 		}

@@ -113,6 +113,15 @@ func TestBadFiles(t *testing.T) {
 		"daemons at the top": {head + "cgroupRoot: /\nsystemCgroups: /\n",
 			`invalid configuration: systemCgroups: Invalid value: "/": must be a cgroup below /, ` +
 				`such as /system`},
+		"metrics of another version": {head + "showHiddenMetricsForVersion: \"1.35\"\n",
+			`invalid configuration: showHiddenMetricsForVersion: Invalid value: "1.35": must be ` +
+				`omitted or have the value '1.36'; only the previous minor version is allowed`},
+		"spans": {head + "tracing: {endpoint: \"http://x:4317\", samplingRatePerMillion: 1000001}\n",
+			`invalid configuration: tracing.endpoint: Invalid value: "http://x:4317": unsupported ` +
+				`scheme: http.  Options are none, dns, unix, or unix-abstract.  See ` +
+				`https://github.com/grpc/grpc/blob/master/doc/naming.md; ` +
+				`tracing.samplingRatePerMillion: Invalid value: 1000001: sampling rate per million ` +
+				`must be less than or equal to one million`},
 		"gate": {head + "featureGates: {Nope: true}\n",
 			`invalid configuration: featureGates: unrecognized feature gate: Nope`},
 		"locked gate": {head + "featureGates: {NodeSwap: false}\n",

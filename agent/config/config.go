@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // the "json" log format
+	"k8s.io/component-base/metrics"
+	metricsfeatures "k8s.io/component-base/metrics/features"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
 )
@@ -34,6 +37,7 @@ type Config struct {
 type given struct {
 	unhonoured []string
 	flags      map[string]string
+	shown      []string // the flags that were given, for display
 }
 
 // Options holds the flags that have no field in KubeletConfiguration.
@@ -101,9 +105,10 @@ func (c *Config) Unhonoured() []string { return slices.Clone(c.given.unhonoured)
 const masked = "<masked>"
 
 // Shown returns the effective KubeletConfiguration for display, with the values of
-// staticPodURLHeader masked.
+// staticPodURLHeader, and the password and query of staticPodURL, masked.
 func (c *Config) Shown() *kubeletv1beta1.KubeletConfiguration {
 	k := c.Kubelet.DeepCopy()
+	k.StaticPodURL = withoutSecrets(k.StaticPodURL)
 	for _, values := range k.StaticPodURLHeader {
 		for i := range values {
 			values[i] = masked
@@ -112,8 +117,24 @@ func (c *Config) Shown() *kubeletv1beta1.KubeletConfiguration {
 	return k
 }
 
+// withoutSecrets masks the password and the query of a URL. A text that is none has been refused
+// before.
+func withoutSecrets(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return masked
+	}
+	if u.RawQuery != "" {
+		u.RawQuery = "xxxxx"
+	}
+	return u.Redacted()
+}
+
 // Flags returns the command line's flags and their values for display, by name.
 func (c *Config) Flags() map[string]string { return maps.Clone(c.given.flags) }
+
+// Given lists the flags that were given and their values for display, by name.
+func (c *Config) Given() []string { return slices.Clone(c.given.shown) }
 
 // YAML returns Shown as YAML, for the log.
 func (c *Config) YAML() (string, error) {
@@ -148,4 +169,12 @@ func (c *Config) ApplyLogging() error {
 		return fmt.Errorf("set up logging: %w", err)
 	}
 	return nil
+}
+
+// ApplyMetrics sets up metrics for the whole process; call it once, before any is registered.
+func (c *Config) ApplyMetrics() {
+	metricsfeatures.ApplyFeatureGates(c.Gates)
+	if c.Kubelet.ShowHiddenMetricsForVersion != "" {
+		metrics.SetShowHidden()
+	}
 }

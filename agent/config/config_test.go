@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-base/metrics"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 
@@ -180,8 +181,10 @@ registerWithTaints: [{key: a, value: b, effect: NoSchedule}]
 	}
 }
 
-func TestYAMLMasksHeaders(t *testing.T) {
-	c := mustLoad(t, "", "--manifest-url-header", "Authorization:Bearer secret")
+func TestYAMLMasksSecrets(t *testing.T) {
+	const location = "https://me:secret@host/pods?token=secret"
+	c := mustLoad(t, "", "--manifest-url-header", "Authorization:Bearer secret",
+		"--manifest-url", location)
 	got := c.Kubelet.StaticPodURLHeader["Authorization"]
 	if !slices.Equal(got, []string{"Bearer secret"}) {
 		t.Fatalf("header %v", got)
@@ -191,7 +194,15 @@ func TestYAMLMasksHeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(text, "secret") || !strings.Contains(text, "<masked>") {
-		t.Errorf("header is printed:\n%s", text)
+		t.Errorf("a secret is printed:\n%s", text)
+	}
+	want := []string{"--manifest-url=https://me:xxxxx@host/pods?xxxxx",
+		"--manifest-url-header=<masked>"}
+	if got := c.Given(); !slices.Equal(got, want) {
+		t.Errorf("the given flags are %q, want %q", got, want)
+	}
+	if c.Kubelet.StaticPodURL != location {
+		t.Errorf("the URL in use is %s", c.Kubelet.StaticPodURL)
 	}
 	if c.Kubelet.StaticPodURLHeader["Authorization"][0] != "Bearer secret" {
 		t.Error("printing masked the value in use")
@@ -296,11 +307,11 @@ registerWithTaints: []
 syncFrequency: null
 `})
 	got := mustLoad(t, dir, "--config=%dir%/k.yaml", "--port=10251", "--max-pods=4", "-v=2",
-		"--kubeconfig=/x", "--housekeeping-interval=1s",
-		"--feature-gates=DRAConsumableCapacity=false",
-		"--eviction-hard=memory.available<2Gi").Unhonoured()
-	want := []string{"--housekeeping-interval", "featureGates.DRAConsumableCapacity", "featureGates.NodeSwap",
-		"volumePluginDir"}
+		"--kubeconfig=/x", "--housekeeping-interval=1s", "--hairpin-mode=promiscuous-bridge",
+		"--feature-gates=DRAConsumableCapacity=true,CSIVolumeHealth=false,EnvFiles=false",
+		"--qos-reserved=memory=50%", "--eviction-hard=memory.available<2Gi").Unhonoured()
+	want := []string{"--housekeeping-interval", "--qos-reserved (needs feature gate QOSReserved)",
+		"featureGates.DRAConsumableCapacity", "featureGates.EnvFiles (always on)", "volumePluginDir"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -361,5 +372,32 @@ func TestThreshold(t *testing.T) {
 		if _, _, err := ParseThreshold(value); err == nil {
 			t.Errorf("%q was accepted", value)
 		}
+	}
+}
+
+// TestKubeadm: nothing of what kubeadm 1.37 writes is without effect, most of which has the value that
+// it has anyway (kubeadm config print init-defaults --component-configs KubeletConfiguration).
+func TestKubeadm(t *testing.T) {
+	const file = "--config=testdata/kubeadm-1.37.yaml"
+	if got := mustLoad(t, t.TempDir(), file).Unhonoured(); len(got) > 0 {
+		t.Errorf("without effect: %q", got)
+	}
+	got := mustLoad(t, t.TempDir(), file, "--volume-plugin-dir=/x").Unhonoured()
+	if !slices.Equal(got, []string{"--volume-plugin-dir"}) {
+		t.Errorf("without effect: %q, want the flag", got)
+	}
+}
+
+// TestApplyMetrics: hidden metrics are shown if that is wanted.
+func TestApplyMetrics(t *testing.T) {
+	dir := t.TempDir()
+	mustLoad(t, dir).ApplyMetrics()
+	if metrics.ShouldShowHidden() {
+		t.Fatal("hidden metrics are shown")
+	}
+	write(t, dir, map[string]string{"k.yaml": head + "showHiddenMetricsForVersion: \"1.36\"\n"})
+	mustLoad(t, dir, "--config=%dir%/k.yaml").ApplyMetrics()
+	if !metrics.ShouldShowHidden() {
+		t.Error("hidden metrics are not shown")
 	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/component-base/featuregate"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
@@ -19,7 +21,7 @@ func TestEffectsAreThoseOfTheCode(t *testing.T) {
 	for field := range reflect.TypeFor[kubeletv1beta1.KubeletConfiguration]().Fields() {
 		path, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		switch path {
-		case "", "featureGates", "logging": // this package's own
+		case "", "featureGates", "logging", "showHiddenMetricsForVersion": // this package's own
 			continue
 		}
 		said := false
@@ -57,4 +59,77 @@ func fieldsRead(t *testing.T) map[string]bool {
 		}
 	}
 	return out
+}
+
+// TestGatesOfTheTable: a gate that the table says to work is a gate, and named in the code unless it is
+// always on; the library's own excepted.
+func TestGatesOfTheTable(t *testing.T) {
+	gates, err := newGates()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code strings.Builder
+	for _, root := range []string{"..", "../../cmd"} {
+		err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			code.Write(text)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	known := gates.GetAll()
+	for path, note := range effects() {
+		name, is := strings.CutPrefix(path, "featureGates.")
+		if !is {
+			continue
+		}
+		spec, ok := known[featuregate.Feature(name)]
+		libraries := strings.Contains(name, "Logging") || name == "NativeHistograms"
+		switch {
+		case !ok:
+			t.Errorf("%s is no gate", name)
+		case spec.LockToDefault && note != alwaysOn && name != "NodeLogQuery":
+			t.Errorf("%s is locked, so it is always on", name)
+		case note != alwaysOn && !libraries && !strings.Contains(code.String(), `"`+name+`"`):
+			t.Errorf("%s works by the table, and no code names it", name)
+		}
+	}
+}
+
+// TestEveryGate: a gate that is set either does what it says or is named.
+func TestEveryGate(t *testing.T) {
+	gates, err := newGates()
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := effects()
+	for name, spec := range gates.GetAll() {
+		if name == "AllAlpha" || name == "AllBeta" {
+			continue
+		}
+		for _, on := range []bool{false, true} {
+			if spec.LockToDefault && on != spec.Default {
+				continue
+			}
+			path := "featureGates." + string(name)
+			note, listed := table[path]
+			does := on // what the agent does
+			switch {
+			case note == alwaysOn:
+				does = true
+			case !listed:
+				does = false
+			}
+			got := mustLoad(t, t.TempDir(), fmt.Sprintf("--feature-gates=%s=%t", name, on)).Unhonoured()
+			named := len(got) == 1 && strings.HasPrefix(got[0], path)
+			if want := does != on || listed && note != "" && note != alwaysOn; named != want {
+				t.Errorf("%s=%t: reported %q, want that: %t", name, on, got, want)
+			}
+		}
+	}
 }

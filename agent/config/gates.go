@@ -12,6 +12,12 @@ import (
 // KubeletVersion is the release of the kubelet whose gates and defaults we use.
 const KubeletVersion = "1.37"
 
+// previousVersion returns the release before KubeletVersion.
+func previousVersion() string {
+	v := version.MustParseGeneric(KubeletVersion)
+	return fmt.Sprintf("%d.%d", v.Major(), v.Minor()-1)
+}
+
 // newGates returns the gates with their defaults.
 func newGates() (featuregate.MutableVersionedFeatureGate, error) {
 	specs := map[featuregate.Feature]featuregate.FeatureSpec{}

@@ -77,8 +77,14 @@ func Load(set *pflag.FlagSet, flags *Flags) (*Config, error) {
 	c.given.flags = map[string]string{}
 	set.VisitAll(func(f *pflag.Flag) {
 		c.given.flags[f.Name] = f.Value.String()
-		if f.Name == "manifest-url-header" && f.Changed {
+		switch {
+		case f.Name == "manifest-url-header" && f.Changed:
 			c.given.flags[f.Name] = masked
+		case f.Name == "manifest-url":
+			c.given.flags[f.Name] = withoutSecrets(f.Value.String())
+		}
+		if f.Changed {
+			c.given.shown = append(c.given.shown, "--"+f.Name+"="+c.given.flags[f.Name])
 		}
 	})
 	return c, nil

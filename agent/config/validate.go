@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	tracingapi "k8s.io/component-base/tracing/api/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/internal/quantity"
@@ -53,11 +54,11 @@ func validateFields(c *Config, p *problems) {
 			p.invalid(at, d, "%s", want)
 		}
 	}
-	if t := c.Kubelet.Tracing; t != nil && t.SamplingRatePerMillion != nil {
-		rate := int64(*t.SamplingRatePerMillion)
-		if want := outside(rate, 0, 1000000); want != "" {
-			p.invalid("tracing.samplingRatePerMillion", rate, "%s", want)
-		}
+	p.ErrorList = append(p.ErrorList, tracingapi.ValidateTracingConfiguration(c.Kubelet.Tracing,
+		c.Gates, field.NewPath("tracing"))...)
+	if of := c.Kubelet.ShowHiddenMetricsForVersion; of != "" && of != previousVersion() {
+		p.invalid("showHiddenMetricsForVersion", of, "must be omitted or have the value '%s'; only the "+
+			"previous minor version is allowed", previousVersion())
 	}
 	if swap := c.Kubelet.MemorySwap.SwapBehavior; swap != "" {
 		p.choose("memorySwap.swapBehavior", swap, "NoSwap", "LimitedSwap")

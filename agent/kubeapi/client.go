@@ -7,11 +7,13 @@ import (
 	"runtime"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	kuberuntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
 	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/tracing"
 	"k8s.io/klog/v2"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
@@ -30,6 +32,8 @@ type Config struct {
 	Registry metrics.KubeRegistry
 	// Tell records an event of the node; nil: nothing does.
 	Tell func(eventType, reason, message string)
+	// Tracer makes a span of each request and hands its context on; nil: neither.
+	Tracer trace.TracerProvider
 }
 
 // ReasonLost is the reason of the event that a dead connection was given up.
@@ -44,6 +48,7 @@ type Client struct {
 	restored                          mailbox.Topic
 	ready                             chan struct{}
 	tell                              func(eventType, reason, message string) // nil: there are no events
+	tracer                            trace.TracerProvider                    // nil: requests are not traced
 }
 
 // New reads the kubeconfig. It sends nothing.
@@ -54,7 +59,7 @@ func New(ctx context.Context, c Config) (*Client, error) {
 	}
 	out := &Client{
 		connections: connrotation.NewConnectionTracker(), ready: make(chan struct{}),
-		tell: c.Tell,
+		tell: c.Tell, tracer: c.Tracer,
 	}
 	if bootstrap != nil {
 		if err := out.rotate(ctx, c, own, bootstrap); err != nil {
@@ -176,6 +181,9 @@ func (c *Client) client(cfg *rest.Config) (kubernetes.Interface, error) {
 	rt, err := c.transport(cfg)
 	if err != nil {
 		return nil, err
+	}
+	if c.tracer != nil {
+		rt = tracing.WrapperFor(c.tracer)(rt)
 	}
 	out, err := kubernetes.NewForConfigAndClient(cfg, &http.Client{
 		Transport: rt, Timeout: cfg.Timeout,

@@ -247,7 +247,9 @@ func (w *Workers) act(ctx context.Context, p *worker, version int, r Report) {
 	log.V(2).Info("Acting", "action", a.String(), "why", a.Message)
 	p.memory.started(a)
 	began := time.Now()
-	made, err := w.do(ctx, p, r)
+	traced, end := w.cfg.trace(ctx, r)
+	made, err := w.do(traced, p, r)
+	end(err)
 	switch {
 	case err == nil:
 		now := time.Now()
@@ -262,6 +264,13 @@ func (w *Workers) act(ctx context.Context, p *worker, version int, r Report) {
 		log.Info("Action did not succeed, trying again", "action", a.String(), "err", err)
 		p.memory.failed(a, err, w.cfg.retryAt())
 	}
+}
+
+func (c Config) trace(ctx context.Context, r Report) (context.Context, func(error)) {
+	if c.Trace == nil {
+		return ctx, func(error) {}
+	}
+	return c.Trace(ctx, r)
 }
 
 // do has the actuator do the action of a report. While that takes, changes of probes' results are

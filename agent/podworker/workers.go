@@ -41,6 +41,10 @@ type Config struct {
 	// and logs know the earlier ones; nil: the first.
 	Attempt func(pod *v1.Pod, container string) uint32
 
+	// Trace is called before the action of a report, which gets the returned context, and end after
+	// it; nil: nobody follows actions.
+	Trace func(context.Context, Report) (_ context.Context, end func(error))
+
 	BackOff BackOff // zero fields: the defaults
 	Keep    Retention
 	// Retry is the shortest time between tries of a failing action, Sync the time between looks at

@@ -63,9 +63,10 @@ func runAgent(ctx context.Context, cfg *config.Config) error {
 		return err
 	}
 	defer klog.Flush()
+	cfg.ApplyMetrics()
 	log := klog.FromContext(ctx)
 	if text, err := cfg.YAML(); err == nil {
-		log.V(1).Info("Effective KubeletConfiguration", "yaml", text)
+		log.Info("Effective KubeletConfiguration", "flags", cfg.Given(), "yaml", text)
 	}
 	watched, release, err := takeLock(ctx, cfg.Lock.Path, cfg.Lock.ExitOnContention)
 	if err != nil {
