@@ -58,14 +58,3 @@ func (d directory) fit(limit int64) int64 {
 	}
 	return max(limit, used)
 }
-
-// MissingPod returns the directory that a pod's cgroup should have and that does not exist; "" if
-// the cgroup is complete.
-func MissingPod(t *Tree, pod *v1.Pod) string {
-	path := podGroup(t.root, podspec.QOSClass(pod), pod.UID).path(t.driver)
-	_, lacks := t.kernel.existing(path, Resources{Shares: MinShares, Memory: Unlimited, Pids: 1})
-	return lacks
-}
-
-// Exists reports whether the cgroup of all pods exists.
-func Exists(t *Tree) bool { return exists(t.dir("memory", t.root.child(kubepods)).path) }
