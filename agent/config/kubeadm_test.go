@@ -1,0 +1,35 @@
+package config
+
+import (
+	"slices"
+	"testing"
+
+	"k8s.io/component-base/metrics"
+)
+
+// TestKubeadm: nothing of what kubeadm 1.37 writes is without effect, most of which has the value that
+// it has anyway (kubeadm config print init-defaults --component-configs KubeletConfiguration).
+func TestKubeadm(t *testing.T) {
+	const file = "--config=testdata/kubeadm-1.37.yaml"
+	if got := mustLoad(t, t.TempDir(), file).Unhonoured(); len(got) > 0 {
+		t.Errorf("without effect: %q", got)
+	}
+	got := mustLoad(t, t.TempDir(), file, "--volume-plugin-dir=/x").Unhonoured()
+	if !slices.Equal(got, []string{"--volume-plugin-dir"}) {
+		t.Errorf("without effect: %q, want the flag", got)
+	}
+}
+
+// TestApplyMetrics: hidden metrics are shown if that is wanted.
+func TestApplyMetrics(t *testing.T) {
+	dir := t.TempDir()
+	mustLoad(t, dir).ApplyMetrics()
+	if metrics.ShouldShowHidden() {
+		t.Fatal("hidden metrics are shown")
+	}
+	write(t, dir, map[string]string{"k.yaml": head + "showHiddenMetricsForVersion: \"1.36\"\n"})
+	mustLoad(t, dir, "--config=%dir%/k.yaml").ApplyMetrics()
+	if !metrics.ShouldShowHidden() {
+		t.Error("hidden metrics are not shown")
+	}
+}
