@@ -20,8 +20,8 @@ func (n node) daemonNames() daemons.Names {
 	}
 }
 
-// newDaemons keeps processes beside pods in their cgroups. The kernel may take long for each that is
-// moved.
+// newDaemons keeps processes beside pods in their cgroups. The kernel may take long for each that
+// is moved.
 func newDaemons(n node, h host) (func(context.Context) error, error) {
 	d, err := daemons.New(n.daemonNames(), n.cfg.Kubelet.ContainerRuntimeEndpoint)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/agent/runtimeup"
 )
 
-// newPodCIDR tells the runtime which addresses pods get: what the node's object says, and until then,
-// or on a standalone node, the configuration.
+// newPodCIDR tells the runtime which addresses pods get: what the node's object says, and until
+// then, or on a standalone node, the configuration.
 func newPodCIDR(n node, h host, object func() *v1.Node) func(context.Context) error {
 	p := &runtimeup.PodCIDR{
 		Want: func() string { return podCIDR(object(), n.cfg.Kubelet.PodCIDR) },
@@ -29,7 +29,8 @@ func newPodCIDR(n node, h host, object func() *v1.Node) func(context.Context) er
 	}).Run
 }
 
-// podCIDR returns what the node's object says, which may not be known yet, or else the configured range.
+// podCIDR returns what the node's object says, which may not be known yet, or else the configured
+// range.
 func podCIDR(own *v1.Node, configured string) string {
 	if own != nil && len(own.Spec.PodCIDRs) > 0 {
 		return strings.Join(own.Spec.PodCIDRs, ",")

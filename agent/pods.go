@@ -198,7 +198,8 @@ func newWorkers(n node, s statusDomain, look *notices.Notices, e podEnds) *podwo
 }
 
 // traceActions follows the actions of workers; nil if tracing is off.
-func (n node) traceActions() func(context.Context, podworker.Report) (context.Context, func(error)) {
+func (n node) traceActions() func(context.Context, podworker.Report) (
+	context.Context, func(error)) {
 	if n.trace == nil {
 		return nil
 	}

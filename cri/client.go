@@ -48,7 +48,8 @@ type Config struct {
 	Registry metrics.KubeRegistry
 	// Tracer makes a span of each call and hands its context on to the runtime; if nil, neither.
 	Tracer trace.TracerProvider
-	// Streaming lists with streams, which have no bound on their size, where the runtime can (KEP-5825).
+	// Streaming lists with streams, which have no bound on their size, where the runtime can
+	// (KEP-5825).
 	Streaming bool
 }
 

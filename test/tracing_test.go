@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// TestTracing: a collector gets the spans of a pod's admission, of the actions that start it, and of
-// the calls to the runtime that these consist of.
+// TestTracing: a collector gets the spans of a pod's admission, of the actions that start it, and
+// of the calls to the runtime that these consist of.
 func TestTracing(t *testing.T) {
 	t.Parallel()
 	c, n := tracingtest.Start(t), harness.New(t)

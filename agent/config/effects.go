@@ -28,8 +28,8 @@ const (
 	needsGate = "needs feature gate "
 )
 
-// unhonoured lists the settings without effect, by path for those in files, and the flags. A setting
-// with the value that it has anyway is none of them: kubeadm writes many.
+// unhonoured lists the settings without effect, by path for those in files, and the flags. A
+// setting with the value that it has anyway is none of them: kubeadm writes many.
 func unhonoured(c *Config, given []string, flags *Flags) []string {
 	u := unheeded{c: c, table: effects(), usual: new(kubeletv1beta1.KubeletConfiguration),
 		found: map[string]bool{}}

@@ -61,8 +61,8 @@ func fieldsRead(t *testing.T) map[string]bool {
 	return out
 }
 
-// TestGatesOfTheTable: a gate that the table says to work is a gate, and named in the code unless it is
-// always on; the library's own excepted.
+// TestGatesOfTheTable: a gate that the table says to work is a gate, and named in the code unless
+// it is always on; the library's own excepted.
 func TestGatesOfTheTable(t *testing.T) {
 	gates, err := newGates()
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// TestKubeadm: nothing of what kubeadm 1.37 writes is without effect, most of which has the value that
-// it has anyway (kubeadm config print init-defaults --component-configs KubeletConfiguration).
+// TestKubeadm: nothing of what kubeadm 1.37 writes is without effect, most of which has the value
+// that it has anyway (kubeadm config print init-defaults --component-configs KubeletConfiguration).
 func TestKubeadm(t *testing.T) {
 	const file = "--config=testdata/kubeadm-1.37.yaml"
 	if got := mustLoad(t, t.TempDir(), file).Unhonoured(); len(got) > 0 {

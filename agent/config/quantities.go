@@ -33,8 +33,8 @@ func ParseReserved(reserved map[string]string) (v1.ResourceList, error) {
 	return list, nil
 }
 
-// ParseQOSReserved parses qosReserved: the percentage of the requested memory that is kept from pods
-// of lower QoS classes.
+// ParseQOSReserved parses qosReserved: the percentage of the requested memory that is kept from
+// pods of lower QoS classes.
 func ParseQOSReserved(reserved map[string]string) (percent int64, err error) {
 	for _, name := range slices.Sorted(maps.Keys(reserved)) {
 		if name != "memory" {

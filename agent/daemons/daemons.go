@@ -1,7 +1,7 @@
-// Package daemons keeps what runs beside pods in the cgroups that the configuration names: the agent
-// (kubeletCgroups), the container runtime (--runtime-cgroups) and the other processes of the machine
-// (systemCgroups). They are looked at again and again: a runtime that is restarted, and what is
-// started at the top of the hierarchy, follow.
+// Package daemons keeps what runs beside pods in the cgroups that the configuration names: the
+// agent (kubeletCgroups), the container runtime (--runtime-cgroups) and the other processes of the
+// machine (systemCgroups). They are looked at again and again: a runtime that is restarted, and
+// what is started at the top of the hierarchy, follow.
 package daemons
 
 import (
@@ -43,8 +43,8 @@ type Daemons struct {
 	runs                   func() (pid int, err error) // the runtime's process
 }
 
-// New returns what keeps processes in these cgroups; nil if none is named. endpoint is the runtime's
-// socket, "unix:///PATH": the process that listens there is the runtime.
+// New returns what keeps processes in these cgroups; nil if none is named. endpoint is the
+// runtime's socket, "unix:///PATH": the process that listens there is the runtime.
 func New(names Names, endpoint string) (*Daemons, error) {
 	if names == (Names{}) {
 		return nil, nil
@@ -65,8 +65,8 @@ func New(names Names, endpoint string) (*Daemons, error) {
 	return d, nil
 }
 
-// Look moves the processes that are not where they belong. What belongs to the agent and the runtime
-// is moved first, so that it does not count as the system's.
+// Look moves the processes that are not where they belong. What belongs to the agent and the
+// runtime is moved first, so that it does not count as the system's.
 func (d *Daemons) Look(ctx context.Context) error {
 	return errors.Join(
 		d.one(ctx, "the agent", d.agent, func() (int, error) { return os.Getpid(), nil }),
@@ -96,8 +96,8 @@ func (d *Daemons) one(ctx context.Context, what string, home *cgroups.Home,
 	return err
 }
 
-// beside reports whether the process is in the agent's PID namespace, and not the first process there:
-// one in another is in a container, whose cgroup somebody else has made.
+// beside reports whether the process is in the agent's PID namespace, and not the first process
+// there: one in another is in a container, whose cgroup somebody else has made.
 func beside(pid int) bool {
 	own, err1 := os.Readlink("/proc/self/ns/pid")
 	its, err2 := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "ns/pid"))

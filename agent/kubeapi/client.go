@@ -48,7 +48,7 @@ type Client struct {
 	restored                          mailbox.Topic
 	ready                             chan struct{}
 	tell                              func(eventType, reason, message string) // nil: there are no events
-	tracer                            trace.TracerProvider                    // nil: requests are not traced
+	tracer                            trace.TracerProvider                    // nil: none
 }
 
 // New reads the kubeconfig. It sends nothing.

@@ -18,8 +18,8 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// reservation returns kubeReserved plus systemReserved, what hard eviction keeps back unless that is
-// ignored, and the number of pods. reservedSystemCPUs replaces both CPU reservations.
+// reservation returns kubeReserved plus systemReserved, what hard eviction keeps back unless that
+// is ignored, and the number of pods. reservedSystemCPUs replaces both CPU reservations.
 func reservation(cfg *config.Config, m *topology.Machine) (node.Reservation, error) {
 	k := &cfg.Kubelet
 	r := node.Reservation{Reserved: v1.ResourceList{}, Eviction: v1.ResourceList{}}

@@ -22,9 +22,9 @@ type PodCIDR struct {
 	wrong complaint.Complaint[string]
 }
 
-// Look tells the runtime a range that it was not told yet. It is called again and again: a range may
-// be another when the node's object is known, and a call may fail. A runtime without the call has no
-// use for the range.
+// Look tells the runtime a range that it was not told yet. It is called again and again: a range
+// may be another when the node's object is known, and a call may fail. A runtime without the call
+// has no use for the range.
 func (p *PodCIDR) Look(ctx context.Context) error {
 	want := p.Want()
 	if want == "" || want == p.told {

@@ -40,8 +40,8 @@ type Tracing struct {
 	open map[types.UID]trace.Span
 }
 
-// New returns what sends spans to the collector of the configuration; nil without one. The service is
-// called as the kubelet's, on the node's host. The collector may come later.
+// New returns what sends spans to the collector of the configuration; nil without one. The service
+// is called as the kubelet's, on the node's host. The collector may come later.
 func New(ctx context.Context, c *tracingapi.TracingConfiguration, node string) (*Tracing, error) {
 	if c == nil {
 		return nil, nil

@@ -24,8 +24,8 @@ import (
 
 // TestSwapNode: the cgroups of containers are given the share of the machine's swap space that
 // KEP-2400 says, or none, by numalet and by the stock kubelet alike. Static pods are critical and
-// do not swap, so the machine is a node of the control plane that its host runs. The agents do all else
-// that they can do with cgroups as well, and its values are compared.
+// do not swap, so the machine is a node of the control plane that its host runs. The agents do all
+// else that they can do with cgroups as well, and its values are compared.
 func TestSwapNode(t *testing.T) {
 	d := newRuntime(t)
 	addSwap(t)
