@@ -24,7 +24,7 @@ const (
 	prepare        = "PrepareForShutdown"
 	bus            = "org.freedesktop.DBus"
 	ownerChanged   = "NameOwnerChanged"
-	systemd1       = "org.freedesktop.systemd1"
+	systemdName    = "org.freedesktop.systemd1"
 	systemd1Path   = dbus.ObjectPath("/org/freedesktop/systemd1")
 	hangUp         = int32(1) // SIGHUP, which has logind read its configuration again
 	logindUnit     = "systemd-logind.service"
@@ -296,7 +296,7 @@ func (l remote) delay(ctx context.Context) (time.Duration, error) {
 
 // reload has logind read its configuration.
 func (l remote) reload(ctx context.Context) error {
-	return l.call(ctx, l.conn.Object(systemd1, systemd1Path), systemd1+".Manager.KillUnit",
+	return l.call(ctx, l.conn.Object(systemdName, systemd1Path), systemdName+".Manager.KillUnit",
 		[]any{logindUnit, "all", hangUp})
 }
 

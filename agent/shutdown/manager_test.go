@@ -26,6 +26,7 @@ type node struct {
 	t         *testing.T
 	bus       *logind.Bus
 	dir       string
+	dropIns   string
 	announced *Announced
 	changed   chan struct{}
 	registry  metrics.KubeRegistry
@@ -39,8 +40,16 @@ type node struct {
 // start runs a manager with these waves, of seconds, and a pod for each.
 func start(t *testing.T, b *logind.Bus, waves ...Wave) *node {
 	t.Helper()
+	n := startWith(t, Logind{DropIns: filepath.Join(t.TempDir(), "etc/logind.conf.d")}, waves...)
+	n.bus = b
+	return n
+}
+
+// startWith runs a manager with a logind that has its drop-ins there.
+func startWith(t *testing.T, l Logind, waves ...Wave) *node {
+	t.Helper()
 	n := &node{
-		t: t, bus: b, dir: t.TempDir(), announced: new(Announced), changed: make(chan struct{}, 1),
+		t: t, dropIns: l.DropIns, dir: t.TempDir(), announced: new(Announced), changed: make(chan struct{}, 1),
 		registry: metrics.NewKubeRegistry(), pods: map[types.UID]*v1.Pod{},
 	}
 	for i, w := range waves {
@@ -49,8 +58,7 @@ func start(t *testing.T, b *logind.Bus, waves ...Wave) *node {
 		n.pods[p.UID] = p
 	}
 	m, err := New(Config{
-		Waves: waves, Logind: Logind{DropIns: filepath.Join(n.dir, "etc/logind.conf.d")},
-		Announced: n.announced, Pods: n.list, Left: n.left, Changed: n.changed,
+		Waves: waves, Logind: l, Announced: n.announced, Pods: n.list, Left: n.left, Changed: n.changed,
 		Grace: func(*v1.Pod) time.Duration { return time.Minute }, End: n.end,
 		Tell: func(eventType, reason, message string) {
 			n.says(eventType + " " + reason + " " + message)
@@ -145,7 +153,7 @@ func (n *node) eventually(what string, is func() bool) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	n.t.Fatalf("not yet: %s; inhibitors %d, said %s", what, n.bus.Locks(), n.said())
+	n.t.Fatalf("not yet: %s; said %s", what, n.said())
 }
 
 func (n *node) inhibits(locks int) {
@@ -276,12 +284,10 @@ func TestOffIsOff(t *testing.T) {
 // the waves are shorter.
 func TestLogindWaitsLess(t *testing.T) {
 	b := system(t)
-	var n *node
-	path := func() string { return filepath.Join(n.dir, "etc/logind.conf.d/99-kubelet.conf") }
 	b.Delay(5*time.Second, nil)
-	n = start(t, b, two...)
+	n := start(t, b, two...)
 	n.inhibits(1)
-	raw, err := os.ReadFile(path())
+	raw, err := os.ReadFile(filepath.Join(n.dropIns, "99-kubelet.conf"))
 	if err != nil || !strings.HasSuffix(string(raw), "\n[Login]\nInhibitDelayMaxSec=30\n") ||
 		b.Counts().Reloads == 0 {
 		t.Errorf("the drop-in is %q, %d reloads, %v", raw, b.Counts().Reloads, err)
