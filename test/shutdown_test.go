@@ -68,9 +68,9 @@ func terminated(t *testing.T, n *harness.Node, name string) {
 	t.Errorf("%s has no DisruptionTarget: %+v", name, s.Conditions)
 }
 
-// TestShutdown: the pods of lower priority end first, whatever their exit code; those of the next wave
-// when the plugin knows that the devices are released. Then the machine may go down. If it does not, the
-// node takes pods again.
+// TestShutdown: the pods of lower priority end first, whatever their exit code; those of the next
+// wave when the plugin knows that the devices are released. Then the machine may go down. If it
+// does not, the node takes pods again.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
@@ -126,8 +126,8 @@ func TestShutdown(t *testing.T) {
 	n.AwaitPhase("new-node", v1.PodRunning)
 }
 
-// TestShutdownKilled kills the agent at each point of a shutdown. Whether the machine goes down or not,
-// the next agent does what is left, and after that static pods run again with their devices.
+// TestShutdownKilled kills the agent at each point of a shutdown. Whether the machine goes down or
+// not, the next agent does what is left, and after that static pods run again with their devices.
 func TestShutdownKilled(t *testing.T) {
 	t.Parallel()
 	for name, point := range map[string]func(*harness.Node, *logind.Bus){

@@ -7,12 +7,12 @@
 //	     v            | release
 //	End, Tell, State, record      manager.go   the shell
 //
-// While the agent holds an inhibitor in delay mode (systemd-inhibit(1)), logind announces a shutdown
-// and then waits, at most InhibitDelayMaxSec, until the inhibitor is released. In that time the pods
-// end in waves (waves.go), from the lowest priority to the highest. A wave is over when nothing of its
-// pods is left - no container, no mounted volume, no device whose plugin has yet to hear of the
-// release - or when its time is up.
+// While the agent holds an inhibitor in delay mode (systemd-inhibit(1)), logind announces a
+// shutdown and then waits, at most InhibitDelayMaxSec, until the inhibitor is released. In that
+// time the pods end in waves (waves.go), from the lowest priority to the highest. A wave is over
+// when nothing of its pods is left - no container, no mounted volume, no device whose plugin has
+// yet to hear of the release - or when its time is up.
 //
-// The bus may hang, refuse or disappear at any time: its client runs in a goroutine of its own, and a
-// shutdown that has begun goes on without it.
+// The bus may hang, refuse or disappear at any time: its client runs in a goroutine of its own, and
+// a shutdown that has begun goes on without it.
 package shutdown

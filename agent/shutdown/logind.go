@@ -35,8 +35,8 @@ const (
 	shortDelayAsks = 30 * time.Second // between two tries to have logind wait longer
 )
 
-// Logind connects to logind over the system bus, of DBUS_SYSTEM_BUS_ADDRESS if that is set, and keeps
-// connecting when one of both goes away.
+// Logind connects to logind over the system bus, of DBUS_SYSTEM_BUS_ADDRESS if that is set, and
+// keeps connecting when one of both goes away.
 type Logind struct {
 	// DropIns is the folder of logind's configuration, made if need be: /etc/systemd/logind.conf.d.
 	DropIns string
@@ -168,7 +168,8 @@ func drop(c <-chan struct{}) {
 
 // lengthen has logind wait as long as all waves take, if it can be done, and returns how long it
 // waits. An error is the bus's.
-func (c *client) lengthen(ctx context.Context, l remote, delay time.Duration) (time.Duration, error) {
+func (c *client) lengthen(ctx context.Context, l remote, delay time.Duration) (
+	time.Duration, error) {
 	if delay >= c.delay {
 		c.short.Changes("")
 		return delay, nil

@@ -65,7 +65,9 @@ func (s *systemd1) KillUnit(_, _ string, signal int32) *dbus.Error {
 }
 
 // Get answers what logind asks of the units of a shutdown.
-func (*systemd1) Get(_, _ string) (dbus.Variant, *dbus.Error) { return dbus.MakeVariant("loaded"), nil }
+func (*systemd1) Get(_, _ string) (dbus.Variant, *dbus.Error) {
+	return dbus.MakeVariant("loaded"), nil
+}
 
 // finish says that a unit was started, or was not.
 func (s *systemd1) finish(unit, result string) error {
@@ -141,8 +143,8 @@ func real(t *testing.T, dir string) *systemd1 {
 	return nil
 }
 
-// A real logind is told to wait longer, waits for the pods of a node that is turned off, and only then
-// has systemd turn it off. If that fails, the node goes on.
+// A real logind is told to wait longer, waits for the pods of a node that is turned off, and only
+// then has systemd turn it off. If that fails, the node goes on.
 func TestRealLogind(t *testing.T) {
 	dir := t.TempDir()
 	s := real(t, dir)

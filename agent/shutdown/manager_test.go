@@ -49,7 +49,8 @@ func start(t *testing.T, b *logind.Bus, waves ...Wave) *node {
 func startWith(t *testing.T, l Logind, waves ...Wave) *node {
 	t.Helper()
 	n := &node{
-		t: t, dropIns: l.DropIns, dir: t.TempDir(), announced: new(Announced), changed: make(chan struct{}, 1),
+		t: t, dropIns: l.DropIns, dir: t.TempDir(),
+		announced: new(Announced), changed: make(chan struct{}, 1),
 		registry: metrics.NewKubeRegistry(), pods: map[types.UID]*v1.Pod{},
 	}
 	for i, w := range waves {
@@ -184,8 +185,8 @@ const began, cancelled = "Normal Shutdown Shutdown manager detected shutdown eve
 
 var two = []Wave{{0, 20 * time.Second}, {1000, 10 * time.Second}}
 
-// The pods of a wave end when those of lower waves are gone; then the machine may go down. If it does
-// not, the node takes pods again, and is ready for the next time.
+// The pods of a wave end when those of lower waves are gone; then the machine may go down. If it
+// does not, the node takes pods again, and is ready for the next time.
 func TestShutdownAndCancellation(t *testing.T) {
 	b := system(t)
 	n := start(t, b, two...)
@@ -280,8 +281,8 @@ func TestOffIsOff(t *testing.T) {
 	}
 }
 
-// logind is told to wait as long as all waves take. If it does not, it is inhibited all the same, and
-// the waves are shorter.
+// logind is told to wait as long as all waves take. If it does not, it is inhibited all the same,
+// and the waves are shorter.
 func TestLogindWaitsLess(t *testing.T) {
 	b := system(t)
 	b.Delay(5*time.Second, nil)

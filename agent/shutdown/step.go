@@ -113,8 +113,8 @@ func (s state) step(in input, waves []Wave) (state, []effect) {
 	return s.advance(in, waves, do)
 }
 
-// advance ends the pods of the present wave, and goes on to the next as long as one is over. Whoever
-// was admitted in the last moment ends even after all waves.
+// advance ends the pods of the present wave, and goes on to the next as long as one is over.
+// Whoever was admitted in the last moment ends even after all waves.
 func (s state) advance(in input, waves []Wave, do []effect) (state, []effect) {
 	d := s.down
 	for {
@@ -137,8 +137,8 @@ func (s state) advance(in input, waves []Wave, do []effect) (state, []effect) {
 	}
 }
 
-// tell ends those of the present wave and of earlier ones that were not told yet: they may have been
-// admitted since. waits reports whether something is left of the wave's others.
+// tell ends those of the present wave and of earlier ones that were not told yet: they may have
+// been admitted since. waits reports whether something is left of the wave's others.
 func (d *down) tell(in input) (do []effect, waits bool) {
 	for uid, wave := range d.told {
 		waits = waits || wave == d.at && in.left.Has(uid)

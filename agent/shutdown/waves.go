@@ -14,8 +14,8 @@ import (
 // longest bounds the time of a wave: the API accepts any number of seconds.
 const longest = 30 * 24 * time.Hour
 
-// Wave is a group of pods that end together: those of its priority and above, up to the next wave's.
-// The first wave also has those below its priority.
+// Wave is a group of pods that end together: those of its priority and above, up to the next
+// wave's. The first wave also has those below its priority.
 type Wave struct {
 	Priority int32
 	// Grace is how long the pods have to end, and how long the next wave waits for them at most.
