@@ -19,9 +19,9 @@ type changes struct {
 	freed bool
 	// stays: a pod that only the store knew of is desired, and will not give back what it holds.
 	stays bool
-	// machine: it is another one.
+	// machine: the hardware is another one.
 	machine bool
-	// devices names the resources of which plugins say something else.
+	// devices names the resources whose plugins have another list.
 	devices sets.Set[string]
 }
 
@@ -64,9 +64,9 @@ func (a *admitter) requeue(ctx context.Context, now time.Time) (found bool) {
 	return found
 }
 
-// recheck takes from the pods that wait what the machine would not give them any more, such as a
-// thread of a core whose other thread has come online. They look for a place again in the order of
-// arrival, and Allocate is called again. It reports whether there are any.
+// recheck takes from waiting pods what the machine would no longer give them, such as a thread of a
+// core whose other thread has come online. They look for a place again in the order of arrival, and
+// Allocate is called again. It reports whether there are such pods.
 func (a *admitter) recheck(ctx context.Context) (found bool) {
 	for _, e := range a.pods.order {
 		if e.runs || a.view.Sound(e.Pod, e.has.pod) {
@@ -86,8 +86,7 @@ type waiters struct {
 	changes
 	pods *pods
 	view decide.View
-	// free counts what nobody has; nil: no more than before. ahead sums the claims of the pods asked
-	// about before.
+	// free counts what nobody has; nil: no more than before. ahead sums the claims of earlier pods.
 	free  *decide.Free
 	ahead v1.ResourceList
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Devices that were chosen for a pod are no guess. Guesses of other pods yield to them, whoever came
-// first: a pod with such a device in its guess gets another one. If there is no other for it, it goes
+// first: a pod whose guess has such a device gets another device. If there is no other, that pod goes
 // first, and the pod with the choice waits until the guess has become an assignment.
 
 // yields returns the devices of the pod's guess that were chosen for the other pod, by resource; nil:

@@ -62,13 +62,13 @@ type Outcomes struct {
 	Unadvised func(pod *v1.Pod, key allocation.AskKey, err error)
 }
 
-// mayWant reports whether a resource's plugin may want to hear what was released. One that has said
-// nothing since the agent started is asked when it is there.
+// mayWant reports whether a resource's plugin may want to hear what was released. A plugin that has
+// said nothing since the agent started is asked once it is there.
 func (c *Config) mayWant(resource string) bool {
 	return c.Plugins.Inventory().WantsReleased(resource) != devicemanager.ReleasedUnwanted
 }
 
-// Preemption is of a pod that makes way for a critical one, and why.
+// Preemption is the end of a pod that makes way for a critical one, with the reason.
 type Preemption struct {
 	Victim, Critical *v1.Pod
 	// Resource is the first that the critical pod lacks.

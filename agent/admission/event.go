@@ -115,7 +115,7 @@ type (
 	sayWait struct{ decide.Decision }
 	// sayReject reports a rejection.
 	sayReject struct{ *allocation.Rejection }
-	// forget removes the pod, of which nothing is recorded, and reports it released.
+	// forget removes the pod, which has no record, and reports it released.
 	forget struct{}
 
 	// adopt has the pod decided on as one that runs on without a plan, for err.

@@ -7,30 +7,30 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 )
 
-// Where several pods want devices of one resource, its plugin is asked which it prefers for one pod
-// after the other: while it is asked about a pod, what that would get otherwise is a guess, and what is
-// free for the next pod is known once the guess has become a choice. A pod has the turn for all the
-// resources that it wants of plugins with preferences, from the first question to its place. The others
-// stand in line in the order of arrival, with a guess too, so that those who come later and want other
+// If several pods want devices of one resource, its plugin is asked for a preference for one pod after
+// the other. While it is asked about a pod, the devices that the pod would get otherwise are a guess;
+// what is free for the next pod is known once the guess has become a choice. A pod has the turn for all
+// resources whose plugins have preferences, from the first question until it has a place. The other
+// pods stand in line in the order of arrival. They have guesses too, so that later pods that want other
 // things do not get ahead of them.
 //
 // While a plugin takes its time, the pod has no turn for resources that it was not asked about yet:
-// those who want only these go on beside its guess.
+// pods that want only these go on beside its guess.
 //
-// A guess does not count for those who came before, and nobody is rejected for it: a pod that has no
-// place beside it, and one without it, waits until it is settled.
+// A guess does not count for earlier pods, and it rejects nobody: a pod that would have a place but for
+// a guess waits until the guess is settled.
 
 // line knows who stands in line, as a pass goes on.
 type line struct {
 	made bool
 	// guessed: there were guesses at the beginning of the pass.
 	guessed bool
-	// turns are the pods that have the turn, by resource; last those that want the resource and whose
-	// turn in the pass came last.
+	// turns holds, by resource, the pod that has the turn; last the pod that wants the resource and came
+	// last in the pass.
 	turns, last map[string]*entry
 	// guess is the last pod before with a guess.
 	guess *entry
-	// sure is the ledger without the guesses of those behind, certain the one without any guess.
+	// sure is the ledger without the guesses of later pods, certain the ledger without any guess.
 	sure, certain partial
 }
 
@@ -60,7 +60,7 @@ func (l *line) look(p *pass) {
 	}
 }
 
-// ledger returns the ledger to decide with: without the guesses of those behind.
+// ledger returns the ledger to decide with: without the guesses of later pods.
 func (l *line) ledger(p *pass) allocation.Ledger {
 	l.look(p)
 	if !l.guessed {
@@ -69,7 +69,7 @@ func (l *line) ledger(p *pass) allocation.Ledger {
 	return l.sure.upTo(p.at, p.pods)
 }
 
-// pass takes in that the turn in the pass was the pod's.
+// pass takes note that the pod had its turn in the pass.
 func (l *line) pass(p *pass, e *entry) {
 	if !e.undecided() {
 		return

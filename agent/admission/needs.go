@@ -23,10 +23,10 @@ const (
 // lookTimeout is how long a new pod keeps its place while it is asked whether what it needs is there.
 const lookTimeout = 3 * time.Second
 
-// Needs knows what pods cannot start without of the API server. Only Look waits for anything.
+// Needs knows which objects of the API server pods need to start. Only Look blocks.
 type Needs interface {
-	// Begin has that of the pod followed until End. When Lack would say something else than it did,
-	// the queue is to be poked.
+	// Begin starts to follow what the pod needs, until End. When Lack's answer changes, the queue must
+	// be poked.
 	Begin(pod *v1.Pod)
 	// Lack returns what the pod lacks, as far as known.
 	Lack(pod *v1.Pod) Lack
@@ -38,10 +38,10 @@ type Needs interface {
 
 // Lack says in the kubelet's words why a pod could not start; the zero Lack: it could.
 type Lack struct {
-	// Unknown: the API server has not told yet. It may be there.
+	// Unknown: the API server has not answered yet; the object may be there.
 	Unknown bool
 	Why     string
-	// Reason is that of the kubelet's event; Container is the one that it is about, "": the pod.
+	// Reason is the reason of the kubelet's event, Container the container that it is about; "": the pod.
 	Reason, Container string
 }
 
@@ -58,9 +58,8 @@ type inquiry struct {
 	lack          Lack
 }
 
-// inquire begins to follow what a new pod needs. One that runs or was admitted before is not asked
-// about, and where pods do not wait they hold what they get while they cannot start, as under a
-// kubelet.
+// inquire begins to follow what a new pod needs. A pod that runs or was admitted before needs no
+// question. If pods do not wait, they hold what they get while they cannot start, as under a kubelet.
 func (a *admitter) inquire(r *record, recorded bool) {
 	if a.cfg.Needs == nil || a.cfg.Wait <= 0 || r.runs || recorded || podspec.IsStatic(r.Pod) {
 		return
@@ -89,9 +88,9 @@ func (r *record) looks(now time.Time) bool {
 // isEndless reports whether the pod waits, and no deadline ends that.
 func (r *record) isEndless() bool { return r.state == deferred && r.tries.refusal == nil }
 
-// hinder has the pod wait without anything if it has a place, or will have one, and could not start.
-// One that has none is rejected, whatever it lacks, unless others may have gone before it because of
-// that. It reports whether the pod was hindered.
+// hinder lets a pod that has or will have a place, but could not start, wait without holding anything.
+// A pod without a place is rejected, whatever it lacks, unless others may have gone before it because
+// it lacked something. hinder reports whether the pod was hindered.
 func (p *pass) hinder(ctx context.Context, e *entry, d decide.Decision) bool {
 	i := e.inquiry
 	if d.Kind == decide.Checked || d.Outcome == decide.Reject && !i.aside || i.lack == (Lack{}) ||
@@ -103,8 +102,8 @@ func (p *pass) hinder(ctx context.Context, e *entry, d decide.Decision) bool {
 	return true
 }
 
-// lacking turns a decision into a wait without anything, or a rejection when the pod's time is over.
-// What is not known does not end it.
+// lacking turns a decision into a wait without holding anything, or into a rejection when the pod's
+// time is over. An object that may exist rejects nobody.
 func lacking(d decide.Decision, l Lack, wait time.Duration, expired bool) decide.Decision {
 	const nothing = "; until then the pod is given no CPUs, memory or devices"
 	d.Kind, d.Claim, d.Victims, d.Rejection = decide.Hindered, allocation.Pod{}, nil, nil
@@ -121,7 +120,7 @@ func lacking(d decide.Decision, l Lack, wait time.Duration, expired bool) decide
 	return d
 }
 
-// awaitRoom has a pod wait for the room that others took while it could not start.
+// awaitRoom lets a pod wait for the room that others took while it could not start.
 func (p *pass) awaitRoom(e *entry, d *decide.Decision) {
 	if e.inquiry.aside && d.Kind != decide.Checked && d.Outcome == decide.Reject &&
 		!e.expired(p.cfg.Wait, p.now) {
@@ -130,7 +129,7 @@ func (p *pass) awaitRoom(e *entry, d *decide.Decision) {
 	}
 }
 
-// look has a pod with a place wait for the API server's answer, if one is expected.
+// look lets a pod with a place wait for the API server's answer, if one is expected.
 func (p *pass) look(ctx context.Context, e *entry, d decide.Decision) bool {
 	if d.Kind.HoldsNothing() || d.Outcome == decide.Reject || !e.looks(p.now) {
 		return false
@@ -147,8 +146,8 @@ func (s *step) learned(e learned) {
 	s.inquiry.lack = e.lack
 }
 
-// inquired has the API server asked. Meanwhile the pod has what it would get as a guess, as while a
-// plugin is asked.
+// inquired asks the API server. Meanwhile the pod has what it would get as a guess, as while a plugin
+// is asked.
 func (s *step) inquired(e inquired) {
 	s.inquiry.looked = true
 	has := s.has

@@ -15,11 +15,11 @@ type pass struct {
 	*admitter
 	now time.Time
 	at  int // whose turn it is
-	// request is that of the pod whose turn it is, contested its resources of which plugins have a
-	// preference.
+	// request is the request of the pod whose turn it is, contested lists its resources whose plugins
+	// have a preference.
 	request   decide.Request
 	contested []string
-	// ahead sums the requests of the claims of those who came before.
+	// ahead sums the requests of earlier pods that have claims.
 	ahead v1.ResourceList
 	// withoutLater leaves out claims and guesses of later pods, except claims to what was recorded before a
 	// reboot: nobody else gets that before it is dropped. withoutReleasing leaves out the pods that to the
@@ -56,8 +56,8 @@ func (p *pass) turn(ctx context.Context, e *entry, at int) {
 	}
 }
 
-// asks is the pod's request. Where pods do not wait, what plugins that are away said before does not
-// count for one that does not run.
+// asks returns the pod's request. If pods do not wait, the last lists of disconnected plugins count
+// only for pods that run.
 func (p *pass) asks(e *entry) decide.Request {
 	r := p.pods.request(e)
 	if p.cfg.Wait <= 0 && !e.runs {
@@ -105,7 +105,7 @@ func (p *pass) attempt(ctx context.Context, e *entry) {
 	p.tell(ctx, e, decided{d, e.claimsAny(p.contested)})
 }
 
-// snapshot returns what the pod is decided with beside this ledger.
+// snapshot returns what a decision on the pod beside this ledger depends on.
 func (p *pass) snapshot(e *entry, ledger allocation.Ledger) decide.Snapshot {
 	s := p.cfg.snapshot(p.view, ledger)
 	s.Ahead, s.Patient = p.ahead, !e.expired(p.cfg.Wait, p.now)
@@ -122,8 +122,8 @@ func (p *pass) decide(e *entry, ledger allocation.Ledger) decide.Decision {
 }
 
 // reconsider changes the decision on a pod that has no place and none to wait for. A pod that may
-// not wait gets a claim to what is being released at this moment. One whose claim is broken takes
-// what pods behind it claim.
+// not wait gets a claim to what is being released at this moment. A pod whose claim is broken takes
+// what later pods claim.
 func (p *pass) reconsider(ctx context.Context, e *entry, d *decide.Decision) {
 	switch {
 	case d.Outcome != decide.Reject:
@@ -142,8 +142,8 @@ func (p *pass) reconsider(ctx context.Context, e *entry, d *decide.Decision) {
 	}
 }
 
-// planPendingRelease plans for a pod that may not wait as if the releases of pods that have ended were recorded,
-// and plugins had heard of them. The kubelet takes devices back in memory as planPendingRelease as a pod is no
+// planPendingRelease plans for a pod that may not wait as if the releases of ended pods were recorded
+// and plugins had heard of them. The kubelet takes devices back in memory as soon as a pod is no
 // longer active: to it they are free.
 func (p *pass) planPendingRelease(e *entry) (held allocation.Pod, ok bool) {
 	owed := p.pods.stored.Owed

@@ -20,8 +20,8 @@ type entry struct {
 	cancel context.CancelFunc
 }
 
-// pods holds the pods that admission knows, and the ledger of what they and the pods that only the
-// store knows have. A record changes in set only, so that the ledger follows.
+// pods holds the pods that admission knows, and the ledger of these and of pods that only the store
+// knows. A record changes in set only, so that the ledger follows.
 type pods struct {
 	order  []*entry // of arrival
 	byUID  map[types.UID]*entry
@@ -76,8 +76,8 @@ func (p *pods) follow(state allocation.State) (heard bool) {
 	return p.followOwed(before.Owed, state.Owed)
 }
 
-// followOwed takes over the releases of which plugins are still to hear: until then nobody is given
-// these devices.
+// followOwed takes over the releases that plugins have yet to hear of: until then nobody gets these
+// devices.
 func (p *pods) followOwed(before, now []allocation.Owed) (changed bool) {
 	if reflect.DeepEqual(before, now) {
 		return false
@@ -109,8 +109,8 @@ func (p *pods) account(uid types.UID) {
 	}
 }
 
-// own returns what is assigned to the pod, else what is recorded of it. After a reboot the intent
-// counts and the plugins' answers do not.
+// own returns the pod's assignment, or else its recorded one. After a reboot the intent counts and the
+// plugins' answers do not.
 func (p *pods) own(e *entry) allocation.Pod {
 	if e.has.kind == assigned && e.isReserved() {
 		return e.has.pod
@@ -144,7 +144,8 @@ func (p *pods) request(e *entry) decide.Request {
 	return r
 }
 
-// anyGoesNow reports whether to the kubelet a pod holds nothing any more that still does here.
+// anyGoesNow reports whether some pod still holds something here, and nothing any more by the kubelet's
+// rules.
 func (p *pods) anyGoesNow() bool {
 	return slices.ContainsFunc(p.order, func(e *entry) bool { return e.goesNow() })
 }

@@ -83,7 +83,7 @@ func (d Decision) Record() explain.Record {
 // With returns the snapshot once the pod has what was decided.
 func (s Snapshot) With(d Decision) Snapshot {
 	pod := DemandOf(d.Pod, s.Hardware.CPUs, s.Rules.Choosers)
-	// The pod counts by itself, even where one of that UID is in the ledger already.
+	// The pod counts by itself, even if the ledger has a pod with its UID.
 	key := types.UID("decided " + string(d.Pod.UID))
 	for _, taken := s.Ledger.Get(key); taken; _, taken = s.Ledger.Get(key) {
 		key += "'"

@@ -97,9 +97,9 @@ func allHealthy(devices []*devicemanager.Device) []*devicemanager.Device {
 	return devices
 }
 
-// rejection returns the kubelet's words. The kubelet has none for a plugin that is away: it calls the
-// devices of a plugin that was there unhealthy, a resource of which pods have devices unregistered,
-// and says of any other one that the node has none.
+// rejection returns the kubelet's words. The kubelet knows no disconnected plugins: if the plugin was
+// there, its devices are unhealthy; if pods hold devices of the resource, it is unregistered; any other
+// resource the node does not have.
 func rejection(room allocation.Room, pod *v1.Pod, err error) *allocation.Rejection {
 	if r, ok := errors.AsType[*allocation.Rejection](err); ok {
 		return r

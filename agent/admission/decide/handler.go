@@ -37,8 +37,8 @@ type Refusal struct {
 	Wait bool
 	// Stale says what is worth reading again before the pod is refused.
 	Stale Stale
-	// Late: what the pod lacks of what is only counted is told of first. A critical pod lacks nothing
-	// in this sense: others make way for it.
+	// Late: a lack of counted resources is reported before this refusal. A critical pod has no such
+	// lack: others make way for it.
 	Late bool
 }
 
@@ -67,8 +67,8 @@ func (s *Snapshot) others(but types.UID) iter.Seq[*allocation.Entry] {
 	}
 }
 
-// orShort is the refusal, or in its place what the pod lacks in the room if that is told of first. A
-// pod that may pass later waits for what it lacks after that.
+// orShort returns the refusal, or instead the counted resources that the pod lacks in the room, if
+// these are reported first. A pod that may pass later waits for them afterwards.
 func (r *Refusal) orShort(room allocation.Room, pod *v1.Pod) *Refusal {
 	if !r.Late || r.Wait || podspec.IsCritical(pod) {
 		return r

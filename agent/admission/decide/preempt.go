@@ -67,8 +67,8 @@ type candidate struct {
 	*allocation.Entry
 }
 
-// preemptable are the pods that the one of a request may take the place of, in no order. Those that
-// terminate make way already.
+// preemptable returns the pods that may make way for the pod of a request, in no order. Terminating
+// pods make way already.
 func (s *Snapshot) preemptable(r *Request) (out []candidate) {
 	rank := podspec.RankOf(r.Pod)
 	for uid, e := range s.Ledger.All() {
@@ -147,8 +147,8 @@ func victimsOf(missing need, from []candidate) (out []types.UID, ok bool) {
 	return out, ok
 }
 
-// nearest takes one pod after the other, the one that leaves least to be missing, of several the
-// smallest, until nothing is. It reports whether that came to pass.
+// nearest takes one pod after the other until nothing is missing: each time the pod after which least
+// is missing, of several the smallest. It reports whether they suffice.
 func nearest(missing need, from []candidate) (out []candidate, ok bool) {
 	from = slices.Clone(from)
 	for len(missing) > 0 && len(from) > 0 {

@@ -17,7 +17,7 @@ type Stale int
 const (
 	// StaleMachine: an administrator may have turned memory into huge pages, or back.
 	StaleMachine Stale = 1 << iota
-	// StaleNode: the scheduler may have seen labels of the node of which the watch has yet to tell.
+	// StaleNode: the scheduler may have seen labels of the node that the watch has yet to deliver.
 	StaleNode
 )
 

@@ -69,8 +69,8 @@ func (v View) WithoutAway(p allocation.Pod) allocation.Pod {
 	return p
 }
 
-// Contested names the pod's resources of which plugins have a preference, but for those of which all
-// its devices are chosen.
+// Contested names the pod's resources whose plugins have a preference, unless all its devices of the
+// resource are chosen.
 func (v View) Contested(d Demand) (out []string) {
 	for name := range d.Least {
 		if r := v.Inventory.Resources[name]; r.Connected && r.Options.Preferred &&
