@@ -64,21 +64,22 @@ func (a *Agent) newEviction(ends *evictor, containers gc.Containers, images *gc.
 	if err != nil {
 		return nil, nil, err
 	}
+	use := usage{n, a.host, a.stats}
 	told := wake.New(wake.Config{
-		Unified: kernel.NewGroups("").Version() == 2, Pods: a.podsGroup(),
+		Unified: kernel.NewGroups("").Version() == 2, Pods: use.podsGroup(),
 		Levels: k.KernelMemcgNotification,
 	})
 	m, err = eviction.New(eviction.Config{
 		Thresholds: thresholds, Pressure: a.host.short,
 		Transition: k.EvictionPressureTransitionPeriod.Duration,
 		MaxGrace:   time.Duration(k.EvictionMaxPodGracePeriod) * time.Second,
-		Glance:     a.glance, Measure: a.measureShortage, Woken: told.Woken(),
+		Glance:     use.glance, Measure: use.measure, Woken: told.Woken(),
 		Arm: func(ctx context.Context, s eviction.Signal, left int64) {
 			switch s {
 			case eviction.MemoryAvailable:
 				told.Arm(ctx, "/", left)
 			case eviction.AllocatableMemoryAvailable:
-				told.Arm(ctx, a.podsGroup(), left)
+				told.Arm(ctx, use.podsGroup(), left)
 			}
 		},
 		Pods: ends.pods, Freeing: ends.freeing,
@@ -140,42 +141,49 @@ func (a *Agent) Pressure() []string {
 	return a.evictions.Pressure()
 }
 
+// usage says for evictions what the node and its pods use.
+type usage struct {
+	node  node
+	host  host
+	stats *stats.Collector
+}
+
 // podsGroup is the cgroup of all pods; "": there is none.
-func (a *Agent) podsGroup() string {
-	if a.host.tree == nil {
+func (u usage) podsGroup() string {
+	if u.host.tree == nil {
 		return ""
 	}
-	return a.host.tree.PodsPath()
+	return u.host.tree.PodsPath()
 }
 
 // glance says what the node uses.
-func (a *Agent) glance(context.Context) (statsapi.Summary, eviction.Host, error) {
-	summary, s, err := a.stats.Kernel(false)
-	return summary, a.shortageHost(s), err
+func (u usage) glance(context.Context) (statsapi.Summary, eviction.Host, error) {
+	summary, s, err := u.stats.Kernel(false)
+	return summary, u.onHost(s), err
 }
 
-// measureShortage says what the node and its pods use. Of disks only the runtime knows all.
-func (a *Agent) measureShortage(ctx context.Context, of eviction.Signal) (
+// measure says what the node and its pods use. Of disks only the runtime knows all.
+func (u usage) measure(ctx context.Context, of eviction.Signal) (
 	statsapi.Summary, eviction.Host, time.Time, error) {
-	if a.host.tree != nil && !of.OnDisk() {
-		summary, s, _ := a.stats.Kernel(true) // what could not be read is short of nothing
-		return summary, a.shortageHost(s), s.At, nil
+	if u.host.tree != nil && !of.OnDisk() {
+		summary, s, _ := u.stats.Kernel(true) // what could not be read is short of nothing
+		return summary, u.onHost(s), s.At, nil
 	}
-	summary, s, err := a.stats.Measure(ctx)
+	summary, s, err := u.stats.Measure(ctx)
 	if err != nil {
 		return summary, eviction.Host{}, time.Time{}, err
 	}
-	return summary, a.shortageHost(s), s.At, nil
+	return summary, u.onHost(s), s.At, nil
 }
 
-// shortageHost says what of the node is no memory for pods.
-func (a *Agent) shortageHost(s *stats.Snapshot) eviction.Host {
+// onHost says what of the node is no memory for pods.
+func (u usage) onHost(s *stats.Snapshot) eviction.Host {
 	host := eviction.Host{Memory: int64(s.Machine.Memory)}
-	if a.node.cfg.Gates.Enabled("HugepageAwareEviction") {
+	if u.node.cfg.Gates.Enabled("HugepageAwareEviction") {
 		host.HugePages = int64(s.Machine.HugePages)
 	}
-	if slices.Contains(a.node.cfg.Kubelet.EnforceNodeAllocatable, "pods") {
-		h := a.node.hardware.Get()
+	if slices.Contains(u.node.cfg.Kubelet.EnforceNodeAllocatable, "pods") {
+		h := u.node.hardware.Get()
 		limit := h.Capacity[v1.ResourceMemory].DeepCopy()
 		limit.Sub(h.Reservation.Reserved[v1.ResourceMemory])
 		host.PodsCapacity = limit.Value()
