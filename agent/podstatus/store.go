@@ -64,9 +64,12 @@ func (c Change) Ends() bool { return c.After.Phase == "" }
 // The syncLoop and the pod's worker write the same pod. A status is made without a lock; if another
 // write came meanwhile, it is made again.
 type Store struct {
-	cfg   Config
-	table *table
+	cfg Config
+	view
 }
+
+// view reads the table.
+type view struct{ *table }
 
 // New returns a store without pods.
 func New(cfg Config) *Store {
@@ -82,12 +85,12 @@ func New(cfg Config) *Store {
 	if cfg.Recall == nil {
 		cfg.Recall = func(*v1.Pod) v1.PodStatus { return v1.PodStatus{} }
 	}
-	return &Store{cfg: cfg, table: newTable(cfg.Ending, cfg.Wrote)}
+	return &Store{cfg: cfg, view: view{newTable(cfg.Ending, cfg.Wrote)}}
 }
 
 // Changes is published when a pod comes or goes, begins or ends to hold resources, changes its spec
 // or phase, or is cleared.
-func (s *Store) Changes() mailbox.Source { return &s.table.changed }
+func (v view) Changes() mailbox.Source { return &v.changed }
 
 // Write carries out an effect of kind pod.Write. Nothing is written of a pod that has no status,
 // unless it begins.
@@ -200,23 +203,23 @@ func (s *Store) Infeasible(p, wanted *v1.Pod) string {
 }
 
 // Get returns the spec of a pod.
-func (s *Store) Get(uid types.UID) (*v1.Pod, bool) {
-	e, ok := s.table.get(uid)
+func (v view) Get(uid types.UID) (*v1.Pod, bool) {
+	e, ok := v.get(uid)
 	return e.Pod, ok
 }
 
 // Status returns the last status of a pod; the zero value if there is none.
-func (s *Store) Status(uid types.UID) v1.PodStatus {
-	e, _ := s.table.get(uid)
+func (v view) Status(uid types.UID) v1.PodStatus {
+	e, _ := v.get(uid)
 	return e.status
 }
 
 // List returns every pod as its source has it, with its status, ordered by namespace and name. The
 // specs are shared and must not be modified.
-func (s *Store) List() []*v1.Pod { return s.table.list(entry.Shown) }
+func (v view) List() []*v1.Pod { return v.list(entry.Shown) }
 
 // Allocated is List with the resources that the pods were admitted with.
-func (s *Store) Allocated() []*v1.Pod { return s.table.list(func(e entry) *v1.Pod { return e.Pod }) }
+func (v view) Allocated() []*v1.Pod { return v.list(func(e entry) *v1.Pod { return e.Pod }) }
 
 func (t *table) list(of func(entry) *v1.Pod) []*v1.Pod {
 	all := t.all()
@@ -231,29 +234,29 @@ func (t *table) list(of func(entry) *v1.Pod) []*v1.Pod {
 }
 
 // Active lists the specs of the pods that hold resources of the node: admitted and not ended.
-func (s *Store) Active() []*v1.Pod { return s.table.specs(entry.active) }
+func (v view) Active() []*v1.Pod { return v.specs(entry.active) }
 
 // Holding lists Active, and the ended pods that still have an assignment: their resources are not
 // free yet.
-func (s *Store) Holding(assigned func(types.UID) bool) []*v1.Pod {
-	return s.table.specs(func(e entry) bool {
+func (v view) Holding(assigned func(types.UID) bool) []*v1.Pod {
+	return v.specs(func(e entry) bool {
 		return e.active() || e.Admitted && assigned(e.Pod.UID)
 	})
 }
 
 // Cleared reports whether nothing of a pod is left but records (pod.Facts), or it is not known.
-func (s *Store) Cleared(uid types.UID) bool {
-	e, known := s.table.get(uid)
+func (v view) Cleared(uid types.UID) bool {
+	e, known := v.get(uid)
 	return !known || e.Cleared
 }
 
 // Undecided lists the specs of the pods that have yet to be admitted.
-func (s *Store) Undecided() []*v1.Pod {
-	return s.table.specs(func(e entry) bool { return !e.Admitted && !status.Ended(e.status.Phase) })
+func (v view) Undecided() []*v1.Pod {
+	return v.specs(func(e entry) bool { return !e.Admitted && !status.Ended(e.status.Phase) })
 }
 
 // Specs lists the specs of all pods.
-func (s *Store) Specs() []*v1.Pod { return s.table.specs(func(entry) bool { return true }) }
+func (v view) Specs() []*v1.Pod { return v.specs(func(entry) bool { return true }) }
 
 func (t *table) specs(of func(entry) bool) (out []*v1.Pod) {
 	for _, e := range t.all() {

@@ -18,17 +18,13 @@ import (
 
 const etcHosts = "/etc/hosts"
 
-// hostsMount writes the pod's /etc/hosts and returns its mount; nil if the pod has no address to
-// put in.
-func (v *Volumes) hostsMount(pod *v1.Pod, ips []string) (*runtimeapi.Mount, error) {
+// hostsMount writes the pod's /etc/hosts into its directory and returns the mount; nil if the pod has
+// no address to put in.
+func (c Config) hostsMount(dir string, pod *v1.Pod, ips []string) (*runtimeapi.Mount, error) {
 	if len(ips) == 0 && !pod.Spec.HostNetwork {
 		return nil, nil
 	}
-	dir, err := v.podDir(pod.UID)
-	if err != nil {
-		return nil, err
-	}
-	text, err := v.cfg.hostsText(pod, ips)
+	text, err := c.hostsText(pod, ips)
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,11 @@ func (v *Volumes) Mounts(
 		return err
 	}
 	if !mountsAt(container, etcHosts) {
-		if err := own(v.hostsMount(pod, start.PodIPs)); err != nil {
+		dir, err := v.podDir(pod.UID)
+		if err == nil {
+			err = own(v.cfg.hostsMount(dir, pod, start.PodIPs))
+		}
+		if err != nil {
 			return nil, fmt.Errorf("container %q: %w", container.Name, err)
 		}
 	}
