@@ -43,8 +43,8 @@ func readPage(t *testing.T) map[string]map[string]row {
 	}
 	defer file.Close()
 	heading := regexp.MustCompile("^## .*`([A-Za-z]+)`$")
-	entry := regexp.MustCompile("^\\| `([A-Za-z]+)` \\| ([^|]*) \\| ([^|]*) \\| ([^|]*) \\|$")
-	sections, in := map[string]map[string]row{}, ""
+	entry := regexp.MustCompile("^\\| `([A-Za-z]+)` \\| ([^|]*) \\| ([^|]*) \\|$")
+	sections, in, tests := map[string]map[string]row{}, "", readTests(t)
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		line := lines.Text()
 		if m := heading.FindStringSubmatch(line); m != nil {
@@ -58,8 +58,8 @@ func readPage(t *testing.T) map[string]map[string]row {
 		m := entry.FindStringSubmatch(line)
 		switch {
 		case m == nil && strings.HasPrefix(line, "| `"):
-			t.Errorf("not a row of four columns, which is | `field` | state | how | tests | with a space "+
-				"on both sides of what is in a column: %s", line)
+			t.Errorf("not a row of three columns, which is | `field` | state | how | with a space on both "+
+				"sides of what is in a column: %s", line)
 		case m == nil:
 		case in == "":
 			t.Errorf("in no section: %s", line)
@@ -67,10 +67,32 @@ func readPage(t *testing.T) map[string]map[string]row {
 			if _, twice := sections[in][m[1]]; twice {
 				t.Errorf("%s.%s has two rows: remove one", in, m[1])
 			}
-			sections[in][m[1]] = row{m[2], strings.TrimSpace(m[3]), strings.TrimSpace(m[4])}
+			sections[in][m[1]] = row{m[2], strings.TrimSpace(m[3]), tests[in+"."+m[1]]}
+			delete(tests, in+"."+m[1])
 		}
 	}
+	for at := range tests {
+		t.Errorf("%s names tests of %s, which the page lacks: remove the line", testsFile, at)
+	}
 	return sections
+}
+
+// testsFile names the tests of each field, as "PodSpec.dnsPolicy: cri: TestDNS; test/cluster: TestParity".
+const testsFile = "testdata/field-tests.txt"
+
+func readTests(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(testsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if at, tests, ok := strings.Cut(strings.TrimSpace(line), ": "); ok && !strings.HasPrefix(line, "#") {
+			out[at] = tests
+		}
+	}
+	return out
 }
 
 // fieldsOf returns the fields of a type by name, including inlined ones.
@@ -110,7 +132,7 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 			at := of.Name() + "." + name
 			if !ok {
 				t.Errorf("docs/pod-fields.md lacks %s: add a row to the section of %s that says what "+
-					"becomes of the field, and name the tests of that", at, of.Name())
+					"becomes of the field, and name its tests in "+testsFile, at, of.Name())
 				continue
 			}
 			for _, wrong := range is.wrong(fields[name]) {
@@ -144,7 +166,8 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 
 // wrong returns what is wrong with the row of a field of that type.
 func (r row) wrong(of reflect.Type) (out []string) {
-	const noTest = "no test is named: write the folder and the name of one, as \"cri: TestDNS\""
+	const noTest = "no test is named in " + testsFile + ": write the folder and the name of one, as " +
+		"\"cri: TestDNS\""
 	add := func(wrong bool, format string, args ...any) {
 		if wrong {
 			out = append(out, fmt.Sprintf(format, args...))
