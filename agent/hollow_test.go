@@ -19,6 +19,7 @@ import (
 	"github.com/numalet/numalet/agent/lifecycle"
 	nodestatus "github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/runtimeup"
+	"github.com/numalet/numalet/agent/shutdown"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/mailbox"
 )
@@ -73,7 +74,7 @@ func TestHollowHandlers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := host{seen: seen, short: new(eviction.Pressure),
+	h := host{seen: seen, short: new(eviction.Pressure), down: new(shutdown.Announced),
 		up: runtimeup.New(runtimeup.Config{}, cri.RuntimeStatus{})}
 	ends := h.admissionEnds(hollow.own, deviceDomain{changed: new(mailbox.Topic)},
 		contentDomain{needed: new(mailbox.Topic)}, h.state)
@@ -92,7 +93,7 @@ func TestStateIsOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := host{seen: seen, short: new(eviction.Pressure), addresses: addresses.New(t.Context(), addresses.Config{
+	h := host{seen: seen, short: new(eviction.Pressure), down: new(shutdown.Announced), addresses: addresses.New(t.Context(), addresses.Config{
 		Node: "n", Standalone: true}), up: runtimeup.New(runtimeup.Config{},
 		cri.RuntimeStatus{})}
 	n := node{self: self{cfg: &config.Config{}}}

@@ -77,7 +77,7 @@ func (s *systemd1) finish(unit, result string) error {
 const systemd = systemdName + ".Manager"
 
 // real starts a real bus and logind, with systemd played by the test.
-func real(t *testing.T, dir string) *systemd1 {
+func realLogind(t *testing.T, dir string) *systemd1 {
 	t.Helper()
 	for _, program := range []string{"unshare", "dbus-daemon", "/lib/systemd/systemd-logind"} {
 		if _, err := exec.LookPath(program); err != nil || os.Getuid() != 0 {
@@ -147,7 +147,7 @@ func real(t *testing.T, dir string) *systemd1 {
 // then has systemd turn it off. If that fails, the node goes on.
 func TestRealLogind(t *testing.T) {
 	dir := t.TempDir()
-	s := real(t, dir)
+	s := realLogind(t, dir)
 	l := remote{s.conn}
 	var locks int
 	count := func() int {

@@ -103,15 +103,13 @@ func TestShutdownInTurn(t *testing.T) {
 
 // world is a node in a walk: its pods, and what the machine does.
 type world struct {
-	waves  []Wave
-	now    time.Time
-	pods   map[types.UID]*life
-	next   int
-	down   bool // as logind has it
-	held   bool // an inhibitor, by what was asked for
-	since  time.Time
-	ended  []int // waves of the pods that were ended in this shutdown, in order
-	before time.Time
+	waves []Wave
+	now   time.Time
+	pods  map[types.UID]*life
+	next  int
+	down  bool // as logind has it
+	since time.Time
+	ended []int // waves of the pods that were ended in this shutdown, in order
 }
 
 // life is a pod's.

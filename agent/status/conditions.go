@@ -35,14 +35,14 @@ func disrupted(in Input, s v1.PodStatus) (c v1.PodCondition, is bool) {
 	c = v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
 		Reason:  v1.PodReasonTerminationByKubelet,
 		Message: "Pod was preempted by Kubelet to accommodate a critical pod."}
-	switch s.Reason {
+	switch in.Stop.Why.Reason {
 	case ReasonPreempting:
 	case ReasonEvicted, ReasonShutdown:
 		c.Message = s.Message
 	default:
 		return c, false
 	}
-	return c, !in.Stop.OwnLimit && s.Phase == v1.PodFailed
+	return c, s.Phase == v1.PodFailed && !in.Stop.OwnLimit
 }
 
 // owned reports whether the agent owns a condition type; other conditions stay as they are.
