@@ -65,7 +65,7 @@ func (a *Agent) newEviction(ends *evictor, containers gc.Containers, images *gc.
 		return nil, nil, err
 	}
 	use := usage{n, a.host, a.stats}
-	told := wake.New(wake.Config{
+	kernelTells := wake.New(wake.Config{
 		Unified: kernel.NewGroups("").Version() == 2, Pods: use.podsGroup(),
 		Levels: k.KernelMemcgNotification,
 	})
@@ -73,23 +73,26 @@ func (a *Agent) newEviction(ends *evictor, containers gc.Containers, images *gc.
 		Thresholds: thresholds, Pressure: a.host.short,
 		Transition: k.EvictionPressureTransitionPeriod.Duration,
 		MaxGrace:   time.Duration(k.EvictionMaxPodGracePeriod) * time.Second,
-		Glance:     use.glance, Measure: use.measure, Woken: told.Woken(),
-		Arm: func(ctx context.Context, s eviction.Signal, left int64) {
-			switch s {
-			case eviction.MemoryAvailable:
-				told.Arm(ctx, "/", left)
-			case eviction.AllocatableMemoryAvailable:
-				told.Arm(ctx, use.podsGroup(), left)
-			}
+		Meter: eviction.Meter{
+			Glance: use.glance, Measure: use.measure, Woken: kernelTells.Woken(),
+			Arm: func(ctx context.Context, s eviction.Signal, left int64) {
+				switch s {
+				case eviction.MemoryAvailable:
+					kernelTells.Arm(ctx, "/", left)
+				case eviction.AllocatableMemoryAvailable:
+					kernelTells.Arm(ctx, use.podsGroup(), left)
+				}
+			},
 		},
-		Pods: ends.pods, Freeing: ends.freeing,
-		Exclusive: func(uid types.UID) bool { return !n.store.State().Pods[uid].IsEmpty() },
-		Journal:   a.host.evicted,
-		Known: func(uid types.UID) bool {
-			_, known := a.pods.statuses.Get(uid)
-			return known || !a.pods.sources.SeenAll(func(string) bool { return true })
+		PodFacts: eviction.PodFacts{
+			Pods: ends.pods, Freeing: ends.freeing, Holds: a.holds, Grace: podworker.Grace,
+			Exclusive: func(uid types.UID) bool { return !n.store.State().Pods[uid].IsEmpty() },
+			Known: func(uid types.UID) bool {
+				_, known := a.pods.statuses.Get(uid)
+				return known || !a.pods.sources.SeenAll(func(string) bool { return true })
+			},
 		},
-		Holds: a.holds, Grace: podworker.Grace,
+		Journal: a.host.evicted,
 		Reclaim: func(ctx context.Context, what eviction.Reclaim) (err error) {
 			if what.Containers {
 				err = containers.Free(ctx)
@@ -106,7 +109,7 @@ func (a *Agent) newEviction(ends *evictor, containers gc.Containers, images *gc.
 		return m, nil, err
 	}
 	a.evictions = m
-	return m, []part{{"evictions", m.Run}, {"memory as the kernel tells", told.Run}}, nil
+	return m, []part{{"evictions", m.Run}, {"memory as the kernel tells", kernelTells.Run}}, nil
 }
 
 // doomed are the pods that an earlier run of the agent was about to evict.

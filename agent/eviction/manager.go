@@ -65,6 +65,21 @@ type Config struct {
 	Transition time.Duration
 	// MaxGrace is the most that a pod gets to exit when a soft threshold is met.
 	MaxGrace time.Duration
+	Meter
+	PodFacts
+	// Journal remembers evictions.
+	Journal *Journal
+	// Reclaim removes what no pod needs.
+	Reclaim func(context.Context, Reclaim) error
+	// Evict ends a pod; it must not block.
+	Evict func(Eviction)
+	// Tell records an event of the node.
+	Tell     func(eventType, reason, message string)
+	Registry metrics.KubeRegistry
+}
+
+// Meter says what the node uses.
+type Meter struct {
 	// Glance returns what the node uses now. It is called often, and must be quick. What could not be
 	// read is missing.
 	Glance func(context.Context) (statsapi.Summary, Host, error)
@@ -74,6 +89,10 @@ type Config struct {
 	// before the signal's threshold is met, after each look.
 	Woken <-chan struct{}
 	Arm   func(context.Context, Signal, int64)
+}
+
+// PodFacts says what is known of pods.
+type PodFacts struct {
 	// Pods are those that have not ended; Exclusive reports whether one has devices or CPUs of its own.
 	Pods      func() []*v1.Pod
 	Exclusive func(types.UID) bool
@@ -82,18 +101,10 @@ type Config struct {
 	Freeing func() bool
 	// Holds reports whether something of a pod runs, or what it held is not free yet.
 	Holds func(types.UID) bool
-	// Journal remembers evictions; Known reports whether a pod is or may be among the node's.
-	Journal *Journal
-	Known   func(types.UID) bool
+	// Known reports whether a pod is or may be among the node's.
+	Known func(types.UID) bool
 	// Grace is how long a pod gets to exit by its own spec.
 	Grace func(*v1.Pod) time.Duration
-	// Reclaim removes what no pod needs.
-	Reclaim func(context.Context, Reclaim) error
-	// Evict ends a pod; it must not block.
-	Evict func(Eviction)
-	// Tell records an event of the node.
-	Tell     func(eventType, reason, message string)
-	Registry metrics.KubeRegistry
 }
 
 // Manager watches memory, disks and PIDs.

@@ -55,27 +55,32 @@ func newWorld(t *testing.T, k kubeletv1beta1.KubeletConfiguration) *world {
 	}
 	w.Manager, err = New(Config{
 		Thresholds: thresholds, Pressure: &w.pressure, Transition: time.Minute, MaxGrace: 20 * time.Second,
-		Glance: w.glance, Measure: w.measure, Woken: w.woken,
-		Arm: func(_ context.Context, s Signal, left int64) { w.armed[s] = left },
-		Pods: func() []*v1.Pod {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return slices.Clone(w.pods)
+		Meter: Meter{
+			Glance: w.glance, Measure: w.measure, Woken: w.woken,
+			Arm: func(_ context.Context, s Signal, left int64) { w.armed[s] = left },
 		},
-		Exclusive: func(types.UID) bool { return false },
-		Freeing: func() bool {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.freeing
+		PodFacts: PodFacts{
+			Pods: func() []*v1.Pod {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return slices.Clone(w.pods)
+			},
+			Exclusive: func(types.UID) bool { return false },
+			Freeing: func() bool {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.freeing
+			},
+			Holds: func(uid types.UID) bool {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				_, holds := w.uses[uid]
+				return holds
+			},
+			Known: func(types.UID) bool { return true },
+			Grace: func(*v1.Pod) time.Duration { return 30 * time.Second },
 		},
-		Holds: func(uid types.UID) bool {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			_, holds := w.uses[uid]
-			return holds
-		},
-		Journal: w.journal, Known: func(types.UID) bool { return true },
-		Grace: func(*v1.Pod) time.Duration { return 30 * time.Second },
+		Journal: w.journal,
 		Reclaim: func(context.Context, Reclaim) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
