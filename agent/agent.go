@@ -97,7 +97,7 @@ func start(ctx context.Context, group *errgroup.Group, parts []part) {
 // adopt waits until it is known what runs, and aligns the records with it before anything is
 // decided: running pods are adopted.
 func (a *Agent) adopt(ctx context.Context) error {
-	for _, ready := range []<-chan struct{}{a.host.seen.Synced(), a.devices.Ready()} {
+	for _, ready := range []<-chan struct{}{a.host.pleg.Synced(), a.devices.Ready()} {
 		if !await.On(ctx, ready) {
 			return nil
 		}

@@ -131,7 +131,7 @@ func (s serving) nodeRoutes() ([]server.Route, error) {
 	named := func(namespace, name string) (*v1.Pod, bool) { return pods.Named(namespace, name, "") }
 	if cfg.Gates.Enabled("ContainerCheckpoint") {
 		out = append(out, checkpoint.Route(checkpoint.Config{
-			Runtime: runtime, Pod: named, Observed: s.host.seen.Get,
+			Runtime: runtime, Pod: named, Observed: s.host.pleg.Get,
 			Dir: filepath.Join(cfg.RootDir, "checkpoints"),
 		}))
 	}
@@ -145,7 +145,7 @@ func (s serving) nodeRoutes() ([]server.Route, error) {
 		return out, nil
 	}
 	streams, err := streaming.Routes(streaming.Config{
-		Runtime: runtime, Pod: pods.Named, Observed: s.host.seen.Get,
+		Runtime: runtime, Pod: pods.Named, Observed: s.host.pleg.Get,
 		Old:  !cfg.Gates.Enabled("ExtendWebSocketsToKubelet"),
 		Idle: k.StreamingConnectionIdleTimeout.Duration, Registry: n.registry,
 	})
@@ -157,11 +157,11 @@ func (s serving) nodeRoutes() ([]server.Route, error) {
 	}
 	return slices.Concat(out, streams, switchable(cfg), []server.Route{
 		logs.Route(logs.Config{
-			Pod: named, Observed: s.host.seen.Get,
+			Pod: named, Observed: s.host.pleg.Get,
 			SplitStreams: cfg.Gates.Enabled("PodLogsQuerySplitStreams"),
 			Patience:     k.StreamingConnectionIdleTimeout.Duration,
 		}),
-		server.RunningRoute(s.host.seen.All),
+		server.RunningRoute(s.host.pleg.All),
 	}), nil
 }
 

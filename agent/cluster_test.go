@@ -36,7 +36,7 @@ func TestNodeStatusFollowsTheObserver(t *testing.T) {
 		h := host{
 			short:     new(eviction.Pressure),
 			down:      new(shutdown.Announced),
-			seen:      observer,
+			pleg:      observer,
 			addresses: &addresses.Addresses{},
 			up:        runtimeup.New(runtimeup.Config{}, cri.RuntimeStatus{}),
 		}

@@ -32,7 +32,7 @@ func (h host) actuator(n node, d deviceDomain, r resourceDomain, c contentDomain
 		return nil, err
 	}
 	cfg := actuator.Config{
-		Runtime: h.client.Runtime(), Images: images, Observer: h.seen, Volumes: c.volumes,
+		Runtime: h.client.Runtime(), Images: images, Observer: h.pleg, Volumes: c.volumes,
 		Cgroups: h.tree, Resources: r.loop, Plugins: d.Plugins, State: n.store.State,
 		Hardware: n.hardware.Get, Node: settings,
 		Tell: actuator.Tell{

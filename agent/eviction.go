@@ -45,7 +45,7 @@ func (a *Agent) newEvictions(containers gc.Containers, images *gc.Images) ([]par
 
 // holds reports whether something of a pod runs, or what it held is not free yet.
 func (a *Agent) holds(uid types.UID) bool {
-	if observed, _ := a.host.seen.Get(uid); observed.Running() {
+	if observed, _ := a.host.pleg.Get(uid); observed.Running() {
 		return true
 	}
 	return !a.node.store.State().Pods[uid].IsEmpty() || slices.ContainsFunc(

@@ -70,11 +70,11 @@ func TestHollowHandlers(t *testing.T) {
 	if n.store, err = openStore(t.Context(), t.TempDir(), n.events); err != nil {
 		t.Fatal(err)
 	}
-	seen, err := lifecycle.New(lifecycle.Config{Client: listed{}})
+	pleg, err := lifecycle.New(lifecycle.Config{Client: listed{}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := host{seen: seen, short: new(eviction.Pressure), down: new(shutdown.Announced),
+	h := host{pleg: pleg, short: new(eviction.Pressure), down: new(shutdown.Announced),
 		up: runtimeup.New(runtimeup.Config{}, cri.RuntimeStatus{})}
 	ends := h.admissionEnds(hollow.own, deviceDomain{changed: new(mailbox.Topic)},
 		contentDomain{needed: new(mailbox.Topic)}, h.state)
@@ -89,13 +89,14 @@ func TestHollowHandlers(t *testing.T) {
 
 // Admission and the node's conditions are made of the same state, which a later eviction adds to.
 func TestStateIsOne(t *testing.T) {
-	seen, err := lifecycle.New(lifecycle.Config{Client: listed{}})
+	pleg, err := lifecycle.New(lifecycle.Config{Client: listed{}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := host{seen: seen, short: new(eviction.Pressure), down: new(shutdown.Announced), addresses: addresses.New(t.Context(), addresses.Config{
-		Node: "n", Standalone: true}), up: runtimeup.New(runtimeup.Config{},
-		cri.RuntimeStatus{})}
+	h := host{pleg: pleg, short: new(eviction.Pressure), down: new(shutdown.Announced),
+		addresses: addresses.New(t.Context(), addresses.Config{
+			Node: "n", Standalone: true}), up: runtimeup.New(runtimeup.Config{},
+			cri.RuntimeStatus{})}
 	n := node{self: self{cfg: &config.Config{}}}
 	n.cfg.Kubelet.EnableServer = new(bool)
 	var f nodestatus.Facts

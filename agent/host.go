@@ -39,7 +39,7 @@ type host struct {
 	client    *cri.Client
 	runtime   cri.RuntimeStatus // when the agent started
 	up        *runtimeup.Follower
-	seen      *lifecycle.PLEG // what the runtime has
+	pleg      *lifecycle.PLEG // what the runtime has
 	// short has the conditions of pressure, which evictions set.
 	short   *eviction.Pressure
 	evicted *eviction.Journal
@@ -80,7 +80,7 @@ func reach(ctx context.Context, n node, others *neighbours.Neighbours) (h host, 
 		return h, h.close(err)
 	}
 	h.up = newRuntimeUp(n, h.client, h.runtime)
-	if h.seen, err = lifecycle.New(lifecycle.Config{
+	if h.pleg, err = lifecycle.New(lifecycle.Config{
 		Client: h.client, Registry: n.registry,
 	}); err != nil {
 		return h, h.close(err)
@@ -202,7 +202,7 @@ func (h host) state() nodestatus.State {
 	s := nodestatus.State{
 		NotReady: h.up.Get().NotReady(now), Pressure: h.short.Conditions(), ShuttingDown: h.down.Now(),
 	}
-	if err := h.seen.Healthy(now); err != nil {
+	if err := h.pleg.Healthy(now); err != nil {
 		s.NotReady = append(s.NotReady, "PLEG is not healthy: "+err.Error())
 	}
 	return s
@@ -228,7 +228,7 @@ func (h host) describe(n node, state func() nodestatus.State) func(*nodestatus.F
 func (h host) nodeEnds(n node, d deviceDomain, state func() nodestatus.State) nodeEnds {
 	e := nodeEnds{
 		inventory: d.Inventory, offered: d.changed, describe: h.describe(n, state),
-		changed: []mailbox.Source{h.up.Changes(), h.addresses.Changes(), h.seen.Health(),
+		changed: []mailbox.Source{h.up.Changes(), h.addresses.Changes(), h.pleg.Health(),
 			h.short.Changes(), h.down.Changes()},
 	}
 	if n.kube != nil {
@@ -242,7 +242,7 @@ func (h host) admissionEnds(own clusterNode, d deviceDomain, c contentDomain,
 	state func() nodestatus.State) admissionEnds {
 	e := admissionEnds{
 		node: own, plugins: d.Plugins, state: state,
-		changed: []mailbox.Source{d.changed, h.up.Changes(), h.seen.Health(), h.short.Changes(),
+		changed: []mailbox.Source{d.changed, h.up.Changes(), h.pleg.Health(), h.short.Changes(),
 			h.down.Changes(), c.needed},
 		supports: supports{
 			groupsPolicy: h.runtime.SupplementalGroupsPolicy,

@@ -45,7 +45,7 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 		runtime: status.Node{Runtime: h.runtime.Name, Handlers: h.runtime.Handlers},
 		hostIPs: h.addresses.IPs, inventory: devices.Inventory,
 		recall: func(pod *v1.Pod) v1.PodStatus {
-			observed, recorded := h.seen.Get(pod.UID)
+			observed, recorded := h.pleg.Get(pod.UID)
 			return before.RecallFor(pod, observed, recorded)
 		},
 	})
@@ -72,7 +72,7 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	}
 	pods := newPods(ctx, n, statuses, podEnds{
 		admissionEnds: h.admissionEnds(own, devices, contents, state),
-		runtime:       h.seen, actuator: act, probes: probes, volumes: contents.volumes,
+		runtime:       h.pleg, actuator: act, probes: probes, volumes: contents.volumes,
 		doomed: h.doomed, lost: h.lost,
 	})
 	disks := newMeter(n, statuses.Active)
@@ -106,7 +106,7 @@ func (a *Agent) list(ctx context.Context, own clusterNode) error {
 	a.run.first = slices.Concat(serving, []part{
 		{"tracing", n.trace.Run},
 		{"assignment store", n.store.Run}, {"device plugins", a.devices.Run},
-		{"runtime observer", a.host.seen.Run}, {"local storage", a.disks.Run},
+		{"runtime observer", a.host.pleg.Run}, {"local storage", a.disks.Run},
 	}, a.pods.first, a.probes.follow(a.pods.workers.Wake), a.contents.follow(a.pods.workers))
 	if n.kube != nil {
 		a.run.first = append(a.run.first, part{"API server client", n.kube.Run})

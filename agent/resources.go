@@ -66,7 +66,7 @@ func newResourceLoop(n node, h host, pods *podstatus.Store) *resources.Loop {
 			},
 			Pids: *k.PodPidsLimit,
 		},
-		Runtime: h.client.Runtime(), Observer: h.seen,
+		Runtime: h.client.Runtime(), Observer: h.pleg,
 		Period:   k.CPUManagerReconcilePeriod.Duration,
 		Repaired: n.metrics.Cgroups.Repaired, Unread: n.metrics.Cgroups.Unread,
 		Changed: mailbox.Subscribe(n.store.Changes(), n.hardware.Changes()),

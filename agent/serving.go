@@ -86,7 +86,7 @@ func (s serving) checks() []healthz.HealthChecker {
 			return s.pods.sources.Healthy(time.Now(), time.Minute)
 		}),
 		healthz.NamedCheck("pleg", func(*http.Request) error {
-			return s.host.seen.Healthy(time.Now())
+			return s.host.pleg.Healthy(time.Now())
 		}),
 		healthz.NamedCheck("device-plugin", func(*http.Request) error {
 			select {
@@ -223,7 +223,7 @@ func newStats(n node, h host, c contentDomain, m *localstorage.Meter) (*stats.Co
 		groups.Pods, groups.Paths = h.tree.PodsPath(), h.tree.Paths
 	}
 	return stats.New(stats.Config{
-		Node: n.name, Runtime: h.client, Running: h.seen.All, Registry: n.registry,
+		Node: n.name, Runtime: h.client, Running: h.pleg.All, Registry: n.registry,
 		CPUs: func() stats.CPUs {
 			m := n.hardware.Get().Machine
 			return stats.CPUs{Logical: m.Online().Size(), Cores: len(m.Cores()),

@@ -54,7 +54,7 @@ func (a *Agent) upkeep() ([]part, error) {
 			On:  []mailbox.Source{machine, pods, a.devices.changed, store},
 			Run: newHealth(n, a.devices, a.pods).Look,
 		},
-		a.pods.orphans(n, a.host.seen.All, housekeepingPeriod,
+		a.pods.orphans(n, a.host.pleg.All, housekeepingPeriod,
 			remainsOn(a.host, a.contents.volumes)),
 		housekeeping.Task{Name: "memory of the agent", Period: time.Minute, Run: footprint.LetGo},
 		housekeeping.Task{
@@ -131,7 +131,7 @@ func newHealth(n node, d deviceDomain, p podDomain) *health.Follower {
 func newCheckpoints(n node, h host, d deviceDomain, p podDomain) *checkpoints.Checkpoints {
 	return checkpoints.New(checkpoints.Config{
 		Root: n.cfg.RootDir, DeviceDir: deviceDir(n.cfg.RootDir), BootID: n.bootID,
-		Store: n.store, Running: h.seen.All, Hardware: n.hardware.Get,
+		Store: n.store, Running: h.pleg.All, Hardware: n.hardware.Get,
 		Inventory: d.Inventory, Tell: n.events.OnNode, Lasting: p.sources.Lasting,
 		Admitted: p.admitted, Active: p.statuses.Active,
 		Changed: mailbox.Subscribe(n.store.Changes(), p.statuses.Changes(), d.changed,
@@ -158,7 +158,7 @@ func newRotation(n node, h host) (*housekeeping.Housekeeping, error) {
 		return nil, err
 	}
 	r := logs.New(logs.Config{
-		Running: h.seen.All, LogsDir: k.PodLogsDir, Reopen: h.client.Runtime().ReopenContainerLog,
+		Running: h.pleg.All, LogsDir: k.PodLogsDir, Reopen: h.client.Runtime().ReopenContainerLog,
 		MaxSize: size.Value(), MaxFiles: int(*k.ContainerLogMaxFiles),
 		Workers: int(*k.ContainerLogMaxWorkers),
 	})
@@ -171,7 +171,7 @@ func newRotation(n node, h host) (*housekeeping.Housekeeping, error) {
 func newContainerGC(n node, h host, p podDomain) gc.Containers {
 	return gc.Containers{
 		Most: int(n.cfg.DeadContainers.Most), Age: n.cfg.DeadContainers.Age,
-		Running: h.seen.All, Pod: p.statuses.Get,
+		Running: h.pleg.All, Pod: p.statuses.Get,
 		Remove: gc.Records{
 			Runtime: h.client.Runtime(), Logs: logs.PlaceAt(n.cfg.Kubelet.PodLogsDir),
 		}.Remove,
@@ -181,7 +181,7 @@ func newContainerGC(n node, h host, p podDomain) gc.Containers {
 // newSweep removes the logs of pods that are gone.
 func newSweep(n node, h host, p podDomain) *logs.Sweep {
 	return &logs.Sweep{
-		Place: logs.PlaceAt(n.cfg.Kubelet.PodLogsDir), Known: p.knows, Running: h.seen.All,
+		Place: logs.PlaceAt(n.cfg.Kubelet.PodLogsDir), Known: p.knows, Running: h.pleg.All,
 		Ready: func() bool {
 			// Or some may be another agent's.
 			return !h.others.Run() && p.sources.SeenAll(func(string) bool { return true })
