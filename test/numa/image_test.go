@@ -70,6 +70,11 @@ func makeDisk(t *testing.T, kernel string, more map[string]string) string {
 	); err != nil {
 		t.Fatal(err)
 	}
+	if more["/lib/systemd/systemd"] != "" {
+		if err := addSystemd(root); err != nil {
+			t.Fatal(err)
+		}
+	}
 	buildInto(t, filepath.Join(root, "numa"))
 	counting(t, filepath.Join(root, "numa/prjquota.img"))
 	return format(t, root)

@@ -20,6 +20,7 @@ gcc:/usr/bin/gcc
 libc6-dev:/usr/include/stdlib.h
 libseccomp-dev:/usr/include/seccomp.h
 pkg-config:/usr/bin/pkg-config
+dbus:/usr/bin/dbus-daemon
 "
 fi
 

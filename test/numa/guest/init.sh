@@ -35,6 +35,10 @@ read -r clock </sys/devices/system/clocksource/clocksource0/current_clocksource
 echo "init: the machine is up after $(cut -d" " -f1 /proc/uptime) s; its clock is $clock"
 # Whoever runs the guest ends it when this is not heard any more.
 while sleep 15; do echo "init: alive"; done &
+if [ -n "${NUMALET_SYSTEMD:-}" ]; then # systemd's unit does the rest
+    env | grep -E '^(NUMALET_|PATH|HOME|CI|GOMAXPROCS)' >/run/numa.env
+    exec /lib/systemd/systemd --unit=numa.target --show-status=false
+fi
 for program in $(echo "$NUMALET_RUN" | tr , ' '); do
     name=${program%%:*}
     pattern=${program#*:}
