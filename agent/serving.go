@@ -104,7 +104,7 @@ func (s serving) checks() []healthz.HealthChecker {
 // the node's administrator.
 func (s serving) listeners() server.Config {
 	n, k := s.node, &s.node.cfg.Kubelet
-	c := server.Config{Registry: n.registry, Checks: s.checks()}
+	c := server.Config{Registry: n.registry, Checks: s.checks(), Trace: n.trace.Provider()}
 	if *k.HealthzPort > 0 {
 		c.Listeners = append(c.Listeners, server.Listener{
 			Address: net.JoinHostPort(k.HealthzBindAddress, strconv.Itoa(int(*k.HealthzPort))),

@@ -9,12 +9,14 @@ import (
 	"slices"
 	"strings"
 
+	"go.opentelemetry.io/otel/trace"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/prometheus/slis"
+	"k8s.io/component-base/tracing"
 
 	"github.com/numalet/numalet/cri"
 )
@@ -174,13 +176,16 @@ func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // join returns one handler for all routes. Paths without a route get 404, whatever the method.
-func join(all []Route, under *underWay) (http.Handler, error) {
+func join(all []Route, under *underWay, spans trace.TracerProvider) (http.Handler, error) {
 	patterns := map[string]methods{}
 	for _, r := range append(all, Route{Pattern: "/", Handler: http.NotFoundHandler()}) {
 		if !r.Stream {
 			r.Handler = newWhole(r.Handler, under)
 		}
 		r.Handler = used(r.Handler, r.Stream)
+		if spans != nil {
+			r.Handler = tracing.WithTracing(r.Handler, spans, r.Pattern)
+		}
 		if err := r.add(patterns, r.Pattern); err != nil {
 			return nil, err
 		}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/component-base/metrics"
@@ -27,6 +28,8 @@ type Config struct {
 	Checks []healthz.HealthChecker
 	// Registry takes the metrics of the requests; nil: nothing is counted.
 	Registry metrics.KubeRegistry
+	// Trace takes a span of each request that is allowed, by its route's pattern; nil: there are none.
+	Trace trace.TracerProvider
 }
 
 // Listener is one address with its routes and authorization.
@@ -81,7 +84,7 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	for _, l := range c.Listeners {
-		e, err := open(l, health, under, m)
+		e, err := open(l, health, under, m, c.Trace)
 		if err != nil {
 			s.close()
 			return nil, err
@@ -91,9 +94,10 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-func open(l Listener, health []Route, under *underWay, m *measures) (*endpoint, error) {
+func open(l Listener, health []Route, under *underWay, m *measures, spans trace.TracerProvider) (
+	*endpoint, error) {
 	routes := slices.Concat(health, l.Routes)
-	handler, err := join(routes, under)
+	handler, err := join(routes, under, spans)
 	if err != nil {
 		return nil, err
 	}

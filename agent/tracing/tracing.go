@@ -4,6 +4,7 @@
 //	admission                        from the first request to the decision; waits are its events
 //	syncPod, syncTerminatingPod, ... one action of a pod's worker, as the kubelet calls these rounds
 //	  runtime.v1.RuntimeService/...  a call of the runtime, which gets the trace's context
+//	GET /pods, ...                   a request to the agent's server, by the pattern of its route
 //
 // A nil *Tracing is off: its methods do nothing, and callers leave the instruments of clients out.
 package tracing
