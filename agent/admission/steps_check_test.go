@@ -359,7 +359,7 @@ func (w *walk) decided(t *tenant) {
 		return // to the kubelet what that one holds is free, so that this one may wait for it
 	}
 	began, most := t.since, w.wait+15*time.Second
-	if t.owedAt.After(began) && time.Since(t.owedAt) < 2*time.Minute {
+	if !t.owedAt.Before(began) && time.Since(t.owedAt) < 2*time.Minute {
 		began, most = t.owedAt, most+time.Minute // for the plugin to hear of it, and for Allocate
 	}
 	if age := time.Since(began); age > most && !t.alive {
