@@ -45,8 +45,6 @@ var metricDifferences = []difference{
 		`dek_cache_fill_percent|storage_data_key_generation_(duration_seconds|failures_total)|` +
 		`storage_envelope_transformation_cache_misses_total))`,
 		why: "of an API server's parts, which the kubelet links and does not use"},
-	{where: `/metrics authentication_token_cache_request_duration_seconds`,
-		why: "the library chooses no buckets, and each registry has its own then"},
 	{where: `/metrics (numalet_.*|kubelet_cpu_manager_allocation_per_numa|kubelet_metrics_provider)`,
 		why: "numalet's own, and two of the kubelet's that it has under other settings"},
 	{where: `/metrics (dra_|kubelet_(pod_in_progress_resizes|pod_level_resources_admission)).*`,
