@@ -105,6 +105,13 @@ func TestShutdownTurnedOff(t *testing.T) {
 		}
 		return nil
 	})
+	n.Eventually("the end of the shutdown is recorded", func() error {
+		raw, err := os.ReadFile(home + "/root/graceful_node_shutdown_state")
+		if err == nil && strings.Contains(string(raw), `"0001-`) {
+			err = fmt.Errorf("it is %s", raw)
+		}
+		return err
+	})
 	if got := fmt.Sprint(w.order); got != "[low middle high]" {
 		t.Errorf("the pods ended in the order %s", got)
 	}
