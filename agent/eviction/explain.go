@@ -50,7 +50,7 @@ type Level struct {
 	Signal    Signal `json:"signal"`
 	Available string `json:"available,omitempty"` // "": it could not be read
 	Threshold string `json:"threshold,omitempty"`
-	// Until is what has to be available before a threshold that was met is met no more.
+	// Until is the amount available from which a threshold that was met is no longer met.
 	Until string `json:"until,omitempty"`
 	// Grace is how long a soft threshold is met before pods are evicted; zero: it is a hard one.
 	Grace time.Duration `json:"grace,omitempty"`
@@ -77,7 +77,7 @@ type Next struct {
 	Why string `json:"why"`
 }
 
-// told is what explanations are made of, as of the last look.
+// told holds the last look, for explanations.
 type told struct {
 	at       time.Time
 	readings Readings

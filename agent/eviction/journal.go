@@ -65,7 +65,7 @@ func OpenJournal(ctx context.Context, root string) (*Journal, error) {
 	return &Journal{path: path, before: before, all: before}, nil
 }
 
-// Doomed is what is known of the eviction of a pod that has not ended.
+// Doomed says how a pod that has not ended was evicted.
 type Doomed struct {
 	Message  string
 	OwnLimit bool

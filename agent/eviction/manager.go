@@ -56,7 +56,7 @@ func (r Reclaim) String() string {
 	return strings.Join(out, " and ")
 }
 
-// Config is what a Manager works with. All of it is required.
+// Config connects a Manager to the node. All of it is required.
 type Config struct {
 	Thresholds []Threshold
 	// Pressure takes the conditions that hold.
@@ -93,7 +93,7 @@ type Meter struct {
 
 // PodFacts says what is known of pods.
 type PodFacts struct {
-	// Pods are those that have not ended; Exclusive reports whether one has devices or CPUs of its own.
+	// Pods lists the pods that have not ended; Exclusive reports whether one has its own devices or CPUs.
 	Pods      func() []*v1.Pod
 	Exclusive func(types.UID) bool
 	// Freeing reports whether pods that exceeded limits of local storage are ending: what that frees

@@ -18,7 +18,7 @@ import (
 // lookPeriod is the time between two looks at what pods use, the kubelet's.
 const lookPeriod = 10 * time.Second
 
-// KeeperConfig is what a Keeper works with. All of it is required.
+// KeeperConfig connects a Keeper to the node. All of it is required.
 type KeeperConfig struct {
 	// Pods returns those that have not ended and that nobody is ending.
 	Pods func() []*v1.Pod

@@ -24,7 +24,7 @@ type Excess struct {
 	Message string // the kubelet's
 }
 
-// limits are what a pod may use.
+// limits hold the amounts of local storage that a pod may use.
 type limits struct {
 	volumes    map[string]resource.Quantity // of emptyDirs
 	pod        *resource.Quantity           // nil: none

@@ -235,7 +235,7 @@ func (k *Kernel) events(file string) error {
 	return k.add(fd, unix.EPOLLPRI, source{file, reread})
 }
 
-// one is what is written to an eventfd(2).
+// one wakes whoever waits for an eventfd(2) to which it is written.
 var one = binary.NativeEndian.AppendUint64(nil, 1)
 
 // counted takes what an eventfd has counted.

@@ -109,15 +109,8 @@ type client struct {
 func (b *Bus) serve(conn *net.UnixConn) {
 	c := &client{conn: conn}
 	defer conn.Close()
-	b.mu.Lock()
-	b.counts.Greetings++
-	b.clients[c] = true
-	b.mu.Unlock()
-	defer func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		delete(b.clients, c)
-	}()
+	b.enter(c)
+	defer b.leave(c)
 	in := bufio.NewReader(conn)
 	if err := b.greet(in, conn); err != nil {
 		return
@@ -131,6 +124,19 @@ func (b *Bus) serve(conn *net.UnixConn) {
 			b.answer(c, m)
 		}
 	}
+}
+
+func (b *Bus) enter(c *client) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.counts.Greetings++
+	b.clients[c] = true
+}
+
+func (b *Bus) leave(c *client) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.clients, c)
 }
 
 // greet lets everybody in.
