@@ -1,0 +1,66 @@
+package claim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/deviceplugin/dra"
+)
+
+// errUnallocated: the scheduler has not chosen devices for the claim.
+var errUnallocated = errors.New("not allocated")
+
+// Check says why the pod may not use the claim that it refers to, or not yet.
+func Check(pod *v1.Pod, ref Ref, c *resourcev1.ResourceClaim) error {
+	switch {
+	case ref.Owned && c.Namespace != pod.Namespace:
+		return fmt.Errorf("ResourceClaim %s/%s is not in the same namespace as Pod %s/%s",
+			c.Namespace, c.Name, pod.Namespace, pod.Name)
+	case ref.Owned && !metav1.IsControlledBy(c, pod):
+		return fmt.Errorf("ResourceClaim %s/%s was not created for Pod %s/%s (Pod is not owner)",
+			c.Namespace, c.Name, pod.Namespace, pod.Name)
+	case !reserved(pod, c):
+		return fmt.Errorf("pod %s (%s) is not allowed to use ResourceClaim %s (%s)",
+			pod.Name, pod.UID, ref.Name, c.UID)
+	case c.Status.Allocation == nil:
+		return fmt.Errorf("ResourceClaim %s: %w", c.Name, errUnallocated)
+	default:
+		return nil
+	}
+}
+
+func reserved(pod *v1.Pod, c *resourcev1.ResourceClaim) bool {
+	return slices.ContainsFunc(c.Status.ReservedFor,
+		func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == pod.UID })
+}
+
+// UseOf returns the pod's use of an allocated claim.
+func UseOf(ref Ref, c *resourcev1.ResourceClaim) Use {
+	u := Use{Pod: ref.Pod, Claim: dra.Claim{Namespace: c.Namespace, Name: c.Name, UID: c.UID}}
+	if c.Status.Allocation == nil {
+		return u
+	}
+	for _, r := range c.Status.Allocation.Devices.Results {
+		d := Device{Request: r.Request, Driver: r.Driver, Pool: r.Pool, Name: r.Device}
+		if r.ShareID != nil {
+			d.ShareID = string(*r.ShareID)
+		}
+		d.Admin = r.AdminAccess != nil && *r.AdminAccess
+		u.Devices = append(u.Devices, d)
+	}
+	return u
+}
+
+// Drivers returns the drivers of the use's devices, each once, sorted.
+func (u Use) Drivers() (out []string) {
+	for _, d := range u.Devices {
+		out = append(out, d.Driver)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
