@@ -73,7 +73,7 @@ func tellConflicts(log klog.Logger, devices []allocation.DeviceSet,
 // unallocated returns an error that names a device resource which the container asks for and does
 // not hold.
 func unallocated(pod *v1.Pod, c *v1.Container, held []allocation.DeviceSet) error {
-	for _, want := range podspec.DeviceRequests(c) {
+	for _, want := range podspec.DeviceRequests(pod, c) {
 		if !slices.ContainsFunc(held, func(d allocation.DeviceSet) bool {
 			return d.Resource == want.Resource
 		}) {

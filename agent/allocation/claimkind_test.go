@@ -38,7 +38,7 @@ type Claim struct {
 var claimKind = kind{
 	name: "claims", since: 4, none: claimCounts{}, provide: newClaims,
 	sum:   func(pods []Pod) tally { return claimsOf(pods) },
-	needs: func(c *v1.Container) bool { return len(c.Resources.Claims) > 0 },
+	needs: func(_ *v1.Pod, c *v1.Container) bool { return len(c.Resources.Claims) > 0 },
 	size: func(*v1.Pod) func(*v1.Container) (items, bytes uint64) {
 		return func(c *v1.Container) (items, bytes uint64) { return uint64(len(c.Resources.Claims)), 0 }
 	},

@@ -50,7 +50,7 @@ func WithoutAnswers(containers map[string]Container) map[string]Container {
 func (p Pod) Incomplete(pod *v1.Pod) bool {
 	for c, order := range podspec.Containers(pod) {
 		held := p.Containers[c.Name]
-		if held.IsEmpty() && order != podspec.Init && needsAnswers(c) {
+		if held.IsEmpty() && order != podspec.Init && needsAnswers(pod, c) {
 			return true
 		}
 		if slices.ContainsFunc(held, func(h Holding) bool {
@@ -63,8 +63,8 @@ func (p Pod) Incomplete(pod *v1.Pod) bool {
 	return false
 }
 
-func needsAnswers(c *v1.Container) bool {
-	return slices.ContainsFunc(kinds, func(k *kind) bool { return k.needs != nil && k.needs(c) })
+func needsAnswers(pod *v1.Pod, c *v1.Container) bool {
+	return slices.ContainsFunc(kinds, func(k *kind) bool { return k.needs != nil && k.needs(pod, c) })
 }
 
 // IsEmpty reports whether the pod holds nothing.

@@ -51,7 +51,7 @@ func (p *devices) ask(c *v1.Container) (demand, error) {
 		return p.askForPod(), nil
 	}
 	d, err := deviceDemand{from: p, container: c.Name}, error(nil)
-	for _, r := range podspec.DeviceRequests(c) {
+	for _, r := range podspec.DeviceRequests(p.draft.pod, c) {
 		resource, known := p.draft.view.Inventory.Resources[r.Resource]
 		resource.Name = r.Resource
 		held, _ := p.draft.view.Own.Containers[c.Name].device(r.Resource)
@@ -98,7 +98,7 @@ func (p *devices) take(container string, kind podspec.Kind) {
 func (p *devices) confine(v *View, c *v1.Container, lent []Container) {
 	taken := DeviceIDs{}
 	maps.Copy(taken, v.Taken.Devices())
-	for _, r := range podspec.DeviceRequests(c) {
+	for _, r := range podspec.DeviceRequests(p.draft.pod, c) {
 		ids := devicesOf(lent, r.Resource).IDs
 		if len(ids) < r.Count {
 			continue

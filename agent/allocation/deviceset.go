@@ -34,13 +34,13 @@ type DeviceSet struct {
 var deviceKind = kind{
 	name: "devices", since: 1, first: true, none: deviceCounts(nil), provide: newDevices,
 	sum:    func(pods []Pod) tally { return deviceIDsOf(pods) },
-	needs:  func(c *v1.Container) bool { return len(podspec.DeviceRequests(c)) > 0 },
+	needs:  func(pod *v1.Pod, c *v1.Container) bool { return len(podspec.DeviceRequests(pod, c)) > 0 },
 	owes:   owesDevices,
 	owed:   func(o Owed) tally { return DeviceIDs{o.Resource: sets.New(o.IDs...)} },
 	decode: decodeDevices,
-	size: func(*v1.Pod) func(*v1.Container) (items, bytes uint64) {
+	size: func(pod *v1.Pod) func(*v1.Container) (items, bytes uint64) {
 		return func(c *v1.Container) (items, bytes uint64) {
-			for _, r := range podspec.DeviceRequests(c) {
+			for _, r := range podspec.DeviceRequests(pod, c) {
 				items += uint64(r.Count)
 			}
 			return items, 0

@@ -29,7 +29,7 @@ type kind struct {
 	none counts
 	// needs reports whether the container cannot be created without a holding of this kind; nil:
 	// never.
-	needs func(*v1.Container) bool
+	needs func(*v1.Pod, *v1.Container) bool
 	// owes lists what plugins or drivers have to be told of when a pod's holdings change from before
 	// to after; nil: nothing. owed returns what no pod gets until then.
 	owes func(before, after Pod, wants func(resource string) bool) []Owed

@@ -34,7 +34,7 @@ func TestOnlyLimitsAreRequestsForDevices(t *testing.T) {
 			Name:      "main",
 			Resources: v1.ResourceRequirements{Requests: tc.requests, Limits: tc.limits},
 		}
-		if got := podspec.DeviceRequests(&c); !slices.Equal(got, tc.want) {
+		if got := podspec.DeviceRequests(&v1.Pod{}, &c); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 		side := c

@@ -143,7 +143,7 @@ func (c Case) request(container *v1.Container, cpus int,
 		}
 		r.Resources = append(r.Resources, a)
 	}
-	for _, d := range podspec.DeviceRequests(container) {
+	for _, d := range podspec.DeviceRequests(c.Pod, container) {
 		a := Amount{Resource: d.Resource, Count: d.Count}
 		for _, held := range got.Devices() {
 			if held.Resource == d.Resource {

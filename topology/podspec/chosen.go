@@ -48,7 +48,7 @@ func ChosenDevices(pod *v1.Pod, by topology.Choosers) (out Chosen, err error) {
 		if container == nil && !requested.Has(resource) || !IsExtended(resource) {
 			continue // it is about something else
 		}
-		ids, wrong := chosenFor(container, name, resource, pod.Annotations[key])
+		ids, wrong := chosenFor(pod, name, resource, pod.Annotations[key])
 		if wrong != nil && err == nil {
 			err = fmt.Errorf("annotation %s: %w", key, wrong)
 		}
@@ -66,9 +66,10 @@ func ChosenDevices(pod *v1.Pod, by topology.Choosers) (out Chosen, err error) {
 	return out, cmp.Or(err, out.twice(pod))
 }
 
-// chosenFor reads the list of one container; nil: the pod has none of that name.
-func chosenFor(c *v1.Container, name, resource, list string) ([]string, error) {
-	if c == nil {
+// chosenFor reads the list of one container.
+func chosenFor(pod *v1.Pod, name, resource, list string) ([]string, error) {
+	c, kind := Find(pod, name)
+	if c == nil || kind == Ephemeral {
 		return nil, fmt.Errorf("the pod has no container %s; name one that asks for %s", name, resource)
 	}
 	if len(list) > maxChoice {
@@ -92,7 +93,7 @@ func chosenFor(c *v1.Container, name, resource, list string) ([]string, error) {
 		known.Insert(ids[i])
 	}
 	want := 0
-	for _, r := range DeviceRequests(c) {
+	for _, r := range DeviceRequests(pod, c) {
 		if r.Resource == resource {
 			want = r.Count
 		}
@@ -146,7 +147,7 @@ func (c Chosen) All(pod *v1.Pod, resource string) (ids []string) {
 		return nil
 	}
 	for container := range Containers(pod) {
-		asks := slices.ContainsFunc(DeviceRequests(container), func(r DeviceRequest) bool {
+		asks := slices.ContainsFunc(DeviceRequests(pod, container), func(r DeviceRequest) bool {
 			return r.Resource == resource
 		})
 		chosen := c[container.Name][resource]

@@ -11,11 +11,27 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// Requests returns what a pod asks of the node, including the pod itself under "pods".
+// Requests returns what a pod asks of the node, including the pod itself under "pods". What a resource
+// claim stands for is the claim's.
 func Requests(pod *v1.Pod) v1.ResourceList {
 	out := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	out[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
+	if s := pod.Status.ExtendedResourceClaimStatus; s != nil {
+		for _, m := range s.RequestMappings {
+			delete(out, v1.ResourceName(m.ResourceName))
+		}
+	}
 	return out
+}
+
+// IsByClaim reports whether a resource claim stands for the container's request of the resource, as
+// status.extendedResourceClaimStatus has it (KEP-5004).
+func IsByClaim(pod *v1.Pod, container string, name v1.ResourceName) bool {
+	s := pod.Status.ExtendedResourceClaimStatus
+	return s != nil && slices.ContainsFunc(s.RequestMappings,
+		func(m v1.ContainerExtendedResourceRequest) bool {
+			return m.ContainerName == container && m.ResourceName == string(name)
+		})
 }
 
 // IsExtended reports whether the name is that of an extended resource, which a device plugin could
@@ -35,11 +51,12 @@ type DeviceRequest struct {
 	Count    int
 }
 
-// DeviceRequests lists the extended resources of a container's limits, by name.
-func DeviceRequests(c *v1.Container) []DeviceRequest {
+// DeviceRequests lists the extended resources of a container's limits, by name, but for those that a
+// resource claim stands for.
+func DeviceRequests(pod *v1.Pod, c *v1.Container) []DeviceRequest {
 	var out []DeviceRequest
 	for name, quantity := range c.Resources.Limits {
-		if n := quantity.Value(); n > 0 && IsExtended(name) {
+		if n := quantity.Value(); n > 0 && IsExtended(name) && !IsByClaim(pod, c.Name, name) {
 			out = append(out, DeviceRequest{Resource: string(name), Count: int(n)})
 		}
 	}
@@ -54,7 +71,7 @@ func DeviceRequests(c *v1.Container) []DeviceRequest {
 func DeviceResources(pod *v1.Pod) (names []string) {
 	known := sets.New[string]()
 	for c := range Containers(pod) {
-		for _, d := range DeviceRequests(c) {
+		for _, d := range DeviceRequests(pod, c) {
 			if !known.Has(d.Resource) {
 				known.Insert(d.Resource)
 				names = append(names, d.Resource)
@@ -67,6 +84,9 @@ func DeviceResources(pod *v1.Pod) (names []string) {
 // Devices returns the most devices of a resource that the pod has at once.
 func Devices(pod *v1.Pod, resource string) int {
 	return Peak(pod, func(c *v1.Container) int {
+		if IsByClaim(pod, c.Name, v1.ResourceName(resource)) {
+			return 0
+		}
 		quantity := c.Resources.Limits[v1.ResourceName(resource)]
 		return int(quantity.Value())
 	})
@@ -76,7 +96,7 @@ func Devices(pod *v1.Pod, resource string) int {
 func AllDevices(pod *v1.Pod) map[string]int {
 	return Peaks(pod, func(c *v1.Container) map[string]int {
 		out := map[string]int{}
-		for _, d := range DeviceRequests(c) {
+		for _, d := range DeviceRequests(pod, c) {
 			out[d.Resource] = d.Count
 		}
 		return out

@@ -64,7 +64,7 @@ func (d Demand) Wants(resources sets.Set[string]) bool {
 // FirstWith names the first container that requests devices of the resource; "": none does.
 func (d Demand) FirstWith(resource string) string {
 	for c := range podspec.Containers(d.Pod) {
-		for _, r := range podspec.DeviceRequests(c) {
+		for _, r := range podspec.DeviceRequests(d.Pod, c) {
 			if r.Resource == resource {
 				return c.Name
 			}

@@ -179,7 +179,7 @@ func (w *world) checkContainer(pod *v1.Pod, c *v1.Container, got allocation.Cont
 	if err := w.checkBlocks(pod, c, got.Memory()); err != nil {
 		return err
 	}
-	wants := podspec.DeviceRequests(c)
+	wants := podspec.DeviceRequests(pod, c)
 	if len(wants) != len(got.Devices()) {
 		return fmt.Errorf("it got devices of %d resources and asked for %d", len(got.Devices()),
 			len(wants))
