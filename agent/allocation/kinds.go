@@ -9,7 +9,7 @@ import (
 
 // kinds lists what containers can hold, in the order of Container and of files. A new kind is a
 // line here and a file of its own with its Holding, tally, counts and provider.
-var kinds = []*kind{&cpuKind, &memoryKind, &deviceKind}
+var kinds = []*kind{&cpuKind, &memoryKind, &deviceKind, &claimKind}
 
 // kind is one kind of resource that containers can hold.
 type kind struct {

@@ -20,18 +20,18 @@ import (
 	"github.com/numalet/numalet/topology/discover"
 )
 
-// claiming is a pod with two CPUs of its own that uses a claim.
-func claiming(uid string) *v1.Pod {
+// licensed is a pod with two CPUs of its own that uses a license.
+func licensed(uid string) *v1.Pod {
 	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"),
 		v1.ResourceMemory: resource.MustParse("1Gi")}
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main",
-		Resources: v1.ResourceRequirements{Requests: list, Limits: list,
-			Claims: []v1.ResourceClaim{{Name: "shared"}}}}}}}
+		Env:       []v1.EnvVar{{Name: "shared"}},
+		Resources: v1.ResourceRequirements{Requests: list, Limits: list}}}}}
 	pod.UID, pod.Name, pod.Namespace = types.UID(uid), uid, "default"
 	return pod
 }
 
-// way takes two pods that share a claim of a kind that no other file knows from plan to release.
+// way takes two pods that share a license of a kind that no other file knows from plan to release.
 type way struct {
 	*testing.T
 	view   allocation.View
@@ -72,7 +72,7 @@ func (w *way) open() {
 	})
 }
 
-// plan places the pod beside the others in the ledger, and has the driver prepare its claim.
+// plan places the pod beside the others in the ledger, and has the driver prepare its license.
 func (w *way) plan(pod *v1.Pod) allocation.Pod {
 	w.Helper()
 	if !w.view.Needs(pod) {
@@ -86,10 +86,10 @@ func (w *way) plan(pod *v1.Pod) allocation.Pod {
 	held := plan.Pod
 	held.BootID = "boot-1"
 	main := held.Containers["main"]
-	if main.CPUs().Size() != 2 || len(main.Claims()) != 1 || !held.Incomplete(pod) {
+	if main.CPUs().Size() != 2 || len(main.Licenses()) != 1 || !held.Incomplete(pod) {
 		w.Errorf("planned: %v", held)
 	}
-	held.Containers["main"] = main.With(allocation.Claims{{Name: "shared", Devices: []string{"cdi=1"}}})
+	held.Containers["main"] = main.With(allocation.Licenses{{Name: "shared", Devices: []string{"cdi=1"}}})
 	if held.Incomplete(pod) {
 		w.Errorf("prepared, and still incomplete: %v", held)
 	}
@@ -115,18 +115,18 @@ func (w *way) release(p allocation.Pod) []allocation.Owed {
 
 // A kind that a test has in one file goes the whole way.
 func TestAFurtherKind(t *testing.T) {
-	undo := allocation.WithClaims(t)
+	undo := allocation.WithLicenses(t)
 	w := newWay(t)
-	a, b := w.plan(claiming("a")), w.plan(claiming("b"))
+	a, b := w.plan(licensed("a")), w.plan(licensed("b"))
 	taken := allocation.TakenBy(a)
 	if both := a.CPUs().Intersection(b.CPUs()); !both.IsEmpty() {
 		t.Errorf("both have CPUs %s", both)
 	}
 	if taken.Overlaps(allocation.TakenBy(b)) || w.ledger.Conflict(b) != "" {
-		t.Errorf("pods cannot share a claim: %q", w.ledger.Conflict(b))
+		t.Errorf("pods cannot share a license: %q", w.ledger.Conflict(b))
 	}
-	if n := w.ledger.Firm("a", "claims"); n != 1 {
-		t.Errorf("%d claims are firm", n)
+	if n := w.ledger.Firm("a", "licenses"); n != 1 {
+		t.Errorf("%d licenses are firm", n)
 	}
 
 	w.commit(allocation.Change{Put: a}, allocation.Change{Put: b})
@@ -149,27 +149,27 @@ func TestAFurtherKind(t *testing.T) {
 	older := want
 	older.Pods = map[types.UID]allocation.Pod{"a": a}
 	older.Pods["a"] = allocation.Pod{UID: "a", Namespace: "default", Name: "a", BootID: "boot-1",
-		Containers: map[string]allocation.Container{"main": a.Containers["main"].With(allocation.Claims{})}}
+		Containers: map[string]allocation.Container{"main": a.Containers["main"].With(allocation.Licenses{})}}
 	changes, err = handover.Rebuild(older, []cri.Pod{runs}, "boot-1")
 	if err != nil || len(changes) != 1 {
-		t.Fatalf("a state without the claim was not corrected: %v, %v", changes, err)
+		t.Fatalf("a state without the license was not corrected: %v, %v", changes, err)
 	}
 	same("corrected by what runs", a.Containers, changes[0].Put.Containers)
 	void := allocation.WithoutAnswers(a.Containers)["main"]
-	if claims := void.Claims(); len(claims) != 1 || claims[0].Devices != nil || !void.CPUs().Equals(a.CPUs()) {
+	if licenses := void.Licenses(); len(licenses) != 1 || licenses[0].Devices != nil || !void.CPUs().Equals(a.CPUs()) {
 		t.Errorf("after a reboot: %v", void)
 	}
 
 	w.view.Own, w.view.Keep = a, allocation.KeepParts
 	w.view.Taken = w.ledger.Beside("a", nil).Taken
-	if plan, err := w.view.Plan(claiming("a"), nil); err != nil {
+	if plan, err := w.view.Plan(licensed("a"), nil); err != nil {
 		t.Error(err)
 	} else {
 		same("kept", a.Containers, plan.Pod.Containers)
 	}
 
-	if owed := w.release(a); len(owed) != 1 || owed[0].Kind != "claims" ||
-		!owed[0].Taken().Claims().Equal(w.ledger.Beside("", nil).Taken.Claims()) {
+	if owed := w.release(a); len(owed) != 1 || owed[0].Kind != "licenses" ||
+		!owed[0].Taken().Licenses().Equal(w.ledger.Beside("", nil).Taken.Licenses()) {
 		t.Errorf("a's driver is to hear %v, and the other pod has %v", owed, w.ledger.Beside("", nil).Taken)
 	}
 	for _, o := range w.release(b) {
@@ -185,7 +185,7 @@ func TestAFurtherKind(t *testing.T) {
 
 	undo()
 	if _, err := store.ReadState(w.dir + "/" + store.FileName); err == nil ||
-		!strings.Contains(err.Error(), "state file of version 4, this agent reads versions 1 to 3") {
+		!strings.Contains(err.Error(), "state file of version 5, this agent reads versions 1 to 4") {
 		t.Errorf("an agent without the kind: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
@@ -23,6 +24,8 @@ type View struct {
 	topology.Rules
 	Options   topology.Options
 	Inventory devicemanager.Inventory
+	// Claims are the pod's.
+	Claims PodClaims
 	// Taken is what other pods hold or have reserved.
 	Taken Taken
 	// Sharing: a container of another pod runs in the shared pool.
@@ -87,8 +90,11 @@ func (r *Rejection) Error() string { return r.Reason + ": " + r.Message }
 
 func (r *Rejection) Unwrap() error { return r.Err }
 
-// Unready says that a device plugin has to register or reconnect before the pod can be placed.
+// Unready says that a device plugin has to register or reconnect before the pod can be placed, or what
+// keeps its resource claims from being used.
 type Unready struct {
+	// Claim says what the claims lack; the zero value: it is about a device plugin.
+	Claim    claim.Lack
 	Resource string
 	// Known: the resource was registered before. Problem is why it is not connected, if known.
 	Known   bool
@@ -100,6 +106,9 @@ type Unready struct {
 }
 
 func (u *Unready) Error() string {
+	if u.Claim.Reason != "" {
+		return u.Claim.Why
+	}
 	text := fmt.Sprintf("no device plugin has registered %s", u.Resource)
 	switch {
 	case u.Arriving:

@@ -24,16 +24,6 @@ func Requests(pod *v1.Pod) v1.ResourceList {
 	return out
 }
 
-// IsByClaim reports whether a resource claim stands for the container's request of the resource, as
-// status.extendedResourceClaimStatus has it (KEP-5004).
-func IsByClaim(pod *v1.Pod, container string, name v1.ResourceName) bool {
-	s := pod.Status.ExtendedResourceClaimStatus
-	return s != nil && slices.ContainsFunc(s.RequestMappings,
-		func(m v1.ContainerExtendedResourceRequest) bool {
-			return m.ContainerName == container && m.ResourceName == string(name)
-		})
-}
-
 // IsExtended reports whether the name is that of an extended resource, which a device plugin could
 // serve: a qualified name with a domain that is not Kubernetes' own, short enough to be a quota
 // item ("requests.<name>"). As in the kubelet, any domain that ends in kubernetes.io is Kubernetes'
@@ -55,8 +45,9 @@ type DeviceRequest struct {
 // resource claim stands for.
 func DeviceRequests(pod *v1.Pod, c *v1.Container) []DeviceRequest {
 	var out []DeviceRequest
+	byClaim := ByClaim(pod, c.Name)
 	for name, quantity := range c.Resources.Limits {
-		if n := quantity.Value(); n > 0 && IsExtended(name) && !IsByClaim(pod, c.Name, name) {
+		if n := quantity.Value(); n > 0 && IsExtended(name) && !byClaim.Has(string(name)) {
 			out = append(out, DeviceRequest{Resource: string(name), Count: int(n)})
 		}
 	}
@@ -84,7 +75,7 @@ func DeviceResources(pod *v1.Pod) (names []string) {
 // Devices returns the most devices of a resource that the pod has at once.
 func Devices(pod *v1.Pod, resource string) int {
 	return Peak(pod, func(c *v1.Container) int {
-		if IsByClaim(pod, c.Name, v1.ResourceName(resource)) {
+		if ByClaim(pod, c.Name).Has(resource) {
 			return 0
 		}
 		quantity := c.Resources.Limits[v1.ResourceName(resource)]

@@ -134,7 +134,7 @@ func TestVersionsOfTheFile(t *testing.T) {
 	}
 	_, err = load(path, time.Unix(0, 0))
 	aside := path + ".corrupt-19700101T000000.000"
-	text := "unusable state file: state file of version 9, this agent reads versions 1 to 3: to " +
+	text := "unusable state file: state file of version 9, this agent reads versions 1 to 4: to " +
 		"have it back, put it in its place again and run the newer agent that wrote it; moved to " +
 		aside + ", going on without it"
 	if err == nil || err.Error() != text {

@@ -19,7 +19,7 @@ func TestTheFormatStays(t *testing.T) {
 		mainText = `{"name":"main","cpus":"2-3,18-19","devices":[{"resource":"example.com/gpu",` +
 			`"ids":["gpu-0","gpu-1"],"nodes":["1",""],"answer":"AQA="},{"resource":"example.com/nic",` +
 			`"ids":["nic-0"],"answer":""}]}`
-		file = `{"version":3,"checksum":532293944,"data":{"generation":1,"pods":[{"uid":"a",` +
+		file = `{"version":4,"checksum":532293944,"data":{"generation":1,"pods":[{"uid":"a",` +
 			`"namespace":"default","name":"train-a","bootID":"boot-1","containers":[` + initText + `,` +
 			mainText + `]}]}}` + "\n"
 	)

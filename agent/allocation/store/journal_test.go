@@ -164,7 +164,7 @@ func TestOlderVersionsAreMigrated(t *testing.T) {
 			t.Fatal(err)
 		}
 		raw, err := os.ReadFile(path)
-		if err != nil || !bytes.HasPrefix(raw, []byte(`{"version":3,`)) {
+		if err != nil || !bytes.HasPrefix(raw, []byte(`{"version":4,`)) {
 			t.Errorf("the file is %s, %v", raw, err)
 		}
 		got := mustOpen(t, dir).State()

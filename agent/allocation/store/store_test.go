@@ -175,7 +175,7 @@ func TestDamagedFileIsMovedAside(t *testing.T) {
 	damaged := map[string][]byte{
 		"empty":         {},
 		"binary":        {0xff, 0xfe, 0x00, 0x01},
-		"newer version": []byte(strings.Replace(string(good), `"version":3`, `"version":4`, 1)),
+		"newer version": []byte(strings.Replace(string(good), `"version":4`, `"version":5`, 1)),
 		"flipped":       []byte(strings.Replace(string(good), `gpu-1`, `gpu-2`, 1)),
 	}
 	for i := 1; i < len(good)-1; i++ { // the last byte ends the line

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -124,4 +125,14 @@ func extendedParts(pod *v1.Pod, c *v1.Container) (out []Part) {
 // for all of the claim's.
 func (p Part) Gets(requests []string) bool {
 	return p.Request == "" || len(requests) == 0 || slices.Contains(requests, p.Request)
+}
+
+// Of returns the allocated devices that the part is about.
+func (p Part) Of(devices []Device) (out []Device) {
+	for _, d := range devices {
+		if main, _, _ := strings.Cut(d.Request, "/"); p.Request == "" || p.Request == main {
+			out = append(out, d)
+		}
+	}
+	return out
 }
