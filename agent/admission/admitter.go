@@ -14,6 +14,7 @@ import (
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
+	"github.com/numalet/numalet/agent/claims/claim"
 )
 
 // admitter tells pods' records of events and carries out what their steps want done. Run's goroutine
@@ -54,7 +55,8 @@ func (a *admitter) do(ctx context.Context, e *entry, f effect) {
 	case reread:
 		a.start(ctx, e, func(ctx context.Context) event { return a.calls.reread(ctx, f.what) })
 	case assign:
-		a.start(ctx, e, func(ctx context.Context) event { return a.calls.assign(ctx, f.pod) })
+		pod := e.Pod
+		a.start(ctx, e, func(ctx context.Context) event { return a.calls.assign(ctx, pod, f.pod) })
 	case dropRecord:
 		stored := a.pods.stored.Pods[e.Pod.UID]
 		a.calls.start(ctx, e, time.Time{}, func(ctx context.Context) event {
@@ -69,8 +71,10 @@ func (a *admitter) do(ctx context.Context, e *entry, f effect) {
 	case sayWait:
 		a.voice.say(e, say{outcome: decide.Wait, reason: f.Reason, message: a.pods.naming(f.Decision)})
 	case sayReject:
+		a.cfg.Claims.Release(e.Pod.UID)
 		a.voice.reject(e, f.Rejection)
 	case forget:
+		a.cfg.Claims.Release(e.Pod.UID)
 		a.pods.remove(e)
 		a.voice.forget(e)
 	case adopt:
@@ -101,7 +105,11 @@ func (a *admitter) start(ctx context.Context, e *entry, f func(context.Context) 
 
 // submitted takes in a pod that is new or requests something else.
 func (a *admitter) submitted(ctx context.Context, pod *v1.Pod, adopt bool) {
-	switch e := a.pods.find(pod.UID); {
+	e := a.pods.find(pod.UID)
+	if claim.Any(pod) && (e == nil || !e.state.goes()) {
+		a.cfg.Claims.Begin(pod)
+	}
+	switch {
 	case e == nil:
 		held, stored := a.pods.stored.Pods[pod.UID]
 		a.changes.stays = a.changes.stays || stored

@@ -273,7 +273,7 @@ func TestWhatIsNotCreatedYetIsMadeGood(t *testing.T) {
 // before it and are decided on before it is.
 func TestPodThatRunsCountsAtOnce(t *testing.T) {
 	for _, runs := range []bool{true, false} {
-		of := newPods("boot-1")
+		of := newPods("boot-1", noClaims{})
 		of.add(record{Demand: decide.DemandOf(pod("a", "cpu=4"), nil, nil), runs: runs})
 		requests := of.ledger.Requests(allocation.Held)
 		if counted := requests.Cpu().Value() == 4; counted != runs {

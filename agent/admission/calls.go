@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,12 +90,15 @@ func (c *calls) drop(ctx context.Context, stored allocation.Pod) event {
 	})}
 }
 
-// assign calls Allocate for each device set without an answer and commits the assignment, unless
-// the store has it already.
-func (c *calls) assign(ctx context.Context, reserved allocation.Pod) event {
+// assign calls Allocate for each device set without an answer, has the pod's claims prepared beside it,
+// and commits the assignment, unless the store has it already.
+func (c *calls) assign(ctx context.Context, pod *v1.Pod, reserved allocation.Pod) event {
 	began := time.Now()
 	stored := c.cfg.Store.State().Pods[reserved.UID]
+	prepared := make(chan error, 1)
+	go func() { prepared <- c.prepare(ctx, pod) }()
 	answers, err := c.allocateAll(ctx, reserved)
+	err = cmp.Or(err, <-prepared)
 	reserved.Containers = maps.Clone(reserved.Containers)
 	for key, answer := range answers {
 		container := reserved.Containers[key.Container]
@@ -106,7 +110,8 @@ func (c *calls) assign(ctx context.Context, reserved allocation.Pod) event {
 			}))
 	}
 	reserved.Version = stored.Version
-	if err == nil && !reflect.DeepEqual(reserved, stored) {
+	same := reflect.DeepEqual(reserved, stored) || reserved.IsEmpty() && stored.IsEmpty()
+	if err == nil && !same {
 		change := allocation.Change{
 			Put: reserved, Owe: allocation.Owes(stored, reserved, c.cfg.mayWant),
 		}

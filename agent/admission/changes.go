@@ -98,7 +98,7 @@ func (w *waiters) concerned(e *entry) bool {
 	case waiting, pendingRelease:
 		// To be asked of each of them, in order.
 		fits := w.fits(e)
-		if all || fits || e.Wants(w.devices) && !w.indifferent(e) {
+		if all || fits || w.claimsChanged(e) || e.Wants(w.devices) && !w.indifferent(e) {
 			return true
 		}
 		nobody := e.cause == decide.ReasonWaitResources &&
@@ -107,13 +107,13 @@ func (w *waiters) concerned(e *entry) bool {
 	case behind:
 		return all || !w.pods.isBehind(e, w.view.Contested(e.Demand))
 	case retrying:
-		return all || e.Wants(w.devices)
+		return all || e.Wants(w.devices) || w.claimsChanged(e)
 	case deferred:
 		return all || w.poked || w.freed
 	case heldBack:
 		return all || w.freed || e.Wants(w.devices) || w.poked && e.inquiry.begun
 	case admitted:
-		return e.Wants(w.devices) && e.isShort()
+		return (e.Wants(w.devices) || w.claimsChanged(e)) && e.isShort()
 	}
 	return false
 }

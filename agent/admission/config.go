@@ -43,6 +43,8 @@ type Config struct {
 	Plugins  Plugins
 	// Needs knows what pods cannot start without of the API server; nil: nothing.
 	Needs Needs
+	// Claims knows the resource claims of pods; nil: no pod has any.
+	Claims Claims
 	// BootID is the kernel's boot id now.
 	BootID string
 	// Wait is how long a pod may wait; 0: it is rejected instead.

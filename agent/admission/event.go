@@ -104,12 +104,13 @@ type (
 	cancel struct{}
 
 	// say reports an outcome. ignored are the preferences that were not followed; unplanned: no plan
-	// led to the outcome.
+	// led to the outcome; unprepared: a driver did not prepare a claim.
 	say struct {
 		outcome         decide.Outcome
 		reason, message string
 		ignored         []string
 		unplanned       bool
+		unprepared      bool
 	}
 	// sayWait reports that the pod waits, with the pods whose end it waits for.
 	sayWait struct{ decide.Decision }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -82,7 +83,8 @@ func (s *step) forgo() {
 // looks reports whether the pod waits for the API server to say what it lacks.
 func (r *record) looks(now time.Time) bool {
 	i := r.inquiry
-	return i.lack.Unknown && !i.looked && !i.aside && now.Sub(r.tries.since) < lookTimeout
+	return (i.lack.Unknown || claim.Any(r.Pod)) && !i.looked && !i.aside &&
+		now.Sub(r.tries.since) < lookTimeout
 }
 
 // isEndless reports whether the pod waits, and no deadline ends that.
@@ -129,9 +131,12 @@ func (p *pass) awaitRoom(e *entry, d *decide.Decision) {
 	}
 }
 
-// look lets a pod with a place wait for the API server's answer, if one is expected.
+// look lets a pod with a place, or one whose claims are not known, wait for the API server's answer, if
+// one is expected.
 func (p *pass) look(ctx context.Context, e *entry, d decide.Decision) bool {
-	if d.Kind.HoldsNothing() || d.Outcome == decide.Reject || !e.looks(p.now) {
+	unknown := isForClaims(d)
+	if d.Kind.HoldsNothing() || d.Outcome == decide.Reject && !unknown || !e.looks(p.now) ||
+		!e.inquiry.lack.Unknown && !unknown {
 		return false
 	}
 	p.tell(ctx, e, inquired{d})
@@ -154,7 +159,7 @@ func (s *step) inquired(e inquired) {
 	switch plan := e.Case.Plan.Pod; {
 	case s.claims() || s.isReserved() || e.Kind == decide.Preempting:
 	case e.Outcome == decide.Wait:
-		has = reservation{claim, e.Claim}
+		has = reservation{claimed, e.Claim}
 	case len(plan.Containers) > 0:
 		has = reservation{tentative, plan}
 		s.do(outguess{allocation.TakenBy(plan)})
@@ -167,6 +172,11 @@ func (s *step) inquired(e inquired) {
 func (c *calls) needed(ctx context.Context, pod *v1.Pod, until time.Time) event {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	c.cfg.Needs.Look(ctx, pod)
+	if c.cfg.Needs != nil {
+		c.cfg.Needs.Look(ctx, pod)
+	}
+	if claim.Any(pod) {
+		c.cfg.Claims.Look(ctx, pod)
+	}
 	return looked{}
 }

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/admission/decide"
@@ -28,10 +29,13 @@ type pods struct {
 	stored allocation.State // as it is in the ledger
 	ledger allocation.Ledger
 	bootID string
+	// claimsOf returns a pod's resource claims as they are known now.
+	claimsOf func(*v1.Pod) allocation.PodClaims
 }
 
-func newPods(bootID string) *pods {
-	return &pods{byUID: map[types.UID]*entry{}, bootID: bootID}
+func newPods(bootID string, claims Claims) *pods {
+	return &pods{byUID: map[types.UID]*entry{}, bootID: bootID,
+		claimsOf: func(pod *v1.Pod) allocation.PodClaims { return claimsOf(claims, pod) }}
 }
 
 // find returns nil for a pod that is not known.
@@ -135,7 +139,7 @@ func (p *pods) isBehind(e *entry, contested []string) bool {
 
 func (p *pods) request(e *entry) decide.Request {
 	r := decide.Request{
-		Pod: e.Pod, In: e.Pod.UID, Own: p.own(e), Runs: e.runs,
+		Pod: e.Pod, In: e.Pod.UID, Own: p.own(e), Runs: e.runs, Claims: p.claimsOf(e.Pod),
 		Advice: e.preferences.Advice, Silent: e.preferences.Silent, MadeWay: e.tries.madeWay,
 	}
 	if e.claims() {

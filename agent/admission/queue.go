@@ -48,11 +48,14 @@ func New(cfg Config) *Queue {
 	if cfg.Preempt == nil {
 		cfg.Preempt = func(Preemption) {}
 	}
+	if cfg.Claims == nil {
+		cfg.Claims = noClaims{}
+	}
 	if cfg.Unadvised == nil {
 		cfg.Unadvised = func(*v1.Pod, allocation.AskKey, error) {}
 	}
 	q := &Queue{inbox: mailbox.New[message](), admitter: admitter{
-		cfg: cfg, pods: newPods(cfg.BootID),
+		cfg: cfg, pods: newPods(cfg.BootID, cfg.Claims),
 		calls: calls{cfg: cfg, done: mailbox.New[answer]()},
 	}}
 	q.admitter.voice.cfg = &q.admitter.cfg

@@ -9,6 +9,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/claims/claim"
 )
 
 // record is all that admission knows of one pod. It is a value: step returns the next one.
@@ -27,6 +28,7 @@ type record struct {
 	newer *decide.Demand
 
 	has         reservation
+	lack        claim.Lack // of its resource claims, when it was decided on
 	preferences decide.Preferences
 	inquiry     inquiry
 	question    question
@@ -62,9 +64,9 @@ const (
 	// tentative is a guess: the pod's place without the preference that is being asked for, or that
 	// it stands in line for.
 	tentative
-	// claim is what nobody gets who comes later. Terminating pods may hold some of it still.
+	// claimed is what nobody gets who comes later. Terminating pods may hold some of it still.
 	// Requests that are only counted are claimed too.
-	claim
+	claimed
 )
 
 // tries holds what failed for the pod, and when it is tried again.
@@ -92,7 +94,7 @@ func (r *record) goesNow() bool {
 }
 
 // claims reports whether the pod waits with a claim, or did until now.
-func (r *record) claims() bool { return r.has.kind == claim }
+func (r *record) claims() bool { return r.has.kind == claimed }
 
 // guesses reports whether plugins' answers may still change what the pod has.
 func (r *record) guesses() bool { return r.has.kind == tentative }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/internal/await"
 )
 
@@ -45,8 +46,9 @@ func (r record) step(e event, c conditions) (record, []effect) {
 	case moved:
 		s.prompt(changed)
 	case remade:
-		s.give(queued, reservation{kind: claim})
+		s.give(queued, reservation{kind: claimed})
 	case decided:
+		s.lack = e.Case.Room.Claims.Lack
 		s.decided(e)
 	case learned:
 		s.learned(e)
@@ -221,7 +223,7 @@ func (s *step) admit(d decided) {
 		s.question = question{resource: plan.Ask.AskKey.Resource}
 		s.tries.due = s.now.Add(slowAnswer)
 		s.do(ask{*plan.Ask})
-	case plan.Pod.IsEmpty():
+	case plan.Pod.IsEmpty() && !claim.Any(s.Pod):
 		s.give(admitted, reservation{})
 		s.say(decide.Admit, "", "")
 	default:
@@ -253,7 +255,7 @@ func (s *step) waitFor(d decide.Decision) {
 		to, s.tries.madeWay = pendingRelease, true
 		s.do(preempt{d})
 	}
-	s.give(to, reservation{claim, d.Claim})
+	s.give(to, reservation{claimed, d.Claim})
 	if d.Kind == decide.PendingRelease && s.tries.due.IsZero() {
 		s.tries.due = s.now.Add(slowAnswer)
 	}
@@ -359,17 +361,18 @@ func (s *step) answered(e event) {
 // did come.
 func (s *step) failed(f failed) {
 	recording := errors.Is(f.err, errCommit)
+	_, unprepared := errors.AsType[*prepareError](f.err)
 	refusal := allocation.Unexpected(f.err)
 	switch {
 	case s.runs:
 		s.empty(queued)
 		s.do(adopt{f.err})
 		return
-	case !recording && !decide.MayPass(f.err), s.expired(s.wait, s.now):
+	case !recording && !unprepared && !decide.MayPass(f.err), s.expired(s.wait, s.now):
 		s.reject(refusal)
 		return
 	case !s.tries.unsound && !s.view.Sound(s.Pod, f.pod): // the machine changed meanwhile
-		s.give(queued, reservation{kind: claim})
+		s.give(queued, reservation{kind: claimed})
 		return
 	}
 	s.move(retrying, reservation{pod: f.pod})
@@ -381,11 +384,16 @@ func (s *step) failed(f failed) {
 	}
 	s.tries.retries++
 	reason, message := decide.ReasonWaitPlugin, f.err.Error()
-	if recording {
+	switch {
+	case recording:
 		reason = decide.ReasonWaitStore
+	case unprepared:
+		reason = claim.ReasonWaitDriver
 	}
 	if call, ok := errors.AsType[*callError](f.err); ok {
 		message = fmt.Sprintf("the device plugin of %s failed: %v", call.resource, call.error)
 	}
-	s.say(decide.Wait, reason, message)
+	s.cause = reason
+	s.do(say{outcome: decide.Wait, reason: reason, message: message, ignored: s.preferences.Ignored,
+		unprepared: unprepared})
 }

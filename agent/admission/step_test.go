@@ -38,7 +38,7 @@ func typical(s state) record {
 	case allocating, retrying, admitted, terminating, finishing, unreleased, releasing:
 		r.has.pod = holding("own")
 	case waiting, pendingRelease:
-		r.has, r.cause = reservation{claim, holding("claimed")}, decide.ReasonWaitResources
+		r.has, r.cause = reservation{claimed, holding("claimed")}, decide.ReasonWaitResources
 	}
 	if s == inquiring {
 		r.inquiry = inquiry{begun: true, looked: true, lack: Lack{Unknown: true}}
@@ -135,7 +135,7 @@ func shown(r record, effects []effect) string {
 	out := r.state.String()
 	if r.isReserved() {
 		out += fmt.Sprintf(", %s %s", map[reservationKind]string{
-			assigned: "has", tentative: "guesses", claim: "claims",
+			assigned: "has", tentative: "guesses", claimed: "claims",
 		}[r.has.kind], strings.Join(r.has.pod.Containers["main"].Devices()[0].IDs, ","))
 	} else if r.claims() {
 		out += ", claims"

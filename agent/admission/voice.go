@@ -11,6 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/claims/claim"
 )
 
 // voice reports outcomes, each once, and keeps their explanations.
@@ -64,8 +65,11 @@ func (v *voice) say(e *entry, what say) {
 	}
 	r := Result{Pod: e.Pod, Outcome: what.outcome, Reason: what.reason, Message: what.message}
 	r.Reworded = !e.reported.newCause(r) && r.Outcome == last.Outcome && r.Reason == last.Reason
-	if r.Reason == ReasonWaitObjects {
+	switch {
+	case r.Reason == ReasonWaitObjects:
 		r.Lack = e.inquiry.lack
+	case what.unprepared:
+		r.Lack = Lack{Reason: reasonUnprepared, Why: r.Message}
 	}
 	e.reported.last = r
 	if r.Outcome == decide.Admit {
@@ -169,6 +173,9 @@ func (v *voice) inLine(e, after *entry) (reason, words string) {
 func (a *admitter) words(e *entry) (reason, words string) {
 	switch {
 	case e.state.underWay():
+		if words = a.voice.unprepared(e); words != "" {
+			return claim.ReasonWaitDriver, words
+		}
 		return decide.ReasonWaitPlugin, a.voice.slow(e)
 	case e.state == pendingRelease:
 		return decide.ReasonWaitPlugin, a.pods.owed(e.has.pod)

@@ -1,12 +1,14 @@
 package decide
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology/podspec"
@@ -38,7 +40,7 @@ func (d *Decision) foresee(in rooms, r *Request) {
 			d.Message+"; devices that are unhealthy now would do")
 		return
 	}
-	d.refuse(Wait, ReasonWaitPlugin, unready.Error())
+	d.refuse(Wait, cmp.Or(unready.Claim.Reason, ReasonWaitPlugin), unready.Error())
 	if !r.Own.IsEmpty() {
 		// From before a reboot: it keeps what it had, for its plugin to confirm.
 		d.Claim = r.Own
@@ -54,11 +56,12 @@ func Unasked(i devicemanager.Inventory, pod *v1.Pod) devicemanager.Inventory {
 	return i
 }
 
-// hoped plans as if terminating pods were gone, all devices healthy and all plugins back: first with
-// the devices that these had, then without counting on those. The claim leaves out devices that
-// cannot be foreseen.
-func (in rooms) hoped(pod *v1.Pod, advice allocation.Advice) (claim allocation.Pod, ok bool) {
+// hoped plans as if terminating pods were gone, all devices healthy, all plugins back and resource
+// claims ready: first with the devices that plugins had, then without counting on those. The claim
+// leaves out devices that cannot be foreseen.
+func (in rooms) hoped(pod *v1.Pod, advice allocation.Advice) (hoped allocation.Pod, ok bool) {
 	away := false
+	in.later.Claims.Lack = claim.Lack{}
 	for _, same := range []bool{true, false} {
 		room := in.later
 		inventory, unforeseen := allocation.WithResources(in.later.Inventory, pod,
@@ -105,7 +108,7 @@ func rejection(room allocation.Room, pod *v1.Pod, err error) *allocation.Rejecti
 		return r
 	}
 	unready, ok := errors.AsType[*allocation.Unready](err)
-	if !ok {
+	if !ok || unready.Claim.Reason != "" {
 		return &allocation.Rejection{Reason: allocation.ReasonUnexpected, Message: err.Error()}
 	}
 	ready, rest, unknown := room.Ready(pod)

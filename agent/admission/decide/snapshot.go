@@ -50,6 +50,8 @@ type Request struct {
 	MadeWay bool
 	Claim   allocation.Pod
 	Advice  allocation.Advice
+	// Claims are its resource claims.
+	Claims allocation.PodClaims
 	// Silent names the resources whose plugins are not asked.
 	Silent sets.Set[string]
 }
@@ -59,7 +61,7 @@ type Request struct {
 // back, so that only the greater of both sums counts.
 func (s *Snapshot) Now(r *Request) allocation.Room {
 	o := s.Ledger.Beside(r.In, podspec.DeviceResources(r.Pod))
-	room := s.roomFor(r.Pod, o, r.Own)
+	room := s.roomFor(r, o)
 	room.Others = []v1.ResourceList{
 		o.Requests[allocation.Held], greater(o.Requests[allocation.Terminating], s.Ahead),
 	}
@@ -73,7 +75,7 @@ func (s *Snapshot) Now(r *Request) allocation.Room {
 // that is good.
 func (s *Snapshot) Later(r *Request) allocation.Room {
 	o := s.Ledger.BesideLasting(r.In, podspec.DeviceResources(r.Pod))
-	room := s.roomFor(r.Pod, o, r.Own)
+	room := s.roomFor(r, o)
 	room.Others = []v1.ResourceList{
 		o.Requests[allocation.Held], o.Requests[allocation.Claimed],
 	}
@@ -85,9 +87,10 @@ func (s *Snapshot) Later(r *Request) allocation.Room {
 
 // roomFor returns the room under the rules that the pod asks for. A running pod keeps what it has,
 // whatever it asks for.
-func (s *Snapshot) roomFor(pod *v1.Pod, o allocation.Others, own allocation.Pod) allocation.Room {
-	room := s.room(o, own)
-	room.Rules, _ = podspec.Rules(pod, s.Rules) // a handler has refused the pod for an error
+func (s *Snapshot) roomFor(r *Request, o allocation.Others) allocation.Room {
+	room := s.room(o, r.Own)
+	room.Rules, _ = podspec.Rules(r.Pod, s.Rules) // a handler has refused the pod for an error
+	room.Claims = r.Claims
 	return room
 }
 

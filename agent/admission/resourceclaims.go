@@ -1,0 +1,112 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/claims/claim"
+)
+
+// Claims knows the resource claims of pods. Only Look and Prepare block.
+type Claims interface {
+	// Begin starts to follow the pod's claims, until Release. When Uses answers otherwise, the queue
+	// must be poked.
+	Begin(pod *v1.Pod)
+	// Uses returns the claims as far as they are known, and what keeps them from being used.
+	Uses(pod *v1.Pod) ([]claim.Use, claim.Lack)
+	// Look returns when the API server has told of the claims, or when it does not answer.
+	Look(ctx context.Context, pod *v1.Pod)
+	// Prepare has the drivers prepare the claims. It calls no driver that has done so for the pod.
+	Prepare(ctx context.Context, pod *v1.Pod) error
+	// Release says that the pod uses its claims no longer.
+	Release(pod types.UID)
+}
+
+// noClaims are those of pods that have none.
+type noClaims struct{}
+
+func (noClaims) Begin(*v1.Pod)                          {}
+func (noClaims) Uses(*v1.Pod) ([]claim.Use, claim.Lack) { return nil, claim.Lack{} }
+func (noClaims) Look(context.Context, *v1.Pod)          {}
+func (noClaims) Prepare(context.Context, *v1.Pod) error { return nil }
+func (noClaims) Release(types.UID)                      {}
+
+// claimsOf returns the pod's claims as they are known now.
+func claimsOf(all Claims, pod *v1.Pod) (out allocation.PodClaims) {
+	if claim.Any(pod) {
+		out.Uses, out.Lack = all.Uses(pod)
+	}
+	return out
+}
+
+// prepareError is an error of Claims.Prepare, which is tried again.
+type prepareError struct{ error }
+
+func (e *prepareError) Unwrap() error { return e.error }
+
+// reasonUnprepared is the kubelet's reason of the event about a claim that a driver did not prepare.
+const reasonUnprepared = "FailedPrepareDynamicResources"
+
+func (e *prepareError) Error() string {
+	return "Failed to prepare dynamic resources: prepare dynamic resources: " + e.error.Error()
+}
+
+// prepare has the drivers prepare the pod's claims.
+func (c *calls) prepare(ctx context.Context, pod *v1.Pod) error {
+	if !claim.Any(pod) {
+		return nil
+	}
+	if err := c.cfg.Claims.Prepare(ctx, pod); err != nil {
+		return &prepareError{err}
+	}
+	return nil
+}
+
+// isForClaims reports whether the decision waits for what keeps claims from being used.
+func isForClaims(d decide.Decision) bool {
+	unready, ok := errors.AsType[*allocation.Unready](d.Case.Err)
+	return ok && unready.Claim.Reason != ""
+}
+
+// drivers are those of the pod's claims.
+func (r *record) drivers() (names []string) {
+	for _, c := range r.has.pod.Containers {
+		for _, one := range c.Claims() {
+			for _, d := range one.Devices {
+				names = append(names, d.Driver)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// unprepared says that drivers take their time to prepare claims; "": nothing.
+func (v *voice) unprepared(e *entry) string {
+	if v.cfg.Wait <= 0 || e.tries.retries > 0 || e.runs || len(e.unanswered()) > 0 {
+		return ""
+	}
+	drivers := e.drivers()
+	if e.state != allocating || len(drivers) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("no answer to NodePrepareResources yet from driver %s; it has %v for that",
+		strings.Join(drivers[:min(len(drivers), 8)], ", "), prepareDeadline)
+}
+
+// prepareDeadline is the kubelet's for each call of a driver.
+const prepareDeadline = 45 * time.Second
+
+// claimsChanged reports whether the pod's claims lack something else than when it was decided on.
+func (w *waiters) claimsChanged(e *entry) bool {
+	return w.poked && claim.Any(e.Pod) && w.pods.claimsOf(e.Pod).Lack != e.lack
+}
