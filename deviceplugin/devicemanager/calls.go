@@ -178,7 +178,7 @@ func (p *Plugins) call(ctx context.Context, rpc, resource string, deadline time.
 	if l == nil {
 		return call{}, fmt.Errorf("%w %s", errUnknownPlugin, resource)
 	}
-	if r := v.inventory.Resources[resource]; !r.Connected || !l.callers.enter() {
+	if r := v.inventory.Resources[resource]; !r.Connected || !l.callers.Enter() {
 		return call{}, &StoppedError{Endpoint: cmp.Or(l.socket, resource), Problem: r.Problem}
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline)
@@ -189,7 +189,7 @@ func (p *Plugins) call(ctx context.Context, rpc, resource string, deadline time.
 	c.done = func(err error) {
 		cancel()
 		l.called(p.metrics, rpc, time.Since(c.began), err)
-		if l.callers.leave() {
+		if l.callers.Leave() {
 			l.close()
 		}
 	}

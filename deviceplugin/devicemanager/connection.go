@@ -28,7 +28,7 @@ type connection struct {
 	socket   string // path; empty for a resource that is only known from before
 	conn     *grpc.ClientConn
 	dialErr  atomic.Pointer[error] // of the last failed attempt to connect
-	callers  callers
+	callers  socket.Callers
 	tally    tally
 	life     context.Context // leave ends it with a reason
 	leave    context.CancelCauseFunc
@@ -69,7 +69,7 @@ func (c *connection) problem(err error) string { return "plugin on " + c.name() 
 
 // hangUp closes the connection, or leaves that to the last call in flight.
 func (c *connection) hangUp() {
-	if c.callers.end() {
+	if c.callers.End() {
 		c.close()
 	}
 }
