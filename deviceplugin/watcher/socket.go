@@ -162,6 +162,10 @@ func (s *socket) takeIn(ctx context.Context, p Plugin) (*Membership, error) {
 			"%s at socket %s", oneline.Cut(p.Type, 64), s.path)
 	}
 	member, err := handler(ctx, p)
+	var invalid *InvalidError
+	if errors.As(err, &invalid) {
+		return nil, fmt.Errorf("RegisterPlugin error -- plugin validation failed with err: %w", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("RegisterPlugin error -- plugin registration failed with err: %w",
 			err)

@@ -77,6 +77,14 @@ type Plugin struct {
 // must not block longer than ctx.
 type Handler func(ctx context.Context, p Plugin) (*Membership, error)
 
+// InvalidError is the error of a handler for what a plugin says of itself. The kubelet words it
+// differently when it tells the plugin.
+type InvalidError struct{ Err error }
+
+func (e *InvalidError) Error() string { return e.Err.Error() }
+
+func (e *InvalidError) Unwrap() error { return e.Err }
+
 // Membership is an admitted plugin.
 type Membership struct {
 	// Unheard is called if NotifyRegistrationStatus failed after the plugin was admitted. Optional.
