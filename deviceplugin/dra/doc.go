@@ -1,3 +1,22 @@
-// Package dra calls the node's drivers of Dynamic Resource Allocation (KEP-4381): the services
-// DRAPlugin of k8s.io/kubelet/pkg/apis/dra, v1 and v1beta1.
+// Package dra connects to the drivers of resource claims (Dynamic Resource Allocation), plugins of
+// type DRAPlugin in the plugin registry: it has them prepare and unprepare claims, and follows the
+// health of their devices.
+//
+// [Drivers] is told of plugins by package watcher, through [Drivers.Handler]. A driver has one
+// instance, or several while it is updated. Each instance is owned by one goroutine of
+// [Drivers.Run], which keeps a connection to it:
+//
+//	registered -> connecting <-> connected     socket removed: left
+//
+// A call goes to the newest connected instance; without one, to the newest instance, as in the
+// kubelet, where it fails unless the instance comes back at once. An instance that leaves answers
+// the calls that it has: its connection closes after the last.
+//
+// A connection never idles out and is made again whenever it breaks. One that is dead without being
+// closed is found out by its silence: a call that got no answer within its deadline, or five
+// minutes without any call, has the next call begin with a new connection. Health streams have a
+// connection of their own, with HTTP/2 pings.
+//
+// Answers are bounded and checked here: what is wrong becomes the error of the claim that it
+// concerns.
 package dra

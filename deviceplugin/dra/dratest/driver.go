@@ -1,0 +1,276 @@
+// Package dratest has a DRA driver for tests: it answers, hangs, fails and dies as it is told, and
+// records the calls that it gets.
+package dratest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/types"
+	healthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
+	healthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
+	drav1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/numalet/numalet/deviceplugin/dra"
+	"github.com/numalet/numalet/test/scratch"
+)
+
+// Names of calls.
+const (
+	Prepare   = "NodePrepareResources"
+	Unprepare = "NodeUnprepareResources"
+)
+
+// Config says what a driver is called, where its sockets are, and what it answers.
+type Config struct {
+	// Name is the driver's; "": gpu.example.com.
+	Name string
+	// Registry is the plugin registry where the driver has a socket; "": it has none.
+	Registry string
+	// Dir has the driver's own socket; "": a directory of the test.
+	Dir string
+	// Instance tells the sockets of several instances of a driver apart.
+	Instance string
+	// Versions is what the driver lists; nil: both services of claims, and none of health.
+	Versions []string
+	// Prepare answers for one claim; nil: OneDevice.
+	Prepare func(context.Context, dra.Claim) dra.Answer
+	// Unprepare answers for one claim; nil: success.
+	Unprepare func(context.Context, dra.Claim) error
+	// Edit changes an answer before it is sent. Optional.
+	Edit func(*drav1.NodePrepareResourcesResponse)
+}
+
+// OneDevice is the default answer: one device, with a CDI id named after the claim.
+func OneDevice(_ context.Context, c dra.Claim) dra.Answer {
+	return dra.Answer{Devices: []dra.Device{{
+		Pool: "pool", Name: "device-0", CDI: []string{"example.com/gpu=" + c.Name},
+	}}}
+}
+
+// Fault makes calls misbehave.
+type Fault struct {
+	// Delay comes first; a call that is canceled meanwhile ends.
+	Delay time.Duration
+	// Hang ends only with the call.
+	Hang bool
+	// Err is the error of the call; nil: it is answered.
+	Err error
+	// Count is how many calls misbehave; 0: all.
+	Count int
+}
+
+// Call is a call that the driver got.
+type Call struct {
+	RPC    string
+	Claims []dra.Claim
+	Began  time.Time
+	// Ended is zero while the call is under way.
+	Ended time.Time
+	// Err is the error of the call as a whole.
+	Err error
+}
+
+// Driver is a driver that runs in the test's process.
+type Driver struct {
+	cfg Config
+	// Endpoint is the path of the driver's own socket, Socket that in the plugin registry.
+	Endpoint, Socket string
+
+	mu       sync.Mutex // guards the fields below
+	servers  []*grpc.Server
+	calls    []Call
+	prepared map[types.UID]dra.Claim
+	faults   map[string]Fault
+	told     []*registerapi.RegistrationStatus
+	quit     chan struct{} // closed and replaced when the servers end
+	health   health
+}
+
+// health is what health streams say.
+type health struct {
+	last    *healthv1.NodeWatchResourcesResponse // nil: nothing was said yet
+	news    chan struct{}                        // closed and replaced with last
+	streams int
+	endWith chan error // takes the end of one stream
+}
+
+// New returns a driver that does not run.
+func New(cfg Config) *Driver {
+	cfg.Name = cmp.Or(cfg.Name, "gpu.example.com")
+	if cfg.Versions == nil {
+		cfg.Versions = dra.Services()
+	}
+	if cfg.Prepare == nil {
+		cfg.Prepare = OneDevice
+	}
+	if cfg.Unprepare == nil {
+		cfg.Unprepare = func(context.Context, dra.Claim) error { return nil }
+	}
+	d := &Driver{
+		cfg: cfg, prepared: map[types.UID]dra.Claim{}, faults: map[string]Fault{},
+		quit:   make(chan struct{}),
+		health: health{news: make(chan struct{}), endWith: make(chan error)},
+	}
+	name := cfg.Name + cfg.Instance
+	if cfg.Dir != "" {
+		d.Endpoint = filepath.Join(cfg.Dir, name+".dra.sock")
+	}
+	if cfg.Registry != "" {
+		d.Socket = filepath.Join(cfg.Registry, name+"-reg.sock")
+	}
+	return d
+}
+
+// Start returns a driver that serves its sockets until the test ends.
+func Start(t testing.TB, cfg Config) *Driver {
+	t.Helper()
+	if cfg.Dir == "" {
+		cfg.Dir = scratch.Dir(t)
+	}
+	d := New(cfg)
+	t.Cleanup(d.Stop)
+	d.Revive(t)
+	return d
+}
+
+// Revive serves the sockets, after Stop or Kill.
+func (d *Driver) Revive(t testing.TB) {
+	t.Helper()
+	for _, path := range []string{d.Endpoint, d.Socket} {
+		if path == "" {
+			continue
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false)
+		d.Serve(l)
+	}
+}
+
+// Serve serves everything on a listener, until Stop or Kill.
+func (d *Driver) Serve(l net.Listener) {
+	s := grpc.NewServer()
+	claims := services{driver: d}
+	drav1.RegisterDRAPluginServer(s, claims)
+	drav1beta1.RegisterDRAPluginServer(s, drav1beta1.V1ServerWrapper{DRAPluginServer: claims})
+	healthv1.RegisterDRAResourceHealthServer(s, claims)
+	healthv1alpha1.RegisterDRAResourceHealthServer(s, healthv1.V1ServerWrapper{Server: claims})
+	registerapi.RegisterRegistrationServer(s, claims)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.servers = append(d.servers, s)
+	go func() { _ = s.Serve(l) }() // Kill and Stop end it
+}
+
+// Stop removes the sockets, lets calls end, and ends.
+func (d *Driver) Stop() {
+	for _, path := range []string{d.Socket, d.Endpoint} {
+		_ = os.Remove(path) // it may have gone before
+	}
+	for _, s := range d.take() {
+		stop := time.AfterFunc(5*time.Second, s.Stop)
+		s.GracefulStop()
+		stop.Stop()
+	}
+}
+
+// Kill ends as a killed process does: connections break, sockets stay.
+func (d *Driver) Kill() {
+	for _, s := range d.take() {
+		s.Stop()
+	}
+}
+
+func (d *Driver) take() []*grpc.Server {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := d.servers
+	d.servers = nil
+	close(d.quit)
+	d.quit = make(chan struct{})
+	return out
+}
+
+// Calls returns the calls so far.
+func (d *Driver) Calls() []Call {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]Call(nil), d.calls...)
+}
+
+// Prepared returns the claims that are prepared and not unprepared.
+func (d *Driver) Prepared() map[types.UID]dra.Claim {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := map[types.UID]dra.Claim{}
+	for uid, c := range d.prepared {
+		out[uid] = c
+	}
+	return out
+}
+
+// Fault makes calls of one name misbehave; the zero Fault ends that.
+func (d *Driver) Fault(rpc string, f Fault) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.faults[rpc] = f
+}
+
+// Answer replaces the answer for a claim.
+func (d *Driver) Answer(prepare func(context.Context, dra.Claim) dra.Answer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cfg.Prepare = prepare
+}
+
+// Told returns what the driver was told of its registrations.
+func (d *Driver) Told() []*registerapi.RegistrationStatus {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]*registerapi.RegistrationStatus(nil), d.told...)
+}
+
+// Say sends a message to the health streams, also to those that begin later.
+func (d *Driver) Say(devices ...*healthv1.DeviceHealth) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.health.last = &healthv1.NodeWatchResourcesResponse{Devices: devices}
+	close(d.health.news)
+	d.health.news = make(chan struct{})
+}
+
+// EndStream ends one health stream with an error, which may be nil.
+func (d *Driver) EndStream(t testing.TB, err error) {
+	t.Helper()
+	select {
+	case d.health.endWith <- err:
+	case <-time.After(20 * time.Second):
+		t.Fatal("no health stream is there to end")
+	}
+}
+
+// Streams returns the number of health streams.
+func (d *Driver) Streams() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.health.streams
+}
+
+func (d *Driver) String() string { return fmt.Sprintf("driver %s%s", d.cfg.Name, d.cfg.Instance) }

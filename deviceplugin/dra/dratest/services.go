@@ -1,0 +1,187 @@
+package dratest
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
+	healthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
+	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/numalet/numalet/deviceplugin/dra"
+	"github.com/numalet/numalet/internal/await"
+)
+
+// services has the driver's gRPC services.
+type services struct {
+	drav1.UnimplementedDRAPluginServer
+	healthv1.UnimplementedDRAResourceHealthServer
+	registerapi.UnimplementedRegistrationServer
+	driver *Driver
+}
+
+func (s services) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
+	return &registerapi.PluginInfo{
+		Type: registerapi.DRAPlugin, Name: s.driver.cfg.Name, Endpoint: s.driver.Endpoint,
+		SupportedVersions: s.driver.cfg.Versions,
+	}, nil
+}
+
+func (s services) NotifyRegistrationStatus(_ context.Context, told *registerapi.RegistrationStatus) (
+	*registerapi.RegistrationStatusResponse, error) {
+	s.driver.mu.Lock()
+	defer s.driver.mu.Unlock()
+	s.driver.told = append(s.driver.told, told)
+	return &registerapi.RegistrationStatusResponse{}, nil
+}
+
+func (s services) NodePrepareResources(ctx context.Context, req *drav1.NodePrepareResourcesRequest) (
+	resp *drav1.NodePrepareResourcesResponse, err error) {
+	d := s.driver
+	claims := claimsOf(req.GetClaims())
+	at := d.begin(Prepare, claims)
+	defer func() { d.end(at, err) }()
+	if err := d.misbehave(ctx, Prepare); err != nil {
+		return nil, err
+	}
+	resp = &drav1.NodePrepareResourcesResponse{
+		Claims: map[string]*drav1.NodePrepareResourceResponse{},
+	}
+	d.mu.Lock()
+	prepare := d.cfg.Prepare
+	d.mu.Unlock()
+	for _, c := range claims {
+		answer := prepare(ctx, c)
+		resp.Claims[string(c.UID)] = encoded(answer)
+		if answer.Err == nil {
+			d.note(func() { d.prepared[c.UID] = c })
+		}
+	}
+	if d.cfg.Edit != nil {
+		d.cfg.Edit(resp)
+	}
+	return resp, nil
+}
+
+func (s services) NodeUnprepareResources(ctx context.Context,
+	req *drav1.NodeUnprepareResourcesRequest) (
+	resp *drav1.NodeUnprepareResourcesResponse, err error) {
+	d := s.driver
+	claims := claimsOf(req.GetClaims())
+	at := d.begin(Unprepare, claims)
+	defer func() { d.end(at, err) }()
+	if err := d.misbehave(ctx, Unprepare); err != nil {
+		return nil, err
+	}
+	resp = &drav1.NodeUnprepareResourcesResponse{
+		Claims: map[string]*drav1.NodeUnprepareResourceResponse{},
+	}
+	for _, c := range claims {
+		answer := &drav1.NodeUnprepareResourceResponse{}
+		if err := d.cfg.Unprepare(ctx, c); err != nil {
+			answer.Error = err.Error()
+		} else {
+			d.note(func() { delete(d.prepared, c.UID) })
+		}
+		resp.Claims[string(c.UID)] = answer
+	}
+	return resp, nil
+}
+
+func (s services) NodeWatchResources(_ *healthv1.NodeWatchResourcesRequest,
+	stream healthv1.DRAResourceHealth_NodeWatchResourcesServer) error {
+	d := s.driver
+	d.mu.Lock()
+	d.health.streams++
+	quit := d.quit
+	d.mu.Unlock()
+	defer d.note(func() { d.health.streams-- })
+	for {
+		d.mu.Lock()
+		said, news := d.health.last, d.health.news
+		d.mu.Unlock()
+		if said != nil {
+			if err := stream.Send(said); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-news:
+		case err := <-d.health.endWith:
+			return err
+		case <-quit:
+			return nil
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+	}
+}
+
+func (d *Driver) note(change func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change()
+}
+
+func (d *Driver) begin(rpc string, claims []dra.Claim) (at int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls = append(d.calls, Call{RPC: rpc, Claims: claims, Began: time.Now()})
+	return len(d.calls) - 1
+}
+
+func (d *Driver) end(at int, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls[at].Ended, d.calls[at].Err = time.Now(), err
+}
+
+// misbehave does what the fault of a call says.
+func (d *Driver) misbehave(ctx context.Context, rpc string) error {
+	d.mu.Lock()
+	f := d.faults[rpc]
+	if f.Count == 1 {
+		delete(d.faults, rpc)
+	} else if f.Count > 1 {
+		d.faults[rpc] = Fault{f.Delay, f.Hang, f.Err, f.Count - 1}
+	}
+	d.mu.Unlock()
+	if f.Hang {
+		<-ctx.Done()
+	}
+	if f.Delay > 0 {
+		await.For(ctx, f.Delay)
+	}
+	if ctx.Err() != nil {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return f.Err
+}
+
+func claimsOf(claims []*drav1.Claim) (out []dra.Claim) {
+	for _, c := range claims {
+		out = append(out, dra.Claim{
+			Namespace: c.GetNamespace(), Name: c.GetName(), UID: types.UID(c.GetUid()),
+		})
+	}
+	return out
+}
+
+func encoded(a dra.Answer) *drav1.NodePrepareResourceResponse {
+	if a.Err != nil {
+		return &drav1.NodePrepareResourceResponse{Error: a.Err.Error()}
+	}
+	out := &drav1.NodePrepareResourceResponse{}
+	for _, d := range a.Devices {
+		one := &drav1.Device{
+			RequestNames: d.Requests, PoolName: d.Pool, DeviceName: d.Name, CdiDeviceIds: d.CDI,
+		}
+		if d.ShareID != "" {
+			one.ShareId = &d.ShareID
+		}
+		out.Devices = append(out.Devices, one)
+	}
+	return out
+}

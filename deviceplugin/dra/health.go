@@ -1,0 +1,196 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	healthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
+	healthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/complaint"
+)
+
+// Health is what a driver says of a device.
+type Health string
+
+// Values of Health.
+const (
+	Healthy   Health = "Healthy"
+	Unhealthy Health = "Unhealthy"
+	Unknown   Health = "Unknown"
+)
+
+// DeviceHealth is one device in a message of a health stream.
+type DeviceHealth struct {
+	Pool, Name string
+	Health     Health
+	// Updated is the time when the message came. What the driver says of the time counts as little
+	// as for the kubelet.
+	Updated time.Time
+	// Timeout is how long after Updated it holds.
+	Timeout time.Duration
+	// Message explains it, in at most v1.ResourceHealthMessageMaxLength bytes.
+	Message string
+}
+
+// MaxHealthDevices bounds the devices of a driver whose health is followed, as the kubelet does.
+const MaxHealthDevices = 16384
+
+const (
+	healthTimeout = 30 * time.Second     // of devices without a timeout
+	maxTimeout    = 365 * 24 * time.Hour // beyond that nothing differs
+	// maxHealthBytes bounds a message: the devices above, each with a long message.
+	maxHealthBytes = 32 << 20
+)
+
+// pings find a dead connection of a health stream. gRPC servers close connections that ping more
+// often than every five minutes.
+var pings = keepalive.ClientParameters{
+	Time: 5*time.Minute + 10*time.Second, Timeout: 20 * time.Second,
+}
+
+// followHealth keeps the health stream of an instance, which may end with Unimplemented for good.
+func (d *Drivers) followHealth(ctx context.Context, in *instance) {
+	log := klog.FromContext(ctx).WithValues("service", in.health)
+	conn, err := d.connection(in.endpoint, &in.failed, grpc.WithKeepaliveParams(pings),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxHealthBytes)))
+	if err != nil {
+		log.Error(err, "Health of DRA driver's devices is not followed")
+		return
+	}
+	defer conn.Close()
+	var client healthv1.DRAResourceHealthClient = healthv1.NewDRAResourceHealthClient(conn)
+	if in.health == healthv1alpha1.DRAResourceHealthService {
+		client = healthv1.V1Alpha1ClientWrapper{
+			Client: healthv1alpha1.NewDRAResourceHealthClient(conn),
+		}
+	}
+	var wrong complaint.Complaint[string]
+	for ctx.Err() == nil {
+		err := d.hearHealth(ctx, in, client)
+		if status.Code(err) == codes.Unimplemented {
+			log.V(2).Info("DRA driver lists the health service and does not serve it")
+			return
+		}
+		if ctx.Err() == nil && !errors.Is(err, io.EOF) && wrong.Begins(complaint.Of(err)) {
+			log.Info("Health stream of DRA driver is tried again", "reason", err.Error())
+		}
+		await.For(ctx, d.cfg.Deadlines.Stream)
+	}
+}
+
+// hearHealth passes on one stream until it ends.
+func (d *Drivers) hearHealth(ctx context.Context, in *instance,
+	client healthv1.DRAResourceHealthClient) error {
+	stream, err := client.NodeWatchResources(ctx, &healthv1.NodeWatchResourcesRequest{})
+	if err != nil {
+		return err
+	}
+	defer d.voices.end(in)
+	var left complaint.Complaint[int]
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		devices, dropped := healthOf(resp, time.Now())
+		if left.Begins(dropped) {
+			klog.FromContext(ctx).Info("DRA driver's health message has devices that are left out",
+				"leftOut", dropped, "most", MaxHealthDevices)
+		}
+		d.voices.hear(in, devices)
+	}
+}
+
+// healthOf returns the devices of a message, and how many of them were left out: those beyond the
+// bound, and those whose names no ResourceSlice can have.
+func healthOf(resp *healthv1.NodeWatchResourcesResponse, now time.Time) (
+	out []DeviceHealth, dropped int) {
+	out = []DeviceHealth{}
+	for _, h := range resp.GetDevices() {
+		pool, name := h.GetDevice().GetPoolName(), h.GetDevice().GetDeviceName()
+		if len(out) == MaxHealthDevices || name == "" || len(name) > maxName || len(pool) > maxPool {
+			dropped++
+			continue
+		}
+		one := DeviceHealth{
+			Pool: pool, Name: name, Health: Unknown, Updated: now, Timeout: healthTimeout,
+			Message: shortMessage(h.GetMessage()),
+		}
+		switch h.GetHealth() {
+		case healthv1.HealthStatus_HEALTHY:
+			one.Health = Healthy
+		case healthv1.HealthStatus_UNHEALTHY:
+			one.Health = Unhealthy
+		}
+		if seconds := h.GetHealthCheckTimeoutSeconds(); seconds > 0 {
+			one.Timeout = time.Duration(min(seconds, int64(maxTimeout/time.Second))) * time.Second
+		}
+		out = append(out, one)
+	}
+	return out, dropped
+}
+
+// shortMessage cuts a message as the kubelet does, but not within a character.
+func shortMessage(text string) string {
+	const note = "..."
+	if len(text) <= v1.ResourceHealthMessageMaxLength {
+		return text
+	}
+	end := v1.ResourceHealthMessageMaxLength - len(note)
+	for end > 0 && text[end]&0xC0 == 0x80 { // inside a character of UTF-8
+		end--
+	}
+	return text[:end] + note
+}
+
+// voices passes on what streams say. Of several instances of a driver with a stream, the newest
+// speaks for it, so that the end of an older one says nothing.
+type voices struct {
+	tell func(driver string, devices []DeviceHealth)
+
+	mu sync.Mutex // held while tell runs: news keep their order
+	// speaking has the instances whose streams have said something, by driver, oldest first.
+	speaking map[string][]*instance
+}
+
+func (v *voices) hear(in *instance, devices []DeviceHealth) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now := v.speaking[in.driver]
+	if !slices.Contains(now, in) {
+		now = append(now, in)
+		slices.SortFunc(now, func(a, b *instance) int { return int(a.number) - int(b.number) })
+		v.speaking[in.driver] = now
+	}
+	if now[len(now)-1] == in {
+		v.tell(in.driver, devices)
+	}
+}
+
+func (v *voices) end(in *instance) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	now := v.speaking[in.driver]
+	at := slices.Index(now, in)
+	if at < 0 {
+		return
+	}
+	now = slices.Delete(now, at, at+1)
+	v.speaking[in.driver] = now
+	if len(now) == 0 {
+		delete(v.speaking, in.driver)
+		v.tell(in.driver, nil)
+	}
+}

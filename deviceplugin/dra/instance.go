@@ -1,0 +1,74 @@
+package dra
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/connectivity"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/deviceplugin/socket"
+)
+
+// instance is one registration of a plugin.
+type instance struct {
+	introduction
+	number uint64 // grows with each registration
+	stop   context.CancelFunc
+	failed atomic.Pointer[error] // of the last failed attempt to connect
+
+	// Drivers' lock guards the rest.
+	link      *link
+	connected bool
+}
+
+// Periods of the replacement of a connection.
+const (
+	renewPatience = time.Second      // a local server answers at once, or is not there
+	renewAgain    = 10 * time.Second // after an attempt that failed
+)
+
+// run keeps the connection, and follows the health stream, until the instance leaves or Run ends.
+func (d *Drivers) run(ctx context.Context, in *instance) {
+	log := klog.FromContext(ctx).WithValues("driver", in.driver, "endpoint", in.endpoint)
+	ctx = klog.NewContext(ctx, log)
+	defer d.remove(in)
+	var streams sync.WaitGroup
+	defer streams.Wait()
+	if in.health != "" {
+		streams.Go(func() { d.followHealth(ctx, in) })
+	}
+	d.mu.Lock()
+	l := in.link // which only this goroutine replaces
+	d.mu.Unlock()
+	for ctx.Err() == nil {
+		state := l.conn.GetState()
+		d.connected(ctx, in, state == connectivity.Ready)
+		if state == connectivity.Idle {
+			l.conn.Connect()
+		}
+		if !l.changes(ctx, state) && ctx.Err() == nil {
+			l = d.renew(ctx, in, l)
+		}
+	}
+}
+
+// renew replaces a connection by a new one, which has to be there at once: until then calls go on
+// over the old one.
+func (d *Drivers) renew(ctx context.Context, in *instance, old *link) *link {
+	fresh, err := d.newLink(in.introduction, &in.failed)
+	if err == nil {
+		patience, cancel := context.WithTimeout(ctx, renewPatience)
+		defer cancel()
+		if socket.Ready(patience, fresh.conn) && d.replace(in, fresh) {
+			old.hangUp()
+			klog.FromContext(ctx).V(4).Info("Connection to DRA driver was replaced")
+			return fresh
+		}
+		fresh.close()
+	}
+	old.trust(renewAgain)
+	return old
+}
