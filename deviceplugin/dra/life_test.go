@@ -170,12 +170,10 @@ func TestIdle(t *testing.T) {
 		d := dratest.New(dratest.Config{})
 		b.serve("/a", d)
 		b.register("/a")
-		for range 24 {
-			time.Sleep(time.Hour)
-			if !b.Usable(gpu) {
-				t.Fatal("it is not usable")
-			}
-		}
+		before := func() (n int) { b.note(func() { n = b.changes }); return n }()
+		time.Sleep(24 * time.Hour)
+		expect(b, "usable after a day", func() bool { return b.Usable(gpu) }, true)
+		expect(b, "changes in a day", func() int { return b.changes }, before)
 		b.kill("/a", d)
 		time.Sleep(time.Hour)
 		b.serve("/a", d)

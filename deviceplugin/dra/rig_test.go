@@ -100,10 +100,11 @@ func (b *bubble) serve(path string, d *dratest.Driver) {
 	d.Serve(l)
 }
 
-// kill ends a driver as a killed process does.
+// kill ends a driver as a killed process does, and waits until that is known.
 func (b *bubble) kill(path string, d *dratest.Driver) {
 	b.note(func() { delete(b.serving, path) })
 	d.Kill()
+	synctest.Wait()
 }
 
 // stallAll makes the connections so far dead without being closed, and returns how many they are.
