@@ -250,6 +250,17 @@ func (n *Node) AwaitKilled() {
 	_ = n.end("what was to kill it") // the result only says which signal
 }
 
+// Stacks ends the agent, if it runs, and returns its log with the stacks of all its goroutines.
+func (n *Node) Stacks() string {
+	n.t.Helper()
+	if n.agent == nil {
+		return ""
+	}
+	_ = n.agent.Process.Signal(syscall.SIGQUIT) // it may have ended already
+	n.AwaitKilled()
+	return n.LogTail(10_000)
+}
+
 func (n *Node) end(after string) error {
 	n.t.Helper()
 	select {

@@ -29,6 +29,11 @@ func newEnding(t *testing.T) *harness.Node {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGHUP)
 	d := newRuntime(t)
 	n := harness.NewOn(t, d.Endpoint())
+	t.Cleanup(func() {
+		if t.Failed() { // what does the agent wait for?
+			t.Log(n.Stacks())
+		}
+	})
 	n.Dir, n.Root, n.Manifests = home, home+"/root", home+"/manifests"
 	if err := os.MkdirAll(n.Manifests, 0o755); err != nil {
 		t.Fatal(err)
