@@ -5,7 +5,8 @@
 #
 #   bin=$(test/tools/build.sh)            containerd, its shim and ctr
 #   bin=$(test/tools/build.sh cluster)    etcd, what Kubernetes' control plane is made of, kubectl,
-#                                         metrics-server, the kubelet and a device plugin
+#                                         metrics-server, the kubelet, a device plugin and a
+#                                         driver for resource claims
 #   bin=$(test/tools/build.sh schedulers) the scheduler of sigs.k8s.io/scheduler-plugins
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -78,8 +79,9 @@ build_cluster() {
     done
     compile "$ldflags" '' $etcd sigs.k8s.io/metrics-server/cmd/metrics-server \
         $module/cmd/kube{-apiserver,-controller-manager,-scheduler,ctl,let} \
-        $module/test/images/sample-device-plugin
+        $module/test/images/sample-device-plugin $module/test/e2e/dra/test-driver
     mv "$new/bin/server" "$new/bin/etcd" # go calls a command by the end of its path
+    mv "$new/bin/test-driver" "$new/bin/dra-test-driver"
 }
 
 build_schedulers() {
