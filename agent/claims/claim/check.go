@@ -64,3 +64,36 @@ func (u Use) Drivers() (out []string) {
 	slices.Sort(out)
 	return slices.Compact(out)
 }
+
+// Skip says which calls a driver does not want for a claim.
+type Skip struct {
+	Prepare   bool `json:"prepare,omitempty"`
+	Unprepare bool `json:"unprepare,omitempty"`
+}
+
+// Skips has Skip by driver.
+type Skips map[string]Skip
+
+// ErrSkips: a driver wants no calls for a claim, which takes a feature gate.
+var ErrSkips = errors.New("DRAOptionalNodeOperations feature gate is disabled on kubelet")
+
+// SkipsOf returns which calls the claim's drivers do not want: those that none of the driver's
+// devices needs.
+func SkipsOf(c *resourcev1.ResourceClaim) Skips {
+	out := Skips{}
+	for _, r := range c.Status.Allocation.Devices.Results {
+		skips := func(op resourcev1.SkipNodeOperation) bool {
+			return slices.Contains(r.SkipNodeOperations, op) ||
+				slices.Contains(r.SkipNodeOperations, resourcev1.SkipNodeOperationAll)
+		}
+		own := Skip{
+			Prepare:   skips(resourcev1.SkipNodeOperationNodePrepareResources),
+			Unprepare: skips(resourcev1.SkipNodeOperationNodeUnprepareResources),
+		}
+		if so, known := out[r.Driver]; known {
+			own.Prepare, own.Unprepare = own.Prepare && so.Prepare, own.Unprepare && so.Unprepare
+		}
+		out[r.Driver] = own
+	}
+	return out
+}

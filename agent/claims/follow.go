@@ -1,0 +1,234 @@
+package claims
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/claims/claim"
+	"github.com/numalet/numalet/internal/await"
+)
+
+const (
+	// period is the pause before claims are read again that a pod cannot use; it grows up to longest
+	// while the API server does not answer, and is longest while the claims are good.
+	period, longest = 2 * time.Second, 30 * time.Second
+	// readTimeout bounds the time of one reading of a pod's claims.
+	readTimeout = 10 * time.Second
+	// fresh is how long a reading of good claims counts when they are prepared.
+	fresh = 10 * time.Second
+	// sideBySide is how many claims of a pod are read at once.
+	sideBySide = 4
+)
+
+// follower reads the claims of pods at the API server, by GET: nothing else is allowed to a node.
+type follower struct {
+	get      func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error)
+	optional bool // drivers may skip calls
+	changed  func()
+	readers  await.Tasks
+
+	mu   sync.Mutex // guards pods, and the readings
+	pods map[types.UID]*reading
+}
+
+// reading is what was read of the claims of a pod that waits.
+type reading struct {
+	pod   *v1.Pod
+	known chan struct{} // closed when they were read, whatever came of it
+	again chan struct{} // capacity 1: they are to be read at once
+	once  sync.Once
+	stop  context.CancelFunc
+	found
+}
+
+// found is the outcome of a reading.
+type found struct {
+	uses []Use
+	err  error
+	at   time.Time
+	// good: the pod may use all of its claims.
+	good bool
+}
+
+// begin follows the claims of a pod until end. If the pod is another version than the one followed,
+// they are read again at once.
+func (f *follower) begin(pod *v1.Pod) {
+	if !claim.Any(pod) {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r := f.pods[pod.UID]; r != nil {
+		if r.pod != pod {
+			r.pod = pod
+			await.Wake(r.again)
+		}
+		return
+	}
+	r := &reading{pod: pod, known: make(chan struct{}), again: make(chan struct{}, 1)}
+	r.err = fmt.Errorf("the API server has not told yet of the pod's resource claims")
+	f.pods[pod.UID] = r
+	r.stop = f.readers.Go(func(ctx context.Context) { f.follow(ctx, r) })
+}
+
+func (f *follower) end(uid types.UID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r := f.pods[uid]; r != nil {
+		r.stop()
+		delete(f.pods, uid)
+	}
+}
+
+// follow reads the claims until the pod waits no longer.
+func (f *follower) follow(ctx context.Context, r *reading) {
+	pauses := await.Pauses{First: period, Last: longest}
+	for failed := 0; ctx.Err() == nil; {
+		f.put(ctx, r, f.read(ctx, f.podOf(r)))
+		pause := longest
+		if now := f.last(r); !now.good {
+			pause = pauses.After(failed)
+			failed++
+		} else {
+			failed = 0
+		}
+		select {
+		case <-ctx.Done():
+		case <-r.again:
+			failed = 0
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (f *follower) podOf(r *reading) *v1.Pod {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return r.pod
+}
+
+func (f *follower) last(r *reading) found {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return r.found
+}
+
+// put records what was read, and tells of it if it differs.
+func (f *follower) put(ctx context.Context, r *reading, now found) {
+	if ctx.Err() != nil {
+		return
+	}
+	if f.replace(r, now) {
+		f.changed()
+	}
+	r.once.Do(func() { close(r.known) })
+}
+
+func (f *follower) replace(r *reading, now found) (other bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was := r.found
+	r.found = now
+	return was.good != now.good || fmt.Sprint(was.err) != fmt.Sprint(now.err)
+}
+
+// known returns what was last read of the pod's claims; false: they are not followed.
+func (f *follower) known(uid types.UID) (found, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r := f.pods[uid]; r != nil {
+		return r.found, true
+	}
+	return found{}, false
+}
+
+// look waits until the pod's claims were read once.
+func (f *follower) look(ctx context.Context, uid types.UID) {
+	if c := f.awaited(uid); c != nil {
+		await.On(ctx, c)
+	}
+}
+
+// awaited returns nil for a pod that is not followed.
+func (f *follower) awaited(uid types.UID) <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r := f.pods[uid]; r != nil {
+		return r.known
+	}
+	return nil
+}
+
+// reread has the pod's claims read at once: they are not what they were.
+func (f *follower) reread(uid types.UID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r := f.pods[uid]; r != nil {
+		await.Wake(r.again)
+	}
+}
+
+// uses returns the claims that a pod is about to use, as the API server had them lately.
+func (f *follower) uses(ctx context.Context, pod *v1.Pod) ([]Use, error) {
+	if now, ok := f.known(pod.UID); ok && now.good && time.Since(now.at) < fresh {
+		return now.uses, nil
+	}
+	now := f.read(ctx, pod)
+	if now.err != nil {
+		f.reread(pod.UID)
+	}
+	return now.uses, now.err
+}
+
+// read reads the claims and checks that the pod may use them.
+func (f *follower) read(ctx context.Context, pod *v1.Pod) found {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	out := found{at: time.Now()}
+	refs, err := claim.Refs(pod)
+	if err != nil {
+		out.err = err
+		return out
+	}
+	out.uses = make([]Use, len(refs))
+	places := make([]int, len(refs))
+	for i := range places {
+		places[i] = i
+	}
+	errs := make([]error, len(refs))
+	_ = await.Each(places, sideBySide, func(i int) error {
+		out.uses[i], errs[i] = f.readOne(ctx, pod, refs[i])
+		return nil
+	})
+	for _, err := range errs {
+		if err != nil {
+			out.err, out.uses = err, nil
+			return out
+		}
+	}
+	out.good = true
+	return out
+}
+
+func (f *follower) readOne(ctx context.Context, pod *v1.Pod, ref claim.Ref) (Use, error) {
+	c, err := f.get(ctx, pod.Namespace, ref.Name)
+	if err != nil {
+		return Use{}, fmt.Errorf("fetch ResourceClaim %s: %w", ref.Name, err)
+	}
+	if err := claim.Check(pod, ref, c); err != nil {
+		return Use{}, err
+	}
+	u := Use{Use: claim.UseOf(ref, c), Skips: claim.SkipsOf(c)}
+	for _, skip := range u.Skips {
+		if skip != (claim.Skip{}) && !f.optional {
+			return Use{}, fmt.Errorf("ResourceClaim %s: %w", c.Name, claim.ErrSkips)
+		}
+	}
+	return u, nil
+}

@@ -1,0 +1,254 @@
+package claims
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-base/metrics"
+
+	"github.com/numalet/numalet/agent/claims/claim"
+	"github.com/numalet/numalet/deviceplugin/dra"
+)
+
+// Config configures a Manager. Get, Drivers and Active are required.
+type Config struct {
+	// Dir is the agent's root, with FileName and KubeletFile.
+	Dir    string
+	BootID string
+	// Booted is when the machine started; zero: what a kubelet prepared was in this boot.
+	Booted time.Time
+	// Get reads a claim at the API server.
+	Get     func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error)
+	Drivers Drivers
+	// DriversChanged has a value when other drivers are usable than before.
+	DriversChanged <-chan struct{}
+	// Place says where a device is; nil: nothing is known.
+	Place func(driver, pool, device string) claim.Place
+	// Active returns the pods that may use claims: those that are known and whose containers have not
+	// all ended, and those that run. false: not all pods are known yet.
+	Active func() (sets.Set[types.UID], bool)
+	Ends   Ends
+	// OptionalCalls lets drivers do without calls (DRAOptionalNodeOperations).
+	OptionalCalls bool
+	Registry      metrics.KubeRegistry // nil: nobody reads metrics
+}
+
+// Ends hear what happens. None of them may block, and each may be nil.
+type Ends struct {
+	// Changed: the claims that a waiting pod lacks are others, or its drivers.
+	Changed func()
+	// Settled: a pod holds no claim any more, after it did.
+	Settled func(types.UID)
+	// Tell records an event of an object.
+	Tell func(object runtime.Object, eventType, reason, message string)
+}
+
+// Drivers calls the drivers of this node; *dra.Drivers does. A call has a deadline of its own.
+type Drivers interface {
+	Usable(driver string) bool
+	Prepare(ctx context.Context, driver string, claims []dra.Claim) (
+		map[types.UID]dra.Answer, error)
+	Unprepare(ctx context.Context, driver string, claims []dra.Claim) (map[types.UID]error, error)
+}
+
+// Manager has claims prepared and unprepared.
+type Manager struct {
+	cfg     Config
+	follow  *follower
+	book    *book
+	flights *flights
+	pods    *releases
+	metrics *meters
+}
+
+// New opens the records. An error that is ErrUnusable says that a file was moved aside: the manager
+// can be used. Any other error comes without one.
+func New(cfg Config) (*Manager, error) {
+	if cfg.Ends.Changed == nil {
+		cfg.Ends.Changed = func() {}
+	}
+	b, err := openBook(cfg.Dir, cfg.BootID)
+	if b == nil {
+		return nil, err
+	}
+	switch aligned := b.align(cfg.Dir, cfg.Booted); {
+	case aligned == nil:
+	case err == nil && isUnusable(aligned):
+		err = aligned
+	case !isUnusable(aligned):
+		return nil, aligned
+	}
+	m := &Manager{cfg: cfg, book: b, flights: newFlights(), pods: newReleases()}
+	b.settled = cfg.Ends.Settled
+	m.follow = &follower{get: cfg.Get, optional: cfg.OptionalCalls, changed: cfg.Ends.Changed,
+		pods: map[types.UID]*reading{}}
+	var failed error
+	if m.metrics, failed = newMeters(cfg.Registry, b.records); failed != nil {
+		return nil, failed
+	}
+	return m, err
+}
+
+// Begin follows the claims of a pod that waits, until End. Another version of the pod may follow.
+func (m *Manager) Begin(pod *v1.Pod) { m.follow.begin(pod) }
+
+// End ends Begin.
+func (m *Manager) End(uid types.UID) { m.follow.end(uid) }
+
+// Look waits until the API server has answered once about the claims of a pod that is followed.
+func (m *Manager) Look(ctx context.Context, pod *v1.Pod) { m.follow.look(ctx, pod.UID) }
+
+// Uses returns the pod's claims, and what keeps the pod from using them. Of a pod whose claims were
+// prepared nothing is lacking, whatever its drivers do. It does not block.
+func (m *Manager) Uses(pod *v1.Pod) ([]claim.Use, claim.Lack) {
+	if !claim.Any(pod) {
+		return nil, claim.Lack{}
+	}
+	if uses, ok := m.recorded(pod); ok {
+		return m.placed(uses), claim.Lack{}
+	}
+	now, followed := m.follow.known(pod.UID)
+	switch {
+	case !followed:
+		return nil, claim.Lack{Reason: claim.ReasonWaitClaim,
+			Why: "the pod's resource claims were not read yet"}
+	case !now.good:
+		return nil, claim.Lack{Reason: claim.ReasonWaitClaim, Why: now.err.Error()}
+	}
+	var uses []claim.Use
+	for _, u := range now.uses {
+		uses = append(uses, u.Use)
+	}
+	return m.placed(uses), m.lackOf(now.uses)
+}
+
+// lackOf names the first driver that cannot be called.
+func (m *Manager) lackOf(uses []Use) claim.Lack {
+	for _, u := range uses {
+		for _, driver := range u.Drivers() {
+			if !u.Skips[driver].Prepare && !m.cfg.Drivers.Usable(driver) {
+				return claim.Lack{Reason: claim.ReasonWaitDriver, Why: fmt.Sprintf(
+					"%v, and ResourceClaim %s has devices of it", unregistered{driver}, u.Name)}
+			}
+		}
+	}
+	return claim.Lack{}
+}
+
+// recorded returns the uses of a pod whose claims are all prepared.
+func (m *Manager) recorded(pod *v1.Pod) ([]claim.Use, bool) {
+	refs, err := claim.Refs(pod)
+	if err != nil {
+		return nil, false
+	}
+	var out []claim.Use
+	for _, ref := range refs {
+		r := m.book.get(types.NamespacedName{Namespace: pod.Namespace, Name: ref.Name})
+		if r == nil || !r.has(pod.UID) || !r.prepared() {
+			return nil, false
+		}
+		out = append(out, r.use(ref))
+	}
+	return out, true
+}
+
+// placed adds where the devices are.
+func (m *Manager) placed(uses []claim.Use) []claim.Use {
+	if m.cfg.Place == nil {
+		return uses
+	}
+	for i := range uses {
+		devices := make([]claim.Device, len(uses[i].Devices))
+		for j, d := range uses[i].Devices {
+			d.Place = m.cfg.Place(d.Driver, d.Pool, d.Name)
+			devices[j] = d
+		}
+		uses[i].Devices = devices
+	}
+	return uses
+}
+
+// Prepared is a claim that a pod uses, with the devices that its drivers prepared.
+type Prepared struct {
+	dra.Claim
+	Devices []Device
+}
+
+// Device is a prepared device.
+type Device struct {
+	Driver string
+	dra.Device
+}
+
+// Prepared returns the claims of a pod with their devices, by name; of a claim that is not prepared,
+// none.
+func (m *Manager) Prepared(uid types.UID) (out []Prepared) {
+	for _, r := range m.book.records().of(uid) {
+		p := Prepared{Claim: r.call()}
+		if r.has(uid) && r.prepared() {
+			p.Devices = r.devices()
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func (r *Record) devices() (out []Device) {
+	for _, d := range r.Drivers {
+		for _, device := range d.Devices {
+			out = append(out, Device{d.Name, device})
+		}
+	}
+	return out
+}
+
+// CDI returns the ids of the devices that the container of that name gets, each once.
+func (m *Manager) CDI(pod *v1.Pod, container string) (ids []string, err error) {
+	parts, err := claim.Parts(pod, container)
+	if err != nil {
+		return nil, err
+	}
+	known := sets.New[string]()
+	for _, part := range parts {
+		r := m.book.get(types.NamespacedName{Namespace: pod.Namespace, Name: part.Name})
+		if r == nil || !r.has(pod.UID) || !r.prepared() {
+			return nil, fmt.Errorf("unable to get claim info for ResourceClaim %s in namespace %s: "+
+				"it is not prepared for the pod", part.Name, pod.Namespace)
+		}
+		for _, device := range r.devices() {
+			if !part.Gets(device.Requests) {
+				continue
+			}
+			for _, id := range device.CDI {
+				if !known.Has(id) {
+					known.Insert(id)
+					ids = append(ids, id)
+				}
+			}
+		}
+	}
+	return ids, nil
+}
+
+// Held says why the pod's claims are not yet unprepared; nil: it holds none.
+func (m *Manager) Held(uid types.UID) error {
+	for _, r := range m.book.records().of(uid) {
+		for _, d := range r.Drivers {
+			if p := m.flights.problem(called{r.key(), d.Name}); p.Err != nil &&
+				len(r.active()) == 0 {
+				return p.Err
+			}
+		}
+		return fmt.Errorf("ResourceClaim %s is not unprepared yet", r.Name)
+	}
+	if m.pods.preparing(uid) {
+		return fmt.Errorf("the pod's resource claims are being prepared")
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package claims
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/internal/await"
+)
+
+// activePeriod is how often pods are looked for that use claims and are not there any more.
+const activePeriod = time.Minute
+
+// recordRetry is the pause before releases are recorded again that could not be.
+const recordRetry = time.Second
+
+// Release says that the pod needs its claims no longer: no container of it runs. It does not block;
+// Run has the claims of which it is the last user unprepared. What failed lately is tried at once.
+func (m *Manager) Release(uid types.UID) {
+	own := map[types.NamespacedName]bool{}
+	for _, r := range m.book.records().of(uid) {
+		own[r.key()] = true
+	}
+	if len(own) == 0 && !m.pods.preparing(uid) {
+		return
+	}
+	m.flights.hasten(func(c called) bool { return own[c.key] })
+	m.pods.release(uid)
+}
+
+// Unprepare is Release, and waits until nothing of the pod's claims is left, or a try to unprepare
+// them failed, whose error it returns in the kubelet's words.
+func (m *Manager) Unprepare(ctx context.Context, uid types.UID) error {
+	began := time.Now()
+	m.Release(uid)
+	err := m.awaitSettled(ctx, uid, began)
+	m.metrics.handled(opUnprepare, began, err)
+	if err != nil {
+		return fmt.Errorf("unprepare dynamic resources: %w", err)
+	}
+	return nil
+}
+
+func (m *Manager) awaitSettled(ctx context.Context, uid types.UID, since time.Time) error {
+	for {
+		news := m.pods.next()
+		if m.Held(uid) == nil {
+			return nil
+		}
+		if err := m.failed(uid, since); err != nil {
+			return err
+		}
+		if !await.On(ctx, news) {
+			return ctx.Err()
+		}
+	}
+}
+
+// failed returns why the pod's claims could not be unprepared since then.
+func (m *Manager) failed(uid types.UID, since time.Time) error {
+	for _, r := range m.book.records().of(uid) {
+		if r.has(uid) {
+			continue // it is not known yet that it left
+		}
+		for _, d := range r.Drivers {
+			if p := m.flights.problem(called{r.key(), d.Name}); p.Err != nil && !p.At.Before(since) {
+				return p.Err
+			}
+		}
+	}
+	return nil
+}
+
+// Run unprepares claims until ctx ends and its calls have returned.
+func (m *Manager) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() { m.follow.readers.Run(ctx) })
+	active := time.Now()
+	for ctx.Err() == nil {
+		if now := time.Now(); !now.Before(active) {
+			m.releaseGone()
+			active = now.Add(activePeriod)
+		}
+		next := m.round(ctx, &running)
+		select {
+		case <-ctx.Done():
+		case <-m.pods.wake:
+		case <-await.At(await.Earlier(next, active)):
+		case <-m.cfg.DriversChanged:
+			m.flights.hasten(func(c called) bool { return m.cfg.Drivers.Usable(c.driver) })
+			m.cfg.Ends.Changed()
+		}
+	}
+	return nil
+}
+
+// releaseGone releases what pods use that are not there: admission gave them up, or they vanished
+// while the agent was away.
+func (m *Manager) releaseGone() {
+	pods, known := m.cfg.Active()
+	if !known {
+		return
+	}
+	for _, r := range m.book.records() {
+		for _, u := range r.active() {
+			if !pods.Has(u.UID) && !m.pods.preparing(u.UID) {
+				m.Release(u.UID)
+			}
+		}
+	}
+}
+
+// round records releases, and begins the calls that are due. It returns when the next one is.
+func (m *Manager) round(ctx context.Context, running *sync.WaitGroup) (next time.Time) {
+	left, now := m.pods.take(), time.Now()
+	var t turn
+	err := m.book.apply(func(d *draft) error {
+		for _, uid := range left {
+			for _, r := range d.base.of(uid) {
+				_ = d.step(r.key(), Event{Kind: Left, User: User{UID: uid}, At: now}) // cannot fail
+			}
+		}
+		var due []called
+		due, next = m.due(d, now)
+		t = m.takeCalls(d, due, UnprepareSent, now)
+		return nil
+	})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Released resource claims are not recorded, trying again")
+		m.flights.land(t.calls)
+		m.pods.putBack(left)
+		return now.Add(recordRetry)
+	}
+	m.flights.keep(m.book.records())
+	m.pods.tell()
+	for _, batch := range byDriver(t.calls) {
+		running.Go(func() { m.unprepare(ctx, t, batch) })
+	}
+	return next
+}
+
+// due returns the calls to unprepare whose time has come, and when others' will. A driver that is
+// not there is not called, and that is its problem; it is tried when it is there.
+func (m *Manager) due(d *draft, now time.Time) (due []called, next time.Time) {
+	for key := range d.all() {
+		r := d.get(key)
+		if r == nil {
+			continue
+		}
+		for _, driver := range r.ToUnprepare() {
+			c := called{key, driver}
+			p := m.flights.problem(c)
+			switch {
+			case m.flights.busy(c):
+			case p.Retry.After(now):
+				next = await.Earlier(next, p.Retry)
+			case !m.cfg.Drivers.Usable(driver):
+				m.flights.note(c, UnprepareSent, unregistered{driver}, now)
+				next = await.Earlier(next, m.flights.problem(c).Retry)
+			default:
+				due = append(due, c)
+			}
+		}
+	}
+	return due, next
+}
+
+// unprepare makes one driver's call, and has Run look again.
+func (m *Manager) unprepare(ctx context.Context, t turn, batch []called) {
+	err := m.land(t, batch, m.callUnprepare(ctx, batch[0].driver, batch))
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Info("A driver did not unprepare all resource claims, trying again",
+			"driver", batch[0].driver, "err", err)
+	}
+	await.Wake(m.pods.wake)
+}
+
+func (m *Manager) callUnprepare(ctx context.Context, driver string, batch []called) (
+	out map[called]outcome) {
+	claims := m.claimsOf(batch)
+	answers, err := m.cfg.Drivers.Unprepare(ctx, driver, claims)
+	out = map[called]outcome{}
+	for i, c := range batch {
+		failed, answered := answers[claims[i].UID]
+		switch {
+		case err != nil:
+			out[c] = unanswered(err)
+		case !answered:
+			out[c] = outcome{err: errNoAnswer}
+		case failed != nil:
+			out[c] = outcome{err: failed}
+		default:
+			out[c] = outcome{event: Event{Kind: WasUnprepared}}
+		}
+	}
+	return out
+}
