@@ -67,20 +67,6 @@ type CPU struct {
 	Isolated bool `json:"isolated,omitempty"`
 }
 
-// PCIDevice is one PCI function.
-type PCIDevice struct {
-	// Address is domain:bus:device.function, "0000:3b:00.0".
-	Address string `json:"address"`
-	// Class, Vendor and Device are the ids in the form of sysfs ("0x030200", "0x10de", "0x2330").
-	Class  string `json:"class,omitempty"`
-	Vendor string `json:"vendor,omitempty"`
-	Device string `json:"device,omitempty"`
-	// Name is for people, if a PCI database knows it.
-	Name string `json:"name,omitempty"`
-	// Node is NoNode if the firmware does not say.
-	Node NodeID `json:"node"`
-}
-
 // Machine describes the hardware: an immutable value, safe for concurrent use. The caller owns
 // slices that its methods return.
 type Machine struct {
@@ -164,9 +150,6 @@ func (m *Machine) Distance(a, b NodeID) int {
 	return 20
 }
 
-// PCI lists the PCI functions by address.
-func (m *Machine) PCI() []PCIDevice { return slices.Clone(m.pci) }
-
 // Spec returns the machine as data; NewMachine of it gives an equal machine.
 func (m *Machine) Spec() Spec {
 	spec := Spec{Name: m.name, Nodes: m.Nodes(), PCI: m.PCI()}
@@ -198,6 +181,10 @@ func (s Spec) validate() error {
 		seen[d.Address] = true
 		if d.Node != NoNode && !nodes[d.Node] {
 			wrong("PCI device %s is on node %d, which does not exist", d.Address, d.Node)
+		}
+		if d.Path != "" && !ValidPCIPath(d.Path) {
+			wrong("PCI device %s: the path %q is none; write it as in sysfs, "+
+				"like pci0000:3a/0000:3a:00.0", d.Address, d.Path)
 		}
 	}
 	return errors.Join(errs...)

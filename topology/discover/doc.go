@@ -19,5 +19,6 @@
 //     without any, the socket.
 //   - The kernel forgets the core, caches and package of an offline CPU. It becomes a core and a cache
 //     group of its own, on the socket of its node if the node has only one.
-//   - A PCI device on a node that does not exist is on topology.NoNode.
+//   - A PCI device on a node that does not exist is on topology.NoNode. Its path is that of its link in
+//     sys/bus/pci/devices.
 package discover

@@ -125,8 +125,11 @@ func (r rendering) node(n topology.Node) {
 func (r rendering) pci() {
 	names := map[string]string{}
 	for _, d := range r.spec.PCI {
-		dir := "sys/devices/pci0000:00/" + d.Address
-		r.link(pciDir+"/"+d.Address, "../../../devices/pci0000:00/"+d.Address)
+		dir := pciDir + "/" + d.Address
+		if d.Path != "" {
+			dir = "sys/devices/" + d.Path + "/" + d.Address
+			r.link(pciDir+"/"+d.Address, "../../../devices/"+d.Path+"/"+d.Address)
+		}
 		r.file(dir+"/class", d.Class)
 		r.file(dir+"/vendor", d.Vendor)
 		r.file(dir+"/device", d.Device)
@@ -249,6 +252,9 @@ func anyMachine(t *rapid.T) topology.Spec {
 		spec.PCI = append(spec.PCI, topology.PCIDevice{
 			Address: fmt.Sprintf("0000:%02x:00.0", i), Class: "0x020000",
 			Vendor: "0x15b3", Device: fmt.Sprintf("0x%04x", device),
+			Path: rapid.SampledFrom([]string{"", "pci0000:00", "pci0000:40/0000:40:01.1",
+				"pci0000:40/0000:40:01.0/0000:41:00.0/0000:42:04.0",
+				"pci0000:64/0000:64:00.5/pci10000:00/10000:00:02.0"}).Draw(t, "path"),
 			Node: topology.NodeID(rapid.SampledFrom(append(nodeIDs, -1)).Draw(t, "node of device")),
 		})
 	}

@@ -34,6 +34,7 @@ func (t tree) pci(nodes []topology.Node) ([]topology.PCIDevice, error) {
 		if err := t.pciIDsOf(dir, &d); err != nil {
 			return nil, err
 		}
+		d.Path = t.pciPath(dir, d.Address)
 		node, err := t.number(dir + "/numa_node")
 		if err != nil && !absent(err) {
 			return nil, err
@@ -44,6 +45,23 @@ func (t tree) pci(nodes []topology.Node) ([]topology.PCIDevice, error) {
 		devices = append(devices, d)
 	}
 	return devices, nil
+}
+
+// pciPath returns the way from the root complex, which the link at dir leads along:
+// ../../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0 has the path pci0000:3a/0000:3a:00.0. It is
+// "" in a capture that has a directory instead, and for a device on no root, as some hypervisors
+// have.
+func (t tree) pciPath(dir, address string) string {
+	target, err := fs.ReadLink(t.fsys, dir)
+	if err != nil {
+		return ""
+	}
+	_, way, below := strings.Cut(target, "/pci")
+	path, ends := strings.CutSuffix("pci"+way, "/"+address)
+	if !below || !ends || !topology.ValidPCIPath(path) {
+		return ""
+	}
+	return path
 }
 
 // pciIDsOf reads class, vendor and device of the function in dir.

@@ -148,8 +148,10 @@ func (p picture) cores(cpus cpuset.CPUSet) []string {
 	return words
 }
 
+// devices lists the devices of a node, those under one PCIe switch together.
 func (p picture) devices(node topology.NodeID) []branch {
 	var out []branch
+	at := map[string]int{} // the places of switches in out
 	for _, d := range p.spec.PCI {
 		kind, usual := pciKind(d.Class)
 		if d.Node != node || !usual && !p.allPCI {
@@ -157,7 +159,19 @@ func (p picture) devices(node topology.NodeID) []branch {
 		}
 		ids := strings.TrimPrefix(d.Vendor, "0x") + ":" + strings.TrimPrefix(d.Device, "0x")
 		line := fmt.Sprintf("%-7s %-12s  %-9s  %s", kind, d.Address, ids, d.Name)
-		out = append(out, branch{text: ansi.Truncate(strings.TrimRight(line, " "), 88, "...")})
+		leaf := branch{text: ansi.Truncate(strings.TrimRight(line, " "), 88, "...")}
+		upstream := d.Switch()
+		if upstream == "" {
+			out = append(out, leaf)
+			continue
+		}
+		i, known := at[upstream]
+		if !known {
+			i = len(out)
+			at[upstream] = i
+			out = append(out, branch{text: fmt.Sprintf("PCIe switch %s, root %s", upstream, d.Root())})
+		}
+		out[i].under = append(out[i].under, leaf)
 	}
 	return out
 }

@@ -16,7 +16,9 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
 func TestTextGolden(t *testing.T) {
-	for _, name := range []string{"playground", "laptop", "cpuless-memory", "sparse-offline"} {
+	for _, name := range []string{
+		"playground", "laptop", "cpuless-memory", "sparse-offline", "dgx-h100", "dgx-a100",
+	} {
 		t.Run(name, func(t *testing.T) {
 			m, err := Fixture(name)
 			if err != nil {
@@ -79,6 +81,7 @@ func TestTextIsWholeAndNarrow(t *testing.T) {
 				}
 			case branch && strings.HasPrefix(rest, "node "):
 				nodes++
+			case branch && strings.HasPrefix(rest, "PCIe switch "):
 			case branch:
 				devices++
 			}

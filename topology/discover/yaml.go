@@ -26,7 +26,8 @@ import (
 //	offline: "11"
 //	isolated: "2-3"
 //	pci:
-//	- {address: "0000:3b:00.0", class: 0x030200, vendor: 0x10de, device: 0x2330, node: 0}
+//	- {address: "0000:3b:00.0", path: "pci0000:3a/0000:3a:00.0", class: 0x030200,
+//	   vendor: 0x10de, device: 0x2330, node: 0}
 //
 // Only nodes is required. Defaults:
 //
@@ -37,7 +38,8 @@ import (
 //   - l3: online CPUs in no entry share one cache per socket.
 //   - offline: none. These CPUs are present but off; those that no node lists are on no node.
 //   - isolated: none. These are the CPUs of isolcpus=.
-//   - node of a PCI device: unknown.
+//   - node and path of a PCI device: unknown. The path is the root complex and the bridges above the
+//     device, as in sysfs.
 type machineFile struct {
 	Name    string            `json:"name"`
 	Nodes   []nodeFields      `json:"nodes"`
@@ -60,6 +62,7 @@ type nodeFields struct {
 
 type pciFields struct {
 	Address scalar `json:"address"`
+	Path    scalar `json:"path"`
 	Class   scalar `json:"class"`
 	Vendor  scalar `json:"vendor"`
 	Device  scalar `json:"device"`
@@ -250,7 +253,8 @@ func checkDistances(nodes []topology.Node) error {
 }
 
 func (f pciFields) device(path string) (topology.PCIDevice, error) {
-	d := topology.PCIDevice{Address: string(f.Address), Name: string(f.Name), Node: topology.NoNode}
+	d := topology.PCIDevice{Address: string(f.Address), Path: string(f.Path), Name: string(f.Name),
+		Node: topology.NoNode}
 	if d.Address == "" {
 		return d, fmt.Errorf("%s.address: empty; write it like \"0000:3b:00.0\"", path)
 	}
