@@ -1,11 +1,14 @@
 package dra
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
@@ -69,42 +72,64 @@ func wire(claims []Claim) (out []*drav1.Claim) {
 	return out
 }
 
-// call makes one call to a driver. do returns what was wrong with an answer, which only counts as a
-// failure, or an error.
-func (d *Drivers) call(ctx context.Context, driver, rpc string,
-	do func(context.Context, drav1.DRAPluginClient) (flawed, err error)) error {
-	in, l := d.enter(driver)
-	if l == nil {
-		return notRegistered{driver}
-	}
-	defer l.leave()
-	log := klog.FromContext(ctx).WithValues("driver", driver, "endpoint", in.endpoint, "rpc", rpc)
-	log.V(4).Info("DRA driver is called")
-	caller := ctx
-	ctx, cancel := context.WithTimeout(klog.NewContext(ctx, log), d.cfg.Deadlines.Call)
+// rpc makes a call. It returns what was wrong with an answer, which only counts as a failure, or an
+// error.
+type rpc func(context.Context, drav1.DRAPluginClient) (flawed, err error)
+
+// maxTries bounds the plugins of a driver that one call is made to.
+const maxTries = 3
+
+// call makes one call to a driver. If the plugin cannot be reached, or breaks off, and another one
+// of the driver is connected, it is called as well: a plugin that ends may have calls under way
+// that never reached it, and plugins have to take each call twice.
+func (d *Drivers) call(ctx context.Context, driver, name string, do rpc) (err error) {
+	within, cancel := context.WithTimeout(ctx, d.cfg.Deadlines.Call)
 	defer cancel()
+	var last *instance
+	for range maxTries {
+		in, l := d.enter(driver, last)
+		if l == nil {
+			return cmp.Or[error](err, notRegistered{driver})
+		}
+		err = d.callOn(within, ctx, in, l, name, do)
+		if status.Code(err) != codes.Unavailable {
+			return err
+		}
+		last = in
+	}
+	return err
+}
+
+// callOn makes a call over a connection; caller is the context without the call's deadline.
+func (d *Drivers) callOn(ctx, caller context.Context, in *instance, l *link, name string,
+	do rpc) error {
+	defer l.leave()
+	log := klog.FromContext(ctx).WithValues("driver", in.driver, "endpoint", in.endpoint, "rpc", name)
+	log.V(4).Info("DRA driver is called")
 	began := time.Now()
-	flawed, err := do(ctx, l.client)
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) && caller.Err() == nil && err != nil {
+	flawed, err := do(klog.NewContext(ctx, log), l.client)
+	took, outcome := time.Since(began), errors.Join(err, flawed)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && caller.Err() == nil {
 		l.doubt()
 	} else {
 		l.trust(d.cfg.Deadlines.Silence)
 	}
-	log.V(4).Info("DRA driver was called", "took", time.Since(began), "err", errors.Join(err, flawed))
-	d.counted(driver, rpc, time.Since(began), errors.Join(err, flawed))
+	log.V(4).Info("DRA driver was called", "took", took, "err", outcome)
+	d.counted(in.driver, name, took, outcome)
 	return err
 }
 
 // enter begins a call to a driver; the caller ends it with leave. l is nil if the driver has no
-// plugin.
-func (d *Drivers) enter(driver string) (in *instance, l *link) {
+// plugin, or after the plugin last failed no other one that is connected.
+func (d *Drivers) enter(driver string, last *instance) (in *instance, l *link) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	of := d.drivers[driver]
 	if of == nil {
 		return nil, nil
 	}
-	if in = of.newest(); in == nil || !in.link.callers.Enter() {
+	in = of.newest()
+	if in == nil || last != nil && (in == last || !in.connected) || !in.link.callers.Enter() {
 		return nil, nil
 	}
 	return in, in.link
