@@ -148,6 +148,7 @@ func (r *Record) leave(e Event) {
 	for i := range r.Drivers {
 		if d := &r.Drivers[i]; d.Skips.Unprepare {
 			d.enter(StageUnsent, e.At)
+			d.Devices = nil
 		}
 	}
 }
