@@ -77,6 +77,11 @@ func encodeKubelet(all records) ([]byte, error) {
 			data.ClaimInfoStateList = append(data.ClaimInfoStateList, r.info())
 		}
 	}
+	return seal(data)
+}
+
+// seal adds the checksum.
+func seal(data checkpointData) ([]byte, error) {
 	raw, err := json.Marshal(data)
 	if err != nil {
 		return nil, err
