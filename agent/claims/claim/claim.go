@@ -33,8 +33,9 @@ type Place struct {
 	// PCI is the device's address, as 0000:01:00.0, and Root that of its PCIe root complex, as
 	// pci0000:00; "": unknown.
 	PCI, Root string
-	// UUID is the device's UUID as its driver names it, as GPU-...; "": unknown.
-	UUID string
+	// UUID is the device's UUID as its driver names it, as GPU-..., and Parent that of the device of
+	// which it is a partition; "": unknown, or no partition.
+	UUID, Parent string
 }
 
 // Lack says why a pod's claims cannot be used; the zero value: they can.
