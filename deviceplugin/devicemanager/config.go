@@ -59,13 +59,16 @@ type Before struct {
 	Resources []string
 }
 
-// Dirs are the directories where plugins register. They are created if missing.
+// Dirs are the directories where plugins register, which are created if missing, and who admits
+// those that are no device plugins.
 type Dirs struct {
 	// Plugins is the device plugin directory, <root>/device-plugins, which holds kubelet.sock.
 	Plugins string
 	// Registry is the plugin registry, <root>/plugins_registry, where plugins register by a socket
 	// of their own; "": off.
 	Registry string
+	// Others admit plugins of other types in Registry, by type. Optional.
+	Others map[string]watcher.Handler
 }
 
 // RefusedList describes a list of devices that was too long to be read.

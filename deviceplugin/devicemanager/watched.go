@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"time"
@@ -18,17 +19,21 @@ import (
 // errSocketGone ends a link of the plugin registry whose socket was removed.
 var errSocketGone = errors.New("its socket in the plugin registry was removed")
 
-// watch admits the device plugins of the plugin registry until ctx is done.
+// watch admits the plugins of the plugin registry until ctx is done: device plugins itself, others
+// through Dirs.Others.
 func (r registrar) watch(ctx context.Context) error {
 	if r.cfg.Dirs.Registry == "" {
 		return nil
 	}
+	handlers := map[string]watcher.Handler{}
+	maps.Copy(handlers, r.cfg.Dirs.Others)
+	handlers[registerapi.DevicePlugin] = r.takeIn
 	w, err := watcher.New(watcher.Config{
 		Dir:       r.cfg.Dirs.Registry,
 		Deadlines: r.cfg.Deadlines.Registry,
 		Stats:     r.cfg.Stats,
 		Registry:  r.cfg.Registry,
-		Handlers:  map[string]watcher.Handler{registerapi.DevicePlugin: r.takeIn},
+		Handlers:  handlers,
 		Called: func(found watcher.Plugin, rpc string, took time.Duration, err error) {
 			if found.Type != "" && found.Type != registerapi.DevicePlugin {
 				return

@@ -14,7 +14,9 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/numalet/numalet/deviceplugin/dra/dratest"
 	"github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/test/scratch"
 )
 
@@ -58,6 +60,28 @@ func TestRegistryPlugin(t *testing.T) {
 	}
 	if _, err := os.Lstat(filepath.Join(r.dir, deprecationName)); !os.IsNotExist(err) {
 		t.Errorf("plugins made with Kubernetes' stub would not register: %v", err)
+	}
+}
+
+// Plugins of another type reach their handler, and count in no metric of device plugins.
+func TestRegistryHasOtherTypes(t *testing.T) {
+	taken := make(chan watcher.Plugin, 1)
+	dir := scratch.Dir(t)
+	r := newRig(t, Config{Registry: metrics.NewKubeRegistry(), Dirs: Dirs{
+		Registry: dir, Others: map[string]watcher.Handler{
+			registerapi.DRAPlugin: func(_ context.Context, p watcher.Plugin) (*watcher.Membership, error) {
+				taken <- p
+				return &watcher.Membership{Leave: func() {}}, nil
+			},
+		},
+	}})
+	driver := dratest.Start(t, dratest.Config{Name: "gpu.example.com", Registry: dir})
+	if p := <-taken; p.Name != "gpu.example.com" || p.Endpoint != driver.Endpoint {
+		t.Errorf("taken in as %+v", p)
+	}
+	eventually(t, "the driver to be told", func() bool { return len(driver.Told()) == 1 })
+	if told := driver.Told()[0]; !told.PluginRegistered || len(r.Peers()) > 0 {
+		t.Errorf("told %v, peers %+v", told, r.Peers())
 	}
 }
 
@@ -111,7 +135,7 @@ func TestAgentRestartsWithRegistry(t *testing.T) {
 	plugin := r.registryPlugin(sim.Config{Resource: gpu}, nil)
 	r.untilConnected(gpu)
 	r.stop()
-	again := newRig(t, Config{Dirs: Dirs{r.dir, r.cfg.Dirs.Registry}, Before: Before{Resources: []string{gpu}}})
+	again := newRig(t, Config{Dirs: Dirs{Plugins: r.dir, Registry: r.cfg.Dirs.Registry}, Before: Before{Resources: []string{gpu}}})
 	again.untilConnected(gpu)
 	if n := plugin.calls(sim.Register); n != 2 {
 		t.Errorf("the plugin was asked %d times", n)
