@@ -27,7 +27,8 @@ type admissionEnds struct {
 	changed []mailbox.Source
 	// supports lists abilities of the runtime and the kernel.
 	supports supports
-	needs    admission.Needs // nil: pods need nothing of the API server
+	needs    admission.Needs  // nil: pods need nothing of the API server
+	claims   admission.Claims // nil: pods have no resource claims
 }
 
 // supports lists abilities that not every runtime or kernel has.
@@ -38,9 +39,9 @@ type supports struct{ groupsPolicy, appArmor bool }
 func newQueue(n node, decisions *mailbox.Box[admission.Result],
 	events *mailbox.Box[syncloop.Event], e admissionEnds) *admission.Queue {
 	c, say := admissionConfig(n.self), admission.Events{Recorder: n.events}
-	c.Handlers = handlersOf(n.self, n.kube != nil, e.supports)
+	c.Handlers = handlersOf(n.self, e.supports)
 	c.Store, c.Plugins, c.Node = n.store, e.plugins, e.node.object
-	c.Needs, c.State = e.needs, e.state
+	c.Needs, c.Claims, c.State = e.needs, e.claims, e.state
 	c.Reread = func(ctx context.Context, what decide.Stale) {
 		if what == decide.StaleNode {
 			e.node.reread(ctx)
@@ -84,15 +85,12 @@ func admissionConfig(s self) admission.Config {
 
 // handlersOf lists the checks before resources, in their order, of every node with this
 // configuration.
-func handlersOf(s self, inCluster bool, can supports) []decide.Handler {
+func handlersOf(s self, can supports) []decide.Handler {
 	all := []decide.Handler{
 		handlers.Flaws, handlers.Pressure, handlers.Placement(s.rules),
 		handlers.Sysctls(s.cfg.Kubelet.AllowedUnsafeSysctls),
 		handlers.OS, handlers.Affinity, handlers.Ports, handlers.Taints,
 		featuresOf(s.cfg).Refuse, handlers.Volumes(volume.Unsupported),
-	}
-	if inCluster {
-		all = append(all, handlers.Claims) // of static pods they have no effect
 	}
 	return append(all, handlers.GroupsPolicy(can.groupsPolicy), handlers.AppArmor(can.appArmor),
 		handlers.Shutdown)

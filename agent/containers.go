@@ -33,7 +33,8 @@ func (h host) actuator(n node, d deviceDomain, r resourceDomain, c contentDomain
 	}
 	cfg := actuator.Config{
 		Runtime: h.client.Runtime(), Images: images, Observer: h.pleg, Volumes: c.volumes,
-		Cgroups: h.tree, Resources: r.loop, Plugins: d.Plugins, State: n.store.State,
+		Cgroups: h.tree, Resources: r.loop, Plugins: d.Plugins, CDI: c.claims.cdi(),
+		State:    n.store.State,
 		Hardware: n.hardware.Get, Node: settings,
 		Tell: actuator.Tell{
 			Event: n.events.Pod, Node: n.events.OnNode, Container: n.events.Container,

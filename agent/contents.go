@@ -23,6 +23,7 @@ import (
 // contentDomain is what pods are made of besides their containers.
 type contentDomain struct {
 	volumes *volume.Volumes
+	claims  claimDomain
 	objects *objects.Objects        // nil: the node is in no cluster
 	needs   *needs.Needs            // nil: as objects
 	needed  *mailbox.Topic          // pods that wait need something else
@@ -34,9 +35,13 @@ type contentDomain struct {
 type rooms map[types.UID][]stats.ClaimVolume
 
 // newContents makes what pods are made of; own returns the node's object.
-func newContents(n node, own func() *v1.Node) (c contentDomain, err error) {
+func newContents(ctx context.Context, n node, own func() *v1.Node, e claimEnds) (
+	c contentDomain, err error) {
 	c = contentDomain{needed: new(mailbox.Topic), changed: mailbox.New[types.UID](),
 		room: new(atomic.Pointer[rooms])}
+	if c.claims, err = newClaims(ctx, n, e); err != nil {
+		return c, err
+	}
 	cfg := volume.Config{
 		Root: n.cfg.RootDir, ClusterDomain: n.cfg.Kubelet.ClusterDomain,
 		Memory: func() int64 {
@@ -88,7 +93,7 @@ func (c contentDomain) follow(workers *podworker.Workers) []part {
 		return nil
 	}
 	return []part{
-		{"objects of pods", c.objects.Run},
+		{"resource claims", c.claims.Run}, {"objects of pods", c.objects.Run},
 		{"what pods need", c.needs.Run},
 		{"changes of objects", func(ctx context.Context) error {
 			return c.changed.Each(ctx, func(pod types.UID) {

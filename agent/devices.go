@@ -18,15 +18,20 @@ import (
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// deviceDomain is the node's device plugins.
+// deviceDomain is the node's device plugins, and its drivers of resource claims, which register in the
+// same directory.
 type deviceDomain struct {
 	*devicemanager.Plugins
 	changed *mailbox.Topic // what they offer
+	drivers driverDomain
 }
 
 // newDevices makes the device manager, with what earlier runs of the agent knew.
-func newDevices(ctx context.Context, n node) (deviceDomain, error) {
-	d := deviceDomain{changed: new(mailbox.Topic)}
+func newDevices(ctx context.Context, n node) (d deviceDomain, err error) {
+	d.changed = new(mailbox.Topic)
+	if d.drivers, err = newDrivers(n); err != nil {
+		return d, err
+	}
 	cordons, err := cordon.Open(filepath.Join(n.cfg.RootDir, cordon.FileName))
 	if err = n.quarantined(ctx, err, cordon.ErrUnusable, "CordonedDevicesQuarantined",
 		"no device is cordoned now: cordon them again"); err != nil {
@@ -41,6 +46,7 @@ func newDevices(ctx context.Context, n node) (deviceDomain, error) {
 		Dirs: devicemanager.Dirs{
 			Plugins:  deviceDir(n.cfg.RootDir),
 			Registry: filepath.Join(n.cfg.RootDir, "plugins_registry"),
+			Others:   d.drivers.handlers(),
 		},
 		NodeIDs: n.hardware.Get().Machine.NodeSet(), Registry: n.registry,
 		Before: devicemanager.Before{Lists: lists, Resources: handover.KnownResources(

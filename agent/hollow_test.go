@@ -77,7 +77,7 @@ func TestHollowHandlers(t *testing.T) {
 	h := host{pleg: pleg, short: new(eviction.Pressure), down: new(shutdown.Announced),
 		up: runtimeup.New(runtimeup.Config{}, cri.RuntimeStatus{})}
 	ends := h.admissionEnds(hollow.own, deviceDomain{changed: new(mailbox.Topic)},
-		contentDomain{needed: new(mailbox.Topic)}, h.state)
+		contentDomain{claims: claimDomain{changed: new(mailbox.Topic)}, needed: new(mailbox.Topic)}, h.state)
 	ends.plugins = offlinePlugins{}
 	full := newPods(t.Context(), n, hollow.pods.statuses, podEnds{
 		ends, memoryRuntime{}, nil, memoryRuntime{}, memoryRuntime{}, nil, nil})

@@ -241,9 +241,9 @@ func (h host) nodeEnds(n node, d deviceDomain, state func() nodestatus.State) no
 func (h host) admissionEnds(own clusterNode, d deviceDomain, c contentDomain,
 	state func() nodestatus.State) admissionEnds {
 	e := admissionEnds{
-		node: own, plugins: d.Plugins, state: state,
+		node: own, plugins: d.Plugins, claims: c.claims.admission(), state: state,
 		changed: []mailbox.Source{d.changed, h.up.Changes(), h.pleg.Health(), h.short.Changes(),
-			h.down.Changes(), c.needed},
+			h.down.Changes(), c.claims.changed, c.needed},
 		supports: supports{
 			groupsPolicy: h.runtime.SupplementalGroupsPolicy,
 			appArmor:     hostinfo.EnforcesAppArmor("/"),

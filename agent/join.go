@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -15,12 +16,12 @@ import (
 // join makes the domains, each of what it needs, and joins them:
 //
 //	node, host     what they stand on                                   node.go, host.go
-//	devices        device plugins and what they offer                   devices.go
+//	devices        device plugins and drivers, and what they offer      devices.go
 //	told           who is told of pods: the next run, programs, API     pubs.go
 //	statuses       the last status of every pod                         pods.go
 //	resources      cgroups, CPU sets, quotas                            resources.go
 //	own            the node's object, lease and zones                   cluster.go
-//	contents       volumes, objects, what pods need                     contents.go
+//	contents       volumes, objects, claims, what pods need             contents.go
 //	probes, act    probes; actions become calls                         probes.go, containers.go
 //	pods           sources -> syncLoop -> admission -> workers          pods.go, admission.go
 //	upkeep         chores                                               upkeep.go
@@ -37,7 +38,7 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	var pubs publishers
+	pubs := publishers{complete: new(atomic.Bool)}
 	if err := errors.Join(pubs.toHost(n, before), pubs.toCluster(n)); err != nil {
 		return nil, err
 	}
@@ -58,7 +59,8 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	if n.kube != nil {
 		h.addresses.Follow(own.object)
 	}
-	contents, err := newContents(n, own.object)
+	contents, err := newContents(ctx, n, own.object,
+		claimEnds{devices.drivers, statuses.Store, h.pleg, pubs.complete})
 	if err != nil {
 		return nil, err
 	}
@@ -106,6 +108,7 @@ func (a *Agent) list(ctx context.Context, own clusterNode) error {
 	a.run.first = slices.Concat(serving, []part{
 		{"tracing", n.trace.Run},
 		{"assignment store", n.store.Run}, {"device plugins", a.devices.Run},
+		{"drivers of resource claims", a.devices.drivers.Run},
 		{"runtime observer", a.host.pleg.Run}, {"local storage", a.disks.Run},
 	}, a.pods.first, a.probes.follow(a.pods.workers.Wake), a.contents.follow(a.pods.workers))
 	if n.kube != nil {

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	kubemetrics "k8s.io/component-base/metrics"
@@ -120,13 +121,18 @@ func newMetrics(s self, registry kubemetrics.KubeRegistry) (*metrics.Metrics, er
 	})
 }
 
-// booted has the metrics know when the kernel started.
-func booted(m *metrics.Metrics) error {
+// bootTime returns when the kernel started.
+func bootTime() (time.Time, error) {
 	proc, err := kernel.NewProc("")
 	if err != nil {
-		return err
+		return time.Time{}, err
 	}
-	at, err := proc.BootTime()
+	return proc.BootTime()
+}
+
+// booted has the metrics know when the kernel started.
+func booted(m *metrics.Metrics) error {
+	at, err := bootTime()
 	if err == nil {
 		m.Startup.Booted(at)
 	}

@@ -31,7 +31,7 @@ func Offline(cfg *config.Config, inventory devicemanager.Inventory, state alloca
 		return decide.Snapshot{}, err
 	}
 	c := admissionConfig(n)
-	c.Handlers = handlersOf(n, false, supports{groupsPolicy: true, appArmor: true})
+	c.Handlers = handlersOf(n, supports{groupsPolicy: true, appArmor: true})
 	c.Store, c.Plugins = store.Fixed(state), offlinePlugins{inventory}
 	return c.Still(), nil
 }

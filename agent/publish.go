@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"path/filepath"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -34,6 +35,8 @@ type (
 type publishers struct {
 	all []publisher
 	run []part
+	// complete is set once every source of pods was heard; nil: nobody asks.
+	complete *atomic.Bool
 }
 
 func (p *publishers) add(name string, one publisher) {
@@ -47,6 +50,9 @@ func (p publishers) wrote(c podstatus.Change) {
 }
 
 func (p publishers) heard() {
+	if p.complete != nil {
+		p.complete.Store(true)
+	}
 	for _, one := range p.all {
 		if one, ok := one.(hearer); ok {
 			one.Heard()

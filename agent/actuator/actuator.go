@@ -45,6 +45,9 @@ type Config struct {
 	// Resources says what containers and pods are created with.
 	Resources *resources.Loop
 	Plugins   *devicemanager.Plugins
+	// CDI returns the CDI ids that drivers of resource claims prepared for a container; nil: there are
+	// none.
+	CDI func(pod *v1.Pod, container string) ([]string, error)
 	// State returns the assignments.
 	State func() allocation.State
 	// Hardware returns the present machine.

@@ -12,6 +12,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/holder"
@@ -20,7 +21,7 @@ import (
 )
 
 // devices decodes the plugins' answers for the container and calls PreStartContainer where a
-// plugin wants that.
+// plugin wants that. What drivers of resource claims prepared comes first, as with the kubelet.
 func (s start) devices(ctx context.Context) (
 	[]*pluginapi.ContainerAllocateResponse, error) {
 	held := s.held.Containers[s.c.Name]
@@ -49,7 +50,24 @@ func (s start) devices(ctx context.Context) (
 	}
 	tellConflicts(klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(s.pod),
 		"containerName", s.c.Name), held.Devices(), out)
-	return out, nil
+	claimed, err := s.claimed()
+	return append(claimed, out...), err
+}
+
+// claimed returns what drivers prepared for the container, in the form of a plugin's answer.
+func (s start) claimed() ([]*pluginapi.ContainerAllocateResponse, error) {
+	if s.cfg.CDI == nil || !claim.Any(s.pod) {
+		return nil, nil
+	}
+	ids, err := s.cfg.CDI(s.pod, s.c.Name)
+	if err != nil || len(ids) == 0 {
+		return nil, err
+	}
+	answer := &pluginapi.ContainerAllocateResponse{}
+	for _, id := range ids {
+		answer.CdiDevices = append(answer.CdiDevices, &pluginapi.CDIDevice{Name: id})
+	}
+	return []*pluginapi.ContainerAllocateResponse{answer}, nil
 }
 
 // maxConflicts bounds the logged conflicts of a container.

@@ -17,7 +17,6 @@ import (
 	"github.com/numalet/numalet/agent/allocation/handover"
 	"github.com/numalet/numalet/agent/resize"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/podspec"
 )
 
 // networkAgain is the time after which a pod without a network tries again.
@@ -45,11 +44,6 @@ func (b build) createSandbox(ctx context.Context, attempt uint32) (id string, er
 		b.say.warn("NetworkNotReady", message)
 		return "", &cri.StartError{Reason: cri.ReasonCreatePodSandbox, Message: message,
 			RetryAt: time.Now().Add(networkAgain)}
-	}
-	if what := podspec.Awaited(b.pod); what != "" && b.cfg.Objects != nil {
-		message := what + " is not supported yet, and the pod waits for it"
-		b.say.warn("FailedCreatePodSandBox", message)
-		return "", sandboxError(errors.New(message))
 	}
 	handler, err := b.handler(ctx)
 	if err == nil {

@@ -102,25 +102,6 @@ func TestVolumesThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// A pod that needs something unsupported waits for it by name; a static pod does not.
-func TestAwaited(t *testing.T) {
-	var events []string
-	a := New(Config{Objects: &none{}, Tell: Tell{
-		Event: func(_ *v1.Pod, _, reason, message string) {
-			events = append(events, reason+" "+message)
-		}}})
-	pod := &v1.Pod{Spec: v1.PodSpec{ResourceClaims: []v1.PodResourceClaim{{Name: "gpu"}}}}
-	_, err := build{Actuator: a, pod: pod, node: Node{Network: up},
-		say: about{pod, a.cfg.Tell, t.Context().Err}}.createSandbox(t.Context(), 0)
-	const want = `spec.resourceClaims: resource claim "gpu" is not supported yet, and the pod ` +
-		`waits for it`
-	var why *cri.StartError
-	if !errors.As(err, &why) || why.Message != want ||
-		!slices.Equal(events, []string{"FailedCreatePodSandBox " + want}) {
-		t.Errorf("got %v and the events %q", err, events)
-	}
-}
-
 // A truncated resolver configuration makes an event of the pod, and of the node if the node's own
 // configuration is the cause.
 func TestDNSIsTold(t *testing.T) {

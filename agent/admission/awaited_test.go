@@ -15,13 +15,12 @@ import (
 // A pod that asks for what cannot be had yet holds nothing while it waits, so that others are
 // admitted in its place, and is rejected when its time is over.
 func TestWhatCannotBeHadIsAwaitedWithoutAnything(t *testing.T) {
-	claims := func(p *v1.Pod) { p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu"}} }
 	volumes := func(p *v1.Pod) {
 		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{
 			CSI: &v1.CSIVolumeSource{Driver: "d"}}}}
 	}
 	for reason, change := range map[string]func(*v1.Pod){
-		"ResourceClaimNotSupported": claims, "VolumeNotSupported": volumes,
+		"VolumeNotSupported": volumes,
 	} {
 		t.Run(reason, func(t *testing.T) {
 			bubble(t, func(t *testing.T, dir string) {
@@ -29,7 +28,7 @@ func TestWhatCannotBeHadIsAwaitedWithoutAnything(t *testing.T) {
 				p.offer("example.com/gpu", 4)
 				d := open(t, dir, p, func(c *Config) {
 					c.Wait = time.Minute
-					c.Handlers = []decide.Handler{handlers.Claims, handlers.Volumes(func(p *v1.Pod) error {
+					c.Handlers = []decide.Handler{handlers.Volumes(func(p *v1.Pod) error {
 						if len(p.Spec.Volumes) > 0 {
 							return errors.New("no such volumes")
 						}

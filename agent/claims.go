@@ -1,0 +1,119 @@
+package agent
+
+import (
+	"context"
+	"sync/atomic"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/claims"
+	"github.com/numalet/numalet/agent/lifecycle"
+	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/deviceplugin/dra"
+	"github.com/numalet/numalet/deviceplugin/watcher"
+	"github.com/numalet/numalet/internal/mailbox"
+)
+
+// driverDomain is the node's drivers of resource claims.
+type driverDomain struct {
+	*dra.Drivers
+	changed *mailbox.Topic // which can be called
+}
+
+func newDrivers(n node) (d driverDomain, err error) {
+	d.changed = new(mailbox.Topic)
+	d.Drivers, err = dra.New(dra.Config{Changed: d.changed.Publish, Registry: n.registry})
+	return d, err
+}
+
+// handlers admit the drivers of the plugin registry.
+func (d driverDomain) handlers() map[string]watcher.Handler {
+	return map[string]watcher.Handler{registerapi.DRAPlugin: d.Handler()}
+}
+
+// claimDomain is the resource claims of the node's pods.
+type claimDomain struct {
+	*claims.Manager                // nil: the node is in no cluster
+	changed         *mailbox.Topic // what pods that wait lack of them
+}
+
+// claimEnds are the drivers, and say which pods may use claims.
+type claimEnds struct {
+	drivers  driverDomain
+	statuses *podstatus.Store
+	pleg     *lifecycle.PLEG
+	heard    *atomic.Bool // every source of pods was heard
+}
+
+// newClaims makes what has claims prepared.
+func newClaims(ctx context.Context, n node, e claimEnds) (c claimDomain, err error) {
+	c.changed = new(mailbox.Topic)
+	if n.kube == nil {
+		return c, nil
+	}
+	booted, err := bootTime()
+	if err != nil {
+		return c, err
+	}
+	c.Manager, err = claims.New(claims.Config{
+		Dir: n.cfg.RootDir, BootID: n.bootID, Booted: booted,
+		Get: func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
+			return n.kube.Main().ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+		},
+		Drivers: e.drivers, DriversChanged: mailbox.Subscribe(e.drivers.changed),
+		Active:        e.active,
+		Ends:          claims.Ends{Changed: c.changed.Publish, Tell: n.events.About},
+		OptionalCalls: n.cfg.Gates.Enabled("DRAOptionalNodeOperations"),
+		Registry:      n.registry,
+	})
+	return c, n.quarantined(ctx, err, claims.ErrUnusable, "ResourceClaimsQuarantined",
+		"claims are prepared again when pods need them")
+}
+
+// active returns the pods that have not ended, and those that run.
+func (e claimEnds) active() (sets.Set[types.UID], bool) {
+	if !e.heard.Load() {
+		return nil, false
+	}
+	out := sets.New[types.UID]()
+	for _, pod := range e.statuses.Active() {
+		out.Insert(pod.UID)
+	}
+	for _, pod := range e.pleg.All() {
+		if pod.Running() {
+			out.Insert(pod.UID)
+		}
+	}
+	return out, true
+}
+
+// admission returns what admission knows of claims; nil: no pod has any.
+func (c claimDomain) admission() admission.Claims {
+	if c.Manager == nil {
+		return nil
+	}
+	return admissionClaims{c.Manager}
+}
+
+// cdi returns what containers get of claims; nil: nothing.
+func (c claimDomain) cdi() func(*v1.Pod, string) ([]string, error) {
+	if c.Manager == nil {
+		return nil
+	}
+	return c.CDI
+}
+
+// admissionClaims are claims that are followed until they are released.
+type admissionClaims struct{ *claims.Manager }
+
+// Release implements admission.Claims.
+func (c admissionClaims) Release(pod types.UID) {
+	c.End(pod)
+	c.Manager.Release(pod)
+}
