@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync/atomic"
 
-	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -101,13 +100,8 @@ func (c claimDomain) admission() admission.Claims {
 	return admissionClaims{c.Manager}
 }
 
-// cdi returns what containers get of claims; nil: nothing.
-func (c claimDomain) cdi() func(*v1.Pod, string) ([]string, error) {
-	if c.Manager == nil {
-		return nil
-	}
-	return c.CDI
-}
+// holds reports whether the pod holds claims.
+func (c claimDomain) holds(pod types.UID) bool { return c.Manager != nil && c.Held(pod) != nil }
 
 // admissionClaims are claims that are followed until they are released.
 type admissionClaims struct{ *claims.Manager }

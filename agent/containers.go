@@ -33,8 +33,7 @@ func (h host) actuator(n node, d deviceDomain, r resourceDomain, c contentDomain
 	}
 	cfg := actuator.Config{
 		Runtime: h.client.Runtime(), Images: images, Observer: h.pleg, Volumes: c.volumes,
-		Cgroups: h.tree, Resources: r.loop, Plugins: d.Plugins, CDI: c.claims.cdi(),
-		State:    n.store.State,
+		Cgroups: h.tree, Resources: r.loop, Plugins: d.Plugins, State: n.store.State,
 		Hardware: n.hardware.Get, Node: settings,
 		Tell: actuator.Tell{
 			Event: n.events.Pod, Node: n.events.OnNode, Container: n.events.Container,
@@ -42,7 +41,7 @@ func (h host) actuator(n node, d deviceDomain, r resourceDomain, c contentDomain
 		},
 	}
 	if c.objects != nil {
-		cfg.Objects = c.objects
+		cfg.Objects, cfg.Claims = c.objects, c.claims
 	}
 	return actuator.New(cfg), nil
 }

@@ -92,6 +92,7 @@ type podEnds struct {
 	// doomed are pods that an earlier run of the agent was about to end; nil: there was none.
 	doomed func(*v1.Pod) (pod.Why, time.Duration, bool)
 	lost   func(*v1.Pod) string // nil: pods have no cgroups
+	holds  func(types.UID) bool // nil: no pod has resource claims
 }
 
 // podRuntime knows what runs; *lifecycle.PLEG does.
@@ -192,7 +193,7 @@ func newWorkers(n node, s statusDomain, look *notices.Notices, e podEnds) *podwo
 		BackOff: podworker.BackOff{Max: k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
 		Sync:    k.SyncFrequency.Duration, Due: e.volumes.Due,
 		Probed: e.probes.Probed, HooksPending: e.volumes.HooksPending,
-		Attempt: reporter.NextAttempt, Lost: e.lost,
+		Attempt: reporter.NextAttempt, Lost: e.lost, Holds: e.holds,
 		Trace: n.traceActions(),
 	})
 }

@@ -45,9 +45,8 @@ type Config struct {
 	// Resources says what containers and pods are created with.
 	Resources *resources.Loop
 	Plugins   *devicemanager.Plugins
-	// CDI returns the CDI ids that drivers of resource claims prepared for a container; nil: there are
-	// none.
-	CDI func(pod *v1.Pod, container string) ([]string, error)
+	// Claims has what containers get of resource claims, and unprepares them; nil: pods have none.
+	Claims Claims
 	// State returns the assignments.
 	State func() allocation.State
 	// Hardware returns the present machine.
@@ -80,6 +79,14 @@ type Objects interface {
 	PullSecrets(ctx context.Context, pod *v1.Pod) (found []*v1.Secret, missing []string)
 	// RuntimeHandler returns the handler of the runtime class of that name.
 	RuntimeHandler(ctx context.Context, class string) (string, error)
+}
+
+// Claims knows and releases resource claims; *claims.Manager does.
+type Claims interface {
+	// CDI returns the CDI ids that drivers prepared for a container.
+	CDI(pod *v1.Pod, container string) ([]string, error)
+	// Unprepare returns when the pod holds no claim any more, or why a try to unprepare one failed.
+	Unprepare(ctx context.Context, pod types.UID) error
 }
 
 // Node holds the node's settings of sandboxes and containers.
@@ -136,7 +143,7 @@ func (a *Actuator) Recall(ctx context.Context, uid types.UID, done podworker.Don
 		return pod, err == nil
 	case podworker.StopSandboxes:
 		return a.cfg.Observer.Stopped(uid, done.IDs), true
-	case podworker.None, podworker.CleanUp:
+	case podworker.None, podworker.ReleaseClaims, podworker.CleanUp:
 		return a.cfg.Observer.Get(uid)
 	default:
 		return cri.Pod{}, false
@@ -182,6 +189,8 @@ func (a *Actuator) takeAway(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 		return a.removeSandboxes(ctx, act.IDs)
 	case podworker.RemoveContainers:
 		return a.removeContainers(ctx, observed, act)
+	case podworker.ReleaseClaims:
+		return a.releaseClaims(ctx, pod)
 	case podworker.CleanUp:
 		return a.cleanUp(ctx, pod, observed)
 	case podworker.RemovePod:
@@ -196,6 +205,19 @@ func (a *Actuator) killed(ctx context.Context, pod *v1.Pod, err error) error {
 	if err != nil && ctx.Err() == nil {
 		a.cfg.Tell.Event(pod, v1.EventTypeWarning, "FailedKillPod",
 			fmt.Sprintf("error killing pod: %v", err))
+	}
+	return err
+}
+
+// releaseClaims makes an event of a failure, unless the action was cancelled.
+func (a *Actuator) releaseClaims(ctx context.Context, pod *v1.Pod) error {
+	if a.cfg.Claims == nil {
+		return nil
+	}
+	err := a.cfg.Claims.Unprepare(ctx, pod.UID)
+	if err != nil && ctx.Err() == nil {
+		a.cfg.Tell.Event(pod, v1.EventTypeWarning, podworker.ReasonUnprepare,
+			fmt.Sprintf("Failed to unprepare dynamic resources: %v", err))
 	}
 	return err
 }

@@ -56,10 +56,10 @@ func (s start) devices(ctx context.Context) (
 
 // claimed returns what drivers prepared for the container, in the form of a plugin's answer.
 func (s start) claimed() ([]*pluginapi.ContainerAllocateResponse, error) {
-	if s.cfg.CDI == nil || !claim.Any(s.pod) {
+	if s.cfg.Claims == nil || !claim.Any(s.pod) {
 		return nil, nil
 	}
-	ids, err := s.cfg.CDI(s.pod, s.c.Name)
+	ids, err := s.cfg.Claims.CDI(s.pod, s.c.Name)
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}

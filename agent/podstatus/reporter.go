@@ -39,6 +39,7 @@ func (r Reporter) Report(round podworker.Report) (v1.PodStatus, bool) {
 			Observed: round.Observed, Waiting: round.Decision.Waiting, Probed: round.Probed,
 		}
 		in.Stop.Terminating = round.Decision.State != podworker.SyncPod
+		in.Stop.Holds = round.Decision.Holds
 		in.Stop.Finished = round.Decision.State == podworker.Finished
 		if round.Stop != nil {
 			in.Stop.Why = status.Reason{Reason: round.Stop.Reason, Message: round.Stop.Message}

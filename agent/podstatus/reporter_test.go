@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/pod"
+	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -35,6 +37,26 @@ func TestNextAttempt(t *testing.T) {
 		r := Reporter{Statuses: s, LogsDir: step.dir}
 		if got := r.NextAttempt(p, "main"); got != step.want {
 			t.Errorf("logs to %q in %q: attempt %d, want %d", step.log, step.dir, got, step.want)
+		}
+	}
+}
+
+// A pod that holds resource claims is not reported to have ended.
+func TestClaimsHoldTheEnd(t *testing.T) {
+	p := named("u", "p")
+	p.Spec.RestartPolicy = v1.RestartPolicyNever
+	p.Spec.Containers = []v1.Container{{Name: "main"}}
+	s := New(Config{})
+	s.write(pod.StatusPending, p, "")
+	round := podworker.Report{Pod: p, Observed: cri.Pod{
+		Containers: []cri.Container{{Name: "main", ID: "c", State: cri.ContainerExited,
+			Exit: cri.Exit{Message: "bye"}}}},
+		Decision: podworker.Decision{State: podworker.TerminatedPod, Holds: true}}
+	for _, holds := range []bool{true, false} {
+		round.Decision.Holds = holds
+		got, ok := Reporter{Statuses: s}.Report(round)
+		if ended := status.Ended(got.Phase); !ok || ended == holds {
+			t.Errorf("with claims %t it is %s", holds, got.Phase)
 		}
 	}
 }

@@ -90,6 +90,9 @@ const (
 	// RemoveSandboxes removes the records of the sandboxes IDs. None of them is ready or has a
 	// container's record.
 	RemoveSandboxes ActionKind = "RemoveSandboxes"
+	// ReleaseClaims has the pod's resource claims unprepared, unless other pods use them, and waits
+	// until they are.
+	ReleaseClaims ActionKind = "ReleaseClaims"
 	// CleanUp removes what CreateSandbox made around the sandbox: volumes, cgroup.
 	CleanUp ActionKind = "CleanUp"
 	// RemovePod removes all of the pod's sandboxes and containers from the runtime.
@@ -205,6 +208,8 @@ type Decision struct {
 	Waiting map[string]status.Reason
 	// Problem says why the pod as a whole makes no progress; empty: it does.
 	Problem status.Reason
+	// Holds: the pod holds resource claims.
+	Holds bool
 	// Deadline is the end of the current grace period; zero: there is none.
 	Deadline time.Time
 }

@@ -240,6 +240,10 @@ func (m *memory) waiting(observed cri.Pod) map[string]status.Reason {
 	return out
 }
 
+// ReasonUnprepare is the reason of events, and of the status, of a pod that cannot end since its
+// resource claims cannot be unprepared. The kubelet has none.
+const ReasonUnprepare = "FailedUnprepareDynamicResources"
+
 func defaultReason(kind ActionKind) string {
 	reasons := map[ActionKind]string{
 		CreateSandbox:  cri.ReasonCreatePodSandbox,
@@ -247,6 +251,7 @@ func defaultReason(kind ActionKind) string {
 		PostStart:      cri.ReasonPostStartHook,
 		StopContainers: cri.ReasonKillContainer,
 		StopSandboxes:  cri.ReasonKillPodSandbox,
+		ReleaseClaims:  ReasonUnprepare,
 	}
 	return cmp.Or(reasons[kind], string(kind)+"Error")
 }

@@ -48,6 +48,8 @@ type node struct {
 	stale bool
 	// probed is what the probes of the containers of all pods have found, by id.
 	probed map[string]status.Probed
+	// claimants are pods that hold claims.
+	claimants map[types.UID]bool
 	// late: the runtime's lists have sandboxes as ready that were stopped.
 	late bool
 }
@@ -59,6 +61,7 @@ func newNode(t *testing.T) *node {
 		begun: time.Now(),
 	}
 	n.Workers = New(Config{Actuator: n, Report: n.report, Gone: n.isGone, Probed: n.found,
+		Holds: n.holds,
 		Due: func(*v1.Pod, time.Time) time.Time {
 			n.mu.Lock()
 			defer n.mu.Unlock()
@@ -78,6 +81,12 @@ func newNode(t *testing.T) *node {
 	})
 	t.Cleanup(n.stop)
 	return n
+}
+
+func (n *node) holds(uid types.UID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.claimants[uid]
 }
 
 func (n *node) report(r Report) {
@@ -111,7 +120,7 @@ func (n *node) Recall(_ context.Context, uid types.UID, done Done) (cri.Pod, boo
 	defer n.mu.Unlock()
 	m, ok := n.machines[uid]
 	switch done.Kind {
-	case None, CreateSandbox, StartContainer, StopContainers, StopSandboxes, CleanUp:
+	case None, CreateSandbox, StartContainer, StopContainers, StopSandboxes, ReleaseClaims, CleanUp:
 		if ok {
 			m.now = time.Now()
 			n.recalled++

@@ -154,6 +154,7 @@ func TestConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pod := drawRestartsAll(t)
 		w := newWorld(pod)
+		w.uses = rapid.Bool().Draw(t, "claims")
 		w.programs = drawPrograms(t, pod)
 		w.fault = drawFault(t, w)
 		for range rapid.IntRange(0, 12).Draw(t, "disturbances") {
@@ -173,7 +174,7 @@ func TestConverges(t *testing.T) {
 		}
 		w.want.Stop = &Stop{Grace: 30 * time.Second, Remove: true}
 		w.until(w.now.Sub(epoch) + time.Hour)
-		if w.last.State != Finished || recorded(w.seen) || !w.cleaned {
+		if w.last.State != Finished || recorded(w.seen) || !w.cleaned || w.holds {
 			t.Fatalf("not gone but %s:\n%s", w.last.State, w.state())
 		}
 		if len(w.broken) > 0 {

@@ -33,6 +33,8 @@ type input struct {
 	backOff BackOff
 	// retention says which records stay.
 	retention Retention
+	// holds: the pod holds resource claims.
+	holds bool
 	// lost says why nothing of the pod that runs may stay; "": it may.
 	lost string
 	// due is the time from which the volumes are to be updated; zero: not now.
@@ -42,7 +44,7 @@ type input struct {
 // step decides on the next action for a pod, if any.
 func step(in input) Decision {
 	p := &plan{input: in, records: in.observed.Records()}
-	p.d.State = in.state()
+	p.d.State, p.d.Holds = in.state(), in.holds
 	switch p.d.State {
 	case SyncPod:
 		p.sync()
@@ -148,12 +150,17 @@ func (d *Decision) waits(container string, why status.Reason) {
 }
 
 // dispose releases what a stopped pod holds. A sandbox that died by itself keeps its address and
-// ports until it is stopped. The runtime's records are removed last: as long as they exist, the pod
+// ports until it is stopped. Drivers give up the devices of its resource claims before anything is
+// removed, and before the pod is reported to have ended. The runtime's records are removed last: as long as they exist, the pod
 // is found again after a crash.
 func (p *plan) dispose() {
 	if !p.memory.end.cleaned {
 		if p.sandboxDied() {
 			p.proposeForPod(Action{Kind: StopSandboxes, IDs: []string{p.memory.end.unstopped}})
+			return
+		}
+		if p.holds {
+			p.proposeForPod(Action{Kind: ReleaseClaims})
 			return
 		}
 		p.proposeForPod(Action{Kind: CleanUp})

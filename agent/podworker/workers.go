@@ -28,6 +28,9 @@ type Config struct {
 	// Due returns the time from which the volumes of a running pod are to be updated, which may be
 	// past; zero: not now. A nil function: never.
 	Due func(pod *v1.Pod, now time.Time) time.Time
+	// Holds reports whether a pod holds resource claims, which are released when it ends. A nil
+	// function: no pod does.
+	Holds func(types.UID) bool
 	// Lost says why nothing of a pod that runs may stay, as when somebody removed its cgroup: it is
 	// stopped and made anew, as its restart policy says. "" or a nil function: it may stay.
 	Lost func(pod *v1.Pod) string

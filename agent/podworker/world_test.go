@@ -42,6 +42,8 @@ type machine struct {
 	// hook is what postStart hooks come to.
 	hook    error
 	cleaned bool
+	// holds: drivers have devices prepared for the pod, from its first sandbox on if it uses claims.
+	uses, holds bool
 	// next has, by container, the attempt after all that were made.
 	next map[string]uint32
 	// noAddress: a new sandbox gets none.
@@ -122,7 +124,12 @@ func (m *machine) do(a Action) error {
 		m.remove(a.IDs)
 	case RemoveSandboxes:
 		m.removeSandboxes(a.IDs)
+	case ReleaseClaims:
+		m.require(!alive(m.seen), "released the claims of a pod that is alive")
+		m.require(m.holds, "released claims of a pod that holds none")
+		m.holds = false
 	case CleanUp:
+		m.require(!m.holds, "cleaned up before the claims were released")
 		m.require(!alive(m.seen), "cleaned up a pod that is alive")
 		m.cleaned = true
 	case RemovePod:
@@ -136,7 +143,7 @@ func (m *machine) do(a Action) error {
 
 func (m *machine) createSandbox(attempt uint32) error {
 	m.require(!alive(m.seen), "created a sandbox beside one that is alive")
-	m.cleaned = false
+	m.cleaned, m.holds = false, m.uses
 	m.ids++
 	s := cri.Sandbox{ID: fmt.Sprintf("s%d", m.ids), Attempt: attempt, Ready: true,
 		HostNetwork: m.pod.Spec.HostNetwork, IPs: []string{"10.0.0.1"}, CreatedAt: m.now}
@@ -301,7 +308,7 @@ func (w *world) round() bool {
 	})
 	w.memory.learn(w.want, seen, b)
 	d := step(input{Desired: w.want, observed: seen, probed: w.probed, now: w.now,
-		memory: w.memory, backOff: b, lost: w.lost})
+		memory: w.memory, backOff: b, lost: w.lost, holds: w.holds})
 	w.memory.deadline, w.last = d.Deadline, d
 	if d.Action == nil {
 		return false

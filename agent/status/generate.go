@@ -56,6 +56,8 @@ type Node struct {
 type Stopping struct {
 	// Terminating is set once the pod's containers are being stopped for good.
 	Terminating bool
+	// Holds is set while the pod holds resource claims.
+	Holds bool
 	// Finished is set once nothing of the pod is left to wait for.
 	Finished bool
 	// Why is the reason if the node ended the pod, such as Evicted; else empty.
@@ -165,14 +167,14 @@ func seconds(t time.Time) metav1.Time {
 }
 
 // phase adds the status' own rules to Phase: a final phase stays, it is not reported before the
-// last container has stopped, and a pod that the node ended has failed.
+// last container has stopped and the pod's resource claims are unprepared, and a pod that the node ended has failed.
 func phase(in Input) v1.PodPhase {
 	was := in.Previous.Phase
 	if Ended(was) {
 		return was
 	}
 	now := Phase(in.Pod, in.Facts)
-	running := anyRunning(in.Observed)
+	running := anyRunning(in.Observed) || in.Stop.Holds
 	switch {
 	case running && Ended(now) && was == "":
 		return v1.PodRunning
