@@ -152,13 +152,13 @@ func openBook(dir, bootID string) (*book, error) {
 	return b, err
 }
 
-// parse is strict: a record that was read in part might be another driver's.
-func parse(raw []byte) (in file, err error) {
+// strict decodes a document that has known fields only, each once.
+func strict[T any](raw []byte) (in T, err error) {
 	doc, err := strictyaml.Parse(raw)
 	if err != nil {
 		return in, fmt.Errorf("it %w", err)
 	}
-	found := strictyaml.Check[file](doc)
+	found := strictyaml.Check[T](doc)
 	for _, wrong := range []string{
 		doc.Duplicates, found.Unknown.String(), found.Wrong.String(),
 	} {
@@ -166,7 +166,12 @@ func parse(raw []byte) (in file, err error) {
 			return in, errors.New(wrong)
 		}
 	}
-	if err := doc.Decode(&in); err != nil {
+	return in, doc.Decode(&in)
+}
+
+// parse is strict: a record that was read in part might be another driver's.
+func parse(raw []byte) (in file, err error) {
+	if in, err = strict[file](raw); err != nil {
 		return in, err
 	}
 	if in.Version != version {

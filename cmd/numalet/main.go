@@ -47,6 +47,7 @@ func newCommand() *cobra.Command {
 		newPodResourcesCommand(),
 		newPluginCommand(),
 		newDeviceCommand(),
+		newClaimCommand(),
 		newCRISimCommand(),
 		newVersionCommand(),
 		workload.Command(), // for the images made from this executable; hidden

@@ -1,0 +1,140 @@
+package claims
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Row is a claim of which this node's pods or drivers have something.
+type Row struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
+	Users     []UserRow `json:"users"`
+	// Drivers are the claim's, by name.
+	Drivers []DriverRow `json:"drivers"`
+}
+
+// UserRow is a pod that uses a claim.
+type UserRow struct {
+	// Pod is its name; "": only its UID is known.
+	Pod string    `json:"pod,omitempty"`
+	UID types.UID `json:"uid"`
+	// Ended: nothing of the pod runs, and it waits for the claim to be unprepared.
+	Ended bool `json:"ended,omitempty"`
+}
+
+// DriverRow is what a driver has of a claim.
+type DriverRow struct {
+	Driver string `json:"driver"`
+	// State is NotCalled, Preparing, Prepared or Unpreparing.
+	State string    `json:"state"`
+	Since time.Time `json:"since"`
+	// Registered: a plugin of the driver can be called.
+	Registered bool `json:"registered"`
+	// Devices are the prepared ones, as pool/device.
+	Devices []string `json:"devices,omitempty"`
+	// LastError is why the last call failed, or was not made; "": it succeeded.
+	LastError string `json:"lastError,omitempty"`
+}
+
+// notCalled is the state of a driver in StageUnsent.
+const notCalled = "NotCalled"
+
+// List returns the claims by namespace and name.
+func (m *Manager) List() []Row {
+	out := []Row{}
+	for _, r := range m.book.records().list() {
+		out = append(out, m.row(r))
+	}
+	return out
+}
+
+func (m *Manager) row(r *Record) Row {
+	row := Row{Namespace: r.Namespace, Name: r.Name, UID: r.UID}
+	for _, u := range r.Users {
+		row.Users = append(row.Users, UserRow{u.Name, u.UID, u.Leaving})
+	}
+	for _, d := range r.Drivers {
+		one := DriverRow{Driver: d.Name, State: string(d.Stage), Since: d.Since,
+			Registered: m.cfg.Drivers.Usable(d.Name)}
+		if d.Stage == StageUnsent {
+			one.State = notCalled
+		}
+		for _, device := range d.Devices {
+			one.Devices = append(one.Devices, device.Pool+"/"+device.Name)
+		}
+		if p := m.flights.problem(called{r.key(), d.Name}); p.Err != nil {
+			one.LastError = p.Err.Error()
+		}
+		row.Drivers = append(row.Drivers, one)
+	}
+	return row
+}
+
+// reasonForgotten is the reason of the event about a claim that was forgotten.
+const reasonForgotten = "ResourceClaimForgotten"
+
+// ErrUnknown: there is no claim of that name.
+var ErrUnknown = errors.New("no pod of this node uses such a ResourceClaim, and no driver has " +
+	"anything of it; numalet claim list has those")
+
+// Forget drops what is recorded of a claim that only pods that ended use, so that they need not wait
+// for its drivers, and tells of it. It returns what was forgotten. What a driver has prepared stays
+// with the driver.
+func (m *Manager) Forget(namespace, name string) (Row, error) {
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	var was *Record
+	err := m.book.apply(func(d *draft) error {
+		if was = d.get(key); was == nil {
+			return fmt.Errorf("%s: %w", key, ErrUnknown)
+		}
+		for _, driver := range was.Drivers {
+			if m.flights.busy(called{key, driver.Name}) {
+				return fmt.Errorf("a call to DRA driver %s is under way; try again when it has ended, "+
+					"which takes 45 s at most", driver.Name)
+			}
+		}
+		return d.step(key, Event{Kind: Forgotten})
+	})
+	if err != nil {
+		return Row{}, err
+	}
+	row := m.row(was)
+	m.flights.keep(m.book.records())
+	m.pods.tell()
+	m.tellForgotten(was)
+	return row, nil
+}
+
+// tellForgotten makes events of the claim and of its users.
+func (m *Manager) tellForgotten(r *Record) {
+	if m.cfg.Ends.Tell == nil {
+		return
+	}
+	left := ""
+	for _, d := range r.Drivers {
+		if d.Stage != StageUnsent {
+			left += fmt.Sprintf("; DRA driver %s may still have its devices prepared", d.Name)
+		}
+	}
+	tell := func(object runtime.Object) {
+		m.cfg.Ends.Tell(object, v1.EventTypeWarning, reasonForgotten, fmt.Sprintf(
+			"ResourceClaim %s is not unprepared on this node: an administrator had it forgotten%s",
+			r.Name, left))
+	}
+	tell(&v1.ObjectReference{APIVersion: resourcev1.SchemeGroupVersion.String(),
+		Kind: "ResourceClaim", Namespace: r.Namespace, Name: r.Name, UID: r.UID})
+	for _, u := range r.Users {
+		if u.Name != "" {
+			tell(&v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: r.Namespace,
+				Name: u.Name, UID: u.UID})
+		}
+	}
+}
