@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/claims"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/devices"
 	"github.com/numalet/numalet/agent/server"
@@ -124,7 +125,8 @@ func servingCertificate(n node, h host) (certificate, error) {
 func (s serving) nodeRoutes() ([]server.Route, error) {
 	n, cfg, runtime := s.node, s.node.cfg, s.host.client.Runtime()
 	k, pods := &cfg.Kubelet, s.pods.statuses
-	out := append(devices.Routes(s.devices.routes(n)), debug.Configz(cfg.Shown()))
+	out := append(devices.Routes(s.devices.routes(n)), claims.Routes(s.contents.claims.Manager)...)
+	out = append(out, debug.Configz(cfg.Shown()))
 	if cfg.Gates.Enabled("ComponentFlagz") {
 		out = append(out, debug.Flags(cfg.Flags())...)
 	}

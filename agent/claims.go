@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,22 +13,28 @@ import (
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/claims"
+	"github.com/numalet/numalet/agent/claims/places"
+	"github.com/numalet/numalet/agent/kubeapi/slices"
 	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/deviceplugin/dra"
 	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/topology"
 )
 
 // driverDomain is the node's drivers of resource claims.
 type driverDomain struct {
 	*dra.Drivers
-	changed *mailbox.Topic // which can be called
+	changed *mailbox.Topic       // which can be called
+	gone    *mailbox.Box[string] // drivers without a usable plugin
 }
 
 func newDrivers(n node) (d driverDomain, err error) {
-	d.changed = new(mailbox.Topic)
-	d.Drivers, err = dra.New(dra.Config{Changed: d.changed.Publish, Registry: n.registry})
+	d.changed, d.gone = new(mailbox.Topic), mailbox.New[string]()
+	d.Drivers, err = dra.New(dra.Config{
+		Changed: d.changed.Publish, Gone: d.gone.Put, Registry: n.registry,
+	})
 	return d, err
 }
 
@@ -39,11 +46,13 @@ func (d driverDomain) handlers() map[string]watcher.Handler {
 // claimDomain is the resource claims of the node's pods.
 type claimDomain struct {
 	*claims.Manager                // nil: the node is in no cluster
+	slices          *slices.Slices // nil as Manager
 	changed         *mailbox.Topic // what pods that wait lack of them
 }
 
 // claimEnds are the drivers, and say which pods may use claims.
 type claimEnds struct {
+	own      func() *v1.Node // nil: it is not known
 	drivers  driverDomain
 	statuses *podstatus.Store
 	pleg     *lifecycle.PLEG
@@ -60,13 +69,19 @@ func newClaims(ctx context.Context, n node, e claimEnds) (c claimDomain, err err
 	if err != nil {
 		return c, err
 	}
+	c.slices = slices.New(slices.Config{
+		Client: n.kube.Main(), Node: n.name, Usable: e.drivers.Usable,
+		Registered: func() bool { return e.own() != nil }, Attributes: places.Default(),
+		Machine: func() *topology.Machine { return n.hardware.Get().Machine },
+		Changed: c.changed.Publish, Restored: mailbox.Subscribe(n.kube.Restored()),
+	})
 	c.Manager, err = claims.New(claims.Config{
 		Dir: n.cfg.RootDir, BootID: n.bootID, Booted: booted,
 		Get: func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
 			return n.kube.Main().ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
 		Drivers: e.drivers, DriversChanged: mailbox.Subscribe(e.drivers.changed),
-		Active:        e.active,
+		Place: c.slices.Place, Active: e.active,
 		Ends:          claims.Ends{Changed: c.changed.Publish, Tell: n.events.About},
 		OptionalCalls: n.cfg.Gates.Enabled("DRAOptionalNodeOperations"),
 		Registry:      n.registry,
@@ -90,6 +105,14 @@ func (e claimEnds) active() (sets.Set[types.UID], bool) {
 		}
 	}
 	return out, true
+}
+
+// follow has claims prepared and unprepared, and slices of drivers that are gone removed.
+func (c claimDomain) follow(drivers driverDomain) []part {
+	return []part{{"resource claims", c.Run}, {"resource slices", c.slices.Run},
+		{"drivers that are gone", func(ctx context.Context) error {
+			return drivers.gone.Each(ctx, c.slices.Gone)
+		}}}
 }
 
 // admission returns what admission knows of claims; nil: no pod has any.

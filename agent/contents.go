@@ -34,8 +34,8 @@ type contentDomain struct {
 // rooms is the room of the volumes that claims stand for, by pod.
 type rooms map[types.UID][]stats.ClaimVolume
 
-// newContents makes what pods are made of; own returns the node's object.
-func newContents(ctx context.Context, n node, own func() *v1.Node, e claimEnds) (
+// newContents makes what pods are made of.
+func newContents(ctx context.Context, n node, e claimEnds) (
 	c contentDomain, err error) {
 	c = contentDomain{needed: new(mailbox.Topic), changed: mailbox.New[types.UID](),
 		room: new(atomic.Pointer[rooms])}
@@ -51,7 +51,7 @@ func newContents(ctx context.Context, n node, own func() *v1.Node, e claimEnds) 
 		Facts: func() cri.Facts { return cri.Facts{Allocatable: n.hardware.Get().Allocatable} },
 		Done:  n.metrics.Mounted,
 		Labels: func() map[string]string {
-			if node := own(); node != nil {
+			if node := e.own(); node != nil {
 				return node.Labels
 			}
 			return nil // they are not known yet
@@ -65,7 +65,7 @@ func newContents(ctx context.Context, n node, own func() *v1.Node, e claimEnds) 
 		c.objects = objects.New(objects.Config{
 			Client:   n.kube.Main(),
 			Strategy: n.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy,
-			Changed:  c.changed.Put, Node: own, Tell: n.events.Pod,
+			Changed:  c.changed.Put, Node: e.own, Tell: n.events.Pod,
 			Arrived: func(types.UID) { c.needed.Publish() },
 		})
 		if err := c.objects.Register(n.registry); err != nil {
@@ -88,12 +88,12 @@ func (n node) countsProjects() bool {
 }
 
 // follow follows the objects, and makes workers look at pods whose objects changed.
-func (c contentDomain) follow(workers *podworker.Workers) []part {
+func (c contentDomain) follow(workers *podworker.Workers, drivers driverDomain) []part {
 	if c.objects == nil {
 		return nil
 	}
-	return []part{
-		{"resource claims", c.claims.Run}, {"objects of pods", c.objects.Run},
+	return append(c.claims.follow(drivers), []part{
+		{"objects of pods", c.objects.Run},
 		{"what pods need", c.needs.Run},
 		{"changes of objects", func(ctx context.Context) error {
 			return c.changed.Each(ctx, func(pod types.UID) {
@@ -101,7 +101,7 @@ func (c contentDomain) follow(workers *podworker.Workers) []part {
 				workers.Retry(pod)
 			})
 		}},
-	}
+	}...)
 }
 
 // measure measures the volumes of pods every volumeStatsAggPeriod; if that is negative, never. It

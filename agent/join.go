@@ -59,8 +59,8 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	if n.kube != nil {
 		h.addresses.Follow(own.object)
 	}
-	contents, err := newContents(ctx, n, own.object,
-		claimEnds{devices.drivers, statuses.Store, h.pleg, pubs.complete})
+	contents, err := newContents(ctx, n,
+		claimEnds{own.object, devices.drivers, statuses.Store, h.pleg, pubs.complete})
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (a *Agent) list(ctx context.Context, own clusterNode) error {
 		{"assignment store", n.store.Run}, {"device plugins", a.devices.Run},
 		{"drivers of resource claims", a.devices.drivers.Run},
 		{"runtime observer", a.host.pleg.Run}, {"local storage", a.disks.Run},
-	}, a.pods.first, a.probes.follow(a.pods.workers.Wake), a.contents.follow(a.pods.workers))
+	}, a.pods.first, a.probes.follow(a.pods.workers.Wake), a.contents.follow(a.pods.workers, a.devices.drivers))
 	if n.kube != nil {
 		a.run.first = append(a.run.first, part{"API server client", n.kube.Run})
 	}

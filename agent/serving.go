@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/claims"
 	"github.com/numalet/numalet/agent/devices"
 	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/firewall"
@@ -121,7 +122,8 @@ func (s serving) listeners() server.Config {
 	}
 	c.Listeners = append(c.Listeners, server.Listener{
 		Address: filepath.Join(n.cfg.RootDir, devices.Socket), Settings: "--root-dir",
-		Routes: slices.Concat(s.open, devices.Routes(s.devices.routes(n))),
+		Routes: slices.Concat(s.open, devices.Routes(s.devices.routes(n)),
+			claims.Routes(s.contents.claims.Manager)),
 	})
 	return c
 }
@@ -137,6 +139,7 @@ func (s serving) openRoutes() []server.Route {
 		server.JSONRoute("/plugins", func() any { return s.devices.Peers() }),
 		server.JSONRoute("/problems", func() any { return s.Problems() }),
 		devices.ListRoute(s.devices.routes(n)),
+		claims.ListRoute(s.contents.claims.Manager),
 		n.events.Route(),
 		fit.FreeRoute(p.queue),
 		explain.Route(p.queue, n.name, p.statuses.Knows, remarks(n, s.devices, p)), s.shortageRoute(),

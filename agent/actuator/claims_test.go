@@ -67,7 +67,8 @@ func TestReleaseClaims(t *testing.T) {
 // What a driver prepared for a container comes before what plugins answered.
 func TestClaimedDevices(t *testing.T) {
 	pod := podtest.New("p", podtest.Containers("main"))
-	s := start{Actuator: New(Config{Claims: &claimsOf{}}), pod: pod, c: &pod.Spec.Containers[0]}
+	s := start{build: build{Actuator: New(Config{Claims: &claimsOf{}}), pod: pod},
+		c: &pod.Spec.Containers[0]}
 	if got, err := s.devices(t.Context()); err != nil || len(got) != 0 {
 		t.Errorf("without claims it gets %v, %v", got, err)
 	}
