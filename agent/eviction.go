@@ -26,7 +26,7 @@ import (
 // and those that use more of the node's disk than they may. What may be removed first is removed by
 // containers and images.
 func (a *Agent) newEvictions(containers gc.Containers, images *gc.Images) ([]part, error) {
-	ends := newEvictor(a.node, a.pods.statuses, a.holds)
+	ends := newEvictor(a.node, a.pods.statuses)
 	manager, run, err := a.newEviction(ends, containers, images)
 	if err != nil || !*a.node.cfg.Kubelet.LocalStorageCapacityIsolation {
 		return run, err
@@ -41,15 +41,6 @@ func (a *Agent) newEvictions(containers gc.Containers, images *gc.Images) ([]par
 		},
 	})
 	return append(run, part{"limits of local storage", keeper.Run}), nil
-}
-
-// holds reports whether something of a pod runs, or what it held is not free yet.
-func (a *Agent) holds(uid types.UID) bool {
-	if observed, _ := a.host.pleg.Get(uid); observed.Running() {
-		return true
-	}
-	return !a.node.store.State().Pods[uid].IsEmpty() || slices.ContainsFunc(
-		a.pods.statuses.Active(), func(p *v1.Pod) bool { return p.UID == uid })
 }
 
 // newEviction ends pods before memory, a disk or PIDs run out.
@@ -73,34 +64,19 @@ func (a *Agent) newEviction(ends *evictor, containers gc.Containers, images *gc.
 		Thresholds: thresholds, Pressure: a.host.short,
 		Transition: k.EvictionPressureTransitionPeriod.Duration,
 		MaxGrace:   time.Duration(k.EvictionMaxPodGracePeriod) * time.Second,
-		Meter: eviction.Meter{
-			Glance: use.glance, Measure: use.measure, Woken: kernelTells.Woken(),
-			Arm: func(ctx context.Context, s eviction.Signal, left int64) {
-				switch s {
-				case eviction.MemoryAvailable:
-					kernelTells.Arm(ctx, "/", left)
-				case eviction.AllocatableMemoryAvailable:
-					kernelTells.Arm(ctx, use.podsGroup(), left)
-				}
-			},
-		},
-		PodFacts: eviction.PodFacts{
-			Pods: ends.pods, Freeing: ends.freeing, Holds: a.holds, Grace: podworker.Grace,
-			Exclusive: func(uid types.UID) bool { return !n.store.State().Pods[uid].IsEmpty() },
-			Known: func(uid types.UID) bool {
-				_, known := a.pods.statuses.Get(uid)
-				return known || !a.pods.sources.SeenAll(func(string) bool { return true })
-			},
-		},
+		Meter:      use.meter(kernelTells), PodFacts: a.podFacts(ends),
 		Journal: a.host.evicted,
-		Reclaim: func(ctx context.Context, what eviction.Reclaim) (err error) {
+		Reclaim: func(ctx context.Context, what eviction.Reclaim) (some bool, err error) {
+			dead, old := 0, 0
 			if what.Containers {
-				err = containers.Free(ctx)
+				dead, err = containers.Free(ctx)
 			}
 			if what.Images {
-				err = errors.Join(err, images.Free(ctx))
+				var more error
+				old, more = images.Free(ctx)
+				err = errors.Join(err, more)
 			}
-			return err
+			return dead+old > 0, err
 		},
 		Evict: ends.evict,
 		Tell:  n.events.OnNode, Registry: n.registry,
@@ -110,6 +86,23 @@ func (a *Agent) newEviction(ends *evictor, containers gc.Containers, images *gc.
 	}
 	a.evictions = m
 	return m, []part{{"evictions", m.Run}, {"memory as the kernel tells", kernelTells.Run}}, nil
+}
+
+// podFacts says for evictions what is known of pods.
+func (a *Agent) podFacts(ends *evictor) eviction.PodFacts {
+	n, statuses := a.node, a.pods.statuses
+	exclusive := func(uid types.UID) bool { return !n.store.State().Pods[uid].IsEmpty() }
+	return eviction.PodFacts{
+		Pods: ends.pods, Exclusive: exclusive, Grace: podworker.Grace,
+		Holds: func(uid types.UID) bool {
+			observed, _ := a.host.pleg.Get(uid)
+			return observed.Running() || exclusive(uid) || !statuses.Cleared(uid)
+		},
+		Known: func(uid types.UID) bool {
+			_, known := statuses.Get(uid)
+			return known || !a.pods.sources.SeenAll(func(string) bool { return true })
+		},
+	}
 }
 
 // doomed are the pods that an earlier run of the agent was about to evict.
@@ -149,6 +142,21 @@ type usage struct {
 	node  node
 	host  host
 	stats *stats.Collector
+}
+
+// meter measures for evictions; the kernel tells when memory is short.
+func (u usage) meter(tells *wake.Kernel) eviction.Meter {
+	return eviction.Meter{
+		Glance: u.glance, Measure: u.measure, Woken: tells.Woken(),
+		Arm: func(ctx context.Context, s eviction.Signal, left int64) {
+			switch s {
+			case eviction.MemoryAvailable:
+				tells.Arm(ctx, "/", left)
+			case eviction.AllocatableMemoryAvailable:
+				tells.Arm(ctx, u.podsGroup(), left)
+			}
+		},
+	}
 }
 
 // podsGroup is the cgroup of all pods; "": there is none.

@@ -8,7 +8,8 @@
 //	readings, by signal           signals.go   pure
 //	         v
 //	state.step(readings, now)     step.go      pure: which thresholds are met and for how long, which
-//	         |                                 conditions hold, which threshold is to be relieved first
+//	         |                                 conditions hold, which threshold is to be relieved first,
+//	         |                 returning.go    and what must be free before a pod is evicted for it
 //	         v
 //	measure pods too, reclaim     manager.go   the shell
 //	         v
@@ -17,5 +18,5 @@
 //	Evict                                      an event of the syncLoop, which does all the rest
 //
 // The conditions reach the node's status and admission through node.State. The package ends no
-// container itself, and remembers no pod but the one whose end it waits for.
+// container itself, and remembers no pods but those whose end, or whose room, it waits for.
 package eviction

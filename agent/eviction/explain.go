@@ -10,9 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 )
@@ -35,6 +33,8 @@ type Explanation struct {
 	Done []Done `json:"done,omitempty"`
 	// Awaits is the pod, namespace/name, whose end is awaited before another one is chosen.
 	Awaits string `json:"awaits,omitempty"`
+	// Freeing is the evicted pod, namespace/name, that has ended, and whose room is not free yet.
+	Freeing string `json:"freeing,omitempty"`
 	// Next are the pods that would be evicted first for the signal Of: what is short, or nearest to it.
 	Of   Signal `json:"of,omitempty"`
 	Next []Next `json:"next,omitempty"`
@@ -84,8 +84,6 @@ type told struct {
 	state    state
 	nearest  *Threshold // relieved next, or nearest; nil: nothing was read
 	done     []Done
-	awaits   string
-	evicted  sets.Set[types.UID] // of the pods that have not ended
 }
 
 // tell has explanations know of the last look.
@@ -94,19 +92,14 @@ func (m *Manager) tell(r Readings, v verdict, now time.Time) {
 	defer m.mu.Unlock()
 	m.told.at, m.told.readings, m.told.state = now, r, m.state
 	m.told.nearest = cmp.Or(v.relieve, m.nearest(r))
-	m.told.evicted = m.evicted.Clone()
-	if m.ending == nil {
-		m.told.awaits = ""
-	}
 }
 
-// did has explanations know of an action. awaits is the pod whose end is awaited.
-func (m *Manager) did(s Signal, what, awaits string) {
+// did has explanations know of an action.
+func (m *Manager) did(s Signal, what string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	done := append(slices.Clone(m.told.done), Done{time.Now(), s, what})
 	m.told.done = done[max(0, len(done)-remembered):]
-	m.told.awaits = cmp.Or(awaits, m.told.awaits)
 }
 
 func (m *Manager) last() told {
@@ -134,7 +127,7 @@ func (m *Manager) Explain(ctx context.Context, node string) Explanation {
 	e := m.explanation(t, node)
 	if t.nearest != nil {
 		e.Of = t.nearest.Signal
-		if err := m.whoIsNext(ctx, &e, t.evicted); err != nil {
+		if err := m.whoIsNext(ctx, &e); err != nil {
 			e.Unknown = err.Error()
 		}
 	}
@@ -161,7 +154,8 @@ func (m *Manager) Pressure() (out []string) {
 
 // explanation is all but who is next.
 func (m *Manager) explanation(t told, node string) Explanation {
-	e := Explanation{Node: node, At: t.at, Done: t.done, Awaits: t.awaits}
+	e := Explanation{Node: node, At: t.at, Done: t.done}
+	e.Awaits, e.Freeing = t.state.told()
 	for i, threshold := range m.cfg.Thresholds {
 		e.Levels = append(e.Levels, levelOf(threshold, t, i))
 	}
@@ -198,8 +192,8 @@ func rounded(name v1.ResourceName, value int64) string {
 	return amount(name, value)
 }
 
-// whoIsNext ranks the pods by what they use now, without those that were evicted.
-func (m *Manager) whoIsNext(ctx context.Context, e *Explanation, evicted sets.Set[types.UID]) error {
+// whoIsNext ranks the pods by what they use now.
+func (m *Manager) whoIsNext(ctx context.Context, e *Explanation) error {
 	summary, _, _, err := m.cfg.Measure(ctx, e.Of)
 	if err != nil {
 		return err
@@ -207,9 +201,7 @@ func (m *Manager) whoIsNext(ctx context.Context, e *Explanation, evicted sets.Se
 	used, l := byUID(summary), layoutOf(summary)
 	var all []Candidate
 	for _, pod := range m.cfg.Pods() {
-		if !evicted.Has(pod.UID) {
-			all = append(all, Candidate{pod, used[pod.UID], m.cfg.Exclusive(pod.UID)})
-		}
+		all = append(all, Candidate{pod, used[pod.UID], m.cfg.Exclusive(pod.UID)})
 	}
 	order := rank(all, e.Of, l)
 	e.Spared = len(all) - len(order)
@@ -267,6 +259,9 @@ func (e Explanation) Text() string {
 	}
 	if e.Awaits != "" {
 		fmt.Fprintf(&b, "\nThe end of %s is awaited before another pod is chosen\n", e.Awaits)
+	}
+	if e.Freeing != "" {
+		fmt.Fprintf(&b, "\nWhat %s used is not all free yet\n", e.Freeing)
 	}
 	b.WriteString("\n" + e.whoText())
 	return b.String()

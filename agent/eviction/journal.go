@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -43,6 +44,7 @@ type Journal struct {
 // entry is an eviction, ordered by time.
 type entry struct {
 	UID     types.UID `json:"uid"`
+	Signal  Signal    `json:"signal,omitempty"`
 	Message string    `json:"message"`
 	// OwnLimit: the pod exceeded a limit of its own.
 	OwnLimit bool `json:"ownLimit,omitempty"`
@@ -92,12 +94,16 @@ func (j *Journal) Doomed(pod *v1.Pod) (d Doomed, ok bool) {
 func (j *Journal) add(e Eviction, known func(types.UID) bool) error {
 	message := e.Message
 	if len(message) > maxMessage {
-		message = message[:maxMessage]
+		end := maxMessage
+		for end > 0 && !utf8.RuneStart(message[end]) {
+			end--
+		}
+		message = message[:end]
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	all := slices.DeleteFunc(slices.Clone(j.all), func(old entry) bool { return !known(old.UID) })
-	all = append(all, entry{e.Pod.UID, message, e.OwnLimit, time.Now().Add(e.Grace)})
+	all = append(all, entry{e.Pod.UID, e.Signal, message, e.OwnLimit, time.Now().Add(e.Grace)})
 	j.all = all[max(0, len(all)-mostKept):]
 	raw, err := json.Marshal(j.all)
 	if err != nil {
@@ -107,11 +113,11 @@ func (j *Journal) add(e Eviction, known func(types.UID) bool) error {
 }
 
 // last returns the newest eviction of an earlier run that has something left on the node.
-func (j *Journal) last(holds func(types.UID) bool) *ending {
+func (j *Journal) last(holds func(types.UID) bool) (r returning, ok bool) {
 	for _, e := range slices.Backward(j.before) {
 		if holds(e.UID) {
-			return &ending{e.UID, time.Now().Add(patience)}
+			return returning{uid: e.UID, signal: e.Signal, until: time.Now().Add(patience)}, true
 		}
 	}
-	return nil
+	return r, false
 }

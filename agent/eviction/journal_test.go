@@ -40,15 +40,16 @@ func TestJournal(t *testing.T) {
 			}
 		}
 		add("a", "low on memory", all)
-		add("b", strings.Repeat("x", maxMessage+1), all)
+		add("b", strings.Repeat("x", maxMessage-1)+"é", all) // which is two bytes
 		time.Sleep(4 * time.Second)
 		j = openJournal(t, root)
 		d, ok := j.Doomed(podWith("a", 0))
 		if d != (Doomed{"low on memory", true, 6 * time.Second}) || !ok {
 			t.Errorf("a: %+v, %v", d, ok)
 		}
-		if d, _ := j.Doomed(podWith("b", 0)); len(d.Message) != maxMessage {
-			t.Errorf("b has a message of %d bytes", len(d.Message))
+		if d, _ := j.Doomed(podWith("b", 0)); d.Message != strings.Repeat("x", maxMessage-1) {
+			t.Errorf("b has a message of %d bytes, that ends with %q", len(d.Message),
+				d.Message[len(d.Message)-1:])
 		}
 		time.Sleep(time.Minute)
 		if d, _ := j.Doomed(podWith("a", 0)); d.Grace != leastGrace {
@@ -61,8 +62,8 @@ func TestJournal(t *testing.T) {
 				t.Errorf("%s %s is being evicted", pod.Name, pod.Status.Phase)
 			}
 		}
-		if e := j.last(func(uid types.UID) bool { return uid == "a" }); e == nil || e.uid != "a" {
-			t.Errorf("a runs, and the end of %v is awaited", e)
+		if r, ok := j.last(func(uid types.UID) bool { return uid == "a" }); !ok || r.uid != "a" {
+			t.Errorf("a runs, and the end of %v is awaited", r)
 		}
 		add("c", "", func(uid types.UID) bool { return uid != "a" })
 		for i := range mostKept - 1 {
@@ -92,8 +93,8 @@ func TestBrokenJournal(t *testing.T) {
 		w.journal.path = filepath.Join(root, "none", "such")
 		w.add(podWith("a", 0), 950)
 		w.look(t.Context())
-		if len(w.evicted) != 1 {
-			t.Errorf("evicted: %v", w.evicted)
+		if len(w.gone) != 1 {
+			t.Errorf("evicted: %v", w.gone)
 		}
 		time.Sleep(time.Minute)
 	})
@@ -112,7 +113,7 @@ func TestRestart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again := &Manager{cfg: w.cfg, evicts: w.evicts, age: w.age, evicted: w.evicted}
+		again := &Manager{cfg: w.cfg, evicts: w.evicts, age: w.age}
 		again.cfg.Journal = next
 		w.news()
 		ctx, cancel := context.WithCancel(t.Context())

@@ -9,7 +9,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -25,8 +24,6 @@ const (
 	// least that at any time, whoever wakes it.
 	period, soon, next, least = 10 * time.Second, time.Second, 200 * time.Millisecond,
 		100 * time.Millisecond
-	// patience is how long the end of an evicted pod is waited for before the next is chosen.
-	patience = 30 * time.Second
 	// leastGrace is what a pod gets to exit at least, and when a hard threshold is met.
 	leastGrace = time.Second
 )
@@ -69,8 +66,8 @@ type Config struct {
 	PodFacts
 	// Journal remembers evictions.
 	Journal *Journal
-	// Reclaim removes what no pod needs.
-	Reclaim func(context.Context, Reclaim) error
+	// Reclaim removes what no pod needs, and reports whether there was something.
+	Reclaim func(context.Context, Reclaim) (bool, error)
 	// Evict ends a pod; it must not block.
 	Evict func(Eviction)
 	// Tell records an event of the node.
@@ -93,13 +90,11 @@ type Meter struct {
 
 // PodFacts says what is known of pods.
 type PodFacts struct {
-	// Pods lists the pods that have not ended; Exclusive reports whether one has its own devices or CPUs.
+	// Pods lists the pods that have not ended and are not being evicted; Exclusive reports whether one
+	// has its own devices or CPUs.
 	Pods      func() []*v1.Pod
 	Exclusive func(types.UID) bool
-	// Freeing reports whether pods that exceeded limits of local storage are ending: what that frees
-	// of a disk is not measured yet.
-	Freeing func() bool
-	// Holds reports whether something of a pod runs, or what it held is not free yet.
+	// Holds reports whether something of a pod runs, or what it held of the node is not free yet.
 	Holds func(types.UID) bool
 	// Known reports whether a pod is or may be among the node's.
 	Known func(types.UID) bool
@@ -114,29 +109,23 @@ type Manager struct {
 	age    *metrics.HistogramVec
 
 	// Owned by Run.
-	state  state
-	ending *ending // the last pod that was evicted; nil: it has ended
-	// evicted are the pods among cfg.Pods that were evicted: nobody is evicted twice.
-	evicted sets.Set[types.UID]
-	// acted is when something was done last; nothing is done before again.
-	acted, again time.Time
-	blind        complaint.Complaint[string]
+	state state
+	// acted is when something was done last; nothing is done before again. removed is when dead
+	// containers were removed last.
+	acted, again, removed time.Time
+	blind                 complaint.Complaint[string]
 
-	mu   sync.Mutex // guards told
+	mu   sync.Mutex // guards told and noted
 	told told
-}
-
-// ending is a pod that was evicted, and until when its end is waited for.
-type ending struct {
-	uid   types.UID
-	until time.Time
+	// noted are pods that others evict, until Run takes them in.
+	noted []returning
 }
 
 // New returns a manager that has not looked yet.
 func New(cfg Config) (*Manager, error) {
 	var s metric.Set
 	const signal = "eviction_signal"
-	m := &Manager{cfg: cfg, evicted: sets.Set[types.UID]{},
+	m := &Manager{cfg: cfg,
 		evicts: s.Counters("kubelet_evictions", "Pods evicted, by what was short.", signal),
 		age: s.Histograms("kubelet_eviction_stats_age_seconds",
 			"Age of what was measured when a pod was evicted, by what was short.",
@@ -150,7 +139,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	if len(m.cfg.Thresholds) == 0 {
 		return nil
 	}
-	m.ending = m.cfg.Journal.last(m.cfg.Holds)
+	if last, ok := m.cfg.Journal.last(m.cfg.Holds); ok {
+		m.state = m.state.gives(last)
+	}
 	for m.rest(ctx, m.look(ctx)) {
 	}
 	return nil
@@ -171,10 +162,10 @@ func (m *Manager) rest(ctx context.Context, d time.Duration) bool {
 }
 
 // look looks once and acts, and returns the time to the next look. It looks too while the end of a pod
-// is waited for: conditions and grace periods go on.
+// is awaited: conditions and grace periods go on.
 func (m *Manager) look(ctx context.Context) time.Duration {
 	now := time.Now()
-	waits := m.waits(now)
+	m.ends(now)
 	summary, host, err := m.cfg.Glance(ctx)
 	if text := complaint.Of(err); ctx.Err() == nil && m.blind.Begins(text) {
 		klog.FromContext(ctx).Error(err, "Whether the node runs short is not fully known")
@@ -186,15 +177,56 @@ func (m *Manager) look(ctx context.Context) time.Duration {
 	v := m.judge(readings, now)
 	m.arm(ctx, readings)
 	switch {
-	case waits:
+	case m.state.ending():
 		return next
 	case v.relieve == nil || now.Before(m.again):
 		return m.pace(readings)
-	case v.relieve.Signal.OnDisk() && m.cfg.Freeing():
-		m.acted = now
+	case v.awaits != nil:
+		m.removeDead(ctx, v)
 		return next
 	}
 	return m.act(ctx, v.relieve.Signal)
+}
+
+// ends takes in which evicted pods have ended, and which others evict.
+func (m *Manager) ends(now time.Time) {
+	for _, one := range m.takeNoted() {
+		m.state = m.state.gives(one)
+	}
+	var changed bool
+	if m.state, changed = m.state.ends(m.cfg.Holds, now); changed {
+		m.acted = now
+	}
+}
+
+func (m *Manager) takeNoted() []returning {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	noted := m.noted
+	m.noted = nil
+	return noted
+}
+
+// removeDead removes the containers of pods that have ended, whose room is awaited: of a disk they keep
+// it until then.
+func (m *Manager) removeDead(ctx context.Context, v verdict) {
+	now := time.Now()
+	if !v.relieve.Signal.OnDisk() || v.awaits.ended.IsZero() || now.Sub(m.removed) < soon {
+		return
+	}
+	m.removed = now
+	m.reclaim(ctx, v.relieve.Signal, Reclaim{Containers: true})
+}
+
+// reclaim removes what no pod needs; its room may come back later.
+func (m *Manager) reclaim(ctx context.Context, s Signal, what Reclaim) {
+	some, err := m.cfg.Reclaim(ctx, what)
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Reclaiming", "resource", s.Resource())
+	}
+	if some {
+		m.state = m.state.removed(s, time.Now())
+	}
 }
 
 // act measures what pods use too, and relieves. It returns the time to the next look.
@@ -209,7 +241,9 @@ func (m *Manager) act(ctx context.Context, s Signal) time.Duration {
 	}
 	v := m.judge(Read(summary, host), now)
 	switch {
-	case v.relieve == nil || !at.After(m.acted): // the latter: measured before the last action
+	case v.relieve == nil || v.awaits != nil:
+		return next
+	case !at.After(m.acted): // measured before the last action
 		return next
 	case m.relieve(ctx, measured{summary, at}, v):
 		return next
@@ -222,14 +256,6 @@ func (m *Manager) act(ctx context.Context, s Signal) time.Duration {
 type measured struct {
 	statsapi.Summary
 	at time.Time
-}
-
-// waits reports whether the end of the last pod is still waited for.
-func (m *Manager) waits(now time.Time) bool {
-	if m.ending != nil && (now.After(m.ending.until) || !m.cfg.Holds(m.ending.uid)) {
-		m.ending, m.acted = nil, now
-	}
-	return m.ending != nil
 }
 
 // judge takes in what was read, and has others know of other conditions.
@@ -249,9 +275,7 @@ func (m *Manager) relieve(ctx context.Context, s measured, v verdict) bool {
 		fmt.Sprintf("Attempting to reclaim %v", v.relieve.Signal.Resource()))
 	m.acted = time.Now()
 	if what := reclaimable(v.relieve.Signal, l); what != (Reclaim{}) {
-		if err := m.cfg.Reclaim(ctx, what); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Reclaiming", "resource", v.relieve.Signal.Resource())
-		}
+		m.reclaim(ctx, v.relieve.Signal, what)
 		fresh, host, at, err := m.cfg.Measure(ctx, v.relieve.Signal)
 		if err != nil || ctx.Err() != nil {
 			return false
@@ -261,8 +285,8 @@ func (m *Manager) relieve(ctx context.Context, s measured, v verdict) bool {
 		readings := Read(fresh, host)
 		v = m.judge(readings, time.Now())
 		m.did(signal, fmt.Sprintf("removed %v; %s more are available", what,
-			rounded(signal.Resource(), max(readings[signal].Available-before, 0))), "")
-		if v.relieve == nil {
+			rounded(signal.Resource(), max(readings[signal].Available-before, 0))))
+		if v.relieve == nil || v.awaits != nil {
 			return true
 		}
 	}
@@ -272,16 +296,10 @@ func (m *Manager) relieve(ctx context.Context, s measured, v verdict) bool {
 // evict ends the pod that goes first, and reports whether there is one.
 func (m *Manager) evict(ctx context.Context, s measured, v verdict, l layout) bool {
 	used, pods := byUID(s.Summary), m.cfg.Pods()
-	all := make([]Candidate, 0, len(pods))
-	still := sets.Set[types.UID]{}
-	for _, pod := range pods {
-		if m.evicted.Has(pod.UID) {
-			still.Insert(pod.UID)
-			continue
-		}
-		all = append(all, Candidate{pod, used[pod.UID], m.cfg.Exclusive(pod.UID)})
+	all := make([]Candidate, len(pods))
+	for i, pod := range pods {
+		all[i] = Candidate{pod, used[pod.UID], m.cfg.Exclusive(pod.UID)}
 	}
-	m.evicted = still
 	order := rank(all, v.relieve.Signal, l)
 	if len(order) == 0 {
 		klog.FromContext(ctx).Info("The node runs short, and there is no pod to evict",
@@ -296,14 +314,14 @@ func (m *Manager) evict(ctx context.Context, s measured, v verdict, l layout) bo
 	e := Eviction{victim.Pod, v.relieve.Signal, grace, wordsOf(victim, v.relieve, v.reading), false}
 	klog.FromContext(ctx).Info("Evicting a pod", "pod", klog.KObj(victim.Pod),
 		"signal", e.Signal, "message", e.Message)
-	m.ending = &ending{victim.Pod.UID, time.Now().Add(grace + patience)}
-	m.evicted.Insert(victim.Pod.UID)
 	for _, due := range v.due {
 		m.age.WithLabelValues(string(due)).Observe(time.Since(s.at).Seconds())
 	}
 	name := klog.KObj(victim.Pod).String()
+	m.state = m.state.gives(returning{of: name, uid: victim.Pod.UID, signal: e.Signal,
+		used: useOf(victim, e.Signal, l).used, until: time.Now().Add(grace + patience)})
 	m.Note(e)
-	m.did(e.Signal, fmt.Sprintf("evicted %s, which %s", name, why(victim, e.Signal, l)), name)
+	m.did(e.Signal, fmt.Sprintf("evicted %s, which %s", name, why(victim, e.Signal, l)))
 	m.cfg.Evict(e)
 	return true
 }
@@ -317,7 +335,18 @@ func (m *Manager) Note(e Eviction) {
 			"pod", klog.KObj(e.Pod))
 	}
 	if e.OwnLimit {
-		m.did(e.Signal, fmt.Sprintf("evicted %s: %s", klog.KObj(e.Pod), strings.TrimSpace(e.Message)), "")
+		m.did(e.Signal, fmt.Sprintf("evicted %s: %s", klog.KObj(e.Pod), strings.TrimSpace(e.Message)))
+		m.note(e)
+	}
+}
+
+// note has Run await what a pod gives back that somebody else evicts.
+func (m *Manager) note(e Eviction) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.cfg.Thresholds) > 0 { // else nobody takes it in
+		m.noted = append(m.noted, returning{of: klog.KObj(e.Pod).String(), uid: e.Pod.UID,
+			signal: NodeFSAvailable, own: true, until: time.Now().Add(e.Grace + patience)})
 	}
 }
 

@@ -2,179 +2,17 @@ package eviction
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/component-base/metrics"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
-	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/mailbox"
 )
-
-// world is a node of 1000 MiB of memory and of disk whose pods end when they are evicted, some later
-// than they should.
-type world struct {
-	*Manager
-	mu       sync.Mutex // guards the rest while the manager runs beside the test
-	pressure Pressure
-	journal  *Journal
-	start    time.Time
-	pods     []*v1.Pod
-	uses     map[types.UID]uint64 // MiB, of memory and disk
-	// spare is what reclaiming frees on the disk, in MiB.
-	spare     uint64
-	lasts     map[types.UID]time.Duration // longer than its grace
-	said      []string
-	unmeasure bool
-	woken     chan struct{}
-	// armed has the last level for each signal; glances counts.
-	armed   map[Signal]int64
-	glances int
-	freeing bool // others end pods
-}
-
-func newWorld(t *testing.T, k kubeletv1beta1.KubeletConfiguration) *world {
-	thresholds, err := Parse(&k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{start: time.Now(), uses: map[types.UID]uint64{}, lasts: map[types.UID]time.Duration{},
-		woken: make(chan struct{}, 1), armed: map[Signal]int64{}}
-	if w.journal, err = OpenJournal(t.Context(), t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
-	w.Manager, err = New(Config{
-		Thresholds: thresholds, Pressure: &w.pressure, Transition: time.Minute, MaxGrace: 20 * time.Second,
-		Meter: Meter{
-			Glance: w.glance, Measure: w.measure, Woken: w.woken,
-			Arm: func(_ context.Context, s Signal, left int64) { w.armed[s] = left },
-		},
-		PodFacts: PodFacts{
-			Pods: func() []*v1.Pod {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				return slices.Clone(w.pods)
-			},
-			Exclusive: func(types.UID) bool { return false },
-			Freeing: func() bool {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				return w.freeing
-			},
-			Holds: func(uid types.UID) bool {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				_, holds := w.uses[uid]
-				return holds
-			},
-			Known: func(types.UID) bool { return true },
-			Grace: func(*v1.Pod) time.Duration { return 30 * time.Second },
-		},
-		Journal: w.journal,
-		Reclaim: func(context.Context, Reclaim) error {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.say("reclaim")
-			w.spare = 0
-			return nil
-		},
-		Evict: w.evict,
-		Tell: func(_, reason, message string) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.say(message)
-		},
-		Registry: metrics.NewKubeRegistry(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
-
-func (w *world) say(what string) {
-	w.said = append(w.said, fmt.Sprintf("%v %s", time.Since(w.start).Round(time.Second), what))
-}
-
-func (w *world) add(pod *v1.Pod, mi uint64) {
-	w.pods = append(w.pods, pod)
-	w.uses[pod.UID] = mi
-}
-
-// pass lets time pass for whoever holds mu.
-func (w *world) pass(d time.Duration) {
-	w.mu.Unlock()
-	time.Sleep(d)
-	w.mu.Lock()
-}
-
-// set has a pod use so much.
-func (w *world) set(uid types.UID, mi uint64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.uses[uid] = mi
-}
-
-// news returns what was said since it was called last.
-func (w *world) news() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	said := w.said
-	w.said = nil
-	return said
-}
-
-func (w *world) evict(e Eviction) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.say(fmt.Sprintf("evict %s in %v", e.Pod.Name, e.Grace))
-	end := time.After(e.Grace - time.Second/2 + w.lasts[e.Pod.UID])
-	go func() {
-		<-end
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.pods = slices.DeleteFunc(w.pods, func(p *v1.Pod) bool { return p.UID == e.Pod.UID })
-		delete(w.uses, e.Pod.UID)
-	}()
-}
-
-func (w *world) glance(ctx context.Context) (statsapi.Summary, Host, error) {
-	s, h, _, err := w.measure(ctx, "")
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.glances++
-	s.Pods = nil
-	return s, h, err
-}
-
-func (w *world) measure(context.Context, Signal) (s statsapi.Summary, h Host, at time.Time, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.unmeasure {
-		return s, h, at, errors.New("not now")
-	}
-	var used uint64
-	for _, mi := range w.uses {
-		used += mi
-	}
-	left := func(used uint64) uint64 { return (1000 - min(used, 1000)) << 20 }
-	s.Node.Memory = memory(used<<20, left(used))
-	s.Node.Fs = fs(1000<<20, left(used+w.spare), 0, 0)
-	for _, pod := range w.pods {
-		s.Pods = append(s.Pods, *uses(pod, w.uses[pod.UID], w.uses[pod.UID], 1))
-	}
-	return s, Host{Memory: 1000 << 20}, time.Now(), nil
-}
 
 // TestManager: what is done, and when.
 func TestManager(t *testing.T) {
@@ -208,8 +46,8 @@ func TestManager(t *testing.T) {
 			w.add(podWith("b", 0), 400)
 			w.add(podWith("c", 5), 950)
 			w.pass(time.Minute)
-		}, "0s Attempting to reclaim memory, 0s evict b in 1s, 1s Attempting to reclaim memory, " +
-			"1s evict a in 1s, 2s Attempting to reclaim memory, 2s evict c in 1s"},
+		}, "0s Attempting to reclaim memory, 0s evict b in 1s, 2s Attempting to reclaim memory, " +
+			"2s evict a in 1s, 3s Attempting to reclaim memory, 3s evict c in 1s"},
 		"one that does not end is waited for, and not evicted twice": {hard, func(w *world) {
 			w.add(podWith("a", 0), 600)
 			w.add(podWith("b", 0), 650)
@@ -239,19 +77,56 @@ func TestManager(t *testing.T) {
 			w.spare = 500
 			w.add(podWith("a", 0), 950)
 			w.pass(time.Minute)
-		}, "0s Attempting to reclaim ephemeral-storage, 0s reclaim, 0s evict a in 1s"},
+		}, "0s Attempting to reclaim ephemeral-storage, 0s reclaim, " +
+			"10s Attempting to reclaim ephemeral-storage, 10s evict a in 1s"},
+		"reclaiming is not enough, and the disk fills": {full, func(w *world) {
+			w.late, w.spare = 9*time.Second, 350
+			w.add(podWith("a", 0), 100)
+			for range 60 {
+				w.pass(100 * time.Millisecond)
+				w.uses["a"] += 10 // 100 MiB/s
+			}
+		}, "6s Attempting to reclaim ephemeral-storage, 6s reclaim, 6s evict a in 1s"},
 		"while others free something of the disk nobody goes": {full, func(w *world) {
-			w.freeing = true
-			w.add(podWith("a", 0), 950)
+			w.own("a")
+			w.add(podWith("b", 0), 950)
 			w.pass(20500 * time.Millisecond)
-			w.freeing = false
-			w.pass(10 * time.Second)
-		}, "21s Attempting to reclaim ephemeral-storage, 21s reclaim, 21s evict a in 1s"},
+			w.ended("a")
+			w.pass(15 * time.Second)
+		}, "31s Attempting to reclaim ephemeral-storage, 31s evict b in 1s"},
 		"what others free is no memory": {hard, func(w *world) {
-			w.freeing = true
-			w.add(podWith("a", 0), 950)
+			w.own("a")
+			w.add(podWith("b", 0), 950)
 			w.pass(20500 * time.Millisecond)
-		}, "0s Attempting to reclaim memory, 0s evict a in 1s"},
+		}, "0s Attempting to reclaim memory, 0s evict b in 1s"},
+		"room of a disk comes back late, and nobody else goes": {full, func(w *world) {
+			w.late = 9 * time.Second
+			w.add(podWith("bystander", 0), 100)
+			w.add(podWith("hog", 0), 850)
+			w.pass(time.Minute)
+		}, "0s Attempting to reclaim ephemeral-storage, 0s evict hog in 1s"},
+		"room that does not come back is not awaited for ever": {full, func(w *world) {
+			w.late = time.Hour
+			w.add(podWith("b", 0), 100)
+			w.add(podWith("a", 0), 850)
+			w.pass(15 * time.Second)
+		}, "0s Attempting to reclaim ephemeral-storage, 0s evict a in 1s, " +
+			"11s Attempting to reclaim ephemeral-storage, 11s evict b in 1s"},
+		"another hog that uses up the disk is not waited for": {full, func(w *world) {
+			w.late = 9 * time.Second
+			w.add(podWith("b", 0), 100)
+			w.add(podWith("a", 0), 810)
+			for range 30 {
+				w.pass(100 * time.Millisecond)
+				w.uses["b"]++ // 10 MiB/s
+			}
+		}, "0s Attempting to reclaim ephemeral-storage, 0s evict a in 1s, " +
+			"2s Attempting to reclaim ephemeral-storage, 2s evict b in 1s"},
+		"what was removed comes back late": {full, func(w *world) {
+			w.late, w.spare = 9*time.Second, 500
+			w.add(podWith("a", 0), 500)
+			w.pass(time.Minute)
+		}, "0s Attempting to reclaim ephemeral-storage, 0s reclaim"},
 		"a hog is seen soon": {hard, func(w *world) {
 			w.add(podWith("a", 0), 850)
 			w.pass(10500 * time.Millisecond)

@@ -14,6 +14,10 @@ type state struct {
 	since map[int]time.Time
 	// pressed has the time at which a met threshold called for each condition last.
 	pressed map[v1.NodeConditionType]time.Time
+	// returning is room that is not free yet, though its users end or have ended.
+	returning []returning
+	// marks says how fast each signal changes.
+	marks map[Signal][2]mark
 }
 
 // verdict is what follows from a look.
@@ -23,6 +27,8 @@ type verdict struct {
 	// relieve is the threshold to be relieved first; nil: none.
 	relieve *Threshold
 	reading Reading // of its signal
+	// awaits is what must be free, as far as that is to come, before a pod is evicted for it; nil: nothing.
+	awaits *returning
 	// due are the signals of all thresholds that could be relieved.
 	due []Signal
 }
@@ -37,7 +43,12 @@ type rules struct {
 
 // step takes in what was read. It is pure.
 func (s state) step(r Readings, rules rules, now time.Time) (state, verdict) {
-	next := state{since: map[int]time.Time{}, pressed: maps.Clone(s.pressed)}
+	next := state{since: map[int]time.Time{}, pressed: maps.Clone(s.pressed), marks: s.marked(r, now)}
+	for _, one := range s.returning {
+		if one = one.read(r, now); !one.over(now) {
+			next.returning = append(next.returning, one)
+		}
+	}
 	if next.pressed == nil {
 		next.pressed = map[v1.NodeConditionType]time.Time{}
 	}
@@ -62,6 +73,9 @@ func (s state) step(r Readings, rules rules, now time.Time) (state, verdict) {
 				}
 			}
 		}
+	}
+	if v.relieve != nil {
+		v.awaits = next.awaits(v.relieve.Signal, r, now)
 	}
 	v.pressure = slices.Sorted(maps.Keys(next.pressed))
 	return next, v

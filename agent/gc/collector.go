@@ -74,7 +74,7 @@ func NewImages(c ImagesConfig) (*Images, error) {
 func (g *Images) Look(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	err := g.look(ctx, g.cfg.Policy)
+	_, err := g.look(ctx, g.cfg.Policy)
 	if ctx.Err() != nil {
 		return err
 	}
@@ -85,19 +85,20 @@ func (g *Images) Look(ctx context.Context) error {
 	return err
 }
 
-// Free removes all images that nothing uses and that are old enough, however much room there is.
-func (g *Images) Free(ctx context.Context) error {
+// Free removes all images that nothing uses and that are old enough, however much room there is, and
+// returns how many those were.
+func (g *Images) Free(ctx context.Context) (removed int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	all := ImagePolicy{MinAge: g.cfg.Policy.MinAge}
 	return g.look(ctx, all)
 }
 
-func (g *Images) look(ctx context.Context, policy ImagePolicy) error {
+func (g *Images) look(ctx context.Context, policy ImagePolicy) (removed int, err error) {
 	now := time.Now()
 	all, err := g.cfg.List(ctx)
 	if err != nil {
-		return fmt.Errorf("list images: %w", err)
+		return 0, fmt.Errorf("list images: %w", err)
 	}
 	all = slices.DeleteFunc(all, func(i Image) bool {
 		if i.ID == "" {
@@ -108,16 +109,16 @@ func (g *Images) look(ctx context.Context, policy ImagePolicy) error {
 	})
 	inUse, err := g.cfg.InUse(ctx)
 	if err != nil {
-		return fmt.Errorf("find images in use: %w", err)
+		return 0, fmt.Errorf("find images in use: %w", err)
 	}
 	unused := g.note(all, inUse, now)
 	defer func() { g.cfg.Left(all, now) }()
 	if policy.off() {
-		return nil
+		return 0, nil
 	}
 	disk, err := g.disk(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	r := decide(unused, disk, policy, now)
 	var errs []error
@@ -129,6 +130,7 @@ func (g *Images) look(ctx context.Context, policy ImagePolicy) error {
 		klog.FromContext(ctx).Info("Removed an image that nothing uses", "image", c.ID,
 			"names", c.Names, "bytes", c.Size, "reason", why)
 		g.removed.WithLabelValues(why).Inc()
+		removed++
 		all = slices.DeleteFunc(all, func(i Image) bool { return i.ID == c.ID })
 		delete(g.known, c.ID)
 		return true
@@ -150,7 +152,7 @@ func (g *Images) look(ctx context.Context, policy ImagePolicy) error {
 	if freed < r.free && policy.Low > 0 { // to free all of the disk was not the aim
 		errs = append(errs, g.full(disk, freed))
 	}
-	return errors.Join(errs...)
+	return removed, errors.Join(errs...)
 }
 
 // note records the images in use, forgets images that are gone, and returns the unused ones.

@@ -35,6 +35,17 @@ func (c Containers) Look(ctx context.Context) error {
 	if c.Most < 0 {
 		return nil
 	}
+	_, err := c.remove(ctx)
+	return err
+}
+
+// Free removes all that is not needed, however few and young, and returns how many those were.
+func (c Containers) Free(ctx context.Context) (removed int, err error) {
+	c.Most, c.Age = 0, 0
+	return c.remove(ctx)
+}
+
+func (c Containers) remove(ctx context.Context) (removed int, err error) {
 	var errs []error
 	for _, r := range c.excess(c.Running(), time.Now()) {
 		if ctx.Err() != nil {
@@ -42,15 +53,11 @@ func (c Containers) Look(ctx context.Context) error {
 		}
 		if err := c.Remove(ctx, r.pod, r.ID); err != nil {
 			errs = append(errs, fmt.Errorf("remove a container of pod %s: %w", r.pod.UID, err))
+			continue
 		}
+		removed++
 	}
-	return errors.Join(errs...)
-}
-
-// Free removes all that is not needed, however few and young.
-func (c Containers) Free(ctx context.Context) error {
-	c.Most, c.Age = 0, 0
-	return c.Look(ctx)
+	return removed, errors.Join(errs...)
 }
 
 // record is an exited container.

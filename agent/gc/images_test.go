@@ -207,7 +207,8 @@ func TestFree(t *testing.T) {
 			t.Helper()
 			time.Sleep(after)
 			s.removed = nil
-			if err := s.Free(t.Context()); err != nil || !slices.Equal(s.removed, want) {
+			n, err := s.Free(t.Context())
+			if err != nil || n != len(want) || !slices.Equal(s.removed, want) {
 				t.Errorf("removed %q, want %q; %v", s.removed, want, err)
 			}
 		}

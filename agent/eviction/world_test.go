@@ -1,0 +1,203 @@
+package eviction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-base/metrics"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// world is a node of 1000 MiB of memory and of disk whose pods end when they are evicted, some later
+// than they should.
+type world struct {
+	*Manager
+	mu       sync.Mutex // guards the rest while the manager runs beside the test
+	pressure Pressure
+	journal  *Journal
+	start    time.Time
+	pods     []*v1.Pod
+	// gone are pods that were evicted.
+	gone sets.Set[types.UID]
+	uses map[types.UID]uint64 // MiB, of memory and disk
+	// late is how long after the end of an evicted pod its room is free.
+	late time.Duration
+	// spare is what reclaiming frees on the disk, in MiB.
+	spare     uint64
+	removed   bool                        // it was reclaimed
+	lasts     map[types.UID]time.Duration // longer than its grace
+	said      []string
+	unmeasure bool
+	woken     chan struct{}
+	// armed has the last level for each signal; glances counts.
+	armed   map[Signal]int64
+	glances int
+}
+
+func newWorld(t *testing.T, k kubeletv1beta1.KubeletConfiguration) *world {
+	thresholds, err := Parse(&k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{start: time.Now(), uses: map[types.UID]uint64{}, lasts: map[types.UID]time.Duration{},
+		gone: sets.Set[types.UID]{}, woken: make(chan struct{}, 1), armed: map[Signal]int64{}}
+	if w.journal, err = OpenJournal(t.Context(), t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	w.Manager, err = New(Config{
+		Thresholds: thresholds, Pressure: &w.pressure, Transition: time.Minute, MaxGrace: 20 * time.Second,
+		Meter: Meter{
+			Glance: w.glance, Measure: w.measure, Woken: w.woken,
+			Arm: func(_ context.Context, s Signal, left int64) { w.armed[s] = left },
+		},
+		PodFacts: PodFacts{
+			Pods: func() []*v1.Pod {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return slices.DeleteFunc(slices.Clone(w.pods), func(p *v1.Pod) bool { return w.gone.Has(p.UID) })
+			},
+			Exclusive: func(types.UID) bool { return false },
+			Holds: func(uid types.UID) bool {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return slices.ContainsFunc(w.pods, func(p *v1.Pod) bool { return p.UID == uid })
+			},
+			Known: func(types.UID) bool { return true },
+			Grace: func(*v1.Pod) time.Duration { return 30 * time.Second },
+		},
+		Journal: w.journal,
+		Reclaim: w.reclaim,
+		Evict:   w.evict,
+		Tell: func(_, reason, message string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.say(message)
+		},
+		Registry: metrics.NewKubeRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) say(what string) {
+	w.said = append(w.said, fmt.Sprintf("%v %s", time.Since(w.start).Round(time.Second), what))
+}
+
+func (w *world) add(pod *v1.Pod, mi uint64) {
+	w.pods = append(w.pods, pod)
+	w.uses[pod.UID] = mi
+}
+
+// own has somebody else evict a pod, for a limit of its own.
+func (w *world) own(name string) {
+	pod := podWith(name, 0)
+	w.add(pod, 0)
+	w.gone.Insert(pod.UID)
+	w.mu.Unlock()
+	defer w.mu.Lock()
+	w.Note(Eviction{Pod: pod, OwnLimit: true, Grace: time.Second})
+}
+
+// ended has a pod end.
+func (w *world) ended(uid types.UID) {
+	w.pods = slices.DeleteFunc(w.pods, func(p *v1.Pod) bool { return p.UID == uid })
+	delete(w.uses, uid)
+}
+
+// pass lets time pass for whoever holds mu.
+func (w *world) pass(d time.Duration) {
+	w.mu.Unlock()
+	time.Sleep(d)
+	w.mu.Lock()
+}
+
+// set has a pod use so much.
+func (w *world) set(uid types.UID, mi uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.uses[uid] = mi
+}
+
+// news returns what was said since it was called last.
+func (w *world) news() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	said := w.said
+	w.said = nil
+	return said
+}
+
+func (w *world) evict(e Eviction) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.say(fmt.Sprintf("evict %s in %v", e.Pod.Name, e.Grace))
+	w.gone.Insert(e.Pod.UID)
+	end := time.After(e.Grace - time.Second/2 + w.lasts[e.Pod.UID])
+	go func() {
+		<-end
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.pods = slices.DeleteFunc(w.pods, func(p *v1.Pod) bool { return p.UID == e.Pod.UID })
+		w.pass(w.late)
+		delete(w.uses, e.Pod.UID)
+	}()
+}
+
+// reclaim removes what is spare; its room comes back as late as that of pods.
+func (w *world) reclaim(context.Context, Reclaim) (some bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.spare == 0 || w.removed {
+		return false, nil
+	}
+	w.say("reclaim")
+	w.removed = true
+	if w.late == 0 {
+		w.spare = 0
+	}
+	time.AfterFunc(w.late, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.spare = 0
+	})
+	return true, nil
+}
+
+func (w *world) glance(ctx context.Context) (statsapi.Summary, Host, error) {
+	s, h, _, err := w.measure(ctx, "")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.glances++
+	s.Pods = nil
+	return s, h, err
+}
+
+func (w *world) measure(context.Context, Signal) (s statsapi.Summary, h Host, at time.Time, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.unmeasure {
+		return s, h, at, errors.New("not now")
+	}
+	var used uint64
+	for _, mi := range w.uses {
+		used += mi
+	}
+	left := func(used uint64) uint64 { return (1000 - min(used, 1000)) << 20 }
+	s.Node.Memory = memory(used<<20, left(used))
+	s.Node.Fs = fs(1000<<20, left(used+w.spare), 0, 0)
+	for _, pod := range w.pods {
+		s.Pods = append(s.Pods, *uses(pod, w.uses[pod.UID], w.uses[pod.UID], 1))
+	}
+	return s, Host{Memory: 1000 << 20}, time.Now(), nil
+}
