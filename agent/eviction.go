@@ -55,7 +55,7 @@ func (a *Agent) newEviction(ends *evictor, containers gc.Containers, images *gc.
 	if err != nil {
 		return nil, nil, err
 	}
-	use := usage{n, a.host, a.stats}
+	use := usage{n, a.host, a.stats, a.disks}
 	kernelTells := wake.New(wake.Config{
 		Unified: kernel.NewGroups("").Version() == 2, Pods: use.podsGroup(),
 		Levels: k.KernelMemcgNotification,
@@ -142,12 +142,13 @@ type usage struct {
 	node  node
 	host  host
 	stats *stats.Collector
+	disks *localstorage.Meter
 }
 
 // meter measures for evictions; the kernel tells when memory is short.
 func (u usage) meter(tells *wake.Kernel) eviction.Meter {
 	return eviction.Meter{
-		Glance: u.glance, Measure: u.measure, Woken: tells.Woken(),
+		Glance: u.glance, Measure: u.measure, Anew: u.disks.Anew, Woken: tells.Woken(),
 		Arm: func(ctx context.Context, s eviction.Signal, left int64) {
 			switch s {
 			case eviction.MemoryAvailable:

@@ -198,13 +198,9 @@ func (m *Manager) whoIsNext(ctx context.Context, e *Explanation) error {
 	if err != nil {
 		return err
 	}
-	used, l := byUID(summary), layoutOf(summary)
-	var all []Candidate
-	for _, pod := range m.cfg.Pods() {
-		all = append(all, Candidate{pod, used[pod.UID], m.cfg.Exclusive(pod.UID)})
-	}
-	order := rank(all, e.Of, l)
-	e.Spared = len(all) - len(order)
+	l := layoutOf(summary)
+	order, spared := m.rank(summary, e.Of, l)
+	e.Spared = spared
 	for i := range order[:min(len(order), listed)] {
 		e.Next = append(e.Next, Next{klog.KObj(order[i].Pod).String(), why(&order[i], e.Of, l)})
 	}

@@ -82,6 +82,8 @@ type Meter struct {
 	Glance func(context.Context) (statsapi.Summary, Host, error)
 	// Measure also returns what pods use of what the signal is about, and when that was measured.
 	Measure func(context.Context, Signal) (statsapi.Summary, Host, time.Time, error)
+	// Anew has volumes of these pods measured anew, and does not wait for it.
+	Anew func([]types.UID)
 	// Woken has a value when the kernel says that something runs short. Arm gets how much may be used
 	// before the signal's threshold is met, after each look.
 	Woken <-chan struct{}
@@ -111,9 +113,9 @@ type Manager struct {
 	// Owned by Run.
 	state state
 	// acted is when something was done last; nothing is done before again. removed is when dead
-	// containers were removed last.
-	acted, again, removed time.Time
-	blind                 complaint.Complaint[string]
+	// containers were removed last, asked when pods were to be measured anew.
+	acted, again, removed, asked time.Time
+	blind                        complaint.Complaint[string]
 
 	mu   sync.Mutex // guards told and noted
 	told told
@@ -239,11 +241,14 @@ func (m *Manager) act(ctx context.Context, s Signal) time.Duration {
 		}
 		return soon
 	}
-	v := m.judge(Read(summary, host), now)
+	readings := Read(summary, host)
+	v := m.judge(readings, now)
 	switch {
 	case v.relieve == nil || v.awaits != nil:
 		return next
 	case !at.After(m.acted): // measured before the last action
+		return next
+	case m.refreshes(summary, readings, v, now):
 		return next
 	case m.relieve(ctx, measured{summary, at}, v):
 		return next
@@ -295,12 +300,7 @@ func (m *Manager) relieve(ctx context.Context, s measured, v verdict) bool {
 
 // evict ends the pod that goes first, and reports whether there is one.
 func (m *Manager) evict(ctx context.Context, s measured, v verdict, l layout) bool {
-	used, pods := byUID(s.Summary), m.cfg.Pods()
-	all := make([]Candidate, len(pods))
-	for i, pod := range pods {
-		all[i] = Candidate{pod, used[pod.UID], m.cfg.Exclusive(pod.UID)}
-	}
-	order := rank(all, v.relieve.Signal, l)
+	order, _ := m.rank(s.Summary, v.relieve.Signal, l)
 	if len(order) == 0 {
 		klog.FromContext(ctx).Info("The node runs short, and there is no pod to evict",
 			"signal", v.relieve.Signal, "available", v.reading.Available)

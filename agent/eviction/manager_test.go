@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/internal/await"
@@ -122,6 +123,27 @@ func TestManager(t *testing.T) {
 			}
 		}, "0s Attempting to reclaim ephemeral-storage, 0s evict a in 1s, " +
 			"2s Attempting to reclaim ephemeral-storage, 2s evict b in 1s"},
+		"what an ended pod leaves on the disk is removed": {full, func(w *world) {
+			w.keeps, w.late = true, 9*time.Second
+			w.add(podWith("bystander", 0), 100)
+			w.add(podWith("hog", 0), 850)
+			w.pass(time.Minute)
+		}, "0s Attempting to reclaim ephemeral-storage, 0s evict hog in 1s"},
+		"volumes are measured anew before a pod is chosen": {full, func(w *world) {
+			w.believed = map[types.UID]uint64{"b": 200, "hog": 1}
+			w.add(podWith("b", 0), 200)
+			w.add(podWith("hog", 0), 750)
+			w.pass(time.Minute)
+		}, "0s measure [b hog], 1s Attempting to reclaim ephemeral-storage, 1s evict hog in 1s"},
+		"volumes are not awaited while the disk fills fast": {full, func(w *world) {
+			w.believed = map[types.UID]uint64{"b": 200, "hog": 1}
+			w.add(podWith("b", 0), 200)
+			w.add(podWith("hog", 0), 401)
+			for range 60 {
+				w.pass(100 * time.Millisecond)
+				w.uses["hog"] += 6
+			}
+		}, "5s Attempting to reclaim ephemeral-storage, 5s evict b in 1s"},
 		"what was removed comes back late": {full, func(w *world) {
 			w.late, w.spare = 9*time.Second, 500
 			w.add(podWith("a", 0), 500)

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/metrics"
@@ -41,6 +43,12 @@ type world struct {
 	// armed has the last level for each signal; glances counts.
 	armed   map[Signal]int64
 	glances int
+	// believed is what is known of the use of pods with volumes until these are measured anew, which
+	// takes a second.
+	believed map[types.UID]uint64
+	// keeps: the room of ended pods comes back when their containers are removed.
+	keeps bool
+	dead  sets.Set[types.UID]
 }
 
 func newWorld(t *testing.T, k kubeletv1beta1.KubeletConfiguration) *world {
@@ -49,14 +57,14 @@ func newWorld(t *testing.T, k kubeletv1beta1.KubeletConfiguration) *world {
 		t.Fatal(err)
 	}
 	w := &world{start: time.Now(), uses: map[types.UID]uint64{}, lasts: map[types.UID]time.Duration{},
-		gone: sets.Set[types.UID]{}, woken: make(chan struct{}, 1), armed: map[Signal]int64{}}
+		gone: sets.Set[types.UID]{}, dead: sets.Set[types.UID]{}, woken: make(chan struct{}, 1), armed: map[Signal]int64{}}
 	if w.journal, err = OpenJournal(t.Context(), t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	w.Manager, err = New(Config{
 		Thresholds: thresholds, Pressure: &w.pressure, Transition: time.Minute, MaxGrace: 20 * time.Second,
 		Meter: Meter{
-			Glance: w.glance, Measure: w.measure, Woken: w.woken,
+			Glance: w.glance, Measure: w.measure, Anew: w.anew, Woken: w.woken,
 			Arm: func(_ context.Context, s Signal, left int64) { w.armed[s] = left },
 		},
 		PodFacts: PodFacts{
@@ -149,15 +157,40 @@ func (w *world) evict(e Eviction) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.pods = slices.DeleteFunc(w.pods, func(p *v1.Pod) bool { return p.UID == e.Pod.UID })
+		if w.keeps {
+			w.dead.Insert(e.Pod.UID)
+			return
+		}
 		w.pass(w.late)
 		delete(w.uses, e.Pod.UID)
 	}()
+}
+
+func (w *world) anew(uids []types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.say(fmt.Sprintf("measure %v", uids))
+	time.AfterFunc(time.Second, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, uid := range uids {
+			delete(w.believed, uid)
+		}
+	})
 }
 
 // reclaim removes what is spare; its room comes back as late as that of pods.
 func (w *world) reclaim(context.Context, Reclaim) (some bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.dead) > 0 {
+		time.AfterFunc(w.late, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			maps.DeleteFunc(w.uses, func(uid types.UID, _ uint64) bool { return w.dead.Has(uid) })
+		})
+		return true, nil
+	}
 	if w.spare == 0 || w.removed {
 		return false, nil
 	}
@@ -197,7 +230,18 @@ func (w *world) measure(context.Context, Signal) (s statsapi.Summary, h Host, at
 	s.Node.Memory = memory(used<<20, left(used))
 	s.Node.Fs = fs(1000<<20, left(used+w.spare), 0, 0)
 	for _, pod := range w.pods {
-		s.Pods = append(s.Pods, *uses(pod, w.uses[pod.UID], w.uses[pod.UID], 1))
+		disk, old := w.believed[pod.UID]
+		if !old {
+			disk = w.uses[pod.UID]
+		}
+		s.Pods = append(s.Pods, *uses(pod, w.uses[pod.UID], disk, 1))
+		if w.believed != nil {
+			volume := statsapi.VolumeStats{Name: "cache", FsStats: statsapi.FsStats{Time: metav1.Now()}}
+			if old {
+				volume.Time = metav1.NewTime(w.start.Add(-time.Minute))
+			}
+			s.Pods[len(s.Pods)-1].VolumeStats = []statsapi.VolumeStats{volume}
+		}
 	}
 	return s, Host{Memory: 1000 << 20}, time.Now(), nil
 }

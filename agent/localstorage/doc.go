@@ -16,6 +16,6 @@
 //	Keeper                 keeper.go              the shell: looks each 10 s, ends each pod once
 //
 // A walk works for an eighth of the time, at most four run at once, and a pod's volumes are not
-// measured again before twenty times as long has passed as that took, or five periods. Nobody waits
-// for a walk: readers get what was measured last.
+// measured again before twenty times as long has passed as that took, or five periods; only evictions
+// may ask for it, where it is quick. Nobody waits for a walk: readers get what was measured last.
 package localstorage

@@ -127,6 +127,26 @@ func TestMeasureAgain(t *testing.T) {
 	}
 }
 
+// TestAnew: what somebody asks for is measured at once, and once.
+func TestAnew(t *testing.T) {
+	n := newNode(t, with("main", empty("cache", "", "")))
+	const file = "pods/a/volumes/kubernetes.io~empty-dir/cache/file"
+	n.write(file, 1)
+	now := time.Now()
+	n.look(now)
+	n.write(file, 64<<10)
+	if used := n.look(now)["a"].Volumes[0].Used; used.Bytes >= 64<<10 {
+		t.Errorf("it was measured before its time: %+v", used)
+	}
+	n.Anew([]types.UID{"a", "unknown"})
+	if used := n.look(now)["a"].Volumes[0].Used; used.Bytes < 64<<10 {
+		t.Errorf("it was not measured anew: %+v", used)
+	}
+	if due := n.due(now); len(due) > 0 || len(n.volumes) != 1 {
+		t.Errorf("afterwards %d are due, and %d known", len(due), len(n.volumes))
+	}
+}
+
 // TestMeasureEnds: a walk that its end interrupts leaves what was known.
 func TestMeasureEnds(t *testing.T) {
 	n := newNode(t, with("main", empty("cache", "", "")))

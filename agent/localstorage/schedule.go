@@ -16,8 +16,9 @@ const (
 	soonest = 10 * time.Second
 	// A measurement is not repeated before rests times as long has passed as it took, or mostPeriods.
 	rests, mostPeriods = 20, 5
-	// cheap is work that may be repeated at once: the kernel counted.
-	cheap = time.Millisecond
+	// cheap is work that may be repeated at once: the kernel counted. quick may be repeated at once if
+	// somebody asks: it takes about two seconds.
+	cheap, quick = time.Millisecond, 250 * time.Millisecond
 )
 
 // history is what is known of a pod's volumes, and how it was found.
@@ -32,8 +33,8 @@ type history struct {
 	since bool
 	same  bool // nothing changed between the last two
 	wrong complaint.Complaint[string]
-	// measuring: somebody measures the pod now.
-	measuring bool
+	// measuring: somebody measures the pod now. anew: somebody wants it measured.
+	measuring, anew bool
 }
 
 // next returns the history with another measurement.
@@ -92,9 +93,10 @@ func (m moment) due(pods []*v1.Pod, known map[types.UID]history) []*v1.Pod {
 
 // dueAt returns when the pod is to be measured again: every two periods, and every four while
 // nothing changes. A pod that may exceed a limit, as the disk grew by half of what is left to the
-// pod, is measured after half a period, and one that does grow before it can reach the limit.
+// pod, is measured after half a period, and one that does grow before it can reach the limit. A pod that
+// somebody wants measured is due at once if that is quick.
 func (m moment) dueAt(pod *v1.Pod, h history) time.Time {
-	if h.at.IsZero() {
+	if h.at.IsZero() || h.anew && h.worked <= quick {
 		return time.Time{}
 	}
 	wait := 2 * m.period

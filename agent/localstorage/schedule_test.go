@@ -29,6 +29,10 @@ func TestDueAt(t *testing.T) {
 			next(cacheOf(bytes), now, took, 500)
 	}
 	slow := func(worked time.Duration) history { return history{}.next(cacheOf(1), now, worked, 500) }
+	anew := func(h history) history {
+		h.anew = true
+		return h
+	}
 	for name, tc := range map[string]struct {
 		pod   *v1.Pod
 		h     history
@@ -52,6 +56,7 @@ func TestDueAt(t *testing.T) {
 		"the kernel counts":                      {limited, slow(time.Microsecond), 0, 10 * time.Second},
 		"the kernel counts, without a limit":     {free, slow(time.Microsecond), 0, 2 * time.Minute},
 		"takes long":                             {limited, slow(time.Minute), 500, 5 * time.Minute},
+		"takes long, and somebody asks":          {free, anew(slow(time.Second)), 0, 2 * time.Minute},
 	} {
 		m := moment{now, disk{size: 10000, grown: 500 + tc.grown}, time.Minute}
 		if got := m.dueAt(tc.pod, tc.h).Sub(now); got.Round(time.Second) != tc.want {
@@ -60,12 +65,12 @@ func TestDueAt(t *testing.T) {
 	}
 }
 
-// TestDue: new pods come first, then those that wait longest; not one that is being measured, nor
+// TestDue: new pods and those that somebody wants measured come first, then those that wait longest; not one that is being measured, nor
 // one without volumes.
 func TestDue(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	var pods []*v1.Pod
-	for _, name := range []string{"later", "late", "not yet", "measured", "new", "bare"} {
+	for _, name := range []string{"later", "late", "not yet", "measured", "asked", "new", "bare"} {
 		pod := with("main", empty("cache", "", ""))
 		if pod.UID = types.UID(name); name == "bare" {
 			pod.Spec.Volumes = nil
@@ -74,12 +79,15 @@ func TestDue(t *testing.T) {
 	}
 	at := func(ago time.Duration) history { return history{}.next(cacheOf(1), now.Add(-ago), 0, 0) }
 	known := map[types.UID]history{"later": at(5 * time.Minute), "late": at(6 * time.Minute),
-		"not yet": at(time.Minute), "measured": {measuring: true}}
+		"not yet": at(time.Minute), "measured": {measuring: true, anew: true}}
+	asked := at(time.Minute)
+	asked.anew = true
+	known["asked"] = asked
 	got := ""
 	for _, pod := range (moment{now, disk{}, time.Minute}).due(pods, known) {
 		got += string(pod.UID) + ","
 	}
-	if got != "new,late,later," {
+	if got != "asked,new,late,later," {
 		t.Errorf("due are %s", got)
 	}
 }

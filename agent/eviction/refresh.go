@@ -1,0 +1,59 @@
+package eviction
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+const (
+	// few is how many pods, of those that go first, have their volumes measured anew before one goes.
+	few = 8
+	// recent is an age that needs nothing anew; refreshing is how long that is awaited.
+	recent, refreshing = 5 * time.Second, 2 * time.Second
+)
+
+// refreshes reports whether to wait for pods' volumes, which are measured minutes apart, to be measured
+// anew before a pod is chosen for a disk: not long, and not while the disk fills fast.
+func (m *Manager) refreshes(s statsapi.Summary, r Readings, v verdict, now time.Time) bool {
+	signal := v.relieve.Signal
+	if !signal.OnDisk() || m.state.danger(signal, r, now) {
+		return false
+	}
+	order, _ := m.rank(s, signal, layoutOf(s))
+	first := order[:min(len(order), few)]
+	if now.Sub(m.asked) >= period {
+		old := measuredBefore(first, now.Add(-recent))
+		if len(old) == 0 {
+			return false
+		}
+		m.asked = now
+		m.cfg.Anew(old)
+	}
+	return now.Sub(m.asked) < refreshing && len(measuredBefore(first, m.asked.Add(-recent))) > 0
+}
+
+// measuredBefore returns the pods with a volume of their own that was last measured before that.
+func measuredBefore(all []Candidate, at time.Time) (out []types.UID) {
+	for _, c := range all {
+		if c.Stats != nil && slices.ContainsFunc(c.Stats.VolumeStats, func(v statsapi.VolumeStats) bool {
+			return v.PVCRef == nil && v.Time.Time.Before(at)
+		}) {
+			out = append(out, c.Pod.UID)
+		}
+	}
+	return out
+}
+
+// rank orders the pods that may be evicted for the signal; spared is how many are critical.
+func (m *Manager) rank(s statsapi.Summary, of Signal, l layout) (order []Candidate, spared int) {
+	used, pods := byUID(s), m.cfg.Pods()
+	all := make([]Candidate, len(pods))
+	for i, pod := range pods {
+		all[i] = Candidate{pod, used[pod.UID], m.cfg.Exclusive(pod.UID)}
+	}
+	order = rank(all, of, l)
+	return order, len(all) - len(order)
+}
