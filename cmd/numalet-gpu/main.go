@@ -23,6 +23,7 @@ import (
 
 	"github.com/numalet/numalet/agent/version"
 	"github.com/numalet/numalet/deviceplugin/gpu"
+	"github.com/numalet/numalet/deviceplugin/gpu/dra"
 	"github.com/numalet/numalet/deviceplugin/gpu/mock"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/topology/discover"
@@ -43,6 +44,8 @@ type options struct {
 	mock, mockOrders string
 	metrics          string
 	printMachine     bool
+	claims           *dra.Flags
+	env              func(string) string
 }
 
 func newCommand(env func(string) string) *cobra.Command {
@@ -54,17 +57,24 @@ func newCommand(env func(string) string) *cobra.Command {
 		Long: `Offer the node's NVIDIA GPUs, MIG devices, or shares of both to the kubelet or
 numalet. Flags, environment variables and the configuration file are those of NVIDIA's plugin.
 
+With --dra it offers them to resource claims instead, as a DRA driver.
+
 With --mock it offers the GPUs of a machine as data, without a GPU or a driver. There
 are ` + strings.Join(mock.Names(), ", ") + `.`,
 		Example: `  numalet-gpu --mig-strategy mixed --pass-device-specs
-  numalet-gpu --mock dgxh100 --kubelet-socket /tmp/plugins/kubelet.sock`,
+  numalet-gpu --mock dgxh100 --kubelet-socket /tmp/plugins/kubelet.sock
+  numalet-gpu --dra --dra-mig dynamic --kubeconfig /etc/kubernetes/gpu.conf`,
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true, Version: version.Short(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.claims.Check(cmd.Flags()); err != nil {
+				return err
+			}
 			return run(cmd.Context(), flags, o, cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()
 	flags = gpu.AddFlags(f, env)
+	o.claims, o.env = dra.AddFlags(f), env
 	f.StringVar(&o.mock, "mock", "", "offer the GPUs of this machine, a name or a YAML file")
 	f.StringVar(&o.mockOrders, "mock-orders", "",
 		"with --mock: listen on this unix socket for what is to happen, a line each:\n"+
@@ -134,7 +144,7 @@ func offer(ctx context.Context, flags *gpu.Flags, o options, out io.Writer) erro
 		logger.Printf("these have no effect: %s", strings.Join(unused, ", "))
 	}
 	registry := metrics.NewKubeRegistry()
-	plugin, err := gpu.New(gpu.Config{Driver: driver, Settings: settings, Dir: dir,
+	plugin, err := o.plugin(gpu.Config{Driver: driver, Settings: settings, Dir: dir,
 		Registry: registry, Log: logger.Printf})
 	if err != nil {
 		return err
@@ -148,6 +158,19 @@ func offer(ctx context.Context, flags *gpu.Flags, o options, out io.Writer) erro
 		group.Go(func() error { return rig.Serve(ctx, o.mockOrders) })
 	}
 	return group.Wait()
+}
+
+// plugin returns the device plugin, or with --dra the driver of claims.
+func (o options) plugin(cfg gpu.Config) (interface{ Run(context.Context) error }, error) {
+	if !o.claims.On {
+		return gpu.New(cfg)
+	}
+	claims, err := o.claims.Config(o.env)
+	if err != nil {
+		return nil, err
+	}
+	claims.Config = cfg
+	return dra.New(claims)
 }
 
 // driver is the real one, or that of a machine as data.

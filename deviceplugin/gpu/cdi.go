@@ -18,14 +18,7 @@ func cdiSpec(units []*unit, set Settings, files *specs.ContainerEdits) *specs.Sp
 	if len(units) == 0 {
 		return nil
 	}
-	spec := &specs.Spec{Kind: cdiKind}
-	if files != nil { // else NVIDIA's runtime adds the libraries
-		nothingMore := []string{visibleDevices + "=void"} // the spec is complete
-		spec.ContainerEdits = specs.ContainerEdits{
-			Env: append(nothingMore, files.Env...), Mounts: files.Mounts, Hooks: files.Hooks,
-		}
-	}
-	spec.ContainerEdits.DeviceNodes = cdiNodes(present(set.DevRoot), set.DevRoot)
+	spec := &specs.Spec{Kind: cdiKind, ContainerEdits: commonEdits(set, files)}
 	units = slices.Clone(units)
 	slices.SortFunc(units, byIndex)
 	names := namesOf(units, set.ID)
@@ -34,6 +27,19 @@ func cdiSpec(units []*unit, set Settings, files *specs.ContainerEdits) *specs.Sp
 			ContainerEdits: specs.ContainerEdits{DeviceNodes: cdiNodes(u.nodes, set.DevRoot)}})
 	}
 	return spec
+}
+
+// commonEdits returns what every container with GPUs gets: the control nodes, and the driver's
+// files if there are any.
+func commonEdits(set Settings, files *specs.ContainerEdits) (out specs.ContainerEdits) {
+	if files != nil { // else NVIDIA's runtime adds the libraries
+		nothingMore := []string{visibleDevices + "=void"} // the spec is complete
+		out = specs.ContainerEdits{
+			Env: append(nothingMore, files.Env...), Mounts: files.Mounts, Hooks: files.Hooks,
+		}
+	}
+	out.DeviceNodes = cdiNodes(present(set.DevRoot), set.DevRoot)
+	return out
 }
 
 func cdiNodes(nodes []node, root string) (out []*specs.DeviceNode) {
@@ -46,18 +52,24 @@ func cdiNodes(nodes []node, root string) (out []*specs.DeviceNode) {
 
 // writeCDI writes the spec of a class where container runtimes find it; nil removes it.
 func writeCDI(dir, class string, spec *specs.Spec) error {
+	return WriteSpec(dir, cdiFile(class), spec)
+}
+
+// WriteSpec replaces the spec with that file name, without extension, where container runtimes find
+// it; nil removes it.
+func WriteSpec(dir, name string, spec *specs.Spec) error {
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
 	if err != nil {
 		return fmt.Errorf("write CDI spec: %w", err)
 	}
 	if spec == nil {
-		return cache.RemoveSpec(cdiFile(class))
+		return cache.RemoveSpec(name)
 	}
 	versioned := *spec
 	if versioned.Version, err = specs.MinimumRequiredVersion(spec); err != nil {
 		return fmt.Errorf("write CDI spec: %w", err)
 	}
-	if err := cache.WriteSpec(&versioned, cdiFile(class)); err != nil {
+	if err := cache.WriteSpec(&versioned, name); err != nil {
 		return fmt.Errorf("write CDI spec to %s: %w", dir, err)
 	}
 	return nil

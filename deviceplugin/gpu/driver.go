@@ -33,8 +33,8 @@ type Session interface {
 
 // Snapshot is the driver's state at one moment. It is immutable.
 type Snapshot struct {
-	// Driver is the driver's version.
-	Driver string
+	// Driver is the driver's version, CUDA the newest version of CUDA that it supports; "": unknown.
+	Driver, CUDA string
 	// GPUs holds the GPUs that answer, and those that the driver reports as lost.
 	GPUs []GPU
 	// Silent holds the GPUs that the driver has but cannot read, by index.
@@ -63,7 +63,9 @@ type GPU struct {
 	// Index is the driver's number, Minor the n of /dev/nvidia<n>.
 	Index, Minor int
 	// Bus is the PCI address in the form of sysfs: "0000:1b:00.0".
-	Bus  string
+	Bus string
+	// Root is the PCIe root complex, in the form of sysfs: "pci0000:1a"; "": unknown.
+	Root string
 	Node topology.NodeID
 	// NodeDoubt says that the driver names another NUMA node than Node; "": it does not.
 	NodeDoubt string
@@ -71,6 +73,40 @@ type GPU struct {
 	MIG       bool
 	Instances []Instance
 	Reading   Reading
+	Traits    Traits
+}
+
+// Traits do not change while the driver is loaded; a zero value: unknown.
+type Traits struct {
+	// Brand and Architecture are NVIDIA's words, as "Nvidia" and "Hopper"; Compute is the compute
+	// capability, as "9.0".
+	Brand, Architecture, Compute string
+	// Memory is in bytes.
+	Memory uint64
+	// Partitions are all places that MIG devices can have.
+	Partitions []Partition
+}
+
+// Partition is a place for a MIG device: a GPU has several that overlap.
+type Partition struct {
+	// Profile is a name like "1g.10gb", ID the driver's number of it.
+	Profile string
+	ID      int
+	// Start is its first memory slice, Size the number of them.
+	Start, Size int
+	// Compute is the number of compute slices.
+	Compute int
+	// Memory is in bytes.
+	Memory uint64
+}
+
+// Divider is the ability of a Driver to make and remove MIG devices. Its calls may come beside those
+// of a session.
+type Divider interface {
+	// Divide makes a MIG device, with one compute instance that has all of it.
+	Divide(gpu string, place Partition) (Instance, error)
+	// Remove removes a MIG device by its UUID. It fails while a process uses the device.
+	Remove(gpu, instance string) error
 }
 
 // Instance is one MIG device.
@@ -81,9 +117,14 @@ type Instance struct {
 	// GPU and Compute are the driver's numbers of the GPU instance and of the compute instance in
 	// it.
 	GPU, Compute int
+	// Start is its first memory slice; UnknownStart: the driver does not tell.
+	Start int
 	// Nodes lists the device nodes below /dev/nvidia-caps that give access.
 	Nodes []string
 }
+
+// UnknownStart stands for a place that the driver does not tell.
+const UnknownStart = -1
 
 // Reading holds the readable part of a GPU's health.
 type Reading struct {

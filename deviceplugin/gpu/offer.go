@@ -130,14 +130,14 @@ func unitsOf(s Snapshot, strategy MIGStrategy, health func(GPU, *Instance) []Tro
 			add(GPUResource, g.UUID, func() *unit { return wholeGPU(s, at, health(g, nil)) })
 			continue
 		}
-		if len(g.Instances) == 0 {
+		if len(g.Instances) == 0 && strategy != migByClaims {
 			refused = append(refused, fmt.Sprintf("GPU %d is in MIG mode and not divided: make "+
 				"MIG devices, or leave the mode", g.Index))
 		}
 		for n := range g.Instances {
 			instance := &g.Instances[n]
 			resource := GPUResource
-			if strategy == MIGMixed {
+			if strategy != MIGSingle {
 				resource = migPrefix + strings.ReplaceAll(instance.Profile, "+", ".")
 			}
 			add(resource, instance.UUID, func() *unit {
@@ -175,14 +175,20 @@ func notSingle(s Snapshot) string {
 func wholeGPU(s Snapshot, at int, troubles []Trouble) *unit {
 	g := s.GPUs[at]
 	return &unit{id: g.UUID, index: fmt.Sprint(g.Index), gpu: at, node: g.Node, troubles: troubles,
-		nodes: nodesOf(s.StandIn, fmt.Sprintf("/dev/nvidia%d", g.Minor))}
+		nodes: nodesOf(s.StandIn, unitNodes(g.Minor, nil)...)}
 }
 
 func migDevice(s Snapshot, at, number int, troubles []Trouble) *unit {
 	g, instance := s.GPUs[at], s.GPUs[at].Instances[number]
-	paths := append([]string{fmt.Sprintf("/dev/nvidia%d", g.Minor)}, instance.Nodes...)
+	paths := unitNodes(g.Minor, instance.Nodes)
 	return &unit{id: instance.UUID, index: fmt.Sprintf("%d:%d", g.Index, number), gpu: at,
 		node: g.Node, mig: true, troubles: troubles, nodes: nodesOf(s.StandIn, paths...)}
+}
+
+// unitNodes returns the paths of the device nodes of a GPU or, with its own nodes, of one of its
+// MIG devices.
+func unitNodes(minor int, own []string) []string {
+	return append([]string{fmt.Sprintf("/dev/nvidia%d", minor)}, own...)
 }
 
 // byIndex orders units as the driver numbers them, so that answers read well.

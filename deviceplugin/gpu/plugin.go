@@ -29,6 +29,11 @@ type Config struct {
 	Patience time.Duration
 	// Registry takes the plugin's metrics; nil: there are none.
 	Registry metrics.KubeRegistry
+	// Follow takes each new state of the GPUs, in place of the servers of device plugins; nil: the
+	// GPUs are offered as a device plugin does. It must not block.
+	Follow func(State)
+	// Divides: claims divide GPUs, so that a GPU in MIG mode need not be divided. Follow only.
+	Divides bool
 	// Log takes lines for people.
 	Log func(format string, args ...any)
 }
@@ -50,6 +55,15 @@ func New(cfg Config) (*Plugin, error) {
 	cfg.Patience = cmp.Or(cfg.Patience, 30*time.Second)
 	if cfg.Log == nil {
 		cfg.Log = func(string, ...any) {}
+	}
+	if cfg.Follow != nil {
+		if err := cfg.Settings.forClaims(); err != nil {
+			return nil, err
+		}
+		cfg.Settings.MIG = MIGMixed
+		if cfg.Divides {
+			cfg.Settings.MIG = migByClaims
+		}
 	}
 	counts := newCounts()
 	if err := counts.Register(cfg.Registry); err != nil {
@@ -109,11 +123,13 @@ func (p *Plugin) session(ctx context.Context) (err error) {
 		}
 	}()
 	for {
+		began := time.Now()
 		snapshot, err := within(ctx, p, session.Read)
 		if err != nil {
 			return err
 		}
 		p.watch.read(snapshot, time.Now())
+		p.watch.began = began
 		p.publish()
 		next := time.Now().Add(p.cfg.Interval)
 		for due := false; !due; {
@@ -140,6 +156,10 @@ func (p *Plugin) session(ctx context.Context) (err error) {
 func (p *Plugin) publish() {
 	all, snapshot := p.watch.offers(p.cfg.Settings)
 	p.metrics.tell(all, p.watch.up())
+	if p.cfg.Follow != nil {
+		p.cfg.Follow(p.watch.state())
+		return
+	}
 	if err := p.serving.publish(all, snapshot); err != nil {
 		p.cfg.Log("%v", err)
 	}

@@ -18,6 +18,8 @@ const (
 	MIGNone   MIGStrategy = "none"   // GPUs only
 	MIGSingle MIGStrategy = "single" // MIG devices of one profile in place of GPUs
 	MIGMixed  MIGStrategy = "mixed"  // a resource for each profile, and undivided GPUs
+	// migByClaims is MIGMixed where claims divide GPUs: an undivided one is nothing to complain of.
+	migByClaims MIGStrategy = "by claims"
 )
 
 // ListStrategy says how a container runtime learns a container's devices.

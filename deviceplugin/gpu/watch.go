@@ -21,6 +21,8 @@ type watch struct {
 	counts *counts
 
 	last *Snapshot // nil before the first snapshot
+	// began is when the reading of last began.
+	began time.Time
 	// unloaded: the driver has gone since the last snapshot. A newly loaded driver has reset the
 	// GPUs, and GPUs that it lacks are not lost: they are not there.
 	unloaded bool

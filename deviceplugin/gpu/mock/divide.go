@@ -15,7 +15,7 @@ func divide(r *Rig, i int, args []string) error {
 	if !r.gpus[i].mig {
 		return fmt.Errorf("GPU %d is not in MIG mode: mig %d on", i, i)
 	}
-	var instances []gpu.Instance
+	var wanted []Profile
 	left := r.machine.Model.Slices
 	for _, arg := range args {
 		p, count, err := r.profile(arg)
@@ -27,9 +27,15 @@ func divide(r *Rig, i int, args []string) error {
 				"times",
 				strings.Join(args, " "), r.machine.Model.Slices, p.Name, p.Most)
 		}
-		for range count {
-			instances = append(instances, instance(i, len(instances), p.Name))
-		}
+		wanted = append(wanted, slices.Repeat([]Profile{p}, count)...)
+	}
+	starts := places(wanted, 0)
+	if starts == nil {
+		return fmt.Errorf("%s does not fit: there are not so many places", strings.Join(args, " "))
+	}
+	var instances []gpu.Instance
+	for n, p := range wanted {
+		instances = append(instances, instance(i, n, p.Name, starts[n]))
 	}
 	r.gpus[i].instances = instances
 	return nil
@@ -52,15 +58,19 @@ func (r *Rig) profile(arg string) (Profile, int, error) {
 	return r.machine.Model.Profiles[at], int(count), nil
 }
 
-func instance(at, number int, profile string) gpu.Instance {
+func instance(at, number int, profile string, start int) gpu.Instance {
 	minor := 3 + 135*at + 3*number // roughly as the driver numbers them
 	return gpu.Instance{
-		UUID: fmt.Sprintf("MIG-%08x-%04x-6d61-6c65-74%x", at, number,
-			fmt.Appendf(nil, "%-5.5s", profile)),
-		Profile: profile, GPU: number + 1, Compute: 0,
+		UUID:    migUUID(at, number, profile),
+		Profile: profile, GPU: number + 1, Compute: 0, Start: start,
 		Nodes: []string{
 			fmt.Sprintf("/dev/nvidia-caps/nvidia-cap%d", minor),
 			fmt.Sprintf("/dev/nvidia-caps/nvidia-cap%d", minor+1),
 		},
 	}
+}
+
+func migUUID(at, number int, profile string) string {
+	return fmt.Sprintf("MIG-%08x-%04x-6d61-6c65-74%x", at, number,
+		fmt.Appendf(nil, "%-5.5s", profile))
 }

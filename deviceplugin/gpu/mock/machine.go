@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/internal/quantity"
 	"github.com/numalet/numalet/internal/strictyaml"
 )
 
@@ -24,14 +25,19 @@ var builtIn embed.FS
 // maxFile bounds a description in bytes.
 const maxFile = 1 << 20
 
-// maxGPUs bounds the GPUs of a machine.
-const maxGPUs = 64
+// maxGPUs bounds the GPUs of a machine, maxSlices the memory slices of a GPU.
+const (
+	maxGPUs   = 64
+	maxSlices = 16
+)
 
 // Machine describes a machine.
 type Machine struct {
 	// Name is for people.
 	Name   string `json:"name"`
 	Driver string `json:"driver"`
+	// CUDA is the version that the driver supports.
+	CUDA   string `json:"cuda,omitempty"`
 	Model  Model  `json:"model"`
 	NVLink NVLink `json:"nvlink,omitzero"`
 	GPUs   []GPU  `json:"gpus"`
@@ -43,6 +49,11 @@ type Model struct {
 	Name string `json:"name"`
 	// Device is the PCI device id, "0x2330".
 	Device string `json:"device"`
+	// Brand, Architecture, Compute capability and Memory are what NVML says of it.
+	Brand        string `json:"brand,omitempty"`
+	Architecture string `json:"architecture,omitempty"`
+	Compute      string `json:"compute,omitempty"`
+	Memory       string `json:"memory,omitempty"`
 	// Profiles lists the MIG profiles; empty if the GPU cannot be divided.
 	Profiles []Profile `json:"profiles,omitempty"`
 	// Slices is the number of memory slices that MIG devices share.
@@ -142,8 +153,17 @@ func (m *Machine) validate() error {
 				"1 to %d links", pair, links, m.NVLink.Links))
 		}
 	}
+	if m.Model.Memory != "" {
+		if _, err := quantity.Parse(m.Model.Memory); err != nil {
+			errs = append(errs, fmt.Errorf("model.memory %q: %w", m.Model.Memory, err))
+		}
+	}
+	if m.Model.Slices > maxSlices {
+		errs = append(errs, fmt.Errorf("model.slices is %d, want %d at most", m.Model.Slices, maxSlices))
+	}
 	for _, p := range m.Model.Profiles {
-		if p.Slices <= 0 || p.Slices > m.Model.Slices || p.Most <= 0 {
+		if p.Slices <= 0 || p.Slices > m.Model.Slices || p.Most <= 0 ||
+			p.Slices*p.Most > m.Model.Slices {
 			errs = append(errs, fmt.Errorf("model.profiles: %s takes %d of %d slices, at most %d "+
 				"times", p.Name, p.Slices, m.Model.Slices, p.Most))
 		}

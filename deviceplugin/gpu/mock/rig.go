@@ -25,6 +25,8 @@ type Rig struct {
 	loads  int
 	gpus   []state
 	events []gpu.Event
+	// made counts the MIG devices of Divide.
+	made int
 	// stuck is open while the driver does not answer, else nil.
 	stuck chan struct{}
 	// wake has capacity 1 and says that an order was obeyed.
@@ -148,7 +150,7 @@ func (r *Rig) stuckNow() chan struct{} {
 }
 
 func (r *Rig) snapshotLocked() gpu.Snapshot {
-	out := gpu.Snapshot{Driver: r.machine.Driver, StandIn: "/dev/null"}
+	out := gpu.Snapshot{Driver: r.machine.Driver, CUDA: r.machine.CUDA, StandIn: "/dev/null"}
 	up := make([]int, len(r.gpus))
 	for i, s := range r.gpus {
 		up[i] = s.reading.LinksUp
@@ -180,8 +182,9 @@ func (r *Rig) gpuLocked(i int) gpu.GPU {
 	s := r.gpus[i]
 	return gpu.GPU{
 		UUID: UUID(i), Name: r.machine.Model.Name, Index: i, Minor: i,
-		Bus: r.machine.GPUs[i].Bus, Node: topology.NodeID(way[0]),
-		MIG: s.mig, Instances: slices.Clone(s.instances), Reading: s.reading,
+		Bus: r.machine.GPUs[i].Bus, Root: r.machine.root(i), Node: topology.NodeID(way[0]),
+		Traits: r.machine.traits(),
+		MIG:    s.mig, Instances: slices.Clone(s.instances), Reading: s.reading,
 	}
 }
 

@@ -64,6 +64,7 @@ func (s *session) instances(d nvml.Device, minor int) (out []gpu.Instance, doubt
 
 func instance(d nvml.Device, total uint64) (out gpu.Instance, err error) {
 	var ret nvml.Return
+	out.Start = gpu.UnknownStart
 	out.UUID, ret = d.GetUUID()
 	if err := errorOf("read the UUID of a MIG device", ret); err != nil {
 		return out, err

@@ -1,0 +1,477 @@
+package dra
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+
+	"github.com/numalet/numalet/deviceplugin/gpu"
+	"github.com/numalet/numalet/deviceplugin/gpu/mock"
+)
+
+// bench is a driver whose calls are made directly.
+type bench struct {
+	*Driver
+	t   *testing.T
+	rig *mock.Rig
+	dir string
+}
+
+// benchOf returns a driver on a simulated machine. Its directory of CDI specs may be that of another
+// one, which was killed.
+func benchOf(t *testing.T, r *mock.Rig, dir string, change func(*Options)) *bench {
+	t.Helper()
+	o := options()
+	if change != nil {
+		change(&o)
+	}
+	set := gpu.Defaults()
+	set.CDI.Dir = dir
+	d, err := New(Config{Config: gpu.Config{Driver: r, Settings: set}, Options: o,
+		Client: fake.NewClientset()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{d, t, r, dir}
+	b.look()
+	return b
+}
+
+// look has the driver read the GPUs.
+func (b *bench) look(orders ...string) { b.follow(stateOf(b.t, b.rig, orders...)) }
+
+func dynamic(o *Options) { o.Dynamic = true }
+
+// claimOf returns a claim with these devices of the driver.
+func claimOf(name string, devices ...string) *resourcev1.ResourceClaim {
+	out := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Namespace: "default", UID: types.UID("uid-" + name)}}
+	out.Status.Allocation = &resourcev1.AllocationResult{}
+	for _, device := range devices {
+		out.Status.Allocation.Devices.Results = append(out.Status.Allocation.Devices.Results,
+			resourcev1.DeviceRequestAllocationResult{Request: "gpu", Driver: DriverName,
+				Pool: "node", Device: device})
+	}
+	return out
+}
+
+func (b *bench) prepare(claim *resourcev1.ResourceClaim) ([]kubeletplugin.Device, error) {
+	b.t.Helper()
+	all, err := b.PrepareResourceClaims(b.t.Context(), []*resourcev1.ResourceClaim{claim})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return all[claim.UID].Devices, all[claim.UID].Err
+}
+
+func (b *bench) unprepare(claim *resourcev1.ResourceClaim) error {
+	b.t.Helper()
+	all, err := b.UnprepareResourceClaims(b.t.Context(), []kubeletplugin.NamespacedObject{{
+		NamespacedName: types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name},
+		UID:            claim.UID}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return all[claim.UID]
+}
+
+// refused fails the test unless the error has all the words.
+func refused(t *testing.T, err error, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("error %v; want one with %q", err, word)
+		}
+	}
+}
+
+func (b *bench) files() (out []string) {
+	b.t.Helper()
+	entries, err := os.ReadDir(b.dir)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+// resolve returns the device nodes that a container gets for the CDI ids.
+func (b *bench) resolve(ids []string) (out []string) {
+	b.t.Helper()
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(b.dir), cdi.WithAutoRefresh(false))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, id := range ids {
+		d := cache.GetDevice(id)
+		if d == nil {
+			b.t.Errorf("nothing is known by %s: %v", id, cache.GetErrors())
+			continue
+		}
+		for _, n := range d.ContainerEdits.DeviceNodes {
+			out = append(out, n.Path)
+		}
+	}
+	return out
+}
+
+func (b *bench) instances(i int) (out []string) {
+	b.t.Helper()
+	for _, instance := range stateOf(b.t, b.rig).GPUs[i].Instances {
+		out = append(out, fmt.Sprintf("%s@%d", instance.Profile, instance.Start))
+	}
+	return out
+}
+
+// A claim gets its devices, again the same ones, also from a process that was started anew; and
+// nothing is left after it.
+func TestPrepare(t *testing.T) {
+	r, dir := rigOf(t, "dgxh100"), t.TempDir()
+	b := benchOf(t, r, dir, nil)
+	common, err := b.inventory().state.CommonEdits(b.cfg.Settings)
+	if err == nil {
+		err = b.store.writeBase(common)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := claimOf("pair", "gpu-2", "gpu-5")
+	first, err := b.prepare(claim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(first) != 2 || first[1].DeviceName != "gpu-5" || first[1].PoolName != "node" ||
+		!slices.Equal(first[0].Requests, []string{"gpu"}) {
+		t.Errorf("%+v", first)
+	}
+	if got := b.resolve(first[1].CDIDeviceIDs); !slices.Equal(got, []string{"/dev/nvidia5"}) {
+		t.Errorf("the second device gives %q", got)
+	}
+	for n := range 2 {
+		again, err := b.prepare(claim)
+		if err != nil || fmt.Sprint(again) != fmt.Sprint(first) {
+			t.Errorf("run %d: prepared again: %+v, %v", n, again, err)
+		}
+		_, err = b.prepare(claimOf("other", "gpu-5"))
+		refused(t, err, "gpu-5 is prepared for the claim default/pair (uid-pair)")
+		b = benchOf(t, r, dir, nil)
+	}
+	for range 2 {
+		if err := b.unprepare(claim); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := b.files(); len(got) != 1 {
+		t.Errorf("left behind: %q", got)
+	}
+	if _, err := b.prepare(claimOf("other", "gpu-5")); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a claim cannot have is refused, by name.
+func TestRefusals(t *testing.T) {
+	b := benchOf(t, rigOf(t, "dgxh100"), t.TempDir(), nil)
+	b.look("lose 3")
+	_, err := b.prepare(claimOf("lost", "gpu-3"))
+	refused(t, err, "gpu-3 is unhealthy: FellOffBus")
+	_, err = b.prepare(claimOf("strange", "gpu-9"))
+	refused(t, err, "gpu-9 is not there any more")
+	elsewhere := claimOf("elsewhere", "gpu-1")
+	elsewhere.Status.Allocation.Devices.Results[0].Pool = "other"
+	_, err = b.prepare(elsewhere)
+	refused(t, err, `pool "other"`, `"node"`)
+	if got := b.files(); len(got) > 0 {
+		t.Errorf("left behind: %q", got)
+	}
+	empty := benchOf(t, rigOf(t, "dgxh100"), t.TempDir(), nil)
+	empty.follow(gpu.State{})
+	_, err = empty.prepare(claimOf("early", "gpu-1"))
+	refused(t, err, "has not answered yet")
+}
+
+func TestParameters(t *testing.T) {
+	const head = `{"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"`
+	for text, want := range map[string]string{
+		head + `}`: "",
+		head + `, "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Default"}}}`: "",
+		head + `, "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}}`:    "sharing.timeSlicingConfig.interval \"Long\"",
+		head + `, "sharing": {"strategy": "MPS"}}`:                                                       "sharing.strategy \"MPS\"",
+		head + `, "more": 1}`: "more",
+		`{"apiVersion": "resource.nvidia.com/v1beta1", "kind": "VfioDeviceConfig"}`: "VfioDeviceConfig",
+		`{"apiVersion": "gpu.example.com/v1", "kind": "GpuConfig"}`:                 "gpu.example.com/v1",
+		`[]`: "cannot unmarshal",
+	} {
+		claim := claimOf("set", "gpu-0")
+		claim.Status.Allocation.Devices.Config = []resourcev1.DeviceAllocationConfiguration{
+			{Source: resourcev1.AllocationConfigSourceClass, DeviceConfiguration: opaque("other.example.com", `[]`)},
+			{Source: resourcev1.AllocationConfigSourceClaim, DeviceConfiguration: opaque(DriverName, text)},
+		}
+		b := benchOf(t, rigOf(t, "gb200"), t.TempDir(), nil)
+		_, err := b.prepare(claim)
+		if want == "" && err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		if want != "" {
+			refused(t, err, want, "FromClaim")
+		}
+	}
+}
+
+func opaque(driver, text string) resourcev1.DeviceConfiguration {
+	return resourcev1.DeviceConfiguration{Opaque: &resourcev1.OpaqueDeviceConfiguration{
+		Driver: driver, Parameters: runtime.RawExtension{Raw: []byte(text)}}}
+}
+
+// Shares, and administrators, have a device beside others.
+func TestShares(t *testing.T) {
+	b := benchOf(t, rigOf(t, "dgxh100"), t.TempDir(), func(o *Options) { o.Shares.Most = 2 })
+	share := func(name, id string) *resourcev1.ResourceClaim {
+		claim := claimOf(name, "gpu-0")
+		claim.Status.Allocation.Devices.Results[0].ShareID = new(types.UID(id))
+		return claim
+	}
+	for _, name := range []string{"a", "b"} {
+		got, err := b.prepare(share(name, "share-"+name))
+		if err != nil || got[0].ShareID == nil || *got[0].ShareID != types.UID("share-"+name) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	_, err := b.prepare(claimOf("whole", "gpu-0"))
+	refused(t, err, "is prepared for the claim")
+	admin := claimOf("admin", "gpu-0")
+	admin.Status.Allocation.Devices.Results[0].AdminAccess = new(true)
+	b.look("lose 0")
+	if _, err := b.prepare(admin); err != nil {
+		t.Errorf("the administrator: %v", err)
+	}
+	for _, name := range []string{"a", "b"} {
+		if err := b.unprepare(claimOf(name)); err != nil {
+			t.Error(err)
+		}
+	}
+	b.look("reset 0")
+	if _, err := b.prepare(claimOf("whole", "gpu-0")); err != nil {
+		t.Errorf("beside the administrator: %v", err)
+	}
+}
+
+// Claims divide a GPU, and what they made goes with them.
+func TestDivide(t *testing.T) {
+	r := rigOf(t, "dgxh100")
+	b := benchOf(t, r, t.TempDir(), dynamic)
+	b.look("mig 0 on")
+	small, large := claimOf("small", "gpu-0-mig-1g10gb-19-4"), claimOf("large", "gpu-0-mig-3g40gb-9-0")
+	got, err := b.prepare(small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := b.resolve(got[0].CDIDeviceIDs[1:])
+	if len(nodes) != 3 || nodes[0] != "/dev/nvidia0" || !strings.HasPrefix(nodes[1], "/dev/nvidia-caps/") {
+		t.Errorf("the device nodes are %q", nodes)
+	}
+	if again, err := b.prepare(small); err != nil || fmt.Sprint(again) != fmt.Sprint(got) {
+		t.Errorf("at once again, as no snapshot has it yet: %+v, %v", again, err)
+	}
+	if _, err := b.prepare(large); err != nil {
+		t.Fatal(err)
+	}
+	b.look()
+	if again, err := b.prepare(small); err != nil || fmt.Sprint(again) != fmt.Sprint(got) {
+		t.Errorf("again: %+v, %v", again, err)
+	}
+	if has := b.instances(0); !slices.Equal(has, []string{"1g.10gb@4", "3g.40gb@0"}) {
+		t.Errorf("the GPU has %q", has)
+	}
+	for _, claim := range []*resourcev1.ResourceClaim{small, large, small} {
+		if err := b.unprepare(claim); err != nil {
+			t.Error(err)
+		}
+	}
+	if has := b.instances(0); len(has) > 0 || len(b.files()) > 0 {
+		t.Errorf("left behind: %q, %q", has, b.files())
+	}
+}
+
+// Two claims share a MIG device that was made for the first; it goes with the last.
+func TestDivideShared(t *testing.T) {
+	b := benchOf(t, rigOf(t, "dgxh100"), t.TempDir(), func(o *Options) {
+		o.Dynamic, o.Shares.Unlimited = true, true
+	})
+	b.look("mig 0 on")
+	for _, name := range []string{"a", "b"} {
+		claim := claimOf(name, "gpu-0-mig-1g10gb-19-4")
+		claim.Status.Allocation.Devices.Results[0].ShareID = new(types.UID("share-" + name))
+		if _, err := b.prepare(claim); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n, name := range []string{"a", "b"} {
+		if has := b.instances(0); len(has) != 1 {
+			t.Errorf("before %s goes: %q", name, has)
+		}
+		if err := b.unprepare(claimOf(name)); err != nil {
+			t.Error(n, err)
+		}
+	}
+	if has := b.instances(0); len(has) > 0 {
+		t.Errorf("left behind: %q", has)
+	}
+}
+
+// stubborn fails the calls that it is told to.
+type stubborn struct {
+	gpu.Divider
+	divide, remove error
+}
+
+func (s *stubborn) Divide(uuid string, p gpu.Partition) (gpu.Instance, error) {
+	if s.divide != nil {
+		return gpu.Instance{}, s.divide
+	}
+	return s.Divider.Divide(uuid, p)
+}
+
+func (s *stubborn) Remove(uuid, instance string) error {
+	if s.remove != nil {
+		return s.remove
+	}
+	return s.Divider.Remove(uuid, instance)
+}
+
+// Wherever the process is killed, the next one carries on: nothing is lost, and nothing is left.
+func TestKilled(t *testing.T) {
+	small := claimOf("small", "gpu-0-mig-1g10gb-19-4", "gpu-0-mig-2g20gb-14-0")
+	for name, kill := range map[string]func(t *testing.T, b *bench){
+		"before the record": func(t *testing.T, b *bench) {
+			if _, err := b.prepare(small); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.store.remove(small.UID); err != nil { // as if it had never been written
+				t.Fatal(err)
+			}
+		},
+		"after the record": func(t *testing.T, b *bench) {
+			if _, err := b.prepare(small); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"between two removals": func(t *testing.T, b *bench) {
+			if _, err := b.prepare(small); err != nil {
+				t.Fatal(err)
+			}
+			all, _, err := b.store.load()
+			if err != nil {
+				t.Fatal(err)
+			}
+			first := all[small.UID].Devices[0]
+			if err := b.rig.Remove(first.Parent, first.UUID); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"in the middle of the record's file": func(t *testing.T, b *bench) {
+			if err := os.WriteFile(filepath.Join(b.dir, "spec.123.tmp"), []byte("{"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		for _, next := range []string{"prepare", "unprepare", "another"} {
+			t.Run(name+", then "+next, func(t *testing.T) {
+				r, dir := rigOf(t, "dgxh100"), t.TempDir()
+				b := benchOf(t, r, dir, dynamic)
+				b.look("mig 0 on")
+				kill(t, b)
+				b = benchOf(t, r, dir, dynamic)
+				claim := small
+				if next != "prepare" {
+					if err := b.unprepare(small); err != nil {
+						t.Fatal(err)
+					}
+					b.look()
+				}
+				if next == "another" {
+					claim = claimOf("large", "gpu-0-mig-7g80gb-0-0")
+				}
+				if next != "unprepare" {
+					got, err := b.prepare(claim)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, d := range got {
+						b.resolve(d.CDIDeviceIDs[1:])
+					}
+					if has := b.instances(0); len(has) != len(got) {
+						t.Errorf("the GPU has %q", has)
+					}
+					if err := b.unprepare(claim); err != nil {
+						t.Fatal(err)
+					}
+				}
+				has := b.instances(0)
+				if len(has) > 0 && !(name == "before the record" && next == "unprepare") {
+					t.Errorf("left behind: %q", has) // else it goes when its place is needed
+				}
+			})
+		}
+	}
+}
+
+// A claim whose second MIG device cannot be made has none; one whose device is in use is not
+// unprepared until it is not.
+func TestDivideFails(t *testing.T) {
+	b := benchOf(t, rigOf(t, "dgxh100"), t.TempDir(), dynamic)
+	b.look("mig 0 on")
+	_, err := b.prepare(claimOf("both", "gpu-0-mig-1g10gb-19-4", "gpu-0-mig-7g80gb-0-0"))
+	refused(t, err, "in the way")
+	if has := b.instances(0); len(has) > 0 || len(b.files()) > 0 {
+		t.Errorf("left behind: %q, %q", has, b.files())
+	}
+	claim := claimOf("used", "gpu-0-mig-1g10gb-19-4")
+	if _, err := b.prepare(claim); err != nil {
+		t.Fatal(err)
+	}
+	stuck := &stubborn{Divider: b.rig, remove: errors.New("in use")}
+	b.divider = stuck
+	refused(t, b.unprepare(claim), "in use")
+	stuck.remove = gpu.ErrNoDriver
+	if err := b.unprepare(claim); err != nil {
+		t.Errorf("without the driver: %v", err)
+	}
+}
+
+// A file that has the name of a record and is none is removed at the start, and harms nobody before.
+func TestStrangeFiles(t *testing.T) {
+	b := benchOf(t, rigOf(t, "gb200"), t.TempDir(), nil)
+	for _, text := range []string{"", "{", `{"annotations": {}}`,
+		`{"annotations": {"numalet.io/claim": "{\"uid\": \"other\"}"}}`} {
+		name := filepath.Join(b.dir, b.store.file("strange"))
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		claim := claimOf("good", "gpu-0")
+		if _, err := b.prepare(claim); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+		if err := b.unprepare(claim); err != nil {
+			t.Error(err)
+		}
+		b.dropStrange()
+		if got := b.files(); len(got) > 0 {
+			t.Errorf("%q: left behind: %q", text, got)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package dra
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/numalet/numalet/deviceplugin/socket"
+	"github.com/numalet/numalet/internal/await"
+)
+
+const (
+	// rivalPatience bounds the wait for a plugin's answer.
+	rivalPatience = time.Second
+	// maxAsked bounds how many plugins are asked at the same time.
+	maxAsked = 16
+)
+
+// findRival fails if a plugin in the kubelet's registry is a driver of that name. Sockets where
+// nobody answers were left behind.
+func findRival(ctx context.Context, registry, driver string) error {
+	entries, err := os.ReadDir(registry)
+	if err != nil {
+		return fmt.Errorf("look for drivers: %w", err)
+	}
+	var sockets []string
+	for _, e := range entries {
+		if e.Type()&os.ModeSocket != 0 && !strings.HasPrefix(e.Name(), ".") {
+			sockets = append(sockets, filepath.Join(registry, e.Name()))
+		}
+	}
+	return await.Each(sockets, maxAsked, func(path string) error {
+		info, err := ask(ctx, path)
+		if err != nil || info.GetType() != registerapi.DRAPlugin || info.GetName() != driver {
+			return nil
+		}
+		return fmt.Errorf("a driver %s serves this node already, at %s: stop it (NVIDIA's is a "+
+			"daemon set of their DRA driver or GPU operator), or name this one with --dra-driver, "+
+			"and never have both offer the same GPUs", driver, path)
+	})
+}
+
+func ask(ctx context.Context, path string) (*registerapi.PluginInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, rivalPatience)
+	defer cancel()
+	conn, err := socket.Client(path)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return registerapi.NewRegistrationClient(conn).GetInfo(ctx, &registerapi.InfoRequest{})
+}
