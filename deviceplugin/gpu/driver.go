@@ -83,7 +83,7 @@ type Traits struct {
 	Brand, Architecture, Compute string
 	// Memory is in bytes.
 	Memory uint64
-	// Partitions are all places that MIG devices can have.
+	// Partitions are all places that MIG devices can have, if the GPU is in MIG mode.
 	Partitions []Partition
 }
 
@@ -94,8 +94,9 @@ type Partition struct {
 	ID      int
 	// Start is its first memory slice, Size the number of them.
 	Start, Size int
-	// Compute is the number of compute slices.
-	Compute int
+	// Compute is the number of compute slices, JPEG and OFA that of engines for pictures and optical
+	// flow.
+	Compute, JPEG, OFA int
 	// Memory is in bytes.
 	Memory uint64
 }

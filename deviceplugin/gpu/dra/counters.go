@@ -8,15 +8,27 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu"
 )
 
-// computeSlices is the counter of a GPU's compute slices.
-const computeSlices = "compute-slices"
-
 func counterSetName(g gpu.GPU) string { return gpuName(g) + "-counter-set" }
 
 func memorySlice(n int) string { return fmt.Sprintf("memory-slice-%d", n) }
 
+// takes returns what a place takes of each counter: its memory slices one by one, and numbers of
+// compute slices and engines.
+func takes(p gpu.Partition) map[string]int64 {
+	out := map[string]int64{"compute-slices": int64(p.Compute)}
+	for n := range p.Size {
+		out[memorySlice(p.Start+n)] = 1
+	}
+	for name, count := range map[string]int{"jpeg-engines": p.JPEG, "ofa-engines": p.OFA} {
+		if count > 0 {
+			out[name] = int64(count)
+		}
+	}
+	return out
+}
+
 // counterSets returns what the places for MIG devices share: each memory slice of a GPU is given
-// once, and no more compute slices than the largest profile has.
+// once, and of the rest no more than the profile with the most has.
 func (i inventory) counterSets() (out []resourcev1.CounterSet) {
 	done := map[string]bool{}
 	for _, d := range i.devices {
@@ -25,14 +37,14 @@ func (i inventory) counterSets() (out []resourcev1.CounterSet) {
 			continue
 		}
 		done[name] = true
-		counters, compute := map[string]resourcev1.Counter{}, 0
+		counters := map[string]resourcev1.Counter{}
 		for _, p := range d.gpu.Traits.Partitions {
-			for n := range p.Size {
-				counters[memorySlice(p.Start+n)] = resourcev1.Counter{Value: *number(1)}
+			for name, count := range takes(p) {
+				if has := counters[name]; has.Value.Value() < count {
+					counters[name] = resourcev1.Counter{Value: *number(count)}
+				}
 			}
-			compute = max(compute, p.Compute)
 		}
-		counters[computeSlices] = resourcev1.Counter{Value: *number(int64(compute))}
 		out = append(out, resourcev1.CounterSet{Name: name, Counters: counters})
 	}
 	return out
@@ -40,11 +52,9 @@ func (i inventory) counterSets() (out []resourcev1.CounterSet) {
 
 // consumed returns what a place takes of its GPU's counters.
 func consumed(d device) resourcev1.DeviceCounterConsumption {
-	counters := map[string]resourcev1.Counter{
-		computeSlices: {Value: *number(int64(d.place.Compute))},
-	}
-	for n := range d.place.Size {
-		counters[memorySlice(d.place.Start+n)] = resourcev1.Counter{Value: *number(1)}
+	counters := map[string]resourcev1.Counter{}
+	for name, count := range takes(*d.place) {
+		counters[name] = resourcev1.Counter{Value: *number(count)}
 	}
 	return resourcev1.DeviceCounterConsumption{CounterSet: counterSetName(d.gpu),
 		Counters: counters}

@@ -22,12 +22,17 @@ func (m *Machine) traits() gpu.Traits {
 	if memory, err := quantity.Parse(m.Model.Memory); err == nil {
 		out.Memory = uint64(memory.Value())
 	}
+	return out
+}
+
+// partitions returns the places for MIG devices on each of the machine's GPUs.
+func (m *Machine) partitions() (out []gpu.Partition) {
+	memory := m.traits().Memory
 	for _, p := range m.Model.Profiles {
 		for _, start := range p.starts() {
-			out.Partitions = append(out.Partitions, gpu.Partition{Profile: p.Name,
+			out = append(out, gpu.Partition{Profile: p.Name, Compute: p.compute(),
 				ID: profileIDs[[2]int{p.compute(), p.Slices}], Start: start, Size: p.Slices,
-				Compute: p.compute(),
-				Memory:  out.Memory / uint64(m.Model.Slices) * uint64(p.Slices)})
+				Memory: memory / uint64(m.Model.Slices) * uint64(p.Slices)})
 		}
 	}
 	return out
@@ -93,7 +98,7 @@ func (r *Rig) Divide(uuid string, place gpu.Partition) (gpu.Instance, error) {
 	if err != nil {
 		return gpu.Instance{}, err
 	}
-	if !slices.Contains(r.machine.traits().Partitions, place) {
+	if !slices.Contains(r.machine.partitions(), place) {
 		return gpu.Instance{}, fmt.Errorf("GPU %s has no place %d for %s", uuid, place.Start,
 			place.Profile)
 	}

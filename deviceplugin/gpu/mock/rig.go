@@ -180,10 +180,14 @@ func (r *Rig) snapshotLocked() gpu.Snapshot {
 func (r *Rig) gpuLocked(i int) gpu.GPU {
 	way, _ := r.machine.GPUs[i].place()
 	s := r.gpus[i]
+	traits := r.machine.traits()
+	if s.mig {
+		traits.Partitions = r.machine.partitions()
+	}
 	return gpu.GPU{
 		UUID: UUID(i), Name: r.machine.Model.Name, Index: i, Minor: i,
 		Bus: r.machine.GPUs[i].Bus, Root: r.machine.root(i), Node: topology.NodeID(way[0]),
-		Traits: r.machine.traits(),
+		Traits: traits,
 		MIG:    s.mig, Instances: slices.Clone(s.instances), Reading: s.reading,
 	}
 }

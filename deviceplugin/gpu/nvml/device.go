@@ -32,17 +32,30 @@ func (s *session) gpu(d nvml.Device, index int, warnings *[]string) (gpu.GPU, er
 	}
 	if pci, ret := d.GetPciInfo(); ret == nvml.SUCCESS {
 		out.Bus = busOf(pci)
-		out.Node = s.node(out.Bus)
+		out.Node, out.Root = s.node(out.Bus), s.root(out.Bus)
 		if s.functions[memoryAffinity] {
 			out.NodeDoubt = doubt(out.Node, nodesOf(d))
 		}
 	}
+	known := s.seen[uuid]
+	if known == nil {
+		known = &seen{}
+		s.seen[uuid] = known
+	}
+	if known.traits == nil {
+		known.traits = new(s.traits(d))
+	}
+	out.Traits = *known.traits
 	divided, err := s.inMIGMode(d)
 	if err != nil {
 		return out, err
 	}
 	if divided {
 		out.MIG = true
+		if known.places == nil {
+			known.places = s.partitions(d, out.Traits.Memory)
+		}
+		out.Traits.Partitions = known.places
 		instances, doubts, err := s.instances(d, out.Minor)
 		if err != nil {
 			return out, err
@@ -51,11 +64,6 @@ func (s *session) gpu(d nvml.Device, index int, warnings *[]string) (gpu.GPU, er
 			*warnings = append(*warnings, fmt.Sprintf("GPU %d (%s): %s", index, uuid, what))
 		}
 		out.Instances = instances
-	}
-	known := s.seen[uuid]
-	if known == nil {
-		known = &seen{}
-		s.seen[uuid] = known
 	}
 	s.hear(d, known)
 	out.Reading, err = s.read(d, known)

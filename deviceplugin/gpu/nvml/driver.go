@@ -86,6 +86,9 @@ type seen struct {
 	links int
 	// listens: its events are subscribed to.
 	listens bool
+	// traits are read once; places are read when the GPU is in MIG mode.
+	traits *gpu.Traits
+	places []gpu.Partition
 }
 
 // listen opens the event set. A driver without events is fine: readings remain.
@@ -184,7 +187,7 @@ func (s *session) Read() (gpu.Snapshot, error) {
 	if ret != nvml.SUCCESS {
 		return gpu.Snapshot{}, failed("count GPUs", ret)
 	}
-	out := gpu.Snapshot{Driver: version, Silent: map[int]gpu.Silence{}, Warnings: s.lacking()}
+	out := gpu.Snapshot{Driver: version, CUDA: cuda(s.Library), Silent: map[int]gpu.Silence{}, Warnings: s.lacking()}
 	var handles []nvml.Device
 	for i := range count {
 		handle, ret := s.Library.DeviceGetHandleByIndex(i)

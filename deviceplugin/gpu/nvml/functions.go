@@ -16,6 +16,9 @@ const (
 	memoryAffinity = "nvmlDeviceGetMemoryAffinity"
 	remoteType     = "nvmlDeviceGetNvLinkRemoteDeviceType"
 	fieldValues    = "nvmlDeviceGetFieldValues"
+	architecture   = "nvmlDeviceGetArchitecture"
+	// placements came with the last of the functions that divide GPUs at a place.
+	placements = "nvmlDeviceCreateGpuInstanceWithPlacement"
 )
 
 // optional holds the functions called for each GPU, and what is unknown without them.
@@ -25,6 +28,8 @@ var optional = map[string]string{
 	memoryAffinity: "the driver's own NUMA nodes are not compared",
 	remoteType:     "NVLinks are not seen",
 	fieldValues:    "the speed of NVLinks and the driver's advice are not known",
+	architecture:   "the GPUs' architecture is not known",
+	placements:     "claims cannot divide GPUs",
 }
 
 // functions says of each optional function whether this driver's library has it.

@@ -4,6 +4,7 @@ package nvml
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,8 +40,15 @@ func newLibrary(t *testing.T, name string) *library {
 	}
 	l := &library{rig: mock.New(m), machine: m, root: t.TempDir(), waited: nvml.ERROR_TIMEOUT}
 	for _, g := range l.read(t).GPUs {
-		write(t, filepath.Join(l.root, "sys/bus/pci/devices", g.Bus, "numa_node"),
-			strconv.Itoa(int(g.Node))+"\n")
+		at := filepath.Join(l.root, "sys/devices", g.Root, g.Bus)
+		write(t, filepath.Join(at, "numa_node"), strconv.Itoa(int(g.Node))+"\n")
+		link := filepath.Join(l.root, "sys/bus/pci/devices", g.Bus)
+		if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(at, link); err != nil {
+			t.Fatal(err)
+		}
 	}
 	l.ExtensionsFunc = func() nvml.ExtendedInterface {
 		return &nvmlmock.ExtendedInterface{LookupSymbolFunc: func(name string) error {
@@ -53,6 +61,14 @@ func newLibrary(t *testing.T, name string) *library {
 	l.InitFunc = func() nvml.Return { return nvml.SUCCESS }
 	l.ShutdownFunc = func() nvml.Return { return nvml.SUCCESS }
 	l.SystemGetDriverVersionFunc = func() (string, nvml.Return) { return m.Driver, nvml.SUCCESS }
+	l.SystemGetCudaDriverVersionFunc = func() (int, nvml.Return) {
+		var major, minor int
+		_, err := fmt.Sscanf(m.CUDA, "%d.%d", &major, &minor)
+		if err != nil {
+			t.Error(err)
+		}
+		return major*1000 + minor*10, nvml.SUCCESS
+	}
 	l.DeviceGetCountFunc = func() (int, nvml.Return) { return len(m.GPUs), nvml.SUCCESS }
 	l.DeviceGetHandleByIndexFunc = func(i int) (nvml.Device, nvml.Return) {
 		for at, g := range l.read(t).GPUs {
@@ -142,8 +158,66 @@ func (l *library) device(t *testing.T, at int) *nvmlmock.Device {
 		},
 	}
 	l.addLinks(t, d, s, at)
+	l.addTraits(t, d, g)
 	l.addInstances(d, g)
 	return d
+}
+
+// addTraits gives the GPU what does not change, and its profiles.
+func (l *library) addTraits(t *testing.T, d *nvmlmock.Device, g gpu.GPU) {
+	d.GetBrandFunc = func() (nvml.BrandType, nvml.Return) {
+		for number, name := range brands {
+			if name == g.Traits.Brand {
+				return number, nvml.SUCCESS
+			}
+		}
+		return 0, nvml.ERROR_NOT_SUPPORTED
+	}
+	d.GetArchitectureFunc = func() (nvml.DeviceArchitecture, nvml.Return) {
+		for number, name := range architectures {
+			if name == g.Traits.Architecture {
+				return number, nvml.SUCCESS
+			}
+		}
+		return 0, nvml.ERROR_NOT_SUPPORTED
+	}
+	d.GetCudaComputeCapabilityFunc = func() (major, minor int, ret nvml.Return) {
+		if _, err := fmt.Sscanf(g.Traits.Compute, "%d.%d", &major, &minor); err != nil {
+			t.Error(err)
+		}
+		return major, minor, nvml.SUCCESS
+	}
+	var profiles []nvml.GpuInstanceProfileInfo
+	places := map[uint32][]nvml.GpuInstancePlacement{}
+	for _, p := range g.Traits.Partitions {
+		if places[uint32(p.ID)] == nil {
+			profiles = append(profiles, nvml.GpuInstanceProfileInfo{Id: uint32(p.ID),
+				SliceCount: uint32(p.Compute), MemorySizeMB: p.Memory >> 20})
+		}
+		places[uint32(p.ID)] = append(places[uint32(p.ID)],
+			nvml.GpuInstancePlacement{Start: uint32(p.Start), Size: uint32(p.Size)})
+	}
+	d.GetGpuInstanceProfileInfoFunc = func(i int) (nvml.GpuInstanceProfileInfo, nvml.Return) {
+		if i >= len(profiles) {
+			return nvml.GpuInstanceProfileInfo{}, nvml.ERROR_NOT_SUPPORTED
+		}
+		return profiles[i], nvml.SUCCESS
+	}
+	d.GetGpuInstancePossiblePlacementsFunc = func(info *nvml.GpuInstanceProfileInfo) (
+		[]nvml.GpuInstancePlacement, nvml.Return) {
+		return places[info.Id], nvml.SUCCESS
+	}
+	d.GetGpuInstanceByIdFunc = func(id int) (nvml.GpuInstance, nvml.Return) {
+		for _, one := range g.Instances {
+			if one.GPU == id {
+				return &nvmlmock.GpuInstance{GetInfoFunc: func() (nvml.GpuInstanceInfo, nvml.Return) {
+					return nvml.GpuInstanceInfo{Placement: nvml.GpuInstancePlacement{
+						Start: uint32(one.Start)}}, nvml.SUCCESS
+				}}, nvml.SUCCESS
+			}
+		}
+		return nil, nvml.ERROR_NOT_FOUND
+	}
 }
 
 func (l *library) nearest(g gpu.GPU) int {
@@ -226,7 +300,7 @@ func (l *library) addLinks(t *testing.T, d *nvmlmock.Device, s gpu.Snapshot, at 
 func (l *library) addInstances(d *nvmlmock.Device, g gpu.GPU) {
 	d.GetMaxMigDeviceCountFunc = func() (int, nvml.Return) { return 14, nvml.SUCCESS }
 	d.GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) {
-		return nvml.Memory{Total: 80 << 30}, nvml.SUCCESS
+		return nvml.Memory{Total: g.Traits.Memory}, nvml.SUCCESS
 	}
 	d.GetMigDeviceHandleByIndexFunc = func(place int) (nvml.Device, nvml.Return) {
 		if place%2 == 1 || place/2 >= len(g.Instances) {

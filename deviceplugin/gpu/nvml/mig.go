@@ -57,6 +57,7 @@ func (s *session) instances(d nvml.Device, minor int) (out []gpu.Instance, doubt
 				one.Nodes = append(one.Nodes, "/dev/nvidia-caps/nvidia-cap"+number)
 			}
 		}
+		one.Start = s.start(d, one.GPU)
 		out = append(out, one)
 	}
 	return out, doubts, nil
@@ -64,7 +65,6 @@ func (s *session) instances(d nvml.Device, minor int) (out []gpu.Instance, doubt
 
 func instance(d nvml.Device, total uint64) (out gpu.Instance, err error) {
 	var ret nvml.Return
-	out.Start = gpu.UnknownStart
 	out.UUID, ret = d.GetUUID()
 	if err := errorOf("read the UUID of a MIG device", ret); err != nil {
 		return out, err
