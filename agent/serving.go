@@ -42,7 +42,7 @@ type serving struct {
 // serve listens for those who ask the node, and tells systemd that the agent is well.
 func (a *Agent) serve(ctx context.Context) ([]part, error) {
 	n := a.node
-	resources, err := newPodResources(n, a.devices, a.pods)
+	resources, err := newPodResources(n, a.devices, a.contents.claims, a.pods)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,8 @@ func remarks(n node, d deviceDomain, p podDomain) func(string, string) explain.R
 }
 
 // newPodResources tells monitoring agents who holds what.
-func newPodResources(n node, d deviceDomain, p podDomain) (*podresources.Server, error) {
+func newPodResources(n node, d deviceDomain, c claimDomain, p podDomain) (
+	*podresources.Server, error) {
 	return podresources.New(podresources.Config{
 		Socket:   filepath.Join(n.cfg.RootDir, "pod-resources", "kubelet.sock"),
 		Registry: n.registry,
@@ -192,6 +193,9 @@ func newPodResources(n node, d deviceDomain, p podDomain) (*podresources.Server,
 					return has
 				}),
 				Assigned: state, Inventory: d.Inventory(), Memory: h.Memory,
+			}
+			if c.Manager != nil {
+				s.Claims = c.Prepared
 			}
 			if h.CPUs != nil {
 				s.CPUs = h.CPUs.Free(cpuset.New()).Union(h.CPUs.Isolated())

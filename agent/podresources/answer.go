@@ -5,10 +5,13 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/claims"
+	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
@@ -21,6 +24,8 @@ type Snapshot struct {
 	Pods      []*v1.Pod
 	Assigned  allocation.State
 	Inventory devicemanager.Inventory
+	// Claims returns a pod's prepared resource claims; nil: there are none.
+	Claims func(pod types.UID) []claims.Prepared
 	// CPUs are the CPUs that can be exclusive, assigned or not.
 	CPUs cpuset.CPUSet
 	// Memory is the memory policy; nil: memory is not placed on nodes.
@@ -43,7 +48,9 @@ func (s Snapshot) pod(pod *v1.Pod) *podresourcesv1.PodResources {
 	held := s.Assigned.Pods[pod.UID]
 	for c, kind := range podspec.Containers(pod) {
 		if kind != podspec.Init {
-			out.Containers = append(out.Containers, s.container(c.Name, held.Containers[c.Name]))
+			one := s.container(c.Name, held.Containers[c.Name])
+			one.DynamicResources = s.dynamic(pod, c.Name)
+			out.Containers = append(out.Containers, one)
 		}
 	}
 	return out
@@ -63,6 +70,34 @@ func (s Snapshot) container(name string,
 			device := &devicemanager.Device{ID: id, Nodes: d.NodesOf(i)}
 			out.Devices = append(out.Devices, entries(d.Resource, device)...)
 		}
+	}
+	return out
+}
+
+// dynamic lists the claims that the container uses, each with all of its devices, as the kubelet does.
+func (s Snapshot) dynamic(pod *v1.Pod, container string) (out []*podresourcesv1.DynamicResource) {
+	parts, err := claim.Parts(pod, container)
+	if s.Claims == nil || err != nil || len(parts) == 0 {
+		return nil
+	}
+	all := s.Claims(pod.UID)
+	for _, part := range parts {
+		at := slices.IndexFunc(all, func(p claims.Prepared) bool { return p.Name == part.Name })
+		if at < 0 {
+			continue
+		}
+		one := &podresourcesv1.DynamicResource{ClaimName: part.Name, ClaimNamespace: pod.Namespace}
+		for _, d := range all[at].Devices {
+			r := &podresourcesv1.ClaimResource{DriverName: d.Driver, PoolName: d.Pool, DeviceName: d.Name}
+			for _, id := range d.CDI {
+				r.CdiDevices = append(r.CdiDevices, &podresourcesv1.CDIDevice{Name: id})
+			}
+			if d.ShareID != "" {
+				r.ShareId = &d.ShareID
+			}
+			one.ClaimResources = append(one.ClaimResources, r)
+		}
+		out = append(out, one)
 	}
 	return out
 }
