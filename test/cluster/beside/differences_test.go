@@ -47,7 +47,7 @@ var metricDifferences = []difference{
 		why: "of an API server's parts, which the kubelet links and does not use"},
 	{where: `/metrics (numalet_.*|kubelet_cpu_manager_allocation_per_numa|kubelet_metrics_provider)`,
 		why: "numalet's own, and two of the kubelet's that it has under other settings"},
-	{where: `/metrics (dra_|kubelet_(pod_in_progress_resizes|pod_level_resources_admission)).*`,
+	{where: `/metrics kubelet_(pod_in_progress_resizes|pod_level_resources_admission).*`,
 		why: "of what is not there yet"},
 	{where: `/metrics (force_cleaned_|reconstruct_|volume_operation_|volume_manager_selinux_|` +
 		`kubelet_orphan_pod_).*`,
