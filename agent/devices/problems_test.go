@@ -2,11 +2,13 @@ package devices
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/deviceplugin/dra"
 )
 
 // Each fault of a plugin is a problem of its resource; a plugin without any has none.
@@ -31,5 +33,27 @@ func TestProblems(t *testing.T) {
 	}
 	if c := got[2]; c.Reason != "CallFailed" || c.Name != "a.b/odd" || c.Message == "" {
 		t.Errorf("failed call %+v", c)
+	}
+}
+
+// A driver that is away, or whose last call failed, is a problem of its name.
+func TestDriverProblems(t *testing.T) {
+	at := time.Now()
+	got := DriverProblems([]dra.Driver{
+		{Name: "a.b", AwaySince: &at},
+		{Name: "c.d", Calls: map[string]dra.Calls{"NodePrepareResources": {LastError: "no"}, "X": {}}},
+		{Name: "e.f", AwaySince: &at, Instances: []dra.Instance{
+			{Endpoint: "/plugins/e.sock", Problem: "refused"}}},
+	})
+	want := []source.Problem{
+		{Source: DriverSource, Name: "a.b", Reason: "NotConnected", Message: "no plugin is registered"},
+		{Source: DriverSource, Name: "c.d", Reason: "CallFailed", Message: "NodePrepareResources: no; " +
+			"a driver has to answer for each claim that it is asked about, in time and as often as it " +
+			"is asked"},
+		{Source: DriverSource, Name: "e.f", Reason: "NotConnected",
+			Message: "plugin on e.sock is not connected: refused"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }

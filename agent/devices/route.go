@@ -17,6 +17,7 @@ import (
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/deviceplugin/cordon"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/deviceplugin/dra"
 	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/internal/strictyaml"
 )
@@ -37,6 +38,8 @@ const maxQuestion = 64 << 10
 type Config struct {
 	Plugins *devicemanager.Plugins
 	State   func() allocation.State
+	// Drivers lists the drivers of resource claims; nil: there are none.
+	Drivers func() []dra.Driver
 	// Tell records an event of the node.
 	Tell func(eventType, reason, message string)
 }
@@ -59,6 +62,16 @@ type Answer struct {
 // ListRoute lists the devices; it changes nothing.
 func ListRoute(c Config) server.Route {
 	return server.JSONRoute("/devices", func() any { return c.list() })
+}
+
+// DriversRoute lists the drivers of resource claims; it changes nothing.
+func DriversRoute(c Config) server.Route {
+	return server.JSONRoute("/drivers", func() any {
+		if c.Drivers == nil {
+			return []dra.Driver{}
+		}
+		return c.Drivers()
+	})
 }
 
 // Routes change which devices are given out: POST of a Question, answered with an Answer.

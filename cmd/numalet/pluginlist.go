@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/deviceplugin/dra"
 )
 
 // newPluginListCommand returns "numalet plugin list".
@@ -23,11 +25,15 @@ func newPluginListCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the device plugins of a running agent: sockets, devices, calls, last errors",
+		Short: "List the plugins and DRA drivers of a running agent: sockets, devices, calls, last errors",
 		Long: `List the device plugins that a running agent knows, by resource: the socket and how
 the plugin registered, its devices, the calls that were made, how many of them
 failed, and what the last one that failed said. What is wrong with what plugins
-say is at /problems of the read-only port.`,
+say is at /problems of the read-only port.
+
+The drivers of resource claims (DRA) follow, by name: the sockets of their plugins,
+the service in use and that of health, whether they are connected and which of
+them is called, the calls, how long the last of each took, and the last error.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return listPlugins(cmd.Context(), cmd.OutOrStdout(), &server, format)
@@ -43,12 +49,30 @@ func listPlugins(ctx context.Context, out io.Writer, server *agentAddress, forma
 	if err := server.get(ctx, &peers, "plugins"); err != nil {
 		return err
 	}
-	if format == "json" {
-		return writeJSON(out, peers)
-	}
-	if len(peers) == 0 {
-		_, err := fmt.Fprintln(out, "No device plugin has registered.")
+	var drivers []dra.Driver
+	if err := server.get(ctx, &drivers, "drivers"); err != nil {
 		return err
+	}
+	switch {
+	case format == "json":
+		all := []any{} // drivers have a name instead of a resource
+		for _, p := range peers {
+			all = append(all, p)
+		}
+		for _, d := range drivers {
+			all = append(all, d)
+		}
+		return writeJSON(out, all)
+	case len(peers)+len(drivers) == 0:
+		_, err := fmt.Fprintln(out, "No device plugin and no DRA driver has registered.")
+		return err
+	}
+	return errors.Join(writePeers(out, peers), writeDrivers(out, drivers, len(peers) > 0))
+}
+
+func writePeers(out io.Writer, peers []devicemanager.Peer) error {
+	if len(peers) == 0 {
+		return nil
 	}
 	rows := newRows(out)
 	rows.add("RESOURCE", "SOCKET", "REGISTERED BY", "HEALTHY", "STATE", "CALLS", "LAST ERROR")
@@ -68,7 +92,7 @@ func listPlugins(ctx context.Context, out io.Writer, server *agentAddress, forma
 			healthy += fmt.Sprintf(", %d cordoned", p.Cordoned)
 		}
 		rows.add(p.Resource, socket, cmp.Or(string(p.Way), "-"), healthy, state,
-			cmp.Or(callsOf(p), "-"), cmp.Or(lastError(p), "-"))
+			cmp.Or(callsOf(p), "-"), lastError(p.LastError, p.LastErrorAt))
 	}
 	return rows.Flush()
 }
@@ -87,9 +111,57 @@ func callsOf(p devicemanager.Peer) string {
 	return strings.Join(parts, ", ")
 }
 
-func lastError(p devicemanager.Peer) string {
-	if p.LastErrorAt == nil {
-		return ""
+func lastError(text string, at *time.Time) string {
+	if at == nil {
+		return "-"
 	}
-	return duration.HumanDuration(time.Since(*p.LastErrorAt)) + " ago: " + p.LastError
+	return duration.HumanDuration(time.Since(*at)) + " ago: " + text
+}
+
+// writeDrivers prints a line for each plugin of a driver, and one for a driver without any.
+func writeDrivers(out io.Writer, drivers []dra.Driver, below bool) error {
+	if len(drivers) == 0 {
+		return nil
+	}
+	if below {
+		fmt.Fprintln(out)
+	}
+	rows := newRows(out)
+	rows.add("DRA DRIVER", "SOCKET", "SERVICE", "HEALTH", "STATE", "CALLS", "LAST ERROR")
+	for _, d := range drivers {
+		calls, last := cmp.Or(driverCalls(d), "-"), lastError(d.LastError, d.LastErrorAt)
+		if len(d.Instances) == 0 {
+			rows.add(d.Name, "-", "-", "-", d.Problem(), calls, last)
+		}
+		for i, in := range d.Instances {
+			state := "connected"
+			switch {
+			case !in.Connected:
+				state = cmp.Or(in.Problem, "not connected")
+			case in.Called && len(d.Instances) > 1:
+				state = "connected, called"
+			}
+			if i > 0 {
+				calls, last = "", "" // they are the driver's
+			}
+			rows.add(d.Name, filepath.Base(in.Endpoint), in.Service, cmp.Or(in.HealthService, "-"),
+				state, calls, last)
+		}
+	}
+	return rows.Flush()
+}
+
+// driverCalls returns the number of calls to a driver, by method, and how long the last ones took.
+func driverCalls(d dra.Driver) string {
+	var parts []string
+	for _, rpc := range slices.Sorted(maps.Keys(d.Calls)) {
+		c := d.Calls[rpc]
+		text := fmt.Sprintf("%s %d", rpc, c.All)
+		if c.Failed > 0 {
+			text += fmt.Sprintf(" (%d failed)", c.Failed)
+		}
+		took := time.Duration(c.LastSeconds * float64(time.Second))
+		parts = append(parts, text+", the last in "+took.Round(time.Millisecond).String())
+	}
+	return strings.Join(parts, "; ")
 }

@@ -12,6 +12,14 @@ func TestPluginList(t *testing.T) {
 		 "healthy": 7, "calls": {"ListAndWatch": {"all": 1}, "Allocate": {"all": 4, "failed": 1}},
 		 "lastError": "Allocate: no luck", "lastErrorAt": "2026-01-01T00:00:00Z"},
 		{"resource": "a.com/nic", "problem": "no plugin has registered since the agent started"}
+	]`, "/drivers": `[
+		{"name": "cpu.b.com", "awaySince": "2026-01-01T00:00:00Z"},
+		{"name": "gpu.b.com", "instances": [
+			{"endpoint": "/p/old.sock", "service": "v1beta1.DRAPlugin", "problem": "refused"},
+			{"endpoint": "/p/new.sock", "service": "v1.DRAPlugin", "connected": true, "called": true,
+			 "healthService": "v1.DRAResourceHealth"}],
+		 "calls": {"NodePrepareResources": {"all": 3, "failed": 1, "lastSeconds": 0.0123}},
+		 "lastError": "NodePrepareResources: no", "lastErrorAt": "2026-01-01T00:00:00Z"}
 	]`})
 	out, err := run(t, "plugin", "list", "--server", address)
 	if err != nil {
@@ -23,6 +31,12 @@ func TestPluginList(t *testing.T) {
 		{"a.com/gpu", " gpu.sock ", " Register ", " 7 of 8 ", " connected ",
 			"Allocate 4 (1 failed), ListAndWatch 1", " ago: Allocate: no luck"},
 		{"a.com/nic", " - ", " 0 of 0 ", "no plugin has registered since the agent started"},
+		{""},
+		{"DRA DRIVER", "SERVICE"},
+		{"cpu.b.com", "no plugin is registered", " - "},
+		{"gpu.b.com", " old.sock ", " v1beta1.DRAPlugin ", " refused ",
+			"NodePrepareResources 3 (1 failed), the last in 12ms", " ago: NodePrepareResources: no"},
+		{"gpu.b.com", " new.sock ", " v1.DRAPlugin ", "v1.DRAResourceHealth", "connected, called"},
 	} {
 		for _, text := range want {
 			if !strings.Contains(lines[at], text) {
@@ -31,7 +45,7 @@ func TestPluginList(t *testing.T) {
 		}
 	}
 	out, err = run(t, "plugin", "list", "--server", address, "-o", "json")
-	if err != nil || !strings.Contains(out, `"healthy": 7`) {
+	if err != nil || !strings.Contains(out, `"healthy": 7`) || !strings.Contains(out, `"cpu.b.com"`) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

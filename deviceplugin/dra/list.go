@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +28,19 @@ type Driver struct {
 	Calls       map[string]Calls `json:"calls,omitempty"`
 	LastError   string           `json:"lastError,omitempty"`
 	LastErrorAt *time.Time       `json:"lastErrorAt,omitempty"`
+}
+
+// Problem says why no plugin is connected; "": one is.
+func (d Driver) Problem() string {
+	switch n := len(d.Instances); {
+	case d.AwaySince == nil:
+		return ""
+	case n == 0:
+		return "no plugin is registered"
+	default:
+		in := d.Instances[n-1]
+		return fmt.Sprintf("plugin on %s is not connected: %s", filepath.Base(in.Endpoint), in.Problem)
+	}
 }
 
 // Instance describes a registered plugin of a driver.
@@ -86,7 +101,7 @@ func (in *instance) describe(called bool) Instance {
 		HealthService: in.health, Connected: in.connected, Called: called,
 	}
 	if !in.connected {
-		out.Problem = "not connected yet"
+		out.Problem = "it has not answered yet"
 		if failed := in.failed.Load(); failed != nil {
 			out.Problem = oneline.Of((*failed).Error())
 		}

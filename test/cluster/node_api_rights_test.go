@@ -55,6 +55,7 @@ var rights = map[string][]string{
 	"/devices/uncordon":                            {"proxy"},
 	"/placements":                                  {"proxy"},
 	"/plugins":                                     {"proxy"},
+	"/drivers":                                     {"proxy"},
 	"/podresources":                                {"proxy"},
 	"/podresources/allocatable":                    {"proxy"},
 	"/problems":                                    {"proxy"},
