@@ -27,6 +27,7 @@ type pluginCheckFlags struct {
 	transcript  string
 	log         string
 	long        bool
+	dra         draCheckFlags
 }
 
 func newPluginCheckCommand() *cobra.Command {
@@ -52,11 +53,17 @@ should happen. Without a lever its checks are not made.
   return    and comes back
   multiply  there are 100,000 devices
 
+--dra checks a driver of resource claims (DRA) that runs, by its name or by its
+socket in the plugin registry. Drivers ask the API server for claims: name some that
+are allocated to the driver and that no pod uses with --claim. Each is prepared, and
+unprepared in the end.
+
 The exit code is 0 when no check failed, 1 when one did, and 2 when the plugin
 could not be checked. Warnings are no failures.`,
 		Example: `  numalet plugin check --exec "./my-plugin --dir {dir}"
   numalet plugin check --exec "env DIR={dir} ./my-plugin" -o junit --out check.xml
-  numalet plugin check --dir /tmp/plugins --resource example.com/gpu --transcript calls.txt`,
+  numalet plugin check --dir /tmp/plugins --resource example.com/gpu --transcript calls.txt
+  numalet plugin check --dra gpu.example.com --claim default/gpu/6e3b... --slices slices.yaml`,
 		Args: cobra.NoArgs,
 	}
 	answers(cmd, "checks failed", func(cmd *cobra.Command) (bool, error) {
@@ -82,6 +89,7 @@ func (f *pluginCheckFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.out, "out", "", "file for --output; text goes to the terminal beside it")
 	flags.StringVar(&f.transcript, "transcript", "", "file for all gRPC messages")
 	flags.StringVar(&f.log, "plugin-log", "", "file for what the plugin of --exec writes")
+	f.dra.add(flags)
 	flags.BoolVar(&f.long, "long", false, "say of checks that passed too what they did, and why")
 }
 
@@ -113,7 +121,7 @@ func (f *pluginCheckFlags) run(ctx context.Context, stdout io.Writer) (good bool
 	if asText {
 		f.cfg.Told = func(r check.Result) { untold = errors.Join(untold, text.Result(r)) }
 	}
-	report, err := check.Run(ctx, f.cfg)
+	report, err := f.check(ctx)
 	err = errors.Join(err, check.WriteTranscript(transcript, report.Transcript))
 	if err != nil {
 		return false, err
@@ -123,6 +131,13 @@ func (f *pluginCheckFlags) run(ctx context.Context, stdout io.Writer) (good bool
 		untold = errors.Join(untold, err)
 	}
 	return report.Good(), errors.Join(untold, f.write(result, stdout, report))
+}
+
+func (f *pluginCheckFlags) check(ctx context.Context) (check.Report, error) {
+	if f.dra.driver != "" {
+		return f.dra.check(ctx, f.cfg)
+	}
+	return check.Run(ctx, f.cfg)
 }
 
 // write writes the report in the chosen format, unless that is text and is on stdout already.
@@ -148,6 +163,14 @@ func (f *pluginCheckFlags) write(to, stdout io.Writer, report check.Report) erro
 
 // complete builds the configuration from the flags.
 func (f *pluginCheckFlags) complete() error {
+	if f.dra.driver != "" && (f.transcript != "" || f.log != "" || f.machine != "" ||
+		f.cfg.Resource != "" || len(f.levers) > 0) {
+		return errors.New("--transcript, --plugin-log, --topology-from, --resource and --lever are " +
+			"for device plugins: leave them out with --dra")
+	}
+	if err := f.dra.complete(f.cfg); err != nil || f.dra.driver != "" {
+		return err
+	}
 	if f.cfg.Command == "" && f.cfg.Dir == "" {
 		return errors.New("start the plugin with --exec COMMAND, or name the directory of one " +
 			"that runs with --dir; numalet plugin check --help tells more")

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -36,7 +37,7 @@ type junitFailure struct {
 // WriteJUnit writes a report as a JUnit test suite, a test case for each check.
 func WriteJUnit(w io.Writer, r Report) error {
 	suite := junitSuite{
-		Name: "device plugin " + r.Resource, Tests: len(r.Results), Failures: r.Count(Failed),
+		Name: cmp.Or(r.Kind, "device plugin") + " " + r.Resource, Tests: len(r.Results), Failures: r.Count(Failed),
 		Skipped: r.Count(Skipped), Time: seconds(r.Seconds),
 		Timestamp: r.Began.UTC().Format(time.RFC3339),
 	}

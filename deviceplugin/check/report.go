@@ -37,6 +37,9 @@ type Result struct {
 
 // Report holds the outcome of all checks.
 type Report struct {
+	// Kind is what was checked; "": a device plugin.
+	Kind string `json:"kind,omitempty"`
+	// Resource is the plugin's, or the name of a DRA driver.
 	Resource string `json:"resource"`
 	// Way is how the plugin registered, Endpoint the path of its socket.
 	Way      devicemanager.Way `json:"way,omitempty"`

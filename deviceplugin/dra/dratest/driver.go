@@ -48,6 +48,8 @@ type Config struct {
 	Prepare func(context.Context, dra.Claim) dra.Answer
 	// Unprepare answers for one claim; nil: success.
 	Unprepare func(context.Context, dra.Claim) error
+	// Silent: health streams say nothing.
+	Silent bool
 	// Edit changes an answer before it is sent. Optional.
 	Edit func(*drav1.NodePrepareResourcesResponse)
 }

@@ -102,7 +102,7 @@ func (s services) NodeWatchResources(_ *healthv1.NodeWatchResourcesRequest,
 		d.mu.Lock()
 		said, news := d.health.last, d.health.news
 		d.mu.Unlock()
-		if said != nil {
+		if said != nil && !d.cfg.Silent {
 			if err := stream.Send(said); err != nil {
 				return err
 			}

@@ -1,0 +1,226 @@
+package dracheck
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/numalet/numalet/deviceplugin/check"
+	"github.com/numalet/numalet/deviceplugin/dra"
+	"github.com/numalet/numalet/deviceplugin/socket"
+	"github.com/numalet/numalet/deviceplugin/watcher"
+)
+
+// Config says which driver to check, and with what.
+type Config struct {
+	// Socket is the path of the driver's socket in the plugin registry; Find looks for one.
+	Socket string
+	// Claims are allocated to the driver, and nobody uses them. Without any the checks of claims
+	// are not made.
+	Claims []dra.Claim
+	// Slices are the driver's; nil: answers are not compared with them.
+	Slices []resourcev1.ResourceSlice
+	// CDI has the directories of CDI files; nil: the runtimes' own.
+	CDI []string
+	// Patience is the driver's deadline for everything; the default is 10 s.
+	Patience time.Duration
+	// Told gets each result as it comes. Optional.
+	Told func(check.Result)
+}
+
+// Find returns the socket of a driver in a plugin registry by the driver's name.
+func Find(ctx context.Context, registry, driver string) (path string, err error) {
+	err = filepath.WalkDir(registry, func(at string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Type()&fs.ModeSocket == 0 || path != "" {
+			return err
+		}
+		found, err := introduction(ctx, at, time.Second)
+		if err == nil && found.Type == registerapi.DRAPlugin && found.Name == driver {
+			path = at
+		}
+		return nil // other plugins may be dead
+	})
+	if err == nil && path == "" {
+		err = fmt.Errorf("no plugin in %s says that it is DRA driver %s: name its socket there",
+			registry, driver)
+	}
+	return path, err
+}
+
+// introduction asks the plugin behind a socket who it is.
+func introduction(ctx context.Context, path string, patience time.Duration) (watcher.Plugin, error) {
+	conn, err := socket.PluginClient(path, patience, nil)
+	if err != nil {
+		return watcher.Plugin{}, err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	info, err := registerapi.NewRegistrationClient(conn).GetInfo(ctx, &registerapi.InfoRequest{})
+	if err != nil {
+		return watcher.Plugin{}, err
+	}
+	return watcher.PluginAt(path, info), nil
+}
+
+// bench holds the driver and what was found out about it.
+type bench struct {
+	cfg    Config
+	plugin watcher.Plugin
+	node   *node
+	health chan []dra.DeviceHealth // the first messages
+	// answers are those of the first Prepare.
+	answers map[types.UID]dra.Answer
+}
+
+// node is the side of the agent: what calls the driver.
+type node struct {
+	*dra.Drivers
+	stop func()
+}
+
+// connect begins the side of the agent anew, as a restarted one does.
+func (b *bench) connect(ctx context.Context) error {
+	b.hangUp()
+	changed := make(chan struct{}, 1)
+	drivers, err := dra.New(dra.Config{
+		Deadlines: dra.Deadlines{Call: b.cfg.Patience, Dial: b.cfg.Patience},
+		Changed: func() {
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		},
+		Health: func(_ string, devices []dra.DeviceHealth) {
+			select {
+			case b.health <- devices:
+			default:
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	ctx = klog.NewContext(ctx, klog.Logger{}) // what it would say is in the results
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var group sync.WaitGroup
+	group.Go(func() { _ = drivers.Run(running) }) // its only end is that of its context
+	b.node = &node{drivers, func() {
+		cancel()
+		group.Wait()
+	}}
+	if _, err := drivers.Handler()(ctx, b.plugin); err != nil {
+		return err
+	}
+	late := time.After(b.cfg.Patience)
+	for !drivers.Usable(b.plugin.Name) {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-late:
+			return fmt.Errorf("it does not serve %s within %s", b.plugin.Endpoint, b.cfg.Patience)
+		}
+	}
+	return nil
+}
+
+func (b *bench) hangUp() {
+	if b.node != nil {
+		b.node.stop()
+	}
+	b.node = nil
+}
+
+// Run makes all checks. The error says that the driver could not be checked.
+func Run(ctx context.Context, cfg Config) (check.Report, error) {
+	cfg.Patience = cmp.Or(cfg.Patience, 10*time.Second)
+	if cfg.Told == nil {
+		cfg.Told = func(check.Result) {}
+	}
+	b := &bench{cfg: cfg, health: make(chan []dra.DeviceHealth, 1)}
+	defer b.hangUp()
+	report := check.Report{Kind: "DRA driver", Began: time.Now()}
+	var err error
+	if b.plugin, err = introduction(ctx, cfg.Socket, cfg.Patience); err != nil {
+		return report, fmt.Errorf("the driver on %s does not say who it is: %w", cfg.Socket, err)
+	}
+	if b.plugin.Type != registerapi.DRAPlugin {
+		return report, fmt.Errorf("the plugin on %s is of type %q, not %s: leave out --dra for a "+
+			"device plugin", cfg.Socket, b.plugin.Type, registerapi.DRAPlugin)
+	}
+	report.Resource, report.Endpoint = b.plugin.Name, b.plugin.Endpoint
+	var bad []string
+	for _, c := range table() {
+		if ctx.Err() != nil {
+			break
+		}
+		began := time.Now()
+		r := c.Result
+		r.Verdict, r.Happened = check.Skipped, c.hinder(b, bad)
+		if r.Happened == "" {
+			r.Verdict, r.Happened = verdict(c.run(ctx, b))
+		}
+		if r.Verdict == check.Failed {
+			bad = append(bad, r.Name)
+		}
+		r.Seconds = time.Since(began).Seconds()
+		report.Results = append(report.Results, r)
+		cfg.Told(r)
+	}
+	report.Seconds = time.Since(report.Began).Seconds()
+	return report, ctx.Err()
+}
+
+// warning is an error that is none: what works in the field.
+type warning struct{ error }
+
+// skip says why a check was not made after all.
+type skip struct{ error }
+
+func verdict(err error) (check.Verdict, string) {
+	var warned warning
+	var left skip
+	switch {
+	case err == nil:
+		return check.Passed, "it did"
+	case errors.As(err, &warned):
+		return check.Warning, err.Error()
+	case errors.As(err, &left):
+		return check.Skipped, err.Error()
+	}
+	return check.Failed, err.Error()
+}
+
+// entry is a check of the table.
+type entry struct {
+	check.Result // its texts
+	// needs lists checks whose failure makes this one meaningless.
+	needs []string
+	// claims: it needs one.
+	claims bool
+	run    func(context.Context, *bench) error
+}
+
+func (e entry) hinder(b *bench, bad []string) string {
+	for _, name := range e.needs {
+		if slices.Contains(bad, name) {
+			return "not made, since " + name + " failed"
+		}
+	}
+	if e.claims && len(b.cfg.Claims) == 0 {
+		return "nobody named a claim that is allocated to the driver (--claim)"
+	}
+	return ""
+}
