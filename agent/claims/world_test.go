@@ -48,6 +48,8 @@ type node struct {
 	told   []string
 	change chan struct{}
 	booted time.Time
+	// reach replaces what calls come to; nil: they succeed but for fail and hang.
+	reach func(ctx context.Context, what, driver string, claims []dra.Claim) error
 }
 
 func newNode(t *testing.T) *node {
@@ -161,6 +163,9 @@ func (n *node) called(ctx context.Context, what, driver string, claims []dra.Cla
 		names = append(names, c.Name)
 	}
 	n.note("%s %s %s", what, strings.TrimSuffix(driver, ".example.com"), strings.Join(names, ","))
+	if n.reach != nil {
+		return n.reach(ctx, what, driver, claims)
+	}
 	n.mu.Lock()
 	hang, err := n.hang[driver], n.fail[driver]
 	n.mu.Unlock()
