@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,5 +98,29 @@ Next while memory.available is short
 		if e.Awaits != "" || len(e.Done) != 1 || e.Unknown != errors.New("not now").Error() {
 			t.Errorf("afterwards it says\n%s", e.Text())
 		}
+	})
+}
+
+// TestExplainFreeing: while what an evicted pod used comes back, that is told.
+func TestExplainFreeing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, kubeletv1beta1.KubeletConfiguration{
+			EvictionHard: map[string]string{"nodefs.available": "10%"}})
+		w.late = 9 * time.Second
+		w.add(podWith("hog", 0), 950)
+		w.look(t.Context())
+		says := func(after time.Duration, awaits, freeing string) {
+			t.Helper()
+			time.Sleep(after)
+			w.look(t.Context())
+			e := w.Explain(t.Context(), "n1")
+			told := strings.Contains(e.Text(), "What ns/hog used is not all free yet\n")
+			if e.Awaits != awaits || e.Freeing != freeing || told != (freeing != "") {
+				t.Errorf("it awaits %q and %q, and says\n%s", e.Awaits, e.Freeing, e.Text())
+			}
+		}
+		says(0, "ns/hog", "")
+		says(2*time.Second, "", "ns/hog")
+		says(10*time.Second, "", "")
 	})
 }
