@@ -18,8 +18,8 @@ type evictor struct {
 	active func() []*v1.Pod
 	begin  func(eviction.Eviction)
 
-	mu    sync.Mutex // guards begun
-	begun sets.Set[types.UID]
+	mu    sync.Mutex          // guards begun
+	begun sets.Set[types.UID] // pods that are being evicted and have not ended
 }
 
 func newEvictor(n node, s statusDomain) *evictor {

@@ -113,3 +113,23 @@ func TestContainersThatStay(t *testing.T) {
 		t.Errorf("asked for %q, %v", asked, err)
 	}
 }
+
+// TestFreeContainers: all that is not needed goes, whatever may stay else, and what went is counted.
+func TestFreeContainers(t *testing.T) {
+	now := time.Now()
+	var removed []string
+	n, err := Containers{
+		Most: 100, Age: time.Hour, Running: func() []cri.Pod { return node(now) },
+		Pod: podsOf(map[types.UID]v1.PodPhase{"ended": v1.PodFailed}, source.APISource),
+		Remove: func(_ context.Context, _ cri.Pod, id string) error {
+			if id == "c1" {
+				return errors.New("busy")
+			}
+			removed = append(removed, id)
+			return nil
+		},
+	}.Free(t.Context())
+	if slices.Sort(removed); n != 4 || err == nil || !slices.Equal(removed, []string{"a1", "a2", "b1", "c2"}) {
+		t.Errorf("it removed %v, and counts %d: %v", removed, n, err)
+	}
+}
