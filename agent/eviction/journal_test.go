@@ -34,7 +34,7 @@ func TestJournal(t *testing.T) {
 		add := func(uid types.UID, message string, known func(types.UID) bool) {
 			t.Helper()
 			e := Eviction{Pod: podWith(string(uid), 0), Grace: 10 * time.Second, Words: Words{Message: message},
-				OwnLimit: uid == "a"}
+				Signal: NodeFSAvailable, OwnLimit: uid == "a"}
 			if err := j.add(e, known); err != nil {
 				t.Fatal(err)
 			}
@@ -62,8 +62,8 @@ func TestJournal(t *testing.T) {
 				t.Errorf("%s %s is being evicted", pod.Name, pod.Status.Phase)
 			}
 		}
-		if r, ok := j.last(func(uid types.UID) bool { return uid == "a" }); !ok || r.uid != "a" {
-			t.Errorf("a runs, and the end of %v is awaited", r)
+		if r, ok := j.last(func(uid types.UID) bool { return uid == "a" }); !ok || r.uid != "a" || r.signal != NodeFSAvailable {
+			t.Errorf("a runs, and the end of %+v is awaited", r)
 		}
 		add("c", "", func(uid types.UID) bool { return uid != "a" })
 		for i := range mostKept - 1 {
