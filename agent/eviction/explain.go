@@ -91,7 +91,7 @@ func (m *Manager) tell(r Readings, v verdict, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.told.at, m.told.readings, m.told.state = now, r, m.state
-	m.told.nearest = cmp.Or(v.relieve, m.nearest(r))
+	m.told.nearest = cmp.Or(v.relieve, nearest(m.cfg.Thresholds, r))
 }
 
 // did has explanations know of an action.
@@ -109,13 +109,13 @@ func (m *Manager) last() told {
 }
 
 // nearest returns the threshold of which the least part is left.
-func (m *Manager) nearest(r Readings) (out *Threshold) {
+func nearest(thresholds []Threshold, r Readings) (out *Threshold) {
 	least := 0.0
-	for i, t := range m.cfg.Thresholds {
+	for i, t := range thresholds {
 		left, known := t.left(r)
 		part := float64(left) / float64(max(r[t.Signal].Capacity, 1))
 		if known && (out == nil || part < least) {
-			out, least = &m.cfg.Thresholds[i], part
+			out, least = &thresholds[i], part
 		}
 	}
 	return out
@@ -199,7 +199,7 @@ func (m *Manager) whoIsNext(ctx context.Context, e *Explanation) error {
 		return err
 	}
 	l := layoutOf(summary)
-	order, spared := m.rank(summary, e.Of, l)
+	order, spared := m.cfg.rank(summary, e.Of, l)
 	e.Spared = spared
 	for i := range order[:min(len(order), listed)] {
 		e.Next = append(e.Next, Next{klog.KObj(order[i].Pod).String(), why(&order[i], e.Of, l)})

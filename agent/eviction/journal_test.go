@@ -62,7 +62,8 @@ func TestJournal(t *testing.T) {
 				t.Errorf("%s %s is being evicted", pod.Name, pod.Status.Phase)
 			}
 		}
-		if r, ok := j.last(func(uid types.UID) bool { return uid == "a" }); !ok || r.uid != "a" || r.signal != NodeFSAvailable {
+		r, ok := j.last(func(uid types.UID) bool { return uid == "a" })
+		if !ok || r.uid != "a" || r.signal != NodeFSAvailable {
 			t.Errorf("a runs, and the end of %+v is awaited", r)
 		}
 		add("c", "", func(uid types.UID) bool { return uid != "a" })

@@ -117,10 +117,10 @@ type Manager struct {
 	acted, again, removed, asked time.Time
 	blind                        complaint.Complaint[string]
 
-	mu   sync.Mutex // guards told and noted
+	noted notes // of pods that others evict
+
+	mu   sync.Mutex // guards told
 	told told
-	// noted are pods that others evict, until Run takes them in.
-	noted []returning
 }
 
 // New returns a manager that has not looked yet.
@@ -182,7 +182,7 @@ func (m *Manager) look(ctx context.Context) time.Duration {
 	case m.state.ending():
 		return next
 	case v.relieve == nil || now.Before(m.again):
-		return m.pace(readings)
+		return pace(m.cfg.Thresholds, readings)
 	case v.awaits != nil:
 		m.removeDead(ctx, v)
 		return next
@@ -192,21 +192,13 @@ func (m *Manager) look(ctx context.Context) time.Duration {
 
 // ends takes in which evicted pods have ended, and which others evict.
 func (m *Manager) ends(now time.Time) {
-	for _, one := range m.takeNoted() {
+	for _, one := range m.noted.take() {
 		m.state = m.state.gives(one)
 	}
 	var changed bool
 	if m.state, changed = m.state.ends(m.cfg.Holds, now); changed {
 		m.acted = now
 	}
-}
-
-func (m *Manager) takeNoted() []returning {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	noted := m.noted
-	m.noted = nil
-	return noted
 }
 
 // removeDead removes the containers of pods that have ended, whose room is awaited: of a disk they keep
@@ -300,7 +292,7 @@ func (m *Manager) relieve(ctx context.Context, s measured, v verdict) bool {
 
 // evict ends the pod that goes first, and reports whether there is one.
 func (m *Manager) evict(ctx context.Context, s measured, v verdict, l layout) bool {
-	order, _ := m.rank(s.Summary, v.relieve.Signal, l)
+	order, _ := m.cfg.rank(s.Summary, v.relieve.Signal, l)
 	if len(order) == 0 {
 		klog.FromContext(ctx).Info("The node runs short, and there is no pod to evict",
 			"signal", v.relieve.Signal, "available", v.reading.Available)
@@ -336,16 +328,7 @@ func (m *Manager) Note(e Eviction) {
 	}
 	if e.OwnLimit {
 		m.did(e.Signal, fmt.Sprintf("evicted %s: %s", klog.KObj(e.Pod), strings.TrimSpace(e.Message)))
-		m.note(e)
-	}
-}
-
-// note has Run await what a pod gives back that somebody else evicts.
-func (m *Manager) note(e Eviction) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.cfg.Thresholds) > 0 { // else nobody takes it in
-		m.noted = append(m.noted, returning{of: klog.KObj(e.Pod).String(), uid: e.Pod.UID,
+		m.noted.put(returning{of: klog.KObj(e.Pod).String(), uid: e.Pod.UID,
 			signal: NodeFSAvailable, own: true, until: time.Now().Add(e.Grace + patience)})
 	}
 }

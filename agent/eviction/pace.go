@@ -17,9 +17,9 @@ var speeds = map[v1.ResourceName]int64{
 }
 
 // pace returns the time to the next look.
-func (m *Manager) pace(r Readings) time.Duration {
+func pace(thresholds []Threshold, r Readings) time.Duration {
 	pace := period
-	for _, t := range m.cfg.Thresholds {
+	for _, t := range thresholds {
 		left, known := t.left(r)
 		switch speed := speeds[t.Signal.Resource()]; {
 		case !known:

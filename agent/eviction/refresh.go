@@ -22,7 +22,7 @@ func (m *Manager) refreshes(s statsapi.Summary, r Readings, v verdict, now time.
 	if !signal.OnDisk() || m.state.danger(signal, r, now) {
 		return false
 	}
-	order, _ := m.rank(s, signal, layoutOf(s))
+	order, _ := m.cfg.rank(s, signal, layoutOf(s))
 	first := order[:min(len(order), few)]
 	if now.Sub(m.asked) >= period {
 		old := measuredBefore(first, now.Add(-recent))
@@ -48,11 +48,11 @@ func measuredBefore(all []Candidate, at time.Time) (out []types.UID) {
 }
 
 // rank orders the pods that may be evicted for the signal; spared is how many are critical.
-func (m *Manager) rank(s statsapi.Summary, of Signal, l layout) (order []Candidate, spared int) {
-	used, pods := byUID(s), m.cfg.Pods()
+func (p PodFacts) rank(s statsapi.Summary, of Signal, l layout) (order []Candidate, spared int) {
+	used, pods := byUID(s), p.Pods()
 	all := make([]Candidate, len(pods))
 	for i, pod := range pods {
-		all[i] = Candidate{pod, used[pod.UID], m.cfg.Exclusive(pod.UID)}
+		all[i] = Candidate{pod, used[pod.UID], p.Exclusive(pod.UID)}
 	}
 	order = rank(all, of, l)
 	return order, len(all) - len(order)

@@ -2,6 +2,7 @@ package eviction
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -180,4 +181,25 @@ func (s state) told() (ending, freeing string) {
 // ending reports whether the end of a pod is awaited that was evicted as the node was short.
 func (s state) ending() bool {
 	return slices.ContainsFunc(s.returning, func(r returning) bool { return r.ended.IsZero() && !r.own })
+}
+
+// notes are what others give back, until Run takes it in. At most as many are kept as the journal keeps:
+// nobody may run who takes them.
+type notes struct {
+	mu  sync.Mutex // guards all
+	all []returning
+}
+
+func (n *notes) put(one returning) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.all = append(n.all[max(0, len(n.all)+1-mostKept):], one)
+}
+
+func (n *notes) take() []returning {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := n.all
+	n.all = nil
+	return all
 }

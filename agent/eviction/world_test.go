@@ -71,7 +71,8 @@ func newWorld(t *testing.T, k kubeletv1beta1.KubeletConfiguration) *world {
 			Pods: func() []*v1.Pod {
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				return slices.DeleteFunc(slices.Clone(w.pods), func(p *v1.Pod) bool { return w.gone.Has(p.UID) })
+				return slices.DeleteFunc(slices.Clone(w.pods),
+					func(p *v1.Pod) bool { return w.gone.Has(p.UID) })
 			},
 			Exclusive: func(types.UID) bool { return false },
 			Holds: func(uid types.UID) bool {
