@@ -31,12 +31,13 @@ build: ## build bin/numalet, and bin/numalet-gpu for NVIDIA's driver where a C c
 	CGO_ENABLED=$$cgo CGO_CFLAGS="-O2 -Wno-deprecated-declarations" go build \
 	  -ldflags "-X $(VERSION_VAR)=$(VERSION)" -o $(BIN)-gpu ./cmd/numalet-gpu
 
-run: build ## start the playground; RUNTIME=containerd (root), CLUSTER=yes for a node, GPU=dgxh100 for GPUs
+run: build ## start the playground; RUNTIME=containerd (root), CLUSTER=yes for a node, GPU=dgxh100 for GPUs, DRA=yes by claim
 	@if [ "$(RUNTIME)" = containerd ]; then \
 	  test/tools/install.sh && tools=$$(test/tools/build.sh) && export NUMALET_TOOLS=$$tools || exit 1; \
 	fi; if [ "$(CLUSTER)" = yes ]; then \
 	  cluster=$$(test/tools/build.sh cluster) && set -- --cluster=$$cluster || exit 1; \
-	fi; if [ -n "$(GPU)" ]; then set -- "$$@" --gpu=$(GPU); fi; exec $(BIN) playground --runtime=$(RUNTIME) "$$@" $(RUN_FLAGS)
+	fi; if [ -n "$(GPU)" ]; then set -- "$$@" --gpu=$(GPU); fi; \
+	if [ "$(DRA)" = yes ]; then set -- "$$@" --dra; fi; exec $(BIN) playground --runtime=$(RUNTIME) "$$@" $(RUN_FLAGS)
 
 test: ## install what is missing and run every tier of tests
 	@test/run.sh unit sim containerd numa cluster

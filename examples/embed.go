@@ -20,7 +20,14 @@ var Containerd embed.FS
 var GPU embed.FS
 
 // Cluster are the workloads for a node of a cluster, in a folder of that name; those for a real
-// containerd, and those for NVIDIA's GPUs, are in folders containerd and gpu below that.
+// containerd, those for NVIDIA's GPUs, and those with claims of these GPUs are in folders
+// containerd, gpu and claims below that.
 //
-//go:embed cluster/*.yaml cluster/containerd/*.yaml cluster/gpu/*.yaml
+//go:embed cluster/*.yaml cluster/containerd/*.yaml cluster/gpu/*.yaml cluster/claims/*.yaml
 var Cluster embed.FS
+
+// Claims are further pods with claims of NVIDIA's GPUs, in a folder of that name. No playground
+// starts with them.
+//
+//go:embed claims/*.yaml
+var Claims embed.FS

@@ -43,6 +43,8 @@ With --runtime=containerd (root) the pods are real containers on this machine. W
 		"folder of etcd, the API server and so on (what test/tools/build.sh cluster built)")
 	f.StringVar(&opts.GPU, "gpu", "",
 		"play on a machine of numalet-gpu, such as dgxh100, whose GPUs that plugin offers")
+	f.BoolVar(&opts.DRA, "dra", false,
+		"with --cluster and --gpu: hand out the GPUs by resource claim")
 	f.BoolVar(&opts.Once, "once", false, "print the table when every pod has settled, and end")
 	choose(f, &output, "output", "o", "how --once prints", "text", "json")
 	return cmd

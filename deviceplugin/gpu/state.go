@@ -7,6 +7,10 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
+// DriverName is the usual name of the plugin as a driver of resource claims. It is that of NVIDIA's
+// driver, so that DeviceClasses and claims that are made for it work.
+const DriverName = "gpu.nvidia.com"
+
 // State is a snapshot with what counts against the devices in it. It is immutable. Before the first
 // snapshot it is empty.
 type State struct {

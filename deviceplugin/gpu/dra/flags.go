@@ -27,7 +27,7 @@ func AddFlags(set *pflag.FlagSet) *Flags {
 	f := &Flags{}
 	set.BoolVar(&f.On, "dra", false,
 		"offer the GPUs to resource claims (DRA), in place of a device plugin's resources")
-	set.StringVar(&f.options.Driver, "dra-driver", DriverName,
+	set.StringVar(&f.options.Driver, "dra-driver", gpu.DriverName,
 		"with --dra: the driver's name; only one driver of a name serves a node")
 	set.StringVar(&f.mig, "dra-mig", "static",
 		"with --dra: static offers the MIG devices that there are; dynamic has claims divide the "+

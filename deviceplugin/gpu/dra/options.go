@@ -9,10 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// DriverName is the name of NVIDIA's driver, so that DeviceClasses and claims that are made for it
-// work.
-const DriverName = "gpu.nvidia.com"
-
 // Options say what is offered.
 type Options struct {
 	// Driver is the driver's name.

@@ -61,7 +61,7 @@ func claimOf(name string, devices ...string) *resourcev1.ResourceClaim {
 	out.Status.Allocation = &resourcev1.AllocationResult{}
 	for _, device := range devices {
 		out.Status.Allocation.Devices.Results = append(out.Status.Allocation.Devices.Results,
-			resourcev1.DeviceRequestAllocationResult{Request: "gpu", Driver: DriverName,
+			resourcev1.DeviceRequestAllocationResult{Request: "gpu", Driver: gpu.DriverName,
 				Pool: "node", Device: device})
 	}
 	return out
@@ -219,7 +219,7 @@ func TestParameters(t *testing.T) {
 		claim := claimOf("set", "gpu-0")
 		claim.Status.Allocation.Devices.Config = []resourcev1.DeviceAllocationConfiguration{
 			{Source: resourcev1.AllocationConfigSourceClass, DeviceConfiguration: opaque("other.example.com", `[]`)},
-			{Source: resourcev1.AllocationConfigSourceClaim, DeviceConfiguration: opaque(DriverName, text)},
+			{Source: resourcev1.AllocationConfigSourceClaim, DeviceConfiguration: opaque(gpu.DriverName, text)},
 		}
 		b := benchOf(t, rigOf(t, "gb200"), t.TempDir(), nil)
 		_, err := b.prepare(claim)

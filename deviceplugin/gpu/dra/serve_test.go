@@ -121,11 +121,11 @@ func TestServe(t *testing.T) {
 		}
 		return nil
 	})
-	info, err := ask(t.Context(), filepath.Join(s.root, "plugins_registry", DriverName+"-reg.sock"))
+	info, err := ask(t.Context(), filepath.Join(s.root, "plugins_registry", gpu.DriverName+"-reg.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(info.GetSupportedVersions(), " "); info.GetName() != DriverName ||
+	if got := strings.Join(info.GetSupportedVersions(), " "); info.GetName() != gpu.DriverName ||
 		got != "v1.DRAPlugin v1beta1.DRAPlugin v1.DRAResourceHealth v1alpha1.DRAResourceHealth" {
 		t.Errorf("%s has %s", info.GetName(), got)
 	}
@@ -154,7 +154,7 @@ func TestServe(t *testing.T) {
 		}
 	}
 	eventually(t, "the taint", func() error {
-		if got, _, err := s.taints(t.Context(), "gpu-3"); got != DriverName+"/gpu-lost " {
+		if got, _, err := s.taints(t.Context(), "gpu-3"); got != gpu.DriverName+"/gpu-lost " {
 			return fmt.Errorf("it is %q, %v", got, err)
 		}
 		return nil
@@ -173,7 +173,7 @@ func TestServe(t *testing.T) {
 	if err := s.end(); err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{"plugins_registry", "plugins/" + DriverName} {
+	for _, dir := range []string{"plugins_registry", "plugins/" + gpu.DriverName} {
 		found, err := filepath.Glob(filepath.Join(s.root, dir, "*.sock"))
 		if err != nil || len(found) > 0 {
 			t.Errorf("left behind: %q, %v", found, err)
@@ -222,14 +222,14 @@ func TestRival(t *testing.T) {
 	if err := os.MkdirAll(registry, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	dead, err := socket.Listen(filepath.Join(registry, DriverName+"-reg.sock"))
+	dead, err := socket.Listen(filepath.Join(registry, gpu.DriverName+"-reg.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer dead.Close()
 	s.start(t)
 	eventually(t, "it serves", func() error {
-		_, err := ask(t.Context(), filepath.Join(registry, DriverName+"-reg.sock"))
+		_, err := ask(t.Context(), filepath.Join(registry, gpu.DriverName+"-reg.sock"))
 		return err
 	})
 	second, err := New(s.config())
@@ -237,11 +237,11 @@ func TestRival(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, second.Run(t.Context()), "another numalet-gpu is the driver gpu.nvidia.com", "--dra-driver")
-	if err := os.Remove(filepath.Join(s.root, "plugins", DriverName, "numalet-gpu.lock")); err != nil {
+	if err := os.Remove(filepath.Join(s.root, "plugins", gpu.DriverName, "numalet-gpu.lock")); err != nil {
 		t.Fatal(err)
 	}
 	refused(t, second.Run(t.Context()), "a driver gpu.nvidia.com serves this node already",
-		DriverName+"-reg.sock", "--dra-driver")
+		gpu.DriverName+"-reg.sock", "--dra-driver")
 	other := s.config()
 	other.Options.Driver = "gpu.example.com"
 	third, err := New(other)

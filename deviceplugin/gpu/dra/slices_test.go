@@ -62,7 +62,7 @@ func rigOf(t testing.TB, machine string) *mock.Rig {
 	return mock.New(m)
 }
 
-func options() Options { return Options{Driver: DriverName, Node: "node"} }
+func options() Options { return Options{Driver: gpu.DriverName, Node: "node"} }
 
 // story renders slices as text, one line for each device.
 func story(i inventory) string {

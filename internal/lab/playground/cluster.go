@@ -7,9 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/internal/lab/controlplane"
@@ -92,6 +94,18 @@ func (c *cluster) apply(ctx context.Context) error {
 		return fmt.Errorf("kubectl apply: %w: %s", err, out)
 	}
 	return nil
+}
+
+// publishes reports whether the driver of claims has told the cluster of a device.
+func (c *cluster) publishes(ctx context.Context, driver string) bool {
+	client, err := c.Client()
+	if err != nil {
+		return false
+	}
+	list, err := client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
+		FieldSelector: resourcev1.ResourceSliceSelectorDriver + "=" + driver})
+	return err == nil && slices.ContainsFunc(list.Items,
+		func(s resourcev1.ResourceSlice) bool { return len(s.Spec.Devices) > 0 })
 }
 
 // placed reports whether there are pods and all pending ones have a node.

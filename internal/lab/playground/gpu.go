@@ -27,6 +27,10 @@ func gpuBinary() (string, error) {
 
 // prepareGPU writes the machine around the simulated GPUs to a file and plays on that machine.
 func (p *Playground) prepareGPU(ctx context.Context) error {
+	if p.opts.DRA && (p.opts.GPU == "" || p.opts.Cluster == "") {
+		return errors.New("--dra hands out GPUs by resource claim, which are the API server's: " +
+			"give --gpu and --cluster too")
+	}
 	if p.opts.GPU == "" {
 		return nil
 	}
@@ -56,9 +60,14 @@ func (p *Playground) offerGPUs() plugin {
 	if err != nil {
 		panic(err) // prepareGPU found it
 	}
-	return plugin{resource: gpu.GPUResource, binary: binary, args: []string{
-		"--mock=" + p.opts.GPU,
-		"--kubelet-socket=" + filepath.Join(p.dir, "root", "device-plugins", "kubelet.sock"),
-		"--mock-orders=" + filepath.Join(p.dir, "gpu-orders.sock"),
-	}}
+	machine := []string{"--mock=" + p.opts.GPU,
+		"--mock-orders=" + filepath.Join(p.dir, "gpu-orders.sock")}
+	if p.opts.DRA {
+		return plugin{driver: gpu.DriverName, binary: binary, args: append(machine,
+			"--dra", "--dra-mig=dynamic", "--dra-root-dir="+filepath.Join(p.dir, "root"),
+			"--cdi-dir="+p.cdiDirs()[0], "--node-name="+p.opts.node(),
+			"--kubeconfig="+p.cluster.kubeconfig)}
+	}
+	return plugin{resource: gpu.GPUResource, binary: binary, args: append(machine,
+		"--kubelet-socket="+filepath.Join(p.dir, "root", "device-plugins", "kubelet.sock"))}
 }

@@ -50,6 +50,9 @@ type Options struct {
 	// GPU names a machine of the GPU plugin. The playground then is that machine, and the plugin
 	// offers its GPUs. If GPU is empty, there are no such GPUs.
 	GPU string
+	// DRA has the cluster hand out the GPUs by resource claim: the GPU plugin runs as a driver of
+	// claims. It needs Cluster and GPU.
+	DRA bool
 	// Once prints the table when all pods have settled, and ends. JSON prints the table as JSON.
 	Once, JSON bool
 	Out        io.Writer
@@ -147,7 +150,7 @@ func (p *Playground) prepare() (err error) {
 // worth seeing what the pods do then.
 func (p *Playground) admitExamples(ctx context.Context) error {
 	patience := time.After(5 * time.Second)
-	for !p.connected() {
+	for !p.connected(ctx) {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -159,10 +162,16 @@ func (p *Playground) admitExamples(ctx context.Context) error {
 	return p.copyExamples(ctx)
 }
 
-func (p *Playground) connected() bool {
+// connected reports whether every plugin is known: to the agent, or a driver of claims to the
+// scheduler.
+func (p *Playground) connected(ctx context.Context) bool {
 	resources := p.agent.Inventory().Resources
-	return !slices.ContainsFunc(p.plugins,
-		func(o plugin) bool { return !resources[o.resource].Connected })
+	return !slices.ContainsFunc(p.plugins, func(o plugin) bool {
+		if o.driver != "" {
+			return !p.cluster.publishes(ctx, o.driver)
+		}
+		return !resources[o.resource].Connected
+	})
 }
 
 // copyExamples puts the manifests where the agent takes pods from. With a cluster it puts them into
@@ -266,7 +275,7 @@ func (p *Playground) close(failed bool) error {
 // settled reports whether every container runs, has ended, or waits for something that time alone
 // will not change.
 func (p *Playground) settled(ctx context.Context) bool {
-	if !p.connected() {
+	if !p.connected(ctx) {
 		return false
 	}
 	rows := p.agent.Placements()

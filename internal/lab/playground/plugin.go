@@ -16,6 +16,7 @@ import (
 // plugin is a device plugin in its own process.
 type plugin struct {
 	resource string
+	driver   string // the driver's name if the plugin is one of claims
 	binary   string // empty for numalet itself
 	args     []string
 }
@@ -44,12 +45,15 @@ func (o plugin) run(ctx context.Context, log io.Writer) error {
 	// The plugin must not outlive a killed playground, and Ctrl-C must reach only the playground.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start the device plugin of %s: %w", o.resource, err)
+		return fmt.Errorf("start the plugin of %s: %w", o.name(), err)
 	}
 	if err := cmd.Wait(); err != nil && ctx.Err() == nil {
-		fmt.Fprintf(log, "the device plugin of %s has ended: %v\n", o.resource, err)
+		fmt.Fprintf(log, "the plugin of %s has ended: %v\n", o.name(), err)
 	}
 	return nil
 }
 
-func (o plugin) isNamedIn(message string) bool { return strings.Contains(message, o.resource) }
+// name returns the resource, or the name of the driver.
+func (o plugin) name() string { return cmp.Or(o.driver, o.resource) }
+
+func (o plugin) isNamedIn(message string) bool { return strings.Contains(message, o.name()) }

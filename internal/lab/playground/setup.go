@@ -34,6 +34,8 @@ func (o Options) examples() fs.FS {
 		return os.DirFS(o.Examples)
 	case o.Cluster != "" && o.Runtime == Containerd:
 		return folder(examples.Cluster, "cluster/containerd")
+	case o.DRA:
+		return folder(examples.Cluster, "cluster/claims")
 	case o.Cluster != "" && o.GPU != "":
 		return folder(examples.Cluster, "cluster/gpu")
 	case o.Cluster != "":
@@ -64,6 +66,7 @@ func (g *ground) startRuntime(ctx context.Context) (endpoint string, err error) 
 	server, err := crisim.New(crisim.Config{
 		Listen:  "unix://" + filepath.Join(g.dir, "cri.sock"),
 		Control: filepath.Join(g.dir, "cri-control.sock"),
+		CDIDirs: g.cdiDirs(),
 	})
 	if err != nil {
 		return "", err
@@ -76,6 +79,14 @@ func (g *ground) startRuntime(ctx context.Context) (endpoint string, err error) 
 		return <-done
 	})
 	return server.Endpoint(), nil
+}
+
+// cdiDirs returns where the simulated runtime looks for CDI specs; nil: where containerd does.
+func (g *ground) cdiDirs() []string {
+	if !g.opts.DRA {
+		return nil
+	}
+	return []string{filepath.Join(g.dir, "cdi")}
 }
 
 // startContainerd starts our own containerd in our own cgroup, with images made from this
