@@ -11,7 +11,8 @@ import (
 	"github.com/numalet/numalet/topology/discover"
 )
 
-// The agent needs no cgo: NVIDIA's library is in this binary only.
+// The agent needs no cgo, and no driver's side of resource claims: NVIDIA's library and Kubernetes'
+// helper for drivers are in this binary only.
 func TestAgentIsWithoutNVML(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "../numalet")
 	list.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -20,7 +21,8 @@ func TestAgentIsWithoutNVML(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range strings.Fields(string(out)) {
-		if strings.Contains(name, "NVIDIA") {
+		if strings.Contains(name, "NVIDIA") ||
+			strings.HasPrefix(name, "k8s.io/dynamic-resource-allocation/") {
 			t.Errorf("cmd/numalet imports %s", name)
 		}
 	}
@@ -62,6 +64,11 @@ func TestWrongFlags(t *testing.T) {
 		{[]string{"--mock", "dgx9"}, "one of dgx1, "},
 		{[]string{"--print-machine"}, "are for --mock"},
 		{[]string{"--mock", "dgx1", "--mig-strategy", "both"}, "none or single or mixed"},
+		{[]string{"--mock", "dgx1", "--dra-mig", "dynamic"}, "--dra-mig has a meaning only with --dra"},
+		{[]string{"--mock", "dgx1", "--dra", "--dra-mig", "yes"}, "want static or dynamic"},
+		{[]string{"--mock", "dgx1", "--dra", "--dra-shares", "0"}, "--dra-shares \"0\""},
+		{[]string{"--mock", "dgx1", "--dra", "--node-name", "n"}, "give --kubeconfig"},
+		{[]string{"--mock", "dgx1", "--dra", "--kubeconfig", "/nonexistent/file"}, "/nonexistent/file"},
 		{[]string{"--mock", "dgx1", "--kubelet-socket", "/nonexistent/kubelet.sock"}, "/nonexistent"},
 	} {
 		if _, err := output(t, nil, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
@@ -73,9 +74,11 @@ func (f *Flags) Config(env func(string) string) (out Config, err error) {
 	}
 	out.Options.Node = cmp.Or(f.node, env("NODE_NAME"))
 	if out.Options.Node == "" {
-		if out.Options.Node, err = os.Hostname(); err != nil {
+		host, err := os.Hostname()
+		if err != nil {
 			return out, errors.Join(errors.New("--node-name is not given"), err)
 		}
+		out.Options.Node = strings.ToLower(strings.TrimSpace(host)) // as the kubelet names it
 	}
 	rest, err := clientcmd.BuildConfigFromFlags("", cmp.Or(f.kubeconfig, env("KUBECONFIG")))
 	if err != nil {

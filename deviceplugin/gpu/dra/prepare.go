@@ -89,7 +89,11 @@ func (d *Driver) prepareLocked(all map[types.UID]record, claim *resourcev1.Resou
 		edits = append(edits, now.state.Edits(d.cfg.Settings, target.gpu.Minor, h.Nodes))
 	}
 	r.Written = time.Now()
-	return r, d.store.write(r, edits)
+	if err := d.store.write(r, edits); err != nil {
+		return r, err
+	}
+	d.cfg.Log("claim %s/%s: prepared %s", r.Namespace, r.Name, r.names())
+	return r, nil
 }
 
 // wantedBy returns the devices of this driver that are allocated to the claim.
@@ -261,10 +265,11 @@ func (d *Driver) release(uid types.UID) error {
 // none.
 func (d *Driver) removeLocked(all []held) error {
 	var errs []error
+	state := d.inventory().state
 	for _, h := range all {
-		gone := d.divider == nil || !slices.ContainsFunc(d.inventory().state.GPUs,
+		known := state.Driver == "" || slices.ContainsFunc(state.GPUs,
 			func(g gpu.GPU) bool { return g.UUID == h.Parent && g.MIG && !g.Reading.Lost })
-		if gone {
+		if !known || d.divider == nil {
 			continue
 		}
 		err := d.divider.Remove(h.Parent, h.UUID)

@@ -447,6 +447,8 @@ func TestDivideFails(t *testing.T) {
 	stuck := &stubborn{Divider: b.rig, remove: errors.New("in use")}
 	b.divider = stuck
 	refused(t, b.unprepare(claim), "in use")
+	b.follow(gpu.State{}) // a new process, which has not read the GPUs yet
+	refused(t, b.unprepare(claim), "in use")
 	stuck.remove = gpu.ErrNoDriver
 	if err := b.unprepare(claim); err != nil {
 		t.Errorf("without the driver: %v", err)

@@ -49,6 +49,15 @@ type wish struct {
 	Admin bool `json:"admin,omitempty"`
 }
 
+// names lists the devices for people.
+func (r record) names() string {
+	var out []string
+	for _, h := range r.Devices {
+		out = append(out, h.Device)
+	}
+	return strings.Join(out, ", ")
+}
+
 // held is a device that a claim has.
 type held struct {
 	wish
