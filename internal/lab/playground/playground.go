@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent"
+	"github.com/numalet/numalet/agent/claims/claim"
 	nodedevices "github.com/numalet/numalet/agent/devices"
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/source"
@@ -300,7 +301,9 @@ func rowSettled(r placement.Row, offers []plugin) bool {
 	switch r.State.Reason {
 	case "ContainerCreating", "PodInitializing":
 		return false
-	case "WaitingForDevicePlugin":
+	case claim.ReasonWaitClaim: // its controllers are on the way
+		return false
+	case "WaitingForDevicePlugin", claim.ReasonWaitDriver:
 		return !slices.ContainsFunc(offers, func(o plugin) bool { return o.isNamedIn(r.State.Message) })
 	case "":
 		return r.CPUs != "" // the container runs
