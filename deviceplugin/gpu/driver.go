@@ -101,8 +101,8 @@ type Partition struct {
 	Memory uint64
 }
 
-// Divider is the ability of a Driver to make and remove MIG devices. Its calls may come beside those
-// of a session.
+// Divider is the ability of a Driver to make and remove MIG devices. Its calls may come beside
+// those of a session.
 type Divider interface {
 	// Divide makes a MIG device, with one compute instance that has all of it.
 	Divide(gpu string, place Partition) (Instance, error)

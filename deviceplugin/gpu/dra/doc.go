@@ -9,8 +9,8 @@
 //	   |
 //	store --- one CDI spec per prepared claim: it is also the record of the claim
 //
-// The driver holds no other state: each call reads the records anew, so that nothing can differ from
-// what containers get, whenever the process is killed.
+// The driver holds no other state: each call reads the records anew, so that nothing can differ
+// from what containers get, whenever the process is killed.
 //
 // With Options.Dynamic, claims divide the GPUs that are in MIG mode: each possible place of a MIG
 // device is a device, and counters (one for each memory slice) keep those that overlap from being

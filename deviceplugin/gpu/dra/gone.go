@@ -14,8 +14,8 @@ import (
 var goneAgain = await.Pauses{First: time.Second, Last: time.Minute}
 
 // releaseGone releases the claims of earlier runs that are gone: deleted, made anew under the same
-// name, or not allocated any more. The kubelet unprepares the others. It returns when the API server
-// has answered for each.
+// name, or not allocated any more. The kubelet unprepares the others. releaseGone returns when the
+// API server has answered for each.
 func (d *Driver) releaseGone(ctx context.Context) {
 	left, _, err := d.store.load()
 	if err != nil {

@@ -50,8 +50,8 @@ func (d *Driver) answer(r record) (out kubeletplugin.PrepareResult) {
 	return out
 }
 
-// prepareLocked returns the claim's record, which is on disk then. What is prepared already stays as
-// it is.
+// prepareLocked returns the claim's record, which is on disk then. What is prepared already stays
+// as it is.
 func (d *Driver) prepareLocked(all map[types.UID]record, claim *resourcev1.ResourceClaim) (
 	r record, err error) {
 	now := d.inventory()
@@ -223,8 +223,8 @@ func anyHas(all map[types.UID]record, uuid string) bool {
 }
 
 // UnprepareResourceClaims implements kubeletplugin.DRAPlugin.
-func (d *Driver) UnprepareResourceClaims(_ context.Context, claims []kubeletplugin.NamespacedObject) (
-	map[types.UID]error, error) {
+func (d *Driver) UnprepareResourceClaims(_ context.Context,
+	claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	out := map[types.UID]error{}
 	for _, claim := range claims {
 		out[claim.UID] = d.release(claim.UID)

@@ -29,8 +29,8 @@ type bench struct {
 	dir string
 }
 
-// benchOf returns a driver on a simulated machine. Its directory of CDI specs may be that of another
-// one, which was killed.
+// benchOf returns a driver on a simulated machine. Its directory of CDI specs may be that of
+// another one, which was killed.
 func benchOf(t *testing.T, r *mock.Rig, dir string, change func(*Options)) *bench {
 	t.Helper()
 	o := options()
@@ -206,20 +206,23 @@ func TestRefusals(t *testing.T) {
 
 func TestParameters(t *testing.T) {
 	const head = `{"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"`
+	const turns = `, "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": `
 	for text, want := range map[string]string{
-		head + `}`: "",
-		head + `, "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Default"}}}`: "",
-		head + `, "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}}`:    "sharing.timeSlicingConfig.interval \"Long\"",
-		head + `, "sharing": {"strategy": "MPS"}}`:                                                       "sharing.strategy \"MPS\"",
-		head + `, "more": 1}`: "more",
+		head + `}`:                                 "",
+		head + turns + `"Default"}}}`:              "",
+		head + turns + `"Long"}}}`:                 `sharing.timeSlicingConfig.interval "Long"`,
+		head + `, "sharing": {"strategy": "MPS"}}`: `sharing.strategy "MPS"`,
+		head + `, "more": 1}`:                      "more",
 		`{"apiVersion": "resource.nvidia.com/v1beta1", "kind": "VfioDeviceConfig"}`: "VfioDeviceConfig",
 		`{"apiVersion": "gpu.example.com/v1", "kind": "GpuConfig"}`:                 "gpu.example.com/v1",
 		`[]`: "cannot unmarshal",
 	} {
 		claim := claimOf("set", "gpu-0")
 		claim.Status.Allocation.Devices.Config = []resourcev1.DeviceAllocationConfiguration{
-			{Source: resourcev1.AllocationConfigSourceClass, DeviceConfiguration: opaque("other.example.com", `[]`)},
-			{Source: resourcev1.AllocationConfigSourceClaim, DeviceConfiguration: opaque(gpu.DriverName, text)},
+			{Source: resourcev1.AllocationConfigSourceClass,
+				DeviceConfiguration: opaque("other.example.com", `[]`)},
+			{Source: resourcev1.AllocationConfigSourceClaim,
+				DeviceConfiguration: opaque(gpu.DriverName, text)},
 		}
 		b := benchOf(t, rigOf(t, "gb200"), t.TempDir(), nil)
 		_, err := b.prepare(claim)
@@ -281,7 +284,8 @@ func TestDivide(t *testing.T) {
 		t.Fatal(err)
 	}
 	nodes := b.resolve(got[0].CDIDeviceIDs[1:])
-	if len(nodes) != 3 || nodes[0] != "/dev/nvidia0" || !strings.HasPrefix(nodes[1], "/dev/nvidia-caps/") {
+	if len(nodes) != 3 || nodes[0] != "/dev/nvidia0" ||
+		!strings.HasPrefix(nodes[1], "/dev/nvidia-caps/") {
 		t.Errorf("the device nodes are %q", nodes)
 	}
 	if again, err := b.prepare(small); err != nil || fmt.Sprint(again) != fmt.Sprint(got) {
@@ -455,7 +459,7 @@ func TestDivideFails(t *testing.T) {
 	}
 }
 
-// A file that has the name of a record and is none is removed at the start, and harms nobody before.
+// A file that has the name of a record and is none is removed at the start, and harms nobody.
 func TestStrangeFiles(t *testing.T) {
 	b := benchOf(t, rigOf(t, "gb200"), t.TempDir(), nil)
 	for _, text := range []string{"", "{", `{"annotations": {}}`,

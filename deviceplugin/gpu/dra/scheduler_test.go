@@ -118,7 +118,8 @@ func defaulted(claim resourcev1.ResourceClaimSpec) resourcev1.ResourceClaimSpec 
 }
 
 // allocate returns the devices for a claim; nil: there are none.
-func (s *scheduler) allocate(ctx context.Context, claim resourcev1.ResourceClaimSpec) ([]string, error) {
+func (s *scheduler) allocate(ctx context.Context, claim resourcev1.ResourceClaimSpec) (
+	names []string, err error) {
 	allocator, err := structured.NewAllocator(ctx, structured.Features{AdminAccess: true,
 		DeviceTaints: true, PartitionableDevices: true, PrioritizedList: true}, s.given, s, s.slices,
 		s.cache)
@@ -131,10 +132,10 @@ func (s *scheduler) allocate(ctx context.Context, claim resourcev1.ResourceClaim
 	if err != nil || len(got) == 0 {
 		return nil, err
 	}
-	var names []string
 	for _, result := range got[0].Devices.Results {
 		names = append(names, result.Device)
-		s.given.AllocatedDevices.Insert(structured.MakeDeviceID(result.Driver, result.Pool, result.Device))
+		s.given.AllocatedDevices.Insert(
+			structured.MakeDeviceID(result.Driver, result.Pool, result.Device))
 	}
 	return names, nil
 }
@@ -155,7 +156,8 @@ func TestSchedulerChooses(t *testing.T) {
 			"[gpu-0] [gpu-4 gpu-5 gpu-6 gpu-7] [gpu-1]"},
 		{"dgxh100", []string{"lose 0", "lose 5"}, []string{"one-gpu", "four-gpus"}, "[gpu-1] []"},
 		{"dgxh100", nil, []string{"near-pair"}, "[]"}, // each has a root of its own
-		{"dgxa100", []string{"lose 1"}, []string{"near-pair", "near-pair"}, "[gpu-2 gpu-3] [gpu-4 gpu-5]"},
+		{"dgxa100", []string{"lose 1"}, []string{"near-pair", "near-pair"},
+			"[gpu-2 gpu-3] [gpu-4 gpu-5]"},
 		{"gb200", nil, []string{"whole-node"}, "[gpu-0 gpu-1 gpu-2 gpu-3]"},
 		{"dgxh100", []string{"mig 7 on"}, []string{"small", "small"},
 			"[gpu-7-mig-1g10gb-19-0] [gpu-7-mig-1g10gb-19-1]"},
@@ -163,7 +165,8 @@ func TestSchedulerChooses(t *testing.T) {
 	} {
 		o := options()
 		o.Dynamic = true
-		s := schedulerOf(t, inventoryOf(stateOf(t, rigOf(t, test.machine), test.orders...), o, time.Now()))
+		state := stateOf(t, rigOf(t, test.machine), test.orders...)
+		s := schedulerOf(t, inventoryOf(state, o, time.Now()))
 		var got []string
 		for _, name := range test.claims {
 			devices, err := s.allocate(t.Context(), s.templates[name])

@@ -167,7 +167,8 @@ func TestServe(t *testing.T) {
 	names := []*drav1.Claim{{Namespace: claim.Namespace, Name: claim.Name, Uid: string(claim.UID)}}
 	answer, err := drav1.NewDRAPluginClient(conn).NodePrepareResources(t.Context(),
 		&drav1.NodePrepareResourcesRequest{Claims: names})
-	if got := answer.GetClaims()["uid-pair"]; err != nil || got.GetError() != "" || len(got.GetDevices()) != 2 {
+	got := answer.GetClaims()["uid-pair"]
+	if err != nil || got.GetError() != "" || len(got.GetDevices()) != 2 {
 		t.Fatalf("%+v, %v", answer, err)
 	}
 	if err := s.end(); err != nil {
@@ -236,8 +237,10 @@ func TestRival(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused(t, second.Run(t.Context()), "another numalet-gpu is the driver gpu.nvidia.com", "--dra-driver")
-	if err := os.Remove(filepath.Join(s.root, "plugins", gpu.DriverName, "numalet-gpu.lock")); err != nil {
+	refused(t, second.Run(t.Context()), "another numalet-gpu is the driver gpu.nvidia.com",
+		"--dra-driver")
+	lock := filepath.Join(s.root, "plugins", gpu.DriverName, "numalet-gpu.lock")
+	if err := os.Remove(lock); err != nil {
 		t.Fatal(err)
 	}
 	refused(t, second.Run(t.Context()), "a driver gpu.nvidia.com serves this node already",

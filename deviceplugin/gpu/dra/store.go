@@ -128,7 +128,8 @@ func (s store) write(r record, edits []specs.ContainerEdits) error {
 	if err != nil {
 		return err
 	}
-	spec := &specs.Spec{Kind: s.kind(claimClass), Annotations: map[string]string{annotation: string(raw)}}
+	spec := &specs.Spec{Kind: s.kind(claimClass),
+		Annotations: map[string]string{annotation: string(raw)}}
 	for n, e := range edits {
 		spec.Devices = append(spec.Devices,
 			specs.Device{Name: fmt.Sprintf("%s-%d", r.UID, n), ContainerEdits: e})

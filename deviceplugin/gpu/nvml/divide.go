@@ -35,7 +35,7 @@ func (d Driver) Divide(uuid string, place gpu.Partition) (out gpu.Instance, err 
 	})
 }
 
-// complete gives a GPU instance one compute instance that has all of it, and returns the MIG device.
+// complete gives a GPU instance one compute instance that has all of it. It returns the MIG device.
 func (d Driver) complete(handle nvml.Device, made nvml.GpuInstance, place gpu.Partition) (
 	out gpu.Instance, err error) {
 	info, ret := made.GetInfo()

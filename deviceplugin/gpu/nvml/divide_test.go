@@ -16,7 +16,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu"
 )
 
-// divisible is a GPU of go-nvml's mock machine, in MIG mode, with the functions that the mock lacks.
+// divisible is a GPU of go-nvml's mock machine in MIG mode, with the functions that the mock lacks.
 func divisible(t *testing.T) (Driver, *dgxa100.Device) {
 	t.Helper()
 	server := dgxa100.New()
@@ -35,7 +35,9 @@ func divisible(t *testing.T) (Driver, *dgxa100.Device) {
 			}
 			all = append(all, gi)
 		}
-		slices.SortFunc(all, func(a, b *dgxa100.GpuInstance) int { return cmp.Compare(a.Info.Id, b.Info.Id) })
+		slices.SortFunc(all, func(a, b *dgxa100.GpuInstance) int {
+			return cmp.Compare(a.Info.Id, b.Info.Id)
+		})
 		return all
 	}
 	d.GetMaxMigDeviceCountFunc = func() (int, nvml.Return) { return 7, nvml.SUCCESS }
@@ -51,7 +53,7 @@ func divisible(t *testing.T) (Driver, *dgxa100.Device) {
 		for _, gi := range instances() {
 			for ci := range gi.ComputeInstances {
 				if at--; at < 0 {
-					return migDevice(d, gi, ci), nvml.SUCCESS
+					return migDevice(gi, ci), nvml.SUCCESS
 				}
 			}
 		}
@@ -60,7 +62,7 @@ func divisible(t *testing.T) (Driver, *dgxa100.Device) {
 	return Driver{Library: server}, d
 }
 
-func migDevice(d *dgxa100.Device, gi *dgxa100.GpuInstance, ci *dgxa100.ComputeInstance) nvml.Device {
+func migDevice(gi *dgxa100.GpuInstance, ci *dgxa100.ComputeInstance) nvml.Device {
 	return &nvmlmock.Device{
 		GetUUIDFunc: func() (string, nvml.Return) {
 			return fmt.Sprintf("MIG-%d-%d", gi.Info.Id, ci.Info.Id), nvml.SUCCESS

@@ -187,7 +187,8 @@ func (s *session) Read() (gpu.Snapshot, error) {
 	if ret != nvml.SUCCESS {
 		return gpu.Snapshot{}, failed("count GPUs", ret)
 	}
-	out := gpu.Snapshot{Driver: version, CUDA: cuda(s.Library), Silent: map[int]gpu.Silence{}, Warnings: s.lacking()}
+	out := gpu.Snapshot{Driver: version, CUDA: cuda(s.Library), Silent: map[int]gpu.Silence{},
+		Warnings: s.lacking()}
 	var handles []nvml.Device
 	for i := range count {
 		handle, ret := s.Library.DeviceGetHandleByIndex(i)
