@@ -59,8 +59,13 @@ func (d *Driver) prepareLocked(all map[types.UID]record, claim *resourcev1.Resou
 	if err != nil {
 		return r, err
 	}
-	if known, has := all[claim.UID]; has && now.holds(known, wanted) {
-		return known, nil
+	if known, has := all[claim.UID]; has {
+		if now.holds(known, wanted) {
+			return known, nil
+		}
+		if err := d.dropLocked(all, known); err != nil { // it was allocated anew
+			return r, err
+		}
 	}
 	if _, err := now.state.CommonEdits(d.cfg.Settings); err != nil {
 		return r, err
@@ -232,7 +237,7 @@ func (d *Driver) UnprepareResourceClaims(_ context.Context,
 	return out, nil
 }
 
-// release removes the claim's MIG devices that no other claim has, and then its record.
+// release forgets a claim, and removes what was made for it. It is no error if there is none.
 func (d *Driver) release(uid types.UID) error {
 	d.work.Lock()
 	defer d.work.Unlock()
@@ -244,7 +249,17 @@ func (d *Driver) release(uid types.UID) error {
 	if !has {
 		return nil
 	}
-	delete(all, uid)
+	if err := d.dropLocked(all, r); err != nil {
+		return err
+	}
+	d.cfg.Log("claim %s/%s: unprepared", r.Namespace, r.Name)
+	return nil
+}
+
+// dropLocked removes the record from disk and from all, and before that the MIG devices of it that
+// no other claim has.
+func (d *Driver) dropLocked(all map[types.UID]record, r record) error {
+	delete(all, r.UID)
 	var alone []held
 	for _, h := range r.Devices {
 		if h.Parent != "" && !anyHas(all, h.UUID) {
@@ -254,10 +269,9 @@ func (d *Driver) release(uid types.UID) error {
 	if err := d.removeLocked(alone); err != nil {
 		return err
 	}
-	if err := d.store.remove(uid); err != nil {
+	if err := d.store.remove(r.UID); err != nil {
 		return fmt.Errorf("remove the record of claim %s/%s: %w", r.Namespace, r.Name, err)
 	}
-	d.cfg.Log("claim %s/%s: unprepared", r.Namespace, r.Name)
 	return nil
 }
 
