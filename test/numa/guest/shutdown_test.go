@@ -41,6 +41,8 @@ func newEnding(t *testing.T) *harness.Node {
 	n.Args = []string{"--root-dir=" + n.Root, "--hostname-override=node", "-v=2"}
 	if os.Getenv("NUMALET_AGENT") == "kubelet" {
 		n.Program = []string{filepath.Join(dir, "kubelet")}
+		n.Settings["authentication"] = map[string]any{"webhook": map[string]any{"enabled": false}}
+		n.Settings["authorization"] = map[string]any{"mode": "AlwaysAllow"}
 	}
 	for name, value := range map[string]any{
 		"staticPodPath": n.Manifests, "podLogsDir": home + "/logs",
