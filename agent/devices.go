@@ -87,5 +87,6 @@ func (d deviceDomain) notifier(n node, settled func()) *released.Notifier {
 
 // routes returns the configuration of the routes about devices.
 func (d deviceDomain) routes(n node) devices.Config {
-	return devices.Config{Plugins: d.Plugins, State: n.store.State, Tell: n.events.OnNode}
+	return devices.Config{Plugins: d.Plugins, Drivers: d.drivers.List, State: n.store.State,
+		Tell: n.events.OnNode}
 }

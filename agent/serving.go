@@ -138,7 +138,7 @@ func (s serving) openRoutes() []server.Route {
 		server.JSONRoute("/placements", func() any { return s.Placements() }),
 		server.JSONRoute("/plugins", func() any { return s.devices.Peers() }),
 		server.JSONRoute("/problems", func() any { return s.Problems() }),
-		devices.ListRoute(s.devices.routes(n)), devices.DriversRoute(s.devices.routes(n)),
+		devices.ListRoute(s.devices.routes(n)), devices.DriversRoute(s.devices.routes(n)), devices.DriversRoute(s.devices.routes(n)),
 		claims.ListRoute(s.contents.claims.Manager),
 		n.events.Route(),
 		fit.FreeRoute(p.queue),
@@ -150,7 +150,8 @@ func (s serving) openRoutes() []server.Route {
 // Problems lists what is wrong now with manifests, by source and name, and then with device
 // plugins, by resource.
 func (a *Agent) Problems() []source.Problem {
-	return append(a.pods.problems.List(), devices.Problems(a.devices.Peers())...)
+	return slices.Concat(a.pods.problems.List(), devices.Problems(a.devices.Peers()),
+		devices.DriverProblems(a.devices.drivers.List()))
 }
 
 // Placements says where every container of the node's pods is.

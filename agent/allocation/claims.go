@@ -229,13 +229,13 @@ func wantedClaims(pod *v1.Pod, c *v1.Container, known []claim.Use) (out Claims) 
 	return out
 }
 
-// claimPlaces says where the devices of claims are that a container, or the pod, uses.
-func (d *draft) claimPlaces(container string) (out []string) {
-	for c := range podspec.Containers(d.pod) {
+// places says where the devices of claims are that a container, or the pod, uses.
+func (p claimProvider) places(container string) (out []string) {
+	for c := range podspec.Containers(p.draft.pod) {
 		if container != "" && c.Name != container {
 			continue
 		}
-		for _, one := range (claimProvider{d}).wanted(c) {
+		for _, one := range p.wanted(c) {
 			if nodes := one.nodes(); !nodes.IsEmpty() {
 				out = append(out, fmt.Sprintf("%s has devices on NUMA node %s", one, nodes))
 			}

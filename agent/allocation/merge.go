@@ -32,7 +32,7 @@ func (d *draft) merge(container string, demands []demand, k fixed) (topology.Hin
 		message += ": " + strings.Join(choices[:min(len(choices), 4)], ", ") +
 			"; choose devices with which the pod has a place that the policy allows"
 	}
-	if places := d.claimPlaces(container); len(places) > 0 {
+	if places := (claimProvider{d}).places(container); len(places) > 0 {
 		message += ": " + strings.Join(places[:min(len(places), 4)], ", ")
 	}
 	return merged.Hint, &Rejection{Reason: ReasonTopology, Message: message}
