@@ -71,12 +71,12 @@ func (d *Drivers) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Me
 	}
 	klog.FromContext(ctx).Info("DRA driver registered", "driver", in.driver, "endpoint",
 		in.endpoint, "service", in.service, "health", in.health)
-	return &watcher.Membership{Leave: func() { d.remove(one) }}, nil
+	return &watcher.Membership{Leave: func() { one.leave() }}, nil
 }
 
 // add admits an instance. It is used once it is connected.
 func (d *Drivers) add(intro introduction) (*instance, error) {
-	in := &instance{introduction: intro}
+	in := &instance{introduction: intro, drivers: d}
 	l, err := d.newLink(intro, &in.failed)
 	if err != nil {
 		return nil, fmt.Errorf("create gRPC connection to DRA driver %s plugin at endpoint %s: %w",
@@ -106,21 +106,23 @@ func (d *Drivers) add(intro introduction) (*instance, error) {
 	d.admitted++
 	in.number = d.admitted
 	of.instances = append(of.instances, in)
-	in.stop = d.tasks.Go(func(ctx context.Context) { d.run(ctx, in) })
+	in.stop = d.tasks.Go(func(ctx context.Context) { in.run(ctx) })
 	d.watchAwayLocked(of)
 	return in, nil
 }
 
-// remove ends an instance. The calls that it has are answered.
-func (d *Drivers) remove(in *instance) {
-	if l := d.removed(in); l != nil {
+// leave ends an instance. The calls that it has are answered.
+func (in *instance) leave() {
+	d := in.drivers
+	if l := in.takeOff(); l != nil {
 		l.hangUp()
 		d.cfg.Changed()
 	}
 }
 
-// removed takes an instance off the table and returns its connection; nil: it was done before.
-func (d *Drivers) removed(in *instance) *link {
+// takeOff takes an instance off the table and returns its connection; nil: it was done before.
+func (in *instance) takeOff() *link {
+	d := in.drivers
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	of := d.drivers[in.driver]
@@ -134,15 +136,17 @@ func (d *Drivers) removed(in *instance) *link {
 	return in.link
 }
 
-// connected notes whether an instance is connected.
-func (d *Drivers) connected(ctx context.Context, in *instance, is bool) {
-	if d.noteConnected(in, is) {
+// noteState notes whether an instance is connected.
+func (in *instance) noteState(ctx context.Context, is bool) {
+	d := in.drivers
+	if in.setConnected(is) {
 		klog.FromContext(ctx).Info("Connection to DRA driver changed", "connected", is)
 		d.cfg.Changed()
 	}
 }
 
-func (d *Drivers) noteConnected(in *instance, is bool) (changed bool) {
+func (in *instance) setConnected(is bool) (changed bool) {
+	d := in.drivers
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	of := d.drivers[in.driver]
@@ -212,7 +216,8 @@ func (d *Drivers) forgetLocked() {
 }
 
 // replace makes another connection that of an instance. False: the instance has left.
-func (d *Drivers) replace(in *instance, l *link) bool {
+func (in *instance) replace(l *link) bool {
+	d := in.drivers
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	of := d.drivers[in.driver]

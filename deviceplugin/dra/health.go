@@ -61,7 +61,8 @@ var pings = keepalive.ClientParameters{
 }
 
 // followHealth keeps the health stream of an instance, which may end with Unimplemented for good.
-func (d *Drivers) followHealth(ctx context.Context, in *instance) {
+func (in *instance) followHealth(ctx context.Context) {
+	d := in.drivers
 	log := klog.FromContext(ctx).WithValues("service", in.health)
 	conn, err := d.connection(in.endpoint, &in.failed, grpc.WithKeepaliveParams(pings),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxHealthBytes)))
@@ -78,7 +79,7 @@ func (d *Drivers) followHealth(ctx context.Context, in *instance) {
 	}
 	var wrong complaint.Complaint[string]
 	for ctx.Err() == nil {
-		err := d.hearHealth(ctx, in, client)
+		err := in.hearHealth(ctx, client)
 		if status.Code(err) == codes.Unimplemented {
 			log.V(2).Info("DRA driver lists the health service and does not serve it")
 			return
@@ -91,8 +92,9 @@ func (d *Drivers) followHealth(ctx context.Context, in *instance) {
 }
 
 // hearHealth passes on one stream until it ends.
-func (d *Drivers) hearHealth(ctx context.Context, in *instance,
+func (in *instance) hearHealth(ctx context.Context,
 	client healthv1.DRAResourceHealthClient) error {
+	d := in.drivers
 	stream, err := client.NodeWatchResources(ctx, &healthv1.NodeWatchResourcesRequest{})
 	if err != nil {
 		return err

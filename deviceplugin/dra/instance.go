@@ -15,9 +15,10 @@ import (
 // instance is one registration of a plugin.
 type instance struct {
 	introduction
-	number uint64 // grows with each registration
-	stop   context.CancelFunc
-	failed atomic.Pointer[error] // of the last failed attempt to connect
+	drivers *Drivers
+	number  uint64 // grows with each registration
+	stop    context.CancelFunc
+	failed  atomic.Pointer[error] // of the last failed attempt to connect
 
 	// Drivers' lock guards the rest.
 	link      *link
@@ -31,38 +32,40 @@ const (
 )
 
 // run keeps the connection, and follows the health stream, until the instance leaves or Run ends.
-func (d *Drivers) run(ctx context.Context, in *instance) {
+func (in *instance) run(ctx context.Context) {
+	d := in.drivers
 	log := klog.FromContext(ctx).WithValues("driver", in.driver, "endpoint", in.endpoint)
 	ctx = klog.NewContext(ctx, log)
-	defer d.remove(in)
+	defer in.leave()
 	var streams sync.WaitGroup
 	defer streams.Wait()
 	if in.health != "" {
-		streams.Go(func() { d.followHealth(ctx, in) })
+		streams.Go(func() { in.followHealth(ctx) })
 	}
 	d.mu.Lock()
 	l := in.link // which only this goroutine replaces
 	d.mu.Unlock()
 	for ctx.Err() == nil {
 		state := l.conn.GetState()
-		d.connected(ctx, in, state == connectivity.Ready)
+		in.noteState(ctx, state == connectivity.Ready)
 		if state == connectivity.Idle {
 			l.conn.Connect()
 		}
 		if !l.changes(ctx, state) && ctx.Err() == nil {
-			l = d.renew(ctx, in, l)
+			l = in.renew(ctx, l)
 		}
 	}
 }
 
 // renew replaces a connection by a new one, which has to be there at once: until then calls go on
 // over the old one.
-func (d *Drivers) renew(ctx context.Context, in *instance, old *link) *link {
+func (in *instance) renew(ctx context.Context, old *link) *link {
+	d := in.drivers
 	fresh, err := d.newLink(in.introduction, &in.failed)
 	if err == nil {
 		patience, cancel := context.WithTimeout(ctx, renewPatience)
 		defer cancel()
-		if socket.Ready(patience, fresh.conn) && d.replace(in, fresh) {
+		if socket.Ready(patience, fresh.conn) && in.replace(fresh) {
 			old.hangUp()
 			klog.FromContext(ctx).V(4).Info("Connection to DRA driver was replaced")
 			return fresh
