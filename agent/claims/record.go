@@ -165,6 +165,19 @@ func (r *Record) ToPrepare() (out []string) {
 	return out
 }
 
+// sparedBy returns the drivers that are not called when the pod leaves the claim as its last user.
+func (r *Record) sparedBy(uid types.UID) (out []string) {
+	if r == nil || !r.has(uid) || len(r.active()) > 1 {
+		return nil
+	}
+	for _, d := range r.Drivers {
+		if d.Skips.Unprepare && d.Stage != StageUnsent {
+			out = append(out, d.Name)
+		}
+	}
+	return out
+}
+
 // ToUnprepare returns the drivers that are to unprepare the claim: each one that a call to prepare
 // may have reached, once the last user has left.
 func (r *Record) ToUnprepare() (out []string) {

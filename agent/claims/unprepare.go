@@ -119,9 +119,12 @@ func (m *Manager) releaseGone() {
 func (m *Manager) round(ctx context.Context, running *sync.WaitGroup) (next time.Time) {
 	left, now := m.pods.take(), time.Now()
 	var t turn
+	var spared []string // drivers that want no call
 	err := m.book.apply(func(d *draft) error {
+		spared = nil
 		for _, uid := range left {
 			for _, r := range d.base.of(uid) {
+				spared = append(spared, d.get(r.key()).sparedBy(uid)...)
 				_ = d.step(r.key(), Event{Kind: Left, User: User{UID: uid}, At: now}) // cannot fail
 			}
 		}
@@ -135,6 +138,9 @@ func (m *Manager) round(ctx context.Context, running *sync.WaitGroup) (next time
 		m.flights.land(t.calls)
 		m.pods.putBack(left)
 		return now.Add(recordRetry)
+	}
+	for _, driver := range spared {
+		m.metrics.skippedEnds.WithLabelValues(driver).Inc()
 	}
 	m.flights.keep(m.book.records())
 	m.pods.tell()
