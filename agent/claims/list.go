@@ -51,26 +51,26 @@ const notCalled = "NotCalled"
 func (m *Manager) List() []Row {
 	out := []Row{}
 	for _, r := range m.book.records().list() {
-		out = append(out, m.row(r))
+		out = append(out, m.calls.row(r))
 	}
 	return out
 }
 
-func (m *Manager) row(r *Record) Row {
+func (by *caller) row(r *Record) Row {
 	row := Row{Namespace: r.Namespace, Name: r.Name, UID: r.UID}
 	for _, u := range r.Users {
 		row.Users = append(row.Users, UserRow{u.Name, u.UID, u.Leaving})
 	}
 	for _, d := range r.Drivers {
 		one := DriverRow{Driver: d.Name, State: string(d.Stage), Since: d.Since,
-			Registered: m.cfg.Drivers.Usable(d.Name)}
+			Registered: by.drivers.Usable(d.Name)}
 		if d.Stage == StageUnsent {
 			one.State = notCalled
 		}
 		for _, device := range d.Devices {
 			one.Devices = append(one.Devices, device.Pool+"/"+device.Name)
 		}
-		if p := m.flights.problem(called{r.key(), d.Name}); p.Err != nil {
+		if p := by.flights.problem(called{r.key(), d.Name}); p.Err != nil {
 			one.LastError = p.Err.Error()
 		}
 		row.Drivers = append(row.Drivers, one)
@@ -96,7 +96,7 @@ func (m *Manager) Forget(namespace, name string) (Row, error) {
 			return fmt.Errorf("%s: %w", key, ErrUnknown)
 		}
 		for _, driver := range was.Drivers {
-			if m.flights.busy(called{key, driver.Name}) {
+			if m.calls.flights.busy(called{key, driver.Name}) {
 				return fmt.Errorf("a call to DRA driver %s is under way; try again when it has ended, "+
 					"which takes 45 s at most", driver.Name)
 			}
@@ -106,16 +106,16 @@ func (m *Manager) Forget(namespace, name string) (Row, error) {
 	if err != nil {
 		return Row{}, err
 	}
-	row := m.row(was)
-	m.flights.keep(m.book.records())
+	row := m.calls.row(was)
+	m.calls.flights.keep(m.book.records())
 	m.pods.tell()
-	m.tellForgotten(was)
+	m.cfg.Ends.tellForgotten(was)
 	return row, nil
 }
 
 // tellForgotten makes events of the claim and of its users.
-func (m *Manager) tellForgotten(r *Record) {
-	if m.cfg.Ends.Tell == nil {
+func (e Ends) tellForgotten(r *Record) {
+	if e.Tell == nil {
 		return
 	}
 	left := ""
@@ -125,7 +125,7 @@ func (m *Manager) tellForgotten(r *Record) {
 		}
 	}
 	tell := func(object runtime.Object) {
-		m.cfg.Ends.Tell(object, v1.EventTypeWarning, reasonForgotten, fmt.Sprintf(
+		e.Tell(object, v1.EventTypeWarning, reasonForgotten, fmt.Sprintf(
 			"ResourceClaim %s is not unprepared on this node: an administrator had it forgotten%s",
 			r.Name, left))
 	}

@@ -62,7 +62,7 @@ type Manager struct {
 	cfg     Config
 	follow  *follower
 	book    *book
-	flights *flights
+	calls   *caller
 	pods    *releases
 	metrics *meters
 }
@@ -84,7 +84,8 @@ func New(cfg Config) (*Manager, error) {
 	case !isUnusable(aligned):
 		return nil, aligned
 	}
-	m := &Manager{cfg: cfg, book: b, flights: newFlights(), pods: newReleases()}
+	m := &Manager{cfg: cfg, book: b, pods: newReleases()}
+	m.calls = &caller{drivers: cfg.Drivers, book: b, flights: newFlights(), news: m.pods.tell}
 	b.settled = cfg.Ends.Settled
 	m.follow = &follower{get: cfg.Get, optional: cfg.OptionalCalls, changed: cfg.Ends.Changed,
 		pods: map[types.UID]*reading{}}
@@ -111,7 +112,7 @@ func (m *Manager) Uses(pod *v1.Pod) ([]claim.Use, claim.Lack) {
 		return nil, claim.Lack{}
 	}
 	if uses, ok := m.recorded(pod); ok {
-		return m.placed(uses), claim.Lack{}
+		return m.cfg.placed(uses), claim.Lack{}
 	}
 	now, followed := m.follow.known(pod.UID)
 	switch {
@@ -125,14 +126,14 @@ func (m *Manager) Uses(pod *v1.Pod) ([]claim.Use, claim.Lack) {
 	for _, u := range now.uses {
 		uses = append(uses, u.Use)
 	}
-	return m.placed(uses), m.lackOf(now.uses)
+	return m.cfg.placed(uses), lackOf(m.cfg.Drivers, now.uses)
 }
 
 // lackOf names the first driver that cannot be called.
-func (m *Manager) lackOf(uses []Use) claim.Lack {
+func lackOf(drivers Drivers, uses []Use) claim.Lack {
 	for _, u := range uses {
 		for _, driver := range u.Drivers() {
-			if !u.Skips[driver].Prepare && !m.cfg.Drivers.Usable(driver) {
+			if !u.Skips[driver].Prepare && !drivers.Usable(driver) {
 				return claim.Lack{Reason: claim.ReasonWaitDriver, Why: fmt.Sprintf(
 					"%v, and ResourceClaim %s has devices of it", unregistered{driver}, u.Name)}
 			}
@@ -159,14 +160,14 @@ func (m *Manager) recorded(pod *v1.Pod) ([]claim.Use, bool) {
 }
 
 // placed adds where the devices are.
-func (m *Manager) placed(uses []claim.Use) []claim.Use {
-	if m.cfg.Place == nil {
+func (c Config) placed(uses []claim.Use) []claim.Use {
+	if c.Place == nil {
 		return uses
 	}
 	for i := range uses {
 		devices := make([]claim.Device, len(uses[i].Devices))
 		for j, d := range uses[i].Devices {
-			d.Place = m.cfg.Place(d.Driver, d.Pool, d.Name)
+			d.Place = c.Place(d.Driver, d.Pool, d.Name)
 			devices[j] = d
 		}
 		uses[i].Devices = devices
@@ -240,7 +241,7 @@ func (m *Manager) CDI(pod *v1.Pod, container string) (ids []string, err error) {
 func (m *Manager) Held(uid types.UID) error {
 	for _, r := range m.book.records().of(uid) {
 		for _, d := range r.Drivers {
-			if p := m.flights.problem(called{r.key(), d.Name}); p.Err != nil &&
+			if p := m.calls.flights.problem(called{r.key(), d.Name}); p.Err != nil &&
 				len(r.active()) == 0 {
 				return p.Err
 			}

@@ -28,7 +28,7 @@ func (m *Manager) Release(uid types.UID) {
 	if len(own) == 0 && !m.pods.preparing(uid) {
 		return
 	}
-	m.flights.hasten(func(c called) bool { return own[c.key] })
+	m.calls.flights.hasten(func(c called) bool { return own[c.key] })
 	m.pods.release(uid)
 }
 
@@ -51,28 +51,13 @@ func (m *Manager) awaitSettled(ctx context.Context, uid types.UID, since time.Ti
 		if m.Held(uid) == nil {
 			return nil
 		}
-		if err := m.failed(uid, since); err != nil {
+		if err := m.calls.failed(uid, since); err != nil {
 			return err
 		}
 		if !await.On(ctx, news) {
 			return ctx.Err()
 		}
 	}
-}
-
-// failed returns why the pod's claims could not be unprepared since then.
-func (m *Manager) failed(uid types.UID, since time.Time) error {
-	for _, r := range m.book.records().of(uid) {
-		if r.has(uid) {
-			continue // it is not known yet that it left
-		}
-		for _, d := range r.Drivers {
-			if p := m.flights.problem(called{r.key(), d.Name}); p.Err != nil && !p.At.Before(since) {
-				return p.Err
-			}
-		}
-	}
-	return nil
 }
 
 // Run unprepares claims until ctx ends and its calls have returned.
@@ -92,7 +77,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-m.pods.wake:
 		case <-await.At(await.Earlier(next, active)):
 		case <-m.cfg.DriversChanged:
-			m.flights.hasten(func(c called) bool { return m.cfg.Drivers.Usable(c.driver) })
+			m.calls.flights.hasten(func(c called) bool { return m.cfg.Drivers.Usable(c.driver) })
 			m.cfg.Ends.Changed()
 		}
 	}
@@ -129,20 +114,20 @@ func (m *Manager) round(ctx context.Context, running *sync.WaitGroup) (next time
 			}
 		}
 		var due []called
-		due, next = m.due(d, now)
-		t = m.takeCalls(d, due, UnprepareSent, now)
+		due, next = m.calls.due(d, now)
+		t = m.calls.takeCalls(d, due, UnprepareSent, now)
 		return nil
 	})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Released resource claims are not recorded, trying again")
-		m.flights.land(t.calls)
+		m.calls.flights.land(t.calls)
 		m.pods.putBack(left)
 		return now.Add(recordRetry)
 	}
 	for _, driver := range spared {
 		m.metrics.skippedEnds.WithLabelValues(driver).Inc()
 	}
-	m.flights.keep(m.book.records())
+	m.calls.flights.keep(m.book.records())
 	m.pods.tell()
 	for _, batch := range byDriver(t.calls) {
 		running.Go(func() { m.unprepare(ctx, t, batch) })
@@ -150,59 +135,12 @@ func (m *Manager) round(ctx context.Context, running *sync.WaitGroup) (next time
 	return next
 }
 
-// due returns the calls to unprepare whose time has come, and when others' will. A driver that is
-// not there is not called, and that is its problem; it is tried when it is there.
-func (m *Manager) due(d *draft, now time.Time) (due []called, next time.Time) {
-	for key := range d.all() {
-		r := d.get(key)
-		if r == nil {
-			continue
-		}
-		for _, driver := range r.ToUnprepare() {
-			c := called{key, driver}
-			p := m.flights.problem(c)
-			switch {
-			case m.flights.busy(c):
-			case p.Retry.After(now):
-				next = await.Earlier(next, p.Retry)
-			case !m.cfg.Drivers.Usable(driver):
-				m.flights.note(c, UnprepareSent, unregistered{driver}, now)
-				next = await.Earlier(next, m.flights.problem(c).Retry)
-			default:
-				due = append(due, c)
-			}
-		}
-	}
-	return due, next
-}
-
 // unprepare makes one driver's call, and has Run look again.
 func (m *Manager) unprepare(ctx context.Context, t turn, batch []called) {
-	err := m.land(t, batch, m.callUnprepare(ctx, batch[0].driver, batch))
+	err := m.calls.land(t, batch, m.calls.callUnprepare(ctx, batch[0].driver, batch))
 	if err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Info("A driver did not unprepare all resource claims, trying again",
 			"driver", batch[0].driver, "err", err)
 	}
 	await.Wake(m.pods.wake)
-}
-
-func (m *Manager) callUnprepare(ctx context.Context, driver string, batch []called) (
-	out map[called]outcome) {
-	claims := m.claimsOf(batch)
-	answers, err := m.cfg.Drivers.Unprepare(ctx, driver, claims)
-	out = map[called]outcome{}
-	for i, c := range batch {
-		failed, answered := answers[claims[i].UID]
-		switch {
-		case err != nil:
-			out[c] = unanswered(err)
-		case !answered:
-			out[c] = outcome{err: errNoAnswer}
-		case failed != nil:
-			out[c] = outcome{err: failed}
-		default:
-			out[c] = outcome{event: Event{Kind: WasUnprepared}}
-		}
-	}
-	return out
 }
