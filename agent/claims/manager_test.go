@@ -111,7 +111,7 @@ func TestNeverSentNeedsNoDriver(t *testing.T) {
 		n.usable.Delete(nics)
 		err := n.Prepare(t.Context(), pod)
 		if !errors.Is(err, dra.ErrNotRegistered) || err.Error() !=
-			"prepare dynamic resources: DRA driver nic.example.com is not registered" {
+			"DRA driver nic.example.com is not registered" {
 			t.Errorf("error %v", err)
 		}
 		n.expect(t)
@@ -185,7 +185,7 @@ func TestSharedClaim(t *testing.T) {
 		n.Release(q.UID)
 		n.expect(t, "unprepare gpu a")
 		n.expectStages(t, "a[q!] gpu=Unpreparing")
-		want := "prepare dynamic resources: ResourceClaim a is being unprepared"
+		want := "ResourceClaim a is being unprepared"
 		if err := n.Prepare(t.Context(), p); err == nil || err.Error() != want {
 			t.Errorf("while it is unprepared: %v", err)
 		}
@@ -209,7 +209,7 @@ func TestOldClaimOfTheName(t *testing.T) {
 		}
 		n.claim("a", []string{gpus}, q)
 		n.claims["a"].UID = "uid-other"
-		want := "prepare dynamic resources: old ResourceClaim with same name a and different UID " +
+		want := "old ResourceClaim with same name a and different UID " +
 			"uid-a still exists (previous pod force-deleted?!)"
 		if err := n.Prepare(t.Context(), q); err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)

@@ -27,7 +27,7 @@ func TestOptionalCalls(t *testing.T) {
 			}
 		}
 		n.usable.Delete(gpus) // nobody needs it
-		want := "prepare dynamic resources: ResourceClaim a: " + claim.ErrSkips.Error()
+		want := "ResourceClaim a: " + claim.ErrSkips.Error()
 		if err := n.Prepare(t.Context(), pod); err == nil || err.Error() != want {
 			t.Errorf("without the gate: %v", err)
 		}

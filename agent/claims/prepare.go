@@ -29,8 +29,8 @@ func (e unregistered) Error() string {
 func (unregistered) Is(target error) bool { return target == dra.ErrNotRegistered }
 
 // Prepare has the drivers of the pod's claims prepare them. It returns when all of them are prepared
-// and recorded, or the first error, in the kubelet's words. It may be repeated, and calls no driver
-// for what is prepared. The pod is a user of its claims from then on, also after an error unless no
+// and recorded, or the first error, in the kubelet's words without "prepare dynamic resources: ",
+// which admission adds. It may be repeated, and calls no driver for what is prepared. The pod is a user of its claims from then on, also after an error unless no
 // driver was called, until Release.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	if !claim.Any(pod) {
@@ -39,10 +39,7 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	began := time.Now()
 	err := m.prepare(ctx, pod)
 	m.metrics.handled(opPrepare, began, err)
-	if err != nil {
-		return fmt.Errorf("prepare dynamic resources: %w", err)
-	}
-	return nil
+	return err
 }
 
 func (m *Manager) prepare(ctx context.Context, pod *v1.Pod) error {
