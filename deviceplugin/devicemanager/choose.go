@@ -26,15 +26,17 @@ type Request struct {
 	MustInclude []string
 	// Hint is the placement merged from all providers' hints.
 	Hint topology.Hint
+	// Near are the PCI devices to be close to.
+	Near Neighbours
 	// Advice is the plugin's answer to AdviceWanted. Choose ignores ids that are not free or not
-	// known.
+	// known, and all of it if it takes devices away from those that they are to be close to.
 	Advice []string
 }
 
 // Choose picks N devices, in natural order of ids. Devices that must be included come first, then
 // reusable ones, then devices on a node of Hint (nodes with the fewest free devices first), then
-// devices on other nodes, then devices without a node. Where this leaves a choice, Choose follows
-// Advice as far as it goes.
+// devices on other nodes, then devices without a node. Where this leaves a choice, devices close to
+// Near come first; where that leaves one, Choose follows Advice as far as it goes.
 //
 // The error is an *UnhealthyError, an *UnavailableError, or says that MustInclude does not fit
 // the request.
@@ -43,7 +45,7 @@ func Choose(req Request) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.follow(req.Advice)
+	s.take(s.advised(req.Advice))
 	s.take(s.open) // settle has counted: there are enough
 	return s.ids(s.chosen), nil
 }
@@ -77,6 +79,9 @@ type settled struct {
 	has     sets.Set[int]
 	// open lists the devices to choose the missing ones from, best first.
 	open []int
+	// close pairs them with their neighbours, and best is the merit of the best choice.
+	close pairing
+	best  merit
 }
 
 func (s *settled) missing() int { return s.n - len(s.chosen) }
@@ -94,10 +99,11 @@ func (s *settled) take(devices []int) {
 	}
 }
 
-// follow chooses the open devices among advice, in natural order of ids.
-func (s *settled) follow(advice []string) {
+// advised returns the open devices among advice, in natural order of ids; none if these would not be
+// as close to their neighbours as others.
+func (s *settled) advised(advice []string) []int {
 	if len(advice) == 0 {
-		return
+		return nil
 	}
 	wanted := sets.New(s.find(advice)...)
 	open := make([]int, 0, wanted.Len())
@@ -107,7 +113,17 @@ func (s *settled) follow(advice []string) {
 		}
 	}
 	slices.Sort(open)
-	s.take(open)
+	open = open[:min(len(open), s.missing())]
+	first, all := sets.New(open...), slices.Clone(open)
+	for _, d := range s.open {
+		if len(all) < s.missing() && !first.Has(d) {
+			all = append(all, d)
+		}
+	}
+	if !s.asClose(all) {
+		return nil
+	}
+	return open
 }
 
 // find returns the indices of the healthy devices among ids, ascending.
@@ -133,8 +149,21 @@ func (s *settled) ids(places []int) []string {
 	return out
 }
 
+// settle makes the steps that leave no choice, and orders the devices that are left.
 func (req Request) settle() (*settled, error) {
-	s := &settled{devices: req.Resource.Devices, n: req.N, has: sets.New[int]()}
+	s, err := req.narrow()
+	if err == nil {
+		s.pair()
+	}
+	return s, err
+}
+
+// narrow returns the devices that are certain, and those to choose the missing ones from.
+func (req Request) narrow() (*settled, error) {
+	s := &settled{
+		devices: req.Resource.Devices, n: req.N, has: sets.New[int](),
+		close: req.pairing(req.Resource.Devices),
+	}
 	must := sortedIDs(req.MustInclude)
 	held := s.find(must)
 	switch {

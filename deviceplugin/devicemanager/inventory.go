@@ -32,6 +32,8 @@ type Resource struct {
 	Devices []*Device
 	// Reasons says why devices are unhealthy, as far as the plugin tells.
 	Reasons Reasons
+	// Addresses has the PCI addresses of devices by id, as far as the plugin tells.
+	Addresses map[string]string
 	// Generation changes with each list that a plugin sends and with each change of cordons. If the
 	// plugin goes away, the devices become unhealthy and the generation stays.
 	Generation uint64
