@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/numalet/numalet/agent/claims/claim"
+	"github.com/numalet/numalet/agent/claims/places"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
@@ -225,10 +227,10 @@ func (d deviceDemand) supply(nodes topology.NodeSet, r deviceRequest,
 
 func (d deviceDemand) choose(later []Container, hint topology.Hint, got *Container) error {
 	var gets Devices
-	for _, r := range d.requests {
+	for i, r := range d.requests {
 		set, kept := got.device(r.resource.Name)
 		if !kept {
-			ids, err := d.chooseOne(r, later, hint)
+			ids, err := d.chooseOne(r, later, hint, d.near(i, later, hint, gets, got))
 			if err != nil {
 				return err
 			}
@@ -242,14 +244,14 @@ func (d deviceDemand) choose(later []Container, hint topology.Hint, got *Contain
 
 // chooseOne picks devices of one resource. If a plugin's advice is wanted and missing for the first
 // time, it puts the question into the plan and goes on without advice.
-func (d deviceDemand) chooseOne(r deviceRequest, later []Container,
-	hint topology.Hint) ([]string, error) {
+func (d deviceDemand) chooseOne(r deviceRequest, later []Container, hint topology.Hint,
+	near devicemanager.Neighbours) ([]string, error) {
 	key := AskKey{
 		Container: d.container, Resource: r.resource.Name,
 		Ahead: d.from.draft.plan.Ahead != nil,
 	}
 	req := d.from.request(r, later)
-	req.Hint = hint
+	req.Hint, req.Near = hint, near
 	advice, asked := d.from.draft.advice[key]
 	if plan := &d.from.draft.plan; !asked && plan.Ask == nil {
 		if want, ok := devicemanager.AdviceWanted(req); ok {
@@ -258,4 +260,54 @@ func (d deviceDemand) chooseOne(r deviceRequest, later []Container,
 	}
 	req.Advice = advice
 	return devicemanager.Choose(req)
+}
+
+// near returns what the devices of the i-th request are to be close to: the devices that the
+// container has by claims and of other resources, and those that it may get next.
+func (d deviceDemand) near(i int, later []Container, hint topology.Hint, has Devices,
+	got *Container) (near devicemanager.Neighbours) {
+	view := d.from.draft.view
+	near.Machine = view.Machine
+	for _, next := range d.requests[i+1:] {
+		if kept, is := got.device(next.resource.Name); is {
+			has = append(slices.Clip(has), kept)
+		}
+	}
+	for _, at := range d.from.draft.claimedAt(d.container) {
+		near.Has = append(near.Has, places.PCI(view.Machine, at))
+	}
+	for _, set := range has {
+		for _, id := range set.IDs {
+			if pci, known := view.Inventory.Resources[set.Resource].PCI(view.Machine, id); known {
+				near.Has = append(near.Has, pci)
+			}
+		}
+	}
+	for _, next := range d.requests[i+1:] {
+		if len(near.Has)+len(near.Gets) > 0 {
+			break
+		}
+		req := d.from.request(next, later)
+		near.Next = next.count
+		near.Gets = next.resource.Free(view.Machine, req.Taken.Difference(sets.New(req.Reusable...)),
+			hint)
+	}
+	return near
+}
+
+// claimedAt lists the places of the devices that a container has by claims.
+func (d *draft) claimedAt(container string) (out []claim.Place) {
+	for c := range podspec.Containers(d.pod) {
+		if c.Name != container {
+			continue
+		}
+		for _, one := range (claimProvider{d}).wanted(c) {
+			for _, device := range one.Devices {
+				if at := device.Place; !device.Admin && (at.PCI != "" || at.Root != "") {
+					out = append(out, at)
+				}
+			}
+		}
+	}
+	return out
 }
