@@ -1,0 +1,70 @@
+package places
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/numalet/numalet/agent/claims/claim"
+	"github.com/numalet/numalet/topology"
+)
+
+// Identity is what tells which hardware a device is, whoever hands it out.
+type Identity struct {
+	// Words name the device for people.
+	Words string
+	// PCI is its address. UUID is its UUID, and Parent that of the device of which it is a partition.
+	PCI, UUID, Parent string
+	// CDI lists its fully qualified CDI names.
+	CDI []string
+}
+
+// OfPlugin identifies a device of a device plugin by its id, by the PCI address that is known of it,
+// "": none, and by the CDI names of the plugin's answer. Ids of replicas end in "::" and a number.
+func OfPlugin(resource, id, pci string, cdi []string) Identity {
+	out := Identity{Words: "device " + id + " of " + resource, PCI: pci, CDI: cdi}
+	whole, _, _ := strings.Cut(id, "::")
+	if address, is := topology.ParsePCIAddress(whole); is && pci == "" {
+		out.PCI = address
+	} else if strings.HasPrefix(whole, "GPU-") || strings.HasPrefix(whole, "MIG-") {
+		out.UUID = whole
+	}
+	return out
+}
+
+// OfClaim identifies a device of a resource claim by its place, and by the CDI names that its driver
+// prepared.
+func OfClaim(claimName string, d claim.Device, cdi []string) Identity {
+	return Identity{
+		Words: fmt.Sprintf("device %s/%s/%s of claim %s", d.Driver, d.Pool, d.Name, claimName),
+		PCI:   d.Place.PCI, UUID: d.Place.UUID, Parent: d.Place.Parent, CDI: cdi,
+	}
+}
+
+// Same says, for people, why two devices are the same hardware, or one is a partition of the other;
+// "": they are not, as far as is known. Two partitions of one device are not the same.
+func Same(a, b Identity) string {
+	var what string
+	switch {
+	case a.UUID != "" && a.UUID == b.UUID:
+		what = "both have the UUID " + a.UUID
+	case a.UUID != "" && a.UUID == b.Parent:
+		what = "the second is a partition of the first, " + a.UUID
+	case b.UUID != "" && b.UUID == a.Parent:
+		what = "the first is a partition of the second, " + b.UUID
+	case a.UUID != "" && b.UUID != "": // partitions have the PCI address of the whole
+		return ""
+	case a.PCI != "" && a.PCI == b.PCI && !a.partition() && !b.partition():
+		what = "both are the PCI device " + a.PCI
+	default:
+		i := slices.IndexFunc(a.CDI, func(name string) bool { return slices.Contains(b.CDI, name) })
+		if i < 0 {
+			return ""
+		}
+		what = "both have the CDI name " + a.CDI[i]
+	}
+	return a.Words + " and " + b.Words + " are the same hardware: " + what
+}
+
+// partition reports whether the device is known to be a part of another one.
+func (i Identity) partition() bool { return i.Parent != "" || strings.HasPrefix(i.UUID, "MIG-") }
