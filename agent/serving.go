@@ -138,7 +138,7 @@ func (s serving) openRoutes() []server.Route {
 		server.JSONRoute("/placements", func() any { return s.Placements() }),
 		server.JSONRoute("/plugins", func() any { return s.devices.Peers() }),
 		server.JSONRoute("/problems", func() any { return s.Problems() }),
-		devices.ListRoute(s.devices.routes(n)), devices.DriversRoute(s.devices.routes(n)), devices.DriversRoute(s.devices.routes(n)),
+		devices.ListRoute(s.devices.routes(n)), devices.DriversRoute(s.devices.routes(n)),
 		claims.ListRoute(s.contents.claims.Manager),
 		n.events.Route(),
 		fit.FreeRoute(p.queue),

@@ -273,7 +273,7 @@ func (d deviceDemand) near(i int, later []Container, hint topology.Hint, has Dev
 			has = append(slices.Clip(has), kept)
 		}
 	}
-	for _, at := range d.from.draft.claimedAt(d.container) {
+	for _, at := range (claimProvider{d.from.draft}).at(d.container) {
 		near.Has = append(near.Has, places.PCI(view.Machine, at))
 	}
 	for _, set := range has {
@@ -295,13 +295,13 @@ func (d deviceDemand) near(i int, later []Container, hint topology.Hint, has Dev
 	return near
 }
 
-// claimedAt lists the places of the devices that a container has by claims.
-func (d *draft) claimedAt(container string) (out []claim.Place) {
-	for c := range podspec.Containers(d.pod) {
+// at lists the places of the devices that a container has by claims.
+func (p claimProvider) at(container string) (out []claim.Place) {
+	for c := range podspec.Containers(p.draft.pod) {
 		if c.Name != container {
 			continue
 		}
-		for _, one := range (claimProvider{d}).wanted(c) {
+		for _, one := range p.wanted(c) {
 			for _, device := range one.Devices {
 				if at := device.Place; !device.Admin && (at.PCI != "" || at.Root != "") {
 					out = append(out, at)

@@ -30,8 +30,8 @@ func (unregistered) Is(target error) bool { return target == dra.ErrNotRegistere
 
 // Prepare has the drivers of the pod's claims prepare them. It returns when all of them are prepared
 // and recorded, or the first error, in the kubelet's words without "prepare dynamic resources: ",
-// which admission adds. It may be repeated, and calls no driver for what is prepared. The pod is a user of its claims from then on, also after an error unless no
-// driver was called, until Release.
+// which admission adds. It may be repeated, and calls no driver for what is prepared. The pod is a
+// user of its claims from then on, also after an error unless no driver was called, until Release.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	if !claim.Any(pod) {
 		return nil
