@@ -64,7 +64,8 @@ func readQuestion(body io.Reader) (q Question, err error) {
 	if q, err = strict[Question](raw); err != nil {
 		return q, fmt.Errorf("the question: %w", err)
 	}
-	if len(validation.IsDNS1123Label(q.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(q.Name)) > 0 {
+	if len(validation.IsDNS1123Label(q.Namespace)) > 0 ||
+		len(validation.IsDNS1123Subdomain(q.Name)) > 0 {
 		return q, fmt.Errorf("%s is not the namespace and name of a ResourceClaim",
 			oneline.Cut(q.Namespace+"/"+q.Name, 256))
 	}

@@ -167,7 +167,8 @@ func (d *Driver) take(e Event) {
 	case e.Kind == WasUnprepared && d.Stage == StageUnpreparing:
 		d.enter(StageUnsent, e.At)
 		d.Devices = nil
-	case e.Kind == NotSent && (d.Stage == StageUnpreparing || d.Stage == StagePreparing && e.Stage != StagePrepared):
+	case e.Kind == NotSent && (d.Stage == StageUnpreparing ||
+		d.Stage == StagePreparing && e.Stage != StagePrepared):
 		d.enter(e.Stage, e.At)
 	}
 }
