@@ -113,7 +113,7 @@ func (d *Driver) Run(ctx context.Context) error {
 			"locked): stop it, or name this one with --dra-driver", d.cfg.Options.Driver,
 			lock.Path()), err)
 	}
-	defer lock.Unlock()
+	defer func() { _ = lock.Unlock() }() // the end of the process unlocks it too
 	if err := findRival(ctx, registry, d.cfg.Options.Driver); err != nil {
 		return err
 	}

@@ -40,12 +40,6 @@ func (s *served) log(format string, args ...any) {
 	s.said = append(s.said, fmt.Sprintf(format, args...))
 }
 
-func (s *served) hasSaid(part string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Contains(strings.Join(s.said, "\n"), part)
-}
-
 // config is that of a driver on a simulated machine with a node of its own.
 func (s *served) config() Config {
 	set := gpu.Defaults()
