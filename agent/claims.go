@@ -45,9 +45,10 @@ func (d driverDomain) handlers() map[string]watcher.Handler {
 
 // claimDomain is the resource claims of the node's pods.
 type claimDomain struct {
-	*claims.Manager                // nil: the node is in no cluster
-	slices          *slices.Slices // nil as Manager
-	changed         *mailbox.Topic // what pods that wait lack of them
+	*claims.Manager                         // nil: the node is in no cluster
+	slices          *slices.Slices          // nil as Manager
+	changed         *mailbox.Topic          // what pods that wait lack of them
+	settled         *mailbox.Box[types.UID] // pods whose claims are unprepared
 }
 
 // claimEnds are the drivers, and say which pods may use claims.
@@ -61,7 +62,7 @@ type claimEnds struct {
 
 // newClaims makes what has claims prepared.
 func newClaims(ctx context.Context, n node, e claimEnds) (c claimDomain, err error) {
-	c.changed = new(mailbox.Topic)
+	c.changed, c.settled = new(mailbox.Topic), mailbox.New[types.UID]()
 	if n.kube == nil {
 		return c, nil
 	}
@@ -82,7 +83,9 @@ func newClaims(ctx context.Context, n node, e claimEnds) (c claimDomain, err err
 		},
 		Drivers: e.drivers, DriversChanged: mailbox.Subscribe(e.drivers.changed),
 		Place: c.slices.Place, Active: e.active,
-		Ends:          claims.Ends{Changed: c.changed.Publish, Tell: n.events.About},
+		Ends: claims.Ends{
+			Changed: c.changed.Publish, Settled: c.settled.Put, Tell: n.events.About,
+		},
 		OptionalCalls: n.cfg.Gates.Enabled("DRAOptionalNodeOperations"),
 		Registry:      n.registry,
 	})
@@ -107,11 +110,14 @@ func (e claimEnds) active() (sets.Set[types.UID], bool) {
 	return out, true
 }
 
-// follow has claims prepared and unprepared, and slices of drivers that are gone removed.
-func (c claimDomain) follow(drivers driverDomain) []part {
+// follow has claims prepared and unprepared, and slices of drivers that are gone removed. again has
+// pods looked at.
+func (c claimDomain) follow(drivers driverDomain, again func(types.UID)) []part {
 	return []part{{"resource claims", c.Run}, {"resource slices", c.slices.Run},
 		{"drivers that are gone", func(ctx context.Context) error {
 			return drivers.gone.Each(ctx, c.slices.Gone)
+		}}, {"settled claims", func(ctx context.Context) error {
+			return c.settled.Each(ctx, again)
 		}}}
 }
 

@@ -91,7 +91,7 @@ func (c contentDomain) follow(workers *podworker.Workers, drivers driverDomain) 
 	if c.objects == nil {
 		return nil
 	}
-	return append(c.claims.follow(drivers), []part{
+	return append(c.claims.follow(drivers, workers.Retry), []part{
 		{"objects of pods", c.objects.Run},
 		{"what pods need", c.needs.Run},
 		{"changes of objects", func(ctx context.Context) error {

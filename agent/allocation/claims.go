@@ -67,6 +67,7 @@ type (
 		PCI     string `json:"pci,omitempty"`
 		Root    string `json:"root,omitempty"`
 		UUID    string `json:"uuid,omitempty"`
+		Parent  string `json:"parent,omitempty"`
 	}
 )
 
@@ -77,7 +78,8 @@ func (c Claims) MarshalJSON() ([]byte, error) {
 		out[i] = claimRecord{Name: one.Name, Request: one.Request, UID: one.UID}
 		for _, d := range one.Devices {
 			record := claimDevice{Request: d.Request, Driver: d.Driver, Pool: d.Pool, Name: d.Name,
-				ShareID: d.ShareID, Admin: d.Admin, PCI: d.Place.PCI, Root: d.Place.Root, UUID: d.Place.UUID}
+				ShareID: d.ShareID, Admin: d.Admin, PCI: d.Place.PCI, Root: d.Place.Root, UUID: d.Place.UUID,
+				Parent: d.Place.Parent}
 			if !d.Place.Nodes.IsEmpty() {
 				record.Nodes = d.Place.Nodes.String()
 			}
@@ -102,7 +104,8 @@ func decodeClaims(raw []byte) (Holding, error) {
 			}
 			one.Devices = append(one.Devices, claim.Device{Request: d.Request, Driver: d.Driver,
 				Pool: d.Pool, Name: d.Name, ShareID: d.ShareID, Admin: d.Admin,
-				Place: claim.Place{Nodes: nodes, PCI: d.PCI, Root: d.Root, UUID: d.UUID}})
+				Place: claim.Place{Nodes: nodes, PCI: d.PCI, Root: d.Root, UUID: d.UUID,
+					Parent: d.Parent}})
 		}
 		out = append(out, one)
 	}

@@ -202,7 +202,7 @@ func TestClaimForExtendedResources(t *testing.T) {
 func TestClaimsAreWritten(t *testing.T) {
 	want := Claims{{Name: "gpu", Request: "r", UID: "u", Devices: []claim.Device{
 		{Request: "r/sub", Driver: "d", Pool: "p", Name: "n", ShareID: "s", Admin: true, Place: claim.Place{
-			Nodes: topology.NewNodeSet(0, 70), PCI: "0000:01:00.0", Root: "pci0000:00", UUID: "GPU-1"}},
+			Nodes: topology.NewNodeSet(0, 70), PCI: "0000:01:00.0", Root: "pci0000:00", UUID: "GPU-1", Parent: "GPU-0"}},
 		{Driver: "d", Pool: "p", Name: "o"}}}, {}}
 	raw, err := json.Marshal(want)
 	if err != nil {

@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -153,7 +154,25 @@ func (c Case) request(container *v1.Container, cpus int,
 		r.Resources = append(r.Resources, a)
 	}
 	c.memoryRequest(&r, bytes, got)
+	r.Claims = claimsOf(container, got)
 	return r
+}
+
+// claimsOf describes the resource claims of a container, with their devices once it is placed.
+func claimsOf(c *v1.Container, got allocation.Container) (out []string) {
+	for _, one := range got.Claims() {
+		var devices []string
+		for _, d := range one.Devices {
+			devices = append(devices, d.Name+" of "+d.Driver)
+		}
+		out = append(out, fmt.Sprintf("%s (has %s)", one, cmp.Or(first(devices, ", "), "no device")))
+	}
+	for _, asked := range c.Resources.Claims {
+		if len(got.Claims()) == 0 {
+			out = append(out, allocation.Claim{Name: asked.Name, Request: asked.Request}.String())
+		}
+	}
+	return out
 }
 
 // first joins the first few of many ids, each cut to a length that can be displayed.

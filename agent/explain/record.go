@@ -103,6 +103,8 @@ type Request struct {
 	// Kind is init, sidecar or regular.
 	Kind      string   `json:"kind"`
 	Resources []Amount `json:"resources,omitempty"`
+	// Claims are its resource claims, with the devices that are allocated.
+	Claims []string `json:"claims,omitempty"`
 }
 
 // Amount is a number of exclusive CPUs (resource "cpu", or the name of isolated ones), of devices,

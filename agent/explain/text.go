@@ -156,7 +156,7 @@ func (r Request) String() string {
 	if r.Kind != "regular" {
 		name += " (" + r.Kind + ")"
 	}
-	if len(r.Resources) == 0 {
+	if len(r.Resources)+len(r.Claims) == 0 {
 		return name + ": nothing of its own; it runs on the CPUs that are shared"
 	}
 	var parts []string
@@ -170,7 +170,7 @@ func (r Request) String() string {
 		}
 		parts = append(parts, text)
 	}
-	return name + ": " + strings.Join(parts, ", ")
+	return name + ": " + strings.Join(append(parts, r.Claims...), ", ")
 }
 
 // got says what the container got of the amount.
