@@ -132,8 +132,24 @@ func (c claimDomain) admission() admission.Claims {
 // holds reports whether the pod holds claims.
 func (c claimDomain) holds(pod types.UID) bool { return c.Manager != nil && c.Held(pod) != nil }
 
-// admissionClaims are claims that are followed until they are released.
+// admissionClaims are claims that are followed until they are prepared or released.
 type admissionClaims struct{ *claims.Manager }
+
+// Begin implements admission.Claims.
+func (c admissionClaims) Begin(pod *v1.Pod) {
+	if _, lack := c.Uses(pod); lack.Reason != "" { // else they are prepared
+		c.Manager.Begin(pod)
+	}
+}
+
+// Prepare implements admission.Claims.
+func (c admissionClaims) Prepare(ctx context.Context, pod *v1.Pod) error {
+	err := c.Manager.Prepare(ctx, pod)
+	if err == nil {
+		c.End(pod.UID)
+	}
+	return err
+}
 
 // Release implements admission.Claims.
 func (c admissionClaims) Release(pod types.UID) {

@@ -97,7 +97,7 @@ func (a *admitter) do(ctx context.Context, e *entry, f effect) {
 // deadline.
 func (a *admitter) start(ctx context.Context, e *entry, f func(context.Context) event) {
 	var deadline time.Time
-	if e.tries.retries > 0 {
+	if e.tries.retries > 0 && a.cfg.Wait > 0 {
 		deadline = e.tries.since.Add(a.cfg.Wait)
 	}
 	a.calls.start(ctx, e, deadline, f)

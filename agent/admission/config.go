@@ -91,7 +91,7 @@ func (c *Config) view() decide.View {
 func (c *Config) snapshot(v decide.View, l allocation.Ledger) decide.Snapshot {
 	return decide.Snapshot{
 		View: v, Rules: c.Rules, Handlers: c.Handlers, Ledger: l,
-		Ahead: l.Requests(allocation.Claimed), Patient: c.Wait > 0,
+		Ahead: l.Requests(allocation.Claimed), Patient: c.Wait > 0, Endless: c.Wait <= 0,
 	}
 }
 

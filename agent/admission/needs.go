@@ -88,7 +88,9 @@ func (r *record) looks(now time.Time) bool {
 }
 
 // isEndless reports whether the pod waits, and no deadline ends that.
-func (r *record) isEndless() bool { return r.state == deferred && r.tries.refusal == nil }
+func (r *record) isEndless() bool {
+	return (r.state == deferred || r.state == retrying) && r.tries.refusal == nil
+}
 
 // hinder lets a pod that has or will have a place, but could not start, wait without holding anything.
 // A pod without a place is rejected, whatever it lacks, unless others may have gone before it because
@@ -134,9 +136,11 @@ func (p *pass) awaitRoom(e *entry, d *decide.Decision) {
 // look lets a pod with a place, or one whose claims are not known, wait for the API server's answer, if
 // one is expected.
 func (p *pass) look(ctx context.Context, e *entry, d decide.Decision) bool {
-	unknown := isForClaims(d)
-	if d.Kind.HoldsNothing() || d.Outcome == decide.Reject && !unknown || !e.looks(p.now) ||
-		!e.inquiry.lack.Unknown && !unknown {
+	switch {
+	case !e.looks(p.now):
+		return false
+	case isForClaims(d):
+	case d.Kind.HoldsNothing(), d.Outcome == decide.Reject, !e.inquiry.lack.Unknown:
 		return false
 	}
 	p.tell(ctx, e, inquired{d})
@@ -157,7 +161,7 @@ func (s *step) inquired(e inquired) {
 	s.inquiry.looked = true
 	has := s.has
 	switch plan := e.Case.Plan.Pod; {
-	case s.claims() || s.isReserved() || e.Kind == decide.Preempting:
+	case s.claims() || s.isReserved() || e.Kind == decide.Preempting || e.Kind.HoldsNothing():
 	case e.Outcome == decide.Wait:
 		has = reservation{claimed, e.Claim}
 	case len(plan.Containers) > 0:

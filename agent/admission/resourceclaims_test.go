@@ -207,13 +207,37 @@ func TestResourceClaimsAreLookedAt(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			d.expect()
 			time.Sleep(time.Second)
-			if wait > 0 {
-				d.expect("a Wait: WaitingForResourceClaim: claim gpu is not allocated")
-			} else {
-				d.expect("a Reject: UnexpectedAdmissionError: claim gpu is not allocated")
-			}
+			d.expect("a Wait: WaitingForResourceClaim: claim gpu is not allocated")
 		})
 	}
+}
+
+// Where pods do not wait for plugins they wait for their claims all the same, without end, as with the
+// kubelet: nothing is held meanwhile, and what a driver refuses is tried again.
+func TestResourceClaimsAreAwaitedWithoutEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		d, c := withClaims(t, dir, 0)
+		defer d.stop()
+		c.lacks["a"], c.answer = noClaim, errors.New("busy")
+		d.queue.Submit(claiming("a", "cpu=4"), false)
+		d.expect("a Wait: WaitingForResourceClaim: claim gpu is not allocated")
+		time.Sleep(time.Hour)
+		d.queue.Submit(pod("b", "cpu=4"), false)
+		d.expect("b Admit")
+		d.queue.Leaving("b", false)
+		d.queue.Release("b")
+		c.set(func() { c.lacks["a"] = claim.Lack{} })
+		d.queue.Poke()
+		d.expect("a Wait: WaitingForResourceDriver: " + prepareFailed)
+		time.Sleep(time.Hour)
+		d.expect()
+		if calls := c.calls(); len(calls) < 300 || len(calls) > 400 {
+			t.Errorf("in an hour the driver was called %d times", len(calls))
+		}
+		c.set(func() { c.answer = nil })
+		time.Sleep(10 * time.Second)
+		d.expect("a Admit")
+	})
 }
 
 // What a driver refuses is tried again, in the kubelet's words, until the pod's time is over. Then it is
@@ -283,11 +307,11 @@ func TestResourceDriverIsSlow(t *testing.T) {
 // record; no driver is called for them that has prepared them.
 func TestResourceClaimsOfRunningPods(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
-		d, c := withClaims(t, dir, time.Minute)
+		d, _ := withClaims(t, dir, time.Minute)
 		d.queue.Submit(claiming("a", "cpu=2"), false)
 		d.expect("a Admit")
 		d.stop()
-		d, c = withClaims(t, dir, time.Minute)
+		d, c := withClaims(t, dir, time.Minute)
 		defer d.stop()
 		before := d.store.State().Pods["a"]
 		c.lacks["a"] = noDriver

@@ -25,7 +25,8 @@ const (
 	pendingRelease
 	// retrying: a plugin or the store failed and is tried again; the pod keeps its reservation.
 	retrying
-	// deferred: a handler lets the pod wait; it has nothing.
+	// deferred: a handler lets the pod wait, or its resource claims where pods do not wait for more; it
+	// has nothing.
 	deferred
 	// heldBack: the pod has no place and nothing. It is rejected later, since other pods of its
 	// controller were rejected lately.

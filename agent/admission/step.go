@@ -368,6 +368,8 @@ func (s *step) failed(f failed) {
 		s.empty(queued)
 		s.do(adopt{f.err})
 		return
+	case unprepared && s.wait <= 0:
+		refusal = nil // as the kubelet, it tries without end
 	case !recording && !unprepared && !decide.MayPass(f.err), s.expired(s.wait, s.now):
 		s.reject(refusal)
 		return

@@ -2,12 +2,15 @@ package claims
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/claims/claim"
@@ -15,9 +18,12 @@ import (
 )
 
 const (
-	// period is the pause before claims are read again that a pod cannot use; it grows up to longest
-	// while the API server does not answer, and is longest while the claims are good.
-	period, longest = 2 * time.Second, 30 * time.Second
+	// soon is the first pause before claims are read again that a pod cannot use: the API server lets a
+	// node read a claim a moment after the pod is there. The pause grows up to period, or up to longest
+	// while the API server does not answer. While the claims are good it is longest.
+	soon, period, longest = 100 * time.Millisecond, 2 * time.Second, 30 * time.Second
+	// lookAgain is how long look waits for a claim that cannot be read yet.
+	lookAgain = time.Second
 	// readTimeout bounds the time of one reading of a pod's claims.
 	readTimeout = 10 * time.Second
 	// fresh is how long a reading of good claims counts when they are prepared.
@@ -41,8 +47,8 @@ type follower struct {
 type reading struct {
 	pod   *v1.Pod
 	known chan struct{} // closed when they were read, whatever came of it
+	ready chan struct{} // closed when they were good
 	again chan struct{} // capacity 1: they are to be read at once
-	once  sync.Once
 	stop  context.CancelFunc
 	found
 }
@@ -71,7 +77,8 @@ func (f *follower) begin(pod *v1.Pod) {
 		}
 		return
 	}
-	r := &reading{pod: pod, known: make(chan struct{}), again: make(chan struct{}, 1)}
+	r := &reading{pod: pod, known: make(chan struct{}), ready: make(chan struct{}),
+		again: make(chan struct{}, 1)}
 	r.err = fmt.Errorf("the API server has not told yet of the pod's resource claims")
 	f.pods[pod.UID] = r
 	r.stop = f.readers.Go(func(ctx context.Context) { f.follow(ctx, r) })
@@ -88,12 +95,14 @@ func (f *follower) end(uid types.UID) {
 
 // follow reads the claims until the pod waits no longer.
 func (f *follower) follow(ctx context.Context, r *reading) {
-	pauses := await.Pauses{First: period, Last: longest}
+	pauses := await.Pauses{First: soon, Last: longest}
 	for failed := 0; ctx.Err() == nil; {
 		f.put(ctx, r, f.read(ctx, f.podOf(r)))
 		pause := longest
 		if now := f.last(r); !now.good {
-			pause = pauses.After(failed)
+			if pause = pauses.After(failed); !isUnanswered(now.err) {
+				pause = min(pause, period)
+			}
 			failed++
 		} else {
 			failed = 0
@@ -127,8 +136,41 @@ func (f *follower) put(ctx context.Context, r *reading, now found) {
 	if f.replace(r, now) {
 		f.changed()
 	}
-	r.once.Do(func() { close(r.known) })
+	closeOnce(r.known)
+	if now.good {
+		closeOnce(r.ready)
+	}
 }
+
+// closeOnce closes a channel that only one goroutine closes.
+func closeOnce(c chan struct{}) {
+	select {
+	case <-c:
+	default:
+		close(c)
+	}
+}
+
+// fetchError says that a claim could not be read.
+type fetchError struct {
+	claim string
+	error
+}
+
+func (e *fetchError) Error() string {
+	return fmt.Sprintf("fetch ResourceClaim %s: %v", e.claim, e.error)
+}
+
+func (e *fetchError) Unwrap() error { return e.error }
+
+// isUnanswered reports whether the error is that the API server did not answer.
+func isUnanswered(err error) bool {
+	_, fetch := errors.AsType[*fetchError](err)
+	return fetch && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown
+}
+
+// isEarly reports whether the claim may be there or be readable in a moment.
+func isEarly(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) }
 
 func (f *follower) replace(r *reading, now found) (other bool) {
 	f.mu.Lock()
@@ -148,21 +190,23 @@ func (f *follower) known(uid types.UID) (found, bool) {
 	return found{}, false
 }
 
-// look waits until the pod's claims were read once.
+// look waits until the pod's claims were read once, and a moment longer for one that cannot be read
+// yet.
 func (f *follower) look(ctx context.Context, uid types.UID) {
-	if c := f.awaited(uid); c != nil {
-		await.On(ctx, c)
+	r := f.reading(uid)
+	if r == nil || !await.On(ctx, r.known) || !isEarly(f.last(r).err) {
+		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, lookAgain)
+	defer cancel()
+	await.On(ctx, r.ready)
 }
 
-// awaited returns nil for a pod that is not followed.
-func (f *follower) awaited(uid types.UID) <-chan struct{} {
+// reading returns nil for a pod that is not followed.
+func (f *follower) reading(uid types.UID) *reading {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if r := f.pods[uid]; r != nil {
-		return r.known
-	}
-	return nil
+	return f.pods[uid]
 }
 
 // reread has the pod's claims read at once: they are not what they were.
@@ -219,7 +263,7 @@ func (f *follower) read(ctx context.Context, pod *v1.Pod) found {
 func (f *follower) readOne(ctx context.Context, pod *v1.Pod, ref claim.Ref) (Use, error) {
 	c, err := f.get(ctx, pod.Namespace, ref.Name)
 	if err != nil {
-		return Use{}, fmt.Errorf("fetch ResourceClaim %s: %w", ref.Name, err)
+		return Use{}, &fetchError{ref.Name, err}
 	}
 	if err := claim.Check(pod, ref, c); err != nil {
 		return Use{}, err

@@ -239,14 +239,17 @@ func (m *Manager) CDI(pod *v1.Pod, container string) (ids []string, err error) {
 
 // Held says why the pod's claims are not yet unprepared; nil: it holds none.
 func (m *Manager) Held(uid types.UID) error {
-	for _, r := range m.book.records().of(uid) {
+	held := m.book.records().of(uid)
+	for _, r := range held {
 		for _, d := range r.Drivers {
 			if p := m.calls.flights.problem(called{r.key(), d.Name}); p.Err != nil &&
 				len(r.active()) == 0 {
 				return p.Err
 			}
 		}
-		return fmt.Errorf("ResourceClaim %s is not unprepared yet", r.Name)
+	}
+	if len(held) > 0 {
+		return fmt.Errorf("ResourceClaim %s is not unprepared yet", held[0].Name)
 	}
 	if m.pods.preparing(uid) {
 		return fmt.Errorf("the pod's resource claims are being prepared")

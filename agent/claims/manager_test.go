@@ -101,6 +101,30 @@ func TestWaits(t *testing.T) {
 	})
 }
 
+// A claim that is there in a moment is waited for before anything is said.
+func TestLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		pod := n.pod("p", "a")
+		n.Begin(pod)
+		time.AfterFunc(150*time.Millisecond, func() { n.claim("a", []string{gpus}, pod) })
+		began := time.Now()
+		n.Look(t.Context(), pod)
+		if _, lack := n.Uses(pod); lack != (claim.Lack{}) || time.Since(began) > time.Second/2 {
+			t.Errorf("after %v it lacks %+v", time.Since(began), lack)
+		}
+		other := n.pod("other", "b")
+		n.Begin(other)
+		began = time.Now()
+		n.Look(t.Context(), other)
+		if took := time.Since(began); took != lookAgain {
+			t.Errorf("it looked for %v for a claim that is not there", took)
+		}
+		n.End(pod.UID)
+		n.End(other.UID)
+	})
+}
+
 // A driver that is not there is not told, and nobody waits for it to undo what it never did.
 func TestNeverSentNeedsNoDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -119,7 +120,7 @@ func (n *node) get(ctx context.Context, namespace, name string) (*resourcev1.Res
 	if c := n.claims[name]; c != nil && c.Namespace == namespace {
 		return c, nil
 	}
-	return nil, fmt.Errorf("resourceclaims.resource.k8s.io %q not found", name)
+	return nil, apierrors.NewNotFound(resourcev1.Resource("resourceclaims"), name)
 }
 
 // drivers are the node's.

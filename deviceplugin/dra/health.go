@@ -71,7 +71,7 @@ func (in *instance) followHealth(ctx context.Context) {
 		return
 	}
 	defer conn.Close()
-	var client healthv1.DRAResourceHealthClient = healthv1.NewDRAResourceHealthClient(conn)
+	client := healthv1.NewDRAResourceHealthClient(conn)
 	if in.health == healthv1alpha1.DRAResourceHealthService {
 		client = healthv1.V1Alpha1ClientWrapper{
 			Client: healthv1alpha1.NewDRAResourceHealthClient(conn),

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"errors"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -61,6 +62,8 @@ const (
 	Checked
 	// Hindered: the pod lacks an object of the API server and could not start.
 	Hindered
+	// Unclaimed: the pod's resource claims cannot be used yet, and it waits without end.
+	Unclaimed
 	// Overtaken: other pods took the room while it could not start.
 	Overtaken
 	// PendingRelease: the pod has a place once the releases under way are recorded.
@@ -71,7 +74,9 @@ const (
 )
 
 // HoldsNothing reports whether a pod that waits for this has nothing of the node meanwhile.
-func (k Kind) HoldsNothing() bool { return k == Checked || k == Hindered || k == Overtaken }
+func (k Kind) HoldsNothing() bool {
+	return k == Checked || k == Hindered || k == Unclaimed || k == Overtaken
+}
 
 // Decide decides on a pod; it is pure. It admits a pod that runs, and one that passes all handlers
 // and has a place now. If the snapshot is patient, a pod without a place waits for one that it will
@@ -97,8 +102,12 @@ func (s *Snapshot) Decide(r *Request) Decision {
 	default:
 		d.Rejection = rejection(room, r.Pod, err)
 		d.refuse(Reject, d.Rejection.Reason, d.Rejection.Message)
-		if s.Patient {
+		switch unready, ok := errors.AsType[*allocation.Unready](err); {
+		case s.Patient:
 			d.foresee(rooms{room, s.Later(r)}, r)
+		case ok && s.Endless && unready.Claim.Reason != "":
+			d.Kind, d.Rejection = Unclaimed, nil
+			d.refuse(Wait, unready.Claim.Reason, unready.Error())
 		}
 		if d.Outcome == Reject && podspec.IsCritical(r.Pod) {
 			d.preempt(s, r)

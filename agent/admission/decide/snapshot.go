@@ -26,6 +26,9 @@ type Snapshot struct {
 	Ahead v1.ResourceList
 	// Patient: a pod that lacks something may wait for it.
 	Patient bool
+	// Endless: a pod that is not patient waits for its resource claims all the same, without end and
+	// with nothing of the node, as with the kubelet.
+	Endless bool
 }
 
 // View is the node without its pods.
