@@ -25,7 +25,7 @@ func newPluginListCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the plugins and DRA drivers of a running agent: sockets, devices, calls, last errors",
+		Short: "List the plugins and DRA drivers of a running agent: sockets, calls, last errors",
 		Long: `List the device plugins that a running agent knows, by resource: the socket and how
 the plugin registered, its devices, the calls that were made, how many of them
 failed, and what the last one that failed said. What is wrong with what plugins

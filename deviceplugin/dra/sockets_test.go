@@ -125,7 +125,8 @@ func TestServices(t *testing.T) {
 		}
 		method := "/k8s.io.kubelet.pkg.apis.dra." + strings.TrimSuffix(used, ".DRAPlugin") +
 			".DRAPlugin/NodePrepareResources"
-		if got := counts(t, registry); got[gpu+","+"Internal,"+method] != 1 || got[gpu+",OK,"+method] != 1 {
+		got := counts(t, registry)
+		if got[gpu+",Internal,"+method] != 1 || got[gpu+",OK,"+method] != 1 {
 			t.Errorf("counted %v", got)
 		}
 	}

@@ -59,7 +59,8 @@ func Find(ctx context.Context, registry, driver string) (path string, err error)
 }
 
 // introduction asks the plugin behind a socket who it is.
-func introduction(ctx context.Context, path string, patience time.Duration) (watcher.Plugin, error) {
+func introduction(ctx context.Context, path string, patience time.Duration) (
+	watcher.Plugin, error) {
 	conn, err := socket.PluginClient(path, patience, nil)
 	if err != nil {
 		return watcher.Plugin{}, err

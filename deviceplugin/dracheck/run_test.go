@@ -28,7 +28,8 @@ var claims = []dra.Claim{
 }
 
 const spec = `{"cdiVersion": "0.6.0", "kind": "example.com/gpu", "devices": [
-	{"name": "a", "containerEdits": {"env": ["A=1"]}}, {"name": "b", "containerEdits": {"env": ["B=1"]}}]}`
+	{"name": "a", "containerEdits": {"env": ["A=1"]}},
+	{"name": "b", "containerEdits": {"env": ["B=1"]}}]}`
 
 // checked runs all checks on a driver, and returns the names of those that failed.
 func checked(t *testing.T, cfg dratest.Config, change func(*dratest.Driver, *Config)) (
@@ -131,7 +132,9 @@ func TestWrongDrivers(t *testing.T) {
 			delete(r.Claims, "uid-b")
 		}}},
 		"prepares-at-once": {cfg: dratest.Config{Prepare: atOnce}},
-		"cdi":              {change: func(_ *dratest.Driver, c *Config) { c.CDI = []string{t.TempDir()} }},
+		"cdi": {change: func(_ *dratest.Driver, c *Config) {
+			c.CDI = []string{t.TempDir()}
+		}},
 		"slices": {change: func(_ *dratest.Driver, c *Config) {
 			c.Slices[0].Spec.Pool.Name = "other"
 		}},

@@ -1,16 +1,30 @@
 package dracheck
 
-import "github.com/numalet/numalet/deviceplugin/check"
+import (
+	"slices"
+
+	"github.com/numalet/numalet/deviceplugin/check"
+)
+
+// says returns the texts of a check.
+func says(group, name, did, expected, why, hint string) check.Result {
+	return check.Result{
+		Group: group, Name: name, Did: did, Expected: expected, Why: why, Hint: hint,
+	}
+}
 
 // table returns all checks in the order in which they run.
 func table() []entry {
-	says := func(group, name, did, expected, why, hint string) check.Result {
-		return check.Result{
-			Group: group, Name: name, Did: did, Expected: expected, Why: why, Hint: hint,
-		}
-	}
-	needs := []string{"registers"}
-	prepared := []string{"registers", "prepares"}
+	return slices.Concat(registrationChecks(), prepareChecks(), unprepareChecks(), healthChecks())
+}
+
+// Checks without which most others mean nothing.
+func registered() []string { return []string{"registers"} }
+func prepared(more ...string) []string {
+	return append([]string{"registers", "prepares"}, more...)
+}
+
+func registrationChecks() []entry {
 	return []entry{
 		{Result: says("registration", "registers", "asked the driver who it is (GetInfo), and connected",
 			"a valid name, an endpoint that serves, and a service that the kubelet knows",
@@ -20,53 +34,68 @@ func table() []entry {
 		{Result: says("registration", "versions", "called each service that the driver lists",
 			"each answers a call without claims",
 			"which of them is called depends on the node's version",
-			"list only services that you serve"), needs: needs, run: checkVersions},
+			"list only services that you serve"), needs: registered(), run: checkVersions},
 		{Result: says("claims", "unknown-claim", "unprepared a claim that was never prepared",
 			"success", "the agent unprepares what it may have sent, also after a restart of either "+
 				"side: a pod whose claim cannot be unprepared never ends",
-			"answer with success for a claim that is not prepared"), needs: needs, run: checkUnknown},
+			"answer with success for a claim that is not prepared"), needs: registered(), run: checkUnknown},
+	}
+}
+
+func prepareChecks() []entry {
+	return []entry{
 		{Result: says("claims", "prepares", "prepared the claims in one call",
 			"an answer for each of them, without an error", "the pod does not start without it",
-			"answer for every claim of the call"), needs: needs, claims: true, run: checkPrepares},
+			"answer for every claim of the call"), needs: registered(), claims: true, run: checkPrepares},
 		{Result: says("claims", "prepares-again", "prepared the same claims again",
 			"the same answer", "the agent prepares again after each restart and each lost answer",
 			"keep what was prepared by the claim's UID, and answer from it"),
-			needs: prepared, claims: true, run: checkAgain},
+			needs: prepared(), claims: true, run: checkAgain},
 		{Result: says("claims", "prepares-at-once", "prepared the same claims in eight calls at once",
 			"the same answer, each time", "pods that share a claim start at the same time",
 			"hold a lock for each claim while it is prepared"),
-			needs: append(prepared, "prepares-again"), claims: true, run: checkAtOnce},
+			needs: prepared("prepares-again"), claims: true, run: checkAtOnce},
 		{Result: says("claims", "cancelled", "cancelled a call, and prepared the claims again",
 			"the same answer", "calls are cancelled when the agent ends",
 			"leave nothing behind that another call trips over when the call's context ends"),
-			needs:  append(prepared, "prepares-again", "prepares-at-once"),
+			needs:  prepared("prepares-again", "prepares-at-once"),
 			claims: true, run: checkCancelled},
 		{Result: says("claims", "agent-restarts", "connected anew and prepared the claims again",
 			"the same answer", "the agent is updated while pods run",
 			"bind nothing to the connection"),
-			needs:  append(prepared, "prepares-again", "prepares-at-once", "cancelled"),
+			needs:  prepared("prepares-again", "prepares-at-once", "cancelled"),
 			claims: true, run: checkAgentRestarts},
-		{Result: says("claims", "cdi", "looked for the CDI devices of the answers in the node's CDI files",
+		{Result: says("claims", "cdi", "looked for the answers' CDI devices in the node's CDI files",
 			"each is there", "the runtime refuses a container with an unknown CDI device",
 			"write the CDI file before you answer, under the name that you answer"),
-			needs: prepared, claims: true, run: checkCDI},
+			needs: prepared(), claims: true, run: checkCDI},
 		{Result: says("claims", "slices", "looked for the devices of the answers in the ResourceSlices",
 			"each is there", "schedulers and monitoring find a device by driver, pool and name",
-			"answer with the names of the ResourceSlice"), needs: prepared, claims: true, run: checkSlices},
+			"answer with the names of the ResourceSlice"), needs: prepared(), claims: true, run: checkSlices},
+	}
+}
+
+func unprepareChecks() []entry {
+	return []entry{
 		{Result: says("claims", "unprepares", "unprepared the claims in one call", "success for each",
 			"a pod whose claim cannot be unprepared never ends", "answer for every claim of the call"),
-			needs: prepared, claims: true, run: checkUnprepares},
+			needs: prepared(), claims: true, run: checkUnprepares},
 		{Result: says("claims", "unprepares-again", "unprepared the claims again", "success",
 			"the agent repeats a call whose answer was lost",
 			"answer with success for a claim that is not prepared"),
-			needs: append(prepared, "unprepares", "unknown-claim"), claims: true, run: checkUnprepares},
+			needs: prepared("unprepares", "unknown-claim"), claims: true, run: checkUnprepares},
 		{Result: says("claims", "prepares-anew", "prepared the claims once more, and unprepared them",
 			"success", "a claim is used by one pod after the other",
 			"forget a claim when it is unprepared"),
-			needs: append(prepared, "unprepares"), claims: true, run: checkAnew},
+			needs: prepared("unprepares"), claims: true, run: checkAnew},
+	}
+}
+
+func healthChecks() []entry {
+	return []entry{
 		{Result: says("health", "health", "waited for the first message of NodeWatchResources",
 			"the health of the driver's devices", "without it the pod's status has no health",
 			"send all devices at once when a stream begins, or do not list the service"),
-			needs: needs, run: checkHealth},
+			needs: registered(), run: checkHealth},
 	}
 }

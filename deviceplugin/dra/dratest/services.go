@@ -22,14 +22,16 @@ type services struct {
 	driver *Driver
 }
 
-func (s services) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
+func (s services) GetInfo(context.Context, *registerapi.InfoRequest) (
+	*registerapi.PluginInfo, error) {
 	return &registerapi.PluginInfo{
 		Type: registerapi.DRAPlugin, Name: s.driver.cfg.Name, Endpoint: s.driver.Endpoint,
 		SupportedVersions: s.driver.cfg.Versions,
 	}, nil
 }
 
-func (s services) NotifyRegistrationStatus(_ context.Context, told *registerapi.RegistrationStatus) (
+func (s services) NotifyRegistrationStatus(_ context.Context,
+	told *registerapi.RegistrationStatus) (
 	*registerapi.RegistrationStatusResponse, error) {
 	s.driver.mu.Lock()
 	defer s.driver.mu.Unlock()
@@ -37,7 +39,8 @@ func (s services) NotifyRegistrationStatus(_ context.Context, told *registerapi.
 	return &registerapi.RegistrationStatusResponse{}, nil
 }
 
-func (s services) NodePrepareResources(ctx context.Context, req *drav1.NodePrepareResourcesRequest) (
+func (s services) NodePrepareResources(ctx context.Context,
+	req *drav1.NodePrepareResourcesRequest) (
 	resp *drav1.NodePrepareResourcesResponse, err error) {
 	d := s.driver
 	claims := claimsOf(req.GetClaims())
