@@ -28,9 +28,11 @@ type scenarioNode struct {
 	port    string // of the probe server
 	plugins sync.WaitGroup
 
-	mu    sync.Mutex
-	now   map[string]*v1.Pod            // the existing pods
-	stops map[string]context.CancelFunc // stops the plugins, by pod
+	mu       sync.Mutex
+	now      map[string]*v1.Pod            // the existing pods
+	stops    map[string]context.CancelFunc // stops the plugins and drivers, by pod
+	drivers  map[string]*claimDrivers      // by pod
+	lastCall map[string]string             // to a driver, by pod and driver
 }
 
 // newScenarioNode starts a node and records its pods.
@@ -58,7 +60,7 @@ func newScenarioNode(t *testing.T, agent, port string, asked *probeServer) *scen
 		}
 	})
 	follow(t, s.Cluster, "events", s.Namespace, func(event *v1.Event, gone bool) {
-		if !gone {
+		if !gone && event.ReportingController != v1.DefaultSchedulerName {
 			s.Event(event)
 		}
 	})
@@ -90,7 +92,11 @@ func (s *scenarioNode) begin(ctx context.Context, one scenario, try int) error {
 		pod.Name, pod.Namespace = strings.TrimSuffix(pod.Name, "-"+s.Name), s.Namespace
 		return s.manifest(pod)
 	}
-	pod.Spec.NodeName = s.Name
+	if pod.Spec.NodeName = s.Name; len(pod.Spec.ResourceClaims)+len(s.driversOf(pod.Name).running) > 0 &&
+		!one.bound {
+		pod.Spec.NodeName = ""
+		s.scheduled(pod)
+	}
 	added := pod.Spec.EphemeralContainers
 	pod.Spec.EphemeralContainers = nil
 	_, err = s.Client.CoreV1().Pods(s.Namespace).Create(ctx, pod, metav1.CreateOptions{})
@@ -197,8 +203,10 @@ func (s *scenarioNode) end(ctx context.Context, one scenario, pod string) error 
 
 func (s *scenarioNode) stopPlugin(pod string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if stop := s.stops[pod]; stop != nil {
+	stop := s.stops[pod]
+	delete(s.stops, pod)
+	s.mu.Unlock()
+	if stop != nil {
 		stop()
 	}
 }

@@ -71,9 +71,7 @@ func plugin(faults ...pluginsim.Fault) act {
 		ended := make(chan error, 1)
 		run, stop := context.WithCancel(ctx)
 		s.plugins.Go(func() { ended <- p.Run(run) })
-		s.mu.Lock()
-		s.stops[pod] = stop
-		s.mu.Unlock()
+		s.atEnd(pod, stop)
 		return s.awaitDevices(ctx, pod, 4, ended)
 	}
 }

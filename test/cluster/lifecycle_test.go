@@ -30,6 +30,8 @@ type scenario struct {
 	// it in a manifest.
 	spec   string
 	static bool
+	// bound: the pod is created on the node even if it has claims, so no scheduler allocates them.
+	bound bool
 	// whole is the pod of a scenario without a spec.
 	whole *v1.Pod
 	// before runs before the pod is created.
@@ -148,6 +150,16 @@ func runAll(t *testing.T, sides []*scenarioNode, all []scenario, c *histories.Co
 	try int) []string {
 	t.Helper()
 	start := time.Now()
+	playAll(t, sides, all, try)
+	wrong, late := differ(sides, all, c, try)
+	t.Logf("try %d: %d scenarios, %v; what is new is seldom seen later than %v", try, len(all),
+		time.Since(start).Round(time.Second), late.Round(10*time.Millisecond))
+	return wrong
+}
+
+// playAll runs scenarios on the nodes at once.
+func playAll(t *testing.T, sides []*scenarioNode, all []scenario, try int) {
+	t.Helper()
 	onBoth(t, sides, all, func(s *scenarioNode, one scenario) error {
 		name := one.podName(try, s)
 		err := s.act(t.Context(), one.before, name)
@@ -165,10 +177,6 @@ func runAll(t *testing.T, sides []*scenarioNode, all []scenario, c *histories.Co
 	if slices.ContainsFunc(all, func(s scenario) bool { return s.later != nil }) {
 		runAfterRestart(t, sides, all, try)
 	}
-	wrong, late := differ(sides, all, c, try)
-	t.Logf("try %d: %d scenarios, %v; what is new is seldom seen later than %v", try, len(all),
-		time.Since(start).Round(time.Second), late.Round(10*time.Millisecond))
-	return wrong
 }
 
 // runAfterRestart restarts the agents and runs the rest of the scenarios.
@@ -233,7 +241,7 @@ const lateEvents = 5 * time.Second
 // apart is the time between the starts of two scenarios: nodes should not be busy with starts only.
 const apart = 100 * time.Millisecond
 
-// onBoth runs do for each scenario on both nodes, all at once.
+// onBoth runs do for each scenario on each node, all at once.
 func onBoth(t *testing.T, sides []*scenarioNode, all []scenario, do func(*scenarioNode, scenario) error) {
 	t.Helper()
 	var group sync.WaitGroup

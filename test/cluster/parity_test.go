@@ -99,6 +99,7 @@ type side struct {
 	rig.Cluster
 	rig.Node
 	answers *probeServer // nil: pods send no requests
+	cdi     string       // where the runtime looks for CDI specs; "": the machine's
 }
 
 func newSide(t *testing.T, agent string) *side { return newSideWith(t, agent, nil) }
@@ -106,8 +107,9 @@ func newSide(t *testing.T, agent string) *side { return newSideWith(t, agent, ni
 // newSideWith starts a node; its agent also has these settings, and numalet these arguments.
 func newSideWith(t *testing.T, agent string, settings map[string]any, ours ...string) *side {
 	t.Helper()
-	c := rig.Start(t)
+	c, cdi := rig.Start(t), t.TempDir()
 	n := harness.NewWith(t, crisim.Config{
+		CDIDirs:    []string{cdi},
 		Images:     []string{rootImage, userImage, namedImage, doneImage, "sim.local/data:1"},
 		ImageUsers: map[string]string{userImage: "1000", namedImage: "web"},
 		Handlers:   []string{"heavy"},
@@ -120,7 +122,9 @@ func newSideWith(t *testing.T, agent string, settings map[string]any, ours ...st
 	if agent == "numalet" {
 		n.Args = append(n.Args, ours...)
 	}
-	return startSide(t, c, n, agent, "heavy")
+	s := startSide(t, c, n, agent, "heavy")
+	s.cdi = cdi
+	return s
 }
 
 // startSide starts the agent on the node; handler is a handler of its runtime.

@@ -16,11 +16,17 @@ import (
 func follow[T runtime.Object](t *testing.T, c rig.Cluster, resource, namespace string,
 	tell func(is T, gone bool)) {
 	t.Helper()
+	followOf(t, c.Client.CoreV1().RESTClient(), resource, namespace, tell)
+}
+
+// followOf is follow for the objects of another group of the API.
+func followOf[T runtime.Object](t *testing.T, group cache.Getter, resource, namespace string,
+	tell func(is T, gone bool)) {
+	t.Helper()
 	var kind T
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.NewListWatchFromClient(c.Client.CoreV1().RESTClient(), resource,
-			namespace, fields.Everything()),
-		ObjectType: kind,
+		ListerWatcher: cache.NewListWatchFromClient(group, resource, namespace, fields.Everything()),
+		ObjectType:    kind,
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(now any) { tell(now.(T), false) },
 			UpdateFunc: func(_, now any) { tell(now.(T), false) },

@@ -2,6 +2,8 @@ package drivers
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -26,8 +28,8 @@ type Call struct {
 	// Instance is the driver's instance that was called.
 	Instance string
 	Claims   []dra.Claim
-	// CDI has the ids in the answer, sorted, by claim.
-	CDI          map[types.UID][]string
+	// CDI has the ids in the answer, and Devices the devices as pool/name, sorted, by claim.
+	CDI, Devices map[types.UID][]string
 	Began, Ended time.Time // Ended is zero during the call
 	// Err: the whole call failed; Refused has the errors of single claims.
 	Err     error
@@ -79,15 +81,19 @@ func parsed[M proto.Message](raw []byte, message M) M {
 
 // answered adds the driver's answer.
 func (c *Call) answered(answer []byte) {
-	c.CDI, c.Refused = map[types.UID][]string{}, map[types.UID]string{}
+	c.CDI, c.Devices = map[types.UID][]string{}, map[types.UID][]string{}
+	c.Refused = map[types.UID]string{}
 	switch c.Method {
 	case Prepare:
 		for uid, one := range parsed(answer, &drav1.NodePrepareResourcesResponse{}).GetClaims() {
 			c.refuse(uid, one.GetError())
+			of := types.UID(uid)
 			for _, device := range one.GetDevices() {
-				c.CDI[types.UID(uid)] = append(c.CDI[types.UID(uid)], device.GetCdiDeviceIds()...)
+				c.CDI[of] = append(c.CDI[of], device.GetCdiDeviceIds()...)
+				c.Devices[of] = append(c.Devices[of], device.GetPoolName()+"/"+device.GetDeviceName())
 			}
-			slices.Sort(c.CDI[types.UID(uid)])
+			slices.Sort(c.CDI[of])
+			slices.Sort(c.Devices[of])
 		}
 	case Unprepare:
 		for uid, one := range parsed(answer, &drav1.NodeUnprepareResourcesResponse{}).GetClaims() {
@@ -125,4 +131,25 @@ func Held(calls []Call) (held, unknown map[types.UID]dra.Claim) {
 		}
 	}
 	return held, unknown
+}
+
+// Twice returns the devices that were prepared for a claim while another one may still have had
+// them, after calls in this order to one driver.
+func Twice(calls []Call) (out []string) {
+	owner := map[string]dra.Claim{}
+	for _, c := range calls {
+		for _, one := range c.Claims {
+			_, refused := c.Refused[one.UID]
+			if c.Method == Unprepare && c.Err == nil && !refused && !c.Ended.IsZero() {
+				maps.DeleteFunc(owner, func(_ string, is dra.Claim) bool { return is.UID == one.UID })
+			}
+			for _, device := range c.Devices[one.UID] {
+				if is, had := owner[device]; had && is.UID != one.UID {
+					out = append(out, fmt.Sprintf("%s for %s while %s has it", device, one.Name, is.Name))
+				}
+				owner[device] = one
+			}
+		}
+	}
+	return out
 }

@@ -30,7 +30,8 @@ func (f *fake) NodePrepareResources(_ context.Context, in *drav1.NodePrepareReso
 	out := &drav1.NodePrepareResourcesResponse{Claims: map[string]*drav1.NodePrepareResourceResponse{}}
 	for _, c := range in.GetClaims() {
 		out.Claims[c.GetUid()] = &drav1.NodePrepareResourceResponse{
-			Devices: []*drav1.Device{{CdiDeviceIds: []string{"a.io/x=2", "a.io/x=1"}}}}
+			Devices: []*drav1.Device{{PoolName: "pool", DeviceName: "d",
+				CdiDeviceIds: []string{"a.io/x=2", "a.io/x=1"}}}}
 		if c.GetUid() == "bad" {
 			out.Claims["bad"] = &drav1.NodePrepareResourceResponse{Error: "no"}
 		}
@@ -217,5 +218,28 @@ func TestEnds(t *testing.T) {
 	}
 	if _, unknown := Held(p.Calls()); unknown[types.UID("u")].UID != "u" {
 		t.Errorf("unknown is %v", unknown)
+	}
+}
+
+// A device is prepared twice if another claim gets it before the first is unprepared.
+func TestTwice(t *testing.T) {
+	for _, unprepared := range []bool{true, false} {
+		p, _, plugin, _, _ := proxied(t)
+		for _, uid := range []string{"a", "a", "b"} {
+			if uid == "b" && unprepared {
+				if _, err := plugin.NodeUnprepareResources(t.Context(),
+					&drav1.NodeUnprepareResourcesRequest{Claims: claims("a")}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := plugin.NodePrepareResources(t.Context(),
+				&drav1.NodePrepareResourcesRequest{Claims: claims(uid)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := strings.Join(Twice(p.Calls()), "; ")
+		if (got == "") != unprepared || !unprepared && got != "pool/d for name-b while name-a has it" {
+			t.Errorf("unprepared %v: %q", unprepared, got)
+		}
 	}
 }
