@@ -35,8 +35,9 @@ type scenarioNode struct {
 	lastCall map[string]string             // to a driver, by pod and driver
 }
 
-// newScenarioNode starts a node and records its pods.
-func newScenarioNode(t *testing.T, agent, port string, asked *probeServer) *scenarioNode {
+// newScenarioNode starts a node and records its pods; numalet also has these arguments.
+func newScenarioNode(t *testing.T, agent, port string, asked *probeServer,
+	ours ...string) *scenarioNode {
 	t.Helper()
 	s := &scenarioNode{port: port, now: map[string]*v1.Pod{},
 		stops: map[string]context.CancelFunc{}, side: newSideWith(t, agent, map[string]any{
@@ -47,7 +48,7 @@ func newScenarioNode(t *testing.T, agent, port string, asked *probeServer) *scen
 			"imagePullCredentialsVerificationPolicy": "NeverVerify",
 			"kubeAPIQPS":                             500, "kubeAPIBurst": 1000,
 			"nodeStatusUpdateFrequency": "1s",
-		}, "--device-admission-wait=0", "--device-plugin-allocatable-grace=0")} // as with the kubelet
+		}, ours...)}
 	t.Cleanup(s.plugins.Wait)
 	s.answers = asked
 	s.Recorder = histories.New(s.plain)

@@ -66,7 +66,8 @@ func TestLifecycleScenarios(t *testing.T) {
 	port, servers := newProbeServers(t, len(agents))
 	var sides []*scenarioNode
 	for i, agent := range agents {
-		sides = append(sides, newScenarioNode(t, agent, fmt.Sprint(port), servers[i]))
+		sides = append(sides, newScenarioNode(t, agent, fmt.Sprint(port), servers[i],
+			"--device-admission-wait=0", "--device-plugin-allocatable-grace=0")) // as with the kubelet
 	}
 	groups := slices.Collect(slices.Chunk(pluginScenarios(), pluginsAtOnce))
 	groups = slices.AppendSeq(groups, slices.Chunk(scenarios(), scenariosAtOnce))
