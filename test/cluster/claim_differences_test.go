@@ -10,7 +10,13 @@ var meantClaims = []histories.Meant{
 		Why:   "claims are prepared beside Allocate, and unprepared if that fails"},
 	{Pod: "request", Field: "calls podresources",
 		Why: "the kubelet lists a device with the CDI ids of the devices before it, too"},
-	{Pod: "away-at-end", Field: "reason|message|events", By: histories.Ours,
+	{Field: "reason|message|events|condition PodReadyToStartContainers", By: histories.Ours,
+		Value: "(Normal |#0 False )?WaitingForResource.*|fetch ResourceClaim .*|" +
+			"no answer to NodePrepareResources yet .*|.* is not registered.*|Failed to prepare .*",
+		Why: "what a pod waits for is told, and why it is not yet: the kubelet has an event at most"},
+	{Pod: "extended", Field: "calls (cdi|podresources)",
+		Why: "a container gets a CDI device once, even if a driver names it for two devices"},
+	{Pod: "end-away", Field: "reason|message|events", By: histories.Ours,
 		Value: ".*not registered|FailedUnprepareDynamicResources",
 		Why:   "why a pod does not end is told"},
 }

@@ -142,7 +142,7 @@ func claimEnds(usual act, pod string) []scenario {
 			steps: []step{{until: isPhase(v1.PodSucceeded), stay: 2 * time.Second, do: mark("has ended")}}},
 		{name: "unprepare-fails", before: both(usual, failOnce("NodeUnprepareResources")), spec: pod,
 			steps: until(isReady)},
-		{name: "away-at-end", before: usual, spec: pod, steps: []step{
+		{name: "end-away", before: usual, spec: pod, steps: []step{
 			{until: isReady, stay: time.Second, do: all(stopDriver, remove(-1))},
 			{until: isDeleted, stay: 4 * time.Second, do: both(mark("is to end"), startDriver)}}},
 	}
