@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,7 +14,9 @@ import (
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/claims"
+	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/agent/claims/places"
+	"github.com/numalet/numalet/agent/health"
 	"github.com/numalet/numalet/agent/kubeapi/slices"
 	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/podstatus"
@@ -28,12 +31,19 @@ type driverDomain struct {
 	*dra.Drivers
 	changed *mailbox.Topic       // which can be called
 	gone    *mailbox.Box[string] // drivers without a usable plugin
+	health  *health.Drivers      // what they say of their devices
+	ill     *mailbox.Topic       // health is another
+	// claims is set by newClaims: statuses, which are made before, name devices by their CDI ids.
+	claims *atomic.Pointer[claims.Manager]
 }
 
-func newDrivers(n node) (d driverDomain, err error) {
+func newDrivers(ctx context.Context, n node) (d driverDomain, err error) {
+	d.claims, d.ill = new(atomic.Pointer[claims.Manager]), new(mailbox.Topic)
+	d.health = health.OpenDrivers(ctx, n.cfg.RootDir, d.ill.Publish)
 	d.changed, d.gone = new(mailbox.Topic), mailbox.New[string]()
 	d.Drivers, err = dra.New(dra.Config{
-		Changed: d.changed.Publish, Gone: d.gone.Put, Registry: n.registry,
+		Changed: d.changed.Publish, Gone: d.gone.Put, Health: d.health.Hear,
+		Registry: n.registry,
 	})
 	return d, err
 }
@@ -41,6 +51,27 @@ func newDrivers(n node) (d driverDomain, err error) {
 // handlers admit the drivers of the plugin registry.
 func (d driverDomain) handlers() map[string]watcher.Handler {
 	return map[string]watcher.Handler{registerapi.DRAPlugin: d.Handler()}
+}
+
+// cdi returns what names the devices of a pod's claims by their first CDI id.
+func (d driverDomain) cdi(pod types.UID) func(types.UID, claim.Device) string {
+	prepared := sync.OnceValue(func() []claims.Prepared {
+		if m := d.claims.Load(); m != nil {
+			return m.Prepared(pod)
+		}
+		return nil
+	})
+	return func(uid types.UID, device claim.Device) string { // of a pod with claims
+		for _, one := range prepared() {
+			for _, d := range one.Devices {
+				if one.UID == uid && d.Driver == device.Driver && d.Pool == device.Pool &&
+					d.Name == device.Name && len(d.CDI) > 0 {
+					return d.CDI[0]
+				}
+			}
+		}
+		return ""
+	}
 }
 
 // claimDomain is the resource claims of the node's pods.
@@ -89,6 +120,7 @@ func newClaims(ctx context.Context, n node, e claimEnds) (c claimDomain, err err
 		OptionalCalls: n.cfg.Gates.Enabled("DRAOptionalNodeOperations"),
 		Registry:      n.registry,
 	})
+	e.drivers.claims.Store(c.Manager)
 	return c, n.quarantined(ctx, err, claims.ErrUnusable, "ResourceClaimsQuarantined",
 		"claims are prepared again when pods need them")
 }

@@ -29,7 +29,7 @@ type deviceDomain struct {
 // newDevices makes the device manager, with what earlier runs of the agent knew.
 func newDevices(ctx context.Context, n node) (d deviceDomain, err error) {
 	d.changed = new(mailbox.Topic)
-	if d.drivers, err = newDrivers(n); err != nil {
+	if d.drivers, err = newDrivers(ctx, n); err != nil {
 		return d, err
 	}
 	cordons, err := cordon.Open(filepath.Join(n.cfg.RootDir, cordon.FileName))

@@ -44,7 +44,7 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	}
 	statuses := newStatuses(n, pubs, statusEnds{
 		runtime: status.Node{Runtime: h.runtime.Name, Handlers: h.runtime.Handlers},
-		hostIPs: h.addresses.IPs, inventory: devices.Inventory,
+		hostIPs: h.addresses.IPs, inventory: devices.Inventory, drivers: devices.drivers,
 		recall: func(pod *v1.Pod) v1.PodStatus {
 			observed, recorded := h.pleg.Get(pod.UID)
 			return before.RecallFor(pod, observed, recorded)
@@ -109,6 +109,7 @@ func (a *Agent) list(ctx context.Context, own clusterNode) error {
 		{"tracing", n.trace.Run},
 		{"assignment store", n.store.Run}, {"device plugins", a.devices.Run},
 		{"drivers of resource claims", a.devices.drivers.Run},
+		{"health of drivers' devices", a.devices.drivers.health.Run},
 		{"runtime observer", a.host.pleg.Run}, {"local storage", a.disks.Run},
 	}, a.pods.first, a.probes.follow(a.pods.workers.Wake), a.contents.follow(a.pods.workers, a.devices.drivers))
 	if n.kube != nil {

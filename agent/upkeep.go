@@ -51,7 +51,7 @@ func (a *Agent) upkeep() ([]part, error) {
 		},
 		housekeeping.Task{
 			Name: "health of what pods hold", Period: time.Minute,
-			On:  []mailbox.Source{machine, pods, a.devices.changed, store},
+			On:  []mailbox.Source{machine, pods, a.devices.changed, a.devices.drivers.ill, store},
 			Run: newHealth(n, a.devices, a.pods).Look,
 		},
 		a.pods.orphans(n, a.host.pleg.All, housekeepingPeriod,
@@ -122,7 +122,7 @@ func gauges(n node, r resourceDomain, p podDomain) func(context.Context) error {
 func newHealth(n node, d deviceDomain, p podDomain) *health.Follower {
 	return health.New(health.Config{
 		Hardware: n.hardware.Get, State: n.store.State, Inventory: d.Inventory,
-		Pod: p.statuses.Get, Status: p.statuses.Status, Refresh: p.workers.Wake, Tell: n.events.Pod,
+		Drivers: d.drivers.health, Pod: p.statuses.Get, Status: p.statuses.Status, Refresh: p.workers.Wake, Tell: n.events.Pod,
 		Devices: n.tellsDevices(), Unified: hostinfo.Unified(),
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/oneline"
@@ -32,18 +33,32 @@ type devices struct {
 	recorded map[heldDevice]v1.ResourceHealthStatus
 }
 
+// Sources tell the health of devices.
+type Sources struct {
+	// Inventory has those of device plugins, Drivers those of resource claims; nil: nobody tells.
+	Inventory devicemanager.Inventory
+	Drivers   *Drivers
+}
+
 // heldDevice is one device that a container holds.
 type heldDevice struct {
 	pod          types.UID
 	container    string
 	resource, id string
+	// driver and pool are those of a resource claim's device, whose resource is the claim.
+	driver, pool string
+}
+
+// of returns the device of a resource claim.
+func (d heldDevice) of() claim.Device {
+	return claim.Device{Driver: d.driver, Pool: d.pool, Name: d.id}
 }
 
 // changeKey groups changes of one container's devices of a resource to the same health.
 type changeKey struct {
-	pod                 types.UID
-	container, resource string
-	health              v1.ResourceHealthStatus
+	pod                         types.UID
+	container, resource, driver string
+	health                      v1.ResourceHealthStatus
 }
 
 // healthChange is such a group of changes.
@@ -55,8 +70,8 @@ type healthChange struct {
 
 // round compares the present health with what was reported.
 func (h *devices) round(log klog.Logger) {
-	inventory := h.cfg.Inventory()
-	now := healthOf(h.held(), inventory)
+	from := Sources{h.cfg.Inventory(), h.cfg.Drivers}
+	inventory, now := from.Inventory, healthOf(h.held(), from)
 	for d, health := range now { // wait for the reason, which is about to arrive
 		if health == v1.ResourceHealthStatusUnhealthy && inventory.Resources[d.resource].Reasons.Awaited {
 			now[d] = h.recorded[d]
@@ -68,7 +83,7 @@ func (h *devices) round(log klog.Logger) {
 			changed[d.pod] = true
 		}
 	}
-	for _, c := range healthChanges(h.recorded, now, inventory) {
+	for _, c := range healthChanges(h.recorded, now, from) {
 		if pod, ok := h.cfg.Pod(c.pod); ok {
 			kind, reason, message := c.event()
 			log.Info("The health of devices in use changed", "pod", klog.KObj(pod),
@@ -113,15 +128,23 @@ func (h *devices) held() map[types.UID]allocation.Pod {
 	return out
 }
 
-func healthOf(held map[types.UID]allocation.Pod, inventory devicemanager.Inventory) (
+func healthOf(held map[types.UID]allocation.Pod, from Sources) (
 	out map[heldDevice]v1.ResourceHealthStatus) {
 	out = map[heldDevice]v1.ResourceHealthStatus{}
 	for uid, pod := range held {
 		for name, c := range pod.Containers {
 			for _, set := range c.Devices() {
 				for _, id := range set.IDs {
-					device := heldDevice{uid, name, set.Resource, id}
-					out[device] = inventory.Health(set.Resource, id)
+					device := heldDevice{pod: uid, container: name, resource: set.Resource, id: id}
+					out[device] = from.Inventory.Health(set.Resource, id)
+				}
+			}
+			for _, one := range c.Claims() {
+				for _, d := range one.Devices {
+					device := heldDevice{uid, name, one.String(), d.Name, d.Driver, d.Pool}
+					if from.Drivers != nil {
+						out[device], _ = from.Drivers.Of(d)
+					}
 				}
 			}
 		}
@@ -132,38 +155,48 @@ func healthOf(held map[types.UID]allocation.Pod, inventory devicemanager.Invento
 // healthChanges returns the changes worth an event, in order. A device that is healthy when first seen
 // makes no event, because only healthy devices are given out; nor does one whose health is unknown.
 func healthChanges(recorded, now map[heldDevice]v1.ResourceHealthStatus,
-	inventory devicemanager.Inventory) []healthChange {
-	changed := map[changeKey][]string{}
+	from Sources) []healthChange {
+	changed := map[changeKey][]heldDevice{}
 	for d, health := range now {
 		was := recorded[d]
 		if was == health || was == "" && health != v1.ResourceHealthStatusUnhealthy {
 			continue
 		}
-		key := changeKey{d.pod, d.container, d.resource, health}
-		changed[key] = append(changed[key], d.id)
+		key := changeKey{d.pod, d.container, d.resource, d.driver, health}
+		changed[key] = append(changed[key], d)
 	}
 	var out []healthChange
-	for key, ids := range changed {
-		slices.SortFunc(ids, devicemanager.CompareIDs)
-		c := healthChange{changeKey: key, ids: ids}
-		c.why = c.because(inventory.Resources[c.resource])
+	for key, devices := range changed {
+		slices.SortFunc(devices, func(a, b heldDevice) int {
+			return devicemanager.CompareIDs(a.id, b.id)
+		})
+		c := healthChange{changeKey: key}
+		for _, d := range devices {
+			c.ids = append(c.ids, d.id)
+		}
+		if c.driver != "" {
+			c.why = c.saidBy(from.Drivers, devices)
+		} else {
+			c.why = c.because(from.Inventory.Resources[c.resource])
+		}
 		out = append(out, c)
 	}
 	slices.SortFunc(out, func(a, b healthChange) int {
 		return cmp.Or(cmp.Compare(a.pod, b.pod), cmp.Compare(a.container, b.container),
-			cmp.Compare(a.resource, b.resource), cmp.Compare(a.health, b.health))
+			cmp.Compare(a.resource, b.resource), cmp.Compare(a.driver, b.driver),
+			cmp.Compare(a.health, b.health))
 	})
 	return out
 }
 
 // Amiss describes the unhealthy devices that a pod holds.
-func Amiss(pod allocation.Pod, inventory devicemanager.Inventory) (out []string) {
-	now := healthOf(map[types.UID]allocation.Pod{pod.UID: pod}, inventory)
+func Amiss(pod allocation.Pod, from Sources) (out []string) {
+	now := healthOf(map[types.UID]allocation.Pod{pod.UID: pod}, from)
 	well := map[heldDevice]v1.ResourceHealthStatus{}
 	for d := range now {
 		well[d] = v1.ResourceHealthStatusHealthy
 	}
-	for _, c := range healthChanges(well, now, inventory) {
+	for _, c := range healthChanges(well, now, from) {
 		_, _, message := c.event()
 		out = append(out, message)
 	}
@@ -178,13 +211,40 @@ func (c healthChange) event() (kind, reason, message string) {
 	case v1.ResourceHealthStatusHealthy:
 		return v1.EventTypeNormal, reasonDeviceHealthy, devices + ": healthy again"
 	case v1.ResourceHealthStatusUnhealthy:
-		return v1.EventTypeWarning, reasonDeviceUnhealthy, devices + ": unhealthy, says the " +
-			"device plugin" + c.why + "; the container keeps running on it, delete the pod to " +
+		return v1.EventTypeWarning, reasonDeviceUnhealthy, devices + ": unhealthy, says " +
+			c.teller() + c.why + "; the container keeps running on it, delete the pod to " +
 			"have another one chosen"
 	default:
 		return v1.EventTypeWarning, reasonDeviceUnknown, devices + ": health unknown, " + c.why +
 			"; the container keeps running on it"
 	}
+}
+
+// teller names who tells the health.
+func (c healthChange) teller() string {
+	if c.driver != "" {
+		return "driver " + c.driver
+	}
+	return "the device plugin"
+}
+
+// saidBy is because for devices of a resource claim.
+func (c healthChange) saidBy(drivers *Drivers, devices []heldDevice) string {
+	var reasons []string
+	for _, d := range devices {
+		if _, why := drivers.Of(d.of()); why != "" && !slices.Contains(reasons, why) {
+			reasons = append(reasons, why)
+		}
+	}
+	switch {
+	case len(reasons) > 0 && c.health == v1.ResourceHealthStatusUnhealthy:
+		return oneline.Of(": " + strings.Join(reasons, "; "))
+	case len(reasons) > 0:
+		return oneline.Of("says " + c.teller() + ": " + strings.Join(reasons, "; "))
+	case c.health == v1.ResourceHealthStatusUnknown:
+		return c.teller() + " does not tell it"
+	}
+	return ""
 }
 
 // because says why the devices have their health: for unhealthy ones the plugin's reasons, each
@@ -210,10 +270,11 @@ func (c healthChange) because(r devicemanager.Resource) string {
 	return "its device plugin is not connected"
 }
 
-// ResourceStatuses returns the health of a pod's devices, by container, for its status.
-func ResourceStatuses(pod allocation.Pod,
-	inventory devicemanager.Inventory) map[string][]v1.ResourceStatus {
-	out := map[string][]v1.ResourceStatus{}
+// ResourceStatuses returns the health of a pod's devices, by container, for its status. cdi returns the
+// first CDI id of a claim's device; "": it has none.
+func ResourceStatuses(pod allocation.Pod, from Sources,
+	cdi func(types.UID, claim.Device) string) map[string][]v1.ResourceStatus {
+	out, inventory := map[string][]v1.ResourceStatus{}, from.Inventory
 	for name, c := range pod.Containers {
 		for _, set := range c.Devices() {
 			s := v1.ResourceStatus{Name: v1.ResourceName(set.Resource)}
@@ -227,6 +288,9 @@ func ResourceStatuses(pod allocation.Pod,
 				s.Resources = append(s.Resources, health)
 			}
 			out[name] = append(out[name], s)
+		}
+		if from.Drivers != nil && len(c.Claims()) > 0 {
+			out[name] = append(out[name], from.Drivers.statuses(c.Claims(), cdi)...)
 		}
 	}
 	return out

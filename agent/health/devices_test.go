@@ -137,7 +137,7 @@ func TestResourceStatuses(t *testing.T) {
 		}},
 		"plain": {},
 	}}
-	got := ResourceStatuses(pod, inventoryOf("a b!"))
+	got := ResourceStatuses(pod, Sources{Inventory: inventoryOf("a b!")}, nil)
 	want := []v1.ResourceStatus{
 		{Name: "example.com/gpu", Resources: []v1.ResourceHealth{
 			{ResourceID: "a", Health: "Healthy"}, {ResourceID: "b", Health: "Unhealthy"},
@@ -170,9 +170,9 @@ func TestWhyHealthIsUnknown(t *testing.T) {
 		{devicemanager.Resource{Problem: "it ended its stream"},
 			"is disconnected: it ended its stream"},
 	} {
-		got := Amiss(pod, devicemanager.Inventory{
+		got := Amiss(pod, Sources{Inventory: devicemanager.Inventory{
 			Resources: map[string]devicemanager.Resource{"example.com/gpu": c.r},
-		})
+		}})
 		if want := []string{before + c.want + after}; !slices.Equal(got, want) {
 			t.Errorf("%+v: %q, want %q", c.r, got, want)
 		}

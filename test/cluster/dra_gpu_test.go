@@ -136,7 +136,7 @@ func (g *gpuNode) allocated() map[string][]string {
 }
 
 func onGPUNode(t *testing.T, test func(t *testing.T, g *gpuNode)) {
-	for _, name := range []string{"kubelet"} {
+	for _, name := range []string{"kubelet", "numalet"} {
 		t.Run(name, func(t *testing.T) {
 			c := rig.Start(t)
 			cdi := t.TempDir()
