@@ -212,7 +212,7 @@ func (p claimProvider) wanted(c *v1.Container) Claims {
 
 // wantedClaims returns the claims that the container uses, as far as they are known.
 func wantedClaims(pod *v1.Pod, c *v1.Container, known []claim.Use) (out Claims) {
-	parts, err := claim.Parts(pod, c.Name)
+	parts, err := claim.PartsOf(pod, c)
 	if err != nil { // some claim was not created yet
 		for _, asked := range c.Resources.Claims {
 			out = append(out, Claim{Name: asked.Name, Request: asked.Request})

@@ -83,10 +83,18 @@ type Part struct {
 // Parts returns what the container of that name gets of the pod's claims, in the order of Refs.
 // Ephemeral containers may use the pod's claims too.
 func Parts(pod *v1.Pod, container string) ([]Part, error) {
-	c, _ := podspec.Find(pod, container)
-	if c == nil || !Any(pod) {
+	if !Any(pod) {
 		return nil, nil
 	}
+	c, _ := podspec.Find(pod, container)
+	if c == nil {
+		return nil, nil
+	}
+	return PartsOf(pod, c)
+}
+
+// PartsOf returns Parts of a container of the pod.
+func PartsOf(pod *v1.Pod, c *v1.Container) ([]Part, error) {
 	var out []Part
 	for i := range pod.Spec.ResourceClaims {
 		entry := &pod.Spec.ResourceClaims[i]
