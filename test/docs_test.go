@@ -65,6 +65,8 @@ var documented = map[string]struct {
 		"--lever 'vanish=rm /tmp/widgets/b' --lever 'return=touch /tmp/widgets/b'": {},
 	"bin/numalet plugin check --exec './widgets --dir {dir} --widgets /tmp/widgets' " +
 		"-o junit --out check.xml --transcript calls.txt --plugin-log widgets.log": {},
+	"numalet plugin check --dra gpu.example.com --claim default/my-gpu/UID --slices slices.yaml": {
+		cluster: true},
 
 	"numalet bench topology": {add: few},
 	"numalet bench topology --topology-from fixture:playground --mix training": {add: few},

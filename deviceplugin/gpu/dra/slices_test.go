@@ -30,8 +30,14 @@ func stateOf(t testing.TB, r *mock.Rig, orders ...string) gpu.State {
 			t.Fatal(err)
 		}
 	}
+	return read(t, r)
+}
+
+// read returns what a plugin finds first.
+func read(t testing.TB, driver gpu.Driver) gpu.State {
+	t.Helper()
 	states := make(chan gpu.State, 1)
-	plugin, err := gpu.New(gpu.Config{Driver: r, Settings: gpu.Defaults(), Divides: true,
+	plugin, err := gpu.New(gpu.Config{Driver: driver, Settings: gpu.Defaults(), Divides: true,
 		Follow: func(s gpu.State) {
 			select {
 			case states <- s:
