@@ -149,6 +149,8 @@ func onGPUNode(t *testing.T, test func(t *testing.T, g *gpuNode)) {
 			t.Cleanup(func() {
 				g.killDriver()
 				if text, err := os.ReadFile(filepath.Join(agent.Dir, "driver.log")); t.Failed() {
+					objects, _ := c.Run("get", "deployment,replicaset,pod", "--output=yaml")
+					t.Logf("the objects are\n%s", objects)
 					t.Logf("%v: the driver said\n%s", err, text)
 				}
 			})

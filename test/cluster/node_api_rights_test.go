@@ -56,6 +56,8 @@ var rights = map[string][]string{
 	"/placements":                                  {"proxy"},
 	"/plugins":                                     {"proxy"},
 	"/drivers":                                     {"proxy"},
+	"/claims":                                      {"proxy"},
+	"/claims/forget":                               {"proxy"},
 	"/podresources":                                {"proxy"},
 	"/podresources/allocatable":                    {"proxy"},
 	"/problems":                                    {"proxy"},

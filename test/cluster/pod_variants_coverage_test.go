@@ -24,6 +24,9 @@ func notMade() map[string]string {
 		"TestBlockVolumes runs both agents": {"VolumeDevice", "name", "devicePath"},
 		"TestPodCertificates runs both agents": {"PodCertificateProjection", "signerName",
 			"keyType", "credentialBundlePath", "keyPath", "certificateChainPath"},
+		"TestClaimScenarios runs both agents": {"PodResourceClaim", "name", "resourceClaimName",
+			"resourceClaimTemplateName"},
+		"TestClaimScenarios runs both agents, too": {"ResourceClaim", "name", "request"},
 		"it is for the signer": {"PodCertificateProjection", "maxExpirationSeconds",
 			"userAnnotations"},
 	} {

@@ -58,6 +58,8 @@ var metricDifferences = []difference{
 	{where: `/metrics kubelet_imagemanager_image_mustpull_checks_total`, sometimes: true,
 		why: "what had happened by then"},
 	{where: `/metrics kubelet_pleg_discard_events`, why: "nothing is discarded"},
+	{where: `/metrics dra_operations_duration_seconds`,
+		why: "pods with claims are counted; the kubelet counts those without, too"},
 	{where: `/metrics kubelet_(started_containers_errors_total|admission_rejections_total|` +
 		`http_.*|runtime_operations_errors_total|run_podsandbox_.*)`, sometimes: true,
 		why: "what had happened by then"},
