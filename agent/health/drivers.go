@@ -1,7 +1,6 @@
 package health
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -195,10 +194,17 @@ func (d *Drivers) statuses(claims allocation.Claims, cdi func(types.UID, claim.D
 		if one.Request != "" {
 			s.Name += v1.ResourceName("/" + one.Request)
 		}
+		names := map[string]int{}
+		for _, device := range one.Devices {
+			names[cdi(one.UID, device)]++
+		}
 		for _, device := range one.Devices {
 			health, why := d.Of(device)
-			h := v1.ResourceHealth{Health: health, ResourceID: v1.ResourceID(cmp.Or(
-				cdi(one.UID, device), device.Driver+"/"+device.Pool+"/"+device.Name))}
+			id := cdi(one.UID, device)
+			if id == "" || names[id] > 1 { // the API server takes each id once
+				id = device.Driver + "/" + device.Pool + "/" + device.Name
+			}
+			h := v1.ResourceHealth{Health: health, ResourceID: v1.ResourceID(id)}
 			if why != "" {
 				h.Message = &why
 			}

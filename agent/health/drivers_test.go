@@ -134,6 +134,12 @@ func TestClaimsHealth(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	same := ResourceStatuses(pod, from, func(types.UID, claim.Device) string { return "example.com/all=1" })
+	for _, h := range same["main"][0].Resources {
+		if h.ResourceID == "example.com/all=1" {
+			t.Error("two devices of a claim have one id, which the API server refuses")
+		}
+	}
 	told := Amiss(pod, from)
 	const hotWords = "Container main: device gpu-0 of claim gpus: unhealthy, says driver gpu.example.com: " +
 		"it is hot; the container keeps running on it, delete the pod to have another one chosen"
