@@ -110,22 +110,33 @@ func (by *caller) land(t turn, batch []called, outcomes map[called]outcome) erro
 	return first
 }
 
-func (by *caller) callPrepare(ctx context.Context, driver string, batch []called) (
-	out map[called]outcome) {
+func (by *caller) callPrepare(ctx context.Context, driver string,
+	batch []called) map[called]outcome {
 	claims := by.claimsOf(batch)
 	answers, err := by.drivers.Prepare(ctx, driver, claims)
-	out = map[called]outcome{}
+	return outcomes(batch, claims, answers, err, func(a dra.Answer) (Event, error) {
+		return Event{Kind: WasPrepared, Devices: a.Devices}, a.Err
+	})
+}
+
+// outcomes returns what became of a driver's call for each claim. what returns the event of an
+// answer, or its error.
+func outcomes[A any](batch []called, claims []dra.Claim, answers map[types.UID]A, failed error,
+	what func(A) (Event, error)) map[called]outcome {
+	out := map[called]outcome{}
 	for i, c := range batch {
 		answer, answered := answers[claims[i].UID]
 		switch {
-		case err != nil:
-			out[c] = unanswered(err)
+		case failed != nil:
+			out[c] = unanswered(failed)
 		case !answered:
 			out[c] = outcome{err: errNoAnswer}
-		case answer.Err != nil:
-			out[c] = outcome{err: answer.Err}
 		default:
-			out[c] = outcome{event: Event{Kind: WasPrepared, Devices: answer.Devices}}
+			event, err := what(answer)
+			if err != nil {
+				event = Event{}
+			}
+			out[c] = outcome{event, err}
 		}
 	}
 	return out
@@ -154,25 +165,13 @@ func (by *caller) claimsOf(batch []called) []dra.Claim {
 	return out
 }
 
-func (by *caller) callUnprepare(ctx context.Context, driver string, batch []called) (
-	out map[called]outcome) {
+func (by *caller) callUnprepare(ctx context.Context, driver string,
+	batch []called) map[called]outcome {
 	claims := by.claimsOf(batch)
 	answers, err := by.drivers.Unprepare(ctx, driver, claims)
-	out = map[called]outcome{}
-	for i, c := range batch {
-		failed, answered := answers[claims[i].UID]
-		switch {
-		case err != nil:
-			out[c] = unanswered(err)
-		case !answered:
-			out[c] = outcome{err: errNoAnswer}
-		case failed != nil:
-			out[c] = outcome{err: failed}
-		default:
-			out[c] = outcome{event: Event{Kind: WasUnprepared}}
-		}
-	}
-	return out
+	return outcomes(batch, claims, answers, err, func(failed error) (Event, error) {
+		return Event{Kind: WasUnprepared}, failed
+	})
 }
 
 // due returns the calls to unprepare whose time has come, and when others' will. A driver that is
