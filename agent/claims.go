@@ -33,12 +33,10 @@ type driverDomain struct {
 	gone    *mailbox.Box[string] // drivers without a usable plugin
 	health  *health.Drivers      // what they say of their devices
 	ill     *mailbox.Topic       // health is another
-	// claims is set by newClaims: statuses, which are made before, name devices by their CDI ids.
-	claims *atomic.Pointer[claims.Manager]
 }
 
 func newDrivers(ctx context.Context, n node) (d driverDomain, err error) {
-	d.claims, d.ill = new(atomic.Pointer[claims.Manager]), new(mailbox.Topic)
+	d.ill = new(mailbox.Topic)
 	d.health = health.OpenDrivers(ctx, n.cfg.RootDir, d.ill.Publish)
 	d.changed, d.gone = new(mailbox.Topic), mailbox.New[string]()
 	d.Drivers, err = dra.New(dra.Config{
@@ -54,12 +52,12 @@ func (d driverDomain) handlers() map[string]watcher.Handler {
 }
 
 // cdi returns what names the devices of a pod's claims by their first CDI id.
-func (d driverDomain) cdi(pod types.UID) func(types.UID, claim.Device) string {
-	prepared := sync.OnceValue(func() []claims.Prepared {
-		if m := d.claims.Load(); m != nil {
-			return m.Prepared(pod)
+func (c claimDomain) cdi(pod types.UID) func(types.UID, claim.Device) string {
+	prepared := sync.OnceValue(func() (all []claims.Prepared) {
+		if c.Manager != nil {
+			all = c.Prepared(pod)
 		}
-		return nil
+		return all
 	})
 	return func(uid types.UID, device claim.Device) string { // of a pod with claims
 		for _, one := range prepared() {
@@ -76,24 +74,25 @@ func (d driverDomain) cdi(pod types.UID) func(types.UID, claim.Device) string {
 
 // claimDomain is the resource claims of the node's pods.
 type claimDomain struct {
-	*claims.Manager                         // nil: the node is in no cluster
+	*claims.Manager // nil: the node is in no cluster
+	drivers         driverDomain
 	slices          *slices.Slices          // nil as Manager
 	changed         *mailbox.Topic          // what pods that wait lack of them
 	settled         *mailbox.Box[types.UID] // pods whose claims are unprepared
 }
 
-// claimEnds are the drivers, and say which pods may use claims.
+// claimEnds say which pods may use claims, and have them looked at again.
 type claimEnds struct {
+	again    func(types.UID)
 	own      func() *v1.Node // nil: it is not known
-	drivers  driverDomain
 	statuses *podstatus.Store
 	pleg     *lifecycle.PLEG
 	heard    *atomic.Bool // every source of pods was heard
 }
 
 // newClaims makes what has claims prepared.
-func newClaims(ctx context.Context, n node, e claimEnds) (c claimDomain, err error) {
-	c.changed, c.settled = new(mailbox.Topic), mailbox.New[types.UID]()
+func newClaims(ctx context.Context, n node, drivers driverDomain) (c claimDomain, err error) {
+	c.drivers, c.changed, c.settled = drivers, new(mailbox.Topic), mailbox.New[types.UID]()
 	if n.kube == nil {
 		return c, nil
 	}
@@ -102,8 +101,7 @@ func newClaims(ctx context.Context, n node, e claimEnds) (c claimDomain, err err
 		return c, err
 	}
 	c.slices = slices.New(slices.Config{
-		Client: n.kube.Main(), Node: n.name, Usable: e.drivers.Usable,
-		Registered: func() bool { return e.own() != nil }, Attributes: places.Default(),
+		Client: n.kube.Main(), Node: n.name, Usable: drivers.Usable, Attributes: places.Default(),
 		Machine: func() *topology.Machine { return n.hardware.Get().Machine },
 		Changed: c.changed.Publish, Restored: mailbox.Subscribe(n.kube.Restored()),
 	})
@@ -112,15 +110,14 @@ func newClaims(ctx context.Context, n node, e claimEnds) (c claimDomain, err err
 		Get: func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
 			return n.kube.Main().ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
-		Drivers: e.drivers, DriversChanged: mailbox.Subscribe(e.drivers.changed),
-		Place: c.slices.Place, Active: e.active,
+		Drivers: drivers, DriversChanged: mailbox.Subscribe(drivers.changed),
+		Place: c.slices.Place,
 		Ends: claims.Ends{
 			Changed: c.changed.Publish, Settled: c.settled.Put, Tell: n.events.About,
 		},
 		OptionalCalls: n.cfg.Gates.Enabled("DRAOptionalNodeOperations"),
 		Registry:      n.registry,
 	})
-	e.drivers.claims.Store(c.Manager)
 	return c, n.quarantined(ctx, err, claims.ErrUnusable, "ResourceClaimsQuarantined",
 		"claims are prepared again when pods need them")
 }
@@ -142,15 +139,17 @@ func (e claimEnds) active() (sets.Set[types.UID], bool) {
 	return out, true
 }
 
-// follow has claims prepared and unprepared, and slices of drivers that are gone removed. again has
-// pods looked at.
-func (c claimDomain) follow(drivers driverDomain, again func(types.UID)) []part {
-	return []part{{"resource claims", c.Run}, {"resource slices", c.slices.Run},
+// follow has claims prepared and unprepared, and slices of drivers that are gone removed.
+func (c claimDomain) follow(e claimEnds) []part {
+	registered := func() bool { return e.own() != nil }
+	return []part{
+		{"resource claims", func(ctx context.Context) error { return c.Run(ctx, e.active) }},
+		{"resource slices", func(ctx context.Context) error { return c.slices.Run(ctx, registered) }},
 		{"drivers that are gone", func(ctx context.Context) error {
-			return drivers.gone.Each(ctx, c.slices.Gone)
-		}}, {"settled claims", func(ctx context.Context) error {
-			return c.settled.Each(ctx, again)
-		}}}
+			return c.drivers.gone.Each(ctx, c.slices.Gone)
+		}},
+		{"settled claims", func(ctx context.Context) error { return c.settled.Each(ctx, e.again) }},
+	}
 }
 
 // admission returns what admission knows of claims; nil: no pod has any.

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/housekeeping"
@@ -33,14 +34,11 @@ type contentDomain struct {
 // rooms is the room of the volumes that claims stand for, by pod.
 type rooms map[types.UID][]stats.ClaimVolume
 
-// newContents makes what pods are made of.
-func newContents(ctx context.Context, n node, e claimEnds) (
-	c contentDomain, err error) {
-	c = contentDomain{needed: new(mailbox.Topic), changed: mailbox.New[types.UID](),
+// newContents makes what pods are made of, beside the claims. own returns the node's object; nil: it
+// is not known.
+func newContents(n node, claims claimDomain, own func() *v1.Node) (c contentDomain, err error) {
+	c = contentDomain{claims: claims, needed: new(mailbox.Topic), changed: mailbox.New[types.UID](),
 		room: new(atomic.Pointer[rooms])}
-	if c.claims, err = newClaims(ctx, n, e); err != nil {
-		return c, err
-	}
 	cfg := volume.Config{
 		Root: n.cfg.RootDir, ClusterDomain: n.cfg.Kubelet.ClusterDomain,
 		Memory: func() int64 {
@@ -50,7 +48,7 @@ func newContents(ctx context.Context, n node, e claimEnds) (
 		Facts: func() cri.Facts { return cri.Facts{Allocatable: n.hardware.Get().Allocatable} },
 		Done:  n.metrics.Mounted,
 		Labels: func() map[string]string {
-			if node := e.own(); node != nil {
+			if node := own(); node != nil {
 				return node.Labels
 			}
 			return nil // they are not known yet
@@ -64,7 +62,7 @@ func newContents(ctx context.Context, n node, e claimEnds) (
 		c.objects = objects.New(objects.Config{
 			Client:   n.kube.Main(),
 			Strategy: n.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy,
-			Changed:  c.changed.Put, Node: e.own, Tell: n.events.Pod,
+			Changed:  c.changed.Put, Node: own, Tell: n.events.Pod,
 			Arrived: func(types.UID) { c.needed.Publish() },
 		})
 		if err := c.objects.Register(n.registry); err != nil {
@@ -87,11 +85,11 @@ func (n node) countsProjects() bool {
 }
 
 // follow follows the objects, and makes workers look at pods whose objects changed.
-func (c contentDomain) follow(workers *podworker.Workers, drivers driverDomain) []part {
+func (c contentDomain) follow(workers *podworker.Workers, e claimEnds) []part {
 	if c.objects == nil {
 		return nil
 	}
-	return append(c.claims.follow(drivers, workers.Retry), []part{
+	return append(c.claims.follow(e), []part{
 		{"objects of pods", c.objects.Run},
 		{"what pods need", c.needs.Run},
 		{"changes of objects", func(ctx context.Context) error {

@@ -17,11 +17,12 @@ import (
 //
 //	node, host     what they stand on                                   node.go, host.go
 //	devices        device plugins and drivers, and what they offer      devices.go
+//	claims         resource claims of pods                              claims.go
 //	told           who is told of pods: the next run, programs, API     pubs.go
 //	statuses       the last status of every pod                         pods.go
 //	resources      cgroups, CPU sets, quotas                            resources.go
 //	own            the node's object, lease and zones                   cluster.go
-//	contents       volumes, objects, claims, what pods need             contents.go
+//	contents       volumes, objects, what pods need                     contents.go
 //	probes, act    probes; actions become calls                         probes.go, containers.go
 //	pods           sources -> syncLoop -> admission -> workers          pods.go, admission.go
 //	upkeep         chores                                               upkeep.go
@@ -31,6 +32,10 @@ import (
 // pods to the syncLoop, and topics that say that something is another.
 func join(ctx context.Context, n node, h host) (*Agent, error) {
 	devices, err := newDevices(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	claims, err := newClaims(ctx, n, devices.drivers)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +49,7 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	}
 	statuses := newStatuses(n, pubs, statusEnds{
 		runtime: status.Node{Runtime: h.runtime.Name, Handlers: h.runtime.Handlers},
-		hostIPs: h.addresses.IPs, inventory: devices.Inventory, drivers: devices.drivers,
+		hostIPs: h.addresses.IPs, inventory: devices.Inventory, claims: claims,
 		recall: func(pod *v1.Pod) v1.PodStatus {
 			observed, recorded := h.pleg.Get(pod.UID)
 			return before.RecallFor(pod, observed, recorded)
@@ -59,8 +64,7 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	if n.kube != nil {
 		h.addresses.Follow(own.object)
 	}
-	contents, err := newContents(ctx, n,
-		claimEnds{own.object, devices.drivers, statuses.Store, h.pleg, pubs.complete})
+	contents, err := newContents(n, claims, own.object)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +115,10 @@ func (a *Agent) list(ctx context.Context, own clusterNode) error {
 		{"drivers of resource claims", a.devices.drivers.Run},
 		{"health of drivers' devices", a.devices.drivers.health.Run},
 		{"runtime observer", a.host.pleg.Run}, {"local storage", a.disks.Run},
-	}, a.pods.first, a.probes.follow(a.pods.workers.Wake), a.contents.follow(a.pods.workers, a.devices.drivers))
+	}, a.pods.first, a.probes.follow(a.pods.workers.Wake), a.contents.follow(a.pods.workers, claimEnds{
+		again: a.pods.workers.Retry, own: own.object, statuses: a.pods.statuses.Store, pleg: h.pleg,
+		heard: a.pods.statuses.pubs.complete,
+	}))
 	if n.kube != nil {
 		a.run.first = append(a.run.first, part{"API server client", n.kube.Run})
 	}

@@ -53,7 +53,7 @@ type statusEnds struct {
 	runtime   status.Node
 	hostIPs   func() []string
 	inventory func() devicemanager.Inventory
-	drivers   driverDomain
+	claims    claimDomain                // none: no pod has any
 	recall    func(*v1.Pod) v1.PodStatus // nil: nothing was reported before
 }
 
@@ -75,7 +75,8 @@ func newStatuses(n node, pubs publishers, e statusEnds) statusDomain {
 	if n.tellsDevices() {
 		c.Devices = func(uid types.UID) map[string][]v1.ResourceStatus {
 			return health.ResourceStatuses(n.store.State().Pods[uid],
-				health.Sources{Inventory: e.inventory(), Drivers: e.drivers.health}, e.drivers.cdi(uid))
+				health.Sources{Inventory: e.inventory(), Drivers: e.claims.drivers.health},
+				e.claims.cdi(uid))
 		}
 	}
 	return statusDomain{podstatus.New(c), events, pubs}

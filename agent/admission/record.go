@@ -64,8 +64,8 @@ const (
 	// tentative is a guess: the pod's place without the preference that is being asked for, or that
 	// it stands in line for.
 	tentative
-	// claimed is what nobody gets who comes later. Terminating pods may hold some of it still.
-	// Requests that are only counted are claimed too.
+	// claimed: no later pod gets it. Terminating pods may hold some of it still. Requests that are
+	// only counted are claimed too.
 	claimed
 )
 

@@ -31,7 +31,7 @@ type Claims interface {
 	Release(pod types.UID)
 }
 
-// noClaims are those of pods that have none.
+// noClaims is the Claims of a node whose pods have none.
 type noClaims struct{}
 
 func (noClaims) Begin(*v1.Pod)                          {}
@@ -77,7 +77,7 @@ func isForClaims(d decide.Decision) bool {
 	return ok && unready.Claim.Reason != ""
 }
 
-// drivers are those of the pod's claims.
+// drivers returns the drivers of the pod's claims, by name.
 func (r *record) drivers() (names []string) {
 	for _, c := range r.has.pod.Containers {
 		for _, one := range c.Claims() {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/internal/oneline"
@@ -59,6 +58,24 @@ func (all records) of(uid types.UID) (out []*Record) {
 	return out
 }
 
+// page is all records at one time, never written to.
+type page struct {
+	records
+	users map[types.UID][]*Record // as records.of
+}
+
+func newPage(all records) *page {
+	p := &page{records: all, users: map[types.UID][]*Record{}}
+	for _, r := range all.list() {
+		for _, u := range r.Users {
+			if own := p.users[u.UID]; len(own) == 0 || own[len(own)-1] != r {
+				p.users[u.UID] = append(own, r)
+			}
+		}
+	}
+	return p
+}
+
 // file is the book on the disk.
 type file struct {
 	Version string    `json:"version"`
@@ -71,7 +88,7 @@ type book struct {
 	bootID string
 	// settled hears of pods that have no claim any more; nil: nobody does. It must not block.
 	settled func(types.UID)
-	now     atomic.Pointer[records] // what the file has
+	now     atomic.Pointer[page] // what the file has
 	export  *export
 
 	queue   sync.Mutex // guards waiting
@@ -148,7 +165,7 @@ func openBook(dir, bootID string) (*book, error) {
 		}
 		all[r.key()] = r
 	}
-	b.now.Store(&all)
+	b.now.Store(newPage(all))
 	return b, err
 }
 
@@ -205,7 +222,10 @@ func (r *Record) check() error {
 	return nil
 }
 
-func (b *book) records() records { return *b.now.Load() }
+func (b *book) records() records { return b.now.Load().records }
+
+// of returns the records of which the pod is a user, also one that left.
+func (b *book) of(uid types.UID) []*Record { return b.now.Load().users[uid] }
 
 func (b *book) get(key types.NamespacedName) *Record { return b.records()[key] }
 
@@ -262,39 +282,21 @@ func (b *book) writeLocked(edits []*edit) {
 		}
 		return
 	}
-	was := b.records()
-	b.now.Store(&next)
+	was := b.now.Swap(newPage(next))
 	b.export.changed(next)
-	b.tellSettled(was, next)
+	b.tellSettled(was)
 }
 
 // tellSettled tells of pods that had claims, and have none any more.
-func (b *book) tellSettled(was, next records) {
+func (b *book) tellSettled(was *page) {
 	if b.settled == nil {
 		return
 	}
-	told := sets.New[types.UID]()
-	for key, r := range was {
-		if next[key] == r {
-			continue
-		}
-		for _, u := range r.Users {
-			if !told.Has(u.UID) && !u.in(next) {
-				told.Insert(u.UID)
-				b.settled(u.UID)
-			}
+	for uid := range was.users {
+		if len(b.of(uid)) == 0 {
+			b.settled(uid)
 		}
 	}
-}
-
-// in reports whether the pod is a user of any of the claims.
-func (u User) in(all records) bool {
-	for _, r := range all {
-		if slices.ContainsFunc(r.Users, func(other User) bool { return other.UID == u.UID }) {
-			return true
-		}
-	}
-	return false
 }
 
 func (b *book) setLocked(all records) error {

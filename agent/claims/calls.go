@@ -202,7 +202,7 @@ func (by *caller) due(d *draft, now time.Time) (due []called, next time.Time) {
 
 // failed returns why the pod's claims could not be unprepared since then.
 func (by *caller) failed(uid types.UID, since time.Time) error {
-	for _, r := range by.book.records().of(uid) {
+	for _, r := range by.book.of(uid) {
 		if r.has(uid) {
 			continue // it is not known yet that it left
 		}

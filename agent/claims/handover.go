@@ -263,6 +263,6 @@ func (b *book) replace(all records) error {
 	if err := b.setLocked(all); err != nil {
 		return err
 	}
-	b.now.Store(&all)
+	b.now.Store(newPage(all))
 	return nil
 }

@@ -182,7 +182,7 @@ func (l *lives) running(p *life) {
 	if err != nil || len(ids) < len(p.claims) {
 		l.t.Errorf("%s runs with %q, %v", p.pod.Name, ids, err)
 	}
-	for _, r := range l.book.records().of(p.pod.UID) {
+	for _, r := range l.book.of(p.pod.UID) {
 		for _, d := range r.Drivers {
 			l.guarded(func() {
 				if !l.has[d.Name+" "+r.Name] {

@@ -16,7 +16,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/dra"
 )
 
-// Config configures a Manager. Get, Drivers and Active are required.
+// Config configures a Manager. Get and Drivers are required.
 type Config struct {
 	// Dir is the agent's root, with FileName and KubeletFile.
 	Dir    string
@@ -30,10 +30,7 @@ type Config struct {
 	DriversChanged <-chan struct{}
 	// Place says where a device is; nil: nothing is known.
 	Place func(driver, pool, device string) claim.Place
-	// Active returns the pods that may use claims: those that are known and whose containers have not
-	// all ended, and those that run. false: not all pods are known yet.
-	Active func() (sets.Set[types.UID], bool)
-	Ends   Ends
+	Ends  Ends
 	// OptionalCalls lets drivers do without calls (DRAOptionalNodeOperations).
 	OptionalCalls bool
 	Registry      metrics.KubeRegistry // nil: nobody reads metrics
@@ -190,7 +187,7 @@ type Device struct {
 // Prepared returns the claims of a pod with their devices, by name; of a claim that is not prepared,
 // none.
 func (m *Manager) Prepared(uid types.UID) (out []Prepared) {
-	for _, r := range m.book.records().of(uid) {
+	for _, r := range m.book.of(uid) {
 		p := Prepared{Claim: r.call()}
 		if r.has(uid) && r.prepared() {
 			p.Devices = r.devices()
@@ -239,7 +236,7 @@ func (m *Manager) CDI(pod *v1.Pod, container string) (ids []string, err error) {
 
 // Held says why the pod's claims are not yet unprepared; nil: it holds none.
 func (m *Manager) Held(uid types.UID) error {
-	held := m.book.records().of(uid)
+	held := m.book.of(uid)
 	for _, r := range held {
 		for _, d := range r.Drivers {
 			if p := m.calls.flights.problem(called{r.key(), d.Name}); p.Err != nil &&

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/internal/await"
@@ -22,7 +23,7 @@ const recordRetry = time.Second
 // Run has the claims of which it is the last user unprepared. What failed lately is tried at once.
 func (m *Manager) Release(uid types.UID) {
 	own := map[types.NamespacedName]bool{}
-	for _, r := range m.book.records().of(uid) {
+	for _, r := range m.book.of(uid) {
 		own[r.key()] = true
 	}
 	if len(own) == 0 && !m.pods.preparing(uid) {
@@ -60,22 +61,24 @@ func (m *Manager) awaitSettled(ctx context.Context, uid types.UID, since time.Ti
 	}
 }
 
-// Run unprepares claims until ctx ends and its calls have returned.
-func (m *Manager) Run(ctx context.Context) error {
+// Run unprepares claims until ctx ends and its calls have returned. active returns the pods that may
+// use claims: those that are known and whose containers have not all ended, and those that run; false:
+// not all pods are known yet.
+func (m *Manager) Run(ctx context.Context, active func() (sets.Set[types.UID], bool)) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { m.follow.readers.Run(ctx) })
-	active := time.Now()
+	look := time.Now()
 	for ctx.Err() == nil {
-		if now := time.Now(); !now.Before(active) {
-			m.releaseGone()
-			active = now.Add(activePeriod)
+		if now := time.Now(); !now.Before(look) {
+			m.releaseGone(active)
+			look = now.Add(activePeriod)
 		}
 		next := m.round(ctx, &running)
 		select {
 		case <-ctx.Done():
 		case <-m.pods.wake:
-		case <-await.At(await.Earlier(next, active)):
+		case <-await.At(await.Earlier(next, look)):
 		case <-m.cfg.DriversChanged:
 			m.calls.flights.hasten(func(c called) bool { return m.cfg.Drivers.Usable(c.driver) })
 			m.cfg.Ends.Changed()
@@ -86,8 +89,8 @@ func (m *Manager) Run(ctx context.Context) error {
 
 // releaseGone releases what pods use that are not there: admission gave them up, or they vanished
 // while the agent was away.
-func (m *Manager) releaseGone() {
-	pods, known := m.cfg.Active()
+func (m *Manager) releaseGone(active func() (sets.Set[types.UID], bool)) {
+	pods, known := active()
 	if !known {
 		return
 	}

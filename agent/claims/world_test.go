@@ -68,7 +68,7 @@ func (n *node) start(t *testing.T) {
 	var err error
 	n.Manager, err = New(Config{
 		Dir: n.dir, BootID: n.bootID, Get: n.get, Drivers: drivers{n}, DriversChanged: n.change,
-		Active: n.pods, Booted: n.booted, Ends: Ends{
+		Booted: n.booted, Ends: Ends{
 			Changed: func() { n.note("changed") },
 			Settled: func(uid types.UID) { n.note("settled %s", uid) },
 			Tell: func(o runtime.Object, _, reason, message string) {
@@ -81,7 +81,7 @@ func (n *node) start(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- n.Run(ctx) }()
+	go func() { done <- n.Run(ctx, n.pods) }()
 	n.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {

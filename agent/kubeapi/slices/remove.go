@@ -34,13 +34,14 @@ type removal struct {
 
 // remove deletes the node's slices once, and then those of drivers that are gone, until ctx ends.
 // Failed requests are repeated after pauses, as the kubelet's: 1 s to 5 min.
-func (s *Slices) remove(ctx context.Context) {
+func (s *Slices) remove(ctx context.Context, registered func() bool) {
 	due := map[string]removal{everyDriver: {at: time.Now()}}
 	for ctx.Err() == nil {
 		var next time.Time
 		for driver, r := range due {
 			if !time.Now().Before(r.at) {
-				if s.removed(ctx, driver) {
+				if back := driver != everyDriver && s.cfg.Usable(driver); back ||
+					registered() && s.removed(ctx, driver) {
 					delete(due, driver)
 					continue
 				}
@@ -63,14 +64,8 @@ func (s *Slices) remove(ctx context.Context) {
 	}
 }
 
-// removed deletes slices, and reports whether nothing is left to do.
+// removed deletes slices, and reports whether it succeeded.
 func (s *Slices) removed(ctx context.Context, driver string) bool {
-	if driver != everyDriver && s.cfg.Usable(driver) {
-		return true
-	}
-	if !s.cfg.Registered() {
-		return false
-	}
 	of := s.own
 	if driver != everyDriver {
 		of = fields.AndSelectors(of,

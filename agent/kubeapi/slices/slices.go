@@ -44,9 +44,6 @@ type Config struct {
 	Client kubernetes.Interface
 	// Node is the node's name.
 	Node string
-	// Registered reports whether the API server has the node's object; slices are deleted only
-	// then.
-	Registered func() bool
 	// Usable reports whether a driver has a usable plugin; its slices then stay.
 	Usable func(driver string) bool
 	// Attributes say what devices' attributes mean, Machine is the present machine.
@@ -84,12 +81,13 @@ func New(c Config) *Slices {
 	return s
 }
 
-// Run follows slices, and deletes those of drivers that are gone, until ctx ends.
-func (s *Slices) Run(ctx context.Context) error {
+// Run follows slices until ctx ends, and deletes those of drivers that are gone, as soon as registered
+// reports that the API server has the node's object.
+func (s *Slices) Run(ctx context.Context, registered func() bool) error {
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	parts.Go(func() { kubeapi.Again(ctx, s.cfg.Restored, s.follow) })
-	parts.Go(func() { s.remove(ctx) })
+	parts.Go(func() { s.remove(ctx, registered) })
 	for await.On(ctx, s.store.changed) && await.For(ctx, gather) {
 		all := s.store.all()
 		next := newIndex(all, s.index.Load(), s.cfg.Attributes)

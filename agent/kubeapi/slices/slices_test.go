@@ -78,14 +78,14 @@ func serve(t *testing.T, version string, with []runtime.Object, test func(t *tes
 		})
 		r.Slices = New(Config{
 			Client: r.api, Node: "n", Attributes: places.Default(),
-			Machine:    func() *topology.Machine { return m },
-			Changed:    func() { r.do(func() { r.changes++ }) },
-			Registered: func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.registered },
-			Usable:     func(driver string) bool { r.mu.Lock(); defer r.mu.Unlock(); return r.usable[driver] },
+			Machine: func() *topology.Machine { return m },
+			Changed: func() { r.do(func() { r.changes++ }) },
+			Usable:  func(driver string) bool { r.mu.Lock(); defer r.mu.Unlock(); return r.usable[driver] },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- r.Run(ctx) }()
+		registered := func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.registered }
+		go func() { done <- r.Run(ctx, registered) }()
 		r.settle()
 		test(t, r)
 		cancel()
