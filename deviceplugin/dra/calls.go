@@ -76,6 +76,9 @@ func wire(claims []Claim) (out []*drav1.Claim) {
 // error.
 type rpc func(context.Context, drav1.DRAPluginClient) (flawed, err error)
 
+// errLate is the cause of a call's end when its own time is over.
+var errLate = errors.New("the driver did not answer in time")
+
 // maxTries bounds the plugins of a driver that one call is made to.
 const maxTries = 3
 
@@ -83,7 +86,7 @@ const maxTries = 3
 // of the driver is connected, it is called as well: a plugin that ends may have calls under way
 // that never reached it, and plugins have to take each call twice.
 func (d *Drivers) call(ctx context.Context, driver, name string, do rpc) (err error) {
-	within, cancel := context.WithTimeout(ctx, d.cfg.Deadlines.Call)
+	within, cancel := context.WithTimeoutCause(ctx, d.cfg.Deadlines.Call, errLate)
 	defer cancel()
 	var last *instance
 	for range maxTries {
@@ -91,7 +94,7 @@ func (d *Drivers) call(ctx context.Context, driver, name string, do rpc) (err er
 		if l == nil {
 			return cmp.Or[error](err, notRegistered{driver})
 		}
-		err = d.callOn(within, ctx, in, l, name, do)
+		err = d.callOn(within, in, l, name, do)
 		if status.Code(err) != codes.Unavailable {
 			return err
 		}
@@ -100,16 +103,15 @@ func (d *Drivers) call(ctx context.Context, driver, name string, do rpc) (err er
 	return err
 }
 
-// callOn makes a call over a connection; caller is the context without the call's deadline.
-func (d *Drivers) callOn(ctx, caller context.Context, in *instance, l *link, name string,
-	do rpc) error {
+// callOn makes a call over a connection of the plugin.
+func (d *Drivers) callOn(ctx context.Context, in *instance, l *link, name string, do rpc) error {
 	defer l.leave()
 	log := klog.FromContext(ctx).WithValues("driver", in.driver, "endpoint", in.endpoint, "rpc", name)
 	log.V(4).Info("DRA driver is called")
 	began := time.Now()
 	flawed, err := do(klog.NewContext(ctx, log), l.client)
 	took, outcome := time.Since(began), errors.Join(err, flawed)
-	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && caller.Err() == nil {
+	if err != nil && errors.Is(context.Cause(ctx), errLate) {
 		l.doubt()
 	} else {
 		l.trust(d.cfg.Deadlines.Silence)
