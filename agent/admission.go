@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/component-helpers/nodedeclaredfeatures/types"
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/admission/decide"
@@ -32,7 +33,12 @@ type admissionEnds struct {
 }
 
 // supports lists abilities that not every runtime or kernel has.
-type supports struct{ groupsPolicy, appArmor bool }
+type supports struct{ groupsPolicy, appArmor, mountOptions bool }
+
+// declared returns the features that the node declares.
+func (can supports) declared(cfg *config.Config) []string {
+	return nodestatus.DeclaredFeatures(cfg.Gates, types.RuntimeFeatures{MountOptions: can.mountOptions})
+}
 
 // newQueue makes admission. Its outcomes go to decisions, and pods that make way for critical ones
 // to events.
@@ -90,7 +96,7 @@ func handlersOf(s self, can supports) []decide.Handler {
 		handlers.Flaws, handlers.Pressure, handlers.Placement(s.rules),
 		handlers.Sysctls(s.cfg.Kubelet.AllowedUnsafeSysctls),
 		handlers.OS, handlers.Affinity, handlers.Ports, handlers.Taints,
-		featuresOf(s.cfg).Refuse, handlers.Volumes(volume.Unsupported),
+		featuresOf(can.declared(s.cfg)).Refuse, handlers.Volumes(volume.Unsupported),
 	}
 	return append(all, handlers.GroupsPolicy(can.groupsPolicy), handlers.AppArmor(can.appArmor),
 		handlers.Shutdown)
@@ -98,7 +104,7 @@ func handlersOf(s self, can supports) []decide.Handler {
 
 // featuresOf returns the features that the node declares, as of the kubelet's release that it is
 // like.
-func featuresOf(cfg *config.Config) handlers.Features {
-	return handlers.NewFeatures(nodestatus.DeclaredFeatures(cfg.Gates),
+func featuresOf(declared []string) handlers.Features {
+	return handlers.NewFeatures(declared,
 		version.MustParseGeneric(config.KubeletVersion))
 }

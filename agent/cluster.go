@@ -34,6 +34,7 @@ type nodeEnds struct {
 	// describe adds what the host says, and changed tells that it says something else.
 	describe func(*nodestatus.Facts)
 	changed  []mailbox.Source
+	supports supports
 	// unanswered is called when the API server did not answer.
 	unanswered func()
 }
@@ -51,7 +52,7 @@ func newClusterNode(n node, pods *podstatus.Store, e nodeEnds) clusterNode {
 	if err != nil {
 		klog.Background().Error(err, "Which resources are ours is not known", "node", n.name)
 	}
-	k, declared := &n.cfg.Kubelet, nodestatus.DeclaredFeatures(n.cfg.Gates)
+	k, declared := &n.cfg.Kubelet, e.supports.declared(n.cfg)
 	kept := nodes.New(nodes.Config{
 		Main: n.kube.Main(), Heartbeats: n.kube.Heartbeats(),
 		Identity: made, Register: *k.RegisterNode,

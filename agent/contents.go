@@ -41,12 +41,9 @@ func newContents(n node, claims claimDomain, own func() *v1.Node) (c contentDoma
 		room: new(atomic.Pointer[rooms])}
 	cfg := volume.Config{
 		Root: n.cfg.RootDir, ClusterDomain: n.cfg.Kubelet.ClusterDomain,
-		Memory: func() int64 {
-			h := n.hardware.Get()
-			return h.Allocatable.Memory().Value()
-		},
-		Facts: func() cri.Facts { return cri.Facts{Allocatable: n.hardware.Get().Allocatable} },
-		Done:  n.metrics.Mounted,
+		Enabled: n.enabled,
+		Facts:   func() cri.Facts { return cri.Facts{Allocatable: n.hardware.Get().Allocatable} },
+		Done:    n.metrics.Mounted,
 		Labels: func() map[string]string {
 			if node := own(); node != nil {
 				return node.Labels

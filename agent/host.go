@@ -227,7 +227,7 @@ func (h host) describe(n node, state func() nodestatus.State) func(*nodestatus.F
 // nodeEnds is what the host and the device plugins say of the node's object.
 func (h host) nodeEnds(n node, d deviceDomain, state func() nodestatus.State) nodeEnds {
 	e := nodeEnds{
-		inventory: d.Inventory, offered: d.changed, describe: h.describe(n, state),
+		inventory: d.Inventory, offered: d.changed, describe: h.describe(n, state), supports: h.supports(),
 		changed: []mailbox.Source{h.up.Changes(), h.addresses.Changes(), h.pleg.Health(),
 			h.short.Changes(), h.down.Changes()},
 	}
@@ -237,6 +237,15 @@ func (h host) nodeEnds(n node, d deviceDomain, state func() nodestatus.State) no
 	return e
 }
 
+// supports lists abilities of the host's runtime, and of its kernel.
+func (h host) supports() supports {
+	return supports{
+		groupsPolicy: h.runtime.SupplementalGroupsPolicy,
+		appArmor:     hostinfo.EnforcesAppArmor("/"),
+		mountOptions: h.runtime.MountOptions,
+	}
+}
+
 // admissionEnds is what admission asks on a host.
 func (h host) admissionEnds(own clusterNode, d deviceDomain, c contentDomain,
 	state func() nodestatus.State) admissionEnds {
@@ -244,10 +253,7 @@ func (h host) admissionEnds(own clusterNode, d deviceDomain, c contentDomain,
 		node: own, plugins: d.Plugins, claims: c.claims.admission(), state: state,
 		changed: []mailbox.Source{d.changed, h.up.Changes(), h.pleg.Health(), h.short.Changes(),
 			h.down.Changes(), c.claims.changed, c.needed},
-		supports: supports{
-			groupsPolicy: h.runtime.SupplementalGroupsPolicy,
-			appArmor:     hostinfo.EnforcesAppArmor("/"),
-		},
+		supports: h.supports(),
 	}
 	if c.needs != nil {
 		e.needs = c.needs

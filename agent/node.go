@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-base/featuregate"
 	kubemetrics "k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/mount-utils"
@@ -181,4 +182,7 @@ func openStore(ctx context.Context, dir string, events *event.Recorder) (*store.
 }
 
 // close ends what open began, and returns err with what went wrong then.
+// enabled reports whether a feature gate is on.
+func (s self) enabled(gate string) bool { return s.cfg.Gates.Enabled(featuregate.Feature(gate)) }
+
 func (h host) close(err error) error { return errors.Join(err, h.client.Close()) }

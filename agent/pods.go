@@ -125,7 +125,8 @@ func newPods(ctx context.Context, n node, s statusDomain, e podEnds) podDomain {
 	problems, decisions := source.NewProblems(), mailbox.New[admission.Result]()
 	queue := newQueue(n, decisions, s.events, e.admissionEnds)
 	look := notices.New(notices.Config{
-		Pod: n.events.Pod, Container: n.events.Container, Lacking: featuresOf(n.cfg).Lacking,
+		Pod: n.events.Pod, Container: n.events.Container, Lacking: featuresOf(e.supports.declared(n.cfg)).Lacking,
+		Enabled: n.enabled,
 	})
 	workers := newWorkers(n, s, look, e)
 	sources := newSources(n, problems.Report, e.runtime.All, func(all []*v1.Pod) []*v1.Pod {

@@ -161,6 +161,8 @@ type RuntimeStatus struct {
 	Handlers       []RuntimeHandler
 	// SupplementalGroupsPolicy reports whether the runtime implements KEP-3619.
 	SupplementalGroupsPolicy bool
+	// MountOptions reports whether the runtime applies noexec, nodev and nosuid to a container's mounts.
+	MountOptions bool
 }
 
 // Status asks the runtime for its version and conditions. A condition that the runtime does not
@@ -182,6 +184,7 @@ func (c *Client) Status(ctx context.Context) (RuntimeStatus, error) {
 		Ready:                    condition(resp.GetStatus(), runtimeapi.RuntimeReady),
 		Network:                  condition(resp.GetStatus(), runtimeapi.NetworkReady),
 		SupplementalGroupsPolicy: resp.GetFeatures().GetSupplementalGroupsPolicy(),
+		MountOptions:             resp.GetFeatures().GetMountOptions(),
 	}
 	for _, h := range resp.GetRuntimeHandlers() {
 		out.Handlers = append(out.Handlers, RuntimeHandler{

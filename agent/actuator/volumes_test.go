@@ -131,7 +131,7 @@ func newVolumes(t *testing.T, root string, objects volume.Objects) *volume.Volum
 	t.Helper()
 	volumes, err := volume.New(volume.Config{
 		Root: root, Objects: objects, Mounter: mount.NewFakeMounter(nil),
-		Memory: func() int64 { return 0 }, Facts: func() cri.Facts { return cri.Facts{} },
+		Facts:  func() cri.Facts { return cri.Facts{} },
 		Done:   func(string, time.Duration, error) {},
 		Labels: func() map[string]string { return nil },
 		Tell:   func(runtime.Object, string, string, string) {},

@@ -9,13 +9,13 @@ import (
 )
 
 // DeclaredFeatures returns, sorted, the node features that pods may require (KEP-5328) and that
-// this node has: those that are implemented and whose gates are on. Resizing running pods is not
-// implemented, nor are the kubelet's features of stage alpha.
-func DeclaredFeatures(gates featuregate.FeatureGate) []string {
-	exist := []string{"ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"}
+// this node has: those that are implemented, whose gates are on, and that the runtime takes part in.
+func DeclaredFeatures(gates featuregate.FeatureGate, runtime types.RuntimeFeatures) []string {
+	exist := []string{"DRAOptionalNodeOperations", "ExtendWebSocketsToKubelet",
+		"RestartAllContainersOnContainerExits", "VolumeBindMountOptions"}
 	return slices.DeleteFunc(
 		nodedeclaredfeatures.DefaultFramework.DiscoverNodeFeatures(
-			&types.NodeConfiguration{FeatureGates: gatesByName{gates}}),
+			&types.NodeConfiguration{FeatureGates: gatesByName{gates}, RuntimeFeatures: runtime}),
 		func(name string) bool { return !slices.Contains(exist, name) })
 }
 

@@ -5,19 +5,22 @@ import (
 	"testing"
 
 	"k8s.io/component-base/featuregate"
+	"k8s.io/component-helpers/nodedeclaredfeatures/types"
 )
 
 func TestDeclaredFeatures(t *testing.T) {
 	for name, test := range map[string]struct {
-		off  string
-		want []string
+		off     string
+		runtime types.RuntimeFeatures
+		want    []string
 	}{
-		"all": {want: []string{
-			"ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits"}},
+		"all": {runtime: types.RuntimeFeatures{MountOptions: true}, want: []string{
+			"DRAOptionalNodeOperations", "ExtendWebSocketsToKubelet",
+			"RestartAllContainersOnContainerExits", "VolumeBindMountOptions"}},
 		"one is off": {off: "RestartAllContainersOnContainerExits",
-			want: []string{"ExtendWebSocketsToKubelet"}},
+			want: []string{"DRAOptionalNodeOperations", "ExtendWebSocketsToKubelet"}},
 		"the other": {off: "ExtendWebSocketsToKubelet",
-			want: []string{"RestartAllContainersOnContainerExits"}},
+			want: []string{"DRAOptionalNodeOperations", "RestartAllContainersOnContainerExits"}},
 	} {
 		gates := featuregate.NewFeatureGate()
 		specs := map[featuregate.Feature]featuregate.FeatureSpec{}
@@ -32,7 +35,7 @@ func TestDeclaredFeatures(t *testing.T) {
 		if err := gates.Add(specs); err != nil {
 			t.Fatal(err)
 		}
-		if got := DeclaredFeatures(gates); !slices.Equal(got, test.want) {
+		if got := DeclaredFeatures(gates, test.runtime); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}

@@ -33,6 +33,8 @@ type Config struct {
 	// Lacking returns the features (KEP-5328) that the node does not have and that changing a pod from
 	// one into the other takes.
 	Lacking func(was, is *v1.Pod) []string
+	// Enabled reports whether a feature gate is on.
+	Enabled func(gate string) bool
 }
 
 // Notices remembers which notices of a pod were published. Its methods are safe for concurrent use.
@@ -166,7 +168,7 @@ func (n *Notices) changed(pod *v1.Pod) (fields string, lacking []string) {
 		return "", nil
 	}
 	is := was
-	is.pod, is.fields = pod, strings.Join(podspec.WithoutEffect(pod), ", ")
+	is.pod, is.fields = pod, strings.Join(podspec.WithoutEffect(pod, n.cfg.Enabled), ", ")
 	n.pods[pod.UID] = is
 	if is.fields != was.fields {
 		fields = is.fields

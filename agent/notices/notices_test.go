@@ -22,7 +22,7 @@ import (
 // What of a pod has no effect is told once, and again when the pod gets more of it.
 func TestNotices(t *testing.T) {
 	var told []string
-	n := New(Config{Lacking: func(_, _ *v1.Pod) []string { return nil }, Pod: func(
+	n := New(Config{Enabled: none, Lacking: func(_, _ *v1.Pod) []string { return nil }, Pod: func(
 		pod *v1.Pod, eventType, reason, message string) {
 		told = append(told, pod.Name+" "+eventType+" "+reason+" "+message)
 	}})
@@ -32,8 +32,8 @@ func TestNotices(t *testing.T) {
 	lacking.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{
 		Secret: &v1.SecretVolumeSource{DefaultUser: ptr.To[int64](1)}}}}
 	more := lacking.DeepCopy()
-	more.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{
-		BindMountOptions: []string{"noexec"}}}
+	more.Spec.Containers[0].LivenessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{
+		GRPC: &v1.GRPCAction{Mode: ptr.To(v1.GRPCProbeModeTLS)}}}
 	for _, pod := range []*v1.Pod{plain, lacking, lacking, lacking.DeepCopy(), more} {
 		n.Look(podworker.Report{Pod: pod})
 	}
@@ -41,7 +41,7 @@ func TestNotices(t *testing.T) {
 	want := []string{
 		"lacking" + about + "spec.volumes[v].secret.defaultUser",
 		"lacking" + about + "spec.volumes[v].secret.defaultUser, " +
-			"spec.containers[c].volumeMounts[0].bindMountOptions",
+			"spec.containers[c].livenessProbe.grpc.mode",
 	}
 	if !slices.Equal(told, want) {
 		t.Errorf("told %q, want %q", told, want)
@@ -53,10 +53,13 @@ func TestNotices(t *testing.T) {
 	}
 }
 
+// none: no feature gate is on.
+func none(string) bool { return false }
+
 // That a container waits since it ended is told once for each of its ends.
 func TestBackOffIsTold(t *testing.T) {
 	var told []string
-	n := New(Config{Lacking: func(_, _ *v1.Pod) []string { return nil }, Container: func(
+	n := New(Config{Enabled: none, Lacking: func(_, _ *v1.Pod) []string { return nil }, Container: func(
 		of podspec.Ref, eventType, reason, message string) {
 		told = append(told, of.Container+" "+eventType+" "+reason+" "+message)
 	}})
@@ -87,6 +90,7 @@ func TestWhatGoesWrongWithAPodIsTold(t *testing.T) {
 				told = append(told, eventType+" "+reason+" "+message)
 			},
 			Lacking: func(was, is *v1.Pod) []string { return []string{was.Name, is.Name} },
+			Enabled: none,
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -17,8 +16,8 @@ func downwardAPIs() plugin {
 	p := written("downwardAPI", "kubernetes.io/downward-api", v1.StorageMediumMemory,
 		func(_ context.Context, from sources, t target) (content, error) {
 			s := t.volume.DownwardAPI
-			mode := modeOf(s.DefaultMode, fs.FileMode(v1.DownwardAPIVolumeSourceDefaultMode))
-			return from.downwardAPI(t.pod, s.Items, mode)
+			return from.downwardAPI(t.pod, s.Items,
+				from.look(s.DefaultMode, v1.DownwardAPIVolumeSourceDefaultMode, s.DefaultUser))
 		})
 	p.facts = func(used) facts { return facts{ordinary: true} }
 	return p
@@ -26,7 +25,7 @@ func downwardAPIs() plugin {
 
 // downwardAPI makes a file of each item, as long as there is room. It needs no API server.
 func (s sources) downwardAPI(
-	pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode fs.FileMode,
+	pod *v1.Pod, items []v1.DownwardAPIVolumeFile, look look,
 ) (content, error) {
 	files := map[string]file{}
 	var errs []error
@@ -36,7 +35,7 @@ func (s sources) downwardAPI(
 		if err := s.room.take(item.Path, len(text)); err != nil {
 			return content{}, err
 		}
-		files[item.Path] = file{data: []byte(text), mode: modeOf(item.Mode, mode)}
+		files[item.Path] = look.of([]byte(text), item.Mode, item.User)
 	}
 	return content{files: files}, errors.Join(errs...)
 }

@@ -35,7 +35,11 @@ func emptyDirs() plugin {
 			return facts{mounted: !onDisk, ordinary: onDisk}
 		},
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
-			err := v.makeEmptyDir(t, *t.volume.EmptyDir, v.cfg.Memory())
+			source := *t.volume.EmptyDir
+			if !v.cfg.enabled(emptyDirModes) {
+				source.Mode = nil
+			}
+			err := v.makeEmptyDir(t, source)
 			if err == nil {
 				v.count(ctx, t)
 			}
@@ -65,9 +69,8 @@ func defaulted(volume v1.Volume) v1.Volume {
 }
 
 // makeEmptyDir makes a directory that begins empty, with memory or huge pages mounted on it if the
-// medium says so. It completes what an earlier try left. node is the node's memory in bytes, 0 if
-// unknown.
-func (f filesystems) makeEmptyDir(t target, source v1.EmptyDirVolumeSource, node int64) error {
+// medium says so. It completes what an earlier try left.
+func (v *Volumes) makeEmptyDir(t target, source v1.EmptyDirVolumeSource) error {
 	path := t.path()
 	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
 		return fmt.Errorf("create emptyDir: %w", err)
@@ -76,11 +79,12 @@ func (f filesystems) makeEmptyDir(t target, source v1.EmptyDirVolumeSource, node
 		return fmt.Errorf("create emptyDir: %w", err)
 	}
 	if source.Medium != v1.StorageMediumDefault && !t.have.mounted {
-		if err := f.mountMedium(t.pod, source, path, node); err != nil {
+		allocatable := v.cfg.Facts().Allocatable
+		if err := v.mountMedium(t.pod, source, path, allocatable.Memory().Value()); err != nil {
 			return err
 		}
 	}
-	if err := own(t.pod, path, f.asRoot); err != nil {
+	if err := own(t.pod, path, modeOf(source.Mode), v.asRoot); err != nil {
 		return err
 	}
 	return t.markReady()
@@ -98,22 +102,38 @@ func (t target) markReady() error {
 	return nil
 }
 
-// own gives an empty directory its mode and, if the pod has an fsGroup, its group, which files made
-// inside inherit. Without root the group stays ours. A tmpfs is sticky when mounted and stays so:
-// programs expect that where they keep temporary files.
-func own(pod *v1.Pod, dir string, asRoot bool) error {
+// modeOf returns the mode of an emptyDir that has one of its own, 0 to 01777; nil: it has none.
+func modeOf(own *int32) *fs.FileMode {
+	if own == nil {
+		return nil
+	}
+	mode := fs.FileMode(*own).Perm()
+	if *own&0o1000 != 0 {
+		mode |= fs.ModeSticky
+	}
+	return &mode
+}
+
+// own gives an empty directory its mode and, if the pod has an fsGroup, its group, which may do
+// anything in it and which files made inside inherit. Without root the group stays ours. A tmpfs is
+// sticky when mounted and stays so, unless it has a mode of its own: programs expect that where they
+// keep temporary files.
+func own(pod *v1.Pod, dir string, own *fs.FileMode, asRoot bool) error {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return fmt.Errorf("set mode of emptyDir: %w", err)
 	}
 	mode := emptyDirMode | info.Mode()&fs.ModeSticky
+	if own != nil {
+		mode = *own
+	}
 	if group := groupOf(pod); group != nil {
 		if asRoot {
 			if err := os.Lchown(dir, -1, int(*group)); err != nil {
 				return fmt.Errorf("give emptyDir to group %d of fsGroup: %w", *group, err)
 			}
 		}
-		mode |= fs.ModeSetgid
+		mode |= groupMayDir
 	}
 	if err := os.Chmod(dir, mode); err != nil {
 		return fmt.Errorf("set mode of emptyDir: %w", err)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/mount-utils"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/podtest"
 )
 
@@ -94,7 +95,10 @@ func TestMediums(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			v, mounter := newVolumes(t, Config{Memory: func() int64 { return tt.memory }})
+			v, mounter := newVolumes(t, Config{Facts: func() cri.Facts {
+				return cri.Facts{Allocatable: v1.ResourceList{
+					v1.ResourceMemory: *resource.NewQuantity(tt.memory, resource.BinarySI)}}
+			}})
 			pod := podWith(tt.volume)
 			pod.Spec.Containers[0].Resources = v1.ResourceRequirements{
 				Limits: tt.limits, Requests: tt.limits,
@@ -245,6 +249,38 @@ func TestIsMountPoint(t *testing.T) {
 		_, err := (hostMounter{}).IsMountPoint(filepath.Join(dir, name))
 		if !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// With EmptyDirVolumeMode a directory has the mode of its own, sticky included, on disk and in
+// memory; the pod's group may do anything in it all the same. Without the gate the mode counts nothing.
+func TestEmptyDirMode(t *testing.T) {
+	requireRoot(t)
+	gates := map[bool]func(string) bool{
+		true: func(gate string) bool { return gate == "EmptyDirVolumeMode" }, false: nil}
+	for name, test := range map[string]struct {
+		gate   bool
+		medium string
+		mode   int32
+		group  *int64
+		want   fs.FileMode
+	}{
+		"sticky":           {gate: true, mode: 0o1750, want: fs.ModeDir | fs.ModeSticky | 0o750},
+		"nothing":          {gate: true, mode: 0, want: fs.ModeDir},
+		"in memory":        {gate: true, medium: "Memory", mode: 0o700, want: fs.ModeDir | 0o700},
+		"a group":          {gate: true, mode: 0o500, group: ptr.To[int64](7), want: fs.ModeDir | fs.ModeSetgid | 0o770},
+		"without its gate": {mode: 0o700, want: fs.ModeDir | 0o777},
+	} {
+		v, _ := newVolumes(t, Config{Enabled: gates[test.gate]})
+		volume := empty("v", v1.StorageMedium(test.medium))
+		volume.EmptyDir.Mode = &test.mode
+		pod := podWith(volume)
+		pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: test.group}
+		dir := setUp(t, v, pod)
+		info, err := os.Stat(filepath.Join(dir, "volumes/kubernetes.io~empty-dir/v"))
+		if err != nil || info.Mode() != test.want {
+			t.Errorf("%s: %v, %v; want %v", name, info.Mode(), err, test.want)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package volume
 import (
 	"context"
 	"fmt"
-	"io/fs"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,10 +13,10 @@ func configMaps() plugin {
 	return written("configMap", "kubernetes.io/configmap", v1.StorageMediumDefault,
 		func(ctx context.Context, from sources, t target) (content, error) {
 			s := t.volume.ConfigMap
-			mode := modeOf(s.DefaultMode, fs.FileMode(v1.ConfigMapVolumeSourceDefaultMode))
+			look := from.look(s.DefaultMode, v1.ConfigMapVolumeSourceDefaultMode, s.DefaultUser)
 			return from.projection(ctx, t.pod, v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{
 				LocalObjectReference: s.LocalObjectReference, Items: s.Items, Optional: s.Optional,
-			}}, mode)
+			}}, look)
 		})
 }
 
@@ -25,24 +24,24 @@ func secrets() plugin {
 	return written("secret", "kubernetes.io/secret", v1.StorageMediumMemory,
 		func(ctx context.Context, from sources, t target) (content, error) {
 			s := t.volume.Secret
-			mode := modeOf(s.DefaultMode, fs.FileMode(v1.SecretVolumeSourceDefaultMode))
+			look := from.look(s.DefaultMode, v1.SecretVolumeSourceDefaultMode, s.DefaultUser)
 			return from.projection(ctx, t.pod, v1.VolumeProjection{Secret: &v1.SecretProjection{
 				LocalObjectReference: v1.LocalObjectReference{Name: s.SecretName},
-				Items:                s.Items, Optional: s.Optional}}, mode)
+				Items:                s.Items, Optional: s.Optional}}, look)
 		})
 }
 
 // keys selects the keys of an object that become files.
 type keys struct {
 	items    []v1.KeyToPath // none: all keys under their own names
-	mode     fs.FileMode
+	look     look
 	optional *bool // missing keys are left out
 }
 
 func (s sources) configMap(
-	ctx context.Context, pod *v1.Pod, p *v1.ConfigMapProjection, mode fs.FileMode,
+	ctx context.Context, pod *v1.Pod, p *v1.ConfigMapProjection, look look,
 ) (content, error) {
-	k := keys{p.Items, mode, p.Optional}
+	k := keys{p.Items, look, p.Optional}
 	c, err := s.objects.ConfigMap(ctx, pod, p.Name)
 	if err != nil {
 		return content{}, k.missing(err)
@@ -52,9 +51,9 @@ func (s sources) configMap(
 }
 
 func (s sources) secret(
-	ctx context.Context, pod *v1.Pod, p *v1.SecretProjection, mode fs.FileMode,
+	ctx context.Context, pod *v1.Pod, p *v1.SecretProjection, look look,
 ) (content, error) {
-	k := keys{p.Items, mode, p.Optional}
+	k := keys{p.Items, look, p.Optional}
 	found, err := s.objects.Secret(ctx, pod, p.Name)
 	if err != nil {
 		return content{}, k.missing(err)
@@ -121,7 +120,7 @@ func (k keys) files(left *room, data values, lacking string) (content, error) {
 			if err := left.take(item.Path, size); err != nil {
 				return content{}, err
 			}
-			out[item.Path] = file{data: data.of(item.Key), mode: modeOf(item.Mode, k.mode)}
+			out[item.Path] = k.look.of(data.of(item.Key), item.Mode, item.User)
 		case !ptr.Deref(k.optional, false):
 			return content{}, fmt.Errorf("%s: %s", lacking, item.Key)
 		}

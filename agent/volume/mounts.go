@@ -118,6 +118,7 @@ func (v *Volumes) volumeMount(
 		HostPath:       u.path(podDir),
 		Readonly:       wanted.ReadOnly || u.plugin.written || u.readOnly,
 		SelinuxRelabel: u.plugin.relabel,
+		MountOptions:   wanted.BindMountOptions,
 	}
 	if out.Propagation, err = propagation(wanted.MountPropagation); err != nil {
 		return nil, err

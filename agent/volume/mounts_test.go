@@ -30,6 +30,7 @@ func TestMounts(t *testing.T) {
 		{
 			Name: "etc", MountPath: "/c/",
 			MountPropagation: ptr.To(v1.MountPropagationHostToContainer),
+			BindMountOptions: []string{"noexec", "nodev"},
 		},
 	}
 	dir := setUp(t, v, pod)
@@ -45,7 +46,8 @@ func TestMounts(t *testing.T) {
 		{ContainerPath: "/relative/b", HostPath: scratch, SelinuxRelabel: true,
 			Readonly: true, RecursiveReadOnly: true},
 		{ContainerPath: "/c", HostPath: "/etc",
-			Propagation: runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER},
+			Propagation:  runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER,
+			MountOptions: []string{"noexec", "nodev"}},
 		{
 			ContainerPath: "/etc/hosts", HostPath: filepath.Join(dir, "etc-hosts"),
 			SelinuxRelabel: true,

@@ -3,7 +3,6 @@ package volume
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"maps"
 	"slices"
 
@@ -39,10 +38,10 @@ func isRare(source v1.VolumeProjection) bool {
 func project(ctx context.Context, from sources, t target) (content, error) {
 	s := t.volume.Projected
 	out := content{files: map[string]file{}}
-	mode := modeOf(s.DefaultMode, fs.FileMode(v1.ProjectedVolumeSourceDefaultMode))
+	look := from.look(s.DefaultMode, v1.ProjectedVolumeSourceDefaultMode, s.DefaultUser)
 	var errs []error
 	for _, source := range s.Sources {
-		c, err := from.projection(ctx, t.pod, source, mode)
+		c, err := from.projection(ctx, t.pod, source, look)
 		errs = append(errs, err)
 		if from.room.over {
 			break
@@ -55,42 +54,42 @@ func project(ctx context.Context, from sources, t target) (content, error) {
 
 // projection returns the files of one source. With an error they must not be used.
 func (s sources) projection(
-	ctx context.Context, pod *v1.Pod, source v1.VolumeProjection, mode fs.FileMode,
+	ctx context.Context, pod *v1.Pod, source v1.VolumeProjection, look look,
 ) (content, error) {
 	switch {
 	case source == v1.VolumeProjection{}:
 		return content{}, nil // the API server accepts sources without a type, which are nothing
 	case source.DownwardAPI != nil:
-		return s.downwardAPI(pod, source.DownwardAPI.Items, mode)
+		return s.downwardAPI(pod, source.DownwardAPI.Items, look)
 	case s.objects == nil:
 		return content{}, errors.New("there is no API server to get its content from; " +
 			"run the agent with --kubeconfig")
 	case source.ConfigMap != nil:
-		return s.configMap(ctx, pod, source.ConfigMap, mode)
+		return s.configMap(ctx, pod, source.ConfigMap, look)
 	case source.Secret != nil:
-		return s.secret(ctx, pod, source.Secret, mode)
+		return s.secret(ctx, pod, source.Secret, look)
 	case source.ServiceAccountToken != nil:
 		p := source.ServiceAccountToken
 		token, renew, err := s.objects.Token(ctx, pod, p)
 		if err != nil {
 			return content{}, err
 		}
-		return s.alone(p.Path, credential(pod, token, mode), renew)
+		return s.alone(p.Path, look.credential(pod, token, p.User), renew)
 	case source.ClusterTrustBundle != nil:
 		p := source.ClusterTrustBundle
 		pem, again, err := s.objects.TrustAnchors(ctx, p)
 		if err != nil {
 			return content{}, err
 		}
-		return s.alone(p.Path, credential(pod, pem, mode), again)
+		return s.alone(p.Path, look.credential(pod, pem, p.User), again)
 	default:
-		return s.certificateFiles(ctx, pod, source.PodCertificate, mode)
+		return s.certificateFiles(ctx, pod, source.PodCertificate, look)
 	}
 }
 
 // certificateFiles returns the key and its certificates, in one file or each in its own.
 func (s sources) certificateFiles(
-	ctx context.Context, pod *v1.Pod, p *v1.PodCertificateProjection, mode fs.FileMode,
+	ctx context.Context, pod *v1.Pod, p *v1.PodCertificateProjection, look look,
 ) (content, error) {
 	key, chain, again, err := s.objects.Certificate(ctx, pod, p)
 	if err != nil {
@@ -107,7 +106,7 @@ func (s sources) certificateFiles(
 		if err := s.room.take(path, len(data)); err != nil {
 			return content{}, err
 		}
-		out.files[path] = credential(pod, data, mode)
+		out.files[path] = look.credential(pod, data, p.User)
 	}
 	return out, nil
 }

@@ -31,15 +31,16 @@ type Config struct {
 	ClusterDomain string
 	// HostsFile is the hosts file for pods in the host's network; "" means /etc/hosts.
 	HostsFile string
-	// Memory returns the largest size of a memory-backed emptyDir in bytes, the node's allocatable
-	// memory now; 0 leaves the size of those without a limit to the kernel.
-	Memory func() int64
+	// Enabled reports whether a feature gate is on; nil: none is.
+	Enabled func(gate string) bool
 	// Count has the kernel count what is written to an empty directory; nil: it is not wanted. A
 	// filesystem that cannot count is no error.
 	Count func(dir string) error
 	// Objects reads ConfigMaps, Secrets and credentials; nil: there is no API server.
 	Objects Objects
-	// Facts returns the node's facts for files; their addresses are not used.
+	// Facts returns the node's facts for files; their addresses are not used. The allocatable memory is
+	// the largest size of a memory-backed emptyDir; 0 leaves the size of those without a limit to the
+	// kernel.
 	Facts func() cri.Facts
 	// Done is called after each attempt at setting up a volume, with its type's name. It must not
 	// block.
@@ -66,6 +67,14 @@ type Volumes struct {
 	last lastVersions
 	cfg  Config
 }
+
+// Feature gates of volumes.
+const (
+	emptyDirModes = "EmptyDirVolumeMode"
+	fileOwners    = "AtomicWriteVolumeUserFields" // KEP-5936
+)
+
+func (c Config) enabled(gate string) bool { return c.Enabled != nil && c.Enabled(gate) }
 
 // New creates the root directory if it is missing, and reads what earlier runs recorded.
 func New(cfg Config) (*Volumes, error) {

@@ -39,9 +39,6 @@ func newVolumes(t *testing.T, cfg Config) (*Volumes, *mount.FakeMounter) {
 
 // alone completes the configuration with functions that report nothing.
 func alone(c Config) Config {
-	if c.Memory == nil {
-		c.Memory = func() int64 { return 0 }
-	}
 	if c.Facts == nil {
 		c.Facts = func() cri.Facts { return cri.Facts{} }
 	}

@@ -89,6 +89,7 @@ type sources struct {
 	objects Objects // nil: there is no API server
 	facts   cri.Facts
 	room    *room
+	owned   bool // see look
 }
 
 // alone returns a content of one file.
@@ -102,7 +103,7 @@ func written(field, name string, medium v1.StorageMedium, content maker) plugin 
 	return plugin{from: inPods, field: field, name: name, relabel: true, written: true,
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
 			c, err := content(ctx, sources{v.cfg.Objects, v.cfg.Facts(),
-				&room{volume: maxContent, pod: t.room}}, t)
+				&room{volume: maxContent, pod: t.room}, v.cfg.enabled(fileOwners)}, t)
 			if err != nil {
 				return time.Time{}, err
 			}
@@ -112,7 +113,7 @@ func written(field, name string, medium v1.StorageMedium, content maker) plugin 
 			}
 			bare := dir.Medium != v1.StorageMediumDefault && !t.have.mounted
 			if bare || !t.have.complete {
-				if err := v.makeEmptyDir(t, dir, v.cfg.Memory()); err != nil {
+				if err := v.makeEmptyDir(t, dir); err != nil {
 					return time.Time{}, err
 				}
 			}
@@ -133,15 +134,42 @@ func groupOf(pod *v1.Pod) *int64 {
 	return nil
 }
 
-// modeOf returns a file's own mode, else the volume's.
-func modeOf(own *int32, volume fs.FileMode) fs.FileMode {
-	return fs.FileMode(ptr.Deref(own, int32(volume)))
+// look is the mode of a volume's files, and who owns them, unless a file has its own.
+type look struct {
+	mode fs.FileMode
+	user *int64 // nil: the agent's own
+	// owned: volumes and files may name an owner (KEP-5936).
+	owned bool
 }
 
-// credential returns a file that only the pod's processes can read, if the spec says who they are:
-// the one user of all containers, or the pod's group.
-func credential(pod *v1.Pod, data []byte, mode fs.FileMode) file {
-	f := file{data: data, mode: mode, user: oneUser(pod)}
+// look returns what a volume's source says, and otherwise the mode of its type.
+func (s sources) look(mode *int32, otherwise int32, user *int64) look {
+	l := look{mode: fs.FileMode(ptr.Deref(mode, otherwise)), owned: s.owned}
+	if l.owned {
+		l.user = user
+	}
+	return l
+}
+
+// of returns a file whose item may have a mode and a user of its own.
+func (l look) of(data []byte, mode *int32, user *int64) file {
+	return file{data: data, mode: fs.FileMode(ptr.Deref(mode, int32(l.mode))), user: l.owner(user)}
+}
+
+func (l look) owner(own *int64) *int64 {
+	if l.owned && own != nil {
+		return own
+	}
+	return l.user
+}
+
+// credential returns a file that only the pod's processes can read, if it is known who they are: its
+// owner, the one user of all containers, or the pod's group.
+func (l look) credential(pod *v1.Pod, data []byte, own *int64) file {
+	f := file{data: data, mode: l.mode, user: l.owner(own)}
+	if f.user == nil {
+		f.user = oneUser(pod)
+	}
 	if f.user != nil || groupOf(pod) != nil {
 		f.mode = 0o600
 	}

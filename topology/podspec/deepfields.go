@@ -8,29 +8,34 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ignored holds the fields of volumes and containers that have no effect yet, by type and field.
-var ignored = map[string]bool{
-	"VolumeMount.bindMountOptions": true,
-	"HTTPGetAction.protocol":       true,
-	"GRPCAction.mode":              true,
+// notYet is the gate of fields that have no effect in any case.
+const notYet = ""
 
-	"EmptyDirVolumeSource.mode":           true,
-	"SecretVolumeSource.defaultUser":      true,
-	"ConfigMapVolumeSource.defaultUser":   true,
-	"DownwardAPIVolumeSource.defaultUser": true,
-	"ProjectedVolumeSource.defaultUser":   true,
+// fileOwners is the gate of the owners of files that the agent writes into volumes (KEP-5936).
+const fileOwners = "AtomicWriteVolumeUserFields"
 
-	"KeyToPath.user":                     true,
-	"DownwardAPIVolumeFile.user":         true,
-	"PodCertificateProjection.user":      true,
-	"ServiceAccountTokenProjection.user": true,
-	"ClusterTrustBundleProjection.user":  true,
+// gated has the gate without which a field of volumes and containers has no effect, by type and field.
+var gated = map[string]string{
+	"HTTPGetAction.protocol": notYet,
+	"GRPCAction.mode":        notYet,
+
+	"EmptyDirVolumeSource.mode":           "EmptyDirVolumeMode",
+	"SecretVolumeSource.defaultUser":      fileOwners,
+	"ConfigMapVolumeSource.defaultUser":   fileOwners,
+	"DownwardAPIVolumeSource.defaultUser": fileOwners,
+	"ProjectedVolumeSource.defaultUser":   fileOwners,
+
+	"KeyToPath.user":                     fileOwners,
+	"DownwardAPIVolumeFile.user":         fileOwners,
+	"PodCertificateProjection.user":      fileOwners,
+	"ServiceAccountTokenProjection.user": fileOwners,
+	"ClusterTrustBundleProjection.user":  fileOwners,
 }
 
 // WithoutEffect returns the set fields deep in the pod's volumes and containers that have no effect
-// yet, as paths with the names of containers and volumes.
-func WithoutEffect(pod *v1.Pod) []string {
-	var w ignoredFields
+// with these gates, as paths with the names of containers and volumes.
+func WithoutEffect(pod *v1.Pod, enabled func(gate string) bool) []string {
+	w := ignoredFields{enabled: enabled}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		w.look(reflect.ValueOf(v.VolumeSource), fmt.Sprintf("spec.volumes[%s]", v.Name))
@@ -54,7 +59,10 @@ func listOf(kind Kind) string {
 }
 
 // ignoredFields collects set fields without effect.
-type ignoredFields struct{ found []string }
+type ignoredFields struct {
+	enabled func(gate string) bool
+	found   []string
+}
 
 func (w *ignoredFields) look(v reflect.Value, at string) {
 	switch v.Kind() {
@@ -74,8 +82,9 @@ func (w *ignoredFields) look(v reflect.Value, at string) {
 			if name != "" {
 				inside += "." + name
 			}
+			gate, is := gated[v.Type().Name()+"."+name]
 			switch {
-			case ignored[v.Type().Name()+"."+name] && !v.Field(i).IsZero():
+			case is && !v.Field(i).IsZero() && (gate == notYet || !w.enabled(gate)):
 				w.found = append(w.found, inside)
 			case f.IsExported():
 				w.look(v.Field(i), inside)

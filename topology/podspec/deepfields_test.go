@@ -26,9 +26,13 @@ func TestFieldsWithoutEffect(t *testing.T) {
 	}}
 	want := []string{"spec.volumes[e].emptyDir.mode",
 		"spec.volumes[p].projected.sources[1].secret.items[0].user",
-		"spec.volumes[p].projected.defaultUser", "spec.containers[c].volumeMounts[1].bindMountOptions",
-		"spec.containers[c].livenessProbe.grpc.mode"}
-	if got := WithoutEffect(pod); !slices.Equal(got, want) {
+		"spec.volumes[p].projected.defaultUser", "spec.containers[c].livenessProbe.grpc.mode"}
+	none := func(string) bool { return false }
+	if got := WithoutEffect(pod, none); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	modes := func(gate string) bool { return gate == "EmptyDirVolumeMode" }
+	if got := WithoutEffect(pod, modes); !slices.Equal(got, want[1:]) {
+		t.Errorf("with a gate on: got  %q\nwant %q", got, want[1:])
 	}
 }
