@@ -101,7 +101,7 @@ func newClaims(ctx context.Context, n node, drivers driverDomain) (c claimDomain
 		return c, err
 	}
 	c.slices = slices.New(slices.Config{
-		Client: n.kube.Main(), Node: n.name, Usable: drivers.Usable, Attributes: places.Default(),
+		Client: n.kube.Main(), Node: n.name, Usable: drivers.AllUsable, Attributes: places.Default(),
 		Machine: func() *topology.Machine { return n.hardware.Get().Machine },
 		Changed: c.changed.Publish, Restored: mailbox.Subscribe(n.kube.Restored()),
 	})

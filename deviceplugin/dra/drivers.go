@@ -236,6 +236,20 @@ func (d *Drivers) Usable(driver string) bool {
 	return of != nil && of.usable()
 }
 
+// AllUsable returns the names of drivers with a connected plugin, sorted.
+func (d *Drivers) AllUsable() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []string
+	for name, of := range d.drivers {
+		if of.usable() {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 func (of *driver) usable() bool {
 	return slices.ContainsFunc(of.instances, func(in *instance) bool { return in.connected })
 }

@@ -17,7 +17,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	gpuplugin "github.com/numalet/numalet/deviceplugin/gpu"
 	"github.com/numalet/numalet/examples"
 	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/cluster/rig"
@@ -77,20 +76,26 @@ func (g *gpuNode) order(text string) {
 	})
 }
 
-// devices returns the published devices by name.
-func (g *gpuNode) devices() (map[string]resourcev1.Device, error) {
+// published returns the node's ResourceSlices.
+func (g *gpuNode) published() ([]resourcev1.ResourceSlice, error) {
 	list, err := g.Client.ResourceV1().ResourceSlices().List(g.t.Context(), metav1.ListOptions{
 		FieldSelector: resourcev1.ResourceSliceSelectorNodeName + "=" + g.Node.Name})
 	if err != nil {
 		return nil, err
 	}
+	return list.Items, nil
+}
+
+// devices returns the published devices by name.
+func (g *gpuNode) devices() (map[string]resourcev1.Device, error) {
+	list, err := g.published()
 	all := map[string]resourcev1.Device{}
-	for _, slice := range list.Items {
+	for _, slice := range list {
 		for _, d := range slice.Spec.Devices {
 			all[d.Name] = d
 		}
 	}
-	return all, nil
+	return all, err
 }
 
 func (g *gpuNode) awaitDevices(count int) {
@@ -292,25 +297,28 @@ func TestSlicesOfAllMachines(t *testing.T) {
 				count, divided = count*18, count
 			}
 			g.awaitDevices(count)
+			g.awaitCounterSets(divided)
 			log, err := os.ReadFile(filepath.Join(agent.Dir, "driver.log"))
 			if err != nil || strings.Contains(string(log), "dropped fields") ||
 				strings.Contains(string(log), "invalid") {
 				t.Errorf("%v: the driver said\n%s", err, log)
 			}
-			list, err := c.Client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{
-				FieldSelector: resourcev1.ResourceSliceSelectorDriver + "=" + gpuplugin.DriverName})
-			if err != nil {
-				t.Fatal(err)
-			}
-			sets := 0
-			for _, slice := range list.Items {
-				if *slice.Spec.NodeName == g.Node.Name {
-					sets += len(slice.Spec.SharedCounters)
-				}
-			}
-			if sets != divided {
-				t.Errorf("%d counter sets, want %d", sets, divided)
-			}
 		})
 	}
+}
+
+// awaitCounterSets waits for the counter sets of divided GPUs.
+func (g *gpuNode) awaitCounterSets(count int) {
+	g.t.Helper()
+	harness.Eventually(g.t, fmt.Sprintf("%d counter sets are published", count), func() error {
+		list, err := g.published()
+		sets := 0
+		for _, slice := range list {
+			sets += len(slice.Spec.SharedCounters)
+		}
+		if err == nil && sets != count {
+			err = fmt.Errorf("there are %d", sets)
+		}
+		return err
+	})
 }

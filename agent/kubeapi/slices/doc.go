@@ -9,9 +9,10 @@
 // Slices of devices that are not on one node are not followed: a node may not list them. Their
 // devices have no place.
 //
-// As the kubelet does, the package deletes the node's slices when it starts, since no driver is
-// registered yet, and those of a driver that has had no usable plugin for a while: a scheduler would
-// place pods whose claims nothing here can prepare.
+// As the kubelet does, the package deletes the node's slices when it starts, and those of a driver that
+// has had no usable plugin for a while: a scheduler would place pods whose claims nothing here can
+// prepare. Unlike the kubelet's, the first deletion spares drivers that have registered by then: it
+// waits for the node's object, and a driver need not.
 //
 // A cluster without the API costs one request every few minutes.
 package slices

@@ -2,6 +2,7 @@ package slices
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -35,13 +36,15 @@ type removal struct {
 // remove deletes the node's slices once, and then those of drivers that are gone, until ctx ends.
 // Failed requests are repeated after pauses, as the kubelet's: 1 s to 5 min.
 func (s *Slices) remove(ctx context.Context, registered func() bool) {
+	for !registered() && await.For(ctx, firstPause) {
+		continue
+	}
 	due := map[string]removal{everyDriver: {at: time.Now()}}
 	for ctx.Err() == nil {
 		var next time.Time
 		for driver, r := range due {
 			if !time.Now().Before(r.at) {
-				if back := driver != everyDriver && s.cfg.Usable(driver); back ||
-					registered() && s.removed(ctx, driver) {
+				if s.removed(ctx, driver) {
 					delete(due, driver)
 					continue
 				}
@@ -64,12 +67,30 @@ func (s *Slices) remove(ctx context.Context, registered func() bool) {
 	}
 }
 
-// removed deletes slices, and reports whether it succeeded.
-func (s *Slices) removed(ctx context.Context, driver string) bool {
-	of := s.own
+// which selects the slices to delete. Those of drivers that are usable by now stay: their drivers
+// maintain them. nil: there is nothing to delete.
+func (s *Slices) which(driver string) fields.Selector {
+	usable := s.cfg.Usable()
 	if driver != everyDriver {
-		of = fields.AndSelectors(of,
+		if slices.Contains(usable, driver) {
+			return nil
+		}
+		return fields.AndSelectors(s.own,
 			fields.OneTermEqualSelector(resourcev1.ResourceSliceSelectorDriver, driver))
+	}
+	of := s.own
+	for _, name := range usable {
+		of = fields.AndSelectors(of,
+			fields.OneTermNotEqualSelector(resourcev1.ResourceSliceSelectorDriver, name))
+	}
+	return of
+}
+
+// removed deletes slices, and reports whether nothing is left to do.
+func (s *Slices) removed(ctx context.Context, driver string) bool {
+	of := s.which(driver)
+	if of == nil {
+		return true
 	}
 	asked, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

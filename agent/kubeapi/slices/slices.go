@@ -44,8 +44,8 @@ type Config struct {
 	Client kubernetes.Interface
 	// Node is the node's name.
 	Node string
-	// Usable reports whether a driver has a usable plugin; its slices then stay.
-	Usable func(driver string) bool
+	// Usable lists the drivers that have a usable plugin; their slices stay.
+	Usable func() []string
 	// Attributes say what devices' attributes mean, Machine is the present machine.
 	Attributes places.Table
 	Machine    func() *topology.Machine

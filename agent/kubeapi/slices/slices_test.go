@@ -35,7 +35,7 @@ type rig struct {
 	mu         sync.Mutex // guards the fields below
 	changes    int
 	registered bool
-	usable     map[string]bool
+	usable     []string
 	deletes    []string // "time selector", since the start
 	refuse     error    // the result of every deletion
 	served     string   // the only version that is served; "": none
@@ -57,7 +57,7 @@ func serve(t *testing.T, version string, with []runtime.Object, test func(t *tes
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{api: fake.NewClientset(with...), usable: map[string]bool{}, served: version}
+		r := &rig{api: fake.NewClientset(with...), served: version}
 		began := time.Now()
 		r.api.PrependReactor("*", "resourceslices", func(a k8stesting.Action) (bool, runtime.Object,
 			error) {
@@ -80,7 +80,7 @@ func serve(t *testing.T, version string, with []runtime.Object, test func(t *tes
 			Client: r.api, Node: "n", Attributes: places.Default(),
 			Machine: func() *topology.Machine { return m },
 			Changed: func() { r.do(func() { r.changes++ }) },
-			Usable:  func(driver string) bool { r.mu.Lock(); defer r.mu.Unlock(); return r.usable[driver] },
+			Usable:  func() []string { r.mu.Lock(); defer r.mu.Unlock(); return slices.Clone(r.usable) },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -346,13 +346,30 @@ func TestDriverIsBack(t *testing.T) {
 		r.do(func() { r.registered, r.refuse = true, errors.New("no") })
 		r.Gone("gone")
 		r.wait(time.Minute)
-		r.do(func() { r.usable["gone"], r.refuse = true, nil })
+		r.do(func() { r.usable, r.refuse = []string{"gone"}, nil })
 		r.wait(10 * time.Minute)
 		r.do(func() { r.deletes = nil })
 		r.Gone("gone")
 		r.wait(10 * time.Minute)
 		if len(r.deletes) != 0 {
 			t.Errorf("deleted: %q", r.deletes)
+		}
+	})
+}
+
+// A driver that registers before the first deletion keeps its slices, however late that is.
+func TestDriverIsBeforeTheNode(t *testing.T) {
+	run(t, nil, func(t *testing.T, r *rig) {
+		r.wait(time.Hour)
+		r.do(func() { r.registered, r.usable = true, []string{"a", "b"} })
+		r.wait(time.Second)
+		if len(r.deletes) != 1 {
+			t.Fatalf("deleted: %q", r.deletes)
+		}
+		for _, want := range []string{"spec.nodeName=n", "spec.driver!=a", "spec.driver!=b"} {
+			if !strings.Contains(r.deletes[0], want) {
+				t.Errorf("deleted: %q, without %s", r.deletes, want)
+			}
 		}
 	})
 }
