@@ -85,7 +85,9 @@ func (p *publishers) toCluster(n node) error {
 	if n.kube == nil {
 		return nil
 	}
-	s, err := statuses.New(statuses.Config{Client: n.kube.Main(), Registry: n.registry})
+	s, err := statuses.New(statuses.Config{
+		Client: n.kube.Main(), Registry: n.registry, Tell: n.events.About,
+	})
 	if err != nil {
 		return err
 	}

@@ -11,16 +11,26 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi/requests"
 )
 
+// Outcome is what came of a request about a pod.
+type Outcome struct {
+	// Took is how long the API server lacked the present status, zero if the request did not change
+	// it.
+	Took time.Duration
+	// Refused is what the API server does not take of the pod's status, if that is news.
+	Refused string
+	// Accepted: the API server takes the status as a whole, other than before.
+	Accepted bool
+}
+
 // Answered handles the API server's answer to a request about a pod here: got is the pod that the
-// API server has under that name, if it said so. took is how long the API server lacked the present
-// status, zero if the request did not change it. again is the reason for a retry.
+// API server has under that name, if it said so. again is the reason for a retry.
 func (b *Planner) Answered(uid types.UID, q Request, got *v1.Pod, err error, now time.Time) (
-	took time.Duration, again error) {
+	out Outcome, again error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r, p := b.remotes[q.Pod.UID], b.pods[uid]
 	if r == nil { // it was delivered that the pod is gone
-		return 0, nil
+		return out, nil
 	}
 	notThere := apierrors.IsNotFound(err) ||
 		err == nil && (q.Verb == requests.Delete || got.UID != q.Pod.UID)
@@ -31,23 +41,37 @@ func (b *Planner) Answered(uid types.UID, q Request, got *v1.Pod, err error, now
 		r.Lose()
 	case err == nil:
 		r.answered(q, got, now)
-		if p != nil && q.Verb == requests.Patch && p.version == q.own && !p.since.IsZero() {
-			took, p.since = max(1, now.Sub(p.since)), time.Time{}
+		if p != nil && q.Verb == requests.Patch && p.version == q.own {
+			out = p.written(now)
 		}
 	case apierrors.IsConflict(err): // another version, or another pod
 		r.Doubt(now)
 		if r.contested { // no race with a client that writes endlessly
-			return 0, err
+			return out, err
 		}
 		r.contested = true
-	case q.Verb == requests.Patch && p != nil && p.truncation.more(err):
+	case q.Verb == requests.Patch && p != nil && p.truncation.more(err, q.Status):
+		if text := p.truncation.String(); p.refusal.Begins(text) {
+			out.Refused = text
+		}
 	case requests.MayHaveTakenEffect(err):
 		r.Doubt(now)
-		return 0, err
+		return out, err
 	default:
-		return 0, err
+		return out, err
 	}
-	return took, nil
+	return out, nil
+}
+
+// written notes that the API server has the present status.
+func (p *local) written(now time.Time) (out Outcome) {
+	if !p.since.IsZero() {
+		out.Took, p.since = max(1, now.Sub(p.since)), time.Time{}
+	}
+	if p.truncation.String() == "" {
+		out.Accepted = p.refusal.Changes("")
+	}
+	return out
 }
 
 // answered updates the remote pod from an answer, which holds whatever was delivered before the

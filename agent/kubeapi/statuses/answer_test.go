@@ -25,11 +25,11 @@ func TestTook(t *testing.T) {
 		}
 		got := q.Pod.DeepCopy()
 		got.Status = q.Status
-		took, err := b.Answered(pod.UID, q, got, nil, now)
+		out, err := b.Answered(pod.UID, q, got, nil, now)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return took
+		return out.Took
 	}
 	b.Saw([]*v1.Pod{pod}, now)
 	b.Wrote(podstatus.Change{Pod: pod, After: v1.PodStatus{Phase: v1.PodRunning}}, now)

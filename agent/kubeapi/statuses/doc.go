@@ -9,6 +9,10 @@
 // is never taken back. If another writer, such as another node of the same name, overwrites the
 // status, it is written again at once, then at most every 10 s.
 //
+// If the API server finds a status too large or invalid, it is written without its messages, or without
+// the parts that the API server names, at last with its phase and reason only. The log and an event
+// say once which parts, and why. The next status is tried as a whole.
+//
 // A pod is deleted for good when the API server wants it deleted, has its final status, and nothing
 // of it runs or is held on the node (podstatus.Change.Cleared). The request names this UID and
 // version, so that it neither deletes another pod of the name nor one that an API server restored

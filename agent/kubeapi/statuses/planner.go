@@ -15,6 +15,7 @@ import (
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -46,6 +47,7 @@ type local struct {
 	version    int
 	since      time.Time // time of the oldest change that the API server may lack; zero: it has all
 	truncation truncation
+	refusal    complaint.Complaint[string] // what the API server does not take of the status
 }
 
 // remote is what is known of a pod in the API server.

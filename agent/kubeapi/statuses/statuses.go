@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes"
@@ -24,11 +25,14 @@ import (
 type Config struct {
 	Client   kubernetes.Interface
 	Registry metrics.KubeRegistry
+	// Tell receives events of pods; nil: nobody does.
+	Tell func(about runtime.Object, eventType, reason, message string)
 }
 
 // Statuses writes the statuses of the node's pods to the API server.
 type Statuses struct {
 	client  kubernetes.Interface
+	tell    func(about runtime.Object, eventType, reason, message string)
 	planner *Planner
 	queue   *requests.Queue[types.UID]
 	took    *metrics.Histogram
@@ -36,7 +40,7 @@ type Statuses struct {
 
 // New returns a Statuses that knows no pods.
 func New(c Config) (*Statuses, error) {
-	w := &Statuses{client: c.Client, planner: NewPlanner()}
+	w := &Statuses{client: c.Client, tell: c.Tell, planner: NewPlanner()}
 	var s metric.Set
 	w.took = s.Histogram("kubelet_pod_status_sync_duration_seconds",
 		"Seconds from when a pod's status changed until the API server has it.",
@@ -72,11 +76,29 @@ func (w *Statuses) next(ctx context.Context, uid types.UID) (made requests.Verb,
 	klog.FromContext(ctx).V(2).Info("Sending a request about a pod", "pod", klog.KObj(q.Pod),
 		"podUID", q.Pod.UID, "verb", q.Verb, "phase", q.Status.Phase)
 	got, err := w.request(ctx, q)
-	took, err := w.planner.Answered(uid, q, got, err, time.Now())
-	if took > 0 {
-		w.took.Observe(took.Seconds())
+	out, retry := w.planner.Answered(uid, q, got, err, time.Now())
+	if out.Took > 0 {
+		w.took.Observe(out.Took.Seconds())
 	}
-	return q.Verb, time.Time{}, err
+	w.report(ctx, q.Pod, out, err)
+	return q.Verb, time.Time{}, retry
+}
+
+// report says what the API server does not take of a pod's status, and why.
+func (w *Statuses) report(ctx context.Context, pod *v1.Pod, out Outcome, why error) {
+	log := klog.FromContext(ctx).WithValues("pod", klog.KObj(pod), "podUID", pod.UID)
+	switch {
+	case out.Accepted:
+		log.Info("The API server takes the pod's status as a whole again")
+	case out.Refused != "":
+		why = requests.Short(why)
+		log.Info("The API server refuses the pod's status; it is written without what is left out "+
+			"until it changes", "leftOut", out.Refused, "err", why)
+		if w.tell != nil {
+			w.tell(pod, v1.EventTypeWarning, "PodStatusRefused", fmt.Sprintf(
+				"The API server refuses the pod's status: %v. Left out: %s", why, out.Refused))
+		}
+	}
 }
 
 // request sends a request, and returns the pod that the API server then has.

@@ -32,6 +32,8 @@ type server struct {
 	patches  []string
 	// trouble returns the error of a request about a pod; nil: it succeeds.
 	trouble func(verb string, pod *v1.Pod) error
+	// valid returns what is wrong with the pod that a patch makes; nil: nothing.
+	valid func(*v1.Pod) error
 }
 
 // client returns a client whose requests reach the server in encoded form.
@@ -97,6 +99,11 @@ func (s *server) patch(was *v1.Pod, patch []byte) (*v1.Pod, error) {
 	next := &v1.Pod{}
 	if err := json.Unmarshal(after, next); err != nil {
 		return nil, err
+	}
+	if s.valid != nil {
+		if err := s.valid(next); err != nil {
+			return nil, err
+		}
 	}
 	return s.api.put(next), nil
 }

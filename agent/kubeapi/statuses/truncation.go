@@ -2,6 +2,7 @@ package statuses
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -9,13 +10,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// truncation says what is left out of a status that the API server does not accept as a whole.
-// Messages go first, then everything but the phase: a pod whose status cannot be written would
-// never be deleted.
+// truncation says what is left out of a status that the API server does not accept as a whole. Of one
+// that is too large messages go first, of one whose content is refused the parts that the API server
+// names; then everything but the phase: a pod whose status cannot be written would never be deleted.
 type truncation struct {
-	// size is left out because the pod is too large. whole is left out because the API server
-	// refuses the content; it is reset with the next status.
+	// size is left out because the pod is too large. parts are left out because the API server
+	// refuses their content, whole because it names no part, or refuses others each time; they are
+	// reset with the next status.
 	size, whole level
+	parts       []part
+	tries       int // with parts left out
 }
 
 // level says how much is left out.
@@ -32,21 +36,45 @@ const (
 // shortMessage is the length of a shortened message in bytes.
 const shortMessage = 256
 
-// again resets whole for another status, which the API server may accept.
-func (t *truncation) again() { t.whole = nothing }
+// mostTries bounds the requests in which the API server refuses ever other parts of one status.
+const mostTries = 4
 
-// more reports whether the request failed because of its content, and then leaves out more; false
-// if nothing more can be left out.
-func (t *truncation) more(err error) bool {
+// again resets what the API server refused, for another status, which it may accept.
+func (t *truncation) again() { *t = truncation{size: t.size} }
+
+// more reports whether the request for this status failed because of its content, and then leaves out
+// more; false if nothing more can be left out.
+func (t *truncation) more(err error, s v1.PodStatus) bool {
 	switch {
 	case tooLarge(err) && t.size < allButPhase:
 		t.size++
 	case apierrors.IsInvalid(err) && t.whole < allButPhase:
-		t.whole = allButPhase
+		parts := slices.DeleteFunc(refusedParts(err, s), func(p part) bool {
+			return slices.Contains(t.parts, p)
+		})
+		if t.tries++; len(parts) == 0 || t.tries > mostTries {
+			t.whole = allButPhase
+		}
+		t.parts = append(t.parts, parts...)
 	default:
 		return false
 	}
 	return true
+}
+
+// String says what is left out; "": nothing.
+func (t truncation) String() string {
+	switch level := max(t.size, t.whole); {
+	case level == allButPhase:
+		return "all but its phase and reason"
+	case len(t.parts) > 0:
+		return said(t.parts)
+	case level == longMessages:
+		return fmt.Sprintf("messages after %d bytes", shortMessage)
+	case level == allMessages:
+		return "messages"
+	}
+	return ""
 }
 
 // tooLarge reports whether the API server or etcd refused a request as too large.
@@ -59,7 +87,14 @@ func tooLarge(err error) bool {
 
 // apply returns the status; fields that are left out have the API server's values.
 func (t truncation) apply(api, s v1.PodStatus) v1.PodStatus {
-	switch max(t.size, t.whole) {
+	level := max(t.size, t.whole)
+	if level < allButPhase && len(t.parts) > 0 {
+		var err error
+		if s, err = without(s, api, t.parts); err != nil {
+			level = allButPhase
+		}
+	}
+	switch level {
 	case nothing:
 		return s
 	case longMessages:
