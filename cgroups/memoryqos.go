@@ -53,7 +53,7 @@ func (m MemoryQoS) High(request, limit int64) int64 {
 // AddPod adds the values for the pod's cgroup. Only a pod with pod-level limits is throttled here,
 // others by container.
 func (m MemoryQoS) AddPod(r *Resources, pod *v1.Pod) {
-	o := resourcehelper.PodResourcesOptions{}
+	o := podspec.Sum()
 	requests := resourcehelper.PodRequests(pod, o)
 	protection := m.Protect(podspec.QOSClass(pod), requests.Memory().Value())
 	r.Protection = &protection

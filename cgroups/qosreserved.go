@@ -26,7 +26,7 @@ func (r Reserve) limits(pods []*v1.Pod) map[v1.PodQOSClass]int64 {
 	}
 	requested := map[v1.PodQOSClass]int64{}
 	for _, pod := range pods {
-		requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+		requests := resourcehelper.PodRequests(pod, podspec.Sum())
 		requested[podspec.QOSClass(pod)] += requests.Memory().Value()
 	}
 	kept := func(class v1.PodQOSClass) int64 { return requested[class] * r.Percent / 100 }

@@ -51,7 +51,7 @@ type PodOptions struct {
 // PodResources returns the values of the pod's cgroup.
 func PodResources(pod *v1.Pod, o PodOptions) Resources {
 	r := Resources{Pids: max(o.Pids, 0), HugePages: map[int64]int64{}}
-	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+	limits := resourcehelper.PodLimits(pod, podspec.Sum())
 	for name, q := range limits {
 		if size, ok := quantity.PageSize(name); ok {
 			r.HugePages[size] = q.Value()
@@ -62,7 +62,7 @@ func PodResources(pod *v1.Pod, o PodOptions) Resources {
 		return r
 	}
 
-	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	requests := resourcehelper.PodRequests(pod, podspec.Sum())
 	r.Shares = Shares(requests.Cpu().MilliValue())
 	if limited(pod, v1.ResourceCPU) {
 		r.Period = cmp.Or(o.Period, DefaultPeriod)
@@ -136,7 +136,7 @@ func QOSResources(pods []*v1.Pod, sizes []int64, m MemoryQoS) map[v1.PodQOSClass
 	var sum Protection // Min of the guaranteed pods, Low of the burstable ones
 	for _, pod := range pods {
 		class := podspec.QOSClass(pod)
-		requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+		requests := resourcehelper.PodRequests(pod, podspec.Sum())
 		if class == v1.PodQOSBurstable {
 			milliCPU += requests.Cpu().MilliValue()
 		}

@@ -52,6 +52,10 @@ func (m MemoryQoS) add(
 // a limit and the container none: the pod's cgroup is then throttled instead.
 func (m MemoryQoS) limit(pod *v1.Pod, container *v1.Container) int64 {
 	if own := container.Resources.Limits.Memory().Value(); own != 0 {
+		if own != container.Resources.Requests.Memory().Value() { // else it is not throttled
+			brought := podspec.Brought(pod, container.Name)
+			own += brought.Memory().Value()
+		}
 		return own
 	}
 	if resourcehelper.IsPodLevelResourcesSet(pod) && !pod.Spec.Resources.Limits.Memory().IsZero() {

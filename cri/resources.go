@@ -78,18 +78,36 @@ func ContainerResources(
 }
 
 // containerDemand returns what a container asks for. Containers without limits have the pod's
-// (KEP-2837).
+// (KEP-2837). What resource claims bring is added to the container's own limits (KEP-5517).
 func containerDemand(pod *v1.Pod, container *v1.Container) demand {
 	d := demand{container.Resources.Requests, container.Resources.Limits}
-	if !resourcehelper.IsPodLevelLimitsSet(pod) {
+	var ofPod v1.ResourceList
+	if resourcehelper.IsPodLevelLimitsSet(pod) {
+		ofPod = pod.Spec.Resources.Limits
+	}
+	brought := podspec.Brought(pod, container.Name)
+	if len(ofPod)+len(brought) == 0 {
 		return d
 	}
-	d.limits = maps.Clone(d.limits)
-	if d.limits == nil {
-		d.limits = v1.ResourceList{}
-	}
-	for name, q := range pod.Spec.Resources.Limits {
+	d.limits = v1.ResourceList{}
+	maps.Copy(d.limits, container.Resources.Limits)
+	for name, q := range ofPod {
 		if own := d.limits[name]; own.IsZero() {
+			d.limits[name] = q
+		}
+	}
+	if cpu, limited := d.limits[v1.ResourceCPU]; limited && len(brought) > 0 {
+		// A request that is not set follows from the limit without claims.
+		d.requests = v1.ResourceList{v1.ResourceCPU: cpu}
+		maps.Copy(d.requests, container.Resources.Requests)
+	}
+	for name, q := range brought {
+		own := container.Resources.Limits[name]
+		_, huge := quantity.PageSize(name)
+		_, limited := d.limits[name]
+		// A container without a limit stays without; but it has no huge pages without one.
+		if !own.IsZero() || huge && !limited {
+			q.Add(own)
 			d.limits[name] = q
 		}
 	}
@@ -128,7 +146,8 @@ func (d demand) hugePages(size int64) uint64 {
 
 // podDemand returns what all containers together ask for, without the sandbox's overhead.
 func podDemand(pod *v1.Pod) demand {
-	o := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+	o := podspec.Sum()
+	o.ExcludeOverhead = true
 	return demand{resourcehelper.PodRequests(pod, o), resourcehelper.PodLimits(pod, o)}
 }
 
@@ -144,13 +163,13 @@ func OOMScoreAdj(pod *v1.Pod, container *v1.Container, nodeMemory int64) int64 {
 	case v1.PodQOSBestEffort:
 		return oomBestEffort
 	}
-	request := memoryRequest(container)
+	request := memoryRequest(pod, container)
 	if _, kind := podspec.Find(pod, container.Name); kind == podspec.Sidecar &&
 		len(pod.Spec.Containers) > 0 {
 		// A sidecar lives at least as long as any container that depends on it.
-		smallest := memoryRequest(&pod.Spec.Containers[0])
+		smallest := memoryRequest(pod, &pod.Spec.Containers[0])
 		for i := range pod.Spec.Containers {
-			smallest = min(smallest, memoryRequest(&pod.Spec.Containers[i]))
+			smallest = min(smallest, memoryRequest(pod, &pod.Spec.Containers[i]))
 		}
 		request = max(request, smallest)
 	}
@@ -163,25 +182,21 @@ func OOMScoreAdj(pod *v1.Pod, container *v1.Container, nodeMemory int64) int64 {
 }
 
 // unassignedMemory returns a container's equal part, in bytes, of the pod-level memory request that
-// no container requests itself (KEP-2837).
+// neither containers request themselves nor claims bring (KEP-2837).
 func unassignedMemory(pod *v1.Pod) int64 {
 	if !resourcehelper.IsPodLevelRequestsSet(pod) {
 		return 0
 	}
-	left := pod.Spec.Resources.Requests.Memory().Value()
-	parts := int64(0)
-	for c, kind := range podspec.Containers(pod) {
-		if kind != podspec.Init {
-			left -= memoryRequest(c)
-			parts++
-		}
-	}
-	return max(left, 0) / max(parts, 1)
+	assigned := resourcehelper.AggregateContainerRequests(pod, podspec.Sum())
+	left := pod.Spec.Resources.Requests.Memory().Value() - assigned.Memory().Value()
+	return max(left, 0) / int64(max(len(pod.Spec.Containers)+len(pod.Spec.InitContainers), 1))
 }
 
-func memoryRequest(container *v1.Container) int64 {
+// memoryRequest returns a container's request in bytes, with its part of what claims bring.
+func memoryRequest(pod *v1.Pod, container *v1.Container) int64 {
+	brought := podspec.BroughtMemory(pod, container.Name)
 	if q, ok := container.Resources.Requests[v1.ResourceMemory]; ok {
-		return q.Value()
+		return q.Value() + brought
 	}
-	return container.Resources.Limits.Memory().Value()
+	return container.Resources.Limits.Memory().Value() + brought
 }

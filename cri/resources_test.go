@@ -136,7 +136,7 @@ func TestOOMScoreAdj(t *testing.T) {
 		{"sidecar beside one without request", plain, "side", 16 * gi, 938},
 		{"init container", fewer, "init", 16 * gi, 938},
 		{"critical", critical, "a", 16 * gi, -997},
-		{"pod request left over", podLevel, "a", 16 * gi, 688}, // 4Gi and a third of 3Gi
+		{"pod request left over", podLevel, "a", 16 * gi, 704}, // 4Gi and a quarter of 3Gi
 		{"unknown memory", fewer, "a", 0, 999},
 	}
 	for _, tt := range tests {

@@ -11,8 +11,8 @@ import (
 // DeclaredFeatures returns, sorted, the node features that pods may require (KEP-5328) and that
 // this node has: those that are implemented, whose gates are on, and that the runtime takes part in.
 func DeclaredFeatures(gates featuregate.FeatureGate, runtime types.RuntimeFeatures) []string {
-	exist := []string{"DRAOptionalNodeOperations", "ExtendWebSocketsToKubelet",
-		"RestartAllContainersOnContainerExits", "VolumeBindMountOptions"}
+	exist := []string{"DRANodeAllocatableResources", "DRAOptionalNodeOperations",
+		"ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits", "VolumeBindMountOptions"}
 	return slices.DeleteFunc(
 		nodedeclaredfeatures.DefaultFramework.DiscoverNodeFeatures(
 			&types.NodeConfiguration{FeatureGates: gatesByName{gates}, RuntimeFeatures: runtime}),

@@ -15,12 +15,14 @@ func TestDeclaredFeatures(t *testing.T) {
 		want    []string
 	}{
 		"all": {runtime: types.RuntimeFeatures{MountOptions: true}, want: []string{
-			"DRAOptionalNodeOperations", "ExtendWebSocketsToKubelet",
+			"DRANodeAllocatableResources", "DRAOptionalNodeOperations", "ExtendWebSocketsToKubelet",
 			"RestartAllContainersOnContainerExits", "VolumeBindMountOptions"}},
 		"one is off": {off: "RestartAllContainersOnContainerExits",
-			want: []string{"DRAOptionalNodeOperations", "ExtendWebSocketsToKubelet"}},
-		"the other": {off: "ExtendWebSocketsToKubelet",
-			want: []string{"DRAOptionalNodeOperations", "RestartAllContainersOnContainerExits"}},
+			want: []string{"DRANodeAllocatableResources", "DRAOptionalNodeOperations",
+				"ExtendWebSocketsToKubelet"}},
+		"another": {off: "DRANodeAllocatableResources",
+			want: []string{"DRAOptionalNodeOperations", "ExtendWebSocketsToKubelet",
+				"RestartAllContainersOnContainerExits"}},
 	} {
 		gates := featuregate.NewFeatureGate()
 		specs := map[featuregate.Feature]featuregate.FeatureSpec{}

@@ -19,8 +19,16 @@ const maxAPIPods = 5000
 // server, reports what is wrong, and drops pods whose names cannot be used on a node. It belongs to
 // one goroutine.
 type Screen struct {
+	rules  Rules
 	ledger ledger
 	judged map[*v1.Pod]verdict
+}
+
+// Rules say what of the API server's pods counts on this node.
+type Rules struct {
+	// ClaimsBring: what resource claims bring of CPUs, memory and huge pages counts (the gate
+	// DRANodeAllocatableResources).
+	ClaimsBring bool
 }
 
 // verdict is the result for a pod, which is not written to any more.
@@ -30,8 +38,8 @@ type verdict struct {
 }
 
 // NewScreen returns a Screen with its reports going to report, which must not block.
-func NewScreen(report func(Problem)) *Screen {
-	return &Screen{ledger: ledger{report: report}}
+func NewScreen(rules Rules, report func(Problem)) *Screen {
+	return &Screen{rules: rules, ledger: ledger{report: report}}
 }
 
 // Pass returns the pods to hand out, the oldest first. It checks only pods that it has not seen;
@@ -46,7 +54,7 @@ func (s *Screen) Pass(pods []*v1.Pod) []*v1.Pod {
 	for _, p := range pods {
 		v, known := s.judged[p]
 		if !known {
-			v = judge(p)
+			v = s.rules.judge(p)
 		}
 		judged[p] = v
 		if v.pass && len(passed) == maxAPIPods {
@@ -66,7 +74,8 @@ func (s *Screen) Pass(pods []*v1.Pod) []*v1.Pod {
 	return passed
 }
 
-func judge(p *v1.Pod) verdict {
+// judge looks at a pod that nobody else has yet.
+func (r Rules) judge(p *v1.Pod) verdict {
 	if !safeUID.MatchString(string(p.UID)) {
 		return verdict{why: "metadata.uid is not safe as the name of a directory"}
 	}
@@ -75,6 +84,9 @@ func judge(p *v1.Pod) verdict {
 		return verdict{why: "metadata.name or metadata.namespace is none that an API server gives"}
 	}
 	setDefaults(p) // as an API server does
+	if !r.ClaimsBring {
+		p.Status.NodeAllocatableResourceClaimStatuses = nil
+	}
 	if ended := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed; ended {
 		return verdict{pass: true}
 	}

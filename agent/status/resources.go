@@ -11,6 +11,7 @@ import (
 
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // tellApplied sets the container's user and resources. The resources are those of the spec that it
@@ -98,11 +99,14 @@ func volumeMounts(in Input, c *v1.Container) (out []v1.VolumeMountStatus) {
 	return out
 }
 
-// tellPodResources sets the resources of the whole pod: what its containers have, or will have.
+// tellPodResources sets the resources of the whole pod: what its containers have, or will have, and
+// what resource claims bring. The runtime's report of a container includes the latter.
 func tellPodResources(pod *v1.Pod, s *v1.PodStatus) {
-	has, options := ByContainer(s), resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+	has, options := ByContainer(s), podspec.Sum()
+	options.ExcludeOverhead = true
+	brought := len(pod.Status.NodeAllocatableResourceClaimStatuses) > 0
 	applied := outline(pod, func(c *v1.Container) v1.ResourceRequirements {
-		if of := has[c.Name]; of != nil && of.Resources != nil {
+		if of := has[c.Name]; of != nil && of.Resources != nil && !brought {
 			return *of.Resources
 		}
 		return c.Resources
@@ -123,6 +127,7 @@ func tellPodResources(pod *v1.Pod, s *v1.PodStatus) {
 // outline returns a pod with only what its total resources depend on.
 func outline(pod *v1.Pod, of func(*v1.Container) v1.ResourceRequirements) *v1.Pod {
 	out := &v1.Pod{Spec: v1.PodSpec{Resources: pod.Spec.Resources}}
+	out.Status.NodeAllocatableResourceClaimStatuses = pod.Status.NodeAllocatableResourceClaimStatuses
 	add := func(to []v1.Container, from []v1.Container) []v1.Container {
 		for i := range from {
 			c := &from[i]

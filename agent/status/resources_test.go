@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -113,6 +114,26 @@ func TestPodResources(t *testing.T) {
 	}
 	if s := Waiting(in, Reason{Reason: "x"}); s.Resources != nil || s.AllocatedResources != nil {
 		t.Errorf("a pod that waits has %v and %v", s.AllocatedResources, s.Resources)
+	}
+}
+
+// TestClaimsBring: what claims bring is the pod's, once, although the runtime reports limits with
+// it.
+func TestClaimsBring(t *testing.T) {
+	in := Input{Pod: podtest.New("", podtest.Containers("a cpu=1 memory=1Gi", "b"),
+		podtest.Brings([]string{"a"}, "cpu=2 memory=1Gi", "memory=100Mi", "memory=50Mi"))}
+	in.Observed.Containers = []cri.Container{{ID: "1", Name: "a", State: cri.ContainerRunning,
+		Applied: cri.Applied{Shares: 1024, Quota: 300_000, Period: 100_000, Memory: 2198 << 20}}}
+	s := Generate(in)
+	for what, got := range map[string]string{
+		"[cpu:3 memory:2198Mi]": text(s.AllocatedResources) + text(s.Resources.Requests) +
+			text(s.Resources.Limits) + text(s.ContainerStatuses[0].Resources.Limits),
+		"[cpu:1 memory:1Gi]": text(s.ContainerStatuses[0].AllocatedResources) +
+			text(s.ContainerStatuses[0].Resources.Requests),
+	} {
+		if strings.ReplaceAll(got, what, "") != "" {
+			t.Errorf("%s, want only %s", got, what)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@
 package podtest
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 
@@ -132,4 +133,25 @@ func Amounts(text string) v1.ResourceList {
 		list[v1.ResourceName(name)] = resource.MustParse(amount)
 	}
 	return list
+}
+
+// Brings adds a resource claim that these containers use and that brings amounts: mapping to all of
+// them together, and overhead for the pod and for each container (DRANodeAllocatableResources).
+func Brings(containers []string, mapping, perPod, perContainer string) Option {
+	return func(p *v1.Pod) {
+		s := v1.NodeAllocatableResourceClaimStatus{Containers: containers,
+			ResourceClaimName: fmt.Sprintf("claim-%d", len(p.Status.NodeAllocatableResourceClaimStatuses))}
+		for name, q := range Amounts(mapping) {
+			s.Mapping = append(s.Mapping, v1.NodeAllocatableMappedResources{Name: name, Quantity: &q})
+		}
+		for name, q := range Amounts(perPod) {
+			s.Overhead = append(s.Overhead, v1.NodeAllocatableOverheadResources{Name: name, PerPod: &q})
+		}
+		for name, q := range Amounts(perContainer) {
+			s.Overhead = append(s.Overhead,
+				v1.NodeAllocatableOverheadResources{Name: name, PerContainer: &q})
+		}
+		p.Status.NodeAllocatableResourceClaimStatuses = append(
+			p.Status.NodeAllocatableResourceClaimStatuses, s)
+	}
 }

@@ -11,10 +11,10 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// Requests returns what a pod asks of the node, including the pod itself under "pods". What a resource
-// claim stands for is the claim's.
+// Requests returns what a pod asks of the node, including the pod itself under "pods" and what its
+// resource claims bring. Extended resources that a resource claim stands for are the claim's.
 func Requests(pod *v1.Pod) v1.ResourceList {
-	out := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	out := resourcehelper.PodRequests(pod, Sum())
 	out[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
 	if s := pod.Status.ExtendedResourceClaimStatus; s != nil {
 		for _, m := range s.RequestMappings {

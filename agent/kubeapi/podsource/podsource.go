@@ -45,7 +45,8 @@ func retries() *wait.Backoff {
 type Config struct {
 	Client kubernetes.Interface
 	// Node is the node's name.
-	Node string
+	Node  string
+	Rules source.Rules
 	// Report receives the pods that are dropped or refused. It must not block.
 	Report func(source.Problem)
 	// Saw gets all pods that the API server has for the node, whenever one changed, and returns those
@@ -69,7 +70,7 @@ type Feed struct {
 // New returns the feed.
 func New(c Config) *Feed {
 	return &Feed{
-		cfg: c, screen: source.NewScreen(c.Report),
+		cfg: c, screen: source.NewScreen(c.Rules, c.Report),
 		store: &store{
 			pods: map[types.NamespacedName]*v1.Pod{}, changed: make(chan struct{}, 1),
 		},
