@@ -23,6 +23,8 @@ type resourceClaims struct {
 	mu       sync.Mutex
 	lacks    map[types.UID]claim.Lack
 	hangs    bool  // the API server
+	knows    bool  // the claims are known while something is lacking
+	at       claim.Place
 	answer   error // of the driver
 	takes    time.Duration
 	begun    map[types.UID]bool
@@ -49,9 +51,9 @@ func (c *resourceClaims) Release(pod types.UID) {
 
 func (c *resourceClaims) Uses(pod *v1.Pod) (uses []claim.Use, lack claim.Lack) {
 	c.set(func() {
-		if lack = c.lacks[pod.UID]; lack.Reason == "" {
+		if lack = c.lacks[pod.UID]; lack.Reason == "" || c.knows {
 			uses = []claim.Use{{Pod: "gpu", Claim: dra.Claim{UID: "claim-" + pod.UID}, Devices: []claim.Device{
-				{Driver: "gpu.example.com", Pool: "node", Name: "gpu-0"}}}}
+				{Driver: "gpu.example.com", Pool: "node", Name: "gpu-0", Place: c.at}}}}
 		}
 	})
 	return uses, lack

@@ -67,6 +67,9 @@ func (v View) withoutInits(pod *v1.Pod) View {
 func (d *draft) largestFirst() func(a, b int) int {
 	items, bytes := make([][]uint64, len(d.containers)), make([][]uint64, len(d.containers))
 	for _, k := range kinds {
+		if k.size == nil {
+			continue
+		}
 		size := k.size(d.pod)
 		for at, a := range d.containers {
 			n, m := size(a.Container)

@@ -94,6 +94,8 @@ func (p *devices) refuses(r deviceRequest, id string) string {
 		return ""
 	case d.Cordoned:
 		return "it is cordoned; choose another one, or uncordon it (numalet device uncordon)"
+	case p.claimed[r.resource.Name][id] != "":
+		return p.claimed[r.resource.Name][id] + "; choose one that is free"
 	case p.taken[r.resource.Name].Has(id):
 		return "another pod has it; choose one that is free"
 	}

@@ -189,8 +189,9 @@ type claimProvider struct{ draft *draft }
 
 func newClaims(d *draft) provider { return claimProvider{d} }
 
-// ask returns the claims that the container uses. While any of the pod's cannot be used there is an
-// error, and the demand has what is known.
+// ask returns the claims that the container uses. If it cannot use one, for somebody has a device of it
+// from a plugin, or while any of the pod's cannot be used, there is an error, and the demand has what is
+// known.
 func (p claimProvider) ask(c *v1.Container) (demand, error) {
 	d := claimDemand{from: p}
 	if c == nil {
@@ -199,6 +200,9 @@ func (p claimProvider) ask(c *v1.Container) (demand, error) {
 		}
 	} else {
 		d.container, d.wants = c.Name, p.wanted(c)
+	}
+	if err := p.owned(d.wants); err != nil {
+		return d, rejected(err)
 	}
 	if lack := p.draft.view.Claims.Lack; lack.Reason != "" {
 		return d, &Unready{Claim: lack}

@@ -1,9 +1,11 @@
 package allocation
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -19,11 +21,21 @@ import (
 type devices struct {
 	draft           *draft
 	taken, reusable map[string]sets.Set[string] // by resource; sets are never written to
+	// owners have claims of other pods and of this one, and claimed says, by resource and id, which
+	// devices are the same hardware. These are taken.
+	owners  owners
+	claimed map[string]map[string]string
 }
 
 func newDevices(d *draft) provider {
 	p := &devices{
 		draft: d, taken: map[string]sets.Set[string]{}, reusable: map[string]sets.Set[string]{},
+		owners: d.view.Taken.owners(), claimed: map[string]map[string]string{},
+	}
+	for c := range podspec.Containers(d.pod) {
+		for _, one := range (claimProvider{d}).wanted(c) {
+			p.owners = p.owners.change(nil, Taken{hardware(one.hardware())}).(owners)
+		}
 	}
 	for resource, ids := range d.view.Taken.Devices() {
 		p.taken[resource] = ids
@@ -54,8 +66,7 @@ func (p *devices) ask(c *v1.Container) (demand, error) {
 	}
 	d, err := deviceDemand{from: p, container: c.Name}, error(nil)
 	for _, r := range podspec.DeviceRequests(p.draft.pod, c) {
-		resource, known := p.draft.view.Inventory.Resources[r.Resource]
-		resource.Name = r.Resource
+		resource, known := p.resource(r.Resource)
 		held, _ := p.draft.view.Own.Containers[c.Name].device(r.Resource)
 		if answered := held.Answer != nil && len(held.IDs) == r.Count; err == nil && !answered &&
 			(!known || !resource.Connected) {
@@ -71,12 +82,38 @@ func (p *devices) ask(c *v1.Container) (demand, error) {
 	return d, err
 }
 
+// resource returns what plugins say of a resource, and notes which of its devices claims have.
+func (p *devices) resource(name string) (devicemanager.Resource, bool) {
+	r, known := p.draft.view.Inventory.Resources[name]
+	r.Name = name
+	if _, noted := p.claimed[name]; !noted {
+		if p.claimed[name] = p.owners.claimed(r); len(p.claimed[name]) > 0 {
+			p.taken[name] = p.taken[name].Union(sets.KeySet(p.claimed[name]))
+		}
+	}
+	return r, known
+}
+
+// claimedBy says, for people, which devices of a resource are not free since claims have them; "": none.
+func (p *devices) claimedBy(resource string) string {
+	var words []string
+	for _, id := range slices.SortedFunc(maps.Keys(p.claimed[resource]), devicemanager.CompareIDs) {
+		words = append(words, p.claimed[resource][id])
+	}
+	if n := len(words); n > mostWords {
+		words = append(words[:mostWords], fmt.Sprintf("%d more", n-mostWords))
+	}
+	return strings.Join(words, "; ")
+}
+
+// mostWords bounds what claimedBy lists.
+const mostWords = 3
+
 func (p *devices) askForPod() demand {
 	d := deviceDemand{from: p}
 	counts := podspec.AllDevices(p.draft.pod)
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		resource := p.draft.view.Inventory.Resources[name]
-		resource.Name = name
+		resource, _ := p.resource(name)
 		d.requests = append(d.requests, deviceRequest{
 			resource, counts[name], p.draft.view.chosen.All(p.draft.pod, name),
 		})
@@ -259,7 +296,11 @@ func (d deviceDemand) chooseOne(r deviceRequest, later []Container, hint topolog
 		}
 	}
 	req.Advice = advice
-	return devicemanager.Choose(req)
+	ids, err := devicemanager.Choose(req)
+	if few, is := errors.AsType[*devicemanager.UnavailableError](err); is {
+		few.Claimed = d.from.claimedBy(r.resource.Name)
+	}
+	return ids, err
 }
 
 // near returns what the devices of the i-th request are to be close to: the devices that the

@@ -27,6 +27,8 @@ type DeviceSet struct {
 	// device was chosen; it is empty, or as long as IDs.
 	IDs   []string
 	Nodes []topology.NodeSet
+	// Addresses are the PCI addresses of each, as Nodes; "": unknown.
+	Addresses []string
 	// Answer is the plugin's ContainerAllocateResponse as protobuf; nil until Allocate was called.
 	Answer []byte
 }
@@ -53,6 +55,7 @@ type deviceRecord struct {
 	Resource string   `json:"resource"`
 	IDs      []string `json:"ids"`
 	Nodes    []string `json:"nodes,omitempty"`
+	PCI      []string `json:"pci,omitempty"`
 	Answer   []byte   `json:"answer"` // null: none yet; "" is an empty answer
 }
 
@@ -63,7 +66,7 @@ func decodeDevices(raw []byte) (Holding, error) {
 	}
 	var out Devices
 	for _, r := range records {
-		set := DeviceSet{Resource: r.Resource, IDs: r.IDs, Answer: r.Answer}
+		set := DeviceSet{Resource: r.Resource, IDs: r.IDs, Addresses: r.PCI, Answer: r.Answer}
 		for _, text := range r.Nodes {
 			nodes, err := topology.ParseNodeSet(text)
 			if err != nil {
@@ -80,7 +83,8 @@ func decodeDevices(raw []byte) (Holding, error) {
 func (d Devices) MarshalJSON() ([]byte, error) {
 	out := make([]deviceRecord, len(d))
 	for i, set := range d {
-		out[i] = deviceRecord{Resource: set.Resource, IDs: set.IDs, Answer: set.Answer}
+		out[i] = deviceRecord{Resource: set.Resource, IDs: set.IDs, PCI: set.Addresses,
+			Answer: set.Answer}
 		for _, nodes := range set.Nodes {
 			out[i].Nodes = append(out[i].Nodes, nodes.String())
 		}
@@ -138,9 +142,29 @@ func (d DeviceSet) NodesOf(i int) topology.NodeSet {
 	return d.Nodes[i]
 }
 
+// addressOf returns the PCI address that the plugin named for the i-th device; "": unknown.
+func (d DeviceSet) addressOf(i int) string {
+	if i >= len(d.Addresses) {
+		return ""
+	}
+	return d.Addresses[i]
+}
+
 // NewDeviceSet returns these devices of the resource, without an answer.
 func NewDeviceSet(r devicemanager.Resource, ids []string) DeviceSet {
-	return DeviceSet{Resource: r.Name, IDs: ids, Nodes: nodesOf(r, ids)}
+	return DeviceSet{Resource: r.Name, IDs: ids, Nodes: nodesOf(r, ids), Addresses: addressesOf(r, ids)}
+}
+
+// addressesOf returns the PCI address of each device as the plugin names it; nil: it names none.
+func addressesOf(r devicemanager.Resource, ids []string) []string {
+	if len(r.Addresses) == 0 {
+		return nil
+	}
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = r.Addresses[id]
+	}
+	return out
 }
 
 // nodesOf returns the NUMA nodes of each device; nil: no device has any.

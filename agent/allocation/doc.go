@@ -33,6 +33,9 @@
 //     provider chooses what the spec requests and keeps what was allocated. Entry.Requests is what
 //     counts against the node.
 //
+// The kind hardware has no holdings: its tally follows from devices and claims, so that hardware that
+// a driver and a device plugin both hand out has one owner.
+//
 // Two rooms keep assignments:
 //
 //   - store owns the State. Commit writes a line of a journal, syncs it, and only then shows the

@@ -29,7 +29,7 @@ type claimant struct {
 	*v1.Container
 	kind    podspec.Kind
 	demands []demand
-	err     error // an *Unready
+	err     error // an *Unready or a *Rejection
 }
 
 func newDraft(v View, pod *v1.Pod, advice Advice) *draft {

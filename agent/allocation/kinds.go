@@ -9,7 +9,7 @@ import (
 
 // kinds lists what containers can hold, in the order of Container and of files. A new kind is a
 // line here and a file of its own with its Holding, tally, counts and provider.
-var kinds = []*kind{&cpuKind, &memoryKind, &deviceKind, &claimKind}
+var kinds = []*kind{&cpuKind, &memoryKind, &deviceKind, &claimKind, &hardwareKind}
 
 // kind is one kind of resource that containers can hold.
 type kind struct {
@@ -18,7 +18,8 @@ type kind struct {
 	// versions would lose it, so they refuse the file.
 	since int
 	// first: its provider is asked before those of other kinds.
-	first   bool
+	first bool
+	// provide is nil for a kind that no container holds: its tally follows from holdings of others.
 	provide func(*draft) provider
 	// size returns how much a container of the pod requests.
 	size   func(*v1.Pod) func(*v1.Container) (items, bytes uint64)
@@ -31,7 +32,7 @@ type kind struct {
 	// never.
 	needs func(*v1.Pod, *v1.Container) bool
 	// owes lists what plugins or drivers have to be told of when a pod's holdings change from before
-	// to after; nil: nothing. owed returns what no pod gets until then.
+	// to after; nil: nothing. owed returns what no pod gets until then, of what this kind or others owe.
 	owes func(before, after Pod, wants func(resource string) bool) []Owed
 	owed func(Owed) tally
 }
@@ -128,7 +129,7 @@ func providersOf(d *draft) []provider {
 	out := make([]provider, 0, len(kinds))
 	for _, first := range []bool{true, false} {
 		for _, k := range kinds {
-			if k.first == first {
+			if k.first == first && k.provide != nil {
 				out = append(out, k.provide(d))
 			}
 		}

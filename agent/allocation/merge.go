@@ -35,6 +35,11 @@ func (d *draft) merge(container string, demands []demand, k fixed) (topology.Hin
 	if places := (claimProvider{d}).places(container); len(places) > 0 {
 		message += ": " + strings.Join(places[:min(len(places), 4)], ", ")
 	}
+	for _, one := range demands {
+		if asked, ok := one.(deviceDemand); ok {
+			message += asked.claimed()
+		}
+	}
 	return merged.Hint, &Rejection{Reason: ReasonTopology, Message: message}
 }
 

@@ -28,14 +28,15 @@ func (o Owed) Entry() types.UID {
 	return types.UID("owed\x00" + o.Kind + "\x00" + o.Resource + "\x00" + string(o.UID))
 }
 
-// Taken returns the devices, which no pod gets.
-func (o Owed) Taken() Taken {
+// Taken returns the devices, which no pod gets, and the hardware that they are.
+func (o Owed) Taken() (out Taken) {
+	of := cmp.Or(o.Kind, deviceKind.name)
 	for _, k := range kinds {
-		if k.name == cmp.Or(o.Kind, deviceKind.name) && k.owed != nil {
-			return Taken{k.owed(o)}
+		if k.name == of || k == &hardwareKind && of == deviceKind.name {
+			out = out.With(k.owed(o))
 		}
 	}
-	return nil
+	return out
 }
 
 // Owes lists what becomes owed when a pod's holdings change from before to after. wants reports

@@ -11,7 +11,7 @@ import (
 // placed so far.
 type provider interface {
 	// ask returns what the container requests; nil: the whole pod, at its peak. The error is an
-	// *Unready; there is a demand even then.
+	// *Unready, or a *Rejection of a request that no place can meet; there is a demand even then.
 	ask(c *v1.Container) (demand, error)
 	// take accounts for what the draft's plan gives a container. An init container ends before the
 	// next one starts, so that later containers can reuse what it has.

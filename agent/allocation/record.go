@@ -84,7 +84,7 @@ func (n *Named) UnmarshalJSON(text []byte) error {
 	}
 	for _, k := range kinds {
 		raw, ok := in[k.name]
-		if !ok {
+		if !ok || k.decode == nil {
 			continue
 		}
 		h, err := k.decode(raw)

@@ -112,6 +112,9 @@ func (r refusal) refusedBy(err error) *Blocking {
 		if few.Cordoned > 0 {
 			b.Why += fmt.Sprintf(", %d cordoned", few.Cordoned)
 		}
+		if few.Claimed != "" {
+			b.Why += "; " + few.Claimed
+		}
 	case errors.As(err, &unhealthy):
 		b.Resource, b.Why = unhealthy.Resource, "none of its devices is healthy"
 		if unhealthy.None {

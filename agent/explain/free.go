@@ -83,8 +83,9 @@ func (s *Supply) countCPUs(room *allocation.Room, all cpuset.CPUSet, at map[topo
 }
 
 func (s *Supply) countDevices(room *allocation.Room, at map[topology.NodeID]int) {
-	taken := room.Taken.Devices()[s.Resource]
-	for _, d := range room.Inventory.Resources[s.Resource].Devices {
+	resource := room.Inventory.Resources[s.Resource]
+	taken, claimed := room.Taken.Devices()[s.Resource], room.Taken.ByClaims(resource)
+	for _, d := range resource.Devices {
 		if !d.Healthy {
 			s.Unhealthy++
 			continue
@@ -94,8 +95,12 @@ func (s *Supply) countDevices(room *allocation.Room, at map[topology.NodeID]int)
 			continue
 		}
 		free := 1
-		if taken.Has(d.ID) {
+		switch {
+		case taken.Has(d.ID):
 			free = 0
+		case claimed.Has(d.ID):
+			free = 0
+			s.Claimed++
 		}
 		s.Free += free
 		s.Total++

@@ -126,6 +126,8 @@ type Supply struct {
 	Unhealthy int    `json:"unhealthy,omitempty"`
 	// Cordoned counts healthy devices that new containers do not get.
 	Cordoned int `json:"cordoned,omitempty"`
+	// Claimed counts devices of Total that are not free since resource claims have the same hardware.
+	Claimed int `json:"claimed,omitempty"`
 	// Nodes holds the machine's nodes in order. A device with several nodes counts on each of them.
 	Nodes []NodeSupply `json:"nodes"`
 	// Nowhere counts devices without a node.

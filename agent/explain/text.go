@@ -196,6 +196,9 @@ func (s Supply) String() string {
 	if s.Cordoned > 0 {
 		text += fmt.Sprintf("; %d more cordoned", s.Cordoned)
 	}
+	if s.Claimed > 0 {
+		text += fmt.Sprintf("; %d had by resource claims", s.Claimed)
+	}
 	for _, g := range s.Groups {
 		text += fmt.Sprintf("; other pods use nodes %s as one", g)
 	}

@@ -141,7 +141,7 @@ func reasonLabel(reason string) string {
 	case short, reason == allocation.ReasonUnexpected, reason == allocation.ReasonTopology,
 		reason == handlers.ReasonSysctl, reason == handlers.ReasonPlacement,
 		reason == handlers.ReasonChoice, reason == allocation.ReasonChosen,
-		reason == cpumanager.ReasonSMTAlignment:
+		reason == allocation.ReasonOwned, reason == cpumanager.ReasonSMTAlignment:
 		return reason
 	}
 	return "Other"

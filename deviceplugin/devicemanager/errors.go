@@ -10,6 +10,8 @@ type UnavailableError struct {
 	Requested, Available int
 	// Cordoned is the number of devices withheld by cordons, which the kubelet does not know.
 	Cordoned int
+	// Claimed says, for people, which devices resource claims have, which the kubelet does not know.
+	Claimed string
 }
 
 func (e *UnavailableError) Error() string {
@@ -17,6 +19,9 @@ func (e *UnavailableError) Error() string {
 		"Available: %d", e.Resource, e.Requested, e.Available)
 	if e.Cordoned > 0 {
 		text += fmt.Sprintf("; %d devices are cordoned", e.Cordoned)
+	}
+	if e.Claimed != "" {
+		text += "; " + e.Claimed
 	}
 	return text
 }

@@ -82,8 +82,10 @@ func (f *Free) count(resource string) int {
 	if counted {
 		return n
 	}
-	for _, d := range f.room.Inventory.Resources[resource].Devices {
-		if d.Offered() && !f.room.Taken.Devices()[resource].Has(d.ID) {
+	r := f.room.Inventory.Resources[resource]
+	claimed := f.room.Taken.ByClaims(r)
+	for _, d := range r.Devices {
+		if d.Offered() && !f.room.Taken.Devices()[resource].Has(d.ID) && !claimed.Has(d.ID) {
 			n++
 		}
 	}

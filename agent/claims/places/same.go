@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"tags.cncf.io/container-device-interface/pkg/parser"
+
 	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/topology"
 )
@@ -17,17 +19,42 @@ type Identity struct {
 	PCI, UUID, Parent string
 	// CDI lists its fully qualified CDI names.
 	CDI []string
+
+	whole bool // it is known to be no partition
 }
 
-// OfPlugin identifies a device of a device plugin by its id, by the PCI address that is known of it,
-// "": none, and by the CDI names of the plugin's answer. Ids of replicas end in "::" and a number.
-func OfPlugin(resource, id, pci string, cdi []string) Identity {
-	out := Identity{Words: "device " + id + " of " + resource, PCI: pci, CDI: cdi}
+// Prefixes of the UUIDs of GPUs and of partitions of them.
+const wholePrefix, partPrefix = "GPU-", "MIG-"
+
+// Known reports whether anything identifies the device.
+func (i Identity) Known() bool { return i.PCI != "" || i.UUID != "" || len(i.CDI) > 0 }
+
+// Keys lists what another device may have in common that is the same hardware: two devices without a
+// common key are not Same.
+func (i Identity) Keys() (out []string) {
+	for _, key := range append([]string{i.UUID, i.Parent, i.PCI}, i.CDI...) {
+		if key != "" {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+// OfPlugin identifies a device of a device plugin by its id, which may be a UUID, a PCI address or a
+// CDI name, and by the PCI address that is known of it, "": none. Ids of replicas end in "::" and a
+// number. Of a device of which none of these is known it returns the zero Identity.
+func OfPlugin(resource, id, pci string) Identity {
+	out := Identity{PCI: pci}
 	whole, _, _ := strings.Cut(id, "::")
-	if address, is := topology.ParsePCIAddress(whole); is && pci == "" {
-		out.PCI = address
-	} else if strings.HasPrefix(whole, "GPU-") || strings.HasPrefix(whole, "MIG-") {
+	if address, is := topology.ParsePCIAddress(whole); is {
+		out.PCI, out.whole = address, true
+	} else if strings.HasPrefix(whole, wholePrefix) || strings.HasPrefix(whole, partPrefix) {
 		out.UUID = whole
+	} else if parser.IsQualifiedName(whole) {
+		out.CDI = []string{whole}
+	}
+	if out.Known() {
+		out.Words = "device " + id + " of " + resource
 	}
 	return out
 }
@@ -52,10 +79,10 @@ func Same(a, b Identity) string {
 		what = "the second is a partition of the first, " + a.UUID
 	case b.UUID != "" && b.UUID == a.Parent:
 		what = "the first is a partition of the second, " + b.UUID
-	case a.UUID != "" && b.UUID != "": // partitions have the PCI address of the whole
-		return ""
 	case a.PCI != "" && a.PCI == b.PCI && !a.partition() && !b.partition():
 		what = "both are the PCI device " + a.PCI
+	case a.PCI != "" && a.PCI == b.PCI && (a.partition() && b.isWhole() || b.partition() && a.isWhole()):
+		what = "one is a partition of the other, the PCI device " + a.PCI
 	default:
 		i := slices.IndexFunc(a.CDI, func(name string) bool { return slices.Contains(b.CDI, name) })
 		if i < 0 {
@@ -67,4 +94,7 @@ func Same(a, b Identity) string {
 }
 
 // partition reports whether the device is known to be a part of another one.
-func (i Identity) partition() bool { return i.Parent != "" || strings.HasPrefix(i.UUID, "MIG-") }
+func (i Identity) partition() bool { return i.Parent != "" || strings.HasPrefix(i.UUID, partPrefix) }
+
+// isWhole reports whether the device is known to be no part of another one.
+func (i Identity) isWhole() bool { return i.whole || strings.HasPrefix(i.UUID, wholePrefix) }
