@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"maps"
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
@@ -18,12 +19,13 @@ import (
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// deviceDomain is the node's device plugins, and its drivers of resource claims, which register in the
-// same directory.
+// deviceDomain is the node's device plugins, and its drivers of resource claims and of
+// CSI volumes, which register in the same directory.
 type deviceDomain struct {
 	*devicemanager.Plugins
 	changed *mailbox.Topic // what they offer
 	drivers driverDomain
+	csi     csiDomain
 }
 
 // newDevices makes the device manager, with what earlier runs of the agent knew.
@@ -32,6 +34,11 @@ func newDevices(ctx context.Context, n node) (d deviceDomain, err error) {
 	if d.drivers, err = newDrivers(ctx, n); err != nil {
 		return d, err
 	}
+	if d.csi, err = newCSI(n); err != nil {
+		return d, err
+	}
+	others := d.drivers.handlers()
+	maps.Copy(others, d.csi.handlers())
 	cordons, err := cordon.Open(filepath.Join(n.cfg.RootDir, cordon.FileName))
 	if err = n.quarantined(ctx, err, cordon.ErrUnusable, "CordonedDevicesQuarantined",
 		"no device is cordoned now: cordon them again"); err != nil {
@@ -46,7 +53,7 @@ func newDevices(ctx context.Context, n node) (d deviceDomain, err error) {
 		Dirs: devicemanager.Dirs{
 			Plugins:  deviceDir(n.cfg.RootDir),
 			Registry: filepath.Join(n.cfg.RootDir, "plugins_registry"),
-			Others:   d.drivers.handlers(),
+			Others:   others,
 		},
 		NodeIDs: n.hardware.Get().Machine.NodeSet(), Registry: n.registry,
 		Before: devicemanager.Before{Lists: lists, Resources: handover.KnownResources(

@@ -113,6 +113,7 @@ func (a *Agent) list(ctx context.Context, own clusterNode) error {
 		{"tracing", n.trace.Run},
 		{"assignment store", n.store.Run}, {"device plugins", a.devices.Run},
 		{"drivers of resource claims", a.devices.drivers.Run},
+		{"drivers of CSI volumes", a.devices.csi.Run},
 		{"health of drivers' devices", a.devices.drivers.health.Run},
 		{"runtime observer", a.host.pleg.Run}, {"local storage", a.disks.Run},
 	}, a.pods.first, a.probes.follow(a.pods.workers.Wake), a.contents.follow(a.pods.workers, claimEnds{

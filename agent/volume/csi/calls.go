@@ -1,0 +1,110 @@
+package csi
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/component-base/metrics"
+
+	"github.com/numalet/numalet/deviceplugin/socket"
+	"github.com/numalet/numalet/internal/metric"
+)
+
+// peer is a driver's socket.
+type peer struct{ driver, endpoint string }
+
+// rpc makes calls over a connection.
+type rpc func(ctx context.Context, client csipb.NodeClient) error
+
+// call makes calls to a driver within one deadline. It waits for no other call.
+func (d *Drivers) call(ctx context.Context, driver string, do rpc) error {
+	endpoint, err := d.endpoint(driver)
+	if err != nil {
+		return err
+	}
+	return d.callAt(ctx, peer{driver, endpoint}, do)
+}
+
+func (d *Drivers) callAt(ctx context.Context, p peer, do rpc) error {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.Deadlines.Call)
+	defer cancel()
+	conn, err := socket.PluginClient(p.endpoint, d.cfg.Deadlines.Dial, nil,
+		grpc.WithAuthority("localhost"), grpc.WithChainUnaryInterceptor(d.metrics.of(p.driver)))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return do(ctx, csipb.NewNodeClient(conn))
+}
+
+// Capabilities are what a driver's node service can do.
+type Capabilities map[csipb.NodeServiceCapability_RPC_Type]bool
+
+// capabilities asks for what the driver can do. Each operation asks anew, as a driver may be updated
+// behind its socket.
+func capabilities(ctx context.Context, client csipb.NodeClient) (Capabilities, error) {
+	said, err := client.NodeGetCapabilities(ctx, &csipb.NodeGetCapabilitiesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	out := Capabilities{}
+	for _, one := range said.GetCapabilities() {
+		if one.GetRpc() != nil {
+			out[one.GetRpc().GetType()] = true
+		}
+	}
+	return out, nil
+}
+
+// isFinal reports whether a call that failed is over: after any other error the driver may still be
+// at work, and what was asked of it has to be undone.
+func isFinal(err error) bool {
+	said, is := status.FromError(err)
+	if !is {
+		return false
+	}
+	switch said.Code() {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted,
+		codes.Aborted:
+		return false
+	default:
+		return true
+	}
+}
+
+// instruments has the kubelet's metric of calls to drivers.
+type instruments struct {
+	metric.Set
+	took *metrics.HistogramVec
+}
+
+func newInstruments() *instruments {
+	i := &instruments{}
+	i.took = i.Histograms("csi_operations_seconds",
+		"Container Storage Interface operation duration with gRPC error code status total",
+		[]float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
+		"driver_name", "method_name", "grpc_status_code", "migrated")
+	return i
+}
+
+// migratedKey is the key of a context's value that is true in operations on volumes of in-tree
+// types.
+type migratedKey struct{}
+
+// of returns the interceptor that observes the calls to a driver.
+func (i *instruments) of(driver string) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+		call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		began := time.Now()
+		err := call(ctx, method, req, reply, conn, opts...)
+		migrated, _ := ctx.Value(migratedKey{}).(bool)
+		i.took.WithLabelValues(driver, method, status.Code(err).String(),
+			strconv.FormatBool(migrated)).Observe(time.Since(began).Seconds())
+		return err
+	}
+}

@@ -1,0 +1,262 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/deviceplugin/watcher"
+	"github.com/numalet/numalet/internal/await"
+)
+
+// Node is what a driver says of this node.
+type Node struct {
+	Driver, NodeID string
+	// MaxVolumes is how many of the driver's volumes the node can have; 0: there is no limit.
+	MaxVolumes int64
+	Topology   map[string]string
+}
+
+// equal reports whether two descriptions say the same.
+func (n Node) equal(o Node) bool {
+	return n.Driver == o.Driver && n.NodeID == o.NodeID && n.MaxVolumes == o.MaxVolumes &&
+		maps.Equal(n.Topology, o.Topology)
+}
+
+// Drivers are the node's CSI drivers. Its methods are safe for concurrent use.
+type Drivers struct {
+	cfg     Config
+	metrics *instruments
+	tasks   await.Tasks
+
+	mu      sync.Mutex // guards the fields below
+	drivers map[string]*driver
+	asked   map[string]bool // drivers that NodeGetInfo is being asked of again
+}
+
+// driver is a registered driver. It is not changed, but replaced.
+type driver struct {
+	endpoint, socket string
+	version          *version.Version
+	node             Node
+	since            time.Time
+}
+
+// New returns drivers for Run. It fails if the metrics are registered twice.
+func New(cfg Config) (*Drivers, error) {
+	d := &Drivers{
+		cfg: cfg.withDefaults(), metrics: newInstruments(), drivers: map[string]*driver{},
+		asked: map[string]bool{},
+	}
+	return d, d.metrics.Register(cfg.Registry)
+}
+
+// Run asks drivers what NodeInfo is called for, until ctx ends. Call it once.
+func (d *Drivers) Run(ctx context.Context) error {
+	d.tasks.Run(ctx)
+	return nil
+}
+
+// Handler returns what admits plugins of the type CSIPlugin.
+func (d *Drivers) Handler() watcher.Handler { return d.takeIn }
+
+func (d *Drivers) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Membership, error) {
+	highest, err := introduce(found)
+	if err == nil {
+		err = d.canRegister(found.Name, highest)
+	}
+	if err != nil {
+		return nil, &watcher.InvalidError{Err: err}
+	}
+	one := &driver{endpoint: found.Endpoint, socket: found.Socket, version: highest,
+		since: time.Now()}
+	if one.node, err = d.nodeInfo(ctx, found.Name, found.Endpoint); err != nil {
+		return nil, err
+	}
+	if err := d.register(one); err != nil {
+		return nil, err
+	}
+	klog.FromContext(ctx).Info("CSI driver registered", "driver", found.Name, "endpoint",
+		found.Endpoint, "version", highest, "nodeID", one.node.NodeID)
+	d.cfg.Changed()
+	return &watcher.Membership{Leave: func() { d.leave(one) }}, nil
+}
+
+// canRegister refuses a second driver of a name, as the kubelet does, unless it is newer.
+func (d *Drivers) canRegister(name string, highest *version.Version) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.canRegisterLocked(name, highest)
+}
+
+func (d *Drivers) canRegisterLocked(name string, highest *version.Version) error {
+	other := d.drivers[name]
+	if other == nil || other.version.LessThan(highest) {
+		return nil
+	}
+	return fmt.Errorf("%s: RegisterPlugin for CSI driver %q failed. Another driver with the same "+
+		"name is already registered with a higher supported version: %q", pluginName, name,
+		other.version)
+}
+
+func (d *Drivers) register(one *driver) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.canRegisterLocked(one.node.Driver, one.version); err != nil {
+		return err
+	}
+	d.drivers[one.node.Driver] = one
+	return nil
+}
+
+// leave ends a registration, unless another one has replaced it.
+func (d *Drivers) leave(one *driver) {
+	if d.drop(one) {
+		d.cfg.Changed()
+	}
+}
+
+func (d *Drivers) drop(one *driver) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	name := one.node.Driver
+	if now := d.drivers[name]; now == nil || now.socket != one.socket || now.since != one.since {
+		return false
+	}
+	delete(d.drivers, name)
+	return true
+}
+
+// nodeInfo asks a driver what it calls the node.
+func (d *Drivers) nodeInfo(ctx context.Context, name, endpoint string) (Node, error) {
+	out := Node{Driver: name}
+	err := d.callAt(ctx, peer{name, endpoint}, func(ctx context.Context, c csipb.NodeClient) error {
+		said, err := c.NodeGetInfo(ctx, &csipb.NodeGetInfoRequest{})
+		if err != nil {
+			return err
+		}
+		out.NodeID, out.MaxVolumes = said.GetNodeId(), said.GetMaxVolumesPerNode()
+		out.Topology = said.GetAccessibleTopology().GetSegments()
+		return nil
+	})
+	if err != nil {
+		return out, err
+	}
+	return out, out.check()
+}
+
+// check returns what is wrong with a driver's answer.
+func (n Node) check() error {
+	wrong := ""
+	switch {
+	case n.NodeID == "":
+		wrong = "it has no node_id"
+	case len(n.NodeID) > maxNodeID:
+		wrong = fmt.Sprintf("its node_id has %d bytes, and may have %d", len(n.NodeID), maxNodeID)
+	case n.MaxVolumes < 0:
+		wrong = fmt.Sprintf("max_volumes_per_node is %d; 0 is for no limit", n.MaxVolumes)
+	case len(n.Topology) > maxSegments:
+		wrong = fmt.Sprintf("its topology has %d segments, and may have %d", len(n.Topology),
+			maxSegments)
+	default:
+		return nil
+	}
+	return fmt.Errorf("the answer of CSI driver %s to NodeGetInfo cannot be used: %s", n.Driver,
+		wrong)
+}
+
+// Nodes returns what the registered drivers say of the node, by their names.
+func (d *Drivers) Nodes() []Node {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []Node
+	for _, name := range slices.Sorted(maps.Keys(d.drivers)) {
+		out = append(out, d.drivers[name].node)
+	}
+	return out
+}
+
+// Registered reports whether a driver is registered.
+func (d *Drivers) Registered(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.drivers[name] != nil
+}
+
+// NodeInfo has a driver asked again what it says of the node. It does not wait for the answer;
+// Changed is called if that is another one.
+func (d *Drivers) NodeInfo(driver string) {
+	one := d.askAgain(driver)
+	if one == nil {
+		return
+	}
+	d.tasks.Go(func(ctx context.Context) {
+		said, err := d.nodeInfo(ctx, driver, one.endpoint)
+		if d.answered(one, said, err) {
+			d.cfg.Changed()
+		}
+		if err != nil {
+			klog.FromContext(ctx).Info("CSI driver did not say anew what it calls the node",
+				"driver", driver, "err", err)
+		}
+	})
+}
+
+// askAgain returns the driver to ask; nil: it is being asked, or not registered.
+func (d *Drivers) askAgain(name string) *driver {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	one := d.drivers[name]
+	if one == nil || d.asked[name] {
+		return nil
+	}
+	d.asked[name] = true
+	return one
+}
+
+// answered takes an answer of a driver that is still registered, and reports whether it is another
+// one than before.
+func (d *Drivers) answered(asked *driver, said Node, err error) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	name := asked.node.Driver
+	delete(d.asked, name)
+	now := d.drivers[name]
+	if err != nil || now != asked || now.node.equal(said) {
+		return false
+	}
+	fresh := *now
+	fresh.node = said
+	d.drivers[name] = &fresh
+	return true
+}
+
+// ErrNotRegistered tells a call to a driver that is not registered from other failures.
+var ErrNotRegistered = errors.New("the CSI driver is not registered")
+
+// notRegistered is ErrNotRegistered in the kubelet's words.
+type notRegistered struct{ driver string }
+
+func (e notRegistered) Error() string {
+	return fmt.Sprintf("driver name %s not found in the list of registered CSI drivers", e.driver)
+}
+
+func (notRegistered) Is(target error) bool { return target == ErrNotRegistered }
+
+// endpoint returns where a driver is called.
+func (d *Drivers) endpoint(name string) (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if one := d.drivers[name]; one != nil {
+		return one.endpoint, nil
+	}
+	return "", notRegistered{name}
+}
