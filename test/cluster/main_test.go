@@ -5,7 +5,11 @@ package cluster_test
 import (
 	"testing"
 
+	"github.com/numalet/numalet/internal/lab/csidriver"
 	"github.com/numalet/numalet/test/cluster/rig"
 )
 
-func TestMain(m *testing.M) { rig.Main(m) }
+func TestMain(m *testing.M) {
+	csidriver.Main() // this program is also the process of CSI drivers
+	rig.Main(m)
+}

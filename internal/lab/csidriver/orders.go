@@ -1,0 +1,134 @@
+package csidriver
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/numalet/numalet/internal/await"
+)
+
+// Order says how calls go wrong. Only the first that fits counts.
+type Order struct {
+	// Method is that of the calls; empty: all. Volume is their volume; empty: each.
+	Method, Volume string `json:",omitempty"`
+	// Times is for how many calls it holds; 0: until it is taken back.
+	Times int `json:",omitempty"`
+	// Code and Message are the error of the answer.
+	Code    codes.Code `json:",omitempty"`
+	Message string     `json:",omitempty"`
+	// Delay is how long the call waits before anything; it does not end with the caller's deadline if
+	// Late is set. Hang waits until the caller is gone.
+	Delay      time.Duration `json:",omitempty"`
+	Late, Hang bool          `json:",omitempty"`
+	// Lie answers without doing anything.
+	Lie bool `json:",omitempty"`
+	// CrashBefore and CrashAfter kill the process, before anything is done or before the answer.
+	CrashBefore, CrashAfter bool `json:",omitempty"`
+}
+
+func ordersFile(dir string) string { return filepath.Join(dir, "orders.json") }
+
+// Command gives orders to the driver in dir, in place of earlier ones.
+func Command(dir string, orders ...Order) error {
+	raw, err := json.Marshal(orders)
+	if err != nil {
+		return err
+	}
+	temporary := ordersFile(dir) + ".new"
+	if err := os.WriteFile(temporary, raw, 0o640); err != nil {
+		return err
+	}
+	return os.Rename(temporary, ordersFile(dir))
+}
+
+// take returns the order for a call; one more of its times is over, whatever becomes of the driver.
+func (d *Driver) take(method, volume string) Order {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	raw, err := os.ReadFile(ordersFile(d.config.Dir))
+	if err != nil {
+		return Order{}
+	}
+	var orders []Order
+	if json.Unmarshal(raw, &orders) != nil {
+		return Order{}
+	}
+	for i, o := range orders {
+		if (o.Method != "" && o.Method != method) || (o.Volume != "" && o.Volume != volume) || o.Times < 0 {
+			continue
+		}
+		if o.Times > 0 {
+			if orders[i].Times--; orders[i].Times == 0 {
+				orders[i].Times = -1
+			}
+			if err := Command(d.config.Dir, orders...); err != nil {
+				return Order{Code: codes.Internal, Message: err.Error()}
+			}
+		}
+		return o
+	}
+	return Order{}
+}
+
+func (o Order) before(ctx context.Context) error {
+	if o.CrashBefore {
+		crash()
+	}
+	if o.Hang {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if o.Late {
+		ctx = context.WithoutCancel(ctx)
+	}
+	if o.Delay > 0 && !await.For(ctx, o.Delay) {
+		return ctx.Err()
+	}
+	if o.Code != codes.OK {
+		return status.Error(o.Code, o.Message)
+	}
+	return nil
+}
+
+func (o Order) after() {
+	if o.CrashAfter {
+		crash()
+	}
+}
+
+// crash ends the process as kill -9 does.
+func crash() {
+	_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+	select {}
+}
+
+func emptyAnswer(method string) (any, error) {
+	switch method {
+	case "NodeStageVolume":
+		return &csi.NodeStageVolumeResponse{}, nil
+	case "NodeUnstageVolume":
+		return &csi.NodeUnstageVolumeResponse{}, nil
+	case "NodePublishVolume":
+		return &csi.NodePublishVolumeResponse{}, nil
+	case "NodeUnpublishVolume":
+		return &csi.NodeUnpublishVolumeResponse{}, nil
+	case "NodeExpandVolume":
+		return &csi.NodeExpandVolumeResponse{}, nil
+	case "NodeGetVolumeStats":
+		return &csi.NodeGetVolumeStatsResponse{}, nil
+	case "NodeGetInfo":
+		return &csi.NodeGetInfoResponse{}, nil
+	case "NodeGetCapabilities":
+		return &csi.NodeGetCapabilitiesResponse{}, nil
+	default:
+		return nil, status.Errorf(codes.Internal, "no lie is known for %s", method)
+	}
+}

@@ -1,0 +1,438 @@
+package cluster_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/internal/lab/csidriver"
+	"github.com/numalet/numalet/test/cluster/rig"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// csiCase is a pod with a volume of a driver of its own.
+type csiCase struct {
+	name   string
+	driver csidriver.Config
+	// object adds to the CSIDriver's spec, volume to that of the persistent volume, source to its csi,
+	// pod to the pod's.
+	object, volume, source, pod string
+	// mount is how the container has the volume data.
+	mount string
+	// inline is the pod's volume, in place of a claim.
+	inline string
+	// claims is whether the volume is a claim's.
+	bytes int64
+	// before is done once all is there but the pod, during once the pod runs.
+	before, during func(t *testing.T, s *csiStory)
+}
+
+// csiStory is a case on the node of one agent, told as text.
+type csiStory struct {
+	rig.Cluster
+	rig.Node
+	csiCase
+
+	d      *rig.CSIDriver
+	id     string // of the volume
+	told   int    // calls
+	events map[string]bool
+	text   strings.Builder
+}
+
+func (s *csiStory) volumeName() string { return s.Namespace + "-" + s.name }
+
+// tellCSI plays a case and returns what was seen of it.
+func tellCSI(t *testing.T, c rig.Cluster, n rig.Node, is csiCase) string {
+	s := &csiStory{Cluster: c, Node: n, csiCase: is, events: map[string]bool{}}
+	s.furnish(t)
+	s.await(t, "the driver is registered", func() error {
+		node, err := s.Client.StorageV1().CSINodes().Get(t.Context(), n.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, d := range node.Spec.Drivers {
+			if d.Name == s.d.Name {
+				return nil
+			}
+		}
+		return fmt.Errorf("CSINode has %+v", node.Spec.Drivers)
+	})
+	s.tell(t, "registered")
+	if s.before != nil {
+		s.before(t, s)
+	}
+	s.begin(s.name)
+	pod := await(t, c, c.Namespace, s.name, runs)
+	s.tell(t, "runs", string(pod.UID))
+	if s.during != nil {
+		s.during(t, s)
+		s.tell(t, "later", string(pod.UID))
+	}
+	c.MustRun("delete", "pod", s.name, "--timeout=2m")
+	s.ended(t)
+	s.tell(t, "ended", string(pod.UID))
+	return s.text.String()
+}
+
+func (s *csiStory) await(t *testing.T, what string, check func() error) {
+	t.Helper()
+	harness.Eventually(t, what, check)
+}
+
+// ended waits until the node has nothing of the volume any more.
+func (s *csiStory) ended(t *testing.T) {
+	t.Helper()
+	s.await(t, "the volume is detached and unmounted", func() error {
+		node, err := s.Client.CoreV1().Nodes().Get(t.Context(), s.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if len(node.Status.VolumesInUse)+len(node.Status.VolumesAttached) > 0 {
+			return fmt.Errorf("in use are %v, attached %v", node.Status.VolumesInUse, node.Status.VolumesAttached)
+		}
+		if left := csidriver.Loops(s.d.Dir); len(left) > 0 {
+			return fmt.Errorf("there are loop devices %v", left)
+		}
+		return nil
+	})
+}
+
+// furnish starts the driver and creates all but the pod.
+func (s *csiStory) furnish(t *testing.T) {
+	t.Helper()
+	s.driver.Name = s.name + "." + s.Namespace + ".csi.test"
+	object := fmt.Sprintf(`{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: %s}, spec: {
+ attachRequired: %t, podInfoOnMount: true, %s}}`, s.driver.Name, !s.driver.NoAttach && s.inline == "", s.object)
+	s.Apply(object)
+	s.d = s.CSIDriver(s.driver)
+	t.Cleanup(func() {
+		s.MustRun("delete", "csidriver", s.d.Name, "--wait=false")
+		s.MustRun("delete", "pv", "--ignore-not-found", s.volumeName(), "--wait=false")
+	})
+	if !s.driver.NoAttach && s.inline == "" {
+		s.d.Sidecar("csi-attacher")
+	}
+	s.Apply(`{apiVersion: v1, kind: Secret, metadata: {name: csi}, stringData: {key: hidden}}`)
+	if s.inline != "" {
+		return
+	}
+	if s.bytes == 0 {
+		s.bytes = 64 << 20
+	}
+	var err error
+	if s.id, err = csidriver.Provision(s.d.Dir, s.volumeName(), s.bytes, s.driver.Plain); err != nil {
+		t.Fatal(err)
+	}
+	mode := "volumeMode: Filesystem"
+	if strings.Contains(s.volume, "volumeMode") {
+		mode = "volumeMode: Block"
+	}
+	access := "ReadWriteOnce"
+	if found := regexp.MustCompile(`accessModes: \[(\w+)\]`).FindStringSubmatch(s.volume); found != nil {
+		access = found[1]
+	} else {
+		s.volume = strings.TrimSpace(s.volume + " accessModes: [ReadWriteOnce],")
+	}
+	s.Apply(fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolume, metadata: {name: %s}, spec: {
+ storageClassName: "%[1]s", capacity: {storage: %d}, persistentVolumeReclaimPolicy: Retain, %s
+ csi: {driver: %s, volumeHandle: %s, %s}}}`, s.volumeName(), s.bytes, s.volume, s.d.Name, s.id, s.source))
+	s.Apply(fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: %s}, spec: {
+ %s, accessModes: [%s], storageClassName: "%s", volumeName: %[4]s, resources: {requests: {storage: %d}}}}`,
+		s.name, mode, access, s.volumeName(), s.bytes))
+}
+
+// begin creates a pod with the volume.
+func (s *csiStory) begin(name string) {
+	volume, mount := fmt.Sprintf("persistentVolumeClaim: {claimName: %s}", s.name), s.mount
+	if s.inline != "" {
+		volume = fmt.Sprintf("csi: {driver: %s, %s}", s.d.Name, s.inline)
+	}
+	if mount == "" {
+		mount = "volumeMounts: [{name: data, mountPath: /data}]"
+	}
+	s.Apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {
+ nodeName: %s, tolerations: [{operator: Exists}], terminationGracePeriodSeconds: 0,
+ automountServiceAccountToken: false, %s
+ volumes: [{name: data, %s}],
+ containers: [{name: main, image: "registry.test/work:1", %s}]}}`, name, s.Name, s.pod, volume, mount))
+}
+
+// tell adds what is new: calls and events, and what is there now: files, mounts, the node.
+func (s *csiStory) tell(t *testing.T, when string, pods ...string) {
+	t.Helper()
+	fmt.Fprintf(&s.text, "== %s\n", when)
+	calls := s.d.Calls()
+	for _, c := range calls[s.told:] {
+		if c.Method == "NodeGetVolumeStats" {
+			continue
+		}
+		line := fmt.Sprintf("call %s %s", c.Method, flat(c.Request))
+		if !c.Done() {
+			line += fmt.Sprintf(" -> %v %s", c.Code, c.Message)
+		}
+		s.line(line)
+	}
+	s.told = len(calls)
+	for _, e := range s.newEvents(t) {
+		s.line("event " + e)
+	}
+	for _, f := range s.files(t, pods) {
+		s.line("file " + f)
+	}
+	s.tellNode(t)
+}
+
+func (s *csiStory) tellNode(t *testing.T) {
+	ctx := t.Context()
+	node, err := s.Client.CoreV1().Nodes().Get(ctx, s.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.line(fmt.Sprintf("node in use %v attached %v", node.Status.VolumesInUse, node.Status.VolumesAttached))
+	for key, value := range node.Annotations {
+		if strings.Contains(key, "csi") || strings.Contains(key, "attach") {
+			s.line("node annotation " + key + "=" + value)
+		}
+	}
+	for key, value := range node.Labels {
+		if strings.Contains(key, "csi.test") {
+			s.line("node label " + key + "=" + value)
+		}
+	}
+	csi, err := s.Client.StorageV1().CSINodes().Get(ctx, s.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range csi.Spec.Drivers {
+		count := "none"
+		if d.Allocatable != nil && d.Allocatable.Count != nil {
+			count = fmt.Sprint(*d.Allocatable.Count)
+		}
+		s.line(fmt.Sprintf("csinode %s id %s keys %v count %s", d.Name, d.NodeID, d.TopologyKeys, count))
+	}
+	for key, value := range csi.Annotations {
+		s.line("csinode annotation " + key + "=" + value)
+	}
+	for _, o := range csi.OwnerReferences {
+		s.line(fmt.Sprintf("csinode owner %s %s %s %v", o.APIVersion, o.Kind, o.Name, o.UID == node.UID))
+	}
+}
+
+// newEvents returns the events that were not told yet.
+func (s *csiStory) newEvents(t *testing.T) (out []string) {
+	all, err := s.Client.CoreV1().Events(s.Namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortStableFunc(all.Items, func(a, b v1.Event) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	for _, e := range all.Items {
+		about := e.InvolvedObject
+		if e.Source.Component == "default-scheduler" || e.ReportingController == "default-scheduler" {
+			continue
+		}
+		line := fmt.Sprintf("%s %s/%s %s %s: %s", e.Source.Component, about.Kind, about.Name, e.Type, e.Reason,
+			e.Message)
+		if !s.events[line] {
+			s.events[line] = true
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// files returns what the agent has on the disk for the driver and these pods.
+func (s *csiStory) files(t *testing.T, pods []string) (out []string) {
+	mounts, err := csidriver.Mounts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]csidriver.Mount{}
+	for _, m := range mounts {
+		at[m.Point] = m
+	}
+	dirs := []string{filepath.Join(s.Root, "plugins/kubernetes.io")}
+	for _, uid := range pods {
+		for _, dir := range []string{"volumes", "volumeDevices", "plugins", "volume-subpaths"} {
+			dirs = append(dirs, filepath.Join(s.Root, "pods", uid, dir))
+		}
+	}
+	for _, dir := range dirs {
+		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return nil // it is not there
+			}
+			line, skip := describeFile(path, d, at)
+			out = append(out, line)
+			if skip {
+				return fs.SkipDir
+			}
+			return nil
+		})
+	}
+	return out
+}
+
+// describeFile returns a line about a file; skip: it is a mount, and its files are the volume's.
+func describeFile(path string, d fs.DirEntry, mounts map[string]csidriver.Mount) (line string, skip bool) {
+	info, err := d.Info()
+	if err != nil {
+		return path + ": " + err.Error(), false
+	}
+	line = fmt.Sprintf("%s %v", path, info.Mode())
+	if m, is := mounts[path]; is {
+		return fmt.Sprintf("%s mounted %s %s", line, m.Type, m.Root), d.IsDir()
+	}
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		to, _ := os.Readlink(path)
+		line += " -> " + to
+	case strings.HasSuffix(path, ".json"):
+		raw, _ := os.ReadFile(path)
+		line += " " + strings.TrimSpace(string(raw))
+	}
+	return line, false
+}
+
+// line adds a line without what differs from run to run.
+func (s *csiStory) line(text string) {
+	for _, r := range []struct{ from, to string }{
+		{s.d.Name, "DRIVER"}, {s.Root, "ROOT"}, {s.d.Dir, "DIR"}, {s.volumeName(), "PV"}, {s.Namespace, "NS"},
+		{s.id, "VOLUME"},
+	} {
+		if r.from != "" {
+			text = strings.ReplaceAll(text, r.from, r.to)
+		}
+	}
+	text = regexp.MustCompile(`\b`+regexp.QuoteMeta(s.Name)+`\b`).ReplaceAllString(text, "NODE")
+	for _, r := range []struct{ like, to string }{
+		{`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`, "UID"},
+		{`\b(csi-)?[0-9a-f]{64}\b`, "${1}HASH"}, {`/dev/loop\d+|/loop\d+`, "LOOP"},
+		{`eyJ[\w-]+\.[\w-]+\.[\w-]+`, "TOKEN"}, {`20\d\d-\d\d-\d\dT[\d:]+Z`, "TIME"},
+	} {
+		text = regexp.MustCompile(r.like).ReplaceAllString(text, r.to)
+	}
+	s.text.WriteString(text + "\n")
+}
+
+// flat returns JSON without the spaces that protojson puts in at random.
+func flat(raw []byte) string {
+	return strings.NewReplacer(": ", ":", ", ", ",").Replace(string(raw))
+}
+
+// csiCases are all cases.
+func csiCases() []csiCase {
+	const secrets = "nodeStageSecretRef: {name: csi, namespace: NS}, nodePublishSecretRef: {name: csi, namespace: NS}"
+	return []csiCase{
+		{name: "mount", object: "fsGroupPolicy: File", source: "fsType: ext4, volumeAttributes: {a: b}",
+			driver: csidriver.Config{MaxVolumes: 11, Topology: map[string]string{"csi.test/rack": "r1"}},
+			pod:    "securityContext: {fsGroup: 4712},"},
+		{name: "block", volume: "volumeMode: Block,",
+			mount: "volumeDevices: [{name: data, devicePath: /dev/xvda}]"},
+		{name: "inline", object: "volumeLifecycleModes: [Ephemeral], fsGroupPolicy: File",
+			inline: "volumeAttributes: {a: b}, nodePublishSecretRef: {name: csi}",
+			pod:    "securityContext: {fsGroup: 4712},"},
+		{name: "secrets", source: secrets, volume: "mountOptions: [noatime],"},
+		{name: "tokens", object: `requiresRepublish: true, tokenRequests: [{audience: a}, {audience: ""}]`},
+		{name: "hidden", object: "serviceAccountTokenInSecrets: true, tokenRequests: [{audience: a}]"},
+		{name: "noattach", driver: csidriver.Config{NoAttach: true}},
+		{name: "group", driver: csidriver.Config{MountGroup: true, NoAttach: true},
+			pod: "securityContext: {fsGroup: 4712},", object: "fsGroupPolicy: File"},
+		{name: "nostage", driver: csidriver.Config{NoStage: true, NoAttach: true}},
+		{name: "pod", volume: "accessModes: [ReadWriteOncePod],"},
+		{name: "readonly", mount: "volumeMounts: [{name: data, mountPath: /data, readOnly: true}]",
+			source: "readOnly: true"},
+		{name: "subpath", mount: "volumeMounts: [{name: data, mountPath: /data, subPath: a/b}]"},
+		{name: "failures", before: func(_ *testing.T, s *csiStory) {
+			s.d.Order(csidriver.Order{Method: "NodeStageVolume", Times: 1, Code: 13, Message: "no stage"},
+				csidriver.Order{Method: "NodePublishVolume", Times: 1, Code: 8, Message: "no publish"},
+				csidriver.Order{Method: "NodeUnpublishVolume", Times: 1, Code: 13, Message: "no unpublish"},
+				csidriver.Order{Method: "NodeUnstageVolume", Times: 1, Code: 13, Message: "no unstage"})
+		}},
+		{name: "crash", before: func(t *testing.T, s *csiStory) {
+			s.d.Order(csidriver.Order{Method: "NodeStageVolume", Times: 1, CrashAfter: true})
+			go func() {
+				<-s.d.Process.Exited()
+				if t.Context().Err() == nil {
+					_ = s.d.Process.Start()
+				}
+			}()
+		}},
+		{name: "resize", object: "fsGroupPolicy: File", before: func(_ *testing.T, s *csiStory) {
+			s.d.Sidecar("csi-resizer")
+			s.Apply(fmt.Sprintf(`{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: %s},
+ provisioner: %s, allowVolumeExpansion: true}`, s.volumeName(), s.d.Name))
+		}, during: func(t *testing.T, s *csiStory) {
+			defer s.MustRun("delete", "storageclass", s.volumeName())
+			s.MustRun("patch", "pvc", s.name, "-p", `{"spec":{"resources":{"requests":{"storage":"128Mi"}}}}`)
+			eventually(t, s.Cluster, "128Mi", "get", "pvc", s.name, "-o", "jsonpath={.status.capacity.storage}")
+		}},
+	}
+}
+
+// TestCSIStories: pods with volumes of CSI drivers. The drivers get the same calls from numalet as
+// from the kubelet, and both leave the same files, events and objects.
+func TestCSIStories(t *testing.T) {
+	told := map[string]map[string]string{}
+	for _, agent := range csiAgents() {
+		told[agent] = map[string]string{}
+		t.Run(agent, func(t *testing.T) {
+			c := rig.Start(t)
+			n := csiNodeOf(t, c, agent)
+			for _, is := range csiCases() {
+				if only := os.Getenv("NUMALET_CSI_CASE"); only != "" && only != is.name {
+					continue
+				}
+				t.Run(is.name, func(t *testing.T) {
+					is.source = strings.ReplaceAll(is.source, "namespace: NS", "namespace: "+c.Namespace)
+					told[agent][is.name] = tellCSI(t, c, n, is)
+				})
+			}
+		})
+		if dir := os.Getenv("NUMALET_CSI_OUT"); dir != "" {
+			for name, text := range told[agent] {
+				if err := os.WriteFile(filepath.Join(dir, agent+"-"+name), []byte(text), 0o644); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+}
+
+func csiAgents() []string {
+	if only := os.Getenv("NUMALET_CSI_AGENT"); only != "" {
+		return strings.Split(only, ",")
+	}
+	return agents
+}
+
+// csiNodeOf starts a node of the agent, which syncs pods each second.
+func csiNodeOf(t *testing.T, c rig.Cluster, agent string) rig.Node {
+	t.Helper()
+	is := harness.New(t)
+	is.Settings["syncFrequency"] = "1s"
+	is.Settings["nodeStatusUpdateFrequency"] = "1s"
+	if agent == "kubelet" {
+		rig.StockKubelet(t, is)
+	} else {
+		rig.Share(t, is.Root)
+	}
+	n := c.Join(is, agent)
+	n.Start()
+	c.AwaitReady(n.Name)
+	return n
+}
