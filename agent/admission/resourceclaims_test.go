@@ -22,8 +22,8 @@ import (
 type resourceClaims struct {
 	mu       sync.Mutex
 	lacks    map[types.UID]claim.Lack
-	hangs    bool  // the API server
-	knows    bool  // the claims are known while something is lacking
+	hangs    bool // the API server
+	knows    bool // the claims are known while something is lacking
 	at       claim.Place
 	answer   error // of the driver
 	takes    time.Duration

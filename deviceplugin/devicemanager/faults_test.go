@@ -253,7 +253,7 @@ func TestPluginWithoutOptions(t *testing.T) {
 	r.plugin(sim.Config{Resource: gpu, PreStart: true, Faults: []sim.Fault{
 		{RPC: sim.Options, Code: "UNIMPLEMENTED", Message: "what?"},
 	}})
-	if res := r.untilConnected(gpu); res.Options != (Options{Reasons: true}) || healthy(res.Devices) != 8 {
+	if res := r.untilConnected(gpu); res.Options != (Options{Reasons: true, Places: true}) || healthy(res.Devices) != 8 {
 		t.Errorf("the resource is %+v", res)
 	}
 }

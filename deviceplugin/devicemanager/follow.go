@@ -29,6 +29,7 @@ func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err er
 	}
 	options.Released = l.askReleased(ctx, s.cfg.Deadlines.Options)
 	options.Reasons = l.askReasons(ctx, s.cfg.Deadlines.Options)
+	options.Places = l.askPlaces(ctx, s.cfg.Deadlines.Options)
 	return l.follow(ctx, s, options)
 }
 
@@ -63,6 +64,7 @@ func (l *link) follow(ctx context.Context, s linkSettings, options Options) (
 	defer first.Stop()
 	began := time.Now()
 	lister := newLister(s.cfg.NodeIDs)
+	where := locator{}
 	stream, err := l.listAndWatch(ctx, s.cfg.MaxListBytes)
 	for err == nil {
 		var now list
@@ -78,6 +80,11 @@ func (l *link) follow(ctx context.Context, s linkSettings, options Options) (
 			l.called(s.metrics, rpcList, time.Since(began), nil)
 		}
 		if changed || !listed {
+			if options.Places {
+				now.addresses = where.of(now.devices, func(ids []string) (map[string]string, bool) {
+					return l.places(ctx, s, ids)
+				})
+			}
 			l.hand(ctx, s, options, now)
 		}
 		if !listed && len(now.devices) == 0 { // after hand: the loop knows of the list

@@ -63,8 +63,8 @@ type Options struct {
 	PreStart bool
 	// Released says whether it wants to hear which devices were released.
 	Released ReleasedWish
-	// Reasons: it says why devices are unhealthy.
-	Reasons bool
+	// Reasons: it says why devices are unhealthy. Places: it says where devices are.
+	Reasons, Places bool
 }
 
 // Inventory is an immutable snapshot of every resource that plugins registered. Its version grows

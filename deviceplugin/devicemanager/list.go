@@ -21,6 +21,8 @@ type list struct {
 	healthy int
 	defects defects
 	reasons Reasons
+	// addresses are the PCI addresses of devices, by id, as far as the plugin tells.
+	addresses map[string]string
 }
 
 // unhealthy returns the ids of unhealthy devices, at most so many.
@@ -140,7 +142,7 @@ func (l *list) inOrder(order []int32) []*Device {
 // down returns the list of an absent plugin: the same devices, all unhealthy.
 func (l list) down() list {
 	devices := make([]Device, len(l.devices))
-	out := list{devices: make([]*Device, len(l.devices)), defects: l.defects}
+	out := list{devices: make([]*Device, len(l.devices)), defects: l.defects, addresses: l.addresses}
 	for i, d := range l.devices {
 		devices[i] = Device{ID: d.ID, NoNodes: d.NoNodes, Nodes: d.Nodes}
 		out.devices[i] = &devices[i]

@@ -34,8 +34,9 @@ const (
 	rpcPreferred = "GetPreferredAllocation"
 	rpcAllocate  = "Allocate"
 	rpcPreStart  = "PreStartContainer"
-	rpcReleased  = "Released" // of lifecyclev1, like Reasons
+	rpcReleased  = "Released" // of lifecyclev1, like Reasons and Places
 	rpcReasons   = "Reasons"
+	rpcPlaces    = "Places"
 )
 
 func newInstruments() *instruments {

@@ -86,6 +86,8 @@ var wants = map[string]string{
 		"not serve that",
 	rpcReasons: "a plugin that serves Reasons of numalet.deviceplugin.v1.Lifecycle has to answer with " +
 		"success, within a second; or let it not serve that",
+	rpcPlaces: "a plugin that serves Places of numalet.deviceplugin.v1.Lifecycle has to answer with " +
+		"success, within a second; or let it not serve that",
 	rpcPreStart: "a plugin has to answer, in time, when the devices can be used, before each start " +
 		"of a container; or let it not set PreStartRequired",
 }

@@ -34,7 +34,7 @@ func TestRegisterListAllocate(t *testing.T) {
 	want := Resource{
 		Generation: 1,
 		Name:       gpu, Connected: true, Capacity: 8, Allocatable: 8,
-		Options: Options{Preferred: true, PreStart: true, Reasons: true},
+		Options: Options{Preferred: true, PreStart: true, Reasons: true, Places: true},
 	}
 	for i := range 8 {
 		want.Devices = append(want.Devices, &Device{

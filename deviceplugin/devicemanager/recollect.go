@@ -3,6 +3,7 @@ package devicemanager
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -28,7 +29,7 @@ type recollection struct {
 // says reports whether both have the same devices and the same gone.
 func (r recollection) says(o recollection) bool {
 	return r.resource == o.resource && r.gone.Equal(o.gone) && r.preStart == o.preStart &&
-		r.list.says(o.list)
+		r.list.says(o.list) && maps.Equal(r.list.addresses, o.list.addresses)
 }
 
 // recollections returns one for each resource that had a list, sorted by name; never nil.
@@ -76,6 +77,9 @@ func (r recollection) remembered() recall.Resource {
 			order = append(order, sets[k])
 		}
 		sets[k].IDs = append(sets[k].IDs, d.ID)
+		if len(r.list.addresses) > 0 {
+			sets[k].PCI = append(sets[k].PCI, r.list.addresses[d.ID])
+		}
 	}
 	out := recall.Resource{Name: r.resource, Gone: r.gone, PreStart: r.preStart}
 	for _, set := range order {
@@ -87,8 +91,15 @@ func (r recollection) remembered() recall.Resource {
 // recalled returns a remembered list; of its nodes it keeps those that the machine has.
 func recalled(r recall.Resource, machine topology.NodeSet) list {
 	var devices []*Device
+	var addresses map[string]string
 	for _, set := range r.Sets {
-		for _, id := range set.IDs {
+		for i, id := range set.IDs {
+			if i < len(set.PCI) && set.PCI[i] != "" {
+				if addresses == nil {
+					addresses = map[string]string{}
+				}
+				addresses[id] = set.PCI[i]
+			}
 			devices = append(devices, &Device{
 				ID: id, Healthy: set.Healthy, NoNodes: set.NoNodes,
 				Nodes: set.Nodes.Intersect(machine),
@@ -96,6 +107,7 @@ func recalled(r recall.Resource, machine topology.NodeSet) list {
 		}
 	}
 	l, _ := arrange(devices, defects{})
+	l.addresses = addresses
 	return l
 }
 

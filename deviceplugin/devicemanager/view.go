@@ -53,7 +53,7 @@ func (v *view) says(o *view) bool {
 }
 
 func (r Resource) shows(o Resource) bool {
-	r.Devices, o.Devices = nil, nil
+	r.Devices, o.Devices, r.Addresses, o.Addresses = nil, nil, nil, nil
 	return reflect.DeepEqual(r, o)
 }
 
@@ -63,8 +63,9 @@ func (r *record) resource(newest *record, cordons map[string]cordon.Cordon) Reso
 	devices, _ := marked(r.list, cordons)
 	_, allocatable := marked(r.last, cordons)
 	out := Resource{
-		Name: r.link.resource, Devices: devices, Generation: r.generation,
-		Complaint: r.complaint(), Early: newest.early,
+		Name: r.link.resource, Devices: devices, Addresses: r.list.addresses,
+		Generation: r.generation,
+		Complaint:  r.complaint(), Early: newest.early,
 		Options:  r.options,
 		Capacity: len(r.list.devices), Allocatable: allocatable, Problem: newest.problem,
 		Arriving: newest.state == dialling || newest.state == empty,

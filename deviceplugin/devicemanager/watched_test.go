@@ -35,7 +35,7 @@ func TestRegistryPlugin(t *testing.T) {
 	r := newRegistryRig(t)
 	plugin := r.registryPlugin(sim.Config{Resource: gpu, PreStart: true}, nil)
 	res := r.untilConnected(gpu)
-	if healthy(res.Devices) != 8 || res.Options != (Options{Preferred: true, PreStart: true, Reasons: true}) {
+	if healthy(res.Devices) != 8 || res.Options != (Options{Preferred: true, PreStart: true, Reasons: true, Places: true}) {
 		t.Errorf("the resource is %+v", res)
 	}
 	if err := r.caller(sim.Allocate, gpu); err != nil {

@@ -218,6 +218,19 @@ func (k *keeper) reasons(ids []string) map[string]string {
 	return out
 }
 
+// places returns the PCI addresses of interfaces that have one.
+func (k *keeper) places(ids []string) map[string]string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := map[string]string{}
+	for _, id := range ids {
+		if r, known := k.records[id]; known && r.Home.Hardware.PCI != "" {
+			out[id] = r.Home.Hardware.PCI
+		}
+	}
+	return out
+}
+
 // allocate hands out interfaces of a resource. It first brings back what the last container left:
 // the agent gives devices away again once that container is gone. pod is a UID, empty if unknown.
 func (k *keeper) allocate(resource string, ids []string, pod string) (

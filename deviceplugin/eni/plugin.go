@@ -119,7 +119,7 @@ func newPlugin(cfg Config) (*plugin, error) {
 				defer p.awake() // what was unhealthy while it was away is not any more
 				return k.released(ids, by.UID)
 			},
-			Reasons: k.reasons,
+			Reasons: k.reasons, Places: k.places,
 		}
 		if cfg.Move == ByRuntime {
 			c.Prepare = func(ctx context.Context, ids []string) error {

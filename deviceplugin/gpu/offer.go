@@ -20,6 +20,8 @@ const (
 type unit struct {
 	// id is its UUID, index the driver's number: "0", or "0:1" for MIG device 1 of GPU 0.
 	id, index string
+	// bus is the PCI address of its GPU.
+	bus string
 	// gpu is the GPU's position in the snapshot.
 	gpu      int
 	node     topology.NodeID
@@ -174,15 +176,15 @@ func notSingle(s Snapshot) string {
 
 func wholeGPU(s Snapshot, at int, troubles []Trouble) *unit {
 	g := s.GPUs[at]
-	return &unit{id: g.UUID, index: fmt.Sprint(g.Index), gpu: at, node: g.Node, troubles: troubles,
+	return &unit{id: g.UUID, index: fmt.Sprint(g.Index), bus: g.Bus, gpu: at, node: g.Node, troubles: troubles,
 		nodes: nodesOf(s.StandIn, unitNodes(g.Minor, nil)...)}
 }
 
 func migDevice(s Snapshot, at, number int, troubles []Trouble) *unit {
 	g, instance := s.GPUs[at], s.GPUs[at].Instances[number]
 	paths := unitNodes(g.Minor, instance.Nodes)
-	return &unit{id: instance.UUID, index: fmt.Sprintf("%d:%d", g.Index, number), gpu: at,
-		node: g.Node, mig: true, troubles: troubles, nodes: nodesOf(s.StandIn, paths...)}
+	return &unit{id: instance.UUID, index: fmt.Sprintf("%d:%d", g.Index, number), bus: g.Bus,
+		gpu: at, node: g.Node, mig: true, troubles: troubles, nodes: nodesOf(s.StandIn, paths...)}
 }
 
 // unitNodes returns the paths of the device nodes of a GPU or, with its own nodes, of one of its

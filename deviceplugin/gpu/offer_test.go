@@ -241,3 +241,25 @@ func TestSameUUID(t *testing.T) {
 		t.Errorf("it says %q", all.refused)
 	}
 }
+
+// GPUs, MIG devices and replicas are where the driver says that their GPU is.
+func TestPlacesOfGPUs(t *testing.T) {
+	s := gpus(2, nil, []string{"1g.10gb"})
+	s.GPUs[1].Bus = "0000:9d:00.0"
+	for _, c := range []struct {
+		resource string
+		share    []Sharing
+		want     map[string]string
+	}{
+		{resource: GPUResource, want: map[string]string{}},
+		{resource: migPrefix + "1g.10gb", want: map[string]string{"MIG-1-0": "0000:9d:00.0"}},
+		{resource: "nvidia.com/part", want: map[string]string{"MIG-1-0::1": "0000:9d:00.0"},
+			share: []Sharing{{Resource: migPrefix + "1g.10gb", As: "nvidia.com/part", Replicas: 2}}},
+	} {
+		one := newServer(c.resource, Config{})
+		one.publish(offersOf(s, Settings{MIG: MIGMixed, Shared: c.share}, healthy()).resources[c.resource], nil)
+		if got := one.places([]string{"GPU-0", "MIG-1-0", "MIG-1-0::1"}); !maps.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.resource, got, c.want)
+		}
+	}
+}

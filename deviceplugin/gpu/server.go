@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/util/sets"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/deviceplugin/gpu/prefer"
@@ -32,6 +33,7 @@ func newServer(resource string, cfg Config) *server {
 		Resource: resource, Dir: cfg.Dir, Log: cfg.Log,
 		Socket:   "numalet-" + strings.ReplaceAll(resource, "/", "-") + ".sock",
 		Allocate: s.allocate, Prefer: s.prefer, Reasons: s.reasons,
+		Places: s.places,
 	})
 	return s
 }
@@ -71,6 +73,19 @@ func (s *server) reasons(ids []string) map[string]string {
 	for _, d := range o.devices {
 		if len(d.troubles) > 0 && slices.Contains(ids, d.id) {
 			out[d.id] = describe(d.troubles)
+		}
+	}
+	return out
+}
+
+// places returns the PCI addresses of GPUs; MIG devices and replicas have that of their GPU.
+func (s *server) places(ids []string) map[string]string {
+	o, _ := s.current()
+	asked := sets.New(ids...)
+	out := map[string]string{}
+	for _, d := range o.devices {
+		if d.bus != "" && asked.Has(d.id) {
+			out[d.id] = d.bus
 		}
 	}
 	return out

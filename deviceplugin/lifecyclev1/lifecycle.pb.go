@@ -24,6 +24,141 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type PlacesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The ids, in natural order; at most 16384.
+	DeviceIds     []string `protobuf:"bytes,1,rep,name=device_ids,json=deviceIds,proto3" json:"device_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlacesRequest) Reset() {
+	*x = PlacesRequest{}
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlacesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlacesRequest) ProtoMessage() {}
+
+func (x *PlacesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlacesRequest.ProtoReflect.Descriptor instead.
+func (*PlacesRequest) Descriptor() ([]byte, []int) {
+	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *PlacesRequest) GetDeviceIds() []string {
+	if x != nil {
+		return x.DeviceIds
+	}
+	return nil
+}
+
+type PlacesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where devices are, by id, without those that are nowhere.
+	Places        map[string]*Place `protobuf:"bytes,1,rep,name=places,proto3" json:"places,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlacesResponse) Reset() {
+	*x = PlacesResponse{}
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlacesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlacesResponse) ProtoMessage() {}
+
+func (x *PlacesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlacesResponse.ProtoReflect.Descriptor instead.
+func (*PlacesResponse) Descriptor() ([]byte, []int) {
+	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *PlacesResponse) GetPlaces() map[string]*Place {
+	if x != nil {
+		return x.Places
+	}
+	return nil
+}
+
+type Place struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The address of the PCI function that the device is, or is a part of, as 0000:3b:00.0.
+	PciAddress    string `protobuf:"bytes,1,opt,name=pci_address,json=pciAddress,proto3" json:"pci_address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Place) Reset() {
+	*x = Place{}
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Place) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Place) ProtoMessage() {}
+
+func (x *Place) ProtoReflect() protoreflect.Message {
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Place.ProtoReflect.Descriptor instead.
+func (*Place) Descriptor() ([]byte, []int) {
+	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Place) GetPciAddress() string {
+	if x != nil {
+		return x.PciAddress
+	}
+	return ""
+}
+
 type ReasonsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The ids, in natural order; at most 256, if more are unhealthy.
@@ -34,7 +169,7 @@ type ReasonsRequest struct {
 
 func (x *ReasonsRequest) Reset() {
 	*x = ReasonsRequest{}
-	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[0]
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -46,7 +181,7 @@ func (x *ReasonsRequest) String() string {
 func (*ReasonsRequest) ProtoMessage() {}
 
 func (x *ReasonsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[0]
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -59,7 +194,7 @@ func (x *ReasonsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReasonsRequest.ProtoReflect.Descriptor instead.
 func (*ReasonsRequest) Descriptor() ([]byte, []int) {
-	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{0}
+	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ReasonsRequest) GetDeviceIds() []string {
@@ -79,7 +214,7 @@ type ReasonsResponse struct {
 
 func (x *ReasonsResponse) Reset() {
 	*x = ReasonsResponse{}
-	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[1]
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -91,7 +226,7 @@ func (x *ReasonsResponse) String() string {
 func (*ReasonsResponse) ProtoMessage() {}
 
 func (x *ReasonsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[1]
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -104,7 +239,7 @@ func (x *ReasonsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReasonsResponse.ProtoReflect.Descriptor instead.
 func (*ReasonsResponse) Descriptor() ([]byte, []int) {
-	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{1}
+	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ReasonsResponse) GetReasons() map[string]string {
@@ -125,7 +260,7 @@ type ReleasedRequest struct {
 
 func (x *ReleasedRequest) Reset() {
 	*x = ReleasedRequest{}
-	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[2]
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -137,7 +272,7 @@ func (x *ReleasedRequest) String() string {
 func (*ReleasedRequest) ProtoMessage() {}
 
 func (x *ReleasedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[2]
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -150,7 +285,7 @@ func (x *ReleasedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasedRequest.ProtoReflect.Descriptor instead.
 func (*ReleasedRequest) Descriptor() ([]byte, []int) {
-	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{2}
+	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ReleasedRequest) GetDeviceIds() []string {
@@ -179,7 +314,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[3]
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -191,7 +326,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[3]
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -204,7 +339,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{3}
+	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -236,7 +371,7 @@ type ReleasedResponse struct {
 
 func (x *ReleasedResponse) Reset() {
 	*x = ReleasedResponse{}
-	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[4]
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -248,7 +383,7 @@ func (x *ReleasedResponse) String() string {
 func (*ReleasedResponse) ProtoMessage() {}
 
 func (x *ReleasedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[4]
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -261,14 +396,25 @@ func (x *ReleasedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasedResponse.ProtoReflect.Descriptor instead.
 func (*ReleasedResponse) Descriptor() ([]byte, []int) {
-	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{4}
+	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{7}
 }
 
 var File_deviceplugin_lifecyclev1_lifecycle_proto protoreflect.FileDescriptor
 
 const file_deviceplugin_lifecyclev1_lifecycle_proto_rawDesc = "" +
 	"\n" +
-	"(deviceplugin/lifecyclev1/lifecycle.proto\x12\x17numalet.deviceplugin.v1\"/\n" +
+	"(deviceplugin/lifecyclev1/lifecycle.proto\x12\x17numalet.deviceplugin.v1\".\n" +
+	"\rPlacesRequest\x12\x1d\n" +
+	"\n" +
+	"device_ids\x18\x01 \x03(\tR\tdeviceIds\"\xb8\x01\n" +
+	"\x0ePlacesResponse\x12K\n" +
+	"\x06places\x18\x01 \x03(\v23.numalet.deviceplugin.v1.PlacesResponse.PlacesEntryR\x06places\x1aY\n" +
+	"\vPlacesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x124\n" +
+	"\x05value\x18\x02 \x01(\v2\x1e.numalet.deviceplugin.v1.PlaceR\x05value:\x028\x01\"(\n" +
+	"\x05Place\x12\x1f\n" +
+	"\vpci_address\x18\x01 \x01(\tR\n" +
+	"pciAddress\"/\n" +
 	"\x0eReasonsRequest\x12\x1d\n" +
 	"\n" +
 	"device_ids\x18\x01 \x03(\tR\tdeviceIds\"\x9e\x01\n" +
@@ -285,10 +431,11 @@ const file_deviceplugin_lifecyclev1_lifecycle_proto_rawDesc = "" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x03 \x01(\tR\x03uid\"\x12\n" +
-	"\x10ReleasedResponse2\xca\x01\n" +
+	"\x10ReleasedResponse2\xa5\x02\n" +
 	"\tLifecycle\x12_\n" +
 	"\bReleased\x12(.numalet.deviceplugin.v1.ReleasedRequest\x1a).numalet.deviceplugin.v1.ReleasedResponse\x12\\\n" +
-	"\aReasons\x12'.numalet.deviceplugin.v1.ReasonsRequest\x1a(.numalet.deviceplugin.v1.ReasonsResponseB5Z3github.com/numalet/numalet/deviceplugin/lifecyclev1b\x06proto3"
+	"\aReasons\x12'.numalet.deviceplugin.v1.ReasonsRequest\x1a(.numalet.deviceplugin.v1.ReasonsResponse\x12Y\n" +
+	"\x06Places\x12&.numalet.deviceplugin.v1.PlacesRequest\x1a'.numalet.deviceplugin.v1.PlacesResponseB5Z3github.com/numalet/numalet/deviceplugin/lifecyclev1b\x06proto3"
 
 var (
 	file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescOnce sync.Once
@@ -302,27 +449,35 @@ func file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP() []byte {
 	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescData
 }
 
-var file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_deviceplugin_lifecyclev1_lifecycle_proto_goTypes = []any{
-	(*ReasonsRequest)(nil),   // 0: numalet.deviceplugin.v1.ReasonsRequest
-	(*ReasonsResponse)(nil),  // 1: numalet.deviceplugin.v1.ReasonsResponse
-	(*ReleasedRequest)(nil),  // 2: numalet.deviceplugin.v1.ReleasedRequest
-	(*Pod)(nil),              // 3: numalet.deviceplugin.v1.Pod
-	(*ReleasedResponse)(nil), // 4: numalet.deviceplugin.v1.ReleasedResponse
-	nil,                      // 5: numalet.deviceplugin.v1.ReasonsResponse.ReasonsEntry
+	(*PlacesRequest)(nil),    // 0: numalet.deviceplugin.v1.PlacesRequest
+	(*PlacesResponse)(nil),   // 1: numalet.deviceplugin.v1.PlacesResponse
+	(*Place)(nil),            // 2: numalet.deviceplugin.v1.Place
+	(*ReasonsRequest)(nil),   // 3: numalet.deviceplugin.v1.ReasonsRequest
+	(*ReasonsResponse)(nil),  // 4: numalet.deviceplugin.v1.ReasonsResponse
+	(*ReleasedRequest)(nil),  // 5: numalet.deviceplugin.v1.ReleasedRequest
+	(*Pod)(nil),              // 6: numalet.deviceplugin.v1.Pod
+	(*ReleasedResponse)(nil), // 7: numalet.deviceplugin.v1.ReleasedResponse
+	nil,                      // 8: numalet.deviceplugin.v1.PlacesResponse.PlacesEntry
+	nil,                      // 9: numalet.deviceplugin.v1.ReasonsResponse.ReasonsEntry
 }
 var file_deviceplugin_lifecyclev1_lifecycle_proto_depIdxs = []int32{
-	5, // 0: numalet.deviceplugin.v1.ReasonsResponse.reasons:type_name -> numalet.deviceplugin.v1.ReasonsResponse.ReasonsEntry
-	3, // 1: numalet.deviceplugin.v1.ReleasedRequest.pod:type_name -> numalet.deviceplugin.v1.Pod
-	2, // 2: numalet.deviceplugin.v1.Lifecycle.Released:input_type -> numalet.deviceplugin.v1.ReleasedRequest
-	0, // 3: numalet.deviceplugin.v1.Lifecycle.Reasons:input_type -> numalet.deviceplugin.v1.ReasonsRequest
-	4, // 4: numalet.deviceplugin.v1.Lifecycle.Released:output_type -> numalet.deviceplugin.v1.ReleasedResponse
-	1, // 5: numalet.deviceplugin.v1.Lifecycle.Reasons:output_type -> numalet.deviceplugin.v1.ReasonsResponse
-	4, // [4:6] is the sub-list for method output_type
-	2, // [2:4] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	8, // 0: numalet.deviceplugin.v1.PlacesResponse.places:type_name -> numalet.deviceplugin.v1.PlacesResponse.PlacesEntry
+	9, // 1: numalet.deviceplugin.v1.ReasonsResponse.reasons:type_name -> numalet.deviceplugin.v1.ReasonsResponse.ReasonsEntry
+	6, // 2: numalet.deviceplugin.v1.ReleasedRequest.pod:type_name -> numalet.deviceplugin.v1.Pod
+	2, // 3: numalet.deviceplugin.v1.PlacesResponse.PlacesEntry.value:type_name -> numalet.deviceplugin.v1.Place
+	5, // 4: numalet.deviceplugin.v1.Lifecycle.Released:input_type -> numalet.deviceplugin.v1.ReleasedRequest
+	3, // 5: numalet.deviceplugin.v1.Lifecycle.Reasons:input_type -> numalet.deviceplugin.v1.ReasonsRequest
+	0, // 6: numalet.deviceplugin.v1.Lifecycle.Places:input_type -> numalet.deviceplugin.v1.PlacesRequest
+	7, // 7: numalet.deviceplugin.v1.Lifecycle.Released:output_type -> numalet.deviceplugin.v1.ReleasedResponse
+	4, // 8: numalet.deviceplugin.v1.Lifecycle.Reasons:output_type -> numalet.deviceplugin.v1.ReasonsResponse
+	1, // 9: numalet.deviceplugin.v1.Lifecycle.Places:output_type -> numalet.deviceplugin.v1.PlacesResponse
+	7, // [7:10] is the sub-list for method output_type
+	4, // [4:7] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_deviceplugin_lifecyclev1_lifecycle_proto_init() }
@@ -336,7 +491,7 @@ func file_deviceplugin_lifecyclev1_lifecycle_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_deviceplugin_lifecyclev1_lifecycle_proto_rawDesc), len(file_deviceplugin_lifecyclev1_lifecycle_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Lifecycle_Released_FullMethodName = "/numalet.deviceplugin.v1.Lifecycle/Released"
 	Lifecycle_Reasons_FullMethodName  = "/numalet.deviceplugin.v1.Lifecycle/Reasons"
+	Lifecycle_Places_FullMethodName   = "/numalet.deviceplugin.v1.Lifecycle/Places"
 )
 
 // LifecycleClient is the client API for Lifecycle service.
@@ -44,6 +45,13 @@ type LifecycleClient interface {
 	//
 	// A request without devices asks whether the plugin serves this. The answer is success.
 	Reasons(ctx context.Context, in *ReasonsRequest, opts ...grpc.CallOption) (*ReasonsResponse, error)
+	// Places asks where devices are. It is called when ListAndWatch has sent devices that the plugin was
+	// not asked about since it connected, before they are given to anybody, and has to be answered at
+	// once: the list waits for it, for a second at most. So containers get GPUs and NICs under one PCIe
+	// switch, and no device that a resource claim has under another name.
+	//
+	// A request without devices asks whether the plugin serves this. The answer is success.
+	Places(ctx context.Context, in *PlacesRequest, opts ...grpc.CallOption) (*PlacesResponse, error)
 }
 
 type lifecycleClient struct {
@@ -74,6 +82,16 @@ func (c *lifecycleClient) Reasons(ctx context.Context, in *ReasonsRequest, opts 
 	return out, nil
 }
 
+func (c *lifecycleClient) Places(ctx context.Context, in *PlacesRequest, opts ...grpc.CallOption) (*PlacesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PlacesResponse)
+	err := c.cc.Invoke(ctx, Lifecycle_Places_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LifecycleServer is the server API for Lifecycle service.
 // All implementations must embed UnimplementedLifecycleServer
 // for forward compatibility.
@@ -92,6 +110,13 @@ type LifecycleServer interface {
 	//
 	// A request without devices asks whether the plugin serves this. The answer is success.
 	Reasons(context.Context, *ReasonsRequest) (*ReasonsResponse, error)
+	// Places asks where devices are. It is called when ListAndWatch has sent devices that the plugin was
+	// not asked about since it connected, before they are given to anybody, and has to be answered at
+	// once: the list waits for it, for a second at most. So containers get GPUs and NICs under one PCIe
+	// switch, and no device that a resource claim has under another name.
+	//
+	// A request without devices asks whether the plugin serves this. The answer is success.
+	Places(context.Context, *PlacesRequest) (*PlacesResponse, error)
 	mustEmbedUnimplementedLifecycleServer()
 }
 
@@ -107,6 +132,9 @@ func (UnimplementedLifecycleServer) Released(context.Context, *ReleasedRequest) 
 }
 func (UnimplementedLifecycleServer) Reasons(context.Context, *ReasonsRequest) (*ReasonsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Reasons not implemented")
+}
+func (UnimplementedLifecycleServer) Places(context.Context, *PlacesRequest) (*PlacesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Places not implemented")
 }
 func (UnimplementedLifecycleServer) mustEmbedUnimplementedLifecycleServer() {}
 func (UnimplementedLifecycleServer) testEmbeddedByValue()                   {}
@@ -165,6 +193,24 @@ func _Lifecycle_Reasons_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Lifecycle_Places_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PlacesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LifecycleServer).Places(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Lifecycle_Places_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LifecycleServer).Places(ctx, req.(*PlacesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Lifecycle_ServiceDesc is the grpc.ServiceDesc for Lifecycle service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -179,6 +225,10 @@ var Lifecycle_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Reasons",
 			Handler:    _Lifecycle_Reasons_Handler,
+		},
+		{
+			MethodName: "Places",
+			Handler:    _Lifecycle_Places_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -44,6 +44,8 @@ type Set struct {
 	NoNodes bool     `json:"noNodes,omitempty"`
 	Nodes   Nodes    `json:"nodes,omitzero"`
 	IDs     []string `json:"ids"`
+	// PCI are the devices' addresses; empty, or as many as IDs.
+	PCI []string `json:"pci,omitempty"`
 }
 
 // Nodes are NUMA nodes; in the file a list such as 0-1.

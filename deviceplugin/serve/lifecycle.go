@@ -18,10 +18,15 @@ type Released func(ctx context.Context, ids []string, by holder.Holder) error
 // does not know. It must return at once.
 type Reasons func(ids []string) map[string]string
 
+// Places returns the PCI addresses of devices, by id, without those that have none. It must return at
+// once.
+type Places func(ids []string) map[string]string
+
 // Lifecycle holds a plugin's part of lifecyclev1.Lifecycle; nil: not served.
 type Lifecycle struct {
 	Released Released
 	Reasons  Reasons
+	Places   Places
 }
 
 // Register registers the service beside a plugin's v1beta1.
@@ -41,6 +46,21 @@ func (l lifecycle) Reasons(ctx context.Context, req *lifecyclev1.ReasonsRequest)
 		return l.UnimplementedLifecycleServer.Reasons(ctx, req)
 	}
 	return &lifecyclev1.ReasonsResponse{Reasons: l.serves.Reasons(req.GetDeviceIds())}, nil
+}
+
+// Places implements lifecyclev1.LifecycleServer.
+func (l lifecycle) Places(ctx context.Context, req *lifecyclev1.PlacesRequest) (
+	*lifecyclev1.PlacesResponse, error) {
+	if l.serves.Places == nil {
+		return l.UnimplementedLifecycleServer.Places(ctx, req)
+	}
+	out := &lifecyclev1.PlacesResponse{Places: map[string]*lifecyclev1.Place{}}
+	if len(req.GetDeviceIds()) > 0 {
+		for id, address := range l.serves.Places(req.GetDeviceIds()) {
+			out.Places[id] = &lifecyclev1.Place{PciAddress: address}
+		}
+	}
+	return out, nil
 }
 
 // Released implements lifecyclev1.LifecycleServer. A request without devices asks whether the

@@ -26,6 +26,9 @@ type Config struct {
 	Released Released
 	// Reasons says why devices are unhealthy. Nil: it is not served.
 	Reasons Reasons
+	// Places says where devices are, so that containers get devices close to each other. Nil: it is not
+	// served.
+	Places Places
 	// Log takes lines for people.
 	Log func(format string, args ...any)
 }

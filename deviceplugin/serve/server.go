@@ -55,7 +55,7 @@ func (p *Plugin) session(ctx context.Context, watcher *fsnotify.Watcher) error {
 	defer cancel()
 	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.StreamInterceptor(within(ctx)))
 	v1beta1.RegisterDevicePluginServer(server, &answers{plugin: p})
-	Lifecycle{Released: p.cfg.Released, Reasons: p.cfg.Reasons}.Register(server)
+	Lifecycle{p.cfg.Released, p.cfg.Reasons, p.cfg.Places}.Register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	err = p.await(ctx, watcher, listener, served)

@@ -52,6 +52,8 @@ type Device struct {
 	ID      string            `json:"id"`
 	Healthy bool              `json:"healthy"`
 	Nodes   []topology.NodeID `json:"nodes,omitempty"`
+	// PCI is the address of the function that it stands for; "": none.
+	PCI string `json:"pci,omitempty"`
 	// Reason says, for people, why it is unhealthy.
 	Reason string `json:"reason,omitempty"`
 }
@@ -146,7 +148,7 @@ func FromMachine(m *topology.Machine, class, prefix string) ([]Device, error) {
 		if !strings.HasPrefix(strings.ToLower(strings.TrimPrefix(pci.Class, "0x")), class) {
 			continue
 		}
-		d := Device{ID: fmt.Sprintf("%s-%d", prefix, len(devices)), Healthy: true}
+		d := Device{ID: fmt.Sprintf("%s-%d", prefix, len(devices)), Healthy: true, PCI: pci.Address}
 		if pci.Node != topology.NoNode {
 			d.Nodes = []topology.NodeID{pci.Node}
 		}

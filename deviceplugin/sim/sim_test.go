@@ -141,7 +141,7 @@ func TestFromMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(devices); got != "[{gpu-0 true [1] } {gpu-1 true [] }]" {
+	if got := fmt.Sprint(devices); got != "[{gpu-0 true [1] 0000:01:00.0 } {gpu-1 true [] 0000:03:00.0 }]" {
 		t.Errorf("devices %s", got)
 	}
 	if _, err := FromMachine(m, "04", "x"); err == nil {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/deviceplugin/holder"
 	"github.com/numalet/numalet/internal/await"
@@ -209,6 +210,19 @@ func (s *state) reasons(ids []string) map[string]string {
 	for _, d := range devices {
 		if d.Reason != "" && slices.Contains(ids, d.ID) {
 			out[d.ID] = d.Reason
+		}
+	}
+	return out
+}
+
+// places returns the PCI addresses of devices, by id.
+func (s *state) places(ids []string) map[string]string {
+	devices, _, _ := s.list()
+	asked := sets.New(ids...)
+	out := map[string]string{}
+	for _, d := range devices {
+		if d.PCI != "" && asked.Has(d.ID) {
+			out[d.ID] = d.PCI
 		}
 	}
 	return out
