@@ -12,6 +12,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation/handover"
 	"github.com/numalet/numalet/agent/devices"
+	"github.com/numalet/numalet/agent/health"
 	"github.com/numalet/numalet/agent/released"
 	"github.com/numalet/numalet/deviceplugin/cordon"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
@@ -26,6 +27,8 @@ type deviceDomain struct {
 	changed *mailbox.Topic // what they offer
 	drivers driverDomain
 	csi     csiDomain
+	// failures remembers what was done about failed devices.
+	failures *health.FailureBook
 }
 
 // newDevices makes the device manager, with what earlier runs of the agent knew.
@@ -39,6 +42,9 @@ func newDevices(ctx context.Context, n node) (d deviceDomain, err error) {
 	}
 	others := d.drivers.handlers()
 	maps.Copy(others, d.csi.handlers())
+	if d.failures, err = openFailures(ctx, n); err != nil {
+		return d, err
+	}
 	cordons, err := cordon.Open(filepath.Join(n.cfg.RootDir, cordon.FileName))
 	if err = n.quarantined(ctx, err, cordon.ErrUnusable, "CordonedDevicesQuarantined",
 		"no device is cordoned now: cordon them again"); err != nil {

@@ -80,7 +80,8 @@ func TestHollowHandlers(t *testing.T) {
 		contentDomain{claims: claimDomain{changed: new(mailbox.Topic)}, needed: new(mailbox.Topic)}, h.state)
 	ends.plugins = offlinePlugins{}
 	full := newPods(t.Context(), n, hollow.pods.statuses, podEnds{
-		ends, memoryRuntime{}, nil, memoryRuntime{}, memoryRuntime{}, nil, nil, nil})
+		admissionEnds: ends, runtime: memoryRuntime{}, probes: memoryRuntime{},
+		volumes: memoryRuntime{}})
 	got, want := handlerNames(t, hollow.pods), handlerNames(t, full)
 	if !slices.Equal(got, want) || len(want) == 0 {
 		t.Errorf("a hollow node has the handlers\n%q\nwant\n%q", got, want)

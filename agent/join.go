@@ -79,7 +79,8 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	pods := newPods(ctx, n, statuses, podEnds{
 		admissionEnds: h.admissionEnds(own, devices, contents, state),
 		runtime:       h.pleg, actuator: act, probes: probes, volumes: contents.volumes,
-		doomed: h.doomed, lost: h.lost, holds: contents.claims.holds,
+		doomed: doomers(h.doomed, devices.doomed), failed: devices.failures.Condemned,
+		lost: h.lost, holds: contents.claims.holds,
 	})
 	disks := newMeter(n, statuses.Active)
 	used, err := newStats(n, h, contents, disks)

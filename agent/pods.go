@@ -95,6 +95,8 @@ type podEnds struct {
 	// doomed are pods that an earlier run of the agent was about to end; nil: there was none.
 	doomed func(*v1.Pod) (pod.Why, time.Duration, bool)
 	lost   func(*v1.Pod) string // nil: pods have no cgroups
+	// failed are containers to stop since a device failed; nil: there are none.
+	failed func(types.UID) map[string]string
 	holds  func(types.UID) bool // nil: no pod has resource claims
 }
 
@@ -198,7 +200,8 @@ func newWorkers(n node, s statusDomain, look *notices.Notices, e podEnds) *podwo
 		Sync:    k.SyncFrequency.Duration, Due: e.volumes.Due,
 		Probed: e.probes.Probed, HooksPending: e.volumes.HooksPending,
 		Attempt: reporter.NextAttempt, Lost: e.lost, Holds: e.holds,
-		Trace: n.traceActions(),
+		Failed: e.failed,
+		Trace:  n.traceActions(),
 	})
 }
 

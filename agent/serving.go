@@ -169,8 +169,8 @@ func remarks(n node, d deviceDomain, p podDomain) func(string, string) explain.R
 		for _, pod := range p.statuses.AllNamed(namespace, name) {
 			one := explain.Amiss(pod, d.Peers(), n.cfg.Kubelet.PodLogsDir, time.Now(),
 				func() []string {
-					return health.Amiss(n.store.State().Pods[pod.UID],
-						health.Sources{Inventory: d.Inventory(), Drivers: d.drivers.health})
+					return health.Amiss(pod, n.store.State().Pods[pod.UID],
+						health.Sources{Inventory: d.Inventory(), Drivers: d.drivers.health}, d.outlook)
 				})
 			all.Plugins = append(all.Plugins, one.Plugins...)
 			all.Since, all.Logs = append(all.Since, one.Since...), append(all.Logs, one.Logs...)

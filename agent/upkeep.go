@@ -67,6 +67,10 @@ func (a *Agent) upkeep() ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
+	failures, err := a.newFailures()
+	if err != nil {
+		return nil, err
+	}
 	down, err := a.newShutdown()
 	if err != nil {
 		return nil, err
@@ -82,6 +86,7 @@ func (a *Agent) upkeep() ([]part, error) {
 	return slices.Concat([]part{
 		{"housekeeping", chores.Run}, {"log rotation", rotation.Run},
 		{"dead containers", dead.Run}, {"shutdown", down.Run}, {"daemons", beside},
+		{"failed devices", failures.Run},
 		{"unused images", housekeeping.New(housekeeping.Task{
 			Name: "unused images", Period: imagesPeriod, Run: unused.Look,
 			First: time.Second, // this look only sees what there is: nothing has an age yet
@@ -120,11 +125,16 @@ func gauges(n node, r resourceDomain, p podDomain) func(context.Context) error {
 
 // newHealth follows the hardware that pods hold.
 func newHealth(n node, d deviceDomain, p podDomain) *health.Follower {
-	return health.New(health.Config{
+	return health.New(healthConfig(n, d, p))
+}
+
+func healthConfig(n node, d deviceDomain, p podDomain) health.Config {
+	return health.Config{
 		Hardware: n.hardware.Get, State: n.store.State, Inventory: d.Inventory,
-		Drivers: d.drivers.health, Pod: p.statuses.Get, Status: p.statuses.Status, Refresh: p.workers.Wake, Tell: n.events.Pod,
+		Drivers: d.drivers.health, Pod: p.statuses.Get, Status: p.statuses.Status,
+		Refresh: p.workers.Wake, Tell: n.events.Pod, Rules: d.failures.Rules(),
 		Devices: n.tellsDevices(), Unified: hostinfo.Unified(),
-	})
+	}
 }
 
 // newCheckpoints keeps the kubelet's files, and reads them before the first pod is decided on.

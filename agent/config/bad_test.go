@@ -236,6 +236,16 @@ func TestBadCommandLines(t *testing.T) {
 		{[]string{"--isolated-cpus=x", "--cpu-manager-policy=static", "--reserved-cpus=0"},
 			`invalid configuration: --isolated-cpus: Invalid value: "x": "x": write none, auto or a ` +
 				`list like 2-7,18-23: strconv.Atoi: parsing "x": invalid syntax`},
+		{[]string{"--device-failure-policy=example.com/gpu=kill"},
+			`invalid configuration: --device-failure-policy: Invalid value: "example.com/gpu=kill": "kill" is ` +
+				`no action; write none, event, restart-container or fail-pod, such as example.com/gpu=fail-pod:2m`},
+		{[]string{"--device-failure-policy=event,fail-pod"},
+			`invalid configuration: --device-failure-policy: Invalid value: "fail-pod": it is the second rule ` +
+				`without a name; keep one`},
+		{[]string{"--device-failure-spacing=-1s"}, `invalid configuration: --device-failure-spacing: ` +
+			`Invalid value: "-1s": must be between 0 and 24h`},
+		{[]string{"--device-failure-hold-off=25h"}, `invalid configuration: --device-failure-hold-off: ` +
+			`Invalid value: "25h0m0s": must be between 0 and 24h`},
 		{[]string{"--isolated-cpus=auto"}, `invalid configuration: --isolated-cpus: Forbidden: ` +
 			`only cpuManagerPolicy static gives out CPUs; set that too`},
 		{[]string{"--device-plugin-allocate-timeout=0"}, `invalid configuration: ` +

@@ -53,6 +53,7 @@ type Options struct {
 	// RefuseUnknownFields refuses manifests with fields unknown to the API.
 	RefuseUnknownFields bool
 	Placement           Placement
+	Failures            DeviceFailures
 
 	Cluster        Cluster
 	DeadContainers DeadContainers

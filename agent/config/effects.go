@@ -14,7 +14,8 @@ import (
 // effects returns the table of settings with an effect (effects.yaml): notes by path, gate or flag.
 func effects() map[string]string {
 	table := table[map[string]string](effectsYAML)
-	for _, name := range append(new(DevicePlugins).names(), new(Placement).names()...) {
+	for _, name := range slices.Concat(new(DevicePlugins).names(), new(Placement).names(),
+		new(DeviceFailures).names()) {
 		table["--"+name] = ""
 	}
 	return table

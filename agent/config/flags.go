@@ -58,6 +58,7 @@ func AddFlags(fs *pflag.FlagSet) *Flags {
 	f.addOptions(fs)
 	f.addDevicePlugins(fs)
 	f.Placement.add(fs)
+	f.Failures.add(fs)
 	f.addCluster(fs)
 	f.addLegacy(fs)
 	return f
@@ -214,6 +215,7 @@ func (f *Flags) options() []string {
 	scratch.addOptions(optional)
 	scratch.addDevicePlugins(optional)
 	scratch.Placement.add(optional)
+	scratch.Failures.add(optional)
 	scratch.addCluster(optional)
 	scratch.addLegacy(optional)
 	var given []string

@@ -21,6 +21,7 @@ func (f *Flags) parts() []part {
 		"topology-from", "device-admission-wait", "refuse-unknown-fields",
 	}}
 	own.flags = append(own.flags, f.Placement.names()...)
+	own.flags = append(own.flags, f.Failures.names()...)
 	own.flags = append(own.flags, f.DevicePlugins.names()...)
 	out := []part{own, {title: "The node, its files and its cluster"}}
 	for _, s := range sections() {

@@ -180,6 +180,7 @@ func validateOptions(c *Config, p *problems) {
 	}
 	c.DevicePlugins.check(p)
 	c.Placement.check(p)
+	c.Failures.check(p)
 	p.forbid(c.Placement.IsolatedCPUs != "" && c.Placement.IsolatedCPUs != isolatedNone &&
 		c.Kubelet.CPUManagerPolicy != "static",
 		"--"+isolatedFlag, "only cpuManagerPolicy static gives out CPUs; set that too")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/claims/claim"
+	"github.com/numalet/numalet/agent/health/failure"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/oneline"
@@ -30,7 +31,7 @@ const (
 type devices struct {
 	cfg Config
 	// recorded is the health last reported; "" for a device that was not known yet.
-	recorded map[heldDevice]v1.ResourceHealthStatus
+	recorded map[failure.Device]v1.ResourceHealthStatus
 }
 
 // Sources tell the health of devices.
@@ -38,20 +39,6 @@ type Sources struct {
 	// Inventory has those of device plugins, Drivers those of resource claims; nil: nobody tells.
 	Inventory devicemanager.Inventory
 	Drivers   *Drivers
-}
-
-// heldDevice is one device that a container holds.
-type heldDevice struct {
-	pod          types.UID
-	container    string
-	resource, id string
-	// driver and pool are those of a resource claim's device, whose resource is the claim.
-	driver, pool string
-}
-
-// of returns the device of a resource claim.
-func (d heldDevice) of() claim.Device {
-	return claim.Device{Driver: d.driver, Pool: d.pool, Name: d.id}
 }
 
 // changeKey groups changes of one container's devices of a resource to the same health.
@@ -64,26 +51,27 @@ type changeKey struct {
 // healthChange is such a group of changes.
 type healthChange struct {
 	changeKey
-	ids []string // in natural order
-	why string   // the reason in words, if the devices are not healthy and it is known
+	ids  []string // in natural order
+	why  string   // the reason in words, if the devices are not healthy and it is known
+	rule failure.Rule
 }
 
 // round compares the present health with what was reported.
 func (h *devices) round(log klog.Logger) {
 	from := Sources{h.cfg.Inventory(), h.cfg.Drivers}
-	inventory, now := from.Inventory, healthOf(h.held(), from)
+	now := healthOf(h.held(), from)
 	for d, health := range now { // wait for the reason, which is about to arrive
-		if health == v1.ResourceHealthStatusUnhealthy && inventory.Resources[d.resource].Reasons.Awaited {
+		if health == v1.ResourceHealthStatusUnhealthy && from.awaitsReason(d) {
 			now[d] = h.recorded[d]
 		}
 	}
 	changed := map[types.UID]bool{}
 	for d, health := range now {
 		if was, known := h.recorded[d]; !known || was != orNever(was, health) {
-			changed[d.pod] = true
+			changed[d.Pod] = true
 		}
 	}
-	for _, c := range healthChanges(h.recorded, now, from) {
+	for _, c := range healthChanges(h.recorded, now, from, h.cfg.Rules) {
 		if pod, ok := h.cfg.Pod(c.pod); ok {
 			kind, reason, message := c.event()
 			log.Info("The health of devices in use changed", "pod", klog.KObj(pod),
@@ -110,75 +98,45 @@ func orNever(was, health v1.ResourceHealthStatus) v1.ResourceHealthStatus {
 
 // held returns what containers that have not ended hold, of pods that a source has delivered; for
 // others there can be no events yet.
-func (h *devices) held() map[types.UID]allocation.Pod {
-	out := map[types.UID]allocation.Pod{}
-	for uid, held := range h.cfg.State().Pods {
-		if _, known := h.cfg.Pod(uid); !known {
-			continue
-		}
-		last := h.cfg.Status(uid)
+func (h *devices) held() (out []holding) {
+	for _, one := range h.cfg.holding() {
+		last := h.cfg.Status(one.UID)
 		containers := status.ByContainer(&last)
-		held.Containers = maps.Clone(held.Containers)
-		maps.DeleteFunc(held.Containers, func(name string, _ allocation.Container) bool {
+		one.Containers = maps.Clone(one.Containers)
+		maps.DeleteFunc(one.Containers, func(name string, _ allocation.Container) bool {
 			c := containers[name]
 			return c != nil && c.State.Terminated != nil
 		})
-		out[uid] = held
+		out = append(out, one)
 	}
 	return out
 }
 
-func healthOf(held map[types.UID]allocation.Pod, from Sources) (
-	out map[heldDevice]v1.ResourceHealthStatus) {
-	out = map[heldDevice]v1.ResourceHealthStatus{}
-	for uid, pod := range held {
-		for name, c := range pod.Containers {
-			for _, set := range c.Devices() {
-				for _, id := range set.IDs {
-					device := heldDevice{pod: uid, container: name, resource: set.Resource, id: id}
-					out[device] = from.Inventory.Health(set.Resource, id)
-				}
-			}
-			for _, one := range c.Claims() {
-				for _, d := range one.Devices {
-					device := heldDevice{uid, name, one.String(), d.Name, d.Driver, d.Pool}
-					if from.Drivers != nil {
-						out[device], _ = from.Drivers.Of(d)
-					}
-				}
-			}
-		}
+func healthOf(held []holding, from Sources) (out map[failure.Device]v1.ResourceHealthStatus) {
+	out = map[failure.Device]v1.ResourceHealthStatus{}
+	for _, one := range held {
+		one.each(from, func(d failure.Held) { out[d.Device] = d.Health })
 	}
 	return out
 }
 
 // healthChanges returns the changes worth an event, in order. A device that is healthy when first seen
 // makes no event, because only healthy devices are given out; nor does one whose health is unknown.
-func healthChanges(recorded, now map[heldDevice]v1.ResourceHealthStatus,
-	from Sources) []healthChange {
-	changed := map[changeKey][]heldDevice{}
+func healthChanges(recorded, now map[failure.Device]v1.ResourceHealthStatus, from Sources,
+	rules failure.Rules) []healthChange {
+	changed := map[changeKey][]failure.Device{}
 	for d, health := range now {
 		was := recorded[d]
 		if was == health || was == "" && health != v1.ResourceHealthStatusUnhealthy {
 			continue
 		}
-		key := changeKey{d.pod, d.container, d.resource, d.driver, health}
+		key := changeKey{d.Pod, d.Container, d.Resource, d.Driver, health}
 		changed[key] = append(changed[key], d)
 	}
 	var out []healthChange
 	for key, devices := range changed {
-		slices.SortFunc(devices, func(a, b heldDevice) int {
-			return devicemanager.CompareIDs(a.id, b.id)
-		})
-		c := healthChange{changeKey: key}
-		for _, d := range devices {
-			c.ids = append(c.ids, d.id)
-		}
-		if c.driver != "" {
-			c.why = c.saidBy(from.Drivers, devices)
-		} else {
-			c.why = c.because(from.Inventory.Resources[c.resource])
-		}
+		c := changeOf(key, devices, from)
+		c.rule = rules.Of(devices[0])
 		out = append(out, c)
 	}
 	slices.SortFunc(out, func(a, b healthChange) int {
@@ -189,15 +147,40 @@ func healthChanges(recorded, now map[heldDevice]v1.ResourceHealthStatus,
 	return out
 }
 
-// Amiss describes the unhealthy devices that a pod holds.
-func Amiss(pod allocation.Pod, from Sources) (out []string) {
-	now := healthOf(map[types.UID]allocation.Pod{pod.UID: pod}, from)
-	well := map[heldDevice]v1.ResourceHealthStatus{}
-	for d := range now {
-		well[d] = v1.ResourceHealthStatusHealthy
+// changeOf returns the change of devices that key groups.
+func changeOf(key changeKey, devices []failure.Device, from Sources) healthChange {
+	slices.SortFunc(devices, func(a, b failure.Device) int {
+		return devicemanager.CompareIDs(a.ID, b.ID)
+	})
+	c := healthChange{changeKey: key}
+	for _, d := range devices {
+		c.ids = append(c.ids, d.ID)
 	}
-	for _, c := range healthChanges(well, now, from) {
+	if c.driver != "" {
+		c.why = c.saidBy(from.Drivers, devices)
+	} else {
+		c.why = c.because(from.Inventory.Resources[c.resource])
+	}
+	return c
+}
+
+// Amiss describes the unhealthy devices that a pod holds. outlook says of one what failures know of it,
+// or ""; nil: nothing is known.
+func Amiss(pod *v1.Pod, has allocation.Pod, from Sources, outlook func(failure.Device) string) (
+	out []string) {
+	now := healthOf([]holding{{pod, has}}, from)
+	well, says := map[failure.Device]v1.ResourceHealthStatus{}, map[changeKey]string{}
+	for d, health := range now {
+		well[d] = v1.ResourceHealthStatusHealthy
+		if outlook != nil && health == v1.ResourceHealthStatusUnhealthy {
+			says[changeKey{d.Pod, d.Container, d.Resource, d.Driver, health}] = outlook(d)
+		}
+	}
+	for _, c := range healthChanges(well, now, from, failure.Rules{}) {
 		_, _, message := c.event()
+		if more := says[c.changeKey]; more != "" {
+			message += "; " + more
+		}
 		out = append(out, message)
 	}
 	return out
@@ -211,9 +194,12 @@ func (c healthChange) event() (kind, reason, message string) {
 	case v1.ResourceHealthStatusHealthy:
 		return v1.EventTypeNormal, reasonDeviceHealthy, devices + ": healthy again"
 	case v1.ResourceHealthStatusUnhealthy:
+		next := "the container keeps running on it, delete the pod to have another one chosen"
+		if a := c.rule.Action; a == failure.RestartContainer || a == failure.FailPod {
+			next = fmt.Sprintf("%s has %s for it if it stays so", failure.Setting, a)
+		}
 		return v1.EventTypeWarning, reasonDeviceUnhealthy, devices + ": unhealthy, says " +
-			c.teller() + c.why + "; the container keeps running on it, delete the pod to " +
-			"have another one chosen"
+			c.teller() + c.why + "; " + next
 	default:
 		return v1.EventTypeWarning, reasonDeviceUnknown, devices + ": health unknown, " + c.why +
 			"; the container keeps running on it"
@@ -229,10 +215,10 @@ func (c healthChange) teller() string {
 }
 
 // saidBy is because for devices of a resource claim.
-func (c healthChange) saidBy(drivers *Drivers, devices []heldDevice) string {
+func (c healthChange) saidBy(drivers *Drivers, devices []failure.Device) string {
 	var reasons []string
 	for _, d := range devices {
-		if _, why := drivers.Of(d.of()); why != "" && !slices.Contains(reasons, why) {
+		if _, why := drivers.Of(claimDevice(d)); why != "" && !slices.Contains(reasons, why) {
 			reasons = append(reasons, why)
 		}
 	}

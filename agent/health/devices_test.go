@@ -170,9 +170,9 @@ func TestWhyHealthIsUnknown(t *testing.T) {
 		{devicemanager.Resource{Problem: "it ended its stream"},
 			"is disconnected: it ended its stream"},
 	} {
-		got := Amiss(pod, Sources{Inventory: devicemanager.Inventory{
+		got := Amiss(&v1.Pod{}, pod, Sources{Inventory: devicemanager.Inventory{
 			Resources: map[string]devicemanager.Resource{"example.com/gpu": c.r},
-		}})
+		}}, nil)
 		if want := []string{before + c.want + after}; !slices.Equal(got, want) {
 			t.Errorf("%+v: %q, want %q", c.r, got, want)
 		}

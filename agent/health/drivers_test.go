@@ -140,7 +140,7 @@ func TestClaimsHealth(t *testing.T) {
 			t.Error("two devices of a claim have one id, which the API server refuses")
 		}
 	}
-	told := Amiss(pod, from)
+	told := Amiss(&v1.Pod{}, pod, from, nil)
 	const hotWords = "Container main: device gpu-0 of claim gpus: unhealthy, says driver gpu.example.com: " +
 		"it is hot; the container keeps running on it, delete the pod to have another one chosen"
 	const unknown = "Container main: device gpu-1 of claim gpus: health unknown, driver " +

@@ -1,5 +1,6 @@
 // Package health reports changes of the hardware that pods hold: devices that became unhealthy,
-// CPUs that went offline, nodes that lost memory. It leaves the pods alone.
+// CPUs that went offline, nodes that lost memory. It leaves the pods alone, unless the settings have
+// something done about failed devices (Failures).
 package health
 
 import (
@@ -10,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/health/failure"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
@@ -29,6 +31,8 @@ type Config struct {
 	Tell    func(pod *v1.Pod, eventType, reason, message string)
 	// Devices is set if the health of devices is reported (feature gate ResourceHealthStatus).
 	Devices bool
+	// Rules say what becomes of pods whose devices fail.
+	Rules failure.Rules
 	// Unified is set if the host has cgroup v2.
 	Unified bool
 }

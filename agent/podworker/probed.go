@@ -24,10 +24,15 @@ func failedProbe(c *v1.Container, found status.Probed) (kind string, probe *v1.P
 // again: unless its own restart policy, or the pod's, is Never. Its exit, and rules about exits, do
 // not count.
 func probeFailed(pod *v1.Pod, c *v1.Container, kind string, init bool) (string, Again) {
+	return restarts(pod, c, "failed "+kind+" probe", init)
+}
+
+// restarts is probeFailed for any reason.
+func restarts(pod *v1.Pod, c *v1.Container, why string, init bool) (string, Again) {
 	if init {
-		return fmt.Sprintf("Init container %s failed %s probe", c.Name, kind), AgainLater
+		return fmt.Sprintf("Init container %s %s", c.Name, why), AgainLater
 	}
-	message := fmt.Sprintf("Container %s failed %s probe", c.Name, kind)
+	message := fmt.Sprintf("Container %s %s", c.Name, why)
 	if status.NeverRestarts(pod, c) {
 		return message, NotAgain
 	}

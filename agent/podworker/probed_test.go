@@ -111,6 +111,71 @@ func TestProbed(t *testing.T) {
 	})
 }
 
+// A container with a failed device is stopped once, and started again as one that a probe found dead;
+// under Never it stays stopped. An init container that has yet to succeed is run again.
+func TestFailed(t *testing.T) {
+	tell(t, []story{
+		{
+			name: "a container",
+			pod:  "OnFailure web db",
+			play: func(w *world) {
+				w.obeys = 0
+				w.until(time.Second)
+				w.failed["c2"] = "has a failed device"
+				w.until(time.Hour)
+			},
+			state: SyncPod,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer web #0
+				0s SyncPod: StartContainer db #0
+				1s SyncPod: StopContainers web c2 in 30s
+				1s SyncPod: StartContainer web #1`,
+		},
+		{
+			name: "under Never",
+			pod:  "Never web",
+			play: func(w *world) {
+				w.until(time.Second)
+				w.failed["c2"] = "has a failed device"
+				w.until(time.Hour)
+			},
+			state: Finished,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer web #0
+				1s SyncPod: StopContainers web c2 in 30s
+				1s TerminatingPod: StopSandboxes s1
+				1s TerminatedPod: CleanUp`,
+		},
+		{
+			name: "an init container",
+			pod:  "Always init | web",
+			play: func(w *world) {
+				w.until(time.Second)
+				w.failed["c2"] = "has a failed device"
+				w.until(time.Minute)
+			},
+			state: SyncPod,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer init #0
+				1s SyncPod: StopContainers init c2 in 30s
+				1s SyncPod: StartContainer init #1`,
+		},
+	})
+	c := &v1.Container{Name: "c"}
+	for want, policy := range map[string]v1.RestartPolicy{
+		"Container c has a failed device, will be restarted": v1.RestartPolicyAlways,
+		"Container c has a failed device":                    v1.RestartPolicyNever,
+	} {
+		pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: policy}}
+		if got, _ := restarts(pod, c, "has a failed device", false); got != want {
+			t.Errorf("%s: %q, want %q", policy, got, want)
+		}
+	}
+}
+
 // The words are the kubelet's.
 func TestProbeFailed(t *testing.T) {
 	own := ptr.To(v1.ContainerRestartPolicyNever)

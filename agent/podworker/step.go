@@ -27,7 +27,9 @@ type input struct {
 	behind   types.UID
 	observed cri.Pod
 	// probed holds the results of the containers' probes by container id.
-	probed  map[string]status.Probed
+	probed map[string]status.Probed
+	// failed says, by container id, why a container has to be stopped whatever its probes say.
+	failed  map[string]string
 	now     time.Time
 	memory  *memory // read only
 	backOff BackOff

@@ -156,7 +156,10 @@ func (p *plan) keep(c *v1.Container, init bool) {
 	case record.State == cri.ContainerCreated:
 		p.removeUnstarted(c)
 	case record.State == cri.ContainerRunning:
-		if !succeeds && !p.awaitHook(c, record) {
+		switch why := p.failed[record.ID]; {
+		case succeeds && why != "":
+			p.stopFailed(c, record, why, init)
+		case !succeeds && !p.awaitHook(c, record):
 			p.keepRunning(c, record, init)
 		}
 	case succeeds && status.InitSucceeded(record.Exit):
@@ -184,6 +187,7 @@ func (p *plan) keepRunning(c *v1.Container, record cri.Container, init bool) {
 	if record.From.Hash == "" || record.From.Hash == cri.ContainerHash(c) {
 		kind, probe := failedProbe(c, p.probed[record.ID])
 		if probe == nil {
+			p.stopFailed(c, record, p.failed[record.ID], init)
 			return
 		}
 		a.Message, a.Again = probeFailed(p.Pod, c, kind, init)
@@ -192,6 +196,17 @@ func (p *plan) keepRunning(c *v1.Container, record cri.Container, init bool) {
 		}
 	}
 	a.Grace = StopGrace(grace)
+	p.propose(p.withHooks(a, a.IDs))
+}
+
+// stopFailed stops a running container for why, unless that is "".
+func (p *plan) stopFailed(c *v1.Container, record cri.Container, why string, init bool) {
+	if why == "" {
+		return
+	}
+	a := Action{Kind: StopContainers, Container: c.Name, IDs: []string{record.ID},
+		Grace: StopGrace(p.grace())}
+	a.Message, a.Again = restarts(p.Pod, c, why, init)
 	p.propose(p.withHooks(a, a.IDs))
 }
 

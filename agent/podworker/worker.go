@@ -222,6 +222,9 @@ func (c Config) decide(l look, m *memory) Decision {
 	if c.Due != nil {
 		in.due = c.Due(l.Pod, in.now)
 	}
+	if c.Failed != nil {
+		in.failed = c.Failed(l.Pod.UID)
+	}
 	if c.Holds != nil {
 		in.holds = c.Holds(l.Pod.UID)
 	}

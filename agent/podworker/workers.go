@@ -37,6 +37,9 @@ type Config struct {
 	// Probed returns the results of the probes of a pod's containers by container id; nil: nothing
 	// is probed.
 	Probed func(types.UID) map[string]status.Probed
+	// Failed says, by container id, why a container has to be stopped whatever its probes say: a device
+	// that it has failed. It is started again as one that failed its liveness probe. nil: none has to.
+	Failed func(types.UID) map[string]string
 	// HooksPending returns, by container, the attempts whose postStart hooks an earlier run of the
 	// agent did not finish; nil: there are none.
 	HooksPending func(*v1.Pod) map[string]uint32

@@ -287,6 +287,8 @@ type world struct {
 	last   Decision
 	// probed is what probes found, by container id.
 	probed map[string]status.Probed
+	// failed says why containers have to be stopped whatever probes found, by container id.
+	failed map[string]string
 	// lost is set once the pod's cgroup is gone; a new sandbox has a new one.
 	lost string
 	// fault is asked before each action; an error is the action's, and without done the
@@ -296,7 +298,7 @@ type world struct {
 
 func newWorld(pod *v1.Pod) *world {
 	return &world{machine: newMachine(pod), want: Desired{Pod: pod}, memory: newMemory(nil),
-		probed: map[string]status.Probed{}}
+		probed: map[string]status.Probed{}, failed: map[string]string{}}
 }
 
 // round observes, decides and acts. It reports whether there was something to do.
@@ -307,7 +309,7 @@ func (w *world) round() bool {
 		return w.next[container]
 	})
 	w.memory.learn(w.want, seen, b)
-	d := step(input{Desired: w.want, observed: seen, probed: w.probed, now: w.now,
+	d := step(input{Desired: w.want, observed: seen, probed: w.probed, failed: w.failed, now: w.now,
 		memory: w.memory, backOff: b, lost: w.lost, holds: w.holds})
 	w.memory.deadline, w.last = d.Deadline, d
 	if d.Action == nil {
@@ -354,7 +356,7 @@ func (w *world) requireReason(s State, seen cri.Pod, a Action) {
 	for _, c := range seen.Containers {
 		newest, _ := seen.Container(c.Name)
 		found := w.probed[c.ID]
-		fine := c.State == cri.ContainerRunning &&
+		fine := c.State == cri.ContainerRunning && w.failed[c.ID] == "" &&
 			found.Liveness != status.Fails && found.Startup != status.Fails &&
 			c.From.Hash != "" && c.From.Hash == w.hash(c.Name) &&
 			c.ID == newest.ID && c.SandboxID == seen.Sandboxes[0].ID

@@ -21,11 +21,13 @@ const (
 )
 
 // Reasons of pods that the node ended: one that made room for a critical one, one that was evicted
-// because the node ran short, and one that ended since the machine goes down.
+// because the node ran short, one that ended since the machine goes down, and one whose device failed,
+// for which the kubelet ends none.
 const (
-	ReasonPreempting = "Preempting"
-	ReasonEvicted    = "Evicted"
-	ReasonShutdown   = "Terminated"
+	ReasonPreempting   = "Preempting"
+	ReasonEvicted      = "Evicted"
+	ReasonShutdown     = "Terminated"
+	ReasonDeviceFailed = "DeviceFailed"
 )
 
 // disrupted returns the condition of a pod that the node ended for a reason of its own. is reports
@@ -37,7 +39,7 @@ func disrupted(in Input, s v1.PodStatus) (c v1.PodCondition, is bool) {
 		Message: "Pod was preempted by Kubelet to accommodate a critical pod."}
 	switch in.Stop.Why.Reason {
 	case ReasonPreempting:
-	case ReasonEvicted, ReasonShutdown:
+	case ReasonEvicted, ReasonShutdown, ReasonDeviceFailed:
 		c.Message = s.Message
 	default:
 		return c, false

@@ -276,6 +276,18 @@ func TestWhatIsKept(t *testing.T) {
 	}
 }
 
+// A pod that the node ends for its own reasons is disrupted, in the words of its status.
+func TestReasonsOfDisruptions(t *testing.T) {
+	for _, reason := range []string{ReasonEvicted, ReasonShutdown, ReasonDeviceFailed} {
+		s := Generate(Input{Pod: makePod("Always web"), Facts: Facts{Observed: observe("sandbox! web=143")},
+			Now: t0, Stop: Stopping{Terminating: true, Why: Reason{reason, "m"}}})
+		if c := conditionOf(s, v1.DisruptionTarget); c == nil || c.Message != "m" || s.Reason != reason ||
+			s.Phase != v1.PodFailed {
+			t.Errorf("%s: %s, %s, condition %+v", reason, s.Phase, s.Reason, c)
+		}
+	}
+}
+
 // A preempted pod gets the condition once it has ended, and keeps it.
 func TestDisrupted(t *testing.T) {
 	in := Input{Pod: makePod("Always web"), Facts: Facts{Observed: observe("sandbox web")}, Now: t0,

@@ -129,6 +129,19 @@ func extendedParts(pod *v1.Pod, c *v1.Container) (out []Part) {
 	return out
 }
 
+// ExtendedResource returns the extended resource of a container that a request of the pod's claim for
+// extended resources stands for; "": there is none.
+func ExtendedResource(pod *v1.Pod, container, request string) string {
+	if s := pod.Status.ExtendedResourceClaimStatus; s != nil {
+		for _, m := range s.RequestMappings {
+			if m.ContainerName == container && m.RequestName == request {
+				return m.ResourceName
+			}
+		}
+	}
+	return ""
+}
+
 // Gets reports whether the part contains a device that a driver prepared for these requests; none:
 // for all of the claim's.
 func (p Part) Gets(requests []string) bool {

@@ -72,8 +72,9 @@ type Act struct {
 	Container   string `json:"container,omitempty"`
 	ContainerID string `json:"containerID,omitempty"`
 	// Devices are those that it was done for, as long as they are not healthy.
-	Devices   []Device `json:"devices,omitempty"`
-	Since, At time.Time
+	Devices []Device  `json:"devices,omitempty"`
+	Since   time.Time `json:"since"`
+	At      time.Time `json:"at"`
 	// Message is what the pod's status says of FailPod, and Until when its grace period ends. The owner
 	// of the acts sets both.
 	Message string    `json:"message,omitempty"`
@@ -123,6 +124,12 @@ func (s State) Outlook(d Device, rules Rules) (o Outlook, ok bool) {
 		}
 	}
 	return o, false
+}
+
+// Suspects reports whether the device is unhealthy and was not acted on.
+func (s State) Suspects(d Device) bool {
+	_, is := s.suspects[d]
+	return is
 }
 
 // Kind is a kind of Effect.

@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/health"
+	"github.com/numalet/numalet/agent/health/failure"
+	"github.com/numalet/numalet/agent/pod"
+	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/agent/syncloop"
+	"github.com/numalet/numalet/internal/mailbox"
+)
+
+// openFailures reads what was done about failed devices.
+func openFailures(ctx context.Context, n node) (*health.FailureBook, error) {
+	rules, err := n.cfg.Failures.Rules()
+	if err != nil {
+		return nil, err
+	}
+	return health.OpenFailures(ctx, n.cfg.RootDir, rules)
+}
+
+// newFailures has done what the settings say about pods whose devices fail.
+func (a *Agent) newFailures() (*health.Failures, error) {
+	n, p := a.node, a.pods
+	return health.NewFailures(health.FailuresConfig{
+		Config: healthConfig(n, a.devices, p), Book: a.devices.failures,
+		Known: func(uid types.UID) bool {
+			return p.knows(uid) || !p.sources.SeenAll(func(string) bool { return true })
+		},
+		Grace: podworker.Grace,
+		End: func(ends *v1.Pod, message string, grace time.Duration) {
+			p.statuses.events.Put(syncloop.Event{UID: ends.UID, Event: pod.Event{
+				Kind: pod.Killed, Grace: grace, Why: deviceFailed(message),
+			}})
+		},
+		Changed: mailbox.Subscribe(p.statuses.Changes(), a.devices.changed, a.devices.drivers.ill,
+			n.store.Changes()),
+		Registry: n.registry,
+	})
+}
+
+func deviceFailed(message string) pod.Why {
+	return pod.Why{Reason: status.ReasonDeviceFailed, Message: message}
+}
+
+// doomed are the pods that an earlier run of the agent was about to end for their devices.
+func (d deviceDomain) doomed(p *v1.Pod) (why pod.Why, grace time.Duration, ok bool) {
+	message, grace, ok := d.failures.Doomed(p)
+	return deviceFailed(message), grace, ok
+}
+
+// doomers says of a pod what the first of several says that was about to end it.
+func doomers(all ...func(*v1.Pod) (pod.Why, time.Duration, bool)) func(*v1.Pod) (
+	pod.Why, time.Duration, bool) {
+	return func(p *v1.Pod) (pod.Why, time.Duration, bool) {
+		for _, one := range all {
+			if why, grace, ok := one(p); ok {
+				return why, grace, true
+			}
+		}
+		return pod.Why{}, 0, false
+	}
+}
+
+// outlook says, for people, what becomes of a device that is unhealthy; "": nothing is known.
+func (d deviceDomain) outlook(of failure.Device) string {
+	o, ok := d.failures.Outlook(of)
+	if !ok {
+		return ""
+	}
+	return o.String(time.Now())
+}

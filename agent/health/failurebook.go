@@ -1,0 +1,104 @@
+package health
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/health/failure"
+	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/internal/files"
+)
+
+// FailuresFile has what was done about failed devices, in the agent's root.
+const FailuresFile = "numalet_device_failures"
+
+// maxFailuresFile bounds the file: failure.State bounds the acts, failure.Act their messages.
+const maxFailuresFile = 64 << 20
+
+// FailureBook remembers what was done about failed devices until they are healthy: an agent that was
+// killed goes on with what it had begun, and does nothing twice. The methods may be called from
+// anywhere.
+type FailureBook struct {
+	rules  failure.Rules
+	record *files.Record[[]failure.Act] // owned by Failures.Run
+
+	mu    sync.Mutex // guards state
+	state failure.State
+}
+
+// OpenFailures reads what an earlier run of the agent left in its root. A file that cannot be used is
+// moved aside.
+func OpenFailures(ctx context.Context, root string, rules failure.Rules) (*FailureBook, error) {
+	path := filepath.Join(root, FailuresFile)
+	acts, err := files.Load(path, maxFailuresFile, time.Now(), func(raw []byte) (out []failure.Act, err error) {
+		return out, json.Unmarshal(raw, &out)
+	})
+	if unusable := (*files.Unusable)(nil); errors.As(err, &unusable) {
+		klog.FromContext(ctx).Error(err, "What was done about failed devices may be done once more")
+	} else if err != nil {
+		return nil, err
+	}
+	return &FailureBook{rules: rules, record: files.NewRecord(path, maxFailuresFile, acts),
+		state: failure.State{Acts: acts}}, nil
+}
+
+// Rules are the rules of the settings.
+func (b *FailureBook) Rules() failure.Rules { return b.rules }
+
+// Doomed says how a pod that has not ended was ended for its devices; ok is false if it was not.
+func (b *FailureBook) Doomed(pod *v1.Pod) (message string, grace time.Duration, ok bool) {
+	if status.Ended(pod.Status.Phase) {
+		return "", 0, false
+	}
+	for _, a := range b.get().Acts {
+		if a.Pod == pod.UID && a.Action == failure.FailPod {
+			return a.Message, max(time.Until(a.Until), leastGrace), true
+		}
+	}
+	return "", 0, false
+}
+
+// leastGrace is what a pod has to exit at least.
+const leastGrace = time.Second
+
+// Condemned returns, by id, the containers of a pod that are to be stopped since a device of theirs
+// failed, and why, after the container's name.
+func (b *FailureBook) Condemned(pod types.UID) map[string]string {
+	var out map[string]string
+	for _, a := range b.get().Acts {
+		if a.Pod == pod && a.ContainerID != "" {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[a.ContainerID] = "has a failed device"
+		}
+	}
+	return out
+}
+
+// Outlook says since when a device is unhealthy, and what was or will be done; ok is false if it is
+// not unhealthy, or no container holds it.
+func (b *FailureBook) Outlook(d failure.Device) (o failure.Outlook, ok bool) {
+	return b.get().Outlook(d, b.rules)
+}
+
+func (b *FailureBook) get() failure.State {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state
+}
+
+// put shows a state, whose acts are on the disk.
+func (b *FailureBook) put(next failure.State) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.state = next
+}
