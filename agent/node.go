@@ -104,6 +104,7 @@ func open(ctx context.Context, cfg *config.Config) (node, host, error) {
 	if n.store, err = openStore(ctx, cfg.RootDir, n.events); err != nil {
 		return n, host{}, err
 	}
+	n.tellDriverCPUs(ctx)
 	h, err := reach(ctx, n, others)
 	return n, h, err
 }

@@ -19,7 +19,7 @@ func (s *Static) Isolating(cpus cpuset.CPUSet) (*Static, error) {
 	}
 	out := *s
 	out.asked.isolated = cpus.Difference(s.asked.reserved)
-	out.divide(s.reserved, out.asked.isolated)
+	out.divide(out.asked)
 	if out.Shared(cpuset.New()).IsEmpty() {
 		return nil, fmt.Errorf("isolate cpus %q: with the reserved ones, %q, these are all that are "+
 			"online, and none is left to share; isolate fewer", cpus, s.reserved)
@@ -48,9 +48,9 @@ func (s *Static) For(r topology.CPURules) *Static {
 }
 
 // KubeletDefault returns what a kubelet would share besides the assigned CPUs. A kubelet knows no
-// isolated CPUs, and only starts if the unassigned ones are in the default set of its file.
+// isolated or lent CPUs, and only starts if the unassigned ones are in the default set of its file.
 func (s *Static) KubeletDefault(assigned cpuset.CPUSet) cpuset.CPUSet {
-	return s.Shared(assigned).Union(s.isolated.Difference(assigned))
+	return s.Shared(assigned).Union(s.isolated.Union(s.lent).Difference(assigned))
 }
 
 // ReasonIsolatedShortage is the reason for rejecting a pod that asks for more isolated CPUs than

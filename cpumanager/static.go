@@ -17,22 +17,28 @@ var ErrNothingReserved = errors.New("[cpumanager] the static policy requires " +
 // Static is the static policy on one machine: an immutable value, safe for concurrent use.
 type Static struct {
 	chooser
-	// asked holds the CPUs to be reserved or isolated, online or not; partition derives from them.
-	asked struct{ reserved, isolated cpuset.CPUSet }
+	// asked holds the CPUs to be reserved, isolated or lent, online or not; partition derives from
+	// them.
+	asked asked
 	partition
 	pool
 	// pads: a number that does not fill whole cores is padded, not refused.
 	pads bool
 }
 
+type asked struct{ reserved, isolated, lent cpuset.CPUSet }
+
 // partition divides the online CPUs: each is in exactly one of the sets.
-type partition struct{ reserved, isolated, ordinary cpuset.CPUSet }
+type partition struct{ reserved, isolated, lent, ordinary cpuset.CPUSet }
 
 // Reserved returns the CPUs that are never assigned.
 func (p partition) Reserved() cpuset.CPUSet { return p.reserved }
 
 // Isolated returns the online isolated CPUs.
 func (p partition) Isolated() cpuset.CPUSet { return p.isolated }
+
+// Lent returns the online CPUs of drivers of resource claims.
+func (p partition) Lent() cpuset.CPUSet { return p.lent }
 
 // pool is the source of exclusive CPUs.
 type pool struct {
@@ -81,18 +87,20 @@ func NewStatic(m *topology.Machine, reserved cpuset.CPUSet, o Options) (*Static,
 func newStatic(l *layout, reserved cpuset.CPUSet, o Options) *Static {
 	s := &Static{chooser: chooser{l, o}}
 	s.asked.reserved = reserved
-	s.divide(reserved, cpuset.New())
+	s.divide(s.asked)
 	return s
 }
 
-// divide changes s: it reserves and isolates the online ones of these CPUs.
-func (s *Static) divide(reserved, isolated cpuset.CPUSet) {
+// divide changes s: it reserves, lends and isolates the online ones of these CPUs.
+func (s *Static) divide(a asked) {
 	online := s.layout.machine.Online()
-	reserved = reserved.Intersection(online)
-	isolated = isolated.Intersection(online).Difference(reserved)
-	ordinary := online.Difference(reserved).Difference(isolated)
-	s.partition = partition{reserved: reserved, isolated: isolated, ordinary: ordinary}
-	s.pool = pool{allocatable: ordinary, all: s.layout.online.minus(s.layout.online.only(isolated))}
+	reserved := a.reserved.Intersection(online)
+	lent := a.lent.Intersection(online).Difference(reserved)
+	isolated := a.isolated.Intersection(online).Difference(reserved).Difference(lent)
+	apart := isolated.Union(lent)
+	ordinary := online.Difference(reserved).Difference(apart)
+	s.partition = partition{reserved: reserved, isolated: isolated, lent: lent, ordinary: ordinary}
+	s.pool = pool{allocatable: ordinary, all: s.layout.online.minus(s.layout.online.only(apart))}
 }
 
 // On returns the same policy after CPUs of the machine went offline or came online. Reserved CPUs
@@ -101,14 +109,17 @@ func (s *Static) divide(reserved, isolated cpuset.CPUSet) {
 func (s *Static) On(m *topology.Machine) *Static {
 	next := newStatic(newLayout(m), s.asked.reserved, s.options)
 	next.asked = s.asked
-	isolated := s.asked.isolated
-	if m.Online().IsSubsetOf(isolated) {
-		isolated = cpuset.New() // else nothing would be left to share
+	now := s.asked
+	for _, apart := range []*cpuset.CPUSet{&now.isolated, &now.lent} {
+		if m.Online().IsSubsetOf(now.isolated.Union(now.lent)) {
+			*apart = cpuset.New() // else nothing would be left to share
+		}
 	}
-	next.divide(s.asked.reserved, isolated)
+	next.divide(now)
 	if next.reserved.IsEmpty() {
 		n := min(s.asked.reserved.Size(), next.all.size())
-		next.divide(next.chosen(n), isolated)
+		now.reserved = next.chosen(n)
+		next.divide(now)
 	}
 	return next
 }
@@ -121,7 +132,7 @@ func Reserved(m *topology.Machine, isolated cpuset.CPUSet, milliCPU int64, o Opt
 	cpuset.CPUSet, error) {
 	n := int(max(0, milliCPU+999) / 1000)
 	s := newStatic(newLayout(m), cpuset.New(), o)
-	s.divide(cpuset.New(), isolated)
+	s.divide(asked{isolated: isolated})
 	switch have, online := s.all.size(), m.Online().Size(); {
 	case n > online:
 		return cpuset.New(), fmt.Errorf("reserve %d cpus: the machine has %d online; "+

@@ -106,6 +106,7 @@ func (p *pods) account(uid types.UID) {
 		p.ledger = p.ledger.With(uid, e.accounted(stored))
 	case recorded:
 		p.ledger = p.ledger.With(uid, allocation.Entry{
+			Name:     stored.Namespace + "/" + stored.Name,
 			Standing: allocation.Terminating, Assigned: allocation.TakenBy(stored),
 		})
 	default:

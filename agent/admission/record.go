@@ -10,6 +10,7 @@ import (
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/claims/claim"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // record is all that admission knows of one pod. It is a value: step returns the next one.
@@ -178,7 +179,7 @@ func (r *record) accounted(stored allocation.Pod) (out allocation.Entry) {
 	if r.counts() {
 		out.Requests, out.Shares, out.Ports, out.Rank = r.Requests, r.Shares, r.Ports, r.Rank
 	}
-	out.Assigned = allocation.TakenBy(r.has.pod, stored)
+	out.Name, out.Assigned = podspec.Name(r.Pod).String(), allocation.TakenBy(r.has.pod, stored)
 	return out
 }
 

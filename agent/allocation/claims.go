@@ -68,6 +68,7 @@ type (
 		Root    string `json:"root,omitempty"`
 		UUID    string `json:"uuid,omitempty"`
 		Parent  string `json:"parent,omitempty"`
+		claimAmounts
 	}
 )
 
@@ -79,7 +80,7 @@ func (c Claims) MarshalJSON() ([]byte, error) {
 		for _, d := range one.Devices {
 			record := claimDevice{Request: d.Request, Driver: d.Driver, Pool: d.Pool, Name: d.Name,
 				ShareID: d.ShareID, Admin: d.Admin, PCI: d.Place.PCI, Root: d.Place.Root, UUID: d.Place.UUID,
-				Parent: d.Place.Parent}
+				Parent: d.Place.Parent, claimAmounts: amountsOf(d)}
 			if !d.Place.Nodes.IsEmpty() {
 				record.Nodes = d.Place.Nodes.String()
 			}
@@ -102,10 +103,10 @@ func decodeClaims(raw []byte) (Holding, error) {
 			if d.Nodes != "" && err != nil {
 				return nil, fmt.Errorf("device %s of claim %s: %w", d.Name, r.Name, err)
 			}
-			one.Devices = append(one.Devices, claim.Device{Request: d.Request, Driver: d.Driver,
+			one.Devices = append(one.Devices, d.claimAmounts.of(claim.Device{Request: d.Request, Driver: d.Driver,
 				Pool: d.Pool, Name: d.Name, ShareID: d.ShareID, Admin: d.Admin,
 				Place: claim.Place{Nodes: nodes, PCI: d.PCI, Root: d.Root, UUID: d.UUID,
-					Parent: d.Parent}})
+					Parent: d.Parent}}))
 		}
 		out = append(out, one)
 	}

@@ -155,7 +155,13 @@ func newCPUs(d *draft) provider {
 		p.countOf = p.askedOf
 	} else {
 		p.free = p.static.Free(d.view.Taken.CPUs())
-		p.askedOf = cpumanager.ExclusiveOf(d.pod)
+		exclusive := cpumanager.ExclusiveOf(d.pod)
+		p.askedOf = func(c *v1.Container) int {
+			if d.view.byClaims(d.pod, c) {
+				return 0
+			}
+			return exclusive(c)
+		}
 		free := p.free // before any container is placed
 		p.countOf = func(c *v1.Container) int { return p.static.Padded(free, p.askedOf(c)) }
 	}
@@ -186,7 +192,8 @@ func (p *exclusiveCPUs) ask(c *v1.Container) (demand, error) {
 	if c == nil {
 		return cpuDemand{from: p, n: podspec.Peak(p.draft.pod, p.countOf)}, nil
 	}
-	return cpuDemand{from: p, container: c.Name, asked: p.askedOf(c), n: p.countOf(c)}, nil
+	return cpuDemand{from: p, container: c.Name, asked: p.askedOf(c), n: p.countOf(c)},
+		p.checkClaims(c)
 }
 
 func (p *exclusiveCPUs) take(container string, kind podspec.Kind) {

@@ -24,6 +24,8 @@ const (
 
 // Entry is what one pod has on the node.
 type Entry struct {
+	// Name is the pod's namespace and name; "": unknown.
+	Name     string
 	Standing Standing
 	Assigned Taken
 	// Requests count against what the node can allocate.

@@ -20,7 +20,7 @@ type Memory []memory.Block
 
 var memoryKind = kind{
 	name: "memory", since: 2, none: memoryCounts(nil), provide: newMemory,
-	sum: func(pods []Pod) tally { return Memory(memoryOf(pods)) },
+	sum: func(pods []Pod) tally { return Memory(append(memoryOf(pods), claimedMemory(pods)...)) },
 	size: func(pod *v1.Pod) func(*v1.Container) (items, bytes uint64) {
 		of := memory.RequestsOf(pod)
 		return func(c *v1.Container) (items, bytes uint64) { return 0, of(c)[v1.ResourceMemory] }
@@ -160,8 +160,9 @@ type ownMemory struct {
 	draft  *draft
 	static *memory.Static // nil: there is no policy
 	of     func(*v1.Container) map[v1.ResourceName]uint64
-	// held sums up what other pods hold, and this pod's sidecars and regular containers.
-	held []memory.Block
+	// others is what other pods hold, and what this pod has by its claims. held sums it up with what
+	// this pod's sidecars and regular containers hold.
+	others, held []memory.Block
 	// inits are the blocks of init containers that will have ended, without those that a later
 	// container has taken over.
 	inits []initBlocks
@@ -177,9 +178,10 @@ type initBlocks struct {
 
 func newMemory(d *draft) provider {
 	p := &ownMemory{
-		draft: d, static: d.view.Memory, held: memory.Sum(d.view.Taken.Memory()...),
-		whole: map[string][]memory.Block{},
+		draft: d, static: d.view.Memory, whole: map[string][]memory.Block{},
 	}
+	p.others = append(d.view.Taken.Memory(), p.ofClaims()...)
+	p.held = memory.Sum(p.others...)
 	if p.static == nil {
 		p.of = func(*v1.Container) map[v1.ResourceName]uint64 { return nil }
 	} else {
@@ -345,7 +347,7 @@ func (d memoryDemand) offer(k fixed) offer {
 	kept := BlocksOf(k.own)
 	held, reusable, must := d.from.heldBeside(k.later), d.from.reusable(), topology.NodeSet{}
 	if len(kept) > 0 { // it has to go with the rest, on the nodes where it is
-		held, reusable = d.from.draft.view.Taken.Memory(), kept
+		held, reusable = d.from.others, kept
 	}
 	for _, b := range kept {
 		must = must.Union(b.Nodes)

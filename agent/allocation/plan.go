@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/cpumanager"
@@ -26,6 +27,8 @@ type View struct {
 	Inventory devicemanager.Inventory
 	// Claims are the pod's.
 	Claims PodClaims
+	// Holder names a pod that has some of these CPUs exclusively, "": unknown; nil: nobody knows.
+	Holder func(cpuset.CPUSet) string
 	// Taken is what other pods hold or have reserved.
 	Taken Taken
 	// Sharing: a container of another pod runs in the shared pool.

@@ -61,6 +61,8 @@ type Allocated struct {
 	Device  string `json:"device"`
 	ShareID string `json:"shareID,omitempty"`
 	Admin   bool   `json:"admin,omitempty"`
+	// Consumed is omitted where the claim has the whole device.
+	Consumed claim.Amount `json:"consumed,omitzero"`
 }
 
 // Stage is what a driver was told of a claim.
@@ -195,7 +197,7 @@ func (r *Record) ToUnprepare() (out []string) {
 func allocatedOf(u claim.Use) (out []Allocated) {
 	for _, d := range u.Devices {
 		out = append(out, Allocated{Request: d.Request, Driver: d.Driver, Pool: d.Pool,
-			Device: d.Name, ShareID: d.ShareID, Admin: d.Admin})
+			Device: d.Name, ShareID: d.ShareID, Admin: d.Admin, Consumed: d.Consumed})
 	}
 	return out
 }
@@ -205,7 +207,7 @@ func (r *Record) use(ref claim.Ref) claim.Use {
 	u := claim.Use{Pod: ref.Pod, Claim: r.call()}
 	for _, d := range r.Devices {
 		u.Devices = append(u.Devices, claim.Device{Request: d.Request, Driver: d.Driver,
-			Pool: d.Pool, Name: d.Device, ShareID: d.ShareID, Admin: d.Admin})
+			Pool: d.Pool, Name: d.Device, ShareID: d.ShareID, Admin: d.Admin, Consumed: d.Consumed})
 	}
 	if len(r.Devices) > 0 {
 		return u

@@ -24,6 +24,8 @@ type Placement struct {
 	// IsolatedCPUs are kept for pods that ask for them: none, auto (those that the kernel isolates) or
 	// a list.
 	IsolatedCPUs string
+	// DriverCPUs are those that drivers of resource claims hand out: a list, or "" for none.
+	DriverCPUs string
 	// Choosers are the schedulers whose pods' annotations choose devices.
 	Choosers []string
 }
@@ -33,6 +35,7 @@ const (
 	podPoliciesFlag = "pod-topology-policies"
 	isolatedFlag    = "isolated-cpus"
 	choosersFlag    = "devices-chosen-by"
+	driverCPUsFlag  = "dra-cpus"
 )
 
 // Values of the flag for isolated CPUs that are not lists.
@@ -42,7 +45,7 @@ const (
 )
 
 func (p *Placement) names() []string {
-	return []string{strategyFlag, podPoliciesFlag, isolatedFlag, choosersFlag}
+	return []string{strategyFlag, podPoliciesFlag, isolatedFlag, choosersFlag, driverCPUsFlag}
 }
 
 func (p *Placement) add(fs *pflag.FlagSet) {
@@ -55,6 +58,10 @@ func (p *Placement) add(fs *pflag.FlagSet) {
 	fs.StringVar(&p.IsolatedCPUs, isolatedFlag, isolatedNone,
 		"CPUs that only pods get that ask for them by an annotation: auto (those of isolcpus=), a "+
 			"list like 2-7, or none (all CPUs are alike, as with the kubelet)")
+	fs.StringVar(&p.DriverCPUs, driverCPUsFlag, "",
+		"CPUs that drivers of resource claims hand out, a list like 8-15: no container shares them or "+
+			"gets them by its requests, and drivers may hand out no others; with the static CPU policy "+
+			"only (under the policy none drivers may hand out all)")
 	fs.StringSliceVar(&p.Choosers, choosersFlag, nil,
 		"schedulers that choose devices: of pods with that spec.schedulerName the annotation "+
 			"RESOURCE_container-CONTAINER lists the ids that the container gets; with commas, each "+
@@ -74,6 +81,18 @@ func ParseIsolated(text string) (cpus cpuset.CPUSet, named bool, err error) {
 			isolatedAuto, err)
 	}
 	return cpus, true, err
+}
+
+// ParseDriverCPUs parses --dra-cpus.
+func ParseDriverCPUs(text string) (cpuset.CPUSet, error) {
+	if text == "" {
+		return cpuset.New(), nil
+	}
+	cpus, err := parseCPUs(text)
+	if err != nil {
+		err = fmt.Errorf("%q: write a list like 8-15: %w", text, err)
+	}
+	return cpus, err
 }
 
 // maxCPUDigits bounds the ids of CPUs, since all members of a range are stored.
@@ -99,6 +118,9 @@ func (p *Placement) check(to *problems) {
 	}
 	if _, _, err := ParseIsolated(p.IsolatedCPUs); err != nil {
 		to.invalid("--"+isolatedFlag, p.IsolatedCPUs, "%v", err)
+	}
+	if _, err := ParseDriverCPUs(p.DriverCPUs); err != nil {
+		to.invalid("--"+driverCPUsFlag, p.DriverCPUs, "%v", err)
 	}
 	for _, name := range p.Choosers {
 		if _, err := topology.ParseChooser(name); err != nil {

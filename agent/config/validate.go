@@ -184,6 +184,9 @@ func validateOptions(c *Config, p *problems) {
 	p.forbid(c.Placement.IsolatedCPUs != "" && c.Placement.IsolatedCPUs != isolatedNone &&
 		c.Kubelet.CPUManagerPolicy != "static",
 		"--"+isolatedFlag, "only cpuManagerPolicy static gives out CPUs; set that too")
+	p.forbid(c.Placement.DriverCPUs != "" && c.Kubelet.CPUManagerPolicy != "static",
+		"--"+driverCPUsFlag, "it needs cpuManagerPolicy static; under the policy none drivers of "+
+			"resource claims may hand out all CPUs")
 	if c.RootDir == "" {
 		p.required("--root-dir", "give a directory")
 	}

@@ -107,7 +107,11 @@ func staticPolicy(cfg *config.Config, m *topology.Machine, r node.Reservation) (
 	if err != nil {
 		return nil, fmt.Errorf("invalid configuration: reservedSystemCPUs: %w", err)
 	}
-	isolated, err := isolatedCPUs(cfg, m, reserved)
+	lent, err := config.ParseDriverCPUs(cfg.Placement.DriverCPUs)
+	if err != nil {
+		return nil, fmt.Errorf("invalid configuration: --dra-cpus: %w", err)
+	}
+	isolated, err := isolatedCPUs(cfg, m, reserved, lent)
 	if err != nil {
 		return nil, err
 	}
@@ -116,25 +120,29 @@ func staticPolicy(cfg *config.Config, m *topology.Machine, r node.Reservation) (
 		return nil, fmt.Errorf("invalid configuration: cpuManagerPolicyOptions: %w", err)
 	}
 	if text == "" {
-		reserved, err = cpumanager.Reserved(m, isolated, r.Reserved.Cpu().MilliValue(), options)
+		reserved, err = cpumanager.Reserved(m, isolated.Union(lent), r.Reserved.Cpu().MilliValue(), options)
 		if err != nil {
 			return nil, err
 		}
 	}
 	static, err := cpumanager.NewStatic(m, reserved, options)
-	if err != nil || isolated.IsEmpty() {
-		return static, err
+	if err == nil && !isolated.IsEmpty() {
+		if static, err = static.Isolating(isolated); err != nil {
+			err = fmt.Errorf("invalid configuration: --isolated-cpus %s: %w",
+				cfg.Placement.IsolatedCPUs, err)
+		}
 	}
-	if static, err = static.Isolating(isolated); err != nil {
-		err = fmt.Errorf("invalid configuration: --isolated-cpus %s: %w",
-			cfg.Placement.IsolatedCPUs, err)
+	if err == nil && !lent.IsEmpty() {
+		if static, err = static.Lending(lent); err != nil {
+			err = fmt.Errorf("invalid configuration: --dra-cpus %s: %w", cfg.Placement.DriverCPUs, err)
+		}
 	}
 	return static, err
 }
 
-// isolatedCPUs returns the CPUs of --isolated-cpus, without reserved ones; a list must not name
-// any.
-func isolatedCPUs(cfg *config.Config, m *topology.Machine, reserved cpuset.CPUSet) (
+// isolatedCPUs returns the CPUs of --isolated-cpus, without reserved ones and those of drivers; a list
+// must not name any.
+func isolatedCPUs(cfg *config.Config, m *topology.Machine, reserved, lent cpuset.CPUSet) (
 	cpuset.CPUSet, error) {
 	var isolated cpuset.CPUSet
 	named, given, err := config.ParseIsolated(cfg.Placement.IsolatedCPUs)
@@ -142,7 +150,7 @@ func isolatedCPUs(cfg *config.Config, m *topology.Machine, reserved cpuset.CPUSe
 		return isolated, fmt.Errorf("invalid configuration: --isolated-cpus: %w", err)
 	}
 	if !given {
-		return m.Isolated().Difference(reserved), nil
+		return m.Isolated().Difference(reserved).Difference(lent), nil
 	}
 	if both := named.Intersection(reserved); !both.IsEmpty() {
 		return isolated, fmt.Errorf("invalid configuration: --isolated-cpus: CPUs %s are in "+

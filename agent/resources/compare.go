@@ -92,7 +92,8 @@ func (c live) drift(n *Node) (out []gap) {
 	sent, reported, want := c.sent(), c.Applied.Mems, c.at
 	has := ptr.Deref(c.kernel.cpus, sent)
 	if same := func(has string) bool {
-		return has == want.cpus.text || matches(has, want.cpus.CPUSet, n.online.CPUSet)
+		return has == want.cpus.text || matches(has, want.cpus.CPUSet, n.online.CPUSet) ||
+			want.within && inside(has, want.cpus.CPUSet)
 	}; !want.cpus.IsEmpty() && !same(has) {
 		out = append(out, gap{CPUSet, "CPUs", want.cpus.text, has, "cpuset.cpus",
 			turnOfCPUs(has, want.cpus.CPUSet, want.exclusive), c.kernel.cpus != nil && same(sent)})
@@ -136,6 +137,12 @@ func (c live) sent() string {
 func matches(has string, want, online cpuset.CPUSet) bool {
 	set, err := topology.ParseCPUs(has)
 	return err == nil && !set.IsEmpty() && set.Intersection(online).Equals(want)
+}
+
+// inside reports whether a set lets a container run on some of the wanted CPUs and on no others.
+func inside(has string, want cpuset.CPUSet) bool {
+	set, err := topology.ParseCPUs(has)
+	return err == nil && !set.IsEmpty() && set.IsSubsetOf(want)
 }
 
 // matchesNodes does the same for memory nodes, which go offline like CPUs.

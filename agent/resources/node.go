@@ -89,6 +89,8 @@ type place struct {
 	cpus      cpus
 	mems      topology.NodeSet
 	exclusive bool // the CPUs are
+	// within: a driver of resource claims may have confined the container to some of the CPUs.
+	within bool
 	// alone is set if the container has as many exclusive CPUs as it asked for, and not more: no
 	// CPU quota may throttle it.
 	alone bool
@@ -107,7 +109,7 @@ func (n *Node) place(uid types.UID, name string, spec *v1.Pod, has *cri.Applied)
 	case n.hardware.CPUs == nil:
 		at.cpus = n.online
 	case own.IsEmpty():
-		at.cpus = n.shared
+		at.cpus, at.within = n.byClaims(held)
 	default:
 		at.cpus = cpusOf(own.Intersection(n.online.CPUSet)) // cgroup v1 refuses offline CPUs
 		at.exclusive = true
@@ -117,6 +119,19 @@ func (n *Node) place(uid types.UID, name string, spec *v1.Pod, has *cri.Applied)
 		}
 	}
 	return at
+}
+
+// byClaims returns the CPUs of a container without exclusive ones: those that drivers hand out by its
+// claims, or the shared pool. within: a driver chooses among them.
+func (n *Node) byClaims(held allocation.Container) (_ cpus, within bool) {
+	own, unknown := held.Claims().CPUs()
+	if unknown {
+		own = n.hardware.CPUs.Lent()
+	}
+	if own = own.Intersection(n.online.CPUSet); own.IsEmpty() {
+		return n.shared, false
+	}
+	return cpusOf(own), unknown
 }
 
 // mems returns the memory nodes of a container. An existing one that was created with some has the

@@ -26,7 +26,7 @@ func (s Snapshot) Still(recorded []allocation.Pod) Snapshot {
 		requests[v1.ResourceCPU] = *resource.NewQuantity(
 			int64(held.CPUs().Difference(isolated).Size()), resource.DecimalSI)
 		s.Ledger = s.Ledger.With(held.UID, allocation.Entry{
-			Assigned: allocation.TakenBy(held), Requests: requests,
+			Name: held.Namespace + "/" + held.Name, Assigned: allocation.TakenBy(held), Requests: requests,
 			Rank: podspec.Rank{Critical: true}, // it is not known to be preemptable
 		})
 	}

@@ -104,6 +104,7 @@ func (s *Snapshot) room(o allocation.Others, own allocation.Pod) allocation.Room
 			Machine: h.Machine, CPUs: h.CPUs, Memory: h.Memory,
 			Rules: s.Rules, Options: h.Options,
 			Inventory: s.Inventory, Taken: o.Taken, Sharing: o.Sharing, Own: own,
+			Holder: s.Ledger.HolderOf,
 		},
 		Allocatable: h.Allocatable,
 	}

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/deviceplugin/dra"
@@ -51,6 +52,8 @@ func UseOf(ref Ref, c *resourcev1.ResourceClaim) Use {
 			d.ShareID = string(*r.ShareID)
 		}
 		d.Admin = r.AdminAccess != nil && *r.AdminAccess
+		d.Consumed = AmountOf(r.Driver, r.ConsumedCapacity,
+			func(q resource.Quantity) resource.Quantity { return q })
 		u.Devices = append(u.Devices, d)
 	}
 	return u

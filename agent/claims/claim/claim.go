@@ -24,7 +24,9 @@ type Device struct {
 	ShareID string
 	// Admin: the claim has administrative access, beside those whose device it is.
 	Admin bool
-	Place Place
+	// Consumed is what the claim has of a device that several claims share; zero: the whole device.
+	Consumed Amount
+	Place    Place
 }
 
 // Place is where a device is; the zero value: unknown.
@@ -36,6 +38,12 @@ type Place struct {
 	// UUID is the device's UUID as its driver names it, as GPU-..., and Parent that of the device of
 	// which it is a partition; "": unknown, or no partition.
 	UUID, Parent string
+	// CPUs are the logical CPUs that the device consists of, in the kernel's list syntax; "": unknown,
+	// or it has none.
+	CPUs string
+	// Has is what the device has of CPUs and memory, PageBytes the size of its huge pages.
+	Has       Amount
+	PageBytes int64
 }
 
 // Lack says why a pod's claims cannot be used; the zero value: they can.

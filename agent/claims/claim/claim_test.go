@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -119,7 +120,9 @@ func allocated() *resourcev1.ResourceClaim {
 				Results: []resourcev1.DeviceRequestAllocationResult{
 					{Request: "a/small", Driver: "z.example.com", Pool: "n", Device: "d0"},
 					{Request: "b", Driver: "a.example.com", Pool: "n", Device: "d1",
-						ShareID: ptr.To(types.UID("s1")), AdminAccess: ptr.To(false)},
+						ShareID: ptr.To(types.UID("s1")), AdminAccess: ptr.To(false),
+						ConsumedCapacity: map[resourcev1.QualifiedName]resource.Quantity{
+							"dra.cpu/cpu": resource.MustParse("4"), "memory": resource.MustParse("1")}},
 					{Request: "c", Driver: "z.example.com", Pool: "n", Device: "d2",
 						AdminAccess: ptr.To(true)},
 				}}},
@@ -166,7 +169,8 @@ func TestUseOf(t *testing.T) {
 	want := Use{Pod: "made", Claim: dra.Claim{Namespace: "ns", Name: "p-made-x", UID: "uid-c"},
 		Devices: []Device{
 			{Request: "a/small", Driver: "z.example.com", Pool: "n", Name: "d0"},
-			{Request: "b", Driver: "a.example.com", Pool: "n", Name: "d1", ShareID: "s1"},
+			{Request: "b", Driver: "a.example.com", Pool: "n", Name: "d1", ShareID: "s1",
+				Consumed: Amount{CPUs: 4}},
 			{Request: "c", Driver: "z.example.com", Pool: "n", Name: "d2", Admin: true},
 		}}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b Place) bool {

@@ -15,6 +15,7 @@ type Device struct {
 	Driver, Pool, Name string
 	// Attributes are never written to.
 	Attributes map[resourcev1.QualifiedName]resourcev1.DeviceAttribute
+	Capacity   map[resourcev1.QualifiedName]resourcev1.DeviceCapacity
 }
 
 // String returns driver/pool/name.
@@ -27,6 +28,7 @@ func (t Table) Find(m *topology.Machine, d Device) (at claim.Place, wrong []stri
 	f := finder{machine: m, device: d, said: t.of(d)}
 	at.UUID, at.Parent = f.text(UUID), f.text(Parent)
 	at.PCI, at.Nodes = f.address(), f.nodes()
+	f.amounts(&at)
 	roots := f.roots()
 	if pci, here := m.PCIDevice(at.PCI); here {
 		if root := pci.Root(); root != "" {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"github.com/numalet/numalet/agent/claims/claim"
@@ -107,7 +108,8 @@ func TestFind(t *testing.T) {
 		{name: "another type", driver: "x", said: said{"resource.kubernetes.io/numaNode": "1",
 			"resource.kubernetes.io/pciBusID": 3, "resource.kubernetes.io/pcieRoot": true}},
 	} {
-		got, wrong := Default().Find(m, Device{c.driver, "p", "d", attributes(c.said)})
+		got, wrong := Default().Find(m, Device{Driver: c.driver, Pool: "p", Name: "d",
+			Attributes: attributes(c.said)})
 		if got != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
 		}
@@ -118,11 +120,50 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// Devices of CPUs and memory say which and how much they are.
+func TestAmounts(t *testing.T) {
+	type said = map[resourcev1.QualifiedName]any
+	for _, c := range []struct {
+		driver   string
+		said     said
+		capacity map[string]string
+		want     claim.Place
+		wrong    string
+	}{
+		{"dra.cpu", said{"cpuID": 1, "resource.kubernetes.io/numaNode": 0}, nil,
+			claim.Place{Nodes: topology.NewNodeSet(0), CPUs: "1", Has: claim.Amount{CPUs: 1}}, ""},
+		{"dra.cpu", said{"cpuIDs": "0-1"}, map[string]string{"dra.cpu/cpu": "2"},
+			claim.Place{Nodes: topology.NewNodeSet(0), CPUs: "0-1", Has: claim.Amount{CPUs: 2}}, ""},
+		{"dra.cpu", said{"numaNodeID": 1}, map[string]string{"cpu": "4"},
+			claim.Place{Nodes: topology.NewNodeSet(1), Has: claim.Amount{CPUs: 4}}, ""},
+		{"dra.cpu", said{"cpuID": 4096}, nil, claim.Place{}, "is 4096, and the machine has the CPUs"},
+		{"dra.cpu", said{"cpuIDs": "0-x"}, nil, claim.Place{}, `is "0-x", and the machine has the CPUs`},
+		{"dra.memory", said{"numaNode": 1, "pageSize": "2m"}, map[string]string{"pages": "8"},
+			claim.Place{Nodes: topology.NewNodeSet(1), Has: claim.Amount{Pages: 8}, PageBytes: 2 << 20}, ""},
+		{"dra.memory", said{"numaNode": 0, "pageSize": "4k"}, map[string]string{"memory": "1Gi"},
+			claim.Place{Nodes: topology.NewNodeSet(0), Has: claim.Amount{Bytes: 1 << 30},
+				PageBytes: 4 << 10}, ""},
+		{"dra.memory", said{"pageSize": "big"}, nil, claim.Place{}, "no size of pages"},
+	} {
+		d := Device{Driver: c.driver, Pool: "p", Name: "d", Attributes: attributes(c.said),
+			Capacity: map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{}}
+		for name, value := range c.capacity {
+			d.Capacity[resourcev1.QualifiedName(name)] = resourcev1.DeviceCapacity{
+				Value: resource.MustParse(value)}
+		}
+		got, wrong := Default().Find(machine(t), d)
+		if got != c.want || (len(wrong) > 0) != (c.wrong != "") ||
+			!strings.Contains(strings.Join(wrong, ""), c.wrong) {
+			t.Errorf("%v: %+v, want %+v; %q", c.said, got, c.want, wrong)
+		}
+	}
+}
+
 // The configuration adds attributes, and its meaning of a known one counts.
 func TestWith(t *testing.T) {
 	table := Default().With(Table{"example.com/at": Nodes, "dra.net/numaNode": Address})
-	got, wrong := table.Find(machine(t), Device{"example.com", "p", "d",
-		attributes(map[resourcev1.QualifiedName]any{"at": []int64{0, 1}, "dra.net/numaNode": 1})})
+	got, wrong := table.Find(machine(t), Device{Driver: "example.com", Pool: "p", Name: "d",
+		Attributes: attributes(map[resourcev1.QualifiedName]any{"at": []int64{0, 1}, "dra.net/numaNode": 1})})
 	if want := (claim.Place{Nodes: topology.NewNodeSet(0, 1)}); got != want || len(wrong) != 0 {
 		t.Errorf("got %+v, want %+v; complaints %q", got, want, wrong)
 	}

@@ -26,10 +26,18 @@ const (
 	UUID Meaning = "uuid"
 	// Parent: the UUID of the device of which this one is a partition.
 	Parent Meaning = "parentUUID"
+	// CPU: the number of the logical CPU that the device is.
+	CPU Meaning = "cpu"
+	// CPUs: a list such as 0-3,8 of the logical CPUs that the device consists of.
+	CPUs Meaning = "cpus"
+	// PageSize: the size of the device's pages, as 2m.
+	PageSize Meaning = "pageSize"
 )
 
 // Meanings lists them all.
-func Meanings() []Meaning { return []Meaning{Node, Nodes, Address, Root, UUID, Parent} }
+func Meanings() []Meaning {
+	return []Meaning{Node, Nodes, Address, Root, UUID, Parent, CPU, CPUs, PageSize}
+}
 
 // Table gives attributes their meaning, by full name: "domain/name". If several attributes of a
 // device have one meaning, the standard ones (resource.kubernetes.io) count first, and then those
@@ -62,8 +70,11 @@ func Default() Table {
 		"sriovnetwork.k8snetworkplumbingwg.io/pciAddress": Address,
 		// github.com/kubernetes-sigs/dra-driver-cpu, docs/user/device-attributes.md.
 		"dra.cpu/numaNodeID": Node,
+		"dra.cpu/cpuID":      CPU,
+		"dra.cpu/cpuIDs":     CPUs,
 		// github.com/kad/dra-driver-memory.
 		"dra.memory/numaNode": Node,
+		"dra.memory/pageSize": PageSize,
 	}
 }
 

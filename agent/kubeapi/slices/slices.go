@@ -185,7 +185,8 @@ func (s *Slices) All() []Device {
 }
 
 func deviceOf(in poolID, d *resourcev1.Device) places.Device {
-	return places.Device{Driver: in.driver, Pool: in.name, Name: d.Name, Attributes: d.Attributes}
+	return places.Device{Driver: in.driver, Pool: in.name, Name: d.Name, Attributes: d.Attributes,
+		Capacity: d.Capacity}
 }
 
 // follow lists and watches until ctx ends. Where the API is not served, or the node may not use it,

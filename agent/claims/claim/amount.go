@@ -1,0 +1,71 @@
+package claim
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Amount is what a device has, or what a claim has of one that several claims share, of what the
+// node hands out itself too.
+type Amount struct {
+	CPUs int64 `json:"cpus,omitempty"`
+	// Bytes are bytes of memory, Pages huge pages.
+	Bytes int64 `json:"bytes,omitempty"`
+	Pages int64 `json:"pages,omitempty"`
+}
+
+// AmountOf returns what is known of a driver's capacities; each returns one by its name.
+func AmountOf[Q any](driver string, all map[resourcev1.QualifiedName]Q,
+	each func(Q) resource.Quantity) (a Amount) {
+	for name, q := range all {
+		full := string(name)
+		if !strings.Contains(full, "/") { // the driver is its domain
+			full = driver + "/" + full
+		}
+		quantity := each(q)
+		switch n := max(quantity.Value(), 0); full {
+		case "dra.cpu/cpu": // github.com/kubernetes-sigs/dra-driver-cpu, docs/user/device-attributes.md
+			a.CPUs += n
+		case "dra.memory/memory": // github.com/kad/dra-driver-memory
+			a.Bytes += n
+		case "dra.memory/pages":
+			a.Pages += n
+		}
+	}
+	return a
+}
+
+// amount is what the claim has of the device.
+func (d Device) amount() Amount {
+	if d.Consumed != (Amount{}) {
+		return d.Consumed
+	}
+	return d.Place.Has
+}
+
+// CPUs returns how many CPUs the claim has by the device; 0: it is none for CPUs. Administrative
+// access gives none.
+func (d Device) CPUs() int {
+	if n := int(d.amount().CPUs); n > 0 && !d.Admin {
+		return n
+	}
+	return 0
+}
+
+// Memory returns how many bytes of which resource the claim has by the device; 0: it is none for
+// memory.
+func (d Device) Memory() (of v1.ResourceName, bytes uint64) {
+	switch a := d.amount(); {
+	case d.Admin:
+	case a.Pages > 0 && d.Place.PageBytes > 0:
+		size := resource.NewQuantity(d.Place.PageBytes, resource.BinarySI)
+		return v1.ResourceName(v1.ResourceHugePagesPrefix + size.String()),
+			uint64(a.Pages) * uint64(d.Place.PageBytes)
+	case a.Bytes > 0:
+		return v1.ResourceMemory, uint64(a.Bytes)
+	}
+	return "", 0
+}
