@@ -185,11 +185,11 @@ type Device struct {
 }
 
 // Prepared returns the claims of a pod with their devices, by name; of a claim that is not prepared,
-// none.
+// none. A pod that has left keeps them until its drivers have unprepared them.
 func (m *Manager) Prepared(uid types.UID) (out []Prepared) {
 	for _, r := range m.book.of(uid) {
 		p := Prepared{Claim: r.call()}
-		if r.has(uid) && r.prepared() {
+		if r.prepared() || !r.has(uid) {
 			p.Devices = r.devices()
 		}
 		out = append(out, p)

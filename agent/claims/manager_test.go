@@ -62,6 +62,29 @@ func TestLife(t *testing.T) {
 	})
 }
 
+// A pod that ends is listed with the devices of a driver that has not unprepared them.
+func TestDevicesOfAPodThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		pod := n.pod("p", "a")
+		n.claim("a", []string{gpus, nics}, pod)
+		if err := n.Prepare(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		n.set(func() { n.fail[nics] = errFake })
+		if err := n.Unprepare(t.Context(), pod.UID); err == nil {
+			t.Error("it is unprepared without its driver")
+		}
+		if got := n.Prepared(pod.UID); len(got) != 1 || len(got[0].Devices) != 1 ||
+			got[0].Devices[0].Driver != nics {
+			t.Errorf("listed are %+v", got)
+		}
+		if _, err := n.CDI(pod, "main"); err == nil {
+			t.Error("its devices reach another container")
+		}
+	})
+}
+
 // Reasons for a wait, in the words of the kubelet's errors.
 func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

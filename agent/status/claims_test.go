@@ -38,3 +38,20 @@ func TestPhaseWhileClaimsAreHeld(t *testing.T) {
 		})
 	}
 }
+
+// Conditions of a pod that only waits for its claims are those of its end, as the kubelet's.
+func TestConditionsWhileClaimsAreHeld(t *testing.T) {
+	for observed, want := range map[string]string{
+		"sandbox! job=0": "PodCompleted", "sandbox! job=1": "PodFailed", "sandbox job": "",
+	} {
+		in := Input{Pod: makePod("Never job"), Facts: Facts{Observed: observe(observed)}, Now: t0,
+			Previous: v1.PodStatus{Phase: v1.PodRunning}}
+		in.Stop.Holds = true
+		got := Generate(in)
+		for _, of := range []v1.PodConditionType{v1.PodReady, v1.ContainersReady} {
+			if c := conditionOf(got, of); got.Phase != v1.PodRunning || c.Reason != want {
+				t.Errorf("%s: %s, %+v, want %q", observed, got.Phase, c, want)
+			}
+		}
+	}
+}

@@ -66,7 +66,9 @@ func TellsOfResize(pod *v1.Pod, why string) bool {
 		c.ObservedGeneration == pod.Generation
 }
 
-func conditions(in Input, s v1.PodStatus) []v1.PodCondition {
+// conditions returns the conditions of a pod in this phase, which its status may not tell yet.
+func conditions(in Input, s v1.PodStatus, phase v1.PodPhase) []v1.PodCondition {
+	s.Phase = phase
 	containers := containersReady(in.Pod, s)
 	out := []v1.PodCondition{
 		sandboxReady(in),

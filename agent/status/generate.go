@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -82,12 +83,13 @@ func Generate(in Input) v1.PodStatus {
 	if len(s.PodIPs) > 0 {
 		s.PodIP = s.PodIPs[0].IP
 	}
-	s.Phase = phase(in)
+	var is v1.PodPhase
+	s.Phase, is = phase(in)
 	s.Reason, s.Message = in.Stop.Why.Reason, in.Stop.Why.Message
 	if s.Reason == "" && Ended(in.Previous.Phase) {
 		s.Reason, s.Message = in.Previous.Reason, in.Previous.Message
 	}
-	s.Conditions = conditions(in, s)
+	s.Conditions = conditions(in, s, is)
 	return s
 }
 
@@ -166,28 +168,31 @@ func seconds(t time.Time) metav1.Time {
 	return metav1.NewTime(t.Truncate(time.Second))
 }
 
-// phase adds the status' own rules to Phase: a final phase stays, it is not reported before the
-// last container has stopped and the pod's resource claims are unprepared, and a pod that the node ended has failed.
-func phase(in Input) v1.PodPhase {
+// phase adds the status' own rules to Phase: a final phase stays, it is not told before the last
+// container has stopped and the pod's resource claims are unprepared, and a pod that the node ended
+// has failed. Of a pod that waits only for its claims, conditions tell the final phase.
+func phase(in Input) (told, conditions v1.PodPhase) {
 	was := in.Previous.Phase
 	if Ended(was) {
-		return was
+		return was, was
 	}
 	now := Phase(in.Pod, in.Facts)
-	running := anyRunning(in.Observed) || in.Stop.Holds
+	running := anyRunning(in.Observed)
 	switch {
-	case running && Ended(now) && was == "":
-		return v1.PodRunning
-	case running && Ended(now):
-		return was
+	case (running || in.Stop.Holds) && Ended(now):
+		told = cmp.Or(was, v1.PodRunning)
+		if running {
+			return told, told
+		}
+		return told, now
 	case now == v1.PodPending && was == v1.PodRunning && begunBefore(in):
-		return was
-	case running || !in.Stop.Terminating:
-		return now
+		return was, was
+	case running || in.Stop.Holds || !in.Stop.Terminating:
+		return now, now
 	case in.Stop.Why.Reason == "" && allSucceeded(in):
-		return v1.PodSucceeded
+		return v1.PodSucceeded, v1.PodSucceeded
 	default:
-		return v1.PodFailed
+		return v1.PodFailed, v1.PodFailed
 	}
 }
 
