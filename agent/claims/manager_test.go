@@ -75,6 +75,7 @@ func TestDevicesOfAPodThatEnds(t *testing.T) {
 		if err := n.Unprepare(t.Context(), pod.UID); err == nil {
 			t.Error("it is unprepared without its driver")
 		}
+		synctest.Wait()
 		if got := n.Prepared(pod.UID); len(got) != 1 || len(got[0].Devices) != 1 ||
 			got[0].Devices[0].Driver != nics {
 			t.Errorf("listed are %+v", got)
