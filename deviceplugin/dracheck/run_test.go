@@ -7,17 +7,20 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 	healthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/numalet/numalet/deviceplugin/check"
 	"github.com/numalet/numalet/deviceplugin/dra"
 	"github.com/numalet/numalet/deviceplugin/dra/dratest"
+	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/test/scratch"
 )
 
@@ -115,6 +118,8 @@ func TestWrongDrivers(t *testing.T) {
 		return nil
 	}
 	no := func(context.Context, dra.Claim) error { return errors.New("no") }
+	var forgetful, once wrongState
+	var hanging stuck
 	for want, tc := range map[string]struct {
 		cfg    dratest.Config
 		change func(*dratest.Driver, *Config)
@@ -132,6 +137,25 @@ func TestWrongDrivers(t *testing.T) {
 			delete(r.Claims, "uid-b")
 		}}},
 		"prepares-at-once": {cfg: dratest.Config{Prepare: atOnce}},
+		"versions":         {cfg: dratest.Config{Unserved: []string{"v1beta1.DRAPlugin"}}},
+		"cancelled":        {cfg: dratest.Config{Prepare: hanging.prepare, Unprepare: hanging.unprepare}},
+		"agent-restarts": {change: func(d *dratest.Driver, _ *Config) {
+			d.Answer(onConnection(d))
+		}},
+		"unprepares-again": {cfg: dratest.Config{Prepare: forgetful.prepare,
+			Unprepare: func(ctx context.Context, c dra.Claim) error {
+				if forgetful.unprepared(c) {
+					return errors.New("it is not prepared")
+				}
+				return forgetful.unprepare(ctx, c)
+			}}},
+		"prepares-anew": {cfg: dratest.Config{Unprepare: once.unprepare,
+			Prepare: func(ctx context.Context, c dra.Claim) dra.Answer {
+				if once.unprepared(c) {
+					return dra.Answer{Err: errors.New("it was unprepared")}
+				}
+				return once.prepare(ctx, c)
+			}}},
 		"cdi": {change: func(_ *dratest.Driver, c *Config) {
 			c.CDI = []string{t.TempDir()}
 		}},
@@ -145,6 +169,72 @@ func TestWrongDrivers(t *testing.T) {
 		if len(bad) != 1 || bad[0] != want {
 			t.Errorf("failed %v, want %s", bad, want)
 		}
+	}
+}
+
+// wrongState remembers which claims were unprepared and not prepared since.
+type wrongState struct {
+	mu   sync.Mutex
+	gone map[types.UID]bool
+}
+
+func (s *wrongState) set(c dra.Claim, gone bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone == nil {
+		s.gone = map[types.UID]bool{}
+	}
+	s.gone[c.UID] = gone
+}
+
+func (s *wrongState) unprepared(c dra.Claim) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gone[c.UID]
+}
+
+func (s *wrongState) prepare(ctx context.Context, c dra.Claim) dra.Answer {
+	s.set(c, false)
+	return dratest.OneDevice(ctx, c)
+}
+
+func (s *wrongState) unprepare(_ context.Context, c dra.Claim) error {
+	s.set(c, true)
+	return nil
+}
+
+// stuck prepares nothing any more after a call was cancelled, until the claims are unprepared.
+type stuck struct{ broken atomic.Bool }
+
+func (s *stuck) prepare(ctx context.Context, c dra.Claim) dra.Answer {
+	if !await.For(ctx, 2*time.Millisecond) {
+		s.broken.Store(true)
+	}
+	if s.broken.Load() {
+		return dra.Answer{Err: errors.New("it is being prepared")}
+	}
+	return dratest.OneDevice(ctx, c)
+}
+
+func (s *stuck) unprepare(context.Context, dra.Claim) error {
+	s.broken.Store(false)
+	return nil
+}
+
+// onConnection prepares a claim again only on the connection where it was prepared first.
+func onConnection(d *dratest.Driver) func(context.Context, dra.Claim) dra.Answer {
+	var mu sync.Mutex
+	on := map[types.UID]int{}
+	return func(ctx context.Context, c dra.Claim) dra.Answer {
+		mu.Lock()
+		defer mu.Unlock()
+		now := d.Connections()
+		if was, known := on[c.UID]; known && was != now {
+			delete(on, c.UID)
+			return dra.Answer{Err: errors.New("it is another connection's")}
+		}
+		on[c.UID] = now
+		return dratest.OneDevice(ctx, c)
 	}
 }
 

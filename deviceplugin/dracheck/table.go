@@ -55,7 +55,7 @@ func prepareChecks() []entry {
 			"the same answer, each time", "pods that share a claim start at the same time",
 			"hold a lock for each claim while it is prepared"),
 			needs: prepared("prepares-again"), claims: true, run: checkAtOnce},
-		{Result: says("claims", "cancelled", "cancelled a call, and prepared the claims again",
+		{Result: says("claims", "cancelled", "cancelled calls, and prepared the claims again",
 			"the same answer", "calls are cancelled when the agent ends",
 			"leave nothing behind that another call trips over when the call's context ends"),
 			needs:  prepared("prepares-again", "prepares-at-once"),

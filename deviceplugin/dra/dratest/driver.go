@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -44,6 +45,8 @@ type Config struct {
 	Instance string
 	// Versions is what the driver lists; nil: both services of claims, and none of health.
 	Versions []string
+	// Unserved are services of Versions that the driver does not serve.
+	Unserved []string
 	// Prepare answers for one claim; nil: OneDevice.
 	Prepare func(context.Context, dra.Claim) dra.Answer
 	// Unprepare answers for one claim; nil: success.
@@ -97,6 +100,7 @@ type Driver struct {
 	faults   map[string]Fault
 	told     []*registerapi.RegistrationStatus
 	quit     chan struct{} // closed and replaced when the servers end
+	begun    int           // connections so far
 	health   health
 }
 
@@ -168,10 +172,14 @@ func (d *Driver) Revive(t testing.TB) {
 
 // Serve serves everything on a listener, until Stop or Kill.
 func (d *Driver) Serve(l net.Listener) {
-	s := grpc.NewServer()
+	s := grpc.NewServer(grpc.StatsHandler(connections{d}))
 	claims := services{driver: d}
-	drav1.RegisterDRAPluginServer(s, claims)
-	drav1beta1.RegisterDRAPluginServer(s, drav1beta1.V1ServerWrapper{DRAPluginServer: claims})
+	if !slices.Contains(d.cfg.Unserved, drav1.DRAPluginService) {
+		drav1.RegisterDRAPluginServer(s, claims)
+	}
+	if !slices.Contains(d.cfg.Unserved, drav1beta1.DRAPluginService) {
+		drav1beta1.RegisterDRAPluginServer(s, drav1beta1.V1ServerWrapper{DRAPluginServer: claims})
+	}
 	healthv1.RegisterDRAResourceHealthServer(s, claims)
 	healthv1alpha1.RegisterDRAResourceHealthServer(s, healthv1.V1ServerWrapper{Server: claims})
 	registerapi.RegisterRegistrationServer(s, claims)
@@ -273,6 +281,13 @@ func (d *Driver) Streams() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.health.streams
+}
+
+// Connections returns the number of connections so far.
+func (d *Driver) Connections() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.begun
 }
 
 func (d *Driver) String() string { return fmt.Sprintf("driver %s%s", d.cfg.Name, d.cfg.Instance) }

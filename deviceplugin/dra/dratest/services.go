@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 	healthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
@@ -187,4 +188,23 @@ func encoded(a dra.Answer) *drav1.NodePrepareResourceResponse {
 		out.Devices = append(out.Devices, one)
 	}
 	return out
+}
+
+// connections counts the connections to a driver.
+type connections struct{ driver *Driver }
+
+// TagRPC implements stats.Handler.
+func (connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// HandleRPC implements stats.Handler.
+func (connections) HandleRPC(context.Context, stats.RPCStats) {}
+
+// TagConn implements stats.Handler.
+func (connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements stats.Handler.
+func (c connections) HandleConn(_ context.Context, s stats.ConnStats) {
+	if _, begins := s.(*stats.ConnBegin); begins {
+		c.driver.note(func() { c.driver.begun++ })
+	}
 }
