@@ -20,11 +20,15 @@ var meantClaimWaits = []histories.Meant{
 			"pod .* is not allowed to use ResourceClaim .*",
 		Why: "what a pod waits for is told, and why it is not yet: the kubelet has an event at most"},
 	{Field: "events", By: histories.Theirs, Value: "Warning FailedPrepareDynamicResources: .*" +
-		"(fetch ResourceClaim .*|is not registered|is not allowed to use .*)",
+		"(fetch ResourceClaim .*|is not registered|is not allowed to use .*|code = Unavailable .*)",
 		Why: "the same: a pod waits, and nothing has failed"},
 	{Field: "condition PodReadyToStartContainers", By: histories.Theirs,
 		Value:  "#0 False PodSandboxNotReady: no pod sandbox exists",
 		Beside: "#0 False WaitingForResource.*", Why: "the same"},
+	{Field: "events", Value: "Warning FailedResourceClaimCreation: .*", Seldom: true,
+		Why: "the controller that makes claims may see a pod before its template"},
+	{Pod: "fails", Field: "calls driver .*", Value: ".* NodePrepareResources .*: it is broken",
+		By: histories.Theirs, Seldom: true, Why: "after which pauses it is tried again"},
 }
 
 var meantClaimDevices = []histories.Meant{
@@ -51,4 +55,7 @@ var meantClaimEnds = []histories.Meant{
 		Why:    "the event of a container whose pod is gone is one of the pod, docs/life-of-a-pod.md"},
 	{Pod: "restart-ended", Field: "ips?", Value: "none|0", By: histories.Theirs, Seldom: true,
 		Why: "a pod that has ended keeps its status; the kubelet loses its address"},
+	{Pod: "restart-ended", Field: "calls claim .*", Value: "not allocated|gone",
+		By: histories.Theirs, Seldom: true,
+		Why: "after a restart of the kubelet a claim is made and removed for a pod that has ended"},
 }

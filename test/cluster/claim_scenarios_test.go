@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -19,13 +20,14 @@ import (
 // runtime the same CDI devices, and monitoring agents and the checkpoint tell the same. The other
 // intended differences are in meantClaims.
 //
-// NUMALET_SCENARIOS and NUMALET_SCENARIOS_TRIES are as for TestLifecycleScenarios. It runs only with
-// NUMALET_CLAIM_AGENT: "both" compares them, with the name of one only that agent runs, its
-// scenarios have to come to their ends, and its records are shown.
+// NUMALET_SCENARIOS and NUMALET_SCENARIOS_TRIES are as for TestLifecycleScenarios. NUMALET_CLAIM_AGENT
+// "both" adds scenarios that take minutes. With the name of an agent only that one runs, its scenarios
+// have to come to their ends, and its records are shown.
 func TestClaimScenarios(t *testing.T) {
-	only := os.Getenv("NUMALET_CLAIM_AGENT")
+	asked := os.Getenv("NUMALET_CLAIM_AGENT")
+	only := cmp.Or(asked, "both")
 	if only != "both" && !slices.Contains(agents, only) {
-		t.Skip("left out: NUMALET_CLAIM_AGENT is not numalet, kubelet or both")
+		t.Fatalf("NUMALET_CLAIM_AGENT is %q: it may be numalet, kubelet or both", only)
 	}
 	port, servers := newProbeServers(t, len(agents))
 	var sides []*scenarioNode
@@ -37,7 +39,11 @@ func TestClaimScenarios(t *testing.T) {
 	}
 	allowAdmin(t, sides)
 	groups := slices.Collect(slices.Chunk(claimScenarios(), claimsAtOnce))
-	groups = append(groups, claimRestarts())
+	restarts := claimRestarts()
+	if asked != "" {
+		restarts = append(restarts, longClaimRestart())
+	}
+	groups = append(groups, restarts)
 	meant, whole := &histories.Comparison{Meant: meantClaims}, true
 	for _, some := range groups {
 		named := slices.DeleteFunc(slices.Clone(some), func(s scenario) bool {
@@ -180,8 +186,6 @@ func claimRestarts() []scenario {
 		{name: "restart-runs", before: usual, spec: pod, steps: before, later: after},
 		{name: "restart-deleted", before: usual, spec: pod, steps: before, down: remove(-1),
 			later: []step{}},
-		{name: "restart-forced", before: usual, spec: pod, steps: before, down: remove(0),
-			later: []step{}},
 		{name: "restart-exits", before: usual, spec: pod, steps: before,
 			down:  exit("main", crisim.Exit{Code: 3}),
 			later: []step{{until: is("main", 1, running), stay: 2 * time.Second, do: mark("after")}}},
@@ -198,4 +202,12 @@ func claimRestarts() []scenario {
 			steps: []step{{until: isPhase(v1.PodSucceeded), stay: 2 * time.Second, do: mark("before")}},
 			later: []step{{until: isPhase(v1.PodSucceeded), stay: 3 * time.Second, do: mark("after")}}},
 	}
+}
+
+// longClaimRestart has a pod vanish while the agent is away: agents look for such a minute later.
+func longClaimRestart() scenario {
+	return scenario{name: "restart-forced",
+		before: both(claimDriver("POD.io"), claimObjects(deviceClass, claimTemplate)),
+		spec:   of(oneClaim, usesClaim), down: remove(0), later: []step{},
+		steps: []step{{until: isReady, stay: time.Second, do: mark("before")}}}
 }
