@@ -43,6 +43,7 @@ type Objects struct {
 	tokens   perPod[tokenKey, token]
 	anchors  *lru.Cache // of bundle by anchorsKey
 	classes  *lru.Cache // of class by name
+	drivers  *lru.Cache // of csiDriver by name
 	services *services
 	follower *follower // of config maps and secrets
 	expected *Expected
@@ -63,6 +64,7 @@ func New(cfg Config) *Objects {
 		cfg: cfg, services: newServices(cfg.Client), follower: f,
 		expected: &Expected{follower: f, looked: sets.New[types.UID]()},
 		anchors:  lru.New(maxAnchors), classes: lru.New(maxClasses),
+		drivers:      lru.New(maxDrivers),
 		certificates: podCertificates{cfg: cfg},
 	}
 }

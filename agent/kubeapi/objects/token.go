@@ -50,13 +50,20 @@ type token struct {
 func (o *Objects) Token(
 	ctx context.Context, pod *v1.Pod, want *v1.ServiceAccountTokenProjection,
 ) (text []byte, renew time.Time, err error) {
+	got, renew, err := o.token(ctx, pod, tokenKey{want.Audience,
+		ptr.Deref(want.ExpirationSeconds, defaultTokenSeconds)})
+	return got.text, renew, err
+}
+
+// token returns a token, and the time at which to ask again.
+func (o *Objects) token(ctx context.Context, pod *v1.Pod, k tokenKey) (
+	_ token, again time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.cfg.Wait)
 	defer cancel()
-	k := tokenKey{want.Audience, ptr.Deref(want.ExpirationSeconds, defaultTokenSeconds)}
 	held, has := o.tokens.get(pod.UID, k)
 	now := time.Now()
 	if has && now.Before(held.renew) {
-		return held.text, held.renew, nil
+		return held, held.renew, nil
 	}
 	fresh, err := insist(ctx, unheard, func() (token, error) {
 		return k.request(ctx, o.cfg.Client, pod)
@@ -64,14 +71,14 @@ func (o *Objects) Token(
 	switch {
 	case err == nil:
 		o.tokens.put(pod.UID, k, fresh)
-		return fresh.text, fresh.renew, nil
+		return fresh, fresh.renew, nil
 	case has && now.Before(held.expires):
 		klog.FromContext(ctx).Info("A token could not be replaced, trying again",
 			"pod", klog.KObj(pod), "serviceAccount", pod.Spec.ServiceAccountName,
 			"expires", held.expires, "err", err)
-		return held.text, now.Add(tokenRetry), nil
+		return held, now.Add(tokenRetry), nil
 	default:
-		return nil, time.Time{}, fmt.Errorf("failed to fetch token: %w", err)
+		return token{}, time.Time{}, fmt.Errorf("failed to fetch token: %w", err)
 	}
 }
 
