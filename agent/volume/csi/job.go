@@ -1,0 +1,260 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"time"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+)
+
+// job is one SetUp.
+type job struct {
+	*Mounts
+	Request
+	object     object
+	attachment map[string]string
+}
+
+// staging and publishing name the operations in the kubelet's messages.
+func (j job) staging() string    { return j.pick("MountDevice", "SetUpDevice") }
+func (j job) publishing() string { return j.pick("SetUp", "MapPodDevice") }
+
+// tried calls the driver for a path, unless a call for it failed a short time ago.
+func (m *Mounts) tried(ctx context.Context, k Key, path string, do rpc) error {
+	var last failure
+	m.book.change(k, func(s *shared) { last = s.failed[path] })
+	if time.Now().Before(last.again) {
+		return last.err
+	}
+	err := m.cfg.Drivers.call(ctx, k.Driver, do)
+	m.book.change(k, func(s *shared) {
+		if err == nil || errors.Is(err, ErrNotRegistered) {
+			delete(s.failed, path)
+			return
+		}
+		s.failed[path] = failure{last.times + 1,
+			time.Now().Add(m.cfg.Pauses.After(last.times)), err}
+	})
+	return err
+}
+
+// stage has the driver stage the volume, if it stages volumes.
+func (j job) stage(ctx context.Context) error {
+	path := j.paths.staging(j.Volume)
+	var before place
+	had := false
+	j.book.change(j.Key, func(s *shared) { before, had = s.places[path] })
+	if before.done {
+		return nil
+	}
+	began := false
+	err := j.tried(j.migrated(ctx), j.Key, path, func(ctx context.Context, c csipb.NodeClient) error {
+		can, err := capabilities(ctx, c)
+		if err != nil || !can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+			return err
+		}
+		secrets, err := j.secret(ctx, "NodeStageSecretRef", j.Secrets.Stage)
+		if err != nil {
+			return err
+		}
+		began = true
+		if err := j.beginStage(path); err != nil {
+			return err
+		}
+		_, err = c.NodeStageVolume(ctx, &csipb.NodeStageVolumeRequest{
+			VolumeId: j.Handle, PublishContext: j.attachment, StagingTargetPath: path,
+			VolumeCapability: j.capability(can), Secrets: secrets, VolumeContext: j.Attributes,
+		})
+		return err
+	})
+	switch {
+	case !began:
+		return j.absent(err)
+	case err == nil:
+		j.staged(path, true)
+	case isFinal(err) && !had:
+		return errors.Join(err, j.endStage(j.Key, place{path: path, name: j.blockName()}))
+	}
+	return err
+}
+
+// absent words the absence of the driver as the kubelet does.
+func (j job) absent(err error) error {
+	if !errors.Is(err, ErrNotRegistered) {
+		return err
+	}
+	if j.Ephemeral {
+		return fmt.Errorf("%s: mounter.SetUpAt failed to get CSI client: %w", pluginName, err)
+	}
+	return &OperationError{j.staging(), fmt.Errorf("%s: %s failed to %s: %w", pluginName,
+		j.pick("attacher.MountDevice", "blockMapper.SetUpDevice"),
+		j.pick("create newCsiDriverClient", "get CSI client"), err)}
+}
+
+// pick returns a word for volumes with a file system, or for block volumes.
+func (j job) pick(files, block string) string {
+	if j.Block {
+		return block
+	}
+	return files
+}
+
+// migrated marks calls for volumes of in-tree types.
+func (j job) migrated(ctx context.Context) context.Context {
+	return context.WithValue(ctx, migratedKey{}, j.Migrated)
+}
+
+func (j job) blockName() string {
+	if j.Block {
+		return j.Path
+	}
+	return ""
+}
+
+func (j job) staged(path string, done bool) {
+	j.book.change(j.Key, func(s *shared) { s.places[path] = place{path, j.blockName(), done} })
+}
+
+// is returns how far the pod's use is.
+func (j job) is() (now state) {
+	j.book.change(j.Key, func(s *shared) { now = s.users[j.use()] })
+	return now
+}
+
+// settle notes how far the pod's use is. Whether the pod gives it up is not changed.
+func (j job) settle(to state) {
+	j.book.change(j.Key, func(s *shared) {
+		to.leaving = s.users[j.use()].leaving
+		s.users[j.use()] = to
+	})
+}
+
+// publish has the driver publish the volume for the pod. delegated: it gives the volume to the
+// pod's fsGroup.
+func (j job) publish(ctx context.Context) (delegated bool, err error) {
+	began, target := false, j.paths.target(j.use())
+	before := j.is()
+	err = j.tried(j.migrated(ctx), j.Key, target, func(ctx context.Context, c csipb.NodeClient) error {
+		can, err := capabilities(ctx, c)
+		if err != nil {
+			return err
+		}
+		delegated = can[csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP]
+		staging := ""
+		if j.Block || !j.Ephemeral && can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+			staging = j.paths.staging(j.Volume)
+		}
+		secrets, attributes, err := j.told(ctx)
+		if err != nil {
+			return err
+		}
+		began = true
+		if err := j.beginPublish(target); err != nil {
+			return err
+		}
+		_, err = c.NodePublishVolume(ctx, &csipb.NodePublishVolumeRequest{
+			VolumeId: j.Handle, PublishContext: j.attachment, StagingTargetPath: staging,
+			TargetPath: target, VolumeCapability: j.capability(can), Readonly: j.ReadOnly,
+			Secrets: secrets, VolumeContext: attributes,
+		})
+		return err
+	})
+	switch {
+	case !began:
+		return false, j.absent(err)
+	case err != nil && isFinal(err) && !before.known:
+		if err := j.endPublish(j.use()); err != nil {
+			return false, err
+		}
+		j.settle(state{})
+	}
+	return delegated, err
+}
+
+// told returns the secrets and the attributes that the driver gets to publish the volume.
+func (j job) told(ctx context.Context) (secrets, attributes map[string]string, err error) {
+	secrets, err = j.secret(ctx, "NodePublishSecretRef", j.Secrets.Publish)
+	if err != nil {
+		return nil, nil, err
+	}
+	attributes = maps.Clone(j.Attributes)
+	merge(&attributes, j.object.about(j.Pod, j.Volume))
+	if j.Block {
+		return secrets, attributes, nil
+	}
+	tokens, secret, err := j.tokens(ctx, j.object, j.Pod)
+	if secret {
+		merge(&secrets, tokens)
+	} else {
+		merge(&attributes, tokens)
+	}
+	return secrets, attributes, err
+}
+
+func merge(into *map[string]string, more map[string]string) {
+	if *into == nil {
+		*into = more
+		return
+	}
+	maps.Copy(*into, more)
+}
+
+// beginStage writes the record of a volume that is about to be staged.
+func (j job) beginStage(path string) error {
+	j.staged(path, false)
+	if err := os.MkdirAll(path, dirMode); err != nil {
+		return err
+	}
+	if j.Block {
+		return j.beginBlock()
+	}
+	return record{Driver: j.Driver, Handle: j.Handle, Context: j.Context}.write(filepath.Dir(path))
+}
+
+// beginBlock writes the record of a block volume, which is one for all pods.
+func (j job) beginBlock() error {
+	dir := j.paths.block(j.Path, "data")
+	if err := os.MkdirAll(dir, dirMode); err != nil {
+		return err
+	}
+	return record{Driver: j.Driver, Handle: j.Handle, Name: j.Name, Node: j.cfg.Node,
+		Attachment: j.AttachmentName(j.cfg.Node)}.write(dir)
+}
+
+// beginPublish writes the record of a volume that is about to be published.
+func (j job) beginPublish(target string) error {
+	u := j.use()
+	j.settle(state{known: true})
+	if err := os.MkdirAll(filepath.Dir(target), dirMode); err != nil {
+		return err
+	}
+	if !j.Block {
+		return record{Driver: j.Driver, Handle: j.Handle, Name: j.Name, Node: j.cfg.Node,
+			Attachment: j.AttachmentName(j.cfg.Node), Life: j.life(), Context: j.Context,
+		}.write(filepath.Dir(target))
+	}
+	path := j.paths.staging(j.Volume)
+	j.book.change(j.Key, func(s *shared) {
+		if _, has := s.places[path]; !has {
+			s.places[path] = place{path: path, name: j.Path}
+		}
+	})
+	if err := j.beginBlock(); err != nil {
+		return err
+	}
+	// The device is mounted on this file later. It is the record that the pod may have the volume.
+	file := j.paths.device(u)
+	if err := os.MkdirAll(filepath.Dir(file), dirMode); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDONLY, dirMode)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}

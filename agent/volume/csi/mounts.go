@@ -1,0 +1,279 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/internal/await"
+)
+
+// MountsConfig configures NewMounts.
+type MountsConfig struct {
+	Drivers *Drivers
+	// Root is the agent's root directory without symbolic links, and Node the node's name.
+	Root, Node string
+	// Objects reads objects; nil: there is no API server.
+	Objects Objects
+	// Attached returns what the attacher of a driver says of a volume that is attached to the node.
+	// Else ok is false, and err says why if the attacher failed. It must not block long; nil: there
+	// is nobody who attaches.
+	Attached func(ctx context.Context, driver, handle string) (
+		publishContext map[string]string, ok bool, err error)
+	// Used is called after what InUse returns has changed. It must not block. Optional.
+	Used func()
+	// Wake has a pod looked at that waits for a driver or an attachment. It must not block. Optional.
+	Wake func(pod types.UID)
+	// Pauses are between calls for a volume that fail; zero: from 0.5 s to 2 min 2 s, the kubelet's.
+	Pauses await.Pauses
+}
+
+// Mounts has the volumes of the node's pods staged and published by their drivers, and takes them
+// back. Its methods are safe for concurrent use; those for one pod come one after another.
+//
+//	nothing -> wanted -> known: the record is written, NodePublishVolume is called
+//	   ^         |         |
+//	   +------ leaving <---+   NodeUnpublishVolume is called until it succeeds, if it is known
+//
+// A volume that is staged is unstaged once no pod wants it, by a goroutine of Run.
+type Mounts struct {
+	cfg   MountsConfig
+	paths paths
+	book  *book
+	tasks await.Tasks
+}
+
+// NewMounts reads what is staged and published.
+func NewMounts(ctx context.Context, cfg MountsConfig) *Mounts {
+	if cfg.Used == nil {
+		cfg.Used = func() {}
+	}
+	if cfg.Wake == nil {
+		cfg.Wake = func(types.UID) {}
+	}
+	if cfg.Pauses == (await.Pauses{}) {
+		cfg.Pauses = await.Pauses{First: 500 * time.Millisecond, Last: 2*time.Minute + 2*time.Second}
+	}
+	m := &Mounts{cfg: cfg, paths: paths(cfg.Root), book: newBook()}
+	if err := m.book.read(m.paths); err != nil {
+		klog.FromContext(ctx).Error(err, "What is mounted of CSI volumes could not be read wholly; "+
+			"the rest is left as it is")
+	}
+	for _, k := range m.book.keys(func(*shared) bool { return true }) {
+		m.endUnused(k)
+	}
+	return m
+}
+
+// Run has volumes unstaged that no pod uses, until ctx ends. Call it once.
+func (m *Mounts) Run(ctx context.Context) error {
+	m.tasks.Go(m.lookAtDrivers)
+	m.tasks.Run(ctx)
+	return nil
+}
+
+// lookAtDrivers finds out whose volumes are attached of those that earlier runs of the agent left.
+// Until that is known, they count as attached.
+func (m *Mounts) lookAtDrivers(ctx context.Context) {
+	drivers := map[string]bool{}
+	for _, k := range m.book.keys(func(s *shared) bool { return !s.unattached }) {
+		drivers[k.Driver] = true
+	}
+	for _, driver := range slices.Sorted(maps.Keys(drivers)) {
+		for times := 0; ctx.Err() == nil; times++ {
+			o, err := m.object(ctx, driver)
+			if err == nil {
+				m.notice(driver, o)
+				break
+			}
+			await.For(ctx, m.cfg.Pauses.After(times))
+		}
+	}
+}
+
+// notice notes whether a driver's volumes are attached, and published again and again.
+func (m *Mounts) notice(driver string, o object) {
+	m.book.republish(driver, o.republishes())
+	if !o.attaches() && m.book.unattach(driver) {
+		m.cfg.Used()
+	}
+}
+
+// InUse returns the unique names of the volumes that pods of the node use, or that are staged on
+// it, ascending: these cannot be detached.
+func (m *Mounts) InUse() (out []string) {
+	for _, k := range m.book.keys(func(s *shared) bool {
+		return !s.unattached && len(s.users)+len(s.places) > 0
+	}) {
+		out = append(out, k.Name())
+	}
+	return out
+}
+
+// DriversChanged has pods looked at that wait for a driver which is registered now.
+func (m *Mounts) DriversChanged() {
+	m.book.forgive(m.cfg.Drivers.Registered)
+	m.wake(func(k Key) bool { return m.cfg.Drivers.Registered(k.Driver) })
+}
+
+// AttachmentChanged has pods looked at that wait for a volume to be attached.
+func (m *Mounts) AttachmentChanged(driver, handle string) {
+	m.wake(func(k Key) bool { return k == Key{driver, handle} })
+}
+
+func (m *Mounts) wake(which func(Key) bool) {
+	for _, pod := range m.book.waiting(which) {
+		m.cfg.Wake(pod)
+	}
+}
+
+// OperationError names the part of a mount that failed, as in the kubelet's messages.
+type OperationError struct {
+	Operation string
+	Err       error
+}
+
+func (e *OperationError) Error() string { return e.Err.Error() }
+
+func (e *OperationError) Unwrap() error { return e.Err }
+
+// operation names the part of a mount that failed, unless the error does.
+func operation(name string, err error) error {
+	if _, named := errors.AsType[*OperationError](err); named {
+		return err
+	}
+	return &OperationError{name, err}
+}
+
+// Request is a volume that a pod is to have.
+type Request struct {
+	Volume
+	Pod *v1.Pod
+	// Context is the SELinux context to mount with, if the driver can; "": none.
+	Context string
+}
+
+func (r Request) use() use { return use{r.Pod.UID, r.Path, r.Block} }
+
+// Result says what is left to do with a published volume.
+type Result struct {
+	// Give: give the files to the pod's fsGroup.
+	Give bool
+	// Context is the SELinux context that the volume is mounted with; "": none.
+	Context string
+}
+
+// Want notes that a pod is to have a volume, which is in use from then on.
+func (m *Mounts) Want(r Request) {
+	other := false
+	m.book.change(r.Key, func(s *shared) {
+		other = len(s.users)+len(s.places) == 0
+		s.users[r.use()] = state{known: s.users[r.use()].known}
+		s.unattached = r.Ephemeral
+	})
+	if other {
+		m.cfg.Used()
+	}
+}
+
+// errGone is the error of a mount that is no longer wanted.
+var errGone = errors.New("the pod no longer wants the volume")
+
+// SetUp stages and publishes a volume that was wanted, and calls then with where it is published.
+// It waits for the driver, at most as long as calls have. A call that fails is not repeated before a
+// pause is over. Nobody else calls the driver for the volume meanwhile.
+func (m *Mounts) SetUp(ctx context.Context, r Request, then func(target string, r Result) error) error {
+	done, err := m.book.take(ctx, r.Key)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if !m.isWanted(r) {
+		return errGone
+	}
+	o, err := m.object(ctx, r.Driver)
+	if err == nil {
+		err = o.lives(r.Volume)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: mounter.SetupAt failed to check volume lifecycle mode: %w", pluginName,
+			err)
+	}
+	m.notice(r.Driver, o)
+	attachment, err := m.attachment(ctx, o, r)
+	if err != nil {
+		return &OperationError{"WaitForAttach", err}
+	}
+	if !o.mountsContexts() {
+		r.Context = ""
+	}
+	job := job{Mounts: m, Request: r, object: o, attachment: attachment}
+	if !r.Ephemeral {
+		if err := job.stage(ctx); err != nil {
+			return operation(job.staging(), err)
+		}
+	}
+	delegated, err := job.publish(ctx)
+	if err == nil {
+		err = then(m.paths.target(r.use()), Result{
+			Give: !delegated && !r.Block && o.gives(r.Volume), Context: r.Context,
+		})
+	}
+	if err != nil {
+		return operation(job.publishing(), err)
+	}
+	job.settle(state{known: true, done: true})
+	return nil
+}
+
+func (m *Mounts) isWanted(r Request) (is bool) {
+	m.book.change(r.Key, func(s *shared) {
+		now, has := s.users[r.use()]
+		is = has && !now.leaving
+	})
+	return is
+}
+
+// attachment returns what the attacher says of the volume.
+func (m *Mounts) attachment(ctx context.Context, o object, r Request) (map[string]string, error) {
+	if r.Ephemeral || !o.attaches() {
+		return nil, nil
+	}
+	if m.cfg.Attached == nil {
+		return nil, fmt.Errorf("CSI driver %s has its volumes attached, and there is no API server "+
+			"to hear of it from; run the agent with --kubeconfig", r.Driver)
+	}
+	said, ok, err := m.cfg.Attached(ctx, r.Driver, r.Handle)
+	if err == nil && !ok {
+		err = fmt.Errorf("volume %s is not attached for volume attachment %s: waiting for the "+
+			"external-attacher of CSI driver %s", r.Handle, r.AttachmentName(m.cfg.Node), r.Driver)
+	}
+	return said, err
+}
+
+// Lack returns why the node cannot have the volume now: its driver is not registered, or it is not
+// attached. nil: it can.
+func (m *Mounts) Lack(ctx context.Context, v Volume) error {
+	if !m.cfg.Drivers.Registered(v.Driver) {
+		return job{Mounts: m, Request: Request{Volume: v}}.absent(notRegistered{v.Driver})
+	}
+	o, err := m.object(ctx, v.Driver)
+	if err == nil {
+		_, err = m.attachment(ctx, o, Request{Volume: v})
+	}
+	if err != nil {
+		return &OperationError{"WaitForAttach", err}
+	}
+	return nil
+}
+
+// Republishes reports whether a driver's volumes are published again and again, as far as that is
+// known.
+func (m *Mounts) Republishes(driver string) bool { return m.book.republishes(driver) }

@@ -1,0 +1,150 @@
+package csi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/ptr"
+)
+
+// Objects reads what the API server says of drivers and pods.
+type Objects interface {
+	// CSIDriver returns the object of a driver; nil: there is none.
+	CSIDriver(ctx context.Context, name string) (*storagev1.CSIDriver, error)
+	// DriverSecret returns a secret that a persistent volume names.
+	DriverSecret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	// DriverToken returns a token of the pod's service account.
+	DriverToken(ctx context.Context, pod *v1.Pod, want storagev1.TokenRequest) (
+		authenticationv1.TokenRequestStatus, error)
+}
+
+// object is what a driver's object says; nil inside: there is none.
+type object struct{ spec *storagev1.CSIDriverSpec }
+
+func (m *Mounts) object(ctx context.Context, driver string) (object, error) {
+	if m.cfg.Objects == nil {
+		return object{}, nil
+	}
+	found, err := m.cfg.Objects.CSIDriver(ctx, driver)
+	if err != nil || found == nil {
+		return object{}, err
+	}
+	return object{&found.Spec}, nil
+}
+
+// attaches reports whether the driver's persistent volumes are attached to nodes.
+func (o object) attaches() bool { return o.spec == nil || ptr.Deref(o.spec.AttachRequired, true) }
+
+// republishes reports whether volumes are published again and again while their pods run.
+func (o object) republishes() bool {
+	return o.spec != nil && ptr.Deref(o.spec.RequiresRepublish, false)
+}
+
+// mountsContexts reports whether volumes may be mounted with an SELinux context.
+func (o object) mountsContexts() bool {
+	return o.spec != nil && ptr.Deref(o.spec.SELinuxMount, false)
+}
+
+// lives returns why the driver cannot have such volumes, in the kubelet's words; nil: it can.
+func (o object) lives(v Volume) error {
+	life := storagev1.VolumeLifecycleMode(v.life())
+	switch {
+	case o.spec == nil && !v.Ephemeral:
+		return nil
+	case o.spec == nil:
+		return fmt.Errorf("volume mode %q not supported by driver %s (no CSIDriver object)", life,
+			v.Driver)
+	case slices.Contains(o.spec.VolumeLifecycleModes, life):
+		return nil
+	default:
+		return fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", life,
+			v.Driver, o.spec.VolumeLifecycleModes)
+	}
+}
+
+// gives reports whether the agent gives the volume to its pod's fsGroup.
+func (o object) gives(v Volume) bool {
+	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
+	if o.spec != nil {
+		policy = ptr.Deref(o.spec.FSGroupPolicy, policy)
+	}
+	once := func(m v1.PersistentVolumeAccessMode) bool {
+		return m == v1.ReadWriteOnce || m == v1.ReadWriteOncePod
+	}
+	switch {
+	case v.ReadOnly || policy == storagev1.NoneFSGroupPolicy:
+		return false
+	case policy == storagev1.FileFSGroupPolicy:
+		return true
+	default:
+		return v.FSType != "" && (v.Ephemeral || slices.ContainsFunc(v.Modes, once))
+	}
+}
+
+// about returns what the driver wants to know of the pod.
+func (o object) about(pod *v1.Pod, v Volume) map[string]string {
+	if o.spec == nil || !ptr.Deref(o.spec.PodInfoOnMount, false) {
+		return nil
+	}
+	return map[string]string{
+		"csi.storage.k8s.io/pod.name":            pod.Name,
+		"csi.storage.k8s.io/pod.namespace":       pod.Namespace,
+		"csi.storage.k8s.io/pod.uid":             string(pod.UID),
+		"csi.storage.k8s.io/serviceAccount.name": pod.Spec.ServiceAccountName,
+		ephemeralKey:                             strconv.FormatBool(v.Ephemeral),
+	}
+}
+
+// Names of what drivers are told of pods.
+const (
+	ephemeralKey = "csi.storage.k8s.io/ephemeral"
+	tokensKey    = "csi.storage.k8s.io/serviceAccount.tokens"
+)
+
+// tokens returns the tokens that the driver wants of the pod's service account, by audience; nil:
+// none. secret: they go where secrets go.
+func (m *Mounts) tokens(ctx context.Context, o object, pod *v1.Pod) (
+	out map[string]string, secret bool, err error) {
+	if o.spec == nil || len(o.spec.TokenRequests) == 0 {
+		return nil, false, nil
+	}
+	all := map[string]authenticationv1.TokenRequestStatus{}
+	for _, want := range o.spec.TokenRequests {
+		if all[want.Audience], err = m.cfg.Objects.DriverToken(ctx, pod, want); err != nil {
+			return nil, false, fmt.Errorf("%s: mounter.SetUpAt failed to get service accoount token "+
+				"attributes: %w", pluginName, err)
+		}
+	}
+	text, err := json.Marshal(all)
+	return map[string]string{tokensKey: string(text)},
+		ptr.Deref(o.spec.ServiceAccountTokenInSecrets, false), err
+}
+
+// secret returns what calls are made with. field is the secret's in the volume.
+func (m *Mounts) secret(ctx context.Context, field string, ref *v1.SecretReference) (
+	map[string]string, error) {
+	if ref == nil {
+		return nil, nil
+	}
+	if m.cfg.Objects == nil {
+		return nil, fmt.Errorf("%s needs a secret, and there is no API server to get it from; run "+
+			"the agent with --kubeconfig", field)
+	}
+	found, err := m.cfg.Objects.DriverSecret(ctx, ref.Namespace, ref.Name)
+	if err != nil {
+		return nil, fmt.Errorf("fetching %s %s/%s failed: %s: failed to find the secret %s in the "+
+			"namespace %s with error: %w", field, ref.Namespace, ref.Name, pluginName, ref.Name,
+			ref.Namespace, err)
+	}
+	out := make(map[string]string, len(found.Data))
+	for key, value := range found.Data {
+		out[key] = string(value)
+	}
+	return out, nil
+}
