@@ -23,6 +23,7 @@ import (
 // contentDomain is what pods are made of besides their containers.
 type contentDomain struct {
 	volumes *volume.Volumes
+	mounts  mountDomain
 	claims  claimDomain
 	objects *objects.Objects        // nil: the node is in no cluster
 	needs   *needs.Needs            // nil: as objects
@@ -36,7 +37,8 @@ type rooms map[types.UID][]stats.ClaimVolume
 
 // newContents makes what pods are made of, beside the claims. own returns the node's object; nil: it
 // is not known.
-func newContents(n node, claims claimDomain, own func() *v1.Node) (c contentDomain, err error) {
+func newContents(ctx context.Context, n node, drivers csiDomain, claims claimDomain,
+	own func() *v1.Node) (c contentDomain, err error) {
 	c = contentDomain{claims: claims, needed: new(mailbox.Topic), changed: mailbox.New[types.UID](),
 		room: new(atomic.Pointer[rooms])}
 	cfg := volume.Config{
@@ -67,6 +69,10 @@ func newContents(n node, claims claimDomain, own func() *v1.Node) (c contentDoma
 		}
 		cfg.Objects, cfg.Claims = c.objects, c.objects
 	}
+	if c.mounts, err = newMounts(ctx, n, drivers, c.objects); err != nil {
+		return c, err
+	}
+	cfg.CSI = c.mounts.Mounts
 	c.volumes, err = volume.New(cfg)
 	if c.objects != nil {
 		c.needs = needs.New(needs.Config{
@@ -82,11 +88,12 @@ func (n node) countsProjects() bool {
 }
 
 // follow follows the objects, and makes workers look at pods whose objects changed.
-func (c contentDomain) follow(workers *podworker.Workers, e claimEnds) []part {
+func (c contentDomain) follow(workers *podworker.Workers, drivers csiDomain, e claimEnds) []part {
+	mounts := c.mounts.follow(drivers, workers.Retry)
 	if c.objects == nil {
-		return nil
+		return mounts
 	}
-	return append(c.claims.follow(e), []part{
+	return append(append(mounts, c.claims.follow(e)...), []part{
 		{"objects of pods", c.objects.Run},
 		{"what pods need", c.needs.Run},
 		{"changes of objects", func(ctx context.Context) error {

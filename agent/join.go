@@ -64,7 +64,7 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	if n.kube != nil {
 		h.addresses.Follow(own.object)
 	}
-	contents, err := newContents(n, claims, own.object)
+	contents, err := newContents(ctx, n, devices.csi, claims, own.object)
 	if err != nil {
 		return nil, err
 	}
@@ -117,10 +117,11 @@ func (a *Agent) list(ctx context.Context, own clusterNode) error {
 		{"drivers of CSI volumes", a.devices.csi.Run},
 		{"health of drivers' devices", a.devices.drivers.health.Run},
 		{"runtime observer", a.host.pleg.Run}, {"local storage", a.disks.Run},
-	}, a.pods.first, a.probes.follow(a.pods.workers.Wake), a.contents.follow(a.pods.workers, claimEnds{
-		again: a.pods.workers.Retry, own: own.object, statuses: a.pods.statuses.Store, pleg: h.pleg,
-		heard: a.pods.statuses.pubs.complete,
-	}))
+	}, a.pods.first, a.probes.follow(a.pods.workers.Wake),
+		a.contents.follow(a.pods.workers, a.devices.csi, claimEnds{
+			again: a.pods.workers.Retry, own: own.object, statuses: a.pods.statuses.Store, pleg: h.pleg,
+			heard: a.pods.statuses.pubs.complete,
+		}))
 	if n.kube != nil {
 		a.run.first = append(a.run.first, part{"API server client", n.kube.Run})
 	}

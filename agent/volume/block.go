@@ -25,9 +25,9 @@ const devicesDir = "volumeDevices"
 func blocks() plugin {
 	return plugin{from: byClaims, field: "local", name: localName, block: true,
 		path: func(u used) string { return u.pv.Spec.Local.Path },
-		tearDown: func(ctx context.Context, v *Volumes, pod types.UID) error {
+		held: &held{release: func(ctx context.Context, v *Volumes, pod types.UID) error {
 			return v.mapped.release(ctx, pod)
-		},
+		}},
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
 			return time.Time{}, v.foreign(ctx, t, func() error {
 				isDevice, err := t.isOnDevice()
@@ -51,12 +51,13 @@ func blocks() plugin {
 
 // MapError reports that a pod cannot have a volume as a device.
 type MapError struct {
-	Volume string // the persistent volume's name
-	Err    error
+	Volume    string // the persistent volume's name
+	Operation string // the part that failed
+	Err       error
 }
 
 func (e *MapError) Error() string {
-	return fmt.Sprintf("MapVolume.MapBlockVolume failed for volume %q : %v", e.Volume, e.Err)
+	return fmt.Sprintf("MapVolume.%s failed for volume %q : %v", e.Operation, e.Volume, e.Err)
 }
 
 func (e *MapError) Unwrap() error { return e.Err }

@@ -15,6 +15,7 @@ import (
 	storagehelpers "k8s.io/component-helpers/storage/volume"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -218,12 +219,16 @@ func withClaims(all []used, known map[string]Claimed) (out []used, errs []error)
 			if !has {
 				continue
 			}
-			p, err := persistentPlugin(claimed.Volume)
+			pv, migrated, err := csi.Translate(claimed.Volume)
+			var p plugin
+			if err == nil {
+				p, err = persistentPlugin(pv)
+			}
 			if err != nil {
 				errs = append(errs, err)
 				continue
 			}
-			u.plugin, u.pv, u.readOnly = p, claimed.Volume, claimed.ReadOnly
+			u.plugin, u.pv, u.migrated, u.readOnly = p, pv, migrated, claimed.ReadOnly
 		}
 		out = append(out, u)
 	}

@@ -129,9 +129,9 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 		}, processing + "failed to fetch PVC from API server: connection refused"},
 		"of another type": {func(_ *storage, _ *v1.PersistentVolumeClaim, p *v1.PersistentVolume) {
 			p.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{
-				CSI: &v1.CSIPersistentVolumeSource{}}
-		}, `persistent volume "pv": a volume of type csi is not supported yet, and the pod waits ` +
-			`for it; use hostPath, nfs or local`},
+				ISCSI: &v1.ISCSIPersistentVolumeSource{}}
+		}, `persistent volume "pv": a volume of type iscsi is not supported yet, and the pod waits ` +
+			`for it; use hostPath, nfs, local or csi`},
 		"for another node": {func(_ *storage, _ *v1.PersistentVolumeClaim, p *v1.PersistentVolume) {
 			p.Spec.NodeAffinity = never
 		}, `MountVolume.NodeAffinity check failed for volume "pv" : no matching NodeSelectorTerms`},

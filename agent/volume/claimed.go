@@ -3,24 +3,23 @@ package volume
 import (
 	"context"
 	"errors"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// HasClaims reports whether a container of the pod uses a volume with a claim.
+// HasClaims reports whether a container of the pod uses a volume with a claim, or one that a driver
+// makes.
 func HasClaims(pod *v1.Pod) bool {
 	all, _ := usedVolumes(pod)
-	for _, u := range all {
-		if u.claim != "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(all, func(u used) bool {
+		return u.claim != "" || u.facts().driver != ""
+	})
 }
 
 // Lacking returns why claims of the pod cannot become volumes on this node, in the words of SetUp;
-// nil: all can. unknown: the API server did not say, so the claims may be good. Lacking asks it
+// nil: all can. So it does for volumes that drivers make. unknown: the API server did not say, so the claims may be good. Lacking asks it
 // each time and changes nothing.
 func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err error) {
 	all, err := usedVolumes(pod)
@@ -50,6 +49,8 @@ func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err e
 	for _, u := range bound {
 		if err := v.cfg.persistentFits(u); err != nil {
 			errs = append(errs, err)
+		} else if err := v.lacksDriver(ctx, pod, u); err != nil {
+			errs = append(errs, u.failed(err))
 		}
 	}
 	if len(errs) > 0 {

@@ -13,7 +13,10 @@ import (
 // due knows when the files of which pods must be written again. The agent loses it when it ends;
 // the next run compares all files once, and writes those that differ. The zero value is ready.
 type due struct {
-	mu   sync.Mutex
+	// renews reports whether a volume of the pod is made again and again; nil: of none.
+	renews func(pod *v1.Pod) bool
+
+	mu   sync.Mutex // guards pods
 	pods map[types.UID]*upToDate
 }
 
@@ -77,7 +80,7 @@ func (d *due) Due(pod *v1.Pod, now time.Time) time.Time {
 	if upToDate, again := d.ask(pod); upToDate {
 		return again
 	}
-	if !hasWritten(pod) {
+	if !hasWritten(pod) && (d.renews == nil || !d.renews(pod)) {
 		return time.Time{}
 	}
 	return now

@@ -83,8 +83,8 @@ var octal = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`,
 
 func plainPath(listed string) string { return octal.Replace(listed) }
 
-// unmountBelow unmounts everything below dir, and goes on after a failure.
-func (f filesystems) unmountBelow(ctx context.Context, dir string) error {
+// unmountBelow unmounts everything below dir but for what is below held, and goes on after a failure.
+func (f filesystems) unmountBelow(ctx context.Context, dir string, held ...string) error {
 	mounts, err := f.mountsBelow(dir)
 	if err != nil {
 		return err
@@ -93,6 +93,9 @@ func (f filesystems) unmountBelow(ctx context.Context, dir string) error {
 	for _, path := range mounts {
 		if err := ctx.Err(); err != nil {
 			return err
+		}
+		if slices.ContainsFunc(held, func(h string) bool { return strings.HasPrefix(path, h+"/") }) {
+			continue
 		}
 		if err := f.unmount(ctx, path); err != nil {
 			errs = append(errs, fmt.Errorf("unmount %s: %w", path, err))

@@ -66,6 +66,11 @@ func (p place) in(podDir string) string {
 	return filepath.Join(podDir, volumesDir, pathName(p.plugin), p.name)
 }
 
+// mountPoint returns where the volume is mounted.
+func (p place) mountPoint(podDir string) string {
+	return filepath.Join(p.in(podDir), insideOf(p.plugin))
+}
+
 // ready returns the file that marks the volume as complete, where the kubelet has it. Volumes that
 // the agent writes are wrapped in an emptyDir there.
 func (p place) ready(podDir string, written bool) string {

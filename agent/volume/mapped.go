@@ -15,8 +15,8 @@ import (
 
 // mapped removes what a kubelet makes for a block volume of a pod beside the link in the pod's
 // directory: below the node's plugins/ a mount of the device, named after the pod's UID, and a loop
-// device on that, which keeps the device from being replaced. We make neither; those of a pod that
-// a kubelet started are removed with the pod's volumes.
+// device on that, which keeps the device from being replaced. For local volumes we make neither;
+// those of a pod that a kubelet started are removed with the pod's volumes.
 type mapped struct {
 	layout
 	filesystems
@@ -54,42 +54,49 @@ func (m mapped) release(ctx context.Context, pod types.UID) (err error) {
 // unmap ends the loop device on path, unmounts path, and removes the volume's directory if no other
 // pod is left in it.
 func (m mapped) unmap(ctx context.Context, path string) error {
-	if err := m.endLoops(path); err != nil {
+	if err := m.free(ctx, path); err != nil {
 		return err
-	}
-	mounted, err := m.isMounted(path)
-	if err != nil {
-		return err
-	}
-	if mounted {
-		if err := m.unmount(ctx, path); err != nil {
-			return err
-		}
 	}
 	if err := os.Remove(path); err != nil {
 		return err
 	}
-	err = os.Remove(filepath.Dir(path))
+	err := os.Remove(filepath.Dir(path))
 	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
 }
 
+// free ends the loop device on path and unmounts path.
+func (m mapped) free(ctx context.Context, path string) error {
+	if err := m.endLoops(path); err != nil {
+		return err
+	}
+	mounted, err := m.isMounted(path)
+	if err != nil || !mounted {
+		return err
+	}
+	return m.unmount(ctx, path)
+}
+
+// loopsOn returns the names of the loop devices on the file at path.
+func (m mapped) loopsOn(path string) (out []string, err error) {
+	backed, err := filepath.Glob(filepath.Join(m.loops, "loop*", "loop", "backing_file"))
+	for _, file := range backed {
+		text, err := os.ReadFile(file)
+		if err == nil && strings.TrimSuffix(string(text), "\n") == path { // else it ended meanwhile
+			out = append(out, filepath.Base(filepath.Dir(filepath.Dir(file))))
+		}
+	}
+	return out, err
+}
+
 // endLoops ends the loop devices on the file at path. If others have one open, it ends when they
 // close it.
 func (m mapped) endLoops(path string) error {
-	backed, err := filepath.Glob(filepath.Join(m.loops, "loop*", "loop", "backing_file"))
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, file := range backed {
-		text, err := os.ReadFile(file)
-		if err != nil || strings.TrimSuffix(string(text), "\n") != path {
-			continue // it ended meanwhile, or has another file
-		}
-		name := filepath.Base(filepath.Dir(filepath.Dir(file)))
+	all, err := m.loopsOn(path)
+	errs := []error{err}
+	for _, name := range all {
 		if err := endLoop(filepath.Join(m.nodes, name)); err != nil {
 			errs = append(errs, fmt.Errorf("end loop device %s: %w", name, err))
 		}

@@ -52,11 +52,11 @@ func (v *Volumes) Measure(ctx context.Context, pods []*v1.Pod,
 			continue
 		}
 		for _, u := range all {
-			out.Desired[u.plugin.name]++
+			out.Desired[u.fullName()]++
 			if !u.isThere(dir) {
 				continue
 			}
-			out.Actual[u.plugin.name]++
+			out.Actual[u.fullName()]++
 			id := ""
 			if u.claim != "" && u.plugin.path == nil {
 				id = pod.Namespace + "/" + u.claim

@@ -26,9 +26,8 @@ type plugin struct {
 	// setUp makes a volume, or brings it up to date, and keeps what containers wrote into it. It
 	// returns when to call it again although nothing changed; zero: never.
 	setUp func(ctx context.Context, v *Volumes, t target) (again time.Time, err error)
-	// tearDown removes what the type has for a pod outside the pod's directory, when the pod goes;
-	// nil: nothing.
-	tearDown func(ctx context.Context, v *Volumes, pod types.UID) error
+	// held is what the type has of volumes beside the files in their pods' directories; nil: nothing.
+	held *held
 	// path returns where the volume is on the node; nil: at its place in the pod's directory.
 	path func(u used) string
 	// mount makes m a mount that the runtime makes, from its own name of the volume's image; nil:
@@ -60,12 +59,42 @@ type stage struct {
 	undo func(ctx context.Context, v *Volumes, volume string) error
 }
 
+// held is what a type has of volumes beside the files in their pods' directories.
+type held struct {
+	// release takes back what a pod has, before its directory is unmounted. As long as it fails,
+	// volumes of the type stay mounted.
+	release func(ctx context.Context, v *Volumes, pod types.UID) error
+	// leave does the same for one volume, by its name; nil: nothing is to be done.
+	leave func(ctx context.Context, v *Volumes, pod types.UID, name string) error
+	// inside is the name of what is mounted in a volume's directory; "": the directory itself.
+	inside string
+}
+
+// inside returns the name of what is mounted in a volume's directory.
+func (p plugin) inside() string {
+	if p.held == nil {
+		return ""
+	}
+	return p.held.inside
+}
+
+// insideOf does the same by the type's name.
+func insideOf(name string) string {
+	for _, p := range plugins() {
+		if p.name == name && !p.block {
+			return p.inside()
+		}
+	}
+	return ""
+}
+
 // facts are what follows from a volume's source.
 type facts struct {
-	mounted  bool // something is mounted on the volume's place, maybe with mount options
-	readOnly bool // for all containers
-	ordinary bool // any pod can have it at any time: nothing that it is made of can be missing
-	polled   bool // what it is made of changes and nobody tells
+	mounted  bool   // something is mounted on the volume's place, maybe with mount options
+	readOnly bool   // for all containers
+	ordinary bool   // any pod can have it at any time: nothing that it is made of can be missing
+	polled   bool   // what it is made of changes and nobody tells
+	driver   string // that makes it; "": the agent does
 }
 
 // facts returns what follows from the source of a volume.
@@ -103,7 +132,7 @@ func (t target) ready() string { return t.place().ready(t.podDir, t.plugin.writt
 func plugins() []plugin {
 	return []plugin{
 		emptyDirs(), hostPaths(), configMaps(), secrets(), downwardAPIs(), projections(),
-		images(), nfs(), locals(), blocks(),
+		images(), nfs(), locals(), blocks(), csiVolumes(), csiBlocks(),
 	}
 }
 

@@ -15,6 +15,7 @@ type wanted struct {
 	outside bool
 	mounted bool // something should be mounted there
 	written bool // the agent writes its content
+	renewed bool // its driver wants to make it again
 }
 
 // found is a volume in a pod's directory.
@@ -80,6 +81,8 @@ func reconcile(want []wanted, have []found) (out []step) {
 			do(makeIt, "it is looked at each time")
 		case why != "":
 			do(makeIt, why)
+		case w.renewed:
+			do(update, "its driver wants it published again")
 		}
 	}
 	byName := func(a, b place) int { return strings.Compare(a.String(), b.String()) }

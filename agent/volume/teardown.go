@@ -31,10 +31,16 @@ func (v *Volumes) emptied(ctx context.Context, uid types.UID,
 	if err != nil {
 		return err
 	}
+	if err := v.unmountBelow(ctx, filepath.Join(dir, subPathsDir)); err != nil {
+		return err
+	}
+	if held, err := v.release(ctx, uid, dir); err != nil {
+		return errors.Join(err, v.unmountBelow(ctx, dir, held...))
+	}
 	if err := v.unmountBelow(ctx, dir); err != nil {
 		return err
 	}
-	if err := v.release(ctx, uid, dir); err != nil {
+	if err := v.unstageAll(ctx, dir); err != nil {
 		return err
 	}
 	if err := remove(ctx, dir); err != nil {
@@ -44,18 +50,38 @@ func (v *Volumes) emptied(ctx context.Context, uid types.UID,
 	return nil
 }
 
-// release removes what was made for the pod outside its directory. Nothing is mounted in the
-// directory any more.
-func (v *Volumes) release(ctx context.Context, uid types.UID, dir string) error {
+// release takes back what types have for the pod beside its directory. After an error, held has the
+// directories of volumes that must stay mounted.
+func (v *Volumes) release(ctx context.Context, uid types.UID, dir string) (held []string, err error) {
+	var errs []error
+	for _, p := range plugins() {
+		if p.held == nil {
+			continue
+		}
+		if err := p.held.release(ctx, v, uid); err != nil {
+			errs = append(errs, err)
+			held = append(held, filepath.Join(dir, volumesDir, pathName(p.name)))
+		}
+	}
+	return held, errors.Join(errs...)
+}
+
+// leave takes back what a type has of one volume that the pod does not use.
+func (v *Volumes) leave(ctx context.Context, uid types.UID, at place) error {
+	for _, p := range plugins() {
+		if p.name == at.plugin && !p.block && p.held != nil && p.held.leave != nil {
+			return p.held.leave(ctx, v, uid, at.name)
+		}
+	}
+	return nil
+}
+
+// unstageAll undoes the stages of volumes in a pod's directory. Nothing is mounted there any more.
+func (v *Volumes) unstageAll(ctx context.Context, dir string) error {
 	all, err := places(dir)
 	errs := []error{err}
 	for _, p := range all {
 		errs = append(errs, unstage(ctx, v, p))
-	}
-	for _, p := range plugins() {
-		if p.tearDown != nil {
-			errs = append(errs, p.tearDown(ctx, v, uid))
-		}
 	}
 	return errors.Join(errs...)
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/mount-utils"
 
+	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/topology/podspec"
@@ -51,6 +52,8 @@ type Config struct {
 	Labels func() map[string]string
 	// Tell sends an event about a pod or a persistent volume. It must not block.
 	Tell func(about runtime.Object, eventType, reason, message string)
+	// CSI has volumes made by their drivers; nil: there are none.
+	CSI *csi.Mounts
 }
 
 // Volumes keeps the files of pods. Methods may run at the same time for different pods; calls for
@@ -100,6 +103,7 @@ func New(cfg Config) (*Volumes, error) {
 	}
 	v.devices = newOnDevices(v.layout, v.filesystems)
 	v.mapped = mapped{v.layout, v.filesystems, "/sys/block", "/dev"}
+	v.due.renews = v.renews
 	v.claims, err = newClaims(v.layout)
 	return v, err
 }
@@ -141,12 +145,12 @@ func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, updates bool) error {
 	var again time.Time
 	var errs []error
 	if updates {
-		used, _ = withClaims(used, nil)
+		used, _ = withClaims(used, v.claims.of(pod.UID))
 	} else {
 		used, errs = v.resolve(ctx, pod, used)
 	}
 	unknown, room := len(errs) > 0, maxPodContent
-	for _, s := range reconcile(want(used), have) {
+	for _, s := range reconcile(v.want(used, updates), have) {
 		if updates && s.verb != update || unknown && s.verb == remove {
 			continue
 		}
@@ -172,7 +176,7 @@ func (f filesystems) find(podDir string) ([]found, error) {
 	all, err := places(podDir)
 	out := make([]found, len(all))
 	for i, p := range all {
-		mounted, e := f.isMounted(p.in(podDir))
+		mounted, e := f.isMounted(p.mountPoint(podDir))
 		_, incomplete := os.Stat(p.ready(podDir, isWritten(p.plugin)))
 		out[i] = found{place: p, mounted: mounted, complete: incomplete == nil}
 		err = errors.Join(err, e)
@@ -180,12 +184,13 @@ func (f filesystems) find(podDir string) ([]found, error) {
 	return out, err
 }
 
-// want returns what should be in a pod's directory.
-func want(all []used) []wanted {
+// want returns what should be in a pod's directory. updates: what is there is brought up to date.
+func (v *Volumes) want(all []used, updates bool) []wanted {
 	out := make([]wanted, len(all))
 	for i, u := range all {
 		out[i] = wanted{place: u.place(), outside: u.plugin.path != nil,
-			written: u.plugin.written, mounted: u.facts().mounted}
+			written: u.plugin.written, mounted: u.facts().mounted,
+			renewed: updates && v.isRenewed(u)}
 	}
 	return out
 }
@@ -193,7 +198,11 @@ func want(all []used) []wanted {
 // do carries out one step.
 func (v *Volumes) do(ctx context.Context, s step, t target) (again time.Time, err error) {
 	if s.verb == remove {
-		if err := v.removeVolume(ctx, s.place.in(t.podDir)); err != nil {
+		err := v.leave(ctx, t.pod.UID, s.place)
+		if err == nil {
+			err = v.removeVolume(ctx, s.place.in(t.podDir))
+		}
+		if err != nil {
 			return again, fmt.Errorf("volume %v, which the pod does not use: %w", s.place, err)
 		}
 		return again, unstage(ctx, v, s.place)
@@ -203,14 +212,35 @@ func (v *Volumes) do(ctx context.Context, s step, t target) (again time.Time, er
 	}
 	began := time.Now()
 	again, err = t.plugin.setUp(ctx, v, t)
-	v.cfg.Done(t.plugin.name, time.Since(began), err)
-	switch {
-	case err != nil && t.plugin.block:
-		return again, &MapError{t.place().name, err}
-	case err != nil:
-		return again, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", t.place().name, err)
+	v.cfg.Done(t.fullName(), time.Since(began), err)
+	return again, t.failed(err)
+}
+
+// failed says in the kubelet's words which part of setting up a volume failed; nil: none.
+func (u used) failed(err error) error {
+	what := "SetUp"
+	if u.plugin.block {
+		what = "MapBlockVolume"
 	}
-	return again, nil
+	if part, is := errors.AsType[*csi.OperationError](err); is {
+		what = part.Operation
+	}
+	switch {
+	case err == nil:
+		return nil
+	case u.plugin.block:
+		return &MapError{u.place().name, what, err}
+	default:
+		return fmt.Errorf("MountVolume.%s failed for volume %q : %w", what, u.place().name, err)
+	}
+}
+
+// fullName returns the type's name with the driver of the volume, as in metrics.
+func (u used) fullName() string {
+	if driver := u.facts().driver; driver != "" {
+		return u.plugin.name + ":" + driver
+	}
+	return u.plugin.name
 }
 
 // used is a volume that a container uses, with its plugin.
@@ -218,15 +248,16 @@ type used struct {
 	volume v1.Volume
 	plugin plugin
 	// claim is the name of the volume's claim, and pv what it is bound to. Until pv is known there
-	// is no plugin.
+	// is no plugin. A volume of an in-tree type has the volume of a driver that it stands for.
 	claim    string
 	pv       *v1.PersistentVolume
+	migrated bool
 	readOnly bool // by the claim's reference, or by the volume's own source
 }
 
 func (u used) place() place {
 	if u.pv != nil {
-		return place{u.plugin.name, u.pv.Name}
+		return place{u.plugin.name, pathName(u.pv.Name)}
 	}
 	return place{u.plugin.name, u.volume.Name}
 }
@@ -236,7 +267,7 @@ func (u used) path(podDir string) string {
 	if u.plugin.path != nil {
 		return u.plugin.path(u)
 	}
-	return u.place().in(podDir)
+	return filepath.Join(u.place().in(podDir), u.plugin.inside())
 }
 
 // usedVolumes returns the pod's volumes that some container mounts or has as a device, in the order
@@ -267,7 +298,15 @@ func newUsed(pod *v1.Pod, volume v1.Volume) (u used, err error) {
 	if u.volume, u.claim = defaulted(volume), claimOf(pod, volume); u.claim != "" {
 		return u, nil
 	}
-	u.plugin, err = pluginFor(u.volume)
+	u.pv, err = csi.TranslateInline(u.volume, pod.Namespace)
+	switch {
+	case err != nil:
+	case u.pv != nil:
+		u.migrated = true
+		u.plugin, err = persistentPlugin(u.pv)
+	default:
+		u.plugin, err = pluginFor(u.volume)
+	}
 	u.readOnly = u.facts().readOnly
 	return u, err
 }

@@ -202,12 +202,12 @@ func TestFSGroup(t *testing.T) {
 
 // Unsupported names those volumes that a container uses and that are not supported.
 func TestUnsupported(t *testing.T) {
-	csi := v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{}}}
-	if err := Unsupported(podWith(csi)); err == nil || !strings.Contains(err.Error(),
-		`volume "v": a volume of type csi is not supported yet`) {
-		t.Errorf("of an inline CSI volume: %v", err)
+	disk := v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{}}}
+	if err := Unsupported(podWith(disk)); err == nil || !strings.Contains(err.Error(),
+		`volume "v": a volume of type iscsi is not supported yet`) {
+		t.Errorf("of an iSCSI volume: %v", err)
 	}
-	unused := podWith(csi)
+	unused := podWith(disk)
 	unused.Spec.Containers[0].VolumeMounts = nil
 	claim := podWith(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{
 		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}}})
@@ -234,8 +234,8 @@ func TestSetUpRefuses(t *testing.T) {
 	}{
 		{"network", podWith(source(v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{}})),
 			`volume "v": a volume of type iscsi is not supported yet, and the pod waits for it; ` +
-				`use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image, nfs or ` +
-				`persistentVolumeClaim`},
+				`use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image, nfs, csi ` +
+				`or persistentVolumeClaim`},
 		{"two types", podWith(source(v1.VolumeSource{
 			ISCSI: &v1.ISCSIVolumeSource{}, Secret: &v1.SecretVolumeSource{},
 		})), "type secret+iscsi"},

@@ -27,6 +27,8 @@ func notMade() map[string]string {
 		"TestClaimScenarios runs both agents": {"PodResourceClaim", "name", "resourceClaimName",
 			"resourceClaimTemplateName"},
 		"TestClaimScenarios runs both agents, too": {"ResourceClaim", "name", "request"},
+		"it takes a CSI driver": {"CSIVolumeSource", "driver", "readOnly", "fsType",
+			"volumeAttributes"},
 		"it is for the signer": {"PodCertificateProjection", "maxExpirationSeconds",
 			"userAnnotations"},
 	} {

@@ -1,0 +1,166 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/volume/csi"
+	"github.com/numalet/numalet/internal/files"
+)
+
+// csiName is the name of the type of volumes that drivers make.
+const csiName = "kubernetes.io/csi"
+
+// republishPeriod is how often volumes are published again whose drivers want that: about as often
+// as the kubelet looks at a pod that nothing happens to.
+const republishPeriod = time.Minute
+
+// csiVolumes are volumes with a file system that CSI drivers make.
+func csiVolumes() plugin {
+	return plugin{from: inPods | byClaims, field: "csi", name: csiName, relabel: true,
+		facts: csiFacts,
+		held:  &held{release: releaseCSI, leave: leaveOneCSI, inside: csi.MountName},
+		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
+			err := v.setUpCSI(ctx, t, func(_ string, got csi.Result) error {
+				if got.Give && v.asRoot {
+					if err := v.cfg.giveToGroup(t); err != nil {
+						return err
+					}
+				}
+				return t.markReady()
+			})
+			if err == nil && v.isRenewed(t.used) {
+				return time.Now().Add(republishPeriod), nil
+			}
+			return time.Time{}, err
+		}}
+}
+
+func csiFacts(u used) facts {
+	if u.pv != nil {
+		return facts{mounted: true, driver: u.pv.Spec.CSI.Driver}
+	}
+	source := u.volume.CSI
+	return facts{mounted: true, polled: true, driver: source.Driver,
+		readOnly: source.ReadOnly != nil && *source.ReadOnly}
+}
+
+// setUpCSI has the volume's driver make it, and calls then with where it is. The driver may take
+// longer than ctx: then a later call waits on.
+func (v *Volumes) setUpCSI(ctx context.Context, t target,
+	then func(target string, got csi.Result) error) error {
+	if v.cfg.CSI == nil {
+		return errNoDrivers
+	}
+	of, err := t.csiVolume(t.pod)
+	if err != nil {
+		return err
+	}
+	r := csi.Request{Volume: of, Pod: t.pod}
+	v.cfg.CSI.Want(r)
+	return v.foreign(ctx, t, func() error {
+		return v.cfg.CSI.SetUp(context.WithoutCancel(ctx), r, then)
+	})
+}
+
+// lacksDriver returns why the driver of the volume cannot make it now; nil: it can, or the volume
+// needs none.
+func (v *Volumes) lacksDriver(ctx context.Context, pod *v1.Pod, u used) error {
+	if u.facts().driver == "" {
+		return nil
+	}
+	if v.cfg.CSI == nil {
+		return errNoDrivers
+	}
+	of, err := u.csiVolume(pod)
+	if err != nil {
+		return err
+	}
+	return v.cfg.CSI.Lack(ctx, of)
+}
+
+var errNoDrivers = errors.New("CSI drivers cannot register here")
+
+// csiVolume returns the volume as its driver knows it.
+func (u used) csiVolume(pod *v1.Pod) (csi.Volume, error) {
+	if u.pv == nil {
+		return csi.Ephemeral(pod, u.volume)
+	}
+	out, err := csi.Persistent(u.pv, u.readOnly)
+	out.Migrated = u.migrated
+	return out, err
+}
+
+// isRenewed reports whether the volume is published again and again.
+func (v *Volumes) isRenewed(u used) bool {
+	driver := u.facts().driver
+	return driver != "" && !u.plugin.block && v.cfg.CSI != nil && v.cfg.CSI.Republishes(driver)
+}
+
+// renews reports whether a volume of the pod is published again and again.
+func (v *Volumes) renews(pod *v1.Pod) bool {
+	all, err := v.usedNow(pod)
+	return err == nil && slices.ContainsFunc(all, v.isRenewed)
+}
+
+// releaseCSI has all volumes of the pod unpublished, each by itself.
+func releaseCSI(ctx context.Context, v *Volumes, pod types.UID) error {
+	return v.leaveCSI(ctx, pod, func(csi.Use) bool { return true })
+}
+
+// leaveOneCSI has one volume with a file system unpublished.
+func leaveOneCSI(ctx context.Context, v *Volumes, pod types.UID, name string) error {
+	return v.leaveCSI(ctx, pod, func(u csi.Use) bool { return u.Device == "" && u.Name == name })
+}
+
+// leaveCSI has volumes of a pod unpublished. It waits for each driver at most unmountWait; a later
+// call waits on.
+func (v *Volumes) leaveCSI(ctx context.Context, pod types.UID, which func(csi.Use) bool) error {
+	if v.cfg.CSI == nil {
+		return nil
+	}
+	podDir, err := v.podDir(pod)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, unmountWait)
+	defer cancel()
+	errs := make(chan error)
+	n := 0
+	for _, u := range v.cfg.CSI.Uses(pod) {
+		if !which(u) {
+			continue
+		}
+		n++
+		go func() {
+			errs <- v.calls.do(ctx, "unpublish "+u.Target, func() error {
+				ctx := context.WithoutCancel(ctx)
+				return v.cfg.CSI.Leave(ctx, u, func() error { return v.unmapCSI(ctx, podDir, u) })
+			})
+		}()
+	}
+	var all []error
+	for range n {
+		all = append(all, <-errs)
+	}
+	return errors.Join(all...)
+}
+
+// unmapCSI removes what the agent made of a block volume for the pod.
+func (v *Volumes) unmapCSI(ctx context.Context, podDir string, u csi.Use) error {
+	if u.Device == "" {
+		return nil
+	}
+	if err := v.mapped.endLoops(u.Device); err != nil {
+		return err
+	}
+	if err := files.Remove(place{csiName, u.Name}.device(podDir)); err != nil {
+		return err
+	}
+	return v.mapped.free(ctx, u.Device)
+}

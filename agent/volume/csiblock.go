@@ -1,0 +1,70 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/volume/csi"
+)
+
+// csiBlocks are volumes of CSI drivers that containers have as devices. The driver puts the device
+// somewhere; the agent mounts that on a file of the pod, and keeps it open by a loop device, as the
+// kubelet does, so that no other device can take its number.
+func csiBlocks() plugin {
+	return plugin{from: byClaims, field: "csi", name: csiName, block: true, facts: csiFacts,
+		path: func(used) string { return "" },
+		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
+			link := t.place().device(t.podDir)
+			if v.isMapped(t, link) {
+				return time.Time{}, nil
+			}
+			return time.Time{}, v.setUpCSI(ctx, t, func(target string, _ csi.Result) error {
+				return v.mapCSI(t, target, link)
+			})
+		}}
+}
+
+// isMapped reports whether the pod has the device already.
+func (v *Volumes) isMapped(t target, link string) bool {
+	if v.cfg.CSI == nil {
+		return false
+	}
+	for _, u := range v.cfg.CSI.Uses(t.pod.UID) {
+		if u.Name != t.place().name || u.Device == "" {
+			continue
+		}
+		mounted, err := v.isMounted(u.Device)
+		_, linkErr := filepath.EvalSymlinks(link)
+		return err == nil && mounted && linkErr == nil && v.mapped.hasLoop(u.Device)
+	}
+	return false
+}
+
+// mapCSI makes the pod's device of what the driver has published.
+func (v *Volumes) mapCSI(t target, published, link string) error {
+	device, err := filepath.EvalSymlinks(published)
+	if err != nil {
+		return fmt.Errorf("the driver has published no device: %w", err)
+	}
+	file := v.cfg.CSI.DeviceFile(t.place().name, t.pod.UID)
+	if err := v.mapped.hold(device, file); err != nil {
+		return &csi.OperationError{Operation: "MapBlockVolume", Err: err}
+	}
+	isNew, err := linkTo(device, link)
+	if err != nil {
+		return &csi.OperationError{Operation: "MapBlockVolume", Err: err}
+	}
+	if isNew {
+		v.cfg.Tell(t.pod, v1.EventTypeNormal, "SuccessfulMountVolume", fmt.Sprintf(
+			"MapVolume.MapPodDevice succeeded for volume %q globalMapPath %q", t.pv.Name,
+			filepath.Dir(file)))
+		v.cfg.Tell(t.pod, v1.EventTypeNormal, "SuccessfulMountVolume", fmt.Sprintf(
+			"MapVolume.MapPodDevice succeeded for volume %q volumeMapPath %q", t.pv.Name,
+			filepath.Dir(link)))
+	}
+	return nil
+}
