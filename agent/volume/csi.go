@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/stats/diskusage"
 	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/internal/files"
 )
@@ -163,4 +164,23 @@ func (v *Volumes) unmapCSI(ctx context.Context, podDir string, u csi.Use) error 
 		return err
 	}
 	return v.mapped.free(ctx, u.Device)
+}
+
+// errNotMeasured is the error of a volume whose driver cannot say what room it has.
+var errNotMeasured = errors.New("the driver does not measure volumes")
+
+// roomOfCSI returns what the volume's driver says of its room.
+func (v *Volumes) roomOfCSI(ctx context.Context, pod *v1.Pod, u used) (diskusage.Room, error) {
+	of, err := u.csiVolume(pod)
+	if err != nil {
+		return diskusage.Room{}, err
+	}
+	target := v.cfg.CSI.Target(of, pod.UID)
+	return v.roomOf(ctx, target, func() (diskusage.Room, error) {
+		room, can, err := v.cfg.CSI.Room(context.WithoutCancel(ctx), of, target)
+		if err == nil && !can {
+			err = errNotMeasured
+		}
+		return room, err
+	})
 }

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"os"
 	"time"
 
@@ -42,6 +43,7 @@ func (v *Volumes) Measure(ctx context.Context, pods []*v1.Pod,
 	looked func(by string, took time.Duration)) Measured {
 	out := Measured{Desired: map[string]int{}, Actual: map[string]int{}}
 	seen := map[string]int{"": -1} // index in Claims; negative: not there
+	silent := map[string]bool{}    // drivers that do not answer
 	for _, pod := range pods {
 		dir, err := v.podDir(pod.UID)
 		if err != nil {
@@ -58,15 +60,15 @@ func (v *Volumes) Measure(ctx context.Context, pods []*v1.Pod,
 			}
 			out.Actual[u.fullName()]++
 			id := ""
-			if u.claim != "" && u.plugin.path == nil {
+			if u.isMeasured() {
 				id = pod.Namespace + "/" + u.claim
 			}
 			at, known := seen[id]
 			if !known {
 				at = -1
 				began := time.Now()
-				if room, err := v.roomOf(ctx, u.path(dir)); err == nil {
-					looked("statfs", time.Since(began))
+				if room, by, err := v.measure(ctx, pod, u, dir, silent); err == nil {
+					looked(by, time.Since(began))
 					at = len(out.Claims)
 					out.Claims = append(out.Claims,
 						ClaimRoom{Namespace: pod.Namespace, Claim: u.claim, Room: room})
@@ -93,13 +95,40 @@ func (u used) isThere(podDir string) bool {
 	return err == nil
 }
 
-// roomOf returns the space on the file system that is mounted at path.
-func (f filesystems) roomOf(ctx context.Context, path string) (diskusage.Room, error) {
+// isMeasured reports whether the volume has room of its own: it is a claim's, and neither a directory
+// nor a device of the host.
+func (u used) isMeasured() bool {
+	return u.claim != "" && (u.plugin.path == nil || u.facts().driver != "")
+}
+
+// measure returns the space on a volume, and by what it was measured: its file system, or its driver.
+// A driver that does not answer in time is silent from then on, and not asked.
+func (v *Volumes) measure(ctx context.Context, pod *v1.Pod, u used, dir string,
+	silent map[string]bool) (room diskusage.Room, by string, err error) {
+	driver := u.facts().driver
+	if driver == "" {
+		path := u.path(dir)
+		room, err = v.roomOf(ctx, path, func() (diskusage.Room, error) {
+			return diskusage.Filesystem(path)
+		})
+		return room, "statfs", err
+	}
+	if silent[driver] || v.cfg.CSI == nil {
+		return room, driver, context.DeadlineExceeded
+	}
+	room, err = v.roomOfCSI(ctx, pod, u)
+	silent[driver] = errors.Is(err, context.DeadlineExceeded)
+	return room, driver, err
+}
+
+// roomOf calls measure for what is at path, and waits for it at most measureWait.
+func (f filesystems) roomOf(ctx context.Context, path string,
+	measure func() (diskusage.Room, error)) (diskusage.Room, error) {
 	ctx, cancel := context.WithTimeout(ctx, measureWait)
 	defer cancel()
 	found := make(chan diskusage.Room, 1)
 	err := f.calls.do(ctx, "measure "+path, func() error {
-		room, err := diskusage.Filesystem(path)
+		room, err := measure()
 		found <- room
 		return err
 	})

@@ -63,7 +63,9 @@ func needs(namespace string) []need {
 			func(c rig.Cluster) { bind(c, "p2", "hostPath: {path: /}") },
 			"FailedMount", processing + "p2: PVC is not bound"},
 		{"csi", "persistentVolumeClaim: {claimName: p3}", nil, "FailedMount",
-			fmt.Sprintf("persistent volume %q: a volume of type csi is not supported yet", namespace+"-p3")},
+			fmt.Sprintf("MountVolume.MountDevice failed for volume %q : kubernetes.io/csi: "+
+				"attacher.MountDevice failed to create newCsiDriverClient: driver name test not found in "+
+				"the list of registered CSI drivers", namespace+"-p3")},
 	}
 }
 
