@@ -18,6 +18,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/recall"
 	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/topology"
 )
 
 // deviceDomain is the node's device plugins, and its drivers of resource claims and of
@@ -101,5 +102,5 @@ func (d deviceDomain) notifier(n node, settled func()) *released.Notifier {
 // routes returns the configuration of the routes about devices.
 func (d deviceDomain) routes(n node) devices.Config {
 	return devices.Config{Plugins: d.Plugins, Drivers: d.drivers.List, State: n.store.State,
-		Tell: n.events.OnNode}
+		Machine: func() *topology.Machine { return n.hardware.Get().Machine }, Tell: n.events.OnNode}
 }

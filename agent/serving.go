@@ -195,6 +195,7 @@ func newPodResources(n node, d deviceDomain, c claimDomain, p podDomain) (
 					return has
 				}),
 				Assigned: state, Inventory: d.Inventory(), Memory: h.Memory,
+				Machine: h.Machine,
 			}
 			if c.Manager != nil {
 				s.Claims = c.Prepared

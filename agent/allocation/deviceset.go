@@ -142,8 +142,8 @@ func (d DeviceSet) NodesOf(i int) topology.NodeSet {
 	return d.Nodes[i]
 }
 
-// addressOf returns the PCI address that the plugin named for the i-th device; "": unknown.
-func (d DeviceSet) addressOf(i int) string {
+// AddressOf returns the PCI address that the plugin named for the i-th device; "": unknown.
+func (d DeviceSet) AddressOf(i int) string {
 	if i >= len(d.Addresses) {
 		return ""
 	}

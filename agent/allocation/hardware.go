@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/sets"
-
 	"github.com/numalet/numalet/agent/claims/places"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
@@ -60,7 +58,7 @@ func hardwareOf(pods []Pod) (out hardware) {
 func (c Container) hardware(words string) (out []owner) {
 	for _, set := range c.Devices() {
 		for i, id := range set.IDs {
-			if is := places.OfPlugin(set.Resource, id, set.addressOf(i)); is.Known() {
+			if is := places.OfPlugin(set.Resource, id, set.AddressOf(i)); is.Known() {
 				out = append(out, owner{Identity: is})
 			}
 		}
@@ -188,10 +186,9 @@ func (t Taken) owners() owners {
 	return owners{}.change(nil, t).(owners)
 }
 
-// ByClaims returns the devices of the resource that are the same hardware as devices that claims have.
-func (t Taken) ByClaims(r devicemanager.Resource) sets.Set[string] {
-	return sets.KeySet(t.owners().claimed(r))
-}
+// ByClaims says, for people and by id, which of the resource's devices are the same hardware as devices
+// that claims have.
+func (t Taken) ByClaims(r devicemanager.Resource) map[string]string { return t.owners().claimed(r) }
 
 // claimed says, by id, which of the resource's devices are the same hardware as devices of claims.
 func (n owners) claimed(r devicemanager.Resource) map[string]string {

@@ -178,7 +178,7 @@ func TestAddressesAreRecorded(t *testing.T) {
 	for _, set := range back.Containers["main"].Devices() {
 		for i, id := range set.IDs {
 			want := v.Inventory.Resources[set.Resource].Addresses[id]
-			if got := set.addressOf(i); got != want {
+			if got := set.AddressOf(i); got != want {
 				t.Errorf("%s: the address is %q, want %q", id, got, want)
 			}
 		}
@@ -215,8 +215,8 @@ func TestHardwareIndex(t *testing.T) {
 					want.Insert(d.ID)
 				}
 			}
-			if got := ledger.Beside(me, nil).Taken.ByClaims(gpu); !got.Equal(want) {
-				t.Fatalf("seed %d, step %d: claims have %v, want %v", seed, step, sets.List(got), sets.List(want))
+			if got := ledger.Beside(me, nil).Taken.ByClaims(gpu); !sets.KeySet(got).Equal(want) {
+				t.Fatalf("seed %d, step %d: claims have %v, want %v", seed, step, got, sets.List(want))
 			}
 			for other := range pods {
 				a, b := TakenBy(pods[me]).owners(), TakenBy(pods[other])

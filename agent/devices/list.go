@@ -9,6 +9,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin/cordon"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/topology"
 )
 
 // HealthAbsent is that of a cordoned device that no plugin lists. The others are those of a pod's
@@ -25,13 +26,20 @@ type Row struct {
 	Reason string `json:"reason,omitempty"`
 	// Nodes are the NUMA nodes as a list, such as 0-1; empty when the plugin names none.
 	Nodes string `json:"nodes,omitempty"`
+	// PCI is the address of its PCI function, Switch the upstream port of the PCIe switch above it and
+	// Root its PCIe root complex, as far as they are known.
+	PCI    string `json:"pci,omitempty"`
+	Switch string `json:"switch,omitempty"`
+	Root   string `json:"root,omitempty"`
 	// HeldBy are containers as namespace/pod/container; an init container beside one that took over
 	// from it.
 	HeldBy []string `json:"heldBy,omitempty"`
 	// ReleasedBy is the pod, as namespace/name, that had it; its plugin has not answered yet that it
 	// knows, and nobody is given the device before.
-	ReleasedBy string  `json:"releasedBy,omitempty"`
-	Cordon     *Cordon `json:"cordon,omitempty"`
+	ReleasedBy string `json:"releasedBy,omitempty"`
+	// Claimed names the device of a resource claim that is the same hardware, and the pod that has it.
+	Claimed string  `json:"claimed,omitempty"`
+	Cordon  *Cordon `json:"cordon,omitempty"`
 }
 
 // Cordon says since when a device is cordoned, and why.
@@ -45,7 +53,9 @@ type device struct{ resource, id string }
 
 // List is the devices that plugins list, and those that are cordoned and that none lists, by resource
 // and in natural order of ids.
-func List(inventory devicemanager.Inventory, state allocation.State, cordons []cordon.Cordon) []Row {
+func List(m *topology.Machine, inventory devicemanager.Inventory, state allocation.State,
+	cordons []cordon.Cordon) []Row {
+	all := allocation.TakenBy(state.List()...)
 	held, released := holders(state), releasers(state)
 	said := map[device]*Cordon{}
 	for _, c := range cordons {
@@ -54,13 +64,18 @@ func List(inventory devicemanager.Inventory, state allocation.State, cordons []c
 	out := []Row{}
 	for _, name := range slices.Sorted(maps.Keys(inventory.Resources)) {
 		r := inventory.Resources[name]
+		r.Name = name
+		claimed := all.ByClaims(r)
 		for _, d := range r.Devices {
 			key := device{name, d.ID}
 			row := Row{
 				Resource: name, ID: d.ID, Health: string(inventory.Health(name, d.ID)),
 				Nodes:  d.Nodes.String(),
 				HeldBy: held[key], ReleasedBy: released[key], Cordon: said[key],
-				Reason: r.Reasons.ByID[d.ID],
+				Reason: r.Reasons.ByID[d.ID], Claimed: claimed[d.ID], PCI: r.PCIAddress(d.ID),
+			}
+			if pci, here := r.PCI(m, d.ID); here {
+				row.Switch, row.Root = pci.Switch(), pci.Root()
 			}
 			delete(said, key)
 			out = append(out, row)

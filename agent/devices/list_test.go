@@ -11,16 +11,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/deviceplugin/cordon"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/discover"
 )
 
 const gpu, nic = "example.com/gpu", "example.com/nic"
 
 func TestList(t *testing.T) {
 	inventory := devicemanager.Inventory{Resources: map[string]devicemanager.Resource{
-		nic: {Devices: []*devicemanager.Device{{ID: "nic-0"}}},
+		nic: {Devices: []*devicemanager.Device{{ID: "nic-0"}, {ID: "0000:18:00.0"}, {ID: "0000:02:00.0"}},
+			Addresses: map[string]string{"nic-0": "0000:1b:00.0"}},
 		gpu: {Connected: true, Devices: []*devicemanager.Device{
 			{ID: "gpu-2", Healthy: true, Nodes: topology.NewNodeSet(0, 1)},
 			{ID: "gpu-10", Cordoned: true},
@@ -30,13 +33,19 @@ func TestList(t *testing.T) {
 		Namespace: "team", Name: "train", Containers: map[string]allocation.Container{
 			"init": {allocation.Devices{{Resource: gpu, IDs: []string{"gpu-10"}}}},
 			"main": {allocation.Devices{
-				{Resource: gpu, IDs: []string{"gpu-10", "gpu-11"}}}},
+				{Resource: gpu, IDs: []string{"gpu-10", "gpu-11"}}}, allocation.Claims{{Name: "rdma",
+				Devices: []claim.Device{{Driver: "net", Pool: "node", Name: "eth0",
+					Place: claim.Place{PCI: "0000:18:00.0"}}}}}},
 		},
 	}}, Owed: []allocation.Owed{
 		{Namespace: "team", Name: "gone", Resource: nic, IDs: []string{"nic-0"}},
 	}}
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	got := List(inventory, state, []cordon.Cordon{
+	m, err := discover.Fixture("dgx-h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := List(m, inventory, state, []cordon.Cordon{
 		{Resource: gpu, ID: "gpu-10", Reason: "hot", Since: since},
 		{Resource: gpu, ID: "gpu-11", Since: since},
 		{Resource: "example.com/away", ID: "a", Since: since},
@@ -49,8 +58,13 @@ func TestList(t *testing.T) {
 			`"reason":"no power","heldBy":["team/train/init","team/train/main"],"cordon":{"reason":"hot",` + at + `}}`,
 		`{"resource":"example.com/gpu","id":"gpu-11","health":"Absent",` +
 			`"heldBy":["team/train/main"],"cordon":{` + at + `}}`,
-		`{"resource":"example.com/nic","id":"nic-0","health":"Unknown",` +
-			`"releasedBy":"team/gone"}`,
+		`{"resource":"example.com/nic","id":"0000:02:00.0","health":"Unknown","pci":"0000:02:00.0"}`,
+		`{"resource":"example.com/nic","id":"0000:18:00.0","health":"Unknown","pci":"0000:18:00.0",` +
+			`"switch":"0000:16:00.0","root":"pci0000:15","claimed":"device 0000:18:00.0 of example.com/nic and ` +
+			`device net/node/eth0 of claim rdma, which pod team/train has, are the same hardware: both are ` +
+			`the PCI device 0000:18:00.0"}`,
+		`{"resource":"example.com/nic","id":"nic-0","health":"Unknown","pci":"0000:1b:00.0",` +
+			`"switch":"0000:16:00.0","root":"pci0000:15","releasedBy":"team/gone"}`,
 	}
 	var lines []string
 	for _, row := range got {
@@ -81,7 +95,8 @@ func TestToldWhenNobodyWaits(t *testing.T) {
 	var told []string
 	c := Config{
 		Plugins: plugins, State: func() allocation.State { return allocation.State{} },
-		Tell: func(_, reason, message string) { told = append(told, reason+": "+message) },
+		Machine: func() *topology.Machine { return nil },
+		Tell:    func(_, reason, message string) { told = append(told, reason+": "+message) },
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -20,6 +20,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/dra"
 	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/internal/strictyaml"
+	"github.com/numalet/numalet/topology"
 )
 
 // Reasons of the node's events. The kubelet has none.
@@ -38,6 +39,7 @@ const maxQuestion = 64 << 10
 type Config struct {
 	Plugins *devicemanager.Plugins
 	State   func() allocation.State
+	Machine func() *topology.Machine
 	// Drivers lists the drivers of resource claims; nil: there are none.
 	Drivers func() []dra.Driver
 	// Tell records an event of the node.
@@ -82,7 +84,7 @@ func Routes(c Config) []server.Route {
 }
 
 func (c Config) list() []Row {
-	return List(c.Plugins.Inventory(), c.State(), c.Plugins.Cordons())
+	return List(c.Machine(), c.Plugins.Inventory(), c.State(), c.Plugins.Cordons())
 }
 
 func (c Config) route(pattern string,

@@ -98,7 +98,7 @@ func (s *Supply) countDevices(room *allocation.Room, at map[topology.NodeID]int)
 		switch {
 		case taken.Has(d.ID):
 			free = 0
-		case claimed.Has(d.ID):
+		case claimed[d.ID] != "":
 			free = 0
 			s.Claimed++
 		}

@@ -24,6 +24,8 @@ type Snapshot struct {
 	Pods      []*v1.Pod
 	Assigned  allocation.State
 	Inventory devicemanager.Inventory
+	// Machine says where devices are; nil: not known.
+	Machine *topology.Machine
 	// Claims returns a pod's prepared resource claims; nil: there are none.
 	Claims func(pod types.UID) []claims.Prepared
 	// CPUs are the CPUs that can be exclusive, assigned or not.

@@ -58,13 +58,11 @@ func (s *state) messages(f filter, lost bool) iter.Seq[*watchv1.WatchResponse] {
 		}
 		all := change{node: s.node}
 		for _, h := range s.pods {
-			all.pods = append(all.pods, podChange{uid: h.uid, after: h.has})
+			all.pods = append(all.pods, podChange{uid: h.uid, after: h.has, places: h.places})
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.from.Inventory.Resources)) {
 			if f.devices(name) {
-				c := diffDevices(nil, offered(s.from.Inventory.Resources[name]))
-				c.resource = name
-				all.devices = append(all.devices, c)
+				all.devices = append(all.devices, s.from.devicesSince(nil, name))
 			}
 		}
 		for m := range all.messages(f) {
@@ -113,7 +111,7 @@ func (c podChange) message(f filter) *watchv1.WatchResponse {
 	switch {
 	case f.pod(c.after):
 		return &watchv1.WatchResponse{Event: &watchv1.WatchResponse_Pod{
-			Pod: &watchv1.Pod{Uid: string(c.uid), Resources: c.after},
+			Pod: &watchv1.Pod{Uid: string(c.uid), Resources: c.after, Places: c.places},
 		}}
 	case f.pod(c.before):
 		return &watchv1.WatchResponse{Event: &watchv1.WatchResponse_DeletedPod{
@@ -128,23 +126,22 @@ func (c podChange) message(f filter) *watchv1.WatchResponse {
 func (c deviceChange) messages() iter.Seq[*watchv1.WatchResponse] {
 	return func(yield func(*watchv1.WatchResponse) bool) {
 		for ids := range slices.Chunk(c.deleted, devicesPerMessage) {
-			if !yield(deviceMessage(c.resource, nil, ids)) {
+			if !yield(c.message(nil, ids)) {
 				return
 			}
 		}
 		for devices := range slices.Chunk(c.put, devicesPerMessage) {
-			if !yield(deviceMessage(c.resource, devices, nil)) {
+			if !yield(c.message(devices, nil)) {
 				return
 			}
 		}
 	}
 }
 
-func deviceMessage(resource string, put []*devicemanager.Device,
-	deleted []string) *watchv1.WatchResponse {
-	m := &watchv1.Devices{ResourceName: resource, DeletedIds: deleted}
+func (c deviceChange) message(put []*devicemanager.Device, deleted []string) *watchv1.WatchResponse {
+	m := &watchv1.Devices{ResourceName: c.resource, DeletedIds: deleted, Places: c.places(put)}
 	for _, d := range put {
-		m.Put = append(m.Put, entries(resource, d)...)
+		m.Put = append(m.Put, entries(c.resource, d)...)
 	}
 	return &watchv1.WatchResponse{Event: &watchv1.WatchResponse_Devices{Devices: m}}
 }

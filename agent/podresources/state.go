@@ -24,8 +24,9 @@ type state struct {
 
 // holding is a pod with what it holds.
 type holding struct {
-	uid types.UID
-	has *podresourcesv1.PodResources
+	uid    types.UID
+	has    *podresourcesv1.PodResources
+	places []*watchv1.Place
 }
 
 // change leads from the state of the previous generation to that of its own.
@@ -42,6 +43,7 @@ type change struct {
 type podChange struct {
 	uid           types.UID
 	before, after *podresourcesv1.PodResources
+	places        []*watchv1.Place // of its devices afterwards
 }
 
 // deviceChange describes changes of the allocatable devices of a connected plugin's resource.
@@ -49,6 +51,8 @@ type deviceChange struct {
 	resource string
 	put      []*devicemanager.Device
 	deleted  []string
+	// places returns where some of put are.
+	places func([]*devicemanager.Device) []*watchv1.Place
 }
 
 // sorted returns the pods in the order of the answers.
@@ -69,7 +73,7 @@ func (s Snapshot) state() *state {
 		from: s,
 	}
 	for _, pod := range s.sorted() {
-		out.pods = append(out.pods, holding{pod.UID, s.pod(pod)})
+		out.pods = append(out.pods, holding{pod.UID, s.pod(pod), s.places(s.Assigned.Pods[pod.UID])})
 	}
 	return out
 }
@@ -92,48 +96,59 @@ func follow(before, next *state) (c change, changed bool) {
 	} else {
 		c.node = next.node
 	}
-	c.devices = diffInventory(before.from.Inventory, next.from.Inventory)
+	c.devices = next.from.diffInventory(before.from.Inventory)
 	next.generation = before.generation + 1
 	c.generation = next.generation
 	return c, len(c.pods) > 0 || c.node != nil || len(c.devices) > 0
 }
 
 func diffPods(before, next *state) (out []podChange) {
-	gone := map[types.UID]*podresourcesv1.PodResources{}
+	gone := map[types.UID]holding{}
 	for _, h := range before.pods {
-		gone[h.uid] = h.has
+		gone[h.uid] = h
 	}
 	var put []podChange
 	for i, h := range next.pods {
 		had, known := gone[h.uid]
 		delete(gone, h.uid)
-		if known && proto.Equal(had, h.has) {
-			next.pods[i].has = had
+		if known && proto.Equal(had.has, h.has) && samePlaces(had.places, h.places) {
+			next.pods[i] = had
 			continue
 		}
-		put = append(put, podChange{uid: h.uid, before: had, after: h.has})
+		put = append(put, podChange{uid: h.uid, before: had.has, after: h.has, places: h.places})
 	}
 	for _, h := range before.pods {
 		if had, ok := gone[h.uid]; ok {
-			out = append(out, podChange{uid: h.uid, before: had})
+			out = append(out, podChange{uid: h.uid, before: had.has})
 		}
 	}
 	return append(out, put...)
 }
 
-func diffInventory(before, next devicemanager.Inventory) (out []deviceChange) {
+func (s Snapshot) diffInventory(before devicemanager.Inventory) (out []deviceChange) {
+	next := s.Inventory
 	if before.Version == next.Version {
 		return nil
 	}
 	names := maps.Clone(next.Resources)
 	maps.Copy(names, before.Resources)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		c := diffDevices(offered(before.Resources[name]), offered(next.Resources[name]))
-		if c.resource = name; c.weight() > 0 {
+		if c := s.devicesSince(offered(before.Resources[name]), name); c.weight() > 0 {
 			out = append(out, c)
 		}
 	}
 	return out
+}
+
+// devicesSince returns how the devices of a resource differ from those of before.
+func (s Snapshot) devicesSince(before []*devicemanager.Device, resource string) deviceChange {
+	r := s.Inventory.Resources[resource]
+	c := diffDevices(before, offered(r))
+	c.resource, r.Name = resource, resource
+	c.places = func(devices []*devicemanager.Device) []*watchv1.Place {
+		return placesOf(s.Machine, r, devices)
+	}
+	return c
 }
 
 // offered returns the resource's devices if its plugin is connected.

@@ -29,8 +29,8 @@ func newDeviceListCommand() *cobra.Command {
 		Use:   "list [RESOURCE]",
 		Short: "List devices: their health, who has them, which are cordoned",
 		Long: `List the devices that plugins offer to a running agent, with their health, their
-NUMA nodes and the containers that have them, and the devices that are cordoned,
-also those that no plugin lists now.`,
+NUMA nodes, their place in the PCI tree as far as it is known, and the containers that
+have them, and the devices that are cordoned, also those that no plugin lists now.`,
 		Example: "  numalet device list example.com/gpu\n  numalet device list --node node1 -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -56,23 +56,47 @@ func printDevices(out io.Writer, all []devices.Row) error {
 		return err
 	}
 	rows := newRows(out)
-	rows.add("RESOURCE", "ID", "HEALTH", "NODES", "HELD BY", "CORDONED")
+	placed := slices.ContainsFunc(all, func(r devices.Row) bool { return r.PCI != "" })
+	places := func(of ...string) []string {
+		if !placed {
+			return nil
+		}
+		return of
+	}
+	rows.add(slices.Concat([]string{"RESOURCE", "ID", "HEALTH", "NODES"}, places("PCI", "UNDER"),
+		[]string{"HELD BY", "CORDONED"})...)
 	for _, r := range all {
 		health := r.Health
 		if r.Reason != "" {
 			health += ": " + r.Reason
 		}
-		rows.add(r.Resource, r.ID, health, cmp.Or(r.Nodes, "-"),
-			cmp.Or(heldBy(r), "-"), cmp.Or(cordoned(r), "-"))
+		rows.add(slices.Concat([]string{r.Resource, r.ID, health, cmp.Or(r.Nodes, "-")},
+			places(cmp.Or(r.PCI, "-"), cmp.Or(under(r), "-")),
+			[]string{cmp.Or(heldBy(r), "-"), cmp.Or(cordoned(r), "-")})...)
 	}
 	return rows.Flush()
 }
 
+// under says what a device shares with those close to it: its PCIe switch, or else its root complex.
+func under(r devices.Row) string {
+	switch {
+	case r.Switch != "":
+		return "switch " + r.Switch
+	case r.Root != "":
+		return "root " + r.Root
+	}
+	return ""
+}
+
 // heldBy names the containers that have a device. If none has, it names the one that had it, as
-// long as the device plugin has not been told of the release.
+// long as the device plugin has not been told of the release, or the claim that has the hardware.
 func heldBy(r devices.Row) string {
-	if len(r.HeldBy) == 0 && r.ReleasedBy != "" {
+	switch {
+	case len(r.HeldBy) > 0:
+	case r.ReleasedBy != "":
 		return "released by " + r.ReleasedBy + ", its plugin is being told"
+	case r.Claimed != "":
+		return r.Claimed
 	}
 	return strings.Join(r.HeldBy, ", ")
 }

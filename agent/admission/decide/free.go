@@ -85,7 +85,7 @@ func (f *Free) count(resource string) int {
 	r := f.room.Inventory.Resources[resource]
 	claimed := f.room.Taken.ByClaims(r)
 	for _, d := range r.Devices {
-		if d.Offered() && !f.room.Taken.Devices()[resource].Has(d.ID) && !claimed.Has(d.ID) {
+		if d.Offered() && !f.room.Taken.Devices()[resource].Has(d.ID) && claimed[d.ID] == "" {
 			n++
 		}
 	}

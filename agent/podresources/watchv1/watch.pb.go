@@ -329,9 +329,11 @@ func (x *Snapshot) GetHistoryLost() bool {
 
 // Pod replaces what was known of the pod with this uid.
 type Pod struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
-	Resources     *v1.PodResources       `protobuf:"bytes,2,opt,name=resources,proto3" json:"resources,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Uid       string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	Resources *v1.PodResources       `protobuf:"bytes,2,opt,name=resources,proto3" json:"resources,omitempty"`
+	// Where its devices are that plugins gave and that its claims have, as far as that is known.
+	Places        []*Place `protobuf:"bytes,3,rep,name=places,proto3" json:"places,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -380,6 +382,116 @@ func (x *Pod) GetResources() *v1.PodResources {
 	return nil
 }
 
+func (x *Pod) GetPlaces() []*Place {
+	if x != nil {
+		return x.Places
+	}
+	return nil
+}
+
+// Place says where a device is. A device plugin's has a resource_name, a claim's has driver and pool.
+type Place struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	ResourceName string                 `protobuf:"bytes,1,opt,name=resource_name,json=resourceName,proto3" json:"resource_name,omitempty"`
+	Driver       string                 `protobuf:"bytes,2,opt,name=driver,proto3" json:"driver,omitempty"`
+	Pool         string                 `protobuf:"bytes,3,opt,name=pool,proto3" json:"pool,omitempty"`
+	DeviceId     string                 `protobuf:"bytes,4,opt,name=device_id,json=deviceId,proto3" json:"device_id,omitempty"`
+	NumaNodes    []int64                `protobuf:"varint,5,rep,packed,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
+	// The PCI function, as 0000:3b:00.0; the upstream port of the PCIe switch above it; its root complex,
+	// as pci0000:3a. Empty: unknown, or none.
+	PciAddress    string `protobuf:"bytes,6,opt,name=pci_address,json=pciAddress,proto3" json:"pci_address,omitempty"`
+	PcieSwitch    string `protobuf:"bytes,7,opt,name=pcie_switch,json=pcieSwitch,proto3" json:"pcie_switch,omitempty"`
+	PcieRoot      string `protobuf:"bytes,8,opt,name=pcie_root,json=pcieRoot,proto3" json:"pcie_root,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Place) Reset() {
+	*x = Place{}
+	mi := &file_agent_podresources_watchv1_watch_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Place) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Place) ProtoMessage() {}
+
+func (x *Place) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_podresources_watchv1_watch_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Place.ProtoReflect.Descriptor instead.
+func (*Place) Descriptor() ([]byte, []int) {
+	return file_agent_podresources_watchv1_watch_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Place) GetResourceName() string {
+	if x != nil {
+		return x.ResourceName
+	}
+	return ""
+}
+
+func (x *Place) GetDriver() string {
+	if x != nil {
+		return x.Driver
+	}
+	return ""
+}
+
+func (x *Place) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *Place) GetDeviceId() string {
+	if x != nil {
+		return x.DeviceId
+	}
+	return ""
+}
+
+func (x *Place) GetNumaNodes() []int64 {
+	if x != nil {
+		return x.NumaNodes
+	}
+	return nil
+}
+
+func (x *Place) GetPciAddress() string {
+	if x != nil {
+		return x.PciAddress
+	}
+	return ""
+}
+
+func (x *Place) GetPcieSwitch() string {
+	if x != nil {
+		return x.PcieSwitch
+	}
+	return ""
+}
+
+func (x *Place) GetPcieRoot() string {
+	if x != nil {
+		return x.PcieRoot
+	}
+	return ""
+}
+
 type DeletedPod struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -391,7 +503,7 @@ type DeletedPod struct {
 
 func (x *DeletedPod) Reset() {
 	*x = DeletedPod{}
-	mi := &file_agent_podresources_watchv1_watch_proto_msgTypes[4]
+	mi := &file_agent_podresources_watchv1_watch_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -403,7 +515,7 @@ func (x *DeletedPod) String() string {
 func (*DeletedPod) ProtoMessage() {}
 
 func (x *DeletedPod) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_podresources_watchv1_watch_proto_msgTypes[4]
+	mi := &file_agent_podresources_watchv1_watch_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -416,7 +528,7 @@ func (x *DeletedPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletedPod.ProtoReflect.Descriptor instead.
 func (*DeletedPod) Descriptor() ([]byte, []int) {
-	return file_agent_podresources_watchv1_watch_proto_rawDescGZIP(), []int{4}
+	return file_agent_podresources_watchv1_watch_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *DeletedPod) GetUid() string {
@@ -451,7 +563,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_agent_podresources_watchv1_watch_proto_msgTypes[5]
+	mi := &file_agent_podresources_watchv1_watch_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -463,7 +575,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_podresources_watchv1_watch_proto_msgTypes[5]
+	mi := &file_agent_podresources_watchv1_watch_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -476,7 +588,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_agent_podresources_watchv1_watch_proto_rawDescGZIP(), []int{5}
+	return file_agent_podresources_watchv1_watch_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Node) GetCpuIds() []int64 {
@@ -498,15 +610,17 @@ type Devices struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	ResourceName string                 `protobuf:"bytes,1,opt,name=resource_name,json=resourceName,proto3" json:"resource_name,omitempty"`
 	// Each replaces all entries of its device; a device has an entry for each of its NUMA nodes.
-	Put           []*v1.ContainerDevices `protobuf:"bytes,2,rep,name=put,proto3" json:"put,omitempty"`
-	DeletedIds    []string               `protobuf:"bytes,3,rep,name=deleted_ids,json=deletedIds,proto3" json:"deleted_ids,omitempty"`
+	Put        []*v1.ContainerDevices `protobuf:"bytes,2,rep,name=put,proto3" json:"put,omitempty"`
+	DeletedIds []string               `protobuf:"bytes,3,rep,name=deleted_ids,json=deletedIds,proto3" json:"deleted_ids,omitempty"`
+	// Where the devices of put are in the PCI tree, as far as that is known.
+	Places        []*Place `protobuf:"bytes,4,rep,name=places,proto3" json:"places,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Devices) Reset() {
 	*x = Devices{}
-	mi := &file_agent_podresources_watchv1_watch_proto_msgTypes[6]
+	mi := &file_agent_podresources_watchv1_watch_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -518,7 +632,7 @@ func (x *Devices) String() string {
 func (*Devices) ProtoMessage() {}
 
 func (x *Devices) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_podresources_watchv1_watch_proto_msgTypes[6]
+	mi := &file_agent_podresources_watchv1_watch_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -531,7 +645,7 @@ func (x *Devices) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Devices.ProtoReflect.Descriptor instead.
 func (*Devices) Descriptor() ([]byte, []int) {
-	return file_agent_podresources_watchv1_watch_proto_rawDescGZIP(), []int{6}
+	return file_agent_podresources_watchv1_watch_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Devices) GetResourceName() string {
@@ -555,6 +669,13 @@ func (x *Devices) GetDeletedIds() []string {
 	return nil
 }
 
+func (x *Devices) GetPlaces() []*Place {
+	if x != nil {
+		return x.Places
+	}
+	return nil
+}
+
 // Bookmark ends a snapshot; later it says from time to time that the reader is up to date.
 type Bookmark struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -564,7 +685,7 @@ type Bookmark struct {
 
 func (x *Bookmark) Reset() {
 	*x = Bookmark{}
-	mi := &file_agent_podresources_watchv1_watch_proto_msgTypes[7]
+	mi := &file_agent_podresources_watchv1_watch_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -576,7 +697,7 @@ func (x *Bookmark) String() string {
 func (*Bookmark) ProtoMessage() {}
 
 func (x *Bookmark) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_podresources_watchv1_watch_proto_msgTypes[7]
+	mi := &file_agent_podresources_watchv1_watch_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -589,7 +710,7 @@ func (x *Bookmark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bookmark.ProtoReflect.Descriptor instead.
 func (*Bookmark) Descriptor() ([]byte, []int) {
-	return file_agent_podresources_watchv1_watch_proto_rawDescGZIP(), []int{7}
+	return file_agent_podresources_watchv1_watch_proto_rawDescGZIP(), []int{8}
 }
 
 var File_agent_podresources_watchv1_watch_proto protoreflect.FileDescriptor
@@ -620,10 +741,23 @@ const file_agent_podresources_watchv1_watch_proto_rawDesc = "" +
 	"\bbookmark\x18\t \x01(\v2'.numalet.podresources.watch.v1.BookmarkH\x00R\bbookmarkB\a\n" +
 	"\x05event\"-\n" +
 	"\bSnapshot\x12!\n" +
-	"\fhistory_lost\x18\x01 \x01(\bR\vhistoryLost\"G\n" +
+	"\fhistory_lost\x18\x01 \x01(\bR\vhistoryLost\"\x85\x01\n" +
 	"\x03Pod\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12.\n" +
-	"\tresources\x18\x02 \x01(\v2\x10.v1.PodResourcesR\tresources\"P\n" +
+	"\tresources\x18\x02 \x01(\v2\x10.v1.PodResourcesR\tresources\x12<\n" +
+	"\x06places\x18\x03 \x03(\v2$.numalet.podresources.watch.v1.PlaceR\x06places\"\xf3\x01\n" +
+	"\x05Place\x12#\n" +
+	"\rresource_name\x18\x01 \x01(\tR\fresourceName\x12\x16\n" +
+	"\x06driver\x18\x02 \x01(\tR\x06driver\x12\x12\n" +
+	"\x04pool\x18\x03 \x01(\tR\x04pool\x12\x1b\n" +
+	"\tdevice_id\x18\x04 \x01(\tR\bdeviceId\x12\x1d\n" +
+	"\n" +
+	"numa_nodes\x18\x05 \x03(\x03R\tnumaNodes\x12\x1f\n" +
+	"\vpci_address\x18\x06 \x01(\tR\n" +
+	"pciAddress\x12\x1f\n" +
+	"\vpcie_switch\x18\a \x01(\tR\n" +
+	"pcieSwitch\x12\x1b\n" +
+	"\tpcie_root\x18\b \x01(\tR\bpcieRoot\"P\n" +
 	"\n" +
 	"DeletedPod\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
@@ -631,12 +765,13 @@ const file_agent_podresources_watchv1_watch_proto_rawDesc = "" +
 	"\x04name\x18\x03 \x01(\tR\x04name\"L\n" +
 	"\x04Node\x12\x17\n" +
 	"\acpu_ids\x18\x01 \x03(\x03R\x06cpuIds\x12+\n" +
-	"\x06memory\x18\x02 \x03(\v2\x13.v1.ContainerMemoryR\x06memory\"w\n" +
+	"\x06memory\x18\x02 \x03(\v2\x13.v1.ContainerMemoryR\x06memory\"\xb5\x01\n" +
 	"\aDevices\x12#\n" +
 	"\rresource_name\x18\x01 \x01(\tR\fresourceName\x12&\n" +
 	"\x03put\x18\x02 \x03(\v2\x14.v1.ContainerDevicesR\x03put\x12\x1f\n" +
 	"\vdeleted_ids\x18\x03 \x03(\tR\n" +
-	"deletedIds\"\n" +
+	"deletedIds\x12<\n" +
+	"\x06places\x18\x04 \x03(\v2$.numalet.podresources.watch.v1.PlaceR\x06places\"\n" +
 	"\n" +
 	"\bBookmark2}\n" +
 	"\x13PodResourcesWatcher\x12f\n" +
@@ -654,37 +789,40 @@ func file_agent_podresources_watchv1_watch_proto_rawDescGZIP() []byte {
 	return file_agent_podresources_watchv1_watch_proto_rawDescData
 }
 
-var file_agent_podresources_watchv1_watch_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_agent_podresources_watchv1_watch_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_agent_podresources_watchv1_watch_proto_goTypes = []any{
 	(*WatchRequest)(nil),        // 0: numalet.podresources.watch.v1.WatchRequest
 	(*WatchResponse)(nil),       // 1: numalet.podresources.watch.v1.WatchResponse
 	(*Snapshot)(nil),            // 2: numalet.podresources.watch.v1.Snapshot
 	(*Pod)(nil),                 // 3: numalet.podresources.watch.v1.Pod
-	(*DeletedPod)(nil),          // 4: numalet.podresources.watch.v1.DeletedPod
-	(*Node)(nil),                // 5: numalet.podresources.watch.v1.Node
-	(*Devices)(nil),             // 6: numalet.podresources.watch.v1.Devices
-	(*Bookmark)(nil),            // 7: numalet.podresources.watch.v1.Bookmark
-	(*v1.PodResources)(nil),     // 8: v1.PodResources
-	(*v1.ContainerMemory)(nil),  // 9: v1.ContainerMemory
-	(*v1.ContainerDevices)(nil), // 10: v1.ContainerDevices
+	(*Place)(nil),               // 4: numalet.podresources.watch.v1.Place
+	(*DeletedPod)(nil),          // 5: numalet.podresources.watch.v1.DeletedPod
+	(*Node)(nil),                // 6: numalet.podresources.watch.v1.Node
+	(*Devices)(nil),             // 7: numalet.podresources.watch.v1.Devices
+	(*Bookmark)(nil),            // 8: numalet.podresources.watch.v1.Bookmark
+	(*v1.PodResources)(nil),     // 9: v1.PodResources
+	(*v1.ContainerMemory)(nil),  // 10: v1.ContainerMemory
+	(*v1.ContainerDevices)(nil), // 11: v1.ContainerDevices
 }
 var file_agent_podresources_watchv1_watch_proto_depIdxs = []int32{
 	2,  // 0: numalet.podresources.watch.v1.WatchResponse.snapshot:type_name -> numalet.podresources.watch.v1.Snapshot
 	3,  // 1: numalet.podresources.watch.v1.WatchResponse.pod:type_name -> numalet.podresources.watch.v1.Pod
-	4,  // 2: numalet.podresources.watch.v1.WatchResponse.deleted_pod:type_name -> numalet.podresources.watch.v1.DeletedPod
-	5,  // 3: numalet.podresources.watch.v1.WatchResponse.node:type_name -> numalet.podresources.watch.v1.Node
-	6,  // 4: numalet.podresources.watch.v1.WatchResponse.devices:type_name -> numalet.podresources.watch.v1.Devices
-	7,  // 5: numalet.podresources.watch.v1.WatchResponse.bookmark:type_name -> numalet.podresources.watch.v1.Bookmark
-	8,  // 6: numalet.podresources.watch.v1.Pod.resources:type_name -> v1.PodResources
-	9,  // 7: numalet.podresources.watch.v1.Node.memory:type_name -> v1.ContainerMemory
-	10, // 8: numalet.podresources.watch.v1.Devices.put:type_name -> v1.ContainerDevices
-	0,  // 9: numalet.podresources.watch.v1.PodResourcesWatcher.Watch:input_type -> numalet.podresources.watch.v1.WatchRequest
-	1,  // 10: numalet.podresources.watch.v1.PodResourcesWatcher.Watch:output_type -> numalet.podresources.watch.v1.WatchResponse
-	10, // [10:11] is the sub-list for method output_type
-	9,  // [9:10] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	5,  // 2: numalet.podresources.watch.v1.WatchResponse.deleted_pod:type_name -> numalet.podresources.watch.v1.DeletedPod
+	6,  // 3: numalet.podresources.watch.v1.WatchResponse.node:type_name -> numalet.podresources.watch.v1.Node
+	7,  // 4: numalet.podresources.watch.v1.WatchResponse.devices:type_name -> numalet.podresources.watch.v1.Devices
+	8,  // 5: numalet.podresources.watch.v1.WatchResponse.bookmark:type_name -> numalet.podresources.watch.v1.Bookmark
+	9,  // 6: numalet.podresources.watch.v1.Pod.resources:type_name -> v1.PodResources
+	4,  // 7: numalet.podresources.watch.v1.Pod.places:type_name -> numalet.podresources.watch.v1.Place
+	10, // 8: numalet.podresources.watch.v1.Node.memory:type_name -> v1.ContainerMemory
+	11, // 9: numalet.podresources.watch.v1.Devices.put:type_name -> v1.ContainerDevices
+	4,  // 10: numalet.podresources.watch.v1.Devices.places:type_name -> numalet.podresources.watch.v1.Place
+	0,  // 11: numalet.podresources.watch.v1.PodResourcesWatcher.Watch:input_type -> numalet.podresources.watch.v1.WatchRequest
+	1,  // 12: numalet.podresources.watch.v1.PodResourcesWatcher.Watch:output_type -> numalet.podresources.watch.v1.WatchResponse
+	12, // [12:13] is the sub-list for method output_type
+	11, // [11:12] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_agent_podresources_watchv1_watch_proto_init() }
@@ -706,7 +844,7 @@ func file_agent_podresources_watchv1_watch_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_podresources_watchv1_watch_proto_rawDesc), len(file_agent_podresources_watchv1_watch_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
