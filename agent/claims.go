@@ -100,10 +100,15 @@ func newClaims(ctx context.Context, n node, drivers driverDomain) (c claimDomain
 	if err != nil {
 		return c, err
 	}
+	attributes, err := places.ParseTable(n.cfg.Placement.ClaimAttributes)
+	if err != nil {
+		return c, err // the configuration was checked
+	}
 	c.slices = slices.New(slices.Config{
-		Client: n.kube.Main(), Node: n.name, Usable: drivers.AllUsable, Attributes: places.Default(),
-		Machine: func() *topology.Machine { return n.hardware.Get().Machine },
-		Changed: c.changed.Publish, Restored: mailbox.Subscribe(n.kube.Restored()),
+		Client: n.kube.Main(), Node: n.name, Usable: drivers.AllUsable,
+		Attributes: places.Default().With(attributes),
+		Machine:    func() *topology.Machine { return n.hardware.Get().Machine },
+		Changed:    c.changed.Publish, Restored: mailbox.Subscribe(n.kube.Restored()),
 	})
 	c.Manager, err = claims.New(claims.Config{
 		Dir: n.cfg.RootDir, BootID: n.bootID, Booted: booted,

@@ -246,6 +246,11 @@ func TestBadCommandLines(t *testing.T) {
 			`Invalid value: "-1s": must be between 0 and 24h`},
 		{[]string{"--device-failure-hold-off=25h"}, `invalid configuration: --device-failure-hold-off: ` +
 			`Invalid value: "25h0m0s": must be between 0 and 24h`},
+		{[]string{"--claim-attributes=x/numa=node,numa=node,x/b=c"},
+			`invalid configuration: --claim-attributes: Invalid value: "x/numa=node,numa=node,x/b=c": write ` +
+				`DOMAIN/NAME=MEANING, as example.com/numa=node; "numa=node": the name has to be letters, digits ` +
+				`and _, at most 32; "x/b=c": there are the meanings node nodes pciAddress pcieRoot uuid ` +
+				`parentUUID cpu cpus pageSize ignored`},
 		{[]string{"--isolated-cpus=auto"}, `invalid configuration: --isolated-cpus: Forbidden: ` +
 			`only cpuManagerPolicy static gives out CPUs; set that too`},
 		{[]string{"--device-plugin-allocate-timeout=0"}, `invalid configuration: ` +

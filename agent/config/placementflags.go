@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/claims/places"
 	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology"
 )
@@ -28,6 +29,8 @@ type Placement struct {
 	DriverCPUs string
 	// Choosers are the schedulers whose pods' annotations choose devices.
 	Choosers []string
+	// ClaimAttributes give attributes of resource claims' devices a meaning, see places.ParseTable.
+	ClaimAttributes []string
 }
 
 const (
@@ -36,6 +39,7 @@ const (
 	isolatedFlag    = "isolated-cpus"
 	choosersFlag    = "devices-chosen-by"
 	driverCPUsFlag  = "dra-cpus"
+	attributesFlag  = "claim-attributes"
 )
 
 // Values of the flag for isolated CPUs that are not lists.
@@ -45,7 +49,8 @@ const (
 )
 
 func (p *Placement) names() []string {
-	return []string{strategyFlag, podPoliciesFlag, isolatedFlag, choosersFlag, driverCPUsFlag}
+	return []string{strategyFlag, podPoliciesFlag, isolatedFlag, choosersFlag, driverCPUsFlag,
+		attributesFlag}
 }
 
 func (p *Placement) add(fs *pflag.FlagSet) {
@@ -66,6 +71,10 @@ func (p *Placement) add(fs *pflag.FlagSet) {
 		"schedulers that choose devices: of pods with that spec.schedulerName the annotation "+
 			"RESOURCE_container-CONTAINER lists the ids that the container gets; with commas, each "+
 			"SCHEDULER or NAMESPACE/SCHEDULER; without the flag such annotations mean nothing")
+	fs.StringSliceVar(&p.ClaimAttributes, attributesFlag, nil,
+		"which attributes of a driver say where the devices of resource claims are, beside the known "+
+			"ones and instead of them: DOMAIN/NAME=MEANING with commas, with a meaning of node, nodes, "+
+			"pciAddress, pcieRoot, uuid, parentUUID or ignored")
 }
 
 // ParseIsolated parses --isolated-cpus; named is false if the kernel determines the CPUs.
@@ -126,6 +135,9 @@ func (p *Placement) check(to *problems) {
 		if _, err := topology.ParseChooser(name); err != nil {
 			to.invalid("--"+choosersFlag, name, "%v", err)
 		}
+	}
+	if _, err := places.ParseTable(p.ClaimAttributes); err != nil {
+		to.invalid("--"+attributesFlag, strings.Join(p.ClaimAttributes, ","), "%v", err)
 	}
 	for _, name := range p.Policies {
 		if _, err := topology.ParsePolicy(name); err != nil || name == "" {

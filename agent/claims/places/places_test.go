@@ -204,3 +204,39 @@ func TestPCI(t *testing.T) {
 		}
 	}
 }
+
+// Entries of the configuration: each bad one is named, with what is wrong.
+func TestParseTable(t *testing.T) {
+	long := strings.Repeat("a", 64)
+	for _, c := range []struct{ entries, wrong string }{
+		{entries: ""},
+		{entries: "example.com/numa=node,example.com/bus=pciAddress,x/gone=ignored"},
+		{entries: "example.com/numa=node,example.com/numa=node"},
+		{"example.com/numa=node,example.com/numa=nodes", `"example.com/numa=nodes": the attribute means node already`},
+		{"numa=node", `"numa=node": the name has to be`},
+		{"example.com/numa", `"example.com/numa": there are the meanings node nodes pciAddress pcieRoot uuid parentUUID ignored`},
+		{"example.com/numa=numa", "there are the meanings"},
+		{"Example.com/numa=node", `"Example.com/numa=node": the domain has to be`},
+		{long + "/numa=node", "the domain has to be"},
+		{"example.com/" + long + "=node", "the name has to be"},
+		{"example.com/a-b=node", "the name has to be"},
+	} {
+		var entries []string
+		if c.entries != "" {
+			entries = strings.Split(c.entries, ",")
+		}
+		table, err := ParseTable(entries)
+		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("%s: %v, want %s", c.entries, err, c.wrong)
+		}
+		if c.wrong == "" && len(entries) == 3 && (table["example.com/bus"] != Address || len(table) != 3) {
+			t.Errorf("%s: %v", c.entries, table)
+		}
+	}
+	ignored, _ := ParseTable([]string{"resource.kubernetes.io/numaNode=ignored", "x/at=node"})
+	got, _ := Default().With(ignored).Find(machine(t), Device{Driver: "x", Pool: "p",
+		Name: "d", Attributes: attributes(map[resourcev1.QualifiedName]any{"resource.kubernetes.io/numaNode": 0, "at": 1})})
+	if got.Nodes != topology.NewNodeSet(1) {
+		t.Errorf("a driver's wrong attribute counts: %v", got)
+	}
+}

@@ -1,11 +1,15 @@
 package places
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // Meaning is what an attribute says about a device.
@@ -32,11 +36,13 @@ const (
 	CPUs Meaning = "cpus"
 	// PageSize: the size of the device's pages, as 2m.
 	PageSize Meaning = "pageSize"
+	// Ignored: what the attribute says does not count.
+	Ignored Meaning = "ignored"
 )
 
 // Meanings lists them all.
 func Meanings() []Meaning {
-	return []Meaning{Node, Nodes, Address, Root, UUID, Parent, CPU, CPUs, PageSize}
+	return []Meaning{Node, Nodes, Address, Root, UUID, Parent, CPU, CPUs, PageSize, Ignored}
 }
 
 // Table gives attributes their meaning, by full name: "domain/name". If several attributes of a
@@ -76,6 +82,46 @@ func Default() Table {
 		"dra.memory/numaNode": Node,
 		"dra.memory/pageSize": PageSize,
 	}
+}
+
+// ParseTable reads entries as example.com/numa=node. The error names those that are none, or that
+// contradict another.
+func ParseTable(entries []string) (Table, error) {
+	out := Table{}
+	var wrong []string
+	for _, text := range entries {
+		name, meaning, err := parseEntry(text)
+		if before, twice := out[name]; err == nil && twice && before != meaning {
+			err = fmt.Errorf("the attribute means %s already", before)
+		}
+		if err != nil {
+			wrong = append(wrong, fmt.Sprintf("%q: %v", oneline.Cut(text, 128), err))
+			continue
+		}
+		out[name] = meaning
+	}
+	if len(wrong) > 0 {
+		return nil, fmt.Errorf("write DOMAIN/NAME=MEANING, as example.com/numa=node; %s",
+			strings.Join(wrong, "; "))
+	}
+	return out, nil
+}
+
+func parseEntry(text string) (resourcev1.QualifiedName, Meaning, error) {
+	name, meaning, _ := strings.Cut(text, "=")
+	domain, own, _ := strings.Cut(name, "/")
+	switch {
+	case len(validation.IsDNS1123Subdomain(domain)) > 0 || len(domain) > resourcev1.DeviceMaxDomainLength:
+		return "", "", fmt.Errorf("the domain has to be a DNS name of at most %d characters, that of the "+
+			"driver if it names none", resourcev1.DeviceMaxDomainLength)
+	case len(validation.IsCIdentifier(own)) > 0 || len(own) > resourcev1.DeviceMaxIDLength:
+		return "", "", fmt.Errorf("the name has to be letters, digits and _, at most %d",
+			resourcev1.DeviceMaxIDLength)
+	case !slices.Contains(Meanings(), Meaning(meaning)):
+		return "", "", fmt.Errorf("there are the meanings %s",
+			strings.Trim(fmt.Sprint(Meanings()), "[]"))
+	}
+	return resourcev1.QualifiedName(name), Meaning(meaning), nil
 }
 
 // With returns the table with others added; they replace those of the same name.
