@@ -102,5 +102,6 @@ func (d deviceDomain) notifier(n node, settled func()) *released.Notifier {
 // routes returns the configuration of the routes about devices.
 func (d deviceDomain) routes(n node) devices.Config {
 	return devices.Config{Plugins: d.Plugins, Drivers: d.drivers.List, State: n.store.State,
-		Machine: func() *topology.Machine { return n.hardware.Get().Machine }, Tell: n.events.OnNode}
+		Machine:  func() *topology.Machine { return n.hardware.Get().Machine },
+		Failures: d.failures.Outlooks, Tell: n.events.OnNode}
 }

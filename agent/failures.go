@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/health"
-	"github.com/numalet/numalet/agent/health/failure"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/status"
@@ -66,13 +65,4 @@ func doomers(all ...func(*v1.Pod) (pod.Why, time.Duration, bool)) func(*v1.Pod) 
 		}
 		return pod.Why{}, 0, false
 	}
-}
-
-// outlook says, for people, what becomes of a device that is unhealthy; "": nothing is known.
-func (d deviceDomain) outlook(of failure.Device) string {
-	o, ok := d.failures.Outlook(of)
-	if !ok {
-		return ""
-	}
-	return o.String(time.Now())
 }

@@ -139,7 +139,7 @@ func (s serving) openRoutes() []server.Route {
 		server.JSONRoute("/plugins", func() any { return s.devices.Peers() }),
 		server.JSONRoute("/problems", func() any { return s.Problems() }),
 		devices.ListRoute(s.devices.routes(n)), devices.DriversRoute(s.devices.routes(n)),
-		claims.ListRoute(s.contents.claims.Manager),
+		claims.ListRoute(s.contents.claims.Manager, s.devices.failures.Outlooks),
 		n.events.Route(),
 		fit.FreeRoute(p.queue),
 		explain.Route(p.queue, n.name, p.statuses.Knows, remarks(n, s.devices, p)), s.shortageRoute(),
@@ -170,7 +170,7 @@ func remarks(n node, d deviceDomain, p podDomain) func(string, string) explain.R
 			one := explain.Amiss(pod, d.Peers(), n.cfg.Kubelet.PodLogsDir, time.Now(),
 				func() []string {
 					return health.Amiss(pod, n.store.State().Pods[pod.UID],
-						health.Sources{Inventory: d.Inventory(), Drivers: d.drivers.health}, d.outlook)
+						health.Sources{Inventory: d.Inventory(), Drivers: d.drivers.health}, d.failures.Outlooks())
 				})
 			all.Plugins = append(all.Plugins, one.Plugins...)
 			all.Since, all.Logs = append(all.Since, one.Since...), append(all.Logs, one.Logs...)

@@ -1,14 +1,18 @@
 package claims
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/health/failure"
 )
 
 // Row is a claim of which this node's pods or drivers have something.
@@ -42,6 +46,48 @@ type DriverRow struct {
 	Devices []string `json:"devices,omitempty"`
 	// LastError is why the last call failed, or was not made; "": it succeeded.
 	LastError string `json:"lastError,omitempty"`
+	// Failures are the unhealthy devices, by pod and container.
+	Failures []Failure `json:"failures,omitempty"`
+}
+
+// Failure says since when a device of a claim is unhealthy, and what was or will be done about it, for a
+// container that has it.
+type Failure struct {
+	// Device is pool/device.
+	Device    string `json:"device"`
+	Pod       string `json:"pod"`
+	Container string `json:"container"`
+	failure.Outlook
+}
+
+// addFailures adds to rows what is known of failures.
+func addFailures(rows []Row, known map[failure.Device]failure.Outlook) {
+	by := map[types.UID][]failure.Device{}
+	for d := range known {
+		if d.Driver != "" {
+			by[d.Pod] = append(by[d.Pod], d)
+		}
+	}
+	for _, r := range rows {
+		for _, u := range r.Users {
+			for _, d := range by[u.UID] {
+				r.addFailure(u, d, known[d])
+			}
+		}
+	}
+}
+
+func (r Row) addFailure(u UserRow, d failure.Device, o failure.Outlook) {
+	name := d.Pool + "/" + d.ID
+	for i := range r.Drivers {
+		if to := &r.Drivers[i]; to.Driver == d.Driver && slices.Contains(to.Devices, name) {
+			to.Failures = append(to.Failures, Failure{name, u.Pod, d.Container, o})
+			slices.SortFunc(to.Failures, func(a, b Failure) int {
+				return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Pod, b.Pod),
+					cmp.Compare(a.Container, b.Container))
+			})
+		}
+	}
 }
 
 // notCalled is the state of a driver in StageUnsent.

@@ -8,11 +8,19 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/numalet/numalet/agent/health/failure"
 )
+
+// noFailures knows of no unhealthy device.
+func noFailures() map[failure.Device]failure.Outlook { return nil }
 
 // ask sends a request to the routes.
 func ask(m *Manager, method, path, body string) (code int, text string) {
-	for _, r := range append(Routes(m), ListRoute(m)) {
+	for _, r := range append(Routes(m), ListRoute(m, noFailures)) {
 		if r.Method == method && r.Pattern == path {
 			w := httptest.NewRecorder()
 			r.Handler.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
@@ -101,5 +109,26 @@ func TestQuestions(t *testing.T) {
 	}
 	if code, text := ask(nil, http.MethodGet, "/claims", ""); code != http.StatusOK || text != "[]" {
 		t.Errorf("a node without claims: %d %s", code, text)
+	}
+}
+
+// An unhealthy device is listed for each pod and container that has it by the claim.
+func TestListFailures(t *testing.T) {
+	rows := []Row{{Name: "gpus", Users: []UserRow{{Pod: "b", UID: "2"}, {Pod: "a", UID: "1"}},
+		Drivers: []DriverRow{{Driver: "x", Devices: []string{"p/g0"}}, {Driver: "y", Devices: []string{"p/g0"}}}}}
+	known, o := map[failure.Device]failure.Outlook{}, failure.Outlook{Since: time.Unix(1, 0), Action: failure.Event}
+	for _, d := range []failure.Device{
+		{Pod: "1", Container: "main", Resource: "claim gpus", Driver: "x", Pool: "p", ID: "g0"},
+		{Pod: "2", Container: "main", Resource: "example.com/gpu", Driver: "x", Pool: "p", ID: "g0"},
+		{Pod: "1", Container: "main", Resource: "claim gpus", Driver: "x", Pool: "p", ID: "g1"},
+		{Pod: "3", Container: "main", Resource: "claim gpus", Driver: "x", Pool: "p", ID: "g0"},
+		{Pod: "1", Container: "main", Resource: "example.com/gpu", ID: "g0"},
+	} {
+		known[d] = o
+	}
+	addFailures(rows, known)
+	want := []Failure{{"p/g0", "a", "main", o}, {"p/g0", "b", "main", o}}
+	if diff := cmp.Diff(want, rows[0].Drivers[0].Failures); diff != "" || rows[0].Drivers[1].Failures != nil {
+		t.Errorf("(-want +got):\n%s\n%+v", diff, rows[0].Drivers[1])
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/numalet/numalet/agent/health/failure"
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/internal/oneline"
 )
@@ -21,13 +22,16 @@ type Question struct {
 	Name      string `json:"name"`
 }
 
-// ListRoute lists the claims; it changes nothing. m may be nil: there are none.
-func ListRoute(m *Manager) server.Route {
+// ListRoute lists the claims, with what is known of failures; it changes nothing. m may be nil: there are
+// none.
+func ListRoute(m *Manager, failures func() map[failure.Device]failure.Outlook) server.Route {
 	return server.JSONRoute("/claims", func() any {
 		if m == nil {
 			return []Row{}
 		}
-		return m.List()
+		rows := m.List()
+		addFailures(rows, failures())
+		return rows
 	})
 }
 

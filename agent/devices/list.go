@@ -40,6 +40,8 @@ type Row struct {
 	// Claimed names the device of a resource claim that is the same hardware, and the pod that has it.
 	Claimed string  `json:"claimed,omitempty"`
 	Cordon  *Cordon `json:"cordon,omitempty"`
+	// Failures are by container.
+	Failures []Failure `json:"failures,omitempty"`
 }
 
 // Cordon says since when a device is cordoned, and why.

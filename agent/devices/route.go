@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/health/failure"
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/deviceplugin/cordon"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
@@ -42,6 +43,8 @@ type Config struct {
 	Machine func() *topology.Machine
 	// Drivers lists the drivers of resource claims; nil: there are none.
 	Drivers func() []dra.Driver
+	// Failures says what is known of unhealthy devices that containers hold; nil: nothing.
+	Failures func() map[failure.Device]failure.Outlook
 	// Tell records an event of the node.
 	Tell func(eventType, reason, message string)
 }
@@ -84,7 +87,11 @@ func Routes(c Config) []server.Route {
 }
 
 func (c Config) list() []Row {
-	return List(c.Machine(), c.Plugins.Inventory(), c.State(), c.Plugins.Cordons())
+	rows := List(c.Machine(), c.Plugins.Inventory(), c.State(), c.Plugins.Cordons())
+	if c.Failures != nil {
+		addFailures(rows, c.State(), c.Failures())
+	}
+	return rows
 }
 
 func (c Config) route(pattern string,

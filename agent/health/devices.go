@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -164,16 +165,15 @@ func changeOf(key changeKey, devices []failure.Device, from Sources) healthChang
 	return c
 }
 
-// Amiss describes the unhealthy devices that a pod holds. outlook says of one what failures know of it,
-// or ""; nil: nothing is known.
-func Amiss(pod *v1.Pod, has allocation.Pod, from Sources, outlook func(failure.Device) string) (
+// Amiss describes the unhealthy devices that a pod holds, with what is known of failures.
+func Amiss(pod *v1.Pod, has allocation.Pod, from Sources, known map[failure.Device]failure.Outlook) (
 	out []string) {
 	now := healthOf([]holding{{pod, has}}, from)
 	well, says := map[failure.Device]v1.ResourceHealthStatus{}, map[changeKey]string{}
 	for d, health := range now {
 		well[d] = v1.ResourceHealthStatusHealthy
-		if outlook != nil && health == v1.ResourceHealthStatusUnhealthy {
-			says[changeKey{d.Pod, d.Container, d.Resource, d.Driver, health}] = outlook(d)
+		if o, is := known[d]; is && health == v1.ResourceHealthStatusUnhealthy {
+			says[changeKey{d.Pod, d.Container, d.Resource, d.Driver, health}] = o.String(time.Now())
 		}
 	}
 	for _, c := range healthChanges(well, now, from, failure.Rules{}) {

@@ -84,10 +84,10 @@ func (b *FailureBook) Condemned(pod types.UID) map[string]string {
 	return out
 }
 
-// Outlook says since when a device is unhealthy, and what was or will be done; ok is false if it is
-// not unhealthy, or no container holds it.
-func (b *FailureBook) Outlook(d failure.Device) (o failure.Outlook, ok bool) {
-	return b.get().Outlook(d, b.rules)
+// Outlooks says of unhealthy devices that containers hold since when they are, as far as this run of the
+// agent has seen it, and what was or will be done.
+func (b *FailureBook) Outlooks() map[failure.Device]failure.Outlook {
+	return b.get().Outlooks(b.rules)
 }
 
 func (b *FailureBook) get() failure.State {

@@ -121,8 +121,8 @@ func TestContainersAreCondemnedOnce(t *testing.T) {
 		if got := f.cfg.Book.Condemned("p"); got["c2"] != "" || len(f.told) != 0 {
 			t.Errorf("then condemned are %q, told %q", got, f.told)
 		}
-		o, ok := f.cfg.Book.Outlook(failure.Device{Pod: "p", Container: "main",
-			Resource: "example.com/gpu", ID: "b"})
+		o, ok := f.cfg.Book.Outlooks()[failure.Device{Pod: "p", Container: "main",
+			Resource: "example.com/gpu", ID: "b"}]
 		if !ok || !strings.Contains(o.String(time.Now()), "the container was restarted once 1h0m2s ago") {
 			t.Errorf("what is known of it: %v %s", ok, o.String(time.Now()))
 		}

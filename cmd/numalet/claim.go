@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,13 +61,31 @@ func printClaims(out io.Writer, all []claims.Row) error {
 		for _, d := range r.Drivers {
 			rows.add(name, pods, d.Driver, driverState(d),
 				duration.HumanDuration(time.Since(d.Since))+" ago",
-				cmp.Or(strings.Join(d.Devices, ", "), "-"), cmp.Or(d.LastError, "-"))
+				cmp.Or(claimDevices(d), "-"), cmp.Or(d.LastError, "-"))
 		}
 		if len(r.Drivers) == 0 {
 			rows.add(name, pods, "-", "-", "-", "-", "-")
 		}
 	}
 	return rows.Flush()
+}
+
+// claimDevices names the devices, and says which are unhealthy and what becomes of those who have them.
+func claimDevices(d claims.DriverRow) string {
+	var out []string
+	for _, name := range d.Devices {
+		var says []string
+		for _, f := range d.Failures {
+			if text := f.String(time.Now()); f.Device == name && !slices.Contains(says, text) {
+				says = append(says, text)
+			}
+		}
+		if len(says) > 0 {
+			name += " (" + strings.Join(says, "; ") + ")"
+		}
+		out = append(out, name)
+	}
+	return strings.Join(out, ", ")
 }
 
 // claimants names the pods that use a claim.

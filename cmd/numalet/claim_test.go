@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/agent/claims"
+	"github.com/numalet/numalet/agent/health/failure"
 )
 
 func TestPrintClaims(t *testing.T) {
@@ -15,7 +16,10 @@ func TestPrintClaims(t *testing.T) {
 		{Namespace: "ns", Name: "a", Users: []claims.UserRow{{Pod: "p", UID: "u", Ended: true}, {UID: "v"}},
 			Drivers: []claims.DriverRow{
 				{Driver: "gpu.example.com", State: "Prepared", Since: since, Devices: []string{"n/g0", "n/g1"},
-					LastError: "DRA driver gpu.example.com is not registered"},
+					LastError: "DRA driver gpu.example.com is not registered",
+					Failures: []claims.Failure{{Device: "n/g1", Outlook: failure.Outlook{
+						Since: time.Now().Add(-time.Minute), Action: failure.FailPod,
+						Done: time.Now().Add(-20 * time.Second)}}}},
 				{Driver: "nic.example.com", State: "NotCalled", Since: since, Registered: true},
 			}},
 		{Namespace: "ns", Name: "b", Users: []claims.UserRow{{Pod: "q"}}},
@@ -23,7 +27,7 @@ func TestPrintClaims(t *testing.T) {
 	for want, rows := range map[string][]claims.Row{
 		"No pod of this node uses a resource claim.\n": nil,
 		`CLAIM  PODS                DRIVER           STATE                     SINCE   DEVICES     LAST ERROR
-ns/a   p (ended), UID v    gpu.example.com  Prepared, not registered  5m ago  n/g0, n/g1  DRA driver gpu.example.com is not registered
+ns/a   p (ended), UID v    gpu.example.com  Prepared, not registered  5m ago  n/g0, n/g1 (unhealthy for 1m0s; the pod was ended 20s ago)  DRA driver gpu.example.com is not registered
 ns/a   p (ended), UID v    nic.example.com  NotCalled                 5m ago  -           -
 ns/b   q                   -                -                         -       -           -
 `: all,

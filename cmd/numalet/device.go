@@ -70,6 +70,9 @@ func printDevices(out io.Writer, all []devices.Row) error {
 		if r.Reason != "" {
 			health += ": " + r.Reason
 		}
+		if failing := failures(r.Failures); failing != "" {
+			health += "; " + failing
+		}
 		rows.add(slices.Concat([]string{r.Resource, r.ID, health, cmp.Or(r.Nodes, "-")},
 			places(cmp.Or(r.PCI, "-"), cmp.Or(under(r), "-")),
 			[]string{cmp.Or(heldBy(r), "-"), cmp.Or(cordoned(r), "-")})...)
@@ -86,6 +89,17 @@ func under(r devices.Row) string {
 		return "root " + r.Root
 	}
 	return ""
+}
+
+// failures says of a device since when it is unhealthy, and what becomes of those who have it.
+func failures(all []devices.Failure) string {
+	var out []string
+	for _, f := range all {
+		if text := f.String(time.Now()); !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	return strings.Join(out, "; ")
 }
 
 // heldBy names the containers that have a device. If none has, it names the one that had it, as

@@ -214,7 +214,7 @@ func TestParseTable(t *testing.T) {
 		{entries: "example.com/numa=node,example.com/numa=node"},
 		{"example.com/numa=node,example.com/numa=nodes", `"example.com/numa=nodes": the attribute means node already`},
 		{"numa=node", `"numa=node": the name has to be`},
-		{"example.com/numa", `"example.com/numa": there are the meanings node nodes pciAddress pcieRoot uuid parentUUID ignored`},
+		{"example.com/numa", `"example.com/numa": there are the meanings node nodes pciAddress pcieRoot uuid parentUUID cpu cpus pageSize ignored`},
 		{"example.com/numa=numa", "there are the meanings"},
 		{"Example.com/numa=node", `"Example.com/numa=node": the domain has to be`},
 		{long + "/numa=node", "the domain has to be"},

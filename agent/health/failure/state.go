@@ -2,7 +2,6 @@ package failure
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -100,30 +99,33 @@ type State struct {
 
 // Outlook says since when a device is unhealthy, and what was or will be done about it.
 type Outlook struct {
-	Since time.Time
-	// Action is done at Due, if that is not zero, or was done at Done.
-	Action    Action
-	Due, Done time.Time
+	Since  time.Time `json:"since"`
+	Action Action    `json:"action"`
+	// Due is when it is done, unless the device is healthy by then, and Done when it was.
+	Due  time.Time `json:"due,omitzero"`
+	Done time.Time `json:"done,omitzero"`
 }
 
-// Outlook returns what is known of a device that is unhealthy; ok is false if it is not.
-func (s State) Outlook(d Device, rules Rules) (o Outlook, ok bool) {
-	if one, suspected := s.suspects[d]; suspected {
-		o = Outlook{Since: one.since, Action: rules.Of(d).Action}
+// Outlooks returns what is known of the devices that are unhealthy, or were when they were acted on and
+// have not been healthy since.
+func (s State) Outlooks(rules Rules) map[Device]Outlook {
+	out := map[Device]Outlook{}
+	for _, a := range s.Acts {
+		for _, d := range a.Devices {
+			out[d] = Outlook{Since: a.Since, Action: a.Action, Done: a.At}
+		}
+	}
+	for d, one := range s.suspects {
+		o := Outlook{Since: one.since, Action: rules.Of(d).Action}
 		if o.Action != None {
 			o.Due = one.since.Add(rules.Of(d).HoldOff)
 		}
 		if one.until.After(o.Due) {
 			o.Due = one.until
 		}
-		return o, true
+		out[d] = o
 	}
-	for _, a := range slices.Backward(s.Acts) {
-		if a.Pod == d.Pod && slices.Contains(a.Devices, d) {
-			return Outlook{Since: a.Since, Action: a.Action, Done: a.At}, true
-		}
-	}
-	return o, false
+	return out
 }
 
 // Suspects reports whether the device is unhealthy and was not acted on.
