@@ -65,7 +65,8 @@ var documented = map[string]struct {
 		"--lever 'vanish=rm /tmp/widgets/b' --lever 'return=touch /tmp/widgets/b'": {},
 	"bin/numalet plugin check --exec './widgets --dir {dir} --widgets /tmp/widgets' " +
 		"-o junit --out check.xml --transcript calls.txt --plugin-log widgets.log": {},
-	"numalet plugin check --dra gpu.example.com --claim default/my-gpu/UID --slices slices.yaml": {
+	"numalet plugin check --dra gpu.example.com --claim default/my-gpu/UID --slices slices.yaml " +
+		"--exec './my-driver --plugin-data {dir} --registry {registry}' --transcript calls.txt": {
 		cluster: true},
 
 	"numalet bench topology": {add: few},

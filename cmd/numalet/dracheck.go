@@ -28,7 +28,8 @@ type draCheckFlags struct {
 
 func (f *draCheckFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.driver, "dra", "",
-		"check a DRA driver that runs: its name, or the path of its socket in the plugin registry")
+		"check a DRA driver: its name, or the path of the socket in the plugin registry of one that "+
+			"runs")
 	flags.StringVar(&f.registry, "registry", "/var/lib/kubelet/plugins_registry",
 		"plugin registry where --dra looks for a name")
 	flags.StringArrayVar(&f.claims, "claim", nil,
@@ -42,8 +43,11 @@ func (f *draCheckFlags) add(flags *pflag.FlagSet) {
 // complete checks the flags together with those of device plugins.
 func (f *draCheckFlags) complete(plugin check.Config) error {
 	switch {
-	case f.driver != "" && (plugin.Command != "" || plugin.Dir != ""):
-		return errors.New("--dra checks a driver that runs already: leave out --exec and --dir")
+	case f.driver != "" && plugin.Dir != "":
+		return errors.New("--dir is for device plugins: start the driver of --dra with --exec, or name " +
+			"the registry of one that runs with --registry")
+	case f.driver != "" && plugin.Command != "" && strings.Contains(f.driver, "/"):
+		return errors.New("--exec starts the driver: name it with --dra, without a path")
 	case f.driver == "" && (len(f.claims) > 0 || f.slices != "" || len(f.cdi) > 0):
 		return errors.New("--claim, --slices and --cdi-dir are for a DRA driver: name it with --dra")
 	}
@@ -53,9 +57,10 @@ func (f *draCheckFlags) complete(plugin check.Config) error {
 func (f *draCheckFlags) check(ctx context.Context, plugin check.Config) (check.Report, error) {
 	cfg := dracheck.Config{
 		Socket: f.driver, CDI: f.cdi, Patience: plugin.Patience, Told: plugin.Told,
+		Command: plugin.Command, Driver: f.driver, Output: plugin.Output,
 	}
 	var err error
-	if !filepath.IsAbs(f.driver) && !strings.Contains(f.driver, "/") {
+	if plugin.Command == "" && !filepath.IsAbs(f.driver) && !strings.Contains(f.driver, "/") {
 		if cfg.Socket, err = dracheck.Find(ctx, f.registry, f.driver); err != nil {
 			return check.Report{}, err
 		}

@@ -53,8 +53,9 @@ should happen. Without a lever its checks are not made.
   return    and comes back
   multiply  there are 100,000 devices
 
---dra checks a driver of resource claims (DRA) that runs, by its name or by its
-socket in the plugin registry. Drivers ask the API server for claims: name some that
+--dra checks a driver of resource claims (DRA): by its name the one that --exec
+starts ({dir} stands for the directory of plugins' data), or by its name or its socket
+in the plugin registry one that runs. Drivers ask the API server for claims: name some that
 are allocated to the driver and that no pod uses with --claim. Each is prepared, and
 unprepared in the end.
 
@@ -63,7 +64,8 @@ could not be checked. Warnings are no failures.`,
 		Example: `  numalet plugin check --exec "./my-plugin --dir {dir}"
   numalet plugin check --exec "env DIR={dir} ./my-plugin" -o junit --out check.xml
   numalet plugin check --dir /tmp/plugins --resource example.com/gpu --transcript calls.txt
-  numalet plugin check --dra gpu.example.com --claim default/gpu/6e3b... --slices slices.yaml`,
+  numalet plugin check --dra gpu.example.com --claim default/gpu/6e3b... --slices slices.yaml
+  numalet plugin check --dra gpu.example.com --exec "./driver --plugins {dir} --registry {registry}"`,
 		Args: cobra.NoArgs,
 	}
 	answers(cmd, "checks failed", func(cmd *cobra.Command) (bool, error) {
@@ -163,10 +165,9 @@ func (f *pluginCheckFlags) write(to, stdout io.Writer, report check.Report) erro
 
 // complete builds the configuration from the flags.
 func (f *pluginCheckFlags) complete() error {
-	if f.dra.driver != "" && (f.transcript != "" || f.log != "" || f.machine != "" ||
-		f.cfg.Resource != "" || len(f.levers) > 0) {
-		return errors.New("--transcript, --plugin-log, --topology-from, --resource and --lever are " +
-			"for device plugins: leave them out with --dra")
+	if f.dra.driver != "" && (f.machine != "" || f.cfg.Resource != "" || len(f.levers) > 0) {
+		return errors.New("--topology-from, --resource and --lever are for device plugins: leave " +
+			"them out with --dra")
 	}
 	if err := f.dra.complete(f.cfg); err != nil || f.dra.driver != "" {
 		return err

@@ -64,7 +64,7 @@ func scaleChecks() []check {
 
 // pull pulls a lever and waits for a condition.
 func (b *bench) pull(ctx context.Context, lever Lever, holds func() bool) (bool, outcome) {
-	b.heard.rec.note("--- lever " + string(lever))
+	b.heard.rec.Note("--- lever " + string(lever))
 	hurry, cancel := context.WithTimeout(ctx, max(b.cfg.Patience, time.Second))
 	defer cancel()
 	if err := b.cfg.Levers[lever](hurry); err != nil {

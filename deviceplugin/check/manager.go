@@ -65,7 +65,7 @@ func (h *host) serveAs(strict bool) error {
 	}
 	h.manager = &manager{plugins, cancel, done}
 	h.made++
-	h.heard.rec.note("--- the device manager serves " + devicemanager.SocketName)
+	h.heard.rec.Note("--- the device manager serves " + devicemanager.SocketName)
 	return nil
 }
 
@@ -80,7 +80,7 @@ func (h *host) stopServing() {
 		text += ": " + err.Error()
 	}
 	h.manager = nil
-	h.heard.rec.note(text)
+	h.heard.rec.Note(text)
 }
 
 // resource returns the device manager's view of the plugin's resource.

@@ -20,6 +20,32 @@ type process struct {
 	cmd *exec.Cmd // under its lock
 }
 
+// Process is a plugin that a command starts.
+type Process struct{ of process }
+
+// NewProcess returns a plugin that does not run. output gets what it writes.
+func NewProcess(command string, output io.Writer) *Process {
+	return &Process{process{command: command, output: output, life: life{pulse: newPulse()}}}
+}
+
+// Start starts the plugin through a shell, unless it runs; {dir} and {registry} in the command stand
+// for the directories.
+func (p *Process) Start(dirs Dirs) error { return p.of.start(dirs) }
+
+// Stop asks the plugin to end, and reports whether it did in time; else it is killed.
+func (p *Process) Stop(most time.Duration) bool { return p.of.stop(most) }
+
+// Kill ends the plugin without warning.
+func (p *Process) Kill() { p.of.kill() }
+
+// Ended says how the plugin ended; "" while it runs.
+func (p *Process) Ended() string {
+	if end := p.of.fate(); end != nil {
+		return end.String()
+	}
+	return ""
+}
+
 // mostWords bounds the plugin's recorded last words: a panic comes with its stack.
 const mostWords = 32 << 10
 

@@ -18,24 +18,18 @@ import (
 // recorder hears every message between the device manager, the checks and the plugin. It keeps what
 // checks ask for, and the transcript.
 type recorder struct {
+	*Transcript
 	pulse *pulse
-	began time.Time
 
-	mu sync.Mutex
-	// transcript has a line for each message, up to mostLines; dropped counts the rest.
-	transcript []Line
-	dropped    int
-	calls      []*call
+	mu    sync.Mutex // guards the fields below
+	calls []*call
 	// registrations are the requests to Register, found the answers to GetInfo.
 	registrations []*v1beta1.RegisterRequest
 	found         []watcher.Plugin
 }
 
-// Bounds of the record. Messages of calls beyond mostCalls are not recorded.
-const (
-	mostLines = 20_000
-	mostCalls = 20_000
-)
+// mostCalls bounds the record. Messages of calls beyond it are not recorded.
+const mostCalls = 20_000
 
 // call is the state of one call. The recorder owns its fields.
 type call struct {
@@ -106,13 +100,13 @@ func (r *recorder) hear(c *call, s stats.RPCStats) {
 			r.calls = append(r.calls, c)
 		}
 	case *stats.OutPayload:
-		r.write(c, s.Client, message{s.Payload, s.Length})
+		r.message(c.talk(), s.Client, message{s.Payload, s.Length})
 	case *stats.InPayload:
 		r.take(c, s.Payload)
-		r.write(c, !s.Client, message{s.Payload, s.Length})
+		r.message(c.talk(), !s.Client, message{s.Payload, s.Length})
 	case *stats.End:
 		c.ended, c.err = true, s.Error
-		r.writeEnd(c)
+		r.end(c.talk(), c.err)
 	}
 }
 

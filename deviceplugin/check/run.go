@@ -29,14 +29,14 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	}
 	defer b.close()
 	if err := b.begin(ctx); err != nil {
-		return Report{Transcript: b.heard.rec.lines()}, err
+		return Report{Transcript: b.heard.rec.Lines()}, err
 	}
 	return b.performAll(ctx), ctx.Err()
 }
 
 func newBench(cfg Config) (*bench, error) {
 	b := &bench{host: host{cfg: cfg, pulse: newPulse()}}
-	rec := &recorder{pulse: b.pulse, began: time.Now()}
+	rec := &recorder{Transcript: NewTranscript(), pulse: b.pulse}
 	b.heard = heard{rec: rec, resource: cfg.Resource, plugins: cfg.Dir}
 	switch {
 	case cfg.Dir != "":
@@ -120,7 +120,7 @@ func (b *bench) performAll(ctx context.Context) Report {
 	who, _ := b.heard.introduction()
 	report.Resource, report.Way, report.Endpoint = who.resource, who.way, who.endpoint
 	report.Seconds = time.Since(b.heard.rec.began).Seconds()
-	report.Transcript = b.heard.rec.lines()
+	report.Transcript = b.heard.rec.Lines()
 	return report
 }
 
@@ -129,7 +129,7 @@ func (b *bench) perform(ctx context.Context, c check, failures []string) Result 
 	began := time.Now()
 	o := outcome{verdict: Skipped, happened: c.hinder(ctx, b, failures)}
 	if o.happened == "" {
-		b.heard.rec.note("--- check " + c.name)
+		b.heard.rec.Note("--- check " + c.name)
 		o = c.run(ctx, b)
 		if end := b.untimely(ctx, c, o); end != nil {
 			b.deaths.blamed = end

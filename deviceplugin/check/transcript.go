@@ -1,11 +1,15 @@
 package check
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"path"
 	"slices"
+	"sync"
 	"time"
 
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -40,56 +44,113 @@ func WriteTranscript(w io.Writer, lines []Line) error {
 	return nil
 }
 
-// lines returns the transcript so far.
-func (r *recorder) lines() []Line {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	out := slices.Clone(r.transcript)
-	if r.dropped > 0 {
-		out = append(out, Line{time.Since(r.began), fmt.Sprintf("%d more lines are left out",
-			r.dropped)})
+// mostLines bounds a transcript.
+const mostLines = 20_000
+
+// Transcript has a line for each message. It is safe for concurrent use.
+type Transcript struct {
+	began time.Time
+
+	mu      sync.Mutex // guards the fields below
+	lines   []Line
+	dropped int // lines beyond mostLines
+}
+
+// NewTranscript returns an empty transcript, whose time begins now.
+func NewTranscript() *Transcript { return &Transcript{began: time.Now()} }
+
+// Lines returns the lines so far.
+func (t *Transcript) Lines() []Line {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := slices.Clone(t.lines)
+	if t.dropped > 0 {
+		out = append(out, Line{time.Since(t.began), fmt.Sprintf("%d more lines are left out",
+			t.dropped)})
 	}
 	return out
 }
 
-// note adds a line that is no message.
-func (r *recorder) note(text string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.add(text)
-}
-
-func (r *recorder) add(text string) {
-	if len(r.transcript) >= mostLines {
-		r.dropped++
+// Note adds a line.
+func (t *Transcript) Note(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.lines) >= mostLines {
+		t.dropped++
 		return
 	}
-	r.transcript = append(r.transcript, Line{time.Since(r.began), text})
+	t.lines = append(t.lines, Line{time.Since(t.began), text})
 }
 
-// write adds a line for a message in the direction of the call, or against it.
-func (r *recorder) write(c *call, asking bool, m message) {
-	caller, called := string(c.by), string(byPlugin)
+// talk says who calls whom, and the method without its service.
+type talk struct{ caller, called, method string }
+
+func (c *call) talk() talk {
+	called := string(byPlugin)
 	if c.by == byPlugin {
 		called = string(byManager)
 	}
-	if !asking {
-		caller, called = called, caller
-	}
-	r.add(fmt.Sprintf("%s -> %s: %s %s", caller, called, c.method, m))
+	return talk{string(c.by), called, c.method}
 }
 
-// writeEnd adds a line for a call that ended without an answer.
-func (r *recorder) writeEnd(c *call) {
+// message adds a line for a message in the direction of the call, or against it.
+func (t *Transcript) message(of talk, asking bool, m message) {
+	from, to := of.caller, of.called
+	if !asking {
+		from, to = to, from
+	}
+	t.Note(fmt.Sprintf("%s -> %s: %s %s", from, to, of.method, m))
+}
+
+// end adds a line for a call that ended without an answer.
+func (t *Transcript) end(of talk, err error) {
 	switch {
-	case c.err != nil:
-		s := status.Convert(c.err)
-		r.add(fmt.Sprintf("%s of the %s ended: %s: %s", c.method, c.by, s.Code(),
+	case err != nil:
+		s := status.Convert(err)
+		t.Note(fmt.Sprintf("%s of the %s ended: %s: %s", of.method, of.caller, s.Code(),
 			oneline.Of(s.Message())))
-	case c.method == listCall:
-		r.add(fmt.Sprintf("%s of the %s ended: the plugin closed the stream", c.method, c.by))
+	case of.method == listCall:
+		t.Note(fmt.Sprintf("%s of the %s ended: the plugin closed the stream", of.method, of.caller))
 	}
 }
+
+// Handler returns what writes down the messages of a client's connections.
+func (t *Transcript) Handler(caller, called string) stats.Handler {
+	return listener{t, caller, called}
+}
+
+// listener writes messages into a transcript.
+type listener struct {
+	to             *Transcript
+	caller, called string
+}
+
+type talkKey struct{}
+
+// TagRPC implements stats.Handler.
+func (l listener) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
+	return context.WithValue(ctx, talkKey{},
+		talk{l.caller, l.called, path.Base(info.FullMethodName)})
+}
+
+// HandleRPC implements stats.Handler.
+func (l listener) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	of, _ := ctx.Value(talkKey{}).(talk)
+	switch s := s.(type) {
+	case *stats.OutPayload:
+		l.to.message(of, true, message{s.Payload, s.Length})
+	case *stats.InPayload:
+		l.to.message(of, false, message{s.Payload, s.Length})
+	case *stats.End:
+		l.to.end(of, s.Error)
+	}
+}
+
+// TagConn implements stats.Handler.
+func (listener) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements stats.Handler.
+func (listener) HandleConn(context.Context, stats.ConnStats) {}
 
 // message is a message with its size on the wire.
 type message struct {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"google.golang.org/grpc/stats"
 	"k8s.io/component-base/metrics"
 )
 
@@ -23,6 +24,8 @@ type Config struct {
 	Deadlines Deadlines
 	// Registry takes the metrics; nil: there are none.
 	Registry metrics.KubeRegistry
+	// Heard returns what hears the messages of connections to a socket; nil: nobody does.
+	Heard func(path string) stats.Handler
 
 	// dial replaces the connection to a socket in tests.
 	dial func(ctx context.Context, path string) (net.Conn, error)

@@ -48,7 +48,7 @@ func (d *Drivers) newLink(in introduction, failed *atomic.Pointer[error]) (*link
 // connection makes a connection that never idles out; failed gets the errors of dialling.
 func (d *Drivers) connection(path string, failed *atomic.Pointer[error],
 	options ...grpc.DialOption) (*grpc.ClientConn, error) {
-	return socket.PluginClient(path, d.cfg.Deadlines.Dial, nil, append(options,
+	return socket.PluginClient(path, d.cfg.Deadlines.Dial, d.cfg.Heard, append(options,
 		grpc.WithIdleTimeout(0),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			conn, err := d.cfg.dial(ctx, path)

@@ -21,7 +21,7 @@ import (
 func checkRegisters(ctx context.Context, b *bench) error { return b.connect(ctx) }
 
 func checkVersions(ctx context.Context, b *bench) error {
-	conn, err := socket.PluginClient(b.plugin.Endpoint, b.cfg.Patience, nil)
+	conn, err := socket.PluginClient(b.plugin.Endpoint, b.cfg.Patience, b.heard)
 	if err != nil {
 		return err
 	}

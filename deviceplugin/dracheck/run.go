@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/stats"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -26,6 +28,11 @@ import (
 type Config struct {
 	// Socket is the path of the driver's socket in the plugin registry; Find looks for one.
 	Socket string
+	// Command starts the driver of that name through a shell, in place of Socket. {dir} in it stands
+	// for the directory of plugins' data, {registry} for the plugin registry.
+	Command, Driver string
+	// Output gets what Command writes. Optional.
+	Output io.Writer
 	// Claims are allocated to the driver, and nobody uses them. Without any the checks of claims
 	// are not made.
 	Claims []dra.Claim
@@ -39,14 +46,15 @@ type Config struct {
 	Told func(check.Result)
 }
 
-// Find returns the socket of a driver in a plugin registry by the driver's name.
+// Find returns the socket of a driver in a plugin registry by the driver's name; "": of any.
 func Find(ctx context.Context, registry, driver string) (path string, err error) {
 	err = filepath.WalkDir(registry, func(at string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.Type()&fs.ModeSocket == 0 || path != "" {
 			return err
 		}
-		found, err := introduction(ctx, at, time.Second)
-		if err == nil && found.Type == registerapi.DRAPlugin && found.Name == driver {
+		found, err := introduction(ctx, at, time.Second, nil)
+		if err == nil && found.Type == registerapi.DRAPlugin &&
+			(driver == "" || found.Name == driver) {
 			path = at
 		}
 		return nil // other plugins may be dead
@@ -58,10 +66,10 @@ func Find(ctx context.Context, registry, driver string) (path string, err error)
 	return path, err
 }
 
-// introduction asks the plugin behind a socket who it is.
-func introduction(ctx context.Context, path string, patience time.Duration) (
-	watcher.Plugin, error) {
-	conn, err := socket.PluginClient(path, patience, nil)
+// introduction asks the plugin behind a socket who it is. heard is as for socket.PluginClient.
+func introduction(ctx context.Context, path string, patience time.Duration,
+	heard func(string) stats.Handler) (watcher.Plugin, error) {
+	conn, err := socket.PluginClient(path, patience, heard)
 	if err != nil {
 		return watcher.Plugin{}, err
 	}
@@ -78,9 +86,11 @@ func introduction(ctx context.Context, path string, patience time.Duration) (
 // bench holds the driver and what was found out about it.
 type bench struct {
 	cfg    Config
+	own    *own // nil: the driver runs already
 	plugin watcher.Plugin
 	node   *node
 	health chan []dra.DeviceHealth // the first messages
+	said   *check.Transcript
 	// answers are those of the first Prepare.
 	answers map[types.UID]dra.Answer
 }
@@ -97,6 +107,7 @@ func (b *bench) connect(ctx context.Context) error {
 	changed := make(chan struct{}, 1)
 	drivers, err := dra.New(dra.Config{
 		Deadlines: dra.Deadlines{Call: b.cfg.Patience, Dial: b.cfg.Patience},
+		Heard:     b.heard,
 		Changed: func() {
 			select {
 			case changed <- struct{}{}:
@@ -144,24 +155,42 @@ func (b *bench) hangUp() {
 	b.node = nil
 }
 
+// heard returns what writes the checks' calls to a socket into the transcript.
+func (b *bench) heard(string) stats.Handler { return b.said.Handler("check", "driver") }
+
 // Run makes all checks. The error says that the driver could not be checked.
-func Run(ctx context.Context, cfg Config) (check.Report, error) {
+func Run(ctx context.Context, cfg Config) (report check.Report, err error) {
 	cfg.Patience = cmp.Or(cfg.Patience, 10*time.Second)
+	cfg.Output = cmp.Or[io.Writer](cfg.Output, io.Discard)
 	if cfg.Told == nil {
 		cfg.Told = func(check.Result) {}
 	}
-	b := &bench{cfg: cfg, health: make(chan []dra.DeviceHealth, 1)}
+	b := &bench{cfg: cfg, health: make(chan []dra.DeviceHealth, 1), said: check.NewTranscript()}
+	report = check.Report{Kind: "DRA driver", Began: time.Now()}
+	defer func() { report.Transcript = b.said.Lines() }()
 	defer b.hangUp()
-	report := check.Report{Kind: "DRA driver", Began: time.Now()}
-	var err error
-	if b.plugin, err = introduction(ctx, cfg.Socket, cfg.Patience); err != nil {
-		return report, fmt.Errorf("the driver on %s does not say who it is: %w", cfg.Socket, err)
+	if cfg.Command != "" {
+		if b.own, err = begin(ctx, cfg); err != nil {
+			return report, err
+		}
+		defer b.own.end()
+		b.cfg.Socket = b.own.socket
+	}
+	if b.plugin, err = introduction(ctx, b.cfg.Socket, cfg.Patience, b.heard); err != nil {
+		return report, fmt.Errorf("the driver on %s does not say who it is: %w", b.cfg.Socket, err)
 	}
 	if b.plugin.Type != registerapi.DRAPlugin {
 		return report, fmt.Errorf("the plugin on %s is of type %q, not %s: leave out --dra for a "+
-			"device plugin", cfg.Socket, b.plugin.Type, registerapi.DRAPlugin)
+			"device plugin", b.cfg.Socket, b.plugin.Type, registerapi.DRAPlugin)
 	}
 	report.Resource, report.Endpoint = b.plugin.Name, b.plugin.Endpoint
+	report.Results = b.performAll(ctx)
+	report.Seconds = time.Since(report.Began).Seconds()
+	return report, ctx.Err()
+}
+
+// performAll makes the checks of the table.
+func (b *bench) performAll(ctx context.Context) (out []check.Result) {
 	var bad []string
 	for _, c := range table() {
 		if ctx.Err() != nil {
@@ -171,17 +200,17 @@ func Run(ctx context.Context, cfg Config) (check.Report, error) {
 		r := c.Result
 		r.Verdict, r.Happened = check.Skipped, c.hinder(b, bad)
 		if r.Happened == "" {
+			b.said.Note("--- check " + r.Name)
 			r.Verdict, r.Happened = verdict(c.run(ctx, b))
 		}
 		if r.Verdict == check.Failed {
 			bad = append(bad, r.Name)
 		}
 		r.Seconds = time.Since(began).Seconds()
-		report.Results = append(report.Results, r)
-		cfg.Told(r)
+		out = append(out, r)
+		b.cfg.Told(r)
 	}
-	report.Seconds = time.Since(report.Began).Seconds()
-	return report, ctx.Err()
+	return out
 }
 
 // warning is an error that is none: what works in the field.
@@ -209,9 +238,9 @@ type entry struct {
 	check.Result // its texts
 	// needs lists checks whose failure makes this one meaningless.
 	needs []string
-	// claims: it needs one.
-	claims bool
-	run    func(context.Context, *bench) error
+	// claims: it needs one. starts: it needs the command that starts the driver.
+	claims, starts bool
+	run            func(context.Context, *bench) error
 }
 
 func (e entry) hinder(b *bench, bad []string) string {
@@ -222,6 +251,9 @@ func (e entry) hinder(b *bench, bad []string) string {
 	}
 	if e.claims && len(b.cfg.Claims) == 0 {
 		return "nobody named a claim that is allocated to the driver (--claim)"
+	}
+	if e.starts && b.own == nil {
+		return "nobody gave the command that starts the driver (--exec)"
 	}
 	return ""
 }

@@ -15,7 +15,8 @@ func says(group, name, did, expected, why, hint string) check.Result {
 
 // table returns all checks in the order in which they run.
 func table() []entry {
-	return slices.Concat(registrationChecks(), prepareChecks(), unprepareChecks(), healthChecks())
+	return slices.Concat(registrationChecks(), prepareChecks(), restartChecks(), unprepareChecks(),
+		healthChecks(), endChecks())
 }
 
 // Checks without which most others mean nothing.
@@ -97,5 +98,26 @@ func healthChecks() []entry {
 			"the health of the driver's devices", "without it the pod's status has no health",
 			"send all devices at once when a stream begins, or do not list the service"),
 			needs: registered(), run: checkHealth},
+	}
+}
+
+func restartChecks() []entry {
+	return []entry{
+		{Result: says("restarts", "driver-restarts",
+			"killed the driver, started it, and prepared the claims again", "the same answer",
+			"a driver is updated, and crashes, while pods have its devices",
+			"keep what is prepared on disk, or derive it from the claim"),
+			needs: prepared("prepares-again"), claims: true, starts: true, run: checkRestarts},
+	}
+}
+
+func endChecks() []entry {
+	return []entry{
+		{Result: says("restarts", "stops", "asked the driver to end (SIGTERM)",
+			"it ends, and its socket in plugins_registry is gone",
+			"the agent takes a driver whose socket stays for one that will be back, and an update of "+
+				"one that does not end waits for its grace period",
+			"stop your servers and remove the socket when SIGTERM comes"),
+			needs: registered(), starts: true, run: checkStops},
 	}
 }

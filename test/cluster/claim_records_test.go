@@ -176,6 +176,9 @@ func (s *scenarioNode) podResources(ctx context.Context, pod string) (string, er
 	return strings.Join(out, "; "), nil
 }
 
+// claimOfPod matches a claim's name without the pod's: other pods have names that begin alike.
+var claimOfPod = regexp.MustCompile(`^(gpu|named|extended-resources)\b`)
+
 // checkpoint formats what the kubelet's checkpoint has of the pod's claims.
 func (s *scenarioNode) checkpoint(pod string) (string, error) {
 	raw, err := os.ReadFile(filepath.Join(s.Root, "dra_manager_state"))
@@ -195,7 +198,8 @@ func (s *scenarioNode) checkpoint(pod string) (string, error) {
 	}
 	var out []string
 	for _, claim := range inner.ClaimInfoStateList {
-		if claim.Namespace != s.Namespace || !strings.HasPrefix(claim.ClaimName, pod+"-") {
+		of, is := strings.CutPrefix(claim.ClaimName, pod+"-")
+		if claim.Namespace != s.Namespace || !is || !claimOfPod.MatchString(of) {
 			continue
 		}
 		state, err := json.Marshal(claim.DriverState)

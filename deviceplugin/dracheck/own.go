@@ -1,0 +1,102 @@
+package dracheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/numalet/numalet/deviceplugin/check"
+	"github.com/numalet/numalet/internal/await"
+)
+
+// looks is the pause between looks for the driver's socket.
+const looks = 50 * time.Millisecond
+
+// own is a driver that the checks start, in a directory of its own.
+type own struct {
+	cfg     Config
+	process *check.Process
+	dirs    check.Dirs
+	socket  string // in the plugin registry
+}
+
+// begin starts the driver and waits for its socket.
+func begin(ctx context.Context, cfg Config) (*own, error) {
+	dir, err := os.MkdirTemp("", "npc") // short, since sockets lie below it
+	if err != nil {
+		return nil, err
+	}
+	o := &own{cfg: cfg, process: check.NewProcess(cfg.Command, cfg.Output), dirs: check.Dirs{
+		Plugins: filepath.Join(dir, "plugins"), Registry: filepath.Join(dir, "plugins_registry")}}
+	err = errors.Join(os.Mkdir(o.dirs.Plugins, 0o750), os.Mkdir(o.dirs.Registry, 0o750))
+	if err == nil {
+		err = o.start(ctx)
+	}
+	if err != nil {
+		o.end()
+		return nil, err
+	}
+	return o, nil
+}
+
+// start starts the driver, unless it runs, and waits until it says who it is.
+func (o *own) start(ctx context.Context) error {
+	if err := o.process.Start(o.dirs); err != nil {
+		return err
+	}
+	for late := time.Now().Add(o.cfg.Patience); ; {
+		path, err := Find(ctx, o.dirs.Registry, o.cfg.Driver)
+		if err == nil {
+			o.socket = path
+			return nil
+		}
+		if end := o.process.Ended(); end != "" {
+			return fmt.Errorf("the driver was started and did not register: %s", end)
+		}
+		if time.Now().After(late) {
+			return fmt.Errorf("the driver was started and did not register within %s: %w",
+				o.cfg.Patience, err)
+		}
+		if !await.For(ctx, looks) {
+			return ctx.Err()
+		}
+	}
+}
+
+// end kills the driver and removes its directory.
+func (o *own) end() {
+	o.process.Kill()
+	_ = os.RemoveAll(filepath.Dir(o.dirs.Plugins)) // ours, and below the directory of such
+}
+
+// checkRestarts kills the driver and starts it again.
+func checkRestarts(ctx context.Context, b *bench) error {
+	b.own.process.Kill()
+	if err := b.own.start(ctx); err != nil {
+		return err
+	}
+	again, err := introduction(ctx, b.own.socket, b.cfg.Patience, b.heard)
+	if err != nil {
+		return fmt.Errorf("after its restart it does not say who it is: %w", err)
+	}
+	b.plugin = again
+	if err := b.connect(ctx); err != nil {
+		return err
+	}
+	return checkAgain(ctx, b)
+}
+
+// checkStops asks the driver to end.
+func checkStops(_ context.Context, b *bench) error {
+	b.hangUp()
+	if !b.own.process.Stop(b.cfg.Patience) {
+		return fmt.Errorf("it did not end within %s of SIGTERM", b.cfg.Patience)
+	}
+	if _, err := os.Lstat(b.own.socket); err == nil {
+		return fmt.Errorf("it ended and left %s behind", b.own.socket)
+	}
+	return nil
+}
