@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -56,16 +58,8 @@ func tellCSI(t *testing.T, c rig.Cluster, n rig.Node, is csiCase) string {
 	s := &csiStory{Cluster: c, Node: n, csiCase: is, events: map[string]bool{}}
 	s.furnish(t)
 	s.await(t, "the driver is registered", func() error {
-		node, err := s.Client.StorageV1().CSINodes().Get(t.Context(), n.Name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, d := range node.Spec.Drivers {
-			if d.Name == s.d.Name {
-				return nil
-			}
-		}
-		return fmt.Errorf("CSINode has %+v", node.Spec.Drivers)
+		_, err := s.registered(t)
+		return err
 	})
 	s.tell(t, "registered")
 	if s.before != nil {
@@ -79,9 +73,33 @@ func tellCSI(t *testing.T, c rig.Cluster, n rig.Node, is csiCase) string {
 		s.tell(t, "later", string(pod.UID))
 	}
 	c.MustRun("delete", "pod", s.name, "--timeout=2m")
-	s.ended(t)
+	s.ended(t, string(pod.UID))
 	s.tell(t, "ended", string(pod.UID))
+	s.d.Process.Stop()
+	s.await(t, "the driver is gone", func() error {
+		_, err := s.registered(t)
+		if err == nil {
+			return errors.New("CSINode still has it")
+		}
+		return nil
+	})
+	s.told = len(s.d.Calls())
+	s.tell(t, "gone", string(pod.UID))
 	return s.text.String()
+}
+
+// registered returns what the CSINode has of the driver.
+func (s *csiStory) registered(t *testing.T) (d storagev1.CSINodeDriver, err error) {
+	node, err := s.Client.StorageV1().CSINodes().Get(t.Context(), s.Name, metav1.GetOptions{})
+	if err != nil {
+		return d, err
+	}
+	for _, d := range node.Spec.Drivers {
+		if d.Name == s.d.Name {
+			return d, nil
+		}
+	}
+	return d, fmt.Errorf("CSINode has %+v", node.Spec.Drivers)
 }
 
 func (s *csiStory) await(t *testing.T, what string, check func() error) {
@@ -90,7 +108,7 @@ func (s *csiStory) await(t *testing.T, what string, check func() error) {
 }
 
 // ended waits until the node has nothing of the volume any more.
-func (s *csiStory) ended(t *testing.T) {
+func (s *csiStory) ended(t *testing.T, pod string) {
 	t.Helper()
 	s.await(t, "the volume is detached and unmounted", func() error {
 		node, err := s.Client.CoreV1().Nodes().Get(t.Context(), s.Name, metav1.GetOptions{})
@@ -102,6 +120,12 @@ func (s *csiStory) ended(t *testing.T) {
 		}
 		if left := csidriver.Loops(s.d.Dir); len(left) > 0 {
 			return fmt.Errorf("there are loop devices %v", left)
+		}
+		if mountedBelow(t, filepath.Join(s.Root, "pods", pod)) {
+			return errors.New("something of the pod is mounted")
+		}
+		if _, err := os.Stat(filepath.Join(s.Root, "pods", pod)); !os.IsNotExist(err) {
+			return fmt.Errorf("the pod's directory is there: %v", err)
 		}
 		return nil
 	})
@@ -177,7 +201,10 @@ func (s *csiStory) tell(t *testing.T, when string, pods ...string) {
 			continue
 		}
 		line := fmt.Sprintf("call %s %s", c.Method, flat(c.Request))
-		if !c.Done() {
+		switch {
+		case c.Ended.IsZero():
+			line += " -> no answer yet"
+		case !c.Done():
 			line += fmt.Sprintf(" -> %v %s", c.Code, c.Message)
 		}
 		s.line(line)
@@ -242,7 +269,7 @@ func (s *csiStory) newEvents(t *testing.T) (out []string) {
 	})
 	for _, e := range all.Items {
 		about := e.InvolvedObject
-		if e.Source.Component == "default-scheduler" || e.ReportingController == "default-scheduler" {
+		if about.Name != s.name || strings.Contains(e.Source.Component+e.ReportingController, "scheduler") {
 			continue
 		}
 		line := fmt.Sprintf("%s %s/%s %s %s: %s", e.Source.Component, about.Kind, about.Name, e.Type, e.Reason,
@@ -400,15 +427,18 @@ func TestCSIStories(t *testing.T) {
 				t.Run(is.name, func(t *testing.T) {
 					is.source = strings.ReplaceAll(is.source, "namespace: NS", "namespace: "+c.Namespace)
 					told[agent][is.name] = tellCSI(t, c, n, is)
+					keepStory(t, agent+"-"+is.name, told[agent][is.name])
 				})
 			}
 		})
-		if dir := os.Getenv("NUMALET_CSI_OUT"); dir != "" {
-			for name, text := range told[agent] {
-				if err := os.WriteFile(filepath.Join(dir, agent+"-"+name), []byte(text), 0o644); err != nil {
-					t.Error(err)
-				}
-			}
+	}
+}
+
+// keepStory writes a story to $NUMALET_CSI_OUT, if that is set, for those who want to read it.
+func keepStory(t *testing.T, name, text string) {
+	if dir := os.Getenv("NUMALET_CSI_OUT"); dir != "" {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -1,0 +1,276 @@
+// Package attachments says whether a CSI volume is attached to the node, from its VolumeAttachment and
+// from the node's own status.
+//
+// Nodes may read VolumeAttachments one by one, and may not watch them. The attach-detach controller
+// writes status.volumesAttached of the node, which is watched, so a volume that waits is looked at when
+// that changes; and else in pauses, for errors of the attacher.
+//
+//	wanted -> in volumesInUse -> in volumesAttached -> VolumeAttachment is attached -> mounted
+//
+// A volume counts as attached only while one version of the node's object has it in volumesInUse and in
+// volumesAttached: the controller then has seen the use, and does not detach it.
+package attachments
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/numalet/numalet/agent/kubeapi/requests"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/oneline"
+)
+
+const (
+	// firstPause and lastPause bound the pauses between two looks at a VolumeAttachment, as the kubelet's.
+	firstPause, lastPause = 500 * time.Millisecond, 7 * time.Second
+	// timeout bounds a request.
+	timeout = 10 * time.Second
+	// forget is how long a volume is waited for after it was last asked about: its pod may be gone.
+	forget = 5 * time.Minute
+	// maxMessage bounds what an attacher can have us say.
+	maxMessage = 1024
+)
+
+// Volume names a volume of a driver.
+type Volume struct{ Driver, Handle string }
+
+// Name returns the volume's unique name, as in the node's status.
+func (v Volume) Name() v1.UniqueVolumeName {
+	return v1.UniqueVolumeName("kubernetes.io/csi/" + v.Driver + "^" + v.Handle)
+}
+
+// Attachment returns the name of the VolumeAttachment of the volume to a node.
+func (v Volume) Attachment(node string) string {
+	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(v.Handle+v.Driver+node)))
+}
+
+// Config says of which node. All fields are required.
+type Config struct {
+	Client kubernetes.Interface
+	Name   string // the node's
+	// Node returns the node's object as the API server has it; nil: it has none.
+	Node func() *v1.Node
+	// Changed receives an element when Node returns another object.
+	Changed <-chan struct{}
+	// Wake is called when it is worth to ask again about a volume that is not attached. It must not
+	// block.
+	Wake func(Volume)
+	// Exhausted is called when an attacher says that the node takes no more volumes of the driver. It
+	// must not block.
+	Exhausted func(driver string)
+}
+
+// Attachments knows which volumes are attached. Its methods are safe for concurrent use.
+type Attachments struct {
+	cfg    Config
+	pauses await.Pauses
+	asked  chan struct{}
+
+	mu      sync.Mutex // guards the fields below
+	waiting map[Volume]*wait
+}
+
+// wait is a volume that is not attached yet.
+type wait struct {
+	asked time.Time // last
+	looks int       // since it is waited for
+	next  time.Time // the next look
+	said  string    // what is known: why it is not attached
+	// exhausted is when the attacher said that the node is full: it is told once.
+	exhausted metav1.Time
+}
+
+// New returns Attachments for Run.
+func New(c Config) *Attachments {
+	return &Attachments{cfg: c, pauses: await.Pauses{First: firstPause, Last: lastPause},
+		asked: make(chan struct{}, 1), waiting: map[Volume]*wait{}}
+}
+
+// Attached returns what the attacher said of an attached volume. Else ok is false and err says why, if
+// more is known than that it is not attached yet; Wake then tells when to ask again.
+func (a *Attachments) Attached(ctx context.Context, driver, handle string) (
+	publishContext map[string]string, ok bool, err error) {
+	v := Volume{driver, handle}
+	found, err := a.look(ctx, v)
+	if err == nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.waiting, v)
+		return found.Status.AttachmentMetadata, true, nil
+	}
+	a.await(v, err)
+	if errors.Is(err, errPending) {
+		return nil, false, nil
+	}
+	return nil, false, err
+}
+
+// errPending: nobody has attached the volume yet.
+var errPending = errors.New("the volume is not attached yet")
+
+// look reads the attachment of a volume; an error says why it is not attached.
+func (a *Attachments) look(ctx context.Context, v Volume) (*storagev1.VolumeAttachment, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	name := v.Attachment(a.cfg.Name)
+	found, err := a.cfg.Client.StorageV1().VolumeAttachments().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		// The node authorizer also forbids what does not exist, and learns of an attachment a moment later
+		// than the API server has it.
+		return nil, errPending
+	case err != nil:
+		return nil, fmt.Errorf("volume %s has GET error for volume attachment %s: %w", v.Handle, name,
+			requests.Short(err))
+	case found.Spec.Attacher != v.Driver || found.Spec.NodeName != a.cfg.Name:
+		return nil, fmt.Errorf("volume attachment %s is of attacher %q and node %q, not of %s and this node", name,
+			found.Spec.Attacher, found.Spec.NodeName, v.Driver)
+	case found.DeletionTimestamp != nil:
+		return nil, errors.New("volume attachment is being deleted")
+	case !found.Status.Attached && found.Status.AttachError != nil:
+		a.full(v, found.Status.AttachError)
+		return nil, errors.New(oneline.Cut(found.Status.AttachError.Message, maxMessage))
+	case !found.Status.Attached:
+		return nil, errPending
+	}
+	return found, a.agreed(v)
+}
+
+// agreed checks that the controller has seen the use of the volume.
+func (a *Attachments) agreed(v Volume) error {
+	node := a.cfg.Node()
+	switch {
+	case node == nil:
+		return errors.New("the node is not registered")
+	case !slices.Contains(node.Status.VolumesInUse, v.Name()):
+		return errPending // the status is written soon
+	case !slices.ContainsFunc(node.Status.VolumesAttached, func(is v1.AttachedVolume) bool {
+		return is.Name == v.Name()
+	}):
+		return errPending
+	}
+	return nil
+}
+
+// full tells once of an attacher's error that says that the node is full.
+func (a *Attachments) full(v Volume, e *storagev1.VolumeError) {
+	if e.ErrorCode == nil || codes.Code(*e.ErrorCode) != codes.ResourceExhausted {
+		return
+	}
+	a.mu.Lock()
+	w := a.ofLocked(v)
+	news := !w.exhausted.Equal(&e.Time)
+	w.exhausted = e.Time
+	a.mu.Unlock()
+	if news {
+		a.cfg.Exhausted(v.Driver)
+	}
+}
+
+func (a *Attachments) ofLocked(v Volume) *wait {
+	w := a.waiting[v]
+	if w == nil {
+		w = &wait{next: time.Now().Add(a.pauses.After(0))}
+		a.waiting[v] = w
+	}
+	return w
+}
+
+// await has a volume looked at until it is attached.
+func (a *Attachments) await(v Volume, why error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w := a.ofLocked(v)
+	w.asked, w.said = time.Now(), why.Error()
+	await.Wake(a.asked)
+}
+
+// Run looks at the volumes that are waited for until ctx ends.
+func (a *Attachments) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.cfg.Changed:
+			for _, v := range a.arrived() {
+				a.check(ctx, v)
+			}
+		case <-a.asked:
+		case <-await.At(a.next()):
+			for _, v := range a.due(time.Now()) {
+				a.check(ctx, v)
+			}
+		}
+	}
+}
+
+// arrived returns the waiting volumes that the node's status has as attached, in order.
+func (a *Attachments) arrived() (out []Volume) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for v := range a.waiting {
+		if a.agreed(v) == nil {
+			out = append(out, v)
+		}
+	}
+	slices.SortFunc(out, byName)
+	return out
+}
+
+func byName(a, b Volume) int { return cmp.Compare(a.Name(), b.Name()) }
+
+// check looks at a volume, and wakes who waits for it if there is news.
+func (a *Attachments) check(ctx context.Context, v Volume) {
+	_, err := a.look(ctx, v)
+	a.mu.Lock()
+	w := a.waiting[v]
+	news := w != nil && (err == nil || err.Error() != w.said)
+	if news && err != nil {
+		w.said = err.Error()
+	}
+	a.mu.Unlock()
+	if news {
+		a.cfg.Wake(v)
+	}
+}
+
+// next returns when a volume is looked at next; the zero time: never.
+func (a *Attachments) next() (at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, w := range a.waiting {
+		at = await.Earlier(at, w.next)
+	}
+	return at
+}
+
+// due returns the volumes whose pause is over, in order, and forgets those that nobody asks about.
+func (a *Attachments) due(now time.Time) (out []Volume) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for v, w := range a.waiting {
+		switch {
+		case now.Sub(w.asked) > forget:
+			delete(a.waiting, v)
+		case !now.Before(w.next):
+			w.looks++
+			w.next = now.Add(a.pauses.After(w.looks))
+			out = append(out, v)
+		}
+	}
+	slices.SortFunc(out, byName)
+	return out
+}

@@ -1,0 +1,153 @@
+package csinodes
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// annotationIDs has the node ids of the drivers, as JSON.
+	annotationIDs = "csi.volume.kubernetes.io/nodeid"
+	// annotationMigrated names the in-tree plugins whose volumes CSI drivers have on this node.
+	annotationMigrated = "storage.alpha.kubernetes.io/migrated-plugins"
+	// longestID is the longest id of a node that CSINode takes.
+	longestID = 192
+)
+
+// migrated are the in-tree plugins whose volumes CSI drivers make, as in Kubernetes 1.37.
+var migrated = []string{
+	"kubernetes.io/aws-ebs", "kubernetes.io/azure-disk", "kubernetes.io/azure-file", "kubernetes.io/cinder",
+	"kubernetes.io/gce-pd", "kubernetes.io/portworx-volume", "kubernetes.io/vsphere-volume",
+}
+
+// Driver is what a CSI driver says of the node.
+type Driver struct {
+	Name, NodeID string
+	// MaxVolumes is how many of its volumes the node takes; 0: it does not say.
+	MaxVolumes int64
+	Topology   map[string]string
+}
+
+// changes are the metadata of the node that follow from the drivers.
+type changes struct {
+	labels map[string]string // new ones
+	// ids is the annotation with the drivers' ids; "": it is removed.
+	ids     string
+	another bool // the annotation is another than the node has
+}
+
+func (c changes) none() bool { return len(c.labels) == 0 && !c.another }
+
+// plan returns what is to be changed of the node, which drivers its CSINode is to have, by name, and why
+// others are refused.
+func plan(node *v1.Node, drivers []Driver) (c changes, taken []Driver, refused map[string]error) {
+	refused = map[string]error{}
+	c.labels = map[string]string{}
+	ids := map[string]string{}
+	for _, d := range slices.SortedFunc(slices.Values(drivers), byName) {
+		if err := c.take(node, d); err != nil {
+			refused[d.Name] = err
+			continue
+		}
+		taken = append(taken, d)
+		ids[d.Name] = d.NodeID
+	}
+	if len(ids) > 0 {
+		raw, _ := json.Marshal(ids) // of texts alone
+		c.ids = string(raw)
+	}
+	c.another = !sameIDs(node.Annotations[annotationIDs], ids)
+	return c, taken, refused
+}
+
+func byName(a, b Driver) int { return cmp.Compare(a.Name, b.Name) }
+
+// take adds the labels of the driver's topology, all of them or none.
+func (c *changes) take(node *v1.Node, d Driver) error {
+	if d.NodeID == "" || len(d.NodeID) > longestID {
+		return fmt.Errorf("the node id of CSI driver %s has %d characters; it may have 1 to %d", d.Name,
+			len(d.NodeID), longestID)
+	}
+	added := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(d.Topology)) {
+		value := d.Topology[key]
+		has, is := node.Labels[key]
+		if !is {
+			has, is = c.labels[key]
+		}
+		switch {
+		case !is:
+			added[key] = value
+		case has != value:
+			return fmt.Errorf("detected topology value collision: driver reported %q:%q but existing label is %q:%q",
+				key, value, key, has)
+		}
+	}
+	maps.Copy(c.labels, added)
+	return nil
+}
+
+func sameIDs(text string, ids map[string]string) bool {
+	if text == "" {
+		return len(ids) == 0
+	}
+	var has map[string]string
+	return json.Unmarshal([]byte(text), &has) == nil && len(ids) > 0 && maps.Equal(has, ids)
+}
+
+// object returns the CSINode that the node is to have, made of what it has; nil: none yet. Drivers that
+// are not in ours are removed: whoever registers is in ours.
+func object(node *v1.Node, has *storagev1.CSINode, drivers []Driver) *storagev1.CSINode {
+	out := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
+	if has != nil {
+		out = has.DeepCopy()
+	}
+	out.OwnerReferences = slices.DeleteFunc(out.OwnerReferences, func(o metav1.OwnerReference) bool {
+		return o.Kind == "Node"
+	})
+	out.OwnerReferences = append(out.OwnerReferences, metav1.OwnerReference{
+		APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID,
+	})
+	if out.Annotations == nil {
+		out.Annotations = map[string]string{}
+	}
+	out.Annotations[annotationMigrated] = withOurs(out.Annotations[annotationMigrated])
+	out.Spec.Drivers = []storagev1.CSINodeDriver{}
+	for _, d := range drivers {
+		out.Spec.Drivers = append(out.Spec.Drivers, storagev1.CSINodeDriver{
+			Name: d.Name, NodeID: d.NodeID, TopologyKeys: slices.Sorted(maps.Keys(d.Topology)),
+			Allocatable: allocatable(d),
+		})
+	}
+	return out
+}
+
+// withOurs returns the migrated plugins, with those that others have added.
+func withOurs(text string) string {
+	all := slices.Clone(migrated)
+	for _, name := range strings.Split(text, ",") {
+		if name != "" && !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, ",")
+}
+
+// allocatable returns how many volumes the node takes; nil: without a limit.
+func allocatable(d Driver) *storagev1.VolumeNodeResources {
+	if d.MaxVolumes <= 0 {
+		return nil
+	}
+	count := int32(min(d.MaxVolumes, math.MaxInt32))
+	return &storagev1.VolumeNodeResources{Count: &count}
+}

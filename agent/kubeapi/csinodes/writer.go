@@ -1,0 +1,213 @@
+package csinodes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/kubeapi/requests"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/complaint"
+)
+
+const (
+	// firstPause and lastPause bound the pauses after failed requests.
+	firstPause, lastPause = 50 * time.Millisecond, 10 * time.Second
+	// again is how long the objects are believed to be as they were written: nodes may not watch
+	// CSINodes.
+	again = 5 * time.Minute
+	// timeout bounds the requests of one attempt.
+	timeout = 30 * time.Second
+)
+
+// ReasonRefused is the reason of the node's event about a driver that is not in its CSINode.
+const ReasonRefused = "CSIDriverRefused"
+
+// Config says for which node. All fields are required.
+type Config struct {
+	Client kubernetes.Interface
+	// Node returns the node's object as the API server has it; nil: it has none.
+	Node func() *v1.Node
+	// Drivers returns the registered drivers.
+	Drivers func() []Driver
+	// Changed receives an element when the drivers are others, the node came or went, or the API server
+	// was restored from a backup.
+	Changed <-chan struct{}
+	// Ready is called once the node has a CSINode: only then it is ready. It must not block.
+	Ready func()
+	// Tell records an event of the node.
+	Tell func(eventType, reason, message string)
+	// Ask has a driver asked for NodeGetInfo. It must not block.
+	Ask func(driver string)
+}
+
+// Writer keeps the node's CSINode. Its methods are safe for concurrent use.
+type Writer struct {
+	cfg     Config
+	ready   atomic.Bool
+	told    complaint.Complaint[string] // Run's
+	problem complaint.Complaint[string] // Run's
+	periods periods
+}
+
+// New returns a Writer for Run.
+func New(c Config) *Writer {
+	return &Writer{cfg: c, periods: newPeriods(c)}
+}
+
+// Unready returns why the node is not ready, in the kubelet's words; "": it is.
+func (w *Writer) Unready() string {
+	if w.ready.Load() {
+		return ""
+	}
+	return "CSINode is not yet initialized"
+}
+
+// Run writes what changes until ctx ends.
+func (w *Writer) Run(ctx context.Context) error {
+	defer w.periods.stop()
+	w.periods.start(ctx)
+	pauses, failures := await.Pauses{First: firstPause, Last: lastPause}, 0
+	for {
+		wait := again
+		err := w.write(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			failures = 0
+		default:
+			wait = pauses.After(failures)
+			failures++
+		}
+		if w.problem.Changes(complaint.Of(err)) && err != nil {
+			klog.FromContext(ctx).Info("The node's CSINode is not written yet", "err", requests.Short(err))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.cfg.Changed:
+		case <-time.After(wait):
+		}
+	}
+}
+
+// write brings the node's metadata and its CSINode in line with the drivers. Without a node there is
+// nothing to write.
+func (w *Writer) write(ctx context.Context) error {
+	node := w.cfg.Node()
+	if node == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	drivers := w.cfg.Drivers()
+	w.periods.follow(drivers)
+	c, taken, refused := plan(node, drivers)
+	w.tell(ctx, refused)
+	if !c.none() {
+		if err := w.patch(ctx, node, c); err != nil {
+			return fmt.Errorf("annotate node %s with its CSI drivers: %w", node.Name, err)
+		}
+	}
+	if err := w.put(ctx, node, taken); err != nil {
+		return fmt.Errorf("write CSINode %s: %w", node.Name, err)
+	}
+	if !w.ready.Swap(true) {
+		w.cfg.Ready()
+	}
+	return nil
+}
+
+// tell reports drivers that are refused, when that changes.
+func (w *Writer) tell(ctx context.Context, refused map[string]error) {
+	text := ""
+	for _, name := range slices.Sorted(maps.Keys(refused)) {
+		text += fmt.Sprintf("CSI driver %s is not in the node's CSINode, and no volume of it is scheduled "+
+			"here: %v. ", name, refused[name])
+	}
+	if w.told.Begins(text) {
+		klog.FromContext(ctx).Error(nil, text)
+		w.cfg.Tell(v1.EventTypeWarning, ReasonRefused, text)
+	}
+}
+
+// patch writes the node's metadata, if the node is still the one that was looked at.
+func (w *Writer) patch(ctx context.Context, node *v1.Node, c changes) error {
+	var ids any // null removes it
+	if c.ids != "" {
+		ids = c.ids
+	}
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": node.UID, "labels": c.labels, "annotations": map[string]any{annotationIDs: ids},
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = w.cfg.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, raw,
+		metav1.PatchOptions{}, "status")
+	return err
+}
+
+// put creates the CSINode, or updates one that is otherwise. Another writer's change in between has it
+// read again.
+func (w *Writer) put(ctx context.Context, node *v1.Node, drivers []Driver) error {
+	api := w.cfg.Client.StorageV1().CSINodes()
+	has, err := api.Get(ctx, node.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		_, err = api.Create(ctx, object(node, nil, drivers), metav1.CreateOptions{})
+		return err
+	case err != nil:
+		return err
+	case has.DeletionTimestamp != nil:
+		return errors.New("it is being deleted")
+	}
+	wanted := object(node, has, drivers)
+	if same(has, wanted) {
+		return nil
+	}
+	_, err = api.Update(ctx, wanted, metav1.UpdateOptions{})
+	return w.replace(ctx, err, wanted)
+}
+
+// replace creates the CSINode anew where the API server does not take a change: an id or topology keys
+// of a driver cannot change in place.
+func (w *Writer) replace(ctx context.Context, refused error, wanted *storagev1.CSINode) error {
+	if !apierrors.IsInvalid(refused) {
+		return refused
+	}
+	api := w.cfg.Client.StorageV1().CSINodes()
+	fresh := wanted.DeepCopy()
+	fresh.UID, fresh.ResourceVersion = "", ""
+	err := api.Delete(ctx, wanted.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &wanted.UID},
+	})
+	if err == nil || apierrors.IsNotFound(err) {
+		_, err = api.Create(ctx, fresh, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return errors.Join(refused, err)
+	}
+	return nil
+}
+
+func same(a, b *storagev1.CSINode) bool {
+	return apiequality.Semantic.DeepEqual(a.Spec, b.Spec) &&
+		apiequality.Semantic.DeepEqual(a.Annotations, b.Annotations) &&
+		apiequality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences)
+}
