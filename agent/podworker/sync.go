@@ -156,10 +156,7 @@ func (p *plan) keep(c *v1.Container, init bool) {
 	case record.State == cri.ContainerCreated:
 		p.removeUnstarted(c)
 	case record.State == cri.ContainerRunning:
-		switch why := p.failed[record.ID]; {
-		case succeeds && why != "":
-			p.stopFailed(c, record, why, init)
-		case !succeeds && !p.awaitHook(c, record):
+		if succeeds || !p.awaitHook(c, record) {
 			p.keepRunning(c, record, init)
 		}
 	case succeeds && status.InitSucceeded(record.Exit):
@@ -176,37 +173,29 @@ func (p *plan) keep(c *v1.Container, init bool) {
 	}
 }
 
-// keepRunning stops a running container whose definition changed, or which a probe found dead. A
-// record without a hash counts as unchanged.
+// keepRunning stops a running container whose definition changed, which a probe found dead, or which has
+// a failed device; one that has yet to succeed only for the last. A record without a hash counts as
+// unchanged.
 func (p *plan) keepRunning(c *v1.Container, record cri.Container, init bool) {
 	a := Action{
 		Kind: StopContainers, Container: c.Name, IDs: []string{record.ID}, Again: AgainAtOnce,
 		Message: definitionChanged(c, init),
 	}
-	grace := p.grace()
-	if record.From.Hash == "" || record.From.Hash == cri.ContainerHash(c) {
-		kind, probe := failedProbe(c, p.probed[record.ID])
-		if probe == nil {
-			p.stopFailed(c, record, p.failed[record.ID], init)
-			return
-		}
+	grace, lasts := p.grace(), !init || podspec.IsSidecar(c)
+	kind, probe := failedProbe(c, p.probed[record.ID])
+	switch changed := record.From.Hash != "" && record.From.Hash != cri.ContainerHash(c); {
+	case lasts && changed:
+	case lasts && probe != nil:
 		a.Message, a.Again = probeFailed(p.Pod, c, kind, init)
 		if own := probe.TerminationGracePeriodSeconds; own != nil {
 			grace = graceOf(*own)
 		}
-	}
-	a.Grace = StopGrace(grace)
-	p.propose(p.withHooks(a, a.IDs))
-}
-
-// stopFailed stops a running container for why, unless that is "".
-func (p *plan) stopFailed(c *v1.Container, record cri.Container, why string, init bool) {
-	if why == "" {
+	case p.failed[record.ID] != "":
+		a.Message, a.Again = restarts(p.Pod, c, p.failed[record.ID], init)
+	default:
 		return
 	}
-	a := Action{Kind: StopContainers, Container: c.Name, IDs: []string{record.ID},
-		Grace: StopGrace(p.grace())}
-	a.Message, a.Again = restarts(p.Pod, c, why, init)
+	a.Grace = StopGrace(grace)
 	p.propose(p.withHooks(a, a.IDs))
 }
 
