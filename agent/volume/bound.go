@@ -24,6 +24,10 @@ import (
 type Claims interface {
 	Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
+	// UpdateClaim writes the status of a claim that was read, unless somebody else has changed it
+	// since, and returns what is written.
+	UpdateClaim(ctx context.Context, was, is *v1.PersistentVolumeClaim) (
+		*v1.PersistentVolumeClaim, error)
 }
 
 // pvcProtection is the finalizer that keeps a claim that is being deleted while pods use it.
@@ -157,7 +161,7 @@ func (c Config) claimed(ctx context.Context, pod *v1.Pod, u used) (out Claimed, 
 	volume = volume.DeepCopy()
 	volume.ManagedFields = nil
 	source := ptr.Deref(u.volume.PersistentVolumeClaim, v1.PersistentVolumeClaimVolumeSource{})
-	return Claimed{Claim: u.claim, ReadOnly: source.ReadOnly, Volume: volume}, nil
+	return Claimed{Claim: u.claim, ReadOnly: source.ReadOnly, Volume: volume, read: claim}, nil
 }
 
 // claimUsable returns why the pod cannot use the claim, in the kubelet's words; nil: it is bound,
@@ -229,6 +233,7 @@ func withClaims(all []used, known map[string]Claimed) (out []used, errs []error)
 				continue
 			}
 			u.plugin, u.pv, u.migrated, u.readOnly = p, pv, migrated, claimed.ReadOnly
+			u.read = claimed.read
 		}
 		out = append(out, u)
 	}

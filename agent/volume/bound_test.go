@@ -53,6 +53,12 @@ func (s *storage) PersistentVolume(_ context.Context, name string) (*v1.Persiste
 	return nil, apierrors.NewNotFound(v1.Resource("persistentvolumes"), name)
 }
 
+func (s *storage) UpdateClaim(_ context.Context, was, is *v1.PersistentVolumeClaim) (
+	*v1.PersistentVolumeClaim, error) {
+	s.claims[was.Name] = is
+	return is, nil
+}
+
 // bind adds the claim data and the volume pv that it is bound to.
 func bind(source v1.PersistentVolumeSource) *storage {
 	claim := &v1.PersistentVolumeClaim{

@@ -29,6 +29,8 @@ type Claimed struct {
 	Claim    string               `json:"claim"` // in the pod's namespace
 	ReadOnly bool                 `json:"readOnly,omitempty"`
 	Volume   *v1.PersistentVolume `json:"volume"`
+	// read is the claim as it was read last; nil: not in this run of the agent.
+	read *v1.PersistentVolumeClaim
 }
 
 // oncePod reports whether only one pod at a time may use the volume. If the volume has other access

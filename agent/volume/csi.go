@@ -65,7 +65,15 @@ func (v *Volumes) setUpCSI(ctx context.Context, t target,
 	r := csi.Request{Volume: of, Pod: t.pod}
 	v.cfg.CSI.Want(r)
 	return v.foreign(ctx, t, func() error {
-		return v.cfg.CSI.SetUp(context.WithoutCancel(ctx), r, then)
+		ctx := context.WithoutCancel(ctx)
+		return v.cfg.CSI.SetUp(ctx, r, func(target string, got csi.Result) error {
+			if t.read != nil {
+				if err := v.grow(ctx, growing{t.pod, t.used, t.read, t.pv}, true); err != nil {
+					return err
+				}
+			}
+			return then(target, got)
+		})
 	})
 }
 

@@ -67,8 +67,9 @@ type Volumes struct {
 	mapped  mapped
 	claims  *claims
 	// last has the versions of the volumes that the agent writes.
-	last lastVersions
-	cfg  Config
+	last    lastVersions
+	growths growths
+	cfg     Config
 }
 
 // Feature gates of volumes.
@@ -252,7 +253,8 @@ type used struct {
 	claim    string
 	pv       *v1.PersistentVolume
 	migrated bool
-	readOnly bool // by the claim's reference, or by the volume's own source
+	read     *v1.PersistentVolumeClaim // as Claimed has it
+	readOnly bool                      // by the claim's reference, or by the volume's own source
 }
 
 func (u used) place() place {

@@ -2,11 +2,14 @@ package objects
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/internal/await"
@@ -34,6 +37,30 @@ func (o *Objects) PersistentVolume(
 	return insist(ctx, apierrors.IsForbidden, func() (*v1.PersistentVolume, error) {
 		return o.cfg.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 	})
+}
+
+// UpdateClaim writes the status of a claim that was read, unless somebody else has changed it since.
+func (o *Objects) UpdateClaim(ctx context.Context, was, is *v1.PersistentVolumeClaim) (
+	*v1.PersistentVolumeClaim, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.cfg.Wait)
+	defer cancel()
+	from, err := json.Marshal(v1.PersistentVolumeClaim{Status: was.Status})
+	if err != nil {
+		return nil, err
+	}
+	// Both versions are in the patch, so that the API server compares them with its own.
+	to, err := json.Marshal(v1.PersistentVolumeClaim{Status: is.Status,
+		ObjectMeta: metav1.ObjectMeta{UID: was.UID, ResourceVersion: was.ResourceVersion}})
+	if err != nil {
+		return nil, err
+	}
+	patch, err := strategicpatch.CreateTwoWayMergePatch(from, to, v1.PersistentVolumeClaim{})
+	if err != nil {
+		return nil, err
+	}
+	out, err := o.cfg.Client.CoreV1().PersistentVolumeClaims(was.Namespace).Patch(ctx, was.Name,
+		types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return out, requests.Short(err)
 }
 
 // insist repeats a request until the API server must have heard of the pod in question; early

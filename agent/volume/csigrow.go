@@ -1,0 +1,135 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/agent/volume/csi"
+)
+
+// Grow has the file systems of volumes expanded that were made larger, for pods that run. A driver
+// that hangs keeps only its own volumes; the rest goes on with the next call.
+func (v *Volumes) Grow(ctx context.Context, pods []*v1.Pod) error {
+	if v.cfg.CSI == nil || v.cfg.Claims == nil {
+		return nil
+	}
+	var errs []error
+	seen := map[string]bool{}
+	for _, pod := range pods {
+		dir, err := v.podDir(pod.UID)
+		if err != nil {
+			continue
+		}
+		all, err := v.usedNow(pod)
+		if err != nil {
+			continue
+		}
+		for _, u := range all {
+			if u.claim == "" || u.facts().driver == "" || seen[u.pv.Name] || !u.isThere(dir) {
+				continue
+			}
+			seen[u.pv.Name] = true
+			errs = append(errs, v.growLater(ctx, pod, u))
+		}
+	}
+	v.growths.keep(func(pv string) bool { return seen[pv] })
+	return errors.Join(errs...)
+}
+
+// growLater begins to grow a volume if it must, and waits for that only a moment.
+func (v *Volumes) growLater(ctx context.Context, pod *v1.Pod, u used) error {
+	claim, err := v.cfg.Claims.Claim(ctx, pod.Namespace, u.claim)
+	if err != nil {
+		return err
+	}
+	pv, err := v.cfg.Claims.PersistentVolume(ctx, u.pv.Name)
+	if err != nil {
+		return err
+	}
+	if growthOf(claim, pv, v.growths.of(pv.Name, claim.Status.Capacity[v1.ResourceStorage])) == (growth{}) {
+		return nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, measureWait)
+	defer cancel()
+	return v.calls.do(waiting, "grow "+pv.Name, func() error {
+		return v.grow(context.WithoutCancel(ctx), growing{pod, u, claim, pv}, false)
+	})
+}
+
+// growing is a claim's volume that may have to grow.
+type growing struct {
+	pod   *v1.Pod
+	used  used
+	claim *v1.PersistentVolumeClaim
+	pv    *v1.PersistentVolume
+}
+
+// grow grows a volume if it must. fresh: the volume is being set up.
+func (v *Volumes) grow(ctx context.Context, g growing, fresh bool) error {
+	here := v.growths.of(g.pv.Name, g.claim.Status.Capacity[v1.ResourceStorage])
+	to := growthOf(g.claim, g.pv, here)
+	if to == (growth{}) {
+		return nil
+	}
+	if g.used.readOnly {
+		v.tellGrowth(g, v1.EventTypeWarning, "FileSystemResizeFailed",
+			"MountVolume.NodeExpandVolume failed", "requested read-only file system")
+		return nil
+	}
+	of, err := g.used.csiVolume(g.pod)
+	if err != nil {
+		return err
+	}
+	if to.told {
+		if g.claim, err = v.cfg.Claims.UpdateClaim(ctx, g.claim, begun(g.claim)); err != nil {
+			return fmt.Errorf("note that claim %s grows: %w", g.claim.Name, err)
+		}
+	}
+	said, err := v.cfg.CSI.Expand(ctx, of, v.cfg.CSI.Target(of, g.pod.UID), to.to.Value(), fresh)
+	v.growths.put(g.pv.Name, here.after(to, said, err))
+	return v.tellGrown(ctx, g, to, here, said, err)
+}
+
+// tellGrown writes into the claim what came of its growth, and sends events.
+func (v *Volumes) tellGrown(ctx context.Context, g growing, to growth, was grown, said csi.Verdict,
+	err error) error {
+	other := g.claim.Spec.Resources.Requests[v1.ResourceStorage]
+	var now *v1.PersistentVolumeClaim
+	switch {
+	case err == nil:
+		v.tellGrowth(g, v1.EventTypeNormal, "FileSystemResizeSuccessful",
+			"MountVolume.NodeExpandVolume succeeded", g.pod.Spec.NodeName)
+		if to.written {
+			return nil
+		}
+		now = ended(g.claim, to.to)
+	case said == csi.Unable && !to.told, said == csi.Unfit && !to.told:
+		return nil // as the kubelet: the controller did it all, or will when nobody uses the volume
+	case said == csi.Unknown || !to.told:
+	default:
+		gaveUp := was.failed && other.Cmp(to.to) != 0 // the user wants another size since
+		now = refused(g.claim, err, said == csi.Infeasible || gaveUp, metav1.Now())
+	}
+	if now != nil {
+		if _, patchErr := v.cfg.Claims.UpdateClaim(ctx, g.claim, now); patchErr != nil {
+			err = errors.Join(err, fmt.Errorf("write what claim %s grew to: %w", g.claim.Name, patchErr))
+		}
+	}
+	if err != nil && said != csi.Unfit {
+		v.cfg.Tell(g.pod, v1.EventTypeWarning, "VolumeResizeFailed", fmt.Sprintf(
+			"NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", g.pv.Name, err))
+		return err
+	}
+	return nil
+}
+
+// tellGrowth sends an event about a pod and its claim, in the kubelet's form.
+func (v *Volumes) tellGrowth(g growing, eventType, reason, what, how string) {
+	message := fmt.Sprintf("%s for volume %q %s", what, g.pv.Name, how)
+	v.cfg.Tell(g.pod, eventType, reason, message)
+	v.cfg.Tell(g.claim, eventType, reason, message)
+}
