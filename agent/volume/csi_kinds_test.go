@@ -32,7 +32,7 @@ func ephemeralDisk() v1.Volume {
 // A volume of the pod's spec is published and no more; its driver must say that it can be had so.
 func TestEphemeralDisk(t *testing.T) {
 	n := newDisk(t, stages)
-	n.objects.unattached = true // nobody attaches it
+	n.objects.change(func(o *diskObjects) { o.unattached = true }) // nobody attaches it
 	n.objects.secrets = map[string]string{"shop/key": "p"}
 	pod := podtest.New("web", podtest.In("shop"), podtest.UID("u"), podtest.Containers("c"),
 		podtest.Mounts(ephemeralDisk()))
@@ -43,18 +43,19 @@ func TestEphemeralDisk(t *testing.T) {
 		"(no CSIDriver object)":          nil,
 		`(only supports ["Persistent"])`: {storagev1.VolumeLifecyclePersistent},
 	} {
-		if n.objects.object = nil; modes != nil {
-			n.objects.object = &storagev1.CSIDriver{
-				Spec: storagev1.CSIDriverSpec{VolumeLifecycleModes: modes}}
+		n.objects.has(nil)
+		if modes != nil {
+			n.objects.has(&storagev1.CSIDriver{
+				Spec: storagev1.CSIDriverSpec{VolumeLifecycleModes: modes}})
 		}
 		if err := n.SetUp(t.Context(), pod); err == nil || err.Error() != refused+want {
 			t.Errorf("got %v, want %s%s", err, refused, want)
 		}
 	}
 	n.did("refused")
-	n.objects.object = &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{
+	n.objects.has(&storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{
 		PodInfoOnMount:       ptr.To(true),
-		VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}}}
+		VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}}})
 	dir := setUp(t, n.Volumes, pod)
 	req := request[*csipb.NodePublishVolumeRequest](n, csitest.Publish)
 	const handle = "csi-5cc88d3ce1e4d2d42b1d3b0e0c4c2b7c"
@@ -169,7 +170,7 @@ func TestDiskGroups(t *testing.T) {
 				can = append(can, groups)
 			}
 			n := newDisk(t, can...)
-			n.objects.object = test.object
+			n.objects.change(func(o *diskObjects) { o.object = test.object })
 			pv := n.claims.volumes["pv"]
 			pv.Spec.AccessModes, pv.Spec.CSI.FSType = []v1.PersistentVolumeAccessMode{test.mode}, test.fsType
 			pod := diskPod("u")
@@ -229,9 +230,9 @@ func TestAccessModes(t *testing.T) {
 // the agent; one that fails then stays as it is.
 func TestDiskPublishedAgain(t *testing.T) {
 	n := newDisk(t, stages)
-	n.objects.object = &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{
+	n.objects.has(&storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{
 		RequiresRepublish:    ptr.To(true),
-		VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}}}
+		VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}}})
 	pod := diskPod("u")
 	now := time.Now()
 	setUp(t, n.Volumes, pod)

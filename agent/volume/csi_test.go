@@ -61,7 +61,6 @@ type diskObjects struct {
 	secrets    map[string]string // values of the key k, by namespace/name
 	unattached bool
 	failed     error // of the attacher
-	tokens     int
 }
 
 func (o *diskObjects) CSIDriver(context.Context, string) (*storagev1.CSIDriver, error) {
@@ -99,6 +98,11 @@ func (o *diskObjects) change(do func(o *diskObjects)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	do(o)
+}
+
+// has gives the API server an object of the driver.
+func (o *diskObjects) has(object *storagev1.CSIDriver) {
+	o.change(func(o *diskObjects) { o.object = object })
 }
 
 // newDisk returns a node with a driver that can do these things.
@@ -292,11 +296,11 @@ func TestDiskRequests(t *testing.T) {
 	pv.Spec.CSI.NodeStageSecretRef = &v1.SecretReference{Namespace: "ns", Name: "stage"}
 	pv.Spec.CSI.NodePublishSecretRef = &v1.SecretReference{Namespace: "ns", Name: "publish"}
 	n.objects.secrets = map[string]string{"ns/stage": "s", "ns/publish": "p"}
-	n.objects.object = &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{
+	n.objects.has(&storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{
 		PodInfoOnMount:       ptr.To(true),
 		TokenRequests:        []storagev1.TokenRequest{{Audience: "a"}, {}},
 		VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent},
-	}}
+	}})
 	pod := diskPod("u")
 	pod.Spec.ServiceAccountName = "robot"
 	pod.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
@@ -332,7 +336,7 @@ func TestDiskRequests(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"tier": "fast"}, staged.GetVolumeContext()); diff != "" {
 		t.Error(diff)
 	}
-	n.objects.object.Spec.ServiceAccountTokenInSecrets = ptr.To(true)
+	n.objects.change(func(o *diskObjects) { o.object.Spec.ServiceAccountTokenInSecrets = ptr.To(true) })
 	other := diskPod("w")
 	setUp(t, n.Volumes, other)
 	published = request[*csipb.NodePublishVolumeRequest](n, csitest.Publish)
@@ -347,7 +351,7 @@ func TestDiskRequests(t *testing.T) {
 func TestDiskThatCannotCome(t *testing.T) {
 	n := newDisk(t, stages)
 	pod := diskPod("u")
-	n.objects.unattached = true
+	n.objects.change(func(o *diskObjects) { o.unattached = true })
 	fails := func(want string) {
 		t.Helper()
 		n.eventually("the error "+want, func() bool {
@@ -367,10 +371,10 @@ func TestDiskThatCannotCome(t *testing.T) {
 	const waiting = `MountVolume.WaitForAttach failed for volume "pv" : `
 	lacks(waiting + "volume vol-1 is not attached for volume attachment csi-")
 	fails(waiting + "volume vol-1 is not attached for volume attachment csi-")
-	n.objects.failed = errors.New("the disk is on fire")
+	n.objects.change(func(o *diskObjects) { o.failed = errors.New("the disk is on fire") })
 	lacks(waiting + "the disk is on fire")
 	fails(waiting + "the disk is on fire")
-	n.objects.unattached = false
+	n.objects.change(func(o *diskObjects) { o.unattached = false })
 	n.leave()
 	const absent = `MountVolume.MountDevice failed for volume "pv" : kubernetes.io/csi: ` +
 		"attacher.MountDevice failed to create newCsiDriverClient: driver name disk.example.com not " +

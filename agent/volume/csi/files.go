@@ -41,8 +41,6 @@ type record struct {
 	Node       string `json:"nodeName,omitempty"`
 	Attachment string `json:"attachmentID,omitempty"`
 	Life       string `json:"volumeLifecycleMode,omitempty"`
-	// Context is the SELinux context that the volume is mounted with.
-	Context string `json:"seLinuxMountContext,omitempty"`
 }
 
 func (r record) key() Key { return Key{r.Driver, r.Handle} }

@@ -213,7 +213,7 @@ func (j job) beginStage(path string) error {
 	if j.Block {
 		return j.beginBlock()
 	}
-	return record{Driver: j.Driver, Handle: j.Handle, Context: j.Context}.write(filepath.Dir(path))
+	return record{Driver: j.Driver, Handle: j.Handle}.write(filepath.Dir(path))
 }
 
 // beginBlock writes the record of a block volume, which is one for all pods.
@@ -235,7 +235,7 @@ func (j job) beginPublish(target string) error {
 	}
 	if !j.Block {
 		return record{Driver: j.Driver, Handle: j.Handle, Name: j.Name, Node: j.cfg.Node,
-			Attachment: j.AttachmentName(j.cfg.Node), Life: j.life(), Context: j.Context,
+			Attachment: j.AttachmentName(j.cfg.Node), Life: j.life(),
 		}.write(filepath.Dir(target))
 	}
 	path := j.paths.staging(j.Volume)

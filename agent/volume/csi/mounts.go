@@ -156,8 +156,6 @@ func operation(name string, err error) error {
 type Request struct {
 	Volume
 	Pod *v1.Pod
-	// Context is the SELinux context to mount with, if the driver can; "": none.
-	Context string
 }
 
 func (r Request) use() use { return use{r.Pod.UID, r.Path, r.Block} }
@@ -166,8 +164,6 @@ func (r Request) use() use { return use{r.Pod.UID, r.Path, r.Block} }
 type Result struct {
 	// Give: give the files to the pod's fsGroup.
 	Give bool
-	// Context is the SELinux context that the volume is mounted with; "": none.
-	Context string
 }
 
 // Want notes that a pod is to have a volume, which is in use from then on.
@@ -211,9 +207,6 @@ func (m *Mounts) SetUp(ctx context.Context, r Request, then func(target string, 
 	if err != nil {
 		return &OperationError{"WaitForAttach", err}
 	}
-	if !o.mountsContexts() {
-		r.Context = ""
-	}
 	job := job{Mounts: m, Request: r, object: o, attachment: attachment}
 	if !r.Ephemeral {
 		if err := job.stage(ctx); err != nil {
@@ -222,9 +215,7 @@ func (m *Mounts) SetUp(ctx context.Context, r Request, then func(target string, 
 	}
 	delegated, err := job.publish(ctx)
 	if err == nil {
-		err = then(m.paths.target(r.use()), Result{
-			Give: !delegated && !r.Block && o.gives(r.Volume), Context: r.Context,
-		})
+		err = then(m.paths.target(r.use()), Result{Give: !delegated && !r.Block && o.gives(r.Volume)})
 	}
 	if err != nil {
 		return operation(job.publishing(), err)

@@ -46,11 +46,6 @@ func (o object) republishes() bool {
 	return o.spec != nil && ptr.Deref(o.spec.RequiresRepublish, false)
 }
 
-// mountsContexts reports whether volumes may be mounted with an SELinux context.
-func (o object) mountsContexts() bool {
-	return o.spec != nil && ptr.Deref(o.spec.SELinuxMount, false)
-}
-
 // lives returns why the driver cannot have such volumes, in the kubelet's words; nil: it can.
 func (o object) lives(v Volume) error {
 	life := storagev1.VolumeLifecycleMode(v.life())

@@ -11,21 +11,12 @@ import (
 func (j job) capability(can Capabilities) *csipb.VolumeCapability {
 	out := j.Volume.capability(can)
 	if m := out.GetMount(); m != nil {
-		m.MountFlags = j.options()
 		if sc := j.Pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil &&
 			can[csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
 			m.VolumeMountGroup = strconv.FormatInt(*sc.FSGroup, 10)
 		}
 	}
 	return out
-}
-
-// options are the mount options, with the SELinux context.
-func (j job) options() []string {
-	if j.Context == "" {
-		return j.Options
-	}
-	return append(append([]string(nil), j.Options...), "context=\""+j.Context+"\"")
 }
 
 func (v Volume) capability(can Capabilities) *csipb.VolumeCapability {
