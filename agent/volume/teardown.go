@@ -31,7 +31,7 @@ func (v *Volumes) emptied(ctx context.Context, uid types.UID,
 	if err != nil {
 		return err
 	}
-	if err := v.unmountBelow(ctx, filepath.Join(dir, subPathsDir)); err != nil {
+	if err := v.unmountSubPaths(ctx, dir); err != nil {
 		return err
 	}
 	if held, err := v.release(ctx, uid, dir); err != nil {
@@ -48,6 +48,15 @@ func (v *Volumes) emptied(ctx context.Context, uid types.UID,
 	}
 	v.claims.forget(uid)
 	return nil
+}
+
+// unmountSubPaths unmounts what containers have of volumes, so that these can be taken back.
+func (f filesystems) unmountSubPaths(ctx context.Context, podDir string) error {
+	dir := filepath.Join(podDir, subPathsDir)
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil // then the kernel's list of mounts is not read for it
+	}
+	return f.unmountBelow(ctx, dir)
 }
 
 // release takes back what types have for the pod beside its directory. After an error, held has the
