@@ -16,6 +16,7 @@ import (
 	"github.com/numalet/numalet/agent/claims"
 	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/agent/claims/places"
+	"github.com/numalet/numalet/agent/fit"
 	"github.com/numalet/numalet/agent/health"
 	"github.com/numalet/numalet/agent/kubeapi/slices"
 	"github.com/numalet/numalet/agent/lifecycle"
@@ -125,6 +126,17 @@ func newClaims(ctx context.Context, n node, drivers driverDomain) (c claimDomain
 	})
 	return c, n.quarantined(ctx, err, claims.ErrUnusable, "ResourceClaimsQuarantined",
 		"claims are prepared again when pods need them")
+}
+
+// placer says where the devices of claims are that are asked about.
+func (c claimDomain) placer(n node) fit.Placer {
+	attributes, _ := places.ParseTable(n.cfg.Placement.ClaimAttributes) // the configuration was checked
+	out := fit.Placer{Table: places.Default().With(attributes),
+		Machine: func() *topology.Machine { return n.hardware.Get().Machine }}
+	if c.slices != nil {
+		out.Place = c.slices.Place
+	}
+	return out
 }
 
 // active returns the pods that have not ended, and those that run.

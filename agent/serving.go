@@ -143,7 +143,7 @@ func (s serving) openRoutes() []server.Route {
 		n.events.Route(),
 		fit.FreeRoute(p.queue),
 		explain.Route(p.queue, n.name, p.statuses.Knows, remarks(n, s.devices, p)), s.shortageRoute(),
-		fit.Route(p.queue, s.devices.Plugins, n.cfg.RefuseUnknownFields),
+		fit.Route(p.queue, s.devices.Plugins, s.contents.claims.placer(n), n.cfg.RefuseUnknownFields),
 	}
 }
 

@@ -276,7 +276,7 @@ func (w *world) compare(t *testing.T, pod *v1.Pod, seen map[string]int) {
 		t.Fatal(err)
 	}
 	advised := false
-	d := s.DryRun(pod, func(a allocation.Ask) ([]string, error) {
+	d := s.DryRun(pod, allocation.PodClaims{}, func(a allocation.Ask) ([]string, error) {
 		advised = true
 		return w.advice(a.PreferredRequest)
 	})
@@ -351,15 +351,15 @@ func TestSnapshotWaitsForNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		// What the pod before it is about to get is not to be had.
-		one := s.DryRun(pod("b", "cpu=2 example.com/gpu=1"), nil)
+		one := s.DryRun(pod("b", "cpu=2 example.com/gpu=1"), allocation.PodClaims{}, nil)
 		if one.Outcome != decide.Admit ||
 			!slices.Equal(one.Held.Containers["main"].Devices()[0].IDs, []string{"d1"}) {
 			t.Errorf("%+v", one)
 		}
-		if two := s.With(one).DryRun(pod("c", "example.com/gpu=1"), nil); two.Outcome != decide.Reject {
+		if two := s.With(one).DryRun(pod("c", "example.com/gpu=1"), allocation.PodClaims{}, nil); two.Outcome != decide.Reject {
 			t.Errorf("a third pod gets %+v", two.Held)
 		}
-		if again := s.DryRun(pod("c", "example.com/gpu=1"), nil); again.Outcome != decide.Admit {
+		if again := s.DryRun(pod("c", "example.com/gpu=1"), allocation.PodClaims{}, nil); again.Outcome != decide.Admit {
 			t.Errorf("the first snapshot has changed: %+v", again.Outcome)
 		}
 		d.stop()
@@ -385,11 +385,11 @@ func TestStill(t *testing.T) {
 			}},
 		}})
 		s := cfg.Still()
-		if got := s.DryRun(pod("a", "cpu=3"), nil); got.Outcome != decide.Admit ||
+		if got := s.DryRun(pod("a", "cpu=3"), allocation.PodClaims{}, nil); got.Outcome != decide.Admit ||
 			!got.Held.Containers["main"].CPUs().Equals(cpuset.New(5, 6, 7)) {
 			t.Errorf("three CPUs: %+v %+v", got.Outcome, got.Held)
 		}
-		if got := s.DryRun(pod("a", "cpu=3500m"), nil); got.Reason != "OutOfcpu" {
+		if got := s.DryRun(pod("a", "cpu=3500m"), allocation.PodClaims{}, nil); got.Reason != "OutOfcpu" {
 			t.Errorf("more than is left: %+v", got.Outcome)
 		}
 		if err := cfg.Store.Commit(t.Context(), allocation.Change{Drop: "old"}); err == nil {

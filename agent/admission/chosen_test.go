@@ -11,6 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/admission/handlers"
+	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -212,7 +213,7 @@ func TestDryRunOfChosenDevices(t *testing.T) {
 		for choice, want := range map[string]string{
 			"d1": "Admit", "d3": "Reject ChosenDeviceUnavailable", "d1,d2": "Reject DeviceChoiceInvalid",
 		} {
-			did := s.DryRun(choosing(pod("b", "example.com/gpu=1"), "gpu="+choice), nil)
+			did := s.DryRun(choosing(pod("b", "example.com/gpu=1"), "gpu="+choice), allocation.PodClaims{}, nil)
 			if got := strings.TrimSpace(string(did.Outcome) + " " + did.Reason); got != want ||
 				len(did.Unasked) > 0 {
 				t.Errorf("%s: %s, %s, unasked %q", choice, got, did.Message, did.Unasked)

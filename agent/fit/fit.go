@@ -32,6 +32,8 @@ type Question struct {
 	Most bool
 	// Ask asks a plugin for its preference; nil: plugins are not asked.
 	Ask decide.Ask
+	// Claims are the pods' resource claims; nil: none is known.
+	Claims *Claims
 }
 
 // ParseCount parses the number of copies: a number, "max" for as many as fit, "" for one.
@@ -114,13 +116,14 @@ func Place(ctx context.Context, s decide.Snapshot, q Question) (Answer, error) {
 				pod = pod.DeepCopy()
 				pod.UID = types.UID(fmt.Sprintf("%s-%d", pod.UID, out.Copies))
 			}
-			d := s.DryRun(pod, q.Ask)
+			claims, notes := q.Claims.of(pod)
+			d := s.DryRun(pod, claims, q.Ask)
 			if d.Outcome == decide.Admit {
 				s = s.With(d)
 			} else {
 				whole = false
 			}
-			out.Pods = append(out.Pods, describe(d, out.Copies+1))
+			out.Pods = append(out.Pods, describe(d, out.Copies+1, notes))
 		}
 		if !whole {
 			break
@@ -131,9 +134,9 @@ func Place(ctx context.Context, s decide.Snapshot, q Question) (Answer, error) {
 	return out, nil
 }
 
-// describe describes the decision on the copy of that number.
-func describe(d decide.Decision, number int) Pod {
-	p := Pod{Record: d.Record(), Copy: number}
+// describe describes the decision on the copy of that number; notes are of its claims.
+func describe(d decide.Decision, number int, notes []string) Pod {
+	p := Pod{Record: d.Record(), Copy: number, Notes: notes}
 	if d.Outcome == decide.Admit {
 		p.Containers = containers(d)
 	}

@@ -155,7 +155,7 @@ func costs(t *testing.T, manifest []byte, args []string) map[string]time.Duratio
 	}
 	out["placements"] = spent(func() {
 		placement.Rows(placement.Input{
-			Hardware: machine.Hardware{Machine: s.DryRun(small, nil).Case.Room.Machine},
+			Hardware: machine.Hardware{Machine: s.DryRun(small, allocation.PodClaims{}, nil).Case.Room.Machine},
 			Pods:     []*v1.Pod{p}, Assigned: held, Shared: cpuset.New(0),
 		})
 	})

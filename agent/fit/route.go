@@ -12,10 +12,13 @@ import (
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/claims/claim"
+	"github.com/numalet/numalet/agent/claims/places"
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/topology"
 )
 
 // Bounds of a question, whose time the node's pods need too.
@@ -30,17 +33,27 @@ const (
 type handler struct {
 	queue   *admission.Queue
 	plugins *devicemanager.Plugins
+	place   Placer
 	strict  bool          // refuse manifests with unknown fields
 	turn    chan struct{} // capacity 1
 }
 
+// Placer says where the devices of claims are on this node.
+type Placer struct {
+	Table   places.Table
+	Machine func() *topology.Machine
+	// Place knows the node's slices; nil: there are none.
+	Place func(driver, pool, device string) claim.Place
+}
+
 // Route returns the route for questions about pods, whose manifests are too long for a URL.
 // Questions change nothing. If strict, unknown fields are refused, as in manifests.
-func Route(queue *admission.Queue, plugins *devicemanager.Plugins, strict bool) server.Route {
+func Route(queue *admission.Queue, plugins *devicemanager.Plugins, place Placer,
+	strict bool) server.Route {
 	return server.Route{
 		Method: http.MethodPost, Pattern: "/debug/fit",
 		Handler: &handler{
-			queue: queue, plugins: plugins, strict: strict, turn: make(chan struct{}, 1),
+			queue: queue, plugins: plugins, place: place, strict: strict, turn: make(chan struct{}, 1),
 		},
 	}
 }
@@ -89,6 +102,7 @@ func (h *handler) read(ctx context.Context, body []byte, options url.Values) (
 			len(manifest.Pods), maxAsked)
 	}
 	q.Pods = manifest.Pods
+	q.Claims = NewClaims(manifest, h.place.Table, h.place.Machine(), h.place.Place)
 	if text := options.Get("ask-plugins"); text != "" {
 		ask, err := strconv.ParseBool(text)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -17,6 +18,9 @@ import (
 // Manifest is the result of Read.
 type Manifest struct {
 	Pods []*v1.Pod
+	// Claims and Slices say what the pods' resource claims have, and where that is.
+	Claims []*resourcev1.ResourceClaim
+	Slices []*resourcev1.ResourceSlice
 	// Warnings lists ignored fields, and what a node without an API server would refuse.
 	Warnings []string
 
@@ -24,9 +28,10 @@ type Manifest struct {
 }
 
 // Read reads pods for a query; they will not run. It accepts any number of YAML or JSON documents,
-// each a Pod, a List or PodList, or a workload, whose pod template counts once. Pods are checked
-// and get defaults as those of manifest files do, but keep their names. If strict, unknown fields
-// are refused instead of ignored.
+// each a Pod, a List or PodList, or a workload, whose pod template counts once, and ResourceClaims and
+// ResourceSlices beside them. Pods are checked and get defaults as those of manifest files do, but keep
+// their names, and the claims that their status names. If strict, unknown fields of pods are refused
+// instead of ignored.
 func Read(data []byte, strict bool) (Manifest, error) {
 	m := Manifest{strict: strict}
 	docs, err := strictyaml.Split(data)
@@ -73,6 +78,13 @@ func (m *Manifest) object(doc strictyaml.Document, at string) error {
 	if apiVersion == "v1" && kind == "Pod" {
 		return m.pod(doc.JSON, at)
 	}
+	switch {
+	case apiVersion != resourcev1.SchemeGroupVersion.String():
+	case kind == "ResourceClaim":
+		return also(&m.Claims, doc.JSON, kind, at)
+	case kind == "ResourceSlice":
+		return also(&m.Slices, doc.JSON, kind, at)
+	}
 	path, ok := templates[apiVersion+" "+kind]
 	if !ok {
 		return refuse(InvalidManifest, "%swant Pods, a List of them or a workload with a pod "+
@@ -93,6 +105,16 @@ func (m *Manifest) object(doc strictyaml.Document, at string) error {
 		return refuse(InvalidManifest, "%sread the pod template: %v", at, err)
 	}
 	return m.pod(raw, at+strings.Join(path, ".")+": ")
+}
+
+// also reads an object that pods refer to.
+func also[T any](to *[]*T, raw []byte, kind, at string) error {
+	one := new(T)
+	if err := json.Unmarshal(raw, one); err != nil {
+		return refuse(InvalidManifest, "%sread the %s: %v", at, kind, err)
+	}
+	*to = append(*to, one)
+	return nil
 }
 
 // templates holds the paths of pod templates in workloads.
@@ -172,7 +194,8 @@ func (m *Manifest) pod(raw []byte, at string) error {
 		p.Namespace = v1.NamespaceDefault
 	}
 	p.UID = types.UID(fmt.Sprintf("asked-%d", len(m.Pods)))
-	p.Status = v1.PodStatus{Phase: v1.PodPending}
+	p.Status = v1.PodStatus{Phase: v1.PodPending, ResourceClaimStatuses: p.Status.ResourceClaimStatuses,
+		ExtendedResourceClaimStatus: p.Status.ExtendedResourceClaimStatus}
 	setDefaults(p)
 	if errs := validatePod(p); len(errs) > 0 {
 		return refuse(FailedValidation, "%s%s", at, oneLine(errs))

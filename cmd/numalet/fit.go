@@ -17,6 +17,7 @@ import (
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
+	"github.com/numalet/numalet/agent/claims/places"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/fit"
 	"github.com/numalet/numalet/agent/source"
@@ -75,7 +76,8 @@ this machine, or the one of --topology-from, under the KubeletConfiguration of
 --config or the defaults, with the devices of --devices. --state adds the pods of
 an agent's numalet_state.
 
-A file holds Pods, Lists of them or workloads, whose pod template counts once.
+A file holds Pods, Lists of them or workloads, whose pod template counts once, and
+the ResourceClaims of the pods and the ResourceSlices of their devices.
 Pods are placed in order, each beside those before it that fit. The agent's other
 flags are taken too, such as --cpu-manager-policy.
 
@@ -213,7 +215,12 @@ func (f *fitFlags) place(cmd *cobra.Command, manifest []byte,
 	if err != nil {
 		return fit.Answer{}, err
 	}
+	table, err := attributesOf(cmd.Flags())
+	if err != nil {
+		return fit.Answer{}, err
+	}
 	question.Pods = read.Pods
+	question.Claims = fit.NewClaims(read, table, snapshot.View.Hardware.Machine, nil)
 	answer, err := fit.Place(cmd.Context(), snapshot, question)
 	if err != nil {
 		return answer, err
@@ -230,6 +237,16 @@ func (f *fitFlags) place(cmd *cobra.Command, manifest []byte,
 		}
 	}
 	return answer, nil
+}
+
+// attributesOf returns what says where the devices of claims are.
+func attributesOf(flags *pflag.FlagSet) (places.Table, error) {
+	entries, err := flags.GetStringSlice("claim-attributes")
+	if err != nil {
+		return nil, err
+	}
+	added, err := places.ParseTable(entries)
+	return places.Default().With(added), err
 }
 
 // offline returns a node with the configuration of the agent's flags and the devices and pods of

@@ -49,13 +49,13 @@ func (s *Snapshot) Beside(uid types.UID, devices []string) allocation.Room {
 }
 
 // DryRun decides on a pod as admission would if it came now. It calls no Allocate, so that it does
-// not know what a plugin would refuse. ask may be nil: devices are then chosen without the plugins'
-// preferences.
-func (s Snapshot) DryRun(pod *v1.Pod, ask Ask) Decision {
+// not know what a plugin would refuse. claims are the pod's as far as they are known; others count for
+// nothing. ask may be nil: devices are then chosen without the plugins' preferences.
+func (s Snapshot) DryRun(pod *v1.Pod, claims allocation.PodClaims, ask Ask) Decision {
 	var p Preferences
 	var unasked []string
 	for {
-		d := s.Decide(&Request{Pod: pod, Advice: p.Advice, Silent: p.Silent})
+		d := s.Decide(&Request{Pod: pod, Claims: claims, Advice: p.Advice, Silent: p.Silent})
 		if d.Outcome != Admit || d.Case.Plan.Ask == nil {
 			d.Unasked = unasked
 			return d

@@ -37,7 +37,7 @@ func Any(pod *v1.Pod) bool {
 func Refs(pod *v1.Pod) ([]Ref, error) {
 	var out []Ref
 	for i := range pod.Spec.ResourceClaims {
-		ref, err := refOf(pod, &pod.Spec.ResourceClaims[i])
+		ref, err := RefOf(pod, &pod.Spec.ResourceClaims[i])
 		if err != nil {
 			return nil, err
 		}
@@ -51,8 +51,8 @@ func Refs(pod *v1.Pod) ([]Ref, error) {
 	return out, nil
 }
 
-// refOf returns what an entry refers to; without a name, no claim was made.
-func refOf(pod *v1.Pod, c *v1.PodResourceClaim) (Ref, error) {
+// RefOf returns what an entry refers to; without a name, no claim was made.
+func RefOf(pod *v1.Pod, c *v1.PodResourceClaim) (Ref, error) {
 	switch {
 	case c.ResourceClaimName != nil:
 		return Ref{Pod: c.Name, Name: *c.ResourceClaimName}, nil
@@ -102,7 +102,7 @@ func PartsOf(pod *v1.Pod, c *v1.Container) ([]Part, error) {
 			if asked.Name != entry.Name {
 				continue
 			}
-			ref, err := refOf(pod, entry)
+			ref, err := RefOf(pod, entry)
 			if err != nil {
 				return nil, err
 			}
