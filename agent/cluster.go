@@ -20,11 +20,27 @@ import (
 
 // clusterNode is the node's object, and what keeps it at the API server.
 type clusterNode struct {
-	// object returns nil as long as the object is not known. On a standalone node it is made up.
-	object func() *v1.Node
+	knownNode
 	// reread makes object return what the API server has now.
 	reread func(context.Context)
 	run    []part
+}
+
+// knownNode is the node's object, as others read it.
+type knownNode struct {
+	*nodes.Known
+	made nodes.Identity
+	// object returns nil as long as the object is not known. On a standalone node it is made up.
+	object func() *v1.Node
+}
+
+func newKnownNode(n node) knownNode {
+	k := knownNode{Known: nodes.NewKnown(), made: identityOf(n.cfg, n.name)}
+	if k.object = k.Get; n.kube == nil {
+		object := nodes.Object(k.made)
+		k.object = func() *v1.Node { return object }
+	}
+	return k
 }
 
 // nodeEnds provide what the node's object says of the host; a hollow node has no host.
@@ -40,13 +56,9 @@ type nodeEnds struct {
 }
 
 // newClusterNode registers the node and keeps its object, lease and NodeResourceTopology.
-func newClusterNode(n node, pods *podstatus.Store, e nodeEnds) clusterNode {
-	made := identityOf(n.cfg, n.name)
+func newClusterNode(n node, known knownNode, pods *podstatus.Store, e nodeEnds) clusterNode {
 	if n.kube == nil {
-		object := nodes.Object(made)
-		return clusterNode{
-			object: func() *v1.Node { return object }, reread: func(context.Context) {},
-		}
+		return clusterNode{knownNode: known, reread: func(context.Context) {}}
 	}
 	owned, err := nodes.OpenOwned(n.cfg.RootDir, n.cfg.DevicePlugins.Graces.Capacity)
 	if err != nil {
@@ -55,7 +67,7 @@ func newClusterNode(n node, pods *podstatus.Store, e nodeEnds) clusterNode {
 	k, declared := &n.cfg.Kubelet, e.supports.declared(n.cfg)
 	kept := nodes.New(nodes.Config{
 		Main: n.kube.Main(), Heartbeats: n.kube.Heartbeats(),
-		Identity: made, Register: *k.RegisterNode,
+		Identity: known.made, Known: known.Known, Register: *k.RegisterNode,
 		Periods: nodes.Periods{
 			Update: k.NodeStatusUpdateFrequency.Duration,
 			Report: k.NodeStatusReportFrequency.Duration,
@@ -77,8 +89,8 @@ func newClusterNode(n node, pods *podstatus.Store, e nodeEnds) clusterNode {
 		Again: mailbox.Subscribe(n.kube.Restored()),
 	})
 	n.events.Follow(kept.Node)
-	zones := newZones(n, kept, pods, e)
-	return clusterNode{kept.Node, kept.Reread, []part{
+	zones := newZones(n, known, pods, e)
+	return clusterNode{known, kept.Reread, []part{
 		{"node", kept.Run}, {"NodeResourceTopology", zones.Run},
 	}}
 }
@@ -106,9 +118,9 @@ func factsOf(s self) nodestatus.Facts {
 }
 
 // newZones tells schedulers what is free on which NUMA node.
-func newZones(n node, own *nodes.Nodes, pods *podstatus.Store, e nodeEnds) *nrt.Writer {
+func newZones(n node, own knownNode, pods *podstatus.Store, e nodeEnds) *nrt.Writer {
 	return nrt.New(nrt.Config{
-		Apply: nrt.At(n.kube.Main()), Node: own.Node,
+		Apply: nrt.At(n.kube.Main()), Node: own.Get,
 		Facts: func() nrt.Facts {
 			h := n.hardware.Get()
 			// In the order of a pod's road: what is said of a pod later counts more.

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/housekeeping"
@@ -35,10 +34,9 @@ type contentDomain struct {
 // rooms is the room of the volumes that claims stand for, by pod.
 type rooms map[types.UID][]stats.ClaimVolume
 
-// newContents makes what pods are made of, beside the claims. own returns the node's object; nil: it
-// is not known.
-func newContents(ctx context.Context, n node, drivers csiDomain, claims claimDomain,
-	own func() *v1.Node) (c contentDomain, err error) {
+// newContents makes what pods are made of, beside the claims.
+func newContents(ctx context.Context, n node, s storageEnds, claims claimDomain) (
+	c contentDomain, err error) {
 	c = contentDomain{claims: claims, needed: new(mailbox.Topic), changed: mailbox.New[types.UID](),
 		room: new(atomic.Pointer[rooms])}
 	cfg := volume.Config{
@@ -47,7 +45,7 @@ func newContents(ctx context.Context, n node, drivers csiDomain, claims claimDom
 		Facts:   func() cri.Facts { return cri.Facts{Allocatable: n.hardware.Get().Allocatable} },
 		Done:    n.metrics.Mounted,
 		Labels: func() map[string]string {
-			if node := own(); node != nil {
+			if node := s.known.object(); node != nil {
 				return node.Labels
 			}
 			return nil // they are not known yet
@@ -61,7 +59,7 @@ func newContents(ctx context.Context, n node, drivers csiDomain, claims claimDom
 		c.objects = objects.New(objects.Config{
 			Client:   n.kube.Main(),
 			Strategy: n.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy,
-			Changed:  c.changed.Put, Node: own, Tell: n.events.Pod,
+			Changed:  c.changed.Put, Node: s.known.object, Tell: n.events.Pod,
 			Arrived: func(types.UID) { c.needed.Publish() },
 		})
 		if err := c.objects.Register(n.registry); err != nil {
@@ -69,7 +67,7 @@ func newContents(ctx context.Context, n node, drivers csiDomain, claims claimDom
 		}
 		cfg.Objects, cfg.Claims = c.objects, c.objects
 	}
-	if c.mounts, err = newMounts(ctx, n, drivers, c.objects); err != nil {
+	if c.mounts, err = newMounts(ctx, n, s, c.objects); err != nil {
 		return c, err
 	}
 	cfg.CSI = c.mounts.Mounts

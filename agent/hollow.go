@@ -106,7 +106,7 @@ func (k HollowKind) Join(ctx context.Context, c HollowConfig) (*Hollow, error) {
 		runtime: status.Node{Runtime: hollowRuntime}, inventory: c.Plugins.Inventory,
 		hostIPs: func() []string { return []string{c.Address} },
 	})
-	own := newClusterNode(n, statuses.Store, nodeEnds{
+	own := newClusterNode(n, newKnownNode(n), statuses.Store, nodeEnds{
 		inventory: c.Plugins.Inventory, offered: new(mailbox.Topic), describe: n.hollow(c.Address),
 		unanswered: func() {}, // all nodes share the connections, and HTTP/2 detects dead ones
 	})

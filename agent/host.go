@@ -224,12 +224,14 @@ func (h host) describe(n node, state func() nodestatus.State) func(*nodestatus.F
 	}
 }
 
-// nodeEnds is what the host and the device plugins say of the node's object.
-func (h host) nodeEnds(n node, d deviceDomain, state func() nodestatus.State) nodeEnds {
+// nodeEnds is what the host, the device plugins and the mounts say of the node's object.
+func (h host) nodeEnds(n node, d deviceDomain, m mountDomain, state func() nodestatus.State) nodeEnds {
+	host := h.describe(n, state)
 	e := nodeEnds{
-		inventory: d.Inventory, offered: d.changed, describe: h.describe(n, state), supports: h.supports(),
+		inventory: d.Inventory, offered: d.changed, supports: h.supports(),
+		describe: func(f *nodestatus.Facts) { host(f); m.describe(f) },
 		changed: []mailbox.Source{h.up.Changes(), h.addresses.Changes(), h.pleg.Health(),
-			h.short.Changes(), h.down.Changes()},
+			h.short.Changes(), h.down.Changes(), m.used},
 	}
 	if n.kube != nil {
 		e.unanswered = n.kube.Reset

@@ -21,8 +21,9 @@ import (
 //	told           who is told of pods: the next run, programs, API     pubs.go
 //	statuses       the last status of every pod                         pods.go
 //	resources      cgroups, CPU sets, quotas                            resources.go
+//	known          the node's object, as others read it                 cluster.go
+//	contents       volumes, objects, what pods need                     contents.go, csi.go
 //	own            the node's object, lease and zones                   cluster.go
-//	contents       volumes, objects, what pods need                     contents.go
 //	probes, act    probes; actions become calls                         probes.go, containers.go
 //	pods           sources -> syncLoop -> admission -> workers          pods.go, admission.go
 //	upkeep         chores                                               upkeep.go
@@ -59,15 +60,15 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	state := h.state
-	own := newClusterNode(n, statuses.Store, h.nodeEnds(n, devices, state))
+	state, known := h.state, newKnownNode(n)
 	if n.kube != nil {
-		h.addresses.Follow(own.object)
+		h.addresses.Follow(known.object)
 	}
-	contents, err := newContents(ctx, n, devices.csi, claims, own.object)
+	contents, err := newContents(ctx, n, storageEnds{devices.csi, known}, claims)
 	if err != nil {
 		return nil, err
 	}
+	own := newClusterNode(n, known, statuses.Store, h.nodeEnds(n, devices, contents.mounts, state))
 	probes, err := newProbes(n, h.client)
 	if err != nil {
 		return nil, err

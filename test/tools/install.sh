@@ -11,6 +11,7 @@ systemd:/lib/systemd/systemd
 iptables:/usr/sbin/iptables
 containernetworking-plugins:/usr/lib/cni/bridge
 busybox-static:/usr/share/doc/busybox-static
+xfsprogs:/sbin/mkfs.xfs|/usr/sbin/mkfs.xfs
 "
 if [ "${1:-}" = numa ]; then
 	wanted="$wanted

@@ -14,7 +14,6 @@ package attachments
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,6 +28,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/numalet/numalet/agent/kubeapi/requests"
+	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/oneline"
 )
@@ -44,19 +44,6 @@ const (
 	maxMessage = 1024
 )
 
-// Volume names a volume of a driver.
-type Volume struct{ Driver, Handle string }
-
-// Name returns the volume's unique name, as in the node's status.
-func (v Volume) Name() v1.UniqueVolumeName {
-	return v1.UniqueVolumeName("kubernetes.io/csi/" + v.Driver + "^" + v.Handle)
-}
-
-// Attachment returns the name of the VolumeAttachment of the volume to a node.
-func (v Volume) Attachment(node string) string {
-	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(v.Handle+v.Driver+node)))
-}
-
 // Config says of which node. All fields are required.
 type Config struct {
 	Client kubernetes.Interface
@@ -67,7 +54,7 @@ type Config struct {
 	Changed <-chan struct{}
 	// Wake is called when it is worth to ask again about a volume that is not attached. It must not
 	// block.
-	Wake func(Volume)
+	Wake func(csi.Key)
 	// Exhausted is called when an attacher says that the node takes no more volumes of the driver. It
 	// must not block.
 	Exhausted func(driver string)
@@ -80,7 +67,7 @@ type Attachments struct {
 	asked  chan struct{}
 
 	mu      sync.Mutex // guards the fields below
-	waiting map[Volume]*wait
+	waiting map[csi.Key]*wait
 }
 
 // wait is a volume that is not attached yet.
@@ -96,14 +83,14 @@ type wait struct {
 // New returns Attachments for Run.
 func New(c Config) *Attachments {
 	return &Attachments{cfg: c, pauses: await.Pauses{First: firstPause, Last: lastPause},
-		asked: make(chan struct{}, 1), waiting: map[Volume]*wait{}}
+		asked: make(chan struct{}, 1), waiting: map[csi.Key]*wait{}}
 }
 
 // Attached returns what the attacher said of an attached volume. Else ok is false and err says why, if
 // more is known than that it is not attached yet; Wake then tells when to ask again.
 func (a *Attachments) Attached(ctx context.Context, driver, handle string) (
 	publishContext map[string]string, ok bool, err error) {
-	v := Volume{driver, handle}
+	v := csi.Key{Driver: driver, Handle: handle}
 	found, err := a.look(ctx, v)
 	if err == nil {
 		a.mu.Lock()
@@ -122,10 +109,10 @@ func (a *Attachments) Attached(ctx context.Context, driver, handle string) (
 var errPending = errors.New("the volume is not attached yet")
 
 // look reads the attachment of a volume; an error says why it is not attached.
-func (a *Attachments) look(ctx context.Context, v Volume) (*storagev1.VolumeAttachment, error) {
+func (a *Attachments) look(ctx context.Context, v csi.Key) (*storagev1.VolumeAttachment, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	name := v.Attachment(a.cfg.Name)
+	name := v.AttachmentName(a.cfg.Name)
 	found, err := a.cfg.Client.StorageV1().VolumeAttachments().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
@@ -150,15 +137,15 @@ func (a *Attachments) look(ctx context.Context, v Volume) (*storagev1.VolumeAtta
 }
 
 // agreed checks that the controller has seen the use of the volume.
-func (a *Attachments) agreed(v Volume) error {
+func (a *Attachments) agreed(v csi.Key) error {
 	node := a.cfg.Node()
 	switch {
 	case node == nil:
 		return errors.New("the node is not registered")
-	case !slices.Contains(node.Status.VolumesInUse, v.Name()):
+	case !slices.Contains(node.Status.VolumesInUse, v1.UniqueVolumeName(v.Name())):
 		return errPending // the status is written soon
 	case !slices.ContainsFunc(node.Status.VolumesAttached, func(is v1.AttachedVolume) bool {
-		return is.Name == v.Name()
+		return string(is.Name) == v.Name()
 	}):
 		return errPending
 	}
@@ -166,7 +153,7 @@ func (a *Attachments) agreed(v Volume) error {
 }
 
 // full tells once of an attacher's error that says that the node is full.
-func (a *Attachments) full(v Volume, e *storagev1.VolumeError) {
+func (a *Attachments) full(v csi.Key, e *storagev1.VolumeError) {
 	if e.ErrorCode == nil || codes.Code(*e.ErrorCode) != codes.ResourceExhausted {
 		return
 	}
@@ -180,7 +167,7 @@ func (a *Attachments) full(v Volume, e *storagev1.VolumeError) {
 	}
 }
 
-func (a *Attachments) ofLocked(v Volume) *wait {
+func (a *Attachments) ofLocked(v csi.Key) *wait {
 	w := a.waiting[v]
 	if w == nil {
 		w = &wait{next: time.Now().Add(a.pauses.After(0))}
@@ -190,7 +177,7 @@ func (a *Attachments) ofLocked(v Volume) *wait {
 }
 
 // await has a volume looked at until it is attached.
-func (a *Attachments) await(v Volume, why error) {
+func (a *Attachments) await(v csi.Key, why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w := a.ofLocked(v)
@@ -218,7 +205,7 @@ func (a *Attachments) Run(ctx context.Context) error {
 }
 
 // arrived returns the waiting volumes that the node's status has as attached, in order.
-func (a *Attachments) arrived() (out []Volume) {
+func (a *Attachments) arrived() (out []csi.Key) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for v := range a.waiting {
@@ -230,10 +217,10 @@ func (a *Attachments) arrived() (out []Volume) {
 	return out
 }
 
-func byName(a, b Volume) int { return cmp.Compare(a.Name(), b.Name()) }
+func byName(a, b csi.Key) int { return cmp.Compare(a.Name(), b.Name()) }
 
 // check looks at a volume, and wakes who waits for it if there is news.
-func (a *Attachments) check(ctx context.Context, v Volume) {
+func (a *Attachments) check(ctx context.Context, v csi.Key) {
 	_, err := a.look(ctx, v)
 	a.mu.Lock()
 	w := a.waiting[v]
@@ -258,7 +245,7 @@ func (a *Attachments) next() (at time.Time) {
 }
 
 // due returns the volumes whose pause is over, in order, and forgets those that nobody asks about.
-func (a *Attachments) due(now time.Time) (out []Volume) {
+func (a *Attachments) due(now time.Time) (out []csi.Key) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for v, w := range a.waiting {

@@ -15,10 +15,11 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/internal/await"
 )
 
-var disk = Volume{"d.csi.test", "disk"}
+var disk = csi.Key{Driver: "d.csi.test", Handle: "disk"}
 
 // world is an API server with one volume, and the node's object.
 type world struct {
@@ -28,7 +29,7 @@ type world struct {
 
 	mu        sync.Mutex // guards the fields below
 	node      *v1.Node
-	woken     []Volume
+	woken     []csi.Key
 	exhausted []string
 	gets      int
 }
@@ -47,7 +48,7 @@ func start(t *testing.T) *world {
 			defer w.mu.Unlock()
 			return w.node
 		},
-		Wake: func(v Volume) {
+		Wake: func(v csi.Key) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.woken = append(w.woken, v)
@@ -68,7 +69,7 @@ func start(t *testing.T) *world {
 func (w *world) put(t *testing.T, s storagev1.VolumeAttachmentStatus) {
 	t.Helper()
 	api, is := w.client.StorageV1().VolumeAttachments(), &storagev1.VolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Name: disk.Attachment("me")}, Status: s,
+		ObjectMeta: metav1.ObjectMeta{Name: disk.AttachmentName("me")}, Status: s,
 		Spec: storagev1.VolumeAttachmentSpec{Attacher: disk.Driver, NodeName: "me"}}
 	_, err := api.Update(t.Context(), is, metav1.UpdateOptions{})
 	if err != nil {
@@ -83,10 +84,10 @@ func (w *world) put(t *testing.T, s storagev1.VolumeAttachmentStatus) {
 func (w *world) set(inUse, attached bool) {
 	now := &v1.Node{}
 	if inUse {
-		now.Status.VolumesInUse = []v1.UniqueVolumeName{disk.Name()}
+		now.Status.VolumesInUse = []v1.UniqueVolumeName{v1.UniqueVolumeName(disk.Name())}
 	}
 	if attached {
-		now.Status.VolumesAttached = []v1.AttachedVolume{{Name: disk.Name()}}
+		now.Status.VolumesAttached = []v1.AttachedVolume{{Name: v1.UniqueVolumeName(disk.Name())}}
 	}
 	w.mu.Lock()
 	w.node = now
@@ -114,17 +115,6 @@ func (w *world) asks(t *testing.T, ok bool, problem string) {
 	}
 	if ok && said["device"] != "sdx" {
 		t.Errorf("the publish context is %v", said)
-	}
-}
-
-// TestNames: the names are those of the kubelet and the attach-detach controller.
-func TestNames(t *testing.T) {
-	if got := disk.Name(); got != "kubernetes.io/csi/d.csi.test^disk" {
-		t.Error(got)
-	}
-	const want = "csi-ac0f31ed5d57a71c46e6e533104e55bbf49b0fb129255afa3a2762df1b4dde30"
-	if got := disk.Attachment("me"); got != want {
-		t.Error(got)
 	}
 }
 
@@ -229,7 +219,7 @@ func TestForeign(t *testing.T) {
 		w.set(true, true)
 		w.put(t, storagev1.VolumeAttachmentStatus{Attached: true})
 		api := w.client.StorageV1().VolumeAttachments()
-		is, err := api.Get(t.Context(), disk.Attachment("me"), metav1.GetOptions{})
+		is, err := api.Get(t.Context(), disk.AttachmentName("me"), metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

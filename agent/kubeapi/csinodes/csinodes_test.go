@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/internal/await"
 )
 
@@ -32,7 +33,7 @@ type world struct {
 
 	mu      sync.Mutex // guards the fields below
 	node    *v1.Node
-	drivers []Driver
+	drivers []csi.Node
 	ready   int
 	told    []string
 	asked   map[string]int
@@ -55,7 +56,7 @@ func start(t *testing.T, objects ...runtime.Object) *world {
 	})
 	w.Writer = New(Config{Client: w.client, Changed: w.changed,
 		Node:    func() *v1.Node { w.mu.Lock(); defer w.mu.Unlock(); return w.node },
-		Drivers: func() []Driver { w.mu.Lock(); defer w.mu.Unlock(); return slices.Clone(w.drivers) },
+		Drivers: func() []csi.Node { w.mu.Lock(); defer w.mu.Unlock(); return slices.Clone(w.drivers) },
 		Ready:   func() { w.mu.Lock(); defer w.mu.Unlock(); w.ready++ },
 		Tell: func(_, reason, message string) {
 			w.mu.Lock()
@@ -140,8 +141,8 @@ func TestCSINode(t *testing.T) {
 			t.Errorf("the CSINode is %+v", is)
 		}
 		w.set(func() {
-			w.drivers = []Driver{{Name: "b", NodeID: "i-b"},
-				{Name: "a", NodeID: "i-a", MaxVolumes: 1 << 40, Topology: map[string]string{"zone": "z1", "rack": "r1"}}}
+			w.drivers = []csi.Node{{Driver: "b", NodeID: "i-b"},
+				{Driver: "a", NodeID: "i-a", MaxVolumes: 1 << 40, Topology: map[string]string{"zone": "z1", "rack": "r1"}}}
 		})
 		is = w.object(t)
 		if got := w.names(t); !slices.Equal(got, []string{"a", "b"}) {
@@ -181,9 +182,9 @@ func TestCollision(t *testing.T) {
 		w := start(t)
 		w.register(t, "1")
 		w.set(func() {
-			w.drivers = []Driver{{Name: "bad", NodeID: "x", Topology: map[string]string{"zone": "z2", "rack": "r1"}},
-				{Name: "good", NodeID: "y"}, {Name: "late", Topology: map[string]string{"rack": "r2"}},
-				{Name: "long", NodeID: strings.Repeat("x", longestID+1)}}
+			w.drivers = []csi.Node{{Driver: "bad", NodeID: "x", Topology: map[string]string{"zone": "z2", "rack": "r1"}},
+				{Driver: "good", NodeID: "y"}, {Driver: "late", Topology: map[string]string{"rack": "r2"}},
+				{Driver: "long", NodeID: strings.Repeat("x", longestID+1)}}
 		})
 		node := w.reread(t)
 		if _, labelled := node.Labels["rack"]; labelled || !slices.Equal(w.names(t), []string{"good"}) {
@@ -193,10 +194,11 @@ func TestCollision(t *testing.T) {
 			`"zone":"z2" but existing label is "zone":"z1"`) {
 			t.Errorf("told was %q", w.told)
 		}
-		w.set(func() {
-			w.node = w.node.DeepCopy()
-			w.node.Labels["zone"] = "z2"
-		})
+		w.mu.Lock()
+		w.node = w.node.DeepCopy()
+		w.node.Labels["zone"] = "z2"
+		w.mu.Unlock()
+		time.Sleep(lastPause + time.Second)
 		if !slices.Equal(w.names(t), []string{"bad", "good"}) {
 			t.Errorf("with another label there are %v", w.names(t))
 		}
@@ -211,7 +213,7 @@ func TestAgain(t *testing.T) {
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "me", UID: "0"}},
 			Annotations:     map[string]string{annotationMigrated: "example.com/old"}},
 			Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "stale", NodeID: "x"}}}})
-		w.set(func() { w.drivers = []Driver{{Name: "a", NodeID: "x"}} })
+		w.set(func() { w.drivers = []csi.Node{{Driver: "a", NodeID: "x"}} })
 		w.register(t, "1")
 		is := w.object(t)
 		if is.OwnerReferences[0].UID != "1" || len(is.OwnerReferences) != 1 || !slices.Equal(w.names(t), []string{"a"}) ||
@@ -238,14 +240,16 @@ func TestAgain(t *testing.T) {
 func TestConflicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
-		w.set(func() { w.fail = apierrors.NewConflict(schema.GroupResource{Resource: "csinodes"}, "me", errors.New("x")) })
+		w.set(func() {
+			w.fail = apierrors.NewConflict(schema.GroupResource{Resource: "csinodes"}, "me", errors.New("x"))
+		})
 		w.mu.Lock()
 		w.fail = nil
 		w.mu.Unlock()
 		w.register(t, "1")
 		w.set(func() {
 			w.fail = apierrors.NewConflict(schema.GroupResource{Resource: "csinodes"}, "me", errors.New("x"))
-			w.drivers = []Driver{{Name: "a", NodeID: "x"}}
+			w.drivers = []csi.Node{{Driver: "a", NodeID: "x"}}
 		})
 		before := w.writes
 		time.Sleep(10 * time.Minute)
@@ -264,7 +268,7 @@ func TestConflicts(t *testing.T) {
 		w.client.PrependReactor("update", "csinodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "CSINode"}, "me", nil)
 		})
-		w.set(func() { w.drivers = []Driver{{Name: "a", NodeID: "y"}} })
+		w.set(func() { w.drivers = []csi.Node{{Driver: "a", NodeID: "y"}} })
 		if is := w.object(t); is.Spec.Drivers[0].NodeID != "y" {
 			t.Errorf("the CSINode is %+v", is)
 		}
@@ -278,7 +282,7 @@ func TestPeriods(t *testing.T) {
 		w := start(t, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "a"},
 			Spec: storagev1.CSIDriverSpec{NodeAllocatableUpdatePeriodSeconds: &seconds}})
 		w.register(t, "1")
-		w.set(func() { w.drivers = []Driver{{Name: "a", NodeID: "x"}, {Name: "b", NodeID: "x"}} })
+		w.set(func() { w.drivers = []csi.Node{{Driver: "a", NodeID: "x"}, {Driver: "b", NodeID: "x"}} })
 		time.Sleep(301 * time.Second)
 		w.mu.Lock()
 		if want := map[string]int{"a": 10}; !maps.Equal(w.asked, want) {

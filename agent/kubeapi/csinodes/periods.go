@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/kubeapi/requests"
+	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/internal/await"
 )
 
@@ -48,18 +49,18 @@ func (p *periods) stop() {
 }
 
 // follow asks these drivers from now on, and no others.
-func (p *periods) follow(drivers []Driver) {
+func (p *periods) follow(drivers []csi.Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	is := map[string]bool{}
 	for _, d := range drivers {
-		is[d.Name] = true
-		if p.drivers[d.Name] != nil || p.ctx == nil {
+		is[d.Driver] = true
+		if p.drivers[d.Driver] != nil || p.ctx == nil {
 			continue
 		}
 		ctx, cancel := context.WithCancel(p.ctx)
-		p.drivers[d.Name] = cancel
-		p.tasks.Go(func() { p.ask(ctx, d.Name) })
+		p.drivers[d.Driver] = cancel
+		p.tasks.Go(func() { p.ask(ctx, d.Driver) })
 	}
 	for name, cancel := range p.drivers {
 		if !is[name] {

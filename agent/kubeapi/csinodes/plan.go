@@ -12,6 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/agent/volume/csi"
 )
 
 const (
@@ -29,14 +31,6 @@ var migrated = []string{
 	"kubernetes.io/gce-pd", "kubernetes.io/portworx-volume", "kubernetes.io/vsphere-volume",
 }
 
-// Driver is what a CSI driver says of the node.
-type Driver struct {
-	Name, NodeID string
-	// MaxVolumes is how many of its volumes the node takes; 0: it does not say.
-	MaxVolumes int64
-	Topology   map[string]string
-}
-
 // changes are the metadata of the node that follow from the drivers.
 type changes struct {
 	labels map[string]string // new ones
@@ -49,17 +43,17 @@ func (c changes) none() bool { return len(c.labels) == 0 && !c.another }
 
 // plan returns what is to be changed of the node, which drivers its CSINode is to have, by name, and why
 // others are refused.
-func plan(node *v1.Node, drivers []Driver) (c changes, taken []Driver, refused map[string]error) {
+func plan(node *v1.Node, drivers []csi.Node) (c changes, taken []csi.Node, refused map[string]error) {
 	refused = map[string]error{}
 	c.labels = map[string]string{}
 	ids := map[string]string{}
 	for _, d := range slices.SortedFunc(slices.Values(drivers), byName) {
 		if err := c.take(node, d); err != nil {
-			refused[d.Name] = err
+			refused[d.Driver] = err
 			continue
 		}
 		taken = append(taken, d)
-		ids[d.Name] = d.NodeID
+		ids[d.Driver] = d.NodeID
 	}
 	if len(ids) > 0 {
 		raw, _ := json.Marshal(ids) // of texts alone
@@ -69,12 +63,12 @@ func plan(node *v1.Node, drivers []Driver) (c changes, taken []Driver, refused m
 	return c, taken, refused
 }
 
-func byName(a, b Driver) int { return cmp.Compare(a.Name, b.Name) }
+func byName(a, b csi.Node) int { return cmp.Compare(a.Driver, b.Driver) }
 
 // take adds the labels of the driver's topology, all of them or none.
-func (c *changes) take(node *v1.Node, d Driver) error {
+func (c *changes) take(node *v1.Node, d csi.Node) error {
 	if d.NodeID == "" || len(d.NodeID) > longestID {
-		return fmt.Errorf("the node id of CSI driver %s has %d characters; it may have 1 to %d", d.Name,
+		return fmt.Errorf("the node id of CSI driver %s has %d characters; it may have 1 to %d", d.Driver,
 			len(d.NodeID), longestID)
 	}
 	added := map[string]string{}
@@ -106,7 +100,7 @@ func sameIDs(text string, ids map[string]string) bool {
 
 // object returns the CSINode that the node is to have, made of what it has; nil: none yet. Drivers that
 // are not in ours are removed: whoever registers is in ours.
-func object(node *v1.Node, has *storagev1.CSINode, drivers []Driver) *storagev1.CSINode {
+func object(node *v1.Node, has *storagev1.CSINode, drivers []csi.Node) *storagev1.CSINode {
 	out := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
 	if has != nil {
 		out = has.DeepCopy()
@@ -124,7 +118,7 @@ func object(node *v1.Node, has *storagev1.CSINode, drivers []Driver) *storagev1.
 	out.Spec.Drivers = []storagev1.CSINodeDriver{}
 	for _, d := range drivers {
 		out.Spec.Drivers = append(out.Spec.Drivers, storagev1.CSINodeDriver{
-			Name: d.Name, NodeID: d.NodeID, TopologyKeys: slices.Sorted(maps.Keys(d.Topology)),
+			Name: d.Driver, NodeID: d.NodeID, TopologyKeys: slices.Sorted(maps.Keys(d.Topology)),
 			Allocatable: allocatable(d),
 		})
 	}
@@ -144,7 +138,7 @@ func withOurs(text string) string {
 }
 
 // allocatable returns how many volumes the node takes; nil: without a limit.
-func allocatable(d Driver) *storagev1.VolumeNodeResources {
+func allocatable(d csi.Node) *storagev1.VolumeNodeResources {
 	if d.MaxVolumes <= 0 {
 		return nil
 	}

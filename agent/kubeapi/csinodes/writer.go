@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/kubeapi/requests"
+	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/complaint"
 )
@@ -43,7 +44,7 @@ type Config struct {
 	// Node returns the node's object as the API server has it; nil: it has none.
 	Node func() *v1.Node
 	// Drivers returns the registered drivers.
-	Drivers func() []Driver
+	Drivers func() []csi.Node
 	// Changed receives an element when the drivers are others, the node came or went, or the API server
 	// was restored from a backup.
 	Changed <-chan struct{}
@@ -88,6 +89,8 @@ func (w *Writer) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		case err == nil && w.told.Lasts(): // somebody may change the label that is in the way
+			wait, failures = lastPause, 0
 		case err == nil:
 			failures = 0
 		default:
@@ -165,7 +168,7 @@ func (w *Writer) patch(ctx context.Context, node *v1.Node, c changes) error {
 
 // put creates the CSINode, or updates one that is otherwise. Another writer's change in between has it
 // read again.
-func (w *Writer) put(ctx context.Context, node *v1.Node, drivers []Driver) error {
+func (w *Writer) put(ctx context.Context, node *v1.Node, drivers []csi.Node) error {
 	api := w.cfg.Client.StorageV1().CSINodes()
 	has, err := api.Get(ctx, node.Name, metav1.GetOptions{})
 	switch {

@@ -18,19 +18,28 @@ import (
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// cached is the last known node object of the API server.
-type cached struct {
+// Known is the last known node object of the API server. Nodes keeps it up; others read it. Its methods
+// are safe for concurrent use.
+type Known struct {
 	changed chan struct{} // has a value when the watch delivered another version
 	present mailbox.Topic // published when the node came or went
+	updated mailbox.Topic // published when it is another version
 
 	mu   sync.Mutex // guards copy
 	copy kubeapi.Copy[*v1.Node]
 }
 
-func newCached() *cached { return &cached{changed: make(chan struct{}, 1)} }
+// NewKnown returns a Known without a node.
+func NewKnown() *Known { return &Known{changed: make(chan struct{}, 1)} }
 
-// get returns the node, which must not be modified; nil: there is none.
-func (c *cached) get() *v1.Node {
+// Presence is published when the node's object comes or goes.
+func (c *Known) Presence() mailbox.Source { return &c.present }
+
+// Updates is published when the node's object is another version, also when it comes or goes.
+func (c *Known) Updates() mailbox.Source { return &c.updated }
+
+// Get returns the node, which must not be modified; nil: the API server has none.
+func (c *Known) Get() *v1.Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.copy.Get()
@@ -38,7 +47,7 @@ func (c *cached) get() *v1.Node {
 
 // put records an answer or a delivery. newer reports whether it is a newer version than before,
 // which was was.
-func (c *cached) put(now *v1.Node) (was *v1.Node, newer bool) {
+func (c *Known) put(now *v1.Node) (was *v1.Node, newer bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if was = c.copy.Get(); !c.copy.Deliver(now, time.Now()) {
@@ -47,15 +56,17 @@ func (c *cached) put(now *v1.Node) (was *v1.Node, newer bool) {
 	if was == nil || was.UID != now.UID {
 		c.present.Publish()
 	}
+	c.updated.Publish()
 	return was, true
 }
 
 // forget records that the node is not there, or that its version means nothing.
-func (c *cached) forget() {
+func (c *Known) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.copy.Get() != nil {
 		c.present.Publish()
+		c.updated.Publish()
 	}
 	c.copy = kubeapi.Copy[*v1.Node]{}
 }

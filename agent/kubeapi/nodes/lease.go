@@ -26,7 +26,7 @@ var errNoNode = errors.New("the node is not registered; its lease waits")
 // live renews the lease while the node exists: without the node, its lease is deleted.
 func (n *Nodes) live(ctx context.Context) {
 	kubeapi.Again(ctx, mailbox.Subscribe(&n.cached.present), func(ctx context.Context) {
-		if n.cached.get() != nil {
+		if n.cached.Get() != nil {
 			n.newLease().Run(ctx)
 		}
 	})
@@ -44,7 +44,7 @@ func (n *Nodes) newLease() lease.Controller {
 // others wrote there. The versions of a lease grow with each renewal; a smaller one comes from
 // another history.
 func (n *Nodes) prepare(l *coordinationv1.Lease) error {
-	last := n.cached.get()
+	last := n.cached.Get()
 	if last == nil {
 		return errNoNode
 	}

@@ -25,7 +25,6 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/internal/await"
-	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // Config identifies the node and says what is known of it.
@@ -34,6 +33,8 @@ type Config struct {
 	// and its lease.
 	Main, Heartbeats kubernetes.Interface
 	Identity         Identity
+	// Known is kept up to date; nil: a new one.
+	Known *Known
 	// Register is set if the node is created when there is none; else it is awaited.
 	Register bool
 	Periods  Periods
@@ -64,7 +65,7 @@ const (
 // Nodes maintains one node.
 type Nodes struct {
 	cfg    Config
-	cached *cached
+	cached *Known
 	// pace bounds how often a status is written that changes without end.
 	pace *rate.Limiter
 
@@ -75,19 +76,19 @@ type Nodes struct {
 
 // New returns a node that is not registered.
 func New(c Config) *Nodes {
+	if c.Known == nil {
+		c.Known = NewKnown()
+	}
 	return &Nodes{
-		cfg: c, cached: newCached(), pace: rate.NewLimiter(1, 20),
+		cfg: c, cached: c.Known, pace: rate.NewLimiter(1, 20),
 		conflict: newNameConflict(c.Periods.Update),
 	}
 }
 
 // Node returns the last known node object of the API server; nil: the node is not registered.
 func (n *Nodes) Node() *v1.Node {
-	return n.cached.get()
+	return n.cached.Get()
 }
-
-// Presence is published when the node's object comes or goes.
-func (n *Nodes) Presence() mailbox.Source { return &n.cached.present }
 
 // Run registers the node, and maintains it until ctx ends.
 func (n *Nodes) Run(ctx context.Context) error {
@@ -171,7 +172,7 @@ func (n *Nodes) keep(ctx context.Context) {
 // others on what the API server has.
 func (n *Nodes) sync(ctx context.Context) {
 	for try := range tries {
-		last := n.cached.get()
+		last := n.cached.Get()
 		if last == nil {
 			return // it was deleted
 		}

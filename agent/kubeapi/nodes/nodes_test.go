@@ -520,7 +520,7 @@ func TestRestoredSinceTheLease(t *testing.T) {
 
 // TestNewestCounts: answers and the watch come in any order.
 func TestNewestCounts(t *testing.T) {
-	s := newCached()
+	s := NewKnown()
 	at := func(version string) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{
 			UID: "u", Name: "a" + version, ResourceVersion: version,
@@ -530,7 +530,7 @@ func TestNewestCounts(t *testing.T) {
 		version, want string
 	}{{"5", "a5"}, {"3", "a5"}, {"5", "a5"}, {"10", "a10"}} {
 		s.put(at(step.version))
-		if got := s.get(); got.Name != step.want {
+		if got := s.Get(); got.Name != step.want {
 			t.Errorf("after %s: %s, want %s", step.version, got.Name, step.want)
 		}
 	}

@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/kubeapi/attachments"
+	"github.com/numalet/numalet/agent/kubeapi/csinodes"
+	nodestatus "github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/agent/volume/csi"
+	"github.com/numalet/numalet/internal/mailbox"
+)
+
+// clusteredMounts is what the API server is told of the node's CSI drivers, and what it tells of their
+// volumes.
+type clusteredMounts struct {
+	object      *csinodes.Writer
+	attachments *attachments.Attachments
+	arrived     *mailbox.Box[csi.Key] // volumes to ask about again
+	refused     error                 // why no volume is ever attached
+}
+
+// errAttaches: the setting is the kubelet's way without the attach-detach controller. Nodes have no
+// right to make VolumeAttachments, so it cannot work for drivers of CSI.
+var errAttaches = errors.New("enableControllerAttachDetach is false, and the node has no right to attach " +
+	"volumes itself: set it to true, which is the default, so that the controller attaches them")
+
+// newClusteredMounts makes what joins drivers and the API server. changed is called when the CSINode is
+// there.
+func newClusteredMounts(n node, s storageEnds, changed func()) *clusteredMounts {
+	d := &clusteredMounts{arrived: mailbox.New[csi.Key]()}
+	if !*n.cfg.Kubelet.EnableControllerAttachDetach {
+		d.refused = errAttaches
+	}
+	d.object = csinodes.New(csinodes.Config{
+		Client: n.kube.Heartbeats(), Node: s.known.Get, Drivers: s.drivers.Nodes,
+		Changed: mailbox.Subscribe(s.drivers.changed, s.known.Presence(), n.kube.Restored()),
+		Ready:   changed, Tell: n.events.OnNode, Ask: s.drivers.NodeInfo,
+	})
+	d.attachments = attachments.New(attachments.Config{
+		Client: n.kube.Main(), Name: n.name, Node: s.known.Get,
+		Changed: mailbox.Subscribe(s.known.Updates()),
+		Wake:    d.arrived.Put, Exhausted: s.drivers.NodeInfo,
+	})
+	return d
+}
+
+// attached returns what the attacher says of a volume that is attached.
+func (d *clusteredMounts) attached(ctx context.Context, driver, handle string) (
+	publishContext map[string]string, ok bool, err error) {
+	if d.refused != nil {
+		return nil, false, d.refused
+	}
+	return d.attachments.Attached(ctx, driver, handle)
+}
+
+// parts keep the CSINode, and have pods looked at whose volumes are attached now.
+func (d *clusteredMounts) parts(m *csi.Mounts) []part {
+	if d == nil {
+		return nil
+	}
+	return []part{{"CSINode", d.object.Run}, {"attachments of volumes", d.attachments.Run},
+		{"attached volumes", func(ctx context.Context) error {
+			return d.arrived.Each(ctx, func(k csi.Key) { m.AttachmentChanged(k.Driver, k.Handle) })
+		}}}
+}
+
+// describe adds to the node's facts which volumes are in use, and whether it has a CSINode: until then
+// nobody may count on its drivers.
+func (d mountDomain) describe(f *nodestatus.Facts) {
+	f.VolumesInUse = nil
+	for _, name := range d.InUse() {
+		f.VolumesInUse = append(f.VolumesInUse, v1.UniqueVolumeName(name))
+	}
+	if d.clustered == nil {
+		return
+	}
+	if why := d.clustered.object.Unready(); why != "" {
+		f.NotReady = append(slices.Clip(f.NotReady), why)
+	}
+}
