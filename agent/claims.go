@@ -80,6 +80,7 @@ type claimDomain struct {
 	slices          *slices.Slices          // nil as Manager
 	changed         *mailbox.Topic          // what pods that wait lack of them
 	settled         *mailbox.Box[types.UID] // pods whose claims are unprepared
+	cpus            func(registered func() bool) []part
 }
 
 // claimEnds say which pods may use claims, and have them looked at again.
@@ -105,8 +106,9 @@ func newClaims(ctx context.Context, n node, drivers driverDomain) (c claimDomain
 	if err != nil {
 		return c, err // the configuration was checked
 	}
+	all := &ownDrivers{Drivers: drivers, on: n.hardware.Get().CPUDriver != ""}
 	c.slices = slices.New(slices.Config{
-		Client: n.kube.Main(), Node: n.name, Usable: drivers.AllUsable,
+		Client: n.kube.Main(), Node: n.name, Usable: all.usable(drivers.AllUsable),
 		Attributes: places.Default().With(attributes),
 		Machine:    func() *topology.Machine { return n.hardware.Get().Machine },
 		Changed:    c.changed.Publish, Restored: mailbox.Subscribe(n.kube.Restored()),
@@ -116,7 +118,7 @@ func newClaims(ctx context.Context, n node, drivers driverDomain) (c claimDomain
 		Get: func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
 			return n.kube.Main().ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
-		Drivers: drivers, DriversChanged: mailbox.Subscribe(drivers.changed),
+		Drivers: all, DriversChanged: mailbox.Subscribe(drivers.changed),
 		Place: c.slices.Place,
 		Ends: claims.Ends{
 			Changed: c.changed.Publish, Settled: c.settled.Put, Tell: n.events.About,
@@ -124,6 +126,8 @@ func newClaims(ctx context.Context, n node, drivers driverDomain) (c claimDomain
 		OptionalCalls: n.cfg.Gates.Enabled("DRAOptionalNodeOperations"),
 		Registry:      n.registry,
 	})
+	all.manager = c.Manager
+	c.cpus = n.publishCPUs
 	return c, n.quarantined(ctx, err, claims.ErrUnusable, "ResourceClaimsQuarantined",
 		"claims are prepared again when pods need them")
 }
@@ -159,14 +163,14 @@ func (e claimEnds) active() (sets.Set[types.UID], bool) {
 // follow has claims prepared and unprepared, and slices of drivers that are gone removed.
 func (c claimDomain) follow(e claimEnds) []part {
 	registered := func() bool { return e.own() != nil }
-	return []part{
+	return append(c.cpus(registered), []part{
 		{"resource claims", func(ctx context.Context) error { return c.Run(ctx, e.active) }},
 		{"resource slices", func(ctx context.Context) error { return c.slices.Run(ctx, registered) }},
 		{"drivers that are gone", func(ctx context.Context) error {
 			return c.drivers.gone.Each(ctx, c.slices.Gone)
 		}},
 		{"settled claims", func(ctx context.Context) error { return c.settled.Each(ctx, e.again) }},
-	}
+	}...)
 }
 
 // admission returns what admission knows of claims; nil: no pod has any.

@@ -5,7 +5,15 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/claims"
+	"github.com/numalet/numalet/agent/claims/claim"
+	"github.com/numalet/numalet/agent/kubeapi/slices"
+	"github.com/numalet/numalet/deviceplugin/dra"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // reasonDriverCPUs is that of the node's event about CPUs that two may hand out.
@@ -32,4 +40,75 @@ func (n node) tellDriverCPUs(ctx context.Context) {
 		klog.FromContext(ctx).Error(nil, text)
 		n.events.OnNode(v1.EventTypeWarning, reasonDriverCPUs, text)
 	}
+}
+
+// ownDrivers are the node's drivers and, if on, the agent's own of CPUs. That one has nothing to do in
+// a call: admission has chosen the CPUs with the pod's other resources, and the ledger has them until
+// the pod has ended.
+type ownDrivers struct {
+	claims.Drivers
+	on      bool
+	manager *claims.Manager // set before the first call
+}
+
+func (o *ownDrivers) isOwn(driver string) bool { return o.on && driver == claim.CPUDriver }
+
+// Usable implements claims.Drivers.
+func (o *ownDrivers) Usable(driver string) bool {
+	return o.isOwn(driver) || o.Drivers.Usable(driver)
+}
+
+// usable lists the usable drivers.
+func (o *ownDrivers) usable(others func() []string) func() []string {
+	return func() []string {
+		out := others()
+		if o.on {
+			out = append(out, claim.CPUDriver)
+		}
+		return out
+	}
+}
+
+// Prepare implements claims.Drivers.
+func (o *ownDrivers) Prepare(ctx context.Context, driver string, all []dra.Claim) (
+	map[types.UID]dra.Answer, error) {
+	if !o.isOwn(driver) {
+		return o.Drivers.Prepare(ctx, driver, all)
+	}
+	out := map[types.UID]dra.Answer{}
+	for _, c := range all {
+		out[c.UID] = dra.Answer{Devices: o.manager.Allocated(c, driver)}
+	}
+	return out, nil
+}
+
+// Unprepare implements claims.Drivers.
+func (o *ownDrivers) Unprepare(ctx context.Context, driver string, all []dra.Claim) (
+	map[types.UID]error, error) {
+	if !o.isOwn(driver) {
+		return o.Drivers.Unprepare(ctx, driver, all)
+	}
+	out := map[types.UID]error{}
+	for _, c := range all {
+		out[c.UID] = nil
+	}
+	return out, nil
+}
+
+// publishCPUs publishes the CPUs that claims can have; nil: the agent is no driver.
+func (n node) publishCPUs(registered func() bool) []part {
+	if n.hardware.Get().CPUDriver == "" {
+		return nil
+	}
+	return []part{{"slices of CPUs", slices.Publisher{
+		Client: n.kube.Main(), Node: n.name, Registered: registered,
+		Changed: mailbox.Subscribe(n.store.Changes(), n.hardware.Changes()),
+		Now: func() slices.CPUs {
+			h := n.hardware.Get()
+			out := slices.CPUs{Machine: h.Machine, All: h.CPUs.Free(cpuset.New()), Step: h.CPUs.Step(),
+				Free:   h.CPUs.Free(n.store.State().ByRequests(h.CPUDriver)),
+				Mapped: n.cfg.Gates.Enabled("DRANodeAllocatableResources")}
+			return out
+		},
+	}.Run}}
 }

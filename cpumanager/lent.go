@@ -44,3 +44,12 @@ func (s *Static) CheckLent(cpus, assigned cpuset.CPUSet) error {
 	}
 	return nil
 }
+
+// Step returns by how many CPUs numbers of exclusive CPUs grow: the threads of a core if only whole
+// cores are assigned.
+func (s *Static) Step() int64 {
+	if !s.options.FullPCPUsOnly {
+		return 1
+	}
+	return int64(max(1, s.layout.sizes.largest()))
+}

@@ -48,9 +48,12 @@ func (p *exclusiveCPUs) checkClaims(c *v1.Container) error {
 	if p.static == nil {
 		return nil // no container has CPUs of its own
 	}
+	if err := p.checkSole(c, p.draft.view.parts(p.draft.pod, c)); err != nil {
+		return err
+	}
 	for _, one := range wantedClaims(p.draft.pod, c, p.draft.view.Claims.Uses) {
 		for _, d := range one.Devices {
-			if d.CPUs() == 0 {
+			if d.CPUs() == 0 || p.draft.view.isOwn(d) {
 				continue
 			}
 			if err := p.checkDevice(d); err != nil {

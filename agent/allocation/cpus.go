@@ -144,8 +144,10 @@ type exclusiveCPUs struct {
 	// askedOf returns how many CPUs a container requests, countOf how many it gets: padded to whole
 	// cores if the policy wants that.
 	askedOf, countOf func(*v1.Container) int
-	free, reusable   cpuset.CPUSet
-	given            []cpuset.CPUSet // to the pod's containers
+	// partsOf returns what a container has by the agent's own driver; nil: there is no policy.
+	partsOf        func(*v1.Container) []part
+	free, reusable cpuset.CPUSet
+	given          []cpuset.CPUSet // to the pod's containers
 }
 
 func newCPUs(d *draft) provider {
@@ -162,6 +164,7 @@ func newCPUs(d *draft) provider {
 			}
 			return exclusive(c)
 		}
+		p.partsOf = func(c *v1.Container) []part { return d.view.parts(d.pod, c) }
 		free := p.free // before any container is placed
 		p.countOf = func(c *v1.Container) int { return p.static.Padded(free, p.askedOf(c)) }
 	}
@@ -192,8 +195,13 @@ func (p *exclusiveCPUs) ask(c *v1.Container) (demand, error) {
 	if c == nil {
 		return cpuDemand{from: p, n: podspec.Peak(p.draft.pod, p.countOf)}, nil
 	}
-	return cpuDemand{from: p, container: c.Name, asked: p.askedOf(c), n: p.countOf(c)},
-		p.checkClaims(c)
+	d := cpuDemand{from: p, container: c.Name, asked: p.askedOf(c), n: p.countOf(c)}
+	if p.partsOf != nil {
+		if d.parts = p.partsOf(c); len(d.parts) > 0 {
+			d.n = countParts(d.parts)
+		}
+	}
+	return d, p.checkClaims(c)
 }
 
 func (p *exclusiveCPUs) take(container string, kind podspec.Kind) {
@@ -251,6 +259,7 @@ type cpuDemand struct {
 	container string // "": the pod
 	asked     int    // before n was padded
 	n         int
+	parts     []part // n by claims, where these say
 }
 
 func (d cpuDemand) lacks(held Container) []string {
@@ -263,7 +272,11 @@ func (d cpuDemand) lacks(held Container) []string {
 func (d cpuDemand) keep(_ podspec.Kind, own Container, kept *Container) bool {
 	// Padding stays, although with other free cores there might be less of it.
 	cpus := own.CPUs()
-	if d.from.static != nil && (cpus.Size() != d.from.static.Padded(cpus, d.asked) ||
+	if len(d.parts) > 0 {
+		if !d.fits(cpus) || !cpus.IsSubsetOf(d.from.free.Union(d.from.reusable)) {
+			return false
+		}
+	} else if d.from.static != nil && (cpus.Size() != d.from.static.Padded(cpus, d.asked) ||
 		!cpus.IsSubsetOf(d.from.free.Union(d.from.reusable))) {
 		return false
 	}
@@ -272,7 +285,7 @@ func (d cpuDemand) keep(_ podspec.Kind, own Container, kept *Container) bool {
 }
 
 func (d cpuDemand) offer(k fixed) offer {
-	if d.n == 0 {
+	if d.n == 0 || len(d.parts) > 0 { // where claims' devices are, the claims say
 		return offer{}
 	}
 	free, must := d.from.left(k.later)
@@ -286,6 +299,9 @@ func (d cpuDemand) offer(k fixed) offer {
 func (d cpuDemand) choose(later []Container, hint topology.Hint, got *Container) error {
 	if d.n == 0 || !got.CPUs().IsEmpty() {
 		return nil
+	}
+	if len(d.parts) > 0 {
+		return d.chooseParts(later, got)
 	}
 	free, reusable := d.from.left(later)
 	cpus, err := d.from.static.Choose(free, reusable, d.n, hint)

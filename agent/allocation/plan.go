@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/claims/claim"
@@ -29,6 +30,10 @@ type View struct {
 	Claims PodClaims
 	// Holder names a pod that has some of these CPUs exclusively, "": unknown; nil: nobody knows.
 	Holder func(cpuset.CPUSet) string
+	// ClaimHolder names another pod that uses a claim, "": none; nil: nobody knows.
+	ClaimHolder func(types.UID) string
+	// CPUDriver is the driver of resource claims whose CPUs the agent chooses itself; "": none.
+	CPUDriver string
 	// Taken is what other pods hold or have reserved.
 	Taken Taken
 	// Sharing: a container of another pod runs in the shared pool.

@@ -172,6 +172,21 @@ func (c Config) placed(uses []claim.Use) []claim.Use {
 	return uses
 }
 
+// Allocated returns the devices of the driver that a recorded claim has.
+func (m *Manager) Allocated(c dra.Claim, driver string) (out []dra.Device) {
+	r := m.book.get(types.NamespacedName{Namespace: c.Namespace, Name: c.Name})
+	if r == nil || r.UID != c.UID {
+		return nil
+	}
+	for _, d := range r.Devices {
+		if d.Driver == driver {
+			out = append(out, dra.Device{Requests: []string{d.Request}, Pool: d.Pool, Name: d.Device,
+				ShareID: d.ShareID})
+		}
+	}
+	return out
+}
+
 // Prepared is a claim that a pod uses, with the devices that its drivers prepared.
 type Prepared struct {
 	dra.Claim

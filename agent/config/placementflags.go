@@ -27,6 +27,8 @@ type Placement struct {
 	IsolatedCPUs string
 	// DriverCPUs are those that drivers of resource claims hand out: a list, or "" for none.
 	DriverCPUs string
+	// CPUDriver: the agent is itself a driver of CPUs.
+	CPUDriver bool
 	// Choosers are the schedulers whose pods' annotations choose devices.
 	Choosers []string
 	// ClaimAttributes give attributes of resource claims' devices a meaning, see places.ParseTable.
@@ -40,6 +42,7 @@ const (
 	choosersFlag    = "devices-chosen-by"
 	driverCPUsFlag  = "dra-cpus"
 	attributesFlag  = "claim-attributes"
+	cpuDriverFlag   = "dra-cpu"
 )
 
 // Values of the flag for isolated CPUs that are not lists.
@@ -50,7 +53,7 @@ const (
 
 func (p *Placement) names() []string {
 	return []string{strategyFlag, podPoliciesFlag, isolatedFlag, choosersFlag, driverCPUsFlag,
-		attributesFlag}
+		attributesFlag, cpuDriverFlag}
 }
 
 func (p *Placement) add(fs *pflag.FlagSet) {
@@ -67,6 +70,9 @@ func (p *Placement) add(fs *pflag.FlagSet) {
 		"CPUs that drivers of resource claims hand out, a list like 8-15: no container shares them or "+
 			"gets them by its requests, and drivers may hand out no others; with the static CPU policy "+
 			"only (under the policy none drivers may hand out all)")
+	fs.BoolVar(&p.CPUDriver, cpuDriverFlag, false,
+		"be the driver dra.cpu of resource claims: pods get exclusive CPUs by claims, from the pool from "+
+			"which others get them by their requests; with the static CPU policy only")
 	fs.StringSliceVar(&p.Choosers, choosersFlag, nil,
 		"schedulers that choose devices: of pods with that spec.schedulerName the annotation "+
 			"RESOURCE_container-CONTAINER lists the ids that the container gets; with commas, each "+

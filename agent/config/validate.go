@@ -187,6 +187,8 @@ func validateOptions(c *Config, p *problems) {
 	p.forbid(c.Placement.DriverCPUs != "" && c.Kubelet.CPUManagerPolicy != "static",
 		"--"+driverCPUsFlag, "it needs cpuManagerPolicy static; under the policy none drivers of "+
 			"resource claims may hand out all CPUs")
+	p.forbid(c.Placement.CPUDriver && c.Kubelet.CPUManagerPolicy != "static", "--"+cpuDriverFlag,
+		"only cpuManagerPolicy static gives out CPUs; set that too")
 	if c.RootDir == "" {
 		p.required("--root-dir", "give a directory")
 	}

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology"
@@ -47,7 +46,7 @@ func (c Case) Explain() Record {
 
 // Attempt describes how the plan was made, without what would fit.
 func (c Case) Attempt() (a Attempt) {
-	exclusive, bytes := cpumanager.ExclusiveOf(c.Pod), memory.RequestsOf(c.Pod)
+	exclusive, bytes := c.Room.ExclusiveOf(c.Pod), memory.RequestsOf(c.Pod)
 	for container, kind := range podspec.Containers(c.Pod) {
 		asked := c.request(container, exclusive(container), bytes(container))
 		asked.Kind = kind.String()

@@ -7,6 +7,7 @@ import (
 
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
@@ -86,6 +87,9 @@ func derive(cfg *config.Config, m *topology.Machine, at *cpumanager.Static) (
 	Hardware, error) {
 	k := &cfg.Kubelet
 	h := Hardware{Machine: m}
+	if cfg.Placement.CPUDriver {
+		h.CPUDriver = claim.CPUDriver
+	}
 	var err error
 	if h.Options, err = topology.ParseOptions(k.TopologyManagerPolicyOptions, m); err != nil {
 		return h, err

@@ -23,6 +23,8 @@ type Hardware struct {
 	Machine *topology.Machine
 	CPUs    *cpumanager.Static // nil: CPU manager policy none
 	Memory  *memory.Static     // nil: memory manager policy None
+	// CPUDriver is the agent's own driver of resource claims, which gives exclusive CPUs; "": none.
+	CPUDriver string
 	// Options are the topology manager's; they may contain the machine's distances.
 	Options     topology.Options
 	Reservation node.Reservation

@@ -32,7 +32,13 @@ func DemandOf(pod *v1.Pod, node *cpumanager.Static, by topology.Choosers) Demand
 		Least: podspec.AllDevices(pod), Ports: podspec.HostPorts(pod),
 		Rank: podspec.RankOf(pod),
 	}
-	d.Least[string(v1.ResourceCPU)] = cpumanager.PodExclusive(pod)
+	exclusive := cpumanager.ExclusiveOf(pod)
+	d.Least[string(v1.ResourceCPU)] = podspec.Peak(pod, func(c *v1.Container) int {
+		if len(c.Resources.Claims) > 0 {
+			return 0 // its claims may have the CPUs
+		}
+		return exclusive(c)
+	})
 	d.Chosen, _ = podspec.ChosenDevices(pod, by)
 	return d
 }

@@ -65,6 +65,7 @@ type Request struct {
 func (s *Snapshot) Now(r *Request) allocation.Room {
 	o := s.Ledger.Beside(r.In, podspec.DeviceResources(r.Pod))
 	room := s.roomFor(r, o)
+	room.ClaimHolder = s.claimHolder(r, false)
 	room.Others = []v1.ResourceList{
 		o.Requests[allocation.Held], greater(o.Requests[allocation.Terminating], s.Ahead),
 	}
@@ -79,6 +80,7 @@ func (s *Snapshot) Now(r *Request) allocation.Room {
 func (s *Snapshot) Later(r *Request) allocation.Room {
 	o := s.Ledger.BesideLasting(r.In, podspec.DeviceResources(r.Pod))
 	room := s.roomFor(r, o)
+	room.ClaimHolder = s.claimHolder(r, true)
 	room.Others = []v1.ResourceList{
 		o.Requests[allocation.Held], o.Requests[allocation.Claimed],
 	}
@@ -86,6 +88,11 @@ func (s *Snapshot) Later(r *Request) allocation.Room {
 		room.Own, room.Keep = r.Claim, allocation.KeepWhole
 	}
 	return room
+}
+
+// claimHolder names other pods that use a claim.
+func (s *Snapshot) claimHolder(r *Request, lasting bool) func(types.UID) string {
+	return func(uid types.UID) string { return s.Ledger.Without(r.In).ClaimHolder(uid, lasting) }
 }
 
 // roomFor returns the room under the rules that the pod asks for. A running pod keeps what it has,
@@ -104,7 +111,7 @@ func (s *Snapshot) room(o allocation.Others, own allocation.Pod) allocation.Room
 			Machine: h.Machine, CPUs: h.CPUs, Memory: h.Memory,
 			Rules: s.Rules, Options: h.Options,
 			Inventory: s.Inventory, Taken: o.Taken, Sharing: o.Sharing, Own: own,
-			Holder: s.Ledger.HolderOf,
+			Holder: s.Ledger.HolderOf, CPUDriver: h.CPUDriver,
 		},
 		Allocatable: h.Allocatable,
 	}

@@ -1,12 +1,36 @@
 package claim
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/numalet/numalet/topology"
 )
+
+// CPUDriver is the name of the agent's own driver of CPUs: that of dra-driver-cpu, whose classes and
+// claims work with it.
+const CPUDriver = "dra.cpu"
+
+// cpuDevicePrefix begins the names of its devices, which are the CPUs of a NUMA node each.
+const cpuDevicePrefix = "cpudevnuma"
+
+// CPUDevice names the device of a node.
+func CPUDevice(node topology.NodeID) string { return fmt.Sprintf("%s%03d", cpuDevicePrefix, node) }
+
+// NodeOfCPUDevice returns the node that CPUDevice named.
+func NodeOfCPUDevice(name string) (nodes topology.NodeSet) {
+	number, is := strings.CutPrefix(name, cpuDevicePrefix)
+	id, err := strconv.ParseUint(number, 10, 16)
+	if !is || err != nil {
+		return nodes
+	}
+	return topology.NewNodeSet(topology.NodeID(id))
+}
 
 // Amount is what a device has, or what a claim has of one that several claims share, of what the
 // node hands out itself too.
