@@ -18,6 +18,9 @@ type Rules struct {
 	Choices []Policy
 	// Choosers are whose pods' devices are chosen by annotations.
 	Choosers Choosers
+	// DevicesByID: devices are chosen without regard to how close they are to each other, as the kubelet
+	// does. Only comparisons want that.
+	DevicesByID bool
 }
 
 // Choosers are schedulers that choose devices for the pods that they place.

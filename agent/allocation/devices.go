@@ -308,6 +308,9 @@ func (d deviceDemand) chooseOne(r deviceRequest, later []Container, hint topolog
 func (d deviceDemand) near(i int, later []Container, hint topology.Hint, has Devices,
 	got *Container) (near devicemanager.Neighbours) {
 	view := d.from.draft.view
+	if view.DevicesByID {
+		return near
+	}
 	near.Machine = view.Machine
 	for _, next := range d.requests[i+1:] {
 		if kept, is := got.device(next.resource.Name); is {

@@ -3,6 +3,7 @@ package rig
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -164,6 +165,8 @@ func (c recount) place(out *Outcome, shape int, held []Holding) (nodes int, dist
 				}
 			}
 		}
+		pairs, close := c.pairs(h.Devices)
+		p.Pairs, p.SwitchPairs = p.Pairs+pairs, p.SwitchPairs+close
 		if len(own) > 0 {
 			p.PlacedContainers++
 		}
@@ -194,6 +197,33 @@ func (c recount) place(out *Outcome, shape int, held []Holding) (nodes int, dist
 		}
 	}
 	return len(all), sum / pairs
+}
+
+// pairs compares each device with each one of the other resources.
+func (c recount) pairs(devices map[string][]string) (all, close int) {
+	names := slices.Sorted(maps.Keys(devices))
+	for i, a := range names {
+		for _, b := range names[i+1:] {
+			var had [2][]topology.PCIDevice
+			for at, ids := range [2][]string{devices[a], devices[b]} {
+				for _, id := range ids {
+					if d, here := c.site.Machine.PCIDevice(id); here && d.Path != "" {
+						had[at] = append(had[at], d)
+					}
+				}
+			}
+			all += min(len(had[0]), len(had[1]))
+			for _, d := range had[0] {
+				other := slices.IndexFunc(had[1], func(o topology.PCIDevice) bool {
+					return topology.ClosenessOf(d, o) == topology.SameSwitch
+				})
+				if other >= 0 {
+					close, had[1] = close+1, slices.Delete(had[1], other, other+1)
+				}
+			}
+		}
+	}
+	return all, close
 }
 
 // averages integrates, event by event, the share of a resource that running pods request, and the

@@ -81,6 +81,10 @@ type Placement struct {
 	MostDistance int     `json:"mostDistance"`
 	// AlignedShare is Aligned divided by Placed; 0 if no pod was placed.
 	AlignedShare float64 `json:"alignedShare"`
+	// Pairs counts the pairs of devices of two resources, as a GPU and a network card, that containers
+	// got and whose place in the PCI tree is known. Those of SwitchPairs share a PCIe switch.
+	Pairs       int `json:"pairs,omitempty"`
+	SwitchPairs int `json:"switchPairs,omitempty"`
 }
 
 // ResourceUse is the use of one resource, averaged over the time up to the last arrival.

@@ -27,6 +27,8 @@ type Policy struct {
 	// certain nodes. Otherwise they are only counted.
 	PlacedMemory bool
 	CPUOptions   cpumanager.Options
+	// DevicesByID chooses devices as the kubelet does, not those that are close to each other.
+	DevicesByID bool
 	// Kept is reserved from pods by the policy; nil: as the site reserves.
 	Kept *Kept
 	// From is the file that the policy was read from, if any.
@@ -47,6 +49,7 @@ const maxPolicies = 64
 //	prefer-closest-numa-nodes                          its option
 //	cpu-static, cpu-none                               CPU manager policy
 //	memory-static, memory-none                         memory manager policy
+//	devices-near, devices-by-id                        whether a container's devices are close together
 //	full-pcpus-only, ...                               options of the CPU manager
 //
 // Words joined by "/" are alternatives: "restricted/none+pod/container" is four sets. A set may
@@ -142,6 +145,9 @@ func (p *Policy) read(word string, options map[string]string) (about string) {
 	case "memory-static", "memory-none":
 		p.PlacedMemory = word == "memory-static"
 		return "memory"
+	case "devices-near", "devices-by-id":
+		p.DevicesByID = word == "devices-by-id"
+		return "devices"
 	}
 	if policy, err := topology.ParsePolicy(word); err == nil {
 		p.Topology = policy
@@ -169,5 +175,6 @@ func PolicyWords() []string {
 		string(topology.SingleNUMANode), string(topology.ContainerScope), string(topology.PodScope),
 		string(topology.LowestNodes), string(topology.Packed), string(topology.Spread),
 		"prefer-closest-numa-nodes", "cpu-static", "cpu-none", "memory-static", "memory-none",
+		"devices-near", "devices-by-id",
 	}, cpumanager.OptionNames()...)
 }

@@ -71,7 +71,8 @@ func newWorld(site *Site, p Policy) (*world, error) {
 	}
 	view := allocation.View{
 		Machine: site.Machine, Inventory: site.Inventory,
-		Rules: topology.Rules{Policy: p.Topology, Scope: p.Scope, Strategy: p.Strategy},
+		Rules: topology.Rules{Policy: p.Topology, Scope: p.Scope, Strategy: p.Strategy,
+			DevicesByID: p.DevicesByID},
 	}
 	if p.Closest {
 		view.Options = topology.PreferClosest(site.Machine)

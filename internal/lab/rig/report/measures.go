@@ -27,6 +27,13 @@ func measures(r rig.Report) []measure {
 			"smallest container asking for such a device needs."},
 	}
 	for _, o := range r.Policies {
+		if o.Placement.Pairs > 0 {
+			out = append(out, measure{"paired", "pairs of devices of two resources in one container, as " +
+				"GPUs and network cards, that share a PCIe switch."})
+			break
+		}
+	}
+	for _, o := range r.Policies {
 		if o.Timing != nil {
 			return append(out, measure{"p50, p99", "time to decide on a pod on the computer that " +
 				"ran this, of half and of 99% of all decisions."})

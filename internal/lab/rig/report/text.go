@@ -130,9 +130,13 @@ func summary(r rig.Report) table {
 	if r.Interrupted {
 		t.Head = slices.Insert(t.Head, 1, "came")
 	}
-	waits, timed := r.Workload.Wait > 0, false
+	waits, timed, pairs := r.Workload.Wait > 0, false, false
 	for _, o := range r.Policies {
 		timed = timed || o.Timing != nil
+		pairs = pairs || o.Placement.Pairs > 0
+	}
+	if pairs {
+		t.Head = append(t.Head, "paired")
 	}
 	if waits {
 		t.Head = append(t.Head, "waited", "mean wait")
@@ -150,6 +154,9 @@ func summary(r rig.Report) table {
 			row = slices.Insert(row, 1, fmt.Sprint(o.Pods.Arrived))
 		}
 		row = append(row, placed(p)...)
+		if pairs {
+			row = append(row, fmt.Sprintf("%d of %d", p.SwitchPairs, p.Pairs))
+		}
 		if waits {
 			row = append(row, fmt.Sprint(o.Pods.Waited), span(o.Pods.MeanWait))
 		}
