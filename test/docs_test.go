@@ -81,6 +81,8 @@ var documented = map[string]struct {
 		add: few},
 	"numalet bench topology --topology-from fixture:playground --mix training --pods 2000 " +
 		"--config today=today.yaml --config new=new.yaml --no-timing": {},
+	"numalet bench topology --topology-from fixture:dgx-h100 --mix pairs.yaml --pods 2000 " +
+		"--policies none/single-numa-node+devices-near/devices-by-id": {},
 
 	"numalet fit -f pod.yaml --server 127.0.0.1:10255":                          {},
 	"numalet fit -f pod.yaml --count max --config /var/lib/kubelet/config.yaml": {},
@@ -178,6 +180,8 @@ func newReader(t *testing.T) *reader {
 	for name, text := range map[string]string{
 		"pod.yaml":   limited("asked", "cpu: 1, memory: 64Mi"),
 		"today.yaml": policy + "best-effort\n", "new.yaml": policy + "restricted\n",
+		"pairs.yaml": "templates: [{name: pair, lifetime: {mean: 1h}, containers: [{limits: " +
+			"{cpu: 4, memory: 8Gi, gpu: 1, example.com/nic: 1}}]}]\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
