@@ -17,6 +17,7 @@ import (
 // watch ends.
 func (n *node) watch() {
 	n.ready, n.ended = map[string]time.Time{}, map[string]time.Time{}
+	n.bound = map[string]time.Time{}
 	n.gone, n.exit = map[string]time.Time{}, map[string]time.Time{}
 	_, follows := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: cache.NewListWatchFromClient(n.cluster.Client.CoreV1().RESTClient(), "pods",
@@ -55,6 +56,9 @@ func (n *node) note(in map[string]time.Time, pod string) {
 }
 
 func (n *node) saw(pod *v1.Pod) {
+	if pod.Spec.NodeName != "" {
+		n.note(n.bound, pod.Name)
+	}
 	if pod.Status.Phase == v1.PodSucceeded {
 		n.note(n.ended, pod.Name)
 	}

@@ -26,6 +26,7 @@ type node struct {
 	settings settings
 
 	mu    sync.Mutex // guards what follows
+	bound map[string]time.Time
 	ready map[string]time.Time
 	ended map[string]time.Time // with a status that says so
 	gone  map[string]time.Time

@@ -9,6 +9,7 @@ package peer
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strconv"
 	"testing"
 	"time"
@@ -30,18 +31,20 @@ type settings struct {
 	rounds  int
 	singles int // pods that start one at a time, as many that end by themselves
 	burst   int // pods that start at once
+	claims  int // pods with a resource claim each that start at once
 	idle    time.Duration
 }
 
-// TestPeer measures NUMALET_PEER rounds, each agent once in each; without it nothing.
+// TestPeer measures NUMALET_PEER rounds, each agent once in each; without it nothing. NUMALET_PEER_PARTS
+// is a regular expression for the parts to measure: singles, exits, burst, probes, answers, claims.
 func TestPeer(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv("NUMALET_PEER"))
 	if err != nil || rounds < 1 {
 		t.Skip("left out: make peer runs it, on a quiet machine")
 	}
-	s := settings{rounds: rounds, singles: 15, burst: 60, idle: time.Minute}
+	s := settings{rounds: rounds, singles: 15, burst: 60, claims: 110, idle: time.Minute}
 	if testing.Short() {
-		s = settings{rounds: rounds, singles: 3, burst: 10, idle: 5 * time.Second}
+		s = settings{rounds: rounds, singles: 3, burst: 10, claims: 10, idle: 5 * time.Second}
 	}
 	all := figures{}
 	for round := range s.rounds {
@@ -80,9 +83,16 @@ func measure(t *testing.T, s settings, name string, into column) {
 	n.cluster.AwaitReady(n.Name)
 	n.watch()
 	n.followExits(daemon.Endpoint())
-	n.oneAtATime()
-	n.exits()
-	n.atOnce()
-	n.probed()
-	n.answered()
+	chosen := regexp.MustCompile(os.Getenv("NUMALET_PEER_PARTS"))
+	for _, part := range []struct {
+		name string
+		do   func()
+	}{
+		{"singles", n.oneAtATime}, {"exits", n.exits}, {"burst", n.atOnce}, {"probes", n.probed},
+		{"answers", n.answered}, {"claims", func() { n.claims(daemon) }},
+	} {
+		if chosen.MatchString(part.name) {
+			part.do()
+		}
+	}
 }
