@@ -29,7 +29,8 @@ or the pod annotation sim.numalet.io/<container>, for example "exit=0 after=30s"
 volumes, no probes that fail and no streams. If nodes do not become ready, --log says why.
 
 Nodes offer the GPUs and network interfaces that their machines have, as example.com/gpu and
-example.com/nic, or what --device says. With the same root directory pods keep what they hold
+example.com/nic, or what --device says; with --dra they publish them in ResourceSlices, and
+the scheduler allocates them to claims, which drivers prepare nowhere. With the same root directory pods keep what they hold
 when the command is started again.
 
   numalet nodes --kubeconfig admin.conf --machine fixture:epyc-nps4=400 \
@@ -64,6 +65,8 @@ func newNodesCommand() *cobra.Command {
 		"ghw snapshot, and how many such nodes: MACHINE=COUNT; may be repeated")
 	f.StringArrayVar(&o.devices, "device", nil, "what every node offers, RESOURCE=COUNT, spread "+
 		"over its NUMA nodes; may be repeated (default what its machine has)")
+	f.BoolVar(&o.Claims, "dra", false, "devices are had by resource claim: ResourceSlices of the driver "+
+		"gpu.example.com in place of the resource example.com/gpu")
 	f.StringVar(&o.Prefix, "name-prefix", "hollow-", "what the names of the nodes begin with")
 	f.StringToStringVar(&o.Labels, "label", nil, "labels of the nodes, KEY=VALUE")
 	f.StringArrayVar(&o.taints, "taint", nil, "taint of the nodes, KEY=VALUE:EFFECT; may be repeated")

@@ -159,17 +159,19 @@ type hollow struct {
 	out *bytes.Buffer
 }
 
-func startHollow(t *testing.T, c rig.Cluster, root string) *hollow {
+func startHollow(t *testing.T, c rig.Cluster, root string, more ...string) *hollow {
 	t.Helper()
 	binary, err := harness.Binary()
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := &hollow{t: t, out: new(bytes.Buffer)}
-	h.cmd = exec.Command(binary, "nodes", "--kubeconfig="+c.AdminKubeconfig(),
-		"--machine=fixture:playground=12", "--machine=fixture:eight-node=8", "--root-dir="+root,
-		"--label=hollow=yes", "--taint=hollow=yes:NoSchedule", "--cleanup",
-		"--topology-manager-policy=single-numa-node")
+	if more == nil {
+		more = []string{"--machine=fixture:playground=12", "--machine=fixture:eight-node=8"}
+	}
+	h.cmd = exec.Command(binary, append([]string{"nodes", "--kubeconfig=" + c.AdminKubeconfig(),
+		"--root-dir=" + root, "--label=hollow=yes", "--taint=hollow=yes:NoSchedule", "--cleanup",
+		"--topology-manager-policy=single-numa-node"}, more...)...)
 	h.cmd.Stdout, h.cmd.Stderr = h.out, h.out
 	if err := h.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -34,8 +34,11 @@ type Config struct {
 	Machines []Machines
 	// Devices are offered by every node; none: each node offers its machine's.
 	Devices []Invented
-	Labels  map[string]string
-	Taints  []v1.Taint
+	// Claims: devices are published in ResourceSlices, for claims, in place of as resources of the
+	// nodes.
+	Claims bool
+	Labels map[string]string
+	Taints []v1.Taint
 	// File is a KubeletConfiguration for the nodes, "": none. Settings are fields that override it.
 	File     string
 	Settings map[string]any
@@ -137,6 +140,10 @@ func (s *Nodes) Run(ctx context.Context) error {
 				if err := n.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 					return fmt.Errorf("node %s: %w", n.name, err)
 				}
+				return nil
+			})
+			group.Go(func() error {
+				s.publish(ctx, n)
 				return nil
 			})
 			s.mu.Lock()

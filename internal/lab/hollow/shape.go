@@ -12,6 +12,7 @@ import (
 
 	"github.com/numalet/numalet/agent"
 	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
 // MaxNodes bounds the nodes of one process, so that each has its own address.
@@ -59,6 +60,7 @@ type shape struct {
 	agent.HollowKind
 	cfg     *config.Config
 	devices devices
+	claimed devicemanager.Inventory // what ResourceSlices have
 }
 
 // settingsDir is the directory, below the root directory, of the drop-in with the nodes' settings.
@@ -117,6 +119,10 @@ func newShape(c Config, args []string, from string) (*shape, error) {
 		return nil, fmt.Errorf("machine %s: %w", from, err)
 	}
 	inventory, err := offer(s.Machine(), c.Devices)
+	if c.Claims && err == nil {
+		s.claimed, err = inventory, checkSlices(inventory)
+		inventory = devicemanager.Inventory{Version: 1}
+	}
 	s.devices = devices{inventory}
 	return s, err
 }
