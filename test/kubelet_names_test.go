@@ -22,10 +22,8 @@ var kubeletEvents string
 // untold maps the kubelet's event reasons that the agent does not use to the explanation.
 var untold = map[string]string{
 	"FailedAttachVolume": "no volume is attached yet", "SuccessfulAttachVolume": "the same",
-	"FileSystemResizeFailed":     "no volume is resized yet",
-	"FileSystemResizeSuccessful": "the same",
-	"VolumeResizeFailed":         "the same", "VolumeResizeSuccessful": "the same",
-	"ResizeStarted": "no pod is resized yet", "ResizeCompleted": "the same",
+	"VolumeResizeSuccessful": "FileSystemResizeSuccessful says it, as the kubelet's on a node",
+	"ResizeStarted":          "no pod is resized yet", "ResizeCompleted": "the same",
 	"ResizeDeferred": "the same", "ResizeError": "the same",
 	"FailedPodSandBoxStatus":  "FailedSync says it: a sandbox is looked at with its pod",
 	"HostIPsIPFamilyMismatch": "it cannot happen: pods have the addresses of the node's families",
@@ -33,7 +31,7 @@ var untold = map[string]string{
 
 // uncounted maps prefixes of the kubelet's metrics that the agent does not have to the explanation.
 var uncounted = map[string]string{
-	"csi_":                        "there are no CSI volumes yet",
+	"csi_node_storage_health_":    "of a gate that is off",
 	"force_cleaned_":              "a volume that is left is removed as all others",
 	"reconstruct_":                "what is mounted is looked at, and not made up again",
 	"volume_operation_":           "storage_operation_duration_seconds tells",

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,12 +53,13 @@ func blocks() plugin {
 // MapError reports that a pod cannot have a volume as a device.
 type MapError struct {
 	Volume    string // the persistent volume's name
-	Operation string // the part that failed
+	Operation string // the part that failed; "": MapBlockVolume
 	Err       error
 }
 
 func (e *MapError) Error() string {
-	return fmt.Sprintf("MapVolume.%s failed for volume %q : %v", e.Operation, e.Volume, e.Err)
+	return fmt.Sprintf("MapVolume.%s failed for volume %q : %v",
+		cmp.Or(e.Operation, "MapBlockVolume"), e.Volume, e.Err)
 }
 
 func (e *MapError) Unwrap() error { return e.Err }

@@ -276,3 +276,19 @@ func (b *book) waiting(which func(k Key) bool) []types.UID {
 	}
 	return slices.Sorted(maps.Keys(pods))
 }
+
+// wake calls do for each pod that wants such a volume and does not have it yet.
+func (b *book) wake(do func(types.UID), which func(k Key) bool) {
+	for _, pod := range b.waiting(which) {
+		do(pod)
+	}
+}
+
+// isWanted reports whether a use is not being given up.
+func (b *book) isWanted(k Key, u use) (is bool) {
+	b.change(k, func(s *shared) {
+		now, has := s.users[u]
+		is = has && !now.leaving
+	})
+	return is
+}

@@ -47,7 +47,7 @@ func (m *Mounts) Expand(ctx context.Context, v Volume, target string, bytes int6
 				verdict = Unable
 				return fmt.Errorf("NodeExpand is not supported by the CSI driver %s", v.Driver)
 			}
-			secrets, err := m.secret(ctx, "NodeExpandSecretRef", v.Secrets.Expand)
+			secrets, err := m.cfg.secret(ctx, "NodeExpandSecretRef", v.Secrets.Expand)
 			if err != nil {
 				return err
 			}

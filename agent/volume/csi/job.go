@@ -58,7 +58,7 @@ func (j job) stage(ctx context.Context) error {
 		if err != nil || !can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 			return err
 		}
-		secrets, err := j.secret(ctx, "NodeStageSecretRef", j.Secrets.Stage)
+		secrets, err := j.cfg.secret(ctx, "NodeStageSecretRef", j.Secrets.Stage)
 		if err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (j job) stage(ctx context.Context) error {
 	case err == nil:
 		j.staged(path, true)
 	case isFinal(err) && !had:
-		return errors.Join(err, j.endStage(j.Key, place{path: path, name: j.blockName()}))
+		return errors.Join(err, unstager{j.Mounts}.endStage(j.Key, place{path: path, name: j.blockName()}))
 	}
 	return err
 }
@@ -168,7 +168,7 @@ func (j job) publish(ctx context.Context) (delegated bool, err error) {
 	case !began:
 		return false, j.absent(err)
 	case err != nil && isFinal(err) && !before.known:
-		if err := j.endPublish(j.use()); err != nil {
+		if err := j.paths.endPublish(j.use()); err != nil {
 			return false, err
 		}
 		j.settle(state{})
@@ -178,7 +178,7 @@ func (j job) publish(ctx context.Context) (delegated bool, err error) {
 
 // told returns the secrets and the attributes that the driver gets to publish the volume.
 func (j job) told(ctx context.Context) (secrets, attributes map[string]string, err error) {
-	secrets, err = j.secret(ctx, "NodePublishSecretRef", j.Secrets.Publish)
+	secrets, err = j.cfg.secret(ctx, "NodePublishSecretRef", j.Secrets.Publish)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -187,7 +187,7 @@ func (j job) told(ctx context.Context) (secrets, attributes map[string]string, e
 	if j.Block {
 		return secrets, attributes, nil
 	}
-	tokens, secret, err := j.tokens(ctx, j.object, j.Pod)
+	tokens, secret, err := j.tokens(ctx)
 	if secret {
 		merge(&secrets, tokens)
 	} else {

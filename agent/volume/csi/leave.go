@@ -68,11 +68,11 @@ func (m *Mounts) Leave(ctx context.Context, of Use, unmap func() error) error {
 		if err := m.unpublish(ctx, k, u); err != nil {
 			return fmt.Errorf("%s: Unmounter.TearDownAt failed: %w", pluginName, err)
 		}
-		if err := m.endPublish(u); err != nil {
+		if err := m.paths.endPublish(u); err != nil {
 			return err
 		}
 	}
-	m.forget(k, u)
+	unstager{m}.forget(k, u)
 	return nil
 }
 
@@ -90,15 +90,18 @@ func (m *Mounts) unpublish(ctx context.Context, k Key, u use) error {
 }
 
 // endPublish removes the record of a published volume.
-func (m *Mounts) endPublish(u use) error {
+func (p paths) endPublish(u use) error {
 	if u.block {
-		return removeEmpty(m.paths.target(u), m.paths.device(u))
+		return removeEmpty(p.target(u), p.device(u))
 	}
-	return removeMount(m.paths.target(u))
+	return removeMount(p.target(u))
 }
 
+// unstager has volumes unstaged that no pod wants.
+type unstager struct{ *Mounts }
+
 // forget ends a use, and has the volume unstaged if it was the last.
-func (m *Mounts) forget(k Key, u use) {
+func (m unstager) forget(k Key, u use) {
 	m.book.change(k, func(s *shared) {
 		delete(s.users, u)
 		delete(s.failed, m.paths.target(u))
@@ -108,7 +111,7 @@ func (m *Mounts) forget(k Key, u use) {
 }
 
 // endUnused has a volume unstaged if no pod wants it.
-func (m *Mounts) endUnused(k Key) {
+func (m unstager) endUnused(k Key) {
 	begin, gone := false, false
 	m.book.change(k, func(s *shared) {
 		gone = len(s.users)+len(s.places) == 0
@@ -124,7 +127,7 @@ func (m *Mounts) endUnused(k Key) {
 }
 
 // end has a volume unstaged, until it is, or a pod wants it again.
-func (m *Mounts) end(ctx context.Context, k Key) {
+func (m unstager) end(ctx context.Context, k Key) {
 	log := klog.FromContext(ctx).WithValues("volume", k.Name())
 	for times := 0; ctx.Err() == nil; times++ {
 		news := m.book.changed()
@@ -142,7 +145,7 @@ func (m *Mounts) end(ctx context.Context, k Key) {
 }
 
 // unstage unstages a volume. over: it is done, or a pod wants the volume.
-func (m *Mounts) unstage(ctx context.Context, k Key) (over bool, err error) {
+func (m unstager) unstage(ctx context.Context, k Key) (over bool, err error) {
 	done, err := m.book.take(ctx, k)
 	if err != nil {
 		return false, err
@@ -175,7 +178,7 @@ func (m *Mounts) unstage(ctx context.Context, k Key) (over bool, err error) {
 }
 
 // unstageAt undoes a volume's staging at one place, with its record.
-func (m *Mounts) unstageAt(ctx context.Context, k Key, p place) error {
+func (m unstager) unstageAt(ctx context.Context, k Key, p place) error {
 	if _, err := os.Stat(p.path); err == nil {
 		err := m.cfg.Drivers.call(ctx, k.Driver, func(ctx context.Context, c csipb.NodeClient) error {
 			can, err := capabilities(ctx, c)
@@ -197,10 +200,10 @@ func (m *Mounts) unstageAt(ctx context.Context, k Key, p place) error {
 }
 
 // endStage removes the record of a staged volume.
-func (m *Mounts) endStage(k Key, p place) error {
+func (m unstager) endStage(k Key, p place) error {
 	var err error
 	if p.name != "" {
-		err = m.removeBlock(p.name)
+		err = m.paths.removeBlock(p.name)
 	} else {
 		err = removeMount(p.path)
 	}
@@ -215,10 +218,10 @@ func (m *Mounts) endStage(k Key, p place) error {
 }
 
 // removeBlock removes the directories of a block volume that no pod has.
-func (m *Mounts) removeBlock(name string) error {
-	data := m.paths.block(name, "data", dataFile)
-	return removeEmpty(m.paths.block(publishDir, name), m.paths.block(stagingDir, name),
-		m.paths.block(name, "dev"), data, filepath.Dir(data), m.paths.block(name))
+func (p paths) removeBlock(name string) error {
+	data := p.block(name, "data", dataFile)
+	return removeEmpty(p.block(publishDir, name), p.block(stagingDir, name), p.block(name, "dev"), data,
+		filepath.Dir(data), p.block(name))
 }
 
 // DeviceFile returns the file that the device of a block volume is mounted on for a pod.

@@ -67,7 +67,7 @@ func NewMounts(ctx context.Context, cfg MountsConfig) *Mounts {
 			"the rest is left as it is")
 	}
 	for _, k := range m.book.keys(func(*shared) bool { return true }) {
-		m.endUnused(k)
+		unstager{m}.endUnused(k)
 	}
 	return m
 }
@@ -120,18 +120,12 @@ func (m *Mounts) InUse() (out []string) {
 // DriversChanged has pods looked at that wait for a driver which is registered now.
 func (m *Mounts) DriversChanged() {
 	m.book.forgive(m.cfg.Drivers.Registered)
-	m.wake(func(k Key) bool { return m.cfg.Drivers.Registered(k.Driver) })
+	m.book.wake(m.cfg.Wake, func(k Key) bool { return m.cfg.Drivers.Registered(k.Driver) })
 }
 
 // AttachmentChanged has pods looked at that wait for a volume to be attached.
 func (m *Mounts) AttachmentChanged(driver, handle string) {
-	m.wake(func(k Key) bool { return k == Key{driver, handle} })
-}
-
-func (m *Mounts) wake(which func(Key) bool) {
-	for _, pod := range m.book.waiting(which) {
-		m.cfg.Wake(pod)
-	}
+	m.book.wake(m.cfg.Wake, func(k Key) bool { return k == Key{driver, handle} })
 }
 
 // OperationError names the part of a mount that failed, as in the kubelet's messages.
@@ -191,7 +185,7 @@ func (m *Mounts) SetUp(ctx context.Context, r Request, then func(target string, 
 		return err
 	}
 	defer done()
-	if !m.isWanted(r) {
+	if !m.book.isWanted(r.Key, r.use()) {
 		return errGone
 	}
 	o, err := m.object(ctx, r.Driver)
@@ -222,14 +216,6 @@ func (m *Mounts) SetUp(ctx context.Context, r Request, then func(target string, 
 	}
 	job.settle(state{known: true, done: true})
 	return nil
-}
-
-func (m *Mounts) isWanted(r Request) (is bool) {
-	m.book.change(r.Key, func(s *shared) {
-		now, has := s.users[r.use()]
-		is = has && !now.leaving
-	})
-	return is
 }
 
 // attachment returns what the attacher says of the volume.

@@ -104,34 +104,34 @@ const (
 
 // tokens returns the tokens that the driver wants of the pod's service account, by audience; nil:
 // none. secret: they go where secrets go.
-func (m *Mounts) tokens(ctx context.Context, o object, pod *v1.Pod) (
+func (j job) tokens(ctx context.Context) (
 	out map[string]string, secret bool, err error) {
-	if o.spec == nil || len(o.spec.TokenRequests) == 0 {
+	if j.object.spec == nil || len(j.object.spec.TokenRequests) == 0 {
 		return nil, false, nil
 	}
 	all := map[string]authenticationv1.TokenRequestStatus{}
-	for _, want := range o.spec.TokenRequests {
-		if all[want.Audience], err = m.cfg.Objects.DriverToken(ctx, pod, want); err != nil {
+	for _, want := range j.object.spec.TokenRequests {
+		if all[want.Audience], err = j.cfg.Objects.DriverToken(ctx, j.Pod, want); err != nil {
 			return nil, false, fmt.Errorf("%s: mounter.SetUpAt failed to get service accoount token "+
 				"attributes: %w", pluginName, err)
 		}
 	}
 	text, err := json.Marshal(all)
 	return map[string]string{tokensKey: string(text)},
-		ptr.Deref(o.spec.ServiceAccountTokenInSecrets, false), err
+		ptr.Deref(j.object.spec.ServiceAccountTokenInSecrets, false), err
 }
 
 // secret returns what calls are made with. field is the secret's in the volume.
-func (m *Mounts) secret(ctx context.Context, field string, ref *v1.SecretReference) (
+func (c MountsConfig) secret(ctx context.Context, field string, ref *v1.SecretReference) (
 	map[string]string, error) {
 	if ref == nil {
 		return nil, nil
 	}
-	if m.cfg.Objects == nil {
+	if c.Objects == nil {
 		return nil, fmt.Errorf("%s needs a secret, and there is no API server to get it from; run "+
 			"the agent with --kubeconfig", field)
 	}
-	found, err := m.cfg.Objects.DriverSecret(ctx, ref.Namespace, ref.Name)
+	found, err := c.Objects.DriverSecret(ctx, ref.Namespace, ref.Name)
 	if err != nil {
 		return nil, fmt.Errorf("fetching %s %s/%s failed: %s: failed to find the secret %s in the "+
 			"namespace %s with error: %w", field, ref.Namespace, ref.Name, pluginName, ref.Name,

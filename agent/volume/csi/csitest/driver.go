@@ -94,7 +94,7 @@ func New(cfg Config) *Driver {
 	if cfg.Info == nil {
 		cfg.Info = &csipb.NodeGetInfoResponse{NodeId: "node-1"}
 	}
-	d := &Driver{cfg: cfg, faults: map[string]Fault{}, volumes: newVolumes()}
+	d := &Driver{cfg: cfg, faults: map[string]Fault{}, volumes: newVolumes(cfg)}
 	name := cfg.Name + cfg.Instance
 	if cfg.Dir != "" {
 		d.Endpoint = filepath.Join(cfg.Dir, name+".sock")

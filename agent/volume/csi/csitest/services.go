@@ -74,28 +74,28 @@ func (s services) NodeGetCapabilities(ctx context.Context,
 func (s services) NodeStageVolume(ctx context.Context, req *csipb.NodeStageVolumeRequest) (
 	*csipb.NodeStageVolumeResponse, error) {
 	return &csipb.NodeStageVolumeResponse{}, s.driver.handle(ctx, Stage, req, func() error {
-		return s.driver.stage(req)
+		return s.driver.volumes.stage(req)
 	})
 }
 
 func (s services) NodeUnstageVolume(ctx context.Context, req *csipb.NodeUnstageVolumeRequest) (
 	*csipb.NodeUnstageVolumeResponse, error) {
 	return &csipb.NodeUnstageVolumeResponse{}, s.driver.handle(ctx, Unstage, req, func() error {
-		return s.driver.unstage(req)
+		return s.driver.volumes.unstage(req)
 	})
 }
 
 func (s services) NodePublishVolume(ctx context.Context, req *csipb.NodePublishVolumeRequest) (
 	*csipb.NodePublishVolumeResponse, error) {
 	return &csipb.NodePublishVolumeResponse{}, s.driver.handle(ctx, Publish, req, func() error {
-		return s.driver.publish(req)
+		return s.driver.volumes.publish(req)
 	})
 }
 
 func (s services) NodeUnpublishVolume(ctx context.Context, req *csipb.NodeUnpublishVolumeRequest) (
 	*csipb.NodeUnpublishVolumeResponse, error) {
 	return &csipb.NodeUnpublishVolumeResponse{}, s.driver.handle(ctx, Unpublish, req, func() error {
-		return s.driver.unpublish(req)
+		return s.driver.volumes.unpublish(req)
 	})
 }
 

@@ -16,10 +16,11 @@ type volumes struct {
 	staged    map[string]string
 	published map[string]map[string]bool
 	wrong     []string // calls that no caller may make
+	cfg       Config
 }
 
-func newVolumes() volumes {
-	return volumes{map[string]string{}, map[string]map[string]bool{}, nil}
+func newVolumes(cfg Config) volumes {
+	return volumes{map[string]string{}, map[string]map[string]bool{}, nil, cfg}
 }
 
 // Staged returns the ids of the volumes that are staged, ascending.
@@ -51,83 +52,83 @@ func (d *Driver) Wrong() []string {
 func (d *Driver) Lose() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.volumes = newVolumes()
+	d.volumes = newVolumes(d.cfg)
 }
 
-func (d *Driver) stages() bool {
-	return slices.Contains(d.cfg.Can, csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)
+func (v *volumes) stages() bool {
+	return slices.Contains(v.cfg.Can, csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)
 }
 
-func (d *Driver) wrongly(format string, args ...any) error {
+func (v *volumes) wrongly(format string, args ...any) error {
 	text := fmt.Sprintf(format, args...)
-	d.volumes.wrong = append(d.volumes.wrong, text)
+	v.wrong = append(v.wrong, text)
 	return refuse("%s", text)
 }
 
-func (d *Driver) stage(req *csipb.NodeStageVolumeRequest) error {
+func (v *volumes) stage(req *csipb.NodeStageVolumeRequest) error {
 	id, path := req.GetVolumeId(), req.GetStagingTargetPath()
-	if was := d.volumes.staged[id]; was != "" {
+	if was := v.staged[id]; was != "" {
 		if was != path {
-			return d.wrongly("%s is staged at %s and at %s", id, was, path)
+			return v.wrongly("%s is staged at %s and at %s", id, was, path)
 		}
 		return nil
 	}
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
-		return d.wrongly("%s is staged where there is no directory: %s", id, path)
+		return v.wrongly("%s is staged where there is no directory: %s", id, path)
 	}
-	if d.cfg.Mounter != nil && req.GetVolumeCapability().GetBlock() == nil {
-		if err := d.cfg.Mounter.Mount("tmpfs", path, "tmpfs", nil); err != nil {
+	if v.cfg.Mounter != nil && req.GetVolumeCapability().GetBlock() == nil {
+		if err := v.cfg.Mounter.Mount("tmpfs", path, "tmpfs", nil); err != nil {
 			return err
 		}
 	}
-	d.volumes.staged[id] = path
+	v.staged[id] = path
 	return nil
 }
 
-func (d *Driver) unstage(req *csipb.NodeUnstageVolumeRequest) error {
+func (v *volumes) unstage(req *csipb.NodeUnstageVolumeRequest) error {
 	id, path := req.GetVolumeId(), req.GetStagingTargetPath()
-	if at := d.volumes.published[id]; len(at) > 0 {
-		return d.wrongly("%s is unstaged while it is published at %v", id,
+	if at := v.published[id]; len(at) > 0 {
+		return v.wrongly("%s is unstaged while it is published at %v", id,
 			slices.Sorted(maps.Keys(at)))
 	}
-	was := d.volumes.staged[id]
+	was := v.staged[id]
 	if was == "" {
 		return nil
 	}
 	if was != path {
-		return d.wrongly("%s is unstaged from %s, and is at %s", id, path, was)
+		return v.wrongly("%s is unstaged from %s, and is at %s", id, path, was)
 	}
-	if err := d.unmount(path); err != nil {
+	if err := v.unmount(path); err != nil {
 		return err
 	}
-	delete(d.volumes.staged, id)
+	delete(v.staged, id)
 	return nil
 }
 
-func (d *Driver) publish(req *csipb.NodePublishVolumeRequest) error {
+func (v *volumes) publish(req *csipb.NodePublishVolumeRequest) error {
 	id, path, staged := req.GetVolumeId(), req.GetTargetPath(), req.GetStagingTargetPath()
 	inline := req.GetVolumeContext()["csi.storage.k8s.io/ephemeral"] == "true"
-	if d.stages() && !inline && (staged == "" || d.volumes.staged[id] != staged) {
-		return d.wrongly("%s is published from %q, and is staged at %q", id, staged,
-			d.volumes.staged[id])
+	if v.stages() && !inline && (staged == "" || v.staged[id] != staged) {
+		return v.wrongly("%s is published from %q, and is staged at %q", id, staged,
+			v.staged[id])
 	}
-	at := d.volumes.published[id]
+	at := v.published[id]
 	if at[path] {
 		return nil
 	}
-	if err := d.show(req); err != nil {
+	if err := v.show(req); err != nil {
 		return err
 	}
 	if at == nil {
 		at = map[string]bool{}
-		d.volumes.published[id] = at
+		v.published[id] = at
 	}
 	at[path] = true
 	return nil
 }
 
 // show makes the volume visible at its target.
-func (d *Driver) show(req *csipb.NodePublishVolumeRequest) error {
+func (v *volumes) show(req *csipb.NodePublishVolumeRequest) error {
 	path := req.GetTargetPath()
 	if req.GetVolumeCapability().GetBlock() != nil {
 		return os.WriteFile(path, []byte("device"), 0o600)
@@ -135,30 +136,30 @@ func (d *Driver) show(req *csipb.NodePublishVolumeRequest) error {
 	if err := os.Mkdir(path, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if d.cfg.Mounter == nil {
+	if v.cfg.Mounter == nil {
 		return nil
 	}
-	return d.cfg.Mounter.Mount("tmpfs", path, "tmpfs", nil)
+	return v.cfg.Mounter.Mount("tmpfs", path, "tmpfs", nil)
 }
 
-func (d *Driver) unpublish(req *csipb.NodeUnpublishVolumeRequest) error {
+func (v *volumes) unpublish(req *csipb.NodeUnpublishVolumeRequest) error {
 	id, path := req.GetVolumeId(), req.GetTargetPath()
-	if !d.volumes.published[id][path] {
+	if !v.published[id][path] {
 		return nil
 	}
-	if err := d.unmount(path); err != nil {
+	if err := v.unmount(path); err != nil {
 		return err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	delete(d.volumes.published[id], path)
+	delete(v.published[id], path)
 	return nil
 }
 
-func (d *Driver) unmount(path string) error {
-	if d.cfg.Mounter == nil {
+func (v *volumes) unmount(path string) error {
+	if v.cfg.Mounter == nil {
 		return nil
 	}
-	return d.cfg.Mounter.Unmount(path)
+	return v.cfg.Mounter.Unmount(path)
 }
