@@ -3,7 +3,6 @@ package cluster_test
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -32,8 +31,7 @@ type csiCase struct {
 	mount string
 	// inline is the pod's volume, in place of a claim.
 	inline string
-	// claims is whether the volume is a claim's.
-	bytes int64
+	bytes  int64 // of the volume; 64 MiB at least
 	// before is done once all is there but the pod, during once the pod runs.
 	before, during func(t *testing.T, s *csiStory)
 }
@@ -134,6 +132,16 @@ func (s *csiStory) ended(t *testing.T, pod string) {
 // furnish starts the driver and creates all but the pod.
 func (s *csiStory) furnish(t *testing.T) {
 	t.Helper()
+	s.serve(t)
+	s.Apply(`{apiVersion: v1, kind: Secret, metadata: {name: csi}, stringData: {key: hidden}}`)
+	if s.inline == "" {
+		s.id = s.addClaim(t, s.name)
+	}
+}
+
+// serve starts the driver, with an attacher if it attaches.
+func (s *csiStory) serve(t *testing.T) {
+	t.Helper()
 	s.driver.Name = s.name + "." + s.Namespace + ".csi.test"
 	object := fmt.Sprintf(`{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: %s}, spec: {
  attachRequired: %t, podInfoOnMount: true, %s}}`, s.driver.Name, !s.driver.NoAttach && s.inline == "", s.object)
@@ -141,43 +149,42 @@ func (s *csiStory) furnish(t *testing.T) {
 	s.d = s.CSIDriver(s.driver)
 	t.Cleanup(func() {
 		s.MustRun("delete", "csidriver", s.d.Name, "--wait=false")
-		s.MustRun("delete", "pv", "--ignore-not-found", s.volumeName(), "--wait=false")
 	})
 	if !s.driver.NoAttach && s.inline == "" {
 		s.d.Sidecar("csi-attacher")
 	}
-	s.Apply(`{apiVersion: v1, kind: Secret, metadata: {name: csi}, stringData: {key: hidden}}`)
-	if s.inline != "" {
-		return
-	}
-	if s.bytes == 0 {
-		s.bytes = 64 << 20
-	}
-	var err error
-	if s.id, err = csidriver.Provision(s.d.Dir, s.volumeName(), s.bytes, s.driver.Plain); err != nil {
+}
+
+// addClaim makes a volume, and a claim of that name which is bound to it. It returns the volume's id.
+func (s *csiStory) addClaim(t *testing.T, name string) string {
+	t.Helper()
+	bytes, volume := max(s.bytes, 64<<20), s.Namespace+"-"+name
+	id, err := csidriver.Provision(s.d.Dir, volume, bytes, s.driver.Plain)
+	if err != nil {
 		t.Fatal(err)
 	}
-	mode := "volumeMode: Filesystem"
-	if strings.Contains(s.volume, "volumeMode") {
-		mode = "volumeMode: Block"
+	t.Cleanup(func() { s.MustRun("delete", "pv", "--ignore-not-found", volume, "--wait=false") })
+	mode, access, more := "Filesystem", "ReadWriteOnce", s.volume
+	if strings.Contains(more, "volumeMode") {
+		mode = "Block"
 	}
-	access := "ReadWriteOnce"
-	if found := regexp.MustCompile(`accessModes: \[(\w+)\]`).FindStringSubmatch(s.volume); found != nil {
+	if found := regexp.MustCompile(`accessModes: \[(\w+)\]`).FindStringSubmatch(more); found != nil {
 		access = found[1]
 	} else {
-		s.volume = strings.TrimSpace(s.volume + " accessModes: [ReadWriteOnce],")
+		more += " accessModes: [ReadWriteOnce],"
 	}
 	s.Apply(fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolume, metadata: {name: %s}, spec: {
  storageClassName: "%[1]s", capacity: {storage: %d}, persistentVolumeReclaimPolicy: Retain, %s
- csi: {driver: %s, volumeHandle: %s, %s}}}`, s.volumeName(), s.bytes, s.volume, s.d.Name, s.id, s.source))
+ csi: {driver: %s, volumeHandle: %s, %s}}}`, volume, bytes, more, s.d.Name, id, s.source))
 	s.Apply(fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: %s}, spec: {
- %s, accessModes: [%s], storageClassName: "%s", volumeName: %[4]s, resources: {requests: {storage: %d}}}}`,
-		s.name, mode, access, s.volumeName(), s.bytes))
+ volumeMode: %s, accessModes: [%s], storageClassName: "%s", volumeName: %[4]s,
+ resources: {requests: {storage: %d}}}}`, name, mode, access, volume, bytes))
+	return id
 }
 
-// begin creates a pod with the volume.
+// begin creates a pod with the volume of the claim of its name.
 func (s *csiStory) begin(name string) {
-	volume, mount := fmt.Sprintf("persistentVolumeClaim: {claimName: %s}", s.name), s.mount
+	volume, mount := fmt.Sprintf("persistentVolumeClaim: {claimName: %s}", name), s.mount
 	if s.inline != "" {
 		volume = fmt.Sprintf("csi: {driver: %s, %s}", s.d.Name, s.inline)
 	}
@@ -282,59 +289,6 @@ func (s *csiStory) newEvents(t *testing.T) (out []string) {
 	return out
 }
 
-// files returns what the agent has on the disk for the driver and these pods.
-func (s *csiStory) files(t *testing.T, pods []string) (out []string) {
-	mounts, err := csidriver.Mounts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := map[string]csidriver.Mount{}
-	for _, m := range mounts {
-		at[m.Point] = m
-	}
-	dirs := []string{filepath.Join(s.Root, "plugins/kubernetes.io")}
-	for _, uid := range pods {
-		for _, dir := range []string{"volumes", "volumeDevices", "plugins", "volume-subpaths"} {
-			dirs = append(dirs, filepath.Join(s.Root, "pods", uid, dir))
-		}
-	}
-	for _, dir := range dirs {
-		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return nil // it is not there
-			}
-			line, skip := describeFile(path, d, at)
-			out = append(out, line)
-			if skip {
-				return fs.SkipDir
-			}
-			return nil
-		})
-	}
-	return out
-}
-
-// describeFile returns a line about a file; skip: it is a mount, and its files are the volume's.
-func describeFile(path string, d fs.DirEntry, mounts map[string]csidriver.Mount) (line string, skip bool) {
-	info, err := d.Info()
-	if err != nil {
-		return path + ": " + err.Error(), false
-	}
-	line = fmt.Sprintf("%s %v", path, info.Mode())
-	if m, is := mounts[path]; is {
-		return fmt.Sprintf("%s mounted %s %s", line, m.Type, m.Root), d.IsDir()
-	}
-	switch {
-	case info.Mode()&fs.ModeSymlink != 0:
-		to, _ := os.Readlink(path)
-		line += " -> " + to
-	case strings.HasSuffix(path, ".json"):
-		raw, _ := os.ReadFile(path)
-		line += " " + strings.TrimSpace(string(raw))
-	}
-	return line, false
-}
-
 // line adds a line without what differs from run to run.
 func (s *csiStory) line(text string) {
 	for _, r := range []struct{ from, to string }{
@@ -359,111 +313,4 @@ func (s *csiStory) line(text string) {
 // flat returns JSON without the spaces that protojson puts in at random.
 func flat(raw []byte) string {
 	return strings.NewReplacer(": ", ":", ", ", ",").Replace(string(raw))
-}
-
-// csiCases are all cases.
-func csiCases() []csiCase {
-	const secrets = "nodeStageSecretRef: {name: csi, namespace: NS}, nodePublishSecretRef: {name: csi, namespace: NS}"
-	return []csiCase{
-		{name: "mount", object: "fsGroupPolicy: File", source: "fsType: ext4, volumeAttributes: {a: b}",
-			driver: csidriver.Config{MaxVolumes: 11, Topology: map[string]string{"csi.test/rack": "r1"}},
-			pod:    "securityContext: {fsGroup: 4712},"},
-		{name: "block", volume: "volumeMode: Block,",
-			mount: "volumeDevices: [{name: data, devicePath: /dev/xvda}]"},
-		{name: "inline", object: "volumeLifecycleModes: [Ephemeral], fsGroupPolicy: File",
-			inline: "volumeAttributes: {a: b}, nodePublishSecretRef: {name: csi}",
-			pod:    "securityContext: {fsGroup: 4712},"},
-		{name: "secrets", source: secrets, volume: "mountOptions: [noatime],"},
-		{name: "tokens", object: `requiresRepublish: true, tokenRequests: [{audience: a}, {audience: ""}]`},
-		{name: "hidden", object: "serviceAccountTokenInSecrets: true, tokenRequests: [{audience: a}]"},
-		{name: "noattach", driver: csidriver.Config{NoAttach: true}},
-		{name: "group", driver: csidriver.Config{MountGroup: true, NoAttach: true},
-			pod: "securityContext: {fsGroup: 4712},", object: "fsGroupPolicy: File"},
-		{name: "nostage", driver: csidriver.Config{NoStage: true, NoAttach: true}},
-		{name: "pod", volume: "accessModes: [ReadWriteOncePod],"},
-		{name: "readonly", mount: "volumeMounts: [{name: data, mountPath: /data, readOnly: true}]",
-			source: "readOnly: true"},
-		{name: "subpath", mount: "volumeMounts: [{name: data, mountPath: /data, subPath: a/b}]"},
-		{name: "failures", before: func(_ *testing.T, s *csiStory) {
-			s.d.Order(csidriver.Order{Method: "NodeStageVolume", Times: 1, Code: 13, Message: "no stage"},
-				csidriver.Order{Method: "NodePublishVolume", Times: 1, Code: 8, Message: "no publish"},
-				csidriver.Order{Method: "NodeUnpublishVolume", Times: 1, Code: 13, Message: "no unpublish"},
-				csidriver.Order{Method: "NodeUnstageVolume", Times: 1, Code: 13, Message: "no unstage"})
-		}},
-		{name: "crash", before: func(t *testing.T, s *csiStory) {
-			s.d.Order(csidriver.Order{Method: "NodeStageVolume", Times: 1, CrashAfter: true})
-			go func() {
-				<-s.d.Process.Exited()
-				if t.Context().Err() == nil {
-					_ = s.d.Process.Start()
-				}
-			}()
-		}},
-		// ext4 grows while it is mounted only with CAP_SYS_RESOURCE, which test machines may lack.
-		{name: "resize", object: "fsGroupPolicy: File", source: "fsType: xfs", bytes: 512 << 20, before: func(_ *testing.T, s *csiStory) {
-			s.d.Sidecar("csi-resizer")
-			s.Apply(fmt.Sprintf(`{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: %s},
- provisioner: %s, allowVolumeExpansion: true}`, s.volumeName(), s.d.Name))
-		}, during: func(t *testing.T, s *csiStory) {
-			defer s.MustRun("delete", "storageclass", s.volumeName())
-			s.MustRun("patch", "pvc", s.name, "-p", `{"spec":{"resources":{"requests":{"storage":"1Gi"}}}}`)
-			eventually(t, s.Cluster, "1Gi", "get", "pvc", s.name, "-o", "jsonpath={.status.capacity.storage}")
-		}},
-	}
-}
-
-// TestCSIStories: pods with volumes of CSI drivers. The drivers get the same calls from numalet as
-// from the kubelet, and both leave the same files, events and objects.
-func TestCSIStories(t *testing.T) {
-	told := map[string]map[string]string{}
-	for _, agent := range csiAgents() {
-		told[agent] = map[string]string{}
-		t.Run(agent, func(t *testing.T) {
-			c := rig.Start(t)
-			n := csiNodeOf(t, c, agent)
-			for _, is := range csiCases() {
-				if only := os.Getenv("NUMALET_CSI_CASE"); only != "" && !strings.Contains(","+only+",", ","+is.name+",") {
-					continue
-				}
-				t.Run(is.name, func(t *testing.T) {
-					is.source = strings.ReplaceAll(is.source, "namespace: NS", "namespace: "+c.Namespace)
-					told[agent][is.name] = tellCSI(t, c, n, is)
-					keepStory(t, agent+"-"+is.name, told[agent][is.name])
-				})
-			}
-		})
-	}
-}
-
-// keepStory writes a story to $NUMALET_CSI_OUT, if that is set, for those who want to read it.
-func keepStory(t *testing.T, name, text string) {
-	if dir := os.Getenv("NUMALET_CSI_OUT"); dir != "" {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-func csiAgents() []string {
-	if only := os.Getenv("NUMALET_CSI_AGENT"); only != "" {
-		return strings.Split(only, ",")
-	}
-	return agents
-}
-
-// csiNodeOf starts a node of the agent, which syncs pods each second.
-func csiNodeOf(t *testing.T, c rig.Cluster, agent string) rig.Node {
-	t.Helper()
-	is := harness.New(t)
-	is.Settings["syncFrequency"] = "1s"
-	is.Settings["nodeStatusUpdateFrequency"] = "1s"
-	if agent == "kubelet" {
-		rig.StockKubelet(t, is)
-	} else {
-		rig.Share(t, is.Root)
-	}
-	n := c.Join(is, agent)
-	n.Start()
-	c.AwaitReady(n.Name)
-	return n
 }

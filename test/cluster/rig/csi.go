@@ -1,10 +1,14 @@
 package rig
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/child"
 	"github.com/numalet/numalet/internal/lab/csidriver"
 	"github.com/numalet/numalet/test/harness"
@@ -77,21 +81,30 @@ func (d *CSIDriver) Order(orders ...csidriver.Order) {
 	}
 }
 
-// Sidecar starts csi-attacher or csi-resizer beside the driver, until the test ends.
-func (d *CSIDriver) Sidecar(name string, args ...string) *child.Server {
+// Sidecar runs csi-attacher or csi-resizer beside the driver until the test ends. It is started again when
+// it exits, as sidecars do that have lost their driver.
+func (d *CSIDriver) Sidecar(name string, args ...string) {
 	t := d.node.cluster.t
 	t.Helper()
-	binaries := Sidecars(t)
 	harness.Eventually(t, "the driver serves", func() error {
 		_, err := os.Stat(d.Socket)
 		return err
 	})
-	s := &child.Server{Program: filepath.Join(binaries, name), Log: filepath.Join(d.Dir, name+".log"),
+	s := &child.Server{Program: filepath.Join(Sidecars(t), name), Log: filepath.Join(d.Dir, name+".log"),
 		Args: append([]string{"--csi-address=" + d.Socket, "--kubeconfig=" + d.node.cluster.AdminKubeconfig(),
 			"--retry-interval-start=100ms", "--v=4"}, args...)}
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Stop)
-	return s
+	ctx, cancel := context.WithCancel(context.Background())
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		for await.On(ctx, s.Exited()) {
+			if !await.For(ctx, time.Second) || s.Start() != nil {
+				return
+			}
+		}
+		s.Stop()
+	})
+	t.Cleanup(func() { cancel(); ended.Wait() })
 }
