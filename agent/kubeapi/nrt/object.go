@@ -41,7 +41,7 @@ type Facts struct {
 	// Memory is nil with memory manager policy None.
 	Memory    *memory.Static
 	Inventory devicemanager.Inventory
-	// Held is what pods hold of all that.
+	// Held is what pods hold of all that, also by resource claims.
 	Held allocation.Taken
 	// Pods include their statuses.
 	Pods []*v1.Pod
@@ -147,10 +147,12 @@ func (f Facts) memories() map[topology.NodeID]v1alpha2.ResourceInfoList {
 }
 
 // devices counts the node's devices of each resource: all, those that are healthy and not cordoned,
-// and of these the free ones. A device with several nodes counts on each of them.
+// and of these the free ones: neither a pod nor a resource claim has them. A device with several nodes
+// counts on each of them.
 func (f Facts) devices(id topology.NodeID) (out v1alpha2.ResourceInfoList) {
 	for _, name := range slices.Sorted(maps.Keys(f.Inventory.Resources)) {
 		r := f.Inventory.Resources[name]
+		claimed := f.Held.ByClaims(r)
 		var all, offered, free int
 		for _, d := range r.Devices {
 			if !d.Nodes.Has(id) {
@@ -161,7 +163,7 @@ func (f Facts) devices(id topology.NodeID) (out v1alpha2.ResourceInfoList) {
 				continue
 			}
 			offered++
-			if !f.Held.Devices()[name].Has(d.ID) {
+			if _, byClaim := claimed[d.ID]; !byClaim && !f.Held.Devices()[name].Has(d.ID) {
 				free++
 			}
 		}

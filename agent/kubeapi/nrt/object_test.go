@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
@@ -75,6 +76,34 @@ func story(o *v1alpha2.NodeResourceTopology) string {
 		out.WriteString("\n")
 	}
 	return out.String()
+}
+
+// A device that a resource claim has is not free at its plugin, wherever that has it; one of a claim with
+// administrative access is.
+func TestClaimedDevicesAreNotFree(t *testing.T) {
+	f := known(t)
+	const gpu = "nvidia.com/gpu"
+	f.Inventory = devicemanager.Inventory{Resources: map[string]devicemanager.Resource{gpu: {Name: gpu,
+		Connected: true, Devices: []*devicemanager.Device{device("GPU-a", true, 0), device("GPU-b", true, 0),
+			device("GPU-c", true, 0), device("GPU-d", true, 1)}}}}
+	claims := allocation.Claims{{Name: "gpus", UID: "u", Devices: []claim.Device{
+		{Driver: "gpu.nvidia.com", Name: "gpu-0", Place: claim.Place{UUID: "GPU-a"}},
+		{Driver: "gpu.nvidia.com", Name: "gpu-1-mig", Place: claim.Place{UUID: "MIG-1", Parent: "GPU-b"}},
+		{Driver: "gpu.nvidia.com", Name: "gpu-3", Admin: true, Place: claim.Place{UUID: "GPU-d"}},
+	}}}
+	f.Held = allocation.TakenBy(allocation.Pod{UID: "p", Containers: map[string]allocation.Container{
+		"main": allocation.Container{}.With(claims)}})
+	var got []string
+	for _, z := range Object(owner, f).Zones {
+		for _, r := range z.Resources {
+			if r.Name == gpu {
+				got = append(got, fmt.Sprintf("%s %s/%s", z.Name, r.Available.String(), r.Allocatable.String()))
+			}
+		}
+	}
+	if want := "node-0 1/3, node-1 1/1"; strings.Join(got, ", ") != want {
+		t.Errorf("free are %q, want %s", got, want)
+	}
 }
 
 // TestZones: the capacity, allocatable and available amounts of each NUMA node, and the distances.
