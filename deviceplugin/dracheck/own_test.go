@@ -87,7 +87,7 @@ func started(t *testing.T, wrong string) (check.Report, error) {
 // A driver that is started passes the checks of restarts, and fails the one of its mistake.
 func TestStartedDrivers(t *testing.T) {
 	for wrong, want := range map[string]string{
-		"nothing": "", "forgets": "driver-restarts", "leaves": "stops", "stays": "stops",
+		"nothing": "", "forgets": "driver-restarts", "leaves": "", "stays": "stops",
 	} {
 		t.Run(wrong, func(t *testing.T) {
 			t.Parallel()
@@ -103,6 +103,10 @@ func TestStartedDrivers(t *testing.T) {
 			}
 			if got := strings.Join(bad, " "); got != want {
 				t.Errorf("failed %q, want %q", got, want)
+			}
+			warned := report.Count(check.Warning)
+			if wants := map[bool]int{true: 1}[wrong == "leaves"]; warned != wants {
+				t.Errorf("%d warnings, want %d", warned, wants)
 			}
 			if left := report.Count(check.Skipped); left != 2 { // slices, health
 				t.Errorf("%d checks are left out", left)
