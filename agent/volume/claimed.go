@@ -49,7 +49,7 @@ func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err e
 	for _, u := range bound {
 		if err := v.cfg.persistentFits(u); err != nil {
 			errs = append(errs, err)
-		} else if err := v.lacksDriver(ctx, pod, u); err != nil {
+		} else if err := (disks{v}).lacksDriver(ctx, pod, u); err != nil {
 			errs = append(errs, u.failed(err))
 		}
 	}

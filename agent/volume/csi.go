@@ -17,6 +17,9 @@ import (
 // csiName is the name of the type of volumes that drivers make.
 const csiName = "kubernetes.io/csi"
 
+// disks are the volumes that CSI drivers make, with what is wanted and measured of all volumes.
+type disks struct{ *Volumes }
+
 // republishPeriod is how often volumes are published again whose drivers want that: about as often
 // as the kubelet looks at a pod that nothing happens to.
 const republishPeriod = time.Minute
@@ -27,7 +30,7 @@ func csiVolumes() plugin {
 		facts: csiFacts,
 		held:  &held{release: releaseCSI, leave: leaveOneCSI, inside: csi.MountName},
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
-			err := v.setUpCSI(ctx, t, func(_ string, got csi.Result) error {
+			err := (disks{v}).setUpCSI(ctx, t, func(_ string, got csi.Result) error {
 				if got.Give && v.asRoot {
 					if err := v.cfg.giveToGroup(t); err != nil {
 						return err
@@ -35,7 +38,7 @@ func csiVolumes() plugin {
 				}
 				return t.markReady()
 			})
-			if err == nil && v.isRenewed(t.used) {
+			if err == nil && (disks{v}).isRenewed(t.used) {
 				return time.Now().Add(republishPeriod), nil
 			}
 			return time.Time{}, err
@@ -53,7 +56,7 @@ func csiFacts(u used) facts {
 
 // setUpCSI has the volume's driver make it, and calls then with where it is. The driver may take
 // longer than ctx: then a later call waits on.
-func (v *Volumes) setUpCSI(ctx context.Context, t target,
+func (v disks) setUpCSI(ctx context.Context, t target,
 	then func(target string, got csi.Result) error) error {
 	if v.cfg.CSI == nil {
 		return errNoDrivers
@@ -79,7 +82,7 @@ func (v *Volumes) setUpCSI(ctx context.Context, t target,
 
 // lacksDriver returns why the driver of the volume cannot make it now; nil: it can, or the volume
 // needs none.
-func (v *Volumes) lacksDriver(ctx context.Context, pod *v1.Pod, u used) error {
+func (v disks) lacksDriver(ctx context.Context, pod *v1.Pod, u used) error {
 	if u.facts().driver == "" {
 		return nil
 	}
@@ -106,30 +109,30 @@ func (u used) csiVolume(pod *v1.Pod) (csi.Volume, error) {
 }
 
 // isRenewed reports whether the volume is published again and again.
-func (v *Volumes) isRenewed(u used) bool {
+func (v disks) isRenewed(u used) bool {
 	driver := u.facts().driver
 	return driver != "" && !u.plugin.block && v.cfg.CSI != nil && v.cfg.CSI.Republishes(driver)
 }
 
 // renews reports whether a volume of the pod is published again and again.
-func (v *Volumes) renews(pod *v1.Pod) bool {
+func (v disks) renews(pod *v1.Pod) bool {
 	all, err := v.usedNow(pod)
 	return err == nil && slices.ContainsFunc(all, v.isRenewed)
 }
 
 // releaseCSI has all volumes of the pod unpublished, each by itself.
 func releaseCSI(ctx context.Context, v *Volumes, pod types.UID) error {
-	return v.leaveCSI(ctx, pod, func(csi.Use) bool { return true })
+	return (disks{v}).leaveCSI(ctx, pod, func(csi.Use) bool { return true })
 }
 
 // leaveOneCSI has one volume with a file system unpublished.
 func leaveOneCSI(ctx context.Context, v *Volumes, pod types.UID, name string) error {
-	return v.leaveCSI(ctx, pod, func(u csi.Use) bool { return u.Device == "" && u.Name == name })
+	return (disks{v}).leaveCSI(ctx, pod, func(u csi.Use) bool { return u.Device == "" && u.Name == name })
 }
 
 // leaveCSI has volumes of a pod unpublished. It waits for each driver at most unmountWait; a later
 // call waits on.
-func (v *Volumes) leaveCSI(ctx context.Context, pod types.UID, which func(csi.Use) bool) error {
+func (v disks) leaveCSI(ctx context.Context, pod types.UID, which func(csi.Use) bool) error {
 	if v.cfg.CSI == nil {
 		return nil
 	}
@@ -161,7 +164,7 @@ func (v *Volumes) leaveCSI(ctx context.Context, pod types.UID, which func(csi.Us
 }
 
 // unmapCSI removes what the agent made of a block volume for the pod.
-func (v *Volumes) unmapCSI(ctx context.Context, podDir string, u csi.Use) error {
+func (v disks) unmapCSI(ctx context.Context, podDir string, u csi.Use) error {
 	if u.Device == "" {
 		return nil
 	}
@@ -178,7 +181,7 @@ func (v *Volumes) unmapCSI(ctx context.Context, podDir string, u csi.Use) error 
 var errNotMeasured = errors.New("the driver does not measure volumes")
 
 // roomOfCSI returns what the volume's driver says of its room.
-func (v *Volumes) roomOfCSI(ctx context.Context, pod *v1.Pod, u used) (diskusage.Room, error) {
+func (v disks) roomOfCSI(ctx context.Context, pod *v1.Pod, u used) (diskusage.Room, error) {
 	of, err := u.csiVolume(pod)
 	if err != nil {
 		return diskusage.Room{}, err

@@ -79,13 +79,13 @@ func TestMeasureOfASilentDriver(t *testing.T) {
 		})
 		silent := map[string]bool{}
 		began := time.Now()
-		if _, _, err := v.measure(t.Context(), pod, u, "", silent); err == nil || !silent[csitest.Name] {
+		if _, _, err := (disks{v}).measure(t.Context(), pod, u, "", silent); err == nil || !silent[csitest.Name] {
 			t.Errorf("got %v, silent %v", err, silent)
 		}
 		if took := time.Since(began); took != measureWait {
 			t.Errorf("it took %v", took)
 		}
-		if _, _, err := v.measure(t.Context(), pod, pv("b"), "", silent); err == nil ||
+		if _, _, err := (disks{v}).measure(t.Context(), pod, pv("b"), "", silent); err == nil ||
 			time.Since(began) != measureWait {
 			t.Errorf("the next volume: %v, %v", err, time.Since(began))
 		}

@@ -19,17 +19,17 @@ func csiBlocks() plugin {
 		path: func(used) string { return "" },
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
 			link := t.place().device(t.podDir)
-			if v.isMapped(t, link) {
+			if (disks{v}).isMapped(t, link) {
 				return time.Time{}, nil
 			}
-			return time.Time{}, v.setUpCSI(ctx, t, func(target string, _ csi.Result) error {
-				return v.mapCSI(t, target, link)
+			return time.Time{}, (disks{v}).setUpCSI(ctx, t, func(target string, _ csi.Result) error {
+				return (disks{v}).mapCSI(t, target, link)
 			})
 		}}
 }
 
 // isMapped reports whether the pod has the device already.
-func (v *Volumes) isMapped(t target, link string) bool {
+func (v disks) isMapped(t target, link string) bool {
 	if v.cfg.CSI == nil {
 		return false
 	}
@@ -45,7 +45,7 @@ func (v *Volumes) isMapped(t target, link string) bool {
 }
 
 // mapCSI makes the pod's device of what the driver has published.
-func (v *Volumes) mapCSI(t target, published, link string) error {
+func (v disks) mapCSI(t target, published, link string) error {
 	device, err := filepath.EvalSymlinks(published)
 	if err != nil {
 		return fmt.Errorf("the driver has published no device: %w", err)

@@ -33,7 +33,7 @@ func (v *Volumes) Grow(ctx context.Context, pods []*v1.Pod) error {
 				continue
 			}
 			seen[u.pv.Name] = true
-			errs = append(errs, v.growLater(ctx, pod, u))
+			errs = append(errs, (disks{v}).growLater(ctx, pod, u))
 		}
 	}
 	v.growths.keep(func(pv string) bool { return seen[pv] })
@@ -41,7 +41,7 @@ func (v *Volumes) Grow(ctx context.Context, pods []*v1.Pod) error {
 }
 
 // growLater begins to grow a volume if it must, and waits for that only a moment.
-func (v *Volumes) growLater(ctx context.Context, pod *v1.Pod, u used) error {
+func (v disks) growLater(ctx context.Context, pod *v1.Pod, u used) error {
 	claim, err := v.cfg.Claims.Claim(ctx, pod.Namespace, u.claim)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ type growing struct {
 }
 
 // grow grows a volume if it must. fresh: the volume is being set up.
-func (v *Volumes) grow(ctx context.Context, g growing, fresh bool) error {
+func (v disks) grow(ctx context.Context, g growing, fresh bool) error {
 	here := v.growths.of(g.pv.Name, g.claim.Status.Capacity[v1.ResourceStorage])
 	to := growthOf(g.claim, g.pv, here)
 	if to == (growth{}) {
@@ -95,7 +95,7 @@ func (v *Volumes) grow(ctx context.Context, g growing, fresh bool) error {
 }
 
 // tellGrown writes into the claim what came of its growth, and sends events.
-func (v *Volumes) tellGrown(ctx context.Context, g growing, to growth, was grown, said csi.Verdict,
+func (v disks) tellGrown(ctx context.Context, g growing, to growth, was grown, said csi.Verdict,
 	err error) error {
 	other := g.claim.Spec.Resources.Requests[v1.ResourceStorage]
 	var now *v1.PersistentVolumeClaim
@@ -128,7 +128,7 @@ func (v *Volumes) tellGrown(ctx context.Context, g growing, to growth, was grown
 }
 
 // tellGrowth sends an event about a pod and its claim, in the kubelet's form.
-func (v *Volumes) tellGrowth(g growing, eventType, reason, what, how string) {
+func (v disks) tellGrowth(g growing, eventType, reason, what, how string) {
 	message := fmt.Sprintf("%s for volume %q %s", what, g.pv.Name, how)
 	v.cfg.Tell(g.pod, eventType, reason, message)
 	v.cfg.Tell(g.claim, eventType, reason, message)

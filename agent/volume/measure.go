@@ -67,7 +67,7 @@ func (v *Volumes) Measure(ctx context.Context, pods []*v1.Pod,
 			if !known {
 				at = -1
 				began := time.Now()
-				if room, by, err := v.measure(ctx, pod, u, dir, silent); err == nil {
+				if room, by, err := (disks{v}).measure(ctx, pod, u, dir, silent); err == nil {
 					looked(by, time.Since(began))
 					at = len(out.Claims)
 					out.Claims = append(out.Claims,
@@ -103,7 +103,7 @@ func (u used) isMeasured() bool {
 
 // measure returns the space on a volume, and by what it was measured: its file system, or its driver.
 // A driver that does not answer in time is silent from then on, and not asked.
-func (v *Volumes) measure(ctx context.Context, pod *v1.Pod, u used, dir string,
+func (v disks) measure(ctx context.Context, pod *v1.Pod, u used, dir string,
 	silent map[string]bool) (room diskusage.Room, by string, err error) {
 	driver := u.facts().driver
 	if driver == "" {

@@ -18,12 +18,12 @@ import (
 // volumes show.
 func (v *Volumes) TearDown(ctx context.Context, uid types.UID) (err error) {
 	defer wrap(&err, "remove files of pod %s", uid)
-	return v.emptied(ctx, uid, removePath)
+	return (takingBack{v}).emptied(ctx, uid, removePath)
 }
 
 // emptied unmounts everything in the pod's directory, removes what was made for the pod elsewhere,
 // and then calls remove for the directory. If all succeeds, it forgets the pod's claims.
-func (v *Volumes) emptied(ctx context.Context, uid types.UID,
+func (v takingBack) emptied(ctx context.Context, uid types.UID,
 	remove func(context.Context, string) error) error {
 	v.forget(uid)
 	v.last.forget(uid)
@@ -59,15 +59,18 @@ func (f filesystems) unmountSubPaths(ctx context.Context, podDir string) error {
 	return f.unmountBelow(ctx, dir)
 }
 
+// takingBack is the end of a pod's volumes.
+type takingBack struct{ *Volumes }
+
 // release takes back what types have for the pod beside its directory. After an error, held has the
 // directories of volumes that must stay mounted.
-func (v *Volumes) release(ctx context.Context, uid types.UID, dir string) (held []string, err error) {
+func (v takingBack) release(ctx context.Context, uid types.UID, dir string) (held []string, err error) {
 	var errs []error
 	for _, p := range plugins() {
 		if p.held == nil {
 			continue
 		}
-		if err := p.held.release(ctx, v, uid); err != nil {
+		if err := p.held.release(ctx, v.Volumes, uid); err != nil {
 			errs = append(errs, err)
 			held = append(held, filepath.Join(dir, volumesDir, pathName(p.name)))
 		}
@@ -76,21 +79,21 @@ func (v *Volumes) release(ctx context.Context, uid types.UID, dir string) (held 
 }
 
 // leave takes back what a type has of one volume that the pod does not use.
-func (v *Volumes) leave(ctx context.Context, uid types.UID, at place) error {
+func (v takingBack) leave(ctx context.Context, uid types.UID, at place) error {
 	for _, p := range plugins() {
 		if p.name == at.plugin && !p.block && p.held != nil && p.held.leave != nil {
-			return p.held.leave(ctx, v, uid, at.name)
+			return p.held.leave(ctx, v.Volumes, uid, at.name)
 		}
 	}
 	return nil
 }
 
 // unstageAll undoes the stages of volumes in a pod's directory. Nothing is mounted there any more.
-func (v *Volumes) unstageAll(ctx context.Context, dir string) error {
+func (v takingBack) unstageAll(ctx context.Context, dir string) error {
 	all, err := places(dir)
 	errs := []error{err}
 	for _, p := range all {
-		errs = append(errs, unstage(ctx, v, p))
+		errs = append(errs, unstage(ctx, v.Volumes, p))
 	}
 	return errors.Join(errs...)
 }
@@ -106,7 +109,7 @@ func wrap(err *error, doing string, args ...any) {
 // runtime has records of the containers.
 func (v *Volumes) Clear(ctx context.Context, uid types.UID) (err error) {
 	defer wrap(&err, "remove volumes of pod %s", uid)
-	return v.emptied(ctx, uid, removeVolumes)
+	return (takingBack{v}).emptied(ctx, uid, removeVolumes)
 }
 
 // removeVolumes removes everything in a pod's directory except the termination messages.

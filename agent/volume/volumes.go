@@ -104,7 +104,7 @@ func New(cfg Config) (*Volumes, error) {
 	}
 	v.devices = newOnDevices(v.layout, v.filesystems)
 	v.mapped = mapped{v.layout, v.filesystems, "/sys/block", "/dev"}
-	v.due.renews = v.renews
+	v.due.renews = (disks{v}).renews
 	v.claims, err = newClaims(v.layout)
 	return v, err
 }
@@ -151,7 +151,7 @@ func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, updates bool) error {
 		used, errs = v.resolve(ctx, pod, used)
 	}
 	unknown, room := len(errs) > 0, maxPodContent
-	for _, s := range reconcile(v.want(used, updates), have) {
+	for _, s := range reconcile(disks{v}.want(used, updates), have) {
 		if updates && s.verb != update || unknown && s.verb == remove {
 			continue
 		}
@@ -186,7 +186,7 @@ func (f filesystems) find(podDir string) ([]found, error) {
 }
 
 // want returns what should be in a pod's directory. updates: what is there is brought up to date.
-func (v *Volumes) want(all []used, updates bool) []wanted {
+func (v disks) want(all []used, updates bool) []wanted {
 	out := make([]wanted, len(all))
 	for i, u := range all {
 		out[i] = wanted{place: u.place(), outside: u.plugin.path != nil,
@@ -199,7 +199,7 @@ func (v *Volumes) want(all []used, updates bool) []wanted {
 // do carries out one step.
 func (v *Volumes) do(ctx context.Context, s step, t target) (again time.Time, err error) {
 	if s.verb == remove {
-		err := v.leave(ctx, t.pod.UID, s.place)
+		err := (takingBack{v}).leave(ctx, t.pod.UID, s.place)
 		if err == nil {
 			err = v.removeVolume(ctx, s.place.in(t.podDir))
 		}
