@@ -93,6 +93,9 @@ func checkCalls(t *testing.T, calls []csidriver.Call) {
 // come and go. What was written and synced is there, nothing stays mounted, and nothing is unstaged in
 // use. $NUMALET_ROUNDS says how often; two times without it.
 func TestCSIKill(t *testing.T) {
+	if os.Getenv("NUMALET_CSI_AGENT") == "" {
+		t.Skip("$NUMALET_CSI_AGENT is not set")
+	}
 	c := rig.Start(t)
 	n := csiNodeOf(t, c, "numalet")
 	s := startCSI(t, c, n, "kill")
@@ -164,6 +167,9 @@ func (s *csiStory) disturb() {
 // from the stock kubelet to numalet and back. No container notices, no volume is taken from its pod, and
 // each agent takes back what the other has published.
 func TestCSISwitch(t *testing.T) {
+	if os.Getenv("NUMALET_CSI_AGENT") == "" {
+		t.Skip("$NUMALET_CSI_AGENT is not set")
+	}
 	c := rig.Start(t)
 	is := harness.New(t)
 	is.Settings["syncFrequency"], is.Settings["nodeStatusUpdateFrequency"] = "1s", "1s"

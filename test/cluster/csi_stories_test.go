@@ -146,7 +146,7 @@ func csiAgents() []string {
 	if only := os.Getenv("NUMALET_CSI_AGENT"); only != "" {
 		return strings.Split(only, ",")
 	}
-	return agents
+	return []string{"kubelet"} // $NUMALET_CSI_AGENT=numalet,kubelet compares both
 }
 
 // csiNodeOf starts a node of the agent, which syncs pods each second.
