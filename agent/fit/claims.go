@@ -43,7 +43,7 @@ func NewClaims(m source.Manifest, table places.Table, machine *topology.Machine,
 	for _, s := range m.Slices {
 		for _, d := range s.Spec.Devices {
 			c.places[device{s.Spec.Driver, s.Spec.Pool.Name, d.Name}] = places.Device{Driver: s.Spec.Driver,
-				Pool: s.Spec.Pool.Name, Name: d.Name, Attributes: d.Attributes}
+				Pool: s.Spec.Pool.Name, Name: d.Name, Attributes: d.Attributes, Capacity: d.Capacity}
 		}
 	}
 	return c
@@ -110,7 +110,7 @@ func (c *Claims) use(ref claim.Ref, of *resourcev1.ResourceClaim) (u claim.Use, 
 		} else if c.place != nil {
 			d.Place = c.place(d.Driver, d.Pool, d.Name)
 		}
-		if d.Place == (claim.Place{}) {
+		if at := d.Place; at.Nodes.IsEmpty() && at.PCI == "" && at.Root == "" && at.UUID == "" {
 			notes = append(notes, fmt.Sprintf("where device %s/%s/%s of ResourceClaim %s is, is not known; add its "+
 				"ResourceSlice to the files", d.Driver, d.Pool, d.Name, of.Name))
 		}
