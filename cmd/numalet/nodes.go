@@ -30,8 +30,8 @@ volumes, no probes that fail and no streams. If nodes do not become ready, --log
 
 Nodes offer the GPUs and network interfaces that their machines have, as example.com/gpu and
 example.com/nic, or what --device says; with --dra they publish them in ResourceSlices, and
-the scheduler allocates them to claims, which drivers prepare nowhere. With the same root directory pods keep what they hold
-when the command is started again.
+the scheduler allocates them to claims, which no driver prepares. With the same root directory
+pods keep what they hold when the command is started again.
 
   numalet nodes --kubeconfig admin.conf --machine fixture:epyc-nps4=400 \
     --machine rack.yaml=600 --device example.com/gpu=8`

@@ -106,10 +106,10 @@ func (d *Driver) detach(dir string) error {
 	if err != nil {
 		return err
 	}
-	return clear(device)
+	return detach(device)
 }
 
-func clear(device string) error {
+func detach(device string) error {
 	return withDevice(device, func(fd int) error { return unix.IoctlSetInt(fd, unix.LOOP_CLR_FD, 0) })
 }
 
@@ -160,7 +160,7 @@ func Sweep(dir string) error {
 		for _, at := range mountsOf(device) {
 			errs = append(errs, unix.Unmount(at, unix.MNT_DETACH))
 		}
-		errs = append(errs, clear(device))
+		errs = append(errs, detach(device))
 	}
 	return errors.Join(errs...)
 }

@@ -165,8 +165,8 @@ func (c recount) place(out *Outcome, shape int, held []Holding) (nodes int, dist
 				}
 			}
 		}
-		pairs, close := c.pairs(h.Devices)
-		p.Pairs, p.SwitchPairs = p.Pairs+pairs, p.SwitchPairs+close
+		pairs, near := c.pairs(h.Devices)
+		p.Pairs, p.SwitchPairs = p.Pairs+pairs, p.SwitchPairs+near
 		if len(own) > 0 {
 			p.PlacedContainers++
 		}
@@ -200,7 +200,7 @@ func (c recount) place(out *Outcome, shape int, held []Holding) (nodes int, dist
 }
 
 // pairs compares each device with each one of the other resources.
-func (c recount) pairs(devices map[string][]string) (all, close int) {
+func (c recount) pairs(devices map[string][]string) (all, near int) {
 	names := slices.Sorted(maps.Keys(devices))
 	for i, a := range names {
 		for _, b := range names[i+1:] {
@@ -218,12 +218,12 @@ func (c recount) pairs(devices map[string][]string) (all, close int) {
 					return topology.ClosenessOf(d, o) == topology.SameSwitch
 				})
 				if other >= 0 {
-					close, had[1] = close+1, slices.Delete(had[1], other, other+1)
+					near, had[1] = near+1, slices.Delete(had[1], other, other+1)
 				}
 			}
 		}
 	}
-	return all, close
+	return all, near
 }
 
 // averages integrates, event by event, the share of a resource that running pods request, and the

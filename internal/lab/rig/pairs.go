@@ -10,7 +10,7 @@ import (
 
 // pairsOf counts the pairs that a container's devices of any two resources make, and those of them that
 // share a PCIe switch.
-func pairsOf(m *topology.Machine, c allocation.Container) (all, close int) {
+func pairsOf(m *topology.Machine, c allocation.Container) (all, near int) {
 	var before []map[string]int // devices by switch, for each resource
 	for _, set := range c.Devices() {
 		now, known := map[string]int{}, 0
@@ -25,14 +25,14 @@ func pairsOf(m *topology.Machine, c allocation.Container) (all, close int) {
 			for at, devices := range other {
 				n += devices
 				if at != "" {
-					close += min(devices, now[at])
+					near += min(devices, now[at])
 				}
 			}
 			all += min(n, known)
 		}
 		before = append(before, now)
 	}
-	return all, close
+	return all, near
 }
 
 // switchOf names the way to a device down to the switch below its root port; "": there is none.

@@ -86,8 +86,8 @@ func (s *statistics) place(pod tenant) bool {
 	for c := range podspec.Containers(pod.shape.Pod) {
 		held := pod.held.Containers[c.Name]
 		all = append(all, held)
-		pairs, close := pairsOf(s.machine, held)
-		p.Pairs, p.SwitchPairs = p.Pairs+pairs, p.SwitchPairs+close
+		pairs, near := pairsOf(s.machine, held)
+		p.Pairs, p.SwitchPairs = p.Pairs+pairs, p.SwitchPairs+near
 		if one := spotOf(s.machine, held); !one.nodes.IsEmpty() {
 			p.PlacedContainers++
 			p.AlignedContainers += count(one.aligned)
