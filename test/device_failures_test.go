@@ -1,6 +1,8 @@
 package test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -170,7 +172,11 @@ func TestFlapsAreNoFailures(t *testing.T) {
 		awaitHealth(n, "train-node", want[healthy])
 	}
 	awaitEvent(n, "train-node", "DeviceFailurePlanned", "The pod is ended and fails in 1h0m0s", 2)
-	if text := n.Get("/devices"); !strings.Contains(text, `"failures":[{"container":"default/train-node/main",`) ||
+	var list bytes.Buffer
+	if err := json.Compact(&list, []byte(n.Get("/devices"))); err != nil {
+		t.Fatal(err)
+	}
+	if text := list.String(); !strings.Contains(text, `"failures":[{"container":"default/train-node/main",`) ||
 		strings.Count(text, `"action":"fail-pod","due":`) != 1 {
 		t.Errorf("the list of devices does not say what will be done: %s", text)
 	}

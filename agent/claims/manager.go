@@ -108,7 +108,7 @@ func (m *Manager) Uses(pod *v1.Pod) ([]claim.Use, claim.Lack) {
 	if !claim.Any(pod) {
 		return nil, claim.Lack{}
 	}
-	if uses, ok := m.recorded(pod); ok {
+	if uses, ok := m.book.recorded(pod); ok {
 		return m.cfg.placed(uses), claim.Lack{}
 	}
 	now, followed := m.follow.known(pod.UID)
@@ -140,14 +140,14 @@ func lackOf(drivers Drivers, uses []Use) claim.Lack {
 }
 
 // recorded returns the uses of a pod whose claims are all prepared.
-func (m *Manager) recorded(pod *v1.Pod) ([]claim.Use, bool) {
+func (b *book) recorded(pod *v1.Pod) ([]claim.Use, bool) {
 	refs, err := claim.Refs(pod)
 	if err != nil {
 		return nil, false
 	}
 	var out []claim.Use
 	for _, ref := range refs {
-		r := m.book.get(types.NamespacedName{Namespace: pod.Namespace, Name: ref.Name})
+		r := b.get(types.NamespacedName{Namespace: pod.Namespace, Name: ref.Name})
 		if r == nil || !r.has(pod.UID) || !r.prepared() {
 			return nil, false
 		}

@@ -45,7 +45,7 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 func (m *Manager) prepare(ctx context.Context, pod *v1.Pod) error {
 	released, leave := m.pods.enter(pod.UID)
 	defer leave()
-	if _, ok := m.recorded(pod); ok {
+	if _, ok := m.book.recorded(pod); ok {
 		return nil
 	}
 	uses, err := m.follow.uses(ctx, pod)
