@@ -128,13 +128,11 @@ func (c contentDomain) measure(n node, pods *podstatus.Store) []part {
 	}).Run}}
 }
 
-// growPeriod is how often claims of running pods are looked at: about as often as by the kubelet.
-const growPeriod = time.Minute
-
-// grow has volumes expanded on the node that a controller made larger.
-func (c contentDomain) grow(pods *podstatus.Store) []part {
+// grow has volumes expanded on the node that a controller made larger. Claims of running pods are
+// looked at as often as by the kubelet.
+func (c contentDomain) grow(n node, pods *podstatus.Store) []part {
 	return []part{{"growth of volumes", housekeeping.New(housekeeping.Task{
-		Name: "growth of volumes", Period: growPeriod,
+		Name: "growth of volumes", Period: n.cfg.Kubelet.SyncFrequency.Duration,
 		Run: func(ctx context.Context) error { return c.volumes.Grow(ctx, pods.Active()) },
 	}).Run}}
 }

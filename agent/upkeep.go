@@ -92,7 +92,7 @@ func (a *Agent) upkeep() ([]part, error) {
 			First: time.Second, // this look only sees what there is: nothing has an age yet
 		}).Run},
 	}, evictions, a.contents.measure(n, a.pods.statuses.Store),
-		a.contents.grow(a.pods.statuses.Store)), nil
+		a.contents.grow(n, a.pods.statuses.Store)), nil
 }
 
 // remainsOn lists the pods of which something is left on the host.
