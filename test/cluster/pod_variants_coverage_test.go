@@ -29,12 +29,20 @@ func notMade() map[string]string {
 		"TestClaimScenarios runs both agents, too": {"ResourceClaim", "name", "request"},
 		"it takes a CSI driver": {"CSIVolumeSource", "driver", "readOnly", "fsType",
 			"volumeAttributes"},
+		"the API server has its gate off": {"EmptyDirVolumeSource", "mode"},
+		"that of bindMountOptions, too":   {"VolumeMount", "bindMountOptions"},
 		"it is for the signer": {"PodCertificateProjection", "maxExpirationSeconds",
 			"userAnnotations"},
 	} {
 		for _, field := range fields[1:] {
 			out[fields[0]+"."+field] = why
 		}
+	}
+	for _, field := range []string{"ConfigMapVolumeSource.defaultUser", "SecretVolumeSource.defaultUser",
+		"DownwardAPIVolumeSource.defaultUser", "ProjectedVolumeSource.defaultUser", "KeyToPath.user",
+		"DownwardAPIVolumeFile.user", "ServiceAccountTokenProjection.user",
+		"ClusterTrustBundleProjection.user", "PodCertificateProjection.user"} {
+		out[field] = "the API server has the gate of files' owners off"
 	}
 	return out
 }

@@ -296,3 +296,16 @@ func TestPeriods(t *testing.T) {
 		}
 	})
 }
+
+// TestReadyBefore: a node that was ready stays ready while the agent starts again.
+func TestReadyBefore(t *testing.T) {
+	for status, want := range map[v1.ConditionStatus]string{
+		v1.ConditionTrue: "", v1.ConditionFalse: "CSINode is not yet initialized",
+	} {
+		node := &v1.Node{Status: v1.NodeStatus{Conditions: []v1.NodeCondition{
+			{Type: v1.NodeReady, Status: status}}}}
+		if got := New(Config{Node: func() *v1.Node { return node }}).Unready(); got != want {
+			t.Errorf("Ready=%s: %q, want %q", status, got, want)
+		}
+	}
+}

@@ -70,12 +70,19 @@ func New(c Config) *Writer {
 	return &Writer{cfg: c, periods: newPeriods(c)}
 }
 
-// Unready returns why the node is not ready, in the kubelet's words; "": it is.
+// Unready returns why the node is not ready, in the kubelet's words; "": it is. A node that the API
+// server has as ready had a CSINode under an earlier agent, and stays ready.
 func (w *Writer) Unready() string {
-	if w.ready.Load() {
+	if w.ready.Load() || isReady(w.cfg.Node()) {
 		return ""
 	}
 	return "CSINode is not yet initialized"
+}
+
+func isReady(node *v1.Node) bool {
+	return node != nil && slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
+		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
+	})
 }
 
 // Run writes what changes until ctx ends.
