@@ -102,14 +102,10 @@ func newClaims(ctx context.Context, n node, drivers driverDomain) (c claimDomain
 	if err != nil {
 		return c, err
 	}
-	attributes, err := places.ParseTable(n.cfg.Placement.ClaimAttributes)
-	if err != nil {
-		return c, err // the configuration was checked
-	}
 	all := &ownDrivers{Drivers: drivers, on: n.hardware.Get().CPUDriver != ""}
 	c.slices = slices.New(slices.Config{
 		Client: n.kube.Main(), Node: n.name, Usable: all.usable(drivers.AllUsable),
-		Attributes: places.Default().With(attributes),
+		Attributes: n.attributes(),
 		Machine:    func() *topology.Machine { return n.hardware.Get().Machine },
 		Changed:    c.changed.Publish, Restored: mailbox.Subscribe(n.kube.Restored()),
 	})
@@ -132,10 +128,15 @@ func newClaims(ctx context.Context, n node, drivers driverDomain) (c claimDomain
 		"claims are prepared again when pods need them")
 }
 
+// attributes says what attributes of claims' devices mean.
+func (n node) attributes() places.Table {
+	own, _ := places.ParseTable(n.cfg.Placement.ClaimAttributes) // the configuration was checked
+	return places.Default().With(own)
+}
+
 // placer says where the devices of claims are that are asked about.
 func (c claimDomain) placer(n node) fit.Placer {
-	attributes, _ := places.ParseTable(n.cfg.Placement.ClaimAttributes) // the configuration was checked
-	out := fit.Placer{Table: places.Default().With(attributes),
+	out := fit.Placer{Table: n.attributes(),
 		Machine: func() *topology.Machine { return n.hardware.Get().Machine }}
 	if c.slices != nil {
 		out.Place = c.slices.Place

@@ -68,12 +68,14 @@ func newMounts(ctx context.Context, n node, s storageEnds, o *objects.Objects) (
 // follow has volumes unstaged, and pods looked at whose driver has registered.
 func (d mountDomain) follow(drivers csiDomain, again func(types.UID)) []part {
 	news := mailbox.Subscribe(drivers.changed)
-	return append(d.clustered.parts(d.Mounts), []part{{"CSI volumes", d.Run}, {"pods that wait for drivers", func(ctx context.Context) error {
-		return d.waking.Each(ctx, again)
-	}}, {"news of drivers", func(ctx context.Context) error {
-		for await.On(ctx, news) {
-			d.DriversChanged()
-		}
-		return nil
-	}}}...)
+	return append(d.clustered.parts(d.Mounts), []part{
+		{"CSI volumes", d.Run},
+		{"pods that wait for drivers", func(ctx context.Context) error { return d.waking.Each(ctx, again) }},
+		{"news of drivers", func(ctx context.Context) error {
+			for await.On(ctx, news) {
+				d.DriversChanged()
+			}
+			return nil
+		}},
+	}...)
 }

@@ -105,10 +105,9 @@ func (n node) publishCPUs(registered func() bool) []part {
 		Changed: mailbox.Subscribe(n.store.Changes(), n.hardware.Changes()),
 		Now: func() slices.CPUs {
 			h := n.hardware.Get()
-			out := slices.CPUs{Machine: h.Machine, All: h.CPUs.Free(cpuset.New()), Step: h.CPUs.Step(),
+			return slices.CPUs{Machine: h.Machine, All: h.CPUs.Free(cpuset.New()), Step: h.CPUs.Step(),
 				Free:   h.CPUs.Free(n.store.State().ByRequests(h.CPUDriver)),
 				Mapped: n.cfg.Gates.Enabled("DRANodeAllocatableResources")}
-			return out
 		},
 	}.Run}}
 }
