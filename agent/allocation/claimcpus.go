@@ -18,8 +18,8 @@ import (
 // the claim gives CPUs to another container.
 const ReasonClaimCPUs = "ResourceClaimCPUsUnavailable"
 
-// CPUs are those that drivers hand out by the claims; unknown: some driver chooses CPUs that nothing
-// is known of.
+// CPUs returns the CPUs that the claims' devices name; unknown: a driver chooses others, and does not
+// tell which.
 func (c Claims) CPUs() (known cpuset.CPUSet, unknown bool) {
 	for _, one := range c {
 		for _, d := range one.Devices {
@@ -138,7 +138,7 @@ func (p *ownMemory) ofClaims() []memory.Block {
 	return all.memory()
 }
 
-// claimAmounts is what a device gives of CPUs and memory, as it is written.
+// claimAmounts is the record of a device's CPUs and memory.
 type claimAmounts struct {
 	CPUs      string       `json:"cpus,omitempty"`
 	Has       claim.Amount `json:"has,omitzero"`

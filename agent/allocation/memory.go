@@ -160,8 +160,8 @@ type ownMemory struct {
 	draft  *draft
 	static *memory.Static // nil: there is no policy
 	of     func(*v1.Container) map[v1.ResourceName]uint64
-	// others is what other pods hold, and what this pod has by its claims. held sums it up with what
-	// this pod's sidecars and regular containers hold.
+	// others are the blocks of other pods and of this pod's claims. held adds those of this pod's
+	// sidecars and regular containers.
 	others, held []memory.Block
 	// inits are the blocks of init containers that will have ended, without those that a later
 	// container has taken over.

@@ -14,8 +14,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// part is what a container has by one device of the agent's own driver of CPUs: n exclusive CPUs of
-// these nodes, any if there are none. The scheduler has chosen the device, the agent chooses the CPUs.
+// part is a container's share of one device of the agent's own driver of CPUs: n exclusive CPUs of
+// these nodes, or of any if none is named. The scheduler chose the device; the agent chooses the CPUs.
 type part struct {
 	of    Claim
 	nodes topology.NodeSet

@@ -32,8 +32,8 @@ func NodeOfCPUDevice(name string) (nodes topology.NodeSet) {
 	return topology.NewNodeSet(topology.NodeID(id))
 }
 
-// Amount is what a device has, or what a claim has of one that several claims share, of what the
-// node hands out itself too.
+// Amount counts the CPUs and the memory of a device, or of a claim's share of it. The node hands out
+// both itself, too.
 type Amount struct {
 	CPUs int64 `json:"cpus,omitempty"`
 	// Bytes are bytes of memory, Pages huge pages.
@@ -62,7 +62,7 @@ func AmountOf[Q any](driver string, all map[resourcev1.QualifiedName]Q,
 	return a
 }
 
-// amount is what the claim has of the device.
+// amount returns the claim's share of the device.
 func (d Device) amount() Amount {
 	if d.Consumed != (Amount{}) {
 		return d.Consumed

@@ -24,7 +24,7 @@ type Device struct {
 	ShareID string
 	// Admin: the claim has administrative access, beside those whose device it is.
 	Admin bool
-	// Consumed is what the claim has of a device that several claims share; zero: the whole device.
+	// Consumed is the claim's share of a device that several claims share; zero: the whole device.
 	Consumed Amount
 	Place    Place
 }
@@ -41,7 +41,7 @@ type Place struct {
 	// CPUs are the logical CPUs that the device consists of, in the kernel's list syntax; "": unknown,
 	// or it has none.
 	CPUs string
-	// Has is what the device has of CPUs and memory, PageBytes the size of its huge pages.
+	// Has are the device's CPUs and memory, PageBytes the size of its huge pages.
 	Has       Amount
 	PageBytes int64
 }

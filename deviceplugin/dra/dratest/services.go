@@ -97,15 +97,13 @@ func (s services) NodeUnprepareResources(ctx context.Context,
 func (s services) NodeWatchResources(_ *healthv1.NodeWatchResourcesRequest,
 	stream healthv1.DRAResourceHealth_NodeWatchResourcesServer) error {
 	d := s.driver
-	d.mu.Lock()
-	d.health.streams++
-	quit := d.quit
-	d.mu.Unlock()
+	var quit <-chan struct{}
+	d.note(func() { d.health.streams, quit = d.health.streams+1, d.quit })
 	defer d.note(func() { d.health.streams-- })
 	for {
-		d.mu.Lock()
-		said, news := d.health.last, d.health.news
-		d.mu.Unlock()
+		var said *healthv1.NodeWatchResourcesResponse
+		var news <-chan struct{}
+		d.note(func() { said, news = d.health.last, d.health.news })
 		if said != nil && !d.cfg.Silent {
 			if err := stream.Send(said); err != nil {
 				return err
