@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -43,10 +44,16 @@ func allocated(t *testing.T, c rig.Cluster, name, driver, pool, device string) *
 func TestDriverCheck(t *testing.T) {
 	const driver, node = "checked.example.com", "checked"
 	c := rig.Start(t)
-	if _, err := c.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{
+	nodes := c.Client.CoreV1().Nodes()
+	if _, err := nodes.Create(t.Context(), &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := nodes.Delete(context.Background(), node, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
 	binary, err := harness.Binary()
 	if err != nil {
 		t.Fatal(err)

@@ -64,7 +64,7 @@ func testTakenOver(t *testing.T) {
 	n.Settings["cpuManagerReconcilePeriod"] = "1s"
 	n.Settings["syncFrequency"] = "2s" // the kubelet's default updates volumes after a minute and more
 	s.Plugin("example.com/gpu", "--devices=3", "--nodes=0")
-	seen := &witness{}
+	seen := &witness{taken: node.Name}
 	var names []string
 	var before map[string]fact
 	for i, agent := range []string{"kubelet", "numalet", "kubelet", "numalet", "kubelet"} {
@@ -161,6 +161,7 @@ func runTaken(t *testing.T, c rig.Cluster) []string {
 
 // witness records what a watcher sees that is wrong with running pods and their node.
 type witness struct {
+	taken string     // the node's name; the cluster may have others
 	mu    sync.Mutex // guards what follows
 	agent string     // the present one
 	found []string
@@ -205,6 +206,9 @@ func (w *witness) pod(p *v1.Pod, gone bool) {
 }
 
 func (w *witness) node(n *v1.Node, gone bool) {
+	if n.Name != w.taken {
+		return
+	}
 	if gone {
 		w.note("the node goes")
 	}
