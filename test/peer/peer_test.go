@@ -14,11 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/numalet/numalet/internal/lab/csidriver"
 	"github.com/numalet/numalet/test/cluster/rig"
 	containerdrig "github.com/numalet/numalet/test/containerd/rig"
 )
 
 func TestMain(m *testing.M) {
+	csidriver.Main() // this program is also the process of CSI drivers
 	rig.Audited()
 	rig.Main(m)
 }
@@ -36,7 +38,8 @@ type settings struct {
 }
 
 // TestPeer measures NUMALET_PEER rounds, each agent once in each; without it nothing. NUMALET_PEER_PARTS
-// is a regular expression for the parts to measure: singles, exits, burst, probes, answers, claims.
+// is a regular expression for the parts to measure: singles, exits, burst, probes, answers, claims,
+// volumes.
 func TestPeer(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv("NUMALET_PEER"))
 	if err != nil || rounds < 1 {
@@ -90,6 +93,7 @@ func measure(t *testing.T, s settings, name string, into column) {
 	}{
 		{"singles", n.oneAtATime}, {"exits", n.exits}, {"burst", n.atOnce}, {"probes", n.probed},
 		{"answers", n.answered}, {"claims", func() { n.claims(daemon) }},
+		{"volumes", n.volumes},
 	} {
 		if chosen.MatchString(part.name) {
 			part.do()
