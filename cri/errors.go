@@ -1,6 +1,10 @@
 package cri
 
-import "time"
+import (
+	"time"
+
+	"github.com/numalet/numalet/internal/await"
+)
 
 // Reasons why a container or a sandbox is not running yet. They are the kubelet's and appear as
 // state.waiting.reason in the pod's status.
@@ -48,6 +52,34 @@ type ObjectError struct{ Err error }
 func (e *ObjectError) Error() string { return e.Err.Error() }
 
 func (e *ObjectError) Unwrap() error { return e.Err }
+
+// PausedError reports that what failed is not tried again before a time.
+type PausedError struct {
+	Err   error
+	Until time.Time
+	// Repeated: it was not tried, since the last try failed a short time ago.
+	Repeated bool
+}
+
+func (e *PausedError) Error() string { return e.Err.Error() }
+
+func (e *PausedError) Unwrap() error { return e.Err }
+
+// PausedUntil returns the earliest time at which something may be tried again, of all that an error
+// joins; zero: it names none.
+func PausedUntil(err error) (at time.Time) {
+	switch e := err.(type) {
+	case *PausedError:
+		return e.Until
+	case interface{ Unwrap() error }:
+		return PausedUntil(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			at = await.Earlier(at, PausedUntil(one))
+		}
+	}
+	return at
+}
 
 // ConfigError marks err as a mistake in the container's spec.
 func ConfigError(err error) error {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/cri"
 )
 
 // A pod's claims are released once, after all that runs has ended and before anything is removed,
@@ -64,6 +65,33 @@ func TestClaimStories(t *testing.T) {
 				31s TerminatedPod: ReleaseClaims
 				31s TerminatedPod: CleanUp
 				31s TerminatedPod: RemovePod`,
+		},
+		{
+			name: "a driver that is to be asked again soon",
+			pod:  "Always web",
+			play: uses(func(w *world) {
+				w.fault = func(a Action) (error, bool) {
+					if until := epoch.Add(4 * time.Second); a.Kind == ReleaseClaims && w.now.Before(until) {
+						return errors.Join(errors.New("busy"), &cri.PausedError{
+							Err: errors.New("it failed"), Until: w.now.Add(2 * time.Second)}), false
+					}
+					return nil, true
+				}
+				w.until(time.Second)
+				w.want.Stop = &Stop{Grace: time.Second, Remove: true}
+				w.until(time.Hour)
+			}),
+			state: Finished,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer web #0
+				1s TerminatingPod: StopContainers c2 in 2s
+				1s TerminatingPod: StopSandboxes s1
+				1s TerminatedPod: ReleaseClaims
+				3s TerminatedPod: ReleaseClaims
+				5s TerminatedPod: ReleaseClaims
+				5s TerminatedPod: CleanUp
+				5s TerminatedPod: RemovePod`,
 		},
 		{
 			name: "claims that are gone before the next try",

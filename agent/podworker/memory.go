@@ -11,6 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -198,6 +199,9 @@ func (m *memory) failed(a Action, err error, retry time.Time) {
 		if !start.RetryAt.IsZero() {
 			f.retry = start.RetryAt
 		}
+	}
+	if at := cri.PausedUntil(err); !at.IsZero() {
+		f.retry = await.Earlier(f.retry, at)
 	}
 	_, f.object = errors.AsType[*cri.ObjectError](err)
 	m.failures[a.key()] = f
