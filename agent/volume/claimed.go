@@ -19,8 +19,8 @@ func HasClaims(pod *v1.Pod) bool {
 }
 
 // Lacking returns why claims of the pod cannot become volumes on this node, in the words of SetUp;
-// nil: all can. So it does for volumes that drivers make. unknown: the API server did not say, so the claims may be good. Lacking asks it
-// each time and changes nothing.
+// nil: all can. So it does for volumes that drivers make. unknown: the API server did not say, so the
+// claims may be good. Lacking asks it each time and changes nothing.
 func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err error) {
 	all, err := usedVolumes(pod)
 	if err != nil {

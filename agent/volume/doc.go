@@ -15,7 +15,8 @@
 //	pods/UID/volumeDevices/kubernetes.io~local-volume/PV  a link to a device that the pod gets
 //	plugins/kubernetes.io~local-volume/volumeDevices/PV/UID  a mount of such a device, by a kubelet
 //	pods/UID/numalet_claims                             what the pod's claims are bound to
-//	pods/UID/volume-subpaths/VOLUME/CONTAINER/INDEX     bind mounts of subPaths
+//	pods/UID/volume-subpaths/VOLUME/CONTAINER/INDEX     bind mounts of subPaths; of a claim's
+//	                                                    volume VOLUME is the persistent volume
 //	pods/UID/containers/CONTAINER/XXXXXXXX              termination messages, one per attempt
 //	pods/UID/etc-hosts                                  the pod's /etc/hosts
 //

@@ -136,7 +136,7 @@ func (v *Volumes) volumeMount(
 	case path == "":
 		return out, nil
 	}
-	target := filepath.Join(podDir, subPathsDir, u.volume.Name, m.container.Name, fmt.Sprint(index))
+	target := filepath.Join(podDir, subPathsDir, u.place().name, m.container.Name, fmt.Sprint(index))
 	for at := ""; at == ""; { // again if do waited for an earlier call
 		if err := v.calls.do(ctx, "mount "+target, func() (err error) {
 			at, err = v.mountSubPath(u.path(podDir), path, target)

@@ -27,7 +27,7 @@ const (
 	publishDir = "publish"
 	escaped    = "kubernetes.io~csi"
 
-	dirMode = 0o750
+	dirMode, dataMode = 0o750, 0o644
 	// maxData is the largest size in bytes of a record.
 	maxData = 64 << 10
 )
@@ -60,10 +60,14 @@ func (r record) write(dir string) error {
 		return err
 	}
 	path := filepath.Join(dir, dataFile)
-	if was, err := files.Read(path, maxData); err == nil && bytes.Equal(was, out.Bytes()) {
-		return nil
+	was, err := files.Read(path, maxData)
+	if err != nil || !bytes.Equal(was, out.Bytes()) {
+		err = files.ReplaceDurably(path, out.Bytes())
 	}
-	if err := files.ReplaceDurably(path, out.Bytes()); err != nil {
+	if err == nil {
+		err = os.Chmod(path, dataMode)
+	}
+	if err != nil {
 		return fmt.Errorf("failed to save volume data file %s: %w", path, err)
 	}
 	return nil
