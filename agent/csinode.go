@@ -49,12 +49,12 @@ func newClusteredMounts(n node, s storageEnds, changed func()) *clusteredMounts 
 }
 
 // attached returns what the attacher says of a volume that is attached.
-func (d *clusteredMounts) attached(ctx context.Context, driver, handle string) (
+func (d *clusteredMounts) attached(ctx context.Context, of csi.Attachment) (
 	publishContext map[string]string, ok bool, err error) {
 	if d.refused != nil {
 		return nil, false, d.refused
 	}
-	return d.attachments.Attached(ctx, driver, handle)
+	return d.attachments.Attached(ctx, of)
 }
 
 // parts keep the CSINode, and have pods looked at whose volumes are attached now.

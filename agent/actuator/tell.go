@@ -53,13 +53,16 @@ func (a about) dns(problems []cri.DNSProblem) {
 	}
 }
 
-// volumes makes an event of each of the joined errors.
+// volumes makes an event of each of the joined errors that is news.
 func (a about) volumes(err error) {
 	errs := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		errs = joined.Unwrap()
 	}
 	for _, one := range errs {
+		if volume.IsUsual(one) {
+			continue
+		}
 		reason := mountFailed
 		if _, device := errors.AsType[*volume.MapError](one); device {
 			reason = "FailedMapVolume"

@@ -29,7 +29,7 @@ type Events struct{ Recorder }
 // Lack records what a pod lacks, besides that it waits for it.
 func (e Events) Lack(r Result) {
 	switch lack := r.Lack; {
-	case !lack.Missing():
+	case !lack.Missing(), lack.Usual:
 	case lack.Container == "":
 		e.Pod(r.Pod, v1.EventTypeWarning, lack.Reason, lack.Why)
 	default:

@@ -42,7 +42,10 @@ func TestEvents(t *testing.T) {
 	says("it is not known what it lacks", "")
 	events.Lack(Result{Pod: p, Lack: lack})
 	says("a pod that lacks a secret", "p Warning Failed: no secret")
-	lack.Container = "c"
+	lack.Usual = true
+	events.Lack(Result{Pod: p, Lack: lack})
+	says("a pod with which nothing is wrong so far", "")
+	lack.Usual, lack.Container = false, "c"
 	events.Lack(Result{Pod: p, Lack: lack})
 	says("a container that lacks a secret", "p/c Warning Failed: no secret")
 

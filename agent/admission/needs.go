@@ -44,6 +44,8 @@ type Lack struct {
 	Why     string
 	// Reason is the reason of the kubelet's event, Container the container that it is about; "": the pod.
 	Reason, Container string
+	// Usual: nothing is wrong so far, so the kubelet has no event of it.
+	Usual bool
 }
 
 // Missing reports whether it is known that the pod could not start.

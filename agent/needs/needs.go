@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// period is the pause before claims are read again that were not good; it grows up to longest
-	// while the API server does not answer.
-	period, longest = 2 * time.Second, 30 * time.Second
+	// first is the pause before claims are read again that were not good; it grows up to period, and
+	// from there up to longest while the API server does not answer.
+	first, period, longest = 250 * time.Millisecond, 2 * time.Second, 30 * time.Second
 	// readTimeout bounds the time of one reading of a pod's claims.
 	readTimeout = 10 * time.Second
 )
@@ -104,8 +104,8 @@ func (n *Needs) End(pod types.UID) {
 
 // follow reads the claims until they are good.
 func (n *Needs) follow(ctx context.Context, r *reading) {
-	pauses := await.Pauses{First: period, Last: longest}
-	for unanswered := 0; ; {
+	pauses, silence := await.Pauses{First: first, Last: period}, await.Pauses{First: period, Last: longest}
+	for times, unanswered := 0, 0; ; times++ {
 		bounded, cancel := context.WithTimeout(ctx, readTimeout)
 		unknown, err := n.cfg.Claims.Lacking(bounded, r.pod)
 		cancel()
@@ -118,10 +118,11 @@ func (n *Needs) follow(ctx context.Context, r *reading) {
 			return
 		case unknown:
 			unanswered++
+			await.For(ctx, silence.After(unanswered))
 		default:
 			unanswered = 0
+			await.For(ctx, pauses.After(times))
 		}
-		await.For(ctx, pauses.After(unanswered))
 	}
 }
 
@@ -129,7 +130,8 @@ func (n *Needs) follow(ctx context.Context, r *reading) {
 func (n *Needs) put(r *reading, unknown bool, err error) {
 	var lack admission.Lack
 	if err != nil {
-		lack = admission.Lack{Unknown: unknown, Reason: reasonMount, Why: err.Error()}
+		lack = admission.Lack{Unknown: unknown, Reason: reasonMount, Why: err.Error(),
+			Usual: volume.IsUsual(err)}
 	}
 	if n.replace(r, lack) {
 		n.cfg.Changed()

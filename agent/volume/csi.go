@@ -11,6 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/stats/diskusage"
 	"github.com/numalet/numalet/agent/volume/csi"
+	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/files"
 )
 
@@ -94,6 +95,19 @@ func (v disks) lacksDriver(ctx context.Context, pod *v1.Pod, u used) error {
 		return err
 	}
 	return v.cfg.CSI.Lack(ctx, of)
+}
+
+// IsUsual reports whether nothing is wrong so far with volumes that could not be made, or nothing new:
+// they wait to be attached, or for a pause to be over.
+func IsUsual(err error) bool {
+	if joined, is := err.(interface{ Unwrap() []error }); is {
+		return !slices.ContainsFunc(joined.Unwrap(), func(one error) bool { return !IsUsual(one) })
+	}
+	if pending, is := errors.AsType[*csi.PendingError](err); is {
+		return pending.Usual()
+	}
+	paused, is := errors.AsType[*cri.PausedError](err)
+	return is && paused.Repeated
 }
 
 var errNoDrivers = errors.New("CSI drivers cannot register here")

@@ -27,6 +27,7 @@ import (
 
 	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/agent/volume/csi/csitest"
+	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/podtest"
@@ -61,6 +62,7 @@ type diskObjects struct {
 	secrets    map[string]string // values of the key k, by namespace/name
 	unattached bool
 	failed     error // of the attacher
+	used       bool  // the last question about an attachment was for a pod that uses it
 }
 
 func (o *diskObjects) CSIDriver(context.Context, string) (*storagev1.CSIDriver, error) {
@@ -83,14 +85,16 @@ func (o *diskObjects) DriverToken(_ context.Context, pod *v1.Pod, want storagev1
 		ExpirationTimestamp: metav1.Unix(0, 0)}, nil
 }
 
-func (o *diskObjects) attached(_ context.Context, driver, handle string) (
+// attached answers for a volume that no pod uses yet as for one that pods use.
+func (o *diskObjects) attached(_ context.Context, of csi.Attachment) (
 	map[string]string, bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.used = of.InUse
 	if o.unattached {
 		return nil, false, o.failed
 	}
-	return map[string]string{"device": driver + " " + handle}, true, nil
+	return map[string]string{"device": of.Driver + " " + of.Handle}, true, nil
 }
 
 // change changes what the API server has.
@@ -267,6 +271,12 @@ func TestDisk(t *testing.T) {
 		"attachmentID": attachmentID}, n.data(publishDir)); diff != "" {
 		t.Error(diff)
 	}
+	for _, dir := range []string{diskDir, publishDir} {
+		info, err := os.Stat(filepath.Join(n.root, dir, "vol_data.json"))
+		if err != nil || info.Mode() != 0o644 {
+			t.Errorf("the record in %s: %v, %v", dir, info, err)
+		}
+	}
 	if diff := cmp.Diff([]string{"kubernetes.io/csi/disk.example.com^vol-1"}, n.mounts.InUse()); diff != "" {
 		t.Error(diff)
 	}
@@ -358,19 +368,29 @@ func TestDiskThatCannotCome(t *testing.T) {
 			err := n.SetUp(t.Context(), pod)
 			return err != nil && strings.HasPrefix(err.Error(), want)
 		})
-		if len(n.mounts.InUse()) != 1 {
-			t.Errorf("in use while %s: %q", want, n.mounts.InUse())
+		if len(n.mounts.InUse()) != 1 || !n.objects.used {
+			t.Errorf("in use while %s: %q, asked so: %t", want, n.mounts.InUse(), n.objects.used)
 		}
 	}
 	lacks := func(want string) {
 		t.Helper()
-		if _, err := n.Lacking(t.Context(), pod); err == nil || !strings.HasPrefix(err.Error(), want) {
+		_, err := n.Lacking(t.Context(), pod)
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("it lacks %v, want %s", err, want)
+		}
+		if usual := strings.Contains(want, "is not attached"); IsUsual(err) != usual {
+			t.Errorf("it lacks %v, which is usual: %t", err, !usual)
 		}
 	}
 	const waiting = `MountVolume.WaitForAttach failed for volume "pv" : `
 	lacks(waiting + "volume vol-1 is not attached for volume attachment csi-")
+	if n.objects.used { // a pod that is not admitted uses nothing
+		t.Error("asked for a volume that nobody uses as for one in use")
+	}
 	fails(waiting + "volume vol-1 is not attached for volume attachment csi-")
+	if err := n.SetUp(t.Context(), pod); !IsUsual(err) || IsUsual(errors.Join(err, errors.New("other"))) {
+		t.Errorf("a volume that is not attached yet is no news, anything else is: %v", err)
+	}
 	n.objects.change(func(o *diskObjects) { o.failed = errors.New("the disk is on fire") })
 	lacks(waiting + "the disk is on fire")
 	fails(waiting + "the disk is on fire")
@@ -485,6 +505,9 @@ func TestDiskIsTakenBackUntilItIs(t *testing.T) {
 	n.driver.Fault(csitest.Unstage, csitest.Fault{Err: status.Error(codes.Internal, "busy"), Count: 2})
 	n.eventually("the pod to be gone", func() bool {
 		err := n.TearDown(t.Context(), "u")
+		if at := cri.PausedUntil(err); err != nil && (at.IsZero() || time.Until(at) > time.Second) {
+			t.Errorf("it is to be tried again at %v: %v", at, err)
+		}
 		there, _ := n.isMounted(filepath.Join(n.root, publishDir, "mount"))
 		if err != nil != there {
 			t.Errorf("an error %v, mounted %t", err, there)

@@ -7,8 +7,9 @@
 //
 //	wanted -> in volumesInUse -> in volumesAttached -> VolumeAttachment is attached -> mounted
 //
-// A volume counts as attached only while one version of the node's object has it in volumesInUse and in
-// volumesAttached: the controller then has seen the use, and does not detach it.
+// A volume counts as attached only while the node's object has it in volumesAttached. For a pod that is
+// to have it, the same version must have it in volumesInUse: the controller then has seen the use, and
+// does not detach the volume. A pod that is not admitted yet uses nothing.
 package attachments
 
 import (
@@ -73,6 +74,7 @@ type Attachments struct {
 // wait is a volume that is not attached yet.
 type wait struct {
 	asked time.Time // last
+	inUse bool      // nobody asks who does not use it
 	looks int       // since it is waited for
 	next  time.Time // the next look
 	said  string    // what is known: why it is not attached
@@ -88,17 +90,17 @@ func New(c Config) *Attachments {
 
 // Attached returns what the attacher said of an attached volume. Else ok is false and err says why, if
 // more is known than that it is not attached yet; Wake then tells when to ask again.
-func (a *Attachments) Attached(ctx context.Context, driver, handle string) (
+func (a *Attachments) Attached(ctx context.Context, of csi.Attachment) (
 	publishContext map[string]string, ok bool, err error) {
-	v := csi.Key{Driver: driver, Handle: handle}
-	found, err := a.look(ctx, v)
+	v := of.Key
+	found, err := a.look(ctx, of)
 	if err == nil {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		delete(a.waiting, v)
 		return found.Status.AttachmentMetadata, true, nil
 	}
-	a.await(v, err)
+	a.await(of, err)
 	if errors.Is(err, errPending) {
 		return nil, false, nil
 	}
@@ -109,7 +111,8 @@ func (a *Attachments) Attached(ctx context.Context, driver, handle string) (
 var errPending = errors.New("the volume is not attached yet")
 
 // look reads the attachment of a volume; an error says why it is not attached.
-func (a *Attachments) look(ctx context.Context, v csi.Key) (*storagev1.VolumeAttachment, error) {
+func (a *Attachments) look(ctx context.Context, of csi.Attachment) (*storagev1.VolumeAttachment, error) {
+	v := of.Key
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	name := v.AttachmentName(a.cfg.Name)
@@ -133,16 +136,16 @@ func (a *Attachments) look(ctx context.Context, v csi.Key) (*storagev1.VolumeAtt
 	case !found.Status.Attached:
 		return nil, errPending
 	}
-	return found, a.agreed(v)
+	return found, a.agreed(of)
 }
 
-// agreed checks that the controller has seen the use of the volume.
-func (a *Attachments) agreed(v csi.Key) error {
+// agreed checks that the controller has attached the volume, and has seen its use.
+func (a *Attachments) agreed(v csi.Attachment) error {
 	node := a.cfg.Node()
 	switch {
 	case node == nil:
 		return errors.New("the node is not registered")
-	case !slices.Contains(node.Status.VolumesInUse, v1.UniqueVolumeName(v.Name())):
+	case v.InUse && !slices.Contains(node.Status.VolumesInUse, v1.UniqueVolumeName(v.Name())):
 		return errPending // the status is written soon
 	case !slices.ContainsFunc(node.Status.VolumesAttached, func(is v1.AttachedVolume) bool {
 		return string(is.Name) == v.Name()
@@ -170,18 +173,18 @@ func (a *Attachments) full(v csi.Key, e *storagev1.VolumeError) {
 func (a *Attachments) ofLocked(v csi.Key) *wait {
 	w := a.waiting[v]
 	if w == nil {
-		w = &wait{next: time.Now().Add(a.pauses.After(0))}
+		w = &wait{next: time.Now().Add(a.pauses.After(0)), inUse: true}
 		a.waiting[v] = w
 	}
 	return w
 }
 
 // await has a volume looked at until it is attached.
-func (a *Attachments) await(v csi.Key, why error) {
+func (a *Attachments) await(v csi.Attachment, why error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	w := a.ofLocked(v)
-	w.asked, w.said = time.Now(), why.Error()
+	w := a.ofLocked(v.Key)
+	w.asked, w.said, w.inUse = time.Now(), why.Error(), w.inUse && v.InUse
 	await.Wake(a.asked)
 }
 
@@ -208,8 +211,8 @@ func (a *Attachments) Run(ctx context.Context) error {
 func (a *Attachments) arrived() (out []csi.Key) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for v := range a.waiting {
-		if a.agreed(v) == nil {
+	for v, w := range a.waiting {
+		if a.agreed(csi.Attachment{Key: v, InUse: w.inUse}) == nil {
 			out = append(out, v)
 		}
 	}
@@ -219,9 +222,17 @@ func (a *Attachments) arrived() (out []csi.Key) {
 
 func byName(a, b csi.Key) int { return cmp.Compare(a.Name(), b.Name()) }
 
+// asks returns what those who wait for a volume ask.
+func (a *Attachments) asks(v csi.Key) csi.Attachment {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w := a.waiting[v]
+	return csi.Attachment{Key: v, InUse: w == nil || w.inUse}
+}
+
 // check looks at a volume, and wakes who waits for it if there is news.
 func (a *Attachments) check(ctx context.Context, v csi.Key) {
-	_, err := a.look(ctx, v)
+	_, err := a.look(ctx, a.asks(v))
 	a.mu.Lock()
 	w := a.waiting[v]
 	news := w != nil && (err == nil || err.Error() != w.said)

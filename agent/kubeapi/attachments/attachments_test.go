@@ -105,7 +105,7 @@ func (w *world) count() (woken, gets int) {
 // asks checks what Attached says.
 func (w *world) asks(t *testing.T, ok bool, problem string) {
 	t.Helper()
-	said, is, err := w.Attached(t.Context(), disk.Driver, disk.Handle)
+	said, is, err := w.Attached(t.Context(), csi.Attachment{Key: disk, InUse: true})
 	text := ""
 	if err != nil {
 		text = err.Error()
@@ -189,7 +189,7 @@ func TestAttachError(t *testing.T) {
 			t.Errorf("%d were woken by the error", woken)
 		}
 		w.asks(t, false, "no room at all")
-		if _, _, err := w.Attached(t.Context(), disk.Driver, disk.Handle); len(err.Error()) > 2*maxMessage {
+		if _, _, err := w.Attached(t.Context(), csi.Attachment{Key: disk, InUse: true}); len(err.Error()) > 2*maxMessage {
 			t.Errorf("the error has %d bytes", len(err.Error()))
 		}
 		time.Sleep(10 * time.Second)
@@ -234,5 +234,28 @@ func TestForeign(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.asks(t, false, "is being deleted")
+	})
+}
+
+// TestNotAdmitted: the volume of a pod that is not admitted is attached once the controller says so,
+// although the node does not use it; the change of the node wakes who waits for it.
+func TestNotAdmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		asks := func(inUse, want bool) {
+			t.Helper()
+			_, is, err := w.Attached(t.Context(), csi.Attachment{Key: disk, InUse: inUse})
+			if is != want || err != nil {
+				t.Errorf("asked for the volume, in use: %t: %t, %v; want %t", inUse, is, err, want)
+			}
+		}
+		w.put(t, storagev1.VolumeAttachmentStatus{Attached: true})
+		asks(false, false)
+		w.set(false, true)
+		if woken, _ := w.count(); woken != 1 {
+			t.Errorf("%d were woken, want 1", woken)
+		}
+		asks(false, true)
+		asks(true, false)
 	})
 }

@@ -27,6 +27,8 @@ type state struct {
 	known   bool // the driver may have published the volume
 	done    bool // it has, in this run of the agent
 	leaving bool // the pod gives it up
+	// since is when the pod began to want it, in this run of the agent.
+	since time.Time
 }
 
 // place is where a volume is staged; the driver may have begun to.
@@ -282,6 +284,12 @@ func (b *book) wake(do func(types.UID), which func(k Key) bool) {
 	for _, pod := range b.waiting(which) {
 		do(pod)
 	}
+}
+
+// since returns when a pod began to want a volume.
+func (b *book) since(k Key, u use) (at time.Time) {
+	b.change(k, func(s *shared) { at = s.users[u].since })
+	return at
 }
 
 // isWanted reports whether a use is not being given up.

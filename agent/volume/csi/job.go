@@ -10,6 +10,8 @@ import (
 	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/numalet/numalet/cri"
 )
 
 // job is one SetUp.
@@ -29,18 +31,16 @@ func (m *Mounts) tried(ctx context.Context, k Key, path string, do rpc) error {
 	var last failure
 	m.book.change(k, func(s *shared) { last = s.failed[path] })
 	if time.Now().Before(last.again) {
-		return last.err
+		return &cri.PausedError{Err: last.err, Until: last.again, Repeated: true}
 	}
 	err := m.cfg.Drivers.call(ctx, k.Driver, do)
-	m.book.change(k, func(s *shared) {
-		if err == nil || errors.Is(err, ErrNotRegistered) {
-			delete(s.failed, path)
-			return
-		}
-		s.failed[path] = failure{last.times + 1,
-			time.Now().Add(m.cfg.Pauses.After(last.times)), err}
-	})
-	return err
+	if err == nil || errors.Is(err, ErrNotRegistered) {
+		m.book.change(k, func(s *shared) { delete(s.failed, path) })
+		return err
+	}
+	now := failure{last.times + 1, time.Now().Add(m.cfg.Pauses.After(last.times)), err}
+	m.book.change(k, func(s *shared) { s.failed[path] = now })
+	return &cri.PausedError{Err: err, Until: now.again}
 }
 
 // stage has the driver stage the volume, if it stages volumes.
@@ -129,7 +129,7 @@ func (j job) is() (now state) {
 // settle notes how far the pod's use is. Whether the pod gives it up is not changed.
 func (j job) settle(to state) {
 	j.book.change(j.Key, func(s *shared) {
-		to.leaving = s.users[j.use()].leaving
+		to.leaving, to.since = s.users[j.use()].leaving, s.users[j.use()].since
 		s.users[j.use()] = to
 	})
 }

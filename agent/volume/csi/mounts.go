@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ type MountsConfig struct {
 	// Attached returns what the attacher of a driver says of a volume that is attached to the node.
 	// Else ok is false, and err says why if the attacher failed. It must not block long; nil: there
 	// is nobody who attaches.
-	Attached func(ctx context.Context, driver, handle string) (
+	Attached func(ctx context.Context, of Attachment) (
 		publishContext map[string]string, ok bool, err error)
 	// Used is called after what InUse returns has changed. It must not block. Optional.
 	Used func()
@@ -33,6 +34,13 @@ type MountsConfig struct {
 	Wake func(pod types.UID)
 	// Pauses are between calls for a volume that fail; zero: from 0.5 s to 2 min 2 s, the kubelet's.
 	Pauses await.Pauses
+}
+
+// Attachment is a volume that is to be attached to the node.
+type Attachment struct {
+	Key
+	// InUse: a pod is to have the volume, and InUse has it.
+	InUse bool
 }
 
 // Mounts has the volumes of the node's pods staged and published by their drivers, and takes them
@@ -165,7 +173,8 @@ func (m *Mounts) Want(r Request) {
 	other := false
 	m.book.change(r.Key, func(s *shared) {
 		other = len(s.users)+len(s.places) == 0
-		s.users[r.use()] = state{known: s.users[r.use()].known}
+		was := s.users[r.use()]
+		s.users[r.use()] = state{known: was.known, since: cmp.Or(was.since, time.Now())}
 		s.unattached = r.Ephemeral
 	})
 	if other {
@@ -197,7 +206,7 @@ func (m *Mounts) SetUp(ctx context.Context, r Request, then func(target string, 
 			err)
 	}
 	m.notice(r.Driver, o)
-	attachment, err := m.attachment(ctx, o, r)
+	attachment, err := m.attachment(ctx, o, r, m.book.since(r.Key, r.use()))
 	if err != nil {
 		return &OperationError{"WaitForAttach", err}
 	}
@@ -218,8 +227,27 @@ func (m *Mounts) SetUp(ctx context.Context, r Request, then func(target string, 
 	return nil
 }
 
-// attachment returns what the attacher says of the volume.
-func (m *Mounts) attachment(ctx context.Context, o object, r Request) (map[string]string, error) {
+// patience is how long nobody is told that a volume is not attached yet: as long as the kubelet has a
+// pod wait for its volumes.
+const patience = 2*time.Minute + 3*time.Second
+
+// PendingError says that a volume is not attached yet, and that nobody has failed to.
+type PendingError struct {
+	Err   error
+	since time.Time
+}
+
+func (e *PendingError) Error() string { return e.Err.Error() }
+
+func (e *PendingError) Unwrap() error { return e.Err }
+
+// Usual reports whether that has not lasted longer than usual.
+func (e *PendingError) Usual() bool { return time.Since(e.since) < patience }
+
+// attachment returns what the attacher says of the volume. since is when the pod began to use the
+// volume; zero: it does not yet.
+func (m *Mounts) attachment(ctx context.Context, o object, r Request, since time.Time) (
+	map[string]string, error) {
 	if r.Ephemeral || !o.attaches() {
 		return nil, nil
 	}
@@ -227,10 +255,11 @@ func (m *Mounts) attachment(ctx context.Context, o object, r Request) (map[strin
 		return nil, fmt.Errorf("CSI driver %s has its volumes attached, and there is no API server "+
 			"to hear of it from; run the agent with --kubeconfig", r.Driver)
 	}
-	said, ok, err := m.cfg.Attached(ctx, r.Driver, r.Handle)
+	said, ok, err := m.cfg.Attached(ctx, Attachment{r.Key, !since.IsZero()})
 	if err == nil && !ok {
-		err = fmt.Errorf("volume %s is not attached for volume attachment %s: waiting for the "+
-			"external-attacher of CSI driver %s", r.Handle, r.AttachmentName(m.cfg.Node), r.Driver)
+		err = &PendingError{fmt.Errorf("volume %s is not attached for volume attachment %s: waiting "+
+			"for the external-attacher of CSI driver %s", r.Handle, r.AttachmentName(m.cfg.Node),
+			r.Driver), cmp.Or(since, time.Now())}
 	}
 	return said, err
 }
@@ -243,7 +272,7 @@ func (m *Mounts) Lack(ctx context.Context, v Volume) error {
 	}
 	o, err := m.object(ctx, v.Driver)
 	if err == nil {
-		_, err = m.attachment(ctx, o, Request{Volume: v})
+		_, err = m.attachment(ctx, o, Request{Volume: v}, time.Time{})
 	}
 	if err != nil {
 		return &OperationError{"WaitForAttach", err}
