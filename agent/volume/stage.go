@@ -4,30 +4,21 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 )
 
-// turns let one goroutine at a time work on a staged volume: stage it and mount it for a pod, or
-// look for pods that use it and undo the stage. The zero value is ready.
-type turns struct {
-	all sync.Map // of chan struct{}, by place; the node has few staged volumes
-}
-
-// take waits for the volume's turn until ctx ends. done gives the turn back.
-func (t *turns) take(ctx context.Context, p place) (done func(), err error) {
-	all, _ := t.all.LoadOrStore(p, make(chan struct{}, 1))
-	turn := all.(chan struct{}) //nolint:forcetypeassert // of no other type
-	select {
-	case turn <- struct{}{}:
-		return func() { <-turn }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("volume %v is being mounted for another pod: %w", p, ctx.Err())
+// take waits until nobody else stages the volume, mounts it for a pod, or looks for pods that use it
+// and undoes the stage.
+func (v *Volumes) take(ctx context.Context, p place) (done func(), err error) {
+	done, err = v.turns.Take(ctx, p)
+	if err != nil {
+		return nil, fmt.Errorf("volume %v is being mounted for another pod: %w", p, err)
 	}
+	return done, nil
 }
 
 // staged stages the volume and calls mount, which makes the pod's mount of it.
 func staged(ctx context.Context, v *Volumes, t target, mount func(target) error) error {
-	done, err := v.turns.take(ctx, t.place())
+	done, err := v.take(ctx, t.place())
 	if err != nil {
 		return err
 	}
@@ -47,7 +38,7 @@ func unstage(ctx context.Context, v *Volumes, p place) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, unmountWait)
 	defer cancel()
-	done, err := v.turns.take(ctx, p)
+	done, err := v.take(ctx, p)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/turns"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -62,7 +63,7 @@ type Volumes struct {
 	due
 	records
 	filesystems
-	turns   turns
+	turns   turns.Turns[place]
 	devices *onDevices
 	mapped  mapped
 	claims  *claims
