@@ -31,8 +31,8 @@ type contentDomain struct {
 	room    *atomic.Pointer[rooms]  // nil inside: not measured yet
 }
 
-// rooms is the room of the volumes that claims stand for, by pod.
-type rooms map[types.UID][]stats.ClaimVolume
+// rooms is the room of the volumes that others serve, by pod.
+type rooms map[types.UID][]stats.VolumeRoom
 
 // newContents makes what pods are made of, beside the claims.
 func newContents(ctx context.Context, n node, s storageEnds, claims claimDomain) (
@@ -116,10 +116,10 @@ func (c contentDomain) measure(n node, pods *podstatus.Store) []part {
 			found := c.volumes.Measure(ctx, pods.Active(), n.metrics.VolumeLooked)
 			n.metrics.Volumes(found)
 			now := rooms{}
-			for _, one := range found.Claims {
+			for _, one := range found.Rooms {
 				for _, of := range one.Pods {
-					now[of.Pod] = append(now[of.Pod], stats.ClaimVolume{Volume: of.Volume,
-						Namespace: one.Namespace, Claim: one.Claim, Room: one.Room})
+					now[of.Pod] = append(now[of.Pod], stats.VolumeRoom{Volume: of.Volume,
+						Namespace: one.Namespace, Claim: one.Claim, Room: one.Room, At: one.At})
 				}
 			}
 			c.room.Store(&now)
@@ -138,7 +138,7 @@ func (c contentDomain) grow(n node, pods *podstatus.Store) []part {
 }
 
 // measured returns what measure found last.
-func (c contentDomain) measured() map[types.UID][]stats.ClaimVolume {
+func (c contentDomain) measured() map[types.UID][]stats.VolumeRoom {
 	if now := c.room.Load(); now != nil {
 		return *now
 	}

@@ -242,6 +242,6 @@ func newStats(n node, h host, c contentDomain, m *localstorage.Meter) (*stats.Co
 		Host: stats.Host{BootID: h.info.BootID, MachineID: h.info.MachineID,
 			SystemUUID: h.info.SystemUUID},
 		Groups: groups, Proc: proc,
-		Disks: stats.DisksConfig{Root: n.cfg.RootDir, Pods: m.Get, Claims: c.measured},
+		Disks: stats.DisksConfig{Root: n.cfg.RootDir, Pods: m.Get, Rooms: c.measured},
 	})
 }

@@ -67,13 +67,16 @@ func (m *Metrics) Volumes(now volume.Measured) {
 	}
 	for _, g := range m.volumes.room {
 		g.gauge.Reset()
-		for _, c := range now.Claims {
+		for _, c := range now.Rooms {
+			if c.Claim == "" {
+				continue
+			}
 			g.gauge.WithLabelValues(c.Namespace, c.Claim).Set(float64(g.of(c.Room)))
 		}
 	}
 }
 
-// VolumeLooked records how long measuring a volume took, by method: du or statfs.
+// VolumeLooked records how long measuring a volume took, by method: du, statfs, block or a driver.
 func (m *Metrics) VolumeLooked(by string, took time.Duration) {
 	m.volumes.looks.WithLabelValues(by).Observe(took.Seconds())
 }

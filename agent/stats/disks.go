@@ -20,9 +20,9 @@ type DisksConfig struct {
 	Root string
 	// Pods returns what pods use, which somebody else measures.
 	Pods func() map[types.UID]localstorage.Pod
-	// Claims returns the volumes of pods' claims whose room is known; nil: they are not measured. The
-	// map must not be changed.
-	Claims func() map[types.UID][]ClaimVolume
+	// Rooms returns the volumes of pods that others serve and whose room is known; nil: they are not
+	// measured. The map must not be changed.
+	Rooms func() map[types.UID][]VolumeRoom
 }
 
 // filesystemsPeriod is the time between two cheap queries of the room on filesystems.
@@ -32,7 +32,7 @@ const filesystemsPeriod = 10 * time.Second
 type Usage struct {
 	Root, Images, Containers *statsapi.FsStats // nil: not known
 	Pods                     map[types.UID]localstorage.Pod
-	Claims                   map[types.UID][]ClaimVolume // of pods
+	Rooms                    map[types.UID][]VolumeRoom // of pods
 	// Where the runtime has Images and Containers.
 	imagesAt, containersAt string
 }
@@ -53,8 +53,8 @@ func (d *Disks) Get() Usage {
 	await.Wake(d.asked)
 	u := d.last()
 	u.Pods = d.cfg.Disks.Pods()
-	if d.cfg.Disks.Claims != nil {
-		u.Claims = d.cfg.Disks.Claims()
+	if d.cfg.Disks.Rooms != nil {
+		u.Rooms = d.cfg.Disks.Rooms()
 	}
 	return u
 }

@@ -13,20 +13,26 @@ import (
 	"github.com/numalet/numalet/agent/stats/diskusage"
 )
 
-// ClaimVolume is a volume of a pod that comes from a claim, with its room.
-type ClaimVolume struct {
-	Volume           string // its name in the pod
+// VolumeRoom is a volume of a pod that is not on the node's own disk, with its room at some time.
+type VolumeRoom struct {
+	Volume string // its name in the pod
+	// Namespace and Claim name the claim that it comes from; Claim is "" if there is none.
 	Namespace, Claim string
 	Room             diskusage.Room
+	At               time.Time
 }
 
-// claimStats returns these volumes as the kubelet reports them.
-func claimStats(all []ClaimVolume) []statsapi.VolumeStats {
+// roomStats returns these volumes as the kubelet reports them.
+func roomStats(all []VolumeRoom) []statsapi.VolumeStats {
 	var out []statsapi.VolumeStats
-	for _, c := range all {
-		used := diskusage.Usage{Bytes: c.Room.Used, Inodes: c.Room.InodesUsed}
-		out = append(out, statsapi.VolumeStats{Name: c.Volume, FsStats: *fsStats(c.Room, used),
-			PVCRef: &statsapi.PVCReference{Name: c.Claim, Namespace: c.Namespace}})
+	for _, v := range all {
+		used := diskusage.Usage{Bytes: v.Room.Used, Inodes: v.Room.InodesUsed}
+		one := statsapi.VolumeStats{Name: v.Volume, FsStats: *fsStats(v.Room, used)}
+		one.Time = metav1.NewTime(v.At)
+		if v.Claim != "" {
+			one.PVCRef = &statsapi.PVCReference{Name: v.Claim, Namespace: v.Namespace}
+		}
+		out = append(out, one)
 	}
 	return out
 }
@@ -40,7 +46,7 @@ func Summary(s *Snapshot, u Usage) statsapi.Summary {
 		uid := types.UID(p.Stats.PodRef.UID)
 		used := u.Pods[uid]
 		stats := p.Stats
-		stats.VolumeStats = slices.Concat(volumeStats(used.Volumes), claimStats(u.Claims[uid]))
+		stats.VolumeStats = slices.Concat(volumeStats(used.Volumes), roomStats(u.Rooms[uid]))
 		stats.Containers = make([]statsapi.ContainerStats, 0, len(p.Containers))
 		for _, c := range p.Containers {
 			one := c.Stats

@@ -58,8 +58,8 @@ func Polls(pod *v1.Pod) bool {
 	})
 }
 
-// unanswered is the error of a request that the API server did not answer: what was known before
-// still counts.
+// unanswered is the error of a request that the API server, or a driver, did not answer: what was
+// known before still counts.
 type unanswered struct{ error }
 
 // Unwrap returns the request's error.

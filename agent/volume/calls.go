@@ -39,6 +39,13 @@ func (c *calls) do(ctx context.Context, name string, f func() error) error {
 	}
 }
 
+// runs reports whether a call of that name runs.
+func (c *calls) runs(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.running[name] != nil
+}
+
 func (c *calls) begin(name string, f func() error) *call {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -195,17 +195,25 @@ func (v disks) unmapCSI(ctx context.Context, podDir string, u csi.Use) error {
 var errNotMeasured = errors.New("the driver does not measure volumes")
 
 // roomOfCSI returns what the volume's driver says of its room.
-func (v disks) roomOfCSI(ctx context.Context, pod *v1.Pod, u used) (diskusage.Room, error) {
+func (v disks) roomOfCSI(pod *v1.Pod, u used) (diskusage.Room, error) {
+	if v.cfg.CSI == nil {
+		return diskusage.Room{}, errNoDrivers
+	}
 	of, err := u.csiVolume(pod)
 	if err != nil {
 		return diskusage.Room{}, err
 	}
-	target := v.cfg.CSI.Target(of, pod.UID)
-	return v.roomOf(ctx, target, func() (diskusage.Room, error) {
-		room, can, err := v.cfg.CSI.Room(context.WithoutCancel(ctx), of, target)
-		if err == nil && !can {
-			err = errNotMeasured
-		}
+	path := v.cfg.CSI.Target(of, pod.UID)
+	if of.Block { // drivers know the kubelet's path
+		path = v.cfg.CSI.DeviceFile(of.Path, pod.UID)
+	}
+	room, can, err := v.cfg.CSI.Room(context.Background(), of, path)
+	switch {
+	case err != nil && !csi.Answered(err):
+		return room, unanswered{err}
+	case err == nil && !can:
+		return room, errNotMeasured
+	default:
 		return room, err
-	})
+	}
 }

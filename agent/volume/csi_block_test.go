@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/google/go-cmp/cmp"
@@ -33,6 +34,31 @@ func newBlockDisk(t *testing.T, can ...csipb.NodeServiceCapability_RPC_Type) (
 		c := &pod.Spec.Containers[0]
 		c.VolumeDevices, c.VolumeMounts = []v1.VolumeDevice{{Name: "v", DevicePath: "/dev/x"}}, nil
 		return pod
+	}
+}
+
+// A block volume is measured by its driver once it is published, at the path that the kubelet names.
+func TestMeasureBlockDisk(t *testing.T) {
+	n, podWith := newBlockDisk(t, stages, csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS)
+	n.driver.Measured(&csipb.NodeGetVolumeStatsResponse{Usage: []*csipb.VolumeUsage{{
+		Unit: csipb.VolumeUsage_BYTES, Total: 100}}})
+	pods := []*v1.Pod{podWith("u")}
+	measure := func() Measured { return n.Measure(t.Context(), pods, func(string, time.Duration) {}) }
+	n.driver.Fault(csitest.Publish, csitest.Fault{Err: status.Error(codes.Internal, "not yet"), Count: 1})
+	if err := n.SetUp(t.Context(), pods[0]); err == nil {
+		t.Fatal("the fault did not come")
+	}
+	if got := measure(); len(got.Rooms)+len(got.Actual) != 0 || len(n.driver.Calls(csitest.Stats)) != 0 {
+		t.Errorf("before it is published: %+v", got)
+	}
+	n.mounts.DriversChanged()
+	setUp(t, n.Volumes, pods[0])
+	if got := measure(); len(got.Rooms) != 1 || got.Rooms[0].Room.Capacity != 100 || got.Rooms[0].Claim != "data" {
+		t.Errorf("got %+v", got)
+	}
+	req := request[*csipb.NodeGetVolumeStatsRequest](n, csitest.Stats)
+	if want := filepath.Join(n.root, blockDir, "pv/dev/u"); req.GetVolumePath() != want {
+		t.Errorf("asked about %s, want %s", req.GetVolumePath(), want)
 	}
 }
 

@@ -1,13 +1,16 @@
 package volume
 
 import (
+	"reflect"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/numalet/numalet/agent/stats/diskusage"
 	"github.com/numalet/numalet/agent/volume/csi"
@@ -33,7 +36,7 @@ func TestMeasureDisk(t *testing.T) {
 	}
 	got := measure()
 	want := diskusage.Room{Capacity: 100, Used: 60, Available: 40, Inodes: 10, InodesUsed: 6, InodesFree: 4}
-	if len(got.Claims) != 1 || got.Claims[0].Room != want || len(got.Claims[0].Pods) != 2 ||
+	if len(got.Rooms) != 1 || got.Rooms[0].Room != want || len(got.Rooms[0].Pods) != 2 ||
 		!slices.Equal(looked, []string{csitest.Name}) ||
 		got.Actual["kubernetes.io/csi:disk.example.com"] != 2 {
 		t.Errorf("got %+v, looked %q", got, looked)
@@ -47,48 +50,71 @@ func TestMeasureDisk(t *testing.T) {
 		"nothing": nil, "a negative number": {{Unit: csipb.VolumeUsage_BYTES, Total: -1}},
 	} {
 		n.driver.Measured(&csipb.NodeGetVolumeStatsResponse{Usage: said})
-		if got := measure(); len(got.Claims) > 0 {
-			t.Errorf("of %s came %+v", name, got.Claims)
+		if got := measure(); len(got.Rooms) > 0 {
+			t.Errorf("of %s came %+v", name, got.Rooms)
 		}
 	}
 	other := newDisk(t, stages)
 	setUp(t, other.Volumes, pods[0])
 	if got := other.Measure(t.Context(), pods[:1], func(string, time.Duration) {
 		t.Error("a driver that cannot measure was looked at")
-	}); len(got.Claims) > 0 {
-		t.Errorf("got %+v", got.Claims)
+	}); len(got.Rooms) > 0 {
+		t.Errorf("got %+v", got.Rooms)
 	}
 }
 
-// A driver that does not answer is asked for one of its volumes, and for no other.
-func TestMeasureOfASilentDriver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := &Volumes{filesystems: filesystems{calls: &calls{}}, cfg: Config{CSI: &csi.Mounts{}}}
-		pod := diskPod("u")
-		pv := func(name string) used {
-			return used{claim: name, plugin: csiVolumes(), pv: &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{
-				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
-					Driver: csitest.Name, VolumeHandle: "vol-1"}}}}}
-		}
-		u := pv("a")
-		u.pv.Name = "a"
-		release := make(chan struct{})
-		v.calls.begin("measure "+v.cfg.CSI.Target(csi.Volume{Path: "a"}, pod.UID), func() error {
-			<-release
-			return nil
-		})
-		silent := map[string]bool{}
-		began := time.Now()
-		if _, _, err := (disks{v}).measure(t.Context(), pod, u, "", silent); err == nil || !silent[csitest.Name] {
-			t.Errorf("got %v, silent %v", err, silent)
-		}
-		if took := time.Since(began); took != measureWait {
-			t.Errorf("it took %v", took)
-		}
-		if _, _, err := (disks{v}).measure(t.Context(), pod, pv("b"), "", silent); err == nil ||
-			time.Since(began) != measureWait {
-			t.Errorf("the next volume: %v, %v", err, time.Since(began))
-		}
-		close(release)
-	})
+// Volumes of a pod's own spec are measured as those of claims.
+func TestMeasureOfInlineDisks(t *testing.T) {
+	n := newDisk(t, csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS)
+	n.driver.Measured(&csipb.NodeGetVolumeStatsResponse{Usage: []*csipb.VolumeUsage{{
+		Unit: csipb.VolumeUsage_BYTES, Total: 100}}})
+	n.objects.has(&storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{
+		storagev1.VolumeLifecycleEphemeral, storagev1.VolumeLifecyclePersistent}}})
+	inline := diskPod("u")
+	inline.Spec.Volumes = []v1.Volume{{Name: inline.Spec.Volumes[0].Name, VolumeSource: v1.VolumeSource{
+		CSI: &v1.CSIVolumeSource{Driver: csitest.Name}}}}
+	setUp(t, n.Volumes, inline)
+	looked := func(string, time.Duration) {}
+	got := n.Measure(t.Context(), []*v1.Pod{inline}, looked)
+	if len(got.Rooms) != 1 || got.Rooms[0].Claim != "" || got.Rooms[0].Room.Capacity != 100 ||
+		got.Rooms[0].At.IsZero() || !slices.Equal(got.Rooms[0].Pods, []PodVolume{{"u", inline.Spec.Volumes[0].Name}}) {
+		t.Errorf("got %+v", got.Rooms)
+	}
+	req := request[*csipb.NodeGetVolumeStatsRequest](n, csitest.Stats)
+	if req.GetVolumeId() != request[*csipb.NodePublishVolumeRequest](n, csitest.Publish).GetVolumeId() {
+		t.Errorf("asked %v", req)
+	}
+}
+
+// A driver that does not answer for one volume is asked once for it, is waited for a moment, and says
+// what room its other volumes have. What it said before still counts, until it says something else.
+func TestMeasureOfADriverThatHangs(t *testing.T) {
+	n := newDisk(t, stages, csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS)
+	pods := []*v1.Pod{diskPod("u")}
+	setUp(t, n.Volumes, pods[0])
+	said := func(total int64) {
+		n.driver.Measured(&csipb.NodeGetVolumeStatsResponse{Usage: []*csipb.VolumeUsage{{
+			Unit: csipb.VolumeUsage_BYTES, Total: total}}})
+	}
+	measure := func() Measured { return n.Measure(t.Context(), pods, func(string, time.Duration) {}) }
+	said(100)
+	first := measure()
+	n.driver.Fault(csitest.Stats, csitest.Fault{Err: status.Error(codes.Unavailable, "away")})
+	if got := measure(); !reflect.DeepEqual(got, first) {
+		t.Errorf("without an answer: %+v, before %+v", got, first)
+	}
+	n.leave()
+	if got := measure(); !reflect.DeepEqual(got, first) {
+		t.Errorf("without the driver: %+v, before %+v", got, first)
+	}
+	n.register()
+	n.driver.Fault(csitest.Stats, csitest.Fault{Err: status.Error(codes.Internal, "broken")})
+	if got := measure(); len(got.Rooms) != 0 {
+		t.Errorf("after a failure: %+v", got.Rooms)
+	}
+	n.driver.Fault(csitest.Stats, csitest.Fault{})
+	said(200)
+	if got := measure(); len(got.Rooms) != 1 || got.Rooms[0].Room.Capacity != 200 {
+		t.Errorf("afterwards: %+v", got.Rooms)
+	}
 }

@@ -2,8 +2,8 @@ package volume
 
 import (
 	"context"
-	"errors"
 	"os"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,22 +12,21 @@ import (
 	"github.com/numalet/numalet/agent/stats/diskusage"
 )
 
-// measureWait bounds the measurement of one volume.
-const measureWait = 2 * time.Second
-
-// Measured counts volumes, and has the space of those with claims.
+// Measured counts volumes, and has the space of those that others serve.
 type Measured struct {
 	// Desired counts the volumes that the pods use, and Actual those that are set up, by their
 	// type's name.
 	Desired, Actual map[string]int
-	Claims          []ClaimRoom // in the order of the pods, each claim once
+	Rooms           []VolumeRoom // in the order of the pods, each volume once
 }
 
-// ClaimRoom is the space on the volume that a claim is bound to.
-type ClaimRoom struct {
+// VolumeRoom is the space on a volume that is not a part of the node's disk.
+type VolumeRoom struct {
+	// Namespace and Claim name the claim; Claim is "" for a volume that a pod's spec has.
 	Namespace, Claim string
 	Room             diskusage.Room
-	Pods             []PodVolume // the pods with the claim, in their order
+	At               time.Time   // when it was so
+	Pods             []PodVolume // the pods with the volume, in their order
 }
 
 // PodVolume is a volume of a pod, by its name in the pod.
@@ -36,14 +35,14 @@ type PodVolume struct {
 	Volume string
 }
 
-// Measure counts the volumes of the pods and measures those with claims. It leaves out a volume
-// whose file system does not answer. It calls looked for each measurement with the method and the
-// time taken.
+// Measure counts the volumes of the pods and measures those that others serve, each once. A volume
+// whose file system or driver does not answer keeps what was measured last, for some time. Measure
+// calls looked for each answer with the method and the time taken, maybe after it has returned.
 func (v *Volumes) Measure(ctx context.Context, pods []*v1.Pod,
 	looked func(by string, took time.Duration)) Measured {
 	out := Measured{Desired: map[string]int{}, Actual: map[string]int{}}
-	seen := map[string]int{"": -1} // index in Claims; negative: not there
-	silent := map[string]bool{}    // drivers that do not answer
+	var looks []reading
+	seen := map[string]int{} // index in Rooms
 	for _, pod := range pods {
 		dir, err := v.podDir(pod.UID)
 		if err != nil {
@@ -59,86 +58,77 @@ func (v *Volumes) Measure(ctx context.Context, pods []*v1.Pod,
 				continue
 			}
 			out.Actual[u.fullName()]++
-			id := ""
-			if u.isMeasured() {
-				id = pod.Namespace + "/" + u.claim
+			if !u.isMeasured() {
+				continue
 			}
-			at, known := seen[id]
+			one := (disks{v}).lookAt(pod, u, dir)
+			at, known := seen[one.key]
 			if !known {
-				at = -1
-				began := time.Now()
-				if room, by, err := (disks{v}).measure(ctx, pod, u, dir, silent); err == nil {
-					looked(by, time.Since(began))
-					at = len(out.Claims)
-					out.Claims = append(out.Claims,
-						ClaimRoom{Namespace: pod.Namespace, Claim: u.claim, Room: room})
-				}
-				seen[id] = at
+				at = len(out.Rooms)
+				seen[one.key], looks = at, append(looks, one)
+				out.Rooms = append(out.Rooms, VolumeRoom{Namespace: pod.Namespace, Claim: u.claim})
 			}
-			if at >= 0 {
-				c := &out.Claims[at]
-				c.Pods = append(c.Pods, PodVolume{pod.UID, u.volume.Name})
-			}
+			out.Rooms[at].Pods = append(out.Rooms[at].Pods, PodVolume{pod.UID, u.volume.Name})
 		}
 	}
+	v.rooms.look(ctx, v.calls, looks, looked)
+	kept := out.Rooms[:0]
+	for i, one := range looks {
+		if a, is := v.rooms.of(one.key); is {
+			out.Rooms[i].Room, out.Rooms[i].At = a.room, a.at
+			kept = append(kept, out.Rooms[i])
+		}
+	}
+	out.Rooms = slices.Clip(kept)
 	return out
 }
 
-// isThere reports whether the volume was made. One outside the pod's directory counts as made if
-// that directory exists.
+// isThere reports whether the volume was made. A device is made with its link; another one
+// outside the pod's directory counts as made if that directory exists.
 func (u used) isThere(podDir string) bool {
 	path := u.place().ready(podDir, u.plugin.written)
-	if u.plugin.path != nil {
+	switch {
+	case u.plugin.block:
+		path = u.place().device(podDir)
+	case u.plugin.path != nil:
 		path = podDir
 	}
-	_, err := os.Stat(path)
+	_, err := os.Lstat(path)
 	return err == nil
 }
 
-// isMeasured reports whether the volume has room of its own: it is a claim's, and neither a directory
-// nor a device of the host.
+// isMeasured reports whether the volume has room of its own, which others than agent/localstorage
+// have to be asked for: a driver's, a server's, or a device's, and no directory of the host.
 func (u used) isMeasured() bool {
-	return u.claim != "" && (u.plugin.path == nil || u.facts().driver != "")
+	is := u.facts()
+	switch {
+	case is.driver != "", u.plugin.block:
+		return true
+	case u.plugin.path != nil:
+		return false
+	case u.claim != "":
+		return true
+	default:
+		return is.mounted && is.served
+	}
 }
 
-// measure returns the space on a volume, and by what it was measured: its file system, or its driver.
-// A driver that does not answer in time is silent from then on, and not asked.
-func (v disks) measure(ctx context.Context, pod *v1.Pod, u used, dir string,
-	silent map[string]bool) (room diskusage.Room, by string, err error) {
-	driver := u.facts().driver
-	if driver == "" {
-		path := u.path(dir)
-		room, err = v.roomOf(ctx, path, func() (diskusage.Room, error) {
-			return diskusage.Filesystem(path)
-		})
-		return room, "statfs", err
+// lookAt says how to measure a volume of a pod, which is the same volume for all pods with its claim.
+func (v disks) lookAt(pod *v1.Pod, u used, dir string) reading {
+	out := reading{key: "pod " + string(pod.UID) + "/" + u.volume.Name, by: "statfs"}
+	if u.claim != "" {
+		out.key = "pv " + u.pv.Name
 	}
-	if silent[driver] || v.cfg.CSI == nil {
-		return room, driver, context.DeadlineExceeded
+	path := u.path(dir)
+	switch driver := u.facts().driver; {
+	case driver != "":
+		out.by = driver
+		out.measure = func() (diskusage.Room, error) { return v.roomOfCSI(pod, u) }
+	case u.plugin.block:
+		out.by = "block"
+		out.measure = func() (diskusage.Room, error) { return diskusage.Device(path) }
+	default:
+		out.measure = func() (diskusage.Room, error) { return diskusage.Filesystem(path) }
 	}
-	room, err = v.roomOfCSI(ctx, pod, u)
-	silent[driver] = errors.Is(err, context.DeadlineExceeded)
-	return room, driver, err
-}
-
-// roomOf calls measure for what is at path, and waits for it at most measureWait.
-func (f filesystems) roomOf(ctx context.Context, path string,
-	measure func() (diskusage.Room, error)) (diskusage.Room, error) {
-	ctx, cancel := context.WithTimeout(ctx, measureWait)
-	defer cancel()
-	found := make(chan diskusage.Room, 1)
-	err := f.calls.do(ctx, "measure "+path, func() error {
-		room, err := measure()
-		found <- room
-		return err
-	})
-	if err != nil {
-		return diskusage.Room{}, err
-	}
-	select {
-	case room := <-found:
-		return room, nil
-	default: // an earlier call came back
-		return diskusage.Room{}, context.DeadlineExceeded
-	}
+	return out
 }

@@ -2,7 +2,6 @@ package volume
 
 import (
 	"maps"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -36,29 +35,9 @@ func TestMeasure(t *testing.T) {
 		t.Errorf("desired %v, actual %v", got.Desired, got.Actual)
 	}
 	has := []PodVolume{{"a", "claim"}, {"b", "claim"}}
-	if len(got.Claims) != 1 || !slices.Equal(got.Claims[0].Pods, has) || got.Claims[0].Namespace != "shop" ||
-		got.Claims[0].Claim != "data" || got.Claims[0].Room.Capacity == 0 ||
+	if len(got.Rooms) != 1 || !slices.Equal(got.Rooms[0].Pods, has) || got.Rooms[0].Namespace != "shop" ||
+		got.Rooms[0].Claim != "data" || got.Rooms[0].Room.Capacity == 0 ||
 		!maps.Equal(looked, map[string]int{"statfs": 1}) {
-		t.Errorf("claims %+v, looked at %v", got.Claims, looked)
-	}
-}
-
-// A file system that hangs is left out, and called once.
-func TestMeasureOfWhatHangs(t *testing.T) {
-	v, _ := newVolumes(t, Config{Claims: bind(localAt(t.TempDir()))})
-	pod := podWith(claimVolume("data"))
-	dir := setUp(t, v, pod)
-	path := filepath.Join(dir, "volumes/kubernetes.io~local-volume/pv")
-	release := make(chan struct{})
-	defer close(release)
-	v.calls.begin("measure "+path, func() error {
-		<-release
-		return nil
-	})
-	got := v.Measure(t.Context(), []*v1.Pod{pod}, func(string, time.Duration) {
-		t.Error("it was looked at")
-	})
-	if len(got.Claims) != 0 || got.Actual["kubernetes.io/local-volume"] != 1 {
-		t.Errorf("got %+v", got)
+		t.Errorf("claims %+v, looked at %v", got.Rooms, looked)
 	}
 }

@@ -13,7 +13,7 @@ func nfs() plugin {
 	return plugin{from: inPods | byClaims, field: "nfs", name: "kubernetes.io/nfs",
 		facts: func(u used) facts {
 			// The claim says whether a pod has it read-only, not the persistent volume.
-			return facts{mounted: true, readOnly: u.pv == nil && u.volume.NFS.ReadOnly}
+			return facts{mounted: true, served: true, readOnly: u.pv == nil && u.volume.NFS.ReadOnly}
 		},
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
 			return time.Time{}, v.foreign(ctx, t, func() error {

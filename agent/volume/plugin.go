@@ -93,6 +93,7 @@ type facts struct {
 	mounted  bool   // something is mounted on the volume's place, maybe with mount options
 	readOnly bool   // for all containers
 	ordinary bool   // any pod can have it at any time: nothing that it is made of can be missing
+	served   bool   // a server or driver has the files
 	polled   bool   // what it is made of changes and nobody tells
 	driver   string // that makes it; "": the agent does
 }

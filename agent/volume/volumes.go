@@ -70,6 +70,7 @@ type Volumes struct {
 	// last has the versions of the volumes that the agent writes.
 	last    lastVersions
 	growths growths
+	rooms   rooms
 	cfg     Config
 }
 

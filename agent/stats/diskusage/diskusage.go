@@ -52,6 +52,20 @@ type Room struct {
 	Tmpfs, Huge bool
 }
 
+// Device returns the room on the block device at path: only its capacity is known.
+func Device(path string) (Room, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return Room{}, fmt.Errorf("look at block device: %w", err)
+	}
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return Room{}, fmt.Errorf("look at block device %s: %w", path, err)
+	}
+	return Room{Capacity: uint64(size)}, nil
+}
+
 // Filesystem returns the room on the filesystem of path.
 func Filesystem(path string) (Room, error) {
 	var s unix.Statfs_t

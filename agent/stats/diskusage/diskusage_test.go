@@ -212,3 +212,18 @@ func BenchmarkOf(b *testing.B) {
 		}
 	})
 }
+
+// A device has a capacity; nobody knows how much of it is used.
+func TestDevice(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "device")
+	if _, err := Device(path); err == nil {
+		t.Error("no error without a device")
+	}
+	if err := os.WriteFile(path, make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Device(path); err != nil || got != (Room{Capacity: 4096}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}

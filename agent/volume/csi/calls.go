@@ -2,6 +2,7 @@ package csi
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -75,6 +76,13 @@ func isFinal(err error) bool {
 	default:
 		return true
 	}
+}
+
+// Answered reports whether an error is a driver's answer, or says what is wrong with one; else the
+// driver could not be asked, or may still be at work.
+func Answered(err error) bool {
+	_, called := status.FromError(err)
+	return isFinal(err) || !called && !errors.Is(err, ErrNotRegistered)
 }
 
 // instruments has the kubelet's metric of calls to drivers.

@@ -1,0 +1,137 @@
+package volume
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/numalet/numalet/agent/stats/diskusage"
+)
+
+const (
+	// measureWait bounds how long anybody waits for the measurement of one volume, and roundWait for
+	// that of all.
+	measureWait = 2 * time.Second
+	roundWait   = 10 * time.Second
+	// lookers is how many measurements are waited for at once.
+	lookers = 8
+	// answerLife is how long an answer counts if no other one comes.
+	answerLife = 10 * time.Minute
+)
+
+// reading is a measurement of a volume.
+type reading struct {
+	key, by string
+	measure func() (diskusage.Room, error)
+}
+
+// rooms has the last answers to measurements. A measurement that hangs is not waited for again, nor
+// begun a second time. The zero value is ready.
+type rooms struct {
+	mu  sync.Mutex
+	all map[string]answer // by key
+}
+
+// answer is what is known of a volume.
+type answer struct {
+	room  diskusage.Room
+	at    time.Time // of room; zero: there is none
+	began time.Time // of the last measurement
+	late  bool      // that had no answer in time
+}
+
+// of returns the last answer about a volume.
+func (r *rooms) of(key string) (answer, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.all[key]
+	return a, !a.at.IsZero() && time.Since(a.at) < answerLife
+}
+
+// look carries out measurements that are not under way, and forgets all other volumes. It waits for
+// each of them measureWait at most. Volumes that answered in time come first, and then those that
+// were not measured for longest.
+func (r *rooms) look(ctx context.Context, c *calls, all []reading, looked func(string, time.Duration)) {
+	all = r.inOrder(all)
+	ctx, cancel := context.WithTimeout(ctx, roundWait)
+	defer cancel()
+	free := make(chan struct{}, lookers)
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	for _, one := range all {
+		name := "measure " + one.key
+		if c.runs(name) {
+			continue
+		}
+		select {
+		case free <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		waiting.Go(func() {
+			defer func() { <-free }()
+			ctx, cancel := context.WithTimeout(ctx, measureWait)
+			defer cancel()
+			r.begin(one.key)
+			_ = c.do(ctx, name, func() error { // its answer is kept
+				began := time.Now()
+				room, err := one.measure()
+				if err == nil {
+					looked(one.by, time.Since(began))
+				}
+				r.put(one.key, room, err)
+				return err
+			})
+		})
+	}
+}
+
+// inOrder sorts measurements, and keeps only what is known of their volumes.
+func (r *rooms) inOrder(all []reading) []reading {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := make(map[string]answer, len(all))
+	for _, one := range all {
+		now[one.key] = r.all[one.key]
+	}
+	r.all = now
+	return slices.SortedStableFunc(slices.Values(all), func(a, b reading) int {
+		x, y := now[a.key], now[b.key]
+		if x.late != y.late {
+			return map[bool]int{true: 1, false: -1}[x.late]
+		}
+		return cmp.Compare(x.began.UnixNano(), y.began.UnixNano())
+	})
+}
+
+// begin notes that a measurement begins; until it ends, it is late.
+func (r *rooms) begin(key string) {
+	r.change(key, func(a *answer) { a.began, a.late = time.Now(), true })
+}
+
+// put notes the end of a measurement. An error other than unanswered is an answer too.
+func (r *rooms) put(key string, room diskusage.Room, err error) {
+	_, away := errors.AsType[unanswered](err)
+	r.change(key, func(a *answer) {
+		a.late = away || time.Since(a.began) > measureWait
+		switch {
+		case err == nil:
+			a.room, a.at = room, time.Now()
+		case !away:
+			a.at = time.Time{}
+		}
+	})
+}
+
+// change changes what is known of a volume that is still measured.
+func (r *rooms) change(key string, do func(a *answer)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a, is := r.all[key]; is {
+		do(&a)
+		r.all[key] = a
+	}
+}
