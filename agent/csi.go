@@ -56,7 +56,7 @@ func newMounts(ctx context.Context, n node, s storageEnds, o *objects.Objects) (
 	}
 	d.used, d.waking = new(mailbox.Topic), mailbox.New[types.UID]()
 	cfg := csi.MountsConfig{Drivers: s.drivers.Drivers, Root: root, Node: n.name, Used: d.used.Publish,
-		Wake: d.waking.Put}
+		Wake: d.waking.Put, Done: n.metrics.Mounted}
 	if o != nil {
 		d.clustered = newClusteredMounts(n, s, d.used.Publish)
 		cfg.Objects, cfg.Attached = o, d.clustered.attached

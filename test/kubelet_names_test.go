@@ -32,9 +32,6 @@ var untold = map[string]string{
 // uncounted maps prefixes of the kubelet's metrics that the agent does not have to the explanation.
 var uncounted = map[string]string{
 	"csi_node_storage_health_":    "of a gate that is off",
-	"force_cleaned_":              "a volume that is left is removed as all others",
-	"reconstruct_":                "what is mounted is looked at, and not made up again",
-	"volume_operation_":           "storage_operation_duration_seconds tells",
 	"volume_manager_selinux_":     "the agent does not label volumes, the runtime does",
 	"kubelet_orphan_pod_cleaned_": "a pod that nobody desires ends as all others",
 	"kubelet_imagemanager_inmemory_": "all records are in memory: there is no cache that could be " +

@@ -3,6 +3,7 @@ package metrics
 import (
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/stats/diskusage"
 	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/metric"
 )
@@ -21,8 +23,9 @@ var storageBuckets = []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300,
 
 // volumeMetrics holds the metrics of volumes and of mounted images.
 type volumeMetrics struct {
-	setUp                              *metrics.HistogramVec
+	operations, overall                *metrics.HistogramVec
 	imagesWanted, imagesHad, imagesNot *metrics.Counter
+	reconstructed, cleaned             attempts
 	total                              *metrics.GaugeVec
 	looks                              *metrics.HistogramVec
 	room                               []roomGauge
@@ -83,9 +86,24 @@ func (m *Metrics) VolumeLooked(by string, took time.Duration) {
 
 func newVolumeMetrics(s *metric.Set) *volumeMetrics {
 	return &volumeMetrics{
-		setUp: s.Histograms("storage_operation_duration_seconds",
-			"Seconds to set up a volume or to bring it up to date, by its type.", storageBuckets,
+		operations: s.Histograms("storage_operation_duration_seconds",
+			"Seconds that an operation on a volume took, by the volume's type.", storageBuckets,
 			"volume_plugin", "operation_name", "status", "migrated"),
+		overall: s.Histograms("volume_operation_total_seconds",
+			"Seconds from the time when a volume was wanted until it was mounted, by its type.",
+			storageBuckets, "plugin_name", "operation_name"),
+		reconstructed: attempts{
+			s.Counter("reconstruct_volume_operations_total",
+				"Volumes of earlier runs that were found when the agent began."),
+			s.Counter("reconstruct_volume_operations_errors_total",
+				"Volumes of those whose type or driver could not be found out."),
+		},
+		cleaned: attempts{
+			s.Counter("force_cleaned_failed_volume_operations_total",
+				"Attempts to remove volumes whose type or driver could not be found out."),
+			s.Counter("force_cleaned_failed_volume_operation_errors_total",
+				"Attempts of those that failed."),
+		},
 		total: s.Gauges("volume_manager_total_volumes",
 			"Volumes that pods use, and those of them that are there, by type.",
 			"plugin_name", "state"),
@@ -129,11 +147,23 @@ func (v *volumeMetrics) started(pod *v1.Pod, c *v1.Container, err error) {
 	}
 }
 
-// Mounted records that a volume was set up, or failed to be.
-func (m *Metrics) Mounted(plugin string, took time.Duration, err error) {
+// Mounted records an operation on a volume.
+func (m *Metrics) Mounted(o csi.Operation) {
+	switch o.Name {
+	case csi.OperationOverall:
+		m.volumes.overall.WithLabelValues(o.Plugin, o.Name).Observe(o.Took.Seconds())
+		return
+	case csi.OperationReconstruct:
+		m.volumes.reconstructed.count(o.Err)
+		return
+	case csi.OperationForceClean:
+		m.volumes.cleaned.count(o.Err)
+		return
+	}
 	status := "success"
-	if err != nil {
+	if o.Err != nil {
 		status = "fail-unknown"
 	}
-	m.volumes.setUp.WithLabelValues(plugin, "volume_mount", status, "false").Observe(took.Seconds())
+	m.volumes.operations.WithLabelValues(o.Plugin, o.Name, status, strconv.FormatBool(o.Migrated)).
+		Observe(o.Took.Seconds())
 }

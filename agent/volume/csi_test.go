@@ -53,6 +53,7 @@ type diskNode struct {
 	objects *diskObjects
 	cfg     Config
 	csi     csi.MountsConfig
+	count   func(csi.Operation) // of drivers' volumes; nil: nobody counts
 }
 
 // diskObjects are the API server's objects about the driver, and its attachments.
@@ -149,8 +150,8 @@ func (n *diskNode) start() {
 	_, ctx := ktesting.NewTestContext(n.t)
 	ctx, cancel := context.WithCancel(ctx)
 	n.csi = csi.MountsConfig{Drivers: n.drivers, Root: n.cfg.Root, Node: "node", Objects: n.objects,
-		Attached: n.objects.attached,
-		Pauses:   await.Pauses{First: time.Millisecond, Last: 8 * time.Millisecond}}
+		Attached: n.objects.attached, Done: n.count,
+		Pauses: await.Pauses{First: time.Millisecond, Last: 8 * time.Millisecond}}
 	n.mounts = csi.NewMounts(ctx, n.csi)
 	n.cfg.CSI = n.mounts
 	var err error

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,7 +57,10 @@ func (v disks) growLater(ctx context.Context, pod *v1.Pod, u used) error {
 	waiting, cancel := context.WithTimeout(ctx, measureWait)
 	defer cancel()
 	return v.calls.do(waiting, "grow "+pv.Name, func() error {
-		return v.grow(context.WithoutCancel(ctx), growing{pod, u, claim, pv}, false)
+		began := time.Now()
+		err := v.grow(context.WithoutCancel(ctx), growing{pod, u, claim, pv}, false)
+		v.did(u, csi.OperationResize, began, err)
+		return err
 	})
 }
 

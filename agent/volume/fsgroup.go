@@ -14,6 +14,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/volume/csi"
 )
 
 // The group of a volume gets these permissions.
@@ -25,7 +27,7 @@ const (
 // giveToGroup gives a volume that outlives pods, with all files in it, to the pod's fsGroup; with
 // OnRootMismatch only if its root is not the group's already. Events report progress if that takes
 // long.
-func (c Config) giveToGroup(t target) error {
+func (c Config) giveToGroup(t target) (err error) {
 	sc := t.pod.Spec.SecurityContext
 	if sc == nil || sc.FSGroup == nil {
 		return nil
@@ -34,6 +36,11 @@ func (c Config) giveToGroup(t target) error {
 	if policy == v1.FSGroupChangeOnRootMismatch && isGroups(t.path(), int(*sc.FSGroup)) {
 		return nil
 	}
+	began := time.Now()
+	defer func() {
+		c.Done(csi.Operation{Plugin: t.fullName(), Name: csi.OperationApplyAccess,
+			Took: time.Since(began), Err: err})
+	}()
 	var given atomic.Int64
 	var telling sync.WaitGroup
 	defer telling.Wait()

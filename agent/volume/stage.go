@@ -4,6 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/volume/csi"
 )
 
 // take waits until nobody else stages the volume, mounts it for a pod, or looks for pods that use it
@@ -29,8 +34,8 @@ func staged(ctx context.Context, v *Volumes, t target, mount func(target) error)
 	return mount(t)
 }
 
-// unstage undoes the stage of a volume that a pod had, unless another pod has it.
-func unstage(ctx context.Context, v *Volumes, p place) error {
+// unstage undoes the stage of a volume that the pod had, unless another pod has it.
+func unstage(ctx context.Context, v *Volumes, pod types.UID, p place) (err error) {
 	at := slices.IndexFunc(plugins(),
 		func(one plugin) bool { return one.name == p.plugin && one.stage != nil })
 	if at < 0 {
@@ -43,5 +48,11 @@ func unstage(ctx context.Context, v *Volumes, p place) error {
 		return err
 	}
 	defer done()
+	if began := time.Now(); !v.claims.elsewhere(pod, p.name) {
+		defer func() {
+			v.cfg.Done(csi.Operation{Plugin: p.plugin, Name: csi.OperationUnstage,
+				Took: time.Since(began), Err: err})
+		}()
+	}
 	return plugins()[at].stage.undo(ctx, v, p.name)
 }

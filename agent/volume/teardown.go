@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,10 +25,16 @@ func (v *Volumes) TearDown(ctx context.Context, uid types.UID) (err error) {
 // emptied unmounts everything in the pod's directory, removes what was made for the pod elsewhere,
 // and then calls remove for the directory. If all succeeds, it forgets the pod's claims.
 func (v takingBack) emptied(ctx context.Context, uid types.UID,
-	remove func(context.Context, string) error) error {
+	remove func(context.Context, string) error) (err error) {
+	defer func() { v.cleaned(uid, err) }()
 	v.forget(uid)
 	v.last.forget(uid)
 	dir, err := v.podDir(uid)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	there, err := places(dir)
 	if err != nil {
 		return err
 	}
@@ -38,9 +45,11 @@ func (v takingBack) emptied(ctx context.Context, uid types.UID,
 		return errors.Join(err, v.unmountBelow(ctx, dir, held...))
 	}
 	if err := v.unmountBelow(ctx, dir); err != nil {
+		v.stuck(dir, there, began, err)
 		return err
 	}
-	if err := v.unstageAll(ctx, dir); err != nil {
+	v.ended(uid, there, began)
+	if err := v.unstageAll(ctx, uid, dir); err != nil {
 		return err
 	}
 	if err := remove(ctx, dir); err != nil {
@@ -89,11 +98,11 @@ func (v takingBack) leave(ctx context.Context, uid types.UID, at place) error {
 }
 
 // unstageAll undoes the stages of volumes in a pod's directory. Nothing is mounted there any more.
-func (v takingBack) unstageAll(ctx context.Context, dir string) error {
+func (v takingBack) unstageAll(ctx context.Context, uid types.UID, dir string) error {
 	all, err := places(dir)
 	errs := []error{err}
 	for _, p := range all {
-		errs = append(errs, unstage(ctx, v.Volumes, p))
+		errs = append(errs, unstage(ctx, v.Volumes, uid, p))
 	}
 	return errors.Join(errs...)
 }

@@ -44,9 +44,8 @@ type Config struct {
 	// the largest size of a memory-backed emptyDir; 0 leaves the size of those without a limit to the
 	// kernel.
 	Facts func() cri.Facts
-	// Done is called after each attempt at setting up a volume, with its type's name. It must not
-	// block.
-	Done func(plugin string, took time.Duration, err error)
+	// Done is called after each operation on a volume. It must not block.
+	Done func(csi.Operation)
 	// Claims reads what persistent volume claims are bound to; nil: there is no API server.
 	Claims Claims
 	// Labels returns the node's labels.
@@ -68,10 +67,11 @@ type Volumes struct {
 	mapped  mapped
 	claims  *claims
 	// last has the versions of the volumes that the agent writes.
-	last    lastVersions
-	growths growths
-	rooms   rooms
-	cfg     Config
+	last       lastVersions
+	growths    growths
+	rooms      rooms
+	operations operations
+	cfg        Config
 }
 
 // Feature gates of volumes.
@@ -107,8 +107,10 @@ func New(cfg Config) (*Volumes, error) {
 	v.devices = newOnDevices(v.layout, v.filesystems)
 	v.mapped = mapped{v.layout, v.filesystems, "/sys/block", "/dev"}
 	v.due.renews = (disks{v}).renews
-	v.claims, err = newClaims(v.layout)
-	return v, err
+	if v.claims, err = newClaims(v.layout); err != nil {
+		return nil, err
+	}
+	return v, v.lookAtRemains()
 }
 
 // SetUp makes the pod's directory and every volume that a container uses. It leaves existing
@@ -208,14 +210,12 @@ func (v *Volumes) do(ctx context.Context, s step, t target) (again time.Time, er
 		if err != nil {
 			return again, fmt.Errorf("volume %v, which the pod does not use: %w", s.place, err)
 		}
-		return again, unstage(ctx, v, s.place)
+		return again, unstage(ctx, v, t.pod.UID, s.place)
 	}
 	if err := v.cfg.persistentFits(t.used); err != nil {
 		return again, &cri.ObjectError{Err: err}
 	}
-	began := time.Now()
-	again, err = t.plugin.setUp(ctx, v, t)
-	v.cfg.Done(t.fullName(), time.Since(began), err)
+	again, err = v.setUp(ctx, t)
 	return again, t.failed(err)
 }
 
@@ -241,7 +241,7 @@ func (u used) failed(err error) error {
 // fullName returns the type's name with the driver of the volume, as in metrics.
 func (u used) fullName() string {
 	if driver := u.facts().driver; driver != "" {
-		return u.plugin.name + ":" + driver
+		return csi.FullName(driver)
 	}
 	return u.plugin.name
 }

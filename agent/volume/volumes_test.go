@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/mount-utils"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/podtest"
 )
@@ -43,7 +43,7 @@ func alone(c Config) Config {
 		c.Facts = func() cri.Facts { return cri.Facts{} }
 	}
 	if c.Done == nil {
-		c.Done = func(string, time.Duration, error) {}
+		c.Done = func(csi.Operation) {}
 	}
 	if c.Labels == nil {
 		c.Labels = func() map[string]string { return nil }

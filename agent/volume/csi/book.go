@@ -49,6 +49,8 @@ type shared struct {
 	// wait for it.
 	turn    chan struct{}
 	callers int
+	// verified: it was attached when a pod wanted it.
+	verified bool
 	// unattached: nobody attaches the volume.
 	unattached bool
 	// ending: a goroutine has the volume unstaged.
@@ -299,4 +301,10 @@ func (b *book) isWanted(k Key, u use) (is bool) {
 		is = has && !now.leaving
 	})
 	return is
+}
+
+// verify notes that a volume is attached, and reports whether that is news.
+func (b *book) verify(k Key) (news bool) {
+	b.change(k, func(s *shared) { news, s.verified = !s.verified, true })
+	return news
 }

@@ -23,8 +23,8 @@ type job struct {
 }
 
 // staging and publishing name the operations in the kubelet's messages.
-func (j job) staging() string    { return j.pick("MountDevice", "SetUpDevice") }
-func (j job) publishing() string { return j.pick("SetUp", "MapPodDevice") }
+func (j job) staging() string    { return pick(j.Block, "MountDevice", "SetUpDevice") }
+func (j job) publishing() string { return pick(j.Block, "SetUp", "MapPodDevice") }
 
 // tried calls the driver for a path, unless a call for it failed a short time ago.
 func (m *Mounts) tried(ctx context.Context, k Key, path string, do rpc) error {
@@ -92,13 +92,13 @@ func (j job) absent(err error) error {
 		return fmt.Errorf("%s: mounter.SetUpAt failed to get CSI client: %w", pluginName, err)
 	}
 	return &OperationError{j.staging(), fmt.Errorf("%s: %s failed to %s: %w", pluginName,
-		j.pick("attacher.MountDevice", "blockMapper.SetUpDevice"),
-		j.pick("create newCsiDriverClient", "get CSI client"), err)}
+		pick(j.Block, "attacher.MountDevice", "blockMapper.SetUpDevice"),
+		pick(j.Block, "create newCsiDriverClient", "get CSI client"), err)}
 }
 
 // pick returns a word for volumes with a file system, or for block volumes.
-func (j job) pick(files, block string) string {
-	if j.Block {
+func pick(isBlock bool, files, block string) string {
+	if isBlock {
 		return block
 	}
 	return files

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/types"
@@ -62,18 +63,25 @@ func (m *Mounts) Leave(ctx context.Context, of Use, unmap func() error) error {
 	known := false
 	m.book.change(k, func(s *shared) { known = s.users[u].known })
 	if known {
-		if err := unmap(); err != nil {
-			return err
-		}
-		if err := m.unpublish(ctx, k, u); err != nil {
-			return fmt.Errorf("%s: Unmounter.TearDownAt failed: %w", pluginName, err)
-		}
-		if err := m.paths.endPublish(u); err != nil {
+		began, name := time.Now(), pick(u.block, OperationUnmount, OperationUnmap)
+		err := m.takeBack(ctx, k, u, unmap)
+		if m.did(k, name, began, err); err != nil {
 			return err
 		}
 	}
 	unstager{m}.forget(k, u)
 	return nil
+}
+
+// takeBack undoes what was made of a volume for a pod.
+func (m *Mounts) takeBack(ctx context.Context, k Key, u use, unmap func() error) error {
+	if err := unmap(); err != nil {
+		return err
+	}
+	if err := m.unpublish(ctx, k, u); err != nil {
+		return fmt.Errorf("%s: Unmounter.TearDownAt failed: %w", pluginName, err)
+	}
+	return m.paths.endPublish(u)
 }
 
 // leftPrefix tells failures of unpublishing from those of publishing.
@@ -178,7 +186,11 @@ func (m unstager) unstage(ctx context.Context, k Key) (over bool, err error) {
 }
 
 // unstageAt undoes a volume's staging at one place, with its record.
-func (m unstager) unstageAt(ctx context.Context, k Key, p place) error {
+func (m unstager) unstageAt(ctx context.Context, k Key, p place) (err error) {
+	began := time.Now()
+	defer func() {
+		m.did(k, pick(p.name != "", OperationUnstage, OperationUnstageMap), began, err)
+	}()
 	if _, err := os.Stat(p.path); err == nil {
 		err := m.cfg.Drivers.call(ctx, k.Driver, func(ctx context.Context, c csipb.NodeClient) error {
 			can, err := capabilities(ctx, c)

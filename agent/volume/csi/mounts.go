@@ -32,6 +32,9 @@ type MountsConfig struct {
 	Used func()
 	// Wake has a pod looked at that waits for a driver or an attachment. It must not block. Optional.
 	Wake func(pod types.UID)
+	// Done is called after each operation on a volume that nobody else counts. It must not block.
+	// Optional.
+	Done func(Operation)
 	// Pauses are between calls for a volume that fail; zero: from 0.5 s to 2 min 2 s, the kubelet's.
 	Pauses await.Pauses
 }
@@ -62,6 +65,9 @@ type Mounts struct {
 func NewMounts(ctx context.Context, cfg MountsConfig) *Mounts {
 	if cfg.Used == nil {
 		cfg.Used = func() {}
+	}
+	if cfg.Done == nil {
+		cfg.Done = func(Operation) {}
 	}
 	if cfg.Wake == nil {
 		cfg.Wake = func(types.UID) {}
@@ -206,9 +212,13 @@ func (m *Mounts) SetUp(ctx context.Context, r Request, then func(target string, 
 			err)
 	}
 	m.notice(r.Driver, o)
+	began := time.Now()
 	attachment, err := m.attachment(ctx, o, r, m.book.since(r.Key, r.use()))
 	if err != nil {
 		return &OperationError{"WaitForAttach", err}
+	}
+	if m.book.verify(r.Key) {
+		m.did(r.Key, OperationVerify, began, nil)
 	}
 	job := job{Mounts: m, Request: r, object: o, attachment: attachment}
 	if !r.Ephemeral {
