@@ -86,6 +86,10 @@ func TestOneDeviceHasOneOwner(t *testing.T) {
 					if len(said) != 1 || !strings.HasPrefix(said[0], string(after.UID)+" Wait: "+decide.ReasonWaitResources) {
 						t.Errorf("while it ends: %q", said)
 					}
+					d.queue.Submit(pod("x", "cpu=1"), false)
+					d.expect("x Admit")
+					d.queue.Release("x") // waiting pods look for a place again
+					d.expect()
 					d.queue.Release(before.UID)
 					d.expect(string(after.UID) + " Admit")
 				}

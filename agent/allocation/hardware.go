@@ -227,7 +227,9 @@ func (p claimProvider) owned(wants Claims) error {
 	var recorded Claims
 	all := p.draft.view.Taken.owners()
 	for name, c := range p.draft.view.Own.Containers {
-		recorded = append(recorded, c.Claims()...)
+		if p.draft.view.Keep != KeepWhole { // what it waits for it does not have
+			recorded = append(recorded, c.Claims()...)
+		}
 		for _, set := range c.Devices() {
 			if set.Answer != nil {
 				held := Container{Devices{set}}.hardware(", which container " + name + " has,")
