@@ -179,33 +179,8 @@ func (c claimDomain) admission() admission.Claims {
 	if c.Manager == nil {
 		return nil
 	}
-	return admissionClaims{c.Manager}
+	return claims.Admission{Manager: c.Manager}
 }
 
 // holds reports whether the pod holds claims.
 func (c claimDomain) holds(pod types.UID) bool { return c.Manager != nil && c.Held(pod) != nil }
-
-// admissionClaims are claims that are followed until they are prepared or released.
-type admissionClaims struct{ *claims.Manager }
-
-// Begin implements admission.Claims.
-func (c admissionClaims) Begin(pod *v1.Pod) {
-	if _, lack := c.Uses(pod); lack.Reason != "" { // else they are prepared
-		c.Manager.Begin(pod)
-	}
-}
-
-// Prepare implements admission.Claims.
-func (c admissionClaims) Prepare(ctx context.Context, pod *v1.Pod) error {
-	err := c.Manager.Prepare(ctx, pod)
-	if err == nil {
-		c.End(pod.UID)
-	}
-	return err
-}
-
-// Release implements admission.Claims.
-func (c admissionClaims) Release(pod types.UID) {
-	c.End(pod)
-	c.Manager.Release(pod)
-}
