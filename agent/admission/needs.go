@@ -82,11 +82,14 @@ func (s *step) forgo() {
 	}
 }
 
-// looks reports whether the pod waits for the API server to say what it lacks.
-func (r *record) looks(now time.Time) bool {
+// looks reports whether the API server is asked what the pod lacks before the decision counts: its
+// claims cannot be used as far as is known, or it would get something, and may lack an object.
+func (r *record) looks(d decide.Decision, now time.Time) bool {
 	i := r.inquiry
-	return (i.lack.Unknown || claim.Any(r.Pod)) && !i.looked && !i.aside &&
-		now.Sub(r.tries.since) < lookTimeout
+	if i.looked || i.aside || now.Sub(r.tries.since) >= lookTimeout {
+		return false
+	}
+	return isForClaims(d) || i.lack.Unknown && !d.Kind.HoldsNothing() && d.Outcome != decide.Reject
 }
 
 // isEndless reports whether the pod waits, and no deadline ends that.
@@ -100,7 +103,7 @@ func (r *record) isEndless() bool {
 func (p *pass) hinder(ctx context.Context, e *entry, d decide.Decision) bool {
 	i := e.inquiry
 	if d.Kind == decide.Checked || d.Outcome == decide.Reject && !i.aside || i.lack == (Lack{}) ||
-		e.looks(p.now) {
+		e.looks(d, p.now) {
 		return false
 	}
 	e.reported.tried = nil // it is not what decides
@@ -138,11 +141,7 @@ func (p *pass) awaitRoom(e *entry, d *decide.Decision) {
 // look lets a pod with a place, or one whose claims are not known, wait for the API server's answer, if
 // one is expected.
 func (p *pass) look(ctx context.Context, e *entry, d decide.Decision) bool {
-	switch {
-	case !e.looks(p.now):
-		return false
-	case isForClaims(d):
-	case d.Kind.HoldsNothing(), d.Outcome == decide.Reject, !e.inquiry.lack.Unknown:
+	if !e.looks(d, p.now) {
 		return false
 	}
 	p.tell(ctx, e, inquired{d})

@@ -332,3 +332,26 @@ func TestResourceClaimsOfRunningPods(t *testing.T) {
 		}
 	})
 }
+
+// A pod whose claims are good at once, but that lacks an object, gets nothing.
+func TestResourceClaimsWithoutASecret(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		n := newNeeds()
+		n.set("a", lacksKey)
+		c := &resourceClaims{lacks: map[types.UID]claim.Lack{}, begun: map[types.UID]bool{}}
+		d := open(t, dir, &plugins{}, func(cfg *Config) {
+			cfg.Claims, cfg.Needs, cfg.Wait = c, n, time.Minute
+		})
+		defer d.stop()
+		d.queue.Submit(claiming("a", "cpu=4"), false)
+		synctest.Wait()
+		if said := d.outcomes(); said["a"] != "Wait "+ReasonWaitObjects {
+			t.Errorf("said %v", said)
+		}
+		c.expect(t, nil, nil)
+		n.set("a", Lack{})
+		d.queue.Poke()
+		d.expect("a Admit")
+		c.expect(t, []types.UID{"a"}, nil)
+	})
+}
