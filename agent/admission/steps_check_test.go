@@ -23,7 +23,9 @@ func (w *walk) check() {
 		w.failf("plugins were asked without end")
 	}
 	w.reap()
+	w.claimed()
 	w.hear()
+	w.settle()
 	if len(w.releasing) > 0 && !w.broken {
 		w.failf("nothing is said of the release of %v", w.releasing)
 	}
@@ -358,7 +360,13 @@ func (w *walk) decided(t *tenant) {
 		t.since = time.Now()
 		return // to the kubelet what that one holds is free, so that this one may wait for it
 	}
+	if w.wait == 0 && t.troubledAt.After(t.since) {
+		t.since = t.troubledAt
+	}
 	began, most := t.since, w.wait+15*time.Second
+	if len(t.claims) > 0 {
+		most += claimTime
+	}
 	if !t.owedAt.Before(began) && time.Since(t.owedAt) < 2*time.Minute {
 		began, most = t.owedAt, most+time.Minute // for the plugin to hear of it, and for Allocate
 	}

@@ -59,6 +59,8 @@ func (w *walk) torn() bool {
 		released = w.pick(func(t *tenant) bool { return t.held != nil && !t.again })
 	}
 	if released != nil {
+		released.alive = false
+		w.entitle()
 		w.releases(released)
 	} else {
 		w.add()
@@ -184,6 +186,7 @@ func (w *walk) damage() bool {
 func (w *walk) reboot() bool {
 	w.desk.stop()
 	w.boots()
+	w.claims.forget(w.r)
 	w.fall(true)
 	w.open()
 	return true

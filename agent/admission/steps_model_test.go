@@ -13,6 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/topology/memory"
 )
 
@@ -40,6 +41,8 @@ type tenant struct {
 	aside bool
 	// inflight: what it is to get was chosen before the last step.
 	inflight bool
+	// troubledAt is when its claims could not be used, or their drivers were not well.
+	troubledAt time.Time
 }
 
 // grant is what a pod holds, copied out of the store so that nothing written to there shows here.
@@ -51,6 +54,9 @@ type grant struct {
 	parts   map[string]part
 	pod     allocation.Pod
 	epoch   int // of the site on which it was chosen
+	claims  []types.UID
+	// byClaim and byPlugin are the PCI addresses of what it has in either way.
+	byClaim, byPlugin []string
 }
 
 // part is one container's.
@@ -69,7 +75,7 @@ func written(p allocation.Pod) string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Containers)) {
 		c := p.Containers[name]
-		if c.CPUs().IsEmpty() && len(c.Memory()) == 0 && len(c.Devices()) == 0 {
+		if c.IsEmpty() {
 			continue
 		}
 		b = append(append(b, name...), ": cpus "...)
@@ -78,6 +84,9 @@ func written(p allocation.Pod) string {
 			b = append(append(append(b, ' '), m.Resource...), '@')
 			b = append(append(b, m.Nodes.String()...), '=')
 			b = strconv.AppendUint(b, m.Size, 10)
+		}
+		for _, one := range c.Claims() {
+			b = append(append(append(append(b, ' '), one.Name...), '='), one.UID...)
 		}
 		for _, d := range c.Devices() {
 			b = append(append(b, ' '), d.Resource...)
@@ -111,6 +120,7 @@ func grantOf(p allocation.Pod, epoch int) *grant {
 			}
 		}
 		g.parts[name] = own
+		g.addClaims(c)
 	}
 	return g
 }
@@ -138,6 +148,7 @@ func (w *walk) fresh(t *tenant, before *grant) {
 		w.asked(t, &t.wishes[i], g, before)
 	}
 	w.beside(t, g)
+	w.oneOwner(t, g, before)
 	s := w.site
 	if !t.inflight {
 		if gone := g.cpus &^ (s.online() &^ s.reserved); gone != 0 && s.ownCPUs {
@@ -348,6 +359,11 @@ func (w *walk) memoryFits(t *tenant, g *grant) {
 // mayWait tells why a pod may wait with that reason; no: it may not.
 func (w *walk) mayWait(t *tenant) (no string) {
 	switch t.reason {
+	case claim.ReasonWaitClaim, claim.ReasonWaitDriver:
+		if time.Since(t.troubledAt) < claimTime {
+			return ""
+		}
+		return "its claims can be used"
 	case ReasonWaitObjects:
 		if w.hinders(t) == (Lack{}) {
 			return "it could start"

@@ -34,6 +34,10 @@ var moves = []move{
 	{"what pods need", 60, (*walk).need},
 	{"plugin hangs", 8, (*walk).hang},
 	{"plugin refuses", 4, (*walk).refuse},
+	{"claim comes or goes", 30, (*walk).claim},
+	{"driver gone or back", 12, (*walk).serve},
+	{"driver late or well", 15, (*walk).upset},
+	{"claims cannot be read", 6, (*walk).silence},
 	{"time passes", 20, (*walk).sleep},
 	{"file cannot be written", 5, (*walk).disk},
 	{"CPUs come or go", 8, (*walk).hotplug},
@@ -77,8 +81,9 @@ func (w *walk) add() bool {
 	w.pods++
 	t := &tenant{order: newOrder(w.r, w.pods), desired: true}
 	w.tenants = append(w.tenants, t)
-	w.tell("  %s: %s", t.uid, spec(t.pod))
+	w.tell("  %s: %s%v", t.uid, spec(t.pod), t.claims)
 	w.needs.set(t.uid, w.lacking())
+	w.arrive(t)
 	w.submit(t)
 	return true
 }
@@ -132,6 +137,8 @@ func (w *walk) end(t *tenant) bool {
 	if t == nil {
 		return false
 	}
+	t.alive = false
+	w.entitle()
 	w.releases(t)
 	w.stale = true
 	switch {
@@ -157,7 +164,10 @@ func (w *walk) releases(t *tenant) {
 
 // again has a source desire a pod that terminates: it is submitted when it is released.
 func (w *walk) again() bool {
-	t := w.pick(func(t *tenant) bool { return t.said == decide.Admit && t.known && t.leaving && !t.again })
+	t := w.pick(func(t *tenant) bool {
+		isStatic := len(t.claims) == 0
+		return t.said == decide.Admit && t.known && t.leaving && !t.again && isStatic
+	})
 	if t == nil {
 		return false
 	}

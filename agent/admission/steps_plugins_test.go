@@ -138,7 +138,7 @@ func (p *stepPlugins) change(at int, r *devicemanager.Resource) {
 func (p *stepPlugins) offer(r *rand.Rand, at, nodes int) {
 	of := devicemanager.Resource{
 		Name: stepResources[at], Connected: true,
-		Options: devicemanager.Options{Preferred: r.IntN(4) == 0},
+		Options: devicemanager.Options{Preferred: r.IntN(4) == 0}, Addresses: map[string]string{},
 	}
 	if r.IntN(3) == 0 {
 		of.Options.Released = devicemanager.ReleasedWanted
@@ -151,6 +151,9 @@ func (p *stepPlugins) offer(r *rand.Rand, at, nodes int) {
 			d.Nodes = topology.NewNodeSet(topology.NodeID(r.IntN(nodes)))
 		}
 		of.Devices = append(of.Devices, d)
+		if at > 0 { // a driver of claims hands it out too
+			of.Addresses[d.ID] = stepAddress(at-1, i)
+		}
 	}
 	p.change(at, &of)
 }

@@ -66,6 +66,7 @@ type order struct {
 	guaranteed bool
 	rules      topology.CPURules
 	wishes     []wish
+	claims     []string
 	pod        *v1.Pod
 }
 
@@ -99,7 +100,7 @@ func newOrder(r *rand.Rand, n int) *order {
 	for i := range 1 + r.IntN(4)/3 {
 		o.wishes = append(o.wishes, newWish(r, fmt.Sprint("main", i), works, quality))
 	}
-	chosen := r.IntN(5) == 0
+	chosen := r.IntN(3) == 0
 	for i := range o.wishes {
 		for at := range stepResources {
 			if chosen && r.IntN(3) > 0 {
@@ -108,6 +109,7 @@ func newOrder(r *rand.Rand, n int) *order {
 		}
 	}
 	o.build(quality)
+	o.chooseClaims(r)
 	return o
 }
 

@@ -20,7 +20,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
+	"github.com/numalet/numalet/agent/claims"
+	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/released"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
@@ -104,7 +107,9 @@ func (y *tally) check(t *testing.T) {
 		"Wait for room", "asked what it needs", "kept its own", "adopted",
 		"has CPUs", "isolated CPUs", "padded CPUs", "has memory", "has devices", "commit torn",
 		"told of releases", "waited for a release", "in line", "question without an answer",
-		"chosen devices",
+		"chosen devices", "Wait " + claim.ReasonWaitClaim, "Wait " + claim.ReasonWaitDriver,
+		"has claims", "claim prepared", "claim unprepared", "driver answered late",
+		"Reject " + allocation.ReasonOwned,
 	} {
 		if y.counts[name] < 10 {
 			t.Errorf("%d times %s are too few to mean anything", y.counts[name], name)
@@ -117,7 +122,7 @@ func walkAt(t *testing.T, seed uint64, steps int, all *tally) {
 	dir := stepsDir(t)
 	w := &walk{
 		t: t, r: rand.New(rand.NewPCG(seed, 1)), dir: dir, plugins: &stepPlugins{},
-		seen: map[string]int{},
+		claims: newStepClaims(), unused: map[types.UID]time.Time{}, seen: map[string]int{},
 	}
 	defer func() {
 		if t.Failed() {
@@ -127,13 +132,14 @@ func walkAt(t *testing.T, seed uint64, steps int, all *tally) {
 		}
 	}()
 	synctest.Test(t, func(t *testing.T) {
-		w.t, w.needs = t, newNeeds()
+		w.t, w.needs, w.driversChanged = t, newNeeds(), make(chan struct{}, 1)
 		w.run(steps)
 	})
 	w.seen["told of releases"] += int(w.plugins.released.Load())
 	w.seen["question without an answer"] += int(w.plugins.hung.Load())
 	w.seen["gave up a release"] += int(w.gaveUp.Load())
 	all.add(w.seen)
+	all.add(w.claims.counts())
 }
 
 // among is how many of so many random cases are gone through: all, or with -short a tenth.
@@ -165,6 +171,7 @@ type walk struct {
 	dir     string
 	plugins *stepPlugins
 	needs   *needs
+	claims  *stepClaims
 	site    *site
 	boot    int
 	tenants []*tenant // in order of arrival
@@ -173,6 +180,9 @@ type walk struct {
 	wait    time.Duration
 
 	desk stepDesk
+	// driversChanged has a value when a driver came or went.
+	driversChanged chan struct{}
+	unused         map[types.UID]time.Time // since when nobody uses a claim that is prepared
 	// releasing are the pods of which the queue has to say that they are released.
 	releasing map[types.UID]bool
 	checked   uint64 // version of the state
@@ -188,6 +198,7 @@ type stepDesk struct {
 	hardware atomic.Pointer[machine.Hardware]
 	queue    *Queue
 	store    *store.Store
+	claims   *claims.Manager
 	stop     func()
 
 	mu   sync.Mutex
@@ -229,6 +240,9 @@ func (w *walk) run(steps int) {
 		synctest.Wait()
 		w.check()
 	}
+	if !w.t.Failed() {
+		w.endClaims()
+	}
 }
 
 func (w *walk) boots() {
@@ -245,7 +259,7 @@ func (w *walk) open() {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
-	done := make(chan error, 3)
+	done := make(chan error, 4)
 	go func() { done <- store.Run(ctx) }()
 	w.rebuild(ctx, store)
 	w.wait = 2 * time.Minute
@@ -256,11 +270,13 @@ func (w *walk) open() {
 	w.needs.begun = map[types.UID]bool{}
 	d.said, w.releasing = nil, map[types.UID]bool{}
 	d.hardware.Store(&w.site.hardware)
+	d.claims = w.openClaims()
 	queue := New(Config{
 		Hardware: func() machine.Hardware { return *d.hardware.Load() },
 		Rules: topology.Rules{Policy: w.site.policy, Scope: w.site.scope,
 			Choosers: topology.Choosers{{Scheduler: stepChooser}}},
 		Store: store, Plugins: w.plugins, Needs: w.needs, BootID: w.bootID(), Wait: w.wait,
+		Claims: claims.Admission{Manager: d.claims},
 		Outcomes: Outcomes{Report: func(r Result) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -275,19 +291,21 @@ func (w *walk) open() {
 	})
 	d.stop = func() {
 		cancel()
-		<-done
-		<-done
-		<-done
+		for range cap(done) {
+			<-done
+		}
 	}
 	w.stale = true
 	w.submitAll()
 	go func() { done <- queue.Run(ctx) }()
 	go func() { done <- notifier.Run(ctx) }()
+	go func() { done <- d.claims.Run(ctx, w.claims.pods) }()
 }
 
 func (w *walk) submit(t *tenant) {
 	t.known, t.said, t.reason, t.since, t.inflight = true, "", "", time.Now(), false
 	t.epoch, t.aside = w.site.epoch, false
+	w.entitle()
 	w.desk.queue.Submit(t.pod, t.alive)
 }
 
@@ -313,9 +331,12 @@ func (w *walk) hear() {
 			w.failf("%s of %s after %s", r.Outcome, t.uid, t.said)
 		case t.alive && r.Outcome != decide.Admit:
 			w.failf("%s of %s, which runs", r.Outcome, t.uid)
-		case r.Outcome == decide.Wait && w.wait == 0 && !w.slow(t) &&
+		case r.Outcome == decide.Wait && w.wait == 0 && !w.slow(t) && !isForClaim(r.Reason) &&
 			!strings.Contains(r.Message, "knows of the release"):
 			w.failf("%s waits, though nobody may", t.uid)
+		}
+		if isForClaim(r.Reason) && !isForClaim(t.reason) {
+			t.troubledAt = time.Now() // the claim of another may end at this moment
 		}
 		t.said, t.reason = r.Outcome, r.Reason
 		t.aside = t.aside || r.Reason == ReasonWaitObjects
@@ -330,6 +351,7 @@ func (w *walk) hear() {
 			w.seen["Wait "+r.Reason]++
 		default:
 			w.seen["Reject"]++
+			w.seen["Reject "+r.Reason]++
 		}
 	}
 	w.admit(admitted)
@@ -343,8 +365,11 @@ func (w *walk) told(uid types.UID) {
 	delete(w.releasing, uid)
 }
 
-// slow reports whether the answer of a plugin of the pod has not come, or came late.
+// slow reports whether the answer of a plugin or a driver of the pod has not come, or came late.
 func (w *walk) slow(t *tenant) bool {
+	if time.Since(t.troubledAt) < claimTime {
+		return true
+	}
 	for i := range stepResources {
 		if t.wants(i) &&
 			(w.plugins.hangs[i].Load() || time.Since(w.plugins.recovered[i]) < time.Minute) {
