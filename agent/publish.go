@@ -29,6 +29,8 @@ type (
 	recaller interface{ Mirrored(all []*v1.Pod) bool }
 	// seer gets all pods that the API server has for the node.
 	seer interface{ Saw(all []*v1.Pod) }
+	// teller waits until those whom it tells have the newest statuses, and reports whether they do.
+	teller interface{ Told(context.Context) bool }
 )
 
 // publishers are those of a node, by name.
@@ -78,6 +80,17 @@ func (p publishers) saw(all []*v1.Pod) []*v1.Pod {
 		}
 	}
 	return mirror.Split(all)
+}
+
+// told waits until all who are told have the newest statuses, or ctx ends. It reports whether they
+// do.
+func (p publishers) told(ctx context.Context) bool {
+	for _, one := range p.all {
+		if one, ok := one.(teller); ok && !one.Told(ctx) {
+			return false
+		}
+	}
+	return true
 }
 
 // toCluster adds the publishers that tell the API server.

@@ -11,7 +11,8 @@
 // shutdown and then waits, at most InhibitDelayMaxSec, until the inhibitor is released. In that
 // time the pods end in waves (waves.go), from the lowest priority to the highest. A wave is over
 // when nothing of its pods is left - no container, no mounted volume, no device whose plugin has
-// yet to hear of the release - or when its time is up.
+// yet to hear of the release - or when its time is up. After the last one the inhibitor is released
+// as soon as the API server knows how the pods have ended, or after three seconds.
 //
 // The bus may hang, refuse or disappear at any time: its client runs in a goroutine of its own, and
 // a shutdown that has begun goes on without it.

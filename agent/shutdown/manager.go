@@ -26,8 +26,13 @@ const (
 	Message = "Pod was terminated in response to imminent node shutdown."
 )
 
-// period is the time between two looks at pods that end.
-const period = time.Second
+const (
+	// period is the time between two looks at pods that end.
+	period = time.Second
+	// tellWithin bounds how long the end of the last wave waits until others know of it: the API
+	// server may have been one of its pods.
+	tellWithin = 3 * time.Second
+)
 
 // Config is what a Manager works with.
 type Config struct {
@@ -41,6 +46,8 @@ type Config struct {
 	Left func(types.UID) bool
 	// Changed has a value when one of both may be another.
 	Changed <-chan struct{}
+	// Told waits until others have been told of the ends of pods, or ctx ends, and reports which.
+	Told func(ctx context.Context) bool
 	// Grace is how long a pod gets to exit by its own spec.
 	Grace func(*v1.Pod) time.Duration
 	// End ends a pod within grace; it must not block.
@@ -67,7 +74,7 @@ type Manager struct {
 
 // New returns a manager that has not connected yet.
 func New(cfg Config) (*Manager, error) {
-	record, err := newRecorder(cfg.Dir, cfg.Registry)
+	record, err := newRecorder(cfg)
 	return &Manager{cfg: cfg, record: record, entries: mailbox.New[entry](),
 		take: make(chan struct{}, 1)}, err
 }

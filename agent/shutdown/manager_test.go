@@ -33,7 +33,8 @@ type node struct {
 
 	mu     sync.Mutex // guards the fields below
 	pods   map[types.UID]*v1.Pod
-	clings bool // pods that were told to end stay
+	clings bool                       // pods that were told to end stay
+	told   func(context.Context) bool // nil: everybody knows of all ends
 	log    []string
 }
 
@@ -60,6 +61,7 @@ func startWith(t *testing.T, l Logind, waves ...Wave) *node {
 	}
 	m, err := New(Config{
 		Waves: waves, Logind: l, Announced: n.announced, Pods: n.list, Left: n.left, Changed: n.changed,
+		Told:  n.knows,
 		Grace: func(*v1.Pod) time.Duration { return time.Minute }, End: n.end,
 		Tell: func(eventType, reason, message string) {
 			n.says(eventType + " " + reason + " " + message)
@@ -107,6 +109,13 @@ func (n *node) end(p *v1.Pod, grace time.Duration) {
 		delete(n.pods, p.UID)
 		await.Wake(n.changed)
 	}
+}
+
+func (n *node) knows(ctx context.Context) bool {
+	n.mu.Lock()
+	told := n.told
+	n.mu.Unlock()
+	return told == nil || told(ctx)
 }
 
 func (n *node) cling() {
@@ -242,6 +251,32 @@ func gauge(t *testing.T, r metrics.KubeRegistry, name string) float64 {
 	return 0
 }
 
+// The machine goes down when others know how the pods have ended, or could not be told in time.
+func TestOthersAreTold(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		b := system(t)
+		n := start(t, b, two...)
+		n.inhibits(1)
+		asked, answer := make(chan time.Duration, 1), make(chan bool)
+		n.mu.Lock()
+		n.told = func(ctx context.Context) bool {
+			until, _ := ctx.Deadline()
+			asked <- time.Until(until)
+			return <-answer
+		}
+		n.mu.Unlock()
+		b.Prepare(true)
+		if within := <-asked; within > tellWithin {
+			t.Errorf("others have %v", within)
+		}
+		if at := n.recorded(); b.Locks() != 1 || at.End.IsZero() {
+			t.Errorf("before others know there are %d inhibitors, and recorded is %v", b.Locks(), at)
+		}
+		answer <- known
+		n.inhibits(0)
+	}
+}
+
 // What an earlier run recorded is told by the metrics.
 func TestLastShutdownIsTold(t *testing.T) {
 	r := metrics.NewKubeRegistry()
@@ -250,7 +285,7 @@ func TestLastShutdownIsTold(t *testing.T) {
 		`{"startTime":"2030-01-01T00:00:00.5Z","endTime":"0001-01-01T00:00:00Z"}`), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	record, err := newRecorder(dir, r)
+	record, err := newRecorder(Config{Dir: dir, Registry: r})
 	if err != nil {
 		t.Fatal(err)
 	}

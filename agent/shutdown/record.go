@@ -32,24 +32,27 @@ type entry struct {
 	lock *os.File
 }
 
-// recorder keeps the times in the file and in metrics. Its goroutine alone waits for the disk.
+// recorder keeps the times in the file and in metrics, and releases inhibitors. Its goroutine alone
+// waits for the disk, and for those who are told of the ends of pods.
 type recorder struct {
 	path       string // "": neither file nor metrics
 	start, end *metrics.Gauge
+	told       func(context.Context) bool
 }
 
-// newRecorder makes the metrics. If dir is "" there are none, and no file.
-func newRecorder(dir string, registry metrics.KubeRegistry) (r recorder, err error) {
-	if dir == "" {
+// newRecorder makes the metrics. If c.Dir is "" there are none, and no file.
+func newRecorder(c Config) (r recorder, err error) {
+	r.told = c.Told
+	if c.Dir == "" {
 		return r, nil
 	}
 	var s metric.Set
-	r.path = filepath.Join(dir, FileName)
+	r.path = filepath.Join(c.Dir, FileName)
 	r.start = s.Gauge("kubelet_graceful_shutdown_start_time_seconds",
 		"When the last graceful shutdown of the node began, in seconds since 1970.")
 	r.end = s.Gauge("kubelet_graceful_shutdown_end_time_seconds",
 		"When the last graceful shutdown of the node ended, in seconds since 1970; 0: it has not.")
-	return r, s.Register(registry)
+	return r, s.Register(c.Registry)
 }
 
 // load has the metrics tell of the last shutdown.
@@ -67,7 +70,7 @@ func (r recorder) load(ctx context.Context) {
 	r.show(last)
 }
 
-// write writes an entry durably, and then releases its inhibitor.
+// write writes an entry durably, and releases its inhibitor when others know of the ends of pods.
 func (r recorder) write(ctx context.Context, e entry) {
 	if r.path != "" {
 		raw, err := json.Marshal(e.times)
@@ -79,8 +82,15 @@ func (r recorder) write(ctx context.Context, e entry) {
 		}
 		r.show(e.times)
 	}
-	if e.lock != nil {
-		e.lock.Close()
+	if e.lock == nil {
+		return
+	}
+	defer e.lock.Close()
+	within, cancel := context.WithTimeout(ctx, tellWithin)
+	defer cancel()
+	if !r.told(within) {
+		klog.FromContext(ctx).Info("The machine may go down before all statuses of pods are told",
+			"waited", tellWithin)
 	}
 }
 

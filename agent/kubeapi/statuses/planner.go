@@ -194,6 +194,18 @@ func (b *Planner) Next(uid types.UID, now time.Time) (q Request, again time.Time
 	return Request{}, again
 }
 
+// lacks reports whether the API server lacks the newest status of a pod that it has.
+func (b *Planner) lacks() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.pods {
+		if !p.since.IsZero() && !p.First && b.remoteLocked(p) != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // refuses reports whether this status was already written and became what the API server has now:
 // it then wants it that way.
 func (r *remote) refuses(want v1.PodStatus) bool {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/metric"
 )
 
@@ -64,6 +65,20 @@ func (w *Statuses) Saw(all []*v1.Pod) {
 	for _, uid := range w.planner.Saw(all, time.Now()) {
 		w.queue.Add(uid)
 	}
+}
+
+// poll is the time between two looks at what the API server lacks.
+const poll = 20 * time.Millisecond
+
+// Told waits until the API server has the newest status of each pod that it has. It reports whether
+// it has them; if ctx ends first it may not.
+func (w *Statuses) Told(ctx context.Context) bool {
+	for w.planner.lacks() {
+		if !await.For(ctx, poll) {
+			return false
+		}
+	}
+	return true
 }
 
 // next sends the next request about a pod.
