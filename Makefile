@@ -54,7 +54,7 @@ containerd: ## only the built binary on a real containerd (root)
 numa: ## only the built binary in an emulated NUMA machine with a real kernel
 	@test/run.sh numa
 
-guests: ## more emulated machines: network functions, RDMA, swap, pods that take all, a machine that is turned off
+guests: ## more emulated machines: network functions, RDMA, swap, pods that take all, a shutdown, project quotas
 	@test/run.sh guests
 
 cluster: ## only the built binary as a node of a real control plane (all of it as root)

@@ -17,7 +17,7 @@ import (
 // needs are programs of the host, with the Debian packages that have them.
 func needs() map[string]string {
 	return map[string]string{
-		"qemu-system-x86_64": "qemu-system-x86", "mkfs.ext4": "e2fsprogs",
+		"qemu-system-x86_64": "qemu-system-x86", "mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs",
 		"busybox": "busybox-static", "gcc": "gcc", "pkg-config": "pkg-config",
 		"/usr/lib/cni/ptp": "containernetworking-plugins",
 	}
@@ -76,17 +76,21 @@ func makeDisk(t *testing.T, kernel string, more map[string]string) string {
 		}
 	}
 	buildInto(t, filepath.Join(root, "numa"))
-	counting(t, filepath.Join(root, "numa/prjquota.img"))
+	counting(t, filepath.Join(root, "numa/prjquota"))
 	return format(t, root)
 }
 
-// counting makes the image of a filesystem that counts projects.
+// counting makes images of filesystems that count projects, sparse ones: path.ext4 and path.xfs.
 func counting(t *testing.T, path string) {
 	t.Helper()
-	cmd := exec.Command(program(t, "mkfs.ext4"), "-q", "-O", "quota,project", "-E", "quotatype=prjquota",
-		path, "32M")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("make a filesystem with project quotas: %v\n%s", err, out)
+	for _, args := range [][]string{
+		{program(t, "mkfs.ext4"), "-q", "-O", "quota,project", "-E", "quotatype=prjquota", path + ".ext4", "32M"},
+		{program(t, "mkfs.xfs"), "-q", "-d", "file,size=304m,name=" + path + ".xfs"}, // none is smaller
+		{"fallocate", "--dig-holes", path + ".xfs"},
+	} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("make a filesystem with project quotas: %s: %v\n%s", args[0], err, out)
+		}
 	}
 }
 

@@ -25,9 +25,13 @@ for pages in $(echo "$NUMALET_HUGE" | tr , ' '); do
     node=$((node + 1))
 done
 
-modprobe -a loop quota_v2
-mkdir -p /run/prjquota
-mount -t ext4 -o loop,prjquota /numa/prjquota.img /run/prjquota && export NUMALET_PRJQUOTA=/run/prjquota
+# Filesystems that count projects, of the kinds that the kernel has.
+modprobe -a loop quota_v2 xfs
+for kind in ext4 xfs; do
+    mkdir -p /run/prjquota/$kind
+    mount -t $kind -o loop,prjquota /numa/prjquota.$kind /run/prjquota/$kind &&
+        export NUMALET_PRJQUOTA="${NUMALET_PRJQUOTA:+$NUMALET_PRJQUOTA:}/run/prjquota/$kind"
+done
 
 stty -F /dev/ttyS1 raw
 cd /numa || poweroff -f

@@ -60,9 +60,7 @@ func newEnding(t *testing.T) *harness.Node {
 		n.Settings[name] = value
 	}
 	for name, priority := range ending {
-		n.Pod(name, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {
-  hostNetwork: true, %s, terminationGracePeriodSeconds: 60,
-  containers: [{name: main, image: %q, args: [--print]}]}}`, name, priority, containerd.WorkImage))
+		n.Pod(name, ends(name, priority+", terminationGracePeriodSeconds: 60"))
 	}
 	n.Start()
 	for name := range ending {
@@ -76,6 +74,15 @@ func newEnding(t *testing.T) *harness.Node {
 		return nil
 	})
 	return n
+}
+
+// ends is the manifest of a pod. The kubelet takes one that begins with a brace for JSON.
+func ends(name, more string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec: {hostNetwork: true, %s, containers: [{name: main, image: %q, args: [--print]}]}
+`, name, more, containerd.WorkImage)
 }
 
 // TestShutdownTurnedOff: systemctl poweroff has the pods end in the order of their priorities, and the
@@ -104,8 +111,7 @@ func TestShutdownTurnedOff(t *testing.T) {
 		w.look(pods)
 		if len(w.order) == 1 && !w.asked {
 			w.asked = true
-			n.Pod("late", fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: late}, spec: {
-  hostNetwork: true, containers: [{name: main, image: %q}]}}`, containerd.WorkImage))
+			n.Pod("late", ends("late", "priority: 0"))
 		}
 		if len(w.ended) <= len(ending) {
 			return fmt.Errorf("%v have ended", w.order)
