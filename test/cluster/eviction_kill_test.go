@@ -84,9 +84,7 @@ func (s *faulty) as(t *testing.T) *faulty {
 
 func (s *faulty) killEvicting(pod string, policy v1.RestartPolicy, at evictionKill) {
 	t := s.t
-	s.c.Apply(strings.Replace(bound(s.node.Name, pod, ", resources: {requests: {cpu: 10m}}"), "spec: {",
-		"spec: {restartPolicy: "+string(policy)+", ", 1))
-	await(t, s.c, s.c.Namespace, pod, runs)
+	s.startEvicted(pod, "restartPolicy: "+string(policy)+", ")
 	if at.fault.Hang || at.fault.Delay.Duration > 0 {
 		at.fault.Method, at.fault.Pod = "StopContainer", pod
 		if err := s.node.Runtime.SetFault(at.fault); err != nil {
@@ -104,19 +102,26 @@ func (s *faulty) killEvicting(pod string, policy v1.RestartPolicy, at evictionKi
 	s.node.Runtime.ClearFaults()
 	s.proxy.Set(faults.Trouble{})
 	s.short("1Mi")
+	s.evictedOnce(pod)
+}
+
+// startEvicted starts a pod that is to be evicted.
+func (s *faulty) startEvicted(pod string, more ...string) {
+	s.c.Apply(strings.Replace(bound(s.node.Name, pod, ", resources: {requests: {cpu: 10m}}"), "spec: {",
+		"spec: {"+strings.Join(more, ""), 1))
+	await(s.t, s.c, s.c.Namespace, pod, runs)
+}
+
+// evictedOnce waits until the pod was evicted, and removes it. Its container must have been started once.
+func (s *faulty) evictedOnce(pod string) {
+	t := s.t
 	p := await(t, s.c, s.c.Namespace, pod, func(p *v1.Pod) bool { return p.Status.Phase == v1.PodFailed })
 	const message = "The node was low on resource: memory. Threshold quantity: 900Ti, available: "
 	if p.Status.Reason != "Evicted" || !strings.HasPrefix(p.Status.Message, message) ||
 		!strings.HasPrefix(disruption(p), "True TerminationByKubelet "+message) {
 		t.Errorf("it is %s %s %q; %s", p.Status.Phase, p.Status.Reason, p.Status.Message, disruption(p))
 	}
-	started := 0
-	for _, call := range s.node.Runtime.Journal(0) {
-		if call.Method == "StartContainer" && call.Subject.Pod == pod {
-			started++
-		}
-	}
-	if started != 1 {
+	if started := (killing{runtime: s.node.Runtime}).started(pod); started != 1 {
 		t.Errorf("its container was started %d times", started)
 	}
 	s.c.MustRun("delete", "pod", pod, "--timeout=1m")
