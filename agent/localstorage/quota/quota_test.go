@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // counting runs a test on each filesystem that counts projects: NUMALET_PRJQUOTA lists directories on
@@ -72,12 +73,29 @@ func testCounts(t *testing.T, dir string) {
 	if err := os.RemoveAll(a); err != nil {
 		t.Fatal(err)
 	}
+	awaitFree(t, dir, first)
 	again := &Assigner{}
 	if err := again.Assign(made(t, dir, "c")); err != nil {
 		t.Fatal(err)
 	}
 	if got := projectAt(t, filepath.Join(dir, "c")); got != first {
 		t.Errorf("after project %d was freed another run assigned %d", first, got)
+	}
+}
+
+// awaitFree waits until a project counts nothing: xfs counts what was deleted for a moment longer.
+func awaitFree(t *testing.T, path string, project uint32) {
+	t.Helper()
+	dir, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	for range 600 {
+		if used, err := counted(dir, project); err != nil || used.Inodes == 0 {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 

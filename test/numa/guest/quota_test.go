@@ -36,6 +36,7 @@ func testQuotaNode(t *testing.T, endpoint, at string) {
 	n.Args = []string{"--root-dir=" + n.Root, "--hostname-override=node", "-v=4"}
 	for name, value := range map[string]any{
 		"cpuManagerPolicy": "none", "topologyManagerPolicy": "none", "volumeStatsAggPeriod": "2s",
+		"cgroupsPerQOS": true, // what a pod uses is its cgroup's
 		"evictionHard": map[string]string{"memory.available": "1Mi"},
 		"featureGates": map[string]bool{"LocalStorageCapacityIsolationFSQuotaMonitoring": true},
 	} {
