@@ -109,7 +109,7 @@ func limited(t *testing.T, agent string) string {
 		out += fmt.Sprintln(c.name+":", p.Status.Phase, p.Status.Reason, p.Status.Message, disruption(p)) +
 			fmt.Sprintln(eventsOf(t, s, c.name, "Evicted"))
 	}
-	out += s.counts(t, "enough")
+	out += s.counts(t, "enough") + s.evictions(t, strings.Count(out, " Evicted "))
 	for _, name := range []string{"critical", "enough"} {
 		if p := await(t, s.Cluster, s.Namespace, name, runs); !runs(p) {
 			t.Errorf("%s is %s", name, p.Status.Phase)

@@ -79,12 +79,40 @@ func pressed(t *testing.T, agent string) string {
 	}
 	await(t, s.Cluster, s.Namespace, "critical", runs)
 	order := evictedInOrder(t, s)
-	out += "evicted first: " + order[0] + fmt.Sprintln(", of", len(order))
+	out += "evicted first: " + order[0] + fmt.Sprintln(", of", len(order)) + s.evictions(t, 3)
 	s.MustRun("delete", "pods", "--all", "--timeout=1m")
 	s.MustRun("delete", "priorityclass", s.Namespace+"-some")
 	// What there is changes, and only one of the two agents is told what a pod of this runtime uses.
 	out = regexp.MustCompile(`available: \w+\. `).ReplaceAllString(out, "available: some. ")
 	return regexp.MustCompile(`Container main was using [^.]*\. `).ReplaceAllString(out, "")
+}
+
+// evictions waits until the agent counts so many evictions, and returns its counters.
+func (s *side) evictions(t *testing.T, want int) (lines string) {
+	t.Helper()
+	harness.Eventually(t, "the metric of evictions", func() error {
+		text, err := s.Run("get", "--raw", "/api/v1/nodes/"+s.Name+"/proxy/metrics")
+		if err != nil {
+			return err
+		}
+		lines = ""
+		total := 0.0
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "kubelet_evictions{") {
+				count, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:len(line)-1], 64)
+				if err != nil {
+					return err
+				}
+				total += count
+				lines += line
+			}
+		}
+		if int(total) != want {
+			return fmt.Errorf("it counts %v: %s", total, lines)
+		}
+		return nil
+	})
+	return lines
 }
 
 // evictedInOrder lists the pods of which an event says that they were evicted, in the order of these

@@ -39,7 +39,7 @@ type settings struct {
 
 // TestPeer measures NUMALET_PEER rounds, each agent once in each; without it nothing. NUMALET_PEER_PARTS
 // is a regular expression for the parts to measure: singles, exits, burst, probes, answers, claims,
-// volumes.
+// volumes, guarded.
 func TestPeer(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv("NUMALET_PEER"))
 	if err != nil || rounds < 1 {
@@ -93,7 +93,7 @@ func measure(t *testing.T, s settings, name string, into column) {
 	}{
 		{"singles", n.oneAtATime}, {"exits", n.exits}, {"burst", n.atOnce}, {"probes", n.probed},
 		{"answers", n.answered}, {"claims", func() { n.claims(daemon) }},
-		{"volumes", n.volumes},
+		{"volumes", n.volumes}, {"guarded", n.guarded},
 	} {
 		if chosen.MatchString(part.name) {
 			part.do()

@@ -37,8 +37,8 @@ func testQuotaNode(t *testing.T, endpoint, at string) {
 	for name, value := range map[string]any{
 		"cpuManagerPolicy": "none", "topologyManagerPolicy": "none", "volumeStatsAggPeriod": "2s",
 		"cgroupsPerQOS": true, // what a pod uses is its cgroup's
-		"evictionHard": map[string]string{"memory.available": "1Mi"},
-		"featureGates": map[string]bool{"LocalStorageCapacityIsolationFSQuotaMonitoring": true},
+		"evictionHard":  map[string]string{"memory.available": "1Mi"},
+		"featureGates":  map[string]bool{"LocalStorageCapacityIsolationFSQuotaMonitoring": true},
 	} {
 		n.Settings[name] = value
 	}
