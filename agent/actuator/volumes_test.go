@@ -15,6 +15,7 @@ import (
 	"k8s.io/mount-utils"
 
 	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/podtest"
 )
@@ -132,7 +133,7 @@ func newVolumes(t *testing.T, root string, objects volume.Objects) *volume.Volum
 	volumes, err := volume.New(volume.Config{
 		Root: root, Objects: objects, Mounter: mount.NewFakeMounter(nil),
 		Facts:  func() cri.Facts { return cri.Facts{} },
-		Done:   func(string, time.Duration, error) {},
+		Done:   func(csi.Operation) {},
 		Labels: func() map[string]string { return nil },
 		Tell:   func(runtime.Object, string, string, string) {},
 	})
