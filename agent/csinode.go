@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -39,6 +41,8 @@ func newClusteredMounts(n node, s storageEnds, changed func()) *clusteredMounts 
 		Client: n.kube.Heartbeats(), Node: s.known.Get, Drivers: s.drivers.Nodes,
 		Changed: mailbox.Subscribe(s.drivers.changed, s.known.Presence(), n.kube.Restored()),
 		Ready:   changed, Tell: n.events.OnNode, Ask: s.drivers.NodeInfo,
+		Left:      s.drivers.Left,
+		HasSocket: func(driver string) bool { return hasSocket(n.cfg.RootDir, driver) },
 	})
 	d.attachments = attachments.New(attachments.Config{
 		Client: n.kube.Main(), Name: n.name, Node: s.known.Get,
@@ -46,6 +50,13 @@ func newClusteredMounts(n node, s storageEnds, changed func()) *clusteredMounts 
 		Wake:    d.arrived.Put, Exhausted: s.drivers.NodeInfo,
 	})
 	return d
+}
+
+// hasSocket reports whether a driver has the socket in the plugin registry that Kubernetes'
+// node-driver-registrar makes.
+func hasSocket(root, driver string) bool {
+	_, err := os.Lstat(filepath.Join(root, "plugins_registry", driver+"-reg.sock"))
+	return err == nil
 }
 
 // attached returns what the attacher says of a volume that is attached.

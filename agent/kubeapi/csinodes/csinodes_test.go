@@ -3,7 +3,9 @@ package csinodes
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -39,6 +41,8 @@ type world struct {
 	asked   map[string]int
 	writes  int
 	fail    error
+	sockets map[string]bool // of drivers that are not registered
+	left    map[string]bool // drivers that were
 }
 
 func start(t *testing.T, objects ...runtime.Object) *world {
@@ -52,7 +56,7 @@ func start(t *testing.T, objects ...runtime.Object) *world {
 		if a.GetResource().Resource == "csidrivers" {
 			return false, nil, nil
 		}
-		return w.fail != nil, nil, w.fail
+		return w.fail != nil && a.GetVerb() != "get", nil, w.fail
 	})
 	w.Writer = New(Config{Client: w.client, Changed: w.changed,
 		Node:    func() *v1.Node { w.mu.Lock(); defer w.mu.Unlock(); return w.node },
@@ -63,7 +67,9 @@ func start(t *testing.T, objects ...runtime.Object) *world {
 			defer w.mu.Unlock()
 			w.told = append(w.told, reason+": "+message)
 		},
-		Ask: func(driver string) { w.mu.Lock(); defer w.mu.Unlock(); w.asked[driver]++ }})
+		Ask:       func(driver string) { w.mu.Lock(); defer w.mu.Unlock(); w.asked[driver]++ },
+		Left:      func(driver string) bool { w.mu.Lock(); defer w.mu.Unlock(); return w.left[driver] },
+		HasSocket: func(driver string) bool { w.mu.Lock(); defer w.mu.Unlock(); return w.sockets[driver] }})
 	ctx, cancel := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
 	ended.Go(func() { _ = w.Run(ctx) })
@@ -162,13 +168,13 @@ func TestCSINode(t *testing.T) {
 		if w.writes != before {
 			t.Errorf("%d writes of what is there", w.writes-before)
 		}
-		w.set(func() { w.drivers = w.drivers[:1] })
+		w.set(func() { w.drivers, w.left = w.drivers[:1], map[string]bool{"a": true} })
 		node = w.reread(t)
 		if got := w.names(t); !slices.Equal(got, []string{"b"}) || node.Labels["rack"] != "r1" ||
 			node.Annotations[annotationIDs] != `{"b":"i-b"}` {
 			t.Errorf("after one is gone there are %v, and the node is %+v", got, node.ObjectMeta)
 		}
-		w.set(func() { w.drivers = nil })
+		w.set(func() { w.drivers, w.left["b"] = nil, true })
 		if _, has := w.reread(t).Annotations[annotationIDs]; has || len(w.names(t)) != 0 {
 			t.Error("something is left of the last driver")
 		}
@@ -265,12 +271,86 @@ func TestConflicts(t *testing.T) {
 		if !slices.Equal(w.names(t), []string{"a"}) {
 			t.Errorf("the CSINode has %v", w.names(t))
 		}
-		w.client.PrependReactor("update", "csinodes", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "CSINode"}, "me", nil)
+		var history []string
+		var last map[string]string // by the update before
+		w.client.PrependReactor("*", "csinodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if a.GetVerb() == "delete" {
+				history = append(history, "deleted")
+			}
+			update, is := a.(clienttesting.UpdateAction)
+			if !is {
+				return false, nil, nil
+			}
+			ids := idsOf(update.GetObject().(*storagev1.CSINode))
+			history = append(history, fmt.Sprint(ids))
+			for name, id := range ids {
+				if was := last[name]; was != "" && was != id {
+					return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "CSINode"}, "me", nil)
+				}
+			}
+			last = ids
+			return false, nil, nil
 		})
-		w.set(func() { w.drivers = []csi.Node{{Driver: "a", NodeID: "y"}} })
-		if is := w.object(t); is.Spec.Drivers[0].NodeID != "y" {
-			t.Errorf("the CSINode is %+v", is)
+		w.set(func() { w.drivers = append(w.drivers, csi.Node{Driver: "b", NodeID: "x"}) })
+		w.set(func() { w.drivers = []csi.Node{{Driver: "a", NodeID: "y"}, w.drivers[1]} })
+		want := []string{"map[a:x b:x]", "map[b:x]", "map[a:y b:x]"}
+		if !slices.Equal(history, want) {
+			t.Errorf("the CSINode was %q, want %q", history, want)
+		}
+	})
+}
+
+// idsOf returns the ids of the node by driver.
+func idsOf(n *storagev1.CSINode) map[string]string {
+	out := map[string]string{}
+	for _, d := range n.Spec.Drivers {
+		out[d.Name] = d.NodeID
+	}
+	return out
+}
+
+// TestEarlier: what an earlier agent wrote of drivers stays until they register, within the grace or as
+// long as they have a socket. A driver that registers and goes is removed at once.
+func TestEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var has []storagev1.CSINodeDriver
+		for _, name := range []string{"comes", "gone", "hangs", "leaves"} {
+			has = append(has, storagev1.CSINodeDriver{Name: name, NodeID: "i-" + name, TopologyKeys: []string{"rack"},
+				Allocatable: &storagev1.VolumeNodeResources{Count: new(int32)}})
+		}
+		w := start(t, &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "me",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "me", UID: "1"}},
+			Annotations:     map[string]string{annotationMigrated: strings.Join(migrated, ",")}},
+			Spec: storagev1.CSINodeSpec{Drivers: has}})
+		w.set(func() { w.sockets = map[string]bool{"hangs": true} })
+		w.register(t, "1")
+		if got := w.object(t).Spec.Drivers; !reflect.DeepEqual(got, has) {
+			t.Errorf("after the start the CSINode has %+v, before it had %+v", got, has)
+		}
+		ids := `{"comes":"i-comes","gone":"i-gone","hangs":"i-hangs","leaves":"i-leaves"}`
+		if node := w.reread(t); node.Annotations[annotationIDs] != ids {
+			t.Errorf("the node has the ids %s", node.Annotations[annotationIDs])
+		}
+		w.set(func() {
+			w.drivers = []csi.Node{{Driver: "leaves", NodeID: "i-leaves"}, {Driver: "comes", NodeID: "new"}}
+		})
+		w.set(func() { w.drivers, w.left = w.drivers[1:], map[string]bool{"leaves": true} })
+		want := map[string]string{"comes": "new", "gone": "i-gone", "hangs": "i-hangs"}
+		if got := idsOf(w.object(t)); !maps.Equal(got, want) {
+			t.Errorf("after one came and one left the CSINode has %v", got)
+		}
+		time.Sleep(grace + again + time.Second)
+		if got, want := w.names(t), []string{"comes", "hangs"}; !slices.Equal(got, want) {
+			t.Errorf("after the grace the CSINode has %v", got)
+		}
+		w.set(func() { w.sockets = nil })
+		time.Sleep(again + time.Second)
+		if got, want := w.names(t), []string{"comes"}; !slices.Equal(got, want) {
+			t.Errorf("without its socket, the one that hung is there: %v", got)
+		}
+		w.set(func() { w.drivers, w.left["comes"] = nil, true })
+		if len(w.names(t)) != 0 {
+			t.Errorf("the last one left, and there are %v", w.names(t))
 		}
 	})
 }

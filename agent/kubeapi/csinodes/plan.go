@@ -42,18 +42,23 @@ type changes struct {
 func (c changes) none() bool { return len(c.labels) == 0 && !c.another }
 
 // plan returns what is to be changed of the node, which drivers its CSINode is to have, by name, and why
-// others are refused.
-func plan(node *v1.Node, drivers []csi.Node) (c changes, taken []csi.Node, refused map[string]error) {
+// others are refused. kept are the entries of drivers that are expected to register.
+func plan(node *v1.Node, drivers []csi.Node, kept []storagev1.CSINodeDriver) (
+	c changes, taken []storagev1.CSINodeDriver, refused map[string]error) {
 	refused = map[string]error{}
 	c.labels = map[string]string{}
-	ids := map[string]string{}
+	taken = slices.Clone(kept)
 	for _, d := range slices.SortedFunc(slices.Values(drivers), byName) {
 		if err := c.take(node, d); err != nil {
 			refused[d.Driver] = err
 			continue
 		}
-		taken = append(taken, d)
-		ids[d.Driver] = d.NodeID
+		taken = append(taken, entry(d))
+	}
+	slices.SortFunc(taken, func(a, b storagev1.CSINodeDriver) int { return cmp.Compare(a.Name, b.Name) })
+	ids := map[string]string{}
+	for _, d := range taken {
+		ids[d.Name] = d.NodeID
 	}
 	if len(ids) > 0 {
 		raw, _ := json.Marshal(ids) // of texts alone
@@ -98,9 +103,15 @@ func sameIDs(text string, ids map[string]string) bool {
 	return json.Unmarshal([]byte(text), &has) == nil && len(ids) > 0 && maps.Equal(has, ids)
 }
 
-// object returns the CSINode that the node is to have, made of what it has; nil: none yet. Drivers that
-// are not in ours are removed: whoever registers is in ours.
-func object(node *v1.Node, has *storagev1.CSINode, drivers []csi.Node) *storagev1.CSINode {
+// entry returns what the CSINode has of a driver.
+func entry(d csi.Node) storagev1.CSINodeDriver {
+	return storagev1.CSINodeDriver{Name: d.Driver, NodeID: d.NodeID,
+		TopologyKeys: slices.Sorted(maps.Keys(d.Topology)), Allocatable: allocatable(d)}
+}
+
+// object returns the CSINode that the node is to have, with these drivers and no others, made of what it
+// has; nil: none yet.
+func object(node *v1.Node, has *storagev1.CSINode, drivers []storagev1.CSINodeDriver) *storagev1.CSINode {
 	out := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
 	if has != nil {
 		out = has.DeepCopy()
@@ -115,13 +126,7 @@ func object(node *v1.Node, has *storagev1.CSINode, drivers []csi.Node) *storagev
 		out.Annotations = map[string]string{}
 	}
 	out.Annotations[annotationMigrated] = withOurs(out.Annotations[annotationMigrated])
-	out.Spec.Drivers = []storagev1.CSINodeDriver{}
-	for _, d := range drivers {
-		out.Spec.Drivers = append(out.Spec.Drivers, storagev1.CSINodeDriver{
-			Name: d.Driver, NodeID: d.NodeID, TopologyKeys: slices.Sorted(maps.Keys(d.Topology)),
-			Allocatable: allocatable(d),
-		})
-	}
+	out.Spec.Drivers = append([]storagev1.CSINodeDriver{}, drivers...)
 	return out
 }
 

@@ -54,6 +54,11 @@ type Config struct {
 	Tell func(eventType, reason, message string)
 	// Ask has a driver asked for NodeGetInfo. It must not block.
 	Ask func(driver string)
+	// Left reports whether a driver was registered in this run of the agent, and its socket has gone.
+	Left func(driver string) bool
+	// HasSocket reports whether there is a socket in the plugin registry of a driver that is not
+	// registered.
+	HasSocket func(driver string) bool
 }
 
 // Writer keeps the node's CSINode. Its methods are safe for concurrent use.
@@ -62,12 +67,13 @@ type Writer struct {
 	ready   atomic.Bool
 	told    complaint.Complaint[string] // Run's
 	problem complaint.Complaint[string] // Run's
+	started time.Time
 	periods periods
 }
 
 // New returns a Writer for Run.
 func New(c Config) *Writer {
-	return &Writer{cfg: c, periods: newPeriods(c)}
+	return &Writer{cfg: c, started: time.Now(), periods: newPeriods(c)}
 }
 
 // Unready returns why the node is not ready, in the kubelet's words; "": it is. A node that the API
@@ -125,16 +131,20 @@ func (w *Writer) write(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	has, err := w.get(ctx, node)
+	if err != nil {
+		return fmt.Errorf("read CSINode %s: %w", node.Name, err)
+	}
 	drivers := w.cfg.Drivers()
 	w.periods.follow(drivers)
-	c, taken, refused := plan(node, drivers)
+	c, taken, refused := plan(node, drivers, w.kept(node, has, drivers))
 	w.tell(ctx, refused)
 	if !c.none() {
 		if err := w.patch(ctx, node, c); err != nil {
 			return fmt.Errorf("annotate node %s with its CSI drivers: %w", node.Name, err)
 		}
 	}
-	if err := w.put(ctx, node, taken); err != nil {
+	if err := w.put(ctx, has, object(node, has, taken)); err != nil {
 		return fmt.Errorf("write CSINode %s: %w", node.Name, err)
 	}
 	if !w.ready.Swap(true) {
@@ -173,47 +183,44 @@ func (w *Writer) patch(ctx context.Context, node *v1.Node, c changes) error {
 	return err
 }
 
-// put creates the CSINode, or updates one that is otherwise. Another writer's change in between has it
-// read again.
-func (w *Writer) put(ctx context.Context, node *v1.Node, drivers []csi.Node) error {
-	api := w.cfg.Client.StorageV1().CSINodes()
-	has, err := api.Get(ctx, node.Name, metav1.GetOptions{})
+// get reads the CSINode; nil: there is none.
+func (w *Writer) get(ctx context.Context, node *v1.Node) (*storagev1.CSINode, error) {
+	has, err := w.cfg.Client.StorageV1().CSINodes().Get(ctx, node.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		_, err = api.Create(ctx, object(node, nil, drivers), metav1.CreateOptions{})
-		return err
+		return nil, nil
 	case err != nil:
-		return err
+		return nil, err
 	case has.DeletionTimestamp != nil:
-		return errors.New("it is being deleted")
+		return nil, errors.New("it is being deleted")
 	}
-	wanted := object(node, has, drivers)
+	return has, nil
+}
+
+// put creates the CSINode, or updates one that is otherwise. Another writer's change in between has it
+// read again. An id or topology keys of a driver cannot change in place: the driver's entry is removed
+// first.
+func (w *Writer) put(ctx context.Context, has, wanted *storagev1.CSINode) error {
+	api := w.cfg.Client.StorageV1().CSINodes()
+	if has == nil {
+		_, err := api.Create(ctx, wanted, metav1.CreateOptions{})
+		return err
+	}
 	if same(has, wanted) {
 		return nil
 	}
-	_, err = api.Update(ctx, wanted, metav1.UpdateOptions{})
-	return w.replace(ctx, err, wanted)
-}
-
-// replace creates the CSINode anew where the API server does not take a change: an id or topology keys
-// of a driver cannot change in place.
-func (w *Writer) replace(ctx context.Context, refused error, wanted *storagev1.CSINode) error {
-	if !apierrors.IsInvalid(refused) {
-		return refused
+	entries := wanted.Spec.Drivers
+	if first := without(entries, has.Spec.Drivers); len(first) < len(entries) {
+		wanted.Spec.Drivers = first
+		now, err := api.Update(ctx, wanted, metav1.UpdateOptions{})
+		if err != nil {
+			return err
+		}
+		wanted = now
+		wanted.Spec.Drivers = entries
 	}
-	api := w.cfg.Client.StorageV1().CSINodes()
-	fresh := wanted.DeepCopy()
-	fresh.UID, fresh.ResourceVersion = "", ""
-	err := api.Delete(ctx, wanted.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &wanted.UID},
-	})
-	if err == nil || apierrors.IsNotFound(err) {
-		_, err = api.Create(ctx, fresh, metav1.CreateOptions{})
-	}
-	if err != nil {
-		return errors.Join(refused, err)
-	}
-	return nil
+	_, err := api.Update(ctx, wanted, metav1.UpdateOptions{})
+	return err
 }
 
 func same(a, b *storagev1.CSINode) bool {

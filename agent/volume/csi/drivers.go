@@ -40,6 +40,7 @@ type Drivers struct {
 	mu      sync.Mutex // guards the fields below
 	drivers map[string]*driver
 	asked   map[string]bool // drivers that NodeGetInfo is being asked of again
+	left    map[string]bool // drivers that were registered and are not
 }
 
 // driver is a registered driver. It is not changed, but replaced.
@@ -54,7 +55,7 @@ type driver struct {
 func New(cfg Config) (*Drivers, error) {
 	d := &Drivers{
 		cfg: cfg.withDefaults(), metrics: newInstruments(), drivers: map[string]*driver{},
-		asked: map[string]bool{},
+		asked: map[string]bool{}, left: map[string]bool{},
 	}
 	return d, d.metrics.Register(cfg.Registry)
 }
@@ -114,6 +115,7 @@ func (d *Drivers) register(one *driver) error {
 		return err
 	}
 	d.drivers[one.node.Driver] = one
+	delete(d.left, one.node.Driver)
 	return nil
 }
 
@@ -132,6 +134,7 @@ func (d *Drivers) drop(one *driver) bool {
 		return false
 	}
 	delete(d.drivers, name)
+	d.left[name] = true
 	return true
 }
 
@@ -189,6 +192,13 @@ func (d *Drivers) Registered(name string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.drivers[name] != nil
+}
+
+// Left reports whether a driver was registered since New, and is no longer.
+func (d *Drivers) Left(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.left[name]
 }
 
 // NodeInfo has a driver asked again what it says of the node. It does not wait for the answer;

@@ -103,10 +103,13 @@ func TestRegistration(t *testing.T) {
 		return len(nodes) == 1 && nodes[0].MaxVolumes == 7
 	})
 	eventually(t, "the change", func() bool { return n.changes.Load() == 2 })
+	if n.Left(csitest.Name) {
+		t.Error("it has left before its socket was gone")
+	}
 	if err := os.Remove(d.Socket); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "its leave", func() bool { return len(n.Nodes()) == 0 })
+	eventually(t, "its leave", func() bool { return len(n.Nodes()) == 0 && n.Left(csitest.Name) })
 	n.NodeInfo(csitest.Name) // of a driver that has left: nothing
 	eventually(t, "the change", func() bool { return n.changes.Load() == 3 })
 }
