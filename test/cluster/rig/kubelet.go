@@ -2,9 +2,11 @@ package rig
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,15 +18,27 @@ import (
 
 // ownDevicePlugins starts a program in a mount namespace of its own, where
 // /var/lib/kubelet/device-plugins, which the kubelet always uses for device plugins, is the one
-// below the root directory in the first argument. Other mounts of the program end with it, except
-// for volumes: the root directory is shared with the runtime, as on a node.
+// below the root directory in the second argument. Other mounts of the program end with the namespace,
+// except for volumes: the root directory is shared with the runtime, as on a node.
+//
+// A process, named by the file in the first argument, keeps the namespace, and a program that starts
+// again gets the same: the kernel knows the file of a loop device by its mount, so a kubelet finds
+// what the one before had only in the same namespace, as on a node.
 const ownDevicePlugins = `set -e
+if [ -e "$1" ]; then
+	keeper=$(cat "$1")
+	shift 2
+	exec nsenter --mount="/proc/$keeper/ns/mnt" "$@"
+fi
+exec unshare --mount --propagation=unchanged sh -c 'set -e
 mount --make-private "$(findmnt --noheadings --output TARGET --target /var/lib)"
 mount -t tmpfs numalet-test /var/lib
-mkdir -p /var/lib/kubelet/device-plugins "$1/device-plugins"
-mount --bind "$1/device-plugins" /var/lib/kubelet/device-plugins
-shift
-exec "$@"`
+mkdir -p /var/lib/kubelet/device-plugins "$2/device-plugins"
+mount --bind "$2/device-plugins" /var/lib/kubelet/device-plugins
+setsid sleep 3600 </dev/null >/dev/null 2>&1 &
+echo $! >"$1"
+shift 2
+exec "$@"' kubelet "$@"`
 
 // StockKubelet makes the node run the upstream kubelet in place of numalet, on the same runtime,
 // root directory and configuration, standalone until Join. Where it cannot run the test is skipped;
@@ -35,8 +49,10 @@ func StockKubelet(t testing.TB, agent *harness.Node) {
 		scratch.LeaveOut(t, "the kubelet needs root")
 	}
 	Share(t, agent.Root)
-	agent.Program = []string{"unshare", "--mount", "--propagation=unchanged",
-		"sh", "-c", ownDevicePlugins, "kubelet", agent.Root, filepath.Join(Binaries(t), "kubelet")}
+	keeper := filepath.Join(t.TempDir(), "keeper")
+	t.Cleanup(func() { endKeeper(t, keeper) })
+	agent.Program = []string{"sh", "-c", ownDevicePlugins, "kubelet", keeper, agent.Root,
+		filepath.Join(Binaries(t), "kubelet")}
 	ThisMachine(agent)
 	// Otherwise it evicts pods because of what else runs on this machine.
 	agent.Settings["evictionHard"] = map[string]string{
@@ -46,6 +62,20 @@ func StockKubelet(t testing.TB, agent *harness.Node) {
 	agent.Settings["port"] = harness.FreePort(t)
 	agent.Settings["authentication"] = map[string]any{"webhook": map[string]any{"enabled": false}}
 	agent.Settings["authorization"] = map[string]any{"mode": "AlwaysAllow"}
+}
+
+// endKeeper ends the process that keeps the namespace of ownDevicePlugins, if there is one.
+func endKeeper(t testing.TB, file string) {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return // the kubelet never started
+	}
+	pid, parseErr := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err := errors.Join(err, parseErr); err != nil {
+		t.Errorf("who keeps the kubelet's namespace: %v", err)
+	} else if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Errorf("end who keeps the kubelet's namespace: %v", err)
+	}
 }
 
 // ThisMachine makes an agent use the machine that it runs on, as a kubelet does.
