@@ -70,14 +70,17 @@ func newContents(ctx context.Context, n node, s storageEnds, claims claimDomain)
 	if c.mounts, err = newMounts(ctx, n, s, c.objects); err != nil {
 		return c, err
 	}
-	cfg.CSI = c.mounts.Mounts
-	c.volumes, err = volume.New(cfg)
+	cfg.CSI, cfg.Disks = c.mounts.Mounts, newDisks(n, s.known, c.mounts, c.objects)
+	if c.volumes, err = volume.New(cfg); err != nil {
+		return c, err
+	}
+	c.mounts.disks = c.volumes.Disks()
 	if c.objects != nil {
 		c.needs = needs.New(needs.Config{
 			Objects: c.objects.Expected(), Claims: c.volumes, Changed: c.needed.Publish,
 		})
 	}
-	return c, err
+	return c, nil
 }
 
 // countsProjects reports whether the kernel is to count what is in volumes.

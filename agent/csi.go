@@ -9,6 +9,7 @@ import (
 
 	"github.com/numalet/numalet/agent/kubeapi/objects"
 	"github.com/numalet/numalet/agent/volume/csi"
+	"github.com/numalet/numalet/agent/volume/scsi"
 	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/mailbox"
@@ -31,9 +32,11 @@ func (d csiDomain) handlers() map[string]watcher.Handler {
 	return map[string]watcher.Handler{registerapi.CSIPlugin: d.Handler()}
 }
 
-// mountDomain is the volumes of the node's pods that CSI drivers make.
+// mountDomain is the volumes of the node's pods that CSI drivers make, and the disks that the host
+// attaches.
 type mountDomain struct {
 	*csi.Mounts
+	disks  *scsi.Disks
 	used   *mailbox.Topic          // the volumes in use, or the CSINode, are others
 	waking *mailbox.Box[types.UID] // pods that waited for a driver or an attachment
 	// clustered is what the API server and the node tell each other; nil: the node is in no cluster.
@@ -68,7 +71,7 @@ func newMounts(ctx context.Context, n node, s storageEnds, o *objects.Objects) (
 // follow has volumes unstaged, and pods looked at whose driver has registered.
 func (d mountDomain) follow(drivers csiDomain, again func(types.UID)) []part {
 	news := mailbox.Subscribe(drivers.changed)
-	return append(d.clustered.parts(d.Mounts), []part{
+	return append(append(d.clustered.parts(d.Mounts), d.followDisks()...), []part{
 		{"CSI volumes", d.Run},
 		{"pods that wait for drivers", func(ctx context.Context) error { return d.waking.Each(ctx, again) }},
 		{"news of drivers", func(ctx context.Context) error {

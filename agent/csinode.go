@@ -23,6 +23,7 @@ type clusteredMounts struct {
 	attachments *attachments.Attachments
 	arrived     *mailbox.Box[csi.Key] // volumes to ask about again
 	refused     error                 // why no volume is ever attached
+	node        mailbox.Source        // the node's object is another
 }
 
 // errAttaches: the setting is the kubelet's way without the attach-detach controller. Nodes have no
@@ -33,7 +34,7 @@ var errAttaches = errors.New("enableControllerAttachDetach is false, and the nod
 // newClusteredMounts makes what joins drivers and the API server. changed is called when the CSINode is
 // there.
 func newClusteredMounts(n node, s storageEnds, changed func()) *clusteredMounts {
-	d := &clusteredMounts{arrived: mailbox.New[csi.Key]()}
+	d := &clusteredMounts{arrived: mailbox.New[csi.Key](), node: s.known.Updates()}
 	if !*n.cfg.Kubelet.EnableControllerAttachDetach {
 		d.refused = errAttaches
 	}
@@ -83,7 +84,7 @@ func (d *clusteredMounts) parts(m *csi.Mounts) []part {
 // nobody may count on its drivers.
 func (d mountDomain) describe(f *nodestatus.Facts) {
 	f.VolumesInUse = nil
-	for _, name := range d.InUse() {
+	for _, name := range append(d.InUse(), d.disks.InUse()...) {
 		f.VolumesInUse = append(f.VolumesInUse, v1.UniqueVolumeName(name))
 	}
 	if d.clustered == nil {

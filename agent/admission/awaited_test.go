@@ -28,11 +28,11 @@ func TestWhatCannotBeHadIsAwaitedWithoutAnything(t *testing.T) {
 				p.offer("example.com/gpu", 4)
 				d := open(t, dir, p, func(c *Config) {
 					c.Wait = time.Minute
-					c.Handlers = []decide.Handler{handlers.Volumes(func(p *v1.Pod) error {
+					c.Handlers = []decide.Handler{handlers.Volumes(func(p *v1.Pod) (bool, error) {
 						if len(p.Spec.Volumes) > 0 {
-							return errors.New("no such volumes")
+							return p.Name == "never", errors.New("no such volumes")
 						}
-						return nil
+						return false, nil
 					})}
 				})
 				defer d.stop()
@@ -40,8 +40,12 @@ func TestWhatCannotBeHadIsAwaitedWithoutAnything(t *testing.T) {
 				change(stuck)
 				d.queue.Submit(stuck, false)
 				d.queue.Submit(pod("next", "cpu=2 example.com/gpu=4"), false)
+				never := pod("never", "cpu=1")
+				change(never)
+				d.queue.Submit(never, false)
 				synctest.Wait()
-				if said := d.outcomes(); said["stuck"] != "Wait "+reason || said["next"] != "Admit" {
+				if said := d.outcomes(); said["stuck"] != "Wait "+reason || said["next"] != "Admit" ||
+					said["never"] != "Reject" {
 					t.Errorf("said %v", said)
 				}
 				time.Sleep(2 * time.Minute)

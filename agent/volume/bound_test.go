@@ -135,9 +135,10 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 		}, processing + "failed to fetch PVC from API server: connection refused"},
 		"of another type": {func(_ *storage, _ *v1.PersistentVolumeClaim, p *v1.PersistentVolume) {
 			p.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{
-				ISCSI: &v1.ISCSIPersistentVolumeSource{}}
-		}, `persistent volume "pv": a volume of type iscsi is not supported yet, and the pod waits ` +
-			`for it; use hostPath, nfs, local or csi`},
+				FlexVolume: &v1.FlexPersistentVolumeSource{}}
+		}, `persistent volume "pv": a volume of type flexVolume is not supported, and the pod does not ` +
+			`start: Kubernetes has deprecated it; use the CSI driver of the storage's vendor, by csi or ` +
+			`persistentVolumeClaim`},
 		"for another node": {func(_ *storage, _ *v1.PersistentVolumeClaim, p *v1.PersistentVolume) {
 			p.Spec.NodeAffinity = never
 		}, `MountVolume.NodeAffinity check failed for volume "pv" : no matching NodeSelectorTerms`},

@@ -181,9 +181,14 @@ func (n *diskNode) did(what string, want ...string) {
 // eventually waits; only a failing test waits long.
 func (n *diskNode) eventually(what string, is func() bool) {
 	n.t.Helper()
+	eventually(n.t, what, is)
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
 	for until := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
-			n.t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("waited in vain for %s", what)
 		}
 	}
 }

@@ -37,11 +37,16 @@ func (v disks) isMapped(t target, link string) bool {
 		if u.Name != t.place().name || u.Device == "" {
 			continue
 		}
-		mounted, err := v.isMounted(u.Device)
-		_, linkErr := filepath.EvalSymlinks(link)
-		return err == nil && mounted && linkErr == nil && v.mapped.hasLoop(u.Device)
+		return v.hasDevice(u.Device, link)
 	}
 	return false
+}
+
+// hasDevice reports whether a device is mounted on the file, kept open, and linked.
+func (v disks) hasDevice(file, link string) bool {
+	mounted, err := v.isMounted(file)
+	_, linkErr := filepath.EvalSymlinks(link)
+	return err == nil && mounted && linkErr == nil && v.mapped.hasLoop(file)
 }
 
 // mapCSI makes the pod's device of what the driver has published.
@@ -50,7 +55,12 @@ func (v disks) mapCSI(t target, published, link string) error {
 	if err != nil {
 		return fmt.Errorf("the driver has published no device: %w", err)
 	}
-	file := v.cfg.CSI.DeviceFile(t.place().name, t.pod.UID)
+	return v.mapDevice(t, device, v.cfg.CSI.DeviceFile(t.place().name, t.pod.UID), link)
+}
+
+// mapDevice mounts a device on a file of the pod's, keeps it open by a loop device, and makes link one
+// to it.
+func (v disks) mapDevice(t target, device, file, link string) error {
 	if err := v.mapped.hold(device, file); err != nil {
 		return &csi.OperationError{Operation: "MapBlockVolume", Err: err}
 	}

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -133,7 +134,8 @@ func (t target) ready() string { return t.place().ready(t.podDir, t.plugin.writt
 func plugins() []plugin {
 	return []plugin{
 		emptyDirs(), hostPaths(), configMaps(), secrets(), downwardAPIs(), projections(),
-		images(), nfs(), locals(), blocks(), csiVolumes(), csiBlocks(),
+		images(), nfs(), iscsi(), iscsiBlocks(), fc(), fcBlocks(), locals(), blocks(), csiVolumes(),
+		csiBlocks(),
 	}
 }
 
@@ -160,11 +162,12 @@ func pluginFor(volume v1.Volume) (plugin, error) {
 }
 
 // Unsupported returns an error that names the volumes that containers of the pod use and whose
-// types this version does not support; nil: there are none. It does not look at what claims are
-// bound to.
-func Unsupported(pod *v1.Pod) error {
-	_, err := usedVolumes(pod)
-	return err
+// types this version does not support; nil: there are none. never: no version will support one of
+// them. It does not look at what claims are bound to.
+func Unsupported(pod *v1.Pod) (never bool, err error) {
+	_, err = usedVolumes(pod)
+	_, never = errors.AsType[goneError](err)
+	return never, err
 }
 
 // persistentPlugin returns the plugin for what a claim is bound to.
@@ -188,6 +191,10 @@ func persistentPlugin(volume *v1.PersistentVolume) (plugin, error) {
 }
 
 func unsupported(what, name, kind string, known []string) error {
+	if instead := insteadOf(kind); instead != "" {
+		return goneError(fmt.Sprintf("%s %q: a volume of type %s is not supported, and the pod does not "+
+			"start: %s", what, name, kind, instead))
+	}
 	words := strings.Join(known, ", ")
 	if at := strings.LastIndex(words, ", "); at >= 0 {
 		words = words[:at] + " or " + words[at+2:]

@@ -14,6 +14,7 @@ import (
 	"k8s.io/mount-utils"
 
 	"github.com/numalet/numalet/agent/volume/csi"
+	"github.com/numalet/numalet/agent/volume/scsi"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/turns"
@@ -54,6 +55,8 @@ type Config struct {
 	Tell func(about runtime.Object, eventType, reason, message string)
 	// CSI has volumes made by their drivers; nil: there are none.
 	CSI *csi.Mounts
+	// Disks says what disks of iSCSI and Fibre Channel need.
+	Disks DisksConfig
 }
 
 // Volumes keeps the files of pods. Methods may run at the same time for different pods; calls for
@@ -71,6 +74,7 @@ type Volumes struct {
 	growths    growths
 	rooms      rooms
 	operations operations
+	scsi       *scsi.Disks
 	cfg        Config
 }
 
@@ -107,6 +111,7 @@ func New(cfg Config) (*Volumes, error) {
 	v.devices = newOnDevices(v.layout, v.filesystems)
 	v.mapped = mapped{v.layout, v.filesystems, "/sys/block", "/dev"}
 	v.due.renews = (disks{v}).renews
+	v.scsi = newDisks(v)
 	if v.claims, err = newClaims(v.layout); err != nil {
 		return nil, err
 	}
@@ -226,6 +231,8 @@ func (u used) failed(err error) error {
 		what = "MapBlockVolume"
 	}
 	if part, is := errors.AsType[*csi.OperationError](err); is {
+		what = part.Operation
+	} else if part, is := errors.AsType[*scsi.OperationError](err); is {
 		what = part.Operation
 	}
 	switch {

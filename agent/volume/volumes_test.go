@@ -200,12 +200,18 @@ func TestFSGroup(t *testing.T) {
 	}
 }
 
-// Unsupported names those volumes that a container uses and that are not supported.
+// Unsupported names those volumes that a container uses and that are not supported, and says of which
+// no version will be.
 func TestUnsupported(t *testing.T) {
-	disk := v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{}}}
-	if err := Unsupported(podWith(disk)); err == nil || !strings.Contains(err.Error(),
-		`volume "v": a volume of type iscsi is not supported yet`) {
-		t.Errorf("of an iSCSI volume: %v", err)
+	disk := v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{FlexVolume: &v1.FlexVolumeSource{}}}
+	if never, err := Unsupported(podWith(disk)); !never || err == nil || err.Error() != `volume "v": a volume of `+
+		"type flexVolume is not supported, and the pod does not start: Kubernetes has deprecated it; use "+
+		"the CSI driver of the storage's vendor, by csi or persistentVolumeClaim" {
+		t.Errorf("of a FlexVolume: %t, %v", never, err)
+	}
+	disk.FlexVolume, disk.ISCSI, disk.Secret = nil, &v1.ISCSIVolumeSource{}, &v1.SecretVolumeSource{}
+	if never, err := Unsupported(podWith(disk)); never || err == nil {
+		t.Errorf("of an unknown volume: %t, %v", never, err)
 	}
 	unused := podWith(disk)
 	unused.Spec.Containers[0].VolumeMounts = nil
@@ -214,7 +220,7 @@ func TestUnsupported(t *testing.T) {
 	for name, pod := range map[string]*v1.Pod{
 		"unused": unused, "claim": claim, "scratch": podWith(empty("v", "")),
 	} {
-		if err := Unsupported(pod); err != nil {
+		if _, err := Unsupported(pod); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -232,13 +238,25 @@ func TestSetUpRefuses(t *testing.T) {
 		pod  *v1.Pod
 		want string
 	}{
-		{"network", podWith(source(v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{}})),
-			`volume "v": a volume of type iscsi is not supported yet, and the pod waits for it; ` +
-				`use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image, nfs, csi ` +
-				`or persistentVolumeClaim`},
 		{"two types", podWith(source(v1.VolumeSource{
 			ISCSI: &v1.ISCSIVolumeSource{}, Secret: &v1.SecretVolumeSource{},
-		})), "type secret+iscsi"},
+		})),
+			`volume "v": a volume of type secret+iscsi is not supported yet, and the pod waits for it; ` +
+				`use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image, nfs, iscsi, fc, ` +
+				`csi or persistentVolumeClaim`},
+		{"removed", podWith(source(v1.VolumeSource{GitRepo: &v1.GitRepoVolumeSource{}})),
+			`volume "v": a volume of type gitRepo is not supported, and the pod does not start: Kubernetes ` +
+				`has removed it; clone in an init container, into an emptyDir`},
+		{"flex", podWith(source(v1.VolumeSource{FlexVolume: &v1.FlexVolumeSource{}})), "type flexVolume is not"},
+		{"rbd", podWith(source(v1.VolumeSource{RBD: &v1.RBDVolumeSource{}})), "driver rbd.csi.ceph.com"},
+		{"cephfs", podWith(source(v1.VolumeSource{CephFS: &v1.CephFSVolumeSource{}})), "driver cephfs.csi.ceph.com"},
+		{"gluster", podWith(source(v1.VolumeSource{Glusterfs: &v1.GlusterfsVolumeSource{}})), "use nfs, or a CSI"},
+		{"flocker", podWith(source(v1.VolumeSource{Flocker: &v1.FlockerVolumeSource{}})), "type flocker is not"},
+		{"quobyte", podWith(source(v1.VolumeSource{Quobyte: &v1.QuobyteVolumeSource{}})), "type quobyte is not"},
+		{"scaleIO", podWith(source(v1.VolumeSource{ScaleIO: &v1.ScaleIOVolumeSource{}})), "type scaleIO is not"},
+		{"storageos", podWith(source(v1.VolumeSource{StorageOS: &v1.StorageOSVolumeSource{}})), "type storageos is"},
+		{"photon", podWith(source(v1.VolumeSource{PhotonPersistentDisk: &v1.PhotonPersistentDiskVolumeSource{}})),
+			"type photonPersistentDisk is not supported, and the pod does not start: Kubernetes has removed it"},
 		{"device", changed(func(p *v1.Pod) {
 			p.Spec.Volumes = []v1.Volume{source(v1.VolumeSource{
 				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "x"},
@@ -277,9 +295,9 @@ func TestSetUpRefuses(t *testing.T) {
 func TestRefusedPodLeavesNothing(t *testing.T) {
 	v, _ := newVolumes(t, Config{})
 	pod := podWith(empty("good", ""),
-		v1.Volume{Name: "bad", VolumeSource: v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{}}})
+		v1.Volume{Name: "bad", VolumeSource: v1.VolumeSource{FlexVolume: &v1.FlexVolumeSource{}}})
 	if err := v.SetUp(t.Context(), pod); err == nil {
-		t.Fatal("a network volume was accepted")
+		t.Fatal("a FlexVolume was accepted")
 	}
 	if got := tree(t, filepath.Join(v.root, "pods")); len(got) > 0 {
 		t.Errorf("left behind: %q", got)

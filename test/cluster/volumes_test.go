@@ -185,27 +185,29 @@ func TestMissingObjects(t *testing.T) {
 	await(t, c, c.Namespace, "lacks", runs)
 }
 
-// TestVolumesNotSupportedYet: a pod that asks for what this version does not support waits, and its
-// status names that.
-func TestVolumesNotSupportedYet(t *testing.T) {
+// TestVolumesThatAreGone: a pod with a volume of a type that no version supports is refused at once, and
+// its status and event say what to use.
+func TestVolumesThatAreGone(t *testing.T) {
 	c, n := ours(t)
 	claims := strings.Replace(consumer(n.Name, "claims", ""),
 		"{name: maybe, configMap: {name: none, optional: true}}",
-		"{name: maybe, iscsi: {targetPortal: 192.0.2.1, iqn: iqn.2001-04.test:x, lun: 0}}", 1)
+		"{name: maybe, flexVolume: {driver: example.com/lvm}}", 1)
 	c.Apply(claims)
-	harness.Eventually(t, "kubectl describe says what it waits for", func() error {
+	harness.Eventually(t, "kubectl describe says what to use", func() error {
 		text, err := c.Run("describe", "pod", "claims")
 		if err != nil {
 			return err
 		}
-		const want = `volume "maybe": a volume of type iscsi is not supported yet`
-		if !strings.Contains(text, want) {
+		const want = `volume "maybe": a volume of type flexVolume is not supported, and the pod does not start: ` +
+			"Kubernetes has deprecated it; use the CSI driver"
+		if strings.Count(text, want) < 2 { // in the status, and in an event
 			return fmt.Errorf("it lacks %s: %s", want, text)
 		}
 		return nil
 	})
-	if p, err := get(t, c, c.Namespace, "claims"); err != nil || p.Status.Phase != v1.PodPending {
-		t.Errorf("the pod is %v, %v", p.Status.Phase, err)
+	if p, err := get(t, c, c.Namespace, "claims"); err != nil || p.Status.Phase != v1.PodFailed ||
+		p.Status.Reason != "VolumeNotSupported" {
+		t.Errorf("the pod is %v, %v, %v", p.Status.Phase, p.Status.Reason, err)
 	}
 }
 

@@ -9,12 +9,12 @@ import (
 // ReasonNoVolume is the reason of pods that ask for volumes which this version does not bring.
 const ReasonNoVolume = "VolumeNotSupported"
 
-// Volumes has pods wait without anything of the node whose volumes cannot be had; unsupported says
-// which and why, nil if all of a pod's can be.
-func Volumes(unsupported func(*v1.Pod) error) decide.Handler {
+// Volumes refuses pods whose volumes cannot be had. They wait without anything of the node, unless no
+// version will have such volumes: never. unsupported says which and why, nil if all of a pod's can be.
+func Volumes(unsupported func(*v1.Pod) (never bool, err error)) decide.Handler {
 	return func(a decide.Attempt) *decide.Refusal {
-		if err := unsupported(a.Pod); err != nil {
-			return &decide.Refusal{Reason: ReasonNoVolume, Wait: true, Message: err.Error()}
+		if never, err := unsupported(a.Pod); err != nil {
+			return &decide.Refusal{Reason: ReasonNoVolume, Wait: !never, Message: err.Error()}
 		}
 		return nil
 	}

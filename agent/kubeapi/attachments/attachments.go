@@ -145,14 +145,19 @@ func (a *Attachments) agreed(v csi.Attachment) error {
 	switch {
 	case node == nil:
 		return errors.New("the node is not registered")
-	case v.InUse && !slices.Contains(node.Status.VolumesInUse, v1.UniqueVolumeName(v.Name())):
+	case !Agreed(node, v1.UniqueVolumeName(v.Name()), v.InUse):
 		return errPending // the status is written soon
-	case !slices.ContainsFunc(node.Status.VolumesAttached, func(is v1.AttachedVolume) bool {
-		return string(is.Name) == v.Name()
-	}):
-		return errPending
 	}
 	return nil
+}
+
+// Agreed reports whether the node's object says that the controller has attached a volume, and, if it is
+// in use, that the controller has seen that.
+func Agreed(node *v1.Node, name v1.UniqueVolumeName, inUse bool) bool {
+	return node != nil && (!inUse || slices.Contains(node.Status.VolumesInUse, name)) &&
+		slices.ContainsFunc(node.Status.VolumesAttached, func(is v1.AttachedVolume) bool {
+			return is.Name == name
+		})
 }
 
 // full tells once of an attacher's error that says that the node is full.
