@@ -15,6 +15,7 @@ import (
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/stats"
 	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/agent/volume/selinux"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/mailbox"
 )
@@ -71,6 +72,9 @@ func newContents(ctx context.Context, n node, s storageEnds, claims claimDomain)
 		return c, err
 	}
 	cfg.CSI, cfg.Disks = c.mounts.Mounts, newDisks(n, s.known, c.mounts, c.objects)
+	if cfg.SELinux, err = selinux.New(selinux.ThisHost(), n.enabled, n.registry); err != nil {
+		return c, err
+	}
 	if c.volumes, err = volume.New(cfg); err != nil {
 		return c, err
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/volume/csi"
+	"github.com/numalet/numalet/agent/volume/selinux"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -86,8 +87,15 @@ func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, all []used) ([]used,
 		}
 		claimed, err := v.cfg.claimed(ctx, pod, u)
 		var away unanswered
-		if had, has := known[u.volume.Name]; has && errors.As(err, &away) {
+		had, has := known[u.volume.Name]
+		switch {
+		case has && errors.As(err, &away):
 			claimed, err = had, nil
+		case err != nil:
+		case has && had.Volume.Name == claimed.Volume.Name: // the pod has it with the label that it got
+			claimed.Label, claimed.Labeled = had.Label, had.Labeled
+		default:
+			claimed, err = (labeling{v}).label(ctx, pod, u.volume.Name, claimed)
 		}
 		if err != nil {
 			failed = failed.with(u.volume.Name, err)
@@ -96,20 +104,21 @@ func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, all []used) ([]used,
 		now[u.volume.Name] = claimed
 	}
 	var errs []error
-	if len(failed.volumes) > 0 {
-		errs = append(errs, &cri.ObjectError{Err: failed})
-	}
 	if len(known)+len(now) > 0 {
-		taken, err := v.claims.hold(pod.UID, now)
+		r, err := v.claims.hold(pod.UID, now)
 		if err != nil {
 			return nil, append(errs, err)
 		}
-		for _, name := range taken {
+		failed = (labeling{v}).judge(pod, now, known, r, failed)
+		for _, name := range r.taken {
 			errs = append(errs, &cri.ObjectError{Err: fmt.Errorf("MountVolume.SetUp failed for "+
 				"volume %q : volume uses the ReadWriteOncePod access mode and is already in use by "+
 				"another pod", now[name].Volume.Name)})
 			delete(now, name)
 		}
+	}
+	if len(failed.volumes) > 0 {
+		errs = append(errs, &cri.ObjectError{Err: failed})
 	}
 	out, more := withClaims(all, now)
 	return out, append(errs, more...)
@@ -234,6 +243,9 @@ func withClaims(all []used, known map[string]Claimed) (out []used, errs []error)
 			}
 			u.plugin, u.pv, u.migrated, u.readOnly = p, pv, migrated, claimed.ReadOnly
 			u.read = claimed.read
+			if claimed.Labeled {
+				u.label = claimed.Label
+			}
 		}
 		out = append(out, u)
 	}
@@ -278,6 +290,9 @@ func (u used) mountOptions(more ...string) []string {
 		if text, has := u.pv.Annotations[v1.MountOptionAnnotation]; has {
 			all = strings.Split(text, ",")
 		}
+	}
+	if u.label != "" {
+		more = append(slices.Clip(more), selinux.Option(u.label))
 	}
 	return sets.List(sets.New(slices.Concat(all, more)...).Delete(""))
 }

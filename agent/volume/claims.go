@@ -29,6 +29,10 @@ type Claimed struct {
 	Claim    string               `json:"claim"` // in the pod's namespace
 	ReadOnly bool                 `json:"readOnly,omitempty"`
 	Volume   *v1.PersistentVolume `json:"volume"`
+	// Label is the SELinux label that the pod wants the volume to have, and Labeled says that the
+	// volume is mounted with it.
+	Label   string `json:"seLinuxLabel,omitempty"`
+	Labeled bool   `json:"labeled,omitempty"`
 	// read is the claim as it was read last; nil: not in this run of the agent.
 	read *v1.PersistentVolumeClaim
 }
@@ -96,34 +100,42 @@ func (c *claims) of(pod types.UID) map[string]Claimed {
 func (c *claims) elsewhere(pod types.UID, volume string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.elsewhereLocked(pod, volume)
+	return len(c.othersLocked(pod, volume)) > 0
 }
 
-func (c *claims) elsewhereLocked(pod types.UID, volume string) bool {
+// othersLocked returns the claims of other pods that are bound to the volume.
+func (c *claims) othersLocked(pod types.UID, volume string) (out []Claimed) {
 	for uid, all := range c.pods {
 		if uid == pod {
 			continue
 		}
 		for _, claimed := range all {
 			if claimed.Volume.Name == volume {
-				return true
+				out = append(out, claimed)
 			}
 		}
 	}
-	return false
+	return out
+}
+
+// rivalry says what other pods have of volumes that a pod wants.
+type rivalry struct {
+	taken  []string          // volumes that another pod uses exclusively, ascending
+	labels map[string]string // labels of volumes that another pod has with another one
 }
 
 // hold records the pod's claims in memory, where other pods see them at once, and then in the pod's
-// directory. It leaves out volumes that another pod uses exclusively, and returns these, ascending.
-func (c *claims) hold(pod types.UID, all map[string]Claimed) (taken []string, err error) {
-	taken, mine := c.reserve(pod, all)
+// directory. It leaves out volumes that another pod uses exclusively, or has with another label if
+// the pod's is to be mounted.
+func (c *claims) hold(pod types.UID, all map[string]Claimed) (r rivalry, err error) {
+	r, mine := c.reserve(pod, all)
 	text, err := json.Marshal(mine)
 	if err != nil {
-		return taken, err
+		return r, err
 	}
 	path := filepath.Join(c.root, podsDir, string(pod), claimsFile)
 	if old, err := files.Read(path, maxClaims); err == nil && string(old) == string(text) {
-		return taken, nil
+		return r, nil
 	}
 	if len(mine) == 0 {
 		err = files.Remove(path)
@@ -131,28 +143,34 @@ func (c *claims) hold(pod types.UID, all map[string]Claimed) (taken []string, er
 		err = files.Replace(path, text)
 	}
 	if err != nil {
-		return taken, fmt.Errorf("note what the pod's claims are bound to: %w", err)
+		return r, fmt.Errorf("note what the pod's claims are bound to: %w", err)
 	}
-	return taken, nil
+	return r, nil
 }
 
-func (c *claims) reserve(pod types.UID, all map[string]Claimed) (
-	taken []string, mine map[string]Claimed) {
+func (c *claims) reserve(pod types.UID, all map[string]Claimed) (r rivalry, mine map[string]Claimed) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	mine = map[string]Claimed{}
+	mine, r.labels = map[string]Claimed{}, map[string]string{}
 	for name, claimed := range all {
-		if claimed.oncePod() && c.elsewhereLocked(pod, claimed.Volume.Name) {
-			taken = append(taken, name)
+		others := c.othersLocked(pod, claimed.Volume.Name)
+		if claimed.oncePod() && len(others) > 0 {
+			r.taken = append(r.taken, name)
 			continue
+		}
+		at := slices.IndexFunc(others, func(o Claimed) bool { return o.Label != claimed.Label })
+		if at >= 0 {
+			if r.labels[name] = others[at].Label; claimed.Labeled || others[at].Labeled {
+				continue
+			}
 		}
 		mine[name] = claimed
 	}
-	slices.Sort(taken)
+	slices.Sort(r.taken)
 	if c.pods[pod] = mine; len(mine) == 0 {
 		delete(c.pods, pod)
 	}
-	return taken, mine
+	return r, mine
 }
 
 func (c *claims) forget(pod types.UID) {

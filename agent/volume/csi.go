@@ -118,7 +118,7 @@ func (u used) csiVolume(pod *v1.Pod) (csi.Volume, error) {
 		return csi.Ephemeral(pod, u.volume)
 	}
 	out, err := csi.Persistent(u.pv, u.readOnly)
-	out.Migrated = u.migrated
+	out.Migrated, out.Label = u.migrated, u.label
 	return out, err
 }
 

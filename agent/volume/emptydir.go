@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/mount-utils"
 
+	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/quantity"
@@ -39,9 +40,13 @@ func emptyDirs() plugin {
 			if !v.cfg.enabled(emptyDirModes) {
 				source.Mode = nil
 			}
+			began := time.Now()
 			err := v.makeEmptyDir(t, source)
 			if err == nil {
 				v.count(ctx, t)
+			}
+			if groupOf(t.pod) != nil {
+				v.did(t.used, csi.OperationApplyAccess, began, err)
 			}
 			return time.Time{}, err
 		}}

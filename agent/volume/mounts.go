@@ -117,7 +117,7 @@ func (v *Volumes) volumeMount(
 		ContainerPath:  absolute(wanted.MountPath),
 		HostPath:       u.path(podDir),
 		Readonly:       wanted.ReadOnly || u.plugin.written || u.readOnly,
-		SelinuxRelabel: u.plugin.relabel,
+		SelinuxRelabel: u.plugin.relabel && u.label == "",
 		MountOptions:   wanted.BindMountOptions,
 	}
 	if out.Propagation, err = propagation(wanted.MountPropagation); err != nil {

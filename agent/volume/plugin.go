@@ -95,6 +95,7 @@ type facts struct {
 	readOnly bool   // for all containers
 	ordinary bool   // any pod can have it at any time: nothing that it is made of can be missing
 	served   bool   // a server or driver has the files
+	contexts bool   // it can be mounted with an SELinux context
 	polled   bool   // what it is made of changes and nobody tells
 	driver   string // that makes it; "": the agent does
 }

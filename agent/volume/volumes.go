@@ -15,6 +15,7 @@ import (
 
 	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/agent/volume/scsi"
+	"github.com/numalet/numalet/agent/volume/selinux"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/turns"
@@ -57,6 +58,8 @@ type Config struct {
 	CSI *csi.Mounts
 	// Disks says what disks of iSCSI and Fibre Channel need.
 	Disks DisksConfig
+	// SELinux says with which labels volumes are mounted; nil: with none.
+	SELinux *selinux.Labels
 }
 
 // Volumes keeps the files of pods. Methods may run at the same time for different pods; calls for
@@ -262,6 +265,7 @@ type used struct {
 	claim    string
 	pv       *v1.PersistentVolume
 	migrated bool
+	label    string                    // the SELinux label that it is mounted with; "": none
 	read     *v1.PersistentVolumeClaim // as Claimed has it
 	readOnly bool                      // by the claim's reference, or by the volume's own source
 }

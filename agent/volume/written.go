@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -117,8 +118,11 @@ func written(field, name string, medium v1.StorageMedium, content maker) plugin 
 					return time.Time{}, err
 				}
 			}
-			last := v.last.take(t.pod.UID, t.path())
+			last, began := v.last.take(t.pod.UID, t.path()), time.Now()
 			now, err := replace(t.path(), c.files, owner{v.asRoot, groupOf(t.pod)}, last)
+			if groupOf(t.pod) != nil && (last == nil || now == nil || now.name != last.name) {
+				v.did(t.used, csi.OperationApplyAccess, began, err)
+			}
 			if err == nil {
 				v.last.keep(t.pod.UID, t.path(), now)
 			}

@@ -28,6 +28,8 @@ storage_operation_duration_seconds operation_name="verify_controller_attached_vo
 storage_operation_duration_seconds operation_name="verify_controller_attached_volume",status="success",volume_plugin="kubernetes.io/empty-dir"
 storage_operation_duration_seconds operation_name="verify_controller_attached_volume",status="success",volume_plugin="kubernetes.io/host-path"
 storage_operation_duration_seconds operation_name="volume_apply_access_control",status="success",volume_plugin="CSI" 1
+storage_operation_duration_seconds operation_name="volume_apply_access_control",status="success",volume_plugin="kubernetes.io/configmap"
+storage_operation_duration_seconds operation_name="volume_apply_access_control",status="success",volume_plugin="kubernetes.io/empty-dir"
 storage_operation_duration_seconds operation_name="volume_mount",status="success",volume_plugin="CSI" 1
 storage_operation_duration_seconds operation_name="volume_mount",status="success",volume_plugin="kubernetes.io/configmap"
 storage_operation_duration_seconds operation_name="volume_mount",status="success",volume_plugin="kubernetes.io/empty-dir"
@@ -71,8 +73,10 @@ func TestOperationsOnVolumes(t *testing.T) {
   {name: words, configMap: {name: words}}, {name: host, hostPath: {path: /tmp}}],
  containers: [{name: main, image: "registry.test/work:1", volumeMounts: [{name: data, mountPath: /data},
   {name: own, mountPath: /own}, {name: words, mountPath: /words}, {name: host, mountPath: /host}]}]}}`, n.Name))
-			blocks.begin("blocks")
 			for _, s := range []*csiStory{files, blocks} {
+				if s == blocks {
+					s.begin(s.name)
+				}
 				pod := await(t, c, c.Namespace, s.name, runs)
 				c.MustRun("delete", "pod", s.name, "--timeout=2m")
 				s.ended(t, string(pod.UID))

@@ -35,7 +35,9 @@ type state struct {
 type place struct {
 	path string
 	name string // of a block volume; "": it has a file system
-	done bool   // the driver has answered, in this run of the agent
+	// label is the SELinux label that it is mounted with; "": none.
+	label string
+	done  bool // the driver has answered, in this run of the agent
 }
 
 // shared is what the node has of a volume.
@@ -215,7 +217,7 @@ func (b *book) read(p paths) (problems error) {
 	found(filepath.Join(root, "plugins", pluginName, "*", "*", dataFile),
 		func(dir string, r record) {
 			path := filepath.Join(dir, globalName)
-			b.of(r.key()).places[path] = place{path: path}
+			b.of(r.key()).places[path] = place{path: path, label: r.Label}
 		})
 	found(filepath.Join(root, "plugins", pluginName, devices, "*", "data", dataFile),
 		func(dir string, r record) {

@@ -41,6 +41,7 @@ type record struct {
 	Node       string `json:"nodeName,omitempty"`
 	Attachment string `json:"attachmentID,omitempty"`
 	Life       string `json:"volumeLifecycleMode,omitempty"`
+	Label      string `json:"seLinuxMountContext,omitempty"`
 }
 
 func (r record) key() Key { return Key{r.Driver, r.Handle} }

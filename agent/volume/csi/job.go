@@ -49,6 +49,12 @@ func (j job) stage(ctx context.Context) error {
 	var before place
 	had := false
 	j.book.change(j.Key, func(s *shared) { before, had = s.places[path] })
+	if had && before.label != j.Label {
+		if err := j.relabel(ctx, before); err != nil {
+			return err
+		}
+		before, had = place{}, false
+	}
 	if before.done {
 		return nil
 	}
@@ -81,6 +87,22 @@ func (j job) stage(ctx context.Context) error {
 		return errors.Join(err, unstager{j.Mounts}.endStage(j.Key, place{path: path, name: j.blockName()}))
 	}
 	return err
+}
+
+// relabel takes back the staging of a volume that is mounted with another SELinux label, unless a pod
+// still has it so.
+func (j job) relabel(ctx context.Context, before place) error {
+	others := false
+	j.book.change(j.Key, func(s *shared) {
+		for u, now := range s.users {
+			others = others || u != j.use() && now.known
+		}
+	})
+	if others {
+		return fmt.Errorf("waiting for unmount of volume %q, because it is already mounted to a different "+
+			"pod with a different SELinux label", j.Key.Name())
+	}
+	return unstager{j.Mounts}.unstageAt(ctx, j.Key, before)
 }
 
 // absent words the absence of the driver as the kubelet does.
@@ -117,7 +139,9 @@ func (j job) blockName() string {
 }
 
 func (j job) staged(path string, done bool) {
-	j.book.change(j.Key, func(s *shared) { s.places[path] = place{path, j.blockName(), done} })
+	j.book.change(j.Key, func(s *shared) {
+		s.places[path] = place{path: path, name: j.blockName(), label: j.Label, done: done}
+	})
 }
 
 // is returns how far the pod's use is.
@@ -213,7 +237,7 @@ func (j job) beginStage(path string) error {
 	if j.Block {
 		return j.beginBlock()
 	}
-	return record{Driver: j.Driver, Handle: j.Handle}.write(filepath.Dir(path))
+	return record{Driver: j.Driver, Handle: j.Handle, Label: j.Label}.write(filepath.Dir(path))
 }
 
 // beginBlock writes the record of a block volume, which is one for all pods.
@@ -235,7 +259,7 @@ func (j job) beginPublish(target string) error {
 	}
 	if !j.Block {
 		return record{Driver: j.Driver, Handle: j.Handle, Name: j.Name, Node: j.cfg.Node,
-			Attachment: j.AttachmentName(j.cfg.Node), Life: j.life(),
+			Attachment: j.AttachmentName(j.cfg.Node), Life: j.life(), Label: j.Label,
 		}.write(filepath.Dir(target))
 	}
 	path := j.paths.staging(j.Volume)

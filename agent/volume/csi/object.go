@@ -82,6 +82,12 @@ func (o object) gives(v Volume) bool {
 	}
 }
 
+// MountsContexts reports whether a driver mounts volumes with SELinux contexts.
+func (m *Mounts) MountsContexts(ctx context.Context, driver string) (bool, error) {
+	o, err := m.object(ctx, driver)
+	return o.spec != nil && ptr.Deref(o.spec.SELinuxMount, false), err
+}
+
 // about returns what the driver wants to know of the pod.
 func (o object) about(pod *v1.Pod, v Volume) map[string]string {
 	if o.spec == nil || !ptr.Deref(o.spec.PodInfoOnMount, false) {

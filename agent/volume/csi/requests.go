@@ -1,10 +1,13 @@
 package csi
 
 import (
+	"slices"
 	"strconv"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/volume/selinux"
 )
 
 // capability is what calls for the volume say of it.
@@ -14,6 +17,9 @@ func (j job) capability(can Capabilities) *csipb.VolumeCapability {
 		if sc := j.Pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil &&
 			can[csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP] {
 			m.VolumeMountGroup = strconv.FormatInt(*sc.FSGroup, 10)
+		}
+		if j.Label != "" {
+			m.MountFlags = append(slices.Clip(m.GetMountFlags()), selinux.Option(j.Label))
 		}
 	}
 	return out

@@ -25,6 +25,8 @@ type Volume struct {
 	Attributes map[string]string
 	// Options are mount options.
 	Options []string
+	// Label is the SELinux label that it is mounted with; "": none.
+	Label   string
 	Modes   []v1.PersistentVolumeAccessMode
 	Secrets Secrets
 	Kind

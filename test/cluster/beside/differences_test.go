@@ -49,9 +49,8 @@ var metricDifferences = []difference{
 		why: "numalet's own, and two of the kubelet's that it has under other settings"},
 	{where: `/metrics kubelet_(pod_in_progress_resizes|pod_level_resources_admission).*`,
 		why: "of what is not there yet"},
-	{where: `/metrics (force_cleaned_|reconstruct_|volume_operation_|volume_manager_selinux_|` +
-		`kubelet_orphan_pod_).*`,
-		why: "of the kubelet's volume manager: here storage_operation_duration_seconds tells"},
+	{where: `/metrics kubelet_orphan_pod_.*`,
+		why: "a pod that nobody desires ends as all others"},
 	{where: `/metrics volume_manager_total_volumes`, sometimes: true, why: "measured each minute"},
 	{where: `/metrics kubelet_imagemanager_inmemory_.*`,
 		why: "all records are in memory: there is no cache that could be full"},
