@@ -157,20 +157,20 @@ prepare_numa() {
     lacking_numa=$lacking
 }
 
-# prepare_cluster builds the servers beside the tiers that come first; scratch_leave ends it if that
-# is too early. await_cluster waits for it.
+# prepare_cluster builds the servers, and then the sidecars of CSI drivers, which share code with them,
+# beside the tiers that come first; scratch_leave ends it if that is too early. await_cluster waits for it.
 lacking_cluster=
 prepare_cluster() {
-    test/tools/build.sh cluster >"$TMPDIR/cluster" </dev/null 8>&- &
+    { test/tools/build.sh cluster >"$TMPDIR/cluster" && test/tools/csi.sh >"$TMPDIR/csi"; } </dev/null 8>&- &
     building=$!
 }
 
 await_cluster() {
     if ! wait "$building"; then
-        lacking_cluster="the servers of a cluster could not be built"
+        lacking_cluster="the servers of a cluster, or the sidecars of CSI drivers, could not be built"
     else
-        NUMALET_CLUSTER=$(<"$TMPDIR/cluster")
-        export NUMALET_CLUSTER
+        NUMALET_CLUSTER=$(<"$TMPDIR/cluster") NUMALET_CSI=$(<"$TMPDIR/csi")
+        export NUMALET_CLUSTER NUMALET_CSI
     fi
 }
 

@@ -21,7 +21,11 @@ func (s *csiStory) files(t *testing.T, pods []string) (out []string) {
 	for _, m := range mounts {
 		at[m.Point] = m
 	}
-	dirs := []string{filepath.Join(s.Root, "plugins/kubernetes.io")}
+	// Other stories have left what the kubelet does not remove.
+	dirs := []string{filepath.Join(s.Root, "plugins/kubernetes.io/csi", s.d.Name)}
+	if strings.Contains(s.volume, "Block") {
+		dirs = append(dirs, filepath.Join(s.Root, "plugins/kubernetes.io/csi/volumeDevices"))
+	}
 	for _, uid := range pods {
 		for _, dir := range []string{"volumes", "volumeDevices", "plugins", "volume-subpaths"} {
 			dirs = append(dirs, filepath.Join(s.Root, "pods", uid, dir))

@@ -4,12 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/numalet/numalet/internal/lab/csidriver"
 	"github.com/numalet/numalet/test/cluster/rig"
@@ -18,7 +15,7 @@ import (
 
 // csiCases are all cases.
 func csiCases() []csiCase {
-	const secrets = "nodeStageSecretRef: {name: csi, namespace: NS}, nodePublishSecretRef: {name: csi, namespace: NS}"
+	const secrets = "nodeStageSecretRef: {name: csi, namespace: NS}, nodePublishSecretRef: {name: csi-publish, namespace: NS}"
 	return []csiCase{
 		{name: "mount", object: "fsGroupPolicy: File", source: "fsType: ext4, volumeAttributes: {a: b}",
 			driver: csidriver.Config{MaxVolumes: 11, Topology: map[string]string{"csi.test/rack": "r1"}},
@@ -28,9 +25,13 @@ func csiCases() []csiCase {
 		{name: "inline", object: "volumeLifecycleModes: [Ephemeral], fsGroupPolicy: File",
 			inline: "volumeAttributes: {a: b}, nodePublishSecretRef: {name: csi}",
 			pod:    "securityContext: {fsGroup: 4712},"},
+		{name: "reads", object: "volumeLifecycleModes: [Ephemeral]",
+			inline: "readOnly: true, fsType: ext4, volumeAttributes: {a: b}"},
 		{name: "secrets", source: secrets, volume: "mountOptions: [noatime],"},
 		{name: "tokens", object: `requiresRepublish: true, tokenRequests: [{audience: a}, {audience: ""}]`},
 		{name: "hidden", object: "serviceAccountTokenInSecrets: true, tokenRequests: [{audience: a}]"},
+		{name: "exclusive", mount: "volumeMounts: [{name: data, mountPath: /data}], " +
+			"resources: {limits: {cpu: 1, memory: 64Mi}}"},
 		{name: "noattach", driver: csidriver.Config{NoAttach: true}},
 		{name: "group", driver: csidriver.Config{MountGroup: true, NoAttach: true},
 			pod: "securityContext: {fsGroup: 4712},", object: "fsGroupPolicy: File"},
@@ -68,69 +69,54 @@ func csiCases() []csiCase {
 }
 
 // TestCSIStories: pods with volumes of CSI drivers. The drivers get the same calls from numalet as
-// from the kubelet, and both leave the same files, events and objects.
+// from the kubelet, and both leave the same files, events, statuses and objects. $NUMALET_CSI_AGENT has
+// the agents, $NUMALET_CSI_CASE the cases; all without them.
 func TestCSIStories(t *testing.T) {
+	agents := listOf("NUMALET_CSI_AGENT", "numalet", "kubelet")
 	told := map[string]map[string]string{}
-	for _, agent := range csiAgents(t) {
+	for _, agent := range agents {
 		told[agent] = map[string]string{}
-		t.Run(agent, func(t *testing.T) {
-			c := rig.Start(t)
-			n := csiNodeOf(t, c, agent)
-			for _, is := range csiCases() {
-				if only := os.Getenv("NUMALET_CSI_CASE"); only != "" && !strings.Contains(","+only+",", ","+is.name+",") {
-					continue
-				}
-				t.Run(is.name, func(t *testing.T) {
-					is.source = strings.ReplaceAll(is.source, "namespace: NS", "namespace: "+c.Namespace)
-					told[agent][is.name] = tellCSI(t, c, n, is)
-					keepStory(t, agent+"-"+is.name, told[agent][is.name])
-				})
-			}
-		})
 	}
-	if len(told) < 2 {
-		return
-	}
-	for name, theirs := range told["kubelet"] {
-		if diff := cmp.Diff(compared(theirs), compared(told["numalet"][name])); diff != "" {
-			t.Errorf("%s: the kubelet (-) and numalet (+) differ:\n%s", name, diff)
+	t.Run("of", func(t *testing.T) {
+		for _, agent := range agents {
+			t.Run(agent, func(t *testing.T) {
+				t.Parallel()
+				tellAll(t, agent, told[agent])
+			})
 		}
+	})
+	if len(agents) == 2 && !t.Failed() {
+		compareStories(t, told["kubelet"], told["numalet"])
 	}
 }
 
-// uncompared are lines that agents may differ in: what sidecars and others do, questions about
-// capabilities, and these meant differences:
-// the empty directory of a driver stays (kubelet), or goes; a driver that is gone keeps its annotation for
-// a moment.
-var uncompared = regexp.MustCompile(`^call (Controller|Get|Probe|NodeGet|Notify)|^event (attach|external)|` +
-	`^event .* (Pulling|Pulled|Created|Started|Killing|MissingClusterDNS|WaitForFirstConsumer):|` +
-	`^file ROOT/plugins/kubernetes.io(/csi(/[^/]*)?(/volumeDevices/(publish|staging))?)? d|` +
-	`^file ROOT/pods/UID/(plugins|volumes|volumeDevices) d`)
-
-// compared returns the lines of a story in which agents are to agree. Within a part of the story calls
-// keep their order, without repetitions.
-func compared(story string) (out []string) {
-	var part []string
-	end := func() {
-		slices.SortStableFunc(part, func(a, b string) int {
-			if strings.HasPrefix(a, "call ") && strings.HasPrefix(b, "call ") {
-				return 0
-			}
-			return strings.Compare(a, b)
-		})
-		out, part = append(out, slices.Compact(part)...), nil
+// tellAll plays the cases on one node of an agent.
+func tellAll(t *testing.T, agent string, told map[string]string) {
+	c := rig.Start(t)
+	n := csiNodeOf(t, c, agent)
+	var names []string
+	for _, is := range csiCases() {
+		names = append(names, is.name)
 	}
-	for line := range strings.Lines(story) {
-		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "== ") {
-			end()
-			out = append(out, line)
-		} else if line != "" && !uncompared.MatchString(line) {
-			part = append(part, line)
+	chosen := listOf("NUMALET_CSI_CASE", names...)
+	for _, is := range csiCases() {
+		if !slices.Contains(chosen, is.name) {
+			continue
 		}
+		t.Run(is.name, func(t *testing.T) {
+			is.source = strings.ReplaceAll(is.source, "namespace: NS", "namespace: "+c.Namespace)
+			told[is.name] = tellCSI(t, c, n, is)
+			keepStory(t, agent+"-"+is.name, told[is.name])
+		})
 	}
-	end()
-	return out
+}
+
+// listOf returns the words of a variable, which commas part, or all.
+func listOf(variable string, all ...string) []string {
+	if text := os.Getenv(variable); text != "" {
+		return strings.Split(text, ",")
+	}
+	return all
 }
 
 // keepStory writes a story to $NUMALET_CSI_OUT, if that is set, for those who want to read it.
@@ -142,29 +128,19 @@ func keepStory(t *testing.T, name, text string) {
 	}
 }
 
-// csiAgents lists the agents of $NUMALET_CSI_AGENT; numalet,kubelet compares both. Without it the test
-// is skipped: the sidecars take minutes to build.
-func csiAgents(t *testing.T) []string {
-	t.Helper()
-	only := os.Getenv("NUMALET_CSI_AGENT")
-	if only == "" {
-		t.Skip("$NUMALET_CSI_AGENT is not set")
-	}
-	return strings.Split(only, ",")
-}
-
 // csiNodeOf starts a node of the agent, which syncs pods each second.
 func csiNodeOf(t *testing.T, c rig.Cluster, agent string) rig.Node {
 	t.Helper()
 	is := harness.New(t)
 	is.Settings["syncFrequency"] = "1s"
+	is.Settings["cpuManagerPolicy"], is.Settings["reservedSystemCPUs"] = "static", "0"
 	is.Settings["nodeStatusUpdateFrequency"] = "1s"
 	if agent == "kubelet" {
 		rig.StockKubelet(t, is)
 	} else {
 		rig.Share(t, is.Root)
 	}
-	n := c.Join(is, agent)
+	n := c.Join(is, "csi-"+agent)
 	n.Start()
 	c.AwaitReady(n.Name)
 	return n

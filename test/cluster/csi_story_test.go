@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -55,16 +56,14 @@ func (s *csiStory) volumeName() string { return s.Namespace + "-" + s.name }
 func tellCSI(t *testing.T, c rig.Cluster, n rig.Node, is csiCase) string {
 	s := &csiStory{Cluster: c, Node: n, csiCase: is, events: map[string]bool{}}
 	s.furnish(t)
-	s.await(t, "the driver is registered", func() error {
-		_, err := s.registered(t)
-		return err
-	})
+	s.await(t, "the driver is registered", func() error { return s.isRegistered(t, true) })
 	s.tell(t, "registered")
 	if s.before != nil {
 		s.before(t, s)
 	}
 	s.begin(s.name)
 	pod := await(t, c, c.Namespace, s.name, runs)
+	s.await(t, "the driver is registered", func() error { return s.isRegistered(t, true) }) // it may crash
 	s.tell(t, "runs", string(pod.UID))
 	if s.during != nil {
 		s.during(t, s)
@@ -74,13 +73,7 @@ func tellCSI(t *testing.T, c rig.Cluster, n rig.Node, is csiCase) string {
 	s.ended(t, string(pod.UID))
 	s.tell(t, "ended", string(pod.UID))
 	s.d.Process.Stop()
-	s.await(t, "the driver is gone", func() error {
-		_, err := s.registered(t)
-		if err == nil {
-			return errors.New("CSINode still has it")
-		}
-		return nil
-	})
+	s.await(t, "the driver is gone", func() error { return s.isRegistered(t, false) })
 	s.told = len(s.d.Calls())
 	s.tell(t, "gone", string(pod.UID))
 	return s.text.String()
@@ -98,6 +91,22 @@ func (s *csiStory) registered(t *testing.T) (d storagev1.CSINodeDriver, err erro
 		}
 	}
 	return d, fmt.Errorf("CSINode has %+v", node.Spec.Drivers)
+}
+
+// isRegistered checks that the CSINode and the node have the driver, or that neither has.
+func (s *csiStory) isRegistered(t *testing.T, want bool) error {
+	_, err := s.registered(t)
+	if has := err == nil; has != want {
+		return fmt.Errorf("the CSINode has the driver: %t", has)
+	}
+	node, err := s.Client.CoreV1().Nodes().Get(t.Context(), s.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if ids := node.Annotations["csi.volume.kubernetes.io/nodeid"]; strings.Contains(ids, s.d.Name) != want {
+		return fmt.Errorf("the node has the ids %s", ids)
+	}
+	return nil
 }
 
 func (s *csiStory) await(t *testing.T, what string, check func() error) {
@@ -119,6 +128,9 @@ func (s *csiStory) ended(t *testing.T, pod string) {
 		if left := csidriver.Loops(s.d.Dir); len(left) > 0 {
 			return fmt.Errorf("there are loop devices %v", left)
 		}
+		if err := s.staged(0); err != nil {
+			return err
+		}
 		if mountedBelow(t, filepath.Join(s.Root, "pods", pod)) {
 			return errors.New("something of the pod is mounted")
 		}
@@ -129,11 +141,21 @@ func (s *csiStory) ended(t *testing.T, pod string) {
 	})
 }
 
+// staged checks that the node has records of so many staged volumes with file systems.
+func (s *csiStory) staged(want int) error {
+	records, err := filepath.Glob(filepath.Join(s.Root, "plugins/kubernetes.io/csi", s.d.Name, "*/vol_data.json"))
+	if err == nil && len(records) != want {
+		err = fmt.Errorf("there are the records %q of staged volumes, want %d", records, want)
+	}
+	return err
+}
+
 // furnish starts the driver and creates all but the pod.
 func (s *csiStory) furnish(t *testing.T) {
 	t.Helper()
 	s.serve(t)
 	s.Apply(`{apiVersion: v1, kind: Secret, metadata: {name: csi}, stringData: {key: hidden}}`)
+	s.Apply(`{apiVersion: v1, kind: Secret, metadata: {name: csi-publish}, stringData: {key: published}}`)
 	if s.inline == "" {
 		s.id = s.addClaim(t, s.name)
 	}
@@ -179,6 +201,14 @@ func (s *csiStory) addClaim(t *testing.T, name string) string {
 	s.Apply(fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: %s}, spec: {
  volumeMode: %s, accessModes: [%s], storageClassName: "%s", volumeName: %[4]s,
  resources: {requests: {storage: %d}}}}`, name, mode, access, volume, bytes))
+	s.await(t, "the claim is bound", func() error {
+		claim, err := s.Client.CoreV1().PersistentVolumeClaims(s.Namespace).Get(t.Context(), name,
+			metav1.GetOptions{})
+		if err == nil && claim.Status.Phase != v1.ClaimBound {
+			err = fmt.Errorf("it is %s", claim.Status.Phase)
+		}
+		return err
+	})
 	return id
 }
 
@@ -223,7 +253,38 @@ func (s *csiStory) tell(t *testing.T, when string, pods ...string) {
 	for _, f := range s.files(t, pods) {
 		s.line("file " + f)
 	}
+	s.tellPod(t)
 	s.tellNode(t)
+}
+
+// tellPod tells the status of the pod and of its claim, if they are there.
+func (s *csiStory) tellPod(t *testing.T) {
+	core := s.Client.CoreV1()
+	pod, err := core.Pods(s.Namespace).Get(t.Context(), s.name, metav1.GetOptions{})
+	if err == nil {
+		s.line("pod " + string(pod.Status.Phase) + " " + pod.Status.Reason + " " + pod.Status.Message)
+		for _, c := range pod.Status.Conditions {
+			s.line(fmt.Sprintf("pod condition %s %s %s %s", c.Type, c.Status, c.Reason, c.Message))
+		}
+		for _, c := range pod.Status.ContainerStatuses {
+			mounts, err := json.Marshal(c.VolumeMounts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.line(fmt.Sprintf("pod container %s ready %t restarts %d mounts %s resources %v", c.Name, c.Ready,
+				c.RestartCount, mounts, c.AllocatedResources))
+		}
+	}
+	claim, err := core.PersistentVolumeClaims(s.Namespace).Get(t.Context(), s.name, metav1.GetOptions{})
+	if err == nil {
+		s.line(fmt.Sprintf("claim %s has %v, allocated %v %v", claim.Status.Phase, claim.Status.Capacity,
+			claim.Status.AllocatedResources, claim.Status.AllocatedResourceStatuses))
+		for _, c := range claim.Status.Conditions {
+			if c.Type != "Unused" { // a controller's
+				s.line(fmt.Sprintf("claim condition %s %s %s %s", c.Type, c.Status, c.Reason, c.Message))
+			}
+		}
+	}
 }
 
 func (s *csiStory) tellNode(t *testing.T) {
@@ -265,7 +326,7 @@ func (s *csiStory) tellNode(t *testing.T) {
 	}
 }
 
-// newEvents returns the events that were not told yet.
+// newEvents returns the agent's events that were not told yet.
 func (s *csiStory) newEvents(t *testing.T) (out []string) {
 	all, err := s.Client.CoreV1().Events(s.Namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -276,11 +337,11 @@ func (s *csiStory) newEvents(t *testing.T) (out []string) {
 	})
 	for _, e := range all.Items {
 		about := e.InvolvedObject
-		if about.Name != s.name || strings.Contains(e.Source.Component+e.ReportingController, "scheduler") {
+		if about.Name != s.name || e.Source.Component != "kubelet" {
 			continue
 		}
-		line := fmt.Sprintf("%s %s/%s %s %s: %s", e.Source.Component, about.Kind, about.Name, e.Type, e.Reason,
-			e.Message)
+		line := fmt.Sprintf("kubelet %s %s/%s %s %s: %s", e.Source.Host, about.Kind, about.Name, e.Type,
+			e.Reason, e.Message)
 		if !s.events[line] {
 			s.events[line] = true
 			out = append(out, line)

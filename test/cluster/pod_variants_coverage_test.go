@@ -30,7 +30,7 @@ func notMade() map[string]string {
 		"it takes a target": {"ISCSIVolumeSource", "targetPortal", "iqn", "lun", "iscsiInterface", "fsType",
 			"readOnly", "portals", "chapAuthDiscovery", "chapAuthSession", "initiatorName"},
 		"it takes a fabric": {"FCVolumeSource", "targetWWNs", "lun", "fsType", "readOnly", "wwids"},
-		"it takes a CSI driver": {"CSIVolumeSource", "driver", "readOnly", "fsType",
+		"TestCSIStories runs both agents": {"CSIVolumeSource", "driver", "readOnly", "fsType",
 			"volumeAttributes"},
 		"the API server has its gate off": {"EmptyDirVolumeSource", "mode"},
 		"that of bindMountOptions, too":   {"VolumeMount", "bindMountOptions"},

@@ -12,11 +12,11 @@ iptables:/usr/sbin/iptables
 containernetworking-plugins:/usr/lib/cni/bridge
 busybox-static:/usr/share/doc/busybox-static
 xfsprogs:/sbin/mkfs.xfs|/usr/sbin/mkfs.xfs
+e2fsprogs:/sbin/mkfs.ext4|/usr/sbin/mkfs.ext4
 "
 if [ "${1:-}" = numa ]; then
 	wanted="$wanted
 qemu-system-x86:/usr/bin/qemu-system-x86_64
-e2fsprogs:/sbin/mkfs.ext4|/usr/sbin/mkfs.ext4
 gcc:/usr/bin/gcc
 libc6-dev:/usr/include/stdlib.h
 libseccomp-dev:/usr/include/seccomp.h
