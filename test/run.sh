@@ -105,7 +105,7 @@ run_containerd() {
 }
 
 # more_guests are tests that boot machines of their own, for some minutes each: the tier guests.
-more_guests='^Test(Functions|Swap|Shortage|Shutdown|Quota)$'
+more_guests='^Test(Functions|Swap|Shortage|Shutdown|Quota|Disks)$'
 
 run_numa() { # in its folder, so that its table is shown when it passes too
     (cd test/numa && go test "${vet[@]}" -count=1 -timeout 45m -skip "$more_guests")

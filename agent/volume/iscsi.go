@@ -44,7 +44,8 @@ func iscsiSource(u used) *v1.ISCSIPersistentVolumeSource {
 	}
 	in := u.volume.ISCSI
 	out := &v1.ISCSIPersistentVolumeSource{TargetPortal: in.TargetPortal, IQN: in.IQN, Lun: in.Lun,
-		ISCSIInterface: in.ISCSIInterface, FSType: in.FSType, ReadOnly: in.ReadOnly, Portals: in.Portals,
+		ISCSIInterface: in.ISCSIInterface, FSType: in.FSType, ReadOnly: in.ReadOnly,
+		Portals:           in.Portals,
 		DiscoveryCHAPAuth: in.DiscoveryCHAPAuth, SessionCHAPAuth: in.SessionCHAPAuth,
 		InitiatorName: in.InitiatorName}
 	if in.SecretRef != nil {

@@ -24,7 +24,7 @@ type Disk interface {
 	names() []string // that the volume may have, if it was found on the node
 	kind() string    // the type's name
 	dir() string     // its directory, below the type's
-	attach(ctx context.Context, h Host, logins func(context.Context) (func(), error)) (string, error)
+	attach(ctx context.Context, h Host, turn logins) (string, error)
 	detach(ctx context.Context, h Host, o others) error
 }
 
@@ -82,8 +82,8 @@ func New(cfg Config) *Disks {
 	}
 	d := &Disks{cfg: cfg, paths: paths(cfg.Root), book: newBook()}
 	if err := d.book.read(d.paths, cfg.Mounts); err != nil {
-		klog.Background().Error(err, "Not all disks that are attached could be read; the rest is left "+
-			"as it is")
+		klog.Background().Error(err, "Not all disks that are attached could be read; the rest is "+
+			"left as it is")
 	}
 	for _, k := range d.book.unused() {
 		d.endUnused(k)
@@ -168,7 +168,8 @@ func (d *Disks) SetUp(ctx context.Context, r Request, then func(at, file string)
 	}
 	if d.cfg.Attached != nil && !d.cfg.Attached(r.Name()) {
 		return &OperationError{waitForAttach, fmt.Errorf("volume %s is not attached according to the "+
-			"node's status: waiting for the attach-detach controller of kube-controller-manager", r.Name())}
+			"node's status: waiting for the attach-detach controller of kube-controller-manager",
+			r.Name())}
 	}
 	dir := d.paths.dir(r.key())
 	if r.Volume != "" {
@@ -214,7 +215,7 @@ func (d *Disks) attach(ctx context.Context, r Request, dir string) (device strin
 }
 
 // loginsTo gives the turn to log in to the disk's target, or out.
-func (d *Disks) loginsTo(of Disk) func(context.Context) (func(), error) {
+func (d *Disks) loginsTo(of Disk) logins {
 	target := ""
 	if i, is := of.(*ISCSI); is {
 		target = i.iqn

@@ -93,7 +93,7 @@ func foundFC(dir string) (Disk, error) {
 
 // attach returns the name of the disk's block device. If udev has no multipath device for it, it looks
 // again after a scan of all hosts.
-func (d *FC) attach(ctx context.Context, h Host, _ func(context.Context) (func(), error)) (string, error) {
+func (d *FC) attach(ctx context.Context, h Host, _ logins) (string, error) {
 	disks := d.disks(h)
 	for _, disk := range disks {
 		if dm := h.multipath(disk); dm != "" {
@@ -123,8 +123,9 @@ func (d *FC) await(ctx context.Context, h Host, wait time.Duration) ([]string, e
 			return disks, nil
 		}
 		if !await.For(ctx, look) {
-			return nil, fmt.Errorf("no fc disk found: udev has no link to %v below %s after a scan of all "+
-				"SCSI hosts; the fabric may not show it to this node", d, filepath.Join(h.Dev, "disk"))
+			return nil, fmt.Errorf("no fc disk found: udev has no link to %v below %s after a scan "+
+				"of all SCSI hosts; the fabric may not show it to this node", d,
+				filepath.Join(h.Dev, "disk"))
 		}
 	}
 }
@@ -133,8 +134,9 @@ func (d *FC) await(ctx context.Context, h Host, wait time.Duration) ([]string, e
 // names.
 func (d *FC) disks(h Host) (out []string) {
 	add := func(link string) {
-		if to, err := filepath.EvalSymlinks(link); err == nil && !slices.Contains(out, filepath.Base(to)) {
-			out = append(out, filepath.Base(to))
+		to, err := filepath.EvalSymlinks(link)
+		if disk := filepath.Base(to); err == nil && !slices.Contains(out, disk) {
+			out = append(out, disk)
 		}
 	}
 	for _, wwid := range d.wwids {
@@ -146,7 +148,8 @@ func (d *FC) disks(h Host) (out []string) {
 	dir := filepath.Join(h.Dev, "disk/by-path")
 	links, _ := os.ReadDir(dir)
 	for _, wwn := range d.wwns {
-		is := regexp.MustCompile(fmt.Sprintf("^(pci-.*-fc|fc)-0x%s-lun-%d$", regexp.QuoteMeta(wwn), d.lun))
+		is := regexp.MustCompile(fmt.Sprintf("^(pci-.*-fc|fc)-0x%s-lun-%d$", regexp.QuoteMeta(wwn),
+			d.lun))
 		for _, link := range links {
 			if is.MatchString(link.Name()) {
 				add(filepath.Join(dir, link.Name()))

@@ -61,8 +61,8 @@ func NewISCSI(volume string, source *v1.ISCSIPersistentVolumeSource, secret map[
 		from: cmp.Or(source.ISCSIInterface, "default"), initiator: ptr.Deref(source.InitiatorName, ""),
 		chap: chap{source.DiscoveryCHAPAuth, source.SessionCHAPAuth, secret}}
 	if len(source.Portals) >= maxPortals {
-		return nil, fmt.Errorf("the volume names %d portals; at most %d are tried", len(source.Portals)+1,
-			maxPortals)
+		return nil, fmt.Errorf("the volume names %d portals; at most %d are tried",
+			len(source.Portals)+1, maxPortals)
 	}
 	for _, portal := range append([]string{source.TargetPortal}, source.Portals...) {
 		d.portals = append(d.portals, withPort(portal))

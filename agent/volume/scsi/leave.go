@@ -34,7 +34,9 @@ func (d *Disks) Holds(pod types.UID) (out []Held) {
 		}
 		out = append(out, held)
 	}
-	slices.SortFunc(out, func(a, b Held) int { return strings.Compare(a.key.dir+a.Volume, b.key.dir+b.Volume) })
+	slices.SortFunc(out, func(a, b Held) int {
+		return strings.Compare(a.key.dir+a.Volume, b.key.dir+b.Volume)
+	})
 	return out
 }
 
@@ -146,7 +148,8 @@ func (d *Disks) undo(ctx context.Context, k key, disk Disk) error {
 		return err
 	}
 	defer turn()
-	o := others{disks: d.book.others(k), mounted: func(disk string) bool { return isMounted(mounts, disk) }}
+	o := others{disks: d.book.others(k),
+		mounted: func(disk string) bool { return isMounted(mounts, disk) }}
 	if err := disk.detach(ctx, d.cfg.Host, o); err != nil {
 		return err
 	}

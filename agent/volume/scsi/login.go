@@ -33,10 +33,12 @@ const (
 	noObjects       = 21
 )
 
+// logins gives the turn to log in to a target, or out.
+type logins func(context.Context) (done func(), err error)
+
 // attach logs in to the portals that have no session yet, and returns the name of the disk's block
-// device. logins gives the turn to log in to the target.
-func (d *ISCSI) attach(ctx context.Context, h Host, logins func(context.Context) (func(), error)) (
-	string, error) {
+// device.
+func (d *ISCSI) attach(ctx context.Context, h Host, turn logins) (string, error) {
 	found := map[string]string{} // disks, by portal
 	var last error
 	for round := 1; len(found) < len(d.portals) && round <= mostRounds; round++ {
@@ -44,10 +46,11 @@ func (d *ISCSI) attach(ctx context.Context, h Host, logins func(context.Context)
 			if found[portal] != "" {
 				continue
 			}
-			disk, err := d.path(ctx, h, logins, portal)
+			disk, err := d.path(ctx, h, turn, portal)
 			if err != nil {
 				last = fmt.Errorf("portal %s: %w", portal, err)
-				klog.FromContext(ctx).Info("iSCSI portal does not have the disk", "disk", d, "err", last)
+				klog.FromContext(ctx).Info("iSCSI portal does not have the disk", "disk", d,
+					"err", last)
 				continue
 			}
 			found[portal] = disk
@@ -84,9 +87,8 @@ func (h Host) best(ctx context.Context, disks []string, wait time.Duration) stri
 }
 
 // path returns the disk behind one portal.
-func (d *ISCSI) path(ctx context.Context, h Host, logins func(context.Context) (func(), error),
-	portal string) (string, error) {
-	s, err := d.login(ctx, h, logins, portal)
+func (d *ISCSI) path(ctx context.Context, h Host, turn logins, portal string) (string, error) {
+	s, err := d.login(ctx, h, turn, portal)
 	if err != nil {
 		return "", err
 	}
@@ -112,9 +114,8 @@ func (d *ISCSI) device(ctx context.Context, h Host, s session) (string, error) {
 }
 
 // login returns the session with a portal, and makes it if there is none.
-func (d *ISCSI) login(ctx context.Context, h Host, logins func(context.Context) (func(), error),
-	portal string) (session, error) {
-	done, err := logins(ctx)
+func (d *ISCSI) login(ctx context.Context, h Host, turn logins, portal string) (session, error) {
+	done, err := turn(ctx)
 	if err != nil {
 		return session{}, err
 	}
@@ -235,13 +236,15 @@ func (d *ISCSI) makeIface(ctx context.Context, h Host) error {
 	if d.iface == d.from {
 		return nil
 	}
-	text, err := h.do(ctx, "read interface "+d.from, "iscsiadm", "-m", "iface", "-I", d.from, "-o", "show")
+	text, err := h.do(ctx, "read interface "+d.from, "iscsiadm", "-m", "iface", "-I", d.from,
+		"-o", "show")
 	if err != nil {
 		return err
 	}
 	settings := ifaceSettings(text)
 	settings["iface.initiatorname"] = d.initiator
-	_, err = h.do(ctx, "make interface "+d.iface, "iscsiadm", "-m", "iface", "-I", d.iface, "-o", "new")
+	_, err = h.do(ctx, "make interface "+d.iface, "iscsiadm", "-m", "iface", "-I", d.iface,
+		"-o", "new")
 	if err != nil && exitCode(err) != sessionExists {
 		return err
 	}
@@ -259,7 +262,8 @@ func (d *ISCSI) removeIface(ctx context.Context, h Host) error {
 	if !d.owns() {
 		return nil
 	}
-	_, err := h.do(ctx, "remove interface "+d.iface, "iscsiadm", "-m", "iface", "-I", d.iface, "-o", "delete")
+	_, err := h.do(ctx, "remove interface "+d.iface, "iscsiadm", "-m", "iface", "-I", d.iface,
+		"-o", "delete")
 	return unlessGone(err)
 }
 
@@ -276,7 +280,8 @@ func ifaceSettings(text string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.Lines(text) {
 		key, value, has := strings.Cut(strings.TrimSpace(line), " = ")
-		if has && strings.HasPrefix(key, "iface.") && key != "iface.iscsi_ifacename" && value != "<empty>" {
+		is := has && strings.HasPrefix(key, "iface.") && value != "<empty>"
+		if is && key != "iface.iscsi_ifacename" {
 			out[key] = value
 		}
 	}

@@ -21,7 +21,8 @@ func (d *ISCSI) detach(ctx context.Context, h Host, o others) error {
 	if err != nil {
 		return err
 	}
-	mine := slices.DeleteFunc(slices.Clone(sessions), func(s session) bool { return !d.uses(s, sessions) })
+	mine := slices.DeleteFunc(slices.Clone(sessions),
+		func(s session) bool { return !d.uses(s, sessions) })
 	var disks []string
 	for _, s := range mine {
 		disks = append(disks, s.disks(d.lun)...)
@@ -88,7 +89,8 @@ func (d *ISCSI) logout(ctx context.Context, h Host, of node, all []session, o ot
 		}
 	}
 	if o.has(func(other *ISCSI) bool {
-		return other.iqn == d.iqn && other.iface == of.iface && slices.Contains(other.portals, of.portal)
+		return other.iqn == d.iqn && other.iface == of.iface &&
+			slices.Contains(other.portals, of.portal)
 	}) {
 		return nil
 	}
@@ -137,7 +139,8 @@ func (h Host) drop(ctx context.Context, disks []string, o others) error {
 	var errs []error
 	for _, disk := range disks {
 		if who := o.busy(h, disk); who != "" {
-			errs = append(errs, fmt.Errorf("device %s is still used by %s: unmount or stop that", disk, who))
+			errs = append(errs, fmt.Errorf("device %s is still used by %s: unmount or stop that",
+				disk, who))
 			continue
 		}
 		errs = append(errs, h.remove(disk))
