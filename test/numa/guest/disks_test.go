@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -149,13 +150,11 @@ func (a diskAgent) end(uids ...string) {
 			return fmt.Errorf("in use %q", used)
 		}
 		sessions, _ := filepath.Glob("/sys/class/iscsi_session/*")
-		records, _ := filepath.Glob("/etc/iscsi/nodes/*/*")
 		disks, _ := filepath.Glob("/sys/block/sd*")
 		dirs, _ := filepath.Glob(disksRoot + "/plugins/kubernetes.io/iscsi/iface-*")
 		pods, _ := filepath.Glob(disksRoot + "/pods/*")
 		mounts, err := mountsBelow(disksRoot)
-		if left := append(append(append(append(append(sessions, records...), disks...), dirs...), pods...),
-			mounts...); len(left) > 0 || err != nil {
+		if left := slices.Concat(sessions, disks, dirs, pods, mounts); len(left) > 0 || err != nil {
 			return fmt.Errorf("left %q, %v", left, err)
 		}
 		return nil
