@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/test/harness"
 )
@@ -95,7 +96,7 @@ type diskAgent struct {
 func newDiskAgent(t *testing.T) diskAgent {
 	t.Helper()
 	v, err := volume.New(volume.Config{Root: disksRoot, Claims: volumesOfDisks(),
-		Facts: func() cri.Facts { return cri.Facts{} }, Done: func(string, time.Duration, error) {},
+		Facts: func() cri.Facts { return cri.Facts{} }, Done: func(csi.Operation) {},
 		Labels: func() map[string]string { return nil },
 		Tell:   func(runtime.Object, string, string, string) {},
 		Disks: volume.DisksConfig{Secret: func(context.Context, string, string) (*v1.Secret, error) {
