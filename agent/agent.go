@@ -32,6 +32,7 @@ type Agent struct {
 	devices     deviceDomain
 	resources   resourceDomain
 	contents    contentDomain
+	health      healthDomain
 	probes      probeDomain
 	pods        podDomain
 	stats       *stats.Collector

@@ -38,13 +38,17 @@ func newClusteredMounts(n node, s storageEnds, changed func()) *clusteredMounts 
 	if !*n.cfg.Kubelet.EnableControllerAttachDetach {
 		d.refused = errAttaches
 	}
-	d.object = csinodes.New(csinodes.Config{
+	cfg := csinodes.Config{
 		Client: n.kube.Heartbeats(), Node: s.known.Get, Drivers: s.drivers.Nodes,
 		Changed: mailbox.Subscribe(s.drivers.changed, s.known.Presence(), n.kube.Restored()),
 		Ready:   changed, Tell: n.events.OnNode, Ask: s.drivers.NodeInfo,
 		Left:      s.drivers.Left,
 		HasSocket: func(driver string) bool { return hasSocket(n.cfg.RootDir, driver) },
-	})
+	}
+	if n.asksHealth() {
+		cfg.Health = s.drivers.StorageHealth
+	}
+	d.object = csinodes.New(cfg)
 	d.attachments = attachments.New(attachments.Config{
 		Client: n.kube.Main(), Name: n.name, Node: s.known.Get,
 		Changed: mailbox.Subscribe(s.known.Updates()),

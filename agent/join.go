@@ -18,6 +18,7 @@ import (
 //	node, host     what they stand on                                   node.go, host.go
 //	devices        device plugins and drivers, and what they offer      devices.go
 //	claims         resource claims of pods                              claims.go
+//	health         what drivers say of volumes                         volumehealth.go
 //	told           who is told of pods: the next run, programs, API     pubs.go
 //	statuses       the last status of every pod                         pods.go
 //	resources      cgroups, CPU sets, quotas                            resources.go
@@ -44,13 +45,14 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	health := newVolumeHealth(n)
 	pubs := publishers{complete: new(atomic.Bool)}
 	if err := errors.Join(pubs.toHost(n, before), pubs.toCluster(n)); err != nil {
 		return nil, err
 	}
 	statuses := newStatuses(n, pubs, statusEnds{
 		runtime: status.Node{Runtime: h.runtime.Name, Handlers: h.runtime.Handlers},
-		hostIPs: h.addresses.IPs, inventory: devices.Inventory, claims: claims,
+		hostIPs: h.addresses.IPs, inventory: devices.Inventory, claims: claims, volumes: health,
 		recall: func(pod *v1.Pod) v1.PodStatus {
 			observed, recorded := h.pleg.Get(pod.UID)
 			return before.RecallFor(pod, observed, recorded)
@@ -90,7 +92,7 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	}
 	a := &Agent{
 		node: n, host: h, devices: devices, resources: resources,
-		contents: contents, probes: probes, pods: pods,
+		contents: contents, health: health, probes: probes, pods: pods,
 		stats: used, disks: disks, checkpoints: newCheckpoints(n, h, devices, pods),
 	}
 	return a, a.list(ctx, own)

@@ -55,13 +55,14 @@ type statusEnds struct {
 	inventory func() devicemanager.Inventory
 	claims    claimDomain                // none: no pod has any
 	recall    func(*v1.Pod) v1.PodStatus // nil: nothing was reported before
+	volumes   healthDomain
 }
 
 // newStatuses makes the store of pods' statuses. The ends of pods are events.
 func newStatuses(n node, pubs publishers, e statusEnds) statusDomain {
 	events := mailbox.New[syncloop.Event]()
 	c := podstatus.Config{
-		Node: e.runtime, HostIPs: e.hostIPs, Recall: e.recall,
+		Node: e.runtime, HostIPs: e.hostIPs, Recall: e.recall, Volumes: e.volumes.of(),
 		Infeasible: resize.Policies{
 			StaticCPUs:   n.cfg.Kubelet.CPUManagerPolicy == "static",
 			StaticMemory: n.cfg.Kubelet.MemoryManagerPolicy == "Static",

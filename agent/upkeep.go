@@ -92,6 +92,7 @@ func (a *Agent) upkeep() ([]part, error) {
 			First: time.Second, // this look only sees what there is: nothing has an age yet
 		}).Run},
 	}, evictions, a.contents.measure(n, a.pods.statuses.Store),
+		a.health.parts(n, a.contents, a.devices.csi, a.pods.statuses.Store),
 		a.contents.grow(n, a.pods.statuses.Store)), nil
 }
 

@@ -31,7 +31,6 @@ var untold = map[string]string{
 
 // uncounted maps prefixes of the kubelet's metrics that the agent does not have to the explanation.
 var uncounted = map[string]string{
-	"csi_node_storage_health_":    "of a gate that is off",
 	"kubelet_orphan_pod_cleaned_": "a pod that nobody desires ends as all others",
 	"kubelet_imagemanager_inmemory_": "all records are in memory: there is no cache that could be " +
 		"full",

@@ -28,6 +28,8 @@ type Config struct {
 	Recall func(*v1.Pod) v1.PodStatus
 	// Devices returns the health of a pod's devices by container; nil: it is not reported.
 	Devices func(types.UID) map[string][]v1.ResourceStatus
+	// Volumes returns what is known of the health of a pod's volumes; nil: it is not reported.
+	Volumes func(types.UID) map[string][]v1.VolumeHealthCondition
 	// Infeasible says why a pod does not get the resources that wanted, the same pod as its source
 	// has it, asks for; nil: nothing is said.
 	Infeasible func(pod, wanted *v1.Pod) string
@@ -188,6 +190,9 @@ func (s *Store) input(e entry) status.Input {
 	}
 	if s.cfg.Devices != nil {
 		in.Devices = s.cfg.Devices(e.Pod.UID)
+	}
+	if s.cfg.Volumes != nil {
+		in.Volumes = s.cfg.Volumes(e.Pod.UID)
 	}
 	return in
 }

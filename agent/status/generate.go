@@ -23,6 +23,9 @@ type Input struct {
 	Infeasible string
 	// Devices maps containers to the health of their devices.
 	Devices map[string][]v1.ResourceStatus
+	// Volumes maps volumes to the adverse conditions that their drivers report; those of which nothing
+	// is known are not there.
+	Volumes map[string][]v1.VolumeHealthCondition
 	// Previous is the previous status; zero if there is none.
 	Previous v1.PodStatus
 	// Messages maps container ids to termination messages.
@@ -79,6 +82,7 @@ func Generate(in Input) v1.PodStatus {
 	s.ContainerStatuses = containerStatuses(in)
 	tellPodResources(in.Pod, &s)
 	s.EphemeralContainerStatuses = ephemeralStatuses(in)
+	s.VolumeHealth = volumeHealth(in)
 	s.PodIPs = podIPs(in)
 	if len(s.PodIPs) > 0 {
 		s.PodIP = s.PodIPs[0].IP

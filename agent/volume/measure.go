@@ -41,7 +41,7 @@ type PodVolume struct {
 func (v *Volumes) Measure(ctx context.Context, pods []*v1.Pod,
 	looked func(by string, took time.Duration)) Measured {
 	out := Measured{Desired: map[string]int{}, Actual: map[string]int{}}
-	var looks []reading
+	var looks []reading[diskusage.Room]
 	seen := map[string]int{} // index in Rooms
 	for _, pod := range pods {
 		dir, err := v.podDir(pod.UID)
@@ -75,7 +75,7 @@ func (v *Volumes) Measure(ctx context.Context, pods []*v1.Pod,
 	kept := out.Rooms[:0]
 	for i, one := range looks {
 		if a, is := v.rooms.of(one.key); is {
-			out.Rooms[i].Room, out.Rooms[i].At = a.room, a.at
+			out.Rooms[i].Room, out.Rooms[i].At = a.value, a.at
 			kept = append(kept, out.Rooms[i])
 		}
 	}
@@ -114,8 +114,8 @@ func (u used) isMeasured() bool {
 }
 
 // lookAt says how to measure a volume of a pod, which is the same volume for all pods with its claim.
-func (v disks) lookAt(pod *v1.Pod, u used, dir string) reading {
-	out := reading{key: "pod " + string(pod.UID) + "/" + u.volume.Name, by: "statfs"}
+func (v disks) lookAt(pod *v1.Pod, u used, dir string) reading[diskusage.Room] {
+	out := reading[diskusage.Room]{key: "pod " + string(pod.UID) + "/" + u.volume.Name, by: "statfs"}
 	if u.claim != "" {
 		out.key = "pv " + u.pv.Name
 	}

@@ -23,38 +23,48 @@ const (
 )
 
 // reading is a measurement of a volume.
-type reading struct {
+type reading[T any] struct {
 	key, by string
-	measure func() (diskusage.Room, error)
+	measure func() (T, error)
 }
 
-// rooms has the last answers to measurements. A measurement that hangs is not waited for again, nor
+// answers has the last answers to measurements. A measurement that hangs is not waited for again, nor
 // begun a second time. The zero value is ready.
-type rooms struct {
+type answers[T any] struct {
 	mu  sync.Mutex
-	all map[string]answer // by key
+	all map[string]answer[T] // by key
 }
+
+type rooms = answers[diskusage.Room]
 
 // answer is what is known of a volume.
-type answer struct {
-	room  diskusage.Room
-	at    time.Time // of room; zero: there is none
+type answer[T any] struct {
+	value T
+	at    time.Time // of value; zero: there is none
 	began time.Time // of the last measurement
 	late  bool      // that had no answer in time
 }
 
 // of returns the last answer about a volume.
-func (r *rooms) of(key string) (answer, bool) {
+func (r *answers[T]) of(key string) (answer[T], bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a := r.all[key]
 	return a, !a.at.IsZero() && time.Since(a.at) < answerLife
 }
 
+// last returns the last answer about a volume, however old it is.
+func (r *answers[T]) last(key string) (answer[T], bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.all[key]
+	return a, !a.at.IsZero()
+}
+
 // look carries out measurements that are not under way, and forgets all other volumes. It waits for
 // each of them measureWait at most. Volumes that answered in time come first, and then those that
 // were not measured for longest.
-func (r *rooms) look(ctx context.Context, c *calls, all []reading, looked func(string, time.Duration)) {
+func (r *answers[T]) look(ctx context.Context, c *calls, all []reading[T], looked func(string, time.Duration)) {
 	all = r.inOrder(all)
 	ctx, cancel := context.WithTimeout(ctx, roundWait)
 	defer cancel()
@@ -78,11 +88,11 @@ func (r *rooms) look(ctx context.Context, c *calls, all []reading, looked func(s
 			r.begin(one.key)
 			_ = c.do(ctx, name, func() error { // its answer is kept
 				began := time.Now()
-				room, err := one.measure()
+				value, err := one.measure()
 				if err == nil {
 					looked(one.by, time.Since(began))
 				}
-				r.put(one.key, room, err)
+				r.put(one.key, value, err)
 				return err
 			})
 		})
@@ -90,15 +100,15 @@ func (r *rooms) look(ctx context.Context, c *calls, all []reading, looked func(s
 }
 
 // inOrder sorts measurements, and keeps only what is known of their volumes.
-func (r *rooms) inOrder(all []reading) []reading {
+func (r *answers[T]) inOrder(all []reading[T]) []reading[T] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := make(map[string]answer, len(all))
+	now := make(map[string]answer[T], len(all))
 	for _, one := range all {
 		now[one.key] = r.all[one.key]
 	}
 	r.all = now
-	return slices.SortedStableFunc(slices.Values(all), func(a, b reading) int {
+	return slices.SortedStableFunc(slices.Values(all), func(a, b reading[T]) int {
 		x, y := now[a.key], now[b.key]
 		if x.late != y.late {
 			return map[bool]int{true: 1, false: -1}[x.late]
@@ -108,18 +118,18 @@ func (r *rooms) inOrder(all []reading) []reading {
 }
 
 // begin notes that a measurement begins; until it ends, it is late.
-func (r *rooms) begin(key string) {
-	r.change(key, func(a *answer) { a.began, a.late = time.Now(), true })
+func (r *answers[T]) begin(key string) {
+	r.change(key, func(a *answer[T]) { a.began, a.late = time.Now(), true })
 }
 
 // put notes the end of a measurement. An error other than unanswered is an answer too.
-func (r *rooms) put(key string, room diskusage.Room, err error) {
+func (r *answers[T]) put(key string, value T, err error) {
 	_, away := errors.AsType[unanswered](err)
-	r.change(key, func(a *answer) {
+	r.change(key, func(a *answer[T]) {
 		a.late = away || time.Since(a.began) > measureWait
 		switch {
 		case err == nil:
-			a.room, a.at = room, time.Now()
+			a.value, a.at = value, time.Now()
 		case !away:
 			a.at = time.Time{}
 		}
@@ -127,7 +137,7 @@ func (r *rooms) put(key string, room diskusage.Room, err error) {
 }
 
 // change changes what is known of a volume that is still measured.
-func (r *rooms) change(key string, do func(a *answer)) {
+func (r *answers[T]) change(key string, do func(a *answer[T])) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if a, is := r.all[key]; is {

@@ -24,9 +24,9 @@ type gauges struct {
 
 func (g *gauges) look(t *testing.T, keys ...string) {
 	t.Helper()
-	var all []reading
+	var all []reading[diskusage.Room]
 	for _, key := range keys {
-		all = append(all, reading{key: key, measure: func() (diskusage.Room, error) {
+		all = append(all, reading[diskusage.Room]{key: key, measure: func() (diskusage.Room, error) {
 			g.asking.Lock()
 			g.asked[key]++
 			g.asking.Unlock()
@@ -44,7 +44,7 @@ func (g *gauges) says(key string) string {
 	if !is {
 		return "nothing"
 	}
-	return fmt.Sprintf("%d, %v ago", a.room.Capacity, time.Since(a.at))
+	return fmt.Sprintf("%d, %v ago", a.value.Capacity, time.Since(a.at))
 }
 
 // A volume that hangs is asked once, waited for once, and keeps its last answer, until that is too

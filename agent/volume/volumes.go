@@ -76,6 +76,7 @@ type Volumes struct {
 	last       lastVersions
 	growths    growths
 	rooms      rooms
+	healths    answers[[]v1.VolumeHealthCondition]
 	operations operations
 	scsi       *scsi.Disks
 	cfg        Config

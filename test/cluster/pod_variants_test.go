@@ -137,6 +137,7 @@ func securityVariants() []variant {
 		}),
 		shared("pod-selinux", func(s *v1.PodSecurityContext) {
 			s.SELinuxOptions = &v1.SELinuxOptions{User: "u", Role: "r", Type: "t", Level: "s0"}
+			s.SELinuxChangePolicy = ptr.To(v1.SELinuxChangePolicyRecursive)
 		}),
 		shared("pod-apparmor", func(s *v1.PodSecurityContext) {
 			s.AppArmorProfile = &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault}

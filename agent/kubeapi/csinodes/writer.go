@@ -38,7 +38,7 @@ const (
 // ReasonRefused is the reason of the node's event about a driver that is not in its CSINode.
 const ReasonRefused = "CSIDriverRefused"
 
-// Config says for which node. All fields are required.
+// Config says for which node. All fields but Health are required.
 type Config struct {
 	Client kubernetes.Interface
 	// Node returns the node's object as the API server has it; nil: it has none.
@@ -59,6 +59,9 @@ type Config struct {
 	// HasSocket reports whether there is a socket in the plugin registry of a driver that is not
 	// registered.
 	HasSocket func(driver string) bool
+	// Health returns what a driver says of its storage, if it has said something; nil: the CSINode's
+	// status is not written.
+	Health func(driver string) ([]storagev1.StorageHealthCondition, bool)
 }
 
 // Writer keeps the node's CSINode. Its methods are safe for concurrent use.
@@ -149,6 +152,9 @@ func (w *Writer) write(ctx context.Context) error {
 	}
 	if !w.ready.Swap(true) {
 		w.cfg.Ready()
+	}
+	if err := w.putHealth(ctx, node.Name, taken); err != nil {
+		return fmt.Errorf("write the status of CSINode %s: %w", node.Name, err)
 	}
 	return nil
 }

@@ -88,7 +88,8 @@ func Answered(err error) bool {
 // instruments has the kubelet's metric of calls to drivers.
 type instruments struct {
 	metric.Set
-	took *metrics.HistogramVec
+	took    *metrics.HistogramVec
+	storage *metrics.GaugeVec
 }
 
 func newInstruments() *instruments {
@@ -97,6 +98,9 @@ func newInstruments() *instruments {
 		"Container Storage Interface operation duration with gRPC error code status total",
 		[]float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
 		"driver_name", "method_name", "grpc_status_code", "migrated")
+	i.storage = i.Gauges("csi_node_storage_health_status",
+		"CSI node storage backend health conditions currently reported (1 = present).",
+		"driver_name", "status", "reason")
 	return i
 }
 

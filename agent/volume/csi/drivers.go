@@ -41,6 +41,7 @@ type Drivers struct {
 	drivers map[string]*driver
 	asked   map[string]bool // drivers that NodeGetInfo is being asked of again
 	left    map[string]bool // drivers that were registered and are not
+	storage map[string]storage
 }
 
 // driver is a registered driver. It is not changed, but replaced.
@@ -55,7 +56,7 @@ type driver struct {
 func New(cfg Config) (*Drivers, error) {
 	d := &Drivers{
 		cfg: cfg.withDefaults(), metrics: newInstruments(), drivers: map[string]*driver{},
-		asked: map[string]bool{}, left: map[string]bool{},
+		asked: map[string]bool{}, left: map[string]bool{}, storage: map[string]storage{},
 	}
 	return d, d.metrics.Register(cfg.Registry)
 }
@@ -135,6 +136,8 @@ func (d *Drivers) drop(one *driver) bool {
 	}
 	delete(d.drivers, name)
 	d.left[name] = true
+	delete(d.storage, name)
+	d.metrics.storage.DeletePartialMatch(map[string]string{"driver_name": name})
 	return true
 }
 

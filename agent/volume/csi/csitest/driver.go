@@ -83,6 +83,7 @@ type Driver struct {
 	faults  map[string]Fault
 	told    []*registerapi.RegistrationStatus
 	volumes volumes
+	ill     illness
 }
 
 // New returns a driver that does not run.

@@ -1,0 +1,235 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"unicode/utf8"
+
+	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/internal/oneline"
+)
+
+// What the API server takes of what a driver says (KEP-1432).
+const (
+	mostConditions = 16
+	longestReason  = 256
+	longestMessage = 1024
+)
+
+// ErrNoHealth is the error of a driver that says nothing of the health of its volumes or storage.
+var ErrNoHealth = errors.New("the CSI driver says nothing of health")
+
+// Health returns the adverse conditions that a driver reports of a persistent volume, as far as a pod
+// has it.
+func (m *Mounts) Health(ctx context.Context, v Volume, pod types.UID) (out []v1.VolumeHealthCondition, err error) {
+	u := use{pod, v.Path, v.Block}
+	req := &csipb.NodeGetVolumeHealthRequest{VolumeId: v.Handle}
+	m.book.change(v.Key, func(s *shared) {
+		if _, is := s.places[m.paths.staging(v)]; is {
+			req.StagingTargetPath = m.paths.staging(v)
+		}
+		if s.users[u].known {
+			req.VolumePublishPath = m.paths.target(u)
+		}
+	})
+	err = m.cfg.Drivers.ask(ctx, v.Driver, csipb.NodeServiceCapability_RPC_GET_VOLUME_HEALTH,
+		func(ctx context.Context, c csipb.NodeClient) error {
+			said, err := c.NodeGetVolumeHealth(ctx, req)
+			out = volumeConditions(said.GetVolumeHealth().GetHealthStatuses())
+			return err
+		})
+	return out, err
+}
+
+// ask makes a call to a driver that can do so; else the error is ErrNoHealth.
+func (d *Drivers) ask(ctx context.Context, driver string, can csipb.NodeServiceCapability_RPC_Type, do rpc) error {
+	return d.call(ctx, driver, func(ctx context.Context, c csipb.NodeClient) error {
+		has, err := capabilities(ctx, c)
+		if err == nil && !has[can] {
+			err = ErrNoHealth
+		}
+		if err != nil {
+			return err
+		}
+		return do(ctx, c)
+	})
+}
+
+// volumeConditions returns the conditions that the API server takes, each once.
+func volumeConditions(said []*csipb.VolumeHealth_VolumeHealthEntry) (out []v1.VolumeHealthCondition) {
+	names := map[csipb.VolumeHealthErrorType]v1.VolumeHealthStatusType{
+		csipb.VolumeHealthErrorType_INACCESSIBLE: v1.VolumeHealthInaccessible,
+		csipb.VolumeHealthErrorType_DATA_LOSS:    v1.VolumeHealthDataLoss,
+		csipb.VolumeHealthErrorType_DEGRADED:     v1.VolumeHealthDegraded,
+	}
+	seen := map[[2]string]bool{}
+	for _, one := range said {
+		status, known := names[one.GetStatus()]
+		id := [2]string{string(status), one.GetReason()}
+		if !known || seen[id] || !isReason(one.GetReason()) || len(out) == mostConditions {
+			continue
+		}
+		seen[id] = true
+		out = append(out, v1.VolumeHealthCondition{Status: status, Reason: one.GetReason(),
+			Message: oneline.Cut(one.GetMessage(), longestMessage)})
+	}
+	return out
+}
+
+func isReason(text string) bool {
+	return text != "" && utf8.RuneCountInString(text) <= longestReason
+}
+
+// storage is what a driver said of its storage.
+type storage struct {
+	asking     bool
+	known      bool
+	conditions []storagev1.StorageHealthCondition
+}
+
+// AskStorage has all drivers asked for the health of their storage that are not being asked. It does
+// not wait. Changed is called if one says something else.
+func (d *Drivers) AskStorage() {
+	for _, one := range d.Nodes() {
+		if !d.beginStorage(one.Driver) {
+			continue
+		}
+		d.tasks.Go(func(ctx context.Context) {
+			said, err := d.storageOf(ctx, one.Driver)
+			if d.endStorage(one.Driver, said, err) {
+				d.cfg.Changed()
+			}
+		})
+	}
+}
+
+func (d *Drivers) beginStorage(driver string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.storage[driver]
+	if s.asking || d.drivers[driver] == nil {
+		return false
+	}
+	s.asking = true
+	d.storage[driver] = s
+	return true
+}
+
+// endStorage takes an answer, and reports whether it is news. An error changes nothing.
+func (d *Drivers) endStorage(driver string, said []storagev1.StorageHealthCondition, err error) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before, is := d.storage[driver]
+	if !is {
+		return false
+	}
+	if err != nil {
+		before.asking = false
+		d.storage[driver] = before
+		return false
+	}
+	d.storage[driver] = storage{known: true, conditions: said}
+	d.metrics.storage.DeletePartialMatch(map[string]string{"driver_name": driver})
+	for _, c := range said {
+		d.metrics.storage.WithLabelValues(driver, string(c.Status), c.Reason).Set(1)
+	}
+	return !before.known || !SameStorage(before.conditions, said)
+}
+
+// StorageHealth returns the adverse conditions that a driver reported of its storage; false: it has
+// not said anything yet.
+func (d *Drivers) StorageHealth(driver string) ([]storagev1.StorageHealthCondition, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.storage[driver]
+	return s.conditions, s.known
+}
+
+// SameStorage reports whether two lists have the same conditions but for their messages and times.
+func SameStorage(a, b []storagev1.StorageHealthCondition) bool {
+	set := func(all []storagev1.StorageHealthCondition) map[[4]string]bool {
+		out := map[[4]string]bool{}
+		for _, c := range all {
+			out[[4]string{string(c.Status), c.Reason, string(ptr.Deref(c.AccessMode, "")),
+				string(ptr.Deref(c.VolumeMode, ""))}] = true
+		}
+		return out
+	}
+	return maps.Equal(set(a), set(b))
+}
+
+// storageOf asks a driver for the health of its storage.
+func (d *Drivers) storageOf(ctx context.Context, driver string) (out []storagev1.StorageHealthCondition, err error) {
+	err = d.ask(ctx, driver, csipb.NodeServiceCapability_RPC_GET_STORAGE_HEALTH,
+		func(ctx context.Context, c csipb.NodeClient) error {
+			said, err := c.NodeGetStorageHealth(ctx, &csipb.NodeGetStorageHealthRequest{})
+			if err == nil {
+				out, err = storageConditions(said.GetBackendHealth())
+			}
+			return err
+		})
+	return out, err
+}
+
+// storageConditions refuses what the kubelet refuses.
+func storageConditions(said []*csipb.NodeGetStorageHealthResponse_StorageBackendHealth) (
+	out []storagev1.StorageHealthCondition, err error) {
+	if len(said) > mostConditions {
+		return nil, fmt.Errorf("NodeGetStorageHealth returned %d conditions, maximum is %d", len(said), mostConditions)
+	}
+	names := map[csipb.StorageHealthErrorType]storagev1.StorageHealthStatusType{
+		csipb.StorageHealthErrorType_STORAGE_UNREACHABLE: storagev1.StorageUnreachable,
+		csipb.StorageHealthErrorType_STORAGE_DEGRADED:    storagev1.StorageDegraded,
+	}
+	for i, one := range said {
+		status, known := names[one.GetStatus()]
+		if !known || !isReason(one.GetReason()) {
+			continue
+		}
+		c := storagev1.StorageHealthCondition{Status: status, Reason: one.GetReason(),
+			Message: oneline.Cut(one.GetMessage(), longestMessage)}
+		if of := one.GetVolumeCapability(); of != nil {
+			if c.AccessMode, c.VolumeMode, err = modesOf(of); err != nil {
+				return nil, fmt.Errorf("NodeGetStorageHealth condition %d has invalid volume capability: %w", i, err)
+			}
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// modesOf returns the API's names of what a capability is about.
+func modesOf(c *csipb.VolumeCapability) (*v1.PersistentVolumeAccessMode, *v1.PersistentVolumeMode, error) {
+	volume := v1.PersistentVolumeFilesystem
+	switch {
+	case c.GetBlock() != nil:
+		volume = v1.PersistentVolumeBlock
+	case c.GetMount() == nil:
+		return nil, nil, errors.New("access type is required")
+	}
+	if c.GetAccessMode() == nil {
+		return nil, nil, errors.New("access mode is required")
+	}
+	var access v1.PersistentVolumeAccessMode
+	switch c.GetAccessMode().GetMode() {
+	case csipb.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csipb.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY,
+		csipb.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:
+		access = v1.ReadWriteOnce
+	case csipb.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER:
+		access = v1.ReadWriteOncePod
+	case csipb.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY:
+		access = v1.ReadOnlyMany
+	case csipb.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER, csipb.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER:
+		access = v1.ReadWriteMany
+	default:
+		return nil, nil, fmt.Errorf("unsupported access mode %q", c.GetAccessMode().GetMode())
+	}
+	return &access, &volume, nil
+}
