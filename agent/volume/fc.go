@@ -19,7 +19,7 @@ func fcBlocks() plugin {
 
 // fcFacts: the claim says whether a pod has it read-only, not the persistent volume.
 func fcFacts(u used) facts {
-	return facts{mounted: true, readOnly: u.pv == nil && u.volume.FC.ReadOnly}
+	return facts{mounted: true, contexts: true, readOnly: u.pv == nil && u.volume.FC.ReadOnly}
 }
 
 func fcSource(u used) *v1.FCVolumeSource {

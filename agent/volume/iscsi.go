@@ -21,7 +21,7 @@ func iscsiBlocks() plugin {
 
 // iscsiFacts: the claim says whether a pod has it read-only, not the persistent volume.
 func iscsiFacts(u used) facts {
-	return facts{mounted: true, readOnly: u.pv == nil && u.volume.ISCSI.ReadOnly}
+	return facts{mounted: true, contexts: true, readOnly: u.pv == nil && u.volume.ISCSI.ReadOnly}
 }
 
 func iscsiDisk(ctx context.Context, v disks, t target) (networkDisk, error) {

@@ -111,6 +111,8 @@ func (v disks) setUpDisk(ctx context.Context, t target, of networkDisk) error {
 	if t.readOnly {
 		options, r.Options = append(options, "ro"), t.mountOptions("ro")
 	}
+	own := t.used // the file system has the SELinux label, and the kernel none for a mount of it
+	own.label = ""
 	return v.attachDisk(ctx, t, r, func(at, _ string) error {
 		mounted, err := v.isMounted(t.path())
 		if err != nil {
@@ -120,7 +122,7 @@ func (v disks) setUpDisk(ctx context.Context, t target, of networkDisk) error {
 			if err := os.MkdirAll(t.path(), dirMode); err != nil {
 				return err
 			}
-			if err := v.mount(at, t.path(), "", t.mountOptions(options...)); err != nil {
+			if err := v.mount(at, t.path(), "", own.mountOptions(options...)); err != nil {
 				return err
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/volume/scsi"
+	"github.com/numalet/numalet/agent/volume/selinux"
 	"github.com/numalet/numalet/test/scratch"
 )
 
@@ -301,5 +302,26 @@ func TestNetworkBlocks(t *testing.T) {
 		if _, err := os.Lstat(filepath.Dir(file)); !os.IsNotExist(err) {
 			t.Errorf("the disk's directory is left: %v", err)
 		}
+	}
+}
+
+// On a host with SELinux the file system is mounted with the pod's label, and the runtime relabels nothing.
+func TestLabeledNetworkDisks(t *testing.T) {
+	n := newSAN(t, lun())
+	labels, err := selinux.New(selinux.Host{Enabled: func() bool { return true },
+		FileLabel: func(o *v1.SELinuxOptions) (string, error) { return "files:" + o.Level, nil },
+	}, func(string) bool { return true }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.config.SELinux = labels
+	n.start()
+	pod := podWith(claimVolume("data"))
+	pod.Spec.SecurityContext = &v1.PodSecurityContext{SELinuxOptions: &v1.SELinuxOptions{Level: "s0:c1"}}
+	setUp(t, n.Volumes, pod)
+	n.shows(global+` context="files:s0:c1"`, "pods/u/volumes/kubernetes.io~iscsi/pv bind")
+	mounts, err := n.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{})
+	if err != nil || mounts[0].GetSelinuxRelabel() {
+		t.Errorf("the runtime is to label %v, %v", mounts, err)
 	}
 }
