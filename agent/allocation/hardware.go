@@ -36,7 +36,7 @@ func (o owner) compare(p owner) int {
 		return 1
 	}
 	return cmp.Or(strings.Compare(o.Words, p.Words), strings.Compare(o.UUID, p.UUID),
-		strings.Compare(o.Parent, p.Parent), strings.Compare(o.PCI, p.PCI), slices.Compare(o.CDI, p.CDI))
+		strings.Compare(o.Parent, p.Parent), strings.Compare(o.PCI, p.PCI))
 }
 
 // hardware lists the devices that some pods have together and that are known to be some hardware, in
@@ -76,7 +76,7 @@ func (c Container) hardware(words string) (out []owner) {
 // else's.
 func (c Claim) hardware() (out []owner) {
 	for _, d := range c.Devices {
-		if is := places.OfClaim(c.Name, d, nil); is.Known() && !d.Admin {
+		if is := places.OfClaim(c.Name, d); is.Known() && !d.Admin {
 			out = append(out, owner{is, true})
 		}
 	}

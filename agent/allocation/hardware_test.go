@@ -258,7 +258,7 @@ func byClaims(pods map[types.UID]Pod, but types.UID, is places.Identity) bool {
 	for uid, p := range pods {
 		for _, one := range p.Containers["main"].Claims() {
 			for _, d := range one.Devices {
-				if uid != but && !d.Admin && places.Same(is, places.OfClaim("c", d, nil)) != "" {
+				if uid != but && !d.Admin && places.Same(is, places.OfClaim("c", d)) != "" {
 					return true
 				}
 			}

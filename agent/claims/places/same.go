@@ -2,10 +2,7 @@ package places
 
 import (
 	"fmt"
-	"slices"
 	"strings"
-
-	"tags.cncf.io/container-device-interface/pkg/parser"
 
 	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/topology"
@@ -17,8 +14,6 @@ type Identity struct {
 	Words string
 	// PCI is its address. UUID is its UUID, and Parent that of the device of which it is a partition.
 	PCI, UUID, Parent string
-	// CDI lists its fully qualified CDI names.
-	CDI []string
 
 	whole bool // it is known to be no partition
 }
@@ -27,12 +22,12 @@ type Identity struct {
 const wholePrefix, partPrefix = "GPU-", "MIG-"
 
 // Known reports whether anything identifies the device.
-func (i Identity) Known() bool { return i.PCI != "" || i.UUID != "" || len(i.CDI) > 0 }
+func (i Identity) Known() bool { return i.PCI != "" || i.UUID != "" }
 
 // Keys lists what another device may have in common that is the same hardware: two devices without a
 // common key are not Same.
 func (i Identity) Keys() (out []string) {
-	for _, key := range append([]string{i.UUID, i.Parent, i.PCI}, i.CDI...) {
+	for _, key := range []string{i.UUID, i.Parent, i.PCI} {
 		if key != "" {
 			out = append(out, key)
 		}
@@ -40,9 +35,9 @@ func (i Identity) Keys() (out []string) {
 	return out
 }
 
-// OfPlugin identifies a device of a device plugin by its id, which may be a UUID, a PCI address or a
-// CDI name, and by the PCI address that is known of it, "": none. Ids of replicas end in "::" and a
-// number. Of a device of which none of these is known it returns the zero Identity.
+// OfPlugin identifies a device of a device plugin by its id, which may be a UUID or a PCI address,
+// and by the PCI address that is known of it, "": none. Ids of replicas end in "::" and a number. Of a
+// device of which none of these is known it returns the zero Identity.
 func OfPlugin(resource, id, pci string) Identity {
 	out := Identity{PCI: pci}
 	whole, _, _ := strings.Cut(id, "::")
@@ -50,8 +45,6 @@ func OfPlugin(resource, id, pci string) Identity {
 		out.PCI, out.whole = address, true
 	} else if strings.HasPrefix(whole, wholePrefix) || strings.HasPrefix(whole, partPrefix) {
 		out.UUID = whole
-	} else if parser.IsQualifiedName(whole) {
-		out.CDI = []string{whole}
 	}
 	if out.Known() {
 		out.Words = "device " + id + " of " + resource
@@ -59,12 +52,12 @@ func OfPlugin(resource, id, pci string) Identity {
 	return out
 }
 
-// OfClaim identifies a device of a resource claim by its place, and by the CDI names that its driver
-// prepared.
-func OfClaim(claimName string, d claim.Device, cdi []string) Identity {
+// OfClaim identifies a device of a resource claim by its place. Its CDI names are no help: its driver
+// makes them when it prepares the claim, and by then the device is given away.
+func OfClaim(claimName string, d claim.Device) Identity {
 	return Identity{
 		Words: fmt.Sprintf("device %s/%s/%s of claim %s", d.Driver, d.Pool, d.Name, claimName),
-		PCI:   d.Place.PCI, UUID: d.Place.UUID, Parent: d.Place.Parent, CDI: cdi,
+		PCI:   d.Place.PCI, UUID: d.Place.UUID, Parent: d.Place.Parent,
 	}
 }
 
@@ -84,11 +77,7 @@ func Same(a, b Identity) string {
 	case a.PCI != "" && a.PCI == b.PCI && (a.partition() && b.isWhole() || b.partition() && a.isWhole()):
 		what = "one is a partition of the other, the PCI device " + a.PCI
 	default:
-		i := slices.IndexFunc(a.CDI, func(name string) bool { return slices.Contains(b.CDI, name) })
-		if i < 0 {
-			return ""
-		}
-		what = "both have the CDI name " + a.CDI[i]
+		return ""
 	}
 	return a.Words + " and " + b.Words + " are the same hardware: " + what
 }
