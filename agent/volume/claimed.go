@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/numalet/numalet/agent/volume/csi"
 )
 
 // HasClaims reports whether a container of the pod uses a volume with a claim, or one that a driver
@@ -19,8 +21,8 @@ func HasClaims(pod *v1.Pod) bool {
 }
 
 // Lacking returns why claims of the pod cannot become volumes on this node, in the words of SetUp;
-// nil: all can. So it does for volumes that drivers make. unknown: the API server did not say, so the
-// claims may be good. Lacking asks it each time and changes nothing.
+// nil: all can. So it does for volumes that drivers make. unknown: the API server did not say, so that
+// all may be good. Lacking asks it each time and changes nothing.
 func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err error) {
 	all, err := usedVolumes(pod)
 	if err != nil {
@@ -46,10 +48,16 @@ func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err e
 		return false, failed
 	}
 	bound, errs := withClaims(all, known)
+	var away []error
 	for _, u := range bound {
 		if err := v.cfg.persistentFits(u); err != nil {
 			errs = append(errs, err)
-		} else if err := (disks{v}).lacksDriver(ctx, pod, u); err != nil {
+			continue
+		}
+		err := disks{v}.lacksDriver(ctx, pod, u)
+		if _, silent := errors.AsType[csi.Unanswered](err); silent {
+			away = append(away, u.failed(err))
+		} else if err != nil {
 			errs = append(errs, u.failed(err))
 		}
 	}
@@ -57,7 +65,7 @@ func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err e
 		return false, errors.Join(errs...)
 	}
 	if len(unsure.volumes) > 0 {
-		return true, unsure
+		away = append(away, unsure)
 	}
-	return false, nil
+	return len(away) > 0, errors.Join(away...)
 }

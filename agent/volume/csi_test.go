@@ -64,12 +64,13 @@ type diskObjects struct {
 	unattached bool
 	failed     error // of the attacher
 	used       bool  // the last question about an attachment was for a pod that uses it
+	away       error // of a request for the driver's object
 }
 
 func (o *diskObjects) CSIDriver(context.Context, string) (*storagev1.CSIDriver, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.object, nil
+	return o.object, o.away
 }
 
 func (o *diskObjects) DriverSecret(_ context.Context, namespace, name string) (*v1.Secret, error) {
@@ -362,6 +363,9 @@ func TestDiskRequests(t *testing.T) {
 	}
 }
 
+// noAnswer is the error of an API server that is away: it may have all that a pod needs.
+const noAnswer = "no answer"
+
 // A pod waits for the driver, for the attachment and for what fails, with the kubelet's words; the
 // volume is in use meanwhile, and is not taken back if the driver never was asked for it.
 func TestDiskThatCannotCome(t *testing.T) {
@@ -380,9 +384,9 @@ func TestDiskThatCannotCome(t *testing.T) {
 	}
 	lacks := func(want string) {
 		t.Helper()
-		_, err := n.Lacking(t.Context(), pod)
-		if err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("it lacks %v, want %s", err, want)
+		unknown, err := n.Lacking(t.Context(), pod)
+		if err == nil || !strings.HasPrefix(err.Error(), want) || unknown != strings.HasSuffix(want, noAnswer) {
+			t.Errorf("it lacks %v, unknown is %v, want %s", err, unknown, want)
 		}
 		if usual := strings.Contains(want, "is not attached"); IsUsual(err) != usual {
 			t.Errorf("it lacks %v, which is usual: %t", err, !usual)
@@ -399,6 +403,11 @@ func TestDiskThatCannotCome(t *testing.T) {
 	}
 	n.objects.change(func(o *diskObjects) { o.failed = errors.New("the disk is on fire") })
 	lacks(waiting + "the disk is on fire")
+	n.objects.change(func(o *diskObjects) { o.failed = csi.Unanswered{Err: errors.New(noAnswer)} })
+	lacks(waiting + noAnswer)
+	n.objects.change(func(o *diskObjects) { o.failed, o.away = errors.New("the disk is on fire"), errors.New(noAnswer) })
+	lacks(waiting + noAnswer)
+	n.objects.change(func(o *diskObjects) { o.away = nil })
 	fails(waiting + "the disk is on fire")
 	n.objects.change(func(o *diskObjects) { o.unattached = false })
 	n.leave()

@@ -123,8 +123,8 @@ func (a *Attachments) look(ctx context.Context, of csi.Attachment) (*storagev1.V
 		// than the API server has it.
 		return nil, errPending
 	case err != nil:
-		return nil, fmt.Errorf("volume %s has GET error for volume attachment %s: %w", v.Handle, name,
-			requests.Short(err))
+		return nil, csi.Unanswered{Err: fmt.Errorf("volume %s has GET error for volume attachment %s: %w",
+			v.Handle, name, requests.Short(err))}
 	case found.Spec.Attacher != v.Driver || found.Spec.NodeName != a.cfg.Name:
 		return nil, fmt.Errorf("volume attachment %s is of attacher %q and node %q, not of %s and this node", name,
 			found.Spec.Attacher, found.Spec.NodeName, v.Driver)

@@ -2,6 +2,7 @@ package attachments
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -167,6 +168,22 @@ func TestLooks(t *testing.T) {
 		}
 		if woken, _ := w.count(); woken != 0 {
 			t.Errorf("%d were woken without news", woken)
+		}
+	})
+}
+
+// TestUnanswered: that the API server does not answer says nothing of the volume.
+func TestUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.client.PrependReactor("get", "volumeattachments", func(clienttesting.Action) (bool, runtime.Object,
+			error) {
+			return true, nil, errors.New("no route to host")
+		})
+		_, ok, err := w.Attached(t.Context(), disk.Driver, disk.Handle)
+		if _, is := errors.AsType[csi.Unanswered](err); ok || !is ||
+			!strings.HasPrefix(err.Error(), "volume "+disk.Handle+" has GET error for volume attachment ") {
+			t.Errorf("without an answer: %t, %v", ok, err)
 		}
 	})
 }

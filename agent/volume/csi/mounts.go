@@ -142,6 +142,14 @@ func (m *Mounts) AttachmentChanged(driver, handle string) {
 	m.book.wake(m.cfg.Wake, func(k Key) bool { return k == Key{driver, handle} })
 }
 
+// Unanswered is the error of a request that the API server did not answer: the volume may be good.
+type Unanswered struct{ Err error }
+
+func (u Unanswered) Error() string { return u.Err.Error() }
+
+// Unwrap returns the request's error.
+func (u Unanswered) Unwrap() error { return u.Err }
+
 // OperationError names the part of a mount that failed, as in the kubelet's messages.
 type OperationError struct {
 	Operation string

@@ -32,8 +32,11 @@ func (m *Mounts) object(ctx context.Context, driver string) (object, error) {
 		return object{}, nil
 	}
 	found, err := m.cfg.Objects.CSIDriver(ctx, driver)
-	if err != nil || found == nil {
-		return object{}, err
+	if err != nil {
+		return object{}, Unanswered{Err: err}
+	}
+	if found == nil {
+		return object{}, nil
 	}
 	return object{&found.Spec}, nil
 }
