@@ -80,7 +80,6 @@ type claimDomain struct {
 	slices          *slices.Slices          // nil as Manager
 	changed         *mailbox.Topic          // what pods that wait lack of them
 	settled         *mailbox.Box[types.UID] // pods whose claims are unprepared
-	cpus            func(registered func() bool) []part
 }
 
 // claimEnds say which pods may use claims, and have them looked at again.
@@ -123,7 +122,6 @@ func newClaims(ctx context.Context, n node, drivers driverDomain) (c claimDomain
 		Registry:      n.registry,
 	})
 	all.manager = c.Manager
-	c.cpus = n.publishCPUs
 	return c, n.quarantined(ctx, err, claims.ErrUnusable, "ResourceClaimsQuarantined",
 		"claims are prepared again when pods need them")
 }
@@ -162,9 +160,9 @@ func (e claimEnds) active() (sets.Set[types.UID], bool) {
 }
 
 // follow has claims prepared and unprepared, and slices of drivers that are gone removed.
-func (c claimDomain) follow(e claimEnds) []part {
+func (c claimDomain) follow(n node, e claimEnds) []part {
 	registered := func() bool { return e.own() != nil }
-	return append(c.cpus(registered), []part{
+	return append(n.publishCPUs(registered), []part{
 		{"resource claims", func(ctx context.Context) error { return c.Run(ctx, e.active) }},
 		{"resource slices", func(ctx context.Context) error { return c.slices.Run(ctx, registered) }},
 		{"drivers that are gone", func(ctx context.Context) error {

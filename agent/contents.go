@@ -93,12 +93,13 @@ func (n node) countsProjects() bool {
 }
 
 // follow follows the objects, and makes workers look at pods whose objects changed.
-func (c contentDomain) follow(workers *podworker.Workers, drivers csiDomain, e claimEnds) []part {
+func (c contentDomain) follow(n node, workers *podworker.Workers, drivers csiDomain,
+	e claimEnds) []part {
 	mounts := c.mounts.follow(drivers, workers.Retry)
 	if c.objects == nil {
 		return mounts
 	}
-	return append(append(mounts, c.claims.follow(e)...), []part{
+	return append(append(mounts, c.claims.follow(n, e)...), []part{
 		{"objects of pods", c.objects.Run},
 		{"what pods need", c.needs.Run},
 		{"changes of objects", func(ctx context.Context) error {

@@ -121,7 +121,7 @@ func (a *Agent) list(ctx context.Context, own clusterNode) error {
 		{"health of drivers' devices", a.devices.drivers.health.Run},
 		{"runtime observer", a.host.pleg.Run}, {"local storage", a.disks.Run},
 	}, a.pods.first, a.probes.follow(a.pods.workers.Wake),
-		a.contents.follow(a.pods.workers, a.devices.csi, claimEnds{
+		a.contents.follow(n, a.pods.workers, a.devices.csi, claimEnds{
 			again: a.pods.workers.Retry, own: own.object, statuses: a.pods.statuses.Store, pleg: h.pleg,
 			heard: a.pods.statuses.pubs.complete,
 		}))
