@@ -160,7 +160,8 @@ func (p *pass) planPendingRelease(e *entry) (held allocation.Pod, ok bool) {
 	return d.Held, d.Outcome == decide.Admit
 }
 
-// displace takes from the pods behind the claims that overlap; they all look for a place again.
+// displace takes from the pods behind the claims that overlap; they all look for a place again, those
+// for which a call is under way after that.
 // After the first time their turn in this pass is still to come.
 func (p *pass) displace(ctx context.Context, by allocation.Pod) {
 	if p.displaced {
@@ -168,7 +169,7 @@ func (p *pass) displace(ctx context.Context, by allocation.Pod) {
 	}
 	p.displaced = true
 	for _, o := range p.pods.order[p.at+1:] {
-		if o.claims() && (o.state == waiting || o.state == pendingRelease) {
+		if o.claims() && o.state.mayBeDisplaced() {
 			overlaps := allocation.TakenBy(o.has.pod).Overlaps(allocation.TakenBy(by))
 			p.tell(ctx, o, displaced{overlaps})
 		}

@@ -104,6 +104,15 @@ func (s state) goes() bool { return s >= terminating }
 // goesNow reports whether the pod is gone and its release is being recorded.
 func (s state) goesNow() bool { return s == canceling || s == releasing }
 
+// mayBeDisplaced reports whether a pod ahead may take what the pod, if it has a claim, claims.
+func (s state) mayBeDisplaced() bool {
+	switch s {
+	case waiting, pendingRelease, behind, asking, inquiring, rereading:
+		return true
+	}
+	return false
+}
+
 // underWay reports whether a goroutine works for the pod.
 func (s state) underWay() bool {
 	switch s {

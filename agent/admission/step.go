@@ -63,13 +63,7 @@ func (r record) step(e event, c conditions) (record, []effect) {
 	case ranked:
 		s.ranked(e)
 	case displaced:
-		has := s.has
-		if e.broken {
-			has.pod = allocation.Pod{}
-		}
-		if next, ok := s.state.next(changed); ok {
-			s.move(next, has)
-		}
+		s.displaced(e)
 	case exchanged:
 		s.has.pod = e.pod
 	case outguessed:
@@ -102,6 +96,20 @@ func (r *record) move(to state, has reservation) {
 		r.tries.due = time.Time{}
 	}
 	r.state, r.has = to, has
+}
+
+// displaced has a pod with a claim look for a place again, at once or after the call under way.
+func (s *step) displaced(e displaced) {
+	has := s.has
+	if e.broken {
+		has.pod = allocation.Pod{}
+		s.question.void = s.question.void || s.state == asking
+	}
+	next, ok := s.state.next(changed)
+	if !ok {
+		next = s.state
+	}
+	s.move(next, has)
 }
 
 // give is move to a reservation that may be less than the pod had: others may wait for that.

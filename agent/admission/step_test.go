@@ -209,3 +209,25 @@ func TestStepHoldsBack(t *testing.T) {
 		t.Fatalf("in the end: %s", shown(r, nil))
 	}
 }
+
+// A pod that loses its claim to one ahead while it is asked about has nothing until it is decided on again.
+func TestDisplacedWhileAsked(t *testing.T) {
+	for _, s := range []state{asking, inquiring, rereading} {
+		r := typical(s)
+		r.has = reservation{claimed, holding("claimed")}
+		if !s.mayBeDisplaced() {
+			t.Errorf("%s: others cannot have its claim", s)
+		}
+		kept, _ := r.step(displaced{}, conditions{now: began})
+		if kept.state != s || !kept.isReserved() {
+			t.Errorf("%s: with a claim that is good it is %s and has %v", s, kept.state, kept.has)
+		}
+		lost, effects := r.step(displaced{true}, conditions{now: began})
+		if lost.state != s || lost.isReserved() || !lost.claims() || len(effects) > 0 {
+			t.Errorf("%s: without its claim it is %s and has %v; %v", s, lost.state, lost.has, effects)
+		}
+		if lost.question.void != (s == asking) {
+			t.Errorf("%s: the question is void: %t", s, lost.question.void)
+		}
+	}
+}

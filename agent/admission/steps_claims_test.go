@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/claims"
 	"github.com/numalet/numalet/agent/claims/claim"
@@ -374,4 +377,25 @@ func (w *walk) endClaims() {
 	if left := w.desk.claims.List(); len(left) > 0 {
 		w.failf("in the end %+v are recorded", left)
 	}
+}
+
+// endless finds a queue that decides without end within a step.
+type endless struct {
+	walk  *walk
+	asked atomic.Int64 // in this step
+}
+
+func (e *endless) check(a decide.Attempt) *decide.Refusal {
+	const most = 10 * enough
+	if n := e.asked.Add(1); n > most-20 {
+		w := e.walk
+		w.tell("decided on is %s", a.Pod.UID)
+		for _, o := range w.desk.queue.admitter.pods.order {
+			w.tell("  %s after %s %v: %s, %s", o.Pod.UID, o.after, o.forTurn, w.state(w.find(o.Pod.UID)), o.cause)
+		}
+		if n > most {
+			panic("admission decides without end\n" + strings.Join(w.story, "\n"))
+		}
+	}
+	return nil
 }

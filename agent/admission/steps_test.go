@@ -199,6 +199,7 @@ type stepDesk struct {
 	queue    *Queue
 	store    *store.Store
 	claims   *claims.Manager
+	endless  *endless
 	stop     func()
 
 	mu   sync.Mutex
@@ -236,6 +237,7 @@ func (w *walk) run(steps int) {
 	w.open()
 	defer func() { w.desk.stop() }()
 	for w.step = 1; w.step <= steps && !w.t.Failed(); w.step++ {
+		w.desk.endless.asked.Store(0)
 		w.move()
 		synctest.Wait()
 		w.check()
@@ -271,12 +273,13 @@ func (w *walk) open() {
 	d.said, w.releasing = nil, map[types.UID]bool{}
 	d.hardware.Store(&w.site.hardware)
 	d.claims = w.openClaims()
+	d.endless = &endless{walk: w}
 	queue := New(Config{
 		Hardware: func() machine.Hardware { return *d.hardware.Load() },
 		Rules: topology.Rules{Policy: w.site.policy, Scope: w.site.scope,
 			Choosers: topology.Choosers{{Scheduler: stepChooser}}},
 		Store: store, Plugins: w.plugins, Needs: w.needs, BootID: w.bootID(), Wait: w.wait,
-		Claims: claims.Admission{Manager: d.claims},
+		Claims: claims.Admission{Manager: d.claims}, Handlers: []decide.Handler{d.endless.check},
 		Outcomes: Outcomes{Report: func(r Result) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
