@@ -31,8 +31,9 @@ type shortage struct {
 
 // TestShortageNode: a pod that takes memory, threads or the disk as fast as it can is evicted before
 // there is nothing left, and no other pod, by numalet each time; of the first eviction the stock kubelet
-// says the same. NUMALET_ROUNDS says how many rounds (1), NUMALET_SHORTAGE which shortage (all, the
-// kubelet's only memory), and NUMALET_AGENTS whose (numalet,kubelet).
+// says the same. Several pods are evicted in the same order by both. NUMALET_ROUNDS says how many rounds (1),
+// NUMALET_SHORTAGE which shortage (all, the kubelet's only memory and victims), and NUMALET_AGENTS whose
+// (numalet,kubelet).
 func TestShortageNode(t *testing.T) {
 	d := newRuntime(t)
 	addNetwork(t)
@@ -46,6 +47,7 @@ func TestShortageNode(t *testing.T) {
 		{"memory", []string{"--memory=200"}, "memory"},
 		{"pids", []string{"--threads=1000"}, "pids"},
 		{"disk", []string{"--disk=100"}, "ephemeral-storage"},
+		{name: "victims"},
 	}
 	said := map[string]map[string]string{}
 	for _, agent := range strings.Split(cmp.Or(os.Getenv("NUMALET_AGENTS"), "numalet,kubelet"), ",") {
@@ -54,10 +56,9 @@ func TestShortageNode(t *testing.T) {
 		n.Start()
 		for _, s := range shortages {
 			only := os.Getenv("NUMALET_SHORTAGE")
-			if only == "" && agent == "kubelet" {
-				only = "memory"
-			}
-			if only != "" && only != "all" && only != s.name {
+			chosen := only == s.name || only == "all" || only == "" &&
+				(agent == "numalet" || s.name == "memory" || s.name == "victims")
+			if !chosen {
 				continue
 			}
 			t.Run(agent+" "+s.name, func(t *testing.T) {
@@ -65,7 +66,11 @@ func TestShortageNode(t *testing.T) {
 				if said[s.name] == nil {
 					said[s.name] = map[string]string{}
 				}
-				said[s.name][agent] = of.run(t)
+				if s.name == "victims" {
+					said[s.name][agent] = of.victims(t)
+				} else {
+					said[s.name][agent] = of.run(t)
+				}
 			})
 		}
 		n.Kill()
@@ -152,8 +157,8 @@ func (r rounds) run(t *testing.T) (said string) {
 	return said
 }
 
-// start creates a pod that is not started again.
-func (r rounds) start(t *testing.T, name, memory string, args []string, command string) {
+// start creates a pod that is not started again, of a class of priorities.
+func (r rounds) start(t *testing.T, name, memory string, args []string, command string, class ...string) {
 	t.Helper()
 	requests := v1.ResourceList{v1.ResourceCPU: resource.MustParse("10m")}
 	if memory != "" {
@@ -164,6 +169,7 @@ func (r rounds) start(t *testing.T, name, memory string, args []string, command 
 		Spec: v1.PodSpec{NodeName: "node", HostNetwork: true, RestartPolicy: v1.RestartPolicyNever,
 			AutomountServiceAccountToken: ptr.To(false),
 			Tolerations:                  []v1.Toleration{{Operator: v1.TolerationOpExists}},
+			PriorityClassName:            strings.Join(class, ""),
 			Containers: []v1.Container{{Name: "main", Image: containerd.WorkImage,
 				Command:   append([]string{containerd.Program, "container", command}, args...),
 				Resources: v1.ResourceRequirements{Requests: requests}}}},
