@@ -75,6 +75,42 @@ func TestEvictionKill(t *testing.T) {
 	}
 }
 
+// TestEvictedHolds: what an evicted pod holds is its own while something of it runs, and free afterwards.
+// The pod has failed although its container exits with 0.
+func TestEvictedHolds(t *testing.T) {
+	s := newFaulty(t, harness.New(t), nil, "")
+	s.c.Apply(strings.Replace(bound(s.node.Name, "holds", ", resources: {limits: {"+gpu+": 1, cpu: 1, memory: 64Mi}}"),
+		"name: holds}", "name: holds, annotations: {sim.numalet.io/main: term=0}}", 1))
+	p := await(t, s.c, s.c.Namespace, "holds", runs)
+	held := func() bool {
+		state, err := s.node.Assigned()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !state.Pods[p.UID].IsEmpty()
+	}
+	if err := s.node.Runtime.SetFault(crisim.Fault{Method: "StopContainer", Pod: "holds", Hang: true}); err != nil {
+		t.Fatal(err)
+	}
+	s.short("900Ti")
+	harness.Eventually(t, "it is being evicted", func() error { return stopping(s, "holds") })
+	if !held() {
+		t.Error("a pod that runs holds nothing any more")
+	}
+	s.node.Runtime.ClearFaults()
+	p = await(t, s.c, s.c.Namespace, "holds", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodFailed })
+	end := p.Status.ContainerStatuses[0].State.Terminated
+	if p.Status.Reason != "Evicted" || end == nil || end.ExitCode != 0 {
+		t.Errorf("it is %s: %s, its container %+v", p.Status.Phase, p.Status.Reason, end)
+	}
+	harness.Eventually(t, "it holds nothing", func() error {
+		if held() {
+			return errors.New("it does")
+		}
+		return nil
+	})
+}
+
 // as is the node in a subtest.
 func (s *faulty) as(t *testing.T) *faulty {
 	of := *s

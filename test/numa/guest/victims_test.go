@@ -34,7 +34,10 @@ func (r rounds) victims(t *testing.T) (said string) {
 		r.runs(t, v.name)
 	}
 	watched := watch(t)
-	r.start(t, "critical", "", []string{"--print", "--allocate=700"}, "work", "system-node-critical")
+	// All victims together have less than what is between this and the threshold.
+	const leaves = 200
+	takes := fmt.Sprintf("--allocate=%d", meminfo(t, "MemAvailable:")>>20-leaves)
+	r.start(t, "critical", "", []string{"--print", takes}, "work", "system-node-critical")
 	var order []string
 	r.node.Eventually("all others are evicted", func() error {
 		pods, err := r.CoreV1().Pods(r.namespace).List(context.Background(), metav1.ListOptions{})
