@@ -180,7 +180,7 @@ func TestUnanswered(t *testing.T) {
 			error) {
 			return true, nil, errors.New("no route to host")
 		})
-		_, ok, err := w.Attached(t.Context(), disk.Driver, disk.Handle)
+		_, ok, err := w.Attached(t.Context(), csi.Attachment{Key: disk, InUse: true})
 		if _, is := errors.AsType[csi.Unanswered](err); ok || !is ||
 			!strings.HasPrefix(err.Error(), "volume "+disk.Handle+" has GET error for volume attachment ") {
 			t.Errorf("without an answer: %t, %v", ok, err)
