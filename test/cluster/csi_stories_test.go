@@ -39,6 +39,7 @@ func csiCases() []csiCase {
 		{name: "pod", volume: "accessModes: [ReadWriteOncePod],"},
 		{name: "readonly", mount: "volumeMounts: [{name: data, mountPath: /data, readOnly: true}]",
 			source: "readOnly: true"},
+		{name: "reader", claim: "readOnly: true"},
 		{name: "subpath", mount: "volumeMounts: [{name: data, mountPath: /data, subPath: a/b}]"},
 		{name: "failures", before: func(_ *testing.T, s *csiStory) {
 			s.d.Order(csidriver.Order{Method: "NodeStageVolume", Times: 1, Code: 13, Message: "no stage"},

@@ -28,8 +28,8 @@ type csiCase struct {
 	// object adds to the CSIDriver's spec, volume to that of the persistent volume, source to its csi,
 	// pod to the pod's.
 	object, volume, source, pod string
-	// mount is how the container has the volume data.
-	mount string
+	// mount is how the container has the volume data, and claim adds to how the pod names its claim.
+	mount, claim string
 	// inline is the pod's volume, in place of a claim.
 	inline string
 	bytes  int64 // of the volume; 64 MiB at least
@@ -214,7 +214,7 @@ func (s *csiStory) addClaim(t *testing.T, name string) string {
 
 // begin creates a pod with the volume of the claim of its name.
 func (s *csiStory) begin(name string) {
-	volume, mount := fmt.Sprintf("persistentVolumeClaim: {claimName: %s}", name), s.mount
+	volume, mount := fmt.Sprintf("persistentVolumeClaim: {claimName: %s, %s}", name, s.claim), s.mount
 	if s.inline != "" {
 		volume = fmt.Sprintf("csi: {driver: %s, %s}", s.d.Name, s.inline)
 	}
