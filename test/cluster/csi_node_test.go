@@ -138,7 +138,8 @@ func holds(line string, drivers ...string) bool {
 			return false
 		}
 	}
-	return !strings.HasPrefix(line, "DELETED") && (strings.Contains(line, "CSINode") || strings.Contains(line, `rack "r1"`))
+	return !strings.HasPrefix(line, "DELETED") &&
+		(strings.Contains(line, "CSINode") || strings.Contains(line, `rack "r1"`))
 }
 
 // awaitDrivers waits until the node has these drivers and no others, in its CSINode and its annotation.

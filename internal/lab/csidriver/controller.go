@@ -3,6 +3,7 @@ package csidriver
 import (
 	"context"
 	"os"
+	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -126,8 +127,13 @@ func (d *Driver) ControllerPublishVolume(_ context.Context, r *csi.ControllerPub
 	if err != nil {
 		return nil, err
 	}
-	if r.GetNodeId() != d.config.Node {
+	if r.GetNodeId() != d.config.Node && !slices.Contains(d.config.Nodes, r.GetNodeId()) {
 		return nil, status.Errorf(codes.NotFound, "there is no node %s", r.GetNodeId())
+	}
+	for node, readonly := range v.Attached {
+		if node != r.GetNodeId() && !(readonly && r.GetReadonly()) {
+			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %s", v.ID, node)
+		}
 	}
 	if readonly, is := v.Attached[r.GetNodeId()]; is && readonly != r.GetReadonly() {
 		return nil, status.Errorf(codes.AlreadyExists, "volume %s is attached otherwise", v.ID)

@@ -21,7 +21,9 @@ import (
 type Config struct {
 	// Name is the driver's, as test.example.com; Node is the node's id, with which volumes attach.
 	Name, Node string
-	// Dir is the driver's own; Socket is where it serves CSI.
+	// Nodes are others that its controller attaches volumes to. Their drivers share Dir.
+	Nodes []string
+	// Dir has the driver's files; Socket is where it serves CSI.
 	Dir, Socket string
 	// Registry is the agent's plugins_registry; empty: nobody is told of the driver.
 	Registry string

@@ -20,7 +20,8 @@ type CSIDriver struct {
 	csidriver.Config
 	Process *child.Server
 
-	node Node
+	node  Node
+	kills map[string]chan struct{} // of sidecars, by name
 }
 
 // Sidecars returns the folder with Kubernetes' sidecars of CSI drivers and csi-sanity:
@@ -33,29 +34,32 @@ func Sidecars(t testing.TB) string {
 	return scratch.Build(t, "the sidecars of CSI drivers", "csi.sh")
 }
 
-// CSIDriver starts a driver, of whose configuration the name and what it offers count. It ends with
-// the test, and with it what is left of its volumes.
+// CSIDriver starts a driver, of whose configuration the name, what it offers, and the directory of the
+// same driver on another node count. It ends with the test, and with it what is left of its volumes.
 func (n Node) CSIDriver(c csidriver.Config) *CSIDriver {
 	t := n.cluster.t
 	t.Helper()
 	if _, err := os.Stat("/dev/loop-control"); err != nil || os.Geteuid() != 0 {
 		scratch.LeaveOut(t, "the tests' CSI driver needs root and loop devices (/dev/loop-control)")
 	}
-	dir, err := os.MkdirTemp(n.Dir, "") // paths of sockets are short
-	if err != nil {
-		t.Fatal(err)
+	if c.Dir == "" {
+		dir, err := os.MkdirTemp(n.Dir, "") // paths of sockets are short
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Dir = dir
 	}
-	c.Dir, c.Node = dir, n.Name
+	c.Node = n.Name
 	c.Socket = filepath.Join(n.Root, "plugins", c.Name, "csi.sock")
 	c.Registry = filepath.Join(n.Root, "plugins_registry")
 	process, err := csidriver.Process(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &CSIDriver{c, process, n}
+	d := &CSIDriver{c, process, n, map[string]chan struct{}{}}
 	t.Cleanup(func() {
 		d.Process.Stop()
-		if err := csidriver.Sweep(dir); err != nil {
+		if err := csidriver.Sweep(c.Dir); err != nil {
 			t.Error(err)
 		}
 	})
@@ -99,15 +103,35 @@ func (d *CSIDriver) Sidecar(name string, args ...string) {
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
+	kills := make(chan struct{})
+	d.kills[name] = kills
 	ctx, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
 	ended.Go(func() {
-		for await.On(ctx, s.Exited()) {
+		for {
+			select {
+			case <-ctx.Done():
+				s.Stop()
+				return
+			case <-kills:
+				s.Kill()
+			case <-s.Exited():
+			}
 			if !await.For(ctx, time.Second) || s.Start() != nil {
 				return
 			}
 		}
-		s.Stop()
 	})
 	t.Cleanup(func() { cancel(); ended.Wait() })
+}
+
+// KillSidecar kills a sidecar, which is started again a second later.
+func (d *CSIDriver) KillSidecar(name string) {
+	t := d.node.cluster.t
+	t.Helper()
+	select {
+	case d.kills[name] <- struct{}{}:
+	case <-time.After(harness.Patience):
+		t.Fatalf("%s could not be started again", name)
+	}
 }
