@@ -81,7 +81,7 @@ func volumesOfDisks() storage {
 		"none":   {PersistentVolumeSource: of(lun(openIQN, 9))},
 		"export": {PersistentVolumeSource: v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "127.0.0.1", Path: "/"}},
 			MountOptions: []string{"vers=4.2", "noatime", "soft", "timeo=30"}},
-		"away": {PersistentVolumeSource: v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "127.0.0.9", Path: "/"}},
+		"away": {PersistentVolumeSource: v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "192.0.2.1", Path: "/"}},
 			MountOptions: []string{"vers=4.2", "retry=0"}},
 	}
 }
