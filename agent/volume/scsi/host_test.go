@@ -35,6 +35,8 @@ type fakeNode struct {
 	attached map[string]bool
 	hang     chan struct{} // logins wait for it
 	busy     error         // of unmounts
+	// unrecorded: iscsiadm has no record of sessions.
+	unrecorded bool
 }
 
 // exit is a command's exit code.
@@ -138,7 +140,12 @@ func (n *fakeNode) run(ctx context.Context, name string, args ...string) ([]byte
 			}
 		}
 		n.session(after("-p"), after("-T"), after("-I"))
+	case slices.Contains(args, "--logout") && after("-m") == "session":
+		return nil, os.RemoveAll(n.path("sys/class/iscsi_host/host" + after("-r")))
 	case slices.Contains(args, "--logout"):
+		if n.unrecorded {
+			return []byte("iscsiadm: No records found\n"), exit(noObjects)
+		}
 		if !n.endSession(after("-p"), after("-T"), after("-I")) {
 			return []byte("iscsiadm: No matching sessions found\n"), exit(noObjects)
 		}

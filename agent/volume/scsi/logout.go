@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // others is what else the node has.
@@ -101,7 +102,24 @@ func (d *ISCSI) logout(ctx context.Context, h Host, of node, all []session, o ot
 			return err
 		}
 	}
-	return nil
+	return d.endSession(ctx, h, of)
+}
+
+// endSession ends a session that has no record: a login that outlived the agent which began it may have
+// ended after the record was deleted.
+func (d *ISCSI) endSession(ctx context.Context, h Host, of node) error {
+	all, err := h.sessions(d.iqn)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(all, of.is)
+	if at < 0 {
+		return nil
+	}
+	id := strings.TrimPrefix(filepath.Base(all[at].dir), "session")
+	_, err = h.do(ctx, fmt.Sprintf("log out of %v at portal %s, by session", d, of.portal), "iscsiadm",
+		"-m", "session", "-r", id, "--logout")
+	return unlessGone(err)
 }
 
 // busy returns who has a block device; "": nobody.

@@ -255,6 +255,11 @@ func testDiskKills(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	first := newDiskAgent(t)
+	first.setUp(podOf("f", "files"))
+	write(t, path("f", "iscsi", "files")+"/x", "of a")
+	first.end("f")
+	first.stop()
 	rounds := 0
 	for i := range kills {
 		cmd := exec.Command(os.Args[0], "-test.run", "^TestDisks$")
