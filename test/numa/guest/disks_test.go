@@ -328,7 +328,11 @@ func testNFS(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `MountVolume.SetUp failed for volume "away"`) {
 		t.Errorf("of a server that is away: %v", err)
 	}
-	a.end("r", "w")
+	for _, uid := range []types.UID{"r", "w"} {
+		if err := a.TearDown(t.Context(), uid); err != nil {
+			t.Error(err)
+		}
+	}
 	// A server that does not answer keeps only its own pods.
 	must(t, "rpc.nfsd", "0")
 	a.setUp(podOf("other", "files"))
