@@ -656,3 +656,25 @@ func TestSessionWithoutRecord(t *testing.T) {
 		}
 	})
 }
+
+// The last two disks of a target that end at once do not keep the session for each other.
+func TestEndTogether(t *testing.T) {
+	for range 50 {
+		n := newNode(t, 0, 1)
+		synctest.Test(t, func(t *testing.T) {
+			d := n.disks()
+			for _, lun := range []int32{0, 1} {
+				if err := n.use(d, request(t, "a", "v"+string('0'+rune(lun)), source(lun))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			n.leave(d, "a")
+			stop := n.start(d)
+			synctest.Wait()
+			stop()
+			if n.sessions() > 0 || len(n.left()) > 0 {
+				t.Errorf("left %q, %d sessions", n.left(), n.sessions())
+			}
+		})
+	}
+}

@@ -112,10 +112,7 @@ func (d *Disks) detach(ctx context.Context, k key) (over bool, err error) {
 	if err := d.undo(ctx, k, disk); err != nil {
 		return false, err
 	}
-	d.book.change(k, func(s *shared) {
-		s.made = false
-		s.ending = false
-	})
+	d.book.change(k, func(s *shared) { s.ending = false })
 	return true, nil
 }
 
@@ -153,7 +150,12 @@ func (d *Disks) undo(ctx context.Context, k key, disk Disk) error {
 	if err := disk.detach(ctx, d.cfg.Host, o); err != nil {
 		return err
 	}
-	return d.paths.remove(k)
+	if err := d.paths.remove(k); err != nil {
+		return err
+	}
+	// Before the turn ends: the next disk of the target must not keep the session for this one.
+	d.book.change(k, func(s *shared) { s.made = false })
+	return nil
 }
 
 // alone returns an error if the file system that is mounted on dir is mounted elsewhere too.
