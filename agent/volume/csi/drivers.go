@@ -137,7 +137,7 @@ func (d *Drivers) drop(one *driver) bool {
 	delete(d.drivers, name)
 	d.left[name] = true
 	delete(d.storage, name)
-	d.metrics.storage.DeletePartialMatch(map[string]string{"driver_name": name})
+	d.metrics.forgetStorage(name)
 	return true
 }
 

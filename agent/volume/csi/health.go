@@ -136,7 +136,7 @@ func (d *Drivers) endStorage(driver string, said []storagev1.StorageHealthCondit
 		return false
 	}
 	d.storage[driver] = storage{known: true, conditions: said}
-	d.metrics.storage.DeletePartialMatch(map[string]string{"driver_name": driver})
+	d.metrics.forgetStorage(driver)
 	for _, c := range said {
 		d.metrics.storage.WithLabelValues(driver, string(c.Status), c.Reason).Set(1)
 	}
@@ -232,4 +232,11 @@ func modesOf(c *csipb.VolumeCapability) (*v1.PersistentVolumeAccessMode, *v1.Per
 		return nil, nil, fmt.Errorf("unsupported access mode %q", c.GetAccessMode().GetMode())
 	}
 	return &access, &volume, nil
+}
+
+// forgetStorage forgets what a driver said of its storage. Without a registry there is nothing.
+func (i *instruments) forgetStorage(driver string) {
+	if i.storage.IsCreated() {
+		i.storage.DeletePartialMatch(map[string]string{"driver_name": driver})
+	}
 }
