@@ -123,10 +123,14 @@ func (a *Agent) shortageRoute() server.Route {
 
 // Shortage says what the node is short of, and what was and will be done about it.
 func (a *Agent) Shortage(ctx context.Context) eviction.Explanation {
-	if a.evictions == nil { // no thresholds, or a hollow node
-		return eviction.Explanation{Node: a.node.name}
+	out := eviction.Explanation{Node: a.node.name}
+	if a.evictions != nil { // else there are no thresholds, or the node is hollow
+		out = a.evictions.Explain(ctx, a.node.name)
 	}
-	return a.evictions.Explain(ctx, a.node.name)
+	if cpus := a.node.hardware.Get().CPUs; cpus != nil {
+		out.DriverCPUs = cpus.Lent().String()
+	}
+	return out
 }
 
 // Pressure says in a line for each condition of pressure what is short.

@@ -43,6 +43,9 @@ type Explanation struct {
 	Spared int `json:"spared,omitempty"`
 	// Unknown is why nobody knows who is next.
 	Unknown string `json:"unknown,omitempty"`
+	// DriverCPUs are the CPUs that drivers of resource claims hand out, as the kernel lists them: no
+	// container shares them, and none gets them by its requests. "": there are none.
+	DriverCPUs string `json:"driverCPUs,omitempty"`
 }
 
 // Level is a threshold beside what is available, in the words of the resource: "100Mi".
@@ -233,7 +236,8 @@ func why(c *Candidate, s Signal, l layout) string {
 // Text is the explanation for people.
 func (e Explanation) Text() string {
 	if e.At.IsZero() {
-		return fmt.Sprintf("Node %s has not been looked at yet, or has no eviction thresholds\n", e.Node)
+		return fmt.Sprintf("Node %s has not been looked at yet, or has no eviction thresholds\n", e.Node) +
+			e.driverCPUs()
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "Node %s %s\n", e.Node, e.verdict())
@@ -259,8 +263,16 @@ func (e Explanation) Text() string {
 	if e.Freeing != "" {
 		fmt.Fprintf(&b, "\nWhat %s used is not all free yet\n", e.Freeing)
 	}
-	b.WriteString("\n" + e.whoText())
+	b.WriteString("\n" + e.whoText() + e.driverCPUs())
 	return b.String()
+}
+
+func (e Explanation) driverCPUs() string {
+	if e.DriverCPUs == "" {
+		return ""
+	}
+	return fmt.Sprintf("\nDrivers of resource claims hand out CPUs %s (--dra-cpus); no container has them "+
+		"otherwise\n", e.DriverCPUs)
 }
 
 // verdict names what is short.

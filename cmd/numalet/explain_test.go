@@ -47,11 +47,12 @@ func TestExplainNode(t *testing.T) {
 	address := agentWith(t, map[string]string{"/debug/shortage": `{
 		"node": "n1", "at": "2026-01-01T00:00:09Z", "levels": [{"signal": "memory.available",
 		"available": "85Mi", "threshold": "100Mi", "since": "2026-01-01T00:00:00Z"}],
-		"of": "memory.available", "next": [{"pod": "shop/web", "why": "uses 300Mi"}]}`})
+		"of": "memory.available", "next": [{"pod": "shop/web", "why": "uses 300Mi"}],
+		"driverCPUs": "8-15"}`})
 	for _, args := range [][]string{{}, {"n1"}} {
 		out, err := run(t, append([]string{"explain", "--server", address}, args...)...)
 		for _, want := range []string{"Node n1 is short: memory.available\n", "met for 9s",
-			"  1. shop/web: uses 300Mi"} {
+			"  1. shop/web: uses 300Mi", "Drivers of resource claims hand out CPUs 8-15 (--dra-cpus)"} {
 			if err != nil || !strings.Contains(out, want) {
 				t.Errorf("%q: %v: no %q in\n%s", args, err, want, out)
 			}
