@@ -3,6 +3,7 @@ package admission
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -26,9 +27,12 @@ var sharedClaims = []string{"shared-0", "shared-1"}
 // before a next one.
 const claimTime = 2 * time.Minute
 
+// stepsHaveClaims: NUMALET_STEPS_CLAIMS is set, and pods of the walk use claims.
+var stepsHaveClaims = os.Getenv("NUMALET_STEPS_CLAIMS") != ""
+
 // chooseClaims has one pod of three use claims: its own, shared ones, or both.
 func (o *order) chooseClaims(r *rand.Rand) {
-	if r.IntN(3) > 0 {
+	if !stepsHaveClaims || r.IntN(3) > 0 {
 		return
 	}
 	if r.IntN(2) == 0 {
@@ -107,6 +111,9 @@ func (w *walk) arrive(t *tenant) {
 
 // claim has a claim of some pod made, allocated and reserved, or vanish from the API server.
 func (w *walk) claim() bool {
+	if !stepsHaveClaims {
+		return true
+	}
 	lacks := func(t *tenant) bool { return t.known && w.lacksClaim(t) }
 	if t := w.pick(lacks); t != nil && w.r.IntN(8) > 0 {
 		for _, name := range t.claims {
