@@ -183,7 +183,7 @@ func newRotation(n node, h host) (*housekeeping.Housekeeping, error) {
 func newContainerGC(n node, h host, p podDomain) gc.Containers {
 	return gc.Containers{
 		Most: int(n.cfg.DeadContainers.Most), Age: n.cfg.DeadContainers.Age,
-		Running: h.pleg.All, Pod: p.statuses.Get,
+		Running: h.pleg.All, Pod: p.statuses.AtSource,
 		Remove: gc.Records{
 			Runtime: h.client.Runtime(), Logs: logs.PlaceAt(n.cfg.Kubelet.PodLogsDir),
 		}.Remove,

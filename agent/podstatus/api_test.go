@@ -127,6 +127,9 @@ func TestReconcile(t *testing.T) {
 		if got := s.Reconcile(changed); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
+		if at, _ := s.AtSource("u"); (at.Status.Phase == v1.PodFailed) != (test.want == pod.EndNews) {
+			t.Errorf("%s: its source has it as %q", name, at.Status.Phase)
+		}
 		after := s.Status("u")
 		if got := len(after.Conditions) - len(before.Conditions); got != test.taken ||
 			after.Phase != v1.PodPending {

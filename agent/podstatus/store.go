@@ -150,6 +150,9 @@ func (s *Store) Reconcile(p *v1.Pod) (news pod.News) {
 	if !ok {
 		return pod.NoNews
 	}
+	if status.Ended(p.Status.Phase) {
+		s.table.endedAt(p.UID, p.Status.Phase)
+	}
 	switch api := p.Status; {
 	case status.Ended(api.Phase) && !status.Ended(before.status.Phase):
 		news = pod.EndNews
@@ -205,6 +208,17 @@ func (s *Store) Infeasible(p, wanted *v1.Pod) string {
 		return ""
 	}
 	return why
+}
+
+// AtSource returns the spec of a pod, with the phase that its source has of it once it has ended there.
+func (v view) AtSource(uid types.UID) (*v1.Pod, bool) {
+	e, ok := v.get(uid)
+	if !ok || e.sourceEnd == "" {
+		return e.Pod, ok
+	}
+	pod := *e.Pod
+	pod.Status.Phase = e.sourceEnd
+	return &pod, true
 }
 
 // Get returns the spec of a pod.

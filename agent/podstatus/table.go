@@ -20,6 +20,8 @@ type entry struct {
 	first     bool // nothing was found out here yet
 	seen      bool // a worker saw something of the pod in the runtime
 	recalled  bool // it is known what was reported of the pod before
+	// sourceEnd is the phase that the pod's source has of it, once it has ended there.
+	sourceEnd v1.PodPhase
 	version   int
 }
 
@@ -98,6 +100,16 @@ func (t *table) replace(before, next entry) bool {
 	}
 	t.wrote(Change{next.Shown(), before.status, next.status, next.first, next.Cleared})
 	return true
+}
+
+// endedAt notes that the pod has ended for its source. Nobody is told, since the status is the same.
+func (t *table) endedAt(uid types.UID, phase v1.PodPhase) {
+	t.telling.Lock()
+	defer t.telling.Unlock()
+	if e, ok := t.get(uid); ok && e.sourceEnd != phase {
+		e.sourceEnd = phase
+		t.put(e)
+	}
 }
 
 // put is called with telling held.

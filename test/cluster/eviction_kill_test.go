@@ -111,6 +111,23 @@ func TestEvictedHolds(t *testing.T) {
 	})
 }
 
+// TestEvictedFromDisk: the containers of a pod that was evicted for a disk are removed, since their layers are
+// the room that is needed, while the API server still has the pod.
+func TestEvictedFromDisk(t *testing.T) {
+	s := newFaulty(t, harness.New(t), nil, "")
+	s.startEvicted("writes")
+	s.node.Kill()
+	s.node.Settings["evictionHard"] = map[string]string{"nodefs.available": "900Ti"}
+	s.node.Start()
+	await(t, s.c, s.c.Namespace, "writes", func(p *v1.Pod) bool { return p.Status.Reason == "Evicted" })
+	harness.Eventually(t, "its container is removed", func() error {
+		if c, is := s.node.Runtime.State().Container("writes", "main"); is {
+			return fmt.Errorf("it is %s", c.State)
+		}
+		return nil
+	})
+}
+
 // as is the node in a subtest.
 func (s *faulty) as(t *testing.T) *faulty {
 	of := *s
