@@ -60,6 +60,8 @@ func TestMeasureBlockDisk(t *testing.T) {
 	if want := filepath.Join(n.root, blockDir, "pv/dev/u"); req.GetVolumePath() != want {
 		t.Errorf("asked about %s, want %s", req.GetVolumePath(), want)
 	}
+	tearDown(t, n, "u")
+	n.unstaged()
 }
 
 const blockDir = "plugins/kubernetes.io/csi/volumeDevices"

@@ -67,13 +67,6 @@ func (o *operations) take(pod types.UID) map[place]making {
 	return out
 }
 
-// of returns what is known of a volume.
-func (o *operations) of(pod types.UID, at place) making {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.pods[pod][at]
-}
-
 // setUp makes a volume and counts that: what took the driver longer than ctx counts when it ends, and
 // a volume that waits for its attacher does not count. A volume of the host is made once.
 func (v *Volumes) setUp(ctx context.Context, t target) (again time.Time, err error) {
