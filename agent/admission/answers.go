@@ -79,7 +79,8 @@ func (s *step) failed(f failed) {
 	case !recording && !unprepared && !decide.MayPass(f.err), s.expired(s.wait, s.now):
 		s.reject(refusal)
 		return
-	case !s.tries.unsound && !s.view.Sound(s.Pod, f.pod): // the machine changed meanwhile
+	case errors.Is(f.err, claim.ErrReplaced),
+		!s.tries.unsound && !s.view.Sound(s.Pod, f.pod): // the machine changed meanwhile
 		s.give(queued, reservation{kind: claimed})
 		return
 	}

@@ -96,7 +96,7 @@ func (c *calls) assign(ctx context.Context, pod *v1.Pod, reserved allocation.Pod
 	began := time.Now()
 	stored := c.cfg.Store.State().Pods[reserved.UID]
 	prepared := make(chan error, 1)
-	go func() { prepared <- c.prepare(ctx, pod) }()
+	go func() { prepared <- c.prepare(ctx, pod, reserved) }()
 	answers, err := c.allocateAll(ctx, reserved)
 	err = cmp.Or(err, <-prepared)
 	reserved.Containers = maps.Clone(reserved.Containers)

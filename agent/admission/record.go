@@ -9,7 +9,6 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -29,7 +28,7 @@ type record struct {
 	newer *decide.Demand
 
 	has         reservation
-	lack        claim.Lack // of its resource claims, when it was decided on
+	uses        allocation.PodClaims // its resource claims, when it was decided on
 	preferences decide.Preferences
 	inquiry     inquiry
 	question    question

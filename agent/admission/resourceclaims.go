@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -25,8 +26,9 @@ type Claims interface {
 	Uses(pod *v1.Pod) ([]claim.Use, claim.Lack)
 	// Look returns when the API server has told of the claims, or when it does not answer.
 	Look(ctx context.Context, pod *v1.Pod)
-	// Prepare has the drivers prepare the claims. It calls no driver that has done so for the pod.
-	Prepare(ctx context.Context, pod *v1.Pod) error
+	// Prepare has the drivers prepare the claims, if these are among them; else the error is
+	// claim.ErrReplaced. It calls no driver that has done so for the pod.
+	Prepare(ctx context.Context, pod *v1.Pod, claims []types.UID) error
 	// Release says that the pod uses its claims no longer.
 	Release(pod types.UID)
 }
@@ -37,8 +39,9 @@ type noClaims struct{}
 func (noClaims) Begin(*v1.Pod)                          {}
 func (noClaims) Uses(*v1.Pod) ([]claim.Use, claim.Lack) { return nil, claim.Lack{} }
 func (noClaims) Look(context.Context, *v1.Pod)          {}
-func (noClaims) Prepare(context.Context, *v1.Pod) error { return nil }
 func (noClaims) Release(types.UID)                      {}
+
+func (noClaims) Prepare(context.Context, *v1.Pod, []types.UID) error { return nil }
 
 // claimsOf returns the pod's claims as they are known now.
 func claimsOf(all Claims, pod *v1.Pod) (out allocation.PodClaims) {
@@ -60,12 +63,12 @@ func (e *prepareError) Error() string {
 	return "Failed to prepare dynamic resources: prepare dynamic resources: " + e.error.Error()
 }
 
-// prepare has the drivers prepare the pod's claims.
-func (c *calls) prepare(ctx context.Context, pod *v1.Pod) error {
+// prepare has the drivers prepare the pod's claims, for which it was given what is reserved.
+func (c *calls) prepare(ctx context.Context, pod *v1.Pod, reserved allocation.Pod) error {
 	if !claim.Any(pod) {
 		return nil
 	}
-	if err := c.cfg.Claims.Prepare(ctx, pod); err != nil {
+	if err := c.cfg.Claims.Prepare(ctx, pod, reserved.ClaimUIDs()); err != nil {
 		return &prepareError{err}
 	}
 	return nil
@@ -106,7 +109,8 @@ func (v *voice) unprepared(e *entry) string {
 // prepareDeadline is the kubelet's for each call of a driver.
 const prepareDeadline = 45 * time.Second
 
-// claimsChanged reports whether the pod's claims lack something else than when it was decided on.
+// claimsChanged reports whether the pod's claims are others than when it was decided on, or lack
+// something else.
 func (w *waiters) claimsChanged(e *entry) bool {
-	return w.poked && claim.Any(e.Pod) && w.pods.claimsOf(e.Pod).Lack != e.lack
+	return w.poked && claim.Any(e.Pod) && !reflect.DeepEqual(w.pods.claimsOf(e.Pod), e.uses)
 }

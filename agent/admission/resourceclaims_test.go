@@ -27,6 +27,7 @@ type resourceClaims struct {
 	at       claim.Place
 	answer   error // of the driver
 	takes    time.Duration
+	again    string // the pods' claims were made again: their UIDs end with it
 	begun    map[types.UID]bool
 	prepared []types.UID // calls
 	released []types.UID
@@ -52,12 +53,14 @@ func (c *resourceClaims) Release(pod types.UID) {
 func (c *resourceClaims) Uses(pod *v1.Pod) (uses []claim.Use, lack claim.Lack) {
 	c.set(func() {
 		if lack = c.lacks[pod.UID]; lack.Reason == "" || c.knows {
-			uses = []claim.Use{{Pod: "gpu", Claim: dra.Claim{UID: "claim-" + pod.UID}, Devices: []claim.Device{
+			uses = []claim.Use{{Pod: "gpu", Claim: dra.Claim{UID: c.of(pod.UID)}, Devices: []claim.Device{
 				{Driver: "gpu.example.com", Pool: "node", Name: "gpu-0", Place: c.at}}}}
 		}
 	})
 	return uses, lack
 }
+
+func (c *resourceClaims) of(pod types.UID) types.UID { return "claim-" + pod + types.UID(c.again) }
 
 func (c *resourceClaims) Look(ctx context.Context, _ *v1.Pod) {
 	if c.hangs {
@@ -65,7 +68,7 @@ func (c *resourceClaims) Look(ctx context.Context, _ *v1.Pod) {
 	}
 }
 
-func (c *resourceClaims) Prepare(ctx context.Context, pod *v1.Pod) error {
+func (c *resourceClaims) Prepare(ctx context.Context, pod *v1.Pod, claims []types.UID) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -73,6 +76,9 @@ func (c *resourceClaims) Prepare(ctx context.Context, pod *v1.Pod) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if slices.ContainsFunc(claims, func(uid types.UID) bool { return uid != c.of(pod.UID) }) {
+		return claim.ErrReplaced
+	}
 	c.prepared = append(c.prepared, pod.UID)
 	return c.answer
 }
@@ -279,6 +285,25 @@ func TestResourceClaimsAreTriedAgain(t *testing.T) {
 			", which is unexpected")
 		c.calls()
 		c.expect(t, nil, []types.UID{"c"})
+	})
+}
+
+// A pod whose claim was made again, after it was given its place, is decided on with the new one.
+func TestResourceClaimIsReplaced(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		d, c := withClaims(t, dir, time.Minute)
+		defer d.stop()
+		c.takes = 100 * time.Millisecond
+		d.queue.Submit(claiming("a", "cpu=2"), false)
+		synctest.Wait()
+		c.set(func() { c.again = "-2" })
+		time.Sleep(3 * c.takes)
+		d.expect("a Admit")
+		held := d.store.State().Pods["a"].Containers["main"].Claims()
+		if len(held) != 1 || held[0].UID != "claim-a-2" {
+			t.Errorf("recorded is %v", held)
+		}
+		c.expect(t, []types.UID{"a"}, nil)
 	})
 }
 

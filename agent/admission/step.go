@@ -46,7 +46,7 @@ func (r record) step(e event, c conditions) (record, []effect) {
 	case remade:
 		s.give(queued, reservation{kind: claimed})
 	case decided:
-		s.lack = e.Case.Room.Claims.Lack
+		s.uses = e.Case.Room.Claims
 		s.decided(e)
 	case learned:
 		s.learned(e)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -177,7 +178,8 @@ func (f *follower) replace(r *reading, now found) (other bool) {
 	defer f.mu.Unlock()
 	was := r.found
 	r.found = now
-	return was.good != now.good || fmt.Sprint(was.err) != fmt.Sprint(now.err)
+	return was.good != now.good || fmt.Sprint(was.err) != fmt.Sprint(now.err) ||
+		!reflect.DeepEqual(was.uses, now.uses)
 }
 
 // known returns what was last read of the pod's claims; false: they are not followed.
@@ -224,8 +226,12 @@ func (f *follower) uses(ctx context.Context, pod *v1.Pod) ([]Use, error) {
 		return now.uses, nil
 	}
 	now := f.read(ctx, pod)
-	if now.err != nil {
+	r := f.reading(pod.UID)
+	switch {
+	case now.err != nil:
 		f.reread(pod.UID)
+	case r != nil && f.replace(r, now):
+		f.changed()
 	}
 	return now.uses, now.err
 }

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/deviceplugin/dra"
 )
@@ -59,6 +61,34 @@ func TestLife(t *testing.T) {
 		n.expectStages(t, "")
 		n.Release(pod.UID)
 		n.expect(t)
+	})
+}
+
+// A claim that was made again since it was read is not prepared for who asks for the old one, and is
+// known from then on.
+func TestReplacedClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		pod := n.pod("p", "a")
+		n.claim("a", []string{gpus}, pod)
+		n.Begin(pod)
+		n.Look(t.Context(), pod)
+		n.expect(t, "changed")
+		n.set(func() { n.claims["a"].UID = "new" })
+		time.Sleep(fresh + time.Second)
+		err := n.PrepareThese(t.Context(), pod, []types.UID{"uid-a"})
+		if !errors.Is(err, claim.ErrReplaced) {
+			t.Errorf("the old one: %v", err)
+		}
+		n.expect(t, "changed")
+		if uses, lack := n.Uses(pod); lack != (claim.Lack{}) || len(uses) != 1 || uses[0].UID != "new" {
+			t.Errorf("the pod uses %+v, %+v", uses, lack)
+		}
+		if err := n.PrepareThese(t.Context(), pod, []types.UID{"new"}); err != nil {
+			t.Error(err)
+		}
+		n.End(pod.UID)
+		n.expect(t, "prepare gpu a")
 	})
 }
 

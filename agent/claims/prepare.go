@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -33,16 +34,22 @@ func (unregistered) Is(target error) bool { return target == dra.ErrNotRegistere
 // which admission adds. It may be repeated, and calls no driver for what is prepared. The pod is a
 // user of its claims from then on, also after an error unless no driver was called, until Release.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
+	return m.PrepareThese(ctx, pod, nil)
+}
+
+// PrepareThese is Prepare if these claims are among the pod's, else the error is claim.ErrReplaced, and
+// Uses tells of those that are there now.
+func (m *Manager) PrepareThese(ctx context.Context, pod *v1.Pod, claims []types.UID) error {
 	if !claim.Any(pod) {
 		return nil
 	}
 	began := time.Now()
-	err := m.prepare(ctx, pod)
+	err := m.prepare(ctx, pod, claims)
 	m.metrics.handled(opPrepare, began, err)
 	return err
 }
 
-func (m *Manager) prepare(ctx context.Context, pod *v1.Pod) error {
+func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, claims []types.UID) error {
 	released, leave := m.pods.enter(pod.UID)
 	defer leave()
 	if _, ok := m.book.recorded(pod); ok {
@@ -51,6 +58,11 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod) error {
 	uses, err := m.follow.uses(ctx, pod)
 	if err != nil {
 		return err
+	}
+	for _, uid := range claims {
+		if !slices.ContainsFunc(uses, func(u Use) bool { return u.UID == uid }) {
+			return fmt.Errorf("resource claim %s: %w", uid, claim.ErrReplaced)
+		}
 	}
 	for _, u := range uses {
 		for _, driver := range u.Drivers() {

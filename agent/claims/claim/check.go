@@ -78,6 +78,9 @@ type Skip struct {
 type Skips map[string]Skip
 
 // ErrSkips: a driver wants no calls for a claim, which takes a feature gate.
+// ErrReplaced: a claim is not the one for which the pod was given its place.
+var ErrReplaced = errors.New("the claim is another one than before, of the same name")
+
 var ErrSkips = errors.New("DRAOptionalNodeOperations feature gate is disabled on kubelet")
 
 // SkipsOf returns which calls the claim's drivers do not want: those that none of the driver's
