@@ -136,15 +136,15 @@ func (d *Disks) undo(ctx context.Context, k key, disk Disk) error {
 		i.complete(dir)
 		disk = i
 	}
-	mounts, err := d.mountedDevices()
-	if err != nil {
-		return err
-	}
 	turn, err := d.loginsTo(disk)(ctx)
 	if err != nil {
 		return err
 	}
 	defer turn()
+	mounts, err := d.mountedDevices()
+	if err != nil {
+		return err
+	}
 	o := others{disks: d.book.others(k),
 		mounted: func(disk string) bool { return isMounted(mounts, disk) }}
 	if err := disk.detach(ctx, d.cfg.Host, o); err != nil {
