@@ -99,17 +99,17 @@ func (r *record) move(to state, has reservation) {
 }
 
 // displaced has a pod with a claim look for a place again, at once or after the call under way.
-func (s *step) displaced(e displaced) {
-	has := s.has
+func (r *record) displaced(e displaced) {
+	has := r.has
 	if e.broken {
 		has.pod = allocation.Pod{}
-		s.question.void = s.question.void || s.state == asking
+		r.question.void = r.question.void || r.state == asking
 	}
-	next, ok := s.state.next(changed)
+	next, ok := r.state.next(changed)
 	if !ok {
-		next = s.state
+		next = r.state
 	}
-	s.move(next, has)
+	r.move(next, has)
 }
 
 // give is move to a reservation that may be less than the pod had: others may wait for that.

@@ -20,7 +20,7 @@ func (a Admission) Begin(pod *v1.Pod) {
 
 // Prepare has these claims of the pod prepared, and ends Begin when they are.
 func (a Admission) Prepare(ctx context.Context, pod *v1.Pod, claims []types.UID) error {
-	err := a.PrepareThese(ctx, pod, claims)
+	err := a.Manager.Prepare(ctx, pod, claims...)
 	if err == nil {
 		a.End(pod.UID)
 	}

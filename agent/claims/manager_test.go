@@ -9,8 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/deviceplugin/dra"
 )
@@ -76,7 +74,7 @@ func TestReplacedClaim(t *testing.T) {
 		n.expect(t, "changed")
 		n.set(func() { n.claims["a"].UID = "new" })
 		time.Sleep(fresh + time.Second)
-		err := n.PrepareThese(t.Context(), pod, []types.UID{"uid-a"})
+		err := n.Prepare(t.Context(), pod, "uid-a")
 		if !errors.Is(err, claim.ErrReplaced) {
 			t.Errorf("the old one: %v", err)
 		}
@@ -84,7 +82,7 @@ func TestReplacedClaim(t *testing.T) {
 		if uses, lack := n.Uses(pod); lack != (claim.Lack{}) || len(uses) != 1 || uses[0].UID != "new" {
 			t.Errorf("the pod uses %+v, %+v", uses, lack)
 		}
-		if err := n.PrepareThese(t.Context(), pod, []types.UID{"new"}); err != nil {
+		if err := n.Prepare(t.Context(), pod, "new"); err != nil {
 			t.Error(err)
 		}
 		n.End(pod.UID)

@@ -33,13 +33,10 @@ func (unregistered) Is(target error) bool { return target == dra.ErrNotRegistere
 // and recorded, or the first error, in the kubelet's words without "prepare dynamic resources: ",
 // which admission adds. It may be repeated, and calls no driver for what is prepared. The pod is a
 // user of its claims from then on, also after an error unless no driver was called, until Release.
-func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
-	return m.PrepareThese(ctx, pod, nil)
-}
-
-// PrepareThese is Prepare if these claims are among the pod's, else the error is claim.ErrReplaced, and
-// Uses tells of those that are there now.
-func (m *Manager) PrepareThese(ctx context.Context, pod *v1.Pod, claims []types.UID) error {
+//
+// If claims are given that are not among the pod's, the error is claim.ErrReplaced, and Uses tells of
+// those that are there now.
+func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod, claims ...types.UID) error {
 	if !claim.Any(pod) {
 		return nil
 	}

@@ -57,7 +57,7 @@ func (d *ISCSI) attach(ctx context.Context, h Host, turn logins) (string, error)
 		}
 		if len(found) == 0 {
 			return "", errors.Join(fmt.Errorf("failed to get any path for iscsi disk, %v: %w: %w", d,
-				errNoPortal, last), d.removeIface(ctx, h))
+				errNoPortal, last), iscsiadm{d, h}.removeIface(ctx))
 		}
 		if len(found) >= enoughPaths && round >= enoughRounds {
 			break
@@ -88,7 +88,7 @@ func (h Host) best(ctx context.Context, disks []string, wait time.Duration) stri
 
 // path returns the disk behind one portal.
 func (d *ISCSI) path(ctx context.Context, h Host, turn logins, portal string) (string, error) {
-	s, err := d.login(ctx, h, turn, portal)
+	s, err := iscsiadm{d, h}.login(ctx, turn, portal)
 	if err != nil {
 		return "", err
 	}
@@ -113,26 +113,32 @@ func (d *ISCSI) device(ctx context.Context, h Host, s session) (string, error) {
 	}
 }
 
+// iscsiadm is the host's command for sessions with a disk's target.
+type iscsiadm struct {
+	*ISCSI
+	host Host
+}
+
 // login returns the session with a portal, and makes it if there is none.
-func (d *ISCSI) login(ctx context.Context, h Host, turn logins, portal string) (session, error) {
+func (i iscsiadm) login(ctx context.Context, turn logins, portal string) (session, error) {
 	done, err := turn(ctx)
 	if err != nil {
 		return session{}, err
 	}
 	defer done()
-	if s, has, err := d.session(h, portal); has || err != nil {
+	if s, has, err := i.session(portal); has || err != nil {
 		return s, err
 	}
-	if err := d.makeIface(ctx, h); err != nil {
+	if err := i.makeIface(ctx); err != nil {
 		return session{}, err
 	}
-	if err := d.discover(ctx, h, portal); err != nil {
+	if err := i.discover(ctx, portal); err != nil {
 		return session{}, err
 	}
-	if err := d.begin(ctx, h, portal); err != nil {
+	if err := i.begin(ctx, portal); err != nil {
 		return session{}, err
 	}
-	s, has, err := d.session(h, portal)
+	s, has, err := i.session(portal)
 	if err == nil && !has {
 		err = errors.New("iscsiadm has logged in, and sysfs has no session with that portal")
 	}
@@ -140,12 +146,12 @@ func (d *ISCSI) login(ctx context.Context, h Host, turn logins, portal string) (
 }
 
 // session returns the session of the disk's interface with a portal.
-func (d *ISCSI) session(h Host, portal string) (session, bool, error) {
-	all, err := h.sessions(d.iqn)
+func (i iscsiadm) session(portal string) (session, bool, error) {
+	all, err := i.host.sessions(i.iqn)
 	if err != nil {
 		return session{}, false, err
 	}
-	at := slices.IndexFunc(all, node{portal, d.iqn, d.iface}.is)
+	at := slices.IndexFunc(all, node{portal, i.iqn, i.iface}.is)
 	if at < 0 {
 		return session{}, false, nil
 	}
@@ -153,43 +159,43 @@ func (d *ISCSI) session(h Host, portal string) (session, bool, error) {
 }
 
 // discover makes the target's record, as the portal has it.
-func (d *ISCSI) discover(ctx context.Context, h Host, portal string) error {
-	db := []string{"-m", "discoverydb", "-t", "sendtargets", "-p", portal, "-I", d.iface}
+func (i iscsiadm) discover(ctx context.Context, portal string) error {
+	db := []string{"-m", "discoverydb", "-t", "sendtargets", "-p", portal, "-I", i.iface}
 	with := func(more ...string) []string { return append(slices.Clip(db), more...) }
-	_, _ = h.do(ctx, "make a record", "iscsiadm", with("-o", "new")...) // it may be there
-	if d.chap.discovery {
-		if err := d.authenticate(ctx, h, db, "discovery.sendtargets.auth"); err != nil {
+	_, _ = i.host.do(ctx, "make a record", "iscsiadm", with("-o", "new")...) // it may be there
+	if i.chap.discovery {
+		if err := i.authenticate(ctx, db, "discovery.sendtargets.auth"); err != nil {
 			return err
 		}
 	}
-	_, err := h.do(ctx, "discover the targets", "iscsiadm", with("--discover")...)
+	_, err := i.host.do(ctx, "discover the targets", "iscsiadm", with("--discover")...)
 	if err != nil {
-		_, _ = h.do(ctx, "delete the record", "iscsiadm", with("-o", "delete")...)
+		_, _ = i.host.do(ctx, "delete the record", "iscsiadm", with("-o", "delete")...)
 	}
 	return err
 }
 
 // begin logs in.
-func (d *ISCSI) begin(ctx context.Context, h Host, portal string) error {
-	with := node{portal, d.iqn, d.iface}.args
+func (i iscsiadm) begin(ctx context.Context, portal string) error {
+	with := node{portal, i.iqn, i.iface}.args
 	// A session finds only the LUNs that are asked for; older versions of iscsiadm find all.
-	_, err := h.do(ctx, "keep the session from a scan", "iscsiadm",
+	_, err := i.host.do(ctx, "keep the session from a scan", "iscsiadm",
 		with("-o", "update", "-n", "node.session.scan", "-v", "manual")...)
 	if err != nil {
 		klog.FromContext(ctx).Info("iSCSI session may find disks that no volume names", "err", err)
 	}
-	if d.chap.session {
-		if err := d.authenticate(ctx, h, with(), "node.session.auth"); err != nil {
+	if i.chap.session {
+		if err := i.authenticate(ctx, with(), "node.session.auth"); err != nil {
 			return err
 		}
 	}
-	_, err = h.do(ctx, "log in", "iscsiadm", with("--login")...)
+	_, err = i.host.do(ctx, "log in", "iscsiadm", with("--login")...)
 	if err != nil && exitCode(err) != sessionExists {
-		_, _ = h.do(ctx, "delete the record", "iscsiadm", with("-o", "delete")...)
+		_, _ = i.host.do(ctx, "delete the record", "iscsiadm", with("-o", "delete")...)
 		return err
 	}
 	// The host's boot does not wait for targets of pods.
-	_, err = h.do(ctx, "keep the host from a login at boot", "iscsiadm",
+	_, err = i.host.do(ctx, "keep the host from a login at boot", "iscsiadm",
 		with("-o", "update", "-n", "node.startup", "-v", "manual")...)
 	if err != nil {
 		klog.FromContext(ctx).Info("the node may log in to an iSCSI target when it boots", "err", err)
@@ -211,20 +217,20 @@ func (n node) is(s session) bool {
 }
 
 // authenticate writes CHAP's keys into a record. Errors do not contain the values.
-func (d *ISCSI) authenticate(ctx context.Context, h Host, of []string, prefix string) error {
+func (i iscsiadm) authenticate(ctx context.Context, of []string, prefix string) error {
 	with := func(key, value string) []string {
 		return append(slices.Clip(of), "-o", "update", "-n", key, "-v", value)
 	}
-	if _, err := h.do(ctx, "set CHAP", "iscsiadm", with(prefix+".authmethod", "CHAP")...); err != nil {
+	if _, err := i.host.do(ctx, "set CHAP", "iscsiadm", with(prefix+".authmethod", "CHAP")...); err != nil {
 		return err
 	}
 	for _, name := range []string{"username", "password", "username_in", "password_in"} {
 		key := prefix + "." + name
-		value := d.chap.secret[key]
+		value := i.chap.secret[key]
 		if value == "" {
 			continue
 		}
-		if _, err := h.do(ctx, "set "+key, "iscsiadm", with(key, value)...); err != nil {
+		if _, err := i.host.do(ctx, "set "+key, "iscsiadm", with(key, value)...); err != nil {
 			return errors.New(strings.ReplaceAll(err.Error(), value, "***"))
 		}
 	}
@@ -232,37 +238,37 @@ func (d *ISCSI) authenticate(ctx context.Context, h Host, of []string, prefix st
 }
 
 // makeIface makes the interface with the volume's initiator, if it names one.
-func (d *ISCSI) makeIface(ctx context.Context, h Host) error {
-	if d.iface == d.from {
+func (i iscsiadm) makeIface(ctx context.Context) error {
+	if i.iface == i.from {
 		return nil
 	}
-	text, err := h.do(ctx, "read interface "+d.from, "iscsiadm", "-m", "iface", "-I", d.from,
+	text, err := i.host.do(ctx, "read interface "+i.from, "iscsiadm", "-m", "iface", "-I", i.from,
 		"-o", "show")
 	if err != nil {
 		return err
 	}
 	settings := ifaceSettings(text)
-	settings["iface.initiatorname"] = d.initiator
-	_, err = h.do(ctx, "make interface "+d.iface, "iscsiadm", "-m", "iface", "-I", d.iface,
+	settings["iface.initiatorname"] = i.initiator
+	_, err = i.host.do(ctx, "make interface "+i.iface, "iscsiadm", "-m", "iface", "-I", i.iface,
 		"-o", "new")
 	if err != nil && exitCode(err) != sessionExists {
 		return err
 	}
 	for _, key := range slices.Sorted(maps.Keys(settings)) {
-		if _, err := h.do(ctx, "set "+key, "iscsiadm", "-m", "iface", "-I", d.iface, "-o", "update",
+		if _, err := i.host.do(ctx, "set "+key, "iscsiadm", "-m", "iface", "-I", i.iface, "-o", "update",
 			"-n", key, "-v", settings[key]); err != nil {
-			return errors.Join(err, d.removeIface(ctx, h))
+			return errors.Join(err, i.removeIface(ctx))
 		}
 	}
 	return nil
 }
 
 // removeIface removes the interface that was made for the volume.
-func (d *ISCSI) removeIface(ctx context.Context, h Host) error {
-	if !d.owns() {
+func (i iscsiadm) removeIface(ctx context.Context) error {
+	if !i.owns() {
 		return nil
 	}
-	_, err := h.do(ctx, "remove interface "+d.iface, "iscsiadm", "-m", "iface", "-I", d.iface,
+	_, err := i.host.do(ctx, "remove interface "+i.iface, "iscsiadm", "-m", "iface", "-I", i.iface,
 		"-o", "delete")
 	return unlessGone(err)
 }

@@ -33,7 +33,7 @@ func (d *ISCSI) detach(ctx context.Context, h Host, o others) error {
 			return err
 		}
 	}
-	var errs []error
+	command, errs := iscsiadm{d, h}, []error{}
 	for _, portal := range d.portals {
 		ifaces := []string{d.iface}
 		for _, s := range mine {
@@ -42,13 +42,13 @@ func (d *ISCSI) detach(ctx context.Context, h Host, o others) error {
 			}
 		}
 		for _, iface := range ifaces {
-			errs = append(errs, d.logout(ctx, h, node{portal, d.iqn, iface}, sessions, o))
+			errs = append(errs, command.logout(ctx, node{portal, d.iqn, iface}, sessions, o))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return d.removeIface(ctx, h)
+	return command.removeIface(ctx)
 }
 
 // uses reports whether the disk is reached by a session. A kubelet takes a session of any interface,
@@ -75,40 +75,40 @@ func (o others) has(is func(*ISCSI) bool) bool {
 }
 
 // logout ends a session, and removes its record, unless another disk needs it.
-func (d *ISCSI) logout(ctx context.Context, h Host, of node, all []session, o others) error {
+func (i iscsiadm) logout(ctx context.Context, of node, all []session, o others) error {
 	for _, s := range all {
 		if !of.is(s) {
 			continue
 		}
-		if o.has(func(other *ISCSI) bool { return other.iqn == d.iqn && other.uses(s, all) }) {
+		if o.has(func(other *ISCSI) bool { return other.iqn == i.iqn && other.uses(s, all) }) {
 			return nil
 		}
 		for _, disk := range s.disks(-1) {
-			if o.busy(h, disk) != "" {
+			if o.busy(i.host, disk) != "" {
 				return nil // somebody has it whom no volume names
 			}
 		}
 	}
 	if o.has(func(other *ISCSI) bool {
-		return other.iqn == d.iqn && other.iface == of.iface &&
+		return other.iqn == i.iqn && other.iface == of.iface &&
 			slices.Contains(other.portals, of.portal)
 	}) {
 		return nil
 	}
 	for _, do := range [][]string{{"--logout"}, {"-o", "delete"}} {
-		_, err := h.do(ctx, fmt.Sprintf("log out of %v at portal %s", d, of.portal), "iscsiadm",
+		_, err := i.host.do(ctx, fmt.Sprintf("log out of %v at portal %s", i.ISCSI, of.portal), "iscsiadm",
 			of.args(do...)...)
 		if err := unlessGone(err); err != nil {
 			return err
 		}
 	}
-	return d.endSession(ctx, h, of)
+	return i.endSession(ctx, of)
 }
 
 // endSession ends a session that has no record: a login that outlived the agent which began it may have
 // ended after the record was deleted.
-func (d *ISCSI) endSession(ctx context.Context, h Host, of node) error {
-	all, err := h.sessions(d.iqn)
+func (i iscsiadm) endSession(ctx context.Context, of node) error {
+	all, err := i.host.sessions(i.iqn)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (d *ISCSI) endSession(ctx context.Context, h Host, of node) error {
 		return nil
 	}
 	id := strings.TrimPrefix(filepath.Base(all[at].dir), "session")
-	_, err = h.do(ctx, fmt.Sprintf("log out of %v at portal %s, by session", d, of.portal), "iscsiadm",
+	_, err = i.host.do(ctx, fmt.Sprintf("log out of %v at portal %s, by session", i.ISCSI, of.portal), "iscsiadm",
 		"-m", "session", "-r", id, "--logout")
 	return unlessGone(err)
 }
