@@ -12,11 +12,9 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/test/scratch"
@@ -52,35 +50,15 @@ type Mounter interface {
 	Unmount(target string) error
 }
 
-// Fault makes calls misbehave.
-type Fault struct {
-	// Hang: the call is not answered before it is canceled.
-	Hang bool
-	// Done: the call has done its work before it hangs or fails.
-	Done bool
-	// Err is the error of the call; nil: it is answered.
-	Err error
-	// Count is how many calls misbehave; 0: all.
-	Count int
-}
-
-// Call is a call that the driver got.
-type Call struct {
-	RPC     string
-	Request proto.Message
-	Began   time.Time
-}
-
 // Driver is a driver that runs in the test's process.
 type Driver struct {
 	cfg Config
 	// Endpoint is the path of the driver's own socket, Socket that in the plugin registry.
 	Endpoint, Socket string
+	calls
 
 	mu      sync.Mutex // guards the fields below
 	servers []*grpc.Server
-	calls   []Call
-	faults  map[string]Fault
 	told    []*registerapi.RegistrationStatus
 	volumes volumes
 	ill     illness
@@ -95,7 +73,7 @@ func New(cfg Config) *Driver {
 	if cfg.Info == nil {
 		cfg.Info = &csipb.NodeGetInfoResponse{NodeId: "node-1"}
 	}
-	d := &Driver{cfg: cfg, faults: map[string]Fault{}, volumes: newVolumes(cfg)}
+	d := &Driver{cfg: cfg, calls: calls{faults: map[string]Fault{}}, volumes: newVolumes(cfg)}
 	name := cfg.Name + cfg.Instance
 	if cfg.Dir != "" {
 		d.Endpoint = filepath.Join(cfg.Dir, name+".sock")
@@ -168,41 +146,6 @@ func (d *Driver) take() []*grpc.Server {
 	out := d.servers
 	d.servers = nil
 	return out
-}
-
-// Calls returns the calls of these names so far; of all but those that only ask without a name.
-func (d *Driver) Calls(names ...string) (out []Call) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, c := range d.calls {
-		asks := c.RPC == Capabilities || c.RPC == Info
-		if slices.Contains(names, c.RPC) || len(names) == 0 && !asks {
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
-// Did returns the names of the calls so far, but for those that only ask.
-func (d *Driver) Did() (out []string) {
-	for _, c := range d.Calls() {
-		out = append(out, c.RPC)
-	}
-	return out
-}
-
-// Forget forgets the calls so far.
-func (d *Driver) Forget() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.calls = nil
-}
-
-// Fault makes calls of one name misbehave; the zero Fault ends that.
-func (d *Driver) Fault(rpc string, f Fault) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.faults[rpc] = f
 }
 
 // Says replaces the answer to NodeGetInfo.

@@ -2,7 +2,6 @@ package csitest
 
 import (
 	"context"
-	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -131,20 +130,6 @@ func (d *Driver) handle(ctx context.Context, rpc string, req proto.Message,
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	return f.Err
-}
-
-func (d *Driver) begin(rpc string, req proto.Message) Fault {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.calls = append(d.calls, Call{rpc, proto.Clone(req), time.Now()})
-	f := d.faults[rpc]
-	if f.Count == 1 {
-		delete(d.faults, rpc)
-	} else if f.Count > 1 {
-		f.Count--
-		d.faults[rpc] = f
-	}
-	return f
 }
 
 func (d *Driver) locked(do func() error) error {
