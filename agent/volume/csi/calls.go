@@ -31,16 +31,40 @@ func (d *Drivers) call(ctx context.Context, driver string, do rpc) error {
 	return d.callAt(ctx, peer{driver, endpoint}, do)
 }
 
-func (d *Drivers) callAt(ctx context.Context, p peer, do rpc) error {
-	ctx, cancel := context.WithTimeout(ctx, d.cfg.Deadlines.Call)
+// caller makes calls to sockets within deadlines, and measures them.
+type caller struct {
+	deadlines Deadlines
+	metrics   *instruments
+}
+
+func (c caller) callAt(ctx context.Context, p peer, do rpc) error {
+	ctx, cancel := context.WithTimeout(ctx, c.deadlines.Call)
 	defer cancel()
-	conn, err := socket.PluginClient(p.endpoint, d.cfg.Deadlines.Dial, nil,
-		grpc.WithAuthority("localhost"), grpc.WithChainUnaryInterceptor(d.metrics.of(p.driver)))
+	conn, err := socket.PluginClient(p.endpoint, c.deadlines.Dial, nil,
+		grpc.WithAuthority("localhost"), grpc.WithChainUnaryInterceptor(c.metrics.of(p.driver)))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	return do(ctx, csipb.NewNodeClient(conn))
+}
+
+// nodeInfo asks a driver what it calls the node.
+func (c caller) nodeInfo(ctx context.Context, name, endpoint string) (Node, error) {
+	out := Node{Driver: name}
+	err := c.callAt(ctx, peer{name, endpoint}, func(ctx context.Context, n csipb.NodeClient) error {
+		said, err := n.NodeGetInfo(ctx, &csipb.NodeGetInfoRequest{})
+		if err != nil {
+			return err
+		}
+		out.NodeID, out.MaxVolumes = said.GetNodeId(), said.GetMaxVolumesPerNode()
+		out.Topology = said.GetAccessibleTopology().GetSegments()
+		return nil
+	})
+	if err != nil {
+		return out, err
+	}
+	return out, out.check()
 }
 
 // Capabilities are what a driver's node service can do.

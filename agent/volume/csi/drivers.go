@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/klog/v2"
 
@@ -33,15 +32,15 @@ func (n Node) equal(o Node) bool {
 
 // Drivers are the node's CSI drivers. Its methods are safe for concurrent use.
 type Drivers struct {
-	cfg     Config
-	metrics *instruments
+	caller
+	storages
+	changed func() // Config.Changed
 	tasks   await.Tasks
 
 	mu      sync.Mutex // guards the fields below
 	drivers map[string]*driver
 	asked   map[string]bool // drivers that NodeGetInfo is being asked of again
 	left    map[string]bool // drivers that were registered and are not
-	storage map[string]storage
 }
 
 // driver is a registered driver. It is not changed, but replaced.
@@ -54,11 +53,15 @@ type driver struct {
 
 // New returns drivers for Run. It fails if the metrics are registered twice.
 func New(cfg Config) (*Drivers, error) {
+	cfg = cfg.withDefaults()
+	metrics := newInstruments()
 	d := &Drivers{
-		cfg: cfg.withDefaults(), metrics: newInstruments(), drivers: map[string]*driver{},
-		asked: map[string]bool{}, left: map[string]bool{}, storage: map[string]storage{},
+		caller:   caller{cfg.Deadlines, metrics},
+		storages: storages{of: map[string]*storage{}, metrics: metrics},
+		changed:  cfg.Changed, drivers: map[string]*driver{}, asked: map[string]bool{},
+		left: map[string]bool{},
 	}
-	return d, d.metrics.Register(cfg.Registry)
+	return d, metrics.Register(cfg.Registry)
 }
 
 // Run asks drivers what NodeInfo is called for, until ctx ends. Call it once.
@@ -88,7 +91,7 @@ func (d *Drivers) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Me
 	}
 	klog.FromContext(ctx).Info("CSI driver registered", "driver", found.Name, "endpoint",
 		found.Endpoint, "version", highest, "nodeID", one.node.NodeID)
-	d.cfg.Changed()
+	d.changed()
 	return &watcher.Membership{Leave: func() { d.leave(one) }}, nil
 }
 
@@ -117,13 +120,14 @@ func (d *Drivers) register(one *driver) error {
 	}
 	d.drivers[one.node.Driver] = one
 	delete(d.left, one.node.Driver)
+	d.addStorage(one.node.Driver)
 	return nil
 }
 
 // leave ends a registration, unless another one has replaced it.
 func (d *Drivers) leave(one *driver) {
 	if d.drop(one) {
-		d.cfg.Changed()
+		d.changed()
 	}
 }
 
@@ -136,27 +140,8 @@ func (d *Drivers) drop(one *driver) bool {
 	}
 	delete(d.drivers, name)
 	d.left[name] = true
-	delete(d.storage, name)
-	d.metrics.forgetStorage(name)
+	d.dropStorage(name)
 	return true
-}
-
-// nodeInfo asks a driver what it calls the node.
-func (d *Drivers) nodeInfo(ctx context.Context, name, endpoint string) (Node, error) {
-	out := Node{Driver: name}
-	err := d.callAt(ctx, peer{name, endpoint}, func(ctx context.Context, c csipb.NodeClient) error {
-		said, err := c.NodeGetInfo(ctx, &csipb.NodeGetInfoRequest{})
-		if err != nil {
-			return err
-		}
-		out.NodeID, out.MaxVolumes = said.GetNodeId(), said.GetMaxVolumesPerNode()
-		out.Topology = said.GetAccessibleTopology().GetSegments()
-		return nil
-	})
-	if err != nil {
-		return out, err
-	}
-	return out, out.check()
 }
 
 // check returns what is wrong with a driver's answer.
@@ -214,7 +199,7 @@ func (d *Drivers) NodeInfo(driver string) {
 	d.tasks.Go(func(ctx context.Context) {
 		said, err := d.nodeInfo(ctx, driver, one.endpoint)
 		if d.answered(one, said, err) {
-			d.cfg.Changed()
+			d.changed()
 		}
 		if err != nil {
 			klog.FromContext(ctx).Info("CSI driver did not say anew what it calls the node",

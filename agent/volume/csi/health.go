@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync"
 	"unicode/utf8"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
@@ -87,69 +88,98 @@ func isReason(text string) bool {
 	return text != "" && utf8.RuneCountInString(text) <= longestReason
 }
 
-// storage is what a driver said of its storage.
+// storage is what a driver said of its storage, since it was registered.
 type storage struct {
 	asking     bool
 	known      bool
 	conditions []storagev1.StorageHealthCondition
 }
 
-// AskStorage has all drivers asked for the health of their storage that are not being asked. It does
-// not wait. Changed is called if one says something else.
-func (d *Drivers) AskStorage() {
-	for _, one := range d.Nodes() {
-		if !d.beginStorage(one.Driver) {
-			continue
-		}
-		d.tasks.Go(func(ctx context.Context) {
-			said, err := d.storageOf(ctx, one.Driver)
-			if d.endStorage(one.Driver, said, err) {
-				d.cfg.Changed()
-			}
-		})
+// storages has what each registered driver said of its storage. Its lock is taken last.
+type storages struct {
+	metrics *instruments
+
+	mu sync.Mutex // guards the fields below
+	of map[string]*storage
+}
+
+// addStorage notes that a driver is registered, which may replace one of its name.
+func (s *storages) addStorage(driver string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of[driver] == nil {
+		s.of[driver] = &storage{}
 	}
 }
 
-func (d *Drivers) beginStorage(driver string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s := d.storage[driver]
-	if s.asking || d.drivers[driver] == nil {
-		return false
-	}
-	s.asking = true
-	d.storage[driver] = s
-	return true
+// dropStorage forgets what a driver said that is not registered any more.
+func (s *storages) dropStorage(driver string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.of, driver)
+	s.metrics.forgetStorage(driver)
 }
 
-// endStorage takes an answer, and reports whether it is news. An error changes nothing.
-func (d *Drivers) endStorage(driver string, said []storagev1.StorageHealthCondition, err error) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	before, is := d.storage[driver]
-	if !is {
+// beginStorage returns where a driver's answer goes; nil: it is being asked, or not registered.
+func (s *storages) beginStorage(driver string) *storage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.of[driver]
+	if one == nil || one.asking {
+		return nil
+	}
+	one.asking = true
+	return one
+}
+
+// endStorage takes an answer, and reports whether it is news. An error changes nothing, and so does
+// the answer of a driver that has left meanwhile.
+func (s *storages) endStorage(driver string, asked *storage,
+	said []storagev1.StorageHealthCondition, err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of[driver] != asked {
 		return false
 	}
+	asked.asking = false
 	if err != nil {
-		before.asking = false
-		d.storage[driver] = before
 		return false
 	}
-	d.storage[driver] = storage{known: true, conditions: said}
-	d.metrics.forgetStorage(driver)
+	s.metrics.forgetStorage(driver)
 	for _, c := range said {
-		d.metrics.storage.WithLabelValues(driver, string(c.Status), c.Reason).Set(1)
+		s.metrics.storage.WithLabelValues(driver, string(c.Status), c.Reason).Set(1)
 	}
-	return !before.known || !SameStorage(before.conditions, said)
+	news := !asked.known || !SameStorage(asked.conditions, said)
+	asked.known, asked.conditions = true, said
+	return news
 }
 
 // StorageHealth returns the adverse conditions that a driver reported of its storage; false: it has
 // not said anything yet.
-func (d *Drivers) StorageHealth(driver string) ([]storagev1.StorageHealthCondition, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s := d.storage[driver]
-	return s.conditions, s.known
+func (s *storages) StorageHealth(driver string) ([]storagev1.StorageHealthCondition, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if one := s.of[driver]; one != nil {
+		return one.conditions, one.known
+	}
+	return nil, false
+}
+
+// AskStorage has all drivers asked for the health of their storage that are not being asked. It does
+// not wait. Changed is called if one says something else.
+func (d *Drivers) AskStorage() {
+	for _, one := range d.Nodes() {
+		asked := d.beginStorage(one.Driver)
+		if asked == nil {
+			continue
+		}
+		d.tasks.Go(func(ctx context.Context) {
+			said, err := d.storageOf(ctx, one.Driver)
+			if d.endStorage(one.Driver, asked, said, err) {
+				d.changed()
+			}
+		})
+	}
 }
 
 // SameStorage reports whether two lists have the same conditions but for their messages and times.
