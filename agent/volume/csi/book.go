@@ -70,26 +70,11 @@ type failure struct {
 type book struct {
 	mu      sync.Mutex // guards the fields below
 	volumes map[Key]*shared
-	news    chan struct{}   // closed and replaced when drivers have changed
-	again   map[string]bool // drivers whose volumes are published again and again
+	news    chan struct{} // closed and replaced when drivers have changed
 }
 
 func newBook() *book {
-	return &book{volumes: map[Key]*shared{}, news: make(chan struct{}), again: map[string]bool{}}
-}
-
-func (b *book) republish(driver string, does bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.again[driver] = does; !does {
-		delete(b.again, driver)
-	}
-}
-
-func (b *book) republishes(driver string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.again[driver]
+	return &book{volumes: map[Key]*shared{}, news: make(chan struct{})}
 }
 
 func (b *book) of(k Key) *shared {

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -55,6 +53,7 @@ type Attachment struct {
 //
 // A volume that is staged is unstaged once no pod wants it, by a goroutine of Run.
 type Mounts struct {
+	*driverObjects
 	cfg   MountsConfig
 	paths paths
 	book  *book
@@ -76,6 +75,9 @@ func NewMounts(ctx context.Context, cfg MountsConfig) *Mounts {
 		cfg.Pauses = await.Pauses{First: 500 * time.Millisecond, Last: 2*time.Minute + 2*time.Second}
 	}
 	m := &Mounts{cfg: cfg, paths: paths(cfg.Root), book: newBook()}
+	m.driverObjects = &driverObjects{
+		objects: cfg.Objects, book: m.book, pauses: cfg.Pauses, used: cfg.Used, again: map[string]bool{},
+	}
 	if err := m.book.read(m.paths); err != nil {
 		klog.FromContext(ctx).Error(err, "What is mounted of CSI volumes could not be read wholly; "+
 			"the rest is left as it is")
@@ -91,33 +93,6 @@ func (m *Mounts) Run(ctx context.Context) error {
 	m.tasks.Go(m.lookAtDrivers)
 	m.tasks.Run(ctx)
 	return nil
-}
-
-// lookAtDrivers finds out whose volumes are attached of those that earlier runs of the agent left.
-// Until that is known, they count as attached.
-func (m *Mounts) lookAtDrivers(ctx context.Context) {
-	drivers := map[string]bool{}
-	for _, k := range m.book.keys(func(s *shared) bool { return !s.unattached }) {
-		drivers[k.Driver] = true
-	}
-	for _, driver := range slices.Sorted(maps.Keys(drivers)) {
-		for times := 0; ctx.Err() == nil; times++ {
-			o, err := m.object(ctx, driver)
-			if err == nil {
-				m.notice(driver, o)
-				break
-			}
-			await.For(ctx, m.cfg.Pauses.After(times))
-		}
-	}
-}
-
-// notice notes whether a driver's volumes are attached, and published again and again.
-func (m *Mounts) notice(driver string, o object) {
-	m.book.republish(driver, o.republishes())
-	if !o.attaches() && m.book.unattach(driver) {
-		m.cfg.Used()
-	}
 }
 
 // InUse returns the unique names of the volumes that pods of the node use, or that are staged on
@@ -297,7 +272,3 @@ func (m *Mounts) Lack(ctx context.Context, v Volume) error {
 	}
 	return nil
 }
-
-// Republishes reports whether a driver's volumes are published again and again, as far as that is
-// known.
-func (m *Mounts) Republishes(driver string) bool { return m.book.republishes(driver) }

@@ -4,13 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
+	"sync"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/internal/await"
 )
 
 // Objects reads what the API server says of drivers and pods.
@@ -24,14 +28,23 @@ type Objects interface {
 		authenticationv1.TokenRequestStatus, error)
 }
 
-// object is what a driver's object says; nil inside: there is none.
-type object struct{ spec *storagev1.CSIDriverSpec }
+// driverObjects finds out what the objects of drivers say of the volumes that the book has.
+type driverObjects struct {
+	objects Objects // nil: there is no API server
+	book    *book
+	pauses  await.Pauses // between requests that fail
+	used    func()       // MountsConfig.Used
 
-func (m *Mounts) object(ctx context.Context, driver string) (object, error) {
-	if m.cfg.Objects == nil {
+	mu    sync.Mutex      // guards the field below
+	again map[string]bool // drivers whose volumes are published again and again
+}
+
+// object asks for a driver's object.
+func (d *driverObjects) object(ctx context.Context, driver string) (object, error) {
+	if d.objects == nil {
 		return object{}, nil
 	}
-	found, err := m.cfg.Objects.CSIDriver(ctx, driver)
+	found, err := d.objects.CSIDriver(ctx, driver)
 	if err != nil {
 		return object{}, Unanswered{Err: err}
 	}
@@ -40,6 +53,58 @@ func (m *Mounts) object(ctx context.Context, driver string) (object, error) {
 	}
 	return object{&found.Spec}, nil
 }
+
+// lookAtDrivers finds out whose volumes are attached of those that earlier runs of the agent left.
+// Until that is known, they count as attached.
+func (d *driverObjects) lookAtDrivers(ctx context.Context) {
+	drivers := map[string]bool{}
+	for _, k := range d.book.keys(func(s *shared) bool { return !s.unattached }) {
+		drivers[k.Driver] = true
+	}
+	for _, driver := range slices.Sorted(maps.Keys(drivers)) {
+		for times := 0; ctx.Err() == nil; times++ {
+			o, err := d.object(ctx, driver)
+			if err == nil {
+				d.notice(driver, o)
+				break
+			}
+			await.For(ctx, d.pauses.After(times))
+		}
+	}
+}
+
+// notice notes whether a driver's volumes are attached, and published again and again.
+func (d *driverObjects) notice(driver string, o object) {
+	d.republish(driver, o.republishes())
+	if !o.attaches() && d.book.unattach(driver) {
+		d.used()
+	}
+}
+
+func (d *driverObjects) republish(driver string, does bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.again[driver] = does; !does {
+		delete(d.again, driver)
+	}
+}
+
+// Republishes reports whether a driver's volumes are published again and again, as far as that is
+// known.
+func (d *driverObjects) Republishes(driver string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.again[driver]
+}
+
+// MountsContexts reports whether a driver mounts volumes with SELinux contexts.
+func (d *driverObjects) MountsContexts(ctx context.Context, driver string) (bool, error) {
+	o, err := d.object(ctx, driver)
+	return o.spec != nil && ptr.Deref(o.spec.SELinuxMount, false), err
+}
+
+// object is what a driver's object says; nil inside: there is none.
+type object struct{ spec *storagev1.CSIDriverSpec }
 
 // attaches reports whether the driver's persistent volumes are attached to nodes.
 func (o object) attaches() bool { return o.spec == nil || ptr.Deref(o.spec.AttachRequired, true) }
@@ -83,12 +148,6 @@ func (o object) gives(v Volume) bool {
 	default:
 		return v.FSType != "" && (v.Ephemeral || slices.ContainsFunc(v.Modes, once))
 	}
-}
-
-// MountsContexts reports whether a driver mounts volumes with SELinux contexts.
-func (m *Mounts) MountsContexts(ctx context.Context, driver string) (bool, error) {
-	o, err := m.object(ctx, driver)
-	return o.spec != nil && ptr.Deref(o.spec.SELinuxMount, false), err
 }
 
 // about returns what the driver wants to know of the pod.
