@@ -76,7 +76,8 @@ func NewMounts(ctx context.Context, cfg MountsConfig) *Mounts {
 	}
 	m := &Mounts{cfg: cfg, paths: paths(cfg.Root), book: newBook()}
 	m.driverObjects = &driverObjects{
-		objects: cfg.Objects, book: m.book, pauses: cfg.Pauses, used: cfg.Used, again: map[string]bool{},
+		objects: cfg.Objects, book: m.book, pauses: cfg.Pauses, used: cfg.Used,
+		again: map[string]bool{},
 	}
 	if err := m.book.read(m.paths); err != nil {
 		klog.FromContext(ctx).Error(err, "What is mounted of CSI volumes could not be read wholly; "+
