@@ -94,7 +94,7 @@ func (v *Volumes) Devices(pod *v1.Pod, container *v1.Container) ([]*runtimeapi.D
 	if err != nil {
 		return nil, err
 	}
-	all, err := v.usedNow(pod)
+	all, err := v.claims.usedNow(pod)
 	if err != nil {
 		return nil, err
 	}

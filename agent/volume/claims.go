@@ -96,6 +96,16 @@ func (c *claims) of(pod types.UID) map[string]Claimed {
 	return c.pods[pod]
 }
 
+// usedNow returns the volumes of a pod that is set up, without those whose claim is not known.
+func (c *claims) usedNow(pod *v1.Pod) ([]used, error) {
+	all, err := usedVolumes(pod)
+	if err != nil {
+		return nil, err
+	}
+	out, errs := withClaims(all, c.of(pod.UID))
+	return out, errors.Join(errs...)
+}
+
 // elsewhere reports whether another pod uses the persistent volume of that name.
 func (c *claims) elsewhere(pod types.UID, volume string) bool {
 	c.mu.Lock()

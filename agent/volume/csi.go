@@ -130,7 +130,7 @@ func (v disks) isRenewed(u used) bool {
 
 // renews reports whether a volume of the pod is published again and again.
 func (v disks) renews(pod *v1.Pod) bool {
-	all, err := v.usedNow(pod)
+	all, err := v.claims.usedNow(pod)
 	return err == nil && slices.ContainsFunc(all, v.isRenewed)
 }
 

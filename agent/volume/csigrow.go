@@ -25,7 +25,7 @@ func (v *Volumes) Grow(ctx context.Context, pods []*v1.Pod) error {
 		if err != nil {
 			continue
 		}
-		all, err := v.usedNow(pod)
+		all, err := v.claims.usedNow(pod)
 		if err != nil {
 			continue
 		}

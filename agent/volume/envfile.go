@@ -17,7 +17,7 @@ import (
 // Containers write there: links may not leave the volume, and only a regular file is opened for
 // reading, so that nothing blocks.
 func (v *Volumes) EnvFile(pod *v1.Pod, name, path string) ([]byte, error) {
-	all, err := v.usedNow(pod)
+	all, err := v.claims.usedNow(pod)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func (v *Volumes) Health(ctx context.Context, pods []*v1.Pod) map[types.UID]Heal
 	var looks []reading[[]v1.VolumeHealthCondition]
 	about := map[string]PodVolume{}
 	for _, pod := range pods {
-		all, err := v.usedNow(pod)
+		all, err := v.claims.usedNow(pod)
 		if err != nil || !v.begun(pod.UID) {
 			continue
 		}

@@ -21,7 +21,7 @@ func (r records) hookFile(uid types.UID, container string) (string, error) {
 	if err := component("container", container); err != nil {
 		return "", err
 	}
-	dir, err := r.podDir(uid)
+	dir, err := r.layout.podDir(uid)
 	return filepath.Join(dir, containersDir, container, hookFile), err
 }
 

@@ -48,7 +48,7 @@ func (v *Volumes) Measure(ctx context.Context, pods []*v1.Pod,
 		if err != nil {
 			continue
 		}
-		all, err := v.usedNow(pod)
+		all, err := v.claims.usedNow(pod)
 		if err != nil {
 			continue
 		}

@@ -37,7 +37,7 @@ func (v *Volumes) Mounts(
 	if err := check(pod); err != nil {
 		return nil, err
 	}
-	all, err := v.usedNow(pod)
+	all, err := v.claims.usedNow(pod)
 	if err != nil {
 		return nil, err
 	}

@@ -146,10 +146,10 @@ func TestMismatchOfFilesystems(t *testing.T) {
 func TestGivingAwayIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
-		v := &Volumes{cfg: Config{Tell: func(about runtime.Object, eventType, reason, message string) {
+		cfg := Config{Tell: func(about runtime.Object, eventType, reason, message string) {
 			pod, _ := about.(*v1.Pod)
 			told = append(told, pod.Name+" "+eventType+" "+reason+" "+message)
-		}}}
+		}}
 		pod := podWith(claimVolume("data"))
 		path := "/r/pods/u/volumes/kubernetes.io~local-volume/pv"
 		at := newTarget(pod, "/r/pods/u", nil, nil, place{plugin: localName, name: "pv"})
@@ -157,7 +157,7 @@ func TestGivingAwayIsTold(t *testing.T) {
 		at.plugin.path = func(used) string { return path }
 		var given atomic.Int64
 		done, ended := make(chan struct{}), make(chan struct{})
-		go func() { defer close(ended); v.cfg.tellProgress(at, &given, done) }()
+		go func() { defer close(ended); cfg.tellProgress(at, &given, done) }()
 		time.Sleep(progressDelay - time.Second)
 		synctest.Wait()
 		if len(told) > 0 {

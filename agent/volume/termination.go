@@ -36,7 +36,7 @@ const (
 )
 
 // records keeps what pods' containers leave beside their volumes.
-type records struct{ layout }
+type records struct{ layout layout }
 
 // Exit describes how an attempt at running a container ended.
 type Exit struct {
@@ -85,7 +85,7 @@ func (r records) terminationFile(
 	if err := component("container", container); err != nil {
 		return "", err
 	}
-	dir, err := r.podDir(uid)
+	dir, err := r.layout.podDir(uid)
 	return filepath.Join(dir, containersDir, container, fmt.Sprintf("%08x", attempt)), err
 }
 

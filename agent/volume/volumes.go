@@ -62,16 +62,24 @@ type Config struct {
 	SELinux *selinux.Labels
 }
 
+// node is what the parts of Volumes work on: the pods' directories, the file systems, and what the
+// pods' claims are bound to.
+type node struct {
+	layout
+	filesystems
+	claims *claims
+	cfg    Config
+}
+
 // Volumes keeps the files of pods. Methods may run at the same time for different pods; calls for
 // one pod come one after another.
 type Volumes struct {
+	*node
 	due
 	records
-	filesystems
 	turns   turns.Turns[place]
 	devices *onDevices
 	mapped  mapped
-	claims  *claims
 	// last has the versions of the volumes that the agent writes.
 	last       lastVersions
 	growths    growths
@@ -79,7 +87,6 @@ type Volumes struct {
 	healths    answers[[]v1.VolumeHealthCondition]
 	operations operations
 	scsi       *scsi.Disks
-	cfg        Config
 }
 
 // Feature gates of volumes.
@@ -103,22 +110,22 @@ func New(cfg Config) (*Volumes, error) {
 		return nil, fmt.Errorf("resolve root directory: %w", err)
 	}
 	cfg.HostsFile = cmp.Or(cfg.HostsFile, "/etc/hosts")
-	v := &Volumes{cfg: cfg, records: records{layout{root}},
+	n := &node{cfg: cfg, layout: layout{root},
 		filesystems: filesystems{mounter: cfg.Mounter, asRoot: os.Geteuid() == 0, calls: &calls{}}}
-	if v.mounter == nil {
+	if n.mounter == nil {
 		host, ok := mount.New("").(*mount.Mounter)
 		if !ok {
 			return nil, errors.New("the host cannot mount")
 		}
-		v.mounter = hostMounter{host}
+		n.mounter = hostMounter{host}
 	}
-	v.devices = newOnDevices(v.layout, v.filesystems)
-	v.mapped = mapped{v.layout, v.filesystems, "/sys/block", "/dev"}
-	v.due.renews = (disks{v}).renews
-	v.scsi = newDisks(v)
-	if v.claims, err = newClaims(v.layout); err != nil {
+	if n.claims, err = newClaims(n.layout); err != nil {
 		return nil, err
 	}
+	v := &Volumes{node: n, records: records{n.layout}, devices: newOnDevices(n.layout, n.filesystems),
+		mapped: mapped{n.layout, n.filesystems, "/sys/block", "/dev"}}
+	v.due.renews = (disks{v}).renews
+	v.scsi = newDisks(v)
 	return v, v.lookAtRemains()
 }
 
@@ -325,14 +332,4 @@ func newUsed(pod *v1.Pod, volume v1.Volume) (u used, err error) {
 	}
 	u.readOnly = u.facts().readOnly
 	return u, err
-}
-
-// usedNow returns the volumes of a pod that is set up, without those whose claim is not known.
-func (v *Volumes) usedNow(pod *v1.Pod) ([]used, error) {
-	all, err := usedVolumes(pod)
-	if err != nil {
-		return nil, err
-	}
-	out, errs := withClaims(all, v.claims.of(pod.UID))
-	return out, errors.Join(errs...)
 }
