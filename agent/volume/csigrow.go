@@ -59,7 +59,7 @@ func (v disks) growLater(ctx context.Context, pod *v1.Pod, u used) error {
 	return v.calls.do(waiting, "grow "+pv.Name, func() error {
 		began := time.Now()
 		err := v.grow(context.WithoutCancel(ctx), growing{pod, u, claim, pv}, false)
-		v.did(u, csi.OperationResize, began, err)
+		v.cfg.did(u, csi.OperationResize, began, err)
 		return err
 	})
 }

@@ -46,7 +46,7 @@ func emptyDirs() plugin {
 				v.count(ctx, t)
 			}
 			if groupOf(t.pod) != nil {
-				v.did(t.used, csi.OperationApplyAccess, began, err)
+				v.cfg.did(t.used, csi.OperationApplyAccess, began, err)
 			}
 			return time.Time{}, err
 		}}

@@ -3,10 +3,6 @@ package volume
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -20,8 +16,6 @@ import (
 type operations struct {
 	mu   sync.Mutex
 	pods map[types.UID]map[place]making
-	// lost counts the volumes that earlier runs left and whose type or driver is not known.
-	lost map[types.UID]int
 }
 
 // making is a volume that was wanted for a pod.
@@ -79,23 +73,23 @@ func (v *Volumes) setUp(ctx context.Context, t target) (again time.Time, err err
 	case err == nil && before.made && t.plugin.path != nil:
 		return again, nil
 	}
-	v.did(t.used, t.used.pick(csi.OperationMount, csi.OperationMap), began, err)
+	v.cfg.did(t.used, t.used.pick(csi.OperationMount, csi.OperationMap), began, err)
 	if err != nil || before.made {
 		return again, err
 	}
 	v.operations.made(t.pod.UID, t.place())
 	if t.facts().driver == "" { // the others are attached, and say so themselves
-		v.did(t.used, csi.OperationVerify, time.Now(), nil)
+		v.cfg.did(t.used, csi.OperationVerify, time.Now(), nil)
 	}
 	if !t.plugin.block {
-		v.did(t.used, csi.OperationOverall, before.wanted, nil)
+		v.cfg.did(t.used, csi.OperationOverall, before.wanted, nil)
 	}
 	return again, nil
 }
 
 // did counts an operation on a volume that began then.
-func (v *Volumes) did(u used, name string, began time.Time, err error) {
-	v.cfg.Done(csi.Operation{Plugin: u.fullName(), Name: name, Migrated: u.migrated,
+func (c Config) did(u used, name string, began time.Time, err error) {
+	c.Done(csi.Operation{Plugin: u.fullName(), Name: name, Migrated: u.migrated,
 		Took: time.Since(began), Err: err})
 }
 
@@ -140,73 +134,9 @@ func (v takingBack) stuck(podDir string, there []place, began time.Time, err err
 	}
 }
 
-// lookAtRemains counts what earlier runs left.
-func (v *Volumes) lookAtRemains() error {
-	pods, err := os.ReadDir(filepath.Join(v.root, podsDir))
-	if err != nil {
-		return fmt.Errorf("look at what is left of pods: %w", err)
-	}
-	for _, pod := range pods {
-		err = errors.Join(err, v.reconstruct(types.UID(pod.Name()), filepath.Join(v.root, podsDir, pod.Name())))
-	}
-	return err
-}
-
-// reconstruct counts the volumes that earlier runs left in a pod's directory.
-func (v *Volumes) reconstruct(pod types.UID, podDir string) error {
-	all, err := places(podDir)
-	if err != nil {
-		return err
-	}
-	blocks, err := filepath.Glob(filepath.Join(podDir, devicesDir, "*", "*"))
-	if err != nil {
-		return err
-	}
-	for _, path := range blocks {
-		all = append(all, place{typeName(filepath.Base(filepath.Dir(path))), filepath.Base(path)})
-	}
-	for _, at := range all {
-		err := v.isKnown(pod, at)
-		v.cfg.Done(csi.Operation{Plugin: at.plugin, Name: csi.OperationReconstruct, Err: err})
-		if err == nil {
-			continue
-		}
-		if v.operations.lost == nil {
-			v.operations.lost = map[types.UID]int{}
-		}
-		v.operations.lost[pod]++
-	}
-	return nil
-}
-
-// isKnown returns why the agent does not know what an earlier run has made.
-func (v *Volumes) isKnown(pod types.UID, at place) error {
-	if !slices.ContainsFunc(plugins(), func(p plugin) bool { return p.name == at.plugin }) {
-		return fmt.Errorf("there are no volumes of type %s", at.plugin)
-	}
-	if at.plugin != csiName || v.cfg.CSI == nil {
-		return nil
-	}
-	if slices.ContainsFunc(v.cfg.CSI.Uses(pod), func(u csi.Use) bool { return u.Name == at.name }) {
-		return nil
-	}
-	return fmt.Errorf("volume %v has no record", at)
-}
-
 // cleaned counts that what was lost of a pod was removed, or could not be.
 func (v takingBack) cleaned(pod types.UID, err error) {
-	for range v.operations.clean(pod, err == nil) {
+	for range v.remains.clean(pod, err == nil) {
 		v.cfg.Done(csi.Operation{Name: csi.OperationForceClean, Err: err})
 	}
-}
-
-// clean returns how many volumes of a pod are lost, and forgets them if they are removed.
-func (o *operations) clean(pod types.UID, removed bool) int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	n := o.lost[pod]
-	if removed {
-		delete(o.lost, pod)
-	}
-	return n
 }

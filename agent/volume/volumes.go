@@ -86,6 +86,7 @@ type Volumes struct {
 	rooms      rooms
 	healths    answers[[]v1.VolumeHealthCondition]
 	operations operations
+	remains    *remains
 	scsi       *scsi.Disks
 }
 
@@ -126,7 +127,8 @@ func New(cfg Config) (*Volumes, error) {
 		mapped: mapped{n.layout, n.filesystems, "/sys/block", "/dev"}}
 	v.due.renews = (disks{v}).renews
 	v.scsi = newDisks(v)
-	return v, v.lookAtRemains()
+	v.remains, err = newRemains(n)
+	return v, err
 }
 
 // SetUp makes the pod's directory and every volume that a container uses. It leaves existing

@@ -121,7 +121,7 @@ func written(field, name string, medium v1.StorageMedium, content maker) plugin 
 			last, began := v.last.take(t.pod.UID, t.path()), time.Now()
 			now, err := replace(t.path(), c.files, owner{v.asRoot, groupOf(t.pod)}, last)
 			if groupOf(t.pod) != nil && (last == nil || now == nil || now.name != last.name) {
-				v.did(t.used, csi.OperationApplyAccess, began, err)
+				v.cfg.did(t.used, csi.OperationApplyAccess, began, err)
 			}
 			if err == nil {
 				v.last.keep(t.pod.UID, t.path(), now)
