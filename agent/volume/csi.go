@@ -72,7 +72,7 @@ func (v disks) setUpCSI(ctx context.Context, t target,
 		ctx := context.WithoutCancel(ctx)
 		return v.cfg.CSI.SetUp(ctx, r, func(target string, got csi.Result) error {
 			if t.read != nil {
-				if err := v.grow(ctx, growing{t.pod, t.used, t.read, t.pv}, true); err != nil {
+				if err := v.grower.grow(ctx, growing{t.pod, t.used, t.read, t.pv}, true); err != nil {
 					return err
 				}
 			}

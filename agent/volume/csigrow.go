@@ -12,20 +12,26 @@ import (
 	"github.com/numalet/numalet/agent/volume/csi"
 )
 
+// grower has drivers grow volumes, and knows what this node has grown.
+type grower struct {
+	*node
+	known growths
+}
+
 // Grow has the file systems of volumes expanded that were made larger, for pods that run. A driver
 // that hangs keeps only its own volumes; the rest goes on with the next call.
-func (v *Volumes) Grow(ctx context.Context, pods []*v1.Pod) error {
-	if v.cfg.CSI == nil || v.cfg.Claims == nil {
+func (r *grower) Grow(ctx context.Context, pods []*v1.Pod) error {
+	if r.cfg.CSI == nil || r.cfg.Claims == nil {
 		return nil
 	}
 	var errs []error
 	seen := map[string]bool{}
 	for _, pod := range pods {
-		dir, err := v.podDir(pod.UID)
+		dir, err := r.podDir(pod.UID)
 		if err != nil {
 			continue
 		}
-		all, err := v.claims.usedNow(pod)
+		all, err := r.claims.usedNow(pod)
 		if err != nil {
 			continue
 		}
@@ -34,32 +40,32 @@ func (v *Volumes) Grow(ctx context.Context, pods []*v1.Pod) error {
 				continue
 			}
 			seen[u.pv.Name] = true
-			errs = append(errs, (disks{v}).growLater(ctx, pod, u))
+			errs = append(errs, r.growLater(ctx, pod, u))
 		}
 	}
-	v.growths.keep(func(pv string) bool { return seen[pv] })
+	r.known.keep(func(pv string) bool { return seen[pv] })
 	return errors.Join(errs...)
 }
 
 // growLater begins to grow a volume if it must, and waits for that only a moment.
-func (v disks) growLater(ctx context.Context, pod *v1.Pod, u used) error {
-	claim, err := v.cfg.Claims.Claim(ctx, pod.Namespace, u.claim)
+func (r *grower) growLater(ctx context.Context, pod *v1.Pod, u used) error {
+	claim, err := r.cfg.Claims.Claim(ctx, pod.Namespace, u.claim)
 	if err != nil {
 		return err
 	}
-	pv, err := v.cfg.Claims.PersistentVolume(ctx, u.pv.Name)
+	pv, err := r.cfg.Claims.PersistentVolume(ctx, u.pv.Name)
 	if err != nil {
 		return err
 	}
-	if growthOf(claim, pv, v.growths.of(pv.Name, claim.Status.Capacity[v1.ResourceStorage])) == (growth{}) {
+	if growthOf(claim, pv, r.known.of(pv.Name, claim.Status.Capacity[v1.ResourceStorage])) == (growth{}) {
 		return nil
 	}
 	waiting, cancel := context.WithTimeout(ctx, measureWait)
 	defer cancel()
-	return v.calls.do(waiting, "grow "+pv.Name, func() error {
+	return r.calls.do(waiting, "grow "+pv.Name, func() error {
 		began := time.Now()
-		err := v.grow(context.WithoutCancel(ctx), growing{pod, u, claim, pv}, false)
-		v.cfg.did(u, csi.OperationResize, began, err)
+		err := r.grow(context.WithoutCancel(ctx), growing{pod, u, claim, pv}, false)
+		r.cfg.did(u, csi.OperationResize, began, err)
 		return err
 	})
 }
@@ -73,14 +79,14 @@ type growing struct {
 }
 
 // grow grows a volume if it must. fresh: the volume is being set up.
-func (v disks) grow(ctx context.Context, g growing, fresh bool) error {
-	here := v.growths.of(g.pv.Name, g.claim.Status.Capacity[v1.ResourceStorage])
+func (r *grower) grow(ctx context.Context, g growing, fresh bool) error {
+	here := r.known.of(g.pv.Name, g.claim.Status.Capacity[v1.ResourceStorage])
 	to := growthOf(g.claim, g.pv, here)
 	if to == (growth{}) {
 		return nil
 	}
 	if g.used.readOnly {
-		v.tellGrowth(g, v1.EventTypeWarning, "FileSystemResizeFailed",
+		r.tellGrowth(g, v1.EventTypeWarning, "FileSystemResizeFailed",
 			"MountVolume.NodeExpandVolume failed", "requested read-only file system")
 		return nil
 	}
@@ -89,23 +95,23 @@ func (v disks) grow(ctx context.Context, g growing, fresh bool) error {
 		return err
 	}
 	if to.told {
-		if g.claim, err = v.cfg.Claims.UpdateClaim(ctx, g.claim, begun(g.claim)); err != nil {
+		if g.claim, err = r.cfg.Claims.UpdateClaim(ctx, g.claim, begun(g.claim)); err != nil {
 			return fmt.Errorf("note that claim %s grows: %w", g.claim.Name, err)
 		}
 	}
-	said, err := v.cfg.CSI.Expand(ctx, of, v.cfg.CSI.Target(of, g.pod.UID), to.to.Value(), fresh)
-	v.growths.put(g.pv.Name, here.after(to, said, err))
-	return v.tellGrown(ctx, g, to, here, said, err)
+	said, err := r.cfg.CSI.Expand(ctx, of, r.cfg.CSI.Target(of, g.pod.UID), to.to.Value(), fresh)
+	r.known.put(g.pv.Name, here.after(to, said, err))
+	return r.tellGrown(ctx, g, to, here, said, err)
 }
 
 // tellGrown writes into the claim what came of its growth, and sends events.
-func (v disks) tellGrown(ctx context.Context, g growing, to growth, was grown, said csi.Verdict,
+func (r *grower) tellGrown(ctx context.Context, g growing, to growth, was grown, said csi.Verdict,
 	err error) error {
 	other := g.claim.Spec.Resources.Requests[v1.ResourceStorage]
 	var now *v1.PersistentVolumeClaim
 	switch {
 	case err == nil:
-		v.tellGrowth(g, v1.EventTypeNormal, "FileSystemResizeSuccessful",
+		r.tellGrowth(g, v1.EventTypeNormal, "FileSystemResizeSuccessful",
 			"MountVolume.NodeExpandVolume succeeded", g.pod.Spec.NodeName)
 		if to.written {
 			return nil
@@ -119,12 +125,12 @@ func (v disks) tellGrown(ctx context.Context, g growing, to growth, was grown, s
 		now = refused(g.claim, err, said == csi.Infeasible || gaveUp, metav1.Now())
 	}
 	if now != nil {
-		if _, patchErr := v.cfg.Claims.UpdateClaim(ctx, g.claim, now); patchErr != nil {
+		if _, patchErr := r.cfg.Claims.UpdateClaim(ctx, g.claim, now); patchErr != nil {
 			err = errors.Join(err, fmt.Errorf("write what claim %s grew to: %w", g.claim.Name, patchErr))
 		}
 	}
 	if err != nil && said != csi.Unfit {
-		v.cfg.Tell(g.pod, v1.EventTypeWarning, "VolumeResizeFailed", fmt.Sprintf(
+		r.cfg.Tell(g.pod, v1.EventTypeWarning, "VolumeResizeFailed", fmt.Sprintf(
 			"NodeExpandVolume.NodeExpandVolume failed for volume %q : %v", g.pv.Name, err))
 		return err
 	}
@@ -132,8 +138,8 @@ func (v disks) tellGrown(ctx context.Context, g growing, to growth, was grown, s
 }
 
 // tellGrowth sends an event about a pod and its claim, in the kubelet's form.
-func (v disks) tellGrowth(g growing, eventType, reason, what, how string) {
+func (r *grower) tellGrowth(g growing, eventType, reason, what, how string) {
 	message := fmt.Sprintf("%s for volume %q %s", what, g.pv.Name, how)
-	v.cfg.Tell(g.pod, eventType, reason, message)
-	v.cfg.Tell(g.claim, eventType, reason, message)
+	r.cfg.Tell(g.pod, eventType, reason, message)
+	r.cfg.Tell(g.claim, eventType, reason, message)
 }

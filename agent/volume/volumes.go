@@ -76,13 +76,13 @@ type node struct {
 type Volumes struct {
 	*node
 	due
+	grower
 	records
 	turns   turns.Turns[place]
 	devices *onDevices
 	mapped  mapped
 	// last has the versions of the volumes that the agent writes.
 	last       lastVersions
-	growths    growths
 	rooms      rooms
 	healths    answers[[]v1.VolumeHealthCondition]
 	operations operations
@@ -123,7 +123,7 @@ func New(cfg Config) (*Volumes, error) {
 	if n.claims, err = newClaims(n.layout); err != nil {
 		return nil, err
 	}
-	v := &Volumes{node: n, records: records{n.layout}, devices: newOnDevices(n.layout, n.filesystems),
+	v := &Volumes{node: n, grower: grower{node: n}, records: records{n.layout}, devices: newOnDevices(n.layout, n.filesystems),
 		mapped: mapped{n.layout, n.filesystems, "/sys/block", "/dev"}}
 	v.due.renews = (disks{v}).renews
 	v.scsi = newDisks(v)
