@@ -39,7 +39,7 @@ func (v *Volumes) Incomplete(pod *v1.Pod) (bool, error) {
 		return false, err
 	}
 	there := byPlace(have)
-	return slices.ContainsFunc(disks{v}.want(all, false), func(w wanted) bool {
+	return slices.ContainsFunc(v.cfg.want(all, false), func(w wanted) bool {
 		f, is := there[w.place]
 		return w.flaw(f, is) != ""
 	}), nil

@@ -54,7 +54,7 @@ func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err e
 			errs = append(errs, err)
 			continue
 		}
-		err := disks{v}.lacksDriver(ctx, pod, u)
+		err := v.cfg.lacksDriver(ctx, pod, u)
 		if _, silent := errors.AsType[csi.Unanswered](err); silent {
 			away = append(away, u.failed(err))
 		} else if err != nil {

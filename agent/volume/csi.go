@@ -39,7 +39,7 @@ func csiVolumes() plugin {
 				}
 				return t.markReady()
 			})
-			if err == nil && (disks{v}).isRenewed(t.used) {
+			if err == nil && v.cfg.isRenewed(t.used) {
 				return time.Now().Add(republishPeriod), nil
 			}
 			return time.Time{}, err
@@ -83,18 +83,18 @@ func (v disks) setUpCSI(ctx context.Context, t target,
 
 // lacksDriver returns why the driver of the volume cannot make it now; nil: it can, or the volume
 // needs none.
-func (v disks) lacksDriver(ctx context.Context, pod *v1.Pod, u used) error {
+func (c Config) lacksDriver(ctx context.Context, pod *v1.Pod, u used) error {
 	if u.facts().driver == "" {
 		return nil
 	}
-	if v.cfg.CSI == nil {
+	if c.CSI == nil {
 		return errNoDrivers
 	}
 	of, err := u.csiVolume(pod)
 	if err != nil {
 		return err
 	}
-	return v.cfg.CSI.Lack(ctx, of)
+	return c.CSI.Lack(ctx, of)
 }
 
 // IsUsual reports whether nothing is wrong so far with volumes that could not be made, or nothing new:
@@ -123,15 +123,15 @@ func (u used) csiVolume(pod *v1.Pod) (csi.Volume, error) {
 }
 
 // isRenewed reports whether the volume is published again and again.
-func (v disks) isRenewed(u used) bool {
+func (c Config) isRenewed(u used) bool {
 	driver := u.facts().driver
-	return driver != "" && !u.plugin.block && v.cfg.CSI != nil && v.cfg.CSI.Republishes(driver)
+	return driver != "" && !u.plugin.block && c.CSI != nil && c.CSI.Republishes(driver)
 }
 
 // renews reports whether a volume of the pod is published again and again.
 func (v disks) renews(pod *v1.Pod) bool {
 	all, err := v.claims.usedNow(pod)
-	return err == nil && slices.ContainsFunc(all, v.isRenewed)
+	return err == nil && slices.ContainsFunc(all, v.cfg.isRenewed)
 }
 
 // releaseCSI has all volumes of the pod unpublished, each by itself.
@@ -195,19 +195,19 @@ func (v disks) unmapCSI(ctx context.Context, podDir string, u csi.Use) error {
 var errNotMeasured = errors.New("the driver does not measure volumes")
 
 // roomOfCSI returns what the volume's driver says of its room.
-func (v disks) roomOfCSI(pod *v1.Pod, u used) (diskusage.Room, error) {
-	if v.cfg.CSI == nil {
+func (m *meter) roomOfCSI(pod *v1.Pod, u used) (diskusage.Room, error) {
+	if m.cfg.CSI == nil {
 		return diskusage.Room{}, errNoDrivers
 	}
 	of, err := u.csiVolume(pod)
 	if err != nil {
 		return diskusage.Room{}, err
 	}
-	path := v.cfg.CSI.Target(of, pod.UID)
+	path := m.cfg.CSI.Target(of, pod.UID)
 	if of.Block { // drivers know the kubelet's path
-		path = v.cfg.CSI.DeviceFile(of.Path, pod.UID)
+		path = m.cfg.CSI.DeviceFile(of.Path, pod.UID)
 	}
-	room, can, err := v.cfg.CSI.Room(context.Background(), of, path)
+	room, can, err := m.cfg.CSI.Room(context.Background(), of, path)
 	switch {
 	case err != nil && !csi.Answered(err):
 		return room, unanswered{err}

@@ -15,16 +15,16 @@ type Health map[string][]v1.VolumeHealthCondition
 // Health has drivers asked for the health of their persistent volumes that pods have, or tried to have
 // in this run of the agent. It waits a moment for each volume; one whose driver does not answer keeps its last
 // conditions. Call it from one goroutine.
-func (v *Volumes) Health(ctx context.Context, pods []*v1.Pod) map[types.UID]Health {
+func (m *meter) Health(ctx context.Context, pods []*v1.Pod) map[types.UID]Health {
 	out := map[types.UID]Health{}
-	if v.cfg.CSI == nil {
+	if m.cfg.CSI == nil {
 		return out
 	}
 	var looks []reading[[]v1.VolumeHealthCondition]
 	about := map[string]PodVolume{}
 	for _, pod := range pods {
-		all, err := v.claims.usedNow(pod)
-		if err != nil || !v.begun(pod.UID) {
+		all, err := m.claims.usedNow(pod)
+		if err != nil || !m.due.begun(pod.UID) {
 			continue
 		}
 		for _, u := range all {
@@ -34,12 +34,12 @@ func (v *Volumes) Health(ctx context.Context, pods []*v1.Pod) map[types.UID]Heal
 			key := "health of " + string(pod.UID) + "/" + u.volume.Name
 			about[key] = PodVolume{pod.UID, u.volume.Name}
 			looks = append(looks, reading[[]v1.VolumeHealthCondition]{key: key,
-				measure: func() ([]v1.VolumeHealthCondition, error) { return v.healthOf(pod, u) }})
+				measure: func() ([]v1.VolumeHealthCondition, error) { return m.healthOf(pod, u) }})
 		}
 	}
-	v.healths.look(ctx, v.calls, looks, func(string, time.Duration) {})
+	m.healths.look(ctx, m.calls, looks, func(string, time.Duration) {})
 	for key, of := range about {
-		a, is := v.healths.last(key)
+		a, is := m.healths.last(key)
 		if is && out[of.Pod] == nil {
 			out[of.Pod] = Health{}
 		}
@@ -51,12 +51,12 @@ func (v *Volumes) Health(ctx context.Context, pods []*v1.Pod) map[types.UID]Heal
 }
 
 // healthOf asks a volume's driver. Whatever fails is no answer.
-func (v *Volumes) healthOf(pod *v1.Pod, u used) ([]v1.VolumeHealthCondition, error) {
+func (m *meter) healthOf(pod *v1.Pod, u used) ([]v1.VolumeHealthCondition, error) {
 	of, err := u.csiVolume(pod)
 	if err != nil {
 		return nil, err
 	}
-	out, err := v.cfg.CSI.Health(context.Background(), of, pod.UID)
+	out, err := m.cfg.CSI.Health(context.Background(), of, pod.UID)
 	if err != nil {
 		return nil, unanswered{err}
 	}

@@ -35,20 +35,28 @@ type PodVolume struct {
 	Volume string
 }
 
+// meter measures volumes, and has what was measured last.
+type meter struct {
+	*node
+	due     *due // with the pods whose drivers may be asked for the health of their volumes
+	rooms   rooms
+	healths answers[[]v1.VolumeHealthCondition]
+}
+
 // Measure counts the volumes of the pods and measures those that others serve, each once. A volume
 // whose file system or driver does not answer keeps what was measured last, for some time. Measure
 // calls looked for each answer with the method and the time taken, maybe after it has returned.
-func (v *Volumes) Measure(ctx context.Context, pods []*v1.Pod,
+func (m *meter) Measure(ctx context.Context, pods []*v1.Pod,
 	looked func(by string, took time.Duration)) Measured {
 	out := Measured{Desired: map[string]int{}, Actual: map[string]int{}}
 	var looks []reading[diskusage.Room]
 	seen := map[string]int{} // index in Rooms
 	for _, pod := range pods {
-		dir, err := v.podDir(pod.UID)
+		dir, err := m.podDir(pod.UID)
 		if err != nil {
 			continue
 		}
-		all, err := v.claims.usedNow(pod)
+		all, err := m.claims.usedNow(pod)
 		if err != nil {
 			continue
 		}
@@ -61,7 +69,7 @@ func (v *Volumes) Measure(ctx context.Context, pods []*v1.Pod,
 			if !u.isMeasured() {
 				continue
 			}
-			one := (disks{v}).lookAt(pod, u, dir)
+			one := m.lookAt(pod, u, dir)
 			at, known := seen[one.key]
 			if !known {
 				at = len(out.Rooms)
@@ -71,10 +79,10 @@ func (v *Volumes) Measure(ctx context.Context, pods []*v1.Pod,
 			out.Rooms[at].Pods = append(out.Rooms[at].Pods, PodVolume{pod.UID, u.volume.Name})
 		}
 	}
-	v.rooms.look(ctx, v.calls, looks, looked)
+	m.rooms.look(ctx, m.calls, looks, looked)
 	kept := out.Rooms[:0]
 	for i, one := range looks {
-		if a, is := v.rooms.of(one.key); is {
+		if a, is := m.rooms.of(one.key); is {
 			out.Rooms[i].Room, out.Rooms[i].At = a.value, a.at
 			kept = append(kept, out.Rooms[i])
 		}
@@ -114,7 +122,7 @@ func (u used) isMeasured() bool {
 }
 
 // lookAt says how to measure a volume of a pod, which is the same volume for all pods with its claim.
-func (v disks) lookAt(pod *v1.Pod, u used, dir string) reading[diskusage.Room] {
+func (m *meter) lookAt(pod *v1.Pod, u used, dir string) reading[diskusage.Room] {
 	out := reading[diskusage.Room]{key: "pod " + string(pod.UID) + "/" + u.volume.Name, by: "statfs"}
 	if u.claim != "" {
 		out.key = "pv " + u.pv.Name
@@ -123,7 +131,7 @@ func (v disks) lookAt(pod *v1.Pod, u used, dir string) reading[diskusage.Room] {
 	switch driver := u.facts().driver; {
 	case driver != "":
 		out.by = driver
-		out.measure = func() (diskusage.Room, error) { return v.roomOfCSI(pod, u) }
+		out.measure = func() (diskusage.Room, error) { return m.roomOfCSI(pod, u) }
 	case u.plugin.block:
 		out.by = "block"
 		out.measure = func() (diskusage.Room, error) { return diskusage.Device(path) }

@@ -210,7 +210,7 @@ func TestFoundAgain(t *testing.T) {
 		t.Errorf("mounted %q", mounted)
 	}
 	used, _ := usedVolumes(pod)
-	if have, err := again.find(dir); err != nil || len(reconcile((disks{&Volumes{}}).want(used, false), have)) != 0 {
+	if have, err := again.find(dir); err != nil || len(reconcile((Config{}).want(used, false), have)) != 0 {
 		t.Errorf("there is still something to do about %v (%v)", have, err)
 	}
 }

@@ -77,14 +77,13 @@ type Volumes struct {
 	*node
 	due
 	grower
+	meter
 	records
 	turns   turns.Turns[place]
 	devices *onDevices
 	mapped  mapped
 	// last has the versions of the volumes that the agent writes.
 	last       lastVersions
-	rooms      rooms
-	healths    answers[[]v1.VolumeHealthCondition]
 	operations operations
 	remains    *remains
 	scsi       *scsi.Disks
@@ -123,8 +122,10 @@ func New(cfg Config) (*Volumes, error) {
 	if n.claims, err = newClaims(n.layout); err != nil {
 		return nil, err
 	}
-	v := &Volumes{node: n, grower: grower{node: n}, records: records{n.layout}, devices: newOnDevices(n.layout, n.filesystems),
-		mapped: mapped{n.layout, n.filesystems, "/sys/block", "/dev"}}
+	v := &Volumes{node: n, grower: grower{node: n}, records: records{n.layout},
+		devices: newOnDevices(n.layout, n.filesystems),
+		mapped:  mapped{n.layout, n.filesystems, "/sys/block", "/dev"}}
+	v.meter = meter{node: n, due: &v.due}
 	v.due.renews = (disks{v}).renews
 	v.scsi = newDisks(v)
 	v.remains, err = newRemains(n)
@@ -173,7 +174,7 @@ func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, updates bool) error {
 		used, errs = v.resolve(ctx, pod, used)
 	}
 	unknown, room := len(errs) > 0, maxPodContent
-	for _, s := range reconcile(disks{v}.want(used, updates), have) {
+	for _, s := range reconcile(v.cfg.want(used, updates), have) {
 		if updates && s.verb != update || unknown && s.verb == remove {
 			continue
 		}
@@ -208,12 +209,12 @@ func (f filesystems) find(podDir string) ([]found, error) {
 }
 
 // want returns what should be in a pod's directory. updates: what is there is brought up to date.
-func (v disks) want(all []used, updates bool) []wanted {
+func (c Config) want(all []used, updates bool) []wanted {
 	out := make([]wanted, len(all))
 	for i, u := range all {
 		out[i] = wanted{place: u.place(), outside: u.plugin.path != nil,
 			written: u.plugin.written, mounted: u.facts().mounted,
-			renewed: updates && v.isRenewed(u)}
+			renewed: updates && c.isRenewed(u)}
 	}
 	return out
 }
