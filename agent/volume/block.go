@@ -86,15 +86,15 @@ func linkTo(device, path string) (isNew bool, err error) {
 }
 
 // Devices returns the block volumes that the container gets as devices. SetUp must have succeeded.
-func (v *Volumes) Devices(pod *v1.Pod, container *v1.Container) ([]*runtimeapi.Device, error) {
+func (c containers) Devices(pod *v1.Pod, container *v1.Container) ([]*runtimeapi.Device, error) {
 	if len(container.VolumeDevices) == 0 {
 		return nil, nil
 	}
-	podDir, err := v.podDir(pod.UID)
+	podDir, err := c.podDir(pod.UID)
 	if err != nil {
 		return nil, err
 	}
-	all, err := v.claims.usedNow(pod)
+	all, err := c.claims.usedNow(pod)
 	if err != nil {
 		return nil, err
 	}

@@ -270,9 +270,9 @@ func (c Config) persistentFits(u used) error {
 
 // Groups returns the groups that the pod's persistent volumes grant to all of its processes,
 // ascending. SetUp must have succeeded.
-func (v *Volumes) Groups(pod *v1.Pod) []int64 {
+func (c containers) Groups(pod *v1.Pod) []int64 {
 	var out []int64
-	for _, claimed := range v.claims.of(pod.UID) {
+	for _, claimed := range c.claims.of(pod.UID) {
 		text := claimed.Volume.Annotations[gidAnnotation]
 		if gid, err := strconv.ParseUint(text, 10, 32); err == nil {
 			out = append(out, int64(gid))

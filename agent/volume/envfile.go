@@ -16,8 +16,8 @@ import (
 // EnvFile reads a file of environment variables in a volume of the pod. SetUp must have succeeded.
 // Containers write there: links may not leave the volume, and only a regular file is opened for
 // reading, so that nothing blocks.
-func (v *Volumes) EnvFile(pod *v1.Pod, name, path string) ([]byte, error) {
-	all, err := v.claims.usedNow(pod)
+func (c containers) EnvFile(pod *v1.Pod, name, path string) ([]byte, error) {
+	all, err := c.claims.usedNow(pod)
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +25,7 @@ func (v *Volumes) EnvFile(pod *v1.Pod, name, path string) ([]byte, error) {
 	if at < 0 {
 		return nil, fmt.Errorf("cannot find the volume %q referenced by FileKeyRef", name)
 	}
-	dir, err := v.podDir(pod.UID)
+	dir, err := c.podDir(pod.UID)
 	if err != nil {
 		return nil, err
 	}

@@ -29,21 +29,27 @@ type Start struct {
 	Images map[string]string
 }
 
+// containers gives containers what they have of their pods' volumes, and keeps what they leave.
+type containers struct {
+	*node
+	records
+}
+
 // Mounts prepares and returns the container's mounts: its volumes, /etc/hosts unless a volume is
 // mounted there, and an empty termination message file. SetUp must have succeeded.
-func (v *Volumes) Mounts(
+func (c containers) Mounts(
 	ctx context.Context, pod *v1.Pod, container *v1.Container, start Start,
 ) ([]*runtimeapi.Mount, error) {
 	if err := check(pod); err != nil {
 		return nil, err
 	}
-	all, err := v.claims.usedNow(pod)
+	all, err := c.claims.usedNow(pod)
 	if err != nil {
 		return nil, err
 	}
 	var out []*runtimeapi.Mount
 	for i := range container.VolumeMounts {
-		m, err := v.volumeMount(ctx, mounting{pod, container, all}, i, start)
+		m, err := c.volumeMount(ctx, mounting{pod, container, all}, i, start)
 		if err != nil {
 			return nil, fmt.Errorf("container %q mounts volume %q at %s: %w", container.Name,
 				container.VolumeMounts[i].Name, container.VolumeMounts[i].MountPath, err)
@@ -57,15 +63,15 @@ func (v *Volumes) Mounts(
 		return err
 	}
 	if !mountsAt(container, etcHosts) {
-		dir, err := v.podDir(pod.UID)
+		dir, err := c.podDir(pod.UID)
 		if err == nil {
-			err = own(v.cfg.hostsMount(dir, pod, start.PodIPs))
+			err = own(c.cfg.hostsMount(dir, pod, start.PodIPs))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("container %q: %w", container.Name, err)
 		}
 	}
-	if err := own(v.terminationMount(pod, container, start.Attempt)); err != nil {
+	if err := own(c.terminationMount(pod, container, start.Attempt)); err != nil {
 		return nil, fmt.Errorf("container %q: %w", container.Name, err)
 	}
 	return out, nil
@@ -101,7 +107,7 @@ func (m mounting) find(name string) (used, error) {
 	return used{}, fmt.Errorf("the pod has no volume of that name; add it to spec.volumes")
 }
 
-func (v *Volumes) volumeMount(
+func (c containers) volumeMount(
 	ctx context.Context, m mounting, index int, start Start,
 ) (*runtimeapi.Mount, error) {
 	wanted := m.container.VolumeMounts[index]
@@ -109,7 +115,7 @@ func (v *Volumes) volumeMount(
 	if err != nil {
 		return nil, err
 	}
-	podDir, err := v.podDir(m.pod.UID)
+	podDir, err := c.podDir(m.pod.UID)
 	if err != nil {
 		return nil, err
 	}
@@ -138,8 +144,8 @@ func (v *Volumes) volumeMount(
 	}
 	target := filepath.Join(podDir, subPathsDir, u.place().name, m.container.Name, fmt.Sprint(index))
 	for at := ""; at == ""; { // again if do waited for an earlier call
-		if err := v.calls.do(ctx, "mount "+target, func() (err error) {
-			at, err = v.mountSubPath(u.path(podDir), path, target)
+		if err := c.calls.do(ctx, "mount "+target, func() (err error) {
+			at, err = c.mountSubPath(u.path(podDir), path, target)
 			return err
 		}); err != nil {
 			return nil, err

@@ -78,7 +78,7 @@ type Volumes struct {
 	due
 	grower
 	meter
-	records
+	containers
 	turns   turns.Turns[place]
 	devices *onDevices
 	mapped  mapped
@@ -122,7 +122,7 @@ func New(cfg Config) (*Volumes, error) {
 	if n.claims, err = newClaims(n.layout); err != nil {
 		return nil, err
 	}
-	v := &Volumes{node: n, grower: grower{node: n}, records: records{n.layout},
+	v := &Volumes{node: n, grower: grower{node: n}, containers: containers{n, records{n.layout}},
 		devices: newOnDevices(n.layout, n.filesystems),
 		mapped:  mapped{n.layout, n.filesystems, "/sys/block", "/dev"}}
 	v.meter = meter{node: n, due: &v.due}
