@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/numalet/numalet/agent/volume/csi"
 )
 
@@ -37,16 +35,9 @@ func (v disks) isMapped(t target, link string) bool {
 		if u.Name != t.place().name || u.Device == "" {
 			continue
 		}
-		return v.hasDevice(u.Device, link)
+		return v.mapped.hasDevice(u.Device, link)
 	}
 	return false
-}
-
-// hasDevice reports whether a device is mounted on the file, kept open, and linked.
-func (v disks) hasDevice(file, link string) bool {
-	mounted, err := v.isMounted(file)
-	_, linkErr := filepath.EvalSymlinks(link)
-	return err == nil && mounted && linkErr == nil && v.mapped.hasLoop(file)
 }
 
 // mapCSI makes the pod's device of what the driver has published.
@@ -55,26 +46,5 @@ func (v disks) mapCSI(t target, published, link string) error {
 	if err != nil {
 		return fmt.Errorf("the driver has published no device: %w", err)
 	}
-	return v.mapDevice(t, device, v.cfg.CSI.DeviceFile(t.place().name, t.pod.UID), link)
-}
-
-// mapDevice mounts a device on a file of the pod's, keeps it open by a loop device, and makes link one
-// to it.
-func (v disks) mapDevice(t target, device, file, link string) error {
-	if err := v.mapped.hold(device, file); err != nil {
-		return &csi.OperationError{Operation: "MapBlockVolume", Err: err}
-	}
-	isNew, err := linkTo(device, link)
-	if err != nil {
-		return &csi.OperationError{Operation: "MapBlockVolume", Err: err}
-	}
-	if isNew {
-		v.cfg.Tell(t.pod, v1.EventTypeNormal, "SuccessfulMountVolume", fmt.Sprintf(
-			"MapVolume.MapPodDevice succeeded for volume %q globalMapPath %q", t.pv.Name,
-			filepath.Dir(file)))
-		v.cfg.Tell(t.pod, v1.EventTypeNormal, "SuccessfulMountVolume", fmt.Sprintf(
-			"MapVolume.MapPodDevice succeeded for volume %q volumeMapPath %q", t.pv.Name,
-			filepath.Dir(link)))
-	}
-	return nil
+	return v.mapped.mapDevice(t, device, v.cfg.CSI.DeviceFile(t.place().name, t.pod.UID), link)
 }

@@ -10,16 +10,18 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/volume/csi"
 )
 
-// mapped removes what a kubelet makes for a block volume of a pod beside the link in the pod's
-// directory: below the node's plugins/ a mount of the device, named after the pod's UID, and a loop
-// device on that, which keeps the device from being replaced. For local volumes we make neither;
-// those of a pod that a kubelet started are removed with the pod's volumes.
+// mapped makes and removes what a pod has of a block volume beside the link in the pod's directory:
+// below the node's plugins/ a mount of the device, named after the pod's UID, and a loop device on
+// that, which keeps the device from being replaced. For local volumes we make neither; those of a
+// pod that a kubelet started are removed with the pod's volumes.
 type mapped struct {
-	layout
-	filesystems
+	*node
 	loops string // /sys/block
 	nodes string // /dev
 }
@@ -77,6 +79,34 @@ func (m mapped) free(ctx context.Context, path string) error {
 		return err
 	}
 	return m.unmount(ctx, path)
+}
+
+// hasDevice reports whether a device is mounted on the file, kept open, and linked.
+func (m mapped) hasDevice(file, link string) bool {
+	mounted, err := m.isMounted(file)
+	_, linkErr := filepath.EvalSymlinks(link)
+	return err == nil && mounted && linkErr == nil && m.hasLoop(file)
+}
+
+// mapDevice mounts a device on a file of the pod's, keeps it open by a loop device, and makes link one
+// to it.
+func (m mapped) mapDevice(t target, device, file, link string) error {
+	if err := m.hold(device, file); err != nil {
+		return &csi.OperationError{Operation: "MapBlockVolume", Err: err}
+	}
+	isNew, err := linkTo(device, link)
+	if err != nil {
+		return &csi.OperationError{Operation: "MapBlockVolume", Err: err}
+	}
+	if isNew {
+		m.cfg.Tell(t.pod, v1.EventTypeNormal, "SuccessfulMountVolume", fmt.Sprintf(
+			"MapVolume.MapPodDevice succeeded for volume %q globalMapPath %q", t.pv.Name,
+			filepath.Dir(file)))
+		m.cfg.Tell(t.pod, v1.EventTypeNormal, "SuccessfulMountVolume", fmt.Sprintf(
+			"MapVolume.MapPodDevice succeeded for volume %q volumeMapPath %q", t.pv.Name,
+			filepath.Dir(link)))
+	}
+	return nil
 }
 
 // loopsOn returns the names of the loop devices on the file at path.

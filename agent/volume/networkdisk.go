@@ -154,7 +154,7 @@ func (v disks) setUpDevice(ctx context.Context, t target, of networkDisk) error 
 	link := t.place().device(t.podDir)
 	r := scsi.Request{Use: scsi.Use{Pod: t.pod.UID}, Disk: of.Disk}
 	for _, h := range v.scsi.Holds(t.pod.UID) {
-		if h.Has(r) && v.hasDevice(h.File, link) {
+		if h.Has(r) && v.mapped.hasDevice(h.File, link) {
 			return nil
 		}
 	}
@@ -169,7 +169,7 @@ func (v disks) setUpDevice(ctx context.Context, t target, of networkDisk) error 
 		if err != nil {
 			return err
 		}
-		return v.mapDevice(t, device, file, link)
+		return v.mapped.mapDevice(t, device, file, link)
 	})
 }
 

@@ -124,7 +124,7 @@ func New(cfg Config) (*Volumes, error) {
 	}
 	v := &Volumes{node: n, grower: grower{node: n}, containers: containers{n, records{n.layout}},
 		devices: newOnDevices(n.layout, n.filesystems),
-		mapped:  mapped{n.layout, n.filesystems, "/sys/block", "/dev"}}
+		mapped:  mapped{n, "/sys/block", "/dev"}}
 	v.meter = meter{node: n, due: &v.due}
 	v.due.renews = (disks{v}).renews
 	v.scsi = newDisks(v)
