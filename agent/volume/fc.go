@@ -29,7 +29,7 @@ func fcSource(u used) *v1.FCVolumeSource {
 	return u.volume.FC
 }
 
-func fcDisk(_ context.Context, _ disks, t target) (networkDisk, error) {
+func fcDisk(_ context.Context, _ DisksConfig, t target) (networkDisk, error) {
 	source := fcSource(t.used)
 	disk, err := scsi.NewFC(source)
 	return networkDisk{disk, source.FSType}, err

@@ -24,12 +24,12 @@ func iscsiFacts(u used) facts {
 	return facts{mounted: true, contexts: true, readOnly: u.pv == nil && u.volume.ISCSI.ReadOnly}
 }
 
-func iscsiDisk(ctx context.Context, v disks, t target) (networkDisk, error) {
+func iscsiDisk(ctx context.Context, c DisksConfig, t target) (networkDisk, error) {
 	source, name := iscsiSource(t.used), t.volume.Name
 	if t.pv != nil {
 		name = t.pv.Name
 	}
-	secret, err := v.chapSecret(ctx, t.pod, source)
+	secret, err := c.chapSecret(ctx, t.pod, source)
 	if err != nil {
 		return networkDisk{}, err
 	}
@@ -55,18 +55,18 @@ func iscsiSource(u used) *v1.ISCSIPersistentVolumeSource {
 }
 
 // chapSecret returns the keys of the secret with which the node logs in; nil: there are none.
-func (v disks) chapSecret(ctx context.Context, pod *v1.Pod, source *v1.ISCSIPersistentVolumeSource) (
+func (c DisksConfig) chapSecret(ctx context.Context, pod *v1.Pod, source *v1.ISCSIPersistentVolumeSource) (
 	map[string]string, error) {
 	ref := source.SecretRef
 	if ref == nil || ref.Name == "" || !source.DiscoveryCHAPAuth && !source.SessionCHAPAuth {
 		return nil, nil
 	}
-	if v.cfg.Disks.Secret == nil {
+	if c.Secret == nil {
 		return nil, fmt.Errorf("there is no API server to get secret %s from; run the agent with "+
 			"--kubeconfig", ref.Name)
 	}
 	namespace := cmp.Or(ref.Namespace, pod.Namespace)
-	found, err := v.cfg.Disks.Secret(ctx, namespace, ref.Name)
+	found, err := c.Secret(ctx, namespace, ref.Name)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't get secret %s/%s error: %w", namespace, ref.Name, err)
 	}

@@ -27,17 +27,24 @@ type DisksConfig struct {
 	Secret func(ctx context.Context, namespace, name string) (*v1.Secret, error)
 }
 
-func newDisks(v *Volumes) *scsi.Disks {
-	c := v.cfg.Disks
+// hostDisks has the host attach disks of iSCSI and Fibre Channel, and makes volumes of them.
+type hostDisks struct {
+	*node
+	mapped mapped
+	scsi   *scsi.Disks
+}
+
+func newHostDisks(n *node, d *onDevices, m mapped) hostDisks {
+	c := n.cfg.Disks
 	if c.Host.Run == nil {
 		c.Host = scsi.TheHost()
 	}
-	return scsi.New(scsi.Config{Root: v.root, Mounts: deviceMounts{v.devices}, Host: c.Host,
-		Attached: c.Attached, Used: c.Used, Wake: c.Wake})
+	return hostDisks{n, m, scsi.New(scsi.Config{Root: n.root, Mounts: deviceMounts{d}, Host: c.Host,
+		Attached: c.Attached, Used: c.Used, Wake: c.Wake})}
 }
 
 // Disks returns the disks of iSCSI and Fibre Channel of the node.
-func (v *Volumes) Disks() *scsi.Disks { return v.scsi }
+func (d hostDisks) Disks() *scsi.Disks { return d.scsi }
 
 // deviceMounts mounts file systems on devices.
 type deviceMounts struct{ *onDevices }
@@ -64,47 +71,50 @@ type networkDisk struct {
 	fstype string
 }
 
+// diskOf returns the disk that a volume names.
+type diskOf func(ctx context.Context, c DisksConfig, t target) (networkDisk, error)
+
 // networkDisks completes a type of volumes that are disks which the host attaches. The file system on a
 // disk is mounted once for the node; pods get mounts of that.
-func networkDisks(p plugin, disk func(context.Context, disks, target) (networkDisk, error)) plugin {
+func networkDisks(p plugin, disk diskOf) plugin {
 	p.from, p.relabel = inPods|byClaims, true
 	name := p.name
 	p.held = &held{
 		release: func(ctx context.Context, v *Volumes, pod types.UID) error {
-			return (disks{v}).leaveDisks(ctx, pod, func(h scsi.Held) bool { return h.Kind == name })
+			return v.hostDisks.leaveDisks(ctx, pod, func(h scsi.Held) bool { return h.Kind == name })
 		},
 		leave: func(ctx context.Context, v *Volumes, pod types.UID, volume string) error {
-			return (disks{v}).leaveDisks(ctx, pod, func(h scsi.Held) bool {
+			return v.hostDisks.leaveDisks(ctx, pod, func(h scsi.Held) bool {
 				return h.Kind == name && h.Volume == volume
 			})
 		},
 	}
 	p.setUp = func(ctx context.Context, v *Volumes, t target) (again time.Time, err error) {
-		of, err := disk(ctx, disks{v}, t)
+		of, err := disk(ctx, v.cfg.Disks, t)
 		if err != nil {
 			return again, err
 		}
-		return again, (disks{v}).setUpDisk(ctx, t, of)
+		return again, v.hostDisks.setUpDisk(ctx, t, of)
 	}
 	return p
 }
 
 // networkBlocks does the same for disks that containers have as devices.
-func networkBlocks(p plugin, disk func(context.Context, disks, target) (networkDisk, error)) plugin {
+func networkBlocks(p plugin, disk diskOf) plugin {
 	p.from, p.block = byClaims, true
 	p.path = func(used) string { return "" }
 	p.setUp = func(ctx context.Context, v *Volumes, t target) (again time.Time, err error) {
-		of, err := disk(ctx, disks{v}, t)
+		of, err := disk(ctx, v.cfg.Disks, t)
 		if err != nil {
 			return again, err
 		}
-		return again, (disks{v}).setUpDevice(ctx, t, of)
+		return again, v.hostDisks.setUpDevice(ctx, t, of)
 	}
 	return p
 }
 
 // setUpDisk has the disk attached and mounted, and mounts it for the pod.
-func (v disks) setUpDisk(ctx context.Context, t target, of networkDisk) error {
+func (d hostDisks) setUpDisk(ctx context.Context, t target, of networkDisk) error {
 	options := []string{"bind"}
 	r := scsi.Request{Use: scsi.Use{Pod: t.pod.UID, Volume: t.place().name}, Disk: of.Disk,
 		FSType: of.fstype, Options: t.mountOptions()}
@@ -113,8 +123,8 @@ func (v disks) setUpDisk(ctx context.Context, t target, of networkDisk) error {
 	}
 	own := t.used // the file system has the SELinux label, and the kernel none for a mount of it
 	own.label = ""
-	return v.attachDisk(ctx, t, r, func(at, _ string) error {
-		mounted, err := v.isMounted(t.path())
+	return d.attachDisk(ctx, t, r, func(at, _ string) error {
+		mounted, err := d.isMounted(t.path())
 		if err != nil {
 			return err
 		}
@@ -122,12 +132,12 @@ func (v disks) setUpDisk(ctx context.Context, t target, of networkDisk) error {
 			if err := os.MkdirAll(t.path(), dirMode); err != nil {
 				return err
 			}
-			if err := v.mount(at, t.path(), "", own.mountOptions(options...)); err != nil {
+			if err := d.mount(at, t.path(), "", own.mountOptions(options...)); err != nil {
 				return err
 			}
 		}
-		if !t.readOnly && v.asRoot {
-			if err := v.cfg.giveToGroup(t); err != nil {
+		if !t.readOnly && d.asRoot {
+			if err := d.cfg.giveToGroup(t); err != nil {
 				return err
 			}
 		}
@@ -137,28 +147,28 @@ func (v disks) setUpDisk(ctx context.Context, t target, of networkDisk) error {
 
 // attachDisk has the disk attached, and calls then. The host may take longer than ctx: then a later
 // call waits on.
-func (v disks) attachDisk(ctx context.Context, t target, r scsi.Request,
+func (d hostDisks) attachDisk(ctx context.Context, t target, r scsi.Request,
 	then func(at, file string) error) error {
-	v.scsi.Want(r)
-	err := v.foreign(ctx, t, func() error {
-		return v.scsi.SetUp(context.WithoutCancel(ctx), r, then)
+	d.scsi.Want(r)
+	err := d.foreign(ctx, t, func() error {
+		return d.scsi.SetUp(context.WithoutCancel(ctx), r, then)
 	})
 	if t.pv != nil {
-		v.cfg.tellMismatch(t, err)
+		d.cfg.tellMismatch(t, err)
 	}
 	return err
 }
 
 // setUpDevice has the disk attached, and makes it a device of the pod.
-func (v disks) setUpDevice(ctx context.Context, t target, of networkDisk) error {
+func (d hostDisks) setUpDevice(ctx context.Context, t target, of networkDisk) error {
 	link := t.place().device(t.podDir)
 	r := scsi.Request{Use: scsi.Use{Pod: t.pod.UID}, Disk: of.Disk}
-	for _, h := range v.scsi.Holds(t.pod.UID) {
-		if h.Has(r) && v.mapped.hasDevice(h.File, link) {
+	for _, h := range d.scsi.Holds(t.pod.UID) {
+		if h.Has(r) && d.mapped.hasDevice(h.File, link) {
 			return nil
 		}
 	}
-	return v.attachDisk(ctx, t, r, func(device, file string) error {
+	return d.attachDisk(ctx, t, r, func(device, file string) error {
 		f, err := os.OpenFile(file, os.O_CREATE|os.O_RDONLY, dirMode)
 		if err == nil {
 			err = f.Close()
@@ -169,23 +179,23 @@ func (v disks) setUpDevice(ctx context.Context, t target, of networkDisk) error 
 		if err != nil {
 			return err
 		}
-		return v.mapped.mapDevice(t, device, file, link)
+		return d.mapped.mapDevice(t, device, file, link)
 	})
 }
 
 // leaveDisks unmounts disks of a pod, and gives them up. It waits for each at most unmountWait; a later
 // call waits on.
-func (v disks) leaveDisks(ctx context.Context, pod types.UID, which func(scsi.Held) bool) error {
-	podDir, err := v.podDir(pod)
+func (d hostDisks) leaveDisks(ctx context.Context, pod types.UID, which func(scsi.Held) bool) error {
+	podDir, err := d.podDir(pod)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, unmountWait)
 	defer cancel()
 	var errs []error
-	for _, h := range v.scsi.Holds(pod) {
+	for _, h := range d.scsi.Holds(pod) {
 		if which(h) {
-			errs = append(errs, v.scsi.Leave(ctx, h, func() error { return v.endDisk(ctx, podDir, h) }))
+			errs = append(errs, d.scsi.Leave(ctx, h, func() error { return d.endDisk(ctx, podDir, h) }))
 		}
 	}
 	return errors.Join(errs...)
@@ -193,14 +203,14 @@ func (v disks) leaveDisks(ctx context.Context, pod types.UID, which func(scsi.He
 
 // endDisk removes what was made of a disk for a pod, but for the directory of its mount and the link to
 // its device, which go with the pod's directory.
-func (v disks) endDisk(ctx context.Context, podDir string, h scsi.Held) error {
+func (d hostDisks) endDisk(ctx context.Context, podDir string, h scsi.Held) error {
 	if h.File != "" {
-		return errors.Join(v.mapped.free(ctx, h.File), files.Remove(h.File))
+		return errors.Join(d.mapped.free(ctx, h.File), files.Remove(h.File))
 	}
 	path := place{h.Kind, h.Volume}.in(podDir)
-	mounted, err := v.isMounted(path)
+	mounted, err := d.isMounted(path)
 	if err != nil || !mounted {
 		return err
 	}
-	return v.unmount(ctx, path)
+	return d.unmount(ctx, path)
 }

@@ -79,6 +79,7 @@ type Volumes struct {
 	grower
 	meter
 	containers
+	hostDisks
 	turns   turns.Turns[place]
 	devices *onDevices
 	mapped  mapped
@@ -86,7 +87,6 @@ type Volumes struct {
 	last       lastVersions
 	operations operations
 	remains    *remains
-	scsi       *scsi.Disks
 }
 
 // Feature gates of volumes.
@@ -127,7 +127,7 @@ func New(cfg Config) (*Volumes, error) {
 		mapped:  mapped{n, "/sys/block", "/dev"}}
 	v.meter = meter{node: n, due: &v.due}
 	v.due.renews = (disks{v}).renews
-	v.scsi = newDisks(v)
+	v.hostDisks = newHostDisks(n, v.devices, v.mapped)
 	v.remains, err = newRemains(n)
 	return v, err
 }
