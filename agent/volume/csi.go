@@ -18,8 +18,12 @@ import (
 // csiName is the name of the type of volumes that drivers make.
 const csiName = "kubernetes.io/csi"
 
-// disks are the volumes that CSI drivers make, with what is wanted and measured of all volumes.
-type disks struct{ *Volumes }
+// csiDisks has CSI drivers make volumes, grow them as they are set up, and take them back.
+type csiDisks struct {
+	*node
+	mapped mapped
+	grower *grower
+}
 
 // republishPeriod is how often volumes are published again whose drivers want that: about as often
 // as the kubelet looks at a pod that nothing happens to.
@@ -31,7 +35,7 @@ func csiVolumes() plugin {
 		facts: csiFacts,
 		held:  &held{release: releaseCSI, leave: leaveOneCSI, inside: csi.MountName},
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
-			err := (disks{v}).setUpCSI(ctx, t, func(_ string, got csi.Result) error {
+			err := v.csi.setUp(ctx, t, func(_ string, got csi.Result) error {
 				if got.Give && v.asRoot {
 					if err := v.cfg.giveToGroup(t); err != nil {
 						return err
@@ -55,11 +59,11 @@ func csiFacts(u used) facts {
 		readOnly: source.ReadOnly != nil && *source.ReadOnly}
 }
 
-// setUpCSI has the volume's driver make it, and calls then with where it is. The driver may take
+// setUp has the volume's driver make it, and calls then with where it is. The driver may take
 // longer than ctx: then a later call waits on.
-func (v disks) setUpCSI(ctx context.Context, t target,
+func (d csiDisks) setUp(ctx context.Context, t target,
 	then func(target string, got csi.Result) error) error {
-	if v.cfg.CSI == nil {
+	if d.cfg.CSI == nil {
 		return errNoDrivers
 	}
 	of, err := t.csiVolume(t.pod)
@@ -67,12 +71,12 @@ func (v disks) setUpCSI(ctx context.Context, t target,
 		return err
 	}
 	r := csi.Request{Volume: of, Pod: t.pod}
-	v.cfg.CSI.Want(r)
-	return v.foreign(ctx, t, func() error {
+	d.cfg.CSI.Want(r)
+	return d.foreign(ctx, t, func() error {
 		ctx := context.WithoutCancel(ctx)
-		return v.cfg.CSI.SetUp(ctx, r, func(target string, got csi.Result) error {
+		return d.cfg.CSI.SetUp(ctx, r, func(target string, got csi.Result) error {
 			if t.read != nil {
-				if err := v.grower.grow(ctx, growing{t.pod, t.used, t.read, t.pv}, true); err != nil {
+				if err := d.grower.grow(ctx, growing{t.pod, t.used, t.read, t.pv}, true); err != nil {
 					return err
 				}
 			}
@@ -129,28 +133,28 @@ func (c Config) isRenewed(u used) bool {
 }
 
 // renews reports whether a volume of the pod is published again and again.
-func (v disks) renews(pod *v1.Pod) bool {
-	all, err := v.claims.usedNow(pod)
-	return err == nil && slices.ContainsFunc(all, v.cfg.isRenewed)
+func (d csiDisks) renews(pod *v1.Pod) bool {
+	all, err := d.claims.usedNow(pod)
+	return err == nil && slices.ContainsFunc(all, d.cfg.isRenewed)
 }
 
 // releaseCSI has all volumes of the pod unpublished, each by itself.
 func releaseCSI(ctx context.Context, v *Volumes, pod types.UID) error {
-	return (disks{v}).leaveCSI(ctx, pod, func(csi.Use) bool { return true })
+	return v.csi.leave(ctx, pod, func(csi.Use) bool { return true })
 }
 
 // leaveOneCSI has one volume with a file system unpublished.
 func leaveOneCSI(ctx context.Context, v *Volumes, pod types.UID, name string) error {
-	return (disks{v}).leaveCSI(ctx, pod, func(u csi.Use) bool { return u.Device == "" && u.Name == name })
+	return v.csi.leave(ctx, pod, func(u csi.Use) bool { return u.Device == "" && u.Name == name })
 }
 
-// leaveCSI has volumes of a pod unpublished. It waits for each driver at most unmountWait; a later
+// leave has volumes of a pod unpublished. It waits for each driver at most unmountWait; a later
 // call waits on.
-func (v disks) leaveCSI(ctx context.Context, pod types.UID, which func(csi.Use) bool) error {
-	if v.cfg.CSI == nil {
+func (d csiDisks) leave(ctx context.Context, pod types.UID, which func(csi.Use) bool) error {
+	if d.cfg.CSI == nil {
 		return nil
 	}
-	podDir, err := v.podDir(pod)
+	podDir, err := d.podDir(pod)
 	if err != nil {
 		return err
 	}
@@ -158,15 +162,15 @@ func (v disks) leaveCSI(ctx context.Context, pod types.UID, which func(csi.Use) 
 	defer cancel()
 	errs := make(chan error)
 	n := 0
-	for _, u := range v.cfg.CSI.Uses(pod) {
+	for _, u := range d.cfg.CSI.Uses(pod) {
 		if !which(u) {
 			continue
 		}
 		n++
 		go func() {
-			errs <- v.calls.do(ctx, "unpublish "+u.Target, func() error {
+			errs <- d.calls.do(ctx, "unpublish "+u.Target, func() error {
 				ctx := context.WithoutCancel(ctx)
-				return v.cfg.CSI.Leave(ctx, u, func() error { return v.unmapCSI(ctx, podDir, u) })
+				return d.cfg.CSI.Leave(ctx, u, func() error { return d.unmap(ctx, podDir, u) })
 			})
 		}()
 	}
@@ -177,18 +181,18 @@ func (v disks) leaveCSI(ctx context.Context, pod types.UID, which func(csi.Use) 
 	return errors.Join(all...)
 }
 
-// unmapCSI removes what the agent made of a block volume for the pod.
-func (v disks) unmapCSI(ctx context.Context, podDir string, u csi.Use) error {
+// unmap removes what the agent made of a block volume for the pod.
+func (d csiDisks) unmap(ctx context.Context, podDir string, u csi.Use) error {
 	if u.Device == "" {
 		return nil
 	}
-	if err := v.mapped.endLoops(u.Device); err != nil {
+	if err := d.mapped.endLoops(u.Device); err != nil {
 		return err
 	}
 	if err := files.Remove(place{csiName, u.Name}.device(podDir)); err != nil {
 		return err
 	}
-	return v.mapped.free(ctx, u.Device)
+	return d.mapped.free(ctx, u.Device)
 }
 
 // errNotMeasured is the error of a volume whose driver cannot say what room it has.

@@ -17,34 +17,34 @@ func csiBlocks() plugin {
 		path: func(used) string { return "" },
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
 			link := t.place().device(t.podDir)
-			if (disks{v}).isMapped(t, link) {
+			if v.csi.isMapped(t, link) {
 				return time.Time{}, nil
 			}
-			return time.Time{}, (disks{v}).setUpCSI(ctx, t, func(target string, _ csi.Result) error {
-				return (disks{v}).mapCSI(t, target, link)
+			return time.Time{}, v.csi.setUp(ctx, t, func(target string, _ csi.Result) error {
+				return v.csi.mapPublished(t, target, link)
 			})
 		}}
 }
 
 // isMapped reports whether the pod has the device already.
-func (v disks) isMapped(t target, link string) bool {
-	if v.cfg.CSI == nil {
+func (d csiDisks) isMapped(t target, link string) bool {
+	if d.cfg.CSI == nil {
 		return false
 	}
-	for _, u := range v.cfg.CSI.Uses(t.pod.UID) {
+	for _, u := range d.cfg.CSI.Uses(t.pod.UID) {
 		if u.Name != t.place().name || u.Device == "" {
 			continue
 		}
-		return v.mapped.hasDevice(u.Device, link)
+		return d.mapped.hasDevice(u.Device, link)
 	}
 	return false
 }
 
-// mapCSI makes the pod's device of what the driver has published.
-func (v disks) mapCSI(t target, published, link string) error {
+// mapPublished makes the pod's device of what the driver has published.
+func (d csiDisks) mapPublished(t target, published, link string) error {
 	device, err := filepath.EvalSymlinks(published)
 	if err != nil {
 		return fmt.Errorf("the driver has published no device: %w", err)
 	}
-	return v.mapped.mapDevice(t, device, v.cfg.CSI.DeviceFile(t.place().name, t.pod.UID), link)
+	return d.mapped.mapDevice(t, device, d.cfg.CSI.DeviceFile(t.place().name, t.pod.UID), link)
 }

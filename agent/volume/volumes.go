@@ -83,6 +83,7 @@ type Volumes struct {
 	turns   turns.Turns[place]
 	devices *onDevices
 	mapped  mapped
+	csi     csiDisks
 	// last has the versions of the volumes that the agent writes.
 	last       lastVersions
 	operations operations
@@ -126,7 +127,8 @@ func New(cfg Config) (*Volumes, error) {
 		devices: newOnDevices(n.layout, n.filesystems),
 		mapped:  mapped{n, "/sys/block", "/dev"}}
 	v.meter = meter{node: n, due: &v.due}
-	v.due.renews = (disks{v}).renews
+	v.csi = csiDisks{n, v.mapped, &v.grower}
+	v.due.renews = v.csi.renews
 	v.hostDisks = newHostDisks(n, v.devices, v.mapped)
 	v.remains, err = newRemains(n)
 	return v, err
