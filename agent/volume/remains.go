@@ -28,7 +28,8 @@ func newRemains(n *node) (*remains, error) {
 		return nil, fmt.Errorf("look at what is left of pods: %w", err)
 	}
 	for _, pod := range pods {
-		err = errors.Join(err, r.reconstruct(n.cfg, types.UID(pod.Name()), filepath.Join(n.root, podsDir, pod.Name())))
+		dir := filepath.Join(n.root, podsDir, pod.Name())
+		err = errors.Join(err, r.reconstruct(n.cfg, types.UID(pod.Name()), dir))
 	}
 	return r, err
 }
