@@ -132,6 +132,13 @@ func first(s *scenarioNode, pod string) *drivers.Driver { return s.driversOf(pod
 func stopDriver(_ context.Context, s *scenarioNode, pod string) error { return first(s, pod).Stop() }
 func killDriver(_ context.Context, s *scenarioNode, pod string) error { return first(s, pod).Kill() }
 
+// awayDriver stops the driver, and waits until a kubelet has seen that: it looks once a second.
+func awayDriver(ctx context.Context, s *scenarioNode, pod string) error {
+	err := stopDriver(ctx, s, pod)
+	time.Sleep(2 * time.Second)
+	return err
+}
+
 func startDriver(ctx context.Context, s *scenarioNode, pod string) error {
 	return first(s, pod).Start(ctx)
 }

@@ -156,7 +156,7 @@ func claimEnds(usual act, pod string) []scenario {
 
 func claimTroubles(usual act, pod string) []scenario {
 	return []scenario{
-		{name: "away", before: both(usual, stopDriver), spec: pod, steps: []step{
+		{name: "away", before: both(usual, awayDriver), spec: pod, steps: []step{
 			{until: isBound, stay: 4 * time.Second, do: both(mark("waits"), startDriver)},
 			{until: isReady, stay: time.Second}}},
 		{name: "fails-once", before: both(usual, failOnce("NodePrepareResources")), spec: pod,
