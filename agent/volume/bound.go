@@ -15,7 +15,6 @@ import (
 	storagehelpers "k8s.io/component-helpers/storage/volume"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/agent/volume/selinux"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
@@ -232,16 +231,12 @@ func withClaims(all []used, known map[string]Claimed) (out []used, errs []error)
 			if !has {
 				continue
 			}
-			pv, migrated, err := csi.Translate(claimed.Volume)
-			var p plugin
-			if err == nil {
-				p, err = persistentPlugin(pv)
-			}
+			is, err := claimed.typed()
 			if err != nil {
 				errs = append(errs, err)
 				continue
 			}
-			u.plugin, u.pv, u.migrated, u.readOnly = p, pv, migrated, claimed.ReadOnly
+			u.plugin, u.pv, u.migrated, u.readOnly = is.plugin, is.pv, is.migrated, claimed.ReadOnly
 			u.read = claimed.read
 			if claimed.Labeled {
 				u.label = claimed.Label

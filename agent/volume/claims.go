@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/internal/files"
 )
 
@@ -35,6 +36,15 @@ type Claimed struct {
 	Labeled bool   `json:"labeled,omitempty"`
 	// read is the claim as it was read last; nil: not in this run of the agent.
 	read *v1.PersistentVolumeClaim
+}
+
+// typed returns the volume with its type; a volume of an in-tree type that a driver serves now is
+// that driver's.
+func (c Claimed) typed() (is used, err error) {
+	if is.pv, is.migrated, err = csi.Translate(c.Volume); err == nil {
+		is.plugin, err = persistentPlugin(is.pv)
+	}
+	return is, err
 }
 
 // oncePod reports whether only one pod at a time may use the volume. If the volume has other access

@@ -5,7 +5,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/agent/volume/selinux"
 )
 
@@ -29,15 +28,10 @@ func (v labeling) label(ctx context.Context, pod *v1.Pod, name string, of Claime
 // about describes a volume of a pod.
 func (v labeling) about(ctx context.Context, name string, of Claimed) (selinux.Volume, error) {
 	out := selinux.Volume{Name: name, PV: of.Volume}
-	pv, _, err := csi.Translate(of.Volume)
+	u, err := of.typed()
 	if err != nil {
 		return out, err
 	}
-	p, err := persistentPlugin(pv)
-	if err != nil {
-		return out, err
-	}
-	u := used{plugin: p, pv: pv}
 	out.Plugin, out.Supports = u.fullName(), u.facts().contexts
 	if driver := u.facts().driver; driver != "" && v.cfg.CSI != nil {
 		out.Supports, err = v.cfg.CSI.MountsContexts(ctx, driver)
@@ -73,13 +67,9 @@ func (v labeling) judge(pod *v1.Pod, now, known map[string]Claimed, r rivalry,
 
 // plugin returns the name of the volume's type, with the driver.
 func (c Claimed) plugin() string {
-	pv, _, err := csi.Translate(c.Volume)
+	is, err := c.typed()
 	if err != nil {
 		return ""
 	}
-	p, err := persistentPlugin(pv)
-	if err != nil {
-		return ""
-	}
-	return used{plugin: p, pv: pv}.fullName()
+	return is.fullName()
 }
