@@ -165,7 +165,7 @@ func (c *stepClaims) get(_ context.Context, namespace, name string) (*resourcev1
 	return out, nil
 }
 
-// stepPlace is what the slices of the drivers say, on a machine of so many nodes.
+// stepPlace returns where a device is by its ResourceSlice, on a machine with so many NUMA nodes.
 func stepPlace(driver, device string, nodes int) claim.Place {
 	var n int
 	if _, err := fmt.Sscanf(device, "dev-%d", &n); err != nil {
@@ -311,7 +311,7 @@ func (c *stepClaims) found() (wrong []string) {
 	return wrong
 }
 
-// counts are what came about.
+// counts returns how often each thing came about.
 func (c *stepClaims) counts() (out map[string]int) {
 	c.set(func() { out = maps.Clone(c.seen) })
 	return out

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Admission is what agent/admission knows of claims: a Manager that follows the claims of a pod until
-// they are prepared or released.
+// Admission implements the Claims of agent/admission. It follows the claims of a pod until they are
+// prepared or released.
 type Admission struct{ *Manager }
 
 // Begin follows the pod's claims, unless they can be used already.

@@ -37,7 +37,7 @@ type answers[T any] struct {
 
 type rooms = answers[diskusage.Room]
 
-// answer is what is known of a volume.
+// answer has the last answer about a volume.
 type answer[T any] struct {
 	value T
 	at    time.Time // of value; zero: there is none

@@ -88,7 +88,7 @@ func isReason(text string) bool {
 	return text != "" && utf8.RuneCountInString(text) <= longestReason
 }
 
-// storage is what a driver said of its storage, since it was registered.
+// storage has the last answer of a driver about its storage since it registered.
 type storage struct {
 	asking     bool
 	known      bool

@@ -103,7 +103,7 @@ func (d *driverObjects) MountsContexts(ctx context.Context, driver string) (bool
 	return o.spec != nil && ptr.Deref(o.spec.SELinuxMount, false), err
 }
 
-// object is what a driver's object says; nil inside: there is none.
+// object reads a driver's CSIDriver; nil inside: there is none.
 type object struct{ spec *storagev1.CSIDriverSpec }
 
 // attaches reports whether the driver's persistent volumes are attached to nodes.

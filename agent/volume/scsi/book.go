@@ -24,7 +24,7 @@ type key struct {
 // state is how far a pod's use is.
 type state struct{ leaving bool }
 
-// shared is what the node has of a disk.
+// shared records who uses a disk, and whether it is to be detached.
 type shared struct {
 	disk  Disk
 	users map[Use]state

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// others is what else the node has.
+// others lists what must not lose its session or device.
 type others struct {
 	disks   []Disk                 // those with a directory
 	mounted func(disk string) bool // whether something of a block device is mounted
