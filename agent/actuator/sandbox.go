@@ -61,7 +61,7 @@ func (b build) createSandbox(ctx context.Context, attempt uint32) (id string, er
 
 // makeSandbox makes the pod's cgroup, sandbox and volumes. The volumes, which may wait for the API
 // server, are made beside the cgroup and, unless something of them may be missing, beside the
-// sandbox.
+// sandbox: a volume that another pod of the node has is there.
 func (b build) makeSandbox(ctx context.Context, attempt uint32, handler string) (
 	sandbox string, err error) {
 	beside := b.cfg.Volumes.Beside(b.pod)

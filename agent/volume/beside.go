@@ -10,18 +10,29 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Beside reports whether the pod's volumes may be made while its sandbox is created: all of them
-// are ordinary, so a sandbox hardly ever waits for them in vain, and this run has not tried to make
-// them before.
+// Beside reports whether the pod's volumes may be made while its sandbox is created: all of them are
+// at hand, so a sandbox hardly ever waits for them in vain, and this run has not tried to make them
+// before.
 func (v *Volumes) Beside(pod *v1.Pod) bool {
-	return !v.begun(pod.UID) && usual(pod)
+	all, err := usedVolumes(pod)
+	return err == nil && !v.begun(pod.UID) && !slices.ContainsFunc(all, func(u used) bool {
+		return !u.facts().ordinary && !v.csi.isShared(pod, u)
+	})
 }
 
-// Incomplete reports whether a pod with a sandbox, all of whose volumes are ordinary, lacks one of
-// them or its directory: the agent may have ended while it made both at the same time.
+// Incomplete reports whether a pod with a sandbox, all of whose volumes may have been made beside it,
+// lacks one of them or its directory: the agent may have ended while it made both.
 func (v *Volumes) Incomplete(pod *v1.Pod) (bool, error) {
-	if !usual(pod) {
+	wants, err := usedVolumes(pod)
+	if err != nil {
+		return false, nil //nolint:nilerr // no sandbox is made beside what is not supported
+	}
+	all, errs := withClaims(wants, v.claims.of(pod.UID))
+	if slices.ContainsFunc(all, func(u used) bool { return !u.facts().ordinary && !isShareable(u) }) {
 		return false, nil
+	}
+	if len(errs) > 0 || len(all) < len(wants) {
+		return true, nil // what claims are bound to is recorded before the volumes are made
 	}
 	dir, err := v.podDir(pod.UID)
 	if err != nil {
@@ -29,10 +40,6 @@ func (v *Volumes) Incomplete(pod *v1.Pod) (bool, error) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, pluginsDir)); errors.Is(err, fs.ErrNotExist) {
 		return true, nil // the directory is made before the volumes
-	}
-	all, err := usedVolumes(pod)
-	if err != nil {
-		return false, err
 	}
 	have, err := v.find(dir)
 	if err != nil {
@@ -43,10 +50,4 @@ func (v *Volumes) Incomplete(pod *v1.Pod) (bool, error) {
 		f, is := there[w.place]
 		return w.flaw(f, is) != ""
 	}), nil
-}
-
-// usual reports whether all volumes of the pod are ordinary.
-func usual(pod *v1.Pod) bool {
-	all, err := usedVolumes(pod)
-	return err == nil && !slices.ContainsFunc(all, func(u used) bool { return !u.facts().ordinary })
 }

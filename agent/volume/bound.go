@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -80,11 +81,12 @@ func asked(what string, err error) error {
 func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, all []used) ([]used, []error) {
 	known, now := v.claims.of(pod.UID), map[string]Claimed{}
 	var failed notProcessed
-	for _, u := range all {
+	answers := v.cfg.ask(ctx, pod, all)
+	for i, u := range all {
 		if u.claim == "" {
 			continue
 		}
-		claimed, err := v.cfg.claimed(ctx, pod, u)
+		claimed, err := answers[i].claimed, answers[i].err
 		var away unanswered
 		had, has := known[u.volume.Name]
 		switch {
@@ -136,6 +138,32 @@ func (n notProcessed) Error() string {
 	return fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=%v, unattached "+
 		"volumes=[], failed to process volumes=%v: %s", n.volumes, n.volumes,
 		strings.Join(n.why, "; "))
+}
+
+// maxAsked is how many claims of a pod are asked about at a time.
+const maxAsked = 8
+
+// claimAnswer is what the API server said of a volume's claim.
+type claimAnswer struct {
+	claimed Claimed
+	err     error
+}
+
+// ask asks what the volumes' claims are bound to. The answer for a volume without a claim is empty.
+func (c Config) ask(ctx context.Context, pod *v1.Pod, all []used) []claimAnswer {
+	out := make([]claimAnswer, len(all))
+	var group errgroup.Group
+	group.SetLimit(maxAsked)
+	for i, u := range all {
+		if u.claim != "" {
+			group.Go(func() error {
+				out[i].claimed, out[i].err = c.claimed(ctx, pod, u)
+				return nil
+			})
+		}
+	}
+	_ = group.Wait() // the errors are in the answers
+	return out
 }
 
 // claimed asks the API server what the volume's claim is bound to, and checks that the pod may use

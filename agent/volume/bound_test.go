@@ -71,7 +71,7 @@ func bind(source v1.PersistentVolumeSource) *storage {
 		volumes: map[string]*v1.PersistentVolume{"pv": {
 			ObjectMeta: metav1.ObjectMeta{Name: "pv"},
 			Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: source,
-				ClaimRef: &v1.ObjectReference{UID: "c"}},
+				ClaimRef: &v1.ObjectReference{Namespace: "shop", Name: "data", UID: "c"}},
 		}},
 	}
 }

@@ -29,11 +29,12 @@ func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err e
 		return false, err
 	}
 	known, failed, unsure := map[string]Claimed{}, notProcessed{}, notProcessed{}
-	for _, u := range all {
+	answers := v.cfg.ask(ctx, pod, all)
+	for i, u := range all {
 		if u.claim == "" {
 			continue
 		}
-		claimed, err := v.cfg.claimed(ctx, pod, u)
+		claimed, err := answers[i].claimed, answers[i].err
 		_, away := errors.AsType[unanswered](err)
 		switch {
 		case err == nil:

@@ -116,6 +116,21 @@ func (c *claims) usedNow(pod *v1.Pod) ([]used, error) {
 	return out, errors.Join(errs...)
 }
 
+// another returns a claim as some pod has it.
+func (c *claims) another(namespace, claim string) (Claimed, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, all := range c.pods {
+		for _, claimed := range all {
+			ref := claimed.Volume.Spec.ClaimRef
+			if claimed.Claim == claim && ref != nil && ref.Namespace == namespace {
+				return claimed, true
+			}
+		}
+	}
+	return Claimed{}, false
+}
+
 // elsewhere reports whether another pod uses the persistent volume of that name.
 func (c *claims) elsewhere(pod types.UID, volume string) bool {
 	c.mu.Lock()

@@ -85,6 +85,31 @@ func (d csiDisks) setUp(ctx context.Context, t target,
 	})
 }
 
+// isShareable reports whether a pod can have the volume while another one has it, and nothing of the
+// pod depends on it: no group and no label comes with it.
+func isShareable(u used) bool {
+	return u.claim != "" && u.facts().driver != "" && !u.plugin.block && u.label == "" &&
+		u.pv.Annotations[gidAnnotation] == ""
+}
+
+// isShared reports whether another pod of the node has the volume, so that its driver only has to
+// publish it for this one.
+func (d csiDisks) isShared(pod *v1.Pod, u used) bool {
+	if u.claim == "" || d.cfg.CSI == nil {
+		return false
+	}
+	known, has := d.claims.another(pod.Namespace, u.claim)
+	if !has || known.oncePod() {
+		return false
+	}
+	bound, _ := withClaims([]used{u}, map[string]Claimed{u.volume.Name: known})
+	if len(bound) == 0 || !isShareable(bound[0]) {
+		return false
+	}
+	of, err := bound[0].csiVolume(pod)
+	return err == nil && d.cfg.CSI.IsPublished(of.Key)
+}
+
 // lacksDriver returns why the driver of the volume cannot make it now; nil: it can, or the volume
 // needs none.
 func (c Config) lacksDriver(ctx context.Context, pod *v1.Pod, u used) error {

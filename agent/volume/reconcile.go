@@ -65,12 +65,17 @@ type step struct {
 func (s step) String() string { return fmt.Sprintf("%s %v: %s", s.verb, s.place, s.why) }
 
 // reconcile returns the steps from what exists to what a pod should have. Volumes that nobody wants
-// go first; the rest keeps the order of want. After a crash between steps, the steps that follow
+// go first; the rest keeps the order of want, where a claim that two volumes have counts once. After a crash between steps, the steps that follow
 // from what exists then lead to the same end.
 func reconcile(want []wanted, have []found) (out []step) {
 	there := byPlace(have)
 	var steps []step
+	seen := map[place]bool{}
 	for _, w := range want {
+		if seen[w.place] {
+			continue
+		}
+		seen[w.place] = true
 		f, is := there[w.place]
 		delete(there, w.place)
 		do := func(v verb, why string) { steps = append(steps, step{v, w.place, why}) }

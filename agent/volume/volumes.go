@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -168,27 +170,22 @@ func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, updates bool) error {
 	if err != nil {
 		return err
 	}
-	var again time.Time
 	var errs []error
 	if updates {
 		used, _ = withClaims(used, v.claims.of(pod.UID))
 	} else {
 		used, errs = v.resolve(ctx, pod, used)
 	}
-	unknown, room := len(errs) > 0, maxPodContent
-	for _, s := range reconcile(v.cfg.want(used, updates), have) {
-		if updates && s.verb != update || unknown && s.verb == remove {
-			continue
-		}
-		t := newTarget(pod, dir, used, have, s.place)
+	room, unknown := maxPodContent, len(errs) > 0
+	steps := slices.DeleteFunc(reconcile(v.cfg.want(used, updates), have), func(s step) bool {
+		return updates && s.verb != update || unknown && s.verb == remove
+	})
+	again, failed := v.carryOut(ctx, steps, func(p place) target {
+		t := newTarget(pod, dir, used, have, p)
 		t.room = &room
-		next, err := v.do(ctx, s, t)
-		again, errs = await.Earlier(again, next), append(errs, err)
-		if ctx.Err() != nil {
-			errs = append(errs, ctx.Err())
-			break
-		}
-	}
+		return t
+	})
+	errs = append(errs, failed...)
 	if least := time.Now().Add(leastAgain); !again.IsZero() && again.Before(least) {
 		again = least
 	}
@@ -219,6 +216,33 @@ func (c Config) want(all []used, updates bool) []wanted {
 			renewed: updates && c.isRenewed(u)}
 	}
 	return out
+}
+
+// carryOut carries out the steps, in their order what only the agent does, and the rest of what is
+// made each by itself: a volume whose server or driver hangs delays no other one. The errors come in
+// the order of the steps.
+func (v *Volumes) carryOut(ctx context.Context, steps []step, of func(place) target) (
+	again time.Time, errs []error) {
+	times := make([]time.Time, len(steps))
+	errs = make([]error, len(steps))
+	var apart sync.WaitGroup
+	for i, s := range steps {
+		if ctx.Err() != nil {
+			break
+		}
+		t := of(s.place)
+		do := func() { times[i], errs[i] = v.do(ctx, s, t) }
+		if s.verb == remove || t.plugin.written {
+			do()
+		} else {
+			apart.Go(do)
+		}
+	}
+	apart.Wait()
+	for _, at := range times {
+		again = await.Earlier(again, at)
+	}
+	return again, append(errs, ctx.Err())
 }
 
 // do carries out one step.

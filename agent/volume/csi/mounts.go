@@ -107,6 +107,17 @@ func (m *Mounts) InUse() (out []string) {
 	return out
 }
 
+// IsPublished reports whether a pod has the volume from a driver that is registered: for another one
+// it only has to be published.
+func (m *Mounts) IsPublished(k Key) (is bool) {
+	m.book.change(k, func(s *shared) {
+		for _, now := range s.users {
+			is = is || now.done && !now.leaving
+		}
+	})
+	return is && m.cfg.Drivers.Registered(k.Driver)
+}
+
 // DriversChanged has pods looked at that wait for a driver which is registered now.
 func (m *Mounts) DriversChanged() {
 	m.book.forgive(m.cfg.Drivers.Registered)
