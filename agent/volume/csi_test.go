@@ -153,14 +153,14 @@ func (n *diskNode) start() {
 	n.csi = csi.MountsConfig{Drivers: n.drivers, Root: n.cfg.Root, Node: "node", Objects: n.objects,
 		Attached: n.objects.attached, Done: n.count,
 		Pauses: await.Pauses{First: time.Millisecond, Last: 8 * time.Millisecond}}
-	n.mounts = csi.NewMounts(ctx, n.csi)
-	n.cfg.CSI = n.mounts
+	mounts := csi.NewMounts(ctx, n.csi)
+	n.mounts, n.cfg.CSI = mounts, mounts
 	var err error
 	if n.Volumes, err = New(n.cfg); err != nil {
 		n.t.Fatal(err)
 	}
 	var running sync.WaitGroup
-	running.Go(func() { _ = n.mounts.Run(ctx) })
+	running.Go(func() { _ = mounts.Run(ctx) })
 	n.t.Cleanup(func() {
 		cancel()
 		running.Wait()

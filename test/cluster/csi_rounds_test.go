@@ -280,6 +280,9 @@ func (r *csiRounds) reboot() {
 	for _, s := range r.Runtime.State().Sandboxes {
 		_ = r.Runtime.KillSandbox(s.ID) // it may have ended
 	}
+	if err := csidriver.Sweep(r.Root); err != nil { // devices that the agent keeps open
+		r.t.Error(err)
+	}
 	for _, point := range slices.Backward(mountsBelow(r.t, r.Root)) {
 		if err := unix.Unmount(point, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
 			r.t.Errorf("unmount %s: %v", point, err)

@@ -149,7 +149,7 @@ func loops() (map[string]string, error) {
 	return out, err
 }
 
-// Sweep unmounts and detaches all that drivers have left of volumes in dir, for the end of a test.
+// Sweep unmounts and detaches all loop devices of files in dir, for the end of a test.
 func Sweep(dir string) error {
 	all, err := loops()
 	errs := []error{err}
