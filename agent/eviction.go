@@ -192,12 +192,9 @@ func (u usage) measure(ctx context.Context, of eviction.Signal) (
 	return summary, u.onHost(s), s.At, nil
 }
 
-// onHost says what of the node is no memory for pods.
+// onHost says how much memory the machine has, and all pods together may use.
 func (u usage) onHost(s *stats.Snapshot) eviction.Host {
 	host := eviction.Host{Memory: int64(s.Machine.Memory)}
-	if u.node.cfg.Gates.Enabled("HugepageAwareEviction") {
-		host.HugePages = int64(s.Machine.HugePages)
-	}
 	if slices.Contains(u.node.cfg.Kubelet.EnforceNodeAllocatable, "pods") {
 		h := u.node.hardware.Get()
 		limit := h.Capacity[v1.ResourceMemory].DeepCopy()

@@ -241,7 +241,7 @@ func newStats(n node, h host, c contentDomain, m *localstorage.Meter) (*stats.Co
 		},
 		Host: stats.Host{BootID: h.info.BootID, MachineID: h.info.MachineID,
 			SystemUUID: h.info.SystemUUID},
-		Groups: groups, Proc: proc,
+		Groups: groups, Proc: proc, HugePagesCount: n.cfg.Gates.Enabled("HugepageAwareEviction"),
 		Disks: stats.DisksConfig{Root: n.cfg.RootDir, Pods: m.Get, Rooms: c.measured},
 	})
 }

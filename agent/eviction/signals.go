@@ -61,9 +61,6 @@ type Readings map[Signal]Reading
 type Host struct {
 	// Memory is that of the machine in bytes; 0: it could not be read, and nothing is known of memory.
 	Memory int64
-	// HugePages is the memory in bytes that is preallocated as huge pages: no pod can use it as memory,
-	// so that it counts as used (HugepageAwareEviction).
-	HugePages int64
 	// PodsCapacity is the limit in bytes of the cgroup of all pods; 0: there is none.
 	PodsCapacity int64
 }
@@ -72,7 +69,7 @@ type Host struct {
 func Read(s statsapi.Summary, host Host) Readings {
 	out := Readings{}
 	if m := s.Node.Memory; m != nil && m.AvailableBytes != nil && host.Memory > 0 {
-		out[MemoryAvailable] = Reading{max(int64(*m.AvailableBytes)-host.HugePages, 0), host.Memory}
+		out[MemoryAvailable] = Reading{int64(*m.AvailableBytes), host.Memory}
 	}
 	if pods := podsMemory(s); pods != nil && host.PodsCapacity > 0 && pods.WorkingSetBytes != nil {
 		left := host.PodsCapacity - int64(*pods.WorkingSetBytes)

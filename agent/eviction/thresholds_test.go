@@ -74,15 +74,12 @@ func TestRead(t *testing.T) {
 		host Host
 		want string
 	}{
-		"all": {Host{Memory: 1000, HugePages: 650, PodsCapacity: 900},
-			"map[allocatableMemory.available:{700 900} imagefs.available:{50 200} memory.available:{50 1000} " +
+		"all": {Host{Memory: 1000, PodsCapacity: 900},
+			"map[allocatableMemory.available:{700 900} imagefs.available:{50 200} memory.available:{700 1000} " +
 				"nodefs.available:{40 100} nodefs.inodesFree:{999 1000} pid.available:{0 4000}]"},
-		"memory that cannot be read, and more huge pages than memory": {Host{HugePages: 1},
+		"memory that cannot be read": {Host{},
 			"map[imagefs.available:{50 200} nodefs.available:{40 100} nodefs.inodesFree:{999 1000} " +
 				"pid.available:{0 4000}]"},
-		"only huge pages are left": {Host{Memory: 1000, HugePages: 900},
-			"map[imagefs.available:{50 200} memory.available:{0 1000} nodefs.available:{40 100} " +
-				"nodefs.inodesFree:{999 1000} pid.available:{0 4000}]"},
 	} {
 		if got := fmt.Sprint(Read(s, tc.host)); got != tc.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", name, got, tc.want)

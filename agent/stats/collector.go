@@ -35,6 +35,8 @@ type Config struct {
 	Groups  Groups
 	Proc    kernel.Proc
 	Disks   DisksConfig
+	// HugePagesCount: preallocated huge pages are not available as memory.
+	HugePagesCount bool
 	// Registry takes the node's own metrics; nil: they are not registered.
 	Registry metrics.KubeRegistry
 }

@@ -21,11 +21,11 @@ func (c *Collector) Kernel(pods bool) (statsapi.Summary, *Snapshot, error) {
 	groups, s := c.cfg.Groups.Reader(), &Snapshot{At: time.Now()}
 	counts, err := groups.Use("/")
 	memory, memoryErr := c.cfg.Proc.Memory()
-	ofRoot(&counts, &memory)
-	s.Machine = Machine{Memory: memory.Total, HugePages: memory.HugePages, Counts: counts}
+	ofRoot(&counts, memory)
+	s.Machine = Machine{Memory: memory.Total, Counts: counts}
 	n := &s.Node
 	n.NodeName, n.Memory = c.cfg.Node, memoryStats(counts)
-	n.Memory.AvailableBytes = available(counts, memory)
+	n.Memory.AvailableBytes = c.available(counts, memory)
 	threads, limit, threadsErr := c.cfg.Proc.Threads()
 	if threadsErr == nil {
 		n.Rlimit = &statsapi.RlimitStats{Time: metav1.NewTime(s.At), MaxPID: &limit,

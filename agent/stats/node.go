@@ -20,15 +20,15 @@ const mainInterface = "eth0"
 func (c *Collector) node(groups *kernel.Reader, s *Snapshot) error {
 	counts, err := groups.Read("/")
 	memory, memoryErr := c.cfg.Proc.Memory()
-	ofRoot(&counts, &memory)
+	ofRoot(&counts, memory)
 	counts.Pressure = c.cfg.Proc.Pressure()
 	interfaces, networkErr := c.cfg.Proc.Interfaces()
-	s.Machine = Machine{c.cfg.Host, c.cfg.CPUs(), memory.Total, memory.SwapTotal, memory.HugePages,
-		counts, interfaces}
+	s.Machine = Machine{c.cfg.Host, c.cfg.CPUs(), memory.Total, memory.SwapTotal, counts,
+		interfaces}
 	n := &s.Node
 	n.NodeName, n.StartTime = c.cfg.Node, metav1.NewTime(c.boot)
 	n.CPU, n.Memory, n.IO = cpuStats(counts), memoryStats(counts), ioStats(counts)
-	n.Memory.AvailableBytes = available(counts, memory)
+	n.Memory.AvailableBytes = c.available(counts, memory)
 	at := metav1.NewTime(s.At)
 	n.Swap = &statsapi.SwapStats{Time: at, SwapAvailableBytes: &memory.SwapFree,
 		SwapUsageBytes: ptr.To(memory.SwapTotal - min(memory.SwapTotal, memory.SwapFree))}
@@ -39,17 +39,21 @@ func (c *Collector) node(groups *kernel.Reader, s *Snapshot) error {
 	return errors.Join(err, memoryErr, networkErr, threadsErr)
 }
 
-// ofRoot completes the counts of the root.
-func ofRoot(counts *kernel.Counts, memory *kernel.MachineMemory) {
+// ofRoot completes the counts of the root. As with cgroup v1, huge pages are not in them.
+func ofRoot(counts *kernel.Counts, memory kernel.MachineMemory) {
 	if counts.Memory.Usage == 0 { // cgroup v2 does not count it for the root
-		counts.Memory.Usage = memory.Total - min(memory.Total, memory.Free)
-		memory.HugePages = 0 // they are in there
+		counts.Memory.Usage = memory.Total - min(memory.Total, memory.Free+memory.HugePages)
 	}
 }
 
-// available is the memory that is not in the working set of the root.
-func available(root kernel.Counts, memory kernel.MachineMemory) *uint64 {
-	return ptr.To(memory.Total - min(memory.Total, root.Memory.WorkingSet()))
+// available is the memory that is not in the working set of the root. Preallocated huge pages are not
+// available either, if they count (HugepageAwareEviction): no pod can use them as memory.
+func (c *Collector) available(root kernel.Counts, memory kernel.MachineMemory) *uint64 {
+	used := root.Memory.WorkingSet()
+	if c.cfg.HugePagesCount {
+		used += memory.HugePages
+	}
+	return ptr.To(memory.Total - min(memory.Total, used))
 }
 
 // systemContainers returns the statistics of what runs beside pods, and of all pods together.

@@ -22,10 +22,8 @@ type Machine struct {
 	Host         Host
 	CPUs         CPUs
 	Memory, Swap uint64 // bytes
-	// HugePages is the memory in huge pages, in bytes, that the node's use of memory does not count.
-	HugePages  uint64
-	Counts     kernel.Counts
-	Interfaces []kernel.Interface
+	Counts       kernel.Counts
+	Interfaces   []kernel.Interface
 }
 
 // Pod is a pod with a sandbox.
