@@ -26,7 +26,8 @@ type screen struct {
 // picture holds what there is to see at a moment.
 type picture struct {
 	rows    []placement.Row
-	wrong   []string // what the node is short of, problems of manifests and device plugins
+	short   []string // what the node is short of
+	wrong   []string // problems of manifests and device plugins
 	free    []string // one line for each resource
 	brief   string   // free in a few words
 	happens []v1.Event
@@ -35,7 +36,8 @@ type picture struct {
 // look takes a picture. It leaves out what the agent does not answer within a refresh.
 func (v viewer) look() picture {
 	now := picture{
-		rows: v.agent.Placements(), wrong: v.wrong(), happens: v.agent.Events(),
+		rows: v.agent.Placements(), short: v.agent.Pressure(), wrong: lines(v.agent.Problems()),
+		happens: v.agent.Events(),
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), refresh)
 	defer cancel()
@@ -148,11 +150,15 @@ func (s screen) shorten(blocks [][]string) {
 // reason says why something is not as it should be.
 type reason struct {
 	text  string
-	wrong bool // of a manifest or plugin, for the user to correct
+	wrong bool // of the node, a manifest or a plugin, for the user to correct
 }
 
-// reasons returns the reasons of pods, followed by the problems of manifests and plugins.
+// reasons returns what the node is short of, which may be why pods are as they are, the reasons of pods,
+// and the problems of manifests and plugins.
 func (s screen) reasons() (out []reason) {
+	for _, text := range s.now.short {
+		out = append(out, reason{text, true})
+	}
 	for _, note := range Notes(s.now.rows) {
 		out = append(out, reason{text: note})
 	}

@@ -122,7 +122,7 @@ func (v viewer) lines(ctx context.Context) error {
 		}
 		before = now
 		wrong := map[string]bool{}
-		for _, line := range v.wrong() {
+		for _, line := range append(v.agent.Pressure(), lines(v.agent.Problems())...) {
 			if wrong[line] = true; !said[line] {
 				news = append(news, line)
 			}
@@ -134,11 +134,6 @@ func (v viewer) lines(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-// wrong says what the node is short of, and then the problems of manifests and device plugins.
-func (v viewer) wrong() []string {
-	return append(v.agent.Pressure(), lines(v.agent.Problems())...)
 }
 
 // say prints each line with the time before it.
