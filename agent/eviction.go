@@ -98,10 +98,7 @@ func (a *Agent) podFacts(ends *evictor) eviction.PodFacts {
 			observed, _ := a.host.pleg.Get(uid)
 			return observed.Running() || exclusive(uid) || !statuses.Cleared(uid)
 		},
-		Known: func(uid types.UID) bool {
-			_, known := statuses.Get(uid)
-			return known || !a.pods.sources.SeenAll(func(string) bool { return true })
-		},
+		Known: a.pods.mayHave,
 	}
 }
 

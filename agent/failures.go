@@ -5,7 +5,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/health"
 	"github.com/numalet/numalet/agent/pod"
@@ -29,9 +28,7 @@ func (a *Agent) newFailures() (*health.Failures, error) {
 	n, p := a.node, a.pods
 	return health.NewFailures(health.FailuresConfig{
 		Config: healthConfig(n, a.devices, p), Book: a.devices.failures,
-		Known: func(uid types.UID) bool {
-			return p.knows(uid) || !p.sources.SeenAll(func(string) bool { return true })
-		},
+		Known: p.mayHave,
 		Grace: podworker.Grace,
 		End: func(ends *v1.Pod, message string, grace time.Duration) {
 			p.statuses.events.Put(syncloop.Event{UID: ends.UID, Event: pod.Event{

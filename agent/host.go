@@ -44,6 +44,7 @@ type host struct {
 	short   *eviction.Pressure
 	evicted *eviction.Journal
 	down    *shutdown.Announced // whether the machine goes down
+	marks   *shutdown.Marks     // of pods that end for it
 	images  *images.Records     // nil: whoever names an image may use it
 	tree    *cgroups.Tree       // nil: cgroupsPerQOS is off
 }
@@ -61,6 +62,9 @@ func reach(ctx context.Context, n node, others *neighbours.Neighbours) (h host, 
 		return h, err
 	}
 	if h.evicted, err = eviction.OpenJournal(ctx, n.cfg.RootDir); err != nil {
+		return h, err
+	}
+	if h.marks, err = shutdown.OpenMarks(ctx, n.cfg.RootDir, n.bootID); err != nil {
 		return h, err
 	}
 	if h.client, err = cri.Connect(ctx, cri.Config{

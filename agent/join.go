@@ -82,7 +82,7 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	pods := newPods(ctx, n, statuses, podEnds{
 		admissionEnds: h.admissionEnds(own, devices, contents, state),
 		runtime:       h.pleg, actuator: act, probes: probes, volumes: contents.volumes,
-		doomed: doomers(h.doomed, devices.doomed), failed: devices.failures.Condemned,
+		doomed: doomers(h.doomed, h.downed, devices.doomed), failed: devices.failures.Condemned,
 		lost: h.lost, holds: contents.claims.holds,
 	})
 	disks := newMeter(n, statuses.Active)

@@ -266,3 +266,8 @@ func (p podDomain) knows(uid types.UID) bool {
 	_, known := p.statuses.Get(uid)
 	return known
 }
+
+// mayHave reports whether the node has a pod, or may have it: not all sources were heard.
+func (p podDomain) mayHave(uid types.UID) bool {
+	return p.knows(uid) || !p.sources.SeenAll(func(string) bool { return true })
+}

@@ -16,12 +16,23 @@ import (
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
+// shutDown is why pods end when the machine goes down.
+func shutDown() pod.Why {
+	return pod.Why{Reason: status.ReasonShutdown, Message: shutdown.Message}
+}
+
+// downed are the pods that an earlier run of the agent was about to end since the machine goes down.
+func (h host) downed(p *v1.Pod) (why pod.Why, grace time.Duration, ok bool) {
+	grace, ok = h.marks.Doomed(p)
+	return shutDown(), grace, ok
+}
+
 // newShutdown ends pods in order when the machine goes down.
 func (a *Agent) newShutdown() (*shutdown.Manager, error) {
 	n, statuses := a.node, a.pods.statuses
 	c := shutdown.Config{
 		Logind: shutdown.Logind{DropIns: "/etc/systemd/logind.conf.d"}, Announced: a.host.down,
-		Pods: statuses.Active, Grace: podworker.Grace, Tell: n.events.OnNode, Registry: n.registry,
+		Pods: statuses.Active, Grace: podworker.Grace, Tell: n.events.OnNode, Registry: n.registry, Marks: a.host.marks, Known: a.pods.mayHave,
 		Left: func(uid types.UID) bool {
 			state := n.store.State()
 			return !statuses.Cleared(uid) || !state.Pods[uid].IsEmpty() ||
@@ -31,7 +42,7 @@ func (a *Agent) newShutdown() (*shutdown.Manager, error) {
 		End: func(p *v1.Pod, grace time.Duration) {
 			statuses.events.Put(syncloop.Event{UID: p.UID, Event: pod.Event{
 				Kind: pod.Killed, Grace: grace,
-				Why: pod.Why{Reason: status.ReasonShutdown, Message: shutdown.Message},
+				Why: shutDown(),
 			}})
 		},
 	}

@@ -29,6 +29,8 @@ const (
 const (
 	// period is the time between two looks at pods that end.
 	period = time.Second
+	// markWithin bounds how long the end of pods waits until they are marked on the disk.
+	markWithin = time.Second
 	// tellWithin bounds how long the end of the last wave waits until others know of it: the API
 	// server may have been one of its pods.
 	tellWithin = 3 * time.Second
@@ -50,6 +52,10 @@ type Config struct {
 	Told func(ctx context.Context) bool
 	// Grace is how long a pod gets to exit by its own spec.
 	Grace func(*v1.Pod) time.Duration
+	// Marks remember the pods of the API server that end; Known reports whether a pod is or may be among
+	// the node's.
+	Marks *Marks
+	Known func(types.UID) bool
 	// End ends a pod within grace; it must not block.
 	End func(pod *v1.Pod, grace time.Duration)
 	// Tell records an event of the node.
@@ -136,8 +142,29 @@ func (m *Manager) step(ctx context.Context, h heard) {
 	}
 	next, effects := m.state.step(in, m.cfg.Waves)
 	m.state = next
+	marks := marksOf(effects, pods, in.now)
 	for _, e := range effects {
+		if e.action == end {
+			m.mark(ctx, marks)
+			marks = nil
+		}
 		m.carryOut(ctx, e, pods[e.pod])
+	}
+}
+
+// mark has pods marked on the disk, and waits for it. A disk that takes long does not keep pods from
+// ending.
+func (m *Manager) mark(ctx context.Context, pods []mark) {
+	if len(pods) == 0 {
+		return
+	}
+	written := make(chan struct{})
+	m.entries.Put(entry{marks: pods, written: written})
+	select {
+	case <-written:
+	case <-ctx.Done():
+	case <-time.After(markWithin):
+		klog.FromContext(ctx).Info("Pods end before it is on the disk that they do", "waited", markWithin)
 	}
 }
 
@@ -194,5 +221,5 @@ func (m *Manager) carryOut(ctx context.Context, e effect, pod *v1.Pod) {
 // ended records the end of a shutdown, and then releases the inhibitor.
 func (m *Manager) ended(lock *os.File) {
 	m.last.End = time.Now()
-	m.entries.Put(entry{m.last, lock})
+	m.entries.Put(entry{times: m.last, lock: lock})
 }

@@ -27,6 +27,7 @@ type node struct {
 	bus       *logind.Bus
 	dir       string
 	dropIns   string
+	marks     *Marks
 	announced *Announced
 	changed   chan struct{}
 	registry  metrics.KubeRegistry
@@ -34,6 +35,7 @@ type node struct {
 	mu     sync.Mutex // guards the fields below
 	pods   map[types.UID]*v1.Pod
 	clings bool                       // pods that were told to end stay
+	ends   func(*v1.Pod)              // of each; nil: nothing
 	told   func(context.Context) bool // nil: everybody knows of all ends
 	log    []string
 }
@@ -59,9 +61,14 @@ func startWith(t *testing.T, l Logind, waves ...Wave) *node {
 		p.Spec.Priority = &w.Priority
 		n.pods[p.UID] = p
 	}
+	marks, err := OpenMarks(t.Context(), n.dir, "boot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.marks = marks
 	m, err := New(Config{
 		Waves: waves, Logind: l, Announced: n.announced, Pods: n.list, Left: n.left, Changed: n.changed,
-		Told:  n.knows,
+		Told: n.knows, Marks: n.marks, Known: func(types.UID) bool { return true },
 		Grace: func(*v1.Pod) time.Duration { return time.Minute }, End: n.end,
 		Tell: func(eventType, reason, message string) {
 			n.says(eventType + " " + reason + " " + message)
@@ -105,6 +112,9 @@ func (n *node) end(p *v1.Pod, grace time.Duration) {
 	n.says(fmt.Sprintf("%s within %v", p.Name, grace))
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.ends != nil {
+		n.ends(p)
+	}
 	if !n.clings {
 		delete(n.pods, p.UID)
 		await.Wake(n.changed)

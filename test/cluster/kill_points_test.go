@@ -197,8 +197,10 @@ func killedGoingDown(s goingDown, p killPoint) {
 			s.t.Errorf("the container of %s runs", name)
 		}
 	}
-	if got := e.started("high"); got != 1 { // that of low may begin again before the agent has found logind
-		s.t.Errorf("the container of high was started %d times", got)
+	for _, name := range []string{"low", "high"} {
+		if got := e.started(name); got != 1 {
+			s.t.Errorf("the container of %s was started %d times", name, got)
+		}
 	}
 	if got := s.bus.Locks(); got != 0 {
 		s.t.Errorf("%d inhibitors are held", got)

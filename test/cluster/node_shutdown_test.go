@@ -1,12 +1,14 @@
 package cluster_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -120,7 +122,7 @@ func (s goingDown) told(pod string) error {
 	return nil
 }
 
-// boot has the machine boot: nothing runs, and the agent begins.
+// boot has the machine boot: nothing runs, what was kept is of another boot, and the agent begins.
 func (s goingDown) boot() {
 	s.t.Helper()
 	s.Kill()
@@ -132,10 +134,69 @@ func (s goingDown) boot() {
 			}
 		}
 	}
+	marks := filepath.Join(s.Root, "numalet_shutdown_pods")
+	if raw, err := os.ReadFile(marks); err == nil {
+		older := regexp.MustCompile(`"bootID": *"[^"]+"`).ReplaceAll(raw, []byte(`"bootID": "before"`))
+		if err := os.WriteFile(marks, older, 0o600); err != nil || bytes.Equal(older, raw) {
+			s.t.Fatalf("%v: %s", err, older)
+		}
+	}
 	s.bus.Restart()
 	s.Start()
 	s.AwaitReady(s.Name)
 	s.inhibited(1)
+}
+
+// TestNodeShutdownKilled: the agent is killed in a shutdown when a pod has ended, or while it ends, and the
+// API server does not know it. The next run does not start the pod again, whether the machine still goes
+// down, which it learns late, or does not any more; and other pods run.
+func TestNodeShutdownKilled(t *testing.T) {
+	for name, cancelled := range map[string]bool{"and-on": false, "and-cancelled": true} {
+		for at, fault := range map[string]crisim.Fault{
+			"ended": {}, "ends": {Method: "StopContainer", Pod: "low", Hang: true},
+		} {
+			t.Run(at+"-"+name, func(t *testing.T) {
+				s := newGoingDown(t, "numalet")
+				e := killing{s.t, s.Runtime, s.proxy, s.Client, s.Namespace}
+				s.start("low", "")
+				if fault.Hang {
+					if err := s.Runtime.SetFault(fault); err != nil {
+						t.Fatal(err)
+					}
+				}
+				s.proxy.Set(faults.Trouble{Share: 1, Hang: true})
+				s.proxy.Cut()
+				s.bus.Prepare(true)
+				harness.Eventually(t, "the pod is told to stop", func() error { return s.told("low") })
+				if !fault.Hang {
+					harness.Eventually(t, "it has ended", func() error {
+						if c, ok := s.Runtime.State().Container("low", "main"); !ok || c.Running() {
+							return fmt.Errorf("its container is %+v", c)
+						}
+						return nil
+					})
+				}
+				s.Kill()
+				s.Runtime.ClearFaults()
+				s.proxy.Set(faults.Trouble{})
+				if cancelled {
+					s.bus.Prepare(false)
+				}
+				s.Start()
+				if got := s.ended("low"); !strings.Contains(got, "Failed Terminated Pod was terminated in response to") {
+					t.Errorf("the API server has %s", got)
+				}
+				if got := e.started("low"); got != 1 {
+					t.Errorf("its container was started %d times", got)
+				}
+				if cancelled {
+					s.AwaitReady(s.Name)
+					s.start("fresh", "")
+				}
+				s.MustRun("delete", "pods", "--all", "--timeout=1m")
+			})
+		}
+	}
 }
 
 // TestNodeShutdown: pods of the API server end in waves here and under the stock kubelet, with the same

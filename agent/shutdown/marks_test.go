@@ -1,0 +1,165 @@
+package shutdown
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/mailbox"
+	"github.com/numalet/numalet/internal/podtest"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+func always(types.UID) bool { return true }
+
+// doomed names the pods of two that the next run of the agent ends.
+func doomed(t *testing.T, dir, boot string) (out string) {
+	t.Helper()
+	m, err := OpenMarks(t.Context(), dir, boot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		name := fmt.Sprint("pod", i)
+		if grace, ok := m.Doomed(podtest.New(name, podtest.UID(name))); ok {
+			out += fmt.Sprintf("%s within %v, ", name, grace.Round(10*time.Second))
+		}
+	}
+	return out
+}
+
+// Before a pod is told to end it is marked on the disk, but a static one is not. The next run of the agent
+// ends it, unless the machine has booted or the API server knows that it has ended.
+func TestMarked(t *testing.T) {
+	b := system(t)
+	n := start(t, b, two...)
+	n.inhibits(1)
+	n.cling()
+	n.mu.Lock()
+	static := podtest.New("pod2", podtest.UID("pod2"),
+		podtest.Annotations(podspec.AnnotationSource, "file"))
+	n.pods["pod2"] = static
+	var marked []string
+	n.ends = func(p *v1.Pod) {
+		raw, err := os.ReadFile(filepath.Join(n.dir, MarksFile))
+		marked = append(marked, fmt.Sprint(p.Name, " ", err == nil && strings.Contains(string(raw), p.Name)))
+	}
+	n.mu.Unlock()
+	b.Prepare(true)
+	told := func(pods int) {
+		t.Helper()
+		n.eventually(fmt.Sprint(pods, " pods are told"), func() bool {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			return len(marked) == pods
+		})
+	}
+	told(2)
+	if want := "pod0 within 20s, "; doomed(t, n.dir, "boot") != want {
+		t.Errorf("the next run ends %s; want %s", doomed(t, n.dir, "boot"), want)
+	}
+	n.mu.Lock()
+	delete(n.pods, "pod0")
+	delete(n.pods, "pod2")
+	n.mu.Unlock()
+	await.Wake(n.changed)
+	told(3)
+	n.gone()
+	n.inhibits(0)
+	slices.Sort(marked)
+	if got := strings.Join(marked, ", "); got != "pod0 true, pod1 true, pod2 false" {
+		t.Errorf("when the pods were told to end, marked are %s", got)
+	}
+	if want := "pod0 within 20s, pod1 within 10s, "; doomed(t, n.dir, "boot") != want {
+		t.Errorf("the next run ends %s; want %s", doomed(t, n.dir, "boot"), want)
+	}
+	if got := doomed(t, n.dir, "another"); got != "" {
+		t.Errorf("after the boot %s ends", got)
+	}
+	m, err := OpenMarks(t.Context(), n.dir, "boot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, phase := range []v1.PodPhase{v1.PodFailed, v1.PodSucceeded} {
+		p := podtest.New("pod0", podtest.UID("pod0"))
+		p.Status.Phase = phase
+		if _, ok := m.Doomed(p); ok {
+			t.Errorf("a pod that is %s ends", phase)
+		}
+	}
+}
+
+// Marks of pods that are gone go, a pod has one, and of too many the oldest go. Marks of another boot go
+// with the first of this one.
+func TestMarksAreForgotten(t *testing.T) {
+	dir := t.TempDir()
+	add := func(boot string, known func(types.UID) bool, all ...mark) {
+		t.Helper()
+		m, err := OpenMarks(t.Context(), dir, boot)
+		if err == nil {
+			err = m.add(all, known)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := time.Now()
+	add("one", always, mark{"pod0", now}, mark{"pod1", now})
+	add("one", func(uid types.UID) bool { return uid != "pod0" }, mark{"pod1", now.Add(time.Minute)})
+	if got := doomed(t, dir, "one"); got != "pod1 within 1m0s, " {
+		t.Errorf("the next run ends %s", got)
+	}
+	add("two", always, mark{"pod2", now})
+	if got := doomed(t, dir, "two"); got != "pod2 within 0s, " { // a second, rounded
+		t.Errorf("in the next boot %s ends", got)
+	}
+	if got := doomed(t, dir, "one"); got != "" {
+		t.Errorf("marks of two boots: %s ends", got)
+	}
+	var many []mark
+	for i := range mostMarked + 1 {
+		many = append(many, mark{types.UID(fmt.Sprint("00000000-0000-4000-8000-", i)), now})
+	}
+	add("two", always, many...)
+	m, err := OpenMarks(t.Context(), dir, "two")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first := m.before[0].UID; len(m.before) != mostMarked || first != many[1].UID {
+		t.Errorf("%d are marked from %s on", len(m.before), first)
+	}
+	if err := os.WriteFile(filepath.Join(dir, MarksFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := doomed(t, dir, "two"); got != "" {
+		t.Errorf("of a file that cannot be read it ends %s", got)
+	}
+}
+
+// A disk that cannot be written, or that hangs, does not keep pods from ending.
+func TestMarksCannotBeWritten(t *testing.T) {
+	b := system(t)
+	n := start(t, b, two...)
+	n.inhibits(1)
+	if err := os.Mkdir(filepath.Join(n.dir, MarksFile), 0o755); err != nil { // in the way of the file
+		t.Fatal(err)
+	}
+	b.Prepare(true)
+	n.says1(began + "; pod0 within 20s; pod1 within 10s")
+	synctest.Test(t, func(t *testing.T) {
+		m := &Manager{entries: mailbox.New[entry]()} // whose recorder never gets there
+		before := time.Now()
+		if m.mark(t.Context(), []mark{{UID: "pod0"}}); time.Since(before) != markWithin {
+			t.Errorf("the end of a pod waits for %v", time.Since(before))
+		}
+	})
+}
