@@ -115,7 +115,11 @@ func readFiles(file, dir string) (layers, error) {
 		if err != nil {
 			return layers{}, err
 		}
-		if merged.json, err = jsonpatch.MergePatch(merged.json, next.json); err != nil {
+		merged.json, err = jsonpatch.MergePatch(merged.json, next.json)
+		if err == nil && name == file {
+			merged.json, err = withEvictionHard(merged.json)
+		}
+		if err != nil {
 			return layers{}, fmt.Errorf("merge config file %s: %w", name, err)
 		}
 		merged.given = append(merged.given, next.given...)
@@ -123,6 +127,19 @@ func readFiles(file, dir string) (layers, error) {
 	slices.Sort(merged.given)
 	merged.given = slices.Compact(merged.given)
 	return merged, nil
+}
+
+// withEvictionHard sets evictionHard if the file of --config has none: as with the kubelet, drop-ins then
+// change single thresholds of the default ones.
+func withEvictionHard(doc []byte) ([]byte, error) {
+	var fields map[string]any
+	if err := kjson.Unmarshal(doc, &fields); err != nil {
+		return nil, err
+	}
+	if fields["evictionHard"] == nil {
+		fields["evictionHard"] = defaults().EvictionHard
+	}
+	return kjson.Marshal(fields)
 }
 
 // dropIns lists the *.conf files below dir in the lexical order of their paths.

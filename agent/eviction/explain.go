@@ -160,6 +160,9 @@ func (m *Manager) explanation(t told, node string) Explanation {
 	e := Explanation{Node: node, At: t.at, Done: t.done}
 	e.Awaits, e.Freeing = t.state.told()
 	for i, threshold := range m.cfg.Thresholds {
+		if threshold.withImages(t.readings) {
+			continue
+		}
 		e.Levels = append(e.Levels, levelOf(threshold, t, i))
 	}
 	for _, kind := range []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure,

@@ -65,7 +65,8 @@ type Host struct {
 	PodsCapacity int64
 }
 
-// Read takes the signals from a summary of the node.
+// Read takes the signals from a summary of the node. Of writable layers that share a filesystem of their
+// own with images there are none: as with the kubelet, the thresholds of imagefs hold for them.
 func Read(s statsapi.Summary, host Host) Readings {
 	out := Readings{}
 	if m := s.Node.Memory; m != nil && m.AvailableBytes != nil && host.Memory > 0 {
@@ -78,7 +79,9 @@ func Read(s statsapi.Summary, host Host) Readings {
 	out.filesystem(s.Node.Fs, NodeFSAvailable, NodeFSInodesFree)
 	if r := s.Node.Runtime; r != nil {
 		out.filesystem(r.ImageFs, ImageFSAvailable, ImageFSInodesFree)
-		out.filesystem(r.ContainerFs, ContainerFSAvailable, ContainerFSInodesFree)
+		if !apart(s.Node.Fs, r.ImageFs) || apart(r.ImageFs, r.ContainerFs) {
+			out.filesystem(r.ContainerFs, ContainerFSAvailable, ContainerFSInodesFree)
+		}
 	}
 	if r := s.Node.Rlimit; r != nil && r.MaxPID != nil && r.NumOfRunningProcesses != nil {
 		out[PIDAvailable] = Reading{max(*r.MaxPID-*r.NumOfRunningProcesses, 0), *r.MaxPID}

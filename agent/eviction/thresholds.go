@@ -38,9 +38,20 @@ func (t Threshold) met(r Readings, reclaiming bool) bool {
 	return known && reading.Available < t.of(reading.Capacity, reclaiming)
 }
 
+// withImages reports whether the threshold is of writable layers that are where images are: those of
+// imagefs hold.
+func (t Threshold) withImages(r Readings) bool {
+	of, layers := map[Signal]Signal{
+		ContainerFSAvailable: ImageFSAvailable, ContainerFSInodesFree: ImageFSInodesFree,
+	}[t.Signal]
+	_, images := r[of]
+	_, known := r[t.Signal]
+	return layers && images && !known
+}
+
 // Parse returns the thresholds of a valid configuration, in the order in which they are relieved:
 // memory first, and the hard ones of a signal before the soft ones. containerfs has no settings of its
-// own: those of nodefs hold for it too. If the limit of all pods is enforced, so does that of memory for
+// own: those of nodefs hold for it too, if it is read. If the limit of all pods is enforced, so does that of memory for
 // what is left of it.
 func Parse(k *kubeletv1beta1.KubeletConfiguration) (out []Threshold, err error) {
 	for soft, values := range []map[string]string{k.EvictionHard, k.EvictionSoft} {

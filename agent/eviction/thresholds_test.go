@@ -87,6 +87,38 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// Writable layers have amounts of their own unless they are where images are, and images elsewhere than
+// the node's files: then the thresholds of imagefs hold, and an explanation has no others.
+func TestReadLayers(t *testing.T) {
+	node, images, layers := fs(100, 40, 1000, 999), fs(200, 50, 500, 5), fs(300, 30, 700, 7)
+	for name, tc := range map[string]struct {
+		images, layers *statsapi.FsStats
+		want           bool
+	}{
+		"all are one":          {node, node, true},
+		"images apart":         {images, node, true},
+		"both apart":           {images, images, false},
+		"three":                {images, layers, true},
+		"layers apart":         {node, layers, true},
+		"layers are not known": {images, nil, false},
+		"no images are known":  {nil, layers, true},
+	} {
+		r := Read(statsapi.Summary{Node: statsapi.NodeStats{Fs: node,
+			Runtime: &statsapi.RuntimeStats{ImageFs: tc.images, ContainerFs: tc.layers}}}, Host{})
+		got, known := r[ContainerFSAvailable]
+		if known != tc.want || known && uint64(got.Available) != *tc.layers.AvailableBytes {
+			t.Errorf("%s: of layers %v is read: %t", name, got, known)
+		}
+		of := Threshold{Signal: ContainerFSInodesFree}
+		if of.withImages(r) == tc.want || (Threshold{Signal: PIDAvailable}).withImages(r) {
+			t.Errorf("%s: a threshold of layers is left out: %t", name, of.withImages(r))
+		}
+		if delete(r, ImageFSInodesFree); of.withImages(r) {
+			t.Errorf("%s: a threshold of layers is left out, and that of images cannot be read", name)
+		}
+	}
+}
+
 // TestStep plays amounts of memory, ten seconds apart, against a hard threshold of 100 with 50 to
 // reclaim and a soft one of 200 with 20 s of grace. Conditions hold for 30 s.
 func TestStep(t *testing.T) {

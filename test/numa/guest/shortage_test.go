@@ -124,6 +124,11 @@ func (r rounds) run(t *testing.T) (said string) {
 	r.clear(t)
 	r.start(t, "bystander", "64Mi", []string{"--print"}, "work")
 	inTime := 0
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(r.did())
+		}
+	})
 	r.calm(t)
 	for round := range most {
 		name := fmt.Sprintf("hog-%s-%d", r.agent, round)
@@ -141,6 +146,9 @@ func (r rounds) run(t *testing.T) (said string) {
 		} else if r.agent == "numalet" {
 			t.Errorf("%s came too late: %s, %s", name, outcome(pod), seen)
 		}
+		if t.Failed() {
+			t.Log(r.did())
+		}
 		r.calm(t) // while the API server still has the pod, whose containers only the agent removes
 		r.remove(t, name)
 	}
@@ -155,6 +163,18 @@ func (r rounds) run(t *testing.T) (said string) {
 	}
 	r.clear(t)
 	return said
+}
+
+// did returns what the agent's log says of what was short, removed and evicted.
+func (r rounds) did() string {
+	var out []string
+	for line := range strings.Lines(r.node.LogTail(100_000)) {
+		if strings.Contains(line, "vict") || strings.Contains(line, "emov") || strings.Contains(line, "short") ||
+			strings.Contains(line, "image") {
+			out = append(out, line)
+		}
+	}
+	return "the agent's log:\n" + strings.Join(out[max(0, len(out)-80):], "")
 }
 
 // start creates a pod that is not started again, of a class of priorities.
