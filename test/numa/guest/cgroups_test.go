@@ -188,6 +188,27 @@ func testDaemons(t *testing.T, n *harness.Node, moves bool) {
 	})
 }
 
+// testHugePagesCount: what the machine has of memory is in use, available, or preallocated as huge pages if
+// these count, and else available.
+func testHugePagesCount(t *testing.T, n *harness.Node, count bool) {
+	t.Helper()
+	var s statsapi.Summary
+	if err := json.Unmarshal([]byte(n.Get("/stats/summary")), &s); err != nil {
+		t.Fatal(err)
+	}
+	memory := s.Node.Memory
+	got := meminfo(t, "MemTotal:") - int(*memory.WorkingSetBytes) - int(*memory.AvailableBytes)
+	pages := meminfo(t, "Hugetlb:")
+	row(t, "neither used nor available: %d MiB, huge pages %d MiB", got>>20, pages>>20)
+	want := 0
+	if count {
+		want = pages
+	}
+	if got != want || pages == 0 {
+		t.Errorf("%d bytes are neither used nor available, want %d; in huge pages are %d", got, want, pages)
+	}
+}
+
 // testLostCgroup: a pod whose cgroup is removed while it runs is stopped and made anew.
 func testLostCgroup(t *testing.T, c client, told string) {
 	t.Helper()

@@ -25,7 +25,8 @@ import (
 // TestSwapNode: the cgroups of containers are given the share of the machine's swap space that
 // KEP-2400 says, or none, by numalet and by the stock kubelet alike. Static pods are critical and
 // do not swap, so the machine is a node of the control plane that its host runs. The agents do all
-// else that they can do with cgroups as well, and its values are compared.
+// else that they can do with cgroups as well, and its values are compared. Both leave huge pages out of the
+// memory that is available, unless the gate for that is off.
 func TestSwapNode(t *testing.T) {
 	d := newRuntime(t)
 	addSwap(t)
@@ -55,13 +56,15 @@ func TestSwapNode(t *testing.T) {
 	}{
 		{"numalet", "LimitedSwap", nil, func(t *testing.T) {
 			testDaemons(t, n.As(t), true)
+			testHugePagesCount(t, n.As(t), true)
 			awaitRequests(t)
 			numalet = c.values(t, kinds())
 			testLostCgroup(t, c, "is gone")
 		}},
-		{"numalet", "NoSwap", nil, func(*testing.T) {}},
+		{"numalet", "NoSwap", nil, func(t *testing.T) { testHugePagesCount(t, n.As(t), false) }},
 		{"kubelet", "LimitedSwap", kubelet, func(t *testing.T) {
 			testDaemons(t, n.As(t), false)
+			testHugePagesCount(t, n.As(t), true)
 			awaitRequests(t)
 			compareCgroups(t, numalet, c.values(t, kinds()))
 			testLostCgroup(t, c, "Stopping container")
@@ -69,6 +72,9 @@ func TestSwapNode(t *testing.T) {
 	} {
 		n.Program = step.program
 		n.Settings["memorySwap"] = map[string]string{"swapBehavior": step.behaviour}
+		n.Settings["featureGates"] = map[string]bool{ // the first is of useCgroups
+			"QOSReserved": true, "HugepageAwareEviction": step.behaviour == "LimitedSwap",
+		}
 		n.Start()
 		t.Run(step.name+" "+step.behaviour, func(t *testing.T) {
 			testSwap(t, c, step.behaviour == "LimitedSwap", step.check)
