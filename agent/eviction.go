@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/eviction"
 	"github.com/numalet/numalet/agent/eviction/wake"
 	"github.com/numalet/numalet/agent/gc"
@@ -47,11 +48,7 @@ func (a *Agent) newEvictions(containers gc.Containers, images *gc.Images) ([]par
 func (a *Agent) newEviction(ends *evictor, containers gc.Containers, images *gc.Images) (
 	m *eviction.Manager, run []part, err error) {
 	n, k := a.node, &a.node.cfg.Kubelet
-	of := *k
-	if n.cfg.IgnoreEviction { // as with the kubelet, pods may use what they may request
-		of.EnforceNodeAllocatable = nil
-	}
-	thresholds, err := eviction.Parse(&of)
+	thresholds, err := thresholdsOf(n.cfg)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -86,6 +83,16 @@ func (a *Agent) newEviction(ends *evictor, containers gc.Containers, images *gc.
 	}
 	a.evictions = m
 	return m, []part{{"evictions", m.Run}, {"memory as the kernel tells", kernelTells.Run}}, nil
+}
+
+// thresholdsOf are the thresholds of the settings. Where pods may request what hard eviction keeps free, they
+// may use it too, as with the kubelet: what is left of the limit of all pods has no threshold.
+func thresholdsOf(cfg *config.Config) ([]eviction.Threshold, error) {
+	of := cfg.Kubelet
+	if cfg.IgnoreEviction {
+		of.EnforceNodeAllocatable = nil
+	}
+	return eviction.Parse(&of)
 }
 
 // podFacts says for evictions what is known of pods.

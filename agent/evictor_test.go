@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/eviction"
 	"github.com/numalet/numalet/internal/podtest"
 )
@@ -39,5 +40,33 @@ func TestEvictor(t *testing.T) {
 	pods = nil
 	if expect("gone", 0); len(e.begun) != 0 {
 		t.Errorf("of pods that are gone it knows %v", e.begun)
+	}
+}
+
+// Only where pods are limited to what they may request, and that is less than they may use, has the limit
+// of all pods a threshold. That of the machine's memory stays.
+func TestThresholdsOf(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args   []string
+		limits bool
+	}{
+		"usually":            {nil, true},
+		"pods have no limit": {[]string{"--enforce-node-allocatable=none"}, false},
+		"ignored":            {[]string{"--experimental-allocatable-ignore-eviction"}, false},
+	} {
+		cfg, err := config.FromArgs(append([]string{"--root-dir=" + t.TempDir()}, tc.args...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := thresholdsOf(cfg)
+		has := func(signal eviction.Signal) bool {
+			return slices.ContainsFunc(all, func(one eviction.Threshold) bool { return one.Signal == signal })
+		}
+		if err != nil || !has(eviction.MemoryAvailable) || has(eviction.AllocatableMemoryAvailable) != tc.limits {
+			t.Errorf("%s: %v, %v", name, all, err)
+		}
+		if want := len(cfg.Kubelet.EnforceNodeAllocatable); want == 0 {
+			t.Errorf("%s: the settings have changed", name)
+		}
 	}
 }
