@@ -1,6 +1,7 @@
 package shutdown
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -161,5 +162,13 @@ func TestMarksCannotBeWritten(t *testing.T) {
 		if m.mark(t.Context(), []mark{{UID: "pod0"}}); time.Since(before) != markWithin {
 			t.Errorf("the end of a pod waits for %v", time.Since(before))
 		}
+		m = &Manager{entries: mailbox.New[entry]()}
+		before = time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = m.entries.Each(ctx, func(e entry) { close(e.written) }) }()
+		if m.mark(ctx, []mark{{UID: "pod0"}}); time.Since(before) > 0 {
+			t.Errorf("marked at once, the end of a pod waits for %v", time.Since(before))
+		}
+		cancel()
 	})
 }
