@@ -16,11 +16,16 @@ const (
 )
 
 // refreshes reports whether to wait for pods' volumes, which are measured minutes apart, to be measured
-// anew before a pod is chosen for a disk: not long, and not while the disk fills fast.
+// anew before a pod is chosen for a disk: not long, and at most a quarter of the time in which the disk
+// would be full.
 func (m *Manager) refreshes(s statsapi.Summary, r Readings, v verdict, now time.Time) bool {
 	signal := v.relieve.Signal
-	if !signal.OnDisk() || m.state.danger(signal, r, now) {
+	if !signal.OnDisk() {
 		return false
+	}
+	wait := refreshing
+	if left := m.state.lasts(signal, r, now); left < horizon {
+		wait = min(wait, left/4)
 	}
 	order, _ := m.cfg.rank(s, signal, layoutOf(s))
 	first := order[:min(len(order), few)]
@@ -32,7 +37,7 @@ func (m *Manager) refreshes(s statsapi.Summary, r Readings, v verdict, now time.
 		m.asked = now
 		m.cfg.Anew(old)
 	}
-	return now.Sub(m.asked) < refreshing && len(measuredBefore(first, m.asked.Add(-recent))) > 0
+	return now.Sub(m.asked) < wait && len(measuredBefore(first, m.asked.Add(-recent))) > 0
 }
 
 // measuredBefore returns the pods with a volume of their own that was last measured before that.

@@ -155,13 +155,17 @@ func (s state) marked(r Readings, now time.Time) map[Signal][2]mark {
 
 // danger reports whether what is left of the signal would soon be used up.
 func (s state) danger(signal Signal, r Readings, now time.Time) bool {
-	from := s.marks[signal][0]
-	if from.at.IsZero() {
-		return false
-	}
-	left := r[signal].Available
+	return s.lasts(signal, r, now) < horizon
+}
+
+// lasts returns how long what is left of the signal lasts, at most the horizon.
+func (s state) lasts(signal Signal, r Readings, now time.Time) time.Duration {
+	from, left := s.marks[signal][0], r[signal].Available
 	fell := from.available - left
-	return fell > 0 && float64(left)*float64(now.Sub(from.at)) < float64(fell)*float64(horizon)
+	if from.at.IsZero() || fell <= 0 {
+		return horizon
+	}
+	return time.Duration(min(float64(left)/float64(fell)*float64(now.Sub(from.at)), float64(horizon)))
 }
 
 // told returns the pod whose end is awaited, and the ended one whose room is; "": none.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -69,6 +70,7 @@ type Collector struct {
 	snapshot latest[reading]
 	metrics  latest[cri.Metrics]
 	disks    *Disks
+	looking  atomic.Int32 // who looks at writable layers
 }
 
 // reading is a snapshot and the counters that the next reading needs.

@@ -111,3 +111,22 @@ func (p Proc) OwnGroup() (string, error) {
 	}
 	return path, nil
 }
+
+// UpperDir returns the directory that has what a process changed of its root, an overlay; "": it is not
+// known.
+func (p Proc) UpperDir(pid int) string {
+	proc, err := p.fs.Proc(pid)
+	if err != nil {
+		return ""
+	}
+	mounts, err := proc.MountInfo()
+	if err != nil {
+		return ""
+	}
+	for _, m := range mounts {
+		if m.MountPoint == "/" && m.FSType == "overlay" {
+			return m.SuperOptions["upperdir"]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,111 @@
+package stats
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/numalet/numalet/agent/stats/diskusage"
+)
+
+const (
+	// A writable layer that the runtime has measured within lately needs no other look; looks take within
+	// at most, and lookers look at once.
+	lately, within, lookers = 2 * time.Second, 300 * time.Millisecond, 4
+)
+
+// MeasureAnew is Measure, and looks at writable layers that the runtime has not measured lately: containerd
+// does so each 10 s, in which a pod fills a disk. It waits for that a fraction of a second. Of layers that
+// take longer, or are not found, the runtime's word stays.
+func (c *Collector) MeasureAnew(ctx context.Context) (statsapi.Summary, *Snapshot, error) {
+	s, err := c.Snapshot(ctx)
+	if s == nil {
+		return statsapi.Summary{}, nil, err
+	}
+	s = c.withLayers(ctx, s)
+	u := c.disks.Get()
+	c.disks.filesystems(ctx, &u)
+	return Summary(s, u), s, nil
+}
+
+// layer is where a container is in a snapshot, and where its files are.
+type layer struct {
+	pod, container int
+	dir            string
+}
+
+// layers lists the writable layers that were not measured lately.
+func (c *Collector) layers(s *Snapshot) (out []layer) {
+	if c.cfg.Groups.Paths == nil {
+		return nil
+	}
+	groups, now := c.cfg.Groups.Reader(), time.Now()
+	for i, p := range s.Pods {
+		paths, err := c.cfg.Groups.Paths(types.UID(p.Stats.PodRef.UID))
+		if err != nil {
+			continue
+		}
+		for j, one := range p.Containers {
+			if r := one.Stats.Rootfs; r != nil && now.Sub(r.Time.Time) < lately {
+				continue
+			}
+			path := paths.Container(one.ID)
+			if path == "" {
+				continue
+			}
+			if pid, ok := groups.Process(path); ok {
+				if dir := c.cfg.Proc.UpperDir(pid); dir != "" {
+					out = append(out, layer{i, j, dir})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// withLayers returns the snapshot with writable layers as they are now. A disk that hangs keeps those who
+// look, but not the caller; as long as it does nobody else looks.
+func (c *Collector) withLayers(ctx context.Context, s *Snapshot) *Snapshot {
+	type found struct {
+		layer
+		diskusage.Usage
+	}
+	all := c.layers(s)
+	if len(all) == 0 || !c.looking.CompareAndSwap(0, lookers) {
+		return s
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	results := make(chan found, len(all))
+	for from := range lookers {
+		go func() {
+			defer c.looking.Add(-1)
+			for i := from; i < len(all) && ctx.Err() == nil; i += lookers {
+				used, _, err := diskusage.Of(ctx, all[i].dir)
+				used.Partial = used.Partial || err != nil
+				results <- found{all[i], used}
+			}
+		}()
+	}
+	out := *s
+	out.Pods = slices.Clone(s.Pods)
+	now := metav1.Now()
+	for range all {
+		select {
+		case <-ctx.Done():
+			return &out
+		case f := <-results:
+			if !f.Partial {
+				of := &out.Pods[f.pod]
+				of.Containers = slices.Clone(of.Containers)
+				of.Containers[f.container].Stats.Rootfs = &statsapi.FsStats{Time: now,
+					UsedBytes: &f.Bytes, InodesUsed: &f.Inodes}
+			}
+		}
+	}
+	return &out
+}

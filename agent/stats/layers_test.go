@@ -1,0 +1,75 @@
+package stats
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/numalet/numalet/agent/stats/kernel"
+	"github.com/numalet/numalet/cri"
+)
+
+// A writable layer is looked at if the runtime has not measured it lately, and then counts for the container
+// and the pod; else, or if it cannot be found, the runtime's word stays.
+func TestMeasureAnew(t *testing.T) {
+	t.Parallel()
+	upper := t.TempDir()
+	if err := os.WriteFile(filepath.Join(upper, "big"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	overlay := func(dir string) string {
+		return fmt.Sprintf("1 0 0:9 / / rw - overlay overlay rw,lowerdir=/l,upperdir=%s,workdir=/w\n", dir)
+	}
+	for name, tc := range map[string]struct {
+		age    time.Duration
+		mounts string
+		busy   bool // somebody still looks
+		anew   bool
+	}{
+		"lately":            {time.Second, overlay(upper), false, false},
+		"a while ago":       {9 * time.Second, overlay(upper), false, true},
+		"another kind":      {9 * time.Second, "1 0 8:1 / / rw - ext4 /dev/sda rw\n", false, false},
+		"not the root":      {9 * time.Second, "1 0 0:9 / /x rw - overlay overlay rw,upperdir=" + upper + "\n", false, false},
+		"not there":         {9 * time.Second, overlay(upper + "/none"), false, false},
+		"nothing is known":  {9 * time.Second, "", false, false},
+		"a look that hangs": {9 * time.Second, overlay(upper), true, false},
+	} {
+		at := time.Now().Add(-tc.age)
+		f := &fake{disk: t.TempDir(), stats: func(context.Context) (cri.Stats, error) {
+			return cri.Stats{Pods: []*runtimeapi.PodSandboxStats{
+				countedPod("sandbox-u1", at, counted("id-main", at, 5e9, 100)),
+			}}, nil
+		}}
+		c := collector(t, f, t.TempDir(), pod("u1", "web", "main"))
+		proc, err := kernel.NewProc(write(t, map[string]string{"9/mountinfo": tc.mounts,
+			"meminfo": "MemTotal: 10 kB\nMemFree: 4 kB\n"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.cfg.Proc = proc
+		if tc.busy {
+			c.looking.Store(1)
+		}
+		c.disks.round(t.Context())
+		s, _, err := c.MeasureAnew(t.Context())
+		if s.Pods == nil {
+			t.Fatal(err)
+		}
+		p := s.Pods[0]
+		used, all := *p.Containers[0].Rootfs.UsedBytes, *p.EphemeralStorage.UsedBytes
+		if anew := used >= 1<<20; anew != tc.anew || !anew && used != 4096 || anew != (all >= 1<<20) {
+			t.Errorf("%s: the container uses %d, the pod %d", name, used, all)
+		}
+		if got := time.Since(p.Containers[0].Rootfs.Time.Time) < tc.age/2; got != tc.anew {
+			t.Errorf("%s: it was measured at %v", name, p.Containers[0].Rootfs.Time)
+		}
+		if before, _, _ := c.Measure(t.Context()); *before.Pods[0].Containers[0].Rootfs.UsedBytes != 4096 {
+			t.Errorf("%s: others see what was looked at", name)
+		}
+	}
+}
