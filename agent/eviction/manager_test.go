@@ -135,7 +135,16 @@ func TestManager(t *testing.T) {
 			w.add(podWith("hog", 0), 750)
 			w.pass(time.Minute)
 		}, "0s measure [b hog], 1s Attempting to reclaim ephemeral-storage, 1s evict hog in 1s"},
-		"volumes are not awaited while the disk fills fast": {full, func(w *world) {
+		"volumes are awaited while the disk lasts four times as long": {full, func(w *world) {
+			w.believed = map[types.UID]uint64{"b": 200, "hog": 1}
+			w.add(podWith("b", 0), 200)
+			w.add(podWith("hog", 0), 650)
+			for range 100 {
+				w.pass(100 * time.Millisecond)
+				w.uses["hog"]++
+			}
+		}, "6s measure [b hog], 7s Attempting to reclaim ephemeral-storage, 7s evict hog in 1s"},
+		"volumes are not awaited while the disk fills faster": {full, func(w *world) {
 			w.believed = map[types.UID]uint64{"b": 200, "hog": 1}
 			w.add(podWith("b", 0), 200)
 			w.add(podWith("hog", 0), 401)
@@ -143,7 +152,7 @@ func TestManager(t *testing.T) {
 				w.pass(100 * time.Millisecond)
 				w.uses["hog"] += 6
 			}
-		}, "5s Attempting to reclaim ephemeral-storage, 5s evict b in 1s"},
+		}, "5s measure [b hog], 5s Attempting to reclaim ephemeral-storage, 5s evict b in 1s"},
 		"what was removed comes back late": {full, func(w *world) {
 			w.late, w.spare = 9*time.Second, 500
 			w.add(podWith("a", 0), 500)
