@@ -64,6 +64,9 @@ func (s *Site) Generate(m Mix, d Draw) (Stream, error) {
 		}
 		out.Shapes = append(out.Shapes, shape)
 	}
+	if err := out.oneOwner(); err != nil {
+		return out, fmt.Errorf("mix %s: %w", m.Name, err)
+	}
 	interval, err := s.interval(m, out.Shapes, d.Load)
 	if err != nil {
 		return out, fmt.Errorf("mix %s: %w", m.Name, err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/topology"
@@ -156,7 +157,12 @@ func (c recount) place(out *Outcome, shape int, held []Holding) (nodes int, dist
 		for _, n := range memory.IDs() {
 			own[n], all[n] = true, true
 		}
-		for resource, ids := range h.Devices {
+		devices := maps.Clone(h.Claims)
+		if devices == nil {
+			devices = map[string][]string{}
+		}
+		maps.Copy(devices, h.Devices)
+		for resource, ids := range devices {
 			for _, d := range c.site.Inventory.Resources[resource].Devices {
 				if slices.Contains(ids, d.ID) {
 					for _, n := range d.Nodes.IDs() {
@@ -165,7 +171,7 @@ func (c recount) place(out *Outcome, shape int, held []Holding) (nodes int, dist
 				}
 			}
 		}
-		pairs, near := c.pairs(h.Devices)
+		pairs, near := c.pairs(devices)
 		p.Pairs, p.SwitchPairs = p.Pairs+pairs, p.SwitchPairs+near
 		if len(own) > 0 {
 			p.PlacedContainers++
@@ -252,8 +258,11 @@ func (c recount) averages(resource string) (used, fragmentation float64) {
 		if sign == 0 {
 			continue
 		}
-		pod := c.stream.Shapes[c.stream.Arrivals[d.Arrival].Shape].Pod
-		q := podspec.Requests(pod)[v1.ResourceName(resource)]
+		shape := c.stream.Shapes[c.stream.Arrivals[d.Arrival].Shape]
+		q := podspec.Requests(shape.Pod)[v1.ResourceName(resource)]
+		for _, claim := range shape.Claims {
+			q.Add(*apiresource.NewQuantity(claim.counts()[resource], apiresource.DecimalSI))
+		}
 		has := c.site.Allocatable[v1.ResourceName(resource)]
 		share := q.AsApproximateFloat64() / has.AsApproximateFloat64()
 		if r, ok := c.site.Inventory.Resources[resource]; ok {

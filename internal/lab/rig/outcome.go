@@ -160,6 +160,8 @@ type Holding struct {
 	MemoryNodes string              `json:"memoryNodes,omitempty"`
 	Memory      map[string]uint64   `json:"memory,omitempty"`
 	Devices     map[string][]string `json:"devices,omitempty"`
+	// Claims are the devices of its resource claims, by class.
+	Claims map[string][]string `json:"claims,omitempty"`
 }
 
 // The kinds of decisions.

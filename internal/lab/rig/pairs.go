@@ -12,7 +12,7 @@ import (
 // share a PCIe switch.
 func pairsOf(m *topology.Machine, c allocation.Container) (all, near int) {
 	var before []map[string]int // devices by switch, for each resource
-	for _, set := range c.Devices() {
+	for _, set := range devicesOf(c) {
 		now, known := map[string]int{}, 0
 		for _, id := range set.IDs {
 			if pci, here := (devicemanager.Resource{}).PCI(m, id); here && pci.Path != "" {

@@ -205,14 +205,19 @@ func (r *run) retry(at time.Duration) error {
 func (r *run) try(at time.Duration, i int) (*Reason, error) {
 	a := r.stream.Arrivals[i]
 	l := r.lots[a.Shape]
+	claims, unscheduled := r.world.allocate(i, l)
+	if unscheduled != nil {
+		return unscheduled, nil
+	}
+	room := r.world.roomOf(l, claims)
 	before := r.clock()
-	plan, err := r.world.plan(l)
+	plan, err := room.Plan(l.Pod, nil)
 	if r.options.Clock != nil {
 		r.stats.took(r.clock() - before)
 	}
 	if err != nil {
 		reason, ok := reasonOf(explain.Case{
-			Room: r.world.room, Pod: l.Pod, Plan: plan, Err: err,
+			Room: room, Pod: l.Pod, Plan: plan, Err: err,
 		})
 		if !ok {
 			return nil, err
@@ -262,6 +267,7 @@ func holding(name string, c allocation.Container) Holding {
 		}
 		h.Devices[set.Resource] = set.IDs
 	}
+	h.Claims = claimedIDs(c)
 	return h
 }
 

@@ -59,6 +59,9 @@ func story(t *testing.T, policy, trace string, wait time.Duration) string {
 				for _, ids := range h.Devices {
 					line += " " + strings.Join(ids, ",")
 				}
+				for _, ids := range h.Claims {
+					line += " claims " + strings.Join(ids, ",")
+				}
 			}
 			lines = append(lines, strings.TrimSpace(line))
 			return nil
@@ -268,7 +271,7 @@ func TestBooksThatDiffer(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := newLots([]Shape{shape}, w.room.CPUs)[0]
-		plan, err := w.plan(l)
+		plan, err := w.roomOf(l, nil).Plan(l.Pod, nil)
 		if err == nil {
 			err = w.admit(0, l, plan)
 		}

@@ -17,10 +17,12 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Shape describes what pods of one kind ask for. Pod is never written to.
+// Shape describes what pods of one kind ask for. Pod is never written to; it uses the Claims, which have
+// full names of classes and numbers.
 type Shape struct {
-	Name string
-	Pod  *v1.Pod
+	Name   string
+	Pod    *v1.Pod
+	Claims []ClaimSpec
 }
 
 // PodSpec is a pod in mixes and traces: only what its containers ask for. Resources may be written
@@ -30,6 +32,7 @@ type PodSpec struct {
 	Annotations    map[string]string `json:"annotations,omitempty"`
 	InitContainers []ContainerSpec   `json:"initContainers,omitempty"`
 	Containers     []ContainerSpec   `json:"containers,omitempty"`
+	Claims         []ClaimSpec       `json:"claims,omitempty"`
 }
 
 // ContainerSpec is one container. As in a pod, a missing request defaults to the limit. Amounts are
@@ -37,6 +40,8 @@ type PodSpec struct {
 type ContainerSpec struct {
 	Limits   map[string]Text `json:"limits,omitempty"`
 	Requests map[string]Text `json:"requests,omitempty"`
+	// Claims are the claims of the pod that it uses.
+	Claims []string `json:"claims,omitempty"`
 	// RestartPolicy Always makes an init container a sidecar.
 	RestartPolicy string `json:"restartPolicy,omitempty"`
 }
@@ -84,7 +89,8 @@ func (s *Site) shape(name string, spec PodSpec) (Shape, error) {
 		}
 		pod.Spec.Containers = append(pod.Spec.Containers, made)
 	}
-	return Shape{Name: name, Pod: pod}, nil
+	claims, err := s.claims(pod, spec.Claims)
+	return Shape{Name: name, Pod: pod, Claims: claims}, err
 }
 
 // checkAnnotations refuses annotations that have no meaning here. A choice that a policy forbids
@@ -109,6 +115,9 @@ func (s *Site) container(name string, spec ContainerSpec) (v1.Container, error) 
 	}
 	if c.Resources.Requests, err = s.amounts(spec.Requests); err != nil {
 		return c, fmt.Errorf("requests: %w", err)
+	}
+	for _, name := range spec.Claims {
+		c.Resources.Claims = append(c.Resources.Claims, v1.ResourceClaim{Name: name})
 	}
 	switch policy := v1.ContainerRestartPolicy(spec.RestartPolicy); policy {
 	case "":
@@ -203,6 +212,11 @@ func (s Shape) demands() map[string]int64 {
 	for name, q := range podspec.Requests(s.Pod) {
 		if name != v1.ResourcePods {
 			out[string(name)] = amountOf(name, q)
+		}
+	}
+	for _, c := range s.Claims {
+		for class, n := range c.counts() {
+			out[class] += n
 		}
 	}
 	return out

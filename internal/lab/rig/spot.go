@@ -41,7 +41,7 @@ func spotOf(m *topology.Machine, containers ...allocation.Container) spot {
 				meet(b.Nodes)
 			}
 		}
-		for _, d := range c.Devices() {
+		for _, d := range devicesOf(c) {
 			for i := range d.IDs {
 				switch nodes := d.NodesOf(i); nodes.Len() {
 				case 0:

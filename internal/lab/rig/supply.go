@@ -182,7 +182,7 @@ func (s *supply) move(held allocation.Pod, sign int) {
 				s.moveMemory(b, sign)
 			}
 		}
-		for _, set := range c.Devices() {
+		for _, set := range devicesOf(c) {
 			for i := range s.devices {
 				if s.devices[i].resource == set.Resource {
 					s.devices[i].move(set.IDs, sign, seen)
@@ -211,7 +211,7 @@ func fewestCPUs(shapes []Shape, resource string) int {
 		for i := range s.Pod.Spec.Containers {
 			c := &s.Pod.Spec.Containers[i]
 			q := c.Resources.Limits[v1.ResourceName(resource)]
-			if q.IsZero() {
+			if q.IsZero() && !s.claims(c, resource) {
 				continue
 			}
 			if n := cpumanager.Exclusive(s.Pod, c); fewest < 0 || n < fewest {

@@ -79,7 +79,7 @@ func (s *Site) ReadTrace(r io.Reader) (Stream, error) {
 			`{"at": 0.5, "arrive": "job-1", ` +
 			`"containers": [{"limits": {"cpu": 2, "memory": "1Gi"}}]}`)
 	}
-	return t.out, nil
+	return t.out, t.out.oneOwner()
 }
 
 type traceReader struct {
@@ -231,8 +231,12 @@ func (t *traceReader) newShape(line traceLine) (Shape, error) {
 			return Shape{}, fmt.Errorf("manifest: container %s: %w", c.Name, err)
 		}
 	}
+	claims, err := t.site.claims(pod, line.Claims)
+	if err != nil {
+		return Shape{}, fmt.Errorf("manifest: %w", err)
+	}
 	pod.UID = "rig"
-	shape := Shape{Pod: pod}
+	shape := Shape{Pod: pod, Claims: claims}
 	shape.Name = describe(shape)
 	return shape, nil
 }
@@ -245,6 +249,9 @@ func describe(s Shape) string {
 		if q := requests[name]; name != v1.ResourcePods && !q.IsZero() {
 			parts = append(parts, string(name)+" "+q.String())
 		}
+	}
+	for _, c := range s.Claims {
+		parts = append(parts, "claim "+c.Name)
 	}
 	if len(parts) == 0 {
 		return "asks for nothing"
@@ -266,7 +273,7 @@ func WriteTrace(w io.Writer, s Stream) error {
 	encoder := json.NewEncoder(out)
 	encoder.SetEscapeHTML(false)
 	for _, shape := range s.Shapes {
-		err := encoder.Encode(traceLine{Template: shape.Name, PodSpec: specOf(shape.Pod)})
+		err := encoder.Encode(traceLine{Template: shape.Name, PodSpec: specOf(shape)})
 		if err != nil {
 			return err
 		}
@@ -289,11 +296,15 @@ func WriteTrace(w io.Writer, s Stream) error {
 }
 
 // specOf returns what the pod's containers ask for, in full.
-func specOf(pod *v1.Pod) PodSpec {
+func specOf(shape Shape) PodSpec {
+	pod := shape.Pod
 	specs := func(list []v1.Container) (out []ContainerSpec) {
 		for _, c := range list {
 			spec := ContainerSpec{
 				Limits: texts(c.Resources.Limits), Requests: texts(c.Resources.Requests),
+			}
+			for _, uses := range c.Resources.Claims {
+				spec.Claims = append(spec.Claims, uses.Name)
 			}
 			if c.RestartPolicy != nil {
 				spec.RestartPolicy = string(*c.RestartPolicy)
@@ -305,6 +316,7 @@ func specOf(pod *v1.Pod) PodSpec {
 	return PodSpec{
 		Annotations:    pod.Annotations,
 		InitContainers: specs(pod.Spec.InitContainers), Containers: specs(pod.Spec.Containers),
+		Claims: shape.Claims,
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
@@ -29,6 +30,9 @@ type world struct {
 	idle map[int]bool
 	// devices holds the ids of all devices, by resource.
 	devices map[string]sets.Set[string]
+	// published are the devices that claims can have, by class, and claimed those that claims have.
+	published map[string][]claim.Device
+	claimed   sets.Set[deviceKey]
 }
 
 // tenant is a running pod.
@@ -42,6 +46,7 @@ type lot struct {
 	Shape
 	requests v1.ResourceList
 	shares   bool
+	picks    []pick
 }
 
 // newLots computes the lots of shapes on a node with this CPU policy, nil for none.
@@ -50,6 +55,7 @@ func newLots(shapes []Shape, node *cpumanager.Static) []*lot {
 	for i, s := range shapes {
 		out[i] = &lot{
 			Shape: s, requests: allocation.Requests(node, s.Pod), shares: cpumanager.Shares(s.Pod),
+			picks: picksOf(s.Claims),
 		}
 	}
 	return out
@@ -58,7 +64,7 @@ func newLots(shapes []Shape, node *cpumanager.Static) []*lot {
 func newWorld(site *Site, p Policy) (*world, error) {
 	w := &world{
 		site: site, live: map[int]tenant{}, idle: map[int]bool{},
-		devices: map[string]sets.Set[string]{},
+		devices: map[string]sets.Set[string]{}, published: site.published(), claimed: sets.New[deviceKey](),
 	}
 	for _, id := range site.Machine.Online().Difference(site.ReservedCPUs).UnsortedList() {
 		w.idle[id] = true
@@ -108,12 +114,13 @@ func (w *world) follow(next allocation.Ledger) {
 
 func uidOf(arrival int) types.UID { return types.UID(strconv.Itoa(arrival)) }
 
-// plan decides on a pod and changes nothing.
-func (w *world) plan(l *lot) (allocation.Plan, error) {
+// roomOf returns the room of a pod whose claims have these devices.
+func (w *world) roomOf(l *lot, claims []claim.Use) allocation.Room {
 	room := w.room
 	// a choice that pods may not make stays the policy's
 	room.Rules, _ = podspec.Rules(l.Pod, room.Rules)
-	return room.Plan(l.Pod, nil)
+	room.Claims.Uses = claims
+	return room
 }
 
 // admit gives the pod of an arrival what was planned for it. The error names the rule that the plan
@@ -124,6 +131,7 @@ func (w *world) admit(arrival int, l *lot, plan allocation.Plan) error {
 	}
 	w.live[arrival] = tenant{shape: l, held: plan.Pod}
 	w.setIdle(plan.Pod.CPUs(), false)
+	w.claimed = w.claimed.Union(claimsOf(plan.Pod))
 	w.follow(w.ledger.With(uidOf(arrival), allocation.Entry{
 		Assigned: allocation.TakenBy(plan.Pod), Requests: l.requests, Shares: l.shares,
 	}))
@@ -135,6 +143,7 @@ func (w *world) leave(arrival int) tenant {
 	t := w.live[arrival]
 	delete(w.live, arrival)
 	w.setIdle(t.held.CPUs(), true)
+	w.claimed = w.claimed.Difference(claimsOf(t.held))
 	w.follow(w.ledger.Without(uidOf(arrival)))
 	return t
 }
@@ -165,7 +174,11 @@ func (w *world) checkPlan(l *lot, plan allocation.Plan) error {
 		return fmt.Errorf("%s got CPUs %s, and isolated are %s", l.Name, others, w.site.IsolatedCPUs)
 	}
 	for c := range podspec.Containers(l.Pod) {
-		if err := w.checkContainer(l.Pod, c, plan.Pod.Containers[c.Name]); err != nil {
+		err := w.checkContainer(l.Pod, c, plan.Pod.Containers[c.Name])
+		if err == nil {
+			err = w.checkClaims(l, c, plan.Pod.Containers[c.Name])
+		}
+		if err != nil {
 			return fmt.Errorf("%s: container %s: %w", l.Name, c.Name, err)
 		}
 	}
@@ -267,11 +280,12 @@ func checkApart(pod *v1.Pod, got allocation.Pod) error {
 // check sums up what the pods hold and compares it with what was updated step by step.
 func (w *world) check() error {
 	var all []allocation.Pod
-	cpus, shares := 0, false
+	cpus, shares, claimed := 0, false, sets.New[deviceKey]()
 	for _, t := range w.live {
 		all = append(all, t.held)
 		cpus += t.held.CPUs().Size()
 		shares = shares || t.shape.shares
+		claimed = claimed.Union(claimsOf(t.held))
 	}
 	sum := allocation.TakenBy(all...)
 	if !sum.CPUs().Equals(w.room.Taken.CPUs()) || cpus != sum.CPUs().Size() || shares != w.room.Sharing {
@@ -282,6 +296,9 @@ func (w *world) check() error {
 		if !ids.Equal(sum.Devices()[name]) && len(ids)+len(sum.Devices()[name]) > 0 {
 			return fmt.Errorf("pods hold %v of %s, and %v are taken", sum.Devices()[name], name, ids)
 		}
+	}
+	if !claimed.Equal(w.claimed) {
+		return fmt.Errorf("claims of pods have %v, and %v are taken", claimed, w.claimed)
 	}
 	free := w.site.Machine.Online().Difference(w.site.ReservedCPUs).Difference(sum.CPUs())
 	for id, idle := range w.idle {

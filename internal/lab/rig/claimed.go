@@ -1,0 +1,129 @@
+package rig
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/claims/claim"
+)
+
+// published returns the devices of each class, with their places, in the order of PCI addresses.
+func (s *Site) published() map[string][]claim.Device {
+	out := map[string][]claim.Device{}
+	for class, r := range s.Inventory.Resources {
+		for _, d := range r.Devices {
+			one := claim.Device{Request: shortName(class), Driver: class, Pool: s.Machine.Name(), Name: d.ID,
+				Place: claim.Place{Nodes: d.Nodes}}
+			if pci, here := s.Machine.PCIDevice(d.ID); here {
+				one.Place.PCI, one.Place.Root = pci.Address, pci.Root()
+			}
+			out[class] = append(out[class], one)
+		}
+		slices.SortStableFunc(out[class], func(a, b claim.Device) int {
+			return strings.Compare(a.Place.PCI, b.Place.PCI)
+		})
+	}
+	return out
+}
+
+// deviceKey identifies a device by its class and id.
+type deviceKey struct{ class, id string }
+
+func keyOf(d claim.Device) deviceKey { return deviceKey{d.Driver, d.Name} }
+
+// devicesOf returns the devices that a container has from plugins, and those of its claims by class.
+func devicesOf(c allocation.Container) allocation.Devices {
+	claims := claimedBy(c)
+	if len(claims) == 0 {
+		return c.Devices()
+	}
+	out := slices.Clone(c.Devices())
+	for class, devices := range claims {
+		set := allocation.DeviceSet{Resource: class}
+		for _, d := range devices {
+			set.IDs, set.Nodes = append(set.IDs, d.Name), append(set.Nodes, d.Place.Nodes)
+		}
+		out = append(out, set)
+	}
+	slices.SortFunc(out, func(a, b allocation.DeviceSet) int { return strings.Compare(a.Resource, b.Resource) })
+	return out
+}
+
+// claimedBy returns the devices of the container's claims by class.
+func claimedBy(c allocation.Container) map[string][]claim.Device {
+	var out map[string][]claim.Device
+	for _, one := range c.Claims() {
+		for _, d := range one.Devices {
+			if out == nil {
+				out = map[string][]claim.Device{}
+			}
+			out[d.Driver] = append(out[d.Driver], d)
+		}
+	}
+	return out
+}
+
+// claimedIDs returns the ids of those devices.
+func claimedIDs(c allocation.Container) map[string][]string {
+	var out map[string][]string
+	for class, devices := range claimedBy(c) {
+		if out == nil {
+			out = map[string][]string{}
+		}
+		for _, d := range devices {
+			out[class] = append(out[class], d.Name)
+		}
+	}
+	return out
+}
+
+// checkClaims checks that the container has the devices of its claims, and each claim those that it
+// asks for.
+func (w *world) checkClaims(l *lot, c *v1.Container, got allocation.Container) error {
+	if len(got.Claims()) != len(c.Resources.Claims) {
+		return fmt.Errorf("it got %d claims and uses %d", len(got.Claims()), len(c.Resources.Claims))
+	}
+	for _, one := range got.Claims() {
+		at := slices.IndexFunc(l.Claims, func(s ClaimSpec) bool { return s.Name == one.Name })
+		if at < 0 {
+			return fmt.Errorf("it got claim %s, which the pod does not have", one.Name)
+		}
+		spec, left := l.Claims[at], l.Claims[at].counts()
+		seen := map[deviceKey]bool{}
+		for _, d := range one.Devices {
+			switch key := keyOf(d); {
+			case w.claimed.Has(key) || seen[key] || !w.devices[d.Driver].Has(d.Name):
+				return fmt.Errorf("%s has %s of %s, which is taken or not there", one, d.Name, d.Driver)
+			case spec.Match != "" && attributes[spec.Match](d.Place) != attributes[spec.Match](one.Devices[0].Place):
+				return fmt.Errorf("%s has devices of another %s", one, spec.Match)
+			default:
+				seen[key] = true
+				left[d.Driver]--
+			}
+		}
+		for class, n := range left {
+			if n != 0 && (one.Request == "" || one.Request == shortName(class)) {
+				return fmt.Errorf("%s has %d of %s less than it asks for", one, n, class)
+			}
+		}
+	}
+	return nil
+}
+
+// claimsOf returns the devices of the pod's claims.
+func claimsOf(p allocation.Pod) sets.Set[deviceKey] {
+	out := sets.New[deviceKey]()
+	for _, c := range p.Containers {
+		for _, one := range c.Claims() {
+			for _, d := range one.Devices {
+				out.Insert(keyOf(d))
+			}
+		}
+	}
+	return out
+}
