@@ -36,7 +36,8 @@ type deviceKey struct{ class, id string }
 
 func keyOf(d claim.Device) deviceKey { return deviceKey{d.Driver, d.Name} }
 
-// devicesOf returns the devices that a container has from plugins, and those of its claims by class.
+// devicesOf returns the devices that a container has from plugins, and by class those of its
+// claims.
 func devicesOf(c allocation.Container) allocation.Devices {
 	claims := claimedBy(c)
 	if len(claims) == 0 {
@@ -50,7 +51,9 @@ func devicesOf(c allocation.Container) allocation.Devices {
 		}
 		out = append(out, set)
 	}
-	slices.SortFunc(out, func(a, b allocation.DeviceSet) int { return strings.Compare(a.Resource, b.Resource) })
+	slices.SortFunc(out, func(a, b allocation.DeviceSet) int {
+		return strings.Compare(a.Resource, b.Resource)
+	})
 	return out
 }
 
@@ -93,18 +96,20 @@ func (w *world) checkClaims(l *lot, c *v1.Container, got allocation.Container) e
 		if at < 0 {
 			return fmt.Errorf("it got claim %s, which the pod does not have", one.Name)
 		}
-		spec, left := l.Claims[at], l.Claims[at].counts()
-		seen := map[deviceKey]bool{}
+		left, seen, common := l.Claims[at].counts(), map[deviceKey]bool{}, map[string]bool{}
 		for _, d := range one.Devices {
-			switch key := keyOf(d); {
-			case w.claimed.Has(key) || seen[key] || !w.devices[d.Driver].Has(d.Name):
+			key := keyOf(d)
+			if w.claimed.Has(key) || seen[key] || !w.devices[d.Driver].Has(d.Name) {
 				return fmt.Errorf("%s has %s of %s, which is taken or not there", one, d.Name, d.Driver)
-			case spec.Match != "" && attributes[spec.Match](d.Place) != attributes[spec.Match](one.Devices[0].Place):
-				return fmt.Errorf("%s has devices of another %s", one, spec.Match)
-			default:
-				seen[key] = true
-				left[d.Driver]--
 			}
+			seen[key] = true
+			left[d.Driver]--
+			if match := l.Claims[at].Match; match != "" {
+				common[attributes[match](d.Place)] = true
+			}
+		}
+		if len(common) > 1 || common[""] {
+			return fmt.Errorf("%s has devices of another %s", one, l.Claims[at].Match)
 		}
 		for class, n := range left {
 			if n != 0 && (one.Request == "" || one.Request == shortName(class)) {

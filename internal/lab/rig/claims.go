@@ -24,7 +24,8 @@ type ClaimSpec struct {
 	Match string `json:"match,omitempty"`
 }
 
-// attributes are what the devices of a claim may have in common; "": the device has no such attribute.
+// attributes are what the devices of a claim may have in common; "": the device has no such
+// attribute.
 var attributes = map[string]func(claim.Place) string{
 	"pcieRoot": func(at claim.Place) string { return at.Root },
 	"numaNode": func(at claim.Place) string {
@@ -64,7 +65,8 @@ func (s *Site) claims(pod *v1.Pod, specs []ClaimSpec) (out []ClaimSpec, err erro
 	for c := range podspec.Containers(pod) {
 		for _, uses := range c.Resources.Claims {
 			if !names[uses.Name] {
-				return nil, fmt.Errorf("container %s uses claim %q, which the pod does not have", c.Name, uses.Name)
+				return nil, fmt.Errorf("container %s uses claim %q, which the pod does not have", c.Name,
+					uses.Name)
 			}
 		}
 	}
@@ -86,7 +88,8 @@ func (s *Site) claim(spec ClaimSpec) (ClaimSpec, error) {
 		out.Devices[string(name)] = Text(q.String())
 	}
 	if total == 0 || total > resourcev1.AllocationResultsMaxSize {
-		return out, fmt.Errorf("%d devices; a claim has 1 to %d", total, resourcev1.AllocationResultsMaxSize)
+		return out, fmt.Errorf("%d devices; a claim has 1 to %d", total,
+			resourcev1.AllocationResultsMaxSize)
 	}
 	if _, known := attributes[spec.Match]; !known && spec.Match != "" {
 		return out, fmt.Errorf("match %q is none of %s", spec.Match,
@@ -118,8 +121,8 @@ func (s Stream) oneOwner() error {
 	for _, shape := range s.Shapes {
 		for name := range podspec.Requests(shape.Pod) {
 			if by := claimed[string(name)]; by != "" {
-				return fmt.Errorf("%s asks for %s by a claim, and %s in limits; a device is handed out by a driver "+
-					"or by a device plugin", by, name, shape.Name)
+				return fmt.Errorf("%s asks for %s by a claim, and %s in limits; a device is handed out by "+
+					"a driver or by a device plugin", by, name, shape.Name)
 			}
 		}
 	}

@@ -11,8 +11,9 @@
 //
 // Time is virtual. There are three kinds of events; at the same time they happen in this order: a
 // pod leaves, a pod has waited too long, a pod arrives. The agent's own code decides on arrivals
-// (allocation.Room). There is no scheduler and no runtime: an admitted pod holds its resources
-// until its lifetime is over.
+// (allocation.Room). There is no runtime: an admitted pod holds its resources until its lifetime is
+// over. Of a scheduler there is what chooses the devices of resource claims (scheduler), before the
+// node decides.
 //
 // Without a wait, a pod for which there is no place is rejected at once. With one it is tried again
 // whenever a pod leaves, in the order of arrival; once one pod finds no place, others of its shape
@@ -25,7 +26,7 @@
 //
 // # What is checked
 //
-// After each admission: no CPU or device is given out twice, none is reserved, offline or unknown,
+// After each admission: no CPU or device is given out twice, by a plugin or a claim, none is reserved, offline or unknown,
 // and the number is the one asked for. From time to time, and at the end, the resources taken are
 // summed up again over the running pods. The first difference ends the run with an error.
 package rig

@@ -17,10 +17,16 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
-// sample is a small comparison. Its clock ticks evenly, so its times are always the same.
+// sample is a small comparison.
 func sample(t *testing.T, wait time.Duration) rig.Report {
 	t.Helper()
-	m, err := discover.Fixture("playground")
+	return sampleOf(t, "playground", "training", wait)
+}
+
+// sampleOf is a small comparison on the machine. Its clock ticks evenly, so its times are always the same.
+func sampleOf(t *testing.T, machine, mixName string, wait time.Duration) rig.Report {
+	t.Helper()
+	m, err := discover.Fixture(machine)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +34,7 @@ func sample(t *testing.T, wait time.Duration) rig.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mix, err := rig.OpenMix("training")
+	mix, err := rig.OpenMix(mixName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +48,7 @@ func sample(t *testing.T, wait time.Duration) rig.Report {
 		t.Fatal(err)
 	}
 	r := rig.Report{
-		Machine:  site.Describe("fixture:playground"),
+		Machine:  site.Describe("fixture:" + machine),
 		Workload: stream.Describe(mix.Name, mix.About, wait),
 	}
 	r.Workload.Seed = &seed
@@ -60,9 +66,12 @@ func sample(t *testing.T, wait time.Duration) rig.Report {
 }
 
 func TestText(t *testing.T) {
-	for name, wait := range map[string]time.Duration{"at-once": 0, "wait": 4 * time.Hour} {
+	for name, r := range map[string]rig.Report{
+		"at-once": sample(t, 0), "wait": sample(t, 4*time.Hour),
+		"claims": sampleOf(t, "dgx-h100", "testdata/claims.yaml", 0),
+	} {
 		var got bytes.Buffer
-		if err := WriteText(&got, sample(t, wait)); err != nil {
+		if err := WriteText(&got, r); err != nil {
 			t.Fatal(err)
 		}
 		golden := "testdata/" + name + ".txt"
