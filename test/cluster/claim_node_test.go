@@ -11,12 +11,14 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
+	healthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/numalet/numalet/test/cluster/drivers"
@@ -54,12 +56,15 @@ func all(each ...act) act {
 	}
 }
 
+// claimDevices is how many devices a scenario's driver has.
+const claimDevices = 4
+
 // claimDriver starts a driver and waits until its devices are published. It stops with the scenario,
 // when nothing is prepared any more.
 func claimDriver(name string) act {
 	return func(ctx context.Context, s *scenarioNode, pod string) error {
 		of, name := s.driversOf(pod), strings.ReplaceAll(name, "POD", pod)
-		d := s.Driver(drivers.Config{Name: name, Devices: 4, CDI: s.cdi})
+		d := s.Driver(drivers.Config{Name: name, Devices: claimDevices, CDI: s.cdi})
 		of.running = append(of.running, d)
 		s.atEnd(pod, func() { s.endDriver(ctx, pod, d) })
 		if err := d.Start(ctx); err != nil {
@@ -194,6 +199,45 @@ func failOnce(method string) act {
 		}})
 		return nil
 	}
+}
+
+// sick lets the driver say that its devices have failed.
+func sick(_ context.Context, s *scenarioNode, pod string) error {
+	var report healthv1.NodeWatchResourcesResponse
+	for n := range claimDevices {
+		report.Devices = append(report.Devices, &healthv1.DeviceHealth{Health: healthv1.HealthStatus_UNHEALTHY,
+			Device:  &healthv1.DeviceIdentifier{PoolName: s.Name, DeviceName: fmt.Sprintf("device-%02d", n)},
+			Message: "it is hot", LastUpdatedTime: time.Now().Unix(), HealthCheckTimeoutSeconds: 3600})
+	}
+	raw, err := proto.Marshal(&report)
+	first(s, pod).Set(drivers.Trouble{Answer: func(c drivers.Call, answer []byte) []byte {
+		if c.Method != "NodeWatchResources" {
+			return answer
+		}
+		return raw
+	}})
+	return err
+}
+
+// waitFor lets some time pass.
+func waitFor(d time.Duration) act {
+	return func(ctx context.Context, _ *scenarioNode, _ string) error {
+		if !sleep(ctx, d) {
+			return ctx.Err()
+		}
+		return nil
+	}
+}
+
+// saysSick reports whether a container's status says that a device has failed.
+func saysSick(p *v1.Pod) bool {
+	return slices.ContainsFunc(statuses(p), func(c v1.ContainerStatus) bool {
+		return slices.ContainsFunc(c.AllocatedResourcesStatus, func(of v1.ResourceStatus) bool {
+			return slices.ContainsFunc(of.Resources, func(h v1.ResourceHealth) bool {
+				return h.Health == v1.ResourceHealthStatusUnhealthy
+			})
+		})
+	})
 }
 
 // slowPrepare and slowUnprepare let such a call take some seconds.

@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -121,6 +122,10 @@ func mark(when string) act {
 		s.Called(pod, "podresources", when+": "+s.nodeless(told))
 		s.Called(pod, "checkpoint", when+": "+s.nodeless(kept))
 		s.Called(pod, "cdi", when+": "+s.given(pod))
+		if is := s.seen(pod); is != nil {
+			s.Called(pod, "health", when+": "+s.healthOf(is.Status.ContainerStatuses))
+			s.Called(pod, "health of init", when+": "+s.healthOf(is.Status.InitContainerStatuses))
+		}
 		return nil
 	}
 }
@@ -144,6 +149,25 @@ func (s *scenarioNode) given(pod string) string {
 	}
 	slices.Sort(out)
 	return strings.Join(out, ", ")
+}
+
+// healthOf formats the health of devices in statuses.
+func (s *scenarioNode) healthOf(all []v1.ContainerStatus) string {
+	var out []string
+	for _, c := range all {
+		for _, of := range c.AllocatedResourcesStatus {
+			for _, h := range of.Resources {
+				is := fmt.Sprintf("%s has %s: %s %s", c.Name, of.Name, s.nodeless(string(h.ResourceID)),
+					h.Health)
+				if h.Message != nil {
+					is += ", " + *h.Message
+				}
+				out = append(out, is)
+			}
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, "; ")
 }
 
 func (s *scenarioNode) podResources(ctx context.Context, pod string) (string, error) {

@@ -121,7 +121,16 @@ func claimScenarios() []scenario {
  containers: [{name: main, image: APP}]}`, steps: ready(mark("runs"))},
 		{name: "extended", before: both(claimDriver("POD.io"), claimObjects(extendedClass)),
 			spec:  of("", `resources: {limits: {claims.example.com/POD: 2}}`),
-			steps: ready(mark("runs"))},
+			steps: ready(mark("runs"), sick, waitFor(5*time.Second), mark("sick"))},
+		{name: "sick", before: both(claimDriver("POD.io"),
+			claimObjects(deviceClass, useClass(twoRequests, "POD"))), spec: `{` + oneClaim + `
+ initContainers: [{name: init, image: APP, ` + usesClaim + `},
+ {name: side, image: APP, restartPolicy: Always, ` + usesClaim + `}],
+ containers: [{name: main, image: APP, ` + usesClaim + `},
+ {name: second, image: APP, resources: {claims: [{name: gpu, request: two}]}}]}`,
+			scripts: "init: exit=0 after=1s", steps: []step{
+				{until: isReady, stay: time.Second, do: both(mark("runs"), sick)},
+				{until: saysSick, stay: time.Second, do: mark("sick")}}},
 		{name: "unused", before: usual, spec: of(oneClaim, ""), steps: ready(mark("runs"))},
 	}, claimEnds(usual, pod), claimTroubles(usual, pod))
 }

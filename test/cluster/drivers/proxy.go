@@ -43,6 +43,13 @@ func (p *Proxy) Set(t Trouble) {
 	p.trouble = t
 }
 
+// replaces returns what replaces answers now; nil: nothing.
+func (p *Proxy) replaces() func(Call, []byte) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.trouble.Answer
+}
+
 // Calls returns the calls until now, in the order they began.
 func (p *Proxy) Calls() (all []Call) {
 	p.mu.Lock()
@@ -221,6 +228,9 @@ func (p *Proxy) pass(_ any, from grpc.ServerStream) (err error) {
 		}
 		if err := meet(ctx, trouble.After, *c); err != nil {
 			return err
+		}
+		if replace := p.replaces(); replace != nil {
+			next = replace(*c, next)
 		}
 		answer = next
 		if err := from.SendMsg(&next); err != nil {
