@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -52,24 +53,25 @@ func (d driverDomain) handlers() map[string]watcher.Handler {
 	return map[string]watcher.Handler{registerapi.DRAPlugin: d.Handler()}
 }
 
-// cdi returns what names the devices of a pod's claims by their first CDI id.
-func (c claimDomain) cdi(pod types.UID) func(types.UID, claim.Device) string {
+// cdi returns what names the devices of a pod's claims by their first CDI id, and tells which are
+// prepared.
+func (c claimDomain) cdi(pod types.UID) func(types.UID, claim.Device) (string, bool) {
 	prepared := sync.OnceValue(func() (all []claims.Prepared) {
 		if c.Manager != nil {
 			all = c.Prepared(pod)
 		}
 		return all
 	})
-	return func(uid types.UID, device claim.Device) string { // of a pod with claims
+	return func(uid types.UID, device claim.Device) (string, bool) { // of a pod with claims
 		for _, one := range prepared() {
 			for _, d := range one.Devices {
 				if one.UID == uid && d.Driver == device.Driver && d.Pool == device.Pool &&
-					d.Name == device.Name && len(d.CDI) > 0 {
-					return d.CDI[0]
+					d.Name == device.Name {
+					return strings.Join(d.CDI[:min(1, len(d.CDI))], ""), true
 				}
 			}
 		}
-		return ""
+		return "", false
 	}
 }
 

@@ -259,7 +259,7 @@ func (c healthChange) because(r devicemanager.Resource) string {
 // ResourceStatuses returns the health of a pod's devices, by container, for its status. cdi returns the
 // first CDI id of a claim's device; "": it has none.
 func ResourceStatuses(pod allocation.Pod, from Sources,
-	cdi func(types.UID, claim.Device) string) map[string][]v1.ResourceStatus {
+	cdi func(types.UID, claim.Device) (id string, prepared bool)) map[string][]v1.ResourceStatus {
 	out, inventory := map[string][]v1.ResourceStatus{}, from.Inventory
 	for name, c := range pod.Containers {
 		for _, set := range c.Devices() {

@@ -183,9 +183,10 @@ func (d *Drivers) unwritten() ([]byte, error) {
 	return json.Marshal(d.known)
 }
 
-// statuses returns the health of the devices of a container's claims, in the order of its spec.
-func (d *Drivers) statuses(claims allocation.Claims, cdi func(types.UID, claim.Device) string) (
-	out []v1.ResourceStatus) {
+// statuses returns the health of the devices of a container's claims, in the order of its spec, while
+// they are prepared.
+func (d *Drivers) statuses(claims allocation.Claims,
+	cdi func(types.UID, claim.Device) (id string, prepared bool)) (out []v1.ResourceStatus) {
 	for _, one := range claims {
 		if one.Name == "" {
 			continue // the status has no name for what stands for extended resources
@@ -196,11 +197,15 @@ func (d *Drivers) statuses(claims allocation.Claims, cdi func(types.UID, claim.D
 		}
 		names := map[string]int{}
 		for _, device := range one.Devices {
-			names[cdi(one.UID, device)]++
+			id, _ := cdi(one.UID, device)
+			names[id]++
 		}
 		for _, device := range one.Devices {
 			health, why := d.Of(device)
-			id := cdi(one.UID, device)
+			id, prepared := cdi(one.UID, device)
+			if !prepared {
+				continue
+			}
 			if id == "" || names[id] > 1 { // the API server takes each id once
 				id = device.Driver + "/" + device.Pool + "/" + device.Name
 			}
@@ -210,7 +215,9 @@ func (d *Drivers) statuses(claims allocation.Claims, cdi func(types.UID, claim.D
 			}
 			s.Resources = append(s.Resources, h)
 		}
-		out = append(out, s)
+		if len(s.Resources) > 0 {
+			out = append(out, s)
+		}
 	}
 	return out
 }

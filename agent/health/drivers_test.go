@@ -118,11 +118,11 @@ func TestClaimsHealth(t *testing.T) {
 			{UID: "extended", Devices: []claim.Device{gpu0}},
 		}), "plain": {}}}
 	from := Sources{Drivers: d}
-	got := ResourceStatuses(pod, from, func(uid types.UID, device claim.Device) string {
+	got := ResourceStatuses(pod, from, func(uid types.UID, device claim.Device) (string, bool) {
 		if uid == "u" && device.Name == "gpu-0" {
-			return "example.com/gpu=0"
+			return "example.com/gpu=0", true
 		}
-		return ""
+		return "", true
 	})
 	hot := v1.ResourceHealth{ResourceID: "example.com/gpu=0", Health: "Unhealthy",
 		Message: ptr.To("it is hot")}
@@ -134,7 +134,13 @@ func TestClaimsHealth(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	same := ResourceStatuses(pod, from, func(types.UID, claim.Device) string { return "example.com/all=1" })
+	none := ResourceStatuses(pod, from, func(types.UID, claim.Device) (string, bool) { return "", false })
+	if len(none["main"]) > 0 {
+		t.Errorf("claims that are not prepared have %v", none)
+	}
+	same := ResourceStatuses(pod, from, func(types.UID, claim.Device) (string, bool) {
+		return "example.com/all=1", true
+	})
 	for _, h := range same["main"][0].Resources {
 		if h.ResourceID == "example.com/all=1" {
 			t.Error("two devices of a claim have one id, which the API server refuses")

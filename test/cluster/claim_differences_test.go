@@ -34,7 +34,7 @@ var meantClaimWaits = []histories.Meant{
 var meantClaimDevices = []histories.Meant{
 	{Pod: "request|sick", Field: "calls podresources",
 		Why: "the kubelet lists a device with the CDI ids of the devices before it, too"},
-	{Pod: "sick", Field: "calls health of init",
+	{Pod: "sick|init", Field: "calls health of init",
 		Why: "the kubelet's status has nothing of the claims of init containers and sidecars"},
 	{Pod: "extended|sick", Field: "events", By: histories.Ours, Value: "Warning DeviceUnhealthy: .*",
 		Why: "that a device has failed is told by an event"},
