@@ -26,9 +26,13 @@ func tellApplied(in Input, s *v1.ContainerStatus, c *v1.Container, record cri.Co
 		granted = *was.Resources
 		granted.Requests = was.AllocatedResources
 	}
+	if podspec.Brought(in.Pod, c.Name) != nil { // the limits of a container that runs have it in them
+		granted.Limits = c.Resources.Limits
+	}
 	s.AllocatedResources = granted.Requests.DeepCopy()
 	s.Resources = &v1.ResourceRequirements{
 		Limits: granted.Limits.DeepCopy(), Requests: granted.Requests.DeepCopy(),
+		Claims: slices.Clone(c.Resources.Claims),
 	}
 	if record.State != cri.ContainerRunning {
 		return

@@ -135,6 +135,12 @@ func TestClaimsBring(t *testing.T) {
 			t.Errorf("%s, want only %s", got, what)
 		}
 	}
+	in.Pod.Spec.Containers[0].Resources.Claims = []v1.ResourceClaim{{Name: "x"}}
+	in.Previous, in.Observed.Containers[0].State = s, cri.ContainerExited
+	if got := Generate(in).ContainerStatuses[0].Resources; text(got.Limits) != "[cpu:1 memory:1Gi]" ||
+		len(got.Claims) != 1 || got.Claims[0].Name != "x" {
+		t.Errorf("a container that has ended has %+v", got)
+	}
 }
 
 // TestUserAndMounts: the runtime reports the user, which is kept when the container's record is

@@ -24,7 +24,7 @@ var meantClaimWaits = []histories.Meant{
 		Why: "the same: a pod waits, and nothing has failed"},
 	{Field: "condition PodReadyToStartContainers", By: histories.Theirs,
 		Value:  "#0 False PodSandboxNotReady: no pod sandbox exists",
-		Beside: "#0 False WaitingForResource.*", Why: "the same"},
+		Beside: "#0 False WaitingForResource.*", Seldom: true, Why: "the same"},
 	{Field: "events", Value: "Warning FailedResourceClaimCreation: .*", Seldom: true,
 		Why: "the controller that makes claims may see a pod before its template"},
 	{Pod: "fails", Field: "calls driver .*", Value: ".* NodePrepareResources .*: it is broken",

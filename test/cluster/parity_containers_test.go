@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -98,11 +99,16 @@ type inside struct {
 
 func newInside(t *testing.T, agent string, first bool) *inside {
 	t.Helper()
-	c := rig.Start(t)
 	if first {
 		containerdrig.Require(t)
 		containerdrig.Alone(t)
 	}
+	return newInsideOf(t, rig.Start(t), agent, nil)
+}
+
+// newInsideOf is newInside in that cluster; the agent also has these settings.
+func newInsideOf(t *testing.T, c rig.Cluster, agent string, settings map[string]any) *inside {
+	t.Helper()
 	n, d, cgroup := containerdrig.NodeBeside(t, agent)
 	run := []string{containerdrig.Witness}
 	containerdrig.ImportWitness(t, d, map[string]image.Config{
@@ -121,6 +127,7 @@ func newInside(t *testing.T, agent string, first bool) *inside {
 	}
 	n.Settings["systemReserved"] = map[string]string{"cpu": "10m"} // so that all fit
 	n.Settings["podPidsLimit"] = 500
+	maps.Copy(n.Settings, settings)
 	profiles := filepath.Join(n.Root, "seccomp", "profiles")
 	if err := os.MkdirAll(profiles, 0o755); err != nil {
 		t.Fatal(err)
@@ -143,7 +150,18 @@ func compareInside(t *testing.T, sides []*inside, pods []*v1.Pod) {
 				"elsewhere in its list", pod.Name, pod.Annotations[variantsNote])
 		}
 	}
-	pods = made
+	awaitAlike(t, sides, made)
+	for _, s := range sides {
+		s.deletePods(t)
+	}
+	harness.Eventually(t, "the pods are gone", func() error {
+		return errors.Join(sides[0].gone(), sides[1].gone())
+	})
+}
+
+// awaitAlike waits until each pod has reached the same state on both nodes.
+func awaitAlike(t *testing.T, sides []*inside, pods []*v1.Pod) {
+	t.Helper()
 	began := time.Now()
 	for left := pods; len(left) > 0; {
 		now := []map[string]any{sides[0].state(t, left), sides[1].state(t, left)}
@@ -164,12 +182,6 @@ func compareInside(t *testing.T, sides []*inside, pods []*v1.Pod) {
 		time.Sleep(time.Second)
 	}
 	t.Logf("%d pods, %v", len(pods), time.Since(began).Round(time.Second))
-	for _, s := range sides {
-		s.deletePods(t)
-	}
-	harness.Eventually(t, "the pods are gone", func() error {
-		return errors.Join(sides[0].gone(), sides[1].gone())
-	})
 }
 
 func (s *side) deletePods(t *testing.T) {
@@ -293,21 +305,28 @@ func (s *inside) events(t *testing.T) map[types.UID]map[string]bool {
 func (s *inside) cgroupOf(t *testing.T, pod *v1.Pod) map[string]string {
 	t.Helper()
 	out := map[string]string{}
+	for _, class := range []string{"", "*"} {
+		maps.Copy(out, s.valuesOf(t, filepath.Join("kubepods", class, "pod"+string(pod.UID))))
+	}
+	return out
+}
+
+// valuesOf returns the values of a cgroup below the node's.
+func (s *inside) valuesOf(t *testing.T, group string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
 	for _, file := range []string{"cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.max",
 		"cpu.weight", "memory.limit_in_bytes", "memory.max", "memory.min", "memory.high", "pids.max",
 		"cpuset.cpus", "cpuset.mems", "hugetlb.*.limit_in_bytes", "hugetlb.*.max"} {
 		for _, base := range []string{"/sys/fs/cgroup/*", "/sys/fs/cgroup"} {
-			for _, class := range []string{"", "*"} {
-				found, err := filepath.Glob(filepath.Join(base, s.cgroup, "kubepods", class,
-					"pod"+string(pod.UID), file))
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, path := range found {
-					raw, err := os.ReadFile(path)
-					out[strings.Replace(path, s.cgroup, "/NODE", 1)] = fmt.Sprint(
-						strings.TrimSpace(string(raw)), err)
-				}
+			found, err := filepath.Glob(filepath.Join(base, s.cgroup, group, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range found {
+				raw, err := os.ReadFile(path)
+				out[strings.Replace(path, s.cgroup, "/NODE", 1)] = fmt.Sprint(
+					strings.TrimSpace(string(raw)), err)
 			}
 		}
 	}

@@ -17,7 +17,10 @@ import (
 func (s *side) make(t *testing.T, pod *v1.Pod) bool {
 	t.Helper()
 	pod = s.own(t, pod)
-	pod.Spec.NodeName = s.Name
+	if pod.Spec.NodeName = s.Name; len(pod.Spec.ResourceClaims) > 0 {
+		pod.Spec.NodeName = "" // the scheduler allocates claims
+		pod.Spec.NodeSelector = map[string]string{v1.LabelHostname: s.Name}
+	}
 	added := pod.Spec.EphemeralContainers
 	pod.Spec.EphemeralContainers = nil
 	_, err := s.Client.CoreV1().Pods(s.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})

@@ -373,10 +373,11 @@ func differences(at string, ours, theirs any) (out []string) {
 	return []string{fmt.Sprintf("%s:\n\tnumalet %s\n\tkubelet %s", at, ta, tb)}
 }
 
-// exempt reports whether this place may differ; docs/pod-fields.md says why.
+// exempt reports whether this place may differ; docs/pod-fields.md and docs/resource-claims.md say why.
 func exempt(at string, theirs any) bool {
 	return strings.HasSuffix(at, ".files./etc/hosts") && theirs == "-rw-r--r-- 0:0 " ||
 		strings.Contains(at, "annotations.kubernetes.io/config.") ||
 		strings.Contains(at, "annotations.numalet.io/") ||
-		strings.HasSuffix(at, ".selinux_relabel")
+		strings.HasSuffix(at, ".selinux_relabel") ||
+		strings.HasSuffix(at, ".events.Warning FailedPrepareDynamicResources") && theirs == true
 }

@@ -20,6 +20,8 @@ type Config struct {
 	Audit bool
 	// Memory bounds the bytes of memory of each server; 0: no bound.
 	Memory uint64
+	// FeatureGates are switched on in the API server, the controller manager and the scheduler.
+	FeatureGates []string
 }
 
 // Names of the files in Dir.
@@ -114,6 +116,7 @@ func (c Config) apiServer(port int) *child.Server {
 		"--enable-bootstrap-token-auth",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged")
+	out.Args = append(out.Args, c.gates()...)
 	if c.Audit {
 		out.Args = append(out.Args, "--audit-policy-file="+c.path(auditPolicyFile),
 			"--audit-log-path="+c.path(auditFile))
@@ -121,8 +124,16 @@ func (c Config) apiServer(port int) *child.Server {
 	return out
 }
 
+// gates are the arguments that switch the feature gates on.
+func (c Config) gates() (args []string) {
+	for _, name := range c.FeatureGates {
+		args = append(args, "--feature-gates="+name+"=true")
+	}
+	return args
+}
+
 func (c Config) controllerManager() *child.Server {
-	return c.process("kube-controller-manager",
+	return c.process("kube-controller-manager", append(c.gates(),
 		"--kubeconfig="+c.path(managerFile), "--use-service-account-credentials",
 		"--secure-port=0", "--leader-elect=false",
 		// The default of 15 s is for thousands of workloads; here a user or test waits for it.
@@ -130,12 +141,12 @@ func (c Config) controllerManager() *child.Server {
 		"--root-ca-file="+c.path(authorityFile),
 		"--service-account-private-key-file="+c.path(accountsKeyFile),
 		"--cluster-signing-cert-file="+c.path(authorityFile),
-		"--cluster-signing-key-file="+c.path(authorityKeyFile))
+		"--cluster-signing-key-file="+c.path(authorityKeyFile))...)
 }
 
 func (c Config) scheduler() *child.Server {
-	return c.process("kube-scheduler",
-		"--kubeconfig="+c.path(schedulerFile), "--secure-port=0", "--leader-elect=false")
+	return c.process("kube-scheduler", append(c.gates(),
+		"--kubeconfig="+c.path(schedulerFile), "--secure-port=0", "--leader-elect=false")...)
 }
 
 func (c Config) process(name string, args ...string) *child.Server {

@@ -91,25 +91,37 @@ func as(t testing.TB, plane *controlplane.Cluster, binaries string) Cluster {
 }
 
 // Own returns a control plane that no other test uses, for tests that affect all of it.
-func Own(t testing.TB) Cluster { return Limited(t, 0) }
+func Own(t testing.TB) Cluster { return own(t, controlplane.Config{}) }
+
+// Gated is Own with these feature gates.
+func Gated(t testing.TB, gates ...string) Cluster {
+	return own(t, controlplane.Config{FeatureGates: gates})
+}
 
 // Limited is Own with a bound in bytes on the memory of each server; 0: none.
 func Limited(t testing.TB, memory uint64) Cluster {
+	return own(t, controlplane.Config{Memory: memory})
+}
+
+func own(t testing.TB, cfg controlplane.Config) Cluster {
 	t.Helper()
-	binaries := Binaries(t)
+	cfg.Binaries = Binaries(t)
 	dir, err := os.MkdirTemp("", "nl-") // paths of sockets are short
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	plane, err := controlplane.Start(t.Context(), controlplane.Config{Binaries: binaries, Dir: dir,
-		Memory: memory})
+	cfg.Dir = dir
+	plane, err := controlplane.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(plane.Stop)
-	return as(t, plane, binaries)
+	return as(t, plane, cfg.Binaries)
 }
+
+// Another returns the cluster with another namespace.
+func (c Cluster) Another() Cluster { return as(c.t, c.Cluster, c.binaries) }
 
 // Metrics starts metrics-server, if no test has. It finds nodes by the name localhost.
 func (c Cluster) Metrics() {
