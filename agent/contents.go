@@ -51,7 +51,7 @@ func newContents(ctx context.Context, n node, s storageEnds, claims claimDomain)
 			}
 			return nil // they are not known yet
 		},
-		Tell: n.events.About,
+		Tell: n.events.About, Limit: s.limited,
 	}
 	if n.countsProjects() {
 		cfg.Count = quota.New().Assign
@@ -95,7 +95,7 @@ func (n node) countsProjects() bool {
 // follow follows the objects, and makes workers look at pods whose objects changed.
 func (c contentDomain) follow(n node, workers *podworker.Workers, drivers csiDomain,
 	e claimEnds) []part {
-	mounts := c.mounts.follow(drivers, workers.Retry)
+	mounts := c.mounts.follow(drivers, c.needs, workers.Retry)
 	if c.objects == nil {
 		return mounts
 	}

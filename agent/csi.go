@@ -4,10 +4,12 @@ import (
 	"context"
 	"path/filepath"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/agent/kubeapi/objects"
+	"github.com/numalet/numalet/agent/needs"
 	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/agent/volume/scsi"
 	"github.com/numalet/numalet/deviceplugin/watcher"
@@ -47,6 +49,8 @@ type mountDomain struct {
 type storageEnds struct {
 	drivers csiDomain
 	known   knownNode
+	// limited ends a pod that has waited long for more volumes than the node takes.
+	limited func(pod *v1.Pod, message string)
 }
 
 // newMounts finds what is mounted. It must be made before the node's status is written, which says
@@ -63,15 +67,17 @@ func newMounts(ctx context.Context, n node, s storageEnds, o *objects.Objects) (
 	if o != nil {
 		d.clustered = newClusteredMounts(n, s, d.used.Publish)
 		cfg.Objects, cfg.Attached = o, d.clustered.attached
+		cfg.Exhausted = s.drivers.NodeInfo
 	}
 	d.Mounts = csi.NewMounts(ctx, cfg)
 	return d, nil
 }
 
-// follow has volumes unstaged, and pods looked at whose driver has registered.
-func (d mountDomain) follow(drivers csiDomain, again func(types.UID)) []part {
+// follow has volumes unstaged, and pods looked at whose driver has registered, or whose volume is
+// attached. waiting has the pods that are not admitted yet; nil: the node is in no cluster.
+func (d mountDomain) follow(drivers csiDomain, waiting *needs.Needs, again func(types.UID)) []part {
 	news := mailbox.Subscribe(drivers.changed)
-	return append(append(d.clustered.parts(d.Mounts), d.followDisks()...), []part{
+	return append(append(d.clustered.parts(d.Mounts, waiting), d.followDisks()...), []part{
 		{"CSI volumes", d.Run},
 		{"pods that wait for drivers", func(ctx context.Context) error { return d.waking.Each(ctx, again) }},
 		{"news of drivers", func(ctx context.Context) error {

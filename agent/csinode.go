@@ -11,6 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/kubeapi/attachments"
 	"github.com/numalet/numalet/agent/kubeapi/csinodes"
+	"github.com/numalet/numalet/agent/needs"
 	nodestatus "github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/internal/mailbox"
@@ -52,7 +53,7 @@ func newClusteredMounts(n node, s storageEnds, changed func()) *clusteredMounts 
 	d.attachments = attachments.New(attachments.Config{
 		Client: n.kube.Main(), Name: n.name, Node: s.known.Get,
 		Changed: mailbox.Subscribe(s.known.Updates()),
-		Wake:    d.arrived.Put, Exhausted: s.drivers.NodeInfo,
+		Wake:    d.arrived.Put,
 	})
 	return d
 }
@@ -73,14 +74,18 @@ func (d *clusteredMounts) attached(ctx context.Context, of csi.Attachment) (
 	return d.attachments.Attached(ctx, of)
 }
 
-// parts keep the CSINode, and have pods looked at whose volumes are attached now.
-func (d *clusteredMounts) parts(m *csi.Mounts) []part {
+// parts keep the CSINode, and have pods looked at whose volumes may be attached now; waiting has those
+// that are not admitted yet.
+func (d *clusteredMounts) parts(m *csi.Mounts, waiting *needs.Needs) []part {
 	if d == nil {
 		return nil
 	}
 	return []part{{"CSINode", d.object.Run}, {"attachments of volumes", d.attachments.Run},
 		{"attached volumes", func(ctx context.Context) error {
-			return d.arrived.Each(ctx, func(k csi.Key) { m.AttachmentChanged(k.Driver, k.Handle) })
+			return d.arrived.Each(ctx, func(k csi.Key) {
+				m.AttachmentChanged(k)
+				waiting.AttachmentChanged(k)
+			})
 		}}}
 }
 

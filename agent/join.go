@@ -66,7 +66,7 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	if n.kube != nil {
 		h.addresses.Follow(known.object)
 	}
-	contents, err := newContents(ctx, n, storageEnds{devices.csi, known}, claims)
+	contents, err := newContents(ctx, n, storageEnds{devices.csi, known, statuses.limited(n)}, claims)
 	if err != nil {
 		return nil, err
 	}

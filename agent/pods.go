@@ -83,6 +83,16 @@ func newStatuses(n node, pubs publishers, e statusEnds) statusDomain {
 	return statusDomain{podstatus.New(c), events, pubs}
 }
 
+// limited returns what ends a pod that the kubelet would reject since it has waited long for more
+// volumes than the node takes.
+func (s statusDomain) limited(n node) func(*v1.Pod, string) {
+	return func(ends *v1.Pod, message string) {
+		n.metrics.Rejected(status.ReasonVolumeLimit)
+		n.events.Pod(ends, v1.EventTypeWarning, status.ReasonVolumeLimit, message)
+		s.events.Put(syncloop.Killed(ends.UID, status.ReasonVolumeLimit, status.Refusal+message))
+	}
+}
+
 // tellsDevices reports whether statuses have the health of devices.
 func (n node) tellsDevices() bool { return n.cfg.Gates.Enabled("ResourceHealthStatus") }
 

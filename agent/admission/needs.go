@@ -11,6 +11,7 @@ import (
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/claims/claim"
+	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -46,6 +47,9 @@ type Lack struct {
 	Reason, Container string
 	// Usual: nothing is wrong so far, so the kubelet has no event of it.
 	Usual bool
+	// Limit says that the node takes no more volumes of a driver, which is why the pod is rejected when
+	// its time is over; "": it is for another reason.
+	Limit string
 }
 
 // Missing reports whether it is known that the pod could not start.
@@ -123,6 +127,9 @@ func lacking(d decide.Decision, l Lack, wait time.Duration, expired bool) decide
 	}
 	d.Rejection = &allocation.Rejection{Reason: ReasonNoObjects,
 		Message: fmt.Sprintf("%s; the pod has waited for that for %v", l.Why, wait)}
+	if l.Limit != "" {
+		d.Rejection = &allocation.Rejection{Reason: status.ReasonVolumeLimit, Message: l.Limit}
+	}
 	if expired {
 		d.Outcome, d.Reason, d.Message = decide.Reject, d.Rejection.Reason, d.Rejection.Message
 	}

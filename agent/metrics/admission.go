@@ -69,9 +69,14 @@ type Rules struct {
 }
 
 // Decided counts a pod that was admitted or rejected, once, however often placing it was tried.
+// Rejected counts a pod that is rejected for such a reason.
+func (m *Metrics) Rejected(reason string) {
+	m.pods.rejections.WithLabelValues(reasonLabel(reason)).Inc()
+}
+
 func (m *Metrics) Decided(r admission.Result) {
 	if r.Outcome == decide.Reject {
-		m.pods.rejections.WithLabelValues(reasonLabel(r.Reason)).Inc()
+		m.Rejected(r.Reason)
 	}
 	if r.Tried != nil {
 		by := m.alignment.rules()

@@ -10,6 +10,7 @@ import (
 	"github.com/numalet/numalet/agent/admission/handlers"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/metric"
@@ -141,7 +142,8 @@ func reasonLabel(reason string) string {
 	case short, reason == allocation.ReasonUnexpected, reason == allocation.ReasonTopology,
 		reason == handlers.ReasonSysctl, reason == handlers.ReasonPlacement,
 		reason == handlers.ReasonChoice, reason == allocation.ReasonChosen,
-		reason == allocation.ReasonOwned, reason == cpumanager.ReasonSMTAlignment:
+		reason == allocation.ReasonOwned, reason == cpumanager.ReasonSMTAlignment,
+		reason == status.ReasonVolumeLimit:
 		return reason
 	}
 	return "Other"

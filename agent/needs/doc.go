@@ -4,5 +4,5 @@
 //
 // agent/kubeapi/objects follows config maps and secrets, with one watch for all pods that need one.
 // Nothing announces changes of claims: a goroutine for each pod with claims reads them until they
-// are good.
+// are good, and at once when a volume that the pod waits for may be attached.
 package needs

@@ -12,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/kubeapi/objects"
 	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/internal/await"
 )
 
@@ -61,8 +62,12 @@ type reading struct {
 	pod   *v1.Pod
 	known chan struct{} // closed when they were read, whatever came of it
 	once  sync.Once
-	lack  admission.Lack
+	again chan struct{} // capacity 1: the claims are worth another look
 	stop  context.CancelFunc
+
+	reads bool  // the claims are being read
+	err   error // of the last time
+	lack  admission.Lack
 }
 
 // New returns Needs that Run follows.
@@ -85,8 +90,9 @@ func (n *Needs) Begin(pod *v1.Pod) {
 	if n.pods[pod.UID] != nil {
 		return
 	}
-	r := &reading{pod: pod, known: make(chan struct{}), lack: admission.Lack{Unknown: true,
-		Why: "the API server has not told yet of the claims of the pod", Reason: reasonMount}}
+	r := &reading{pod: pod, known: make(chan struct{}), again: make(chan struct{}, 1), reads: true,
+		lack: admission.Lack{Unknown: true, Reason: reasonMount,
+			Why: "the API server has not told yet of the claims of the pod"}}
 	n.pods[pod.UID] = r
 	r.stop = n.readers.Go(func(ctx context.Context) { n.follow(ctx, r) })
 }
@@ -107,6 +113,7 @@ func (n *Needs) follow(ctx context.Context, r *reading) {
 	pauses, silence := await.Pauses{First: first, Last: period}, await.Pauses{First: period, Last: longest}
 	for times, unanswered := 0, 0; ; times++ {
 		bounded, cancel := context.WithTimeout(ctx, readTimeout)
+		n.begin(r)
 		unknown, err := n.cfg.Claims.Lacking(bounded, r.pod)
 		cancel()
 		if ctx.Err() != nil {
@@ -118,10 +125,36 @@ func (n *Needs) follow(ctx context.Context, r *reading) {
 			return
 		case unknown:
 			unanswered++
-			await.For(ctx, silence.After(unanswered))
+			r.pause(ctx, silence.After(unanswered))
 		default:
 			unanswered = 0
-			await.For(ctx, pauses.After(times))
+			r.pause(ctx, pauses.After(times))
+		}
+	}
+}
+
+// pause waits for d, or until the claims are worth another look.
+func (r *reading) pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	case <-r.again:
+	}
+}
+
+func (n *Needs) begin(r *reading) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	r.reads = true
+}
+
+// AttachmentChanged has the claims read at once of pods that wait for a volume to be attached.
+func (n *Needs) AttachmentChanged(volume csi.Key) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, r := range n.pods {
+		if r.reads || csi.Awaits(r.err, volume) {
+			await.Wake(r.again)
 		}
 	}
 }
@@ -131,17 +164,18 @@ func (n *Needs) put(r *reading, unknown bool, err error) {
 	var lack admission.Lack
 	if err != nil {
 		lack = admission.Lack{Unknown: unknown, Reason: reasonMount, Why: err.Error(),
-			Usual: volume.IsUsual(err)}
+			Usual: volume.IsUsual(err), Limit: volume.Limit(err)}
 	}
-	if n.replace(r, lack) {
+	if n.replace(r, lack, err) {
 		n.cfg.Changed()
 	}
 	r.once.Do(func() { close(r.known) })
 }
 
-func (n *Needs) replace(r *reading, lack admission.Lack) (other bool) {
+func (n *Needs) replace(r *reading, lack admission.Lack, err error) (other bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	r.reads, r.err = false, err
 	other, r.lack = r.lack != lack, lack
 	return other
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/kubeapi/objects"
+	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/internal/podtest"
 )
 
@@ -178,5 +179,32 @@ func TestHangs(t *testing.T) {
 		stop()
 		n.Begin(&v1.Pod{})
 		n.End(pod.UID)
+	})
+}
+
+// The claims of a pod that waits for a volume to be attached are read at once when that may be, and no
+// others.
+func TestAttachmentChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := csi.Key{Driver: "d", Handle: "v"}
+		w := &world{claim: errors.Join(errors.New("other"),
+			&csi.UnattachedError{Key: disk, Err: errors.New("it is not attached")})}
+		n, stop := w.run(t)
+		defer stop()
+		n.Begin(claimant())
+		time.Sleep(10 * time.Second) // at 9.75 s the claims were read last
+		synctest.Wait()
+		w.taken()
+		n.AttachmentChanged(csi.Key{Driver: "d", Handle: "other"})
+		synctest.Wait()
+		if reads, _ := w.taken(); reads != 0 {
+			t.Errorf("%d reads when another volume was attached", reads)
+		}
+		w.set(func() { w.claim = nil })
+		n.AttachmentChanged(disk)
+		synctest.Wait()
+		if reads, changed := w.taken(); reads != 1 || changed != 1 {
+			t.Errorf("when the volume was attached %d reads, %d changes", reads, changed)
+		}
 	})
 }

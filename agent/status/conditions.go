@@ -30,6 +30,10 @@ const (
 	ReasonDeviceFailed = "DeviceFailed"
 )
 
+// ReasonVolumeLimit is the kubelet's reason of a pod that is rejected since the node takes no more
+// volumes of a driver.
+const ReasonVolumeLimit = "VolumeAttachmentLimitExceeded"
+
 // disrupted returns the condition of a pod that the node ended for a reason of its own. is reports
 // whether it applies: the pod has ended. As for the kubelet, it is no disruption if the pod exceeded a
 // limit of its own.

@@ -97,13 +97,16 @@ func Generate(in Input) v1.PodStatus {
 	return s
 }
 
+// Refusal begins the message of a pod that the node refuses to run.
+const Refusal = "Pod was rejected: "
+
 // Rejected returns the status of a pod that the node refuses to run. It needs only the pod, the
 // previous status and the time. Such a pod has no address, not even the host's.
 func Rejected(in Input, why Reason) v1.PodStatus {
 	s := base(in)
 	s.HostIP, s.HostIPs = "", nil
 	s.Phase = v1.PodFailed
-	s.Reason, s.Message = why.Reason, "Pod was rejected: "+why.Message
+	s.Reason, s.Message = why.Reason, Refusal+why.Message
 	for _, was := range in.Previous.Conditions {
 		if !owned(was.Type) {
 			s.Conditions = append(s.Conditions, was)

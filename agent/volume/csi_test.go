@@ -54,6 +54,8 @@ type diskNode struct {
 	cfg     Config
 	csi     csi.MountsConfig
 	count   func(csi.Operation) // of drivers' volumes; nil: nobody counts
+	// patience with attachments; 0: the kubelet's.
+	patience time.Duration
 }
 
 // diskObjects are the API server's objects about the driver, and its attachments.
@@ -152,7 +154,8 @@ func (n *diskNode) start() {
 	ctx, cancel := context.WithCancel(ctx)
 	n.csi = csi.MountsConfig{Drivers: n.drivers, Root: n.cfg.Root, Node: "node", Objects: n.objects,
 		Attached: n.objects.attached, Done: n.count,
-		Pauses: await.Pauses{First: time.Millisecond, Last: 8 * time.Millisecond}}
+		Patience: n.patience,
+		Pauses:   await.Pauses{First: time.Millisecond, Last: 8 * time.Millisecond}}
 	mounts := csi.NewMounts(ctx, n.csi)
 	n.mounts, n.cfg.CSI = mounts, mounts
 	var err error

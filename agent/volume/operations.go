@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/volume/csi"
 )
@@ -14,8 +15,9 @@ import (
 // operations has what this run of the agent has begun to make for pods, to count the operations on
 // volumes as the kubelet does. The zero value is ready.
 type operations struct {
-	mu   sync.Mutex
-	pods map[types.UID]map[place]making
+	mu      sync.Mutex
+	pods    map[types.UID]map[place]making
+	refused sets.Set[types.UID] // pods that the node gave up
 }
 
 // making is a volume that was wanted for a pod.
@@ -58,7 +60,22 @@ func (o *operations) take(pod types.UID) map[place]making {
 	defer o.mu.Unlock()
 	out := o.pods[pod]
 	delete(o.pods, pod)
+	o.refused.Delete(pod)
 	return out
+}
+
+// refuse notes that the node gives up a pod, and reports whether that is news.
+func (o *operations) refuse(pod types.UID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.refused.Has(pod) {
+		return false
+	}
+	if o.refused == nil {
+		o.refused = sets.Set[types.UID]{}
+	}
+	o.refused.Insert(pod)
+	return true
 }
 
 // setUp makes a volume and counts that: what took the driver longer than ctx counts when it ends, and
@@ -68,7 +85,7 @@ func (v *Volumes) setUp(ctx context.Context, t target) (again time.Time, err err
 	again, err = t.plugin.setUp(ctx, v, t)
 	part, _ := errors.AsType[*csi.OperationError](err)
 	switch {
-	case err != nil && ctx.Err() != nil, part != nil && part.Operation == "WaitForAttach":
+	case err != nil && ctx.Err() != nil, part != nil && part.Operation == csi.OperationAttach:
 		return again, err
 	case err == nil && before.made && t.plugin.path != nil:
 		return again, nil

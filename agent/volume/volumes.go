@@ -60,6 +60,9 @@ type Config struct {
 	CSI *csi.Mounts
 	// Disks says what disks of iSCSI and Fibre Channel need.
 	Disks DisksConfig
+	// Limit is called once for a pod that has waited as long as a kubelet has it wait for its volumes while
+	// the node takes no more of a driver, with the kubelet's message. It must not block. Optional.
+	Limit func(pod *v1.Pod, message string)
 	// SELinux says with which labels volumes are mounted; nil: with none.
 	SELinux *selinux.Labels
 }
@@ -191,6 +194,7 @@ func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, updates bool) error {
 	}
 	err = errors.Join(errs...)
 	v.done(pod.UID, again, err)
+	v.limit(pod, err)
 	return err
 }
 
@@ -266,6 +270,13 @@ func (v *Volumes) do(ctx context.Context, s step, t target) (again time.Time, er
 
 // failed says in the kubelet's words which part of setting up a volume failed; nil: none.
 func (u used) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return unmade{u.volume.Name, u.inWords(err)}
+}
+
+func (u used) inWords(err error) error {
 	what := "SetUp"
 	if u.plugin.block {
 		what = "MapBlockVolume"
@@ -275,14 +286,10 @@ func (u used) failed(err error) error {
 	} else if part, is := errors.AsType[*scsi.OperationError](err); is {
 		what = part.Operation
 	}
-	switch {
-	case err == nil:
-		return nil
-	case u.plugin.block:
+	if u.plugin.block {
 		return &MapError{u.place().name, what, err}
-	default:
-		return fmt.Errorf("MountVolume.%s failed for volume %q : %w", what, u.place().name, err)
 	}
+	return fmt.Errorf("MountVolume.%s failed for volume %q : %w", what, u.place().name, err)
 }
 
 // fullName returns the type's name with the driver of the volume, as in metrics.

@@ -56,9 +56,6 @@ type Config struct {
 	// Wake is called when it is worth to ask again about a volume that is not attached. It must not
 	// block.
 	Wake func(csi.Key)
-	// Exhausted is called when an attacher says that the node takes no more volumes of the driver. It
-	// must not block.
-	Exhausted func(driver string)
 }
 
 // Attachments knows which volumes are attached. Its methods are safe for concurrent use.
@@ -78,8 +75,8 @@ type wait struct {
 	looks int       // since it is waited for
 	next  time.Time // the next look
 	said  string    // what is known: why it is not attached
-	// exhausted is when the attacher said that the node is full: it is told once.
-	exhausted metav1.Time
+	// full is when the attacher said that the node takes no more volumes, as far as somebody has heard.
+	full time.Time
 }
 
 // New returns Attachments for Run.
@@ -89,18 +86,15 @@ func New(c Config) *Attachments {
 }
 
 // Attached returns what the attacher said of an attached volume. Else ok is false and err says why, if
-// more is known than that it is not attached yet; Wake then tells when to ask again.
+// more is known than that it is not attached yet; Wake then tells when to ask again. A change while
+// Attached looks wakes, too.
 func (a *Attachments) Attached(ctx context.Context, of csi.Attachment) (
 	publishContext map[string]string, ok bool, err error) {
-	v := of.Key
+	a.await(of)
 	found, err := a.look(ctx, of)
-	if err == nil {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		delete(a.waiting, v)
+	if err = a.told(of, err); err == nil {
 		return found.Status.AttachmentMetadata, true, nil
 	}
-	a.await(of, err)
 	if errors.Is(err, errPending) {
 		return nil, false, nil
 	}
@@ -131,8 +125,7 @@ func (a *Attachments) look(ctx context.Context, of csi.Attachment) (*storagev1.V
 	case found.DeletionTimestamp != nil:
 		return nil, errors.New("volume attachment is being deleted")
 	case !found.Status.Attached && found.Status.AttachError != nil:
-		a.full(v, found.Status.AttachError)
-		return nil, errors.New(oneline.Cut(found.Status.AttachError.Message, maxMessage))
+		return nil, attachError(found.Status.AttachError)
 	case !found.Status.Attached:
 		return nil, errPending
 	}
@@ -160,37 +153,46 @@ func Agreed(node *v1.Node, name v1.UniqueVolumeName, inUse bool) bool {
 		})
 }
 
-// full tells once of an attacher's error that says that the node is full.
-func (a *Attachments) full(v csi.Key, e *storagev1.VolumeError) {
-	if e.ErrorCode == nil || codes.Code(*e.ErrorCode) != codes.ResourceExhausted {
-		return
+// attachError returns what an attacher says against a volume, in its words.
+func attachError(e *storagev1.VolumeError) error {
+	err := errors.New(oneline.Cut(e.Message, maxMessage))
+	if e.ErrorCode != nil && codes.Code(*e.ErrorCode) == codes.ResourceExhausted {
+		return &csi.FullError{Err: err, At: e.Time.Time}
 	}
-	a.mu.Lock()
-	w := a.ofLocked(v)
-	news := !w.exhausted.Equal(&e.Time)
-	w.exhausted = e.Time
-	a.mu.Unlock()
-	if news {
-		a.cfg.Exhausted(v.Driver)
-	}
-}
-
-func (a *Attachments) ofLocked(v csi.Key) *wait {
-	w := a.waiting[v]
-	if w == nil {
-		w = &wait{next: time.Now().Add(a.pauses.After(0)), inUse: true}
-		a.waiting[v] = w
-	}
-	return w
+	return err
 }
 
 // await has a volume looked at until it is attached.
-func (a *Attachments) await(v csi.Attachment, why error) {
+func (a *Attachments) await(v csi.Attachment) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	w := a.ofLocked(v.Key)
-	w.asked, w.said, w.inUse = time.Now(), why.Error(), w.inUse && v.InUse
+	w := a.waiting[v.Key]
+	if w == nil {
+		w = &wait{next: time.Now().Add(a.pauses.After(0)), inUse: true, said: errPending.Error()}
+		a.waiting[v.Key] = w
+	}
+	w.asked, w.inUse = time.Now(), w.inUse && v.InUse
 	await.Wake(a.asked)
+}
+
+// told notes what somebody hears of a volume. That the node is full is news once.
+func (a *Attachments) told(v csi.Attachment, why error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if why == nil {
+		delete(a.waiting, v.Key)
+		return nil
+	}
+	w := a.waiting[v.Key]
+	if w == nil { // another who asked meanwhile found it attached
+		return why
+	}
+	w.said = why.Error()
+	if full, is := errors.AsType[*csi.FullError](why); is {
+		full.News = !w.full.Equal(full.At)
+		w.full = full.At
+	}
+	return why
 }
 
 // Run looks at the volumes that are waited for until ctx ends.

@@ -28,11 +28,12 @@ type world struct {
 	client  *fake.Clientset
 	changed chan struct{}
 
-	mu        sync.Mutex // guards the fields below
-	node      *v1.Node
-	woken     []csi.Key
-	exhausted []string
-	gets      int
+	mu    sync.Mutex // guards the fields below
+	node  *v1.Node
+	woken []csi.Key
+	gets  int
+	// during is done while the node's object is read next; nil: nothing.
+	during func()
 }
 
 func start(t *testing.T) *world {
@@ -46,18 +47,18 @@ func start(t *testing.T) *world {
 	w.Attachments = New(Config{Client: w.client, Name: "me", Changed: w.changed,
 		Node: func() *v1.Node {
 			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.node
+			is, during := w.node, w.during
+			w.during = nil
+			w.mu.Unlock()
+			if during != nil {
+				during()
+			}
+			return is
 		},
 		Wake: func(v csi.Key) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.woken = append(w.woken, v)
-		},
-		Exhausted: func(driver string) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.exhausted = append(w.exhausted, driver)
 		}})
 	ctx, cancel := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
@@ -148,6 +149,25 @@ func TestAttached(t *testing.T) {
 	})
 }
 
+// TestAttachedMeanwhile: what changes while a volume is looked at wakes, too.
+func TestAttachedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.put(t, storagev1.VolumeAttachmentStatus{Attached: true})
+		w.set(true, false)
+		w.count()
+		w.during = func() {
+			w.set(true, true)
+			synctest.Wait()
+		}
+		w.asks(t, false, "")
+		began := time.Now()
+		if woken, _ := w.count(); woken == 0 || time.Since(began) > 0 {
+			t.Errorf("%d were woken after %v, want 1 at once", woken, time.Since(began))
+		}
+	})
+}
+
 // TestLooks: a volume that waits is looked at in growing pauses, and forgotten when nobody asks about
 // it any more.
 func TestLooks(t *testing.T) {
@@ -209,15 +229,26 @@ func TestAttachError(t *testing.T) {
 		if _, _, err := w.Attached(t.Context(), csi.Attachment{Key: disk, InUse: true}); len(err.Error()) > 2*maxMessage {
 			t.Errorf("the error has %d bytes", len(err.Error()))
 		}
+		isNews := func(want bool) {
+			t.Helper()
+			_, _, err := w.Attached(t.Context(), csi.Attachment{Key: disk, InUse: true})
+			if e, is := errors.AsType[*csi.FullError](err); !is || e.News != want {
+				t.Errorf("a full node is %+v, want it to be news: %t", e, want)
+			}
+		}
+		isNews(false)
 		time.Sleep(10 * time.Second)
 		failed("still none")
 		time.Sleep(10 * time.Second)
+		isNews(true)
+		isNews(false)
 		w.asks(t, false, "still none")
-		w.mu.Lock()
-		if len(w.exhausted) != 2 {
-			t.Errorf("told to be full: %v; want it once for each error", w.exhausted)
+		full = 13
+		failed("on fire")
+		_, _, err := w.Attached(t.Context(), csi.Attachment{Key: disk, InUse: true})
+		if _, is := errors.AsType[*csi.FullError](err); is {
+			t.Errorf("a node with an error of another kind is full: %v", err)
 		}
-		w.mu.Unlock()
 		before, _ := w.count()
 		w.put(t, storagev1.VolumeAttachmentStatus{Attached: true,
 			AttachmentMetadata: map[string]string{"device": "sdx"}})

@@ -26,6 +26,9 @@ type MountsConfig struct {
 	// is nobody who attaches.
 	Attached func(ctx context.Context, of Attachment) (
 		publishContext map[string]string, ok bool, err error)
+	// Exhausted is called when an attacher says that the node takes no more volumes of a driver which
+	// is asked time and again how many it takes. It must not block. Optional.
+	Exhausted func(driver string)
 	// Used is called after what InUse returns has changed. It must not block. Optional.
 	Used func()
 	// Wake has a pod looked at that waits for a driver or an attachment. It must not block. Optional.
@@ -35,6 +38,9 @@ type MountsConfig struct {
 	Done func(Operation)
 	// Pauses are between calls for a volume that fail; zero: from 0.5 s to 2 min 2 s, the kubelet's.
 	Pauses await.Pauses
+	// Patience is how long a pod waits for an attachment before that is unusual; 0: 2 min 3 s, as long as
+	// the kubelet has a pod wait for its volumes.
+	Patience time.Duration
 }
 
 // Attachment is a volume that is to be attached to the node.
@@ -71,6 +77,10 @@ func NewMounts(ctx context.Context, cfg MountsConfig) *Mounts {
 	if cfg.Wake == nil {
 		cfg.Wake = func(types.UID) {}
 	}
+	if cfg.Exhausted == nil {
+		cfg.Exhausted = func(string) {}
+	}
+	cfg.Patience = cmp.Or(cfg.Patience, 2*time.Minute+3*time.Second)
 	if cfg.Pauses == (await.Pauses{}) {
 		cfg.Pauses = await.Pauses{First: 500 * time.Millisecond, Last: 2*time.Minute + 2*time.Second}
 	}
@@ -125,8 +135,8 @@ func (m *Mounts) DriversChanged() {
 }
 
 // AttachmentChanged has pods looked at that wait for a volume to be attached.
-func (m *Mounts) AttachmentChanged(driver, handle string) {
-	m.book.wake(m.cfg.Wake, func(k Key) bool { return k == Key{driver, handle} })
+func (m *Mounts) AttachmentChanged(of Key) {
+	m.book.wake(m.cfg.Wake, func(k Key) bool { return k == of })
 }
 
 // Unanswered is the error of a request that the API server did not answer: the volume may be good.
@@ -210,7 +220,7 @@ func (m *Mounts) SetUp(ctx context.Context, r Request, then func(target string, 
 	began := time.Now()
 	attachment, err := m.attachment(ctx, o, r, m.book.since(r.Key, r.use()))
 	if err != nil {
-		return &OperationError{"WaitForAttach", err}
+		return unattached(r.Key, err)
 	}
 	if m.book.verify(r.Key) {
 		m.did(r.Key, OperationVerify, began, nil)
@@ -229,58 +239,5 @@ func (m *Mounts) SetUp(ctx context.Context, r Request, then func(target string, 
 		return operation(job.publishing(), err)
 	}
 	job.settle(state{known: true, done: true})
-	return nil
-}
-
-// patience is how long nobody is told that a volume is not attached yet: as long as the kubelet has a
-// pod wait for its volumes.
-const patience = 2*time.Minute + 3*time.Second
-
-// PendingError says that a volume is not attached yet, and that nobody has failed to.
-type PendingError struct {
-	Err   error
-	since time.Time
-}
-
-func (e *PendingError) Error() string { return e.Err.Error() }
-
-func (e *PendingError) Unwrap() error { return e.Err }
-
-// Usual reports whether that has not lasted longer than usual.
-func (e *PendingError) Usual() bool { return time.Since(e.since) < patience }
-
-// attachment returns what the attacher says of the volume. since is when the pod began to use the
-// volume; zero: it does not yet.
-func (m *Mounts) attachment(ctx context.Context, o object, r Request, since time.Time) (
-	map[string]string, error) {
-	if r.Ephemeral || !o.attaches() {
-		return nil, nil
-	}
-	if m.cfg.Attached == nil {
-		return nil, fmt.Errorf("CSI driver %s has its volumes attached, and there is no API server "+
-			"to hear of it from; run the agent with --kubeconfig", r.Driver)
-	}
-	said, ok, err := m.cfg.Attached(ctx, Attachment{r.Key, !since.IsZero()})
-	if err == nil && !ok {
-		err = &PendingError{fmt.Errorf("volume %s is not attached for volume attachment %s: waiting "+
-			"for the external-attacher of CSI driver %s", r.Handle, r.AttachmentName(m.cfg.Node),
-			r.Driver), cmp.Or(since, time.Now())}
-	}
-	return said, err
-}
-
-// Lack returns why the node cannot have the volume now: its driver is not registered, or it is not
-// attached. nil: it can.
-func (m *Mounts) Lack(ctx context.Context, v Volume) error {
-	if !m.cfg.Drivers.Registered(v.Driver) {
-		return job{Mounts: m, Request: Request{Volume: v}}.absent(notRegistered{v.Driver})
-	}
-	o, err := m.object(ctx, v.Driver)
-	if err == nil {
-		_, err = m.attachment(ctx, o, Request{Volume: v}, time.Time{})
-	}
-	if err != nil {
-		return &OperationError{"WaitForAttach", err}
-	}
 	return nil
 }

@@ -114,6 +114,12 @@ func (o object) republishes() bool {
 	return o.spec != nil && ptr.Deref(o.spec.RequiresRepublish, false)
 }
 
+// recounts reports whether the driver is asked time and again how many volumes the node takes. Only then
+// the node gives up a pod that is too many.
+func (o object) recounts() bool {
+	return o.spec != nil && ptr.Deref(o.spec.NodeAllocatableUpdatePeriodSeconds, 0) > 0
+}
+
 // lives returns why the driver cannot have such volumes, in the kubelet's words; nil: it can.
 func (o object) lives(v Volume) error {
 	life := storagev1.VolumeLifecycleMode(v.life())
