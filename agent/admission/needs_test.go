@@ -136,7 +136,8 @@ func (d *desk) arrives(n *needs, pod types.UID, l Lack) {
 // there is room; when its time is over it is rejected.
 func TestPodsWaitForWhatTheyNeedWithoutAnything(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
-		d, n := needing(t, dir, map[types.UID]Lack{"a": lacksKey, "never": lacksKey}, nil)
+		d, n := needing(t, dir, map[types.UID]Lack{"a": lacksKey, "never": lacksKey,
+			"full": {Why: "no slot", Reason: "FailedMount", Limit: "the node is full"}}, nil)
 		defer d.stop()
 		d.queue.Submit(pod("a", allGPUs), false)
 		d.expect("a " + saidMissing)
@@ -159,6 +160,10 @@ func TestPodsWaitForWhatTheyNeedWithoutAnything(t *testing.T) {
 		d.expect()
 		time.Sleep(2 * time.Second)
 		d.expect("never " + saidNever)
+		d.queue.Submit(pod("full", allGPUs), false)
+		d.expect("full " + strings.Replace(saidMissing, "no key", "no slot", 1))
+		time.Sleep(61 * time.Second)
+		d.expect("full Reject: VolumeAttachmentLimitExceeded: the node is full")
 		if got := n.followed(); got != "" || n.looked != 0 {
 			t.Errorf("%q is followed, %d times somebody waited for what was known", got, n.looked)
 		}

@@ -13,12 +13,13 @@ import (
 
 func TestReasonLabel(t *testing.T) {
 	for reason, want := range map[string]string{
-		"SMTAlignmentError":        "SMTAlignmentError",
-		"TopologyAffinityError":    "TopologyAffinityError",
-		"UnexpectedAdmissionError": "UnexpectedAdmissionError",
-		"OutOfcpu":                 "OutOfcpu",
-		"OutOfexample.com/gpu":     "OutOfExtendedResources",
-		"Whatever":                 "Other",
+		"SMTAlignmentError":             "SMTAlignmentError",
+		"TopologyAffinityError":         "TopologyAffinityError",
+		"UnexpectedAdmissionError":      "UnexpectedAdmissionError",
+		"OutOfcpu":                      "OutOfcpu",
+		"OutOfexample.com/gpu":          "OutOfExtendedResources",
+		"VolumeAttachmentLimitExceeded": "VolumeAttachmentLimitExceeded",
+		"Whatever":                      "Other",
 	} {
 		if got := reasonLabel(reason); got != want {
 			t.Errorf("%s: got %s, want %s", reason, got, want)
