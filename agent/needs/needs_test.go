@@ -27,6 +27,7 @@ type world struct {
 	changed int
 	follows map[types.UID]bool
 	hang    bool
+	during  func() // is done while claims are read next; nil: nothing
 }
 
 func (w *world) set(change func()) {
@@ -49,6 +50,12 @@ func (w *world) Lacking(ctx context.Context, _ *v1.Pod) (unknown bool, err error
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.reads++
+	if during := w.during; during != nil {
+		w.during = nil
+		w.mu.Unlock()
+		during()
+		w.mu.Lock()
+	}
 	if w.hang {
 		w.mu.Unlock()
 		<-ctx.Done()
@@ -191,8 +198,13 @@ func TestAttachmentChanged(t *testing.T) {
 			&csi.UnattachedError{Key: disk, Err: errors.New("it is not attached")})}
 		n, stop := w.run(t)
 		defer stop()
+		w.during = func() { n.AttachmentChanged(disk) }
 		n.Begin(claimant())
-		time.Sleep(10 * time.Second) // at 9.75 s the claims were read last
+		synctest.Wait()
+		if reads, _ := w.taken(); reads != 2 {
+			t.Errorf("%d reads when the volume was attached while the claims were read", reads)
+		}
+		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		w.taken()
 		n.AttachmentChanged(csi.Key{Driver: "d", Handle: "other"})
