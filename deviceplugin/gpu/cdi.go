@@ -1,12 +1,12 @@
 package gpu
 
 import (
-	"fmt"
 	"path/filepath"
 	"slices"
 
-	"tags.cncf.io/container-device-interface/pkg/cdi"
 	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/numalet/numalet/deviceplugin/serve"
 )
 
 // cdiFile returns the name of our spec of a class, without extension.
@@ -52,25 +52,5 @@ func cdiNodes(nodes []node, root string) (out []*specs.DeviceNode) {
 
 // writeCDI writes the spec of a class where container runtimes find it; nil removes it.
 func writeCDI(dir, class string, spec *specs.Spec) error {
-	return WriteSpec(dir, cdiFile(class), spec)
-}
-
-// WriteSpec replaces the spec with that file name, without extension, where container runtimes find
-// it; nil removes it.
-func WriteSpec(dir, name string, spec *specs.Spec) error {
-	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
-	if err != nil {
-		return fmt.Errorf("write CDI spec: %w", err)
-	}
-	if spec == nil {
-		return cache.RemoveSpec(name)
-	}
-	versioned := *spec
-	if versioned.Version, err = specs.MinimumRequiredVersion(spec); err != nil {
-		return fmt.Errorf("write CDI spec: %w", err)
-	}
-	if err := cache.WriteSpec(&versioned, name); err != nil {
-		return fmt.Errorf("write CDI spec to %s: %w", dir, err)
-	}
-	return nil
+	return serve.WriteSpec(dir, cdiFile(class), spec)
 }

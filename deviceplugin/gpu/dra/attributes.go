@@ -2,14 +2,12 @@ package dra
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/util/version"
-	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
+	"github.com/numalet/numalet/deviceplugin/dradriver"
 	"github.com/numalet/numalet/deviceplugin/gpu"
 	"github.com/numalet/numalet/topology"
 )
@@ -23,62 +21,32 @@ const (
 	nvlinkGroup = "numalet.io/nvlinkGroup"
 )
 
-type attributes map[resourcev1.QualifiedName]resourcev1.DeviceAttribute
-
-// text adds a string, which is left out if it is empty or too long for the API.
-func (a attributes) text(name resourcev1.QualifiedName, value string) {
-	if value != "" && len(value) <= resourcev1.DeviceAttributeMaxValueLength {
-		a[name] = resourcev1.DeviceAttribute{StringValue: &value}
-	}
-}
-
-func (a attributes) number(name resourcev1.QualifiedName, value int) {
-	a[name] = resourcev1.DeviceAttribute{IntValue: new(int64(value))}
-}
-
-// version adds a version in the form of semver: "570.172.08" is 570.172.8, and "9.0" is 9.0.0.
-func (a attributes) version(name resourcev1.QualifiedName, value string) {
-	parsed, err := version.ParseGeneric(value)
-	if err != nil {
-		return // unknown
-	}
-	var parts []string
-	for n := range 3 {
-		part := uint(0)
-		if all := parsed.Components(); n < len(all) {
-			part = all[n]
-		}
-		parts = append(parts, strconv.FormatUint(uint64(part), 10))
-	}
-	a[name] = resourcev1.DeviceAttribute{VersionValue: new(strings.Join(parts, "."))}
-}
-
-func (i inventory) attributes(d device) attributes {
-	out := attributes{}
-	out.text("type", typeGPU)
+func (i inventory) attributes(d device) dradriver.Attributes {
+	out := dradriver.Attributes{}
+	out.Text("type", typeGPU)
 	if d.place == nil { // else it changes with each claim
-		out.text("uuid", d.uuid())
+		out.Text("uuid", d.uuid())
 	}
-	out.text("productName", d.gpu.Name)
-	out.text("brand", d.gpu.Traits.Brand)
-	out.text("architecture", d.gpu.Traits.Architecture)
-	out.version("cudaComputeCapability", d.gpu.Traits.Compute)
-	out.version("driverVersion", i.state.Driver)
-	out.version("cudaDriverVersion", i.state.CUDA)
-	out.number("index", d.gpu.Index)
-	out.number("minor", d.gpu.Minor)
-	out.text("pcieBusID", d.gpu.Bus)
-	out.text(deviceattribute.StandardDeviceAttributePCIBusID, d.gpu.Bus)
-	out.text(deviceattribute.StandardDeviceAttributePCIeRoot, d.gpu.Root)
+	out.Text("productName", d.gpu.Name)
+	out.Text("brand", d.gpu.Traits.Brand)
+	out.Text("architecture", d.gpu.Traits.Architecture)
+	out.Version("cudaComputeCapability", d.gpu.Traits.Compute)
+	out.Version("driverVersion", i.state.Driver)
+	out.Version("cudaDriverVersion", i.state.CUDA)
+	out.Number("index", d.gpu.Index)
+	out.Number("minor", d.gpu.Minor)
+	out.Text("pcieBusID", d.gpu.Bus)
+	var node *int
 	if d.gpu.Node != topology.NoNode {
-		out.number(deviceattribute.StandardDeviceAttributeNUMANode, int(d.gpu.Node))
+		node = new(int(d.gpu.Node))
 	}
+	out.Place(d.gpu.Bus, d.gpu.Root, node)
 	if profile := d.profile(); profile != "" {
-		out.text("type", typeMIG)
-		out.text("profile", profile)
-		out.text("parentUUID", d.gpu.UUID)
+		out.Text("type", typeMIG)
+		out.Text("profile", profile)
+		out.Text("parentUUID", d.gpu.UUID)
 	} else if group, joined := i.nvlinkGroup(d.gpu); joined {
-		out.number(nvlinkGroup, group)
+		out.Number(nvlinkGroup, group)
 	}
 	return out
 }
@@ -136,7 +104,7 @@ func (i inventory) nvlinkGroup(g gpu.GPU) (group int, joined bool) {
 // to the node's own rules for failed devices.
 func (i inventory) taints(d device) (out []resourcev1.DeviceTaint) {
 	for _, t := range d.troubles {
-		taint := resourcev1.DeviceTaint{Key: i.Driver + "/" + taintName(t.Reason),
+		taint := resourcev1.DeviceTaint{Key: i.driver + "/" + taintName(t.Reason),
 			Effect: resourcev1.DeviceTaintEffectNoSchedule}
 		if !slices.Contains(out, taint) && len(out) < resourcev1.DeviceTaintsMaxLength {
 			out = append(out, taint)

@@ -137,7 +137,7 @@ func TestKilled(t *testing.T) {
 			if _, err := b.prepare(small); err != nil {
 				t.Fatal(err)
 			}
-			if err := b.store.remove(small.UID); err != nil { // as if it had never been written
+			if err := os.Remove(b.files()[0]); err != nil { // as if it had never been written
 				t.Fatal(err)
 			}
 		},
@@ -150,12 +150,12 @@ func TestKilled(t *testing.T) {
 			if _, err := b.prepare(small); err != nil {
 				t.Fatal(err)
 			}
-			all, _, err := b.store.load()
+			all, err := b.Records()
 			if err != nil {
 				t.Fatal(err)
 			}
 			first := all[small.UID].Devices[0]
-			if err := b.rig.Remove(first.Parent, first.UUID); err != nil {
+			if err := b.rig.Remove(first.Parent, first.ID); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -221,7 +221,8 @@ func TestDivideFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	stuck := &stubborn{Divider: b.rig, remove: errors.New("in use")}
-	b.divider = stuck
+	b.machine.divider = stuck
+	b.look()
 	refused(t, b.unprepare(claim), "in use")
 	b.follow(gpu.State{}) // a new process, which has not read the GPUs yet
 	refused(t, b.unprepare(claim), "in use")

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	"k8s.io/dynamic-resource-allocation/resourceslice"
+	specs "tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/numalet/numalet/deviceplugin/dradriver"
 	"github.com/numalet/numalet/deviceplugin/gpu"
 )
 
@@ -41,6 +41,15 @@ type inventory struct {
 	state   gpu.State
 	devices []device
 	at      time.Time
+	base    specs.ContainerEdits
+	machine
+}
+
+// machine is what the devices are on: the same at any time.
+type machine struct {
+	settings gpu.Settings
+	divider  gpu.Divider // nil: it cannot make MIG devices
+	log      func(format string, args ...any)
 }
 
 // inventoryOf derives the devices from a state. It is pure.
@@ -114,57 +123,24 @@ func (i inventory) find(name string) (device, bool) {
 	return device{}, false
 }
 
-// resources returns what is published: the counters first, then the devices, in slices of at most
-// the API's size. All devices may have taints, whose slices are smaller; a device that gets one
-// moves no other device to another slice.
-func (i inventory) resources() resourceslice.DriverResources {
-	var pool resourceslice.Pool
-	sets := i.counterSets()
-	for len(sets) > 0 {
-		n := min(len(sets), resourcev1.ResourceSliceMaxCounterSets)
-		pool.Slices = append(pool.Slices, resourceslice.Slice{SharedCounters: sets[:n]})
-		sets = sets[n:]
+// List implements dradriver.Devices.
+func (i inventory) List() dradriver.List {
+	out := dradriver.List{Counters: i.counterSets(), Base: i.base, At: i.at}
+	if i.state.Driver == "" {
+		out.Unknown = "the NVIDIA driver has not answered yet"
 	}
-	var devices []resourcev1.Device
 	for _, d := range i.devices {
-		devices = append(devices, i.published(d))
+		out.Devices = append(out.Devices, i.published(d))
 	}
-	for len(devices) > 0 {
-		n := min(len(devices), resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures)
-		pool.Slices = append(pool.Slices, resourceslice.Slice{Devices: devices[:n]})
-		devices = devices[n:]
-	}
-	if len(pool.Slices) == 0 { // the driver is there, and has no devices
-		pool.Slices = []resourceslice.Slice{{}}
-	}
-	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{i.Node: pool}}
-}
-
-func (i inventory) published(d device) resourcev1.Device {
-	out := resourcev1.Device{Name: d.name, Attributes: i.attributes(d), Capacity: capacityOf(d),
-		Taints: i.taints(d)}
-	if d.place != nil {
-		out.ConsumesCounters = []resourcev1.DeviceCounterConsumption{consumed(d)}
-	}
-	i.Shares.addTo(&out)
 	return out
 }
 
-// maxMessage bounds a message about health, in bytes.
-const maxMessage = 1024
-
-// health reports the health of all devices.
-func (i inventory) health() kubeletplugin.DeviceHealthReport {
-	var out kubeletplugin.DeviceHealthReport
-	for _, d := range i.devices {
-		one := kubeletplugin.DeviceHealth{PoolName: i.Node, DeviceName: d.name, LastUpdated: i.at,
-			Health: kubeletplugin.HealthStatusHealthy}
-		if len(d.troubles) > 0 {
-			one.Health = kubeletplugin.HealthStatusUnhealthy
-			one.Message = gpu.Describe(d.troubles)
-			one.Message = one.Message[:min(len(one.Message), maxMessage)]
-		}
-		out.Devices = append(out.Devices, one)
+func (i inventory) published(d device) dradriver.Device {
+	out := dradriver.Device{Trouble: gpu.Describe(d.troubles), Device: resourcev1.Device{Name: d.name,
+		Attributes: i.attributes(d), Capacity: capacityOf(d), Taints: i.taints(d)}}
+	if d.place != nil {
+		out.ConsumesCounters = []resourcev1.DeviceCounterConsumption{consumed(d)}
 	}
+	i.Shares.addTo(&out.Device)
 	return out
 }

@@ -6,32 +6,14 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Options say what is offered.
 type Options struct {
-	// Driver is the driver's name.
-	Driver string
-	// Node is the node's name, which is the pool's too.
-	Node string
 	// Dynamic: claims divide GPUs that are in MIG mode.
 	Dynamic bool
 	Shares  Shares
-}
-
-func (o Options) validate() error {
-	if len(o.Driver) > resourcev1.DriverNameMaxLength {
-		return fmt.Errorf("--dra-driver %q is longer than %d characters", o.Driver,
-			resourcev1.DriverNameMaxLength)
-	}
-	if wrong := validation.IsDNS1123Subdomain(o.Driver); wrong != nil {
-		return fmt.Errorf("--dra-driver %q: %s", o.Driver, wrong[0])
-	}
-	if wrong := validation.IsDNS1123Subdomain(o.Node); wrong != nil {
-		return fmt.Errorf("--node-name %q: %s", o.Node, wrong[0])
-	}
-	return nil
+	driver  string // its name
 }
 
 // Shares say how several claims can have one device at the same time. The zero value: they cannot.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	resourcev1 "k8s.io/api/resource/v1"
 	strictjson "sigs.k8s.io/json"
 )
 
@@ -29,19 +28,7 @@ type timeSlice struct {
 }
 
 // checkParameters refuses opaque parameters for this driver that it cannot honour.
-func checkParameters(driver string, all []resourcev1.DeviceAllocationConfiguration) error {
-	for _, one := range all {
-		if one.Opaque == nil || one.Opaque.Driver != driver {
-			continue
-		}
-		if err := checkOpaque(one.Opaque.Parameters.Raw); err != nil {
-			return fmt.Errorf("opaque parameters for %s, from the %s: %w", driver, one.Source, err)
-		}
-	}
-	return nil
-}
-
-func checkOpaque(raw []byte) error {
+func checkParameters(raw []byte) error {
 	var p parameters
 	unknown, err := strictjson.UnmarshalStrict(raw, &p)
 	switch {

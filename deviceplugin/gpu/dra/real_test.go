@@ -31,31 +31,26 @@ func TestRealGPUsByClaim(t *testing.T) {
 	session.Close()
 	set := gpu.Defaults()
 	set.CDI.Dir = t.TempDir()
-	d, err := New(Config{Config: gpu.Config{Driver: driver, Settings: set}, Options: options(),
-		Client: fake.NewClientset()})
+	d, err := New(Config{Config: gpu.Config{Driver: driver, Settings: set},
+		Claims: claimsOf(t.TempDir(), fake.NewClientset())})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := &bench{d, t, nil, set.CDI.Dir}
-	b.follow(read(t, driver))
-	t.Log(story(b.inventory()))
+	state := read(t, driver)
+	b.follow(state)
+	has := b.inventoryOf(state)
+	t.Log(story(has))
 	out, err := exec.Command("nvidia-smi", "--query-gpu=uuid,name", "--format=csv,noheader").Output()
 	if err != nil {
 		t.Skip("LEFT OUT: nvidia-smi: ", err)
 	}
-	var has []string
-	for _, d := range b.inventory().resources().Pools["node"].Slices[0].Devices {
-		has = append(has, *d.Attributes["uuid"].StringValue+", "+*d.Attributes["productName"].StringValue)
+	var names []string
+	for _, d := range has.List().Resources("node").Pools["node"].Slices[0].Devices {
+		names = append(names, *d.Attributes["uuid"].StringValue+", "+*d.Attributes["productName"].StringValue)
 	}
-	if want := strings.Split(strings.TrimSpace(string(out)), "\n"); !slices.Equal(has, want) {
-		t.Errorf("the slices have %q, nvidia-smi %q", has, want)
-	}
-	common, err := b.inventory().state.CommonEdits(b.cfg.Settings)
-	if err == nil {
-		err = b.store.writeBase(common)
-	}
-	if err != nil {
-		t.Fatal(err)
+	if want := strings.Split(strings.TrimSpace(string(out)), "\n"); !slices.Equal(names, want) {
+		t.Errorf("the slices have %q, nvidia-smi %q", names, want)
 	}
 	claim := claimOf("one", "gpu-0")
 	devices, err := b.prepare(claim)
@@ -75,7 +70,7 @@ func TestRealGPUsByClaim(t *testing.T) {
 	if err := b.unprepare(claim); err != nil {
 		t.Error(err)
 	}
-	if got := b.files(); len(got) != 1 {
+	if got := b.files(); len(got) > 0 {
 		t.Errorf("left behind: %q", got)
 	}
 }

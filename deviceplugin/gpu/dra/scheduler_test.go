@@ -69,12 +69,12 @@ func schedulerOf(t testing.TB, i inventory) *scheduler {
 			}
 		}
 	}
-	pool := i.resources().Pools[i.Node]
+	pool := i.List().Resources("node").Pools["node"]
 	for n, slice := range pool.Slices {
 		s.slices = append(s.slices, &resourcev1.ResourceSlice{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%05d", n)},
-			Spec: resourcev1.ResourceSliceSpec{Driver: i.Driver, NodeName: &i.Node,
-				Pool: resourcev1.ResourcePool{Name: i.Node, Generation: 1,
+			Spec: resourcev1.ResourceSliceSpec{Driver: i.driver, NodeName: new("node"),
+				Pool: resourcev1.ResourcePool{Name: "node", Generation: 1,
 					ResourceSliceCount: int64(len(pool.Slices))},
 				Devices: slice.Devices, SharedCounters: slice.SharedCounters}})
 	}

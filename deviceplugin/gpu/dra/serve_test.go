@@ -3,7 +3,6 @@ package dra
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -12,10 +11,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	health "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/deviceplugin/gpu"
 	"github.com/numalet/numalet/deviceplugin/gpu/mock"
@@ -45,7 +44,7 @@ func (s *served) config() Config {
 	set := gpu.Defaults()
 	set.CDI.Dir = filepath.Join(s.root, "cdi")
 	return Config{Config: gpu.Config{Driver: s.rig, Settings: set, Interval: 20 * time.Millisecond,
-		Log: s.log}, Options: options(), Root: s.root, Client: s.client}
+		Log: s.log}, Claims: claimsOf(s.root, s.client)}
 }
 
 func prepareServed(t *testing.T) *served {
@@ -115,7 +114,14 @@ func TestServe(t *testing.T) {
 		}
 		return nil
 	})
-	info, err := ask(t.Context(), filepath.Join(s.root, "plugins_registry", gpu.DriverName+"-reg.sock"))
+	registry, err := socket.Client(filepath.Join(s.root, "plugins_registry",
+		gpu.DriverName+"-reg.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer registry.Close()
+	info, err := registerapi.NewRegistrationClient(registry).GetInfo(t.Context(),
+		&registerapi.InfoRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,96 +182,13 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// Records of claims that are gone are removed at the start, those of others stay.
-func TestGone(t *testing.T) {
-	s := prepareServed(t)
-	b := benchOf(t, s.rig, filepath.Join(s.root, "cdi"), nil)
-	for n, name := range []string{"stays", "deleted", "again", "free"} {
-		if _, err := b.prepare(claimOf(name, fmt.Sprintf("gpu-%d", n))); err != nil {
-			t.Fatal(err)
-		}
-		there := claimOf(name, fmt.Sprintf("gpu-%d", n))
-		switch name {
-		case "deleted":
-			continue
-		case "again":
-			there.UID = types.UID("newer")
-		case "free":
-			there.Status.Allocation = nil
-		}
-		_, err := s.client.ResourceV1().ResourceClaims("default").Create(t.Context(), there,
-			metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	s.start(t)
-	eventually(t, "only one is left", func() error {
-		all, _, err := b.store.load()
-		if _, stays := all["uid-stays"]; err != nil || len(all) != 1 || !stays {
-			return fmt.Errorf("%v, %v", all, err)
-		}
-		return nil
-	})
-}
-
-// A second driver of the name is refused, whoever's it is; a socket that was left behind is no
-// driver.
-func TestRival(t *testing.T) {
-	s := prepareServed(t)
-	registry := filepath.Join(s.root, "plugins_registry")
-	if err := os.MkdirAll(registry, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	dead, err := socket.Listen(filepath.Join(registry, gpu.DriverName+"-reg.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dead.Close()
-	s.start(t)
-	eventually(t, "it serves", func() error {
-		_, err := ask(t.Context(), filepath.Join(registry, gpu.DriverName+"-reg.sock"))
-		return err
-	})
-	second, err := New(s.config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	refused(t, second.Run(t.Context()), "another numalet-gpu is the driver gpu.nvidia.com",
-		"--dra-driver")
-	lock := filepath.Join(s.root, "plugins", gpu.DriverName, "numalet-gpu.lock")
-	if err := os.Remove(lock); err != nil {
-		t.Fatal(err)
-	}
-	refused(t, second.Run(t.Context()), "a driver gpu.nvidia.com serves this node already",
-		gpu.DriverName+"-reg.sock", "--dra-driver")
-	other := s.config()
-	other.Options.Driver = "gpu.example.com"
-	third, err := New(other)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- third.Run(ctx) }()
-	eventually(t, "one of another name serves", func() error {
-		_, err := ask(t.Context(), filepath.Join(registry, "gpu.example.com-reg.sock"))
-		return err
-	})
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-}
-
 // What is wrong with the options is named.
 func TestOptions(t *testing.T) {
 	for _, test := range []struct {
 		change func(*Config)
 		want   string
 	}{
-		{func(c *Config) { c.Options.Driver = "GPU" }, "--dra-driver"},
-		{func(c *Config) { c.Options.Node = "" }, "--node-name"},
+		{func(c *Config) { c.Claims.Driver = "GPU" }, "--dra-driver"},
 		{func(c *Config) {
 			c.Settings.Shared = []gpu.Sharing{{Resource: "nvidia.com/gpu",
 				As: "nvidia.com/gpu", Replicas: 2}}

@@ -15,7 +15,9 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes"
 
+	"github.com/numalet/numalet/deviceplugin/dradriver"
 	"github.com/numalet/numalet/deviceplugin/gpu"
 	"github.com/numalet/numalet/deviceplugin/gpu/mock"
 )
@@ -68,12 +70,17 @@ func rigOf(t testing.TB, machine string) *mock.Rig {
 	return mock.New(m)
 }
 
-func options() Options { return Options{Driver: gpu.DriverName, Node: "node"} }
+func options() Options { return Options{driver: gpu.DriverName} }
+
+func claimsOf(root string, client kubernetes.Interface) dradriver.Config {
+	return dradriver.Config{Driver: gpu.DriverName, Node: "node", Root: root, Client: client,
+		Program: "numalet-gpu"}
+}
 
 // story renders slices as text, one line for each device.
 func story(i inventory) string {
 	var out strings.Builder
-	for n, slice := range i.resources().Pools[i.Node].Slices {
+	for n, slice := range i.List().Resources("node").Pools["node"].Slices {
 		fmt.Fprintf(&out, "slice %d: %d counter sets, %d devices\n", n, len(slice.SharedCounters),
 			len(slice.Devices))
 		for _, set := range slice.SharedCounters {
@@ -195,7 +202,7 @@ func TestLimits(t *testing.T) {
 			}
 		}
 		devices, sets := 0, 0
-		for n, slice := range i.resources().Pools["node"].Slices {
+		for n, slice := range i.List().Resources("node").Pools["node"].Slices {
 			devices, sets = devices+len(slice.Devices), sets+len(slice.SharedCounters)
 			if len(slice.Devices) > resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures ||
 				len(slice.SharedCounters) > resourcev1.ResourceSliceMaxCounterSets ||
@@ -242,7 +249,7 @@ func checkDevice(t *testing.T, machine string, d resourcev1.Device) {
 
 // A driver that is there and has no GPU publishes an empty pool, not none.
 func TestNoDevices(t *testing.T) {
-	got := inventoryOf(gpu.State{}, options(), time.Now()).resources()
+	got := inventoryOf(gpu.State{}, options(), time.Now()).List().Resources("node")
 	if slices := got.Pools["node"].Slices; len(slices) != 1 || len(slices[0].Devices) > 0 {
 		t.Errorf("%+v", got)
 	}

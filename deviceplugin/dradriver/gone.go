@@ -1,4 +1,4 @@
-package dra
+package dradriver
 
 import (
 	"context"
@@ -43,7 +43,7 @@ func (d *Driver) releaseGone(ctx context.Context) {
 	}
 }
 
-func (d *Driver) isGone(ctx context.Context, r record) (bool, error) {
+func (d *Driver) isGone(ctx context.Context, r Record) (bool, error) {
 	claim, err := d.cfg.Client.ResourceV1().ResourceClaims(r.Namespace).Get(ctx, r.Name,
 		metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

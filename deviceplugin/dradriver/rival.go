@@ -1,4 +1,4 @@
-package dra
+package dradriver
 
 import (
 	"context"
@@ -39,9 +39,9 @@ func findRival(ctx context.Context, registry, driver string) error {
 		if err != nil || info.GetType() != registerapi.DRAPlugin || info.GetName() != driver {
 			return nil
 		}
-		return fmt.Errorf("a driver %s serves this node already, at %s: stop it (NVIDIA's is a "+
-			"daemon set of their DRA driver or GPU operator), or name this one with --dra-driver, "+
-			"and never have both offer the same GPUs", driver, path)
+		return fmt.Errorf("a driver %s serves this node already, at %s: stop it (a vendor's is a "+
+			"daemon set as a rule), or name this one with --dra-driver, and never have both offer "+
+			"the same devices", driver, path)
 	})
 }
 

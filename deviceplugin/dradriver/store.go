@@ -1,4 +1,4 @@
-package dra
+package dradriver
 
 import (
 	"encoding/json"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/numalet/numalet/deviceplugin/gpu"
+	"github.com/numalet/numalet/deviceplugin/serve"
 	"github.com/numalet/numalet/internal/files"
 )
 
@@ -29,18 +30,18 @@ const (
 	maxSpec = 1 << 20
 )
 
-// record says what a claim has. It is kept in the claim's CDI spec.
-type record struct {
+// Record says what a claim has. It is kept in the claim's CDI spec.
+type Record struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
-	Devices   []held    `json:"devices"`
+	Devices   []Held    `json:"devices"`
 	// Written is when the claim had been prepared.
 	Written time.Time `json:"written"`
 }
 
-// wish is a device that is allocated to a claim.
-type wish struct {
+// Wish is a device that is allocated to a claim.
+type Wish struct {
 	Request string `json:"request"`
 	Pool    string `json:"pool"`
 	Device  string `json:"device"`
@@ -50,7 +51,7 @@ type wish struct {
 }
 
 // names lists the devices for people.
-func (r record) names() string {
+func (r Record) names() string {
 	var out []string
 	for _, h := range r.Devices {
 		out = append(out, h.Device)
@@ -58,20 +59,21 @@ func (r record) names() string {
 	return strings.Join(out, ", ")
 }
 
-// held is a device that a claim has.
-type held struct {
-	wish
-	// UUID is that of the GPU or MIG device.
-	UUID string `json:"uuid"`
-	// Parent is the UUID of the GPU if the MIG device was made for claims; "": it was not.
+// Held is a device that a claim has.
+type Held struct {
+	Wish
+	// ID says which hardware it is: a UUID, a PCI address.
+	ID string `json:"uuid"`
+	// Parent is the ID of the device of which it is a part, made for claims; "": it was not made.
 	Parent string `json:"parent,omitempty"`
-	// Nodes are the device nodes of a MIG device besides its GPU's.
+	// Nodes are device nodes that the device has besides its parent's.
 	Nodes []string `json:"nodes,omitempty"`
 }
 
 // store holds the CDI specs of prepared claims in a directory. It has no other state.
 type store struct {
 	dir, driver string
+	based       bool // there is a spec of what every container gets
 }
 
 func (s store) vendor() string           { return "numalet." + s.driver }
@@ -79,18 +81,22 @@ func (s store) kind(class string) string { return s.vendor() + "/" + class }
 func (s store) prefix() string           { return s.vendor() + "-" + claimClass + "_" }
 
 // ids returns the CDI ids of the claim's n-th device.
-func (s store) ids(uid types.UID, n int) []string {
-	return []string{s.kind(baseClass) + "=" + baseDevice,
-		fmt.Sprintf("%s=%s-%d", s.kind(claimClass), uid, n)}
+func (s store) ids(uid types.UID, n int) (ids []string) {
+	if s.based {
+		ids = []string{s.kind(baseClass) + "=" + baseDevice}
+	}
+	return append(ids, s.kind(claimClass)+"="+deviceName(uid, n))
 }
 
+func deviceName(uid types.UID, n int) string { return fmt.Sprintf("%s-%d", uid, n) }
+
 // load returns all records by claim. Files that are none are named in strange.
-func (s store) load() (all map[types.UID]record, strange []string, err error) {
+func (s store) load() (all Records, strange []string, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, nil, fmt.Errorf("read records of claims: %w", err)
 	}
-	all = map[types.UID]record{}
+	all = Records{}
 	for _, e := range entries {
 		uid, ours := strings.CutPrefix(e.Name(), s.prefix())
 		if !ours {
@@ -107,20 +113,24 @@ func (s store) load() (all map[types.UID]record, strange []string, err error) {
 	return all, strange, nil
 }
 
-func (s store) read(path string) (r record, err error) {
+func (store) spec(path string) (spec specs.Spec, err error) {
 	raw, err := files.Read(path, maxSpec)
 	if err != nil {
-		return r, err
+		return spec, err
 	}
-	var spec specs.Spec
-	if err := json.Unmarshal(raw, &spec); err != nil {
+	return spec, json.Unmarshal(raw, &spec)
+}
+
+func (s store) read(path string) (r Record, err error) {
+	spec, err := s.spec(path)
+	if err != nil {
 		return r, err
 	}
 	return r, json.Unmarshal([]byte(spec.Annotations[annotation]), &r)
 }
 
 // write records a claim, together with what containers get for its devices, in their order.
-func (s store) write(r record, edits []specs.ContainerEdits) error {
+func (s store) write(r Record, edits []specs.ContainerEdits) error {
 	if wrong := validation.IsDNS1123Label(string(r.UID)); wrong != nil {
 		return fmt.Errorf("the claim's UID %q: %s", r.UID, wrong[0])
 	}
@@ -128,13 +138,22 @@ func (s store) write(r record, edits []specs.ContainerEdits) error {
 	if err != nil {
 		return err
 	}
-	spec := &specs.Spec{Kind: s.kind(claimClass),
+	spec := &specs.Spec{Kind: s.kind(claimClass), Devices: s.devices(r, edits),
 		Annotations: map[string]string{annotation: string(raw)}}
+	return serve.WriteSpec(s.dir, s.file(r.UID), spec)
+}
+
+func (store) devices(r Record, edits []specs.ContainerEdits) (out []specs.Device) {
 	for n, e := range edits {
-		spec.Devices = append(spec.Devices,
-			specs.Device{Name: fmt.Sprintf("%s-%d", r.UID, n), ContainerEdits: e})
+		out = append(out, specs.Device{Name: deviceName(r.UID, n), ContainerEdits: e})
 	}
-	return gpu.WriteSpec(s.dir, s.file(r.UID), spec)
+	return out
+}
+
+// gives reports whether the claim's spec has these edits.
+func (s store) gives(r Record, edits []specs.ContainerEdits) bool {
+	spec, err := s.spec(filepath.Join(s.dir, s.file(r.UID)))
+	return err == nil && reflect.DeepEqual(spec.Devices, s.devices(r, edits))
 }
 
 // remove forgets a claim. It is no error if there is none.
@@ -144,22 +163,42 @@ func (s store) remove(uid types.UID) error {
 
 func (s store) file(uid types.UID) string { return s.prefix() + string(uid) + ".json" }
 
-// writeBase writes the spec of what every container gets. Its device needs an edit: the variable
-// keeps NVIDIA's own runtime from adding GPUs that an image asks for.
-func (s store) writeBase(common specs.ContainerEdits) error {
-	void := specs.ContainerEdits{Env: []string{"NVIDIA_VISIBLE_DEVICES=void"}}
-	return gpu.WriteSpec(s.dir, s.vendor()+"-"+baseClass+".json", &specs.Spec{
-		Kind: s.kind(baseClass), ContainerEdits: common,
-		Devices: []specs.Device{{Name: baseDevice, ContainerEdits: void}},
+// writeBase writes the spec of what every container gets.
+func (s store) writeBase(edits specs.ContainerEdits) error {
+	return serve.WriteSpec(s.dir, s.vendor()+"-"+baseClass+".json", &specs.Spec{
+		Kind: s.kind(baseClass), Devices: []specs.Device{{Name: baseDevice, ContainerEdits: edits}},
 	})
 }
 
-// holders returns the claims that have the device, other than this one.
-func holders(all map[types.UID]record, device string, but types.UID) (out []record) {
+// Records are those of all prepared claims.
+type Records map[types.UID]Record
+
+// Holders returns the claims that have the device, other than this one.
+func (all Records) Holders(device string, but types.UID) (out []Record) {
 	for _, r := range all {
-		has := slices.ContainsFunc(r.Devices, func(h held) bool { return h.Device == device })
+		has := slices.ContainsFunc(r.Devices, func(h Held) bool { return h.Device == device })
 		if has && r.UID != but {
 			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Has reports whether a claim has that hardware.
+func (all Records) Has(id string) bool {
+	for _, r := range all {
+		if slices.ContainsFunc(r.Devices, func(h Held) bool { return h.ID == id }) {
+			return true
+		}
+	}
+	return false
+}
+
+// alone returns those of the devices that no claim has.
+func (all Records) alone(devices []Held) (out []Held) {
+	for _, h := range devices {
+		if !all.Has(h.ID) {
+			out = append(out, h)
 		}
 	}
 	return out
