@@ -22,16 +22,13 @@ const (
 // answer returns what a container gets with these interfaces of a resource.
 func answer(resource string, all []Interface, move Move) (*v1beta1.ContainerAllocateResponse,
 	error) {
-	out := &v1beta1.ContainerAllocateResponse{Envs: map[string]string{}}
-	var addresses, names, macs []string
-	about := map[string]any{}
+	envs, err := variables(resource, all)
+	if err != nil {
+		return nil, err
+	}
+	out := &v1beta1.ContainerAllocateResponse{Envs: envs}
 	nodes := sets.New[string]()
 	for _, i := range all {
-		names, macs = append(names, i.Link.State.Name), append(macs, i.Link.State.MAC)
-		if i.Hardware.PCI != "" {
-			addresses = append(addresses, i.Hardware.PCI)
-			about[i.Hardware.PCI] = info(i)
-		}
 		nodes.Insert(i.Hardware.Nodes...)
 		if move == ByRuntime {
 			out.CdiDevices = append(out.CdiDevices,
@@ -43,18 +40,31 @@ func answer(resource string, all []Interface, move Move) (*v1beta1.ContainerAllo
 			HostPath: node, ContainerPath: node, Permissions: "rw",
 		})
 	}
-	out.Envs[envName("ENI", resource)+"_NAMES"] = strings.Join(names, ",")
-	out.Envs[envName("ENI", resource)+"_MACS"] = strings.Join(macs, ",")
+	return out, nil
+}
+
+// variables tell a container of its interfaces of a resource.
+func variables(resource string, all []Interface) (map[string]string, error) {
+	var addresses, names, macs []string
+	about := map[string]any{}
+	for _, i := range all {
+		names, macs = append(names, i.Link.State.Name), append(macs, i.Link.State.MAC)
+		if i.Hardware.PCI != "" {
+			addresses = append(addresses, i.Hardware.PCI)
+			about[i.Hardware.PCI] = info(i)
+		}
+	}
+	out := map[string]string{
+		envName("ENI", resource) + "_NAMES": strings.Join(names, ","),
+		envName("ENI", resource) + "_MACS":  strings.Join(macs, ","),
+	}
 	if len(addresses) == 0 {
 		return out, nil
 	}
 	text, err := json.Marshal(about)
-	if err != nil {
-		return nil, err
-	}
-	out.Envs[envName("PCIDEVICE", resource)] = strings.Join(addresses, ",")
-	out.Envs[envName("PCIDEVICE", resource)+"_INFO"] = string(text)
-	return out, nil
+	out[envName("PCIDEVICE", resource)] = strings.Join(addresses, ",")
+	out[envName("PCIDEVICE", resource)+"_INFO"] = string(text)
+	return out, err
 }
 
 // info returns a function's part of PCIDEVICE_..._INFO, in the format of the SR-IOV device plugin.

@@ -44,12 +44,18 @@ func (h Host) bring(home Interface, mayBe func(Interface) bool) (named bool, err
 	if now == nil {
 		return false, errNowhere
 	}
+	return h.restore(home, now.Link, names)
+}
+
+// restore makes an interface at home as it was. names are those at home, with indexes. It reports
+// whether the interface also has its own name.
+func (h Host) restore(home Interface, now Link, names map[string]int) (named bool, err error) {
 	taken := func(name string) bool {
 		holder, is := names[name]
-		return is && holder != now.Link.Index
+		return is && holder != now.Index
 	}
-	for _, s := range steps(home.Link.State, now.Link, taken) {
-		err = errors.Join(err, h.mover.Apply(now.Link.Index, s))
+	for _, s := range steps(home.Link.State, now, taken) {
+		err = errors.Join(err, h.mover.Apply(now.Index, s))
 	}
 	return !taken(home.Link.State.Name), err
 }

@@ -140,8 +140,8 @@ func TestOwn(t *testing.T) {
 func TestHardware(t *testing.T) {
 	f := factsOf(t, "rdma")
 	one := 1
-	want := Hardware{PCI: "0000:81:00.1", Vendor: "15b3", Device: "101e",
-		Drivers: []string{"mlx5_core"}, Node: &one, Physical: "0000:81:00.0",
+	want := Hardware{PCI: "0000:81:00.1", Root: "pci0000:80", Vendor: "15b3", Device: "101e",
+		Drivers: []string{"mlx5_core"}, Node: &one, Speed: 25000, Physical: "0000:81:00.0",
 		RDMA: []string{"mlx5_1"}, Nodes: []string{"/dev/infiniband/uverbs1",
 			"/dev/infiniband/issm1", "/dev/infiniband/umad1"}}
 	byID := map[string]Interface{}

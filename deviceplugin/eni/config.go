@@ -27,6 +27,8 @@ type Config struct {
 	// Every is the interval between counts.
 	Every string `json:"every,omitempty"`
 
+	// Claims: a driver of resource claims hands out the interfaces. nil: device plugins do.
+	Claims *Claims     `json:"-"`
 	Places Places      `json:"-"`
 	Log    *log.Logger `json:"-"`
 	// Kernel and Mover default to netlink in the network namespace of the process.
@@ -90,6 +92,14 @@ func (c Config) check() error {
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
+	if c.Claims != nil {
+		if len(c.Interfaces) == 0 {
+			return errors.New("no interfaces are to be offered to claims: give rules for them")
+		}
+		if len(c.Counts) == 0 {
+			return nil // nothing registers as a device plugin
+		}
+	}
 	info, err := os.Stat(c.Places.Plugins)
 	if err != nil || !info.IsDir() {
 		return fmt.Errorf("%s: there is no such directory: start the kubelet or numalet, which "+
@@ -119,6 +129,9 @@ func (c Config) withDefaults() Config {
 	p.Sysfs, p.Proc, p.Dev = cmp.Or(p.Sysfs, "/sys"), cmp.Or(p.Proc, "/proc"), cmp.Or(p.Dev, "/dev")
 	if p.Namespaces == nil {
 		p.Namespaces = []string{"/run/netns", "/run/docker/netns"}
+	}
+	if c.Claims != nil {
+		c.Move = cmp.Or(c.Move, ByRuntime)
 	}
 	c.Move = cmp.Or(c.Move, ByNetwork)
 	c.Log = cmp.Or(c.Log, log.New(os.Stderr, "", log.LstdFlags))

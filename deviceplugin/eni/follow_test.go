@@ -18,8 +18,8 @@ import (
 // agent serves pod resources, which say who has which interfaces.
 type agent struct {
 	podresources.UnimplementedPodResourcesListerServer
-	mu  sync.Mutex
-	ids []string
+	mu          sync.Mutex
+	ids, listed []string
 }
 
 func (a *agent) give(ids ...string) {
@@ -38,6 +38,15 @@ func (a *agent) List(context.Context, *podresources.ListPodResourcesRequest) (
 			{ResourceName: "example.com/other", DeviceIds: []string{"eth2"}},
 			{ResourceName: "example.com/eni", DeviceIds: a.ids},
 		}}}}}}, nil
+}
+
+// GetAllocatableResources implements podresources.PodResourcesListerServer.
+func (a *agent) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (
+	*podresources.AllocatableResourcesResponse, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return &podresources.AllocatableResourcesResponse{Devices: []*podresources.ContainerDevices{
+		{ResourceName: "example.com/sriov", DeviceIds: a.listed}}}, nil
 }
 
 func serveAgent(t *testing.T, path string) *agent {
@@ -69,7 +78,7 @@ func TestRealFollow(t *testing.T) {
 	p.missedFor = 0
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- p.run(ctx) }()
+	go func() { ended <- p.Run(ctx) }()
 	defer func() {
 		cancel()
 		home.must(<-ended)

@@ -131,6 +131,7 @@ type machine struct {
 		Link
 		// Sysfs is the path of the device beneath, below /sys/devices; Files are its files.
 		Sysfs string            `json:"sysfs"`
+		Speed string            `json:"speed"`
 		Files map[string]string `json:"files"`
 	} `json:"links"`
 }
@@ -169,6 +170,9 @@ func open(t *testing.T, name string) (*simulated, sysfs) {
 			}
 		}
 		put(t, filepath.Join(root, "class/net", l.State.Name, "dev_port"), "0")
+		if l.Speed != "" {
+			put(t, filepath.Join(root, "class/net", l.State.Name, "speed"), l.Speed)
+		}
 		link(t, device, filepath.Join(root, "class/net", l.State.Name, "device"))
 		for ; device != root; device = filepath.Dir(device) {
 			if pciAddress.MatchString(filepath.Base(device)) {

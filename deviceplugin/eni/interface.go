@@ -63,8 +63,10 @@ type Settings struct {
 // Hardware is what sysfs says of the device beneath an interface. For interfaces made by software
 // it is empty except for RDMA devices, which software can make too.
 type Hardware struct {
-	// PCI is the function's address; Vendor and Device are its ids without 0x.
+	// PCI is the function's address, Root its root complex (pci0000:3a); Vendor and Device are its
+	// ids without 0x.
 	PCI    string `json:"pci,omitempty"`
+	Root   string `json:"root,omitempty"`
 	Vendor string `json:"vendor,omitempty"`
 	Device string `json:"device,omitempty"`
 	// Drivers are those of the function and of the devices between it and the interface: virtio-pci
@@ -73,6 +75,8 @@ type Hardware struct {
 	// Node is the NUMA node; nil if the kernel knows none.
 	Node *int `json:"node,omitempty"`
 	Port int  `json:"port,omitempty"`
+	// Speed is in Mb/s, the last that the driver told; 0: unknown.
+	Speed int `json:"speed,omitempty"`
 	// Physical is the physical function's address if this is a virtual one; Virtual is the number
 	// of its own virtual functions.
 	Physical string `json:"physical,omitempty"`

@@ -32,6 +32,9 @@ type keeper struct {
 	home    map[string]Interface
 	// refused says why interfaces at home are not offered.
 	refused map[string]string
+	// listed has the resources of which device plugins list devices, by the devices' ids, if claims
+	// get the interfaces.
+	listed map[string]string
 	// own holds every interface that the node has needed since the plugin began: a default route
 	// that is gone for a moment does not make the node's interface a device.
 	own  Own
@@ -59,6 +62,7 @@ func (n news) say(i Interface, of, what string) {
 type offer struct {
 	devices    []*v1beta1.Device
 	interfaces []Interface
+	troubles   []string // of each; "": it is healthy
 }
 
 // look follows changes. It returns the offers even beside an error: the health of devices does not
@@ -79,9 +83,9 @@ func (k *keeper) look(pods sightOfPods) (map[string]offer, error) {
 	return k.offersLocked(), err
 }
 
-// offered returns the resources of the rules, each once.
-func (k *keeper) offered() (names []string) {
-	for _, r := range k.rules {
+// offered returns the resources of rules, each once.
+func offered(rules []Rule) (names []string) {
+	for _, r := range rules {
 		if !slices.Contains(names, r.Resource) {
 			names = append(names, r.Resource)
 		}
@@ -92,7 +96,7 @@ func (k *keeper) offered() (names []string) {
 // resources returns all resources that containers may have: the offered ones, and those on
 // record.
 func (k *keeper) resources() sets.Set[string] {
-	names := sets.New(k.offered()...)
+	names := sets.New(offered(k.rules)...)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, r := range k.records {
@@ -126,7 +130,11 @@ func (k *keeper) lookLocked(pods sightOfPods) error {
 	maps.Copy(k.own, ownOf(facts, k.addresses))
 	choices := Choose(facts, k.rules, k.own)
 	k.refused = map[string]string{}
-	for _, c := range choices {
+	for at := range choices {
+		c := &choices[at]
+		if by := cmp.Or(k.listed[c.Interface.ID], k.listed[c.Interface.Hardware.PCI]); by != "" {
+			c.Refusal = cmp.Or(c.Refusal, "the device plugin of "+by+" lists it")
+		}
 		if c.Refusal != "" {
 			k.refused[c.Interface.ID] = c.Refusal
 			k.news.say(c.Interface, "", "is not offered: "+c.Refusal)
@@ -167,7 +175,7 @@ func (k *keeper) keepLocked(next Records) error {
 // offersLocked returns the devices of each resource.
 func (k *keeper) offersLocked() map[string]offer {
 	offers := map[string]offer{}
-	for _, resource := range k.offered() {
+	for _, resource := range offered(k.rules) {
 		offers[resource] = offer{}
 	}
 	for _, id := range k.records.ids() {
@@ -184,7 +192,7 @@ func (k *keeper) offersLocked() map[string]offer {
 			continue // it was offered under another configuration, and is still in use
 		}
 		o.devices = append(o.devices, device(r, trouble))
-		o.interfaces = append(o.interfaces, r.Home)
+		o.interfaces, o.troubles = append(o.interfaces, r.Home), append(o.troubles, trouble)
 		offers[r.Resource] = o
 	}
 	return offers
@@ -231,10 +239,19 @@ func (k *keeper) places(ids []string) map[string]string {
 	return out
 }
 
-// allocate hands out interfaces of a resource. It first brings back what the last container left:
-// the agent gives devices away again once that container is gone. pod is a UID, empty if unknown.
+// allocate hands out interfaces of a resource. pod is a UID, empty if unknown.
 func (k *keeper) allocate(resource string, ids []string, pod string) (
 	*v1beta1.ContainerAllocateResponse, error) {
+	all, err := k.hand(ids, pod)
+	if err != nil {
+		return nil, err
+	}
+	return answer(resource, all, k.move)
+}
+
+// hand hands out interfaces to a pod or a claim. It first brings back what the last container left:
+// the agent gives devices away again once that container is gone.
+func (k *keeper) hand(ids []string, to string) ([]Interface, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, id := range ids {
@@ -246,11 +263,7 @@ func (k *keeper) allocate(resource string, ids []string, pod string) (
 	if err := k.lookLocked(sightOfPods{}); err != nil {
 		return nil, err
 	}
-	all, err := k.handLocked(ids, pod)
-	if err != nil {
-		return nil, err
-	}
-	return answer(resource, all, k.move)
+	return k.handLocked(ids, to)
 }
 
 // handLocked records the new holder of interfaces; all must be at home.
@@ -288,8 +301,8 @@ func (k *keeper) released(ids []string, pod string) error {
 	return errors.Join(errs...)
 }
 
-// backLocked brings back an interface that is not free.
-func (k *keeper) backLocked(id string) error {
+// leaveLocked begins to bring back an interface that is not free; each look goes on with it.
+func (k *keeper) leaveLocked(id string) error {
 	r, known := k.records[id]
 	if !known || r.Phase == Free {
 		return nil
@@ -299,7 +312,15 @@ func (k *keeper) backLocked(id string) error {
 		return err
 	}
 	k.returnLocked(id)
-	if r, known = k.records[id]; known && r.Phase != Free {
+	return nil
+}
+
+// backLocked brings back an interface that is not free.
+func (k *keeper) backLocked(id string) error {
+	if err := k.leaveLocked(id); err != nil {
+		return err
+	}
+	if r, known := k.records[id]; known && r.Phase != Free {
 		return fmt.Errorf("interface %s: %s", id, cmp.Or(r.Problem, "it could not be brought back"))
 	}
 	return nil

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"tags.cncf.io/container-device-interface/pkg/cdi"
 	"tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/numalet/numalet/deviceplugin/serve"
 	"github.com/numalet/numalet/internal/files"
 )
 
@@ -36,33 +36,27 @@ func (o *outside) writeSpec(resource string, interfaces []Interface) error {
 		delete(o.written, path)
 		return files.Remove(path)
 	}
-	spec := &specs.Spec{Kind: resource, Version: specs.CurrentVersion}
+	spec := &specs.Spec{Kind: resource}
 	for _, i := range interfaces {
-		name := i.Link.State.Name
-		spec.Devices = append(spec.Devices, specs.Device{
-			Name: cdiName(i.ID),
-			ContainerEdits: specs.ContainerEdits{NetDevices: []*specs.LinuxNetDevice{
-				{HostInterfaceName: name, Name: name}}},
-		})
+		spec.Devices = append(spec.Devices,
+			specs.Device{Name: cdiName(i.ID), ContainerEdits: moved(i)})
 	}
-	version, err := specs.MinimumRequiredVersion(spec)
-	if err != nil {
-		return fmt.Errorf("describe %s for the container runtime: %w", resource, err)
-	}
-	spec.Version = version
-	text, err := json.MarshalIndent(spec, "", " ")
+	text, err := json.Marshal(spec)
 	if err != nil || o.written[path] == string(text) {
 		return err
 	}
-	cache, err := cdi.NewCache(cdi.WithSpecDirs(o.cdi), cdi.WithAutoRefresh(false))
-	if err == nil {
-		err = cache.WriteSpec(spec, name)
-	}
-	if err != nil {
-		return fmt.Errorf("write CDI spec of %s: %w", resource, err)
+	if err := serve.WriteSpec(o.cdi, name, spec); err != nil {
+		return fmt.Errorf("describe %s for the container runtime: %w", resource, err)
 	}
 	o.written[path] = string(text)
 	return nil
+}
+
+// moved has the container runtime move an interface into a container, where it keeps its name.
+func moved(i Interface) specs.ContainerEdits {
+	name := i.Link.State.Name
+	return specs.ContainerEdits{NetDevices: []*specs.LinuxNetDevice{
+		{HostInterfaceName: name, Name: name}}}
 }
 
 // deviceInfo is the content of a device-info file (DeviceInfo 1.1.0 of the Network Plumbing Working

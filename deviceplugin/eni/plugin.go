@@ -39,8 +39,8 @@ func (c Config) every() (time.Duration, error) {
 	return d, nil
 }
 
-// plugin holds everything that runs.
-type plugin struct {
+// Plugin holds everything that runs.
+type Plugin struct {
 	cfg     Config
 	keeper  *keeper
 	outside *outside
@@ -50,40 +50,68 @@ type plugin struct {
 	wrong   complaint.Complaint[string]
 	// missedFor is the constant, or less in tests.
 	missedFor time.Duration
+	ends      ends
 }
 
 // Run offers what the configuration says until ctx is done.
 func Run(ctx context.Context, cfg Config) error {
-	cfg = cfg.withDefaults()
-	if err := cfg.check(); err != nil {
+	p, err := Open(ctx, cfg)
+	if err != nil || p == nil {
 		return err
 	}
+	defer p.Close()
+	return p.Run(ctx)
+}
+
+// Open returns a plugin that is to run; nil: ctx has ended while another process kept the records.
+func Open(ctx context.Context, cfg Config) (p *Plugin, err error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	var ends ends
+	defer func() {
+		if p == nil {
+			ends.all()
+		}
+	}()
 	if cfg.Kernel == nil {
 		k, err := Netlink(cfg.Places)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		defer k.Close()
+		ends = append(ends, func() { _ = k.Close() }) // only read from
 		cfg.Kernel, cfg.Mover = k, k
 	}
 	if len(cfg.Interfaces) > 0 {
 		unlock, err := store{cfg.Places.State}.lock(ctx, cfg.Log)
 		if ctx.Err() != nil {
-			return nil
+			return nil, nil
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		defer unlock()
+		ends = append(ends, unlock)
 	}
-	p, err := newPlugin(cfg)
-	if err != nil {
-		return err
+	if p, err = newPlugin(cfg); err == nil {
+		p.ends = ends
 	}
-	return p.run(ctx)
+	return p, err
 }
 
-func newPlugin(cfg Config) (*plugin, error) {
+// ends give back what a plugin uses of the host.
+type ends []func()
+
+func (e ends) all() {
+	for _, end := range e {
+		end()
+	}
+}
+
+// Close gives back what the plugin uses of the host, after Run.
+func (p *Plugin) Close() { p.ends.all() }
+
+func newPlugin(cfg Config) (*Plugin, error) {
 	addresses, _ := cfg.addresses() // check has checked them
 	k := &keeper{
 		host:  Host{cfg.Kernel, cfg.Mover, sysfs{cfg.Places.Sysfs, cfg.Places.Dev}},
@@ -98,36 +126,13 @@ func newPlugin(cfg Config) (*plugin, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	p := &plugin{
+	p := &Plugin{
 		cfg: cfg, keeper: k, served: map[string]*serve.Plugin{}, wake: make(chan struct{}, 1),
 		missedFor: missedFor,
 		outside:   &outside{cfg.Places.CDI, cfg.Places.Infos, cfg.Move, map[string]string{}},
 	}
-	for _, r := range cfg.Interfaces {
-		c := serve.Config{
-			Dir: cfg.Places.Plugins, Resource: r.Resource, Log: cfg.Log.Printf,
-			Allocate: func(ctx context.Context, ids []string) (
-				*v1beta1.ContainerAllocateResponse, error) {
-				by, _ := holder.From(ctx) // the kubelet does not say
-				resp, err := k.allocate(r.Resource, ids, by.UID)
-				if err == nil && cfg.Move == ByRuntime {
-					p.tell(ctx, sightOfPods{}, nil) // the runtime reads the names of what is handed out
-				}
-				return resp, err
-			},
-			Released: func(_ context.Context, ids []string, by holder.Holder) error {
-				defer p.awake() // what was unhealthy while it was away is not any more
-				return k.released(ids, by.UID)
-			},
-			Reasons: k.reasons, Places: k.places,
-		}
-		if cfg.Move == ByRuntime {
-			c.Prepare = func(ctx context.Context, ids []string) error {
-				by, _ := holder.From(ctx) // the kubelet does not say
-				return k.prepare(ids, by.UID)
-			}
-		}
-		p.served[r.Resource] = serve.New(c)
+	if cfg.Claims == nil {
+		p.serveInterfaces()
 	}
 	for _, c := range cfg.Counts {
 		p.served[c.Resource] = serve.New(serve.Config{
@@ -141,7 +146,39 @@ func newPlugin(cfg Config) (*plugin, error) {
 	return p, nil
 }
 
-func (p *plugin) run(ctx context.Context) error {
+// serveInterfaces makes a device plugin of each resource of interfaces.
+func (p *Plugin) serveInterfaces() {
+	k := p.keeper
+	for _, r := range p.cfg.Interfaces {
+		c := serve.Config{
+			Dir: p.cfg.Places.Plugins, Resource: r.Resource, Log: p.cfg.Log.Printf,
+			Allocate: func(ctx context.Context, ids []string) (
+				*v1beta1.ContainerAllocateResponse, error) {
+				by, _ := holder.From(ctx) // the kubelet does not say
+				resp, err := k.allocate(r.Resource, ids, by.UID)
+				if err == nil && p.cfg.Move == ByRuntime {
+					p.tell(ctx, sightOfPods{}, nil) // the runtime reads the names of what is handed out
+				}
+				return resp, err
+			},
+			Released: func(_ context.Context, ids []string, by holder.Holder) error {
+				defer p.awake() // what was unhealthy while it was away is not any more
+				return k.released(ids, by.UID)
+			},
+			Reasons: k.reasons, Places: k.places,
+		}
+		if p.cfg.Move == ByRuntime {
+			c.Prepare = func(ctx context.Context, ids []string) error {
+				by, _ := holder.From(ctx) // the kubelet does not say
+				return k.prepare(ids, by.UID)
+			}
+		}
+		p.served[r.Resource] = serve.New(c)
+	}
+}
+
+// Run offers what the configuration says until ctx is done.
+func (p *Plugin) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	serve := func(resource string) {
 		group.Go(func() error { return p.served[resource].Run(ctx) })
@@ -157,8 +194,10 @@ func (p *plugin) run(ctx context.Context) error {
 	}
 	if len(p.cfg.Interfaces) > 0 {
 		p.look(ctx)
-		for _, resource := range p.keeper.offered() {
-			serve(resource)
+		for _, resource := range offered(p.cfg.Interfaces) {
+			if p.cfg.Claims == nil {
+				serve(resource)
+			}
 		}
 		group.Go(func() error { return p.follow(ctx) })
 		group.Go(func() error {
@@ -170,10 +209,10 @@ func (p *plugin) run(ctx context.Context) error {
 }
 
 // awake makes follow look.
-func (p *plugin) awake() { await.Wake(p.wake) }
+func (p *Plugin) awake() { await.Wake(p.wake) }
 
 // watch wakes follow when netlink reports a change.
-func (p *plugin) watch(ctx context.Context) {
+func (p *Plugin) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := p.cfg.Kernel.Watch(ctx, p.awake)
 		if err != nil {
@@ -184,7 +223,7 @@ func (p *plugin) watch(ctx context.Context) {
 }
 
 // follow looks when it is woken, and at intervals, shorter ones while a pod has an interface.
-func (p *plugin) follow(ctx context.Context) error {
+func (p *Plugin) follow(ctx context.Context) error {
 	for ctx.Err() == nil {
 		every := lookEvery
 		if p.keeper.busy() {
@@ -203,20 +242,28 @@ func (p *plugin) follow(ctx context.Context) error {
 }
 
 // look updates what is offered. It logs an error once; the next look tries again.
-func (p *plugin) look(ctx context.Context) {
+func (p *Plugin) look(ctx context.Context) {
 	pods := sightOfPods{asked: time.Now(), missedFor: p.missedFor}
 	var err error
-	if p.keeper.busy() {
+	if c := p.cfg.Claims; c != nil {
+		if pods.held, err = c.Held(); err == nil {
+			err = p.keeper.follow(listedBy(ctx, p.cfg.Places.PodResources))
+		}
+	} else if p.keeper.busy() {
 		pods.held, err = heldBy(ctx, p.cfg.Places.PodResources, p.keeper.resources())
 	}
 	p.tell(ctx, pods, err)
 }
 
 // tell looks, and publishes the outcome in files and lists.
-func (p *plugin) tell(ctx context.Context, pods sightOfPods, problem error) {
+func (p *Plugin) tell(ctx context.Context, pods sightOfPods, problem error) {
 	p.telling.Lock()
 	defer p.telling.Unlock()
 	offers, lookErr := p.keeper.look(pods)
+	if c := p.cfg.Claims; c != nil && offers != nil {
+		lookErr = errors.Join(lookErr, p.keeper.restore(), c.follow(offers))
+		offers = nil
+	}
 	for resource, o := range offers {
 		lookErr = errors.Join(lookErr, p.outside.write(resource, o.interfaces))
 		p.served[resource].SetDevices(o.devices)
@@ -230,7 +277,7 @@ func (p *plugin) tell(ctx context.Context, pods sightOfPods, problem error) {
 }
 
 // recount follows a count; the last number stays while a count fails.
-func (p *plugin) recount(ctx context.Context, c Count, n int, wrong *complaint.Complaint[string]) {
+func (p *Plugin) recount(ctx context.Context, c Count, n int, wrong *complaint.Complaint[string]) {
 	every, _ := p.cfg.every() // check has checked it
 	for await.For(ctx, every) {
 		now, err := p.count(ctx, c, wrong)
@@ -242,7 +289,7 @@ func (p *plugin) recount(ctx context.Context, c Count, n int, wrong *complaint.C
 }
 
 // count asks for a count and offers it; it logs an error unless that lasts.
-func (p *plugin) count(ctx context.Context, c Count, wrong *complaint.Complaint[string]) (int,
+func (p *Plugin) count(ctx context.Context, c Count, wrong *complaint.Complaint[string]) (int,
 	error) {
 	n, err := c.ask(ctx, p.cfg.Metadata)
 	if ctx.Err() == nil && wrong.Begins(complaint.Of(err)) {

@@ -1,6 +1,7 @@
 package eni
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -22,7 +23,7 @@ type Record struct {
 	// Home is the interface as it was before it was handed out.
 	Home  Interface `json:"home"`
 	Phase Phase     `json:"phase"`
-	// Pod is the UID of the pod that has it, if the agent tells it.
+	// Pod is the UID of the pod that has it, if the agent tells it, or of the resource claim.
 	Pod string `json:"pod,omitempty"`
 	// Since is when it was handed out. Seen: the agent has known its pod since then.
 	Since time.Time `json:"since,omitzero"`
@@ -85,6 +86,7 @@ func (r Records) next(s sight) Records {
 		if !known || was.Phase == Free {
 			home := c.Interface
 			home.Link.Carrier = false // the carrier comes and goes; each look reads it
+			home.Hardware.Speed = cmp.Or(home.Hardware.Speed, was.Home.Hardware.Speed)
 			out[id] = Record{Resource: c.Rule.Resource, Home: home, Phase: Free}
 		}
 	}

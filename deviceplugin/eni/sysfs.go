@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/topology"
 )
 
 // sysfs holds the paths of sysfs and of device nodes.
@@ -44,7 +45,8 @@ func (s sysfs) hardware(name string) Hardware {
 	if err != nil {
 		return Hardware{}
 	}
-	h := Hardware{Port: s.number(s.root, "class/net", name, "dev_port")}
+	h := Hardware{Port: s.number(s.root, "class/net", name, "dev_port"),
+		Speed: max(0, s.number(s.root, "class/net", name, "speed"))} // -1 is unknown
 	for top := filepath.Clean(s.root); len(at) > len(top); at = filepath.Dir(at) {
 		if driver, err := os.Readlink(filepath.Join(at, "driver")); err == nil {
 			h.Drivers = append(h.Drivers, filepath.Base(driver))
@@ -54,12 +56,15 @@ func (s sysfs) hardware(name string) Hardware {
 			return h
 		}
 	}
-	return Hardware{Drivers: h.Drivers} // on another bus
+	return Hardware{Drivers: h.Drivers, Speed: h.Speed} // on another bus
 }
 
 // function reads a PCI function.
 func (s sysfs) function(at string, h *Hardware) {
 	h.PCI = filepath.Base(at)
+	if _, way, found := strings.Cut(at, "/devices/"); found && topology.ValidPCIPath(way) {
+		h.Root = topology.PCIDevice{Path: way}.Root()
+	}
 	h.Vendor = strings.TrimPrefix(s.text(at, "vendor"), "0x")
 	h.Device = strings.TrimPrefix(s.text(at, "device"), "0x")
 	if node, err := strconv.Atoi(s.text(at, "numa_node")); err == nil && node >= 0 {
