@@ -26,8 +26,8 @@ var GPU embed.FS
 //go:embed cluster/*.yaml cluster/containerd/*.yaml cluster/gpu/*.yaml cluster/claims/*.yaml
 var Cluster embed.FS
 
-// Claims are further pods with claims of NVIDIA's GPUs, in a folder of that name. No playground
-// starts with them.
+// Claims are further pods with claims of NVIDIA's GPUs and of network interfaces, in a folder of
+// that name. No playground starts with them.
 //
 //go:embed claims/*.yaml
 var Claims embed.FS

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/numalet/numalet/deviceplugin/dradriver"
 	"github.com/numalet/numalet/deviceplugin/eni"
+	"github.com/numalet/numalet/deviceplugin/eni/dra"
 )
 
 // eniFlags holds the flags of "numalet plugin eni".
@@ -19,6 +23,7 @@ type eniFlags struct {
 	cfg    eni.Config
 	move   string
 	places eni.Places
+	claims *dradriver.Flags
 }
 
 // newPluginENICommand returns "numalet plugin eni".
@@ -40,12 +45,15 @@ Of addresses for pods and members of trunks a node has so many. --count says how
 NAME=SOURCE, where SOURCE is metadata:PATH, file:PATH or exec:COMMAND, which gives a
 number or a list with a line for each.
 
+With --dra it offers the interfaces to resource claims instead, as a DRA driver.
+
 What is put into a container comes back when it is gone, and is as it was before
 when it is offered again. docs/eni-plugin.md tells more.`,
 		Example: `  numalet plugin eni --driver virtio_net --resource example.com/eni
   numalet plugin eni --virtual-of ens8f0 --rdma --resource example.com/rdma --move runtime
   numalet plugin eni --count example.com/eni-ip=metadata:network/private-ipv4s \
-    --metadata-url http://169.254.169.254/latest/meta-data/`,
+    --metadata-url http://169.254.169.254/latest/meta-data/
+  numalet plugin eni --dra --virtual-of ens8f0 --kubeconfig /etc/kubernetes/kubelet.conf`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := f.config(cmd.Flags())
@@ -53,11 +61,33 @@ when it is offered again. docs/eni-plugin.md tells more.`,
 				return err
 			}
 			cfg.Log = log.New(cmd.OutOrStdout(), "", log.LstdFlags)
-			return eni.Run(cmd.Context(), cfg)
+			if !f.claims.On {
+				return eni.Run(cmd.Context(), cfg)
+			}
+			return f.driver(cmd.Context(), cfg)
 		},
 	}
 	f.add(cmd.Flags())
 	return cmd
+}
+
+// driver offers the interfaces to resource claims.
+func (f *eniFlags) driver(ctx context.Context, cfg eni.Config) (err error) {
+	claims := dra.Config{Config: cfg}
+	if claims.Driver, err = f.claims.Config("numalet-eni", os.Getenv); err != nil {
+		return err
+	}
+	claims.Driver.Driver = f.driverName(cfg)
+	return dra.Run(ctx, claims)
+}
+
+// driverName is made of the first resource, if no other one is given.
+func (f *eniFlags) driverName(cfg eni.Config) string {
+	if f.claims.Driver != "" || len(cfg.Interfaces) == 0 {
+		return f.claims.Driver
+	}
+	domain, name, _ := strings.Cut(cfg.Interfaces[0].Resource, "/")
+	return strings.ToLower(name + "." + domain)
 }
 
 func (f *eniFlags) add(flags *pflag.FlagSet) {
@@ -81,7 +111,9 @@ func (f *eniFlags) add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.cfg.NodeIPs, "node-ip", nil,
 		"addresses of the node, whose interfaces are never offered")
 	choose(flags, &f.move, "move", "", "who puts interfaces into containers: the pod's network "+
-		"plugin, or the container runtime, by CDI", string(eni.ByNetwork), string(eni.ByRuntime))
+		"plugin (the default), or the container runtime, by CDI (the default with --dra)", string(eni.ByNetwork), string(eni.ByRuntime))
+	f.claims = dradriver.AddFlags(flags, "interfaces", "", " (eni.example.com for the resource "+
+		"example.com/eni)")
 	f.addPlaces(flags)
 }
 
@@ -108,6 +140,9 @@ func (f *eniFlags) addPlaces(flags *pflag.FlagSet) {
 
 // config reads the configuration file and applies the flags on top of it.
 func (f *eniFlags) config(flags *pflag.FlagSet) (cfg eni.Config, err error) {
+	if err := f.claims.Check(flags); err != nil {
+		return cfg, err
+	}
 	if f.file != "" {
 		if cfg, err = eni.ReadConfig(f.file); err != nil {
 			return cfg, err
@@ -132,7 +167,7 @@ func (f *eniFlags) config(flags *pflag.FlagSet) (cfg eni.Config, err error) {
 		cfg.Every = f.cfg.Every
 	}
 	cfg.NodeIPs = append(cfg.NodeIPs, f.cfg.NodeIPs...)
-	if cfg.Move == "" || flags.Changed("move") {
+	if cfg.Move == "" && !f.claims.On || flags.Changed("move") {
 		cfg.Move = eni.Move(f.move)
 	}
 	cfg.Places = f.places

@@ -34,6 +34,8 @@ metadata: {url: "http://192.0.2.2/"}
 				{Resource: "example.com/rdma", RDMA: true}},
 			NodeIPs: []string{"192.0.2.1", "192.0.2.3"}, Move: eni.ByNetwork,
 			Metadata: eni.Metadata{URL: "http://192.0.2.2/"}},
+		"--dra --name eth1": {Interfaces: []eni.Rule{
+			{Resource: "example.com/eni", Names: []string{"eth1"}}}},
 		"--count a.b/c=metadata:ips --count a.b/d=exec:echo=1 --metadata-url http://x/": {
 			Counts: []eni.Count{{Resource: "a.b/c", Metadata: "ips"},
 				{Resource: "a.b/d", Command: "echo=1"}},
@@ -64,6 +66,8 @@ func TestENIMistakes(t *testing.T) {
 		"--count a.b/c=file:/x --dir /": "a.b/c: it is counted and has another rule",
 		"--name eth1 --dir /none":       "/none: there is no such directory: start the kubelet",
 		"--name eth1 --node-ip node":    `node address "node": write an IP address`,
+		"--name eth1 --dra-driver a.b":  "--dra-driver has a meaning only with --dra",
+		"--name eth1 --dra":             "--dra needs the API server: give --kubeconfig",
 	} {
 		if strings.HasPrefix(want, "a.b/c") {
 			args += " --count a.b/c=file:/y"
@@ -75,6 +79,25 @@ func TestENIMistakes(t *testing.T) {
 		err := cmd.ExecuteContext(t.Context())
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", args, err, want)
+		}
+	}
+}
+
+// The driver is named after the first resource, and containers get interfaces by the runtime.
+func TestENIDriverName(t *testing.T) {
+	for args, want := range map[string]string{
+		"": "rdma.example.com", "--dra-driver other.example.com": "other.example.com",
+	} {
+		f := &eniFlags{}
+		cmd := newPluginENICommand()
+		cmd.ResetFlags()
+		f.add(cmd.Flags())
+		if err := cmd.ParseFlags(strings.Fields("--dra " + args)); err != nil {
+			t.Fatal(err)
+		}
+		got := f.driverName(eni.Config{Interfaces: []eni.Rule{{Resource: "Example.com/rdma"}}})
+		if got != want {
+			t.Errorf("%q: %s, want %s", args, got, want)
 		}
 	}
 }
