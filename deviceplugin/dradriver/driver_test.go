@@ -32,6 +32,7 @@ type toys struct {
 	anew     string // the device that is another one now
 	broken   error  // of Obtain for c, and of Drop
 	edit     string
+	calls    int // of Obtain
 }
 
 func newToys() *toys { return &toys{obtained: map[string]int{}} }
@@ -53,6 +54,7 @@ func (y *toys) Obtain(_ Records, _ Record, h *Held) error {
 	if h.Device == "c" && y.broken != nil {
 		return y.broken
 	}
+	y.calls++
 	h.ID = "id-" + h.Device
 	y.obtained[h.ID]++
 	return nil
@@ -185,8 +187,8 @@ func TestAnew(t *testing.T) {
 			t.Fatal(n, err)
 		}
 	}
-	if y.obtained["id-a"] != 1 {
-		t.Errorf("%v", y.obtained)
+	if y.obtained["id-a"] != 1 || y.calls != 2 {
+		t.Errorf("%v after %d calls", y.obtained, y.calls)
 	}
 	claim := claimOf("set", "b")
 	opaque := &resourcev1.OpaqueDeviceConfiguration{Driver: driverName}

@@ -70,7 +70,7 @@ func (d *Driver) prepareLocked(all Records, claim *resourcev1.ResourceClaim) (r 
 		}
 	}()
 	for _, w := range wanted {
-		if err := d.usable(now.list, all, w, claim.UID); err != nil {
+		if err := d.usable(now.list, all, w); err != nil {
 			return r, err
 		}
 		h := Held{Wish: w}
@@ -129,7 +129,7 @@ func (m moment) holds(r Record, wanted []Wish) bool {
 
 // usable says why a device that is wanted is not to be had: it is not there, fails, or is another
 // claim's.
-func (d *Driver) usable(list List, all Records, w Wish, uid types.UID) error {
+func (d *Driver) usable(list List, all Records, w Wish) error {
 	found, there := list.find(w.Device)
 	switch {
 	case w.Pool != d.cfg.Node:
@@ -144,7 +144,7 @@ func (d *Driver) usable(list List, all Records, w Wish, uid types.UID) error {
 	case found.Trouble != "":
 		return fmt.Errorf("device %s is unhealthy: %s", w.Device, found.Trouble)
 	}
-	for _, other := range all.Holders(w.Device, uid) {
+	for _, other := range all.Holders(w.Device) {
 		for _, o := range other.Devices {
 			if o.Device == w.Device && !o.Admin && (o.Share == "" || w.Share == "") {
 				return fmt.Errorf("device %s is prepared for the claim %s/%s (%s), which has "+

@@ -173,11 +173,10 @@ func (s store) writeBase(edits specs.ContainerEdits) error {
 // Records are those of all prepared claims.
 type Records map[types.UID]Record
 
-// Holders returns the claims that have the device, other than this one.
-func (all Records) Holders(device string, but types.UID) (out []Record) {
+// Holders returns the claims that have the device.
+func (all Records) Holders(device string) (out []Record) {
 	for _, r := range all {
-		has := slices.ContainsFunc(r.Devices, func(h Held) bool { return h.Device == device })
-		if has && r.UID != but {
+		if slices.ContainsFunc(r.Devices, func(h Held) bool { return h.Device == device }) {
 			out = append(out, r)
 		}
 	}
