@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -70,7 +69,7 @@ type Collector struct {
 	snapshot latest[reading]
 	metrics  latest[cri.Metrics]
 	disks    *Disks
-	looking  atomic.Int32 // who looks at writable layers
+	layers   layers
 }
 
 // reading is a snapshot and the counters that the next reading needs.
@@ -86,7 +85,7 @@ func New(c Config) (*Collector, error) {
 		return nil, err
 	}
 	s := &Collector{cfg: c, boot: boot, started: time.Now()}
-	s.disks = newDisks(c)
+	s.disks, s.layers.cfg = newDisks(c), &s.cfg
 	s.snapshot.read = s.read
 	s.metrics.read = func(ctx context.Context, last cri.Metrics) (cri.Metrics, error) {
 		m, err := c.Runtime.Metrics(ctx)

@@ -3,6 +3,7 @@ package stats
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,10 +27,16 @@ func (c *Collector) MeasureAnew(ctx context.Context) (statsapi.Summary, *Snapsho
 	if s == nil {
 		return statsapi.Summary{}, nil, err
 	}
-	s = c.withLayers(ctx, s)
+	s = c.layers.anew(ctx, s)
 	u := c.disks.Get()
 	c.disks.filesystems(ctx, &u)
 	return Summary(s, u), s, nil
+}
+
+// layers looks at writable layers.
+type layers struct {
+	cfg     *Config
+	looking atomic.Int32 // how many look
 }
 
 // layer is where a container is in a snapshot, and where its files are.
@@ -38,14 +45,14 @@ type layer struct {
 	dir            string
 }
 
-// layers lists the writable layers that were not measured lately.
-func (c *Collector) layers(s *Snapshot) (out []layer) {
-	if c.cfg.Groups.Paths == nil {
+// old lists the writable layers that were not measured lately.
+func (l *layers) old(s *Snapshot) (out []layer) {
+	if l.cfg.Groups.Paths == nil {
 		return nil
 	}
-	groups, now := c.cfg.Groups.Reader(), time.Now()
+	groups, now := l.cfg.Groups.Reader(), time.Now()
 	for i, p := range s.Pods {
-		paths, err := c.cfg.Groups.Paths(types.UID(p.Stats.PodRef.UID))
+		paths, err := l.cfg.Groups.Paths(types.UID(p.Stats.PodRef.UID))
 		if err != nil {
 			continue
 		}
@@ -58,7 +65,7 @@ func (c *Collector) layers(s *Snapshot) (out []layer) {
 				continue
 			}
 			if pid, ok := groups.Process(path); ok {
-				if dir := c.cfg.Proc.UpperDir(pid); dir != "" {
+				if dir := l.cfg.Proc.UpperDir(pid); dir != "" {
 					out = append(out, layer{i, j, dir})
 				}
 			}
@@ -67,15 +74,15 @@ func (c *Collector) layers(s *Snapshot) (out []layer) {
 	return out
 }
 
-// withLayers returns the snapshot with writable layers as they are now. A disk that hangs keeps those who
+// anew returns the snapshot with writable layers as they are now. A disk that hangs keeps those who
 // look, but not the caller; as long as it does nobody else looks.
-func (c *Collector) withLayers(ctx context.Context, s *Snapshot) *Snapshot {
+func (l *layers) anew(ctx context.Context, s *Snapshot) *Snapshot {
 	type found struct {
 		layer
 		diskusage.Usage
 	}
-	all := c.layers(s)
-	if len(all) == 0 || !c.looking.CompareAndSwap(0, lookers) {
+	all := l.old(s)
+	if len(all) == 0 || !l.looking.CompareAndSwap(0, lookers) {
 		return s
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
@@ -83,7 +90,7 @@ func (c *Collector) withLayers(ctx context.Context, s *Snapshot) *Snapshot {
 	results := make(chan found, len(all))
 	for from := range lookers {
 		go func() {
-			defer c.looking.Add(-1)
+			defer l.looking.Add(-1)
 			for i := from; i < len(all) && ctx.Err() == nil; i += lookers {
 				used, _, err := diskusage.Of(ctx, all[i].dir)
 				used.Partial = used.Partial || err != nil

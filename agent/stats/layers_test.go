@@ -53,7 +53,7 @@ func TestMeasureAnew(t *testing.T) {
 		}
 		c.cfg.Proc = proc
 		if tc.busy {
-			c.looking.Store(1)
+			c.layers.looking.Store(1)
 		}
 		c.disks.round(t.Context())
 		s, _, err := c.MeasureAnew(t.Context())
