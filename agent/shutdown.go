@@ -32,7 +32,8 @@ func (a *Agent) newShutdown() (*shutdown.Manager, error) {
 	n, statuses := a.node, a.pods.statuses
 	c := shutdown.Config{
 		Logind: shutdown.Logind{DropIns: "/etc/systemd/logind.conf.d"}, Announced: a.host.down,
-		Pods: statuses.Active, Grace: podworker.Grace, Tell: n.events.OnNode, Registry: n.registry, Marks: a.host.marks, Known: a.pods.mayHave,
+		Pods: statuses.Active, Grace: podworker.Grace, Tell: n.events.OnNode, Registry: n.registry,
+		Marks: a.host.marks, Known: a.pods.mayHave,
 		Left: func(uid types.UID) bool {
 			state := n.store.State()
 			return !statuses.Cleared(uid) || !state.Pods[uid].IsEmpty() ||

@@ -61,21 +61,23 @@ func TestDefaultsOfEvictionHard(t *testing.T) {
 		file, dropIn, flag string
 		want               string
 	}{
-		"nothing is named":               {want: all},
-		"no threshold is named":          {file: "evictionHard: {}\n", want: "[] []"},
-		"no threshold is named, merged":  {file: "evictionHard: {}\n" + merge, want: all},
-		"one is named":                   {file: memory, want: onlyMemory},
-		"one that is not met":            {file: low, want: "[] []"},
-		"one that is not met, merged":    {file: low + merge, want: onlyDisk},
-		"one is turned off, merged":      {file: "evictionHard: {memory.available: 0%}\n" + merge, want: onlyDisk},
-		"one without a default, merged":  {file: "evictionHard: {pid.available: \"1\"}\n" + merge, want: all},
-		"in a drop-in":                   {dropIn: low, want: onlyDisk},
-		"in a drop-in that removes it":   {dropIn: "evictionHard: {memory.available: null}\n", want: onlyDisk},
-		"in a drop-in beside a file's":   {file: "evictionHard: {}\n", dropIn: memory, want: onlyMemory},
-		"in a drop-in that merges":       {file: low, dropIn: merge, want: onlyDisk},
-		"in a flag":                      {flag: "memory.available<1Gi", want: onlyMemory},
-		"in a flag, the file is merged":  {file: memory + merge, flag: "memory.available<1Mi", want: "[] []"},
-		"soft ones replace no hard ones": {file: soft, want: "[DiskPressure MemoryPressure PIDPressure] [memory.available " + disk},
+		"nothing is named":              {want: all},
+		"no threshold is named":         {file: "evictionHard: {}\n", want: "[] []"},
+		"no threshold is named, merged": {file: "evictionHard: {}\n" + merge, want: all},
+		"one is named":                  {file: memory, want: onlyMemory},
+		"one that is not met":           {file: low, want: "[] []"},
+		"one that is not met, merged":   {file: low + merge, want: onlyDisk},
+		"one is turned off, merged": {file: "evictionHard: {memory.available: 0%}\n" + merge,
+			want: onlyDisk},
+		"one without a default, merged": {file: "evictionHard: {pid.available: \"1\"}\n" + merge, want: all},
+		"in a drop-in":                  {dropIn: low, want: onlyDisk},
+		"in a drop-in that removes it":  {dropIn: "evictionHard: {memory.available: null}\n", want: onlyDisk},
+		"in a drop-in beside a file's":  {file: "evictionHard: {}\n", dropIn: memory, want: onlyMemory},
+		"in a drop-in that merges":      {file: low, dropIn: merge, want: onlyDisk},
+		"in a flag":                     {flag: "memory.available<1Gi", want: onlyMemory},
+		"in a flag, the file is merged": {file: memory + merge, flag: "memory.available<1Mi", want: "[] []"},
+		"soft ones replace no hard ones": {file: soft,
+			want: "[DiskPressure MemoryPressure PIDPressure] [memory.available " + disk},
 	} {
 		var args []string
 		if tc.flag != "" {

@@ -51,8 +51,8 @@ func (t Threshold) withImages(r Readings) bool {
 
 // Parse returns the thresholds of a valid configuration, in the order in which they are relieved:
 // memory first, and the hard ones of a signal before the soft ones. containerfs has no settings of its
-// own: those of nodefs hold for it too, if it is read. If the limit of all pods is enforced, so does that of memory for
-// what is left of it.
+// own: those of nodefs hold for it too, if it is read. If the limit of all pods is enforced, so does that of
+// memory for what is left of it.
 func Parse(k *kubeletv1beta1.KubeletConfiguration) (out []Threshold, err error) {
 	for soft, values := range []map[string]string{k.EvictionHard, k.EvictionSoft} {
 		for _, signal := range slices.Sorted(maps.Keys(values)) {

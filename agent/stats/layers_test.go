@@ -31,10 +31,11 @@ func TestMeasureAnew(t *testing.T) {
 		busy   bool // somebody still looks
 		anew   bool
 	}{
-		"lately":            {time.Second, overlay(upper), false, false},
-		"a while ago":       {9 * time.Second, overlay(upper), false, true},
-		"another kind":      {9 * time.Second, "1 0 8:1 / / rw - ext4 /dev/sda rw\n", false, false},
-		"not the root":      {9 * time.Second, "1 0 0:9 / /x rw - overlay overlay rw,upperdir=" + upper + "\n", false, false},
+		"lately":       {time.Second, overlay(upper), false, false},
+		"a while ago":  {9 * time.Second, overlay(upper), false, true},
+		"another kind": {9 * time.Second, "1 0 8:1 / / rw - ext4 /dev/sda rw\n", false, false},
+		"not the root": {9 * time.Second, "1 0 0:9 / /x rw - overlay overlay rw,upperdir=" + upper + "\n",
+			false, false},
 		"not there":         {9 * time.Second, overlay(upper + "/none"), false, false},
 		"nothing is known":  {9 * time.Second, "", false, false},
 		"a look that hangs": {9 * time.Second, overlay(upper), true, false},

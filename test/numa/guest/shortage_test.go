@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,9 +169,9 @@ func (r rounds) run(t *testing.T) (said string) {
 // did returns what the agent's log says of what was short, removed and evicted.
 func (r rounds) did() string {
 	var out []string
+	telling := regexp.MustCompile("vict|emov|short|image")
 	for line := range strings.Lines(r.node.LogTail(100_000)) {
-		if strings.Contains(line, "vict") || strings.Contains(line, "emov") || strings.Contains(line, "short") ||
-			strings.Contains(line, "image") {
+		if telling.MatchString(line) {
 			out = append(out, line)
 		}
 	}
