@@ -147,23 +147,27 @@ func (r rounds) run(t *testing.T) (said string) {
 		} else if r.agent == "numalet" {
 			t.Errorf("%s came too late: %s, %s", name, outcome(pod), seen)
 		}
-		if t.Failed() {
-			t.Log(r.did())
+		if other := r.bystander(t); r.agent == "numalet" && other.Phase != v1.PodRunning {
+			t.Fatalf("after %s the bystander is %s %s", name, other.Phase, other.Message)
 		}
 		r.calm(t) // while the API server still has the pod, whose containers only the agent removes
 		r.remove(t, name)
 	}
-	others, err := r.CoreV1().Pods(r.namespace).Get(t.Context(), "bystander", metav1.GetOptions{})
+	other := r.bystander(t)
+	row(t, "%s: %d of %d in time; the bystander is %s %s", r.shortage.name, inTime, most, other.Phase,
+		other.Reason)
+	r.clear(t)
+	return said
+}
+
+// bystander returns the status of the pod that takes nothing.
+func (r rounds) bystander(t *testing.T) v1.PodStatus {
+	t.Helper()
+	pod, err := r.CoreV1().Pods(r.namespace).Get(t.Context(), "bystander", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	row(t, "%s: %d of %d in time; the bystander is %s %s", r.shortage.name, inTime, most,
-		others.Status.Phase, others.Status.Reason)
-	if r.agent == "numalet" && others.Status.Phase != v1.PodRunning {
-		t.Errorf("the bystander is %s %s", others.Status.Phase, others.Status.Reason)
-	}
-	r.clear(t)
-	return said
+	return pod.Status
 }
 
 // did returns what the agent's log says of what was short, removed and evicted.
