@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/agent/claims/claim"
 )
 
-// published returns the devices of each class, with their places, in the order of PCI addresses.
-func (s *Site) published() map[string][]claim.Device {
+// publishedBy returns the devices of each class, with their places, in the order of PCI addresses.
+func publishedBy(s *Site) map[string][]claim.Device {
 	out := map[string][]claim.Device{}
 	for class, r := range s.Inventory.Resources {
 		for _, d := range r.Devices {

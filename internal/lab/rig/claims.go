@@ -45,7 +45,7 @@ func (s *Site) claims(pod *v1.Pod, specs []ClaimSpec) (out []ClaimSpec, err erro
 			return nil, fmt.Errorf("claims[%d]: name %q is empty or there twice", i, spec.Name)
 		}
 		names[spec.Name] = true
-		one, err := s.claim(spec)
+		one, err := spec.resolved(s)
 		if err != nil {
 			return nil, fmt.Errorf("claim %s: %w", spec.Name, err)
 		}
@@ -73,9 +73,10 @@ func (s *Site) claims(pod *v1.Pod, specs []ClaimSpec) (out []ClaimSpec, err erro
 	return out, nil
 }
 
-func (s *Site) claim(spec ClaimSpec) (ClaimSpec, error) {
-	out := ClaimSpec{Name: spec.Name, Match: spec.Match, Devices: map[string]Text{}}
-	amounts, err := s.amounts(spec.Devices)
+// resolved returns the claim with full names and numbers of devices.
+func (c ClaimSpec) resolved(s *Site) (ClaimSpec, error) {
+	out := ClaimSpec{Name: c.Name, Match: c.Match, Devices: map[string]Text{}}
+	amounts, err := s.amounts(c.Devices)
 	if err != nil {
 		return out, fmt.Errorf("devices: %w", err)
 	}
@@ -91,8 +92,8 @@ func (s *Site) claim(spec ClaimSpec) (ClaimSpec, error) {
 		return out, fmt.Errorf("%d devices; a claim has 1 to %d", total,
 			resourcev1.AllocationResultsMaxSize)
 	}
-	if _, known := attributes[spec.Match]; !known && spec.Match != "" {
-		return out, fmt.Errorf("match %q is none of %s", spec.Match,
+	if _, known := attributes[c.Match]; !known && c.Match != "" {
+		return out, fmt.Errorf("match %q is none of %s", c.Match,
 			strings.Join(slices.Sorted(maps.Keys(attributes)), ", "))
 	}
 	return out, nil

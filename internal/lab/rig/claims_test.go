@@ -136,7 +136,7 @@ func TestBrokenClaims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gpus := s.published()["nvidia.com/gpu"]
+	gpus := publishedBy(s)["nvidia.com/gpu"]
 	of := func(devices ...claim.Device) allocation.Claims {
 		return allocation.Claims{{Name: "x", UID: "x", Devices: devices}}
 	}
@@ -249,7 +249,7 @@ func driverOf(class string) string { return strings.ReplaceAll(class, "/", ".") 
 
 func theirsOf(s *Site) theirs {
 	out := theirs{cache: cel.NewCache(10, cel.Features{})}
-	for class, devices := range s.published() {
+	for class, devices := range publishedBy(s) {
 		slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: driverOf(class)},
 			Spec: resourcev1.ResourceSliceSpec{Driver: driverOf(class), NodeName: new("node"),
 				Pool: resourcev1.ResourcePool{Name: "node", Generation: 1, ResourceSliceCount: 1}}}
@@ -314,7 +314,7 @@ func TestSchedulerIsKubernetes(t *testing.T) {
 		for range 400 {
 			specs := randomClaims(random)
 			taken, theirTaken := sets.New[deviceKey](), sets.New[structured.DeviceID]()
-			for class, devices := range s.published() {
+			for class, devices := range publishedBy(s) {
 				for i, d := range devices {
 					if random.IntN(3) == 0 {
 						taken.Insert(keyOf(d))
@@ -322,7 +322,7 @@ func TestSchedulerIsKubernetes(t *testing.T) {
 					}
 				}
 			}
-			ours := scheduler{devices: s.published(), taken: taken, picks: picksOf(specs)}
+			ours := scheduler{devices: publishedBy(s), taken: taken, picks: picksOf(specs)}
 			var got []string
 			if ours.short() == "" && ours.choose(sets.New[deviceKey]()) {
 				for i, p := range ours.picks {

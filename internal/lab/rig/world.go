@@ -64,7 +64,7 @@ func newLots(shapes []Shape, node *cpumanager.Static) []*lot {
 func newWorld(site *Site, p Policy) (*world, error) {
 	w := &world{
 		site: site, live: map[int]tenant{}, idle: map[int]bool{},
-		devices: map[string]sets.Set[string]{}, published: site.published(), claimed: sets.New[deviceKey](),
+		devices: map[string]sets.Set[string]{}, published: publishedBy(site), claimed: sets.New[deviceKey](),
 	}
 	for _, id := range site.Machine.Online().Difference(site.ReservedCPUs).UnsortedList() {
 		w.idle[id] = true
