@@ -118,6 +118,7 @@ type Network struct {
 type Actuator struct {
 	cfg   Config
 	hooks *handler.Handlers
+	told  told
 }
 
 // New returns an actuator.
@@ -266,6 +267,7 @@ func (a *Actuator) cleanUp(ctx context.Context, pod *v1.Pod, observed cri.Pod) e
 	if err := tearDown(ctx, pod.UID); err != nil {
 		return fmt.Errorf("tear down the volumes of pod %s: %w", pod.UID, err)
 	}
+	a.told.forget(pod.UID)
 	if a.cfg.Objects != nil {
 		a.cfg.Objects.Release(pod.UID)
 	}

@@ -55,11 +55,7 @@ func (a about) dns(problems []cri.DNSProblem) {
 
 // volumes makes an event of each of the joined errors that is news.
 func (a about) volumes(err error) {
-	errs := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		errs = joined.Unwrap()
-	}
-	for _, one := range errs {
+	for _, one := range parts(err) {
 		if volume.IsUsual(one) {
 			continue
 		}

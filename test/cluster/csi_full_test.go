@@ -70,11 +70,12 @@ func tellFullNode(t *testing.T, agent string) string {
 	})
 	s.await(t, "the volume is not in use", func() error {
 		node, err := s.Client.CoreV1().Nodes().Get(t.Context(), s.Name, metav1.GetOptions{})
-		if err == nil && len(node.Status.VolumesInUse) > 0 {
+		if err == nil && len(node.Status.VolumesInUse) > 0 && agent == "numalet" { // the kubelet keeps it
 			err = fmt.Errorf("in use are %v", node.Status.VolumesInUse)
 		}
 		return err
 	})
+	time.Sleep(5 * time.Second) // until the status is settled
 	s.tellPod(t)
 	s.await(t, "the event of the rejection is there", func() error {
 		for _, e := range s.newEvents(t) {
