@@ -68,12 +68,12 @@ type Rules struct {
 	WholeCores bool
 }
 
-// Decided counts a pod that was admitted or rejected, once, however often placing it was tried.
 // Rejected counts a pod that is rejected for such a reason.
 func (m *Metrics) Rejected(reason string) {
 	m.pods.rejections.WithLabelValues(reasonLabel(reason)).Inc()
 }
 
+// Decided counts a pod that was admitted or rejected, once, however often placing it was tried.
 func (m *Metrics) Decided(r admission.Result) {
 	if r.Outcome == decide.Reject {
 		m.Rejected(r.Reason)
@@ -93,7 +93,7 @@ func (m *Metrics) placed(r admission.Result, by Rules) {
 		m.topology.failed.Inc()
 	}
 	if by.Policy == topology.SingleNUMANode {
-		m.withinNode(r, by.Scope)
+		m.alignment.withinNode(r, by.Scope)
 	}
 	m.pinned(r.Tried.Plan.Pod, by)
 	shortage, unaligned := (*cpumanager.ShortageError)(nil), (*cpumanager.SMTAlignmentError)(nil)
@@ -111,20 +111,20 @@ func (m *Metrics) placed(r admission.Result, by Rules) {
 
 // withinNode counts under the policy that promises one NUMA node: each placed container, whatever
 // it asks for, or the pod.
-func (m *Metrics) withinNode(r admission.Result, scope topology.Scope) {
+func (a alignment) withinNode(r admission.Result, scope topology.Scope) {
 	if r.Reason == allocation.ReasonTopology {
 		label := scopeContainer
 		if scope == topology.PodScope {
 			label = scopePod
 		}
-		m.alignment.misaligned.WithLabelValues(label, withinNode).Inc()
+		a.misaligned.WithLabelValues(label, withinNode).Inc()
 	}
 	switch {
 	case scope != topology.PodScope:
 		placed := len(r.Tried.Plan.Pod.Containers)
-		m.alignment.aligned.WithLabelValues(scopeContainer, withinNode).Add(float64(placed))
+		a.aligned.WithLabelValues(scopeContainer, withinNode).Add(float64(placed))
 	case r.Outcome == decide.Admit:
-		m.alignment.aligned.WithLabelValues(scopePod, withinNode).Inc()
+		a.aligned.WithLabelValues(scopePod, withinNode).Inc()
 	}
 }
 
