@@ -11,6 +11,9 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
+// OperationAttach is the name of the wait for an attachment in messages. It is not counted.
+const OperationAttach = "WaitForAttach"
+
 // PendingError says that a volume is not attached yet, and that nobody has failed to.
 type PendingError struct {
 	Err   error

@@ -13,14 +13,12 @@ type Operation struct {
 
 // Names of operations.
 const (
-	OperationMount      = "volume_mount"
-	OperationMap        = "map_volume"
-	OperationUnmount    = "volume_unmount"
-	OperationUnmap      = "unmap_volume"
-	OperationUnstage    = "unmount_device"
-	OperationUnstageMap = "unmap_device"
-	// OperationAttach is not counted.
-	OperationAttach      = "WaitForAttach"
+	OperationMount       = "volume_mount"
+	OperationMap         = "map_volume"
+	OperationUnmount     = "volume_unmount"
+	OperationUnmap       = "unmap_volume"
+	OperationUnstage     = "unmount_device"
+	OperationUnstageMap  = "unmap_device"
 	OperationVerify      = "verify_controller_attached_volume"
 	OperationResize      = "volume_fs_resize"
 	OperationApplyAccess = "volume_apply_access_control"
