@@ -55,6 +55,9 @@ var documented = map[string]struct {
 		`"XID 79: it has fallen off the bus"`: {},
 	"numalet plugin sim ctl --control /tmp/gpu.ctl fault Allocate --delay 20s": {},
 
+	"numalet plugin eni --dra --virtual-of ens8f0 --resource example.com/eni --kubeconfig=FILE": {
+		cluster: true},
+
 	"numalet device list example.com/gpu":                                          {add: atRoot},
 	"numalet device cordon example.com/gpu gpu-3 --reason 'row remapping pending'": {add: atRoot},
 	"numalet device uncordon example.com/gpu gpu-3":                                {add: atRoot},

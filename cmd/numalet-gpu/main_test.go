@@ -11,8 +11,7 @@ import (
 	"github.com/numalet/numalet/topology/discover"
 )
 
-// The agent needs no cgo, and no driver's side of resource claims: NVIDIA's library and Kubernetes'
-// helper for drivers are in this binary only.
+// The agent needs no cgo: NVIDIA's library is in this binary only.
 func TestAgentIsWithoutNVML(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "../numalet")
 	list.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -21,8 +20,7 @@ func TestAgentIsWithoutNVML(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range strings.Fields(string(out)) {
-		if strings.Contains(name, "NVIDIA") ||
-			strings.HasPrefix(name, "k8s.io/dynamic-resource-allocation/kubeletplugin") {
+		if strings.Contains(name, "NVIDIA") {
 			t.Errorf("cmd/numalet imports %s", name)
 		}
 	}

@@ -203,7 +203,7 @@ func (n nics) offerToClaims(node rig.Node, d *containerd.Daemon, driver string) 
 		err = dra.Run(ctx, dra.Config{Config: eni.Config{
 			Interfaces: []eni.Rule{{Resource: eniResource, Vendors: []string{"15b3"}}},
 			NodeIPs:    n.addressesOfNode(), Places: places, Log: log.New(said, "", log.LstdFlags),
-			Kernel: asHardware{network}, Mover: asHardware{network}},
+			Kernel: asHardware{network, n}, Mover: asHardware{network, n}},
 			Driver: dradriver.Config{Driver: driver, Node: node.Name, Root: node.Root,
 				Client: client, Program: "numalet-eni"}})
 	})

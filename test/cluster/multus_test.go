@@ -3,7 +3,9 @@ package cluster_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log"
 	"maps"
 	"os"
@@ -120,16 +122,14 @@ func (n nics) describe(one nic) {
 	for _, dir := range []string{
 		filepath.Join(function, "net", one.name), filepath.Join(function, "infiniband/mlx5_0"),
 		filepath.Join(sys, "bus/pci/devices"), filepath.Join(sys, "bus/pci/drivers/mlx5_core"),
-		filepath.Join(sys, "class/net", one.name),
 	} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			n.t.Fatal(err)
 		}
 	}
 	for link, to := range map[string]string{
-		filepath.Join(function, "driver"):                   "../../../bus/pci/drivers/mlx5_core",
-		filepath.Join(sys, "bus/pci/devices", one.address):  "../../../devices/pci0000:00/" + one.address,
-		filepath.Join(sys, "class/net", one.name, "device"): "../../../devices/pci0000:00/" + one.address,
+		filepath.Join(function, "driver"):                  "../../../bus/pci/drivers/mlx5_core",
+		filepath.Join(sys, "bus/pci/devices", one.address): "../../../devices/pci0000:00/" + one.address,
 	} {
 		if err := os.Symlink(to, link); err != nil {
 			n.t.Fatal(err)
@@ -226,14 +226,38 @@ func configureMultus(t *testing.T, c rig.Cluster, network, dir string) {
 	})
 }
 
-// asHardware is the kernel's network, with ends of pairs that look like hardware.
-type asHardware struct{ eni.Network }
+// appear says in the test's sysfs of which function an interface of that name is.
+func (n nics) appear(one nic, name string) error {
+	sys := filepath.Join(n.dir, "sys")
+	at := filepath.Join(sys, "class/net", name)
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		return err
+	}
+	err := os.Symlink(filepath.Join(sys, "devices/pci0000:00", one.address), filepath.Join(at, "device"))
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// asHardware is the kernel's network, with ends of pairs that look like hardware. They keep their
+// function when they get another name.
+type asHardware struct {
+	eni.Network
+	nics
+}
 
 func (a asHardware) Links() ([]eni.Link, error) {
 	links, err := a.Network.Links()
 	for i := range links {
-		if links[i].Kind == "veth" {
-			links[i].Kind = ""
+		if links[i].Kind != "veth" {
+			continue
+		}
+		links[i].Kind = ""
+		for _, one := range a.all {
+			if one.mac == links[i].State.MAC {
+				err = errors.Join(err, a.appear(one, links[i].State.Name))
+			}
 		}
 	}
 	return links, err
@@ -269,7 +293,7 @@ func (n nics) offer(agent *harness.Node) {
 		err = eni.Run(ctx, eni.Config{
 			Interfaces: []eni.Rule{{Resource: eniResource, Vendors: []string{"15b3"}}},
 			NodeIPs:    n.addressesOfNode(), Places: places, Log: log.New(&said, "", log.LstdFlags),
-			Kernel: asHardware{network}, Mover: asHardware{network},
+			Kernel: asHardware{network, n}, Mover: asHardware{network, n},
 		})
 	})
 	n.t.Cleanup(func() {
