@@ -115,3 +115,28 @@ func TestWaitingPodsHoldHardware(t *testing.T) {
 		d.expect("c Admit")
 	})
 }
+
+// A pod that waits holds the hardware of its claim from when it is known which it is: a later pod that
+// waits for it from a plugin gives way, once.
+func TestHardwareBecomesKnown(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		d, c := withOneGPU(t, dir, time.Minute)
+		defer d.stop()
+		c.at, c.knows = claim.Place{}, true
+		c.elsewhere = map[types.UID]claim.Place{"w": {UUID: "GPU-9"}}
+		c.lacks["c"], c.lacks["w"] = noDriver, noDriver
+		d.queue.Submit(claiming("c", "cpu=1"), false)
+		d.expect("c Wait: WaitingForResourceDriver: driver x is not registered")
+		d.queue.Submit(claiming("w", "example.com/gpu=1"), false)
+		d.expect("w Wait: WaitingForResourceDriver: driver x is not registered")
+		c.set(func() { c.at = claim.Place{UUID: sharedGPU} })
+		d.queue.Poke()
+		synctest.Wait()
+		if said := d.hear(); len(said) != 1 || !strings.HasPrefix(said[0], "w Reject: UnexpectedAdmissionError") {
+			t.Errorf("known, it is %q", said)
+		}
+		c.set(func() { clear(c.lacks) })
+		d.queue.Poke()
+		d.expect("c Admit")
+	})
+}

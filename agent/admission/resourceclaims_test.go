@@ -20,17 +20,18 @@ import (
 
 // resourceClaims are what the API server and drivers have of each pod's claim.
 type resourceClaims struct {
-	mu       sync.Mutex
-	lacks    map[types.UID]claim.Lack
-	hangs    bool // the API server
-	knows    bool // the claims are known while something is lacking
-	at       claim.Place
-	answer   error // of the driver
-	takes    time.Duration
-	again    string // the pods' claims were made again: their UIDs end with it
-	begun    map[types.UID]bool
-	prepared []types.UID // calls
-	released []types.UID
+	mu        sync.Mutex
+	lacks     map[types.UID]claim.Lack
+	hangs     bool // the API server
+	knows     bool // the claims are known while something is lacking
+	at        claim.Place
+	elsewhere map[types.UID]claim.Place // of pods whose claim is not at
+	answer    error                     // of the driver
+	takes     time.Duration
+	again     string // the pods' claims were made again: their UIDs end with it
+	begun     map[types.UID]bool
+	prepared  []types.UID // calls
+	released  []types.UID
 }
 
 func (c *resourceClaims) set(change func()) {
@@ -53,8 +54,12 @@ func (c *resourceClaims) Release(pod types.UID) {
 func (c *resourceClaims) Uses(pod *v1.Pod) (uses []claim.Use, lack claim.Lack) {
 	c.set(func() {
 		if lack = c.lacks[pod.UID]; lack.Reason == "" || c.knows {
+			at, other := c.elsewhere[pod.UID]
+			if !other {
+				at = c.at
+			}
 			uses = []claim.Use{{Pod: "gpu", Claim: dra.Claim{UID: c.of(pod.UID)}, Devices: []claim.Device{
-				{Driver: "gpu.example.com", Pool: "node", Name: "gpu-0", Place: c.at}}}}
+				{Driver: "gpu.example.com", Pool: "node", Name: "gpu-0", Place: at}}}}
 		}
 	})
 	return uses, lack

@@ -287,11 +287,18 @@ func (c Claim) same(o Claim) bool {
 	return c.Name == o.Name && c.Request == o.Request && (c.UID == o.UID || c.UID == "")
 }
 
-// keep keeps the claims as they were recorded, if they are still those.
+// keep keeps the claims that were recorded, if they are still those. Their devices are those of today
+// as far as they are known: a pod that waits has its claim from a time when the scheduler had not
+// allocated them, or when nobody knew which hardware they are.
 func (d claimDemand) keep(_ podspec.Kind, own Container, kept *Container) bool {
-	has := own.Claims()
+	has := slices.Clone(own.Claims())
 	if !slices.EqualFunc(d.wants, has, Claim.same) {
 		return false
+	}
+	for i, want := range d.wants {
+		if len(want.Devices) > 0 {
+			has[i] = want
+		}
 	}
 	kept.set(has)
 	return true
