@@ -12,13 +12,13 @@ export CGO_ENABLED=0
 # As the servers are built and the linters look at the code, so that what they share is compiled once.
 export GOFLAGS="-trimpath ${GOFLAGS:-}"
 race=()
-limit=40m # of a package: a busy machine takes several times as long as a quiet one
+limit=60m # of a package: a busy machine takes several times as long as a quiet one
 parallel=6
 if [ "${1:-}" = --race ]; then
     shift
     export CGO_ENABLED=1
     race=(-race)
-    limit=60m
+    limit=90m
     parallel=3 # such an agent needs several times the CPU and memory
 fi
 
