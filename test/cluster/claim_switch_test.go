@@ -1,12 +1,14 @@
 package cluster_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/test/cluster/drivers"
@@ -53,6 +55,14 @@ func TestSwitchClaims(t *testing.T) {
 		}
 		owed = append(owed, "unprepare "+ended)
 		s.awaitCalls(t, driver, owed)
+		// Until it is gone, its agent may not have heard the driver's answer: the next one would ask again.
+		harness.Eventually(t, "the pod is gone", func() error {
+			_, err := s.Client.CoreV1().Pods(s.Namespace).Get(t.Context(), ended, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return errors.Join(fmt.Errorf("pod %s is there", ended), err)
+		})
 		now = s.containerIDs()
 		delete(now, ended)
 		want = now
