@@ -81,6 +81,17 @@ func PausedUntil(err error) (at time.Time) {
 	return at
 }
 
+// Parts returns the errors that one joins, or the error itself; nil: none.
+func Parts(err error) []error {
+	if joined, is := err.(interface{ Unwrap() []error }); is {
+		return joined.Unwrap()
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
+}
+
 // ConfigError marks err as a mistake in the container's spec.
 func ConfigError(err error) error {
 	return &StartError{Reason: ReasonCreateContainerConfig, Message: err.Error(), Err: err}

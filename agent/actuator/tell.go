@@ -55,7 +55,7 @@ func (a about) dns(problems []cri.DNSProblem) {
 
 // volumes makes an event of each of the joined errors that is news.
 func (a about) volumes(err error) {
-	for _, one := range parts(err) {
+	for _, one := range cri.Parts(err) {
 		if volume.IsUsual(one) {
 			continue
 		}

@@ -29,7 +29,7 @@ func (t *told) news(pod types.UID, err error) error {
 	defer t.mu.Unlock()
 	now, before := map[string]time.Time{}, t.pods[pod]
 	var out []error
-	for _, one := range parts(err) {
+	for _, one := range cri.Parts(err) {
 		text := one.Error()
 		at, said := before[text]
 		switch {
@@ -54,15 +54,4 @@ func (t *told) forget(pod types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.pods, pod)
-}
-
-// parts returns the errors that one joins, or the error itself; nil: none.
-func parts(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
-	}
-	if err == nil {
-		return nil
-	}
-	return []error{err}
 }

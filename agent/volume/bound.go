@@ -143,7 +143,7 @@ func (n notProcessed) Error() string {
 // maxAsked is how many claims of a pod are asked about at a time.
 const maxAsked = 8
 
-// claimAnswer is what the API server said of a volume's claim.
+// claimAnswer is the API server's answer about a volume's claim.
 type claimAnswer struct {
 	claimed Claimed
 	err     error

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/volume/csi"
+	"github.com/numalet/numalet/cri"
 )
 
 // unmade is the error of a volume that could not be made.
@@ -37,7 +38,7 @@ func Limit(err error) string {
 		return ""
 	}
 	var left, unattached, unknown []string
-	for _, one := range parts(err) {
+	for _, one := range cri.Parts(err) {
 		if not, is := errors.AsType[notProcessed](one); is {
 			left, unknown = append(left, not.volumes...), append(unknown, not.volumes...)
 		}
@@ -60,18 +61,10 @@ func Limit(err error) string {
 // fullness returns that a volume is one too many for the node, of all that could not be made; nil: none
 // is.
 func fullness(err error) *csi.FullError {
-	for _, one := range parts(err) {
+	for _, one := range cri.Parts(err) {
 		if full, is := errors.AsType[*csi.FullError](one); is {
 			return full
 		}
 	}
 	return nil
-}
-
-// parts returns the errors that one joins, or the error itself.
-func parts(err error) []error {
-	if joined, is := err.(interface{ Unwrap() []error }); is {
-		return joined.Unwrap()
-	}
-	return []error{err}
 }

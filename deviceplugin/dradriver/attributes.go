@@ -9,7 +9,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 )
 
-// Attributes are those of a device.
+// Attributes are a device's attributes in a ResourceSlice, by name.
 type Attributes map[resourcev1.QualifiedName]resourcev1.DeviceAttribute
 
 // Text adds a string, which is left out if it is empty or too long for the API.

@@ -10,7 +10,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
-// Devices are those of a driver at one moment. Obtain and Drop are called one at a time.
+// Devices is a view of a driver's devices at one moment. Obtain and Drop are called one at a time.
 type Devices interface {
 	// List returns what is published and reported.
 	List() List
@@ -32,11 +32,11 @@ type Device struct {
 	Trouble string
 }
 
-// List is what a driver tells of its devices. It is never written to.
+// List has the devices that a driver publishes. It is immutable.
 type List struct {
 	Devices  []Device
 	Counters []resourcev1.CounterSet
-	// Base is what every container with a device gets besides it.
+	// Base has the edits for every container that gets a device.
 	Base specs.ContainerEdits
 	// Unknown says why nothing is known of devices yet; "": the list is complete.
 	Unknown string

@@ -32,7 +32,7 @@ type Config struct {
 	CDI string
 	// Client may read the node and its claims, and write its ResourceSlices.
 	Client kubernetes.Interface
-	// Program is what the process is called.
+	// Program is the name of the process, in messages and of its lock file.
 	Program string
 	// Accept refuses opaque parameters that the driver cannot honour.
 	Accept func(parameters []byte) error

@@ -258,7 +258,7 @@ func TestStrangeFiles(t *testing.T) {
 	}
 }
 
-// idle is what runs beside a driver whose devices do not change.
+// idle runs beside a driver whose devices do not change.
 func idle(ctx context.Context) error {
 	<-ctx.Done()
 	return nil

@@ -170,7 +170,7 @@ func (s store) writeBase(edits specs.ContainerEdits) error {
 	})
 }
 
-// Records are those of all prepared claims.
+// Records has the record of each prepared claim.
 type Records map[types.UID]Record
 
 // Holders returns the claims that have the device.
