@@ -5,11 +5,7 @@ package dratest
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -24,6 +20,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/deviceplugin/dra"
+	"github.com/numalet/numalet/deviceplugin/watcher/watchertest"
 	"github.com/numalet/numalet/test/scratch"
 )
 
@@ -89,16 +86,13 @@ type Call struct {
 
 // Driver is a driver that runs in the test's process.
 type Driver struct {
+	*watchertest.Sockets
 	cfg Config
-	// Endpoint is the path of the driver's own socket, Socket that in the plugin registry.
-	Endpoint, Socket string
 
 	mu       sync.Mutex // guards the fields below
-	servers  []*grpc.Server
 	calls    []Call
 	prepared map[types.UID]dra.Claim
 	faults   map[string]Fault
-	told     []*registerapi.RegistrationStatus
 	quit     chan struct{} // closed and replaced when the servers end
 	begun    int           // connections so far
 	health   health
@@ -129,13 +123,10 @@ func New(cfg Config) *Driver {
 		quit:   make(chan struct{}),
 		health: health{news: make(chan struct{}), endWith: make(chan error)},
 	}
-	name := cfg.Name + cfg.Instance
-	if cfg.Dir != "" {
-		d.Endpoint = filepath.Join(cfg.Dir, name+".dra.sock")
-	}
-	if cfg.Registry != "" {
-		d.Socket = filepath.Join(cfg.Registry, name+"-reg.sock")
-	}
+	d.Sockets = watchertest.New(watchertest.Config{
+		Type: registerapi.DRAPlugin, Name: cfg.Name, Versions: cfg.Versions, Instance: cfg.Instance,
+		Dir: cfg.Dir, Suffix: ".dra.sock", Registry: cfg.Registry, Services: d.server,
+	})
 	return d
 }
 
@@ -151,27 +142,7 @@ func Start(t testing.TB, cfg Config) *Driver {
 	return d
 }
 
-// Revive serves the sockets, after Stop or Kill.
-func (d *Driver) Revive(t testing.TB) {
-	t.Helper()
-	for _, path := range []string{d.Endpoint, d.Socket} {
-		if path == "" {
-			continue
-		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			t.Fatal(err)
-		}
-		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.SetUnlinkOnClose(false)
-		d.Serve(l)
-	}
-}
-
-// Serve serves everything on a listener, until Stop or Kill.
-func (d *Driver) Serve(l net.Listener) {
+func (d *Driver) server() *grpc.Server {
 	s := grpc.NewServer(grpc.StatsHandler(connections{d}))
 	claims := services{driver: d}
 	if !slices.Contains(d.cfg.Unserved, drav1.DRAPluginService) {
@@ -182,40 +153,27 @@ func (d *Driver) Serve(l net.Listener) {
 	}
 	healthv1.RegisterDRAResourceHealthServer(s, claims)
 	healthv1alpha1.RegisterDRAResourceHealthServer(s, healthv1.V1ServerWrapper{Server: claims})
-	registerapi.RegisterRegistrationServer(s, claims)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.servers = append(d.servers, s)
-	go func() { _ = s.Serve(l) }() // Kill and Stop end it
+	return s
 }
 
 // Stop removes the sockets, lets calls end, and ends.
 func (d *Driver) Stop() {
-	for _, path := range []string{d.Socket, d.Endpoint} {
-		_ = os.Remove(path) // it may have gone before
-	}
-	for _, s := range d.take() {
-		stop := time.AfterFunc(5*time.Second, s.Stop)
-		s.GracefulStop()
-		stop.Stop()
-	}
+	d.Remove()
+	d.endStreams()
+	d.Sockets.Stop(5 * time.Second)
 }
 
 // Kill ends as a killed process does: connections break, sockets stay.
 func (d *Driver) Kill() {
-	for _, s := range d.take() {
-		s.Stop()
-	}
+	d.endStreams()
+	d.Sockets.Kill()
 }
 
-func (d *Driver) take() []*grpc.Server {
+func (d *Driver) endStreams() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	out := d.servers
-	d.servers = nil
 	close(d.quit)
 	d.quit = make(chan struct{})
-	return out
 }
 
 // Calls returns the calls so far.
@@ -248,13 +206,6 @@ func (d *Driver) Answer(prepare func(context.Context, dra.Claim) dra.Answer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.cfg.Prepare = prepare
-}
-
-// Told returns what the driver was told of its registrations.
-func (d *Driver) Told() []*registerapi.RegistrationStatus {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return append([]*registerapi.RegistrationStatus(nil), d.told...)
 }
 
 // Say sends a message to the health streams, also to those that begin later.

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	healthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
-	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/deviceplugin/dra"
 	"github.com/numalet/numalet/internal/await"
@@ -19,25 +18,7 @@ import (
 type services struct {
 	drav1.UnimplementedDRAPluginServer
 	healthv1.UnimplementedDRAResourceHealthServer
-	registerapi.UnimplementedRegistrationServer
 	driver *Driver
-}
-
-func (s services) GetInfo(context.Context, *registerapi.InfoRequest) (
-	*registerapi.PluginInfo, error) {
-	return &registerapi.PluginInfo{
-		Type: registerapi.DRAPlugin, Name: s.driver.cfg.Name, Endpoint: s.driver.Endpoint,
-		SupportedVersions: s.driver.cfg.Versions,
-	}, nil
-}
-
-func (s services) NotifyRegistrationStatus(_ context.Context,
-	told *registerapi.RegistrationStatus) (
-	*registerapi.RegistrationStatusResponse, error) {
-	s.driver.mu.Lock()
-	defer s.driver.mu.Unlock()
-	s.driver.told = append(s.driver.told, told)
-	return &registerapi.RegistrationStatusResponse{}, nil
 }
 
 func (s services) NodePrepareResources(ctx context.Context,

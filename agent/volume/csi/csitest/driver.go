@@ -4,12 +4,7 @@ package csitest
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"net"
-	"os"
-	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 
@@ -17,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/numalet/numalet/deviceplugin/watcher/watchertest"
 	"github.com/numalet/numalet/test/scratch"
 )
 
@@ -52,14 +48,11 @@ type Mounter interface {
 
 // Driver is a driver that runs in the test's process.
 type Driver struct {
+	*watchertest.Sockets
 	cfg Config
-	// Endpoint is the path of the driver's own socket, Socket that in the plugin registry.
-	Endpoint, Socket string
 	calls
 
 	mu      sync.Mutex // guards the fields below
-	servers []*grpc.Server
-	told    []*registerapi.RegistrationStatus
 	volumes volumes
 	ill     illness
 }
@@ -74,13 +67,10 @@ func New(cfg Config) *Driver {
 		cfg.Info = &csipb.NodeGetInfoResponse{NodeId: "node-1"}
 	}
 	d := &Driver{cfg: cfg, calls: calls{faults: map[string]Fault{}}, volumes: newVolumes(cfg)}
-	name := cfg.Name + cfg.Instance
-	if cfg.Dir != "" {
-		d.Endpoint = filepath.Join(cfg.Dir, name+".sock")
-	}
-	if cfg.Registry != "" {
-		d.Socket = filepath.Join(cfg.Registry, name+"-reg.sock")
-	}
+	d.Sockets = watchertest.New(watchertest.Config{
+		Type: registerapi.CSIPlugin, Name: cfg.Name, Versions: cfg.Versions, Instance: cfg.Instance,
+		Dir: cfg.Dir, Suffix: ".sock", Registry: cfg.Registry, Services: d.server,
+	})
 	return d
 }
 
@@ -96,56 +86,16 @@ func Start(t testing.TB, cfg Config) *Driver {
 	return d
 }
 
-// Revive serves the sockets, after Stop or Kill.
-func (d *Driver) Revive(t testing.TB) {
-	t.Helper()
-	for _, path := range []string{d.Endpoint, d.Socket} {
-		if path == "" {
-			continue
-		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			t.Fatal(err)
-		}
-		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.SetUnlinkOnClose(false)
-		d.serve(l)
-	}
-}
-
-func (d *Driver) serve(l net.Listener) {
+func (d *Driver) server() *grpc.Server {
 	s := grpc.NewServer()
 	csipb.RegisterNodeServer(s, services{driver: d})
-	registerapi.RegisterRegistrationServer(s, services{driver: d})
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.servers = append(d.servers, s)
-	go func() { _ = s.Serve(l) }() // Kill and Stop end it
+	return s
 }
 
 // Stop removes the sockets and ends.
 func (d *Driver) Stop() {
-	for _, path := range []string{d.Socket, d.Endpoint} {
-		_ = os.Remove(path) // it may have gone before
-	}
+	d.Remove()
 	d.Kill()
-}
-
-// Kill ends as a killed process does: connections break, sockets stay.
-func (d *Driver) Kill() {
-	for _, s := range d.take() {
-		s.Stop()
-	}
-}
-
-func (d *Driver) take() []*grpc.Server {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	out := d.servers
-	d.servers = nil
-	return out
 }
 
 // Says replaces the answer to NodeGetInfo.
@@ -160,13 +110,6 @@ func (d *Driver) Measured(stats *csipb.NodeGetVolumeStatsResponse) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.cfg.Stats = stats
-}
-
-// Told returns what the driver was told of its registrations.
-func (d *Driver) Told() []*registerapi.RegistrationStatus {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.told)
 }
 
 func (d *Driver) String() string { return fmt.Sprintf("driver %s%s", d.cfg.Name, d.cfg.Instance) }

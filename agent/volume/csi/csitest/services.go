@@ -7,7 +7,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
 // Names of calls.
@@ -25,24 +24,7 @@ const (
 // services has the driver's gRPC services.
 type services struct {
 	csipb.UnimplementedNodeServer
-	registerapi.UnimplementedRegistrationServer
 	driver *Driver
-}
-
-func (s services) GetInfo(context.Context, *registerapi.InfoRequest) (
-	*registerapi.PluginInfo, error) {
-	return &registerapi.PluginInfo{
-		Type: registerapi.CSIPlugin, Name: s.driver.cfg.Name, Endpoint: s.driver.Endpoint,
-		SupportedVersions: s.driver.cfg.Versions,
-	}, nil
-}
-
-func (s services) NotifyRegistrationStatus(_ context.Context,
-	told *registerapi.RegistrationStatus) (*registerapi.RegistrationStatusResponse, error) {
-	s.driver.mu.Lock()
-	defer s.driver.mu.Unlock()
-	s.driver.told = append(s.driver.told, told)
-	return &registerapi.RegistrationStatusResponse{}, nil
 }
 
 func (s services) NodeGetInfo(ctx context.Context, req *csipb.NodeGetInfoRequest) (
