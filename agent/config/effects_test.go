@@ -133,3 +133,15 @@ func TestEveryGate(t *testing.T) {
 		}
 	}
 }
+
+// TestGatesOfClaimsAndDrivers: what the agent does with resource claims and drivers of volumes is not
+// reported as without effect.
+func TestGatesOfClaimsAndDrivers(t *testing.T) {
+	got := mustLoad(t, t.TempDir(), "--feature-gates=DynamicResourceAllocation=true,"+
+		"DRAExtendedResource=true,DRAConsumableCapacity=true,KubeletPodResourcesDynamicResources=true,"+
+		"ResourceHealthStatusMessage=true,CSIServiceAccountTokenSecrets=true,"+
+		"MutableCSINodeAllocatableCount=true,RecoverVolumeExpansionFailure=true").Unhonoured()
+	if len(got) > 0 {
+		t.Errorf("without effect: %q", got)
+	}
+}
