@@ -134,6 +134,11 @@ func TestBadFiles(t *testing.T) {
 				`"allocatableMemory.available"; evictionHard[memory.available]: Invalid value: ` +
 				`"lots": want a quantity such as "100Mi" or a percentage such as "10%", found ` +
 				`"lots"`},
+		"eviction of nothing": {head + "evictionHard: {memory.available: \"0\"}\n" +
+			"evictionMinimumReclaim: {nodefs.available: \"0\", imagefs.available: 0%}\n",
+			`invalid configuration: evictionHard[memory.available]: Invalid value: "0": must be ` +
+				`positive; "0%" turns the signal off; evictionMinimumReclaim[imagefs.available]: ` +
+				`Invalid value: "0%": must be positive; leave it out`},
 		"shutdown": {head + "shutdownGracePeriod: 500ms\nshutdownGracePeriodCriticalPods: 2s\n",
 			`invalid configuration: shutdownGracePeriod: Invalid value: "500ms": must be 0 or at ` +
 				`least 1s; shutdownGracePeriodCriticalPods: Invalid value: "2s": must not be more ` +

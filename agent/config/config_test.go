@@ -298,7 +298,8 @@ func TestUnhonoured(t *testing.T) {
 maxPods: 5
 volumePluginDir: /x
 authentication: {anonymous: {enabled: true}}
-evictionHard: {memory.available: 1Gi}
+evictionSoft: {memory.available: 1Gi, containerfs.available: 5%}
+evictionSoftGracePeriod: {memory.available: 1m, containerfs.available: 1m}
 enforceNodeAllocatable: [pods]
 logging: {options: {json: {infoBufferSize: 0}}}
 featureGates: {NodeSwap: true, ContextualLogging: true}
@@ -307,10 +308,13 @@ syncFrequency: null
 `})
 	got := mustLoad(t, dir, "--config=%dir%/k.yaml", "--port=10251", "--max-pods=4", "-v=2",
 		"--kubeconfig=/x", "--housekeeping-interval=1s", "--hairpin-mode=promiscuous-bridge",
-		"--feature-gates=DRAConsumableCapacity=true,CSIVolumeHealth=false,EnvFiles=false",
-		"--qos-reserved=memory=50%", "--eviction-hard=memory.available<2Gi").Unhonoured()
+		"--feature-gates=GenericWorkload=true,CSIVolumeHealth=false,EnvFiles=false",
+		"--qos-reserved=memory=50%",
+		"--eviction-hard=memory.available<2Gi,containerfs.inodesFree<1").Unhonoured()
+	const follows = " (follows nodefs or imagefs)"
 	want := []string{"--housekeeping-interval", "--qos-reserved (needs feature gate QOSReserved)",
-		"featureGates.DRAConsumableCapacity", "featureGates.EnvFiles (always on)", "volumePluginDir"}
+		"evictionHard[containerfs.inodesFree]" + follows, "evictionSoft[containerfs.available]" + follows,
+		"featureGates.EnvFiles (always on)", "featureGates.GenericWorkload", "volumePluginDir"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

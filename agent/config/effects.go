@@ -43,6 +43,7 @@ func unhonoured(c *Config, given []string, flags *Flags) []string {
 	for name, on := range c.Kubelet.FeatureGates {
 		u.gate("featureGates."+name, on)
 	}
+	u.derived()
 	paths := map[string]string{}
 	for _, row := range fieldFlags() {
 		paths[row.Flag] = row.Path
@@ -97,6 +98,20 @@ func (u unheeded) gate(path string, on bool) {
 	case note == alwaysOn && on, !listed && !on:
 	default:
 		u.note(path, note, listed && note != alwaysOn)
+	}
+}
+
+// derived reports thresholds of signals that have those of others.
+func (u unheeded) derived() {
+	k := &u.c.Kubelet
+	for field, values := range map[string]map[string]string{
+		"evictionHard": k.EvictionHard, "evictionSoft": k.EvictionSoft,
+	} {
+		for signal := range values {
+			if IsDerived(signal) {
+				u.note(keyed(field, signal), "follows nodefs or imagefs", false)
+			}
+		}
 	}
 }
 

@@ -60,11 +60,12 @@ type Threshold struct {
 // signal.
 func ParseThreshold(value string) (t Threshold, ok bool, err error) {
 	if number, percent := strings.CutSuffix(value, "%"); percent {
-		p, err := strconv.ParseFloat(number, 64)
+		p, err := strconv.ParseFloat(number, 32)
 		if err != nil || !(p >= 0 && p <= 100) {
 			return Threshold{}, false, fmt.Errorf("want 0%% to 100%%, found %q", value)
 		}
-		return Threshold{Part: p / 100}, p > 0 && p < 100, nil
+		part := float32(p) / 100 // as exact as the kubelet's, whose amounts statuses and messages show
+		return Threshold{Part: float64(part)}, p > 0 && p < 100, nil
 	}
 	q, err := quantity.Parse(value)
 	if err != nil || q.Sign() < 0 {

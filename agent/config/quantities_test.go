@@ -48,3 +48,21 @@ func TestQuantitiesWithoutEnd(t *testing.T) {
 		}
 	}
 }
+
+// A percentage is as exact as the kubelet's: the amounts that follow from it are the same, to the byte.
+func TestPercentages(t *testing.T) {
+	for text, want := range map[string]int64{
+		"10%": 100_000_001_490, "15%": 150_000_005_960, "5%": 50_000_000_745, "70%": 699_999_988_079,
+		"12.5%": 125_000_000_000, "0%": 0, "100%": 1_000_000_000_000,
+	} {
+		got, on, err := ParseThreshold(text)
+		if err != nil || got.Of(1_000_000_000_000) != want || on != (text != "0%" && text != "100%") {
+			t.Errorf("%s: %d, %t, %v; want %d", text, got.Of(1_000_000_000_000), on, err, want)
+		}
+	}
+	for _, bad := range []string{"%", "-1%", "100.1%", "NaN%", "x%"} {
+		if _, _, err := ParseThreshold(bad); err == nil {
+			t.Errorf("%q was accepted", bad)
+		}
+	}
+}

@@ -99,8 +99,14 @@ func validateEviction(c *Config, p *problems) {
 	} {
 		for signal, value := range values {
 			at := validateSignal(p, name, signal)
-			if _, _, err := ParseThreshold(value); err != nil {
+			least, percent := name == "evictionMinimumReclaim", strings.HasSuffix(value, "%")
+			switch t, _, err := ParseThreshold(value); {
+			case err != nil:
 				p.invalid(at, value, "%s", err)
+			case least && percent && t.Part == 0:
+				p.invalid(at, value, "must be positive; leave it out")
+			case !least && !percent && t.Quantity.IsZero():
+				p.invalid(at, value, `must be positive; "0%%" turns the signal off`)
 			}
 		}
 	}
@@ -121,12 +127,16 @@ func validateEviction(c *Config, p *problems) {
 // keyed returns the path of an entry of a map.
 func keyed(field, key string) string { return field + "[" + key + "]" }
 
+// IsDerived reports whether a signal has the thresholds of others, those of nodefs or imagefs. As for the
+// kubelet, what the configuration says of it has no effect.
+func IsDerived(signal string) bool {
+	return signal == "containerfs.available" || signal == "containerfs.inodesFree"
+}
+
 // validateSignal checks a signal of the field and returns the path of its value.
 func validateSignal(p *problems, field, signal string) (at string) {
 	at = keyed(field, signal)
-	derived := strings.HasPrefix(signal, "containerfs.")
-	p.forbid(derived, at, "follows nodefs or imagefs; remove it")
-	if !derived {
+	if !IsDerived(signal) {
 		p.choose(at, signal, "memory.available", "nodefs.available", "nodefs.inodesFree",
 			"imagefs.available", "imagefs.inodesFree", "pid.available",
 			"allocatableMemory.available")

@@ -26,7 +26,7 @@ func TestManager(t *testing.T) {
 		EvictionSoft:            map[string]string{"nodefs.available": "40Mi"},
 		EvictionSoftGracePeriod: map[string]string{"nodefs.available": "30s"}}
 	full := kubeletv1beta1.KubeletConfiguration{
-		EvictionHard: map[string]string{"nodefs.available": "10%"}}
+		EvictionHard: map[string]string{"nodefs.available": "100Mi"}}
 	for name, tc := range map[string]struct {
 		k    kubeletv1beta1.KubeletConfiguration
 		play func(w *world)

@@ -51,8 +51,8 @@ func (t Threshold) withImages(r Readings) bool {
 
 // Parse returns the thresholds of a valid configuration, in the order in which they are relieved:
 // memory first, and the hard ones of a signal before the soft ones. containerfs has no settings of its
-// own: those of nodefs hold for it too, if it is read. If the limit of all pods is enforced, so does that of
-// memory for what is left of it.
+// own, and those that name it count for nothing: those of nodefs hold for it too, if it is read. If the
+// limit of all pods is enforced, so does that of memory for what is left of it.
 func Parse(k *kubeletv1beta1.KubeletConfiguration) (out []Threshold, err error) {
 	for soft, values := range []map[string]string{k.EvictionHard, k.EvictionSoft} {
 		for _, signal := range slices.Sorted(maps.Keys(values)) {
@@ -61,7 +61,7 @@ func Parse(k *kubeletv1beta1.KubeletConfiguration) (out []Threshold, err error) 
 			if err != nil {
 				return nil, fmt.Errorf("eviction threshold of %s: %w", signal, err)
 			}
-			if !on {
+			if !on || config.IsDerived(signal) {
 				continue
 			}
 			t.Value = value

@@ -15,8 +15,9 @@ func TestParse(t *testing.T) {
 	got, err := Parse(&kubeletv1beta1.KubeletConfiguration{
 		EnforceNodeAllocatable: []string{"pods"},
 		EvictionHard: map[string]string{"pid.available": "5%", "nodefs.available": "10%",
-			"imagefs.inodesFree": "0%", "memory.available": "100Mi"},
-		EvictionSoft:            map[string]string{"memory.available": "1Gi"},
+			"imagefs.inodesFree": "0%", "memory.available": "100Mi", "containerfs.available": "50%"},
+		EvictionSoft: map[string]string{"memory.available": "1Gi",
+			"containerfs.inodesFree": "50%"},
 		EvictionSoftGracePeriod: map[string]string{"memory.available": "90s"},
 		EvictionMinimumReclaim:  map[string]string{"memory.available": "50Mi", "pid.available": "1%"},
 	})
@@ -33,7 +34,7 @@ memory.available 1073741824+52428800 soft=true 1m30s
 allocatableMemory.available 104857600+52428800 soft=false 0s
 nodefs.available 100+0 soft=false 0s
 containerfs.available 100+0 soft=false 0s
-pid.available 50+10 soft=false 0s`
+pid.available 50+9 soft=false 0s`
 	if text := strings.Join(lines, "\n"); text != want {
 		t.Errorf("thresholds are\n%s\nwant\n%s", text, want)
 	}

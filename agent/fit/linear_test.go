@@ -101,7 +101,7 @@ func TestCostIsLinearInContainers(t *testing.T) {
 			"none": nil,
 			"container scope": {"--topology-manager-policy=single-numa-node",
 				"--memory-manager-policy=Static", "--system-reserved=memory=1Gi",
-				"--reserved-memory=0:memory=1Gi", "--eviction-hard=memory.available<0"},
+				"--reserved-memory=0:memory=1Gi", "--eviction-hard=memory.available<0%"},
 			"pod scope": {"--topology-manager-policy=single-numa-node",
 				"--topology-manager-scope=pod"},
 		} {
