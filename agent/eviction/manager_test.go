@@ -3,6 +3,7 @@ package eviction
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -56,6 +57,19 @@ func TestManager(t *testing.T) {
 			w.pass(2 * time.Minute)
 		}, "0s Attempting to reclaim memory, 0s evict b in 1s, 31s Attempting to reclaim memory, " +
 			"31s evict a in 1s"},
+		"what was measured before the last one went counts no more": {hard, func(w *world) {
+			w.stale = 5 * time.Second
+			w.add(podWith("a", 0), 300)
+			w.add(podWith("b", 0), 400)
+			w.add(podWith("c", 5), 950)
+			w.pass(10 * time.Second)
+		}, "0s Attempting to reclaim memory, 0s evict b in 1s, 6s Attempting to reclaim memory, " +
+			"6s evict a in 1s"},
+		"volumes are not measured for memory": {hard, func(w *world) {
+			w.believed = map[types.UID]uint64{"a": 1}
+			w.add(podWith("a", 0), 950)
+			w.pass(time.Minute)
+		}, "0s Attempting to reclaim memory, 0s evict a in 1s"},
 		"soft, after its grace": {soft, func(w *world) {
 			w.add(podWith("a", 0), 950)
 			w.pass(2 * time.Minute)
@@ -260,4 +274,81 @@ func TestPressure(t *testing.T) {
 		time.Sleep(time.Second)
 		look("[]", true)
 	})
+}
+
+// TestCounts: an eviction counts for the threshold that it relieves, and the age of what was measured for
+// all that are met. The kernel is told how much is left before others are met, and nothing of these.
+func TestCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, kubeletv1beta1.KubeletConfiguration{EvictionHard: map[string]string{
+			"memory.available": "100Mi", "nodefs.available": "60Mi"},
+			EvictionSoft:            map[string]string{"memory.available": "150Mi"},
+			EvictionSoftGracePeriod: map[string]string{"memory.available": "1h"}})
+		w.stale = 3 * time.Second
+		w.add(podWith("a", 0), 800)
+		for _, at := range []struct {
+			uses uint64
+			want string
+		}{
+			{800, "map[memory.available:50 nodefs.available:140]"},
+			{870, "map[memory.available:30 nodefs.available:70]"}, {945, "map[]"},
+		} {
+			clear(w.armed)
+			w.uses["a"] = at.uses
+			w.look(t.Context())
+			for signal := range w.armed {
+				w.armed[signal] >>= 20
+			}
+			if got := fmt.Sprint(w.armed); got != at.want {
+				t.Errorf("with %d MiB in use the kernel was told %s, want %s", at.uses, got, at.want)
+			}
+		}
+		time.Sleep(2 * time.Hour)
+		families, err := w.cfg.Registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, family := range families {
+			for _, one := range family.GetMetric() {
+				of := family.GetName() + " " + one.GetLabel()[0].GetValue()
+				if h := one.GetHistogram(); h != nil {
+					of += fmt.Sprint(" ", h.GetSampleCount(), " of ", h.GetSampleSum(), "s")
+				} else {
+					of += fmt.Sprint(" ", one.GetCounter().GetValue())
+				}
+				got = append(got, of)
+			}
+		}
+		const age = "kubelet_eviction_stats_age_seconds "
+		want := []string{age + "memory.available 1 of 3s", age + "nodefs.available 1 of 3s",
+			"kubelet_evictions memory.available 1"}
+		if !slices.Equal(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	})
+}
+
+// TestReclaimable: what is removed before pods end depends on where images and writable layers are.
+func TestReclaimable(t *testing.T) {
+	one, both, images := layout{}, layout{images: true, containers: true}, layout{images: true}
+	const all = "dead containers and unused images"
+	for _, tc := range []struct {
+		layout  layout
+		signals string
+		want    string
+	}{
+		{one, "nodefs imagefs containerfs", all},
+		{both, "nodefs", ""}, {both, "imagefs containerfs", all},
+		{images, "nodefs containerfs", "dead containers"}, {images, "imagefs", "unused images"},
+		{one, "memory allocatableMemory pid", ""},
+	} {
+		for signal := range strings.FieldsSeq(tc.signals) {
+			for _, of := range []string{".available", ".inodesFree"} {
+				if got := reclaimable(Signal(signal+of), tc.layout).String(); got != tc.want {
+					t.Errorf("%s%s with %+v: %q, want %q", signal, of, tc.layout, got, tc.want)
+				}
+			}
+		}
+	}
 }

@@ -57,6 +57,7 @@ func TestRank(t *testing.T) {
 	add(podWith("over-much", 0, "memory=100Mi"), 500, 1, 3, false)
 	add(podWith("over-important", 100, "memory=100Mi"), 1000, 5, 4, false)
 	add(podWith("low", -5, "memory=1Gi"), 10, 0, 5, false)
+	add(podWith("idle", -9, "memory=1Gi"), 0, 0, 0, false)
 	critical := podWith("critical", 2_000_000_000)
 	add(critical, 5000, 5000, 5000, false)
 	static := podWith("static", 0)
@@ -64,10 +65,10 @@ func TestRank(t *testing.T) {
 	add(static, 5000, 5000, 5000, false)
 	all = append(all, Candidate{podWith("unknown", 50), nil, false})
 	for signal, want := range map[Signal]string{
-		MemoryAvailable:  "unknown over-much over-a-little over-important low within",
-		NodeFSAvailable:  "unknown over-much over-important low within over-a-little",
-		NodeFSInodesFree: "unknown within over-much over-important low over-a-little",
-		PIDAvailable:     "unknown low over-much over-a-little within over-important",
+		MemoryAvailable:  "unknown over-much over-a-little over-important idle low within",
+		NodeFSAvailable:  "unknown over-much over-important idle low within over-a-little",
+		NodeFSInodesFree: "unknown within over-much over-important idle low over-a-little",
+		PIDAvailable:     "unknown idle low over-much over-a-little within over-important",
 	} {
 		if got := names(rank(all, signal, layout{})); got != want {
 			t.Errorf("%s: %s\nwant %s", signal, got, want)
@@ -118,8 +119,11 @@ func TestDiskLayouts(t *testing.T) {
 func TestWords(t *testing.T) {
 	pod := podWith("p", 0, "memory=100Mi", "ephemeral-storage=1Gi")
 	pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: "side"})
+	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{ // which cannot request anything
+		EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
 	stats := uses(pod, 150, 10, 3)
 	stats.Containers = append(stats.Containers,
+		statsapi.ContainerStats{Name: "debug", Memory: memory(9<<20, 0)},
 		statsapi.ContainerStats{Name: "side", Memory: memory(7<<20, 0)})
 	c := &Candidate{pod, stats, false}
 	limit := &Threshold{Signal: MemoryAvailable}

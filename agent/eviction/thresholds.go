@@ -81,8 +81,7 @@ func Parse(k *kubeletv1beta1.KubeletConfiguration) (out []Threshold, err error) 
 	derived := map[Signal]Signal{
 		NodeFSAvailable: ContainerFSAvailable, NodeFSInodesFree: ContainerFSInodesFree,
 	}
-	_, own := k.EvictionHard[string(AllocatableMemoryAvailable)]
-	enforced := slices.Contains(k.EnforceNodeAllocatable, "pods") && !own
+	enforced := slices.Contains(k.EnforceNodeAllocatable, "pods")
 	for _, t := range slices.Clone(out) {
 		if t.Signal == MemoryAvailable && !t.Soft && enforced {
 			t.Signal = AllocatableMemoryAvailable

@@ -15,7 +15,8 @@ func TestParse(t *testing.T) {
 	got, err := Parse(&kubeletv1beta1.KubeletConfiguration{
 		EnforceNodeAllocatable: []string{"pods"},
 		EvictionHard: map[string]string{"pid.available": "5%", "nodefs.available": "10%",
-			"imagefs.inodesFree": "0%", "memory.available": "100Mi", "containerfs.available": "50%"},
+			"imagefs.inodesFree": "0%", "memory.available": "100Mi", "containerfs.available": "50%",
+			"allocatableMemory.available": "50Mi"},
 		EvictionSoft: map[string]string{"memory.available": "1Gi",
 			"containerfs.inodesFree": "50%"},
 		EvictionSoftGracePeriod: map[string]string{"memory.available": "90s"},
@@ -31,6 +32,7 @@ func TestParse(t *testing.T) {
 	}
 	want := `memory.available 104857600+52428800 soft=false 0s
 memory.available 1073741824+52428800 soft=true 1m30s
+allocatableMemory.available 52428800+0 soft=false 0s
 allocatableMemory.available 104857600+52428800 soft=false 0s
 nodefs.available 100+0 soft=false 0s
 containerfs.available 100+0 soft=false 0s

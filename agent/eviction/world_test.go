@@ -46,6 +46,8 @@ type world struct {
 	// believed is what is known of the use of pods with volumes until these are measured anew, which
 	// takes a second.
 	believed map[types.UID]uint64
+	// stale is how old what is measured is.
+	stale time.Duration
 	// keeps: the room of ended pods comes back when their containers are removed.
 	keeps bool
 	dead  sets.Set[types.UID]
@@ -244,5 +246,5 @@ func (w *world) measure(context.Context, Signal) (s statsapi.Summary, h Host, at
 			s.Pods[len(s.Pods)-1].VolumeStats = []statsapi.VolumeStats{volume}
 		}
 	}
-	return s, Host{Memory: 1000 << 20}, time.Now(), nil
+	return s, Host{Memory: 1000 << 20}, time.Now().Add(-w.stale), nil
 }
