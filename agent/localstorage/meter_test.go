@@ -2,6 +2,7 @@ package localstorage
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -219,5 +220,16 @@ func TestDisk(t *testing.T) {
 	}
 	if again := d.next(t.TempDir()); again.grown != 7+again.used-1 {
 		t.Errorf("it grew to %+v", again)
+	}
+}
+
+// A directory of a volume on the node's disk on which somebody has mounted something is not measured.
+func TestMounted(t *testing.T) {
+	m := &Meter{}
+	if _, _, _, err := m.volume(t.Context(), "/proc", kind{local: true}); !errors.Is(err, os.ErrInvalid) {
+		t.Errorf("it is measured, or %v", err)
+	}
+	if _, by, _, err := m.volume(t.Context(), t.TempDir(), kind{local: true}); err != nil || by != "du" {
+		t.Errorf("another is measured with %q, %v", by, err)
 	}
 }

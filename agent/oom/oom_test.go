@@ -77,6 +77,14 @@ func TestRun(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("it goes on")
 	}
+	// Kills before this run, of which an earlier run told, are not told again.
+	w.Log = filepath.Join(t.TempDir(), "earlier")
+	if err := os.WriteFile(w.Log, []byte(record("6,1,2,-", "global_oom,", "java", 42)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Run(t.Context()); err != nil || len(told) > 0 {
+		t.Errorf("of an earlier kill it tells %d times, %v", len(told), err)
+	}
 	w.Log = filepath.Join(t.TempDir(), "none")
 	if err := w.Run(t.Context()); err != nil {
 		t.Errorf("without a log: %v", err)

@@ -26,7 +26,11 @@ func TestPressure(t *testing.T) {
 		p.Spec.Tolerations = []v1.Toleration{{Key: v1.TaintNodeMemoryPressure,
 			Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule}}
 	})
-	const memory, disk = v1.NodeMemoryPressure, v1.NodeDiskPressure
+	otherwise := pod(func(p *v1.Pod) {
+		p.Spec.Tolerations = []v1.Toleration{{Key: v1.TaintNodeDiskPressure,
+			Operator: v1.TolerationOpExists}}
+	})
+	const memory, disk, pids = v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure
 	for _, tc := range []struct {
 		name  string
 		pod   *v1.Pod
@@ -39,6 +43,14 @@ func TestPressure(t *testing.T) {
 		{"memory, burstable", burstable, []v1.NodeConditionType{memory}, ""},
 		{"memory, tolerant", tolerant, []v1.NodeConditionType{memory}, ""},
 		{"memory, critical", critical, []v1.NodeConditionType{memory}, ""},
+		{"memory, tolerant of disk pressure", otherwise, []v1.NodeConditionType{memory},
+			"The node had condition: [MemoryPressure]. "},
+		{"disk, tolerant", otherwise, []v1.NodeConditionType{disk},
+			"The node had condition: [DiskPressure]. "},
+		{"PIDs, tolerant", tolerant, []v1.NodeConditionType{pids},
+			"The node had condition: [PIDPressure]. "},
+		{"memory and PIDs, burstable", burstable, []v1.NodeConditionType{memory, pids},
+			"The node had condition: [MemoryPressure PIDPressure]. "},
 		{"disk, burstable", burstable, []v1.NodeConditionType{disk},
 			"The node had condition: [DiskPressure]. "},
 		{"disk, critical", critical, []v1.NodeConditionType{disk}, ""},
