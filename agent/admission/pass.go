@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"reflect"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -137,7 +138,11 @@ func (p *pass) reconsider(ctx context.Context, e *entry, d *decide.Decision) {
 		case decide.Admit:
 			p.displace(ctx, d.Held)
 		case decide.Wait:
-			p.displace(ctx, d.Claim)
+			claims := d.Claim
+			if reflect.DeepEqual(claims.Containers, e.has.pod.Containers) {
+				claims = allocation.Pod{} // the claims behind were made beside it
+			}
+			p.displace(ctx, claims)
 		}
 	}
 }
