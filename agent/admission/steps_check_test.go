@@ -363,7 +363,11 @@ func (w *walk) decided(t *tenant) {
 	if w.wait == 0 && t.troubledAt.After(t.since) {
 		t.since = t.troubledAt
 	}
+	// A plugin is asked for a preference for 5 s, about the pod or one before it, and Allocate takes 10 s.
 	began, most := t.since, w.wait+15*time.Second
+	if w.hasClaims {
+		most += lookTimeout // a pod before it may be asked about its claims first
+	}
 	if len(t.claims) > 0 {
 		most += claimTime
 	}

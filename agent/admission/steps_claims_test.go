@@ -5,8 +5,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/claims"
 	"github.com/numalet/numalet/agent/claims/claim"
@@ -27,12 +24,21 @@ var sharedClaims = []string{"shared-0", "shared-1"}
 // before a next one.
 const claimTime = 2 * time.Minute
 
-// stepsHaveClaims: NUMALET_STEPS_CLAIMS is set, and pods of the walk use claims.
-var stepsHaveClaims = os.Getenv("NUMALET_STEPS_CLAIMS") != ""
+// stepsHaveClaims reports whether pods of the walk use claims. NUMALET_STEPS_CLAIMS is 1: in every walk,
+// 0: in none; not set: in every other one.
+func stepsHaveClaims(seed uint64) bool {
+	switch os.Getenv("NUMALET_STEPS_CLAIMS") {
+	case "":
+		return seed%2 == 1
+	case "0":
+		return false
+	}
+	return true
+}
 
 // chooseClaims has one pod of three use claims: its own, shared ones, or both.
 func (o *order) chooseClaims(r *rand.Rand) {
-	if !stepsHaveClaims || r.IntN(3) > 0 {
+	if r.IntN(3) > 0 {
 		return
 	}
 	if r.IntN(2) == 0 {
@@ -111,7 +117,7 @@ func (w *walk) arrive(t *tenant) {
 
 // claim has a claim of some pod made, allocated and reserved, or vanish from the API server.
 func (w *walk) claim() bool {
-	if !stepsHaveClaims {
+	if !w.hasClaims {
 		return true
 	}
 	lacks := func(t *tenant) bool { return t.known && w.lacksClaim(t) }
@@ -384,25 +390,4 @@ func (w *walk) endClaims() {
 	if left := w.desk.claims.List(); len(left) > 0 {
 		w.failf("in the end %+v are recorded", left)
 	}
-}
-
-// endless finds a queue that decides without end within a step.
-type endless struct {
-	walk  *walk
-	asked atomic.Int64 // in this step
-}
-
-func (e *endless) check(a decide.Attempt) *decide.Refusal {
-	const most = 10 * enough
-	if n := e.asked.Add(1); n > most-20 {
-		w := e.walk
-		w.tell("decided on is %s", a.Pod.UID)
-		for _, o := range w.desk.queue.admitter.pods.order {
-			w.tell("  %s after %s %v: %s, %s", o.Pod.UID, o.after, o.forTurn, w.state(w.find(o.Pod.UID)), o.cause)
-		}
-		if n > most {
-			panic("admission decides without end\n" + strings.Join(w.story, "\n"))
-		}
-	}
-	return nil
 }

@@ -80,6 +80,9 @@ func (w *walk) add() bool {
 	}
 	w.pods++
 	t := &tenant{order: newOrder(w.r, w.pods), desired: true}
+	if w.hasClaims {
+		t.chooseClaims(w.r)
+	}
 	w.tenants = append(w.tenants, t)
 	w.tell("  %s: %s%v", t.uid, spec(t.pod), t.claims)
 	w.needs.set(t.uid, w.lacking())

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,10 +19,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission/decide"
-	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/claims"
-	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/released"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
@@ -40,8 +37,8 @@ const (
 
 // Whatever happens to pods, plugins, the agent and the machine, in whatever order: nothing is held
 // twice, nothing is held for nobody, and free is all that is not assigned. NUMALET_STEPS is how
-// many steps are taken. NUMALET_STEPS_SEED repeats one walk; when several pods wait for plugins at
-// once, the order of the answers is not repeated.
+// many steps are taken; in every other walk pods have resource claims. NUMALET_STEPS_SEED repeats one
+// walk; when several pods wait for plugins at once, the order of the answers is not repeated.
 func TestRandomSteps(t *testing.T) {
 	steps := allSteps
 	if testing.Short() || raceDetector {
@@ -78,63 +75,26 @@ func TestRandomSteps(t *testing.T) {
 	}
 }
 
-// tally counts what came about, over all walks.
-type tally struct {
-	mu     sync.Mutex
-	counts map[string]int
-}
-
-func newTally() *tally { return &tally{counts: map[string]int{}} }
-
-func (y *tally) add(counts map[string]int) {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	for name, n := range counts {
-		y.counts[name] += n
-	}
-}
-
-// check finds kinds of events that hardly occurred: of those the walks say nothing.
-func (y *tally) check(t *testing.T) {
-	for _, m := range moves {
-		if y.counts["step "+m.name] < 3 {
-			t.Errorf("%d steps %q are too few to mean anything", y.counts["step "+m.name], m.name)
-		}
-	}
-	for _, name := range []string{
-		"Admit", "Reject", "Wait " + decide.ReasonWaitPlugin, "Wait " + decide.ReasonWaitResources,
-		"Wait " + decide.ReasonWaitDevices, "Wait " + decide.ReasonWaitStore, "Wait " + ReasonWaitObjects,
-		"Wait for room", "asked what it needs", "kept its own", "adopted",
-		"has CPUs", "isolated CPUs", "padded CPUs", "has memory", "has devices", "commit torn",
-		"told of releases", "waited for a release", "in line", "question without an answer",
-		"chosen devices",
-	} {
-		if y.counts[name] < 10 {
-			t.Errorf("%d times %s are too few to mean anything", y.counts[name], name)
-		}
-	}
-	for _, name := range []string{
-		"Wait " + claim.ReasonWaitClaim, "Wait " + claim.ReasonWaitDriver, "has claims", "claim prepared",
-		"claim unprepared", "driver answered late", "Reject " + allocation.ReasonOwned,
-	} {
-		if stepsHaveClaims && y.counts[name] < 10 {
-			t.Errorf("%d times %s are too few to mean anything", y.counts[name], name)
-		}
-	}
-}
-
 // walkAt is one walk in a bubble of its own.
 func walkAt(t *testing.T, seed uint64, steps int, all *tally) {
 	dir := stepsDir(t)
 	w := &walk{
 		t: t, r: rand.New(rand.NewPCG(seed, 1)), dir: dir, plugins: &stepPlugins{},
 		claims: newStepClaims(), unused: map[types.UID]time.Time{}, seen: map[string]int{},
+		hasClaims: stepsHaveClaims(seed),
+	}
+	if w.hasClaims {
+		w.seen["walk with claims"] = 1
 	}
 	defer func() {
 		if t.Failed() {
-			t.Logf("the last steps:\n%s\nto repeat: NUMALET_STEPS_SEED=%d NUMALET_STEPS=%d go "+
-				"test -run TestRandomSteps ./agent/admission",
-				strings.Join(w.story, "\n"), seed, steps)
+			withClaims := 0
+			if w.hasClaims {
+				withClaims = 1
+			}
+			t.Logf("the last steps:\n%s\nto repeat: NUMALET_STEPS_CLAIMS=%d NUMALET_STEPS_SEED=%d "+
+				"NUMALET_STEPS=%d go test -run TestRandomSteps ./agent/admission",
+				strings.Join(w.story, "\n"), withClaims, seed, steps)
 		}
 	}()
 	synctest.Test(t, func(t *testing.T) {
@@ -182,8 +142,10 @@ type walk struct {
 	boot    int
 	tenants []*tenant // in order of arrival
 	pods    int       // so far
-	broken  bool      // nothing can be written
-	wait    time.Duration
+	// hasClaims: pods use resource claims.
+	hasClaims bool
+	broken    bool // nothing can be written
+	wait      time.Duration
 
 	desk stepDesk
 	// driversChanged has a value when a driver came or went.
@@ -316,149 +278,4 @@ func (w *walk) submit(t *tenant) {
 	t.epoch, t.aside = w.site.epoch, false
 	w.entitle()
 	w.desk.queue.Submit(t.pod, t.alive)
-}
-
-// hear takes what admission said and moves the pods of the model on.
-func (w *walk) hear() {
-	w.desk.mu.Lock()
-	said := w.desk.said
-	w.desk.said = nil
-	w.desk.mu.Unlock()
-	var admitted []*tenant
-	for _, r := range said {
-		w.tell("  %s: %s %s %s", r.Pod.UID, r.Outcome, r.Reason, r.Message)
-		t := w.find(r.Pod.UID)
-		if r.Outcome == decide.Released {
-			w.told(r.Pod.UID)
-			continue
-		}
-		switch {
-		case t == nil || t.going:
-			w.failf("%s of %s, which was released", r.Outcome, r.Pod.UID)
-			continue
-		case t.said == decide.Admit || t.said == decide.Reject:
-			w.failf("%s of %s after %s", r.Outcome, t.uid, t.said)
-		case t.alive && r.Outcome != decide.Admit:
-			w.failf("%s of %s, which runs", r.Outcome, t.uid)
-		case r.Outcome == decide.Wait && w.wait == 0 && !w.slow(t) && !isForClaim(r.Reason) &&
-			!strings.Contains(r.Message, "knows of the release"):
-			w.failf("%s waits, though nobody may", t.uid)
-		}
-		if isForClaim(r.Reason) && !isForClaim(t.reason) {
-			t.troubledAt = time.Now() // the claim of another may end at this moment
-		}
-		t.said, t.reason = r.Outcome, r.Reason
-		t.aside = t.aside || r.Reason == ReasonWaitObjects
-		if t.aside && r.Reason == decide.ReasonWaitResources {
-			w.seen["Wait for room"]++
-		}
-		switch r.Outcome {
-		case decide.Admit:
-			admitted = append(admitted, t)
-			w.seen["Admit"]++
-		case decide.Wait:
-			w.seen["Wait "+r.Reason]++
-		default:
-			w.seen["Reject"]++
-			w.seen["Reject "+r.Reason]++
-		}
-	}
-	w.admit(admitted)
-}
-
-// told takes that a pod is released.
-func (w *walk) told(uid types.UID) {
-	if !w.releasing[uid] {
-		w.failf("%s is released, and nobody has asked for that", uid)
-	}
-	delete(w.releasing, uid)
-}
-
-// slow reports whether the answer of a plugin or a driver of the pod has not come, or came late.
-func (w *walk) slow(t *tenant) bool {
-	if time.Since(t.troubledAt) < claimTime {
-		return true
-	}
-	for i := range stepResources {
-		if t.wants(i) &&
-			(w.plugins.hangs[i].Load() || time.Since(w.plugins.recovered[i]) < time.Minute) {
-			return true
-		}
-	}
-	return false
-}
-
-// admit takes what those who were admitted hold now.
-func (w *walk) admit(admitted []*tenant) {
-	state := w.desk.store.State()
-	anew := map[*tenant]*grant{}
-	for _, t := range admitted {
-		if lack := w.hinders(t); lack.Missing() && !t.inflight {
-			w.failf("%s could not start and is admitted", t.uid)
-		}
-		before := t.held
-		stored, has := state.Pods[t.uid]
-		switch {
-		case has && before != nil && written(stored) == before.text:
-			w.seen["kept its own"]++
-		case t.keeps || t.alive && before != nil:
-			w.failf("%s had %v and has %v", t.uid, before, stored)
-		case t.alive && !has:
-			w.seen["runs without"]++
-		case has:
-			t.held, w.stale = grantOf(stored, w.site.epoch), true
-			anew[t] = before
-		default:
-			t.held = nil
-			anew[t] = before
-		}
-		if t.alive {
-			w.seen["adopted"]++
-		}
-		t.keeps = false
-	}
-	slices.SortFunc(admitted, func(a, b *tenant) int { return a.number - b.number })
-	for _, t := range admitted {
-		if before, ok := anew[t]; ok {
-			w.fresh(t, before)
-			if !t.alive && !t.inflight {
-				w.fits(t)
-			}
-		}
-		w.count(t.held)
-		if !t.alive && !t.leaving && w.r.IntN(8) > 0 {
-			t.alive, t.worn = true, t.held
-		}
-	}
-}
-
-func (w *walk) count(g *grant) {
-	if g == nil {
-		return
-	}
-	if g.cpus != 0 {
-		w.seen["has CPUs"]++
-	}
-	if len(g.blocks) > 0 {
-		w.seen["has memory"]++
-	}
-	if len(g.devices) > 0 {
-		w.seen["has devices"]++
-	}
-}
-
-// fits checks that what is only counted is not promised beyond what there is.
-func (w *walk) fits(last *tenant) {
-	var sum amount
-	n := int64(0)
-	for _, t := range w.tenants {
-		if t.known && t.said == decide.Admit {
-			sum = sum.plus(t.total(w.site, true))
-			n++
-		}
-	}
-	if !sum.within(w.site.amount(), last.total(w.site, true)) || n > w.site.maxPods {
-		w.failf("%d pods request %+v with %s, of %+v for %d", n, sum, last.uid, w.site.amount(),
-			w.site.maxPods)
-	}
 }
