@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -32,6 +33,8 @@ type shared struct {
 	// found: the disk comes from its directory, so the API may have another name for it.
 	found  bool
 	ending bool // a goroutine detaches it
+	// login: an earlier run may have begun a login that has not ended.
+	login bool
 }
 
 // book has the disks of the node. Directories are the record; the book is read from them once.
@@ -154,14 +157,15 @@ func (b *book) others(but key) (out []Disk) {
 
 // read reads what earlier runs of the agent, or a kubelet, left. A directory that is none of a disk is
 // reported and left alone.
-func (b *book) read(p paths, mounts Mounts) (problems error) {
+func (b *book) read(p paths, mounts Mounts, booted time.Time) (problems error) {
 	for _, k := range p.found(&problems) {
 		disk, err := foundDisk(k)
 		if err != nil {
 			problems = errors.Join(problems, err)
 			continue
 		}
-		s := &shared{disk: disk, users: map[Use]state{}, made: true, found: true}
+		s := &shared{disk: disk, users: map[Use]state{}, made: true, found: true,
+			login: p.begunSince(k, booted)}
 		b.disks[k] = s
 		if !k.block {
 			continue
@@ -192,6 +196,7 @@ func (b *book) readMounts(p paths, mounts Mounts) error {
 		for k := range b.disks {
 			if !k.block && m.Path == p.dir(k) {
 				devices[m.Device] = k
+				b.disks[k].login = false // the mount came after it
 			}
 		}
 	}
@@ -279,6 +284,12 @@ func (p paths) begin(disk Disk, dir string) error {
 		return i.write(dir)
 	}
 	return nil
+}
+
+// begunSince reports whether the disk's record was written since then: a login comes after it.
+func (p paths) begunSince(k key, then time.Time) bool {
+	record, err := os.Stat(filepath.Join(p.dir(k), recordFile))
+	return k.kind == ISCSIName && err == nil && record.ModTime().After(then)
 }
 
 // isRecord reports whether a file in a disk's directory is the disk's, and not a pod's.

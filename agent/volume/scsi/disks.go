@@ -67,6 +67,7 @@ type Disks struct {
 	turns  turns.Turns[key]    // to work on a disk
 	logins turns.Turns[string] // to log in to a target, or out
 	tasks  await.Tasks
+	began  time.Time
 }
 
 // New finds the disks that earlier runs of the agent, or a kubelet, have left.
@@ -80,8 +81,8 @@ func New(cfg Config) *Disks {
 	if cfg.Pauses == (await.Pauses{}) {
 		cfg.Pauses = await.Pauses{First: 500 * time.Millisecond, Last: 2*time.Minute + 2*time.Second}
 	}
-	d := &Disks{cfg: cfg, paths: paths(cfg.Root), book: newBook()}
-	if err := d.book.read(d.paths, cfg.Mounts); err != nil {
+	d := &Disks{cfg: cfg, paths: paths(cfg.Root), book: newBook(), began: time.Now()}
+	if err := d.book.read(d.paths, cfg.Mounts, cfg.Host.Booted); err != nil {
 		klog.Background().Error(err, "Not all disks that are attached could be read; the rest is "+
 			"left as it is")
 	}

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/numalet/numalet/internal/oneline"
 )
 
@@ -22,12 +24,23 @@ const (
 // Host is the node as the kernel shows it, and its commands.
 type Host struct {
 	Sys, Dev string // the roots of sysfs and of device nodes
+	// Booted is when the host booted.
+	Booted time.Time
 	// Run runs a command and returns its output, of both kinds. It ends with ctx.
 	Run func(ctx context.Context, name string, args ...string) ([]byte, error)
 }
 
 // TheHost is the host that the agent runs on.
-func TheHost() Host { return Host{Sys: "/sys", Dev: "/dev", Run: run} }
+func TheHost() Host { return Host{Sys: "/sys", Dev: "/dev", Booted: booted(), Run: run} }
+
+// booted returns when the host booted; zero if the kernel does not say it.
+func booted() time.Time {
+	var since unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &since); err != nil {
+		return time.Time{}
+	}
+	return time.Now().Add(-time.Duration(since.Nano()))
+}
 
 func run(ctx context.Context, name string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, name, args...)

@@ -37,6 +37,7 @@ type fakeNode struct {
 	busy     error         // of unmounts
 	// unrecorded: iscsiadm has no record of sessions.
 	unrecorded bool
+	booted     time.Time
 }
 
 // exit is a command's exit code.
@@ -69,6 +70,13 @@ func (n *fakeNode) write(path, text string) {
 	}
 }
 
+// aged has the record of the first disk be of that time.
+func (n *fakeNode) aged(then time.Time) {
+	if err := os.Chtimes(n.path("kubelet/plugins/kubernetes.io/"+dir0+"/iscsi.json"), then, then); err != nil {
+		n.t.Error(err)
+	}
+}
+
 func (n *fakeNode) read(path string) string {
 	text, err := os.ReadFile(n.path(path))
 	if err != nil {
@@ -85,7 +93,7 @@ func (n *fakeNode) has(path string) bool {
 // disks starts what has the node's disks, and ends it with the test.
 func (n *fakeNode) disks(change ...func(*Config)) *Disks {
 	c := Config{Root: n.path("kubelet"), Mounts: n, Used: func() { n.mu.Lock(); n.used++; n.mu.Unlock() },
-		Host:   Host{n.path("sys"), n.path("dev"), n.run},
+		Host:   Host{Sys: n.path("sys"), Dev: n.path("dev"), Booted: n.booted, Run: n.run},
 		Pauses: await.Pauses{First: time.Second, Last: time.Second},
 		Wake:   func(pod types.UID) { n.mu.Lock(); n.woken = append(n.woken, pod); n.mu.Unlock() }}
 	if n.attached != nil {

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -198,7 +200,8 @@ func (d *ISCSI) write(dir string) error {
 	}
 	path := filepath.Join(dir, recordFile)
 	if was, err := files.Read(path, maxRecord); err == nil && bytes.Equal(was, text.Bytes()) {
-		return nil
+		now := time.Now() // a login begins
+		return os.Chtimes(path, now, now)
 	}
 	return files.ReplaceDurably(path, text.Bytes())
 }
@@ -224,6 +227,17 @@ func (d *ISCSI) complete(dir string) {
 	if of.check() == nil {
 		*d = of
 	}
+}
+
+// completed returns the disk with what its record says.
+func completed(disk Disk, dir string) Disk {
+	i, is := disk.(*ISCSI)
+	if !is {
+		return disk
+	}
+	i = i.clone()
+	i.complete(dir)
+	return i
 }
 
 func (d *ISCSI) clone() *ISCSI {

@@ -413,6 +413,9 @@ func TestAfterKills(t *testing.T) {
 					t.Error("nothing is in use")
 				}
 				stop := n.start(d)
+				if name == "the record is half" || name == "logged out" {
+					time.Sleep(commandWait) // a login might have begun
+				}
 				synctest.Wait()
 				stop()
 				if left := n.left(); len(left) > 0 || n.sessions() > 0 || len(d.InUse()) > 0 {

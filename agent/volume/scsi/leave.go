@@ -2,11 +2,13 @@ package scsi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -87,6 +89,9 @@ func (d *Disks) end(ctx context.Context, k key) {
 			return
 		}
 		pause := d.cfg.Pauses.After(times)
+		if errors.Is(err, errLogin) {
+			pause = min(pause, max(look, time.Until(d.loginsEnd())))
+		}
 		log.Info("Disk could not be detached, trying again", "after", pause, "err", err)
 		await.For(ctx, pause)
 	}
@@ -131,11 +136,7 @@ func (d *Disks) undo(ctx context.Context, k key, disk Disk) error {
 			return err
 		}
 	}
-	if i, is := disk.(*ISCSI); is {
-		i = i.clone()
-		i.complete(dir)
-		disk = i
-	}
+	disk = completed(disk, dir)
 	turn, err := d.loginsTo(disk)(ctx)
 	if err != nil {
 		return err
@@ -145,10 +146,17 @@ func (d *Disks) undo(ctx context.Context, k key, disk Disk) error {
 	if err != nil {
 		return err
 	}
+	login, err := d.mayLogIn(k, disk)
+	if err != nil {
+		return err
+	}
 	o := others{disks: d.book.others(k),
 		mounted: func(disk string) bool { return isMounted(mounts, disk) }}
 	if err := disk.detach(ctx, d.cfg.Host, o); err != nil {
 		return err
+	}
+	if login {
+		return errLogin
 	}
 	if err := d.paths.remove(k); err != nil {
 		return err
@@ -156,6 +164,27 @@ func (d *Disks) undo(ctx context.Context, k key, disk Disk) error {
 	// Before the turn ends: the next disk of the target must not keep the session for this one.
 	d.book.change(k, func(s *shared) { s.made = false })
 	return nil
+}
+
+// errLogin is the error of a disk whose directory has to stay.
+var errLogin = errors.New("an earlier run of the agent may have begun a login to its target; a session " +
+	"that still comes of it will be ended")
+
+// loginsEnd is when no login of an earlier run goes on: the kernel has a session, or iscsid has given up.
+func (d *Disks) loginsEnd() time.Time { return d.began.Add(commandWait) }
+
+// mayLogIn reports whether a login of an earlier run may still make a session for the disk. iscsid goes
+// on with it when its agent and iscsiadm are gone, and tells nobody.
+func (d *Disks) mayLogIn(k key, disk Disk) (may bool, err error) {
+	d.book.change(k, func(s *shared) { may = s.login })
+	i, is := disk.(*ISCSI)
+	if !is || !may || time.Until(d.loginsEnd()) <= 0 {
+		return false, nil
+	}
+	sessions, err := d.cfg.Host.sessions(i.iqn)
+	return slices.ContainsFunc(i.portals, func(portal string) bool {
+		return !slices.ContainsFunc(sessions, node{portal, i.iqn, i.iface}.is)
+	}), err
 }
 
 // alone returns an error if the file system that is mounted on dir is mounted elsewhere too.
