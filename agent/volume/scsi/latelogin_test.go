@@ -4,10 +4,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/numalet/numalet/internal/await"
 )
 
 // A login that outlives the agent which began it makes no session that stays: the disk is in use until
-// no session can come of it. Later records than the boot say that there may be one.
+// no session can come of it.
 func TestLoginOutlivesAgent(t *testing.T) {
 	never := commandWait + time.Second
 	for _, c := range []struct {
@@ -46,7 +48,7 @@ func TestLoginOutlivesAgent(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c.begin(t, n)
 				began := time.Now()
-				d := n.disks()
+				d := n.disks(func(cfg *Config) { cfg.Pauses = await.Pauses{} }) // the usual ones
 				defer n.start(d)()
 				synctest.Wait()
 				if left := n.left(); c.early == (len(left) > 0) || c.early == (len(d.InUse()) > 0) {
