@@ -25,7 +25,7 @@ func TestLoginOutlivesAgent(t *testing.T) {
 		{name: "it fails", begin: recorded, comes: never, within: commandWait},
 		{name: "the agent wrote the same record again", begin: func(t *testing.T, n *fakeNode) {
 			recorded(t, n)
-			long := time.Now().Add(-100 * 365 * 24 * time.Hour)
+			long := time.Now().Add(-50 * 365 * 24 * time.Hour)
 			n.aged(long)
 			n.booted = long.Add(time.Hour)
 			recorded(t, n)
