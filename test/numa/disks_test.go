@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// TestDisks boots a machine with a target of iSCSI and a server of NFS, the kernel's: volumes of both are
-// made and removed there with the host's tools.
+// TestDisks boots a machine with a target of iSCSI and a server of NFS, the kernel's, and with SELinux:
+// volumes are made and removed there with the host's tools.
 func TestDisks(t *testing.T) {
 	kernel := require(t)
 	began := time.Now()
 	m := usualMachine(kernel, makeDisk(t, kernel, storage(t)))
 	m.sockets = ""
-	m.settings = []string{"NUMALET_HUGE="}
+	m.settings = []string{"NUMALET_HUGE=", "security=selinux", "selinux=1", "enforcing=0"}
 	if value := os.Getenv("NUMALET_KILLS"); value != "" {
 		m.settings = append(m.settings, "NUMALET_KILLS="+value)
 	}
@@ -63,5 +63,17 @@ func storage(t *testing.T) map[string]string {
 		all["/usr/sbin/"+name] = path
 		libraries(path)
 	}
+	all["/numa/selinux.policy"] = policy(t, filepath.Join(from, "usr/bin/checkpolicy"))
 	return all
+}
+
+// policy compiles the guest's SELinux policy.
+func policy(t *testing.T, compiler string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "policy")
+	if said, err := exec.Command(compiler, "-M", "-U", "allow", "-o", out, "guest/selinux.conf").
+		CombinedOutput(); err != nil {
+		t.Fatalf("checkpolicy: %v\n%s", err, said)
+	}
+	return out
 }

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Gets Debian's initiator of iSCSI and its server of NFS, and prints the folder they are unpacked in.
+# Gets Debian's initiator of iSCSI, its server of NFS and SELinux's compiler of policies, and prints the folder they are unpacked in.
 # Nothing is installed, and once there it is used again.
 set -eu
 
 packages="open-iscsi libopeniscsiusr libisns0 libmount1 libkmod2 nfs-common nfs-kernel-server libnfsidmap1
-	libtirpc3 libtirpc-common libwrap0 libkeyutils1 libevent-core-2.1-7 libdevmapper1.02.1 libcap2 netbase"
+	libtirpc3 libtirpc-common libwrap0 libkeyutils1 libevent-core-2.1-7 libdevmapper1.02.1 libcap2 netbase checkpolicy"
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/numalet
 to=$cache/storage-$(sha256sum "$0" | cut -c1-16)
 

@@ -24,6 +24,7 @@ import (
 
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/agent/volume/csi"
+	"github.com/numalet/numalet/agent/volume/selinux"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/test/harness"
 )
@@ -67,6 +68,8 @@ func volumesOfDisks() storage {
 	block := ptr.To(v1.PersistentVolumeBlock)
 	chap := lun(chapIQN, 0)
 	chap.SessionCHAPAuth, chap.SecretRef = true, &v1.SecretReference{Name: "chap"}
+	labeled := lun(chapIQN, 1)
+	labeled.SessionCHAPAuth, labeled.SecretRef = true, chap.SecretRef
 	own := lun(openIQN, 2)
 	own.InitiatorName = ptr.To("iqn.2026-01.test:own")
 	of := func(s *v1.ISCSIPersistentVolumeSource) v1.PersistentVolumeSource {
@@ -78,7 +81,9 @@ func volumesOfDisks() storage {
 		"own":    {PersistentVolumeSource: of(own)},
 		"paths":  {PersistentVolumeSource: of(lun(openIQN, 0, "127.0.0.2"))},
 		"chap":   {PersistentVolumeSource: of(chap)},
-		"none":   {PersistentVolumeSource: of(lun(openIQN, 9))},
+		"labeled": {PersistentVolumeSource: of(labeled),
+			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}},
+		"none": {PersistentVolumeSource: of(lun(openIQN, 9))},
 		"export": {PersistentVolumeSource: v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "127.0.0.1", Path: "/"}},
 			MountOptions: []string{"vers=4.2", "noatime", "soft", "timeo=30"}},
 		"away": {PersistentVolumeSource: v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "192.0.2.1", Path: "/"}},
@@ -93,9 +98,11 @@ type diskAgent struct {
 	stop func()
 }
 
-func newDiskAgent(t *testing.T) diskAgent {
+func newDiskAgent(t *testing.T) diskAgent { return newLabelingAgent(t, nil) }
+
+func newLabelingAgent(t *testing.T, labels *selinux.Labels) diskAgent {
 	t.Helper()
-	v, err := volume.New(volume.Config{Root: disksRoot, Claims: volumesOfDisks(),
+	v, err := volume.New(volume.Config{Root: disksRoot, Claims: volumesOfDisks(), SELinux: labels,
 		Facts: func() cri.Facts { return cri.Facts{} }, Done: func(csi.Operation) {},
 		Labels: func() map[string]string { return nil },
 		Tell:   func(runtime.Object, string, string, string) {},
@@ -188,6 +195,7 @@ func TestDisks(t *testing.T) {
 	t.Run("iSCSI", testISCSI)
 	t.Run("kills", testDiskKills)
 	t.Run("NFS", testNFS)
+	t.Run("SELinux", testSELinux)
 }
 
 func testISCSI(t *testing.T) {
