@@ -33,8 +33,9 @@ type shared struct {
 	// found: the disk comes from its directory, so the API may have another name for it.
 	found  bool
 	ending bool // a goroutine detaches it
-	// login: an earlier run may have begun a login that has not ended.
-	login bool
+	// mounted: it was when it was found. login: an earlier run may have begun a login that goes on without
+	// that run, and without iscsiadm. iscsid tells nobody.
+	mounted, login bool
 }
 
 // book has the disks of the node. Directories are the record; the book is read from them once.
@@ -157,15 +158,14 @@ func (b *book) others(but key) (out []Disk) {
 
 // read reads what earlier runs of the agent, or a kubelet, left. A directory that is none of a disk is
 // reported and left alone.
-func (b *book) read(p paths, mounts Mounts, booted time.Time) (problems error) {
+func (b *book) read(p paths, mounts Mounts, h Host) (problems error) {
 	for _, k := range p.found(&problems) {
 		disk, err := foundDisk(k)
 		if err != nil {
 			problems = errors.Join(problems, err)
 			continue
 		}
-		s := &shared{disk: disk, users: map[Use]state{}, made: true, found: true,
-			login: p.begunSince(k, booted)}
+		s := &shared{disk: disk, users: map[Use]state{}, made: true, found: true}
 		b.disks[k] = s
 		if !k.block {
 			continue
@@ -182,7 +182,22 @@ func (b *book) read(p paths, mounts Mounts, booted time.Time) (problems error) {
 	if len(b.disks) == 0 {
 		return problems
 	}
-	return errors.Join(problems, b.readMounts(p, mounts))
+	if err := b.readMounts(p, mounts); err != nil {
+		return errors.Join(problems, err)
+	}
+	for k, s := range b.disks {
+		if !s.mounted && p.begunSince(k, h.Booted) {
+			i, is := completed(s.disk, p.dir(k)).(*ISCSI)
+			s.login = is && i.lacksSession(h)
+		}
+	}
+	return problems
+}
+
+// mayLogIn reports whether a login of an earlier run may still make a session for the disk.
+func (b *book) mayLogIn(k key) (may bool) {
+	b.change(k, func(s *shared) { may = s.login })
+	return may
 }
 
 // readMounts finds the pods that have a mount of a disk's file system.
@@ -196,7 +211,7 @@ func (b *book) readMounts(p paths, mounts Mounts) error {
 		for k := range b.disks {
 			if !k.block && m.Path == p.dir(k) {
 				devices[m.Device] = k
-				b.disks[k].login = false // the mount came after it
+				b.disks[k].mounted = true
 			}
 		}
 	}
@@ -289,7 +304,7 @@ func (p paths) begin(disk Disk, dir string) error {
 // begunSince reports whether the disk's record was written since then: a login comes after it.
 func (p paths) begunSince(k key, then time.Time) bool {
 	record, err := os.Stat(filepath.Join(p.dir(k), recordFile))
-	return k.kind == ISCSIName && err == nil && record.ModTime().After(then)
+	return err == nil && record.ModTime().After(then)
 }
 
 // isRecord reports whether a file in a disk's directory is the disk's, and not a pod's.

@@ -82,7 +82,7 @@ func New(cfg Config) *Disks {
 		cfg.Pauses = await.Pauses{First: 500 * time.Millisecond, Last: 2*time.Minute + 2*time.Second}
 	}
 	d := &Disks{cfg: cfg, paths: paths(cfg.Root), book: newBook(), began: time.Now()}
-	if err := d.book.read(d.paths, cfg.Mounts, cfg.Host.Booted); err != nil {
+	if err := d.book.read(d.paths, cfg.Mounts, cfg.Host); err != nil {
 		klog.Background().Error(err, "Not all disks that are attached could be read; the rest is "+
 			"left as it is")
 	}

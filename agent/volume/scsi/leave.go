@@ -146,16 +146,12 @@ func (d *Disks) undo(ctx context.Context, k key, disk Disk) error {
 	if err != nil {
 		return err
 	}
-	login, err := d.mayLogIn(k, disk)
-	if err != nil {
-		return err
-	}
 	o := others{disks: d.book.others(k),
 		mounted: func(disk string) bool { return isMounted(mounts, disk) }}
 	if err := disk.detach(ctx, d.cfg.Host, o); err != nil {
 		return err
 	}
-	if login {
+	if d.book.mayLogIn(k) && time.Until(d.loginsEnd()) > 0 {
 		return errLogin
 	}
 	if err := d.paths.remove(k); err != nil {
@@ -172,20 +168,6 @@ var errLogin = errors.New("an earlier run of the agent may have begun a login to
 
 // loginsEnd is when no login of an earlier run goes on: the kernel has a session, or iscsid has given up.
 func (d *Disks) loginsEnd() time.Time { return d.began.Add(commandWait) }
-
-// mayLogIn reports whether a login of an earlier run may still make a session for the disk. iscsid goes
-// on with it when its agent and iscsiadm are gone, and tells nobody.
-func (d *Disks) mayLogIn(k key, disk Disk) (may bool, err error) {
-	d.book.change(k, func(s *shared) { may = s.login })
-	i, is := disk.(*ISCSI)
-	if !is || !may || time.Until(d.loginsEnd()) <= 0 {
-		return false, nil
-	}
-	sessions, err := d.cfg.Host.sessions(i.iqn)
-	return slices.ContainsFunc(i.portals, func(portal string) bool {
-		return !slices.ContainsFunc(sessions, node{portal, i.iqn, i.iface}.is)
-	}), err
-}
 
 // alone returns an error if the file system that is mounted on dir is mounted elsewhere too.
 func (d *Disks) alone(dir string) error {

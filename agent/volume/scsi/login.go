@@ -158,6 +158,14 @@ func (i iscsiadm) session(portal string) (session, bool, error) {
 	return all[at], true, nil
 }
 
+// lacksSession reports whether a portal of the disk has no session, as far as the host says it.
+func (d *ISCSI) lacksSession(h Host) bool {
+	all, err := h.sessions(d.iqn)
+	return err != nil || slices.ContainsFunc(d.portals, func(portal string) bool {
+		return !slices.ContainsFunc(all, node{portal, d.iqn, d.iface}.is)
+	})
+}
+
 // discover makes the target's record, as the portal has it.
 func (i iscsiadm) discover(ctx context.Context, portal string) error {
 	db := []string{"-m", "discoverydb", "-t", "sendtargets", "-p", portal, "-I", i.iface}

@@ -102,24 +102,24 @@ func (i iscsiadm) logout(ctx context.Context, of node, all []session, o others) 
 			return err
 		}
 	}
-	return i.endSession(ctx, of)
+	return i.endSessions(ctx, of)
 }
 
-// endSession ends a session that has no record: a login that outlived the agent which began it may have
-// ended after the record was deleted.
-func (i iscsiadm) endSession(ctx context.Context, of node) error {
+// endSessions ends sessions that have no record: a login that outlived the agent which began it may have
+// ended after the record was deleted, or beside another login.
+func (i iscsiadm) endSessions(ctx context.Context, of node) error {
 	all, err := i.host.sessions(i.iqn)
-	if err != nil {
-		return err
+	errs := []error{err}
+	for _, s := range all {
+		if !of.is(s) {
+			continue
+		}
+		id := strings.TrimPrefix(filepath.Base(s.dir), "session")
+		_, err := i.host.do(ctx, fmt.Sprintf("log out of %v at portal %s, by session", i.ISCSI, of.portal),
+			"iscsiadm", "-m", "session", "-r", id, "--logout")
+		errs = append(errs, unlessGone(err))
 	}
-	at := slices.IndexFunc(all, of.is)
-	if at < 0 {
-		return nil
-	}
-	id := strings.TrimPrefix(filepath.Base(all[at].dir), "session")
-	_, err = i.host.do(ctx, fmt.Sprintf("log out of %v at portal %s, by session", i.ISCSI, of.portal), "iscsiadm",
-		"-m", "session", "-r", id, "--logout")
-	return unlessGone(err)
+	return errors.Join(errs...)
 }
 
 // busy returns who has a block device; "": nobody.
