@@ -642,18 +642,20 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A session without a record, of a login that outlived its agent, is ended as such.
+// Sessions without a record, of logins that outlived their agents, are ended as such.
 func TestSessionWithoutRecord(t *testing.T) {
 	n := newNode(t, 0)
 	n.unrecorded = true
 	recorded(t, n)
+	n.session("10.0.0.1:3260", iqn, "default")
 	n.session("10.0.0.1:3260", iqn, "default")
 	synctest.Test(t, func(t *testing.T) {
 		d := n.disks()
 		stop := n.start(d)
 		synctest.Wait()
 		stop()
-		n.did(append(logout(), "iscsiadm -m session -r 1 --logout")...)
+		const end = "iscsiadm -m session -r "
+		n.did(append(logout(), end+"1 --logout", end+"2 --logout")...)
 		if left := n.left(); len(left) > 0 || n.sessions() > 0 {
 			t.Errorf("left %q, %d sessions", left, n.sessions())
 		}
