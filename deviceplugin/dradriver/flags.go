@@ -69,6 +69,8 @@ func (f *Flags) Config(program string, env func(string) string) (Config, error) 
 			"a service account: %w", err)
 	}
 	rest.UserAgent = program
+	// Each claim is read when it is prepared, and a node's pods may start at once: the kubelet's limits.
+	rest.QPS, rest.Burst = 50, 100
 	out.Client, err = kubernetes.NewForConfig(rest)
 	return out, err
 }
