@@ -20,6 +20,14 @@ func TestKubeadm(t *testing.T) {
 	}
 }
 
+// TestNegativeGracePeriod: a kubelet starts with it, too.
+func TestNegativeGracePeriod(t *testing.T) {
+	got := mustLoad(t, t.TempDir(), "--eviction-max-pod-grace-period=-1").Kubelet.EvictionMaxPodGracePeriod
+	if got != -1 {
+		t.Errorf("evictionMaxPodGracePeriod is %d", got)
+	}
+}
+
 // TestApplyMetrics: hidden metrics are shown if that is wanted.
 func TestApplyMetrics(t *testing.T) {
 	dir := t.TempDir()

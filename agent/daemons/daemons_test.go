@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/numalet/numalet/cgroups"
@@ -86,4 +87,24 @@ func TestLook(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "container runtime") {
 		t.Errorf("without the runtime: %v", err)
 	}
+}
+
+// TestBeside: the first process of a PID namespace and one in another stay where they are: these are in
+// containers.
+func TestBeside(t *testing.T) {
+	if !beside(os.Getpid()) || beside(1) {
+		t.Errorf("this process is beside the agent: %t; the first one: %t", beside(os.Getpid()), beside(1))
+	}
+	other := exec.Command("sleep", "600")
+	other.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	if err := other.Start(); err != nil {
+		t.Skipf("no PID namespace can be made here: %v", err)
+	}
+	if beside(other.Process.Pid) {
+		t.Error("a process in another PID namespace is beside the agent")
+	}
+	if err := other.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = other.Wait() // it was killed
 }

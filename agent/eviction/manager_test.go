@@ -79,6 +79,11 @@ func TestManager(t *testing.T) {
 			w.add(podWith("a", 0), 950)
 			w.pass(time.Minute)
 		}, "30s Attempting to reclaim memory, 30s evict a in 1s"},
+		"soft, with an evictionMaxPodGracePeriod that is negative": {soft, func(w *world) {
+			w.cfg.MaxGrace = -time.Second
+			w.add(podWith("a", 0), 950)
+			w.pass(time.Minute)
+		}, "30s Attempting to reclaim memory, 30s evict a in 1s"},
 		"critical pods stay": {hard, func(w *world) {
 			w.add(podWith("a", 2_000_000_000), 950)
 			w.pass(15 * time.Second)

@@ -163,6 +163,40 @@ func TestRefusedLimits(t *testing.T) {
 	}
 }
 
+// TestGroupsAreKept: what others write into the QoS groups lasts a minute at most. That the limits of all
+// pods hold is told once.
+func TestGroupsAreKept(t *testing.T) {
+	a := newAbove(t, 0, "pods")
+	synctest.Test(t, func(t *testing.T) {
+		if err := a.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		update := func() {
+			t.Helper()
+			if err := a.Update(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		update()
+		const file = "kubepods/burstable/cpu.weight"
+		before := a.file(t, file)
+		if err := os.WriteFile(filepath.Join(a.mount, file), []byte("77"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(qosPeriod - time.Second)
+		if update(); a.file(t, file) != "77" {
+			t.Error("they are written although no pod came or went")
+		}
+		time.Sleep(time.Second)
+		if update(); a.file(t, file) != before {
+			t.Errorf("after a minute %s is %s, and was %s", file, a.file(t, file), before)
+		}
+		if err := a.ensure(t.Context()); err != nil || len(a.told) != 1 {
+			t.Errorf("told %q, %v", a.told, err)
+		}
+	})
+}
+
 // TestMemoryOfPods: containers without a limit are throttled on the way to what is not reserved, as
 // with the kubelet; what hard eviction keeps free counts.
 func TestMemoryOfPods(t *testing.T) {

@@ -47,7 +47,8 @@ func TestSpans(t *testing.T) {
 		t.Fatalf("spans are %v", c.Spans())
 	}
 	if got := tracingtest.Attributes(admission); got["numalet.outcome"] != "Admit" ||
-		got["k8s.pod.uid"] != "u1" || len(admission.GetEvents()) != 1 {
+		got["k8s.pod.uid"] != "u1" || len(admission.GetEvents()) != 1 ||
+		admission.GetEvents()[0].GetName() != "waits" {
 		t.Errorf("admission is %v", admission)
 	}
 	if got := tracingtest.Attributes(action); got["numalet.action"] != "CreateSandbox #0" ||
