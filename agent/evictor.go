@@ -36,9 +36,9 @@ func newEvictor(n node, s statusDomain) *evictor {
 
 // pods lists the pods that may be evicted: those that have not ended and are not ending for it.
 func (e *evictor) pods() []*v1.Pod {
-	all := e.active()
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	all := e.active() // whoever begins to end is among them, or ends after this
 	still := sets.Set[types.UID]{}
 	defer func() { e.begun = still }()
 	return slices.DeleteFunc(all, func(p *v1.Pod) bool {

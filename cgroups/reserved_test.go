@@ -2,6 +2,7 @@ package cgroups
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -60,6 +61,32 @@ func TestEnforceReserved(t *testing.T) {
 	}
 	expect(t, defaultMount+daemons, "cpu.weight", "20", "memory.max", "67108864",
 		"memory.min", "67108864", "pids.max", "100")
+}
+
+// TestReservedMemoryIsKept: with memory QoS the kernel does not take from the daemons the memory that is
+// reserved for them; where only CPUs are enforced, and without memory QoS, it may.
+func TestReservedMemoryIsKept(t *testing.T) {
+	reserved := list("cpu=500m memory=64Mi")
+	for _, tc := range []struct {
+		on, compressible bool
+		min              string
+	}{{true, false, "67108864"}, {true, true, ""}, {false, false, ""}} {
+		h := newHost(t).unified(allControllers, "/kubepods", "/daemons")
+		tree, err := New(h.config(Config{MemoryQoS: MemoryQoS{On: tc.on}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := ReservedResources(reserved, tc.compressible)
+		if err := tree.EnforceReserved(t.Context(), "/daemons", r); err != nil {
+			t.Fatal(err)
+		}
+		for file, want := range map[string]string{"memory.min": tc.min, "memory.low": ""} {
+			got, _ := os.ReadFile(filepath.Join(h.mount, "daemons", file)) // "": it is not written
+			if is := strings.TrimSpace(string(got)); is != want && (want != "" || is != "0") {
+				t.Errorf("%+v: %s is %q, want %q", tc, file, is, want)
+			}
+		}
+	}
 }
 
 // TestReservedHugePages: daemons cannot have reserved any, so they get none, as with the kubelet.

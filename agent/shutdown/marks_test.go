@@ -172,3 +172,20 @@ func TestMarksCannotBeWritten(t *testing.T) {
 		cancel()
 	})
 }
+
+// Marks that cannot be read are moved aside, and nobody is marked.
+func TestBrokenMarks(t *testing.T) {
+	for _, broken := range []string{"{", `{"bootID": 1}`, `[]`} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, MarksFile)
+		if err := os.WriteFile(path, []byte(broken), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := doomed(t, dir, "boot"); got != "" {
+			t.Errorf("with %s in the file %s ends", broken, got)
+		}
+		if _, err := os.Stat(path); !os.IsNotExist(err) {
+			t.Errorf("a file with %s is still there: %v", broken, err)
+		}
+	}
+}
