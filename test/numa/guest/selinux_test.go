@@ -54,6 +54,7 @@ func testSELinux(t *testing.T) {
 		file := path(uid, "iscsi", "labeled") + "/x"
 		if i == 0 {
 			write(t, file, "of the first")
+			write(t, path(uid, "iscsi", "files")+"/x", "of a")
 		}
 		a.stop()
 		a = newLabelingAgent(t, labels)
