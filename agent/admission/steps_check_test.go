@@ -33,6 +33,7 @@ func (w *walk) check() {
 	w.owed(&free)
 	w.entries(&free)
 	w.needed()
+	w.promised()
 	if state := w.desk.store.State(); w.stale || state.Version != w.checked {
 		w.compare("the store", state)
 		w.file()
