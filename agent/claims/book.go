@@ -17,18 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/internal/files"
-	"github.com/numalet/numalet/internal/oneline"
-	"github.com/numalet/numalet/internal/strictyaml"
-)
-
-// FileName is the name of the file of records in the agent's root.
-const FileName = "numalet_claims"
-
-const (
-	// version is that of the file; one of another version cannot be used.
-	version = "v1"
-	// maxFile bounds what is read and written.
-	maxFile = 16 << 20
 )
 
 // ErrUnusable: a file of claims could not be used and was moved aside.
@@ -76,13 +64,6 @@ func newPage(all records) *page {
 	return p
 }
 
-// file is the book on the disk.
-type file struct {
-	Version string    `json:"version"`
-	BootID  string    `json:"bootID"`
-	Claims  []*Record `json:"claims"`
-}
-
 // book is all records, kept in a file. Reading it takes no lock.
 type book struct {
 	bootID string
@@ -95,14 +76,16 @@ type book struct {
 	waiting []*edit
 
 	mu   sync.Mutex // held by the one who writes
-	file *files.Record[file]
+	file *files.Journal
 }
 
 // edit is a change that waits to be written, beside others that come at the same time.
 type edit struct {
 	change func(*draft) error
-	done   bool
-	err    error
+	// repeated: after a power cut, what the change says is found out again.
+	repeated bool
+	done     bool
+	err      error
 }
 
 // draft is what an edit makes of the records.
@@ -149,8 +132,8 @@ func (d *draft) step(key types.NamespacedName, e Event) error {
 // error that is ErrUnusable. Any other error comes without a book.
 func openBook(dir, bootID string) (*book, error) {
 	path := filepath.Join(dir, FileName)
-	in, err := files.Load(path, maxFile, time.Now(), parse)
-	b := &book{bootID: bootID, file: files.NewRecord(path, maxFile, in)}
+	in, err := files.Load(path, maxRead, time.Now(), parse)
+	b := &book{bootID: bootID, file: files.NewJournal(path)}
 	var unusable *files.Unusable
 	if err != nil && !errors.As(err, &unusable) {
 		return nil, fmt.Errorf("read resource claims: %w", err)
@@ -169,59 +152,6 @@ func openBook(dir, bootID string) (*book, error) {
 	return b, err
 }
 
-// strict decodes a document that has known fields only, each once.
-func strict[T any](raw []byte) (in T, err error) {
-	doc, err := strictyaml.Parse(raw)
-	if err != nil {
-		return in, fmt.Errorf("it %w", err)
-	}
-	found := strictyaml.Check[T](doc)
-	for _, wrong := range []string{
-		doc.Duplicates, found.Unknown.String(), found.Wrong.String(),
-	} {
-		if wrong != "" {
-			return in, errors.New(wrong)
-		}
-	}
-	return in, doc.Decode(&in)
-}
-
-// parse is strict: a record that was read in part might be another driver's.
-func parse(raw []byte) (in file, err error) {
-	if in, err = strict[file](raw); err != nil {
-		return in, err
-	}
-	if in.Version != version {
-		return in, fmt.Errorf("it is of version %q, and this agent reads %s", in.Version, version)
-	}
-	known := map[types.NamespacedName]bool{}
-	for _, r := range in.Claims {
-		if err := r.check(); err != nil {
-			return in, err
-		}
-		if known[r.key()] {
-			return in, fmt.Errorf("%s is in it twice", oneline.Of(r.key().String()))
-		}
-		known[r.key()] = true
-	}
-	return in, nil
-}
-
-// check says what is wrong with a record that was read.
-func (r *Record) check() error {
-	if r == nil || r.Namespace == "" || r.Name == "" || r.UID == "" {
-		return errors.New("it has a claim without a namespace, a name or a UID")
-	}
-	stages := []Stage{StageUnsent, StagePreparing, StagePrepared, StageUnpreparing}
-	for _, d := range r.Drivers {
-		if d.Name == "" || !slices.Contains(stages, d.Stage) {
-			return fmt.Errorf("%s has driver %q in stage %q", oneline.Of(r.key().String()), d.Name,
-				d.Stage)
-		}
-	}
-	return nil
-}
-
 func (b *book) records() records { return b.now.Load().records }
 
 // of returns the records of which the pod is a user, also one that left.
@@ -231,8 +161,15 @@ func (b *book) get(key types.NamespacedName) *Record { return b.records()[key] }
 
 // apply writes a change durably, and then lets it be seen. A change that returns an error changes
 // nothing. Changes that come together are written together.
-func (b *book) apply(change func(*draft) error) error {
-	own := &edit{change: change}
+func (b *book) apply(change func(*draft) error) error { return b.write(&edit{change: change}) }
+
+// applyAnswers is apply for what drivers answered. It does not wait for the disk: after a power cut,
+// and so in another boot, a driver is asked again whatever it answered.
+func (b *book) applyAnswers(change func(*draft) error) error {
+	return b.write(&edit{change: change, repeated: true})
+}
+
+func (b *book) write(own *edit) error {
 	b.enqueue(own)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -257,7 +194,7 @@ func (b *book) takeWaiting() []*edit {
 }
 
 func (b *book) writeLocked(edits []*edit) {
-	next, changed := maps.Clone(b.records()), false
+	next, changed, durable := maps.Clone(b.records()), records{}, false
 	for _, e := range edits {
 		d := &draft{base: next, edits: records{}}
 		e.done, e.err = true, e.change(d)
@@ -265,16 +202,19 @@ func (b *book) writeLocked(edits []*edit) {
 			continue
 		}
 		for key, r := range d.edits {
-			changed = changed || !same(next[key], r)
+			if !same(next[key], r) {
+				changed[key] = r
+				durable = durable || !e.repeated
+			}
 			if next[key] = r; r == nil {
 				delete(next, key)
 			}
 		}
 	}
-	if !changed {
+	if len(changed) == 0 {
 		return
 	}
-	if err := b.setLocked(next); err != nil {
+	if err := b.recordLocked(next, changed, durable); err != nil {
 		for _, e := range edits {
 			if e.err == nil {
 				e.err = err
@@ -299,16 +239,34 @@ func (b *book) tellSettled(was *page) {
 	}
 }
 
-func (b *book) setLocked(all records) error {
-	err := b.file.Set(file{Version: version, BootID: b.bootID, Claims: all.list()})
-	switch {
-	case errors.Is(err, files.ErrTooLarge):
-		return errFull
-	case err != nil:
-		return fmt.Errorf("record resource claims: %w", err)
-	default:
-		return nil
+// recordLocked writes what has changed.
+func (b *book) recordLocked(next, changed records, durable bool) error {
+	line, err := encodeChange(changed)
+	if err != nil {
+		return err
 	}
+	if !b.file.Takes(line) {
+		return b.beginLocked(next, durable)
+	}
+	if err := b.file.Append(line, durable); err != nil {
+		return fmt.Errorf("record resource claims: %w", err)
+	}
+	return nil
+}
+
+// beginLocked begins the file anew. What shrinks is never too much.
+func (b *book) beginLocked(all records, grows bool) error {
+	content, err := encodeLine(file{Version: version, BootID: b.bootID, Claims: all.list()})
+	if err != nil {
+		return err
+	}
+	if grows && len(content) > maxFile {
+		return errFull
+	}
+	if err := b.file.Begin(content, longestOf(len(content))); err != nil {
+		return fmt.Errorf("record resource claims: %w", err)
+	}
+	return nil
 }
 
 func same(a, b *Record) bool {

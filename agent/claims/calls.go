@@ -82,7 +82,7 @@ func (by *caller) land(t turn, batch []called, outcomes map[called]outcome) erro
 	defer by.news()
 	defer by.flights.land(batch)
 	now := time.Now()
-	err := by.book.apply(func(d *draft) error {
+	err := by.book.applyAnswers(func(d *draft) error {
 		for _, c := range batch {
 			e := outcomes[c].event
 			if e.Kind == "" {

@@ -260,7 +260,7 @@ func (b *book) align(dir string, booted time.Time) error {
 func (b *book) replace(all records) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.setLocked(all); err != nil {
+	if err := b.beginLocked(all, true); err != nil {
 		return err
 	}
 	b.now.Store(newPage(all))

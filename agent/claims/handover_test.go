@@ -176,7 +176,10 @@ func TestUnusableFiles(t *testing.T) {
 	for name, test := range map[string]struct{ file, text, want string }{
 		"no JSON":   {FileName, "{", "it is not"},
 		"a version": {FileName, `{"version":"v2","bootID":"","claims":[]}`, `it is of version "v2"`},
-		"unknown":   {FileName, `{"version":"v1","bootID":"","claims":[],"x":1}`, "unknown field"},
+		"a line":    {FileName, `{"checksum":1,"data":{"version":"v2"}}`, "a checksum is 1"},
+		"a newer one": {FileName, `{"checksum":3368899430,"data":{"version":"v3","bootID":"","claims":[]}}`,
+			`it is of version "v3"`},
+		"unknown": {FileName, `{"version":"v1","bootID":"","claims":[],"x":1}`, "unknown field"},
 		"twice": {FileName, `{"version":"v1","bootID":"","claims":[
 			{"namespace":"n","name":"a","uid":"u","users":[],"drivers":[]},
 			{"namespace":"n","name":"a","uid":"v","users":[],"drivers":[]}]}`, "n/a is in it twice"},

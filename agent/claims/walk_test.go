@@ -1,7 +1,7 @@
 package claims
 
 import (
-	"encoding/json"
+	"bytes"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -23,6 +23,10 @@ type walk struct {
 	*testing.T
 	rand    *rand.Rand
 	records records
+	// first and lines are those of the file; a power cut spares the first of them, so many are synced.
+	first  []byte
+	lines  [][]byte
+	synced int
 	// calls under way; a crash forgets them.
 	calls map[called]EventKind
 	was   map[called]Stage
@@ -54,10 +58,20 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	for _, d := range walkDrivers {
 		w.truth[d] = map[types.NamespacedName]types.UID{}
 	}
+	w.beginFile()
 	for i := range 5 {
 		w.makeClaim(types.NamespacedName{Namespace: "ns", Name: fmt.Sprint("c", i)})
 	}
 	return w
+}
+
+// beginFile writes all records anew.
+func (w *walk) beginFile() {
+	first, err := encodeLine(file{Version: version, Claims: w.records.list()})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.first, w.lines, w.synced = first, nil, 0
 }
 
 func (w *walk) makeClaim(key types.NamespacedName) {
@@ -86,11 +100,17 @@ func (w *walk) take(key types.NamespacedName, e Event) error {
 	if err != nil {
 		return err
 	}
-	if next == nil {
+	if w.records[key] = next; next == nil {
 		delete(w.records, key)
-		return nil
 	}
-	w.records[key] = next
+	line, err := encodeChange(records{key: next})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.lines = append(w.lines, line)
+	if e.Kind != WasPrepared && e.Kind != WasUnprepared && e.Kind != NotSent {
+		w.synced = len(w.lines)
+	}
 	return nil
 }
 
@@ -319,11 +339,10 @@ func (w *walk) crash(reboot bool) {
 		}
 	}
 	clear(w.calls)
-	raw, err := json.Marshal(file{Version: version, Claims: w.records.list()})
-	if err != nil {
-		w.Fatal(err)
+	if reboot {
+		w.lines = w.lines[:w.synced+w.rand.IntN(len(w.lines)-w.synced+1)]
 	}
-	in, err := parse(raw)
+	in, err := parse(bytes.Join(append([][]byte{w.first}, w.lines...), nil))
 	if err != nil {
 		w.Fatalf("%s: %v", w.last, err)
 	}
@@ -331,6 +350,7 @@ func (w *walk) crash(reboot bool) {
 	for _, r := range in.Claims {
 		w.records[r.key()] = r
 	}
+	w.beginFile()
 	if !reboot {
 		return
 	}

@@ -54,8 +54,9 @@ should happen. Without a lever its checks are not made.
   multiply  there are 100,000 devices
 
 --dra checks a driver of resource claims (DRA): by its name the one that --exec
-starts ({dir} stands for the directory of plugins' data), or by its name or its socket
-in the plugin registry one that runs. Drivers ask the API server for claims: name some that
+starts ({dir} stands for the directory of plugins' data, {root} for the kubelet's root
+directory, which has that and the plugin registry), or by its name or its socket in the
+plugin registry one that runs. Drivers ask the API server for claims: name some that
 are allocated to the driver and that no pod uses with --claim. Each is prepared, and
 unprepared in the end.
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/numalet/numalet/deviceplugin/check"
@@ -29,7 +30,8 @@ func begin(ctx context.Context, cfg Config) (*own, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &own{cfg: cfg, process: check.NewProcess(cfg.Command, cfg.Output), dirs: check.Dirs{
+	command := strings.ReplaceAll(cfg.Command, "{root}", dir)
+	o := &own{cfg: cfg, process: check.NewProcess(command, cfg.Output), dirs: check.Dirs{
 		Plugins: filepath.Join(dir, "plugins"), Registry: filepath.Join(dir, "plugins_registry")}}
 	err = errors.Join(os.Mkdir(o.dirs.Plugins, 0o750), os.Mkdir(o.dirs.Registry, 0o750))
 	if err == nil {

@@ -29,7 +29,8 @@ type Config struct {
 	// Socket is the path of the driver's socket in the plugin registry; Find looks for one.
 	Socket string
 	// Command starts the driver of that name through a shell, in place of Socket. {dir} in it stands
-	// for the directory of plugins' data, {registry} for the plugin registry.
+	// for the directory of plugins' data, {registry} for the plugin registry, {root} for the
+	// kubelet's root directory, which has both.
 	Command, Driver string
 	// Output gets what Command writes. Optional.
 	Output io.Writer

@@ -31,6 +31,12 @@ var amountGates = []string{"DRANodeAllocatableResources", "DRAOptionalNodeOperat
 func TestAmountsByClaim(t *testing.T) {
 	containerdrig.Require(t)
 	containerdrig.Alone(t)
+	compareAmounts(t, amountPods)
+}
+
+// compareAmounts runs the pods under both agents until they have reached the same states.
+func compareAmounts(t *testing.T, bringing func() []bringing) (ours, theirs *inside) {
+	t.Helper()
 	c, on := rig.Gated(t, amountGates...), map[string]bool{}
 	for _, gate := range amountGates {
 		on[gate] = true
@@ -38,11 +44,11 @@ func TestAmountsByClaim(t *testing.T) {
 	var sides []*inside
 	for _, agent := range agents {
 		s := newInsideOf(t, c.Another(), agent, map[string]any{"featureGates": on})
-		s.bring(t, amountPods())
+		s.bring(t, bringing())
 		sides = append(sides, s)
 	}
 	var pods []*v1.Pod
-	for _, one := range amountPods() {
+	for _, one := range bringing() {
 		pods = append(pods, one.pod)
 	}
 	made := makeAll(t, []*side{sides[0].side, sides[1].side}, pods)
@@ -59,6 +65,7 @@ func TestAmountsByClaim(t *testing.T) {
 		return errors.Join(asErrors(differences("kubepods", asAny(sides[0].classes(t)),
 			asAny(sides[1].classes(t))))...)
 	})
+	return sides[0], sides[1]
 }
 
 // bringing is a pod, and what its claims bring, by the claim's name in its spec.

@@ -12,38 +12,30 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
 )
 
-// allocated creates a claim and allocates a device to it, as the scheduler does.
-func allocated(t *testing.T, c rig.Cluster, name, driver, pool, device string) *resourcev1.ResourceClaim {
-	t.Helper()
-	api := c.Client.ResourceV1().ResourceClaims(c.Namespace)
-	claim, err := api.Create(t.Context(), &resourcev1.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
-			Requests: []resourcev1.DeviceRequest{{Name: "one",
-				Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: driver}}}}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
-		Results: []resourcev1.DeviceRequestAllocationResult{
-			{Request: "one", Driver: driver, Pool: pool, Device: device}}}}
-	claim, err = api.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return claim
+// checked is a driver that "numalet plugin check" starts. The API server has its node, which runs no
+// agent.
+type checked struct {
+	rig.Cluster
+	t            *testing.T
+	driver, node string
+	dir, cdi     string
+	// slices is a file with the driver's ResourceSlices.
+	slices string
 }
 
-// TestDriverCheck: Kubernetes' test driver passes the checks of drivers, also of its restart.
-func TestDriverCheck(t *testing.T) {
-	const driver, node = "checked.example.com", "checked"
-	c := rig.Start(t)
+func newChecked(t *testing.T, driver, node string) *checked {
+	t.Helper()
+	c := &checked{Cluster: rig.Start(t), t: t, driver: driver, node: node, dir: t.TempDir()}
+	c.cdi, c.slices = filepath.Join(c.dir, "cdi"), filepath.Join(c.dir, "slices.yaml")
+	if err := os.Mkdir(c.cdi, 0o750); err != nil {
+		t.Fatal(err)
+	}
 	nodes := c.Client.CoreV1().Nodes()
 	if _, err := nodes.Create(t.Context(), &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{}); err != nil {
@@ -54,35 +46,75 @@ func TestDriverCheck(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	return c
+}
+
+// device is an allocated device of the driver; share is "" for a whole one.
+func (c *checked) device(name, share string) resourcev1.DeviceRequestAllocationResult {
+	out := resourcev1.DeviceRequestAllocationResult{Request: "one", Driver: c.driver, Pool: c.node,
+		Device: name}
+	if share != "" {
+		out.ShareID = new(types.UID(share))
+	}
+	return out
+}
+
+// claim creates a claim and allocates devices to it, as the scheduler does. It returns what names
+// the claim to the check.
+func (c *checked) claim(name string, devices ...resourcev1.DeviceRequestAllocationResult) string {
+	c.t.Helper()
+	api := c.Client.ResourceV1().ResourceClaims(c.Namespace)
+	claim, err := api.Create(c.t.Context(), &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
+			Requests: []resourcev1.DeviceRequest{{Name: "one",
+				Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: c.driver,
+					AllocationMode: resourcev1.DeviceAllocationModeExactCount,
+					Count:          int64(len(devices))}}}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	claim.Status.Allocation = &resourcev1.AllocationResult{
+		Devices: resourcev1.DeviceAllocationResult{Results: devices}}
+	claim, err = api.UpdateStatus(c.t.Context(), claim, metav1.UpdateOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return fmt.Sprintf("--claim=%s/%s/%s", claim.Namespace, claim.Name, claim.UID)
+}
+
+// check has the command's checks pass, but for those that are skipped; want says how many pass.
+func (c *checked) check(starts, want string, claims ...string) {
+	c.t.Helper()
 	binary, err := harness.Binary()
 	if err != nil {
+		c.t.Fatal(err)
+	}
+	args := append([]string{"plugin", "check", "--dra=" + c.driver, "--exec=" + starts,
+		"--cdi-dir=" + c.cdi, "--slices=" + c.slices, "--plugin-log=" + filepath.Join(c.dir, "log"),
+		"--transcript=" + filepath.Join(c.dir, "calls")}, claims...)
+	out, err := exec.CommandContext(c.t.Context(), binary, args...).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), want) {
+		log, _ := os.ReadFile(filepath.Join(c.dir, "log"))
+		calls, _ := os.ReadFile(filepath.Join(c.dir, "calls"))
+		c.t.Fatalf("%v\n%s\nwant %q\nthe driver said\n%s\nthe calls are\n%s", err, out, want, log, calls)
+	}
+	c.t.Logf("%s", out)
+}
+
+// TestDriverCheck: Kubernetes' test driver passes the checks of drivers, also of its restart.
+func TestDriverCheck(t *testing.T) {
+	c := newChecked(t, "checked.example.com", "checked")
+	text := fmt.Sprintf(`{kind: ResourceSlice, spec: {driver: %s, pool: {name: %s}, devices: [
+ {name: device-00}, {name: device-01}]}}`, c.driver, c.node)
+	if err := os.WriteFile(c.slices, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	cdi, slices := filepath.Join(dir, "cdi"), filepath.Join(dir, "slices.yaml")
-	text := fmt.Sprintf(`{kind: ResourceSlice, spec: {driver: %s, pool: {name: %s}, devices: [
- {name: device-00}, {name: device-01}]}}`, driver, node)
-	for _, err := range []error{os.Mkdir(cdi, 0o750), os.WriteFile(slices, []byte(text), 0o600)} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	starts := fmt.Sprintf("sh -c 'mkdir -p {dir}/%[1]s && exec %[2]s kubelet-plugin --drivername=%[1]s "+
+	c.check(fmt.Sprintf("sh -c 'mkdir -p {dir}/%[1]s && exec %[2]s kubelet-plugin --drivername=%[1]s "+
 		"--kubeconfig=%[3]s --node-name=%[4]s --num-devices=2 --cdi-dir=%[5]s "+
-		"--plugin-registration-path={registry} --datadir={dir}'", driver,
-		filepath.Join(rig.Binaries(t), "dra-test-driver"), c.AdminKubeconfig(), node, cdi)
-	args := []string{"plugin", "check", "--dra=" + driver, "--exec=" + starts, "--cdi-dir=" + cdi,
-		"--slices=" + slices, "--plugin-log=" + filepath.Join(dir, "log"),
-		"--transcript=" + filepath.Join(dir, "calls")}
-	for _, device := range []string{"device-00", "device-01"} {
-		claim := allocated(t, c, "of-"+device, driver, node, device)
-		args = append(args, fmt.Sprintf("--claim=%s/%s/%s", claim.Namespace, claim.Name, claim.UID))
-	}
-	out, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "0 failed") {
-		log, _ := os.ReadFile(filepath.Join(dir, "log"))
-		calls, _ := os.ReadFile(filepath.Join(dir, "calls"))
-		t.Fatalf("%v\n%s\nthe driver said\n%s\nthe calls are\n%s", err, out, log, calls)
-	}
-	t.Logf("%s", out)
+		"--plugin-registration-path={registry} --datadir={dir}'", c.driver,
+		filepath.Join(rig.Binaries(t), "dra-test-driver"), c.AdminKubeconfig(), c.node, c.cdi),
+		"0 failed", c.claim("first", c.device("device-00", "")),
+		c.claim("second", c.device("device-01", "")))
 }

@@ -38,7 +38,7 @@ type recorder struct {
 
 func newRecorder(t testing.TB, dir string) *recorder {
 	r := &recorder{journal: newJournal(filepath.Join(dir, FileName)), t: t}
-	t.Cleanup(r.close)
+	t.Cleanup(r.Close)
 	return r
 }
 
@@ -53,7 +53,7 @@ func (r *recorder) commit(changes ...allocation.Change) {
 
 func (r *recorder) content() []byte {
 	r.t.Helper()
-	raw, err := os.ReadFile(r.path)
+	raw, err := os.ReadFile(r.Path)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func (r *recorder) content() []byte {
 // check reads the file and compares it with the state.
 func (r *recorder) check() {
 	r.t.Helper()
-	got, err := ReadState(r.path)
+	got, err := ReadState(r.Path)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -89,17 +89,17 @@ func unversioned(s allocation.State) allocation.State {
 func TestCommitCostsWhatItChanges(t *testing.T) {
 	r := newRecorder(t, t.TempDir())
 	syncs := 0
-	r.sync = func(f *os.File) error {
+	r.Sync = func(f *os.File) error {
 		syncs++
 		return f.Sync()
 	}
 	r.commit(allocation.Change{Put: smallPod("huge", 17<<20)})
 	for i := range 100 {
 		uid := types.UID(fmt.Sprint(i))
-		before := r.size
+		before := r.Size()
 		r.commit(allocation.Change{Put: smallPod(string(uid), 10)})
 		r.commit(allocation.Change{Drop: uid})
-		if wrote := r.size - before; wrote <= 0 || wrote > 400 {
+		if wrote := r.Size() - before; wrote <= 0 || wrote > 400 {
 			t.Fatalf("pod %d: %d bytes were written", i, wrote)
 		}
 	}
@@ -119,8 +119,8 @@ func TestJournalIsBegunAnew(t *testing.T) {
 		if r.begun != was || i == 0 {
 			begins++
 		}
-		if limit := 2*r.begun + journalSlack; r.size > limit {
-			t.Fatalf("the file has %d bytes, want at most %d", r.size, limit)
+		if limit := 2*r.begun + journalSlack; r.Size() > limit {
+			t.Fatalf("the file has %d bytes, want at most %d", r.Size(), limit)
 		}
 		r.check()
 	}
@@ -247,7 +247,7 @@ func TestFirstCommitAfterACutWrite(t *testing.T) {
 	r := newRecorder(t, dir)
 	r.commit(allocation.Change{Put: smallPod("a", 1)})
 	r.commit(allocation.Change{Put: smallPod("b", 1)})
-	if err := os.Truncate(r.path, r.size-5); err != nil {
+	if err := os.Truncate(r.Path, r.Size()-5); err != nil {
 		t.Fatal(err)
 	}
 	s := mustOpen(t, dir)
@@ -274,7 +274,7 @@ func TestFileOfAnotherIsNotAppendedTo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRecorder(t, t.TempDir())
 			r.commit(allocation.Change{Put: smallPod("a", 1)})
-			if err := errors.Join(os.Remove(r.path), intrude(r.path)); err != nil {
+			if err := errors.Join(os.Remove(r.Path), intrude(r.Path)); err != nil {
 				t.Fatal(err)
 			}
 			r.commit(allocation.Change{Put: smallPod("b", 1)})
@@ -286,7 +286,7 @@ func TestFileOfAnotherIsNotAppendedTo(t *testing.T) {
 	}
 	r := newRecorder(t, t.TempDir())
 	r.commit(allocation.Change{Put: smallPod("a", 1)})
-	if err := os.Truncate(r.path, r.size-1); err != nil {
+	if err := os.Truncate(r.Path, r.Size()-1); err != nil {
 		t.Fatal(err)
 	}
 	r.commit(allocation.Change{Put: smallPod("b", 1)})
@@ -298,7 +298,7 @@ func TestFailedSyncIsTakenBack(t *testing.T) {
 	r := newRecorder(t, t.TempDir())
 	r.commit(allocation.Change{Put: smallPod("a", 1)})
 	before := r.content()
-	r.sync = func(*os.File) error { return errors.New("no space") }
+	r.Sync = func(*os.File) error { return errors.New("no space") }
 	change := allocation.Change{Put: smallPod("b", 1)}
 	if err := r.record(r.state.With([]allocation.Change{change}), []allocation.Change{change}); err == nil {
 		t.Fatal("no error")
@@ -306,7 +306,7 @@ func TestFailedSyncIsTakenBack(t *testing.T) {
 	if after := r.content(); !bytes.Equal(before, after) {
 		t.Errorf("the file was\n%s\nand is\n%s", before, after)
 	}
-	r.sync = (*os.File).Sync
+	r.Sync = (*os.File).Sync
 	r.commit(allocation.Change{Put: smallPod("c", 1)})
 	r.check()
 	if lines := bytes.Count(r.content(), []byte("\n")); lines != 1 {

@@ -106,7 +106,7 @@ func TestOwedSurvivesRestart(t *testing.T) {
 // A commit that fails owes nothing.
 func TestOwedIsAllOrNothing(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
-	s.journal.sync = func(*os.File) error { return errors.New("no space") }
+	s.journal.Sync = func(*os.File) error { return errors.New("no space") }
 	run(t, s)
 	a := allocationtest.Pod("a")
 	if err := s.Commit(context.Background(), allocation.Change{Put: a}); err != nil {

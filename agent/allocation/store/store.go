@@ -36,7 +36,7 @@ func Open(dir string) (*Store, error) {
 		commits: make(chan commit),
 		stopped: make(chan struct{}),
 	}
-	state, err := load(s.journal.path, time.Now())
+	state, err := load(s.journal.Path, time.Now())
 	if err != nil && !errors.Is(err, errUnusable) {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (s *Store) Commit(ctx context.Context, changes ...allocation.Change) error 
 
 // Run writes commits until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
-	defer s.journal.close()
+	defer s.journal.Close()
 	defer close(s.stopped)
 	for {
 		select {

@@ -76,7 +76,7 @@ func TestFailedWriteChangesNothing(t *testing.T) {
 	}
 	before := s.State()
 	full := errors.New("no space left on device")
-	s.journal.sync = func(*os.File) error { return full }
+	s.journal.Sync = func(*os.File) error { return full }
 	if err := s.Commit(ctx, allocation.Change{Put: allocationtest.Pod("b")}); !errors.Is(err, full) {
 		t.Errorf("Commit() = %v, want %v", err, full)
 	}
@@ -104,7 +104,7 @@ func TestStateHasABound(t *testing.T) {
 	tooLarge(change)
 	r.check()
 	r.state = r.state.With([]allocation.Change{change})
-	r.close()
+	r.Close()
 	r.commit(allocation.Change{Drop: "a"})
 	tooLarge(allocation.Change{Put: smallPod("c", maxState)}) // nor in a file that was begun with too much
 	r.check()
@@ -124,7 +124,7 @@ func TestChanged(t *testing.T) {
 	if n := len(s.State().Pods); n != 2 {
 		t.Errorf("%d pods when told of the change, want 2", n)
 	}
-	s.journal.sync = func(*os.File) error { return errors.New("no") }
+	s.journal.Sync = func(*os.File) error { return errors.New("no") }
 	if err := s.Commit(context.Background(), allocation.Change{Put: allocationtest.Pod("c")}); err == nil {
 		t.Fatal("no error")
 	}
