@@ -109,8 +109,11 @@ func (l *legacy) apply(path string, r Resources) error {
 			Limit:    uint64(r.HugePages[size]),
 		})
 	}
-	_, err := cgroup1.New(cgroup1.StaticPath(path), spec, cgroup1.WithHierarchy(l.hierarchy))
-	return err
+	if _, err := cgroup1.New(cgroup1.StaticPath(path), spec,
+		cgroup1.WithHierarchy(l.hierarchy)); err != nil {
+		return err
+	}
+	return reserve(filepath.Join(l.mount, "hugetlb", path), "limit_in_bytes", r.HugePages)
 }
 
 func (l *legacy) children(path string) ([]string, error) {

@@ -125,6 +125,8 @@ func TestUnified(t *testing.T) {
 	expect(t, h.mount+"/kubepods/besteffort", "cpu.weight", "1")
 	expect(t, h.mount+"/kubepods/burstable/podb1", "cpu.weight", "20", "cpu.max", "100000 100000",
 		"pids.max", "64", "hugetlb.2MB.max", "4194304")
+	expectReserved(t, tree, burstable, h.mount+"/kubepods/burstable/podb1", "hugetlb.2MB.rsvd.max",
+		"4194304")
 	if exists(h.mount + "/kubepods/burstable/podb1/memory.max") {
 		t.Error("a pod without memory limit got one")
 	}
@@ -218,6 +220,8 @@ func TestLegacy(t *testing.T) {
 	expect(t, h.mount+"/hugetlb/kubepods/podg1", "hugetlb.2MB.limit_in_bytes", "0")
 	expect(t, h.mount+"/hugetlb/kubepods/burstable",
 		"hugetlb.2MB.limit_in_bytes", "4611686018427387904")
+	expectReserved(t, tree, testPod("g1", full, full), h.mount+"/hugetlb/kubepods/podg1",
+		"hugetlb.2MB.rsvd.limit_in_bytes", "0")
 	for _, hierarchy := range []string{"systemd", "unified"} {
 		if !exists(h.mount + "/" + hierarchy + "/kubepods/podg1") {
 			t.Errorf("no pod cgroup in hierarchy %s, which has no values", hierarchy)

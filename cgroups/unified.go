@@ -55,7 +55,10 @@ func (u *unified) apply(path string, r Resources) error {
 	if err := control.ToggleControllers(u.controllers, cgroup2.Enable); err != nil {
 		return err
 	}
-	return control.Update(u.resources(r))
+	if err := control.Update(u.resources(r)); err != nil {
+		return err
+	}
+	return reserve(filepath.Join(u.mount, path), "max", r.HugePages)
 }
 
 func (u *unified) resources(r Resources) *cgroup2.Resources {

@@ -97,8 +97,7 @@ func pagePods() []bringing {
 			"main "+limits+" "+pages+" x y", "second "+limits+" y"),
 		amountPod("init", one(all), "main "+limits+" "+pages+" x"),
 		amountPod("of-pod", one(all), "main x", "second "+limits+" "+pages+" x"),
-		amountPod("volume", one(usual), "main "+limits+" x"),
-		amountPod("volume-besides", one(usual), "main "+limits+" "+pages+" x"),
+		amountPod("volume", one(usual), "main "+limits+" "+pages+" x"),
 	}
 	for _, o := range out {
 		spec := &o.pod.Spec
@@ -109,8 +108,8 @@ func pagePods() []bringing {
 			spec.InitContainers = []v1.Container{first}
 		case "of-pod":
 			spec.Resources = &v1.ResourceRequirements{
-				Limits: podtest.Amounts("cpu=100m memory=128Mi hugepages-2Mi=8Mi")}
-		case "volume", "volume-besides":
+				Limits: podtest.Amounts("cpu=100m memory=128Mi")}
+		case "volume":
 			spec.Volumes = append(spec.Volumes, v1.Volume{Name: "pages", VolumeSource: v1.VolumeSource{
 				EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumHugePages}}})
 			spec.Containers[0].VolumeMounts = append(spec.Containers[0].VolumeMounts,
