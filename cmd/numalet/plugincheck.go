@@ -55,7 +55,7 @@ should happen. Without a lever its checks are not made.
 
 --dra checks a driver of resource claims (DRA): by its name the one that --exec
 starts ({dir} stands for the directory of plugins' data, {root} for the kubelet's root
-directory, which has that and the plugin registry), or by its name or its socket in the
+directory, which has that, the plugin registry and pod-resources), or by its name or its socket in the
 plugin registry one that runs. Drivers ask the API server for claims: name some that
 are allocated to the driver and that no pod uses with --claim. Each is prepared, and
 unprepared in the end.

@@ -22,6 +22,7 @@ type own struct {
 	process *check.Process
 	dirs    check.Dirs
 	socket  string // in the plugin registry
+	stop    func() // of what the node serves
 }
 
 // begin starts the driver and waits for its socket.
@@ -33,7 +34,8 @@ func begin(ctx context.Context, cfg Config) (*own, error) {
 	command := strings.ReplaceAll(cfg.Command, "{root}", dir)
 	o := &own{cfg: cfg, process: check.NewProcess(command, cfg.Output), dirs: check.Dirs{
 		Plugins: filepath.Join(dir, "plugins"), Registry: filepath.Join(dir, "plugins_registry")}}
-	err = errors.Join(os.Mkdir(o.dirs.Plugins, 0o750), os.Mkdir(o.dirs.Registry, 0o750))
+	o.stop, err = ServeNoPods(dir)
+	err = errors.Join(err, os.Mkdir(o.dirs.Plugins, 0o750), os.Mkdir(o.dirs.Registry, 0o750))
 	if err == nil {
 		err = o.start(ctx)
 	}
@@ -71,6 +73,9 @@ func (o *own) start(ctx context.Context) error {
 // end kills the driver and removes its directory.
 func (o *own) end() {
 	o.process.Kill()
+	if o.stop != nil {
+		o.stop()
+	}
 	_ = os.RemoveAll(filepath.Dir(o.dirs.Plugins)) // ours, and below the directory of such
 }
 
