@@ -23,8 +23,6 @@ var nodeDifferences = []difference{
 		why: "pods that run are not resized yet"},
 	{where: `\.(capacity|allocatable)\.ephemeral-storage`, sometimes: true,
 		why: "the same amount is written another way, and what is free changes"},
-	{where: `\.capacity\.memory|\.allocatable\.memory`, sometimes: true,
-		why: "what is reserved for the hard eviction threshold"},
 }
 
 var eventDifferences = []difference{
