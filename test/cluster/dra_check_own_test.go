@@ -117,12 +117,12 @@ func TestInterfaceDriverCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, nics := newChecked(t, "checked-eni.example.com", "checked-interfaces"), newNICs(t)
-	starts := fmt.Sprintf("%s plugin eni --dra --vendor=15b3 --node-ip=%s --dra-driver=%s "+
-		"--kubeconfig=%s --node-name=%s --cdi-dir=%s --dra-root-dir={root} --sysfs=%s --state-dir=%s "+
-		"--pod-resources={root}/pod-resources/kubelet.sock", binary,
+	c, nics := newChecked(t, "eni.example.com", "checked-interfaces"), newNICs(t)
+	starts := fmt.Sprintf("%s plugin eni --dra --name=%s,%s --node-ip=%s --dra-driver=%s "+
+		"--kubeconfig=%s --node-name=%s --cdi-dir=%s --dra-root-dir={root} --state-dir=%s "+
+		"--pod-resources={root}/pod-resources/kubelet.sock", binary, nics.all[0].name, nics.all[1].name,
 		strings.Join(nics.addressesOfNode(), ","), c.driver, c.AdminKubeconfig(), c.node, c.cdi,
-		filepath.Join(nics.dir, "sys"), filepath.Join(nics.dir, "state"))
+		filepath.Join(nics.dir, "state"))
 	names := c.publish(starts, 2)
 	c.check(starts, ownPasses, c.claim("first", c.device(names[0], "")),
 		c.claim("second", c.device(names[1], "")))
