@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/numalet/numalet/internal/podtest"
 	containerdrig "github.com/numalet/numalet/test/containerd/rig"
 )
 
@@ -96,25 +95,10 @@ func pagePods() []bringing {
 		amountPod("two-claims", map[string]amounts{"x": all, "y": usual},
 			"main "+limits+" "+pages+" x y", "second "+limits+" y"),
 		amountPod("init", one(all), "main "+limits+" "+pages+" x"),
-		amountPod("of-pod", one(all), "main x", "second "+limits+" "+pages+" x"),
-		amountPod("volume", one(usual), "main "+limits+" "+pages+" x"),
 	}
-	for _, o := range out {
-		spec := &o.pod.Spec
-		switch o.pod.Name {
-		case "init":
-			first := containerUsing("first " + limits + " " + pages + " x")
-			first.Image = doneImage
-			spec.InitContainers = []v1.Container{first}
-		case "of-pod":
-			spec.Resources = &v1.ResourceRequirements{
-				Limits: podtest.Amounts("cpu=100m memory=128Mi")}
-		case "volume":
-			spec.Volumes = append(spec.Volumes, v1.Volume{Name: "pages", VolumeSource: v1.VolumeSource{
-				EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumHugePages}}})
-			spec.Containers[0].VolumeMounts = append(spec.Containers[0].VolumeMounts,
-				v1.VolumeMount{Name: "pages", MountPath: "/pages"})
-		}
-	}
+	first := containerUsing("first " + limits + " " + pages + " x")
+	first.Image = doneImage
+	last := &out[len(out)-1].pod.Spec
+	last.InitContainers = []v1.Container{first}
 	return out
 }
