@@ -2,6 +2,7 @@ package guest_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/agent/volume/selinux"
+	"github.com/numalet/numalet/test/harness"
 )
 
 // loadPolicy has the kernel label files, and says which labels containers have.
@@ -39,6 +41,14 @@ func labeledPod(uid, level string) *v1.Pod {
 	return pod
 }
 
+// setUpLabeled is setUp for a target that may be slow: the kernel has just loaded its policy.
+func (a diskAgent) setUpLabeled(pod *v1.Pod) {
+	a.t.Helper()
+	harness.Eventually(a.t, "volumes of pod "+pod.Name, func() error {
+		return a.SetUp(context.Background(), pod)
+	})
+}
+
 // testSELinux: the kernel gives the files of a volume that one pod has alone the label of that pod, whoever
 // had it before. Other volumes are left to the runtime.
 func testSELinux(t *testing.T) {
@@ -50,7 +60,7 @@ func testSELinux(t *testing.T) {
 	a := newLabelingAgent(t, labels)
 	for i, level := range []string{"s0:c1,c2", "s0:c3"} {
 		uid := fmt.Sprintf("level%d", i)
-		a.setUp(labeledPod(uid, level))
+		a.setUpLabeled(labeledPod(uid, level))
 		file := path(uid, "iscsi", "labeled") + "/x"
 		if i == 0 {
 			write(t, file, "of the first")
@@ -59,7 +69,7 @@ func testSELinux(t *testing.T) {
 		a.stop()
 		a = newLabelingAgent(t, labels)
 		pod := labeledPod(uid, level)
-		a.setUp(pod) // it is there already
+		a.setUpLabeled(pod) // it is there already
 		checkLabels(t, uid, "system_u:object_r:container_file_t:"+level)
 		if text, err := os.ReadFile(file); err != nil || string(text) != "of the first" {
 			t.Errorf("%s reads %q, %v", uid, text, err)
@@ -76,7 +86,7 @@ func testSELinux(t *testing.T) {
 		t.Errorf("with a wrong label: %v", err)
 	}
 	a.end("wrong")
-	a.setUp(labeledPod("last", "s0:c1"))
+	a.setUpLabeled(labeledPod("last", "s0:c1"))
 	if text, err := os.ReadFile(path("last", "iscsi", "labeled") + "/x"); err != nil || string(text) != "of the first" {
 		t.Errorf("after a wrong label, the disk has %q, %v", text, err)
 	}
