@@ -94,7 +94,7 @@ func newCSIRounds(t *testing.T, c rig.Cluster, n rig.Node, seed uint64) *csiRoun
 }
 
 // play has pods come and go, with a kill while they come, perhaps one while they run, and one while they
-// go.
+// go. Pods of some rounds go while they come.
 func (r *csiRounds) play(round int) error {
 	r.did, r.readonly = nil, r.random.IntN(2) == 0
 	var pods []string
@@ -105,25 +105,30 @@ func (r *csiRounds) play(round int) error {
 		}
 	}
 	r.did = append(r.did, fmt.Sprintf("%v", pods))
-	r.disturb()
-	for _, name := range pods {
-		if err := r.use(name, round); err != nil {
-			return err
-		}
-	}
-	if r.random.IntN(2) == 0 {
-		r.disturb()
-		for _, name := range pods {
-			if err := r.use(name, round+1); err != nil {
-				return err
-			}
-		}
+	if r.random.IntN(4) == 0 {
+		r.did = append(r.did, "pods go early")
+		r.pause()
+	} else if err := r.run(pods, round); err != nil {
+		return err
 	}
 	for _, name := range pods {
 		r.MustRun("delete", "pod", name, "--wait=false")
 	}
 	r.disturb()
 	return r.awaitNothing()
+}
+
+// run has the pods use their volumes, after a kill, and perhaps again after another one.
+func (r *csiRounds) run(pods []string, round int) error {
+	for i := range 1 + r.random.IntN(2) {
+		r.disturb()
+		for _, name := range pods {
+			if err := r.use(name, round+i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // begin creates a pod with its volumes.
