@@ -1,6 +1,6 @@
 #!/bin/sh
-# Gets Debian's initiator of iSCSI, its server of NFS and SELinux's compiler of policies, and prints the folder they are unpacked in.
-# Nothing is installed, and once there it is used again.
+# Gets Debian's initiator of iSCSI, its server of NFS and SELinux's compiler of policies, and prints the
+# folder they are unpacked in. Nothing is installed, and once there it is used again.
 set -eu
 
 packages="open-iscsi libopeniscsiusr libisns0 libmount1 libkmod2 nfs-common nfs-kernel-server libnfsidmap1

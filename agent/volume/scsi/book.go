@@ -31,11 +31,12 @@ type shared struct {
 	users map[Use]state
 	made  bool // it has a directory
 	// found: the disk comes from its directory, so the API may have another name for it.
-	found  bool
-	ending bool // a goroutine detaches it
-	// mounted: it was when it was found. login: an earlier run may have begun a login that goes on without
-	// that run, and without iscsiadm. iscsid tells nobody.
-	mounted, login bool
+	found   bool
+	ending  bool // a goroutine detaches it
+	mounted bool // when it was found
+	// login: when the disk was found, iscsid may have been at a login for an earlier run. It goes on
+	// without that run and without iscsiadm, and nobody can ask for it.
+	login bool
 }
 
 // book has the disks of the node. Directories are the record; the book is read from them once.

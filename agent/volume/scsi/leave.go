@@ -162,11 +162,12 @@ func (d *Disks) undo(ctx context.Context, k key, disk Disk) error {
 	return nil
 }
 
-// errLogin is the error of a disk whose directory has to stay.
-var errLogin = errors.New("an earlier run of the agent may have begun a login to its target; a session " +
-	"that still comes of it will be ended")
+// errLogin keeps the directory of a disk, and has it looked at again.
+var errLogin = errors.New("an earlier run of the agent may have begun a login to the target: " +
+	"a session that comes of it will be ended")
 
-// loginsEnd is when no login of an earlier run goes on: the kernel has a session, or iscsid has given up.
+// loginsEnd returns the time after which no login of an earlier run makes a session: iscsid has given
+// up.
 func (d *Disks) loginsEnd() time.Time { return d.began.Add(commandWait) }
 
 // alone returns an error if the file system that is mounted on dir is mounted elsewhere too.

@@ -53,7 +53,8 @@ func (a diskAgent) setUpLabeled(pod *v1.Pod) {
 // had it before. Other volumes are left to the runtime.
 func testSELinux(t *testing.T) {
 	loadPolicy(t)
-	labels, err := selinux.New(selinux.ThisHost(), func(gate string) bool { return gate != "SELinuxMount" }, nil)
+	gates := func(gate string) bool { return gate != "SELinuxMount" }
+	labels, err := selinux.New(selinux.ThisHost(), gates, nil)
 	if err != nil || !labels.Enabled() {
 		t.Fatalf("SELinux is not on: %v", err)
 	}
@@ -87,7 +88,8 @@ func testSELinux(t *testing.T) {
 	}
 	a.end("wrong")
 	a.setUpLabeled(labeledPod("last", "s0:c1"))
-	if text, err := os.ReadFile(path("last", "iscsi", "labeled") + "/x"); err != nil || string(text) != "of the first" {
+	text, err := os.ReadFile(path("last", "iscsi", "labeled") + "/x")
+	if err != nil || string(text) != "of the first" {
 		t.Errorf("after a wrong label, the disk has %q, %v", text, err)
 	}
 	a.end("last")
