@@ -32,14 +32,15 @@ func pinning(t *testing.T, size uint64) machine.Hardware {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return machine.Hardware{Machine: m, Memory: static, Allocatable: node.Allocatable(m, node.Reservation{
-		MaxPods: 100, Reserved: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")},
-	})}
+	reserved := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
+	return machine.Hardware{Machine: m, Memory: static,
+		Allocatable: node.Allocatable(m, node.Reservation{MaxPods: 100, Reserved: reserved})}
 }
 
-// The machine has become too small for three pods that wait, and the API server is asked about the last.
-// Until it answers, the first has no place beside all claims, and keeps its own. The second keeps its
-// claim too: if it lost it and got it again, the first would be decided on anew, without end.
+// The machine has become too small for three pods that wait, and the API server is asked about the
+// last. Until it answers, the first has no place beside all claims, and keeps its own. The second
+// keeps its claim too: if it lost it and got it again, the first would be decided on anew, without
+// end.
 func TestAClaimBesideTheOneThatStaysIsKept(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		c := &resourceClaims{lacks: map[types.UID]claim.Lack{"a": noClaim, "c": noClaim},

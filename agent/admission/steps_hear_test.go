@@ -139,15 +139,31 @@ func (w *walk) count(g *grant) {
 	}
 }
 
-// fits checks that what is only counted is not promised beyond what there is.
+// fits checks that what is only counted is not promised beyond what there is, nor given to a pod though
+// one before it waits for it.
 func (w *walk) fits(last *tenant) {
-	var sum amount
+	var sum, lasting amount
 	n := int64(0)
 	for _, t := range w.tenants {
 		if t.known && t.said == decide.Admit {
 			sum = sum.plus(t.total(w.site, true))
 			n++
+			if !t.leaving {
+				lasting = lasting.plus(t.total(w.site, true))
+			}
 		}
+	}
+	for _, e := range w.desk.queue.admitter.pods.order {
+		if e.Pod.UID == last.uid {
+			break
+		}
+		if t := w.find(e.Pod.UID); e.state == waiting && t.epoch == w.site.epoch {
+			lasting = lasting.plus(t.total(w.site, true))
+		}
+	}
+	if !lasting.within(w.site.amount(), last.total(w.site, true)) {
+		w.failf("pods that stay and those that wait before %s request %+v of %+v", last.uid, lasting,
+			w.site.amount())
 	}
 	if !sum.within(w.site.amount(), last.total(w.site, true)) || n > w.site.maxPods {
 		w.failf("%d pods request %+v with %s, of %+v for %d", n, sum, last.uid, w.site.amount(),

@@ -32,7 +32,8 @@ func (w *walk) promised() {
 			continue
 		}
 		if known := p.claimsOf(e.Pod); !reflect.DeepEqual(known, e.uses) {
-			w.failf("%s waits as if its claims were %+v, and they are %+v", e.Pod.UID, e.uses, known)
+			w.failf("%s waits as if its claims were %+v, and they are %+v", e.Pod.UID, e.uses,
+				known)
 		}
 	}
 }
