@@ -110,6 +110,8 @@ func TestClaimsAreRefusedThatPluginsGave(t *testing.T) {
 	const pci = "0000:1b:00.0"
 	admin := useOf(claim.Place{UUID: "GPU-0"})
 	admin.Devices[0].Admin = true
+	again := useOf(claim.Place{UUID: "GPU-0"})
+	again.UID = "made-again"
 	answered := Devices{{Resource: "nvidia.com/gpu", IDs: []string{"GPU-0"}, Answer: []byte{}}}
 	for _, c := range []struct {
 		name  string
@@ -141,6 +143,9 @@ func TestClaimsAreRefusedThatPluginsGave(t *testing.T) {
 		{name: "the pod has both already", other: given("GPU-0", ""),
 			own: Container{answered, claimsOf(useOf(claim.Place{UUID: "GPU-0"}))},
 			use: useOf(claim.Place{UUID: "GPU-0"})},
+		{name: "the pod has an earlier claim of that name", other: given("GPU-0", ""),
+			own: Container{claimsOf(useOf(claim.Place{UUID: "GPU-1"}))}, use: again,
+			why: "both have the UUID GPU-0"},
 	} {
 		for _, lack := range []claim.Lack{{}, {Reason: claim.ReasonWaitDriver, Why: "no driver"}} {
 			v := dgxView(t, topology.None)
