@@ -190,9 +190,10 @@ func (s *site) pool(isolated bool) mask {
 }
 
 // padded reports whether so many CPUs are what whole cores make of fewer. While CPUs are offline
-// there are cores of several sizes.
-func (s *site) padded(asked, got int) bool {
-	if s.offline != 0 {
+// there are cores of several sizes. A pod that came when the site was another one may have been given
+// cores of then, before its drivers took their time.
+func (s *site) padded(asked, got, came int) bool {
+	if s.offline != 0 || came != s.epoch {
 		return got >= asked && got < asked+s.threads
 	}
 	return got == (asked+s.threads-1)/s.threads*s.threads
@@ -228,7 +229,7 @@ func (w *walk) asked(t *tenant, c *wish, g, before *grant) {
 	// By the policy then.
 	earlier := !s.ownCPUs && before != nil && p.cpus == before.parts[c.name].cpus
 	if got := popcount(p.cpus); got != cpus && !earlier && !(t.rules.WholeCores && cpus > 0 &&
-		s.padded(cpus, got)) {
+		s.padded(cpus, got, t.epoch)) {
 		w.failf("%s of %s got CPUs %s, want %d", c.name, t.uid, p.cpus.set(), cpus)
 	}
 	if p.count != c.devices {
