@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -257,17 +256,6 @@ func (w *walk) asked(t *tenant, c *wish, g, before *grant) {
 	if !ok {
 		w.failf("%s of %s got %v, want %v", c.name, t.uid, p.blocks, blocks)
 	}
-}
-
-// devicesAt is what the container has of one resource.
-func devicesAt(p part, at int) (out []string) {
-	for _, name := range p.devices {
-		if strings.HasPrefix(name, stepResources[at]+"/") {
-			out = append(out, name)
-		}
-	}
-	slices.Sort(out)
-	return out
 }
 
 // beside checks that nobody else has any of it, and that containers which run at the same time have

@@ -226,3 +226,14 @@ func (w *wish) resources(quality int) v1.ResourceRequirements {
 }
 
 func popcount(m mask) int { return bits.OnesCount64(uint64(m)) }
+
+// devicesAt is what the container has of one resource.
+func devicesAt(p part, at int) (out []string) {
+	for _, name := range p.devices {
+		if strings.HasPrefix(name, stepResources[at]+"/") {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
