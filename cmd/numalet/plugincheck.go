@@ -54,11 +54,11 @@ should happen. Without a lever its checks are not made.
   multiply  there are 100,000 devices
 
 --dra checks a driver of resource claims (DRA): by its name the one that --exec
-starts ({dir} stands for the directory of plugins' data, {root} for the kubelet's root
-directory, which has that, the plugin registry and pod-resources), or by its name or its socket in the
-plugin registry one that runs. Drivers ask the API server for claims: name some that
-are allocated to the driver and that no pod uses with --claim. Each is prepared, and
-unprepared in the end.
+starts, or by its name or its socket in the plugin registry one that runs. {dir} stands
+for the directory of plugins' data, and {root} for the kubelet's root directory, where
+that, the plugin registry and pod-resources are. Drivers ask the API server for claims:
+name some that are allocated to the driver and that no pod uses with --claim. Each is
+prepared, and unprepared in the end.
 
 The exit code is 0 when no check failed, 1 when one did, and 2 when the plugin
 could not be checked. Warnings are no failures.`,
