@@ -136,13 +136,14 @@ func (p *pass) reconsider(ctx context.Context, e *entry, d *decide.Decision) {
 		*d = p.decide(e, p.withoutLater.upTo(p.at, p.pods))
 		switch d.Outcome {
 		case decide.Admit:
-			p.displace(ctx, d.Held)
+			p.displace(ctx, allocation.TakenBy(d.Held))
 		case decide.Wait:
-			claims := d.Claim
-			if reflect.DeepEqual(claims.Containers, e.has.pod.Containers) {
-				claims = allocation.Pod{} // the claims behind were made beside it
+			by := allocation.TakenBy(d.Claim)
+			if reflect.DeepEqual(d.Claim.Containers, e.has.pod.Containers) {
+				// The memory of those behind was claimed beside it.
+				by = by.With(allocation.Memory(nil))
 			}
-			p.displace(ctx, claims)
+			p.displace(ctx, by)
 		}
 	}
 }
@@ -166,17 +167,22 @@ func (p *pass) planPendingRelease(e *entry) (held allocation.Pod, ok bool) {
 }
 
 // displace takes from the pods behind the claims that overlap; they all look for a place again, those
-// for which a call is under way after that.
-// After the first time their turn in this pass is still to come.
-func (p *pass) displace(ctx context.Context, by allocation.Pod) {
+// for which a call is under way after that. Pods that are queued keep memory beside what is taken: their
+// turn in this pass is still to come. So is that of the others after the first time.
+func (p *pass) displace(ctx context.Context, by allocation.Taken) {
 	if p.displaced {
 		return
 	}
 	p.displaced = true
+	exact := by.With(allocation.Memory(nil))
 	for _, o := range p.pods.order[p.at+1:] {
-		if o.claims() && o.state.mayBeDisplaced() {
-			overlaps := allocation.TakenBy(o.has.pod).Overlaps(allocation.TakenBy(by))
-			p.tell(ctx, o, displaced{overlaps})
+		has := allocation.TakenBy(o.has.pod)
+		switch {
+		case !o.claims():
+		case o.state == queued && has.Overlaps(exact):
+			p.tell(ctx, o, displaced{broken: true})
+		case o.state.mayBeDisplaced():
+			p.tell(ctx, o, displaced{has.Overlaps(by)})
 		}
 	}
 }

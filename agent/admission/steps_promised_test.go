@@ -8,7 +8,7 @@ import (
 )
 
 // promised checks that each pod that waits was decided on with its resource claims as they are known
-// now. It counts how often two pods are promised one CPU or device, which is rare and not yet explained.
+// now, and that no two pods are promised one CPU or device.
 func (w *walk) promised() {
 	p := w.desk.queue.admitter.pods
 	var before []*grant
@@ -19,12 +19,13 @@ func (w *walk) promised() {
 		g := grantOf(e.has.pod, 0)
 		for _, o := range before {
 			if g.cpus&o.cpus != 0 {
-				w.seen["CPUs promised twice"]++
+				w.failf("%s has CPUs that an earlier pod is promised: %s", e.Pod.UID, w.state(w.find(e.Pod.UID)))
 			}
 			if both := slices.ContainsFunc(g.devices, func(id string) bool {
 				return slices.Contains(o.devices, id)
 			}); both {
-				w.seen["devices promised twice"]++
+				w.failf("%s has devices that an earlier pod is promised: %s", e.Pod.UID,
+					w.state(w.find(e.Pod.UID)))
 			}
 		}
 		before = append(before, g)
