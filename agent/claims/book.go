@@ -256,7 +256,7 @@ func (b *book) recordLocked(next, changed records, durable bool) error {
 
 // beginLocked begins the file anew. What shrinks is never too much.
 func (b *book) beginLocked(all records, grows bool) error {
-	content, err := encodeLine(file{Version: version, BootID: b.bootID, Claims: all.list()})
+	content, err := files.EncodeLine("", file{Version: version, BootID: b.bootID, Claims: all.list()})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/internal/strictyaml"
 )
@@ -169,16 +170,7 @@ func encodeChange(changed records) ([]byte, error) {
 	slices.SortFunc(c.Drop, func(a, b claimName) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
-	return encodeLine(c)
-}
-
-func encodeLine(value any) ([]byte, error) {
-	data, err := json.Marshal(value)
-	if err != nil {
-		return nil, err
-	}
-	out := fmt.Appendf(make([]byte, 0, len(data)+64), `{"checksum":%d,"data":`, crc32.ChecksumIEEE(data))
-	return append(append(out, data...), "}\n"...), nil
+	return files.EncodeLine("", c)
 }
 
 // check says what is wrong with a record that was read.

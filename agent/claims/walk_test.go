@@ -15,6 +15,7 @@ import (
 
 	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/deviceplugin/dra"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // walk is a node whose agent only has records and calls under way, beside drivers that know what
@@ -67,7 +68,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 
 // beginFile writes all records anew.
 func (w *walk) beginFile() {
-	first, err := encodeLine(file{Version: version, Claims: w.records.list()})
+	first, err := files.EncodeLine("", file{Version: version, Claims: w.records.list()})
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -1,8 +1,10 @@
 package files
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 )
 
@@ -78,4 +80,16 @@ func (j *Journal) Close() {
 		_ = j.file.Close() // what had to be synced was
 		j.file = nil
 	}
+}
+
+// EncodeLine returns a JSON object in a line: what header says, such as `"version":3,`, the CRC-32 (IEEE)
+// of the value's bytes as checksum, and the value as data. The JSON encoder would parse all data once more.
+func EncodeLine(header string, value any) ([]byte, error) {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	line := make([]byte, 0, len(data)+64)
+	line = fmt.Appendf(line, `{%s"checksum":%d,"data":`, header, crc32.ChecksumIEEE(data))
+	return append(append(line, data...), "}\n"...), nil
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // FileName is the state file in the agent's root directory.
@@ -81,15 +82,13 @@ func encodeChange(next allocation.State, changes []allocation.Change) ([]byte, e
 	return encodeLine("", out)
 }
 
-// encodeLine returns an envelope. The JSON encoder would parse all data once more.
+// encodeLine returns an envelope.
 func encodeLine(version string, value any) ([]byte, error) {
-	data, err := json.Marshal(value)
+	line, err := files.EncodeLine(version, value)
 	if err != nil {
 		return nil, fmt.Errorf("encode state: %w", err)
 	}
-	line := make([]byte, 0, len(data)+64)
-	line = fmt.Appendf(line, `{%s"checksum":%d,"data":`, version, crc32.ChecksumIEEE(data))
-	return append(append(line, data...), "}\n"...), nil
+	return line, nil
 }
 
 // decode reads the file. The error about a newer version says what to do. decode ignores a last
