@@ -227,7 +227,7 @@ func (w *wish) resources(quality int) v1.ResourceRequirements {
 
 func popcount(m mask) int { return bits.OnesCount64(uint64(m)) }
 
-// devicesAt is what the container has of one resource.
+// devicesAt returns the devices that the container has of one resource.
 func devicesAt(p part, at int) (out []string) {
 	for _, name := range p.devices {
 		if strings.HasPrefix(name, stepResources[at]+"/") {

@@ -22,12 +22,11 @@ import (
 const FileName = "numalet_claims"
 
 const (
-	// version is that of the file; oldVersion that of one without lines. One of another version cannot
-	// be used.
+	// The agent writes version, and reads oldVersion, which has no lines, too.
 	version, oldVersion = "v2", "v1"
 	// maxFile bounds the first line, maxRead what is read, which is more than is ever written.
 	maxFile, maxRead = 16 << 20, 64 << 20
-	// journalSlack is what the file may have beside twice its first line.
+	// journalSlack bytes beyond twice its first line, the file is begun anew.
 	journalSlack = 256 << 10
 )
 

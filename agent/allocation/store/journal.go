@@ -18,12 +18,9 @@ const (
 
 // journal is the state file. It is begun anew with the first commit of a process, when the file is
 // too long, and when the file is not as this process left it.
-type journal struct {
-	*files.Journal
-	begun int64 // the initial size of the file
-}
+type journal struct{ *files.Journal }
 
-func newJournal(path string) *journal { return &journal{Journal: files.NewJournal(path)} }
+func newJournal(path string) *journal { return &journal{files.NewJournal(path)} }
 
 // record makes the changes that lead to next durable. On an error the file is as before.
 func (j *journal) record(next allocation.State, changes []allocation.Change) error {
@@ -54,10 +51,5 @@ func (j *journal) begin(next allocation.State, grows bool) error {
 		return fmt.Errorf("the state would have %d MiB, at most %d MiB are kept: remove pods "+
 			"whose device plugins answer at great length", len(content)>>20, maxState>>20)
 	}
-	begun := int64(len(content))
-	if err := j.Begin(content, 2*min(begun, maxState)+journalSlack); err != nil {
-		return err
-	}
-	j.begun = begun
-	return nil
+	return j.Begin(content, int64(2*min(len(content), maxState)+journalSlack))
 }
