@@ -35,7 +35,7 @@ func (a *admitter) tell(ctx context.Context, e *entry, ev event) {
 	now := time.Now()
 	next, effects := e.step(ev, conditions{
 		now: now, wait: a.cfg.Wait, bootID: a.cfg.BootID, view: a.view, recorded: recorded,
-		held: a.voice.repeats.until(ownerOf(e.Pod), now),
+		rereads: a.cfg.Reread != nil, held: a.voice.repeats.until(ownerOf(e.Pod), now),
 	})
 	a.pods.set(e, next)
 	for _, f := range effects {
@@ -176,7 +176,7 @@ func (a *admitter) sweep(ctx context.Context) {
 	for first := true; a.requeue(ctx, now) || first; first = false {
 		p := newPass(a, now)
 		for i, e := range slices.Clone(a.pods.order) {
-			p.turn(ctx, e, i)
+			p.take(ctx, e, i)
 		}
 	}
 }

@@ -3,8 +3,6 @@ package admission
 import (
 	"maps"
 
-	"k8s.io/apimachinery/pkg/util/sets"
-
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 )
@@ -13,18 +11,17 @@ import (
 // first: a pod whose guess has such a device gets another device. If there is no other, that pod goes
 // first, and the pod with the choice waits until the guess has become an assignment.
 
-// yields returns the devices of the pod's guess that were chosen for the other pod, by resource; nil:
-// none.
-func (e *entry) yields(to *entry) map[string]sets.Set[string] {
-	if e == to || !e.guesses() || len(to.Chosen) == 0 {
+// yields returns the devices of the pod's guess that were chosen for another pod and not for this one;
+// nil: none.
+func (r *record) yields(chosen allocation.DeviceIDs) (out allocation.DeviceIDs) {
+	if !r.guesses() || len(chosen) == 0 {
 		return nil
 	}
-	var out map[string]sets.Set[string]
-	mine, has := e.Choices(), allocation.TakenBy(e.has.pod).Devices()
-	for name, ids := range to.Choices() {
+	mine, has := r.Choices(), allocation.TakenBy(r.has.pod).Devices()
+	for name, ids := range chosen {
 		if both := ids.Intersection(has[name]).Difference(mine[name]); both.Len() > 0 {
 			if out == nil {
-				out = map[string]sets.Set[string]{}
+				out = allocation.DeviceIDs{}
 			}
 			out[name] = both
 		}
@@ -51,13 +48,13 @@ func (p *pods) certain(e *entry, l allocation.Ledger) allocation.Ledger {
 }
 
 // yielding removes from the ledger what other pods guess of the devices that were chosen for the pod.
-func (p *pass) yielding(e *entry, l allocation.Ledger) allocation.Ledger {
-	if len(e.Chosen) == 0 {
+func (p *pass) yielding(l allocation.Ledger) allocation.Ledger {
+	if len(p.chosen) == 0 {
 		return l
 	}
 	for _, o := range p.pods.order {
 		entry, known := l.Get(o.Pod.UID)
-		yields := o.yields(e)
+		yields := o.yields(p.chosen)
 		if !known || yields == nil {
 			continue
 		}
@@ -69,15 +66,15 @@ func (p *pass) yielding(e *entry, l allocation.Ledger) allocation.Ledger {
 
 // unyielding returns a pod whose guess has devices that were chosen for the pod to decide on, and which
 // has no place without them; nil: none.
-func (p *pass) unyielding(e *entry, d *decide.Decision) *entry {
-	if len(e.Chosen) == 0 || d.Outcome != decide.Admit || d.Kind != decide.Planned {
+func (p *pass) unyielding(d *decide.Decision) *entry {
+	if len(p.chosen) == 0 || d.Outcome != decide.Admit || d.Kind != decide.Planned {
 		return nil
 	}
-	ledger := p.line.ledger(p).Without(e.Pod.UID)
+	ledger := p.line.ledger(p).Without(p.request.In)
 	var yield []*entry
 	for _, o := range p.pods.order {
 		_, known := ledger.Get(o.Pod.UID)
-		if known && !o.state.goes() && o.yields(e) != nil {
+		if known && !o.state.goes() && o.yields(p.chosen) != nil {
 			yield, ledger = append(yield, o), ledger.Without(o.Pod.UID)
 		}
 	}

@@ -3,6 +3,8 @@ package admission
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 )
@@ -29,6 +31,8 @@ type (
 	// remade: the machine would not give the pod its reservation any more.
 	remade struct{}
 
+	// considered: the pod had its turn, and other pods were not looked at yet.
+	considered struct{ decide.Decision }
 	// decided: the pod had its turn. contested: it claims devices of which plugins have a
 	// preference.
 	decided struct {
@@ -37,15 +41,9 @@ type (
 	}
 	// learned: what the pod lacks is asked about at its turn.
 	learned struct{ lack Lack }
-	// hindered: the pod could not start.
-	hindered struct{ decide.Decision }
-	// inquired: it has to be known first whether the pod could start.
-	inquired struct{ decide.Decision }
-	// outdated: what the decision depends on is to be read again first.
-	outdated struct{ what decide.Stale }
 	// ranked: another pod's devices have to be known before the pod is decided on.
 	ranked struct {
-		after *entry
+		after types.UID
 		turn  bool // it waits for its turn
 		// guess is what the pod would get; without containers, nothing.
 		guess allocation.Pod

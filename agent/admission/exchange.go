@@ -20,18 +20,18 @@ import (
 type exchange map[*entry]allocation.Pod
 
 // choose decides on the pod whose turn it is, and returns the new claims of others.
-func (p *pass) choose(e *entry) (decide.Decision, exchange) {
-	ledger := p.yielding(e, p.line.ledger(p))
-	if e.claimsAny(p.contested) && p.line.holder(p, e) == nil {
-		if offered, more := p.offer(e, ledger); more {
-			d := p.decide(e, offered)
-			x, ok := p.exchanged(e, d.Held)
-			if d.Outcome == decide.Admit && (ok || d.Case.Plan.Ask != nil) {
-				return d, x
+func (p *pass) choose() (verdict, exchange) {
+	ledger := p.yielding(p.line.ledger(p))
+	if p.claimsAny && p.line.holder(p) == nil {
+		if offered, more := p.offer(ledger); more {
+			v := p.decide(offered)
+			x, ok := p.exchanged(v.Held)
+			if v.Outcome == decide.Admit && (ok || v.Case.Plan.Ask != nil) {
+				return v, x
 			}
 		}
 	}
-	return p.decide(e, ledger), nil
+	return p.decide(ledger), nil
 }
 
 // claimants lists the later pods whose claims may change: nothing of these is recorded or chosen.
@@ -46,12 +46,10 @@ func (p *pass) claimants() (out []*entry) {
 }
 
 // offer removes from the ledger what later pods can exchange with the pod.
-func (p *pass) offer(e *entry, l allocation.Ledger) (
-	offered allocation.Ledger, more bool) {
-	mine := allocation.TakenBy(e.has.pod).Devices()
+func (p *pass) offer(l allocation.Ledger) (offered allocation.Ledger, more bool) {
 	for _, name := range p.contested {
 		r, places := p.view.Inventory.Resources[name], map[topology.NodeSet]bool{}
-		for id := range mine[name] {
+		for id := range p.claims[name] {
 			if d, found := r.Find(id); found {
 				places[d.Nodes] = true
 			}
@@ -78,13 +76,13 @@ func (p *pass) offer(e *entry, l allocation.Ledger) (
 
 // exchanged returns the claims of later pods once the pod has what it gets; ok is false if the same
 // nodes have too little for one of them.
-func (p *pass) exchanged(e *entry, gets allocation.Pod) (x exchange, ok bool) {
+func (p *pass) exchanged(gets allocation.Pod) (x exchange, ok bool) {
 	x = exchange{}
-	had, takes := allocation.TakenBy(e.has.pod).Devices(), allocation.TakenBy(gets).Devices()
+	takes := allocation.TakenBy(gets).Devices()
 	for _, name := range p.contested {
 		r, pool := p.view.Inventory.Resources[name], map[topology.NodeSet][]string{}
-		taken := p.pods.ledger.Beside(e.Pod.UID, []string{name}).Taken.Devices()[name]
-		given := had[name].Difference(takes[name]).Difference(taken).UnsortedList()
+		taken := p.pods.ledger.Beside(p.request.In, []string{name}).Taken.Devices()[name]
+		given := p.claims[name].Difference(takes[name]).Difference(taken).UnsortedList()
 		slices.SortFunc(given, devicemanager.CompareIDs)
 		for _, id := range given {
 			if d, found := r.Find(id); found && d.Offered() {

@@ -85,11 +85,11 @@ func (l *line) pass(p *pass, e *entry) {
 
 // holder returns the pod that has the turn for what the pod wants, or stands in line before it; nil:
 // none.
-func (l *line) holder(p *pass, e *entry) *entry {
+func (l *line) holder(p *pass) *entry {
 	l.look(p)
 	for _, name := range p.contested {
 		switch has, last := l.turns[name], l.last[name]; {
-		case has == e:
+		case has != nil && has.Pod.UID == p.request.In:
 		case has != nil && has.hasTurn() && has.holds(name):
 			return has
 		case last != nil && last.undecided():
@@ -99,22 +99,34 @@ func (l *line) holder(p *pass, e *entry) *entry {
 	return nil
 }
 
-// before returns the pod whose devices have to be known before the decision counts; nil: none. turn:
-// the pod waits for its turn.
-func (p *pass) before(e *entry, d *decide.Decision) (other *entry, turn bool) {
-	if d.Kind == decide.Planned && p.chooses(e, d) {
-		if other := p.line.holder(p, e); other != nil {
+// before has the pod stand in line if another pod's devices have to be known before the decision counts.
+func (p *pass) before(d *decide.Decision) (in ranked, ok bool) {
+	other, turn := p.first(d)
+	if other == nil {
+		return ranked{}, false
+	}
+	in = ranked{after: other.Pod.UID, turn: turn}
+	if d.Outcome == decide.Admit && other.yields(p.chosen) == nil {
+		in.guess = d.Case.Plan.Pod
+	}
+	return in, true
+}
+
+// first returns the pod whose devices have to be known first; nil: none. turn: its turn has to end.
+func (p *pass) first(d *decide.Decision) (other *entry, turn bool) {
+	if d.Kind == decide.Planned && p.chooses(d) {
+		if other := p.line.holder(p); other != nil {
 			return other, true
 		}
 	}
-	if other := p.unyielding(e, d); other != nil {
+	if other := p.unyielding(d); other != nil {
 		return other, false
 	}
 	guess := p.line.guess
 	if d.Outcome == decide.Admit || guess == nil || !guess.undecided() {
 		return nil, false
 	}
-	s := p.snapshot(e, p.line.certain.upTo(p.at, p.pods))
+	s := p.snapshot(p.line.certain.upTo(p.at, p.pods))
 	switch certain := s.Decide(&p.request); {
 	case certain.Outcome == decide.Admit,
 		certain.Outcome == decide.Wait && d.Outcome == decide.Reject:
@@ -125,11 +137,11 @@ func (p *pass) before(e *entry, d *decide.Decision) (other *entry, turn bool) {
 
 // chooses reports whether the decision chooses contested devices for the pod, or finds no place for
 // one that wants such.
-func (p *pass) chooses(e *entry, d *decide.Decision) bool {
+func (p *pass) chooses(d *decide.Decision) bool {
 	if d.Outcome != decide.Admit || len(p.contested) == 0 {
 		return len(p.contested) > 0
 	}
-	had := allocation.TakenBy(p.pods.own(e)).Devices()
+	had := allocation.TakenBy(p.request.Own).Devices()
 	gets := allocation.TakenBy(d.Case.Plan.Pod).Devices()
 	return d.Case.Plan.Ask != nil || slices.ContainsFunc(p.contested, func(name string) bool {
 		return !had[name].IsSuperset(gets[name])

@@ -88,9 +88,9 @@ func (s *step) forgo() {
 
 // looks reports whether the API server is asked what the pod lacks before the decision counts: its
 // claims cannot be used as far as is known, or it would get something, and may lack an object.
-func (r *record) looks(d decide.Decision, now time.Time) bool {
-	i := r.inquiry
-	if i.looked || i.aside || now.Sub(r.tries.since) >= lookTimeout {
+func (s *step) looks(d decide.Decision) bool {
+	i := s.inquiry
+	if i.looked || i.aside || s.now.Sub(s.tries.since) >= lookTimeout {
 		return false
 	}
 	return isForClaims(d) || i.lack.Unknown && !d.Kind.HoldsNothing() && d.Outcome != decide.Reject
@@ -104,20 +104,25 @@ func (r *record) isEndless() bool {
 // hinder lets a pod that has or will have a place, but could not start, wait without holding anything.
 // A pod without a place is rejected, whatever it lacks, unless others may have gone before it because
 // it lacked something. hinder reports whether the pod was hindered.
-func (p *pass) hinder(ctx context.Context, e *entry, d decide.Decision) bool {
-	i := e.inquiry
+func (s *step) hinder(d decide.Decision) bool {
+	i := s.inquiry
 	if d.Kind == decide.Checked || d.Outcome == decide.Reject && !i.aside || i.lack == (Lack{}) ||
-		e.looks(d, p.now) {
+		s.looks(d) {
 		return false
 	}
-	e.reported.tried = nil // it is not what decides
-	p.tell(ctx, e, hindered{lacking(d, i.lack, p.cfg.Wait, e.expired(p.cfg.Wait, p.now))})
+	s.inquiry.aside = true
+	if d = s.lacking(d); d.Outcome == decide.Reject {
+		s.reject(d.Rejection)
+	} else {
+		s.waitFor(d)
+	}
 	return true
 }
 
 // lacking turns a decision into a wait without holding anything, or into a rejection when the pod's
 // time is over. An object that may exist rejects nobody.
-func lacking(d decide.Decision, l Lack, wait time.Duration, expired bool) decide.Decision {
+func (s *step) lacking(d decide.Decision) decide.Decision {
+	l := s.inquiry.lack
 	const nothing = "; until then the pod is given no CPUs, memory or devices"
 	d.Kind, d.Claim, d.Victims, d.Rejection = decide.Hindered, allocation.Pod{}, nil, nil
 	d.Outcome, d.Reason, d.Message = decide.Wait, ReasonWaitObjects, l.Why+nothing
@@ -126,33 +131,23 @@ func lacking(d decide.Decision, l Lack, wait time.Duration, expired bool) decide
 		return d
 	}
 	d.Rejection = &allocation.Rejection{Reason: ReasonNoObjects,
-		Message: fmt.Sprintf("%s; the pod has waited for that for %v", l.Why, wait)}
+		Message: fmt.Sprintf("%s; the pod has waited for that for %v", l.Why, s.wait)}
 	if l.Limit != "" {
 		d.Rejection = &allocation.Rejection{Reason: status.ReasonVolumeLimit, Message: l.Limit}
 	}
-	if expired {
+	if s.expired(s.wait, s.now) {
 		d.Outcome, d.Reason, d.Message = decide.Reject, d.Rejection.Reason, d.Rejection.Message
 	}
 	return d
 }
 
 // awaitRoom lets a pod wait for the room that others took while it could not start.
-func (p *pass) awaitRoom(e *entry, d *decide.Decision) {
-	if e.inquiry.aside && d.Kind != decide.Checked && d.Outcome == decide.Reject &&
-		!e.expired(p.cfg.Wait, p.now) {
+func (s *step) awaitRoom(d *decide.Decision) {
+	if s.inquiry.aside && d.Kind != decide.Checked && d.Outcome == decide.Reject &&
+		!s.expired(s.wait, s.now) {
 		d.Kind, d.Outcome, d.Reason = decide.Overtaken, decide.Wait, decide.ReasonWaitResources
 		d.Message += "; other pods came first while it could not start"
 	}
-}
-
-// look lets a pod with a place, or one whose claims are not known, wait for the API server's answer, if
-// one is expected.
-func (p *pass) look(ctx context.Context, e *entry, d decide.Decision) bool {
-	if !e.looks(d, p.now) {
-		return false
-	}
-	p.tell(ctx, e, inquired{d})
-	return true
 }
 
 // learned takes the last answer. The pod's time does not pass while the API server does not answer.
@@ -163,15 +158,15 @@ func (s *step) learned(e learned) {
 	s.inquiry.lack = e.lack
 }
 
-// inquired asks the API server. Meanwhile the pod has what it would get as a guess, as while a plugin
+// inquire asks the API server. Meanwhile the pod has what it would get as a guess, as while a plugin
 // is asked.
-func (s *step) inquired(e inquired) {
+func (s *step) inquire(d decide.Decision) {
 	s.inquiry.looked = true
 	has := s.has
-	switch plan := e.Case.Plan.Pod; {
-	case s.claims() || s.isReserved() || e.Kind == decide.Preempting || e.Kind.HoldsNothing():
-	case e.Outcome == decide.Wait:
-		has = reservation{claimed, e.Claim}
+	switch plan := d.Case.Plan.Pod; {
+	case s.claims() || s.isReserved() || d.Kind == decide.Preempting || d.Kind.HoldsNothing():
+	case d.Outcome == decide.Wait:
+		has = reservation{claimed, d.Claim}
 	case len(plan.Containers) > 0:
 		has = reservation{tentative, plan}
 		s.do(outguess{allocation.TakenBy(plan)})

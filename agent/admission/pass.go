@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"reflect"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -15,11 +16,7 @@ import (
 type pass struct {
 	*admitter
 	now time.Time
-	at  int // whose turn it is
-	// request is the request of the pod whose turn it is, contested lists its resources whose plugins
-	// have a preference.
-	request   decide.Request
-	contested []string
+	turn
 	// ahead sums the requests of earlier pods that have claims.
 	ahead v1.ResourceList
 	// withoutLater leaves out claims and guesses of later pods, except claims to what was recorded before a
@@ -29,6 +26,25 @@ type pass struct {
 	line                           line
 	// displaced: the pods behind look for a place again.
 	displaced bool
+}
+
+// turn says whose turn it is, and has what the decision takes of that pod.
+type turn struct {
+	at      int // its place in the order of arrival
+	request decide.Request
+	patient bool // it may wait for what it lacks
+	// chosen are the devices that were chosen for it, claims those that it claims, by resource.
+	chosen, claims allocation.DeviceIDs
+	// contested lists its resources whose plugins have a preference; claimsAny: it claims some.
+	contested []string
+	claimsAny bool
+}
+
+// verdict is a decision with the inputs that explain it.
+type verdict struct {
+	decide.Decision
+	basis *decide.Basis
+	took  time.Duration
 }
 
 func newPass(a *admitter, now time.Time) *pass {
@@ -45,16 +61,28 @@ func newPass(a *admitter, now time.Time) *pass {
 	}
 }
 
-// turn decides on the pod at this place if it is queued.
-func (p *pass) turn(ctx context.Context, e *entry, at int) {
+// take decides on the pod at this place if it is queued.
+func (p *pass) take(ctx context.Context, e *entry, at int) {
 	if p.at = at; e.state == queued {
-		p.request, p.contested = p.asks(e), p.view.Contested(e.Demand)
 		p.attempt(ctx, e)
 	}
 	p.line.pass(p, e)
 	if e.claims() {
 		p.ahead = allocation.AddRequests(p.ahead, e.Requests)
 	}
+}
+
+// turnOf returns the turn of the pod at this place.
+func (p *pass) turnOf(e *entry, at int) turn {
+	t := turn{
+		at: at, request: p.asks(e), patient: !e.expired(p.cfg.Wait, p.now),
+		chosen: e.Choices(), contested: p.view.Contested(e.Demand),
+	}
+	t.claims = allocation.TakenBy(t.request.Claim).Devices()
+	t.claimsAny = slices.ContainsFunc(t.contested, func(name string) bool {
+		return t.claims[name].Len() > 0
+	})
+	return t
 }
 
 // asks returns the pod's request. If pods do not wait, the last lists of disconnected plugins count
@@ -67,91 +95,81 @@ func (p *pass) asks(e *entry) decide.Request {
 	return r
 }
 
-// attempt decides on a pod with what is known now, and tells its record.
+// attempt decides on a pod with what is known now, and tells its record. Then it takes from other pods
+// what this one got.
 func (p *pass) attempt(ctx context.Context, e *entry) {
 	if e.inquiry.begun {
 		p.tell(ctx, e, learned{p.cfg.Needs.Lack(e.Pod)})
 	}
-	d, others := p.choose(e)
-	if stale := d.Stale(); p.cfg.Reread != nil && stale != 0 && e.tries.reread&stale == 0 {
-		p.tell(ctx, e, outdated{stale})
+	p.turn = p.turnOf(e, p.at)
+	v, swaps := p.choose()
+	e.reported.considered(v)
+	if p.tell(ctx, e, considered{v.Decision}); e.state != queued {
 		return
 	}
-	if p.hinder(ctx, e, d) {
+	if behind, ok := p.before(&v.Decision); ok {
+		p.tell(ctx, e, behind)
 		return
 	}
-	if other, turn := p.before(e, &d); other != nil {
-		guess := allocation.Pod{}
-		if d.Outcome == decide.Admit && other.yields(e) == nil {
-			guess = d.Case.Plan.Pod
-		}
-		p.tell(ctx, e, ranked{other, turn, guess})
-		return
+	v, taken := p.reconsider(v)
+	e.reported.decided(v)
+	p.tell(ctx, e, decided{v.Decision, p.claimsAny})
+	if taken != nil && e.state != deferred {
+		p.displace(ctx, *taken)
 	}
-	if (d.Kind == decide.Planned || d.Kind == decide.Checked) && d.Outcome != decide.Admit {
-		p.reconsider(ctx, e, &d)
-		if p.hinder(ctx, e, d) {
-			return
-		}
-	}
-	p.awaitRoom(e, &d)
-	if p.look(ctx, e, d) {
-		return
-	}
-	if d.Outcome == decide.Admit && d.Case.Plan.Ask == nil {
-		for o, claim := range others {
+	if e.state == allocating {
+		for o, claim := range swaps {
 			p.tell(ctx, o, exchanged{claim})
 		}
 	}
-	p.tell(ctx, e, decided{d, e.claimsAny(p.contested)})
 }
 
 // snapshot returns what a decision on the pod beside this ledger depends on.
-func (p *pass) snapshot(e *entry, ledger allocation.Ledger) decide.Snapshot {
+func (p *pass) snapshot(ledger allocation.Ledger) decide.Snapshot {
 	s := p.cfg.snapshot(p.view, ledger)
-	s.Ahead, s.Patient = p.ahead, !e.expired(p.cfg.Wait, p.now)
+	s.Ahead, s.Patient = p.ahead, p.patient
 	return s
 }
 
-// decide decides on a pod beside what the ledger has.
-func (p *pass) decide(e *entry, ledger allocation.Ledger) decide.Decision {
-	s, r := p.snapshot(e, ledger), p.request
+// decide decides on the pod beside what the ledger has.
+func (p *pass) decide(ledger allocation.Ledger) verdict {
+	s, r := p.snapshot(ledger), p.request
 	began := time.Now()
 	d := s.Decide(&r)
-	e.reported.decided(d, decide.BasisOf(s, r, d), time.Since(began))
-	return d
+	return verdict{d, decide.BasisOf(s, r, d), time.Since(began)}
 }
 
-// reconsider changes the decision on a pod that has no place and none to wait for. A pod that may
+// reconsider returns another decision on a pod that has no place and none to wait for. A pod that may
 // not wait gets a claim to what is being released at this moment. A pod whose claim is broken takes
-// what later pods claim.
-func (p *pass) reconsider(ctx context.Context, e *entry, d *decide.Decision) {
+// what later pods claim: taken; nil: nothing.
+func (p *pass) reconsider(v verdict) (out verdict, taken *allocation.Taken) {
 	switch {
-	case d.Outcome != decide.Reject:
-	case e.expired(p.cfg.Wait, p.now):
-		if held, ok := p.planPendingRelease(e); ok {
-			d.Outcome, d.Kind, d.Claim = decide.Wait, decide.PendingRelease, held
+	case v.Outcome != decide.Reject || v.Kind != decide.Planned && v.Kind != decide.Checked:
+	case !p.patient:
+		if held, ok := p.planPendingRelease(); ok {
+			v.Outcome, v.Kind, v.Claim = decide.Wait, decide.PendingRelease, held
 		}
-	case d.Kind == decide.Planned && e.claims():
-		*d = p.decide(e, p.withoutLater.upTo(p.at, p.pods))
-		switch d.Outcome {
-		case decide.Admit:
-			p.displace(ctx, allocation.TakenBy(d.Held))
-		case decide.Wait:
-			by := allocation.TakenBy(d.Claim)
-			if reflect.DeepEqual(d.Claim.Containers, e.has.pod.Containers) {
-				// The memory of those behind was claimed beside it.
-				by = by.With(allocation.Memory(nil))
-			}
-			p.displace(ctx, by)
+	case v.Kind == decide.Planned && p.request.Claimed:
+		v = p.decide(p.withoutLater.upTo(p.at, p.pods))
+		by := allocation.TakenBy(v.Claim)
+		switch {
+		case v.Outcome == decide.Reject:
+			return v, nil
+		case v.Outcome == decide.Admit:
+			by = allocation.TakenBy(v.Held)
+		case reflect.DeepEqual(v.Claim.Containers, p.request.Claim.Containers):
+			// The memory of those behind was claimed beside it.
+			by = by.With(allocation.Memory(nil))
 		}
+		return v, &by
 	}
+	return v, nil
 }
 
 // planPendingRelease plans for a pod that may not wait as if the releases of ended pods were recorded
 // and plugins had heard of them. The kubelet takes devices back in memory as soon as a pod is no
 // longer active: to it they are free.
-func (p *pass) planPendingRelease(e *entry) (held allocation.Pod, ok bool) {
+func (p *pass) planPendingRelease() (held allocation.Pod, ok bool) {
 	owed := p.pods.stored.Owed
 	if p.cfg.Wait > 0 || len(owed) == 0 && !p.pods.anyGoesNow() {
 		return allocation.Pod{}, false
@@ -160,8 +178,8 @@ func (p *pass) planPendingRelease(e *entry) (held allocation.Pod, ok bool) {
 	for _, o := range owed {
 		ledger = ledger.Without(o.Entry())
 	}
-	s := p.snapshot(e, ledger)
-	s.Patient, s.Inventory = false, decide.Unasked(s.Inventory, e.Pod)
+	s := p.snapshot(ledger)
+	s.Patient, s.Inventory = false, decide.Unasked(s.Inventory, p.request.Pod)
 	d := s.Decide(&p.request)
 	return d.Held, d.Outcome == decide.Admit
 }

@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -145,14 +144,6 @@ func (r *record) holds(resource string) bool {
 
 // undecided reports whether the pod is asked about or stands in line.
 func (r *record) undecided() bool { return r.hasTurn() || r.state == behind }
-
-// claimsAny reports whether the pod claims devices of any of these resources.
-func (r *record) claimsAny(resources []string) bool {
-	claimed := allocation.TakenBy(r.has.pod).Devices()
-	return r.claims() && slices.ContainsFunc(resources, func(name string) bool {
-		return claimed[name].Len() > 0
-	})
-}
 
 // unanswered lists the resources whose plugins have not answered Allocate yet.
 func (r *record) unanswered() []string {

@@ -17,6 +17,8 @@ type conditions struct {
 	wait   time.Duration
 	bootID string
 	view   decide.View
+	// rereads: what is stale can be read again.
+	rereads bool
 	// recorded: the store has something of the pod.
 	recorded bool
 	// held is until when pods of its controller are not rejected.
@@ -45,21 +47,13 @@ func (r record) step(e event, c conditions) (record, []effect) {
 		s.prompt(changed)
 	case remade:
 		s.give(queued, reservation{kind: claimed})
+	case learned:
+		s.learned(e)
+	case considered:
+		s.considered(e.Decision)
 	case decided:
 		s.uses = e.Case.Room.Claims
 		s.decided(e)
-	case learned:
-		s.learned(e)
-	case hindered:
-		s.inquiry.aside = true
-		s.decided(decided{Decision: e.Decision})
-	case inquired:
-		s.inquired(e)
-	case outdated:
-		s.tries.reread |= e.what
-		s.move(rereading, s.has)
-		s.tries.due = s.now.Add(slowAnswer)
-		s.do(reread(e))
 	case ranked:
 		s.ranked(e)
 	case displaced:
@@ -195,12 +189,32 @@ func (s *step) late(e late) {
 	}
 }
 
+// considered has what is stale read again, once. Of a pod that could not start it needs no more. Else
+// the pod stays queued.
+func (s *step) considered(d decide.Decision) {
+	stale := d.Stale()
+	if !s.rereads || stale == 0 || s.tries.reread&stale != 0 {
+		s.hinder(d)
+		return
+	}
+	s.tries.reread |= stale
+	s.move(rereading, s.has)
+	s.tries.due = s.now.Add(slowAnswer)
+	s.do(reread{stale})
+}
+
 // decided acts on the decision on a pod whose turn it was.
 func (s *step) decided(d decided) {
-	switch d.Outcome {
-	case decide.Admit:
+	if s.hinder(d.Decision) {
+		return
+	}
+	s.awaitRoom(&d.Decision)
+	switch {
+	case s.looks(d.Decision):
+		s.inquire(d.Decision)
+	case d.Outcome == decide.Admit:
 		s.admit(d)
-	case decide.Wait:
+	case d.Outcome == decide.Wait:
 		s.waitFor(d.Decision)
 	default:
 		s.reject(d.Rejection)
@@ -247,8 +261,9 @@ func (s *step) admit(d decided) {
 func (s *step) waitFor(d decide.Decision) {
 	if d.Kind.HoldsNothing() {
 		s.empty(deferred)
-		s.tries.refusal = d.Rejection
-		s.say(decide.Wait, d.Reason, d.Message)
+		s.tries.refusal, s.cause = d.Rejection, d.Reason
+		s.do(say{outcome: decide.Wait, reason: d.Reason, message: d.Message,
+			unplanned: d.Kind == decide.Hindered})
 		return
 	}
 	// The message has numbers; that these go up and down is no news.
@@ -285,7 +300,7 @@ func (s *step) ranked(e ranked) {
 		}
 	}
 	s.preferences.Advice = nil
-	s.after, s.forTurn = e.after.Pod.UID, e.turn
+	s.after, s.forTurn = e.after, e.turn
 	s.give(behind, has)
 	s.claimChosen()
 	s.tries.due = s.now.Add(slowAnswer)

@@ -57,6 +57,40 @@ type named struct {
 	event
 }
 
+// plan is the event of a decision.
+func plan(kind decide.Kind, outcome decide.Outcome, p allocation.Plan) decided {
+	return decided{Decision: decide.Decision{
+		Pod: typical(queued).Pod, Outcome: outcome, Kind: kind, Reason: "Because", Message: "of this",
+		Case: explain.Case{Plan: p}, Held: p.Pod, Claim: holding("next"),
+		Rejection: &allocation.Rejection{Reason: "Refused", Message: "no room"},
+	}}
+}
+
+// lacks are what may be known at its turn of the objects that a pod needs.
+var lacks = []struct {
+	words string
+	inquiry
+}{
+	{"it lacks an object", inquiry{begun: true, lack: Lack{Why: "no secret"}}},
+	{"it may lack an object", inquiry{begun: true, lack: Lack{Unknown: true}}},
+	{"the API server was silent", inquiry{begun: true, lack: Lack{Unknown: true}, looked: true}},
+	{"it lacked an object", inquiry{begun: true, aside: true}},
+}
+
+// decisions are what may be decided on a pod that may lack an object.
+func decisions() (out []named) {
+	for _, d := range []named{
+		{"a place", plan(decide.Planned, decide.Admit, allocation.Plan{Pod: holding("d0")})},
+		{"a place later", plan(decide.Planned, decide.Wait, allocation.Plan{})},
+		{"no place", plan(decide.Planned, decide.Reject, allocation.Plan{})},
+		{"a handler says no", plan(decide.Checked, decide.Reject, allocation.Plan{})},
+	} {
+		out = append(out, named{"considered: " + d.name, considered{d.event.(decided).Decision}},
+			named{"decided: " + d.name, d.event})
+	}
+	return out
+}
+
 // happenings are the events that a pod may meet in a state.
 func happenings(s state) (out []named) {
 	out = []named{
@@ -65,13 +99,8 @@ func happenings(s state) (out []named) {
 	}
 	switch s {
 	case queued:
-		plan := func(kind decide.Kind, outcome decide.Outcome, p allocation.Plan) decided {
-			return decided{Decision: decide.Decision{
-				Pod: typical(s).Pod, Outcome: outcome, Kind: kind, Reason: "Because", Message: "of this",
-				Case: explain.Case{Plan: p}, Held: p.Pod, Claim: holding("next"),
-				Rejection: &allocation.Rejection{Reason: "Refused", Message: "no room"},
-			}}
-		}
+		stale := plan(decide.Planned, decide.Reject, allocation.Plan{}).Decision
+		stale.Case.Err = &allocation.Rejection{Reason: "OutOfmemory"}
 		question := &allocation.Ask{AskKey: allocation.AskKey{Container: "main", Resource: "example.com/gpu"}}
 		out = append(out,
 			named{"decided: nothing to assign", plan(decide.Planned, decide.Admit, allocation.Plan{})},
@@ -85,15 +114,10 @@ func happenings(s state) (out []named) {
 			named{"decided: a handler says later", plan(decide.Checked, decide.Wait, allocation.Plan{})},
 			named{"decided: no", plan(decide.Planned, decide.Reject, allocation.Plan{})},
 			named{"learned", learned{Lack{Unknown: true}}},
-			named{"hindered", hindered{plan(decide.Checked, decide.Wait, allocation.Plan{}).Decision}},
-			named{"hindered: too long", hindered{plan(decide.Checked, decide.Reject,
-				allocation.Plan{}).Decision}},
-			named{"inquired: a place", inquired{plan(decide.Planned, decide.Admit,
+			named{"considered: a place", considered{plan(decide.Planned, decide.Admit,
 				allocation.Plan{Pod: holding("d0")}).Decision}},
-			named{"inquired: a place later", inquired{plan(decide.Planned, decide.Wait,
-				allocation.Plan{}).Decision}},
-			named{"outdated", outdated{decide.StaleMachine}},
-			named{"ranked", ranked{&entry{record: typical(asking)}, true, holding("d0")}})
+			named{"considered: out of memory", considered{stale}},
+			named{"ranked", ranked{"other", true, holding("d0")}})
 	case asking, finishing, canceling:
 		key := allocation.AskKey{Container: "main", Resource: "example.com/gpu"}
 		out = append(out, named{"advised", advised{key, []string{"d0"}, nil}},
@@ -161,17 +185,28 @@ func shown(r record, effects []effect) string {
 // The golden file is the table of all events: what each makes of a pod in each state.
 func TestStep(t *testing.T) {
 	var b strings.Builder
-	for s := queued; s <= unreleased; s++ {
-		fmt.Fprintf(&b, "%s\n", shown(typical(s), nil))
-		for _, h := range happenings(s) {
-			before := typical(s)
+	tell := func(typical func() record, all []named) {
+		for _, h := range all {
+			before := typical()
 			next, effects := before.step(h.event, conditions{
-				now: began, wait: time.Minute, bootID: "boot", recorded: s >= admitted,
+				now: began, wait: time.Minute, bootID: "boot", recorded: before.state >= admitted, rereads: true,
 			})
-			if !reflect.DeepEqual(before, typical(s)) {
-				t.Errorf("%s in %s changes the record that it was given", h.name, s)
+			if !reflect.DeepEqual(before, typical()) {
+				t.Errorf("%s in %s changes the record that it was given", h.name, before.state)
 			}
 			fmt.Fprintf(&b, "    %-28s %s\n", h.name, shown(next, effects))
+		}
+	}
+	for s := queued; s <= unreleased; s++ {
+		fmt.Fprintf(&b, "%s\n", shown(typical(s), nil))
+		tell(func() record { return typical(s) }, happenings(s))
+	}
+	for _, l := range lacks {
+		for _, waited := range []time.Duration{0, time.Hour} {
+			r := typical(queued)
+			r.inquiry, r.tries.since = l.inquiry, began.Add(-waited)
+			fmt.Fprintf(&b, "%s: %s; it has waited for %v\n", shown(r, nil), l.words, waited)
+			tell(func() record { return r }, decisions())
 		}
 	}
 	golden := filepath.Join("testdata", "step.txt")

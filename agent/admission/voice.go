@@ -47,10 +47,14 @@ func (t *reported) newCause(r Result) bool {
 	return true
 }
 
-func (t *reported) decided(d decide.Decision, b *decide.Basis, took time.Duration) {
-	t.basis = b
-	if d.Kind == decide.Planned || d.Kind == decide.Adopted {
-		t.tried = &Tried{Plan: d.Case.Plan, Err: d.Case.Err, Took: took}
+// considered takes note of a decision that does not count yet.
+func (t *reported) considered(v verdict) { t.basis, t.tried = v.basis, nil }
+
+// decided takes note of a decision.
+func (t *reported) decided(v verdict) {
+	t.basis = v.basis
+	if v.Kind != decide.Checked {
+		t.tried = &Tried{Plan: v.Case.Plan, Err: v.Case.Err, Took: v.took}
 	}
 }
 
