@@ -133,9 +133,12 @@ func (p *pods) isVoid(held allocation.Pod) bool {
 }
 
 // isBehind reports whether the pod, with these contested resources, still has a reason to stand in line.
+// The pod ahead of it may be queued: only its turn shows whether it is decided on, so that a line moves
+// up by one pod and is not decided on as a whole.
 func (p *pods) isBehind(e *entry, contested []string) bool {
 	o := p.find(e.after)
-	return o != nil && o.undecided() && (!e.forTurn || slices.ContainsFunc(contested, o.holds))
+	return o != nil && (o.undecided() || o.state == queued) &&
+		(!e.forTurn || slices.ContainsFunc(contested, o.holds))
 }
 
 func (p *pods) request(e *entry) decide.Request {
