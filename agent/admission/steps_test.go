@@ -70,7 +70,7 @@ func TestRandomSteps(t *testing.T) {
 		}
 	})
 	t.Logf("%d steps in %v: %v", steps, time.Since(began).Round(time.Second), all.counts)
-	if !t.Failed() && steps >= shortSteps {
+	if whole := all.counts["walk"]*walkSteps >= steps; whole && !t.Failed() && steps >= shortSteps {
 		all.check(t)
 	}
 }
@@ -83,6 +83,7 @@ func walkAt(t *testing.T, seed uint64, steps int, all *tally) {
 		claims: newStepClaims(), unused: map[types.UID]time.Time{}, seen: map[string]int{},
 		hasClaims: stepsHaveClaims(seed),
 	}
+	w.seen["walk"] = 1
 	if w.hasClaims {
 		w.seen["walk with claims"] = 1
 	}
