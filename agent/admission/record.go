@@ -142,6 +142,11 @@ func (r *record) holds(resource string) bool {
 	return false
 }
 
+// isPrompt reports whether the pod does not hold up those in line behind it, as far as is known.
+func (r *record) isPrompt() bool {
+	return r.state == queued || r.state == asking && !r.question.late || r.state == behind && r.cause == ""
+}
+
 // undecided reports whether the pod is asked about or stands in line.
 func (r *record) undecided() bool { return r.hasTurn() || r.state == behind }
 

@@ -184,8 +184,11 @@ func (s *step) late(e late) {
 		return
 	}
 	s.prompt(timeUp)
-	if e.words != "" {
+	switch {
+	case e.words != "":
 		s.say(decide.Wait, e.reason, e.words)
+	case s.state == behind:
+		s.tries.due = s.now.Add(slowAnswer) // the line moves
 	}
 }
 

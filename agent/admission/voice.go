@@ -160,10 +160,10 @@ type deadliner interface {
 	PreferredDeadline() time.Duration
 }
 
-// inLine says that the pod's turn is long in coming; "": nothing.
+// inLine says that the line in which the pod stands does not move; "": nothing.
 func (v *voice) inLine(e, after *entry) (reason, words string) {
 	switch {
-	case v.cfg.Wait <= 0 || e.runs || after == nil:
+	case v.cfg.Wait <= 0 || e.runs || after == nil || after.isPrompt():
 		return "", ""
 	case after.state == inquiring:
 		return ReasonWaitObjects, fmt.Sprintf("the API server has not said yet whether %s, which "+
