@@ -94,9 +94,9 @@ func counter(b *testing.B, h machine.Hardware, devices int) (*Queue, *int) {
 	p, planned := &plugins{}, 0
 	p.offer("example.com/gpu", devices)
 	q := New(Config{
-		Hardware: func() machine.Hardware { return h },
-		Rules:    topology.Rules{Policy: topology.BestEffort},
-		Store:    store, Plugins: p, BootID: "boot", Wait: time.Hour,
+		Facts: Facts{Hardware: func() machine.Hardware { return h }},
+		Rules: topology.Rules{Policy: topology.BestEffort},
+		Store: store, Plugins: p, BootID: "boot", Wait: time.Hour,
 		Outcomes: Outcomes{Report: func(Result) {}},
 		Handlers: []decide.Handler{func(decide.Attempt) *decide.Refusal { // called once for each plan
 			planned++

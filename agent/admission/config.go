@@ -26,17 +26,7 @@ type Plugins interface {
 
 // Config configures a Queue.
 type Config struct {
-	// Hardware is the machine now, with the policies on it. After a change, Poke.
-	Hardware func() machine.Hardware
-	// Reread has the machine or the node's object looked at again; after it returns, Hardware or Node
-	// has what was found. nil: there is nothing to look at.
-	Reread func(ctx context.Context, what decide.Stale)
-	// Node is the node's object, for handlers, nil as long as it is not known; nil: it never is.
-	// After a change, Poke.
-	Node func() *v1.Node
-	// State is the node's state, for handlers; nil: nothing keeps it from taking pods. After a change,
-	// Poke.
-	State    func() node.State
+	Facts
 	Rules    topology.Rules
 	Handlers []decide.Handler // in order
 	Store    *store.Store
@@ -50,6 +40,19 @@ type Config struct {
 	// Wait is how long a pod may wait; 0: it is rejected instead.
 	Wait time.Duration
 	Outcomes
+}
+
+// Facts tell of the node as it is now. After a change, Poke.
+type Facts struct {
+	// Hardware is the machine, with the policies on it.
+	Hardware func() machine.Hardware
+	// Node is the node's object, for handlers, nil as long as it is not known; nil: it never is.
+	Node func() *v1.Node
+	// State is the node's state, for handlers; nil: nothing keeps it from taking pods.
+	State func() node.State
+	// Reread has the machine or the node's object looked at again; after it returns, Hardware or Node
+	// has what was found. nil: there is nothing to look at.
+	Reread func(ctx context.Context, what decide.Stale)
 }
 
 // Outcomes are the receivers of what admission finds. None may block.

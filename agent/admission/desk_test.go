@@ -146,9 +146,9 @@ func open(t *testing.T, dir string, p *plugins, change func(*Config)) *desk {
 		}),
 	}
 	cfg := Config{
-		Hardware: func() machine.Hardware { return hardware },
-		Rules:    topology.Rules{Policy: topology.None, Scope: topology.ContainerScope},
-		Store:    store, Plugins: p, BootID: "boot-1", Wait: 2 * time.Minute,
+		Facts: Facts{Hardware: func() machine.Hardware { return hardware }},
+		Rules: topology.Rules{Policy: topology.None, Scope: topology.ContainerScope},
+		Store: store, Plugins: p, BootID: "boot-1", Wait: 2 * time.Minute,
 		Outcomes: Outcomes{Report: func(r Result) {
 			if r.Outcome == decide.Released {
 				d.released.Add(1)

@@ -244,7 +244,7 @@ func (w *walk) open() {
 	d.claims = w.openClaims()
 	d.endless = &endless{walk: w}
 	queue := New(Config{
-		Hardware: func() machine.Hardware { return *d.hardware.Load() },
+		Facts: Facts{Hardware: func() machine.Hardware { return *d.hardware.Load() }},
 		Rules: topology.Rules{Policy: w.site.policy, Scope: w.site.scope,
 			Choosers: topology.Choosers{{Scheduler: stepChooser}}},
 		Store: store, Plugins: w.plugins, Needs: w.needs, BootID: w.bootID(), Wait: w.wait,

@@ -329,9 +329,9 @@ func live(t *testing.T, dir string, inventory devicemanager.Inventory) (
 		Machine: m, CPUs: static, Allocatable: node.Allocatable(m, node.Reservation{MaxPods: 10}),
 	}
 	queue := admission.New(admission.Config{
-		Hardware: func() machine.Hardware { return hardware },
-		Rules:    topology.Rules{Policy: topology.None, Scope: topology.ContainerScope},
-		Store:    store, Plugins: livePlugins{inventory}, BootID: "boot",
+		Facts: admission.Facts{Hardware: func() machine.Hardware { return hardware }},
+		Rules: topology.Rules{Policy: topology.None, Scope: topology.ContainerScope},
+		Store: store, Plugins: livePlugins{inventory}, BootID: "boot",
 		Outcomes: admission.Outcomes{Report: func(admission.Result) {}},
 	})
 	ctx, cancel := context.WithCancel(context.Background())

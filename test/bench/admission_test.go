@@ -150,9 +150,9 @@ func newAdmissions(b *testing.B, plugins admission.Plugins) *admissions {
 		b: b, ctx: limited(b), store: store, outcomes: make(chan admission.Result, 1000),
 	}
 	n.queue = admission.New(admission.Config{
-		Hardware: func() machine.Hardware { return hardware },
-		Rules:    topology.Rules{Policy: topology.Restricted},
-		Store:    store, Plugins: plugins,
+		Facts: admission.Facts{Hardware: func() machine.Hardware { return hardware }},
+		Rules: topology.Rules{Policy: topology.Restricted},
+		Store: store, Plugins: plugins,
 		BootID: "bench", Wait: 10 * time.Minute,
 		Outcomes: admission.Outcomes{Report: func(r admission.Result) { n.outcomes <- r }},
 	})
