@@ -18,18 +18,6 @@ type DevicePlugins struct {
 	Strict bool
 }
 
-// strictFlag is the flag of DevicePlugins.Strict.
-const strictFlag = "device-plugin-strict-registration"
-
-// names lists all flags of DevicePlugins.
-func (d *DevicePlugins) names() []string {
-	out := []string{strictFlag}
-	for _, f := range d.flags() {
-		out = append(out, f.name)
-	}
-	return out
-}
-
 // durationFlag is a flag that sets a field of DevicePlugins.
 type durationFlag struct {
 	name, help string
@@ -90,12 +78,12 @@ func (d *DevicePlugins) flags() []durationFlag {
 	}
 }
 
-func (f *Flags) addDevicePlugins(fs *pflag.FlagSet) {
-	for _, d := range f.DevicePlugins.flags() {
-		fs.DurationVar(d.field, d.name, d.usual, d.help)
+func (d *DevicePlugins) add(fs *pflag.FlagSet) {
+	for _, f := range d.flags() {
+		fs.DurationVar(f.field, f.name, f.usual, f.help)
 	}
-	fs.BoolVar(&f.DevicePlugins.Strict, strictFlag, false, "connect to a device plugin before "+
-		"Register is answered, and fail the call if that takes longer than "+
+	fs.BoolVar(&d.Strict, "device-plugin-strict-registration", false, "connect to a device plugin "+
+		"before Register is answered, and fail the call if that takes longer than "+
 		"--device-plugin-dial-timeout, as the kubelet does; else plugins may begin to serve after "+
 		"they have registered")
 }

@@ -14,8 +14,7 @@ import (
 // effects returns the table of settings with an effect (effects.yaml): notes by path, gate or flag.
 func effects() map[string]string {
 	table := table[map[string]string](effectsYAML)
-	for _, name := range slices.Concat(new(DevicePlugins).names(), new(Placement).names(),
-		new(DeviceFailures).names()) {
+	for _, name := range namesOf(new(Flags).addGroups) {
 		table["--"+name] = ""
 	}
 	return table

@@ -26,10 +26,6 @@ const (
 // maxFailurePolicies bounds the rules.
 const maxFailurePolicies = 256
 
-func (d *DeviceFailures) names() []string {
-	return []string{failurePolicyFlag, failureHoldOffFlag, failureSpacingFlag}
-}
-
 func (d *DeviceFailures) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&d.Policies, failurePolicyFlag, nil,
 		"what becomes of a pod whose device stays unhealthy: [NAME=]ACTION[:HOLD-OFF] with commas, NAME an "+

@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -55,13 +56,32 @@ func AddFlags(fs *pflag.FlagSet) *Flags {
 		}
 		fs.AddFlag(flag)
 	})
+	f.add(fs)
+	return f
+}
+
+// add registers the flags without a field in KubeletConfiguration.
+func (f *Flags) add(fs *pflag.FlagSet) {
 	f.addOptions(fs)
-	f.addDevicePlugins(fs)
-	f.Placement.add(fs)
-	f.Failures.add(fs)
+	f.addGroups(fs)
 	f.addCluster(fs)
 	f.addLegacy(fs)
-	return f
+	f.addPast(fs)
+}
+
+// addGroups registers the flags that the kubelet does not have and that belong together.
+func (f *Flags) addGroups(fs *pflag.FlagSet) {
+	f.DevicePlugins.add(fs)
+	f.Placement.add(fs)
+	f.Failures.add(fs)
+}
+
+// namesOf returns the names of the flags that add registers.
+func namesOf(add func(*pflag.FlagSet)) (names []string) {
+	set := pflag.NewFlagSet("", pflag.ContinueOnError)
+	add(set)
+	set.VisitAll(func(flag *pflag.Flag) { names = append(names, flag.Name) })
+	return names
 }
 
 // currentFieldFlags lists flags for configuration fields that the kubelet does not deprecate.
@@ -115,13 +135,16 @@ func (f *Flags) addCluster(fs *pflag.FlagSet) {
 		"directory of the credential providers' programs")
 }
 
-// addLegacy registers flags of the kubelet that will be removed, or that are accepted only for the
-// sake of its command lines.
+// addLegacy registers flags of the kubelet that are accepted for the sake of its command lines.
 func (f *Flags) addLegacy(fs *pflag.FlagSet) {
 	fs.StringVar(&f.RuntimeCgroups, "runtime-cgroups", "",
 		"cgroup to run the container runtime in and to report its use of")
 	fs.Duration("housekeeping-interval", 10*time.Second,
 		"time between two readings of container statistics")
+}
+
+// addPast registers flags of the kubelet that will be removed.
+func (f *Flags) addPast(fs *pflag.FlagSet) {
 	past := pflag.NewFlagSet("past", pflag.ContinueOnError)
 	past.DurationVar(&f.DeadContainers.Age, "minimum-container-ttl-duration", 0,
 		"age from which dead containers may be removed")
@@ -210,19 +233,6 @@ func (r recorder) Set(s string) error {
 
 // options returns the names of the given flags without a field in KubeletConfiguration.
 func (f *Flags) options() []string {
-	optional := pflag.NewFlagSet("options", pflag.ContinueOnError)
-	scratch := Flags{}
-	scratch.addOptions(optional)
-	scratch.addDevicePlugins(optional)
-	scratch.Placement.add(optional)
-	scratch.Failures.add(optional)
-	scratch.addCluster(optional)
-	scratch.addLegacy(optional)
-	var given []string
-	optional.VisitAll(func(flag *pflag.Flag) {
-		if f.set.Changed(flag.Name) {
-			given = append(given, flag.Name)
-		}
-	})
-	return given
+	return slices.DeleteFunc(namesOf(new(Flags).add),
+		func(name string) bool { return !f.set.Changed(name) })
 }

@@ -17,13 +17,11 @@ type part struct {
 
 // parts returns the groups of flags in --help, in order. Flags in no group go to the second.
 func (f *Flags) parts() []part {
-	own := part{title: "numalet's own", flags: []string{
-		"topology-from", "device-admission-wait", "refuse-unknown-fields",
-	}}
-	own.flags = append(own.flags, f.Placement.names()...)
-	own.flags = append(own.flags, f.Failures.names()...)
-	own.flags = append(own.flags, f.DevicePlugins.names()...)
-	out := []part{own, {title: "The node, its files and its cluster"}}
+	out := []part{
+		{title: "numalet's own", flags: append(namesOf(new(Flags).addGroups),
+			"topology-from", "device-admission-wait", "refuse-unknown-fields")},
+		{title: "The node, its files and its cluster"},
+	}
 	for _, s := range sections() {
 		p := part{title: s.Title, file: true}
 		for _, row := range s.Flags {
@@ -31,19 +29,10 @@ func (f *Flags) parts() []part {
 		}
 		out = append(out, p)
 	}
-	logging := part{title: "The agent's log", file: true}
-	past := part{title: "Of the kubelet's past, which will go away"}
-	set := pflag.NewFlagSet("", 0)
-	bindLogging(set, f.fields.shown.DeepCopy())
-	set.VisitAll(func(flag *pflag.Flag) { logging.flags = append(logging.flags, flag.Name) })
-	set = pflag.NewFlagSet("", 0)
-	new(Flags).addLegacy(set)
-	set.VisitAll(func(flag *pflag.Flag) {
-		if flag.Deprecated != "" {
-			past.flags = append(past.flags, flag.Name)
-		}
-	})
-	return append(out, logging, past)
+	logging := func(fs *pflag.FlagSet) { bindLogging(fs, f.fields.shown.DeepCopy()) }
+	return append(out,
+		part{title: "The agent's log", flags: namesOf(logging), file: true},
+		part{title: "Of the kubelet's past, which will go away", flags: namesOf(new(Flags).addPast)})
 }
 
 // Help returns the text of --help about flags, at most width columns wide where words allow it.

@@ -51,11 +51,6 @@ const (
 	isolatedAuto = "auto"
 )
 
-func (p *Placement) names() []string {
-	return []string{strategyFlag, podPoliciesFlag, isolatedFlag, choosersFlag, driverCPUsFlag,
-		attributesFlag, cpuDriverFlag}
-}
-
 func (p *Placement) add(fs *pflag.FlagSet) {
 	fs.StringVar(&p.Strategy, strategyFlag, string(topology.LowestNodes),
 		"which of equally good NUMA nodes a pod gets: lowest (those with the lowest ids, as the "+
