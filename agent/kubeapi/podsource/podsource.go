@@ -15,12 +15,12 @@ package podsource
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -30,7 +30,6 @@ import (
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
-	"github.com/numalet/numalet/topology/podspec"
 )
 
 // retries is the back-off after failed lists and watches. It reaches a recovered API server soon,
@@ -64,16 +63,13 @@ type Config struct {
 type Feed struct {
 	cfg    Config
 	screen *source.Screen
-	store  *store
+	pods   *kubeapi.Kept[*v1.Pod]
 }
 
 // New returns the feed.
 func New(c Config) *Feed {
 	return &Feed{
-		cfg: c, screen: source.NewScreen(c.Rules, c.Report),
-		store: &store{
-			pods: map[types.NamespacedName]*v1.Pod{}, changed: make(chan struct{}, 1),
-		},
+		cfg: c, screen: source.NewScreen(c.Rules, c.Report), pods: kubeapi.NewKept[*v1.Pod](),
 	}
 }
 
@@ -85,8 +81,12 @@ func (f *Feed) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 	var following sync.WaitGroup
 	following.Go(func() { kubeapi.Again(ctx, f.cfg.Restored, f.follow) })
 	defer following.Wait()
-	for await.On(ctx, f.store.changed) {
-		deliver(f.cfg.Saw(f.screen.Pass(f.store.of(f.cfg.Node))))
+	for await.On(ctx, f.pods.Changed()) {
+		// There are no pods of other nodes unless the API server errs.
+		mine := slices.DeleteFunc(f.pods.All(), func(p *v1.Pod) bool {
+			return p.Spec.NodeName != f.cfg.Node
+		})
+		deliver(f.cfg.Saw(f.screen.Pass(mine)))
 	}
 	return nil
 }
@@ -94,88 +94,18 @@ func (f *Feed) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 // follow lists and watches until ctx ends. It does not compare versions in its first list with
 // known ones: the history may be another.
 func (f *Feed) follow(ctx context.Context) {
-	f.store.distrust()
+	f.pods.Distrust()
 	mine := fields.OneTermEqualSelector("spec.nodeName", f.cfg.Node)
 	all := newPods(f.cfg.Client)
-	take := func(list []*v1.Pod) error {
+	kept := f.pods.Store()
+	checked := kept
+	checked.All = func(list []*v1.Pod) error {
 		if err := f.believe(ctx, all, list); err != nil {
 			return requests.Short(err)
 		}
-		return f.store.replace(list)
+		return kept.All(list)
 	}
-	cache.NewReflectorWithOptions(kubeapi.Selected(f.cfg.Client, all, mine, nil), &v1.Pod{},
-		kubeapi.Store[*v1.Pod]{Put: f.store.put, Drop: f.store.drop, All: take},
+	cache.NewReflectorWithOptions(kubeapi.Selected(f.cfg.Client, all, mine, nil), &v1.Pod{}, checked,
 		cache.ReflectorOptions{Name: "pods of the node", Backoff: retries()},
 	).RunWithContext(ctx)
-}
-
-// store is what the reflector maintains. It owns the pods that it is given.
-type store struct {
-	mu      sync.Mutex // guards pods and doubted
-	pods    map[types.NamespacedName]*v1.Pod
-	doubted bool // a resource version does not identify a pod's content
-	changed chan struct{}
-}
-
-// distrust makes the next list count as it is, since it comes from another history.
-func (s *store) distrust() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.doubted = true
-}
-
-// of returns the pods of a node; there are no others unless the API server errs.
-func (s *store) of(node string) []*v1.Pod {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make([]*v1.Pod, 0, len(s.pods))
-	for _, p := range s.pods {
-		if p.Spec.NodeName == node {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-// replace stores a whole list. Unchanged pods keep their pointers.
-func (s *store) replace(list []*v1.Pod) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	pods := make(map[types.NamespacedName]*v1.Pod, len(list))
-	for _, p := range list {
-		name := own(p)
-		if was := s.pods[name]; !s.doubted && was != nil && was.UID == p.UID &&
-			was.ResourceVersion == p.ResourceVersion && p.ResourceVersion != "" {
-			p = was
-		}
-		pods[name] = p
-	}
-	s.pods, s.doubted = pods, false
-	await.Wake(s.changed)
-	return nil
-}
-
-// put stores a new or changed pod.
-func (s *store) put(p *v1.Pod) error {
-	name := own(p)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pods[name] = p
-	await.Wake(s.changed)
-	return nil
-}
-
-// drop removes a pod.
-func (s *store) drop(p *v1.Pod) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.pods, own(p))
-	await.Wake(s.changed)
-	return nil
-}
-
-// own drops the managed fields, which nobody on a node needs and which are a third of a pod.
-func own(p *v1.Pod) types.NamespacedName {
-	p.ManagedFields = nil
-	return podspec.Name(p)
 }

@@ -61,7 +61,7 @@ type Slices struct {
 	resource resourceclient.ResourceSliceInterface
 	own      fields.Selector
 
-	store   store
+	all     *kubeapi.Kept[*resourcev1.ResourceSlice]
 	index   atomic.Pointer[index]
 	gone    *mailbox.Box[string]
 	absence complaint.Complaint[string] // why the API cannot be used; owned by the follower
@@ -74,8 +74,9 @@ type Slices struct {
 func New(c Config) *Slices {
 	s := &Slices{
 		cfg: c, resource: draclient.New(c.Client).ResourceSlices(),
-		own:   fields.OneTermEqualSelector(resourcev1.ResourceSliceSelectorNodeName, c.Node),
-		store: newStore(), gone: mailbox.New[string](), told: map[string]bool{},
+		own:  fields.OneTermEqualSelector(resourcev1.ResourceSliceSelectorNodeName, c.Node),
+		all:  kubeapi.NewKept[*resourcev1.ResourceSlice](),
+		gone: mailbox.New[string](), told: map[string]bool{},
 	}
 	s.index.Store(&index{})
 	return s
@@ -88,9 +89,8 @@ func (s *Slices) Run(ctx context.Context, registered func() bool) error {
 	defer parts.Wait()
 	parts.Go(func() { kubeapi.Again(ctx, s.cfg.Restored, s.follow) })
 	parts.Go(func() { s.remove(ctx, registered) })
-	for await.On(ctx, s.store.changed) && await.For(ctx, gather) {
-		all := s.store.all()
-		next := newIndex(all, s.index.Load(), s.cfg.Attributes)
+	for await.On(ctx, s.all.Changed()) && await.For(ctx, gather) {
+		next := newIndex(s.all.All(), s.index.Load(), s.cfg.Attributes)
 		if next.dropped > 0 {
 			klog.FromContext(ctx).Info("The node's ResourceSlices have more devices than are "+
 				"followed; the places of the others are unknown", "followed", mostDevices,
@@ -192,6 +192,7 @@ func deviceOf(in poolID, d *resourcev1.Device) places.Device {
 // follow lists and watches until ctx ends. Where the API is not served, or the node may not use it,
 // nothing but one small request is made from time to time.
 func (s *Slices) follow(ctx context.Context) {
+	s.all.Distrust()
 	var pause time.Duration
 	for ctx.Err() == nil {
 		if err := s.served(ctx); err != nil {
@@ -209,7 +210,7 @@ func (s *Slices) follow(ctx context.Context) {
 	}
 }
 
-// reflect maintains the store until ctx ends or the API is no longer served.
+// reflect keeps all slices until ctx ends or the API is no longer served.
 func (s *Slices) reflect(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -219,10 +220,8 @@ func (s *Slices) reflect(ctx context.Context) {
 		}
 	}
 	cache.NewReflectorWithOptions(kubeapi.Selected(s.cfg.Client, s.resource, s.own, failed),
-		&resourcev1.ResourceSlice{},
-		kubeapi.Store[*resourcev1.ResourceSlice]{
-			Put: s.store.put, Drop: s.store.drop, All: s.store.replace,
-		}, cache.ReflectorOptions{Name: "resource slices of the node"},
+		&resourcev1.ResourceSlice{}, s.all.Store(),
+		cache.ReflectorOptions{Name: "resource slices of the node"},
 	).RunWithContext(ctx)
 }
 
