@@ -122,7 +122,7 @@ func (x *Expected) Lack(pod *v1.Pod) *Lack {
 }
 
 // check returns the first error that is not just "unknown", or else the first error.
-func (x *Expected) check(by user, upToDate bool, all []requirement) (first error) {
+func (x *Expected) check(by user, upToDate bool, all []reference) (first error) {
 	for _, one := range all {
 		err := x.checkOne(by, upToDate, one)
 		if err == nil {
@@ -138,7 +138,7 @@ func (x *Expected) check(by user, upToDate bool, all []requirement) (first error
 	return first
 }
 
-func (x *Expected) checkOne(by user, upToDate bool, one requirement) error {
+func (x *Expected) checkOne(by user, upToDate bool, one reference) error {
 	e, err := x.follower.use(by, one.key)
 	if err != nil {
 		return err

@@ -81,8 +81,8 @@ func (o *Objects) Run(ctx context.Context) error {
 // Begin follows what the pod's volumes and containers name, before the pod is made, so that it is
 // known sooner.
 func (o *Objects) Begin(pod *v1.Pod) error {
-	for k := range references(pod) {
-		if _, err := o.follower.use(user{pod: pod.UID}, k); err != nil {
+	for _, r := range references(pod) {
+		if _, err := o.follower.use(user{pod: pod.UID}, r.key); err != nil {
 			return err
 		}
 	}
@@ -101,18 +101,18 @@ func (o *Objects) Release(pod types.UID) {
 
 // ConfigMap returns a config map in the pod's namespace. The error is a *cri.ObjectError.
 func (o *Objects) ConfigMap(ctx context.Context, pod *v1.Pod, name string) (*v1.ConfigMap, error) {
-	found, err := o.follower.get(ctx, user{pod: pod.UID}, key{configMaps, pod.Namespace, name})
-	if err != nil {
-		return nil, &cri.ObjectError{Err: err}
-	}
-	return found.(*v1.ConfigMap), nil
+	return get[*v1.ConfigMap](ctx, o.follower, pod, key{configMaps, pod.Namespace, name})
 }
 
 // Secret returns a secret in the pod's namespace. The error is a *cri.ObjectError.
 func (o *Objects) Secret(ctx context.Context, pod *v1.Pod, name string) (*v1.Secret, error) {
-	found, err := o.follower.get(ctx, user{pod: pod.UID}, key{secrets, pod.Namespace, name})
+	return get[*v1.Secret](ctx, o.follower, pod, key{secrets, pod.Namespace, name})
+}
+
+func get[T object](ctx context.Context, f *follower, pod *v1.Pod, k key) (out T, err error) {
+	found, err := f.get(ctx, user{pod: pod.UID}, k)
 	if err != nil {
-		return nil, &cri.ObjectError{Err: err}
+		return out, &cri.ObjectError{Err: err}
 	}
-	return found.(*v1.Secret), nil
+	return found.(T), nil
 }

@@ -3,77 +3,121 @@ package objects
 import (
 	"context"
 	"errors"
-	"iter"
+	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// references yields the config maps and secrets that the pod's volumes and containers name, some
-// more than once.
-func references(pod *v1.Pod) iter.Seq[key] {
-	return func(yield func(key) bool) {
-		for _, v := range pod.Spec.Volumes {
-			for k := range volumeReferences(pod.Namespace, v.VolumeSource) {
-				if !yield(k) {
-					return
+// reference is a config map or secret that a volume, or a container's environment, names.
+type reference struct {
+	key
+	optional bool
+	// check reports what the object lacks, in the kubelet's words.
+	check func(object) error
+}
+
+// references returns those of the pod's volumes and containers, some more than once.
+func references(pod *v1.Pod) (out []reference) {
+	for _, v := range pod.Spec.Volumes {
+		out = append(out, volumeReferences(pod, v.VolumeSource)...)
+	}
+	for c := range podspec.All(pod) {
+		out = append(out, envReferences(pod, c)...)
+	}
+	return out
+}
+
+func volumeReferences(pod *v1.Pod, v v1.VolumeSource) (out []reference) {
+	add := func(kind kind, name string, items []v1.KeyToPath, optional *bool) {
+		lacking := "references non-existent secret key"
+		if kind == configMaps {
+			lacking = "configmap references non-existent config key"
+		}
+		check := func(o object) error {
+			for _, item := range items {
+				if !hasKey(o, item.Key) {
+					return fmt.Errorf("%s: %s", lacking, item.Key)
 				}
 			}
+			return nil
 		}
-		for c := range podspec.All(pod) {
-			for k := range envReferences(pod.Namespace, c) {
-				if !yield(k) {
-					return
-				}
+		out = append(out, reference{key{kind, pod.Namespace, name}, ptr.Deref(optional, false), check})
+	}
+	switch {
+	case v.ConfigMap != nil:
+		add(configMaps, v.ConfigMap.Name, v.ConfigMap.Items, v.ConfigMap.Optional)
+	case v.Secret != nil:
+		add(secrets, v.Secret.SecretName, v.Secret.Items, v.Secret.Optional)
+	case v.Projected != nil:
+		for _, source := range v.Projected.Sources {
+			if m := source.ConfigMap; m != nil {
+				add(configMaps, m.Name, m.Items, m.Optional)
+			}
+			if s := source.Secret; s != nil {
+				add(secrets, s.Name, s.Items, s.Optional)
 			}
 		}
+	}
+	return out
+}
+
+func envReferences(pod *v1.Pod, c *v1.Container) (out []reference) {
+	add := func(kind kind, name string, optional *bool, check func(object) error) {
+		out = append(out, reference{key{kind, pod.Namespace, name}, ptr.Deref(optional, false), check})
+	}
+	whole := func(object) error { return nil }
+	for _, from := range c.EnvFrom {
+		if m := from.ConfigMapRef; m != nil {
+			add(configMaps, m.Name, m.Optional, whole)
+		}
+		if s := from.SecretRef; s != nil {
+			add(secrets, s.Name, s.Optional, whole)
+		}
+	}
+	for _, env := range c.Env {
+		if env.ValueFrom == nil {
+			continue
+		}
+		if m := env.ValueFrom.ConfigMapKeyRef; m != nil {
+			add(configMaps, m.Name, m.Optional, func(o object) error {
+				if found, ok := o.(*v1.ConfigMap); ok && has(found.Data, m.Key) {
+					return nil
+				}
+				return fmt.Errorf("couldn't find key %v in ConfigMap %v/%v", m.Key, pod.Namespace, m.Name)
+			})
+		}
+		if s := env.ValueFrom.SecretKeyRef; s != nil {
+			add(secrets, s.Name, s.Optional, func(o object) error {
+				if hasKey(o, s.Key) {
+					return nil
+				}
+				return fmt.Errorf("couldn't find key %v in Secret %v/%v", s.Key, pod.Namespace, s.Name)
+			})
+		}
+	}
+	return out
+}
+
+// hasKey reports whether the object has a value for the key.
+func hasKey(o object, key string) bool {
+	switch o := o.(type) {
+	case *v1.ConfigMap:
+		return has(o.Data, key) || has(o.BinaryData, key)
+	case *v1.Secret:
+		return has(o.Data, key)
+	default:
+		return false
 	}
 }
 
-func volumeReferences(namespace string, v v1.VolumeSource) iter.Seq[key] {
-	return func(yield func(key) bool) {
-		switch {
-		case v.ConfigMap != nil:
-			yield(key{configMaps, namespace, v.ConfigMap.Name})
-		case v.Secret != nil:
-			yield(key{secrets, namespace, v.Secret.SecretName})
-		case v.Projected != nil:
-			for _, source := range v.Projected.Sources {
-				switch {
-				case source.ConfigMap != nil &&
-					!yield(key{configMaps, namespace, source.ConfigMap.Name}),
-					source.Secret != nil && !yield(key{secrets, namespace, source.Secret.Name}):
-					return
-				}
-			}
-		}
-	}
-}
-
-func envReferences(namespace string, c *v1.Container) iter.Seq[key] {
-	return func(yield func(key) bool) {
-		for _, from := range c.EnvFrom {
-			switch {
-			case from.ConfigMapRef != nil &&
-				!yield(key{configMaps, namespace, from.ConfigMapRef.Name}),
-				from.SecretRef != nil && !yield(key{secrets, namespace, from.SecretRef.Name}):
-				return
-			}
-		}
-		for _, env := range c.Env {
-			from := env.ValueFrom
-			switch {
-			case from == nil:
-			case from.ConfigMapKeyRef != nil &&
-				!yield(key{configMaps, namespace, from.ConfigMapKeyRef.Name}),
-				from.SecretKeyRef != nil && !yield(key{secrets, namespace, from.SecretKeyRef.Name}):
-				return
-			}
-		}
-	}
+func has[V any](values map[string]V, key string) bool {
+	_, is := values[key]
+	return is
 }
 
 // Environment returns the objects in the container's environment, without those that do not exist.
@@ -89,16 +133,12 @@ func (o *Objects) Environment(
 	if out.Services, err = o.services.forPod(ctx, pod); err != nil {
 		return nil, err
 	}
-	for k := range envReferences(pod.Namespace, c) {
+	for _, k := range envReferences(pod, c) {
 		var err error
 		if k.kind == configMaps {
-			err = keep(out.ConfigMaps, k.name, func() (*v1.ConfigMap, error) {
-				return o.ConfigMap(ctx, pod, k.name)
-			})
+			err = keep(ctx, out.ConfigMaps, pod, k.name, o.ConfigMap)
 		} else {
-			err = keep(out.Secrets, k.name, func() (*v1.Secret, error) {
-				return o.Secret(ctx, pod, k.name)
-			})
+			err = keep(ctx, out.Secrets, pod, k.name, o.Secret)
 		}
 		if err != nil {
 			return nil, err
@@ -108,11 +148,12 @@ func (o *Objects) Environment(
 }
 
 // keep gets an object once, if it exists.
-func keep[T any](into map[string]T, name string, get func() (T, error)) error {
-	if _, has := into[name]; has {
+func keep[T any](ctx context.Context, into map[string]T, pod *v1.Pod, name string,
+	get func(context.Context, *v1.Pod, string) (T, error)) error {
+	if has(into, name) {
 		return nil
 	}
-	found, err := get()
+	found, err := get(ctx, pod, name)
 	switch {
 	case err == nil:
 		into[name] = found
