@@ -8,7 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/numalet/numalet/agent/kubeapi/requests"
 )
 
 // patch writes the differences of a node's metadata and status, and returns the result.
@@ -24,15 +25,7 @@ func (n *Nodes) patch(ctx context.Context, old, now *v1.Node) (*v1.Node, error) 
 // difference returns the strategic merge patch from one node to the other. Addresses that differ
 // are replaced as a whole: their merge key, the type, is not unique.
 func difference(old, now *v1.Node) ([]byte, error) {
-	from, err := json.Marshal(old)
-	if err != nil {
-		return nil, err
-	}
-	to, err := json.Marshal(now)
-	if err != nil {
-		return nil, err
-	}
-	raw, err := strategicpatch.CreateTwoWayMergePatch(from, to, v1.Node{})
+	raw, err := requests.StrategicPatch(*old, *now)
 	if err != nil {
 		return nil, err
 	}

@@ -2,14 +2,12 @@ package objects
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/internal/await"
@@ -20,23 +18,14 @@ import (
 func (o *Objects) Claim(
 	ctx context.Context, namespace, name string,
 ) (*v1.PersistentVolumeClaim, error) {
-	ctx, cancel := context.WithTimeout(ctx, o.cfg.Wait)
-	defer cancel()
-	return insist(ctx, apierrors.IsForbidden, func() (*v1.PersistentVolumeClaim, error) {
-		return o.cfg.Client.CoreV1().PersistentVolumeClaims(namespace).
-			Get(ctx, name, metav1.GetOptions{})
-	})
+	return read(ctx, o.cfg, o.cfg.Client.CoreV1().PersistentVolumeClaims(namespace), name)
 }
 
 // PersistentVolume reads a persistent volume, each time.
 func (o *Objects) PersistentVolume(
 	ctx context.Context, name string,
 ) (*v1.PersistentVolume, error) {
-	ctx, cancel := context.WithTimeout(ctx, o.cfg.Wait)
-	defer cancel()
-	return insist(ctx, apierrors.IsForbidden, func() (*v1.PersistentVolume, error) {
-		return o.cfg.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
-	})
+	return read(ctx, o.cfg, o.cfg.Client.CoreV1().PersistentVolumes(), name)
 }
 
 // UpdateClaim writes the status of a claim that was read, unless somebody else has changed it since.
@@ -44,23 +33,26 @@ func (o *Objects) UpdateClaim(ctx context.Context, was, is *v1.PersistentVolumeC
 	*v1.PersistentVolumeClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.cfg.Wait)
 	defer cancel()
-	from, err := json.Marshal(v1.PersistentVolumeClaim{Status: was.Status})
-	if err != nil {
-		return nil, err
-	}
-	// Both versions are in the patch, so that the API server compares them with its own.
-	to, err := json.Marshal(v1.PersistentVolumeClaim{Status: is.Status,
-		ObjectMeta: metav1.ObjectMeta{UID: was.UID, ResourceVersion: was.ResourceVersion}})
-	if err != nil {
-		return nil, err
-	}
-	patch, err := strategicpatch.CreateTwoWayMergePatch(from, to, v1.PersistentVolumeClaim{})
+	patch, err := requests.StrategicPatch(v1.PersistentVolumeClaim{Status: was.Status},
+		v1.PersistentVolumeClaim{Status: is.Status,
+			ObjectMeta: metav1.ObjectMeta{UID: was.UID, ResourceVersion: was.ResourceVersion}})
 	if err != nil {
 		return nil, err
 	}
 	out, err := o.cfg.Client.CoreV1().PersistentVolumeClaims(was.Namespace).Patch(ctx, was.Name,
 		types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	return out, requests.Short(err)
+}
+
+// read gets an object that a pod of the node has to do with.
+func read[T any](ctx context.Context, cfg Config, of interface {
+	Get(ctx context.Context, name string, options metav1.GetOptions) (T, error)
+}, name string) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, cfg.Wait)
+	defer cancel()
+	return insist(ctx, apierrors.IsForbidden, func() (T, error) {
+		return of.Get(ctx, name, metav1.GetOptions{})
+	})
 }
 
 // insist repeats a request until the API server must have heard of the pod in question; early

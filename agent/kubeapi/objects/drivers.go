@@ -53,11 +53,7 @@ func (o *Objects) CSIDriver(ctx context.Context, name string) (*storagev1.CSIDri
 
 // DriverSecret reads a secret that a volume names for its driver, each time.
 func (o *Objects) DriverSecret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
-	ctx, cancel := context.WithTimeout(ctx, o.cfg.Wait)
-	defer cancel()
-	return insist(ctx, apierrors.IsForbidden, func() (*v1.Secret, error) {
-		return o.cfg.Client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
-	})
+	return read(ctx, o.cfg, o.cfg.Client.CoreV1().Secrets(namespace), name)
 }
 
 // DriverToken returns a token of the pod's service account for a CSI driver. It is renewed as those

@@ -148,10 +148,8 @@ func (c *podCertificates) request(ctx context.Context, pod *v1.Pod,
 	if node == nil {
 		return next, errors.New("the node's object is not known yet")
 	}
-	account, err := insist(ctx, apierrors.IsForbidden, func() (*v1.ServiceAccount, error) {
-		return c.cfg.Client.CoreV1().ServiceAccounts(pod.Namespace).
-			Get(ctx, pod.Spec.ServiceAccountName, metav1.GetOptions{})
-	})
+	account, err := read(ctx, c.cfg, c.cfg.Client.CoreV1().ServiceAccounts(pod.Namespace),
+		pod.Spec.ServiceAccountName)
 	if err != nil {
 		return next, fmt.Errorf("while fetching service account: %w", err)
 	}

@@ -2,7 +2,6 @@ package statuses
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
@@ -141,17 +139,10 @@ func (w *Statuses) request(ctx context.Context, q Request) (*v1.Pod, error) {
 
 // patch returns a strategic merge patch that applies only to this UID and version.
 func (q Request) patch() ([]byte, error) {
-	before, err := json.Marshal(v1.Pod{Status: q.Pod.Status})
-	if err != nil {
-		return nil, fmt.Errorf("encode the status of pod %s: %w", q.Pod.UID, err)
-	}
-	after, err := json.Marshal(v1.Pod{Status: q.Status, ObjectMeta: metav1.ObjectMeta{
-		UID: q.Pod.UID, ResourceVersion: q.Pod.ResourceVersion,
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("encode the status of pod %s: %w", q.Pod.UID, err)
-	}
-	patch, err := strategicpatch.CreateTwoWayMergePatch(before, after, v1.Pod{})
+	patch, err := requests.StrategicPatch(v1.Pod{Status: q.Pod.Status},
+		v1.Pod{Status: q.Status, ObjectMeta: metav1.ObjectMeta{
+			UID: q.Pod.UID, ResourceVersion: q.Pod.ResourceVersion,
+		}})
 	if err != nil {
 		return nil, fmt.Errorf("compare statuses of pod %s: %w", q.Pod.UID, err)
 	}
