@@ -121,8 +121,9 @@ func (h host) doomed(p *v1.Pod) (why pod.Why, grace time.Duration, ok bool) {
 
 // shortageRoute says what the node is short of.
 func (a *Agent) shortageRoute() server.Route {
-	return server.Route{Method: http.MethodGet, Pattern: "/debug/shortage", Handler: http.HandlerFunc(
-		func(w http.ResponseWriter, r *http.Request) { server.WriteJSON(w, a.Shortage(r.Context())) })}
+	return server.Get("/debug/shortage", func(w http.ResponseWriter, r *http.Request) {
+		server.WriteJSON(w, a.Shortage(r.Context()))
+	})
 }
 
 // Shortage says what the node is short of, and what was and will be done about it.

@@ -18,7 +18,8 @@ type decisions interface {
 // agent.
 func Route(q decisions, node string, known func(namespace, name string) bool,
 	amiss func(namespace, name string) Remarks) server.Route {
-	answer := func(w http.ResponseWriter, r *http.Request) {
+	return server.Get("/debug/admission/{namespace}/{pod}", func(
+		w http.ResponseWriter, r *http.Request) {
 		namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 		if record, ok := q.Explained(r.Context(), namespace, name); ok {
 			wrong := amiss(namespace, name)
@@ -40,9 +41,5 @@ func Route(q decisions, node string, known func(namespace, name string) bool,
 				"ended, or it is still in the queue", namespace, name)
 		}
 		http.Error(w, why, http.StatusNotFound)
-	}
-	return server.Route{
-		Method: http.MethodGet, Pattern: "/debug/admission/{namespace}/{pod}",
-		Handler: http.HandlerFunc(answer),
-	}
+	})
 }

@@ -12,15 +12,12 @@ import (
 func FreeRoute(q interface {
 	Snapshot(ctx context.Context) (decide.Snapshot, error)
 }) server.Route {
-	return server.Route{
-		Method: http.MethodGet, Pattern: "/free",
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			s, err := q.Snapshot(r.Context())
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusServiceUnavailable)
-				return
-			}
-			server.WriteJSON(w, s.Free())
-		}),
-	}
+	return server.Get("/free", func(w http.ResponseWriter, r *http.Request) {
+		s, err := q.Snapshot(r.Context())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		server.WriteJSON(w, s.Free())
+	})
 }

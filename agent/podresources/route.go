@@ -24,14 +24,8 @@ func (s *Server) Routes() []server.Route {
 }
 
 func route(pattern string, message func() proto.Message) server.Route {
-	return server.Route{Method: http.MethodGet, Pattern: pattern,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(message())
-			if err != nil {
-				http.Error(w, "encode answer: "+err.Error(), http.StatusInternalServerError)
-				return
-			}
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(text) // an error means that the client has gone
-		})}
+	return server.Get(pattern, func(w http.ResponseWriter, _ *http.Request) {
+		text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(message())
+		server.Answer(w, text, err)
+	})
 }

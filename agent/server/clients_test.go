@@ -21,7 +21,7 @@ func TestClientsThatHoldConnections(t *testing.T) {
 	huge := strings.Repeat("x", 32<<20)
 	s, _ := start(t, Config{Listeners: []Listener{{Address: anyPort, Routes: []Route{
 		{Method: "GET", Pattern: "/huge", Handler: http.HandlerFunc(
-			func(w http.ResponseWriter, _ *http.Request) { answer(w, []byte(huge), nil) })},
+			func(w http.ResponseWriter, _ *http.Request) { Answer(w, []byte(huge), nil) })},
 	}}}})
 	addr := s.Addrs()[0]
 	for name, request := range map[string]string{

@@ -36,13 +36,24 @@ type Route struct {
 	Stream bool
 }
 
-// PodsRoute lists pods as a v1.PodList.
-func PodsRoute(pods func() []*v1.Pod) Route {
-	return Route{Method: http.MethodGet, Pattern: "/pods", Slash: true, Handler: http.HandlerFunc(
-		func(w http.ResponseWriter, _ *http.Request) { answerList(w, pods()) })}
+// Get answers GET requests.
+func Get(pattern string, answer http.HandlerFunc) Route {
+	return Route{Method: http.MethodGet, Pattern: pattern, Handler: answer}
 }
 
-func answerList(w http.ResponseWriter, pods []*v1.Pod) {
+// PodsRoute lists pods as a v1.PodList.
+func PodsRoute(pods func() []*v1.Pod) Route { return listRoute("/pods", pods) }
+
+func listRoute(pattern string, pods func() []*v1.Pod) Route {
+	r := Get(pattern, func(w http.ResponseWriter, _ *http.Request) {
+		text, err := json.Marshal(podList(pods()))
+		Answer(w, text, err)
+	})
+	r.Slash = true
+	return r
+}
+
+func podList(pods []*v1.Pod) v1.PodList {
 	list := v1.PodList{
 		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
 		Items:    []v1.Pod{},
@@ -50,8 +61,7 @@ func answerList(w http.ResponseWriter, pods []*v1.Pod) {
 	for _, pod := range pods {
 		list.Items = append(list.Items, *pod)
 	}
-	text, err := json.Marshal(list)
-	answer(w, text, err)
+	return list
 }
 
 // AllocatedRoutes list the pods that have not ended with the resources they were admitted with, and
@@ -67,24 +77,22 @@ func AllocatedRoutes(pods func() []*v1.Pod) []Route {
 		}
 		return out
 	}
-	one := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	one := func(w http.ResponseWriter, r *http.Request) {
 		for _, pod := range allocated() {
 			uid := types.UID(cmp.Or(r.PathValue("uid"), string(pod.UID)))
 			if pod.Namespace == r.PathValue("namespace") && pod.Name == r.PathValue("pod") &&
 				pod.UID == uid {
 				text, err := json.Marshal(pod)
-				answer(w, text, err)
+				Answer(w, text, err)
 				return
 			}
 		}
 		http.Error(w, "pod not found", http.StatusNotFound)
-	})
+	}
 	const all = "/allocatedPods"
 	return []Route{
-		{Method: http.MethodGet, Pattern: all, Slash: true, Handler: http.HandlerFunc(
-			func(w http.ResponseWriter, _ *http.Request) { answerList(w, allocated()) })},
-		{Method: http.MethodGet, Pattern: all + "/{namespace}/{pod}", Handler: one},
-		{Method: http.MethodGet, Pattern: all + "/{namespace}/{pod}/{uid}", Handler: one},
+		listRoute(all, allocated),
+		Get(all+"/{namespace}/{pod}", one), Get(all+"/{namespace}/{pod}/{uid}", one),
 	}
 }
 
@@ -103,8 +111,7 @@ func SLIRoute() Route {
 
 // JSONRoute serves the present value.
 func JSONRoute(pattern string, value func() any) Route {
-	return Route{Method: http.MethodGet, Pattern: pattern, Handler: http.HandlerFunc(
-		func(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, value()) })}
+	return Get(pattern, func(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, value()) })
 }
 
 // DisabledRoute answers every request that matches pattern with the reason why it is not served.
@@ -118,10 +125,11 @@ func DisabledRoute(pattern, why string) Route {
 // WriteJSON answers with a value as indented JSON.
 func WriteJSON(w http.ResponseWriter, value any) {
 	text, err := json.MarshalIndent(value, "", "  ")
-	answer(w, append(text, '\n'), err)
+	Answer(w, append(text, '\n'), err)
 }
 
-func answer(w http.ResponseWriter, text []byte, err error) {
+// Answer answers with JSON, unless its making failed.
+func Answer(w http.ResponseWriter, text []byte, err error) {
 	if err != nil {
 		http.Error(w, "encode answer: "+err.Error(), http.StatusInternalServerError)
 		return
@@ -134,6 +142,11 @@ func answer(w http.ResponseWriter, text []byte, err error) {
 type Refusal struct {
 	Code int
 	Text string
+}
+
+// Refuse returns a refusal.
+func Refuse(code int, format string, args ...any) *Refusal {
+	return &Refusal{code, fmt.Sprintf(format, args...)}
 }
 
 func (r *Refusal) Error() string { return r.Text }
@@ -222,26 +235,23 @@ func (r Route) add(patterns map[string]methods, pattern string) error {
 
 // RunningRoute lists the pods that run, as the runtime knows them, with their running containers.
 func RunningRoute(all func() []cri.Pod) Route {
-	return Route{Method: http.MethodGet, Pattern: "/runningpods/{$}",
-		Handler: JSONRoute("", func() any { return running(all()) }).Handler}
+	return JSONRoute("/runningpods/{$}", func() any { return running(all()) })
 }
 
 func running(all []cri.Pod) v1.PodList {
-	list := v1.PodList{
-		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []v1.Pod{},
-	}
+	var out []*v1.Pod
 	for _, found := range all {
 		if !found.Running() {
 			continue
 		}
-		pod := *found.Reference()
+		pod := found.Reference()
 		for _, c := range found.Containers {
 			if c.State == cri.ContainerRunning {
 				pod.Spec.Containers = append(pod.Spec.Containers,
 					v1.Container{Name: c.Name, Image: c.From.Image})
 			}
 		}
-		list.Items = append(list.Items, pod)
+		out = append(out, pod)
 	}
-	return list
+	return podList(out)
 }

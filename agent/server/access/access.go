@@ -211,7 +211,7 @@ func (a *Access) admit(r *http.Request) (user string, refused *server.Refusal) {
 			log.V(2).Info("Authentication of a request failed", "path", r.URL.Path, "from", r.RemoteAddr,
 				"err", err)
 		}
-		return "", &server.Refusal{Code: http.StatusUnauthorized, Text: "Unauthorized"}
+		return "", server.Refuse(http.StatusUnauthorized, "Unauthorized")
 	}
 	var asked []string
 	verb := ""
@@ -221,17 +221,17 @@ func (a *Access) admit(r *http.Request) (user string, refused *server.Refusal) {
 		if err != nil {
 			log.Error(err, "Authorization of a request failed",
 				"user", who.User.GetName(), "verb", verb, "subresource", what.GetSubresource())
-			return "", &server.Refusal{Code: http.StatusInternalServerError, Text: fmt.Sprintf(
+			return "", server.Refuse(http.StatusInternalServerError,
 				"Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)",
-				who.User.GetName(), verb, what.GetSubresource())}
+				who.User.GetName(), verb, what.GetSubresource())
 		}
 		if decision == authorizer.DecisionAllow {
 			return who.User.GetName(), nil
 		}
 	}
-	return "", &server.Refusal{Code: http.StatusForbidden, Text: fmt.Sprintf(
+	return "", server.Refuse(http.StatusForbidden,
 		"Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n",
-		who.User.GetName(), verb, asked)}
+		who.User.GetName(), verb, asked)
 }
 
 // decide finds out whether what is asked for is allowed.

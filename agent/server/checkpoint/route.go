@@ -61,25 +61,23 @@ func (c Config) take(r *http.Request) (string, *server.Refusal) {
 	container := r.PathValue("container")
 	pod, ok := c.Pod(namespace, name)
 	if !ok {
-		return "", &server.Refusal{Code: http.StatusNotFound, Text: "pod does not exist"}
+		return "", server.Refuse(http.StatusNotFound, "pod does not exist")
 	}
 	if spec, _ := podspec.Find(pod, container); spec == nil {
-		return "", &server.Refusal{Code: http.StatusNotFound,
-			Text: fmt.Sprintf("container %s does not exist", container)}
+		return "", server.Refuse(http.StatusNotFound, "container %s does not exist", container)
 	}
 	request := &runtimeapi.CheckpointContainerRequest{}
 	if all := r.URL.Query()["timeout"]; len(all) > 0 {
 		var err error
 		if request.Timeout, err = strconv.ParseInt(all[len(all)-1], 10, 64); err != nil {
-			return "", &server.Refusal{Code: http.StatusNotFound,
-				Text: "cannot parse value of timeout parameter"}
+			return "", server.Refuse(http.StatusNotFound, "cannot parse value of timeout parameter")
 		}
 	}
 	request.Location = filepath.Join(c.Dir, fmt.Sprintf("checkpoint-%s_%s-%s-%s.tar", name,
 		namespace, container, time.Now().Format(time.RFC3339)))
 	if err := c.checkpoint(r.Context(), pod.UID, container, request); err != nil {
-		return "", &server.Refusal{Code: http.StatusInternalServerError, Text: fmt.Sprintf(
-			"checkpointing of %s/%s/%s failed (%v)", namespace, name, container, err)}
+		return "", server.Refuse(http.StatusInternalServerError,
+			"checkpointing of %s/%s/%s failed (%v)", namespace, name, container, err)
 	}
 	return request.Location, nil
 }

@@ -45,7 +45,7 @@ func Route(c Config) server.Route {
 				"was written yet")
 		}
 		if err != nil && body.n == 0 {
-			(&server.Refusal{Code: http.StatusBadRequest, Text: err.Error()}).Answer(w)
+			server.Refuse(http.StatusBadRequest, "%v", err).Answer(w)
 		}
 	}
 	return server.Route{
@@ -68,37 +68,34 @@ func (c *counted) Write(p []byte) (int, error) {
 }
 
 // find returns the options and the log that a request asks for.
-func (c Config) find(r *http.Request) (Options, Log, *server.Refusal) {
+func (c Config) find(r *http.Request) (wanted Options, of Log, refused *server.Refusal) {
 	o, err := query(r.URL.Query())
 	if err != nil {
-		return Options{}, Log{}, &server.Refusal{Code: http.StatusBadRequest,
-			Text: `{"message": "Unable to decode query."}`}
+		return wanted, of, server.Refuse(http.StatusBadRequest,
+			`{"message": "Unable to decode query."}`)
 	}
 	if !sane(o) {
-		return Options{}, Log{}, &server.Refusal{Code: http.StatusUnprocessableEntity,
-			Text: `{"message": "Invalid request."}`}
+		return wanted, of, server.Refuse(http.StatusUnprocessableEntity,
+			`{"message": "Invalid request."}`)
 	}
 	name, container := r.PathValue("pod"), r.PathValue("container")
 	pod, ok := c.Pod(r.PathValue("namespace"), name)
 	if !ok {
-		return Options{}, Log{}, &server.Refusal{Code: http.StatusNotFound,
-			Text: fmt.Sprintf("pod %q does not exist", name)}
+		return wanted, of, server.Refuse(http.StatusNotFound, "pod %q does not exist", name)
 	}
 	if spec, _ := podspec.Find(pod, container); spec == nil {
-		return Options{}, Log{}, &server.Refusal{Code: http.StatusNotFound,
-			Text: fmt.Sprintf("container %q not found in pod %q", container, name)}
+		return wanted, of, server.Refuse(http.StatusNotFound, "container %q not found in pod %q",
+			container, name)
 	}
 	if stream := ptr.Deref(o.Stream, v1.LogStreamAll); stream != v1.LogStreamAll &&
 		!c.SplitStreams {
-		return Options{}, Log{}, &server.Refusal{Code: http.StatusBadRequest, Text: fmt.Sprintf(
-			"unable to return the given log stream: %q. Please enable PodLogsQuerySplitStreams "+
-				"feature gate in kubelet", stream)}
+		return wanted, of, server.Refuse(http.StatusBadRequest, "unable to return the given log "+
+			"stream: %q. Please enable PodLogsQuerySplitStreams feature gate in kubelet", stream)
 	}
-	log, err := c.log(pod, container, o.Previous)
-	if err != nil {
-		return Options{}, Log{}, &server.Refusal{Code: http.StatusBadRequest, Text: err.Error()}
+	if of, err = c.log(pod, container, o.Previous); err != nil {
+		return wanted, of, server.Refuse(http.StatusBadRequest, "%v", err)
 	}
-	return options(o, time.Now()), log, nil
+	return options(o, time.Now()), of, nil
 }
 
 // log returns the log of a container of the pod.

@@ -2,7 +2,6 @@ package streaming
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -88,7 +87,7 @@ func Routes(c Config) ([]server.Route, error) {
 func (s *streams) observed(r *http.Request) (*v1.Pod, cri.Pod, error) {
 	pod, ok := s.Pod(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if !ok {
-		return nil, cri.Pod{}, &server.Refusal{Code: http.StatusNotFound, Text: "pod does not exist"}
+		return nil, cri.Pod{}, server.Refuse(http.StatusNotFound, "pod does not exist")
 	}
 	found, _ := s.Observed(pod.UID)
 	return pod, found, nil
@@ -103,8 +102,7 @@ func (s *streams) container(r *http.Request) (string, error) {
 	name := r.PathValue("container")
 	c, ok := pod.Container(name)
 	if !ok {
-		return "", &server.Refusal{Code: http.StatusInternalServerError,
-			Text: fmt.Sprintf("container not found (%q)", name)}
+		return "", server.Refuse(http.StatusInternalServerError, "container not found (%q)", name)
 	}
 	return c.ID, nil
 }
@@ -120,6 +118,6 @@ func (s *streams) sandbox(r *http.Request) (string, error) {
 			return sb.ID, nil
 		}
 	}
-	return "", &server.Refusal{Code: http.StatusInternalServerError,
-		Text: fmt.Sprintf("no sandbox of pod %s/%s runs", named.Namespace, named.Name)}
+	return "", server.Refuse(http.StatusInternalServerError, "no sandbox of pod %s/%s runs",
+		named.Namespace, named.Name)
 }

@@ -41,7 +41,7 @@ func (s *streams) command(w http.ResponseWriter, r *http.Request, subresource st
 	open func(id string, o *remotecommand.Options) (string, error)) {
 	options, err := remotecommand.NewOptions(r)
 	if err != nil {
-		fail(w, &server.Refusal{Code: http.StatusBadRequest, Text: err.Error()})
+		fail(w, server.Refuse(http.StatusBadRequest, "%v", err))
 		return
 	}
 	id, err := s.container(r)
@@ -71,7 +71,7 @@ func (s *streams) portForward(w http.ResponseWriter, r *http.Request) {
 	if !tunnel {
 		options, err := portforward.NewV4Options(r)
 		if err != nil {
-			fail(w, &server.Refusal{Code: http.StatusBadRequest, Text: err.Error()})
+			fail(w, server.Refuse(http.StatusBadRequest, "%v", err))
 			return
 		}
 		if options != nil {
@@ -107,7 +107,7 @@ func (s *streams) run(w http.ResponseWriter, r *http.Request) {
 	stdout, stderr, err := s.Runtime.ExecSync(r.Context(), id,
 		strings.Split(r.URL.Query().Get("cmd"), " "), 0)
 	if err != nil {
-		fail(w, &server.Refusal{Code: http.StatusInternalServerError, Text: err.Error()})
+		fail(w, server.Refuse(http.StatusInternalServerError, "%v", err))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
