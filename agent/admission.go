@@ -12,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/admission/handlers"
 	"github.com/numalet/numalet/agent/config"
 	nodestatus "github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/syncloop"
 	"github.com/numalet/numalet/agent/tracing"
 	"github.com/numalet/numalet/agent/volume"
@@ -64,7 +65,7 @@ func newQueue(n node, decisions *mailbox.Box[admission.Result],
 	c.Preempt = func(one admission.Preemption) {
 		n.metrics.Preempted(string(one.Resource))
 		reason, message := say.Preempted(one)
-		events.Put(syncloop.Killed(one.Victim.UID, reason, message))
+		events.Put(syncloop.Killed(one.Victim.UID, pod.Why{Reason: reason, Message: message}, 0))
 	}
 	c.Unadvised = say.Unadvised
 	return admission.New(c)

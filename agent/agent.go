@@ -16,11 +16,13 @@ import (
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/eviction"
 	"github.com/numalet/numalet/agent/explain"
+	"github.com/numalet/numalet/agent/housekeeping"
 	"github.com/numalet/numalet/agent/localstorage"
 	"github.com/numalet/numalet/agent/stats"
 	"github.com/numalet/numalet/agent/version"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -46,6 +48,14 @@ type Agent struct {
 type part struct {
 	name string
 	run  func(context.Context) error
+}
+
+// chore is a task with a goroutine of its own.
+func chore(t housekeeping.Task) part { return part{t.Name, housekeeping.New(t).Run} }
+
+// each hands on what comes into a mailbox.
+func each[T any](name string, from *mailbox.Box[T], to func(T)) part {
+	return part{name, func(ctx context.Context) error { return from.Each(ctx, to) }}
 }
 
 // New reads the machine and the agent's state, reaches the runtime and listens on its sockets.

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/claims"
@@ -23,7 +22,6 @@ import (
 	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/deviceplugin/dra"
-	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/topology"
 )
@@ -46,11 +44,6 @@ func newDrivers(ctx context.Context, n node) (d driverDomain, err error) {
 		Registry: n.registry,
 	})
 	return d, err
-}
-
-// handlers admit the drivers of the plugin registry.
-func (d driverDomain) handlers() map[string]watcher.Handler {
-	return map[string]watcher.Handler{registerapi.DRAPlugin: d.Handler()}
 }
 
 // cdi returns what names the devices of a pod's claims by their first CDI id, and tells which are
@@ -99,10 +92,6 @@ func newClaims(ctx context.Context, n node, drivers driverDomain) (c claimDomain
 	if n.kube == nil {
 		return c, nil
 	}
-	booted, err := bootTime()
-	if err != nil {
-		return c, err
-	}
 	all := &ownDrivers{Drivers: drivers, on: n.hardware.Get().CPUDriver != ""}
 	c.slices = slices.New(slices.Config{
 		Client: n.kube.Main(), Node: n.name, Usable: all.usable(drivers.AllUsable),
@@ -111,7 +100,7 @@ func newClaims(ctx context.Context, n node, drivers driverDomain) (c claimDomain
 		Changed:    c.changed.Publish, Restored: mailbox.Subscribe(n.kube.Restored()),
 	})
 	c.Manager, err = claims.New(claims.Config{
-		Dir: n.cfg.RootDir, BootID: n.bootID, Booted: booted,
+		Dir: n.cfg.RootDir, BootID: n.bootID, Booted: n.booted,
 		Get: func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
 			return n.kube.Main().ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
@@ -164,14 +153,11 @@ func (e claimEnds) active() (sets.Set[types.UID], bool) {
 // follow has claims prepared and unprepared, and slices of drivers that are gone removed.
 func (c claimDomain) follow(n node, e claimEnds) []part {
 	registered := func() bool { return e.own() != nil }
-	return append(n.publishCPUs(registered), []part{
-		{"resource claims", func(ctx context.Context) error { return c.Run(ctx, e.active) }},
-		{"resource slices", func(ctx context.Context) error { return c.slices.Run(ctx, registered) }},
-		{"drivers that are gone", func(ctx context.Context) error {
-			return c.drivers.gone.Each(ctx, c.slices.Gone)
-		}},
-		{"settled claims", func(ctx context.Context) error { return c.settled.Each(ctx, e.again) }},
-	}...)
+	return append(n.publishCPUs(registered),
+		part{"resource claims", func(ctx context.Context) error { return c.Run(ctx, e.active) }},
+		part{"resource slices", func(ctx context.Context) error { return c.slices.Run(ctx, registered) }},
+		each("drivers that are gone", c.drivers.gone, c.slices.Gone),
+		each("settled claims", c.settled, e.again))
 }
 
 // admission returns what admission knows of claims; nil: no pod has any.

@@ -41,7 +41,7 @@ func TestNodeStatusFollowsTheObserver(t *testing.T) {
 			up:        runtimeup.New(runtimeup.Config{}, cri.RuntimeStatus{}),
 		}
 		changed := mailbox.Subscribe(h.nodeEnds(node{self: self{cfg: new(config.Config)}},
-			deviceDomain{}, mountDomain{used: new(mailbox.Topic)}, h.state).changed...)
+			deviceDomain{}, mountDomain{used: new(mailbox.Topic)}).changed...)
 		go observer.Run(t.Context())
 		synctest.Wait()
 		for _, when := range []string{"observed", "no longer observed", "observed again"} {

@@ -99,16 +99,12 @@ func (c contentDomain) follow(n node, workers *podworker.Workers, drivers csiDom
 	if c.objects == nil {
 		return mounts
 	}
-	return append(append(mounts, c.claims.follow(n, e)...), []part{
-		{"objects of pods", c.objects.Run},
-		{"what pods need", c.needs.Run},
-		{"changes of objects", func(ctx context.Context) error {
-			return c.changed.Each(ctx, func(pod types.UID) {
-				c.volumes.Changed(pod)
-				workers.Retry(pod)
-			})
-		}},
-	}...)
+	return append(append(mounts, c.claims.follow(n, e)...),
+		part{"objects of pods", c.objects.Run}, part{"what pods need", c.needs.Run},
+		each("changes of objects", c.changed, func(pod types.UID) {
+			c.volumes.Changed(pod)
+			workers.Retry(pod)
+		}))
 }
 
 // measure measures the volumes of pods every volumeStatsAggPeriod; if that is negative, never. It
@@ -118,7 +114,7 @@ func (c contentDomain) measure(n node, pods *podstatus.Store) []part {
 	if period <= 0 {
 		return nil
 	}
-	return []part{{"room of volumes", housekeeping.New(housekeeping.Task{
+	return []part{chore(housekeeping.Task{
 		Name: "room of volumes", Period: period, First: time.Second,
 		Run: func(ctx context.Context) error {
 			found := c.volumes.Measure(ctx, pods.Active(), n.metrics.VolumeLooked)
@@ -133,16 +129,16 @@ func (c contentDomain) measure(n node, pods *podstatus.Store) []part {
 			c.room.Store(&now)
 			return nil
 		},
-	}).Run}}
+	})}
 }
 
 // grow has volumes expanded on the node that a controller made larger. Claims of running pods are
 // looked at as often as by the kubelet.
-func (c contentDomain) grow(n node, pods *podstatus.Store) []part {
-	return []part{{"growth of volumes", housekeeping.New(housekeeping.Task{
+func (c contentDomain) grow(n node, pods *podstatus.Store) part {
+	return chore(housekeeping.Task{
 		Name: "growth of volumes", Period: n.cfg.Kubelet.SyncFrequency.Duration,
 		Run: func(ctx context.Context) error { return c.volumes.Grow(ctx, pods.Active()) },
-	}).Run}}
+	})
 }
 
 // measured returns what measure found last.

@@ -6,13 +6,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/agent/kubeapi/objects"
 	"github.com/numalet/numalet/agent/needs"
 	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/agent/volume/scsi"
-	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/mailbox"
 )
@@ -27,11 +25,6 @@ func newCSI(n node) (d csiDomain, err error) {
 	d.changed = new(mailbox.Topic)
 	d.Drivers, err = csi.New(csi.Config{Changed: d.changed.Publish, Registry: n.registry})
 	return d, err
-}
-
-// handlers admit the drivers of the plugin registry.
-func (d csiDomain) handlers() map[string]watcher.Handler {
-	return map[string]watcher.Handler{registerapi.CSIPlugin: d.Handler()}
 }
 
 // mountDomain is the volumes of the node's pods that CSI drivers make, and the disks that the host
@@ -79,7 +72,7 @@ func (d mountDomain) follow(drivers csiDomain, waiting *needs.Needs, again func(
 	news := mailbox.Subscribe(drivers.changed)
 	return append(append(d.clustered.parts(d.Mounts, waiting), d.followDisks()...), []part{
 		{"CSI volumes", d.Run},
-		{"pods that wait for drivers", func(ctx context.Context) error { return d.waking.Each(ctx, again) }},
+		each("pods that wait for drivers", d.waking, again),
 		{"news of drivers", func(ctx context.Context) error {
 			for await.On(ctx, news) {
 				d.DriversChanged()

@@ -81,12 +81,10 @@ func (d *clusteredMounts) parts(m *csi.Mounts, waiting *needs.Needs) []part {
 		return nil
 	}
 	return []part{{"CSINode", d.object.Run}, {"attachments of volumes", d.attachments.Run},
-		{"attached volumes", func(ctx context.Context) error {
-			return d.arrived.Each(ctx, func(k csi.Key) {
-				m.AttachmentChanged(k)
-				waiting.AttachmentChanged(k)
-			})
-		}}}
+		each("attached volumes", d.arrived, func(k csi.Key) {
+			m.AttachmentChanged(k)
+			waiting.AttachmentChanged(k)
+		})}
 }
 
 // describe adds to the node's facts which volumes are in use, and whether it has a CSINode: until then

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"time"
 
 	"github.com/numalet/numalet/agent/daemons"
@@ -22,16 +21,13 @@ func (n node) daemonNames() daemons.Names {
 
 // newDaemons keeps processes beside pods in their cgroups. The kernel may take long for each that
 // is moved.
-func newDaemons(n node, h host) (func(context.Context) error, error) {
+func newDaemons(n node, h host) ([]part, error) {
 	d, err := daemons.New(n.daemonNames(), n.cfg.Kubelet.ContainerRuntimeEndpoint)
-	if err != nil {
+	if d == nil {
 		return nil, err
 	}
-	if d == nil {
-		return housekeeping.New().Run, nil
-	}
-	return housekeeping.New(housekeeping.Task{
+	return []part{chore(housekeeping.Task{
 		Name: "cgroups of daemons", Period: daemonsPeriod, First: time.Millisecond,
 		On: []mailbox.Source{h.up.Changes()}, Run: d.Look,
-	}).Run, nil
+	})}, nil
 }

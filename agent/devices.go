@@ -3,12 +3,12 @@ package agent
 import (
 	"context"
 	"errors"
-	"maps"
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/agent/allocation/handover"
 	"github.com/numalet/numalet/agent/devices"
@@ -17,6 +17,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/cordon"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/recall"
+	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/topology"
 )
@@ -41,8 +42,6 @@ func newDevices(ctx context.Context, n node) (d deviceDomain, err error) {
 	if d.csi, err = newCSI(n); err != nil {
 		return d, err
 	}
-	others := d.drivers.handlers()
-	maps.Copy(others, d.csi.handlers())
 	if d.failures, err = openFailures(ctx, n); err != nil {
 		return d, err
 	}
@@ -60,7 +59,9 @@ func newDevices(ctx context.Context, n node) (d deviceDomain, err error) {
 		Dirs: devicemanager.Dirs{
 			Plugins:  deviceDir(n.cfg.RootDir),
 			Registry: filepath.Join(n.cfg.RootDir, "plugins_registry"),
-			Others:   others,
+			Others: map[string]watcher.Handler{
+				registerapi.DRAPlugin: d.drivers.Handler(), registerapi.CSIPlugin: d.csi.Handler(),
+			},
 		},
 		NodeIDs: n.hardware.Get().Machine.NodeSet(), Registry: n.registry,
 		Before: devicemanager.Before{Lists: lists, Resources: handover.KnownResources(

@@ -115,8 +115,7 @@ func (h host) doomed(p *v1.Pod) (why pod.Why, grace time.Duration, ok bool) {
 	if !ok {
 		return why, 0, false
 	}
-	return pod.Why{Reason: eviction.ReasonEvicted, Message: last.Message, OwnLimit: last.OwnLimit},
-		last.Grace, true
+	return evicted(last.Message, last.OwnLimit), last.Grace, true
 }
 
 // shortageRoute says what the node is short of.

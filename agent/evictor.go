@@ -26,12 +26,12 @@ func newEvictor(n node, s statusDomain) *evictor {
 	return &evictor{active: s.Active, begun: sets.Set[types.UID]{},
 		begin: func(e eviction.Eviction) {
 			n.events.Annotated(e.Pod, e.Annotations, v1.EventTypeWarning, eviction.ReasonEvicted, e.Message)
-			s.events.Put(syncloop.Event{UID: e.Pod.UID, Event: pod.Event{
-				Kind: pod.Killed, Grace: e.Grace, Why: pod.Why{
-					Reason: eviction.ReasonEvicted, Message: e.Message, OwnLimit: e.OwnLimit,
-				},
-			}})
+			s.events.Put(syncloop.Killed(e.Pod.UID, evicted(e.Message, e.OwnLimit), e.Grace))
 		}}
+}
+
+func evicted(message string, ownLimit bool) pod.Why {
+	return pod.Why{Reason: eviction.ReasonEvicted, Message: message, OwnLimit: ownLimit}
 }
 
 // pods lists the pods that may be evicted: those that have not ended and are not ending for it.

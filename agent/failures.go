@@ -31,9 +31,7 @@ func (a *Agent) newFailures() (*health.Failures, error) {
 		Known: p.mayHave,
 		Grace: podworker.Grace,
 		End: func(ends *v1.Pod, message string, grace time.Duration) {
-			p.statuses.events.Put(syncloop.Event{UID: ends.UID, Event: pod.Event{
-				Kind: pod.Killed, Grace: grace, Why: deviceFailed(message),
-			}})
+			p.statuses.events.Put(syncloop.Killed(ends.UID, deviceFailed(message), grace))
 		},
 		Changed: mailbox.Subscribe(p.statuses.Changes(), a.devices.changed, a.devices.drivers.ill,
 			n.store.Changes()),

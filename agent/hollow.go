@@ -90,7 +90,7 @@ func (k HollowKind) Join(ctx context.Context, c HollowConfig) (*Hollow, error) {
 	cfg := *k.cfg
 	cfg.RootDir, cfg.Node.HostnameOverride = c.Dir, c.Name
 	n := node{
-		self:   self{&cfg, c.Name, k.bootID, k.rules, k.hardware},
+		self:   self{&cfg, c.Name, k.bootID, k.booted, k.rules, k.hardware},
 		events: event.New(ctx, c.Name), metrics: k.metrics, kube: c.Kube,
 	}
 	n.events.Send(kubeapi.EventSink(c.Kube.Events()))

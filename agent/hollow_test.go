@@ -77,7 +77,7 @@ func TestHollowHandlers(t *testing.T) {
 	h := host{pleg: pleg, short: new(eviction.Pressure), down: new(shutdown.Announced),
 		up: runtimeup.New(runtimeup.Config{}, cri.RuntimeStatus{})}
 	ends := h.admissionEnds(hollow.own, deviceDomain{changed: new(mailbox.Topic)},
-		contentDomain{claims: claimDomain{changed: new(mailbox.Topic)}, needed: new(mailbox.Topic)}, h.state)
+		contentDomain{claims: claimDomain{changed: new(mailbox.Topic)}, needed: new(mailbox.Topic)})
 	ends.plugins = offlinePlugins{}
 	full := newPods(t.Context(), n, hollow.pods.statuses, podEnds{
 		admissionEnds: ends, runtime: memoryRuntime{}, probes: memoryRuntime{},
@@ -101,8 +101,8 @@ func TestStateIsOne(t *testing.T) {
 	n := node{self: self{cfg: &config.Config{}}}
 	n.cfg.Kubelet.EnableServer = new(bool)
 	var f nodestatus.Facts
-	h.describe(n, h.state)(&f)
-	asked := h.admissionEnds(clusterNode{}, deviceDomain{}, contentDomain{}, h.state).state()
+	h.describe(n)(&f)
+	asked := h.admissionEnds(clusterNode{}, deviceDomain{}, contentDomain{}).state()
 	if !asked.Equal(f.State) || len(asked.NotReady) == 0 {
 		t.Errorf("admission has %+v, the node's conditions %+v", asked, f.State)
 	}

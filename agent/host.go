@@ -213,11 +213,11 @@ func (h host) state() nodestatus.State {
 }
 
 // describe adds what the host says to the node's facts.
-func (h host) describe(n node, state func() nodestatus.State) func(*nodestatus.Facts) {
+func (h host) describe(n node) func(*nodestatus.Facts) {
 	k := &n.cfg.Kubelet
 	return func(f *nodestatus.Facts) {
 		runtime := h.up.Get()
-		f.Info, f.Runtime, f.State = h.info, runtime.Facts(), state()
+		f.Info, f.Runtime, f.State = h.info, runtime.Facts(), h.state()
 		f.Info.ContainerRuntimeVersion = runtime.NodeVersion()
 		f.Addresses = nodestatus.Addresses{
 			All: h.addresses.OfNode(), Provided: n.cfg.Cluster.Provider == "external",
@@ -229,8 +229,8 @@ func (h host) describe(n node, state func() nodestatus.State) func(*nodestatus.F
 }
 
 // nodeEnds is what the host, the device plugins and the mounts say of the node's object.
-func (h host) nodeEnds(n node, d deviceDomain, m mountDomain, state func() nodestatus.State) nodeEnds {
-	host := h.describe(n, state)
+func (h host) nodeEnds(n node, d deviceDomain, m mountDomain) nodeEnds {
+	host := h.describe(n)
 	e := nodeEnds{
 		inventory: d.Inventory, offered: d.changed, supports: h.supports(),
 		describe: func(f *nodestatus.Facts) { host(f); m.describe(f) },
@@ -253,10 +253,9 @@ func (h host) supports() supports {
 }
 
 // admissionEnds is what admission asks on a host.
-func (h host) admissionEnds(own clusterNode, d deviceDomain, c contentDomain,
-	state func() nodestatus.State) admissionEnds {
+func (h host) admissionEnds(own clusterNode, d deviceDomain, c contentDomain) admissionEnds {
 	e := admissionEnds{
-		node: own, plugins: d.Plugins, claims: c.claims.admission(), state: state,
+		node: own, plugins: d.Plugins, claims: c.claims.admission(), state: h.state,
 		changed: []mailbox.Source{d.changed, h.up.Changes(), h.pleg.Health(), h.short.Changes(),
 			h.down.Changes(), c.claims.changed, c.needed},
 		supports: h.supports(),

@@ -62,7 +62,7 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	state, known := h.state, newKnownNode(n)
+	known := newKnownNode(n)
 	if n.kube != nil {
 		h.addresses.Follow(known.object)
 	}
@@ -70,7 +70,7 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := newClusterNode(n, known, statuses.Store, h.nodeEnds(n, devices, contents.mounts, state))
+	own := newClusterNode(n, known, statuses.Store, h.nodeEnds(n, devices, contents.mounts))
 	probes, err := newProbes(n, h.client)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 		return nil, err
 	}
 	pods := newPods(ctx, n, statuses, podEnds{
-		admissionEnds: h.admissionEnds(own, devices, contents, state),
+		admissionEnds: h.admissionEnds(own, devices, contents),
 		runtime:       h.pleg, actuator: act, probes: probes, volumes: contents.volumes,
 		doomed: doomers(h.doomed, h.downed, devices.doomed), failed: devices.failures.Condemned,
 		lost: h.lost, holds: contents.claims.holds,
@@ -134,7 +134,7 @@ func (a *Agent) list(ctx context.Context, own clusterNode) error {
 		{"container runtime status", h.up.Run},
 		{"addresses", h.addresses.Run},
 		{"checkpoints", a.checkpoints.Run},
-		{"addresses of pods", newPodCIDR(n, h, own.object)},
+		newPodCIDR(n, h, own.object),
 		{"released devices", a.devices.notifier(n, a.pods.queue.Poke).Run},
 		{"oom watcher", oom.Watcher{Log: oom.KernelLog, Tell: n.events.OnNode}.Run},
 		{"systemd", announce},

@@ -32,6 +32,7 @@ type self struct {
 	cfg      *config.Config
 	name     string
 	bootID   string
+	booted   time.Time // the kernel
 	rules    topology.Rules
 	hardware *machine.Current
 }
@@ -55,6 +56,9 @@ func identify(cfg *config.Config) (s self, err error) {
 		return s, err
 	}
 	if s.bootID, err = hostinfo.BootID(); err != nil {
+		return s, err
+	}
+	if s.booted, err = bootTime(); err != nil {
 		return s, err
 	}
 	if s.rules, err = cfg.Rules(); err != nil {
@@ -85,9 +89,7 @@ func open(ctx context.Context, cfg *config.Config) (node, host, error) {
 	if n.metrics, err = newMetrics(s, n.registry); err != nil {
 		return n, host{}, err
 	}
-	if err := booted(n.metrics); err != nil {
-		return n, host{}, err
-	}
+	n.metrics.Startup.Booted(s.booted)
 	if n.kube, err = newKube(ctx, n); err != nil {
 		return n, host{}, err
 	}
@@ -132,15 +134,6 @@ func bootTime() (time.Time, error) {
 	return proc.BootTime()
 }
 
-// booted has the metrics know when the kernel started.
-func booted(m *metrics.Metrics) error {
-	at, err := bootTime()
-	if err == nil {
-		m.Startup.Booted(at)
-	}
-	return err
-}
-
 // newKube makes the client of the API server; nil without --kubeconfig.
 func newKube(ctx context.Context, n node) (*kubeapi.Client, error) {
 	if n.cfg.Cluster.Kubeconfig == "" {
@@ -182,8 +175,8 @@ func openStore(ctx context.Context, dir string, events *event.Recorder) (*store.
 	return s, nil
 }
 
-// close ends what open began, and returns err with what went wrong then.
 // enabled reports whether a feature gate is on.
 func (s self) enabled(gate string) bool { return s.cfg.Gates.Enabled(featuregate.Feature(gate)) }
 
+// close ends what open began, and returns err with what went wrong then.
 func (h host) close(err error) error { return errors.Join(err, h.client.Close()) }

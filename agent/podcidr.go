@@ -14,7 +14,7 @@ import (
 
 // newPodCIDR tells the runtime which addresses pods get: what the node's object says, and until
 // then, or on a standalone node, the configuration.
-func newPodCIDR(n node, h host, object func() *v1.Node) func(context.Context) error {
+func newPodCIDR(n node, h host, object func() *v1.Node) part {
 	p := &runtimeup.PodCIDR{
 		Want: func() string { return podCIDR(object(), n.cfg.Kubelet.PodCIDR) },
 		Tell: func(ctx context.Context, cidr string) error {
@@ -23,10 +23,10 @@ func newPodCIDR(n node, h host, object func() *v1.Node) func(context.Context) er
 			})
 		},
 	}
-	return housekeeping.New(housekeeping.Task{
+	return chore(housekeeping.Task{
 		Name: "addresses of pods", First: time.Millisecond, Run: p.Look,
 		Period: n.cfg.Kubelet.NodeStatusUpdateFrequency.Duration,
-	}).Run
+	})
 }
 
 // podCIDR returns what the node's object says, which may not be known yet, or else the configured

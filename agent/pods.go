@@ -67,7 +67,7 @@ func newStatuses(n node, pubs publishers, e statusEnds) statusDomain {
 			StaticCPUs:   n.cfg.Kubelet.CPUManagerPolicy == "static",
 			StaticMemory: n.cfg.Kubelet.MemoryManagerPolicy == "Static",
 		}.Infeasible,
-		Ending: func(uid types.UID) { events.Put(syncloop.Ending(uid)) },
+		Ending: func(uid types.UID) { events.Put(syncloop.Of(uid, pod.Ending)) },
 		Wrote: func(c podstatus.Change) {
 			n.metrics.Status(c)
 			pubs.wrote(c)
@@ -89,7 +89,8 @@ func (s statusDomain) limited(n node) func(*v1.Pod, string) {
 	return func(ends *v1.Pod, message string) {
 		n.metrics.Rejected(status.ReasonVolumeLimit)
 		n.events.Pod(ends, v1.EventTypeWarning, status.ReasonVolumeLimit, message)
-		s.events.Put(syncloop.Killed(ends.UID, status.ReasonVolumeLimit, status.Refusal+message))
+		s.events.Put(syncloop.Killed(ends.UID,
+			pod.Why{Reason: status.ReasonVolumeLimit, Message: status.Refusal + message}, 0))
 	}
 }
 
@@ -170,7 +171,8 @@ func newPods(ctx context.Context, n node, s statusDomain, e podEnds) podDomain {
 		Pods: s.List, Changed: s.Changes(),
 		Kill: func(late *v1.Pod) {
 			n.events.Pod(late, v1.EventTypeNormal, deadline.Reason, deadline.Message)
-			s.events.Put(syncloop.Killed(late.UID, deadline.Reason, deadline.Message))
+			s.events.Put(syncloop.Killed(late.UID,
+				pod.Why{Reason: deadline.Reason, Message: deadline.Message}, 0))
 		},
 	})
 	first := append([]part{{"admission", queue.Run}, {"pod workers", workers.Run},
@@ -198,14 +200,14 @@ func newWorkers(n node, s statusDomain, look *notices.Notices, e podEnds) *podwo
 				e.probes.Follow(r.Pod, now, r.Decision.State != podworker.SyncPod)
 			}
 			if r.Ended() {
-				s.events.Put(syncloop.Event{UID: r.Pod.UID, Event: pod.Event{Kind: pod.Ended}})
+				s.events.Put(syncloop.Of(r.Pod.UID, pod.Ended))
 			}
 		},
 		Gone: func(uid types.UID) {
 			n.metrics.Gone(uid)
 			look.Gone(uid)
 			e.probes.Forget(uid)
-			s.events.Put(syncloop.Event{UID: uid, Event: pod.Event{Kind: pod.Gone}})
+			s.events.Put(syncloop.Of(uid, pod.Gone))
 		},
 		BackOff: podworker.BackOff{Max: k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
 		Sync:    k.SyncFrequency.Duration, Due: e.volumes.Due,

@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"context"
-
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/handler"
@@ -31,8 +29,5 @@ func newProbes(n node, client *cri.Client) (p probeDomain, err error) {
 
 // follow probes, and wakes the workers of pods whose probes found something else.
 func (p probeDomain) follow(wake func(types.UID)) []part {
-	return []part{
-		{"probes", p.Run},
-		{"results of probes", func(ctx context.Context) error { return p.woken.Each(ctx, wake) }},
-	}
+	return []part{{"probes", p.Run}, each("results of probes", p.woken, wake)}
 }

@@ -41,10 +41,7 @@ func (a *Agent) newShutdown() (*shutdown.Manager, error) {
 		},
 		Changed: mailbox.Subscribe(statuses.Changes(), n.store.Changes()), Told: statuses.pubs.told,
 		End: func(p *v1.Pod, grace time.Duration) {
-			statuses.events.Put(syncloop.Event{UID: p.UID, Event: pod.Event{
-				Kind: pod.Killed, Grace: grace,
-				Why: shutDown(),
-			}})
+			statuses.events.Put(syncloop.Killed(p.UID, shutDown(), grace))
 		},
 	}
 	if n.cfg.Gates.Enabled("GracefulNodeShutdown") {

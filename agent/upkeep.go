@@ -52,7 +52,7 @@ func (a *Agent) upkeep() ([]part, error) {
 		housekeeping.Task{
 			Name: "health of what pods hold", Period: time.Minute,
 			On:  []mailbox.Source{machine, pods, a.devices.changed, a.devices.drivers.ill, store},
-			Run: newHealth(n, a.devices, a.pods).Look,
+			Run: health.New(healthConfig(n, a.devices, a.pods)).Look,
 		},
 		a.pods.orphans(n, a.host.pleg.All, housekeepingPeriod,
 			remainsOn(a.host, a.contents.volumes)),
@@ -84,16 +84,15 @@ func (a *Agent) upkeep() ([]part, error) {
 		n.garbage("logs of what is gone", newSweep(n, a.host, a.pods).Look),
 	)
 	return slices.Concat([]part{
-		{"housekeeping", chores.Run}, {"log rotation", rotation.Run},
-		{"dead containers", dead.Run}, {"shutdown", down.Run}, {"daemons", beside},
-		{"failed devices", failures.Run},
-		{"unused images", housekeeping.New(housekeeping.Task{
+		{"housekeeping", chores.Run}, rotation, {"dead containers", dead.Run},
+		{"shutdown", down.Run}, {"failed devices", failures.Run},
+		a.contents.grow(n, a.pods.statuses.Store),
+		chore(housekeeping.Task{
 			Name: "unused images", Period: imagesPeriod, Run: unused.Look,
 			First: time.Second, // this look only sees what there is: nothing has an age yet
-		}).Run},
-	}, evictions, a.contents.measure(n, a.pods.statuses.Store),
-		a.health.parts(n, a.contents, a.devices.csi, a.pods.statuses.Store),
-		a.contents.grow(n, a.pods.statuses.Store)), nil
+		}),
+	}, beside, evictions, a.contents.measure(n, a.pods.statuses.Store),
+		a.health.parts(n, a.contents, a.devices.csi, a.pods.statuses.Store)), nil
 }
 
 // remainsOn lists the pods of which something is left on the host.
@@ -125,11 +124,7 @@ func gauges(n node, r resourceDomain, p podDomain) func(context.Context) error {
 	}
 }
 
-// newHealth follows the hardware that pods hold.
-func newHealth(n node, d deviceDomain, p podDomain) *health.Follower {
-	return health.New(healthConfig(n, d, p))
-}
-
+// healthConfig says what follows the hardware that pods hold.
 func healthConfig(n node, d deviceDomain, p podDomain) health.Config {
 	return health.Config{
 		Hardware: n.hardware.Get, State: n.store.State, Inventory: d.Inventory,
@@ -163,18 +158,18 @@ func (n node) garbage(name string, run func(context.Context) error) housekeeping
 }
 
 // newRotation keeps the logs of running containers at their size.
-func newRotation(n node, h host) (*housekeeping.Housekeeping, error) {
+func newRotation(n node, h host) (part, error) {
 	k := &n.cfg.Kubelet
 	size, err := quantity.Parse(k.ContainerLogMaxSize)
 	if err != nil {
-		return nil, err
+		return part{}, err
 	}
 	r := logs.New(logs.Config{
 		Running: h.pleg.All, LogsDir: k.PodLogsDir, Reopen: h.client.Runtime().ReopenContainerLog,
 		MaxSize: size.Value(), MaxFiles: int(*k.ContainerLogMaxFiles),
 		Workers: int(*k.ContainerLogMaxWorkers),
 	})
-	return housekeeping.New(housekeeping.Task{
+	return chore(housekeeping.Task{
 		Name: "log rotation", Period: k.ContainerLogMonitorInterval.Duration, Run: r.Look,
 	}), nil
 }

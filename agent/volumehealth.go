@@ -54,7 +54,7 @@ func (d healthDomain) parts(n node, c contentDomain, drivers csiDomain, pods *po
 	if period <= 0 {
 		period = time.Minute
 	}
-	return []part{{"health of volumes", housekeeping.New(housekeeping.Task{
+	return []part{chore(housekeeping.Task{
 		Name: "health of volumes", Period: period, First: time.Second,
 		Run: func(ctx context.Context) error {
 			drivers.AskStorage()
@@ -67,5 +67,5 @@ func (d healthDomain) parts(n node, c contentDomain, drivers csiDomain, pods *po
 			}
 			return nil
 		},
-	}).Run}}
+	})}
 }

@@ -154,7 +154,7 @@ func TestEndsComeBeforeUpdates(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ran := make(chan error)
-		l.cfg.Inputs.Events.Put(Ending("u"))
+		l.cfg.Inputs.Events.Put(Of("u", pod.Ending))
 		go func() { ran <- l.Run(ctx) }()
 		next := examplePod()
 		next.UID, next.Name = "next", "b"

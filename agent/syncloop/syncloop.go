@@ -54,13 +54,12 @@ type Event struct {
 	pod.Event
 }
 
-// Ending returns the event that a pod has ended, of which others are about to hear.
-func Ending(uid types.UID) Event { return Event{UID: uid, Event: pod.Event{Kind: pod.Ending}} }
+// Of returns an event that says nothing beside its kind.
+func Of(uid types.UID, kind pod.EventKind) Event { return Event{uid, pod.Event{Kind: kind}} }
 
-// Killed says that the node ends a pod.
-func Killed(uid types.UID, reason, message string) Event {
-	return Event{UID: uid, Event: pod.Event{Kind: pod.Killed,
-		Why: pod.Why{Reason: reason, Message: message}}}
+// Killed says that the node ends a pod within grace; 0: within the pod's own grace period.
+func Killed(uid types.UID, why pod.Why, grace time.Duration) Event {
+	return Event{uid, pod.Event{Kind: pod.Killed, Why: why, Grace: grace}}
 }
 
 // Orphaned says that something of a pod was found on the node.
