@@ -2,14 +2,9 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"slices"
-	"sync/atomic"
-
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/oom"
-	"github.com/numalet/numalet/agent/podstatus/kept"
 	"github.com/numalet/numalet/agent/status"
 )
 
@@ -19,7 +14,7 @@ import (
 //	devices        device plugins and drivers, and what they offer      devices.go
 //	claims         resource claims of pods                              claims.go
 //	health         what drivers say of volumes                         volumehealth.go
-//	told           who is told of pods: the next run, programs, API     pubs.go
+//	pubs           who is told of pods: the next run, programs, API     publish.go
 //	statuses       the last status of every pod                         pods.go
 //	resources      cgroups, CPU sets, quotas                            resources.go
 //	known          the node's object, as others read it                 cluster.go
@@ -41,22 +36,15 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	before, err := kept.Open(ctx, n.cfg.RootDir)
+	pubs, err := newPublishers(ctx, n)
 	if err != nil {
 		return nil, err
 	}
 	health := newVolumeHealth(n)
-	pubs := publishers{complete: new(atomic.Bool)}
-	if err := errors.Join(pubs.toHost(n, before), pubs.toCluster(n)); err != nil {
-		return nil, err
-	}
 	statuses := newStatuses(n, pubs, statusEnds{
 		runtime: status.Node{Runtime: h.runtime.Name, Handlers: h.runtime.Handlers},
 		hostIPs: h.addresses.IPs, inventory: devices.Inventory, claims: claims, volumes: health,
-		recall: func(pod *v1.Pod) v1.PodStatus {
-			observed, recorded := h.pleg.Get(pod.UID)
-			return before.RecallFor(pod, observed, recorded)
-		},
+		recall: pubs.recall(h),
 	})
 	resources, err := newResources(ctx, n, h, statuses.Store)
 	if err != nil {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"sync/atomic"
 
@@ -39,6 +40,25 @@ type publishers struct {
 	run []part
 	// complete is set once every source of pods was heard; nil: nobody asks.
 	complete *atomic.Bool
+	before   *kept.Statuses // of an earlier run; nil on a hollow node
+}
+
+// newPublishers makes those of a node with a host.
+func newPublishers(ctx context.Context, n node) (p publishers, err error) {
+	p.complete = new(atomic.Bool)
+	if p.before, err = kept.Open(ctx, n.cfg.RootDir); err != nil {
+		return p, err
+	}
+	err = errors.Join(p.toHost(n), p.toCluster(n))
+	return p, err
+}
+
+// recall returns what an earlier run reported of a pod, as far as the runtime agrees.
+func (p publishers) recall(h host) func(*v1.Pod) v1.PodStatus {
+	return func(pod *v1.Pod) v1.PodStatus {
+		observed, recorded := h.pleg.Get(pod.UID)
+		return p.before.RecallFor(pod, observed, recorded)
+	}
 }
 
 func (p *publishers) add(name string, one publisher) {
@@ -114,8 +134,8 @@ func (p *publishers) toCluster(n node) error {
 }
 
 // toHost adds the publishers that tell the next run of the agent, and programs on the node.
-func (p *publishers) toHost(n node, k *kept.Statuses) error {
-	p.add("kept statuses", k)
+func (p *publishers) toHost(n node) error {
+	p.add("kept statuses", p.before)
 	if !n.cfg.Gates.Enabled("PodsAPI") {
 		return nil
 	}

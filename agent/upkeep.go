@@ -79,13 +79,11 @@ func (a *Agent) upkeep() ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	dead := housekeeping.New(
-		n.garbage("dead containers", containers.Look),
-		n.garbage("logs of what is gone", newSweep(n, a.host, a.pods).Look),
-	)
 	return slices.Concat([]part{
-		{"housekeeping", chores.Run}, rotation, {"dead containers", dead.Run},
-		{"shutdown", down.Run}, {"failed devices", failures.Run},
+		{"housekeeping", chores.Run}, rotation, {"shutdown", down.Run},
+		{"failed devices", failures.Run}, {"dead containers", housekeeping.New(
+			n.garbage("dead containers", containers.Look),
+			n.garbage("logs of what is gone", newSweep(n, a.host, a.pods).Look)).Run},
 		a.contents.grow(n, a.pods.statuses.Store),
 		chore(housekeeping.Task{
 			Name: "unused images", Period: imagesPeriod, Run: unused.Look,
