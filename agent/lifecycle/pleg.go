@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
@@ -55,8 +56,8 @@ type PLEG struct {
 	cfg      Config
 	cache    *cache
 	schedule *schedule
-	reads    *queue // pods to read
-	changed  *queue // pods to announce on changes
+	reads    *asks
+	changed  workqueue.TypedInterface[types.UID] // pods to announce on changes
 	changes  chan types.UID
 	endings  *endings
 	later    *later
@@ -77,8 +78,8 @@ func New(cfg Config) (*PLEG, error) {
 		cfg:      cfg,
 		cache:    newCache(),
 		schedule: newSchedule(cfg.RelistPeriod, cfg.RelistWithEvents),
-		reads:    newQueue(),
-		changed:  newQueue(),
+		reads:    newAsks(),
+		changed:  workqueue.NewTyped[types.UID](),
 		changes:  make(chan types.UID),
 		endings:  newEndings(),
 		later:    newLater(),
@@ -95,9 +96,11 @@ func New(cfg Config) (*PLEG, error) {
 func (p *PLEG) Run(ctx context.Context) error {
 	defer p.schedule.end()
 	g, ctx := errgroup.WithContext(ctx)
-	for _, loop := range []func(context.Context){
-		p.relistLoop, p.eventLoop, p.readLoop, p.changesLoop, p.later.run,
-	} {
+	loops := []func(context.Context){p.relistLoop, p.eventLoop, p.changesLoop, p.later.run}
+	for range p.cfg.Readers {
+		loops = append(loops, p.readLoop)
+	}
+	for _, loop := range loops {
 		g.Go(func() error {
 			loop(ctx)
 			return nil
@@ -146,7 +149,7 @@ func (p *PLEG) Observe(ctx context.Context, uid types.UID) (cri.Pod, error) {
 func (p *PLEG) Reread(ctx context.Context, uid types.UID) (cri.Pod, error) {
 	newest, changed, err := p.read(ctx, uid, p.cfg.Client.Refresh)
 	if changed {
-		p.changed.add(uid, time.Now())
+		p.changed.Add(uid)
 	}
 	return newest, err
 }
@@ -172,24 +175,15 @@ func (p *PLEG) read(ctx context.Context, uid types.UID,
 	return newest, changed, nil
 }
 
-// readLoop reads the pods that events and relists ask for, Readers at a time, each pod once at a
+// readLoop is one of the readers of pods that events and relists ask for. A pod is read once at a
 // time.
 func (p *PLEG) readLoop(ctx context.Context) {
-	var readers errgroup.Group
-	readers.SetLimit(p.cfg.Readers)
-	p.reads.each(ctx, func(uid types.UID, asked time.Time) bool {
-		readers.Go(func() error {
-			defer p.reads.done(uid)
-			p.readAsked(ctx, uid, asked)
-			return nil
-		})
-		return true
-	})
-	_ = readers.Wait() // readers return no errors
+	each(ctx, p.reads, func(uid types.UID) { p.readAsked(ctx, uid) })
 }
 
 // readAsked reads a pod unless it has been read since the request.
-func (p *PLEG) readAsked(ctx context.Context, uid types.UID, asked time.Time) {
+func (p *PLEG) readAsked(ctx context.Context, uid types.UID) {
+	asked := p.reads.take(uid)
 	if pod, ok := p.cache.get(uid); ok && pod.ReadAt.After(asked) {
 		return
 	}
@@ -201,8 +195,5 @@ func (p *PLEG) readAsked(ctx context.Context, uid types.UID, asked time.Time) {
 
 // changesLoop sends changes one by one; only this goroutine waits for the receiver.
 func (p *PLEG) changesLoop(ctx context.Context) {
-	p.changed.each(ctx, func(uid types.UID, _ time.Time) bool {
-		defer p.changed.done(uid)
-		return await.Send(ctx, p.changes, uid)
-	})
+	each(ctx, p.changed, func(uid types.UID) { await.Send(ctx, p.changes, uid) })
 }
