@@ -2,7 +2,6 @@ package csinodes
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,47 +23,25 @@ const (
 // periods ask drivers how many volumes the node takes, as often as their CSIDrivers say
 // (MutableCSINodeAllocatableCount). Each driver has a goroutine.
 type periods struct {
-	cfg   Config
-	tasks sync.WaitGroup
-
-	mu      sync.Mutex // guards the fields below
-	ctx     context.Context
-	cancel  context.CancelFunc
+	cfg     Config
+	tasks   await.Tasks
 	drivers map[string]context.CancelFunc
 }
 
 func newPeriods(c Config) periods { return periods{cfg: c, drivers: map[string]context.CancelFunc{}} }
 
-func (p *periods) start(ctx context.Context) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.ctx, p.cancel = context.WithCancel(ctx)
-}
-
-func (p *periods) stop() {
-	p.mu.Lock()
-	p.cancel()
-	p.mu.Unlock()
-	p.tasks.Wait()
-}
-
-// follow asks these drivers from now on, and no others.
+// follow asks these drivers from now on, and no others. One goroutine calls it.
 func (p *periods) follow(drivers []csi.Node) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	is := map[string]bool{}
 	for _, d := range drivers {
 		is[d.Driver] = true
-		if p.drivers[d.Driver] != nil || p.ctx == nil {
-			continue
+		if p.drivers[d.Driver] == nil {
+			p.drivers[d.Driver] = p.tasks.Go(func(ctx context.Context) { p.ask(ctx, d.Driver) })
 		}
-		ctx, cancel := context.WithCancel(p.ctx)
-		p.drivers[d.Driver] = cancel
-		p.tasks.Go(func() { p.ask(ctx, d.Driver) })
 	}
-	for name, cancel := range p.drivers {
+	for name, stop := range p.drivers {
 		if !is[name] {
-			cancel()
+			stop()
 			delete(p.drivers, name)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -96,8 +97,9 @@ func isReady(node *v1.Node) bool {
 
 // Run writes what changes until ctx ends.
 func (w *Writer) Run(ctx context.Context) error {
-	defer w.periods.stop()
-	w.periods.start(ctx)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	asking.Go(func() { w.periods.tasks.Run(ctx) })
 	pauses, failures := await.Pauses{First: firstPause, Last: lastPause}, 0
 	for {
 		wait := again
