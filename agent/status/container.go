@@ -29,77 +29,56 @@ const (
 	messageBudget = 12 << 10
 )
 
-func initStatuses(in Input) []v1.ContainerStatus {
+// tellContainers sets the statuses of the init containers, in their order, and of the others by name.
+func tellContainers(in Input, s *v1.PodStatus) {
 	next := NextInit(in.Pod, in.Facts)
-	var out []v1.ContainerStatus
-	for i := range in.Pod.Spec.InitContainers {
-		c := &in.Pod.Spec.InitContainers[i]
-		s := containerStatus(in, c, initRecords(in, c.Name))
-		if i < next && !podspec.IsSidecar(c) && s.State.Terminated == nil &&
-			in.derived.restarts.Len() == 0 {
-			// Its record is gone, but a later container ran.
-			s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-				Reason: "Completed", Message: messageInitLost, ContainerID: s.ContainerID}}
-		}
-		if end := s.State.Terminated; !podspec.IsSidecar(c) {
-			s.Ready = end != nil && InitSucceeded(cri.Exit{Code: end.ExitCode, Reason: end.Reason})
-		}
-		s.AllocatedResourcesStatus, s.VolumeMounts = devices(in, c.Name), volumeMounts(in, c)
-		out = append(out, s)
-	}
-	return out
-}
-
-func containerStatuses(in Input) []v1.ContainerStatus {
-	var out []v1.ContainerStatus
-	for i := range in.Pod.Spec.Containers {
-		c := &in.Pod.Spec.Containers[i]
-		s := containerStatus(in, c, attempts{records: in.derived.records[c.Name]})
-		s.AllocatedResourcesStatus, s.VolumeMounts = devices(in, c.Name), volumeMounts(in, c)
-		out = append(out, s)
-	}
-	slices.SortFunc(out, func(a, b v1.ContainerStatus) int {
-		return strings.Compare(a.Name, b.Name)
-	})
-	return out
-}
-
-// ephemeralStatuses returns the statuses of ephemeral containers, which are never ready: nothing
-// waits for them.
-func ephemeralStatuses(in Input) []v1.ContainerStatus {
-	var out []v1.ContainerStatus
 	for c, kind := range podspec.All(in.Pod) {
+		one := containerStatus(in, c, kind)
 		if kind == podspec.Ephemeral {
-			s := containerStatus(in, c, attempts{records: in.derived.records[c.Name]})
-			s.Ready, s.Started = false, nil
-			out = append(out, s)
+			one.Ready, one.Started = false, nil // nothing waits for it
+			s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, one)
+			continue
 		}
+		one.AllocatedResourcesStatus, one.VolumeMounts = devices(in, c.Name), volumeMounts(in, c)
+		if kind == podspec.Regular {
+			s.ContainerStatuses = append(s.ContainerStatuses, one)
+			continue
+		}
+		if kind == podspec.Init {
+			tellInit(in, &one, len(s.InitContainerStatuses) < next)
+		}
+		s.InitContainerStatuses = append(s.InitContainerStatuses, one)
 	}
-	slices.SortFunc(out, func(a, b v1.ContainerStatus) int {
-		return strings.Compare(a.Name, b.Name)
-	})
-	return out
+	for _, list := range [][]v1.ContainerStatus{s.ContainerStatuses, s.EphemeralContainerStatuses} {
+		slices.SortFunc(list, func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
+	}
 }
 
-// attempts holds the records of one container, newest first. The first determines the state, unless
-// stale: it then belongs to a replaced sandbox, and the container has yet to run.
-type attempts struct {
-	records []cri.Container
-	stale   bool
+// tellInit completes the status of an init container that runs to its end; through is set if the pod
+// has come further.
+func tellInit(in Input, s *v1.ContainerStatus, through bool) {
+	if through && s.State.Terminated == nil && in.derived.restarts.Len() == 0 {
+		// Its record is gone, but a later container ran.
+		s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			Reason: "Completed", Message: messageInitLost, ContainerID: s.ContainerID}}
+	}
+	end := s.State.Terminated
+	s.Ready = end != nil && InitSucceeded(cri.Exit{Code: end.ExitCode, Reason: end.Reason})
 }
 
-func initRecords(in Input, name string) attempts {
-	out := attempts{records: in.derived.records[name]}
-	out.stale = len(out.records) > 0 && len(in.Observed.Sandboxes) > 0 &&
-		out.records[0].SandboxID != in.Observed.Sandboxes[0].ID
-	return out
+// isStale reports whether the newest record of an init container belongs to a replaced sandbox: the
+// container has yet to run.
+func isStale(in Input, kind podspec.Kind, newest cri.Container) bool {
+	return (kind == podspec.Init || kind == podspec.Sidecar) && len(in.Observed.Sandboxes) > 0 &&
+		newest.SandboxID != in.Observed.Sandboxes[0].ID
 }
 
-func containerStatus(in Input, c *v1.Container, a attempts) v1.ContainerStatus {
-	if len(a.records) == 0 {
+func containerStatus(in Input, c *v1.Container, kind podspec.Kind) v1.ContainerStatus {
+	records := in.derived.records[c.Name]
+	if len(records) == 0 {
 		return unseen(in, c)
 	}
-	newest := a.records[0]
+	newest := records[0]
 	s := v1.ContainerStatus{
 		Name:         c.Name,
 		RestartCount: max(int32(newest.Attempt), wasCount(in.derived.was[c.Name])),
@@ -108,8 +87,8 @@ func containerStatus(in Input, c *v1.Container, a attempts) v1.ContainerStatus {
 		ContainerID:  containerID(in, newest),
 		State:        stateOf(in, newest),
 	}
-	if len(a.records) > 1 {
-		s.LastTerminationState = terminated(in, a.records[1])
+	if len(records) > 1 {
+		s.LastTerminationState = terminated(in, records[1])
 	} else {
 		s.LastTerminationState = lastTold(in.derived.was[c.Name], s.ContainerID)
 	}
@@ -118,7 +97,7 @@ func containerStatus(in Input, c *v1.Container, a attempts) v1.ContainerStatus {
 	if waits && s.State.Running != nil { // its postStart hook has not succeeded yet
 		s.State = v1.ContainerState{}
 	}
-	if s.State.Terminated != nil && (waits || a.stale) {
+	if s.State.Terminated != nil && (waits || isStale(in, kind, newest)) {
 		s.LastTerminationState = s.State
 		s.State = v1.ContainerState{}
 	}

@@ -78,10 +78,8 @@ func Generate(in Input) v1.PodStatus {
 		restarts:      RestartAll(in.Pod, in.Observed),
 	}
 	s := base(in)
-	s.InitContainerStatuses = initStatuses(in)
-	s.ContainerStatuses = containerStatuses(in)
+	tellContainers(in, &s)
 	tellPodResources(in.Pod, &s)
-	s.EphemeralContainerStatuses = ephemeralStatuses(in)
 	s.VolumeHealth = volumeHealth(in)
 	s.PodIPs = podIPs(in)
 	if len(s.PodIPs) > 0 {
