@@ -63,15 +63,7 @@ func strict[T any](raw []byte) (in T, err error) {
 	if err != nil {
 		return in, fmt.Errorf("it %w", err)
 	}
-	found := strictyaml.Check[T](doc)
-	for _, wrong := range []string{
-		doc.Duplicates, found.Unknown.String(), found.Wrong.String(),
-	} {
-		if wrong != "" {
-			return in, errors.New(wrong)
-		}
-	}
-	return in, doc.Decode(&in)
+	return strictyaml.Strict[T](doc)
 }
 
 // parse reads the file. It is strict: a record that was read in part might be another driver's.

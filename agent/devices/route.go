@@ -2,7 +2,6 @@ package devices
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -125,16 +124,8 @@ func read(body io.Reader) (q Question, err error) {
 	if err != nil {
 		return q, fmt.Errorf("the question %w", err)
 	}
-	found := strictyaml.Check[Question](doc)
-	for _, wrong := range []string{
-		doc.Duplicates, found.Unknown.String(), found.Wrong.String(),
-	} {
-		if wrong != "" {
-			return q, errors.New("the question: " + wrong)
-		}
-	}
-	if err := json.Unmarshal(doc.JSON, &q); err != nil {
-		return q, fmt.Errorf("read the question: %w", err)
+	if q, err = strictyaml.Strict[Question](doc); err != nil {
+		return q, fmt.Errorf("the question: %w", err)
 	}
 	return q, cordon.Cordon{Resource: q.Resource, ID: q.ID, Reason: q.Reason}.Check()
 }

@@ -68,16 +68,8 @@ func parse(raw []byte) (byResource, error) {
 	if err != nil {
 		return nil, fmt.Errorf("it %w", err)
 	}
-	found := strictyaml.Check[file](doc)
-	for _, wrong := range []string{
-		doc.Duplicates, found.Unknown.String(), found.Wrong.String(),
-	} {
-		if wrong != "" {
-			return nil, errors.New(wrong)
-		}
-	}
-	var in file
-	if err := doc.Decode(&in); err != nil {
+	in, err := strictyaml.Strict[file](doc)
+	if err != nil {
 		return nil, err
 	}
 	switch {

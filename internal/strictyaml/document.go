@@ -151,6 +151,17 @@ func (d Document) Decode(into any) error {
 	return nil
 }
 
+// Strict decodes a document that has only fields of T, each once. The error is one line.
+func Strict[T any](d Document) (into T, err error) {
+	found := Check[T](d)
+	for _, wrong := range []string{d.Duplicates, found.Unknown.String(), found.Wrong.String()} {
+		if wrong != "" {
+			return into, errors.New(wrong)
+		}
+	}
+	return into, d.Decode(&into)
+}
+
 // Unmarshal fills into from YAML or JSON without a list of findings: the error names the first
 // field that is unknown, duplicate or of the wrong type.
 func Unmarshal(data []byte, into any) error {
