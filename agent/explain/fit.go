@@ -35,16 +35,22 @@ func (c Case) WouldFit() []string {
 		return nil // it fits, or waits for a plugin whose devices are not known
 	}
 	s := &search{Case: c, left: trials}
-	var out []string
-	add := func(found string, ok bool) {
+	// What the pod's author can change comes before what others must.
+	var author, others []string
+	smaller := func(change string, ok bool) {
 		if ok {
-			out = append(out, found)
+			author = append(author, change)
+		}
+	}
+	asItIs := func(change string, ok bool) {
+		if ok {
+			others = append(others, "the pod as it is, "+change)
 		}
 	}
 	for _, r := range resourcesOf(c.Attempt().Requests) {
 		if disconnected(c.Room.Inventory, r) { // without devices there can be no plan
-			add(s.counted())
-			return out
+			smaller(s.counted())
+			return author
 		}
 	}
 	ahead := rejection == c.Plan.Ahead // only counted resources are short
@@ -53,40 +59,28 @@ func (c Case) WouldFit() []string {
 		if !ok {
 			scoped, ok = s.weaker()
 		}
-		add(scoped, ok)
+		asItIs(scoped, ok)
 	}
-	add(s.unasked(podspec.AnnotationIsolated, func(r *topology.CPURules) *bool { return &r.Isolated }))
-	add(s.unasked(podspec.AnnotationWholeCores,
+	asItIs(s.unasked(podspec.AnnotationIsolated, func(r *topology.CPURules) *bool { return &r.Isolated }))
+	asItIs(s.unasked(podspec.AnnotationWholeCores,
 		func(r *topology.CPURules) *bool { return &r.WholeCores }))
-	add(s.unchosen())
-	add(s.empty())
-	add(s.healthy())
-	add(s.uncordoned())
-	found := len(out)
+	asItIs(s.unchosen())
+	asItIs(s.empty())
+	asItIs(s.healthy())
+	asItIs(s.uncordoned())
 	targets := s.targets()
 	for _, t := range targets {
-		add(s.fewer(t))
+		smaller(s.fewer(t))
 	}
-	if len(out) == found && len(targets) > 1 {
+	if len(author) == 0 && len(targets) > 1 {
 		s.left += trials
-		add(s.both(targets))
+		smaller(s.both(targets))
 	}
 	if ahead || strings.HasPrefix(rejection.Reason, outOf) { // everything else was available
-		add(s.counted())
+		smaller(s.counted())
 	}
-	slices.SortStableFunc(out, func(a, b string) int { return rank(a) - rank(b) })
-	return out
+	return slices.Concat(author, others)
 }
-
-// rank orders changes that the pod's author can make before those that others must make.
-func rank(change string) int {
-	if strings.HasPrefix(change, asItIs) {
-		return 1
-	}
-	return 0
-}
-
-const asItIs = "the pod as it is, "
 
 // try plans the pod and reports whether it has a place.
 func (s *search) try(room allocation.Room, pod *v1.Pod) bool {
@@ -109,8 +103,8 @@ func (s *search) scoped() (string, bool) {
 		}
 	}
 	room.Scope = other
-	return fmt.Sprintf("%swith %s: %s", asItIs,
-		s.setting(podspec.AnnotationScope, "topologyManagerScope"), other), s.try(room, s.Pod)
+	return fmt.Sprintf("with %s: %s", s.setting(podspec.AnnotationScope, "topologyManagerScope"), other),
+		s.try(room, s.Pod)
 }
 
 // weaker finds the strictest policy below the present one under which the pod has a place.
@@ -122,7 +116,7 @@ func (s *search) weaker() (string, bool) {
 	for _, policy := range policies[slices.Index(policies, s.Room.Policy)+1:] {
 		room.Policy = policy
 		if s.try(room, s.Pod) {
-			return fmt.Sprintf("%swith %s: %s", asItIs,
+			return fmt.Sprintf("with %s: %s",
 				s.setting(podspec.AnnotationPolicy, "topologyManagerPolicy"), policy), true
 		}
 	}
@@ -137,7 +131,7 @@ func (s *search) unasked(annotation string, rule func(*topology.CPURules) *bool)
 		return "", false
 	}
 	*asked = false
-	return asItIs + "without the annotation " + annotation, s.try(room, s.Pod)
+	return "without the annotation " + annotation, s.try(room, s.Pod)
 }
 
 // unchosen tries with devices that nobody chose.
@@ -148,7 +142,7 @@ func (s *search) unchosen() (string, bool) {
 	}
 	room := s.Room
 	room.Choosers = nil
-	return asItIs + "without the annotation " + first(annotations, ", "), s.try(room, s.Pod)
+	return "without the annotation " + first(annotations, ", "), s.try(room, s.Pod)
 }
 
 // setting names the source of a rule: the pod's annotation, or a field of the node's configuration.
@@ -167,7 +161,7 @@ func (s *search) empty() (string, bool) {
 	if taken.CPUs().IsEmpty() && len(taken.Devices())+len(taken.Memory())+len(s.Room.Others) == 0 {
 		return "", false
 	}
-	return asItIs + "once other pods have ended", s.try(room, s.Pod)
+	return "once other pods have ended", s.try(room, s.Pod)
 }
 
 // healthy tries with all devices of the blocking resource healthy.
@@ -202,7 +196,7 @@ func (s *search) mended(how string, mend func(*devicemanager.Device)) (string, b
 	room.Inventory.Resources = maps.Clone(room.Inventory.Resources)
 	r.Devices = devices
 	room.Inventory.Resources[b.Resource] = r
-	return asItIs + "once the devices of " + b.Resource + " " + how, s.try(room, s.Pod)
+	return "once the devices of " + b.Resource + " " + how, s.try(room, s.Pod)
 }
 
 // target is a request that could be reduced.
