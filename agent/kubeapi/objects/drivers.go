@@ -61,7 +61,7 @@ func (o *Objects) DriverSecret(ctx context.Context, namespace, name string) (*v1
 func (o *Objects) DriverToken(ctx context.Context, pod *v1.Pod, want storagev1.TokenRequest) (
 	out authenticationv1.TokenRequestStatus, err error) {
 	k := tokenKey{want.Audience, ptr.Deref(want.ExpirationSeconds, defaultTokenSeconds)}
-	got, _, err := o.token(ctx, pod, k)
+	got, _, err := o.tokens.valid(ctx, pod, k)
 	if err == nil {
 		out.Token, out.ExpirationTimestamp = string(got.text), metav1.NewTime(got.expires)
 	}

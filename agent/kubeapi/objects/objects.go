@@ -40,7 +40,7 @@ type Config struct {
 // answer once Run works.
 type Objects struct {
 	cfg      Config
-	tokens   perPod[tokenKey, token]
+	tokens   tokens
 	anchors  *lru.Cache // of bundle by anchorsKey
 	classes  *lru.Cache // of class by name
 	drivers  *lru.Cache // of csiDriver by name
@@ -65,7 +65,7 @@ func New(cfg Config) *Objects {
 		expected: &Expected{follower: f, looked: sets.New[types.UID]()},
 		anchors:  lru.New(maxAnchors), classes: lru.New(maxClasses),
 		drivers:      lru.New(maxDrivers),
-		certificates: podCertificates{cfg: cfg},
+		certificates: podCertificates{cfg: cfg}, tokens: tokens{cfg: cfg},
 	}
 }
 

@@ -45,32 +45,38 @@ type token struct {
 	renew, expires time.Time
 }
 
+// tokens holds the tokens of pods.
+type tokens struct {
+	perPod[tokenKey, token]
+	cfg Config
+}
+
 // Token returns a token of the pod's service account that is bound to the pod, and the time at
 // which to ask again. A token that cannot be replaced in time is used until it expires.
 func (o *Objects) Token(
 	ctx context.Context, pod *v1.Pod, want *v1.ServiceAccountTokenProjection,
 ) (text []byte, renew time.Time, err error) {
-	got, renew, err := o.token(ctx, pod, tokenKey{want.Audience,
+	got, renew, err := o.tokens.valid(ctx, pod, tokenKey{want.Audience,
 		ptr.Deref(want.ExpirationSeconds, defaultTokenSeconds)})
 	return got.text, renew, err
 }
 
-// token returns a token, and the time at which to ask again.
-func (o *Objects) token(ctx context.Context, pod *v1.Pod, k tokenKey) (
+// valid returns a token, and the time at which to ask again.
+func (t *tokens) valid(ctx context.Context, pod *v1.Pod, k tokenKey) (
 	_ token, again time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, o.cfg.Wait)
+	ctx, cancel := context.WithTimeout(ctx, t.cfg.Wait)
 	defer cancel()
-	held, has := o.tokens.get(pod.UID, k)
+	held, has := t.get(pod.UID, k)
 	now := time.Now()
 	if has && now.Before(held.renew) {
 		return held, held.renew, nil
 	}
 	fresh, err := insist(ctx, unheard, func() (token, error) {
-		return k.request(ctx, o.cfg.Client, pod)
+		return k.request(ctx, t.cfg.Client, pod)
 	})
 	switch {
 	case err == nil:
-		o.tokens.put(pod.UID, k, fresh)
+		t.put(pod.UID, k, fresh)
 		return fresh, fresh.renew, nil
 	case has && now.Before(held.expires):
 		klog.FromContext(ctx).Info("A token could not be replaced, trying again",
