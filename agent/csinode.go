@@ -14,6 +14,7 @@ import (
 	"github.com/numalet/numalet/agent/needs"
 	nodestatus "github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/volume/csi"
+	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
@@ -61,7 +62,7 @@ func newClusteredMounts(n node, s storageEnds, changed func()) *clusteredMounts 
 // hasSocket reports whether a driver has the socket in the plugin registry that Kubernetes'
 // node-driver-registrar makes.
 func hasSocket(root, driver string) bool {
-	_, err := os.Lstat(filepath.Join(root, "plugins_registry", driver+"-reg.sock"))
+	_, err := os.Lstat(filepath.Join(root, watcher.Registry, driver+"-reg.sock"))
 	return err == nil
 }
 

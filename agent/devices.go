@@ -58,7 +58,7 @@ func newDevices(ctx context.Context, n node) (d deviceDomain, err error) {
 	d.Plugins, err = devicemanager.New(devicemanager.Config{
 		Dirs: devicemanager.Dirs{
 			Plugins:  deviceDir(n.cfg.RootDir),
-			Registry: filepath.Join(n.cfg.RootDir, "plugins_registry"),
+			Registry: filepath.Join(n.cfg.RootDir, watcher.Registry),
 			Others: map[string]watcher.Handler{
 				registerapi.DRAPlugin: d.drivers.Handler(), registerapi.CSIPlugin: d.csi.Handler(),
 			},

@@ -13,6 +13,7 @@ import (
 	"k8s.io/mount-utils"
 
 	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/deviceplugin/watcher"
 )
 
 // MakeDirs makes the agent's directories with the kubelet's modes. links is where log collectors
@@ -25,7 +26,7 @@ func MakeDirs(root, logsDir, links string) error {
 		{root, 0o750},
 		{filepath.Join(root, "pods"), 0o750},
 		{filepath.Join(root, "plugins"), 0o750},
-		{filepath.Join(root, "plugins_registry"), 0o750},
+		{filepath.Join(root, watcher.Registry), 0o750},
 		{filepath.Join(root, "pod-resources"), 0o750},
 		{filepath.Join(root, "checkpoints"), 0o700},
 		{logsDir, 0o750},

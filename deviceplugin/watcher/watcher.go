@@ -18,6 +18,9 @@ import (
 	"github.com/numalet/numalet/internal/metric"
 )
 
+// Registry is the kubelet's name for the directory, in its root.
+const Registry = "plugins_registry"
+
 // Config configures New.
 type Config struct {
 	// Dir is searched for sockets, with all directories below. It is created if missing.
@@ -112,7 +115,7 @@ const (
 // New returns a watcher for Run. It fails if Dir is empty or the metrics are registered twice.
 func New(cfg Config) (*Watcher, error) {
 	if cfg.Dir == "" {
-		return nil, errors.New("plugin watcher: Dir is empty: name the plugins_registry directory")
+		return nil, errors.New("plugin watcher: Dir is empty: name the " + Registry + " directory")
 	}
 	cfg.Period = cmp.Or(cfg.Period, time.Second)
 	cfg.FirstPause = cmp.Or(cfg.FirstPause, 500*time.Millisecond)
