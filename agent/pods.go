@@ -252,8 +252,8 @@ func newSources(n node, report func(source.Problem), running func() []cri.Pod,
 	if n.kube != nil {
 		feeds = append(feeds, podsource.New(podsource.Config{
 			Client: n.kube.Main(), Node: n.name, Report: report, Saw: saw,
-			Rules:    source.Rules{ClaimsBring: n.cfg.Gates.Enabled("DRANodeAllocatableResources")},
-			Restored: mailbox.Subscribe(n.kube.Restored()), Running: running,
+			ClaimsBring: n.cfg.Gates.Enabled("DRANodeAllocatableResources"),
+			Restored:    mailbox.Subscribe(n.kube.Restored()), Running: running,
 		}))
 	}
 	return source.NewMux(source.MuxConfig{

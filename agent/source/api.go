@@ -19,16 +19,9 @@ const maxAPIPods = 5000
 // server, reports what is wrong, and drops pods whose names cannot be used on a node. It belongs to
 // one goroutine.
 type Screen struct {
-	rules  Rules
-	ledger ledger
-	judged map[*v1.Pod]verdict
-}
-
-// Rules say what of the API server's pods counts on this node.
-type Rules struct {
-	// ClaimsBring: what resource claims bring of CPUs, memory and huge pages counts (the gate
-	// DRANodeAllocatableResources).
-	ClaimsBring bool
+	claimsBring bool
+	ledger      ledger
+	judged      map[*v1.Pod]verdict
 }
 
 // verdict is the result for a pod, which is not written to any more.
@@ -37,9 +30,11 @@ type verdict struct {
 	pass bool
 }
 
-// NewScreen returns a Screen with its reports going to report, which must not block.
-func NewScreen(rules Rules, report func(Problem)) *Screen {
-	return &Screen{rules: rules, ledger: ledger{report: report}}
+// NewScreen returns a Screen with its reports going to report, which must not block. With claimsBring
+// (the gate DRANodeAllocatableResources) what resource claims bring of CPUs, memory and huge pages
+// counts on this node.
+func NewScreen(claimsBring bool, report func(Problem)) *Screen {
+	return &Screen{claimsBring: claimsBring, ledger: ledger{report: report}}
 }
 
 // Pass returns the pods to hand out, the oldest first. It checks only pods that it has not seen;
@@ -54,7 +49,7 @@ func (s *Screen) Pass(pods []*v1.Pod) []*v1.Pod {
 	for _, p := range pods {
 		v, known := s.judged[p]
 		if !known {
-			v = s.rules.judge(p)
+			v = s.judge(p)
 		}
 		judged[p] = v
 		if v.pass && len(passed) == maxAPIPods {
@@ -75,7 +70,7 @@ func (s *Screen) Pass(pods []*v1.Pod) []*v1.Pod {
 }
 
 // judge looks at a pod that nobody else has yet.
-func (r Rules) judge(p *v1.Pod) verdict {
+func (s *Screen) judge(p *v1.Pod) verdict {
 	if !safeUID.MatchString(string(p.UID)) {
 		return verdict{why: "metadata.uid is not safe as the name of a directory"}
 	}
@@ -84,7 +79,7 @@ func (r Rules) judge(p *v1.Pod) verdict {
 		return verdict{why: "metadata.name or metadata.namespace is none that an API server gives"}
 	}
 	setDefaults(p) // as an API server does
-	if !r.ClaimsBring {
+	if !s.claimsBring {
 		p.Status.NodeAllocatableResourceClaimStatuses = nil
 	}
 	if ended := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed; ended {

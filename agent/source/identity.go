@@ -102,9 +102,7 @@ func (i *Identities) choose(name types.NamespacedName, made types.UID, p *v1.Pod
 	uid := made
 	lent, runs := i.lent(name, made, p)
 	switch valid := remembered && was.Manifest == made; {
-	case runs:
-		uid = lent
-	case valid:
+	case valid && !runs:
 		uid = was.UID
 	case lent != "":
 		uid = lent
@@ -141,18 +139,13 @@ func (i *Identities) lent(name types.NamespacedName, made types.UID, p *v1.Pod) 
 	if len(found) == 0 {
 		return "", false
 	}
-	best := slices.MaxFunc(found, func(a, b cri.Pod) int {
-		return cmp.Or(cmp.Compare(btoi(a.Running()), btoi(b.Running())),
-			a.Sandboxes[0].CreatedAt.Compare(b.Sandboxes[0].CreatedAt))
-	})
-	return best.UID, best.Running()
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
+	stopped := func(o cri.Pod) bool { return !o.Running() }
+	if runs = slices.ContainsFunc(found, cri.Pod.Running); runs {
+		found = slices.DeleteFunc(found, stopped)
 	}
-	return 0
+	return slices.MaxFunc(found, func(a, b cri.Pod) int {
+		return a.Sandboxes[0].CreatedAt.Compare(b.Sandboxes[0].CreatedAt)
+	}).UID, runs
 }
 
 // begin reads what is remembered and what the runtime has, once.
