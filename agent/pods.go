@@ -210,11 +210,11 @@ func newWorkers(n node, s statusDomain, look *notices.Notices, e podEnds) *podwo
 			s.events.Put(syncloop.Of(uid, pod.Gone))
 		},
 		BackOff: podworker.BackOff{Max: k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
-		Sync:    k.SyncFrequency.Duration, Due: e.volumes.Due,
-		Probed: e.probes.Probed, HooksPending: e.volumes.HooksPending,
-		Attempt: reporter.NextAttempt, Lost: e.lost, Holds: e.holds,
-		Failed: e.failed,
-		Trace:  n.traceActions(),
+		Sync:    k.SyncFrequency.Duration, Trace: n.traceActions(),
+		Known: podworker.Known{
+			Due: e.volumes.Due, HooksPending: e.volumes.HooksPending, Probed: e.probes.Probed,
+			Attempt: reporter.NextAttempt, Lost: e.lost, Holds: e.holds, Failed: e.failed,
+		},
 	})
 }
 

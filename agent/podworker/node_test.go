@@ -60,8 +60,8 @@ func newNode(t *testing.T) *node {
 		stopping: map[string]time.Duration{}, reports: map[types.UID]Report{},
 		begun: time.Now(),
 	}
-	n.Workers = New(Config{Actuator: n, Report: n.report, Gone: n.isGone, Probed: n.found,
-		Holds: n.holds,
+	n.Workers = New(Config{Actuator: n, Report: n.report, Gone: n.isGone, Known: Known{
+		Probed: n.found, Holds: n.holds,
 		Due: func(*v1.Pod, time.Time) time.Time {
 			n.mu.Lock()
 			defer n.mu.Unlock()
@@ -69,7 +69,7 @@ func newNode(t *testing.T) *node {
 				return time.Time{}
 			}
 			return n.due()
-		}})
+		}}})
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
 	ended := make(chan error)
 	go func() { ended <- n.Run(ctx) }()

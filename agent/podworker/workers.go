@@ -25,6 +25,21 @@ type Config struct {
 	// Both are called from the pod's goroutine and must not block.
 	Report func(Report)
 	Gone   func(types.UID)
+	Known
+
+	// Trace is called before the action of a report, which gets the returned context, and end after
+	// it; nil: nobody follows actions.
+	Trace func(context.Context, Report) (_ context.Context, end func(error))
+
+	BackOff BackOff // zero fields: the defaults
+	Keep    Retention
+	// Retry is the shortest time between tries of a failing action, Sync the time between looks at
+	// a pod with nothing to do. Both are lengthened by up to a half at random; 0: default.
+	Retry, Sync time.Duration
+}
+
+// Known is what the rest of the agent knows of pods. Workers ask before each decision.
+type Known struct {
 	// Due returns the time from which the volumes of a running pod are to be updated, which may be
 	// past; zero: not now. A nil function: never.
 	Due func(pod *v1.Pod, now time.Time) time.Time
@@ -46,16 +61,6 @@ type Config struct {
 	// Attempt returns the next attempt of a container without a record in the runtime, as statuses
 	// and logs know the earlier ones; nil: the first.
 	Attempt func(pod *v1.Pod, container string) uint32
-
-	// Trace is called before the action of a report, which gets the returned context, and end after
-	// it; nil: nobody follows actions.
-	Trace func(context.Context, Report) (_ context.Context, end func(error))
-
-	BackOff BackOff // zero fields: the defaults
-	Keep    Retention
-	// Retry is the shortest time between tries of a failing action, Sync the time between looks at
-	// a pod with nothing to do. Both are lengthened by up to a half at random; 0: default.
-	Retry, Sync time.Duration
 }
 
 // Retention says which records of containers that have exited stay while their pod runs.
