@@ -39,9 +39,9 @@ type Config struct {
 // Rotation rotates logs.
 type Rotation struct {
 	cfg Config
-	// failed holds the containers whose logs could not be rotated in the last look. Only Look, which
-	// one goroutine calls, uses it.
-	failed map[string]bool
+	// failed has 1 for the containers whose logs could not be rotated in the last look. Only Look,
+	// which one goroutine calls, uses it.
+	failed map[string]int
 }
 
 // New returns a Rotation; Look rotates.
@@ -58,12 +58,12 @@ type log struct {
 func (r *Rotation) Look(ctx context.Context) error {
 	due, err := r.due()
 	slices.SortStableFunc(due, func(a, b log) int {
-		return cmp.Compare(number(r.failed[a.container]), number(r.failed[b.container]))
+		return cmp.Compare(r.failed[a.container], r.failed[b.container])
 	})
 	var group errgroup.Group
 	group.SetLimit(max(r.cfg.Workers, 1))
 	var mu sync.Mutex
-	failed, errs := map[string]bool{}, []error{err}
+	failed, errs := map[string]int{}, []error{err}
 	for _, l := range due {
 		group.Go(func() error {
 			err := ctx.Err()
@@ -73,7 +73,7 @@ func (r *Rotation) Look(ctx context.Context) error {
 			if err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				failed[l.container] = true
+				failed[l.container] = 1
 				errs = append(errs, fmt.Errorf("rotate log %s: %w", l.path, err))
 			}
 			return nil
@@ -82,13 +82,6 @@ func (r *Rotation) Look(ctx context.Context) error {
 	_ = group.Wait() // every error is in errs
 	r.failed = failed
 	return errors.Join(errs...)
-}
-
-func number(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // due returns the logs that have reached their maximum size, and those missing after an interrupted

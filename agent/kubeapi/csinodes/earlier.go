@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/agent/volume/csi"
 )
@@ -36,12 +37,9 @@ func (w *Writer) kept(node *v1.Node, has *storagev1.CSINode, drivers []csi.Node)
 }
 
 func isOf(node *v1.Node, has *storagev1.CSINode) bool {
-	for _, o := range has.OwnerReferences {
-		if o.Kind == "Node" && o.UID == node.UID {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(has.OwnerReferences, func(o metav1.OwnerReference) bool {
+		return o.Kind == "Node" && o.UID == node.UID
+	})
 }
 
 // without returns the entries without those that another list has otherwise.

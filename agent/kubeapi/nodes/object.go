@@ -137,21 +137,15 @@ func advertise(n *v1.Node, f node.Facts) (changed bool) {
 // been created. Taints and the provider's id stay.
 func reconcile(existing, made *v1.Node) *v1.Node {
 	n := existing.DeepCopy()
-	if n.Labels == nil {
-		n.Labels = map[string]string{}
-	}
 	for _, key := range reconciled() {
 		if value, ok := made.Labels[key]; ok {
-			n.Labels[key] = value
+			metav1.SetMetaDataLabel(&n.ObjectMeta, key, value)
 		}
-	}
-	if n.Annotations == nil {
-		n.Annotations = map[string]string{}
 	}
 	for _, key := range []string{annotationAttach, annotationNodeIP} {
 		delete(n.Annotations, key)
 		if value, ok := made.Annotations[key]; ok {
-			n.Annotations[key] = value
+			metav1.SetMetaDataAnnotation(&n.ObjectMeta, key, value)
 		}
 	}
 	return n
