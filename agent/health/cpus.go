@@ -32,10 +32,8 @@ func (c *cpus) round() {
 	}
 	pods := map[types.UID]*v1.Pod{}
 	held := map[types.UID]allocation.Pod{}
-	for uid, holds := range c.cfg.State().Pods {
-		if pod, ok := c.cfg.Pod(uid); ok { // else no source has delivered it yet
-			pods[uid], held[uid] = pod, holds
-		}
+	for _, one := range c.cfg.holding() {
+		pods[one.UID], held[one.UID] = one.spec, one.Pod
 	}
 	for _, change := range c.known.update(held, h.Machine.Online()) {
 		kind, reason := change.event()

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"path/filepath"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -28,10 +28,8 @@ const maxFailuresFile = 64 << 20
 // anywhere.
 type FailureBook struct {
 	rules  failure.Rules
-	record *files.Record[[]failure.Act] // owned by Failures.Run
-
-	mu    sync.Mutex // guards state
-	state failure.State
+	record *files.Record[[]failure.Act]  // owned by Failures.Run
+	state  atomic.Pointer[failure.State] // its acts are on the disk
 }
 
 // OpenFailures reads what an earlier run of the agent left in its root. A file that cannot be used is
@@ -46,8 +44,9 @@ func OpenFailures(ctx context.Context, root string, rules failure.Rules) (*Failu
 	} else if err != nil {
 		return nil, err
 	}
-	return &FailureBook{rules: rules, record: files.NewRecord(path, maxFailuresFile, acts),
-		state: failure.State{Acts: acts}}, nil
+	b := &FailureBook{rules: rules, record: files.NewRecord(path, maxFailuresFile, acts)}
+	b.state.Store(&failure.State{Acts: acts})
+	return b, nil
 }
 
 // Rules are the rules of the settings.
@@ -58,7 +57,7 @@ func (b *FailureBook) Doomed(pod *v1.Pod) (message string, grace time.Duration, 
 	if status.Ended(pod.Status.Phase) {
 		return "", 0, false
 	}
-	for _, a := range b.get().Acts {
+	for _, a := range b.state.Load().Acts {
 		if a.Pod == pod.UID && a.Action == failure.FailPod {
 			return a.Message, max(time.Until(a.Until), leastGrace), true
 		}
@@ -73,7 +72,7 @@ const leastGrace = time.Second
 // failed, and why, after the container's name.
 func (b *FailureBook) Condemned(pod types.UID) map[string]string {
 	var out map[string]string
-	for _, a := range b.get().Acts {
+	for _, a := range b.state.Load().Acts {
 		if a.Pod == pod && a.ContainerID != "" {
 			if out == nil {
 				out = map[string]string{}
@@ -87,18 +86,5 @@ func (b *FailureBook) Condemned(pod types.UID) map[string]string {
 // Outlooks says of unhealthy devices that containers hold since when they are, as far as this run of the
 // agent has seen it, and what was or will be done.
 func (b *FailureBook) Outlooks() map[failure.Device]failure.Outlook {
-	return b.get().Outlooks(b.rules)
-}
-
-func (b *FailureBook) get() failure.State {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.state
-}
-
-// put shows a state, whose acts are on the disk.
-func (b *FailureBook) put(next failure.State) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.state = next
+	return b.state.Load().Outlooks(b.rules)
 }

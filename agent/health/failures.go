@@ -85,7 +85,7 @@ type scene struct {
 
 // look takes a step, and returns when the next one is due at the latest.
 func (f *Failures) look(ctx context.Context) time.Time {
-	was := f.cfg.Book.get()
+	was := *f.cfg.Book.state.Load()
 	s := f.see(was)
 	next, effects := was.Step(s.in, f.cfg.Book.rules)
 	for i := range effects {
@@ -107,7 +107,7 @@ func (f *Failures) look(ctx context.Context) time.Time {
 	if err != nil && acts {
 		return s.in.Now.Add(failuresRetry)
 	}
-	f.cfg.Book.put(next) // an error kept more on the disk than is needed
+	f.cfg.Book.state.Store(&next) // an error kept more on the disk than is needed
 	for _, e := range effects {
 		if e.Kind == failure.Acted {
 			f.act(ctx, e, s)

@@ -181,8 +181,8 @@ func TestFailedPodsAreRemembered(t *testing.T) {
 		f.pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "other"}}
 		f.cfg.Known = func(types.UID) bool { return false }
 		f.held = allocation.Pod{}
-		if f.looks(t, 0, ""); len(f.cfg.Book.get().Acts) > 0 {
-			t.Errorf("remembered of a pod that is gone: %+v", f.cfg.Book.get().Acts)
+		if f.looks(t, 0, ""); len(f.cfg.Book.state.Load().Acts) > 0 {
+			t.Errorf("remembered of a pod that is gone: %+v", f.cfg.Book.state.Load().Acts)
 		}
 	})
 }
