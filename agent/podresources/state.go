@@ -1,7 +1,6 @@
 package podresources
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 
@@ -12,6 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/podresources/watchv1"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // state is the state at one generation. It is immutable.
@@ -57,10 +57,7 @@ type deviceChange struct {
 
 // sorted returns the pods in the order of the answers.
 func (s Snapshot) sorted() []*v1.Pod {
-	return slices.SortedFunc(slices.Values(s.Pods), func(a, b *v1.Pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
-			cmp.Compare(a.UID, b.UID))
-	})
+	return slices.SortedFunc(slices.Values(s.Pods), podspec.Compare)
 }
 
 // state returns a state that has no generation yet.
