@@ -7,7 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -49,22 +49,18 @@ type State struct {
 type Follower struct {
 	cfg     Config
 	changes mailbox.Topic
-
-	mu    sync.Mutex // guards state
-	state State
+	state   atomic.Pointer[State]
 }
 
 // New returns one that knows first, which was so now.
 func New(c Config, first cri.RuntimeStatus) *Follower {
-	return &Follower{cfg: c, state: State{RuntimeStatus: first, At: time.Now()}}
+	f := &Follower{cfg: c}
+	f.state.Store(&State{RuntimeStatus: first, At: time.Now()})
+	return f
 }
 
 // Get returns the present state.
-func (f *Follower) Get() State {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.state
-}
+func (f *Follower) Get() State { return *f.state.Load() }
 
 // Changes are published when the runtime became ready or is no longer, and when it has other
 // images.
@@ -135,13 +131,10 @@ func (f *Follower) look(ctx context.Context, images bool) (other bool) {
 			next.Images = largest(list, f.cfg.MaxImages)
 		}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	other = !slices.EqualFunc(f.state.Images, next.Images, func(a, b v1.ContainerImage) bool {
+	was := f.state.Swap(&next)
+	return !slices.EqualFunc(was.Images, next.Images, func(a, b v1.ContainerImage) bool {
 		return a.SizeBytes == b.SizeBytes && slices.Equal(a.Names, b.Names)
 	})
-	f.state = next
-	return other
 }
 
 // largest lists the largest images, digests before tags.
