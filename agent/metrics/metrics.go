@@ -38,7 +38,6 @@ type Metrics struct {
 	volumes   *volumeMetrics
 }
 
-// cgroupMetrics counts cgroups that differ from what they should be.
 // Cgroups counts what was put right in cgroups, and what could not be read.
 type Cgroups struct {
 	// repairs counts foreign changes that were undone.
