@@ -21,20 +21,31 @@ const (
 
 // query is a request for the logs of services or a file.
 type query struct {
-	services     []string
-	file         string // a file below the directory, instead of services
-	since, until time.Time
-	tail         *int
-	pattern      *regexp.Regexp
-	boot         *int
+	services []string
+	file     string   // a file below the directory, instead of services
+	options  []string // of journalctl
 }
 
 // service matches names of services: nothing that could start an option or leave a directory.
 var service = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9:._@-]*$`)
 
+// parameter is one that narrows down what journalctl prints: value checks it for the option.
+type parameter struct {
+	name, option string
+	value        func(text string) (string, error)
+}
+
 // parse reads a request's parameters.
 func parse(v url.Values) (q query, err error) {
-	known := sets.New("query", "sinceTime", "untilTime", "tailLines", "pattern", "boot")
+	known, given := sets.New("query"), map[string]string{}
+	parameters := []parameter{
+		{"sinceTime", "since", moment}, {"untilTime", "until", moment},
+		{"tailLines", "lines", number(0, maxTail)}, {"pattern", "grep", pattern},
+		{"boot", "boot", number(-1000, 0)},
+	}
+	for _, p := range parameters {
+		known.Insert(p.name)
+	}
 	for name := range v {
 		if !known.Has(name) {
 			return q, fmt.Errorf("%s: unknown parameter; known are %s", name,
@@ -44,31 +55,20 @@ func parse(v url.Values) (q query, err error) {
 	if err := q.names(v["query"]); err != nil {
 		return q, err
 	}
-	if q.since, err = moment(v, "sinceTime"); err != nil {
-		return q, err
+	for _, p := range parameters {
+		text := v.Get(p.name)
+		if text == "" {
+			continue
+		}
+		if given[p.name], err = p.value(text); err != nil {
+			return q, fmt.Errorf("%s: %w", p.name, err)
+		}
+		q.options = append(q.options, "--"+p.option+"="+given[p.name])
 	}
-	if q.until, err = moment(v, "untilTime"); err != nil {
-		return q, err
-	}
-	if !q.until.IsZero() && q.until.Before(q.since) {
+	if until := given["untilTime"]; until != "" && until < given["sinceTime"] {
 		return q, fmt.Errorf("untilTime is before sinceTime")
 	}
-	if q.tail, err = number(v, "tailLines", 0, maxTail); err != nil {
-		return q, err
-	}
-	if q.boot, err = number(v, "boot", -1000, 0); err != nil {
-		return q, err
-	}
-	if p := v.Get("pattern"); p != "" {
-		if len(p) > maxPattern {
-			return q, fmt.Errorf("pattern: has %d bytes, at most %d are allowed", len(p), maxPattern)
-		}
-		if q.pattern, err = regexp.Compile(p); err != nil {
-			return q, fmt.Errorf("pattern: %w", err)
-		}
-	}
-	if q.file != "" && (!q.since.IsZero() || !q.until.IsZero() || q.boot != nil ||
-		q.tail != nil || q.pattern != nil) {
+	if q.file != "" && len(q.options) > 0 {
 		return q, fmt.Errorf("query: a file is shown as it is; leave the other parameters out")
 	}
 	return q, nil
@@ -103,51 +103,38 @@ func (q *query) names(all []string) error {
 	return nil
 }
 
-func moment(v url.Values, name string) (time.Time, error) {
-	text := v.Get(name)
-	if text == "" {
-		return time.Time{}, nil
-	}
+// moment returns a time in a form whose texts have the order of the times.
+func moment(text string) (string, error) {
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return at, fmt.Errorf("%s: %q is no time such as 2006-01-02T15:04:05Z", name, text)
+		return "", fmt.Errorf("%q is no time such as 2006-01-02T15:04:05Z", text)
 	}
-	return at, nil
+	return at.UTC().Format("2006-01-02 15:04:05.000"), nil
 }
 
-func number(v url.Values, name string, least, most int) (*int, error) {
-	text := v.Get(name)
-	if text == "" {
-		return nil, nil
+func number(least, most int) func(string) (string, error) {
+	return func(text string) (string, error) {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < least || n > most {
+			return "", fmt.Errorf("%q is no number from %d to %d", text, least, most)
+		}
+		return strconv.Itoa(n), nil
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < least || n > most {
-		return nil, fmt.Errorf("%s: %q is no number from %d to %d", name, text, least, most)
+}
+
+func pattern(text string) (string, error) {
+	if len(text) > maxPattern {
+		return "", fmt.Errorf("has %d bytes, at most %d are allowed", len(text), maxPattern)
 	}
-	return &n, nil
+	_, err := regexp.Compile(text)
+	return text, err
 }
 
 // arguments returns the arguments of journalctl.
 func (q query) arguments() []string {
-	const format = "2006-01-02 15:04:05.000"
-	out := []string{"--utc", "--no-pager", "--output=short-precise"}
-	if !q.since.IsZero() {
-		out = append(out, "--since="+q.since.UTC().Format(format))
-	}
-	if !q.until.IsZero() {
-		out = append(out, "--until="+q.until.UTC().Format(format))
-	}
-	if q.tail != nil {
-		out = append(out, "--lines="+strconv.Itoa(*q.tail))
-	}
+	out := append([]string{"--utc", "--no-pager", "--output=short-precise"}, q.options...)
 	for _, name := range q.services {
 		out = append(out, "--unit="+name)
-	}
-	if q.pattern != nil {
-		out = append(out, "--grep="+q.pattern.String())
-	}
-	if q.boot != nil {
-		out = append(out, "--boot="+strconv.Itoa(*q.boot))
 	}
 	return out
 }

@@ -86,7 +86,7 @@ func TestRoute(t *testing.T) {
 		{"/logs/?query=known&query=other&tailLines=5&pattern=a.*b&boot=-1&" +
 			"sinceTime=2026-11-22T10:00:00Z&untilTime=2026-11-22T12:00:00%2B01:00", 200,
 			"--since=2026-11-22 10:00:00.000\n--until=2026-11-22 11:00:00.000\n--lines=5\n" +
-				"--unit=known\n--unit=other\n--grep=a.*b\n--boot=-1\n"},
+				"--grep=a.*b\n--boot=-1\n--unit=known\n--unit=other\n"},
 		{"/logs/?query=web", 200, "web\n"}, {"/logs/?query=db", 200, "db\n"},
 		{"/logs/?query=/syslog", 200, "one\ntwo\n"},
 		{"/logs/?query=pods/a/0.log", 200, "of a pod\n"},
