@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
+	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -130,14 +130,10 @@ func Event(message, short string) string {
 		return text
 	}
 	const cut = "..."
-	end := maxEvent - len(cut)
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	if end <= len(message) {
+	if text = oneline.Head(text, maxEvent-len(cut)); len(text) <= len(message) {
 		return message
 	}
-	return text[:end] + cut
+	return text + cut
 }
 
 func (b *Blocking) String() string {

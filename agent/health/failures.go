@@ -158,8 +158,8 @@ func runningIn(s v1.PodStatus) map[string]failure.Container {
 	out := map[string]failure.Container{}
 	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses) {
 		if c.State.Running != nil {
-			_, id, _ := strings.Cut(c.ContainerID, "://")
-			out[c.Name] = failure.Container{ID: id, Started: c.State.Running.StartedAt.Time}
+			out[c.Name] = failure.Container{ID: status.RuntimeID(c.ContainerID),
+				Started: c.State.Running.StartedAt.Time}
 		}
 	}
 	return out

@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -33,13 +32,12 @@ func wanted(pod *v1.Pod, s v1.PodStatus, ending bool) map[key]want {
 			continue
 		}
 		started := ptr.Deref(now.Started, false)
-		_, id, _ := strings.Cut(now.ContainerID, "://")
 		for kind, spec := range specs(c) {
 			if spec == nil || ending && kind != Readiness {
 				continue
 			}
 			out[key{c.Name, kind}] = want{
-				spec: spec, target: handler.Target{Container: c, ID: id, IP: s.PodIP},
+				spec: spec, target: handler.Target{Container: c, ID: status.RuntimeID(now.ContainerID), IP: s.PodIP},
 				since: now.State.Running.StartedAt.Time,
 				open:  started != (kind == Startup), started: started,
 				settled: kind == Liveness || kind == Readiness && now.Ready,

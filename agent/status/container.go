@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/oneline"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -159,7 +160,7 @@ func terminated(in Input, record cri.Container) v1.ContainerState {
 	return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 		ExitCode:    record.Exit.Code,
 		Reason:      record.Exit.Reason,
-		Message:     truncate(message, messageBudget/max(containers, 1)),
+		Message:     oneline.Head(message, messageBudget/max(containers, 1)),
 		StartedAt:   seconds(record.StartedAt),
 		FinishedAt:  seconds(record.Exit.At),
 		ContainerID: containerID(in, record),
@@ -256,10 +257,8 @@ func containerID(in Input, record cri.Container) string {
 	return in.Node.Runtime + "://" + record.ID
 }
 
-// truncate cuts s to at most n bytes without splitting a character.
-func truncate(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "")
+// RuntimeID returns the runtime's id of a container, from that of its status.
+func RuntimeID(containerID string) string {
+	_, id, _ := strings.Cut(containerID, "://")
+	return id
 }

@@ -51,6 +51,15 @@ func Cut(text string, most int) string {
 	return b.String()
 }
 
+// Head returns at most that many bytes of a text's beginning, without a part of a character. It
+// leaves lines as they are.
+func Head(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "")
+}
+
 // plain reports whether a text can be shown unchanged.
 func plain(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {

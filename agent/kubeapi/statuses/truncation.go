@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // truncation says what is left out of a status that the API server does not accept as a whole. Of one
@@ -109,12 +111,7 @@ func (t truncation) apply(api, s v1.PodStatus) v1.PodStatus {
 
 // shortened cuts messages to at most n bytes.
 func shortened(s v1.PodStatus, n int) v1.PodStatus {
-	short := func(text string) string {
-		if len(text) <= n {
-			return text
-		}
-		return strings.ToValidUTF8(text[:n], "")
-	}
+	short := func(text string) string { return oneline.Head(text, n) }
 	state := func(c v1.ContainerState) v1.ContainerState {
 		if t := c.Terminated; t != nil {
 			end := *t

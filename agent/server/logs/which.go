@@ -2,7 +2,6 @@ package logs
 
 import (
 	"fmt"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -23,13 +22,13 @@ func which(pod *v1.Pod, name string, previous bool) (string, error) {
 			return "", fmt.Errorf("previous terminated container %q in pod %q not found", name,
 				pod.Name)
 		}
-		return bare(last.Terminated.ContainerID), nil
+		return status.RuntimeID(last.Terminated.ContainerID), nil
 	case state.Running != nil:
-		return bare(c.ContainerID), nil
+		return status.RuntimeID(c.ContainerID), nil
 	case state.Terminated != nil && state.Terminated.ContainerID != "":
-		return bare(state.Terminated.ContainerID), nil
+		return status.RuntimeID(state.Terminated.ContainerID), nil
 	case last.Terminated != nil && last.Terminated.ContainerID != "":
-		return bare(last.Terminated.ContainerID), nil
+		return status.RuntimeID(last.Terminated.ContainerID), nil
 	case state.Terminated != nil || last.Terminated != nil:
 		return "", fmt.Errorf("container %q in pod %q is terminated", name, pod.Name)
 	case state.Waiting != nil:
@@ -51,10 +50,4 @@ func waits(reason string) string {
 	default:
 		return reason
 	}
-}
-
-// bare returns a container's id without the runtime's name in front of it.
-func bare(id string) string {
-	_, id, _ = strings.Cut(id, "://")
-	return id
 }
