@@ -6,13 +6,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
@@ -218,6 +221,35 @@ func TestLineGoesOnWithoutThoseWhoLeave(t *testing.T) {
 			})
 		}
 	}
+}
+
+// When a pod of a line gets its devices, the next one is decided on, and not all that are behind it.
+func TestLineMovesUpByOnePod(t *testing.T) {
+	const pods = 16
+	bubble(t, func(t *testing.T, dir string) {
+		p := newPairs(2 * pods)
+		p.takes = time.Millisecond
+		var decided atomic.Int64
+		d := open(t, dir, &p.plugins, func(c *Config) {
+			c.Plugins = p
+			c.Hardware().Allocatable[v1.ResourcePods] = *resource.NewQuantity(pods, resource.DecimalSI)
+			c.Handlers = []decide.Handler{func(decide.Attempt) *decide.Refusal {
+				decided.Add(1)
+				return nil
+			}}
+		})
+		defer d.stop()
+		for i := range pods {
+			d.queue.Submit(pod(fmt.Sprint("pod-", i), "example.com/gpu=2"), false)
+		}
+		time.Sleep(time.Minute)
+		if n := len(d.store.State().List()); n != pods {
+			t.Errorf("%d of %d pods have devices: %v", n, pods, d.hear())
+		}
+		if n := decided.Load(); n > 5*pods {
+			t.Errorf("%d decisions on %d pods", n, pods)
+		}
+	})
 }
 
 // A pod that claims devices is offered what those behind it claim on the same nodes, and they get its

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
@@ -50,6 +51,35 @@ func TestDecisionsComeWithOnePlan(t *testing.T) {
 			"big Reject: 0 placed, error true"
 		if got := strings.Join(tried, "\n"); got != want {
 			t.Errorf("tried:\n%s\nwant:\n%s", got, want)
+		}
+	})
+}
+
+// A pod that could not start is rejected for what it lacks, and not for a plan of before.
+func TestPodThatLacksAnObjectComesWithoutAPlan(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		p, n := &plugins{}, newNeeds()
+		p.offer("example.com/gpu", 2)
+		var last Result
+		d := open(t, dir, p, func(c *Config) {
+			report := c.Report
+			c.Needs, c.Wait = n, time.Minute
+			c.Report = func(r Result) {
+				last = r
+				report(r)
+			}
+		})
+		defer d.stop()
+		d.queue.Submit(pod("old", "example.com/gpu=2"), false)
+		synctest.Wait()
+		d.queue.Leaving("old", false)
+		d.queue.Submit(pod("new", "example.com/gpu=1"), false)
+		synctest.Wait()
+		n.set("new", lacksKey)
+		d.queue.Release("old")
+		time.Sleep(2 * time.Minute)
+		if last.Pod.Name != "new" || last.Reason != ReasonNoObjects || last.Tried != nil {
+			t.Errorf("%s is reported as %s with plan %v", last.Pod.Name, last.Reason, last.Tried)
 		}
 	})
 }
