@@ -18,7 +18,7 @@ type PodCIDR struct {
 	Tell func(ctx context.Context, cidr string) error
 
 	// Look owns the fields below.
-	told  string
+	set   string
 	wrong complaint.Complaint[string]
 }
 
@@ -27,7 +27,7 @@ type PodCIDR struct {
 // has no use for the range.
 func (p *PodCIDR) Look(ctx context.Context) error {
 	want := p.Want()
-	if want == "" || want == p.told {
+	if want == "" || want == p.set {
 		return nil
 	}
 	err := p.Tell(ctx, want)
@@ -40,7 +40,7 @@ func (p *PodCIDR) Look(ctx context.Context) error {
 	}
 	if err == nil {
 		klog.FromContext(ctx).Info("Told the runtime which addresses pods get", "podCIDR", want)
-		p.told = want
+		p.set = want
 	}
 	return nil
 }

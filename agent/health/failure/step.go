@@ -101,11 +101,11 @@ func (n *step) remember(a Act) {
 
 // suspect compares a pod's devices with the suspicions, and plans or averts what follows.
 func (n *step) suspect(pod *Pod) {
-	plans, averts := map[told]*Effect{}, map[told]*Effect{}
+	plans, averts := map[alike]*Effect{}, map[alike]*Effect{}
 	for _, d := range pod.Devices {
 		rule := n.rules.Of(d.Device)
 		was, suspected := n.was.suspects[d.Device]
-		of := told{d.Container, rule, d.Health}
+		of := alike{d.Container, rule, d.Health}
 		switch {
 		case d.Exempt || pod.Leaving || n.failed.Has(pod.UID) || n.done[doneFor{d.Device, rule.Action}]:
 		case d.Health != v1.ResourceHealthStatusUnhealthy:
@@ -125,14 +125,14 @@ func (n *step) suspect(pod *Pod) {
 	n.effects = append(append(n.effects, ordered(averts)...), ordered(plans)...)
 }
 
-// told groups devices of a container of which the same is told.
-type told struct {
+// alike identifies the devices of a container that share an effect.
+type alike struct {
 	container string
 	rule      Rule
 	health    v1.ResourceHealthStatus
 }
 
-func group(all map[told]*Effect, of told, one Effect, d Device) {
+func group(all map[alike]*Effect, of alike, one Effect, d Device) {
 	e := all[of]
 	if e == nil {
 		one.Container, one.Rule = of.container, of.rule
@@ -142,7 +142,7 @@ func group(all map[told]*Effect, of told, one Effect, d Device) {
 	e.Devices = append(e.Devices, d)
 }
 
-func ordered(all map[told]*Effect) (out []Effect) {
+func ordered(all map[alike]*Effect) (out []Effect) {
 	for e := range maps.Values(all) {
 		slices.SortFunc(e.Devices, Device.compare)
 		out = append(out, *e)
@@ -183,7 +183,7 @@ func (n *step) due() (out []candidate) {
 // dueOf returns what is due for a pod: that it fails, and an action of each kind for each container. What
 // disrupts is also done for the devices with the same action whose hold-off is not over.
 func (n *step) dueOf(pod *Pod) (out []candidate) {
-	all := map[told]*candidate{} // without the hold-off; the container is "" for FailPod
+	all := map[alike]*candidate{} // without the hold-off; the container is "" for FailPod
 	for _, d := range pod.Devices {
 		rule := n.rules.Of(d.Device)
 		one, suspected := n.next.suspects[d.Device]
@@ -191,7 +191,7 @@ func (n *step) dueOf(pod *Pod) (out []candidate) {
 		if !suspected || rule.Action == None || rule.Action == Event && due.After(n.in.Now) {
 			continue
 		}
-		of := told{container: d.Container, rule: Rule{Action: rule.Action}}
+		of := alike{container: d.Container, rule: Rule{Action: rule.Action}}
 		if rule.Action == FailPod {
 			of.container = ""
 		}

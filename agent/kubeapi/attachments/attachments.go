@@ -92,7 +92,7 @@ func (a *Attachments) Attached(ctx context.Context, of csi.Attachment) (
 	publishContext map[string]string, ok bool, err error) {
 	a.await(of)
 	found, err := a.look(ctx, of)
-	if err = a.told(of, err); err == nil {
+	if err = a.answered(of, err); err == nil {
 		return found.Status.AttachmentMetadata, true, nil
 	}
 	if errors.Is(err, errPending) {
@@ -175,8 +175,8 @@ func (a *Attachments) await(v csi.Attachment) {
 	await.Wake(a.asked)
 }
 
-// told notes what somebody hears of a volume. That the node is full is news once.
-func (a *Attachments) told(v csi.Attachment, why error) error {
+// answered notes the answer that somebody gets about a volume. That the node is full is news once.
+func (a *Attachments) answered(v csi.Attachment, why error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if why == nil {
