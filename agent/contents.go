@@ -20,7 +20,7 @@ import (
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// contentDomain is what pods are made of besides their containers.
+// contentDomain has what pods need besides their containers.
 type contentDomain struct {
 	volumes *volume.Volumes
 	mounts  mountDomain

@@ -34,11 +34,11 @@ type mountDomain struct {
 	disks  *scsi.Disks
 	used   *mailbox.Topic          // the volumes in use, or the CSINode, are others
 	waking *mailbox.Box[types.UID] // pods that waited for a driver or an attachment
-	// clustered is what the API server and the node tell each other; nil: the node is in no cluster.
+	// clustered joins the API server and the node; nil: the node is in no cluster.
 	clustered *clusteredMounts
 }
 
-// storageEnds is what the node and its drivers say of each other.
+// storageEnds join the node and its drivers.
 type storageEnds struct {
 	drivers csiDomain
 	known   knownNode

@@ -18,7 +18,7 @@ import (
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// clusteredMounts is what the API server is told of the node's CSI drivers, and what it tells of their
+// clusteredMounts tells the API server of the node's CSI drivers, and the drivers what it says of their
 // volumes.
 type clusteredMounts struct {
 	object      *csinodes.Writer

@@ -25,7 +25,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// HollowKind is what hollow nodes of one configuration share: their machine, and metrics that
+// HollowKind has what hollow nodes of one configuration share: their machine, and metrics that
 // nobody reads.
 type HollowKind struct {
 	self
@@ -49,7 +49,7 @@ func (k HollowKind) Machine() *topology.Machine { return k.hardware.Get().Machin
 // Rules returns the rules of placement of every such node.
 func (k HollowKind) Rules() topology.Rules { return k.rules }
 
-// HollowConfig is what one hollow node has of its own. All fields are required.
+// HollowConfig has what one hollow node does not share. All fields are required.
 type HollowConfig struct {
 	Name, Address string
 	Dir           string            // for its state

@@ -37,7 +37,7 @@ type self struct {
 	hardware *machine.Current
 }
 
-// node is what every node stands on, a hollow one too. It is whole once it exists: the domains are
+// node has what every node stands on, a hollow one too. It is whole once it exists: the domains are
 // made of it.
 type node struct {
 	self

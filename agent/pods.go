@@ -126,7 +126,7 @@ type probes interface {
 	Forget(types.UID)
 }
 
-// volumes are what pods have besides containers; *volume.Volumes are.
+// volumes set up and tear down the volumes of pods; *volume.Volumes does.
 type volumes interface {
 	podstatus.Terminations
 	Due(pod *v1.Pod, now time.Time) time.Time

@@ -45,7 +45,7 @@ type (
 	ranked struct {
 		after types.UID
 		turn  bool // it waits for its turn
-		// guess is what the pod would get; without containers, nothing.
+		// guess is the place that the pod would get; without containers: none.
 		guess allocation.Pod
 	}
 

@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/agent/claims/claim"
 )
 
-// conditions are what a step depends on beside the pod's record and the event.
+// conditions hold what a step depends on beside the pod's record and the event.
 type conditions struct {
 	now time.Time
 	// wait is how long a pod may wait; 0: pods do not wait.

@@ -35,7 +35,7 @@ const Socket = "numalet.sock"
 // maxQuestion bounds a question in bytes: an id and a reason, each written as \u escapes.
 const maxQuestion = 64 << 10
 
-// Config is what devices are listed from, and who hears of cordons.
+// Config has the sources of the list of devices, and who hears of cordons.
 type Config struct {
 	Plugins *devicemanager.Plugins
 	State   func() allocation.State

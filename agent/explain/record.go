@@ -47,7 +47,7 @@ type Attempt struct {
 	// Free tells what was free of each assigned resource that the pod asks for.
 	Free   []Supply `json:"free,omitempty"`
 	Merges []Merge  `json:"merges,omitempty"`
-	// Blocking is what blocked the pod first; nil: nothing known.
+	// Blocking says what blocked the pod first; nil: nothing known.
 	Blocking *Blocking `json:"blocking,omitempty"`
 	// WouldFit lists changes that would each have given the pod a place.
 	WouldFit []string `json:"wouldFit,omitempty"`

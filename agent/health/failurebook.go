@@ -65,7 +65,7 @@ func (b *FailureBook) Doomed(pod *v1.Pod) (message string, grace time.Duration, 
 	return "", 0, false
 }
 
-// leastGrace is what a pod has to exit at least.
+// leastGrace is the least time that a pod has to exit.
 const leastGrace = time.Second
 
 // Condemned returns, by id, the containers of a pod that are to be stopped since a device of theirs

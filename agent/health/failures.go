@@ -75,7 +75,7 @@ func (f *Failures) Run(ctx context.Context) error {
 	}
 }
 
-// scene is what a look found.
+// scene holds what a look found.
 type scene struct {
 	from Sources
 	in   failure.Input

@@ -30,7 +30,7 @@ const (
 	withoutCertificate = 5 * time.Minute
 )
 
-// identity is what the API server must know a node as (the Node authorizer).
+// identity is the name by which the API server must know a node (the Node authorizer).
 func identity(node string) *x509.CertificateRequest {
 	return &x509.CertificateRequest{Subject: pkix.Name{
 		CommonName: "system:node:" + node, Organization: []string{"system:nodes"},

@@ -22,7 +22,7 @@ import (
 // PLEG threshold).
 const staleAfter = 3 * time.Minute
 
-// Runtime is what the PLEG needs of a runtime; *cri.Client is one.
+// Runtime is a runtime as the PLEG needs it; *cri.Client is one.
 type Runtime interface {
 	// Pods lists all pods with ids and states only, cheaply.
 	Pods(ctx context.Context) ([]cri.Pod, error)

@@ -28,7 +28,7 @@ type Hardware struct {
 	// Options are the topology manager's; they may contain the machine's distances.
 	Options     topology.Options
 	Reservation node.Reservation
-	// Capacity is what the machine has, Allocatable what all pods together may request, both without
+	// Capacity lists what the machine has, Allocatable what all pods together may request, both without
 	// devices.
 	Capacity, Allocatable v1.ResourceList
 }

@@ -87,7 +87,7 @@ func (m *Metrics) Restarted(pod *v1.Pod) {
 	m.pods.restarted.WithLabelValues(staticLabel(pod)).Inc()
 }
 
-// Preempted counts a pod that made room for a critical one; resource is what that lacked.
+// Preempted counts a pod that made room for a critical one; that one lacked the resource.
 func (m *Metrics) Preempted(resource string) { m.pods.preempted.WithLabelValues(resource).Inc() }
 
 // Pods records the number of desired and of active pods.

@@ -57,7 +57,7 @@ type Needs struct {
 	pods map[types.UID]*reading
 }
 
-// reading is what was read of the claims of a pod.
+// reading holds what was read of the claims of a pod.
 type reading struct {
 	pod   *v1.Pod
 	known chan struct{} // closed when they were read, whatever came of it

@@ -74,7 +74,7 @@ type Event struct {
 // ends reports whether the pod's source wants it ended.
 func (e Event) ends() bool { return e.Kind == Deleted || e.Pod.DeletionTimestamp != nil }
 
-// Runtime is what the runtime has of a pod.
+// Runtime says what the runtime has of a pod.
 type Runtime struct {
 	// Pod is the UID, namespace and name there; nil: not asked, or nothing is recorded.
 	Pod *v1.Pod

@@ -51,7 +51,7 @@ const (
 	Releasing State = "Releasing"
 )
 
-// Hold is what admission has of a pod.
+// Hold says how far admission is with a pod.
 type Hold string
 
 // The kinds of Hold.
@@ -69,13 +69,13 @@ func Same(a, b *v1.Pod) bool {
 	return a.UID == b.UID && a.Namespace == b.Namespace && a.Name == b.Name
 }
 
-// Record is what the agent knows of one pod. The zero Record is that of an unknown pod.
+// Record holds what the agent knows of one pod. The zero Record is that of an unknown pod.
 type Record struct {
 	State State
 	Spec
 	// Next is the pod, desired again before it was gone; nil: it is not.
 	Next *v1.Pod
-	// Hold is what admission has of it.
+	// Hold says how far admission is with it.
 	Hold Hold
 	// OnNode: something of the pod runs, or the runtime has or may have something of it, also from
 	// an earlier run of the agent. Only Gone ends this.
@@ -91,7 +91,7 @@ type Record struct {
 	EndedUnseen bool
 }
 
-// Facts is what others may know of a record.
+// Facts holds what others may know of a record.
 type Facts struct {
 	Spec
 	// Admitted and EndedUnseen are the record's.

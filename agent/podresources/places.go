@@ -61,7 +61,7 @@ func placesOf(m *topology.Machine, r devicemanager.Resource, devices []*devicema
 	return out
 }
 
-// placeOf returns a place without the device; root is what is known if the machine lacks the function.
+// placeOf returns a place without the device; root counts if the machine lacks the function.
 func placeOf(m *topology.Machine, address, root string, nodes topology.NodeSet) *watchv1.Place {
 	out := &watchv1.Place{PciAddress: address, PcieRoot: root}
 	for _, id := range nodes.IDs() {

@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// entry is what the store holds of a pod. It is replaced as a whole.
+// entry holds all that the store knows of a pod. It is replaced as a whole.
 type entry struct {
 	pod.Facts // of the pod's record, as of the last Write
 	status    v1.PodStatus

@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Desired is what the agent wants of a pod. Pod is never nil; for a pod that only the runtime
+// Desired says how the agent wants a pod to be. Pod is never nil; for a pod that only the runtime
 // knows, it holds what the labels say.
 type Desired struct {
 	Pod *v1.Pod
@@ -214,7 +214,7 @@ type Decision struct {
 	Deadline time.Time
 }
 
-// Report is what a worker saw and decided in one round.
+// Report says what a worker saw and decided in one round.
 type Report struct {
 	Pod      *v1.Pod
 	Stop     *Stop

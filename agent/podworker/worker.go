@@ -40,11 +40,11 @@ type worker struct {
 	cancel context.CancelFunc
 }
 
-// history is what a worker remembers of its observations.
+// history keeps what matters of a worker's earlier observations.
 type history struct {
 	blind  int  // looks in a row at which the pod could not be observed
 	ending bool // the pod was on its way to its end, or there
-	// recall is what was done since the pod was observed, if that is certain; readAt is the time of
+	// recall holds what was done since the pod was observed, if that is certain; readAt is the time of
 	// that observation.
 	recall *Done
 	readAt time.Time

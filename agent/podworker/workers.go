@@ -38,7 +38,7 @@ type Config struct {
 	Retry, Sync time.Duration
 }
 
-// Known is what the rest of the agent knows of pods. Workers ask before each decision.
+// Known asks the rest of the agent about pods. Workers ask before each decision.
 type Known struct {
 	// Due returns the time from which the volumes of a running pod are to be updated, which may be
 	// past; zero: not now. A nil function: never.

@@ -38,7 +38,7 @@ type Config struct {
 	MaxImages int
 }
 
-// State is what is known of the runtime.
+// State says how the runtime is, as far as known.
 type State struct {
 	cri.RuntimeStatus
 	Images []v1.ContainerImage

@@ -59,8 +59,8 @@ type identity struct {
 	UID      types.UID `json:"uid"`
 }
 
-// NewIdentities remembers in the file path. running is what the runtime has; it is asked once, when
-// the first pod is. report receives what is wrong with the file; it must not block.
+// NewIdentities remembers in the file path. running returns what the runtime has; it is asked once,
+// when the first pod is. report receives what is wrong with the file; it must not block.
 func NewIdentities(path string, running func() []cri.Pod, report func(Problem)) *Identities {
 	return &Identities{path: path, running: running, report: report,
 		known: map[types.NamespacedName]identity{}, asked: map[types.NamespacedName]bool{}}

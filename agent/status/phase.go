@@ -53,7 +53,7 @@ func Ended(phase v1.PodPhase) bool {
 	return phase == v1.PodSucceeded || phase == v1.PodFailed
 }
 
-// fate is what happened to a container, and what will happen.
+// fate says what happened to a container, and what will happen.
 type fate int
 
 const (

@@ -26,7 +26,7 @@ func Get() version.Info {
 	return describe(build, info)
 }
 
-// describe is pure: name is the build's, or empty; info is what the toolchain wrote down. The date
+// describe is pure: name is the build's, or empty; the toolchain wrote info. The date
 // is the commit's, so that the same commit gives the same binary.
 func describe(name string, info *debug.BuildInfo) version.Info {
 	v := version.Info{

@@ -16,7 +16,7 @@ import (
 // means that the pod passes. Pods that run already are not checked.
 type Handler func(Attempt) *Refusal
 
-// Attempt is what a handler looks at.
+// Attempt has what a handler looks at.
 type Attempt struct {
 	Pod *v1.Pod
 	// Node is the node's object, whose labels, taints and conditions count; nil: it is not known.

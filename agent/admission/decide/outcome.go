@@ -2,7 +2,7 @@ package decide
 
 import "github.com/numalet/numalet/agent/explain"
 
-// Outcome is what admission says of a pod.
+// Outcome is the word of admission on a pod.
 type Outcome string
 
 // Wait may be followed by any outcome, Admit and Reject only by Released. Released is the last one:

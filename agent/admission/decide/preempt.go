@@ -86,7 +86,7 @@ type share struct {
 	value    int64
 }
 
-// need is what is still missing: amounts above zero.
+// need lists what is still missing: amounts above zero.
 type need []share
 
 func needOf(short []node.Shortage) (out need) {
@@ -98,7 +98,7 @@ func needOf(short []node.Shortage) (out need) {
 
 func (c candidate) has(name v1.ResourceName) int64 { return node.Amount(name, c.Requests[name]) }
 
-// after is what is missing once these pods have gone.
+// after returns what is missing once these pods have gone.
 func (n need) after(gone ...candidate) (out need) {
 	for _, a := range n {
 		for _, c := range gone {

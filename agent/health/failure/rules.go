@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/internal/oneline"
 )
 
-// Action is what becomes of a pod whose device fails.
+// Action says what becomes of a pod whose device fails.
 type Action string
 
 // The actions, from the weakest.

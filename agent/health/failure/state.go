@@ -52,7 +52,7 @@ type Container struct {
 	Started time.Time
 }
 
-// Input is what a step depends on beside the state.
+// Input holds what a step depends on beside the state.
 type Input struct {
 	Now time.Time
 	// Pods hold devices, and are known to their source.
@@ -61,7 +61,7 @@ type Input struct {
 	Known func(types.UID) bool
 }
 
-// Act is what was done about failed devices of a container, or of a pod.
+// Act records what was done about failed devices of a container, or of a pod.
 type Act struct {
 	Pod      types.UID `json:"pod"`
 	Workload types.UID `json:"workload,omitempty"`
@@ -74,7 +74,7 @@ type Act struct {
 	Devices []Device  `json:"devices,omitempty"`
 	Since   time.Time `json:"since"`
 	At      time.Time `json:"at"`
-	// Message is what the pod's status says of FailPod, and Until when its grace period ends. The owner
+	// Message stands in the pod's status for FailPod, and Until when its grace period ends. The owner
 	// of the acts sets both.
 	Message string    `json:"message,omitempty"`
 	Until   time.Time `json:"until"`
@@ -88,7 +88,7 @@ type suspect struct {
 	until time.Time // another pod of the workload comes first, which was told; zero: none
 }
 
-// State is what was seen and done. It is a value: Step returns the next one.
+// State records what was seen and done. It is a value: Step returns the next one.
 type State struct {
 	suspects map[Device]suspect
 	// Acts are durable; the oldest come first.
@@ -145,7 +145,7 @@ const (
 	Acted                 // Act is done
 )
 
-// Effect is what is to be told or done about devices of a container; for FailPod of the pod.
+// Effect says what to report or do about devices of a container, or of the pod for FailPod.
 type Effect struct {
 	Kind      Kind
 	Pod       types.UID

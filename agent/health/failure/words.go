@@ -23,7 +23,7 @@ const (
 // Setting is the flag that has something done.
 const Setting = "--device-failure-policy"
 
-// Facts are what the words need beside an effect.
+// Facts hold what the words need beside an effect.
 type Facts struct {
 	// Why says why the devices are unhealthy, in the words of their plugin or driver; "": unknown.
 	Why string

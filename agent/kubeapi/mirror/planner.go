@@ -39,7 +39,7 @@ type Planner struct {
 	heard bool
 }
 
-// line is what the planner knows about a name. Empty lines are dropped.
+// line holds what the planner knows about a name. Empty lines are dropped.
 type line struct {
 	static []*v1.Pod // in order of arrival; the first counts
 	kubeapi.Copy[*v1.Pod]
@@ -166,7 +166,7 @@ func (b *Planner) Next(name types.NamespacedName, now time.Time) (r Request, aga
 	return r, again
 }
 
-// Answered handles the API server's answer to a request; got is what the API server has under the
+// Answered handles the API server's answer to a request; got holds what the API server has under the
 // name, if it said so. The error is the reason for a retry. A request that may have taken effect is
 // repeated, and its answer tells: a node may not ask for a pod that does not exist.
 func (b *Planner) Answered(name types.NamespacedName, r Request, got *v1.Pod, err error,

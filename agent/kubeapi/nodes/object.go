@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Identity is what the node is registered with.
+// Identity holds what the node registers with.
 type Identity struct {
 	Name   string
 	Labels map[string]string // --node-labels

@@ -41,7 +41,7 @@ type Facts struct {
 	// Memory is nil with memory manager policy None.
 	Memory    *memory.Static
 	Inventory devicemanager.Inventory
-	// Held is what pods hold of all that, also by resource claims.
+	// Held counts what pods hold of all that, also by resource claims.
 	Held allocation.Taken
 	// Pods include their statuses.
 	Pods []*v1.Pod

@@ -9,7 +9,7 @@ import (
 	"github.com/numalet/numalet/internal/metric"
 )
 
-// certificateState is what the metrics show of one certificate.
+// certificateState is one certificate in the metrics.
 type certificateState struct {
 	signer  string
 	refused string // "denied" or "failed"; "": neither

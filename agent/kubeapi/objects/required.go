@@ -9,11 +9,11 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// required is what a pod cannot start without: nothing of it starts before all volumes are there,
-// or while each container that may be the first lacks something.
+// required names an object without which a pod cannot start: nothing of it starts before all volumes
+// are there, or while each container that may be the first lacks something.
 type required struct{ volumes, first []requires }
 
-// requires is what a volume or a container requires.
+// requires lists the objects that a volume or a container requires.
 type requires struct {
 	name string
 	all  []reference

@@ -36,7 +36,7 @@ const (
 	LongestPause = time.Minute
 )
 
-// Verb is what a request does.
+// Verb says what a request does.
 type Verb string
 
 // The verbs. None means that there is nothing to request.

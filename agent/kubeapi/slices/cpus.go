@@ -18,8 +18,8 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// CPUs is what the agent's own driver of CPUs publishes: for each NUMA node one device, of which many
-// claims can have some CPUs.
+// CPUs describes what the agent's own driver of CPUs publishes: for each NUMA node one device, of
+// which many claims can have some CPUs.
 type CPUs struct {
 	Machine *topology.Machine
 	// All are the CPUs that pods can have exclusively, Free those of them that none has by requests.

@@ -11,12 +11,12 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi/requests"
 )
 
-// Outcome is what came of a request about a pod.
+// Outcome says what came of a request about a pod.
 type Outcome struct {
 	// Took is how long the API server lacked the present status, zero if the request did not change
 	// it.
 	Took time.Duration
-	// Refused is what the API server does not take of the pod's status, if that is news.
+	// Refused names what the API server refuses of the pod's status, if that is news.
 	Refused string
 	// Accepted: the API server takes the status as a whole, other than before.
 	Accepted bool

@@ -41,7 +41,7 @@ type Planner struct {
 	mirrors map[types.NamespacedName]types.UID   // the mirror pods
 }
 
-// local is what is known of a pod here.
+// local says how a pod is here.
 type local struct {
 	podstatus.Change
 	version    int
@@ -50,7 +50,7 @@ type local struct {
 	refusal    complaint.Complaint[string] // what the API server does not take of the status
 }
 
-// remote is what is known of a pod in the API server.
+// remote says how a pod is in the API server, as far as known.
 type remote struct {
 	kubeapi.Copy[*v1.Pod] // in doubt the API server is asked
 	// contested is set if another client wrote to it between our read and write.
