@@ -4,10 +4,12 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // TestRooms: the table of rooms in docs/architecture.md names every package that is no test, and no
@@ -43,6 +45,26 @@ func TestRooms(t *testing.T) {
 	for _, room := range named {
 		if room != "internal/lab" && !slices.Contains(there, room) {
 			t.Errorf("docs/architecture.md names %s among the rooms, which is not there", room)
+		}
+	}
+}
+
+// TestLinesOfPages: the lines of a page have less than 120 columns, except in tables and code blocks.
+func TestLinesOfPages(t *testing.T) {
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("no documentation: %v", err)
+	}
+	for _, page := range append(pages, "../README.md", "../CONTRIBUTING.md", "../CHANGELOG.md", "../SECURITY.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(codeBlock.ReplaceAllString(string(text), "")) {
+			line = strings.TrimSuffix(line, "\n")
+			if n := utf8.RuneCountInString(line); n >= 120 && !strings.HasPrefix(line, "|") {
+				t.Errorf("%s: %d columns: %s", filepath.Base(page), n, line)
+			}
 		}
 	}
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// required names an object without which a pod cannot start: nothing of it starts before all volumes
-// are there, or while each container that may be the first lacks something.
+// required lists the volumes and containers that keep a pod from starting: nothing of it starts before
+// all volumes are there, or while each container that may be the first lacks something.
 type required struct{ volumes, first []requires }
 
-// requires lists the objects that a volume or a container requires.
+// requires has the name of a volume or a container, and the objects that it requires.
 type requires struct {
 	name string
 	all  []reference
