@@ -228,7 +228,7 @@ func (h host) describe(n node) func(*nodestatus.Facts) {
 	}
 }
 
-// nodeEnds ask what the host, the device plugins and the mounts say of the node's object.
+// nodeEnds returns what the node's object asks the host, the device plugins and the mounts.
 func (h host) nodeEnds(n node, d deviceDomain, m mountDomain) nodeEnds {
 	host := h.describe(n)
 	e := nodeEnds{
@@ -252,7 +252,7 @@ func (h host) supports() supports {
 	}
 }
 
-// admissionEnds answer what admission asks on a host.
+// admissionEnds returns what admission asks on a host.
 func (h host) admissionEnds(own clusterNode, d deviceDomain, c contentDomain) admissionEnds {
 	e := admissionEnds{
 		node: own, plugins: d.Plugins, claims: c.claims.admission(), state: h.state,
