@@ -76,7 +76,7 @@ func (s *step) failed(f failed) {
 		return
 	case unprepared && s.wait <= 0:
 		refusal = nil // as the kubelet, it tries without end
-	case !recording && !unprepared && !decide.MayPass(f.err), s.expired(s.wait, s.now):
+	case !recording && !unprepared && !decide.MayPass(f.err), s.waited(s.now) >= s.wait:
 		s.reject(refusal)
 		return
 	case errors.Is(f.err, claim.ErrReplaced),

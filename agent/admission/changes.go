@@ -50,7 +50,7 @@ func (a *admitter) requeue(ctx context.Context, now time.Time) (found bool) {
 		found = a.recheck(ctx)
 	}
 	for _, e := range a.pods.order {
-		concerned, expired := w.concerned(e), e.expired(a.cfg.Wait, now)
+		concerned, expired := w.concerned(e), e.waited(now) >= a.cfg.Wait
 		switch {
 		case expired && (e.state == retrying || e.state == deferred) && !e.isEndless():
 			a.tell(ctx, e, overdue{})

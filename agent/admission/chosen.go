@@ -89,10 +89,3 @@ func (p *pass) unyielding(d *decide.Decision) *entry {
 	}
 	return nil
 }
-
-// claimChosen has other pods guess again without the devices that were chosen for this one.
-func (s *step) claimChosen() {
-	if len(s.Chosen) > 0 && s.guesses() && s.isReserved() {
-		s.do(outguess{allocation.Taken{}.With(allocation.DeviceIDs(s.Choices()))})
-	}
-}

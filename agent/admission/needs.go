@@ -88,9 +88,8 @@ func (s *step) forgo() {
 
 // looks reports whether the API server is asked what the pod lacks before the decision counts: its
 // claims cannot be used as far as is known, or it would get something, and may lack an object.
-func (s *step) looks(d decide.Decision) bool {
-	i := s.inquiry
-	if i.looked || i.aside || s.now.Sub(s.tries.since) >= lookTimeout {
+func (i inquiry) looks(d decide.Decision, waited time.Duration) bool {
+	if i.looked || i.aside || waited >= lookTimeout {
 		return false
 	}
 	return isForClaims(d) || i.lack.Unknown && !d.Kind.HoldsNothing() && d.Outcome != decide.Reject
@@ -107,11 +106,11 @@ func (r *record) isEndless() bool {
 func (s *step) hinder(d decide.Decision) bool {
 	i := s.inquiry
 	if d.Kind == decide.Checked || d.Outcome == decide.Reject && !i.aside || i.lack == (Lack{}) ||
-		s.looks(d) {
+		i.looks(d, s.waited(s.now)) {
 		return false
 	}
 	s.inquiry.aside = true
-	if d = s.lacking(d); d.Outcome == decide.Reject {
+	if d = lacking(d, i.lack, s.wait, s.waited(s.now)); d.Outcome == decide.Reject {
 		s.reject(d.Rejection)
 	} else {
 		s.waitFor(d)
@@ -121,8 +120,7 @@ func (s *step) hinder(d decide.Decision) bool {
 
 // lacking turns a decision into a wait without holding anything, or into a rejection when the pod's
 // time is over. An object that may exist rejects nobody.
-func (s *step) lacking(d decide.Decision) decide.Decision {
-	l := s.inquiry.lack
+func lacking(d decide.Decision, l Lack, wait, waited time.Duration) decide.Decision {
 	const nothing = "; until then the pod is given no CPUs, memory or devices"
 	d.Kind, d.Claim, d.Victims, d.Rejection = decide.Hindered, allocation.Pod{}, nil, nil
 	d.Outcome, d.Reason, d.Message = decide.Wait, ReasonWaitObjects, l.Why+nothing
@@ -131,31 +129,24 @@ func (s *step) lacking(d decide.Decision) decide.Decision {
 		return d
 	}
 	d.Rejection = &allocation.Rejection{Reason: ReasonNoObjects,
-		Message: fmt.Sprintf("%s; the pod has waited for that for %v", l.Why, s.wait)}
+		Message: fmt.Sprintf("%s; the pod has waited for that for %v", l.Why, wait)}
 	if l.Limit != "" {
 		d.Rejection = &allocation.Rejection{Reason: status.ReasonVolumeLimit, Message: l.Limit}
 	}
-	if s.expired(s.wait, s.now) {
+	if waited >= wait {
 		d.Outcome, d.Reason, d.Message = decide.Reject, d.Rejection.Reason, d.Rejection.Message
 	}
 	return d
 }
 
-// awaitRoom lets a pod wait for the room that others took while it could not start.
-func (s *step) awaitRoom(d *decide.Decision) {
-	if s.inquiry.aside && d.Kind != decide.Checked && d.Outcome == decide.Reject &&
-		!s.expired(s.wait, s.now) {
+// overtaken turns a rejection into a wait for the room that others may have taken while the pod could
+// not start.
+func (i inquiry) overtaken(d decide.Decision) decide.Decision {
+	if i.aside && d.Kind != decide.Checked && d.Outcome == decide.Reject {
 		d.Kind, d.Outcome, d.Reason = decide.Overtaken, decide.Wait, decide.ReasonWaitResources
 		d.Message += "; other pods came first while it could not start"
 	}
-}
-
-// learned takes the last answer. The pod's time does not pass while the API server does not answer.
-func (s *step) learned(e learned) {
-	if s.inquiry.aside && s.inquiry.lack.Unknown {
-		s.tries.since = s.now
-	}
-	s.inquiry.lack = e.lack
+	return d
 }
 
 // inquire asks the API server. Meanwhile the pod has what it would get as a guess, as while a plugin

@@ -75,7 +75,7 @@ func (p *pass) take(ctx context.Context, e *entry, at int) {
 // turnOf returns the turn of the pod at this place.
 func (p *pass) turnOf(e *entry, at int) turn {
 	t := turn{
-		at: at, request: p.asks(e), patient: !e.expired(p.cfg.Wait, p.now),
+		at: at, request: p.asks(e), patient: e.waited(p.now) < p.cfg.Wait,
 		chosen: e.Choices(), contested: p.view.Contested(e.Demand),
 	}
 	t.claims = allocation.TakenBy(t.request.Claim).Devices()

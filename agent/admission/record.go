@@ -178,6 +178,5 @@ func (r *record) accounted(stored allocation.Pod) (out allocation.Entry) {
 	return out
 }
 
-func (r *record) expired(wait time.Duration, now time.Time) bool {
-	return now.Sub(r.tries.since) >= wait
-}
+// waited returns for how long the pod has waited; it may wait as long as Config says.
+func (r *record) waited(now time.Time) time.Duration { return now.Sub(r.tries.since) }

@@ -48,7 +48,10 @@ func (r record) step(e event, c conditions) (record, []effect) {
 	case remade:
 		s.give(queued, reservation{kind: claimed})
 	case learned:
-		s.learned(e)
+		if s.inquiry.aside && s.inquiry.lack.Unknown {
+			s.tries.since = s.now // time does not pass while the API server does not answer
+		}
+		s.inquiry.lack = e.lack
 	case considered:
 		s.considered(e.Decision)
 	case decided:
@@ -211,9 +214,11 @@ func (s *step) decided(d decided) {
 	if s.hinder(d.Decision) {
 		return
 	}
-	s.awaitRoom(&d.Decision)
+	if s.waited(s.now) < s.wait {
+		d.Decision = s.inquiry.overtaken(d.Decision)
+	}
 	switch {
-	case s.looks(d.Decision):
+	case s.inquiry.looks(d.Decision, s.waited(s.now)):
 		s.inquire(d.Decision)
 	case d.Outcome == decide.Admit:
 		s.admit(d)
@@ -298,14 +303,16 @@ func (s *step) ranked(e ranked) {
 		// Those whom it let go before have made their guesses.
 		if len(e.guess.Containers) > 0 && !s.inquiry.aside {
 			has = reservation{tentative, e.guess}
-			// Those behind made theirs without it. Devices are another matter: claimChosen.
+			// Those behind made theirs without it. Of devices, only chosen ones are its own already.
 			s.do(outguess{allocation.Taken{}.With(allocation.CPUs(e.guess.CPUs()))})
 		}
 	}
 	s.preferences.Advice = nil
 	s.after, s.forTurn = e.after, e.turn
 	s.give(behind, has)
-	s.claimChosen()
+	if len(s.Chosen) > 0 && s.guesses() && s.isReserved() {
+		s.do(outguess{allocation.Taken{}.With(allocation.DeviceIDs(s.Choices()))})
+	}
 	s.tries.due = s.now.Add(slowAnswer)
 }
 
