@@ -164,6 +164,11 @@ func Remove(path string) error {
 	return nil
 }
 
+// Pattern returns the pattern of filepath.Glob that only this path matches.
+func Pattern(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
 // Temporary returns the name of the new content of a path while it is written. It is always the
 // same, so that a crash leaves at most one; a path must have one writer.
 func Temporary(path string) string {

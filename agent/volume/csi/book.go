@@ -1,18 +1,17 @@
 package csi
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/volume/shared"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // use is a pod's use of a volume.
@@ -21,6 +20,9 @@ type use struct {
 	name  string // the volume's
 	block bool
 }
+
+// PodUID returns the pod.
+func (u use) PodUID() types.UID { return u.pod }
 
 // state says how far a use is.
 type state struct {
@@ -40,24 +42,24 @@ type place struct {
 	done  bool // the driver has answered, in this run of the agent
 }
 
-// shared is what the node has of a volume.
-type shared struct {
-	users map[use]state
+// entry is what the node has of a volume.
+type entry struct {
+	shared.Uses[use, state]
 	// places has where the volume is staged, by path.
 	places map[string]place
 	// failed has calls that failed, by the path that they were for.
 	failed map[string]failure
-	// turn is held by who calls the driver for the volume, and callers counts those who have it or
-	// wait for it.
-	turn    chan struct{}
-	callers int
 	// verified: it was attached when a pod wanted it.
 	verified bool
 	// unattached: nobody attaches the volume.
 	unattached bool
-	// ending: a goroutine has the volume unstaged.
-	ending bool
 }
+
+// Had reports whether the volume is staged.
+func (e *entry) Had() bool { return len(e.places) > 0 }
+
+// mayBeAttached reports whether it is not known that nobody attaches the volume.
+func (e *entry) mayBeAttached() bool { return !e.unattached }
 
 // failure is a call that failed, and is not repeated before a time.
 type failure struct {
@@ -68,114 +70,29 @@ type failure struct {
 
 // book has the volumes of the node. Files are the record; the book is read from them once.
 type book struct {
-	mu      sync.Mutex // guards the fields below
-	volumes map[Key]*shared
-	news    chan struct{} // closed and replaced when drivers have changed
+	*shared.Book[Key, use, state, *entry]
 }
 
-func newBook() *book {
-	return &book{volumes: map[Key]*shared{}, news: make(chan struct{})}
+func newBook(ends shared.Ends[Key]) book {
+	return book{shared.New[Key, use, state](ends, func() *entry {
+		return &entry{places: map[string]place{}, failed: map[string]failure{}}
+	})}
 }
 
-func (b *book) of(k Key) *shared {
-	s := b.volumes[k]
-	if s == nil {
-		s = &shared{users: map[use]state{}, places: map[string]place{},
-			failed: map[string]failure{}, turn: make(chan struct{}, 1)}
-		b.volumes[k] = s
-	}
-	return s
-}
-
-// change changes what is known of a volume, and forgets a volume of which nothing is left.
-func (b *book) change(k Key, do func(s *shared)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := b.of(k)
-	do(s)
-	b.sweepLocked(k, s)
-}
-
-func (b *book) sweepLocked(k Key, s *shared) {
-	if len(s.users)+len(s.places)+s.callers == 0 {
-		delete(b.volumes, k)
-	}
-}
-
-// take waits until nobody else calls the driver for the volume.
-func (b *book) take(ctx context.Context, k Key) (done func(), err error) {
-	s := b.call(k)
-	select {
-	case s.turn <- struct{}{}:
-		return func() {
-			<-s.turn
-			b.called(k, s)
-		}, nil
-	case <-ctx.Done():
-		b.called(k, s)
-		return nil, fmt.Errorf("volume %s is busy: %w", k.Name(), ctx.Err())
-	}
-}
-
-func (b *book) call(k Key) *shared {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := b.of(k)
-	s.callers++
-	return s
-}
-
-func (b *book) called(k Key, s *shared) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s.callers--
-	b.sweepLocked(k, s)
-}
-
-// at returns the volume that a use is of.
-func (b *book) at(u use) (k Key, has bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for k, s := range b.volumes {
-		if _, has := s.users[u]; has {
-			return k, true
-		}
-	}
-	return k, false
-}
-
-// uses returns the uses of a pod.
-func (b *book) uses(pod types.UID) (out []use) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, s := range b.volumes {
-		for u := range s.users {
-			if u.pod == pod {
-				out = append(out, u)
-			}
-		}
-	}
-	slices.SortFunc(out, cmpUse)
-	return out
-}
-
-// keys returns the volumes of which the node has something, by name.
-func (b *book) keys(which func(s *shared) bool) []Key {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var out []Key
-	for k, s := range b.volumes {
-		if which(s) {
+// keys returns such volumes, by name.
+func (b book) keys(which func(e *entry) bool) (out []Key) {
+	b.Each(func(k Key, e *entry) {
+		if which(e) {
 			out = append(out, k)
 		}
-	}
+	})
 	slices.SortFunc(out, cmpKey)
 	return out
 }
 
 // read reads what earlier runs of the agent, or a kubelet, left. A record that cannot be read is
 // reported, and its volume is left alone.
-func (b *book) read(p paths) (problems error) {
+func (b book) read(p paths) (problems error) {
 	found := func(pattern string, take func(dir string, r record)) {
 		all, err := filepath.Glob(pattern) // the pattern is sound
 		problems = errors.Join(problems, err)
@@ -191,107 +108,61 @@ func (b *book) read(p paths) (problems error) {
 			}
 		}
 	}
-	root := escapeGlob(string(p))
+	root := files.Pattern(string(p))
 	found(filepath.Join(root, podsName, "*", "volumes", escaped, "*", dataFile),
 		func(dir string, r record) {
 			uid := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(dir))))
-			s := b.of(r.key())
-			s.users[use{pod: types.UID(uid), name: filepath.Base(dir)}] = state{known: true}
-			s.unattached = r.Life == ephemeralLife
+			b.Change(r.key(), func(e *entry) {
+				e.Users[use{pod: types.UID(uid), name: filepath.Base(dir)}] = state{known: true}
+				e.unattached = r.Life == ephemeralLife
+			})
 		})
 	found(filepath.Join(root, "plugins", pluginName, "*", "*", dataFile),
 		func(dir string, r record) {
 			path := filepath.Join(dir, globalName)
-			b.of(r.key()).places[path] = place{path: path, label: r.Label}
+			b.Change(r.key(), func(e *entry) { e.places[path] = place{path: path, label: r.Label} })
 		})
 	found(filepath.Join(root, "plugins", pluginName, devices, "*", "data", dataFile),
 		func(dir string, r record) {
 			name := filepath.Base(filepath.Dir(dir))
-			s, path := b.of(r.key()), p.block(stagingDir, name)
-			s.places[path] = place{path: path, name: name}
+			path := p.block(stagingDir, name)
 			pods, err := os.ReadDir(p.block(name, "dev"))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				problems = errors.Join(problems, err)
 			}
-			for _, pod := range pods {
-				s.users[use{pod: types.UID(pod.Name()), name: name, block: true}] = state{known: true}
-			}
+			b.Change(r.key(), func(e *entry) {
+				e.places[path] = place{path: path, name: name}
+				for _, pod := range pods {
+					e.Users[use{pod: types.UID(pod.Name()), name: name, block: true}] = state{known: true}
+				}
+			})
 		})
 	return problems
 }
 
 // forgive forgets the failures of calls to such drivers, which may have been repaired, and ends the
 // pauses of those who wait.
-func (b *book) forgive(registered func(driver string) bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for k, s := range b.volumes {
+func (b book) forgive(registered func(driver string) bool) {
+	b.Each(func(k Key, e *entry) {
 		if registered(k.Driver) {
-			clear(s.failed)
+			clear(e.failed)
 		}
-	}
-	close(b.news)
-	b.news = make(chan struct{})
+	})
+	b.Hasten()
 }
 
 // unattach notes that nobody attaches the volumes of a driver, and reports whether that is news.
-func (b *book) unattach(driver string) (news bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for k, s := range b.volumes {
-		if k.Driver == driver && !s.unattached {
-			s.unattached, news = true, true
+func (b book) unattach(driver string) (news bool) {
+	b.Each(func(k Key, e *entry) {
+		if k.Driver == driver && !e.unattached {
+			e.unattached, news = true, true
 		}
-	}
+	})
 	return news
 }
 
-// changed is closed when drivers change.
-func (b *book) changed() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.news
-}
-
-// waiting returns the pods that want such a volume and do not have it yet.
-func (b *book) waiting(which func(k Key) bool) []types.UID {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	pods := map[types.UID]bool{}
-	for k, s := range b.volumes {
-		for u, is := range s.users {
-			if !is.done && !is.leaving && which(k) {
-				pods[u.pod] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(pods))
-}
-
-// wake calls do for each pod that wants such a volume and does not have it yet.
-func (b *book) wake(do func(types.UID), which func(k Key) bool) {
-	for _, pod := range b.waiting(which) {
-		do(pod)
-	}
-}
-
-// since returns when a pod began to want a volume.
-func (b *book) since(k Key, u use) (at time.Time) {
-	b.change(k, func(s *shared) { at = s.users[u].since })
-	return at
-}
-
-// isWanted reports whether a use is not being given up.
-func (b *book) isWanted(k Key, u use) (is bool) {
-	b.change(k, func(s *shared) {
-		now, has := s.users[u]
-		is = has && !now.leaving
-	})
-	return is
-}
-
 // verify notes that a volume is attached, and reports whether that is news.
-func (b *book) verify(k Key) (news bool) {
-	b.change(k, func(s *shared) { news, s.verified = !s.verified, true })
+func (b book) verify(k Key) (news bool) {
+	b.Change(k, func(e *entry) { news, e.verified = !e.verified, true })
 	return news
 }

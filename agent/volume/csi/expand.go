@@ -30,7 +30,7 @@ const (
 func (m *Mounts) Expand(ctx context.Context, v Volume, target string, bytes int64, fresh bool) (
 	Verdict, error) {
 	if !fresh {
-		done, err := m.book.take(ctx, v.Key)
+		done, err := m.book.Take(ctx, v.Key)
 		if err != nil {
 			return Unknown, err
 		}

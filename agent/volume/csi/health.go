@@ -32,11 +32,11 @@ var ErrNoHealth = errors.New("the CSI driver says nothing of health")
 func (m *Mounts) Health(ctx context.Context, v Volume, pod types.UID) (out []v1.VolumeHealthCondition, err error) {
 	u := use{pod, v.Path, v.Block}
 	req := &csipb.NodeGetVolumeHealthRequest{VolumeId: v.Handle}
-	m.book.change(v.Key, func(s *shared) {
-		if _, is := s.places[m.paths.staging(v)]; is {
+	m.book.Change(v.Key, func(e *entry) {
+		if _, is := e.places[m.paths.staging(v)]; is {
 			req.StagingTargetPath = m.paths.staging(v)
 		}
-		if s.users[u].known {
+		if e.Users[u].known {
 			req.VolumePublishPath = m.paths.target(u)
 		}
 	})

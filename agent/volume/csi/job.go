@@ -29,17 +29,17 @@ func (j job) publishing() string { return pick(j.Block, "SetUp", "MapPodDevice")
 // tried calls the driver for a path, unless a call for it failed a short time ago.
 func (m *Mounts) tried(ctx context.Context, k Key, path string, do rpc) error {
 	var last failure
-	m.book.change(k, func(s *shared) { last = s.failed[path] })
+	m.book.Change(k, func(e *entry) { last = e.failed[path] })
 	if time.Now().Before(last.again) {
 		return &cri.PausedError{Err: last.err, Until: last.again, Repeated: true}
 	}
 	err := m.cfg.Drivers.call(ctx, k.Driver, do)
 	if err == nil || errors.Is(err, ErrNotRegistered) {
-		m.book.change(k, func(s *shared) { delete(s.failed, path) })
+		m.book.Change(k, func(e *entry) { delete(e.failed, path) })
 		return err
 	}
 	now := failure{last.times + 1, time.Now().Add(m.cfg.Pauses.After(last.times)), err}
-	m.book.change(k, func(s *shared) { s.failed[path] = now })
+	m.book.Change(k, func(e *entry) { e.failed[path] = now })
 	return &cri.PausedError{Err: err, Until: now.again}
 }
 
@@ -48,7 +48,7 @@ func (j job) stage(ctx context.Context) error {
 	path := j.paths.staging(j.Volume)
 	var before place
 	had := false
-	j.book.change(j.Key, func(s *shared) { before, had = s.places[path] })
+	j.book.Change(j.Key, func(e *entry) { before, had = e.places[path] })
 	if had && before.label != j.Label {
 		if err := j.relabel(ctx, before); err != nil {
 			return err
@@ -93,8 +93,8 @@ func (j job) stage(ctx context.Context) error {
 // still has it so.
 func (j job) relabel(ctx context.Context, before place) error {
 	others := false
-	j.book.change(j.Key, func(s *shared) {
-		for u, now := range s.users {
+	j.book.Change(j.Key, func(e *entry) {
+		for u, now := range e.Users {
 			others = others || u != j.use() && now.known
 		}
 	})
@@ -139,22 +139,17 @@ func (j job) blockName() string {
 }
 
 func (j job) staged(path string, done bool) {
-	j.book.change(j.Key, func(s *shared) {
-		s.places[path] = place{path: path, name: j.blockName(), label: j.Label, done: done}
+	j.book.Change(j.Key, func(e *entry) {
+		e.places[path] = place{path: path, name: j.blockName(), label: j.Label, done: done}
 	})
-}
-
-// is returns how far the pod's use is.
-func (j job) is() (now state) {
-	j.book.change(j.Key, func(s *shared) { now = s.users[j.use()] })
-	return now
 }
 
 // settle notes how far the pod's use is. Whether the pod gives it up is not changed.
 func (j job) settle(to state) {
-	j.book.change(j.Key, func(s *shared) {
-		to.leaving, to.since = s.users[j.use()].leaving, s.users[j.use()].since
-		s.users[j.use()] = to
+	j.book.Change(j.Key, func(e *entry) {
+		was := e.Users[j.use()]
+		to.leaving, to.since = was.leaving, was.since
+		e.Users[j.use()] = to
 	})
 }
 
@@ -162,7 +157,7 @@ func (j job) settle(to state) {
 // pod's fsGroup.
 func (j job) publish(ctx context.Context) (delegated bool, err error) {
 	began, target := false, j.paths.target(j.use())
-	before := j.is()
+	before, _ := j.book.Use(j.Key, j.use())
 	err = j.tried(j.migrated(ctx), j.Key, target, func(ctx context.Context, c csipb.NodeClient) error {
 		can, err := capabilities(ctx, c)
 		if err != nil {
@@ -263,9 +258,9 @@ func (j job) beginPublish(target string) error {
 		}.write(filepath.Dir(target))
 	}
 	path := j.paths.staging(j.Volume)
-	j.book.change(j.Key, func(s *shared) {
-		if _, has := s.places[path]; !has {
-			s.places[path] = place{path: path, name: j.Path}
+	j.book.Change(j.Key, func(e *entry) {
+		if _, has := e.places[path]; !has {
+			e.places[path] = place{path: path, name: j.Path}
 		}
 	})
 	if err := j.beginBlock(); err != nil {

@@ -5,15 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/agent/volume/shared"
 )
 
 // Use is a volume that a pod uses.
@@ -31,7 +33,7 @@ func (p paths) device(u use) string { return p.block(u.name, "dev", string(u.pod
 
 // Uses returns the volumes that a pod uses, or is still to give up.
 func (m *Mounts) Uses(pod types.UID) (out []Use) {
-	for _, u := range m.book.uses(pod) {
+	for _, u := range slices.SortedFunc(maps.Keys(m.book.UsedBy(pod)), cmpUse) {
 		one := Use{use: u, Name: u.name, Target: m.paths.target(u)}
 		if u.block {
 			one.Device = m.paths.device(u)
@@ -46,23 +48,21 @@ func (m *Mounts) Uses(pod types.UID) (out []Use) {
 // pod still uses the volume.
 func (m *Mounts) Leave(ctx context.Context, of Use, unmap func() error) error {
 	u := of.use
-	k, has := m.book.at(u)
+	k, has := m.book.UsedBy(u.pod)[u]
 	if !has {
 		return nil
 	}
-	m.book.change(k, func(s *shared) {
-		if now, has := s.users[u]; has {
-			s.users[u] = state{known: now.known, leaving: true}
+	m.book.Change(k, func(e *entry) {
+		if now, has := e.Users[u]; has {
+			e.Users[u] = state{known: now.known, leaving: true}
 		}
 	})
-	done, err := m.book.take(ctx, k)
+	done, err := m.book.Take(ctx, k)
 	if err != nil {
 		return err
 	}
 	defer done()
-	known := false
-	m.book.change(k, func(s *shared) { known = s.users[u].known })
-	if known {
+	if now, _ := m.book.Use(k, u); now.known {
 		began, name := time.Now(), pick(u.block, OperationUnmount, OperationUnmap)
 		err := m.takeBack(ctx, k, u, unmap)
 		if m.did(k, name, began, err); err != nil {
@@ -110,79 +110,36 @@ type unstager struct{ *Mounts }
 
 // forget ends a use, and has the volume unstaged if it was the last.
 func (m unstager) forget(k Key, u use) {
-	m.book.change(k, func(s *shared) {
-		delete(s.users, u)
-		delete(s.failed, m.paths.target(u))
-		delete(s.failed, leftPrefix+m.paths.target(u))
+	m.book.Change(k, func(e *entry) {
+		delete(e.Users, u)
+		delete(e.failed, m.paths.target(u))
+		delete(e.failed, leftPrefix+m.paths.target(u))
 	})
-	m.endUnused(k)
+	m.book.EndUnused(k)
 }
 
-// endUnused has a volume unstaged if no pod wants it.
-func (m unstager) endUnused(k Key) {
-	begin, gone := false, false
-	m.book.change(k, func(s *shared) {
-		gone = len(s.users)+len(s.places) == 0
-		begin = len(s.users) == 0 && len(s.places) > 0 && !s.ending
-		s.ending = s.ending || begin
-	})
-	if begin {
-		m.tasks.Go(func(ctx context.Context) { m.end(ctx, k) })
-	}
-	if gone {
-		m.cfg.Used()
+// ends says how volumes are unstaged.
+func (m unstager) ends() shared.Ends[Key] {
+	return shared.Ends[Key]{
+		Name:     func(k Key) string { return "volume " + k.Name() },
+		TakeBack: m.unstage, Used: m.cfg.Used, Pauses: m.cfg.Pauses,
+		Failed: func(ctx context.Context, k Key, err error, pause time.Duration) time.Duration {
+			klog.FromContext(ctx).Info("CSI volume could not be unstaged, trying again",
+				"volume", k.Name(), "after", pause, "err", err)
+			return pause
+		},
 	}
 }
 
-// end has a volume unstaged, until it is, or a pod wants it again.
-func (m unstager) end(ctx context.Context, k Key) {
-	log := klog.FromContext(ctx).WithValues("volume", k.Name())
-	for times := 0; ctx.Err() == nil; times++ {
-		news := m.book.changed()
-		over, err := m.unstage(ctx, k)
-		if over {
-			m.cfg.Used()
-			return
-		}
-		pause := m.cfg.Pauses.After(times)
-		log.Info("CSI volume could not be unstaged, trying again", "after", pause, "err", err)
-		waiting, cancel := context.WithTimeout(ctx, pause)
-		await.On(waiting, news)
-		cancel()
-	}
-}
-
-// unstage unstages a volume. over: it is done, or a pod wants the volume.
-func (m unstager) unstage(ctx context.Context, k Key) (over bool, err error) {
-	done, err := m.book.take(ctx, k)
-	if err != nil {
-		return false, err
-	}
-	defer done()
+// unstage unstages a volume that no pod wants.
+func (m unstager) unstage(ctx context.Context, k Key) error {
 	var places []place
-	m.book.change(k, func(s *shared) {
-		if over = len(s.users) > 0; over {
-			s.ending = false
-			return
-		}
-		for _, p := range s.places {
-			places = append(places, p)
-		}
-	})
-	if over {
-		return true, nil
-	}
+	m.book.Change(k, func(e *entry) { places = slices.Collect(maps.Values(e.places)) })
 	var errs []error
 	for _, p := range places {
-		if err := m.unstageAt(ctx, k, p); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, m.unstageAt(ctx, k, p))
 	}
-	m.book.change(k, func(s *shared) {
-		over = len(s.users) > 0 || len(s.places) == 0
-		s.ending = !over
-	})
-	return over, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // unstageAt undoes a volume's staging at one place, with its record.
@@ -222,9 +179,9 @@ func (m unstager) endStage(k Key, p place) error {
 	if err != nil {
 		return err
 	}
-	m.book.change(k, func(s *shared) {
-		delete(s.places, p.path)
-		delete(s.failed, p.path)
+	m.book.Change(k, func(e *entry) {
+		delete(e.places, p.path)
+		delete(e.failed, p.path)
 	})
 	return nil
 }

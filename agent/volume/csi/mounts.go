@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/volume/shared"
 	"github.com/numalet/numalet/internal/await"
 )
 
@@ -62,8 +63,7 @@ type Mounts struct {
 	*driverObjects
 	cfg   MountsConfig
 	paths paths
-	book  *book
-	tasks await.Tasks
+	book  book
 }
 
 // NewMounts reads what is staged and published.
@@ -81,10 +81,9 @@ func NewMounts(ctx context.Context, cfg MountsConfig) *Mounts {
 		cfg.Exhausted = func(string) {}
 	}
 	cfg.Patience = cmp.Or(cfg.Patience, 2*time.Minute+3*time.Second)
-	if cfg.Pauses == (await.Pauses{}) {
-		cfg.Pauses = await.Pauses{First: 500 * time.Millisecond, Last: 2*time.Minute + 2*time.Second}
-	}
-	m := &Mounts{cfg: cfg, paths: paths(cfg.Root), book: newBook()}
+	cfg.Pauses = cmp.Or(cfg.Pauses, shared.Pauses)
+	m := &Mounts{cfg: cfg, paths: paths(cfg.Root)}
+	m.book = newBook(unstager{m}.ends())
 	m.driverObjects = &driverObjects{
 		objects: cfg.Objects, book: m.book, pauses: cfg.Pauses, used: cfg.Used,
 		again: map[string]bool{},
@@ -93,25 +92,21 @@ func NewMounts(ctx context.Context, cfg MountsConfig) *Mounts {
 		klog.FromContext(ctx).Error(err, "What is mounted of CSI volumes could not be read wholly; "+
 			"the rest is left as it is")
 	}
-	for _, k := range m.book.keys(func(*shared) bool { return true }) {
-		unstager{m}.endUnused(k)
-	}
+	m.book.EndAllUnused()
 	return m
 }
 
 // Run has volumes unstaged that no pod uses, until ctx ends. Call it once.
 func (m *Mounts) Run(ctx context.Context) error {
-	m.tasks.Go(m.lookAtDrivers)
-	m.tasks.Run(ctx)
+	m.book.Go(m.lookAtDrivers)
+	m.book.Run(ctx)
 	return nil
 }
 
 // InUse returns the unique names of the volumes that pods of the node use, or that are staged on
 // it, ascending: these cannot be detached.
 func (m *Mounts) InUse() (out []string) {
-	for _, k := range m.book.keys(func(s *shared) bool {
-		return !s.unattached && len(s.users)+len(s.places) > 0
-	}) {
+	for _, k := range m.book.keys((*entry).mayBeAttached) {
 		out = append(out, k.Name())
 	}
 	return out
@@ -120,8 +115,8 @@ func (m *Mounts) InUse() (out []string) {
 // IsPublished reports whether a pod has the volume from a driver that is registered: for another one
 // it only has to be published.
 func (m *Mounts) IsPublished(k Key) (is bool) {
-	m.book.change(k, func(s *shared) {
-		for _, now := range s.users {
+	m.book.Change(k, func(e *entry) {
+		for _, now := range e.Users {
 			is = is || now.done && !now.leaving
 		}
 	})
@@ -131,12 +126,21 @@ func (m *Mounts) IsPublished(k Key) (is bool) {
 // DriversChanged has pods looked at that wait for a driver which is registered now.
 func (m *Mounts) DriversChanged() {
 	m.book.forgive(m.cfg.Drivers.Registered)
-	m.book.wake(m.cfg.Wake, func(k Key) bool { return m.cfg.Drivers.Registered(k.Driver) })
+	m.wake(func(k Key) bool { return m.cfg.Drivers.Registered(k.Driver) })
 }
 
 // AttachmentChanged has pods looked at that wait for a volume to be attached.
 func (m *Mounts) AttachmentChanged(of Key) {
-	m.book.wake(m.cfg.Wake, func(k Key) bool { return k == of })
+	m.wake(func(k Key) bool { return k == of })
+}
+
+// wake has pods looked at that want such a volume and do not have it yet.
+func (m *Mounts) wake(which func(k Key) bool) {
+	for _, pod := range m.book.Pods(func(k Key, _ *entry, is state) bool {
+		return !is.done && !is.leaving && which(k)
+	}) {
+		m.cfg.Wake(pod)
+	}
 }
 
 // Unanswered is the error of a request that the API server did not answer: the volume may be good.
@@ -182,11 +186,11 @@ type Result struct {
 // Want notes that a pod is to have a volume, which is in use from then on.
 func (m *Mounts) Want(r Request) {
 	other := false
-	m.book.change(r.Key, func(s *shared) {
-		other = len(s.users)+len(s.places) == 0
-		was := s.users[r.use()]
-		s.users[r.use()] = state{known: was.known, since: cmp.Or(was.since, time.Now())}
-		s.unattached = r.Ephemeral
+	m.book.Change(r.Key, func(e *entry) {
+		other = len(e.Users)+len(e.places) == 0
+		was := e.Users[r.use()]
+		e.Users[r.use()] = state{known: was.known, since: cmp.Or(was.since, time.Now())}
+		e.unattached = r.Ephemeral
 	})
 	if other {
 		m.cfg.Used()
@@ -200,12 +204,13 @@ var errGone = errors.New("the pod no longer wants the volume")
 // It waits for the driver, at most as long as calls have. A call that fails is not repeated before a
 // pause is over. Nobody else calls the driver for the volume meanwhile.
 func (m *Mounts) SetUp(ctx context.Context, r Request, then func(target string, r Result) error) error {
-	done, err := m.book.take(ctx, r.Key)
+	done, err := m.book.Take(ctx, r.Key)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if !m.book.isWanted(r.Key, r.use()) {
+	now, has := m.book.Use(r.Key, r.use())
+	if !has || now.leaving {
 		return errGone
 	}
 	o, err := m.object(ctx, r.Driver)
@@ -218,7 +223,7 @@ func (m *Mounts) SetUp(ctx context.Context, r Request, then func(target string, 
 	}
 	m.notice(r.Driver, o)
 	began := time.Now()
-	attachment, err := m.attachment(ctx, o, r, m.book.since(r.Key, r.use()))
+	attachment, err := m.attachment(ctx, o, r, now.since)
 	if err != nil {
 		return unattached(r.Key, err)
 	}

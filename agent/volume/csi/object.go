@@ -31,7 +31,7 @@ type Objects interface {
 // driverObjects finds out what the objects of drivers say of the volumes that the book has.
 type driverObjects struct {
 	objects Objects // nil: there is no API server
-	book    *book
+	book    book
 	pauses  await.Pauses // between requests that fail
 	used    func()       // MountsConfig.Used
 
@@ -58,7 +58,7 @@ func (d *driverObjects) object(ctx context.Context, driver string) (object, erro
 // Until that is known, they count as attached.
 func (d *driverObjects) lookAtDrivers(ctx context.Context) {
 	drivers := map[string]bool{}
-	for _, k := range d.book.keys(func(s *shared) bool { return !s.unattached }) {
+	for _, k := range d.book.keys((*entry).mayBeAttached) {
 		drivers[k.Driver] = true
 	}
 	for _, driver := range slices.Sorted(maps.Keys(drivers)) {

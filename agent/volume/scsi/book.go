@@ -3,16 +3,15 @@ package scsi
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/numalet/numalet/agent/volume/shared"
 	"github.com/numalet/numalet/internal/files"
 )
 
@@ -22,205 +21,143 @@ type key struct {
 	block     bool
 }
 
-// state is how far a pod's use is.
-type state struct{ leaving bool }
+// leaving: the pod gives the disk up.
+type leaving bool
 
-// shared records who uses a disk, and whether it is to be detached.
-type shared struct {
-	disk  Disk
-	users map[Use]state
-	made  bool // it has a directory
+// entry records what the node has of a disk.
+type entry struct {
+	shared.Uses[Use, leaving]
+	disk Disk
+	made bool // it has a directory
 	// found: the disk comes from its directory, so the API may have another name for it.
 	found   bool
-	ending  bool // a goroutine detaches it
 	mounted bool // when it was found
 	// login: when the disk was found, iscsid may have been at a login for an earlier run. It goes on
 	// without that run and without iscsiadm, and nobody can ask for it.
 	login bool
 }
 
+// Had reports whether the disk has a directory.
+func (e *entry) Had() bool { return e.made }
+
 // book has the disks of the node. Directories are the record; the book is read from them once.
 type book struct {
-	mu    sync.Mutex // guards disks
-	disks map[key]*shared
+	*shared.Book[key, Use, leaving, *entry]
 }
 
-func newBook() *book { return &book{disks: map[key]*shared{}} }
-
-// change changes what is known of a disk, and forgets one of which nothing is left.
-func (b *book) change(k key, do func(s *shared)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := b.disks[k]
-	if s == nil {
-		s = &shared{users: map[Use]state{}}
-		b.disks[k] = s
-	}
-	do(s)
-	if len(s.users) == 0 && !s.made {
-		delete(b.disks, k)
-	}
+func newBook(ends shared.Ends[key]) book {
+	return book{shared.New[key, Use, leaving](ends, func() *entry { return &entry{} })}
 }
 
 // want notes a use, and reports whether the names in use are others.
-func (b *book) want(k key, disk Disk, u Use) (news bool) {
-	b.change(k, func(s *shared) {
-		news = s.disk == nil || s.found && s.disk.Name() != disk.Name()
-		s.disk, s.found = disk, false
-		s.users[u] = state{}
+func (b book) want(k key, disk Disk, u Use) (news bool) {
+	b.Change(k, func(e *entry) {
+		news = e.disk == nil || e.found && e.disk.Name() != disk.Name()
+		e.disk, e.found = disk, false
+		e.Users[u] = false
 	})
 	return news
 }
 
-func (b *book) made(k key, disk Disk) {
-	b.change(k, func(s *shared) { s.disk, s.made, s.found = disk, true, false })
-}
-
-// isWanted reports whether a use is not being given up.
-func (b *book) isWanted(k key, u Use) (is bool) {
-	b.change(k, func(s *shared) {
-		now, has := s.users[u]
-		is = has && !now.leaving
-	})
-	return is
+func (b book) made(k key, disk Disk) {
+	b.Change(k, func(e *entry) { e.disk, e.made, e.found = disk, true, false })
 }
 
 // names returns the unique names of all volumes.
-func (b *book) names() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	all := map[string]bool{}
-	for _, s := range b.disks {
-		names := []string{s.disk.Name()}
-		if s.found {
-			names = s.disk.names()
+func (b book) names() []string {
+	all := sets.New[string]()
+	b.Each(func(_ key, e *entry) {
+		if e.found {
+			all.Insert(e.disk.names()...)
+		} else {
+			all.Insert(e.disk.Name())
 		}
-		for _, name := range names {
-			all[name] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(all))
+	})
+	return sets.List(all)
 }
 
 // waiting returns the pods that want such a volume without a directory: they wait for it to be
 // attached.
-func (b *book) waiting(attached func(name string) bool) []types.UID {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	pods := map[types.UID]bool{}
-	for _, s := range b.disks {
-		for u, is := range s.users {
-			if !s.made && !is.leaving && attached(s.disk.Name()) {
-				pods[u.Pod] = true
-			}
-		}
-	}
-	return slices.Sorted(maps.Keys(pods))
-}
-
-// uses returns the uses of a pod, with the disk of each.
-func (b *book) uses(pod types.UID) map[Use]key {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	out := map[Use]key{}
-	for k, s := range b.disks {
-		for u := range s.users {
-			if u.Pod == pod {
-				out[u] = k
-			}
-		}
-	}
-	return out
-}
-
-// unused returns the disks that no pod uses.
-func (b *book) unused() (out []key) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for k, s := range b.disks {
-		if len(s.users) == 0 {
-			out = append(out, k)
-		}
-	}
-	return out
+func (b book) waiting(attached func(name string) bool) []types.UID {
+	return b.Pods(func(_ key, e *entry, leaves leaving) bool {
+		return !e.made && !bool(leaves) && attached(e.disk.Name())
+	})
 }
 
 // others returns the disks with a directory, but for one.
-func (b *book) others(but key) (out []Disk) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for k, s := range b.disks {
-		if s.made && k != but {
-			out = append(out, s.disk)
+func (b book) others(but key) (out []Disk) {
+	b.Each(func(k key, e *entry) {
+		if e.made && k != but {
+			out = append(out, e.disk)
 		}
-	}
+	})
 	return out
 }
 
 // read reads what earlier runs of the agent, or a kubelet, left. A directory that is none of a disk is
 // reported and left alone.
-func (b *book) read(p paths, mounts Mounts, h Host) (problems error) {
-	for _, k := range p.found(&problems) {
+func (b book) read(p paths, mounts Mounts, h Host) (problems error) {
+	all := p.found(&problems)
+	for _, k := range all {
 		disk, err := foundDisk(k)
 		if err != nil {
 			problems = errors.Join(problems, err)
 			continue
 		}
-		s := &shared{disk: disk, users: map[Use]state{}, made: true, found: true}
-		b.disks[k] = s
-		if !k.block {
-			continue
+		var pods []os.DirEntry
+		if k.block {
+			pods, err = os.ReadDir(p.dir(k))
+			problems = errors.Join(problems, err)
 		}
-		pods, err := os.ReadDir(p.dir(k))
-		problems = errors.Join(problems, err)
-		for _, file := range pods {
-			if isRecord(file.Name()) {
-				continue
+		b.Change(k, func(e *entry) {
+			e.disk, e.made, e.found = disk, true, true
+			for _, file := range pods {
+				if !isRecord(file.Name()) {
+					e.Users[Use{Pod: types.UID(file.Name())}] = false
+				}
 			}
-			s.users[Use{Pod: types.UID(file.Name())}] = state{}
-		}
+		})
 	}
-	if len(b.disks) == 0 {
+	if len(all) == 0 {
 		return problems
 	}
 	if err := b.readMounts(p, mounts); err != nil {
 		return errors.Join(problems, err)
 	}
-	for k, s := range b.disks {
-		if !s.mounted && p.begunSince(k, h.Booted) {
-			i, is := completed(s.disk, p.dir(k)).(*ISCSI)
-			s.login = is && i.lacksSession(h)
+	b.Each(func(k key, e *entry) {
+		if !e.mounted && p.begunSince(k, h.Booted) {
+			i, is := completed(e.disk, p.dir(k)).(*ISCSI)
+			e.login = is && i.lacksSession(h)
 		}
-	}
+	})
 	return problems
 }
 
 // mayLogIn reports whether a login of an earlier run may still make a session for the disk.
-func (b *book) mayLogIn(k key) (may bool) {
-	b.change(k, func(s *shared) { may = s.login })
+func (b book) mayLogIn(k key) (may bool) {
+	b.Change(k, func(e *entry) { may = e.login })
 	return may
 }
 
 // readMounts finds the pods that have a mount of a disk's file system.
-func (b *book) readMounts(p paths, mounts Mounts) error {
+func (b book) readMounts(p paths, mounts Mounts) error {
 	all, err := mounts.List()
 	if err != nil {
 		return fmt.Errorf("list mounts: %w", err)
 	}
 	devices := map[string]key{}
 	for _, m := range all {
-		for k := range b.disks {
+		b.Each(func(k key, e *entry) {
 			if !k.block && m.Path == p.dir(k) {
-				devices[m.Device] = k
-				b.disks[k].mounted = true
+				devices[m.Device], e.mounted = k, true
 			}
-		}
+		})
 	}
 	for _, m := range all {
 		k, is := devices[m.Device]
 		pod, name, below := p.volume(m.Path)
 		if is && below == pathName(k.kind) {
-			b.disks[k].users[Use{Pod: pod, Volume: name}] = state{}
+			b.Change(k, func(e *entry) { e.Users[Use{Pod: pod, Volume: name}] = false })
 		}
 	}
 	return nil
@@ -279,7 +216,7 @@ func (p paths) found(problems *error) (out []key) {
 			if kind == ISCSIName {
 				pattern = ifacePrefix + "*/*"
 			}
-			all, err := filepath.Glob(filepath.Join(escaped(dir), pattern)) // the pattern is sound
+			all, err := filepath.Glob(filepath.Join(files.Pattern(dir), pattern)) // the pattern is sound
 			*problems = errors.Join(*problems, err)
 			for _, path := range all {
 				if rel := strings.TrimPrefix(path, dir+"/"); block || rel != devicesName {

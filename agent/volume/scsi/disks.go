@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/mount-utils"
 
+	"github.com/numalet/numalet/agent/volume/shared"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/turns"
 )
@@ -50,7 +51,7 @@ type Config struct {
 	Used func()
 	// Wake has a pod looked at that waits for a volume to be attached. It must not block. Optional.
 	Wake func(pod types.UID)
-	// Pauses are between attempts to detach a disk; zero: from 0.5 s to 2 min 2 s, the kubelet's.
+	// Pauses are between attempts to detach a disk; zero: shared.Pauses.
 	Pauses await.Pauses
 }
 
@@ -63,10 +64,8 @@ type Config struct {
 type Disks struct {
 	cfg    Config
 	paths  paths
-	book   *book
-	turns  turns.Turns[key]    // to work on a disk
+	book   book
 	logins turns.Turns[string] // to log in to a target, or out
-	tasks  await.Tasks
 	began  time.Time
 }
 
@@ -78,23 +77,22 @@ func New(cfg Config) *Disks {
 	if cfg.Wake == nil {
 		cfg.Wake = func(types.UID) {}
 	}
-	if cfg.Pauses == (await.Pauses{}) {
-		cfg.Pauses = await.Pauses{First: 500 * time.Millisecond, Last: 2*time.Minute + 2*time.Second}
-	}
-	d := &Disks{cfg: cfg, paths: paths(cfg.Root), book: newBook(), began: time.Now()}
+	d := &Disks{cfg: cfg, paths: paths(cfg.Root), began: time.Now()}
+	d.book = newBook(shared.Ends[key]{
+		Name:     func(k key) string { return "disk " + k.dir },
+		TakeBack: d.detach, Failed: d.failed, Used: cfg.Used, Pauses: cfg.Pauses,
+	})
 	if err := d.book.read(d.paths, cfg.Mounts, cfg.Host); err != nil {
 		klog.Background().Error(err, "Not all disks that are attached could be read; the rest is "+
 			"left as it is")
 	}
-	for _, k := range d.book.unused() {
-		d.endUnused(k)
-	}
+	d.book.EndAllUnused()
 	return d
 }
 
 // Run has disks detached that no pod uses, until ctx ends. Call it once.
 func (d *Disks) Run(ctx context.Context) error {
-	d.tasks.Run(ctx)
+	d.book.Run(ctx)
 	return nil
 }
 
@@ -117,6 +115,9 @@ type Use struct {
 	// Volume is the volume's name in the pod's directory; "": the pod has the disk as a device.
 	Volume string
 }
+
+// PodUID returns the pod.
+func (u Use) PodUID() types.UID { return u.Pod }
 
 // Request is a disk that a pod is to have.
 type Request struct {
@@ -159,12 +160,12 @@ var errGone = errors.New("the pod no longer wants the volume")
 // where it is mounted; of a block volume it is the device, and file where the pod's mount of it goes.
 // Nobody else works on the disk meanwhile.
 func (d *Disks) SetUp(ctx context.Context, r Request, then func(at, file string) error) error {
-	done, err := d.take(ctx, r.key())
+	done, err := d.book.Take(ctx, r.key())
 	if err != nil {
 		return err
 	}
 	defer done()
-	if !d.book.isWanted(r.key(), r.Use) {
+	if leaves, has := d.book.Use(r.key(), r.Use); !has || bool(leaves) {
 		return errGone
 	}
 	if d.cfg.Attached != nil && !d.cfg.Attached(r.Name()) {
@@ -192,14 +193,6 @@ func (d *Disks) SetUp(ctx context.Context, r Request, then func(at, file string)
 			device, err)}
 	}
 	return then(dir, "")
-}
-
-func (d *Disks) take(ctx context.Context, k key) (func(), error) {
-	done, err := d.turns.Take(ctx, k)
-	if err != nil {
-		return nil, fmt.Errorf("disk %s is busy: %w", k.dir, err)
-	}
-	return done, nil
 }
 
 // attach writes the disk's record, and attaches it.

@@ -13,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/mount-utils"
-
-	"github.com/numalet/numalet/internal/await"
 )
 
 // Held is a disk that a pod uses, or is still to give up.
@@ -29,7 +27,7 @@ type Held struct {
 
 // Holds returns the disks of a pod.
 func (d *Disks) Holds(pod types.UID) (out []Held) {
-	for u, k := range d.book.uses(pod) {
+	for u, k := range d.book.UsedBy(pod) {
 		held := Held{Use: u, Kind: k.kind, key: k}
 		if k.block {
 			held.File = d.paths.file(k, pod)
@@ -45,12 +43,12 @@ func (d *Disks) Holds(pod types.UID) (out []Held) {
 // Leave ends a pod's use of a disk. undo is called first, for what was made of the disk for the pod;
 // after an error the pod still uses it.
 func (d *Disks) Leave(ctx context.Context, h Held, undo func() error) error {
-	d.book.change(h.key, func(s *shared) {
-		if _, has := s.users[h.Use]; has {
-			s.users[h.Use] = state{leaving: true}
+	d.book.Change(h.key, func(e *entry) {
+		if _, has := e.Users[h.Use]; has {
+			e.Users[h.Use] = true
 		}
 	})
-	done, err := d.take(ctx, h.key)
+	done, err := d.book.Take(ctx, h.key)
 	if err != nil {
 		return err
 	}
@@ -58,71 +56,25 @@ func (d *Disks) Leave(ctx context.Context, h Held, undo func() error) error {
 	if err := undo(); err != nil {
 		return err
 	}
-	d.book.change(h.key, func(s *shared) { delete(s.users, h.Use) })
-	d.endUnused(h.key)
+	d.book.Change(h.key, func(e *entry) { delete(e.Users, h.Use) })
+	d.book.EndUnused(h.key)
 	return nil
 }
 
-// endUnused has a disk detached that no pod uses.
-func (d *Disks) endUnused(k key) {
-	begin, gone := false, false
-	d.book.change(k, func(s *shared) {
-		gone = len(s.users) == 0 && !s.made
-		begin = len(s.users) == 0 && s.made && !s.ending
-		s.ending = s.ending || begin
-	})
-	if begin {
-		d.tasks.Go(func(ctx context.Context) { d.end(ctx, k) })
+// failed tells of a disk that was not detached. A login of an earlier run is looked for often.
+func (d *Disks) failed(ctx context.Context, k key, err error, pause time.Duration) time.Duration {
+	if errors.Is(err, errLogin) {
+		pause = min(pause, max(look, time.Until(d.loginsEnd())))
 	}
-	if gone {
-		d.cfg.Used()
-	}
+	klog.FromContext(ctx).Info("Disk could not be detached, trying again", "disk", k.dir,
+		"type", k.kind, "after", pause, "err", err)
+	return pause
 }
 
-// end has a disk detached, until it is, or a pod wants it again.
-func (d *Disks) end(ctx context.Context, k key) {
-	log := klog.FromContext(ctx).WithValues("disk", k.dir, "type", k.kind)
-	for times := 0; ctx.Err() == nil; times++ {
-		over, err := d.detach(ctx, k)
-		if over {
-			d.cfg.Used()
-			return
-		}
-		pause := d.cfg.Pauses.After(times)
-		if errors.Is(err, errLogin) {
-			pause = min(pause, max(look, time.Until(d.loginsEnd())))
-		}
-		log.Info("Disk could not be detached, trying again", "after", pause, "err", err)
-		await.For(ctx, pause)
-	}
-}
-
-// detach unmounts a disk for the node and detaches it. over: it is done, or a pod wants it.
-func (d *Disks) detach(ctx context.Context, k key) (over bool, err error) {
-	done, err := d.take(ctx, k)
-	if err != nil {
-		return false, err
-	}
-	defer done()
+// detach undoes what SetUp has made for the node.
+func (d *Disks) detach(ctx context.Context, k key) error {
 	var disk Disk
-	d.book.change(k, func(s *shared) {
-		if over = len(s.users) > 0; over {
-			s.ending = false
-		}
-		disk = s.disk
-	})
-	if over {
-		return true, nil
-	}
-	if err := d.undo(ctx, k, disk); err != nil {
-		return false, err
-	}
-	d.book.change(k, func(s *shared) { s.ending = false })
-	return true, nil
-}
-
-// undo undoes what SetUp has made for the node.
-func (d *Disks) undo(ctx context.Context, k key, disk Disk) error {
+	d.book.Change(k, func(e *entry) { disk = e.disk })
 	dir := d.paths.dir(k)
 	mounted, err := d.cfg.Mounts.Mounted(dir)
 	if err != nil {
@@ -158,7 +110,7 @@ func (d *Disks) undo(ctx context.Context, k key, disk Disk) error {
 		return err
 	}
 	// Before the turn ends: the next disk of the target must not keep the session for this one.
-	d.book.change(k, func(s *shared) { s.made = false })
+	d.book.Change(k, func(e *entry) { e.made = false })
 	return nil
 }
 

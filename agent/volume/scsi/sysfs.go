@@ -35,7 +35,7 @@ func attribute(path ...string) (string, error) {
 // left out.
 func (h Host) sessions(iqn string) (out []session, err error) {
 	hosts := filepath.Join(h.Sys, "class/iscsi_host")
-	all, err := filepath.Glob(filepath.Join(escaped(hosts), "host*", "device", "session*"))
+	all, err := filepath.Glob(filepath.Join(files.Pattern(hosts), "host*", "device", "session*"))
 	for _, dir := range all {
 		name := filepath.Base(dir)
 		own := filepath.Join(dir, "iscsi_session", name)
@@ -57,7 +57,7 @@ func (h Host) sessions(iqn string) (out []session, err error) {
 
 // portalsOf returns the portals of a session's connections.
 func portalsOf(session string) (out []string) {
-	all, _ := filepath.Glob(filepath.Join(escaped(session), "connection*"))
+	all, _ := filepath.Glob(filepath.Join(files.Pattern(session), "connection*"))
 	for _, dir := range all {
 		own := filepath.Join(dir, "iscsi_connection", filepath.Base(dir))
 		for _, kind := range []string{"", "persistent_"} {
@@ -78,7 +78,7 @@ func (s session) disks(lun int) (out []string) {
 		of = strconv.Itoa(lun)
 	}
 	pattern := fmt.Sprintf("target%d:0:0/%[1]d:0:0:%s/block/*", s.host, of)
-	all, _ := filepath.Glob(filepath.Join(escaped(s.dir), pattern))
+	all, _ := filepath.Glob(filepath.Join(files.Pattern(s.dir), pattern))
 	for _, path := range all {
 		out = append(out, filepath.Base(path))
 	}
@@ -129,7 +129,7 @@ func (h Host) multipath(disk string) string {
 	if h.isMultipath(disk) {
 		return disk
 	}
-	all, _ := filepath.Glob(filepath.Join(escaped(h.Sys), "block/dm-*/slaves", disk))
+	all, _ := filepath.Glob(filepath.Join(files.Pattern(h.Sys), "block/dm-*/slaves", disk))
 	for _, slave := range all {
 		name := filepath.Base(filepath.Dir(filepath.Dir(slave)))
 		if h.isMultipath(name) {
@@ -156,15 +156,10 @@ func (h Host) slaves(name string) (out []string) {
 // holders returns the devices that consist of a disk or of its partitions.
 func (h Host) holders(disk string) (out []string) {
 	for _, pattern := range []string{"holders/*", disk + "*/holders/*"} {
-		all, _ := filepath.Glob(filepath.Join(escaped(filepath.Join(h.Sys, "block", disk)), pattern))
+		all, _ := filepath.Glob(filepath.Join(files.Pattern(filepath.Join(h.Sys, "block", disk)), pattern))
 		for _, path := range all {
 			out = append(out, filepath.Base(path))
 		}
 	}
 	return out
-}
-
-// escaped keeps a path from being a pattern.
-func escaped(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
