@@ -16,6 +16,7 @@ import (
 	storagehelpers "k8s.io/component-helpers/storage/volume"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/agent/volume/selinux"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
@@ -59,21 +60,14 @@ func Polls(pod *v1.Pod) bool {
 	})
 }
 
-// unanswered is the error of a request that the API server, or a driver, did not answer: what was
-// known before still counts.
-type unanswered struct{ error }
-
-// Unwrap returns the request's error.
-func (u unanswered) Unwrap() error { return u.error }
-
-// asked wraps the error of a request. It is unanswered unless the API server said NotFound or
+// asked wraps the error of a request. It is csi.Unanswered unless the API server said NotFound or
 // Forbidden.
 func asked(what string, err error) error {
 	err = fmt.Errorf("%s: %w", what, err)
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return err
 	}
-	return unanswered{err}
+	return csi.Unanswered{Err: err}
 }
 
 // resolve looks up what the pod's claims are bound to, records it, and returns the volumes without
@@ -87,10 +81,10 @@ func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, all []used) ([]used,
 			continue
 		}
 		claimed, err := answers[i].claimed, answers[i].err
-		var away unanswered
+		_, away := errors.AsType[csi.Unanswered](err)
 		had, has := known[u.volume.Name]
 		switch {
-		case has && errors.As(err, &away):
+		case has && away:
 			claimed, err = had, nil
 		case err != nil:
 		case has && had.Volume.Name == claimed.Volume.Name: // the pod has it with the label that it got

@@ -35,7 +35,7 @@ func (v *Volumes) Lacking(ctx context.Context, pod *v1.Pod) (unknown bool, err e
 			continue
 		}
 		claimed, err := answers[i].claimed, answers[i].err
-		_, away := errors.AsType[unanswered](err)
+		_, away := errors.AsType[csi.Unanswered](err)
 		switch {
 		case err == nil:
 			known[u.volume.Name] = claimed

@@ -239,7 +239,7 @@ func (m *meter) roomOfCSI(pod *v1.Pod, u used) (diskusage.Room, error) {
 	room, can, err := m.cfg.CSI.Room(context.Background(), of, path)
 	switch {
 	case err != nil && !csi.Answered(err):
-		return room, unanswered{err}
+		return room, csi.Unanswered{Err: err}
 	case err == nil && !can:
 		return room, errNotMeasured
 	default:

@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/volume/csi"
 )
 
 // Health has the adverse conditions of a pod's volumes, by their names in the pod. Volumes whose
@@ -58,7 +60,7 @@ func (m *meter) healthOf(pod *v1.Pod, u used) ([]v1.VolumeHealthCondition, error
 	}
 	out, err := m.cfg.CSI.Health(context.Background(), of, pod.UID)
 	if err != nil {
-		return nil, unanswered{err}
+		return nil, csi.Unanswered{Err: err}
 	}
 	return out, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/agent/stats/diskusage"
+	"github.com/numalet/numalet/agent/volume/csi"
 )
 
 const (
@@ -122,9 +123,9 @@ func (r *answers[T]) begin(key string) {
 	r.change(key, func(a *answer[T]) { a.began, a.late = time.Now(), true })
 }
 
-// put notes the end of a measurement. An error other than unanswered is an answer too.
+// put notes the end of a measurement. An error other than csi.Unanswered is an answer too.
 func (r *answers[T]) put(key string, value T, err error) {
-	_, away := errors.AsType[unanswered](err)
+	_, away := errors.AsType[csi.Unanswered](err)
 	r.change(key, func(a *answer[T]) {
 		a.late = away || time.Since(a.began) > measureWait
 		switch {

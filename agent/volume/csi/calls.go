@@ -70,20 +70,22 @@ func (c caller) nodeInfo(ctx context.Context, name, endpoint string) (Node, erro
 // Capabilities are what a driver's node service can do.
 type Capabilities map[csipb.NodeServiceCapability_RPC_Type]bool
 
-// capabilities asks for what the driver can do. Each operation asks anew, as a driver may be updated
-// behind its socket.
-func capabilities(ctx context.Context, client csipb.NodeClient) (Capabilities, error) {
-	said, err := client.NodeGetCapabilities(ctx, &csipb.NodeGetCapabilitiesRequest{})
-	if err != nil {
-		return nil, err
-	}
-	out := Capabilities{}
-	for _, one := range said.GetCapabilities() {
-		if one.GetRpc() != nil {
-			out[one.GetRpc().GetType()] = true
+// asking returns calls that first ask for what the driver can do. Each operation asks anew, as a driver
+// may be updated behind its socket.
+func asking(do func(ctx context.Context, client csipb.NodeClient, can Capabilities) error) rpc {
+	return func(ctx context.Context, client csipb.NodeClient) error {
+		said, err := client.NodeGetCapabilities(ctx, &csipb.NodeGetCapabilitiesRequest{})
+		if err != nil {
+			return err
 		}
+		can := Capabilities{}
+		for _, one := range said.GetCapabilities() {
+			if one.GetRpc() != nil {
+				can[one.GetRpc().GetType()] = true
+			}
+		}
+		return do(ctx, client, can)
 	}
-	return out, nil
 }
 
 // isFinal reports whether a call that failed is over: after any other error the driver may still be
@@ -131,6 +133,11 @@ func newInstruments() *instruments {
 // migratedKey is the key of a context's value that is true in operations on volumes of in-tree
 // types.
 type migratedKey struct{}
+
+// migrated marks calls for volumes of in-tree types.
+func (v Volume) migrated(ctx context.Context) context.Context {
+	return context.WithValue(ctx, migratedKey{}, v.Migrated)
+}
 
 // of returns the interceptor that observes the calls to a driver.
 func (i *instruments) of(driver string) grpc.UnaryClientInterceptor {

@@ -37,12 +37,8 @@ func (m *Mounts) Expand(ctx context.Context, v Volume, target string, bytes int6
 		defer done()
 	}
 	verdict := Failed
-	err := m.cfg.Drivers.call(context.WithValue(ctx, migratedKey{}, v.Migrated), v.Driver,
-		func(ctx context.Context, c csipb.NodeClient) error {
-			can, err := capabilities(ctx, c)
-			if err != nil {
-				return err
-			}
+	err := m.cfg.Drivers.call(v.migrated(ctx), v.Driver,
+		asking(func(ctx context.Context, c csipb.NodeClient, can Capabilities) error {
 			if !can[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME] {
 				verdict = Unable
 				return fmt.Errorf("NodeExpand is not supported by the CSI driver %s", v.Driver)
@@ -57,7 +53,7 @@ func (m *Mounts) Expand(ctx context.Context, v Volume, target string, bytes int6
 				VolumeCapability: v.capability(can), Secrets: secrets,
 			})
 			return err
-		})
+		}))
 	switch said := status.Code(err); {
 	case err == nil:
 		return 0, nil

@@ -43,6 +43,12 @@ func (m *Mounts) tried(ctx context.Context, k Key, path string, do rpc) error {
 	return &cri.PausedError{Err: err, Until: now.again}
 }
 
+// call is tried for the volume, with what the driver can do.
+func (j job) call(ctx context.Context, path string,
+	do func(ctx context.Context, client csipb.NodeClient, can Capabilities) error) error {
+	return j.Mounts.tried(j.migrated(ctx), j.Key, path, asking(do))
+}
+
 // stage has the driver stage the volume, if it stages volumes.
 func (j job) stage(ctx context.Context) error {
 	path := j.paths.staging(j.Volume)
@@ -59,10 +65,9 @@ func (j job) stage(ctx context.Context) error {
 		return nil
 	}
 	began := false
-	err := j.tried(j.migrated(ctx), j.Key, path, func(ctx context.Context, c csipb.NodeClient) error {
-		can, err := capabilities(ctx, c)
-		if err != nil || !can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
-			return err
+	err := j.call(ctx, path, func(ctx context.Context, c csipb.NodeClient, can Capabilities) error {
+		if !can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+			return nil
 		}
 		secrets, err := j.cfg.secret(ctx, "NodeStageSecretRef", j.Secrets.Stage)
 		if err != nil {
@@ -126,11 +131,6 @@ func pick(isBlock bool, files, block string) string {
 	return files
 }
 
-// migrated marks calls for volumes of in-tree types.
-func (j job) migrated(ctx context.Context) context.Context {
-	return context.WithValue(ctx, migratedKey{}, j.Migrated)
-}
-
 func (j job) blockName() string {
 	if j.Block {
 		return j.Path
@@ -158,11 +158,7 @@ func (j job) settle(to state) {
 func (j job) publish(ctx context.Context) (delegated bool, err error) {
 	began, target := false, j.paths.target(j.use())
 	before, _ := j.book.Use(j.Key, j.use())
-	err = j.tried(j.migrated(ctx), j.Key, target, func(ctx context.Context, c csipb.NodeClient) error {
-		can, err := capabilities(ctx, c)
-		if err != nil {
-			return err
-		}
+	err = j.call(ctx, target, func(ctx context.Context, c csipb.NodeClient, can Capabilities) error {
 		delegated = can[csipb.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP]
 		staging := ""
 		if j.Block || !j.Ephemeral && can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {

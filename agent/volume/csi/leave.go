@@ -149,17 +149,16 @@ func (m unstager) unstageAt(ctx context.Context, k Key, p place) (err error) {
 		m.did(k, pick(p.name != "", OperationUnstage, OperationUnstageMap), began, err)
 	}()
 	if _, err := os.Stat(p.path); err == nil {
-		err := m.cfg.Drivers.call(ctx, k.Driver, func(ctx context.Context, c csipb.NodeClient) error {
-			can, err := capabilities(ctx, c)
-			if err != nil || !can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
-				return err
+		unstage := func(ctx context.Context, c csipb.NodeClient, can Capabilities) error {
+			if !can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
+				return nil
 			}
-			_, err = c.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{
+			_, err := c.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{
 				VolumeId: k.Handle, StagingTargetPath: p.path,
 			})
 			return err
-		})
-		if err != nil {
+		}
+		if err := m.cfg.Drivers.call(ctx, k.Driver, asking(unstage)); err != nil {
 			return fmt.Errorf("%s: attacher.UnmountDevice failed: %w", pluginName, err)
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {

@@ -14,10 +14,9 @@ import (
 // target is where the volume is published.
 func (m *Mounts) Room(ctx context.Context, v Volume, target string) (
 	room diskusage.Room, can bool, err error) {
-	err = m.cfg.Drivers.call(ctx, v.Driver, func(ctx context.Context, c csipb.NodeClient) error {
-		has, err := capabilities(ctx, c)
-		if can = has[csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS]; err != nil || !can {
-			return err
+	measure := func(ctx context.Context, c csipb.NodeClient, has Capabilities) error {
+		if can = has[csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS]; !can {
+			return nil
 		}
 		said, err := c.NodeGetVolumeStats(ctx, &csipb.NodeGetVolumeStatsRequest{
 			VolumeId: v.Handle, VolumePath: target,
@@ -27,7 +26,8 @@ func (m *Mounts) Room(ctx context.Context, v Volume, target string) (
 		}
 		room, err = roomOf(v.Driver, said.GetUsage())
 		return err
-	})
+	}
+	err = m.cfg.Drivers.call(ctx, v.Driver, asking(measure))
 	return room, can, err
 }
 

@@ -155,8 +155,9 @@ func (h Host) slaves(name string) (out []string) {
 
 // holders returns the devices that consist of a disk or of its partitions.
 func (h Host) holders(disk string) (out []string) {
+	own := files.Pattern(filepath.Join(h.Sys, "block", disk))
 	for _, pattern := range []string{"holders/*", disk + "*/holders/*"} {
-		all, _ := filepath.Glob(filepath.Join(files.Pattern(filepath.Join(h.Sys, "block", disk)), pattern))
+		all, _ := filepath.Glob(filepath.Join(own, pattern))
 		for _, path := range all {
 			out = append(out, filepath.Base(path))
 		}
