@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -53,22 +54,9 @@ func dedupe(all []called) (out []called) {
 // callAll makes the calls, one for each driver, side by side. It returns the first driver's error.
 func (by *caller) callAll(ctx context.Context, t turn,
 	call func(context.Context, string, []called) map[called]outcome) error {
-	batches := byDriver(t.calls)
-	errs := make([]error, len(batches))
-	places := make([]int, len(batches))
-	for i := range places {
-		places[i] = i
-	}
-	_ = await.Each(places, -1, func(i int) error {
-		errs[i] = by.land(t, batches[i], call(ctx, batches[i][0].driver, batches[i]))
-		return nil
-	})
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(await.All(byDriver(t.calls), -1, func(batch []called) error {
+		return by.land(t, batch, call(ctx, batch[0].driver, batch))
+	})...)
 }
 
 // outcome is what became of a call for one claim.

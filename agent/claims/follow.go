@@ -246,21 +246,18 @@ func (f *follower) read(ctx context.Context, pod *v1.Pod) found {
 		out.err = err
 		return out
 	}
-	out.uses = make([]Use, len(refs))
-	places := make([]int, len(refs))
-	for i := range places {
-		places[i] = i
+	type answer struct {
+		use Use
+		err error
 	}
-	errs := make([]error, len(refs))
-	_ = await.Each(places, sideBySide, func(i int) error {
-		out.uses[i], errs[i] = f.readOne(ctx, pod, refs[i])
-		return nil
-	})
-	for _, err := range errs {
-		if err != nil {
-			out.err, out.uses = err, nil
-			return out
+	for _, a := range await.All(refs, sideBySide, func(ref claim.Ref) (a answer) {
+		a.use, a.err = f.readOne(ctx, pod, ref)
+		return a
+	}) {
+		if a.err != nil {
+			return found{err: a.err, at: out.at}
 		}
+		out.uses = append(out.uses, a.use)
 	}
 	out.good = true
 	return out

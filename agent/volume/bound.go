@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -19,6 +18,7 @@ import (
 	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/agent/volume/selinux"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -145,19 +145,12 @@ type claimAnswer struct {
 
 // ask asks what the volumes' claims are bound to. The answer for a volume without a claim is empty.
 func (c Config) ask(ctx context.Context, pod *v1.Pod, all []used) []claimAnswer {
-	out := make([]claimAnswer, len(all))
-	var group errgroup.Group
-	group.SetLimit(maxAsked)
-	for i, u := range all {
+	return await.All(all, maxAsked, func(u used) (a claimAnswer) {
 		if u.claim != "" {
-			group.Go(func() error {
-				out[i].claimed, out[i].err = c.claimed(ctx, pod, u)
-				return nil
-			})
+			a.claimed, a.err = c.claimed(ctx, pod, u)
 		}
-	}
-	_ = group.Wait() // the errors are in the answers
-	return out
+		return a
+	})
 }
 
 // claimed asks the API server what the volume's claim is bound to, and checks that the pod may use

@@ -12,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/stats/diskusage"
 	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/files"
 )
 
@@ -185,25 +186,15 @@ func (d csiDisks) leave(ctx context.Context, pod types.UID, which func(csi.Use) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, unmountWait)
 	defer cancel()
-	errs := make(chan error)
-	n := 0
-	for _, u := range d.cfg.CSI.Uses(pod) {
+	return await.Each(d.cfg.CSI.Uses(pod), -1, func(u csi.Use) error {
 		if !which(u) {
-			continue
+			return nil
 		}
-		n++
-		go func() {
-			errs <- d.calls.do(ctx, "unpublish "+u.Target, func() error {
-				ctx := context.WithoutCancel(ctx)
-				return d.cfg.CSI.Leave(ctx, u, func() error { return d.unmap(ctx, podDir, u) })
-			})
-		}()
-	}
-	var all []error
-	for range n {
-		all = append(all, <-errs)
-	}
-	return errors.Join(all...)
+		return d.calls.do(ctx, "unpublish "+u.Target, func() error {
+			ctx := context.WithoutCancel(ctx)
+			return d.cfg.CSI.Leave(ctx, u, func() error { return d.unmap(ctx, podDir, u) })
+		})
+	})
 }
 
 // unmap removes what the agent made of a block volume for the pod.

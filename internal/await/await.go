@@ -49,20 +49,25 @@ func Send[T any](ctx context.Context, c chan<- T, v T) bool {
 	}
 }
 
-// Each calls f for all items concurrently, at most most at once (negative: all), and joins the
-// errors in the order of the items.
-func Each[T any](items []T, most int, f func(T) error) error {
+// All calls f for all items concurrently, at most most at once (negative: all), and returns the
+// results in the order of the items.
+func All[T, R any](items []T, most int, f func(T) R) []R {
 	var group errgroup.Group
 	group.SetLimit(most)
-	errs := make([]error, len(items))
+	out := make([]R, len(items))
 	for i, item := range items {
 		group.Go(func() error {
-			errs[i] = f(item)
+			out[i] = f(item)
 			return nil
 		})
 	}
-	_ = group.Wait() // every error is in errs
-	return errors.Join(errs...)
+	_ = group.Wait() // there are no errors
+	return out
+}
+
+// Each is All for functions that only may fail; it joins their errors.
+func Each[T any](items []T, most int, f func(T) error) error {
+	return errors.Join(All(items, most, f)...)
 }
 
 // Wake puts a value into a channel of capacity 1 unless it has one: then the reader will look

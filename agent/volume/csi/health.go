@@ -51,12 +51,13 @@ func (m *Mounts) Health(ctx context.Context, v Volume, pod types.UID) (out []v1.
 
 // ask makes a call to a driver that can do so; else the error is ErrNoHealth.
 func (d *Drivers) ask(ctx context.Context, driver string, can csipb.NodeServiceCapability_RPC_Type, do rpc) error {
-	return d.call(ctx, driver, asking(func(ctx context.Context, c csipb.NodeClient, has Capabilities) error {
-		if !has[can] {
-			return ErrNoHealth
-		}
-		return do(ctx, c)
-	}))
+	return d.call(ctx, driver, asking(
+		func(ctx context.Context, c csipb.NodeClient, has Capabilities) error {
+			if !has[can] {
+				return ErrNoHealth
+			}
+			return do(ctx, c)
+		}))
 }
 
 // volumeConditions returns the conditions that the API server takes, each once.
