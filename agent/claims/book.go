@@ -133,7 +133,8 @@ func (d *draft) step(key types.NamespacedName, e Event) error {
 func openBook(dir, bootID string) (*book, error) {
 	path := filepath.Join(dir, FileName)
 	in, err := files.Load(path, maxRead, time.Now(), parse)
-	b := &book{bootID: bootID, file: files.NewJournal(path)}
+	b := &book{bootID: bootID, 
+		file: files.NewJournal(path, files.Bounds{First: maxFile, Slack: journalSlack})}
 	var unusable *files.Unusable
 	if err != nil && !errors.As(err, &unusable) {
 		return nil, fmt.Errorf("read resource claims: %w", err)
@@ -245,28 +246,25 @@ func (b *book) recordLocked(next, changed records, durable bool) error {
 	if err != nil {
 		return err
 	}
-	if !b.file.Takes(line) {
-		return b.beginLocked(next, durable)
-	}
-	if err := b.file.Append(line, durable); err != nil {
-		return fmt.Errorf("record resource claims: %w", err)
-	}
-	return nil
+	whole := func() ([]byte, error) { return b.whole(next, durable) }
+	return unrecorded(b.file.Record(line, durable, whole))
 }
 
-// beginLocked begins the file anew. What shrinks is never too much.
-func (b *book) beginLocked(all records, grows bool) error {
+// whole returns the first line of a file with these records. What shrinks is never too much.
+func (b *book) whole(all records, grows bool) ([]byte, error) {
 	content, err := files.EncodeLine("", file{Version: version, BootID: b.bootID, Claims: all.list()})
-	if err != nil {
+	if err == nil && grows && len(content) > maxFile {
+		err = errFull
+	}
+	return content, err
+}
+
+// unrecorded says what an error is about, unless the error does.
+func unrecorded(err error) error {
+	if err == nil || errors.Is(err, errFull) {
 		return err
 	}
-	if grows && len(content) > maxFile {
-		return errFull
-	}
-	if err := b.file.Begin(content, longestOf(len(content))); err != nil {
-		return fmt.Errorf("record resource claims: %w", err)
-	}
-	return nil
+	return fmt.Errorf("record resource claims: %w", err)
 }
 
 func same(a, b *Record) bool {

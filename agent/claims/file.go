@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"slices"
 	"strings"
 
@@ -29,15 +28,6 @@ const (
 	// journalSlack bytes beyond twice its first line, the file is begun anew.
 	journalSlack = 256 << 10
 )
-
-// longestOf returns the size limit of a file with such a first line.
-func longestOf(first int) int64 { return int64(2*min(first, maxFile) + journalSlack) }
-
-// line is a line of the file. The checksum is the CRC-32 (IEEE) of the bytes of Data.
-type line struct {
-	Checksum uint32          `json:"checksum"`
-	Data     json.RawMessage `json:"data"`
-}
 
 // file is the book in the first line.
 type file struct {
@@ -115,14 +105,14 @@ func parseLines(raw []byte) (in file, err error) {
 }
 
 func parseLine[T any](raw []byte) (value T, err error) {
-	var in line
-	if err := json.Unmarshal(raw, &in); err != nil {
+	var line files.Line
+	if err := json.Unmarshal(raw, &line); err != nil {
 		return value, fmt.Errorf("it cannot be read: %w", err)
 	}
-	if sum := crc32.ChecksumIEEE(in.Data); sum != in.Checksum {
-		return value, fmt.Errorf("a checksum is %d, and that of its data %d", in.Checksum, sum)
+	if sum := line.Sum(); sum != line.Checksum {
+		return value, fmt.Errorf("a checksum is %d, and that of its data %d", line.Checksum, sum)
 	}
-	return strict[T](in.Data)
+	return strict[T](line.Data)
 }
 
 func (f *file) checkVersion(want string) error {

@@ -260,8 +260,12 @@ func (b *book) align(dir string, booted time.Time) error {
 func (b *book) replace(all records) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.beginLocked(all, true); err != nil {
-		return err
+	content, err := b.whole(all, true)
+	if err == nil {
+		err = b.file.Begin(content)
+	}
+	if err != nil {
+		return unrecorded(err)
 	}
 	b.now.Store(newPage(all))
 	return nil

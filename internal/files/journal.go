@@ -8,24 +8,44 @@ import (
 	"os"
 )
 
-// Journal is a file that begins with a state and grows by lines, each a change of it: a change costs
-// what it changes. It has one owner, who begins the file anew when it takes no more. A process appends
-// only to files that it began.
+// Journal is a file that begins with a line for a state and grows by lines, each a change of it: a
+// change costs what it changes. It has one owner. The file is begun anew before it exceeds twice its
+// first line and a slack, and if it is not as this process left it.
 type Journal struct {
 	// Path is the file's. Sync is (*os.File).Sync; tests make it fail.
 	Path string
 	Sync func(*os.File) error
 
-	file *os.File // nil: the file is to be begun
+	bounds Bounds
+	file   *os.File // nil: the file is to be begun
 	// size is the present size, longest what it may have.
 	size, longest int64
 }
 
-// NewJournal returns a journal whose file is to be begun.
-func NewJournal(path string) *Journal { return &Journal{Path: path, Sync: (*os.File).Sync} }
+// Bounds of a Journal's file, in bytes: of its first line, and beyond twice that.
+type Bounds struct{ First, Slack int }
 
-// Takes reports whether the line can be appended: the file is as this process left it, and has room.
-func (j *Journal) Takes(line []byte) bool {
+// NewJournal returns a journal whose file is to be begun.
+func NewJournal(path string, b Bounds) *Journal {
+	return &Journal{Path: path, Sync: (*os.File).Sync, bounds: b}
+}
+
+// Record appends the line of a change. If the file does not take it, Record begins the file with the
+// line of the state after the change, which whole returns. A change that is not durable survives the end
+// of the process, and a power cut only if a durable one follows. On an error the file is as before.
+func (j *Journal) Record(line []byte, durable bool, whole func() ([]byte, error)) error {
+	if j.takes(line) {
+		return j.append(line, durable)
+	}
+	content, err := whole()
+	if err != nil {
+		return err
+	}
+	return j.Begin(content)
+}
+
+// takes reports whether the line can be appended: the file is as this process left it, and has room.
+func (j *Journal) takes(line []byte) bool {
 	if j.file == nil || j.size+int64(len(line)) > j.longest {
 		return false
 	}
@@ -37,21 +57,21 @@ func (j *Journal) Takes(line []byte) bool {
 	return err == nil && os.SameFile(own, there) && there.Size() == j.size
 }
 
-// Begin replaces the file durably by one with that content, which then may grow to a size of longest.
-func (j *Journal) Begin(content []byte, longest int64) error {
+// Begin replaces the file durably by one with that first line. A line longer than its bound is taken too:
+// it is the owner who refuses it, unless the state only shrinks.
+func (j *Journal) Begin(content []byte) error {
 	j.Close()
 	if err := ReplaceDurably(j.Path, content); err != nil {
 		return err
 	}
-	j.size, j.longest = int64(len(content)), longest
+	j.size = int64(len(content))
+	j.longest = int64(2*min(len(content), j.bounds.First) + j.bounds.Slack)
 	// On an error file is nil, and the next change begins a file again.
 	j.file, _ = Open(j.Path, os.O_WRONLY|os.O_APPEND)
 	return nil
 }
 
-// Append adds a line that Takes. One that is not durable survives the end of the process, and a power
-// cut only if a durable one follows. On an error the file is as before.
-func (j *Journal) Append(line []byte, durable bool) error {
+func (j *Journal) append(line []byte, durable bool) error {
 	_, err := j.file.Write(line)
 	if err == nil && durable {
 		err = j.Sync(j.file)
@@ -63,10 +83,7 @@ func (j *Journal) Append(line []byte, durable bool) error {
 	return nil
 }
 
-// Size is the file's.
-func (j *Journal) Size() int64 { return j.size }
-
-// undo removes what a failed Append left. As it is uncertain what is on disk, the next change begins
+// undo removes what a failed append left. As it is uncertain what is on disk, the next change begins
 // a new file.
 func (j *Journal) undo() error {
 	err := j.file.Truncate(j.size)
@@ -82,8 +99,18 @@ func (j *Journal) Close() {
 	}
 }
 
-// EncodeLine returns a JSON object in a line: what header says, such as `"version":3,`, the CRC-32 (IEEE)
-// of the value's bytes as checksum, and the value as data. The JSON encoder would parse all data once more.
+// Line is a line of a Journal. The checksum is the CRC-32 (IEEE) of the bytes of Data.
+type Line struct {
+	Version  int             `json:"version"`
+	Checksum uint32          `json:"checksum"`
+	Data     json.RawMessage `json:"data"`
+}
+
+// Sum is what Checksum should be.
+func (l Line) Sum() uint32 { return crc32.ChecksumIEEE(l.Data) }
+
+// EncodeLine returns a Line with the value as data, beginning with what header says, such as
+// `"version":3,`. The JSON encoder would parse all data once more.
 func EncodeLine(header string, value any) ([]byte, error) {
 	data, err := json.Marshal(value)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"slices"
 	"strings"
 
@@ -29,15 +28,8 @@ const (
 // formatVersion is the version that this agent writes, and the newest that it reads.
 func formatVersion() int { return max(journalVersion, allocation.FormatVersion()) }
 
-// envelope is a line of the file. The checksum is the CRC-32 (IEEE) of the bytes of Data in the
-// file. The first line has the version and a fileState. Each further line has a fileChange of the
+// fileState is in the file's first line, beside the version. Each further line has a fileChange of the
 // next generation; versions 1 and 2 have no further lines.
-type envelope struct {
-	Version  int             `json:"version"`
-	Checksum uint32          `json:"checksum"`
-	Data     json.RawMessage `json:"data"`
-}
-
 type fileState struct {
 	Generation uint64           `json:"generation"`
 	Pods       []allocation.Pod `json:"pods"`
@@ -82,7 +74,6 @@ func encodeChange(next allocation.State, changes []allocation.Change) ([]byte, e
 	return encodeLine("", out)
 }
 
-// encodeLine returns an envelope.
 func encodeLine(version string, value any) ([]byte, error) {
 	line, err := files.EncodeLine(version, value)
 	if err != nil {
@@ -95,18 +86,18 @@ func encodeLine(version string, value any) ([]byte, error) {
 // line without a line end: a crash cut that write off before its commit returned.
 func decode(raw []byte) (allocation.State, error) {
 	first, rest, _ := bytes.Cut(raw, []byte("\n"))
-	env, err := decodeLine(first)
+	begin, err := decodeLine(first)
 	if err != nil {
 		return allocation.State{}, err
 	}
-	if env.Version < oldestVersion {
-		return allocation.State{}, fmt.Errorf("corrupt state file: version %d", env.Version)
+	if begin.Version < oldestVersion {
+		return allocation.State{}, fmt.Errorf("corrupt state file: version %d", begin.Version)
 	}
-	if env.Version < journalVersion && len(bytes.TrimSpace(rest)) > 0 {
+	if begin.Version < journalVersion && len(bytes.TrimSpace(rest)) > 0 {
 		return allocation.State{}, errors.New("corrupt state file: something follows its end")
 	}
 	var in fileState
-	if err := json.Unmarshal(env.Data, &in); err != nil {
+	if err := json.Unmarshal(begin.Data, &in); err != nil {
 		return allocation.State{}, fmt.Errorf("corrupt state file: %w", err)
 	}
 	state := allocation.State{
@@ -126,31 +117,31 @@ func decode(raw []byte) (allocation.State, error) {
 	return state, nil
 }
 
-// decodeLine reads an envelope. Its version is 0 except in the first line.
-func decodeLine(line []byte) (env envelope, err error) {
-	if err := json.Unmarshal(line, &env); err != nil {
-		return env, fmt.Errorf("corrupt state file: %w", err)
+// decodeLine reads a line. Its version is 0 except in the first line.
+func decodeLine(raw []byte) (line files.Line, err error) {
+	if err := json.Unmarshal(raw, &line); err != nil {
+		return line, fmt.Errorf("corrupt state file: %w", err)
 	}
-	if env.Version > formatVersion() {
-		return env, fmt.Errorf("state file of version %d, this agent reads versions %d to %d: "+
+	if line.Version > formatVersion() {
+		return line, fmt.Errorf("state file of version %d, this agent reads versions %d to %d: "+
 			"to have it back, put it in its place again and run the newer agent that wrote it",
-			env.Version, oldestVersion, formatVersion())
+			line.Version, oldestVersion, formatVersion())
 	}
-	if sum := crc32.ChecksumIEEE(env.Data); sum != env.Checksum {
-		return env, fmt.Errorf("corrupt state file: checksum is %d, the file says %d",
-			sum, env.Checksum)
+	if sum := line.Sum(); sum != line.Checksum {
+		return line, fmt.Errorf("corrupt state file: checksum is %d, the file says %d",
+			sum, line.Checksum)
 	}
-	return env, nil
+	return line, nil
 }
 
 // decodeChange applies the line of the next generation to the state.
-func decodeChange(s *allocation.State, line []byte) error {
-	env, err := decodeLine(line)
+func decodeChange(s *allocation.State, raw []byte) error {
+	line, err := decodeLine(raw)
 	if err != nil {
 		return err
 	}
 	var in fileChange
-	if err := json.Unmarshal(env.Data, &in); err != nil {
+	if err := json.Unmarshal(line.Data, &in); err != nil {
 		return fmt.Errorf("corrupt state file: %w", err)
 	}
 	if in.Generation != s.Version+1 {

@@ -31,13 +31,13 @@ func smallPod(uid string, answer int) allocation.Pod {
 
 // recorder is a journal with the state that it was last told.
 type recorder struct {
-	*journal
+	*files.Journal
 	t     testing.TB
 	state allocation.State
 }
 
 func newRecorder(t testing.TB, dir string) *recorder {
-	r := &recorder{journal: newJournal(filepath.Join(dir, FileName)), t: t}
+	r := &recorder{Journal: newJournal(filepath.Join(dir, FileName)), t: t}
 	t.Cleanup(r.Close)
 	return r
 }
@@ -45,11 +45,13 @@ func newRecorder(t testing.TB, dir string) *recorder {
 func (r *recorder) commit(changes ...allocation.Change) {
 	r.t.Helper()
 	next := r.state.With(changes)
-	if err := r.record(next, changes); err != nil {
+	if err := record(r.Journal, next, changes); err != nil {
 		r.t.Fatal(err)
 	}
 	r.state = next
 }
+
+func (r *recorder) size() int64 { return int64(len(r.content())) }
 
 func (r *recorder) content() []byte {
 	r.t.Helper()
@@ -96,10 +98,10 @@ func TestCommitCostsWhatItChanges(t *testing.T) {
 	r.commit(allocation.Change{Put: smallPod("huge", 17<<20)})
 	for i := range 100 {
 		uid := types.UID(fmt.Sprint(i))
-		before := r.Size()
+		before := r.size()
 		r.commit(allocation.Change{Put: smallPod(string(uid), 10)})
 		r.commit(allocation.Change{Drop: uid})
-		if wrote := r.Size() - before; wrote <= 0 || wrote > 400 {
+		if wrote := r.size() - before; wrote <= 0 || wrote > 400 {
 			t.Fatalf("pod %d: %d bytes were written", i, wrote)
 		}
 	}
@@ -120,8 +122,8 @@ func TestJournalIsBegunAnew(t *testing.T) {
 		if begun != was || i == 0 {
 			begins++
 		}
-		if limit := 2*begun + journalSlack; r.Size() > limit {
-			t.Fatalf("the file has %d bytes, want at most %d", r.Size(), limit)
+		if limit := 2*begun + journalSlack; r.size() > limit {
+			t.Fatalf("the file has %d bytes, want at most %d", r.size(), limit)
 		}
 		r.check()
 	}
@@ -248,7 +250,7 @@ func TestFirstCommitAfterACutWrite(t *testing.T) {
 	r := newRecorder(t, dir)
 	r.commit(allocation.Change{Put: smallPod("a", 1)})
 	r.commit(allocation.Change{Put: smallPod("b", 1)})
-	if err := os.Truncate(r.Path, r.Size()-5); err != nil {
+	if err := os.Truncate(r.Path, r.size()-5); err != nil {
 		t.Fatal(err)
 	}
 	s := mustOpen(t, dir)
@@ -287,7 +289,7 @@ func TestFileOfAnotherIsNotAppendedTo(t *testing.T) {
 	}
 	r := newRecorder(t, t.TempDir())
 	r.commit(allocation.Change{Put: smallPod("a", 1)})
-	if err := os.Truncate(r.Path, r.Size()-1); err != nil {
+	if err := os.Truncate(r.Path, r.size()-1); err != nil {
 		t.Fatal(err)
 	}
 	r.commit(allocation.Change{Put: smallPod("b", 1)})

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // Store owns the assignments. State is safe to call from anywhere; Commit needs Run.
 type Store struct {
-	journal *journal
+	journal *files.Journal
 	state   atomic.Pointer[allocation.State]
 	commits chan commit
 	changed mailbox.Topic
@@ -98,7 +99,7 @@ func (s *Store) apply(batch []commit) {
 		changes = append(changes, c.changes...)
 	}
 	next := s.State().With(changes)
-	err := s.journal.record(next, changes)
+	err := record(s.journal, next, changes)
 	if err == nil {
 		s.state.Store(&next)
 		s.changed.Publish()
