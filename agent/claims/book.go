@@ -133,7 +133,7 @@ func (d *draft) step(key types.NamespacedName, e Event) error {
 func openBook(dir, bootID string) (*book, error) {
 	path := filepath.Join(dir, FileName)
 	in, err := files.Load(path, maxRead, time.Now(), parse)
-	b := &book{bootID: bootID, 
+	b := &book{bootID: bootID,
 		file: files.NewJournal(path, files.Bounds{First: maxFile, Slack: journalSlack})}
 	var unusable *files.Unusable
 	if err != nil && !errors.As(err, &unusable) {
