@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -40,6 +41,17 @@ func (f filesystems) mount(source, target, fstype string, options []string) erro
 	}
 	return f.mounter.MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype, options,
 		nil, nil)
+}
+
+// mountPod makes the pod's mount of a volume at its path, read-only if the volume is.
+func (f filesystems) mountPod(t target, source, fstype string, options ...string) error {
+	if t.readOnly {
+		options = append(options, "ro")
+	}
+	if err := os.MkdirAll(t.path(), dirMode); err != nil {
+		return err
+	}
+	return f.mount(source, t.path(), fstype, t.mountOptions(options...))
 }
 
 // foreign calls setUp for a volume whose file system may hang: a server's, or an unknown one. The

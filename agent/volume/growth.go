@@ -2,6 +2,7 @@ package volume
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -140,7 +141,7 @@ func (g grown) after(to growth, said csi.Verdict, err error) grown {
 	return g
 }
 
-// growths is what the node knows, by persistent volume. The zero value is ready.
+// growths is what the node knows, by persistent volume.
 type growths struct {
 	mu  sync.Mutex // guards all
 	all map[string]grown
@@ -151,24 +152,15 @@ type growths struct {
 func (g *growths) of(pv string, has resource.Quantity) grown {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	known, is := g.all[pv]
-	if !is {
-		known = grown{size: has}
-		g.putLocked(pv, known)
+	if _, known := g.all[pv]; !known {
+		g.all[pv] = grown{size: has}
 	}
-	return known
+	return g.all[pv]
 }
 
 func (g *growths) put(pv string, now grown) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.putLocked(pv, now)
-}
-
-func (g *growths) putLocked(pv string, now grown) {
-	if g.all == nil {
-		g.all = map[string]grown{}
-	}
 	g.all[pv] = now
 }
 
@@ -176,9 +168,5 @@ func (g *growths) putLocked(pv string, now grown) {
 func (g *growths) keep(used func(pv string) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for pv := range g.all {
-		if !used(pv) {
-			delete(g.all, pv)
-		}
-	}
+	maps.DeleteFunc(g.all, func(pv string, _ grown) bool { return !used(pv) })
 }

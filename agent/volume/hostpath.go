@@ -10,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/internal/files"
 )
 
 func hostPaths() plugin {
@@ -94,11 +96,7 @@ func createHostPath(path string, kind v1.HostPathType) error {
 	case v1.HostPathDirectoryOrCreate:
 		return os.MkdirAll(path, 0o755)
 	case v1.HostPathFileOrCreate:
-		file, err := os.OpenFile(path, os.O_CREATE, 0o644)
-		if err != nil {
-			return err
-		}
-		return file.Close()
+		return files.Touch(path, 0o644)
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (p place) in(podDir string) string {
 
 // mountPoint returns where the volume is mounted.
 func (p place) mountPoint(podDir string) string {
-	return filepath.Join(p.in(podDir), insideOf(p.plugin))
+	return filepath.Join(p.in(podDir), typeNamed(p.plugin).inside())
 }
 
 // ready returns the file that marks the volume as complete, where the kubelet has it. Volumes that

@@ -3,7 +3,6 @@ package volume
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -115,13 +114,12 @@ func networkBlocks(p plugin, disk diskOf) plugin {
 
 // setUpDisk has the disk attached and mounted, and mounts it for the pod.
 func (d hostDisks) setUpDisk(ctx context.Context, t target, of networkDisk) error {
-	options := []string{"bind"}
 	r := scsi.Request{Use: scsi.Use{Pod: t.pod.UID, Volume: t.place().name}, Disk: of.Disk,
 		FSType: of.fstype, Options: t.mountOptions()}
 	if t.readOnly {
-		options, r.Options = append(options, "ro"), t.mountOptions("ro")
+		r.Options = t.mountOptions("ro")
 	}
-	own := t.used // the file system has the SELinux label, and the kernel none for a mount of it
+	own := t // the file system has the SELinux label, and the kernel none for a mount of it
 	own.label = ""
 	return d.attachDisk(ctx, t, r, func(at, _ string) error {
 		mounted, err := d.isMounted(t.path())
@@ -129,10 +127,7 @@ func (d hostDisks) setUpDisk(ctx context.Context, t target, of networkDisk) erro
 			return err
 		}
 		if !mounted {
-			if err := os.MkdirAll(t.path(), dirMode); err != nil {
-				return err
-			}
-			if err := d.mount(at, t.path(), "", own.mountOptions(options...)); err != nil {
+			if err := d.mountPod(own, at, "", "bind"); err != nil {
 				return err
 			}
 		}
@@ -169,10 +164,7 @@ func (d hostDisks) setUpDevice(ctx context.Context, t target, of networkDisk) er
 		}
 	}
 	return d.attachDisk(ctx, t, r, func(device, file string) error {
-		f, err := os.OpenFile(file, os.O_CREATE|os.O_RDONLY, dirMode)
-		if err == nil {
-			err = f.Close()
-		}
+		err := files.Touch(file, dirMode)
 		if err == nil {
 			device, err = filepath.EvalSymlinks(device)
 		}

@@ -3,7 +3,6 @@ package volume
 import (
 	"context"
 	"net/netip"
-	"os"
 	"time"
 )
 
@@ -36,12 +35,5 @@ func (f filesystems) mountNFS(t target) error {
 	if ip, err := netip.ParseAddr(server); err == nil && ip.Is6() {
 		server = "[" + server + "]"
 	}
-	var options []string
-	if t.readOnly {
-		options = append(options, "ro")
-	}
-	if err := os.MkdirAll(t.path(), dirMode); err != nil {
-		return err
-	}
-	return f.mount(server+":"+source.Path, t.path(), "nfs", t.mountOptions(options...))
+	return f.mountPod(t, server+":"+source.Path, "nfs")
 }

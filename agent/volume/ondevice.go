@@ -68,18 +68,11 @@ func (d *onDevices) bind(t target) error {
 	if err != nil || t.have.mounted {
 		return err
 	}
-	if err := os.MkdirAll(t.path(), dirMode); err != nil {
-		return err
-	}
-	options := []string{"bind"}
-	if t.readOnly {
-		options = append(options, "ro")
-	}
 	source := t.pv.Spec.Local.Path
 	if onDevice {
 		source = d.path(t.pv.Name)
 	}
-	return d.mount(source, t.path(), "", t.mountOptions(options...))
+	return d.mountPod(t, source, "", "bind")
 }
 
 // unstage unmounts the file system of a volume, unless a pod has a mount of it.

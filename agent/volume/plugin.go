@@ -79,16 +79,6 @@ func (p plugin) inside() string {
 	return p.held.inside
 }
 
-// insideOf does the same by the type's name.
-func insideOf(name string) string {
-	for _, p := range plugins() {
-		if p.name == name && !p.block {
-			return p.inside()
-		}
-	}
-	return ""
-}
-
 // facts are what follows from a volume's source.
 type facts struct {
 	mounted  bool   // something is mounted on the volume's place, maybe with mount options
@@ -140,9 +130,14 @@ func plugins() []plugin {
 	}
 }
 
-// isWritten reports whether the agent writes the volumes of this type.
-func isWritten(name string) bool {
-	return slices.ContainsFunc(plugins(), func(p plugin) bool { return p.name == name && p.written })
+// typeNamed returns the type of volumes with a file system that has the name; without one: there is none.
+func typeNamed(name string) plugin {
+	for _, p := range plugins() {
+		if p.name == name && !p.block {
+			return p
+		}
+	}
+	return plugin{}
 }
 
 // pluginFor returns the plugin for the volume's source.

@@ -59,7 +59,7 @@ func (r *remains) reconstruct(c Config, pod types.UID, podDir string) error {
 
 // isKnown returns why the agent does not know what an earlier run has made.
 func (c Config) isKnown(pod types.UID, at place) error {
-	if !slices.ContainsFunc(plugins(), func(p plugin) bool { return p.name == at.plugin }) {
+	if typeNamed(at.plugin).name == "" {
 		return fmt.Errorf("there are no volumes of type %s", at.plugin)
 	}
 	if at.plugin != csiName || c.CSI == nil {

@@ -3,7 +3,6 @@ package volume
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -36,9 +35,8 @@ func staged(ctx context.Context, v *Volumes, t target, mount func(target) error)
 
 // unstage undoes the stage of a volume that the pod had, unless another pod has it.
 func unstage(ctx context.Context, v *Volumes, pod types.UID, p place) (err error) {
-	at := slices.IndexFunc(plugins(),
-		func(one plugin) bool { return one.name == p.plugin && one.stage != nil })
-	if at < 0 {
+	stage := typeNamed(p.plugin).stage
+	if stage == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, unmountWait)
@@ -54,5 +52,5 @@ func unstage(ctx context.Context, v *Volumes, pod types.UID, p place) (err error
 				Took: time.Since(began), Err: err})
 		}()
 	}
-	return plugins()[at].stage.undo(ctx, v, p.name)
+	return stage.undo(ctx, v, p.name)
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/numalet/numalet/internal/files"
 )
 
 // mountSubPath makes path in the volume at root available to the runtime and returns where. If path
@@ -163,9 +165,5 @@ func makeTarget(source *os.File, target string) error {
 	if info.IsDir() {
 		return os.MkdirAll(target, dirMode)
 	}
-	file, err := os.OpenFile(target, os.O_CREATE|os.O_WRONLY, 0o640)
-	if err != nil {
-		return err
-	}
-	return file.Close()
+	return files.Touch(target, 0o640)
 }

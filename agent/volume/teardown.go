@@ -89,10 +89,8 @@ func (v takingBack) release(ctx context.Context, uid types.UID, dir string) (hel
 
 // leave takes back what a type has of one volume that the pod does not use.
 func (v takingBack) leave(ctx context.Context, uid types.UID, at place) error {
-	for _, p := range plugins() {
-		if p.name == at.plugin && !p.block && p.held != nil && p.held.leave != nil {
-			return p.held.leave(ctx, v.Volumes, uid, at.name)
-		}
+	if p := typeNamed(at.plugin); p.held != nil && p.held.leave != nil {
+		return p.held.leave(ctx, v.Volumes, uid, at.name)
 	}
 	return nil
 }

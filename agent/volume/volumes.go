@@ -128,9 +128,10 @@ func New(cfg Config) (*Volumes, error) {
 	if n.claims, err = newClaims(n.layout); err != nil {
 		return nil, err
 	}
-	v := &Volumes{node: n, grower: grower{node: n}, containers: containers{n, records{n.layout}},
-		devices: newOnDevices(n.layout, n.filesystems),
-		mapped:  mapped{n, "/sys/block", "/dev"}}
+	v := &Volumes{node: n, grower: grower{node: n, known: growths{all: map[string]grown{}}},
+		containers: containers{n, records{n.layout}},
+		devices:    newOnDevices(n.layout, n.filesystems),
+		mapped:     mapped{n, "/sys/block", "/dev"}}
 	v.meter = meter{node: n, due: &v.due}
 	v.csi = csiDisks{n, v.mapped, &v.grower}
 	v.due.renews = v.csi.renews
@@ -204,7 +205,7 @@ func (f filesystems) find(podDir string) ([]found, error) {
 	out := make([]found, len(all))
 	for i, p := range all {
 		mounted, e := f.isMounted(p.mountPoint(podDir))
-		_, incomplete := os.Stat(p.ready(podDir, isWritten(p.plugin)))
+		_, incomplete := os.Stat(p.ready(podDir, typeNamed(p.plugin).written))
 		out[i] = found{place: p, mounted: mounted, complete: incomplete == nil}
 		err = errors.Join(err, e)
 	}

@@ -156,6 +156,15 @@ func replace(path string, content []byte, sync bool) error {
 	return nil
 }
 
+// Touch makes an empty file unless there is a file.
+func Touch(path string, mode os.FileMode) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, mode)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 // Remove removes a file or an empty directory; it may be gone already.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -12,6 +12,7 @@ import (
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // job is one SetUp.
@@ -267,9 +268,5 @@ func (j job) beginPublish(target string) error {
 	if err := os.MkdirAll(filepath.Dir(file), dirMode); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDONLY, dirMode)
-	if err != nil {
-		return err
-	}
-	return f.Close()
+	return files.Touch(file, dirMode)
 }
