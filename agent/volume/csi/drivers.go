@@ -33,7 +33,6 @@ func (n Node) equal(o Node) bool {
 // Drivers are the node's CSI drivers. Its methods are safe for concurrent use.
 type Drivers struct {
 	caller
-	storages
 	changed func() // Config.Changed
 	tasks   await.Tasks
 
@@ -49,6 +48,7 @@ type driver struct {
 	version          *version.Version
 	node             Node
 	since            time.Time
+	storage          *storage // guarded by Drivers.mu, and kept when the driver is replaced
 }
 
 // New returns drivers for Run. It fails if the metrics are registered twice.
@@ -56,9 +56,8 @@ func New(cfg Config) (*Drivers, error) {
 	cfg = cfg.withDefaults()
 	metrics := newInstruments()
 	d := &Drivers{
-		caller:   caller{cfg.Deadlines, metrics},
-		storages: storages{of: map[string]*storage{}, metrics: metrics},
-		changed:  cfg.Changed, drivers: map[string]*driver{}, asked: map[string]bool{},
+		caller:  caller{cfg.Deadlines, metrics},
+		changed: cfg.Changed, drivers: map[string]*driver{}, asked: map[string]bool{},
 		left: map[string]bool{},
 	}
 	return d, metrics.Register(cfg.Registry)
@@ -118,9 +117,11 @@ func (d *Drivers) register(one *driver) error {
 	if err := d.canRegisterLocked(one.node.Driver, one.version); err != nil {
 		return err
 	}
+	if one.storage = new(storage); d.drivers[one.node.Driver] != nil {
+		one.storage = d.drivers[one.node.Driver].storage
+	}
 	d.drivers[one.node.Driver] = one
 	delete(d.left, one.node.Driver)
-	d.addStorage(one.node.Driver)
 	return nil
 }
 
@@ -140,7 +141,7 @@ func (d *Drivers) drop(one *driver) bool {
 	}
 	delete(d.drivers, name)
 	d.left[name] = true
-	d.dropStorage(name)
+	d.metrics.forgetStorage(name)
 	return true
 }
 

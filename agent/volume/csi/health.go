@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"sync"
 	"unicode/utf8"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
@@ -92,59 +91,31 @@ type storage struct {
 	conditions []storagev1.StorageHealthCondition
 }
 
-// storages has what each registered driver said of its storage. Its lock is taken last.
-type storages struct {
-	metrics *instruments
-
-	mu sync.Mutex // guards the fields below
-	of map[string]*storage
-}
-
-// addStorage notes that a driver is registered, which may replace one of its name.
-func (s *storages) addStorage(driver string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.of[driver] == nil {
-		s.of[driver] = &storage{}
-	}
-}
-
-// dropStorage forgets what a driver said that is not registered any more.
-func (s *storages) dropStorage(driver string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.of, driver)
-	s.metrics.forgetStorage(driver)
-}
-
 // beginStorage returns where a driver's answer goes; nil: it is being asked, or not registered.
-func (s *storages) beginStorage(driver string) *storage {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	one := s.of[driver]
-	if one == nil || one.asking {
+func (d *Drivers) beginStorage(driver string) *storage {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	one := d.drivers[driver]
+	if one == nil || one.storage.asking {
 		return nil
 	}
-	one.asking = true
-	return one
+	one.storage.asking = true
+	return one.storage
 }
 
 // endStorage takes an answer, and reports whether it is news. An error changes nothing, and so does
 // the answer of a driver that has left meanwhile.
-func (s *storages) endStorage(driver string, asked *storage,
+func (d *Drivers) endStorage(driver string, asked *storage,
 	said []storagev1.StorageHealthCondition, err error) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.of[driver] != asked {
-		return false
-	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	asked.asking = false
-	if err != nil {
+	if now := d.drivers[driver]; now == nil || now.storage != asked || err != nil {
 		return false
 	}
-	s.metrics.forgetStorage(driver)
+	d.metrics.forgetStorage(driver)
 	for _, c := range said {
-		s.metrics.storage.WithLabelValues(driver, string(c.Status), c.Reason).Set(1)
+		d.metrics.storage.WithLabelValues(driver, string(c.Status), c.Reason).Set(1)
 	}
 	news := !asked.known || !SameStorage(asked.conditions, said)
 	asked.known, asked.conditions = true, said
@@ -153,11 +124,11 @@ func (s *storages) endStorage(driver string, asked *storage,
 
 // StorageHealth returns the adverse conditions that a driver reported of its storage; false: it has
 // not said anything yet.
-func (s *storages) StorageHealth(driver string) ([]storagev1.StorageHealthCondition, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if one := s.of[driver]; one != nil {
-		return one.conditions, one.known
+func (d *Drivers) StorageHealth(driver string) ([]storagev1.StorageHealthCondition, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if one := d.drivers[driver]; one != nil {
+		return one.storage.conditions, one.storage.known
 	}
 	return nil, false
 }

@@ -67,10 +67,9 @@ func (b book) made(k key, disk Disk) {
 func (b book) names() []string {
 	all := sets.New[string]()
 	b.Each(func(_ key, e *entry) {
-		if e.found {
-			all.Insert(e.disk.names()...)
-		} else {
-			all.Insert(e.disk.Name())
+		all.Insert(e.disk.Name())
+		if i, is := e.disk.(*ISCSI); is && e.found {
+			all.Insert(i.names()...)
 		}
 	})
 	return sets.List(all)

@@ -22,9 +22,8 @@ type Disk interface {
 	// Name is the volume's unique name in the status of nodes.
 	Name() string
 
-	names() []string // that the volume may have, if it was found on the node
-	kind() string    // the type's name
-	dir() string     // its directory, below the type's
+	kind() string // the type's name
+	dir() string  // its directory, below the type's
 	attach(ctx context.Context, h Host, turn logins) (string, error)
 	detach(ctx context.Context, h Host, o others) error
 }

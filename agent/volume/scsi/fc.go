@@ -69,8 +69,6 @@ func (d *FC) String() string {
 
 func (d *FC) kind() string { return FCName }
 
-func (d *FC) names() []string { return []string{d.Name()} }
-
 func (d *FC) dir() string {
 	if len(d.wwns) > 0 {
 		return strings.Join(d.wwns, "-") + lunInfix + strconv.Itoa(d.lun)
