@@ -97,5 +97,5 @@ func Amount(pod *v1.Pod, name string) int {
 	if bytes, ok := memory.PodRequests(pod)[v1.ResourceName(name)]; ok {
 		return int(bytes)
 	}
-	return podspec.Devices(pod, name)
+	return podspec.AllDevices(pod)[name]
 }

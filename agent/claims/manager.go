@@ -203,7 +203,7 @@ type Device struct {
 // none. A pod that has left keeps them until its drivers have unprepared them.
 func (m *Manager) Prepared(uid types.UID) (out []Prepared) {
 	for _, r := range m.book.of(uid) {
-		p := Prepared{Claim: r.call()}
+		p := Prepared{Claim: dra.Claim(r.Claim)}
 		if r.prepared() || !r.has(uid) {
 			p.Devices = r.devices()
 		}

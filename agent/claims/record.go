@@ -94,11 +94,6 @@ func (c Claim) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: c.Namespace, Name: c.Name}
 }
 
-// call is the claim in a driver's calls.
-func (c Claim) call() dra.Claim {
-	return dra.Claim{Namespace: c.Namespace, Name: c.Name, UID: c.UID}
-}
-
 func (r *Record) clone() *Record {
 	next := *r
 	next.Users, next.Drivers = slices.Clone(r.Users), slices.Clone(r.Drivers)
@@ -204,7 +199,7 @@ func allocatedOf(u claim.Use) (out []Allocated) {
 
 // use is what the record says of a pod's use of the claim.
 func (r *Record) use(ref claim.Ref) claim.Use {
-	u := claim.Use{Pod: ref.Pod, Claim: r.call()}
+	u := claim.Use{Pod: ref.Pod, Claim: dra.Claim(r.Claim)}
 	for _, d := range r.Devices {
 		u.Devices = append(u.Devices, claim.Device{Request: d.Request, Driver: d.Driver,
 			Pool: d.Pool, Name: d.Device, ShareID: d.ShareID, Admin: d.Admin, Consumed: d.Consumed})

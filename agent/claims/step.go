@@ -127,7 +127,7 @@ func use(r *Record, e Event) (*Record, error) {
 }
 
 func newRecord(u Use, at time.Time) *Record {
-	r := &Record{Claim: Claim{Namespace: u.Namespace, Name: u.Name, UID: u.UID}}
+	r := &Record{Claim: Claim(u.Claim)}
 	for _, name := range u.Drivers() {
 		r.Drivers = append(r.Drivers, Driver{Name: name, Since: at, Skips: u.Skips[name]})
 	}

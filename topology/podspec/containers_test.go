@@ -49,7 +49,7 @@ func TestPeak(t *testing.T) {
 		"a! gpu=4, s~ gpu=2, b! gpu=3, x gpu=4, y gpu=1": 7,
 	} {
 		pod := podtest.New("", podtest.Containers(strings.Split(text, ", ")...))
-		if got := Devices(pod, "example.com/gpu"); got != want {
+		if got := AllDevices(pod)["example.com/gpu"]; got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
 	}

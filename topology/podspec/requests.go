@@ -72,18 +72,7 @@ func DeviceResources(pod *v1.Pod) (names []string) {
 	return names
 }
 
-// Devices returns the most devices of a resource that the pod has at once.
-func Devices(pod *v1.Pod, resource string) int {
-	return Peak(pod, func(c *v1.Container) int {
-		if ByClaim(pod, c.Name).Has(resource) {
-			return 0
-		}
-		quantity := c.Resources.Limits[v1.ResourceName(resource)]
-		return int(quantity.Value())
-	})
-}
-
-// AllDevices returns Devices for every resource that any container of the pod asks for.
+// AllDevices returns, by resource, the most devices that the pod has at once.
 func AllDevices(pod *v1.Pod) map[string]int {
 	return Peaks(pod, func(c *v1.Container) map[string]int {
 		out := map[string]int{}

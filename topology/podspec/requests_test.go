@@ -34,7 +34,7 @@ func TestExtendedResourcesByClaim(t *testing.T) {
 	if nics := requests[nic]; counted || nics.Value() != 2 {
 		t.Errorf("the pod asks the node for %v", requests)
 	}
-	if Devices(pod, gpu) != 0 || Devices(pod, nic) != 2 {
-		t.Errorf("it has %d and %d devices of plugins", Devices(pod, gpu), Devices(pod, nic))
+	if all := AllDevices(pod); all[gpu] != 0 || all[nic] != 2 {
+		t.Errorf("it has %d and %d devices of plugins", all[gpu], all[nic])
 	}
 }
