@@ -141,13 +141,7 @@ func (c Container) Claims() Claims { return find(c, Claims(nil)) }
 
 // ClaimUIDs returns the claims that the pod's containers have, ascending, as far as they are known.
 func (p Pod) ClaimUIDs() []types.UID {
-	uids := sets.New[types.UID]()
-	for _, c := range p.Containers {
-		for _, one := range c.Claims() {
-			uids.Insert(one.UID)
-		}
-	}
-	return sets.List(uids.Delete(""))
+	return sets.List(claimUIDsOf([]Pod{p}).Delete(""))
 }
 
 // nodes returns where the claims' devices are, but for those with administrative access, which are
