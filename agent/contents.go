@@ -44,14 +44,13 @@ func newContents(ctx context.Context, n node, s storageEnds, claims claimDomain)
 		Root: n.cfg.RootDir, ClusterDomain: n.cfg.Kubelet.ClusterDomain,
 		Enabled: n.enabled,
 		Facts:   func() cri.Facts { return cri.Facts{Allocatable: n.hardware.Get().Allocatable} },
-		Done:    n.metrics.Mounted,
 		Labels: func() map[string]string {
 			if node := s.known.object(); node != nil {
 				return node.Labels
 			}
 			return nil // they are not known yet
 		},
-		Tell: n.events.About, Limit: s.limited,
+		Ends: volume.Ends{Done: n.metrics.Mounted, Tell: n.events.About, Limit: s.limited},
 	}
 	if n.countsProjects() {
 		cfg.Count = quota.New().Assign

@@ -32,14 +32,16 @@ func (a *Agent) newShutdown() (*shutdown.Manager, error) {
 	n, statuses := a.node, a.pods.statuses
 	c := shutdown.Config{
 		Logind: shutdown.Logind{DropIns: "/etc/systemd/logind.conf.d"}, Announced: a.host.down,
-		Pods: statuses.Active, Grace: podworker.Grace, Tell: n.events.OnNode, Registry: n.registry,
-		Marks: a.host.marks, Known: a.pods.mayHave,
-		Left: func(uid types.UID) bool {
-			state := n.store.State()
-			return !statuses.Cleared(uid) || !state.Pods[uid].IsEmpty() ||
-				slices.ContainsFunc(state.Owed, func(o allocation.Owed) bool { return o.UID == uid })
+		Marks: a.host.marks, Tell: n.events.OnNode, Registry: n.registry,
+		PodFacts: shutdown.PodFacts{
+			Pods: statuses.Active, Grace: podworker.Grace, Known: a.pods.mayHave,
+			Left: func(uid types.UID) bool {
+				state := n.store.State()
+				return !statuses.Cleared(uid) || !state.Pods[uid].IsEmpty() ||
+					slices.ContainsFunc(state.Owed, func(o allocation.Owed) bool { return o.UID == uid })
+			},
+			Changed: mailbox.Subscribe(statuses.Changes(), n.store.Changes()), Told: statuses.pubs.told,
 		},
-		Changed: mailbox.Subscribe(statuses.Changes(), n.store.Changes()), Told: statuses.pubs.told,
 		End: func(p *v1.Pod, grace time.Duration) {
 			statuses.events.Put(syncloop.Killed(p.UID, shutDown(), grace))
 		},

@@ -133,9 +133,11 @@ func newVolumes(t *testing.T, root string, objects volume.Objects) *volume.Volum
 	volumes, err := volume.New(volume.Config{
 		Root: root, Objects: objects, Mounter: mount.NewFakeMounter(nil),
 		Facts:  func() cri.Facts { return cri.Facts{} },
-		Done:   func(csi.Operation) {},
 		Labels: func() map[string]string { return nil },
-		Tell:   func(runtime.Object, string, string, string) {},
+		Ends: volume.Ends{
+			Done: func(csi.Operation) {},
+			Tell: func(runtime.Object, string, string, string) {},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

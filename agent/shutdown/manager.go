@@ -42,6 +42,20 @@ type Config struct {
 	Logind Logind
 	// Announced takes whether the machine goes down.
 	Announced *Announced
+	PodFacts
+	// Marks remember the pods of the API server that end.
+	Marks *Marks
+	// End ends a pod within grace; it must not block.
+	End func(pod *v1.Pod, grace time.Duration)
+	// Tell records an event of the node.
+	Tell func(eventType, reason, message string)
+	// Dir is where the last shutdown is recorded; "": it is not, and there are no metrics.
+	Dir      string
+	Registry metrics.KubeRegistry
+}
+
+// PodFacts says what is known of pods.
+type PodFacts struct {
 	// Pods are those that were admitted and have not ended.
 	Pods func() []*v1.Pod
 	// Left reports whether something of a pod that was told to end is left, or held.
@@ -52,17 +66,8 @@ type Config struct {
 	Told func(ctx context.Context) bool
 	// Grace is how long a pod gets to exit by its own spec.
 	Grace func(*v1.Pod) time.Duration
-	// Marks remember the pods of the API server that end; Known reports whether a pod is or may be among
-	// the node's.
-	Marks *Marks
+	// Known reports whether a pod is or may be among the node's.
 	Known func(types.UID) bool
-	// End ends a pod within grace; it must not block.
-	End func(pod *v1.Pod, grace time.Duration)
-	// Tell records an event of the node.
-	Tell func(eventType, reason, message string)
-	// Dir is where the last shutdown is recorded; "": it is not, and there are no metrics.
-	Dir      string
-	Registry metrics.KubeRegistry
 }
 
 // Manager ends the pods when the machine goes down.

@@ -67,9 +67,10 @@ func startWith(t *testing.T, l Logind, waves ...Wave) *node {
 	}
 	n.marks = marks
 	m, err := New(Config{
-		Waves: waves, Logind: l, Announced: n.announced, Pods: n.list, Left: n.left, Changed: n.changed,
-		Told: n.knows, Marks: n.marks, Known: func(types.UID) bool { return true },
-		Grace: func(*v1.Pod) time.Duration { return time.Minute }, End: n.end,
+		Waves: waves, Logind: l, Announced: n.announced, Marks: n.marks, End: n.end,
+		PodFacts: PodFacts{Pods: n.list, Left: n.left, Changed: n.changed, Told: n.knows,
+			Known: func(types.UID) bool { return true },
+			Grace: func(*v1.Pod) time.Duration { return time.Minute }},
 		Tell: func(eventType, reason, message string) {
 			n.says(eventType + " " + reason + " " + message)
 		},

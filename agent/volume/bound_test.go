@@ -383,7 +383,9 @@ func TestFSGroupOfLocalVolumes(t *testing.T) {
 	s := bind(localAt(dir))
 	// The test looks at what is mounted, so the mount is a link here.
 	v, _ := newVolumes(t, Config{Claims: s, Mounter: linking{mount.NewFakeMounter(nil)},
-		Tell: func(_ runtime.Object, _, reason, message string) { told = append(told, reason+" "+message) }})
+		Ends: Ends{Tell: func(_ runtime.Object, _, reason, message string) {
+			told = append(told, reason+" "+message)
+		}}})
 	pod := podWith(claimVolume("data"))
 	group := func(pod *v1.Pod, id int64, policy v1.PodFSGroupChangePolicy) {
 		pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &id, FSGroupChangePolicy: &policy}

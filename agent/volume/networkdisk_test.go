@@ -66,7 +66,8 @@ func newSAN(t *testing.T, source v1.PersistentVolumeSource) *san {
 	if err := os.Symlink("../../sdq", filepath.Join(n.dir, "dev/disk/by-id/scsi-36001")); err != nil {
 		t.Fatal(err)
 	}
-	n.config = Config{Mounter: n.mounter, Claims: n.claims, Disks: DisksConfig{
+	n.config = Config{Mounter: n.mounter, Claims: n.claims}
+	n.config.Disks = DisksConfig{
 		Host: scsi.Host{Sys: filepath.Join(n.dir, "sys"), Dev: filepath.Join(n.dir, "dev"),
 			Run: func(_ context.Context, name string, args ...string) ([]byte, error) {
 				n.mu.Lock()
@@ -79,7 +80,7 @@ func newSAN(t *testing.T, source v1.PersistentVolumeSource) *san {
 				return nil, fmt.Errorf("secrets %q not found", name)
 			}
 			return &v1.Secret{Data: map[string][]byte{"node.session.auth.username": []byte(namespace + "/" + name)}}, nil
-		}}}
+		}}
 	n.start()
 	return n
 }

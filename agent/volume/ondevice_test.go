@@ -122,10 +122,10 @@ func TestMismatchOfFilesystems(t *testing.T) {
 	s.volumes["pv"].Spec.Local.FSType = ptr.To("xfs")
 	var told []string
 	v, _ := newVolumes(t, Config{Claims: s, Mounter: mount.NewFakeMounter(nil),
-		Tell: func(about runtime.Object, eventType, reason, message string) {
+		Ends: Ends{Tell: func(about runtime.Object, eventType, reason, message string) {
 			pv, _ := about.(*v1.PersistentVolume)
 			told = append(told, pv.GetName()+" "+eventType+" "+reason+" "+message)
-		}})
+		}}})
 	kind := mount.UnknownMountError
 	v.devices.format = func(string, string, string, []string) error {
 		return mount.NewMountError(kind, "wrong fs type")
@@ -146,10 +146,10 @@ func TestMismatchOfFilesystems(t *testing.T) {
 func TestGivingAwayIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
-		cfg := Config{Tell: func(about runtime.Object, eventType, reason, message string) {
+		cfg := Config{Ends: Ends{Tell: func(about runtime.Object, eventType, reason, message string) {
 			pod, _ := about.(*v1.Pod)
 			told = append(told, pod.Name+" "+eventType+" "+reason+" "+message)
-		}}
+		}}}
 		pod := podWith(claimVolume("data"))
 		path := "/r/pods/u/volumes/kubernetes.io~local-volume/pv"
 		at := newTarget(pod, "/r/pods/u", nil, nil, place{plugin: localName, name: "pv"})
@@ -239,9 +239,9 @@ func TestBlockVolume(t *testing.T) {
 	s.volumes["pv"].Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock)
 	var told []string
 	v, _ := newVolumes(t, Config{Claims: s,
-		Tell: func(_ runtime.Object, eventType, reason, message string) {
+		Ends: Ends{Tell: func(_ runtime.Object, eventType, reason, message string) {
 			told = append(told, eventType+" "+reason+" "+message)
-		}})
+		}}})
 	pod := podWith(claimVolume("data"))
 	c := &pod.Spec.Containers[0]
 	c.VolumeMounts, c.VolumeDevices = nil, []v1.VolumeDevice{{Name: "v", DevicePath: "/dev/x"}}

@@ -48,23 +48,33 @@ type Config struct {
 	// the largest size of a memory-backed emptyDir; 0 leaves the size of those without a limit to the
 	// kernel.
 	Facts func() cri.Facts
-	// Done is called after each operation on a volume. It must not block.
-	Done func(csi.Operation)
 	// Claims reads what persistent volume claims are bound to; nil: there is no API server.
 	Claims Claims
 	// Labels returns the node's labels.
 	Labels func() map[string]string
-	// Tell sends an event about a pod or a persistent volume. It must not block.
-	Tell func(about runtime.Object, eventType, reason, message string)
+	Ends
+	Makers
+}
+
+// Makers make volumes of some types, or know more of them.
+type Makers struct {
 	// CSI has volumes made by their drivers; nil: there are none.
 	CSI *csi.Mounts
 	// Disks says what disks of iSCSI and Fibre Channel need.
 	Disks DisksConfig
-	// Limit is called once for a pod that has waited as long as a kubelet has it wait for its volumes while
-	// the node takes no more of a driver, with the kubelet's message. It must not block. Optional.
-	Limit func(pod *v1.Pod, message string)
 	// SELinux says with which labels volumes are mounted; nil: with none.
 	SELinux *selinux.Labels
+}
+
+// Ends hear what happens. None of them may block.
+type Ends struct {
+	// Done is called after each operation on a volume.
+	Done func(csi.Operation)
+	// Tell sends an event about a pod or a persistent volume.
+	Tell func(about runtime.Object, eventType, reason, message string)
+	// Limit is called once for a pod that has waited as long as a kubelet has it wait for its volumes while
+	// the node takes no more of a driver, with the kubelet's message. Optional.
+	Limit func(pod *v1.Pod, message string)
 }
 
 // node is what the parts of Volumes work on: the pods' directories, the file systems, and what the

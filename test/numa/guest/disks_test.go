@@ -102,14 +102,17 @@ func newDiskAgent(t *testing.T) diskAgent { return newLabelingAgent(t, nil) }
 
 func newLabelingAgent(t *testing.T, labels *selinux.Labels) diskAgent {
 	t.Helper()
-	v, err := volume.New(volume.Config{Root: disksRoot, Claims: volumesOfDisks(), SELinux: labels,
-		Facts: func() cri.Facts { return cri.Facts{} }, Done: func(csi.Operation) {},
+	secret := func(context.Context, string, string) (*v1.Secret, error) {
+		return &v1.Secret{Data: map[string][]byte{"node.session.auth.username": []byte("user"),
+			"node.session.auth.password": []byte("password-of-12")}}, nil
+	}
+	v, err := volume.New(volume.Config{Root: disksRoot, Claims: volumesOfDisks(),
+		Makers: volume.Makers{SELinux: labels, Disks: volume.DisksConfig{Secret: secret}},
+		Facts:  func() cri.Facts { return cri.Facts{} },
 		Labels: func() map[string]string { return nil },
-		Tell:   func(runtime.Object, string, string, string) {},
-		Disks: volume.DisksConfig{Secret: func(context.Context, string, string) (*v1.Secret, error) {
-			return &v1.Secret{Data: map[string][]byte{"node.session.auth.username": []byte("user"),
-				"node.session.auth.password": []byte("password-of-12")}}, nil
-		}}})
+		Ends: volume.Ends{Done: func(csi.Operation) {},
+			Tell: func(runtime.Object, string, string, string) {}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
