@@ -184,10 +184,8 @@ func (f *follower) replace(r *reading, now found) (other bool) {
 
 // known returns what was last read of the pod's claims; false: they are not followed.
 func (f *follower) known(uid types.UID) (found, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if r := f.pods[uid]; r != nil {
-		return r.found, true
+	if r := f.reading(uid); r != nil {
+		return f.last(r), true
 	}
 	return found{}, false
 }
@@ -213,9 +211,7 @@ func (f *follower) reading(uid types.UID) *reading {
 
 // reread has the pod's claims read at once: they are not what they were.
 func (f *follower) reread(uid types.UID) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if r := f.pods[uid]; r != nil {
+	if r := f.reading(uid); r != nil {
 		await.Wake(r.again)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	helpers "k8s.io/component-helpers/resource"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -103,9 +104,4 @@ func usedOn(fs *statsapi.FsStats) int64 {
 	return bytes(fs.UsedBytes)
 }
 
-func bytes(n *uint64) int64 {
-	if n == nil {
-		return 0
-	}
-	return int64(*n)
-}
+func bytes(n *uint64) int64 { return int64(ptr.Deref(n, 0)) }

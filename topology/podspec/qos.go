@@ -1,8 +1,9 @@
 package podspec
 
 import (
+	"cmp"
+
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
@@ -12,16 +13,14 @@ import (
 //
 // CPU and memory decide; zero quantities count as not set. Pod-level resources, if given, speak for
 // all containers. Init containers count like the others, ephemeral ones never do.
-func QOSClass(pod *v1.Pod) v1.PodQOSClass {
-	var sum qosSum
+func QOSClass(pod *v1.Pod) (class v1.PodQOSClass) {
 	if resourcehelper.IsPodLevelResourcesSet(pod) {
-		sum.add(*pod.Spec.Resources)
-		return sum.class()
+		return qosOf(*pod.Spec.Resources)
 	}
 	for c := range Containers(pod) {
-		sum.add(c.Resources)
+		class = together(class, qosOf(c.Resources))
 	}
-	return sum.class()
+	return cmp.Or(class, v1.PodQOSBestEffort)
 }
 
 // MayOwn reports whether containers of the pod may get exclusive CPUs and memory: those of
@@ -30,37 +29,25 @@ func MayOwn(pod *v1.Pod) bool {
 	return !resourcehelper.IsPodLevelResourcesSet(pod) && QOSClass(pod) == v1.PodQOSGuaranteed
 }
 
-// qosSum adds up the requests and the limits, each of CPU and memory in this order.
-type qosSum struct {
-	requests, limits [2]resource.Quantity
-	unlimited        bool // some part lacks a CPU or a memory limit
+// qosOf returns the class of requests and limits.
+func qosOf(r v1.ResourceRequirements) (class v1.PodQOSClass) {
+	for _, name := range [2]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		request, limit, own := r.Requests[name], r.Limits[name], v1.PodQOSGuaranteed
+		switch {
+		case request.Cmp(limit) != 0:
+			own = v1.PodQOSBurstable
+		case limit.IsZero():
+			own = v1.PodQOSBestEffort
+		}
+		class = together(class, own)
+	}
+	return class
 }
 
-func (s *qosSum) add(r v1.ResourceRequirements) {
-	for i, name := range [2]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-		if q := r.Requests[name]; q.Sign() > 0 {
-			s.requests[i].Add(q)
-		}
-		if q := r.Limits[name]; q.Sign() > 0 {
-			s.limits[i].Add(q)
-		} else {
-			s.unlimited = true
-		}
+// together returns the class of two parts; "" is no part.
+func together(a, b v1.PodQOSClass) v1.PodQOSClass {
+	if a == "" || a == b {
+		return b
 	}
-}
-
-func (s *qosSum) class() v1.PodQOSClass {
-	anything, equal := false, true
-	for i := range s.requests {
-		anything = anything || s.requests[i].Sign() > 0 || s.limits[i].Sign() > 0
-		equal = equal && s.requests[i].Cmp(s.limits[i]) == 0
-	}
-	switch {
-	case !anything:
-		return v1.PodQOSBestEffort
-	case equal && !s.unlimited:
-		return v1.PodQOSGuaranteed
-	default:
-		return v1.PodQOSBurstable
-	}
+	return v1.PodQOSBurstable
 }
