@@ -77,7 +77,8 @@ func (d csiDisks) setUp(ctx context.Context, t target,
 		ctx := context.WithoutCancel(ctx)
 		return d.cfg.CSI.SetUp(ctx, r, func(target string, got csi.Result) error {
 			if t.read != nil {
-				if err := d.grower.grow(ctx, growing{t.pod, t.used, t.read, t.pv}, true); err != nil {
+				g := growing{pod: t.pod, used: t.used, claim: t.read, pv: t.pv}
+				if err := d.grower.grow(ctx, g, true); err != nil {
 					return err
 				}
 			}

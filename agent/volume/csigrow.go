@@ -64,7 +64,7 @@ func (r *grower) growLater(ctx context.Context, pod *v1.Pod, u used) error {
 	defer cancel()
 	return r.calls.do(waiting, "grow "+pv.Name, func() error {
 		began := time.Now()
-		err := r.grow(context.WithoutCancel(ctx), growing{pod, u, claim, pv}, false)
+		err := r.grow(context.WithoutCancel(ctx), growing{pod: pod, used: u, claim: claim, pv: pv}, false)
 		r.cfg.did(u, csi.OperationResize, began, err)
 		return err
 	})
@@ -76,13 +76,14 @@ type growing struct {
 	used  used
 	claim *v1.PersistentVolumeClaim
 	pv    *v1.PersistentVolume
+	was   grown  // what is known of the volume; grow sets it
+	to    growth // what it must do; likewise
 }
 
 // grow grows a volume if it must. fresh: the volume is being set up.
 func (r *grower) grow(ctx context.Context, g growing, fresh bool) error {
-	here := r.known.of(g.pv.Name, g.claim.Status.Capacity[v1.ResourceStorage])
-	to := growthOf(g.claim, g.pv, here)
-	if to == (growth{}) {
+	g.was = r.known.of(g.pv.Name, g.claim.Status.Capacity[v1.ResourceStorage])
+	if g.to = growthOf(g.claim, g.pv, g.was); g.to == (growth{}) {
 		return nil
 	}
 	if g.used.readOnly {
@@ -94,20 +95,20 @@ func (r *grower) grow(ctx context.Context, g growing, fresh bool) error {
 	if err != nil {
 		return err
 	}
-	if to.told {
-		if g.claim, err = r.cfg.Claims.UpdateClaim(ctx, g.claim, begun(g.claim)); err != nil {
+	if g.to.told {
+		working := stepped(g.claim, v1.PersistentVolumeClaimNodeResizeInProgress)
+		if g.claim, err = r.cfg.Claims.UpdateClaim(ctx, g.claim, working); err != nil {
 			return fmt.Errorf("note that claim %s grows: %w", g.claim.Name, err)
 		}
 	}
-	said, err := r.cfg.CSI.Expand(ctx, of, r.cfg.CSI.Target(of, g.pod.UID), to.to.Value(), fresh)
-	r.known.put(g.pv.Name, here.after(to, said, err))
-	return r.tellGrown(ctx, g, to, here, said, err)
+	said, err := r.cfg.CSI.Expand(ctx, of, r.cfg.CSI.Target(of, g.pod.UID), g.to.to.Value(), fresh)
+	r.known.put(g.pv.Name, g.was.after(g.to, said, err))
+	return r.tellGrown(ctx, g, said, err)
 }
 
 // tellGrown writes into the claim what came of its growth, and sends events.
-func (r *grower) tellGrown(ctx context.Context, g growing, to growth, was grown, said csi.Verdict,
-	err error) error {
-	other := g.claim.Spec.Resources.Requests[v1.ResourceStorage]
+func (r *grower) tellGrown(ctx context.Context, g growing, said csi.Verdict, err error) error {
+	to, other := g.to, g.claim.Spec.Resources.Requests[v1.ResourceStorage]
 	var now *v1.PersistentVolumeClaim
 	switch {
 	case err == nil:
@@ -121,7 +122,7 @@ func (r *grower) tellGrown(ctx context.Context, g growing, to growth, was grown,
 		return nil // as the kubelet: the controller did it all, or will when nobody uses the volume
 	case said == csi.Unknown || !to.told:
 	default:
-		gaveUp := was.failed && other.Cmp(to.to) != 0 // the user wants another size since
+		gaveUp := g.was.failed && other.Cmp(to.to) != 0 // the user wants another size since
 		now = refused(g.claim, err, said == csi.Infeasible || gaveUp, metav1.Now())
 	}
 	if now != nil {

@@ -70,11 +70,7 @@ func growthOf(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, here gro
 	}
 }
 
-// begun returns the claim with the note that the node is at work.
-func begun(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
-	return stepped(claim, v1.PersistentVolumeClaimNodeResizeInProgress)
-}
-
+// stepped returns the claim with the note how far the node is.
 func stepped(claim *v1.PersistentVolumeClaim, to v1.ClaimResourceStatus) *v1.PersistentVolumeClaim {
 	out := claim.DeepCopy()
 	if out.Status.AllocatedResourceStatuses == nil {
