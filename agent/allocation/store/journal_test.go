@@ -45,10 +45,14 @@ func newRecorder(t testing.TB, dir string) *recorder {
 func (r *recorder) commit(changes ...allocation.Change) {
 	r.t.Helper()
 	next := r.state.With(changes)
-	if err := record(r.Journal, next, changes); err != nil {
+	if err := r.record(next, changes); err != nil {
 		r.t.Fatal(err)
 	}
 	r.state = next
+}
+
+func (r *recorder) record(next allocation.State, changes []allocation.Change) error {
+	return record(r.Journal, next, changes)
 }
 
 func (r *recorder) size() int64 { return int64(len(r.content())) }
