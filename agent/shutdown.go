@@ -40,7 +40,8 @@ func (a *Agent) newShutdown() (*shutdown.Manager, error) {
 				return !statuses.Cleared(uid) || !state.Pods[uid].IsEmpty() ||
 					slices.ContainsFunc(state.Owed, func(o allocation.Owed) bool { return o.UID == uid })
 			},
-			Changed: mailbox.Subscribe(statuses.Changes(), n.store.Changes()), Told: statuses.pubs.told,
+			Changed: mailbox.Subscribe(statuses.Changes(), n.store.Changes()),
+			Told:    statuses.pubs.told,
 		},
 		End: func(p *v1.Pod, grace time.Duration) {
 			statuses.events.Put(syncloop.Killed(p.UID, shutDown(), grace))

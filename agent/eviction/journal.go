@@ -92,7 +92,7 @@ func (j *Journal) Doomed(pod *v1.Pod) (d Doomed, ok bool) {
 // add remembers an eviction, and forgets those of pods that are not known any more. It does not wait for
 // the disk, which may be busy with what is evicted.
 func (j *Journal) add(e Eviction, known func(types.UID) bool) error {
-	message := strings.ToValidUTF8(e.Message[:min(len(e.Message), maxMessage)], "") // no part of a rune
+	message := strings.ToValidUTF8(e.Message[:min(len(e.Message), maxMessage)], "") // whole runes
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	all := slices.DeleteFunc(slices.Clone(j.all), func(old entry) bool { return !known(old.UID) })

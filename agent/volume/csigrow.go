@@ -64,7 +64,8 @@ func (r *grower) growLater(ctx context.Context, pod *v1.Pod, u used) error {
 	defer cancel()
 	return r.calls.do(waiting, "grow "+pv.Name, func() error {
 		began := time.Now()
-		err := r.grow(context.WithoutCancel(ctx), growing{pod: pod, used: u, claim: claim, pv: pv}, false)
+		g := growing{pod: pod, used: u, claim: claim, pv: pv}
+		err := r.grow(context.WithoutCancel(ctx), g, false)
 		r.cfg.did(u, csi.OperationResize, began, err)
 		return err
 	})

@@ -130,7 +130,8 @@ func plugins() []plugin {
 	}
 }
 
-// typeNamed returns the type of volumes with a file system that has the name; without one: there is none.
+// typeNamed returns the type of volumes with a file system that has the name; without one: there is
+// none.
 func typeNamed(name string) plugin {
 	for _, p := range plugins() {
 		if p.name == name && !p.block {

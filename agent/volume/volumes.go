@@ -72,8 +72,8 @@ type Ends struct {
 	Done func(csi.Operation)
 	// Tell sends an event about a pod or a persistent volume.
 	Tell func(about runtime.Object, eventType, reason, message string)
-	// Limit is called once for a pod that has waited as long as a kubelet has it wait for its volumes while
-	// the node takes no more of a driver, with the kubelet's message. Optional.
+	// Limit is called once for a pod that has waited as long as a kubelet has it wait for its
+	// volumes while the node takes no more of a driver, with the kubelet's message. Optional.
 	Limit func(pod *v1.Pod, message string)
 }
 

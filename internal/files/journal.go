@@ -9,8 +9,8 @@ import (
 )
 
 // Journal is a file that begins with a line for a state and grows by lines, each a change of it: a
-// change costs what it changes. It has one owner. The file is begun anew before it exceeds twice its
-// first line and a slack, and if it is not as this process left it.
+// change costs what it changes. It has one owner. The file is begun anew before it exceeds twice
+// its first line and a slack, and if it is not as this process left it.
 type Journal struct {
 	// Path is the file's. Sync is (*os.File).Sync; tests make it fail.
 	Path string
@@ -30,9 +30,10 @@ func NewJournal(path string, b Bounds) *Journal {
 	return &Journal{Path: path, Sync: (*os.File).Sync, bounds: b}
 }
 
-// Record appends the line of a change. If the file does not take it, Record begins the file with the
-// line of the state after the change, which whole returns. A change that is not durable survives the end
-// of the process, and a power cut only if a durable one follows. On an error the file is as before.
+// Record appends the line of a change. If the file does not take it, Record begins the file with
+// the line of the state after the change, which whole returns. A change that is not durable
+// survives the end of the process, and a power cut only if a durable one follows. On an error the
+// file is as before.
 func (j *Journal) Record(line []byte, durable bool, whole func() ([]byte, error)) error {
 	if j.takes(line) {
 		return j.append(line, durable)
@@ -44,7 +45,8 @@ func (j *Journal) Record(line []byte, durable bool, whole func() ([]byte, error)
 	return j.Begin(content)
 }
 
-// takes reports whether the line can be appended: the file is as this process left it, and has room.
+// takes reports whether the line can be appended: the file is as this process left it, and has
+// room.
 func (j *Journal) takes(line []byte) bool {
 	if j.file == nil || j.size+int64(len(line)) > j.longest {
 		return false
@@ -57,8 +59,8 @@ func (j *Journal) takes(line []byte) bool {
 	return err == nil && os.SameFile(own, there) && there.Size() == j.size
 }
 
-// Begin replaces the file durably by one with that first line. A line longer than its bound is taken too:
-// it is the owner who refuses it, unless the state only shrinks.
+// Begin replaces the file durably by one with that first line. A line longer than its bound is
+// taken too: it is the owner who refuses it, unless the state only shrinks.
 func (j *Journal) Begin(content []byte) error {
 	j.Close()
 	if err := ReplaceDurably(j.Path, content); err != nil {
@@ -83,8 +85,8 @@ func (j *Journal) append(line []byte, durable bool) error {
 	return nil
 }
 
-// undo removes what a failed append left. As it is uncertain what is on disk, the next change begins
-// a new file.
+// undo removes what a failed append left. As it is uncertain what is on disk, the next change
+// begins a new file.
 func (j *Journal) undo() error {
 	err := j.file.Truncate(j.size)
 	j.Close()

@@ -28,8 +28,8 @@ const (
 // formatVersion is the version that this agent writes, and the newest that it reads.
 func formatVersion() int { return max(journalVersion, allocation.FormatVersion()) }
 
-// fileState is in the file's first line, beside the version. Each further line has a fileChange of the
-// next generation; versions 1 and 2 have no further lines.
+// fileState is in the file's first line, beside the version. Each further line has a fileChange of
+// the next generation; versions 1 and 2 have no further lines.
 type fileState struct {
 	Generation uint64           `json:"generation"`
 	Pods       []allocation.Pod `json:"pods"`

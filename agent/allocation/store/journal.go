@@ -35,8 +35,8 @@ func durable(changes []allocation.Change) bool {
 	return slices.ContainsFunc(changes, func(c allocation.Change) bool { return c.Put.UID != "" })
 }
 
-// begin returns the first line of a file with just the state. A state that shrinks is never too large,
-// and what it grows to can be read.
+// begin returns the first line of a file with just the state. A state that shrinks is never too
+// large, and what it grows to can be read.
 func begin(next allocation.State, grows bool) ([]byte, error) {
 	content, err := encode(next)
 	if err == nil && grows && len(content) > maxState {

@@ -70,8 +70,8 @@ func (c caller) nodeInfo(ctx context.Context, name, endpoint string) (Node, erro
 // Capabilities are what a driver's node service can do.
 type Capabilities map[csipb.NodeServiceCapability_RPC_Type]bool
 
-// asking returns calls that first ask for what the driver can do. Each operation asks anew, as a driver
-// may be updated behind its socket.
+// asking returns calls that first ask for what the driver can do. Each operation asks anew, as a
+// driver may be updated behind its socket.
 func asking(do func(ctx context.Context, client csipb.NodeClient, can Capabilities) error) rpc {
 	return func(ctx context.Context, client csipb.NodeClient) error {
 		said, err := client.NodeGetCapabilities(ctx, &csipb.NodeGetCapabilitiesRequest{})

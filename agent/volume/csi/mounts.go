@@ -143,8 +143,8 @@ func (m *Mounts) wake(which func(k Key) bool) {
 	}
 }
 
-// Unanswered is the error of a request that the API server, or a driver, did not answer: what was known
-// before still counts, and the volume may be good.
+// Unanswered is the error of a request that the API server, or a driver, did not answer: what was
+// known before still counts, and the volume may be good.
 type Unanswered struct{ Err error }
 
 func (u Unanswered) Error() string { return u.Err.Error() }

@@ -1,6 +1,6 @@
-// Package shared has what CSI volumes and the disks of iSCSI and Fibre Channel have in common: the node
-// has a thing once, and several pods use it. A Book knows who does. When the last pod has left a thing,
-// a goroutine takes back what the node has of it, and tries again until it succeeds:
+// Package shared has what CSI volumes and the disks of iSCSI and Fibre Channel have in common: the
+// node has a thing once, and several pods use it. A Book knows who does. When the last pod has left
+// a thing, a goroutine takes back what the node has of it, and tries again until it succeeds:
 //
 //	nothing -> wanted by pods -> had by the node
 //	   ^                              |
@@ -52,8 +52,8 @@ type Ends[K comparable] struct {
 	Name func(K) string
 	// TakeBack takes back what the node has of a thing. Nobody else works on it meanwhile.
 	TakeBack func(context.Context, K) error
-	// Failed hears why a thing was not taken back, and returns the pause before the next try: the given
-	// one or a shorter one.
+	// Failed hears why a thing was not taken back, and returns the pause before the next try: the
+	// given one or a shorter one.
 	Failed func(ctx context.Context, k K, err error, pause time.Duration) time.Duration
 	// Used is called after a thing is neither used nor had any more. It must not block.
 	Used func()
@@ -61,8 +61,8 @@ type Ends[K comparable] struct {
 	Pauses await.Pauses
 }
 
-// Book has things by key. It forgets a thing that nobody uses and of which the node has nothing. Tasks
-// takes things back while it runs. All methods are safe for concurrent use.
+// Book has things by key. It forgets a thing that nobody uses and of which the node has nothing.
+// Tasks takes things back while it runs. All methods are safe for concurrent use.
 type Book[K comparable, U Use, S any, E Entry[U, S]] struct {
 	await.Tasks
 	ends  Ends[K]
