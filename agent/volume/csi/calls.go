@@ -24,11 +24,10 @@ type rpc func(ctx context.Context, client csipb.NodeClient) error
 
 // call makes calls to a driver within one deadline. It waits for no other call.
 func (d *Drivers) call(ctx context.Context, driver string, do rpc) error {
-	endpoint, err := d.endpoint(driver)
-	if err != nil {
-		return err
+	if one := d.registered(driver); one != nil {
+		return d.callAt(ctx, peer{driver, one.endpoint}, do)
 	}
-	return d.callAt(ctx, peer{driver, endpoint}, do)
+	return notRegistered{driver}
 }
 
 // caller makes calls to sockets within deadlines, and measures them.

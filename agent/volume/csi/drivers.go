@@ -75,7 +75,7 @@ func (d *Drivers) Handler() watcher.Handler { return d.takeIn }
 func (d *Drivers) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Membership, error) {
 	highest, err := introduce(found)
 	if err == nil {
-		err = d.canRegister(found.Name, highest)
+		err = d.registered(found.Name).yields(highest)
 	}
 	if err != nil {
 		return nil, &watcher.InvalidError{Err: err}
@@ -94,31 +94,25 @@ func (d *Drivers) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Me
 	return &watcher.Membership{Leave: func() { d.leave(one) }}, nil
 }
 
-// canRegister refuses a second driver of a name, as the kubelet does, unless it is newer.
-func (d *Drivers) canRegister(name string, highest *version.Version) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.canRegisterLocked(name, highest)
-}
-
-func (d *Drivers) canRegisterLocked(name string, highest *version.Version) error {
-	other := d.drivers[name]
-	if other == nil || other.version.LessThan(highest) {
+// yields refuses a second driver of the same name, as the kubelet does, unless it is newer.
+func (one *driver) yields(to *version.Version) error {
+	if one == nil || one.version.LessThan(to) {
 		return nil
 	}
 	return fmt.Errorf("%s: RegisterPlugin for CSI driver %q failed. Another driver with the same "+
-		"name is already registered with a higher supported version: %q", pluginName, name,
-		other.version)
+		"name is already registered with a higher supported version: %q", pluginName,
+		one.node.Driver, one.version)
 }
 
 func (d *Drivers) register(one *driver) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.canRegisterLocked(one.node.Driver, one.version); err != nil {
+	old := d.drivers[one.node.Driver]
+	if err := old.yields(one.version); err != nil {
 		return err
 	}
-	if one.storage = new(storage); d.drivers[one.node.Driver] != nil {
-		one.storage = d.drivers[one.node.Driver].storage
+	if one.storage = new(storage); old != nil {
+		one.storage = old.storage
 	}
 	d.drivers[one.node.Driver] = one
 	delete(d.left, one.node.Driver)
@@ -177,10 +171,12 @@ func (d *Drivers) Nodes() []Node {
 }
 
 // Registered reports whether a driver is registered.
-func (d *Drivers) Registered(name string) bool {
+func (d *Drivers) Registered(name string) bool { return d.registered(name) != nil }
+
+func (d *Drivers) registered(name string) *driver {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.drivers[name] != nil
+	return d.drivers[name]
 }
 
 // Left reports whether a driver was registered since New, and is no longer.
@@ -249,13 +245,3 @@ func (e notRegistered) Error() string {
 }
 
 func (notRegistered) Is(target error) bool { return target == ErrNotRegistered }
-
-// endpoint returns where a driver is called.
-func (d *Drivers) endpoint(name string) (string, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if one := d.drivers[name]; one != nil {
-		return one.endpoint, nil
-	}
-	return "", notRegistered{name}
-}

@@ -39,24 +39,23 @@ func (m *Mounts) Health(ctx context.Context, v Volume, pod types.UID) (out []v1.
 			req.VolumePublishPath = m.paths.target(u)
 		}
 	})
-	err = m.cfg.Drivers.ask(ctx, v.Driver, csipb.NodeServiceCapability_RPC_GET_VOLUME_HEALTH,
+	err = m.cfg.Drivers.call(ctx, v.Driver, ifCan(csipb.NodeServiceCapability_RPC_GET_VOLUME_HEALTH,
 		func(ctx context.Context, c csipb.NodeClient) error {
 			said, err := c.NodeGetVolumeHealth(ctx, req)
 			out = volumeConditions(said.GetVolumeHealth().GetHealthStatuses())
 			return err
-		})
+		}))
 	return out, err
 }
 
-// ask makes a call to a driver that can do so; else the error is ErrNoHealth.
-func (d *Drivers) ask(ctx context.Context, driver string, can csipb.NodeServiceCapability_RPC_Type, do rpc) error {
-	return d.call(ctx, driver, asking(
-		func(ctx context.Context, c csipb.NodeClient, has Capabilities) error {
-			if !has[can] {
-				return ErrNoHealth
-			}
-			return do(ctx, c)
-		}))
+// ifCan returns calls to drivers that can do so; else the error is ErrNoHealth.
+func ifCan(so csipb.NodeServiceCapability_RPC_Type, do rpc) rpc {
+	return asking(func(ctx context.Context, c csipb.NodeClient, can Capabilities) error {
+		if !can[so] {
+			return ErrNoHealth
+		}
+		return do(ctx, c)
+	})
 }
 
 // volumeConditions returns the conditions that the API server takes, each once.
@@ -165,14 +164,14 @@ func SameStorage(a, b []storagev1.StorageHealthCondition) bool {
 
 // storageOf asks a driver for the health of its storage.
 func (d *Drivers) storageOf(ctx context.Context, driver string) (out []storagev1.StorageHealthCondition, err error) {
-	err = d.ask(ctx, driver, csipb.NodeServiceCapability_RPC_GET_STORAGE_HEALTH,
+	err = d.call(ctx, driver, ifCan(csipb.NodeServiceCapability_RPC_GET_STORAGE_HEALTH,
 		func(ctx context.Context, c csipb.NodeClient) error {
 			said, err := c.NodeGetStorageHealth(ctx, &csipb.NodeGetStorageHealthRequest{})
 			if err == nil {
 				out, err = storageConditions(said.GetBackendHealth())
 			}
 			return err
-		})
+		}))
 	return out, err
 }
 
