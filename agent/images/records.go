@@ -159,22 +159,19 @@ func with(c kubeletv1beta1.ImagePullCredentials, by cri.Holder,
 	case c.NodePodsAccessible || by.Kind == "":
 		return kubeletv1beta1.ImagePullCredentials{NodePodsAccessible: true}
 	case by.Kind == cri.HolderServiceAccount:
-		account := accountOf(by)
-		c.KubernetesServiceAccounts = last(append(slices.DeleteFunc(
-			slices.Clone(c.KubernetesServiceAccounts),
-			func(a kubeletv1beta1.ImagePullServiceAccount) bool { return a == account }), account))
+		c.KubernetesServiceAccounts = add(c.KubernetesServiceAccounts, accountOf(by),
+			func(a, b kubeletv1beta1.ImagePullServiceAccount) bool { return a == b })
 	default:
-		secret := secretOf(by)
-		c.KubernetesSecrets = last(append(slices.DeleteFunc(slices.Clone(c.KubernetesSecrets),
-			func(s kubeletv1beta1.ImagePullSecret) bool {
-				return s.UID == secret.UID && s.Namespace == secret.Namespace &&
-					s.Name == secret.Name
-			}), secret))
+		c.KubernetesSecrets = add(c.KubernetesSecrets, secretOf(by), isSecret)
 	}
 	return c
 }
 
-func last[T any](all []T) []T { return all[max(len(all)-maxHolders, 0):] }
+// add returns the last holders, with one as the newest.
+func add[T any](all []T, one T, is func(a, b T) bool) []T {
+	others := slices.DeleteFunc(slices.Clone(all), func(old T) bool { return is(old, one) })
+	return append(others, one)[max(len(others)+1-maxHolders, 0):]
+}
 
 func same(a, b kubeletv1beta1.ImagePullCredentials) bool {
 	return a.NodePodsAccessible == b.NodePodsAccessible &&
@@ -239,14 +236,19 @@ func holds(c kubeletv1beta1.ImagePullCredentials, h cri.Holder) bool {
 	case cri.HolderServiceAccount:
 		return slices.Contains(c.KubernetesServiceAccounts, accountOf(h))
 	case cri.HolderSecret:
+		own := secretOf(h)
 		return slices.ContainsFunc(c.KubernetesSecrets,
 			func(s kubeletv1beta1.ImagePullSecret) bool {
-				own := secretOf(h)
-				return s == own || s.CredentialHash != "" && s.CredentialHash == own.CredentialHash ||
-					s.UID == own.UID && s.Namespace == own.Namespace && s.Name == own.Name
+				return isSecret(s, own) || s.CredentialHash != "" && s.CredentialHash == own.CredentialHash
 			})
 	}
 	return false
+}
+
+// isSecret reports whether two are of one secret, whatever it says.
+func isSecret(a, b kubeletv1beta1.ImagePullSecret) bool {
+	a.CredentialHash = b.CredentialHash
+	return a == b
 }
 
 // learn records a holder whose access was derived from another's.
