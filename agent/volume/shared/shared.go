@@ -37,7 +37,7 @@ type Uses[U Use, S any] struct {
 	ending bool // a goroutine takes the thing back
 }
 
-func (u *Uses[U, S]) uses() *Uses[U, S] { return u }
+func (u *Uses[U, S]) uses() *Uses[U, S] { return u } //nolint:unused // of Entry
 
 // Entry is a pointer to what a Book has of a thing: Uses, and more beside.
 type Entry[U Use, S any] interface {
