@@ -189,19 +189,11 @@ func (u usage) measure(ctx context.Context, of eviction.Signal) (
 		summary, s, _ := u.stats.Kernel(true) // what could not be read is short of nothing
 		return summary, u.onHost(s), s.At, nil
 	}
-	summary, s, err := u.anew(ctx, of)
+	summary, s, err := u.stats.Measure(ctx, of.OnDisk())
 	if err != nil {
 		return summary, eviction.Host{}, time.Time{}, err
 	}
 	return summary, u.onHost(s), s.At, nil
-}
-
-// anew measures what the signal is about.
-func (u usage) anew(ctx context.Context, of eviction.Signal) (statsapi.Summary, *stats.Snapshot, error) {
-	if of.OnDisk() {
-		return u.stats.MeasureAnew(ctx)
-	}
-	return u.stats.Measure(ctx)
 }
 
 // onHost says how much memory the machine has, and all pods together may use.

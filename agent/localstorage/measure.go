@@ -86,7 +86,7 @@ func (m *Meter) volume(ctx context.Context, path string, k kind) (
 		return v, "", 0, err
 	}
 	if v.Room.Tmpfs && v.Room.Capacity > 0 { // mounted for the volume, with its size
-		v.Used = diskusage.Usage{Bytes: v.Room.Used, Inodes: v.Room.InodesUsed}
+		v.Used = v.Room.Usage()
 		return v, "statfs", time.Since(began), nil
 	}
 	if k.quota {

@@ -57,6 +57,18 @@ type Groups struct {
 	Paths func(types.UID) (cgroups.PodPaths, error)
 }
 
+// paths returns the cgroups of a pod; none if they cannot be found.
+func (g *Groups) paths(p *Pod) cgroups.PodPaths {
+	if g.Paths == nil {
+		return cgroups.PodPaths{}
+	}
+	found, err := g.Paths(types.UID(p.Stats.PodRef.UID))
+	if err != nil {
+		return cgroups.PodPaths{}
+	}
+	return found
+}
+
 // DaemonGroups are the paths of the cgroups of what runs beside pods. Those of the runtime and the
 // system are read if they are named; without a name, the agent's is the one that it is in.
 type DaemonGroups struct{ Agent, Runtime, System string }
@@ -109,10 +121,17 @@ func (c *Collector) Snapshot(ctx context.Context) (*Snapshot, error) {
 
 // Measure returns a summary whose filesystems are read for it, and the snapshot that it is made of.
 // Of what cannot be read both have the last values; it is an error if there are none.
-func (c *Collector) Measure(ctx context.Context) (statsapi.Summary, *Snapshot, error) {
+//
+// anew: it also looks at writable layers that the runtime has not measured lately: containerd does
+// so each 10 s, in which a pod fills a disk. It waits for that a fraction of a second. Of layers
+// that take longer, or are not found, the runtime's word stays.
+func (c *Collector) Measure(ctx context.Context, anew bool) (statsapi.Summary, *Snapshot, error) {
 	s, err := c.Snapshot(ctx)
 	if s == nil {
 		return statsapi.Summary{}, nil, err
+	}
+	if anew {
+		s = c.layers.anew(ctx, s)
 	}
 	u := c.disks.Get()
 	c.disks.filesystems(ctx, &u)
@@ -141,7 +160,7 @@ func (c *Collector) read(ctx context.Context, last reading) (reading, error) {
 	}
 	next := rates{}
 	if err == nil {
-		p := podReader{running: index(c.cfg.Running()), groups: groups, paths: c.cfg.Groups.Paths}
+		p := podReader{running: index(c.cfg.Running()), reader: groups, groups: &c.cfg.Groups}
 		s.Pods = p.pods(counted)
 	} else {
 		maps.Copy(next, last.rates)

@@ -119,11 +119,11 @@ func filesystem(path string) (*statsapi.FsStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	return fsStats(room, diskusage.Usage{Bytes: room.Used, Inodes: room.InodesUsed}), nil
+	return fsStats(room, room.Usage(), time.Now()), nil
 }
 
-func fsStats(room diskusage.Room, used diskusage.Usage) *statsapi.FsStats {
-	return &statsapi.FsStats{Time: metav1.Now(), CapacityBytes: &room.Capacity,
+func fsStats(room diskusage.Room, used diskusage.Usage, at time.Time) *statsapi.FsStats {
+	return &statsapi.FsStats{Time: metav1.NewTime(at), CapacityBytes: &room.Capacity,
 		AvailableBytes: &room.Available, Inodes: &room.Inodes, InodesFree: &room.InodesFree,
 		UsedBytes: &used.Bytes, InodesUsed: &used.Inodes}
 }

@@ -3,7 +3,6 @@ package stats
 import (
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/numalet/numalet/agent/stats/kernel"
@@ -35,10 +34,7 @@ func (c *Collector) readGroups(s *Snapshot, counts bool) map[string]group {
 		out[machineGroup] = group{path: "/", devices: reader.IO("/"), interfaces: s.Machine.Interfaces}
 	}
 	for _, p := range s.Pods {
-		paths, err := g.Paths(types.UID(p.Stats.PodRef.UID))
-		if err != nil {
-			continue
-		}
+		paths := g.paths(&p)
 		pod := one(paths.Pod)
 		for _, c := range p.Containers {
 			out[c.ID] = one(paths.Container(c.ID))

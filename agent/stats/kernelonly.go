@@ -5,7 +5,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"k8s.io/utils/ptr"
 
@@ -50,11 +49,8 @@ func (c *Collector) Kernel(pods bool) (statsapi.Summary, *Snapshot, error) {
 // podOf has no memory if the pod's cgroup cannot be read.
 func (c *Collector) podOf(groups *kernel.Reader, p cri.Pod) Pod {
 	out := newPod(p)
-	if c.cfg.Groups.Paths == nil {
-		return *out
-	}
-	paths, err := c.cfg.Groups.Paths(types.UID(out.Stats.PodRef.UID))
-	if err != nil || paths.Pod == "" {
+	paths := c.cfg.Groups.paths(out)
+	if paths.Pod == "" {
 		return *out
 	}
 	counts, err := groups.Use(paths.Pod)
@@ -79,9 +75,7 @@ func (c *Collector) podOf(groups *kernel.Reader, p cri.Pod) Pod {
 // room reads the room on the filesystems. Where the runtime has them is of the last look in the
 // background, which is repeated if it is old.
 func (d *Disks) room() (u Usage) {
-	d.mu.Lock()
-	last := d.usage
-	d.mu.Unlock()
+	last := d.last()
 	if last.Root == nil || time.Since(last.Root.Time.Time) >= filesystemsPeriod {
 		await.Wake(d.asked)
 	}

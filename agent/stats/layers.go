@@ -7,7 +7,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/numalet/numalet/agent/stats/diskusage"
@@ -18,20 +17,6 @@ const (
 	// at most, and lookers look at once.
 	lately, within, lookers = 2 * time.Second, 300 * time.Millisecond, 4
 )
-
-// MeasureAnew is Measure, and looks at writable layers that the runtime has not measured lately: containerd
-// does so each 10 s, in which a pod fills a disk. It waits for that a fraction of a second. Of layers that
-// take longer, or are not found, the runtime's word stays.
-func (c *Collector) MeasureAnew(ctx context.Context) (statsapi.Summary, *Snapshot, error) {
-	s, err := c.Snapshot(ctx)
-	if s == nil {
-		return statsapi.Summary{}, nil, err
-	}
-	s = c.layers.anew(ctx, s)
-	u := c.disks.Get()
-	c.disks.filesystems(ctx, &u)
-	return Summary(s, u), s, nil
-}
 
 // layers looks at writable layers.
 type layers struct {
@@ -47,15 +32,9 @@ type layer struct {
 
 // old lists the writable layers that were not measured lately.
 func (l *layers) old(s *Snapshot) (out []layer) {
-	if l.cfg.Groups.Paths == nil {
-		return nil
-	}
 	groups, now := l.cfg.Groups.Reader(), time.Now()
 	for i, p := range s.Pods {
-		paths, err := l.cfg.Groups.Paths(types.UID(p.Stats.PodRef.UID))
-		if err != nil {
-			continue
-		}
+		paths := l.cfg.Groups.paths(&p)
 		for j, one := range p.Containers {
 			if r := one.Stats.Rootfs; r != nil && now.Sub(r.Time.Time) < lately {
 				continue

@@ -2,12 +2,10 @@ package stats
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/numalet/numalet/agent/stats/kernel"
-	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -47,8 +45,8 @@ func index(pods []cri.Pod) known {
 // the pod's cgroup or, without one, sums up the containers.
 type podReader struct {
 	running known
-	groups  *kernel.Reader
-	paths   func(types.UID) (cgroups.PodPaths, error)
+	reader  *kernel.Reader
+	groups  *Groups
 }
 
 func (r *podReader) pods(counted cri.Stats) []Pod {
@@ -134,14 +132,11 @@ func (r *podReader) complete(all []*Pod) []Pod {
 
 // fromGroup fills in the pod from its cgroup, and reports whether it could be read.
 func (r *podReader) fromGroup(p *Pod) bool {
-	if r.paths == nil {
+	paths := r.groups.paths(p)
+	if paths.Pod == "" {
 		return false
 	}
-	paths, err := r.paths(types.UID(p.Stats.PodRef.UID))
-	if err != nil || paths.Pod == "" {
-		return false
-	}
-	counts, err := r.groups.Read(paths.Pod)
+	counts, err := r.reader.Read(paths.Pod)
 	if err != nil {
 		return false
 	}

@@ -26,9 +26,7 @@ type VolumeRoom struct {
 func roomStats(all []VolumeRoom) []statsapi.VolumeStats {
 	var out []statsapi.VolumeStats
 	for _, v := range all {
-		used := diskusage.Usage{Bytes: v.Room.Used, Inodes: v.Room.InodesUsed}
-		one := statsapi.VolumeStats{Name: v.Volume, FsStats: *fsStats(v.Room, used)}
-		one.Time = metav1.NewTime(v.At)
+		one := statsapi.VolumeStats{Name: v.Volume, FsStats: *fsStats(v.Room, v.Room.Usage(), v.At)}
 		if v.Claim != "" {
 			one.PVCRef = &statsapi.PVCReference{Name: v.Claim, Namespace: v.Namespace}
 		}
@@ -104,9 +102,8 @@ func on(fs, used *statsapi.FsStats) *statsapi.FsStats {
 func volumeStats(all []localstorage.Volume) []statsapi.VolumeStats {
 	var out []statsapi.VolumeStats
 	for _, v := range all {
-		fs := *fsStats(v.Room, v.Used)
-		fs.Time = metav1.NewTime(v.At)
-		out = append(out, statsapi.VolumeStats{Name: v.Name, FsStats: fs})
+		out = append(out,
+			statsapi.VolumeStats{Name: v.Name, FsStats: *fsStats(v.Room, v.Used, v.At)})
 	}
 	return out
 }

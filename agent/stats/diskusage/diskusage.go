@@ -52,6 +52,9 @@ type Room struct {
 	Tmpfs, Huge bool
 }
 
+// Usage returns what is used of the filesystem.
+func (r Room) Usage() Usage { return Usage{Bytes: r.Used, Inodes: r.InodesUsed} }
+
 // Device returns the room on the block device at path: only its capacity is known.
 func Device(path string) (Room, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
