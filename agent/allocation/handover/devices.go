@@ -76,10 +76,8 @@ func (k Kubelet) giveDevices(out map[string]allocation.Container, uid string) er
 		sets[e.ContainerName] = append(sets[e.ContainerName], deviceSet(e))
 	}
 	for name, all := range sets {
-		slices.SortFunc(all, func(a, b allocation.DeviceSet) int {
-			return cmp.Compare(a.Resource, b.Resource)
-		})
-		if double := doubled(all); double != "" {
+		double := order(all, func(d allocation.DeviceSet) string { return d.Resource })
+		if double != "" {
 			return fmt.Errorf("the kubelet has two entries of container %s for %s", name, double)
 		}
 		out[name] = out[name].With(all)
@@ -87,11 +85,12 @@ func (k Kubelet) giveDevices(out map[string]allocation.Container, uid string) er
 	return nil
 }
 
-// doubled returns a resource that is in the sorted list twice; "": none.
-func doubled(sorted []allocation.DeviceSet) string {
-	for i := 1; i < len(sorted); i++ {
-		if sorted[i].Resource == sorted[i-1].Resource {
-			return sorted[i].Resource
+// order sorts by resource, and returns a resource that is there twice; "": none.
+func order[T any, R ~string](all []T, resource func(T) R) (double R) {
+	slices.SortFunc(all, func(a, b T) int { return cmp.Compare(resource(a), resource(b)) })
+	for i := 1; i < len(all); i++ {
+		if resource(all[i]) == resource(all[i-1]) {
+			return resource(all[i])
 		}
 	}
 	return ""

@@ -1,13 +1,13 @@
 package handover
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/agent/allocation"
@@ -108,13 +108,9 @@ func blocksOn(nodes topology.NodeSet, entry []memorystate.Block) ([]memory.Block
 		}
 	}
 	blocks := memorystate.Blocks(entry)
-	slices.SortFunc(blocks, func(a, b memory.Block) int {
-		return cmp.Compare(a.Resource, b.Resource)
-	})
-	for i := 1; i < len(blocks); i++ {
-		if blocks[i].Resource == blocks[i-1].Resource {
-			return nil, fmt.Errorf("the kubelet has two blocks of %s", blocks[i].Resource)
-		}
+	double := order(blocks, func(b memory.Block) v1.ResourceName { return b.Resource })
+	if double != "" {
+		return nil, fmt.Errorf("the kubelet has two blocks of %s", double)
 	}
 	return blocks, nil
 }
