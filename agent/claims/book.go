@@ -19,9 +19,6 @@ import (
 	"github.com/numalet/numalet/internal/files"
 )
 
-// ErrUnusable: a file of claims could not be used and was moved aside.
-var ErrUnusable = errors.New("the record of resource claims cannot be used")
-
 // errFull: a claim has no room in the file.
 var errFull = fmt.Errorf("the record of resource claims is full (%d MiB): forget claims that no "+
 	"pod uses with numalet claim forget", maxFile>>20)
@@ -128,6 +125,11 @@ func (d *draft) step(key types.NamespacedName, e Event) error {
 	return nil
 }
 
+// ErrUnusable: a file of claims could not be used and was moved aside.
+var ErrUnusable = files.ErrUnusable
+
+func isUnusable(err error) bool { return errors.Is(err, ErrUnusable) }
+
 // openBook reads the file. One that cannot be used is moved aside: the book is empty then, beside an
 // error that is ErrUnusable. Any other error comes without a book.
 func openBook(dir, bootID string) (*book, error) {
@@ -135,12 +137,11 @@ func openBook(dir, bootID string) (*book, error) {
 	in, err := files.Load(path, maxRead, time.Now(), parse)
 	b := &book{bootID: bootID,
 		file: files.NewJournal(path, files.Bounds{First: maxFile, Slack: journalSlack})}
-	var unusable *files.Unusable
-	if err != nil && !errors.As(err, &unusable) {
-		return nil, fmt.Errorf("read resource claims: %w", err)
-	}
 	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrUnusable, err)
+		err = fmt.Errorf("read resource claims: %w", err)
+	}
+	if err != nil && !isUnusable(err) {
+		return nil, err
 	}
 	all := records{}
 	for _, r := range in.Claims {

@@ -2,7 +2,6 @@ package claims
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"os"
@@ -230,12 +229,11 @@ func (b *book) align(dir string, booted time.Time) error {
 		a.list, a.ours, err = decodeKubelet(raw)
 		return a, err
 	})
-	var unusable *files.Unusable
-	switch {
-	case errors.As(loadErr, &unusable):
-		loadErr = fmt.Errorf("%w: %w", ErrUnusable, loadErr)
-	case loadErr != nil:
-		return fmt.Errorf("read the kubelet's resource claims: %w", loadErr)
+	if loadErr != nil {
+		loadErr = fmt.Errorf("read the kubelet's resource claims: %w", loadErr)
+	}
+	if loadErr != nil && !isUnusable(loadErr) {
+		return loadErr
 	}
 	if loadErr != nil || err != nil || read.ours {
 		b.export.changed(b.records())

@@ -18,8 +18,6 @@ import (
 // errReleased: the pod needs its claims no longer.
 var errReleased = errors.New("the pod is ending")
 
-func isUnusable(err error) bool { return errors.Is(err, ErrUnusable) }
-
 // unregistered is the error about a driver that cannot be called, in the kubelet's words.
 type unregistered struct{ driver string }
 

@@ -56,10 +56,8 @@ type entry struct {
 // moved aside.
 func OpenJournal(ctx context.Context, root string) (*Journal, error) {
 	path := filepath.Join(root, JournalFile)
-	before, err := files.Load(path, maxJournal, time.Now(), func(raw []byte) (out []entry, err error) {
-		return out, json.Unmarshal(raw, &out)
-	})
-	if unusable := (*files.Unusable)(nil); errors.As(err, &unusable) {
+	before, err := files.LoadJSON[[]entry](path, maxJournal, time.Now())
+	if errors.Is(err, files.ErrUnusable) {
 		klog.FromContext(ctx).Error(err, "Pods that are being evicted may run on")
 	} else if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package shutdown
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"path/filepath"
 	"slices"
@@ -52,10 +51,8 @@ type mark struct {
 // cannot be used is moved aside.
 func OpenMarks(ctx context.Context, root, boot string) (*Marks, error) {
 	path := filepath.Join(root, MarksFile)
-	last, err := files.Load(path, maxMarks, time.Now(), func(raw []byte) (out marked, err error) {
-		return out, json.Unmarshal(raw, &out)
-	})
-	if unusable := (*files.Unusable)(nil); errors.As(err, &unusable) {
+	last, err := files.LoadJSON[marked](path, maxMarks, time.Now())
+	if errors.Is(err, files.ErrUnusable) {
 		klog.FromContext(ctx).Error(err, "Pods that ended in a shutdown may run again")
 	} else if err != nil {
 		return nil, err

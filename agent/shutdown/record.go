@@ -66,9 +66,7 @@ func (r recorder) load(ctx context.Context) {
 	if r.path == "" {
 		return
 	}
-	last, err := files.Load(r.path, maxFile, time.Now(), func(raw []byte) (t times, err error) {
-		return t, json.Unmarshal(raw, &t)
-	})
+	last, err := files.LoadJSON[times](r.path, maxFile, time.Now())
 	if err != nil {
 		klog.FromContext(ctx).Info("When the node last went down is not known", "err", err)
 		return

@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// ErrUnusable is every *Unusable.
+var ErrUnusable = errors.New("the file cannot be used")
+
 // Unusable is the error about a file that could not be used and was moved aside.
 type Unusable struct {
 	Path, Aside string
@@ -20,8 +23,12 @@ func (u *Unusable) Error() string {
 
 func (u *Unusable) Unwrap() error { return u.Err }
 
-// Load returns the content of a file; of a missing file, the zero value. A file that cannot be used is
-// moved aside, with now in its name: the value is zero then beside an *Unusable. Any other error says that it is in the way.
+// Is has every one be ErrUnusable.
+func (*Unusable) Is(target error) bool { return target == ErrUnusable }
+
+// Load returns the content of a file; of a missing file, the zero value. A file that cannot be used
+// is moved aside, with now in its name: the value is zero then beside an *Unusable. Any other error
+// says that it is in the way.
 func Load[T any](path string, limit int64, now time.Time, decode func([]byte) (T, error)) (
 	value T, err error) {
 	raw, err := Read(path, limit)
@@ -39,6 +46,14 @@ func Load[T any](path string, limit int64, now time.Time, decode func([]byte) (T
 		return none, fmt.Errorf("%w, and it stays in the way: %w; move it away by hand", err, moveErr)
 	}
 	return none, &Unusable{path, aside, err}
+}
+
+// LoadJSON is Load of JSON.
+func LoadJSON[T any](path string, limit int64, now time.Time) (T, error) {
+	return Load(path, limit, now, func(raw []byte) (value T, err error) {
+		err = json.Unmarshal(raw, &value)
+		return value, err
+	})
 }
 
 // ErrTooLarge: a value has no room in its file.

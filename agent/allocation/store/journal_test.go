@@ -339,7 +339,7 @@ func TestNoFileInTheStatesPlace(t *testing.T) {
 				t.Fatal(err)
 			}
 			s, err := Open(dir)
-			if s == nil || !errors.Is(err, errUnusable) || !strings.Contains(err.Error(), path) {
+			if s == nil || !errors.Is(err, files.ErrUnusable) || !strings.Contains(err.Error(), path) {
 				t.Fatalf("Open() = %v, %v", s, err)
 			}
 			if aside, _ := filepath.Glob(path + ".corrupt-*"); len(aside) != 1 {

@@ -11,19 +11,15 @@ import (
 	"github.com/numalet/numalet/internal/files"
 )
 
-// errUnusable: the state file was moved aside.
-var errUnusable = errors.New("unusable state file")
-
 // load reads the state file; a missing file is the empty state. If the file cannot be used, load
-// moves it aside and returns the empty state with an errUnusable, which has the new name.
+// moves it aside and returns the empty state with a files.ErrUnusable, which has the new name.
 func load(path string, now time.Time) (allocation.State, error) {
 	state, err := files.Load(path, maxFile, now, decode)
 	if state.Pods == nil {
 		state.Pods = map[types.UID]allocation.Pod{}
 	}
-	var unusable *files.Unusable
-	if errors.As(err, &unusable) {
-		err = fmt.Errorf("%w: %w", errUnusable, err)
+	if errors.Is(err, files.ErrUnusable) {
+		err = fmt.Errorf("unusable state file: %w", err)
 	}
 	return state, err
 }

@@ -38,7 +38,7 @@ func Open(dir string) (*Store, error) {
 		stopped: make(chan struct{}),
 	}
 	state, err := load(s.journal.Path, time.Now())
-	if err != nil && !errors.Is(err, errUnusable) {
+	if err != nil && !errors.Is(err, files.ErrUnusable) {
 		return nil, err
 	}
 	s.state.Store(&state)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/allocationtest"
+	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
@@ -188,7 +189,7 @@ func TestDamagedFileIsMovedAside(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, err := Open(dir)
-		if s == nil || !errors.Is(err, errUnusable) {
+		if s == nil || !errors.Is(err, files.ErrUnusable) {
 			t.Fatalf("%s: Open() = %v, %v, want an empty store and a corrupt file", name, s, err)
 		}
 		if n := len(s.State().Pods); n != 0 {

@@ -1,7 +1,6 @@
 package nodes
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -39,8 +38,7 @@ type Owned struct {
 // says why the file was moved aside; the result can be used.
 func OpenOwned(root string, grace time.Duration) (*Owned, error) {
 	path := filepath.Join(root, OwnedFile)
-	names, err := files.Load(path, maxOwnedFile, time.Now(),
-		func(raw []byte) (names []v1.ResourceName, err error) { return names, json.Unmarshal(raw, &names) })
+	names, err := files.LoadJSON[[]v1.ResourceName](path, maxOwnedFile, time.Now())
 	o := &Owned{grace: grace, began: time.Now(), names: map[v1.ResourceName]bool{},
 		saved: files.NewRecord(path, maxOwnedFile, names)}
 	for _, name := range names {
