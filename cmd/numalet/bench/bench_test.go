@@ -74,8 +74,8 @@ func TestPoliciesFromFiles(t *testing.T) {
 	}
 	var got []string
 	for _, p := range policies {
-		line := fmt.Sprintf("%s: %s %s closest=%v shared=%v memory=%v %+v", p.Name, p.Topology,
-			p.Scope, p.Closest, p.SharedCPUs, p.PlacedMemory, p.CPUOptions.FullPCPUsOnly)
+		line := fmt.Sprintf("%s: %s %s closest=%v shared=%v memory=%v %+v", p.Name, p.Rules.Policy,
+			p.Rules.Scope, p.Closest, p.SharedCPUs, p.PlacedMemory, p.CPUOptions.FullPCPUsOnly)
 		if k := p.Kept; k != nil {
 			cpu, memory := k.Allocatable[v1.ResourceCPU], k.Allocatable[v1.ResourceMemory]
 			pods := k.Allocatable[v1.ResourcePods]

@@ -106,12 +106,10 @@ func policyOf(cfg *config.Config, m *topology.Machine) (rig.Policy, error) {
 	p := rig.Policy{
 		SharedCPUs: hardware.CPUs == nil, PlacedMemory: hardware.Memory != nil, Kept: &kept,
 	}
-	if p.Topology, err = topology.ParsePolicy(k.TopologyManagerPolicy); err != nil {
+	if p.Rules, err = cfg.Rules(); err != nil {
 		return p, err
 	}
-	if p.Scope, err = topology.ParseScope(k.TopologyManagerScope); err != nil {
-		return p, err
-	}
+	p.Rules.Choices = nil // as in policies of words
 	if text, ok := k.TopologyManagerPolicyOptions["prefer-closest-numa-nodes"]; ok {
 		if p.Closest, err = strconv.ParseBool(text); err != nil {
 			return p, err

@@ -39,48 +39,43 @@ func keyOf(d claim.Device) deviceKey { return deviceKey{d.Driver, d.Name} }
 // devicesOf returns the devices that a container has from plugins, and by class those of its
 // claims.
 func devicesOf(c allocation.Container) allocation.Devices {
-	claims := claimedBy(c)
-	if len(claims) == 0 {
+	claimed := claimedBy(c)
+	if len(claimed) == 0 {
 		return c.Devices()
 	}
-	out := slices.Clone(c.Devices())
-	for class, devices := range claims {
-		set := allocation.DeviceSet{Resource: class}
-		for _, d := range devices {
-			set.IDs, set.Nodes = append(set.IDs, d.Name), append(set.Nodes, d.Place.Nodes)
-		}
-		out = append(out, set)
-	}
+	out := slices.Concat(c.Devices(), claimed)
 	slices.SortFunc(out, func(a, b allocation.DeviceSet) int {
 		return strings.Compare(a.Resource, b.Resource)
 	})
 	return out
 }
 
-// claimedBy returns the devices of the container's claims by class.
-func claimedBy(c allocation.Container) map[string][]claim.Device {
-	var out map[string][]claim.Device
+// claimedBy returns the devices of the container's claims, a set for each class.
+func claimedBy(c allocation.Container) (out allocation.Devices) {
 	for _, one := range c.Claims() {
 		for _, d := range one.Devices {
-			if out == nil {
-				out = map[string][]claim.Device{}
+			at := slices.IndexFunc(out, func(set allocation.DeviceSet) bool {
+				return set.Resource == d.Driver
+			})
+			if at < 0 {
+				at = len(out)
+				out = append(out, allocation.DeviceSet{Resource: d.Driver})
 			}
-			out[d.Driver] = append(out[d.Driver], d)
+			set := &out[at]
+			set.IDs, set.Nodes = append(set.IDs, d.Name), append(set.Nodes, d.Place.Nodes)
 		}
 	}
 	return out
 }
 
-// claimedIDs returns the ids of those devices.
-func claimedIDs(c allocation.Container) map[string][]string {
-	var out map[string][]string
-	for class, devices := range claimedBy(c) {
-		if out == nil {
-			out = map[string][]string{}
-		}
-		for _, d := range devices {
-			out[class] = append(out[class], d.Name)
-		}
+// idsOf returns the ids of devices by resource; nil: there are none.
+func idsOf(devices allocation.Devices) map[string][]string {
+	if len(devices) == 0 {
+		return nil
+	}
+	out := map[string][]string{}
+	for _, set := range devices {
+		out[set.Resource] = set.IDs
 	}
 	return out
 }
@@ -124,9 +119,9 @@ func (w *world) checkClaims(l *lot, c *v1.Container, got allocation.Container) e
 func claimsOf(p allocation.Pod) sets.Set[deviceKey] {
 	out := sets.New[deviceKey]()
 	for _, c := range p.Containers {
-		for _, one := range c.Claims() {
-			for _, d := range one.Devices {
-				out.Insert(keyOf(d))
+		for class, ids := range idsOf(claimedBy(c)) {
+			for _, id := range ids {
+				out.Insert(deviceKey{class, id})
 			}
 		}
 	}

@@ -15,10 +15,9 @@ import (
 // Policy is one set of settings that decide where a pod goes.
 type Policy struct {
 	// Name is the policy's name in reports.
-	Name     string
-	Topology topology.Policy
-	Scope    topology.Scope
-	Strategy topology.Strategy
+	Name string
+	// Rules have no Choices: pods may not ask for another policy.
+	Rules topology.Rules
 	// Closest is the option prefer-closest-numa-nodes.
 	Closest bool
 	// SharedCPUs is CPU manager policy none: no container gets exclusive CPUs. Otherwise it is static.
@@ -27,8 +26,6 @@ type Policy struct {
 	// certain nodes. Otherwise they are only counted.
 	PlacedMemory bool
 	CPUOptions   cpumanager.Options
-	// DevicesByID chooses devices as the kubelet does, not those that are close to each other.
-	DevicesByID bool
 	// Kept is reserved from pods by the policy; nil: as the site reserves.
 	Kept *Kept
 	// From is the file that the policy was read from, if any.
@@ -106,7 +103,7 @@ func CheckPolicies(policies []Policy) error {
 }
 
 func parsePolicy(words []string) (Policy, error) {
-	p := Policy{Topology: topology.None, Scope: topology.ContainerScope}
+	p := Policy{Rules: topology.Rules{Policy: topology.None, Scope: topology.ContainerScope}}
 	options, used := map[string]string{}, map[string]string{}
 	for _, word := range words {
 		kind := p.read(word, options)
@@ -123,7 +120,7 @@ func parsePolicy(words []string) (Policy, error) {
 	if p.SharedCPUs && len(options) > 0 {
 		return p, fmt.Errorf("cpu-none has no options")
 	}
-	err := config.CheckCPUOptions(slices.Collect(maps.Keys(options)), string(p.Topology))
+	err := config.CheckCPUOptions(slices.Collect(maps.Keys(options)), string(p.Rules.Policy))
 	if err != nil {
 		return p, err
 	}
@@ -146,19 +143,19 @@ func (p *Policy) read(word string, options map[string]string) (about string) {
 		p.PlacedMemory = word == "memory-static"
 		return "memory"
 	case "devices-near", "devices-by-id":
-		p.DevicesByID = word == "devices-by-id"
+		p.Rules.DevicesByID = word == "devices-by-id"
 		return "devices"
 	}
 	if policy, err := topology.ParsePolicy(word); err == nil {
-		p.Topology = policy
+		p.Rules.Policy = policy
 		return "topology"
 	}
 	if scope, err := topology.ParseScope(word); err == nil {
-		p.Scope = scope
+		p.Rules.Scope = scope
 		return "scope"
 	}
 	if strategy, err := topology.ParseStrategy(word); err == nil {
-		p.Strategy = strategy
+		p.Rules.Strategy = strategy
 		return "strategy"
 	}
 	if slices.Contains(cpumanager.OptionNames(), word) {

@@ -41,10 +41,8 @@ func Run(ctx context.Context, site *Site, p Policy, s Stream, o Options) (Outcom
 	}
 	began := r.clock()
 	for i := range s.Arrivals {
-		if i%progressEvery == 0 {
-			if o.Progress != nil {
-				o.Progress(i)
-			}
+		if o.Progress != nil && i%progressEvery == 0 {
+			o.Progress(i)
 		}
 		if ctx.Err() != nil {
 			r.stats.meter.gauges.stop()
@@ -248,7 +246,10 @@ func (r *run) tell(d Decision, held allocation.Pod) error {
 }
 
 func holding(name string, c allocation.Container) Holding {
-	h := Holding{Container: name, CPUs: c.CPUs().String()}
+	h := Holding{
+		Container: name, CPUs: c.CPUs().String(),
+		Devices: idsOf(c.Devices()), Claims: idsOf(claimedBy(c)),
+	}
 	var nodes topology.NodeSet
 	for _, b := range c.Memory() {
 		if b.Size == 0 {
@@ -261,13 +262,6 @@ func holding(name string, c allocation.Container) Holding {
 		h.Memory[string(b.Resource)] += b.Size
 	}
 	h.MemoryNodes = nodes.String()
-	for _, set := range c.Devices() {
-		if h.Devices == nil {
-			h.Devices = map[string][]string{}
-		}
-		h.Devices[set.Resource] = set.IDs
-	}
-	h.Claims = claimedIDs(c)
 	return h
 }
 

@@ -9,7 +9,7 @@ import (
 // settings describes the policy on a site that is already under it.
 func (p Policy) settings(s *Site) Settings {
 	out := Settings{
-		From: p.From, TopologyManager: string(p.Topology), Scope: string(p.Scope),
+		From: p.From, TopologyManager: string(p.Rules.Policy), Scope: string(p.Rules.Scope),
 		CPUManager: "static", MemoryManager: "None",
 		ReservedCPUs:      s.ReservedCPUs.String(),
 		IsolatedCPUs:      s.IsolatedCPUs.String(),

@@ -119,11 +119,7 @@ func (s *memoryShelf) fragmentation(groups []int) float64 {
 // stock counts the placed memory, for those of the resources that are memory.
 func (s *supply) stock(m *topology.Machine, static *memory.Static, resources []string) {
 	s.groups = make([]int, len(m.Nodes()))
-	for _, n := range m.Nodes() {
-		if n.MemoryBytes > 0 {
-			s.backed = s.backed.Union(topology.NewNodeSet(n.ID))
-		}
-	}
+	s.backed = m.MemoryNodes()
 	all := static.Allocatable()
 	for _, name := range resources {
 		if name == string(v1.ResourceCPU) || !isCounted(name) {

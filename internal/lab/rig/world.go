@@ -75,11 +75,7 @@ func newWorld(site *Site, p Policy) (*world, error) {
 			w.devices[name].Insert(d.ID)
 		}
 	}
-	view := allocation.View{
-		Machine: site.Machine, Inventory: site.Inventory,
-		Rules: topology.Rules{Policy: p.Topology, Scope: p.Scope, Strategy: p.Strategy,
-			DevicesByID: p.DevicesByID},
-	}
+	view := allocation.View{Machine: site.Machine, Inventory: site.Inventory, Rules: p.Rules}
 	if p.Closest {
 		view.Options = topology.PreferClosest(site.Machine)
 	}
@@ -248,8 +244,11 @@ func (w *world) checkBlocks(pod *v1.Pod, c *v1.Container, got []memory.Block) er
 
 // checkApart checks that containers that run at the same time share nothing.
 func checkApart(pod *v1.Pod, got allocation.Pod) error {
-	cpus, devices := cpuset.New(), sets.New[allocation.AskKey]()
-	take := func(c *v1.Container) error {
+	cpus, devices := cpuset.New(), sets.New[deviceKey]()
+	for c, kind := range podspec.Containers(pod) {
+		if kind == podspec.Init {
+			continue
+		}
 		held := got.Containers[c.Name]
 		if !cpus.Intersection(held.CPUs()).IsEmpty() {
 			return fmt.Errorf("container %s got CPUs of another one", c.Name)
@@ -257,21 +256,12 @@ func checkApart(pod *v1.Pod, got allocation.Pod) error {
 		cpus = cpus.Union(held.CPUs())
 		for _, d := range held.Devices() {
 			for _, id := range d.IDs {
-				key := allocation.AskKey{Container: id, Resource: d.Resource}
+				key := deviceKey{d.Resource, id}
 				if devices.Has(key) {
 					return fmt.Errorf("container %s got %s of another one", c.Name, id)
 				}
 				devices.Insert(key)
 			}
-		}
-		return nil
-	}
-	for c, kind := range podspec.Containers(pod) {
-		if kind == podspec.Init {
-			continue
-		}
-		if err := take(c); err != nil {
-			return err
 		}
 	}
 	return nil
