@@ -8,18 +8,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/numalet/numalet/internal/lab/csidriver"
+	"k8s.io/mount-utils"
 )
 
 // files returns what the agent has on the disk for the driver and these pods.
 func (s *csiStory) files(t *testing.T, pods []string) (out []string) {
-	mounts, err := csidriver.Mounts()
+	mounts, err := mount.ParseMountInfo("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := map[string]csidriver.Mount{}
+	at := map[string]mount.MountInfo{}
 	for _, m := range mounts {
-		at[m.Point] = m
+		at[m.MountPoint] = m
 	}
 	// Other stories have left what the kubelet does not remove.
 	dirs := []string{filepath.Join(s.Root, "plugins/kubernetes.io/csi", s.d.Name)}
@@ -48,14 +48,14 @@ func (s *csiStory) files(t *testing.T, pods []string) (out []string) {
 }
 
 // describeFile returns a line about a file; skip: it is a mount, and its files are the volume's.
-func describeFile(path string, d fs.DirEntry, mounts map[string]csidriver.Mount) (line string, skip bool) {
+func describeFile(path string, d fs.DirEntry, mounts map[string]mount.MountInfo) (line string, skip bool) {
 	info, err := d.Info()
 	if err != nil {
 		return path + ": " + err.Error(), false
 	}
 	line = fmt.Sprintf("%s %v", path, info.Mode())
 	if m, is := mounts[path]; is {
-		return fmt.Sprintf("%s mounted %s %s", line, m.Type, m.Root), d.IsDir()
+		return fmt.Sprintf("%s mounted %s %s", line, m.FsType, m.Root), d.IsDir()
 	}
 	switch {
 	case info.Mode()&fs.ModeSymlink != 0:

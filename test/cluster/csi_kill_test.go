@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/mount-utils"
 
 	"github.com/numalet/numalet/internal/lab/csidriver"
 	"github.com/numalet/numalet/test/cluster/rig"
@@ -190,13 +191,13 @@ func containersOf(p *v1.Pod) (ids string) {
 // mountsBelow returns the mount points below dir.
 func mountsBelow(t *testing.T, dir string) (out []string) {
 	t.Helper()
-	all, err := csidriver.Mounts()
+	all, err := mount.ParseMountInfo("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range all {
-		if strings.HasPrefix(m.Point, dir+"/") {
-			out = append(out, m.Point)
+		if strings.HasPrefix(m.MountPoint, dir+"/") {
+			out = append(out, m.MountPoint)
 		}
 	}
 	return out

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/mount-utils"
 
 	"github.com/numalet/numalet/internal/lab/csidriver"
 	"github.com/numalet/numalet/test/cluster/rig"
@@ -195,11 +196,13 @@ func (r *csiRounds) awaitText(uid, claim string) (err error) {
 
 func (r *csiRounds) text(path, claim string) error {
 	want := r.written[claim]
-	mounts, err := csidriver.Mounts()
+	mounts, err := mount.ParseMountInfo("/proc/self/mountinfo")
 	if err != nil {
 		return err
 	}
-	here := func(m csidriver.Mount) bool { return m.Point == path || m.Point == filepath.Dir(path) }
+	here := func(m mount.MountInfo) bool {
+		return m.MountPoint == path || m.MountPoint == filepath.Dir(path)
+	}
 	if !slices.ContainsFunc(mounts, here) {
 		return fmt.Errorf("nothing is mounted for %s", path)
 	}

@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/mount-utils"
 
 	"github.com/numalet/numalet/internal/lab/csidriver"
 	"github.com/numalet/numalet/test/cluster/rig"
@@ -156,8 +157,9 @@ func (s *csiStateful) write() (pods int, err error) {
 func (s *csiStateful) writeAs(p v1.Pod) (wrote bool, err error) {
 	dir := filepath.Join(s.nodes[p.Spec.NodeName].Root, "pods", string(p.UID), "volumes/kubernetes.io~csi",
 		s.Namespace+"-data-"+p.Name, "mount")
-	mounts, err := csidriver.Mounts()
-	if err != nil || !slices.ContainsFunc(mounts, func(m csidriver.Mount) bool { return m.Point == dir }) {
+	mounts, err := mount.ParseMountInfo("/proc/self/mountinfo")
+	here := func(m mount.MountInfo) bool { return m.MountPoint == dir }
+	if err != nil || !slices.ContainsFunc(mounts, here) {
 		return false, err // it has been deleted since
 	}
 	path, flags := filepath.Join(dir, "file"), os.O_RDWR|os.O_APPEND

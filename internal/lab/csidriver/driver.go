@@ -130,7 +130,7 @@ func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 		return nil, err
 	}
 	if order.Lie {
-		return emptyAnswer(method)
+		return emptyAnswer(info.FullMethod)
 	}
 	if volume != "" && changes(method) {
 		if !d.begin(volume) {

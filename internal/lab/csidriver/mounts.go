@@ -1,6 +1,7 @@
 package csidriver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/mount-utils"
+	utilexec "k8s.io/utils/exec"
 )
 
 // mount mounts a volume's file system, made if there is none; it may be mounted there already.
@@ -31,11 +34,8 @@ func (d *Driver) mount(dir, at string, c *csi.VolumeCapability) error {
 	if err != nil {
 		return err
 	}
-	kind := c.GetMount().GetFsType()
-	if kind == "" {
-		kind = "ext4"
-	}
-	has, err := fileSystem(device)
+	kind := cmp.Or(c.GetMount().GetFsType(), "ext4")
+	has, err := (&mount.SafeFormatAndMount{Exec: utilexec.New()}).GetDiskFormat(device)
 	switch {
 	case err != nil:
 		return err
@@ -53,27 +53,6 @@ func (d *Driver) mount(dir, at string, c *csi.VolumeCapability) error {
 	return run("mount", args...)
 }
 
-// fileSystem returns what the device is formatted with; empty: nothing known.
-func fileSystem(device string) (string, error) {
-	file, err := os.Open(device)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	head := make([]byte, 2048)
-	if _, err := file.ReadAt(head, 0); err != nil {
-		return "", err
-	}
-	switch {
-	case string(head[:4]) == "XFSB":
-		return "xfs", nil
-	case head[1080] == 0x53 && head[1081] == 0xef: // s_magic of ext2 to ext4
-		return "ext4", nil
-	default:
-		return "", nil
-	}
-}
-
 // grow makes the loop device, and the file system that is mounted at the path, as large as the image.
 func (d *Driver) grow(dir, at string) error {
 	device, err := loopOf(d.image(dir), false)
@@ -88,10 +67,8 @@ func (d *Driver) grow(dir, at string) error {
 	if info, err := os.Stat(at); err != nil || !info.IsDir() {
 		return err
 	}
-	if has, err := fileSystem(device); err != nil || has == "xfs" {
-		return errors.Join(err, run("xfs_growfs", at))
-	}
-	return run("resize2fs", device)
+	_, err = mount.NewResizeFs(utilexec.New()).Resize(device, at)
+	return err
 }
 
 // detach ends the volume's loop device, if it has one.
@@ -176,35 +153,23 @@ func Loops(dir string) map[string]string {
 	return all
 }
 
-// Mount is a line of /proc/self/mountinfo.
-type Mount struct{ Point, Root, Source, Type string }
-
-// Mounts returns the mounts of this process's mount namespace.
-func Mounts() (all []Mount, err error) {
-	raw, err := os.ReadFile("/proc/self/mountinfo")
-	for line := range strings.Lines(string(raw)) {
-		before, after, _ := strings.Cut(line, " - ")
-		fields, of := strings.Fields(before), strings.Fields(after)
-		if len(fields) > 4 && len(of) > 1 {
-			all = append(all, Mount{Root: fields[3], Point: fields[4], Type: of[0], Source: of[1]})
-		}
-	}
-	return all, err
+// mounts returns the mounts of this process's mount namespace; none, if they cannot be read.
+func mounts() []mount.MountInfo {
+	all, _ := mount.ParseMountInfo("/proc/self/mountinfo")
+	return all
 }
 
 func mountsOf(device string) (points []string) {
-	all, _ := Mounts() // none, if it cannot be read
-	for _, m := range slices.Backward(all) {
+	for _, m := range slices.Backward(mounts()) {
 		if m.Source == device {
-			points = append(points, m.Point)
+			points = append(points, m.MountPoint)
 		}
 	}
 	return points
 }
 
 func mounted(at string) bool {
-	all, _ := Mounts() // likewise
-	return slices.ContainsFunc(all, func(m Mount) bool { return m.Point == at })
+	return slices.ContainsFunc(mounts(), func(m mount.MountInfo) bool { return m.MountPoint == at })
 }
 
 // unmount unmounts whatever is mounted at a path.

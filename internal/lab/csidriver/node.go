@@ -1,6 +1,7 @@
 package csidriver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -200,8 +201,8 @@ func (d *Driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequ
 // NodeGetVolumeStats returns what a published volume has and uses.
 func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (
 	*csi.NodeGetVolumeStatsResponse, error) {
-	if err := errors.Join(wanting(r.GetVolumeId()), wanting(r.GetVolumePath())); err != nil {
-		return nil, status.Error(codes.InvalidArgument, "the request has no volume or path")
+	if err := cmp.Or(wanting(r.GetVolumeId()), wanting(r.GetVolumePath())); err != nil {
+		return nil, err
 	}
 	v, _, err := d.find(r.GetVolumeId())
 	if err != nil {

@@ -5,14 +5,17 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
-	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // Order says how calls go wrong. Only the first that fits counts.
@@ -42,11 +45,7 @@ func Command(dir string, orders ...Order) error {
 	if err != nil {
 		return err
 	}
-	temporary := ordersFile(dir) + ".new"
-	if err := os.WriteFile(temporary, raw, 0o640); err != nil {
-		return err
-	}
-	return os.Rename(temporary, ordersFile(dir))
+	return files.Replace(ordersFile(dir), raw)
 }
 
 // take returns the order for a call; one more of its times is over, whatever becomes of the driver.
@@ -110,25 +109,17 @@ func crash() {
 	select {}
 }
 
+// emptyAnswer returns an answer of the method, as /csi.v1.Node/NodeGetInfo, without any field.
 func emptyAnswer(method string) (any, error) {
-	switch method {
-	case "NodeStageVolume":
-		return &csi.NodeStageVolumeResponse{}, nil
-	case "NodeUnstageVolume":
-		return &csi.NodeUnstageVolumeResponse{}, nil
-	case "NodePublishVolume":
-		return &csi.NodePublishVolumeResponse{}, nil
-	case "NodeUnpublishVolume":
-		return &csi.NodeUnpublishVolumeResponse{}, nil
-	case "NodeExpandVolume":
-		return &csi.NodeExpandVolumeResponse{}, nil
-	case "NodeGetVolumeStats":
-		return &csi.NodeGetVolumeStatsResponse{}, nil
-	case "NodeGetInfo":
-		return &csi.NodeGetInfoResponse{}, nil
-	case "NodeGetCapabilities":
-		return &csi.NodeGetCapabilitiesResponse{}, nil
-	default:
-		return nil, status.Errorf(codes.Internal, "no lie is known for %s", method)
+	name := strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", ".")
+	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
+	if err != nil {
+		return nil, err
 	}
+	answer := found.(protoreflect.MethodDescriptor).Output()
+	message, err := protoregistry.GlobalTypes.FindMessageByName(answer.FullName())
+	if err != nil {
+		return nil, err
+	}
+	return message.New().Interface(), nil
 }

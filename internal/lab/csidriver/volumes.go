@@ -12,6 +12,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/numalet/numalet/internal/files"
 )
 
 // volume is what volume.json has.
@@ -76,11 +78,10 @@ func (d *Driver) save(v volume) error {
 	if err != nil {
 		return err
 	}
-	temporary := filepath.Join(dir, "volume.json.new")
-	if err := errors.Join(os.MkdirAll(dir, 0o750), os.WriteFile(temporary, raw, 0o640)); err != nil {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
-	return os.Rename(temporary, filepath.Join(dir, "volume.json"))
+	return files.Replace(filepath.Join(dir, "volume.json"), raw)
 }
 
 // size returns how large a volume is to be; 0 as the limit: there is none.
