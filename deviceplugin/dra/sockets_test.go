@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/component-base/metrics"
-	"k8s.io/klog/v2/ktesting"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 	drav1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -23,6 +22,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/dra"
 	"github.com/numalet/numalet/deviceplugin/dra/dratest"
 	"github.com/numalet/numalet/deviceplugin/watcher"
+	"github.com/numalet/numalet/deviceplugin/watcher/watchertest"
 	"github.com/numalet/numalet/test/scratch"
 )
 
@@ -36,7 +36,7 @@ type node struct {
 
 func newNode(t *testing.T, registry metrics.KubeRegistry) *node {
 	t.Helper()
-	n := &node{t: t, registry: scratch.Dir(t)}
+	n := &node{t: t}
 	var err error
 	n.Drivers, err = dra.New(dra.Config{Registry: registry, Changed: func() {
 		if !n.Usable(gpu) {
@@ -46,26 +46,7 @@ func newNode(t *testing.T, registry metrics.KubeRegistry) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	watch, err := watcher.New(watcher.Config{
-		Dir: n.registry, Handlers: map[string]watcher.Handler{registerapi.DRAPlugin: n.Handler()},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, ctx := ktesting.NewTestContext(t)
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	for _, run := range []func(context.Context) error{n.Run, watch.Run} {
-		running.Go(func() {
-			if err := run(ctx); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	t.Cleanup(func() {
-		cancel()
-		running.Wait()
-	})
+	n.registry = watchertest.Watch(t, registerapi.DRAPlugin, n.Handler(), n.Run)
 	return n
 }
 

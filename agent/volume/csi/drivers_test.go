@@ -1,12 +1,10 @@
 package csi_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,12 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"k8s.io/klog/v2/ktesting"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/agent/volume/csi/csitest"
 	"github.com/numalet/numalet/deviceplugin/watcher"
+	"github.com/numalet/numalet/deviceplugin/watcher/watchertest"
 	"github.com/numalet/numalet/test/scratch"
 )
 
@@ -34,32 +32,13 @@ type node struct {
 
 func newNode(t *testing.T, cfg csi.Config) node {
 	t.Helper()
-	n := node{t: t, registry: scratch.Dir(t), changes: new(atomic.Int32)}
+	n := node{t: t, changes: new(atomic.Int32)}
 	cfg.Changed = func() { n.changes.Add(1) }
 	var err error
 	if n.Drivers, err = csi.New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	watch, err := watcher.New(watcher.Config{
-		Dir: n.registry, Handlers: map[string]watcher.Handler{registerapi.CSIPlugin: n.Handler()},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, ctx := ktesting.NewTestContext(t)
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	for _, run := range []func(context.Context) error{n.Run, watch.Run} {
-		running.Go(func() {
-			if err := run(ctx); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	t.Cleanup(func() {
-		cancel()
-		running.Wait()
-	})
+	n.registry = watchertest.Watch(t, registerapi.CSIPlugin, n.Handler(), n.Run)
 	return n
 }
 

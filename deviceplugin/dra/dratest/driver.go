@@ -62,16 +62,7 @@ func OneDevice(_ context.Context, c dra.Claim) dra.Answer {
 }
 
 // Fault makes calls misbehave.
-type Fault struct {
-	// Delay comes first; a call that is canceled meanwhile ends.
-	Delay time.Duration
-	// Hang ends only with the call.
-	Hang bool
-	// Err is the error of the call; nil: it is answered.
-	Err error
-	// Count is how many calls misbehave; 0: all.
-	Count int
-}
+type Fault = watchertest.Fault
 
 // Call is a call that the driver got.
 type Call struct {
@@ -87,12 +78,12 @@ type Call struct {
 // Driver is a driver that runs in the test's process.
 type Driver struct {
 	*watchertest.Sockets
+	watchertest.Faults
 	cfg Config
 
 	mu       sync.Mutex // guards the fields below
 	calls    []Call
 	prepared map[types.UID]dra.Claim
-	faults   map[string]Fault
 	quit     chan struct{} // closed and replaced when the servers end
 	begun    int           // connections so far
 	health   health
@@ -119,8 +110,7 @@ func New(cfg Config) *Driver {
 		cfg.Unprepare = func(context.Context, dra.Claim) error { return nil }
 	}
 	d := &Driver{
-		cfg: cfg, prepared: map[types.UID]dra.Claim{}, faults: map[string]Fault{},
-		quit:   make(chan struct{}),
+		cfg: cfg, prepared: map[types.UID]dra.Claim{}, quit: make(chan struct{}),
 		health: health{news: make(chan struct{}), endWith: make(chan error)},
 	}
 	d.Sockets = watchertest.New(watchertest.Config{
@@ -192,13 +182,6 @@ func (d *Driver) Prepared() map[types.UID]dra.Claim {
 		out[uid] = c
 	}
 	return out
-}
-
-// Fault makes calls of one name misbehave; the zero Fault ends that.
-func (d *Driver) Fault(rpc string, f Fault) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.faults[rpc] = f
 }
 
 // Answer replaces the answer for a claim.

@@ -5,13 +5,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc/stats"
-	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 	healthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/numalet/numalet/deviceplugin/dra"
-	"github.com/numalet/numalet/internal/await"
 )
 
 // services has the driver's gRPC services.
@@ -28,7 +26,7 @@ func (s services) NodePrepareResources(ctx context.Context,
 	claims := claimsOf(req.GetClaims())
 	at := d.begin(Prepare, claims)
 	defer func() { d.end(at, err) }()
-	if err := d.misbehave(ctx, Prepare); err != nil {
+	if err := d.Take(Prepare).Suffer(ctx); err != nil {
 		return nil, err
 	}
 	resp = &drav1.NodePrepareResourcesResponse{
@@ -57,7 +55,7 @@ func (s services) NodeUnprepareResources(ctx context.Context,
 	claims := claimsOf(req.GetClaims())
 	at := d.begin(Unprepare, claims)
 	defer func() { d.end(at, err) }()
-	if err := d.misbehave(ctx, Unprepare); err != nil {
+	if err := d.Take(Unprepare).Suffer(ctx); err != nil {
 		return nil, err
 	}
 	resp = &drav1.NodeUnprepareResourcesResponse{
@@ -119,28 +117,6 @@ func (d *Driver) end(at int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls[at].Ended, d.calls[at].Err = time.Now(), err
-}
-
-// misbehave does what the fault of a call says.
-func (d *Driver) misbehave(ctx context.Context, rpc string) error {
-	d.mu.Lock()
-	f := d.faults[rpc]
-	if f.Count == 1 {
-		delete(d.faults, rpc)
-	} else if f.Count > 1 {
-		d.faults[rpc] = Fault{f.Delay, f.Hang, f.Err, f.Count - 1}
-	}
-	d.mu.Unlock()
-	if f.Hang {
-		<-ctx.Done()
-	}
-	if f.Delay > 0 {
-		await.For(ctx, f.Delay)
-	}
-	if ctx.Err() != nil {
-		return status.FromContextError(ctx.Err()).Err()
-	}
-	return f.Err
 }
 
 func claimsOf(claims []*drav1.Claim) (out []dra.Claim) {

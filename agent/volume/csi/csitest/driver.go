@@ -66,7 +66,7 @@ func New(cfg Config) *Driver {
 	if cfg.Info == nil {
 		cfg.Info = &csipb.NodeGetInfoResponse{NodeId: "node-1"}
 	}
-	d := &Driver{cfg: cfg, calls: calls{faults: map[string]Fault{}}, volumes: newVolumes(cfg)}
+	d := &Driver{cfg: cfg, volumes: newVolumes(cfg)}
 	d.Sockets = watchertest.New(watchertest.Config{
 		Type: registerapi.CSIPlugin, Name: cfg.Name, Versions: cfg.Versions, Instance: cfg.Instance,
 		Dir: cfg.Dir, Suffix: ".sock", Registry: cfg.Registry, Services: d.server,
@@ -87,7 +87,7 @@ func Start(t testing.TB, cfg Config) *Driver {
 }
 
 func (d *Driver) server() *grpc.Server {
-	s := grpc.NewServer()
+	s := grpc.NewServer(grpc.UnaryInterceptor(d.handle))
 	csipb.RegisterNodeServer(s, services{driver: d})
 	return s
 }

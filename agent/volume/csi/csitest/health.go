@@ -26,20 +26,13 @@ type illness struct {
 	storage []*csipb.NodeGetStorageHealthResponse_StorageBackendHealth
 }
 
-func (s services) NodeGetVolumeHealth(ctx context.Context, req *csipb.NodeGetVolumeHealthRequest) (
+func (s services) NodeGetVolumeHealth(_ context.Context, req *csipb.NodeGetVolumeHealthRequest) (
 	*csipb.NodeGetVolumeHealthResponse, error) {
-	out := &csipb.NodeGetVolumeHealthResponse{VolumeHealth: &csipb.VolumeHealth{VolumeId: req.GetVolumeId()}}
-	return out, s.driver.handle(ctx, VolumeHealth, req, func() error {
-		out.VolumeHealth.HealthStatuses = s.driver.ill.volume
-		return nil
-	})
+	return &csipb.NodeGetVolumeHealthResponse{VolumeHealth: &csipb.VolumeHealth{
+		VolumeId: req.GetVolumeId(), HealthStatuses: s.driver.ill.volume}}, nil
 }
 
-func (s services) NodeGetStorageHealth(ctx context.Context, req *csipb.NodeGetStorageHealthRequest) (
+func (s services) NodeGetStorageHealth(context.Context, *csipb.NodeGetStorageHealthRequest) (
 	*csipb.NodeGetStorageHealthResponse, error) {
-	out := &csipb.NodeGetStorageHealthResponse{}
-	return out, s.driver.handle(ctx, StorageHealth, req, func() error {
-		out.BackendHealth = s.driver.ill.storage
-		return nil
-	})
+	return &csipb.NodeGetStorageHealthResponse{BackendHealth: s.driver.ill.storage}, nil
 }

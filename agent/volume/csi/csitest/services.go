@@ -2,8 +2,10 @@ package csitest
 
 import (
 	"context"
+	"path"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -21,103 +23,81 @@ const (
 	Stats        = "NodeGetVolumeStats"
 )
 
-// services has the driver's gRPC services.
+// services has the driver's gRPC services; its methods have the driver's lock.
 type services struct {
 	csipb.UnimplementedNodeServer
 	driver *Driver
 }
 
-func (s services) NodeGetInfo(ctx context.Context, req *csipb.NodeGetInfoRequest) (
+func (s services) NodeGetInfo(context.Context, *csipb.NodeGetInfoRequest) (
 	*csipb.NodeGetInfoResponse, error) {
-	var out *csipb.NodeGetInfoResponse
-	err := s.driver.handle(ctx, Info, req, func() error {
-		out = s.driver.cfg.Info
-		return nil
-	})
-	return out, err
+	return s.driver.cfg.Info, nil
 }
 
-func (s services) NodeGetCapabilities(ctx context.Context,
-	req *csipb.NodeGetCapabilitiesRequest) (*csipb.NodeGetCapabilitiesResponse, error) {
+func (s services) NodeGetCapabilities(context.Context, *csipb.NodeGetCapabilitiesRequest) (
+	*csipb.NodeGetCapabilitiesResponse, error) {
 	out := &csipb.NodeGetCapabilitiesResponse{}
-	err := s.driver.handle(ctx, Capabilities, req, func() error {
-		for _, one := range s.driver.cfg.Can {
-			out.Capabilities = append(out.Capabilities, &csipb.NodeServiceCapability{
-				Type: &csipb.NodeServiceCapability_Rpc{
-					Rpc: &csipb.NodeServiceCapability_RPC{Type: one},
-				}})
-		}
-		return nil
-	})
-	return out, err
+	for _, one := range s.driver.cfg.Can {
+		out.Capabilities = append(out.Capabilities, &csipb.NodeServiceCapability{
+			Type: &csipb.NodeServiceCapability_Rpc{
+				Rpc: &csipb.NodeServiceCapability_RPC{Type: one},
+			}})
+	}
+	return out, nil
 }
 
-func (s services) NodeStageVolume(ctx context.Context, req *csipb.NodeStageVolumeRequest) (
+func (s services) NodeStageVolume(_ context.Context, req *csipb.NodeStageVolumeRequest) (
 	*csipb.NodeStageVolumeResponse, error) {
-	return &csipb.NodeStageVolumeResponse{}, s.driver.handle(ctx, Stage, req, func() error {
-		return s.driver.volumes.stage(req)
-	})
+	return &csipb.NodeStageVolumeResponse{}, s.driver.volumes.stage(req)
 }
 
-func (s services) NodeUnstageVolume(ctx context.Context, req *csipb.NodeUnstageVolumeRequest) (
+func (s services) NodeUnstageVolume(_ context.Context, req *csipb.NodeUnstageVolumeRequest) (
 	*csipb.NodeUnstageVolumeResponse, error) {
-	return &csipb.NodeUnstageVolumeResponse{}, s.driver.handle(ctx, Unstage, req, func() error {
-		return s.driver.volumes.unstage(req)
-	})
+	return &csipb.NodeUnstageVolumeResponse{}, s.driver.volumes.unstage(req)
 }
 
-func (s services) NodePublishVolume(ctx context.Context, req *csipb.NodePublishVolumeRequest) (
+func (s services) NodePublishVolume(_ context.Context, req *csipb.NodePublishVolumeRequest) (
 	*csipb.NodePublishVolumeResponse, error) {
-	return &csipb.NodePublishVolumeResponse{}, s.driver.handle(ctx, Publish, req, func() error {
-		return s.driver.volumes.publish(req)
-	})
+	return &csipb.NodePublishVolumeResponse{}, s.driver.volumes.publish(req)
 }
 
-func (s services) NodeUnpublishVolume(ctx context.Context, req *csipb.NodeUnpublishVolumeRequest) (
+func (s services) NodeUnpublishVolume(_ context.Context, req *csipb.NodeUnpublishVolumeRequest) (
 	*csipb.NodeUnpublishVolumeResponse, error) {
-	return &csipb.NodeUnpublishVolumeResponse{}, s.driver.handle(ctx, Unpublish, req, func() error {
-		return s.driver.volumes.unpublish(req)
-	})
+	return &csipb.NodeUnpublishVolumeResponse{}, s.driver.volumes.unpublish(req)
 }
 
-func (s services) NodeExpandVolume(ctx context.Context, req *csipb.NodeExpandVolumeRequest) (
+func (s services) NodeExpandVolume(_ context.Context, req *csipb.NodeExpandVolumeRequest) (
 	*csipb.NodeExpandVolumeResponse, error) {
-	out := &csipb.NodeExpandVolumeResponse{
+	return &csipb.NodeExpandVolumeResponse{
 		CapacityBytes: req.GetCapacityRange().GetRequiredBytes(),
-	}
-	return out, s.driver.handle(ctx, Expand, req, func() error { return nil })
+	}, nil
 }
 
-func (s services) NodeGetVolumeStats(ctx context.Context, req *csipb.NodeGetVolumeStatsRequest) (
+func (s services) NodeGetVolumeStats(context.Context, *csipb.NodeGetVolumeStatsRequest) (
 	*csipb.NodeGetVolumeStatsResponse, error) {
-	var out *csipb.NodeGetVolumeStatsResponse
-	err := s.driver.handle(ctx, Stats, req, func() error {
-		out = s.driver.cfg.Stats
-		return nil
-	})
-	return out, err
+	return s.driver.cfg.Stats, nil
 }
 
-// handle records a call, and does its work or what its fault says. do has the driver's lock.
-func (d *Driver) handle(ctx context.Context, rpc string, req proto.Message,
-	do func() error) error {
-	f := d.begin(rpc, req)
-	if f.Err == nil && !f.Hang || f.Done {
-		if err := d.locked(do); err != nil {
-			return err
+// handle is an interceptor. It records a call to the node service, and has it do its work, with the
+// driver's lock, and misbehave as its fault says.
+func (d *Driver) handle(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+	do grpc.UnaryHandler) (resp any, err error) {
+	if _, ours := info.Server.(services); !ours {
+		return do(ctx, req)
+	}
+	f := d.begin(path.Base(info.FullMethod), req.(proto.Message))
+	if f.Works() {
+		if resp, err = d.locked(ctx, req, do); err != nil {
+			return nil, err
 		}
 	}
-	if f.Hang {
-		<-ctx.Done()
-		return status.FromContextError(ctx.Err()).Err()
-	}
-	return f.Err
+	return resp, f.Suffer(ctx)
 }
 
-func (d *Driver) locked(do func() error) error {
+func (d *Driver) locked(ctx context.Context, req any, do grpc.UnaryHandler) (any, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return do()
+	return do(ctx, req)
 }
 
 func refuse(format string, args ...any) error {
