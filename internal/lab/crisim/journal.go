@@ -1,6 +1,7 @@
 package crisim
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -84,33 +85,31 @@ func (j *journal) end(ticket uint64, id string, err error) {
 		return
 	}
 	j.seq++
-	for i := len(j.calls) - 1; i >= 0; i-- {
-		c := &j.calls[i]
-		if c.Begin != ticket {
-			continue
-		}
-		c.End, c.Done = j.seq, time.Now()
-		if id != "" {
-			c.Subject.ID = id
-		}
-		if err != nil {
-			c.Error = err.Error()
-		}
+	i, kept := j.findLocked(ticket)
+	if !kept {
 		return
 	}
+	c := &j.calls[i]
+	c.End, c.Done = j.seq, time.Now()
+	c.Subject.ID = cmp.Or(id, c.Subject.ID)
+	if err != nil {
+		c.Error = err.Error()
+	}
+}
+
+// findLocked returns the index of the first call that began then or later.
+func (j *journal) findLocked(begin uint64) (at int, exact bool) {
+	return slices.BinarySearchFunc(j.calls, begin, func(c Call, begin uint64) int {
+		return cmp.Compare(c.Begin, begin)
+	})
 }
 
 // since returns the calls that began after that sequence number.
 func (j *journal) since(begin uint64) []Call {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	out := []Call{}
-	for _, c := range j.calls {
-		if c.Begin > begin {
-			out = append(out, c)
-		}
-	}
-	return out
+	at, _ := j.findLocked(begin + 1)
+	return append([]Call{}, j.calls[at:]...)
 }
 
 func (j *journal) count() map[string]int {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/labels"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -42,13 +43,8 @@ func matchContainer(f *runtimeapi.ContainerFilter, c *container) bool {
 		matchLabels(f.GetLabelSelector(), c.config.GetLabels())
 }
 
-func matchLabels(selector, labels map[string]string) bool {
-	for k, v := range selector {
-		if got, ok := labels[k]; !ok || got != v {
-			return false
-		}
-	}
-	return true
+func matchLabels(selector, of map[string]string) bool {
+	return labels.SelectorFromSet(selector).Matches(labels.Set(of))
 }
 
 func (sb *sandbox) state() runtimeapi.PodSandboxState {
