@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -35,6 +37,22 @@ func (a *agentSocket) address() (*agentAddress, error) {
 		return nil, err
 	}
 	return &agentAddress{url: &url.URL{Scheme: "http", Host: "localhost"}, socket: path}, nil
+}
+
+// ask asks the agent for a path, a GET without a body, and decodes the answer.
+func (a *agentSocket) ask(ctx context.Context, body, answer any, path ...string) error {
+	q := question{path: path}
+	if body != nil {
+		var err error
+		if q.body, err = json.Marshal(body); err != nil {
+			return fmt.Errorf("encode the question: %w", err)
+		}
+	}
+	address, err := a.address()
+	if err != nil {
+		return err
+	}
+	return address.ask(ctx, q, answer)
 }
 
 // overSocket returns a client that sends all requests to a unix socket, whatever their host.

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -70,18 +69,13 @@ func printClaims(out io.Writer, all []claims.Row) error {
 	return rows.Flush()
 }
 
-// claimDevices names the devices, and says which are unhealthy and what becomes of those who have them.
+// claimDevices names the devices, and says which are unhealthy and what becomes of who has them.
 func claimDevices(d claims.DriverRow) string {
 	var out []string
 	for _, name := range d.Devices {
-		var says []string
-		for _, f := range d.Failures {
-			if text := f.String(time.Now()); f.Device == name && !slices.Contains(says, text) {
-				says = append(says, text)
-			}
-		}
-		if len(says) > 0 {
-			name += " (" + strings.Join(says, "; ") + ")"
+		others := func(f claims.Failure) bool { return f.Device != name }
+		if text := outlooks(slices.DeleteFunc(slices.Clone(d.Failures), others)); text != "" {
+			name += " (" + text + ")"
 		}
 		out = append(out, name)
 	}
@@ -128,7 +122,7 @@ and of the pods says that.`,
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), saysForgotten(row))
 			return err
 		},
-		ValidArgsFunction: at.completeClaims,
+		ValidArgsFunction: complete(1, at.endedClaims),
 	}
 	at.add(cmd.Flags())
 	return cmd
@@ -154,49 +148,23 @@ func oneClaim(cmd *cobra.Command, args []string) error {
 }
 
 func (a *agentSocket) claims(ctx context.Context) (rows []claims.Row, err error) {
-	address, err := a.address()
-	if err != nil {
-		return nil, err
-	}
-	err = address.get(ctx, &rows, "claims")
+	err = a.ask(ctx, nil, &rows, "claims")
 	return rows, err
 }
 
 func (a *agentSocket) forget(ctx context.Context, claim string) (row claims.Row, err error) {
 	namespace, name, _ := strings.Cut(claim, "/")
-	body, err := json.Marshal(claims.Question{Namespace: namespace, Name: name})
-	if err != nil {
-		return row, fmt.Errorf("encode the question: %w", err)
-	}
-	address, err := a.address()
-	if err != nil {
-		return row, err
-	}
-	err = address.ask(ctx, question{path: []string{"claims", "forget"}, body: body}, &row)
+	err = a.ask(ctx, claims.Question{Namespace: namespace, Name: name}, &row, "claims", "forget")
 	return row, err
 }
 
-// completeClaims offers the claims that only pods use which have ended.
-func (a *agentSocket) completeClaims(cmd *cobra.Command, args []string, _ string) (
-	[]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, noFiles
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-	defer cancel()
+// endedClaims lists the claims that only pods use which have ended.
+func (a *agentSocket) endedClaims(ctx context.Context, _ []string) (out []string, err error) {
 	rows, err := a.claims(ctx)
-	if err != nil {
-		return nil, noFiles
-	}
-	var out []string
 	for _, r := range rows {
-		ended := true
-		for _, u := range r.Users {
-			ended = ended && u.Ended
-		}
-		if ended {
+		if !slices.ContainsFunc(r.Users, func(u claims.UserRow) bool { return !u.Ended }) {
 			out = append(out, r.Namespace+"/"+r.Name)
 		}
 	}
-	return out, noFiles
+	return out, err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"time"
 
@@ -27,6 +28,24 @@ const noFiles = cobra.ShellCompDirectiveNoFileComp
 func words(of []string, directive cobra.ShellCompDirective) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return of, directive
+	}
+}
+
+// complete completes up to most arguments with what list returns, given those before. If list
+// fails or takes too long, nothing is offered.
+func complete(most int, list func(ctx context.Context, before []string) ([]string, error),
+) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, before []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(before) >= most {
+			return nil, noFiles
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+		defer cancel()
+		offers, err := list(ctx, before)
+		if err != nil {
+			return nil, noFiles
+		}
+		return offers, noFiles
 	}
 }
 

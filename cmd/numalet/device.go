@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -43,7 +42,7 @@ have them, and the devices that are cordoned, also those that no plugin lists no
 			}
 			return printDevices(cmd.OutOrStdout(), rows)
 		},
-		ValidArgsFunction: at.complete(1, nil),
+		ValidArgsFunction: at.completeDevices(1, nil),
 	}
 	choose(cmd.Flags(), &format, "output", "o", "how to print", "text", "json")
 	at.add(cmd.Flags())
@@ -70,7 +69,7 @@ func printDevices(out io.Writer, all []devices.Row) error {
 		if r.Reason != "" {
 			health += ": " + r.Reason
 		}
-		if failing := failures(r.Failures); failing != "" {
+		if failing := outlooks(r.Failures); failing != "" {
 			health += "; " + failing
 		}
 		rows.add(slices.Concat([]string{r.Resource, r.ID, health, cmp.Or(r.Nodes, "-")},
@@ -91,10 +90,10 @@ func under(r devices.Row) string {
 	return ""
 }
 
-// failures says of a device since when it is unhealthy, and what becomes of those who have it.
-func failures(all []devices.Failure) string {
+// outlooks says since when a device is unhealthy, and what becomes of those who have it.
+func outlooks[F interface{ String(now time.Time) string }](failures []F) string {
 	var out []string
-	for _, f := range all {
+	for _, f := range failures {
 		if text := f.String(time.Now()); !slices.Contains(out, text) {
 			out = append(out, text)
 		}
@@ -149,7 +148,7 @@ device that is not there now, should it come back under its id.`,
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), saysCordoned(answer))
 			return err
 		},
-		ValidArgsFunction: at.complete(2, func(r devices.Row) bool { return r.Cordon == nil }),
+		ValidArgsFunction: at.completeDevices(2, func(r devices.Row) bool { return r.Cordon == nil }),
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who read the list")
 	at.add(cmd.Flags())
@@ -194,7 +193,7 @@ func newUncordonCommand() *cobra.Command {
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), args[0], args[1], text)
 			return err
 		},
-		ValidArgsFunction: at.complete(2, func(r devices.Row) bool { return r.Cordon != nil }),
+		ValidArgsFunction: at.completeDevices(2, func(r devices.Row) bool { return r.Cordon != nil }),
 	}
 	at.add(cmd.Flags())
 	return cmd
@@ -210,49 +209,27 @@ func oneDevice(cmd *cobra.Command, args []string) error {
 }
 
 // devices returns the devices of a resource, or of all resources if it is "".
-func (a *agentSocket) devices(ctx context.Context, resource string) ([]devices.Row, error) {
-	address, err := a.address()
-	if err != nil {
-		return nil, err
-	}
-	var rows []devices.Row
-	if err := address.get(ctx, &rows, "devices"); err != nil {
-		return nil, err
-	}
+func (a *agentSocket) devices(ctx context.Context, resource string) (
+	rows []devices.Row, err error) {
+	err = a.ask(ctx, nil, &rows, "devices")
 	return slices.DeleteFunc(rows, func(r devices.Row) bool {
 		return resource != "" && r.Resource != resource
-	}), nil
+	}), err
 }
 
 // change has the agent cordon or uncordon a device.
 func (a *agentSocket) change(ctx context.Context, what string, q devices.Question) (
 	answer devices.Answer, err error) {
-	body, err := json.Marshal(q)
-	if err != nil {
-		return answer, fmt.Errorf("encode the question: %w", err)
-	}
-	address, err := a.address()
-	if err != nil {
-		return answer, err
-	}
-	err = address.ask(ctx, question{path: []string{"devices", what}, body: body}, &answer)
+	err = a.ask(ctx, q, &answer, "devices", what)
 	return answer, err
 }
 
-// complete offers resources as the first argument and, if most is 2, the ids of wanted devices as
-// the second.
-func (a *agentSocket) complete(most int, wanted func(devices.Row) bool) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) >= most {
-			return nil, noFiles
-		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-		defer cancel()
+// completeDevices offers resources as the first argument and, if most is 2, the ids of wanted
+// devices as the second.
+func (a *agentSocket) completeDevices(most int,
+	wanted func(devices.Row) bool) cobra.CompletionFunc {
+	return complete(most, func(ctx context.Context, args []string) (out []string, err error) {
 		rows, err := a.devices(ctx, strings.Join(args, ""))
-		if err != nil {
-			return nil, noFiles
-		}
-		var out []string
 		for _, r := range rows {
 			switch {
 			case wanted != nil && !wanted(r):
@@ -262,6 +239,6 @@ func (a *agentSocket) complete(most int, wanted func(devices.Row) bool) cobra.Co
 				out = append(out, r.ID)
 			}
 		}
-		return slices.Compact(out), noFiles
-	}
+		return slices.Compact(out), err
+	})
 }

@@ -64,7 +64,7 @@ what was removed or evicted for that, and which pod is next and why.`,
 				lastLines(record.Remarks.Logs))
 			return err
 		},
-		ValidArgsFunction: f.completePods,
+		ValidArgsFunction: complete(1, f.pods),
 	}
 	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", v1.NamespaceDefault,
 		"the pod's namespace")
@@ -164,19 +164,10 @@ func (f *explainFlags) pod(cmd *cobra.Command, arg string) (namespace, name stri
 	return namespace, name, nil
 }
 
-// completePods lists the agent's pods, with their namespace if it is not the one of the flag.
-func (f *explainFlags) completePods(cmd *cobra.Command, args []string, _ string) (
-	[]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, noFiles
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-	defer cancel()
+// pods lists the agent's pods, with their namespace if it is not the one of the flag.
+func (f *explainFlags) pods(ctx context.Context, _ []string) (names []string, err error) {
 	var pods v1.PodList
-	if err := f.server.get(ctx, &pods, "pods"); err != nil {
-		return nil, noFiles
-	}
-	var names []string
+	err = f.server.get(ctx, &pods, "pods")
 	for _, pod := range pods.Items {
 		name := pod.Name
 		if pod.Namespace != f.namespace {
@@ -184,5 +175,5 @@ func (f *explainFlags) completePods(cmd *cobra.Command, args []string, _ string)
 		}
 		names = append(names, name)
 	}
-	return names, noFiles
+	return names, err
 }

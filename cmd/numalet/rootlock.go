@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/gofrs/flock"
 	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/internal/await"
 )
 
 // takeRoot makes sure that this process is the only agent of the root directory: a second one would
@@ -67,19 +70,12 @@ func awaitUnserved(ctx context.Context, root string) error {
 	}
 	klog.FromContext(ctx).Info("Another agent serves sockets of the root directory, waiting for its "+
 		"end", "path", root, "limit", endingWait)
-	limit := time.After(endingWait)
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-limit:
-			return err
-		case <-time.After(20 * time.Millisecond):
-		}
-		if err = checkServed(root); err == nil {
-			return nil
-		}
+	limit, cancel := context.WithTimeout(ctx, endingWait)
+	defer cancel()
+	for err != nil && await.For(limit, 20*time.Millisecond) {
+		err = checkServed(root)
 	}
+	return cmp.Or(ctx.Err(), err)
 }
 
 // checkServed returns an error if another process serves sockets of the root directory.
