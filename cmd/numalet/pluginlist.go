@@ -101,14 +101,17 @@ func writePeers(out io.Writer, peers []devicemanager.Peer) error {
 func callsOf(p devicemanager.Peer) string {
 	var parts []string
 	for _, rpc := range slices.Sorted(maps.Keys(p.Calls)) {
-		c := p.Calls[rpc]
-		text := fmt.Sprintf("%s %d", rpc, c.All)
-		if c.Failed > 0 {
-			text += fmt.Sprintf(" (%d failed)", c.Failed)
-		}
-		parts = append(parts, text)
+		parts = append(parts, callsText(rpc, p.Calls[rpc].All, p.Calls[rpc].Failed))
 	}
 	return strings.Join(parts, ", ")
+}
+
+func callsText(rpc string, all, failed int) string {
+	text := fmt.Sprintf("%s %d", rpc, all)
+	if failed > 0 {
+		text += fmt.Sprintf(" (%d failed)", failed)
+	}
+	return text
 }
 
 func lastError(text string, at *time.Time) string {
@@ -156,12 +159,8 @@ func driverCalls(d dra.Driver) string {
 	var parts []string
 	for _, rpc := range slices.Sorted(maps.Keys(d.Calls)) {
 		c := d.Calls[rpc]
-		text := fmt.Sprintf("%s %d", rpc, c.All)
-		if c.Failed > 0 {
-			text += fmt.Sprintf(" (%d failed)", c.Failed)
-		}
-		took := time.Duration(c.LastSeconds * float64(time.Second))
-		parts = append(parts, text+", the last in "+took.Round(time.Millisecond).String())
+		took := time.Duration(c.LastSeconds * float64(time.Second)).Round(time.Millisecond)
+		parts = append(parts, fmt.Sprintf("%s, the last in %v", callsText(rpc, c.All, c.Failed), took))
 	}
 	return strings.Join(parts, "; ")
 }
