@@ -124,7 +124,7 @@ func benchCommandLine(cmd *cobra.Command, o bench.Options) string {
 
 func addBenchFlags(cmd *cobra.Command, o *bench.Options) {
 	f := cmd.Flags()
-	f.StringVar(&o.Site.Machine, "topology-from", "", "the machine: a ghw snapshot (.tar.gz or "+
+	f.StringVar(&o.Machine, "topology-from", "", "the machine: a ghw snapshot (.tar.gz or "+
 		"unpacked), a machine file in YAML, or fixture:NAME; empty is this machine")
 	f.StringArrayVar(&o.Site.Devices, "devices", nil,
 		"devices beside those of the machine's PCI bus: gpu=2 (on each node), "+

@@ -25,7 +25,9 @@ import (
 
 // Options holds the command line.
 type Options struct {
-	Site      Site
+	// Machine is the value of --topology-from. Site says what pods can have of that machine.
+	Machine   string
+	Site      rig.SiteConfig
 	Policies  Policies
 	Workload  Workload
 	Wait      time.Duration
@@ -44,15 +46,6 @@ type Policies struct {
 	// Configs holds configuration files of nodes as NAME=FILE, ConfigDirs drop-in directories as
 	// NAME=DIR.
 	Configs, ConfigDirs []string
-}
-
-// Site describes, in the words of the command line, the machine and what pods can have of it.
-type Site struct {
-	Machine      string
-	Devices      []string
-	ReservedCPUs string
-	IsolatedCPUs string
-	MaxPods      int64
 }
 
 // Workload says where the arriving pods come from: a mix to draw from, or a trace to read.
@@ -94,7 +87,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	machine, err := discover.Open(o.Site.Machine)
+	machine, err := discover.Open(o.Machine)
 	if err != nil {
 		return err
 	}
@@ -102,10 +95,8 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	site, err := rig.NewSite(rig.SiteConfig{
-		Machine: machine, Devices: o.Site.Devices, ReservedCPUs: o.Site.ReservedCPUs,
-		IsolatedCPUs: o.Site.IsolatedCPUs, MaxPods: o.Site.MaxPods,
-	})
+	o.Site.Machine = machine
+	site, err := rig.NewSite(o.Site)
 	if err != nil {
 		return err
 	}
@@ -126,8 +117,8 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	report := rig.Report{
-		Version: o.Report.Version, Command: o.Report.Command, Machine: site.Describe(cmp.Or(o.Site.Machine, "this host")),
-		Workload: workload,
+		Version: o.Report.Version, Command: o.Report.Command,
+		Machine: site.Describe(cmp.Or(o.Machine, "this host")), Workload: workload,
 	}
 	report.Policies, report.Interrupted = complete(outcomes, workload.Pods)
 	if len(report.Policies) == 0 {
