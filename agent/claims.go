@@ -15,7 +15,6 @@ import (
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/claims"
 	"github.com/numalet/numalet/agent/claims/claim"
-	"github.com/numalet/numalet/agent/claims/places"
 	"github.com/numalet/numalet/agent/fit"
 	"github.com/numalet/numalet/agent/health"
 	"github.com/numalet/numalet/agent/kubeapi/slices"
@@ -95,7 +94,7 @@ func newClaims(ctx context.Context, n node, drivers driverDomain) (c claimDomain
 	all := &ownDrivers{Drivers: drivers, on: n.hardware.Get().CPUDriver != ""}
 	c.slices = slices.New(slices.Config{
 		Client: n.kube.Main(), Node: n.name, Usable: all.usable(drivers.AllUsable),
-		Attributes: n.attributes(),
+		Attributes: n.cfg.Placement.Attributes(),
 		Machine:    func() *topology.Machine { return n.hardware.Get().Machine },
 		Changed:    c.changed.Publish, Restored: mailbox.Subscribe(n.kube.Restored()),
 	})
@@ -117,15 +116,9 @@ func newClaims(ctx context.Context, n node, drivers driverDomain) (c claimDomain
 		"claims are prepared again when pods need them")
 }
 
-// attributes says what attributes of claims' devices mean.
-func (n node) attributes() places.Table {
-	own, _ := places.ParseTable(n.cfg.Placement.ClaimAttributes) // the configuration was checked
-	return places.Default().With(own)
-}
-
 // placer says where the devices of claims are that are asked about.
 func (c claimDomain) placer(n node) fit.Placer {
-	out := fit.Placer{Table: n.attributes(),
+	out := fit.Placer{Table: n.cfg.Placement.Attributes(),
 		Machine: func() *topology.Machine { return n.hardware.Get().Machine }}
 	if c.slices != nil {
 		out.Place = c.slices.Place

@@ -149,6 +149,12 @@ func (p *Placement) check(to *problems) {
 	}
 }
 
+// Attributes says what attributes of claims' devices mean, in a configuration that was checked.
+func (p *Placement) Attributes() places.Table {
+	own, _ := places.ParseTable(p.ClaimAttributes)
+	return places.Default().With(own)
+}
+
 // Rules returns the rules of pods' placement, from the topology manager's settings and the flags.
 func (c *Config) Rules() (r topology.Rules, err error) {
 	if r.Policy, err = topology.ParsePolicy(c.Kubelet.TopologyManagerPolicy); err != nil {

@@ -17,7 +17,6 @@ import (
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
-	"github.com/numalet/numalet/agent/claims/places"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/fit"
 	"github.com/numalet/numalet/agent/source"
@@ -103,8 +102,7 @@ The exit code is 0 when all fit, 1 when not, 2 when there is no answer.`,
 	})
 	f.add(cmd.Flags())
 	answers(cmd, "not all fit", func(cmd *cobra.Command) (bool, error) {
-		offline := func() (decide.Snapshot, error) { return f.offline(cmd.Flags(), agentFlags) }
-		return f.run(cmd, offline, own)
+		return f.run(cmd, agentFlags, own)
 	})
 	return cmd
 }
@@ -124,15 +122,14 @@ func (f *fitFlags) add(flags *pflag.FlagSet) {
 		"without --server, a numalet_state with the pods that run already")
 }
 
-// run prints the answer and reports whether all pods fit. agentFlags names the flags that configure
-// the agent, which have no meaning for an agent that already runs.
-func (f *fitFlags) run(cmd *cobra.Command, offline func() (decide.Snapshot, error),
-	agentFlags []string) (bool, error) {
+// run prints the answer and reports whether all pods fit. The flags that are named configure the
+// agent, and have no meaning for one that already runs.
+func (f *fitFlags) run(cmd *cobra.Command, agentFlags *config.Flags, named []string) (bool, error) {
 	if cmd.Flags().NArg() > 0 || len(f.files) == 0 {
 		return false,
 			errors.New("name the file with the pods with -f; numalet fit --help tells more")
 	}
-	if err := f.check(cmd.Flags(), agentFlags); err != nil {
+	if err := f.check(cmd.Flags(), named); err != nil {
 		return false, err
 	}
 	manifest, err := f.manifests(cmd.InOrStdin())
@@ -143,7 +140,7 @@ func (f *fitFlags) run(cmd *cobra.Command, offline func() (decide.Snapshot, erro
 	if f.server.named() {
 		answer, err = f.ask(cmd.Context(), manifest)
 	} else {
-		answer, err = f.place(cmd, manifest, offline)
+		answer, err = f.place(cmd, manifest, agentFlags)
 	}
 	if err != nil {
 		return false, err
@@ -197,17 +194,17 @@ func (f *fitFlags) manifests(stdin io.Reader) ([]byte, error) {
 }
 
 // place answers without an agent.
-func (f *fitFlags) place(cmd *cobra.Command, manifest []byte,
-	offline func() (decide.Snapshot, error)) (fit.Answer, error) {
-	strict, err := cmd.Flags().GetBool("refuse-unknown-fields")
+func (f *fitFlags) place(cmd *cobra.Command, manifest []byte, agentFlags *config.Flags) (
+	fit.Answer, error) {
+	cfg, err := config.Load(cmd.Flags(), agentFlags)
 	if err != nil {
 		return fit.Answer{}, err
 	}
-	read, err := source.Read(manifest, strict)
+	read, err := source.Read(manifest, cfg.RefuseUnknownFields)
 	if err != nil {
 		return fit.Answer{}, err
 	}
-	snapshot, err := offline()
+	snapshot, err := f.offline(cfg)
 	if err != nil {
 		return fit.Answer{}, err
 	}
@@ -215,12 +212,9 @@ func (f *fitFlags) place(cmd *cobra.Command, manifest []byte,
 	if err != nil {
 		return fit.Answer{}, err
 	}
-	table, err := attributesOf(cmd.Flags())
-	if err != nil {
-		return fit.Answer{}, err
-	}
 	question.Pods = read.Pods
-	question.Claims = fit.NewClaims(read, table, snapshot.View.Hardware.Machine, nil)
+	question.Claims = fit.NewClaims(read, cfg.Placement.Attributes(),
+		snapshot.View.Hardware.Machine, nil)
 	answer, err := fit.Place(cmd.Context(), snapshot, question)
 	if err != nil {
 		return answer, err
@@ -239,24 +233,8 @@ func (f *fitFlags) place(cmd *cobra.Command, manifest []byte,
 	return answer, nil
 }
 
-// attributesOf returns what says where the devices of claims are.
-func attributesOf(flags *pflag.FlagSet) (places.Table, error) {
-	entries, err := flags.GetStringSlice("claim-attributes")
-	if err != nil {
-		return nil, err
-	}
-	added, err := places.ParseTable(entries)
-	return places.Default().With(added), err
-}
-
-// offline returns a node with the configuration of the agent's flags and the devices and pods of
-// --devices and --state.
-func (f *fitFlags) offline(flags *pflag.FlagSet, agentFlags *config.Flags) (
-	decide.Snapshot, error) {
-	cfg, err := config.Load(flags, agentFlags)
-	if err != nil {
-		return decide.Snapshot{}, err
-	}
+// offline returns a node with the configuration and the devices and pods of --devices and --state.
+func (f *fitFlags) offline(cfg *config.Config) (decide.Snapshot, error) {
 	inventory, err := readDevices(f.devices)
 	if err != nil {
 		return decide.Snapshot{}, err
