@@ -32,6 +32,7 @@ type Server struct {
 
 	cmd    *exec.Cmd
 	exited chan struct{}
+	how    error // read it once exited is closed
 }
 
 // Name returns the program's name.
@@ -69,13 +70,19 @@ func (s *Server) Start() error {
 	s.cmd, s.exited = cmd, exited
 	go func() {
 		defer close(exited)
-		_ = cmd.Wait() // its log says why
+		s.how = cmd.Wait()
 	}()
 	return nil
 }
 
 // Exited returns a channel that is closed after the program exited and was waited for.
 func (s *Server) Exited() <-chan struct{} { return s.exited }
+
+// How returns the error with which the program exited, once it has.
+func (s *Server) How() error { return s.how }
+
+// PID returns the process's id.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
 
 // Stop sends SIGTERM, and kills the program if it has not exited after stopTimeout.
 func (s *Server) Stop() {

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/numalet/numalet/internal/child"
 	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/internal/lab/containerd"
 	"github.com/numalet/numalet/internal/lab/crisim"
@@ -45,8 +45,7 @@ type Node struct {
 
 // process is the agent's.
 type process struct {
-	agent *exec.Cmd // nil: it was not started, or has ended
-	ended chan error
+	agent *child.Server // nil: it was not started, or has ended
 }
 
 // New makes a node with a simulated runtime on the machine "playground". Only the runtime runs yet.
@@ -173,50 +172,37 @@ func (n *Node) StartOnly() {
 	if err := os.WriteFile(config, raw, 0o644); err != nil {
 		n.t.Fatal(err)
 	}
-	args := append([]string{"--config=" + config}, n.Args...)
-	if len(n.Program) == 0 {
-		n.agent = n.command("log", args...)
-	} else {
-		n.agent = n.start("log", exec.Command(n.Program[0],
-			slices.Concat(n.Program[1:], args)...))
-	}
-	n.ended = make(chan error, 1)
-	go func(cmd *exec.Cmd, ended chan<- error) { ended <- cmd.Wait() }(n.agent, n.ended)
+	n.agent = n.start("log", n.Program, append([]string{"--config=" + config}, n.Args...)...)
 }
 
-// command starts a numalet command with a log in Dir. It ends with the test's process.
-func (n *Node) command(log string, args ...string) *exec.Cmd {
+// start starts a program, by default numalet, with a log in Dir. It ends with the test's process.
+func (n *Node) start(log string, program []string, args ...string) *child.Server {
 	n.t.Helper()
-	binary, err := Binary()
-	if err != nil {
+	if len(program) == 0 {
+		binary, err := Binary()
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		program = []string{binary}
+	}
+	s := &child.Server{
+		Program: program[0], Args: slices.Concat(program[1:], args), Env: raceOptions(n.Dir),
+		Log: filepath.Join(n.Dir, log),
+	}
+	if err := s.Start(); err != nil {
 		n.t.Fatal(err)
 	}
-	return n.start(log, exec.Command(binary, args...))
-}
-
-func (n *Node) start(log string, cmd *exec.Cmd) *exec.Cmd {
-	n.t.Helper()
-	flags := os.O_CREATE | os.O_APPEND | os.O_WRONLY
-	out, err := os.OpenFile(filepath.Join(n.Dir, log), flags, 0o644)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	defer out.Close()
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.Env = append(os.Environ(), raceOptions(n.Dir)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		n.t.Fatal(err)
-	}
-	return cmd
+	return s
 }
 
 // Exited reports whether the started agent has ended, and how.
 func (p *process) Exited() (exited bool, how error) {
+	if p.agent == nil {
+		return false, nil
+	}
 	select {
-	case how = <-p.ended:
-		p.ended <- how
-		return true, how
+	case <-p.agent.Exited():
+		return true, p.agent.How()
 	default:
 		return false, nil
 	}
@@ -224,21 +210,19 @@ func (p *process) Exited() (exited bool, how error) {
 
 // Kill kills the agent with SIGKILL and waits for its end.
 func (p *process) Kill() {
-	if p.agent == nil {
-		return
+	if p.agent != nil {
+		p.agent.Kill()
+		p.agent = nil
 	}
-	_ = p.agent.Process.Kill() // it may have ended already
-	<-p.ended
-	p.agent = nil
 }
 
 // PID returns the agent's process id.
-func (p *process) PID() int { return p.agent.Process.Pid }
+func (p *process) PID() int { return p.agent.PID() }
 
 // Stop stops the agent with SIGTERM and returns how it exited.
 func (n *Node) Stop() error {
 	n.t.Helper()
-	if err := n.agent.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := n.agent.Signal(syscall.SIGTERM); err != nil {
 		n.t.Fatal(err)
 	}
 	return n.end("SIGTERM")
@@ -256,7 +240,7 @@ func (n *Node) Stacks() string {
 	if n.agent == nil {
 		return ""
 	}
-	_ = n.agent.Process.Signal(syscall.SIGQUIT) // it may have ended already
+	_ = n.agent.Signal(syscall.SIGQUIT) // it may have ended already
 	n.AwaitKilled()
 	return n.LogTail(10_000)
 }
@@ -264,9 +248,10 @@ func (n *Node) Stacks() string {
 func (n *Node) end(after string) error {
 	n.t.Helper()
 	select {
-	case err := <-n.ended:
+	case <-n.agent.Exited():
+		how := n.agent.How()
 		n.agent = nil
-		return err
+		return how
 	case <-time.After(Patience):
 		n.t.Fatalf("the agent has not ended within %v of %s", Patience, after)
 		return nil

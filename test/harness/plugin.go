@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"sync"
 
 	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
 )
@@ -27,13 +26,10 @@ func (n *Node) PluginNamed(name, resource string, args ...string) (
 	}
 	control := filepath.Join(n.Dir, name+".ctl")
 	_ = os.Remove(control) // left by an earlier process
-	cmd := n.command(name+".log", append([]string{
+	plugin := n.start(name+".log", nil, append([]string{
 		"plugin", "sim", "--resource=" + resource, "--control=" + control, "--dir=" + dir,
 	}, args...)...)
-	stop = sync.OnceFunc(func() {
-		_ = cmd.Process.Kill() // it may have crashed already
-		_ = cmd.Wait()
-	})
+	stop = plugin.Kill
 	n.t.Cleanup(stop)
 	ctl = pluginsim.NewClient(control)
 	n.Eventually("the plugin takes orders", func() error {
