@@ -12,7 +12,8 @@ import (
 )
 
 // GetPluginInfo returns the driver's name.
-func (d *Driver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+func (d *Driver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (
+	*csi.GetPluginInfoResponse, error) {
 	return &csi.GetPluginInfoResponse{Name: d.config.Name, VendorVersion: "1.0.0"}, nil
 }
 
@@ -25,13 +26,14 @@ func (d *Driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabiliti
 	}
 	out := &csi.GetPluginCapabilitiesResponse{}
 	for _, s := range services {
-		out.Capabilities = append(out.Capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{
-			Service: &csi.PluginCapability_Service{Type: s}}})
+		out.Capabilities = append(out.Capabilities, &csi.PluginCapability{
+			Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: s}}})
 	}
 	if !d.config.NoExpand {
 		out.Capabilities = append(out.Capabilities, &csi.PluginCapability{
-			Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{
-				Type: csi.PluginCapability_VolumeExpansion_ONLINE}}})
+			Type: &csi.PluginCapability_VolumeExpansion_{
+				VolumeExpansion: &csi.PluginCapability_VolumeExpansion{
+					Type: csi.PluginCapability_VolumeExpansion_ONLINE}}})
 	}
 	return out, nil
 }
@@ -64,15 +66,16 @@ func (d *Driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 }
 
 // CreateVolume makes the volume of that name; one that fits is there already: success.
-func (d *Driver) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+func (d *Driver) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (
+	*csi.CreateVolumeResponse, error) {
 	if r.GetName() == "" || len(r.GetVolumeCapabilities()) == 0 {
-		return nil, status.Error(codes.InvalidArgument, "the request has no name or no capability")
+		return nil, invalid("the request has no name or no capability")
 	}
 	if err := d.possible(r.GetVolumeCapabilities()...); err != nil {
 		return nil, err
 	}
 	if r.GetVolumeContentSource() != nil {
-		return nil, status.Error(codes.InvalidArgument, "volumes have no source here")
+		return nil, invalid("volumes have no source here")
 	}
 	bytes, err := size(r.GetCapacityRange().GetRequiredBytes(), r.GetCapacityRange().GetLimitBytes())
 	if err != nil {
@@ -104,7 +107,8 @@ func (d *Driver) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (*c
 }
 
 // DeleteVolume removes a volume that nobody has attached.
-func (d *Driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+func (d *Driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (
+	*csi.DeleteVolumeResponse, error) {
 	v, dir, err := d.find(r.GetVolumeId())
 	switch {
 	case status.Code(err) == codes.NotFound:
@@ -112,7 +116,7 @@ func (d *Driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*c
 	case err != nil:
 		return nil, err
 	case len(v.Attached) > 0:
-		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached", v.ID)
+		return nil, unready("volume %s is attached", v.ID)
 	}
 	return &csi.DeleteVolumeResponse{}, os.RemoveAll(dir)
 }
@@ -121,18 +125,18 @@ func (d *Driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*c
 func (d *Driver) ControllerPublishVolume(_ context.Context, r *csi.ControllerPublishVolumeRequest) (
 	*csi.ControllerPublishVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetNodeId() == "" || r.GetVolumeCapability() == nil {
-		return nil, status.Error(codes.InvalidArgument, "the request has no volume, node or capability")
+		return nil, invalid("the request has no volume, node or capability")
 	}
 	v, _, err := d.find(r.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}
 	if r.GetNodeId() != d.config.Node && !slices.Contains(d.config.Nodes, r.GetNodeId()) {
-		return nil, status.Errorf(codes.NotFound, "there is no node %s", r.GetNodeId())
+		return nil, absent("there is no node %s", r.GetNodeId())
 	}
 	for node, readonly := range v.Attached {
 		if node != r.GetNodeId() && !(readonly && r.GetReadonly()) {
-			return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %s", v.ID, node)
+			return nil, unready("volume %s is attached to node %s", v.ID, node)
 		}
 	}
 	if readonly, is := v.Attached[r.GetNodeId()]; is && readonly != r.GetReadonly() {
@@ -147,7 +151,8 @@ func (d *Driver) ControllerPublishVolume(_ context.Context, r *csi.ControllerPub
 }
 
 // ControllerUnpublishVolume detaches a volume from a node, or from all.
-func (d *Driver) ControllerUnpublishVolume(_ context.Context, r *csi.ControllerUnpublishVolumeRequest) (
+func (d *Driver) ControllerUnpublishVolume(_ context.Context,
+	r *csi.ControllerUnpublishVolumeRequest) (
 	*csi.ControllerUnpublishVolumeResponse, error) {
 	v, _, err := d.find(r.GetVolumeId())
 	switch {
@@ -164,13 +169,14 @@ func (d *Driver) ControllerUnpublishVolume(_ context.Context, r *csi.ControllerU
 }
 
 // ValidateVolumeCapabilities confirms what is possible.
-func (d *Driver) ValidateVolumeCapabilities(_ context.Context, r *csi.ValidateVolumeCapabilitiesRequest) (
+func (d *Driver) ValidateVolumeCapabilities(_ context.Context,
+	r *csi.ValidateVolumeCapabilitiesRequest) (
 	*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if _, _, err := d.find(r.GetVolumeId()); err != nil {
 		return nil, err
 	}
 	if len(r.GetVolumeCapabilities()) == 0 {
-		return nil, status.Error(codes.InvalidArgument, "the request has no capability")
+		return nil, invalid("the request has no capability")
 	}
 	if err := d.possible(r.GetVolumeCapabilities()...); err != nil {
 		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
@@ -189,7 +195,7 @@ func (d *Driver) ControllerExpandVolume(_ context.Context, r *csi.ControllerExpa
 		return nil, err
 	}
 	if r.GetCapacityRange() == nil {
-		return nil, status.Error(codes.InvalidArgument, "the request has no size")
+		return nil, invalid("the request has no size")
 	}
 	bytes, err := size(r.GetCapacityRange().GetRequiredBytes(), r.GetCapacityRange().GetLimitBytes())
 	if err != nil {
@@ -209,13 +215,13 @@ func (d *Driver) possible(all ...*csi.VolumeCapability) error {
 		fs := c.GetMount().GetFsType()
 		switch {
 		case c.GetAccessMode().GetMode() == csi.VolumeCapability_AccessMode_UNKNOWN:
-			return status.Error(codes.InvalidArgument, "a capability has no access mode")
+			return invalid("a capability has no access mode")
 		case c.GetBlock() == nil && c.GetMount() == nil:
-			return status.Error(codes.InvalidArgument, "a capability is neither of a block device nor of a mount")
+			return invalid("a capability is neither of a block device nor of a mount")
 		case c.GetBlock() != nil && d.config.Plain:
-			return status.Error(codes.InvalidArgument, "volumes are directories here")
+			return invalid("volumes are directories here")
 		case fs != "" && fs != "ext4" && fs != "xfs":
-			return status.Errorf(codes.InvalidArgument, "there is no file system %q, only ext4 and xfs", fs)
+			return invalid("there is no file system %q, only ext4 and xfs", fs)
 		}
 	}
 	return nil

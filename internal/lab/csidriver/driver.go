@@ -186,12 +186,14 @@ type registration struct {
 	d *Driver
 }
 
-func (r registration) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
+func (r registration) GetInfo(context.Context, *registerapi.InfoRequest) (
+	*registerapi.PluginInfo, error) {
 	return &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: r.d.config.Name,
 		Endpoint: r.d.config.Socket, SupportedVersions: []string{"1.0.0"}}, nil
 }
 
-func (r registration) NotifyRegistrationStatus(_ context.Context, s *registerapi.RegistrationStatus) (
+func (r registration) NotifyRegistrationStatus(_ context.Context,
+	s *registerapi.RegistrationStatus) (
 	*registerapi.RegistrationStatusResponse, error) {
 	var err error
 	if !s.GetPluginRegistered() {

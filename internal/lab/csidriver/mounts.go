@@ -1,6 +1,7 @@
 package csidriver
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ func (d *Driver) mount(dir, at string, c *csi.VolumeCapability) error {
 			return err
 		}
 	case has != kind:
-		return status.Errorf(codes.InvalidArgument, "the volume has %s, not %s", has, kind)
+		return invalid("the volume has %s, not %s", has, kind)
 	}
 	args := []string{"-t", kind, device, at}
 	if options := c.GetMount().GetMountFlags(); len(options) > 0 {
@@ -53,7 +54,7 @@ func (d *Driver) mount(dir, at string, c *csi.VolumeCapability) error {
 	return run("mount", args...)
 }
 
-// grow makes the loop device, and the file system that is mounted at the path, as large as the image.
+// grow makes the loop device, and the file system mounted at the path, as large as the image.
 func (d *Driver) grow(dir, at string) error {
 	device, err := loopOf(d.image(dir), false)
 	if err != nil {
@@ -102,7 +103,7 @@ func loopOf(image string, set bool) (string, error) {
 		}
 	}
 	if !set {
-		return "", status.Errorf(codes.NotFound, "%s has no loop device", image)
+		return "", absent("%s has no loop device", image)
 	}
 	out, err := exec.Command("losetup", "--find", "--show", image).CombinedOutput()
 	if err != nil {
@@ -228,7 +229,8 @@ func withDevice(device string, do func(fd int) error) error {
 
 func run(program string, args ...string) error {
 	if out, err := exec.Command(program, args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+		return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err,
+			bytes.TrimSpace(out))
 	}
 	return nil
 }

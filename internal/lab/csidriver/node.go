@@ -18,7 +18,8 @@ import (
 const ephemeral = "csi.storage.k8s.io/ephemeral"
 
 // NodeGetInfo returns the node's id, how many volumes it takes, and where it is.
-func (d *Driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+func (d *Driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (
+	*csi.NodeGetInfoResponse, error) {
 	out := &csi.NodeGetInfoResponse{NodeId: d.config.Node, MaxVolumesPerNode: d.config.MaxVolumes}
 	if len(d.config.Topology) > 0 {
 		out.AccessibleTopology = &csi.Topology{Segments: d.config.Topology}
@@ -55,7 +56,7 @@ func (d *Driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 func (d *Driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeRequest) (
 	*csi.NodeStageVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" || r.GetVolumeCapability() == nil {
-		return nil, status.Error(codes.InvalidArgument, "the request has no volume, path or capability")
+		return nil, invalid("the request has no volume, path or capability")
 	}
 	if err := d.possible(r.GetVolumeCapability()); err != nil {
 		return nil, err
@@ -65,13 +66,14 @@ func (d *Driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeReques
 		return nil, err
 	}
 	if _, attached := v.Attached[d.config.Node]; !attached && !d.config.NoAttach {
-		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is not attached to this node", v.ID)
+		return nil, unready("volume %s is not attached to this node", v.ID)
 	}
 	if r.GetVolumeCapability().GetBlock() != nil {
 		_, err := loopOf(d.image(dir), true)
 		return &csi.NodeStageVolumeResponse{}, err
 	}
-	return &csi.NodeStageVolumeResponse{}, d.mount(dir, r.GetStagingTargetPath(), r.GetVolumeCapability())
+	return &csi.NodeStageVolumeResponse{},
+		d.mount(dir, r.GetStagingTargetPath(), r.GetVolumeCapability())
 }
 
 // NodeUnstageVolume undoes NodeStageVolume; what is not there is success.
@@ -92,7 +94,7 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 	*csi.NodePublishVolumeResponse, error) {
 	target, capability := r.GetTargetPath(), r.GetVolumeCapability()
 	if r.GetVolumeId() == "" || target == "" || capability == nil {
-		return nil, status.Error(codes.InvalidArgument, "the request has no volume, path or capability")
+		return nil, invalid("the request has no volume, path or capability")
 	}
 	if err := d.possible(capability); err != nil {
 		return nil, err
@@ -106,7 +108,7 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 	}
 	switch staged := r.GetStagingTargetPath(); {
 	case staged == "" && !d.config.NoStage:
-		return nil, status.Error(codes.FailedPrecondition, "the request has no path where the volume is staged")
+		return nil, unready("the request has no path where the volume is staged")
 	case capability.GetBlock() != nil:
 		device, err := loopOf(d.image(dir), d.config.NoStage)
 		if err != nil {
@@ -119,7 +121,7 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 		}
 		return &csi.NodePublishVolumeResponse{}, readonly(target, r.GetReadonly())
 	case !mounted(staged):
-		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is not staged at %s", r.GetVolumeId(), staged)
+		return nil, unready("volume %s is not staged at %s", r.GetVolumeId(), staged)
 	default:
 		if err := d.alone(dir, capability, staged, target); err != nil {
 			return nil, err
@@ -130,7 +132,8 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 
 // alone refuses a second target of a volume for a single writer.
 func (d *Driver) alone(dir string, c *csi.VolumeCapability, staged, target string) error {
-	if c.GetAccessMode().GetMode() != csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER || d.config.Plain {
+	const single = csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+	if c.GetAccessMode().GetMode() != single || d.config.Plain {
 		return nil
 	}
 	device, err := loopOf(d.image(dir), false)
@@ -139,14 +142,15 @@ func (d *Driver) alone(dir string, c *csi.VolumeCapability, staged, target strin
 	}
 	for _, at := range mountsOf(device) {
 		if at != staged && at != target {
-			return status.Errorf(codes.FailedPrecondition, "the volume is published at %s", at)
+			return unready("the volume is published at %s", at)
 		}
 	}
 	return nil
 }
 
 // publishInline makes a pod's own directory; it goes with its publishing.
-func (d *Driver) publishInline(r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+func (d *Driver) publishInline(r *csi.NodePublishVolumeRequest) (
+	*csi.NodePublishVolumeResponse, error) {
 	if _, err := d.dirOf(r.GetVolumeId()); err != nil {
 		return nil, err
 	}
@@ -190,7 +194,7 @@ func (d *Driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequ
 		return nil, err
 	}
 	if _, err := os.Stat(r.GetVolumePath()); err != nil {
-		return nil, status.Errorf(codes.NotFound, "there is nothing at %s", r.GetVolumePath())
+		return nil, absent("there is nothing at %s", r.GetVolumePath())
 	}
 	if d.config.Plain {
 		return &csi.NodeExpandVolumeResponse{CapacityBytes: v.Size}, nil
@@ -210,7 +214,7 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStats
 	}
 	info, err := os.Stat(r.GetVolumePath())
 	if err != nil {
-		return nil, status.Errorf(codes.NotFound, "there is nothing at %s", r.GetVolumePath())
+		return nil, absent("there is nothing at %s", r.GetVolumePath())
 	}
 	if !info.IsDir() {
 		return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
@@ -222,8 +226,8 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStats
 	}
 	block := stat.Bsize
 	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
-		{Unit: csi.VolumeUsage_BYTES, Total: int64(stat.Blocks) * block, Available: int64(stat.Bavail) * block,
-			Used: int64(stat.Blocks-stat.Bfree) * block},
+		{Unit: csi.VolumeUsage_BYTES, Total: int64(stat.Blocks) * block,
+			Available: int64(stat.Bavail) * block, Used: int64(stat.Blocks-stat.Bfree) * block},
 		{Unit: csi.VolumeUsage_INODES, Total: int64(stat.Files), Available: int64(stat.Ffree),
 			Used: int64(stat.Files - stat.Ffree)},
 	}}, nil
@@ -231,7 +235,19 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStats
 
 func wanting(text string) error {
 	if text == "" {
-		return status.Error(codes.InvalidArgument, "the request has no volume or path")
+		return invalid("the request has no volume or path")
 	}
 	return nil
+}
+
+func invalid(format string, args ...any) error {
+	return status.Errorf(codes.InvalidArgument, format, args...)
+}
+
+func absent(format string, args ...any) error {
+	return status.Errorf(codes.NotFound, format, args...)
+}
+
+func unready(format string, args ...any) error {
+	return status.Errorf(codes.FailedPrecondition, format, args...)
 }

@@ -1,6 +1,7 @@
 package csidriver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"os"
@@ -61,7 +62,7 @@ func (d *Driver) take(method, volume string) Order {
 		return Order{}
 	}
 	for i, o := range orders {
-		if (o.Method != "" && o.Method != method) || (o.Volume != "" && o.Volume != volume) || o.Times < 0 {
+		if o.Times < 0 || cmp.Or(o.Method, method) != method || cmp.Or(o.Volume, volume) != volume {
 			continue
 		}
 		if o.Times > 0 {

@@ -35,10 +35,10 @@ func idOf(name string) string { return fmt.Sprintf("vol-%x", sha256.Sum256([]byt
 // dirOf returns a volume's folder. An id that is no name of a file has none.
 func (d *Driver) dirOf(id string) (string, error) {
 	if id == "" {
-		return "", status.Error(codes.InvalidArgument, "the request has no volume id")
+		return "", invalid("the request has no volume id")
 	}
 	if len(id) > 100 || strings.ContainsAny(id, "/\x00") || strings.HasPrefix(id, ".") {
-		return "", status.Errorf(codes.NotFound, "there is no volume %.100q", id)
+		return "", absent("there is no volume %.100q", id)
 	}
 	return filepath.Join(d.config.Dir, "volumes", id), nil
 }
@@ -59,7 +59,7 @@ func (d *Driver) find(id string) (volume, string, error) {
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, "volume.json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return volume{}, "", status.Errorf(codes.NotFound, "there is no volume %s", id)
+		return volume{}, "", absent("there is no volume %s", id)
 	}
 	var v volume
 	if err == nil {
