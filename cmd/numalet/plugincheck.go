@@ -103,16 +103,9 @@ func (f *pluginCheckFlags) run(ctx context.Context, stdout io.Writer) (good bool
 	}
 	files := &outFiles{}
 	defer func() { err = errors.Join(err, files.close()) }()
-	result, log := stdout, io.Discard
+	result, log, transcript := stdout, files.create(f.log), files.create(f.transcript)
 	if f.out != "" {
 		result = files.create(f.out)
-	}
-	if f.log != "" {
-		log = files.create(f.log)
-	}
-	transcript := io.Discard
-	if f.transcript != "" {
-		transcript = files.create(f.transcript)
 	}
 	if files.err != nil {
 		return false, files.err
@@ -216,7 +209,11 @@ type outFiles struct {
 	err error
 }
 
+// create returns a writer to a new file; without a path nothing is written.
 func (o *outFiles) create(path string) io.Writer {
+	if path == "" {
+		return io.Discard
+	}
 	f, err := os.Create(path)
 	if err != nil {
 		o.err = errors.Join(o.err, err)

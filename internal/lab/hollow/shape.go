@@ -68,10 +68,8 @@ const settingsDir = "nodes.d"
 
 // write writes the nodes' settings, and returns the flags of an agent that reads them.
 func (c Config) write() ([]string, error) {
-	settings := maps.Clone(c.Settings)
-	if settings == nil {
-		settings = map[string]any{}
-	}
+	settings := map[string]any{}
+	maps.Copy(settings, c.Settings)
 	maps.Copy(settings, map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		// Nothing serves this endpoint, and nothing connects to it.

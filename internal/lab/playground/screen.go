@@ -3,6 +3,7 @@ package playground
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -103,21 +104,14 @@ const (
 // precedence over the table.
 func (s screen) page() string {
 	blocks := s.blocks()
-	total := 0
-	for _, block := range blocks {
-		total += len(block)
-	}
+	total := len(slices.Concat(blocks...))
 	if s.height > 0 && total-len(blocks[eventsAt]) > s.height {
 		s.shorten(blocks)
 		clip(blocks, []int{titleAt, footAt, hintsAt, notesAt, freeAt, tableAt, eventsAt}, s.height)
 	} else if s.height > 0 {
 		clip(blocks, []int{titleAt, footAt, notesAt, tableAt, freeAt, hintsAt, eventsAt}, s.height)
 	}
-	var all []string
-	for _, block := range blocks {
-		all = append(all, block...)
-	}
-	return strings.Join(all, "\n")
+	return strings.Join(slices.Concat(blocks...), "\n")
 }
 
 // shorten replaces the blocks by versions with fewer lines.
@@ -178,10 +172,7 @@ func (r reason) lines(width, most int) []string {
 	if !r.wrong {
 		return faint(lines, 0)
 	}
-	for i, line := range lines {
-		lines[i] = lipgloss.NewStyle().Foreground(lipgloss.Red).Render(line)
-	}
-	return lines
+	return styled(lipgloss.NewStyle().Foreground(lipgloss.Red), lines)
 }
 
 // blocks returns what is shown if there is room for everything.
@@ -191,10 +182,7 @@ func (s screen) blocks() [][]string {
 	for _, note := range s.reasons() {
 		why = append(why, note.lines(width, 0)...)
 	}
-	title := wrap(s.headline, width)
-	for i, line := range title {
-		title[i] = lipgloss.NewStyle().Bold(true).Render(line)
-	}
+	title := styled(lipgloss.NewStyle().Bold(true), wrap(s.headline, width))
 	var hints []string
 	for _, h := range s.hints {
 		hints = append(hints, faint(h.lines(width), 0)...)

@@ -78,13 +78,18 @@ func (v viewer) print(rows []placement.Row) error {
 
 // faint wraps the texts at width columns and makes the lines faint.
 func faint(texts []string, width int) (out []string) {
-	style := lipgloss.NewStyle().Faint(true)
 	for _, text := range texts {
-		for _, line := range wrap(text, width) {
-			out = append(out, style.Render(line))
-		}
+		out = append(out, wrap(text, width)...)
 	}
-	return out
+	return styled(lipgloss.NewStyle().Faint(true), out)
+}
+
+// styled gives each of the lines a style, in place.
+func styled(style lipgloss.Style, lines []string) []string {
+	for i, line := range lines {
+		lines[i] = style.Render(line)
+	}
+	return lines
 }
 
 // lines prints a line whenever a container's row changes, for pipes and logs. It ends when the

@@ -66,9 +66,7 @@ func newWorld(site *Site, p Policy) (*world, error) {
 		site: site, live: map[int]tenant{}, idle: map[int]bool{},
 		devices: map[string]sets.Set[string]{}, published: publishedBy(site), claimed: sets.New[deviceKey](),
 	}
-	for _, id := range site.Machine.Online().Difference(site.ReservedCPUs).UnsortedList() {
-		w.idle[id] = true
-	}
+	w.setIdle(site.Machine.Online().Difference(site.ReservedCPUs), true)
 	for name, r := range site.Inventory.Resources {
 		w.devices[name] = sets.New[string]()
 		for _, d := range r.Devices {

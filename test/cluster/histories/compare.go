@@ -91,10 +91,8 @@ func way(values []Value) string {
 
 // Pod returns how the records of a pod differ without intention, a text for each field.
 func (c *Comparison) Pod(pod string, ours, theirs History) (out []string) {
-	fields := maps.Clone(ours)
-	if fields == nil {
-		fields = History{}
-	}
+	fields := History{}
+	maps.Copy(fields, ours)
 	maps.Copy(fields, theirs)
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
 		a, b := ours[field], theirs[field]
