@@ -94,7 +94,7 @@ func (w *world) checkClaims(l *lot, c *v1.Container, got allocation.Container) e
 		left, seen, common := l.Claims[at].counts(), map[deviceKey]bool{}, map[string]bool{}
 		for _, d := range one.Devices {
 			key := keyOf(d)
-			if w.claimed.Has(key) || seen[key] || !w.devices[d.Driver].Has(d.Name) {
+			if w.claimed.Has(key) || seen[key] || !w.site.hasDevice(d.Driver, d.Name) {
 				return fmt.Errorf("%s has %s of %s, which is taken or not there", one, d.Name, d.Driver)
 			}
 			seen[key] = true

@@ -3,7 +3,6 @@ package rig
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
@@ -28,8 +27,6 @@ type world struct {
 	live   map[int]tenant  // by arrival
 	// idle holds the CPUs that may be given out. It is kept apart from the ledger, to check it.
 	idle map[int]bool
-	// devices holds the ids of all devices, by resource.
-	devices map[string]sets.Set[string]
 	// published are the devices that claims can have, by class, and claimed those that claims have.
 	published map[string][]claim.Device
 	claimed   sets.Set[deviceKey]
@@ -64,15 +61,9 @@ func newLots(shapes []Shape, node *cpumanager.Static) []*lot {
 func newWorld(site *Site, p Policy) (*world, error) {
 	w := &world{
 		site: site, live: map[int]tenant{}, idle: map[int]bool{},
-		devices: map[string]sets.Set[string]{}, published: publishedBy(site), claimed: sets.New[deviceKey](),
+		published: publishedBy(site), claimed: sets.New[deviceKey](),
 	}
 	w.setIdle(site.Machine.Online().Difference(site.ReservedCPUs), true)
-	for name, r := range site.Inventory.Resources {
-		w.devices[name] = sets.New[string]()
-		for _, d := range r.Devices {
-			w.devices[name].Insert(d.ID)
-		}
-	}
 	view := allocation.View{Machine: site.Machine, Inventory: site.Inventory, Rules: p.Rules}
 	if p.Closest {
 		view.Options = topology.PreferClosest(site.Machine)
@@ -101,7 +92,7 @@ func newWorld(site *Site, p Policy) (*world, error) {
 // follow updates the room to another ledger.
 func (w *world) follow(next allocation.Ledger) {
 	w.ledger = next
-	taken := next.Beside("", slices.Collect(maps.Keys(w.devices)))
+	taken := next.Beside("", w.site.Resources())
 	w.room.Taken, w.room.Sharing = taken.Taken, taken.Sharing
 	w.room.Others = []v1.ResourceList{taken.Requests[allocation.Held]}
 }
@@ -199,7 +190,8 @@ func (w *world) checkContainer(pod *v1.Pod, c *v1.Container, got allocation.Cont
 				want.Count, want.Resource)
 		}
 		for _, id := range set.IDs {
-			if w.room.Taken.Devices()[set.Resource].Has(id) || !w.devices[set.Resource].Has(id) {
+			if w.room.Taken.Devices()[set.Resource].Has(id) ||
+				!w.site.hasDevice(set.Resource, id) {
 				return fmt.Errorf("it got %s, which is taken or not there", id)
 			}
 		}
