@@ -16,7 +16,8 @@ import (
 )
 
 func newClaimCommand() *cobra.Command {
-	return group("claim", "List the resource claims that an agent has prepared, and have one forgotten",
+	return group("claim",
+		"List the resource claims that an agent has prepared, and have one forgotten",
 		newClaimListCommand(), newClaimForgetCommand())
 }
 

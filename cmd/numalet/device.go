@@ -79,7 +79,8 @@ func printDevices(out io.Writer, all []devices.Row) error {
 	return rows.Flush()
 }
 
-// under says what a device shares with those close to it: its PCIe switch, or else its root complex.
+// under says what a device shares with those close to it: its PCIe switch, or else its root
+// complex.
 func under(r devices.Row) string {
 	switch {
 	case r.Switch != "":

@@ -204,8 +204,8 @@ func tellNodes(ctx context.Context, cmd *cobra.Command, nodes *hollow.Nodes) {
 			return
 		}
 		c, now := nodes.Counts(), sentRequests()
-		fmt.Fprintf(cmd.OutOrStdout(), "%d of %d nodes ready; pods: %d running, %d pending, %d succeeded, %d failed; "+
-			"%.0f requests a minute\n", c.Ready, c.Nodes, c.Pods[v1.PodRunning],
+		fmt.Fprintf(cmd.OutOrStdout(), "%d of %d nodes ready; pods: %d running, %d pending, "+
+			"%d succeeded, %d failed; %.0f requests a minute\n", c.Ready, c.Nodes, c.Pods[v1.PodRunning],
 			c.Pods[v1.PodPending], c.Pods[v1.PodSucceeded], c.Pods[v1.PodFailed],
 			(now-before)*float64(time.Minute/tellPeriod))
 		before = now

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Tasks runs functions that are given to it at any time, each in a goroutine: those that come
+// Tasks runs functions that are given to it at any time, each in a goroutine: functions that come
 // before Run begin with it, and after its end none begins. The zero Tasks is ready for use.
 type Tasks struct {
 	mu      sync.Mutex // guards the fields below

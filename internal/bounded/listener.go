@@ -61,8 +61,8 @@ const (
 	WholeStream
 )
 
-// Use notes that a request of a known user is in flight on a connection of a Listener, perhaps under
-// TLS, until done is called. Each Use needs one done.
+// Use notes that a request of a known user is in flight on a connection of a Listener, perhaps
+// under TLS, until done is called. Each Use needs one done.
 func Use(c net.Conn, user string, kind Kind) (done func()) {
 	if under, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = under.NetConn()

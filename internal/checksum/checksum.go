@@ -8,7 +8,8 @@ import (
 	"k8s.io/utils/dump"
 )
 
-// Of is the FNV-32a checksum of Go's rendering of the value, with the names of its types and fields.
+// Of is the FNV-32a checksum of Go's rendering of the value, with the names of its types and
+// fields.
 func Of(value any) uint64 { return OfText(dump.ForHash(value)) }
 
 // OfText is the checksum of a rendering.

@@ -101,8 +101,8 @@ func Tail(path string, lines int) string {
 // or the new. It does not sync.
 func Replace(path string, content []byte) error { return replace(path, content, false) }
 
-// Renew replaces a file unless it has the content already. What is no file is moved aside. It is not
-// synced: it is for what can be made again.
+// Renew replaces a file unless it has the content already. What is no file is moved aside. It is
+// not synced: it is for what can be made again.
 func Renew(path string, content []byte) error {
 	old, err := Read(path, int64(len(content)))
 	if err == nil && bytes.Equal(old, content) {

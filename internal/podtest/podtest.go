@@ -122,7 +122,8 @@ func Container(text string) v1.Container {
 var native = regexp.MustCompile(`/|^(cpu|memory|pods|pid|ephemeral-storage|(hugepages|attachable)-.*)$`)
 
 // Amounts returns a text such as "cpu=2 memory=1Gi gpu=1" as a resource list; of two amounts of a
-// resource the last counts. A name without a domain that is none of Kubernetes' own gets example.com.
+// resource the last counts. A name without a domain that is none of Kubernetes' own gets
+// example.com.
 func Amounts(text string) v1.ResourceList {
 	list := v1.ResourceList{}
 	for word := range strings.FieldsSeq(text) {

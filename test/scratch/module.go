@@ -29,8 +29,8 @@ func File(t testing.TB, name string) string {
 	}
 }
 
-// Build is the folder with what a script in test/tools builds, which may take minutes the first time.
-// The test is left out where that cannot be.
+// Build is the folder with what a script in test/tools builds, which may take minutes the first
+// time. The test is left out where that cannot be.
 func Build(t testing.TB, what, script string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(File(t, "test/tools/"+script), args...)

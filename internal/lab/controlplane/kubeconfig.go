@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// access is what clients and nodes need to reach the API server and to be known to it.
+// access lets clients and nodes reach the API server, which knows them by their certificates.
 type access struct {
 	authority authority
 	token     bootstrapToken

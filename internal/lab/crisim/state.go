@@ -17,7 +17,7 @@ type State struct {
 	Images     []string    `json:"images"`     // full names, sorted
 	// Calls counts every call so far by RPC name.
 	Calls map[string]int `json:"calls"`
-	// PodCIDR is what UpdateRuntimeConfig said last.
+	// PodCIDR is from the last UpdateRuntimeConfig.
 	PodCIDR string `json:"podCIDR,omitempty"`
 }
 

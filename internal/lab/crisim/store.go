@@ -28,7 +28,7 @@ type store struct {
 	watcher   func(Container) // nil: nobody watches
 }
 
-// contents are what there is. Its methods read.
+// contents holds all sandboxes and containers. Its methods read.
 type contents struct {
 	mu         sync.Mutex // guards the store
 	sandboxes  map[string]*sandbox

@@ -23,7 +23,7 @@ type Call struct {
 	// Request and Response are the messages as JSON; no Response: it failed or did not end.
 	Request, Response json.RawMessage `json:",omitempty"`
 	Began, Ended      time.Time       `json:",omitzero"`
-	// Code is that of an ended call.
+	// Code is the status of a call that has ended.
 	Code    codes.Code `json:",omitempty"`
 	Message string     `json:",omitempty"`
 }

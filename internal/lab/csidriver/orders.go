@@ -21,7 +21,7 @@ import (
 
 // Order says how calls go wrong. Only the first that fits counts.
 type Order struct {
-	// Method is that of the calls; empty: all. Volume is their volume; empty: each.
+	// Method and Volume choose the calls; empty: all methods, each volume.
 	Method, Volume string `json:",omitempty"`
 	// Times is for how many calls it holds; 0: until it is taken back.
 	Times int `json:",omitempty"`

@@ -16,7 +16,7 @@ import (
 	"github.com/numalet/numalet/internal/files"
 )
 
-// volume is what volume.json has.
+// volume is the content of volume.json.
 type volume struct {
 	ID, Name string
 	Size     int64

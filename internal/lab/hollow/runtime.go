@@ -237,7 +237,7 @@ func (r *runtime) stop(ctx context.Context, uid types.UID, a podworker.Action) e
 	return awaitAll(ctx, waits)
 }
 
-// ask asks containers to end, and returns those that run.
+// ask asks containers to end, and returns the ones that run.
 func (r *runtime) ask(uid types.UID, ids []string, grace time.Duration) (waits []*run) {
 	r.change(uid, func(p *hollowPod) {
 		for _, id := range ids {
@@ -337,7 +337,7 @@ func (p *hollowPod) removeContainers(ids []string) {
 
 func newID() string { return string(uuid.NewUUID()) }
 
-// nothing is what hollow pods do not have: probes, volumes, hooks and termination messages.
+// nothing stands for the probes, volumes, hooks and termination messages that hollow pods lack.
 type nothing struct{}
 
 // Recall recalls nothing, since observing costs nothing here.

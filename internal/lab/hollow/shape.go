@@ -55,7 +55,7 @@ func ParseInvented(text string) (Invented, error) {
 	return Invented{name, n}, nil
 }
 
-// shape is what nodes of the same machine share. It is immutable.
+// shape is shared by the nodes of the same machine. It is immutable.
 type shape struct {
 	agent.HollowKind
 	cfg     *config.Config

@@ -45,7 +45,8 @@ func checkSlices(of devicemanager.Inventory) error {
 	return nil
 }
 
-// slicesOf returns the ResourceSlices of the devices of a node: a driver and a pool for each resource.
+// slicesOf returns the ResourceSlices of the devices of a node: a driver and a pool for each
+// resource.
 func slicesOf(node *v1.Node, of devicemanager.Inventory) (out []*resourcev1.ResourceSlice) {
 	for _, resource := range slices.Sorted(maps.Keys(of.Resources)) {
 		driver := driverOf(resource)
@@ -80,8 +81,8 @@ func published(d *devicemanager.Device) resourcev1.Device {
 	return out
 }
 
-// publish writes the node's ResourceSlices if it is to have any, in place of those of an earlier run, when the API server
-// has its object.
+// publish writes the node's ResourceSlices if it is to have any, in place of those of an earlier
+// run, when the API server has its object.
 func (s *Nodes) publish(ctx context.Context, n *node) {
 	if !s.cfg.Claims {
 		return

@@ -40,7 +40,7 @@ func (b *Bus) Counts() Counts {
 	return b.counts
 }
 
-// Faults are what is wrong with the bus, or with who is on it.
+// Faults disturb the bus, or logind on it.
 type Faults struct {
 	// Silent: nothing is answered, not even the greeting.
 	Silent bool

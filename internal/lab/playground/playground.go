@@ -72,7 +72,7 @@ type Playground struct {
 	log     *os.File
 }
 
-// ground is what the agent stands on: a directory and a runtime.
+// ground carries the agent: a directory and a runtime.
 type ground struct {
 	opts Options
 	dir  string

@@ -147,8 +147,8 @@ type reason struct {
 	wrong bool // of the node, a manifest or a plugin, for the user to correct
 }
 
-// reasons returns what the node is short of, which may be why pods are as they are, the reasons of pods,
-// and the problems of manifests and plugins.
+// reasons returns what the node is short of, which may be why pods are as they are, the reasons of
+// pods, and the problems of manifests and plugins.
 func (s screen) reasons() (out []reason) {
 	for _, text := range s.now.short {
 		out = append(out, reason{text, true})

@@ -8,8 +8,8 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// pairsOf counts the pairs that a container's devices of any two resources make, and those of them that
-// share a PCIe switch.
+// pairsOf counts the pairs that a container's devices of any two resources make, and those of them
+// that share a PCIe switch.
 func pairsOf(m *topology.Machine, c allocation.Container) (all, near int) {
 	var before []map[string]int // devices by switch, for each resource
 	for _, set := range devicesOf(c) {

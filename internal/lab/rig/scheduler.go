@@ -13,9 +13,9 @@ import (
 	"github.com/numalet/numalet/deviceplugin/dra"
 )
 
-// scheduler chooses the devices of a pod's claims as kube-scheduler does: in the order of the claims,
-// of their classes' names and of the classes' devices, it takes the first combination that is free and
-// has what claims want in common. It does not know what the node's policy makes of it.
+// scheduler chooses the devices of a pod's claims as kube-scheduler does: in the order of the
+// claims, of their classes' names and of the classes' devices, it takes the first combination that
+// is free and has what claims want in common. It does not know what the node's policy makes of it.
 type scheduler struct {
 	devices map[string][]claim.Device // by class
 	taken   sets.Set[deviceKey]       // never written to
@@ -29,13 +29,13 @@ type pick struct {
 	class string
 	claim int // index of the claim
 	match string
-	// first is the first pick of the claim. after is an earlier pick of equal rights, whose device comes
-	// before this one's; -1: there is none.
+	// first is the first pick of the claim. after is an earlier pick of equal rights, whose device
+	// comes before this one's; -1: there is none.
 	first, after int
 }
 
-// maxSteps bounds the search. Combinations that differ only in devices of one root and node are tried
-// once, so that it is far more than real machines need.
+// maxSteps bounds the search. Combinations that differ only in devices of one root and node are
+// tried once, so that it is far more than real machines need.
 const maxSteps = 100_000
 
 // picksOf lists the devices to choose for the claims.
@@ -61,8 +61,8 @@ func picksOf(claims []ClaimSpec) (out []pick) {
 	return out
 }
 
-// allocate returns the claims of the pod of an arrival with the devices that the scheduler chooses. If
-// there are none, it returns the reason instead.
+// allocate returns the claims of the pod of an arrival with the devices that the scheduler chooses.
+// If there are none, it returns the reason instead.
 func (w *world) allocate(arrival int, l *lot) ([]claim.Use, *Reason) {
 	if len(l.picks) == 0 {
 		return nil, nil
@@ -141,7 +141,7 @@ func (s *scheduler) choose(own sets.Set[deviceKey]) bool {
 	return false
 }
 
-// matches reports whether the device has what the claim's devices are to have in common.
+// matches reports whether the device has the attribute that the claim's devices must share.
 func (s *scheduler) matches(p pick, d claim.Device) bool {
 	if p.match == "" {
 		return true

@@ -17,8 +17,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Shape describes what pods of one kind ask for. Pod is never written to; it uses the Claims, which have
-// full names of classes and numbers.
+// Shape describes what pods of one kind ask for. Pod is never written to; it uses the Claims, which
+// have full names of classes and numbers.
 type Shape struct {
 	Name   string
 	Pod    *v1.Pod

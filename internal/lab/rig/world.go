@@ -27,7 +27,7 @@ type world struct {
 	live   map[int]tenant  // by arrival
 	// idle holds the CPUs that may be given out. It is kept apart from the ledger, to check it.
 	idle map[int]bool
-	// published are the devices that claims can have, by class, and claimed those that claims have.
+	// published lists the devices that claims can have, by class. Claims of running pods have claimed.
 	published map[string][]claim.Device
 	claimed   sets.Set[deviceKey]
 }
@@ -268,7 +268,8 @@ func (w *world) check() error {
 		claimed = claimed.Union(claimsOf(t.held))
 	}
 	sum := allocation.TakenBy(all...)
-	if !sum.CPUs().Equals(w.room.Taken.CPUs()) || cpus != sum.CPUs().Size() || shares != w.room.Sharing {
+	if !sum.CPUs().Equals(w.room.Taken.CPUs()) || cpus != sum.CPUs().Size() ||
+		shares != w.room.Sharing {
 		return fmt.Errorf("pods hold the CPUs %s, %d one by one, and %s are taken",
 			sum.CPUs(), cpus, w.room.Taken.CPUs())
 	}

@@ -42,8 +42,8 @@ type Trouble struct {
 	Before func(context.Context, Call) error
 	// After: the driver has answered, and an error is the answer in place of its own.
 	After func(context.Context, Call) error
-	// Answer returns what the agent gets in place of the driver's answer. It counts for calls that have
-	// begun already, too, such as streams.
+	// Answer returns what the agent gets in place of the driver's answer. It counts for calls that
+	// have begun already, too, such as streams.
 	Answer func(c Call, answer []byte) []byte
 }
 

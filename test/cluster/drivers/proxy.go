@@ -28,7 +28,7 @@ type Proxy struct {
 	open    *open // nil: it does not serve
 }
 
-// open is what a serving proxy has.
+// open holds the servers, connections and sockets of a proxy that serves.
 type open struct {
 	registry, plugin   *grpc.Server
 	registrar, driver  *grpc.ClientConn
@@ -245,7 +245,7 @@ type frame []byte
 // raw is the codec of frames.
 type raw struct{}
 
-// Name is that of the codec of the messages in frames.
+// Name is the name of the codec for the messages in frames.
 func (raw) Name() string { return "proto" }
 
 // Marshal implements encoding.CodecV2.

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Trouble is what happens to a share of the requests. The zero value is no trouble.
+// Trouble disturbs a share of the requests. The zero value disturbs none.
 type Trouble struct {
 	// Share is the share of requests affected: 1 is all.
 	Share float64

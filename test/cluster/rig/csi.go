@@ -34,8 +34,9 @@ func Sidecars(t testing.TB) string {
 	return scratch.Build(t, "the sidecars of CSI drivers", "csi.sh")
 }
 
-// CSIDriver starts a driver, of whose configuration the name, what it offers, and the directory of the
-// same driver on another node count. It ends with the test, and with it what is left of its volumes.
+// CSIDriver starts a driver, of whose configuration the name, what it offers, and the directory of
+// the same driver on another node count. It ends with the test, and with it what is left of its
+// volumes.
 func (n Node) CSIDriver(c csidriver.Config) *CSIDriver {
 	t := n.cluster.t
 	t.Helper()
@@ -88,8 +89,8 @@ func (d *CSIDriver) Order(orders ...csidriver.Order) {
 	}
 }
 
-// Sidecar runs csi-attacher or csi-resizer beside the driver until the test ends. It is started again when
-// it exits, as sidecars do that have lost their driver.
+// Sidecar runs csi-attacher or csi-resizer beside the driver until the test ends. It is started
+// again when it exits, as sidecars do that have lost their driver.
 func (d *CSIDriver) Sidecar(name string, args ...string) {
 	t := d.node.cluster.t
 	t.Helper()
@@ -97,8 +98,10 @@ func (d *CSIDriver) Sidecar(name string, args ...string) {
 		_, err := os.Stat(d.Socket)
 		return err
 	})
-	s := &child.Server{Program: filepath.Join(Sidecars(t), name), Log: filepath.Join(d.Dir, name+".log"),
-		Args: append([]string{"--csi-address=" + d.Socket, "--kubeconfig=" + d.node.cluster.AdminKubeconfig(),
+	s := &child.Server{
+		Program: filepath.Join(Sidecars(t), name), Log: filepath.Join(d.Dir, name+".log"),
+		Args: append([]string{"--csi-address=" + d.Socket,
+			"--kubeconfig=" + d.node.cluster.AdminKubeconfig(),
 			"--retry-interval-start=100ms", "--v=4"}, args...)}
 	if err := s.Start(); err != nil {
 		t.Fatal(err)

@@ -18,12 +18,12 @@ import (
 
 // ownDevicePlugins starts a program in a mount namespace of its own, where
 // /var/lib/kubelet/device-plugins, which the kubelet always uses for device plugins, is the one
-// below the root directory in the second argument. Other mounts of the program end with the namespace,
-// except for volumes: the root directory is shared with the runtime, as on a node.
+// below the root directory in the second argument. Other mounts of the program end with the
+// namespace, except for volumes: the root directory is shared with the runtime, as on a node.
 //
-// A process, named by the file in the first argument, keeps the namespace, and a program that starts
-// again gets the same: the kernel knows the file of a loop device by its mount, so a kubelet finds
-// what the one before had only in the same namespace, as on a node.
+// A process, named by the file in the first argument, keeps the namespace, and a program that
+// starts again gets the same: the kernel knows the file of a loop device by its mount, so a kubelet
+// finds what the one before had only in the same namespace, as on a node.
 const ownDevicePlugins = `set -e
 if [ -e "$1" ]; then
 	keeper=$(cat "$1")

@@ -19,8 +19,8 @@ func Node(t *testing.T) (n *harness.Node, d *containerd.Daemon, cgroup string) {
 	return NodeBeside(t, "node")
 }
 
-// NodeBeside is Node in a test that has one already; the name is of no other in the test. By systemd
-// there is one at a time, with all cgroups for itself.
+// NodeBeside is Node in a test that has one already; the name is of no other in the test. By
+// systemd there is one at a time, with all cgroups for itself.
 func NodeBeside(t *testing.T, name string) (n *harness.Node, d *containerd.Daemon, cgroup string) {
 	t.Helper()
 	if systemdRuns() {

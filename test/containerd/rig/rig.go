@@ -92,9 +92,9 @@ func Require(t *testing.T) {
 	}
 }
 
-// Alone waits until no other test of the same run, which has one TMPDIR, has a containerd, and keeps
-// them waiting until the test ends: several at once only take CPUs from each other. Containerd does
-// it; tests that start one by other means must.
+// Alone waits until no other test of the same run, which has one TMPDIR, has a containerd, and
+// keeps them waiting until the test ends: several at once only take CPUs from each other.
+// Containerd does it; tests that start one by other means must.
 func Alone(t *testing.T) {
 	t.Helper()
 	lock := flock.New(filepath.Join(os.TempDir(), "numalet-containerd.lock"))

@@ -10,7 +10,8 @@ import (
 	"github.com/numalet/numalet/internal/lab/containerd"
 )
 
-// Witness is the program of the images of ImportWitness, which tells what it sees; it is sleep, too.
+// Witness is the program of the images of ImportWitness, which tells what it sees; it is sleep,
+// too.
 const Witness = "/bin/witness"
 
 // ImportWitness makes images whose containers are Witness, and gives them to d. There are the users

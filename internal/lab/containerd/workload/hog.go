@@ -92,8 +92,8 @@ func (h hog) run(ctx context.Context) error {
 	}
 }
 
-// reserve maps memory that is there once it is used, until the process exits, in huge pages if the kernel
-// gives them: an emulator takes long for each fault.
+// reserve maps memory that is there once it is used, until the process exits, in huge pages if the
+// kernel gives them: an emulator takes long for each fault.
 func reserve() ([]byte, error) {
 	memory, err := unix.Mmap(-1, 0, 256<<20, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)

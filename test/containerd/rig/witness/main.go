@@ -1,6 +1,6 @@
-// Witness is the program of images of tests: whatever its arguments are it writes all that a process
-// can see of its container as one line of JSON to its standard output, and waits for SIGTERM. Of its
-// arguments it knows these, and leaves others alone:
+// Witness is the program of images of tests: whatever its arguments are it writes all that a
+// process can see of its container as one line of JSON to its standard output, and waits for
+// SIGTERM. Of its arguments it knows these, and leaves others alone:
 //
 //	--message=TEXT  write a termination message first
 //	--exit=CODE     end so, and do not wait
@@ -62,7 +62,7 @@ func fatal(err error) {
 	os.Exit(101)
 }
 
-// tree has what was seen, by name, or the error.
+// tree holds observations by name, or the error.
 type tree map[string]any
 
 // lines returns the lines of a file; without it the tree has the error.
