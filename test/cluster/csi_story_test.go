@@ -181,7 +181,7 @@ func (s *csiStory) serve(t *testing.T) {
 func (s *csiStory) addClaim(t *testing.T, name string) string {
 	t.Helper()
 	bytes, volume := max(s.bytes, 64<<20), s.Namespace+"-"+name
-	id, err := csidriver.Provision(s.d.Dir, volume, bytes, s.driver.Plain)
+	id, err := csidriver.Provision(s.d.Dir, volume, bytes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func (n *node) provide() *rig.CSIDriver {
 	n.must(err)
 	driver := n.CSIDriver(csidriver.Config{Name: n.volume()})
 	driver.Sidecar("csi-attacher")
-	id, err := csidriver.Provision(driver.Dir, n.volume(), 64<<20, false)
+	id, err := csidriver.Provision(driver.Dir, n.volume(), 64<<20)
 	n.must(err)
 	size := v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(64<<20, resource.BinarySI)}
 	modes := []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}

@@ -29,12 +29,10 @@ func (d *Driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabiliti
 		out.Capabilities = append(out.Capabilities, &csi.PluginCapability{
 			Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: s}}})
 	}
-	if !d.config.NoExpand {
-		out.Capabilities = append(out.Capabilities, &csi.PluginCapability{
-			Type: &csi.PluginCapability_VolumeExpansion_{
-				VolumeExpansion: &csi.PluginCapability_VolumeExpansion{
-					Type: csi.PluginCapability_VolumeExpansion_ONLINE}}})
-	}
+	out.Capabilities = append(out.Capabilities, &csi.PluginCapability{
+		Type: &csi.PluginCapability_VolumeExpansion_{
+			VolumeExpansion: &csi.PluginCapability_VolumeExpansion{
+				Type: csi.PluginCapability_VolumeExpansion_ONLINE}}})
 	return out, nil
 }
 
@@ -49,13 +47,11 @@ func (d *Driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 	kinds := []csi.ControllerServiceCapability_RPC_Type{
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
 		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+		csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
 	}
 	if !d.config.NoAttach {
 		kinds = append(kinds, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
 			csi.ControllerServiceCapability_RPC_PUBLISH_READONLY)
-	}
-	if !d.config.NoExpand {
-		kinds = append(kinds, csi.ControllerServiceCapability_RPC_EXPAND_VOLUME)
 	}
 	out := &csi.ControllerGetCapabilitiesResponse{}
 	for _, k := range kinds {
@@ -218,8 +214,6 @@ func (d *Driver) possible(all ...*csi.VolumeCapability) error {
 			return invalid("a capability has no access mode")
 		case c.GetBlock() == nil && c.GetMount() == nil:
 			return invalid("a capability is neither of a block device nor of a mount")
-		case c.GetBlock() != nil && d.config.Plain:
-			return invalid("volumes are directories here")
 		case fs != "" && fs != "ext4" && fs != "xfs":
 			return invalid("there is no file system %q, only ext4 and xfs", fs)
 		}

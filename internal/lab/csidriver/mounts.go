@@ -20,18 +20,15 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// mount mounts a volume's file system, made if there is none; it may be mounted there already.
-func (d *Driver) mount(dir, at string, c *csi.VolumeCapability) error {
+// mountVolume mounts a volume's file system, made if there is none; it may be mounted there already.
+func mountVolume(dir, at string, c *csi.VolumeCapability) error {
 	if err := os.MkdirAll(at, 0o750); err != nil {
 		return err
 	}
 	if mounted(at) {
 		return nil
 	}
-	if d.config.Plain {
-		return unix.Mount(d.image(dir), at, "", unix.MS_BIND, "")
-	}
-	device, err := loopOf(d.image(dir), true)
+	device, err := loopOf(image(dir), true)
 	if err != nil {
 		return err
 	}
@@ -54,9 +51,9 @@ func (d *Driver) mount(dir, at string, c *csi.VolumeCapability) error {
 	return run("mount", args...)
 }
 
-// grow makes the loop device, and the file system mounted at the path, as large as the image.
-func (d *Driver) grow(dir, at string) error {
-	device, err := loopOf(d.image(dir), false)
+// growVolume makes the loop device, and the file system mounted at the path, as large as the image.
+func growVolume(dir, at string) error {
+	device, err := loopOf(image(dir), false)
 	if err != nil {
 		return err
 	}
@@ -72,12 +69,9 @@ func (d *Driver) grow(dir, at string) error {
 	return err
 }
 
-// detach ends the volume's loop device, if it has one.
-func (d *Driver) detach(dir string) error {
-	if d.config.Plain {
-		return nil
-	}
-	device, err := loopOf(d.image(dir), false)
+// detachVolume ends the volume's loop device, if it has one.
+func detachVolume(dir string) error {
+	device, err := loopOf(image(dir), false)
 	if status.Code(err) == codes.NotFound {
 		return nil
 	}

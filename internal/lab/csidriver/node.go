@@ -33,10 +33,10 @@ func (d *Driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 	kinds := []csi.NodeServiceCapability_RPC_Type{
 		csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
 		csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+		csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
 	}
 	for kind, offered := range map[csi.NodeServiceCapability_RPC_Type]bool{
 		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME: !d.config.NoStage,
-		csi.NodeServiceCapability_RPC_EXPAND_VOLUME:        !d.config.NoExpand,
 		csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP:   d.config.MountGroup,
 	} {
 		if offered {
@@ -69,11 +69,11 @@ func (d *Driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeReques
 		return nil, unready("volume %s is not attached to this node", v.ID)
 	}
 	if r.GetVolumeCapability().GetBlock() != nil {
-		_, err := loopOf(d.image(dir), true)
+		_, err := loopOf(image(dir), true)
 		return &csi.NodeStageVolumeResponse{}, err
 	}
 	return &csi.NodeStageVolumeResponse{},
-		d.mount(dir, r.GetStagingTargetPath(), r.GetVolumeCapability())
+		mountVolume(dir, r.GetStagingTargetPath(), r.GetVolumeCapability())
 }
 
 // NodeUnstageVolume undoes NodeStageVolume; what is not there is success.
@@ -86,7 +86,7 @@ func (d *Driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRe
 	if err := unmount(r.GetStagingTargetPath()); err != nil {
 		return nil, err
 	}
-	return &csi.NodeUnstageVolumeResponse{}, d.detach(dir)
+	return &csi.NodeUnstageVolumeResponse{}, detachVolume(dir)
 }
 
 // NodePublishVolume gives a pod the volume at the target path.
@@ -110,20 +110,20 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 	case staged == "" && !d.config.NoStage:
 		return nil, unready("the request has no path where the volume is staged")
 	case capability.GetBlock() != nil:
-		device, err := loopOf(d.image(dir), d.config.NoStage)
+		device, err := loopOf(image(dir), d.config.NoStage)
 		if err != nil {
 			return nil, err
 		}
 		return &csi.NodePublishVolumeResponse{}, bindFile(device, target)
 	case d.config.NoStage:
-		if err := d.mount(dir, target, capability); err != nil {
+		if err := mountVolume(dir, target, capability); err != nil {
 			return nil, err
 		}
 		return &csi.NodePublishVolumeResponse{}, readonly(target, r.GetReadonly())
 	case !mounted(staged):
 		return nil, unready("volume %s is not staged at %s", r.GetVolumeId(), staged)
 	default:
-		if err := d.alone(dir, capability, staged, target); err != nil {
+		if err := alone(dir, capability, staged, target); err != nil {
 			return nil, err
 		}
 		return &csi.NodePublishVolumeResponse{}, bindDir(staged, target, r.GetReadonly())
@@ -131,12 +131,12 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 }
 
 // alone refuses a second target of a volume for a single writer.
-func (d *Driver) alone(dir string, c *csi.VolumeCapability, staged, target string) error {
+func alone(dir string, c *csi.VolumeCapability, staged, target string) error {
 	const single = csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
-	if c.GetAccessMode().GetMode() != single || d.config.Plain {
+	if c.GetAccessMode().GetMode() != single {
 		return nil
 	}
-	device, err := loopOf(d.image(dir), false)
+	device, err := loopOf(image(dir), false)
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolu
 		return nil, err
 	}
 	if d.config.NoStage {
-		if err := d.detach(dir); err != nil {
+		if err := detachVolume(dir); err != nil {
 			return nil, err
 		}
 	}
@@ -196,10 +196,7 @@ func (d *Driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequ
 	if _, err := os.Stat(r.GetVolumePath()); err != nil {
 		return nil, absent("there is nothing at %s", r.GetVolumePath())
 	}
-	if d.config.Plain {
-		return &csi.NodeExpandVolumeResponse{CapacityBytes: v.Size}, nil
-	}
-	return &csi.NodeExpandVolumeResponse{CapacityBytes: v.Size}, d.grow(dir, r.GetVolumePath())
+	return &csi.NodeExpandVolumeResponse{CapacityBytes: v.Size}, growVolume(dir, r.GetVolumePath())
 }
 
 // NodeGetVolumeStats returns what a published volume has and uses.

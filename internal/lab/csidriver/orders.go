@@ -6,14 +6,11 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/files"
@@ -21,19 +18,16 @@ import (
 
 // Order says how calls go wrong. Only the first that fits counts.
 type Order struct {
-	// Method and Volume choose the calls; empty: all methods, each volume.
-	Method, Volume string `json:",omitempty"`
+	// Method chooses the calls; empty: all.
+	Method string `json:",omitempty"`
 	// Times is for how many calls it holds; 0: until it is taken back.
 	Times int `json:",omitempty"`
 	// Code and Message are the error of the answer.
 	Code    codes.Code `json:",omitempty"`
 	Message string     `json:",omitempty"`
-	// Delay is how long the call waits before anything; it does not end with the caller's deadline if
-	// Late is set. Hang waits until the caller is gone.
-	Delay      time.Duration `json:",omitempty"`
-	Late, Hang bool          `json:",omitempty"`
-	// Lie answers without doing anything.
-	Lie bool `json:",omitempty"`
+	// The call waits for Delay before anything, with Hang until the caller is gone.
+	Delay time.Duration `json:",omitempty"`
+	Hang  bool          `json:",omitempty"`
 	// CrashBefore and CrashAfter kill the process, before anything is done or before the answer.
 	CrashBefore, CrashAfter bool `json:",omitempty"`
 }
@@ -50,7 +44,7 @@ func Command(dir string, orders ...Order) error {
 }
 
 // take returns the order for a call; one more of its times is over, whatever becomes of the driver.
-func (d *Driver) take(method, volume string) Order {
+func (d *Driver) take(method string) Order {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	raw, err := os.ReadFile(ordersFile(d.config.Dir))
@@ -62,7 +56,7 @@ func (d *Driver) take(method, volume string) Order {
 		return Order{}
 	}
 	for i, o := range orders {
-		if o.Times < 0 || cmp.Or(o.Method, method) != method || cmp.Or(o.Volume, volume) != volume {
+		if o.Times < 0 || cmp.Or(o.Method, method) != method {
 			continue
 		}
 		if o.Times > 0 {
@@ -86,9 +80,6 @@ func (o Order) before(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	if o.Late {
-		ctx = context.WithoutCancel(ctx)
-	}
 	if o.Delay > 0 && !await.For(ctx, o.Delay) {
 		return ctx.Err()
 	}
@@ -108,19 +99,4 @@ func (o Order) after() {
 func crash() {
 	_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 	select {}
-}
-
-// emptyAnswer returns an answer of the method, as /csi.v1.Node/NodeGetInfo, without any field.
-func emptyAnswer(method string) (any, error) {
-	name := strings.ReplaceAll(strings.TrimPrefix(method, "/"), "/", ".")
-	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
-	if err != nil {
-		return nil, err
-	}
-	answer := found.(protoreflect.MethodDescriptor).Output()
-	message, err := protoregistry.GlobalTypes.FindMessageByName(answer.FullName())
-	if err != nil {
-		return nil, err
-	}
-	return message.New().Interface(), nil
 }

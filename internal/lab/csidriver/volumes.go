@@ -43,13 +43,8 @@ func (d *Driver) dirOf(id string) (string, error) {
 	return filepath.Join(d.config.Dir, "volumes", id), nil
 }
 
-// image returns the file, or the directory, with a volume's bytes.
-func (d *Driver) image(dir string) string {
-	if d.config.Plain {
-		return filepath.Join(dir, "data")
-	}
-	return filepath.Join(dir, "image")
-}
+// image returns the file with a volume's bytes.
+func image(dir string) string { return filepath.Join(dir, "image") }
 
 // find returns a volume and its folder.
 func (d *Driver) find(id string) (volume, string, error) {
@@ -101,8 +96,8 @@ func size(required, limit int64) (int64, error) {
 }
 
 // Provision makes a volume without a call, as one that exists before a test, and returns its id.
-func Provision(dir, name string, bytes int64, plain bool) (string, error) {
-	d := &Driver{config: Config{Dir: dir, Plain: plain}}
+func Provision(dir, name string, bytes int64) (string, error) {
+	d := &Driver{config: Config{Dir: dir}}
 	v := volume{ID: idOf(name), Name: name, Size: bytes}
 	if err := d.save(v); err != nil {
 		return "", err
@@ -116,10 +111,7 @@ func (d *Driver) allocate(v volume) error {
 	if err != nil {
 		return err
 	}
-	if d.config.Plain {
-		return os.MkdirAll(d.image(dir), 0o777)
-	}
-	file, err := os.OpenFile(d.image(dir), os.O_CREATE|os.O_RDWR, 0o640)
+	file, err := os.OpenFile(image(dir), os.O_CREATE|os.O_RDWR, 0o640)
 	if err != nil {
 		return err
 	}
