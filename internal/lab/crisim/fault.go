@@ -40,15 +40,14 @@ type Fault struct {
 }
 
 // validate finds mistakes in a fault before it is set.
-func (f Fault) validate(methods []string) error {
+func (f Fault) validate() error {
+	methods := Methods()
 	if f.Method != "" && f.Method != "*" && !slices.Contains(methods, f.Method) {
 		return fmt.Errorf("fault: method %q is not a CRI v1 call; one of %s, or *",
 			f.Method, strings.Join(methods, " "))
 	}
-	if _, err := f.code(); err != nil {
-		return err
-	}
-	return nil
+	_, err := f.code()
+	return err
 }
 
 func (f Fault) code() (codes.Code, error) {

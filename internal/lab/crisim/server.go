@@ -75,7 +75,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("cgroup driver %q: use cgroupfs, systemd or none", cfg.CgroupDriver)
 	}
 	for method := range cfg.Delays {
-		if err := (Fault{Method: method}).validate(Methods()); err != nil {
+		if err := (Fault{Method: method}).validate(); err != nil {
 			return nil, fmt.Errorf("delay: %w", err)
 		}
 	}
@@ -197,7 +197,7 @@ func (s *Server) SetReady(r Ready) {
 
 // SetFault adds a fault, which is in force when SetFault returns.
 func (s *Server) SetFault(f Fault) error {
-	if err := f.validate(Methods()); err != nil {
+	if err := f.validate(); err != nil {
 		return err
 	}
 	s.faults.add(f)
