@@ -23,7 +23,7 @@ type eventsFlags struct {
 
 // newEventsCommand returns "numalet events".
 func newEventsCommand() *cobra.Command {
-	f := eventsFlags{server: newAgentAddress("127.0.0.1")}
+	f := eventsFlags{server: thisHost()}
 	cmd := &cobra.Command{
 		Use:   "events [[NAMESPACE/]POD]",
 		Short: "List what happened to pods and to the node",

@@ -25,7 +25,7 @@ type explainFlags struct {
 
 // newExplainCommand returns "numalet explain POD".
 func newExplainCommand() *cobra.Command {
-	f := explainFlags{server: newAgentAddress("127.0.0.1")}
+	f := explainFlags{server: thisHost()}
 	cmd := &cobra.Command{
 		Use:   "explain [[NAMESPACE/]POD]",
 		Short: "Say why a pod was admitted, waits or was rejected, or what the node is short of",

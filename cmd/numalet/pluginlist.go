@@ -21,7 +21,7 @@ import (
 
 // newPluginListCommand returns "numalet plugin list".
 func newPluginListCommand() *cobra.Command {
-	server := newAgentAddress("127.0.0.1")
+	server := thisHost()
 	var format string
 	cmd := &cobra.Command{
 		Use:   "list",
