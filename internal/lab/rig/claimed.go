@@ -80,6 +80,11 @@ func idsOf(devices allocation.Devices) map[string][]string {
 	return out
 }
 
+func (w *world) hasDevice(key deviceKey) bool {
+	_, has := w.site.Inventory.Resources[key.class].Find(key.id)
+	return has
+}
+
 // checkClaims checks that the container has the devices of its claims, and each claim those that it
 // asks for.
 func (w *world) checkClaims(l *lot, c *v1.Container, got allocation.Container) error {
@@ -94,7 +99,7 @@ func (w *world) checkClaims(l *lot, c *v1.Container, got allocation.Container) e
 		left, seen, common := l.Claims[at].counts(), map[deviceKey]bool{}, map[string]bool{}
 		for _, d := range one.Devices {
 			key := keyOf(d)
-			if w.claimed.Has(key) || seen[key] || !w.site.hasDevice(d.Driver, d.Name) {
+			if w.claimed.Has(key) || seen[key] || !w.hasDevice(key) {
 				return fmt.Errorf("%s has %s of %s, which is taken or not there", one, d.Name, d.Driver)
 			}
 			seen[key] = true

@@ -270,11 +270,6 @@ func (s *Site) Resources() []string {
 	return slices.Sorted(maps.Keys(s.Inventory.Resources))
 }
 
-func (s *Site) hasDevice(resource, id string) bool {
-	_, has := s.Inventory.Resources[resource].Find(id)
-	return has
-}
-
 // capacity returns how much of a resource pods can have: millicores, bytes, devices.
 func (s *Site) capacity(name string) int64 {
 	if r, ok := s.Inventory.Resources[name]; ok {

@@ -190,8 +190,7 @@ func (w *world) checkContainer(pod *v1.Pod, c *v1.Container, got allocation.Cont
 				want.Count, want.Resource)
 		}
 		for _, id := range set.IDs {
-			if w.room.Taken.Devices()[set.Resource].Has(id) ||
-				!w.site.hasDevice(set.Resource, id) {
+			if w.room.Taken.Devices()[set.Resource].Has(id) || !w.hasDevice(deviceKey{set.Resource, id}) {
 				return fmt.Errorf("it got %s, which is taken or not there", id)
 			}
 		}
