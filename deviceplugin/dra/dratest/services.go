@@ -26,7 +26,7 @@ func (s services) NodePrepareResources(ctx context.Context,
 	claims := claimsOf(req.GetClaims())
 	at := d.begin(Prepare, claims)
 	defer func() { d.end(at, err) }()
-	if err := d.Take(Prepare).Suffer(ctx); err != nil {
+	if err := d.misbehave(ctx, Prepare); err != nil {
 		return nil, err
 	}
 	resp = &drav1.NodePrepareResourcesResponse{
@@ -55,7 +55,7 @@ func (s services) NodeUnprepareResources(ctx context.Context,
 	claims := claimsOf(req.GetClaims())
 	at := d.begin(Unprepare, claims)
 	defer func() { d.end(at, err) }()
-	if err := d.Take(Unprepare).Suffer(ctx); err != nil {
+	if err := d.misbehave(ctx, Unprepare); err != nil {
 		return nil, err
 	}
 	resp = &drav1.NodeUnprepareResourcesResponse{
@@ -117,6 +117,11 @@ func (d *Driver) end(at int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls[at].Ended, d.calls[at].Err = time.Now(), err
+}
+
+// misbehave does what the fault of a call says.
+func (d *Driver) misbehave(ctx context.Context, rpc string) error {
+	return d.Take(rpc).Suffer(ctx)
 }
 
 func claimsOf(claims []*drav1.Claim) (out []dra.Claim) {
