@@ -300,7 +300,7 @@ func TestRegisteredBeforeServing(t *testing.T) {
 	}
 	eventually(t, "the plugin to be dialled in vain", func() bool {
 		l := r.current.Load().links[gpu]
-		return l != nil && l.dialErr.Load() != nil
+		return l != nil && l.conn.DialError() != nil
 	})
 	r.author("p.sock", &authored{lists: lists(1)})
 	const want = "it registered before it served its socket (dial unix "

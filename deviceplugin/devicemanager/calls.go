@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/numalet/numalet/deviceplugin/socket"
 	"github.com/numalet/numalet/internal/oneline"
 )
 
@@ -155,7 +156,7 @@ type call struct {
 	ctx      context.Context
 	rpc      string
 	deadline time.Duration
-	conn     *grpc.ClientConn
+	conn     *socket.Conn
 	client   v1beta1.DevicePluginClient
 	began    time.Time
 	done     func(error)
@@ -178,7 +179,7 @@ func (p *Plugins) call(ctx context.Context, rpc, resource string, deadline time.
 	if l == nil {
 		return call{}, fmt.Errorf("%w %s", errUnknownPlugin, resource)
 	}
-	if r := v.inventory.Resources[resource]; !r.Connected || !l.callers.Enter() {
+	if r := v.inventory.Resources[resource]; !r.Connected || !l.conn.Enter() {
 		return call{}, &StoppedError{Endpoint: cmp.Or(l.socket, resource), Problem: r.Problem}
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline)
@@ -189,9 +190,7 @@ func (p *Plugins) call(ctx context.Context, rpc, resource string, deadline time.
 	c.done = func(err error) {
 		cancel()
 		l.called(p.metrics, rpc, time.Since(c.began), err)
-		if l.callers.Leave() {
-			l.close()
-		}
+		l.conn.Leave()
 	}
 	return c, nil
 }

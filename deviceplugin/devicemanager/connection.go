@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -22,13 +20,11 @@ import (
 // maxAnswerBytes bounds the answers of a plugin. Lists of devices have their own bound.
 const maxAnswerBytes = 64 << 20
 
-// connection is what calls to one plugin use, concurrently. Each call is counted in it.
+// connection is what calls to one plugin use, concurrently.
 type connection struct {
 	resource string
-	socket   string // path; empty for a resource that is only known from before
-	conn     *grpc.ClientConn
-	dialErr  atomic.Pointer[error] // of the last failed attempt to connect
-	callers  socket.Callers
+	socket   string       // path; empty for a resource that is only known from before
+	conn     *socket.Conn // each call is counted in it
 	tally    tally
 	life     context.Context // leave ends it with a reason
 	leave    context.CancelCauseFunc
@@ -38,13 +34,6 @@ type connection struct {
 func (c *connection) prepare(cfg Config) (err error) {
 	c.life, c.leave = context.WithCancelCause(context.Background())
 	c.conn, err = socket.PluginClient(c.socket, cfg.Deadlines.Dial, cfg.Stats,
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.socket)
-			if err != nil {
-				c.dialErr.Store(&err)
-			}
-			return conn, err
-		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)))
 	if err != nil {
 		return fmt.Errorf("failed to dial device plugin: %w", err)
@@ -66,18 +55,6 @@ func (c *connection) called(metrics *instruments, rpc string, took time.Duration
 
 // problem words an error of the plugin for people.
 func (c *connection) problem(err error) string { return "plugin on " + c.name() + ": " + err.Error() }
-
-// hangUp closes the connection, or leaves that to the last call in flight.
-func (c *connection) hangUp() {
-	if c.callers.End() {
-		c.close()
-	}
-}
-
-func (c *connection) close() {
-	// closing twice is the only possible error
-	_ = c.conn.Close()
-}
 
 // reachPeriod bounds the wait before a registration is answered for a plugin that has its socket
 // but does not accept yet.
@@ -101,12 +78,12 @@ func (c *connection) reach(ctx context.Context) bool {
 func (c *connection) connect(ctx context.Context, deadline time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	if socket.Ready(ctx, c.conn) {
+	if c.conn.Ready(ctx) {
 		return nil
 	}
 	err := lateError(fmt.Sprintf("no answer in %s", deadline))
-	if last := c.dialErr.Load(); last != nil {
-		return fmt.Errorf("failed to dial device plugin: %w: %w", err, *last)
+	if last := c.conn.DialError(); last != nil {
+		return fmt.Errorf("failed to dial device plugin: %w: %w", err, last)
 	}
 	return fmt.Errorf("failed to dial device plugin: %w", err)
 }

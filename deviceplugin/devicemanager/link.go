@@ -156,7 +156,7 @@ func (s linkSettings) report(ctx context.Context, e event) {
 // again: the plugin believes that it is registered and will not register again. If it ended its
 // list itself, it is left alone for Deadlines.Ended first.
 func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err error) {
-	defer l.hangUp()
+	defer l.conn.HangUp()
 	unfaded := func() {}
 	defer func() { unfaded() }()
 	t := trial{until: time.Now().Add(s.cfg.Graces.Capacity)}
@@ -262,14 +262,14 @@ func (l *link) tellOf(ctx context.Context, text string, news bool) {
 
 // tellEarly warns if the plugin could not be reached right after it registered.
 func (l *link) tellEarly(ctx context.Context, s linkSettings) {
-	refused := l.dialErr.Load()
+	refused := l.conn.DialError()
 	if refused == nil {
 		return
 	}
 	why := fmt.Sprintf("it registered before it served its socket (%v); it is "+
 		"served here, but the kubelet connects before it answers Register, and fails the call "+
 		"after 10s if it cannot: serve first, then register; "+
-		"--device-plugin-strict-registration does as the kubelet", *refused)
+		"--device-plugin-strict-registration does as the kubelet", refused)
 	klog.FromContext(ctx).Info("Device plugin registered before it served", "explanation", why)
 	s.report(ctx, event{kind: linkEarly, link: l, problem: why})
 }

@@ -122,7 +122,7 @@ func (r registrar) admit(ctx context.Context, l *link) error {
 		err = r.tell(ctx, event{kind: linkRegistered, link: l})
 	}
 	if err != nil {
-		l.hangUp()
+		l.conn.HangUp()
 	}
 	return err
 }

@@ -105,7 +105,7 @@ func (d *Drivers) call(ctx context.Context, driver, name string, do rpc) (err er
 
 // callOn makes a call over a connection of the plugin.
 func (d *Drivers) callOn(ctx context.Context, in *instance, l *link, name string, do rpc) error {
-	defer l.leave()
+	defer l.Leave()
 	log := klog.FromContext(ctx).WithValues("driver", in.driver, "endpoint", in.endpoint, "rpc", name)
 	log.V(4).Info("DRA driver is called")
 	began := time.Now()
@@ -121,7 +121,7 @@ func (d *Drivers) callOn(ctx context.Context, in *instance, l *link, name string
 	return err
 }
 
-// enter begins a call to a driver; the caller ends it with leave. l is nil if the driver has no
+// enter begins a call to a driver; the caller ends it with Leave. l is nil if the driver has no
 // plugin, or after the plugin last failed no other one that is connected.
 func (d *Drivers) enter(driver string, last *instance) (in *instance, l *link) {
 	d.mu.Lock()
@@ -131,7 +131,7 @@ func (d *Drivers) enter(driver string, last *instance) (in *instance, l *link) {
 		return nil, nil
 	}
 	in = of.newest()
-	if in == nil || last != nil && (in == last || !in.connected) || !in.link.callers.Enter() {
+	if in == nil || last != nil && (in == last || !in.connected) || !in.link.Enter() {
 		return nil, nil
 	}
 	return in, in.link

@@ -2,12 +2,12 @@ package dra
 
 import (
 	"cmp"
-	"context"
-	"net"
 	"time"
 
 	"google.golang.org/grpc/stats"
 	"k8s.io/component-base/metrics"
+
+	"github.com/numalet/numalet/deviceplugin/socket"
 )
 
 // Config configures New. Its functions must not block; all are optional.
@@ -28,7 +28,7 @@ type Config struct {
 	Heard func(path string) stats.Handler
 
 	// dial replaces the connection to a socket in tests.
-	dial func(ctx context.Context, path string) (net.Conn, error)
+	dial socket.Dialer
 }
 
 // Deadlines are the kubelet's, but for Dial and Silence, which it has not.
@@ -67,9 +67,7 @@ func (c Config) withDefaults() Config {
 		c.Gone = func(string) {}
 	}
 	if c.dial == nil {
-		c.dial = func(ctx context.Context, path string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
-		}
+		c.dial = socket.Dial
 	}
 	return c
 }

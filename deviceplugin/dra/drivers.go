@@ -77,7 +77,7 @@ func (d *Drivers) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Me
 // add admits an instance. It is used once it is connected.
 func (d *Drivers) add(intro introduction) (*instance, error) {
 	in := &instance{introduction: intro, drivers: d}
-	l, err := d.newLink(intro, &in.failed)
+	l, err := d.newLink(intro)
 	if err != nil {
 		return nil, fmt.Errorf("create gRPC connection to DRA driver %s plugin at endpoint %s: %w",
 			in.driver, in.endpoint, err)
@@ -93,13 +93,13 @@ func (d *Drivers) add(intro introduction) (*instance, error) {
 	}
 	for _, other := range of.instances {
 		if other.endpoint == in.endpoint {
-			l.close()
+			l.HangUp()
 			return nil, fmt.Errorf("endpoint %s already registered for DRA driver plugin %s",
 				in.endpoint, in.driver)
 		}
 	}
 	if len(of.instances) == maxInstances {
-		l.close()
+		l.HangUp()
 		return nil, fmt.Errorf("DRA driver plugin %s has %d instances already: remove the sockets of "+
 			"those that do not run any more from the plugin registry", in.driver, maxInstances)
 	}
@@ -115,7 +115,7 @@ func (d *Drivers) add(intro introduction) (*instance, error) {
 func (in *instance) leave() {
 	d := in.drivers
 	if l := in.takeOff(); l != nil {
-		l.hangUp()
+		l.HangUp()
 		d.cfg.Changed()
 	}
 }

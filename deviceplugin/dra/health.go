@@ -64,7 +64,7 @@ var pings = keepalive.ClientParameters{
 func (in *instance) followHealth(ctx context.Context) {
 	d := in.drivers
 	log := klog.FromContext(ctx).WithValues("service", in.health)
-	conn, err := d.connection(in.endpoint, &in.failed, grpc.WithKeepaliveParams(pings),
+	conn, err := d.connection(in.endpoint, grpc.WithKeepaliveParams(pings),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxHealthBytes)))
 	if err != nil {
 		log.Error(err, "Health of DRA driver's devices is not followed")

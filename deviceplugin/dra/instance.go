@@ -3,13 +3,10 @@ package dra
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/connectivity"
 	"k8s.io/klog/v2"
-
-	"github.com/numalet/numalet/deviceplugin/socket"
 )
 
 // instance is one registration of a plugin.
@@ -18,7 +15,6 @@ type instance struct {
 	drivers *Drivers
 	number  uint64 // grows with each registration
 	stop    context.CancelFunc
-	failed  atomic.Pointer[error] // of the last failed attempt to connect
 
 	// Drivers' lock guards the rest.
 	link      *link
@@ -46,10 +42,10 @@ func (in *instance) run(ctx context.Context) {
 	l := in.link // which only this goroutine replaces
 	d.mu.Unlock()
 	for ctx.Err() == nil {
-		state := l.conn.GetState()
+		state := l.GetState()
 		in.noteState(ctx, state == connectivity.Ready)
 		if state == connectivity.Idle {
-			l.conn.Connect()
+			l.Connect()
 		}
 		if !l.changes(ctx, state) && ctx.Err() == nil {
 			l = in.renew(ctx, l)
@@ -61,16 +57,16 @@ func (in *instance) run(ctx context.Context) {
 // over the old one.
 func (in *instance) renew(ctx context.Context, old *link) *link {
 	d := in.drivers
-	fresh, err := d.newLink(in.introduction, &in.failed)
+	fresh, err := d.newLink(in.introduction)
 	if err == nil {
 		patience, cancel := context.WithTimeout(ctx, renewPatience)
 		defer cancel()
-		if socket.Ready(patience, fresh.conn) && in.replace(fresh) {
-			old.hangUp()
+		if fresh.Ready(patience) && in.replace(fresh) {
+			old.HangUp()
 			klog.FromContext(ctx).V(4).Info("Connection to DRA driver was replaced")
 			return fresh
 		}
-		fresh.close()
+		fresh.HangUp()
 	}
 	old.trust(renewAgain)
 	return old

@@ -2,9 +2,7 @@ package dra
 
 import (
 	"context"
-	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -17,9 +15,8 @@ import (
 
 // link is one connection to an instance, for calls.
 type link struct {
-	conn    *grpc.ClientConn
-	client  drav1.DRAPluginClient
-	callers socket.Callers
+	*socket.Conn
+	client drav1.DRAPluginClient
 
 	mu sync.Mutex
 	// trusted is the time until which the other side may be silent.
@@ -29,13 +26,13 @@ type link struct {
 }
 
 // newLink makes a connection; it does not dial.
-func (d *Drivers) newLink(in introduction, failed *atomic.Pointer[error]) (*link, error) {
-	conn, err := d.connection(in.endpoint, failed,
+func (d *Drivers) newLink(in introduction) (*link, error) {
+	conn, err := d.connection(in.endpoint,
 		grpc.WithChainUnaryInterceptor(d.metrics.of(in.driver)))
 	if err != nil {
 		return nil, err
 	}
-	l := &link{conn: conn, client: drav1.NewDRAPluginClient(conn), cut: func() {}}
+	l := &link{Conn: conn, client: drav1.NewDRAPluginClient(conn), cut: func() {}}
 	if in.service == drav1beta1.DRAPluginService {
 		l.client = drav1beta1.V1Beta1ClientWrapper{
 			DRAPluginClient: drav1beta1.NewDRAPluginClient(conn),
@@ -45,18 +42,10 @@ func (d *Drivers) newLink(in introduction, failed *atomic.Pointer[error]) (*link
 	return l, nil
 }
 
-// connection makes a connection that never idles out; failed gets the errors of dialling.
-func (d *Drivers) connection(path string, failed *atomic.Pointer[error],
-	options ...grpc.DialOption) (*grpc.ClientConn, error) {
-	return socket.PluginClient(path, d.cfg.Deadlines.Dial, d.cfg.Heard, append(options,
-		grpc.WithIdleTimeout(0),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			conn, err := d.cfg.dial(ctx, path)
-			if err != nil {
-				failed.Store(&err)
-			}
-			return conn, err
-		}))...)
+// connection makes a connection that never idles out.
+func (d *Drivers) connection(path string, options ...grpc.DialOption) (*socket.Conn, error) {
+	return d.cfg.dial.PluginClient(path, d.cfg.Deadlines.Dial, d.cfg.Heard,
+		append(options, grpc.WithIdleTimeout(0))...)
 }
 
 // trust notes that the other side is there, and may be silent for so long.
@@ -92,33 +81,15 @@ func (l *link) isTrusted() bool {
 // trusted, or ctx is done.
 func (l *link) changes(ctx context.Context, state connectivity.State) bool {
 	if state != connectivity.Ready {
-		return l.conn.WaitForStateChange(ctx, state)
+		return l.WaitForStateChange(ctx, state)
 	}
 	for ctx.Err() == nil && l.isTrusted() {
 		waiting, cancel := l.trial(ctx)
-		changed := l.conn.WaitForStateChange(waiting, state)
+		changed := l.WaitForStateChange(waiting, state)
 		cancel()
 		if changed {
 			return true
 		}
 	}
 	return false
-}
-
-// leave ends a call.
-func (l *link) leave() {
-	if l.callers.Leave() {
-		l.close()
-	}
-}
-
-// hangUp closes the connection, or leaves that to the last call in flight.
-func (l *link) hangUp() {
-	if l.callers.End() {
-		l.close()
-	}
-}
-
-func (l *link) close() {
-	_ = l.conn.Close() // closing twice is the only possible error
 }

@@ -102,8 +102,8 @@ func (in *instance) describe(called bool) Instance {
 	}
 	if !in.connected {
 		out.Problem = "it has not answered yet"
-		if failed := in.failed.Load(); failed != nil {
-			out.Problem = oneline.Of((*failed).Error())
+		if err := in.link.DialError(); err != nil {
+			out.Problem = oneline.Of(err.Error())
 		}
 	}
 	return out

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/deviceplugin/check"
+	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/internal/await"
 )
 
@@ -85,7 +86,7 @@ func checkRestarts(ctx context.Context, b *bench) error {
 	if err := b.own.start(ctx); err != nil {
 		return err
 	}
-	again, err := introduction(ctx, b.own.socket, b.cfg.Patience, b.heard)
+	again, err := watcher.Ask(ctx, b.own.socket, b.cfg.Patience, b.heard)
 	if err != nil {
 		return fmt.Errorf("after its restart it does not say who it is: %w", err)
 	}

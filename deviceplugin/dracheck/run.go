@@ -20,7 +20,6 @@ import (
 
 	"github.com/numalet/numalet/deviceplugin/check"
 	"github.com/numalet/numalet/deviceplugin/dra"
-	"github.com/numalet/numalet/deviceplugin/socket"
 	"github.com/numalet/numalet/deviceplugin/watcher"
 )
 
@@ -53,7 +52,7 @@ func Find(ctx context.Context, registry, driver string) (path string, err error)
 		if err != nil || entry.Type()&fs.ModeSocket == 0 || path != "" {
 			return err
 		}
-		found, err := introduction(ctx, at, time.Second, nil)
+		found, err := watcher.Ask(ctx, at, time.Second, nil)
 		if err == nil && found.Type == registerapi.DRAPlugin &&
 			(driver == "" || found.Name == driver) {
 			path = at
@@ -65,23 +64,6 @@ func Find(ctx context.Context, registry, driver string) (path string, err error)
 			registry, driver)
 	}
 	return path, err
-}
-
-// introduction asks the plugin behind a socket who it is. heard is as for socket.PluginClient.
-func introduction(ctx context.Context, path string, patience time.Duration,
-	heard func(string) stats.Handler) (watcher.Plugin, error) {
-	conn, err := socket.PluginClient(path, patience, heard)
-	if err != nil {
-		return watcher.Plugin{}, err
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	info, err := registerapi.NewRegistrationClient(conn).GetInfo(ctx, &registerapi.InfoRequest{})
-	if err != nil {
-		return watcher.Plugin{}, err
-	}
-	return watcher.PluginAt(path, info), nil
 }
 
 // bench holds the driver and what was found out about it.
@@ -177,7 +159,7 @@ func Run(ctx context.Context, cfg Config) (report check.Report, err error) {
 		defer b.own.end()
 		b.cfg.Socket = b.own.socket
 	}
-	if b.plugin, err = introduction(ctx, b.cfg.Socket, cfg.Patience, b.heard); err != nil {
+	if b.plugin, err = watcher.Ask(ctx, b.cfg.Socket, cfg.Patience, b.heard); err != nil {
 		return report, fmt.Errorf("the driver on %s does not say who it is: %w", b.cfg.Socket, err)
 	}
 	if b.plugin.Type != registerapi.DRAPlugin {

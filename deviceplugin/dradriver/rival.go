@@ -10,7 +10,7 @@ import (
 
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/numalet/numalet/deviceplugin/socket"
+	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/internal/await"
 )
 
@@ -35,23 +35,12 @@ func findRival(ctx context.Context, registry, driver string) error {
 		}
 	}
 	return await.Each(sockets, maxAsked, func(path string) error {
-		info, err := ask(ctx, path)
-		if err != nil || info.GetType() != registerapi.DRAPlugin || info.GetName() != driver {
+		found, err := watcher.Ask(ctx, path, rivalPatience, nil)
+		if err != nil || found.Type != registerapi.DRAPlugin || found.Name != driver {
 			return nil
 		}
 		return fmt.Errorf("a driver %s serves this node already, at %s: stop it (a vendor's is a "+
 			"daemon set as a rule), or name this one with --dra-driver, and never have both offer "+
 			"the same devices", driver, path)
 	})
-}
-
-func ask(ctx context.Context, path string) (*registerapi.PluginInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, rivalPatience)
-	defer cancel()
-	conn, err := socket.Client(path)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	return registerapi.NewRegistrationClient(conn).GetInfo(ctx, &registerapi.InfoRequest{})
 }

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/grpc"
+	"google.golang.org/grpc/stats"
 	"k8s.io/klog/v2"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -100,10 +100,10 @@ func (s *socket) register(ctx context.Context) (*Membership, error) {
 	defer conn.Close()
 	client := registerapi.NewRegistrationClient(conn)
 	began = time.Now()
-	plugin, err := s.ask(ctx, client)
+	plugin, err := ask(ctx, client, s.path, s.watcher.cfg.Deadlines.Info)
 	s.tell(ctx, plugin, "GetInfo", began, err)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("get plugin info at socket %s: %w", s.path, err)
 	}
 	member, refused := s.takeIn(ctx, plugin)
 	outcome := &registerapi.RegistrationStatus{PluginRegistered: refused == nil}
@@ -136,14 +136,26 @@ func (s *socket) tell(ctx context.Context, p Plugin, rpc string, began time.Time
 	}
 }
 
-func (s *socket) ask(ctx context.Context, client registerapi.RegistrationClient) (Plugin, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.watcher.cfg.Deadlines.Info)
+// Ask asks the plugin behind a socket who it is. heard is as for socket.PluginClient.
+func Ask(ctx context.Context, path string, patience time.Duration,
+	heard func(path string) stats.Handler) (Plugin, error) {
+	conn, err := unixsocket.PluginClient(path, patience, heard)
+	if err != nil {
+		return Plugin{}, err
+	}
+	defer conn.Close()
+	return ask(ctx, registerapi.NewRegistrationClient(conn), path, patience)
+}
+
+func ask(ctx context.Context, client registerapi.RegistrationClient, path string,
+	patience time.Duration) (Plugin, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	info, err := client.GetInfo(ctx, &registerapi.InfoRequest{})
 	if err != nil {
-		return Plugin{}, fmt.Errorf("get plugin info at socket %s: %w", s.path, err)
+		return Plugin{}, err
 	}
-	return PluginAt(s.path, info), nil
+	return PluginAt(path, info), nil
 }
 
 // PluginAt returns what the plugin behind a socket says of itself.
@@ -174,14 +186,14 @@ func (s *socket) takeIn(ctx context.Context, p Plugin) (*Membership, error) {
 }
 
 // dial connects.
-func (s *socket) dial(ctx context.Context) (*grpc.ClientConn, error) {
+func (s *socket) dial(ctx context.Context) (*unixsocket.Conn, error) {
 	conn, err := unixsocket.PluginClient(s.path, s.watcher.cfg.Deadlines.Dial, s.watcher.cfg.Stats)
 	if err != nil {
 		return nil, fmt.Errorf("dial plugin at socket %s: %w", s.path, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.watcher.cfg.Deadlines.Dial)
 	defer cancel()
-	if !unixsocket.Ready(ctx, conn) {
+	if !conn.Ready(ctx) {
 		return nil, errors.Join(fmt.Errorf("dial plugin at socket %s: %w", s.path, ctx.Err()),
 			conn.Close())
 	}
