@@ -27,9 +27,7 @@ func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err er
 		text, news := l.behavior.answered(options)
 		l.tellOf(ctx, text, news)
 	}
-	options.Released = l.askReleased(ctx, s.cfg.Deadlines.Options)
-	options.Reasons = l.askReasons(ctx, s.cfg.Deadlines.Options)
-	options.Places = l.askPlaces(ctx, s.cfg.Deadlines.Options)
+	l.askLifecycle(ctx, s.cfg.Deadlines.Options, &options)
 	return l.follow(ctx, s, options)
 }
 

@@ -5,8 +5,6 @@ import (
 	"context"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
@@ -20,18 +18,6 @@ const (
 	placesDeadline = time.Second
 	mostPlaces     = 1 << 14
 )
-
-// askPlaces reports whether the plugin serves Places of lifecyclev1.Lifecycle.
-func (c *connection) askPlaces(ctx context.Context, deadline time.Duration) bool {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	_, err := lifecyclev1.NewLifecycleClient(c.conn).Places(ctx, &lifecyclev1.PlacesRequest{})
-	if err != nil && status.Code(err) != codes.Unimplemented && context.Cause(c.life) == nil {
-		klog.FromContext(ctx).Info("Device plugin is not asked where devices are: it answers a request "+
-			"without devices neither with success nor with Unimplemented", "err", err)
-	}
-	return err == nil
-}
 
 // places asks for the PCI addresses of devices; false: the plugin does not say. Addresses that are
 // none are left out.

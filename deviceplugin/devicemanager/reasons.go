@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/deviceplugin/lifecyclev1"
@@ -27,19 +25,6 @@ type Reasons struct {
 
 // Reason returns, for people, why a plugin calls a device unhealthy; empty if it does not say.
 func (i Inventory) Reason(resource, id string) string { return i.Resources[resource].Reasons.ByID[id] }
-
-// askReasons reports whether the plugin serves Reasons of lifecyclev1.Lifecycle.
-func (c *connection) askReasons(ctx context.Context, deadline time.Duration) bool {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	_, err := lifecyclev1.NewLifecycleClient(c.conn).Reasons(ctx, &lifecyclev1.ReasonsRequest{})
-	if err != nil && status.Code(err) != codes.Unimplemented && context.Cause(c.life) == nil {
-		klog.FromContext(ctx).Info("Device plugin is not asked for the reasons of unhealthy devices: "+
-			"it answers a request without devices neither with success nor with Unimplemented",
-			"err", err)
-	}
-	return err == nil
-}
 
 // reasons asks why devices are unhealthy; nil if the plugin does not say.
 func (c *connection) reasons(ctx context.Context, s linkSettings, ids []string) map[string]string {

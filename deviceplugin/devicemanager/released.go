@@ -4,11 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/deviceplugin/holder"
 	"github.com/numalet/numalet/deviceplugin/lifecyclev1"
@@ -30,23 +25,6 @@ func (i Inventory) WantsReleased(resource string) ReleasedWish {
 		return r.Options.Released
 	}
 	return ReleasedUnknown
-}
-
-// askReleased asks whether the plugin serves lifecyclev1.Lifecycle. A plugin whose answer breaks
-// the protocol does not.
-func (c *connection) askReleased(ctx context.Context, deadline time.Duration) ReleasedWish {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	_, err := lifecyclev1.NewLifecycleClient(c.conn).Released(ctx, &lifecyclev1.ReleasedRequest{})
-	switch {
-	case err == nil:
-		return ReleasedWanted
-	case status.Code(err) != codes.Unimplemented && context.Cause(c.life) == nil:
-		klog.FromContext(ctx).Info("Device plugin is not told of released devices: it serves "+
-			"numalet.deviceplugin.v1.Lifecycle only if it answers a request without devices "+
-			"with success, and else answers Unimplemented", "err", err)
-	}
-	return ReleasedUnwanted
 }
 
 // Released tells the plugin that nobody holds these devices any more, and who held them. The order
