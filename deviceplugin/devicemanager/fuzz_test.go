@@ -56,7 +56,7 @@ func FuzzRegister(f *testing.F) {
 			}
 			return
 		}
-		defer l.close()
+		defer l.conn.HangUp()
 		if filepath.Dir(l.socket) != "/var/lib/plugins" || l.name() == SocketName ||
 			len(l.socket) > socket.MaxPath || !podspec.IsExtended(l.resource) ||
 			strings.Contains(l.resource, "kubernetes.io/") || req.GetVersion() != v1beta1.Version {
@@ -127,7 +127,7 @@ func FuzzFoundPlugin(f *testing.F) {
 			}
 			return
 		}
-		defer l.close()
+		defer l.conn.HangUp()
 		if !filepath.IsAbs(l.socket) || filepath.Clean(endpoint) != l.socket ||
 			len(l.socket) > socket.MaxPath || !podspec.IsExtended(l.resource) ||
 			l.resource != name || version != v1beta1.Version {

@@ -20,6 +20,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/numalet/numalet/deviceplugin/socket"
+	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/test/scratch"
 )
 
@@ -282,7 +283,7 @@ func run(t *testing.T, d *Driver) (socket string) {
 	})
 	path := filepath.Join(d.cfg.Root, "plugins_registry", d.cfg.Driver+"-reg.sock")
 	eventually(t, d.cfg.Driver+" serves", func() error {
-		_, err := ask(t.Context(), path)
+		_, err := watcher.Ask(t.Context(), path, rivalPatience, nil)
 		return err
 	})
 	return path

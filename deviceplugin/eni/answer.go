@@ -6,6 +6,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/deviceplugin/serve"
+	"github.com/numalet/numalet/topology"
 )
 
 // Move says who moves an interface into a container.
@@ -104,12 +108,6 @@ func cdiName(id string) string {
 
 // device returns the list entry of an interface.
 func device(r Record, trouble string) *v1beta1.Device {
-	d := &v1beta1.Device{ID: r.Home.ID, Health: v1beta1.Healthy}
-	if trouble != "" {
-		d.Health = v1beta1.Unhealthy
-	}
-	if node := r.Home.Hardware.Node; node != nil {
-		d.Topology = &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: int64(*node)}}}
-	}
-	return d
+	node := ptr.Deref(r.Home.Hardware.Node, int(topology.NoNode))
+	return serve.Device(r.Home.ID, trouble == "", topology.NodeID(node))
 }

@@ -95,13 +95,13 @@ func TestRealFollow(t *testing.T) {
 	if !said.has("eth1 (eth1) is unhealthy: it has no carrier") {
 		t.Errorf("the log says %s", said.text.String())
 	}
-	why := p.keeper.reasons([]string{"eth1", "eth9"})
+	why := p.keeper.reasons()
 	if len(why) != 1 || !strings.HasPrefix(why["eth1"], "it has no carrier") {
 		t.Errorf("the agent is told %q", why)
 	}
 	home.must(home.LinkSetUp(home.link("peth1")))
 	eventually(t, "with one it is again", func() bool { return health() == "Healthy" })
-	if why := p.keeper.reasons([]string{"eth1"}); len(why) > 0 {
+	if why := p.keeper.reasons()["eth1"]; why != "" {
 		t.Errorf("of a healthy one the agent is told %q", why)
 	}
 

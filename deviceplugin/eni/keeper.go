@@ -212,29 +212,23 @@ func (k *keeper) leftLocked(r Record) {
 }
 
 // reasons returns why interfaces are unhealthy, by id.
-func (k *keeper) reasons(ids []string) map[string]string {
+func (k *keeper) reasons() map[string]string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	out := map[string]string{}
-	for _, id := range ids {
-		if r, known := k.records[id]; known {
-			if trouble := r.health(k.home, k.host.present); trouble != "" {
-				out[id] = trouble
-			}
-		}
-	}
-	return out
+	return k.records.texts(func(r Record) string { return r.health(k.home, k.host.present) })
 }
 
-// places returns the PCI addresses of interfaces that have one.
-func (k *keeper) places(ids []string) map[string]string {
+// places returns the PCI addresses of interfaces.
+func (k *keeper) places() map[string]string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	return k.records.texts(func(r Record) string { return r.Home.Hardware.PCI })
+}
+
+func (r Records) texts(of func(Record) string) map[string]string {
 	out := map[string]string{}
-	for _, id := range ids {
-		if r, known := k.records[id]; known && r.Home.Hardware.PCI != "" {
-			out[id] = r.Home.Hardware.PCI
-		}
+	for id, one := range r {
+		out[id] = of(one)
 	}
 	return out
 }

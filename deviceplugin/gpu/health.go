@@ -144,8 +144,8 @@ func ailing(r Reading, h history, rules HealthRules) []Trouble {
 	return append(all, h.troubles()...)
 }
 
-// describe joins all troubles to a line; "" without any.
-func describe(all []Trouble) string {
+// Describe joins troubles to a line; "" without any.
+func Describe(all []Trouble) string {
 	var parts []string
 	for _, t := range all {
 		parts = append(parts, t.String())

@@ -25,7 +25,7 @@ func TestReadings(t *testing.T) {
 		if got := reasonOf(all); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.reading, got, c.want)
 		}
-		if text := describe(all); (c.want == "") != (text == "") || !strings.HasPrefix(text,
+		if text := Describe(all); (c.want == "") != (text == "") || !strings.HasPrefix(text,
 			string(c.want)) {
 			t.Errorf("%+v: %q", c.reading, text)
 		}

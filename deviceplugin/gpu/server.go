@@ -2,18 +2,15 @@ package gpu
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"sync"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"k8s.io/apimachinery/pkg/util/sets"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/deviceplugin/gpu/prefer"
 	"github.com/numalet/numalet/deviceplugin/serve"
-	"github.com/numalet/numalet/topology"
 )
 
 // server serves one resource.
@@ -54,39 +51,26 @@ func (s *server) current() (offer, prefer.Links) {
 
 func listing(o offer) (out []*v1beta1.Device) {
 	for _, d := range o.devices {
-		one := &v1beta1.Device{ID: d.id, Health: v1beta1.Healthy}
-		if len(d.troubles) > 0 {
-			one.Health = v1beta1.Unhealthy
-		}
-		if d.node != topology.NoNode {
-			one.Topology = &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: int64(d.node)}}}
-		}
-		out = append(out, one)
+		out = append(out, serve.Device(d.id, len(d.troubles) == 0, d.node))
 	}
 	return out
 }
 
 // reasons returns why devices are unhealthy, by id.
-func (s *server) reasons(ids []string) map[string]string {
-	o, _ := s.current()
-	out := map[string]string{}
-	for _, d := range o.devices {
-		if len(d.troubles) > 0 && slices.Contains(ids, d.id) {
-			out[d.id] = describe(d.troubles)
-		}
-	}
-	return out
+func (s *server) reasons() map[string]string {
+	return s.texts(func(d device) string { return Describe(d.troubles) })
 }
 
 // places returns the PCI addresses of GPUs; MIG devices and replicas have that of their GPU.
-func (s *server) places(ids []string) map[string]string {
+func (s *server) places() map[string]string {
+	return s.texts(func(d device) string { return d.bus })
+}
+
+func (s *server) texts(of func(device) string) map[string]string {
 	o, _ := s.current()
-	asked := sets.New(ids...)
 	out := map[string]string{}
 	for _, d := range o.devices {
-		if d.bus != "" && asked.Has(d.id) {
-			out[d.id] = d.bus
-		}
+		out[d.id] = of(d)
 	}
 	return out
 }
@@ -119,7 +103,7 @@ func (s *server) allocate(_ context.Context, ids []string) (
 	for _, d := range devices {
 		if len(d.troubles) > 0 {
 			return nil, status.Errorf(codes.FailedPrecondition, "device %s is unhealthy: %s",
-				d.id, describe(d.troubles))
+				d.id, Describe(d.troubles))
 		}
 	}
 	if len(devices) == 0 {

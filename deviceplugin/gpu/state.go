@@ -23,9 +23,6 @@ type State struct {
 // Troubles returns what counts against the GPU or the MIG device with that UUID.
 func (s State) Troubles(uuid string) []Trouble { return s.troubles[uuid] }
 
-// Describe joins troubles to a line; "" without any.
-func Describe(all []Trouble) string { return describe(all) }
-
 // state returns the last snapshot with the troubles of all devices.
 func (w *watch) state() State {
 	if w.last == nil {

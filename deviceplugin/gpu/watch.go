@@ -175,7 +175,7 @@ func (w *watch) offers(set Settings) (offers, Snapshot) {
 			what = fmt.Sprintf("MIG device %s of GPU %d", instance.UUID, g.Index)
 			troubles = w.troubles(g, instance.GPU)
 		}
-		text := describe(troubles)
+		text := Describe(troubles)
 		if text != "" && g.NodeDoubt != "" {
 			text += "; " + g.NodeDoubt
 		}

@@ -14,19 +14,25 @@ import (
 // called again.
 type Released func(ctx context.Context, ids []string, by holder.Holder) error
 
-// Reasons says, for people, why devices are unhealthy: one line each, by id, without those that it
-// does not know. It must return at once.
-type Reasons func(ids []string) map[string]string
+// Texts returns a text for each device, by id; "": there is none. It must return at once.
+type Texts func() map[string]string
 
-// Places returns the PCI addresses of devices, by id, without those that have none. It must return at
-// once.
-type Places func(ids []string) map[string]string
+// of returns the texts of these devices.
+func (t Texts) of(ids []string) map[string]string {
+	all, out := t(), map[string]string{}
+	for _, id := range ids {
+		if text := all[id]; text != "" {
+			out[id] = text
+		}
+	}
+	return out
+}
 
 // Lifecycle holds a plugin's part of lifecyclev1.Lifecycle; nil: not served.
 type Lifecycle struct {
 	Released Released
-	Reasons  Reasons
-	Places   Places
+	// Reasons says, for people, why devices are unhealthy; Places has their PCI addresses.
+	Reasons, Places Texts
 }
 
 // Register registers the service beside a plugin's v1beta1.
@@ -45,7 +51,7 @@ func (l lifecycle) Reasons(ctx context.Context, req *lifecyclev1.ReasonsRequest)
 	if l.serves.Reasons == nil {
 		return l.UnimplementedLifecycleServer.Reasons(ctx, req)
 	}
-	return &lifecyclev1.ReasonsResponse{Reasons: l.serves.Reasons(req.GetDeviceIds())}, nil
+	return &lifecyclev1.ReasonsResponse{Reasons: l.serves.Reasons.of(req.GetDeviceIds())}, nil
 }
 
 // Places implements lifecyclev1.LifecycleServer.
@@ -55,10 +61,8 @@ func (l lifecycle) Places(ctx context.Context, req *lifecyclev1.PlacesRequest) (
 		return l.UnimplementedLifecycleServer.Places(ctx, req)
 	}
 	out := &lifecyclev1.PlacesResponse{Places: map[string]*lifecyclev1.Place{}}
-	if len(req.GetDeviceIds()) > 0 {
-		for id, address := range l.serves.Places(req.GetDeviceIds()) {
-			out.Places[id] = &lifecyclev1.Place{PciAddress: address}
-		}
+	for id, address := range l.serves.Places.of(req.GetDeviceIds()) {
+		out.Places[id] = &lifecyclev1.Place{PciAddress: address}
 	}
 	return out, nil
 }

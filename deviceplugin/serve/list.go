@@ -5,7 +5,27 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/topology"
 )
+
+// Device returns the list entry of a device near NUMA nodes; topology.NoNode is none.
+func Device(id string, healthy bool, nodes ...topology.NodeID) *v1beta1.Device {
+	d := &v1beta1.Device{ID: id, Health: v1beta1.Unhealthy}
+	if healthy {
+		d.Health = v1beta1.Healthy
+	}
+	for _, n := range nodes {
+		if n == topology.NoNode {
+			continue
+		}
+		if d.Topology == nil {
+			d.Topology = &v1beta1.TopologyInfo{}
+		}
+		d.Topology.Nodes = append(d.Topology.Nodes, &v1beta1.NUMANode{ID: int64(n)})
+	}
+	return d
+}
 
 // SetDevices replaces the list of devices. Watchers hear of it if it differs.
 func (p *Plugin) SetDevices(devices []*v1beta1.Device) {

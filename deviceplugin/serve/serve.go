@@ -25,10 +25,10 @@ type Config struct {
 	// it is not served.
 	Released Released
 	// Reasons says why devices are unhealthy. Nil: it is not served.
-	Reasons Reasons
-	// Places says where devices are, so that containers get devices close to each other. Nil: it is not
-	// served.
-	Places Places
+	Reasons Texts
+	// Places has the PCI addresses of devices, so that containers get devices close to each other.
+	// Nil: it is not served.
+	Places Texts
 	// Log takes lines for people.
 	Log func(format string, args ...any)
 }

@@ -11,6 +11,7 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/deviceplugin/holder"
+	"github.com/numalet/numalet/deviceplugin/serve"
 	"github.com/numalet/numalet/internal/await"
 )
 
@@ -61,21 +62,11 @@ func listing(devices []Device, lie Lie) *v1beta1.ListAndWatchResponse {
 		return resp
 	}
 	for _, d := range devices {
-		device := &v1beta1.Device{ID: d.ID, Health: v1beta1.Unhealthy}
-		if d.Healthy {
-			device.Health = v1beta1.Healthy
-		}
 		nodes := d.Nodes
 		if lie == Nowhere {
 			nodes = append(slices.Clone(nodes), 4095)
 		}
-		if len(nodes) > 0 {
-			device.Topology = &v1beta1.TopologyInfo{}
-		}
-		for _, n := range nodes {
-			device.Topology.Nodes = append(device.Topology.Nodes, &v1beta1.NUMANode{ID: int64(n)})
-		}
-		resp.Devices = append(resp.Devices, device)
+		resp.Devices = append(resp.Devices, serve.Device(d.ID, d.Healthy, nodes...))
 	}
 	if lie == Duplicate {
 		resp.Devices = append(resp.Devices, resp.Devices...)

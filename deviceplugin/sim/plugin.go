@@ -155,7 +155,10 @@ func (p *Plugin) serve(ctx context.Context, serving chan<- struct{}) error {
 	}
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
 	v1beta1.RegisterDevicePluginServer(server, answers{plugin: p})
-	lifecycle := serve.Lifecycle{Reasons: p.state.reasons, Places: p.state.places}
+	lifecycle := serve.Lifecycle{
+		Reasons: p.state.texts(func(d Device) string { return d.Reason }),
+		Places:  p.state.texts(func(d Device) string { return d.PCI }),
+	}
 	if p.cfg.Released {
 		lifecycle.Released = answers{plugin: p}.released
 	}

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/deviceplugin/holder"
 	"github.com/numalet/numalet/internal/await"
@@ -203,29 +202,16 @@ func (s *state) tell() State {
 	return out
 }
 
-// reasons returns why devices are unhealthy, by id.
-func (s *state) reasons(ids []string) map[string]string {
-	devices, _, _ := s.list()
-	out := map[string]string{}
-	for _, d := range devices {
-		if d.Reason != "" && slices.Contains(ids, d.ID) {
-			out[d.ID] = d.Reason
+// texts returns a function for one text of each device, by id.
+func (s *state) texts(of func(Device) string) func() map[string]string {
+	return func() map[string]string {
+		devices, _, _ := s.list()
+		out := map[string]string{}
+		for _, d := range devices {
+			out[d.ID] = of(d)
 		}
+		return out
 	}
-	return out
-}
-
-// places returns the PCI addresses of devices, by id.
-func (s *state) places(ids []string) map[string]string {
-	devices, _, _ := s.list()
-	asked := sets.New(ids...)
-	out := map[string]string{}
-	for _, d := range devices {
-		if d.PCI != "" && asked.Has(d.ID) {
-			out[d.ID] = d.PCI
-		}
-	}
-	return out
 }
 
 func (s *state) addRelease(r Release) {
