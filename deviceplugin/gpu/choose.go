@@ -33,82 +33,74 @@ func (o offer) choose(links prefer.Links, available, must []device, size int) []
 }
 
 // shares picks replicas. Spread, it prefers units with the fewest replicas in this container, then
-// those with the fewest in use: two shares come from two GPUs if possible. Packed, it prefers
-// units that the container already has, then the fullest that suffices, then the one with the most
-// left.
+// those with the fewest in use: two shares come from two GPUs if possible. Packed, it uses few
+// units.
 func shares(all, available, must []device, size int, pack bool) []device {
-	used, mine := map[*unit]int{}, map[*unit]int{} // what is not available counts as used
+	if pack {
+		return grouping[*unit]{unitOf, fewest[*unit], byIndex}.pick(available, must, size)
+	}
+	used := map[*unit]int{} // what is not available counts as used
 	for _, d := range all {
 		used[d.unit]++
 	}
 	for _, d := range available {
 		used[d.unit]--
 	}
-	take := func(d device) {
-		used[d.unit]++
-		mine[d.unit]++
+	return grouping[*unit]{unitOf, func(u *unit, mine, _, _ int) []int {
+		return []int{mine, used[u]}
+	}, byIndex}.pick(available, must, size)
+}
+
+func unitOf(d device) *unit { return d.unit }
+
+// packed picks MIG devices of few GPUs.
+func packed(available, must []device, size int) []device {
+	gpu := func(d device) int { return d.gpu }
+	return grouping[int]{gpu, fewest[int], cmp.Compare[int]}.pick(available, must, size)
+}
+
+// grouping picks devices group by group.
+type grouping[K comparable] struct {
+	of func(device) K
+	// rank says which group comes next, the one with the lowest: mine counts its devices that the
+	// container has, left those that it can get, and missing is the number of devices to pick.
+	rank func(group K, mine, left, missing int) []int
+	// compare decides between groups of the same rank.
+	compare func(a, b K) int
+}
+
+// fewest is a rank that uses few groups: those of which the container has a device, then the one
+// that just suffices, then the one with the most left.
+func fewest[K comparable](_ K, mine, left, missing int) []int {
+	number, enough := left, left >= missing
+	if !enough {
+		number = -left // if none suffices, the more the better
+	}
+	return []int{late(mine > 0), late(enough), number}
+}
+
+// pick picks size devices, must included; of a group those with the lowest index.
+func (g grouping[K]) pick(available, must []device, size int) []device {
+	mine, left := map[K]int{}, map[K][]device{}
+	for _, d := range must {
+		mine[g.of(d)]++
+	}
+	others := without(available, must)
+	slices.SortStableFunc(others, func(a, b device) int { return byIndex(a.unit, b.unit) })
+	for _, d := range others {
+		left[g.of(d)] = append(left[g.of(d)], d)
 	}
 	chosen := slices.Clone(must)
-	for _, d := range must {
-		take(d)
-	}
-	left := map[*unit][]device{}
-	for _, d := range without(available, must) {
-		left[d.unit] = append(left[d.unit], d)
-	}
-	rank := func(u *unit) []int { return []int{mine[u], used[u]} }
-	if pack {
-		rank = func(u *unit) []int {
-			enough := len(left[u]) >= size-len(chosen)
-			number := len(left[u])
-			if !enough {
-				number = -number
-			}
-			return []int{late(mine[u] > 0), late(enough), number}
-		}
-	}
 	for len(chosen) < size && len(left) > 0 {
-		next := slices.MinFunc(slices.Collect(maps.Keys(left)), func(a, b *unit) int {
-			return cmp.Or(slices.Compare(rank(a), rank(b)), byIndex(a, b))
+		rank := func(k K) []int { return g.rank(k, mine[k], len(left[k]), size-len(chosen)) }
+		next := slices.MinFunc(slices.Collect(maps.Keys(left)), func(a, b K) int {
+			return cmp.Or(slices.Compare(rank(a), rank(b)), g.compare(a, b))
 		})
-		take(left[next][0])
 		chosen = append(chosen, left[next][0])
+		mine[next]++
 		if left[next] = left[next][1:]; len(left[next]) == 0 {
 			delete(left, next)
 		}
-	}
-	return chosen
-}
-
-// packed picks MIG devices of few GPUs: first of those with a device in must, then of the one that
-// just suffices, then of the one with the most left.
-func packed(available, must []device, size int) []device {
-	chosen := slices.Clone(must)
-	left := without(available, must)
-	touched := map[int]bool{}
-	for _, d := range must {
-		touched[d.gpu] = true
-	}
-	for len(chosen) < size && len(left) > 0 {
-		has := map[int]int{}
-		for _, d := range left {
-			has[d.gpu]++
-		}
-		missing := size - len(chosen)
-		rank := func(d device) []int {
-			enough := has[d.gpu] >= missing
-			number := has[d.gpu]
-			if !enough {
-				number = -number // if none suffices, the more the better
-			}
-			return []int{late(touched[d.gpu]), late(enough), number, d.gpu}
-		}
-		best := slices.MinFunc(left, func(a, b device) int {
-			return cmp.Or(slices.Compare(rank(a), rank(b)), cmp.Compare(a.index, b.index))
-		})
-		chosen = append(chosen, best)
-		touched[best.gpu] = true
-		left = without(left, []device{best})
 	}
 	return chosen
 }
