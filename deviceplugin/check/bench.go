@@ -10,6 +10,7 @@ import (
 type bench struct {
 	host
 	subject subject
+	can     abilities // what the bench can do to it
 	// early is the device manager's text if the plugin could not be reached while it registered.
 	early string
 	// before lists the devices that were healthy before a lever was pulled.
@@ -23,36 +24,36 @@ type bench struct {
 // deaths record when the plugin ended by itself.
 type deaths struct {
 	// blamed is the last one that a check reported; others came between checks.
-	blamed *ending
-	others []*ending
+	blamed *Ending
+	others []*Ending
 }
 
 // ended reports whether the plugin ended by itself.
-func (b *bench) ended() bool { return b.subject.fate() != nil }
+func (b *bench) ended() bool { return b.subject.Fate() != nil }
 
 // ready makes sure that the plugin runs and is connected, with a restart if need be.
 func (b *bench) ready(ctx context.Context) error {
 	if !b.ended() && b.connected() && !b.spoilt {
 		return nil
 	}
-	if end := b.subject.fate(); end != nil && end != b.deaths.blamed {
+	if end := b.subject.Fate(); end != nil && end != b.deaths.blamed {
 		b.deaths.others, b.deaths.blamed = append(b.deaths.others, end), end
 	}
 	b.spoilt = false
-	if b.subject.can().start {
+	if b.can.start {
 		b.hangUp()
-		b.subject.kill()
+		b.subject.Kill()
 		if err := b.serve(); err != nil {
 			return err
 		}
-		if err := b.subject.start(b.dirs); err != nil {
+		if err := b.subject.Start(b.dirs); err != nil {
 			return err
 		}
 	}
 	if b.until(ctx, func() bool { return b.ended() || b.connected() }) && !b.ended() {
 		return nil
 	}
-	if end := b.subject.fate(); end != nil {
+	if end := b.subject.Fate(); end != nil {
 		return fmt.Errorf("the plugin does not come back: %s", end)
 	}
 	return fmt.Errorf("the plugin is not registered any more: %s", b.resource().Problem)
@@ -77,7 +78,7 @@ func (b *bench) hangUp() {
 // close ends everything.
 func (b *bench) close() {
 	b.hangUp()
-	b.subject.stop(time.Second)
-	b.subject.kill()
+	b.subject.Stop(time.Second)
+	b.subject.Kill()
 	b.stopServing()
 }

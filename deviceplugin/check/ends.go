@@ -56,7 +56,7 @@ func endChecks() []check {
 
 func checkStays(_ context.Context, b *bench) outcome {
 	all := b.deaths.others
-	if end := b.subject.fate(); end != nil && end != b.deaths.blamed {
+	if end := b.subject.Fate(); end != nil && end != b.deaths.blamed {
 		all = append(all, end)
 	}
 	if len(all) > 0 {
@@ -66,10 +66,10 @@ func checkStays(_ context.Context, b *bench) outcome {
 }
 
 func checkStops(_ context.Context, b *bench) outcome {
-	if !b.subject.stop(b.cfg.Patience) {
+	if !b.subject.Stop(b.cfg.Patience) {
 		return failed("it still ran after %s", b.cfg.Patience)
 	}
-	end := b.subject.fate()
+	end := b.subject.Fate()
 	var exit *exec.ExitError
 	switch {
 	case end == nil || end.err == nil:
@@ -98,14 +98,14 @@ func checkSocketGone(_ context.Context, b *bench) outcome {
 
 func checkStartsAfterKill(ctx context.Context, b *bench) outcome {
 	b.before = b.healthy()
-	b.subject.kill()
+	b.subject.Kill()
 	b.until(ctx, func() bool { return !b.connected() })
 	n := b.heard.introductions()
-	if err := b.subject.start(b.dirs); err != nil {
+	if err := b.subject.Start(b.dirs); err != nil {
 		return failed("%v", err)
 	}
 	b.until(ctx, func() bool { return b.ended() || b.heard.introductions() > n && b.connected() })
-	if end := b.subject.fate(); end != nil {
+	if end := b.subject.Fate(); end != nil {
 		return failed("%s", end)
 	}
 	if !b.connected() {

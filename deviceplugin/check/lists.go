@@ -214,7 +214,7 @@ func checkStreamStays(ctx context.Context, b *bench) outcome {
 // which: a plugin's process outlives its connections.
 func streamEnded(ctx context.Context, b *bench, list call) outcome {
 	b.pulse.until(ctx, watched, b.ended)
-	if end := b.subject.fate(); end != nil {
+	if end := b.subject.Fate(); end != nil {
 		b.deaths.blamed = end
 		return failed("%s", end)
 	}

@@ -12,45 +12,25 @@ import (
 	"github.com/numalet/numalet/internal/oneline"
 )
 
-// process is a plugin that a command starts in its own process group.
-type process struct {
+// Process is a plugin that a command starts in its own process group.
+type Process struct {
 	command string
 	output  io.Writer
 	life
 	cmd *exec.Cmd // under its lock
 }
 
-// Process is a plugin that a command starts.
-type Process struct{ of process }
-
 // NewProcess returns a plugin that does not run. output gets what it writes.
 func NewProcess(command string, output io.Writer) *Process {
-	return &Process{process{command: command, output: output, life: life{pulse: newPulse()}}}
-}
-
-// Start starts the plugin through a shell, unless it runs; {dir} and {registry} in the command stand
-// for the directories.
-func (p *Process) Start(dirs Dirs) error { return p.of.start(dirs) }
-
-// Stop asks the plugin to end, and reports whether it did in time; else it is killed.
-func (p *Process) Stop(most time.Duration) bool { return p.of.stop(most) }
-
-// Kill ends the plugin without warning.
-func (p *Process) Kill() { p.of.kill() }
-
-// Ended says how the plugin ended; "" while it runs.
-func (p *Process) Ended() string {
-	if end := p.of.fate(); end != nil {
-		return end.String()
-	}
-	return ""
+	return &Process{command: command, output: output, life: life{pulse: newPulse()}}
 }
 
 // mostWords bounds the plugin's recorded last words: a panic comes with its stack.
 const mostWords = 32 << 10
 
-// start starts the command. The shell execs it, so that signals reach the plugin itself.
-func (p *process) start(dirs Dirs) error {
+// Start starts the command, unless the plugin runs; {dir} and {registry} in the command stand for
+// the directories. The shell execs it, so that signals reach the plugin itself.
+func (p *Process) Start(dirs Dirs) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.runsLocked() {
@@ -68,14 +48,15 @@ func (p *process) start(dirs Dirs) error {
 		return fmt.Errorf("start the plugin: %w", err)
 	}
 	p.cmd = cmd
-	p.beginLocked(func() *ending {
+	p.beginLocked(func() *Ending {
 		err := cmd.Wait()
-		return &ending{err: err, words: words.String()}
+		return &Ending{err: err, words: words.String()}
 	})
 	return nil
 }
 
-func (p *process) stop(most time.Duration) bool {
+// Stop asks the plugin to end, and reports whether it did in time; else it is killed.
+func (p *Process) Stop(most time.Duration) bool {
 	cmd, done := p.running()
 	if cmd == nil {
 		return true
@@ -84,14 +65,15 @@ func (p *process) stop(most time.Duration) bool {
 	select {
 	case <-done:
 	case <-time.After(most):
-		p.kill()
+		p.Kill()
 		return false
 	}
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left behind
 	return true
 }
 
-func (p *process) kill() {
+// Kill ends the plugin without warning.
+func (p *Process) Kill() {
 	cmd, done := p.running()
 	if cmd == nil {
 		return
@@ -101,7 +83,7 @@ func (p *process) kill() {
 }
 
 // running returns the running command and a channel that is closed at its end; nil if none runs.
-func (p *process) running() (*exec.Cmd, <-chan struct{}) {
+func (p *Process) running() (*exec.Cmd, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.runsLocked() {
@@ -109,8 +91,6 @@ func (p *process) running() (*exec.Cmd, <-chan struct{}) {
 	}
 	return p.cmd, p.done
 }
-
-func (p *process) can() abilities { return abilities{start: true, kill: true} }
 
 // tail keeps the last mostWords bytes.
 type tail struct {

@@ -188,11 +188,11 @@ func TestCannotBeChecked(t *testing.T) {
 // A plugin that somebody else started is checked in its directory, and runs on afterwards.
 func TestRunningPlugin(t *testing.T) {
 	dir := scratch.Dir(t)
-	p := &process{command: command(t, "good"), output: &tail{}, life: life{pulse: newPulse()}}
-	if err := p.start(Dirs{Plugins: dir}); err != nil {
+	p := NewProcess(command(t, "good"), &tail{})
+	if err := p.Start(Dirs{Plugins: dir}); err != nil {
 		t.Fatal(err)
 	}
-	defer p.kill()
+	defer p.Kill()
 	report, err := Run(t.Context(), Config{Dir: dir, Resource: gpu})
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +205,7 @@ func TestRunningPlugin(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
-	if end := p.fate(); end != nil {
+	if end := p.Fate(); end != nil {
 		t.Errorf("afterwards %s", end)
 	}
 	if _, err := os.Stat(dir); err != nil {

@@ -131,8 +131,8 @@ func checkServesFirst(ctx context.Context, b *bench) outcome {
 		return passed("it does")
 	}
 	b.early = refused()
-	b.deaths.blamed = b.subject.fate() // a refused plugin may end
-	if !b.subject.can().start {
+	b.deaths.blamed = b.subject.Fate() // a refused plugin may end
+	if !b.can.start {
 		if err := b.serve(); err != nil {
 			return failed("%v", err)
 		}

@@ -45,10 +45,12 @@ func newBench(cfg Config) (*bench, error) {
 		return b, vacant(cfg.Dir)
 	case cfg.Run != nil:
 		b.subject = &function{run: cfg.Run, life: life{pulse: b.pulse}}
+		b.can = abilities{start: true}
 	default:
-		b.subject = &process{
+		b.subject = &Process{
 			command: cfg.Command, output: cfg.Output, life: life{pulse: b.pulse},
 		}
+		b.can = abilities{start: true, kill: true}
 	}
 	dir, err := os.MkdirTemp("", "npc") // short, since sockets lie below it
 	if err != nil {
@@ -83,12 +85,12 @@ func (b *bench) begin(ctx context.Context) error {
 	if err := b.serveAs(true); err != nil {
 		return err
 	}
-	if err := b.subject.start(b.dirs); err != nil {
+	if err := b.subject.Start(b.dirs); err != nil {
 		return err
 	}
 	known := func() bool { _, known := b.heard.introduction(); return known }
 	b.until(ctx, func() bool { return known() || b.ended() })
-	if end := b.subject.fate(); end != nil && !known() {
+	if end := b.subject.Fate(); end != nil && !known() {
 		return fmt.Errorf("the plugin was started and did not register: %s", end)
 	}
 	who, _ := b.heard.introduction()
@@ -148,12 +150,12 @@ func (b *bench) perform(ctx context.Context, c check, failures []string) Result 
 const dying = 300 * time.Millisecond
 
 // untimely returns how the plugin ended in a check that it should have survived; nil: it did.
-func (b *bench) untimely(ctx context.Context, c check, o outcome) *ending {
+func (b *bench) untimely(ctx context.Context, c check, o outcome) *Ending {
 	if !c.wants.plugin || c.wants.start {
 		return nil
 	}
 	if o.verdict == Failed {
 		b.pulse.until(ctx, dying, b.ended)
 	}
-	return b.subject.fate()
+	return b.subject.Fate()
 }

@@ -10,29 +10,28 @@ import (
 
 // subject starts and ends the plugin. Only the bench uses it.
 type subject interface {
-	// start starts the plugin, unless it runs.
-	start(Dirs) error
-	// stop asks it to end, and reports whether it did in time; a process that still runs then is
+	// Start starts the plugin, unless it runs.
+	Start(Dirs) error
+	// Stop asks it to end, and reports whether it did in time; a process that still runs then is
 	// killed.
-	stop(most time.Duration) (inTime bool)
-	// kill ends it without warning, if abilities.kill allows that; else it only stops it.
-	kill()
-	can() abilities
-	// fate says how it ended; nil while it runs, and if it is not ours to start.
-	fate() *ending
+	Stop(most time.Duration) (inTime bool)
+	// Kill ends it without warning, if abilities.kill allows that; else it only stops it.
+	Kill()
+	// Fate says how it ended; nil while it runs, and if it is not ours to start.
+	Fate() *Ending
 }
 
 // abilities say what the bench can do to a plugin.
 type abilities struct{ start, kill bool }
 
-// ending is how a plugin ended.
-type ending struct {
+// Ending is how a plugin ended.
+type Ending struct {
 	err error
 	// words are the last words of its output.
 	words string
 }
 
-func (e *ending) String() string {
+func (e *Ending) String() string {
 	text := "it ended"
 	if e.err != nil {
 		text = fmt.Sprintf("it ended (%v)", e.err)
@@ -49,13 +48,13 @@ type life struct {
 
 	mu   sync.Mutex
 	done chan struct{}
-	end  *ending
+	end  *Ending
 }
 
 func (l *life) runsLocked() bool { return l.done != nil && l.end == nil }
 
 // beginLocked begins a life that ends when last returns; last says how.
-func (l *life) beginLocked(last func() *ending) {
+func (l *life) beginLocked(last func() *Ending) {
 	done := make(chan struct{})
 	l.done, l.end = done, nil
 	go func() {
@@ -68,7 +67,8 @@ func (l *life) beginLocked(last func() *ending) {
 	}()
 }
 
-func (l *life) fate() *ending {
+// Fate says how the plugin ended; nil while it runs.
+func (l *life) Fate() *Ending {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.end
@@ -77,11 +77,10 @@ func (l *life) fate() *ending {
 // attached is a plugin that somebody else started.
 type attached struct{}
 
-func (attached) start(Dirs) error        { return nil }
-func (attached) stop(time.Duration) bool { return true }
-func (attached) kill()                   {}
-func (attached) can() abilities          { return abilities{} }
-func (attached) fate() *ending           { return nil }
+func (attached) Start(Dirs) error        { return nil }
+func (attached) Stop(time.Duration) bool { return true }
+func (attached) Kill()                   {}
+func (attached) Fate() *Ending           { return nil }
 
 // killing bounds the time in which a plugin in this process must end.
 const killing = 5 * time.Second
@@ -93,7 +92,7 @@ type function struct {
 	cancel context.CancelFunc // guarded by life's lock
 }
 
-func (f *function) start(dirs Dirs) error {
+func (f *function) Start(dirs Dirs) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.runsLocked() {
@@ -101,17 +100,17 @@ func (f *function) start(dirs Dirs) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	f.cancel = cancel
-	f.beginLocked(func() *ending {
+	f.beginLocked(func() *Ending {
 		err := f.run(ctx, dirs)
 		if errors.Is(err, context.Canceled) {
 			err = nil
 		}
-		return &ending{err: err}
+		return &Ending{err: err}
 	})
 	return nil
 }
 
-func (f *function) stop(most time.Duration) bool {
+func (f *function) Stop(most time.Duration) bool {
 	f.mu.Lock()
 	cancel, done := f.cancel, f.done
 	f.mu.Unlock()
@@ -127,5 +126,4 @@ func (f *function) stop(most time.Duration) bool {
 	}
 }
 
-func (f *function) kill()          { f.stop(killing) }
-func (f *function) can() abilities { return abilities{start: true} }
+func (f *function) Kill() { f.Stop(killing) }

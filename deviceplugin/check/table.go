@@ -90,11 +90,10 @@ func (c check) hinder(ctx context.Context, b *bench, failures []string) string {
 			return "not made, since " + name + " failed"
 		}
 	}
-	can := b.subject.can()
 	switch {
-	case c.wants.start && !can.start:
+	case c.wants.start && !b.can.start:
 		return "the plugin was started by somebody else, and is not ours to stop"
-	case c.wants.kill && !can.kill:
+	case c.wants.kill && !b.can.kill:
 		return "the plugin is in this process, and cannot be killed"
 	case c.wants.lever != "" && b.cfg.Levers[c.wants.lever] == nil:
 		return fmt.Sprintf("nobody gave a lever %q that brings it about", c.wants.lever)

@@ -149,7 +149,7 @@ func TestNeverRegisters(t *testing.T) {
 
 // The end of a plugin between checks is reported.
 func TestStays(t *testing.T) {
-	b := &bench{subject: attached{}, deaths: deaths{others: []*ending{{words: "bye"}}}}
+	b := &bench{subject: attached{}, deaths: deaths{others: []*Ending{{words: "bye"}}}}
 	if o := checkStays(t.Context(), b); o.verdict != Failed ||
 		o.happened != "it ended; its last words: bye, 1 times in all" {
 		t.Errorf("%+v", o)

@@ -58,7 +58,7 @@ func (o *own) start(ctx context.Context) error {
 			o.socket = path
 			return nil
 		}
-		if end := o.process.Ended(); end != "" {
+		if end := o.process.Fate(); end != nil {
 			return fmt.Errorf("the driver was started and did not register: %s", end)
 		}
 		if time.Now().After(late) {
