@@ -146,8 +146,7 @@ func said(err error) string {
 // checkAllocate calls Allocate as for a pod, through the device manager.
 func checkAllocate(ctx context.Context, b *bench) outcome {
 	began := time.Now()
-	who, _ := b.heard.introduction()
-	_, err := b.manager.Allocate(ctx, who.resource, b.healthy()[:1])
+	_, err := b.manager.Allocate(ctx, b.heard.resource, b.healthy()[:1])
 	took := time.Since(began)
 	switch {
 	case err != nil:
@@ -189,9 +188,8 @@ func contents(resp *v1beta1.AllocateResponse) string {
 }
 
 func checkAllocateAll(ctx context.Context, b *bench) outcome {
-	who, _ := b.heard.introduction()
 	ids := b.healthy()
-	if _, err := b.manager.Allocate(ctx, who.resource, ids); err != nil {
+	if _, err := b.manager.Allocate(ctx, b.heard.resource, ids); err != nil {
 		return failed("of %d devices: %s", len(ids), oneline.Of(err.Error()))
 	}
 	return passed("%d devices were allocated", len(ids))

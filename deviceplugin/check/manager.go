@@ -85,11 +85,10 @@ func (h *host) stopServing() {
 
 // resource returns the device manager's view of the plugin's resource.
 func (h *host) resource() devicemanager.Resource {
-	who, _ := h.heard.introduction()
 	if h.manager == nil {
 		return devicemanager.Resource{}
 	}
-	return h.manager.Inventory().Resources[who.resource]
+	return h.manager.Inventory().Resources[h.heard.resource]
 }
 
 func (h *host) connected() bool { return h.resource().Connected }

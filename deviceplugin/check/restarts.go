@@ -107,7 +107,6 @@ func checkListsAgain(ctx context.Context, b *bench) outcome {
 }
 
 func checkRestartInCalls(ctx context.Context, b *bench) outcome {
-	who, _ := b.heard.introduction()
 	ids := b.healthy()[:1]
 	b.before = b.healthy()
 	called := make(chan struct{})
@@ -115,7 +114,7 @@ func checkRestartInCalls(ctx context.Context, b *bench) outcome {
 	go func() {
 		defer b.pulse.beat()
 		defer close(called)
-		_, _ = first.Allocate(ctx, who.resource, ids) // its agent goes away
+		_, _ = first.Allocate(ctx, b.heard.resource, ids) // its agent goes away
 	}()
 	b.until(ctx, func() bool {
 		select {
@@ -134,12 +133,12 @@ func checkRestartInCalls(ctx context.Context, b *bench) outcome {
 	if err := b.serve(); err != nil {
 		return failed("%v", err)
 	}
-	n, err := b.allocateBack(ctx, who.resource, ids)
+	n, err := b.allocateBack(ctx, ids)
 	// It may have registered with the second manager because of the first, and makes its socket
 	// anew when it sees the second.
 	if errors.As(err, new(*devicemanager.CallError)) &&
 		b.until(ctx, func() bool { return b.heard.introductions() > n || b.ended() }) {
-		_, err = b.allocateBack(ctx, who.resource, ids)
+		_, err = b.allocateBack(ctx, ids)
 	}
 	if err != nil {
 		return failed("%v", err)
@@ -148,12 +147,12 @@ func checkRestartInCalls(ctx context.Context, b *bench) outcome {
 }
 
 // allocateBack calls Allocate once the plugin is back. n is its number of registrations by then.
-func (b *bench) allocateBack(ctx context.Context, resource string, ids []string) (n int, err error) {
+func (b *bench) allocateBack(ctx context.Context, ids []string) (n int, err error) {
 	if !b.until(ctx, func() bool { return b.connected() || b.ended() }) || b.ended() {
 		return 0, fmt.Errorf("it did not come back in %s: %s", b.cfg.Patience, b.resource().Problem)
 	}
 	n = b.heard.introductions()
-	_, err = b.manager.Allocate(ctx, resource, ids)
+	_, err = b.manager.Allocate(ctx, b.heard.resource, ids)
 	return n, err
 }
 

@@ -29,13 +29,12 @@ func checkPreStart(times int) func(context.Context, *bench) outcome {
 		if !b.resource().Options.PreStart {
 			return skipped("the options do not ask for it")
 		}
-		who, _ := b.heard.introduction()
 		ids := b.healthy()[:1]
-		if _, err := b.manager.Allocate(ctx, who.resource, ids); err != nil {
+		if _, err := b.manager.Allocate(ctx, b.heard.resource, ids); err != nil {
 			return failed("%v", err)
 		}
 		for range times {
-			if err := b.manager.PreStart(ctx, who.resource, ids); err != nil {
+			if err := b.manager.PreStart(ctx, b.heard.resource, ids); err != nil {
 				return failed("%v", err)
 			}
 		}
