@@ -91,12 +91,19 @@ func (p *pace) within(now time.Time) int {
 	return p.n
 }
 
-// note sets the text of a complaint; "" ends it. It reports whether there is a new text.
-func (m *complaints) note(k complaintKind, text string, until time.Time) (news bool) {
+// note sets the text of a complaint; "" ends it. It returns the text if that is new.
+func (m *complaints) note(k complaintKind, text string) (news string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.noteLocked(k, text, time.Time{})
+}
+
+// noteLocked is note for a complaint that ends at until; zero: it stays.
+func (m *complaints) noteLocked(k complaintKind, text string, until time.Time) (news string) {
 	is := &m.said[k]
-	news = text != "" && (is.text == "" || !is.until.IsZero() && time.Now().After(is.until))
+	if is.text == "" || !is.until.IsZero() && time.Now().After(is.until) {
+		news = text
+	}
 	is.text, is.until = text, until
 	return news
 }
@@ -108,89 +115,88 @@ func (m *complaints) lost(now time.Time) {
 	m.losses.add(now)
 }
 
-// registered counts a registration. If the plugin is also lost about as often, the text says that
+// registered counts a registration. If the plugin is also lost about as often, the news says that
 // it restarts.
-func (m *complaints) registered(now time.Time) (text string, news bool) {
+func (m *complaints) registered(now time.Time) (news string) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	n, losses := m.registrations.add(now), m.losses.within(now)
-	m.mu.Unlock()
 	if n <= mostRegistrations {
-		return "", false
+		return ""
 	}
-	text = fmt.Sprintf("it registered more than %d times in a minute, and each time its list is read "+
+	text := fmt.Sprintf("it registered more than %d times in a minute, and each time its list is read "+
 		"anew: register when kubelet.sock is made, and not on a timer", mostRegistrations)
 	if losses > n/2 {
 		text = fmt.Sprintf("it registered more than %d times in a minute, since it restarts: its "+
 			"connection ended %d times; its log says why", mostRegistrations, losses)
 	}
-	return text, m.note(registersOften, text, now.Add(2*paceSpan))
+	return m.noteLocked(registersOften, text, now.Add(2*paceSpan))
 }
 
 // listed judges a list of size bytes; again says that it equals the one before.
-func (m *complaints) listed(now time.Time, size int, again bool) (text string, news bool) {
+func (m *complaints) listed(now time.Time, size int, again bool) (news string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	text := ""
 	if size > kubeletList {
 		text = fmt.Sprintf("its list of devices (ListAndWatch) has more than %d MiB; it is read here, "+
 			"but the kubelet reads no longer one, and has no devices then: list fewer devices, or "+
 			"shorter ids", kubeletList>>20)
 	}
-	if news = m.note(listsMuch, text, time.Time{}); news || !again {
-		return text, news
+	if news = m.noteLocked(listsMuch, text, time.Time{}); news != "" || !again {
+		return news
 	}
-	m.mu.Lock()
-	n := m.repeats.add(now)
-	m.mu.Unlock()
-	if n <= mostRepeats {
-		return "", false
+	if m.repeats.add(now) <= mostRepeats {
+		return ""
 	}
 	text = fmt.Sprintf("it sent the list that it had sent before (ListAndWatch) more than %d times in a "+
 		"minute, and each is read and compared: send the list when a device has changed", mostRepeats)
-	return text, m.note(repeatsLists, text, now.Add(2*paceSpan))
+	return m.noteLocked(repeatsLists, text, now.Add(2*paceSpan))
 }
 
 // turned counts changes of devices' health.
-func (m *complaints) turned(now time.Time, devices []*Device) (text string, news bool) {
+func (m *complaints) turned(now time.Time, devices []*Device) (news string) {
 	if m == nil || len(devices) == 0 {
-		return "", false
+		return ""
 	}
-	id := ""
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	if now.Sub(m.turns.began) > paceSpan {
 		m.turns.began, m.turns.n = now, map[string]int{}
 	}
+	id := ""
 	for _, d := range devices {
 		if m.turns.n[d.ID]++; m.turns.n[d.ID] > mostTurns {
 			id = d.ID
 		}
 	}
-	m.mu.Unlock()
 	if id == "" {
-		return "", false
+		return ""
 	}
-	text = fmt.Sprintf("the health of device %s changed more than %d times in a minute "+
-		"(ListAndWatch), and is told once a second at most: send Unhealthy until the device has been "+
-		"well for a while", oneline.Of(id), mostTurns)
-	return text, m.note(flaps, text, now.Add(2*paceSpan))
+	return m.noteLocked(flaps, fmt.Sprintf("the health of device %s changed more than %d times in a "+
+		"minute (ListAndWatch), and is told once a second at most: send Unhealthy until the device "+
+		"has been well for a while", oneline.Of(id), mostTurns), now.Add(2*paceSpan))
 }
 
 // answered compares the options of the Register call with the answer to GetDevicePluginOptions.
-func (c *behavior) answered(asked Options) (text string, news bool) {
+func (c *behavior) answered(asked Options) (news string) {
 	said := Options{
 		Preferred: c.introduced.GetGetPreferredAllocationAvailable(),
 		PreStart:  c.introduced.GetPreStartRequired(),
 	}
+	text := ""
 	if asked.Released, asked.Reasons = said.Released, said.Reasons; said != asked {
 		text = fmt.Sprintf("it registered with the options %s and answers GetDevicePluginOptions with "+
 			"%s, which count: say the same in both", said, asked)
 	}
-	return text, c.complaints.Load().note(optionsDiffer, text, time.Time{})
+	return c.complaints.Load().note(optionsDiffer, text)
 }
 
 // unheard judges a plugin whose NotifyRegistrationStatus failed with err.
-func (c *behavior) unheard(err error) (text string, news bool) {
-	text = "it does not take NotifyRegistrationStatus (" + oneline.Of(err.Error()) + "); it is served " +
-		"here, but the kubelet takes that for a registration that failed, and begins anew with it: " +
-		"answer with &registerapi.RegistrationStatusResponse{}"
-	return text, c.complaints.Load().note(refusesNotice, text, time.Time{})
+func (c *behavior) unheard(err error) (news string) {
+	return c.complaints.Load().note(refusesNotice, "it does not take NotifyRegistrationStatus ("+
+		oneline.Of(err.Error())+"); it is served here, but the kubelet takes that for a registration "+
+		"that failed, and begins anew with it: answer with &registerapi.RegistrationStatusResponse{}")
 }
 
 func (o Options) String() string {

@@ -17,7 +17,7 @@ func TestHabitsPass(t *testing.T) {
 	m := &complaints{}
 	told := 0
 	for i := range 4 * mostRepeats {
-		if _, news := m.listed(now.Add(time.Duration(i)*time.Millisecond), 100, true); news {
+		if m.listed(now.Add(time.Duration(i)*time.Millisecond), 100, true) != "" {
 			told++
 		}
 	}
@@ -57,7 +57,7 @@ func TestRegistersOften(t *testing.T) {
 			if i > 0 && i <= losses {
 				m.lost(now)
 			}
-			text, _ = m.registered(now.Add(time.Duration(i) * time.Second))
+			text = m.registered(now.Add(time.Duration(i) * time.Second))
 		}
 		if !strings.Contains(text, want) {
 			t.Errorf("lost %d times: %q, want %q", losses, text, want)
@@ -69,7 +69,7 @@ func TestRegistersOften(t *testing.T) {
 		m.lost(now)
 		m.registered(now.Add(2 * paceSpan))
 	}
-	if text, _ := m.registered(now.Add(2 * paceSpan)); !strings.Contains(text, "timer") {
+	if text := m.registered(now.Add(2 * paceSpan)); !strings.Contains(text, "timer") {
 		t.Errorf("losses of another minute count: %q", text)
 	}
 }
@@ -122,7 +122,7 @@ func TestOptionsAgree(t *testing.T) {
 		var how behavior
 		how.complaints.Store(&complaints{})
 		how.introduced = c.said
-		text, _ := how.answered(c.asked)
+		text := how.answered(c.asked)
 		if (text == "") != (c.want == "") || !strings.Contains(text, c.want) {
 			t.Errorf("%v, asked %v: %q", c.said, c.asked, text)
 		}

@@ -24,8 +24,7 @@ func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err er
 		return false, fmt.Errorf("GetDevicePluginOptions: %w; a plugin has to answer it at once", err)
 	}
 	if l.way == ByRegister {
-		text, news := l.behavior.answered(options)
-		l.tellOf(ctx, text, news)
+		l.tellOf(ctx, l.behavior.answered(options))
 	}
 	l.askLifecycle(ctx, s.cfg.Deadlines.Options, &options)
 	return l.follow(ctx, s, options)
@@ -52,50 +51,22 @@ func (e lateError) Is(target error) bool { return target == context.DeadlineExce
 // follow reads ListAndWatch until the stream ends; listed reports whether a list came.
 func (l *link) follow(ctx context.Context, s linkSettings, options Options) (
 	listed bool, err error) {
-	var settling sync.WaitGroup
-	defer settling.Wait()
 	ctx, cancel := context.WithCancelCause(ctx)
+	f := follower{link: l, linkSettings: s, options: options, lister: newLister(s.cfg.NodeIDs),
+		began: time.Now()}
+	defer f.settling.Wait()
 	defer cancel(nil)
 	late := lateError(fmt.Sprintf("no list of devices came in time (%s); a plugin has to "+
 		"send its list as soon as it is asked", s.cfg.Deadlines.FirstList))
-	first := time.AfterFunc(s.cfg.Deadlines.FirstList, func() { cancel(late) })
-	defer first.Stop()
-	began := time.Now()
-	lister := newLister(s.cfg.NodeIDs)
-	where := locator{}
+	f.first = time.AfterFunc(s.cfg.Deadlines.FirstList, func() { cancel(late) })
+	defer f.first.Stop()
 	stream, err := l.listAndWatch(ctx, s.cfg.MaxListBytes)
 	for err == nil {
-		var now list
-		var changed bool
-		var size int
-		if now, changed, size, err = receive(stream, lister); err != nil {
-			break
-		}
-		text, news := l.behavior.complaints.Load().listed(time.Now(), size, listed && !changed)
-		l.tellOf(ctx, text, news)
-		if !listed {
-			first.Stop()
-			l.called(s.metrics, rpcList, time.Since(began), nil)
-		}
-		if changed || !listed {
-			if options.Places {
-				now.addresses = where.of(now.devices, func(ids []string) (map[string]string, bool) {
-					return l.places(ctx, s, ids)
-				})
-			}
-			l.hand(ctx, s, options, now)
-		}
-		if !listed && len(now.devices) == 0 { // after hand: the loop knows of the list
-			settling.Go(func() {
-				await.For(ctx, s.cfg.Graces.Empty)
-				s.report(ctx, event{kind: linkSettled, link: l})
-			})
-		}
-		listed, l.last.refused = true, false
+		err = f.next(ctx, stream)
 	}
 	ended := ctx.Err() == nil && l.ends(ctx, err)
 	switch {
-	case context.Cause(ctx) == late && !listed:
+	case context.Cause(ctx) == late && !f.listed:
 		err = fmt.Errorf("ListAndWatch: %w", late)
 	case errors.Is(err, io.EOF):
 		err = errors.New("it ended its ListAndWatch stream; a plugin has to keep it open and " +
@@ -103,13 +74,55 @@ func (l *link) follow(ctx context.Context, s linkSettings, options Options) (
 	default:
 		err = fmt.Errorf("ListAndWatch: %w", err)
 	}
-	if !listed && ctx.Err() == nil || errors.Is(err, context.DeadlineExceeded) {
-		l.called(s.metrics, rpcList, time.Since(began), err)
+	if !f.listed && ctx.Err() == nil || errors.Is(err, context.DeadlineExceeded) {
+		l.called(s.metrics, rpcList, time.Since(f.began), err)
 	}
 	if ended {
 		err = &endedError{err}
 	}
-	return listed, err
+	return f.listed, err
+}
+
+// follower reads the lists of a session.
+type follower struct {
+	*link
+	linkSettings
+	options  Options
+	lister   *lister
+	where    locator
+	began    time.Time
+	first    *time.Timer    // until the first list
+	listed   bool           // a list came
+	settling sync.WaitGroup // of the grace of an empty first list
+}
+
+// next reads a list and hands it to the loop, if it says anything new.
+func (f *follower) next(ctx context.Context, stream grpc.ClientStream) error {
+	now, changed, size, err := receive(stream, f.lister)
+	if err != nil {
+		return err
+	}
+	f.tellOf(ctx, f.behavior.complaints.Load().listed(time.Now(), size, f.listed && !changed))
+	if !f.listed {
+		f.first.Stop()
+		f.called(f.metrics, rpcList, time.Since(f.began), nil)
+	}
+	if changed || !f.listed {
+		if f.options.Places {
+			now.addresses = f.where.of(now.devices, func(ids []string) (map[string]string, bool) {
+				return f.places(ctx, f.linkSettings, ids)
+			})
+		}
+		f.hand(ctx, now)
+	}
+	if !f.listed && len(now.devices) == 0 { // after hand: the loop knows of the list
+		f.settling.Go(func() {
+			await.For(ctx, f.cfg.Graces.Empty)
+			f.report(ctx, event{kind: linkSettled, link: f.link})
+		})
+	}
+	f.listed, f.last.refused = true, false
+	return nil
 }
 
 // endedError says that the plugin itself ended its list while its connection stayed up.
@@ -118,15 +131,15 @@ type endedError struct{ error }
 func (e *endedError) Unwrap() error { return e.error }
 
 // hand sends a list to the loop, and afterwards the reasons of its unhealthy devices.
-func (l *link) hand(ctx context.Context, s linkSettings, options Options, now list) {
-	l.tell(ctx, now)
-	l.last.devices = len(now.devices)
+func (f *follower) hand(ctx context.Context, now list) {
+	f.tell(ctx, now)
+	f.last.devices = len(now.devices)
 	unhealthy := now.unhealthy(mostReasons)
-	now.reasons.Awaited = options.Reasons && len(unhealthy) > 0
-	s.report(ctx, event{kind: linkListed, link: l, options: options, list: now})
+	now.reasons.Awaited = f.options.Reasons && len(unhealthy) > 0
+	f.report(ctx, event{kind: linkListed, link: f.link, options: f.options, list: now})
 	if now.reasons.Awaited {
-		now.reasons = Reasons{ByID: l.reasons(ctx, s, unhealthy)}
-		s.report(ctx, event{kind: linkExplained, link: l, list: now})
+		now.reasons = Reasons{ByID: f.reasons(ctx, f.linkSettings, unhealthy)}
+		f.report(ctx, event{kind: linkExplained, link: f.link, list: now})
 	}
 }
 

@@ -252,11 +252,11 @@ const (
 	lastPause  = 10 * time.Second
 )
 
-// tellOf logs a complaint of the plugin if it is news.
-func (l *link) tellOf(ctx context.Context, text string, news bool) {
-	if news {
+// tellOf logs a new complaint of the plugin; "": there is none.
+func (l *link) tellOf(ctx context.Context, news string) {
+	if news != "" {
 		klog.FromContext(ctx).Info("Device plugin can do better", "resource", l.resource,
-			"socket", l.socket, "explanation", text)
+			"socket", l.socket, "explanation", news)
 	}
 }
 

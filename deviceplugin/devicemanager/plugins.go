@@ -110,8 +110,7 @@ func (p *Plugins) loop(ctx context.Context, group *errgroup.Group, settings link
 				m.lost(time.Now())
 			}
 			if e.kind == linkRegistered {
-				text, news := e.link.behavior.complaints.Load().registered(time.Now())
-				e.link.tellOf(ctx, text, news)
+				e.link.tellOf(ctx, e.link.behavior.complaints.Load().registered(time.Now()))
 				start(e.link)
 			}
 			for _, l := range superseded {
@@ -140,8 +139,7 @@ func (p *Plugins) publish(ctx context.Context, health healthSaid) (due time.Time
 	health.follow(now.inventory, func(resource string, devices []*Device) {
 		p.metrics.turned(resource, devices)
 		l := now.links[resource]
-		text, news := l.behavior.complaints.Load().turned(at, devices)
-		l.tellOf(ctx, text, news)
+		l.tellOf(ctx, l.behavior.complaints.Load().turned(at, devices))
 	})
 	held, due := p.calm.hold(now, before, at)
 	p.memory.keep(ctx, p.table.recollections(), held)

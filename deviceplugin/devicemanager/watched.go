@@ -59,10 +59,7 @@ func (r registrar) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.M
 	}
 	return &watcher.Membership{
 		Leave: func() { l.leave(errSocketGone) }, Ended: l.ended,
-		Unheard: func(err error) {
-			text, news := l.behavior.unheard(err)
-			l.tellOf(ctx, text, news)
-		},
+		Unheard: func(err error) { l.tellOf(ctx, l.behavior.unheard(err)) },
 	}, nil
 }
 
