@@ -72,7 +72,8 @@ func ask(b *testing.B, m *topology.Machine, providers int, r *rand.Rand) questio
 	want := uint64(1+r.IntN(3)) * nodeMemory / 2
 	q := question{nodes: m.NodeSet(), offers: [][]topology.ResourceHints{
 		{{Resource: "cpu", Hints: cpus.Supply(free, cpuset.New(), 1+r.IntN(8)).Hints()}},
-		mem.Hints(nil, nil, map[v1.ResourceName]uint64{v1.ResourceMemory: want}),
+		{{Resource: "memory", Hints: mem.Supply(nil, nil,
+			map[v1.ResourceName]uint64{v1.ResourceMemory: want}).Hints()}},
 	}}
 	for kind := range providers - 2 {
 		resource := devicemanager.Resource{

@@ -18,7 +18,7 @@ func BenchmarkHints(b *testing.B) {
 		for _, size := range []uint64{3, 20} {
 			b.Run(fmt.Sprintf("%d nodes, %d GiB", n, size), func(b *testing.B) {
 				for b.Loop() {
-					p.Hints(held, nil, want(size))
+					hintsOf(p, held, nil, want(size))
 				}
 			})
 		}

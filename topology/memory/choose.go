@@ -38,7 +38,7 @@ func Refused(err error) bool {
 // the fewest and lowest nodes. It returns one block for each resource, by name, all on the same
 // nodes; none if nothing is requested. The errors are those above.
 //
-// held and reusable are as for Hints. Afterwards Reuse returns the rest of the reusable blocks.
+// held and reusable are as for Supply. Afterwards Reuse returns the rest of the reusable blocks.
 func (s *Static) Choose(held, reusable []Block, requests map[v1.ResourceName]uint64,
 	hint topology.Hint) ([]Block, error) {
 	if len(requests) == 0 {

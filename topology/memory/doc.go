@@ -5,7 +5,7 @@
 // slightly with a reboot.
 //
 //	Requests  a container's memory and huge page limits, for Guaranteed pods
-//	Hints     the sets of nodes that can hold them, for topology's Merge
+//	Supply    the sets of nodes that can hold them, for topology's Merge
 //	Choose    one Block for each resource, all on the same set of nodes, which Mems
 //	          turns into cpuset.mems
 //	Reuse     the blocks of init containers that are left after the pod reuses them

@@ -9,29 +9,9 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Hints lists the node sets that can meet all requests beside the held blocks, as doc.go describes:
-// for each resource, by name, the same sets in the same order, narrow ones first. It is nil if
-// nothing is requested, and also if no set has room: like the kubelet, it leaves the error to
-// Choose.
-//
-// reusable are the blocks of init containers of the same pod that will have ended; held does not
-// contain them.
-func (s *Static) Hints(held, reusable []Block,
-	requests map[v1.ResourceName]uint64) []topology.ResourceHints {
-	hints := s.Supply(held, reusable, requests).Hints()
-	if len(hints) == 0 {
-		return nil
-	}
-	var out []topology.ResourceHints
-	for _, name := range sortedKeys(requests) {
-		out = append(out, topology.ResourceHints{
-			Resource: string(name), Hints: slices.Clone(hints),
-		})
-	}
-	return out
-}
-
-// Supply describes the node sets that can meet all requests; held and reusable are as for Hints.
+// Supply describes the node sets that can meet all requests beside the held blocks, as doc.go
+// describes. reusable are the blocks of init containers of the same pod that will have ended; held
+// does not contain them.
 func (s *Static) Supply(held, reusable []Block,
 	requests map[v1.ResourceName]uint64) topology.Supply {
 	if len(requests) == 0 {

@@ -110,7 +110,7 @@ func someHeld(t *rapid.T, p *memory.Static, most int) (held []memory.Block) {
 	for range rapid.IntRange(0, most).Draw(t, "held") {
 		w := someWants(t)
 		hint := topology.Hint{Any: true}
-		if offers := p.Hints(held, nil, w); len(offers) > 0 && rapid.Bool().Draw(t, "by hint") {
+		if offers := hintsOf(p, held, nil, w); len(offers) > 0 && rapid.Bool().Draw(t, "by hint") {
 			hint = rapid.SampledFrom(offers[0].Hints).Draw(t, "hint")
 		}
 		blocks, err := p.Choose(held, nil, w, hint)

@@ -130,7 +130,7 @@ func TestHintsAreTheNaiveOnes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, p := drawCase(t, 8)
 		w := someWants(t)
-		offers := p.Hints(n.held, n.reusable, w)
+		offers := hintsOf(p, n.held, n.reusable, w)
 		expected := n.withMemory(t, n.hints(w))
 		if len(expected) == 0 {
 			if offers != nil {
@@ -308,7 +308,7 @@ func TestWideMachines(t *testing.T) {
 		p := s.static(t)
 		n := naive{shape: s, held: someHeld(t, p, 4)}
 		w := want(rapid.Uint64Range(1, 60).Draw(t, "memory"))
-		offers := p.Hints(n.held, nil, w)
+		offers := hintsOf(p, n.held, nil, w)
 		unused := topology.NodeSet{}
 		for i := range s {
 			if id := topology.NodeID(i); s[i][0] > 0 && n.allowed(nodes(id)) &&

@@ -21,7 +21,7 @@ func TestANodeInTwoGroupsIsNotUsed(t *testing.T) {
 		}
 	}
 	expected := []topology.Hint{preferred(2)}
-	got := p.Hints(held, nil, want(1))[0].Hints
+	got := hintsOf(p, held, nil, want(1))[0].Hints
 	if diff := gocmp.Diff(expected, got, gocmp.Comparer(equal)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

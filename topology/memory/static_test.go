@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -90,7 +91,7 @@ func TestHints(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got []topology.Hint
-			for _, offer := range test.shape.static(t).Hints(test.held, test.reusable, test.want) {
+			for _, offer := range hintsOf(test.shape.static(t), test.held, test.reusable, test.want) {
 				got = offer.Hints
 			}
 			if diff := gocmp.Diff(test.hints, got, gocmp.Comparer(equal)); diff != "" {
@@ -100,15 +101,15 @@ func TestHints(t *testing.T) {
 	}
 }
 
-func TestHintsNameEachResource(t *testing.T) {
-	w := wants{v1.ResourceMemory: gib, pages: gib}
-	var got []string
-	for _, offer := range (shape{{9, 4}}).static(t).Hints(nil, nil, w) {
-		got = append(got, offer.Resource)
+// hintsOf lists the hints for all requests, by resource; nil if there are none.
+func hintsOf(p *memory.Static, held, reusable []memory.Block, w wants) (out []topology.ResourceHints) {
+	hints := p.Supply(held, reusable, w).Hints()
+	for name := range w {
+		if len(hints) > 0 {
+			out = append(out, topology.ResourceHints{Resource: string(name), Hints: slices.Clone(hints)})
+		}
 	}
-	if diff := gocmp.Diff([]string{"hugepages-2Mi", "memory"}, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	return out
 }
 
 func TestChoose(t *testing.T) {
@@ -206,7 +207,7 @@ func TestForeignBlocks(t *testing.T) {
 			if free != 2*gib {
 				t.Errorf("%d bytes are free", free)
 			}
-			offers := p.Hints(held, nil, want(1))
+			offers := hintsOf(p, held, nil, want(1))
 			expected := []topology.Hint{preferred(2)}
 			if diff := gocmp.Diff(expected, offers[0].Hints, gocmp.Comparer(equal)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
@@ -225,7 +226,7 @@ func TestWideMachineWithFewLargeNodes(t *testing.T) {
 		s[large][0] = 9
 	}
 	expected := preferred(7, 19, 33, 40, 63)
-	got := s.static(t).Hints(nil, nil, want(40))[0].Hints[0]
+	got := hintsOf(s.static(t), nil, nil, want(40))[0].Hints[0]
 	if diff := gocmp.Diff(expected, got, gocmp.Comparer(equal)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
