@@ -70,35 +70,36 @@ func (c Closeness) String() string {
 		"same PCIe root port", "same PCIe switch"}[c]
 }
 
+// Levels is the number of kinds of closeness besides Apart.
+const Levels = int(SameSwitch)
+
+// Shared returns what other devices have in common with this one if they are so close, the closest
+// first: the way to the switch, to the root port, the root complex, the node; "": it has none.
+func (d PCIDevice) Shared() (out [Levels]string) {
+	way := strings.SplitN(d.Path, "/", pathSwitch+1)
+	for level, segments := range [...]int{pathSwitch, pathPort, pathRoot} {
+		if d.Path != "" && len(way) >= segments {
+			out[level] = strings.Join(way[:segments], "/")
+		}
+	}
+	if d.Node != NoNode {
+		out[Levels-1] = NewNodeSet(d.Node).String()
+	}
+	return out
+}
+
 // ClosenessOf compares two devices. It is symmetric; a device is closest to itself.
 func ClosenessOf(a, b PCIDevice) Closeness {
 	if a.Address != "" && a.Address == b.Address {
 		return SameSwitch
 	}
-	switch common := commonPath(a.Path, b.Path); {
-	case common >= pathSwitch:
-		return SameSwitch
-	case common == pathPort:
-		return SameRootPort
-	case common == pathRoot:
-		return SameRoot
-	case a.Node != NoNode && a.Node == b.Node:
-		return SameNode
+	other := b.Shared()
+	for level, shared := range a.Shared() {
+		if shared != "" && shared == other[level] {
+			return SameSwitch - Closeness(level)
+		}
 	}
 	return Apart
-}
-
-// commonPath counts the segments that two paths have in common from the top.
-func commonPath(a, b string) int {
-	if a == "" || b == "" {
-		return 0
-	}
-	x, y := strings.Split(a, "/"), strings.Split(b, "/")
-	n := 0
-	for n < min(len(x), len(y)) && x[n] == y[n] {
-		n++
-	}
-	return n
 }
 
 // PCI lists the PCI functions by address.

@@ -2,7 +2,6 @@ package devicemanager
 
 import (
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -69,7 +68,7 @@ func (r Resource) Free(m *topology.Machine, taken sets.Set[string],
 }
 
 // levels are the kinds of closeness that make a pair, the closest first.
-const levels = int(topology.SameSwitch)
+const levels = topology.Levels
 
 // merit counts the pairs of a choice by closeness, the closest first; then, in the same way, those
 // with neighbours that have another pair already.
@@ -106,20 +105,6 @@ func (req Request) pairing(devices []*Device) pairing {
 	return p
 }
 
-// keys returns what devices share with d that are so close, by level; "": nothing can be.
-func keys(d topology.PCIDevice) (out [levels]string) {
-	way := strings.SplitN(d.Path, "/", levels)
-	for level, segments := range [...]int{3, 2, 1} {
-		if d.Path != "" && len(way) >= segments {
-			out[level] = strings.Join(way[:segments], "/")
-		}
-	}
-	if d.Node != topology.NoNode {
-		out[levels-1] = topology.NewNodeSet(d.Node).String()
-	}
-	return out
-}
-
 // pairs returns the devices that get a pair, of up to most of them, best first, and the merit.
 func (p pairing) pairs(open []int, most int) (paired []int, m merit) {
 	if most = min(most, p.most); most <= 0 {
@@ -129,7 +114,7 @@ func (p pairing) pairs(open []int, most int) (paired []int, m merit) {
 	at := make(map[int][levels]string, len(open))
 	for _, d := range open {
 		if pci, known := p.device(d); known {
-			at[d] = keys(pci)
+			at[d] = pci.Shared()
 		}
 	}
 	used := sets.New[int]()
@@ -169,7 +154,7 @@ func newPartners(all []topology.PCIDevice) partners {
 		p.by[level] = map[string][]int{}
 	}
 	for i, d := range all {
-		for level, key := range keys(d) {
+		for level, key := range d.Shared() {
 			if key != "" {
 				p.by[level][key] = append(p.by[level][key], i)
 			}
@@ -223,7 +208,7 @@ func (s *settled) reaches(p partners, d, worst int) bool {
 	if !known {
 		return false
 	}
-	for level, key := range keys(pci) {
+	for level, key := range pci.Shared() {
 		if level <= worst && len(p.by[level][key]) > 0 && key != "" {
 			return true
 		}
