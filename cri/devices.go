@@ -22,7 +22,7 @@ type settings struct {
 // name, so that a container is created the same way each time.
 func deviceSettings(answers []*v1beta1.ContainerAllocateResponse) settings {
 	s := settings{annotations: map[string]string{}}
-	var envs, mounts, devices, cdi firsts
+	envs, mounts, devices, cdi := firsts{}, firsts{}, firsts{}, firsts{}
 	for _, answer := range answers {
 		for _, name := range slices.Sorted(maps.Keys(answer.GetEnvs())) {
 			if envs.first(name) {
@@ -62,16 +62,11 @@ func deviceSettings(answers []*v1beta1.ContainerAllocateResponse) settings {
 }
 
 // firsts holds the names seen so far.
-type firsts map[string]struct{}
+type firsts map[string]bool
 
 // first reports whether the name is new, and adds it.
-func (f *firsts) first(name string) bool {
-	if _, there := (*f)[name]; there {
-		return false
-	}
-	if *f == nil {
-		*f = firsts{}
-	}
-	(*f)[name] = struct{}{}
-	return true
+func (f firsts) first(name string) bool {
+	isNew := !f[name]
+	f[name] = true
+	return isNew
 }

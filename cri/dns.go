@@ -197,7 +197,7 @@ func withOptions(options []string, own []v1.PodDNSConfigOption) []string {
 
 // once returns the list without repetitions.
 func once(list []string) []string {
-	var seen firsts
+	seen := firsts{}
 	return slices.DeleteFunc(slices.Clone(list), func(text string) bool { return !seen.first(text) })
 }
 

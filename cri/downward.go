@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -44,11 +45,11 @@ func (f Facts) Field(pod *v1.Pod, ref *v1.ObjectFieldSelector) (string, error) {
 	case "spec.serviceAccountName":
 		return pod.Spec.ServiceAccountName, nil
 	case "status.hostIP":
-		return first(f.HostIPs), nil
+		return cmp.Or(f.HostIPs...), nil
 	case "status.hostIPs":
 		return strings.Join(f.HostIPs, ","), nil
 	case "status.podIP":
-		return first(f.podIPs(pod)), nil
+		return cmp.Or(f.podIPs(pod)...), nil
 	case "status.podIPs":
 		return strings.Join(f.podIPs(pod), ","), nil
 	}
@@ -85,13 +86,6 @@ func formatMap(m map[string]string) string {
 		lines = append(lines, key+"="+strconv.Quote(m[key]))
 	}
 	return strings.Join(lines, "\n")
-}
-
-func first(list []string) string {
-	if len(list) == 0 {
-		return ""
-	}
-	return list[0]
 }
 
 // Resource returns the value of a resourceFieldRef: the quantity divided by the divisor, rounded

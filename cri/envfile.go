@@ -1,7 +1,6 @@
 package cri
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -65,8 +64,7 @@ func parseEnvFile(text string) (map[string]string, error) {
 			rest, text, _ = strings.Cut(text, "\n")
 		}
 		if strings.TrimSpace(rest) != "" {
-			return nil, errors.New("line " + fmt.Sprint(number) + ": after the closing quote " +
-				"nothing may stand")
+			return fail("after the closing quote nothing may stand")
 		}
 		out[name] = value
 	}
