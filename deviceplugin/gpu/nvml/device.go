@@ -146,18 +146,18 @@ func (f functions) field(d nvml.Device, id uint32) (uint32, bool) {
 	return binary.NativeEndian.Uint32(fields[0].Value[:4]), true
 }
 
+// actions are the recoveries that a driver asks for, by NVML's numbers.
+var actions = map[nvml.DeviceGpuRecoveryAction]gpu.Action{
+	nvml.GPU_RECOVERY_ACTION_NONE:            gpu.NoAction,
+	nvml.GPU_RECOVERY_ACTION_GPU_RESET:       gpu.Reset,
+	nvml.GPU_RECOVERY_ACTION_NODE_REBOOT:     gpu.Reboot,
+	nvml.GPU_RECOVERY_ACTION_DRAIN_P2P:       gpu.DrainP2P,
+	nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET: gpu.DrainAndReset,
+}
+
 func actionOf(code uint32) gpu.Action {
-	switch nvml.DeviceGpuRecoveryAction(code) {
-	case nvml.GPU_RECOVERY_ACTION_NONE:
-		return gpu.NoAction
-	case nvml.GPU_RECOVERY_ACTION_GPU_RESET:
-		return gpu.Reset
-	case nvml.GPU_RECOVERY_ACTION_NODE_REBOOT:
-		return gpu.Reboot
-	case nvml.GPU_RECOVERY_ACTION_DRAIN_P2P:
-		return gpu.DrainP2P
-	case nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET:
-		return gpu.DrainAndReset
+	if action, known := actions[nvml.DeviceGpuRecoveryAction(code)]; known {
+		return action
 	}
 	return gpu.Action(fmt.Sprintf("recovery action %d", code))
 }

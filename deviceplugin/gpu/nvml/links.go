@@ -83,23 +83,20 @@ func (f functions) speedOf(d nvml.Device, link int) int {
 	return 25
 }
 
+// paths are the PCIe paths by NVML's words for the closest thing that two GPUs have in common.
+var paths = map[nvml.GpuTopologyLevel]prefer.Path{
+	nvml.TOPOLOGY_INTERNAL:   prefer.Board,
+	nvml.TOPOLOGY_SINGLE:     prefer.Switch,
+	nvml.TOPOLOGY_MULTIPLE:   prefer.Switches,
+	nvml.TOPOLOGY_HOSTBRIDGE: prefer.Bridge,
+	nvml.TOPOLOGY_NODE:       prefer.Node,
+}
+
 // pathOf returns the PCIe path; the longest if the driver does not say.
 func pathOf(a, b nvml.Device) prefer.Path {
 	level, ret := a.GetTopologyCommonAncestor(b)
-	if ret != nvml.SUCCESS {
-		return prefer.System
-	}
-	switch level {
-	case nvml.TOPOLOGY_INTERNAL:
-		return prefer.Board
-	case nvml.TOPOLOGY_SINGLE:
-		return prefer.Switch
-	case nvml.TOPOLOGY_MULTIPLE:
-		return prefer.Switches
-	case nvml.TOPOLOGY_HOSTBRIDGE:
-		return prefer.Bridge
-	case nvml.TOPOLOGY_NODE:
-		return prefer.Node
+	if path, known := paths[level]; known && ret == nvml.SUCCESS {
+		return path
 	}
 	return prefer.System
 }
