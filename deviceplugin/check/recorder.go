@@ -56,11 +56,14 @@ const (
 )
 
 // handler returns a handler for the connections of one side to a socket.
-func (r *recorder) handler(by side, to string) stats.Handler { return handler{r, by, to} }
+func (r *recorder) handler(by side, to string) stats.Handler {
+	return handler{listener{r.Transcript, string(by), string(byPlugin)}, r, to}
+}
 
+// handler records calls, and writes them into the transcript.
 type handler struct {
+	listener
 	rec *recorder
-	by  side
 	to  string
 }
 
@@ -68,8 +71,10 @@ type callKey struct{}
 
 // TagRPC implements stats.Handler.
 func (h handler) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
-	c := &call{method: path.Base(info.FullMethodName), by: h.by, to: h.to, began: time.Now()}
-	return context.WithValue(ctx, callKey{}, c)
+	c := &call{
+		method: path.Base(info.FullMethodName), by: side(h.caller), to: h.to, began: time.Now(),
+	}
+	return context.WithValue(h.listener.TagRPC(ctx, info), callKey{}, c)
 }
 
 // HandleRPC implements stats.Handler.
@@ -79,14 +84,9 @@ func (h handler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 		return
 	}
 	h.rec.hear(c, s)
+	h.listener.HandleRPC(ctx, s)
 	h.rec.pulse.beat()
 }
-
-// TagConn implements stats.Handler.
-func (h handler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-
-// HandleConn implements stats.Handler.
-func (h handler) HandleConn(context.Context, stats.ConnStats) {}
 
 func (r *recorder) hear(c *call, s stats.RPCStats) {
 	r.mu.Lock()
@@ -99,14 +99,10 @@ func (r *recorder) hear(c *call, s stats.RPCStats) {
 		if c.heard = len(r.calls) < mostCalls; c.heard {
 			r.calls = append(r.calls, c)
 		}
-	case *stats.OutPayload:
-		r.message(c.talk(), s.Client, message{s.Payload, s.Length})
 	case *stats.InPayload:
 		r.take(c, s.Payload)
-		r.message(c.talk(), !s.Client, message{s.Payload, s.Length})
 	case *stats.End:
 		c.ended, c.err = true, s.Error
-		r.end(c.talk(), c.err)
 	}
 }
 

@@ -85,16 +85,8 @@ func (t *Transcript) Note(text string) {
 // talk says who calls whom, and the method without its service.
 type talk struct{ caller, called, method string }
 
-func (c *call) talk() talk {
-	called := string(byPlugin)
-	if c.by == byPlugin {
-		called = string(byManager)
-	}
-	return talk{string(c.by), called, c.method}
-}
-
 // message adds a line for a message in the direction of the call, or against it.
-func (t *Transcript) message(of talk, asking bool, m message) {
+func (t *Transcript) message(of *talk, asking bool, m message) {
 	from, to := of.caller, of.called
 	if !asking {
 		from, to = to, from
@@ -103,7 +95,7 @@ func (t *Transcript) message(of talk, asking bool, m message) {
 }
 
 // end adds a line for a call that ended without an answer.
-func (t *Transcript) end(of talk, err error) {
+func (t *Transcript) end(of *talk, err error) {
 	switch {
 	case err != nil:
 		s := status.Convert(err)
@@ -114,14 +106,14 @@ func (t *Transcript) end(of talk, err error) {
 	}
 }
 
-// Handler returns what writes down the messages of a client's connections.
+// Handler returns a handler that writes down the messages of a client's connections.
 func (t *Transcript) Handler(caller, called string) stats.Handler {
 	return listener{t, caller, called}
 }
 
 // listener writes messages into a transcript.
 type listener struct {
-	to             *Transcript
+	said           *Transcript
 	caller, called string
 }
 
@@ -130,19 +122,26 @@ type talkKey struct{}
 // TagRPC implements stats.Handler.
 func (l listener) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
 	return context.WithValue(ctx, talkKey{},
-		talk{l.caller, l.called, path.Base(info.FullMethodName)})
+		&talk{l.caller, l.called, path.Base(info.FullMethodName)})
 }
 
 // HandleRPC implements stats.Handler.
 func (l listener) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	of, _ := ctx.Value(talkKey{}).(talk)
+	of, ok := ctx.Value(talkKey{}).(*talk)
+	if !ok {
+		return
+	}
 	switch s := s.(type) {
+	case *stats.Begin:
+		if !s.Client { // the other side calls
+			of.caller, of.called = of.called, of.caller
+		}
 	case *stats.OutPayload:
-		l.to.message(of, true, message{s.Payload, s.Length})
+		l.said.message(of, s.Client, message{s.Payload, s.Length})
 	case *stats.InPayload:
-		l.to.message(of, false, message{s.Payload, s.Length})
+		l.said.message(of, !s.Client, message{s.Payload, s.Length})
 	case *stats.End:
-		l.to.end(of, s.Error)
+		l.said.end(of, s.Error)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/check"
 	"github.com/numalet/numalet/deviceplugin/dra"
 	"github.com/numalet/numalet/deviceplugin/watcher"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // Config says which driver to check, and with what.
@@ -91,12 +92,7 @@ func (b *bench) connect(ctx context.Context) error {
 	drivers, err := dra.New(dra.Config{
 		Deadlines: dra.Deadlines{Call: b.cfg.Patience, Dial: b.cfg.Patience},
 		Heard:     b.heard,
-		Changed: func() {
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
-		},
+		Changed:   func() { await.Wake(changed) },
 		Health: func(_ string, devices []dra.DeviceHealth) {
 			select {
 			case b.health <- devices:
@@ -108,24 +104,22 @@ func (b *bench) connect(ctx context.Context) error {
 		return err
 	}
 	ctx = klog.NewContext(ctx, klog.Logger{}) // what it would say is in the results
-	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var group sync.WaitGroup
 	group.Go(func() { _ = drivers.Run(running) }) // its only end is that of its context
 	b.node = &node{drivers, func() {
-		cancel()
+		stop()
 		group.Wait()
 	}}
 	if _, err := drivers.Handler()(ctx, b.plugin); err != nil {
 		return err
 	}
-	late := time.After(b.cfg.Patience)
+	patience, cancel := context.WithTimeout(ctx, b.cfg.Patience)
+	defer cancel()
 	for !drivers.Usable(b.plugin.Name) {
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-late:
-			return fmt.Errorf("it does not serve %s within %s", b.plugin.Endpoint, b.cfg.Patience)
+		if !await.On(patience, changed) {
+			return cmp.Or(ctx.Err(), fmt.Errorf("it does not serve %s within %s", b.plugin.Endpoint,
+				b.cfg.Patience))
 		}
 	}
 	return nil
