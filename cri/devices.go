@@ -16,57 +16,89 @@ type settings struct {
 	devices     []*runtimeapi.Device
 	annotations map[string]string
 	cdi         []*runtimeapi.CDIDevice
+	conflicts   []Conflict
+	said        map[setting]said
+}
+
+// setting is one thing that an answer asks for; kind is also the text of a conflict about it.
+type setting struct{ kind, name string }
+
+// said is the first value of a setting, and the answer that has it.
+type said struct {
+	value  string
+	answer int
+}
+
+// Conflict is a setting of a container that two device plugins answered differently. The container
+// gets the first answer.
+type Conflict struct {
+	// Message names the kind of conflict, in the kubelet's words.
+	Message string
+	// Name is the name of the variable or annotation, or the path in the container.
+	Name string
+	// Kept is the value in the answer First, Dropped the value in the answer Other.
+	Kept, Dropped string
+	First, Other  int
+}
+
+// Conflicts lists the settings that contradict an earlier answer, by answer and name.
+func Conflicts(answers []*v1beta1.ContainerAllocateResponse) []Conflict {
+	return deviceSettings(answers).conflicts
 }
 
 // deviceSettings merges the answers in the given order. It sorts the variables of one answer by
 // name, so that a container is created the same way each time.
 func deviceSettings(answers []*v1beta1.ContainerAllocateResponse) settings {
-	s := settings{annotations: map[string]string{}}
-	envs, mounts, devices, cdi := firsts{}, firsts{}, firsts{}, firsts{}
-	for _, answer := range answers {
+	s := settings{annotations: map[string]string{}, said: map[setting]said{}}
+	for i, answer := range answers {
 		for _, name := range slices.Sorted(maps.Keys(answer.GetEnvs())) {
-			if envs.first(name) {
-				s.envs = append(s.envs, keyValue(name, answer.Envs[name]))
+			value := answer.Envs[name]
+			if s.first(i, setting{"Environment variable has conflicting setting", name}, value) {
+				s.envs = append(s.envs, keyValue(name, value))
 			}
 		}
-		for _, mount := range answer.GetMounts() {
-			if mounts.first(mount.ContainerPath) {
-				s.mounts = append(s.mounts, &runtimeapi.Mount{
-					ContainerPath: mount.ContainerPath,
-					HostPath:      mount.HostPath,
-					Readonly:      mount.ReadOnly,
-				})
-			}
-		}
-		for _, device := range answer.GetDevices() {
-			if devices.first(device.ContainerPath) {
+		for _, d := range answer.GetDevices() {
+			if s.first(i, setting{"Container device has conflicting mapping host devices",
+				d.ContainerPath}, d.HostPath) {
 				s.devices = append(s.devices, &runtimeapi.Device{
-					ContainerPath: device.ContainerPath,
-					HostPath:      device.HostPath,
-					Permissions:   device.Permissions,
+					ContainerPath: d.ContainerPath, HostPath: d.HostPath, Permissions: d.Permissions,
 				})
 			}
 		}
-		for name, value := range answer.GetAnnotations() {
-			if _, taken := s.annotations[name]; !taken {
+		for _, m := range answer.GetMounts() {
+			if s.first(i, setting{"Container mount has conflicting mapping host mounts",
+				m.ContainerPath}, m.HostPath) {
+				s.mounts = append(s.mounts, &runtimeapi.Mount{
+					ContainerPath: m.ContainerPath, HostPath: m.HostPath, Readonly: m.ReadOnly,
+				})
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(answer.GetAnnotations())) {
+			value := answer.Annotations[name]
+			if s.first(i, setting{"Annotation has conflicting setting", name}, value) {
 				s.annotations[name] = value
 			}
 		}
-		for _, device := range answer.GetCdiDevices() {
-			if cdi.first(device.Name) {
-				s.cdi = append(s.cdi, &runtimeapi.CDIDevice{Name: device.Name})
+		for _, d := range answer.GetCdiDevices() {
+			if s.first(i, setting{"CDI device", d.Name}, d.Name) {
+				s.cdi = append(s.cdi, &runtimeapi.CDIDevice{Name: d.Name})
 			}
 		}
 	}
 	return s
 }
 
-// firsts holds the names seen so far.
-type firsts map[string]bool
-
-// first reports whether the name is new, and adds it.
-func (f firsts) first(name string) bool {
-	isNew := !f[name]
-	f[name] = true
-	return isNew
+// first reports whether no answer had the setting before. Another value than before is a conflict.
+func (s *settings) first(answer int, of setting, value string) bool {
+	before, again := s.said[of]
+	switch {
+	case !again:
+		s.said[of] = said{value, answer}
+	case before.value != value:
+		s.conflicts = append(s.conflicts, Conflict{
+			Message: of.kind, Name: of.name,
+			Kept: before.value, Dropped: value, First: before.answer, Other: answer,
+		})
+	}
+	return !again
 }

@@ -197,8 +197,12 @@ func withOptions(options []string, own []v1.PodDNSConfigOption) []string {
 
 // once returns the list without repetitions.
 func once(list []string) []string {
-	seen := firsts{}
-	return slices.DeleteFunc(slices.Clone(list), func(text string) bool { return !seen.first(text) })
+	seen := map[string]bool{}
+	return slices.DeleteFunc(slices.Clone(list), func(text string) bool {
+		again := seen[text]
+		seen[text] = true
+		return again
+	})
 }
 
 // withinLimits keeps as many search domains as fit.
