@@ -10,7 +10,7 @@ import (
 // A doubt about a GPU is logged once; the text of an unhealthy GPU contains it.
 func TestDoubtsAreSaid(t *testing.T) {
 	var said []string
-	w := &watch{counts: newCounts(), histories: map[string]history{},
+	w := &watch{counts: newCounts(), histories: map[part]history{},
 		log: func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }}
 	s := gpus(2)
 	s.GPUs[1].NodeDoubt, s.Warnings = "it is said to be on node 0", []string{"no files"}

@@ -72,7 +72,7 @@ func New(cfg Config) (*Plugin, error) {
 	return &Plugin{
 		cfg: cfg, metrics: counts, serving: newServing(cfg),
 		watch: &watch{rules: cfg.Settings.Health, log: cfg.Log, counts: counts,
-			histories: map[string]history{}},
+			histories: map[part]history{}},
 	}, nil
 }
 

@@ -28,13 +28,18 @@ type watch struct {
 	unloaded bool
 	// links is the largest number of NVLinks of a GPU that were up since the driver was loaded, by
 	// UUID.
-	links map[string]int
-	// histories are by the GPU's UUID, or by UUID/instance for one of its GPU instances.
-	histories map[string]history
+	links     map[string]int
+	histories map[part]history
 	// away says why nothing is known now; nil while the driver answers.
 	away *Trouble
 	// said holds the last logged text of each GPU and MIG device.
 	said map[string]string
+}
+
+// part is a GPU, by its UUID, or one of its GPU instances.
+type part struct {
+	gpu      string
+	instance int // or NoInstance
 }
 
 func (w *watch) up() bool { return w.away == nil && w.last != nil }
@@ -63,15 +68,15 @@ func (w *watch) read(s Snapshot, now time.Time) {
 	for _, g := range s.GPUs {
 		if w.wasLost(g.UUID) && !g.Reading.Lost && g.Reading.Silent == "" { // only a reset brings it back
 			maps.DeleteFunc(w.histories,
-				func(key string, _ history) bool { return isOf(key, g.UUID) })
+				func(p part, _ history) bool { return p.gpu == g.UUID })
 		}
-		for key, h := range w.histories {
-			if isOf(key, g.UUID) {
-				w.histories[key] = h.settled(g.Reading, w.rules, now)
+		for p, h := range w.histories {
+			if p.gpu == g.UUID {
+				w.histories[p] = h.settled(g.Reading, w.rules, now)
 			}
 		}
 	}
-	maps.DeleteFunc(w.histories, func(_ string, h history) bool { return len(h) == 0 })
+	maps.DeleteFunc(w.histories, func(_ part, h history) bool { return len(h) == 0 })
 	w.last, w.unloaded, w.away = &s, false, nil
 }
 
@@ -132,33 +137,26 @@ func (w *watch) event(e Event, now time.Time) bool {
 			cmp.Or(e.GPU, "(not known which)"), xid, text)
 		return false
 	}
-	for _, uuid := range w.whose(e) {
-		w.histories[uuid] = w.histories[uuid].with(xid, now)
+	for _, p := range w.whose(e) {
+		w.histories[p] = w.histories[p].with(xid, now)
 	}
 	return true
 }
 
-// whose returns the keys of the histories that an event belongs to: all if the GPU is not known.
-func (w *watch) whose(e Event) (keys []string) {
+// whose returns what an event concerns: all GPUs if the GPU is not known.
+func (w *watch) whose(e Event) (parts []part) {
 	if w.last == nil {
 		return nil
 	}
 	for _, g := range w.last.GPUs {
-		switch {
-		case e.GPU == "" || g.UUID == e.GPU && e.Instance == NoInstance:
-			keys = append(keys, g.UUID)
-		case g.UUID == e.GPU:
-			keys = append(keys, ofInstance(g.UUID, e.Instance))
+		switch e.GPU {
+		case "":
+			parts = append(parts, part{g.UUID, NoInstance})
+		case g.UUID:
+			parts = append(parts, part{g.UUID, e.Instance})
 		}
 	}
-	return keys
-}
-
-func ofInstance(uuid string, instance int) string { return fmt.Sprintf("%s/%d", uuid, instance) }
-
-// isOf reports whether a key of histories belongs to that GPU.
-func isOf(key, uuid string) bool {
-	return key == uuid || len(key) > len(uuid) && key[:len(uuid)+1] == uuid+"/"
+	return parts
 }
 
 // offers returns the present offers, and logs changes of health.
@@ -223,9 +221,9 @@ func (w *watch) troubles(g GPU, instance int) []Trouble {
 	if w.away != nil {
 		return []Trouble{*w.away}
 	}
-	all := ailing(g.Reading, w.histories[g.UUID], w.rules)
+	all := ailing(g.Reading, w.histories[part{g.UUID, NoInstance}], w.rules)
 	if instance != NoInstance && !w.rules.Off {
-		all = append(all, w.histories[ofInstance(g.UUID, instance)].troubles()...)
+		all = append(all, w.histories[part{g.UUID, instance}].troubles()...)
 	}
 	return all
 }

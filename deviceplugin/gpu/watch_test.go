@@ -8,7 +8,7 @@ import (
 )
 
 func newWatch() *watch {
-	return &watch{counts: newCounts(), histories: map[string]history{}, log: func(string, ...any) {}}
+	return &watch{counts: newCounts(), histories: map[part]history{}, log: func(string, ...any) {}}
 }
 
 // ails lists the reasons of the GPUs by index.

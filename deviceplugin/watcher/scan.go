@@ -48,7 +48,7 @@ func (f *followed) scan() (map[string]identity, error) {
 			return err
 		}
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-			found[path] = identity{uint64(stat.Dev), stat.Ino, stat.Mtim}
+			found[path] = identity{stat.Dev, stat.Ino, stat.Mtim}
 		}
 		return nil
 	})

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -170,18 +171,14 @@ func (d *Driver) endStreams() {
 func (d *Driver) Calls() []Call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return append([]Call(nil), d.calls...)
+	return slices.Clone(d.calls)
 }
 
 // Prepared returns the claims that are prepared and not unprepared.
 func (d *Driver) Prepared() map[types.UID]dra.Claim {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	out := map[types.UID]dra.Claim{}
-	for uid, c := range d.prepared {
-		out[uid] = c
-	}
-	return out
+	return maps.Clone(d.prepared)
 }
 
 // Answer replaces the answer for a claim.
