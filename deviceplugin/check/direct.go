@@ -34,71 +34,63 @@ func (d *direct) hangUp() {
 	}
 }
 
-// call runs f, which calls the plugin, with the deadline.
-func (d *direct) call(ctx context.Context,
-	f func(context.Context, v1beta1.DevicePluginClient) error) error {
+// ask calls a method of the plugin, with the deadline.
+func ask[Q, A any](ctx context.Context, d *direct,
+	method func(v1beta1.DevicePluginClient, context.Context, *Q, ...grpc.CallOption) (*A, error),
+	question *Q, options ...grpc.CallOption) (*A, error) {
 	if d.err != nil {
-		return d.err
+		return nil, d.err
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.patience)
 	defer cancel()
-	return f(ctx, v1beta1.NewDevicePluginClient(d.conn))
+	return method(v1beta1.NewDevicePluginClient(d.conn), ctx, question, options...)
 }
 
 // options calls GetDevicePluginOptions.
-func (d *direct) options(ctx context.Context) (o *v1beta1.DevicePluginOptions, err error) {
-	err = d.call(ctx, func(ctx context.Context, c v1beta1.DevicePluginClient) (err error) {
-		o, err = c.GetDevicePluginOptions(ctx, &v1beta1.Empty{})
-		return err
-	})
-	return o, err
+func (d *direct) options(ctx context.Context) (*v1beta1.DevicePluginOptions, error) {
+	return ask(ctx, d, v1beta1.DevicePluginClient.GetDevicePluginOptions, &v1beta1.Empty{})
 }
 
 // allocate calls Allocate for containers with these ids.
 func (d *direct) allocate(ctx context.Context, containers ...[]string) (
-	resp *v1beta1.AllocateResponse, err error) {
+	*v1beta1.AllocateResponse, error) {
 	req := &v1beta1.AllocateRequest{}
 	for _, ids := range containers {
 		req.ContainerRequests = append(req.ContainerRequests,
 			&v1beta1.ContainerAllocateRequest{DevicesIds: ids})
 	}
-	err = d.call(ctx, func(ctx context.Context, c v1beta1.DevicePluginClient) (err error) {
-		resp, err = c.Allocate(ctx, req, grpc.WaitForReady(true))
-		return err
-	})
-	return resp, err
+	return ask(ctx, d, v1beta1.DevicePluginClient.Allocate, req, grpc.WaitForReady(true))
 }
 
 // prefer calls GetPreferredAllocation.
-func (d *direct) prefer(ctx context.Context, r devicemanager.PreferredRequest) (
-	ids []string, err error) {
-	err = d.call(ctx, func(ctx context.Context, c v1beta1.DevicePluginClient) error {
-		resp, err := c.GetPreferredAllocation(ctx, &v1beta1.PreferredAllocationRequest{
+func (d *direct) prefer(ctx context.Context, r devicemanager.PreferredRequest) ([]string, error) {
+	resp, err := ask(ctx, d, v1beta1.DevicePluginClient.GetPreferredAllocation,
+		&v1beta1.PreferredAllocationRequest{
 			ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{{
 				AvailableDeviceIDs: r.Available, MustIncludeDeviceIDs: r.MustInclude,
 				AllocationSize: int32(r.Size),
 			}},
 		})
-		if err != nil {
-			return err
-		}
-		if n := len(resp.GetContainerResponses()); n != 1 {
-			return fmt.Errorf("it answered for %d containers where it was asked about one", n)
-		}
-		ids = resp.GetContainerResponses()[0].GetDeviceIDs()
-		return nil
-	})
-	return ids, err
+	if err != nil {
+		return nil, err
+	}
+	if n := len(resp.GetContainerResponses()); n != 1 {
+		return nil, fmt.Errorf("it answered for %d containers where it was asked about one", n)
+	}
+	return resp.GetContainerResponses()[0].GetDeviceIDs(), nil
 }
 
 // release tells the plugin that a pod with these devices is gone.
 func (d *direct) release(ctx context.Context, ids ...string) error {
-	return d.call(ctx, func(ctx context.Context, _ v1beta1.DevicePluginClient) error {
-		_, err := lifecyclev1.NewLifecycleClient(d.conn).Released(ctx, &lifecyclev1.ReleasedRequest{
-			DeviceIds: ids, Pod: &lifecyclev1.Pod{
-				Namespace: "default", Name: "numalet-plugin-check", Uid: "numalet-plugin-check",
-			},
-		}, grpc.WaitForReady(true))
-		return err
-	})
+	if d.err != nil {
+		return d.err
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.patience)
+	defer cancel()
+	_, err := lifecyclev1.NewLifecycleClient(d.conn).Released(ctx, &lifecyclev1.ReleasedRequest{
+		DeviceIds: ids, Pod: &lifecyclev1.Pod{
+			Namespace: "default", Name: "numalet-plugin-check", Uid: "numalet-plugin-check",
+		},
+	}, grpc.WaitForReady(true))
+	return err
 }

@@ -20,48 +20,33 @@ type services struct {
 }
 
 func (s services) NodePrepareResources(ctx context.Context,
-	req *drav1.NodePrepareResourcesRequest) (
-	resp *drav1.NodePrepareResourcesResponse, err error) {
+	req *drav1.NodePrepareResourcesRequest) (*drav1.NodePrepareResourcesResponse, error) {
 	d := s.driver
-	claims := claimsOf(req.GetClaims())
-	at := d.begin(Prepare, claims)
-	defer func() { d.end(at, err) }()
-	if err := d.misbehave(ctx, Prepare); err != nil {
-		return nil, err
-	}
-	resp = &drav1.NodePrepareResourcesResponse{
+	resp := &drav1.NodePrepareResourcesResponse{
 		Claims: map[string]*drav1.NodePrepareResourceResponse{},
 	}
-	d.mu.Lock()
-	prepare := d.cfg.Prepare
-	d.mu.Unlock()
-	for _, c := range claims {
+	err := d.handle(ctx, Prepare, req.GetClaims(), func(c dra.Claim) {
+		var prepare func(context.Context, dra.Claim) dra.Answer
+		d.note(func() { prepare = d.cfg.Prepare })
 		answer := prepare(ctx, c)
 		resp.Claims[string(c.UID)] = encoded(answer)
 		if answer.Err == nil {
 			d.note(func() { d.prepared[c.UID] = c })
 		}
-	}
-	if d.cfg.Edit != nil {
+	})
+	if err == nil && d.cfg.Edit != nil {
 		d.cfg.Edit(resp)
 	}
-	return resp, nil
+	return resp, err
 }
 
 func (s services) NodeUnprepareResources(ctx context.Context,
-	req *drav1.NodeUnprepareResourcesRequest) (
-	resp *drav1.NodeUnprepareResourcesResponse, err error) {
+	req *drav1.NodeUnprepareResourcesRequest) (*drav1.NodeUnprepareResourcesResponse, error) {
 	d := s.driver
-	claims := claimsOf(req.GetClaims())
-	at := d.begin(Unprepare, claims)
-	defer func() { d.end(at, err) }()
-	if err := d.misbehave(ctx, Unprepare); err != nil {
-		return nil, err
-	}
-	resp = &drav1.NodeUnprepareResourcesResponse{
+	resp := &drav1.NodeUnprepareResourcesResponse{
 		Claims: map[string]*drav1.NodeUnprepareResourceResponse{},
 	}
-	for _, c := range claims {
+	return resp, d.handle(ctx, Unprepare, req.GetClaims(), func(c dra.Claim) {
 		answer := &drav1.NodeUnprepareResourceResponse{}
 		if err := d.cfg.Unprepare(ctx, c); err != nil {
 			answer.Error = err.Error()
@@ -69,8 +54,25 @@ func (s services) NodeUnprepareResources(ctx context.Context,
 			d.note(func() { delete(d.prepared, c.UID) })
 		}
 		resp.Claims[string(c.UID)] = answer
+	})
+}
+
+// handle records a call, and does its work for each claim or what its fault says.
+func (d *Driver) handle(ctx context.Context, rpc string, of []*drav1.Claim,
+	do func(dra.Claim)) error {
+	claims, at := claimsOf(of), 0
+	d.note(func() {
+		at = len(d.calls)
+		d.calls = append(d.calls, Call{RPC: rpc, Claims: claims, Began: time.Now()})
+	})
+	err := d.misbehave(ctx, rpc)
+	if err == nil {
+		for _, c := range claims {
+			do(c)
+		}
 	}
-	return resp, nil
+	d.note(func() { d.calls[at].Ended, d.calls[at].Err = time.Now(), err })
+	return err
 }
 
 func (s services) NodeWatchResources(_ *healthv1.NodeWatchResourcesRequest,
@@ -104,19 +106,6 @@ func (d *Driver) note(change func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	change()
-}
-
-func (d *Driver) begin(rpc string, claims []dra.Claim) (at int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.calls = append(d.calls, Call{RPC: rpc, Claims: claims, Began: time.Now()})
-	return len(d.calls) - 1
-}
-
-func (d *Driver) end(at int, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.calls[at].Ended, d.calls[at].Err = time.Now(), err
 }
 
 // misbehave does what the fault of a call says.
