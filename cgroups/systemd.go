@@ -177,6 +177,6 @@ func property(name string, value any) dbus.Property {
 }
 
 func isBusError(err error, name string) bool {
-	var e godbus.Error
-	return errors.As(err, &e) && e.Name == name
+	e, is := errors.AsType[godbus.Error](err)
+	return is && e.Name == name
 }

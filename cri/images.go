@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierrors "k8s.io/cri-api/pkg/errors"
-	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/internal/await"
 )
@@ -159,7 +158,7 @@ func (m *Images) Ensure(ctx context.Context, r ImageRequest) (ImageRef, error) {
 			return ref, err
 		}
 	}
-	asked.Pull = ptr.To(true)
+	asked.Pull = new(true)
 	return m.pull(ctx, spec, r)
 }
 
@@ -173,9 +172,9 @@ func (m *Images) present(
 		message := fmt.Sprintf("Failed to inspect image %q: %v", spec.Image, err)
 		return ImageRef{}, r.uninspected(ReasonImageInspect, message, err)
 	}
-	asked.Present = ptr.To(image != nil)
+	asked.Present = new(image != nil)
 	if image != nil {
-		asked.Pull = ptr.To(!m.accessible(ctx, spec.Image, image.Id, r))
+		asked.Pull = new(!m.accessible(ctx, spec.Image, image.Id, r))
 	}
 	switch {
 	case image != nil && !*asked.Pull:
@@ -307,7 +306,7 @@ func pullError(image string, err error) *StartError {
 func imageRef(ref string, image *runtimeapi.Image) ImageRef {
 	out := ImageRef{Ref: ref, User: ImageUser{Username: image.GetUsername()}}
 	if uid := image.GetUid(); uid != nil || out.User.Username == "" {
-		out.User.UID = ptr.To(uid.GetValue())
+		out.User.UID = new(uid.GetValue())
 	}
 	return out
 }

@@ -52,9 +52,8 @@ func Open(path string) (*Book, error) {
 	}
 	b := &Book{file: files.NewRecord(path, maxFile, file{})}
 	b.now.Store(&all)
-	var unusable *files.Unusable
 	switch {
-	case errors.As(err, &unusable):
+	case errors.As(err, new(*files.Unusable)):
 		return b, fmt.Errorf("%w: %w", ErrUnusable, err)
 	case err != nil:
 		return nil, fmt.Errorf("read cordoned devices: %w", err)

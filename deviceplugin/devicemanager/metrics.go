@@ -71,11 +71,10 @@ func (i *instruments) called(resource, rpc string, took time.Duration, err error
 }
 
 func outcomeOf(err error) string {
-	var bad *AnswerError
 	switch {
 	case err == nil:
 		return "ok"
-	case errors.As(err, &bad):
+	case errors.As(err, new(*AnswerError)):
 		return "bad_answer"
 	case errors.Is(err, context.DeadlineExceeded), status.Code(err) == codes.DeadlineExceeded:
 		return "deadline_exceeded"

@@ -197,14 +197,12 @@ type warning struct{ error }
 type skip struct{ error }
 
 func verdict(err error) (check.Verdict, string) {
-	var warned warning
-	var left skip
 	switch {
 	case err == nil:
 		return check.Passed, "it did"
-	case errors.As(err, &warned):
+	case errors.As(err, new(warning)):
 		return check.Warning, err.Error()
-	case errors.As(err, &left):
+	case errors.As(err, new(skip)):
 		return check.Skipped, err.Error()
 	}
 	return check.Failed, err.Error()

@@ -203,8 +203,7 @@ func (d *Driver) publish(ctx context.Context, to publisher) error {
 
 // HandleError implements kubeletplugin.DRAPlugin.
 func (d *Driver) HandleError(_ context.Context, err error, what string) {
-	var dropped *resourceslice.DroppedFieldsError
-	if errors.As(err, &dropped) {
+	if _, dropped := errors.AsType[*resourceslice.DroppedFieldsError](err); dropped {
 		d.cfg.Log("the API server dropped fields of ResourceSlices: its feature gates for "+
 			"partitionable devices, device taints or consumable capacity are off: %v", err)
 		return

@@ -120,8 +120,7 @@ func newPlugin(cfg Config) (*Plugin, error) {
 		news: news{cfg.Log, map[string]*complaint.Complaint[string]{}},
 	}
 	var err error
-	var aside *asideError
-	if k.records, err = k.store.load(); errors.As(err, &aside) {
+	if k.records, err = k.store.load(); errors.As(err, new(*asideError)) {
 		cfg.Log.Print(err)
 	} else if err != nil {
 		return nil, err

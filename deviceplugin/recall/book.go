@@ -87,9 +87,8 @@ func Open(path string) (*Book, error) {
 	if err == nil {
 		b.left, err = files.Load(path, maxFile, time.Now(), parse)
 	}
-	var unusable *files.Unusable
 	switch {
-	case errors.As(err, &unusable):
+	case errors.As(err, new(*files.Unusable)):
 		return b, fmt.Errorf("%w: %w", ErrUnusable, err)
 	case err != nil:
 		return nil, fmt.Errorf("read what device plugins listed: %w", err)

@@ -174,8 +174,7 @@ func (s *socket) takeIn(ctx context.Context, p Plugin) (*Membership, error) {
 			"%s at socket %s", oneline.Cut(p.Type, 64), s.path)
 	}
 	member, err := handler(ctx, p)
-	var invalid *InvalidError
-	if errors.As(err, &invalid) {
+	if _, invalid := errors.AsType[*InvalidError](err); invalid {
 		return nil, fmt.Errorf("RegisterPlugin error -- plugin validation failed with err: %w", err)
 	}
 	if err != nil {
