@@ -12,8 +12,6 @@ import (
 
 // Devices is a view of a driver's devices at one moment. Obtain and Drop are called one at a time.
 type Devices interface {
-	// List returns what is published and reported.
-	List() List
 	// Stands reports whether nothing tells that a claim's device has gone, or is another one now.
 	Stands(r Record, h Held) bool
 	// Obtain makes a device ready for the claim of r, and says in h which hardware it is. all has

@@ -81,8 +81,8 @@ type moment struct {
 	list List
 }
 
-// New returns a driver. It publishes no devices before Set; first serves calls until then.
-func New(cfg Config, first Devices) (*Driver, error) {
+// New returns a driver. It publishes no devices before Set; list and first serve calls until then.
+func New(cfg Config, list List, first Devices) (*Driver, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
@@ -91,14 +91,13 @@ func New(cfg Config, first Devices) (*Driver, error) {
 	}
 	return &Driver{cfg: cfg, changed: make(chan struct{}, 1), newer: make(chan struct{}),
 		store: store{dir: cfg.CDI, driver: cfg.Driver, based: cfg.Based},
-		now:   moment{first, first.List()}}, nil
+		now:   moment{first, list}}, nil
 }
 
-// Set replaces the devices. Only one goroutine calls it. What containers get besides a device is on
-// disk then.
-func (d *Driver) Set(devices Devices) {
-	next := moment{devices, devices.List()}
-	if base := next.list.Base; d.cfg.Based && (d.base == nil || !reflect.DeepEqual(*d.base, base)) {
+// Set replaces the devices and their list. Only one goroutine calls it. What containers get besides
+// a device is on disk then.
+func (d *Driver) Set(list List, devices Devices) {
+	if base := list.Base; d.cfg.Based && (d.base == nil || !reflect.DeepEqual(*d.base, base)) {
 		if err := d.store.writeBase(base); err != nil {
 			d.cfg.Log("%v", err)
 		} else {
@@ -106,7 +105,7 @@ func (d *Driver) Set(devices Devices) {
 		}
 	}
 	d.mu.Lock()
-	d.now = next
+	d.now = moment{devices, list}
 	close(d.newer)
 	d.newer = make(chan struct{})
 	d.mu.Unlock()

@@ -81,7 +81,7 @@ func toyDriver(t *testing.T, dir string, y *toys, client *fake.Clientset) *Drive
 	d, err := New(Config{Driver: driverName, Node: "node", Root: dir, CDI: filepath.Join(dir, "cdi"),
 		Client: client, Program: "numalet-toys", Accept: func(raw []byte) error {
 			return fmt.Errorf("%s is refused", raw)
-		}}, y)
+		}}, y.List(), y)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestPrepare(t *testing.T) {
 		t.Errorf("left behind: %v", y.obtained)
 	}
 	y.broken, y.sick = nil, "c"
-	d.Set(y)
+	d.Set(y.List(), y)
 	_, err = d.prepare(t, claimOf("sick", "c"))
 	refused(t, err, "c is unhealthy: it is sick")
 	_, err = d.prepare(t, claimOf("none", "d"))
@@ -360,7 +360,7 @@ func TestNames(t *testing.T) {
 		"longer than 63":     {Driver: strings.Repeat("x", 64), Node: "node"},
 		`--node-name ""`:     {Driver: driverName},
 	} {
-		_, err := New(cfg, newToys())
+		_, err := New(cfg, List{}, newToys())
 		refused(t, err, want)
 	}
 }

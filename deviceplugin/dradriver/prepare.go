@@ -144,12 +144,10 @@ func (d *Driver) usable(list List, all Records, w Wish) error {
 	case found.Trouble != "":
 		return fmt.Errorf("device %s is unhealthy: %s", w.Device, found.Trouble)
 	}
-	for _, other := range all.Holders(w.Device) {
-		for _, o := range other.Devices {
-			if o.Device == w.Device && !o.Admin && (o.Share == "" || w.Share == "") {
-				return fmt.Errorf("device %s is prepared for the claim %s/%s (%s), which has "+
-					"not been unprepared", w.Device, other.Namespace, other.Name, other.UID)
-			}
+	for other, o := range all.Held() {
+		if o.Device == w.Device && !o.Admin && (o.Share == "" || w.Share == "") {
+			return fmt.Errorf("device %s is prepared for the claim %s/%s (%s), which has "+
+				"not been unprepared", w.Device, other.Namespace, other.Name, other.UID)
 		}
 	}
 	return nil

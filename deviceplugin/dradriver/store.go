@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -173,20 +173,23 @@ func (s store) writeBase(edits specs.ContainerEdits) error {
 // Records has the record of each prepared claim.
 type Records map[types.UID]Record
 
-// Holders returns the claims that have the device.
-func (all Records) Holders(device string) (out []Record) {
-	for _, r := range all {
-		if slices.ContainsFunc(r.Devices, func(h Held) bool { return h.Device == device }) {
-			out = append(out, r)
+// Held yields what each claim has, with the claim.
+func (all Records) Held() iter.Seq2[Record, Held] {
+	return func(yield func(Record, Held) bool) {
+		for _, r := range all {
+			for _, h := range r.Devices {
+				if !yield(r, h) {
+					return
+				}
+			}
 		}
 	}
-	return out
 }
 
 // Has reports whether a claim has that hardware.
 func (all Records) Has(id string) bool {
-	for _, r := range all {
-		if slices.ContainsFunc(r.Devices, func(h Held) bool { return h.ID == id }) {
+	for _, h := range all.Held() {
+		if h.ID == id {
 			return true
 		}
 	}

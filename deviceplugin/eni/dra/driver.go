@@ -29,7 +29,8 @@ func Run(ctx context.Context, cfg Config) error {
 	claims := cfg.Driver
 	claims.CDI, claims.Accept, claims.Log = cfg.Places.CDI, refuse, cfg.Log.Printf
 	var err error
-	if d.Driver, err = dradriver.New(claims, moment{driver: d}); err != nil {
+	none := moment{driver: d}
+	if d.Driver, err = dradriver.New(claims, none.list(), none); err != nil {
 		return err
 	}
 	cfg.Claims = &eni.Claims{Follow: d.follow, Held: d.held}
@@ -42,7 +43,8 @@ func Run(ctx context.Context, cfg Config) error {
 
 // follow takes what is offered, and has containers get interfaces from where they are now.
 func (d *driver) follow(offers []eni.Offer) error {
-	d.Set(moment{driver: d, offers: offers, at: time.Now()})
+	now := moment{driver: d, offers: offers, at: time.Now()}
+	d.Set(now.list(), now)
 	return d.Renew()
 }
 
@@ -50,11 +52,9 @@ func (d *driver) follow(offers []eni.Offer) error {
 func (d *driver) held() (map[string]bool, error) {
 	all, err := d.Records()
 	out := map[string]bool{}
-	for _, r := range all {
-		for _, h := range r.Devices {
-			if h.ID != "" {
-				out[h.ID] = true
-			}
+	for _, h := range all.Held() {
+		if h.ID != "" {
+			out[h.ID] = true
 		}
 	}
 	return out, err

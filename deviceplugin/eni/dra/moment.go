@@ -27,8 +27,8 @@ func refuse([]byte) error {
 	return errors.New("this driver knows no parameters: leave them out")
 }
 
-// List implements dradriver.Devices.
-func (m moment) List() dradriver.List {
+// list returns what is published and reported.
+func (m moment) list() dradriver.List {
 	out := dradriver.List{At: m.at}
 	if m.at.IsZero() {
 		out.Unknown = "the interfaces have not been looked at yet"

@@ -43,7 +43,8 @@ func New(cfg Config) (*Driver, error) {
 	claims.CDI, claims.Accept, claims.Based = cfg.Settings.CDI.Dir, checkParameters, true
 	claims.Log = cfg.Log
 	var err error
-	if d.Driver, err = dradriver.New(claims, d.inventoryOf(gpu.State{})); err != nil {
+	none := d.inventoryOf(gpu.State{})
+	if d.Driver, err = dradriver.New(claims, none.list(), none); err != nil {
 		return nil, err
 	}
 	cfg.Follow, cfg.Divides = d.follow, cfg.Options.Dynamic
@@ -70,7 +71,7 @@ func (d *Driver) follow(s gpu.State) {
 		base.Env = append(base.Env, void)
 	}
 	next.base = base
-	d.Set(next)
+	d.Set(next.list(), next)
 }
 
 // Run serves until ctx is done. It fails if a driver of the same name serves the node.

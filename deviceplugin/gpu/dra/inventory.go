@@ -123,8 +123,8 @@ func (i inventory) find(name string) (device, bool) {
 	return device{}, false
 }
 
-// List implements dradriver.Devices.
-func (i inventory) List() dradriver.List {
+// list returns what is published and reported.
+func (i inventory) list() dradriver.List {
 	out := dradriver.List{Counters: i.counterSets(), Base: i.base, At: i.at}
 	if i.state.Driver == "" {
 		out.Unknown = "the NVIDIA driver has not answered yet"

@@ -38,12 +38,10 @@ func (i inventory) Obtain(all dradriver.Records, _ dradriver.Record, h *dradrive
 
 // divide has a MIG device made at a place, unless a claim has it already.
 func (i inventory) divide(all dradriver.Records, h *dradriver.Held, target device) error {
-	for _, other := range all.Holders(h.Device) { // it is shared
-		for _, o := range other.Devices {
-			if o.Device == h.Device && i.Stands(other, o) {
-				h.Parent, h.ID, h.Nodes = target.gpu.UUID, o.ID, o.Nodes
-				return nil
-			}
+	for other, o := range all.Held() {
+		if o.Device == h.Device && i.Stands(other, o) { // it is shared
+			h.Parent, h.ID, h.Nodes = target.gpu.UUID, o.ID, o.Nodes
+			return nil
 		}
 	}
 	if err := i.clear(all, target); err != nil {

@@ -46,7 +46,7 @@ func TestRealGPUsByClaim(t *testing.T) {
 		t.Skip("LEFT OUT: nvidia-smi: ", err)
 	}
 	var names []string
-	for _, d := range has.List().Resources("node").Pools["node"].Slices[0].Devices {
+	for _, d := range has.list().Resources("node").Pools["node"].Slices[0].Devices {
 		names = append(names, *d.Attributes["uuid"].StringValue+", "+*d.Attributes["productName"].StringValue)
 	}
 	if want := strings.Split(strings.TrimSpace(string(out)), "\n"); !slices.Equal(names, want) {

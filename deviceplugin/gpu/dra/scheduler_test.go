@@ -69,7 +69,7 @@ func schedulerOf(t testing.TB, i inventory) *scheduler {
 			}
 		}
 	}
-	pool := i.List().Resources("node").Pools["node"]
+	pool := i.list().Resources("node").Pools["node"]
 	for n, slice := range pool.Slices {
 		s.slices = append(s.slices, &resourcev1.ResourceSlice{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%05d", n)},

@@ -80,7 +80,7 @@ func claimsOf(root string, client kubernetes.Interface) dradriver.Config {
 // story renders slices as text, one line for each device.
 func story(i inventory) string {
 	var out strings.Builder
-	for n, slice := range i.List().Resources("node").Pools["node"].Slices {
+	for n, slice := range i.list().Resources("node").Pools["node"].Slices {
 		fmt.Fprintf(&out, "slice %d: %d counter sets, %d devices\n", n, len(slice.SharedCounters),
 			len(slice.Devices))
 		for _, set := range slice.SharedCounters {
@@ -202,7 +202,7 @@ func TestLimits(t *testing.T) {
 			}
 		}
 		devices, sets := 0, 0
-		for n, slice := range i.List().Resources("node").Pools["node"].Slices {
+		for n, slice := range i.list().Resources("node").Pools["node"].Slices {
 			devices, sets = devices+len(slice.Devices), sets+len(slice.SharedCounters)
 			if len(slice.Devices) > resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures ||
 				len(slice.SharedCounters) > resourcev1.ResourceSliceMaxCounterSets ||
@@ -249,7 +249,7 @@ func checkDevice(t *testing.T, machine string, d resourcev1.Device) {
 
 // A driver that is there and has no GPU publishes an empty pool, not none.
 func TestNoDevices(t *testing.T) {
-	got := inventoryOf(gpu.State{}, options(), time.Now()).List().Resources("node")
+	got := inventoryOf(gpu.State{}, options(), time.Now()).list().Resources("node")
 	if slices := got.Pools["node"].Slices; len(slices) != 1 || len(slices[0].Devices) > 0 {
 		t.Errorf("%+v", got)
 	}
