@@ -30,8 +30,8 @@ type (
 	recaller interface{ Mirrored(all []*v1.Pod) bool }
 	// seer gets all pods that the API server has for the node.
 	seer interface{ Saw(all []*v1.Pod) }
-	// teller waits until those whom it tells have the newest statuses, and reports whether they do.
-	teller interface{ Told(context.Context) bool }
+	// syncer waits until those whom it tells have the newest statuses, and reports whether they do.
+	syncer interface{ Synced(context.Context) bool }
 )
 
 // publishers are those of a node, by name.
@@ -102,11 +102,11 @@ func (p publishers) saw(all []*v1.Pod) []*v1.Pod {
 	return mirror.Split(all)
 }
 
-// told waits until all who are told have the newest statuses, or ctx ends. It reports whether they
+// synced waits until all publishers have told the newest statuses, or ctx ends. It reports whether they
 // do.
-func (p publishers) told(ctx context.Context) bool {
+func (p publishers) synced(ctx context.Context) bool {
 	for _, one := range p.all {
-		if one, ok := one.(teller); ok && !one.Told(ctx) {
+		if one, ok := one.(syncer); ok && !one.Synced(ctx) {
 			return false
 		}
 	}

@@ -41,7 +41,7 @@ func (a *Agent) newShutdown() (*shutdown.Manager, error) {
 					slices.ContainsFunc(state.Owed, func(o allocation.Owed) bool { return o.UID == uid })
 			},
 			Changed: mailbox.Subscribe(statuses.Changes(), n.store.Changes()),
-			Told:    statuses.pubs.told,
+			Synced:  statuses.pubs.synced,
 		},
 		End: func(p *v1.Pod, grace time.Duration) {
 			statuses.events.Put(syncloop.Killed(p.UID, shutDown(), grace))

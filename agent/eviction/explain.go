@@ -80,8 +80,8 @@ type Next struct {
 	Why string `json:"why"`
 }
 
-// told holds the last look, for explanations.
-type told struct {
+// lastLook holds the last look, for explanations.
+type lastLook struct {
 	at       time.Time
 	readings Readings
 	state    state
@@ -93,22 +93,22 @@ type told struct {
 func (m *Manager) tell(r Readings, v verdict, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.told.at, m.told.readings, m.told.state = now, r, m.state
-	m.told.nearest = cmp.Or(v.relieve, nearest(m.cfg.Thresholds, r))
+	m.looked.at, m.looked.readings, m.looked.state = now, r, m.state
+	m.looked.nearest = cmp.Or(v.relieve, nearest(m.cfg.Thresholds, r))
 }
 
 // did has explanations know of an action.
 func (m *Manager) did(s Signal, what string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	done := append(slices.Clone(m.told.done), Done{time.Now(), s, what})
-	m.told.done = done[max(0, len(done)-remembered):]
+	done := append(slices.Clone(m.looked.done), Done{time.Now(), s, what})
+	m.looked.done = done[max(0, len(done)-remembered):]
 }
 
-func (m *Manager) last() told {
+func (m *Manager) last() lastLook {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.told
+	return m.looked
 }
 
 // nearest returns the threshold of which the least part is left.
@@ -156,9 +156,9 @@ func (m *Manager) Pressure() (out []string) {
 }
 
 // explanation is all but who is next.
-func (m *Manager) explanation(t told, node string) Explanation {
+func (m *Manager) explanation(t lastLook, node string) Explanation {
 	e := Explanation{Node: node, At: t.at, Done: t.done}
-	e.Awaits, e.Freeing = t.state.told()
+	e.Awaits, e.Freeing = t.state.awaited()
 	for i, threshold := range m.cfg.Thresholds {
 		if threshold.withImages(t.readings) {
 			continue
@@ -174,7 +174,7 @@ func (m *Manager) explanation(t told, node string) Explanation {
 	return e
 }
 
-func levelOf(t Threshold, as told, i int) Level {
+func levelOf(t Threshold, as lastLook, i int) Level {
 	reading, known := as.readings[t.Signal]
 	l := Level{Signal: t.Signal, Grace: t.Grace}
 	if known {

@@ -119,8 +119,8 @@ type Manager struct {
 
 	noted notes // of pods that others evict
 
-	mu   sync.Mutex // guards told
-	told told
+	mu     sync.Mutex // guards looked
+	looked lastLook
 }
 
 // New returns a manager that has not looked yet.

@@ -168,8 +168,8 @@ func (s state) lasts(signal Signal, r Readings, now time.Time) time.Duration {
 	return time.Duration(min(float64(left)/float64(fell)*float64(now.Sub(from.at)), float64(horizon)))
 }
 
-// told returns the pod whose end is awaited, and the ended one whose room is; "": none.
-func (s state) told() (ending, freeing string) {
+// awaited returns the pod whose end is awaited, and the ended one whose room is; "": none.
+func (s state) awaited() (ending, freeing string) {
 	for _, r := range s.returning {
 		switch {
 		case r.of == "":

@@ -62,8 +62,8 @@ type PodFacts struct {
 	Left func(types.UID) bool
 	// Changed has a value when one of both may be another.
 	Changed <-chan struct{}
-	// Told waits until others have been told of the ends of pods, or ctx ends, and reports which.
-	Told func(ctx context.Context) bool
+	// Synced waits until others know of the ends of pods, or ctx ends, and reports whether they do.
+	Synced func(ctx context.Context) bool
 	// Grace is how long a pod gets to exit by its own spec.
 	Grace func(*v1.Pod) time.Duration
 	// Known reports whether a pod is or may be among the node's.
@@ -96,9 +96,9 @@ func (m *Manager) Run(ctx context.Context) error {
 		return nil
 	}
 	m.record.load(ctx)
-	told := make(chan news)
+	arrived := make(chan news)
 	c := client{Logind: m.cfg.Logind, delay: total(m.cfg.Waves), take: m.take,
-		tell: func(ctx context.Context, n news) bool { return await.Send(ctx, told, n) }}
+		tell: func(ctx context.Context, n news) bool { return await.Send(ctx, arrived, n) }}
 	var work sync.WaitGroup
 	defer work.Wait()
 	work.Go(func() { c.run(ctx) })
@@ -108,7 +108,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case n := <-told:
+		case n := <-arrived:
 			if n.kind == taken {
 				m.hold(n.lock)
 			}
@@ -184,7 +184,7 @@ func (m *Manager) look(by map[types.UID]*v1.Pod) ([]candidate, sets.Set[types.UI
 	}
 	left := sets.Set[types.UID]{}
 	if m.state.down != nil {
-		for uid := range m.state.down.told {
+		for uid := range m.state.down.waves {
 			if m.cfg.Left(uid) {
 				left.Insert(uid)
 			}

@@ -68,7 +68,7 @@ func startWith(t *testing.T, l Logind, waves ...Wave) *node {
 	n.marks = marks
 	m, err := New(Config{
 		Waves: waves, Logind: l, Announced: n.announced, Marks: n.marks, End: n.end,
-		PodFacts: PodFacts{Pods: n.list, Left: n.left, Changed: n.changed, Told: n.knows,
+		PodFacts: PodFacts{Pods: n.list, Left: n.left, Changed: n.changed, Synced: n.knows,
 			Known: func(types.UID) bool { return true },
 			Grace: func(*v1.Pod) time.Duration { return time.Minute }},
 		Tell: func(eventType, reason, message string) {

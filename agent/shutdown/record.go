@@ -41,14 +41,14 @@ type entry struct {
 type recorder struct {
 	path       string // "": neither file nor metrics
 	start, end *metrics.Gauge
-	told       func(context.Context) bool
+	synced     func(context.Context) bool
 	marks      *Marks
 	known      func(types.UID) bool
 }
 
 // newRecorder makes the metrics. If c.Dir is "" there are none, and no file.
 func newRecorder(c Config) (r recorder, err error) {
-	r.told, r.marks, r.known = c.Told, c.Marks, c.Known
+	r.synced, r.marks, r.known = c.Synced, c.Marks, c.Known
 	if c.Dir == "" {
 		return r, nil
 	}
@@ -99,7 +99,7 @@ func (r recorder) write(ctx context.Context, e entry) {
 	defer e.lock.Close()
 	within, cancel := context.WithTimeout(ctx, tellWithin)
 	defer cancel()
-	if !r.told(within) {
+	if !r.synced(within) {
 		klog.FromContext(ctx).Info("The machine may go down before all statuses of pods are told",
 			"waited", tellWithin)
 	}

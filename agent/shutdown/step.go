@@ -26,8 +26,8 @@ type state struct {
 type down struct {
 	at    int       // the wave that ends, or the number of waves: all are over
 	until time.Time // the end of its time
-	// told has the pods that were told to end, with their wave.
-	told map[types.UID]int
+	// waves has the wave of each pod that was told to end.
+	waves map[types.UID]int
 }
 
 // kind is a kind of what was heard.
@@ -97,7 +97,7 @@ func (s state) step(in input, waves []Wave) (state, []effect) {
 		}
 		switch {
 		case in.preparing && s.down == nil:
-			s.down = &down{at: -1, told: map[types.UID]int{}}
+			s.down = &down{at: -1, waves: map[types.UID]int{}}
 			do = append(do, effect{action: begin})
 		case !in.preparing && s.down != nil:
 			s.down = nil
@@ -109,7 +109,7 @@ func (s state) step(in input, waves []Wave) (state, []effect) {
 	if s.down == nil {
 		return s, do
 	}
-	s.down = &down{s.down.at, s.down.until, maps.Clone(s.down.told)}
+	s.down = &down{s.down.at, s.down.until, maps.Clone(s.down.waves)}
 	return s.advance(in, waves, do)
 }
 
@@ -140,14 +140,14 @@ func (s state) advance(in input, waves []Wave, do []effect) (state, []effect) {
 // tell ends those of the present wave and of earlier ones that were not told yet: they may have
 // been admitted since. waits reports whether something is left of the wave's others.
 func (d *down) tell(in input) (do []effect, waits bool) {
-	for uid, wave := range d.told {
+	for uid, wave := range d.waves {
 		waits = waits || wave == d.at && in.left.Has(uid)
 	}
 	for _, pod := range in.pods {
-		if _, told := d.told[pod.uid]; told || pod.wave > d.at {
+		if _, ends := d.waves[pod.uid]; ends || pod.wave > d.at {
 			continue
 		}
-		d.told[pod.uid] = d.at
+		d.waves[pod.uid] = d.at
 		do = append(do, effect{end, pod.uid, max(leastGrace, min(pod.own, d.until.Sub(in.now)))})
 	}
 	return do, waits

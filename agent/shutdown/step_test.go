@@ -248,13 +248,13 @@ func (w *world) checkEnd(t *testing.T, before, after state, e effect) {
 		t.Errorf("pod %s ends twice or without a shutdown", e.pod)
 	}
 	p.told = true
-	wave := after.down.told[e.pod]
+	wave := after.down.waves[e.pod]
 	if wave < p.wave || e.grace > max(leastGrace, min(p.own, w.waves[min(wave, len(w.waves)-1)].Grace)) ||
 		e.grace < leastGrace {
 		t.Errorf("pod %s of wave %d ends in wave %d within %v", e.pod, p.wave, wave, e.grace)
 	}
 	for _, other := range w.pods {
-		if o, told := after.down.told[other.uid]; other.left && told && o < wave &&
+		if o, told := after.down.waves[other.uid]; other.left && told && o < wave &&
 			before.down != nil && before.down.at == o && w.now.Before(before.down.until) {
 			t.Errorf("pod %s of wave %d ends while pod %s of wave %d has time", e.pod, wave, other.uid, o)
 		}

@@ -68,9 +68,9 @@ func (w *Statuses) Saw(all []*v1.Pod) {
 // poll is the time between two looks at what the API server lacks.
 const poll = 20 * time.Millisecond
 
-// Told waits until the API server has the newest status of each pod that it has. It reports whether
+// Synced waits until the API server has the newest status of each pod that it has. It reports whether
 // it has them; if ctx ends first it may not.
-func (w *Statuses) Told(ctx context.Context) bool {
+func (w *Statuses) Synced(ctx context.Context) bool {
 	for w.planner.lacks() {
 		if !await.For(ctx, poll) {
 			return false

@@ -165,7 +165,7 @@ func (j job) publish(ctx context.Context) (delegated bool, err error) {
 		if j.Block || !j.Ephemeral && can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] {
 			staging = j.paths.staging(j.Volume)
 		}
-		secrets, attributes, err := j.told(ctx)
+		secrets, attributes, err := j.given(ctx)
 		if err != nil {
 			return err
 		}
@@ -192,8 +192,8 @@ func (j job) publish(ctx context.Context) (delegated bool, err error) {
 	return delegated, err
 }
 
-// told returns the secrets and the attributes that the driver gets to publish the volume.
-func (j job) told(ctx context.Context) (secrets, attributes map[string]string, err error) {
+// given returns the secrets and the attributes that the driver gets to publish the volume.
+func (j job) given(ctx context.Context) (secrets, attributes map[string]string, err error) {
 	secrets, err = j.cfg.secret(ctx, "NodePublishSecretRef", j.Secrets.Publish)
 	if err != nil {
 		return nil, nil, err

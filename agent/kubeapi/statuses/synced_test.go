@@ -29,13 +29,13 @@ func TestTold(t *testing.T) {
 		s.says(w, "a", v1.PodStatus{Phase: v1.PodFailed}, false)
 		within, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if w.Told(within) {
+		if w.Synced(within) {
 			t.Error("an API server that answers nothing was told")
 		}
 		s.mu.Lock()
 		away = false
 		s.mu.Unlock()
-		if !w.Told(t.Context()) {
+		if !w.Synced(t.Context()) {
 			t.Error("it was not told")
 		}
 		if got, _ := s.pod("a"); got.Status.Phase != v1.PodFailed {
