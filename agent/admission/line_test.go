@@ -252,6 +252,33 @@ func TestLineMovesUpByOnePod(t *testing.T) {
 	})
 }
 
+// A pod that is asked about while an earlier one waits has the turn; afterwards the earlier one goes first,
+// and neither waits for the other.
+func TestPodsDoNotStandBehindEachOther(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		p, n := newPairs(4), newNeeds()
+		r := p.Inventory().Resources["example.com/gpu"]
+		r.Connected = false
+		p.set(r)
+		d := open(t, dir, &p.plugins, func(c *Config) { c.Plugins, c.Needs = p, n })
+		defer d.stop()
+		d.queue.Submit(pod("a", "example.com/gpu=2"), false)
+		synctest.Wait()
+		n.set("b", Lack{Unknown: true})
+		d.queue.Submit(pod("b", "example.com/gpu=2"), false)
+		synctest.Wait()
+		r.Connected = true
+		p.set(r)
+		d.queue.Poke()
+		synctest.Wait()
+		n.set("b", Lack{})
+		time.Sleep(time.Second)
+		if got := d.gpus(); got != "a=d0,d2 b=d1,d3" {
+			t.Errorf("%s, and it was said: %v", got, d.hear())
+		}
+	})
+}
+
 // A pod that claims devices is offered what those behind it claim on the same nodes, and they get its
 // own in exchange.
 func TestClaimsAreExchangedOnTheSameNodes(t *testing.T) {

@@ -184,23 +184,20 @@ func (p *pass) planPendingRelease() (held allocation.Pod, ok bool) {
 	return d.Held, d.Outcome == decide.Admit
 }
 
-// displace takes from the pods behind the claims that overlap; they all look for a place again, those
-// for which a call is under way after that. Pods that are queued keep memory beside what is taken: their
-// turn in this pass is still to come. So is that of the others after the first time.
+// displace takes from the pods behind the claims that overlap. The first time in a pass they all look
+// for a place again, those for which a call is under way after that. Pods that are queued keep memory
+// beside what is taken: their turn in this pass is still to come.
 func (p *pass) displace(ctx context.Context, by allocation.Taken) {
-	if p.displaced {
-		return
-	}
+	first, exact := !p.displaced, by.With(allocation.Memory(nil))
 	p.displaced = true
-	exact := by.With(allocation.Memory(nil))
 	for _, o := range p.pods.order[p.at+1:] {
-		has := allocation.TakenBy(o.has.pod)
+		has, movable := allocation.TakenBy(o.has.pod), o.state.mayBeDisplaced()
 		switch {
 		case !o.claims():
-		case o.state == queued && has.Overlaps(exact):
-			p.tell(ctx, o, displaced{broken: true})
-		case o.state.mayBeDisplaced():
+		case movable && first:
 			p.tell(ctx, o, displaced{has.Overlaps(by)})
+		case (movable || o.state == queued) && has.Overlaps(exact):
+			p.tell(ctx, o, displaced{broken: true})
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 // entry is a pod in admission: its record, the call that works for it, and what was said of it.
 type entry struct {
 	record
+	arrival  int // its number in the order of arrival
 	reported reported
 	// call numbers the pod's calls: the answer of any but the last is late. cancel ends the last.
 	call   int
@@ -24,11 +25,12 @@ type entry struct {
 // pods holds the pods that admission knows, and the ledger of these and of pods that only the store
 // knows. A record changes in set only, so that the ledger follows.
 type pods struct {
-	order  []*entry // of arrival
-	byUID  map[types.UID]*entry
-	stored allocation.State // as it is in the ledger
-	ledger allocation.Ledger
-	bootID string
+	order    []*entry // of arrival
+	arrivals int
+	byUID    map[types.UID]*entry
+	stored   allocation.State // as it is in the ledger
+	ledger   allocation.Ledger
+	bootID   string
 	// claimsOf returns a pod's resource claims as they are known now.
 	claimsOf func(*v1.Pod) allocation.PodClaims
 }
@@ -42,7 +44,8 @@ func newPods(bootID string, claims Claims) *pods {
 func (p *pods) find(uid types.UID) *entry { return p.byUID[uid] }
 
 func (p *pods) add(r record) *entry {
-	e := &entry{record: r}
+	p.arrivals++
+	e := &entry{record: r, arrival: p.arrivals}
 	p.order = append(p.order, e)
 	p.byUID[e.Pod.UID] = e
 	p.account(e.Pod.UID)
@@ -133,12 +136,15 @@ func (p *pods) isVoid(held allocation.Pod) bool {
 }
 
 // isBehind reports whether the pod, with these contested resources, still has a reason to stand in line.
-// The pod ahead of it may be queued: only its turn shows whether it is decided on, so that a line moves
-// up by one pod and is not decided on as a whole.
+// If an earlier pod whose turn it waits for is queued, that one goes first: a line moves up by one pod,
+// and is not decided on as a whole.
 func (p *pods) isBehind(e *entry, contested []string) bool {
 	o := p.find(e.after)
-	return o != nil && (o.undecided() || o.state == queued) &&
-		(!e.forTurn || slices.ContainsFunc(contested, o.holds))
+	if o == nil || !e.forTurn {
+		return o != nil && o.undecided()
+	}
+	next := o.state == queued && o.arrival < e.arrival
+	return (o.undecided() || next) && slices.ContainsFunc(contested, o.holds)
 }
 
 func (p *pods) request(e *entry) decide.Request {
