@@ -34,6 +34,7 @@ func (w *walk) check() {
 	w.entries(&free)
 	w.needed()
 	w.promised()
+	w.lineEnds()
 	if state := w.desk.store.State(); w.stale || state.Version != w.checked {
 		w.compare("the store", state)
 		w.file()

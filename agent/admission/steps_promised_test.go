@@ -38,3 +38,17 @@ func (w *walk) promised() {
 		}
 	}
 }
+
+// lineEnds checks that no pod stands in line behind itself.
+func (w *walk) lineEnds() {
+	p := w.desk.queue.admitter.pods
+	for _, e := range p.order {
+		o, n := e, 0
+		for ; o != nil && o.state == behind && n <= len(p.order); n++ {
+			o = p.find(o.after)
+		}
+		if n > len(p.order) {
+			w.failf("%s stands behind itself: %s", e.Pod.UID, w.state(w.find(e.Pod.UID)))
+		}
+	}
+}
