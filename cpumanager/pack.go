@@ -38,7 +38,7 @@ func (q *quota) spend(gain int) bool {
 	return false
 }
 
-// stock is what to pick from. Units of which the container already holds CPUs come first, and count
+// stock has what is to be had. Units of which the container already holds CPUs come first, and count
 // as whole together with these.
 type stock struct{ free, held bitmap }
 

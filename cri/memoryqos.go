@@ -15,7 +15,7 @@ import (
 type MemoryQoS struct {
 	Unified bool // the host has cgroup v2
 	cgroups.MemoryQoS
-	// Allocatable is what all pods together may use of the node's memory, in bytes. It bounds the
+	// Allocatable counts what all pods together may use of the node's memory, in bytes. It bounds the
 	// throttling of containers without a limit.
 	Allocatable int64
 }

@@ -57,7 +57,7 @@ type CPURules struct {
 	WholeCores bool
 }
 
-// Asked is what one pod requests instead of the rules; empty fields leave the rule.
+// Asked holds what one pod requests instead of the rules; empty fields leave the rule.
 type Asked struct {
 	Policy   Policy
 	Scope    Scope

@@ -127,7 +127,7 @@ func (d *draft) give(a claimant, got Container) {
 }
 
 // hint returns where a container goes. In pod scope it merges once for the whole pod, when the
-// first container needs a place. later is what later containers keep, aside the part of it that
+// first container needs a place. later holds what later containers keep, aside the part of it that
 // the container cannot use meanwhile.
 func (d *draft) hint(a claimant, got Container, later, aside []Container) (topology.Hint, error) {
 	switch {

@@ -56,7 +56,7 @@ type answered interface {
 	intent() Holding
 }
 
-// tally is what some pods hold of one kind together. It is never written to.
+// tally counts what some pods hold of one kind together. It is never written to.
 type tally interface {
 	Kind() string
 	empty() bool

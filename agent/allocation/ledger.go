@@ -22,7 +22,7 @@ const (
 	Terminating                 // the pod terminates, or only the store knows it
 )
 
-// Entry is what one pod has on the node.
+// Entry records what one pod has on the node.
 type Entry struct {
 	// Name is the pod's namespace and name; "": unknown.
 	Name     string
@@ -38,7 +38,7 @@ type Entry struct {
 	Rank podspec.Rank
 }
 
-// Ledger is what all pods have on the node. It is an immutable value: With and Without return
+// Ledger records what all pods have on the node. It is an immutable value: With and Without return
 // another ledger, which shares memory with this one, at a cost that does not depend on the number
 // of pods. The zero Ledger is empty.
 //
@@ -46,7 +46,7 @@ type Entry struct {
 // neither has an entry.
 type Ledger struct {
 	entries shards[types.UID, *Entry]
-	// all is what all pods have, lasting what pods have that do not terminate.
+	// all sums what all pods have, lasting what pods have that do not terminate.
 	all, lasting sum
 	counted      [3]counted // by standing
 }
@@ -57,7 +57,7 @@ type counted struct {
 	pods, sharers int
 }
 
-// Others is what all pods except one have.
+// Others sums what all pods except one have.
 type Others struct {
 	Taken    Taken
 	Requests [3]v1.ResourceList // by standing; never written to

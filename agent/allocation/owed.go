@@ -11,7 +11,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
-// Owed is what a pod no longer holds but a plugin has not been told of yet. No other pod gets it
+// Owed lists what a pod no longer holds but a plugin has not been told of yet. No other pod gets it
 // until then. The commit that takes it from the pod adds it to the state.
 type Owed struct {
 	UID       types.UID `json:"uid"`

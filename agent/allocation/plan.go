@@ -34,11 +34,11 @@ type View struct {
 	ClaimHolder func(types.UID) string
 	// CPUDriver is the driver of resource claims whose CPUs the agent chooses itself; "": none.
 	CPUDriver string
-	// Taken is what other pods hold or have reserved.
+	// Taken lists what other pods hold or have reserved.
 	Taken Taken
 	// Sharing: a container of another pod runs in the shared pool.
 	Sharing bool
-	// Own is what this pod already holds; Keep says how much of it stays.
+	// Own lists what this pod already holds; Keep says how much of it stays.
 	Own  Pod
 	Keep Keeping
 

@@ -18,7 +18,7 @@ type provider interface {
 	take(container string, kind podspec.Kind)
 }
 
-// demand is what a container, or the pod, requests from one provider. It may be empty.
+// demand lists what a container, or the pod, requests from one provider. It may be empty.
 type demand interface {
 	// lacks names what held does not have of the demand.
 	lacks(held Container) []string
@@ -32,7 +32,7 @@ type demand interface {
 	choose(later []Container, hint topology.Hint, got *Container) error
 }
 
-// fixed is what does not change while something is placed.
+// fixed has what does not change while something is placed.
 type fixed struct {
 	own   []Container // what the requesting containers keep: offers have to include its nodes
 	later []Container // what later containers keep: it is not offered

@@ -19,7 +19,7 @@ type Room struct {
 	View
 	// Others are the requests of the other pods that count.
 	Others []v1.ResourceList
-	// Allocatable is what all pods together can request, without devices.
+	// Allocatable counts what all pods together can request, without devices.
 	Allocatable v1.ResourceList
 }
 

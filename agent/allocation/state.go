@@ -16,7 +16,7 @@ type State struct {
 	Owed []Owed
 }
 
-// Pod is what one pod holds.
+// Pod lists what one pod holds.
 type Pod struct {
 	UID       types.UID
 	Namespace string

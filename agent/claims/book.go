@@ -85,7 +85,7 @@ type edit struct {
 	err      error
 }
 
-// draft is what an edit makes of the records.
+// draft collects what an edit makes of the records.
 type draft struct {
 	base  records
 	edits records // nil: the record is dropped

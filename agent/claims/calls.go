@@ -59,7 +59,7 @@ func (by *caller) callAll(ctx context.Context, t turn,
 	})...)
 }
 
-// outcome is what became of a call for one claim.
+// outcome says what became of a call for one claim.
 type outcome struct {
 	event Event // without a kind: nothing is known of the call's effect
 	err   error

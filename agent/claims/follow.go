@@ -44,7 +44,7 @@ type follower struct {
 	pods map[types.UID]*reading
 }
 
-// reading is what was read of the claims of a pod that waits.
+// reading holds what was read of the claims of a pod that waits.
 type reading struct {
 	pod   *v1.Pod
 	known chan struct{} // closed when they were read, whatever came of it

@@ -34,7 +34,7 @@ type UserRow struct {
 	Ended bool `json:"ended,omitempty"`
 }
 
-// DriverRow is what a driver has of a claim.
+// DriverRow shows what a driver has of a claim.
 type DriverRow struct {
 	Driver string `json:"driver"`
 	// State is NotCalled, Preparing, Prepared or Unpreparing.

@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/dra"
 )
 
-// Record is what is known of a claim that pods of this node use, and what its drivers were told. It
+// Record holds what is known of a claim that pods of this node use, and what its drivers were told. It
 // is durable before a driver is called, and never written to once others have it.
 //
 //	        PrepareSent              WasPrepared
@@ -65,7 +65,7 @@ type Allocated struct {
 	Consumed claim.Amount `json:"consumed,omitzero"`
 }
 
-// Stage is what a driver was told of a claim.
+// Stage says how much a driver was told of a claim.
 type Stage string
 
 // The stages.
@@ -80,7 +80,7 @@ const (
 	StageUnpreparing Stage = "Unpreparing"
 )
 
-// Driver is what a driver was told, and answered.
+// Driver records what a driver was told, and answered.
 type Driver struct {
 	Name    string       `json:"name"`
 	Stage   Stage        `json:"stage,omitempty"`
@@ -197,7 +197,7 @@ func allocatedOf(u claim.Use) (out []Allocated) {
 	return out
 }
 
-// use is what the record says of a pod's use of the claim.
+// use returns what the record says of a pod's use of the claim.
 func (r *Record) use(ref claim.Ref) claim.Use {
 	u := claim.Use{Pod: ref.Pod, Claim: dra.Claim(r.Claim)}
 	for _, d := range r.Devices {

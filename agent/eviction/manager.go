@@ -24,7 +24,7 @@ const (
 	// least that at any time, whoever wakes it.
 	period, soon, next, least = 10 * time.Second, time.Second, 200 * time.Millisecond,
 		100 * time.Millisecond
-	// leastGrace is what a pod gets to exit at least, and when a hard threshold is met.
+	// leastGrace is the least time that a pod gets to exit, and its time when a hard threshold is met.
 	leastGrace = time.Second
 )
 
@@ -333,7 +333,7 @@ func (m *Manager) Note(e Eviction) {
 	}
 }
 
-// reclaimable is what helps against the signal where filesystems are laid out like this.
+// reclaimable lists what helps against the signal where filesystems are laid out like this.
 func reclaimable(s Signal, l layout) Reclaim {
 	switch s {
 	case NodeFSAvailable, NodeFSInodesFree:

@@ -132,7 +132,7 @@ func (s state) awaits(signal Signal, r Readings, now time.Time) *returning {
 	return nil
 }
 
-// mark is what was available at a time.
+// mark records what was available at a time.
 type mark struct {
 	at        time.Time
 	available int64
@@ -187,7 +187,7 @@ func (s state) ending() bool {
 	return slices.ContainsFunc(s.returning, func(r returning) bool { return r.ended.IsZero() && !r.own })
 }
 
-// notes are what others give back, until Run takes it in. At most as many are kept as the journal keeps:
+// notes hold what others give back, until Run takes it in. At most as many are kept as the journal keeps:
 // nobody may run who takes them.
 type notes struct {
 	mu  sync.Mutex // guards all

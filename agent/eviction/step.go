@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// state is what is remembered from one look to the next. It is a value: step returns the next one.
+// state holds what is remembered from one look to the next. It is a value: step returns the next one.
 type state struct {
 	// since has the thresholds that are met, by their place in the list, and since when.
 	since map[int]time.Time
@@ -20,14 +20,14 @@ type state struct {
 	marks map[Signal][2]mark
 }
 
-// verdict is what follows from a look.
+// verdict holds what follows from a look.
 type verdict struct {
 	// pressure are the conditions that hold.
 	pressure []v1.NodeConditionType
 	// relieve is the threshold to be relieved first; nil: none.
 	relieve *Threshold
 	reading Reading // of its signal
-	// awaits is what must be free, as far as that is to come, before a pod is evicted for it; nil: nothing.
+	// awaits names what must be free, as far as that is to come, before a pod is evicted for it; nil: nothing.
 	awaits *returning
 	// due are the signals of all thresholds that could be relieved.
 	due []Signal

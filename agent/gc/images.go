@@ -34,7 +34,7 @@ type Disk struct{ Capacity, Available uint64 }
 // used returns the used part of the disk in percent.
 func (d Disk) used() int { return 100 - int(d.Available*100/d.Capacity) }
 
-// usage is what is known about the use of an image.
+// usage holds what is known about the use of an image.
 type usage struct {
 	found time.Time // when it was first seen
 	used  time.Time // when it was last seen in use; zero: never

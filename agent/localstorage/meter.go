@@ -31,7 +31,7 @@ type Config struct {
 	Looked func(by string, took time.Duration)
 }
 
-// Volume is what a volume of a pod uses.
+// Volume counts what a volume of a pod uses.
 type Volume struct {
 	Name string
 	Room diskusage.Room // of its filesystem
@@ -41,7 +41,7 @@ type Volume struct {
 	Local bool
 }
 
-// Pod is what a pod uses on the node's disks beside the writable layers of its containers.
+// Pod counts what a pod uses on the node's disks beside the writable layers of its containers.
 type Pod struct {
 	Namespace, Name string
 	Volumes         []Volume // in the order of the spec; those that are there, and were measured

@@ -21,7 +21,7 @@ const (
 	cheap, quick = time.Millisecond, 250 * time.Millisecond
 )
 
-// history is what is known of a pod's volumes, and how it was found.
+// history holds what is known of a pod's volumes, and how it was found.
 type history struct {
 	last   []Volume
 	at     time.Time // when it was measured; zero: never

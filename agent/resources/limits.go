@@ -17,7 +17,7 @@ type limits struct {
 	quota  cgroups.CPULimit
 	shares int64
 	memory int64 // the limit in bytes
-	// beside is what else follows from memory requests and limits: protection, throttling, swap.
+	// beside holds what else follows from memory requests and limits: protection, throttling, swap.
 	beside string
 }
 

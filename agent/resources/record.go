@@ -24,7 +24,7 @@ type subject struct {
 // of a container, that update owns the container's record.
 type records map[subject]*record
 
-// record is what is kept about a subject between rounds.
+// record holds what is kept about a subject between rounds.
 type record struct {
 	group   *cgroups.Container // nil: not found yet
 	unread  bool               // the last read of its cgroup failed, which was logged

@@ -34,7 +34,7 @@ type update struct {
 	errs   struct{ cpus, rest []error }
 }
 
-// failed is what steps that failed hold up.
+// failed names what steps that failed hold up.
 type failed struct {
 	cpus bool               // no CPU set grows
 	pods map[types.UID]bool // no limit of the pod or of its containers changes

@@ -52,7 +52,7 @@ type client struct {
 	failed, short complaint.Complaint[string]
 }
 
-// news is what the client tells. lock belongs to taken.
+// news holds what the client tells. lock belongs to taken.
 type news struct {
 	heard
 	lock *os.File

@@ -36,7 +36,7 @@ const (
 	tellWithin = 3 * time.Second
 )
 
-// Config is what a Manager works with.
+// Config has what a Manager works with.
 type Config struct {
 	Waves  []Wave // none: nothing is done, and the bus is left alone
 	Logind Logind

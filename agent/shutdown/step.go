@@ -40,7 +40,7 @@ const (
 	taken                // the inhibitor that was asked for is held
 )
 
-// heard is what the bus told.
+// heard holds what the bus told.
 type heard struct {
 	kind      kind
 	preparing bool          // of found and signaled
@@ -54,7 +54,7 @@ type candidate struct {
 	own  time.Duration // its own grace period
 }
 
-// input is what a step depends on beside the state.
+// input holds what a step depends on beside the state.
 type input struct {
 	heard
 	now time.Time
@@ -63,7 +63,7 @@ type input struct {
 	left sets.Set[types.UID]
 }
 
-// action is what is to be done.
+// action says what to do.
 type action int
 
 const (
@@ -81,7 +81,7 @@ type effect struct {
 	grace  time.Duration
 }
 
-// leastGrace is what a pod has to exit at least.
+// leastGrace is the least time that a pod has to exit.
 const leastGrace = time.Second
 
 // step returns the state after what was heard, and what is to be done, in order.

@@ -18,7 +18,7 @@ type owner struct {
 	machine *Machine
 }
 
-// consumption is what an owner uses; zero if not known.
+// consumption counts what an owner uses; zero if not known.
 type consumption struct {
 	cpu     statsapi.CPUStats
 	memory  statsapi.MemoryStats

@@ -21,14 +21,14 @@ import (
 // stayNode is the annotation of a claim whose volume nodes need not expand.
 const stayNode = "volume.kubernetes.io/node-expansion-not-required"
 
-// grown is what the node knows of a volume's growth.
+// grown holds what the node knows of a volume's growth.
 type grown struct {
 	size resource.Quantity // that the volume has on this node; zero: it is not known
 	// failed: the driver refused the last size for good; unfit: not while the volume is used.
 	failed, unfit bool
 }
 
-// growth is what is to be done for a claim. The zero growth: nothing.
+// growth says what to do for a claim. The zero growth: nothing.
 type growth struct {
 	to resource.Quantity
 	// told: the claim says that the node is at work, and is told of the outcome.
@@ -137,7 +137,7 @@ func (g grown) after(to growth, said csi.Verdict, err error) grown {
 	return g
 }
 
-// growths is what the node knows, by persistent volume.
+// growths holds what the node knows, by persistent volume.
 type growths struct {
 	mu  sync.Mutex // guards all
 	all map[string]grown

@@ -27,7 +27,7 @@ type plugin struct {
 	// setUp makes a volume, or brings it up to date, and keeps what containers wrote into it. It
 	// returns when to call it again although nothing changed; zero: never.
 	setUp func(ctx context.Context, v *Volumes, t target) (again time.Time, err error)
-	// held is what the type has of volumes beside the files in their pods' directories; nil: nothing.
+	// held has what the type has of volumes beside the files in their pods' directories; nil: nothing.
 	held *held
 	// path returns where the volume is on the node; nil: at its place in the pod's directory.
 	path func(u used) string
@@ -60,7 +60,7 @@ type stage struct {
 	undo func(ctx context.Context, v *Volumes, volume string) error
 }
 
-// held is what a type has of volumes beside the files in their pods' directories.
+// held has what a type has of volumes beside the files in their pods' directories.
 type held struct {
 	// release takes back what a pod has, before its directory is unmounted. As long as it fails,
 	// volumes of the type stay mounted.
@@ -79,7 +79,7 @@ func (p plugin) inside() string {
 	return p.held.inside
 }
 
-// facts are what follows from a volume's source.
+// facts hold what follows from a volume's source.
 type facts struct {
 	mounted  bool   // something is mounted on the volume's place, maybe with mount options
 	readOnly bool   // for all containers

@@ -55,7 +55,7 @@ const (
 	remove verb = "remove"
 )
 
-// step is what to do with a volume, and why.
+// step says what to do with a volume, and why.
 type step struct {
 	verb  verb
 	place place

@@ -43,7 +43,7 @@ type owner struct {
 
 // replace gives the directory these files in place of its present ones: a reader sees all of the
 // old ones or all of the new ones. It writes only what changed: an unchanged file is linked into
-// the new version. It finishes what an earlier call left half done. last is what that call
+// the new version. It finishes what an earlier call left half done. last holds what that call
 // returned; nil: replace reads the directory.
 func replace(dir string, named map[string]file, o owner, last *version) (*version, error) {
 	files := make(map[string]file, len(named))

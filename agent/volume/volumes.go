@@ -77,7 +77,7 @@ type Ends struct {
 	Limit func(pod *v1.Pod, message string)
 }
 
-// node is what the parts of Volumes work on: the pods' directories, the file systems, and what the
+// node has what the parts of Volumes work on: the pods' directories, the file systems, and what the
 // pods' claims are bound to.
 type node struct {
 	layout

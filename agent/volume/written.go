@@ -42,7 +42,7 @@ const (
 	maxPodContent = 64 << 20
 )
 
-// content is what a volume should have.
+// content holds what a volume should have.
 type content struct {
 	files map[string]file // by path in the volume
 	// again is when to make it again although nothing changed; zero: never.

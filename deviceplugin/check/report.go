@@ -37,7 +37,7 @@ type Result struct {
 
 // Report holds the outcome of all checks.
 type Report struct {
-	// Kind is what was checked; "": a device plugin.
+	// Kind says what was checked; "": a device plugin.
 	Kind string `json:"kind,omitempty"`
 	// Resource is the plugin's, or the name of a DRA driver.
 	Resource string `json:"resource"`

@@ -20,7 +20,7 @@ import (
 // maxAnswerBytes bounds the answers of a plugin. Lists of devices have their own bound.
 const maxAnswerBytes = 64 << 20
 
-// connection is what calls to one plugin use, concurrently.
+// connection has what calls to one plugin use, concurrently.
 type connection struct {
 	resource string
 	socket   string       // path; empty for a resource that is only known from before

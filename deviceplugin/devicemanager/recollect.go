@@ -148,7 +148,7 @@ func restore(cfg Config, now time.Time) *table {
 // memory writes the recollections to disk. The loop owns it.
 type memory struct {
 	book *recall.Book
-	// written is what this run wrote; nil: nothing yet, and the book is of an earlier run.
+	// written holds what this run wrote; nil: nothing yet, and the book is of an earlier run.
 	written *files.Record[[]recollection]
 	wrong   complaint.Complaint[string] // of the last write
 }

@@ -20,7 +20,7 @@ type Device struct {
 	ShareID string
 }
 
-// Answer is what a driver said about one claim.
+// Answer holds what a driver said about one claim.
 type Answer struct {
 	Devices []Device
 	// Err: the claim could not be prepared, or the driver did not mention it.

@@ -25,7 +25,7 @@ type Drivers struct {
 	admitted uint64 // instances so far
 }
 
-// driver is what is known under one name.
+// driver holds what is known under one name.
 type driver struct {
 	name      string
 	instances []*instance // oldest first

@@ -21,7 +21,7 @@ import (
 	"github.com/numalet/numalet/internal/complaint"
 )
 
-// Health is what a driver says of a device.
+// Health holds what a driver says of a device.
 type Health string
 
 // Values of Health.

@@ -30,7 +30,7 @@ func HealthServices() []string {
 	}
 }
 
-// introduction is what an instance says of itself when it registers.
+// introduction holds what an instance says of itself when it registers.
 type introduction struct {
 	driver, endpoint string
 	// socket is the path of the socket in the plugin registry.

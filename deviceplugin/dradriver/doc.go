@@ -1,4 +1,4 @@
-// Package dradriver is what our drivers of resource claims (Dynamic Resource Allocation) share. A
+// Package dradriver has what our drivers of resource claims (Dynamic Resource Allocation) share. A
 // driver knows its devices and what containers get with them, this package does the rest:
 //
 //	Devices, of a moment --- Set

@@ -2,7 +2,7 @@
 // lasts.
 package complaint
 
-// Complaint is what was last found to be wrong; the zero T stands for nothing, and the zero value
+// Complaint holds what was last found to be wrong; the zero T stands for nothing, and the zero value
 // is ready for use. It belongs to one goroutine.
 type Complaint[T comparable] struct{ last T }
 

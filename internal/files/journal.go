@@ -108,7 +108,7 @@ type Line struct {
 	Data     json.RawMessage `json:"data"`
 }
 
-// Sum is what Checksum should be.
+// Sum is the checksum that the line should have.
 func (l Line) Sum() uint32 { return crc32.ChecksumIEEE(l.Data) }
 
 // EncodeLine returns a Line with the value as data, beginning with what header says, such as

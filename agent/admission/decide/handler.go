@@ -25,7 +25,7 @@ type Attempt struct {
 	State node.State
 	// CPUs is the node's static CPU policy; nil: containers get no CPUs of their own.
 	CPUs *cpumanager.Static
-	// Others are what the other pods have of the node; nil: none is known.
+	// Others iterates over what the other pods have of the node; nil: none is known.
 	Others iter.Seq[*allocation.Entry]
 }
 

@@ -50,7 +50,7 @@ type Node struct {
 	Inventory devicemanager.Inventory
 }
 
-// Kubelet is what a kubelet recorded on this node before the agent took over.
+// Kubelet has what a kubelet recorded on this node before the agent took over.
 type Kubelet struct {
 	CPUs    cpucheckpoint.State
 	Memory  memorystate.Contents

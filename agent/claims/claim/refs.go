@@ -73,7 +73,7 @@ func RefOf(pod *v1.Pod, c *v1.PodResourceClaim) (Ref, error) {
 	}
 }
 
-// Part is what a container gets of a claim.
+// Part names what a container gets of a claim.
 type Part struct {
 	Ref
 	// Request is a request of the claim; "": all of them.

@@ -120,7 +120,7 @@ func (f *finder) roots() (out []string) {
 	return out
 }
 
-// unknownNode is what sysfs has where firmware does not say.
+// unknownNode stands in sysfs where firmware does not say.
 const unknownNode = -1
 
 // nodes returns the nodes of the first attribute that names one of the machine's.

@@ -12,7 +12,7 @@ import (
 	"github.com/numalet/numalet/internal/oneline"
 )
 
-// Meaning is what an attribute says about a device.
+// Meaning tells what an attribute says about a device.
 type Meaning string
 
 // The meanings of attributes, as the configuration writes them.

@@ -42,7 +42,7 @@ type place struct {
 	done  bool // the driver has answered, in this run of the agent
 }
 
-// entry is what the node has of a volume.
+// entry records what the node has of a volume.
 type entry struct {
 	shared.Uses[use, state]
 	// places has where the volume is staged, by path.

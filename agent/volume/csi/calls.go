@@ -66,7 +66,7 @@ func (c caller) nodeInfo(ctx context.Context, name, endpoint string) (Node, erro
 	return out, out.check()
 }
 
-// Capabilities are what a driver's node service can do.
+// Capabilities lists what a driver's node service can do.
 type Capabilities map[csipb.NodeServiceCapability_RPC_Type]bool
 
 // asking returns calls that first ask for what the driver can do. Each operation asks anew, as a

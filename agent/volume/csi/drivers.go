@@ -16,7 +16,7 @@ import (
 	"github.com/numalet/numalet/internal/await"
 )
 
-// Node is what a driver says of this node.
+// Node holds what a driver says of this node.
 type Node struct {
 	Driver, NodeID string
 	// MaxVolumes is how many of the driver's volumes the node can have; 0: there is no limit.

@@ -10,7 +10,7 @@ import (
 	"github.com/numalet/numalet/agent/volume/selinux"
 )
 
-// capability is what calls for the volume say of it.
+// capability holds what calls for the volume say of it.
 func (j job) capability(can Capabilities) *csipb.VolumeCapability {
 	out := j.Volume.capability(can)
 	if m := out.GetMount(); m != nil {

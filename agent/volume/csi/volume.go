@@ -15,7 +15,7 @@ type Key struct{ Driver, Handle string }
 // Name is the volume's unique name in the status of nodes.
 func (k Key) Name() string { return pluginName + "/" + k.Driver + "^" + k.Handle }
 
-// Volume is what the API says of a volume.
+// Volume holds what the API says of a volume.
 type Volume struct {
 	Key
 	// Name is the persistent volume's, or that of an ephemeral volume in its pod, and Path the same as
@@ -43,7 +43,7 @@ type Kind struct {
 	Migrated bool
 }
 
-// Secrets are what calls are made with; each may be nil.
+// Secrets go with calls; each may be nil.
 type Secrets struct{ Stage, Publish, Expand *v1.SecretReference }
 
 // Persistent returns the volume that a persistent volume is. readOnly is what the claim's reference

@@ -41,7 +41,7 @@ type Config struct {
 	Dir string
 	// Instance tells the sockets of several instances of a driver apart.
 	Instance string
-	// Versions is what the driver lists; nil: both services of claims, and none of health.
+	// The driver lists Versions; nil: both services of claims, and none of health.
 	Versions []string
 	// Unserved are services of Versions that the driver does not serve.
 	Unserved []string
@@ -90,7 +90,7 @@ type Driver struct {
 	health   health
 }
 
-// health is what health streams say.
+// health lists what health streams say.
 type health struct {
 	last    *healthv1.NodeWatchResourcesResponse // nil: nothing was said yet
 	news    chan struct{}                        // closed and replaced with last

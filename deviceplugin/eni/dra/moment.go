@@ -64,7 +64,7 @@ func nameOf(i eni.Interface) string {
 	return prefix + label
 }
 
-// attributes are what claims can select by. Their domain is the driver's, unless they are
+// attributes list what claims can select by. Their domain is the driver's, unless they are
 // Kubernetes' standard ones.
 func attributes(o eni.Offer) dradriver.Attributes {
 	out := dradriver.Attributes{}

@@ -45,7 +45,7 @@ type inventory struct {
 	machine
 }
 
-// machine is what the devices are on: the same at any time.
+// machine has what the devices are on: the same at any time.
 type machine struct {
 	settings gpu.Settings
 	divider  gpu.Divider // nil: it cannot make MIG devices

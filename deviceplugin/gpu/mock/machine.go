@@ -49,7 +49,7 @@ type Model struct {
 	Name string `json:"name"`
 	// Device is the PCI device id, "0x2330".
 	Device string `json:"device"`
-	// Brand, Architecture, Compute capability and Memory are what NVML says of it.
+	// NVML says Brand, Architecture, Compute capability and Memory of it.
 	Brand        string `json:"brand,omitempty"`
 	Architecture string `json:"architecture,omitempty"`
 	Compute      string `json:"compute,omitempty"`

@@ -18,7 +18,7 @@ import (
 
 // Config says where a plugin has its sockets and what it serves there.
 type Config struct {
-	// Type, Name and Versions are what the plugin registers with.
+	// The plugin registers with Type, Name and Versions.
 	Type, Name string
 	Versions   []string
 	// Instance tells the sockets of several instances of a plugin apart.

@@ -24,7 +24,7 @@ type ClaimSpec struct {
 	Match string `json:"match,omitempty"`
 }
 
-// attributes are what the devices of a claim may have in common; "": the device has no such
+// attributes list what the devices of a claim may have in common; "": the device has no such
 // attribute.
 var attributes = map[string]func(claim.Place) string{
 	"pcieRoot": func(at claim.Place) string { return at.Root },

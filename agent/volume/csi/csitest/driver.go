@@ -28,9 +28,9 @@ type Config struct {
 	Dir string
 	// Instance tells the sockets of several instances of a driver apart.
 	Instance string
-	// Versions is what the driver lists; nil: 1.0.0.
+	// The driver lists Versions; nil: 1.0.0.
 	Versions []string
-	// Can is what its node service can do.
+	// Can lists what its node service can do.
 	Can []csipb.NodeServiceCapability_RPC_Type
 	// Info answers NodeGetInfo; nil: the node's id is node-1.
 	Info *csipb.NodeGetInfoResponse

@@ -11,7 +11,7 @@ import (
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// volumes is what the driver has of volumes: by id, where they are staged and published.
+// volumes records what the driver has of volumes: by id, where they are staged and published.
 type volumes struct {
 	staged    map[string]string
 	published map[string]map[string]bool
