@@ -112,7 +112,7 @@ func newClaims(ctx context.Context, n node, drivers driverDomain) (c claimDomain
 		Registry:      n.registry,
 	})
 	all.manager = c.Manager
-	return c, n.quarantined(ctx, err, claims.ErrUnusable, "ResourceClaimsQuarantined",
+	return c, n.quarantined(ctx, err, "ResourceClaimsQuarantined",
 		"claims are prepared again when pods need them")
 }
 

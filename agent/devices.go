@@ -18,6 +18,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/recall"
 	"github.com/numalet/numalet/deviceplugin/watcher"
+	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/topology"
 )
@@ -46,12 +47,12 @@ func newDevices(ctx context.Context, n node) (d deviceDomain, err error) {
 		return d, err
 	}
 	cordons, err := cordon.Open(filepath.Join(n.cfg.RootDir, cordon.FileName))
-	if err = n.quarantined(ctx, err, cordon.ErrUnusable, "CordonedDevicesQuarantined",
+	if err = n.quarantined(ctx, err, "CordonedDevicesQuarantined",
 		"no device is cordoned now: cordon them again"); err != nil {
 		return d, err
 	}
 	lists, err := recall.Open(filepath.Join(n.cfg.RootDir, recall.FileName))
-	if err = n.quarantined(ctx, err, recall.ErrUnusable, "DeviceListsQuarantined",
+	if err = n.quarantined(ctx, err, "DeviceListsQuarantined",
 		"devices count when their plugins have registered"); err != nil {
 		return d, err
 	}
@@ -78,8 +79,8 @@ func newDevices(ctx context.Context, n node) (d deviceDomain, err error) {
 
 // quarantined tells of a file that was moved aside since it was unusable, and what follows. Other
 // errors are returned.
-func (n node) quarantined(ctx context.Context, err, unusable error, reason, then string) error {
-	if !errors.Is(err, unusable) {
+func (n node) quarantined(ctx context.Context, err error, reason, then string) error {
+	if !errors.Is(err, files.ErrUnusable) {
 		return err
 	}
 	klog.FromContext(ctx).Error(err, "A file of the agent is not used", "then", then)

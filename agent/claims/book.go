@@ -125,13 +125,10 @@ func (d *draft) step(key types.NamespacedName, e Event) error {
 	return nil
 }
 
-// ErrUnusable: a file of claims could not be used and was moved aside.
-var ErrUnusable = files.ErrUnusable
-
-func isUnusable(err error) bool { return errors.Is(err, ErrUnusable) }
+func isUnusable(err error) bool { return errors.Is(err, files.ErrUnusable) }
 
 // openBook reads the file. One that cannot be used is moved aside: the book is empty then, beside an
-// error that is ErrUnusable. Any other error comes without a book.
+// error that is files.ErrUnusable. Any other error comes without a book.
 func openBook(dir, bootID string) (*book, error) {
 	path := filepath.Join(dir, FileName)
 	in, err := files.Load(path, maxRead, time.Now(), parse)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/numalet/numalet/internal/files"
 )
 
 // kubeletFile was written by the kubelet's own code: two claims, of which one driver has prepared
@@ -198,7 +200,7 @@ func TestUnusableFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			m, err := New(Config{Dir: dir, BootID: "b"})
-			if m == nil || !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), test.want) {
+			if m == nil || !errors.Is(err, files.ErrUnusable) || !strings.Contains(err.Error(), test.want) {
 				t.Fatalf("%v, want %s", err, test.want)
 			}
 			if aside, _ := filepath.Glob(path + ".corrupt-*"); len(aside) != 1 {

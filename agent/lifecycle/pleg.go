@@ -35,13 +35,14 @@ type Runtime interface {
 	Events(ctx context.Context, connected func(), fn func(cri.Event)) error
 }
 
+// relistWithEvents is the least time between relists while there is an event stream.
+const relistWithEvents = 10 * time.Second
+
 // Config configures a PLEG.
 type Config struct {
 	Client Runtime
-	// RelistPeriod is the time between relists without events, by default 1 s;
-	// RelistWithEvents with them, by default 10 s.
-	RelistPeriod     time.Duration
-	RelistWithEvents time.Duration
+	// RelistPeriod is the time between relists without events, by default 1 s.
+	RelistPeriod time.Duration
 	// ReadTimeout bounds the read of one pod, by default 30 s. Readers is the number of reads at
 	// the same time for events and relists, by default 4.
 	ReadTimeout time.Duration
@@ -71,13 +72,12 @@ func New(cfg Config) (*PLEG, error) {
 		return nil, errors.New("PLEG: no runtime client")
 	}
 	cfg.RelistPeriod = cmp.Or(cfg.RelistPeriod, time.Second)
-	cfg.RelistWithEvents = max(cmp.Or(cfg.RelistWithEvents, 10*time.Second), cfg.RelistPeriod)
 	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, 30*time.Second)
 	cfg.Readers = cmp.Or(cfg.Readers, 4)
 	p := &PLEG{
 		cfg:      cfg,
 		cache:    newCache(),
-		schedule: newSchedule(cfg.RelistPeriod, cfg.RelistWithEvents),
+		schedule: newSchedule(cfg.RelistPeriod, max(relistWithEvents, cfg.RelistPeriod)),
 		reads:    newAsks(),
 		changed:  workqueue.NewTyped[types.UID](),
 		changes:  make(chan types.UID),

@@ -24,9 +24,6 @@ const version = "v1"
 // maxFile bounds what is read and written.
 const maxFile = 16 << 20
 
-// ErrUnusable: the file could not be used and was moved aside.
-var ErrUnusable = errors.New("the file of cordoned devices cannot be used")
-
 // Book is all cordons, kept in a file. Reading it takes no lock. A nil Book has none.
 type Book struct {
 	mu   sync.Mutex // held by the one who writes
@@ -44,7 +41,7 @@ type file struct {
 }
 
 // Open reads the book's file. One that cannot be used is moved aside: there is an empty book then
-// beside an error that is ErrUnusable. Any other error comes without a book.
+// beside an error that is files.ErrUnusable. Any other error comes without a book.
 func Open(path string) (*Book, error) {
 	all, err := files.Load(path, maxFile, time.Now(), parse)
 	if all == nil {
@@ -53,8 +50,8 @@ func Open(path string) (*Book, error) {
 	b := &Book{file: files.NewRecord(path, maxFile, file{})}
 	b.now.Store(&all)
 	switch {
-	case errors.As(err, new(*files.Unusable)):
-		return b, fmt.Errorf("%w: %w", ErrUnusable, err)
+	case errors.Is(err, files.ErrUnusable):
+		return b, fmt.Errorf("the file of cordoned devices cannot be used: %w", err)
 	case err != nil:
 		return nil, fmt.Errorf("read cordoned devices: %w", err)
 	}

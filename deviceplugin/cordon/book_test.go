@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/numalet/numalet/internal/files"
 )
 
 const gpu = "example.com/gpu"
@@ -109,7 +111,7 @@ func TestDamagedBookIsMovedAside(t *testing.T) {
 				t.Fatal(err)
 			}
 			b, err := Open(path)
-			if !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), tt.want) {
+			if !errors.Is(err, files.ErrUnusable) || !strings.Contains(err.Error(), tt.want) {
 				t.Fatalf("%v, want %s", err, tt.want)
 			}
 			if _, err := b.Put(Cordon{Resource: gpu, ID: "a"}); err != nil {

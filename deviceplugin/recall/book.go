@@ -24,9 +24,6 @@ const version = "v1"
 // maxFile bounds what is read and written.
 const maxFile = 64 << 20
 
-// ErrUnusable: the file could not be used and was moved aside.
-var ErrUnusable = errors.New("the file of what device plugins listed cannot be used")
-
 // Resource is the last state of a resource's plugin.
 type Resource struct {
 	Name string `json:"resource"`
@@ -77,7 +74,7 @@ type file struct {
 }
 
 // Open reads the book's file. One that cannot be used is moved aside: there is an empty book then
-// beside an error that is ErrUnusable. Any other error comes without a book.
+// beside an error that is files.ErrUnusable. Any other error comes without a book.
 func Open(path string) (*Book, error) {
 	b := &Book{path: path}
 	info, err := os.Lstat(path)
@@ -88,8 +85,8 @@ func Open(path string) (*Book, error) {
 		b.left, err = files.Load(path, maxFile, time.Now(), parse)
 	}
 	switch {
-	case errors.As(err, new(*files.Unusable)):
-		return b, fmt.Errorf("%w: %w", ErrUnusable, err)
+	case errors.Is(err, files.ErrUnusable):
+		return b, fmt.Errorf("the file of what device plugins listed cannot be used: %w", err)
 	case err != nil:
 		return nil, fmt.Errorf("read what device plugins listed: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -104,7 +105,7 @@ func TestDamagedBookIsMovedAside(t *testing.T) {
 				t.Fatal(err)
 			}
 			b, err := Open(path)
-			if !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), tt.want) {
+			if !errors.Is(err, files.ErrUnusable) || !strings.Contains(err.Error(), tt.want) {
 				t.Fatalf("%v, want %s", err, tt.want)
 			}
 			if err := put(b, []Resource{{Name: gpu}}); err != nil || len(open(t, path).Left()) != 1 {

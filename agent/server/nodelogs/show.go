@@ -75,10 +75,9 @@ func (c Config) journal(w http.ResponseWriter, r *http.Request, q query) (bool, 
 	if err != nil {
 		return false, nil // a host without systemd
 	}
-	var said bytes.Buffer
 	out := &lines{w: w}
 	cmd := exec.CommandContext(r.Context(), path, q.arguments()...)
-	cmd.Stdout, cmd.Stderr = out, &said
+	cmd.Stdout = out
 	cmd.WaitDelay = time.Second
 	limit := time.AfterFunc(journalTime, func() { _ = cmd.Cancel() })
 	defer limit.Stop()
