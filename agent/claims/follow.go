@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -207,6 +208,13 @@ func (f *follower) reading(uid types.UID) *reading {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.pods[uid]
+}
+
+// othersWait reports whether a pod besides this one waits for the claim; nil: nobody.
+func (f *follower) othersWait(but types.UID, r *Record) bool {
+	return r != nil && slices.ContainsFunc(r.Users, func(u User) bool {
+		return u.UID != but && f.reading(u.UID) != nil
+	})
 }
 
 // reread has the pod's claims read at once: they are not what they were.

@@ -90,6 +90,29 @@ func TestReplacedClaim(t *testing.T) {
 	})
 }
 
+// A pod that waits hears that another pod's start has prepared the claim that both use.
+func TestSharedClaimIsNewsToTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p, q := n.pod("p", "a"), n.pod("q", "a")
+		n.claim("a", []string{gpus}, p, q)
+		n.set(func() { n.fail[gpus] = errFake })
+		n.Begin(p)
+		if err := n.Prepare(t.Context(), p); err == nil {
+			t.Fatal("prepared by a driver that fails")
+		}
+		n.expect(t, "changed", "prepare gpu a")
+		n.set(func() { delete(n.fail, gpus) })
+		if err := n.Prepare(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+		n.expect(t, "prepare gpu a", "changed")
+		if uses, lack := n.Uses(p); lack != (claim.Lack{}) || len(uses) != 1 {
+			t.Errorf("%+v, %+v", uses, lack)
+		}
+	})
+}
+
 // A pod that ends is listed with the devices of a driver that has not unprepared them.
 func TestDevicesOfAPodThatEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -80,6 +80,11 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, claims []types.UID) 
 		if err := m.calls.callAll(ctx, t, m.calls.callPrepare); err != nil {
 			return err
 		}
+		if slices.ContainsFunc(t.calls, func(c called) bool {
+			return m.follow.othersWait(pod.UID, m.book.get(c.key))
+		}) {
+			m.cfg.Ends.Changed()
+		}
 		for _, end := range t.busy {
 			if !await.On(ctx, end) {
 				return ctx.Err()
