@@ -362,8 +362,10 @@ func (w *walk) decided(t *tenant) {
 		t.since = time.Now()
 		return // to the kubelet what that one holds is free, so that this one may wait for it
 	}
-	if w.wait == 0 && t.troubledAt.After(t.since) {
-		t.since = t.troubledAt
+	for _, again := range []time.Time{t.troubledAt, w.replugged} { // it looks for a place anew
+		if w.wait == 0 && again.After(t.since) {
+			t.since = again
+		}
 	}
 	// A plugin is asked for a preference for 5 s, about the pod or one before it, and Allocate takes 10 s.
 	began, most := t.since, w.wait+15*time.Second

@@ -295,6 +295,7 @@ func (w *walk) hotplug() bool {
 	w.site = w.site.hotplug(w.t, w.gone())
 	w.tell("  %s", w.site.text)
 	w.desk.hardware.Store(&w.site.hardware)
+	w.replugged = time.Now()
 	w.desk.queue.Poke()
 	return true
 }

@@ -139,6 +139,8 @@ type walk struct {
 	plugins *stepPlugins
 	needs   *needs
 	claims  *stepClaims
+	// replugged is when CPUs last came or went.
+	replugged time.Time
 	site    *site
 	boot    int
 	tenants []*tenant // in order of arrival
