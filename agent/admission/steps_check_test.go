@@ -362,7 +362,8 @@ func (w *walk) decided(t *tenant) {
 		t.since = time.Now()
 		return // to the kubelet what that one holds is free, so that this one may wait for it
 	}
-	for _, again := range []time.Time{t.troubledAt, w.replugged} { // it looks for a place anew
+	// It looks for a place anew; when CPUs come or go, after an Allocate under way.
+	for _, again := range []time.Time{t.troubledAt, w.replugged.Add(10 * time.Second)} {
 		if w.wait == 0 && again.After(t.since) {
 			t.since = again
 		}
