@@ -155,9 +155,10 @@ func (s *step) inquire(d decide.Decision) {
 	s.inquiry.looked = true
 	has := s.has
 	switch plan := d.Case.Plan.Pod; {
-	case s.claims() || s.isReserved() || d.Kind == decide.Preempting || d.Kind.HoldsNothing():
-	case d.Outcome == decide.Wait:
+	case d.Kind == decide.Preempting || d.Kind.HoldsNothing() || s.isReserved() && !s.claims():
+	case d.Outcome == decide.Wait: // also in place of a claim that is no longer good
 		has = reservation{claimed, d.Claim}
+	case s.claims():
 	case len(plan.Containers) > 0:
 		has = reservation{tentative, plan}
 		s.do(outguess{allocation.TakenBy(plan)})
