@@ -66,7 +66,7 @@ func plan(kind decide.Kind, outcome decide.Outcome, p allocation.Plan) decided {
 	}}
 }
 
-// lacks are what may be known at its turn of the objects that a pod needs.
+// lacks lists how much admission may know, at a pod's turn, of the objects that the pod needs.
 var lacks = []struct {
 	words string
 	inquiry
@@ -77,7 +77,7 @@ var lacks = []struct {
 	{"it lacked an object", inquiry{begun: true, aside: true}},
 }
 
-// decisions are what may be decided on a pod that may lack an object.
+// decisions returns the decisions on a pod that may lack an object, each as both events.
 func decisions() (out []named) {
 	for _, d := range []named{
 		{"a place", plan(decide.Planned, decide.Admit, allocation.Plan{Pod: holding("d0")})},
