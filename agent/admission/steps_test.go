@@ -141,10 +141,10 @@ type walk struct {
 	claims  *stepClaims
 	// replugged is when CPUs last came or went.
 	replugged time.Time
-	site    *site
-	boot    int
-	tenants []*tenant // in order of arrival
-	pods    int       // so far
+	site      *site
+	boot      int
+	tenants   []*tenant // in order of arrival
+	pods      int       // so far
 	// hasClaims: pods use resource claims.
 	hasClaims bool
 	broken    bool // nothing can be written
