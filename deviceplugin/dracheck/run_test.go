@@ -68,6 +68,7 @@ func checked(t *testing.T, cfg dratest.Config, change func(*dratest.Driver, *Con
 	for _, r := range report.Results {
 		if r.Verdict == check.Failed {
 			bad = append(bad, r.Name)
+			t.Logf("%s: %s", r.Name, r.Happened)
 		}
 	}
 	return report, bad
@@ -139,9 +140,7 @@ func TestWrongDrivers(t *testing.T) {
 		"prepares-at-once": {cfg: dratest.Config{Prepare: atOnce}},
 		"versions":         {cfg: dratest.Config{Unserved: []string{"v1beta1.DRAPlugin"}}},
 		"cancelled":        {cfg: dratest.Config{Prepare: hanging.prepare, Unprepare: hanging.unprepare}},
-		"agent-restarts": {change: func(d *dratest.Driver, _ *Config) {
-			d.Answer(onConnection(d))
-		}},
+		"agent-restarts":   {cfg: dratest.Config{Prepare: onConnection()}},
 		"unprepares-again": {cfg: dratest.Config{Prepare: forgetful.prepare,
 			Unprepare: func(ctx context.Context, c dra.Claim) error {
 				if forgetful.unprepared(c) {
@@ -222,18 +221,17 @@ func (s *stuck) unprepare(context.Context, dra.Claim) error {
 }
 
 // onConnection prepares a claim again only on the connection where it was prepared first.
-func onConnection(d *dratest.Driver) func(context.Context, dra.Claim) dra.Answer {
+func onConnection() func(context.Context, dra.Claim) dra.Answer {
 	var mu sync.Mutex
-	on := map[types.UID]int{}
+	on := map[types.UID]context.Context{}
 	return func(ctx context.Context, c dra.Claim) dra.Answer {
 		mu.Lock()
 		defer mu.Unlock()
-		now := d.Connections()
-		if was, known := on[c.UID]; known && was != now {
+		if was := on[c.UID]; was != nil && !dratest.SameConnection(was, ctx) {
 			delete(on, c.UID)
 			return dra.Answer{Err: errors.New("it is another connection's")}
 		}
-		on[c.UID] = now
+		on[c.UID] = ctx
 		return dratest.OneDevice(ctx, c)
 	}
 }

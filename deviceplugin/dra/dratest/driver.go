@@ -86,7 +86,6 @@ type Driver struct {
 	calls    []Call
 	prepared map[types.UID]dra.Claim
 	quit     chan struct{} // closed and replaced when the servers end
-	begun    int           // connections so far
 	health   health
 }
 
@@ -134,7 +133,7 @@ func Start(t testing.TB, cfg Config) *Driver {
 }
 
 func (d *Driver) server() *grpc.Server {
-	s := grpc.NewServer(grpc.StatsHandler(connections{d}))
+	s := grpc.NewServer(grpc.StatsHandler(connections{}))
 	claims := services{driver: d}
 	if !slices.Contains(d.cfg.Unserved, drav1.DRAPluginService) {
 		drav1.RegisterDRAPluginServer(s, claims)
@@ -181,13 +180,6 @@ func (d *Driver) Prepared() map[types.UID]dra.Claim {
 	return maps.Clone(d.prepared)
 }
 
-// Answer replaces the answer for a claim.
-func (d *Driver) Answer(prepare func(context.Context, dra.Claim) dra.Answer) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.cfg.Prepare = prepare
-}
-
 // Say sends a message to the health streams, also to those that begin later.
 func (d *Driver) Say(devices ...*healthv1.DeviceHealth) {
 	d.mu.Lock()
@@ -212,13 +204,6 @@ func (d *Driver) Streams() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.health.streams
-}
-
-// Connections returns the number of connections so far.
-func (d *Driver) Connections() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.begun
 }
 
 func (d *Driver) String() string { return fmt.Sprintf("driver %s%s", d.cfg.Name, d.cfg.Instance) }

@@ -139,8 +139,16 @@ func encoded(a dra.Answer) *drav1.NodePrepareResourceResponse {
 	return out
 }
 
-// connections counts the connections to a driver.
-type connections struct{ driver *Driver }
+// connection is the key in a call's context of a pointer that is its connection's alone.
+type connection struct{}
+
+// SameConnection reports whether two calls, by their contexts, came on one connection.
+func SameConnection(one, other context.Context) bool {
+	return one.Value(connection{}) == other.Value(connection{})
+}
+
+// connections marks the calls of each connection.
+type connections struct{}
 
 // TagRPC implements stats.Handler.
 func (connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
@@ -149,11 +157,9 @@ func (connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Cont
 func (connections) HandleRPC(context.Context, stats.RPCStats) {}
 
 // TagConn implements stats.Handler.
-func (connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return context.WithValue(ctx, connection{}, new(byte))
+}
 
 // HandleConn implements stats.Handler.
-func (c connections) HandleConn(_ context.Context, s stats.ConnStats) {
-	if _, begins := s.(*stats.ConnBegin); begins {
-		c.driver.note(func() { c.driver.begun++ })
-	}
-}
+func (connections) HandleConn(context.Context, stats.ConnStats) {}
