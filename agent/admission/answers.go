@@ -100,7 +100,7 @@ func (s *step) failed(f failed) {
 		reason = claim.ReasonWaitDriver
 	}
 	if call, ok := errors.AsType[*callError](f.err); ok {
-		message = fmt.Sprintf("the device plugin of %s failed: %v", call.resource, call.error)
+		message = fmt.Sprintf("the device plugin of %s failed: %v", call.resource, call.err)
 	}
 	s.cause = reason
 	s.do(say{outcome: decide.Wait, reason: reason, message: message, ignored: s.preferences.Ignored,

@@ -3,7 +3,6 @@ package admission
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -34,17 +33,6 @@ type answer struct {
 	call  int
 	event event
 }
-
-// errCommit marks an error of the store, as opposed to one of a plugin.
-var errCommit = errors.New("record the assignment")
-
-// callError is an error of a plugin, in the plugin's own words.
-type callError struct {
-	resource string
-	error
-}
-
-func (e *callError) Unwrap() error { return e.error }
 
 // start runs f for the pod until the deadline; zero: as long as f takes.
 func (c *calls) start(ctx context.Context, e *entry, deadline time.Time,

@@ -11,24 +11,6 @@ import (
 // first: a pod whose guess has such a device gets another device. If there is no other, that pod goes
 // first, and the pod with the choice waits until the guess has become an assignment.
 
-// yields returns the devices of the pod's guess that were chosen for another pod and not for this one;
-// nil: none.
-func (r *record) yields(chosen allocation.DeviceIDs) (out allocation.DeviceIDs) {
-	if !r.guesses() || len(chosen) == 0 {
-		return nil
-	}
-	mine, has := r.Choices(), allocation.TakenBy(r.has.pod).Devices()
-	for name, ids := range chosen {
-		if both := ids.Intersection(has[name]).Difference(mine[name]); both.Len() > 0 {
-			if out == nil {
-				out = allocation.DeviceIDs{}
-			}
-			out[name] = both
-		}
-	}
-	return out
-}
-
 // certain returns the ledger with what a guess of the pod cannot change: those of its devices that were
 // chosen for it, and what is recorded. A pod that does not guess is left out.
 func (p *pods) certain(e *entry, l allocation.Ledger) allocation.Ledger {

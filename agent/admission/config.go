@@ -119,8 +119,8 @@ type Result struct {
 	// Reworded: the outcome and the reason were said before, the message is another one, and no
 	// other cause for which the pod waits for a device plugin.
 	Reworded bool
-	// Lack says what the pod lacks, with ReasonWaitObjects.
-	Lack Lack
+	// Lack says what the pod lacks, with decide.ReasonWaitObjects.
+	Lack decide.Lack
 	// Tried is the plan that a pod is admitted with, or rejected for; nil where none was made.
 	Tried *Tried
 }

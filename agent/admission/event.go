@@ -40,7 +40,7 @@ type (
 		contested bool
 	}
 	// learned: what the pod lacks is asked about at its turn.
-	learned struct{ lack Lack }
+	learned struct{ lack decide.Lack }
 	// ranked: another pod's devices have to be known before the pod is decided on.
 	ranked struct {
 		after types.UID

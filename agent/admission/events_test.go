@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -35,10 +36,10 @@ func TestEvents(t *testing.T) {
 		}
 		r.text = ""
 	}
-	lack := Lack{Reason: "Failed", Why: "no secret"}
+	lack := decide.Lack{Reason: "Failed", Why: "no secret"}
 	events.Lack(Result{Pod: p})
 	says("a pod that lacks nothing", "")
-	events.Lack(Result{Pod: p, Lack: Lack{Unknown: true, Reason: "Failed", Why: "not known"}})
+	events.Lack(Result{Pod: p, Lack: decide.Lack{Unknown: true, Reason: "Failed", Why: "not known"}})
 	says("it is not known what it lacks", "")
 	events.Lack(Result{Pod: p, Lack: lack})
 	says("a pod that lacks a secret", "p Warning Failed: no secret")

@@ -264,14 +264,14 @@ func TestPodsDoNotStandBehindEachOther(t *testing.T) {
 		defer d.stop()
 		d.queue.Submit(pod("a", "example.com/gpu=2"), false)
 		synctest.Wait()
-		n.set("b", Lack{Unknown: true})
+		n.set("b", decide.Lack{Unknown: true})
 		d.queue.Submit(pod("b", "example.com/gpu=2"), false)
 		synctest.Wait()
 		r.Connected = true
 		p.set(r)
 		d.queue.Poke()
 		synctest.Wait()
-		n.set("b", Lack{})
+		n.set("b", decide.Lack{})
 		time.Sleep(time.Second)
 		if got := d.gpus(); got != "a=d0,d2 b=d1,d3" {
 			t.Errorf("%s, and it was said: %v", got, d.hear())
@@ -371,7 +371,7 @@ func testGivenGuess(t *testing.T, dir string) {
 	d.together(func() { // the plugin's answer is seen with both changes
 		time.Sleep(200 * time.Millisecond)
 		n.set("asked", unknowing)
-		d.arrives(n, "first", Lack{})
+		d.arrives(n, "first", decide.Lack{})
 	})
 	synctest.Wait()
 	if said := d.hear(); len(said) == 0 || said[0] != "first Admit" {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -17,7 +18,7 @@ import (
 // needs is an API server of which is known what each pod lacks.
 type needs struct {
 	mu     sync.Mutex
-	lacks  map[types.UID]Lack
+	lacks  map[types.UID]decide.Lack
 	begun  map[types.UID]bool
 	told   chan struct{} // closed by each change, and made anew
 	looked int
@@ -26,12 +27,12 @@ type needs struct {
 }
 
 func newNeeds() *needs {
-	return &needs{lacks: map[types.UID]Lack{}, begun: map[types.UID]bool{},
+	return &needs{lacks: map[types.UID]decide.Lack{}, begun: map[types.UID]bool{},
 		looks: map[types.UID]int{}, told: make(chan struct{})}
 }
 
 // set changes what a pod lacks.
-func (n *needs) set(pod types.UID, l Lack) {
+func (n *needs) set(pod types.UID, l decide.Lack) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lacks[pod] = l
@@ -54,12 +55,12 @@ func (n *needs) End(pod types.UID) {
 	}
 }
 
-func (n *needs) Lack(pod *v1.Pod) Lack {
+func (n *needs) Lack(pod *v1.Pod) decide.Lack {
 	l, _ := n.now(pod.UID)
 	return l
 }
 
-func (n *needs) now(pod types.UID) (Lack, <-chan struct{}) {
+func (n *needs) now(pod types.UID) (decide.Lack, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.lacks[pod], n.told
@@ -99,8 +100,8 @@ func (n *needs) followed() string {
 }
 
 var (
-	lacksKey  = Lack{Why: "no key", Reason: "FailedMount"}
-	unknowing = Lack{Unknown: true, Why: "no answer", Reason: "FailedMount"}
+	lacksKey  = decide.Lack{Why: "no key", Reason: "FailedMount"}
+	unknowing = decide.Lack{Unknown: true, Why: "no answer", Reason: "FailedMount"}
 )
 
 const (
@@ -113,7 +114,7 @@ const (
 )
 
 // needing opens a desk with four GPUs, where pods wait for a minute and lack what they need.
-func needing(t *testing.T, dir string, lacks map[types.UID]Lack, change func(*Config)) (
+func needing(t *testing.T, dir string, lacks map[types.UID]decide.Lack, change func(*Config)) (
 	*desk, *needs) {
 	p, n := &plugins{}, newNeeds()
 	maps.Copy(n.lacks, lacks)
@@ -127,7 +128,7 @@ func needing(t *testing.T, dir string, lacks map[types.UID]Lack, change func(*Co
 }
 
 // arrives has it that the pod lacks something else.
-func (d *desk) arrives(n *needs, pod types.UID, l Lack) {
+func (d *desk) arrives(n *needs, pod types.UID, l decide.Lack) {
 	n.set(pod, l)
 	d.queue.Poke()
 }
@@ -136,7 +137,7 @@ func (d *desk) arrives(n *needs, pod types.UID, l Lack) {
 // there is room; when its time is over it is rejected.
 func TestPodsWaitForWhatTheyNeedWithoutAnything(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
-		d, n := needing(t, dir, map[types.UID]Lack{"a": lacksKey, "never": lacksKey,
+		d, n := needing(t, dir, map[types.UID]decide.Lack{"a": lacksKey, "never": lacksKey,
 			"full": {Why: "no slot", Reason: "FailedMount", Limit: "the node is full"}}, nil)
 		defer d.stop()
 		d.queue.Submit(pod("a", allGPUs), false)
@@ -148,9 +149,9 @@ func TestPodsWaitForWhatTheyNeedWithoutAnything(t *testing.T) {
 		d.queue.Leaving("next", false)
 		d.queue.Release("next")
 		d.expect()
-		d.arrives(n, "a", Lack{Why: "another", Reason: "FailedMount"})
+		d.arrives(n, "a", decide.Lack{Why: "another", Reason: "FailedMount"})
 		d.expect("a " + strings.Replace(saidMissing, "no key", "another", 1))
-		d.arrives(n, "a", Lack{})
+		d.arrives(n, "a", decide.Lack{})
 		d.expect("a Admit")
 		d.queue.Leaving("a", false)
 		d.queue.Release("a")
@@ -174,7 +175,7 @@ func TestPodsWaitForWhatTheyNeedWithoutAnything(t *testing.T) {
 // has no place when it comes is rejected, whatever it lacks.
 func TestPodsThatStoodAsideWaitForRoom(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
-		d, n := needing(t, dir, map[types.UID]Lack{"a": lacksKey, "late": lacksKey}, nil)
+		d, n := needing(t, dir, map[types.UID]decide.Lack{"a": lacksKey, "late": lacksKey}, nil)
 		defer d.stop()
 		d.queue.Submit(pod("a", allGPUs), false)
 		d.queue.Submit(pod("b", allGPUs), false)
@@ -183,7 +184,7 @@ func TestPodsThatStoodAsideWaitForRoom(t *testing.T) {
 		d.expect("late Reject: UnexpectedAdmissionError: Allocate failed due to requested number " +
 			"of devices unavailable for example.com/gpu. Requested: 4, Available: 0, which is " +
 			"unexpected")
-		d.arrives(n, "a", Lack{})
+		d.arrives(n, "a", decide.Lack{})
 		d.expect("a Wait: WaitingForResources: Allocate failed due to requested number of devices " +
 			"unavailable for example.com/gpu. Requested: 4, Available: 0, which is unexpected; " +
 			"other pods came first while it could not start")
@@ -200,7 +201,7 @@ func TestPodsThatStoodAsideWaitForRoom(t *testing.T) {
 
 // Only pods wait that would be given something of their own, and that were not given it before.
 func TestPodsThatDoNotWaitForWhatTheyNeed(t *testing.T) {
-	lacks := map[types.UID]Lack{"plain": lacksKey, "runs": lacksKey, "was": lacksKey, "gpu": lacksKey}
+	lacks := map[types.UID]decide.Lack{"plain": lacksKey, "runs": lacksKey, "was": lacksKey, "gpu": lacksKey}
 	bubble(t, func(t *testing.T, dir string) {
 		d, n := needing(t, dir, lacks, nil)
 		d.queue.Submit(pod("plain", "cpu=1500m"), false)
@@ -211,7 +212,7 @@ func TestPodsThatDoNotWaitForWhatTheyNeed(t *testing.T) {
 		}
 		d.queue.Release("runs")
 		d.expect()
-		n.set("was", Lack{})
+		n.set("was", decide.Lack{})
 		d.queue.Submit(pod("was", allGPUs), false)
 		d.expect("was Admit")
 		n.set("was", lacksKey)
@@ -236,14 +237,14 @@ func TestPodsThatDoNotWaitForWhatTheyNeed(t *testing.T) {
 
 // While the API server is asked, a pod keeps its place before those that came later.
 func TestPodsKeepTheirPlaceWhileTheirNeedsAreAsked(t *testing.T) {
-	for lack, want := range map[Lack][]string{
+	for lack, want := range map[decide.Lack][]string{
 		{}: {"b Reject: UnexpectedAdmissionError: Allocate failed due to requested number of devices " +
 			"unavailable for example.com/gpu. Requested: 4, Available: 0, which is unexpected",
 			"a Admit"},
 		lacksKey: {"a " + saidMissing, "b Admit"},
 	} {
 		bubble(t, func(t *testing.T, dir string) {
-			d, n := needing(t, dir, map[types.UID]Lack{"a": unknowing}, nil)
+			d, n := needing(t, dir, map[types.UID]decide.Lack{"a": unknowing}, nil)
 			defer d.stop()
 			d.queue.Submit(pod("a", allGPUs), false)
 			d.queue.Submit(pod("b", allGPUs), false)
@@ -258,7 +259,7 @@ func TestPodsKeepTheirPlaceWhileTheirNeedsAreAsked(t *testing.T) {
 // What is not known ends no pod, however long that lasts. When it is known its time begins.
 func TestWhatIsNotKnownIsNotMissing(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
-		d, n := needing(t, dir, map[types.UID]Lack{"a": unknowing, "gone": unknowing}, nil)
+		d, n := needing(t, dir, map[types.UID]decide.Lack{"a": unknowing, "gone": unknowing}, nil)
 		defer d.stop()
 		d.queue.Submit(pod("a", allGPUs), false)
 		d.queue.Submit(pod("gone", allGPUs), false)
@@ -288,7 +289,7 @@ func TestWhatIsNotKnownIsNotMissing(t *testing.T) {
 // A pod that ends while it is asked what it needs is withdrawn and forgotten.
 func TestPodsLeaveWhileTheirNeedsAreAsked(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
-		d, n := needing(t, dir, map[types.UID]Lack{"a": unknowing, "b": unknowing}, nil)
+		d, n := needing(t, dir, map[types.UID]decide.Lack{"a": unknowing, "b": unknowing}, nil)
 		defer d.stop()
 		d.queue.Submit(pod("a", allGPUs), false)
 		d.queue.Submit(pod("b", allGPUs), false)
@@ -307,7 +308,7 @@ func TestPodsLeaveWhileTheirNeedsAreAsked(t *testing.T) {
 // A pod of a controller whose pods were rejected is held back, and goes on as soon as it could start.
 func TestPodsHeldBackForWhatTheyNeed(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
-		d, n := needing(t, dir, map[types.UID]Lack{"a": lacksKey, "b": lacksKey}, nil)
+		d, n := needing(t, dir, map[types.UID]decide.Lack{"a": lacksKey, "b": lacksKey}, nil)
 		defer d.stop()
 		for i, name := range []string{"a", "b"} {
 			d.queue.Submit(owned(name, allGPUs, "set"), false)
@@ -320,7 +321,7 @@ func TestPodsHeldBackForWhatTheyNeed(t *testing.T) {
 			!strings.HasPrefix(said[1], "b Wait: WaitingAfterRejections: ObjectsMissing: no key; ") {
 			t.Errorf("said %q", said)
 		}
-		d.arrives(n, "b", Lack{})
+		d.arrives(n, "b", decide.Lack{})
 		d.expect("b Admit")
 	})
 }

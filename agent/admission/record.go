@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -180,3 +181,39 @@ func (r *record) accounted(stored allocation.Pod) (out allocation.Entry) {
 
 // waited returns for how long the pod has waited; it may wait as long as Config says.
 func (r *record) waited(now time.Time) time.Duration { return now.Sub(r.tries.since) }
+
+// isEndless reports whether the pod waits, and no deadline ends that.
+func (r *record) isEndless() bool {
+	return (r.state == deferred || r.state == retrying) && r.tries.refusal == nil
+}
+
+// drivers returns the drivers of the pod's claims, by name.
+func (r *record) drivers() (names []string) {
+	for _, c := range r.has.pod.Containers {
+		for _, one := range c.Claims() {
+			for _, d := range one.Devices {
+				names = append(names, d.Driver)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// yields returns the devices of the pod's guess that were chosen for another pod and not for this one;
+// nil: none.
+func (r *record) yields(chosen allocation.DeviceIDs) (out allocation.DeviceIDs) {
+	if !r.guesses() || len(chosen) == 0 {
+		return nil
+	}
+	mine, has := r.Choices(), allocation.TakenBy(r.has.pod).Devices()
+	for name, ids := range chosen {
+		if both := ids.Intersection(has[name]).Difference(mine[name]); both.Len() > 0 {
+			if out == nil {
+				out = allocation.DeviceIDs{}
+			}
+			out[name] = both
+		}
+	}
+	return out
+}

@@ -2,17 +2,14 @@ package admission
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/claims/claim"
 )
@@ -51,17 +48,8 @@ func claimsOf(all Claims, pod *v1.Pod) (out allocation.PodClaims) {
 	return out
 }
 
-// prepareError is an error of Claims.Prepare, which is tried again.
-type prepareError struct{ error }
-
-func (e *prepareError) Unwrap() error { return e.error }
-
 // reasonUnprepared is the kubelet's reason of the event about a claim that a driver did not prepare.
 const reasonUnprepared = "FailedPrepareDynamicResources"
-
-func (e *prepareError) Error() string {
-	return "Failed to prepare dynamic resources: prepare dynamic resources: " + e.error.Error()
-}
 
 // prepare has the drivers prepare the pod's claims, for which it was given what is reserved.
 func (c *calls) prepare(ctx context.Context, pod *v1.Pod, reserved allocation.Pod) error {
@@ -72,25 +60,6 @@ func (c *calls) prepare(ctx context.Context, pod *v1.Pod, reserved allocation.Po
 		return &prepareError{err}
 	}
 	return nil
-}
-
-// isForClaims reports whether the decision waits for what keeps claims from being used.
-func isForClaims(d decide.Decision) bool {
-	unready, ok := errors.AsType[*allocation.Unready](d.Case.Err)
-	return ok && unready.Claim.Reason != ""
-}
-
-// drivers returns the drivers of the pod's claims, by name.
-func (r *record) drivers() (names []string) {
-	for _, c := range r.has.pod.Containers {
-		for _, one := range c.Claims() {
-			for _, d := range one.Devices {
-				names = append(names, d.Driver)
-			}
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 // unprepared says that drivers take their time to prepare claims; "": nothing.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/deviceplugin/dra"
 )
@@ -375,11 +376,11 @@ func TestResourceClaimsWithoutASecret(t *testing.T) {
 		defer d.stop()
 		d.queue.Submit(claiming("a", "cpu=4"), false)
 		synctest.Wait()
-		if said := d.outcomes(); said["a"] != "Wait "+ReasonWaitObjects {
+		if said := d.outcomes(); said["a"] != "Wait "+decide.ReasonWaitObjects {
 			t.Errorf("said %v", said)
 		}
 		c.expect(t, nil, nil)
-		n.set("a", Lack{})
+		n.set("a", decide.Lack{})
 		d.queue.Poke()
 		d.expect("a Admit")
 		c.expect(t, []types.UID{"a"}, nil)

@@ -134,7 +134,7 @@ func TestRecordedIsNobodyElsesWhileAPluginIsAsked(t *testing.T) {
 		d.expect("new " + saidMissing)
 		d.queue.Submit(pod("old", limits), false)
 		synctest.Wait()
-		d.arrives(n, "new", Lack{})
+		d.arrives(n, "new", decide.Lack{})
 		d.expect("new Wait: WaitingForResources: Allocate failed due to requested number of devices " +
 			"unavailable for example.com/fpga. Requested: 1, Available: 0, which is unexpected; " +
 			"other pods came first while it could not start")

@@ -41,7 +41,7 @@ func typical(s state) record {
 		r.has, r.cause = reservation{claimed, holding("claimed")}, decide.ReasonWaitResources
 	}
 	if s == inquiring {
-		r.inquiry = inquiry{begun: true, looked: true, lack: Lack{Unknown: true}}
+		r.inquiry = inquiry{begun: true, looked: true, lack: decide.Lack{Unknown: true}}
 	}
 	if s == behind {
 		r.after = "other"
@@ -71,9 +71,9 @@ var lacks = []struct {
 	words string
 	inquiry
 }{
-	{"it lacks an object", inquiry{begun: true, lack: Lack{Why: "no secret"}}},
-	{"it may lack an object", inquiry{begun: true, lack: Lack{Unknown: true}}},
-	{"the API server was silent", inquiry{begun: true, lack: Lack{Unknown: true}, looked: true}},
+	{"it lacks an object", inquiry{begun: true, lack: decide.Lack{Why: "no secret"}}},
+	{"it may lack an object", inquiry{begun: true, lack: decide.Lack{Unknown: true}}},
+	{"the API server was silent", inquiry{begun: true, lack: decide.Lack{Unknown: true}, looked: true}},
 	{"it lacked an object", inquiry{begun: true, aside: true}},
 }
 
@@ -113,7 +113,7 @@ func happenings(s state) (out []named) {
 			named{"decided: others make way", plan(decide.Preempting, decide.Wait, allocation.Plan{})},
 			named{"decided: a handler says later", plan(decide.Checked, decide.Wait, allocation.Plan{})},
 			named{"decided: no", plan(decide.Planned, decide.Reject, allocation.Plan{})},
-			named{"learned", learned{Lack{Unknown: true}}},
+			named{"learned", learned{decide.Lack{Unknown: true}}},
 			named{"considered: a place", considered{plan(decide.Planned, decide.Admit,
 				allocation.Plan{Pod: holding("d0")}).Decision}},
 			named{"considered: out of memory", considered{stale}},

@@ -40,7 +40,7 @@ func (w *walk) hear() {
 			t.troubledAt = time.Now() // the claim of another may end at this moment
 		}
 		t.said, t.reason = r.Outcome, r.Reason
-		t.aside = t.aside || r.Reason == ReasonWaitObjects
+		t.aside = t.aside || r.Reason == decide.ReasonWaitObjects
 		if t.aside && r.Reason == decide.ReasonWaitResources {
 			w.seen["Wait for room"]++
 		}

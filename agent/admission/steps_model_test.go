@@ -353,8 +353,8 @@ func (w *walk) mayWait(t *tenant) (no string) {
 			return ""
 		}
 		return "its claims can be used"
-	case ReasonWaitObjects:
-		if w.hinders(t) == (Lack{}) {
+	case decide.ReasonWaitObjects:
+		if w.hinders(t) == (decide.Lack{}) {
 			return "it could start"
 		}
 		return ""

@@ -9,14 +9,14 @@ import (
 )
 
 // lacking is what a pod may lack, mostly nothing.
-func (w *walk) lacking() Lack {
-	return [...]Lack{{}, {}, {}, {}, {}, {}, lacksKey, unknowing}[w.r.IntN(8)]
+func (w *walk) lacking() decide.Lack {
+	return [...]decide.Lack{{}, {}, {}, {}, {}, {}, lacksKey, unknowing}[w.r.IntN(8)]
 }
 
 // need has what a pod needs appear, disappear or become unknown.
 func (w *walk) need() bool {
 	waits := func(t *tenant) bool { return t.known && t.said == decide.Wait && t.aside }
-	t, l := w.pick(waits), Lack{}
+	t, l := w.pick(waits), decide.Lack{}
 	if t == nil || w.r.IntN(2) == 0 {
 		t, l = w.pick(func(t *tenant) bool { return t.known }), w.lacking()
 	}
@@ -30,11 +30,11 @@ func (w *walk) need() bool {
 }
 
 // hinders is what keeps the pod from being given anything now.
-func (w *walk) hinders(t *tenant) Lack {
+func (w *walk) hinders(t *tenant) decide.Lack {
 	h := w.site.hardware
 	view := allocation.View{CPUs: h.CPUs, Memory: h.Memory}
 	if w.wait == 0 || t.alive || t.held != nil || !view.Needs(t.pod) {
-		return Lack{}
+		return decide.Lack{}
 	}
 	lack, _ := w.needs.now(t.uid)
 	return lack

@@ -34,7 +34,7 @@ func (y *tally) check(t *testing.T) {
 	}
 	for _, name := range []string{
 		"Admit", "Reject", "Wait " + decide.ReasonWaitPlugin, "Wait " + decide.ReasonWaitResources,
-		"Wait " + decide.ReasonWaitDevices, "Wait " + decide.ReasonWaitStore, "Wait " + ReasonWaitObjects,
+		"Wait " + decide.ReasonWaitDevices, "Wait " + decide.ReasonWaitStore, "Wait " + decide.ReasonWaitObjects,
 		"Wait for room", "asked what it needs", "kept its own", "adopted",
 		"has CPUs", "isolated CPUs", "padded CPUs", "has memory", "has devices", "commit torn",
 		"told of releases", "waited for a release", "in line", "question without an answer",

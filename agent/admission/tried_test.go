@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
@@ -78,7 +79,7 @@ func TestPodThatLacksAnObjectComesWithoutAPlan(t *testing.T) {
 		n.set("new", lacksKey)
 		d.queue.Release("old")
 		time.Sleep(2 * time.Minute)
-		if last.Pod.Name != "new" || last.Reason != ReasonNoObjects || last.Tried != nil {
+		if last.Pod.Name != "new" || last.Reason != decide.ReasonNoObjects || last.Tried != nil {
 			t.Errorf("%s is reported as %s with plan %v", last.Pod.Name, last.Reason, last.Tried)
 		}
 	})

@@ -70,10 +70,10 @@ func (v *voice) say(e *entry, what say) {
 	r := Result{Pod: e.Pod, Outcome: what.outcome, Reason: what.reason, Message: what.message}
 	r.Reworded = !e.reported.newCause(r) && r.Outcome == last.Outcome && r.Reason == last.Reason
 	switch {
-	case r.Reason == ReasonWaitObjects:
+	case r.Reason == decide.ReasonWaitObjects:
 		r.Lack = e.inquiry.lack
 	case what.unprepared:
-		r.Lack = Lack{Reason: reasonUnprepared, Why: r.Message}
+		r.Lack = decide.Lack{Reason: reasonUnprepared, Why: r.Message}
 	}
 	e.reported.last = r
 	if r.Outcome == decide.Admit {
@@ -166,7 +166,7 @@ func (v *voice) inLine(e, after *entry) (reason, words string) {
 	case v.cfg.Wait <= 0 || e.runs || after == nil || after.isPrompt():
 		return "", ""
 	case after.state == inquiring:
-		return ReasonWaitObjects, fmt.Sprintf("the API server has not said yet whether %s, which "+
+		return decide.ReasonWaitObjects, fmt.Sprintf("the API server has not said yet whether %s, which "+
 			"comes before it, could start", klog.KObj(after.Pod))
 	}
 	return decide.ReasonWaitPlugin, fmt.Sprintf("a device plugin has not said yet which devices it prefers for %s, which "+

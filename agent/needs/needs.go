@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/kubeapi/objects"
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/agent/volume/csi"
@@ -67,7 +67,7 @@ type reading struct {
 
 	reads bool  // the claims are being read
 	err   error // of the last time
-	lack  admission.Lack
+	lack  decide.Lack
 }
 
 // New returns Needs that Run follows.
@@ -91,7 +91,7 @@ func (n *Needs) Begin(pod *v1.Pod) {
 		return
 	}
 	r := &reading{pod: pod, known: make(chan struct{}), again: make(chan struct{}, 1), reads: true,
-		lack: admission.Lack{Unknown: true, Reason: reasonMount,
+		lack: decide.Lack{Unknown: true, Reason: reasonMount,
 			Why: "the API server has not told yet of the claims of the pod"}}
 	n.pods[pod.UID] = r
 	r.stop = n.readers.Go(func(ctx context.Context) { n.follow(ctx, r) })
@@ -161,9 +161,9 @@ func (n *Needs) AttachmentChanged(volume csi.Key) {
 
 // put records what was read, and calls Changed if it differs.
 func (n *Needs) put(r *reading, unknown bool, err error) {
-	var lack admission.Lack
+	var lack decide.Lack
 	if err != nil {
-		lack = admission.Lack{Unknown: unknown, Reason: reasonMount, Why: err.Error(),
+		lack = decide.Lack{Unknown: unknown, Reason: reasonMount, Why: err.Error(),
 			Usual: volume.IsUsual(err), Limit: volume.Limit(err)}
 	}
 	if n.replace(r, lack, err) {
@@ -172,7 +172,7 @@ func (n *Needs) put(r *reading, unknown bool, err error) {
 	r.once.Do(func() { close(r.known) })
 }
 
-func (n *Needs) replace(r *reading, lack admission.Lack, err error) (other bool) {
+func (n *Needs) replace(r *reading, lack decide.Lack, err error) (other bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	r.reads, r.err = false, err
@@ -202,15 +202,15 @@ func (n *Needs) known(pod types.UID) <-chan struct{} {
 const reasonMount, reasonFailed = "FailedMount", "Failed"
 
 // Lack returns what the pod is known to lack, or else what it may lack.
-func (n *Needs) Lack(pod *v1.Pod) admission.Lack {
+func (n *Needs) Lack(pod *v1.Pod) decide.Lack {
 	ofObjects, ofClaims := n.ofObjects(pod), n.ofClaims(pod.UID)
-	if ofObjects == (admission.Lack{}) || ofObjects.Unknown && ofClaims.Missing() {
+	if ofObjects == (decide.Lack{}) || ofObjects.Unknown && ofClaims.Missing() {
 		return ofClaims
 	}
 	return ofObjects
 }
 
-func (n *Needs) ofClaims(pod types.UID) (lack admission.Lack) {
+func (n *Needs) ofClaims(pod types.UID) (lack decide.Lack) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if r := n.pods[pod]; r != nil {
@@ -219,16 +219,16 @@ func (n *Needs) ofClaims(pod types.UID) (lack admission.Lack) {
 	return lack
 }
 
-func (n *Needs) ofObjects(pod *v1.Pod) admission.Lack {
+func (n *Needs) ofObjects(pod *v1.Pod) decide.Lack {
 	lack := n.cfg.Objects.Lack(pod)
 	switch {
 	case lack == nil:
-		return admission.Lack{}
+		return decide.Lack{}
 	case lack.Container != "":
-		return admission.Lack{Unknown: lack.Unknown(), Container: lack.Container,
+		return decide.Lack{Unknown: lack.Unknown(), Container: lack.Container,
 			Reason: reasonFailed, Why: "Error: " + lack.Err.Error()}
 	default:
-		return admission.Lack{Unknown: lack.Unknown(), Reason: reasonMount, Why: fmt.Sprintf(
+		return decide.Lack{Unknown: lack.Unknown(), Reason: reasonMount, Why: fmt.Sprintf(
 			"MountVolume.SetUp failed for volume %q : %v", lack.Volume, lack.Err)}
 	}
 }

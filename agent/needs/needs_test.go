@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/kubeapi/objects"
 	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/internal/podtest"
@@ -104,7 +104,7 @@ func TestClaims(t *testing.T) {
 		n.Begin(pod)
 		n.Look(t.Context(), pod)
 		synctest.Wait()
-		want := admission.Lack{Reason: "FailedMount", Why: "PVC is not bound"}
+		want := decide.Lack{Reason: "FailedMount", Why: "PVC is not bound"}
 		if got := n.Lack(pod); got != want {
 			t.Errorf("it lacks %+v", got)
 		}
@@ -114,7 +114,7 @@ func TestClaims(t *testing.T) {
 		}
 		w.set(func() { w.unknown, w.claim = true, errors.New("no answer") })
 		time.Sleep(10 * time.Minute)
-		if got := n.Lack(pod); got != (admission.Lack{Unknown: true, Reason: "FailedMount",
+		if got := n.Lack(pod); got != (decide.Lack{Unknown: true, Reason: "FailedMount",
 			Why: "no answer"}) {
 			t.Errorf("it lacks %+v", got)
 		}
@@ -123,7 +123,7 @@ func TestClaims(t *testing.T) {
 		}
 		w.set(func() { w.unknown, w.claim = false, nil })
 		time.Sleep(time.Minute)
-		if got := n.Lack(pod); got != (admission.Lack{}) {
+		if got := n.Lack(pod); got != (decide.Lack{}) {
 			t.Errorf("it lacks %+v", got)
 		}
 		if reads, changed := w.taken(); changed != 1 || reads != 1 {
@@ -142,13 +142,13 @@ func TestLack(t *testing.T) {
 	for name, test := range map[string]struct {
 		object *objects.Lack
 		claim  error
-		want   admission.Lack
+		want   decide.Lack
 	}{
-		"a volume": {missing, nil, admission.Lack{Reason: "FailedMount",
+		"a volume": {missing, nil, decide.Lack{Reason: "FailedMount",
 			Why: `MountVolume.SetUp failed for volume "v" : secret "s" not found`}},
-		"an environment": {&objects.Lack{Container: "c", Err: missing.Err}, nil, admission.Lack{
+		"an environment": {&objects.Lack{Container: "c", Err: missing.Err}, nil, decide.Lack{
 			Container: "c", Reason: "Failed", Why: `Error: secret "s" not found`}},
-		"a claim":        {nil, errors.New("no claim"), admission.Lack{Reason: "FailedMount", Why: "no claim"}},
+		"a claim":        {nil, errors.New("no claim"), decide.Lack{Reason: "FailedMount", Why: "no claim"}},
 		"nothing at all": {},
 	} {
 		t.Run(name, func(t *testing.T) {
