@@ -15,6 +15,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
@@ -31,7 +32,7 @@ func holding(ids ...string) allocation.Pod {
 // typical is a pod as it is found in a state.
 func typical(s state) record {
 	r := record{state: s, tries: tries{since: began}}
-	r.Pod = pod("a", "example.com/gpu=1")
+	r.Pod = podtest.New("a", podtest.Guaranteed("main example.com/gpu=1"))
 	switch s {
 	case asking, inquiring, behind:
 		r.has = reservation{tentative, holding("guess")}
