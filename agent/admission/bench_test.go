@@ -23,13 +23,17 @@ import (
 const crowd = 2000
 
 // roomOf is a machine with room for many pods.
-func roomOf(b *testing.B, pods int) machine.Hardware {
+func roomOf(b *testing.B, pods int) machine.Hardware { return roomWith(b, pods, 128) }
+
+// roomWith is a machine with room for many pods and that many CPUs on two NUMA nodes, one of them reserved.
+func roomWith(b *testing.B, pods, cpus int) machine.Hardware {
 	spec := topology.Spec{}
 	for n := range 2 {
 		spec.Nodes = append(spec.Nodes, topology.Node{ID: topology.NodeID(n), MemoryBytes: 1 << 42})
-		for c := range 64 {
+		for c := range cpus / 2 {
+			id := n*cpus/2 + c
 			spec.CPUs = append(spec.CPUs, topology.CPU{
-				ID: n*64 + c, Core: topology.CoreID(n*64 + c), Node: topology.NodeID(n),
+				ID: id, Core: topology.CoreID(id), Node: topology.NodeID(n),
 				Socket: topology.SocketID(n),
 			})
 		}
