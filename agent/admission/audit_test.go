@@ -74,6 +74,7 @@ func audit(t testing.TB, q *Queue) {
 	for _, o := range q.admitter.pods.stored.Owed {
 		owed.Insert(o.Entry())
 	}
+	auditCertain(t, q.admitter.pods)
 	for uid := range q.admitter.pods.ledger.All() {
 		if owed.Has(uid) {
 			continue
@@ -82,6 +83,23 @@ func audit(t testing.TB, q *Queue) {
 			t.Errorf("pod %s is gone and in the ledger", uid)
 		}
 	}
+}
+
+// auditCertain compares the ledger without guesses with one that is made of the other.
+func auditCertain(t testing.TB, p *pods) {
+	t.Helper()
+	want := p.ledger
+	for _, e := range p.order {
+		if e.guesses() {
+			want = p.withCertain(e, want)
+		}
+	}
+	list := func(l allocation.Ledger) map[types.UID]*allocation.Entry { return maps.Collect(l.All()) }
+	if !reflect.DeepEqual(list(p.certain), list(want)) {
+		t.Errorf("without guesses pods have %v, want %v", list(p.certain), list(want))
+	}
+	same(t, "without guesses", takenOnly(p.certain.Beside("", want.Resources()).Taken),
+		takenOnly(want.Beside("", want.Resources()).Taken))
 }
 
 // withChosen adds what was chosen for a pod among what it guesses.

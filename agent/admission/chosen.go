@@ -11,9 +11,9 @@ import (
 // first: a pod whose guess has such a device gets another device. If there is no other, that pod goes
 // first, and the pod with the choice waits until the guess has become an assignment.
 
-// certain returns the ledger with what a guess of the pod cannot change: those of its devices that were
-// chosen for it, and what is recorded. A pod that does not guess is left out.
-func (p *pods) certain(e *entry, l allocation.Ledger) allocation.Ledger {
+// withCertain returns the ledger with what a guess of the pod cannot change: those of its devices that
+// were chosen for it, and what is recorded. A pod that does not guess is left out.
+func (p *pods) withCertain(e *entry, l allocation.Ledger) allocation.Ledger {
 	entry, known := p.ledger.Get(e.Pod.UID)
 	stored, recorded := p.stored.Pods[e.Pod.UID]
 	chosen := e.Choices()

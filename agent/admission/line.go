@@ -30,16 +30,7 @@ type line struct {
 	turns, last map[string]*entry
 	// guess is the last pod before with a guess.
 	guess *entry
-	// sure is the ledger without the guesses of later pods, certain the ledger without any guess.
-	sure, certain partial
-}
-
-func newLine() line {
-	guessed := func(_ *pods, e *entry, passed bool) bool { return e.guesses() && !passed }
-	return line{
-		sure:    partial{out: guessed},
-		certain: partial{out: func(_ *pods, e *entry, _ bool) bool { return e.guesses() }},
-	}
+	sure  sure
 }
 
 // look finds who has the turn, once in a pass.
@@ -67,6 +58,31 @@ func (l *line) ledger(p *pass) allocation.Ledger {
 		return p.pods.ledger
 	}
 	return l.sure.upTo(p.at, p.pods)
+}
+
+// sure is the ledger without the guesses of later pods. The first question makes it, and it follows the
+// pass.
+type sure struct {
+	made   bool
+	at     int // whose turn it was
+	ledger allocation.Ledger
+}
+
+// upTo returns the ledger at the turn of the pod at this place. The place never goes back.
+func (s *sure) upTo(at int, of *pods) allocation.Ledger {
+	if !s.made {
+		s.made, s.at, s.ledger = true, at, of.certain
+		for _, e := range of.order[:at] {
+			if e.guesses() {
+				s.ledger = of.withEntry(e, s.ledger)
+			}
+		}
+	}
+	for _, e := range of.order[s.at : at+1] {
+		s.ledger = of.withEntry(e, s.ledger)
+	}
+	s.at = at
+	return s.ledger
 }
 
 // pass takes note that the pod had its turn in the pass.
@@ -126,7 +142,7 @@ func (p *pass) first(d *decide.Decision) (other *entry, turn bool) {
 	if d.Outcome == decide.Admit || guess == nil || !guess.undecided() {
 		return nil, false
 	}
-	s := p.snapshot(p.line.certain.upTo(p.at, p.pods))
+	s := p.snapshot(p.pods.certain)
 	switch certain := s.Decide(&p.request); {
 	case certain.Outcome == decide.Admit,
 		certain.Outcome == decide.Wait && d.Outcome == decide.Reject:

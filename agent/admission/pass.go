@@ -57,7 +57,6 @@ func newPass(a *admitter, now time.Time) *pass {
 		withoutReleasing: partial{out: func(_ *pods, e *entry, passed bool) bool {
 			return e.goesNow() || e.guesses() && !passed
 		}},
-		line: newLine(),
 	}
 }
 
@@ -219,16 +218,15 @@ func (p *partial) upTo(at int, of *pods) allocation.Ledger {
 		p.made, p.at, p.ledger = true, at, of.ledger
 		for i, e := range of.order {
 			if p.out(of, e, i <= at) {
-				p.ledger = of.certain(e, p.ledger)
+				p.ledger = of.withCertain(e, p.ledger)
 			}
 		}
 	}
 	for _, e := range of.order[p.at : at+1] {
-		entry, known := of.ledger.Get(e.Pod.UID)
-		if known && !p.out(of, e, true) {
-			p.ledger = p.ledger.With(e.Pod.UID, entry)
+		if p.out(of, e, true) {
+			p.ledger = of.withCertain(e, p.ledger)
 		} else {
-			p.ledger = of.certain(e, p.ledger)
+			p.ledger = of.withEntry(e, p.ledger)
 		}
 	}
 	p.at = at

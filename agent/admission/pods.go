@@ -22,15 +22,17 @@ type entry struct {
 	cancel context.CancelFunc
 }
 
-// pods holds the pods that admission knows, and the ledger of these and of pods that only the store
-// knows. A record changes in set only, so that the ledger follows.
+// pods holds the pods that admission knows, and the ledgers of these and of pods that only the store
+// knows. A record changes in set only, so that the ledgers follow.
 type pods struct {
 	order    []*entry // of arrival
 	arrivals int
 	byUID    map[types.UID]*entry
-	stored   allocation.State // as it is in the ledger
+	stored   allocation.State // as it is in the ledgers
 	ledger   allocation.Ledger
-	bootID   string
+	// certain has of the pods that guess only what the guess cannot change.
+	certain allocation.Ledger
+	bootID  string
 	// claimsOf returns a pod's resource claims as they are known now.
 	claimsOf func(*v1.Pod) allocation.PodClaims
 }
@@ -90,31 +92,48 @@ func (p *pods) followOwed(before, now []allocation.Owed) (changed bool) {
 		return false
 	}
 	for _, o := range before {
-		p.ledger = p.ledger.Without(o.Entry())
+		p.drop(o.Entry())
 	}
 	for _, o := range now {
-		p.ledger = p.ledger.With(o.Entry(), allocation.Entry{
-			Standing: allocation.Terminating, Assigned: o.Taken(),
-		})
+		p.put(o.Entry(), allocation.Entry{Standing: allocation.Terminating, Assigned: o.Taken()})
 	}
 	return true
 }
 
-// account brings the ledger up to date with a pod.
+// account brings the ledgers up to date with a pod.
 func (p *pods) account(uid types.UID) {
 	stored, recorded := p.stored.Pods[uid]
 	e := p.byUID[uid]
 	switch {
-	case e != nil:
+	case e != nil && e.guesses():
 		p.ledger = p.ledger.With(uid, e.accounted(stored))
+		p.certain = p.withCertain(e, p.certain)
+	case e != nil:
+		p.put(uid, e.accounted(stored))
 	case recorded:
-		p.ledger = p.ledger.With(uid, allocation.Entry{
+		p.put(uid, allocation.Entry{
 			Name:     stored.Namespace + "/" + stored.Name,
 			Standing: allocation.Terminating, Assigned: allocation.TakenBy(stored),
 		})
 	default:
-		p.ledger = p.ledger.Without(uid)
+		p.drop(uid)
 	}
+}
+
+// put gives both ledgers the same entry.
+func (p *pods) put(uid types.UID, e allocation.Entry) {
+	p.ledger, p.certain = p.ledger.With(uid, e), p.certain.With(uid, e)
+}
+
+// drop removes an entry from both ledgers.
+func (p *pods) drop(uid types.UID) {
+	p.ledger, p.certain = p.ledger.Without(uid), p.certain.Without(uid)
+}
+
+// withEntry returns another ledger with what the pod has.
+func (p *pods) withEntry(e *entry, l allocation.Ledger) allocation.Ledger {
+	entry, _ := p.ledger.Get(e.Pod.UID)
+	return l.With(e.Pod.UID, entry)
 }
 
 // own returns the pod's assignment, or else its recorded one. After a reboot the intent counts and the
