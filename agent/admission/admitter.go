@@ -232,7 +232,7 @@ func (a *admitter) preempt(ctx context.Context, d decide.Decision) {
 // guess that is no longer free. Those in line make another one.
 func (a *admitter) outguess(ctx context.Context, e *entry, taken allocation.Taken) {
 	for _, o := range a.pods.order {
-		if o != e && o.guesses() && allocation.TakenBy(o.has.pod).Overlaps(taken) {
+		if o != e && o.guess.Overlaps(taken) {
 			a.tell(ctx, o, outguessed{})
 		}
 	}

@@ -15,7 +15,8 @@ import (
 // entry is a pod in admission: its record, the call that works for it, and what was said of it.
 type entry struct {
 	record
-	arrival  int // its number in the order of arrival
+	arrival  int              // its number in the order of arrival
+	guess    allocation.Taken // what it has while it guesses
 	reported reported
 	// call numbers the pod's calls: the answer of any but the last is late. cancel ends the last.
 	call   int
@@ -106,9 +107,11 @@ func (p *pods) account(uid types.UID) {
 	e := p.byUID[uid]
 	switch {
 	case e != nil && e.guesses():
+		e.guess = allocation.TakenBy(e.has.pod)
 		p.ledger = p.ledger.With(uid, e.accounted(stored))
 		p.certain = p.withCertain(e, p.certain)
 	case e != nil:
+		e.guess = nil
 		p.put(uid, e.accounted(stored))
 	case recorded:
 		p.put(uid, allocation.Entry{

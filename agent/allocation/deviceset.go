@@ -212,8 +212,10 @@ func (d DeviceIDs) equal(o Taken) bool {
 func (d DeviceIDs) overlaps(o Taken) bool {
 	others := o.Devices()
 	for resource, ids := range d {
-		if ids.HasAny(others[resource].UnsortedList()...) {
-			return true
+		for id := range others[resource] {
+			if ids.Has(id) {
+				return true
+			}
 		}
 	}
 	return false
