@@ -176,6 +176,9 @@ func (a *admitter) sweep(ctx context.Context) {
 	for first := true; a.requeue(ctx, now) || first; first = false {
 		p := newPass(a, now)
 		for i, e := range slices.Clone(a.pods.order) {
+			if a.pods.queued == 0 {
+				break
+			}
 			p.take(ctx, e, i)
 		}
 	}

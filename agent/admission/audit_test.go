@@ -74,7 +74,7 @@ func audit(t testing.TB, q *Queue) {
 	for _, o := range q.admitter.pods.stored.Owed {
 		owed.Insert(o.Entry())
 	}
-	auditCertain(t, q.admitter.pods)
+	auditRecords(t, q.admitter.pods)
 	for uid := range q.admitter.pods.ledger.All() {
 		if owed.Has(uid) {
 			continue
@@ -85,14 +85,24 @@ func audit(t testing.TB, q *Queue) {
 	}
 }
 
-// auditCertain compares the ledger without guesses with one that is made of the other.
-func auditCertain(t testing.TB, p *pods) {
+// auditRecords compares what follows the records with what is made of them anew.
+func auditRecords(t testing.TB, p *pods) {
 	t.Helper()
-	want := p.ledger
+	want, count := p.ledger, 0
 	for _, e := range p.order {
-		if e.guesses() {
-			want = p.withCertain(e, want)
+		if e.state == queued {
+			count++
 		}
+		var guess allocation.Taken
+		if e.guesses() {
+			guess, want = allocation.TakenBy(e.has.pod), p.withCertain(e, want)
+		}
+		if !reflect.DeepEqual(e.guess, guess) {
+			t.Errorf("pod %s guesses %v, want %v", e.Pod.UID, e.guess, guess)
+		}
+	}
+	if p.queued != count {
+		t.Errorf("%d pods count as queued, want %d", p.queued, count)
 	}
 	list := func(l allocation.Ledger) map[types.UID]*allocation.Entry { return maps.Collect(l.All()) }
 	if !reflect.DeepEqual(list(p.certain), list(want)) {

@@ -105,7 +105,7 @@ func (w *waiters) concerned(e *entry) bool {
 			w.pods.ledger.Pods(allocation.Terminating) == 0
 		return w.freed && (nobody || e.state == pendingRelease)
 	case behind:
-		return all || !w.pods.isBehind(e, w.view.Contested(e.Demand))
+		return all || !w.pods.isBehind(e, w.view)
 	case retrying:
 		return all || e.Wants(w.devices) || w.claimsChanged(e)
 	case deferred:

@@ -28,6 +28,7 @@ type entry struct {
 type pods struct {
 	order    []*entry // of arrival
 	arrivals int
+	queued   int // how many are
 	byUID    map[types.UID]*entry
 	stored   allocation.State // as it is in the ledgers
 	ledger   allocation.Ledger
@@ -51,6 +52,7 @@ func (p *pods) add(r record) *entry {
 	e := &entry{record: r, arrival: p.arrivals}
 	p.order = append(p.order, e)
 	p.byUID[e.Pod.UID] = e
+	p.count(e, 1)
 	p.account(e.Pod.UID)
 	return e
 }
@@ -58,12 +60,22 @@ func (p *pods) add(r record) *entry {
 func (p *pods) remove(e *entry) {
 	p.order = slices.DeleteFunc(p.order, func(o *entry) bool { return o == e })
 	delete(p.byUID, e.Pod.UID)
+	p.count(e, -1)
 	p.account(e.Pod.UID)
 }
 
 func (p *pods) set(e *entry, r record) {
+	p.count(e, -1)
 	e.record = r
+	p.count(e, 1)
 	p.account(r.Pod.UID)
+}
+
+// count counts a queued pod in (1) or out (-1).
+func (p *pods) count(e *entry, sign int) {
+	if e.state == queued {
+		p.queued += sign
+	}
 }
 
 // follow takes over what was recorded since, and reports whether plugins have heard of releases.
@@ -157,16 +169,15 @@ func (p *pods) isVoid(held allocation.Pod) bool {
 	return !held.IsEmpty() && held.BootID != p.bootID
 }
 
-// isBehind reports whether the pod, with these contested resources, still has a reason to stand in line.
-// If an earlier pod whose turn it waits for is queued, that one goes first: a line moves up by one pod,
-// and is not decided on as a whole.
-func (p *pods) isBehind(e *entry, contested []string) bool {
+// isBehind reports whether the pod still has a reason to stand in line. If an earlier pod whose turn it
+// waits for is queued, that one goes first: a line moves up by one pod, and is not decided on as a whole.
+func (p *pods) isBehind(e *entry, v decide.View) bool {
 	o := p.find(e.after)
 	if o == nil || !e.forTurn {
 		return o != nil && o.undecided()
 	}
 	next := o.state == queued && o.arrival < e.arrival
-	return (o.undecided() || next) && slices.ContainsFunc(contested, o.holds)
+	return (o.undecided() || next) && v.HasContested(e.Demand, o.holds)
 }
 
 func (p *pods) request(e *entry) decide.Request {

@@ -165,7 +165,7 @@ func (w *walk) lines() {
 		if e.guesses() && !e.undecided() {
 			w.failf("%s has a guess in state %d", e.Pod.UID, e.state)
 		}
-		if e.state == behind && !a.pods.isBehind(e, a.view.Contested(e.Demand)) {
+		if e.state == behind && !a.pods.isBehind(e, a.view) {
 			w.failf("%s stands in line behind nobody", e.Pod.UID)
 		}
 		if e.state == behind {

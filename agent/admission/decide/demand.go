@@ -59,6 +59,9 @@ func (d Demand) Choices() map[string]sets.Set[string] {
 
 // Wants reports whether the pod requests any of these resources.
 func (d Demand) Wants(resources sets.Set[string]) bool {
+	if len(resources) == 0 {
+		return false
+	}
 	for name := range d.Least {
 		if resources.Has(name) {
 			return true

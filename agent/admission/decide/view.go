@@ -73,12 +73,26 @@ func (v View) WithoutAway(p allocation.Pod) allocation.Pod {
 // resource are chosen.
 func (v View) Contested(d Demand) (out []string) {
 	for name := range d.Least {
-		if r := v.Inventory.Resources[name]; r.Connected && r.Options.Preferred &&
-			d.Chosen.All(d.Pod, name) == nil {
+		if contested(v.Inventory, d, name) {
 			out = append(out, name)
 		}
 	}
 	return out
+}
+
+// HasContested reports whether one of the resources that Contested names is such a one.
+func (v View) HasContested(d Demand, such func(resource string) bool) bool {
+	for name := range d.Least {
+		if such(name) && contested(v.Inventory, d, name) {
+			return true
+		}
+	}
+	return false
+}
+
+func contested(in devicemanager.Inventory, d Demand, name string) bool {
+	r := in.Resources[name]
+	return r.Connected && r.Options.Preferred && d.Chosen.All(d.Pod, name) == nil
 }
 
 // Healthy reports whether all these devices, by resource, are there and healthy.
