@@ -168,7 +168,7 @@ func newPods(ctx context.Context, n node, s statusDomain, e podEnds) podDomain {
 		Restarted: n.metrics.Restarted,
 	})
 	deadlines := deadline.New(deadline.Config{
-		Pods: s.List, Changed: s.Changes(),
+		Pods: s.Limited, Changed: s.Changes(),
 		Kill: func(late *v1.Pod) {
 			n.events.Pod(late, v1.EventTypeNormal, deadline.Reason, deadline.Message)
 			s.events.Put(syncloop.Killed(late.UID,

@@ -22,7 +22,8 @@ const (
 
 // Config configures a Keeper. All of it is required.
 type Config struct {
-	// Pods returns the node's pods with their statuses. Changed is published when they change.
+	// Pods returns the node's pods with their statuses; those without a deadline may be left out. Changed
+	// is published when they change.
 	Pods    func() []*v1.Pod
 	Changed mailbox.Source
 	// Kill ends a pod. It is called once for each and must not block.

@@ -240,13 +240,25 @@ func (v view) List() []*v1.Pod { return v.list(entry.Shown) }
 // Allocated is List with the resources that the pods were admitted with.
 func (v view) Allocated() []*v1.Pod { return v.list(func(e entry) *v1.Pod { return e.Pod }) }
 
+// Limited is List without the pods that may be active for as long as they like.
+func (v view) Limited() []*v1.Pod {
+	return v.list(func(e entry) *v1.Pod {
+		if p := e.Shown(); p.Spec.ActiveDeadlineSeconds != nil {
+			return p
+		}
+		return nil
+	})
+}
+
+// list leaves out the pods of which it gets nil.
 func (t *table) list(of func(entry) *v1.Pod) []*v1.Pod {
-	all := t.all()
-	out := make([]*v1.Pod, 0, len(all))
-	for _, e := range all {
-		p := *of(e)
-		p.Status = e.status
-		out = append(out, &p)
+	out := []*v1.Pod{}
+	for _, e := range t.all() {
+		if spec := of(e); spec != nil {
+			p := *spec
+			p.Status = e.status
+			out = append(out, &p)
+		}
 	}
 	slices.SortFunc(out, podspec.Compare)
 	return out

@@ -55,6 +55,19 @@ func woken(c <-chan struct{}) bool {
 	}
 }
 
+func TestLimited(t *testing.T) {
+	s := New(Config{})
+	limited := named("limited", "b")
+	limited.Spec.ActiveDeadlineSeconds = new(int64)
+	for _, p := range []*v1.Pod{named("u", "a"), limited} {
+		s.write(pod.StatusPending, p, "")
+	}
+	got := s.Limited()
+	if len(got) != 1 || got[0].UID != "limited" || got[0].Status.Phase != v1.PodPending {
+		t.Errorf("%d pods have a deadline, among them %v", len(got), got)
+	}
+}
+
 // A pod goes through what admission and its node say of it; who watches is woken when other pods
 // hold resources of the node, when its phase is another, and when it is cleared.
 func TestStatusesInTurn(t *testing.T) {

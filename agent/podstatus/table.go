@@ -56,7 +56,7 @@ func (t *table) get(uid types.UID) (entry, bool) {
 func (t *table) all() []entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.Collect(maps.Values(t.entries))
+	return slices.AppendSeq(make([]entry, 0, len(t.entries)), maps.Values(t.entries))
 }
 
 // begin writes the first entry of a pod, whatever is there.
