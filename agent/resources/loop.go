@@ -139,7 +139,7 @@ func (l *Loop) Enter(ctx context.Context, pod *v1.Pod, c *v1.Container) (
 		}
 		made := l.creations.enter(pod.UID, func() cpuset.CPUSet {
 			n = l.Node()
-			return n.shared.CPUSet
+			return n.shared().CPUSet
 		})
 		leave = func() { l.leave(made) }
 	case n.place(pod.UID, c.Name, pod, nil).cpus.IsEmpty():
@@ -173,7 +173,7 @@ func (l *Loop) join(ctx context.Context) error {
 func (l *Loop) enforce(ctx context.Context) error {
 	n := newNode(l.cfg.Settings, l.followMachine(ctx), l.cfg.State())
 	if n.hardware.CPUs != nil {
-		if err := l.creations.await(ctx, n.shared.CPUSet, l.cfg.Observer); err != nil {
+		if err := l.creations.await(ctx, n.shared().CPUSet, l.cfg.Observer); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,8 @@
 package resources
 
 import (
+	"sync"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -33,7 +35,7 @@ type Node struct {
 	hardware machine.Hardware
 	state    allocation.State
 	online   cpus
-	shared   cpus             // CPUs of containers without exclusive CPUs
+	shared   func() cpus      // CPUs of containers without exclusive CPUs; the first call sums up
 	backed   topology.NodeSet // nodes with memory
 }
 
@@ -47,7 +49,8 @@ func cpusOf(set cpuset.CPUSet) cpus { return cpus{set, set.String()} }
 
 func newNode(s Settings, h machine.Hardware, state allocation.State) Node {
 	n := Node{ResourceOptions: s.ResourceOptions, pids: s.Pids, hardware: h, state: state,
-		backed: h.Machine.MemoryNodes(), shared: cpusOf(shared(h, state))}
+		backed: h.Machine.MemoryNodes(),
+		shared: sync.OnceValue(func() cpus { return cpusOf(shared(h, state)) })}
 	n.online = cpusOf(h.Machine.Online())
 	if h.CPUs != nil {
 		n.online = cpusOf(h.CPUs.Online())
@@ -129,7 +132,7 @@ func (n *Node) byClaims(held allocation.Container) (_ cpus, within bool) {
 		own = n.hardware.CPUs.Lent()
 	}
 	if own = own.Intersection(n.online.CPUSet); own.IsEmpty() {
-		return n.shared, false
+		return n.shared(), false
 	}
 	return cpusOf(own), unknown
 }
