@@ -16,9 +16,10 @@ func BenchmarkLine(b *testing.B) {
 	for _, pods := range []int{50, 200, 800} {
 		b.Run(fmt.Sprint(pods), func(b *testing.B) {
 			var busy time.Duration
+			plans := 0
 			for b.Loop() {
 				b.StopTimer()
-				q := preferring(b, pods)
+				q, planned := preferring(b, pods)
 				b.StartTimer()
 				began := spent(b)
 				for i := range pods {
@@ -31,17 +32,19 @@ func BenchmarkLine(b *testing.B) {
 					settle(b.Context(), q)
 				}
 				busy += spent(b) - began
+				plans += *planned
 			}
 			each := float64(busy.Microseconds()) / float64(b.N*pods)
 			b.ReportMetric(each, "cpu-µs/pod")
+			b.ReportMetric(float64(plans)/float64(b.N*pods), "plans/pod")
 		})
 	}
 }
 
-// preferring is a queue on a machine with as many CPUs and devices as pods, half on each node, whose
+// preferring is a queue, and the number of its plans, on a machine with as many CPUs and devices as pods, half on each node, whose
 // plugin prefers the first devices on offer.
-func preferring(b *testing.B, pods int) *Queue {
-	q, _ := counter(b, roomWith(b, pods, pods+2), pods)
+func preferring(b *testing.B, pods int) (*Queue, *int) {
+	q, planned := counter(b, roomWith(b, pods, pods+2), pods)
 	p := q.admitter.cfg.Plugins.(*plugins)
 	r := p.Inventory().Resources["example.com/gpu"]
 	r.Options.Preferred = true
@@ -54,5 +57,5 @@ func preferring(b *testing.B, pods int) *Queue {
 	p.advise = func(r devicemanager.PreferredRequest) ([]string, error) {
 		return r.Available[:r.Size], nil
 	}
-	return q
+	return q, planned
 }
