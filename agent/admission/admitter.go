@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/claims/claim"
@@ -30,12 +31,12 @@ type admitter struct {
 }
 
 // tell tells the pod's record of an event.
-func (a *admitter) tell(ctx context.Context, e *entry, ev event) {
+func (a *admitter) tell(ctx context.Context, e *entry, ev record.Event) {
 	_, recorded := a.pods.stored.Pods[e.Pod.UID]
 	now := time.Now()
-	next, effects := e.step(ev, conditions{
-		now: now, wait: a.cfg.Wait, bootID: a.cfg.BootID, view: a.view, recorded: recorded,
-		rereads: a.cfg.Reread != nil, held: a.voice.repeats.until(ownerOf(e.Pod), now),
+	next, effects := e.Step(ev, record.Conditions{
+		Now: now, Wait: a.cfg.Wait, BootID: a.cfg.BootID, View: a.view, Recorded: recorded,
+		Rereads: a.cfg.Reread != nil, Held: a.voice.repeats.until(ownerOf(e.Pod), now),
 	})
 	a.pods.set(e, next)
 	for _, f := range effects {
@@ -44,49 +45,49 @@ func (a *admitter) tell(ctx context.Context, e *entry, ev event) {
 }
 
 // do carries out an effect of the pod's last step.
-func (a *admitter) do(ctx context.Context, e *entry, f effect) {
+func (a *admitter) do(ctx context.Context, e *entry, f record.Effect) {
 	switch f := f.(type) {
-	case ask:
+	case record.Ask:
 		pod := e.Pod
-		a.start(ctx, e, func(ctx context.Context) event { return a.calls.ask(ctx, pod, f.Ask) })
-	case inquire:
+		a.start(ctx, e, func(ctx context.Context) record.Event { return a.calls.ask(ctx, pod, f.Ask) })
+	case record.Inquire:
 		pod := e.Pod
-		a.start(ctx, e, func(ctx context.Context) event { return a.calls.needed(ctx, pod, f.until) })
-	case reread:
-		a.start(ctx, e, func(ctx context.Context) event { return a.calls.reread(ctx, f.what) })
-	case assign:
+		a.start(ctx, e, func(ctx context.Context) record.Event { return a.calls.needed(ctx, pod, f.Until) })
+	case record.Reread:
+		a.start(ctx, e, func(ctx context.Context) record.Event { return a.calls.reread(ctx, f.What) })
+	case record.Assign:
 		pod := e.Pod
-		a.start(ctx, e, func(ctx context.Context) event { return a.calls.assign(ctx, pod, f.pod) })
-	case dropRecord:
+		a.start(ctx, e, func(ctx context.Context) record.Event { return a.calls.assign(ctx, pod, f.Pod) })
+	case record.DropRecord:
 		stored := a.pods.stored.Pods[e.Pod.UID]
-		a.calls.start(ctx, e, time.Time{}, func(ctx context.Context) event {
+		a.calls.start(ctx, e, time.Time{}, func(ctx context.Context) record.Event {
 			return a.calls.drop(ctx, stored)
 		})
-	case cancel:
+	case record.Cancel:
 		e.cancel()
-	case forgo:
+	case record.Forgo:
 		a.cfg.Needs.End(e.Pod.UID)
-	case say:
+	case record.Say:
 		a.voice.say(e, f)
-	case sayWait:
-		a.voice.say(e, say{outcome: decide.Wait, reason: f.Reason, message: a.pods.naming(f.Decision)})
-	case sayReject:
+	case record.SayWait:
+		a.voice.say(e, record.Say{Outcome: decide.Wait, Reason: f.Reason, Message: a.pods.naming(f.Decision)})
+	case record.SayReject:
 		a.cfg.Claims.Release(e.Pod.UID)
 		a.voice.reject(e, f.Rejection)
-	case forget:
+	case record.Forget:
 		a.cfg.Claims.Release(e.Pod.UID)
 		a.pods.remove(e)
 		a.voice.forget(e)
-	case adopt:
+	case record.Adopt:
 		s, r := a.cfg.snapshot(a.view, a.pods.ledger), a.pods.request(e)
-		a.tell(ctx, e, decided{Decision: s.Adopt(&r, f.err)})
-	case preempt:
+		a.tell(ctx, e, record.Decided{Decision: s.Adopt(&r, f.Err)})
+	case record.Preempt:
 		a.preempt(ctx, f.Decision)
-	case free:
+	case record.Free:
 		a.changes.freed = true
-	case outguess:
-		a.outguess(ctx, e, f.taken)
-	case unhear:
+	case record.Outguess:
+		a.outguess(ctx, e, f.Taken)
+	case record.Unhear:
 		a.unhear(ctx, e, f)
 	default:
 		panic(fmt.Sprintf("admission: effect %T", f))
@@ -95,10 +96,10 @@ func (a *admitter) do(ctx context.Context, e *entry, f effect) {
 
 // start runs a call for the pod. The first one takes what it takes, later ones end at the pod's
 // deadline.
-func (a *admitter) start(ctx context.Context, e *entry, f func(context.Context) event) {
+func (a *admitter) start(ctx context.Context, e *entry, f func(context.Context) record.Event) {
 	var deadline time.Time
-	if e.tries.retries > 0 && a.cfg.Wait > 0 {
-		deadline = e.tries.since.Add(a.cfg.Wait)
+	if e.Tries.Retries > 0 && a.cfg.Wait > 0 {
+		deadline = e.Tries.Since.Add(a.cfg.Wait)
 	}
 	a.calls.start(ctx, e, deadline, f)
 }
@@ -106,24 +107,24 @@ func (a *admitter) start(ctx context.Context, e *entry, f func(context.Context) 
 // submitted takes in a pod that is new or requests something else.
 func (a *admitter) submitted(ctx context.Context, pod *v1.Pod, adopt bool) {
 	e := a.pods.find(pod.UID)
-	if claim.Any(pod) && (e == nil || !e.state.goes()) {
+	if claim.Any(pod) && (e == nil || !e.State.Goes()) {
 		a.cfg.Claims.Begin(pod)
 	}
 	switch {
 	case e == nil:
 		held, stored := a.pods.stored.Pods[pod.UID]
 		a.changes.stays = a.changes.stays || stored
-		r := record{
-			Demand: a.cfg.demandOf(pod), tries: tries{since: time.Now()},
-			runs: adopt && !a.pods.isVoid(held),
+		r := record.Record{
+			Demand: a.cfg.demandOf(pod), Tries: record.Tries{Since: time.Now()},
+			Runs: adopt && !a.pods.isVoid(held),
 		}
 		a.inquire(&r, stored)
 		a.pods.add(r)
-	case e.state.goes():
+	case e.State.Goes():
 		klog.FromContext(ctx).Info("Ignored a pod that was submitted while it is being released",
 			"pod", klog.KObj(pod), "podUID", pod.UID)
 	default:
-		a.tell(ctx, e, resubmitted{a.cfg.demandOf(pod), a.cfg.demandOf(e.planned(pod))})
+		a.tell(ctx, e, record.Resubmitted{Demand: a.cfg.demandOf(pod), Planned: a.cfg.demandOf(e.Planned(pod))})
 	}
 }
 
@@ -137,12 +138,12 @@ func (a *admitter) released(ctx context.Context, uid types.UID) {
 			a.cfg.Report(Result{Pod: held.Reference(), Outcome: decide.Released})
 			return
 		}
-		e = a.pods.add(record{
-			Demand: a.cfg.demandOf(held.Reference()), tries: tries{since: time.Now()},
-			state: terminating, has: reservation{pod: held},
+		e = a.pods.add(record.Record{
+			Demand: a.cfg.demandOf(held.Reference()), Tries: record.Tries{Since: time.Now()},
+			State: record.Terminating, Has: record.Reservation{Pod: held},
 		})
 	}
-	a.tell(ctx, e, gone{})
+	a.tell(ctx, e, record.Gone{})
 }
 
 // follow takes over what was recorded since.
@@ -168,9 +169,9 @@ func (a *admitter) sweep(ctx context.Context) {
 	a.follow()
 	a.changes.look(&a.view, a.cfg.view())
 	for _, e := range slices.Clone(a.pods.order) {
-		if due := e.tries.due; !due.IsZero() && !now.Before(due) {
+		if due := e.Tries.Due; !due.IsZero() && !now.Before(due) {
 			reason, words := a.words(e)
-			a.tell(ctx, e, late{reason, words})
+			a.tell(ctx, e, record.Late{Reason: reason, Words: words})
 		}
 	}
 	for first := true; a.requeue(ctx, now) || first; first = false {
@@ -189,12 +190,12 @@ func (a *admitter) untilNext() time.Duration {
 	next := time.Hour
 	for _, e := range a.pods.order {
 		switch {
-		case e.isEndless():
-		case e.state == waiting, e.state == retrying, e.state == deferred:
-			next = min(next, time.Until(e.tries.since.Add(a.cfg.Wait)))
+		case e.IsEndless():
+		case e.State == record.Waiting, e.State == record.Retrying, e.State == record.Deferred:
+			next = min(next, time.Until(e.Tries.Since.Add(a.cfg.Wait)))
 		}
-		if !e.tries.due.IsZero() {
-			next = min(next, time.Until(e.tries.due))
+		if !e.Tries.Due.IsZero() {
+			next = min(next, time.Until(e.Tries.Due))
 		}
 	}
 	return max(next, 0)
@@ -204,17 +205,17 @@ func (a *admitter) untilNext() time.Duration {
 // go on.
 func (a *admitter) answered(ctx context.Context, back answer) {
 	e := back.entry
-	if back.call != e.call || !e.state.underWay() {
+	if back.call != e.call || !e.State.UnderWay() {
 		return // late
 	}
 	e.cancel()
-	if e.state != canceling && e.state != releasing && ctx.Err() != nil {
+	if e.State != record.Canceling && e.State != record.Releasing && ctx.Err() != nil {
 		return
 	}
-	if d, ok := back.event.(dropped); ok && d.err != nil && ctx.Err() == nil &&
-		!errors.Is(d.err, store.ErrStopped) {
+	if d, ok := back.event.(record.Dropped); ok && d.Err != nil && ctx.Err() == nil &&
+		!errors.Is(d.Err, store.ErrStopped) {
 		klog.FromContext(ctx).Info("Releasing resources is retried",
-			"pod", klog.KObj(e.Pod), "err", d.err)
+			"pod", klog.KObj(e.Pod), "err", d.Err)
 	}
 	a.tell(ctx, e, back.event)
 }
@@ -225,7 +226,7 @@ func (a *admitter) preempt(ctx context.Context, d decide.Decision) {
 	resource := d.Lacks()
 	for _, uid := range d.Victims {
 		if victim := a.pods.find(uid); victim != nil {
-			a.tell(ctx, victim, left{})
+			a.tell(ctx, victim, record.Left{})
 			a.cfg.Preempt(Preemption{Victim: victim.Pod, Critical: d.Pod, Resource: resource})
 		}
 	}
@@ -236,23 +237,23 @@ func (a *admitter) preempt(ctx context.Context, d decide.Decision) {
 func (a *admitter) outguess(ctx context.Context, e *entry, taken allocation.Taken) {
 	for _, o := range a.pods.order {
 		if o != e && o.guess.Overlaps(taken) {
-			a.tell(ctx, o, outguessed{})
+			a.tell(ctx, o, record.Outguessed{})
 		}
 	}
 }
 
 // unhear has nobody in line wait for a plugin that did not answer about a pod in time.
-func (a *admitter) unhear(ctx context.Context, about *entry, f unhear) {
+func (a *admitter) unhear(ctx context.Context, about *entry, f record.Unhear) {
 	for _, o := range a.pods.order {
-		resource := f.key.Resource
-		if o.state != behind || o.Least[resource] == 0 || o.preferences.Silent.Has(resource) {
+		resource := f.Key.Resource
+		if o.State != record.Behind || o.Least[resource] == 0 || o.Preferences.Silent.Has(resource) {
 			continue
 		}
 		key := allocation.AskKey{
 			Container: o.FirstWith(resource), Resource: resource,
 		}
-		err := fmt.Errorf("asked about %s it said: %w", klog.KObj(about.Pod), f.err)
-		a.tell(ctx, o, unheard{key, err})
+		err := fmt.Errorf("asked about %s it said: %w", klog.KObj(about.Pod), f.Err)
+		a.tell(ctx, o, record.Unheard{Key: key, Err: err})
 		a.cfg.Unadvised(o.Pod, key, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
 )
@@ -274,7 +275,7 @@ func TestWhatIsNotCreatedYetIsMadeGood(t *testing.T) {
 func TestPodThatRunsCountsAtOnce(t *testing.T) {
 	for _, runs := range []bool{true, false} {
 		of := newPods("boot-1", noClaims{})
-		of.add(record{Demand: decide.DemandOf(pod("a", "cpu=4"), nil, nil), runs: runs})
+		of.add(record.Record{Demand: decide.DemandOf(pod("a", "cpu=4"), nil, nil), Runs: runs})
 		requests := of.ledger.Requests(allocation.Held)
 		if counted := requests.Cpu().Value() == 4; counted != runs {
 			t.Errorf("runs: %v, and %s CPUs count", runs, requests.Cpu())

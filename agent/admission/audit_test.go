@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology/memory"
@@ -31,10 +32,10 @@ func audit(t testing.TB, q *Queue) {
 	}
 	pass := newPass(&q.admitter, time.Now())
 	all := wanting(q.admitter.pods.ledger.Resources())
-	for _, e := range append(slices.Clone(entries), &entry{record: record{Demand: decide.Demand{Pod: &v1.Pod{}}}}) {
+	for _, e := range append(slices.Clone(entries), &entry{Record: record.Record{Demand: decide.Demand{Pod: &v1.Pod{}}}}) {
 		at, ahead := slices.Index(q.admitter.pods.order, e), v1.ResourceList{}
 		for i, o := range q.admitter.pods.order {
-			if o.claims() && (i < at || at < 0) {
+			if o.Claims() && (i < at || at < 0) {
 				ahead = allocation.AddRequests(ahead, o.Requests)
 			}
 		}
@@ -43,7 +44,7 @@ func audit(t testing.TB, q *Queue) {
 		s.Ahead = ahead
 		want := q.recounted(e, both(func(*entry) bool { return true }))
 		want.Others = q.counted(e, func(o *entry) bool {
-			return !o.claims() || at < 0 || slices.Index(q.admitter.pods.order, o) < at
+			return !o.Claims() || at < 0 || slices.Index(q.admitter.pods.order, o) < at
 		}).Others
 		same(t, fmt.Sprintf("%q now", e.Pod.UID), s.Now(&r), want)
 		if at >= 0 {
@@ -51,8 +52,8 @@ func audit(t testing.TB, q *Queue) {
 				if o == nil || slices.Index(q.admitter.pods.order, o) < at {
 					return true, true
 				}
-				if !o.claims() {
-					return !o.guesses(), true
+				if !o.Claims() {
+					return !o.Guesses(), true
 				}
 				_, recorded = q.admitter.pods.stored.Pods[o.Pod.UID]
 				return recorded, recorded
@@ -65,9 +66,9 @@ func audit(t testing.TB, q *Queue) {
 			same(t, fmt.Sprintf("%q before those behind", e.Pod.UID),
 				takenOnly(front.Taken), takenOnly(alone.Taken))
 		}
-		if !e.state.goes() {
+		if !e.State.Goes() {
 			same(t, fmt.Sprintf("%q later", e.Pod.UID), s.Later(&r),
-				q.recounted(e, both(func(o *entry) bool { return o != nil && !o.state.goes() })))
+				q.recounted(e, both(func(o *entry) bool { return o != nil && !o.State.Goes() })))
 		}
 	}
 	owed := sets.New[types.UID]()
@@ -90,12 +91,12 @@ func auditRecords(t testing.TB, p *pods) {
 	t.Helper()
 	want, count := p.ledger, 0
 	for _, e := range p.order {
-		if e.state == queued {
+		if e.State == record.Queued {
 			count++
 		}
 		var guess allocation.Taken
-		if e.guesses() {
-			guess, want = allocation.TakenBy(e.has.pod), p.withCertain(e, want)
+		if e.Guesses() {
+			guess, want = allocation.TakenBy(e.Has.Pod), p.withCertain(e, want)
 		}
 		if !reflect.DeepEqual(e.guess, guess) {
 			t.Errorf("pod %s guesses %v, want %v", e.Pod.UID, e.guess, guess)
@@ -114,10 +115,10 @@ func auditRecords(t testing.TB, p *pods) {
 
 // withChosen adds what was chosen for a pod among what it guesses.
 func withChosen(to allocation.Taken, e *entry) allocation.Taken {
-	if !e.guesses() {
+	if !e.Guesses() {
 		return to
 	}
-	has, all := allocation.TakenBy(e.has.pod).Devices(), allocation.DeviceIDs{}
+	has, all := allocation.TakenBy(e.Has.Pod).Devices(), allocation.DeviceIDs{}
 	maps.Copy(all, to.Devices())
 	for _, resources := range e.Chosen {
 		for name, ids := range resources {
@@ -153,8 +154,8 @@ func (q *Queue) recounted(e *entry, counts func(*entry) (counts, recorded bool))
 			continue
 		}
 		has, recorded := counts(o)
-		if has && len(o.has.pod.Containers) > 0 {
-			held = append(held, o.has.pod)
+		if has && len(o.Has.Pod.Containers) > 0 {
+			held = append(held, o.Has.Pod)
 		}
 		if p, ok := q.admitter.pods.stored.Pods[o.Pod.UID]; ok && recorded {
 			held = append(held, p)
@@ -180,14 +181,14 @@ func (q *Queue) recounted(e *entry, counts func(*entry) (counts, recorded bool))
 func (q *Queue) counted(e *entry, counts func(*entry) bool) (room allocation.Room) {
 	staying, leaving, claimed := v1.ResourceList{}, v1.ResourceList{}, v1.ResourceList{}
 	for _, o := range q.admitter.pods.order {
-		if o == e || !o.counts() || !counts(o) {
+		if o == e || !o.Counts() || !counts(o) {
 			continue
 		}
 		room.Sharing = room.Sharing || o.Shares
 		switch {
-		case o.state.goes():
+		case o.State.Goes():
 			leaving = allocation.AddRequests(leaving, o.Requests)
-		case o.claims():
+		case o.Claims():
 			claimed = allocation.AddRequests(claimed, o.Requests)
 		default:
 			staying = allocation.AddRequests(staying, o.Requests)

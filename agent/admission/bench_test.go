@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
@@ -64,7 +65,7 @@ func crowded(b *testing.B, pods int) (*Queue, *int) {
 	}
 	settle(b.Context(), q)
 	for _, e := range q.admitter.pods.order {
-		q.admitter.tell(b.Context(), e, left{})
+		q.admitter.tell(b.Context(), e, record.Left{})
 	}
 	wait(b, q, pods, "cpu=500m memory=1Mi example.com/gpu=1")
 	return q, planned
@@ -79,7 +80,7 @@ func wait(b *testing.B, q *Queue, pods int, limits string) {
 	settle(b.Context(), q)
 	waits := 0
 	for _, e := range q.admitter.pods.order {
-		if e.state == waiting {
+		if e.State == record.Waiting {
 			waits++
 		}
 	}
@@ -129,7 +130,7 @@ func settle(ctx context.Context, q *Queue) {
 
 func (q *Queue) under() bool {
 	for _, e := range q.admitter.pods.order {
-		if e.state.underWay() {
+		if e.State.UnderWay() {
 			return true
 		}
 	}
@@ -222,7 +223,7 @@ func BenchmarkBreak(b *testing.B) {
 					b.StopTimer()
 					rejections := 0
 					for _, e := range q.admitter.pods.order {
-						if e.state == rejected {
+						if e.State == record.Rejected {
 							rejections++
 						}
 					}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
 	"github.com/numalet/numalet/deviceplugin/holder"
@@ -31,12 +32,12 @@ type calls struct {
 type answer struct {
 	entry *entry
 	call  int
-	event event
+	event record.Event
 }
 
 // start runs f for the pod until the deadline; zero: as long as f takes.
 func (c *calls) start(ctx context.Context, e *entry, deadline time.Time,
-	f func(context.Context) event) {
+	f func(context.Context) record.Event) {
 	if deadline.IsZero() {
 		ctx, e.cancel = context.WithCancel(ctx)
 	} else {
@@ -50,7 +51,7 @@ func (c *calls) start(ctx context.Context, e *entry, deadline time.Time,
 func (c *calls) wait() { c.work.Wait() }
 
 // ask gets a plugin's preference. If the plugin gives none, the pod is placed without.
-func (c *calls) ask(ctx context.Context, pod *v1.Pod, a allocation.Ask) event {
+func (c *calls) ask(ctx context.Context, pod *v1.Pod, a allocation.Ask) record.Event {
 	whom := holder.Holder{Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID),
 		Container: a.Container}
 	ids, err := c.cfg.Plugins.Preferred(whom.Context(ctx), a.PreferredRequest)
@@ -60,27 +61,27 @@ func (c *calls) ask(ctx context.Context, pod *v1.Pod, a allocation.Ask) event {
 			"err", err)
 		c.cfg.Unadvised(pod, a.AskKey, err)
 	}
-	return advised{a.AskKey, ids, err}
+	return record.Advised{Key: a.AskKey, IDs: ids, Err: err}
 }
 
 // reread has what is stale read again, for a second at most.
-func (c *calls) reread(ctx context.Context, what decide.Stale) event {
+func (c *calls) reread(ctx context.Context, what decide.Stale) record.Event {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	c.cfg.Reread(ctx, what)
-	return looked{}
+	return record.Looked{}
 }
 
 // drop has the store drop the pod.
-func (c *calls) drop(ctx context.Context, stored allocation.Pod) event {
-	return dropped{c.cfg.Store.Commit(ctx, allocation.Change{
+func (c *calls) drop(ctx context.Context, stored allocation.Pod) record.Event {
+	return record.Dropped{Err: c.cfg.Store.Commit(ctx, allocation.Change{
 		Drop: stored.UID, Owe: allocation.Owes(stored, allocation.Pod{}, c.cfg.mayWant),
 	})}
 }
 
 // assign calls Allocate for each device set without an answer, has the pod's claims prepared beside it,
 // and commits the assignment, unless the store has it already.
-func (c *calls) assign(ctx context.Context, pod *v1.Pod, reserved allocation.Pod) event {
+func (c *calls) assign(ctx context.Context, pod *v1.Pod, reserved allocation.Pod) record.Event {
 	began := time.Now()
 	stored := c.cfg.Store.State().Pods[reserved.UID]
 	prepared := make(chan error, 1)
@@ -104,13 +105,13 @@ func (c *calls) assign(ctx context.Context, pod *v1.Pod, reserved allocation.Pod
 			Put: reserved, Owe: allocation.Owes(stored, reserved, c.cfg.mayWant),
 		}
 		if err = c.cfg.Store.Commit(ctx, change); err != nil {
-			err = fmt.Errorf("%w: %w", errCommit, err)
+			err = fmt.Errorf("%w: %w", record.ErrCommit, err)
 		}
 	}
 	if err != nil {
-		return failed{reserved, err, began}
+		return record.Failed{Pod: reserved, Err: err, Began: began}
 	}
-	return allocated{reserved}
+	return record.Allocated{Pod: reserved}
 }
 
 // allocateAll calls the plugins side by side and returns the answers got, also on error.
@@ -145,7 +146,7 @@ func (c *calls) allocateAll(ctx context.Context, p allocation.Pod) (
 func (c *calls) allocate(ctx context.Context, d allocation.DeviceSet) ([]byte, error) {
 	resp, err := c.cfg.Plugins.Allocate(ctx, d.Resource, d.IDs)
 	if err != nil {
-		return nil, &callError{d.Resource, err}
+		return nil, &record.CallError{Resource: d.Resource, Err: err}
 	}
 	raw, err := checkpoint.EncodeResponse(resp)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 )
 
@@ -50,12 +51,12 @@ func (a *admitter) requeue(ctx context.Context, now time.Time) (found bool) {
 		found = a.recheck(ctx)
 	}
 	for _, e := range a.pods.order {
-		concerned, expired := w.concerned(e), e.waited(now) >= a.cfg.Wait
+		concerned, expired := w.concerned(e), e.Waited(now) >= a.cfg.Wait
 		switch {
-		case expired && (e.state == retrying || e.state == deferred) && !e.isEndless():
-			a.tell(ctx, e, overdue{})
-		case concerned, expired && e.state == waiting:
-			a.tell(ctx, e, moved{})
+		case expired && (e.State == record.Retrying || e.State == record.Deferred) && !e.IsEndless():
+			a.tell(ctx, e, record.Overdue{})
+		case concerned, expired && e.State == record.Waiting:
+			a.tell(ctx, e, record.Moved{})
 		default:
 			continue
 		}
@@ -69,12 +70,12 @@ func (a *admitter) requeue(ctx context.Context, now time.Time) (found bool) {
 // Allocate is called again. It reports whether there are such pods.
 func (a *admitter) recheck(ctx context.Context) (found bool) {
 	for _, e := range a.pods.order {
-		if e.runs || a.view.Sound(e.Pod, e.has.pod) {
+		if e.Runs || a.view.Sound(e.Pod, e.Has.Pod) {
 			continue
 		}
-		switch e.state {
-		case queued, waiting, pendingRelease, retrying:
-			a.tell(ctx, e, remade{})
+		switch e.State {
+		case record.Queued, record.Waiting, record.PendingRelease, record.Retrying:
+			a.tell(ctx, e, record.Remade{})
 			found = true
 		}
 	}
@@ -94,26 +95,26 @@ type waiters struct {
 // concerned reports whether the changes may change something for the pod.
 func (w *waiters) concerned(e *entry) bool {
 	all := w.stays || w.machine
-	switch e.state {
-	case waiting, pendingRelease:
+	switch e.State {
+	case record.Waiting, record.PendingRelease:
 		// To be asked of each of them, in order.
 		fits := w.fits(e)
 		if all || fits || w.claimsChanged(e) || e.Wants(w.devices) && !w.indifferent(e) {
 			return true
 		}
-		nobody := e.cause == decide.ReasonWaitResources &&
+		nobody := e.Cause == decide.ReasonWaitResources &&
 			w.pods.ledger.Pods(allocation.Terminating) == 0
-		return w.freed && (nobody || e.state == pendingRelease)
-	case behind:
+		return w.freed && (nobody || e.State == record.PendingRelease)
+	case record.Behind:
 		return all || !w.pods.isBehind(e, w.view)
-	case retrying:
+	case record.Retrying:
 		return all || e.Wants(w.devices) || w.claimsChanged(e)
-	case deferred:
+	case record.Deferred:
 		return all || w.poked || w.freed
-	case heldBack:
-		return all || w.freed || e.Wants(w.devices) || w.poked && e.inquiry.begun
-	case admitted:
-		return (e.Wants(w.devices) || w.claimsChanged(e)) && e.isShort()
+	case record.HeldBack:
+		return all || w.freed || e.Wants(w.devices) || w.poked && e.Inquiry.Begun
+	case record.Admitted:
+		return (e.Wants(w.devices) || w.claimsChanged(e)) && e.IsShort()
 	}
 	return false
 }
@@ -132,5 +133,5 @@ func (w *waiters) fits(e *entry) bool {
 // what terminating pods hold, and its claim is good.
 func (w *waiters) indifferent(e *entry) bool {
 	own, _ := w.pods.ledger.Get(e.Pod.UID)
-	return e.cause == decide.ReasonWaitResources && w.view.Healthy(own.Assigned.Devices())
+	return e.Cause == decide.ReasonWaitResources && w.view.Healthy(own.Assigned.Devices())
 }

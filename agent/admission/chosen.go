@@ -17,7 +17,7 @@ func (p *pods) withCertain(e *entry, l allocation.Ledger) allocation.Ledger {
 	entry, known := p.ledger.Get(e.Pod.UID)
 	stored, recorded := p.stored.Pods[e.Pod.UID]
 	chosen := e.Choices()
-	if !known || !e.guesses() || len(chosen) == 0 && !recorded {
+	if !known || !e.Guesses() || len(chosen) == 0 && !recorded {
 		return l.Without(e.Pod.UID)
 	}
 	keeps := allocation.TakenBy(stored)
@@ -36,7 +36,7 @@ func (p *pass) yielding(l allocation.Ledger) allocation.Ledger {
 	}
 	for _, o := range p.pods.order {
 		entry, known := l.Get(o.Pod.UID)
-		yields := o.yields(p.chosen)
+		yields := o.Yields(p.chosen)
 		if !known || yields == nil {
 			continue
 		}
@@ -56,7 +56,7 @@ func (p *pass) unyielding(d *decide.Decision) *entry {
 	var yield []*entry
 	for _, o := range p.pods.order {
 		_, known := ledger.Get(o.Pod.UID)
-		if known && !o.state.goes() && o.yields(p.chosen) != nil {
+		if known && !o.State.Goes() && o.Yields(p.chosen) != nil {
 			yield, ledger = append(yield, o), ledger.Without(o.Pod.UID)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
@@ -69,11 +70,11 @@ func TestAClaimBesideTheOneThatStaysIsKept(t *testing.T) {
 		c.set(func() { c.lacks["a"] = noDriver })
 		d.queue.Poke() // so that it is decided on while the second waits
 		d.now("a Wait " + claim.ReasonWaitDriver)
-		if of := d.queue.admitter.pods; of.find("c").state != inquiring ||
-			len(of.find("b").has.pod.Containers["main"].Memory()) != 1 {
-			t.Errorf("c is %v, b has %v", of.find("c").state, of.find("b").has.pod)
+		if of := d.queue.admitter.pods; of.find("c").State != record.Inquiring ||
+			len(of.find("b").Has.Pod.Containers["main"].Memory()) != 1 {
+			t.Errorf("c is %v, b has %v", of.find("c").State, of.find("b").Has.Pod)
 		}
-		time.Sleep(lookTimeout)
+		time.Sleep(record.LookTimeout)
 		synctest.Wait()
 		if said := d.hear(); len(said) != 1 || !strings.HasPrefix(said[0], "c Reject: ") {
 			t.Errorf("said %q, want that c is rejected", said)

@@ -37,8 +37,8 @@ func (p *pass) choose() (verdict, exchange) {
 // claimants lists the later pods whose claims may change: nothing of these is recorded or chosen.
 func (p *pass) claimants() (out []*entry) {
 	for _, o := range p.pods.order[p.at+1:] {
-		if _, recorded := p.pods.stored.Pods[o.Pod.UID]; o.claims() && !recorded &&
-			!o.state.goes() && len(o.Chosen) == 0 {
+		if _, recorded := p.pods.stored.Pods[o.Pod.UID]; o.Claims() && !recorded &&
+			!o.State.Goes() && len(o.Chosen) == 0 {
 			out = append(out, o)
 		}
 	}
@@ -91,7 +91,7 @@ func (p *pass) exchanged(gets allocation.Pod) (x exchange, ok bool) {
 		}
 		for _, o := range p.claimants() {
 			swaps := map[string]string{}
-			lost := allocation.TakenBy(o.has.pod).Devices()[name].Intersection(takes[name]).UnsortedList()
+			lost := allocation.TakenBy(o.Has.Pod).Devices()[name].Intersection(takes[name]).UnsortedList()
 			slices.SortFunc(lost, devicemanager.CompareIDs)
 			for _, id := range lost {
 				d, found := r.Find(id)
@@ -103,7 +103,7 @@ func (p *pass) exchanged(gets allocation.Pod) (x exchange, ok bool) {
 			if len(swaps) > 0 {
 				claim, changed := x[o]
 				if !changed {
-					claim = o.has.pod
+					claim = o.Has.Pod
 				}
 				x[o] = exchangedIn(claim, r, swaps)
 			}

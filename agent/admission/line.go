@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 )
 
@@ -40,10 +41,10 @@ func (l *line) look(p *pass) {
 	}
 	l.made, l.turns, l.last = true, map[string]*entry{}, map[string]*entry{}
 	for _, e := range p.pods.order {
-		l.guessed = l.guessed || e.guesses()
-		if e.hasTurn() {
+		l.guessed = l.guessed || e.Guesses()
+		if e.HasTurn() {
 			for _, name := range p.view.Contested(e.Demand) {
-				if e.holds(name) {
+				if e.Holds(name) {
 					l.turns[name] = e
 				}
 			}
@@ -73,7 +74,7 @@ func (s *sure) upTo(at int, of *pods) allocation.Ledger {
 	if !s.made {
 		s.made, s.at, s.ledger = true, at, of.certain
 		for _, e := range of.order[:at] {
-			if e.guesses() {
+			if e.Guesses() {
 				s.ledger = of.withEntry(e, s.ledger)
 			}
 		}
@@ -87,13 +88,13 @@ func (s *sure) upTo(at int, of *pods) allocation.Ledger {
 
 // pass takes note that the pod had its turn in the pass.
 func (l *line) pass(p *pass, e *entry) {
-	if !e.undecided() {
+	if !e.Undecided() {
 		return
 	}
 	l.look(p)
 	l.guess = e
 	for _, name := range p.view.Contested(e.Demand) {
-		if e.holds(name) {
+		if e.Holds(name) {
 			l.last[name] = e
 		}
 	}
@@ -106,9 +107,9 @@ func (l *line) holder(p *pass) *entry {
 	for _, name := range p.contested {
 		switch has, last := l.turns[name], l.last[name]; {
 		case has != nil && has.Pod.UID == p.request.In:
-		case has != nil && has.hasTurn() && has.holds(name):
+		case has != nil && has.HasTurn() && has.Holds(name):
 			return has
-		case last != nil && last.undecided():
+		case last != nil && last.Undecided():
 			return last
 		}
 	}
@@ -116,14 +117,14 @@ func (l *line) holder(p *pass) *entry {
 }
 
 // before has the pod stand in line if another pod's devices have to be known before the decision counts.
-func (p *pass) before(d *decide.Decision) (in ranked, ok bool) {
+func (p *pass) before(d *decide.Decision) (in record.Ranked, ok bool) {
 	other, turn := p.first(d)
 	if other == nil {
-		return ranked{}, false
+		return record.Ranked{}, false
 	}
-	in = ranked{after: other.Pod.UID, turn: turn}
-	if d.Outcome == decide.Admit && other.yields(p.chosen) == nil {
-		in.guess = d.Case.Plan.Pod
+	in = record.Ranked{After: other.Pod.UID, Turn: turn}
+	if d.Outcome == decide.Admit && other.Yields(p.chosen) == nil {
+		in.Guess = d.Case.Plan.Pod
 	}
 	return in, true
 }
@@ -139,7 +140,7 @@ func (p *pass) first(d *decide.Decision) (other *entry, turn bool) {
 		return other, false
 	}
 	guess := p.line.guess
-	if d.Outcome == decide.Admit || guess == nil || !guess.undecided() {
+	if d.Outcome == decide.Admit || guess == nil || !guess.Undecided() {
 		return nil, false
 	}
 	s := p.snapshot(p.pods.certain)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
 )
@@ -27,7 +28,7 @@ func BenchmarkLine(b *testing.B) {
 				}
 				settle(b.Context(), q)
 				for slices.ContainsFunc(q.admitter.pods.order, func(e *entry) bool {
-					return e.state != admitted
+					return e.State != record.Admitted
 				}) {
 					settle(b.Context(), q)
 				}

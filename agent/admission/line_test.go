@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
@@ -326,7 +327,7 @@ func TestSilentPluginKeepsOnlyItsOwnLine(t *testing.T) {
 			d.queue.Submit(pod("c", "example.com/gpu=2"), false)
 			d.queue.Submit(pod("d", "example.com/nic=2"), false)
 		})
-		time.Sleep(slowAnswer - time.Millisecond)
+		time.Sleep(record.SlowAnswer - time.Millisecond)
 		d.expect()
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
@@ -378,8 +379,8 @@ func testGivenGuess(t *testing.T, dir string) {
 		t.Fatalf("said %q", said)
 	}
 	pods := d.queue.admitter.pods
-	has, first := pods.find("asked").has.pod, d.store.State().Pods["first"]
-	if state := pods.find("asked").state; state != inquiring {
+	has, first := pods.find("asked").Has.Pod, d.store.State().Pods["first"]
+	if state := pods.find("asked").State; state != record.Inquiring {
 		t.Fatalf("the pod that was asked about is %s", state)
 	}
 	if allocation.TakenBy(has).Overlaps(allocation.TakenBy(first)) {

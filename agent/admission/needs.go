@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/claims/claim"
 	"github.com/numalet/numalet/topology/podspec"
@@ -28,19 +29,19 @@ type Needs interface {
 
 // inquire begins to follow what a new pod needs. A pod that runs or was admitted before needs no
 // question. If pods do not wait, they hold what they get while they cannot start, as under a kubelet.
-func (a *admitter) inquire(r *record, recorded bool) {
-	if a.cfg.Needs == nil || a.cfg.Wait <= 0 || r.runs || recorded || podspec.IsStatic(r.Pod) {
+func (a *admitter) inquire(r *record.Record, recorded bool) {
+	if a.cfg.Needs == nil || a.cfg.Wait <= 0 || r.Runs || recorded || podspec.IsStatic(r.Pod) {
 		return
 	}
 	h := a.cfg.Hardware()
 	if (allocation.View{CPUs: h.CPUs, Memory: h.Memory}).Needs(r.Pod) {
-		r.inquiry.begun = true
+		r.Inquiry.Begun = true
 		a.cfg.Needs.Begin(r.Pod)
 	}
 }
 
 // needed waits until it is known what a pod needs.
-func (c *calls) needed(ctx context.Context, pod *v1.Pod, until time.Time) event {
+func (c *calls) needed(ctx context.Context, pod *v1.Pod, until time.Time) record.Event {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	if c.cfg.Needs != nil {
@@ -49,5 +50,5 @@ func (c *calls) needed(ctx context.Context, pod *v1.Pod, until time.Time) event 
 	if claim.Any(pod) {
 		c.cfg.Claims.Look(ctx, pod)
 	}
-	return looked{}
+	return record.Looked{}
 }

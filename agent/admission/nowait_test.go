@@ -11,6 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/admission/handlers"
+	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
@@ -232,7 +233,7 @@ func TestOwedDevicesAreNotGiven(t *testing.T) {
 		d.queue.Submit(pod("new", "example.com/gpu=1"), false)
 		d.queue.Submit(pod("others", "cpu=2"), false)
 		d.expect("others Admit")
-		time.Sleep(slowAnswer)
+		time.Sleep(record.SlowAnswer)
 		d.expect("new Wait: WaitingForDevicePlugin: " + why)
 		d.heard()
 		d.expect("new Admit")

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 )
 
@@ -52,21 +53,21 @@ func newPass(a *admitter, now time.Time) *pass {
 		admitter: a, now: now,
 		withoutLater: partial{out: func(of *pods, e *entry, passed bool) bool {
 			_, recorded := of.stored.Pods[e.Pod.UID]
-			return (e.claims() && !recorded || e.guesses()) && !passed
+			return (e.Claims() && !recorded || e.Guesses()) && !passed
 		}},
 		withoutReleasing: partial{out: func(_ *pods, e *entry, passed bool) bool {
-			return e.goesNow() || e.guesses() && !passed
+			return e.GoesNow() || e.Guesses() && !passed
 		}},
 	}
 }
 
 // take decides on the pod at this place if it is queued.
 func (p *pass) take(ctx context.Context, e *entry, at int) {
-	if p.at = at; e.state == queued {
+	if p.at = at; e.State == record.Queued {
 		p.attempt(ctx, e)
 	}
 	p.line.pass(p, e)
-	if e.claims() {
+	if e.Claims() {
 		p.ahead = allocation.AddRequests(p.ahead, e.Requests)
 	}
 }
@@ -74,7 +75,7 @@ func (p *pass) take(ctx context.Context, e *entry, at int) {
 // turnOf returns the turn of the pod at this place.
 func (p *pass) turnOf(e *entry, at int) turn {
 	t := turn{
-		at: at, request: p.asks(e), patient: e.waited(p.now) < p.cfg.Wait,
+		at: at, request: p.asks(e), patient: e.Waited(p.now) < p.cfg.Wait,
 		chosen: e.Choices(), contested: p.view.Contested(e.Demand),
 	}
 	t.claims = allocation.TakenBy(t.request.Claim).Devices()
@@ -88,7 +89,7 @@ func (p *pass) turnOf(e *entry, at int) turn {
 // only for pods that run.
 func (p *pass) asks(e *entry) decide.Request {
 	r := p.pods.request(e)
-	if p.cfg.Wait <= 0 && !e.runs {
+	if p.cfg.Wait <= 0 && !e.Runs {
 		r.Own = p.view.WithoutAway(r.Own)
 	}
 	return r
@@ -97,13 +98,13 @@ func (p *pass) asks(e *entry) decide.Request {
 // attempt decides on a pod with what is known now, and tells its record. Then it takes from other pods
 // what this one got.
 func (p *pass) attempt(ctx context.Context, e *entry) {
-	if e.inquiry.begun {
-		p.tell(ctx, e, learned{p.cfg.Needs.Lack(e.Pod)})
+	if e.Inquiry.Begun {
+		p.tell(ctx, e, record.Learned{Lack: p.cfg.Needs.Lack(e.Pod)})
 	}
 	p.turn = p.turnOf(e, p.at)
 	v, swaps := p.choose()
 	e.reported.considered(v)
-	if p.tell(ctx, e, considered{v.Decision}); e.state != queued {
+	if p.tell(ctx, e, record.Considered{Decision: v.Decision}); e.State != record.Queued {
 		return
 	}
 	if behind, ok := p.before(&v.Decision); ok {
@@ -112,13 +113,13 @@ func (p *pass) attempt(ctx context.Context, e *entry) {
 	}
 	v, taken := p.reconsider(v)
 	e.reported.decided(v)
-	p.tell(ctx, e, decided{v.Decision, p.claimsAny})
-	if taken != nil && e.state != deferred {
+	p.tell(ctx, e, record.Decided{Decision: v.Decision, Contested: p.claimsAny})
+	if taken != nil && e.State != record.Deferred {
 		p.displace(ctx, *taken)
 	}
-	if e.state == allocating {
+	if e.State == record.Allocating {
 		for o, claim := range swaps {
-			p.tell(ctx, o, exchanged{claim})
+			p.tell(ctx, o, record.Exchanged{Pod: claim})
 		}
 	}
 }
@@ -190,13 +191,13 @@ func (p *pass) displace(ctx context.Context, by allocation.Taken) {
 	first, exact := !p.displaced, by.With(allocation.Memory(nil))
 	p.displaced = true
 	for _, o := range p.pods.order[p.at+1:] {
-		has, movable := allocation.TakenBy(o.has.pod), o.state.mayBeDisplaced()
+		has, movable := allocation.TakenBy(o.Has.Pod), o.State.MayBeDisplaced()
 		switch {
-		case !o.claims():
+		case !o.Claims():
 		case movable && first:
-			p.tell(ctx, o, displaced{has.Overlaps(by)})
-		case (movable || o.state == queued) && has.Overlaps(exact):
-			p.tell(ctx, o, displaced{broken: true})
+			p.tell(ctx, o, record.Displaced{Broken: has.Overlaps(by)})
+		case (movable || o.State == record.Queued) && has.Overlaps(exact):
+			p.tell(ctx, o, record.Displaced{Broken: true})
 		}
 	}
 }

@@ -9,12 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 )
 
 // entry is a pod in admission: its record, the call that works for it, and what was said of it.
 type entry struct {
-	record
+	record.Record
 	arrival  int              // its number in the order of arrival
 	guess    allocation.Taken // what it has while it guesses
 	reported reported
@@ -47,9 +48,9 @@ func newPods(bootID string, claims Claims) *pods {
 // find returns nil for a pod that is not known.
 func (p *pods) find(uid types.UID) *entry { return p.byUID[uid] }
 
-func (p *pods) add(r record) *entry {
+func (p *pods) add(r record.Record) *entry {
 	p.arrivals++
-	e := &entry{record: r, arrival: p.arrivals}
+	e := &entry{Record: r, arrival: p.arrivals}
 	p.order = append(p.order, e)
 	p.byUID[e.Pod.UID] = e
 	p.count(e, 1)
@@ -64,16 +65,16 @@ func (p *pods) remove(e *entry) {
 	p.account(e.Pod.UID)
 }
 
-func (p *pods) set(e *entry, r record) {
+func (p *pods) set(e *entry, r record.Record) {
 	p.count(e, -1)
-	e.record = r
+	e.Record = r
 	p.count(e, 1)
 	p.account(r.Pod.UID)
 }
 
 // count counts a queued pod in (1) or out (-1).
 func (p *pods) count(e *entry, sign int) {
-	if e.state == queued {
+	if e.State == record.Queued {
 		p.queued += sign
 	}
 }
@@ -118,13 +119,13 @@ func (p *pods) account(uid types.UID) {
 	stored, recorded := p.stored.Pods[uid]
 	e := p.byUID[uid]
 	switch {
-	case e != nil && e.guesses():
-		e.guess = allocation.TakenBy(e.has.pod)
-		p.ledger = p.ledger.With(uid, e.accounted(stored))
+	case e != nil && e.Guesses():
+		e.guess = allocation.TakenBy(e.Has.Pod)
+		p.ledger = p.ledger.With(uid, e.Accounted(stored))
 		p.certain = p.withCertain(e, p.certain)
 	case e != nil:
 		e.guess = nil
-		p.put(uid, e.accounted(stored))
+		p.put(uid, e.Accounted(stored))
 	case recorded:
 		p.put(uid, allocation.Entry{
 			Name:     stored.Namespace + "/" + stored.Name,
@@ -154,8 +155,8 @@ func (p *pods) withEntry(e *entry, l allocation.Ledger) allocation.Ledger {
 // own returns the pod's assignment, or else its recorded one. After a reboot the intent counts and the
 // plugins' answers do not.
 func (p *pods) own(e *entry) allocation.Pod {
-	if e.has.kind == assigned && e.isReserved() {
-		return e.has.pod
+	if e.Has.Kind == record.Assigned && e.IsReserved() {
+		return e.Has.Pod
 	}
 	held := p.stored.Pods[e.Pod.UID]
 	if p.isVoid(held) {
@@ -172,21 +173,21 @@ func (p *pods) isVoid(held allocation.Pod) bool {
 // isBehind reports whether the pod still has a reason to stand in line. If an earlier pod whose turn it
 // waits for is queued, that one goes first: a line moves up by one pod, and is not decided on as a whole.
 func (p *pods) isBehind(e *entry, v decide.View) bool {
-	o := p.find(e.after)
-	if o == nil || !e.forTurn {
-		return o != nil && o.undecided()
+	o := p.find(e.After)
+	if o == nil || !e.ForTurn {
+		return o != nil && o.Undecided()
 	}
-	next := o.state == queued && o.arrival < e.arrival
-	return (o.undecided() || next) && v.HasContested(e.Demand, o.holds)
+	next := o.State == record.Queued && o.arrival < e.arrival
+	return (o.Undecided() || next) && v.HasContested(e.Demand, o.Holds)
 }
 
 func (p *pods) request(e *entry) decide.Request {
 	r := decide.Request{
-		Pod: e.Pod, In: e.Pod.UID, Own: p.own(e), Runs: e.runs, Claims: p.claimsOf(e.Pod),
-		Advice: e.preferences.Advice, Silent: e.preferences.Silent, MadeWay: e.tries.madeWay,
+		Pod: e.Pod, In: e.Pod.UID, Own: p.own(e), Runs: e.Runs, Claims: p.claimsOf(e.Pod),
+		Advice: e.Preferences.Advice, Silent: e.Preferences.Silent, MadeWay: e.Tries.MadeWay,
 	}
-	if e.claims() {
-		r.Claimed, r.Claim = true, e.has.pod
+	if e.Claims() {
+		r.Claimed, r.Claim = true, e.Has.Pod
 	}
 	return r
 }
@@ -194,5 +195,5 @@ func (p *pods) request(e *entry) decide.Request {
 // anyGoesNow reports whether some pod still holds something here, and nothing any more by the kubelet's
 // rules.
 func (p *pods) anyGoesNow() bool {
-	return slices.ContainsFunc(p.order, func(e *entry) bool { return e.goesNow() })
+	return slices.ContainsFunc(p.order, func(e *entry) bool { return e.GoesNow() })
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/internal/mailbox"
@@ -153,7 +154,7 @@ func (q *Queue) read(ctx context.Context) {
 			q.admitter.submitted(ctx, m.pod, m.adopt)
 		case leavePod:
 			if e := q.admitter.pods.find(m.uid); e != nil {
-				q.admitter.tell(ctx, e, left{m.ended})
+				q.admitter.tell(ctx, e, record.Left{Ended: m.ended})
 			}
 		case releasePod:
 			q.admitter.released(ctx, m.uid)

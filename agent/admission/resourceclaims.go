@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/claims/claim"
 )
@@ -57,18 +58,18 @@ func (c *calls) prepare(ctx context.Context, pod *v1.Pod, reserved allocation.Po
 		return nil
 	}
 	if err := c.cfg.Claims.Prepare(ctx, pod, reserved.ClaimUIDs()); err != nil {
-		return &prepareError{err}
+		return &record.PrepareError{Err: err}
 	}
 	return nil
 }
 
 // unprepared says that drivers take their time to prepare claims; "": nothing.
 func (v *voice) unprepared(e *entry) string {
-	if v.cfg.Wait <= 0 || e.tries.retries > 0 || e.runs || len(e.unanswered()) > 0 {
+	if v.cfg.Wait <= 0 || e.Tries.Retries > 0 || e.Runs || len(e.Unanswered()) > 0 {
 		return ""
 	}
-	drivers := e.drivers()
-	if e.state != allocating || len(drivers) == 0 {
+	drivers := e.Drivers()
+	if e.State != record.Allocating || len(drivers) == 0 {
 		return ""
 	}
 	return fmt.Sprintf("no answer to NodePrepareResources yet from driver %s; it has %v for that",
@@ -81,5 +82,5 @@ const prepareDeadline = 45 * time.Second
 // claimsChanged reports whether the pod's claims are others than when it was decided on, or lack
 // something else.
 func (w *waiters) claimsChanged(e *entry) bool {
-	return w.poked && claim.Any(e.Pod) && !reflect.DeepEqual(w.pods.claimsOf(e.Pod), e.uses)
+	return w.poked && claim.Any(e.Pod) && !reflect.DeepEqual(w.pods.claimsOf(e.Pod), e.Uses)
 }

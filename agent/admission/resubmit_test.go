@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/record"
 )
 
 // A pod that is resized while Allocate runs for it is admitted with the resources that were planned,
@@ -37,7 +38,7 @@ func TestSpecThatChangesWhileAllocateRuns(t *testing.T) {
 						return nil
 					}
 					first = false
-					time.Sleep(slowAnswer / 2)
+					time.Sleep(record.SlowAnswer / 2)
 					return test.err
 				}}
 				p.offer("example.com/gpu", 2)

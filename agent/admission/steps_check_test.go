@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/cpumanager"
@@ -104,8 +105,8 @@ func (w *walk) owed(all *sums) {
 				o.Resource, o.IDs, o.UID)
 		}
 		for _, e := range w.desk.queue.admitter.pods.order {
-			had := allocation.TakenBy(e.has.pod).Devices()[o.Resource]
-			if had.HasAny(o.IDs...) && !e.claims() && !e.runs {
+			had := allocation.TakenBy(e.Has.Pod).Devices()[o.Resource]
+			if had.HasAny(o.IDs...) && !e.Claims() && !e.Runs {
 				w.failf("%s is given %v of %s, which are owed to its plugin", e.Pod.UID, had, o.Resource)
 			}
 		}
@@ -139,15 +140,15 @@ func (w *walk) entries(all *sums) {
 			w.failf("the queue has %s, which was released", e.Pod.UID)
 			continue
 		}
-		if e.state == admitted || e.state == terminating || len(e.has.pod.Containers) == 0 {
+		if e.State == record.Admitted || e.State == record.Terminating || len(e.Has.Pod.Containers) == 0 {
 			continue
 		}
-		if e.state == rejected {
-			w.failf("%s was rejected and claims %s", t.uid, written(e.has.pod))
+		if e.State == record.Rejected {
+			w.failf("%s was rejected and claims %s", t.uid, written(e.Has.Pod))
 			continue
 		}
-		g := grantOf(e.has.pod, 0)
-		if !e.claims() && e.state != releasing && e.state != unreleased {
+		g := grantOf(e.Has.Pod, 0)
+		if !e.Claims() && e.State != record.Releasing && e.State != record.Unreleased {
 			t.inflight = true
 			w.reserved(t, g, &reserved)
 		}
@@ -162,21 +163,21 @@ func (w *walk) lines() {
 	turns := map[string]types.UID{}
 	a := &w.desk.queue.admitter
 	for _, e := range a.pods.order {
-		if e.guesses() && !e.undecided() {
-			w.failf("%s has a guess in state %d", e.Pod.UID, e.state)
+		if e.Guesses() && !e.Undecided() {
+			w.failf("%s has a guess in state %d", e.Pod.UID, e.State)
 		}
-		if e.state == behind && !a.pods.isBehind(e, a.view) {
+		if e.State == record.Behind && !a.pods.isBehind(e, a.view) {
 			w.failf("%s stands in line behind nobody", e.Pod.UID)
 		}
-		if e.state == behind {
+		if e.State == record.Behind {
 			w.seen["in line"]++
 		}
-		if e.state != asking {
+		if e.State != record.Asking {
 			continue
 		}
-		open := e.question.resource
+		open := e.Question.Resource
 		for _, name := range a.view.Contested(e.Demand) {
-			if !e.holds(name) && name != open {
+			if !e.Holds(name) && name != open {
 				w.seen["others go on"]++
 				continue
 			}
@@ -194,11 +195,11 @@ func (w *walk) lines() {
 // inLine reports whether the pod waits for what a plugin that hangs prefers, for it or for another.
 func (w *walk) inLine(t *tenant) bool {
 	e := w.desk.queue.admitter.pods.find(t.uid)
-	if e != nil && e.state == inquiring {
+	if e != nil && e.State == record.Inquiring {
 		w.seen["asked what it needs"]++
 		return true
 	}
-	return e != nil && (e.state == behind || e.state == asking && w.slow(t))
+	return e != nil && (e.State == record.Behind || e.State == record.Asking && w.slow(t))
 }
 
 // reserved checks that what is about to be given to a pod is nobody else's.
@@ -230,8 +231,8 @@ func (w *walk) state(t *tenant) string {
 	if e == nil {
 		return "unknown"
 	}
-	kind := [...]string{"assigned", "guess", "claim"}[e.has.kind]
-	return fmt.Sprintf("%s, %s %s", e.state, kind, written(e.has.pod))
+	kind := [...]string{"assigned", "guess", "claim"}[e.Has.Kind]
+	return fmt.Sprintf("%s, %s %s", e.State, kind, written(e.Has.Pod))
 }
 
 // compare checks that exactly what pods hold is recorded.
@@ -371,7 +372,7 @@ func (w *walk) decided(t *tenant) {
 	// A plugin is asked for a preference for 5 s, about the pod or one before it, and Allocate takes 10 s.
 	began, most := t.since, w.wait+15*time.Second
 	if w.hasClaims {
-		most += lookTimeout // a pod before it may be asked about its claims first
+		most += record.LookTimeout // a pod before it may be asked about its claims first
 	}
 	if len(t.claims) > 0 {
 		most += claimTime

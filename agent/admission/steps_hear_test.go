@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/record"
 )
 
 // hear takes what admission said and moves the pods of the model on.
@@ -157,7 +158,7 @@ func (w *walk) fits(last *tenant) {
 		if e.Pod.UID == last.uid {
 			break
 		}
-		if t := w.find(e.Pod.UID); e.state == waiting && t.epoch == w.site.epoch {
+		if t := w.find(e.Pod.UID); e.State == record.Waiting && t.epoch == w.site.epoch {
 			lasting = lasting.plus(t.total(w.site, true))
 		}
 	}

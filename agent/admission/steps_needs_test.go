@@ -4,6 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/record"
 
 	"github.com/numalet/numalet/agent/allocation"
 )
@@ -49,15 +50,15 @@ func (w *walk) needed() {
 	}
 	p := w.desk.queue.admitter.pods
 	for uid := range w.needs.begun {
-		if e := p.find(uid); e == nil || e.state == rejected || !e.inquiry.begun {
+		if e := p.find(uid); e == nil || e.State == record.Rejected || !e.Inquiry.Begun {
 			w.failf("what %s needs is followed for nobody", uid)
 		}
 	}
 	for _, e := range p.order {
-		if e.state != deferred && e.state != heldBack {
+		if e.State != record.Deferred && e.State != record.HeldBack {
 			continue
 		}
-		if has, _ := p.ledger.Get(e.Pod.UID); e.isReserved() || len(has.Requests) > 0 ||
+		if has, _ := p.ledger.Get(e.Pod.UID); e.IsReserved() || len(has.Requests) > 0 ||
 			!has.Assigned.CPUs().IsEmpty() && !w.records(e.Pod.UID) {
 			w.failf("%s waits for what it needs and has %+v", e.Pod.UID, has)
 		}

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/claims/claim"
 )
 
@@ -13,10 +14,10 @@ func (w *walk) promised() {
 	p := w.desk.queue.admitter.pods
 	var before []*grant
 	for _, e := range p.order {
-		if !e.claims() || e.state.goes() {
+		if !e.Claims() || e.State.Goes() {
 			continue
 		}
-		g := grantOf(e.has.pod, 0)
+		g := grantOf(e.Has.Pod, 0)
 		for _, o := range before {
 			if g.cpus&o.cpus != 0 {
 				w.failf("%s has CPUs that an earlier pod is promised: %s", e.Pod.UID, w.state(w.find(e.Pod.UID)))
@@ -29,11 +30,11 @@ func (w *walk) promised() {
 			}
 		}
 		before = append(before, g)
-		if e.state != waiting || !claim.Any(e.Pod) {
+		if e.State != record.Waiting || !claim.Any(e.Pod) {
 			continue
 		}
-		if known := p.claimsOf(e.Pod); !reflect.DeepEqual(known, e.uses) {
-			w.failf("%s waits as if its claims were %+v, and they are %+v", e.Pod.UID, e.uses,
+		if known := p.claimsOf(e.Pod); !reflect.DeepEqual(known, e.Uses) {
+			w.failf("%s waits as if its claims were %+v, and they are %+v", e.Pod.UID, e.Uses,
 				known)
 		}
 	}
@@ -44,8 +45,8 @@ func (w *walk) lineEnds() {
 	p := w.desk.queue.admitter.pods
 	for _, e := range p.order {
 		o, n := e, 0
-		for ; o != nil && o.state == behind && n <= len(p.order); n++ {
-			o = p.find(o.after)
+		for ; o != nil && o.State == record.Behind && n <= len(p.order); n++ {
+			o = p.find(o.After)
 		}
 		if n > len(p.order) {
 			w.failf("%s stands behind itself: %s", e.Pod.UID, w.state(w.find(e.Pod.UID)))

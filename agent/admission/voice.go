@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/claims/claim"
 )
@@ -59,27 +60,27 @@ func (t *reported) decided(v verdict) {
 }
 
 // say reports an outcome that differs from the last one.
-func (v *voice) say(e *entry, what say) {
-	if what.unplanned {
+func (v *voice) say(e *entry, what record.Say) {
+	if what.Unplanned {
 		e.reported.tried = nil
 	}
 	last := e.reported.last
-	if what.outcome == last.Outcome && what.reason == last.Reason && what.message == last.Message {
+	if what.Outcome == last.Outcome && what.Reason == last.Reason && what.Message == last.Message {
 		return
 	}
-	r := Result{Pod: e.Pod, Outcome: what.outcome, Reason: what.reason, Message: what.message}
+	r := Result{Pod: e.Pod, Outcome: what.Outcome, Reason: what.Reason, Message: what.Message}
 	r.Reworded = !e.reported.newCause(r) && r.Outcome == last.Outcome && r.Reason == last.Reason
 	switch {
 	case r.Reason == decide.ReasonWaitObjects:
-		r.Lack = e.inquiry.lack
-	case what.unprepared:
+		r.Lack = e.Inquiry.Lack
+	case what.Unprepared:
 		r.Lack = decide.Lack{Reason: reasonUnprepared, Why: r.Message}
 	}
 	e.reported.last = r
 	if r.Outcome == decide.Admit {
 		v.repeats.admitted(ownerOf(e.Pod))
 	}
-	explained := v.explanations.put(r, e.reported.basis, what.ignored)
+	explained := v.explanations.put(r, e.reported.basis, what.Ignored)
 	if r.Outcome != decide.Admit {
 		r.Explained = explained().Short()
 	}
@@ -105,7 +106,7 @@ func (v *voice) reject(e *entry, r *allocation.Rejection) {
 		e.reported.tried.Err = r
 	}
 	e.reported.blamed = v.blame(r)
-	v.say(e, say{outcome: decide.Reject, reason: r.Reason, message: r.Message})
+	v.say(e, record.Say{Outcome: decide.Reject, Reason: r.Reason, Message: r.Message})
 }
 
 // forget reports that nothing of the pod is held any more.
@@ -116,13 +117,13 @@ func (v *voice) forget(e *entry) {
 
 // blame names the call that a rejection comes from, which the kubelet's words leave out; "": none.
 func (v *voice) blame(r *allocation.Rejection) string {
-	call, ok := errors.AsType[*callError](r.Err)
+	call, ok := errors.AsType[*record.CallError](r.Err)
 	if !ok {
 		return ""
 	}
-	text := "the call was Allocate of the device plugin of " + call.resource
+	text := "the call was Allocate of the device plugin of " + call.Resource
 	if p, ok := v.cfg.Plugins.(interface{ Endpoint(resource string) string }); ok {
-		text += " on " + p.Endpoint(call.resource)
+		text += " on " + p.Endpoint(call.Resource)
 	}
 	return text
 }
@@ -131,15 +132,15 @@ func (v *voice) blame(r *allocation.Rejection) string {
 // is tried again for was told. Where pods do not wait nothing is said: like the kubelet's, such a pod
 // is pending until Allocate returns.
 func (v *voice) slow(e *entry) string {
-	if v.cfg.Wait <= 0 || e.tries.retries > 0 || e.runs {
+	if v.cfg.Wait <= 0 || e.Tries.Retries > 0 || e.Runs {
 		return ""
 	}
-	rpc, resources, deadline := "Allocate", e.unanswered(), deadliner.AllocateDeadline
-	switch e.state {
-	case asking:
+	rpc, resources, deadline := "Allocate", e.Unanswered(), deadliner.AllocateDeadline
+	switch e.State {
+	case record.Asking:
 		rpc, deadline = "GetPreferredAllocation", deadliner.PreferredDeadline
-		resources = []string{e.question.resource}
-	case allocating:
+		resources = []string{e.Question.Resource}
+	case record.Allocating:
 	default:
 		return ""
 	}
@@ -163,9 +164,9 @@ type deadliner interface {
 // inLine says that the line in which the pod stands does not move; "": nothing.
 func (v *voice) inLine(e, after *entry) (reason, words string) {
 	switch {
-	case v.cfg.Wait <= 0 || e.runs || after == nil || after.isPrompt():
+	case v.cfg.Wait <= 0 || e.Runs || after == nil || after.IsPrompt():
 		return "", ""
-	case after.state == inquiring:
+	case after.State == record.Inquiring:
 		return decide.ReasonWaitObjects, fmt.Sprintf("the API server has not said yet whether %s, which "+
 			"comes before it, could start", klog.KObj(after.Pod))
 	}
@@ -176,15 +177,15 @@ func (v *voice) inLine(e, after *entry) (reason, words string) {
 // words say what takes so long that the time of the pod's state is over; "": nothing.
 func (a *admitter) words(e *entry) (reason, words string) {
 	switch {
-	case e.state.underWay():
+	case e.State.UnderWay():
 		if words = a.voice.unprepared(e); words != "" {
 			return claim.ReasonWaitDriver, words
 		}
 		return decide.ReasonWaitPlugin, a.voice.slow(e)
-	case e.state == pendingRelease:
-		return decide.ReasonWaitPlugin, a.pods.owed(e.has.pod)
-	case e.state == behind:
-		return a.voice.inLine(e, a.pods.find(e.after))
+	case e.State == record.PendingRelease:
+		return decide.ReasonWaitPlugin, a.pods.owed(e.Has.Pod)
+	case e.State == record.Behind:
+		return a.voice.inLine(e, a.pods.find(e.After))
 	}
 	return "", ""
 }
@@ -197,7 +198,7 @@ func (p *pods) naming(d decide.Decision) string {
 	}
 	var names []string
 	for _, o := range p.order {
-		if !o.state.goesNow() {
+		if !o.State.GoesNow() {
 			continue
 		}
 		held, _ := p.ledger.Get(o.Pod.UID)

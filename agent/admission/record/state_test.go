@@ -1,4 +1,4 @@
-package admission
+package record
 
 import (
 	"testing"
@@ -6,20 +6,20 @@ import (
 
 // From every state events lead to Released, and none of them back to a pod that does not go.
 func TestTransitions(t *testing.T) {
-	for s := queued; s <= unreleased; s++ {
-		if to, ok := s.next(leaving); ok && !to.goes() || !ok && !s.goes() {
+	for s := Queued; s <= Unreleased; s++ {
+		if to, ok := s.next(leaving); ok && !to.Goes() || !ok && !s.Goes() {
 			t.Errorf("leaving makes %d %d", s, to)
 		}
 		if to, ok := s.next(release); !ok {
-			if !s.goesNow() && s != unreleased {
+			if !s.GoesNow() && s != Unreleased {
 				t.Errorf("release changes nothing in %d", s)
 			}
-		} else if !to.goesNow() || s.underWay() != (to == canceling) {
+		} else if !to.GoesNow() || s.UnderWay() != (to == Canceling) {
 			t.Errorf("release makes %d %d", s, to)
 		}
 		for _, p := range []prompt{timeUp, changed} {
 			to, ok := s.next(p)
-			if ok && (s.underWay() || s.goes() != to.goes()) {
+			if ok && (s.UnderWay() || s.Goes() != to.Goes()) {
 				t.Errorf("prompt %d makes %d %d", p, s, to)
 			}
 		}
