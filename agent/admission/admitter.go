@@ -60,17 +60,17 @@ func (a *admitter) do(ctx context.Context, e *entry, f record.Effect) {
 		a.start(ctx, e, func(ctx context.Context) record.Event { return a.calls.assign(ctx, pod, f.Pod) })
 	case record.DropRecord:
 		stored := a.pods.stored.Pods[e.Pod.UID]
-		a.calls.start(ctx, e, time.Time{}, func(ctx context.Context) record.Event {
+		a.calls.start(ctx, e.Pod.UID, time.Time{}, func(ctx context.Context) record.Event {
 			return a.calls.drop(ctx, stored)
 		})
 	case record.Cancel:
-		e.cancel()
+		a.calls.cancel(e.Pod.UID)
 	case record.Forgo:
 		a.cfg.Needs.End(e.Pod.UID)
 	case record.Say:
 		a.voice.say(e, f)
 	case record.SayWait:
-		a.voice.say(e, record.Say{Outcome: decide.Wait, Reason: f.Reason, Message: a.pods.naming(f.Decision)})
+		a.voice.say(e, record.Say{Outcome: decide.Wait, Reason: f.Reason, Message: naming(a.pods, f.Decision)})
 	case record.SayReject:
 		a.cfg.Claims.Release(e.Pod.UID)
 		a.voice.reject(e, f.Rejection)
@@ -101,7 +101,7 @@ func (a *admitter) start(ctx context.Context, e *entry, f func(context.Context) 
 	if e.Tries.Retries > 0 && a.cfg.Wait > 0 {
 		deadline = e.Tries.Since.Add(a.cfg.Wait)
 	}
-	a.calls.start(ctx, e, deadline, f)
+	a.calls.start(ctx, e.Pod.UID, deadline, f)
 }
 
 // submitted takes in a pod that is new or requests something else.
@@ -204,11 +204,10 @@ func (a *admitter) untilNext() time.Duration {
 // answered tells the pod's record what a goroutine brought back. Once the agent stops only releases
 // go on.
 func (a *admitter) answered(ctx context.Context, back answer) {
-	e := back.entry
-	if back.call != e.call || !e.State.UnderWay() {
+	e := a.pods.find(back.pod)
+	if !a.calls.take(back) || e == nil || !e.State.UnderWay() {
 		return // late
 	}
-	e.cancel()
 	if e.State != record.Canceling && e.State != record.Releasing && ctx.Err() != nil {
 		return
 	}

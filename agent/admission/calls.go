@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission/decide"
@@ -26,26 +27,49 @@ type calls struct {
 	cfg  Config
 	done *mailbox.Box[answer]
 	work sync.WaitGroup
+	// begun counts all calls; last has each pod's last one, until it is answered. Run's goroutine owns both.
+	begun int
+	last  map[types.UID]call
+}
+
+type call struct {
+	number int
+	cancel context.CancelFunc
 }
 
 // answer carries the event of a call back to Run's goroutine.
 type answer struct {
-	entry *entry
-	call  int
-	event record.Event
+	pod    types.UID
+	number int
+	event  record.Event
 }
 
 // start runs f for the pod until the deadline; zero: as long as f takes.
-func (c *calls) start(ctx context.Context, e *entry, deadline time.Time,
+func (c *calls) start(ctx context.Context, pod types.UID, deadline time.Time,
 	f func(context.Context) record.Event) {
+	c.begun++
+	one := call{number: c.begun}
 	if deadline.IsZero() {
-		ctx, e.cancel = context.WithCancel(ctx)
+		ctx, one.cancel = context.WithCancel(ctx)
 	} else {
-		ctx, e.cancel = context.WithDeadline(ctx, deadline)
+		ctx, one.cancel = context.WithDeadline(ctx, deadline)
 	}
-	e.call++
-	call := e.call
-	c.work.Go(func() { c.done.Put(answer{e, call, f(ctx)}) })
+	c.last[pod] = one
+	c.work.Go(func() { c.done.Put(answer{pod, one.number, f(ctx)}) })
+}
+
+// cancel ends the pod's last call, whose answer still comes.
+func (c *calls) cancel(pod types.UID) { c.last[pod].cancel() }
+
+// take ends the call that was answered, and reports whether it was the pod's last one.
+func (c *calls) take(back answer) bool {
+	one := c.last[back.pod]
+	if one.number != back.number {
+		return false
+	}
+	one.cancel()
+	delete(c.last, back.pod)
+	return true
 }
 
 func (c *calls) wait() { c.work.Wait() }

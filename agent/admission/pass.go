@@ -103,7 +103,7 @@ func (p *pass) attempt(ctx context.Context, e *entry) {
 	}
 	p.turn = p.turnOf(e, p.at)
 	v, swaps := p.choose()
-	e.reported.considered(v)
+	p.voice.of(e).considered(v)
 	if p.tell(ctx, e, record.Considered{Decision: v.Decision}); e.State != record.Queued {
 		return
 	}
@@ -112,7 +112,7 @@ func (p *pass) attempt(ctx context.Context, e *entry) {
 		return
 	}
 	v, taken := p.reconsider(v)
-	e.reported.decided(v)
+	p.voice.of(e).decided(v)
 	p.tell(ctx, e, record.Decided{Decision: v.Decision, Contested: p.claimsAny})
 	if taken != nil && e.State != record.Deferred {
 		p.displace(ctx, *taken)

@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"context"
 	"reflect"
 	"slices"
 
@@ -13,15 +12,11 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 )
 
-// entry is a pod in admission: its record, the call that works for it, and what was said of it.
+// entry is a pod in admission, in the order of arrival.
 type entry struct {
 	record.Record
-	arrival  int              // its number in the order of arrival
-	guess    allocation.Taken // what it has while it guesses
-	reported reported
-	// call numbers the pod's calls: the answer of any but the last is late. cancel ends the last.
-	call   int
-	cancel context.CancelFunc
+	arrival int              // its number in that order
+	guess   allocation.Taken // what it has while it guesses
 }
 
 // pods holds the pods that admission knows, and the ledgers of these and of pods that only the store

@@ -57,7 +57,8 @@ func New(cfg Config) *Queue {
 	}
 	q := &Queue{inbox: mailbox.New[message](), admitter: admitter{
 		cfg: cfg, pods: newPods(cfg.BootID, cfg.Claims),
-		calls: calls{cfg: cfg, done: mailbox.New[answer]()},
+		calls: calls{cfg: cfg, done: mailbox.New[answer](), last: map[types.UID]call{}},
+		voice: voice{said: map[types.UID]*reported{}},
 	}}
 	q.admitter.voice.cfg = &q.admitter.cfg
 	return q

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission/decide"
@@ -17,7 +18,9 @@ import (
 
 // voice reports outcomes, each once, and keeps their explanations.
 type voice struct {
-	cfg          *Config
+	cfg *Config
+	// said holds what was said of each pod; Run's goroutine owns it.
+	said         map[types.UID]*reported
 	repeats      repeats
 	explanations explanations
 }
@@ -59,28 +62,39 @@ func (t *reported) decided(v verdict) {
 	}
 }
 
+// of returns what was said of the pod.
+func (v *voice) of(e *entry) *reported {
+	t := v.said[e.Pod.UID]
+	if t == nil {
+		t = &reported{}
+		v.said[e.Pod.UID] = t
+	}
+	return t
+}
+
 // say reports an outcome that differs from the last one.
 func (v *voice) say(e *entry, what record.Say) {
+	t := v.of(e)
 	if what.Unplanned {
-		e.reported.tried = nil
+		t.tried = nil
 	}
-	last := e.reported.last
+	last := t.last
 	if what.Outcome == last.Outcome && what.Reason == last.Reason && what.Message == last.Message {
 		return
 	}
 	r := Result{Pod: e.Pod, Outcome: what.Outcome, Reason: what.Reason, Message: what.Message}
-	r.Reworded = !e.reported.newCause(r) && r.Outcome == last.Outcome && r.Reason == last.Reason
+	r.Reworded = !t.newCause(r) && r.Outcome == last.Outcome && r.Reason == last.Reason
 	switch {
 	case r.Reason == decide.ReasonWaitObjects:
 		r.Lack = e.Inquiry.Lack
 	case what.Unprepared:
 		r.Lack = decide.Lack{Reason: reasonUnprepared, Why: r.Message}
 	}
-	e.reported.last = r
+	t.last = r
 	if r.Outcome == decide.Admit {
 		v.repeats.admitted(ownerOf(e.Pod))
 	}
-	explained := v.explanations.put(r, e.reported.basis, what.Ignored)
+	explained := v.explanations.put(r, t.basis, what.Ignored)
 	if r.Outcome != decide.Admit {
 		r.Explained = explained().Short()
 	}
@@ -90,11 +104,11 @@ func (v *voice) say(e *entry, what record.Say) {
 				"offers", m.Offers, "merged", m.Merged, "admit", m.Admitted)
 		}
 	}
-	if r.Outcome == decide.Reject && e.reported.blamed != "" {
-		r.Explained = strings.TrimSuffix(e.reported.blamed+"; "+r.Explained, "; ")
+	if r.Outcome == decide.Reject && t.blamed != "" {
+		r.Explained = strings.TrimSuffix(t.blamed+"; "+r.Explained, "; ")
 	}
 	if r.Outcome != decide.Wait {
-		r.Tried, e.reported.tried, e.reported.basis = e.reported.tried, nil, nil
+		r.Tried, t.tried, t.basis = t.tried, nil, nil
 	}
 	v.cfg.Report(r)
 }
@@ -102,16 +116,18 @@ func (v *voice) say(e *entry, what record.Say) {
 // reject reports a rejection.
 func (v *voice) reject(e *entry, r *allocation.Rejection) {
 	v.repeats.rejected(ownerOf(e.Pod), time.Now())
-	if e.reported.tried != nil {
-		e.reported.tried.Err = r
+	t := v.of(e)
+	if t.tried != nil {
+		t.tried.Err = r
 	}
-	e.reported.blamed = v.blame(r)
+	t.blamed = v.blame(r)
 	v.say(e, record.Say{Outcome: decide.Reject, Reason: r.Reason, Message: r.Message})
 }
 
 // forget reports that nothing of the pod is held any more.
 func (v *voice) forget(e *entry) {
 	v.explanations.drop(e.Pod.UID)
+	delete(v.said, e.Pod.UID)
 	v.cfg.Report(Result{Pod: e.Pod, Outcome: decide.Released})
 }
 
@@ -183,7 +199,7 @@ func (a *admitter) words(e *entry) (reason, words string) {
 		}
 		return decide.ReasonWaitPlugin, a.voice.slow(e)
 	case e.State == record.PendingRelease:
-		return decide.ReasonWaitPlugin, a.pods.owed(e.Has.Pod)
+		return decide.ReasonWaitPlugin, owed(a.pods.stored.Owed, e.Has.Pod)
 	case e.State == record.Behind:
 		return a.voice.inLine(e, a.pods.find(e.After))
 	}
@@ -192,7 +208,7 @@ func (a *admitter) words(e *entry) (reason, words string) {
 
 // naming returns the message of a pod that waits, with the pods that are gone and hold some of its
 // claim until their release is recorded.
-func (p *pods) naming(d decide.Decision) string {
+func naming(p *pods, d decide.Decision) string {
 	if d.Reason != decide.ReasonWaitResources {
 		return d.Message
 	}
@@ -210,17 +226,17 @@ func (p *pods) naming(d decide.Decision) string {
 	if len(names) > 0 {
 		message += "; being released: " + strings.Join(names[:min(len(names), 3)], ", ")
 	}
-	if owed := p.owed(d.Claim); owed != "" {
+	if owed := owed(p.stored.Owed, d.Claim); owed != "" {
 		message += "; " + owed
 	}
 	return message
 }
 
 // owed names the devices of a claim of whose release plugins are still to hear; "": none.
-func (p *pods) owed(claim allocation.Pod) string {
+func owed(all []allocation.Owed, claim allocation.Pod) string {
 	var names []string
 	wanted := allocation.TakenBy(claim).Devices()
-	for _, o := range p.stored.Owed {
+	for _, o := range all {
 		for _, id := range o.IDs {
 			if wanted[o.Resource].Has(id) {
 				names = append(names, fmt.Sprintf("%s of %s, which %s/%s had", id, o.Resource,
