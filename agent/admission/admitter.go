@@ -30,8 +30,8 @@ type admitter struct {
 	changes changes
 }
 
-// tell tells the pod's record of an event.
-func (a *admitter) tell(ctx context.Context, e *entry, ev record.Event) {
+// Tell tells the pod's record of an event.
+func (a *admitter) Tell(ctx context.Context, e *entry, ev record.Event) {
 	_, recorded := a.pods.stored.Pods[e.Pod.UID]
 	now := time.Now()
 	next, effects := e.Step(ev, record.Conditions{
@@ -43,6 +43,15 @@ func (a *admitter) tell(ctx context.Context, e *entry, ev record.Event) {
 		a.do(ctx, e, f)
 	}
 }
+
+// Explain takes note of what explains a decision on the pod; final: the decision counts.
+func (a *admitter) Explain(e *entry, v verdict, final bool) { a.voice.of(e).explain(v, final) }
+
+// Snapshot returns what a decision beside this ledger depends on.
+func (a *admitter) Snapshot(l allocation.Ledger) decide.Snapshot { return a.cfg.snapshot(a.view, l) }
+
+// Lack returns what a pod lacks whose objects are followed.
+func (a *admitter) Lack(pod *v1.Pod) decide.Lack { return a.cfg.Needs.Lack(pod) }
 
 // do carries out an effect of the pod's last step.
 func (a *admitter) do(ctx context.Context, e *entry, f record.Effect) {
@@ -79,8 +88,8 @@ func (a *admitter) do(ctx context.Context, e *entry, f record.Effect) {
 		a.pods.remove(e)
 		a.voice.forget(e)
 	case record.Adopt:
-		s, r := a.cfg.snapshot(a.view, a.pods.ledger), a.pods.request(e)
-		a.tell(ctx, e, record.Decided{Decision: s.Adopt(&r, f.Err)})
+		s, r := a.Snapshot(a.pods.ledger), a.pods.request(e)
+		a.Tell(ctx, e, record.Decided{Decision: s.Adopt(&r, f.Err)})
 	case record.Preempt:
 		a.preempt(ctx, f.Decision)
 	case record.Free:
@@ -124,7 +133,7 @@ func (a *admitter) submitted(ctx context.Context, pod *v1.Pod, adopt bool) {
 		klog.FromContext(ctx).Info("Ignored a pod that was submitted while it is being released",
 			"pod", klog.KObj(pod), "podUID", pod.UID)
 	default:
-		a.tell(ctx, e, record.Resubmitted{Demand: a.cfg.demandOf(pod), Planned: a.cfg.demandOf(e.Planned(pod))})
+		a.Tell(ctx, e, record.Resubmitted{Demand: a.cfg.demandOf(pod), Planned: a.cfg.demandOf(e.Planned(pod))})
 	}
 }
 
@@ -143,7 +152,7 @@ func (a *admitter) released(ctx context.Context, uid types.UID) {
 			State: record.Terminating, Has: record.Reservation{Pod: held},
 		})
 	}
-	a.tell(ctx, e, record.Gone{})
+	a.Tell(ctx, e, record.Gone{})
 }
 
 // follow takes over what was recorded since.
@@ -171,11 +180,11 @@ func (a *admitter) sweep(ctx context.Context) {
 	for _, e := range slices.Clone(a.pods.order) {
 		if due := e.Tries.Due; !due.IsZero() && !now.Before(due) {
 			reason, words := a.words(e)
-			a.tell(ctx, e, record.Late{Reason: reason, Words: words})
+			a.Tell(ctx, e, record.Late{Reason: reason, Words: words})
 		}
 	}
 	for first := true; a.requeue(ctx, now) || first; first = false {
-		p := newPass(a, now)
+		p := newPass(a, surroundings{now, a.cfg.Wait, a.view}, a.pods)
 		for i, e := range slices.Clone(a.pods.order) {
 			if a.pods.queued == 0 {
 				break
@@ -216,7 +225,7 @@ func (a *admitter) answered(ctx context.Context, back answer) {
 		klog.FromContext(ctx).Info("Releasing resources is retried",
 			"pod", klog.KObj(e.Pod), "err", d.Err)
 	}
-	a.tell(ctx, e, back.event)
+	a.Tell(ctx, e, back.event)
 }
 
 // preempt ends the victims of a decision. They count as terminating from now on, so that none is
@@ -225,7 +234,7 @@ func (a *admitter) preempt(ctx context.Context, d decide.Decision) {
 	resource := d.Lacks()
 	for _, uid := range d.Victims {
 		if victim := a.pods.find(uid); victim != nil {
-			a.tell(ctx, victim, record.Left{})
+			a.Tell(ctx, victim, record.Left{})
 			a.cfg.Preempt(Preemption{Victim: victim.Pod, Critical: d.Pod, Resource: resource})
 		}
 	}
@@ -236,7 +245,7 @@ func (a *admitter) preempt(ctx context.Context, d decide.Decision) {
 func (a *admitter) outguess(ctx context.Context, e *entry, taken allocation.Taken) {
 	for _, o := range a.pods.order {
 		if o != e && o.guess.Overlaps(taken) {
-			a.tell(ctx, o, record.Outguessed{})
+			a.Tell(ctx, o, record.Outguessed{})
 		}
 	}
 }
@@ -252,7 +261,7 @@ func (a *admitter) unhear(ctx context.Context, about *entry, f record.Unhear) {
 			Container: o.FirstWith(resource), Resource: resource,
 		}
 		err := fmt.Errorf("asked about %s it said: %w", klog.KObj(about.Pod), f.Err)
-		a.tell(ctx, o, record.Unheard{Key: key, Err: err})
+		a.Tell(ctx, o, record.Unheard{Key: key, Err: err})
 		a.cfg.Unadvised(o.Pod, key, err)
 	}
 }

@@ -274,7 +274,7 @@ func TestWhatIsNotCreatedYetIsMadeGood(t *testing.T) {
 // before it and are decided on before it is.
 func TestPodThatRunsCountsAtOnce(t *testing.T) {
 	for _, runs := range []bool{true, false} {
-		of := newPods("boot-1", noClaims{})
+		of := newPods("boot-1", func(*v1.Pod) allocation.PodClaims { return allocation.PodClaims{} })
 		of.add(record.Record{Demand: decide.DemandOf(pod("a", "cpu=4"), nil, nil), Runs: runs})
 		requests := of.ledger.Requests(allocation.Held)
 		if counted := requests.Cpu().Value() == 4; counted != runs {

@@ -30,7 +30,8 @@ func audit(t testing.TB, q *Queue) {
 	if len(entries) > 10 {
 		entries = entries[len(entries)-10:]
 	}
-	pass := newPass(&q.admitter, time.Now())
+	a := &q.admitter
+	pass := newPass(a, surroundings{time.Now(), a.cfg.Wait, a.view}, a.pods)
 	all := wanting(q.admitter.pods.ledger.Resources())
 	for _, e := range append(slices.Clone(entries), &entry{Record: record.Record{Demand: decide.Demand{Pod: &v1.Pod{}}}}) {
 		at, ahead := slices.Index(q.admitter.pods.order, e), v1.ResourceList{}

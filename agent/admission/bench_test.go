@@ -65,7 +65,7 @@ func crowded(b *testing.B, pods int) (*Queue, *int) {
 	}
 	settle(b.Context(), q)
 	for _, e := range q.admitter.pods.order {
-		q.admitter.tell(b.Context(), e, record.Left{})
+		q.admitter.Tell(b.Context(), e, record.Left{})
 	}
 	wait(b, q, pods, "cpu=500m memory=1Mi example.com/gpu=1")
 	return q, planned

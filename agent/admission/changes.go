@@ -45,7 +45,7 @@ func (a *admitter) requeue(ctx context.Context, now time.Time) (found bool) {
 	a.changes = changes{}
 	w := waiters{changes: c, pods: a.pods, view: a.view}
 	if c.freed || c.devices.Len() > 0 {
-		w.free = decide.FreeIn(a.cfg.snapshot(a.view, a.pods.ledger))
+		w.free = decide.FreeIn(a.Snapshot(a.pods.ledger))
 	}
 	if c.machine {
 		found = a.recheck(ctx)
@@ -54,9 +54,9 @@ func (a *admitter) requeue(ctx context.Context, now time.Time) (found bool) {
 		concerned, expired := w.concerned(e), e.Waited(now) >= a.cfg.Wait
 		switch {
 		case expired && (e.State == record.Retrying || e.State == record.Deferred) && !e.IsEndless():
-			a.tell(ctx, e, record.Overdue{})
+			a.Tell(ctx, e, record.Overdue{})
 		case concerned, expired && e.State == record.Waiting:
-			a.tell(ctx, e, record.Moved{})
+			a.Tell(ctx, e, record.Moved{})
 		default:
 			continue
 		}
@@ -75,7 +75,7 @@ func (a *admitter) recheck(ctx context.Context) (found bool) {
 		}
 		switch e.State {
 		case record.Queued, record.Waiting, record.PendingRelease, record.Retrying:
-			a.tell(ctx, e, record.Remade{})
+			a.Tell(ctx, e, record.Remade{})
 			found = true
 		}
 	}

@@ -60,7 +60,7 @@ func (p *pass) unyielding(d *decide.Decision) *entry {
 			yield, ledger = append(yield, o), ledger.Without(o.Pod.UID)
 		}
 	}
-	s := p.cfg.snapshot(p.view, ledger).With(*d)
+	s := p.Snapshot(ledger).With(*d)
 	for _, o := range yield {
 		r := p.asks(o)
 		other := s.Decide(&r)

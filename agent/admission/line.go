@@ -143,7 +143,7 @@ func (p *pass) first(d *decide.Decision) (other *entry, turn bool) {
 	if d.Outcome == decide.Admit || guess == nil || !guess.Undecided() {
 		return nil, false
 	}
-	s := p.snapshot(p.pods.certain)
+	s := p.beside(p.pods.certain)
 	switch certain := s.Decide(&p.request); {
 	case certain.Outcome == decide.Admit,
 		certain.Outcome == decide.Wait && d.Outcome == decide.Reject:

@@ -15,8 +15,9 @@ import (
 
 // pass goes once through the pods in the order of arrival and decides on those that are queued.
 type pass struct {
-	*admitter
-	now time.Time
+	shell
+	surroundings
+	pods *pods
 	turn
 	// ahead sums the requests of earlier pods that have claims.
 	ahead v1.ResourceList
@@ -27,6 +28,25 @@ type pass struct {
 	line                           line
 	// displaced: the pods behind look for a place again.
 	displaced bool
+}
+
+// shell is the admission around the line.
+type shell interface {
+	// Tell tells a pod's record of an event. It returns when the effects have been carried out.
+	Tell(ctx context.Context, e *entry, ev record.Event)
+	// Explain takes note of a verdict on a pod; final: it counts.
+	Explain(e *entry, v verdict, final bool)
+	// Snapshot returns what a decision beside this ledger depends on.
+	Snapshot(allocation.Ledger) decide.Snapshot
+	// Lack returns what a pod lacks whose objects are followed.
+	Lack(*v1.Pod) decide.Lack
+}
+
+// surroundings stay as they are during a pass.
+type surroundings struct {
+	now  time.Time
+	wait time.Duration // how long a pod may wait; 0: pods do not wait
+	view decide.View
 }
 
 // turn says whose turn it is, and has what the decision takes of that pod.
@@ -48,9 +68,9 @@ type verdict struct {
 	took  time.Duration
 }
 
-func newPass(a *admitter, now time.Time) *pass {
+func newPass(sh shell, in surroundings, of *pods) *pass {
 	return &pass{
-		admitter: a, now: now,
+		shell: sh, surroundings: in, pods: of,
 		withoutLater: partial{out: func(of *pods, e *entry, passed bool) bool {
 			_, recorded := of.stored.Pods[e.Pod.UID]
 			return (e.Claims() && !recorded || e.Guesses()) && !passed
@@ -75,7 +95,7 @@ func (p *pass) take(ctx context.Context, e *entry, at int) {
 // turnOf returns the turn of the pod at this place.
 func (p *pass) turnOf(e *entry, at int) turn {
 	t := turn{
-		at: at, request: p.asks(e), patient: e.Waited(p.now) < p.cfg.Wait,
+		at: at, request: p.asks(e), patient: e.Waited(p.now) < p.wait,
 		chosen: e.Choices(), contested: p.view.Contested(e.Demand),
 	}
 	t.claims = allocation.TakenBy(t.request.Claim).Devices()
@@ -89,7 +109,7 @@ func (p *pass) turnOf(e *entry, at int) turn {
 // only for pods that run.
 func (p *pass) asks(e *entry) decide.Request {
 	r := p.pods.request(e)
-	if p.cfg.Wait <= 0 && !e.Runs {
+	if p.wait <= 0 && !e.Runs {
 		r.Own = p.view.WithoutAway(r.Own)
 	}
 	return r
@@ -99,41 +119,41 @@ func (p *pass) asks(e *entry) decide.Request {
 // what this one got.
 func (p *pass) attempt(ctx context.Context, e *entry) {
 	if e.Inquiry.Begun {
-		p.tell(ctx, e, record.Learned{Lack: p.cfg.Needs.Lack(e.Pod)})
+		p.Tell(ctx, e, record.Learned{Lack: p.Lack(e.Pod)})
 	}
 	p.turn = p.turnOf(e, p.at)
 	v, swaps := p.choose()
-	p.voice.of(e).considered(v)
-	if p.tell(ctx, e, record.Considered{Decision: v.Decision}); e.State != record.Queued {
+	p.Explain(e, v, false)
+	if p.Tell(ctx, e, record.Considered{Decision: v.Decision}); e.State != record.Queued {
 		return
 	}
 	if behind, ok := p.before(&v.Decision); ok {
-		p.tell(ctx, e, behind)
+		p.Tell(ctx, e, behind)
 		return
 	}
 	v, taken := p.reconsider(v)
-	p.voice.of(e).decided(v)
-	p.tell(ctx, e, record.Decided{Decision: v.Decision, Contested: p.claimsAny})
+	p.Explain(e, v, true)
+	p.Tell(ctx, e, record.Decided{Decision: v.Decision, Contested: p.claimsAny})
 	if taken != nil && e.State != record.Deferred {
 		p.displace(ctx, *taken)
 	}
 	if e.State == record.Allocating {
 		for o, claim := range swaps {
-			p.tell(ctx, o, record.Exchanged{Pod: claim})
+			p.Tell(ctx, o, record.Exchanged{Pod: claim})
 		}
 	}
 }
 
-// snapshot returns what a decision on the pod beside this ledger depends on.
-func (p *pass) snapshot(ledger allocation.Ledger) decide.Snapshot {
-	s := p.cfg.snapshot(p.view, ledger)
+// beside returns what a decision on the pod beside this ledger depends on.
+func (p *pass) beside(ledger allocation.Ledger) decide.Snapshot {
+	s := p.Snapshot(ledger)
 	s.Ahead, s.Patient = p.ahead, p.patient
 	return s
 }
 
 // decide decides on the pod beside what the ledger has.
 func (p *pass) decide(ledger allocation.Ledger) verdict {
-	s, r := p.snapshot(ledger), p.request
+	s, r := p.beside(ledger), p.request
 	began := time.Now()
 	d := s.Decide(&r)
 	return verdict{d, decide.BasisOf(s, r, d), time.Since(began)}
@@ -171,14 +191,14 @@ func (p *pass) reconsider(v verdict) (out verdict, taken *allocation.Taken) {
 // longer active: to it they are free.
 func (p *pass) planPendingRelease() (held allocation.Pod, ok bool) {
 	owed := p.pods.stored.Owed
-	if p.cfg.Wait > 0 || len(owed) == 0 && !p.pods.anyGoesNow() {
+	if p.wait > 0 || len(owed) == 0 && !p.pods.anyGoesNow() {
 		return allocation.Pod{}, false
 	}
 	ledger := p.withoutReleasing.upTo(p.at, p.pods)
 	for _, o := range owed {
 		ledger = ledger.Without(o.Entry())
 	}
-	s := p.snapshot(ledger)
+	s := p.beside(ledger)
 	s.Patient, s.Inventory = false, decide.Unasked(s.Inventory, p.request.Pod)
 	d := s.Decide(&p.request)
 	return d.Held, d.Outcome == decide.Admit
@@ -195,9 +215,9 @@ func (p *pass) displace(ctx context.Context, by allocation.Taken) {
 		switch {
 		case !o.Claims():
 		case movable && first:
-			p.tell(ctx, o, record.Displaced{Broken: has.Overlaps(by)})
+			p.Tell(ctx, o, record.Displaced{Broken: has.Overlaps(by)})
 		case (movable || o.State == record.Queued) && has.Overlaps(exact):
-			p.tell(ctx, o, record.Displaced{Broken: true})
+			p.Tell(ctx, o, record.Displaced{Broken: true})
 		}
 	}
 }

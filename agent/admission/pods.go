@@ -35,9 +35,8 @@ type pods struct {
 	claimsOf func(*v1.Pod) allocation.PodClaims
 }
 
-func newPods(bootID string, claims Claims) *pods {
-	return &pods{byUID: map[types.UID]*entry{}, bootID: bootID,
-		claimsOf: func(pod *v1.Pod) allocation.PodClaims { return claimsOf(claims, pod) }}
+func newPods(bootID string, claims func(*v1.Pod) allocation.PodClaims) *pods {
+	return &pods{byUID: map[types.UID]*entry{}, bootID: bootID, claimsOf: claims}
 }
 
 // find returns nil for a pod that is not known.

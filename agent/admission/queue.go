@@ -56,7 +56,9 @@ func New(cfg Config) *Queue {
 		cfg.Unadvised = func(*v1.Pod, allocation.AskKey, error) {}
 	}
 	q := &Queue{inbox: mailbox.New[message](), admitter: admitter{
-		cfg: cfg, pods: newPods(cfg.BootID, cfg.Claims),
+		cfg: cfg, pods: newPods(cfg.BootID, func(pod *v1.Pod) allocation.PodClaims {
+			return claimsOf(cfg.Claims, pod)
+		}),
 		calls: calls{cfg: cfg, done: mailbox.New[answer](), last: map[types.UID]call{}},
 		voice: voice{said: map[types.UID]*reported{}},
 	}}
@@ -137,7 +139,7 @@ func (q *Queue) Run(ctx context.Context) error {
 		}
 		a.sweep(ctx)
 		for _, reply := range q.looking { // after the pods that were submitted before
-			reply <- a.cfg.snapshot(a.view, a.pods.ledger)
+			reply <- a.Snapshot(a.pods.ledger)
 		}
 		q.looking = nil
 		timer.Reset(a.untilNext())
@@ -155,7 +157,7 @@ func (q *Queue) read(ctx context.Context) {
 			q.admitter.submitted(ctx, m.pod, m.adopt)
 		case leavePod:
 			if e := q.admitter.pods.find(m.uid); e != nil {
-				q.admitter.tell(ctx, e, record.Left{Ended: m.ended})
+				q.admitter.Tell(ctx, e, record.Left{Ended: m.ended})
 			}
 		case releasePod:
 			q.admitter.released(ctx, m.uid)

@@ -51,13 +51,13 @@ func (t *reported) newCause(r Result) bool {
 	return true
 }
 
-// considered takes note of a decision that does not count yet.
-func (t *reported) considered(v verdict) { t.basis, t.tried = v.basis, nil }
-
-// decided takes note of a decision.
-func (t *reported) decided(v verdict) {
+// explain takes note of a decision; final: it counts.
+func (t *reported) explain(v verdict, final bool) {
 	t.basis = v.basis
-	if v.Kind != decide.Checked {
+	switch {
+	case !final:
+		t.tried = nil
+	case v.Kind != decide.Checked:
 		t.tried = &Tried{Plan: v.Case.Plan, Err: v.Case.Err, Took: v.took}
 	}
 }
