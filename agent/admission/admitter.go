@@ -184,13 +184,7 @@ func (a *admitter) sweep(ctx context.Context) {
 		}
 	}
 	for first := true; a.requeue(ctx, now) || first; first = false {
-		p := newPass(a, surroundings{now, a.cfg.Wait, a.view}, a.pods)
-		for i, e := range slices.Clone(a.pods.order) {
-			if a.pods.queued == 0 {
-				break
-			}
-			p.take(ctx, e, i)
-		}
+		newPass(a, surroundings{now, a.cfg.Wait, a.view}, a.pods).run(ctx)
 	}
 }
 

@@ -62,7 +62,7 @@ func audit(t testing.TB, q *Queue) {
 			for _, o := range q.admitter.pods.order[at+1:] {
 				alone.Taken = withChosen(alone.Taken, o)
 			}
-			front := pass.withoutLater.upTo(at, q.admitter.pods).Beside(e.Pod.UID,
+			front := pass.front(at).Beside(e.Pod.UID,
 				q.admitter.pods.ledger.Resources())
 			same(t, fmt.Sprintf("%q before those behind", e.Pod.UID),
 				takenOnly(front.Taken), takenOnly(alone.Taken))

@@ -86,8 +86,8 @@ func (s *sure) upTo(at int, of *pods) allocation.Ledger {
 	return s.ledger
 }
 
-// pass takes note that the pod had its turn in the pass.
-func (l *line) pass(p *pass, e *entry) {
+// note takes note that the pod had its turn in the pass.
+func (l *line) note(p *pass, e *entry) {
 	if !e.Undecided() {
 		return
 	}

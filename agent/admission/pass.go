@@ -81,12 +81,25 @@ func newPass(sh shell, in surroundings, of *pods) *pass {
 	}
 }
 
+// run goes through the pods, up to the last that is queued.
+func (p *pass) run(ctx context.Context) {
+	for i, e := range slices.Clone(p.pods.order) {
+		if p.pods.queued == 0 {
+			return
+		}
+		p.take(ctx, e, i)
+	}
+}
+
+// front returns the ledger for a pod that takes what later pods claim or guess.
+func (p *pass) front(at int) allocation.Ledger { return p.withoutLater.upTo(at, p.pods) }
+
 // take decides on the pod at this place if it is queued.
 func (p *pass) take(ctx context.Context, e *entry, at int) {
 	if p.at = at; e.State == record.Queued {
 		p.attempt(ctx, e)
 	}
-	p.line.pass(p, e)
+	p.line.note(p, e)
 	if e.Claims() {
 		p.ahead = allocation.AddRequests(p.ahead, e.Requests)
 	}
@@ -170,7 +183,7 @@ func (p *pass) reconsider(v verdict) (out verdict, taken *allocation.Taken) {
 			v.Outcome, v.Kind, v.Claim = decide.Wait, decide.PendingRelease, held
 		}
 	case v.Kind == decide.Planned && p.request.Claimed:
-		v = p.decide(p.withoutLater.upTo(p.at, p.pods))
+		v = p.decide(p.front(p.at))
 		by := allocation.TakenBy(v.Claim)
 		switch {
 		case v.Outcome == decide.Reject:
