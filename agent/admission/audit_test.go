@@ -97,7 +97,7 @@ func auditRecords(t testing.TB, p *pods) {
 		}
 		var guess allocation.Taken
 		if e.Guesses() {
-			guess, want = allocation.TakenBy(e.Has.Pod), p.withCertain(e, want)
+			guess, want = allocation.TakenBy(e.Has.Pod), certainOf(e, p.stored, want)
 		}
 		if !reflect.DeepEqual(e.guess, guess) {
 			t.Errorf("pod %s guesses %v, want %v", e.Pod.UID, e.guess, guess)
@@ -112,6 +112,18 @@ func auditRecords(t testing.TB, p *pods) {
 	}
 	same(t, "without guesses", takenOnly(p.certain.Beside("", want.Resources()).Taken),
 		takenOnly(want.Beside("", want.Resources()).Taken))
+}
+
+// certainOf returns the ledger with what a pod that guesses has in any case.
+func certainOf(e *entry, stored allocation.State, l allocation.Ledger) allocation.Ledger {
+	recorded, known := stored.Pods[e.Pod.UID]
+	if !known && len(e.Chosen) == 0 {
+		return l.Without(e.Pod.UID)
+	}
+	entry, _ := l.Get(e.Pod.UID)
+	return l.With(e.Pod.UID, allocation.Entry{
+		Standing: entry.Standing, Assigned: withChosen(allocation.TakenBy(recorded), e),
+	})
 }
 
 // withChosen adds what was chosen for a pod among what it guesses.
