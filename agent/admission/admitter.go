@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/line"
 	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
@@ -22,7 +23,7 @@ import (
 // owns it.
 type admitter struct {
 	cfg   Config
-	pods  *pods
+	pods  *line.Pods
 	view  decide.View
 	calls calls
 	voice voice
@@ -31,21 +32,23 @@ type admitter struct {
 }
 
 // Tell tells the pod's record of an event.
-func (a *admitter) Tell(ctx context.Context, e *entry, ev record.Event) {
-	_, recorded := a.pods.stored.Pods[e.Pod.UID]
+func (a *admitter) Tell(ctx context.Context, e *line.Entry, ev record.Event) {
+	_, recorded := a.pods.Stored.Pods[e.Pod.UID]
 	now := time.Now()
 	next, effects := e.Step(ev, record.Conditions{
 		Now: now, Wait: a.cfg.Wait, BootID: a.cfg.BootID, View: a.view, Recorded: recorded,
 		Rereads: a.cfg.Reread != nil, Held: a.voice.repeats.until(ownerOf(e.Pod), now),
 	})
-	a.pods.set(e, next)
+	a.pods.Set(e, next)
 	for _, f := range effects {
 		a.do(ctx, e, f)
 	}
 }
 
 // Explain takes note of what explains a decision on the pod; final: the decision counts.
-func (a *admitter) Explain(e *entry, v verdict, final bool) { a.voice.of(e).explain(v, final) }
+func (a *admitter) Explain(e *line.Entry, v line.Verdict, final bool) {
+	a.voice.of(e).explain(v, final)
+}
 
 // Snapshot returns what a decision beside this ledger depends on.
 func (a *admitter) Snapshot(l allocation.Ledger) decide.Snapshot { return a.cfg.snapshot(a.view, l) }
@@ -54,7 +57,7 @@ func (a *admitter) Snapshot(l allocation.Ledger) decide.Snapshot { return a.cfg.
 func (a *admitter) Lack(pod *v1.Pod) decide.Lack { return a.cfg.Needs.Lack(pod) }
 
 // do carries out an effect of the pod's last step.
-func (a *admitter) do(ctx context.Context, e *entry, f record.Effect) {
+func (a *admitter) do(ctx context.Context, e *line.Entry, f record.Effect) {
 	switch f := f.(type) {
 	case record.Ask:
 		pod := e.Pod
@@ -68,7 +71,7 @@ func (a *admitter) do(ctx context.Context, e *entry, f record.Effect) {
 		pod := e.Pod
 		a.start(ctx, e, func(ctx context.Context) record.Event { return a.calls.assign(ctx, pod, f.Pod) })
 	case record.DropRecord:
-		stored := a.pods.stored.Pods[e.Pod.UID]
+		stored := a.pods.Stored.Pods[e.Pod.UID]
 		a.calls.start(ctx, e.Pod.UID, time.Time{}, func(ctx context.Context) record.Event {
 			return a.calls.drop(ctx, stored)
 		})
@@ -85,10 +88,10 @@ func (a *admitter) do(ctx context.Context, e *entry, f record.Effect) {
 		a.voice.reject(e, f.Rejection)
 	case record.Forget:
 		a.cfg.Claims.Release(e.Pod.UID)
-		a.pods.remove(e)
+		a.pods.Remove(e)
 		a.voice.forget(e)
 	case record.Adopt:
-		s, r := a.Snapshot(a.pods.ledger), a.pods.request(e)
+		s, r := a.Snapshot(a.pods.Ledger), a.pods.Request(e)
 		a.Tell(ctx, e, record.Decided{Decision: s.Adopt(&r, f.Err)})
 	case record.Preempt:
 		a.preempt(ctx, f.Decision)
@@ -105,7 +108,7 @@ func (a *admitter) do(ctx context.Context, e *entry, f record.Effect) {
 
 // start runs a call for the pod. The first one takes what it takes, later ones end at the pod's
 // deadline.
-func (a *admitter) start(ctx context.Context, e *entry, f func(context.Context) record.Event) {
+func (a *admitter) start(ctx context.Context, e *line.Entry, f func(context.Context) record.Event) {
 	var deadline time.Time
 	if e.Tries.Retries > 0 && a.cfg.Wait > 0 {
 		deadline = e.Tries.Since.Add(a.cfg.Wait)
@@ -115,20 +118,20 @@ func (a *admitter) start(ctx context.Context, e *entry, f func(context.Context) 
 
 // submitted takes in a pod that is new or requests something else.
 func (a *admitter) submitted(ctx context.Context, pod *v1.Pod, adopt bool) {
-	e := a.pods.find(pod.UID)
+	e := a.pods.Find(pod.UID)
 	if claim.Any(pod) && (e == nil || !e.State.Goes()) {
 		a.cfg.Claims.Begin(pod)
 	}
 	switch {
 	case e == nil:
-		held, stored := a.pods.stored.Pods[pod.UID]
+		held, stored := a.pods.Stored.Pods[pod.UID]
 		a.changes.stays = a.changes.stays || stored
 		r := record.Record{
 			Demand: a.cfg.demandOf(pod), Tries: record.Tries{Since: time.Now()},
-			Runs: adopt && !a.pods.isVoid(held),
+			Runs: adopt && !a.pods.IsVoid(held),
 		}
 		a.inquire(&r, stored)
-		a.pods.add(r)
+		a.pods.Add(r)
 	case e.State.Goes():
 		klog.FromContext(ctx).Info("Ignored a pod that was submitted while it is being released",
 			"pod", klog.KObj(pod), "podUID", pod.UID)
@@ -139,15 +142,15 @@ func (a *admitter) submitted(ctx context.Context, pod *v1.Pod, adopt bool) {
 
 // released gives back what a pod has, also one that only the store knows.
 func (a *admitter) released(ctx context.Context, uid types.UID) {
-	e := a.pods.find(uid)
+	e := a.pods.Find(uid)
 	if e == nil {
-		held, stored := a.pods.stored.Pods[uid]
+		held, stored := a.pods.Stored.Pods[uid]
 		if !stored {
 			held.UID = uid
 			a.cfg.Report(Result{Pod: held.Reference(), Outcome: decide.Released})
 			return
 		}
-		e = a.pods.add(record.Record{
+		e = a.pods.Add(record.Record{
 			Demand: a.cfg.demandOf(held.Reference()), Tries: record.Tries{Since: time.Now()},
 			State: record.Terminating, Has: record.Reservation{Pod: held},
 		})
@@ -157,7 +160,7 @@ func (a *admitter) released(ctx context.Context, uid types.UID) {
 
 // follow takes over what was recorded since.
 func (a *admitter) follow() {
-	if a.pods.follow(a.cfg.Store.State()) {
+	if a.pods.Follow(a.cfg.Store.State()) {
 		a.changes.freed = true
 	}
 }
@@ -177,21 +180,21 @@ func (a *admitter) sweep(ctx context.Context) {
 	now := time.Now()
 	a.follow()
 	a.changes.look(&a.view, a.cfg.view())
-	for _, e := range slices.Clone(a.pods.order) {
+	for _, e := range slices.Clone(a.pods.Order) {
 		if due := e.Tries.Due; !due.IsZero() && !now.Before(due) {
 			reason, words := a.words(e)
 			a.Tell(ctx, e, record.Late{Reason: reason, Words: words})
 		}
 	}
 	for first := true; a.requeue(ctx, now) || first; first = false {
-		newPass(a, surroundings{now, a.cfg.Wait, a.view}, a.pods).run(ctx)
+		line.NewPass(a, line.Surroundings{Now: now, Wait: a.cfg.Wait, View: a.view}, a.pods).Run(ctx)
 	}
 }
 
 // untilNext returns the time to the next deadline or retry.
 func (a *admitter) untilNext() time.Duration {
 	next := time.Hour
-	for _, e := range a.pods.order {
+	for _, e := range a.pods.Order {
 		switch {
 		case e.IsEndless():
 		case e.State == record.Waiting, e.State == record.Retrying, e.State == record.Deferred:
@@ -207,7 +210,7 @@ func (a *admitter) untilNext() time.Duration {
 // answered tells the pod's record what a goroutine brought back. Once the agent stops only releases
 // go on.
 func (a *admitter) answered(ctx context.Context, back answer) {
-	e := a.pods.find(back.pod)
+	e := a.pods.Find(back.pod)
 	if !a.calls.take(back) || e == nil || !e.State.UnderWay() {
 		return // late
 	}
@@ -227,7 +230,7 @@ func (a *admitter) answered(ctx context.Context, back answer) {
 func (a *admitter) preempt(ctx context.Context, d decide.Decision) {
 	resource := d.Lacks()
 	for _, uid := range d.Victims {
-		if victim := a.pods.find(uid); victim != nil {
+		if victim := a.pods.Find(uid); victim != nil {
 			a.Tell(ctx, victim, record.Left{})
 			a.cfg.Preempt(Preemption{Victim: victim.Pod, Critical: d.Pod, Resource: resource})
 		}
@@ -236,17 +239,17 @@ func (a *admitter) preempt(ctx context.Context, d decide.Decision) {
 
 // outguess takes from other pods the guesses that the pod gets, whatever their state: none keeps a
 // guess that is no longer free. Those in line make another one.
-func (a *admitter) outguess(ctx context.Context, e *entry, taken allocation.Taken) {
-	for _, o := range a.pods.order {
-		if o != e && o.guess.Overlaps(taken) {
+func (a *admitter) outguess(ctx context.Context, e *line.Entry, taken allocation.Taken) {
+	for _, o := range a.pods.Order {
+		if o != e && o.Guess.Overlaps(taken) {
 			a.Tell(ctx, o, record.Outguessed{})
 		}
 	}
 }
 
 // unhear has nobody in line wait for a plugin that did not answer about a pod in time.
-func (a *admitter) unhear(ctx context.Context, about *entry, f record.Unhear) {
-	for _, o := range a.pods.order {
+func (a *admitter) unhear(ctx context.Context, about *line.Entry, f record.Unhear) {
+	for _, o := range a.pods.Order {
 		resource := f.Key.Resource
 		if o.State != record.Behind || o.Least[resource] == 0 || o.Preferences.Silent.Has(resource) {
 			continue

@@ -13,7 +13,6 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/admission/decide"
-	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
 )
@@ -266,19 +265,6 @@ func TestWhatIsNotCreatedYetIsMadeGood(t *testing.T) {
 					}
 				})
 			})
-		}
-	}
-}
-
-// What a pod that runs requests counts from the moment that it is known, also for those who came
-// before it and are decided on before it is.
-func TestPodThatRunsCountsAtOnce(t *testing.T) {
-	for _, runs := range []bool{true, false} {
-		of := newPods("boot-1", func(*v1.Pod) allocation.PodClaims { return allocation.PodClaims{} })
-		of.add(record.Record{Demand: decide.DemandOf(pod("a", "cpu=4"), nil, nil), Runs: runs})
-		requests := of.ledger.Requests(allocation.Held)
-		if counted := requests.Cpu().Value() == 4; counted != runs {
-			t.Errorf("runs: %v, and %s CPUs count", runs, requests.Cpu())
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/line"
 	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/internal/podtest"
@@ -26,96 +27,96 @@ import (
 // pod: for the pods that came last, and for one more. It is called at the start of a round.
 func audit(t testing.TB, q *Queue) {
 	t.Helper()
-	entries := q.admitter.pods.order
+	entries := q.admitter.pods.Order
 	if len(entries) > 10 {
 		entries = entries[len(entries)-10:]
 	}
 	a := &q.admitter
-	pass := newPass(a, surroundings{time.Now(), a.cfg.Wait, a.view}, a.pods)
-	all := wanting(q.admitter.pods.ledger.Resources())
-	for _, e := range append(slices.Clone(entries), &entry{Record: record.Record{Demand: decide.Demand{Pod: &v1.Pod{}}}}) {
-		at, ahead := slices.Index(q.admitter.pods.order, e), v1.ResourceList{}
-		for i, o := range q.admitter.pods.order {
+	pass := line.NewPass(a, line.Surroundings{Now: time.Now(), Wait: a.cfg.Wait, View: a.view}, a.pods)
+	all := wanting(q.admitter.pods.Ledger.Resources())
+	for _, e := range append(slices.Clone(entries), &line.Entry{Record: record.Record{Demand: decide.Demand{Pod: &v1.Pod{}}}}) {
+		at, ahead := slices.Index(q.admitter.pods.Order, e), v1.ResourceList{}
+		for i, o := range q.admitter.pods.Order {
 			if o.Claims() && (i < at || at < 0) {
 				ahead = allocation.AddRequests(ahead, o.Requests)
 			}
 		}
-		s := q.admitter.cfg.snapshot(q.admitter.view, q.admitter.pods.ledger)
+		s := q.admitter.cfg.snapshot(q.admitter.view, q.admitter.pods.Ledger)
 		r := decide.Request{Pod: all, In: e.Pod.UID}
 		s.Ahead = ahead
-		want := q.recounted(e, both(func(*entry) bool { return true }))
-		want.Others = q.counted(e, func(o *entry) bool {
-			return !o.Claims() || at < 0 || slices.Index(q.admitter.pods.order, o) < at
+		want := q.recounted(e, both(func(*line.Entry) bool { return true }))
+		want.Others = q.counted(e, func(o *line.Entry) bool {
+			return !o.Claims() || at < 0 || slices.Index(q.admitter.pods.Order, o) < at
 		}).Others
 		same(t, fmt.Sprintf("%q now", e.Pod.UID), s.Now(&r), want)
 		if at >= 0 {
-			alone := q.recounted(e, func(o *entry) (counts, recorded bool) {
-				if o == nil || slices.Index(q.admitter.pods.order, o) < at {
+			alone := q.recounted(e, func(o *line.Entry) (counts, recorded bool) {
+				if o == nil || slices.Index(q.admitter.pods.Order, o) < at {
 					return true, true
 				}
 				if !o.Claims() {
 					return !o.Guesses(), true
 				}
-				_, recorded = q.admitter.pods.stored.Pods[o.Pod.UID]
+				_, recorded = q.admitter.pods.Stored.Pods[o.Pod.UID]
 				return recorded, recorded
 			})
-			for _, o := range q.admitter.pods.order[at+1:] {
+			for _, o := range q.admitter.pods.Order[at+1:] {
 				alone.Taken = withChosen(alone.Taken, o)
 			}
-			front := pass.front(at).Beside(e.Pod.UID,
-				q.admitter.pods.ledger.Resources())
+			front := pass.Front(at).Beside(e.Pod.UID,
+				q.admitter.pods.Ledger.Resources())
 			same(t, fmt.Sprintf("%q before those behind", e.Pod.UID),
 				takenOnly(front.Taken), takenOnly(alone.Taken))
 		}
 		if !e.State.Goes() {
 			same(t, fmt.Sprintf("%q later", e.Pod.UID), s.Later(&r),
-				q.recounted(e, both(func(o *entry) bool { return o != nil && !o.State.Goes() })))
+				q.recounted(e, both(func(o *line.Entry) bool { return o != nil && !o.State.Goes() })))
 		}
 	}
 	owed := sets.New[types.UID]()
-	for _, o := range q.admitter.pods.stored.Owed {
+	for _, o := range q.admitter.pods.Stored.Owed {
 		owed.Insert(o.Entry())
 	}
 	auditRecords(t, q.admitter.pods)
-	for uid := range q.admitter.pods.ledger.All() {
+	for uid := range q.admitter.pods.Ledger.All() {
 		if owed.Has(uid) {
 			continue
 		}
-		if _, stored := q.admitter.pods.stored.Pods[uid]; q.admitter.pods.find(uid) == nil && !stored {
+		if _, stored := q.admitter.pods.Stored.Pods[uid]; q.admitter.pods.Find(uid) == nil && !stored {
 			t.Errorf("pod %s is gone and in the ledger", uid)
 		}
 	}
 }
 
 // auditRecords compares what follows the records with what is made of them anew.
-func auditRecords(t testing.TB, p *pods) {
+func auditRecords(t testing.TB, p *line.Pods) {
 	t.Helper()
-	want, count := p.ledger, 0
-	for _, e := range p.order {
+	want, count := p.Ledger, 0
+	for _, e := range p.Order {
 		if e.State == record.Queued {
 			count++
 		}
 		var guess allocation.Taken
 		if e.Guesses() {
-			guess, want = allocation.TakenBy(e.Has.Pod), certainOf(e, p.stored, want)
+			guess, want = allocation.TakenBy(e.Has.Pod), certainOf(e, p.Stored, want)
 		}
-		if !reflect.DeepEqual(e.guess, guess) {
-			t.Errorf("pod %s guesses %v, want %v", e.Pod.UID, e.guess, guess)
+		if !reflect.DeepEqual(e.Guess, guess) {
+			t.Errorf("pod %s guesses %v, want %v", e.Pod.UID, e.Guess, guess)
 		}
 	}
-	if p.queued != count {
-		t.Errorf("%d pods count as queued, want %d", p.queued, count)
+	if p.Queued != count {
+		t.Errorf("%d pods count as queued, want %d", p.Queued, count)
 	}
 	list := func(l allocation.Ledger) map[types.UID]*allocation.Entry { return maps.Collect(l.All()) }
-	if !reflect.DeepEqual(list(p.certain), list(want)) {
-		t.Errorf("without guesses pods have %v, want %v", list(p.certain), list(want))
+	if !reflect.DeepEqual(list(p.Certain), list(want)) {
+		t.Errorf("without guesses pods have %v, want %v", list(p.Certain), list(want))
 	}
-	same(t, "without guesses", takenOnly(p.certain.Beside("", want.Resources()).Taken),
+	same(t, "without guesses", takenOnly(p.Certain.Beside("", want.Resources()).Taken),
 		takenOnly(want.Beside("", want.Resources()).Taken))
 }
 
 // certainOf returns the ledger with what a pod that guesses has in any case.
-func certainOf(e *entry, stored allocation.State, l allocation.Ledger) allocation.Ledger {
+func certainOf(e *line.Entry, stored allocation.State, l allocation.Ledger) allocation.Ledger {
 	recorded, known := stored.Pods[e.Pod.UID]
 	if !known && len(e.Chosen) == 0 {
 		return l.Without(e.Pod.UID)
@@ -127,7 +128,7 @@ func certainOf(e *entry, stored allocation.State, l allocation.Ledger) allocatio
 }
 
 // withChosen adds what was chosen for a pod among what it guesses.
-func withChosen(to allocation.Taken, e *entry) allocation.Taken {
+func withChosen(to allocation.Taken, e *line.Entry) allocation.Taken {
 	if !e.Guesses() {
 		return to
 	}
@@ -151,17 +152,17 @@ func takenOnly(taken allocation.Taken) allocation.Room {
 }
 
 // both has what is recorded of a pod count where the pod counts.
-func both(counts func(*entry) bool) func(*entry) (counts, recorded bool) {
-	return func(o *entry) (bool, bool) { c := counts(o); return c, c }
+func both(counts func(*line.Entry) bool) func(*line.Entry) (counts, recorded bool) {
+	return func(o *line.Entry) (bool, bool) { c := counts(o); return c, c }
 }
 
 // recounted asks every other pod that counts, and what is recorded of it where that counts; nil is one
 // that only the store knows, be it as one that is gone and of which plugins are to hear.
-func (q *Queue) recounted(e *entry, counts func(*entry) (counts, recorded bool)) allocation.Room {
-	room := q.counted(e, func(o *entry) bool { c, _ := counts(o); return c })
+func (q *Queue) recounted(e *line.Entry, counts func(*line.Entry) (counts, recorded bool)) allocation.Room {
+	room := q.counted(e, func(o *line.Entry) bool { c, _ := counts(o); return c })
 	known := map[types.UID]bool{e.Pod.UID: true}
 	var held []allocation.Pod
-	for _, o := range q.admitter.pods.order {
+	for _, o := range q.admitter.pods.Order {
 		known[o.Pod.UID] = true
 		if o == e {
 			continue
@@ -170,17 +171,17 @@ func (q *Queue) recounted(e *entry, counts func(*entry) (counts, recorded bool))
 		if has && len(o.Has.Pod.Containers) > 0 {
 			held = append(held, o.Has.Pod)
 		}
-		if p, ok := q.admitter.pods.stored.Pods[o.Pod.UID]; ok && recorded {
+		if p, ok := q.admitter.pods.Stored.Pods[o.Pod.UID]; ok && recorded {
 			held = append(held, p)
 		}
 	}
 	unknown, _ := counts(nil)
-	for uid, p := range q.admitter.pods.stored.Pods {
+	for uid, p := range q.admitter.pods.Stored.Pods {
 		if !known[uid] && unknown {
 			held = append(held, p)
 		}
 	}
-	for _, o := range q.admitter.pods.stored.Owed {
+	for _, o := range q.admitter.pods.Stored.Owed {
 		if unknown {
 			held = append(held, allocation.Pod{Containers: map[string]allocation.Container{
 				"gone": {allocation.Devices{{Resource: o.Resource, IDs: o.IDs}}},
@@ -191,9 +192,9 @@ func (q *Queue) recounted(e *entry, counts func(*entry) (counts, recorded bool))
 	return room
 }
 
-func (q *Queue) counted(e *entry, counts func(*entry) bool) (room allocation.Room) {
+func (q *Queue) counted(e *line.Entry, counts func(*line.Entry) bool) (room allocation.Room) {
 	staying, leaving, claimed := v1.ResourceList{}, v1.ResourceList{}, v1.ResourceList{}
-	for _, o := range q.admitter.pods.order {
+	for _, o := range q.admitter.pods.Order {
 		if o == e || !o.Counts() || !counts(o) {
 			continue
 		}
@@ -274,14 +275,14 @@ func TestAuditFindsWhatIsWrong(t *testing.T) {
 		defer d.stop()
 		d.queue.Submit(pod("a", "cpu=2"), false)
 		d.expect("a Admit")
-		right := d.queue.admitter.pods.ledger
+		right := d.queue.admitter.pods.Ledger
 		e, _ := right.Get("a")
 		for _, wrong := range []allocation.Entry{
 			{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}},
 			{Assigned: e.Assigned},
 			{Assigned: e.Assigned, Requests: e.Requests, Standing: allocation.Terminating},
 		} {
-			d.queue.admitter.pods.ledger = right.With("a", wrong)
+			d.queue.admitter.pods.Ledger = right.With("a", wrong)
 			found := &finds{TB: t}
 			audit(found, d.queue)
 			if !found.any {

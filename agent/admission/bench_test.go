@@ -64,7 +64,7 @@ func crowded(b *testing.B, pods int) (*Queue, *int) {
 		q.Submit(pod(fmt.Sprint("old-", i), "cpu=500m memory=1Mi example.com/gpu=2"), false)
 	}
 	settle(b.Context(), q)
-	for _, e := range q.admitter.pods.order {
+	for _, e := range q.admitter.pods.Order {
 		q.admitter.Tell(b.Context(), e, record.Left{})
 	}
 	wait(b, q, pods, "cpu=500m memory=1Mi example.com/gpu=1")
@@ -79,7 +79,7 @@ func wait(b *testing.B, q *Queue, pods int, limits string) {
 	}
 	settle(b.Context(), q)
 	waits := 0
-	for _, e := range q.admitter.pods.order {
+	for _, e := range q.admitter.pods.Order {
 		if e.State == record.Waiting {
 			waits++
 		}
@@ -129,7 +129,7 @@ func settle(ctx context.Context, q *Queue) {
 }
 
 func (q *Queue) under() bool {
-	for _, e := range q.admitter.pods.order {
+	for _, e := range q.admitter.pods.Order {
 		if e.State.UnderWay() {
 			return true
 		}
@@ -154,7 +154,7 @@ func BenchmarkRelease(b *testing.B) {
 	released := 0
 	var busy time.Duration
 	for b.Loop() {
-		q.Release(q.admitter.pods.order[0].Pod.UID)
+		q.Release(q.admitter.pods.Order[0].Pod.UID)
 		q.read(b.Context())
 		<-q.admitter.calls.done.Wake()
 		began := spent(b)
@@ -222,7 +222,7 @@ func BenchmarkBreak(b *testing.B) {
 					busy += spent(b) - began
 					b.StopTimer()
 					rejections := 0
-					for _, e := range q.admitter.pods.order {
+					for _, e := range q.admitter.pods.Order {
 						if e.State == record.Rejected {
 							rejections++
 						}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/line"
 	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 )
@@ -45,12 +46,12 @@ func (a *admitter) requeue(ctx context.Context, now time.Time) (found bool) {
 	a.changes = changes{}
 	w := waiters{changes: c, pods: a.pods, view: a.view}
 	if c.freed || c.devices.Len() > 0 {
-		w.free = decide.FreeIn(a.Snapshot(a.pods.ledger))
+		w.free = decide.FreeIn(a.Snapshot(a.pods.Ledger))
 	}
 	if c.machine {
 		found = a.recheck(ctx)
 	}
-	for _, e := range a.pods.order {
+	for _, e := range a.pods.Order {
 		concerned, expired := w.concerned(e), e.Waited(now) >= a.cfg.Wait
 		switch {
 		case expired && (e.State == record.Retrying || e.State == record.Deferred) && !e.IsEndless():
@@ -69,7 +70,7 @@ func (a *admitter) requeue(ctx context.Context, now time.Time) (found bool) {
 // core whose other thread has come online. They look for a place again in the order of arrival, and
 // Allocate is called again. It reports whether there are such pods.
 func (a *admitter) recheck(ctx context.Context) (found bool) {
-	for _, e := range a.pods.order {
+	for _, e := range a.pods.Order {
 		if e.Runs || a.view.Sound(e.Pod, e.Has.Pod) {
 			continue
 		}
@@ -85,7 +86,7 @@ func (a *admitter) recheck(ctx context.Context) (found bool) {
 // waiters finds the pods that changes concern. It is asked about each in the order of arrival.
 type waiters struct {
 	changes
-	pods *pods
+	pods *line.Pods
 	view decide.View
 	// free counts what nobody has; nil: no more than before. ahead sums the claims of earlier pods.
 	free  *decide.Free
@@ -93,7 +94,7 @@ type waiters struct {
 }
 
 // concerned reports whether the changes may change something for the pod.
-func (w *waiters) concerned(e *entry) bool {
+func (w *waiters) concerned(e *line.Entry) bool {
 	all := w.stays || w.machine
 	switch e.State {
 	case record.Waiting, record.PendingRelease:
@@ -103,10 +104,10 @@ func (w *waiters) concerned(e *entry) bool {
 			return true
 		}
 		nobody := e.Cause == decide.ReasonWaitResources &&
-			w.pods.ledger.Pods(allocation.Terminating) == 0
+			w.pods.Ledger.Pods(allocation.Terminating) == 0
 		return w.freed && (nobody || e.State == record.PendingRelease)
 	case record.Behind:
-		return all || !w.pods.isBehind(e, w.view)
+		return all || !w.pods.IsBehind(e, w.view)
 	case record.Retrying:
 		return all || e.Wants(w.devices) || w.claimsChanged(e)
 	case record.Deferred:
@@ -120,7 +121,7 @@ func (w *waiters) concerned(e *entry) bool {
 }
 
 // fits reports whether the pod, which has a claim, may have a place.
-func (w *waiters) fits(e *entry) bool {
+func (w *waiters) fits(e *line.Entry) bool {
 	if w.free == nil {
 		return false
 	}
@@ -131,7 +132,7 @@ func (w *waiters) fits(e *entry) bool {
 
 // indifferent reports whether other devices change nothing for a pod without a place: it waits for
 // what terminating pods hold, and its claim is good.
-func (w *waiters) indifferent(e *entry) bool {
-	own, _ := w.pods.ledger.Get(e.Pod.UID)
+func (w *waiters) indifferent(e *line.Entry) bool {
+	own, _ := w.pods.Ledger.Get(e.Pod.UID)
 	return e.Cause == decide.ReasonWaitResources && w.view.Healthy(own.Assigned.Devices())
 }

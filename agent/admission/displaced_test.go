@@ -70,9 +70,9 @@ func TestAClaimBesideTheOneThatStaysIsKept(t *testing.T) {
 		c.set(func() { c.lacks["a"] = noDriver })
 		d.queue.Poke() // so that it is decided on while the second waits
 		d.now("a Wait " + claim.ReasonWaitDriver)
-		if of := d.queue.admitter.pods; of.find("c").State != record.Inquiring ||
-			len(of.find("b").Has.Pod.Containers["main"].Memory()) != 1 {
-			t.Errorf("c is %v, b has %v", of.find("c").State, of.find("b").Has.Pod)
+		if of := d.queue.admitter.pods; of.Find("c").State != record.Inquiring ||
+			len(of.Find("b").Has.Pod.Containers["main"].Memory()) != 1 {
+			t.Errorf("c is %v, b has %v", of.Find("c").State, of.Find("b").Has.Pod)
 		}
 		time.Sleep(record.LookTimeout)
 		synctest.Wait()

@@ -1,14 +1,15 @@
 // Package admission admits pods, has them wait, or rejects them.
 //
-// Four rooms share the work:
+// Five rooms share the work:
 //
 //   - decide decides on one pod: a pure function of a Snapshot (the node, the handlers and the
 //     allocation.Ledger of what pods have) and a Request.
 //   - handlers has the checks that come before resources, a function each.
 //   - record is the life of one pod: a pure function of its record and an event, which returns the next
 //     record and effects.
-//   - This package has the queue. The admitter tells records of events and carries the effects out. A
-//     pass asks for the decisions, in the order of arrival.
+//   - line has the pods in the order of arrival and their ledger; a pass asks for the decisions.
+//   - This package has the queue. The admitter tells records of events, carries the effects out and
+//     reports outcomes.
 //
 // One goroutine, Run, owns all of it and never waits: a goroutine for each pod asks plugins and
 // commits assignments, and sends an event back. So a plugin that hangs holds up the pods that need it,

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/numalet/numalet/agent/admission/line"
 	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/topology"
@@ -27,7 +28,7 @@ func BenchmarkLine(b *testing.B) {
 					q.Submit(pod(fmt.Sprint("new-", i), "cpu=1 memory=64Mi example.com/gpu=1"), false)
 				}
 				settle(b.Context(), q)
-				for slices.ContainsFunc(q.admitter.pods.order, func(e *entry) bool {
+				for slices.ContainsFunc(q.admitter.pods.Order, func(e *line.Entry) bool {
 					return e.State != record.Admitted
 				}) {
 					settle(b.Context(), q)

@@ -379,8 +379,8 @@ func testGivenGuess(t *testing.T, dir string) {
 		t.Fatalf("said %q", said)
 	}
 	pods := d.queue.admitter.pods
-	has, first := pods.find("asked").Has.Pod, d.store.State().Pods["first"]
-	if state := pods.find("asked").State; state != record.Inquiring {
+	has, first := pods.Find("asked").Has.Pod, d.store.State().Pods["first"]
+	if state := pods.Find("asked").State; state != record.Inquiring {
 		t.Fatalf("the pod that was asked about is %s", state)
 	}
 	if allocation.TakenBy(has).Overlaps(allocation.TakenBy(first)) {

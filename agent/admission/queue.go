@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/line"
 	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/explain"
@@ -56,7 +57,7 @@ func New(cfg Config) *Queue {
 		cfg.Unadvised = func(*v1.Pod, allocation.AskKey, error) {}
 	}
 	q := &Queue{inbox: mailbox.New[message](), admitter: admitter{
-		cfg: cfg, pods: newPods(cfg.BootID, func(pod *v1.Pod) allocation.PodClaims {
+		cfg: cfg, pods: line.New(cfg.BootID, func(pod *v1.Pod) allocation.PodClaims {
 			return claimsOf(cfg.Claims, pod)
 		}),
 		calls: calls{cfg: cfg, done: mailbox.New[answer](), last: map[types.UID]call{}},
@@ -139,7 +140,7 @@ func (q *Queue) Run(ctx context.Context) error {
 		}
 		a.sweep(ctx)
 		for _, reply := range q.looking { // after the pods that were submitted before
-			reply <- a.Snapshot(a.pods.ledger)
+			reply <- a.Snapshot(a.pods.Ledger)
 		}
 		q.looking = nil
 		timer.Reset(a.untilNext())
@@ -156,7 +157,7 @@ func (q *Queue) read(ctx context.Context) {
 		case submitPod:
 			q.admitter.submitted(ctx, m.pod, m.adopt)
 		case leavePod:
-			if e := q.admitter.pods.find(m.uid); e != nil {
+			if e := q.admitter.pods.Find(m.uid); e != nil {
 				q.admitter.Tell(ctx, e, record.Left{Ended: m.ended})
 			}
 		case releasePod:

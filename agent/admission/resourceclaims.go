@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/admission/line"
 	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/claims/claim"
@@ -64,7 +65,7 @@ func (c *calls) prepare(ctx context.Context, pod *v1.Pod, reserved allocation.Po
 }
 
 // unprepared says that drivers take their time to prepare claims; "": nothing.
-func (v *voice) unprepared(e *entry) string {
+func (v *voice) unprepared(e *line.Entry) string {
 	if v.cfg.Wait <= 0 || e.Tries.Retries > 0 || e.Runs || len(e.Unanswered()) > 0 {
 		return ""
 	}
@@ -81,6 +82,6 @@ const prepareDeadline = 45 * time.Second
 
 // claimsChanged reports whether the pod's claims are others than when it was decided on, or lack
 // something else.
-func (w *waiters) claimsChanged(e *entry) bool {
-	return w.poked && claim.Any(e.Pod) && !reflect.DeepEqual(w.pods.claimsOf(e.Pod), e.Uses)
+func (w *waiters) claimsChanged(e *line.Entry) bool {
+	return w.poked && claim.Any(e.Pod) && !reflect.DeepEqual(w.pods.ClaimsOf(e.Pod), e.Uses)
 }

@@ -18,7 +18,7 @@ func (e *endless) check(a decide.Attempt) *decide.Refusal {
 	if n := e.asked.Add(1); n > most-20 {
 		w := e.walk
 		w.tell("decided on is %s", a.Pod.UID)
-		for _, o := range w.desk.queue.admitter.pods.order {
+		for _, o := range w.desk.queue.admitter.pods.Order {
 			w.tell("  %s after %s %v: %s, %s", o.Pod.UID, o.After, o.ForTurn, w.state(w.find(o.Pod.UID)), o.Cause)
 		}
 		if n > most {

@@ -154,7 +154,7 @@ func (w *walk) fits(last *tenant) {
 			}
 		}
 	}
-	for _, e := range w.desk.queue.admitter.pods.order {
+	for _, e := range w.desk.queue.admitter.pods.Order {
 		if e.Pod.UID == last.uid {
 			break
 		}

@@ -50,15 +50,15 @@ func (w *walk) needed() {
 	}
 	p := w.desk.queue.admitter.pods
 	for uid := range w.needs.begun {
-		if e := p.find(uid); e == nil || e.State == record.Rejected || !e.Inquiry.Begun {
+		if e := p.Find(uid); e == nil || e.State == record.Rejected || !e.Inquiry.Begun {
 			w.failf("what %s needs is followed for nobody", uid)
 		}
 	}
-	for _, e := range p.order {
+	for _, e := range p.Order {
 		if e.State != record.Deferred && e.State != record.HeldBack {
 			continue
 		}
-		if has, _ := p.ledger.Get(e.Pod.UID); e.IsReserved() || len(has.Requests) > 0 ||
+		if has, _ := p.Ledger.Get(e.Pod.UID); e.IsReserved() || len(has.Requests) > 0 ||
 			!has.Assigned.CPUs().IsEmpty() && !w.records(e.Pod.UID) {
 			w.failf("%s waits for what it needs and has %+v", e.Pod.UID, has)
 		}

@@ -13,7 +13,7 @@ import (
 func (w *walk) promised() {
 	p := w.desk.queue.admitter.pods
 	var before []*grant
-	for _, e := range p.order {
+	for _, e := range p.Order {
 		if !e.Claims() || e.State.Goes() {
 			continue
 		}
@@ -33,7 +33,7 @@ func (w *walk) promised() {
 		if e.State != record.Waiting || !claim.Any(e.Pod) {
 			continue
 		}
-		if known := p.claimsOf(e.Pod); !reflect.DeepEqual(known, e.Uses) {
+		if known := p.ClaimsOf(e.Pod); !reflect.DeepEqual(known, e.Uses) {
 			w.failf("%s waits as if its claims were %+v, and they are %+v", e.Pod.UID, e.Uses,
 				known)
 		}
@@ -43,12 +43,12 @@ func (w *walk) promised() {
 // lineEnds checks that no pod stands in line behind itself.
 func (w *walk) lineEnds() {
 	p := w.desk.queue.admitter.pods
-	for _, e := range p.order {
+	for _, e := range p.Order {
 		o, n := e, 0
-		for ; o != nil && o.State == record.Behind && n <= len(p.order); n++ {
-			o = p.find(o.After)
+		for ; o != nil && o.State == record.Behind && n <= len(p.Order); n++ {
+			o = p.Find(o.After)
 		}
-		if n > len(p.order) {
+		if n > len(p.Order) {
 			w.failf("%s stands behind itself: %s", e.Pod.UID, w.state(w.find(e.Pod.UID)))
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/line"
 	"github.com/numalet/numalet/agent/admission/record"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/claims/claim"
@@ -52,18 +53,18 @@ func (t *reported) newCause(r Result) bool {
 }
 
 // explain takes note of a decision; final: it counts.
-func (t *reported) explain(v verdict, final bool) {
-	t.basis = v.basis
+func (t *reported) explain(v line.Verdict, final bool) {
+	t.basis = v.Basis
 	switch {
 	case !final:
 		t.tried = nil
 	case v.Kind != decide.Checked:
-		t.tried = &Tried{Plan: v.Case.Plan, Err: v.Case.Err, Took: v.took}
+		t.tried = &Tried{Plan: v.Case.Plan, Err: v.Case.Err, Took: v.Took}
 	}
 }
 
 // of returns what was said of the pod.
-func (v *voice) of(e *entry) *reported {
+func (v *voice) of(e *line.Entry) *reported {
 	t := v.said[e.Pod.UID]
 	if t == nil {
 		t = &reported{}
@@ -73,7 +74,7 @@ func (v *voice) of(e *entry) *reported {
 }
 
 // say reports an outcome that differs from the last one.
-func (v *voice) say(e *entry, what record.Say) {
+func (v *voice) say(e *line.Entry, what record.Say) {
 	t := v.of(e)
 	if what.Unplanned {
 		t.tried = nil
@@ -114,7 +115,7 @@ func (v *voice) say(e *entry, what record.Say) {
 }
 
 // reject reports a rejection.
-func (v *voice) reject(e *entry, r *allocation.Rejection) {
+func (v *voice) reject(e *line.Entry, r *allocation.Rejection) {
 	v.repeats.rejected(ownerOf(e.Pod), time.Now())
 	t := v.of(e)
 	if t.tried != nil {
@@ -125,7 +126,7 @@ func (v *voice) reject(e *entry, r *allocation.Rejection) {
 }
 
 // forget reports that nothing of the pod is held any more.
-func (v *voice) forget(e *entry) {
+func (v *voice) forget(e *line.Entry) {
 	v.explanations.drop(e.Pod.UID)
 	delete(v.said, e.Pod.UID)
 	v.cfg.Report(Result{Pod: e.Pod, Outcome: decide.Released})
@@ -147,7 +148,7 @@ func (v *voice) blame(r *allocation.Rejection) string {
 // slow says that a plugin takes its time to answer; "": nothing new. The failure that a call
 // is tried again for was told. Where pods do not wait nothing is said: like the kubelet's, such a pod
 // is pending until Allocate returns.
-func (v *voice) slow(e *entry) string {
+func (v *voice) slow(e *line.Entry) string {
 	if v.cfg.Wait <= 0 || e.Tries.Retries > 0 || e.Runs {
 		return ""
 	}
@@ -178,7 +179,7 @@ type deadliner interface {
 }
 
 // inLine says that the line in which the pod stands does not move; "": nothing.
-func (v *voice) inLine(e, after *entry) (reason, words string) {
+func (v *voice) inLine(e, after *line.Entry) (reason, words string) {
 	switch {
 	case v.cfg.Wait <= 0 || e.Runs || after == nil || after.IsPrompt():
 		return "", ""
@@ -191,7 +192,7 @@ func (v *voice) inLine(e, after *entry) (reason, words string) {
 }
 
 // words say what takes so long that the time of the pod's state is over; "": nothing.
-func (a *admitter) words(e *entry) (reason, words string) {
+func (a *admitter) words(e *line.Entry) (reason, words string) {
 	switch {
 	case e.State.UnderWay():
 		if words = a.voice.unprepared(e); words != "" {
@@ -199,25 +200,25 @@ func (a *admitter) words(e *entry) (reason, words string) {
 		}
 		return decide.ReasonWaitPlugin, a.voice.slow(e)
 	case e.State == record.PendingRelease:
-		return decide.ReasonWaitPlugin, owed(a.pods.stored.Owed, e.Has.Pod)
+		return decide.ReasonWaitPlugin, owed(a.pods.Stored.Owed, e.Has.Pod)
 	case e.State == record.Behind:
-		return a.voice.inLine(e, a.pods.find(e.After))
+		return a.voice.inLine(e, a.pods.Find(e.After))
 	}
 	return "", ""
 }
 
 // naming returns the message of a pod that waits, with the pods that are gone and hold some of its
 // claim until their release is recorded.
-func naming(p *pods, d decide.Decision) string {
+func naming(p *line.Pods, d decide.Decision) string {
 	if d.Reason != decide.ReasonWaitResources {
 		return d.Message
 	}
 	var names []string
-	for _, o := range p.order {
+	for _, o := range p.Order {
 		if !o.State.GoesNow() {
 			continue
 		}
-		held, _ := p.ledger.Get(o.Pod.UID)
+		held, _ := p.Ledger.Get(o.Pod.UID)
 		if d.Claim.IsEmpty() || held.Assigned.Overlaps(allocation.TakenBy(d.Claim)) {
 			names = append(names, klog.KObj(o.Pod).String())
 		}
@@ -226,7 +227,7 @@ func naming(p *pods, d decide.Decision) string {
 	if len(names) > 0 {
 		message += "; being released: " + strings.Join(names[:min(len(names), 3)], ", ")
 	}
-	if owed := owed(p.stored.Owed, d.Claim); owed != "" {
+	if owed := owed(p.Stored.Owed, d.Claim); owed != "" {
 		message += "; " + owed
 	}
 	return message

@@ -1,4 +1,4 @@
-package admission
+package line
 
 import (
 	"maps"
@@ -13,9 +13,9 @@ import (
 
 // withCertain returns the ledger with what a guess of the pod cannot change: those of its devices that
 // were chosen for it, and what is recorded. A pod that does not guess is left out.
-func (p *pods) withCertain(e *entry, l allocation.Ledger) allocation.Ledger {
-	entry, known := p.ledger.Get(e.Pod.UID)
-	stored, recorded := p.stored.Pods[e.Pod.UID]
+func (p *Pods) withCertain(e *Entry, l allocation.Ledger) allocation.Ledger {
+	entry, known := p.Ledger.Get(e.Pod.UID)
+	stored, recorded := p.Stored.Pods[e.Pod.UID]
 	chosen := e.Choices()
 	if !known || !e.Guesses() || len(chosen) == 0 && !recorded {
 		return l.Without(e.Pod.UID)
@@ -30,11 +30,11 @@ func (p *pods) withCertain(e *entry, l allocation.Ledger) allocation.Ledger {
 }
 
 // yielding removes from the ledger what other pods guess of the devices that were chosen for the pod.
-func (p *pass) yielding(l allocation.Ledger) allocation.Ledger {
+func (p *Pass) yielding(l allocation.Ledger) allocation.Ledger {
 	if len(p.chosen) == 0 {
 		return l
 	}
-	for _, o := range p.pods.order {
+	for _, o := range p.pods.Order {
 		entry, known := l.Get(o.Pod.UID)
 		yields := o.Yields(p.chosen)
 		if !known || yields == nil {
@@ -48,13 +48,13 @@ func (p *pass) yielding(l allocation.Ledger) allocation.Ledger {
 
 // unyielding returns a pod whose guess has devices that were chosen for the pod to decide on, and which
 // has no place without them; nil: none.
-func (p *pass) unyielding(d *decide.Decision) *entry {
+func (p *Pass) unyielding(d *decide.Decision) *Entry {
 	if len(p.chosen) == 0 || d.Outcome != decide.Admit || d.Kind != decide.Planned {
 		return nil
 	}
 	ledger := p.line.ledger(p).Without(p.request.In)
-	var yield []*entry
-	for _, o := range p.pods.order {
+	var yield []*Entry
+	for _, o := range p.pods.Order {
 		_, known := ledger.Get(o.Pod.UID)
 		if known && !o.State.Goes() && o.Yields(p.chosen) != nil {
 			yield, ledger = append(yield, o), ledger.Without(o.Pod.UID)

@@ -1,4 +1,4 @@
-package admission
+package line
 
 import (
 	"maps"
@@ -17,10 +17,10 @@ import (
 // others on these nodes for what is taken of its claim, so that the claim is as good as before.
 
 // exchange has the new claims of later pods that gave devices to the pod decided on.
-type exchange map[*entry]allocation.Pod
+type exchange map[*Entry]allocation.Pod
 
 // choose decides on the pod whose turn it is, and returns the new claims of others.
-func (p *pass) choose() (verdict, exchange) {
+func (p *Pass) choose() (Verdict, exchange) {
 	ledger := p.yielding(p.line.ledger(p))
 	if p.claimsAny && p.line.holder(p) == nil {
 		if offered, more := p.offer(ledger); more {
@@ -35,9 +35,9 @@ func (p *pass) choose() (verdict, exchange) {
 }
 
 // claimants lists the later pods whose claims may change: nothing of these is recorded or chosen.
-func (p *pass) claimants() (out []*entry) {
-	for _, o := range p.pods.order[p.at+1:] {
-		if _, recorded := p.pods.stored.Pods[o.Pod.UID]; o.Claims() && !recorded &&
+func (p *Pass) claimants() (out []*Entry) {
+	for _, o := range p.pods.Order[p.at+1:] {
+		if _, recorded := p.pods.Stored.Pods[o.Pod.UID]; o.Claims() && !recorded &&
 			!o.State.Goes() && len(o.Chosen) == 0 {
 			out = append(out, o)
 		}
@@ -46,9 +46,9 @@ func (p *pass) claimants() (out []*entry) {
 }
 
 // offer removes from the ledger what later pods can exchange with the pod.
-func (p *pass) offer(l allocation.Ledger) (offered allocation.Ledger, more bool) {
+func (p *Pass) offer(l allocation.Ledger) (offered allocation.Ledger, more bool) {
 	for _, name := range p.contested {
-		r, places := p.view.Inventory.Resources[name], map[topology.NodeSet]bool{}
+		r, places := p.View.Inventory.Resources[name], map[topology.NodeSet]bool{}
 		for id := range p.claims[name] {
 			if d, found := r.Find(id); found {
 				places[d.Nodes] = true
@@ -76,12 +76,12 @@ func (p *pass) offer(l allocation.Ledger) (offered allocation.Ledger, more bool)
 
 // exchanged returns the claims of later pods once the pod has what it gets; ok is false if the same
 // nodes have too little for one of them.
-func (p *pass) exchanged(gets allocation.Pod) (x exchange, ok bool) {
+func (p *Pass) exchanged(gets allocation.Pod) (x exchange, ok bool) {
 	x = exchange{}
 	takes := allocation.TakenBy(gets).Devices()
 	for _, name := range p.contested {
-		r, pool := p.view.Inventory.Resources[name], map[topology.NodeSet][]string{}
-		taken := p.pods.ledger.Beside(p.request.In, []string{name}).Taken.Devices()[name]
+		r, pool := p.View.Inventory.Resources[name], map[topology.NodeSet][]string{}
+		taken := p.pods.Ledger.Beside(p.request.In, []string{name}).Taken.Devices()[name]
 		given := p.claims[name].Difference(takes[name]).Difference(taken).UnsortedList()
 		slices.SortFunc(given, devicemanager.CompareIDs)
 		for _, id := range given {

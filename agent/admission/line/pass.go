@@ -1,4 +1,4 @@
-package admission
+package line
 
 import (
 	"context"
@@ -13,11 +13,11 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 )
 
-// pass goes once through the pods in the order of arrival and decides on those that are queued.
-type pass struct {
-	shell
-	surroundings
-	pods *pods
+// Pass goes once through the pods in the order of arrival and decides on those that are queued.
+type Pass struct {
+	Shell
+	Surroundings
+	pods *Pods
 	turn
 	// ahead sums the requests of earlier pods that have claims.
 	ahead v1.ResourceList
@@ -30,23 +30,23 @@ type pass struct {
 	displaced bool
 }
 
-// shell is the admission around the line.
-type shell interface {
+// Shell is the admission around the line.
+type Shell interface {
 	// Tell tells a pod's record of an event. It returns when the effects have been carried out.
-	Tell(ctx context.Context, e *entry, ev record.Event)
+	Tell(ctx context.Context, e *Entry, ev record.Event)
 	// Explain takes note of a verdict on a pod; final: it counts.
-	Explain(e *entry, v verdict, final bool)
+	Explain(e *Entry, v Verdict, final bool)
 	// Snapshot returns what a decision beside this ledger depends on.
 	Snapshot(allocation.Ledger) decide.Snapshot
 	// Lack returns what a pod lacks whose objects are followed.
 	Lack(*v1.Pod) decide.Lack
 }
 
-// surroundings stay as they are during a pass.
-type surroundings struct {
-	now  time.Time
-	wait time.Duration // how long a pod may wait; 0: pods do not wait
-	view decide.View
+// Surroundings stay as they are during a pass.
+type Surroundings struct {
+	Now  time.Time
+	Wait time.Duration // how long a pod may wait; 0: pods do not wait
+	View decide.View
 }
 
 // turn says whose turn it is, and has what the decision takes of that pod.
@@ -61,41 +61,42 @@ type turn struct {
 	claimsAny bool
 }
 
-// verdict is a decision with the inputs that explain it.
-type verdict struct {
+// Verdict is a decision with the inputs that explain it.
+type Verdict struct {
 	decide.Decision
-	basis *decide.Basis
-	took  time.Duration
+	Basis *decide.Basis
+	Took  time.Duration
 }
 
-func newPass(sh shell, in surroundings, of *pods) *pass {
-	return &pass{
-		shell: sh, surroundings: in, pods: of,
-		withoutLater: partial{out: func(of *pods, e *entry, passed bool) bool {
-			_, recorded := of.stored.Pods[e.Pod.UID]
+// NewPass returns a pass through the pods that has not begun.
+func NewPass(sh Shell, in Surroundings, of *Pods) *Pass {
+	return &Pass{
+		Shell: sh, Surroundings: in, pods: of,
+		withoutLater: partial{out: func(of *Pods, e *Entry, passed bool) bool {
+			_, recorded := of.Stored.Pods[e.Pod.UID]
 			return (e.Claims() && !recorded || e.Guesses()) && !passed
 		}},
-		withoutReleasing: partial{out: func(_ *pods, e *entry, passed bool) bool {
+		withoutReleasing: partial{out: func(_ *Pods, e *Entry, passed bool) bool {
 			return e.GoesNow() || e.Guesses() && !passed
 		}},
 	}
 }
 
-// run goes through the pods, up to the last that is queued.
-func (p *pass) run(ctx context.Context) {
-	for i, e := range slices.Clone(p.pods.order) {
-		if p.pods.queued == 0 {
+// Run goes through the pods, up to the last that is queued.
+func (p *Pass) Run(ctx context.Context) {
+	for i, e := range slices.Clone(p.pods.Order) {
+		if p.pods.Queued == 0 {
 			return
 		}
 		p.take(ctx, e, i)
 	}
 }
 
-// front returns the ledger for a pod that takes what later pods claim or guess.
-func (p *pass) front(at int) allocation.Ledger { return p.withoutLater.upTo(at, p.pods) }
+// Front returns the ledger for a pod that takes what later pods claim or guess.
+func (p *Pass) Front(at int) allocation.Ledger { return p.withoutLater.upTo(at, p.pods) }
 
 // take decides on the pod at this place if it is queued.
-func (p *pass) take(ctx context.Context, e *entry, at int) {
+func (p *Pass) take(ctx context.Context, e *Entry, at int) {
 	if p.at = at; e.State == record.Queued {
 		p.attempt(ctx, e)
 	}
@@ -106,10 +107,10 @@ func (p *pass) take(ctx context.Context, e *entry, at int) {
 }
 
 // turnOf returns the turn of the pod at this place.
-func (p *pass) turnOf(e *entry, at int) turn {
+func (p *Pass) turnOf(e *Entry, at int) turn {
 	t := turn{
-		at: at, request: p.asks(e), patient: e.Waited(p.now) < p.wait,
-		chosen: e.Choices(), contested: p.view.Contested(e.Demand),
+		at: at, request: p.asks(e), patient: e.Waited(p.Now) < p.Wait,
+		chosen: e.Choices(), contested: p.View.Contested(e.Demand),
 	}
 	t.claims = allocation.TakenBy(t.request.Claim).Devices()
 	t.claimsAny = slices.ContainsFunc(t.contested, func(name string) bool {
@@ -120,17 +121,17 @@ func (p *pass) turnOf(e *entry, at int) turn {
 
 // asks returns the pod's request. If pods do not wait, the last lists of disconnected plugins count
 // only for pods that run.
-func (p *pass) asks(e *entry) decide.Request {
-	r := p.pods.request(e)
-	if p.wait <= 0 && !e.Runs {
-		r.Own = p.view.WithoutAway(r.Own)
+func (p *Pass) asks(e *Entry) decide.Request {
+	r := p.pods.Request(e)
+	if p.Wait <= 0 && !e.Runs {
+		r.Own = p.View.WithoutAway(r.Own)
 	}
 	return r
 }
 
 // attempt decides on a pod with what is known now, and tells its record. Then it takes from other pods
 // what this one got.
-func (p *pass) attempt(ctx context.Context, e *entry) {
+func (p *Pass) attempt(ctx context.Context, e *Entry) {
 	if e.Inquiry.Begun {
 		p.Tell(ctx, e, record.Learned{Lack: p.Lack(e.Pod)})
 	}
@@ -158,24 +159,24 @@ func (p *pass) attempt(ctx context.Context, e *entry) {
 }
 
 // beside returns what a decision on the pod beside this ledger depends on.
-func (p *pass) beside(ledger allocation.Ledger) decide.Snapshot {
+func (p *Pass) beside(ledger allocation.Ledger) decide.Snapshot {
 	s := p.Snapshot(ledger)
 	s.Ahead, s.Patient = p.ahead, p.patient
 	return s
 }
 
 // decide decides on the pod beside what the ledger has.
-func (p *pass) decide(ledger allocation.Ledger) verdict {
+func (p *Pass) decide(ledger allocation.Ledger) Verdict {
 	s, r := p.beside(ledger), p.request
 	began := time.Now()
 	d := s.Decide(&r)
-	return verdict{d, decide.BasisOf(s, r, d), time.Since(began)}
+	return Verdict{d, decide.BasisOf(s, r, d), time.Since(began)}
 }
 
 // reconsider returns another decision on a pod that has no place and none to wait for. A pod that may
 // not wait gets a claim to what is being released at this moment. A pod whose claim is broken takes
 // what later pods claim: taken; nil: nothing.
-func (p *pass) reconsider(v verdict) (out verdict, taken *allocation.Taken) {
+func (p *Pass) reconsider(v Verdict) (out Verdict, taken *allocation.Taken) {
 	switch {
 	case v.Outcome != decide.Reject || v.Kind != decide.Planned && v.Kind != decide.Checked:
 	case !p.patient:
@@ -183,7 +184,7 @@ func (p *pass) reconsider(v verdict) (out verdict, taken *allocation.Taken) {
 			v.Outcome, v.Kind, v.Claim = decide.Wait, decide.PendingRelease, held
 		}
 	case v.Kind == decide.Planned && p.request.Claimed:
-		v = p.decide(p.front(p.at))
+		v = p.decide(p.Front(p.at))
 		by := allocation.TakenBy(v.Claim)
 		switch {
 		case v.Outcome == decide.Reject:
@@ -202,9 +203,9 @@ func (p *pass) reconsider(v verdict) (out verdict, taken *allocation.Taken) {
 // planPendingRelease plans for a pod that may not wait as if the releases of ended pods were recorded
 // and plugins had heard of them. The kubelet takes devices back in memory as soon as a pod is no
 // longer active: to it they are free.
-func (p *pass) planPendingRelease() (held allocation.Pod, ok bool) {
-	owed := p.pods.stored.Owed
-	if p.wait > 0 || len(owed) == 0 && !p.pods.anyGoesNow() {
+func (p *Pass) planPendingRelease() (held allocation.Pod, ok bool) {
+	owed := p.pods.Stored.Owed
+	if p.Wait > 0 || len(owed) == 0 && !p.pods.anyGoesNow() {
 		return allocation.Pod{}, false
 	}
 	ledger := p.withoutReleasing.upTo(p.at, p.pods)
@@ -220,10 +221,10 @@ func (p *pass) planPendingRelease() (held allocation.Pod, ok bool) {
 // displace takes from the pods behind the claims that overlap. The first time in a pass they all look
 // for a place again, those for which a call is under way after that. Pods that are queued keep memory
 // beside what is taken: their turn in this pass is still to come.
-func (p *pass) displace(ctx context.Context, by allocation.Taken) {
+func (p *Pass) displace(ctx context.Context, by allocation.Taken) {
 	first, exact := !p.displaced, by.With(allocation.Memory(nil))
 	p.displaced = true
-	for _, o := range p.pods.order[p.at+1:] {
+	for _, o := range p.pods.Order[p.at+1:] {
 		has, movable := allocation.TakenBy(o.Has.Pod), o.State.MayBeDisplaced()
 		switch {
 		case !o.Claims():
@@ -240,23 +241,23 @@ func (p *pass) displace(ctx context.Context, by allocation.Taken) {
 // changes at its turn only, apart from the claims that displace takes.
 type partial struct {
 	// out reports whether a pod is left out; passed: its turn has come.
-	out    func(of *pods, e *entry, passed bool) bool
+	out    func(of *Pods, e *Entry, passed bool) bool
 	made   bool
 	at     int // whose turn it was
 	ledger allocation.Ledger
 }
 
 // upTo returns the ledger at the turn of the pod at this place. The place never goes back.
-func (p *partial) upTo(at int, of *pods) allocation.Ledger {
+func (p *partial) upTo(at int, of *Pods) allocation.Ledger {
 	if !p.made {
-		p.made, p.at, p.ledger = true, at, of.ledger
-		for i, e := range of.order {
+		p.made, p.at, p.ledger = true, at, of.Ledger
+		for i, e := range of.Order {
 			if p.out(of, e, i <= at) {
 				p.ledger = of.withCertain(e, p.ledger)
 			}
 		}
 	}
-	for _, e := range of.order[p.at : at+1] {
+	for _, e := range of.Order[p.at : at+1] {
 		if p.out(of, e, true) {
 			p.ledger = of.withCertain(e, p.ledger)
 		} else {

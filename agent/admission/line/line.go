@@ -1,4 +1,4 @@
-package admission
+package line
 
 import (
 	"slices"
@@ -8,19 +8,6 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 )
 
-// If several pods want devices of one resource, its plugin is asked for a preference for one pod after
-// the other. While it is asked about a pod, the devices that the pod would get otherwise are a guess;
-// what is free for the next pod is known once the guess has become a choice. A pod has the turn for all
-// resources whose plugins have preferences, from the first question until it has a place. The other
-// pods stand in line in the order of arrival. They have guesses too, so that later pods that want other
-// things do not get ahead of them.
-//
-// While a plugin takes its time, the pod has no turn for resources that it was not asked about yet:
-// pods that want only these go on beside its guess.
-//
-// A guess does not count for earlier pods, and it rejects nobody: a pod that would have a place but for
-// a guess waits until the guess is settled.
-
 // line knows who stands in line, as a pass goes on.
 type line struct {
 	made bool
@@ -28,22 +15,22 @@ type line struct {
 	guessed bool
 	// turns holds, by resource, the pod that has the turn; last the pod that wants the resource and came
 	// last in the pass.
-	turns, last map[string]*entry
+	turns, last map[string]*Entry
 	// guess is the last pod before with a guess.
-	guess *entry
+	guess *Entry
 	sure  sure
 }
 
 // look finds who has the turn, once in a pass.
-func (l *line) look(p *pass) {
+func (l *line) look(p *Pass) {
 	if l.made {
 		return
 	}
-	l.made, l.turns, l.last = true, map[string]*entry{}, map[string]*entry{}
-	for _, e := range p.pods.order {
+	l.made, l.turns, l.last = true, map[string]*Entry{}, map[string]*Entry{}
+	for _, e := range p.pods.Order {
 		l.guessed = l.guessed || e.Guesses()
 		if e.HasTurn() {
-			for _, name := range p.view.Contested(e.Demand) {
+			for _, name := range p.View.Contested(e.Demand) {
 				if e.Holds(name) {
 					l.turns[name] = e
 				}
@@ -53,10 +40,10 @@ func (l *line) look(p *pass) {
 }
 
 // ledger returns the ledger to decide with: without the guesses of later pods.
-func (l *line) ledger(p *pass) allocation.Ledger {
+func (l *line) ledger(p *Pass) allocation.Ledger {
 	l.look(p)
 	if !l.guessed {
-		return p.pods.ledger
+		return p.pods.Ledger
 	}
 	return l.sure.upTo(p.at, p.pods)
 }
@@ -70,16 +57,16 @@ type sure struct {
 }
 
 // upTo returns the ledger at the turn of the pod at this place. The place never goes back.
-func (s *sure) upTo(at int, of *pods) allocation.Ledger {
+func (s *sure) upTo(at int, of *Pods) allocation.Ledger {
 	if !s.made {
-		s.made, s.at, s.ledger = true, at, of.certain
-		for _, e := range of.order[:at] {
+		s.made, s.at, s.ledger = true, at, of.Certain
+		for _, e := range of.Order[:at] {
 			if e.Guesses() {
 				s.ledger = of.withEntry(e, s.ledger)
 			}
 		}
 	}
-	for _, e := range of.order[s.at : at+1] {
+	for _, e := range of.Order[s.at : at+1] {
 		s.ledger = of.withEntry(e, s.ledger)
 	}
 	s.at = at
@@ -87,13 +74,13 @@ func (s *sure) upTo(at int, of *pods) allocation.Ledger {
 }
 
 // note takes note that the pod had its turn in the pass.
-func (l *line) note(p *pass, e *entry) {
+func (l *line) note(p *Pass, e *Entry) {
 	if !e.Undecided() {
 		return
 	}
 	l.look(p)
 	l.guess = e
-	for _, name := range p.view.Contested(e.Demand) {
+	for _, name := range p.View.Contested(e.Demand) {
 		if e.Holds(name) {
 			l.last[name] = e
 		}
@@ -102,7 +89,7 @@ func (l *line) note(p *pass, e *entry) {
 
 // holder returns the pod that has the turn for what the pod wants, or stands in line before it; nil:
 // none.
-func (l *line) holder(p *pass) *entry {
+func (l *line) holder(p *Pass) *Entry {
 	l.look(p)
 	for _, name := range p.contested {
 		switch has, last := l.turns[name], l.last[name]; {
@@ -117,7 +104,7 @@ func (l *line) holder(p *pass) *entry {
 }
 
 // before has the pod stand in line if another pod's devices have to be known before the decision counts.
-func (p *pass) before(d *decide.Decision) (in record.Ranked, ok bool) {
+func (p *Pass) before(d *decide.Decision) (in record.Ranked, ok bool) {
 	other, turn := p.first(d)
 	if other == nil {
 		return record.Ranked{}, false
@@ -130,7 +117,7 @@ func (p *pass) before(d *decide.Decision) (in record.Ranked, ok bool) {
 }
 
 // first returns the pod whose devices have to be known first; nil: none. turn: its turn has to end.
-func (p *pass) first(d *decide.Decision) (other *entry, turn bool) {
+func (p *Pass) first(d *decide.Decision) (other *Entry, turn bool) {
 	if d.Kind == decide.Planned && p.chooses(d) {
 		if other := p.line.holder(p); other != nil {
 			return other, true
@@ -143,7 +130,7 @@ func (p *pass) first(d *decide.Decision) (other *entry, turn bool) {
 	if d.Outcome == decide.Admit || guess == nil || !guess.Undecided() {
 		return nil, false
 	}
-	s := p.beside(p.pods.certain)
+	s := p.beside(p.pods.Certain)
 	switch certain := s.Decide(&p.request); {
 	case certain.Outcome == decide.Admit,
 		certain.Outcome == decide.Wait && d.Outcome == decide.Reject:
@@ -154,7 +141,7 @@ func (p *pass) first(d *decide.Decision) (other *entry, turn bool) {
 
 // chooses reports whether the decision chooses contested devices for the pod, or finds no place for
 // one that wants such.
-func (p *pass) chooses(d *decide.Decision) bool {
+func (p *Pass) chooses(d *decide.Decision) bool {
 	if d.Outcome != decide.Admit || len(p.contested) == 0 {
 		return len(p.contested) > 0
 	}
