@@ -139,7 +139,6 @@ func replace(path string, content []byte, sync bool) error {
 	if err != nil {
 		return fmt.Errorf("create temporary file: %w", err)
 	}
-	defer os.Remove(name) // fails after the rename
 	_, err = tmp.Write(content)
 	if err == nil && sync {
 		err = tmp.Sync()
@@ -151,6 +150,7 @@ func replace(path string, content []byte, sync bool) error {
 		err = os.Rename(name, path)
 	}
 	if err != nil {
+		_ = os.Remove(name)
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
