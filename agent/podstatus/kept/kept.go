@@ -199,7 +199,7 @@ func (s *Statuses) put(uid types.UID, reported *v1.PodStatus) error {
 	}
 	raw, err := json.Marshal(reported)
 	if err == nil {
-		err = files.Replace(path, raw)
+		err = files.Renew(path, raw) // many changes are none of the status
 	}
 	return err
 }
