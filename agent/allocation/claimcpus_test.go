@@ -68,7 +68,8 @@ func TestCPUsOfDrivers(t *testing.T) {
 }
 
 func TestHolderOf(t *testing.T) {
-	l := Ledger{}.With("a", Entry{Name: "ns/a", Assigned: Taken{}.With(CPUs(cpuset.New(1, 2)))})
+	own := Taken{}.With(CPUs(cpuset.New(1, 2)))
+	l := Ledger{}.With("a", Entry{Assigned: own}).With("a", Entry{Name: "ns/a", Assigned: own})
 	l = l.With("b", Entry{Name: "ns/b", Assigned: Taken{}.With(CPUs(cpuset.New(3)))})
 	if a, none := l.HolderOf(cpuset.New(2, 4)), l.HolderOf(cpuset.New(4)); a != "ns/a" || none != "" {
 		t.Errorf("%q, %q", a, none)

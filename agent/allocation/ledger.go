@@ -165,8 +165,8 @@ func (l Ledger) Conflict(p Pod) string {
 
 // equal is cheaper than updating the sums.
 func (e *Entry) equal(o *Entry) bool {
-	return e.Standing == o.Standing && e.Shares == o.Shares && e.Assigned.equal(o.Assigned) &&
-		e.Rank == o.Rank && slices.Equal(e.Ports, o.Ports) &&
+	return e.Name == o.Name && e.Standing == o.Standing && e.Shares == o.Shares &&
+		e.Assigned.equal(o.Assigned) && e.Rank == o.Rank && slices.Equal(e.Ports, o.Ports) &&
 		maps.EqualFunc(e.Requests, o.Requests, func(a, b resource.Quantity) bool {
 			return a.Cmp(b) == 0
 		})
