@@ -80,7 +80,7 @@ func (v View) Contested(d Demand) (out []string) {
 	return out
 }
 
-// HasContested reports whether one of the resources that Contested names is such a one.
+// HasContested reports whether such is true of one of the resources that Contested names.
 func (v View) HasContested(d Demand, such func(resource string) bool) bool {
 	for name := range d.Least {
 		if such(name) && contested(v.Inventory, d, name) {

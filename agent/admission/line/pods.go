@@ -23,7 +23,7 @@ type Entry struct {
 // knows. A record changes in Set only, so that the ledgers follow. Others read the fields.
 type Pods struct {
 	Order  []*Entry         // of arrival
-	Queued int              // how many are
+	Queued int              // how many of them are queued
 	Stored allocation.State // as it is in the ledgers
 	Ledger allocation.Ledger
 	// Certain has of the pods that guess only what the guess cannot change.
