@@ -6,7 +6,6 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/internal/files"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // JournalFile has the evictions, in the agent's root.
@@ -90,7 +90,7 @@ func (j *Journal) Doomed(pod *v1.Pod) (d Doomed, ok bool) {
 // add remembers an eviction, and forgets those of pods that are not known any more. It does not wait for
 // the disk, which may be busy with what is evicted.
 func (j *Journal) add(e Eviction, known func(types.UID) bool) error {
-	message := strings.ToValidUTF8(e.Message[:min(len(e.Message), maxMessage)], "") // whole runes
+	message := oneline.Head(e.Message, maxMessage)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	all := slices.DeleteFunc(slices.Clone(j.all), func(old entry) bool { return !known(old.UID) })
