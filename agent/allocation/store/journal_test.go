@@ -55,7 +55,14 @@ func (r *recorder) record(next allocation.State, changes []allocation.Change) er
 	return record(r.Journal, next, changes)
 }
 
-func (r *recorder) size() int64 { return int64(len(r.content())) }
+func (r *recorder) size() int64 {
+	r.t.Helper()
+	info, err := os.Stat(r.Path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return info.Size()
+}
 
 func (r *recorder) content() []byte {
 	r.t.Helper()
