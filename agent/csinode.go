@@ -18,8 +18,8 @@ import (
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
-// clusteredMounts tells the API server of the node's CSI drivers, and the drivers what it says of their
-// volumes.
+// clusteredMounts tells the API server of the node's CSI drivers, and has the node know what the API
+// server says of their volumes.
 type clusteredMounts struct {
 	object      *csinodes.Writer
 	attachments *attachments.Attachments

@@ -36,11 +36,11 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	health := newVolumeHealth(n)
 	pubs, err := newPublishers(ctx, n)
 	if err != nil {
 		return nil, err
 	}
-	health := newVolumeHealth(n)
 	statuses := newStatuses(n, pubs, statusEnds{
 		runtime: status.Node{Runtime: h.runtime.Name, Handlers: h.runtime.Handlers},
 		hostIPs: h.addresses.IPs, inventory: devices.Inventory, claims: claims, volumes: health,

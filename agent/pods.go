@@ -126,7 +126,7 @@ type probes interface {
 	Forget(types.UID)
 }
 
-// volumes set up and tear down the volumes of pods; *volume.Volumes does.
+// volumes know what pods have on the node besides containers; *volume.Volumes does.
 type volumes interface {
 	podstatus.Terminations
 	Due(pod *v1.Pod, now time.Time) time.Time

@@ -122,7 +122,7 @@ func gauges(n node, r resourceDomain, p podDomain) func(context.Context) error {
 	}
 }
 
-// healthConfig says what follows the hardware that pods hold.
+// healthConfig configures the followers of the hardware that pods hold.
 func healthConfig(n node, d deviceDomain, p podDomain) health.Config {
 	return health.Config{
 		Hardware: n.hardware.Get, State: n.store.State, Inventory: d.Inventory,

@@ -8,8 +8,8 @@
 //	worker, after its own action ----- Observe
 //
 // Events are hints: they name a pod to read. A lost event costs time, but nothing is missed for
-// good, because a relist compares ids and states of everything with the cache: every 10 s
-// while there is an event stream, every RelistPeriod otherwise.
+// good, because a relist compares ids and states of everything with the cache: every 10 s while
+// there is an event stream, every RelistPeriod otherwise.
 //
 // Reads of one pod may overlap. The one that was started last wins, so nobody ever sees a pod go
 // back in time.

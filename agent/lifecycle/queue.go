@@ -9,11 +9,11 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// asks are pods to read, with the times at which that was asked for.
+// asks holds the pods to read, and when each was asked for last.
 type asks struct {
 	workqueue.TypedInterface[types.UID]
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards latest
 	latest map[types.UID]time.Time
 }
 

@@ -14,7 +14,7 @@ import (
 
 // Who waits until the API server has all statuses waits while it refuses one, and not for a pod
 // that it does not have.
-func TestTold(t *testing.T) {
+func TestSynced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, w := start(t, "a")
 		away := true

@@ -55,7 +55,8 @@ type Ends[K comparable] struct {
 	// Failed hears why a thing was not taken back, and returns the pause before the next try: the
 	// given one or a shorter one.
 	Failed func(ctx context.Context, k K, err error, pause time.Duration) time.Duration
-	// Used is called after a thing is neither used nor had any more. It must not block.
+	// Used is called after a thing is neither used nor had any more, or is used again while it was
+	// taken back. It must not block.
 	Used func()
 	// Pauses are between tries; zero: Pauses of this package.
 	Pauses await.Pauses
@@ -75,7 +76,8 @@ type Book[K comparable, U Use, S any, E Entry[U, S]] struct {
 }
 
 // New returns an empty book. blank makes an entry without users.
-func New[K comparable, U Use, S any, E Entry[U, S]](ends Ends[K], blank func() E) *Book[K, U, S, E] {
+func New[K comparable, U Use, S any, E Entry[U, S]](ends Ends[K],
+	blank func() E) *Book[K, U, S, E] {
 	ends.Pauses = cmp.Or(ends.Pauses, Pauses)
 	return &Book[K, U, S, E]{ends: ends, blank: blank, all: map[K]E{}, news: make(chan struct{})}
 }
