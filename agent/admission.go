@@ -86,7 +86,8 @@ func (t traced) Submit(pod *v1.Pod, adopt bool) {
 // admissionConfig returns what the configuration and the hardware say of decisions.
 func admissionConfig(s self) admission.Config {
 	return admission.Config{
-		Facts: admission.Facts{Hardware: s.hardware.Get}, Rules: s.rules, BootID: s.bootID, Wait: s.cfg.DevicePlugins.Wait,
+		Facts: admission.Facts{Hardware: s.hardware.Get}, Rules: s.rules, BootID: s.bootID,
+		Wait: s.cfg.DevicePlugins.Wait,
 	}
 }
 

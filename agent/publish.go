@@ -102,8 +102,8 @@ func (p publishers) saw(all []*v1.Pod) []*v1.Pod {
 	return mirror.Split(all)
 }
 
-// synced waits until all publishers have told the newest statuses, or ctx ends. It reports whether they
-// do.
+// synced waits until all publishers have told the newest statuses, or ctx ends. It reports whether
+// they have.
 func (p publishers) synced(ctx context.Context) bool {
 	for _, one := range p.all {
 		if one, ok := one.(syncer); ok && !one.Synced(ctx) {

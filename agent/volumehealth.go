@@ -14,8 +14,8 @@ import (
 	"github.com/numalet/numalet/agent/volume"
 )
 
-// healthDomain keeps what CSI drivers said last of the health of pods' volumes. The zero value is of a
-// node that does not ask.
+// healthDomain keeps what CSI drivers said last of the health of pods' volumes. The zero value is of
+// a node that does not ask.
 type healthDomain struct {
 	last *atomic.Pointer[map[types.UID]volume.Health]
 }

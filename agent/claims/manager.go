@@ -64,8 +64,8 @@ type Manager struct {
 	metrics *meters
 }
 
-// New opens the records. An error that is files.ErrUnusable says that a file was moved aside: the manager
-// can be used. Any other error comes without one.
+// New opens the records. An error that is files.ErrUnusable says that a file was moved aside: the
+// manager can be used. Any other error comes without one.
 func New(cfg Config) (*Manager, error) {
 	if cfg.Ends.Changed == nil {
 		cfg.Ends.Changed = func() {}

@@ -10,8 +10,8 @@ import (
 	"github.com/numalet/numalet/deviceplugin/dra"
 )
 
-// Record holds what is known of a claim that pods of this node use, and what its drivers were told. It
-// is durable before a driver is called, and never written to once others have it.
+// Record holds what is known of a claim that pods of this node use, and what its drivers were told.
+// It is durable before a driver is called, and never written to once others have it.
 //
 //	        PrepareSent              WasPrepared
 //	Unsent -----------> Preparing -----------------> Prepared

@@ -187,8 +187,8 @@ func (s state) ending() bool {
 	return slices.ContainsFunc(s.returning, func(r returning) bool { return r.ended.IsZero() && !r.own })
 }
 
-// notes hold what others give back, until Run takes it in. At most as many are kept as the journal keeps:
-// nobody may run who takes them.
+// notes hold what others give back, until Run takes it in. At most as many are kept as the journal
+// keeps: nobody may run who takes them.
 type notes struct {
 	mu  sync.Mutex // guards all
 	all []returning

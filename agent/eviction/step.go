@@ -8,7 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// state holds what is remembered from one look to the next. It is a value: step returns the next one.
+// state holds what is remembered from one look to the next. It is a value: step returns the next
+// one.
 type state struct {
 	// since has the thresholds that are met, by their place in the list, and since when.
 	since map[int]time.Time
@@ -27,7 +28,8 @@ type verdict struct {
 	// relieve is the threshold to be relieved first; nil: none.
 	relieve *Threshold
 	reading Reading // of its signal
-	// awaits names what must be free, as far as that is to come, before a pod is evicted for it; nil: nothing.
+	// awaits names what must be free, as far as that is to come, before a pod is evicted for it;
+	// nil: nothing.
 	awaits *returning
 	// due are the signals of all thresholds that could be relieved.
 	due []Signal

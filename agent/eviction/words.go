@@ -29,7 +29,7 @@ const (
 	annotationPodUsage = "offending_pod_usage"
 )
 
-// Words say what became of an evicted pod.
+// Words say why a pod is evicted.
 type Words struct {
 	Message     string
 	Annotations map[string]string // of the event
@@ -92,8 +92,8 @@ func amount(name v1.ResourceName, value int64) string {
 	return resource.NewQuantity(value, format).String()
 }
 
-// containerUse counts what a container uses of the resource by itself; known is false where that is not
-// measured.
+// containerUse counts what a container uses of the resource by itself; known is false where that is
+// not measured.
 func containerUse(p *statsapi.PodStats, name string, of v1.ResourceName) (used int64, known bool) {
 	if p == nil {
 		return 0, false

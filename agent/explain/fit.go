@@ -61,7 +61,8 @@ func (c Case) WouldFit() []string {
 		}
 		asItIs(scoped, ok)
 	}
-	asItIs(s.unasked(podspec.AnnotationIsolated, func(r *topology.CPURules) *bool { return &r.Isolated }))
+	asItIs(s.unasked(podspec.AnnotationIsolated,
+		func(r *topology.CPURules) *bool { return &r.Isolated }))
 	asItIs(s.unasked(podspec.AnnotationWholeCores,
 		func(r *topology.CPURules) *bool { return &r.WholeCores }))
 	asItIs(s.unchosen())
@@ -103,8 +104,8 @@ func (s *search) scoped() (string, bool) {
 		}
 	}
 	room.Scope = other
-	return fmt.Sprintf("with %s: %s", s.setting(podspec.AnnotationScope, "topologyManagerScope"), other),
-		s.try(room, s.Pod)
+	return fmt.Sprintf("with %s: %s", s.setting(podspec.AnnotationScope, "topologyManagerScope"),
+		other), s.try(room, s.Pod)
 }
 
 // weaker finds the strictest policy below the present one under which the pod has a place.

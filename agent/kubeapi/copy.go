@@ -18,8 +18,8 @@ type Object interface {
 	metav1.Object
 }
 
-// Copy holds what the API server has under a UID or a name, as far as is known from the deliveries of
-// a watch and the answers to requests. They come in any order, and the newest version counts. A
+// Copy holds what the API server has under a UID or a name, as far as is known from the deliveries
+// of a watch and the answers to requests. They come in any order, and the newest version counts. A
 // delivery that contradicts it does not count and raises a doubt, which its owner resolves: by
 // asking the API server, or by believing the watch. The zero Copy has nothing. A Copy reads no
 // clock and has no lock.

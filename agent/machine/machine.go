@@ -28,8 +28,8 @@ type Hardware struct {
 	// Options are the topology manager's; they may contain the machine's distances.
 	Options     topology.Options
 	Reservation node.Reservation
-	// Capacity lists what the machine has, Allocatable what all pods together may request, both without
-	// devices.
+	// Capacity lists what the machine has, Allocatable what all pods together may request, both
+	// without devices.
 	Capacity, Allocatable v1.ResourceList
 }
 

@@ -37,7 +37,8 @@ func wanted(pod *v1.Pod, s v1.PodStatus, ending bool) map[key]want {
 				continue
 			}
 			out[key{c.Name, kind}] = want{
-				spec: spec, target: handler.Target{Container: c, ID: status.RuntimeID(now.ContainerID), IP: s.PodIP},
+				spec: spec, target: handler.Target{
+					Container: c, ID: status.RuntimeID(now.ContainerID), IP: s.PodIP},
 				since: now.State.Running.StartedAt.Time,
 				open:  started != (kind == Startup), started: started,
 				settled: kind == Liveness || kind == Readiness && now.Ready,

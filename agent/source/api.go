@@ -30,9 +30,9 @@ type verdict struct {
 	pass bool
 }
 
-// NewScreen returns a Screen with its reports going to report, which must not block. With claimsBring
-// (the gate DRANodeAllocatableResources) what resource claims bring of CPUs, memory and huge pages
-// counts on this node.
+// NewScreen returns a Screen with its reports going to report, which must not block. With
+// claimsBring (the gate DRANodeAllocatableResources) what resource claims bring of CPUs, memory and
+// huge pages counts on this node.
 func NewScreen(claimsBring bool, report func(Problem)) *Screen {
 	return &Screen{claimsBring: claimsBring, ledger: ledger{report: report}}
 }

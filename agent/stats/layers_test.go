@@ -69,7 +69,8 @@ func TestMeasureAnew(t *testing.T) {
 		if got := time.Since(p.Containers[0].Rootfs.Time.Time) < tc.age/2; got != tc.anew {
 			t.Errorf("%s: it was measured at %v", name, p.Containers[0].Rootfs.Time)
 		}
-		if before, _, _ := c.Measure(t.Context(), false); *before.Pods[0].Containers[0].Rootfs.UsedBytes != 4096 {
+		before, _, _ := c.Measure(t.Context(), false)
+		if *before.Pods[0].Containers[0].Rootfs.UsedBytes != 4096 {
 			t.Errorf("%s: others see what was looked at", name)
 		}
 	}

@@ -30,7 +30,8 @@ const (
 	messageBudget = 12 << 10
 )
 
-// tellContainers sets the statuses of the init containers, in their order, and of the others by name.
+// tellContainers sets the statuses of the init containers, in their order, and of the others, by
+// name.
 func tellContainers(in Input, s *v1.PodStatus) {
 	next := NextInit(in.Pod, in.Facts)
 	for c, kind := range podspec.All(in.Pod) {
@@ -51,12 +52,14 @@ func tellContainers(in Input, s *v1.PodStatus) {
 		s.InitContainerStatuses = append(s.InitContainerStatuses, one)
 	}
 	for _, list := range [][]v1.ContainerStatus{s.ContainerStatuses, s.EphemeralContainerStatuses} {
-		slices.SortFunc(list, func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(list, func(a, b v1.ContainerStatus) int {
+			return strings.Compare(a.Name, b.Name)
+		})
 	}
 }
 
-// tellInit completes the status of an init container that runs to its end; through is set if the pod
-// has come further.
+// tellInit completes the status of an init container that runs to its end; through is set if the
+// pod has come further.
 func tellInit(in Input, s *v1.ContainerStatus, through bool) {
 	if through && s.State.Terminated == nil && in.derived.restarts.Len() == 0 {
 		// Its record is gone, but a later container ran.

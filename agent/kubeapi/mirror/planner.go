@@ -166,9 +166,9 @@ func (b *Planner) Next(name types.NamespacedName, now time.Time) (r Request, aga
 	return r, again
 }
 
-// Answered handles the API server's answer to a request; got holds what the API server has under the
-// name, if it said so. The error is the reason for a retry. A request that may have taken effect is
-// repeated, and its answer tells: a node may not ask for a pod that does not exist.
+// Answered handles the API server's answer to a request; got holds what the API server has under
+// the name, if it said so. The error is the reason for a retry. A request that may have taken effect
+// is repeated, and its answer tells: a node may not ask for a pod that does not exist.
 func (b *Planner) Answered(name types.NamespacedName, r Request, got *v1.Pod, err error,
 	now time.Time) error {
 	b.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// required lists the volumes and containers that keep a pod from starting: nothing of it starts before
-// all volumes are there, or while each container that may be the first lacks something.
+// required lists the volumes and containers that keep a pod from starting: nothing of it starts
+// before all volumes are there, or while each container that may be the first lacks something.
 type required struct{ volumes, first []requires }
 
 // requires has the name of a volume or a container, and the objects that it requires.

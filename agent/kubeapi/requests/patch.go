@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
-// StrategicPatch returns the strategic merge patch that makes one object of the other. Metadata that
-// only the second one has, such as its UID and version, makes the API server compare it with its own.
+// StrategicPatch returns the strategic merge patch that makes after of before. Metadata that only
+// after has, such as its UID and version, makes the API server compare it with its own.
 func StrategicPatch[T any](before, after T) ([]byte, error) {
 	from, err := json.Marshal(before)
 	if err != nil {

@@ -54,7 +54,9 @@ func (ix *index) order() []poolID {
 
 // newIndex makes the index of all slices of the node; before is the one that counted until now.
 func newIndex(all []*resourcev1.ResourceSlice, before *index, attributes places.Table) *index {
-	slices.SortFunc(all, func(a, b *resourcev1.ResourceSlice) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b *resourcev1.ResourceSlice) int {
+		return cmp.Compare(a.Name, b.Name)
+	})
 	newest := map[poolID][]*resourcev1.ResourceSlice{}
 	for _, one := range all {
 		id := poolID{one.Spec.Driver, one.Spec.Pool.Name}

@@ -68,8 +68,8 @@ func (w *Statuses) Saw(all []*v1.Pod) {
 // poll is the time between two looks at what the API server lacks.
 const poll = 20 * time.Millisecond
 
-// Synced waits until the API server has the newest status of each pod that it has. It reports whether
-// it has them; if ctx ends first it may not.
+// Synced waits until the API server has the newest status of each pod that it has. It reports
+// whether it has them; if ctx ends first it may not.
 func (w *Statuses) Synced(ctx context.Context) bool {
 	for w.planner.lacks() {
 		if !await.For(ctx, poll) {
