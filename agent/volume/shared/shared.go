@@ -63,7 +63,8 @@ type Ends[K comparable] struct {
 }
 
 // Book has things by key. It forgets a thing that nobody uses and of which the node has nothing.
-// Tasks takes things back while it runs. All methods are safe for concurrent use.
+// Tasks takes things back while it runs. All methods are safe for concurrent use; functions that
+// Change, Each and Pods call must not call them.
 type Book[K comparable, U Use, S any, E Entry[U, S]] struct {
 	await.Tasks
 	ends  Ends[K]
