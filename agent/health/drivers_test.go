@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,9 +29,9 @@ func said(health dra.Health, message string) []dra.DeviceHealth {
 var gpu0 = claim.Device{Request: "one", Driver: "gpu.example.com", Pool: "node", Name: "gpu-0"}
 
 // running is a follower of drivers' words.
-func running(t *testing.T, dir string) (d *Drivers, changes *int, stop func()) {
-	changes = new(int)
-	d = OpenDrivers(t.Context(), dir, func() { *changes++ })
+func running(t *testing.T, dir string) (d *Drivers, changes *atomic.Int32, stop func()) {
+	changes = new(atomic.Int32)
+	d = OpenDrivers(t.Context(), dir, func() { changes.Add(1) })
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- d.Run(ctx) }()
@@ -49,12 +50,13 @@ func TestDriversSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, changes, stop := running(t, dir)
 		defer stop()
-		is := func(want v1.ResourceHealthStatus, words string, told int) {
+		is := func(want v1.ResourceHealthStatus, words string, told int32) {
 			t.Helper()
 			synctest.Wait()
-			if got, why := d.Of(gpu0); got != want || why != words || *changes != told {
-				t.Errorf("it is %s, %q, told %d times; want %s, %q, %d times", got, why, *changes, want,
-					words, told)
+			got, why := d.Of(gpu0)
+			if n := changes.Load(); got != want || why != words || n != told {
+				t.Errorf("it is %s, %q, told %d times; want %s, %q, %d times", got, why, n, want, words,
+					told)
 			}
 		}
 		is("Unknown", "", 0)
