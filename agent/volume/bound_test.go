@@ -436,6 +436,31 @@ func TestFSGroupOfLocalVolumes(t *testing.T) {
 	is(dir+"/deep/file", 4713, 0)
 }
 
+// A mount that was made since the pod's directory was looked at is not made again.
+func TestMountIsMadeOnce(t *testing.T) {
+	share := v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{
+		NFS: &v1.NFSVolumeSource{Server: "s", Path: "/x"}}}
+	dir := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"},
+		Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: localAt(t.TempDir())}}
+	for _, u := range []used{{volume: share, plugin: nfs()}, {plugin: locals(), pv: dir}} {
+		v, mounter := newVolumes(t, Config{})
+		pod := podWith(share)
+		podDir, err := v.podDir(pod.UID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		looked := newTarget(pod, podDir, []used{u}, nil, u.place())
+		for range 2 {
+			if _, err := u.plugin.setUp(t.Context(), v, looked); err != nil {
+				t.Error(err)
+			}
+		}
+		if len(mounter.MountPoints) != 1 {
+			t.Errorf("%s: mounted %v", u.plugin.name, mounter.MountPoints)
+		}
+	}
+}
+
 // A mount that hangs blocks its own pod until the timeout, and no other; once it returns the pod
 // goes on, and the volume was mounted once.
 func TestMountThatHangs(t *testing.T) {

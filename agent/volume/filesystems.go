@@ -43,8 +43,12 @@ func (f filesystems) mount(source, target, fstype string, options []string) erro
 		nil, nil)
 }
 
-// mountPod makes the pod's mount of a volume at its path, read-only if the volume is.
+// mountPod makes the pod's mount of a volume at its path, read-only if the volume is, unless there
+// is a mount: one that hung may have come back since the pod's directory was looked at.
 func (f filesystems) mountPod(t target, source, fstype string, options ...string) error {
+	if mounted, err := f.isMounted(t.path()); mounted || err != nil {
+		return err
+	}
 	if t.readOnly {
 		options = append(options, "ro")
 	}

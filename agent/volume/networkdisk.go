@@ -122,14 +122,8 @@ func (d hostDisks) setUpDisk(ctx context.Context, t target, of networkDisk) erro
 	own := t // the file system has the SELinux label, and the kernel none for a mount of it
 	own.label = ""
 	return d.attachDisk(ctx, t, r, func(at, _ string) error {
-		mounted, err := d.isMounted(t.path())
-		if err != nil {
+		if err := d.mountPod(own, at, "", "bind"); err != nil {
 			return err
-		}
-		if !mounted {
-			if err := d.mountPod(own, at, "", "bind"); err != nil {
-				return err
-			}
 		}
 		if !t.readOnly && d.asRoot {
 			if err := d.cfg.giveToGroup(t); err != nil {

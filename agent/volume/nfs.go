@@ -16,10 +16,8 @@ func nfs() plugin {
 		},
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
 			return time.Time{}, v.foreign(ctx, t, func() error {
-				if !t.have.mounted {
-					if err := v.mountNFS(t); err != nil {
-						return err
-					}
+				if err := v.mountNFS(t); err != nil {
+					return err
 				}
 				return t.markReady()
 			})

@@ -65,7 +65,7 @@ func (d *onDevices) stage(t target) error {
 // bind makes the pod's mount of a local volume, which is staged.
 func (d *onDevices) bind(t target) error {
 	onDevice, err := t.isOnDevice()
-	if err != nil || t.have.mounted {
+	if err != nil {
 		return err
 	}
 	source := t.pv.Spec.Local.Path
