@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -158,11 +159,11 @@ func settled(t *testing.T, seed uint64, want []wanted, there world) {
 // failing lets one mount call fail, as if the agent were killed there.
 type failing struct {
 	*mount.FakeMounter
-	left *int
+	left *atomic.Int32
 }
 
 func (f failing) Mount(source, target, fstype string, options []string) error {
-	if *f.left--; *f.left < 0 {
+	if f.left.Add(-1) < 0 {
 		return errors.New("killed")
 	}
 	return f.FakeMounter.Mount(source, target, fstype, options)
@@ -172,7 +173,8 @@ func (f failing) Mount(source, target, fstype string, options []string) error {
 // pod does not use; it leaves other pods' volumes alone.
 func TestFoundAgain(t *testing.T) {
 	mounter := mount.NewFakeMounter(nil)
-	left := 1
+	var left atomic.Int32
+	left.Store(1)
 	v, _ := newVolumes(t, Config{Mounter: failing{mounter, &left}})
 	pod := podWith(empty("a", "Memory"), empty("b", "Memory"), empty("c", ""))
 	if err := v.SetUp(t.Context(), pod); err == nil {
@@ -206,6 +208,7 @@ func TestFoundAgain(t *testing.T) {
 	for _, m := range mounter.MountPoints {
 		mounted = append(mounted, filepath.Base(m.Path))
 	}
+	slices.Sort(mounted) // volumes are set up side by side
 	if !slices.Equal(mounted, []string{"a", "b"}) {
 		t.Errorf("mounted %q", mounted)
 	}
