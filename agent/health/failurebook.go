@@ -37,7 +37,8 @@ type FailureBook struct {
 func OpenFailures(ctx context.Context, root string, rules failure.Rules) (*FailureBook, error) {
 	path := filepath.Join(root, FailuresFile)
 	acts, err := files.Load(path, maxFailuresFile, time.Now(), func(raw []byte) (out []failure.Act, err error) {
-		return out, json.Unmarshal(raw, &out)
+		err = json.Unmarshal(raw, &out)
+		return out, err
 	})
 	if unusable := (*files.Unusable)(nil); errors.As(err, &unusable) {
 		klog.FromContext(ctx).Error(err, "What was done about failed devices may be done once more")

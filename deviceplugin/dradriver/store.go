@@ -118,7 +118,8 @@ func (store) spec(path string) (spec specs.Spec, err error) {
 	if err != nil {
 		return spec, err
 	}
-	return spec, json.Unmarshal(raw, &spec)
+	err = json.Unmarshal(raw, &spec)
+	return spec, err
 }
 
 func (s store) read(path string) (r Record, err error) {
@@ -126,7 +127,8 @@ func (s store) read(path string) (r Record, err error) {
 	if err != nil {
 		return r, err
 	}
-	return r, json.Unmarshal([]byte(spec.Annotations[annotation]), &r)
+	err = json.Unmarshal([]byte(spec.Annotations[annotation]), &r)
+	return r, err
 }
 
 // write records a claim, together with what containers get for its devices, in their order.

@@ -159,7 +159,8 @@ func Strict[T any](d Document) (into T, err error) {
 			return into, errors.New(wrong)
 		}
 	}
-	return into, d.Decode(&into)
+	err = d.Decode(&into)
+	return into, err
 }
 
 // Unmarshal fills into from YAML or JSON without a list of findings: the error names the first

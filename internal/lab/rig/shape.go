@@ -126,7 +126,8 @@ func (s *Site) container(name string, spec ContainerSpec) (v1.Container, error) 
 	default:
 		return c, fmt.Errorf("restartPolicy %q: only Always has a meaning here", spec.RestartPolicy)
 	}
-	return c, complete(&c.Resources)
+	err = complete(&c.Resources)
+	return c, err
 }
 
 // complete sets missing requests to the limits, and refuses requests above their limits.
