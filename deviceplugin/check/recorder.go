@@ -83,8 +83,8 @@ func (h handler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	if !ok {
 		return
 	}
+	h.listener.HandleRPC(ctx, s) // first, so that a check that has seen the call comes after it
 	h.rec.hear(c, s)
-	h.listener.HandleRPC(ctx, s)
 	h.rec.pulse.beat()
 }
 

@@ -102,6 +102,7 @@ func checkRegisters(_ context.Context, b *bench) outcome {
 	if !known {
 		return failed("nothing came in %s", b.cfg.Patience)
 	}
+	b.heard.resource = who.resource // it may register others too
 	return passed("%s registered by %s", who.resource, who.way)
 }
 

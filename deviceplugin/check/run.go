@@ -93,8 +93,6 @@ func (b *bench) begin(ctx context.Context) error {
 	if end := b.subject.Fate(); end != nil && !known() {
 		return fmt.Errorf("the plugin was started and did not register: %s", end)
 	}
-	who, _ := b.heard.introduction()
-	b.heard.resource = who.resource // it may register others too
 	return ctx.Err()
 }
 
