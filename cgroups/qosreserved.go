@@ -14,7 +14,7 @@ import (
 type Reserve struct {
 	// Percent is the part of the requests that is kept; 0: none, and the classes have no limit.
 	Percent int64
-	// Memory counts what all pods together may use, in bytes.
+	// Memory is how much all pods together may use, in bytes.
 	Memory int64
 }
 

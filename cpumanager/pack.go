@@ -38,8 +38,8 @@ func (q *quota) spend(gain int) bool {
 	return false
 }
 
-// stock has what is to be had. Units of which the container already holds CPUs come first, and count
-// as whole together with these.
+// stock has the CPUs to pick from. Units of which the container already holds CPUs come first, and
+// count as whole together with these.
 type stock struct{ free, held bitmap }
 
 // pack picks free CPUs until the quota is met: entirely if cores may be split and enough CPUs are

@@ -15,8 +15,8 @@ import (
 type MemoryQoS struct {
 	Unified bool // the host has cgroup v2
 	cgroups.MemoryQoS
-	// Allocatable counts what all pods together may use of the node's memory, in bytes. It bounds the
-	// throttling of containers without a limit.
+	// Allocatable is how much of the node's memory all pods together may use, in bytes. It bounds
+	// the throttling of containers without a limit.
 	Allocatable int64
 }
 

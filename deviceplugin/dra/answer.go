@@ -23,7 +23,7 @@ const (
 	maxCDIName  = 1024
 )
 
-// outcome holds what both kinds of answers have in common.
+// outcome is either kind of answer.
 type outcome interface{ GetError() string }
 
 // outcomes returns an error for each claim that the driver did not serve, in the kubelet's words,

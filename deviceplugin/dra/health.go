@@ -21,7 +21,7 @@ import (
 	"github.com/numalet/numalet/internal/complaint"
 )
 
-// Health holds what a driver says of a device.
+// Health is how a device is, in its driver's words.
 type Health string
 
 // Values of Health.

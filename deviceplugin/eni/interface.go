@@ -60,8 +60,8 @@ type Settings struct {
 	GROSize     int  `json:"groSize,omitempty"` // bytes received as one
 }
 
-// Hardware holds what sysfs says of the device beneath an interface. For interfaces made by software
-// it is empty except for RDMA devices, which software can make too.
+// Hardware holds what sysfs says of the device beneath an interface. For interfaces made by
+// software it is empty except for RDMA devices, which software can make too.
 type Hardware struct {
 	// PCI is the function's address, Root its root complex (pci0000:3a); Vendor and Device are its
 	// ids without 0x.

@@ -101,7 +101,8 @@ func (c *Conn) Enter() bool {
 // Leave ends a call.
 func (c *Conn) Leave() { c.count(-1, false) }
 
-// HangUp refuses further calls and closes the connection, or leaves that to the last call in flight.
+// HangUp refuses further calls and closes the connection, or leaves that to the last call in
+// flight.
 func (c *Conn) HangUp() { c.count(0, true) }
 
 func (c *Conn) count(more int, end bool) {

@@ -2,8 +2,8 @@
 // lasts.
 package complaint
 
-// Complaint holds what was last found to be wrong; the zero T stands for nothing, and the zero value
-// is ready for use. It belongs to one goroutine.
+// Complaint holds what was last found to be wrong; the zero T stands for nothing, and the zero
+// value is ready for use. It belongs to one goroutine.
 type Complaint[T comparable] struct{ last T }
 
 // Changes records what is wrong now, and reports whether that is new, or over.

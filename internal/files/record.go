@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ErrUnusable is every *Unusable.
+// ErrUnusable: a file could not be used and was moved aside. Each such error is an *Unusable.
 var ErrUnusable = errors.New("the file cannot be used")
 
 // Unusable is the error about a file that could not be used and was moved aside.
@@ -23,7 +23,7 @@ func (u *Unusable) Error() string {
 
 func (u *Unusable) Unwrap() error { return u.Err }
 
-// Is has every one be ErrUnusable.
+// Is makes errors.Is match ErrUnusable.
 func (*Unusable) Is(target error) bool { return target == ErrUnusable }
 
 // Load returns the content of a file; of a missing file, the zero value. A file that cannot be used

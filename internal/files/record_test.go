@@ -50,7 +50,8 @@ func TestLoad(t *testing.T) {
 		}
 		value, err := Load(path, 30, time.Unix(0, 0), decoded)
 		var unusable *Unusable
-		if value != nil || !errors.Is(err, ErrUnusable) || !errors.As(err, &unusable) || unusable.Aside != aside {
+		if value != nil || !errors.Is(err, ErrUnusable) || !errors.As(err, &unusable) ||
+			unusable.Aside != aside {
 			t.Errorf("%q: %v, %v", bad, value, err)
 		}
 		if kept, err := os.ReadFile(aside); err != nil || string(kept) != bad {

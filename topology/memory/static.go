@@ -20,8 +20,9 @@ var ErrNothingReserved = errors.New(
 // Amounts are bytes by NUMA node and resource ("memory", "hugepages-2Mi", ...).
 type Amounts map[topology.NodeID]map[v1.ResourceName]uint64
 
-// Block records what one container holds of one resource: Size bytes, somewhere on Nodes. A block of an
-// init container may be smaller than at first, or empty, after later containers have reused it.
+// Block records what one container holds of one resource: Size bytes, somewhere on Nodes. A block
+// of an init container may be smaller than at first, or empty, after later containers have reused
+// it.
 type Block struct {
 	Nodes    topology.NodeSet
 	Resource v1.ResourceName

@@ -62,7 +62,7 @@ func OneDevice(_ context.Context, c dra.Claim) dra.Answer {
 	}}}
 }
 
-// Fault makes calls misbehave.
+// Fault makes calls of the driver misbehave.
 type Fault = watchertest.Fault
 
 // Call is a call that the driver got.

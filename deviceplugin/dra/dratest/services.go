@@ -26,9 +26,7 @@ func (s services) NodePrepareResources(ctx context.Context,
 		Claims: map[string]*drav1.NodePrepareResourceResponse{},
 	}
 	err := d.handle(ctx, Prepare, req.GetClaims(), func(c dra.Claim) {
-		var prepare func(context.Context, dra.Claim) dra.Answer
-		d.note(func() { prepare = d.cfg.Prepare })
-		answer := prepare(ctx, c)
+		answer := d.cfg.Prepare(ctx, c)
 		resp.Claims[string(c.UID)] = encoded(answer)
 		if answer.Err == nil {
 			d.note(func() { d.prepared[c.UID] = c })
@@ -65,7 +63,7 @@ func (d *Driver) handle(ctx context.Context, rpc string, of []*drav1.Claim,
 		at = len(d.calls)
 		d.calls = append(d.calls, Call{RPC: rpc, Claims: claims, Began: time.Now()})
 	})
-	err := d.misbehave(ctx, rpc)
+	err := d.Take(rpc).Suffer(ctx)
 	if err == nil {
 		for _, c := range claims {
 			do(c)
@@ -106,11 +104,6 @@ func (d *Driver) note(change func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	change()
-}
-
-// misbehave does what the fault of a call says.
-func (d *Driver) misbehave(ctx context.Context, rpc string) error {
-	return d.Take(rpc).Suffer(ctx)
 }
 
 func claimsOf(claims []*drav1.Claim) (out []dra.Claim) {

@@ -62,10 +62,11 @@ func (f *Faults) Take(rpc string) Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	is := f.all[rpc]
-	switch left := is; {
+	switch {
 	case is.Count == 1:
 		delete(f.all, rpc)
 	case is.Count > 1:
+		left := is
 		left.Count--
 		f.all[rpc] = left
 	}

@@ -20,7 +20,8 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// mountVolume mounts a volume's file system, made if there is none; it may be mounted there already.
+// mountVolume mounts a volume's file system, made if there is none; it may be mounted there
+// already.
 func mountVolume(dir, at string, c *csi.VolumeCapability) error {
 	if err := os.MkdirAll(at, 0o750); err != nil {
 		return err
