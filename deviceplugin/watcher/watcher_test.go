@@ -105,22 +105,26 @@ type plugin struct {
 	hangs chan string
 }
 
-// hang waits until the caller has given up, if this call gets no answer.
-func (p *plugin) hang(ctx context.Context, rpc string) {
+// hang waits until the caller gives up, if this call gets no answer. Its error is the call's: the
+// deadline ends here a moment before it does there, and an answer could still arrive.
+func (p *plugin) hang(ctx context.Context, rpc string) error {
 	select {
 	case next := <-p.hangs:
 		if next == rpc {
 			<-ctx.Done()
-			return
+			return ctx.Err()
 		}
 		p.hangs <- next
 	default:
 	}
+	return nil
 }
 
 func (p *plugin) GetInfo(ctx context.Context, _ *registerapi.InfoRequest) (
 	*registerapi.PluginInfo, error) {
-	p.hang(ctx, "GetInfo")
+	if err := p.hang(ctx, "GetInfo"); err != nil {
+		return nil, err
+	}
 	return &registerapi.PluginInfo{
 		Type: "test", Name: p.name, SupportedVersions: []string{"v1"},
 	}, nil
@@ -129,7 +133,9 @@ func (p *plugin) GetInfo(ctx context.Context, _ *registerapi.InfoRequest) (
 func (p *plugin) NotifyRegistrationStatus(
 	ctx context.Context, outcome *registerapi.RegistrationStatus,
 ) (*registerapi.RegistrationStatusResponse, error) {
-	p.hang(ctx, "NotifyRegistrationStatus")
+	if err := p.hang(ctx, "NotifyRegistrationStatus"); err != nil {
+		return nil, err
+	}
 	p.outcomes <- outcome
 	return &registerapi.RegistrationStatusResponse{}, nil
 }
