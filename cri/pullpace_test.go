@@ -15,13 +15,13 @@ func TestPullPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPullPace(2, 1)
 		began := time.Now()
-		var order []string
+		begun := make(chan string)
 		begin := func(name string, restart bool) {
 			go func() {
 				if err := p.wait(t.Context(), restart); err != nil {
 					t.Error(err)
 				}
-				order = append(order, name) // one at a time: half a second passes between them
+				begun <- name
 			}()
 			synctest.Wait()
 		}
@@ -30,11 +30,11 @@ func TestPullPace(t *testing.T) {
 		begin("restart 2", true)
 		begin("first 1", false)
 		begin("first 2", false)
-		for len(order) < 5 {
-			time.Sleep(time.Millisecond)
-			synctest.Wait()
-		}
 		want := []string{"at once", "first 1", "first 2", "restart 1", "restart 2"}
+		var order []string
+		for range want {
+			order = append(order, <-begun)
+		}
 		if !slices.Equal(order, want) {
 			t.Errorf("order %v, want %v", order, want)
 		}
