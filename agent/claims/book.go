@@ -134,11 +134,11 @@ func openBook(dir, bootID string) (*book, error) {
 	in, err := files.Load(path, maxRead, time.Now(), parse)
 	b := &book{bootID: bootID,
 		file: files.NewJournal(path, files.Bounds{First: maxFile, Slack: journalSlack})}
-	if err != nil {
-		err = fmt.Errorf("read resource claims: %w", err)
-	}
-	if err != nil && !isUnusable(err) {
-		return nil, err
+	switch {
+	case isUnusable(err):
+		err = fmt.Errorf("the record of resource claims cannot be used: %w", err)
+	case err != nil:
+		return nil, fmt.Errorf("read resource claims: %w", err)
 	}
 	all := records{}
 	for _, r := range in.Claims {
