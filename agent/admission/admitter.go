@@ -37,7 +37,7 @@ func (a *admitter) Tell(ctx context.Context, e *line.Entry, ev record.Event) {
 	now := time.Now()
 	next, effects := e.Step(ev, record.Conditions{
 		Now: now, Wait: a.cfg.Wait, BootID: a.cfg.BootID, View: a.view, Recorded: recorded,
-		Rereads: a.cfg.Reread != nil, Held: a.voice.repeats.until(ownerOf(e.Pod), now),
+		Rereads: a.cfg.Reread != nil, Held: a.voice.repeats.Until(record.OwnerOf(e.Pod), now),
 	})
 	a.pods.Set(e, next)
 	for _, f := range effects {

@@ -22,7 +22,7 @@ type voice struct {
 	cfg *Config
 	// said holds what was said of each pod; Run's goroutine owns it.
 	said         map[types.UID]*reported
-	repeats      repeats
+	repeats      record.Repeats
 	explanations explanations
 }
 
@@ -93,7 +93,7 @@ func (v *voice) say(e *line.Entry, what record.Say) {
 	}
 	t.last = r
 	if r.Outcome == decide.Admit {
-		v.repeats.admitted(ownerOf(e.Pod))
+		v.repeats.Admitted(record.OwnerOf(e.Pod))
 	}
 	explained := v.explanations.put(r, t.basis, what.Ignored)
 	if r.Outcome != decide.Admit {
@@ -116,7 +116,7 @@ func (v *voice) say(e *line.Entry, what record.Say) {
 
 // reject reports a rejection.
 func (v *voice) reject(e *line.Entry, r *allocation.Rejection) {
-	v.repeats.rejected(ownerOf(e.Pod), time.Now())
+	v.repeats.Rejected(record.OwnerOf(e.Pod), time.Now())
 	t := v.of(e)
 	if t.tried != nil {
 		t.tried.Err = r

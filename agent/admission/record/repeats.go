@@ -1,4 +1,4 @@
-package admission
+package record
 
 import (
 	"time"
@@ -18,10 +18,10 @@ const (
 	maxOwners              = 1000 // that are remembered
 )
 
-// repeats counts the rejections of pods whose controllers replace them. A controller makes another pod
+// Repeats counts the rejections of pods whose controllers replace them. A controller makes another pod
 // at once, which would be rejected as well: a full node would make hundreds of failed pods. So the
 // next one is held back for a while, in which room may appear.
-type repeats struct {
+type Repeats struct {
 	owners map[types.UID]repeated
 	// last are the times of the last rejections, the oldest first, perMinute of them at most.
 	last []time.Time
@@ -32,16 +32,16 @@ type repeated struct {
 	next  time.Time // when another pod may be rejected
 }
 
-// ownerOf returns the controller that replaces the pod when it fails; "": none.
-func ownerOf(pod *v1.Pod) types.UID {
+// OwnerOf returns the controller that replaces the pod when it fails; "": none.
+func OwnerOf(pod *v1.Pod) types.UID {
 	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind != "Node" {
 		return owner.UID
 	}
 	return ""
 }
 
-// until returns when a pod of the owner may be rejected; not after now: at once.
-func (r *repeats) until(owner types.UID, now time.Time) time.Time {
+// Until returns when a pod of the owner may be rejected; not after now: at once.
+func (r *Repeats) Until(owner types.UID, now time.Time) time.Time {
 	if owner == "" {
 		return now
 	}
@@ -54,8 +54,8 @@ func (r *repeats) until(owner types.UID, now time.Time) time.Time {
 	return next
 }
 
-// rejected counts the rejection of a pod of the owner.
-func (r *repeats) rejected(owner types.UID, now time.Time) {
+// Rejected counts the rejection of a pod of the owner.
+func (r *Repeats) Rejected(owner types.UID, now time.Time) {
 	if owner == "" {
 		return
 	}
@@ -76,7 +76,7 @@ func (r *repeats) rejected(owner types.UID, now time.Time) {
 }
 
 // forget makes room for other owners: it drops the one whose pods may be rejected soonest.
-func (r *repeats) forget() {
+func (r *Repeats) forget() {
 	if len(r.owners) <= maxOwners {
 		return
 	}
@@ -89,5 +89,5 @@ func (r *repeats) forget() {
 	delete(r.owners, soonest)
 }
 
-// admitted forgets the rejections of an owner: one of its pods has found room.
-func (r *repeats) admitted(owner types.UID) { delete(r.owners, owner) }
+// Admitted forgets the rejections of an owner: one of its pods has found room.
+func (r *Repeats) Admitted(owner types.UID) { delete(r.owners, owner) }

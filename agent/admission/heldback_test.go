@@ -21,51 +21,6 @@ func owned(uid, limits, owner string) *v1.Pod {
 	return p
 }
 
-func TestRepeats(t *testing.T) {
-	var r repeats
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	at := func(seconds int) time.Time { return now.Add(time.Duration(seconds) * time.Second) }
-	if got := r.until("a", now); got.After(now) {
-		t.Errorf("the first pod is held back until %v", got)
-	}
-	seconds := 0
-	for _, hold := range []int{10, 20, 40, 80, 160, 300, 300} {
-		r.rejected("a", at(seconds))
-		seconds += hold
-		if got := r.until("a", now); !got.Equal(at(seconds)) {
-			t.Errorf("held back until %v, want %v", got, at(seconds))
-		}
-	}
-	r.rejected("", at(seconds))
-	if got := r.until("", at(seconds)); got.After(at(seconds)) {
-		t.Error("a pod without a controller is held back")
-	}
-	// Long after, it begins anew; so it does when one was admitted.
-	seconds += 700
-	r.rejected("a", at(seconds))
-	if got := r.until("a", now); !got.Equal(at(seconds + 10)) {
-		t.Errorf("held back until %v after a long time, want %v", got, at(seconds+10))
-	}
-	r.admitted("a")
-	if got := r.until("a", at(seconds)); got.After(at(seconds)) {
-		t.Errorf("held back until %v though another one was admitted", got)
-	}
-	// Of all controllers together there are six a minute.
-	seconds += 100
-	for i := range perMinute {
-		r.rejected(types.UID(fmt.Sprint("other", i)), at(seconds+i))
-	}
-	if got := r.until("b", at(seconds+5)); !got.Equal(at(seconds + 60)) {
-		t.Errorf("the seventh is held back until %v, want %v", got, at(seconds+60))
-	}
-	for i := range 2 * maxOwners {
-		r.rejected(types.UID(fmt.Sprint(i)), at(seconds))
-	}
-	if len(r.owners) > maxOwners {
-		t.Errorf("%d controllers are remembered", len(r.owners))
-	}
-}
-
 // A controller that makes a pod for each that fails makes few failed pods, and a pod that is held
 // back is admitted as soon as there is room.
 func TestReplacementsAreHeldBack(t *testing.T) {
