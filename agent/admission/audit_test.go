@@ -78,6 +78,16 @@ func audit(t testing.TB, q *Queue) {
 		owed.Insert(o.Entry())
 	}
 	auditRecords(t, q.admitter.pods)
+	for uid := range a.voice.said {
+		if a.pods.Find(uid) == nil {
+			t.Errorf("pod %s is gone, and what was said of it is kept", uid)
+		}
+	}
+	for uid := range a.calls.last {
+		if e := a.pods.Find(uid); e == nil || !e.State.UnderWay() {
+			t.Errorf("pod %s has a call, and none is under way", uid)
+		}
+	}
 	for uid := range q.admitter.pods.Ledger.All() {
 		if owed.Has(uid) {
 			continue
