@@ -79,6 +79,7 @@ func TestPodThatLacksAnObjectComesWithoutAPlan(t *testing.T) {
 		n.set("new", lacksKey)
 		d.queue.Release("old")
 		time.Sleep(2 * time.Minute)
+		synctest.Wait()
 		if last.Pod.Name != "new" || last.Reason != decide.ReasonNoObjects || last.Tried != nil {
 			t.Errorf("%s is reported as %s with plan %v", last.Pod.Name, last.Reason, last.Tried)
 		}
