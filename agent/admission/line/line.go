@@ -18,7 +18,8 @@ type line struct {
 	turns, last map[string]*Entry
 	// guess is the last pod before with a guess.
 	guess *Entry
-	sure  sure
+	// sure leaves out nothing but the guesses of later pods.
+	sure partial
 }
 
 // look finds who has the turn, once in a pass.
@@ -46,31 +47,6 @@ func (l *line) ledger(p *Pass) allocation.Ledger {
 		return p.pods.Ledger
 	}
 	return l.sure.upTo(p.at, p.pods)
-}
-
-// sure is the ledger without the guesses of later pods. The first question makes it, and it follows the
-// pass.
-type sure struct {
-	made   bool
-	at     int // whose turn it was
-	ledger allocation.Ledger
-}
-
-// upTo returns the ledger at the turn of the pod at this place. The place never goes back.
-func (s *sure) upTo(at int, of *Pods) allocation.Ledger {
-	if !s.made {
-		s.made, s.at, s.ledger = true, at, of.Certain
-		for _, e := range of.Order[:at] {
-			if e.Guesses() {
-				s.ledger = of.withEntry(e, s.ledger)
-			}
-		}
-	}
-	for _, e := range of.Order[s.at : at+1] {
-		s.ledger = of.withEntry(e, s.ledger)
-	}
-	s.at = at
-	return s.ledger
 }
 
 // note takes note that the pod had its turn in the pass.

@@ -21,9 +21,9 @@ type Pass struct {
 	turn
 	// ahead sums the requests of earlier pods that have claims.
 	ahead v1.ResourceList
-	// withoutLater leaves out claims and guesses of later pods, except claims to what was recorded before a
-	// reboot: nobody else gets that before it is dropped. withoutReleasing leaves out the pods that to the
-	// kubelet hold nothing any more, and guesses of later pods.
+	// withoutLater leaves out claims of later pods, except those to what was recorded before a reboot:
+	// nobody else gets that before it is dropped. withoutReleasing leaves out the pods that to the kubelet
+	// hold nothing any more.
 	withoutLater, withoutReleasing partial
 	line                           line
 	// displaced: the pods behind look for a place again.
@@ -72,13 +72,12 @@ type Verdict struct {
 func NewPass(sh Shell, in Surroundings, of *Pods) *Pass {
 	return &Pass{
 		Shell: sh, Surroundings: in, pods: of,
+		line: line{sure: partial{out: func(*Pods, *Entry, bool) bool { return false }}},
 		withoutLater: partial{out: func(of *Pods, e *Entry, passed bool) bool {
 			_, recorded := of.Stored.Pods[e.Pod.UID]
-			return (e.Claims() && !recorded || e.Guesses()) && !passed
+			return e.Claims() && !recorded && !passed
 		}},
-		withoutReleasing: partial{out: func(_ *Pods, e *Entry, passed bool) bool {
-			return e.GoesNow() || e.Guesses() && !passed
-		}},
+		withoutReleasing: partial{out: func(_ *Pods, e *Entry, _ bool) bool { return e.GoesNow() }},
 	}
 }
 
@@ -225,9 +224,11 @@ func (p *Pass) displace(ctx context.Context, by allocation.Taken) {
 	first, exact := !p.displaced, by.With(allocation.Memory(nil))
 	p.displaced = true
 	for _, o := range p.pods.Order[p.at+1:] {
+		if !o.Claims() {
+			continue
+		}
 		has, movable := allocation.TakenBy(o.Has.Pod), o.State.MayBeDisplaced()
 		switch {
-		case !o.Claims():
 		case movable && first:
 			p.Tell(ctx, o, record.Displaced{Broken: has.Overlaps(by)})
 		case (movable || o.State == record.Queued) && has.Overlaps(exact):
@@ -236,9 +237,9 @@ func (p *Pass) displace(ctx context.Context, by allocation.Taken) {
 	}
 }
 
-// partial is the ledger without some pods, except for what is certain of those that guess. The first
-// question makes it, and it follows the pass, so that it costs one step for each pod. In a pass a pod
-// changes at its turn only, apart from the claims that displace takes.
+// partial is the ledger without the guesses of later pods, and without some pods, except for what is
+// certain of those that guess. The first question makes it, and it follows the pass, so that it costs one
+// step for each pod. In a pass a pod changes at its turn only, apart from the claims that displace takes.
 type partial struct {
 	// out reports whether a pod is left out; passed: its turn has come.
 	out    func(of *Pods, e *Entry, passed bool) bool
@@ -250,20 +251,25 @@ type partial struct {
 // upTo returns the ledger at the turn of the pod at this place. The place never goes back.
 func (p *partial) upTo(at int, of *Pods) allocation.Ledger {
 	if !p.made {
-		p.made, p.at, p.ledger = true, at, of.Ledger
+		p.made, p.at, p.ledger = true, at, of.Certain
 		for i, e := range of.Order {
-			if p.out(of, e, i <= at) {
-				p.ledger = of.withCertain(e, p.ledger)
+			if passed := i < at; passed && e.Guesses() || p.out(of, e, passed) {
+				p.put(of, e, passed)
 			}
 		}
 	}
 	for _, e := range of.Order[p.at : at+1] {
-		if p.out(of, e, true) {
-			p.ledger = of.withCertain(e, p.ledger)
-		} else {
-			p.ledger = of.withEntry(e, p.ledger)
-		}
+		p.put(of, e, true)
 	}
 	p.at = at
 	return p.ledger
+}
+
+// put gives the ledger what counts of a pod that is left out, or whose turn has come.
+func (p *partial) put(of *Pods, e *Entry, passed bool) {
+	if p.out(of, e, passed) {
+		p.ledger = of.withCertain(e, p.ledger)
+	} else {
+		p.ledger = of.withEntry(e, p.ledger)
+	}
 }
