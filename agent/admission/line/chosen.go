@@ -11,6 +11,24 @@ import (
 // first: a pod whose guess has such a device gets another device. If there is no other, that pod goes
 // first, and the pod with the choice waits until the guess has become an assignment.
 
+// yields returns the devices of the pod's guess that were chosen for another pod and not for this one;
+// nil: none.
+func (e *Entry) yields(chosen allocation.DeviceIDs) (out allocation.DeviceIDs) {
+	if e.Guess == nil || len(chosen) == 0 {
+		return nil
+	}
+	mine, has := e.Choices(), e.Guess.Devices()
+	for name, ids := range chosen {
+		if both := ids.Intersection(has[name]).Difference(mine[name]); both.Len() > 0 {
+			if out == nil {
+				out = allocation.DeviceIDs{}
+			}
+			out[name] = both
+		}
+	}
+	return out
+}
+
 // withCertain returns the ledger with what a guess of the pod cannot change: those of its devices that
 // were chosen for it, and what is recorded. A pod that does not guess is left out.
 func (p *Pods) withCertain(e *Entry, l allocation.Ledger) allocation.Ledger {
@@ -36,7 +54,7 @@ func (p *Pass) yielding(l allocation.Ledger) allocation.Ledger {
 	}
 	for _, o := range p.pods.Order {
 		entry, known := l.Get(o.Pod.UID)
-		yields := o.Yields(p.chosen)
+		yields := o.yields(p.chosen)
 		if !known || yields == nil {
 			continue
 		}
@@ -56,7 +74,7 @@ func (p *Pass) unyielding(d *decide.Decision) *Entry {
 	var yield []*Entry
 	for _, o := range p.pods.Order {
 		_, known := ledger.Get(o.Pod.UID)
-		if known && !o.State.Goes() && o.Yields(p.chosen) != nil {
+		if known && !o.State.Goes() && o.yields(p.chosen) != nil {
 			yield, ledger = append(yield, o), ledger.Without(o.Pod.UID)
 		}
 	}

@@ -86,7 +86,7 @@ func (p *Pass) before(d *decide.Decision) (in record.Ranked, ok bool) {
 		return record.Ranked{}, false
 	}
 	in = record.Ranked{After: other.Pod.UID, Turn: turn}
-	if d.Outcome == decide.Admit && other.Yields(p.chosen) == nil {
+	if d.Outcome == decide.Admit && other.yields(p.chosen) == nil {
 		in.Guess = d.Case.Plan.Pod
 	}
 	return in, true

@@ -16,7 +16,7 @@ import (
 type Entry struct {
 	record.Record
 	arrival int              // its number in that order
-	Guess   allocation.Taken // what it has while it guesses
+	Guess   allocation.Taken // what it has while it guesses; nil: it does not, or has nothing
 }
 
 // Pods holds the pods that admission knows, and the ledgers of these and of pods that only the store

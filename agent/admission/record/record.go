@@ -201,21 +201,3 @@ func (r *Record) Drivers() (names []string) {
 	slices.Sort(names)
 	return slices.Compact(names)
 }
-
-// Yields returns the devices of the pod's guess that were chosen for another pod and not for this one;
-// nil: none.
-func (r *Record) Yields(chosen allocation.DeviceIDs) (out allocation.DeviceIDs) {
-	if !r.Guesses() || len(chosen) == 0 {
-		return nil
-	}
-	mine, has := r.Choices(), allocation.TakenBy(r.Has.Pod).Devices()
-	for name, ids := range chosen {
-		if both := ids.Intersection(has[name]).Difference(mine[name]); both.Len() > 0 {
-			if out == nil {
-				out = allocation.DeviceIDs{}
-			}
-			out[name] = both
-		}
-	}
-	return out
-}
