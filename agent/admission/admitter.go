@@ -182,7 +182,7 @@ func (a *admitter) sweep(ctx context.Context) {
 	a.changes.look(&a.view, a.cfg.view())
 	for _, e := range slices.Clone(a.pods.Order) {
 		if due := e.Tries.Due; !due.IsZero() && !now.Before(due) {
-			reason, words := a.words(e)
+			reason, words := a.voice.words(e, a.pods)
 			a.Tell(ctx, e, record.Late{Reason: reason, Words: words})
 		}
 	}

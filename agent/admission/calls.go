@@ -27,35 +27,32 @@ type calls struct {
 	cfg  Config
 	done *mailbox.Box[answer]
 	work sync.WaitGroup
-	// begun counts all calls; last has each pod's last one, until it is answered. Run's goroutine owns both.
-	begun int
-	last  map[types.UID]call
+	// last has each pod's last call, until it is answered. Run's goroutine owns it.
+	last map[types.UID]*call
 }
 
 type call struct {
-	number int
+	pod    types.UID
 	cancel context.CancelFunc
 }
 
 // answer carries the event of a call back to Run's goroutine.
 type answer struct {
-	pod    types.UID
-	number int
-	event  record.Event
+	*call
+	event record.Event
 }
 
 // start runs f for the pod until the deadline; zero: as long as f takes.
 func (c *calls) start(ctx context.Context, pod types.UID, deadline time.Time,
 	f func(context.Context) record.Event) {
-	c.begun++
-	one := call{number: c.begun}
+	one := &call{pod: pod}
 	if deadline.IsZero() {
 		ctx, one.cancel = context.WithCancel(ctx)
 	} else {
 		ctx, one.cancel = context.WithDeadline(ctx, deadline)
 	}
 	c.last[pod] = one
-	c.work.Go(func() { c.done.Put(answer{pod, one.number, f(ctx)}) })
+	c.work.Go(func() { c.done.Put(answer{one, f(ctx)}) })
 }
 
 // cancel ends the pod's last call, whose answer still comes.
@@ -63,11 +60,10 @@ func (c *calls) cancel(pod types.UID) { c.last[pod].cancel() }
 
 // take ends the call that was answered, and reports whether it was the pod's last one.
 func (c *calls) take(back answer) bool {
-	one := c.last[back.pod]
-	if one.number != back.number {
+	if c.last[back.pod] != back.call {
 		return false
 	}
-	one.cancel()
+	back.cancel()
 	delete(c.last, back.pod)
 	return true
 }

@@ -57,10 +57,8 @@ func New(cfg Config) *Queue {
 		cfg.Unadvised = func(*v1.Pod, allocation.AskKey, error) {}
 	}
 	q := &Queue{inbox: mailbox.New[message](), admitter: admitter{
-		cfg: cfg, pods: line.New(cfg.BootID, func(pod *v1.Pod) allocation.PodClaims {
-			return claimsOf(cfg.Claims, pod)
-		}),
-		calls: calls{cfg: cfg, done: mailbox.New[answer](), last: map[types.UID]call{}},
+		cfg: cfg, pods: line.New(cfg.BootID, claimsOf(cfg.Claims)),
+		calls: calls{cfg: cfg, done: mailbox.New[answer](), last: map[types.UID]*call{}},
 		voice: voice{said: map[types.UID]*reported{}},
 	}}
 	q.admitter.voice.cfg = &q.admitter.cfg

@@ -42,12 +42,14 @@ func (noClaims) Release(types.UID)                      {}
 
 func (noClaims) Prepare(context.Context, *v1.Pod, []types.UID) error { return nil }
 
-// claimsOf returns the pod's claims as they are known now.
-func claimsOf(all Claims, pod *v1.Pod) (out allocation.PodClaims) {
-	if claim.Any(pod) {
-		out.Uses, out.Lack = all.Uses(pod)
+// claimsOf returns a function that returns a pod's claims as they are known when it is called.
+func claimsOf(all Claims) func(*v1.Pod) allocation.PodClaims {
+	return func(pod *v1.Pod) (out allocation.PodClaims) {
+		if claim.Any(pod) {
+			out.Uses, out.Lack = all.Uses(pod)
+		}
+		return out
 	}
-	return out
 }
 
 // reasonUnprepared is the kubelet's reason of the event about a claim that a driver did not prepare.

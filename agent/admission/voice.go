@@ -192,17 +192,17 @@ func (v *voice) inLine(e, after *line.Entry) (reason, words string) {
 }
 
 // words say what takes so long that the time of the pod's state is over; "": nothing.
-func (a *admitter) words(e *line.Entry) (reason, words string) {
+func (v *voice) words(e *line.Entry, of *line.Pods) (reason, words string) {
 	switch {
 	case e.State.UnderWay():
-		if words = a.voice.unprepared(e); words != "" {
+		if words = v.unprepared(e); words != "" {
 			return claim.ReasonWaitDriver, words
 		}
-		return decide.ReasonWaitPlugin, a.voice.slow(e)
+		return decide.ReasonWaitPlugin, v.slow(e)
 	case e.State == record.PendingRelease:
-		return decide.ReasonWaitPlugin, owed(a.pods.Stored.Owed, e.Has.Pod)
+		return decide.ReasonWaitPlugin, owed(of.Stored.Owed, e.Has.Pod)
 	case e.State == record.Behind:
-		return a.voice.inLine(e, a.pods.Find(e.After))
+		return v.inLine(e, of.Find(e.After))
 	}
 	return "", ""
 }
