@@ -74,6 +74,9 @@ func TestAClaimBesideTheOneThatStaysIsKept(t *testing.T) {
 			len(of.Find("b").Has.Pod.Containers["main"].Memory()) != 1 {
 			t.Errorf("c is %v, b has %v", of.Find("c").State, of.Find("b").Has.Pod)
 		}
+		if _, err := d.queue.Snapshot(t.Context()); err != nil { // the queue goes on after what was read
+			t.Fatal(err)
+		}
 		time.Sleep(record.LookTimeout)
 		synctest.Wait()
 		if said := d.hear(); len(said) != 1 || !strings.HasPrefix(said[0], "c Reject: ") {
