@@ -52,7 +52,7 @@ func tellFullNode(t *testing.T, agent string) string {
 	s.await(t, "the driver is registered", func() error { return s.isRegistered(t, true) })
 	s.d.Order(csidriver.Order{Method: "ControllerPublishVolume", Code: codes.ResourceExhausted,
 		Message: "no slot is free"})
-	asked, began := s.infos(), time.Now()
+	asked, began := s.called("NodeGetInfo"), time.Now()
 	s.begin(s.name)
 	for time.Since(began) < 2*time.Minute {
 		time.Sleep(10 * time.Second)
@@ -61,9 +61,10 @@ func tellFullNode(t *testing.T, agent string) string {
 		}
 	}
 	await(t, c, c.Namespace, s.name, func(p *v1.Pod) bool { return p.Status.Phase == v1.PodFailed })
-	t.Logf("%s: rejected after %v, NodeGetInfo was called %d times", agent, time.Since(began), s.infos()-asked)
+	t.Logf("%s: rejected after %v, NodeGetInfo was called %d times", agent, time.Since(began),
+		s.called("NodeGetInfo")-asked)
 	s.await(t, "the driver was asked anew how many volumes the node takes", func() error {
-		if s.infos() == asked {
+		if s.called("NodeGetInfo") == asked {
 			return fmt.Errorf("there were %d calls", asked)
 		}
 		return nil
@@ -91,14 +92,4 @@ func tellFullNode(t *testing.T, agent string) string {
 	s.line("metric " + rejections.FindString(metrics))
 	c.MustRun("delete", "pod", s.name, "--timeout=2m")
 	return s.text.String()
-}
-
-// infos counts the calls in which the driver says how many volumes the node takes.
-func (s *csiStory) infos() (n int) {
-	for _, c := range s.d.Calls() {
-		if c.Method == "NodeGetInfo" {
-			n++
-		}
-	}
-	return n
 }

@@ -47,7 +47,7 @@ func csiCases() []csiCase {
 				csidriver.Order{Method: "NodeUnpublishVolume", Times: 1, Code: 13, Message: "no unpublish"},
 				csidriver.Order{Method: "NodeUnstageVolume", Times: 1, Code: 13, Message: "no unstage"})
 		}},
-		{name: "crash", before: func(t *testing.T, s *csiStory) {
+		{name: "crash", crashes: 1, before: func(t *testing.T, s *csiStory) {
 			s.d.Order(csidriver.Order{Method: "NodeStageVolume", Times: 1, CrashAfter: true})
 			go func() {
 				<-s.d.Process.Exited()

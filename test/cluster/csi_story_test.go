@@ -33,6 +33,8 @@ type csiCase struct {
 	// inline is the pod's volume, in place of a claim.
 	inline string
 	bytes  int64 // of the volume; 64 MiB at least
+	// crashes is how often the driver ends and is started again before the pod runs.
+	crashes int
 	// before is done once all is there but the pod, during once the pod runs.
 	before, during func(t *testing.T, s *csiStory)
 }
@@ -63,7 +65,12 @@ func tellCSI(t *testing.T, c rig.Cluster, n rig.Node, is csiCase) string {
 	}
 	s.begin(s.name)
 	pod := await(t, c, c.Namespace, s.name, runs)
-	s.await(t, "the driver is registered", func() error { return s.isRegistered(t, true) }) // it may crash
+	s.await(t, "the driver is registered after each start", func() error {
+		if n := s.called("NotifyRegistrationStatus"); n <= s.crashes {
+			return fmt.Errorf("it was told so %d times", n)
+		}
+		return s.isRegistered(t, true)
+	})
 	s.tell(t, "runs", string(pod.UID))
 	if s.during != nil {
 		s.during(t, s)
@@ -107,6 +114,16 @@ func (s *csiStory) isRegistered(t *testing.T, want bool) error {
 		return fmt.Errorf("the node has the ids %s", ids)
 	}
 	return nil
+}
+
+// called counts the calls of a method.
+func (s *csiStory) called(method string) (n int) {
+	for _, c := range s.d.Calls() {
+		if c.Method == method {
+			n++
+		}
+	}
+	return n
 }
 
 func (s *csiStory) await(t *testing.T, what string, check func() error) {
