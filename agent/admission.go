@@ -10,6 +10,7 @@ import (
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/admission/handlers"
+	"github.com/numalet/numalet/agent/admission/report"
 	"github.com/numalet/numalet/agent/config"
 	nodestatus "github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/pod"
@@ -43,9 +44,9 @@ func (can supports) declared(cfg *config.Config) []string {
 
 // newQueue makes admission. Its outcomes go to decisions, and pods that make way for critical ones
 // to events.
-func newQueue(n node, decisions *mailbox.Box[admission.Result],
+func newQueue(n node, decisions *mailbox.Box[report.Result],
 	events *mailbox.Box[syncloop.Event], e admissionEnds) *admission.Queue {
-	c, say := admissionConfig(n.self), admission.Events{Recorder: n.events}
+	c, say := admissionConfig(n.self), report.Events{Recorder: n.events}
 	c.Handlers = handlersOf(n.self, e.supports)
 	c.Store, c.Plugins, c.Node = n.store, e.plugins, e.node.object
 	c.Needs, c.Claims, c.State = e.needs, e.claims, e.state
@@ -56,13 +57,13 @@ func newQueue(n node, decisions *mailbox.Box[admission.Result],
 		}
 		n.hardware.Reread(ctx)
 	}
-	c.Report = func(r admission.Result) {
+	c.Report = func(r report.Result) {
 		n.metrics.Decided(r)
 		n.trace.Decided(r.Pod.UID, string(r.Outcome), r.Reason, r.Message, r.Outcome == decide.Wait)
 		say.Lack(r)
 		decisions.Put(r)
 	}
-	c.Preempt = func(one admission.Preemption) {
+	c.Preempt = func(one report.Preemption) {
 		n.metrics.Preempted(string(one.Resource))
 		reason, message := say.Preempted(one)
 		events.Put(syncloop.Killed(one.Victim.UID, pod.Why{Reason: reason, Message: message}, 0))

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/report"
 	"github.com/numalet/numalet/agent/deadline"
 	"github.com/numalet/numalet/agent/health"
 	"github.com/numalet/numalet/agent/housekeeping"
@@ -136,7 +137,7 @@ type volumes interface {
 // newPods makes the road of pods from its end to its beginning: a part is given those below it, which
 // answer through mailboxes.
 func newPods(ctx context.Context, n node, s statusDomain, e podEnds) podDomain {
-	problems, decisions := source.NewProblems(), mailbox.New[admission.Result]()
+	problems, decisions := source.NewProblems(), mailbox.New[report.Result]()
 	queue := newQueue(n, decisions, s.events, e.admissionEnds)
 	look := notices.New(notices.Config{
 		Pod: n.events.Pod, Container: n.events.Container, Lacking: featuresOf(e.supports.declared(n.cfg)).Lacking,

@@ -14,6 +14,7 @@ import (
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/admission/line"
 	"github.com/numalet/numalet/agent/admission/record"
+	"github.com/numalet/numalet/agent/admission/report"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/claims/claim"
@@ -22,11 +23,12 @@ import (
 // admitter tells pods' records of events and carries out what their steps want done. Run's goroutine
 // owns it.
 type admitter struct {
-	cfg   Config
-	pods  *line.Pods
-	view  decide.View
-	calls calls
-	voice voice
+	cfg      Config
+	pods     *line.Pods
+	view     decide.View
+	calls    calls
+	reporter *report.Reporter
+	repeats  record.Repeats
 	// changes collects what happens until the pods that wait are looked at again.
 	changes changes
 }
@@ -37,7 +39,7 @@ func (a *admitter) Tell(ctx context.Context, e *line.Entry, ev record.Event) {
 	now := time.Now()
 	next, effects := e.Step(ev, record.Conditions{
 		Now: now, Wait: a.cfg.Wait, BootID: a.cfg.BootID, View: a.view, Recorded: recorded,
-		Rereads: a.cfg.Reread != nil, Held: a.voice.repeats.Until(record.OwnerOf(e.Pod), now),
+		Rereads: a.cfg.Reread != nil, Held: a.repeats.Until(record.OwnerOf(e.Pod), now),
 	})
 	a.pods.Set(e, next)
 	for _, f := range effects {
@@ -47,7 +49,7 @@ func (a *admitter) Tell(ctx context.Context, e *line.Entry, ev record.Event) {
 
 // Explain takes note of what explains a decision on the pod; final: the decision counts.
 func (a *admitter) Explain(e *line.Entry, v line.Verdict, final bool) {
-	a.voice.of(e).explain(v, final)
+	a.reporter.Explain(e, v, final)
 }
 
 // Snapshot returns what a decision beside this ledger depends on.
@@ -80,16 +82,20 @@ func (a *admitter) do(ctx context.Context, e *line.Entry, f record.Effect) {
 	case record.Forgo:
 		a.cfg.Needs.End(e.Pod.UID)
 	case record.Say:
-		a.voice.say(e, f)
+		if a.reporter.Say(e, f) && f.Outcome == decide.Admit {
+			a.repeats.Admitted(record.OwnerOf(e.Pod))
+		}
 	case record.SayWait:
-		a.voice.say(e, record.Say{Outcome: decide.Wait, Reason: f.Reason, Message: naming(a.pods, f.Decision)})
+		a.reporter.Say(e, record.Say{Outcome: decide.Wait, Reason: f.Reason,
+			Message: report.Naming(a.pods, f.Decision)})
 	case record.SayReject:
 		a.cfg.Claims.Release(e.Pod.UID)
-		a.voice.reject(e, f.Rejection)
+		a.repeats.Rejected(record.OwnerOf(e.Pod), time.Now())
+		a.reporter.Reject(e, f.Rejection)
 	case record.Forget:
 		a.cfg.Claims.Release(e.Pod.UID)
 		a.pods.Remove(e)
-		a.voice.forget(e)
+		a.reporter.Forget(e.Pod)
 	case record.Adopt:
 		s, r := a.Snapshot(a.pods.Ledger), a.pods.Request(e)
 		a.Tell(ctx, e, record.Decided{Decision: s.Adopt(&r, f.Err)})
@@ -147,7 +153,7 @@ func (a *admitter) released(ctx context.Context, uid types.UID) {
 		held, stored := a.pods.Stored.Pods[uid]
 		if !stored {
 			held.UID = uid
-			a.cfg.Report(Result{Pod: held.Reference(), Outcome: decide.Released})
+			a.reporter.Forget(held.Reference())
 			return
 		}
 		e = a.pods.Add(record.Record{
@@ -182,7 +188,7 @@ func (a *admitter) sweep(ctx context.Context) {
 	a.changes.look(&a.view, a.cfg.view())
 	for _, e := range slices.Clone(a.pods.Order) {
 		if due := e.Tries.Due; !due.IsZero() && !now.Before(due) {
-			reason, words := a.voice.words(e, a.pods)
+			reason, words := a.reporter.Words(e, a.pods)
 			a.Tell(ctx, e, record.Late{Reason: reason, Words: words})
 		}
 	}
@@ -232,7 +238,7 @@ func (a *admitter) preempt(ctx context.Context, d decide.Decision) {
 	for _, uid := range d.Victims {
 		if victim := a.pods.Find(uid); victim != nil {
 			a.Tell(ctx, victim, record.Left{})
-			a.cfg.Preempt(Preemption{Victim: victim.Pod, Critical: d.Pod, Resource: resource})
+			a.cfg.Preempt(report.Preemption{Victim: victim.Pod, Critical: d.Pod, Resource: resource})
 		}
 	}
 }

@@ -78,7 +78,7 @@ func audit(t testing.TB, q *Queue) {
 		owed.Insert(o.Entry())
 	}
 	auditRecords(t, q.admitter.pods)
-	for uid := range a.voice.said {
+	for _, uid := range a.reporter.Pods() {
 		if a.pods.Find(uid) == nil {
 			t.Errorf("pod %s is gone, and what was said of it is kept", uid)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/admission/record"
+	"github.com/numalet/numalet/agent/admission/report"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
@@ -102,7 +103,7 @@ func counter(b *testing.B, h machine.Hardware, devices int) (*Queue, *int) {
 		Facts: Facts{Hardware: func() machine.Hardware { return h }},
 		Rules: topology.Rules{Policy: topology.BestEffort},
 		Store: store, Plugins: p, BootID: "boot", Wait: time.Hour,
-		Outcomes: Outcomes{Report: func(Result) {}},
+		Outcomes: Outcomes{Report: func(report.Result) {}},
 		Handlers: []decide.Handler{func(decide.Attempt) *decide.Refusal { // called once for each plan
 			planned++
 			return nil

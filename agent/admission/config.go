@@ -8,6 +8,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/report"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/machine"
@@ -58,10 +59,10 @@ type Facts struct {
 // Outcomes are the receivers of what admission finds. None may block.
 type Outcomes struct {
 	// Report gets each outcome, from Run's goroutine.
-	Report func(Result)
+	Report func(report.Result)
 	// Preempt ends a pod that makes way for a critical one; nil: no pod makes way. It is called from
 	// Run's goroutine, once for each pod.
-	Preempt func(Preemption)
+	Preempt func(report.Preemption)
 	// Unadvised gets a plugin's preference that cannot be followed in full, and why; it may be nil. It
 	// is called from other goroutines than Run's.
 	Unadvised func(pod *v1.Pod, key allocation.AskKey, err error)
@@ -71,13 +72,6 @@ type Outcomes struct {
 // said nothing since the agent started is asked once it is there.
 func (c *Config) mayWant(resource string) bool {
 	return c.Plugins.Inventory().WantsReleased(resource) != devicemanager.ReleasedUnwanted
-}
-
-// Preemption is the end of a pod that makes way for a critical one, with the reason.
-type Preemption struct {
-	Victim, Critical *v1.Pod
-	// Resource is the first that the critical pod lacks.
-	Resource v1.ResourceName
 }
 
 func (c *Config) view() decide.View {
@@ -106,28 +100,4 @@ func (c *Config) Still() decide.Snapshot {
 // demandOf returns what the pod requests of the node as it is.
 func (c *Config) demandOf(pod *v1.Pod) decide.Demand {
 	return decide.DemandOf(pod, c.Hardware().CPUs, c.Rules.Choosers)
-}
-
-// Result is an outcome with the words for it; Admit has some only for a pod that lacks something.
-type Result struct {
-	// Pod is as it was submitted; of one that was not, Released has the UID.
-	Pod             *v1.Pod
-	Outcome         decide.Outcome
-	Reason, Message string
-	// Explained is the gist of the explanation of Wait and Reject, for the log and the event.
-	Explained string
-	// Reworded: the outcome and the reason were said before, the message is another one, and no
-	// other cause for which the pod waits for a device plugin.
-	Reworded bool
-	// Lack says what the pod lacks, with decide.ReasonWaitObjects.
-	Lack decide.Lack
-	// Tried is the plan that a pod is admitted with, or rejected for; nil where none was made.
-	Tried *Tried
-}
-
-// Tried is a plan, and the error of it or of what the plugins said to it.
-type Tried struct {
-	Plan allocation.Plan
-	Err  error
-	Took time.Duration // to decide
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/report"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
@@ -149,7 +150,7 @@ func open(t *testing.T, dir string, p *plugins, change func(*Config)) *desk {
 		Facts: Facts{Hardware: func() machine.Hardware { return hardware }},
 		Rules: topology.Rules{Policy: topology.None, Scope: topology.ContainerScope},
 		Store: store, Plugins: p, BootID: "boot-1", Wait: 2 * time.Minute,
-		Outcomes: Outcomes{Report: func(r Result) {
+		Outcomes: Outcomes{Report: func(r report.Result) {
 			if r.Outcome == decide.Released {
 				d.released.Add(1)
 				return

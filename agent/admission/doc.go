@@ -1,6 +1,6 @@
 // Package admission admits pods, has them wait, or rejects them.
 //
-// Five rooms share the work:
+// Six rooms share the work:
 //
 //   - decide decides on one pod: a pure function of a Snapshot (the node, the handlers and the
 //     allocation.Ledger of what pods have) and a Request.
@@ -8,8 +8,8 @@
 //   - record is the life of one pod: a pure function of its record and an event, which returns the next
 //     record and effects.
 //   - line has the pods in the order of arrival and their ledger; a pass asks for the decisions.
-//   - This package has the queue. The admitter tells records of events, carries the effects out and
-//     reports outcomes.
+//   - report has the words: outcomes, events, and the explanation of each pod's last decision.
+//   - This package has the queue. The admitter tells records of events and carries the effects out.
 //
 // One goroutine, Run, owns all of it and never waits: a goroutine for each pod asks plugins and
 // commits assignments, and sends an event back. So a plugin that hangs holds up the pods that need it,

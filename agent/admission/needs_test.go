@@ -10,9 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/numalet/numalet/agent/admission/decide"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/admission/decide"
 )
 
 // needs is an API server of which is known what each pod lacks.

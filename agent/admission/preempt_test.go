@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/admission/report"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -21,7 +22,7 @@ func critical(uid, limits string, priority int32) *v1.Pod {
 func preemptions(t *testing.T, dir string, change func(*Config)) *desk {
 	var d *desk
 	d = open(t, dir, &plugins{}, func(c *Config) {
-		c.Preempt = func(p Preemption) {
+		c.Preempt = func(p report.Preemption) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.said = append(d.said, fmt.Sprintf("%s goes for %s: %s", p.Victim.UID, p.Critical.UID,

@@ -12,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/admission/line"
 	"github.com/numalet/numalet/agent/admission/record"
+	"github.com/numalet/numalet/agent/admission/report"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/internal/mailbox"
@@ -48,7 +49,7 @@ const (
 // New returns a queue that knows no pods yet.
 func New(cfg Config) *Queue {
 	if cfg.Preempt == nil {
-		cfg.Preempt = func(Preemption) {}
+		cfg.Preempt = func(report.Preemption) {}
 	}
 	if cfg.Claims == nil {
 		cfg.Claims = noClaims{}
@@ -58,10 +59,9 @@ func New(cfg Config) *Queue {
 	}
 	q := &Queue{inbox: mailbox.New[message](), admitter: admitter{
 		cfg: cfg, pods: line.New(cfg.BootID, claimsOf(cfg.Claims)),
-		calls: calls{cfg: cfg, done: mailbox.New[answer](), last: map[types.UID]*call{}},
-		voice: voice{said: map[types.UID]*reported{}},
+		calls:    calls{cfg: cfg, done: mailbox.New[answer](), last: map[types.UID]*call{}},
+		reporter: report.New(cfg.Report, cfg.Plugins, cfg.Wait),
 	}}
-	q.admitter.voice.cfg = &q.admitter.cfg
 	return q
 }
 
@@ -103,7 +103,7 @@ func (q *Queue) Snapshot(ctx context.Context) (decide.Snapshot, error) {
 // Explained explains the last decision on a pod. Of several pods of that name, where one replaces
 // another, the last one decided on counts. For a pod that waits, Free says what is free now.
 func (q *Queue) Explained(ctx context.Context, namespace, name string) (explain.Record, bool) {
-	r, ok := q.admitter.voice.explanations.find(namespace, name)
+	r, ok := q.admitter.reporter.Explained(namespace, name)
 	if !ok || r.Outcome != string(decide.Wait) {
 		return r, ok
 	}

@@ -2,10 +2,7 @@ package admission
 
 import (
 	"context"
-	"fmt"
 	"reflect"
-	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -52,9 +49,6 @@ func claimsOf(all Claims) func(*v1.Pod) allocation.PodClaims {
 	}
 }
 
-// reasonUnprepared is the kubelet's reason of the event about a claim that a driver did not prepare.
-const reasonUnprepared = "FailedPrepareDynamicResources"
-
 // prepare has the drivers prepare the pod's claims, for which it was given what is reserved.
 func (c *calls) prepare(ctx context.Context, pod *v1.Pod, reserved allocation.Pod) error {
 	if !claim.Any(pod) {
@@ -65,22 +59,6 @@ func (c *calls) prepare(ctx context.Context, pod *v1.Pod, reserved allocation.Po
 	}
 	return nil
 }
-
-// unprepared says that drivers take their time to prepare claims; "": nothing.
-func (v *voice) unprepared(e *line.Entry) string {
-	if v.cfg.Wait <= 0 || e.Tries.Retries > 0 || e.Runs || len(e.Unanswered()) > 0 {
-		return ""
-	}
-	drivers := e.Drivers()
-	if e.State != record.Allocating || len(drivers) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("no answer to NodePrepareResources yet from driver %s; it has %v for that",
-		strings.Join(drivers[:min(len(drivers), 8)], ", "), prepareDeadline)
-}
-
-// prepareDeadline is the kubelet's for each call of a driver.
-const prepareDeadline = 45 * time.Second
 
 // claimsChanged reports whether the pod's claims are others than when it was decided on, or lack
 // something else.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/admission/record"
+	"github.com/numalet/numalet/agent/admission/report"
 )
 
 // A pod that is resized while Allocate runs for it is admitted with the resources that were planned,
@@ -44,12 +45,12 @@ func TestSpecThatChangesWhileAllocateRuns(t *testing.T) {
 				p.offer("example.com/gpu", 2)
 				var admitted *v1.Pod
 				d := open(t, dir, p, func(c *Config) {
-					report := c.Report
-					c.Report = func(r Result) {
+					tell := c.Report
+					c.Report = func(r report.Result) {
 						if r.Outcome == decide.Admit {
 							admitted = r.Pod
 						}
-						report(r)
+						tell(r)
 					}
 				})
 				defer d.stop()

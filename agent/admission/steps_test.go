@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/report"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/claims"
 	"github.com/numalet/numalet/agent/machine"
@@ -174,7 +175,7 @@ type stepDesk struct {
 	stop     func()
 
 	mu   sync.Mutex
-	said []Result
+	said []report.Result
 }
 
 const storyLength = 30
@@ -251,7 +252,7 @@ func (w *walk) open() {
 			Choosers: topology.Choosers{{Scheduler: stepChooser}}},
 		Store: store, Plugins: w.plugins, Needs: w.needs, BootID: w.bootID(), Wait: w.wait,
 		Claims: claims.Admission{Manager: d.claims}, Handlers: []decide.Handler{d.endless.check},
-		Outcomes: Outcomes{Report: func(r Result) {
+		Outcomes: Outcomes{Report: func(r report.Result) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.said = append(d.said, r)

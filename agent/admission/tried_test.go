@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/report"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 )
 
@@ -19,14 +20,14 @@ func TestDecisionsComeWithOnePlan(t *testing.T) {
 		p.offer("example.com/gpu", 2)
 		var tried []string
 		d := open(t, dir, p, func(c *Config) {
-			report := c.Report
-			c.Report = func(r Result) {
+			tell := c.Report
+			c.Report = func(r report.Result) {
 				if r.Tried != nil {
 					tried = append(tried,
 						fmt.Sprintf("%s %s: %d placed, error %t", r.Pod.Name, r.Outcome,
 							len(r.Tried.Plan.Pod.Containers), r.Tried.Err != nil))
 				}
-				report(r)
+				tell(r)
 			}
 		})
 		defer d.stop()
@@ -61,13 +62,13 @@ func TestPodThatLacksAnObjectComesWithoutAPlan(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		p, n := &plugins{}, newNeeds()
 		p.offer("example.com/gpu", 2)
-		var last Result
+		var last report.Result
 		d := open(t, dir, p, func(c *Config) {
-			report := c.Report
+			tell := c.Report
 			c.Needs, c.Wait = n, time.Minute
-			c.Report = func(r Result) {
+			c.Report = func(r report.Result) {
 				last = r
-				report(r)
+				tell(r)
 			}
 		})
 		defer d.stop()

@@ -21,6 +21,7 @@ import (
 	"github.com/numalet/numalet/agent"
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/report"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/config"
@@ -332,7 +333,7 @@ func live(t *testing.T, dir string, inventory devicemanager.Inventory) (
 		Facts: admission.Facts{Hardware: func() machine.Hardware { return hardware }},
 		Rules: topology.Rules{Policy: topology.None, Scope: topology.ContainerScope},
 		Store: store, Plugins: livePlugins{inventory}, BootID: "boot",
-		Outcomes: admission.Outcomes{Report: func(admission.Result) {}},
+		Outcomes: admission.Outcomes{Report: func(report.Result) {}},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)

@@ -8,8 +8,8 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/report"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/internal/metric"
@@ -74,7 +74,7 @@ func (m *Metrics) Rejected(reason string) {
 }
 
 // Decided counts a pod that was admitted or rejected, once, however often placing it was tried.
-func (m *Metrics) Decided(r admission.Result) {
+func (m *Metrics) Decided(r report.Result) {
 	if r.Outcome == decide.Reject {
 		m.Rejected(r.Reason)
 	}
@@ -85,7 +85,7 @@ func (m *Metrics) Decided(r admission.Result) {
 	}
 }
 
-func (m *Metrics) placed(r admission.Result, by Rules) {
+func (m *Metrics) placed(r report.Result, by Rules) {
 	err := r.Tried.Err
 	m.topology.all.Inc()
 	m.topology.took.Observe(float64(r.Tried.Took.Microseconds()) / 1000)
@@ -111,7 +111,7 @@ func (m *Metrics) placed(r admission.Result, by Rules) {
 
 // withinNode counts under the policy that promises one NUMA node: each placed container, whatever
 // it asks for, or the pod.
-func (a alignment) withinNode(r admission.Result, scope topology.Scope) {
+func (a alignment) withinNode(r report.Result, scope topology.Scope) {
 	if r.Reason == allocation.ReasonTopology {
 		label := scopeContainer
 		if scope == topology.PodScope {

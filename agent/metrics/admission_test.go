@@ -11,8 +11,8 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/report"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
@@ -35,8 +35,8 @@ func caches(t *testing.T) *topology.Machine {
 }
 
 // tried returns a result for a plan with these containers, by name.
-func tried(err error, containers map[string]allocation.Container) admission.Result {
-	r := admission.Result{Pod: &v1.Pod{}, Outcome: decide.Admit, Tried: &admission.Tried{
+func tried(err error, containers map[string]allocation.Container) report.Result {
+	r := report.Result{Pod: &v1.Pod{}, Outcome: decide.Admit, Tried: &report.Tried{
 		Plan: allocation.Plan{Pod: allocation.Pod{Containers: containers}}, Err: err,
 	}}
 	if rejection := (*allocation.Rejection)(nil); errors.As(err, &rejection) {
@@ -70,10 +70,10 @@ func TestDecided(t *testing.T) {
 	pod := Rules{Rules: topology.Rules{Policy: topology.SingleNUMANode, Scope: topology.PodScope}}
 	for name, tc := range map[string]struct {
 		by     Rules
-		result admission.Result
+		result report.Result
 		want   []string
 	}{
-		"no plan": {single, admission.Result{Outcome: decide.Admit}, []string{requests + "0"}},
+		"no plan": {single, report.Result{Outcome: decide.Admit}, []string{requests + "0"}},
 		"policy none": {Rules{Rules: topology.Rules{Policy: topology.None}}, tried(refused, nil), []string{
 			requests + "1", failures + "0"}},
 		"refused": {Rules{Rules: topology.Rules{Policy: topology.BestEffort}}, tried(refused, nil), []string{

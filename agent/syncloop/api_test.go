@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/report"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/source"
@@ -58,7 +58,7 @@ func TestReconcile(t *testing.T) {
 		return p
 	}
 	l.apiSays(t, source.ADD, gated(v1.PodStatus{Phase: v1.PodPending}))
-	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: decide.Admit})
+	l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Admit})
 	told.told = nil
 	own := l.cfg.Statuses.List()[0].Status
 	l.apiSays(t, source.RECONCILE, gated(own))
@@ -113,7 +113,7 @@ func TestCleared(t *testing.T) {
 		t.Error("it is cleared while it holds something")
 	}
 	told.expect(t, "ended", "release u")
-	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: decide.Released})
+	l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Released})
 	if !cleared {
 		t.Error("it is not cleared")
 	}
@@ -146,11 +146,11 @@ func TestEndsComeBeforeUpdates(t *testing.T) {
 	for range 20 { // select chooses at random
 		l, told := newTestLoop(cri.Pod{})
 		l.apiSays(t, source.ADD, examplePod())
-		l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: decide.Admit})
+		l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Admit})
 		told.told = nil
 		l.cfg.Inputs = Inputs{
 			Updates: updates, Events: mailbox.New[Event](),
-			Decisions: mailbox.New[admission.Result](),
+			Decisions: mailbox.New[report.Result](),
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ran := make(chan error)

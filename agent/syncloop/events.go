@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/report"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/status"
@@ -63,7 +63,7 @@ func (l *Loop) runtimeOf(p *v1.Pod) pod.Runtime {
 }
 
 // decided feeds an outcome of admission.
-func (l *Loop) decided(ctx context.Context, r admission.Result) {
+func (l *Loop) decided(ctx context.Context, r report.Result) {
 	log := klog.FromContext(ctx)
 	e := pod.Event{Pod: r.Pod,
 		Why: pod.Why{Reason: r.Reason, Message: r.Message, Explained: r.Explained}}
@@ -89,7 +89,7 @@ func (l *Loop) decided(ctx context.Context, r admission.Result) {
 }
 
 // logged returns what the log says of a pod that does not start.
-func logged(r admission.Result) []any {
+func logged(r report.Result) []any {
 	values := []any{"pod", klog.KObj(r.Pod), "reason", r.Reason, "message", r.Message}
 	if r.Explained != "" {
 		values = append(values, "explanation", r.Explained)

@@ -3,8 +3,8 @@ package syncloop
 import (
 	"testing"
 
-	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/report"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cri"
@@ -15,15 +15,15 @@ import (
 func TestRestartedPodIsTold(t *testing.T) {
 	l, told := newTestLoop(cri.Pod{})
 	l.says(t, source.ADD)
-	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: decide.Admit})
+	l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Admit})
 	l.says(t, source.REMOVE)
 	l.says(t, source.ADD)
 	told.told = nil
 	l.hears(t, pod.Gone)
 	told.expect(t, "it is gone", "release u")
-	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: decide.Released})
+	l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Released})
 	told.expect(t, "what it held is given back", "submit u adopt=false", "restarted u")
-	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: decide.Admit})
+	l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Admit})
 	l.says(t, source.UPDATE)
 	told.expect(t, "it runs again", "run u", "run u")
 }

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/report"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/podworker"
@@ -41,7 +41,7 @@ type Workers interface {
 type Inputs struct {
 	Updates   <-chan source.Update
 	Observed  <-chan types.UID // pods of which the runtime reports a change
-	Decisions *mailbox.Box[admission.Result]
+	Decisions *mailbox.Box[report.Result]
 	Events    *mailbox.Box[Event]
 	// Capacity has a value when waiting pods may have a place: what plugins offer, or the hardware,
 	// has changed.

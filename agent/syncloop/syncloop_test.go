@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/report"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/podworker"
@@ -147,9 +147,9 @@ func TestDesiredWhileItsRemainsAreRemoved(t *testing.T) {
 	l.hears(t, pod.Orphaned)
 	l.hears(t, pod.Gone)
 	told.expect(t, "nothing is left", "release u")
-	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: decide.Released})
+	l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Released})
 	told.expect(t, "nothing is held", "submit u adopt=false")
-	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: decide.Admit})
+	l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Admit})
 	l.hears(t, pod.Gone) // late
 	told.expect(t, "admitted", "run u")
 	if r := l.records["u"]; r.State != pod.Running || !slices.Equal(l.lists(), []string{"a"}) {
@@ -159,7 +159,7 @@ func TestDesiredWhileItsRemainsAreRemoved(t *testing.T) {
 
 // What there is not to say is left out of the log.
 func TestLogged(t *testing.T) {
-	result := admission.Result{Pod: &v1.Pod{}, Reason: "WaitingForDevicePlugin", Message: "none"}
+	result := report.Result{Pod: &v1.Pod{}, Reason: "WaitingForDevicePlugin", Message: "none"}
 	if values := logged(result); len(values) != 6 || slices.Contains(values, any("explanation")) {
 		t.Errorf("without an explanation the log has %v", values)
 	}
@@ -172,16 +172,16 @@ func TestLogged(t *testing.T) {
 
 // An event comes once for each reason; a pod that runs and lacks something is told of as well.
 func TestEventsOfDecisions(t *testing.T) {
-	waits := admission.Result{
+	waits := report.Result{
 		Outcome: decide.Wait, Reason: "WaitingForDevicePlugin", Message: "no answer",
 		Explained: "why",
 	}
 	for name, test := range map[string]struct {
-		results []admission.Result
+		results []report.Result
 		want    []string
 	}{
 		"waits, and is admitted": {
-			[]admission.Result{
+			[]report.Result{
 				waits,
 				{
 					Outcome: decide.Wait, Reason: "WaitingForDevicePlugin",
@@ -196,14 +196,14 @@ func TestEventsOfDecisions(t *testing.T) {
 			},
 		},
 		"rejected": {
-			[]admission.Result{{
+			[]report.Result{{
 				Outcome: decide.Reject, Reason: "OutOfcpu", Message: "too few",
 				Explained: "would fit: 1",
 			}},
 			[]string{"Warning OutOfcpu: too few; would fit: 1"},
 		},
 		"adopted": {
-			[]admission.Result{{
+			[]report.Result{{
 				Outcome: decide.Admit, Reason: "AdoptedWithoutResources", Message: "it lacks 1",
 				Explained: "not for the event",
 			}},
@@ -227,7 +227,7 @@ func TestEventsOfDecisions(t *testing.T) {
 func TestKilled(t *testing.T) {
 	l, told := newTestLoop(cri.Pod{})
 	l.says(t, source.ADD)
-	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: decide.Admit})
+	l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Admit})
 	told.told = nil
 	l.cfg.Inputs.Events.Put(Event{UID: "u", Event: pod.Event{
 		Kind: pod.Killed, Grace: 5e9, Why: pod.Why{Reason: "Evicted", Message: "no memory", OwnLimit: true},
@@ -260,6 +260,6 @@ func TestAnotherPodRunsUnderTheUID(t *testing.T) {
 	told.expect(t, "desired again")
 	l.hears(t, pod.Gone)
 	told.expect(t, "nothing is left", "release u")
-	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: decide.Released})
+	l.decided(t.Context(), report.Result{Pod: examplePod(), Outcome: decide.Released})
 	told.expect(t, "nothing is held", "submit u adopt=false")
 }

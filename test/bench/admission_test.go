@@ -19,6 +19,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/report"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/machine"
 	agentnode "github.com/numalet/numalet/agent/node"
@@ -125,7 +126,7 @@ type admissions struct {
 	ctx      context.Context
 	queue    *admission.Queue
 	store    *store.Store
-	outcomes chan admission.Result
+	outcomes chan report.Result
 	number   int // of the last pod
 }
 
@@ -147,14 +148,14 @@ func newAdmissions(b *testing.B, plugins admission.Plugins) *admissions {
 	store, err := store.Open(b.TempDir())
 	must(b, err)
 	n := &admissions{
-		b: b, ctx: limited(b), store: store, outcomes: make(chan admission.Result, 1000),
+		b: b, ctx: limited(b), store: store, outcomes: make(chan report.Result, 1000),
 	}
 	n.queue = admission.New(admission.Config{
 		Facts: admission.Facts{Hardware: func() machine.Hardware { return hardware }},
 		Rules: topology.Rules{Policy: topology.Restricted},
 		Store: store, Plugins: plugins,
 		BootID: "bench", Wait: 10 * time.Minute,
-		Outcomes: admission.Outcomes{Report: func(r admission.Result) { n.outcomes <- r }},
+		Outcomes: admission.Outcomes{Report: func(r report.Result) { n.outcomes <- r }},
 	})
 	runs(b, store.Run)
 	runs(b, n.queue.Run)

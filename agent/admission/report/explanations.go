@@ -1,4 +1,4 @@
-package admission
+package report
 
 import (
 	"sync"
@@ -45,9 +45,9 @@ func (x *explanations) drop(uid types.UID) {
 	delete(x.byUID, uid)
 }
 
-// find explains the last decision on a pod of that name.
-func (x *explanations) find(namespace, name string) (explain.Record, bool) {
-	last, ok := x.last(namespace, name)
+// Explained explains the last decision on a pod of that name; any goroutine may call it.
+func (r *Reporter) Explained(namespace, name string) (explain.Record, bool) {
+	last, ok := r.explanations.last(namespace, name)
 	if !ok {
 		return explain.Record{}, false
 	}
