@@ -14,7 +14,6 @@ var meantHistories = slices.Concat(meantStarts, meantRestarts, meantEnds, meantP
 	meantOverRestarts)
 
 const (
-	creating = "#0 waiting ContainerCreating"
 	exited   = `#\d+ terminated .*`
 	backsOff = `#\d+ waiting CrashLoopBackOff .*`
 )
@@ -33,6 +32,18 @@ var meantStarts = []histories.Meant{
 		Why: "ephemeral containers are started after all others, docs/life-of-a-pod.md"},
 	{Pod: "chance-.*", Field: "events", Value: "Warning LifecycleHTTPFallback: .*", By: histories.Ours,
 		Seldom: true, Why: "the kubelet means to tell of this, and its recorder drops it"},
+	{Pod: "chance-.*", Field: "events", Value: `Warning OutOf.* capacity: \d+; .*`, By: histories.Ours,
+		Seldom: true, Why: "the event of a rejection says why there is no room"},
+	{Pod: "chance-.*", Field: "events", Value: `Warning OutOf.* capacity: \d+`, By: histories.Theirs,
+		Seldom: true, Why: "the same"},
+	{Pod: "chance-.*", Field: "container .* state|events .*", Value: ".*couldn't parse env file.*",
+		Seldom: true, Why: "the kubelet does not say what is wrong with the file"},
+	{Pod: "chance-.*", Field: "calls .*|events .*", By: histories.Theirs, Seldom: true,
+		Value: ".* container is in CONTAINER_EXITED state",
+		Why:   "the kubelet may probe a container that has ended"},
+	{Pod: "chance-.*", Field: "seen", Value: "2", By: histories.Ours, Seldom: true,
+		Why: "the kubelet looks no more at the spec of a pod that it has rejected"},
+	{Pod: "chance-.*", Field: "seen", Value: "1", By: histories.Theirs, Seldom: true, Why: "the same"},
 }
 
 var meantRestarts = []histories.Meant{
@@ -52,8 +63,9 @@ var meantRestarts = []histories.Meant{
 		Field: "container .* (state|ready|started)|condition (Containers)?Ready",
 		Value: "#0 (terminated .*|False ContainersNotReady: .*|false)", By: histories.Ours, Seldom: true,
 		Why: "an exit is told at once; the kubelet mostly starts the container in the same look"},
-	{Pod: "live-fails|starts-second|image-changed", Field: "container main state", Value: creating,
-		By: histories.Ours, Seldom: true,
+	{Pod: "live-fails|starts-second|image-changed|chance-.*", Field: "container main state",
+		Value: "#0 waiting (ContainerCreating|PodInitializing)",
+		By:    histories.Ours, Seldom: true,
 		Why: "a container that is stopped to start again waits meanwhile"},
 	{Pod: "live-fails-never", Field: "events spec.containers{main}", Value: "Normal Killing: .*",
 		Why: "the kubelet does not say why it stops the last container of a pod"},
@@ -61,7 +73,7 @@ var meantRestarts = []histories.Meant{
 		Value: "#0 (False PodSandboxNotReady: pod sandbox is not ready|True)",
 		By:    histories.Ours, Seldom: true,
 		Why: "that the sandbox has died is told at once"},
-	{Pod: "rule-restarts-all", Field: "container (init|main) id", Value: "#1 (none|1|2)", Seldom: true,
+	{Pod: "rule-restarts-all|chance-.*", Field: "container (init|main) id", Value: "#1 (none|1|2)", Seldom: true,
 		Why: "the kubelet counts a container that is to begin anew before it has another id"},
 	{Pod: "rule-restarts-all", Field: "condition AllContainersRestarting", Value: "#1 True .*",
 		By: histories.Ours, Seldom: true, Why: "the kubelet has mostly begun anew before it tells"},

@@ -104,6 +104,11 @@ func runUntilAlike(t *testing.T, sides []*scenarioNode, some []scenario, c *hist
 			})
 		})
 	}
+	for _, one := range some {
+		if one.whole != nil {
+			t.Logf("%s has the variants %s", one.name, one.whole.Annotations[variantsNote])
+		}
+	}
 	for _, w := range wrong {
 		t.Error(w)
 	}
