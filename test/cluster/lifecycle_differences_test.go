@@ -28,7 +28,7 @@ var meantStarts = []histories.Meant{
 	{Pod: "create-fails-once", Field: "container main state", By: histories.Ours, Seldom: true,
 		Value: "#0 waiting CreateContainerError .*",
 		Why:   "the kubelet tries again with its next look, before it tells"},
-	{Pod: "chance-.*", Field: "starts", Value: "StartContainer #0 (debug.*|main)", Seldom: true,
+	{Pod: "chance-.*", Field: "starts", Value: `StartContainer #\d+ (debug.*|main)`, Seldom: true,
 		Why: "ephemeral containers are started after all others, docs/life-of-a-pod.md"},
 	{Pod: "chance-.*", Field: "events", Value: "Warning LifecycleHTTPFallback: .*", By: histories.Ours,
 		Seldom: true, Why: "the kubelet means to tell of this, and its recorder drops it"},

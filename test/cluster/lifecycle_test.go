@@ -122,9 +122,9 @@ func chanceScenarios(t *testing.T, port int, on *scenarioNode) (out []scenario) 
 	several := int(harness.Number(t, "NUMALET_SCENARIOS_PODS", 12))
 	random := rand.New(rand.NewPCG(seed, 1))
 	for _, pod := range severalVariants(random, simVariants(asking{port}), several) {
-		pod.Name, pod.Spec.NodeName = strings.Replace(pod.Name, "several", "chance", 1), ""
+		pod.Spec.NodeName = ""
 		if !hangs(pod) && on.takes(t, pod) {
-			out = append(out, scenario{name: pod.Name, whole: pod,
+			out = append(out, scenario{name: strings.Replace(pod.Name, "several", "chance", 1), whole: pod,
 				steps: []step{{until: hasCome, stay: firstProbes}}})
 		}
 	}
