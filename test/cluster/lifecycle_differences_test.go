@@ -16,6 +16,10 @@ var meantHistories = slices.Concat(meantStarts, meantRestarts, meantEnds, meantP
 const (
 	exited   = `#\d+ terminated .*`
 	backsOff = `#\d+ waiting CrashLoopBackOff .*`
+
+	noRoom    = `Warning (OutOf.* capacity: \d+|UnexpectedAdmissionError: .* preemption: .*\])`
+	podFailed = `#\d+ False PodFailed`
+	notReady  = `#\d+ False ContainersNotReady: .*`
 )
 
 var meantStarts = []histories.Meant{
@@ -32,10 +36,10 @@ var meantStarts = []histories.Meant{
 		Why: "ephemeral containers are started after all others, docs/life-of-a-pod.md"},
 	{Pod: "chance-.*", Field: "events", Value: "Warning LifecycleHTTPFallback: .*", By: histories.Ours,
 		Seldom: true, Why: "the kubelet means to tell of this, and its recorder drops it"},
-	{Pod: "chance-.*", Field: "events", Value: `Warning OutOf.* capacity: \d+; .*`, By: histories.Ours,
-		Seldom: true, Why: "the event of a rejection says why there is no room"},
-	{Pod: "chance-.*", Field: "events", Value: `Warning OutOf.* capacity: \d+`, By: histories.Theirs,
-		Seldom: true, Why: "the same"},
+	{Pod: "chance-.*", Field: "events", Value: noRoom + "; .*", By: histories.Ours, Seldom: true,
+		Why: "the event of a rejection says why there is no room"},
+	{Pod: "chance-.*", Field: "events", Value: noRoom, By: histories.Theirs, Seldom: true,
+		Why: "the same"},
 	{Pod: "chance-.*", Field: "container .* state|events .*", Value: ".*couldn't parse env file.*",
 		Seldom: true, Why: "the kubelet does not say what is wrong with the file"},
 	{Pod: "chance-.*", Field: "calls .*|events .*", By: histories.Theirs, Seldom: true,
@@ -69,6 +73,13 @@ var meantRestarts = []histories.Meant{
 		Why: "a container that is stopped to start again waits meanwhile"},
 	{Pod: "live-fails-never", Field: "events spec.containers{main}", Value: "Normal Killing: .*",
 		Why: "the kubelet does not say why it stops the last container of a pod"},
+	{Pod: "chance-.*", Field: "events spec.containers{main}", Value: "Normal Killing: .*", Seldom: true,
+		Why: "the same"},
+	{Pod: "chance-.*", Field: "condition (Containers)?Ready", Value: notReady, By: histories.Theirs,
+		Beside: podFailed, Seldom: true,
+		Why: "the kubelet leaves the conditions of a pod that fails before all has started as they were"},
+	{Pod: "chance-.*", Field: "condition (Containers)?Ready", Value: podFailed, By: histories.Ours,
+		Beside: notReady, Seldom: true, Why: "the same"},
 	{Pod: "sandbox-dies|restart-sandbox", Field: "condition PodReadyToStartContainers",
 		Value: "#0 (False PodSandboxNotReady: pod sandbox is not ready|True)",
 		By:    histories.Ours, Seldom: true,

@@ -132,8 +132,13 @@ func chanceScenarios(t *testing.T, port int, on *scenarioNode) (out []scenario) 
 }
 
 // hasCome reports whether the pod has ended, or its containers have started and reached the state
-// of its variants.
+// of its variants, or an init container cannot be created, for which the others wait.
 func hasCome(p *v1.Pod) bool {
+	for _, c := range p.Status.InitContainerStatuses {
+		if c.State.Waiting != nil && strings.HasPrefix(c.State.Waiting.Reason, "CreateContainer") {
+			return true
+		}
+	}
 	come := len(p.Status.ContainerStatuses) > 0
 	for _, c := range statuses(p) {
 		come = come && (c.State.Waiting == nil || !isOnItsWay(c.State.Waiting.Reason))
