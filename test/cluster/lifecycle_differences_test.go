@@ -14,12 +14,16 @@ var meantHistories = slices.Concat(meantStarts, meantRestarts, meantEnds, meantP
 	meantOverRestarts)
 
 const (
+	creating = "#0 waiting ContainerCreating"
 	exited   = `#\d+ terminated .*`
 	backsOff = `#\d+ waiting CrashLoopBackOff .*`
 
-	noRoom    = `Warning (OutOf.* capacity: \d+|UnexpectedAdmissionError: .* preemption: .*\])`
-	podFailed = `#\d+ False PodFailed`
-	notReady  = `#\d+ False ContainersNotReady: .*`
+	stopsMain   = "Normal Killing: Stopping container main"
+	failsProbe  = "Normal Killing: Container main failed liveness probe"
+	noVariables = ".*couldn't parse env file"
+	noRoom      = `Warning (OutOf.* capacity: \d+|UnexpectedAdmissionError: .* preemption: .*\])`
+	podFailed   = `#\d+ False PodFailed`
+	notReady    = `#\d+ False ContainersNotReady: .*`
 )
 
 var meantStarts = []histories.Meant{
@@ -36,12 +40,15 @@ var meantStarts = []histories.Meant{
 		Why: "ephemeral containers are started after all others, docs/life-of-a-pod.md"},
 	{Pod: "chance-.*", Field: "events", Value: "Warning LifecycleHTTPFallback: .*", By: histories.Ours,
 		Seldom: true, Why: "the kubelet means to tell of this, and its recorder drops it"},
-	{Pod: "chance-.*", Field: "events", Value: noRoom + "; .*", By: histories.Ours, Seldom: true,
-		Why: "the event of a rejection says why there is no room"},
-	{Pod: "chance-.*", Field: "events", Value: noRoom, By: histories.Theirs, Seldom: true,
-		Why: "the same"},
-	{Pod: "chance-.*", Field: "container .* state|events .*", Value: ".*couldn't parse env file.*",
-		Seldom: true, Why: "the kubelet does not say what is wrong with the file"},
+	{Pod: "chance-.*", Field: "events", Value: noRoom + "; .*", By: histories.Ours,
+		Beside: noRoom, Seldom: true, Why: "the event of a rejection says why there is no room"},
+	{Pod: "chance-.*", Field: "events", Value: noRoom, By: histories.Theirs,
+		Beside: noRoom + "; .*", Seldom: true, Why: "the same"},
+	{Pod: "chance-.*", Field: "container .* state|events .*", Value: noVariables + ": .*",
+		By: histories.Ours, Beside: noVariables, Seldom: true,
+		Why: "the kubelet does not say what is wrong with the file"},
+	{Pod: "chance-.*", Field: "container .* state|events .*", Value: noVariables,
+		By: histories.Theirs, Beside: noVariables + ": .*", Seldom: true, Why: "the same"},
 	{Pod: "chance-.*", Field: "calls .*|events .*", By: histories.Theirs, Seldom: true,
 		Value: ".* container is in CONTAINER_EXITED state",
 		Why:   "the kubelet may probe a container that has ended"},
@@ -67,14 +74,17 @@ var meantRestarts = []histories.Meant{
 		Field: "container .* (state|ready|started)|condition (Containers)?Ready",
 		Value: "#0 (terminated .*|False ContainersNotReady: .*|false)", By: histories.Ours, Seldom: true,
 		Why: "an exit is told at once; the kubelet mostly starts the container in the same look"},
-	{Pod: "live-fails|starts-second|image-changed|chance-.*", Field: "container main state",
-		Value: "#0 waiting (ContainerCreating|PodInitializing)",
-		By:    histories.Ours, Seldom: true,
+	{Pod: "live-fails|starts-second|image-changed", Field: "container main state", Value: creating,
+		By: histories.Ours, Seldom: true,
 		Why: "a container that is stopped to start again waits meanwhile"},
+	{Pod: "chance-.*", Field: "container main state", Value: creating + "|#0 waiting PodInitializing",
+		By: histories.Ours, Seldom: true, Why: "the same"},
 	{Pod: "live-fails-never", Field: "events spec.containers{main}", Value: "Normal Killing: .*",
 		Why: "the kubelet does not say why it stops the last container of a pod"},
-	{Pod: "chance-.*", Field: "events spec.containers{main}", Value: "Normal Killing: .*", Seldom: true,
-		Why: "the same"},
+	{Pod: "chance-.*", Field: "events spec.containers{main}", Value: failsProbe, By: histories.Ours,
+		Beside: stopsMain, Seldom: true, Why: "the same"},
+	{Pod: "chance-.*", Field: "events spec.containers{main}", Value: stopsMain, By: histories.Theirs,
+		Beside: failsProbe, Seldom: true, Why: "the same"},
 	{Pod: "chance-.*", Field: "condition (Containers)?Ready", Value: notReady, By: histories.Theirs,
 		Beside: podFailed, Seldom: true,
 		Why: "the kubelet leaves the conditions of a pod that fails before all has started as they were"},
@@ -84,8 +94,10 @@ var meantRestarts = []histories.Meant{
 		Value: "#0 (False PodSandboxNotReady: pod sandbox is not ready|True)",
 		By:    histories.Ours, Seldom: true,
 		Why: "that the sandbox has died is told at once"},
-	{Pod: "rule-restarts-all|chance-.*", Field: "container (init|main) id", Value: "#1 (none|1|2)", Seldom: true,
+	{Pod: "rule-restarts-all", Field: "container (init|main) id", Value: "#1 (none|1|2)", Seldom: true,
 		Why: "the kubelet counts a container that is to begin anew before it has another id"},
+	{Pod: "chance-.*", Field: "container main id", Value: "#1 2", By: histories.Theirs, Seldom: true,
+		Why: "the same"},
 	{Pod: "rule-restarts-all", Field: "condition AllContainersRestarting", Value: "#1 True .*",
 		By: histories.Ours, Seldom: true, Why: "the kubelet has mostly begun anew before it tells"},
 	{Pod: "rule-restarts-all", Field: "phase", Value: "Pending|Running", By: histories.Theirs,
