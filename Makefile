@@ -17,7 +17,7 @@ export CGO_ENABLED ?= 0
 # All is built alike, the servers of tests too, so that what it shares is compiled once.
 export GOFLAGS ?= -trimpath
 
-.PHONY: help build run test unit sim containerd numa cluster race fuzz guests soak walk faults attack bench peer scenarios schedulers proto check clean
+.PHONY: help build run test test-all unit sim containerd numa cluster race fuzz guests soak walks walk faults attack bench peer scenarios schedulers proto check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,14 +39,20 @@ run: build ## start the playground; RUNTIME=containerd (root), CLUSTER=yes for a
 	fi; if [ -n "$(GPU)" ]; then set -- "$$@" --gpu=$(GPU); fi; \
 	if [ "$(DRA)" = yes ]; then set -- "$$@" --dra; fi; exec $(BIN) playground --runtime=$(RUNTIME) "$$@" $(RUN_FLAGS)
 
-test: ## install what is missing and run every tier of tests
-	@test/run.sh unit sim containerd numa cluster
+test: ## install what is missing and run what needs no emulated machine and no Kubernetes; SLOWEST=50 lists tests
+	@test/run.sh unit sim containerd
+
+test-all: test ## that and the rest: long random walks, an emulated NUMA machine, a node of a real control plane
+	@test/run.sh walks numa cluster
 
 unit: ## only the tests beside the code
 	@test/run.sh unit
 
 sim: ## only the built binary on the simulated runtime
 	@test/run.sh sim
+
+walks: ## only the tests beside the code that are shorter in unit, in full
+	@test/run.sh walks
 
 containerd: ## only the built binary on a real containerd (root)
 	@test/run.sh containerd
@@ -69,7 +75,7 @@ fuzz: ## each fuzz target for FUZZTIME (10s); FUZZKEEP=N keeps N inputs of each
 soak: ## good pods beside hostile manifests, clients and plugins, for SOAKTIME (5m), on a quiet machine
 	NUMALET_SOAK=$${SOAKTIME:-5m} go test ./test -run TestSoak -count=1 -v -timeout 2h
 
-walk: ## the random walks of which make test goes a part: admission with claims, evictions, shutdowns; WALKSTEPS (1000000)
+walk: ## the random walks of which the tier walks goes a part: admission with claims, evictions, shutdowns; WALKSTEPS (1000000)
 	NUMALET_STEPS_CLAIMS=1 NUMALET_STEPS=$${WALKSTEPS:-1000000} go test ./agent/admission -run TestRandomSteps -count=1 -v -timeout 2h
 	NUMALET_STEPS=$${WALKSTEPS:-1000000} go test ./agent/eviction ./agent/shutdown -run Walk -count=1 -v -timeout 2h
 

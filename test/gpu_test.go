@@ -34,10 +34,7 @@ func besideGPUPlugin(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	harness.GPUPlugin(t, dir)
-	if out, err := exec.CommandContext(t.Context(), "cp", binary, filepath.Join(dir, "numalet")).
-		CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	harness.CopyProgram(t, binary, filepath.Join(dir, "numalet"))
 	return dir
 }
 

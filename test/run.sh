@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs tiers of tests: unit, sim, containerd, numa, guests, cluster. Installs what a tier needs. A tier that
-# cannot run here is left out with one line that says why; in CI (CI=true) that is a failure.
+# Runs tiers of tests: unit, sim, containerd, walks, numa, guests, cluster. Installs what a tier needs. A
+# tier that cannot run here is left out with one line that says why; in CI (CI=true) that is a failure.
+# SLOWEST=50 lists the longest tests of each tier.
 # With --race before the tiers the race detector watches the test programs, and the agents and device
 # plugins that they start (not numa, cluster); it needs gcc and takes several times as long.
 # What tests make on the machine is found by their TMPDIR, a folder of this run, and is removed at the
@@ -22,10 +23,9 @@ if [ "${1:-}" = --race ]; then
     parallel=3 # such an agent needs several times the CPU and memory
 fi
 
-vet=()
-if [ "${CI:-}" = true ]; then
-    vet=(-vet=off) # the linters have said all of it, about everything
-fi
+# usually is how long a tier takes on two quiet cores when all has been compiled before, its own tests
+# but for its last change; README.md has the same.
+declare -A usually=([unit]=3m [sim]=4m [containerd]=3m [walks]=3m [numa]=4m [guests]=15m [cluster]=33m)
 
 failed=0
 summary=()
@@ -64,22 +64,28 @@ leave_out() { # TIER WHY
 tier() { # NAME COMMAND...
     local name=$1 began=$SECONDS result=ok
     shift
-    echo "== tier $name"
+    echo "== tier $name, usually ${usually[$name]}"
     if ! together "$@"; then
         result=FAILED
         failed=1
     fi
     summary+=("$name: $result, $((SECONDS - began)) s")
-    echo "== tier $name $result"
+    echo "== tier $name $result in $((SECONDS - began)) s"
 }
 
-run_unit() { # random walks are short here, and longer in CI
-    local short=(-short)
-    if [ "${CI:-}" = true ]; then
-        short=()
-    fi
+# tests runs go test, without vet, which is among the linters, and without what debuggers read, which
+# takes as long to link as the rest. Its lines are go test's, and between them how far it is.
+tests() { # TIER ARGUMENT...
+    local tier=$1
+    shift
+    go test -json -vet=off -ldflags=-w -timeout $limit "${race[@]}" "$@" |
+        "$TMPDIR/progress" -tier "$tier" -usually "${usually[$tier]}" -slowest "${SLOWEST:-0}" "${show[@]}"
+}
+show=()
+
+run_unit() { # random walks are short here; the tier walks has them in full
     # shellcheck disable=SC2046 # package paths have no spaces
-    go test "${race[@]}" "${vet[@]}" "${short[@]}" -timeout $limit $(go list ./... | grep -v '^github.com/numalet/numalet/test') &&
+    tests unit -short $(go list ./... | grep -v '^github.com/numalet/numalet/test') ./test/progress &&
         run_cgo
 }
 
@@ -90,33 +96,40 @@ run_cgo() {
         echo "LEFT OUT: deviceplugin/gpu/nvml: there is no C compiler"
         return 0
     fi
-    CGO_ENABLED=1 CGO_CFLAGS="-O2 -Wno-deprecated-declarations" \
-        go test "${race[@]}" "${vet[@]}" -tags netgo,osusergo -timeout $limit ./deviceplugin/gpu/nvml &&
-        CGO_ENABLED=1 CGO_CFLAGS="-O2 -Wno-deprecated-declarations" \
-            go -C test/gpuallocator test "${vet[@]}" -tags netgo,osusergo -timeout $limit .
+    export CGO_CFLAGS="-O2 -Wno-deprecated-declarations"
+    CGO_ENABLED=1 tests unit -tags netgo,osusergo ./deviceplugin/gpu/nvml &&
+        (cd test/gpuallocator && CGO_ENABLED=1 tests unit -tags netgo,osusergo .)
+}
+
+run_walks() { # the packages whose tests are shorter with -short
+    # shellcheck disable=SC2046 # package paths have no spaces
+    tests walks $(grep -rl --include='*_test.go' 'testing\.Short()' . | grep -v '^\./test/' |
+        xargs -n 1 dirname | sort -u)
 }
 
 run_sim() { # these tests mostly wait
-    go test "${race[@]}" "${vet[@]}" -count=1 -timeout $limit -parallel $parallel ./test/ ./test/harness/...
+    tests sim -count=1 -parallel $parallel ./test/ ./test/harness/...
 }
 
 run_containerd() {
-    go test "${race[@]}" "${vet[@]}" -count=1 -timeout $limit ./test/containerd/...
+    tests containerd -count=1 ./test/containerd/...
 }
 
 # more_guests are tests that boot machines of their own, for some minutes each: the tier guests.
 more_guests='^Test(Functions|Swap|Shortage|Shutdown|Quota|Disks)$'
 
-run_numa() { # in its folder, so that its table is shown when it passes too
-    (cd test/numa && go test "${vet[@]}" -count=1 -timeout 45m -skip "$more_guests")
+run_numa() { # with what its tests say: its table is worth a look when it passes too
+    show=(-v)
+    tests numa -count=1 -skip "$more_guests" ./test/numa
 }
 
 run_guests() {
-    (cd test/numa && go test "${vet[@]}" -count=1 -timeout 45m -run "$more_guests")
+    show=(-v)
+    tests guests -count=1 -run "$more_guests" ./test/numa
 }
 
 run_cluster() {
-    go test "${vet[@]}" -count=1 -timeout $limit ./test/cluster/...
+    tests cluster -count=1 ./test/cluster/...
 }
 
 # prepare gets what tests with a real containerd need; some of them are beside the code. lacking
@@ -177,21 +190,22 @@ await_cluster() {
 trap interrupted INT TERM HUP
 scratch_enter
 echo "== go downloads and compiles what has changed: the first time some minutes on two cores" >&2
-case " $* " in *" unit "* | *" containerd "* | *" cluster "*) prepare ;; esac
+go build -o "$TMPDIR/progress" ./test/progress || exit 1
+case " $* " in *" unit "* | *" containerd "* | *" walks "* | *" cluster "*) prepare ;; esac
 case " $* " in *" numa "* | *" guests "*) prepare_numa ;; esac
 case " $* " in *" cluster "*) prepare_cluster ;; esac
 
 case " $* " in *" sim "* | *" containerd "* | *" cluster "*)
-    if [ ${#race[@]} = 0 ]; then # the agent that tests run, once for all of them
-        go build -o "$TMPDIR/numalet" ./cmd/numalet && export NUMALET_BINARY=$TMPDIR/numalet
+    if [ ${#race[@]} = 0 ]; then # the programs that tests run, once for all of them
+        go build -o "$TMPDIR/" ./cmd/numalet ./cmd/numalet-gpu &&
+            export NUMALET_BINARY=$TMPDIR/numalet NUMALET_GPU_BINARY=$TMPDIR/numalet-gpu
     fi
     ;;
 esac
 
 for name in "$@"; do
     case $name in
-    unit) tier unit run_unit ;;
-    sim) tier sim run_sim ;;
+    unit | sim | walks) tier "$name" "run_$name" ;;
     containerd)
         if [ -n "$lacking" ]; then
             leave_out containerd "$lacking"
@@ -216,7 +230,7 @@ for name in "$@"; do
         ;;
     *)
         scratch_leave
-        echo "unknown tier $name; there are unit, sim, containerd, numa, guests, cluster" >&2
+        echo "unknown tier $name; there are unit, sim, containerd, walks, numa, guests, cluster" >&2
         exit 2
         ;;
     esac

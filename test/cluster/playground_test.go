@@ -141,9 +141,9 @@ func linkPrograms(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	copyProgram(t, agent, filepath.Join(dir, "numalet"))
+	harness.CopyProgram(t, agent, filepath.Join(dir, "numalet"))
 	for _, from := range programs {
-		copyProgram(t, from, filepath.Join(dir, filepath.Base(from)))
+		harness.CopyProgram(t, from, filepath.Join(dir, filepath.Base(from)))
 	}
 }
 
@@ -160,21 +160,6 @@ func kubeconfigOf(t *testing.T, lines *bufio.Scanner, said fmt.Stringer) string 
 	}
 	t.Fatalf("it does not say how to use kubectl: %q %s", all, said)
 	return ""
-}
-
-// copyProgram links a program to another place, or else copies it.
-func copyProgram(t *testing.T, from, to string) {
-	t.Helper()
-	if os.Link(from, to) == nil {
-		return
-	}
-	text, err := os.ReadFile(from)
-	if err == nil {
-		err = os.WriteFile(to, text, 0o755)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // processesOf returns the command lines of the running programs below dir.

@@ -74,16 +74,47 @@ func shareRaceOptions() error {
 	return nil
 }
 
-// GPUPlugin builds the GPU plugin into a folder. Without cgo it only knows machines described as
-// data.
-func GPUPlugin(t testing.TB, dir string) (path string) {
-	t.Helper()
-	path = filepath.Join(dir, "numalet-gpu")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", path,
-		"github.com/numalet/numalet/cmd/numalet-gpu")
+// gpuPlugin builds the GPU plugin once per test process and returns its path; see Binary.
+var gpuPlugin = sync.OnceValues(func() (string, error) {
+	if given := os.Getenv("NUMALET_GPU_BINARY"); given != "" {
+		return given, nil
+	}
+	if err := os.MkdirAll(binaryDir(), 0o755); err != nil {
+		return "", err
+	}
+	path := filepath.Join(binaryDir(), "numalet-gpu")
+	build := exec.Command("go", "build", "-o", path, "github.com/numalet/numalet/cmd/numalet-gpu")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		return "", fmt.Errorf("build numalet-gpu: %w\n%s", err, out)
 	}
+	return path, nil
+})
+
+// GPUPlugin puts the GPU plugin into a folder. It is built without cgo, so it only knows machines
+// described as data.
+func GPUPlugin(t testing.TB, dir string) (path string) {
+	t.Helper()
+	built, err := gpuPlugin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(dir, "numalet-gpu")
+	CopyProgram(t, built, path)
 	return path
+}
+
+// CopyProgram links a program to another place, or copies it to another file system.
+func CopyProgram(t testing.TB, from, to string) {
+	t.Helper()
+	if os.Link(from, to) == nil {
+		return
+	}
+	text, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, text, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }

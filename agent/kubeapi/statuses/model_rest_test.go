@@ -103,7 +103,7 @@ const (
 // final status, no pod deleted early, none forgotten, one mirror pod for each static pod.
 func TestModel(t *testing.T) {
 	steps := fewSteps
-	if os.Getenv("CI") == "true" && !testing.Short() {
+	if !testing.Short() {
 		steps = modelSteps
 	}
 	number := func(name string, of int) int {

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// event is a line of go test -json (go doc test2json).
+type event struct {
+	Time       time.Time
+	Action     string
+	Package    string
+	ImportPath string // of a build
+	Test       string
+	Elapsed    float64 // seconds
+	Output     string
+}
+
+// key names a test; Test is empty for what a package says itself.
+type key struct{ Package, Test string }
+
+// report follows the tests. It holds the output of tests that may still fail.
+type report struct {
+	out     io.Writer
+	verbose bool
+
+	output  map[key]*strings.Builder
+	running map[key]time.Time // tests that have no parent
+	took    map[key]time.Duration
+	tests   int // that have ended, without subtests
+	left    map[string]bool
+	done    int // packages
+	failed  bool
+}
+
+func newReport(out io.Writer, verbose bool) *report {
+	return &report{
+		out: out, verbose: verbose,
+		output: map[key]*strings.Builder{}, running: map[key]time.Time{},
+		took: map[key]time.Duration{}, left: map[string]bool{},
+	}
+}
+
+// line takes a line of go test's. A line that is no event is printed.
+func (r *report) line(line string) {
+	var e event
+	if !strings.HasPrefix(line, "{") || json.Unmarshal([]byte(line), &e) != nil || e.Action == "" {
+		io.WriteString(r.out, line)
+		return
+	}
+	switch e.Action {
+	case "build-output":
+		io.WriteString(r.out, e.Output)
+	case "build-fail":
+		r.failed = true
+	case "start":
+		r.left[e.Package] = true
+	case "output":
+		r.says(e)
+	case "run":
+		if !isSub(e.Test) {
+			r.running[key{e.Package, e.Test}] = e.Time
+		}
+	case "pass", "fail", "skip":
+		r.failed = r.failed || e.Action == "fail"
+		if e.Test == "" {
+			r.packageEnds(e)
+		} else {
+			r.testEnds(e)
+		}
+	}
+}
+
+func isSub(test string) bool { return strings.Contains(test, "/") }
+
+// says keeps what a test says until it has ended, and what a package says until that has.
+func (r *report) says(e event) {
+	k := key{e.Package, e.Test}
+	if r.verbose {
+		if !isFrame(e.Output) {
+			io.WriteString(r.out, e.Output)
+		}
+		return
+	}
+	b := r.output[k]
+	if b == nil {
+		b = &strings.Builder{}
+		r.output[k] = b
+	}
+	b.WriteString(e.Output)
+}
+
+// isFrame reports whether go test prints the line with -v only.
+func isFrame(line string) bool {
+	line = strings.TrimLeft(line, " ")
+	for _, frame := range []string{"=== RUN", "=== PAUSE", "=== CONT", "=== NAME", "--- PASS"} {
+		if strings.HasPrefix(line, frame) {
+			return true
+		}
+	}
+	return line == "PASS\n"
+}
+
+func (r *report) testEnds(e event) {
+	k := key{e.Package, e.Test}
+	if e.Action != "fail" { // a failed test's output is printed with its package's end
+		delete(r.output, k)
+	}
+	if isSub(e.Test) {
+		return
+	}
+	r.tests++
+	r.took[k] = time.Duration(e.Elapsed * float64(time.Second))
+	delete(r.running, k)
+}
+
+// packageEnds prints what go test prints of a package: its last line, and before that all that
+// failed, and what tests said that have not ended.
+func (r *report) packageEnds(e event) {
+	delete(r.left, e.Package)
+	r.done++
+	if e.Action == "fail" {
+		for _, k := range r.of(e.Package) {
+			for line := range strings.Lines(r.output[k].String()) {
+				if !isFrame(line) {
+					io.WriteString(r.out, line)
+				}
+			}
+		}
+	} else if b := r.output[key{e.Package, ""}]; b != nil {
+		lines := slices.Collect(strings.Lines(b.String()))
+		io.WriteString(r.out, lines[len(lines)-1])
+	}
+	r.forget(e.Package)
+}
+
+// of lists what was kept of a package: its tests, then itself.
+func (r *report) of(pkg string) []key {
+	keys := slices.DeleteFunc(slices.Collect(maps.Keys(r.output)), func(k key) bool { return k.Package != pkg })
+	slices.SortFunc(keys, func(a, b key) int {
+		if (a.Test == "") != (b.Test == "") {
+			return cmp.Compare(len(b.Test), len(a.Test))
+		}
+		return strings.Compare(a.Test, b.Test)
+	})
+	return keys
+}
+
+func (r *report) forget(pkg string) {
+	for _, k := range r.of(pkg) {
+		delete(r.output, k)
+	}
+	maps.DeleteFunc(r.running, func(k key, _ time.Time) bool { return k.Package == pkg })
+}
+
+// end prints what packages said that go test did not end.
+func (r *report) end() {
+	for _, pkg := range slices.Sorted(maps.Keys(r.left)) {
+		r.failed = true
+		r.packageEnds(event{Action: "fail", Package: pkg})
+		fmt.Fprintf(r.out, "FAIL\t%s\tdid not end\n", pkg)
+	}
+	if r.done == 0 {
+		r.failed = true
+		fmt.Fprintln(r.out, "FAIL: no package was tested")
+	}
+}
+
+// progress is a line that says how far the tests are, and which have run longest by now.
+func (r *report) progress(tier string, now, began time.Time, usually time.Duration) string {
+	line := fmt.Sprintf("   %s: %d tests of %d packages in %s", tier, r.tests, r.done, span(now.Sub(began)))
+	if usually > 0 {
+		line += ", usually " + span(usually)
+	}
+	keys := slices.SortedFunc(maps.Keys(r.running), func(a, b key) int {
+		return cmp.Or(r.running[a].Compare(r.running[b]), strings.Compare(a.Test, b.Test))
+	})
+	for i, k := range keys[:min(len(keys), 3)] {
+		line += fmt.Sprintf("%s%s %s", []string{"; now ", ", ", ", "}[i], k.Test, span(now.Sub(r.running[k])))
+	}
+	return line
+}
+
+// longest lists the tests that took longest, at most n. A test that runs in parallel with others
+// has its time from its start to its end, less what it waited for its turn.
+func (r *report) longest(n int) []string {
+	keys := slices.SortedFunc(maps.Keys(r.took), func(a, b key) int {
+		return cmp.Or(cmp.Compare(r.took[b], r.took[a]),
+			strings.Compare(a.Package, b.Package), strings.Compare(a.Test, b.Test))
+	})
+	var lines []string
+	for _, k := range keys[:min(n, len(keys))] {
+		lines = append(lines, fmt.Sprintf("%8.2f s  %s  %s", r.took[k].Seconds(), k.Package, k.Test))
+	}
+	return lines
+}
+
+// span is a time to the second.
+func span(d time.Duration) string { return d.Round(time.Second).String() }

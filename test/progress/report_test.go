@@ -1,0 +1,124 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// said is a line of go test's for each line here: ACTION PACKAGE [TEST [SECONDS]] [| OUTPUT].
+func said(t *testing.T, r *report, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		line, output, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "| ")
+		f := append(strings.Fields(line), "", "", "")
+		raw := `{"Time":"2026-01-01T00:00:00Z","Action":"` + f[0] + `","Package":"` + f[1] + `"`
+		if f[2] != "" {
+			raw += `,"Test":"` + f[2] + `"`
+		}
+		if f[3] != "" {
+			raw += `,"Elapsed":` + f[3]
+		}
+		if output != "" {
+			raw += `,"Output":"` + output + `\n"`
+		}
+		r.line(raw + "}\n")
+	}
+}
+
+const story = `start a
+run a TestGood
+output a TestGood | === RUN   TestGood
+output a TestGood | a word
+pass a TestGood 1.5
+output a | PASS
+output a | ok a 1.6s
+pass a
+start b
+run b TestBad
+output b TestBad | === RUN   TestBad
+run b TestBad/first
+output b TestBad/first | what the first said
+pass b TestBad/first 0
+run b TestBad/second
+output b TestBad/second | what the second said
+output b TestBad/second |     --- FAIL: TestBad/second
+fail b TestBad/second 2
+output b TestBad | --- FAIL: TestBad
+fail b TestBad 2
+run b TestSkipped
+output b TestSkipped | not here
+skip b TestSkipped 0
+run b TestHangs
+output b TestHangs | panic: test timed out
+output b | FAIL b 9s
+fail b
+`
+
+func TestReportSaysWhatGoTestSays(t *testing.T) {
+	var out strings.Builder
+	r := newReport(&out, false)
+	said(t, r, story)
+	r.line("# a line that is no event\n")
+	r.end()
+	want := `ok a 1.6s
+--- FAIL: TestBad
+what the second said
+    --- FAIL: TestBad/second
+panic: test timed out
+FAIL b 9s
+# a line that is no event
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+	if !r.failed {
+		t.Error("a failed test is no failure")
+	}
+	want = `    2.00 s  b  TestBad
+    1.50 s  a  TestGood`
+	if diff := cmp.Diff(want, strings.Join(r.longest(2), "\n")); diff != "" {
+		t.Error(diff)
+	}
+	if len(r.output)+len(r.running) > 0 {
+		t.Errorf("kept after the end: %v %v", r.output, r.running)
+	}
+}
+
+func TestReportShowsAllOfAPackage(t *testing.T) {
+	var out strings.Builder
+	r := newReport(&out, true)
+	said(t, r, "start a\nrun a TestGood\noutput a TestGood | === RUN   TestGood\n"+
+		"output a TestGood | a row\npass a TestGood 1\noutput a | PASS\noutput a | ok a 1s\npass a\n")
+	r.end()
+	if diff := cmp.Diff("a row\nok a 1s\n", out.String()); diff != "" || r.failed {
+		t.Error(diff, r.failed)
+	}
+}
+
+func TestNothingTestedIsAFailure(t *testing.T) {
+	for name, text := range map[string]string{
+		"nothing": "", "no end": "start a\nrun a TestGood\n", "no build": "build-output a | undefined: x\nbuild-fail a\n",
+	} {
+		var out strings.Builder
+		r := newReport(&out, false)
+		said(t, r, text)
+		r.end()
+		if !r.failed || out.Len() == 0 {
+			t.Errorf("%s: failed %v, said %q", name, r.failed, &out)
+		}
+	}
+}
+
+func TestProgressNamesWhatRunsLongest(t *testing.T) {
+	r := newReport(&strings.Builder{}, false)
+	said(t, r, "start a\nrun a TestOne\npass a TestOne 1\nrun a TestTwo\nrun a TestTwo/sub\nrun a TestThree\n")
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	got := r.progress("sim", began.Add(90*time.Second), began, 4*time.Minute)
+	want := "   sim: 1 tests of 0 packages in 1m30s, usually 4m0s; now TestThree 1m30s, TestTwo 1m30s"
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
