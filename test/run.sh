@@ -27,30 +27,26 @@ fi
 # but for its last change; README.md has the same.
 declare -A usually=([unit]=3m [sim]=4m [containerd]=3m [walks]=3m [numa]=4m [guests]=15m [cluster]=33m)
 
+for name in "$@"; do
+    if [ -z "${usually[$name]:-}" ]; then
+        echo "unknown tier $name; there are unit, sim, containerd, walks, numa, guests, cluster" >&2
+        exit 2
+    fi
+done
+
 failed=0
 summary=()
-job= # the process group of the tier that runs
+declare -A group=() began=() # of the tiers that run: the process group, and the second of the start
 
 interrupted() { # what was started ends as after Ctrl-C, which reaches only this script
     trap '' INT TERM HUP
     echo "== interrupted: ending what runs and cleaning up" >&2
-    if [ -n "$job" ]; then
-        kill -INT -- "-$job" 2>/dev/null
-    fi
+    local name
+    for name in "${!group[@]}"; do
+        kill -INT -- "-${group[$name]}" 2>/dev/null
+    done
     scratch_leave
     exit 130
-}
-
-# together runs a command in a process group of its own.
-together() {
-    set -m
-    "$@" </dev/null 8>&- &
-    set +m
-    job=$!
-    wait "$job"
-    local result=$?
-    job=
-    return $result
 }
 
 leave_out() { # TIER WHY
@@ -61,16 +57,31 @@ leave_out() { # TIER WHY
     fi
 }
 
-tier() { # NAME COMMAND...
-    local name=$1 began=$SECONDS result=ok
-    shift
-    echo "== tier $name, usually ${usually[$name]}"
-    if ! together "$@"; then
+# begin starts a tier in a process group of its own; end_tier waits for it.
+begin() { # NAME
+    echo "== tier $1, usually ${usually[$1]}"
+    began[$1]=$SECONDS
+    set -m
+    "run_$1" </dev/null 8>&- &
+    set +m
+    group[$1]=$!
+}
+
+end_tier() { # NAME
+    local result=ok took
+    if ! wait "${group[$1]}"; then
         result=FAILED
         failed=1
     fi
-    summary+=("$name: $result, $((SECONDS - began)) s")
-    echo "== tier $name $result in $((SECONDS - began)) s"
+    unset "group[$1]"
+    took=$((SECONDS - began[$1]))
+    summary+=("$1: $result, $took s")
+    echo "== tier $1 $result in $took s"
+}
+
+tier() { # NAME
+    begin "$1"
+    end_tier "$1"
 }
 
 # tests runs go test, without vet, which is among the linters, and without what debuggers read, which
@@ -203,21 +214,29 @@ case " $* " in *" sim "* | *" containerd "* | *" cluster "*)
     ;;
 esac
 
+if [ ${#race[@]} = 0 ]; then # sim mostly waits, so it goes on beside unit, which computes
+    case " $* " in *" unit "*" sim "*) begin sim ;; esac
+fi
+
 for name in "$@"; do
     case $name in
-    unit | sim | walks) tier "$name" "run_$name" ;;
+    unit | walks) tier "$name" ;;
+    sim)
+        [ -n "${group[sim]:-}" ] || begin sim
+        end_tier sim
+        ;;
     containerd)
         if [ -n "$lacking" ]; then
             leave_out containerd "$lacking"
         else
-            tier containerd run_containerd
+            tier containerd
         fi
         ;;
     numa | guests)
         if [ -n "$lacking_numa" ]; then
             leave_out "$name" "$lacking_numa"
         else
-            tier "$name" "run_$name"
+            tier "$name"
         fi
         ;;
     cluster)
@@ -225,13 +244,8 @@ for name in "$@"; do
         if [ -n "$lacking_cluster" ]; then
             leave_out cluster "$lacking_cluster"
         else
-            tier cluster run_cluster
+            tier cluster
         fi
-        ;;
-    *)
-        scratch_leave
-        echo "unknown tier $name; there are unit, sim, containerd, walks, numa, guests, cluster" >&2
-        exit 2
         ;;
     esac
 done

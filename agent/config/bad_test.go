@@ -223,10 +223,10 @@ func TestBadCommandLines(t *testing.T) {
 		{[]string{"--node-ip=1.2.3"},
 			`invalid configuration: --node-ip: Invalid value: "1.2.3": must be an IP address`},
 		{[]string{"--node-ip=10.0.0.1,10.0.0.2"}, `invalid configuration: --node-ip: Invalid value: ` +
-			`"10.0.0.1,10.0.0.2": must contain either a single IP or a dual-stack pair of IPs; ` +
+			`"10.0.0.1,10.0.0.2": two addresses must be of the two families; ` +
 			`give one address, or one IPv4 and one IPv6 address with a comma`},
 		{[]string{"--node-ip=10.0.0.1,::"}, `invalid configuration: --node-ip: Invalid value: ` +
-			`"10.0.0.1,::": dual-stack node IP cannot include '0.0.0.0' or '::'; ` +
+			`"10.0.0.1,::": one of two addresses cannot be 0.0.0.0 or ::; ` +
 			`give one address, or one IPv4 and one IPv6 address with a comma`},
 		{[]string{"--node-ip=fe80::1"}, `invalid configuration: --node-ip: Forbidden: fe80::1 is a ` +
 			`link-local address, at which other nodes do not find this one`},
