@@ -25,9 +25,10 @@ fi
 
 # usually is how long a tier takes on two quiet cores when all has been compiled before, its own tests
 # but for its last change; README.md has the same.
-declare -A usually=([unit]=3m [sim]=4m [containerd]=3m [walks]=3m [numa]=4m [guests]=15m [cluster]=33m)
+declare -A usually=([unit]=5m [sim]=6m [containerd]=4m [walks]=2m [numa]=4m [guests]=15m [cluster]=33m)
 
-for name in "$@"; do
+tiers=("$@")
+for name in "${tiers[@]}"; do
     if [ -z "${usually[$name]:-}" ]; then
         echo "unknown tier $name; there are unit, sim, containerd, walks, numa, guests, cluster" >&2
         exit 2
@@ -79,11 +80,6 @@ end_tier() { # NAME
     echo "== tier $1 $result in $took s"
 }
 
-tier() { # NAME
-    begin "$1"
-    end_tier "$1"
-}
-
 # tests runs go test, without vet, which is among the linters, and without what debuggers read, which
 # takes as long to link as the rest. Its lines are go test's, and between them how far it is.
 tests() { # TIER ARGUMENT...
@@ -94,10 +90,16 @@ tests() { # TIER ARGUMENT...
 }
 show=()
 
+# with_containerd lists the packages beside the code whose tests start containerd.
+with_containerd() {
+    grep -rl --include='*_test.go' numalet/test/containerd/rig agent cri internal | xargs -n 1 dirname |
+        sort -u | sed 's|^|github.com/numalet/numalet/|'
+}
+
 run_unit() { # random walks are short here; the tier walks has them in full
     # shellcheck disable=SC2046 # package paths have no spaces
-    tests unit -short $(go list ./... | grep -v '^github.com/numalet/numalet/test') ./test/progress &&
-        run_cgo
+    tests unit -short $(go list ./... | grep -v '^github.com/numalet/numalet/test' |
+        grep -vxF "$(with_containerd)") ./test/progress && run_cgo
 }
 
 # run_cgo tests what speaks to NVIDIA's libraries, where they can be compiled; with these tags nothing
@@ -123,7 +125,8 @@ run_sim() { # these tests mostly wait
 }
 
 run_containerd() {
-    tests containerd -count=1 ./test/containerd/...
+    # shellcheck disable=SC2046 # package paths have no spaces
+    tests containerd -count=1 ./test/containerd/... $(with_containerd)
 }
 
 # more_guests are tests that boot machines of their own, for some minutes each: the tier guests.
@@ -143,111 +146,119 @@ run_cluster() {
     tests cluster -count=1 ./test/cluster/...
 }
 
-# prepare gets what tests with a real containerd need; some of them are beside the code. lacking
-# says why they cannot run.
-lacking=
-prepare() {
-    local out
-    if [ "$(id -u)" != 0 ]; then
-        lacking="needs root (containers, cgroups, mounts)"
-    elif ! out=$(test/tools/install.sh 2>&1 | tee /dev/stderr); then
-        lacking=$(tail -n 1 <<<"$out")
-    else
-        build
-    fi
+asked() { # NAME...: reports whether one of these tiers is to run
+    local name
+    for name in "$@"; do
+        case " ${tiers[*]} " in *" $name "*) return 0 ;; esac
+    done
+    return 1
 }
 
-build() {
-    if ! NUMALET_TOOLS=$(test/tools/build.sh); then
-        lacking="containerd could not be built"
-    else
-        export NUMALET_TOOLS
-    fi
+# beside begins a command; built waits until it has ended. scratch_leave ends what is still under way.
+declare -A building=()
+beside() { # NAME COMMAND...
+    local name=$1
+    shift
+    "$@" </dev/null 8>&- &
+    building[$name]=$!
 }
 
-# prepare_numa gets what the emulated machine needs beyond Go; lacking_numa says why it cannot run.
-# Root is needed to install only.
-lacking_numa=
-prepare_numa() {
-    local out lacking=
-    if ! out=$(test/tools/install.sh numa 2>&1 | tee /dev/stderr); then
-        lacking=$(tail -n 1 <<<"$out")
-    elif ! NUMALET_KERNEL=$(test/tools/kernel.sh); then
-        lacking="the guest's kernel could not be had"
-    else
-        export NUMALET_KERNEL
-        build
-    fi
-    lacking_numa=$lacking
+built() { # NAME
+    wait "${building[$1]}"
 }
 
-# prepare_cluster builds the servers, and then the sidecars of CSI drivers, which share code with them,
-# beside the tiers that come first; scratch_leave ends it if that is too early. await_cluster waits for it.
-lacking_cluster=
-prepare_cluster() {
-    { test/tools/build.sh cluster >"$TMPDIR/cluster" && test/tools/csi.sh >"$TMPDIR/csi"; } </dev/null 8>&- &
-    building=$!
+# packages gets Debian's; root is needed if one is missing. The file packages says why it could not.
+packages() {
+    test/tools/install.sh "$@" 2>&1 | tee /dev/stderr | tail -n 1 >"$TMPDIR/packages" &&
+        rm "$TMPDIR/packages"
 }
 
-await_cluster() {
-    if ! wait "$building"; then
-        lacking_cluster="the servers of a cluster, or the sidecars of CSI drivers, could not be built"
-    else
-        NUMALET_CLUSTER=$(<"$TMPDIR/cluster") NUMALET_CSI=$(<"$TMPDIR/csi")
-        export NUMALET_CLUSTER NUMALET_CSI
-    fi
+# These print folders, into files; exported says so to the tests.
+tools() { test/tools/build.sh >"$TMPDIR/tools"; }
+kernel() { test/tools/kernel.sh >"$TMPDIR/kernel"; }
+cluster() { # the sidecars of CSI drivers share code with the servers
+    test/tools/build.sh cluster >"$TMPDIR/cluster" && test/tools/csi.sh >"$TMPDIR/csi"
+}
+
+exported() { # VARIABLE NAME
+    export "$1=$(<"$TMPDIR/$2")"
+}
+
+# prepared waits for what a tier needs. lacking says why the tier cannot run here.
+prepared() { # TIER
+    lacking=
+    case $1 in
+    containerd | numa | guests | cluster)
+        if [ -e "$TMPDIR/packages" ] && [ "$1" != cluster ]; then
+            lacking=$(<"$TMPDIR/packages")
+        elif [ "$1" = containerd ] && [ "$(id -u)" != 0 ]; then
+            lacking="needs root (containers, cgroups, mounts)"
+        elif ! built tools; then
+            lacking="containerd could not be built"
+        else
+            exported NUMALET_TOOLS tools
+        fi
+        ;;
+    esac
+    case $1 in
+    numa | guests)
+        if ! built kernel; then
+            lacking=${lacking:-the guest\'s kernel could not be had}
+        else
+            exported NUMALET_KERNEL kernel
+        fi
+        ;;
+    cluster)
+        if ! built cluster; then
+            lacking="the servers of a cluster, or the sidecars of CSI drivers, could not be built"
+        else
+            exported NUMALET_CLUSTER cluster
+            exported NUMALET_CSI csi
+        fi
+        ;;
+    esac
+    [ -z "$lacking" ]
 }
 
 trap interrupted INT TERM HUP
 scratch_enter
 echo "== go downloads and compiles what has changed: the first time some minutes on two cores" >&2
+if asked numa guests; then
+    beside packages packages numa
+elif [ "$(id -u)" = 0 ]; then
+    beside packages packages
+fi
 go build -o "$TMPDIR/progress" ./test/progress || exit 1
-case " $* " in *" unit "* | *" containerd "* | *" walks "* | *" cluster "*) prepare ;; esac
-case " $* " in *" numa "* | *" guests "*) prepare_numa ;; esac
-case " $* " in *" cluster "*) prepare_cluster ;; esac
-
-case " $* " in *" sim "* | *" containerd "* | *" cluster "*)
-    if [ ${#race[@]} = 0 ]; then # the programs that tests run, once for all of them
-        go build -o "$TMPDIR/" ./cmd/numalet ./cmd/numalet-gpu &&
-            export NUMALET_BINARY=$TMPDIR/numalet NUMALET_GPU_BINARY=$TMPDIR/numalet-gpu
-    fi
-    ;;
-esac
-
-if [ ${#race[@]} = 0 ]; then # sim mostly waits, so it goes on beside unit, which computes
-    case " $* " in *" unit "*" sim "*) begin sim ;; esac
+if asked sim containerd cluster && [ ${#race[@]} = 0 ]; then # the programs of tests, once for all
+    go build -o "$TMPDIR/" ./cmd/numalet ./cmd/numalet-gpu &&
+        export NUMALET_BINARY=$TMPDIR/numalet NUMALET_GPU_BINARY=$TMPDIR/numalet-gpu
+fi
+if [ -n "${building[packages]:-}" ]; then # some tests beside the code run programs of these
+    built packages
+fi
+if asked numa guests cluster || { asked containerd && [ "$(id -u)" = 0 ]; }; then
+    beside tools tools
+fi
+if asked numa guests; then
+    beside kernel kernel
+fi
+if asked cluster; then
+    beside cluster cluster
 fi
 
-for name in "$@"; do
-    case $name in
-    unit | walks) tier "$name" ;;
-    sim)
-        [ -n "${group[sim]:-}" ] || begin sim
-        end_tier sim
-        ;;
-    containerd)
-        if [ -n "$lacking" ]; then
-            leave_out containerd "$lacking"
-        else
-            tier containerd
+if [ ${#race[@]} = 0 ]; then # sim mostly waits, so it goes on beside unit, which computes
+    asked unit && asked sim && begin sim
+fi
+
+for name in "${tiers[@]}"; do
+    if [ -z "${group[$name]:-}" ]; then
+        if ! prepared "$name"; then
+            leave_out "$name" "$lacking"
+            continue
         fi
-        ;;
-    numa | guests)
-        if [ -n "$lacking_numa" ]; then
-            leave_out "$name" "$lacking_numa"
-        else
-            tier "$name"
-        fi
-        ;;
-    cluster)
-        await_cluster
-        if [ -n "$lacking_cluster" ]; then
-            leave_out cluster "$lacking_cluster"
-        else
-            tier cluster
-        fi
-        ;;
-    esac
+        begin "$name"
+    fi
+    end_tier "$name"
 done
 
 scratch_leave $failed
