@@ -98,7 +98,7 @@ with_containerd() {
 
 run_unit() { # random walks are short here; the tier walks has them in full
     # shellcheck disable=SC2046 # package paths have no spaces
-    tests unit -short $(go list ./... | grep -v '^github.com/numalet/numalet/test' |
+    tests unit -p 4 -short $(go list ./... | grep -v '^github.com/numalet/numalet/test' |
         grep -vxF "$(with_containerd)") ./test/progress && run_cgo
 }
 
