@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/claims"
@@ -20,6 +21,7 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi/slices"
 	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/dra"
 	"github.com/numalet/numalet/internal/mailbox"
 	"github.com/numalet/numalet/topology"
@@ -86,10 +88,15 @@ type claimEnds struct {
 }
 
 // newClaims makes what has claims prepared.
-func newClaims(ctx context.Context, n node, drivers driverDomain) (c claimDomain, err error) {
+func newClaims(ctx context.Context, n node, runtime *cri.Client, drivers driverDomain) (
+	c claimDomain, err error) {
 	c.drivers, c.changed, c.settled = drivers, new(mailbox.Topic), mailbox.New[types.UID]()
 	if n.kube == nil {
 		return c, nil
+	}
+	cdiDirs, err := runtime.CDIDirs(ctx)
+	if err != nil {
+		return c, err
 	}
 	all := &ownDrivers{Drivers: drivers, on: n.hardware.Get().CPUDriver != ""}
 	c.slices = slices.New(slices.Config{
@@ -104,7 +111,7 @@ func newClaims(ctx context.Context, n node, drivers driverDomain) (c claimDomain
 			return n.kube.Main().ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
 		Drivers: all, DriversChanged: mailbox.Subscribe(drivers.changed),
-		Place: c.slices.Place,
+		Place: c.slices.Place, CDIDirs: cdiDirs,
 		Ends: claims.Ends{
 			Changed: c.changed.Publish, Settled: c.settled.Put, Tell: n.events.About,
 		},
@@ -112,8 +119,21 @@ func newClaims(ctx context.Context, n node, drivers driverDomain) (c claimDomain
 		Registry:      n.registry,
 	})
 	all.manager = c.Manager
-	return c, n.quarantined(ctx, err, "ResourceClaimsQuarantined",
-		"claims are prepared again when pods need them")
+	switch recovered := c.recovered(); {
+	case err != nil:
+		err = n.quarantined(ctx, err, "ResourceClaimsQuarantined", recovered)
+	case recovered != "":
+		klog.FromContext(ctx).Info("The record of resource claims is completed", "from", recovered)
+		n.events.OnNode(v1.EventTypeWarning, "ResourceClaimsRecovered", recovered)
+	}
+	return c, err
+}
+
+func (c claimDomain) recovered() string {
+	if c.Manager == nil {
+		return ""
+	}
+	return c.Manager.Recovered()
 }
 
 // placer says where the devices of claims are that are asked about.
@@ -126,19 +146,22 @@ func (c claimDomain) placer(n node) fit.Placer {
 	return out
 }
 
-// active returns the pods that have not ended, and those that run.
-func (e claimEnds) active() (sets.Set[types.UID], bool) {
+// pods returns those that have not ended, and those that run.
+func (e claimEnds) pods() (out claims.Pods, known bool) {
 	if !e.heard.Load() {
-		return nil, false
+		return out, false
 	}
-	out := sets.New[types.UID]()
-	for _, pod := range e.statuses.Active() {
-		out.Insert(pod.UID)
-	}
+	out.Active = sets.New[types.UID]()
 	for _, pod := range e.pleg.All() {
 		if pod.Running() {
-			out.Insert(pod.UID)
+			out.Active.Insert(pod.UID)
 		}
+	}
+	for _, pod := range e.statuses.Active() {
+		if claim.Any(pod) && out.Active.Has(pod.UID) {
+			out.Running = append(out.Running, pod)
+		}
+		out.Active.Insert(pod.UID)
 	}
 	return out, true
 }
@@ -147,7 +170,7 @@ func (e claimEnds) active() (sets.Set[types.UID], bool) {
 func (c claimDomain) follow(n node, e claimEnds) []part {
 	registered := func() bool { return e.own() != nil }
 	return append(n.publishCPUs(registered),
-		part{"resource claims", func(ctx context.Context) error { return c.Run(ctx, e.active) }},
+		part{"resource claims", func(ctx context.Context) error { return c.Run(ctx, e.pods) }},
 		part{"resource slices", func(ctx context.Context) error { return c.slices.Run(ctx, registered) }},
 		each("drivers that are gone", c.drivers.gone, c.slices.Gone),
 		each("settled claims", c.settled, e.again))

@@ -32,7 +32,7 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	claims, err := newClaims(ctx, n, devices.drivers)
+	claims, err := newClaims(ctx, n, h.client, devices.drivers)
 	if err != nil {
 		return nil, err
 	}

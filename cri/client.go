@@ -5,6 +5,7 @@ package cri
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	criclient "k8s.io/cri-client/pkg"
 	"k8s.io/klog/v2"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/numalet/numalet/internal/oneline"
 )
@@ -194,6 +196,30 @@ func (c *Client) Status(ctx context.Context) (RuntimeStatus, error) {
 		})
 	}
 	return out, nil
+}
+
+// maxInfo bounds what the runtime tells of its configuration, in bytes.
+const maxInfo = 1 << 20
+
+// CDIDirs returns the directories in which the runtime looks for CDI specs: those that it tells of in
+// its configuration, as containerd does, or else CDI's default ones.
+func (c *Client) CDIDirs(ctx context.Context) ([]string, error) {
+	resp, err := c.runtime.Status(quiet(ctx), true)
+	if err != nil {
+		return nil, fmt.Errorf("ask runtime status: %w", err)
+	}
+	return ParseCDIDirs(resp.GetInfo()["config"]), nil
+}
+
+// ParseCDIDirs returns the directories of CDI specs in a runtime's configuration, which is JSON.
+func ParseCDIDirs(config string) []string {
+	var known struct {
+		Dirs []string `json:"cdiSpecDirs"`
+	}
+	if len(config) > maxInfo || json.Unmarshal([]byte(config), &known) != nil || len(known.Dirs) == 0 {
+		return cdi.DefaultSpecDirs
+	}
+	return known.Dirs
 }
 
 func condition(st *runtimeapi.RuntimeStatus, kind string) Condition {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -93,6 +94,20 @@ func TestStatus(t *testing.T) {
 	if got.Ready.OK || got.Ready.Message != "starting" || !got.Network.OK ||
 		len(got.Handlers) != 1 {
 		t.Errorf("status is %+v", got)
+	}
+}
+
+// The runtime says where it looks for CDI specs; of one that does not, CDI's default directories count.
+func TestCDIDirs(t *testing.T) {
+	want := []string{"/one", "/two"}
+	client := simtest.Connect(t, simtest.Start(t, crisim.Config{CDIDirs: want}))
+	if got, err := client.CDIDirs(t.Context()); err != nil || !slices.Equal(got, want) {
+		t.Errorf("directories are %v, %v, want %v", got, err, want)
+	}
+	for _, config := range []string{"", "{}", "[", `{"cdiSpecDirs":[]}`, `{"cdiSpecDirs":"x"}`} {
+		if got := cri.ParseCDIDirs(config); !slices.Equal(got, []string{"/etc/cdi", "/var/run/cdi"}) {
+			t.Errorf("%s: directories are %v", config, got)
+		}
 	}
 }
 

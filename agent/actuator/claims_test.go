@@ -17,7 +17,7 @@ type claimsOf struct {
 	err error
 }
 
-func (c *claimsOf) CDI(*v1.Pod, string) ([]string, error) {
+func (c *claimsOf) CDI(context.Context, *v1.Pod, string) ([]string, error) {
 	return []string{"vendor.com/gpu=claimed"}, c.err
 }
 

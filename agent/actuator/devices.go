@@ -50,16 +50,16 @@ func (s start) devices(ctx context.Context) (
 	}
 	tellConflicts(klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(s.pod),
 		"containerName", s.c.Name), held.Devices(), out)
-	claimed, err := s.claimed()
+	claimed, err := s.claimed(ctx)
 	return append(claimed, out...), err
 }
 
 // claimed returns what drivers prepared for the container, in the form of a plugin's answer.
-func (s start) claimed() ([]*pluginapi.ContainerAllocateResponse, error) {
+func (s start) claimed(ctx context.Context) ([]*pluginapi.ContainerAllocateResponse, error) {
 	if s.cfg.Claims == nil || !claim.Any(s.pod) {
 		return nil, nil
 	}
-	ids, err := s.cfg.Claims.CDI(s.pod, s.c.Name)
+	ids, err := s.cfg.Claims.CDI(ctx, s.pod, s.c.Name)
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}

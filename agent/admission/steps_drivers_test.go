@@ -179,10 +179,10 @@ func stepPlace(driver, device string, nodes int) claim.Place {
 }
 
 // pods says which pods may use claims.
-func (c *stepClaims) pods() (sets.Set[types.UID], bool) {
+func (c *stepClaims) pods() (claims.Pods, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.active, c.known
+	return claims.Pods{Active: c.active}, c.known
 }
 
 // Usable implements claims.Drivers.

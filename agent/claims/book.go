@@ -67,7 +67,9 @@ type book struct {
 	// settled hears of pods that have no claim any more; nil: nobody does. It must not block.
 	settled func(types.UID)
 	now     atomic.Pointer[page] // what the file has
-	export  *export
+	// lost: the file was not there, or could not be used.
+	lost   bool
+	export *export
 
 	queue   sync.Mutex // guards waiting
 	waiting []*edit
@@ -132,7 +134,7 @@ func isUnusable(err error) bool { return errors.Is(err, files.ErrUnusable) }
 func openBook(dir, bootID string) (*book, error) {
 	path := filepath.Join(dir, FileName)
 	in, err := files.Load(path, maxRead, time.Now(), parse)
-	b := &book{bootID: bootID,
+	b := &book{bootID: bootID, lost: in.Version == "",
 		file: files.NewJournal(path, files.Bounds{First: maxFile, Slack: journalSlack})}
 	switch {
 	case isUnusable(err):

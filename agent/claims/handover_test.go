@@ -100,7 +100,7 @@ func TestSwitchedBackAndForth(t *testing.T) {
 		if ours.Writer != writer {
 			t.Errorf("the writer is %q", ours.Writer)
 		}
-		ours.Writer = ""
+		ours.Writer, ours.BootID = "", ""
 		if diff := cmp.Diff(theirs, ours); diff != "" {
 			t.Errorf("-the kubelet's +ours:\n%s", diff)
 		}
@@ -164,9 +164,9 @@ func TestUntoldClaimsAreNotExported(t *testing.T) {
 		go func() { _ = n.Prepare(t.Context(), pod) }()
 		n.expect(t, "prepare gpu a", "prepare nic b")
 		n.expectStages(t, "a[p] gpu=Preparing; b[p] nic=")
-		list, ours, err := decodeKubelet([]byte(n.read(t, KubeletFile)))
-		if err != nil || !ours || len(list) != 1 || list[0].ClaimName != "a" {
-			t.Errorf("exported are %+v, %t, %v", list, ours, err)
+		got, err := decodeKubelet([]byte(n.read(t, KubeletFile)))
+		if err != nil || !got.ours || len(got.list) != 1 || got.list[0].ClaimName != "a" {
+			t.Errorf("exported are %+v, %v", got, err)
 		}
 		close(n.hang[gpus])
 		synctest.Wait()
@@ -202,6 +202,10 @@ func TestUnusableFiles(t *testing.T) {
 			m, err := New(Config{Dir: dir, BootID: "b"})
 			if m == nil || !errors.Is(err, files.ErrUnusable) || !strings.Contains(err.Error(), test.want) {
 				t.Fatalf("%v, want %s", err, test.want)
+			}
+			if test.file == FileName && !strings.Contains(m.Recovered(), "prepared again") ||
+				test.file == KubeletFile && !strings.Contains(m.Recovered(), "from "+FileName) {
+				t.Errorf("recovered: %q", m.Recovered())
 			}
 			if aside, _ := filepath.Glob(path + ".corrupt-*"); len(aside) != 1 {
 				t.Errorf("moved aside are %v", aside)

@@ -178,7 +178,7 @@ func (l *lives) look() {
 }
 
 func (l *lives) running(p *life) {
-	ids, err := l.CDI(p.pod, "main")
+	ids, err := l.CDI(l.t.Context(), p.pod, "main")
 	if err != nil || len(ids) < len(p.claims) {
 		l.t.Errorf("%s runs with %q, %v", p.pod.Name, ids, err)
 	}

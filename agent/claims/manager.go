@@ -2,6 +2,7 @@ package claims
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,7 +10,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/agent/claims/claim"
@@ -28,6 +28,9 @@ type Config struct {
 	Drivers Drivers
 	// DriversChanged has a value when other drivers are usable than before.
 	DriversChanged <-chan struct{}
+	// CDIDirs are the directories in which the runtime looks for CDI specs; nil: it is believed to find
+	// what drivers answered.
+	CDIDirs []string
 	// Place says where a device is; nil: nothing is known.
 	Place func(driver, pool, device string) claim.Place
 	Ends  Ends
@@ -62,6 +65,11 @@ type Manager struct {
 	calls   *caller
 	pods    *releases
 	metrics *meters
+	// held is closed once it is recorded what running pods use: no driver unprepares anything before.
+	held chan struct{}
+	// recovered says what the records were completed from when they were opened.
+	recovered string
+	cdi       *specs
 }
 
 // New opens the records. An error that is files.ErrUnusable says that a file was moved aside: the
@@ -74,14 +82,13 @@ func New(cfg Config) (*Manager, error) {
 	if b == nil {
 		return nil, err
 	}
-	switch aligned := b.align(cfg.Dir, cfg.Booted); {
-	case aligned == nil:
-	case err == nil && isUnusable(aligned):
-		err = aligned
-	case !isUnusable(aligned):
+	recovered, aligned := b.align(cfg.Dir, cfg.Booted)
+	if aligned != nil && !isUnusable(aligned) {
 		return nil, aligned
 	}
-	m := &Manager{cfg: cfg, book: b, pods: newReleases()}
+	m := &Manager{cfg: cfg, book: b, pods: newReleases(), held: make(chan struct{}),
+		recovered: recoveredFrom(recovered, err, aligned), cdi: newSpecs(cfg.CDIDirs)}
+	err = errors.Join(err, aligned)
 	m.calls = &caller{drivers: cfg.Drivers, book: b, flights: newFlights(), news: m.pods.tell}
 	b.settled = cfg.Ends.Settled
 	m.follow = &follower{get: cfg.Get, optional: cfg.OptionalCalls, changed: cfg.Ends.Changed,
@@ -92,6 +99,26 @@ func New(cfg Config) (*Manager, error) {
 	}
 	return m, err
 }
+
+// recoveredFrom says what became of the claims when ours or the kubelet's file was unusable, or ours
+// had lost some that the kubelet's has; "": nothing happened.
+func recoveredFrom(claims int, ours, kubelets error) string {
+	switch {
+	case claims > 0:
+		return fmt.Sprintf("%d resource claims that %s lacked are taken over from %s", claims,
+			FileName, KubeletFile)
+	case ours != nil:
+		return "claims of running pods are recorded as the API server has them, and prepared again " +
+			"before a container needs them"
+	case kubelets != nil:
+		return KubeletFile + " is written anew from " + FileName
+	default:
+		return ""
+	}
+}
+
+// Recovered says what became of claims whose records were lost when New opened them; "": nothing was.
+func (m *Manager) Recovered() string { return m.recovered }
 
 // Begin follows the claims of a pod that waits, until End. Another version of the pod may follow.
 func (m *Manager) Begin(pod *v1.Pod) { m.follow.begin(pod) }
@@ -204,7 +231,7 @@ type Device struct {
 func (m *Manager) Prepared(uid types.UID) (out []Prepared) {
 	for _, r := range m.book.of(uid) {
 		p := Prepared{Claim: dra.Claim(r.Claim)}
-		if r.prepared() || !r.has(uid) {
+		if r.hasDevices() || !r.has(uid) {
 			p.Devices = r.devices()
 		}
 		out = append(out, p)
@@ -219,34 +246,6 @@ func (r *Record) devices() (out []Device) {
 		}
 	}
 	return out
-}
-
-// CDI returns the ids of the devices that the container of that name gets, each once.
-func (m *Manager) CDI(pod *v1.Pod, container string) (ids []string, err error) {
-	parts, err := claim.Parts(pod, container)
-	if err != nil {
-		return nil, err
-	}
-	known := sets.New[string]()
-	for _, part := range parts {
-		r := m.book.get(types.NamespacedName{Namespace: pod.Namespace, Name: part.Name})
-		if r == nil || !r.has(pod.UID) || !r.prepared() {
-			return nil, fmt.Errorf("unable to get claim info for ResourceClaim %s in namespace %s: "+
-				"it is not prepared for the pod", part.Name, pod.Namespace)
-		}
-		for _, device := range r.devices() {
-			if !part.Gets(device.Requests) {
-				continue
-			}
-			for _, id := range device.CDI {
-				if !known.Has(id) {
-					known.Insert(id)
-					ids = append(ids, id)
-				}
-			}
-		}
-	}
-	return ids, nil
 }
 
 // Held says why the pod's claims are not yet unprepared; nil: it holds none.

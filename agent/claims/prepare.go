@@ -69,8 +69,20 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, claims []types.UID) 
 			}
 		}
 	}
+	return m.callToPrepare(ctx, pod, func(d *draft) ([]called, error) {
+		if released() {
+			return nil, errReleased
+		}
+		return d.use(pod, uses)
+	})
+}
+
+// callToPrepare makes the calls that change says are owed, until there are none and those of others
+// for the same claims have ended.
+func (m *Manager) callToPrepare(ctx context.Context, pod *v1.Pod,
+	change func(*draft) ([]called, error)) error {
 	for {
-		t, err := m.begin(pod, uses, released)
+		t, err := m.begin(change)
 		if err != nil {
 			return err
 		}
@@ -93,29 +105,32 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, claims []types.UID) 
 	}
 }
 
-// begin makes the pod a user of its claims, and takes the calls that are to be made for them.
-func (m *Manager) begin(pod *v1.Pod, uses []Use, released func() bool) (t turn, err error) {
-	now := time.Now()
+// use makes the pod a user of claims, and returns the calls that they need.
+func (d *draft) use(pod *v1.Pod, uses []Use) (owed []called, err error) {
+	for _, u := range uses {
+		key := types.NamespacedName{Namespace: u.Namespace, Name: u.Name}
+		if err := d.step(key, Event{Kind: Used, At: time.Now(), Use: u,
+			User: User{UID: pod.UID, Name: pod.Name}}); err != nil {
+			return nil, err
+		}
+	}
+	for _, u := range uses {
+		key := types.NamespacedName{Namespace: u.Namespace, Name: u.Name}
+		for _, driver := range d.get(key).ToPrepare() {
+			owed = append(owed, called{key, driver})
+		}
+	}
+	return owed, nil
+}
+
+// begin records a change, and takes the calls that it says are owed.
+func (m *Manager) begin(change func(*draft) ([]called, error)) (t turn, err error) {
 	err = m.book.apply(func(d *draft) error {
-		if released() {
-			return errReleased
+		owed, err := change(d)
+		if err == nil {
+			t = m.calls.takeCalls(d, owed, PrepareSent, time.Now())
 		}
-		var owed []called
-		for _, u := range uses {
-			key := types.NamespacedName{Namespace: u.Namespace, Name: u.Name}
-			if err := d.step(key, Event{Kind: Used, At: now, Use: u,
-				User: User{UID: pod.UID, Name: pod.Name}}); err != nil {
-				return err
-			}
-		}
-		for _, u := range uses {
-			key := types.NamespacedName{Namespace: u.Namespace, Name: u.Name}
-			for _, driver := range d.get(key).ToPrepare() {
-				owed = append(owed, called{key, driver})
-			}
-		}
-		t = m.calls.takeCalls(d, owed, PrepareSent, now)
-		return nil
+		return err
 	})
 	if err != nil {
 		m.calls.flights.land(t.calls)

@@ -2,6 +2,7 @@ package claims
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -13,9 +14,10 @@ import (
 // Record holds what is known of a claim that pods of this node use, and what its drivers were told.
 // It is durable before a driver is called, and never written to once others have it.
 //
-//	        PrepareSent              WasPrepared
+//	   PrepareSent, Held            WasPrepared
 //	Unsent -----------> Preparing -----------------> Prepared
-//	   ^                    |                           |
+//	   ^                    |     <----------------     |
+//	   |                    |           Lost            |
 //	   |  WasUnprepared     v       UnprepareSent       v
 //	   '---------------- Unpreparing <------------------'
 //
@@ -46,6 +48,8 @@ type User struct {
 	Leaving bool `json:"leaving,omitempty"`
 }
 
+func byUID(a, b User) int { return strings.Compare(string(a.UID), string(b.UID)) }
+
 func (u User) String() string {
 	if u.Name == "" {
 		return "the pod with UID " + string(u.UID)
@@ -72,7 +76,8 @@ type Stage string
 const (
 	// StageUnsent: the driver was told nothing, or has unprepared the claim.
 	StageUnsent Stage = ""
-	// StagePreparing: a call to prepare may have reached the driver, and has not succeeded since the boot.
+	// StagePreparing: a call to prepare may have reached the driver, and its answer is not known, or
+	// counts no more: it was for another boot, or what it says is lost.
 	StagePreparing Stage = "Preparing"
 	// StagePrepared: the driver has prepared the claim.
 	StagePrepared Stage = "Prepared"
@@ -82,9 +87,10 @@ const (
 
 // Driver records what a driver was told, and answered.
 type Driver struct {
-	Name    string       `json:"name"`
-	Stage   Stage        `json:"stage,omitempty"`
-	Since   time.Time    `json:"since"`
+	Name  string    `json:"name"`
+	Stage Stage     `json:"stage,omitempty"`
+	Since time.Time `json:"since"`
+	// Devices are those of its last answer, or without CDI ids if that is lost.
 	Devices []dra.Device `json:"devices,omitempty"`
 	Skips   claim.Skip   `json:"skips"`
 }
@@ -131,6 +137,13 @@ func (r *Record) inStage(s ...Stage) bool {
 func (r *Record) unpreparing() bool { return r.inStage(StageUnpreparing) }
 
 func (r *Record) prepared() bool { return !r.inStage(StageUnsent, StagePreparing, StageUnpreparing) }
+
+// hasDevices reports whether it is known which devices the claim's users have.
+func (r *Record) hasDevices() bool {
+	return !slices.ContainsFunc(r.Drivers, func(d Driver) bool {
+		return d.Stage != StagePrepared && (d.Stage != StagePreparing || len(d.Devices) == 0)
+	})
+}
 
 // settled reports whether nobody uses the claim and no driver has anything of it.
 func (r *Record) settled() bool {

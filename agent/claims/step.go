@@ -3,7 +3,6 @@ package claims
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/numalet/numalet/agent/claims/claim"
@@ -17,6 +16,9 @@ type EventKind string
 const (
 	// Used: User uses the claim of Use from now on. It fails if the claim is on its way out.
 	Used EventKind = "Used"
+	// Held: as Used, for a pod that runs and of which no record said so: drivers have prepared the
+	// claim, and their answers are lost.
+	Held EventKind = "Held"
 	// Left: the pod of User needs the claim no longer.
 	Left EventKind = "Left"
 	// PrepareSent: a call to prepare is about to be sent to Driver.
@@ -29,6 +31,8 @@ const (
 	WasUnprepared EventKind = "WasUnprepared"
 	// NotSent: the call that was about to be sent to Driver was not; it is in Stage again.
 	NotSent EventKind = "NotSent"
+	// Lost: what Driver prepared is not where the runtime looks for it.
+	Lost EventKind = "Lost"
 	// Rebooted: the machine has started anew, and drivers may have forgotten what they prepared.
 	Rebooted EventKind = "Rebooted"
 	// Forgotten: an administrator wants nothing to be called for the claim. It fails while pods use
@@ -39,8 +43,8 @@ const (
 // Event is something that happens to a claim.
 type Event struct {
 	Kind EventKind
-	User User // of Used and Left
-	Use  Use  // of Used
+	User User // of Used, Held and Left
+	Use  Use  // of Used and Held
 	// Driver, Devices and Stage belong to the events of calls.
 	Driver  string
 	Devices []dra.Device
@@ -59,17 +63,18 @@ type Use struct {
 // nothing is owed. An event that comes too late changes nothing. An error says why a pod cannot use
 // the claim, or why the claim cannot be forgotten; the record is then as it was.
 func Step(r *Record, e Event) (*Record, error) {
-	if r == nil && e.Kind != Used {
+	uses := e.Kind == Used || e.Kind == Held
+	if r == nil && !uses {
 		return nil, nil
 	}
-	if e.Kind == Used {
+	if uses {
 		return use(r, e)
 	}
 	next := r.clone()
 	switch e.Kind {
 	case Left:
 		next.leave(e)
-	case PrepareSent, WasPrepared, UnprepareSent, WasUnprepared, NotSent:
+	case PrepareSent, WasPrepared, UnprepareSent, WasUnprepared, NotSent, Lost:
 		if d := next.driver(e.Driver); d != nil {
 			d.take(e)
 		}
@@ -83,7 +88,7 @@ func Step(r *Record, e Event) (*Record, error) {
 				r.Namespace, r.Name, active[0])
 		}
 		return nil, nil
-	case Used:
+	case Used, Held:
 	default:
 		panic(fmt.Sprintf("claims: event %q", e.Kind))
 	}
@@ -115,15 +120,30 @@ func use(r *Record, e Event) (*Record, error) {
 		return of.Leaving || of.UID == e.User.UID
 	})
 	r.Users = append(r.Users, User{UID: e.User.UID, Name: e.User.Name})
-	slices.SortFunc(r.Users, func(a, b User) int {
-		return strings.Compare(string(a.UID), string(b.UID))
-	})
+	slices.SortFunc(r.Users, byUID)
 	for i := range r.Drivers {
-		if d := &r.Drivers[i]; d.Skips.Prepare && d.Stage == StageUnsent {
+		d := &r.Drivers[i]
+		switch {
+		case d.Stage != StageUnsent:
+		case d.Skips.Prepare:
 			d.enter(StagePrepared, e.At)
+		case e.Kind == Held:
+			d.enter(StagePreparing, e.At)
+			d.Devices = u.allocated(d.Name)
 		}
 	}
 	return r, nil
+}
+
+// allocated returns the devices that a driver prepares, without their CDI ids.
+func (u Use) allocated(driver string) (out []dra.Device) {
+	for _, d := range u.Devices {
+		if d.Driver == driver {
+			out = append(out, dra.Device{Requests: []string{d.Request}, Pool: d.Pool, Name: d.Name,
+				ShareID: d.ShareID})
+		}
+	}
+	return out
 }
 
 func newRecord(u Use, at time.Time) *Record {
@@ -162,6 +182,8 @@ func (d *Driver) take(e Event) {
 	case e.Kind == WasPrepared && d.Stage == StagePreparing:
 		d.enter(StagePrepared, e.At)
 		d.Devices = e.Devices
+	case e.Kind == Lost && d.Stage == StagePrepared && !d.Skips.Prepare:
+		d.enter(StagePreparing, e.At)
 	case e.Kind == UnprepareSent && d.Stage != StageUnsent:
 		d.enter(StageUnpreparing, e.At)
 	case e.Kind == WasUnprepared && d.Stage == StageUnpreparing:
@@ -174,7 +196,7 @@ func (d *Driver) take(e Event) {
 }
 
 func (d *Driver) reboot(at time.Time) {
-	if d.Stage == StagePrepared && !d.Skips.Prepare {
+	if (d.Stage == StagePrepared || d.Stage == StagePreparing) && !d.Skips.Prepare {
 		d.enter(StagePreparing, at)
 		d.Devices = nil
 	}

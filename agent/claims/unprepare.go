@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/internal/await"
@@ -61,17 +60,17 @@ func (m *Manager) awaitSettled(ctx context.Context, uid types.UID, since time.Ti
 	}
 }
 
-// Run unprepares claims until ctx ends and its calls have returned. active returns the pods that may
-// use claims: those that are known and whose containers have not all ended, and those that run; false:
-// not all pods are known yet.
-func (m *Manager) Run(ctx context.Context, active func() (sets.Set[types.UID], bool)) error {
+// Run unprepares claims until ctx ends and its calls have returned, once it is recorded what running
+// pods use. pods returns the node's; false: not all are known yet.
+func (m *Manager) Run(ctx context.Context, pods func() (Pods, bool)) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { m.follow.readers.Run(ctx) })
+	running.Go(func() { m.hold(ctx, pods) })
 	look := time.Now()
 	for ctx.Err() == nil {
 		if now := time.Now(); !now.Before(look) {
-			m.releaseGone(active)
+			m.releaseGone(pods)
 			look = now.Add(activePeriod)
 		}
 		next := m.round(ctx, &running)
@@ -89,14 +88,14 @@ func (m *Manager) Run(ctx context.Context, active func() (sets.Set[types.UID], b
 
 // releaseGone releases what pods use that are not there: admission gave them up, or they vanished
 // while the agent was away.
-func (m *Manager) releaseGone(active func() (sets.Set[types.UID], bool)) {
-	pods, known := active()
+func (m *Manager) releaseGone(pods func() (Pods, bool)) {
+	now, known := pods()
 	if !known {
 		return
 	}
 	for _, r := range m.book.records() {
 		for _, u := range r.active() {
-			if !pods.Has(u.UID) && !m.pods.preparing(u.UID) {
+			if !now.Active.Has(u.UID) && !m.pods.preparing(u.UID) {
 				m.Release(u.UID)
 			}
 		}
@@ -117,7 +116,11 @@ func (m *Manager) round(ctx context.Context, running *sync.WaitGroup) (next time
 			}
 		}
 		var due []called
-		due, next = m.calls.due(d, now)
+		select {
+		case <-m.held:
+			due, next = m.calls.due(d, now)
+		default: // it wakes this up
+		}
 		t = m.calls.takeCalls(d, due, UnprepareSent, now)
 		return nil
 	})

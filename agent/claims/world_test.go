@@ -20,8 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
+	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/numalet/numalet/deviceplugin/dra"
+	"github.com/numalet/numalet/deviceplugin/serve"
 	"github.com/numalet/numalet/internal/podtest"
 )
 
@@ -45,10 +47,15 @@ type node struct {
 	fail   map[string]error // by driver, or by driver and claim's name
 	hang   map[string]chan struct{}
 	active sets.Set[types.UID]
-	known  bool
-	told   []string
-	change chan struct{}
-	booted time.Time
+	runs   []*v1.Pod // as the runtime has them when the agent starts
+	cdi    []string  // where drivers write specs; nil: they write none, and none are looked for
+	looks  []string  // where the runtime looks for these instead
+	// unanswered: the API server cannot be reached.
+	unanswered bool
+	known      bool
+	told       []string
+	change     chan struct{}
+	booted     time.Time
 	// reach replaces what calls come to; nil: they succeed but for fail and hang.
 	reach func(ctx context.Context, what, driver string, claims []dra.Claim) error
 }
@@ -68,7 +75,7 @@ func (n *node) start(t *testing.T) {
 	var err error
 	n.Manager, err = New(Config{
 		Dir: n.dir, BootID: n.bootID, Get: n.get, Drivers: drivers{n}, DriversChanged: n.change,
-		Booted: n.booted, Ends: Ends{
+		Booted: n.booted, CDIDirs: n.cdiDirs(), Ends: Ends{
 			Changed: func() { n.note("changed") },
 			Settled: func(uid types.UID) { n.note("settled %s", uid) },
 			Tell: func(o runtime.Object, _, reason, message string) {
@@ -107,16 +114,19 @@ func (n *node) note(format string, args ...any) {
 	n.set(func() { n.log = append(n.log, fmt.Sprintf(format, args...)) })
 }
 
-func (n *node) pods() (sets.Set[types.UID], bool) {
+func (n *node) pods() (Pods, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.active.Clone(), n.known
+	return Pods{n.active.Clone(), n.runs}, n.known
 }
 
 func (n *node) get(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.reads++
+	if n.unanswered {
+		return nil, errFake
+	}
 	if c := n.claims[name]; c != nil && c.Namespace == namespace {
 		return c, nil
 	}
@@ -142,10 +152,31 @@ func (n drivers) Prepare(ctx context.Context, driver string, claims []dra.Claim)
 		n.set(func() {
 			if wrong := n.fail[driver+" "+c.Name]; wrong != nil {
 				out[c.UID] = dra.Answer{Err: wrong}
+				return
+			}
+			if wrong := n.writeSpec(driver, c.UID); wrong != nil && err == nil {
+				err = wrong
 			}
 		})
 	}
 	return out, err
+}
+
+func (n *node) cdiDirs() []string {
+	if n.looks != nil {
+		return n.looks
+	}
+	return n.cdi
+}
+
+// writeSpec has the runtime find the device of a claim.
+func (n *node) writeSpec(driver string, claim types.UID) error {
+	if len(n.cdi) == 0 {
+		return nil
+	}
+	return serve.WriteSpec(n.cdi[0], driver+"-"+string(claim), &cdispecs.Spec{Kind: driver + "/dev",
+		Devices: []cdispecs.Device{{Name: string(claim), ContainerEdits: cdispecs.ContainerEdits{
+			Env: []string{"CLAIM=" + string(claim)}}}}})
 }
 
 func (n drivers) Unprepare(ctx context.Context, driver string, claims []dra.Claim) (
@@ -202,7 +233,7 @@ func (n *node) claim(name string, drivers []string, pods ...*v1.Pod) {
 	}
 	for _, p := range pods {
 		c.Status.ReservedFor = append(c.Status.ReservedFor,
-			resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p.Name, UID: p.UID})
+			reference(p))
 	}
 	for _, d := range drivers {
 		results := &c.Status.Allocation.Devices.Results
@@ -210,6 +241,10 @@ func (n *node) claim(name string, drivers []string, pods ...*v1.Pod) {
 			Pool: "n", Device: "dev-" + name})
 	}
 	n.set(func() { n.claims[name] = c })
+}
+
+func reference(p *v1.Pod) resourcev1.ResourceClaimConsumerReference {
+	return resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p.Name, UID: p.UID}
 }
 
 // pod makes a pod that uses claims of these names, in its one container.

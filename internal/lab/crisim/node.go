@@ -2,6 +2,7 @@ package crisim
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 
 	"google.golang.org/grpc/codes"
@@ -36,9 +37,9 @@ func (r *runtimeService) UpdateRuntimeConfig(
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
 
-// Status reports the conditions as set.
+// Status reports the conditions as set; if asked for more, where it looks for CDI specs, as containerd.
 func (r *runtimeService) Status(
-	context.Context, *runtimeapi.StatusRequest,
+	_ context.Context, req *runtimeapi.StatusRequest,
 ) (*runtimeapi.StatusResponse, error) {
 	ready := r.ready()
 	condition := func(kind string, ok bool, reason string) *runtimeapi.RuntimeCondition {
@@ -48,7 +49,16 @@ func (r *runtimeService) Status(
 		}
 		return c
 	}
+	info := map[string]string{}
+	if req.GetVerbose() {
+		config, err := json.Marshal(map[string]any{"cdiSpecDirs": r.cfg.CDIDirs})
+		if err != nil {
+			return nil, err
+		}
+		info["config"] = string(config)
+	}
 	return &runtimeapi.StatusResponse{
+		Info: info,
 		Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 			condition(runtimeapi.RuntimeReady, ready.Runtime, "RuntimeNotReady"),
 			condition(runtimeapi.NetworkReady, ready.Network, "NetworkPluginNotReady"),
