@@ -44,7 +44,7 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	statuses := newStatuses(n, pubs, statusEnds{
 		runtime: status.Node{Runtime: h.runtime.Name, Handlers: h.runtime.Handlers},
 		hostIPs: h.addresses.IPs, inventory: devices.Inventory, claims: claims, volumes: health,
-		recall: pubs.recall(h),
+		recall: pubs.recall(h), over: devices.failures.Over,
 	})
 	resources, err := newResources(ctx, n, h, statuses.Store)
 	if err != nil {

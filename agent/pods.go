@@ -57,6 +57,8 @@ type statusEnds struct {
 	claims    claimDomain                // none: no pod has any
 	recall    func(*v1.Pod) v1.PodStatus // nil: nothing was reported before
 	volumes   healthDomain
+	// over hears of pods whose lives are over, maybe before they begin again; nil: nothing does.
+	over func(types.UID)
 }
 
 // newStatuses makes the store of pods' statuses. The ends of pods are events.
@@ -71,6 +73,9 @@ func newStatuses(n node, pubs publishers, e statusEnds) statusDomain {
 		Ending: func(uid types.UID) { events.Put(syncloop.Of(uid, pod.Ending)) },
 		Wrote: func(c podstatus.Change) {
 			n.metrics.Status(c)
+			if e.over != nil && c.LifeOver() {
+				e.over(c.Pod.UID)
+			}
 			pubs.wrote(c)
 		},
 	}

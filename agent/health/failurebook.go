@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/health/failure"
@@ -30,6 +32,9 @@ type FailureBook struct {
 	rules  failure.Rules
 	record *files.Record[[]failure.Act]  // owned by Failures.Run
 	state  atomic.Pointer[failure.State] // its acts are on the disk
+
+	mu   sync.Mutex // guards over
+	over sets.Set[types.UID]
 }
 
 // OpenFailures reads what an earlier run of the agent left in its root. A file that cannot be used is
@@ -45,7 +50,8 @@ func OpenFailures(ctx context.Context, root string, rules failure.Rules) (*Failu
 	} else if err != nil {
 		return nil, err
 	}
-	b := &FailureBook{rules: rules, record: files.NewRecord(path, maxFailuresFile, acts)}
+	b := &FailureBook{rules: rules, record: files.NewRecord(path, maxFailuresFile, acts),
+		over: sets.Set[types.UID]{}}
 	b.state.Store(&failure.State{Acts: acts})
 	return b, nil
 }
@@ -55,7 +61,7 @@ func (b *FailureBook) Rules() failure.Rules { return b.rules }
 
 // Doomed says how a pod that has not ended was ended for its devices; ok is false if it was not.
 func (b *FailureBook) Doomed(pod *v1.Pod) (message string, grace time.Duration, ok bool) {
-	if status.Ended(pod.Status.Phase) {
+	if status.Ended(pod.Status.Phase) || b.isOver(pod.UID) {
 		return "", 0, false
 	}
 	for _, a := range b.state.Load().Acts {
@@ -64,6 +70,34 @@ func (b *FailureBook) Doomed(pod *v1.Pod) (message string, grace time.Duration, 
 		}
 	}
 	return "", 0, false
+}
+
+// Over says that the life of a pod is over: what was done about its devices counts no more, even if a
+// pod of that UID begins again. It never blocks.
+func (b *FailureBook) Over(uid types.UID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over.Insert(uid)
+}
+
+func (b *FailureBook) isOver(uid types.UID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.over.Has(uid)
+}
+
+// ended returns the pods whose lives are over and of which there may be acts; forget says that there
+// are none any more.
+func (b *FailureBook) ended() sets.Set[types.UID] {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.over.Clone()
+}
+
+func (b *FailureBook) forget(pods sets.Set[types.UID]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = b.over.Difference(pods)
 }
 
 // leastGrace is the least time that a pod has to exit.

@@ -85,8 +85,9 @@ type scene struct {
 
 // look takes a step, and returns when the next one is due at the latest.
 func (f *Failures) look(ctx context.Context) time.Time {
-	was := *f.cfg.Book.state.Load()
+	over, was := f.cfg.Book.ended(), *f.cfg.Book.state.Load()
 	s := f.see(was)
+	s.in.Known = func(uid types.UID) bool { return !over.Has(uid) && f.cfg.Known(uid) }
 	next, effects := was.Step(s.in, f.cfg.Book.rules)
 	for i := range effects {
 		f.prepare(&next, &effects[i], s)
@@ -108,6 +109,7 @@ func (f *Failures) look(ctx context.Context) time.Time {
 		return s.in.Now.Add(failuresRetry)
 	}
 	f.cfg.Book.state.Store(&next) // an error kept more on the disk than is needed
+	f.cfg.Book.forget(over)
 	for _, e := range effects {
 		if e.Kind == failure.Acted {
 			f.act(ctx, e, s)
@@ -120,7 +122,7 @@ func (f *Failures) look(ctx context.Context) time.Time {
 func (f *Failures) see(was failure.State) scene {
 	s := scene{from: Sources{f.cfg.Inventory(), f.cfg.Drivers}, pods: map[types.UID]*v1.Pod{},
 		runs: map[types.UID]map[string]failure.Container{},
-		in:   failure.Input{Now: time.Now(), Known: f.cfg.Known}}
+		in:   failure.Input{Now: time.Now()}}
 	for _, one := range f.cfg.holding() {
 		now := f.cfg.Status(one.UID)
 		if status.Ended(now.Phase) {

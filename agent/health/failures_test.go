@@ -187,6 +187,34 @@ func TestFailedPodsAreRemembered(t *testing.T) {
 	})
 }
 
+// What was done in an earlier life of a pod counts no more in the next one of the same UID: at once, and
+// after a restart of the agent.
+func TestFailedPodsBeginAgain(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFailing(t, dir, "example.com/gpu=fail-pod:10s")
+		f.looks(t, 0, "a! b")
+		if f.looks(t, 10*time.Second, "a! b"); len(f.ended) != 1 {
+			t.Fatalf("ended are %q", f.ended)
+		}
+		f.cfg.Book.Over("p")
+		if _, _, ok := f.cfg.Book.Doomed(f.pod); ok {
+			t.Error("as it begins again it is ended")
+		}
+		f.looks(t, 0, "a b")
+		if _, _, ok := f.cfg.Book.Doomed(f.pod); ok {
+			t.Error("after a look it is ended")
+		}
+		f.looks(t, 0, "a b!")
+		if f.looks(t, 10*time.Second, "a b!"); len(f.ended) != 1 {
+			t.Errorf("as another device failed ended are %q", f.ended)
+		}
+		if _, _, ok := f.cfg.Book.Doomed(f.pod); !ok {
+			t.Error("that is not remembered")
+		}
+	})
+}
+
 // The devices of claims count by their driver, those of extended resources also by the resource, and
 // those with administrative access not at all.
 func TestFailedClaims(t *testing.T) {

@@ -50,6 +50,8 @@ type Change struct {
 	// First: nothing was found out here yet. After says that the pod is desired, or what the API
 	// server or an earlier run of the agent reported of it.
 	First bool
+	// Again: an earlier life of a pod of that UID, of which something was found out, is over.
+	Again bool
 	// Cleared is the record's (pod.Facts).
 	Cleared bool
 }
@@ -59,6 +61,10 @@ func (c Change) Begins() bool { return c.Before.Phase == "" }
 
 // Ends reports whether the store has forgotten the pod.
 func (c Change) Ends() bool { return c.After.Phase == "" }
+
+// LifeOver reports whether what was remembered of the pod until now is of a life that is over:
+// nothing of it is left on the node.
+func (c Change) LifeOver() bool { return c.Again || c.Ends() }
 
 // Store holds the pods of the node with their last statuses. A status stays until Forget, even when
 // nothing of its pod is left. All methods may be called from anywhere.

@@ -63,9 +63,10 @@ func (t *table) all() []entry {
 func (t *table) begin(e entry) {
 	t.telling.Lock()
 	defer t.telling.Unlock()
+	before, known := t.get(e.Pod.UID)
 	t.put(e)
 	t.changed.Publish()
-	t.wrote(Change{Pod: e.Shown(), After: e.status, First: true})
+	t.wrote(Change{Pod: e.Shown(), After: e.status, First: true, Again: known && !before.first})
 }
 
 // update replaces the entry of a pod by what change makes of it, which may be called again, and
@@ -98,7 +99,8 @@ func (t *table) replace(before, next entry) bool {
 		next.status.Phase != before.status.Phase || next.Cleared != before.Cleared {
 		t.changed.Publish()
 	}
-	t.wrote(Change{next.Shown(), before.status, next.status, next.first, next.Cleared})
+	t.wrote(Change{Pod: next.Shown(), Before: before.status, After: next.status, First: next.first,
+		Cleared: next.Cleared})
 	return true
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -41,8 +42,10 @@ type Planner struct {
 
 // line holds what the planner knows about a name. Empty lines are dropped.
 type line struct {
-	static []*v1.Pod // in order of arrival; the first counts
+	static []podstatus.Change // the last of each pod, in order of arrival; the first counts
 	kubeapi.Copy[*v1.Pod]
+	// past is the mirror pod that showed an earlier life of the static pod; "": none is known.
+	past types.UID
 	// taken is set if another pod has the name, and it is not known which.
 	taken bool
 	// untold is set if the API server did not say which when last asked.
@@ -73,7 +76,7 @@ func (b *Planner) Wrote(c podstatus.Change) (name types.NamespacedName, look boo
 	defer b.mu.Unlock()
 	l := b.lineLocked(name)
 	defer b.dropLocked(name, l)
-	at := slices.IndexFunc(l.static, func(p *v1.Pod) bool { return p.UID == c.Pod.UID })
+	at := slices.IndexFunc(l.static, func(p podstatus.Change) bool { return p.Pod.UID == c.Pod.UID })
 	switch {
 	case c.Ends() && at >= 0:
 		l.static = slices.Delete(l.static, at, at+1)
@@ -81,12 +84,27 @@ func (b *Planner) Wrote(c podstatus.Change) (name types.NamespacedName, look boo
 	case c.Ends():
 		return name, false
 	case at < 0:
-		l.static = append(l.static, c.Pod)
+		l.static = append(l.static, c)
 		return name, true
-	default:
-		l.static[at] = c.Pod
-		return name, false // its hash and name are unchanged
 	}
+	l.static[at] = c
+	has := l.Get()
+	if at == 0 && c.Again && has != nil {
+		l.past = has.UID
+	}
+	return name, has != nil && l.outlived(has)
+}
+
+// outlived reports whether a mirror pod shows an earlier life of the static pod. Its end was told and
+// is not taken back: others may have acted on it.
+func (l *line) outlived(has *v1.Pod) bool {
+	return has.UID == l.past || Outlived(has, l.static[0])
+}
+
+// Outlived reports whether a mirror pod shows an end that is not that of the static pod, whose last
+// change is given: it shows an earlier life.
+func Outlived(has *v1.Pod, now podstatus.Change) bool {
+	return status.Ended(has.Status.Phase) && !now.First && now.After.Phase != has.Status.Phase
 }
 
 func (b *Planner) lineLocked(name types.NamespacedName) *line {
@@ -157,10 +175,10 @@ func (b *Planner) Next(name types.NamespacedName, now time.Time) (r Request, aga
 	case has == nil && len(l.static) > 0 && now.Before(l.due):
 		again = await.Earlier(again, l.due)
 	case has == nil && len(l.static) > 0:
-		r = Request{requests.Create, l.static[0]}
+		r = Request{requests.Create, l.static[0].Pod}
 	case has == nil, !Is(has), HeldBack(has): // another pod has the name, or nothing is to be done
-	case len(l.static) == 0 && b.heard,
-		len(l.static) > 0 && (!IsOf(has, l.static[0]) || has.DeletionTimestamp != nil):
+	case len(l.static) == 0 && b.heard, len(l.static) > 0 && (!IsOf(has, l.static[0].Pod) ||
+		has.DeletionTimestamp != nil || l.outlived(has)):
 		r = Request{requests.Delete, has}
 	}
 	return r, again

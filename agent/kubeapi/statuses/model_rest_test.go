@@ -71,6 +71,9 @@ func (w *world) settled() error {
 		case there == nil || !mirror.Is(there) && there.UID != uid:
 			return fmt.Errorf("pod %s is here and not in the API server", uid)
 		case p.First:
+		case podspec.IsStatic(p.Pod) && there.Status.Phase != p.After.Phase:
+			return fmt.Errorf("static pod %s is %s, and its mirror pod %s", uid, p.After.Phase,
+				there.Status.Phase)
 		case !same(there.Status, status.Merge(there.Status, p.After)):
 			return fmt.Errorf("the status of pod %s is %+v, and here %+v", uid, there.Status, p.After)
 		case p.Cleared && there.DeletionTimestamp != nil && !mirror.Is(there) &&

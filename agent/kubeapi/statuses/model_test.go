@@ -104,6 +104,14 @@ func (w *world) begin(pod *v1.Pod) {
 	w.note("begin %s %s %s", pod.UID, pod.Name, first.Phase)
 }
 
+// again has a pod here begin again under its UID.
+func (w *world) again(p *here) {
+	first := status.First(status.Input{Pod: p.Pod, Previous: status.Anew(p.After), Now: w.now})
+	w.note("again %s", p.Pod.UID)
+	p.ending = false
+	w.tell(p, podstatus.Change{Pod: p.Pod, After: first, First: true, Again: !p.First})
+}
+
 // end removes a pod from here.
 func (w *world) end(uid types.UID) {
 	p := w.pods[uid]
@@ -179,6 +187,10 @@ func (w *world) static() {
 		if p := w.pods[uid]; p.Pod.Name == name && podspec.IsStatic(p.Pod) {
 			last = p
 		}
+	}
+	if last != nil && w.rand.IntN(3) == 0 {
+		w.again(last)
+		return
 	}
 	if last != nil && w.rand.IntN(2) == 0 { // the oldest of the name is removed first
 		for _, uid := range w.order {

@@ -150,7 +150,7 @@ func (b *Planner) remoteLocked(p *local) *remote {
 		return b.remotes[p.Pod.UID]
 	}
 	r := b.remotes[b.mirrors[podspec.Name(p.Pod)]]
-	if r == nil || !mirror.IsOf(r.Last(), p.Pod) {
+	if r == nil || !mirror.IsOf(r.Last(), p.Pod) || mirror.Outlived(r.Last(), p.Change) {
 		return nil
 	}
 	return r
