@@ -183,6 +183,9 @@ func newPods(ctx context.Context, n node, s statusDomain, e podEnds) podDomain {
 	})
 	first := append([]part{{"admission", queue.Run}, {"pod workers", workers.Run},
 		{"notices of pods", look.Run}}, s.pubs.run...)
+	if s.pubs.told != nil {
+		first = append(first, each("what the API server knows", s.pubs.told, workers.Told))
+	}
 	then := []part{{"pod sources", sources.Run}, {"syncLoop", loop.Run},
 		{"deadlines", deadlines.Run}}
 	return podDomain{s, queue, workers, sources, problems, admitted, loop, first, then}
@@ -220,6 +223,7 @@ func newWorkers(n node, s statusDomain, look *notices.Notices, e podEnds) *podwo
 		Known: podworker.Known{
 			Due: e.volumes.Due, HooksPending: e.volumes.HooksPending, Probed: e.probes.Probed,
 			Attempt: reporter.NextAttempt, Lost: e.lost, Holds: e.holds, Failed: e.failed,
+			Told: s.pubs.knows,
 		},
 	})
 }

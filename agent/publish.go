@@ -7,12 +7,14 @@ import (
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/kubeapi/mirror"
 	"github.com/numalet/numalet/agent/kubeapi/statuses"
 	"github.com/numalet/numalet/agent/podsapi"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/podstatus/kept"
+	"github.com/numalet/numalet/internal/mailbox"
 )
 
 // publisher tells others of the statuses of the node's pods. None of its methods but Run blocks.
@@ -41,6 +43,10 @@ type publishers struct {
 	// complete is set once every source of pods was heard; nil: nobody asks.
 	complete *atomic.Bool
 	before   *kept.Statuses // of an earlier run; nil on a hollow node
+	// told gets pods of which the API server has the newest status, and knows reports whether it has;
+	// nil: there is no API server.
+	told  *mailbox.Box[types.UID]
+	knows func(types.UID) bool
 }
 
 // newPublishers makes those of a node with a host.
@@ -118,8 +124,9 @@ func (p *publishers) toCluster(n node) error {
 	if n.kube == nil {
 		return nil
 	}
+	p.told = mailbox.New[types.UID]()
 	s, err := statuses.New(statuses.Config{
-		Client: n.kube.Main(), Registry: n.registry, Tell: n.events.About,
+		Client: n.kube.Main(), Registry: n.registry, Tell: n.events.About, Told: p.told.Put,
 	})
 	if err != nil {
 		return err
@@ -128,6 +135,7 @@ func (p *publishers) toCluster(n node) error {
 	if err != nil {
 		return err
 	}
+	p.knows = s.Told
 	p.add("pod statuses", s)
 	p.add("mirror pods", m)
 	return nil

@@ -40,6 +40,7 @@ func (r Reporter) Report(round podworker.Report) (v1.PodStatus, bool) {
 		}
 		in.Stop.Terminating = round.Decision.State != podworker.SyncPod
 		in.Stop.Holds = round.Decision.Holds
+		in.Stop.Unready = podworker.Desired{Pod: round.Pod, Stop: round.Stop}.Unready()
 		in.Stop.Finished = round.Decision.State == podworker.Finished
 		if round.Stop != nil {
 			in.Stop.Why = status.Reason{Reason: round.Stop.Reason, Message: round.Stop.Message}

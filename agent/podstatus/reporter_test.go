@@ -60,3 +60,26 @@ func TestClaimsHoldTheEnd(t *testing.T) {
 		}
 	}
 }
+
+// A pod that the node ends is not ready from the first look on; one that the API server wants deleted
+// stays as it is.
+func TestEndedByTheNode(t *testing.T) {
+	for reason, want := range map[string]v1.ConditionStatus{
+		"Evicted": v1.ConditionFalse, "": v1.ConditionTrue,
+	} {
+		p := named("u", "p")
+		p.Spec.Containers = []v1.Container{{Name: "main"}}
+		s := New(Config{})
+		s.write(pod.StatusPending, p, "")
+		round := podworker.Report{Pod: p, Stop: &podworker.Stop{Reason: reason}, Observed: cri.Pod{
+			Sandboxes:  []cri.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.1"}}},
+			Containers: []cri.Container{{Name: "main", ID: "c", SandboxID: "s", State: cri.ContainerRunning}},
+		}, Decision: podworker.Decision{State: podworker.TerminatingPod}}
+		got, _ := Reporter{Statuses: s}.Report(round)
+		for _, c := range got.Conditions {
+			if (c.Type == v1.PodReady || c.Type == v1.ContainersReady) && c.Status != want {
+				t.Errorf("ended for %q it is %+v, want %s", reason, c, want)
+			}
+		}
+	}
+}

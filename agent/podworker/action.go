@@ -12,6 +12,7 @@ import (
 
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Desired says how the agent wants a pod to be. Pod is never nil; for a pod that only the runtime
@@ -37,6 +38,13 @@ type Stop struct {
 	OwnLimit bool
 	// Orphan: no source desires the pod, and the runtime has it. Its containers get one second.
 	Orphan bool
+}
+
+// Unready reports whether the pod counts as not ready from now on, whatever its probes find: the node
+// ends it, or its manifest is gone, and its containers may run on for their grace period. A pod that
+// the API server wants deleted is marked there.
+func (d Desired) Unready() bool {
+	return d.Stop != nil && !d.Stop.Orphan && (d.Stop.Reason != "" || podspec.IsStatic(d.Pod))
 }
 
 // Grace returns how long the pod's containers have to exit, by its own spec.
@@ -212,6 +220,9 @@ type Decision struct {
 	Holds bool
 	// Deadline is the end of the current grace period; zero: there is none.
 	Deadline time.Time
+	// TellBy is until when the containers of a pod that is Unready are not stopped unless others know
+	// that; zero: nobody waits.
+	TellBy time.Time
 }
 
 // Report says what a worker saw and decided in one round.

@@ -32,7 +32,9 @@ type memory struct {
 	hooks hooks
 	// deadline is the end of the current grace period; zero: there is none.
 	deadline time.Time
-	end      ending
+	// tellBy is until when others are awaited who have to hear that the pod ends; zero: nobody is.
+	tellBy time.Time
+	end    ending
 	// completed: the pod was reported to have ended by itself, and others may hold its resources.
 	// This stays, whatever its spec says later.
 	completed bool
@@ -52,6 +54,8 @@ type ending struct {
 	// removed: RemovePod was carried out. If anything of the pod is left, it was not known, or the
 	// runtime reports it wrongly.
 	removed bool
+	// stopping: a stop of all containers was begun.
+	stopping bool
 }
 
 type key struct {
@@ -178,8 +182,11 @@ func (m *memory) succeeded(a Action, now time.Time) {
 // started records that an action is about to be carried out.
 func (m *memory) started(a Action) {
 	m.hooks.started(m.want.Pod, a)
-	if a.Kind == StartContainer {
+	switch {
+	case a.Kind == StartContainer:
 		delete(m.failures, key{PostStart, a.Container}) // that was another attempt's
+	case a.Kind == StopContainers && m.want.Stop != nil:
+		m.end.stopping = true
 	}
 	if a.Again != NotAgain {
 		for _, id := range a.IDs {

@@ -50,6 +50,9 @@ type node struct {
 	probed map[string]status.Probed
 	// claimants are pods that hold claims.
 	claimants map[types.UID]bool
+	// tells: others are told of pods; told has those whose newest status they know.
+	tells bool
+	told  map[types.UID]bool
 	// late: the runtime's lists have sandboxes as ready that were stopped.
 	late bool
 }
@@ -61,7 +64,7 @@ func newNode(t *testing.T) *node {
 		begun: time.Now(),
 	}
 	n.Workers = New(Config{Actuator: n, Report: n.report, Gone: n.isGone, Known: Known{
-		Probed: n.found, Holds: n.holds,
+		Probed: n.found, Holds: n.holds, Told: n.isTold,
 		Due: func(*v1.Pod, time.Time) time.Time {
 			n.mu.Lock()
 			defer n.mu.Unlock()
@@ -81,6 +84,12 @@ func newNode(t *testing.T) *node {
 	})
 	t.Cleanup(n.stop)
 	return n
+}
+
+func (n *node) isTold(uid types.UID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.tells || n.told[uid]
 }
 
 func (n *node) holds(uid types.UID) bool {

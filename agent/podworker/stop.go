@@ -13,6 +13,9 @@ import (
 func (p *plan) stopAll() {
 	p.d.Deadline = await.Earlier(p.memory.deadline, p.now.Add(p.grace()))
 	if stop := p.stopInOrder(); len(stop.IDs) > 0 {
+		if p.awaitsTold() {
+			return
+		}
 		stop.Grace = StopGrace(p.d.Deadline.Sub(p.now))
 		p.proposeForPod(p.withHooks(stop, stop.IDs))
 		return
@@ -24,6 +27,24 @@ func (p *plan) stopAll() {
 		}
 	}
 	p.proposeForPod(Action{Kind: StopSandboxes, IDs: ready})
+}
+
+// telling is the longest time for which containers are not stopped so that others hear before that the
+// pod is not ready any more; it is at most a quarter of the grace period, and a part of it.
+const telling = time.Second
+
+// awaitsTold reports whether others should first hear that the pod is not ready any more. The status
+// that says so follows from this decision.
+func (p *plan) awaitsTold() bool {
+	if !p.tells || !p.Unready() || p.memory.end.stopping {
+		return false
+	}
+	p.d.TellBy = await.Earlier(p.memory.tellBy, p.now.Add(min(telling, p.d.Deadline.Sub(p.now)/4)))
+	if !p.now.Before(p.d.TellBy) || !p.memory.tellBy.IsZero() && p.told {
+		return false
+	}
+	p.d.wakeAt(p.d.TellBy)
+	return true
 }
 
 // StopGrace returns the time that one stop call gives if so much is left: whole seconds, as CRI

@@ -175,6 +175,7 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 		p.sleep(ctx, time.Now().Add(jitter(w.cfg.Sync)))
 	case d.Action != nil:
 		w.act(ctx, p, l.version, report)
+	case !d.TellBy.IsZero() && w.cfg.Told(p.uid): // there was nothing to tell
 	case d.Wake.IsZero():
 		p.sleep(ctx, time.Now().Add(jitter(w.cfg.Sync)))
 	default:
@@ -231,12 +232,15 @@ func (c Config) decide(l look, m *memory) Decision {
 	if c.Lost != nil && l.Stop == nil && alive(l.observed) {
 		in.lost = c.Lost(l.Pod)
 	}
+	if c.Told != nil {
+		in.tells, in.told = true, c.Told(l.Pod.UID)
+	}
 	d := step(in)
 	if d.Action != nil && m.done.same(*d.Action) {
 		m.failed(*d.Action, errNoEffect, c.retryAt())
 		d = step(in)
 	}
-	m.deadline = d.Deadline
+	m.deadline, m.tellBy = d.Deadline, d.TellBy
 	return d
 }
 

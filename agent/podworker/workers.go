@@ -55,6 +55,9 @@ type Known struct {
 	// Failed says, by container id, why a container has to be stopped whatever its probes say: a device
 	// that it has failed. It is started again as one that failed its liveness probe. nil: none has to.
 	Failed func(types.UID) map[string]string
+	// Told reports whether those who are told of pods know the newest status of one. Its change is
+	// followed by Workers.Told. A nil function: nobody is told.
+	Told func(types.UID) bool
 	// HooksPending returns, by container, the attempts whose postStart hooks an earlier run of the
 	// agent did not finish; nil: there are none.
 	HooksPending func(*v1.Pod) map[string]uint32
@@ -158,6 +161,15 @@ func (w *Workers) Wake(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p, ok := w.pods[uid]; ok {
+		p.wakeUp()
+	}
+}
+
+// Told is Wake for a pod that is being ended, which may wait until others know of it.
+func (w *Workers) Told(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p, ok := w.pods[uid]; ok && p.desired.Stop != nil {
 		p.wakeUp()
 	}
 }

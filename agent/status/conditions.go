@@ -18,6 +18,8 @@ const (
 	reasonPodCompleted           = "PodCompleted"
 	reasonPodFailed              = "PodFailed"
 	reasonReadinessGatesNotReady = "ReadinessGatesNotReady"
+	// reasonTerminating is ours: under a kubelet a pod that the node ends stays ready.
+	reasonTerminating = "Terminating"
 )
 
 // Reasons of pods that the node ended: one that made room for a critical one, one that was evicted
@@ -74,6 +76,10 @@ func TellsOfResize(pod *v1.Pod, why string) bool {
 func conditions(in Input, s v1.PodStatus, phase v1.PodPhase) []v1.PodCondition {
 	s.Phase = phase
 	containers := containersReady(in.Pod, s)
+	if in.Stop.Unready && containers.Status == v1.ConditionTrue {
+		containers.Status, containers.Reason = v1.ConditionFalse, reasonTerminating
+		containers.Message = "the node ends the pod"
+	}
 	out := []v1.PodCondition{
 		sandboxReady(in),
 		initialized(in, s),

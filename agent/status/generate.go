@@ -62,6 +62,9 @@ type Stopping struct {
 	Terminating bool
 	// Holds is set while the pod holds resource claims.
 	Holds bool
+	// Unready is set if the pod counts as not ready from now on: the node ends it, or its manifest is
+	// gone.
+	Unready bool
 	// Finished is set once nothing of the pod is left to wait for.
 	Finished bool
 	// Why is the reason if the node ended the pod, such as Evicted; else empty.

@@ -148,6 +148,27 @@ func TestGenerate(t *testing.T) {
 			want: "Running Preempting: m\nweb #0 running, ready",
 		},
 		{
+			name: "the node ends it, and its containers run on", pod: "Always web db",
+			observed: "sandbox web db",
+			edit:     func(in *Input) { in.Stop = Stopping{Terminating: true, Unready: true} },
+			want: `
+				Running
+				db #0 running, ready
+				web #0 running, ready
+				not Ready: Terminating: the node ends the pod
+				not ContainersReady: Terminating: the node ends the pod`,
+		},
+		{
+			name: "the node ends it, and it was not ready", pod: "Always web db", observed: "sandbox web db=1",
+			edit: func(in *Input) { in.Stop = Stopping{Terminating: true, Unready: true} },
+			want: `
+				Running
+				db #0 exited 1 (Error)
+				web #0 running, ready
+				not Ready: ContainersNotReady: containers with unready status: [db]
+				not ContainersReady: ContainersNotReady: containers with unready status: [db]`,
+		},
+		{
 			name: "deleted before all ran", pod: "Always web db",
 			edit: func(in *Input) { in.Stop = Stopping{Terminating: true, Finished: true} },
 			want: `

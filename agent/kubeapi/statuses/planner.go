@@ -199,11 +199,24 @@ func (b *Planner) lacks() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, p := range b.pods {
-		if !p.since.IsZero() && !p.First && b.remoteLocked(p) != nil {
+		if b.lackedLocked(p) {
 			return true
 		}
 	}
 	return false
+}
+
+// lackedLocked reports whether the API server lacks the newest status of a pod that it has.
+func (b *Planner) lackedLocked(p *local) bool {
+	return !p.since.IsZero() && !p.First && b.remoteLocked(p) != nil
+}
+
+// told reports whether the API server has the newest status of a pod here, or has no pod for it.
+func (b *Planner) told(uid types.UID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.pods[uid]
+	return p == nil || !b.lackedLocked(p)
 }
 
 // refuses reports whether this status was already written and became what the API server has now:

@@ -26,11 +26,15 @@ type Config struct {
 	Registry metrics.KubeRegistry
 	// Tell receives events of pods; nil: nobody does.
 	Tell func(about runtime.Object, eventType, reason, message string)
+	// Told is called with the UID of a pod of the node when the API server has its newest status; nil:
+	// nothing is. It must not block.
+	Told func(types.UID)
 }
 
 // Statuses writes the statuses of the node's pods to the API server.
 type Statuses struct {
 	client  kubernetes.Interface
+	told    func(types.UID)
 	tell    func(about runtime.Object, eventType, reason, message string)
 	planner *Planner
 	queue   *requests.Queue[types.UID]
@@ -39,7 +43,10 @@ type Statuses struct {
 
 // New returns a Statuses that knows no pods.
 func New(c Config) (*Statuses, error) {
-	w := &Statuses{client: c.Client, tell: c.Tell, planner: NewPlanner()}
+	w := &Statuses{client: c.Client, tell: c.Tell, told: c.Told, planner: NewPlanner()}
+	if w.told == nil {
+		w.told = func(types.UID) {}
+	}
 	var s metric.Set
 	w.took = s.Histogram("kubelet_pod_status_sync_duration_seconds",
 		"Seconds from when a pod's status changed until the API server has it.",
@@ -79,11 +86,16 @@ func (w *Statuses) Synced(ctx context.Context) bool {
 	return true
 }
 
+// Told reports whether the API server has the newest status of a pod of the node, or nothing to have
+// it.
+func (w *Statuses) Told(uid types.UID) bool { return w.planner.told(uid) }
+
 // next sends the next request about a pod.
 func (w *Statuses) next(ctx context.Context, uid types.UID) (made requests.Verb,
 	again time.Time, err error) {
 	q, again := w.planner.Next(uid, time.Now())
 	if q.Verb == requests.None {
+		w.news(uid)
 		return requests.None, again, nil
 	}
 	klog.FromContext(ctx).V(2).Info("Sending a request about a pod", "pod", klog.KObj(q.Pod),
@@ -94,7 +106,15 @@ func (w *Statuses) next(ctx context.Context, uid types.UID) (made requests.Verb,
 		w.took.Observe(out.Took.Seconds())
 	}
 	w.report(ctx, q.Pod, out, err)
+	w.news(uid)
 	return q.Verb, time.Time{}, retry
+}
+
+// news says that the API server has the newest status of a pod, if it has.
+func (w *Statuses) news(uid types.UID) {
+	if w.Told(uid) {
+		w.told(uid)
+	}
 }
 
 // report says what the API server does not take of a pod's status, and why.
