@@ -1,15 +1,18 @@
 package test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 
 	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/internal/lab/logind"
 	"github.com/numalet/numalet/test/harness"
 )
@@ -124,6 +127,55 @@ func TestShutdown(t *testing.T) {
 	inhibitors(n, bus, 1)
 	n.Pod("new", plain("new"))
 	n.AwaitPhase("new-node", v1.PodRunning)
+}
+
+// TestShutdownOfRemovedPod: a static pod whose manifest is gone, with a grace period of its own of five
+// minutes, has no more time than its wave. One whose manifest was written again meanwhile is over when its
+// containers have ended.
+func TestShutdownOfRemovedPod(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		script string
+		wave   int // seconds
+		again  bool
+	}{
+		"gone": {"term=ignore", 4, false}, "again": {"term=0 term-after=4s", 1800, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := harness.New(t)
+			bus := withLogind(t, n)
+			n.Settings["shutdownGracePeriodByPodPriority"] = []map[string]any{
+				{"priority": 0, "shutdownGracePeriodSeconds": test.wave},
+			}
+			n.Start()
+			pod := manifest("web", "terminationGracePeriodSeconds: 300\n  "+
+				"containers: [{name: main, image: sim.local/app}]", "main: "+test.script)
+			n.Pod("web", pod)
+			n.AwaitPhase("web-node", v1.PodRunning)
+			inhibitors(n, bus, 1)
+			n.RemovePod("web")
+			n.Eventually("it is told to stop", func() error {
+				if !slices.ContainsFunc(n.Runtime.Journal(0), func(c crisim.Call) bool {
+					return c.Method == "StopContainer"
+				}) {
+					return errors.New("it is not")
+				}
+				return nil
+			})
+			if test.again {
+				n.Pod("web", pod)
+			}
+			bus.Prepare(true)
+			n.Eventually("nothing runs", func() error {
+				if left := n.Runtime.State().Running(); len(left) > 0 {
+					return fmt.Errorf("%s does", harness.NameOf(left[0]))
+				}
+				return nil
+			})
+			inhibitors(n, bus, 0)
+		})
+	}
 }
 
 // TestShutdownKilled kills the agent at each point of a shutdown. Whether the machine goes down or

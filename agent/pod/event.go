@@ -131,8 +131,8 @@ const (
 	Terminate EffectKind = "Terminate"
 	// Remove is Terminate, and removes what is left of Pod, which may be an Orphan.
 	Remove EffectKind = "Remove"
-	// Hasten tells the worker that removes Pod its grace period, which may be shorter now. A worker
-	// that has returned has nothing to hasten.
+	// Hasten tells the worker that removes Pod its grace period, which may be shorter now; Why and
+	// Grace are set if the node ends it. A worker that has returned has nothing to hasten.
 	Hasten EffectKind = "Hasten"
 	// Wake has the worker look at the pod.
 	Wake EffectKind = "Wake"
@@ -171,10 +171,10 @@ type Effect struct {
 	Facts
 	Adopt  bool // of Submit
 	Ended  bool // of Leave
-	Orphan bool // of Remove
-	// Grace is set in Terminate if the node ends the pod; zero: the pod's own.
+	Orphan bool // of Remove and Hasten
+	// Grace is set in Terminate and Hasten if the node ends the pod; zero: the pod's own.
 	Grace   time.Duration
 	Status  StatusKind // of Write
-	Why     Why        // of Write, Tell, and Terminate
+	Why     Why        // of Write, Tell, Terminate and Hasten
 	Warning bool       // of Tell
 }

@@ -208,8 +208,10 @@ func (s *step) killed(e Event) {
 		s.do(Effect{Kind: Terminate, Grace: e.Grace, Why: e.Why})
 	case Completed: // whoever ends it waits until it is cleared
 		s.Killed, s.State = true, Terminated
-	case None, Rejected, Terminated, Removing, Releasing:
-		// Nothing of it runs, or nothing will in a moment.
+	case Removing: // by its own grace period, which may be long
+		s.do(Effect{Kind: Hasten, Orphan: s.Orphan, Grace: e.Grace, Why: e.Why})
+	case None, Rejected, Terminated, Releasing:
+		// Nothing of it runs.
 	default:
 		s.never()
 	}

@@ -273,6 +273,12 @@ func (t *table) list(of func(entry) *v1.Pod) []*v1.Pod {
 // Active lists the specs of the pods that hold resources of the node: admitted and not ended.
 func (v view) Active() []*v1.Pod { return v.specs(entry.active) }
 
+// Running lists Active, and the other pods of which something runs: they are being ended, or have yet
+// to be admitted after a restart of the agent.
+func (v view) Running(runs func(types.UID) bool) []*v1.Pod {
+	return v.specs(func(e entry) bool { return e.active() || runs(e.Pod.UID) })
+}
+
 // Holding lists Active, and the ended pods that still have an assignment: their resources are not
 // free yet.
 func (v view) Holding(assigned func(types.UID) bool) []*v1.Pod {
@@ -285,6 +291,13 @@ func (v view) Holding(assigned func(types.UID) bool) []*v1.Pod {
 func (v view) Cleared(uid types.UID) bool {
 	e, known := v.get(uid)
 	return !known || e.Cleared
+}
+
+// Left reports whether a pod was admitted, and more than records of it may be left. A pod that begins
+// again has left nothing.
+func (v view) Left(uid types.UID) bool {
+	e, known := v.get(uid)
+	return known && e.Admitted && !e.Cleared
 }
 
 // Undecided lists the specs of the pods that have yet to be admitted.

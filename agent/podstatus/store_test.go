@@ -336,3 +336,36 @@ func TestProblemsPass(t *testing.T) {
 		}
 	}
 }
+
+// A pod that begins again is another life if anything was found out of the first one; it has left
+// nothing, and what runs is listed whether it is active or not.
+func TestLives(t *testing.T) {
+	var again, over []bool
+	s := New(Config{Wrote: func(c Change) {
+		again, over = append(again, c.Again), append(over, c.LifeOver())
+	}})
+	left := []bool{s.Left("u")}
+	for _, kind := range []pod.StatusKind{pod.StatusPending, pod.StatusPending, pod.StatusAdmitted,
+		pod.StatusRejected, pod.StatusPending, pod.StatusPending} {
+		s.write(kind, named("u", "a"), "")
+		left = append(left, s.Left("u"))
+		if kind == pod.StatusRejected {
+			for runs, want := range map[types.UID]int{"u": 1, "v": 0} {
+				if got := len(s.Running(func(uid types.UID) bool { return uid == runs })); got != want {
+					t.Errorf("while %s runs %d are listed, want %d", runs, got, want)
+				}
+			}
+		}
+	}
+	s.Forget("u")
+	left = append(left, s.Left("u"))
+	for what, got := range map[string][2][]bool{
+		"again": {again, {false, false, false, false, true, false, false}},
+		"over":  {over, {false, false, false, false, true, false, true}},
+		"left":  {left, {false, false, false, true, true, false, false, false}},
+	} {
+		if !slices.Equal(got[0], got[1]) {
+			t.Errorf("%s: %v, want %v", what, got[0], got[1])
+		}
+	}
+}

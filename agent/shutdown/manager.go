@@ -56,7 +56,8 @@ type Config struct {
 
 // PodFacts says what is known of pods.
 type PodFacts struct {
-	// Pods are those that were admitted and have not ended.
+	// Pods are those that were admitted and have not ended, and those of which something runs, however
+	// they came to be ending.
 	Pods func() []*v1.Pod
 	// Left reports whether something of a pod that was told to end is left, or held.
 	Left func(types.UID) bool
