@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -82,8 +83,9 @@ type Meter struct {
 	Glance func(context.Context) (statsapi.Summary, Host, error)
 	// Measure also returns what pods use of what the signal is about, and when that was measured.
 	Measure func(context.Context, Signal) (statsapi.Summary, Host, time.Time, error)
-	// Anew has volumes of these pods measured anew, and does not wait for it.
-	Anew func([]types.UID)
+	// Anew has the volumes of these pods measured anew where that is quick, and returns those pods. It does
+	// not wait for it.
+	Anew func([]types.UID) []types.UID
 	// Woken has a value when the kernel says that something runs short. Arm gets how much may be used
 	// before the signal's threshold is met, after each look.
 	Woken <-chan struct{}
@@ -115,7 +117,9 @@ type Manager struct {
 	// acted is when something was done last; nothing is done before again. removed is when dead
 	// containers were removed last, asked when pods were to be measured anew.
 	acted, again, removed, asked time.Time
-	blind                        complaint.Complaint[string]
+	// coming are the pods that are being measured anew since asked.
+	coming sets.Set[types.UID]
+	blind  complaint.Complaint[string]
 
 	noted notes // of pods that others evict
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/internal/await"
@@ -154,6 +155,23 @@ func TestManager(t *testing.T) {
 			w.add(podWith("hog", 0), 750)
 			w.pass(time.Minute)
 		}, "0s measure [b hog], 1s Attempting to reclaim ephemeral-storage, 1s evict hog in 1s"},
+		"a pod that has made much lately need not be among the first": {full, func(w *world) {
+			w.believed = map[types.UID]uint64{"hog": 1}
+			for _, name := range strings.Fields("a b c d e f g h i j k l") {
+				w.believed[types.UID(name)] = 20
+				w.add(podWith(name, 0), 20)
+			}
+			w.add(podWith("hog", 0), 710)
+			w.pass(time.Minute)
+		}, "0s measure [a b c d e f g h i j k l hog], 1s Attempting to reclaim ephemeral-storage, " +
+			"1s evict hog in 1s"},
+		"volumes that take long are not awaited": {full, func(w *world) {
+			w.believed = map[types.UID]uint64{"b": 200, "hog": 1}
+			w.slow = sets.New[types.UID]("b", "hog")
+			w.add(podWith("b", 0), 200)
+			w.add(podWith("hog", 0), 750)
+			w.pass(time.Minute)
+		}, "0s measure [], 0s Attempting to reclaim ephemeral-storage, 0s evict b in 1s"},
 		"volumes are awaited while the disk lasts four times as long": {full, func(w *world) {
 			w.believed = map[types.UID]uint64{"b": 200, "hog": 1}
 			w.add(podWith("b", 0), 200)

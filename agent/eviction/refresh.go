@@ -5,12 +5,14 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
 const (
-	// few is how many pods, of those that go first, have their volumes measured anew before one goes.
-	few = 8
+	// most is how many pods, of those that go first, have their volumes measured anew before one goes: more
+	// than a node's usual number.
+	most = 256
 	// recent is an age that needs nothing anew; refreshing is how long that is awaited.
 	recent, refreshing = 5 * time.Second, 2 * time.Second
 )
@@ -28,16 +30,15 @@ func (m *Manager) refreshes(s statsapi.Summary, r Readings, v verdict, now time.
 		wait = min(wait, left/4)
 	}
 	order, _ := m.cfg.rank(s, signal, layoutOf(s))
-	first := order[:min(len(order), few)]
+	first := order[:min(len(order), most)]
 	if now.Sub(m.asked) >= period {
 		old := measuredBefore(first, now.Add(-recent))
 		if len(old) == 0 {
 			return false
 		}
-		m.asked = now
-		m.cfg.Anew(old)
+		m.asked, m.coming = now, sets.New(m.cfg.Anew(old)...)
 	}
-	return now.Sub(m.asked) < wait && len(measuredBefore(first, m.asked.Add(-recent))) > 0
+	return now.Sub(m.asked) < wait && m.coming.HasAny(measuredBefore(first, m.asked.Add(-recent))...)
 }
 
 // measuredBefore returns the pods with a volume of their own that was last measured before that.

@@ -46,6 +46,8 @@ type world struct {
 	// believed is what is known of the use of pods with volumes until these are measured anew, which
 	// takes a second.
 	believed map[types.UID]uint64
+	// slow are pods whose volumes take long.
+	slow sets.Set[types.UID]
 	// stale is how old what is measured is.
 	stale time.Duration
 	// keeps: the room of ended pods comes back when their containers are removed.
@@ -169,9 +171,10 @@ func (w *world) evict(e Eviction) {
 	}()
 }
 
-func (w *world) anew(uids []types.UID) {
+func (w *world) anew(uids []types.UID) []types.UID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	uids = slices.DeleteFunc(uids, w.slow.Has)
 	w.say(fmt.Sprintf("measure %v", uids))
 	time.AfterFunc(time.Second, func() {
 		w.mu.Lock()
@@ -180,6 +183,7 @@ func (w *world) anew(uids []types.UID) {
 			delete(w.believed, uid)
 		}
 	})
+	return uids
 }
 
 // reclaim removes what is spare; its room comes back as late as that of pods.

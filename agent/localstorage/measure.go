@@ -25,6 +25,8 @@ type kind struct {
 	local bool
 	// quota: the kernel may count what is in it.
 	quota bool
+	// hurries reports whether somebody waits for what is measured.
+	hurries func() bool
 }
 
 // kindOf returns the kind of a volume; false: its content is not the agent's to measure.
@@ -32,7 +34,7 @@ func kindOf(v *v1.VolumeSource) (kind, bool) {
 	switch {
 	case v.EmptyDir != nil || *v == (v1.VolumeSource{}):
 		onDisk := v.EmptyDir == nil || v.EmptyDir.Medium == v1.StorageMediumDefault
-		return kind{"kubernetes.io~empty-dir", onDisk, onDisk}, true
+		return kind{dir: "kubernetes.io~empty-dir", local: onDisk, quota: onDisk}, true
 	case v.ConfigMap != nil:
 		return kind{dir: "kubernetes.io~configmap", local: true}, true
 	case v.Secret != nil:
@@ -58,6 +60,7 @@ func (m *Meter) volumesOf(ctx context.Context, pod *v1.Pod, before []Volume) (
 		}
 		k.quota = k.quota && m.cfg.Quota != nil && cri.OwnUsers(pod) // others could make it wrong
 		began := time.Now()
+		k.hurries = func() bool { return m.hurries(pod.UID) }
 		one, by, took, err := m.volume(ctx, filepath.Join(dir, k.dir, v.Name), k)
 		one.Name, one.At, one.Local = v.Name, began, k.local
 		worked += took
@@ -78,14 +81,15 @@ func (m *Meter) volumesOf(ctx context.Context, pod *v1.Pod, before []Volume) (
 // volume measures what is at path with the cheapest method that there is.
 func (m *Meter) volume(ctx context.Context, path string, k kind) (
 	v Volume, by string, worked time.Duration, err error) {
-	began := time.Now()
-	if k.local && isMount(path) { // somebody mounted something there; it is not the pod's
+	began, own := time.Now(), isMount(path)
+	if k.local && own { // somebody mounted something there; it is not the pod's
 		return v, "", 0, os.ErrInvalid
 	}
 	if v.Room, err = diskusage.Filesystem(path); err != nil {
 		return v, "", 0, err
 	}
-	if v.Room.Tmpfs && v.Room.Capacity > 0 { // mounted for the volume, with its size
+	// Below a root directory on a tmpfs, what is used of the filesystem is not the volume's alone.
+	if own && v.Room.Tmpfs && v.Room.Capacity > 0 { // mounted for the volume, with its size
 		v.Used = v.Room.Usage()
 		return v, "statfs", time.Since(began), nil
 	}
@@ -95,7 +99,7 @@ func (m *Meter) volume(ctx context.Context, path string, k kind) (
 			return v, "fsquota", time.Since(began), nil
 		}
 	}
-	v.Used, worked, err = diskusage.Of(ctx, path)
+	v.Used, worked, err = diskusage.Of(ctx, path, k.hurries)
 	return v, "du", worked, err
 }
 

@@ -88,21 +88,27 @@ func (m *Meter) Get() map[types.UID]Pod {
 	return out
 }
 
-// Anew has the volumes of these pods measured, before all others, where that is quick. It does not wait.
-func (m *Meter) Anew(uids []types.UID) {
-	m.wantAnew(uids)
-	await.Wake(m.askedVolumes)
-}
-
-func (m *Meter) wantAnew(uids []types.UID) {
+// Anew has the volumes of these pods measured, before all others and in a hurry, where that is quick,
+// and returns those pods. It does not wait.
+func (m *Meter) Anew(uids []types.UID) (coming []types.UID) {
+	defer await.Wake(m.askedVolumes)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, uid := range uids {
-		if h, known := m.volumes[uid]; known {
-			h.anew = true
+		if h, known := m.volumes[uid]; known && h.worked <= quick {
+			h.anew = time.Now()
 			m.volumes[uid] = h
+			coming = append(coming, uid)
 		}
 	}
+	return coming
+}
+
+// hurries reports whether somebody waits for the pod's volumes.
+func (m *Meter) hurries(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.volumes[uid].wanted(time.Now())
 }
 
 // Run measures until ctx ends.
@@ -208,6 +214,7 @@ func (m *Meter) begin(uid types.UID) history {
 
 // measure measures the volumes of a pod; grown is how much the disk had grown when that began.
 func (m *Meter) measure(ctx context.Context, pod *v1.Pod, h history, grown uint64) {
+	began := time.Now()
 	all, worked := m.volumesOf(ctx, pod, h.last)
 	partial := ""
 	for _, v := range all {
@@ -221,5 +228,9 @@ func (m *Meter) measure(ctx context.Context, pod *v1.Pod, h history, grown uint6
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.volumes[pod.UID] = h.next(all, time.Now(), worked, grown)
+	next := h.next(all, time.Now(), worked, grown)
+	if now := m.volumes[pod.UID]; now.anew.After(began) { // it may have passed what is asked about
+		next.anew = now.anew
+	}
+	m.volumes[pod.UID] = next
 }

@@ -148,6 +148,40 @@ func TestAnew(t *testing.T) {
 	}
 }
 
+// A pod that is being measured when somebody asks is measured once more, since it may have been passed
+// already; meanwhile that is in a hurry. Who asks does not wait for ever.
+func TestAnewWhileMeasured(t *testing.T) {
+	n := newNode(t, with("main", empty("cache", "", "")))
+	n.write("pods/a/volumes/kubernetes.io~empty-dir/cache/1", 1)
+	n.look(time.Now())
+	h := n.begin("a")
+	if n.hurries("a") {
+		t.Error("it is in a hurry, and nobody asked")
+	}
+	asked := false
+	n.cfg.Looked = func(string, time.Duration) { // in the middle of it
+		if !asked {
+			asked = true
+			if got := n.Anew([]types.UID{"a"}); !slices.Equal(got, []types.UID{"a"}) || !n.hurries("a") {
+				t.Errorf("coming are %v, in a hurry: %t", got, n.hurries("a"))
+			}
+		}
+	}
+	n.measure(t.Context(), n.pods[0], h, 0)
+	if due := n.due(time.Now()); len(due) != 1 {
+		t.Errorf("afterwards %d are due", len(due))
+	}
+	if due := n.due(time.Now().Add(patience)); len(due) != 0 {
+		t.Errorf("after a while %d are due", len(due))
+	}
+	slow := n.volumes["a"]
+	slow.worked = time.Minute
+	n.volumes["a"] = slow
+	if got := n.Anew([]types.UID{"a"}); len(got) != 0 {
+		t.Errorf("of what takes long %v are coming", got)
+	}
+}
+
 // TestMeasureEnds: a walk that its end interrupts leaves what was known.
 func TestMeasureEnds(t *testing.T) {
 	n := newNode(t, with("main", empty("cache", "", "")))
@@ -181,6 +215,35 @@ func TestQuota(t *testing.T) {
 		got := n.look(time.Now())["a"].Volumes[0].Used.Bytes
 		if len(n.by) != 1 || n.by[0] != tc.want || (got == 77) != (tc.want == "fsquota") {
 			t.Errorf("%s: %d bytes by %v; want %s", name, got, n.by, tc.want)
+		}
+	}
+}
+
+// On a tmpfs that is not the volume's own, as below a root directory in memory, the files of a volume
+// count and not what is used of the filesystem.
+func TestBelowTmpfs(t *testing.T) {
+	dir, err := os.MkdirTemp("/dev/shm", "numalet-volume-")
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if room, err := diskusage.Filesystem(dir); err != nil || !room.Tmpfs {
+		t.Skipf("%s is on no tmpfs (%v)", dir, err)
+	}
+	volume := filepath.Join(dir, "volume")
+	for _, path := range []string{volume, filepath.Join(dir, "others")} {
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(path, "file"), make([]byte, 1<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := New(Config{})
+	for name, k := range map[string]kind{"on disk": {local: true}, "in memory, not mounted": {}} {
+		v, by, _, err := m.volume(t.Context(), volume, k)
+		if err != nil || by != "du" || v.Used.Bytes < 1<<20 || v.Used.Bytes >= 2<<20 || v.Used.Inodes != 2 {
+			t.Errorf("%s: %+v by %s, %v", name, v.Used, by, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package localstorage
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -17,8 +18,8 @@ const (
 	// A measurement is not repeated before rests times as long has passed as it took, or mostPeriods.
 	rests, mostPeriods = 20, 5
 	// cheap is work that may be repeated at once: the kernel counted. quick may be repeated at once if
-	// somebody asks: it takes about two seconds.
-	cheap, quick = time.Millisecond, 250 * time.Millisecond
+	// somebody asks, in a hurry: it takes about two seconds. Who asks waits no longer than patience.
+	cheap, quick, patience = time.Millisecond, time.Second, 5 * time.Second
 )
 
 // history holds what is known of a pod's volumes, and how it was found.
@@ -29,13 +30,17 @@ type history struct {
 	grown  uint64 // the disk's growth by then
 	// rate is by how many bytes a second the local volumes grew between the last two measurements;
 	// since says that there were two.
-	rate  float64
-	since bool
-	same  bool // nothing changed between the last two
-	wrong complaint.Complaint[string]
-	// measuring: somebody measures the pod now. anew: somebody wants it measured.
-	measuring, anew bool
+	rate      float64
+	since     bool
+	same      bool // nothing changed between the last two
+	wrong     complaint.Complaint[string]
+	measuring bool // somebody measures the pod now
+	// anew is when somebody asked for it to be measured; zero: nobody did since it began last.
+	anew time.Time
 }
+
+// wanted reports whether somebody waits for the pod to be measured.
+func (h history) wanted(now time.Time) bool { return !h.anew.IsZero() && now.Sub(h.anew) < patience }
 
 // next returns the history with another measurement.
 func (h history) next(all []Volume, now time.Time, worked time.Duration, grown uint64) history {
@@ -70,20 +75,24 @@ type moment struct {
 	period time.Duration
 }
 
-// due returns the pods that are to be measured now, those that wait longest first.
+// due returns the pods that are to be measured now, those that wait longest first, and of those that are
+// due at once the ones first that took least.
 func (m moment) due(pods []*v1.Pod, known map[types.UID]history) []*v1.Pod {
 	type turn struct {
-		pod *v1.Pod
-		at  time.Time
+		pod    *v1.Pod
+		at     time.Time
+		worked time.Duration
 	}
 	var all []turn
 	for _, pod := range pods {
 		h := known[pod.UID]
 		if at := m.dueAt(pod, h); !h.measuring && len(pod.Spec.Volumes) > 0 && !at.After(m.now) {
-			all = append(all, turn{pod, at})
+			all = append(all, turn{pod, at, h.worked})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b turn) int { return a.at.Compare(b.at) })
+	slices.SortStableFunc(all, func(a, b turn) int {
+		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.worked, b.worked))
+	})
 	out := make([]*v1.Pod, len(all))
 	for i, t := range all {
 		out[i] = t.pod
@@ -96,7 +105,7 @@ func (m moment) due(pods []*v1.Pod, known map[types.UID]history) []*v1.Pod {
 // pod, is measured after half a period, and one that does grow before it can reach the limit. A pod that
 // somebody wants measured is due at once if that is quick.
 func (m moment) dueAt(pod *v1.Pod, h history) time.Time {
-	if h.at.IsZero() || h.anew && h.worked <= quick {
+	if h.at.IsZero() || h.wanted(m.now) && h.worked <= quick {
 		return time.Time{}
 	}
 	wait := 2 * m.period

@@ -30,7 +30,7 @@ func TestDueAt(t *testing.T) {
 	}
 	slow := func(worked time.Duration) history { return history{}.next(cacheOf(1), now, worked, 500) }
 	anew := func(h history) history {
-		h.anew = true
+		h.anew = now
 		return h
 	}
 	for name, tc := range map[string]struct {
@@ -56,7 +56,7 @@ func TestDueAt(t *testing.T) {
 		"the kernel counts":                      {limited, slow(time.Microsecond), 0, 10 * time.Second},
 		"the kernel counts, without a limit":     {free, slow(time.Microsecond), 0, 2 * time.Minute},
 		"takes long":                             {limited, slow(time.Minute), 500, 5 * time.Minute},
-		"takes long, and somebody asks":          {free, anew(slow(time.Second)), 0, 2 * time.Minute},
+		"takes long, and somebody asks":          {free, anew(slow(2 * time.Second)), 0, 2 * time.Minute},
 	} {
 		m := moment{now, disk{size: 10000, grown: 500 + tc.grown}, time.Minute}
 		if got := m.dueAt(tc.pod, tc.h).Sub(now); got.Round(time.Second) != tc.want {
@@ -79,9 +79,9 @@ func TestDue(t *testing.T) {
 	}
 	at := func(ago time.Duration) history { return history{}.next(cacheOf(1), now.Add(-ago), 0, 0) }
 	known := map[types.UID]history{"later": at(5 * time.Minute), "late": at(6 * time.Minute),
-		"not yet": at(time.Minute), "measured": {measuring: true, anew: true}}
+		"not yet": at(time.Minute), "measured": {measuring: true, anew: now}}
 	asked := at(time.Minute)
-	asked.anew = true
+	asked.anew = now
 	known["asked"] = asked
 	got := ""
 	for _, pod := range (moment{now, disk{}, time.Minute}).due(pods, known) {

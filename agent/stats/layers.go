@@ -71,7 +71,7 @@ func (l *layers) anew(ctx context.Context, s *Snapshot) *Snapshot {
 		go func() {
 			defer l.looking.Add(-1)
 			for i := from; i < len(all) && ctx.Err() == nil; i += lookers {
-				used, _, err := diskusage.Of(ctx, all[i].dir)
+				used, _, err := diskusage.Of(ctx, all[i].dir, nil)
 				used.Partial = used.Partial || err != nil
 				results <- found{all[i], used}
 			}

@@ -28,7 +28,7 @@ const (
 	// batch is how many entries of a directory are held in memory at once.
 	batch = 512
 	// A walk that has worked for slice rests for idle times as long, so that it takes an eighth of
-	// one CPU. One that waits for a slow disk rests at most longest.
+	// one CPU, and in a hurry as long as it worked. One that waits for a slow disk rests at most longest.
 	slice, idle, longest = 5 * time.Millisecond, 7, 50 * time.Millisecond
 )
 
@@ -102,19 +102,23 @@ type walk struct {
 	since  time.Time // the last rest
 	worked time.Duration
 	used   Usage
+	// hurries reports whether the walk is in a hurry now.
+	hurries func() bool
 }
 
 type device struct{ major, minor uint32 }
 
 // Of measures a directory, and returns for how long it worked. Files that disappear meanwhile do
-// not count. The walk rests now and then.
-func Of(ctx context.Context, dir string) (u Usage, worked time.Duration, err error) {
+// not count. The walk rests now and then, and less while hurries says so; nil: it never does.
+func Of(ctx context.Context, dir string, hurries func() bool) (u Usage, worked time.Duration,
+	err error) {
 	root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return Usage{}, 0, fmt.Errorf("measure %s: %w", dir, err)
 	}
 	defer root.Close()
-	w := &walk{root: root, linked: map[uint64]bool{}, todo: []string{"."}, since: time.Now()}
+	w := &walk{root: root, linked: map[uint64]bool{}, todo: []string{"."}, since: time.Now(),
+		hurries: hurries}
 	err = unix.Statx(int(root.Fd()), "", statFlags|unix.AT_EMPTY_PATH, statMask, &w.stat)
 	if err != nil {
 		return Usage{}, 0, fmt.Errorf("measure %s: %w", dir, err)
@@ -253,7 +257,11 @@ func (w *walk) rest(ctx context.Context) error {
 		return nil
 	}
 	w.worked += now
-	if !await.For(ctx, min(idle*now, longest)) {
+	pause := idle * now
+	if w.hurries != nil && w.hurries() {
+		pause = now
+	}
+	if !await.For(ctx, min(pause, longest)) {
 		return ctx.Err()
 	}
 	w.since = time.Now()

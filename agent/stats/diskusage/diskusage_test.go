@@ -55,7 +55,7 @@ func TestUsage(t *testing.T) {
 
 func of(t *testing.T, dir string) Usage {
 	t.Helper()
-	u, _, err := Of(t.Context(), dir)
+	u, _, err := Of(t.Context(), dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,11 +67,11 @@ func TestUsageEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := Of(ctx, t.TempDir()); !errors.Is(err, context.Canceled) {
+	if _, _, err := Of(ctx, t.TempDir(), nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("after its context it says %v", err)
 	}
 	gone := filepath.Join(t.TempDir(), "gone")
-	if _, _, err := Of(t.Context(), gone); !errors.Is(err, os.ErrNotExist) {
+	if _, _, err := Of(t.Context(), gone, nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("of what is gone it says %v", err)
 	}
 }
@@ -189,7 +189,7 @@ func BenchmarkOf(b *testing.B) {
 	b.Run("diskusage", func(b *testing.B) {
 		var worked time.Duration
 		for b.Loop() {
-			_, took, err := Of(b.Context(), dir)
+			_, took, err := Of(b.Context(), dir, nil)
 			if err != nil {
 				b.Fatal(err)
 			}
