@@ -116,6 +116,9 @@ var meantEnds = []histories.Meant{
 		Value: "#0 (terminated (ContainerStatusUnknown 137|Error 143).*|1|none)", Why: "the same"},
 	{Pod: "deleted-twice", Field: "calls main", Value: "StopContainer #0: .* context canceled",
 		By: histories.Ours, Why: "a shorter grace counts at once"},
+	{Field: "(object 2: )?condition (Containers)?Ready", Value: `#\d+ False Terminating: .*`,
+		By: histories.Ours, Seldom: true,
+		Why: "a pod that the node ends is not ready at once, docs/life-of-a-pod.md"},
 	{Pod: "(restart-)?static(-replaced)?",
 		Field: "(object 2: )?" +
 			"(condition ((Containers)?Ready|PodReadyToStartContainers)|container main .*)",
