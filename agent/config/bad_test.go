@@ -226,7 +226,7 @@ func TestBadCommandLines(t *testing.T) {
 			`"10.0.0.1,10.0.0.2": two addresses must be of the two families; ` +
 			`give one address, or one IPv4 and one IPv6 address with a comma`},
 		{[]string{"--node-ip=10.0.0.1,::"}, `invalid configuration: --node-ip: Invalid value: ` +
-			`"10.0.0.1,::": one of two addresses cannot be 0.0.0.0 or ::; ` +
+			`"10.0.0.1,::": 0.0.0.0 and :: cannot be one of two addresses; ` +
 			`give one address, or one IPv4 and one IPv6 address with a comma`},
 		{[]string{"--node-ip=fe80::1"}, `invalid configuration: --node-ip: Forbidden: fe80::1 is a ` +
 			`link-local address, at which other nodes do not find this one`},

@@ -41,7 +41,7 @@ func parseNodeIP(text, provider string) (ips []net.IP, not []string, err error) 
 	case provider != "" && provider != "external":
 		return nil, not, errors.New("this cloud provider allows one address")
 	case ips[0].IsUnspecified(), ips[1].IsUnspecified():
-		return nil, not, errors.New("one of two addresses cannot be 0.0.0.0 or ::")
+		return nil, not, errors.New("0.0.0.0 and :: cannot be one of two addresses")
 	}
 	return ips, not, nil
 }
