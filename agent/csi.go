@@ -9,6 +9,7 @@ import (
 
 	"github.com/numalet/numalet/agent/kubeapi/objects"
 	"github.com/numalet/numalet/agent/needs"
+	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/agent/volume/scsi"
 	"github.com/numalet/numalet/internal/await"
@@ -56,7 +57,10 @@ func newMounts(ctx context.Context, n node, s storageEnds, o *objects.Objects) (
 	}
 	d.used, d.waking = new(mailbox.Topic), mailbox.New[types.UID]()
 	cfg := csi.MountsConfig{Drivers: s.drivers.Drivers, Root: root, Node: n.name, Used: d.used.Publish,
-		Wake: d.waking.Put, Done: n.metrics.Mounted}
+		Wake: d.waking.Put, Done: n.metrics.Mounted,
+		Recovery: csi.RecoveryConfig{Lost: func(message string) {
+			n.events.OnNode(v1.EventTypeWarning, recordLost, message)
+		}}}
 	if o != nil {
 		d.clustered = newClusteredMounts(n, s, d.used.Publish)
 		cfg.Objects, cfg.Attached = o, d.clustered.attached
@@ -64,6 +68,17 @@ func newMounts(ctx context.Context, n node, s storageEnds, o *objects.Objects) (
 	}
 	d.Mounts = csi.NewMounts(ctx, cfg)
 	return d, nil
+}
+
+// recordLost is the reason of events and problems of volumes that no record names.
+const recordLost = "VolumeRecordLost"
+
+// problems lists the volumes whose records are lost.
+func (d mountDomain) problems() (out []source.Problem) {
+	for _, message := range d.Amiss("") {
+		out = append(out, source.Problem{Source: "csi", Name: "volume", Reason: recordLost, Message: message})
+	}
+	return out
 }
 
 // follow has volumes unstaged, and pods looked at whose driver has registered, or whose volume is

@@ -15,6 +15,7 @@ import (
 	nodestatus "github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/deviceplugin/watcher"
+	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
@@ -26,6 +27,7 @@ type clusteredMounts struct {
 	arrived     *mailbox.Box[csi.Key] // volumes to ask about again
 	refused     error                 // why no volume is ever attached
 	node        mailbox.Source        // the node's object is another
+	get         func() *v1.Node       // the node's object; nil: it is not known
 }
 
 // errAttaches: the setting is the kubelet's way without the attach-detach controller. Nodes have no
@@ -36,7 +38,7 @@ var errAttaches = errors.New("enableControllerAttachDetach is false, and the nod
 // newClusteredMounts makes what joins drivers and the API server. changed is called when the CSINode is
 // there.
 func newClusteredMounts(n node, s storageEnds, changed func()) *clusteredMounts {
-	d := &clusteredMounts{arrived: mailbox.New[csi.Key](), node: s.known.Updates()}
+	d := &clusteredMounts{arrived: mailbox.New[csi.Key](), node: s.known.Updates(), get: s.known.Get}
 	if !*n.cfg.Kubelet.EnableControllerAttachDetach {
 		d.refused = errAttaches
 	}
@@ -81,17 +83,41 @@ func (d *clusteredMounts) parts(m *csi.Mounts, waiting *needs.Needs) []part {
 	if d == nil {
 		return nil
 	}
+	updates := mailbox.Subscribe(d.node)
 	return []part{{"CSINode", d.object.Run}, {"attachments of volumes", d.attachments.Run},
+		{"volumes without records", func(ctx context.Context) error {
+			for recognize(m, d.get()); await.On(ctx, updates); {
+				recognize(m, d.get())
+			}
+			return nil
+		}},
 		each("attached volumes", d.arrived, func(k csi.Key) {
 			m.AttachmentChanged(k)
 			waiting.AttachmentChanged(k)
 		})}
 }
 
+// recognize has volumes named whose records are lost, by what the node's status says.
+func recognize(m *csi.Mounts, node *v1.Node) {
+	if node == nil {
+		return
+	}
+	var names []string
+	for _, is := range node.Status.VolumesAttached {
+		names = append(names, string(is.Name))
+	}
+	for _, name := range node.Status.VolumesInUse {
+		names = append(names, string(name))
+	}
+	m.Recognize(names)
+}
+
 // describe adds to the node's facts which volumes are in use, and whether it has a CSINode: until then
 // nobody may count on its drivers.
 func (d mountDomain) describe(f *nodestatus.Facts) {
-	f.VolumesInUse = nil
+	f.VolumesInUse, f.MayBeInUse = nil, func(name v1.UniqueVolumeName) bool {
+		return d.MayHave(string(name))
+	}
 	for _, name := range append(d.InUse(), d.disks.InUse()...) {
 		f.VolumesInUse = append(f.VolumesInUse, v1.UniqueVolumeName(name))
 	}

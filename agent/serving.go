@@ -142,16 +142,16 @@ func (s serving) openRoutes() []server.Route {
 		claims.ListRoute(s.contents.claims.Manager, s.devices.failures.Outlooks),
 		n.events.Route(),
 		fit.FreeRoute(p.queue),
-		explain.Route(p.queue, n.name, p.statuses.Knows, remarks(n, s.devices, p)), s.shortageRoute(),
+		explain.Route(p.queue, n.name, p.statuses.Knows, remarks(n, s.devices, s.contents.mounts, p)), s.shortageRoute(),
 		fit.Route(p.queue, s.devices.Plugins, s.contents.claims.placer(n), n.cfg.RefuseUnknownFields),
 	}
 }
 
 // Problems lists what is wrong now with manifests, by source and name, and then with device
-// plugins, by resource.
+// plugins, by resource, and with volumes.
 func (a *Agent) Problems() []source.Problem {
 	return slices.Concat(a.pods.problems.List(), devices.Problems(a.devices.Peers()),
-		devices.DriverProblems(a.devices.drivers.List()))
+		devices.DriverProblems(a.devices.drivers.List()), a.contents.mounts.problems())
 }
 
 // Placements says where every container of the node's pods is.
@@ -163,8 +163,9 @@ func (a *Agent) Placements() []placement.Row {
 	})
 }
 
-// remarks says what went wrong with the pods of a name, and with their device plugins.
-func remarks(n node, d deviceDomain, p podDomain) func(string, string) explain.Remarks {
+// remarks says what went wrong with the pods of a name, with their device plugins, and with records of
+// their volumes.
+func remarks(n node, d deviceDomain, m mountDomain, p podDomain) func(string, string) explain.Remarks {
 	return func(namespace, name string) (all explain.Remarks) {
 		for _, pod := range p.statuses.AllNamed(namespace, name) {
 			one := explain.Amiss(pod, d.Peers(), n.cfg.Kubelet.PodLogsDir, time.Now(),
@@ -174,6 +175,7 @@ func remarks(n node, d deviceDomain, p podDomain) func(string, string) explain.R
 				})
 			all.Plugins = append(all.Plugins, one.Plugins...)
 			all.Since, all.Logs = append(all.Since, one.Since...), append(all.Logs, one.Logs...)
+			all.Since = append(all.Since, m.Amiss(pod.UID)...)
 		}
 		return all
 	}

@@ -261,6 +261,7 @@ func (a *Actuator) cleanUp(ctx context.Context, pod *v1.Pod, observed cri.Pod) e
 			return fmt.Errorf("remove the cgroup of pod %s: %w", pod.UID, err)
 		}
 	}
+	a.cfg.Volumes.Recall(pod)
 	tearDown := a.cfg.Volumes.TearDown
 	if len(observed.Containers) > 0 {
 		tearDown = a.cfg.Volumes.Clear

@@ -30,6 +30,9 @@ type Facts struct {
 	// mounted, so that nobody detaches them. No present volume type attaches volumes; one that does
 	// must name the volumes of its mounts and of the pods of podstatus.Store.Active.
 	VolumesInUse []v1.UniqueVolumeName
+	// MayBeInUse reports whether a volume stays in use that the status had in use: the record of one is
+	// lost, and it may be this one. nil: none.
+	MayBeInUse func(v1.UniqueVolumeName) bool
 }
 
 // Addresses holds the node's addresses.
@@ -80,11 +83,22 @@ func Status(old v1.NodeStatus, f Facts, now metav1.Time) v1.NodeStatus {
 		SupplementalGroupsPolicy: &f.Runtime.SupplementalGroupsPolicy,
 	}
 	s.DeclaredFeatures = slices.Sorted(slices.Values(f.DeclaredFeatures))
-	s.VolumesInUse = f.VolumesInUse
+	s.VolumesInUse = volumesInUse(old.VolumesInUse, f)
 	for _, c := range conditions(f, s) {
 		s.Conditions = set(s.Conditions, c, now)
 	}
 	return s
+}
+
+// volumesInUse returns the volumes in use. Those of old whose records may be lost come last.
+func volumesInUse(old []v1.UniqueVolumeName, f Facts) []v1.UniqueVolumeName {
+	out := f.VolumesInUse
+	for _, name := range old {
+		if f.MayBeInUse != nil && !slices.Contains(f.VolumesInUse, name) && f.MayBeInUse(name) {
+			out = append(slices.Clip(out), name)
+		}
+	}
+	return out
 }
 
 // resources returns the node's capacity and allocatable. Others set the capacity of resources that

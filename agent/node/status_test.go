@@ -184,3 +184,14 @@ func TestEvents(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A volume stays in use that may be one whose record is lost.
+func TestVolumesThatMayBeInUse(t *testing.T) {
+	old := v1.NodeStatus{VolumesInUse: []v1.UniqueVolumeName{"a", "b", "c"}}
+	f := Facts{VolumesInUse: []v1.UniqueVolumeName{"d", "b"},
+		MayBeInUse: func(name v1.UniqueVolumeName) bool { return name != "a" }}
+	want := []v1.UniqueVolumeName{"d", "b", "c"}
+	if diff := cmp.Diff(want, Status(old, f, metav1.Now()).VolumesInUse); diff != "" {
+		t.Error(diff)
+	}
+}

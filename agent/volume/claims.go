@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -106,6 +107,13 @@ func (c *claims) of(pod types.UID) map[string]Claimed {
 	return c.pods[pod]
 }
 
+// all returns the claims of all pods. The caller must not change those of a pod.
+func (c *claims) all() map[types.UID]map[string]Claimed {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.pods)
+}
+
 // usedNow returns the volumes of a pod that is set up, without those whose claim is not known.
 func (c *claims) usedNow(pod *v1.Pod) ([]used, error) {
 	all, err := usedVolumes(pod)
@@ -175,7 +183,7 @@ func (c *claims) hold(pod types.UID, all map[string]Claimed) (r rivalry, err err
 	if len(mine) == 0 {
 		err = files.Remove(path)
 	} else {
-		err = files.Replace(path, text)
+		err = errors.Join(files.MakeWay(path), files.Replace(path, text))
 	}
 	if err != nil {
 		return r, fmt.Errorf("note what the pod's claims are bound to: %w", err)

@@ -187,7 +187,8 @@ func (d csiDisks) leave(ctx context.Context, pod types.UID, which func(csi.Use) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, unmountWait)
 	defer cancel()
-	return await.Each(d.cfg.CSI.Uses(pod), -1, func(u csi.Use) error {
+	unnamed := d.identify(ctx, pod, podDir, which)
+	return errors.Join(unnamed, await.Each(d.cfg.CSI.Uses(pod), -1, func(u csi.Use) error {
 		if !which(u) {
 			return nil
 		}
@@ -195,7 +196,7 @@ func (d csiDisks) leave(ctx context.Context, pod types.UID, which func(csi.Use) 
 			ctx := context.WithoutCancel(ctx)
 			return d.cfg.CSI.Leave(ctx, u, func() error { return d.unmap(ctx, podDir, u) })
 		})
-	})
+	}))
 }
 
 // unmap removes what the agent made of a block volume for the pod.

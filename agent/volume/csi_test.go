@@ -1,6 +1,7 @@
 package volume
 
 import (
+	gocmp "cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,14 +49,18 @@ type diskNode struct {
 	drivers *csi.Drivers
 	driver  *csitest.Driver
 	leave   func() // ends the driver's registration
+	stop    func() // ends the run of the agent
 	mounter *mount.FakeMounter
 	claims  *storage
 	objects *diskObjects
 	cfg     Config
 	csi     csi.MountsConfig
 	count   func(csi.Operation) // of drivers' volumes; nil: nobody counts
+	lost    []string            // what was told of records that are lost for good
+	blind   bool                // the kernel's list of mounts cannot be read
 	// patience with attachments; 0: the kubelet's.
 	patience time.Duration
+	pauses   await.Pauses // between calls that fail; zero: milliseconds
 }
 
 // diskObjects are the API server's objects about the driver, and its attachments.
@@ -150,12 +155,16 @@ func (n *diskNode) register() {
 // start begins a run of the agent, with nothing but files of what was before.
 func (n *diskNode) start() {
 	n.t.Helper()
+	if n.stop != nil {
+		n.stop()
+	}
 	_, ctx := ktesting.NewTestContext(n.t)
 	ctx, cancel := context.WithCancel(ctx)
 	n.csi = csi.MountsConfig{Drivers: n.drivers, Root: n.cfg.Root, Node: "node", Objects: n.objects,
 		Attached: n.objects.attached, Done: n.count,
-		Patience: n.patience,
-		Pauses:   await.Pauses{First: time.Millisecond, Last: 8 * time.Millisecond}}
+		Patience: n.patience, Recovery: csi.RecoveryConfig{Origins: n.origins,
+			Lost: func(message string) { n.lost = append(n.lost, message) }},
+		Pauses: gocmp.Or(n.pauses, await.Pauses{First: time.Millisecond, Last: 8 * time.Millisecond})}
 	mounts := csi.NewMounts(ctx, n.csi)
 	n.mounts, n.cfg.CSI = mounts, mounts
 	var err error
@@ -164,10 +173,23 @@ func (n *diskNode) start() {
 	}
 	var running sync.WaitGroup
 	running.Go(func() { _ = mounts.Run(ctx) })
-	n.t.Cleanup(func() {
+	n.stop = func() {
 		cancel()
 		running.Wait()
-	})
+	}
+	n.t.Cleanup(n.stop)
+}
+
+// origins is the kernel's list of mounts.
+func (n *diskNode) origins() (map[string]string, error) {
+	if n.blind {
+		return nil, errors.New("no list of mounts")
+	}
+	out := map[string]string{}
+	for _, m := range n.mounter.MountPoints {
+		out[m.Path] = m.Device
+	}
+	return out, nil
 }
 
 // did compares the calls of the driver so far with these, and forgets them.

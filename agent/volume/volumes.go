@@ -144,8 +144,10 @@ func New(cfg Config) (*Volumes, error) {
 		mapped:     mapped{n, "/sys/block", "/dev"}}
 	v.meter = meter{node: n, due: &v.due}
 	v.csi = csiDisks{n, v.mapped, &v.grower}
-	v.due.renews = v.csi.renews
 	v.hostDisks = newHostDisks(n, v.devices, v.mapped)
+	r := recalling{v}
+	v.due.renews = func(pod *v1.Pod) bool { return v.csi.renews(pod) || r.misses(pod) }
+	r.claimed()
 	v.remains, err = newRemains(n)
 	return v, err
 }
@@ -185,11 +187,13 @@ func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, updates bool) error {
 		return err
 	}
 	var errs []error
+	var missed time.Time
 	if updates {
-		used, _ = withClaims(used, v.claims.of(pod.UID))
+		used, missed = recalling{v}.resolved(ctx, pod, used)
 	} else {
 		used, errs = v.resolve(ctx, pod, used)
 	}
+	recalling{v}.used(pod, used)
 	room, unknown := maxPodContent, len(errs) > 0
 	steps := slices.DeleteFunc(reconcile(v.cfg.want(used, updates), have), func(s step) bool {
 		return updates && s.verb != update || unknown && s.verb == remove
@@ -199,7 +203,7 @@ func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, updates bool) error {
 		t.room = &room
 		return t
 	})
-	errs = append(errs, failed...)
+	errs, again = append(errs, failed...), await.Earlier(again, missed)
 	if least := time.Now().Add(leastAgain); !again.IsZero() && again.Before(least) {
 		again = least
 	}

@@ -156,6 +156,18 @@ func replace(path string, content []byte, sync bool) error {
 	return nil
 }
 
+// MakeWay removes a directory that stands in a file's place; one that is not empty is moved aside.
+func MakeWay(path string) error {
+	if info, err := os.Lstat(path); err != nil || !info.IsDir() {
+		return nil //nolint:nilerr // whoever opens the file finds out
+	}
+	err := os.Remove(path)
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
+		_, err = MoveAside(path, time.Now())
+	}
+	return err
+}
+
 // Touch makes an empty file unless there is a file.
 func Touch(path string, mode os.FileMode) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, mode)

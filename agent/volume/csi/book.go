@@ -1,17 +1,12 @@
 package csi
 
 import (
-	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/volume/shared"
-	"github.com/numalet/numalet/internal/files"
 )
 
 // use is a pod's use of a volume.
@@ -90,54 +85,19 @@ func (b book) keys(which func(e *entry) bool) (out []Key) {
 	return out
 }
 
-// read reads what earlier runs of the agent, or a kubelet, left. A record that cannot be read is
-// reported, and its volume is left alone.
-func (b book) read(p paths) (problems error) {
-	found := func(pattern string, take func(dir string, r record)) {
-		all, err := filepath.Glob(pattern) // the pattern is sound
-		problems = errors.Join(problems, err)
-		for _, path := range all {
-			dir := filepath.Dir(path)
-			r, err := readRecord(dir)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			problems = errors.Join(problems, err)
-			if err == nil {
-				take(dir, r)
-			}
+// take notes what is there of a volume.
+func (b book) take(k Key, of remnant, unattached bool) {
+	b.Change(k, func(e *entry) {
+		if of.place.path != "" {
+			e.places[of.place.path] = of.place
 		}
-	}
-	root := files.Pattern(string(p))
-	found(filepath.Join(root, podsName, "*", "volumes", escaped, "*", dataFile),
-		func(dir string, r record) {
-			uid := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(dir))))
-			b.Change(r.key(), func(e *entry) {
-				e.Users[use{pod: types.UID(uid), name: filepath.Base(dir)}] = state{known: true}
-				e.unattached = r.Life == ephemeralLife
-			})
-		})
-	found(filepath.Join(root, "plugins", pluginName, "*", "*", dataFile),
-		func(dir string, r record) {
-			path := filepath.Join(dir, globalName)
-			b.Change(r.key(), func(e *entry) { e.places[path] = place{path: path, label: r.Label} })
-		})
-	found(filepath.Join(root, "plugins", pluginName, devices, "*", "data", dataFile),
-		func(dir string, r record) {
-			name := filepath.Base(filepath.Dir(dir))
-			path := p.block(stagingDir, name)
-			pods, err := os.ReadDir(p.block(name, "dev"))
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				problems = errors.Join(problems, err)
-			}
-			b.Change(r.key(), func(e *entry) {
-				e.places[path] = place{path: path, name: name}
-				for _, pod := range pods {
-					e.Users[use{pod: types.UID(pod.Name()), name: name, block: true}] = state{known: true}
-				}
-			})
-		})
-	return problems
+		for _, u := range of.uses {
+			now := e.Users[u]
+			now.known = true
+			e.Users[u] = now
+		}
+		e.unattached = e.unattached || unattached
+	})
 }
 
 // forgive forgets the failures of calls to such drivers, which may have been repaired, and ends the

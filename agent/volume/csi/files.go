@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
@@ -61,6 +62,9 @@ func (r record) write(dir string) error {
 		return err
 	}
 	path := filepath.Join(dir, dataFile)
+	if err := files.MakeWay(path); err != nil {
+		return fmt.Errorf("failed to save volume data file %s: %w", path, err)
+	}
 	was, err := files.Read(path, maxData)
 	if err != nil || !bytes.Equal(was, out.Bytes()) {
 		err = files.ReplaceDurably(path, out.Bytes())
@@ -84,10 +88,22 @@ func readRecord(dir string) (r record, err error) {
 		return r, fmt.Errorf("failed to parse volume data file %s: %w", filepath.Join(dir, dataFile),
 			err)
 	}
-	if r.Driver == "" || r.Handle == "" {
-		return r, fmt.Errorf("volume data file %s names no volume", filepath.Join(dir, dataFile))
+	if err := r.check(); err != nil {
+		return r, fmt.Errorf("volume data file %s: %w", filepath.Join(dir, dataFile), err)
 	}
 	return r, nil
+}
+
+// check refuses a record that names no volume, or whose fields contradict each other.
+func (r record) check() error {
+	switch {
+	case r.Driver == "" || r.Handle == "":
+		return errors.New("it names no volume")
+	case r.Attachment != "" && r.Node != "" && r.Attachment != r.key().AttachmentName(r.Node):
+		return fmt.Errorf("its attachment %s is not that of volume %s", r.Attachment, r.Handle)
+	default:
+		return checkName(r.Driver)
+	}
 }
 
 // paths knows where the files are. It is the agent's root directory.
@@ -125,6 +141,9 @@ func (p paths) target(u use) string {
 	}
 	return filepath.Join(p.pod(u.pod, u.name), MountName)
 }
+
+// pathOf returns a volume's name as an element of paths.
+func pathOf(name string) string { return strings.ReplaceAll(name, "/", "~") }
 
 // removeEmpty removes directories, or files, that are there. One that is not empty, or mounted on,
 // stays.

@@ -98,7 +98,7 @@ func (j job) stage(ctx context.Context) error {
 // relabel takes back the staging of a volume that is mounted with another SELinux label, unless a pod
 // still has it so.
 func (j job) relabel(ctx context.Context, before place) error {
-	others := false
+	others := j.held() != nil
 	j.book.Change(j.Key, func(e *entry) {
 		for u, now := range e.Users {
 			others = others || u != j.use() && now.known
@@ -223,11 +223,19 @@ func merge(into *map[string]string, more map[string]string) {
 // beginStage writes the record of a volume that is about to be staged.
 func (j job) beginStage(path string) error {
 	j.staged(path, false)
-	if err := os.MkdirAll(path, dirMode); err != nil {
-		return err
+	err := j.recordStage(path)
+	if err == nil { // what is there without a record was recorded before
+		err = os.MkdirAll(path, dirMode)
 	}
+	return err
+}
+
+func (j job) recordStage(path string) error {
 	if j.Block {
 		return j.beginBlock()
+	}
+	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
+		return err
 	}
 	return record{Driver: j.Driver, Handle: j.Handle, Label: j.Label}.write(filepath.Dir(path))
 }

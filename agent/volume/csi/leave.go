@@ -34,11 +34,15 @@ func (p paths) device(u use) string { return p.block(u.name, "dev", string(u.pod
 // Uses returns the volumes that a pod uses, or is still to give up.
 func (m *Mounts) Uses(pod types.UID) (out []Use) {
 	for _, u := range slices.SortedFunc(maps.Keys(m.book.UsedBy(pod)), cmpUse) {
-		one := Use{use: u, Name: u.name, Target: m.paths.target(u)}
-		if u.block {
-			one.Device = m.paths.device(u)
-		}
-		out = append(out, one)
+		out = append(out, m.paths.useOf(u))
+	}
+	return out
+}
+
+func (p paths) useOf(u use) Use {
+	out := Use{use: u, Name: u.name, Target: p.target(u)}
+	if u.block {
+		out.Device = p.device(u)
 	}
 	return out
 }
@@ -137,9 +141,21 @@ func (m unstager) unstage(ctx context.Context, k Key) error {
 	m.book.Change(k, func(e *entry) { places = slices.Collect(maps.Values(e.places)) })
 	var errs []error
 	for _, p := range places {
-		errs = append(errs, m.unstageAt(ctx, k, p))
+		err := m.mayUnstage(p)
+		if err == nil {
+			err = m.unstageAt(ctx, k, p)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// mayUnstage returns why a place must stay that no pod is known to use.
+func (m unstager) mayUnstage(p place) error {
+	if p.name != "" {
+		return nil // a block volume's uses are found by its name
+	}
+	return m.held()
 }
 
 // unstageAt undoes a volume's staging at one place, with its record.

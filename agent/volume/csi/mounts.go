@@ -9,7 +9,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/volume/shared"
 	"github.com/numalet/numalet/internal/await"
@@ -33,7 +32,8 @@ type MountsConfig struct {
 	// Used is called after what InUse returns has changed. It must not block. Optional.
 	Used func()
 	// Wake has a pod looked at that waits for a driver or an attachment. It must not block. Optional.
-	Wake func(pod types.UID)
+	Wake     func(pod types.UID)
+	Recovery RecoveryConfig
 	// Done is called after each operation on a volume that nobody else counts. It must not block.
 	// Optional.
 	Done func(Operation)
@@ -61,6 +61,7 @@ type Attachment struct {
 // A volume that is staged is unstaged once no pod wants it, by a goroutine of Run.
 type Mounts struct {
 	*driverObjects
+	*recovery
 	cfg   MountsConfig
 	paths paths
 	book  book
@@ -77,6 +78,12 @@ func NewMounts(ctx context.Context, cfg MountsConfig) *Mounts {
 	if cfg.Wake == nil {
 		cfg.Wake = func(types.UID) {}
 	}
+	if cfg.Recovery.Lost == nil {
+		cfg.Recovery.Lost = func(string) {}
+	}
+	if cfg.Recovery.Origins == nil {
+		cfg.Recovery.Origins = mountOrigins
+	}
 	if cfg.Exhausted == nil {
 		cfg.Exhausted = func(string) {}
 	}
@@ -88,10 +95,7 @@ func NewMounts(ctx context.Context, cfg MountsConfig) *Mounts {
 		objects: cfg.Objects, book: m.book, pauses: cfg.Pauses, used: cfg.Used,
 		again: map[string]bool{},
 	}
-	if err := m.book.read(m.paths); err != nil {
-		klog.FromContext(ctx).Error(err, "What is mounted of CSI volumes could not be read wholly; "+
-			"the rest is left as it is")
-	}
+	m.recovery = newRecovery(ctx, m)
 	m.book.EndAllUnused()
 	return m
 }
@@ -99,6 +103,7 @@ func NewMounts(ctx context.Context, cfg MountsConfig) *Mounts {
 // Run has volumes unstaged that no pod uses, until ctx ends. Call it once.
 func (m *Mounts) Run(ctx context.Context) error {
 	m.book.Go(m.lookAtDrivers)
+	m.judge()
 	m.book.Run(ctx)
 	return nil
 }
@@ -186,6 +191,7 @@ type Result struct {
 
 // Want notes that a pod is to have a volume, which is in use from then on.
 func (m *Mounts) Want(r Request) {
+	m.Recall(r.Volume, r.Pod.UID, "the pod that uses it")
 	other := false
 	m.book.Change(r.Key, func(e *entry) {
 		other = len(e.Users)+len(e.places) == 0

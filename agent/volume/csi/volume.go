@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 )
 
@@ -51,7 +52,7 @@ type Secrets struct{ Stage, Publish, Expand *v1.SecretReference }
 func Persistent(pv *v1.PersistentVolume, readOnly bool) (Volume, error) {
 	source := pv.Spec.CSI
 	v := Volume{
-		Key: Key{source.Driver, source.VolumeHandle}, Name: pv.Name, Path: strings.ReplaceAll(pv.Name, "/", "~"),
+		Key: Key{source.Driver, source.VolumeHandle}, Name: pv.Name, Path: pathOf(pv.Name),
 		FSType:     source.FSType,
 		Attributes: source.VolumeAttributes, Options: pv.Spec.MountOptions,
 		Modes: pv.Spec.AccessModes,
@@ -71,7 +72,7 @@ func Persistent(pv *v1.PersistentVolume, readOnly bool) (Volume, error) {
 func Ephemeral(pod *v1.Pod, volume v1.Volume) (Volume, error) {
 	source := volume.CSI
 	v := Volume{
-		Key: Key{source.Driver, "csi-" + hash(string(pod.UID)+volume.Name)}, Name: volume.Name,
+		Key: Key{source.Driver, ephemeralHandle(pod.UID, volume.Name)}, Name: volume.Name,
 		Path: volume.Name, FSType: ptr.Deref(source.FSType, ""), Attributes: source.VolumeAttributes,
 		Kind: Kind{ReadOnly: ptr.Deref(source.ReadOnly, false), Ephemeral: true},
 	}
@@ -80,6 +81,9 @@ func Ephemeral(pod *v1.Pod, volume v1.Volume) (Volume, error) {
 	}
 	return v, v.check()
 }
+
+// ephemeralHandle is the handle of a volume that a pod's spec has.
+func ephemeralHandle(pod types.UID, name string) string { return "csi-" + hash(string(pod)+name) }
 
 // check refuses what cannot be part of a path or of a call.
 func (v Volume) check() error {

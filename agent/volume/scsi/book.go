@@ -31,6 +31,7 @@ type entry struct {
 	made bool // it has a directory
 	// found: the disk comes from its directory, so the API may have another name for it.
 	found   bool
+	known   Disk // as the claim or the spec of a pod says that has the disk that was found; nil: none
 	mounted bool // when it was found
 	// login: when the disk was found, iscsid may have been at a login for an earlier run. It goes on
 	// without that run and without iscsiadm, and nobody can ask for it.

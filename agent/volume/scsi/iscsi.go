@@ -199,6 +199,9 @@ func (d *ISCSI) write(dir string) error {
 		return err
 	}
 	path := filepath.Join(dir, recordFile)
+	if err := files.MakeWay(path); err != nil {
+		return err
+	}
 	if was, err := files.Read(path, maxRecord); err == nil && bytes.Equal(was, text.Bytes()) {
 		now := time.Now() // a login begins
 		return os.Chtimes(path, now, now)
@@ -209,12 +212,8 @@ func (d *ISCSI) write(dir string) error {
 // complete adds what the record in the disk's directory says. Nothing may be mounted there: a file of
 // that name in the volume is the user's. Without a record, the directory's name has to do.
 func (d *ISCSI) complete(dir string) {
-	text, err := files.Read(filepath.Join(dir, recordFile), maxRecord)
-	if err != nil {
-		return
-	}
-	var r record
-	if err := json.Unmarshal(text, &r); err != nil || r.Iqn != d.iqn || r.Iface != d.iface {
+	r, is := d.readRecord(dir)
+	if !is {
 		return
 	}
 	of := *d.clone()
@@ -227,6 +226,21 @@ func (d *ISCSI) complete(dir string) {
 	if of.check() == nil {
 		*d = of
 	}
+}
+
+// readRecord returns the record in the disk's directory, unless it is lost or another disk's.
+func (d *ISCSI) readRecord(dir string) (r record, is bool) {
+	text, err := files.Read(filepath.Join(dir, recordFile), maxRecord)
+	if err != nil || json.Unmarshal(text, &r) != nil {
+		return record{}, false
+	}
+	return r, r.Iqn == d.iqn && r.Iface == d.iface && r.Lun == strconv.Itoa(d.lun)
+}
+
+// recorded reports whether the disk's directory has its record.
+func (d *ISCSI) recorded(dir string) bool {
+	_, is := d.readRecord(dir)
+	return is
 }
 
 // completed returns the disk with what its record says.

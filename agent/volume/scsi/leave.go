@@ -73,8 +73,8 @@ func (d *Disks) failed(ctx context.Context, k key, err error, pause time.Duratio
 
 // detach undoes what SetUp has made for the node.
 func (d *Disks) detach(ctx context.Context, k key) error {
-	var disk Disk
-	d.book.Change(k, func(e *entry) { disk = e.disk })
+	var disk, known Disk
+	d.book.Change(k, func(e *entry) { disk, known = e.disk, e.known })
 	dir := d.paths.dir(k)
 	mounted, err := d.cfg.Mounts.Mounted(dir)
 	if err != nil {
@@ -87,6 +87,9 @@ func (d *Disks) detach(ctx context.Context, k key) error {
 		if err := d.cfg.Mounts.Unmount(ctx, dir); err != nil {
 			return err
 		}
+	}
+	if i, is := disk.(*ISCSI); is && known != nil && !i.recorded(dir) {
+		disk = known
 	}
 	disk = completed(disk, dir)
 	turn, err := d.loginsTo(disk)(ctx)

@@ -77,7 +77,7 @@ func (v *volumes) stage(req *csipb.NodeStageVolumeRequest) error {
 		return v.wrongly("%s is staged where there is no directory: %s", id, path)
 	}
 	if v.cfg.Mounter != nil && req.GetVolumeCapability().GetBlock() == nil {
-		if err := v.cfg.Mounter.Mount("tmpfs", path, "tmpfs", nil); err != nil {
+		if err := v.cfg.Mounter.Mount(id, path, "tmpfs", nil); err != nil {
 			return err
 		}
 	}
@@ -139,7 +139,7 @@ func (v *volumes) show(req *csipb.NodePublishVolumeRequest) error {
 	if v.cfg.Mounter == nil {
 		return nil
 	}
-	return v.cfg.Mounter.Mount("tmpfs", path, "tmpfs", nil)
+	return v.cfg.Mounter.Mount(req.GetVolumeId(), path, "tmpfs", nil)
 }
 
 func (v *volumes) unpublish(req *csipb.NodeUnpublishVolumeRequest) error {
