@@ -49,6 +49,7 @@ func newQueue(n node, decisions *mailbox.Box[report.Result],
 	c, say := admissionConfig(n.self), report.Events{Recorder: n.events}
 	c.Handlers = handlersOf(n.self, e.supports)
 	c.Store, c.Plugins, c.Node = n.store, e.plugins, e.node.object
+	c.Clustered = n.kube != nil
 	c.Needs, c.Claims, c.State = e.needs, e.claims, e.state
 	c.Reread = func(ctx context.Context, what decide.Stale) {
 		if what == decide.StaleNode {

@@ -2,6 +2,10 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,7 +18,9 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi/nrt"
 	nodestatus "github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/deviceplugin/checkpoint"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/deviceplugin/recall"
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
@@ -60,6 +66,7 @@ func newClusterNode(n node, known knownNode, pods *podstatus.Store, e nodeEnds) 
 	if n.kube == nil {
 		return clusterNode{knownNode: known, reread: func(context.Context) {}}
 	}
+	fresh := isFresh(n.cfg.RootDir)
 	owned, err := nodes.OpenOwned(n.cfg.RootDir, n.cfg.DevicePlugins.Graces.Capacity)
 	if err != nil {
 		klog.Background().Error(err, "Which resources are ours is not known", "node", n.name)
@@ -67,7 +74,7 @@ func newClusterNode(n node, known knownNode, pods *podstatus.Store, e nodeEnds) 
 	k, declared := &n.cfg.Kubelet, e.supports.declared(n.cfg)
 	kept := nodes.New(nodes.Config{
 		Main: n.kube.Main(), Heartbeats: n.kube.Heartbeats(),
-		Identity: known.made, Known: known.Known, Register: *k.RegisterNode,
+		Identity: known.made, Known: known.Known, Register: *k.RegisterNode, Fresh: fresh,
 		Periods: nodes.Periods{
 			Update: k.NodeStatusUpdateFrequency.Duration,
 			Report: k.NodeStatusReportFrequency.Duration,
@@ -93,6 +100,20 @@ func newClusterNode(n node, known knownNode, pods *podstatus.Store, e nodeEnds) 
 	return clusterNode{known, kept.Reread, []part{
 		{"node", kept.Run}, {"NodeResourceTopology", zones.Run},
 	}}
+}
+
+// isFresh reports whether no earlier agent or kubelet has left what it knew of device plugins below the
+// root directory.
+func isFresh(root string) bool {
+	for _, file := range []string{
+		filepath.Join(root, recall.FileName), filepath.Join(root, nodes.OwnedFile),
+		filepath.Join(deviceDir(root), checkpoint.FileName),
+	} {
+		if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+	}
+	return true
 }
 
 func identityOf(cfg *config.Config, name string) nodes.Identity {

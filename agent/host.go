@@ -260,6 +260,9 @@ func (h host) admissionEnds(own clusterNode, d deviceDomain, c contentDomain) ad
 			h.down.Changes(), c.claims.changed, c.needed},
 		supports: h.supports(),
 	}
+	if own.Known != nil {
+		e.changed = append(e.changed, own.Updates())
+	}
 	if c.needs != nil {
 		e.needs = c.needs
 	}

@@ -25,7 +25,8 @@ import (
 func (s start) devices(ctx context.Context) (
 	[]*pluginapi.ContainerAllocateResponse, error) {
 	held := s.held.Containers[s.c.Name]
-	if err := unallocated(s.pod, s.c, held.Devices()); err != nil {
+	known := s.cfg.Plugins.Inventory().Knows
+	if err := unallocated(s.pod, s.c, held.Devices(), known); err != nil {
 		return nil, err
 	}
 	whom := holder.Holder{Namespace: s.pod.Namespace, Pod: s.pod.Name, UID: string(s.pod.UID),
@@ -88,11 +89,12 @@ func tellConflicts(log klog.Logger, devices []allocation.DeviceSet,
 	}
 }
 
-// unallocated returns an error that names a device resource which the container asks for and does
-// not hold.
-func unallocated(pod *v1.Pod, c *v1.Container, held []allocation.DeviceSet) error {
+// unallocated returns an error that names a resource of device plugins which the container asks for and
+// does not hold. known reports whether a plugin has ever had a resource.
+func unallocated(pod *v1.Pod, c *v1.Container, held []allocation.DeviceSet,
+	known func(resource string) bool) error {
 	for _, want := range podspec.DeviceRequests(pod, c) {
-		if !slices.ContainsFunc(held, func(d allocation.DeviceSet) bool {
+		if known(want.Resource) && !slices.ContainsFunc(held, func(d allocation.DeviceSet) bool {
 			return d.Resource == want.Resource
 		}) {
 			return fmt.Errorf("no devices found allocated in local cache for pod %s, "+

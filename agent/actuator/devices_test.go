@@ -57,12 +57,17 @@ func TestUnallocatedDevicesAreTold(t *testing.T) {
 	c := &pod.Spec.Containers[0]
 	gpu := allocation.DeviceSet{Resource: "example.com/gpu", IDs: []string{"a"}}
 	nic := allocation.DeviceSet{Resource: "example.com/nic", IDs: []string{"a", "b"}}
-	if err := unallocated(pod, c, []allocation.DeviceSet{gpu, nic}); err != nil {
+	all := func(string) bool { return true }
+	if err := unallocated(pod, c, []allocation.DeviceSet{gpu, nic}, all); err != nil {
 		t.Error(err)
 	}
 	const want = "no devices found allocated in local cache for pod 1, container main, resource " +
 		"example.com/nic; delete the pod and create it again"
-	if err := unallocated(pod, c, []allocation.DeviceSet{gpu}); err == nil || err.Error() != want {
+	if err := unallocated(pod, c, []allocation.DeviceSet{gpu}, all); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
+	}
+	gpus := func(resource string) bool { return resource == gpu.Resource }
+	if err := unallocated(pod, c, []allocation.DeviceSet{gpu}, gpus); err != nil {
+		t.Errorf("of a resource that no device plugin has had: %v", err)
 	}
 }

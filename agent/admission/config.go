@@ -49,6 +49,8 @@ type Facts struct {
 	Hardware func() machine.Hardware
 	// Node is the node's object, for handlers, nil as long as it is not known; nil: it never is.
 	Node func() *v1.Node
+	// Clustered: Node will know the object that the API server has.
+	Clustered bool
 	// State is the node's state, for handlers; nil: nothing keeps it from taking pods.
 	State func() node.State
 	// Reread has the machine or the node's object looked at again; after it returns, Hardware or Node
@@ -76,7 +78,7 @@ func (c *Config) mayWant(resource string) bool {
 
 func (c *Config) view() decide.View {
 	v := decide.View{Hardware: c.Hardware(), Inventory: c.Plugins.Inventory()}
-	if c.Node != nil {
+	if v.Clustered = c.Clustered; c.Node != nil {
 		v.Node = c.Node()
 	}
 	if c.State != nil {

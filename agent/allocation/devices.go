@@ -65,7 +65,7 @@ func (p *devices) ask(c *v1.Container) (demand, error) {
 		return p.askForPod(), nil
 	}
 	d, err := deviceDemand{from: p, container: c.Name}, error(nil)
-	for _, r := range podspec.DeviceRequests(p.draft.pod, c) {
+	for _, r := range p.draft.view.deviceRequests(p.draft.pod, c) {
 		resource, known := p.resource(r.Resource)
 		held, _ := p.draft.view.Own.Containers[c.Name].device(r.Resource)
 		if answered := held.Answer != nil && len(held.IDs) == r.Count; err == nil && !answered &&
@@ -113,6 +113,9 @@ func (p *devices) askForPod() demand {
 	d := deviceDemand{from: p}
 	counts := podspec.AllDevices(p.draft.pod)
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		if p.draft.view.IsForeign(name) {
+			continue
+		}
 		resource, _ := p.resource(name)
 		d.requests = append(d.requests, deviceRequest{
 			resource, counts[name], p.draft.view.chosen.All(p.draft.pod, name),
@@ -137,7 +140,7 @@ func (p *devices) take(container string, kind podspec.Kind) {
 func (p *devices) confine(v *View, c *v1.Container, lent []Container) {
 	taken := DeviceIDs{}
 	maps.Copy(taken, v.Taken.Devices())
-	for _, r := range podspec.DeviceRequests(p.draft.pod, c) {
+	for _, r := range p.draft.view.deviceRequests(p.draft.pod, c) {
 		ids := devicesOf(lent, r.Resource).IDs
 		if len(ids) < r.Count {
 			continue

@@ -26,6 +26,9 @@ type View struct {
 	topology.Rules
 	Options   topology.Options
 	Inventory devicemanager.Inventory
+	// Advertised has the extended resources of the node's status, of device plugins and others; nil: the
+	// status is not known, or there is none.
+	Advertised v1.ResourceList
 	// Claims are the pod's.
 	Claims PodClaims
 	// Holder names a pod that has some of these CPUs exclusively, "": unknown; nil: nobody knows.

@@ -19,6 +19,7 @@ func (r Room) Ready(pod *v1.Pod) (ready Room, rest *v1.Pod, unknown []string) {
 		r.Connected, r.Options.Preferred = true, false
 		return true
 	})
+	unknown = r.OfPlugins(unknown)
 	return r, Without(pod, unknown), unknown
 }
 

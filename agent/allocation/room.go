@@ -41,22 +41,31 @@ func (r Room) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
 	return plan, nil
 }
 
-// Shortages lists the counted resources that the node lacks for the pod. It leaves out devices, which
-// are placed one by one: unhealthy devices of running pods would count against the pod.
+// Shortages lists the counted resources that the node lacks for the pod. It leaves out devices of
+// plugins, which are placed one by one: unhealthy devices of running pods would count against the pod.
 func (r Room) Shortages(pod *v1.Pod) []node.Shortage {
 	requests := Requests(r.CPUs, pod)
 	maps.DeleteFunc(requests, func(name v1.ResourceName, _ resource.Quantity) bool {
-		return podspec.IsExtended(name)
+		return podspec.IsExtended(name) && !r.Counts(string(name))
 	})
 	return node.Fits(requests, r.Others, r.Counted())
 }
 
-// Counted returns Allocatable without isolated CPUs, which are assigned one by one.
+// Counted returns Allocatable with extended resources that the node's status has, and without isolated
+// CPUs, which are assigned one by one.
 func (r Room) Counted() v1.ResourceList {
-	if r.CPUs == nil || r.CPUs.Isolated().IsEmpty() {
+	isolates := r.CPUs != nil && !r.CPUs.Isolated().IsEmpty()
+	if !isolates && len(r.Advertised) == 0 {
 		return r.Allocatable
 	}
-	out := maps.Clone(r.Allocatable)
+	out := maps.Clone(r.Advertised)
+	if out == nil {
+		out = v1.ResourceList{}
+	}
+	maps.Copy(out, r.Allocatable)
+	if !isolates {
+		return out
+	}
 	cpus := out[v1.ResourceCPU].DeepCopy()
 	cpus.Sub(*resource.NewQuantity(int64(r.CPUs.Isolated().Size()), resource.DecimalSI))
 	out[v1.ResourceCPU] = cpus

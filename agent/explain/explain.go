@@ -122,7 +122,7 @@ func (c Case) despitePlugins(a *Attempt) {
 func (c Case) unforeseen() (out []string) {
 	for _, name := range podspec.DeviceResources(c.Pod) {
 		r := c.Room.Inventory.Resources[name]
-		if !r.Connected && len(r.Devices) == 0 {
+		if !r.Connected && len(r.Devices) == 0 && !c.Room.IsForeign(name) {
 			out = append(out, name)
 		}
 	}
@@ -145,6 +145,12 @@ func (c Case) request(container *v1.Container, cpus int,
 	}
 	for _, d := range podspec.DeviceRequests(c.Pod, container) {
 		a := Amount{Resource: d.Resource, Count: d.Count}
+		switch {
+		case c.Room.Counts(d.Resource):
+			a.Foreign = "counted"
+		case c.Room.IsForeign(d.Resource):
+			a.Foreign = "left aside"
+		}
 		for _, held := range got.Devices() {
 			if held.Resource == d.Resource {
 				a.Got = first(held.IDs, ",")
@@ -191,7 +197,7 @@ func resourcesOf(requests []Request) []string {
 	known := sets.New[string]()
 	for _, r := range requests {
 		for _, a := range r.Resources {
-			if !known.Has(a.Resource) {
+			if !known.Has(a.Resource) && a.Foreign == "" {
 				known.Insert(a.Resource)
 				out = append(out, a.Resource)
 			}

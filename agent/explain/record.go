@@ -115,6 +115,9 @@ type Amount struct {
 	Got      string `json:"got,omitempty"`
 	// PaddedTo is the number of CPUs including those left idle to complete the cores.
 	PaddedTo int `json:"paddedTo,omitempty"`
+	// Foreign says what becomes of a resource that no device plugin has ever had: counted, if the node's
+	// status has it, else left aside.
+	Foreign string `json:"foreign,omitempty"`
 }
 
 // Supply holds the amounts of one resource: CPUs that may be exclusive, healthy devices that are

@@ -164,6 +164,9 @@ func (r Request) String() string {
 		if a.Got != "" {
 			text += " (" + got(a) + ")"
 		}
+		if a.Foreign != "" {
+			text += " (" + a.Foreign + ": no device plugin has had it)"
+		}
 		parts = append(parts, text)
 	}
 	return name + ": " + strings.Join(append(parts, r.Claims...), ", ")

@@ -1,6 +1,8 @@
 package devicemanager
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -72,7 +74,7 @@ type Options struct {
 type Inventory struct {
 	Version   uint64
 	Resources map[string]Resource
-	// Gone lists resources that an earlier inventory of this run had, by name.
+	// Gone lists resources that an earlier inventory had, of this run or an earlier one, by name.
 	Gone []string
 	// Refused says, for people, why the last registration for a resource was refused, by resource.
 	Refused map[string]string
@@ -85,6 +87,14 @@ func (r Resource) Find(id string) (*Device, bool) {
 		return nil, false
 	}
 	return r.Devices[at], true
+}
+
+// Knows reports whether a plugin has ever had the resource, or has tried to register it.
+func (i Inventory) Knows(resource string) bool {
+	_, here := i.Resources[resource]
+	_, refused := i.Refused[resource]
+	_, gone := slices.BinarySearch(i.Gone, resource)
+	return here || refused || gone
 }
 
 // Count writes the numbers of the inventory's resources into a node's capacity and allocatable;

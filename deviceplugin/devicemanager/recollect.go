@@ -32,7 +32,14 @@ func (r recollection) says(o recollection) bool {
 		r.list.says(o.list) && maps.Equal(r.list.addresses, o.list.addresses)
 }
 
-// recollections returns one for each resource that had a list, sorted by name; never nil.
+// mostGone bounds the resources that are remembered by name alone.
+const mostGone = 1000
+
+// longGone stands for an unknown time, in the past.
+var longGone = time.Unix(0, 0)
+
+// recollections returns one for each resource that had a list, and one without devices for each that
+// has expired: a pod that asks for it still waits for its plugin. They are sorted by name; never nil.
 func (t *table) recollections() []recollection {
 	out, seen := []recollection{}, map[string]bool{}
 	for _, r := range t.records {
@@ -49,8 +56,26 @@ func (t *table) recollections() []recollection {
 				shown.options.PreStart})
 		}
 	}
+	out = append(out, t.expiredBut(seen)...)
 	slices.SortFunc(out, func(a, b recollection) int { return cmp.Compare(a.resource, b.resource) })
 	return out
+}
+
+// expiredBut returns the names of expired resources, at most mostGone, the last ones. It leaves out
+// those that have a record.
+func (t *table) expiredBut(here map[string]bool) (out []recollection) {
+	for name, gone := range t.served {
+		if gone.IsZero() {
+			gone = longGone
+		}
+		if !here[name] {
+			out = append(out, recollection{resource: name, gone: gone})
+		}
+	}
+	slices.SortFunc(out, func(a, b recollection) int {
+		return cmp.Or(b.gone.Compare(a.gone), cmp.Compare(a.resource, b.resource))
+	})
+	return out[:min(len(out), mostGone)]
 }
 
 // before returns the list of a record that does not serve, with the health that still counts.
@@ -119,13 +144,13 @@ func known(resource string, there time.Time) *link {
 // restore makes the first table of a device manager. Remembered lists count for the rest of the
 // graces.
 func restore(cfg Config, now time.Time) *table {
-	t := &table{cordons: cfg.Cordons, served: map[string]bool{}}
+	t := &table{cordons: cfg.Cordons, served: map[string]time.Time{}}
 	names := map[string]bool{}
 	for _, r := range cfg.Before.Lists.Left() {
 		names[r.Name] = true
 		away := now.Sub(r.Gone)
 		if away >= cfg.Graces.Capacity+cfg.Graces.Resource {
-			t.served[r.Name] = true
+			t.served[r.Name] = r.Gone
 			continue
 		}
 		was := t.restored(known(r.Name, now.Add(-away)), recalled(r, cfg.NodeIDs), true)

@@ -26,8 +26,9 @@ import (
 type table struct {
 	records  []*record // in order of registration
 	declined declined
-	// served holds every resource that was ever in a view.
-	served map[string]bool
+	// served has every resource that was ever in a view, in this run or an earlier one, and since when
+	// it is not any more, as far as that is known.
+	served map[string]time.Time
 	// lists numbers the generations: a list of a plugin, a restored list and a change of cordons
 	// each get a new number.
 	lists   uint64
@@ -211,6 +212,9 @@ func (t *table) spent(r *record) {
 
 // expired ends the grace of a closed link's resource.
 func (t *table) expired(r *record) {
+	if _, known := t.served[r.link.resource]; known {
+		t.served[r.link.resource] = r.gone
+	}
 	t.drop(func(other *record) bool { return other == r })
 }
 

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/numalet/numalet/deviceplugin/cordon"
 )
@@ -31,10 +32,12 @@ func (t *table) view(version uint64) *view {
 	}
 	v.inventory.Refused = t.declined.byResource()
 	if t.served == nil {
-		t.served = map[string]bool{}
+		t.served = map[string]time.Time{}
 	}
 	for name := range v.inventory.Resources {
-		t.served[name] = true
+		if _, known := t.served[name]; !known {
+			t.served[name] = time.Time{}
+		}
 	}
 	for name := range t.served {
 		if _, here := v.inventory.Resources[name]; !here {

@@ -118,7 +118,8 @@ func (s *Snapshot) Decide(r *Request) Decision {
 
 // assigns reports whether the pod asks for anything that is assigned, not only counted.
 func (s *Snapshot) assigns(pod *v1.Pod) bool {
-	return allocation.View{CPUs: s.Hardware.CPUs, Memory: s.Hardware.Memory}.Needs(pod)
+	return allocation.View{CPUs: s.Hardware.CPUs, Memory: s.Hardware.Memory,
+		Inventory: s.Inventory, Advertised: s.Advertised()}.Needs(pod)
 }
 
 func (d *Decision) refuse(outcome Outcome, reason, message string) {
@@ -186,7 +187,8 @@ func (s *Snapshot) adopt(d Decision, r *Request, err error, kind Kind) Decision 
 		d.Case.Plan = allocation.Plan{Pod: r.Own}
 	}
 	d.refuse(Admit, "", "")
-	view := allocation.View{CPUs: s.Hardware.CPUs, Memory: s.Hardware.Memory, Own: r.Own}
+	view := allocation.View{CPUs: s.Hardware.CPUs, Memory: s.Hardware.Memory, Own: r.Own,
+		Inventory: s.Inventory, Advertised: s.advertisedFor(r)}
 	lacks := view.Lacks(r.Pod)
 	if len(lacks) == 0 && err == nil {
 		return d

@@ -74,6 +74,7 @@ func (in rooms) hoped(pod *v1.Pod, advice allocation.Advice) (hoped allocation.P
 				return true
 			})
 		room.Inventory = inventory
+		unforeseen = room.OfPlugins(unforeseen)
 		if plan, err := room.Plan(allocation.Without(pod, unforeseen), advice); err == nil {
 			return plan.Pod, true
 		}

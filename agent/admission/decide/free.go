@@ -50,6 +50,9 @@ func (f *Free) MayHold(d Demand, ahead v1.ResourceList) bool {
 			}
 			continue
 		}
+		if f.room.IsForeign(name) {
+			continue
+		}
 		if !f.room.Inventory.Resources[name].Connected ||
 			f.count(name)+f.ledger.Firm(d.Pod.UID, name) < n {
 			return false
@@ -69,7 +72,8 @@ func (f *Free) fits(requests, ahead v1.ResourceList) bool {
 		used = used.DeepCopy()
 		used.Add(f.stays[name])
 		used.Add(quantity)
-		if have := counted[name]; !podspec.IsExtended(name) && used.Cmp(have) > 0 {
+		counts := !podspec.IsExtended(name) || f.room.Counts(string(name))
+		if have := counted[name]; counts && used.Cmp(have) > 0 {
 			return false
 		}
 	}

@@ -35,7 +35,10 @@ type Snapshot struct {
 type View struct {
 	Hardware  machine.Hardware
 	Inventory devicemanager.Inventory
-	Node      *v1.Node // nil: not known
+	// Clustered: the API server has, or will have, an object of the node. Node is what is known of it; nil:
+	// nothing.
+	Clustered bool
+	Node      *v1.Node
 	State     node.State
 }
 
@@ -100,7 +103,7 @@ func (s *Snapshot) claimHolder(r *Request, lasting bool) func(types.UID) string 
 func (s *Snapshot) roomFor(r *Request, o allocation.Others) allocation.Room {
 	room := s.room(o, r.Own)
 	room.Rules, _ = podspec.Rules(r.Pod, s.Rules) // a handler has refused the pod for an error
-	room.Claims = r.Claims
+	room.Claims, room.Advertised = r.Claims, s.advertisedFor(r)
 	return room
 }
 
@@ -110,11 +113,21 @@ func (s *Snapshot) room(o allocation.Others, own allocation.Pod) allocation.Room
 		View: allocation.View{
 			Machine: h.Machine, CPUs: h.CPUs, Memory: h.Memory,
 			Rules: s.Rules, Options: h.Options,
-			Inventory: s.Inventory, Taken: o.Taken, Sharing: o.Sharing, Own: own,
+			Inventory: s.Inventory, Advertised: s.Advertised(), Taken: o.Taken, Sharing: o.Sharing, Own: own,
 			Holder: s.Ledger.HolderOf, CPUDriver: h.CPUDriver,
 		},
 		Allocatable: h.Allocatable,
 	}
+}
+
+// advertisedFor returns the extended resources of the node's status as they count for the pod. As long as
+// the API server has not told of the node, nothing is counted for a pod that runs, since it has begun
+// with what there was, or for one that waits no longer.
+func (s *Snapshot) advertisedFor(r *Request) v1.ResourceList {
+	if s.Node == nil && (r.Runs || !s.Patient) && s.Clustered {
+		return v1.ResourceList{}
+	}
+	return s.Advertised()
 }
 
 // greater returns the greater amount of each resource.

@@ -12,6 +12,40 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
+// Advertised returns the extended resources of the node's status; nil: there is no status, or it is not
+// known.
+func (v View) Advertised() v1.ResourceList {
+	if !v.Clustered || v.Node == nil || len(v.Node.Status.Capacity) == 0 {
+		return nil
+	}
+	out := v1.ResourceList{}
+	for name, amount := range v.Node.Status.Allocatable {
+		if podspec.IsExtended(name) {
+			out[name] = amount
+		}
+	}
+	return out
+}
+
+// Advertises names the extended resources of which the node's status says something else than before.
+// told: it was not known before.
+func Advertises(before, after View) (differing sets.Set[string], told bool) {
+	was, is := before.Advertised(), after.Advertised()
+	if was == nil || is == nil {
+		return nil, is != nil
+	}
+	out := sets.Set[string]{}
+	for _, side := range []v1.ResourceList{was, is} {
+		for name := range side {
+			a, had := was[name]
+			if b, has := is[name]; had != has || a.Cmp(b) != 0 {
+				out.Insert(string(name))
+			}
+		}
+	}
+	return out, false
+}
+
 // Differing names the resources whose differences between two inventories matter to a plan.
 func Differing(before, after devicemanager.Inventory) sets.Set[string] {
 	out := sets.Set[string]{}

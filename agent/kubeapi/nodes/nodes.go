@@ -37,7 +37,10 @@ type Config struct {
 	Known *Known
 	// Register is set if the node is created when there is none; else it is awaited.
 	Register bool
-	Periods  Periods
+	// Fresh: no earlier run on this machine has left anything, so that amounts of extended resources in
+	// an object that is there are of another installation: they become 0, as with the kubelet.
+	Fresh   bool
+	Periods Periods
 	// Facts returns what the status is made of. Changed has a value when that may have changed.
 	Facts   func() node.Facts
 	Changed <-chan struct{}
@@ -147,6 +150,9 @@ func (n *Nodes) attempt(ctx context.Context, facts node.Facts) (*v1.Node, error)
 		return nil, errors.Join(refused, err)
 	}
 	wanted := reconcile(existing, made)
+	if n.cfg.Fresh {
+		withoutExtended(&wanted.Status)
+	}
 	if apiequality.Semantic.DeepEqual(existing, wanted) {
 		return existing, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/agent/node"
@@ -131,6 +132,17 @@ func advertise(n *v1.Node, f node.Facts) (changed bool) {
 	}
 	n.Labels = labels
 	return true
+}
+
+// withoutExtended sets the amounts of extended resources to 0.
+func withoutExtended(s *v1.NodeStatus) {
+	for _, list := range []v1.ResourceList{s.Capacity, s.Allocatable} {
+		for name := range list {
+			if podspec.IsExtended(name) {
+				list[name] = *resource.NewQuantity(0, resource.DecimalSI)
+			}
+		}
+	}
 }
 
 // reconcile returns the existing object with the labels and annotations of the one that would have
