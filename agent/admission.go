@@ -35,11 +35,12 @@ type admissionEnds struct {
 }
 
 // supports lists abilities that not every runtime or kernel has.
-type supports struct{ groupsPolicy, appArmor, mountOptions bool }
+type supports struct{ groupsPolicy, appArmor, mountOptions, usersOnHostNetwork bool }
 
 // declared returns the features that the node declares.
 func (can supports) declared(cfg *config.Config) []string {
-	return nodestatus.DeclaredFeatures(cfg.Gates, types.RuntimeFeatures{MountOptions: can.mountOptions})
+	return nodestatus.DeclaredFeatures(cfg.Gates, types.RuntimeFeatures{
+		MountOptions: can.mountOptions, UserNamespacesHostNetwork: can.usersOnHostNetwork})
 }
 
 // newQueue makes admission. Its outcomes go to decisions, and pods that make way for critical ones
@@ -96,10 +97,12 @@ func admissionConfig(s self) admission.Config {
 // handlersOf lists the checks before resources, in their order, of every node with this
 // configuration.
 func handlersOf(s self, can supports) []decide.Handler {
+	compares := s.cfg.Enabled("TaintTolerationComparisonOperators")
 	all := []decide.Handler{
-		handlers.Flaws, handlers.Pressure, handlers.Placement(s.rules),
+		handlers.Flaws(s.cfg.Enabled), handlers.Pressure(compares), handlers.Placement(s.rules),
 		handlers.Sysctls(s.cfg.Kubelet.AllowedUnsafeSysctls),
-		handlers.OS, handlers.Affinity, handlers.Ports, handlers.Taints,
+		handlers.OS, handlers.Affinity, handlers.Ports,
+		handlers.Taints(compares),
 		featuresOf(can.declared(s.cfg)).Refuse, handlers.Volumes(volume.Unsupported),
 	}
 	return append(all, handlers.GroupsPolicy(can.groupsPolicy), handlers.AppArmor(can.appArmor),

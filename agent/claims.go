@@ -116,6 +116,7 @@ func newClaims(ctx context.Context, n node, runtime *cri.Client, drivers driverD
 			Changed: c.changed.Publish, Settled: c.settled.Put, Tell: n.events.About,
 		},
 		OptionalCalls: n.cfg.Gates.Enabled("DRAOptionalNodeOperations"),
+		Groups:        n.cfg.Gates.Enabled("DRAWorkloadResourceClaims"),
 		Registry:      n.registry,
 	})
 	all.manager = c.Manager

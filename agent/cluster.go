@@ -75,6 +75,7 @@ func newClusterNode(n node, known knownNode, pods *podstatus.Store, e nodeEnds) 
 	kept := nodes.New(nodes.Config{
 		Main: n.kube.Main(), Heartbeats: n.kube.Heartbeats(),
 		Identity: known.made, Known: known.Known, Register: *k.RegisterNode, Fresh: fresh,
+		OnExistsOnly: n.cfg.Gates.Enabled("KubeletRegistrationGetOnExistsOnly"),
 		Periods: nodes.Periods{
 			Update: k.NodeStatusUpdateFrequency.Duration,
 			Report: k.NodeStatusReportFrequency.Duration,

@@ -61,7 +61,8 @@ func nodeSettings(n node, h host) (s actuator.Node, err error) {
 			SeccompRoot:    filepath.Join(n.cfg.RootDir, "seccomp"),
 			Masked:         hostinfo.ThermalPaths("/"),
 		},
-		Handlers: h.runtime.Handlers, Sysctls: k.DefaultPodSysctls,
+		Handlers: h.runtime.Handlers, ImageHandlers: n.cfg.Enabled("RuntimeClassInImageCriApi"),
+		Sysctls: k.DefaultPodSysctls,
 	}
 	if s.DNS, err = readDNS(n, h.addresses.IPv6()); err != nil {
 		return s, err

@@ -248,7 +248,7 @@ func (h host) supports() supports {
 	return supports{
 		groupsPolicy: h.runtime.SupplementalGroupsPolicy,
 		appArmor:     hostinfo.EnforcesAppArmor("/"),
-		mountOptions: h.runtime.MountOptions,
+		mountOptions: h.runtime.MountOptions, usersOnHostNetwork: h.runtime.UsersOnHostNetwork,
 	}
 }
 

@@ -42,9 +42,10 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 		return nil, err
 	}
 	statuses := newStatuses(n, pubs, statusEnds{
-		runtime: status.Node{Runtime: h.runtime.Name, Handlers: h.runtime.Handlers},
+		runtime: status.Node{Runtime: h.runtime.Name, Handlers: h.runtime.Handlers,
+			ImageRefs: n.cfg.Enabled("ImageVolumeWithDigest")},
 		hostIPs: h.addresses.IPs, inventory: devices.Inventory, claims: claims, volumes: health,
-		recall: pubs.recall(h), over: devices.failures.Over,
+		recall: pubs.recall(n, h), over: devices.failures.Over,
 	})
 	resources, err := newResources(ctx, n, h, statuses.Store)
 	if err != nil {

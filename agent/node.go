@@ -141,7 +141,7 @@ func newKube(ctx context.Context, n node) (*kubeapi.Client, error) {
 	}
 	kube, err := kubeapi.New(ctx, kubeapi.Config{
 		Cluster: n.cfg.Cluster, Kubelet: &n.cfg.Kubelet, Node: n.name,
-		Registry: n.registry, Tell: n.events.OnNode, Tracer: n.trace.Provider(),
+		Gates: n.cfg.Gates, Registry: n.registry, Tell: n.events.OnNode, Tracer: n.trace.Provider(),
 	})
 	if err == nil {
 		n.events.Send(kubeapi.EventSink(kube.Events()))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/admission/report"
+	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/deadline"
 	"github.com/numalet/numalet/agent/health"
 	"github.com/numalet/numalet/agent/housekeeping"
@@ -218,7 +219,7 @@ func newWorkers(n node, s statusDomain, look *notices.Notices, e podEnds) *podwo
 			e.probes.Forget(uid)
 			s.events.Put(syncloop.Of(uid, pod.Gone))
 		},
-		BackOff: podworker.BackOff{Max: k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
+		BackOff: backOffOf(n.cfg),
 		Sync:    k.SyncFrequency.Duration, Trace: n.traceActions(),
 		Known: podworker.Known{
 			Due: e.volumes.Due, HooksPending: e.volumes.HooksPending, Probed: e.probes.Probed,
@@ -226,6 +227,16 @@ func newWorkers(n node, s statusDomain, look *notices.Notices, e podEnds) *podwo
 			Told: s.pubs.knows,
 		},
 	})
+}
+
+// backOffOf returns the delays of containers that keep exiting. With the gate
+// ReduceDefaultCrashLoopBackOffDecay they begin at one second.
+func backOffOf(cfg *config.Config) podworker.BackOff {
+	out := podworker.BackOff{Max: cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod.Duration}
+	if cfg.Gates.Enabled("ReduceDefaultCrashLoopBackOffDecay") {
+		out.Initial = min(podworker.ReducedInitial, out.Max)
+	}
+	return out
 }
 
 // traceActions follows the actions of workers; nil if tracing is off.
@@ -249,21 +260,20 @@ func newSources(n node, report func(source.Problem), running func() []cri.Pod,
 	if k.StaticPodPath != "" {
 		feeds = append(feeds, source.NewFile(source.FileConfig{
 			Path: k.StaticPodPath, Node: n.name, Every: k.FileCheckFrequency.Duration,
-			Strict: n.cfg.RefuseUnknownFields, Report: report,
+			Strict: n.cfg.RefuseUnknownFields, Gates: n.cfg.Enabled, Report: report,
 		}))
 	}
 	if k.StaticPodURL != "" {
 		feeds = append(feeds, source.NewHTTP(source.HTTPConfig{
 			URL: k.StaticPodURL, Header: k.StaticPodURLHeader, Node: n.name,
 			Every: k.HTTPCheckFrequency.Duration, Strict: n.cfg.RefuseUnknownFields,
-			Report: report,
+			Gates: n.cfg.Enabled, Report: report,
 		}))
 	}
 	if n.kube != nil {
 		feeds = append(feeds, podsource.New(podsource.Config{
 			Client: n.kube.Main(), Node: n.name, Report: report, Saw: saw,
-			ClaimsBring: n.cfg.Gates.Enabled("DRANodeAllocatableResources"),
-			Restored:    mailbox.Subscribe(n.kube.Restored()), Running: running,
+			Gates: n.cfg.Enabled, Restored: mailbox.Subscribe(n.kube.Restored()), Running: running,
 		}))
 	}
 	return source.NewMux(source.MuxConfig{

@@ -21,6 +21,8 @@ func newProbes(n node, client *cri.Client) (p probeDomain, err error) {
 	p.Prober, err = probe.New(probe.Config{
 		Ask: handler.New(handler.Config{
 			Runtime: client.Runtime(), Version: version.Short(),
+			HTTP2: n.cfg.Gates.Enabled("H2CContainerProbe"),
+			TLS:   n.cfg.Gates.Enabled("GRPCContainerProbeTLS"),
 		}).Probe,
 		Tell: n.events.Container, Wake: p.woken.Put,
 	})

@@ -143,7 +143,8 @@ func (s serving) openRoutes() []server.Route {
 		n.events.Route(),
 		fit.FreeRoute(p.queue),
 		explain.Route(p.queue, n.name, p.statuses.Knows, remarks(n, s.devices, s.contents.mounts, p)), s.shortageRoute(),
-		fit.Route(p.queue, s.devices.Plugins, s.contents.claims.placer(n), n.cfg.RefuseUnknownFields),
+		fit.Route(p.queue, s.devices.Plugins, s.contents.claims.placer(n), n.cfg.RefuseUnknownFields,
+			n.cfg.Enabled),
 	}
 }
 

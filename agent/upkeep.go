@@ -202,7 +202,8 @@ func newImageGC(n node, h host, active func() []*v1.Pod) (*gc.Images, error) {
 			High: int(*k.ImageGCHighThresholdPercent), Low: int(*k.ImageGCLowThresholdPercent),
 			MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration,
 		},
-		Tell: n.events.OnNode, Registry: n.registry,
+		Handlers: n.cfg.Enabled("RuntimeClassInImageCriApi"),
+		Tell:     n.events.OnNode, Registry: n.registry,
 		Left: func(left []gc.Image, at time.Time) {
 			all := make([]images.Image, 0, len(left))
 			for _, i := range left {

@@ -165,6 +165,8 @@ type RuntimeStatus struct {
 	SupplementalGroupsPolicy bool
 	// MountOptions reports whether the runtime applies noexec, nodev and nosuid to a container's mounts.
 	MountOptions bool
+	// UsersOnHostNetwork reports whether the runtime gives pods on the host's network a user namespace.
+	UsersOnHostNetwork bool
 }
 
 // Status asks the runtime for its version and conditions. A condition that the runtime does not
@@ -187,6 +189,7 @@ func (c *Client) Status(ctx context.Context) (RuntimeStatus, error) {
 		Network:                  condition(resp.GetStatus(), runtimeapi.NetworkReady),
 		SupplementalGroupsPolicy: resp.GetFeatures().GetSupplementalGroupsPolicy(),
 		MountOptions:             resp.GetFeatures().GetMountOptions(),
+		UsersOnHostNetwork:       resp.GetFeatures().GetUserNamespacesHostNetwork(),
 	}
 	for _, h := range resp.GetRuntimeHandlers() {
 		out.Handlers = append(out.Handlers, RuntimeHandler{

@@ -110,6 +110,8 @@ type ImageRequest struct {
 	Container *v1.Container
 	// Sandbox is handed to the runtime with a pull.
 	Sandbox *runtimeapi.PodSandboxConfig
+	// Handler is the runtime handler that the image is for; "": the runtime decides.
+	Handler string
 	// Restart is set if the container ran before.
 	Restart bool
 	// Pulls is called before a pull, which may take long. It may be nil.
@@ -150,7 +152,7 @@ func (m *Images) Ensure(ctx context.Context, r ImageRequest) (ImageRef, error) {
 		message := fmt.Sprintf("Failed to apply default image tag %q: %v", r.Container.Image, err)
 		return ImageRef{}, r.uninspected(ReasonInvalidImageName, message, err)
 	}
-	spec := &runtimeapi.ImageSpec{Image: name, Annotations: r.Pod.Annotations}
+	spec := &runtimeapi.ImageSpec{Image: name, Annotations: r.Pod.Annotations, RuntimeHandler: r.Handler}
 
 	if policy != v1.PullAlways {
 		ref, err := m.present(ctx, spec, r, &asked)
@@ -247,7 +249,8 @@ func (m *Images) pull(
 	m.failures.forget(key)
 	waited := time.Since(asked)
 
-	pulled := &runtimeapi.ImageSpec{Image: ref, Annotations: spec.Annotations}
+	pulled := &runtimeapi.ImageSpec{Image: ref, Annotations: spec.Annotations,
+		RuntimeHandler: spec.RuntimeHandler}
 	image, err := m.inspect(ctx, pulled)
 	if err == nil && image == nil {
 		err = fmt.Errorf("the runtime does not have image %s that it just pulled", ref)

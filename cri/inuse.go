@@ -14,9 +14,9 @@ func (c *Client) ListImages(ctx context.Context) ([]*runtimeapi.Image, error) {
 	return c.images.ListImages(quiet(ctx), nil)
 }
 
-// RemoveImage removes an image with all its names.
-func (c *Client) RemoveImage(ctx context.Context, id string) error {
-	return c.images.RemoveImage(quiet(ctx), &runtimeapi.ImageSpec{Image: id})
+// RemoveImage removes an image with all its names, of a runtime handler or, with "", of the default one.
+func (c *Client) RemoveImage(ctx context.Context, id, handler string) error {
+	return c.images.RemoveImage(quiet(ctx), &runtimeapi.ImageSpec{Image: id, RuntimeHandler: handler})
 }
 
 // ImagesInUse returns the ids and names of all images of the runtime's containers, including exited
@@ -28,10 +28,21 @@ func (c *Client) ImagesInUse(ctx context.Context) (sets.Set[string], error) {
 	}
 	out := sets.New[string]()
 	for _, one := range all {
-		out.Insert(one.GetImageRef(), one.GetImageId(), one.GetImage().GetImage())
+		for _, name := range []string{one.GetImageRef(), one.GetImageId(), one.GetImage().GetImage()} {
+			out.Insert(name, ImageOf(name, one.GetImage().GetRuntimeHandler()))
+		}
 	}
 	out.Delete("")
 	return out, nil
+}
+
+// ImageOf names an image as one of a runtime handler; "" is the default handler, and the image's own
+// name.
+func ImageOf(image, handler string) string {
+	if image == "" || handler == "" {
+		return image
+	}
+	return image + "," + handler
 }
 
 // FullName returns an image's name as runtimes list it, with its registry and a tag or digest. It

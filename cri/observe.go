@@ -290,6 +290,14 @@ func applied(c *runtimeapi.ContainerStatus) Applied {
 		Shares: linux.GetCpuShares(), Quota: linux.GetCpuQuota(), Period: linux.GetCpuPeriod(),
 		Memory: linux.GetMemoryLimitInBytes(),
 	}
+	for _, m := range c.GetMounts() {
+		if image := m.GetImage().GetImage(); image != "" {
+			if out.Images == nil {
+				out.Images = map[string]string{}
+			}
+			out.Images[m.GetContainerPath()] = image
+		}
+	}
 	if user := c.GetUser().GetLinux(); user != nil {
 		out.User = &v1.LinuxContainerUser{
 			UID: user.GetUid(), GID: user.GetGid(),

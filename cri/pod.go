@@ -106,6 +106,8 @@ type Applied struct {
 	Shares, Quota, Period int64
 	Memory                int64 // the limit in bytes
 	User                  *v1.LinuxContainerUser
+	// Images has the runtime's names of the images that are mounted as volumes, by mount path.
+	Images map[string]string
 }
 
 // Running reports whether any container of the pod runs, or any sandbox is ready.

@@ -102,6 +102,9 @@ type Node struct {
 	// Users assigns user namespaces to pods. Handlers are the runtime's handlers.
 	Users    *userns.Ranges
 	Handlers []cri.RuntimeHandler
+	// ImageHandlers: images are pulled and looked for by the pod's runtime handler
+	// (RuntimeClassInImageCriApi).
+	ImageHandlers bool
 	// Sysctls are the defaults of pods that do not set them.
 	Sysctls map[string]string
 }

@@ -25,7 +25,7 @@ import (
 func (s start) devices(ctx context.Context) (
 	[]*pluginapi.ContainerAllocateResponse, error) {
 	held := s.held.Containers[s.c.Name]
-	known := s.cfg.Plugins.Inventory().Knows
+	known := func(resource string) bool { return s.cfg.Plugins.Inventory().Knows(resource) }
 	if err := unallocated(s.pod, s.c, held.Devices(), known); err != nil {
 		return nil, err
 	}

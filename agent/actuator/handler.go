@@ -25,6 +25,14 @@ func (b build) handler(ctx context.Context) (string, error) {
 	return handler, nil
 }
 
+// imageHandler returns the runtime handler that the pod's images are for; "": none in particular.
+func (b build) imageHandler(ctx context.Context) (string, error) {
+	if !b.node.ImageHandlers {
+		return "", nil
+	}
+	return b.handler(ctx)
+}
+
 // withUsers assigns ids of the host to a pod that is to have a user namespace.
 func (b build) withUsers() (build, error) {
 	if b.node.Users == nil {

@@ -37,6 +37,8 @@ type start struct {
 	c       *v1.Container
 	of      podspec.Ref
 	sandbox *runtimeapi.PodSandboxConfig
+	// imageHandler is the runtime handler that images are for; "": none in particular.
+	imageHandler string
 	// images holds the runtime's names of the images of image volumes, by volume.
 	images map[string]string
 }
@@ -67,8 +69,12 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 	if s.sandbox, _, err = b.sandboxConfig(sandbox.Attempt); err != nil {
 		return made, err
 	}
+	if s.imageHandler, err = b.imageHandler(ctx); err != nil {
+		b.say.failed(s.of, messageOf(err))
+		return made, cri.ConfigError(err)
+	}
 	image, err := b.cfg.Images.Ensure(ctx, cri.ImageRequest{
-		Pod: b.pod, Container: c, Sandbox: s.sandbox, Secrets: b.pullSecrets(),
+		Pod: b.pod, Container: c, Handler: s.imageHandler, Sandbox: s.sandbox, Secrets: b.pullSecrets(),
 		Restart: act.Attempt > 0, Pulls: yield,
 		Report: func(eventType, reason, message string) {
 			b.cfg.Tell.Container(s.of, eventType, reason, message)
@@ -215,7 +221,7 @@ func (s start) mounts(ctx context.Context, o cri.ContainerOptions) ([]*runtimeap
 	}
 	mounts, err := s.cfg.Volumes.Mounts(ctx, s.pod, s.c, volume.Start{
 		Attempt: o.Attempt, Env: env, PodIPs: o.Facts.PodIPs, Images: s.images,
-		RecursiveReadOnly: recursive,
+		ImageHandler: s.imageHandler, RecursiveReadOnly: recursive,
 	})
 	if err != nil {
 		return nil, cri.ConfigError(err)

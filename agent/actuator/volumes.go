@@ -84,7 +84,7 @@ func (s start) imageVolumes(ctx context.Context, yield func()) (map[string]strin
 			continue
 		}
 		image, err := s.cfg.Images.Ensure(ctx, cri.ImageRequest{
-			Pod: s.pod, Sandbox: s.sandbox, Secrets: s.pullSecrets(),
+			Pod: s.pod, Sandbox: s.sandbox, Handler: s.imageHandler, Secrets: s.pullSecrets(),
 			Container: &v1.Container{
 				Image: v.Image.Reference, ImagePullPolicy: v.Image.PullPolicy,
 			},

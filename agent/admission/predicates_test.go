@@ -21,7 +21,13 @@ func TestPredicates(t *testing.T) {
 	node := &v1.Node{}
 	node.Labels = map[string]string{"disk": "ssd", "cores": "8"}
 	node.Spec.Taints = []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoSchedule},
-		{Key: "b", Value: "x", Effect: v1.TaintEffectNoExecute}}
+		{Key: "b", Value: "x", Effect: v1.TaintEffectNoExecute},
+		{Key: "wear", Value: "10", Effect: v1.TaintEffectNoExecute}}
+	worn := v1.Toleration{Key: "wear", Operator: v1.TolerationOpExists}
+	numbers := func(most string) []v1.Toleration {
+		return []v1.Toleration{{Key: "b", Operator: v1.TolerationOpExists},
+			{Key: "wear", Operator: v1.TolerationOpLt, Value: most}}
+	}
 	needs := func(key string, op v1.NodeSelectorOperator, values ...string) *v1.Affinity {
 		return &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
@@ -65,14 +71,23 @@ func TestPredicates(t *testing.T) {
 		{"no affinity at all", handlers.Affinity, func(p *v1.Pod) {
 			p.Spec.Affinity = needs("cores", "Nonsense", "7")
 		}, noMatch},
-		{"tainted", handlers.Taints, func(*v1.Pod) {}, tainted},
-		{"tolerates another", handlers.Taints, func(p *v1.Pod) {
-			p.Spec.Tolerations = []v1.Toleration{{Key: "b", Value: "y"}}
+		{"tainted", handlers.Taints(false), func(*v1.Pod) {}, tainted},
+		{"tolerates another", handlers.Taints(false), func(p *v1.Pod) {
+			p.Spec.Tolerations = []v1.Toleration{{Key: "b", Value: "y"}, worn}
 		}, tainted},
-		{"tolerates", handlers.Taints, func(p *v1.Pod) {
-			p.Spec.Tolerations = []v1.Toleration{{Key: "b", Operator: v1.TolerationOpExists}}
+		{"tolerates", handlers.Taints(false), func(p *v1.Pod) {
+			p.Spec.Tolerations = []v1.Toleration{{Key: "b", Operator: v1.TolerationOpExists}, worn}
 		}, ""},
-		{"static", handlers.Taints, func(p *v1.Pod) {
+		{"tolerates less", handlers.Taints(true), func(p *v1.Pod) {
+			p.Spec.Tolerations = numbers("11")
+		}, ""},
+		{"tolerates no more", handlers.Taints(true), func(p *v1.Pod) {
+			p.Spec.Tolerations = numbers("10")
+		}, tainted},
+		{"compares without the gate", handlers.Taints(false), func(p *v1.Pod) {
+			p.Spec.Tolerations = numbers("11")
+		}, tainted},
+		{"static", handlers.Taints(false), func(p *v1.Pod) {
 			p.Annotations = map[string]string{podspec.AnnotationSource: "file"}
 		}, ""},
 		{"strict groups", handlers.GroupsPolicy(false), func(p *v1.Pod) {

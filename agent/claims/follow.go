@@ -38,6 +38,7 @@ const (
 type follower struct {
 	get      func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error)
 	optional bool // drivers may skip calls
+	groups   bool // pods may use claims of their PodGroup
 	changed  func()
 	readers  await.Tasks
 
@@ -272,7 +273,7 @@ func (f *follower) readOne(ctx context.Context, pod *v1.Pod, ref claim.Ref) (Use
 	if err != nil {
 		return Use{}, &fetchError{ref.Name, err}
 	}
-	if err := claim.Check(pod, ref, c); err != nil {
+	if err := claim.Check(pod, ref, c, f.groups); err != nil {
 		return Use{}, err
 	}
 	u := Use{Use: claim.UseOf(ref, c), Skips: claim.SkipsOf(c)}

@@ -36,7 +36,9 @@ type Config struct {
 	Ends  Ends
 	// OptionalCalls lets drivers do without calls (DRAOptionalNodeOperations).
 	OptionalCalls bool
-	Registry      metrics.KubeRegistry // nil: nobody reads metrics
+	// Groups lets pods use claims of the PodGroup that they are in (DRAWorkloadResourceClaims).
+	Groups   bool
+	Registry metrics.KubeRegistry // nil: nobody reads metrics
 }
 
 // Ends hear what happens. None of them may block, and each may be nil.
@@ -91,7 +93,7 @@ func New(cfg Config) (*Manager, error) {
 	err = errors.Join(err, aligned)
 	m.calls = &caller{drivers: cfg.Drivers, book: b, flights: newFlights(), news: m.pods.tell}
 	b.settled = cfg.Ends.Settled
-	m.follow = &follower{get: cfg.Get, optional: cfg.OptionalCalls, changed: cfg.Ends.Changed,
+	m.follow = &follower{get: cfg.Get, optional: cfg.OptionalCalls, groups: cfg.Groups, changed: cfg.Ends.Changed,
 		pods: map[types.UID]*reading{}}
 	var failed error
 	if m.metrics, failed = newMeters(cfg.Registry, b.records); failed != nil {

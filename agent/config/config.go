@@ -102,6 +102,9 @@ type Cluster struct {
 // without effect in this version. A part in parentheses names what does work.
 func (c *Config) Unhonoured() []string { return slices.Clone(c.given.unhonoured) }
 
+// Enabled reports whether the feature gate of that name is on.
+func (c *Config) Enabled(gate string) bool { return c.Gates.Enabled(featuregate.Feature(gate)) }
+
 // masked replaces values that often contain credentials.
 const masked = "<masked>"
 

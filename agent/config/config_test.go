@@ -314,7 +314,7 @@ syncFrequency: null
 	const follows = " (follows nodefs or imagefs)"
 	want := []string{"--housekeeping-interval", "--qos-reserved (needs feature gate QOSReserved)",
 		"evictionHard[containerfs.inodesFree]" + follows, "evictionSoft[containerfs.available]" + follows,
-		"featureGates.EnvFiles (always on)", "featureGates.GenericWorkload", "volumePluginDir"}
+		"featureGates.EnvFiles (always on)", "volumePluginDir"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

@@ -24,6 +24,8 @@ func effects() map[string]string {
 const (
 	// alwaysOn is the note of a gate whose feature cannot be switched off.
 	alwaysOn = "always on"
+	// elsewhere begins the note of a gate that has no effect in any kubelet.
+	elsewhere = "elsewhere"
 	// needsGate begins the note of a setting that a gate switches.
 	needsGate = "needs feature gate "
 )
@@ -94,7 +96,7 @@ func valueAt(c *kubeletv1beta1.KubeletConfiguration, path string) any {
 // gate reports a gate that is set to something else than what the agent does.
 func (u unheeded) gate(path string, on bool) {
 	switch note, listed := u.table[path]; {
-	case note == alwaysOn && on, !listed && !on:
+	case note == alwaysOn && on, !listed && !on, strings.HasPrefix(note, elsewhere):
 	default:
 		u.note(path, note, listed && note != alwaysOn)
 	}

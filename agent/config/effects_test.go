@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -89,12 +90,14 @@ func TestGatesOfTheTable(t *testing.T) {
 			continue
 		}
 		spec, ok := known[featuregate.Feature(name)]
-		libraries := strings.Contains(name, "Logging") || name == "NativeHistograms"
+		libraries := strings.Contains(name, "Logging") || name == "NativeHistograms" ||
+			strings.HasSuffix(name, "CBOR")
 		switch {
 		case !ok:
 			t.Errorf("%s is no gate", name)
 		case spec.LockToDefault && note != alwaysOn && name != "NodeLogQuery":
 			t.Errorf("%s is locked, so it is always on", name)
+		case strings.HasPrefix(note, elsewhere):
 		case note != alwaysOn && !libraries && !strings.Contains(code.String(), `"`+name+`"`):
 			t.Errorf("%s works by the table, and no code names it", name)
 		}
@@ -116,7 +119,10 @@ func TestEveryGate(t *testing.T) {
 			if spec.LockToDefault && on != spec.Default {
 				continue
 			}
-			path := "featureGates." + string(name)
+			path, needs := "featureGates."+string(name), ""
+			if on && name == "DRAWorkloadResourceClaims" {
+				needs = ",GenericWorkload=true"
+			}
 			note, listed := table[path]
 			does := on // what the agent does
 			switch {
@@ -124,8 +130,11 @@ func TestEveryGate(t *testing.T) {
 				does = true
 			case !listed:
 				does = false
+			case strings.HasPrefix(note, elsewhere):
+				note = ""
 			}
-			got := mustLoad(t, t.TempDir(), fmt.Sprintf("--feature-gates=%s=%t", name, on)).Unhonoured()
+			got := mustLoad(t, t.TempDir(), fmt.Sprintf("--feature-gates=%s=%t%s", name, on,
+				needs)).Unhonoured()
 			named := len(got) == 1 && strings.HasPrefix(got[0], path)
 			if want := does != on || listed && note != "" && note != alwaysOn; named != want {
 				t.Errorf("%s=%t: reported %q, want that: %t", name, on, got, want)
@@ -143,5 +152,37 @@ func TestGatesOfClaimsAndDrivers(t *testing.T) {
 		"MutableCSINodeAllocatableCount=true,RecoverVolumeExpansionFailure=true").Unhonoured()
 	if len(got) > 0 {
 		t.Errorf("without effect: %q", got)
+	}
+}
+
+// TestWithoutEffect: what is accepted without effect is what resizes need, what only Windows has, and what
+// Kubernetes itself has given up.
+func TestWithoutEffect(t *testing.T) {
+	gates, err := newGates()
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, got := effects(), []string{}
+	for name := range gates.GetAll() {
+		if _, listed := table["featureGates."+string(name)]; !listed && name != "AllAlpha" && name != "AllBeta" {
+			got = append(got, string(name))
+		}
+	}
+	slices.Sort(got)
+	want := []string{"GitRepoVolumeDriver", "InPlacePodLevelResourcesVerticalScaling",
+		"InPlacePodVerticalScaling", "InPlacePodVerticalScalingExclusiveCPUs",
+		"InPlacePodVerticalScalingExclusiveMemory", "InPlacePodVerticalScalingInitContainers",
+		"InPlacePodVerticalScalingMemoryBackedVolumes",
+		"InPlacePodVerticalScalingSchedulerPreemption", "PodLevelResourceManagers"}
+	if !slices.Equal(got, want) {
+		t.Errorf("gates without effect:\n%q, want\n%q", got, want)
+	}
+}
+
+// TestGatesThatNeedOthers: as with the kubelet.
+func TestGatesThatNeedOthers(t *testing.T) {
+	if _, err := load(t, t.TempDir(), "--feature-gates=DRAWorkloadResourceClaims=true"); err == nil ||
+		!strings.Contains(err.Error(), "GenericWorkload") {
+		t.Errorf("claims of workloads without workloads: %v", err)
 	}
 }

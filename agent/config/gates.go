@@ -30,6 +30,11 @@ func newGates() (featuregate.MutableVersionedFeatureGate, error) {
 	if err := gates.Add(specs); err != nil {
 		return nil, fmt.Errorf("declare feature gates: %w", err)
 	}
+	if err := gates.AddDependencies(map[featuregate.Feature][]featuregate.Feature{
+		"DRAWorkloadResourceClaims": {"GenericWorkload"},
+	}); err != nil {
+		return nil, fmt.Errorf("declare what feature gates need: %w", err)
+	}
 	if err := logsapi.AddFeatureGates(gates); err != nil {
 		return nil, fmt.Errorf("declare logging feature gates: %w", err)
 	}

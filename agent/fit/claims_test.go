@@ -73,7 +73,7 @@ func TestClaims(t *testing.T) {
 		{name: "on node 1", claim: byName, files: allocated, node: "1", gpu: "GPU-1",
 			place: func(string, string, string) claim.Place { return claim.Place{Nodes: topology.NewNodeSet(1)} }},
 	} {
-		m, err := source.Read([]byte(strings.Replace(podWithClaim, "CLAIM", c.claim, 1)+c.files), true)
+		m, err := source.Read([]byte(strings.Replace(podWithClaim, "CLAIM", c.claim, 1)+c.files), true, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}

@@ -130,7 +130,7 @@ func costs(t *testing.T, manifest []byte, args []string) map[string]time.Duratio
 	var m source.Manifest
 	out["source"] = spent(func() {
 		var err error
-		if m, err = source.Read(manifest, false); err != nil {
+		if m, err = source.Read(manifest, false, nil); err != nil {
 			t.Fatal(err)
 		}
 	})

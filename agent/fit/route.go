@@ -34,7 +34,8 @@ type handler struct {
 	queue   *admission.Queue
 	plugins *devicemanager.Plugins
 	place   Placer
-	strict  bool          // refuse manifests with unknown fields
+	strict  bool // refuse manifests with unknown fields
+	gates   source.Gates
 	turn    chan struct{} // capacity 1
 }
 
@@ -49,11 +50,12 @@ type Placer struct {
 // Route returns the route for questions about pods, whose manifests are too long for a URL.
 // Questions change nothing. If strict, unknown fields are refused, as in manifests.
 func Route(queue *admission.Queue, plugins *devicemanager.Plugins, place Placer,
-	strict bool) server.Route {
+	strict bool, gates source.Gates) server.Route {
 	return server.Route{
 		Method: http.MethodPost, Pattern: "/debug/fit",
 		Handler: &handler{
-			queue: queue, plugins: plugins, place: place, strict: strict, turn: make(chan struct{}, 1),
+			queue: queue, plugins: plugins, place: place, strict: strict, gates: gates,
+			turn: make(chan struct{}, 1),
 		},
 	}
 }
@@ -93,7 +95,7 @@ func (h *handler) read(ctx context.Context, body []byte, options url.Values) (
 	if err != nil {
 		return q, nil, err
 	}
-	manifest, err := source.Read(body, h.strict)
+	manifest, err := source.Read(body, h.strict, h.gates)
 	if err != nil {
 		return q, nil, err
 	}

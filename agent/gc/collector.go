@@ -38,10 +38,12 @@ type ImagesConfig struct {
 	// List returns the runtime's images, InUse the ids, tags and digests of images in use.
 	List  func(context.Context) ([]Image, error)
 	InUse func(context.Context) (sets.Set[string], error)
+	// Handlers: images are told apart by their runtime handlers (RuntimeClassInImageCriApi).
+	Handlers bool
 	// Disk returns the room on the filesystem of images.
 	Disk func(context.Context) (Disk, error)
-	// Remove removes an image by its id.
-	Remove func(ctx context.Context, id string) error
+	// Remove removes an image.
+	Remove func(context.Context, Image) error
 	// Left is called after each look with the images that are left of those that existed at that time.
 	Left func(left []Image, at time.Time)
 	// Tell receives events of the node.
@@ -56,7 +58,7 @@ type Images struct {
 	removed *metrics.CounterVec
 
 	mu     sync.Mutex       // held by a look
-	known  map[string]usage // by image id
+	known  map[string]usage // by id, and handler if there is one
 	failed bool             // whether the last look failed
 }
 
@@ -123,7 +125,7 @@ func (g *Images) look(ctx context.Context, policy ImagePolicy) (removed int, err
 	r := decide(unused, disk, policy, now)
 	var errs []error
 	remove := func(c candidate, why string) bool {
-		if err := g.cfg.Remove(ctx, c.ID); err != nil {
+		if err := g.cfg.Remove(ctx, c.Image); err != nil {
 			errs = append(errs, fmt.Errorf("remove image %s: %w", c.ID, err))
 			return false
 		}
@@ -131,8 +133,8 @@ func (g *Images) look(ctx context.Context, policy ImagePolicy) (removed int, err
 			"names", c.Names, "bytes", c.Size, "reason", why)
 		g.removed.WithLabelValues(why).Inc()
 		removed++
-		all = slices.DeleteFunc(all, func(i Image) bool { return i.ID == c.ID })
-		delete(g.known, c.ID)
+		all = slices.DeleteFunc(all, func(i Image) bool { return i.key() == c.key() })
+		delete(g.known, c.key())
 		return true
 	}
 	freed := uint64(0)
@@ -159,16 +161,16 @@ func (g *Images) look(ctx context.Context, policy ImagePolicy) (removed int, err
 func (g *Images) note(all []Image, inUse sets.Set[string], now time.Time) (out []candidate) {
 	known := make(map[string]usage, len(all))
 	for _, i := range all {
-		u, ok := g.known[i.ID]
+		u, ok := g.known[i.key()]
 		if !ok {
 			u.found = now
 		}
-		if inUse.Has(i.ID) || inUse.HasAny(i.Names...) {
+		if i.usedBy(inUse) {
 			u.used = now
 		} else {
 			out = append(out, candidate{i, u})
 		}
-		known[i.ID] = u
+		known[i.key()] = u
 	}
 	g.known = known
 	return out

@@ -4,16 +4,36 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/numalet/numalet/cri"
 )
 
 // Image is an image of the runtime.
 type Image struct {
 	ID string
 	// Names are its tags and digests.
-	Names  []string
-	Size   uint64 // bytes
-	Pinned bool   // the runtime itself needs it
+	Names []string
+	// Handler is the runtime handler that the image is of; "": the runtime does not tell, or it is not asked.
+	Handler string
+	Size    uint64 // bytes
+	Pinned  bool   // the runtime itself needs it
 }
+
+// key tells the image from others.
+func (i Image) key() string { return cri.ImageOf(i.ID, i.Handler) }
+
+// usedBy reports whether the image is in use, by its id or a name, of its handler if it has one.
+func (i Image) usedBy(inUse sets.Set[string]) bool {
+	return inUse.Has(i.key()) ||
+		slices.ContainsFunc(i.Names, func(name string) bool {
+			return inUse.HasAny(cri.ImageOf(name, i.Handler), cri.ImageOf(name, anyHandler))
+		})
+}
+
+// anyHandler stands for the handlers of pods whose containers do not exist yet.
+const anyHandler = "*"
 
 // ImagePolicy says when unused images are removed.
 type ImagePolicy struct {

@@ -100,7 +100,8 @@ func newStore(t *testing.T, p ImagePolicy, registry metrics.KubeRegistry, names 
 		Disk: func(context.Context) (Disk, error) {
 			return Disk{1000, 1000 - s.other - uint64(100*len(s.images))}, nil
 		},
-		Remove: func(_ context.Context, id string) error {
+		Remove: func(_ context.Context, i Image) error {
+			id := i.key()
 			if s.stuck.Has(id) {
 				return errors.New("it is busy")
 			}
@@ -268,4 +269,21 @@ func TestImageFailures(t *testing.T) {
 	if !slices.Equal(s.events, want) {
 		t.Errorf("events %q, want %q", s.events, want)
 	}
+}
+
+// Images of one id that different runtime handlers have are used and removed one by one.
+func TestImagesOfHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t, ImagePolicy{High: 100, MaxAge: time.Hour}, nil)
+		for _, handler := range []string{"", "kata", "gvisor"} {
+			i := Image{ID: "a", Names: []string{"reg/a:1"}, Handler: handler, Size: 100}
+			s.images[i.key()] = i
+		}
+		s.inUse.Insert("a,kata")
+		_ = s.looks(t, 0)
+		_ = s.looks(t, 2*time.Hour, "a", "a,gvisor")
+		s.inUse.Delete("a,kata")
+		s.inUse.Insert("reg/a:1,*") // a pod whose container does not exist yet
+		_ = s.looks(t, 2*time.Hour)
+	})
 }

@@ -19,14 +19,14 @@ type Runtime interface {
 	ListImages(context.Context) ([]*runtimeapi.Image, error)
 	ImagesInUse(context.Context) (sets.Set[string], error)
 	ImageFilesystems(context.Context) (images, containers *runtimeapi.FilesystemUsage, err error)
-	RemoveImage(ctx context.Context, id string) error
+	RemoveImage(ctx context.Context, id, handler string) error
 }
 
 // Of sets what the runtime tells of its images. active returns the pods that are to run: their
 // images are in use before their containers exist.
 func (c ImagesConfig) Of(r Runtime, active func() []*v1.Pod) ImagesConfig {
-	c.Remove = r.RemoveImage
-	c.List = func(ctx context.Context) ([]Image, error) { return list(ctx, r) }
+	c.Remove = func(ctx context.Context, i Image) error { return r.RemoveImage(ctx, i.ID, i.Handler) }
+	c.List = func(ctx context.Context) ([]Image, error) { return list(ctx, r, c.Handlers) }
 	c.Disk = func(ctx context.Context) (Disk, error) { return disk(ctx, r) }
 	c.InUse = func(ctx context.Context) (sets.Set[string], error) {
 		used, err := r.ImagesInUse(ctx)
@@ -35,12 +35,16 @@ func (c ImagesConfig) Of(r Runtime, active func() []*v1.Pod) ImagesConfig {
 	return c
 }
 
-func list(ctx context.Context, r Runtime) ([]Image, error) {
+func list(ctx context.Context, r Runtime, handlers bool) ([]Image, error) {
 	all, err := r.ListImages(ctx)
 	out := make([]Image, 0, len(all))
 	for _, i := range all {
-		out = append(out, Image{ID: i.GetId(), Size: i.GetSize(), Pinned: i.GetPinned(),
-			Names: slices.Concat(i.GetRepoTags(), i.GetRepoDigests())})
+		one := Image{ID: i.GetId(), Size: i.GetSize(), Pinned: i.GetPinned(),
+			Names: slices.Concat(i.GetRepoTags(), i.GetRepoDigests())}
+		if handlers {
+			one.Handler = i.GetSpec().GetRuntimeHandler()
+		}
+		out = append(out, one)
 	}
 	return out, err
 }
@@ -48,13 +52,18 @@ func list(ctx context.Context, r Runtime) ([]Image, error) {
 // named returns the images that pods name, of containers and of volumes.
 func named(pods []*v1.Pod) sets.Set[string] {
 	out := sets.New[string]()
+	insert := func(image string) {
+		for _, name := range []string{image, cri.FullName(image)} {
+			out.Insert(name, cri.ImageOf(name, anyHandler))
+		}
+	}
 	for _, pod := range pods {
 		for c := range podspec.All(pod) {
-			out.Insert(c.Image, cri.FullName(c.Image))
+			insert(c.Image)
 		}
 		for _, v := range pod.Spec.Volumes {
 			if v.Image != nil {
-				out.Insert(v.Image.Reference, cri.FullName(v.Image.Reference))
+				insert(v.Image.Reference)
 			}
 		}
 	}

@@ -27,7 +27,7 @@ func (s imageStore) ImageFilesystems(context.Context) (images, _ *runtimeapi.Fil
 		FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: s.mountpoint}}, nil, nil
 }
 
-func (imageStore) RemoveImage(context.Context, string) error { return nil }
+func (imageStore) RemoveImage(context.Context, string, string) error { return nil }
 
 // Images are in use that the runtime uses, and those that active pods name, also by their full names
 // and in volumes; without a mount point the room is not known.

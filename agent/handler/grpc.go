@@ -2,6 +2,7 @@ package handler
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -16,6 +18,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 )
+
+// credentials returns those that a probe connects with: with TLS it does not ask who the server is.
+func (h *Handlers) credentials(a *v1.GRPCAction) credentials.TransportCredentials {
+	if h.cfg.TLS && ptr.Deref(a.Mode, v1.GRPCProbeModePlaintext) == v1.GRPCProbeModeTLS {
+		return credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})
+	}
+	return insecure.NewCredentials()
+}
 
 // health asks a server for the health of a service (gRPC Health Checking Protocol). Everything but
 // an answer is a failure.
@@ -27,7 +37,7 @@ func (h *Handlers) health(ctx context.Context, p *v1.Probe, t Target) Outcome {
 	}
 	conn, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithUserAgent("kube-probe/"+h.cfg.Version),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(h.credentials(a)),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			return h.dialer.DialContext(ctx, "tcp", address)

@@ -46,6 +46,9 @@ type Config struct {
 	Runtime Runtime
 	// Version is the version in User-Agent, "1.37".
 	Version string
+	// HTTP2 lets actions ask for HTTP/2 without TLS (H2CContainerProbe), and TLS lets gRPC probes ask for
+	// TLS (GRPCContainerProbeTLS); without, both fields of an action are ignored.
+	HTTP2, TLS bool
 }
 
 // Handlers carries out probes and hooks. It is safe for concurrent use.
@@ -53,14 +56,21 @@ type Handlers struct {
 	cfg    Config
 	dialer *net.Dialer
 	plain  http.RoundTripper // HTTP/1.1 without TLS
+	http2  http.RoundTripper // HTTP/2 without TLS; no server is asked whether it has it
 	secure http.RoundTripper
 }
 
 // New returns handlers.
 func New(cfg Config) *Handlers {
 	dialer := &net.Dialer{Control: lingerBriefly}
+	var unencrypted http.Protocols
+	unencrypted.SetUnencryptedHTTP2(true)
 	return &Handlers{
 		cfg: cfg, dialer: dialer, plain: roundTrip{dialer},
+		http2: &http.Transport{
+			DialContext: dialer.DialContext, Protocols: &unencrypted,
+			DisableKeepAlives: true, DisableCompression: true,
+		},
 		secure: &http.Transport{
 			// A probe asks whether the server answers, not who it is.
 			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},

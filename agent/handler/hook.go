@@ -64,21 +64,21 @@ func (h *Handlers) notify(ctx context.Context, a *v1.HTTPGetAction, t Target) (
 	if err != nil {
 		return "", err
 	}
-	err = h.send(request)
+	err = h.send(request, h.transport(a))
 	if err == nil || !strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
 		return "", err
 	}
 	without := request.Clone(ctx)
 	without.URL.Scheme = "http"
 	without.Header.Del("Authorization")
-	if h.send(without) != nil {
+	if h.send(without, h) != nil {
 		return "", err
 	}
 	return request.URL.Host, nil
 }
 
-func (h *Handlers) send(r *http.Request) error {
-	client := http.Client{Transport: h, CheckRedirect: stayOnHost}
+func (h *Handlers) send(r *http.Request, over http.RoundTripper) error {
+	client := http.Client{Transport: over, CheckRedirect: stayOnHost}
 	answer, err := client.Do(r)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 const (
@@ -33,7 +34,7 @@ func (h *Handlers) get(ctx context.Context, a *v1.HTTPGetAction, t Target) (Outc
 	if err != nil {
 		return Outcome{}, err
 	}
-	client := http.Client{Transport: h, CheckRedirect: stayOnHost}
+	client := http.Client{Transport: h.transport(a), CheckRedirect: stayOnHost}
 	answer, err := client.Do(request)
 	if err != nil {
 		return Outcome{Failure, messageOf(err)}, nil
@@ -104,6 +105,15 @@ func (h *Handlers) request(ctx context.Context, a *v1.HTTPGetAction, t Target, a
 	}
 	request.Host = header.Get("Host")
 	return request, nil
+}
+
+// transport returns what sends the requests of an action.
+func (h *Handlers) transport(a *v1.HTTPGetAction) http.RoundTripper {
+	wanted := ptr.Deref(a.Protocol, v1.HTTPProtocolHTTP1)
+	if h.cfg.HTTP2 && wanted == v1.HTTPProtocolHTTP2 && a.Scheme != v1.URISchemeHTTPS {
+		return h.http2
+	}
+	return h
 }
 
 // RoundTrip sends a request over a new connection.

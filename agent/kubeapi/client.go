@@ -9,9 +9,11 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 	kuberuntime "k8s.io/apimachinery/pkg/runtime"
+	clientfeatures "k8s.io/client-go/features"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/tracing"
 	"k8s.io/klog/v2"
@@ -32,6 +34,8 @@ type Config struct {
 	Registry metrics.KubeRegistry
 	// Tell records an event of the node; nil: nothing does.
 	Tell func(eventType, reason, message string)
+	// Gates are the node's; nil: those of client-go keep their defaults.
+	Gates featuregate.FeatureGate
 	// Tracer makes a span of each request and hands its context on; nil: neither.
 	Tracer trace.TracerProvider
 }
@@ -53,6 +57,9 @@ type Client struct {
 
 // New reads the kubeconfig. It sends nothing.
 func New(ctx context.Context, c Config) (*Client, error) {
+	if err := setFeatures(c.Gates); err != nil {
+		return nil, err
+	}
 	own, bootstrap, err := credentials(ctx, c)
 	if err != nil {
 		return nil, err
@@ -70,6 +77,24 @@ func New(ctx context.Context, c Config) (*Client, error) {
 		close(out.ready)
 	}
 	return out, out.connect(own, c.Kubelet)
+}
+
+// setFeatures gives client-go the node's gates about CBOR. All clients of a process have these in common.
+func setFeatures(gates featuregate.FeatureGate) error {
+	library, is := clientfeatures.FeatureGates().(interface {
+		Set(name clientfeatures.Feature, on bool) error
+	})
+	if gates == nil || !is {
+		return nil
+	}
+	for _, name := range []clientfeatures.Feature{
+		clientfeatures.ClientsAllowCBOR, clientfeatures.ClientsPreferCBOR,
+	} {
+		if err := library.Set(name, gates.Enabled(featuregate.Feature(name))); err != nil {
+			return fmt.Errorf("set feature gate %s of the clients: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // credentials returns how the node reaches the API server, and with what it requests its

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,9 +17,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/component-base/metrics"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
@@ -409,4 +412,52 @@ func TestRetryAfter(t *testing.T) {
 				want, err)
 		}
 	}
+}
+
+// Requests are in CBOR if the configuration says so and the gate allows it; otherwise they are JSON.
+func TestCBOR(t *testing.T) {
+	for allowed, want := range map[bool]string{false: "application/json", true: "application/cbor"} {
+		gates := featuregate.NewFeatureGate()
+		if err := gates.Add(map[featuregate.Feature]featuregate.FeatureSpec{
+			"ClientsAllowCBOR": {Default: allowed}, "ClientsPreferCBOR": {},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan string, 1)
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case got <- r.Header.Get("Content-Type"):
+			default:
+			}
+			w.WriteHeader(http.StatusNotFound)
+		}))
+		if err := setFeatures(gates); err != nil {
+			t.Fatal(err)
+		}
+		k := settings(false)
+		k.ContentType = "application/cbor"
+		own := &rest.Config{Host: s.URL}
+		tune(own, k)
+		client, err := kubernetes.NewForConfig(own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = client.CoreV1().Nodes().Create(t.Context(), &v1.Node{}, metav1.CreateOptions{})
+		if is := <-got; is != want {
+			t.Errorf("allowed %t: %s, want %s", allowed, is, want)
+		}
+		s.Close()
+		if err := setFeatures(featuregateOff()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// featuregateOff returns the gates about CBOR as they are by default.
+func featuregateOff() featuregate.FeatureGate {
+	gates := featuregate.NewFeatureGate()
+	_ = gates.Add(map[featuregate.Feature]featuregate.FeatureSpec{
+		"ClientsAllowCBOR": {}, "ClientsPreferCBOR": {},
+	})
+	return gates
 }

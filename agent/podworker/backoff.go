@@ -21,6 +21,8 @@ type BackOff struct {
 // Defaults of the back-off and of the times around it.
 const (
 	DefaultInitial = 10 * time.Second
+	// ReducedInitial is that of the gate ReduceDefaultCrashLoopBackOffDecay.
+	ReducedInitial = time.Second
 	DefaultMax     = 5 * time.Minute
 	DefaultReset   = 10 * time.Minute
 	DefaultRetry   = 10 * time.Second

@@ -19,9 +19,9 @@ const maxAPIPods = 5000
 // server, reports what is wrong, and drops pods whose names cannot be used on a node. It belongs to
 // one goroutine.
 type Screen struct {
-	claimsBring bool
-	ledger      ledger
-	judged      map[*v1.Pod]verdict
+	gates  Gates
+	ledger ledger
+	judged map[*v1.Pod]verdict
 }
 
 // verdict is the result for a pod, which is not written to any more.
@@ -30,11 +30,11 @@ type verdict struct {
 	pass bool
 }
 
-// NewScreen returns a Screen with its reports going to report, which must not block. With
-// claimsBring (the gate DRANodeAllocatableResources) what resource claims bring of CPUs, memory and
-// huge pages counts on this node.
-func NewScreen(claimsBring bool, report func(Problem)) *Screen {
-	return &Screen{claimsBring: claimsBring, ledger: ledger{report: report}}
+// NewScreen returns a Screen with its reports going to report, which must not block. With the gate
+// DRANodeAllocatableResources what resource claims bring of CPUs, memory and huge pages counts on this
+// node.
+func NewScreen(gates Gates, report func(Problem)) *Screen {
+	return &Screen{gates: gates, ledger: ledger{report: report}}
 }
 
 // Pass returns the pods to hand out, the oldest first. It checks only pods that it has not seen;
@@ -78,22 +78,25 @@ func (s *Screen) judge(p *v1.Pod) verdict {
 		len(validation.IsDNS1123Label(p.Namespace)) > 0 {
 		return verdict{why: "metadata.name or metadata.namespace is none that an API server gives"}
 	}
-	setDefaults(p) // as an API server does
-	if !s.claimsBring {
+	setDefaults(p, s.gates) // as an API server does
+	if !s.gates.on("DRANodeAllocatableResources") {
 		p.Status.NodeAllocatableResourceClaimStatuses = nil
 	}
 	if ended := p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed; ended {
 		return verdict{pass: true}
 	}
-	return verdict{why: Flaw(p), pass: true}
+	return verdict{why: Flaw(p, s.gates), pass: true}
 }
 
 // Flaw says which rule that the node relies on a pod of the API server breaks; "" if none. Such a
 // pod is refused in admission, so that its status says why.
-func Flaw(p *v1.Pod) string {
+func Flaw(p *v1.Pod, gates Gates) string {
 	checked := *p
+	known := func(gate string) bool { // the API server's own gate has let it pass, and it is harmless
+		return gate == tolerationGate || gates.on(gate)
+	}
 	checked.Spec.EphemeralContainers = nil // a running pod gets them later
-	if errs := validatePod(&checked); len(errs) > 0 {
+	if errs := validatePod(&checked, known); len(errs) > 0 {
 		return oneLine(errs)
 	}
 	return ""

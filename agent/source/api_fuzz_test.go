@@ -29,14 +29,14 @@ func FuzzScreen(f *testing.F) {
 			return
 		}
 		var told []Problem
-		screen := NewScreen(false, func(p Problem) { told = append(told, p) })
+		screen := NewScreen(nil, func(p Problem) { told = append(told, p) })
 		passed := screen.Pass([]*v1.Pod{pod})
 		for _, p := range passed {
 			if strings.ContainsAny(string(p.UID)+p.Name+p.Namespace, "/\\\x00 ") || p.UID == "" ||
 				strings.Trim(string(p.UID), ".") == "" {
 				t.Errorf("unsafe: %q %q %q", p.UID, p.Name, p.Namespace)
 			}
-			if first, again := Flaw(p), Flaw(p.DeepCopy()); first != again {
+			if first, again := Flaw(p, nil), Flaw(p.DeepCopy(), nil); first != again {
 				t.Errorf("%q, and then %q", first, again)
 			}
 		}

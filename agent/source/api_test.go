@@ -12,7 +12,7 @@ import (
 func TestClaimsBringByGate(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		pod := podtest.New("p", podtest.Containers("a"), podtest.Brings([]string{"a"}, "cpu=1", "", ""))
-		out := NewScreen(on, func(Problem) {}).Pass([]*v1.Pod{pod})
+		out := NewScreen(func(string) bool { return on }, func(Problem) {}).Pass([]*v1.Pod{pod})
 		if len(out) != 1 || (len(out[0].Status.NodeAllocatableResourceClaimStatuses) > 0) != on {
 			t.Errorf("gate %v: %v", on, out)
 		}

@@ -7,13 +7,19 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/topology/podspec"
 )
 
+// Gates reports whether a feature gate is on; nil: none is.
+type Gates func(gate string) bool
+
+func (g Gates) on(gate string) bool { return g != nil && g(gate) }
+
 // setDefaults sets the defaults of the API server that the node depends on.
-func setDefaults(pod *v1.Pod) {
+func setDefaults(pod *v1.Pod, gates Gates) {
 	s := &pod.Spec
 	unset(&s.RestartPolicy, v1.RestartPolicyAlways)
 	unset(&s.DNSPolicy, v1.DNSClusterFirst)
@@ -28,7 +34,7 @@ func setDefaults(pod *v1.Pod) {
 		defaultVolume(&s.Volumes[i].VolumeSource)
 	}
 	if s.Resources != nil {
-		defaultPodResources(s)
+		defaultPodResources(pod, gates.on("PodLevelResourcesFixDefaulting"))
 	}
 	roundToMilli(s.Overhead)
 }
@@ -134,25 +140,61 @@ func defaultFieldRef(ref *v1.ObjectFieldSelector) {
 	}
 }
 
-// defaultPodResources sets missing pod-level requests for pod-level limits: the sum over the
-// containers, or the limit if no container requests the resource.
-func defaultPodResources(s *v1.PodSpec) {
-	r := s.Resources
+// defaultPodResources completes what is set for the pod as a whole: limits of huge pages by those of the
+// containers, requests by those of the containers or else by the limits, and, if limits, the limits of
+// what all containers have limits of.
+func defaultPodResources(pod *v1.Pod, limits bool) {
+	r := pod.Spec.Resources
 	roundToMilli(r.Limits)
 	roundToMilli(r.Requests)
-	sum := v1.ResourceList{}
-	for _, c := range s.Containers {
-		for name, q := range c.Resources.Requests {
-			total := sum[name]
-			total.Add(q)
-			sum[name] = total
+	if len(r.Limits)+len(r.Requests) == 0 {
+		return
+	}
+	sum := supported(resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{}))
+	maps.DeleteFunc(sum, func(name v1.ResourceName, _ resource.Quantity) bool {
+		_, requested := r.Requests[name]
+		return requested || !isHugePages(name)
+	})
+	if r.Limits = fillFrom(r.Limits, sum); len(r.Limits) == 0 && !limits {
+		return
+	}
+	asked := supported(resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{}))
+	maps.DeleteFunc(asked, func(name v1.ResourceName, _ resource.Quantity) bool {
+		return isHugePages(name) // never overcommitted, so the limit is the request
+	})
+	r.Requests = fillFrom(fillFrom(r.Requests, asked), supported(maps.Clone(r.Limits)))
+	if limits {
+		r.Limits = fillFrom(r.Limits, podLimits(pod))
+	}
+}
+
+// podLimits returns limits of the pod by those of its containers, of what every container has a limit
+// of: their sum, or what the pod requests if that is more.
+func podLimits(pod *v1.Pod) v1.ResourceList {
+	out := resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{})
+	for name, requested := range pod.Spec.Resources.Requests {
+		if sum, has := out[name]; has && requested.Cmp(sum) > 0 {
+			out[name] = requested
 		}
 	}
-	maps.DeleteFunc(sum, func(name v1.ResourceName, _ resource.Quantity) bool {
-		_, limited := r.Limits[name]
-		return !limited
+	maps.DeleteFunc(out, func(name v1.ResourceName, _ resource.Quantity) bool {
+		_, requested := pod.Spec.Resources.Requests[name]
+		for c := range podspec.Containers(pod) {
+			if _, limited := c.Resources.Limits[name]; !limited {
+				return true
+			}
+		}
+		return !requested
 	})
-	r.Requests = fillFrom(fillFrom(r.Requests, sum), r.Limits)
+	return supported(out)
+}
+
+// supported leaves what can be set for a pod as a whole.
+func supported(list v1.ResourceList) v1.ResourceList {
+	maps.DeleteFunc(list, func(name v1.ResourceName, _ resource.Quantity) bool {
+		return !resourcehelper.IsSupportedPodLevelResource(name)
+	})
+	return list
 }
 
 // fillFrom adds entries of defaults that list lacks.

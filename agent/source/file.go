@@ -26,6 +26,7 @@ type FileConfig struct {
 	Every time.Duration
 	// Strict refuses manifests with unknown fields, which are otherwise ignored.
 	Strict bool
+	Gates  Gates
 	// Report receives problems; nil ignores them. It must not block.
 	Report func(Problem)
 }

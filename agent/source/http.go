@@ -28,6 +28,7 @@ type HTTPConfig struct {
 	Every time.Duration
 	// Strict refuses answers with unknown fields, which are otherwise ignored.
 	Strict bool
+	Gates  Gates
 	// Report receives problems; nil ignores them. It must not block.
 	Report func(Problem)
 }
@@ -177,7 +178,7 @@ func (h *HTTP) findings() []finding {
 }
 
 func (h *HTTP) origin() origin {
-	return origin{node: h.c.Node, source: HTTPSource, place: h.c.URL}
+	return origin{node: h.c.Node, source: HTTPSource, place: h.c.URL, gates: h.c.Gates}
 }
 
 func (h *HTTP) get(ctx context.Context) ([]byte, error) {

@@ -134,12 +134,12 @@ func TestUnknownFields(t *testing.T) {
 			!strings.HasPrefix(err.Error(), "--refuse-unknown-fields: ") {
 			t.Errorf("%s: %v", name, err)
 		}
-		m, err := Read([]byte(text), false)
+		m, err := Read([]byte(text), false, nil)
 		if err != nil || len(m.Warnings) != 1 ||
 			!strings.HasPrefix(m.Warnings[0], "ignored field: ") {
 			t.Errorf("%s: read with %q, %v", name, m.Warnings, err)
 		}
-		if _, err := Read([]byte(text), true); err == nil ||
+		if _, err := Read([]byte(text), true, nil); err == nil ||
 			!strings.HasPrefix(err.Error(), "--refuse-unknown-fields: ") {
 			t.Errorf("%s: read: %v", name, err)
 		}

@@ -102,6 +102,7 @@ type origin struct {
 	source string // FileSource or HTTPSource
 	// place is the path or the URL.
 	place string
+	gates Gates
 }
 
 // pod turns a decoded manifest into a pod as the API would store it, or refuses it.
@@ -138,8 +139,8 @@ func (o origin) pod(p *v1.Pod) error {
 			Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
 	}
 	p.Status = v1.PodStatus{Phase: v1.PodPending}
-	setDefaults(p)
-	if errs := validatePod(p); len(errs) > 0 {
+	setDefaults(p, o.gates)
+	if errs := validatePod(p, o.gates); len(errs) > 0 {
 		return refuse(FailedValidation, "%s", oneLine(errs))
 	}
 	if what := apiReference(p); what != "" {

@@ -25,15 +25,16 @@ type Manifest struct {
 	Warnings []string
 
 	strict bool
+	gates  Gates
 }
 
 // Read reads pods for a query; they will not run. It accepts any number of YAML or JSON documents,
 // each a Pod, a List or PodList, or a workload, whose pod template counts once, and ResourceClaims and
 // ResourceSlices beside them. Pods are checked and get defaults as those of manifest files do, but keep
 // their names, and the claims that their status names. If strict, unknown fields of pods are refused
-// instead of ignored.
-func Read(data []byte, strict bool) (Manifest, error) {
-	m := Manifest{strict: strict}
+// instead of ignored. gates are the node's.
+func Read(data []byte, strict bool, gates Gates) (Manifest, error) {
+	m := Manifest{strict: strict, gates: gates}
 	docs, err := strictyaml.Split(data)
 	if err != nil {
 		return m, refuse(InvalidManifest, "the manifest %v", err)
@@ -196,8 +197,8 @@ func (m *Manifest) pod(raw []byte, at string) error {
 	p.UID = types.UID(fmt.Sprintf("asked-%d", len(m.Pods)))
 	p.Status = v1.PodStatus{Phase: v1.PodPending, ResourceClaimStatuses: p.Status.ResourceClaimStatuses,
 		ExtendedResourceClaimStatus: p.Status.ExtendedResourceClaimStatus}
-	setDefaults(p)
-	if errs := validatePod(p); len(errs) > 0 {
+	setDefaults(p, m.gates)
+	if errs := validatePod(p, m.gates); len(errs) > 0 {
 		return refuse(FailedValidation, "%s%s", at, oneLine(errs))
 	}
 	if what := apiReference(p); what != "" {

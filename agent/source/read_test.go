@@ -38,7 +38,7 @@ func TestRead(t *testing.T) {
 		"secret": {pod("a")[:len(pod("a"))-2] + ", imagePullSecrets: [{name: s}]}\n",
 			[]string{"default/a"}, "it refers to secrets"},
 	} {
-		m, err := Read([]byte(tc.text), false)
+		m, err := Read([]byte(tc.text), false, nil)
 		var got []string
 		for _, p := range m.Pods {
 			got = append(got, p.Namespace+"/"+p.Name)
@@ -75,7 +75,7 @@ func TestReadRefuses(t *testing.T) {
 		"invalid": {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n" +
 			"spec: {containers: [{name: A_, image: a}]}\n", "spec.containers[0].name"},
 	} {
-		m, err := Read([]byte(tc.text), false)
+		m, err := Read([]byte(tc.text), false, nil)
 		if err == nil || !strings.Contains(err.Error(), tc.want) ||
 			len(m.Pods) > 0 {
 			t.Errorf("%s: %v, %v; want an error with %q", name, m.Pods, err, tc.want)

@@ -55,6 +55,7 @@ type outcome struct {
 type reader struct {
 	node   string
 	strict bool
+	gates  Gates
 	bytes  func(path string) (content, error)
 	large  chan struct{} // capacity 1
 	// patience is the constant, except in tests.
@@ -63,7 +64,7 @@ type reader struct {
 
 func newReader(c FileConfig) *reader {
 	return &reader{
-		node: c.Node, strict: c.Strict, bytes: readManifest, large: make(chan struct{}, 1),
+		node: c.Node, strict: c.Strict, gates: c.Gates, bytes: readManifest, large: make(chan struct{}, 1),
 		patience: patience,
 	}
 }
@@ -101,7 +102,7 @@ func (r *reader) read(of *reading) outcome {
 }
 
 func (r *reader) origin(path string) origin {
-	return origin{node: r.node, source: FileSource, place: path}
+	return origin{node: r.node, source: FileSource, place: path, gates: r.gates}
 }
 
 // complete reports whether a new entry already has its content: links have, files are being

@@ -7,6 +7,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -17,7 +18,7 @@ import (
 
 // validatePod checks those of the API's rules for new pods that the node relies on. The pod has its
 // defaults. Errors have paths from the root of the pod.
-func validatePod(pod *v1.Pod) field.ErrorList {
+func validatePod(pod *v1.Pod, gates Gates) field.ErrorList {
 	if errs := validateSize(pod, field.NewPath("spec")); len(errs) > 0 {
 		return errs
 	}
@@ -29,9 +30,9 @@ func validatePod(pod *v1.Pod) field.ErrorList {
 	volumes := validateVolumes(pod.Spec.Volumes, spec.child("volumes"))
 	validateContainers(&pod.Spec, volumes, spec)
 	validateHostPorts(&pod.Spec, spec)
-	validateSpec(&pod.Spec, spec)
+	validateSpec(&pod.Spec, spec, gates)
 	validateDNS(&pod.Spec, spec)
-	validatePodSecurity(&pod.Spec, spec)
+	validatePodSecurity(&pod.Spec, spec, gates)
 	validateAmounts(pod.Spec.Overhead, spec.child("overhead"))
 	if pod.Spec.Resources != nil {
 		validateResources(pod.Spec.Resources, spec.child("resources"))
@@ -53,7 +54,7 @@ func validateUID(pod *v1.Pod, at place) {
 	}
 }
 
-func validateSpec(s *v1.PodSpec, at place) {
+func validateSpec(s *v1.PodSpec, at place, gates Gates) {
 	oneOf(at.child("restartPolicy"), s.RestartPolicy, v1.RestartPolicyAlways,
 		v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
 	at.child("terminationGracePeriodSeconds").between(*s.TerminationGracePeriodSeconds, 0,
@@ -87,13 +88,25 @@ func validateSpec(s *v1.PodSpec, at place) {
 	if len(s.SchedulingGates) > 0 {
 		at.child("schedulingGates").forbid("the pod is on its node already")
 	}
-	validateTolerations(s.Tolerations, at.child("tolerations"))
+	validateTolerations(s.Tolerations, at.child("tolerations"), gates.on(tolerationGate))
 }
 
-func validateTolerations(tolerations []v1.Toleration, at place) {
+// tolerationGate lets tolerations compare numbers.
+const tolerationGate = "TaintTolerationComparisonOperators"
+
+func validateTolerations(tolerations []v1.Toleration, at place, compares bool) {
+	operators := []v1.TolerationOperator{"", v1.TolerationOpEqual, v1.TolerationOpExists}
+	if compares {
+		operators = append(operators, v1.TolerationOpLt, v1.TolerationOpGt)
+	}
 	for i, t := range tolerations {
 		at := at.index(i)
-		oneOf(at.child("operator"), t.Operator, "", v1.TolerationOpEqual, v1.TolerationOpExists)
+		oneOf(at.child("operator"), t.Operator, operators...)
+		if compares && (t.Operator == v1.TolerationOpLt || t.Operator == v1.TolerationOpGt) {
+			if _, err := strconv.ParseInt(t.Value, 10, 64); err != nil {
+				at.child("value").invalid(t.Value, "must be a whole number")
+			}
+		}
 		oneOf(at.child("effect"), t.Effect, "", v1.TaintEffectNoSchedule,
 			v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute)
 		if t.Key == "" && t.Operator != v1.TolerationOpExists {
@@ -136,11 +149,12 @@ func validateIP(at place, ip string) {
 	}
 }
 
-func validatePodSecurity(s *v1.PodSpec, at place) {
+func validatePodSecurity(s *v1.PodSpec, at place, gates Gates) {
 	if s.HostPID && s.ShareProcessNamespace != nil && *s.ShareProcessNamespace {
 		at.child("shareProcessNamespace").forbid("cannot be true together with hostPID")
 	}
-	if s.HostUsers != nil && !*s.HostUsers && (s.HostNetwork || s.HostPID || s.HostIPC) {
+	networks := s.HostNetwork && !gates.on("UserNamespacesHostNetworkSupport")
+	if s.HostUsers != nil && !*s.HostUsers && (networks || s.HostPID || s.HostIPC) {
 		at.child("hostUsers").forbid("cannot be false together with hostNetwork, hostPID or hostIPC")
 	}
 	sc, at := s.SecurityContext, at.child("securityContext")

@@ -54,6 +54,8 @@ type Node struct {
 	HostIPs []string // primary first
 	// Handlers are the runtime's handlers.
 	Handlers []cri.RuntimeHandler
+	// ImageRefs tells which images are mounted as volumes (ImageVolumeWithDigest).
+	ImageRefs bool
 }
 
 // Stopping says how far the pod's termination has come, and why the pod is ended.

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -54,5 +55,38 @@ func TestRecalled(t *testing.T) {
 	if again := Generate(in); !cmp.Equal(own, again, cmp.Comparer(
 		func(a, b time.Time) bool { return a.Equal(b) })) {
 		t.Error("what it was made of has changed")
+	}
+}
+
+// What probes found in an earlier run is not taken over; what no probe found stays.
+func TestUnproven(t *testing.T) {
+	pod := makePod("Always side~ | db none web")
+	pod.Spec.InitContainers[0].StartupProbe = &v1.Probe{}
+	pod.Spec.Containers[0].ReadinessProbe = &v1.Probe{}
+	pod.Spec.Containers[2].LivenessProbe = &v1.Probe{}
+	in := Input{Pod: pod, Facts: Facts{Observed: observe("sandbox db none web side")}, Now: at(50)}
+	told := Generate(in)
+	for _, c := range ByContainer(&told) {
+		c.Started, c.Ready = ptr.To(true), true
+	}
+	before := told.DeepCopy()
+	got := Unproven(pod, told)
+	for name, want := range map[string]string{
+		"side": "false false", "db": "true false", "none": "true true", "web": "true true",
+	} {
+		c := ByContainer(&got)[name]
+		if is := fmt.Sprint(*c.Started, c.Ready); is != want {
+			t.Errorf("%s: started, ready: %s, want %s", name, is, want)
+		}
+	}
+	if ready := conditionOf(got, v1.PodReady); ready.Status != v1.ConditionFalse {
+		t.Errorf("the pod is ready: %+v", ready)
+	}
+	if diff := cmp.Diff(*before, told); diff != "" {
+		t.Errorf("what was reported has changed:\n%s", diff)
+	}
+	told.Phase = v1.PodSucceeded
+	if diff := cmp.Diff(told, Unproven(pod, told)); diff != "" {
+		t.Errorf("of a pod that has ended:\n%s", diff)
 	}
 }

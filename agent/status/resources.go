@@ -2,6 +2,7 @@ package status
 
 import (
 	"cmp"
+	"path"
 	"slices"
 	"time"
 
@@ -88,6 +89,16 @@ func (in Input) mayHave(handler string) bool {
 }
 
 // volumeMounts describes the mounts of a container as they are or will be made (KEP-3857).
+// imageAt returns the runtime's name of the image that the newest run of a container has mounted there;
+// "": none, or it is not to be told.
+func (in Input) imageAt(container, mountPath string) string {
+	records := in.derived.records[container]
+	if !in.Node.ImageRefs || len(records) == 0 {
+		return ""
+	}
+	return records[0].Applied.Images[path.Clean("/"+mountPath)]
+}
+
 func volumeMounts(in Input, c *v1.Container) (out []v1.VolumeMountStatus) {
 	for _, m := range c.VolumeMounts {
 		s := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
@@ -97,6 +108,9 @@ func volumeMounts(in Input, c *v1.Container) (out []v1.VolumeMountStatus) {
 				mode = v1.RecursiveReadOnlyEnabled
 			}
 			s.RecursiveReadOnly = &mode
+		}
+		if ref := in.imageAt(c.Name, m.MountPath); ref != "" {
+			s.VolumeStatus = &v1.VolumeStatus{Image: &v1.ImageVolumeStatus{ImageRef: ref}}
 		}
 		out = append(out, s)
 	}

@@ -195,3 +195,26 @@ func TestUserAndMounts(t *testing.T) {
 		t.Errorf("of a container that was lost is told %+v", s)
 	}
 }
+
+// With the gate a mount of an image says which image it is, as the runtime names it.
+func TestImagesOfVolumesAreTold(t *testing.T) {
+	for _, gate := range []bool{false, true} {
+		pod := makePod("Always web")
+		pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{
+			{Name: "model", MountPath: "/model/"}, {Name: "data", MountPath: "/data"}}
+		observed := observe("sandbox web")
+		observed.Containers[0].Applied.Images = map[string]string{"/model": "sha256:abc"}
+		got := Generate(Input{Pod: pod, Facts: Facts{Observed: observed}, Now: at(50),
+			Node: Node{Runtime: "sim", ImageRefs: gate}}).ContainerStatuses[0].VolumeMounts
+		var refs []string
+		for _, m := range got {
+			if m.VolumeStatus != nil {
+				refs = append(refs, m.Name+"="+m.VolumeStatus.Image.ImageRef)
+			}
+		}
+		want := map[bool]string{false: "[]", true: "[model=sha256:abc]"}[gate]
+		if is := fmt.Sprint(refs); is != want {
+			t.Errorf("gate %t: %s, want %s", gate, is, want)
+		}
+	}
+}

@@ -22,14 +22,15 @@ func images() plugin {
 	}
 }
 
-func imageMount(m *runtimeapi.Mount, pod *v1.Pod, u used, image string) error {
-	named := u.volume.Image.Reference
+func imageMount(m *runtimeapi.Mount, pod *v1.Pod, u used, start Start) error {
+	named, image := u.volume.Image.Reference, start.Images[u.volume.Name]
 	if image == "" {
 		return fmt.Errorf("image %q is not there yet", named)
 	}
 	m.HostPath, m.Readonly = "", true
 	m.Image = &runtimeapi.ImageSpec{
 		Image: image, UserSpecifiedImage: named, Annotations: pod.Annotations,
+		RuntimeHandler: start.ImageHandler,
 	}
 	return nil
 }

@@ -27,6 +27,8 @@ type Start struct {
 	RecursiveReadOnly bool
 	// Images has the runtime's names of the images of image volumes, by volume.
 	Images map[string]string
+	// ImageHandler is the runtime handler that they are for; "": none in particular.
+	ImageHandler string
 }
 
 // containers gives containers what they have of their pods' volumes, and keeps what they leave.
@@ -138,7 +140,7 @@ func (c containers) volumeMount(
 		return nil, err
 	case u.plugin.mount != nil:
 		out.ImageSubPath = path
-		return out, u.plugin.mount(out, m.pod, u, start.Images[u.volume.Name])
+		return out, u.plugin.mount(out, m.pod, u, start)
 	case path == "":
 		return out, nil
 	}

@@ -33,7 +33,7 @@ type plugin struct {
 	path func(u used) string
 	// mount makes m a mount that the runtime makes, from its own name of the volume's image; nil:
 	// m mounts path.
-	mount func(m *runtimeapi.Mount, pod *v1.Pod, u used, image string) error
+	mount func(m *runtimeapi.Mount, pod *v1.Pod, u used, start Start) error
 	// facts returns what follows from the volume's source; nil: nothing.
 	facts func(u used) facts
 	// block: containers have it as a device, and cannot mount it.

@@ -200,7 +200,7 @@ func (f *fitFlags) place(cmd *cobra.Command, manifest []byte, agentFlags *config
 	if err != nil {
 		return fit.Answer{}, err
 	}
-	read, err := source.Read(manifest, cfg.RefuseUnknownFields)
+	read, err := source.Read(manifest, cfg.RefuseUnknownFields, cfg.Enabled)
 	if err != nil {
 		return fit.Answer{}, err
 	}

@@ -8,16 +8,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// notYet is the gate of fields that have no effect in any case.
-const notYet = ""
-
 // fileOwners is the gate of the owners of files that the agent writes into volumes (KEP-5936).
 const fileOwners = "AtomicWriteVolumeUserFields"
 
 // gated has the gate without which a field of volumes and containers has no effect, by type and field.
 var gated = map[string]string{
-	"HTTPGetAction.protocol": notYet,
-	"GRPCAction.mode":        notYet,
+	"HTTPGetAction.protocol": "H2CContainerProbe",
+	"GRPCAction.mode":        "GRPCContainerProbeTLS",
 
 	"EmptyDirVolumeSource.mode":           "EmptyDirVolumeMode",
 	"SecretVolumeSource.defaultUser":      fileOwners,
@@ -30,6 +27,12 @@ var gated = map[string]string{
 	"PodCertificateProjection.user":      fileOwners,
 	"ServiceAccountTokenProjection.user": fileOwners,
 	"ClusterTrustBundleProjection.user":  fileOwners,
+}
+
+// usual has the values of such fields that mean nothing else than an unset one.
+var usual = map[string]string{
+	"HTTPGetAction.protocol": string(v1.HTTPProtocolHTTP1),
+	"GRPCAction.mode":        string(v1.GRPCProbeModePlaintext),
 }
 
 // WithoutEffect returns the set fields deep in the pod's volumes and containers that have no effect
@@ -82,13 +85,19 @@ func (w *ignoredFields) look(v reflect.Value, at string) {
 			if name != "" {
 				inside += "." + name
 			}
-			gate, is := gated[v.Type().Name()+"."+name]
+			full := v.Type().Name() + "." + name
+			gate, is := gated[full]
 			switch {
-			case is && !v.Field(i).IsZero() && (gate == notYet || !w.enabled(gate)):
+			case is && !v.Field(i).IsZero() && !w.enabled(gate) && !isUsual(full, v.Field(i)):
 				w.found = append(w.found, inside)
 			case f.IsExported():
 				w.look(v.Field(i), inside)
 			}
 		}
 	}
+}
+
+// isUsual reports whether the field, a pointer to a text, has its usual value.
+func isUsual(full string, v reflect.Value) bool {
+	return usual[full] != "" && v.Kind() == reflect.Pointer && v.Elem().String() == usual[full]
 }

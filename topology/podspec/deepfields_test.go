@@ -21,6 +21,10 @@ func TestFieldsWithoutEffect(t *testing.T) {
 		},
 		Containers: []v1.Container{{Name: "c", VolumeMounts: []v1.VolumeMount{
 			{Name: "plain"}, {Name: "e", BindMountOptions: []string{"noexec"}}},
+			StartupProbe: &v1.Probe{ProbeHandler: v1.ProbeHandler{
+				HTTPGet: &v1.HTTPGetAction{Protocol: ptr.To(v1.HTTPProtocolHTTP1)}}},
+			ReadinessProbe: &v1.Probe{ProbeHandler: v1.ProbeHandler{
+				GRPC: &v1.GRPCAction{Mode: ptr.To(v1.GRPCProbeModePlaintext)}}},
 			LivenessProbe: &v1.Probe{ProbeHandler: v1.ProbeHandler{
 				GRPC: &v1.GRPCAction{Port: 1, Mode: ptr.To(v1.GRPCProbeModeTLS)}}}}},
 	}}

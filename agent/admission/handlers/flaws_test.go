@@ -16,12 +16,12 @@ func TestFlaws(t *testing.T) {
 		TerminationGracePeriodSeconds: new(int64), SecurityContext: &v1.PodSecurityContext{},
 	}}
 	bad.Annotations = map[string]string{source.AnnotationSource: source.APISource}
-	got := Flaws(decide.Attempt{Pod: bad})
+	got := Flaws(nil)(decide.Attempt{Pod: bad})
 	if got == nil || got.Reason != source.FailedValidation || got.Message == "" || got.Wait {
 		t.Errorf("a pod without a name, a UID and containers: %+v", got)
 	}
 	bad.Annotations[source.AnnotationSource] = source.FileSource
-	if got := Flaws(decide.Attempt{Pod: bad}); got != nil {
+	if got := Flaws(nil)(decide.Attempt{Pod: bad}); got != nil {
 		t.Errorf("a static pod: %+v", got)
 	}
 }

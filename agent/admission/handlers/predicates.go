@@ -58,18 +58,21 @@ func Affinity(a decide.Attempt) *decide.Refusal {
 		Stale: decide.StaleNode}
 }
 
-// Taints refuses pods that a taint with the effect NoExecute would drive off. Static pods stay.
-func Taints(a decide.Attempt) *decide.Refusal {
-	if a.Node == nil || podspec.IsStatic(a.Pod) {
-		return nil
+// Taints refuses pods that a taint with the effect NoExecute would drive off. Static pods stay. If
+// compares, tolerations may compare numbers (TaintTolerationComparisonOperators).
+func Taints(compares bool) decide.Handler {
+	return func(a decide.Attempt) *decide.Refusal {
+		if a.Node == nil || podspec.IsStatic(a.Pod) {
+			return nil
+		}
+		_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(),
+			a.Node.Spec.Taints, a.Pod.Spec.Tolerations,
+			func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }, compares)
+		if !untolerated {
+			return nil
+		}
+		return &decide.Refusal{Reason: ReasonTaints, Message: predicateTaints, Late: true}
 	}
-	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(),
-		a.Node.Spec.Taints, a.Pod.Spec.Tolerations,
-		func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }, false)
-	if !untolerated {
-		return nil
-	}
-	return &decide.Refusal{Reason: ReasonTaints, Message: predicateTaints, Late: true}
 }
 
 // Ports refuses pods that take a port of the host which another pod has. If all of those go, the

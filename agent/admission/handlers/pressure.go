@@ -14,21 +14,25 @@ import (
 
 // Pressure refuses pods while memory, a disk or PIDs of the node are short. Critical pods pass. If
 // memory alone is short, only BestEffort pods that do not tolerate its taint are refused: they would be
-// the first to be evicted.
-func Pressure(a decide.Attempt) *decide.Refusal {
-	short := a.State.Pressure
-	if len(short) == 0 || podspec.IsCritical(a.Pod) {
-		return nil
+// the first to be evicted. If compares, tolerations may
+// compare numbers (TaintTolerationComparisonOperators).
+func Pressure(compares bool) decide.Handler {
+	return func(a decide.Attempt) *decide.Refusal {
+		short := a.State.Pressure
+		if len(short) == 0 || podspec.IsCritical(a.Pod) {
+			return nil
+		}
+		memory := len(short) == 1 && short[0] == v1.NodeMemoryPressure
+		if memory && (podspec.QOSClass(a.Pod) != v1.PodQOSBestEffort ||
+			toleratesMemoryPressure(a.Pod, compares)) {
+			return nil
+		}
+		return &decide.Refusal{Reason: status.ReasonEvicted,
+			Message: fmt.Sprintf("The node had condition: %v. ", short)}
 	}
-	memory := len(short) == 1 && short[0] == v1.NodeMemoryPressure
-	if memory && (podspec.QOSClass(a.Pod) != v1.PodQOSBestEffort || toleratesMemoryPressure(a.Pod)) {
-		return nil
-	}
-	return &decide.Refusal{Reason: status.ReasonEvicted,
-		Message: fmt.Sprintf("The node had condition: %v. ", short)}
 }
 
-func toleratesMemoryPressure(pod *v1.Pod) bool {
+func toleratesMemoryPressure(pod *v1.Pod, compares bool) bool {
 	return corev1helpers.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations,
-		&v1.Taint{Key: v1.TaintNodeMemoryPressure, Effect: v1.TaintEffectNoSchedule}, false)
+		&v1.Taint{Key: v1.TaintNodeMemoryPressure, Effect: v1.TaintEffectNoSchedule}, compares)
 }

@@ -57,7 +57,7 @@ func TestPressure(t *testing.T) {
 		{"disk and memory, tolerant", tolerant, []v1.NodeConditionType{disk, memory},
 			"The node had condition: [DiskPressure MemoryPressure]. "},
 	} {
-		got := Pressure(decide.Attempt{Pod: tc.pod, State: node.State{Pressure: tc.short}})
+		got := Pressure(false)(decide.Attempt{Pod: tc.pod, State: node.State{Pressure: tc.short}})
 		switch {
 		case got == nil && tc.want != "":
 			t.Errorf("%s: passes; want %q", tc.name, tc.want)

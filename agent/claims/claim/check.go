@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/numalet/numalet/deviceplugin/dra"
 )
@@ -16,16 +16,16 @@ import (
 // errUnallocated: the scheduler has not chosen devices for the claim.
 var errUnallocated = errors.New("not allocated")
 
-// Check says why the pod may not use the claim that it refers to, or not yet.
-func Check(pod *v1.Pod, ref Ref, c *resourcev1.ResourceClaim) error {
+// Check says why the pod may not use the claim that it refers to, or not yet. If groups, a claim may
+// belong to, and be reserved for, the PodGroup that the pod is in (DRAWorkloadResourceClaims).
+func Check(pod *v1.Pod, ref Ref, c *resourcev1.ResourceClaim, groups bool) error {
+	if ref.Owned {
+		if err := resourceclaim.IsForPod(pod, c, groups); err != nil {
+			return err
+		}
+	}
 	switch {
-	case ref.Owned && c.Namespace != pod.Namespace:
-		return fmt.Errorf("ResourceClaim %s/%s is not in the same namespace as Pod %s/%s",
-			c.Namespace, c.Name, pod.Namespace, pod.Name)
-	case ref.Owned && !metav1.IsControlledBy(c, pod):
-		return fmt.Errorf("ResourceClaim %s/%s was not created for Pod %s/%s (Pod is not owner)",
-			c.Namespace, c.Name, pod.Namespace, pod.Name)
-	case !reserved(pod, c):
+	case !resourceclaim.IsReservedForPod(pod, c, groups):
 		return fmt.Errorf("pod %s (%s) is not allowed to use ResourceClaim %s (%s)",
 			pod.Name, pod.UID, ref.Name, c.UID)
 	case c.Status.Allocation == nil:
@@ -33,11 +33,6 @@ func Check(pod *v1.Pod, ref Ref, c *resourcev1.ResourceClaim) error {
 	default:
 		return nil
 	}
-}
-
-func reserved(pod *v1.Pod, c *resourcev1.ResourceClaim) bool {
-	return slices.ContainsFunc(c.Status.ReservedFor,
-		func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == pod.UID })
 }
 
 // UseOf returns the pod's use of an allocated claim.

@@ -152,15 +152,46 @@ func TestCheck(t *testing.T) {
 	} {
 		c := allocated()
 		change(c)
-		err := Check(pod, Ref{"made", "p-made-x", true}, c)
+		err := Check(pod, Ref{"made", "p-made-x", true}, c, false)
 		if got := fmt.Sprint(err); got != want && (err != nil || want != "") {
 			t.Errorf("%s, want %q", got, want)
 		}
 	}
 	c := allocated()
 	c.OwnerReferences = nil
-	if err := Check(pod, Ref{"named", "p-made-x", false}, c); err != nil {
+	if err := Check(pod, Ref{"named", "p-made-x", false}, c, false); err != nil {
 		t.Errorf("a claim by name needs no owner: %v", err)
+	}
+}
+
+// With the gate a pod may use a claim that its PodGroup owns and has reserved, and no other group's.
+func TestCheckOfGroups(t *testing.T) {
+	for _, tt := range []struct {
+		gate       bool
+		group, in  string
+		wantRefuse string
+	}{
+		{true, "g", "g", ""},
+		{false, "g", "g", "was not created for Pod ns/p (Pod is not owner)"},
+		{true, "g", "other", "(neither Pod nor PodGroup other is the owner)"},
+		{true, "g", "", "was not created for Pod ns/p (Pod is not owner)"},
+	} {
+		pod, c := claimant(), allocated()
+		if tt.in != "" {
+			pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &tt.in}
+		}
+		c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "scheduling.k8s.io/v1beta1",
+			Kind: "PodGroup", Name: tt.group, UID: "uid-g", Controller: ptr.To(true)}}
+		c.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{
+			APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: tt.group, UID: "uid-g"}}
+		err := Check(pod, Ref{"made", "p-made-x", true}, c, tt.gate)
+		if got := fmt.Sprint(err); !strings.Contains(got, tt.wantRefuse) || (err == nil) != (tt.wantRefuse == "") {
+			t.Errorf("%+v: %v", tt, err)
+		}
+		named := Check(pod, Ref{"named", "p-made-x", false}, c, tt.gate)
+		if may := tt.gate && tt.in == tt.group; (named == nil) != may {
+			t.Errorf("%+v, by name: %v", tt, named)
+		}
 	}
 }
 

@@ -37,6 +37,9 @@ type Config struct {
 	Known *Known
 	// Register is set if the node is created when there is none; else it is awaited.
 	Register bool
+	// OnExistsOnly: a node that may not create its object is not registered, even if there is one
+	// (KubeletRegistrationGetOnExistsOnly).
+	OnExistsOnly bool
 	// Fresh: no earlier run on this machine has left anything, so that amounts of extended resources in
 	// an object that is there are of another installation: they become 0, as with the kubelet.
 	Fresh   bool
@@ -142,7 +145,8 @@ func (n *Nodes) attempt(ctx context.Context, facts node.Facts) (*v1.Node, error)
 		n.wrote(v1.NodeStatus{}, created.Status, facts)
 		return created, nil
 	}
-	if !apierrors.IsAlreadyExists(refused) && !apierrors.IsForbidden(refused) {
+	forbidden := apierrors.IsForbidden(refused) && !n.cfg.OnExistsOnly
+	if !apierrors.IsAlreadyExists(refused) && !forbidden {
 		return nil, refused
 	}
 	existing, err := nodes.Get(ctx, made.Name, metav1.GetOptions{})

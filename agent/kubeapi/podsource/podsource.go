@@ -45,8 +45,8 @@ type Config struct {
 	Client kubernetes.Interface
 	// Node is the node's name.
 	Node string
-	// ClaimsBring: what resource claims bring to pods counts (source.NewScreen).
-	ClaimsBring bool
+	// Gates are the node's (source.NewScreen).
+	Gates source.Gates
 	// Report receives the pods that are dropped or refused. It must not block.
 	Report func(source.Problem)
 	// Saw gets all pods that the API server has for the node, whenever one changed, and returns those
@@ -70,7 +70,7 @@ type Feed struct {
 // New returns the feed.
 func New(c Config) *Feed {
 	return &Feed{
-		cfg: c, screen: source.NewScreen(c.ClaimsBring, c.Report), pods: kubeapi.NewKept[*v1.Pod](),
+		cfg: c, screen: source.NewScreen(c.Gates, c.Report), pods: kubeapi.NewKept[*v1.Pod](),
 	}
 }
 
