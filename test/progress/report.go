@@ -31,7 +31,7 @@ type report struct {
 	verbose bool
 
 	output  map[key]*strings.Builder
-	running map[key]time.Time // tests that have no parent
+	running map[key]time.Time // since when; tests that have no parent
 	took    map[key]time.Duration
 	tests   int // that have ended, without subtests
 	left    map[string]bool
@@ -63,10 +63,12 @@ func (r *report) line(line string) {
 		r.left[e.Package] = true
 	case "output":
 		r.says(e)
-	case "run":
+	case "run", "cont":
 		if !isSub(e.Test) {
 			r.running[key{e.Package, e.Test}] = e.Time
 		}
+	case "pause": // it waits for its turn
+		delete(r.running, key{e.Package, e.Test})
 	case "pass", "fail", "skip":
 		r.failed = r.failed || e.Action == "fail"
 		if e.Test == "" {

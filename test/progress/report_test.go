@@ -114,7 +114,8 @@ func TestNothingTestedIsAFailure(t *testing.T) {
 
 func TestProgressNamesWhatRunsLongest(t *testing.T) {
 	r := newReport(&strings.Builder{}, false)
-	said(t, r, "start a\nrun a TestOne\npass a TestOne 1\nrun a TestTwo\nrun a TestTwo/sub\nrun a TestThree\n")
+	said(t, r, "start a\nrun a TestOne\npass a TestOne 1\nrun a TestTwo\nrun a TestTwo/sub\n"+
+		"run a TestThree\npause a TestThree\nrun a TestFour\npause a TestFour\ncont a TestThree\n")
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	got := r.progress("sim", began.Add(90*time.Second), began, 4*time.Minute)
 	want := "   sim: 1 tests of 0 packages in 1m30s, usually 4m0s; now TestThree 1m30s, TestTwo 1m30s"
