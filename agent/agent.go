@@ -113,6 +113,7 @@ func (a *Agent) adopt(ctx context.Context) error {
 			return nil
 		}
 	}
+	a.host.adoptUsers(ctx)
 	if err := a.checkpoints.Rebuild(ctx); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/actuator"
@@ -61,13 +62,11 @@ func nodeSettings(n node, h host) (s actuator.Node, err error) {
 			SeccompRoot:    filepath.Join(n.cfg.RootDir, "seccomp"),
 			Masked:         hostinfo.ThermalPaths("/"),
 		},
+		Users:    h.users,
 		Handlers: h.runtime.Handlers, ImageHandlers: n.cfg.Enabled("RuntimeClassInImageCriApi"),
 		Sysctls: k.DefaultPodSysctls,
 	}
-	if s.DNS, err = readDNS(n, h.addresses.IPv6()); err != nil {
-		return s, err
-	}
-	s.Users, err = newUsers(n)
+	s.DNS, err = readDNS(n, h.addresses.IPv6())
 	return s, err
 }
 
@@ -99,9 +98,9 @@ func newImages(n node, h host, c contentDomain) (*cri.Images, error) {
 }
 
 // newUsers gives pods their user namespaces.
-func newUsers(n node) (*userns.Ranges, error) {
+func newUsers(ctx context.Context, n node) (*userns.Ranges, error) {
 	perPod := uint32(*n.cfg.Kubelet.UserNamespaces.IDsPerPod)
-	host, err := userns.Host(context.Background(), perPod, int(n.cfg.Kubelet.MaxPods))
+	host, err := userns.Host(ctx, perPod, int(n.cfg.Kubelet.MaxPods))
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +108,19 @@ func newUsers(n node) (*userns.Ranges, error) {
 		Pods: filepath.Join(n.cfg.RootDir, "pods"), Host: host, PerPod: perPod,
 		Begin: rand.IntN(math.MaxInt),
 	})
+}
+
+// adoptUsers gives running pods the user ids that their sandboxes have.
+func (h host) adoptUsers(ctx context.Context) {
+	log := klog.FromContext(ctx)
+	for _, one := range h.users.Adopt(h.pleg.All()) {
+		log.Info("The user ids of a running pod are taken from its sandbox, since its file could "+
+			"not be used", "podUID", one.Pod, "first", one.IDs.First, "count", one.IDs.Length,
+			"file", one.Was)
+		if one.Err != nil {
+			log.Error(one.Err, "The file of a pod's user ids is not written again", "podUID", one.Pod)
+		}
+	}
 }
 
 // readDNS reads resolvConf; "" stands for no host configuration at all.

@@ -25,6 +25,7 @@ import (
 	"github.com/numalet/numalet/agent/runtimeup"
 	"github.com/numalet/numalet/agent/shutdown"
 	"github.com/numalet/numalet/agent/tunables"
+	"github.com/numalet/numalet/agent/userns"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/internal/await"
@@ -47,6 +48,7 @@ type host struct {
 	marks   *shutdown.Marks     // of pods that end for it
 	images  *images.Records     // nil: whoever names an image may use it
 	tree    *cgroups.Tree       // nil: cgroupsPerQOS is off
+	users   *userns.Ranges
 }
 
 // reach connects to the runtime, and prepares what the node's pods need of the host.
@@ -59,6 +61,9 @@ func reach(ctx context.Context, n node, others *neighbours.Neighbours) (h host, 
 		Provided: cfg.Cluster.Provider == "external",
 	})
 	if h.images, err = newImageRecords(n); err != nil {
+		return h, err
+	}
+	if h.users, err = newUsers(ctx, n); err != nil {
 		return h, err
 	}
 	if h.evicted, err = eviction.OpenJournal(ctx, n.cfg.RootDir); err != nil {

@@ -237,6 +237,7 @@ func fromSandboxStatus(s *runtimeapi.PodSandboxStatus) Sandbox {
 	// If the option message is nil, the network mode reads as POD, the zero value.
 	network := s.GetLinux().GetNamespaces().GetOptions().GetNetwork()
 	out.HostNetwork = network == runtimeapi.NamespaceMode_NODE
+	out.IDs = fromUserNamespace(s.GetLinux().GetNamespaces().GetOptions().GetUsernsOptions())
 	if ip := s.GetNetwork().GetIp(); ip != "" {
 		out.IPs = append(out.IPs, ip)
 	}

@@ -51,6 +51,8 @@ type Sandbox struct {
 	CreatedAt   time.Time
 	Annotations map[string]string
 	Handler     string // the runtime handler it was created with; "": the default
+	// IDs are those of its user namespace; zero: the host's. Pods does not fill it in.
+	IDs IDs
 }
 
 // ContainerState is the runtime's state of a container.

@@ -30,6 +30,21 @@ func (i *IDs) options() *runtimeapi.UserNamespace {
 	}
 }
 
+// fromUserNamespace returns the ids of a sandbox; zero if it has no user namespace, or one that does
+// not map one block from id 0 on, the same for users and groups.
+func fromUserNamespace(u *runtimeapi.UserNamespace) IDs {
+	if u.GetMode() != runtimeapi.NamespaceMode_POD || len(u.GetUids()) != 1 || len(u.GetGids()) != 1 {
+		return IDs{}
+	}
+	users, groups := u.GetUids()[0], u.GetGids()[0]
+	out := IDs{First: users.GetHostId(), Length: users.GetLength()}
+	if users.GetContainerId() != 0 || groups.GetContainerId() != 0 ||
+		out != (IDs{First: groups.GetHostId(), Length: groups.GetLength()}) {
+		return IDs{}
+	}
+	return out
+}
+
 // mapped makes all mounts, images too, show their owners as the pod's ids.
 func (i *IDs) mapped(mounts []*runtimeapi.Mount) []*runtimeapi.Mount {
 	for _, m := range mounts {

@@ -115,22 +115,28 @@ func (r *Ranges) Of(pod *v1.Pod) (*cri.IDs, error) {
 func (r *Ranges) Release(pod types.UID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	has, ok := r.pods[pod]
-	if !ok {
+	if _, ok := r.pods[pod]; !ok {
 		return nil
 	}
 	if err := files.Remove(r.file(pod)); err != nil {
 		return fmt.Errorf("release the ids of pod %s: %w", pod, err)
 	}
+	r.dropLocked(pod)
+	return nil
+}
+
+// dropLocked forgets the ids of a pod.
+func (r *Ranges) dropLocked(pod types.UID) {
+	has, ok := r.pods[pod]
 	delete(r.pods, pod)
-	if has.err == nil {
-		for _, at := range r.rangesOf(has.ids.Get()) {
-			if r.taken[at]--; r.taken[at] == 0 {
-				delete(r.taken, at)
-			}
+	if !ok || has.err != nil {
+		return
+	}
+	for _, at := range r.rangesOf(has.ids.Get()) {
+		if r.taken[at]--; r.taken[at] == 0 {
+			delete(r.taken, at)
 		}
 	}
-	return nil
 }
 
 // chooseLocked returns the next free range.
@@ -217,11 +223,19 @@ func parse(raw []byte) (cri.IDs, error) {
 		return cri.IDs{}, errors.New("it has not one block of users with the same of groups")
 	}
 	m := has.UIDs[0]
-	switch {
-	case m.Container != 0 || m.Length == 0 || m.Length%65536 != 0 || m.Host < 65536:
+	if m.Container != 0 {
 		return cri.IDs{}, fmt.Errorf("%+v is no range of a pod", m)
-	case uint64(m.Host)+uint64(m.Length) > 1<<32:
-		return cri.IDs{}, fmt.Errorf("%+v is more ids than there are", m)
 	}
-	return cri.IDs{First: m.Host, Length: m.Length}, nil
+	return checked(cri.IDs{First: m.Host, Length: m.Length})
+}
+
+// checked returns ids that can be a pod's.
+func checked(ids cri.IDs) (cri.IDs, error) {
+	switch {
+	case ids.Length == 0 || ids.Length%65536 != 0 || ids.First < 65536:
+		return cri.IDs{}, fmt.Errorf("%+v is no range of a pod", ids)
+	case uint64(ids.First)+uint64(ids.Length) > 1<<32:
+		return cri.IDs{}, fmt.Errorf("%+v is more ids than there are", ids)
+	}
+	return ids, nil
 }
