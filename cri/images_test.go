@@ -24,6 +24,7 @@ type registry struct {
 	mu      sync.Mutex
 	images  map[string]*runtimeapi.Image // by name and by id
 	pulls   []string
+	asked   []string // the calls with their runtime handlers
 	pull    func(ctx context.Context, image string) error
 	inspect error
 }
@@ -33,6 +34,7 @@ func (r *registry) ImageStatus(
 ) (*runtimeapi.ImageStatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.asked = append(r.asked, "status of "+spec.Image+" for "+spec.RuntimeHandler)
 	return &runtimeapi.ImageStatusResponse{Image: r.images[spec.Image]}, r.inspect
 }
 
@@ -47,6 +49,7 @@ func (r *registry) PullImage(
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.asked = append(r.asked, "pull "+spec.Image+" for "+spec.RuntimeHandler)
 	r.pulls = append(r.pulls, spec.Image)
 	r.addLocked(spec.Image)
 	return "sha256:" + spec.Image, nil
@@ -423,5 +426,22 @@ func TestPullPolicyAndTag(t *testing.T) {
 	never := &v1.Container{Image: "busybox", ImagePullPolicy: v1.PullNever}
 	if got := PullPolicy(never); got != v1.PullNever {
 		t.Errorf("got %s, want what the spec says", got)
+	}
+}
+
+// TestImagesForHandlers: an image is looked for, pulled and looked at for the runtime handler.
+func TestImagesForHandlers(t *testing.T) {
+	for _, handler := range []string{"", "runsc"} {
+		r := &registry{}
+		_, err := NewImages(r, ImagesConfig{}).Ensure(t.Context(), ImageRequest{
+			Pod: &v1.Pod{}, Container: &v1.Container{Name: "c", Image: "img:1",
+				ImagePullPolicy: v1.PullIfNotPresent},
+			Handler: handler, Report: func(string, string, string) {},
+		})
+		want := []string{"status of img:1 for " + handler, "pull img:1 for " + handler,
+			"status of sha256:img:1 for " + handler}
+		if !slices.Equal(r.asked, want) || err != nil {
+			t.Errorf("the runtime was asked\n%q, want\n%q (%v)", r.asked, want, err)
+		}
 	}
 }

@@ -1,14 +1,18 @@
 package actuator
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/userns"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/podtest"
 )
 
 // The runtime class determines the handler, and the handler whether the pod may have a user
@@ -97,6 +101,49 @@ func TestRecursiveReadOnly(t *testing.T) {
 		if can != tt.can || (err != nil) != (tt.lacks != "") ||
 			err != nil && !strings.Contains(err.Error(), tt.lacks) {
 			t.Errorf("%+v: %v, %v", tt, can, err)
+		}
+	}
+}
+
+// asked is an image service that has every image, and keeps the runtime handlers it was asked for.
+type asked struct {
+	cri.ImageService
+	handlers *[]string
+}
+
+func (a asked) ImageStatus(_ context.Context, spec *runtimeapi.ImageSpec, _ bool) (
+	*runtimeapi.ImageStatusResponse, error) {
+	*a.handlers = append(*a.handlers, spec.Image+" for "+spec.RuntimeHandler)
+	return &runtimeapi.ImageStatusResponse{Image: &runtimeapi.Image{Id: spec.Image}}, nil
+}
+
+// TestImageHandler: with the node's setting, images of volumes are those of the pod's runtime handler.
+func TestImageHandler(t *testing.T) {
+	for _, tt := range []struct {
+		on    bool
+		class string
+		want  string
+	}{
+		{false, "", ""}, {false, "gvisor", ""}, {true, "", ""}, {true, "gvisor", "runsc"},
+	} {
+		var handlers []string
+		a := New(Config{Objects: &none{}, Node: Node{Network: up, ImageHandlers: tt.on},
+			Images: cri.NewImages(asked{handlers: &handlers}, cri.ImagesConfig{}),
+			Tell:   Tell{Event: func(*v1.Pod, string, string, string) {}}})
+		pod := podtest.New("u", podtest.Containers("c"), podtest.Mounts(v1.Volume{Name: "v",
+			VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "data:1"}}}))
+		if tt.class != "" {
+			pod.Spec.RuntimeClassName = &tt.class
+		}
+		b := build{Actuator: a, pod: pod, node: a.cfg.Node}
+		s := start{build: b, c: &pod.Spec.Containers[0]}
+		var err error
+		if s.imageHandler, err = b.imageHandler(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.imageVolumes(t.Context(), func() {})
+		if want := []string{"data:1 for " + tt.want}; !slices.Equal(handlers, want) || err != nil {
+			t.Errorf("%+v: the runtime was asked %q, want %q (%v)", tt, handlers, want, err)
 		}
 	}
 }

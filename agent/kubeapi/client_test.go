@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	applyv1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/featuregate"
@@ -415,15 +416,17 @@ func TestRetryAfter(t *testing.T) {
 }
 
 // Requests are in CBOR if the configuration says so and the gate allows it; otherwise they are JSON.
+// Apply patches are in CBOR if the gates allow and prefer it.
 func TestCBOR(t *testing.T) {
-	for allowed, want := range map[bool]string{false: "application/json", true: "application/cbor"} {
-		gates := featuregate.NewFeatureGate()
-		if err := gates.Add(map[featuregate.Feature]featuregate.FeatureSpec{
-			"ClientsAllowCBOR": {Default: allowed}, "ClientsPreferCBOR": {},
-		}); err != nil {
-			t.Fatal(err)
-		}
-		got := make(chan string, 1)
+	const text, cbor, yaml = "application/json", "application/cbor", "application/apply-patch+yaml"
+	for _, tt := range []struct {
+		allow, prefer bool
+		create, apply string
+	}{
+		{false, false, text, yaml}, {true, false, cbor, yaml}, {false, true, text, yaml},
+		{true, true, cbor, "application/apply-patch+cbor"},
+	} {
+		got := make(chan string, 2)
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			select {
 			case got <- r.Header.Get("Content-Type"):
@@ -431,11 +434,11 @@ func TestCBOR(t *testing.T) {
 			}
 			w.WriteHeader(http.StatusNotFound)
 		}))
-		if err := setFeatures(gates); err != nil {
+		if err := setFeatures(cborGates(tt.allow, tt.prefer)); err != nil {
 			t.Fatal(err)
 		}
 		k := settings(false)
-		k.ContentType = "application/cbor"
+		k.ContentType = cbor
 		own := &rest.Config{Host: s.URL}
 		tune(own, k)
 		client, err := kubernetes.NewForConfig(own)
@@ -443,21 +446,22 @@ func TestCBOR(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _ = client.CoreV1().Nodes().Create(t.Context(), &v1.Node{}, metav1.CreateOptions{})
-		if is := <-got; is != want {
-			t.Errorf("allowed %t: %s, want %s", allowed, is, want)
+		_, _ = client.CoreV1().Nodes().Apply(t.Context(), applyv1.Node("n"), metav1.ApplyOptions{})
+		if create, apply := <-got, <-got; create != tt.create || apply != tt.apply {
+			t.Errorf("%+v: created with %s, applied with %s", tt, create, apply)
 		}
 		s.Close()
-		if err := setFeatures(featuregateOff()); err != nil {
+		if err := setFeatures(cborGates(false, false)); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// featuregateOff returns the gates about CBOR as they are by default.
-func featuregateOff() featuregate.FeatureGate {
+// cborGates returns the gates about CBOR.
+func cborGates(allow, prefer bool) featuregate.FeatureGate {
 	gates := featuregate.NewFeatureGate()
 	_ = gates.Add(map[featuregate.Feature]featuregate.FeatureSpec{
-		"ClientsAllowCBOR": {}, "ClientsPreferCBOR": {},
+		"ClientsAllowCBOR": {Default: allow}, "ClientsPreferCBOR": {Default: prefer},
 	})
 	return gates
 }
