@@ -55,6 +55,7 @@ func newContents(ctx context.Context, n node, s storageEnds, claims claimDomain)
 	if n.countsProjects() {
 		cfg.Count = quota.New().Assign
 	}
+	cfg.MounterPath = n.cfg.MounterPath
 	if n.kube != nil {
 		c.objects = objects.New(objects.Config{
 			Client:   n.kube.Main(),

@@ -230,12 +230,17 @@ func newWorkers(n node, s statusDomain, look *notices.Notices, e podEnds) *podwo
 }
 
 // backOffOf returns the delays of containers that keep exiting. With the gate
-// ReduceDefaultCrashLoopBackOffDecay they begin at one second.
+// ReduceDefaultCrashLoopBackOffDecay they begin at one second. The longest is the configuration's,
+// without the gate KubeletCrashLoopBackOffMax the default.
 func backOffOf(cfg *config.Config) podworker.BackOff {
-	out := podworker.BackOff{Max: cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod.Duration}
-	if cfg.Gates.Enabled("ReduceDefaultCrashLoopBackOffDecay") {
-		out.Initial = min(podworker.ReducedInitial, out.Max)
+	out := podworker.BackOff{Initial: podworker.DefaultInitial, Max: podworker.DefaultMax}
+	if cfg.Enabled("ReduceDefaultCrashLoopBackOffDecay") {
+		out = podworker.BackOff{Initial: podworker.ReducedInitial, Max: podworker.ReducedMax}
 	}
+	if cfg.Enabled("KubeletCrashLoopBackOffMax") {
+		out.Max = cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
+	}
+	out.Initial = min(out.Initial, out.Max)
 	return out
 }
 

@@ -181,6 +181,10 @@ func TestBadFiles(t *testing.T) {
 			`invalid configuration: reservedMemory[1].limits[disk]: Unsupported value: "disk": ` +
 				`supported values: "memory", "hugepages-<size>"; ` +
 				`reservedMemory[1].limits[memory]: Duplicate value: "memory"`},
+		"restart period of a gate": {head + "featureGates: {KubeletCrashLoopBackOffMax: false}\n" +
+			"crashLoopBackOff: {maxContainerRestartPeriod: 1m}\n",
+			`invalid configuration: crashLoopBackOff.maxContainerRestartPeriod: Forbidden: ` +
+				`needs feature gate KubeletCrashLoopBackOffMax`},
 		"restart period": {head + "crashLoopBackOff: {maxContainerRestartPeriod: 10m}\n",
 			`invalid configuration: crashLoopBackOff.maxContainerRestartPeriod: Invalid value: ` +
 				`"10m0s": must be 1s to 5m0s`},

@@ -59,8 +59,15 @@ type Options struct {
 	DeadContainers DeadContainers
 	// RuntimeCgroups is the cgroup of the container runtime; "": where it was started.
 	RuntimeCgroups string
+	Past
+}
+
+// Past holds flags that kubelets are to lose.
+type Past struct {
 	// IgnoreEviction lets pods request what hard eviction keeps free.
 	IgnoreEviction bool
+	// MounterPath is a program that mounts NFS volumes, given mount and its arguments; "": mount.
+	MounterPath string
 }
 
 // NodeOptions identify the node.

@@ -303,6 +303,7 @@ evictionSoftGracePeriod: {memory.available: 1m, containerfs.available: 1m}
 enforceNodeAllocatable: [pods]
 logging: {options: {json: {infoBufferSize: 0}}}
 featureGates: {NodeSwap: true, ContextualLogging: true}
+mergeDefaultEvictionSettings: true
 registerWithTaints: []
 syncFrequency: null
 `})
@@ -312,9 +313,10 @@ syncFrequency: null
 		"--qos-reserved=memory=50%",
 		"--eviction-hard=memory.available<2Gi,containerfs.inodesFree<1").Unhonoured()
 	const follows = " (follows nodefs or imagefs)"
-	want := []string{"--housekeeping-interval", "--qos-reserved (needs feature gate QOSReserved)",
+	want := []string{"--housekeeping-interval (statistics are read when they are asked for)",
+		"--qos-reserved (needs feature gate QOSReserved)",
 		"evictionHard[containerfs.inodesFree]" + follows, "evictionSoft[containerfs.available]" + follows,
-		"featureGates.EnvFiles (always on)", "volumePluginDir"}
+		"featureGates.EnvFiles (always on)", "volumePluginDir (it is FlexVolume's, whose pods are refused)"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

@@ -26,6 +26,8 @@ const (
 	alwaysOn = "always on"
 	// elsewhere begins the note of a gate that has no effect in any kubelet.
 	elsewhere = "elsewhere"
+	// none begins the note of a setting without effect; the rest is the reason.
+	none = "none, "
 	// needsGate begins the note of a setting that a gate switches.
 	needsGate = "needs feature gate "
 )
@@ -126,7 +128,7 @@ func (u unheeded) note(name, note string, ok bool) {
 	switch {
 	case ok && (note == "" || needs && u.c.Gates.Enabled(featuregate.Feature(gate))):
 	case note != "":
-		u.found[name+" ("+note+")"] = true
+		u.found[name+" ("+strings.TrimPrefix(note, none)+")"] = true
 	default:
 		u.found[name] = true
 	}

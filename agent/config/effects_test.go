@@ -22,12 +22,14 @@ func TestEffectsAreThoseOfTheCode(t *testing.T) {
 	for field := range reflect.TypeFor[kubeletv1beta1.KubeletConfiguration]().Fields() {
 		path, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		switch path {
-		case "", "featureGates", "logging", "showHiddenMetricsForVersion": // this package's own
+		case "", "featureGates", "logging", "mergeDefaultEvictionSettings",
+			"showHiddenMetricsForVersion": // this package's own
 			continue
 		}
 		said := false
-		for name := range table {
-			said = said || name == path || strings.HasPrefix(name, path+".")
+		for name, note := range table {
+			said = said || !strings.HasPrefix(note, none) &&
+				(name == path || strings.HasPrefix(name, path+"."))
 		}
 		if said != read[field.Name] {
 			t.Errorf("%s: is read: %v; has an effect by the table: %v", path, read[field.Name], said)
@@ -176,6 +178,33 @@ func TestWithoutEffect(t *testing.T) {
 		"InPlacePodVerticalScalingSchedulerPreemption", "PodLevelResourceManagers"}
 	if !slices.Equal(got, want) {
 		t.Errorf("gates without effect:\n%q, want\n%q", got, want)
+	}
+}
+
+// TestSettingsWithoutEffect: all settings and flags have an effect or have none for a reason.
+func TestSettingsWithoutEffect(t *testing.T) {
+	table, got := effects(), []string{}
+	for path, note := range table {
+		if strings.HasPrefix(note, none) {
+			got = append(got, path)
+		}
+	}
+	for field := range reflect.TypeFor[kubeletv1beta1.KubeletConfiguration]().Fields() {
+		path, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if _, listed := lookup(table, path); !listed && path != "" && path != "featureGates" {
+			got = append(got, path)
+		}
+	}
+	for _, name := range namesOf(new(Flags).add) {
+		if _, listed := lookup(table, "--"+name); !listed {
+			got = append(got, "--"+name)
+		}
+	}
+	slices.Sort(got)
+	want := []string{"--housekeeping-interval", "hairpinMode", "iptablesDropBit", "iptablesMasqueradeBit",
+		"runOnce", "volumePluginDir"}
+	if !slices.Equal(got, want) {
+		t.Errorf("settings without effect:\n%q, want\n%q", got, want)
 	}
 }
 

@@ -152,7 +152,8 @@ func (f *Flags) addPast(fs *pflag.FlagSet) {
 		"dead instances to keep of each container beside the newest one; negative: all")
 	past.Int32Var(&f.DeadContainers.Most, "maximum-dead-containers", -1,
 		"dead containers to keep in all; negative: no limit")
-	past.String("experimental-mounter-path", "", "program to mount with")
+	past.StringVar(&f.MounterPath, "experimental-mounter-path", "",
+		"program that mounts NFS volumes: it gets the word mount and its arguments")
 	past.BoolVar(&f.IgnoreEviction, "experimental-allocatable-ignore-eviction", false,
 		"do not subtract hard eviction thresholds from the node's allocatable resources")
 	past.VisitAll(func(flag *pflag.Flag) {

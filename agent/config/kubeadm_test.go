@@ -1,7 +1,7 @@
 package config
 
 import (
-	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/component-base/metrics"
@@ -15,7 +15,7 @@ func TestKubeadm(t *testing.T) {
 		t.Errorf("without effect: %q", got)
 	}
 	got := mustLoad(t, t.TempDir(), file, "--volume-plugin-dir=/x").Unhonoured()
-	if !slices.Equal(got, []string{"--volume-plugin-dir"}) {
+	if len(got) != 1 || !strings.HasPrefix(got[0], "--volume-plugin-dir ") {
 		t.Errorf("without effect: %q, want the flag", got)
 	}
 }

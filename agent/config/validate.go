@@ -115,6 +115,11 @@ func validateSources(c *Config, p *problems) {
 		p.invalid("podLogsDir", dir, "must be an absolute path without . and .., in ASCII")
 	}
 	p.forbid(k.RunOnce, "runOnce", "run-once mode is not supported")
+	const longest = "crashLoopBackOff.maxContainerRestartPeriod"
+	usual := defaults().CrashLoopBackOff.MaxContainerRestartPeriod.Duration
+	p.forbid(!c.Enabled("KubeletCrashLoopBackOffMax") &&
+		k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration != usual,
+		longest, "needs feature gate KubeletCrashLoopBackOffMax")
 }
 
 func validateImages(c *Config, p *problems) {

@@ -21,9 +21,10 @@ type BackOff struct {
 // Defaults of the back-off and of the times around it.
 const (
 	DefaultInitial = 10 * time.Second
-	// ReducedInitial is that of the gate ReduceDefaultCrashLoopBackOffDecay.
-	ReducedInitial = time.Second
 	DefaultMax     = 5 * time.Minute
+	// ReducedInitial and ReducedMax are those of the gate ReduceDefaultCrashLoopBackOffDecay.
+	ReducedInitial = time.Second
+	ReducedMax     = time.Minute
 	DefaultReset   = 10 * time.Minute
 	DefaultRetry   = 10 * time.Second
 	DefaultSync    = time.Minute

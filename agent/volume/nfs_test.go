@@ -1,6 +1,8 @@
 package volume
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -43,5 +45,29 @@ func TestSourcesThatAreOptions(t *testing.T) {
 			!strings.Contains(err.Error(), "mount -T/evil:/x: what is mounted cannot begin with '-'") {
 			t.Errorf("%v, mounted %v", err, mounter.MountPoints)
 		}
+	}
+}
+
+// TestMounterPath: the program mounts NFS volumes and no others, as mount would be called.
+func TestMounterPath(t *testing.T) {
+	dir := t.TempDir()
+	program, called := filepath.Join(dir, "mounter"), filepath.Join(dir, "called")
+	script := "#!/bin/sh\necho \"$@\" >> " + called + "\n"
+	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	v, err := New(alone(Config{Root: filepath.Join(dir, "root"), Makers: Makers{MounterPath: program}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v.mount("server:/x", dir, "nfs", []string{"ro"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.mount(filepath.Join(dir, "none"), filepath.Join(dir, "nor"), "ext4", nil); err == nil {
+		t.Error("what is not there was mounted")
+	}
+	got, err := os.ReadFile(called)
+	if want := "mount -t nfs -o ro server:/x " + dir + "\n"; string(got) != want || err != nil {
+		t.Errorf("called with %q, want %q (%v)", got, want, err)
 	}
 }

@@ -58,6 +58,9 @@ type Config struct {
 
 // Makers make volumes of some types, or know more of them.
 type Makers struct {
+	// MounterPath is a program that mounts NFS volumes in place of mount, which is its first argument,
+	// followed by mount's; "": mount itself. A Mounter does not use it.
+	MounterPath string
 	// CSI has volumes made by their drivers; nil: there are none.
 	CSI *csi.Mounts
 	// Disks says what disks of iSCSI and Fibre Channel need.
@@ -129,7 +132,7 @@ func New(cfg Config) (*Volumes, error) {
 	n := &node{cfg: cfg, layout: layout{root},
 		filesystems: filesystems{mounter: cfg.Mounter, asRoot: os.Geteuid() == 0, calls: &calls{}}}
 	if n.mounter == nil {
-		host, ok := mount.New("").(*mount.Mounter)
+		host, ok := mount.New(cfg.MounterPath).(*mount.Mounter)
 		if !ok {
 			return nil, errors.New("the host cannot mount")
 		}
