@@ -124,9 +124,9 @@ run_sim() { # these tests mostly wait
     tests sim -count=1 -parallel $parallel ./test/ ./test/harness/...
 }
 
-run_containerd() {
+run_containerd() { # one package at a time: a runtime that is starved starts pods in another order
     # shellcheck disable=SC2046 # package paths have no spaces
-    tests containerd -count=1 ./test/containerd/... $(with_containerd)
+    tests containerd -p 1 -count=1 ./test/containerd/... $(with_containerd)
 }
 
 # more_guests are tests that boot machines of their own, for some minutes each: the tier guests.
