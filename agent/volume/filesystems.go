@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/mount-utils"
+
+	"github.com/numalet/numalet/internal/files"
 )
 
 // Mounter mounts and unmounts; k8s.io/mount-utils has one for the host and one in memory.
@@ -85,7 +87,7 @@ func (f filesystems) mountsBelow(dir string) ([]string, error) {
 	}
 	var out []string
 	for _, point := range points {
-		if path := plainPath(point.Path); strings.HasPrefix(path, dir+"/") {
+		if path := files.MountPath(point.Path); strings.HasPrefix(path, dir+"/") {
 			out = append(out, path)
 		}
 	}
@@ -93,11 +95,6 @@ func (f filesystems) mountsBelow(dir string) ([]string, error) {
 	slices.Reverse(out)
 	return out, nil
 }
-
-// octal undoes the escapes of paths in the kernel's list of mounts (proc(5)).
-var octal = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-
-func plainPath(listed string) string { return octal.Replace(listed) }
 
 // unmountBelow unmounts everything below dir but for what is below held, and goes on after a failure.
 func (f filesystems) unmountBelow(ctx context.Context, dir string, held ...string) error {

@@ -51,7 +51,7 @@ type deviceMounts struct{ *onDevices }
 func (d deviceMounts) List() ([]mount.MountPoint, error) {
 	all, err := d.mounter.List()
 	for i := range all {
-		all[i].Path = plainPath(all[i].Path)
+		all[i].Path = files.MountPath(all[i].Path)
 	}
 	return all, err
 }

@@ -102,12 +102,12 @@ func (d *onDevices) isUsed(path string) (bool, error) {
 	}
 	device := ""
 	for _, p := range points {
-		if plainPath(p.Path) == path {
+		if files.MountPath(p.Path) == path {
 			device = p.Device
 		}
 	}
 	pods := filepath.Join(d.root, podsDir) + string(filepath.Separator)
 	return slices.ContainsFunc(points, func(p mount.MountPoint) bool {
-		return p.Device == device && strings.HasPrefix(plainPath(p.Path), pods)
+		return p.Device == device && strings.HasPrefix(files.MountPath(p.Path), pods)
 	}), nil
 }

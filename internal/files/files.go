@@ -168,6 +168,11 @@ func MakeWay(path string) error {
 	return err
 }
 
+var mountEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// MountPath returns a path that the kernel's lists of mounts name, without their escapes (proc(5)).
+func MountPath(escaped string) string { return mountEscapes.Replace(escaped) }
+
 // Touch makes an empty file unless there is a file.
 func Touch(path string, mode os.FileMode) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, mode)

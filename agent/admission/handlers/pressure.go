@@ -14,8 +14,8 @@ import (
 
 // Pressure refuses pods while memory, a disk or PIDs of the node are short. Critical pods pass. If
 // memory alone is short, only BestEffort pods that do not tolerate its taint are refused: they would be
-// the first to be evicted. If compares, tolerations may
-// compare numbers (TaintTolerationComparisonOperators).
+// the first to be evicted. If compares, tolerations may compare numbers
+// (TaintTolerationComparisonOperators).
 func Pressure(compares bool) decide.Handler {
 	return func(a decide.Attempt) *decide.Refusal {
 		short := a.State.Pressure

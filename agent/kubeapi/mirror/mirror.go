@@ -5,8 +5,9 @@
 // static pod's hash in the annotation kubernetes.io/config.mirror. It is created when missing,
 // deleted when it belongs to another static pod or is being deleted, and deleted with its static
 // pod. A static pod that begins again under its UID, as when its manifest was deleted and written
-// again at once, gets a new mirror pod: what the old one told of the earlier life is not taken back. If one static pod replaces another of the same name, the mirror shows the old one until that
-// is gone.
+// again at once, gets a new mirror pod: what the old one told of the earlier life is not taken back.
+// If one static pod replaces another of the same name, the mirror shows the old one until that is
+// gone.
 package mirror
 
 import (

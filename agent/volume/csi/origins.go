@@ -2,16 +2,14 @@ package csi
 
 import (
 	"fmt"
-	"strings"
 
 	"k8s.io/mount-utils"
+
+	"github.com/numalet/numalet/internal/files"
 )
 
 // mountInfo is the kernel's list of mounts (proc(5)).
 const mountInfo = "/proc/self/mountinfo"
-
-// plain undoes the escapes of paths there.
-var plain = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // mountOrigins says which directory of which file system is mounted, by path. Of several mounts on a
 // path the last one counts.
@@ -19,7 +17,7 @@ func mountOrigins() (map[string]string, error) {
 	all, err := mount.ParseMountInfo(mountInfo)
 	out := make(map[string]string, len(all))
 	for _, m := range all {
-		out[plain.Replace(m.MountPoint)] = fmt.Sprintf("%d:%d %s", m.Major, m.Minor, m.Root)
+		out[files.MountPath(m.MountPoint)] = fmt.Sprintf("%d:%d %s", m.Major, m.Minor, m.Root)
 	}
 	return out, err
 }
