@@ -51,7 +51,9 @@ func TestClaimScenarios(t *testing.T) {
 		})
 		whole = whole && len(named) == len(some)
 		if len(sides) == 1 {
-			playAll(t, sides, named, 1)
+			for _, failed := range playAll(t, sides, named, 1) {
+				t.Error(failed)
+			}
 			sides[0].show(t, named)
 			continue
 		}

@@ -130,11 +130,19 @@ func (s *scenarioNode) play(ctx context.Context, steps []step, pod string) error
 	return nil
 }
 
-// await waits until the pod is as the step wants it, and has been for the step's time.
+// changesAfterEnd bounds how long a pod that is over may change.
+const changesAfterEnd = 20 * time.Second
+
+// await waits until the pod is as the step wants it, and has been for the step's time. Once the pod is
+// over it may change for so long.
 func (s *scenarioNode) await(ctx context.Context, pod string, one step) error {
-	began, since := time.Now(), time.Time{}
+	until, since := time.Now().Add(harness.Patience), time.Time{}
+	over := false
 	for {
 		now := s.seen(pod)
+		if now != nil && isOver(now) && !over {
+			over, until = true, time.Now().Add(changesAfterEnd+one.stay)
+		}
 		switch {
 		case one.until != nil && (now == nil || !one.until(now)):
 			since = time.Time{}
@@ -144,8 +152,8 @@ func (s *scenarioNode) await(ctx context.Context, pod string, one step) error {
 		if !since.IsZero() && time.Since(since) >= one.stay {
 			return nil
 		}
-		if time.Since(began) > harness.Patience {
-			return fmt.Errorf("waited %v in vain; the pod is %+v", harness.Patience, now)
+		if time.Now().After(until) {
+			return fmt.Errorf("waited in vain; the pod is %+v", now)
 		}
 		if !sleep(ctx, 20*time.Millisecond) {
 			return ctx.Err()

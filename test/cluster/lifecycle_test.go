@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -59,7 +60,7 @@ type act func(ctx context.Context, s *scenarioNode, pod string) error
 // meantHistories, and each of these must occur.
 //
 // Scenarios that differ are repeated alone before the difference counts: on a busy machine short
-// states last long. NUMALET_SCENARIOS is a regular expression for the names of scenarios to run,
+// states last long, and a restarted kubelet may fail a pod whose plugin is not back. NUMALET_SCENARIOS is a regular expression for the names of scenarios to run,
 // NUMALET_SCENARIOS_TRIES bounds the runs of one. NUMALET_SCENARIOS_PODS adds that many pods with
 // several random variants; NUMALET_PARITY_SEED draws others.
 func TestLifecycleScenarios(t *testing.T) {
@@ -161,17 +162,17 @@ func runAll(t *testing.T, sides []*scenarioNode, all []scenario, c *histories.Co
 	try int) []string {
 	t.Helper()
 	start := time.Now()
-	playAll(t, sides, all, try)
+	failed := playAll(t, sides, all, try)
 	wrong, late := differ(sides, all, c, try)
 	t.Logf("try %d: %d scenarios, %v; what is new is seldom seen later than %v", try, len(all),
 		time.Since(start).Round(time.Second), late.Round(10*time.Millisecond))
-	return wrong
+	return append(failed, wrong...)
 }
 
-// playAll runs scenarios on the nodes at once.
-func playAll(t *testing.T, sides []*scenarioNode, all []scenario, try int) {
+// playAll runs scenarios on the nodes at once. It returns what could not be played, by scenario.
+func playAll(t *testing.T, sides []*scenarioNode, all []scenario, try int) (failed []string) {
 	t.Helper()
-	onBoth(t, sides, all, func(s *scenarioNode, one scenario) error {
+	failed = onBoth(sides, all, func(s *scenarioNode, one scenario) error {
 		name := one.podName(try, s)
 		err := s.act(t.Context(), one.before, name)
 		if err == nil {
@@ -180,35 +181,34 @@ func playAll(t *testing.T, sides []*scenarioNode, all []scenario, try int) {
 		if err == nil {
 			err = s.play(t.Context(), one.steps, name)
 		}
-		if err == nil && one.later == nil {
-			err = s.end(t.Context(), one, name)
+		if one.later == nil {
+			err = errors.Join(err, s.end(t.Context(), one, name))
 		}
 		return err
 	})
 	if slices.ContainsFunc(all, func(s scenario) bool { return s.later != nil }) {
-		runAfterRestart(t, sides, all, try)
+		failed = append(failed, runAfterRestart(t, sides, all, try)...)
 	}
+	return failed
 }
 
 // runAfterRestart restarts the agents and runs the rest of the scenarios.
-func runAfterRestart(t *testing.T, sides []*scenarioNode, all []scenario, try int) {
+func runAfterRestart(t *testing.T, sides []*scenarioNode, all []scenario, try int) (failed []string) {
 	t.Helper()
 	for _, s := range sides {
 		s.Kill()
 	}
-	onBoth(t, sides, all, func(s *scenarioNode, one scenario) error {
+	failed = onBoth(sides, all, func(s *scenarioNode, one scenario) error {
 		return s.act(t.Context(), one.down, one.podName(try, s))
 	})
 	for _, s := range sides {
 		s.Start()
 	}
-	onBoth(t, sides, all, func(s *scenarioNode, one scenario) error {
+	return append(failed, onBoth(sides, all, func(s *scenarioNode, one scenario) error {
 		name := one.podName(try, s)
-		if err := s.play(t.Context(), one.later, name); err != nil {
-			return err
-		}
-		return s.end(t.Context(), one, name)
-	})
+		err := s.play(t.Context(), one.later, name)
+		return errors.Join(err, s.end(t.Context(), one, name))
+	})...)
 }
 
 // differ returns the differences between the records of scenarios, and how late they were made. It
@@ -252,21 +252,25 @@ const lateEvents = 5 * time.Second
 // apart is the time between the starts of two scenarios: nodes should not be busy with starts only.
 const apart = 100 * time.Millisecond
 
-// onBoth runs do for each scenario on each node, all at once.
-func onBoth(t *testing.T, sides []*scenarioNode, all []scenario, do func(*scenarioNode, scenario) error) {
-	t.Helper()
+// onBoth runs do for each scenario on each node, all at once. It returns the errors, by scenario.
+func onBoth(sides []*scenarioNode, all []scenario, do func(*scenarioNode, scenario) error) (
+	failed []string) {
 	var group sync.WaitGroup
+	var mu sync.Mutex
 	for _, s := range sides {
 		for i, one := range all {
 			group.Go(func() {
 				time.Sleep(time.Duration(i) * apart)
 				if err := do(s, one); err != nil {
-					t.Errorf("%s: scenario %s: %v", s.Name, one.name, err)
+					mu.Lock()
+					defer mu.Unlock()
+					failed = append(failed, fmt.Sprintf("%s, on the node of %s: %v", one.name, s.Name, err))
 				}
 			})
 		}
 	}
 	group.Wait()
+	return failed
 }
 
 // podName returns the name of the scenario's pod in its nth run.

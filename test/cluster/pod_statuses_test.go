@@ -71,6 +71,18 @@ func runs(p *v1.Pod) bool {
 func TestPodOfTheAPIServer(t *testing.T) {
 	c, n := ours(t)
 	c.Apply(bound(n.Name, "works", ""))
+	_, stop := n.Plugin("example.com/device", "--devices=1")
+	harness.Eventually(t, "the node has the device", func() error {
+		node, err := c.Client.CoreV1().Nodes().Get(t.Context(), n.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if many := node.Status.Allocatable["example.com/device"]; many.Value() != 1 {
+			return fmt.Errorf("it has %v", many.Value())
+		}
+		return nil
+	})
+	stop()
 	c.Apply(bound(n.Name, "waits", `, resources: {limits: {example.com/device: 1}}`))
 	p := await(t, c, c.Namespace, "works", runs)
 	if s := p.Status; s.StartTime == nil || s.PodIP == "" || s.HostIP == "" ||

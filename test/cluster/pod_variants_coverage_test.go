@@ -34,6 +34,8 @@ func notMade() map[string]string {
 			"volumeAttributes"},
 		"the API server has its gate off": {"EmptyDirVolumeSource", "mode"},
 		"that of bindMountOptions, too":   {"VolumeMount", "bindMountOptions"},
+		"that of HTTP/2 in probes, too":   {"HTTPGetAction", "protocol"},
+		"that of TLS in gRPC probes, too": {"GRPCAction", "mode"},
 		"it is for the signer": {"PodCertificateProjection", "maxExpirationSeconds",
 			"userAnnotations"},
 	} {
