@@ -55,7 +55,7 @@ func TestUsage(t *testing.T) {
 
 func of(t *testing.T, dir string) Usage {
 	t.Helper()
-	u, _, err := Of(t.Context(), dir, nil)
+	u, _, err := Of(t.Context(), dir, func() bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,62 +111,6 @@ func TestFiles(t *testing.T) {
 	}
 	if _, err := Files(filepath.Join(dir, "gone")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("of what is gone it says %v", err)
-	}
-}
-
-// What is mounted inside does not count, nor does a directory that somebody put in the place of
-// another one while it was read.
-func TestStaysInside(t *testing.T) {
-	t.Parallel()
-	dir, outside := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(outside, "big"), make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close()
-	if err := os.Symlink(outside, filepath.Join(dir, "swapped")); err != nil {
-		t.Fatal(err)
-	}
-	w := &walk{root: root, linked: map[uint64]bool{}}
-	for _, name := range []string{"swapped", "swapped/..", "../" + filepath.Base(outside), "gone"} {
-		if in, err := w.open(name); err == nil {
-			in.Close()
-			t.Errorf("it opened %s", name)
-		}
-	}
-}
-
-// Of a directory with more than a walk holds in memory, it tells what it saw, and that this is not
-// all.
-func TestTooMuch(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "a"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	in, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	w := &walk{todo: make([]string, maxWaiting), linked: map[uint64]bool{}}
-	if !w.look(in, "a") {
-		t.Fatal("a is not there")
-	}
-	w.device = device{w.stat.Dev_major, w.stat.Dev_minor}
-	if w.entry(in, "a", "."); w.used.Inodes != 1 || !w.used.Partial {
-		t.Errorf("a directory that nobody will read leads to %+v", w.used)
-	}
-	w = &walk{linked: map[uint64]bool{}}
-	for i := range maxWaiting + 1 {
-		w.stat = unix.Statx_t{Nlink: 2, Mode: unix.S_IFREG, Ino: uint64(i), Blocks: 1}
-		w.count()
-	}
-	if w.used.Inodes != maxWaiting || !w.used.Partial {
-		t.Errorf("more files with two names than are remembered lead to %+v", w.used)
 	}
 }
 
