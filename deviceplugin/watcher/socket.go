@@ -50,23 +50,34 @@ func (s *socket) run(ctx context.Context) {
 	ctx = klog.NewContext(ctx, log)
 	defer s.counts(isFound)()
 	pauses := await.Pauses{First: s.watcher.cfg.FirstPause, Last: lastPause}
-	for pause := time.Duration(0); ctx.Err() == nil; {
-		began := time.Now()
-		member, err := s.register(ctx)
+	places := s.watcher.first
+	for pause := time.Duration(0); ctx.Err() == nil; places = s.watcher.again {
+		member, err := s.inPlace(ctx, places)
 		if err == nil {
-			leave := s.counts(isRegistered)
+			began, leave := time.Now(), s.counts(isRegistered)
 			err = member.last(ctx)
 			leave()
+			if time.Since(began) > lastPause {
+				pause = 0
+			}
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		if time.Since(began) > lastPause {
-			pause = 0
-		}
 		pause = pauses.Next(pause)
 		log.Info("Plugin is asked again", "after", pause, "reason", err.Error())
 		await.For(ctx, pause)
+	}
+}
+
+// inPlace registers the plugin once there is a place for the attempt.
+func (s *socket) inPlace(ctx context.Context, places chan struct{}) (*Membership, error) {
+	select {
+	case places <- struct{}{}:
+		defer func() { <-places }()
+		return s.register(ctx)
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }
 
@@ -184,7 +195,10 @@ func (s *socket) takeIn(ctx context.Context, p Plugin) (*Membership, error) {
 	return member, nil
 }
 
-// dial connects.
+// listens is how long a socket may refuse connections: a plugin makes it a moment before it listens.
+const listens = 500 * time.Millisecond
+
+// dial connects. A socket that goes on refusing is nobody's, and is tried again after a pause.
 func (s *socket) dial(ctx context.Context) (*unixsocket.Conn, error) {
 	conn, err := unixsocket.PluginClient(s.path, s.watcher.cfg.Deadlines.Dial, s.watcher.cfg.Stats)
 	if err != nil {
@@ -192,9 +206,15 @@ func (s *socket) dial(ctx context.Context) (*unixsocket.Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.watcher.cfg.Deadlines.Dial)
 	defer cancel()
+	at := time.AfterFunc(listens, func() {
+		if conn.DialError() != nil {
+			cancel()
+		}
+	})
+	defer at.Stop()
 	if !conn.Ready(ctx) {
-		return nil, errors.Join(fmt.Errorf("dial plugin at socket %s: %w", s.path, ctx.Err()),
-			conn.Close())
+		return nil, errors.Join(fmt.Errorf("dial plugin at socket %s: %w", s.path,
+			cmp.Or(conn.DialError(), ctx.Err())), conn.Close())
 	}
 	return conn, nil
 }

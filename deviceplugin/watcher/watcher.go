@@ -104,12 +104,21 @@ type Watcher struct {
 	cfg Config
 	// plugins has a series for each found socket, and one for each registered one.
 	plugins *metrics.GaugeVec
+	// first and again have a place for each attempt at the same time, the first at a socket and later
+	// ones: sockets that never answer do not keep others from being asked.
+	first, again chan struct{}
 }
 
 // Values of the metric's label state.
 const (
 	isFound      = "desired_state_of_world"
 	isRegistered = "actual_state_of_world"
+)
+
+// The bounds of attempts at the same time.
+const (
+	firstAtOnce = 256
+	againAtOnce = 16
 )
 
 // New returns a watcher for Run. It fails if Dir is empty or the metrics are registered twice.
@@ -124,9 +133,10 @@ func New(cfg Config) (*Watcher, error) {
 		cfg.Called = func(Plugin, string, time.Duration, error) {}
 	}
 	var s metric.Set
-	w := &Watcher{cfg: cfg, plugins: s.Gauges("plugin_manager_total_plugins",
-		"Sockets in the plugin registry, and those of them whose plugin is registered.",
-		"socket_path", "state")}
+	w := &Watcher{cfg: cfg, first: make(chan struct{}, firstAtOnce),
+		again: make(chan struct{}, againAtOnce), plugins: s.Gauges("plugin_manager_total_plugins",
+			"Sockets in the plugin registry, and those of them whose plugin is registered.",
+			"socket_path", "state")}
 	return w, s.Register(cfg.Registry)
 }
 
@@ -150,18 +160,40 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 	tick := time.NewTicker(w.cfg.Period)
 	defer tick.Stop()
-	for {
+	for began := time.Now(); ; began = time.Now() {
 		f.reconcile(ctx)
-		select {
-		case <-ctx.Done():
+		if !f.await(ctx, rests*time.Since(began), tick.C, notify) {
 			return nil
-		case <-tick.C:
-		case event := <-notify.Events:
-			f.heard(event)
-		case err := <-notify.Errors:
-			log.Info("Events of the plugin registry were lost", "err", err)
 		}
 	}
+}
+
+// rests is how many times as long as a scan the pause after it is: events without end leave the most
+// of a CPU to others.
+const rests = 20
+
+// await returns when the next scan is due: at the tick or after an event, but not before the pause is
+// over. What happens meanwhile is seen by that scan. It returns false once ctx is done.
+func (f *followed) await(ctx context.Context, pause time.Duration, tick <-chan time.Time,
+	notify *fsnotify.Watcher) bool {
+	rest, due := time.After(pause), false
+	for rest != nil || !due {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-rest:
+			rest = nil
+		case <-tick:
+			due = true
+		case event := <-notify.Events:
+			f.heard(event)
+			due = true
+		case err := <-notify.Errors:
+			klog.FromContext(ctx).Info("Events of the plugin registry were lost", "err", err)
+			due = true
+		}
+	}
+	return true
 }
 
 // followed is Run's state of the directory.

@@ -29,6 +29,7 @@ const patience = 20 * time.Second
 // host records what a watcher does in its own directory.
 type host struct {
 	t       *testing.T
+	watcher *Watcher
 	dir     string
 	asked   chan Plugin
 	left    chan string          // names
@@ -59,6 +60,7 @@ func newHost(t *testing.T, period time.Duration, change ...func(*Config)) *host 
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.watcher = w
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
