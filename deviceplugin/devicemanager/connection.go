@@ -113,7 +113,7 @@ func (c *connection) askOptions(ctx context.Context, m *instruments, deadline ti
 // listAndWatch begins the stream. Its messages come undecoded and have at most so many bytes.
 func (c *connection) listAndWatch(ctx context.Context, most int) (grpc.ClientStream, error) {
 	stream, err := c.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true},
-		v1beta1.DevicePlugin_ListAndWatch_FullMethodName, asFrames(), grpc.MaxCallRecvMsgSize(most))
+		v1beta1.DevicePlugin_ListAndWatch_FullMethodName, socket.AsFrames(), grpc.MaxCallRecvMsgSize(most))
 	if err != nil {
 		return nil, err
 	}

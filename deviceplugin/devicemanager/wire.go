@@ -1,12 +1,6 @@
 package devicemanager
 
-import (
-	"encoding/binary"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/mem"
-)
+import "encoding/binary"
 
 // First bytes of fields on the wire (number<<3 | 2): a length and that many bytes follow.
 // ListAndWatchResponse has devices = 1; Device has ID = 1, health = 2, topology = 3.
@@ -79,28 +73,4 @@ func field[T string | []byte](in T) (value, rest T, ok bool) {
 		}
 	}
 	return value, rest, false
-}
-
-// frame is an undecoded message; Free returns its memory.
-type frame struct{ mem.Buffer }
-
-// frameCodec receives frames without decoding them. Requests are encoded as usual.
-type frameCodec struct{ encoding.CodecV2 }
-
-// Unmarshal implements encoding.CodecV2.
-func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	f, ok := v.(*frame)
-	if !ok {
-		return c.CodecV2.Unmarshal(data, v)
-	}
-	f.Buffer = data.MaterializeToBuffer(mem.DefaultBufferPool())
-	return nil
-}
-
-// Name implements encoding.CodecV2. The empty name keeps the call's usual content type.
-func (frameCodec) Name() string { return "" }
-
-// asFrames makes a call receive frames.
-func asFrames() grpc.CallOption {
-	return grpc.ForceCodecV2(frameCodec{encoding.GetCodecV2("proto")})
 }

@@ -3,6 +3,7 @@ package dra
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"sync"
@@ -12,11 +13,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	healthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
-	healthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 
+	"github.com/numalet/numalet/deviceplugin/socket"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/complaint"
 )
@@ -71,15 +74,9 @@ func (in *instance) followHealth(ctx context.Context) {
 		return
 	}
 	defer conn.Close()
-	client := healthv1.NewDRAResourceHealthClient(conn)
-	if in.health == healthv1alpha1.DRAResourceHealthService {
-		client = healthv1.V1Alpha1ClientWrapper{
-			Client: healthv1alpha1.NewDRAResourceHealthClient(conn),
-		}
-	}
 	var wrong complaint.Complaint[string]
 	for ctx.Err() == nil {
-		err := in.hearHealth(ctx, client)
+		err := in.hearHealth(ctx, conn)
 		if status.Code(err) == codes.Unimplemented {
 			log.V(2).Info("DRA driver lists the health service and does not serve it")
 			return
@@ -91,38 +88,71 @@ func (in *instance) followHealth(ctx context.Context) {
 	}
 }
 
-// hearHealth passes on one stream until it ends.
-func (in *instance) hearHealth(ctx context.Context,
-	client healthv1.DRAResourceHealthClient) error {
+// hearHealth passes on one stream until it ends. The messages of all versions of the service are the
+// same on the wire.
+func (in *instance) hearHealth(ctx context.Context, conn grpc.ClientConnInterface) error {
 	d := in.drivers
-	stream, err := client.NodeWatchResources(ctx, &healthv1.NodeWatchResourcesRequest{})
-	if err != nil {
-		return err
-	}
 	defer d.voices.end(in)
 	var left complaint.Complaint[int]
-	for {
-		resp, err := stream.Recv()
+	return socket.Latest(ctx, func(ctx context.Context) (grpc.ClientStream, error) {
+		stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true},
+			"/"+in.health+"/NodeWatchResources", socket.AsFrames())
+		if err != nil {
+			return nil, err
+		}
+		err = stream.SendMsg(&healthv1.NodeWatchResourcesRequest{})
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err // with EOF the first receive returns the reason
+		}
+		return stream, stream.CloseSend()
+	}, func(frame socket.Frame) error {
+		devices, dropped, err := healthIn(frame.ReadOnlyData(), time.Now())
 		if err != nil {
 			return err
 		}
-		devices, dropped := healthOf(resp, time.Now())
 		if left.Begins(dropped) {
 			klog.FromContext(ctx).Info("DRA driver's health message has devices that are left out",
 				"leftOut", dropped, "most", MaxHealthDevices)
 		}
 		d.voices.hear(in, devices)
-	}
+		return nil
+	})
 }
 
-// healthOf returns the devices of a message, and how many of them were left out: those beyond the
-// bound, and those whose names no ResourceSlice can have.
+// healthIn decodes a message and returns its devices, and how many of them were left out: those beyond
+// the bound, which are not decoded, and those that healthOf leaves out.
+func healthIn(raw []byte, now time.Time) (out []DeviceHealth, dropped int, err error) {
+	const devices = 1 // the number of the only field
+	end, many := 0, 0
+	for rest := raw; len(rest) > 0; {
+		number, _, n := protowire.ConsumeField(rest)
+		if n < 0 {
+			return nil, 0, fmt.Errorf("decode the message: %w", protowire.ParseError(n))
+		}
+		rest = rest[n:]
+		if number == devices {
+			many++
+		}
+		if many <= MaxHealthDevices {
+			end = len(raw) - len(rest)
+		}
+	}
+	var resp healthv1.NodeWatchResourcesResponse
+	if err := proto.Unmarshal(raw[:end], &resp); err != nil {
+		return nil, 0, fmt.Errorf("decode the message: %w", err)
+	}
+	out, dropped = healthOf(&resp, now)
+	return out, dropped + max(0, many-MaxHealthDevices), nil
+}
+
+// healthOf returns the devices of a message, and how many of them were left out: those whose names no
+// ResourceSlice can have.
 func healthOf(resp *healthv1.NodeWatchResourcesResponse, now time.Time) (
 	out []DeviceHealth, dropped int) {
 	out = []DeviceHealth{}
 	for _, h := range resp.GetDevices() {
 		pool, name := h.GetDevice().GetPoolName(), h.GetDevice().GetDeviceName()
-		if len(out) == MaxHealthDevices || name == "" || len(name) > maxName || len(pool) > maxPool {
+		if name == "" || len(name) > maxName || len(pool) > maxPool {
 			dropped++
 			continue
 		}

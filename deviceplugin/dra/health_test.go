@@ -6,12 +6,12 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	healthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 )
 
-// The health of a device comes with a timeout and a message within bounds, and devices beyond the
-// bound are left out.
+// The health of a device comes with a timeout and a message within bounds.
 func TestHealthOf(t *testing.T) {
 	now := time.Now()
 	is := func(h *healthv1.DeviceHealth) DeviceHealth {
@@ -44,6 +44,13 @@ func TestHealthOf(t *testing.T) {
 			t.Errorf("%v\nis   %+v\nwant %+v", tc.in, got, tc.want)
 		}
 	}
+	if out, _ := healthOf(&healthv1.NodeWatchResourcesResponse{}, now); out == nil {
+		t.Error("a message without devices is taken for the end of the stream")
+	}
+}
+
+// Devices beyond the bound, and those without a name, are left out; a message that is none is an error.
+func TestHealthIn(t *testing.T) {
 	many := &healthv1.NodeWatchResourcesResponse{}
 	for range MaxHealthDevices + 2 {
 		many.Devices = append(many.Devices, &healthv1.DeviceHealth{
@@ -51,10 +58,20 @@ func TestHealthOf(t *testing.T) {
 		})
 	}
 	many.Devices[0].Device.DeviceName = ""
-	if out, dropped := healthOf(many, now); len(out) != MaxHealthDevices || dropped != 2 {
-		t.Errorf("%d devices, %d dropped", len(out), dropped)
+	raw, err := proto.Marshal(many)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if out, _ := healthOf(&healthv1.NodeWatchResourcesResponse{}, now); out == nil {
-		t.Error("a message without devices is taken for the end of the stream")
+	out, dropped, err := healthIn(raw, time.Now())
+	if len(out) != MaxHealthDevices-1 || dropped != 3 || err != nil {
+		t.Errorf("%d devices, %d dropped, %v", len(out), dropped, err)
+	}
+	for _, cut := range []int{1, len(raw) - 1} {
+		if _, _, err := healthIn(raw[:cut], time.Now()); err == nil {
+			t.Errorf("a message cut to %d bytes is taken", cut)
+		}
+	}
+	if _, _, err := healthIn([]byte{1<<3 | 2, 1, 0xff}, time.Now()); err == nil {
+		t.Error("a device that is none is taken")
 	}
 }
