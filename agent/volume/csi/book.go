@@ -22,6 +22,7 @@ func (u use) PodUID() types.UID { return u.pod }
 // state says how far a use is.
 type state struct {
 	known   bool // the driver may have published the volume
+	only    bool // if so, by calls of this run of the agent whose outcome is not known
 	done    bool // it has, in this run of the agent
 	leaving bool // the pod gives it up
 	// since is when the pod began to want it, in this run of the agent.
@@ -35,6 +36,7 @@ type place struct {
 	// label is the SELinux label that it is mounted with; "": none.
 	label string
 	done  bool // the driver has answered, in this run of the agent
+	only  bool // as of a use
 }
 
 // entry records what the node has of a volume.

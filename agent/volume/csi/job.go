@@ -75,7 +75,7 @@ func (j job) stage(ctx context.Context) error {
 			return err
 		}
 		began = true
-		if err := j.beginStage(path); err != nil {
+		if err := j.beginStage(path, !had || before.only); err != nil {
 			return err
 		}
 		_, err = c.NodeStageVolume(ctx, &csipb.NodeStageVolumeRequest{
@@ -88,8 +88,8 @@ func (j job) stage(ctx context.Context) error {
 	case !began:
 		return j.absent(err)
 	case err == nil:
-		j.staged(path, true)
-	case isFinal(err) && !had:
+		j.staged(path, place{done: true})
+	case isFinal(err) && (!had || before.only):
 		return errors.Join(err, unstager{j.Mounts}.endStage(j.Key, place{path: path, name: j.blockName()}))
 	}
 	return err
@@ -139,10 +139,10 @@ func (j job) blockName() string {
 	return ""
 }
 
-func (j job) staged(path string, done bool) {
-	j.book.Change(j.Key, func(e *entry) {
-		e.places[path] = place{path: path, name: j.blockName(), label: j.Label, done: done}
-	})
+// staged notes how far staging is.
+func (j job) staged(path string, p place) {
+	p.path, p.name, p.label = path, j.blockName(), j.Label
+	j.book.Change(j.Key, func(e *entry) { e.places[path] = p })
 }
 
 // settle notes how far the pod's use is. Whether the pod gives it up is not changed.
@@ -170,7 +170,7 @@ func (j job) publish(ctx context.Context) (delegated bool, err error) {
 			return err
 		}
 		began = true
-		if err := j.beginPublish(target); err != nil {
+		if err := j.beginPublish(target, !before.known || before.only); err != nil {
 			return err
 		}
 		_, err = c.NodePublishVolume(ctx, &csipb.NodePublishVolumeRequest{
@@ -183,7 +183,7 @@ func (j job) publish(ctx context.Context) (delegated bool, err error) {
 	switch {
 	case !began:
 		return false, j.absent(err)
-	case err != nil && isFinal(err) && !before.known:
+	case err != nil && isFinal(err) && (!before.known || before.only):
 		if err := j.paths.endPublish(j.use()); err != nil {
 			return false, err
 		}
@@ -221,8 +221,8 @@ func merge(into *map[string]string, more map[string]string) {
 }
 
 // beginStage writes the record of a volume that is about to be staged.
-func (j job) beginStage(path string) error {
-	j.staged(path, false)
+func (j job) beginStage(path string, only bool) error {
+	j.staged(path, place{only: only})
 	err := j.recordStage(path)
 	if err == nil { // what is there without a record was recorded before
 		err = os.MkdirAll(path, dirMode)
@@ -251,9 +251,9 @@ func (j job) beginBlock() error {
 }
 
 // beginPublish writes the record of a volume that is about to be published.
-func (j job) beginPublish(target string) error {
+func (j job) beginPublish(target string, only bool) error {
 	u := j.use()
-	j.settle(state{known: true})
+	j.settle(state{known: true, only: only})
 	if err := os.MkdirAll(filepath.Dir(target), dirMode); err != nil {
 		return err
 	}

@@ -180,7 +180,11 @@ func (m unstager) unstageAt(ctx context.Context, k Key, p place) (err error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return m.endStage(k, p)
+	err = m.endStage(k, p)
+	if err == nil {
+		m.book.Change(k, func(e *entry) { delete(e.failed, p.path) })
+	}
+	return err
 }
 
 // endStage removes the record of a staged volume.
@@ -194,10 +198,7 @@ func (m unstager) endStage(k Key, p place) error {
 	if err != nil {
 		return err
 	}
-	m.book.Change(k, func(e *entry) {
-		delete(e.places, p.path)
-		delete(e.failed, p.path)
-	})
+	m.book.Change(k, func(e *entry) { delete(e.places, p.path) })
 	return nil
 }
 

@@ -196,7 +196,7 @@ func (m *Mounts) Want(r Request) {
 	m.book.Change(r.Key, func(e *entry) {
 		other = len(e.Users)+len(e.places) == 0
 		was := e.Users[r.use()]
-		e.Users[r.use()] = state{known: was.known, since: cmp.Or(was.since, time.Now())}
+		e.Users[r.use()] = state{known: was.known, only: was.only, since: cmp.Or(was.since, time.Now())}
 		e.unattached = r.Ephemeral
 	})
 	if other {
