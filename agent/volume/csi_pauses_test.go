@@ -82,3 +82,31 @@ func TestDiskThatFailsInTheEnd(t *testing.T) {
 		}
 	}
 }
+
+// A driver that does not know a volume has unpublished it if nothing is mounted at the target, and not
+// while something is, or the kernel's mounts cannot be read.
+func TestUnknownDiskIsUnpublished(t *testing.T) {
+	for _, test := range []struct {
+		code                codes.Code
+		mounted, blind, end bool
+	}{
+		{code: codes.NotFound, end: true},
+		{code: codes.NotFound, mounted: true},
+		{code: codes.NotFound, blind: true},
+		{code: codes.Internal},
+	} {
+		n := newDisk(t, stages)
+		setUp(t, n.Volumes, diskPod("u"))
+		target := filepath.Join(n.root, publishDir, "mount")
+		if !test.mounted {
+			if err := n.mounter.Unmount(target); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.blind = test.blind
+		n.driver.Fault(csitest.Unpublish, csitest.Fault{Err: status.Error(test.code, "unknown")})
+		if err := n.TearDown(t.Context(), "u"); (err == nil) != test.end {
+			t.Errorf("%+v: it ends with %v", test, err)
+		}
+	}
+}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -97,8 +99,19 @@ func (m *Mounts) unpublish(ctx context.Context, k Key, u use) error {
 		_, err := c.NodeUnpublishVolume(ctx, &csipb.NodeUnpublishVolumeRequest{
 			VolumeId: k.Handle, TargetPath: target,
 		})
+		if status.Code(err) == codes.NotFound && m.isFree(target) {
+			return nil
+		}
 		return err
 	})
+}
+
+// isFree reports whether nothing is mounted at a path. Then a driver that does not know the volume, as
+// one that was killed before it had recorded it, has nothing left to undo.
+func (m *Mounts) isFree(path string) bool {
+	mounted, err := m.cfg.Recovery.Origins()
+	_, has := mounted[path]
+	return err == nil && !has
 }
 
 // endPublish removes the record of a published volume.

@@ -19,7 +19,7 @@ type RecoveryConfig struct {
 	// Lost is called with what to do about a volume whose record is lost for good. It must not block.
 	Lost func(message string)
 	// Origins says what is mounted where, by path: paths with the same origin show the same directory.
-	// It is called once, if a record is lost; nil: the kernel's list of mounts has it.
+	// nil: the kernel's list of mounts has it.
 	Origins func() (map[string]string, error)
 }
 
