@@ -16,6 +16,7 @@ import (
 	tracingapi "k8s.io/component-base/tracing/api/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/numalet/numalet/internal/ownlabel"
 	"github.com/numalet/numalet/internal/quantity"
 )
 
@@ -204,9 +205,9 @@ func validateOptions(c *Config, p *problems) {
 	}
 	validateNodeIP(c, p)
 	for key := range c.Node.Labels {
-		p.forbid(!ownLabel(key), "--node-labels", key+" is not for a node to set: in the namespaces "+
+		p.forbid(!ownlabel.Is(key), "--node-labels", key+" is not for a node to set: in the namespaces "+
 			"of kubernetes.io and k8s.io it may have those of kubelet.kubernetes.io and "+
-			"node.kubernetes.io, and "+strings.Join(wellKnownLabels(), ", "))
+			"node.kubernetes.io, and "+strings.Join(ownlabel.WellKnown(), ", "))
 	}
 	labels := metav1validation.ValidateLabels(c.Node.Labels, field.NewPath("--node-labels"))
 	p.ErrorList = append(p.ErrorList, labels...)

@@ -3,11 +3,9 @@ package config
 import (
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/component-helpers/node/util/sysctl"
 
@@ -192,26 +190,4 @@ func validateSysctls(c *Config, p *problems) {
 		}
 		seen[dotted] = true
 	}
-}
-
-// wellKnownLabels are Kubernetes' labels that a node may set on itself
-// (https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction).
-func wellKnownLabels() []string {
-	return []string{
-		v1.LabelHostname, v1.LabelInstanceTypeStable, v1.LabelOSStable, v1.LabelArchStable,
-		v1.LabelTopologyZone, v1.LabelTopologyRegion, v1.LabelInstanceType,
-		v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion,
-		"beta.kubernetes.io/os", "beta.kubernetes.io/arch",
-	}
-}
-
-// ownLabel reports whether an API server lets a node set the label on itself.
-func ownLabel(key string) bool {
-	namespace, _, qualified := strings.Cut(key, "/")
-	within := func(domain string) bool {
-		return namespace == domain || strings.HasSuffix(namespace, "."+domain)
-	}
-	return !qualified || !within("kubernetes.io") && !within("k8s.io") ||
-		within("kubelet.kubernetes.io") || within("node.kubernetes.io") ||
-		slices.Contains(wellKnownLabels(), key)
 }

@@ -211,6 +211,32 @@ func TestCollision(t *testing.T) {
 	})
 }
 
+// TestInvalidTopology: a driver whose topology the API server would refuse is left out, with the reason,
+// and no other one is; the node is ready.
+func TestInvalidTopology(t *testing.T) {
+	for _, topology := range []map[string]string{
+		{"bad key": "z"}, {"": "z"}, {"zone/": "z"}, {"z": "bad value"}, {"z": strings.Repeat("x", 64)},
+		{"node-restriction.kubernetes.io/z": "z"}, {"topology.kubernetes.io/rack": "z"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := start(t)
+			w.set(func() {
+				w.drivers = []csi.Node{{Driver: "bad", NodeID: "x", Topology: topology}, {Driver: "good", NodeID: "y",
+					Topology: map[string]string{"example.com/rack": "r1"}}}
+			})
+			w.register(t, "1")
+			node := w.reread(t)
+			if !slices.Equal(w.names(t), []string{"good"}) || node.Labels["example.com/rack"] != "r1" ||
+				len(node.Labels) != 2 || w.Unready() != "" {
+				t.Errorf("with %q taken are %v, the labels %v", topology, w.names(t), node.Labels)
+			}
+			if len(w.told) != 1 || !strings.Contains(w.told[0], "CSI driver bad is not in the node's CSINode") {
+				t.Errorf("told was %q", w.told)
+			}
+		})
+	}
+}
+
 // TestAgain: what others change is mended: a CSINode that is deleted, one of an earlier node of that
 // name, one that another writer changes at the same time. Plugins that others have migrated stay.
 func TestAgain(t *testing.T) {

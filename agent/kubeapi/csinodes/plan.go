@@ -3,6 +3,7 @@ package csinodes
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -12,8 +13,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/numalet/numalet/agent/volume/csi"
+	"github.com/numalet/numalet/internal/ownlabel"
 )
 
 const (
@@ -79,6 +82,9 @@ func (c *changes) take(node *v1.Node, d csi.Node) error {
 	added := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(d.Topology)) {
 		value := d.Topology[key]
+		if err := label(key, value); err != nil {
+			return fmt.Errorf("CSI driver %s reported the topology %q:%q: %w", d.Driver, key, value, err)
+		}
 		has, is := node.Labels[key]
 		if !is {
 			has, is = c.labels[key]
@@ -92,6 +98,20 @@ func (c *changes) take(node *v1.Node, d csi.Node) error {
 		}
 	}
 	maps.Copy(c.labels, added)
+	return nil
+}
+
+// label returns why the API server would take no node with such a label, nor a CSINode with such a key.
+func label(key, value string) error {
+	if wrong := validation.IsQualifiedName(key); len(wrong) > 0 {
+		return fmt.Errorf("the key is none of a label: %s", strings.Join(wrong, "; "))
+	}
+	if wrong := validation.IsValidLabelValue(value); len(wrong) > 0 {
+		return fmt.Errorf("the value is none of a label: %s", strings.Join(wrong, "; "))
+	}
+	if !ownlabel.Is(key) {
+		return errors.New("a node may not give itself such a label")
+	}
 	return nil
 }
 

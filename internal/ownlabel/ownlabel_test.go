@@ -1,4 +1,4 @@
-package config
+package ownlabel
 
 import "testing"
 
@@ -14,7 +14,7 @@ func TestOwnLabels(t *testing.T) {
 		"kubernetes.io/x":    false, "node-restriction.kubernetes.io/x": false, "x.k8s.io/y": false,
 		"node-role.kubernetes.io/worker": false, "topology.kubernetes.io/rack": false,
 	} {
-		if got := ownLabel(key); got != want {
+		if got := Is(key); got != want {
 			t.Errorf("%s: %v, want %v", key, got, want)
 		}
 	}
