@@ -20,6 +20,7 @@ import (
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/agent/stats"
+	"github.com/numalet/numalet/agent/stats/diskusage"
 	"github.com/numalet/numalet/agent/stats/kernel"
 )
 
@@ -183,17 +184,40 @@ func (u usage) glance(context.Context) (statsapi.Summary, eviction.Host, error) 
 }
 
 // measure says what the node and its pods use. Of disks only the runtime knows all.
-func (u usage) measure(ctx context.Context, of eviction.Signal) (
-	statsapi.Summary, eviction.Host, time.Time, error) {
+func (u usage) measure(ctx context.Context, of eviction.Signal) (eviction.Measured, error) {
 	if u.host.tree != nil && !of.OnDisk() {
 		summary, s, _ := u.stats.Kernel(true) // what could not be read is short of nothing
-		return summary, u.onHost(s), s.At, nil
+		return eviction.Measured{Summary: summary, Host: u.onHost(s), At: s.At}, nil
 	}
 	summary, s, err := u.stats.Measure(ctx, of.OnDisk())
 	if err != nil {
-		return summary, eviction.Host{}, time.Time{}, err
+		return eviction.Measured{}, err
 	}
-	return summary, u.onHost(s), s.At, nil
+	out := eviction.Measured{Summary: summary, Host: u.onHost(s), At: s.At}
+	if of.OnDisk() {
+		out.Beyond = beyond(u.disks.Beyond(ctx), s)
+	}
+	return out, nil
+}
+
+// beyond says what pods use of disks beyond their statistics.
+func beyond(all map[types.UID]localstorage.Beyond, s *stats.Snapshot) map[types.UID]eviction.Beyond {
+	amount := func(u diskusage.Usage) eviction.Held {
+		return eviction.Held{Bytes: int64(u.Bytes), Inodes: int64(u.Inodes)}
+	}
+	out := make(map[types.UID]eviction.Beyond, len(all))
+	for uid, one := range all {
+		out[uid] = eviction.Beyond{Node: amount(one.Held.On), Layers: amount(one.Held.Layers),
+			Grown: int64(one.Grown), Partial: one.Partial || one.Held.Partial}
+	}
+	for _, p := range s.Pods {
+		uid := types.UID(p.Stats.PodRef.UID)
+		one := out[uid]
+		one.Partial = one.Partial ||
+			slices.ContainsFunc(p.Containers, func(c stats.Container) bool { return c.Partial })
+		out[uid] = one
+	}
+	return out
 }
 
 // onHost says how much memory the machine has, and all pods together may use.

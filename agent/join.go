@@ -74,7 +74,7 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 		doomed: doomers(h.doomed, h.downed, devices.doomed), failed: devices.failures.Condemned,
 		lost: h.lost, holds: contents.claims.holds,
 	})
-	disks := newMeter(n, statuses.Active)
+	disks := newMeter(n, h, statuses.Active)
 	used, err := newStats(n, h, contents, disks)
 	if err != nil {
 		return nil, err

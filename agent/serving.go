@@ -22,6 +22,7 @@ import (
 	"github.com/numalet/numalet/agent/fit"
 	"github.com/numalet/numalet/agent/health"
 	"github.com/numalet/numalet/agent/localstorage"
+	"github.com/numalet/numalet/agent/localstorage/held"
 	"github.com/numalet/numalet/agent/localstorage/quota"
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/podresources"
@@ -212,7 +213,7 @@ func newPodResources(n node, d deviceDomain, c claimDomain, p podDomain) (
 }
 
 // newMeter measures what pods use of the node's disks.
-func newMeter(n node, pods func() []*v1.Pod) *localstorage.Meter {
+func newMeter(n node, h host, pods func() []*v1.Pod) *localstorage.Meter {
 	k := &n.cfg.Kubelet
 	c := localstorage.Config{
 		Root: n.cfg.RootDir, LogsDir: k.PodLogsDir, Period: k.VolumeStatsAggPeriod.Duration,
@@ -220,6 +221,9 @@ func newMeter(n node, pods func() []*v1.Pod) *localstorage.Meter {
 	}
 	if n.countsProjects() {
 		c.Quota = quota.Used
+	}
+	if h.tree != nil {
+		c.Processes = &held.Pods{Groups: kernel.NewGroups(""), Paths: h.tree.Paths}
 	}
 	return localstorage.New(c)
 }

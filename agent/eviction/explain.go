@@ -130,7 +130,7 @@ func (m *Manager) Explain(ctx context.Context, node string) Explanation {
 	e := m.explanation(t, node)
 	if t.nearest != nil {
 		e.Of = t.nearest.Signal
-		if err := m.whoIsNext(ctx, &e); err != nil {
+		if err := m.whoIsNext(ctx, &e, t.nearest); err != nil {
 			e.Unknown = err.Error()
 		}
 	}
@@ -199,13 +199,14 @@ func rounded(name v1.ResourceName, value int64) string {
 }
 
 // whoIsNext ranks the pods by what they use now.
-func (m *Manager) whoIsNext(ctx context.Context, e *Explanation) error {
-	summary, _, _, err := m.cfg.Measure(ctx, e.Of)
+func (m *Manager) whoIsNext(ctx context.Context, e *Explanation, of *Threshold) error {
+	all, err := m.cfg.Measure(ctx, e.Of)
 	if err != nil {
 		return err
 	}
-	l := layoutOf(summary)
-	order, spared := m.cfg.rank(summary, e.Of, l)
+	l := layoutOf(all.Summary)
+	reading := Read(all.Summary, all.Host)[e.Of]
+	order, spared := m.cfg.rank(all, e.Of, verdict{relieve: of, reading: reading}.need())
 	e.Spared = spared
 	for i := range order[:min(len(order), listed)] {
 		e.Next = append(e.Next, Next{klog.KObj(order[i].Pod).String(), why(&order[i], e.Of, l)})
@@ -217,10 +218,13 @@ func (m *Manager) whoIsNext(ctx context.Context, e *Explanation) error {
 // why says what ranks a pod.
 func why(c *Candidate, s Signal, l layout) string {
 	u, name := useOf(c, s, l), s.Resource()
-	if !u.known {
+	if c.Stats == nil {
 		return "nothing is known of what it uses"
 	}
 	text := "uses " + rounded(name, u.used)
+	if !u.known {
+		text = "uses at least " + rounded(name, u.used) + ", not all of which could be measured"
+	}
 	if name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage {
 		text += ", requests " + rounded(name, u.requested)
 		if u.used > u.requested {
@@ -228,6 +232,9 @@ func why(c *Candidate, s Signal, l layout) string {
 		}
 	} else {
 		text += " " + string(name)
+	}
+	if held := c.Node.Bytes + c.Layers.Bytes; s.OnDisk() && held > 0 {
+		text += "; holds deleted files of " + rounded(v1.ResourceEphemeralStorage, held)
 	}
 	text += fmt.Sprintf("; priority %d", ptr.Deref(c.Pod.Spec.Priority, 0))
 	if c.Exclusive {

@@ -9,7 +9,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -81,15 +80,24 @@ type Meter struct {
 	// Glance returns what the node uses now. It is called often, and must be quick. What could not be
 	// read is missing.
 	Glance func(context.Context) (statsapi.Summary, Host, error)
-	// Measure also returns what pods use of what the signal is about, and when that was measured.
-	Measure func(context.Context, Signal) (statsapi.Summary, Host, time.Time, error)
-	// Anew has the volumes of these pods measured anew where that is quick, and returns those pods. It does
-	// not wait for it.
-	Anew func([]types.UID) []types.UID
+	// Measure also returns what pods use of what the signal is about.
+	Measure func(context.Context, Signal) (Measured, error)
+	// Anew has what these pods have on disks measured anew, the first ones first, and returns which will
+	// be soon, and which later. It does not wait for it.
+	Anew func([]types.UID) (soon, late []types.UID)
 	// Woken has a value when the kernel says that something runs short. Arm gets how much may be used
 	// before the signal's threshold is met, after each look.
 	Woken <-chan struct{}
 	Arm   func(context.Context, Signal, int64)
+}
+
+// Measured is what the node and its pods use.
+type Measured struct {
+	statsapi.Summary
+	Host Host
+	At   time.Time
+	// Beyond has what pods use of disks beyond that, if it was asked for a disk.
+	Beyond map[types.UID]Beyond
 }
 
 // PodFacts says what is known of pods.
@@ -115,11 +123,10 @@ type Manager struct {
 	// Owned by Run.
 	state state
 	// acted is when something was done last; nothing is done before again. removed is when dead
-	// containers were removed last, asked when pods were to be measured anew.
-	acted, again, removed, asked time.Time
-	// coming are the pods that are being measured anew since asked.
-	coming sets.Set[types.UID]
-	blind  complaint.Complaint[string]
+	// containers were removed last.
+	acted, again, removed time.Time
+	refresh               refresh
+	blind                 complaint.Complaint[string]
 
 	noted notes // of pods that others evict
 
@@ -230,33 +237,27 @@ func (m *Manager) reclaim(ctx context.Context, s Signal, what Reclaim) {
 // act measures what pods use too, and relieves. It returns the time to the next look.
 func (m *Manager) act(ctx context.Context, s Signal) time.Duration {
 	now := time.Now()
-	summary, host, at, err := m.cfg.Measure(ctx, s)
+	all, err := m.cfg.Measure(ctx, s)
 	if err != nil {
 		if ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "The node runs short, and what its pods use is not known")
 		}
 		return soon
 	}
-	readings := Read(summary, host)
+	readings := Read(all.Summary, all.Host)
 	v := m.judge(readings, now)
 	switch {
 	case v.relieve == nil || v.awaits != nil:
 		return next
-	case !at.After(m.acted): // measured before the last action
+	case !all.At.After(m.acted): // measured before the last action
 		return next
-	case m.refreshes(summary, readings, v, now):
-		return next
-	case m.relieve(ctx, measured{summary, at}, v):
+	case m.refreshes(all, readings, v, now):
+		return least
+	case m.relieve(ctx, all, v):
 		return next
 	}
 	m.again = time.Now().Add(period)
 	return soon
-}
-
-// measured is a summary and when it was made.
-type measured struct {
-	statsapi.Summary
-	at time.Time
 }
 
 // judge takes in what was read, and has others know of other conditions.
@@ -270,20 +271,20 @@ func (m *Manager) judge(r Readings, now time.Time) verdict {
 
 // relieve removes what no pod needs, and ends a pod if that is not enough. It reports whether that may
 // have helped.
-func (m *Manager) relieve(ctx context.Context, s measured, v verdict) bool {
+func (m *Manager) relieve(ctx context.Context, s Measured, v verdict) bool {
 	l := layoutOf(s.Summary)
 	m.cfg.Tell(v1.EventTypeWarning, ReasonThresholdMet,
 		fmt.Sprintf("Attempting to reclaim %v", v.relieve.Signal.Resource()))
 	m.acted = time.Now()
 	if what := reclaimable(v.relieve.Signal, l); what != (Reclaim{}) {
 		m.reclaim(ctx, v.relieve.Signal, what)
-		fresh, host, at, err := m.cfg.Measure(ctx, v.relieve.Signal)
+		fresh, err := m.cfg.Measure(ctx, v.relieve.Signal)
 		if err != nil || ctx.Err() != nil {
 			return false
 		}
-		s = measured{fresh, at}
+		s = fresh
 		signal, before := v.relieve.Signal, v.reading.Available
-		readings := Read(fresh, host)
+		readings := Read(fresh.Summary, fresh.Host)
 		v = m.judge(readings, time.Now())
 		m.did(signal, fmt.Sprintf("removed %v; %s more are available", what,
 			rounded(signal.Resource(), max(readings[signal].Available-before, 0))))
@@ -295,8 +296,8 @@ func (m *Manager) relieve(ctx context.Context, s measured, v verdict) bool {
 }
 
 // evict ends the pod that goes first, and reports whether there is one.
-func (m *Manager) evict(ctx context.Context, s measured, v verdict, l layout) bool {
-	order, _ := m.cfg.rank(s.Summary, v.relieve.Signal, l)
+func (m *Manager) evict(ctx context.Context, s Measured, v verdict, l layout) bool {
+	order, _ := m.cfg.rank(s, v.relieve.Signal, v.need())
 	if len(order) == 0 {
 		klog.FromContext(ctx).Info("The node runs short, and there is no pod to evict",
 			"signal", v.relieve.Signal, "available", v.reading.Available)
@@ -311,7 +312,7 @@ func (m *Manager) evict(ctx context.Context, s measured, v verdict, l layout) bo
 	klog.FromContext(ctx).Info("Evicting a pod", "pod", klog.KObj(victim.Pod),
 		"signal", e.Signal, "message", e.Message)
 	for _, due := range v.due {
-		m.age.WithLabelValues(string(due)).Observe(time.Since(s.at).Seconds())
+		m.age.WithLabelValues(string(due)).Observe(time.Since(s.At).Seconds())
 	}
 	name := klog.KObj(victim.Pod).String()
 	m.state = m.state.gives(returning{of: name, uid: victim.Pod.UID, signal: e.Signal,

@@ -165,6 +165,36 @@ func TestManager(t *testing.T) {
 			w.pass(time.Minute)
 		}, "0s measure [a b c d e f g h i j k l hog], 1s Attempting to reclaim ephemeral-storage, " +
 			"1s evict hog in 1s"},
+		"what was measured a second ago is measured anew too": {full, func(w *world) {
+			w.believed, w.ago = map[types.UID]uint64{"b": 200, "hog": 1}, time.Second
+			w.add(podWith("b", 0), 200)
+			w.add(podWith("hog", 0), 750)
+			w.pass(time.Minute)
+		}, "0s measure [b hog], 1s Attempting to reclaim ephemeral-storage, 1s evict hog in 1s"},
+		"those that may have written most are measured first": {full, func(w *world) {
+			w.believed = map[types.UID]uint64{"b": 200, "hog": 1}
+			w.beyond = map[types.UID]Beyond{"hog": {Grown: 1 << 20}}
+			w.add(podWith("b", 0), 200)
+			w.add(podWith("hog", 0), 750)
+			w.pass(time.Minute)
+		}, "0s measure [hog b], 1s Attempting to reclaim ephemeral-storage, 1s evict hog in 1s"},
+		"what takes long is awaited if all that is known is not enough": {full, func(w *world) {
+			w.believed, w.slow = map[types.UID]uint64{"hog": 1}, sets.New[types.UID]("hog")
+			w.add(podWith("b", 0), 20)
+			w.add(podWith("hog", 0), 940)
+			w.pass(time.Minute)
+		}, "0s measure [], 5s Attempting to reclaim ephemeral-storage, 5s evict hog in 1s"},
+		"an eviction that freed nothing makes it look again": {full, func(w *world) {
+			w.believed, w.slow = map[types.UID]uint64{"hog": 1}, sets.New[types.UID]("hog")
+			w.late = time.Hour
+			w.add(podWith("a", 0), 200)
+			w.add(podWith("b", 0), 150)
+			w.add(podWith("hog", 0), 600)
+			w.pass(8 * time.Second)
+			w.believed["hog"] = 1
+			w.pass(10 * time.Second)
+		}, "0s measure [], 0s Attempting to reclaim ephemeral-storage, 0s evict a in 1s, 11s measure [], " +
+			"16s Attempting to reclaim ephemeral-storage, 16s evict hog in 1s"},
 		"volumes that take long are not awaited": {full, func(w *world) {
 			w.believed = map[types.UID]uint64{"b": 200, "hog": 1}
 			w.slow = sets.New[types.UID]("b", "hog")

@@ -12,7 +12,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
-	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -70,7 +69,7 @@ func newPodsWalk(t *testing.T, random *rand.Rand) *podsWalk {
 		EvictionHard: map[string]string{string(signal): fmt.Sprintf("%dMi", walkThreshold)}})
 	w.cfg.Evict = w.check
 	measure := w.cfg.Measure
-	w.cfg.Measure = func(ctx context.Context, s Signal) (statsapi.Summary, Host, time.Time, error) {
+	w.cfg.Measure = func(ctx context.Context, s Signal) (Measured, error) {
 		w.see()
 		return measure(ctx, s)
 	}
@@ -101,10 +100,8 @@ func (w *podsWalk) check(e Eviction) {
 	case last != nil && !last.ended && !now.After(last.until):
 		w.t.Errorf("%s is evicted while %s ends", e.Pod.Name, w.last)
 	}
-	for _, pod := range w.pods {
-		if !w.gone.Has(pod.UID) && w.before(pod, e.Pod) {
-			w.t.Errorf("%s is evicted before %s", e.Pod.Name, pod.Name)
-		}
+	if want := w.next(); w.before(want, e.Pod) || w.before(e.Pod, want) {
+		w.t.Errorf("%s is evicted, want %s", e.Pod.Name, want.Name)
 	}
 	for uid, v := range w.victims {
 		if v.ended && w.awaited(v) && !w.falls() {
@@ -154,6 +151,41 @@ func (w *podsWalk) falls() bool {
 		return !s.at.Before(since) && past >= time.Second && fell > 0 &&
 			left*int64(past) < fell*int64(10*time.Second)
 	})
+}
+
+// next returns the pod that is to go: the first of those that have to, as few as possible.
+func (w *podsWalk) next() *v1.Pod {
+	var all []*v1.Pod
+	for _, pod := range w.pods {
+		if !w.gone.Has(pod.UID) && !podspec.IsCritical(pod) {
+			all = append(all, pod)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *v1.Pod) int {
+		switch {
+		case w.before(a, b):
+			return -1
+		case w.before(b, a):
+			return 1
+		}
+		return 0
+	})
+	enough := func(pods []*v1.Pod) bool {
+		left := w.left()
+		for _, pod := range pods {
+			left += int64(w.uses[pod.UID])
+		}
+		return left >= walkThreshold
+	}
+	for n := range all {
+		if first := all[:n+1]; enough(first) {
+			for len(first) > 1 && enough(first[1:]) {
+				first = first[1:]
+			}
+			return first[0]
+		}
+	}
+	return all[0]
 }
 
 // before reports whether a goes before b by the kubelet's rules.

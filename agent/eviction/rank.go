@@ -19,6 +19,39 @@ type Candidate struct {
 	Stats *statsapi.PodStats
 	// Exclusive: it has devices or CPUs of its own.
 	Exclusive bool
+	Beyond
+}
+
+// Beyond is what a pod uses, or may use, of the node's disks beyond its statistics.
+type Beyond struct {
+	// Node and Layers are what its processes hold open of deleted files, on the node's filesystem and on
+	// that of writable layers.
+	Node, Layers Held
+	// Grown is how many bytes its processes may have written since its volumes were measured.
+	Grown int64
+	// Partial: not all that it has could be measured.
+	Partial bool
+}
+
+// Held is an amount of a filesystem.
+type Held struct{ Bytes, Inodes int64 }
+
+// on returns what counts for the signal: bytes, or inodes.
+func (b Beyond) on(s Signal, l layout) int64 {
+	all := Held{b.Layers.Bytes, b.Layers.Inodes}
+	switch {
+	case (s == ImageFSAvailable || s == ImageFSInodesFree) && l.images != l.containers:
+		return 0
+	case s == NodeFSAvailable || s == NodeFSInodesFree:
+		if l.containers {
+			all = Held{}
+		}
+		all = Held{all.Bytes + b.Node.Bytes + b.Grown, all.Inodes + b.Node.Inodes}
+	}
+	if s.Resource() == resourceInodes {
+		return all.Inodes
+	}
+	return all.Bytes
 }
 
 // layout says which filesystems are one.
@@ -50,7 +83,8 @@ func apart(a, b *statsapi.FsStats) bool {
 // use is how much a pod uses of what is short.
 type use struct {
 	used, requested int64
-	known           bool
+	// known: it does not use more.
+	known bool
 }
 
 // useOf returns what the pod uses of what the signal is about.
@@ -73,9 +107,10 @@ func useOf(c *Candidate, s Signal, l layout) use {
 		}
 		return use{int64(count), 0, true}
 	case resourceInodes:
-		return use{disk(c.Stats, s, l, inodes), 0, true}
+		return use{disk(c.Stats, s, l, inodes) + c.on(s, l), 0, !c.Partial}
 	default:
-		return use{disk(c.Stats, s, l, bytes), requests.StorageEphemeral().Value(), true}
+		used := disk(c.Stats, s, l, bytes) + c.on(s, l)
+		return use{used, requests.StorageEphemeral().Value(), !c.Partial}
 	}
 }
 
@@ -106,10 +141,13 @@ func disk(p *statsapi.PodStats, s Signal, l layout, of func(*statsapi.FsStats) *
 }
 
 // rank orders the pods: who goes first comes first. Critical pods are left out. As the kubelet does it
-// prefers pods of which nothing is known, then pods that use more than they request (not for PIDs), then
-// lower priorities, then more use: of memory, beyond the request. Of equal pods those without devices and
-// exclusive CPUs go first, then the younger ones.
-func rank(all []Candidate, s Signal, l layout) []Candidate {
+// prefers pods of which nothing, or not all, is known, then pods that use more than they request (not for
+// PIDs), then lower priorities, then more use: of memory, beyond the request. Of equal pods those without
+// devices and exclusive CPUs go first, then the younger ones.
+//
+// But none goes in vain: if a pod that has to go in this order anyway brings back what is needed, those
+// before it stay.
+func rank(all []Candidate, s Signal, l layout, need int64) []Candidate {
 	type ranked struct {
 		Candidate
 		use
@@ -138,11 +176,32 @@ func rank(all []Candidate, s Signal, l layout) []Candidate {
 			b.Pod.CreationTimestamp.Time.Compare(a.Pod.CreationTimestamp.Time),
 		)
 	})
-	out := make([]Candidate, len(pods))
+	used, out := make([]int64, len(pods)), make([]Candidate, len(pods))
 	for i, p := range pods {
-		out[i] = p.Candidate
+		used[i], out[i] = p.used, p.Candidate
+	}
+	if at := inVain(used, need); at > 0 {
+		victim := out[at]
+		copy(out[1:], out[:at])
+		out[0] = victim
 	}
 	return out
+}
+
+// inVain returns how many of the pods that go first would go in vain: what is needed takes some of those
+// after them in any case, and these give enough. used is what the pods give, in the order in which they go.
+func inVain(used []int64, need int64) (at int) {
+	end, sum := 0, int64(0)
+	for ; end < len(used) && sum < need; end++ {
+		sum += used[end]
+	}
+	if sum < need {
+		return 0
+	}
+	for ; at+1 < end && sum-used[at] >= need; at++ {
+		sum -= used[at]
+	}
+	return at
 }
 
 // first orders true before false.

@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,7 +51,7 @@ func names(all []Candidate) string {
 func TestRank(t *testing.T) {
 	all := []Candidate{}
 	add := func(pod *v1.Pod, memory, disk, processes uint64, exclusive bool) {
-		all = append(all, Candidate{pod, uses(pod, memory, disk, processes), exclusive})
+		all = append(all, Candidate{pod, uses(pod, memory, disk, processes), exclusive, Beyond{}})
 	}
 	add(podWith("within", 0, "memory=1Gi", "ephemeral-storage=1Gi"), 900, 900, 1, false)
 	add(podWith("over-a-little", 0, "memory=1Gi"), 1100, 0, 2, false)
@@ -63,14 +64,14 @@ func TestRank(t *testing.T) {
 	static := podWith("static", 0)
 	static.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
 	add(static, 5000, 5000, 5000, false)
-	all = append(all, Candidate{podWith("unknown", 50), nil, false})
+	all = append(all, Candidate{Pod: podWith("unknown", 50)})
 	for signal, want := range map[Signal]string{
 		MemoryAvailable:  "unknown over-much over-a-little over-important idle low within",
 		NodeFSAvailable:  "unknown over-much over-important idle low within over-a-little",
 		NodeFSInodesFree: "unknown within over-much over-important idle low over-a-little",
 		PIDAvailable:     "unknown idle low over-much over-a-little within over-important",
 	} {
-		if got := names(rank(all, signal, layout{})); got != want {
+		if got := names(rank(all, signal, layout{}, 0)); got != want {
 			t.Errorf("%s: %s\nwant %s", signal, got, want)
 		}
 	}
@@ -81,14 +82,64 @@ func TestRank(t *testing.T) {
 func TestRankEquals(t *testing.T) {
 	old, young, gpu := podWith("old", 0), podWith("young", 0), podWith("gpu", 0)
 	young.CreationTimestamp = metav1.NewTime(old.CreationTimestamp.Add(time.Minute))
-	all := []Candidate{{gpu, uses(gpu, 10, 0, 1), true}, {old, uses(old, 10, 0, 1), false},
-		{young, uses(young, 10, 0, 1), false}}
-	if got := names(rank(all, MemoryAvailable, layout{})); got != "young old gpu" {
+	all := []Candidate{{gpu, uses(gpu, 10, 0, 1), true, Beyond{}}, {old, uses(old, 10, 0, 1), false, Beyond{}},
+		{young, uses(young, 10, 0, 1), false, Beyond{}}}
+	if got := names(rank(all, MemoryAvailable, layout{}, 0)); got != "young old gpu" {
 		t.Errorf("equal pods: %s; want young old gpu", got)
 	}
 	all[0].Stats = uses(gpu, 11, 0, 1)
-	if got := names(rank(all, MemoryAvailable, layout{})); got != "gpu young old" {
+	if got := names(rank(all, MemoryAvailable, layout{}, 0)); got != "gpu young old" {
 		t.Errorf("one uses more: %s; want gpu young old", got)
+	}
+}
+
+// TestRankInVain: of the pods that would go, those stay whose end the others make needless.
+func TestRankInVain(t *testing.T) {
+	type pod struct {
+		name     string
+		priority int32
+		request  string
+		uses     uint64
+		Beyond
+	}
+	few := []pod{{name: "a", uses: 5}, {name: "b", uses: 5}, {name: "c", uses: 5}}
+	with := func(more ...pod) []pod { return append(slices.Clone(few), more...) }
+	for name, tc := range map[string]struct {
+		pods []pod
+		need int64 // MiB
+		want string
+	}{
+		"the most first":              {with(pod{name: "hog", uses: 200}), 10, "hog a b c"},
+		"a more important hog":        {with(pod{name: "hog", priority: 1, uses: 200}), 100, "hog a b c"},
+		"... that need not go at all": {with(pod{name: "hog", priority: 1, uses: 200}), 15, "a b c hog"},
+		"... beside one pod too many": {with(pod{name: "hog", priority: 1, uses: 200}), 16, "hog a b c"},
+		"a hog within its request": {with(pod{name: "hog", request: "1Gi", uses: 200}), 16,
+			"hog a b c"},
+		"two hogs, of which both have to go": {with(pod{name: "x", priority: 1, uses: 60},
+			pod{name: "y", priority: 2, uses: 60}), 100, "x a b c y"},
+		"not even all are enough": {with(pod{name: "hog", priority: 1, uses: 200}), 216, "a b c hog"},
+		"one of which not all is known": {with(pod{name: "odd", uses: 1, Beyond: Beyond{Partial: true}},
+			pod{name: "hog", uses: 200}), 100, "hog odd a b c"},
+		"one of which not all is known, and no other can have it": {
+			with(pod{name: "odd", uses: 1, Beyond: Beyond{Partial: true}}), 100, "odd a b c"},
+		"one that holds deleted files": {with(pod{name: "hog", Beyond: Beyond{
+			Node: Held{Bytes: 200 << 20}}}), 100, "hog a b c"},
+		"one that holds deleted files of its layer": {with(pod{name: "hog", Beyond: Beyond{
+			Layers: Held{Bytes: 200 << 20}}}), 100, "hog a b c"},
+		"one that wrote since": {with(pod{name: "hog", Beyond: Beyond{Grown: 200 << 20}}), 100,
+			"hog a b c"},
+	} {
+		var all []Candidate
+		for _, p := range tc.pods {
+			made := podWith(p.name, p.priority)
+			if p.request != "" {
+				made = podWith(p.name, p.priority, "ephemeral-storage="+p.request)
+			}
+			all = append(all, Candidate{made, uses(made, 0, p.uses, 1), false, p.Beyond})
+		}
+		if got := names(rank(all, NodeFSAvailable, layout{}, tc.need<<20)); got != tc.want {
+			t.Errorf("%s: %s; want %s", name, got, tc.want)
+		}
 	}
 }
 
@@ -98,6 +149,7 @@ func TestDiskLayouts(t *testing.T) {
 	stats := uses(pod, 0, 0, 0)
 	stats.Containers[0].Rootfs = &statsapi.FsStats{UsedBytes: ptr.To[uint64](30)}
 	stats.EphemeralStorage = &statsapi.FsStats{UsedBytes: ptr.To[uint64](100)} // with the layer
+	held := Beyond{Node: Held{Bytes: 60}, Layers: Held{Bytes: 30}, Grown: 10}
 	for _, tc := range []struct {
 		signal Signal
 		layout layout
@@ -113,6 +165,9 @@ func TestDiskLayouts(t *testing.T) {
 		if got := disk(stats, tc.signal, tc.layout, bytes); got != tc.want {
 			t.Errorf("%s with %+v: %d; want %d", tc.signal, tc.layout, got, tc.want)
 		}
+		if got := held.on(tc.signal, tc.layout); got != tc.want {
+			t.Errorf("%s with %+v: %d in deleted files; want %d", tc.signal, tc.layout, got, tc.want)
+		}
 	}
 }
 
@@ -125,7 +180,7 @@ func TestWords(t *testing.T) {
 	stats.Containers = append(stats.Containers,
 		statsapi.ContainerStats{Name: "debug", Memory: memory(9<<20, 0)},
 		statsapi.ContainerStats{Name: "side", Memory: memory(7<<20, 0)})
-	c := &Candidate{pod, stats, false}
+	c := &Candidate{Pod: pod, Stats: stats}
 	limit := &Threshold{Signal: MemoryAvailable}
 	limit.Value.Quantity = resource.MustParse("100Mi")
 	got := wordsOf(c, limit, Reading{99 << 20, 1 << 30})

@@ -6,60 +6,104 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
 const (
-	// most is how many pods, of those that go first, have their volumes measured anew before one goes: more
-	// than a node's usual number.
-	most = 256
-	// recent is an age that needs nothing anew; refreshing is how long that is awaited.
-	recent, refreshing = 5 * time.Second, 2 * time.Second
+	// refreshing is how long pods are awaited that are measured anew, and thorough how long those are that
+	// take long, if what is known does not say who is to go.
+	refreshing, thorough = 2 * time.Second, 10 * time.Second
 )
 
-// refreshes reports whether to wait for pods' volumes, which are measured minutes apart, to be measured
-// anew before a pod is chosen for a disk: not long, and at most a quarter of the time in which the disk
-// would be full.
-func (m *Manager) refreshes(s statsapi.Summary, r Readings, v verdict, now time.Time) bool {
+// refresh is the last time when pods were to be measured anew. The pods that are measured since are
+// coming, soon or late.
+type refresh struct {
+	asked      time.Time
+	soon, late sets.Set[types.UID]
+	// doubt: the last eviction did not bring back what was expected.
+	doubt bool
+}
+
+// due reports whether pods are to be measured anew before one goes: none was measured since anything was
+// done last, or since an eviction was in vain.
+func (r refresh) due(s state, acted, now time.Time) bool {
+	return r.asked.Before(acted) || r.asked.Before(s.doubt) || now.Sub(r.asked) >= period
+}
+
+// waits reports whether to wait for pods that are measured anew, of which old ones are not yet. lasts is
+// how long what is left lasts, at most the horizon: at most a quarter of it is waited. reaches says that
+// what is known of pods is enough to relieve.
+func (r refresh) waits(old []types.UID, lasts time.Duration, reaches bool, now time.Time) bool {
+	most := func(d time.Duration) time.Duration {
+		if lasts < horizon {
+			return min(d, lasts/4)
+		}
+		return d
+	}
+	since := now.Sub(r.asked)
+	return since < most(refreshing) && r.soon.HasAny(old...) ||
+		(r.doubt || !reaches) && since < most(thorough) && (r.soon.HasAny(old...) || r.late.HasAny(old...))
+}
+
+// refreshes reports whether to wait for pods to be measured anew before one goes for a disk: whatever was
+// measured before may have grown since.
+func (m *Manager) refreshes(s Measured, r Readings, v verdict, now time.Time) bool {
 	signal := v.relieve.Signal
 	if !signal.OnDisk() {
 		return false
 	}
-	wait := refreshing
-	if left := m.state.lasts(signal, r, now); left < horizon {
-		wait = min(wait, left/4)
-	}
-	order, _ := m.cfg.rank(s, signal, layoutOf(s))
-	first := order[:min(len(order), most)]
-	if now.Sub(m.asked) >= period {
-		old := measuredBefore(first, now.Add(-recent))
-		if len(old) == 0 {
-			return false
+	order, _ := m.cfg.rank(s, signal, v.need())
+	if m.refresh.due(m.state, m.acted, now) {
+		m.refresh = refresh{asked: now, doubt: m.state.doubt.After(m.refresh.asked)}
+		if old := measuredBefore(order, now); len(old) > 0 {
+			soon, late := m.cfg.Anew(old)
+			m.refresh.soon, m.refresh.late = sets.New(soon...), sets.New(late...)
 		}
-		m.asked, m.coming = now, sets.New(m.cfg.Anew(old)...)
 	}
-	return now.Sub(m.asked) < wait && m.coming.HasAny(measuredBefore(first, m.asked.Add(-recent))...)
+	var used int64
+	for i := range order {
+		used += useOf(&order[i], signal, layoutOf(s.Summary)).used
+	}
+	return m.refresh.waits(measuredBefore(order, m.refresh.asked), m.state.lasts(signal, r, now),
+		used >= v.need(), now)
 }
 
-// measuredBefore returns the pods with a volume of their own that was last measured before that.
+// measuredBefore returns the pods of which something on disks was last measured before that, those first
+// that may have grown most since.
 func measuredBefore(all []Candidate, at time.Time) (out []types.UID) {
-	for _, c := range all {
-		if c.Stats != nil && slices.ContainsFunc(c.Stats.VolumeStats, func(v statsapi.VolumeStats) bool {
-			return v.PVCRef == nil && v.Time.Time.Before(at)
-		}) {
-			out = append(out, c.Pod.UID)
+	var old []*Candidate
+	for i := range all {
+		if c := &all[i]; c.Stats != nil && measuredAt(c).Before(at) {
+			old = append(old, c)
 		}
+	}
+	slices.SortStableFunc(old, func(a, b *Candidate) int { return int(min(max(b.Grown-a.Grown, -1), 1)) })
+	for _, c := range old {
+		out = append(out, c.Pod.UID)
 	}
 	return out
 }
 
-// rank orders the pods that may be evicted for the signal; spared is how many are critical.
-func (p PodFacts) rank(s statsapi.Summary, of Signal, l layout) (order []Candidate, spared int) {
-	used, pods := byUID(s), p.Pods()
+// measuredAt returns when the oldest measurement of a pod's own volumes, logs and files was made.
+func measuredAt(c *Candidate) (at time.Time) {
+	if fs := c.Stats.EphemeralStorage; fs != nil {
+		at = fs.Time.Time
+	}
+	for _, v := range c.Stats.VolumeStats {
+		if v.PVCRef == nil && v.Time.Time.Before(at) {
+			at = v.Time.Time
+		}
+	}
+	return at
+}
+
+// rank orders the pods that may be evicted for the signal, of which so much is needed; spared is how many
+// are critical.
+func (p PodFacts) rank(s Measured, of Signal, need int64) (order []Candidate, spared int) {
+	used, pods := byUID(s.Summary), p.Pods()
 	all := make([]Candidate, len(pods))
 	for i, pod := range pods {
-		all[i] = Candidate{pod, used[pod.UID], p.Exclusive(pod.UID)}
+		all[i] = Candidate{pod, used[pod.UID], p.Exclusive(pod.UID), s.Beyond[pod.UID]}
 	}
-	order = rank(all, of, l)
+	order = rank(all, of, layoutOf(s.Summary), need)
 	return order, len(all) - len(order)
 }

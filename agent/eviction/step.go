@@ -19,6 +19,9 @@ type state struct {
 	returning []returning
 	// marks says how fast each signal changes.
 	marks map[Signal][2]mark
+	// doubt is when it was seen last that an evicted pod brought back next to nothing of what it was
+	// expected to.
+	doubt time.Time
 }
 
 // verdict holds what follows from a look.
@@ -35,6 +38,11 @@ type verdict struct {
 	due []Signal
 }
 
+// need is how much has to come back until the threshold is met no longer.
+func (v verdict) need() int64 {
+	return v.relieve.of(v.reading.Capacity, true) - v.reading.Available
+}
+
 // rules are the settings of a step.
 type rules struct {
 	thresholds []Threshold
@@ -45,10 +53,14 @@ type rules struct {
 
 // step takes in what was read. It is pure.
 func (s state) step(r Readings, rules rules, now time.Time) (state, verdict) {
-	next := state{since: map[int]time.Time{}, pressed: maps.Clone(s.pressed), marks: s.marked(r, now)}
+	next := state{since: map[int]time.Time{}, pressed: maps.Clone(s.pressed), marks: s.marked(r, now),
+		doubt: s.doubt}
 	for _, one := range s.returning {
-		if one = one.read(r, now); !one.over(now) {
+		switch one = one.read(r, now); {
+		case !one.over(now):
 			next.returning = append(next.returning, one)
+		case one.back < one.used/8:
+			next.doubt = now
 		}
 	}
 	if next.pressed == nil {

@@ -46,7 +46,11 @@ type world struct {
 	// believed is what is known of the use of pods with volumes until these are measured anew, which
 	// takes a second.
 	believed map[types.UID]uint64
-	// slow are pods whose volumes take long.
+	// ago is how long before the start what is believed was measured.
+	ago time.Duration
+	// beyond is what pods use that nobody sees in their statistics.
+	beyond map[types.UID]Beyond
+	// slow are pods whose volumes take long: five seconds.
 	slow sets.Set[types.UID]
 	// stale is how old what is measured is.
 	stale time.Duration
@@ -171,19 +175,31 @@ func (w *world) evict(e Eviction) {
 	}()
 }
 
-func (w *world) anew(uids []types.UID) []types.UID {
+func (w *world) anew(uids []types.UID) (soon, late []types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	uids = slices.DeleteFunc(uids, w.slow.Has)
-	w.say(fmt.Sprintf("measure %v", uids))
-	time.AfterFunc(time.Second, func() {
+	for _, uid := range uids {
+		if w.slow.Has(uid) {
+			late = append(late, uid)
+		} else {
+			soon = append(soon, uid)
+		}
+	}
+	w.say(fmt.Sprintf("measure %v", soon))
+	w.measured(soon, time.Second)
+	w.measured(late, 5*time.Second)
+	return soon, late
+}
+
+// measured has pods measured after a while.
+func (w *world) measured(uids []types.UID, after time.Duration) {
+	time.AfterFunc(after, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		for _, uid := range uids {
 			delete(w.believed, uid)
 		}
 	})
-	return uids
 }
 
 // reclaim removes what is spare; its room comes back as late as that of pods.
@@ -215,19 +231,19 @@ func (w *world) reclaim(context.Context, Reclaim) (some bool, err error) {
 }
 
 func (w *world) glance(ctx context.Context) (statsapi.Summary, Host, error) {
-	s, h, _, err := w.measure(ctx, "")
+	s, err := w.measure(ctx, "")
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.glances++
 	s.Pods = nil
-	return s, h, err
+	return s.Summary, s.Host, err
 }
 
-func (w *world) measure(context.Context, Signal) (s statsapi.Summary, h Host, at time.Time, err error) {
+func (w *world) measure(context.Context, Signal) (s Measured, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.unmeasure {
-		return s, h, at, errors.New("not now")
+		return s, errors.New("not now")
 	}
 	var used uint64
 	for _, mi := range w.uses {
@@ -242,13 +258,16 @@ func (w *world) measure(context.Context, Signal) (s statsapi.Summary, h Host, at
 			disk = w.uses[pod.UID]
 		}
 		s.Pods = append(s.Pods, *uses(pod, w.uses[pod.UID], disk, 1))
+		at := metav1.Now()
+		if old {
+			at = metav1.NewTime(w.start.Add(-w.ago))
+		}
+		one := &s.Pods[len(s.Pods)-1]
+		one.EphemeralStorage.Time = at
 		if w.believed != nil {
-			volume := statsapi.VolumeStats{Name: "cache", FsStats: statsapi.FsStats{Time: metav1.Now()}}
-			if old {
-				volume.Time = metav1.NewTime(w.start.Add(-time.Minute))
-			}
-			s.Pods[len(s.Pods)-1].VolumeStats = []statsapi.VolumeStats{volume}
+			one.VolumeStats = []statsapi.VolumeStats{{Name: "cache", FsStats: statsapi.FsStats{Time: at}}}
 		}
 	}
-	return s, Host{Memory: 1000 << 20}, time.Now().Add(-w.stale), nil
+	s.Host, s.At, s.Beyond = Host{Memory: 1000 << 20}, time.Now().Add(-w.stale), w.beyond
+	return s, nil
 }

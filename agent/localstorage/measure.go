@@ -132,7 +132,7 @@ func (m *Meter) filesOf(pod *v1.Pod) Pod {
 	return p
 }
 
-// disk follows how much the disk of the root directory grew. Its Meter's goroutine owns it.
+// disk follows how much the disk of the root directory grew.
 type disk struct {
 	used, size uint64
 	// grown is the sum of all growth between two looks: a pod cannot have written more of it.

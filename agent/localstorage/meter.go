@@ -8,14 +8,17 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/localstorage/held"
 	"github.com/numalet/numalet/agent/stats/diskusage"
 	"github.com/numalet/numalet/internal/await"
 )
 
-// walkers is how many pods' volumes are measured at once.
-const walkers = 4
+// walkers is how many pods' volumes are measured at once, and slowWalkers how many of those that take
+// long: others need not wait for them.
+const walkers, slowWalkers = 4, 2
 
 // Config says what to measure.
 type Config struct {
@@ -27,6 +30,8 @@ type Config struct {
 	Pods func() []*v1.Pod
 	// Quota returns what the kernel counted for a volume, if it counts; nil: it does not.
 	Quota func(dir string) (diskusage.Usage, bool)
+	// Processes looks at pods' processes; nil: they cannot be found.
+	Processes *held.Pods
 	// Looked gets how long measuring a volume took, and the method; nil: nobody wants it.
 	Looked func(by string, took time.Duration)
 }
@@ -61,8 +66,9 @@ type Meter struct {
 	mu      sync.Mutex
 	pods    map[types.UID]Pod
 	volumes map[types.UID]history
-	// Owned by the goroutine of volumes.
-	disk disk
+	// filesWanted: somebody wants logs and files measured now.
+	filesWanted bool
+	disk        disk // only the goroutine of volumes changes it
 }
 
 // New returns a meter that has measured nothing yet.
@@ -88,20 +94,35 @@ func (m *Meter) Get() map[types.UID]Pod {
 	return out
 }
 
-// Anew has the volumes of these pods measured, before all others and in a hurry, where that is quick,
-// and returns those pods. It does not wait.
-func (m *Meter) Anew(uids []types.UID) (coming []types.UID) {
+// Anew has what these pods have on disks measured, before all others and in a hurry, and returns which
+// are measured soon, and which later, since they take long. Volumes that take long and were just measured
+// are in neither. It does not wait.
+func (m *Meter) Anew(uids []types.UID) (soon, late []types.UID) {
+	defer await.Wake(m.askedFiles)
 	defer await.Wake(m.askedVolumes)
+	known, now := sets.New[types.UID](), time.Now()
+	for _, pod := range m.cfg.Pods() {
+		known.Insert(pod.UID)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.filesWanted = true
 	for _, uid := range uids {
-		if h, known := m.volumes[uid]; known && h.worked <= quick {
-			h.anew = time.Now()
-			m.volumes[uid] = h
-			coming = append(coming, uid)
+		h := m.volumes[uid]
+		switch {
+		case !known.Has(uid):
+			continue
+		case h.soon():
+			soon = append(soon, uid)
+		case h.again(now):
+			late = append(late, uid)
+		default:
+			continue
 		}
+		h.anew = now
+		m.volumes[uid] = h
 	}
-	return coming
+	return soon, late
 }
 
 // hurries reports whether somebody waits for the pod's volumes.
@@ -120,7 +141,7 @@ func (m *Meter) Run(ctx context.Context) error {
 	}
 	var looked time.Time
 	for asked(ctx, m.askedFiles) {
-		if time.Since(looked) < filesPeriod && !m.someNew() {
+		if !m.wantsFiles() && time.Since(looked) < filesPeriod && !m.someNew() {
 			continue
 		}
 		looked = time.Now()
@@ -138,6 +159,15 @@ func asked(ctx context.Context, c <-chan struct{}) bool {
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil
+}
+
+// wantsFiles reports whether somebody wants logs and files measured now, once.
+func (m *Meter) wantsFiles() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	wanted := m.filesWanted
+	m.filesWanted = false
+	return wanted
 }
 
 // someNew reports whether there is a pod of which nothing was measured.
@@ -175,23 +205,48 @@ func (m *Meter) files(ctx context.Context) {
 func (m *Meter) runVolumes(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
-	turns := make(chan struct{}, walkers)
+	turns, slow := make(chan struct{}, walkers), make(chan struct{}, slowWalkers)
 	for asked(ctx, m.askedVolumes) {
-		m.disk = m.disk.next(m.cfg.Root)
+		m.lookAtDisk()
 		for _, pod := range m.due(time.Now()) {
-			select {
-			case turns <- struct{}{}:
-			default: // the next that is done wakes us
-				continue
+			before, grown := m.known(pod.UID)
+			own := turns
+			if !before.soon() {
+				own = slow
 			}
-			before, grown := m.begin(pod.UID), m.disk.grown
+			if len(turns) == walkers || len(own) == cap(own) {
+				continue // the next that is done wakes us
+			}
+			turns <- struct{}{}
+			if own == slow {
+				slow <- struct{}{}
+			}
+			m.begin(pod.UID)
 			all.Go(func() {
 				m.measure(ctx, pod, before, grown)
+				if own == slow {
+					<-slow
+				}
 				<-turns
 				await.Wake(m.askedVolumes)
 			})
 		}
 	}
+}
+
+// lookAtDisk looks how much the disk grew.
+func (m *Meter) lookAtDisk() {
+	next := m.disk.next(m.cfg.Root)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.disk = next
+}
+
+// known returns what is known of a pod, and how much the disk grew.
+func (m *Meter) known(uid types.UID) (history, uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.volumes[uid], m.disk.grown
 }
 
 // due returns the pods whose volumes are to be measured, those that wait longest first.
@@ -202,19 +257,21 @@ func (m *Meter) due(now time.Time) []*v1.Pod {
 	return moment{now, m.disk, m.cfg.Period}.due(pods, m.volumes)
 }
 
-// begin records that the pod is being measured, and returns what was known of it.
-func (m *Meter) begin(uid types.UID) history {
+// begin records that the pod is being measured.
+func (m *Meter) begin(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	h := m.volumes[uid]
 	h.measuring = true
 	m.volumes[uid] = h
-	return h
 }
 
 // measure measures the volumes of a pod; grown is how much the disk had grown when that began.
 func (m *Meter) measure(ctx context.Context, pod *v1.Pod, h history, grown uint64) {
 	began := time.Now()
+	if m.cfg.Processes != nil {
+		h.wrote = m.cfg.Processes.Wrote(pod.UID)
+	}
 	all, worked := m.volumesOf(ctx, pod, h.last)
 	partial := ""
 	for _, v := range all {

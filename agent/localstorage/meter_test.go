@@ -49,7 +49,9 @@ func (n *node) write(path string, size int) {
 func (n *node) look(now time.Time) map[types.UID]Pod {
 	n.files(n.t.Context())
 	for _, pod := range n.due(now) {
-		n.measure(n.t.Context(), pod, n.begin(pod.UID), 0)
+		h, _ := n.known(pod.UID)
+		n.begin(pod.UID)
+		n.measure(n.t.Context(), pod, h, 0)
 	}
 	return n.Get()
 }
@@ -154,7 +156,8 @@ func TestAnewWhileMeasured(t *testing.T) {
 	n := newNode(t, with("main", empty("cache", "", "")))
 	n.write("pods/a/volumes/kubernetes.io~empty-dir/cache/1", 1)
 	n.look(time.Now())
-	h := n.begin("a")
+	h, _ := n.known("a")
+	n.begin("a")
 	if n.hurries("a") {
 		t.Error("it is in a hurry, and nobody asked")
 	}
@@ -162,8 +165,9 @@ func TestAnewWhileMeasured(t *testing.T) {
 	n.cfg.Looked = func(string, time.Duration) { // in the middle of it
 		if !asked {
 			asked = true
-			if got := n.Anew([]types.UID{"a"}); !slices.Equal(got, []types.UID{"a"}) || !n.hurries("a") {
-				t.Errorf("coming are %v, in a hurry: %t", got, n.hurries("a"))
+			soon, late := n.Anew([]types.UID{"a"})
+			if !slices.Equal(soon, []types.UID{"a"}) || len(late) > 0 || !n.hurries("a") {
+				t.Errorf("coming are %v and %v, in a hurry: %t", soon, late, n.hurries("a"))
 			}
 		}
 	}
@@ -177,8 +181,13 @@ func TestAnewWhileMeasured(t *testing.T) {
 	slow := n.volumes["a"]
 	slow.worked = time.Minute
 	n.volumes["a"] = slow
-	if got := n.Anew([]types.UID{"a"}); len(got) != 0 {
-		t.Errorf("of what takes long %v are coming", got)
+	if soon, late := n.Anew([]types.UID{"a"}); len(soon)+len(late) != 0 {
+		t.Errorf("of what takes long and was just measured %v and %v are coming", soon, late)
+	}
+	slow.at = slow.at.Add(-restsAsked * slow.worked)
+	n.volumes["a"] = slow
+	if soon, late := n.Anew([]types.UID{"a"}); len(soon) != 0 || len(late) != 1 || len(n.due(time.Now())) != 1 {
+		t.Errorf("of what takes long %v and %v are coming", soon, late)
 	}
 }
 
@@ -189,7 +198,8 @@ func TestMeasureEnds(t *testing.T) {
 	before := n.look(time.Now())["a"].Volumes
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	n.measure(ctx, n.pods[0], n.begin("a"), 0)
+	h, _ := n.known("a")
+	n.measure(ctx, n.pods[0], h, 0)
 	if after := n.Get()["a"].Volumes; !slices.Equal(after, before) {
 		t.Errorf("it left %+v of %+v", after, before)
 	}

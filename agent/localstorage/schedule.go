@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/localstorage/held"
 	"github.com/numalet/numalet/internal/complaint"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -18,8 +19,9 @@ const (
 	// A measurement is not repeated before rests times as long has passed as it took, or mostPeriods.
 	rests, mostPeriods = 20, 5
 	// cheap is work that may be repeated at once: the kernel counted. quick may be repeated at once if
-	// somebody asks, in a hurry: it takes about two seconds. Who asks waits no longer than patience.
-	cheap, quick, patience = time.Millisecond, time.Second, 5 * time.Second
+	// somebody asks, in a hurry: it takes about two seconds. What takes longer rests restsAsked times as
+	// long. Who asks waits no longer than patience.
+	cheap, quick, restsAsked, patience = time.Millisecond, time.Second, 5, 10 * time.Second
 )
 
 // history holds what is known of a pod's volumes, and how it was found.
@@ -34,7 +36,8 @@ type history struct {
 	since     bool
 	same      bool // nothing changed between the last two
 	wrong     complaint.Complaint[string]
-	measuring bool // somebody measures the pod now
+	measuring bool       // somebody measures the pod now
+	wrote     held.Wrote // by the pod's processes when that began
 	// anew is when somebody asked for it to be measured; zero: nobody did since it began last.
 	anew time.Time
 }
@@ -42,10 +45,18 @@ type history struct {
 // wanted reports whether somebody waits for the pod to be measured.
 func (h history) wanted(now time.Time) bool { return !h.anew.IsZero() && now.Sub(h.anew) < patience }
 
+// soon reports whether the pod may be measured at once.
+func (h history) soon() bool { return h.worked <= quick }
+
+// again reports whether the pod may be measured at once, or has rested for a while.
+func (h history) again(now time.Time) bool {
+	return h.soon() || now.Sub(h.at) >= restsAsked*h.worked
+}
+
 // next returns the history with another measurement.
 func (h history) next(all []Volume, now time.Time, worked time.Duration, grown uint64) history {
 	out := history{last: all, at: now, worked: worked, grown: grown, wrong: h.wrong,
-		since: !h.at.IsZero()}
+		since: !h.at.IsZero(), wrote: h.wrote}
 	if !out.since {
 		return out
 	}
@@ -103,9 +114,9 @@ func (m moment) due(pods []*v1.Pod, known map[types.UID]history) []*v1.Pod {
 // dueAt returns when the pod is to be measured again: every two periods, and every four while
 // nothing changes. A pod that may exceed a limit, as the disk grew by half of what is left to the
 // pod, is measured after half a period, and one that does grow before it can reach the limit. A pod that
-// somebody wants measured is due at once if that is quick.
+// somebody wants measured is due at once, if that is quick or it has rested.
 func (m moment) dueAt(pod *v1.Pod, h history) time.Time {
-	if h.at.IsZero() || h.wanted(m.now) && h.worked <= quick {
+	if h.at.IsZero() || h.wanted(m.now) && h.again(m.now) {
 		return time.Time{}
 	}
 	wait := 2 * m.period

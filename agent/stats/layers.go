@@ -8,15 +8,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/stats/diskusage"
 )
 
-const (
-	// A writable layer that the runtime has measured within lately needs no other look; looks take within
-	// at most, and lookers look at once.
-	lately, within, lookers = 2 * time.Second, 300 * time.Millisecond, 4
-)
+// Looks at writable layers take within at most; lookers look at once, and are awaited for late after that.
+const within, late, lookers = 300 * time.Millisecond, 50 * time.Millisecond, 4
 
 // layers looks at writable layers.
 type layers struct {
@@ -30,15 +28,12 @@ type layer struct {
 	dir            string
 }
 
-// old lists the writable layers that were not measured lately.
-func (l *layers) old(s *Snapshot) (out []layer) {
-	groups, now := l.cfg.Groups.Reader(), time.Now()
+// all lists the writable layers.
+func (l *layers) all(s *Snapshot) (out []layer) {
+	groups := l.cfg.Groups.Reader()
 	for i, p := range s.Pods {
 		paths := l.cfg.Groups.paths(&p)
 		for j, one := range p.Containers {
-			if r := one.Stats.Rootfs; r != nil && now.Sub(r.Time.Time) < lately {
-				continue
-			}
 			path := paths.Container(one.ID)
 			if path == "" {
 				continue
@@ -53,27 +48,31 @@ func (l *layers) old(s *Snapshot) (out []layer) {
 	return out
 }
 
-// anew returns the snapshot with writable layers as they are now. A disk that hangs keeps those who
-// look, but not the caller; as long as it does nobody else looks.
+// anew returns the snapshot with writable layers as they are now: one that the runtime measured a moment
+// ago may have grown since. Of those that take too long it has what was seen until then. If the runtime's
+// word is more, that stays. A disk that hangs keeps those who look, but not the caller; as long as it does
+// nobody else looks.
 func (l *layers) anew(ctx context.Context, s *Snapshot) *Snapshot {
 	type found struct {
 		layer
 		diskusage.Usage
+		there bool
 	}
-	all := l.old(s)
+	all := l.all(s)
 	if len(all) == 0 || !l.looking.CompareAndSwap(0, lookers) {
 		return s
 	}
-	ctx, cancel := context.WithTimeout(ctx, within)
+	wait, cancel := context.WithTimeout(ctx, within+late)
 	defer cancel()
+	ctx, end := context.WithTimeout(ctx, within)
+	defer end()
 	results := make(chan found, len(all))
 	for from := range lookers {
 		go func() {
 			defer l.looking.Add(-1)
 			for i := from; i < len(all) && ctx.Err() == nil; i += lookers {
-				used, _, err := diskusage.Of(ctx, all[i].dir, nil)
-				used.Partial = used.Partial || err != nil
-				results <- found{all[i], used}
+				used, _, err := diskusage.Of(ctx, all[i].dir, func() bool { return true })
+				results <- found{all[i], used, err == nil || ctx.Err() != nil}
 			}
 		}()
 	}
@@ -82,16 +81,26 @@ func (l *layers) anew(ctx context.Context, s *Snapshot) *Snapshot {
 	now := metav1.Now()
 	for range all {
 		select {
-		case <-ctx.Done():
+		case <-wait.Done():
 			return &out
 		case f := <-results:
-			if !f.Partial {
-				of := &out.Pods[f.pod]
-				of.Containers = slices.Clone(of.Containers)
-				of.Containers[f.container].Stats.Rootfs = &statsapi.FsStats{Time: now,
-					UsedBytes: &f.Bytes, InodesUsed: &f.Inodes}
+			if !f.there {
+				continue
 			}
+			of := &out.Pods[f.pod]
+			of.Containers = slices.Clone(of.Containers)
+			of.Containers[f.container] = of.Containers[f.container].seen(f.Usage, now)
 		}
 	}
 	return &out
+}
+
+// seen returns the container with what was seen of its writable layer, if that is more than what was
+// known: which directory has the layer was found by a process of the container, which can deceive.
+func (c Container) seen(u diskusage.Usage, at metav1.Time) Container {
+	before := c.Stats.Rootfs
+	if c.Partial = u.Partial; before == nil || ptr.Deref(before.UsedBytes, 0) <= u.Bytes {
+		c.Stats.Rootfs = &statsapi.FsStats{Time: at, UsedBytes: &u.Bytes, InodesUsed: &u.Inodes}
+	}
+	return c
 }

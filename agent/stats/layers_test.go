@@ -8,14 +8,18 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/stats/diskusage"
 	"github.com/numalet/numalet/agent/stats/kernel"
 	"github.com/numalet/numalet/cri"
 )
 
-// A writable layer is looked at if the runtime has not measured it lately, and then counts for the container
-// and the pod; else, or if it cannot be found, the runtime's word stays.
+// A writable layer is looked at, even if the runtime measured it just now, and then counts for the
+// container and the pod; if it cannot be found, the runtime's word stays.
 func TestMeasureAnew(t *testing.T) {
 	t.Parallel()
 	upper := t.TempDir()
@@ -31,7 +35,7 @@ func TestMeasureAnew(t *testing.T) {
 		busy   bool // somebody still looks
 		anew   bool
 	}{
-		"lately":       {time.Second, overlay(upper), false, false},
+		"a moment ago": {0, overlay(upper), false, true},
 		"a while ago":  {9 * time.Second, overlay(upper), false, true},
 		"another kind": {9 * time.Second, "1 0 8:1 / / rw - ext4 /dev/sda rw\n", false, false},
 		"not the root": {9 * time.Second, "1 0 0:9 / /x rw - overlay overlay rw,upperdir=" + upper + "\n",
@@ -66,12 +70,35 @@ func TestMeasureAnew(t *testing.T) {
 		if anew := used >= 1<<20; anew != tc.anew || !anew && used != 4096 || anew != (all >= 1<<20) {
 			t.Errorf("%s: the container uses %d, the pod %d", name, used, all)
 		}
-		if got := time.Since(p.Containers[0].Rootfs.Time.Time) < tc.age/2; got != tc.anew {
+		if got := p.Containers[0].Rootfs.Time.After(at); got != tc.anew {
 			t.Errorf("%s: it was measured at %v", name, p.Containers[0].Rootfs.Time)
 		}
 		before, _, _ := c.Measure(t.Context(), false)
 		if *before.Pods[0].Containers[0].Rootfs.UsedBytes != 4096 {
 			t.Errorf("%s: others see what was looked at", name)
+		}
+	}
+}
+
+// What was seen of a layer counts if it is more than the runtime's word; if that was not all, the
+// container is marked.
+func TestLookCutShort(t *testing.T) {
+	t.Parallel()
+	said := &statsapi.FsStats{UsedBytes: ptr.To[uint64](100), InodesUsed: ptr.To[uint64](1)}
+	for name, tc := range map[string]struct {
+		said *statsapi.FsStats
+		seen diskusage.Usage
+		want uint64
+	}{
+		"all":           {said, diskusage.Usage{Bytes: 150}, 150},
+		"less":          {said, diskusage.Usage{Bytes: 50}, 100},
+		"less than all": {said, diskusage.Usage{Bytes: 50, Partial: true}, 100},
+		"more":          {said, diskusage.Usage{Bytes: 150, Partial: true}, 150},
+		"of an unknown": {nil, diskusage.Usage{Bytes: 50, Partial: true}, 50},
+	} {
+		c := Container{Stats: statsapi.ContainerStats{Rootfs: tc.said}}.seen(tc.seen, metav1.Now())
+		if got := *c.Stats.Rootfs.UsedBytes; got != tc.want || c.Partial != tc.seen.Partial {
+			t.Errorf("%s: it uses %d, partial: %t; want %d", name, got, c.Partial, tc.want)
 		}
 	}
 }

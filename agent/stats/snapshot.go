@@ -39,4 +39,6 @@ type Container struct {
 	// Of the filesystems, Stats has only the use of the root filesystem.
 	Stats     statsapi.ContainerStats
 	ID, Image string
+	// Partial: the writable layer was looked at and holds more.
+	Partial bool
 }
