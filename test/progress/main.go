@@ -1,6 +1,6 @@
 // Progress reads what go test -json says and prints what go test says without it: a line for each
-// package, and all that failed tests said. Each half minute it adds a line that says how far the
-// tests are, and at the end, if it is asked to, which tests took longest.
+// package, and what failed tests said, each when it ends. Each half minute it adds a line that says
+// how far the tests are, and at the end, if it is asked to, which tests took longest.
 //
 //	go test -json ./... | progress -tier unit -usually 5m -slowest 50
 //

@@ -31,6 +31,7 @@ type report struct {
 	verbose bool
 
 	output  map[key]*strings.Builder
+	at      string            // package of the last printed line; empty: no line of a test
 	running map[key]time.Time // since when; tests that have no parent
 	took    map[key]time.Duration
 	tests   int // that have ended, without subtests
@@ -52,11 +53,13 @@ func (r *report) line(line string) {
 	var e event
 	if !strings.HasPrefix(line, "{") || json.Unmarshal([]byte(line), &e) != nil || e.Action == "" {
 		io.WriteString(r.out, line)
+		r.at = ""
 		return
 	}
 	switch e.Action {
 	case "build-output":
 		io.WriteString(r.out, e.Output)
+		r.at = ""
 	case "build-fail":
 		r.failed = true
 	case "start":
@@ -81,7 +84,7 @@ func (r *report) line(line string) {
 
 func isSub(test string) bool { return strings.Contains(test, "/") }
 
-// says keeps what a test says until it has ended, and what a package says until that has.
+// says keeps what a test or a package says until it ends.
 func (r *report) says(e event) {
 	k := key{e.Package, e.Test}
 	if r.verbose {
@@ -109,11 +112,14 @@ func isFrame(line string) bool {
 	return line == "PASS\n"
 }
 
+// testEnds prints what a failed test said. Subtests end before their parent does, and what they said
+// is theirs alone, so that it is printed once, above what the parent said.
 func (r *report) testEnds(e event) {
 	k := key{e.Package, e.Test}
-	if e.Action != "fail" { // a failed test's output is printed with its package's end
-		delete(r.output, k)
+	if e.Action == "fail" {
+		r.print(k)
 	}
+	delete(r.output, k)
 	if isSub(e.Test) {
 		return
 	}
@@ -122,23 +128,38 @@ func (r *report) testEnds(e event) {
 	delete(r.running, k)
 }
 
-// packageEnds prints what go test prints of a package: its last line, and before that all that
-// failed, and what tests said that have not ended.
+// print writes what a test or a package said, without what go test prints with -v only. Packages are
+// tested at the same time: a test's lines follow one that names the package, as those of a build do.
+func (r *report) print(k key) {
+	said := r.output[k]
+	if said == nil {
+		return
+	}
+	if k.Test != "" && r.at != k.Package {
+		fmt.Fprintln(r.out, "#", k.Package)
+		r.at = k.Package
+	}
+	for line := range strings.Lines(said.String()) {
+		if !isFrame(line) {
+			io.WriteString(r.out, line)
+		}
+	}
+}
+
+// packageEnds prints what go test prints at a package's end: its last line, and if it failed, all that
+// it said itself and what tests said that have not ended.
 func (r *report) packageEnds(e event) {
 	delete(r.left, e.Package)
 	r.done++
 	if e.Action == "fail" {
 		for _, k := range r.of(e.Package) {
-			for line := range strings.Lines(r.output[k].String()) {
-				if !isFrame(line) {
-					io.WriteString(r.out, line)
-				}
-			}
+			r.print(k)
 		}
 	} else if b := r.output[key{e.Package, ""}]; b != nil {
 		lines := slices.Collect(strings.Lines(b.String()))
 		io.WriteString(r.out, lines[len(lines)-1])
 	}
+	r.at = ""
 	r.forget(e.Package)
 }
 

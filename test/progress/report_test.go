@@ -64,9 +64,10 @@ func TestReportSaysWhatGoTestSays(t *testing.T) {
 	r.line("# a line that is no event\n")
 	r.end()
 	want := `ok a 1.6s
---- FAIL: TestBad
+# b
 what the second said
     --- FAIL: TestBad/second
+--- FAIL: TestBad
 panic: test timed out
 FAIL b 9s
 # a line that is no event
@@ -84,6 +85,37 @@ FAIL b 9s
 	}
 	if len(r.output)+len(r.running) > 0 {
 		t.Errorf("kept after the end: %v %v", r.output, r.running)
+	}
+}
+
+// TestReportPrintsATestWhenItEnds: what a failed test said is printed with its end, while others of
+// its package go on, and is not mixed with what tests say that run in parallel with it.
+func TestReportPrintsATestWhenItEnds(t *testing.T) {
+	var out strings.Builder
+	r := newReport(&out, false)
+	for _, step := range []struct{ said, printed string }{
+		{"start a\nstart b\nrun a TestLong\nrun a TestBad\noutput a TestBad | bad begins\n" +
+			"run a TestBad/x\nrun a TestBad/y\nrun a TestBad/good\nrun b TestOther\n", ""},
+		{"output a TestBad/x | x one\noutput a TestLong | long one\noutput a TestBad/y | y one\n" +
+			"output a TestBad/good | good one\noutput b TestOther | other one\noutput a TestBad/x | x two\n", ""},
+		{"pass a TestBad/good 0\nfail a TestBad/y 1\n", "# a\ny one\n"},
+		{"output b TestOther | --- FAIL: TestOther\nfail b TestOther 1\n",
+			"# b\nother one\n--- FAIL: TestOther\n"},
+		{"output a TestBad/x | --- FAIL: TestBad/x\nfail a TestBad/x 1\n",
+			"# a\nx one\nx two\n--- FAIL: TestBad/x\n"},
+		{"output a TestBad | --- FAIL: TestBad\nfail a TestBad 1\n", "bad begins\n--- FAIL: TestBad\n"},
+		{"output b | FAIL\noutput b | FAIL b 2s\nfail b\n", "FAIL\nFAIL b 2s\n"},
+		{"output a TestLong | long two\nfail a TestLong 3\n", "# a\nlong one\nlong two\n"},
+		{"output a | FAIL\noutput a | FAIL a 4s\nfail a\n", "FAIL\nFAIL a 4s\n"},
+	} {
+		out.Reset()
+		said(t, r, step.said)
+		if diff := cmp.Diff(step.printed, out.String()); diff != "" {
+			t.Errorf("after %q:\n%s", step.said, diff)
+		}
+	}
+	if r.end(); len(r.output) > 0 {
+		t.Errorf("kept after the end: %v", r.output)
 	}
 }
 
