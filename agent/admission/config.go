@@ -78,8 +78,11 @@ func (c *Config) mayWant(resource string) bool {
 
 func (c *Config) view() decide.View {
 	v := decide.View{Hardware: c.Hardware(), Inventory: c.Plugins.Inventory()}
-	if v.Clustered = c.Clustered; c.Node != nil {
+	if c.Node != nil {
 		v.Node = c.Node()
+	}
+	if c.Clustered {
+		v = v.InCluster()
 	}
 	if c.State != nil {
 		v.State = c.State()

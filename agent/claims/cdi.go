@@ -80,8 +80,8 @@ func (b *book) devicesOf(pod *v1.Pod, parts []claim.Part) (out []cdiDevice, err 
 	return out, nil
 }
 
-// prepareAgain has drivers prepare what a running pod uses. lost are those whose answers count no
-// more. Of a claim of which no record says that the pod uses it, the API server tells.
+// prepareAgain has drivers prepare what a running pod uses. The answers of the drivers in lost do not
+// count any more. A claim that no record gives to the pod is read from the API server.
 func (m *Manager) prepareAgain(ctx context.Context, pod *v1.Pod, parts []claim.Part,
 	lost []called) error {
 	began := time.Now()

@@ -225,7 +225,7 @@ func (e *export) changed(next records) {
 	}
 }
 
-// account is what the kubelet's file says.
+// account is the content of the kubelet's file.
 type account struct {
 	list []claimInfo
 	// ours: this agent wrote it, in the boot of that id; "": an older version did.

@@ -13,12 +13,12 @@ import (
 	"github.com/numalet/numalet/internal/await"
 )
 
-// Pods are those of the node.
+// Pods lists the node's pods by what they do with resource claims.
 type Pods struct {
-	// Active may use claims: they are known and their containers have not all ended, or they run.
+	// Active has the pods that may use claims: known pods whose containers have not all ended, and pods
+	// that run.
 	Active sets.Set[types.UID]
-	// Running are those of the known pods of which the runtime has something that runs. Their claims
-	// are prepared.
+	// Running has the known pods of which a sandbox or a container runs. Their claims are prepared.
 	Running []*v1.Pod
 }
 
@@ -26,7 +26,7 @@ type Pods struct {
 // the pod could not use: it is ending, and they are gone.
 const holdTries = 3
 
-// holdPauses are those between looks at pods until all of them are known, and between readings.
+// holdPauses separate looks at the pods until all of them are known, and readings of claims.
 var holdPauses = await.Pauses{First: soon, Last: time.Second}
 
 // hold records what running pods use and no record says, as the API server has it: the records are

@@ -90,7 +90,7 @@ type Driver struct {
 	Name  string    `json:"name"`
 	Stage Stage     `json:"stage,omitempty"`
 	Since time.Time `json:"since"`
-	// Devices are those of its last answer, or without CDI ids if that is lost.
+	// Devices is the driver's last answer. If the answer is lost, the devices have no CDI ids.
 	Devices []dra.Device `json:"devices,omitempty"`
 	Skips   claim.Skip   `json:"skips"`
 }

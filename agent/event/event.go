@@ -54,8 +54,8 @@ func New(ctx context.Context, node string) *Recorder {
 // slow or does not answer misses some, and holds up nobody.
 func (r *Recorder) Send(sink record.EventSink) { r.all.StartRecordingToSink(sink) }
 
-// Pod records what happened to a pod. One of a static pod is about its UID, which is what its mirror
-// pod says in its annotation, and by which kubectl finds the events of a mirror pod.
+// Pod records what happened to a pod. An event of a static pod names the pod's own UID: the mirror pod
+// has that in an annotation, by which kubectl finds the events.
 func (r *Recorder) Pod(pod *v1.Pod, eventType, reason, message string) {
 	r.Annotated(pod, nil, eventType, reason, message)
 }

@@ -22,7 +22,7 @@ type BackOff struct {
 const (
 	DefaultInitial = 10 * time.Second
 	DefaultMax     = 5 * time.Minute
-	// ReducedInitial and ReducedMax are those of the gate ReduceDefaultCrashLoopBackOffDecay.
+	// ReducedInitial and ReducedMax hold with the gate ReduceDefaultCrashLoopBackOffDecay.
 	ReducedInitial = time.Second
 	ReducedMax     = time.Minute
 	DefaultReset   = 10 * time.Minute

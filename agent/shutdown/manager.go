@@ -56,8 +56,7 @@ type Config struct {
 
 // PodFacts says what is known of pods.
 type PodFacts struct {
-	// Pods are those that were admitted and have not ended, and those of which something runs, however
-	// they came to be ending.
+	// Pods lists the admitted pods that have not ended, and each other pod of which something runs.
 	Pods func() []*v1.Pod
 	// Left reports whether something of a pod that was told to end is left, or held.
 	Left func(types.UID) bool

@@ -75,7 +75,7 @@ type bench struct {
 	node   *node
 	health chan []dra.DeviceHealth // the first messages
 	said   *check.Transcript
-	// answers are those of the first Prepare.
+	// answers has what the driver answered to the first Prepare.
 	answers map[types.UID]dra.Answer
 }
 

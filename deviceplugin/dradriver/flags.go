@@ -51,8 +51,8 @@ func (f *Flags) Check(set *pflag.FlagSet, more ...string) error {
 	return nil
 }
 
-// Config returns the part of the configuration that the flags have. program is what the process is
-// called.
+// Config returns the part of the configuration that the flags have. program is the name of
+// the program.
 func (f *Flags) Config(program string, env func(string) string) (Config, error) {
 	out := Config{Driver: f.Driver, Root: f.root, Program: program,
 		Node: cmp.Or(f.node, env("NODE_NAME"))}

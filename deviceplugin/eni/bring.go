@@ -47,8 +47,8 @@ func (h Host) bring(home Interface, mayBe func(Interface) bool) (named bool, err
 	return h.restore(home, now.Link, names)
 }
 
-// restore makes an interface at home as it was. names are those at home, with indexes. It reports
-// whether the interface also has its own name.
+// restore makes an interface at home as it was. names has the indexes of the interfaces at home by
+// name. restore reports whether the interface also has its own name.
 func (h Host) restore(home Interface, now Link, names map[string]int) (named bool, err error) {
 	taken := func(name string) bool {
 		holder, is := names[name]

@@ -69,8 +69,8 @@ type Hardware struct {
 	Root   string `json:"root,omitempty"`
 	Vendor string `json:"vendor,omitempty"`
 	Device string `json:"device,omitempty"`
-	// Drivers are those of the function and of the devices between it and the interface: virtio-pci
-	// and virtio_net.
+	// Drivers names the kernel's drivers of the PCI function and of the devices between it and the
+	// interface, such as virtio-pci and virtio_net.
 	Drivers []string `json:"drivers,omitempty"`
 	// Node is the NUMA node; nil if the kernel knows none.
 	Node *int `json:"node,omitempty"`

@@ -119,7 +119,7 @@ func (s *Snapshot) Decide(r *Request) Decision {
 // assigns reports whether the pod asks for anything that is assigned, not only counted.
 func (s *Snapshot) assigns(pod *v1.Pod) bool {
 	return allocation.View{CPUs: s.Hardware.CPUs, Memory: s.Hardware.Memory,
-		Inventory: s.Inventory, Advertised: s.Advertised()}.Needs(pod)
+		Inventory: s.Inventory, Advertised: s.Advertised}.Needs(pod)
 }
 
 func (d *Decision) refuse(outcome Outcome, reason, message string) {

@@ -39,7 +39,10 @@ type View struct {
 	// nothing.
 	Clustered bool
 	Node      *v1.Node
-	State     node.State
+	// Advertised has the extended resources of the node's status; nil: there is no status, or it is not
+	// known. InCluster sets it.
+	Advertised v1.ResourceList
+	State      node.State
 }
 
 // Request is a pod to decide on, and what it has already.
@@ -113,7 +116,7 @@ func (s *Snapshot) room(o allocation.Others, own allocation.Pod) allocation.Room
 		View: allocation.View{
 			Machine: h.Machine, CPUs: h.CPUs, Memory: h.Memory,
 			Rules: s.Rules, Options: h.Options,
-			Inventory: s.Inventory, Advertised: s.Advertised(), Taken: o.Taken, Sharing: o.Sharing, Own: own,
+			Inventory: s.Inventory, Advertised: s.Advertised, Taken: o.Taken, Sharing: o.Sharing, Own: own,
 			Holder: s.Ledger.HolderOf, CPUDriver: h.CPUDriver,
 		},
 		Allocatable: h.Allocatable,
@@ -127,7 +130,7 @@ func (s *Snapshot) advertisedFor(r *Request) v1.ResourceList {
 	if s.Node == nil && (r.Runs || !s.Patient) && s.Clustered {
 		return v1.ResourceList{}
 	}
-	return s.Advertised()
+	return s.Advertised
 }
 
 // greater returns the greater amount of each resource.

@@ -12,25 +12,25 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Advertised returns the extended resources of the node's status; nil: there is no status, or it is not
-// known.
-func (v View) Advertised() v1.ResourceList {
-	if !v.Clustered || v.Node == nil || len(v.Node.Status.Capacity) == 0 {
-		return nil
+// InCluster returns the view of a node whose object is the API server's.
+func (v View) InCluster() View {
+	v.Clustered, v.Advertised = true, nil
+	if v.Node == nil || len(v.Node.Status.Capacity) == 0 {
+		return v
 	}
-	out := v1.ResourceList{}
+	v.Advertised = v1.ResourceList{}
 	for name, amount := range v.Node.Status.Allocatable {
 		if podspec.IsExtended(name) {
-			out[name] = amount
+			v.Advertised[name] = amount
 		}
 	}
-	return out
+	return v
 }
 
 // Advertises names the extended resources of which the node's status says something else than before.
 // told: it was not known before.
 func Advertises(before, after View) (differing sets.Set[string], told bool) {
-	was, is := before.Advertised(), after.Advertised()
+	was, is := before.Advertised, after.Advertised
 	if was == nil || is == nil {
 		return nil, is != nil
 	}
@@ -114,7 +114,7 @@ func (v View) Contested(d Demand) (out []string) {
 	return out
 }
 
-// HasContested reports whether such is true of one of the resources that Contested names.
+// HasContested reports whether any contested resource satisfies such.
 func (v View) HasContested(d Demand, such func(resource string) bool) bool {
 	for name := range d.Least {
 		if such(name) && contested(v.Inventory, d, name) {

@@ -29,7 +29,7 @@ type query struct {
 // service matches names of services: nothing that could start an option or leave a directory.
 var service = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9:._@-]*$`)
 
-// parameter is one that narrows down what journalctl prints: value checks it for the option.
+// parameter narrows down what journalctl prints. value checks the text and returns the option's value.
 type parameter struct {
 	name, option string
 	value        func(text string) (string, error)

@@ -39,8 +39,8 @@ func (p Proc) BootTime() (time.Time, error) {
 	return time.Unix(int64(s.BootTime), 0), nil
 }
 
-// MachineMemory holds the machine's memory and swap in bytes. HugePages are those that are allocated,
-// used or not; they are not Free.
+// MachineMemory holds the machine's memory and swap in bytes. HugePages counts the allocated
+// huge pages, used or not; Free does not contain them.
 type MachineMemory struct{ Total, Free, HugePages, SwapTotal, SwapFree uint64 }
 
 // Memory returns the memory of the whole machine.
