@@ -88,7 +88,6 @@ func (in Input) mayHave(handler string) bool {
 	return handler == "" || in.Pod.Spec.RuntimeClassName != nil
 }
 
-// volumeMounts describes the mounts of a container as they are or will be made (KEP-3857).
 // imageAt returns the runtime's name of the image that the newest run of a container has mounted there;
 // "": none, or it is not to be told.
 func (in Input) imageAt(container, mountPath string) string {
@@ -99,6 +98,7 @@ func (in Input) imageAt(container, mountPath string) string {
 	return records[0].Applied.Images[path.Clean("/"+mountPath)]
 }
 
+// volumeMounts describes the mounts of a container as they are or will be made (KEP-3857).
 func volumeMounts(in Input, c *v1.Container) (out []v1.VolumeMountStatus) {
 	for _, m := range c.VolumeMounts {
 		s := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
