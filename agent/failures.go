@@ -20,7 +20,9 @@ func openFailures(ctx context.Context, n node) (*health.FailureBook, error) {
 	if err != nil {
 		return nil, err
 	}
-	return health.OpenFailures(ctx, n.cfg.RootDir, rules)
+	book, err := health.OpenFailures(n.cfg.RootDir, rules)
+	return book, n.quarantined(ctx, err, "DeviceFailuresQuarantined", "what was done about failed "+
+		"devices may be done once more")
 }
 
 // newFailures has done what the settings say about pods whose devices fail.

@@ -60,16 +60,7 @@ func reach(ctx context.Context, n node, others *neighbours.Neighbours) (h host, 
 		Node: n.name, Asked: cfg.NodeIPs(), Standalone: n.kube == nil,
 		Provided: cfg.Cluster.Provider == "external",
 	})
-	if h.images, err = newImageRecords(n); err != nil {
-		return h, err
-	}
-	if h.users, err = newUsers(ctx, n); err != nil {
-		return h, err
-	}
-	if h.evicted, err = eviction.OpenJournal(ctx, n.cfg.RootDir); err != nil {
-		return h, err
-	}
-	if h.marks, err = shutdown.OpenMarks(ctx, n.cfg.RootDir, n.bootID); err != nil {
+	if err = h.open(ctx, n); err != nil {
 		return h, err
 	}
 	if h.client, err = cri.Connect(ctx, cri.Config{
@@ -105,18 +96,38 @@ func reach(ctx context.Context, n node, others *neighbours.Neighbours) (h host, 
 	return h, nil
 }
 
+// open reads the records of an earlier run that only a node with a host has.
+func (h *host) open(ctx context.Context, n node) (err error) {
+	if h.images, err = newImageRecords(ctx, n); err != nil {
+		return err
+	}
+	if h.users, err = newUsers(ctx, n); err != nil {
+		return err
+	}
+	h.evicted, err = eviction.OpenJournal(n.cfg.RootDir)
+	if err = n.quarantined(ctx, err, "EvictionsQuarantined",
+		"pods that were being evicted may run on"); err != nil {
+		return err
+	}
+	h.marks, err = shutdown.OpenMarks(n.cfg.RootDir, n.bootID)
+	return n.quarantined(ctx, err, "ShutdownPodsQuarantined",
+		"pods that a shutdown was about to end may run on")
+}
+
 // newImageRecords opens the records of who may use which image.
-func newImageRecords(n node) (*images.Records, error) {
+func newImageRecords(ctx context.Context, n node) (*images.Records, error) {
 	if !n.cfg.Gates.Enabled("KubeletEnsureSecretPulledImages") {
 		return nil, nil
 	}
 	k := &n.cfg.Kubelet
-	return images.Open(images.Config{
+	records, err := images.Open(images.Config{
 		Dir: filepath.Join(n.cfg.RootDir, "image_manager"),
 		Policy: images.Policy{Verify: k.ImagePullCredentialsVerificationPolicy,
 			Allowed: k.PreloadedImagesVerificationAllowlist},
 		Registry: n.registry,
 	})
+	return records, n.quarantined(ctx, err, "ImageRecordsQuarantined", "images that are on the node "+
+		"count as preloaded: remove those that only pods with a login may use")
 }
 
 // newRuntimeUp follows whether the runtime is ready, and if the node has an object, its images.

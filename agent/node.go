@@ -74,8 +74,8 @@ func open(ctx context.Context, cfg *config.Config) (node, host, error) {
 	if err := hostinfo.Check(ctx, k); err != nil {
 		return node{}, host{}, err
 	}
-	if err := hostinfo.MakeDirs(cfg.RootDir, k.PodLogsDir,
-		logs.PlaceAt(k.PodLogsDir).Links); err != nil {
+	moved, err := hostinfo.MakeDirs(cfg.RootDir, k.PodLogsDir, logs.PlaceAt(k.PodLogsDir).Links)
+	if err != nil {
 		return node{}, host{}, err
 	}
 	s, err := identify(cfg)
@@ -83,6 +83,9 @@ func open(ctx context.Context, cfg *config.Config) (node, host, error) {
 		return node{}, host{}, err
 	}
 	n := node{self: s, registry: server.NewRegistry(), events: event.New(ctx, s.name)}
+	for _, err := range moved {
+		_ = n.quarantined(ctx, err, "DirectoryQuarantined", "plugins register again")
+	}
 	if n.trace, err = tracing.New(ctx, k.Tracing, s.name); err != nil {
 		return n, host{}, err
 	}

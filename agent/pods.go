@@ -150,7 +150,7 @@ func newPods(ctx context.Context, n node, s statusDomain, e podEnds) podDomain {
 		Enabled: n.enabled,
 	})
 	workers := newWorkers(n, s, look, e)
-	sources := newSources(n, problems.Report, e.runtime.All, func(all []*v1.Pod) []*v1.Pod {
+	sources := newSources(ctx, n, problems.Report, e.runtime.All, func(all []*v1.Pod) []*v1.Pod {
 		if s.pubs.mirrored(all) { // before any other status of a static pod is published
 			for _, uid := range s.RecallAgain() {
 				workers.Wake(uid)
@@ -258,7 +258,7 @@ func (n node) traceActions() func(context.Context, podworker.Report) (
 
 // newSources reads manifests from where the configuration says, and the API server's pods. saw
 // takes all of the latter and returns those that are to run.
-func newSources(n node, report func(source.Problem), running func() []cri.Pod,
+func newSources(ctx context.Context, n node, report func(source.Problem), running func() []cri.Pod,
 	saw func([]*v1.Pod) []*v1.Pod) *source.Mux {
 	k := &n.cfg.Kubelet
 	var feeds []source.Feed
@@ -283,7 +283,11 @@ func newSources(n node, report func(source.Problem), running func() []cri.Pod,
 	}
 	return source.NewMux(source.MuxConfig{
 		Feeds: feeds, Report: report, Identities: source.NewIdentities(
-			filepath.Join(n.cfg.RootDir, source.IdentitiesFile), running, report),
+			filepath.Join(n.cfg.RootDir, source.IdentitiesFile), running, report,
+			func(lost error) {
+				_ = n.quarantined(ctx, lost, "StaticPodIdentitiesQuarantined", "static pods that another "+
+					"agent started and that do not run now start with another UID")
+			}),
 	})
 }
 

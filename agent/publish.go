@@ -53,7 +53,9 @@ type publishers struct {
 // newPublishers makes those of a node with a host.
 func newPublishers(ctx context.Context, n node) (p publishers, err error) {
 	p.complete = new(atomic.Bool)
-	if p.before, err = kept.Open(ctx, n.cfg.RootDir); err != nil {
+	p.before, err = kept.Open(ctx, n.cfg.RootDir)
+	if err = n.quarantined(ctx, err, "KeptStatusesQuarantined", "static pods are not ready until "+
+		"their probes have answered again"); err != nil {
 		return p, err
 	}
 	err = errors.Join(p.toHost(n), p.toCluster(n))

@@ -1,7 +1,6 @@
 package eviction
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/internal/files"
@@ -53,16 +51,15 @@ type entry struct {
 }
 
 // OpenJournal reads what an earlier run of the agent left in its root. A file that cannot be used is
-// moved aside.
-func OpenJournal(ctx context.Context, root string) (*Journal, error) {
+// moved aside: the journal is empty then beside an error that is files.ErrUnusable. Any other error
+// comes without a journal.
+func OpenJournal(root string) (*Journal, error) {
 	path := filepath.Join(root, JournalFile)
 	before, err := files.LoadJSON[[]entry](path, maxJournal, time.Now())
-	if errors.Is(err, files.ErrUnusable) {
-		klog.FromContext(ctx).Error(err, "Pods that are being evicted may run on")
-	} else if err != nil {
+	if err != nil && !errors.Is(err, files.ErrUnusable) {
 		return nil, err
 	}
-	return &Journal{path: path, before: before, all: before}, nil
+	return &Journal{path: path, before: before, all: before}, err
 }
 
 // Doomed says how a pod that has not ended was evicted.

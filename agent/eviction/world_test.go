@@ -66,7 +66,7 @@ func newWorld(t *testing.T, k kubeletv1beta1.KubeletConfiguration) *world {
 	}
 	w := &world{start: time.Now(), uses: map[types.UID]uint64{}, lasts: map[types.UID]time.Duration{},
 		gone: sets.Set[types.UID]{}, dead: sets.Set[types.UID]{}, woken: make(chan struct{}, 1), armed: map[Signal]int64{}}
-	if w.journal, err = OpenJournal(t.Context(), t.TempDir()); err != nil {
+	if w.journal, err = OpenJournal(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	w.Manager, err = New(Config{

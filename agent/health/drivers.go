@@ -3,8 +3,6 @@ package health
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"io/fs"
 	"path/filepath"
 	"sync"
 	"time"
@@ -53,19 +51,17 @@ type (
 )
 
 // OpenDrivers reads what an earlier run knew. changed is called when the health of a device is
-// another; it must not block. What cannot be read is not known: drivers tell it again.
+// another; it must not block. A file that cannot be used is moved aside: drivers tell it again.
 func OpenDrivers(ctx context.Context, dir string, changed func()) *Drivers {
 	d := &Drivers{path: filepath.Join(dir, DriversFile), changed: changed,
-		wake: make(chan struct{}, 1), known: map[string]driverHealth{}}
-	raw, err := files.Read(d.path, maxDriversFile)
-	if err == nil {
-		err = json.Unmarshal(raw, &d.known)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		wake: make(chan struct{}, 1)}
+	var err error
+	d.known, err = files.LoadJSON[map[string]driverHealth](d.path, maxDriversFile, time.Now())
+	if err != nil {
 		klog.FromContext(ctx).Error(err, "Health of resource claims' devices is not known until "+
-			"their drivers tell it again", "file", d.path)
+			"their drivers tell it again")
 	}
-	if err != nil || d.known == nil {
+	if d.known == nil {
 		d.known = map[string]driverHealth{}
 	}
 	return d

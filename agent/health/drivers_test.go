@@ -104,6 +104,9 @@ func TestDriversAreKept(t *testing.T) {
 	if got, _ := OpenDrivers(t.Context(), dir, func() {}).Of(gpu0); got != "Unknown" {
 		t.Errorf("of a damaged file: %s", got)
 	}
+	if aside, _ := filepath.Glob(filepath.Join(dir, DriversFile+".corrupt-*")); len(aside) != 1 {
+		t.Errorf("the damaged file is not moved aside: %v", aside)
+	}
 }
 
 // The devices of claims are in a pod's status as the kubelet names them, and their changes are told in

@@ -1,8 +1,6 @@
 package health
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"path/filepath"
 	"sync"
@@ -12,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/health/failure"
 	"github.com/numalet/numalet/agent/status"
@@ -38,22 +35,18 @@ type FailureBook struct {
 }
 
 // OpenFailures reads what an earlier run of the agent left in its root. A file that cannot be used is
-// moved aside.
-func OpenFailures(ctx context.Context, root string, rules failure.Rules) (*FailureBook, error) {
+// moved aside: the book is empty then beside an error that is files.ErrUnusable. Any other error
+// comes without a book.
+func OpenFailures(root string, rules failure.Rules) (*FailureBook, error) {
 	path := filepath.Join(root, FailuresFile)
-	acts, err := files.Load(path, maxFailuresFile, time.Now(), func(raw []byte) (out []failure.Act, err error) {
-		err = json.Unmarshal(raw, &out)
-		return out, err
-	})
-	if unusable := (*files.Unusable)(nil); errors.As(err, &unusable) {
-		klog.FromContext(ctx).Error(err, "What was done about failed devices may be done once more")
-	} else if err != nil {
+	acts, err := files.LoadJSON[[]failure.Act](path, maxFailuresFile, time.Now())
+	if err != nil && !errors.Is(err, files.ErrUnusable) {
 		return nil, err
 	}
 	b := &FailureBook{rules: rules, record: files.NewRecord(path, maxFailuresFile, acts),
 		over: sets.Set[types.UID]{}}
 	b.state.Store(&failure.State{Acts: acts})
-	return b, nil
+	return b, err
 }
 
 // Rules are the rules of the settings.

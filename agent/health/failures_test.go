@@ -40,7 +40,7 @@ func newFailing(t *testing.T, dir string, policies ...string) *failing {
 			t.Fatal(err)
 		}
 	}
-	book, err := OpenFailures(t.Context(), dir, rules)
+	book, err := OpenFailures(dir, rules)
 	if err != nil {
 		t.Fatal(err)
 	}

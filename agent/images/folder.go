@@ -4,10 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -37,7 +39,11 @@ func (f folder) write(about string, record any) error {
 	if err != nil {
 		return fmt.Errorf("encode record of %s: %w", about, err)
 	}
-	if err := files.Replace(f.path(about), text); err != nil {
+	path := f.path(about)
+	if err = files.MakeWay(path); err == nil {
+		err = files.Replace(path, text)
+	}
+	if err != nil {
 		return fmt.Errorf("write record of %s: %w", about, err)
 	}
 	return nil
@@ -51,15 +57,21 @@ func (f folder) remove(about string) error {
 	return nil
 }
 
-// read reads all records of a folder except unreadable ones. It creates the folder if it does not
-// exist.
-func read[T any](f folder, take func(T)) error {
-	if err := os.MkdirAll(f.dir(), 0o700); err != nil {
+// makeFolder makes a folder of records. What stands in its place is moved aside: the error is
+// files.ErrUnusable then, and the folder is there.
+func makeFolder(path string) error {
+	if err := files.MakeFolder(path, 0o700, time.Now()); err != nil {
 		return fmt.Errorf("make directory for records of images: %w", err)
 	}
+	return nil
+}
+
+// read reads all records of a folder. about returns a record's subject. lost has the paths of those
+// that are unreadable or another subject's.
+func read[T any](f folder, about func(T) string) (all []T, lost []string, err error) {
 	entries, err := os.ReadDir(f.dir())
 	if err != nil {
-		return fmt.Errorf("list records of images: %w", err)
+		return nil, nil, fmt.Errorf("list records of images: %w", err)
 	}
 	n := 0
 	for _, e := range entries {
@@ -67,7 +79,7 @@ func read[T any](f folder, take func(T)) error {
 			continue
 		}
 		if n++; n > maxRecords {
-			return fmt.Errorf("there are more than %d records in %s; remove those of images that "+
+			return nil, nil, fmt.Errorf("there are more than %d records in %s; remove those of images that "+
 				"are gone", maxRecords, f.dir())
 		}
 		path := filepath.Join(f.dir(), e.Name())
@@ -76,11 +88,16 @@ func read[T any](f folder, take func(T)) error {
 		if err == nil {
 			err = json.Unmarshal(text, &record)
 		}
+		if err == nil && f.path(about(record)) != path {
+			err = errors.New("it is another image's")
+		}
 		if err != nil {
-			klog.Background().Error(err, "An unreadable record of an image is ignored", "file", path)
+			klog.Background().Error(err, "A record of an image is lost: pods need a login of their own "+
+				"for it", "file", path)
+			lost = append(lost, path)
 			continue
 		}
-		take(record)
+		all = append(all, record)
 	}
-	return nil
+	return all, lost, nil
 }

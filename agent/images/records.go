@@ -2,6 +2,7 @@ package images
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/internal/metric"
 )
 
@@ -41,15 +43,19 @@ type Records struct {
 	intents   map[string]int
 	unsettled sets.Set[string]
 	known     map[string]kubeletv1beta1.ImagePulledRecord // by the runtime's image id
+	// lost has the paths of records that could not be read: their images were pulled, the login is
+	// unknown.
+	lost sets.Set[string]
 }
 
-// Open reads the records. It logs and skips files that cannot be read: every pod must pull their
-// images again.
+// Open reads the records. A file that cannot be read is logged: pods need a login of their own for
+// its image. What stands in a folder's place is moved aside, which is an error that is
+// files.ErrUnusable beside the Records. Any other error comes without Records.
 func Open(c Config) (*Records, error) {
 	var s metric.Set
 	r := &Records{
 		policy: c.Policy, pulling: folder{c.Dir, "pulling"}, pulled: folder{c.Dir, "pulled"},
-		intents: map[string]int{}, unsettled: sets.New[string](), known: map[string]kubeletv1beta1.ImagePulledRecord{},
+		lost: sets.New[string](), intents: map[string]int{}, unsettled: sets.New[string](), known: map[string]kubeletv1beta1.ImagePulledRecord{},
 		checks: s.Counters("kubelet_imagemanager_image_mustpull_checks_total",
 			"How it was decided whether a pod may use an image that is there.", "result"),
 	}
@@ -58,18 +64,44 @@ func Open(c Config) (*Records, error) {
 	s.Read("kubelet_imagemanager_ondisk_pulledrecords", "Records of with whose login images were "+
 		"pulled.", nil,
 		func(tell metric.Tell) { tell(float64(r.count(func() int { return len(r.known) }))) })
-	err := read(r.pulling, func(i kubeletv1beta1.ImagePullIntent) {
+	var moved error
+	for _, dir := range []string{c.Dir, r.pulling.dir(), r.pulled.dir()} {
+		err := makeFolder(dir)
+		if err != nil && !errors.Is(err, files.ErrUnusable) {
+			return nil, err
+		}
+		moved = errors.Join(moved, err)
+	}
+	if err := r.read(); err != nil {
+		return nil, err
+	}
+	if err := s.Register(c.Registry); err != nil {
+		return nil, err
+	}
+	return r, moved
+}
+
+// read reads what an earlier run left.
+func (r *Records) read() error {
+	pulling, lost, err := read(r.pulling, func(i kubeletv1beta1.ImagePullIntent) string { return i.Image })
+	if err != nil {
+		return err
+	}
+	for _, i := range pulling {
 		r.intents[i.Image] = 0
 		r.unsettled.Insert(i.Image)
-	})
-	if err != nil {
-		return nil, err
 	}
-	err = read(r.pulled, func(p kubeletv1beta1.ImagePulledRecord) { r.known[p.ImageRef] = p })
+	r.lost.Insert(lost...)
+	pulled, lost, err := read(r.pulled,
+		func(p kubeletv1beta1.ImagePulledRecord) string { return p.ImageRef })
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return r, s.Register(c.Registry)
+	for _, p := range pulled {
+		r.known[p.ImageRef] = p
+	}
+	r.lost.Insert(lost...)
+	return nil
 }
 
 func (r *Records) count(of func() int) int {
@@ -87,6 +119,10 @@ func (r *Records) Pulling(image string) error {
 		intent.Kind, intent.APIVersion = "ImagePullIntent", version
 		if err := r.pulling.write(image, intent); err != nil {
 			return err
+		}
+		if path := r.pulling.path(image); r.lost.Has(path) {
+			r.lost.Delete(path)
+			r.unsettled.Insert(image)
 		}
 	}
 	r.intents[image]++
@@ -149,6 +185,7 @@ func (r *Records) putLocked(id string, record kubeletv1beta1.ImagePulledRecord) 
 		return err
 	}
 	r.known[id] = record
+	r.lost.Delete(r.pulled.path(id))
 	return nil
 }
 
@@ -226,7 +263,8 @@ func (r *Records) find(image, id string) (kubeletv1beta1.ImagePulledRecord, bool
 	defer r.mu.Unlock()
 	record, known := r.known[id]
 	_, pulling := r.intents[image]
-	return record, known || pulling
+	lost := r.lost.Has(r.pulled.path(id)) || r.lost.Has(r.pulling.path(image))
+	return record, known || pulling || lost
 }
 
 // holds reports whether a holder is among the credentials: as the same secret, a secret with the
@@ -285,11 +323,19 @@ func (r *Records) Keep(all []Image, at time.Time) {
 	r.Prune(known, at)
 }
 
-// Recover settles interrupted pulls of an earlier run of the agent: if such an image is present,
-// the login it was pulled with is unknown.
+// Recover settles interrupted pulls of an earlier run of the agent, and lost records: if such an image
+// is present, the login it was pulled with is unknown.
 func (r *Records) Recover(all []Image) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, one := range all {
+		if !r.lost.Has(r.pulled.path(one.ID)) {
+			continue
+		}
+		if err := r.putLocked(one.ID, kubeletv1beta1.ImagePulledRecord{}); err != nil {
+			return fmt.Errorf("recover the record of image %s: %w", one.ID, err)
+		}
+	}
 	for image, pulls := range r.intents {
 		if pulls > 0 {
 			continue

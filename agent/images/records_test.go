@@ -15,6 +15,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/internal/metric/metrictest"
 )
 
@@ -266,6 +267,81 @@ func TestBounds(t *testing.T) {
 	if !may(r, "app:1", "id", secret("1", "h1")) ||
 		!may(r, "app:1", "id", secret(fmt.Sprint(maxHolders), "")) {
 		t.Error("a later holder is not known")
+	}
+}
+
+// TestLostRecords: a record that was damaged, or that stands in another's place, leaves the login
+// unknown: the image does not count as preloaded.
+func TestLostRecords(t *testing.T) {
+	for what, damage := range map[string]func(path string) error{
+		"empty":   func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"no JSON": func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) },
+		"another's": func(path string) error {
+			return os.WriteFile(path, []byte(`{"image": "x", "imageRef": "x"}`), 0o600)
+		},
+		"a folder": func(path string) error {
+			return errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "kept"), 0o700))
+		},
+	} {
+		dir := t.TempDir()
+		r := open(t, dir, Policy{})
+		pull(t, r, "tool:1", "id", secret("a", "h1"))
+		if err := r.Pulling("half:1"); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{r.pulled.path("id"), r.pulling.path("half:1")} {
+			if err := damage(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check := func(when string, r *Records) {
+			t.Helper()
+			if may(r, "tool:1", "id") || may(r, "tool:1", "id", secret("a", "h1")) ||
+				may(r, "half:1", "half") {
+				t.Errorf("%s, %s: the images count as preloaded", what, when)
+			}
+			if !may(r, "other:1", "other") {
+				t.Errorf("%s, %s: a preloaded image may not be used", what, when)
+			}
+		}
+		r = open(t, dir, Policy{})
+		check("at the start", r)
+		if err := r.Recover([]Image{{ID: "id", Names: []string{"docker.io/library/tool:1"}}}); err != nil {
+			t.Error(err)
+		}
+		if err := r.Pulling("half:1"); err != nil {
+			t.Error(err)
+		}
+		r.Failed("half:1")
+		check("when it was recovered", r)
+		check("after a restart", open(t, dir, Policy{}))
+		pull(t, r, "tool:1", "id", secret("a", "h1"))
+		pull(t, r, "half:1", "half", secret("a", "h1"))
+		r = open(t, dir, Policy{})
+		if !may(r, "tool:1", "id", secret("a", "h1")) || !may(r, "half:1", "half", secret("a", "h1")) {
+			t.Errorf("%s: an image may not be used with the login that pulled it", what)
+		}
+	}
+}
+
+// What stands in the place of a folder of records is moved aside.
+func TestNoFolderOfRecords(t *testing.T) {
+	for _, name := range []string{"", "pulled", "pulling"} {
+		dir := filepath.Join(t.TempDir(), "images")
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700),
+			os.WriteFile(path, []byte("kept"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Open(Config{Dir: dir})
+		if aside, _ := filepath.Glob(path + ".corrupt-*"); r == nil ||
+			!errors.Is(err, files.ErrUnusable) || len(aside) != 1 {
+			t.Fatalf("%q: %v, %v; %v is aside", name, r, err, aside)
+		}
+		pull(t, r, "tool:1", "id", secret("a", "h1"))
+		if may(open(t, dir, Policy{}), "tool:1", "id") {
+			t.Errorf("%q: the record of a pull is lost", name)
+		}
 	}
 }
 

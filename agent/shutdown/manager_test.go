@@ -61,7 +61,7 @@ func startWith(t *testing.T, l Logind, waves ...Wave) *node {
 		p.Spec.Priority = &w.Priority
 		n.pods[p.UID] = p
 	}
-	marks, err := OpenMarks(t.Context(), n.dir, "boot")
+	marks, err := OpenMarks(n.dir, "boot")
 	if err != nil {
 		t.Fatal(err)
 	}

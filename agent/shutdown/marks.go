@@ -1,7 +1,6 @@
 package shutdown
 
 import (
-	"context"
 	"errors"
 	"path/filepath"
 	"slices"
@@ -9,7 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/internal/files"
@@ -47,20 +45,19 @@ type mark struct {
 	Until time.Time `json:"until"`
 }
 
-// OpenMarks reads what an earlier run of the agent left in its root, if it ran in the same boot. A file that
-// cannot be used is moved aside.
-func OpenMarks(ctx context.Context, root, boot string) (*Marks, error) {
+// OpenMarks reads what an earlier run of the agent left in its root, if it ran in the same boot. A file
+// that cannot be used is moved aside: no pod is marked then beside an error that is files.ErrUnusable.
+// Any other error comes without Marks.
+func OpenMarks(root, boot string) (*Marks, error) {
 	path := filepath.Join(root, MarksFile)
 	last, err := files.LoadJSON[marked](path, maxMarks, time.Now())
-	if errors.Is(err, files.ErrUnusable) {
-		klog.FromContext(ctx).Error(err, "Pods that ended in a shutdown may run again")
-	} else if err != nil {
+	if err != nil && !errors.Is(err, files.ErrUnusable) {
 		return nil, err
 	}
 	if last.BootID != boot {
 		last.Pods = nil
 	}
-	return &Marks{before: last.Pods, boot: boot, record: files.NewRecord(path, maxMarks, last)}, nil
+	return &Marks{before: last.Pods, boot: boot, record: files.NewRecord(path, maxMarks, last)}, err
 }
 
 // Doomed returns what is left of the grace period of a pod that an earlier run of the agent was about to

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"time"
@@ -43,6 +42,7 @@ type Identities struct {
 	path    string
 	running func() []cri.Pod
 	report  func(Problem)
+	lost    func(error)
 
 	saved *files.Record[[]identity]          // nil until the first pods come
 	found map[types.NamespacedName][]cri.Pod // at the start, until a manifest has asked
@@ -60,9 +60,10 @@ type identity struct {
 }
 
 // NewIdentities remembers in the file path. running returns what the runtime has; it is asked once,
-// when the first pod is. report receives what is wrong with the file; it must not block.
-func NewIdentities(path string, running func() []cri.Pod, report func(Problem)) *Identities {
-	return &Identities{path: path, running: running, report: report,
+// when the first pod is. report receives what is wrong with the file, and lost what was when it was
+// moved aside (files.ErrUnusable); neither may block.
+func NewIdentities(path string, running func() []cri.Pod, report func(Problem), lost func(error)) *Identities {
+	return &Identities{path: path, running: running, report: report, lost: lost,
 		known: map[types.NamespacedName]identity{}, asked: map[types.NamespacedName]bool{}}
 }
 
@@ -160,11 +161,14 @@ func (i *Identities) begin() {
 			i.found[name] = append(i.found[name], p)
 		}
 	}
-	list, err := readIdentities(i.path)
-	if err != nil {
+	list, err := files.Load(i.path, maxIdentitiesFile, time.Now(), decodeIdentities)
+	switch {
+	case errors.Is(err, files.ErrUnusable):
+		i.lost(err)
+	case err != nil:
 		i.report(Problem{Source: FileSource, Name: i.path, Reason: Unreadable,
-			Message: strictyaml.OneLine(err.Error()) + "; remove it: static pods that another " +
-				"agent started and that do not run now start with another UID"})
+			Message: strictyaml.OneLine(err.Error()) + "; static pods that another agent started and " +
+				"that do not run now start with another UID"})
 	}
 	for _, e := range list {
 		i.known[types.NamespacedName{Namespace: e.Namespace, Name: e.Name}] = e
@@ -179,21 +183,13 @@ func (i *Identities) list() []identity {
 	})
 }
 
-func readIdentities(path string) ([]identity, error) {
-	raw, err := files.Read(path, maxIdentitiesFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var list []identity
+func decodeIdentities(raw []byte) (list []identity, err error) {
 	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, fmt.Errorf("decode %s: %w", path, err)
+		return nil, fmt.Errorf("decode %s: %w", IdentitiesFile, err)
 	}
 	for _, e := range list {
 		if !safeUID.MatchString(string(e.UID)) || e.Name == "" || e.Manifest == "" {
-			return nil, fmt.Errorf("decode %s: the entry of pod %s/%s is not whole", path,
+			return nil, fmt.Errorf("decode %s: the entry of pod %s/%s is not whole", IdentitiesFile,
 				e.Namespace, e.Name)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/files"
 )
 
 const lent = types.UID("0123456789abcdef0123456789abcdef")
@@ -125,7 +126,7 @@ func identities(t *testing.T, path string, found ...cri.Pod) *Identities {
 		if p.Message != "" {
 			t.Error(p.Message)
 		}
-	})
+	}, func(err error) { t.Error(err) })
 }
 
 // TestIdentityRemembered: a pod keeps its UID without its sandbox, until its manifest changes. A
@@ -181,7 +182,7 @@ func TestIdentityGiven(t *testing.T) {
 	}
 }
 
-// TestIdentitiesFile: an unusable file is reported and costs no pod.
+// TestIdentitiesFile: an unusable file is moved aside, reported, and costs no pod.
 func TestIdentitiesFile(t *testing.T) {
 	for _, content := range []string{"{", `[{"name": "p-n", "manifest": "m", "uid": "../x"}]`} {
 		path := filepath.Join(t.TempDir(), "f")
@@ -190,13 +191,15 @@ func TestIdentitiesFile(t *testing.T) {
 		}
 		var told []string
 		i := NewIdentities(path, func() []cri.Pod { return nil },
-			func(p Problem) { told = append(told, p.Message) })
+			func(p Problem) { told = append(told, "problem: "+p.Message) },
+			func(err error) { told = append(told, err.Error()) })
 		p := written(t, "1")
 		if got := i.Of([]*v1.Pod{p})[0].UID; got != p.UID {
 			t.Errorf("%s: UID %s, want %s", content, got, p.UID)
 		}
-		if len(told) != 1 || !strings.Contains(told[0], path) {
-			t.Errorf("%s: told %q", content, told)
+		aside, err := filepath.Glob(path + ".corrupt-*")
+		if err != nil || len(aside) != 1 || len(told) != 1 || !strings.Contains(told[0], aside[0]) {
+			t.Errorf("%s: %q is aside, %v, told %q", content, aside, err, told)
 		}
 	}
 }
@@ -208,7 +211,8 @@ func TestIdentitiesAreWrittenAgain(t *testing.T) {
 		p, problems := written(t, "1"), NewProblems()
 		f := fakeFeed{FileSource, make(chan []*v1.Pod)}
 		m := NewMux(MuxConfig{Feeds: []Feed{f}, Identities: NewIdentities(path,
-			func() []cri.Pod { return []cri.Pod{ran(t, p, lent, true, nil)} }, problems.Report)})
+			func() []cri.Pod { return []cri.Pod{ran(t, p, lent, true, nil)} }, problems.Report,
+			func(err error) { t.Error(err) })})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- m.Run(ctx) }()
@@ -225,7 +229,8 @@ func TestIdentitiesAreWrittenAgain(t *testing.T) {
 		}
 		time.Sleep(2 * saveAgain)
 		synctest.Wait()
-		if list, err := readIdentities(path); err != nil || len(list) != 1 || list[0].UID != lent {
+		list, err := files.Load(path, maxIdentitiesFile, time.Now(), decodeIdentities)
+		if err != nil || len(list) != 1 || list[0].UID != lent {
 			t.Errorf("the file has %+v, %v", list, err)
 		}
 		if got := problems.List(); len(got) > 0 {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -67,10 +66,8 @@ func idsOf(pod cri.Pod) (cri.IDs, bool) {
 // writeAgain writes a pod's file. What is no file is moved aside.
 func (r *Ranges) writeAgain(pod types.UID, ids cri.IDs) error {
 	path := r.file(pod)
-	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
-		if _, err := files.MoveAside(path, time.Now()); err != nil {
-			return err
-		}
+	if err := files.MakeWay(path); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,7 +34,8 @@ func (r records) HookPends(uid types.UID, container string, attempt uint32) erro
 		err = os.MkdirAll(filepath.Dir(path), dirMode)
 	}
 	if err == nil {
-		err = os.WriteFile(path, []byte(strconv.FormatUint(uint64(attempt), 10)), 0o600)
+		err = errors.Join(files.MakeWay(path),
+			files.Replace(path, strconv.AppendUint(nil, uint64(attempt), 10)))
 	}
 	if err != nil {
 		return fmt.Errorf("note the postStart hook of container %s: %w", container, err)

@@ -109,7 +109,7 @@ func Renew(path string, content []byte) error {
 		return nil
 	}
 	if errors.Is(err, ErrNotRegular) {
-		if _, err := MoveAside(path, time.Now()); err != nil {
+		if err := MakeWay(path); err != nil {
 			return err
 		}
 	}
@@ -156,15 +156,20 @@ func replace(path string, content []byte, sync bool) error {
 	return nil
 }
 
-// MakeWay removes a directory that stands in a file's place; one that is not empty is moved aside.
+// MakeWay moves aside what stands in a file's place and is no file, such as a link or a pipe. It
+// removes an empty directory.
 func MakeWay(path string) error {
-	if info, err := os.Lstat(path); err != nil || !info.IsDir() {
-		return nil //nolint:nilerr // whoever opens the file finds out
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().IsRegular() {
+		return nil //nolint:nilerr // opening the file fails then
 	}
-	err := os.Remove(path)
-	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
-		_, err = MoveAside(path, time.Now())
+	if info.IsDir() {
+		err := os.Remove(path)
+		if !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EEXIST) {
+			return err
+		}
 	}
+	_, err = MoveAside(path, time.Now())
 	return err
 }
 

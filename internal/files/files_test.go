@@ -3,6 +3,7 @@ package files
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -126,6 +127,31 @@ func TestReplaceOfWhatIsNoFile(t *testing.T) {
 				t.Errorf("kept %v, %v", kept, err)
 			}
 		})
+	}
+}
+
+// Nothing that is no file is overwritten: it is moved aside, and an empty folder goes.
+func TestMakeWay(t *testing.T) {
+	intruders := maps.Clone(intruders)
+	intruders["empty folder"] = func(path string) error { return os.Mkdir(path, 0o700) }
+	for name, intrude := range intruders {
+		for what, put := range map[string]func(string, []byte) error{
+			"MakeWay": func(path string, content []byte) error {
+				return errors.Join(MakeWay(path), ReplaceDurably(path, content))
+			}, "Renew": Renew,
+		} {
+			path := filepath.Join(t.TempDir(), "state")
+			must(t, intrude(path))
+			must(t, put(path, []byte("new")))
+			aside, err := filepath.Glob(path + ".corrupt-*")
+			if err != nil || (len(aside) == 1) != (name != "empty folder") {
+				t.Errorf("%s beside a %s: %v, %v is aside", what, name, aside, err)
+			}
+			must(t, MakeWay(path))
+			if raw, err := Read(path, limit); string(raw) != "new" || err != nil {
+				t.Errorf("%s beside a %s: the file has %q, %v", what, name, raw, err)
+			}
+		}
 	}
 }
 

@@ -7,9 +7,35 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// MakeFolder makes a directory, and those above it, unless there is one or a link to one. What stands
+// in its place is moved aside, with now in its name: the directory is there then beside an *Unusable.
+// What stands in the place of a directory above stays, and is an error.
+func MakeFolder(path string, mode os.FileMode, now time.Time) error {
+	made := os.MkdirAll(path, mode)
+	if made == nil {
+		return nil
+	}
+	above, err := os.Stat(filepath.Dir(path))
+	if err != nil || !above.IsDir() {
+		return made
+	}
+	if _, err := os.Lstat(path); err != nil { // it could not be made
+		return made
+	}
+	aside, err := MoveAside(path, now)
+	if err != nil {
+		return fmt.Errorf("%w, and it stays in the way: %w; move it away by hand", made, err)
+	}
+	if err := os.Mkdir(path, mode); err != nil {
+		return err
+	}
+	return &Unusable{path, aside, made}
+}
 
 // Folder is an open directory, reached without following links. Whoever replaces parts of its path
 // later does not affect it.

@@ -1,12 +1,16 @@
 package files
 
 import (
+	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // world makes a root with a/b/file in it, and somebody else's folder.
@@ -82,5 +86,45 @@ func TestFolderStays(t *testing.T) {
 	slices.Sort(names)
 	if want := []string{"file", "folder", "hard", "soft"}; err != nil || !slices.Equal(names, want) {
 		t.Errorf("%q, %v", names, err)
+	}
+}
+
+// Nothing but a directory, or a link to one, stays in a folder's place. What stands in the place of a
+// folder above is left alone.
+func TestMakeFolder(t *testing.T) {
+	intruders := maps.Clone(intruders)
+	delete(intruders, "folder")
+	intruders["file"] = func(path string) error { return os.WriteFile(path, []byte("kept"), 0o600) }
+	for name, intrude := range intruders {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "state")
+		must(t, intrude(path))
+		below := MakeFolder(filepath.Join(path, "below"), 0o700, time.Now())
+		if entries, err := os.ReadDir(dir); below == nil || errors.Is(below, ErrUnusable) ||
+			err != nil || strings.Contains(fmt.Sprint(entries), "corrupt") {
+			t.Errorf("below a %s: %v; %v, %v", name, below, entries, err)
+		}
+		var unusable *Unusable
+		if err := MakeFolder(path, 0o700, time.Now()); !errors.As(err, &unusable) {
+			t.Errorf("in place of a %s: %v", name, err)
+			continue
+		}
+		if _, err := os.Lstat(unusable.Aside); err != nil {
+			t.Errorf("the %s is gone: %v", name, err)
+		}
+		if err := MakeFolder(path, 0o700, time.Now()); err != nil {
+			t.Errorf("after the %s was moved aside: %v", name, err)
+		}
+	}
+	root, other := world(t)
+	must(t, os.Symlink(other, filepath.Join(root, "link")))
+	for _, name := range []string{"a", "a/b", "a/c/d", "link", "link/below"} {
+		path := filepath.Join(root, name)
+		if err := MakeFolder(path, 0o700, time.Now()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if info, err := os.Stat(path); err != nil || !info.IsDir() {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
 	}
 }

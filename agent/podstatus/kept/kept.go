@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -49,14 +50,17 @@ type Statuses struct {
 	due     map[types.UID]*v1.PodStatus // to be written; nil: to be removed
 }
 
-// Open reads what an earlier run of the agent kept. A file that cannot be read does not count.
+// Open reads what an earlier run of the agent kept. A file that cannot be read does not count. What
+// stands in the folder's place is moved aside: Statuses are empty then beside an error that is
+// files.ErrUnusable. Any other error comes without Statuses.
 func Open(ctx context.Context, root string) (*Statuses, error) {
 	s := &Statuses{
 		dir: filepath.Join(root, Dir), wake: make(chan struct{}, 1),
 		found: map[types.UID]v1.PodStatus{}, due: map[types.UID]*v1.PodStatus{},
 	}
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the folder of kept statuses: %w", err)
+	made := files.MakeFolder(s.dir, 0o700, time.Now())
+	if made != nil && !errors.Is(made, files.ErrUnusable) {
+		return nil, fmt.Errorf("make the folder of kept statuses: %w", made)
 	}
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -69,7 +73,7 @@ func Open(ctx context.Context, root string) (*Statuses, error) {
 		}
 		s.found[types.UID(e.Name())] = reported
 	}
-	return s, nil
+	return s, made
 }
 
 func read(path string) (reported v1.PodStatus, err error) {

@@ -2,6 +2,7 @@ package kept
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/internal/podtest"
 )
 
@@ -84,6 +86,29 @@ func TestKept(t *testing.T) {
 	s = open(t, root)
 	if a, b := s.Recall(static("a")).Phase, s.Recall(static("undesired")).Phase; a == "" || b != "" {
 		t.Errorf("after all sources were heard %q and %q are recalled", a, b)
+	}
+}
+
+// What stands in the folder's place is moved aside, and statuses are kept again.
+func TestNoFolderOfStatuses(t *testing.T) {
+	for what, put := range map[string]func(path string) error{
+		"a file":          func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) },
+		"a dangling link": func(path string) error { return os.Symlink("none", path) },
+	} {
+		root := t.TempDir()
+		if err := put(filepath.Join(root, Dir)); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(t.Context(), root)
+		if aside, _ := filepath.Glob(filepath.Join(root, Dir+".corrupt-*")); s == nil ||
+			!errors.Is(err, files.ErrUnusable) || len(aside) != 1 {
+			t.Fatalf("%s: %v, %v is aside", what, err, aside)
+		}
+		s.Wrote(wrote(static("a"), v1.PodRunning))
+		flush(t, s)
+		if got := open(t, root).Recall(static("a")).Phase; got != v1.PodRunning {
+			t.Errorf("%s: %q is recalled", what, got)
+		}
 	}
 }
 
