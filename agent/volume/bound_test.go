@@ -27,7 +27,7 @@ type storage struct {
 	claims  map[string]*v1.PersistentVolumeClaim
 	volumes map[string]*v1.PersistentVolume
 	away    bool   // it does not answer
-	refuses string // it does not tell of that claim
+	refuses string // it does not tell of that claim, or volume
 }
 
 func (s *storage) Claim(_ context.Context, _, name string) (*v1.PersistentVolumeClaim, error) {
@@ -46,6 +46,9 @@ func (s *storage) Claim(_ context.Context, _, name string) (*v1.PersistentVolume
 func (s *storage) PersistentVolume(_ context.Context, name string) (*v1.PersistentVolume, error) {
 	if s.away {
 		return nil, errors.New("connection refused")
+	}
+	if name == s.refuses {
+		return nil, apierrors.NewForbidden(v1.Resource("persistentvolumes"), name, nil)
 	}
 	if p, has := s.volumes[name]; has {
 		return p, nil

@@ -64,6 +64,30 @@ func TestNothingIsUndoneBeforeItIsKnown(t *testing.T) {
 	}
 }
 
+// A refusal of the API server is not believed at first: a node authorizer refuses until it knows of the
+// pod.
+func TestRefusalIsNotBelievedAtOnce(t *testing.T) {
+	n := newDisk(t, stages)
+	setUp(t, n.Volumes, diskPod("u"))
+	n.driver.Forget()
+	n.lose(publishDir+"/vol_data.json", "pods/u/numalet_claims")
+	n.blind, n.claims.refuses = true, "pv"
+	n.start()
+	for range 2 {
+		if err := n.TearDown(t.Context(), "u"); err == nil || !strings.Contains(err.Error(), "forbidden") {
+			t.Errorf("the pod ends: %v", err)
+		}
+	}
+	n.did("the API server refuses")
+	n.claims.refuses = ""
+	tearDown(t, n, "u")
+	n.unstaged()
+	n.did("the API server tells", csitest.Unpublish, csitest.Unstage)
+	if len(n.lost) > 0 {
+		t.Errorf("told: %q", n.lost)
+	}
+}
+
 // A staged volume whose record is lost, and that no pod has, is known from the node's status: until
 // then it counts as in use.
 func TestStagedVolumeKnownFromTheNodesStatus(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -124,7 +125,8 @@ func (v recalling) resolved(ctx context.Context, pod *v1.Pod, all []used) ([]use
 }
 
 // identify has those volumes of a pod named, or given up, whose records are lost, before the pod's
-// volumes are taken back. It fails while the API server does not answer: nothing is undone then.
+// volumes are taken back. It fails while the API server does not answer, and at first if it refuses to:
+// nothing is undone then.
 func (d csiDisks) identify(ctx context.Context, pod types.UID, podDir string,
 	which func(csi.Use) bool) error {
 	return await.Each(d.cfg.CSI.Lost(pod), -1, func(u csi.Use) error {
@@ -136,7 +138,8 @@ func (d csiDisks) identify(ctx context.Context, pod types.UID, podDir string,
 			d.cfg.CSI.Recall(of, pod, "persistent volume "+of.Name)
 			return nil
 		}
-		if _, away := errors.AsType[csi.Unanswered](err); away {
+		_, away := errors.AsType[csi.Unanswered](err)
+		if away || apierrors.IsForbidden(err) && d.cfg.CSI.Refused(u) {
 			return fmt.Errorf("volume %s: its record is lost, and what it is is not known: %w", u.Name, err)
 		}
 		if d.cfg.CSI.Guess(u) {
@@ -165,7 +168,7 @@ func (d csiDisks) persistent(ctx context.Context, u csi.Use) (of csi.Volume, err
 	return is.csiVolume(nil)
 }
 
-// forsake removes what the agent can of a volume that nobody can name.
+// forsake removes what the agent can of a volume that nothing names.
 func (d csiDisks) forsake(ctx context.Context, podDir string, u csi.Use) error {
 	if err := d.unmap(ctx, podDir, u); err != nil {
 		return err

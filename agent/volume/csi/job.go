@@ -98,7 +98,8 @@ func (j job) stage(ctx context.Context) error {
 // relabel takes back the staging of a volume that is mounted with another SELinux label, unless a pod
 // still has it so.
 func (j job) relabel(ctx context.Context, before place) error {
-	others := j.held() != nil
+	unstaging := unstager{j.Mounts}
+	others := unstaging.mayUnstage(before) != nil
 	j.book.Change(j.Key, func(e *entry) {
 		for u, now := range e.Users {
 			others = others || u != j.use() && now.known
@@ -108,7 +109,7 @@ func (j job) relabel(ctx context.Context, before place) error {
 		return fmt.Errorf("waiting for unmount of volume %q, because it is already mounted to a different "+
 			"pod with a different SELinux label", j.Key.Name())
 	}
-	return unstager{j.Mounts}.unstageAt(ctx, j.Key, before)
+	return unstaging.unstageAt(ctx, j.Key, before)
 }
 
 // absent words the absence of the driver as the kubelet does.

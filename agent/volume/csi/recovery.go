@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -47,9 +48,14 @@ type recovery struct {
 // unnamed is a remnant that nothing has named.
 type unnamed struct {
 	remnant
-	taken bool // something names it
-	told  bool // it is lost for good
+	taken   bool      // something names it
+	told    bool      // it is lost for good
+	refused time.Time // since then the API server refuses to say what it is; zero: it does not
 }
+
+// lastDoubt is how long a refusal of the API server is not believed: a node authorizer refuses until it
+// knows of the pod that has the volume, which takes minutes after a start of a large cluster's server.
+const lastDoubt = 2 * time.Minute
 
 // newRecovery reads what is there. What its records name is in the book then.
 func newRecovery(ctx context.Context, m *Mounts) *recovery {
@@ -78,7 +84,7 @@ func newRecovery(ctx context.Context, m *Mounts) *recovery {
 	return r
 }
 
-// named is what names a volume: all that its records hold, and where that comes from.
+// named has all that a volume's records hold, and says where it comes from.
 type named struct {
 	Key
 	name, label string
@@ -238,7 +244,25 @@ func (r *recovery) Lost(pod types.UID) (out []Use) {
 	return out
 }
 
-// Guess names a use that nobody can name if one volume alone is staged that no pod is known to use, and
+// Refused records that the API server refuses to say what volume this is, and reports whether to ask
+// again: only what it repeats for some time is believed.
+func (r *recovery) Refused(of Use) (again bool) {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, one := range r.all {
+		if !slices.Contains(one.uses, of.use) {
+			continue
+		}
+		if one.refused.IsZero() {
+			one.refused = now
+		}
+		again = again || now.Sub(one.refused) < lastDoubt
+	}
+	return again
+}
+
+// Guess names a use that nothing names if one volume alone is staged that no pod is known to use, and
 // reports whether it did.
 func (r *recovery) Guess(of Use) bool {
 	var all []named
@@ -261,7 +285,7 @@ func (r *recovery) Guess(of Use) bool {
 	return true
 }
 
-// Forsake gives up a use of a volume that nobody can name: the pod goes, and the agent has unmounted the
+// Forsake gives up a use of a volume that nothing names: the pod goes, and the agent has unmounted the
 // volume without its driver.
 func (r *recovery) Forsake(of Use) {
 	for _, one := range r.list() {
@@ -336,68 +360,4 @@ func (r *recovery) Recognize(names []string) {
 	r.told = true
 	r.mu.Unlock()
 	r.judge()
-}
-
-// judge tells of places that are lost for good: the node's status does not name them, and there is no
-// pod any more that may.
-func (r *recovery) judge() {
-	for _, message := range r.lostForGood() {
-		r.tell(message)
-	}
-}
-
-func (r *recovery) lostForGood() (out []string) {
-	if r.held() != nil {
-		return nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, dir := range slices.Sorted(maps.Keys(r.all)) {
-		if one := r.all[dir]; r.told && !one.told && len(one.uses) == 0 {
-			one.told = true
-			out = append(out, one.remedy())
-		}
-	}
-	return out
-}
-
-// Amiss says of each volume whose record is lost what is to be done, as far as a pod may be concerned:
-// it has the volume, or one of the driver; pod "": of all.
-func (r *recovery) Amiss(pod types.UID) (out []string) {
-	drivers := map[string]bool{}
-	if !r.isEmpty() {
-		for _, k := range r.book.UsedBy(pod) {
-			drivers[k.Driver] = true
-		}
-	}
-	for _, one := range r.list() {
-		mine := slices.ContainsFunc(one.uses, func(u use) bool { return u.pod == pod })
-		switch {
-		case pod != "" && !mine && (one.used() || one.block() != "" || !drivers[one.driver()]):
-		case len(one.uses) == 0:
-			out = append(out, one.remedy())
-		default:
-			out = append(out, fmt.Sprintf("volume %s: its record %s is lost (%v); it stays mounted, and is "+
-				"known again when the API server tells what the pod's claim is bound to", one.uses[0].name,
-				one.file(), one.err))
-		}
-	}
-	return out
-}
-
-// driver is the driver of the directory where a file system is staged.
-func (r remnant) driver() string { return filepath.Base(filepath.Dir(r.dir)) }
-
-// remedy says how to end a volume that nobody can name.
-func (r remnant) remedy() string {
-	which := fmt.Sprintf("that of driver %s whose handle has the SHA-256 sum %s", r.driver(),
-		filepath.Base(r.dir))
-	driver := r.driver()
-	if r.block() != "" || driver == formerDir {
-		driver = "DRIVER"
-		which = "spec.csi of persistent volume " + cmp.Or(r.block(), filepath.Base(r.dir))
-	}
-	return fmt.Sprintf("a CSI volume may be staged at %s, and nobody knows which: its record %s is lost "+
-		"(%v). It stays as it is. To end it, write {\"driverName\":%q,\"volumeHandle\":\"HANDLE\"} into the "+
-		"record, with %s, and restart the agent", r.place.path, r.file(), r.err, driver, which)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/numalet/numalet/internal/files"
 )
 
-// remnant is what earlier runs of the agent, or a kubelet, left of a volume in one place: it is staged
-// there, or published for pods.
+// remnant describes a place where an earlier run of the agent, or a kubelet, staged a volume or
+// published it for pods.
 type remnant struct {
 	place place // path "": none
 	uses  []use
