@@ -64,7 +64,7 @@ func nodeSettings(n node, h host) (s actuator.Node, err error) {
 		},
 		Users:    h.users,
 		Handlers: h.runtime.Handlers, ImageHandlers: n.cfg.Enabled("RuntimeClassInImageCriApi"),
-		Sysctls: k.DefaultPodSysctls,
+		HTTP2: n.cfg.Enabled("H2CContainerProbe"), Sysctls: k.DefaultPodSysctls,
 	}
 	s.DNS, err = readDNS(n, h.addresses.IPv6())
 	return s, err

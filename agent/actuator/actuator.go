@@ -105,6 +105,8 @@ type Node struct {
 	// ImageHandlers: images are pulled and looked for by the pod's runtime handler
 	// (RuntimeClassInImageCriApi).
 	ImageHandlers bool
+	// HTTP2: hooks may ask for HTTP/2 without TLS (H2CContainerProbe).
+	HTTP2 bool
 	// Sysctls are the defaults of pods that do not set them.
 	Sysctls map[string]string
 }
@@ -128,7 +130,7 @@ type Actuator struct {
 // New returns an actuator.
 func New(cfg Config) *Actuator {
 	return &Actuator{cfg: cfg, hooks: handler.New(handler.Config{
-		Runtime: cfg.Runtime, Version: version.Short(),
+		Runtime: cfg.Runtime, Version: version.Short(), HTTP2: cfg.Node.HTTP2,
 	})}
 }
 
