@@ -3,7 +3,11 @@ package cluster_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -12,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/test/harness"
 )
 
 // Conditions for which steps of scenarios wait.
@@ -156,6 +161,43 @@ func rewrite(change func(*v1.Pod)) act {
 		change(manifest)
 		return s.manifest(manifest)
 	}
+}
+
+// writeAgain removes the manifest of a static pod, and writes it again when the pod has come so far.
+func writeAgain(when func(s *scenarioNode, pod string) bool) act {
+	return func(ctx context.Context, s *scenarioNode, pod string) error {
+		ctx, cancel := context.WithTimeout(ctx, harness.Patience)
+		defer cancel()
+		name := strings.TrimSuffix(pod, "-"+s.Name)
+		path := filepath.Join(s.Manifests, name+".yaml")
+		manifest, err := os.ReadFile(path)
+		if err == nil {
+			err = os.Remove(path)
+		}
+		if err != nil {
+			return err
+		}
+		for !when(s, pod) {
+			if !sleep(ctx, 10*time.Millisecond) {
+				return ctx.Err()
+			}
+		}
+		s.Node.Pod(name, string(manifest))
+		return nil
+	}
+}
+
+// beingStopped reports whether the runtime was told to stop a container of the pod.
+func beingStopped(s *scenarioNode, pod string) bool {
+	return slices.ContainsFunc(s.Runtime.Journal(0), func(c crisim.Call) bool {
+		return c.Method == "StopContainer" && c.Subject.Pod == pod
+	})
+}
+
+// toldItsEnd reports whether the API server knows that the pod has ended.
+func toldItsEnd(s *scenarioNode, pod string) bool {
+	now := s.seen(pod)
+	return now != nil && isOver(now)
 }
 
 // trouble makes the runtime fail calls about the pod.

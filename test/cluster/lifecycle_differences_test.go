@@ -125,6 +125,10 @@ var meantEnds = []histories.Meant{
 		Value:  "#0 (False (PodFailed|(ContainersNotReady|PodSandboxNotReady): .*)|false|terminated .*)",
 		Seldom: true,
 		Why:    "the mirror pod is gone with the pod; of the kubelet's one sees either end"},
+	{Pod: "(restart-)?static(-replaced)?", Field: "(object 2: )?phase", Value: "Failed", Seldom: true,
+		Why: "the same"},
+	{Pod: "static-again",
+		Why: "a pod that begins again gets a new mirror pod; the kubelet's goes on, without telling the end"},
 	{Pod: "static-replaced", Field: "object 2: start", Value: "1|2",
 		Why: "another manifest is another pod, with a start of its own"},
 }

@@ -87,6 +87,11 @@ func changeScenarios() []scenario {
 		{name: "static-replaced", static: true, spec: onlyMain, steps: []step{
 			{until: isReady, stay: time.Second, do: rewrite(func(p *v1.Pod) { p.Labels["app"] = "y" })},
 			{until: func(p *v1.Pod) bool { return p.Labels["app"] == "y" && runs(p) }, stay: time.Second}}},
+		{name: "static-again", static: true, scripts: "main: term=0 term-after=3s",
+			spec: of("terminationGracePeriodSeconds: 20, ", ""), steps: []step{
+				{until: isReady, stay: time.Second, do: writeAgain(beingStopped)},
+				{until: func(p *v1.Pod) bool { return is("main", 1, running)(p) && runs(p) },
+					stay: 2 * time.Second}}},
 	}
 }
 
