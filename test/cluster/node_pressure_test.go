@@ -13,12 +13,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/numalet/numalet/internal/lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
 // TestMemoryPressure: on a node that is always short of memory both agents refuse and evict the same
 // pods, in the same order, with the same words: all but critical ones, the least important first, one
-// after the other when the grace period of the threshold is over.
+// after the other when the grace period of the threshold is over. With a negative
+// evictionMaxPodGracePeriod a pod has one second to exit, although the kubelet's help says its own grace.
 func TestMemoryPressure(t *testing.T) {
 	told := map[string]string{}
 	for _, agent := range agents {
@@ -31,14 +33,20 @@ func TestMemoryPressure(t *testing.T) {
 		"quantity: 900Ti, available: ") {
 		t.Errorf("numalet told\n%s", told["numalet"])
 	}
+	if !strings.Contains(told["kubelet"], unhurried+" exits with 137\n") {
+		t.Errorf("the kubelet told\n%s", told["kubelet"])
+	}
 }
+
+// unhurried is a pod that exits with 0 five seconds after SIGTERM, within its own grace period of 30 s.
+const unhurried = "least"
 
 // pressed returns what is told of the node and its pods.
 func pressed(t *testing.T, agent string) string {
 	s := newSideWith(t, agent, map[string]any{
 		"evictionSoft":              map[string]string{"memory.available": "900Ti"},
 		"evictionSoftGracePeriod":   map[string]string{"memory.available": "35s"},
-		"evictionMaxPodGracePeriod": 2,
+		"evictionMaxPodGracePeriod": -1,
 	})
 	condition := ""
 	harness.Eventually(t, "the node is under pressure", func() error {
@@ -60,23 +68,31 @@ func pressed(t *testing.T, agent string) string {
 		s.Namespace))
 	start := func(name, resources, more string) {
 		t.Helper()
-		s.Apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {%s
- nodeName: %s, automountServiceAccountToken: false,
+		script := ""
+		if name == unhurried {
+			script = "term=0 term-after=5s"
+		}
+		s.Apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s, annotations: {%smain: "%s"}},
+ spec: {%s nodeName: %s, automountServiceAccountToken: false,
  containers: [{name: main, image: "%s", imagePullPolicy: IfNotPresent, resources: {%s}}]}}`,
-			name, more, s.Name, rootImage, resources))
+			name, crisim.AnnotationPrefix, script, more, s.Name, rootImage, resources))
 	}
 	const requests = "requests: {cpu: 10m}"
 	start("some", requests, "priorityClassName: "+s.Namespace+"-some,")
-	start("least", requests, "")
+	start(unhurried, requests, "")
 	start("critical", requests, "priorityClassName: system-node-critical,")
 	start("refused", "", "")
 	start("tolerates", "", "priorityClassName: "+s.Namespace+"-some, "+
 		"tolerations: [{key: node.kubernetes.io/memory-pressure, operator: Exists}],")
 	out := condition
-	for _, name := range []string{"refused", "least", "some", "tolerates"} {
+	for _, name := range []string{"refused", unhurried, "some", "tolerates"} {
 		p := await(t, s.Cluster, s.Namespace, name, func(p *v1.Pod) bool { return p.Status.Phase == v1.PodFailed })
 		out += name + ": " + fmt.Sprintln(p.Status.Reason, p.Status.Message, disruption(p))
 	}
+	exited := await(t, s.Cluster, s.Namespace, unhurried, func(p *v1.Pod) bool {
+		return p.Status.ContainerStatuses[0].State.Terminated != nil
+	})
+	out += fmt.Sprintln(unhurried, "exits with", exited.Status.ContainerStatuses[0].State.Terminated.ExitCode)
 	await(t, s.Cluster, s.Namespace, "critical", runs)
 	order := evictedInOrder(t, s)
 	out += "evicted first: " + order[0] + fmt.Sprintln(", of", len(order)) + s.evictions(t, 3)
