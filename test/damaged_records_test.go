@@ -14,7 +14,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/internal/lab/crisim"
 )
 
 const (
@@ -29,11 +33,15 @@ const (
 var unwrittenRecords = []string{"numalet_evictions", "numalet_shutdown_pods",
 	"numalet_device_failures", "graceful_node_shutdown_state", "dra_health_state"}
 
-// recordDamage is one change of a file; content is nil for a folder.
+// foldersOfRecords may have a file in their place.
+var foldersOfRecords = []string{"numalet_statuses", "image_manager/pulled", "image_manager/pulling",
+	"pod-resources", "checkpoints"}
+
+// recordDamage is one change of a file, or a file in a folder's place.
 type recordDamage struct {
 	path, kind string
 	content    []byte
-	gone       bool
+	put        func(path string) error // nil: a file with that content
 }
 
 func (d recordDamage) String() string { return d.path + " " + d.kind }
@@ -41,12 +49,11 @@ func (d recordDamage) String() string { return d.path + " " + d.kind }
 // apply damages the file.
 func (d recordDamage) apply(root string) error {
 	path := filepath.Join(root, d.path)
-	if err := os.RemoveAll(path); err != nil || d.gone {
+	if err := os.RemoveAll(path); err != nil {
 		return err
 	}
-	if d.content == nil {
-		return errors.Join(os.Mkdir(path, 0o700),
-			os.WriteFile(filepath.Join(path, foundInside), nil, 0o600))
+	if d.put != nil {
+		return d.put(path)
 	}
 	mode := os.FileMode(0o600)
 	if d.kind == "read-only" {
@@ -65,7 +72,7 @@ func drawDamage(r *rand.Rand, path string, now, before []byte) recordDamage {
 	other := func(from, to string) []byte { return bytes.ReplaceAll(now, []byte(from), []byte(to)) }
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	all := []recordDamage{
-		{kind: "missing", gone: true}, {kind: "empty", content: []byte{}},
+		{kind: "missing", put: func(string) error { return nil }}, {kind: "empty", content: []byte{}},
 		{kind: fmt.Sprintf("cut at %d of %d", at, len(now)), content: append([]byte{}, now[:at]...)},
 		{kind: fmt.Sprintf("flipped at %d of %d", at, len(now)), content: flipped},
 		{kind: "zeros", content: make([]byte, len(now))},
@@ -74,7 +81,12 @@ func drawDamage(r *rand.Rand, path string, now, before []byte) recordDamage {
 		{kind: "of another boot", content: other(strings.TrimSpace(string(boot)), "another-boot")},
 		{kind: "of another version", content: other(`"version":`, `"version":9`)},
 		{kind: "read-only", content: append([]byte{}, now...)},
-		{kind: "a folder"},
+		{kind: "a folder", put: func(path string) error {
+			return errors.Join(os.Mkdir(path, 0o700),
+				os.WriteFile(filepath.Join(path, foundInside), nil, 0o600))
+		}},
+		{kind: "a pipe", put: func(path string) error { return unix.Mkfifo(path, 0o600) }},
+		{kind: "a link", put: func(path string) error { return os.Symlink("/dev/zero", path) }},
 	}
 	d := all[r.IntN(len(all))]
 	d.path = path
@@ -105,7 +117,7 @@ func recordsBelow(t *testing.T, root string) map[string][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range unwrittenRecords {
+	for _, name := range slices.Concat(unwrittenRecords, foldersOfRecords) {
 		if out[name] == nil {
 			out[name] = []byte{}
 		}
@@ -116,7 +128,7 @@ func recordsBelow(t *testing.T, root string) map[string][]byte {
 // TestDamagedRecords damages records of the agent and of the kubelet, drawn at random, while the agent
 // is down and pods run that hold CPUs, memory, huge pages, devices, user ids and deadlines. Each pod
 // keeps what it has, no container is touched and no plugin asked, what stood in a record's place is
-// kept, and in the end pods can end and others come. NUMALET_SEED draws other damages.
+// kept, a container that exits starts again with the same, and in the end all is released. NUMALET_SEED draws other damages.
 func TestDamagedRecords(t *testing.T) {
 	seed := uint64(1)
 	if text := os.Getenv("NUMALET_SEED"); text != "" {
@@ -158,6 +170,8 @@ func newDamaged(t *testing.T, r *rand.Rand) *damaged {
 }
 
 func (d *damaged) run() {
+	pods := d.names()
+	d.rand.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
 	for round := range damageRounds {
 		var all []recordDamage
 		d.restart(func() {
@@ -173,6 +187,7 @@ func (d *damaged) run() {
 		d.t.Logf("round %d: %v", round, all)
 		d.check(fmt.Sprintf("%v", all))
 		d.untouched(all)
+		d.startsAgain(pods[round]) // a pod's first, which waits for no back-off
 	}
 	d.admits("after all that")
 	d.ends()
@@ -184,9 +199,19 @@ func (d *damaged) draw(now map[string][]byte) (all []recordDamage) {
 	names := slices.Sorted(maps.Keys(now))
 	d.rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	slices.SortStableFunc(names, func(a, b string) int { return d.drawn[kindOf(a)] - d.drawn[kindOf(b)] })
-	for _, name := range names[:min(damagesPerRound, len(names))] {
+	for _, name := range names {
+		overlaps := func(o recordDamage) bool {
+			return strings.HasPrefix(name+"/", o.path+"/") || strings.HasPrefix(o.path+"/", name+"/")
+		}
+		if len(all) == damagesPerRound || slices.ContainsFunc(all, overlaps) {
+			continue
+		}
 		d.drawn[kindOf(name)]++
-		all = append(all, drawDamage(d.rand, name, now[name], d.before[name]))
+		one := recordDamage{path: name, kind: "a file in the folder's place", content: []byte("x")}
+		if !slices.Contains(foldersOfRecords, name) {
+			one = drawDamage(d.rand, name, now[name], d.before[name])
+		}
+		all = append(all, one)
 	}
 	return all
 }
@@ -202,26 +227,80 @@ func kindOf(path string) string {
 	return strings.Join(parts, "/")
 }
 
-// untouched checks that a folder which stood in a record's place is somewhere, with what is in it.
+// untouched checks that what stood in a record's place is there, or was moved aside: a folder with what
+// is in it, a pipe, a link, a file.
 func (d *damaged) untouched(all []recordDamage) {
 	for _, one := range all {
-		if one.content != nil || one.gone {
-			continue
-		}
 		path := filepath.Join(d.Root, one.path)
-		aside, _ := filepath.Glob(path + ".corrupt-*/" + foundInside)
-		if _, err := os.Stat(filepath.Join(path, foundInside)); err != nil && len(aside) == 0 {
-			d.t.Errorf("%v: the folder is gone", one)
+		aside, _ := filepath.Glob(path + ".corrupt-*")
+		is := func(name string) bool {
+			info, err := os.Lstat(name)
+			if err != nil {
+				return false
+			}
+			switch one.kind {
+			case "a folder":
+				_, err = os.Stat(filepath.Join(name, foundInside))
+				return err == nil
+			case "a pipe":
+				return info.Mode()&fs.ModeNamedPipe != 0
+			case "a link":
+				return info.Mode()&fs.ModeSymlink != 0
+			case "a file in the folder's place":
+				return info.Mode().IsRegular()
+			}
+			return true
 		}
-		for _, name := range append(aside, path) {
-			_ = os.RemoveAll(strings.TrimSuffix(name, "/"+foundInside))
+		if (one.put != nil && one.kind != "missing" || slices.Contains(foldersOfRecords, one.path)) &&
+			!slices.ContainsFunc(append(aside, path), is) {
+			d.t.Errorf("%v: it is gone", one)
+		}
+		for _, name := range aside {
+			_ = os.RemoveAll(name)
 		}
 	}
 }
 
-// ends has all pods end: nothing is left of what they held.
+// names returns the pods, sorted.
+func (d *damaged) names() []string {
+	return append(slices.Sorted(maps.Keys(tenPods)), "users", "late")
+}
+
+// startsAgain has a container exit. The next one gets the same of the kernel, the plugins and the user
+// namespace.
+func (d *damaged) startsAgain(name string) {
+	d.t.Helper()
+	pod := name + "-node"
+	given := func(c crisim.Container) string {
+		return fmt.Sprint(c.Mems, c.Config.GetDevices(), c.Config.GetCDIDevices(), c.Config.GetEnvs(),
+			c.Config.GetLinux().GetSecurityContext().GetNamespaceOptions())
+	}
+	before := container(d.t, d.Node, pod, "main")
+	if err := d.Runtime.Exit(pod+"/main", crisim.Exit{Code: 1}); err != nil {
+		d.t.Fatal(err)
+	}
+	awaitContainer(d.Node, pod, "main", func(c crisim.Container) error {
+		if c.Subject.ID == before.Subject.ID || !c.Running() {
+			return errors.New("it does not run again")
+		}
+		return nil
+	})
+	if diff := cmp.Diff(given(before), given(container(d.t, d.Node, pod, "main"))); diff != "" {
+		d.t.Errorf("%s starts again with another assignment (-before +after):\n%s", pod, diff)
+	}
+	d.restarts[pod+"/main"]++
+	d.Eventually("its status says so", func() error {
+		if diff := cmp.Diff(d.restarts, restartCounts(d.t, d.Node)); diff != "" {
+			return fmt.Errorf("restart counts (-want +got):\n%s", diff)
+		}
+		return nil
+	})
+	d.check(name + " starts again")
+}
+
+// ends has all pods end: nothing is left of what they held, and another pod can have it.
 func (d *damaged) ends() {
-	names := append(slices.Collect(maps.Keys(tenPods)), "users", "late")
+	names := d.names()
 	for _, name := range names {
 		d.RemovePod(name)
 	}
@@ -232,6 +311,16 @@ func (d *damaged) ends() {
 		if state := assigned(d.t, d.Node); len(state.Pods) > 0 {
 			return fmt.Errorf("%d pods are recorded", len(state.Pods))
 		}
+		entries, _, err := d.deviceFile()
+		if err != nil || len(entries) > 0 {
+			return errors.Join(err, fmt.Errorf("the kubelet's checkpoint has %+v", entries))
+		}
+		left, err := filepath.Glob(filepath.Join(d.Root, "pods/*"))
+		if err != nil || len(left) > 0 {
+			return errors.Join(err, fmt.Errorf("%q is left", left))
+		}
 		return nil
 	})
+	d.Pod("all", limited("all", "cpu: 60, memory: 70Gi, "+gpu+": 15, "+nic+": 2"))
+	d.AwaitPhase("all-node", v1.PodRunning)
 }

@@ -76,12 +76,24 @@ func Open(ctx context.Context, root string) (*Statuses, error) {
 	return s, made
 }
 
+// read reads a status with its checksum: a damaged count of restarts would be told on. A file of an
+// earlier version has the status alone.
 func read(path string) (reported v1.PodStatus, err error) {
 	raw, err := files.Read(path, maxFile)
 	if err != nil {
 		return reported, err
 	}
-	if err := json.Unmarshal(raw, &reported); err != nil {
+	var line files.Line
+	err = json.Unmarshal(raw, &line)
+	if err == nil && line.Data != nil {
+		if raw = line.Data; line.Sum() != line.Checksum {
+			err = errors.New("the checksum is wrong")
+		}
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &reported)
+	}
+	if err != nil {
 		return v1.PodStatus{}, fmt.Errorf("decode %s: %w", path, err)
 	}
 	return reported, nil
@@ -201,7 +213,7 @@ func (s *Statuses) put(uid types.UID, reported *v1.PodStatus) error {
 	if reported == nil {
 		return files.Remove(path)
 	}
-	raw, err := json.Marshal(reported)
+	raw, err := files.EncodeLine(`"version":1,`, reported)
 	if err == nil {
 		err = files.Renew(path, raw) // many changes are none of the status
 	}

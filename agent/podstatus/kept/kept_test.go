@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -86,6 +88,42 @@ func TestKept(t *testing.T) {
 	s = open(t, root)
 	if a, b := s.Recall(static("a")).Phase, s.Recall(static("undesired")).Phase; a == "" || b != "" {
 		t.Errorf("after all sources were heard %q and %q are recalled", a, b)
+	}
+}
+
+// Of a status with any bit flipped nothing counts, and the status of an earlier version, which has no
+// checksum, does.
+func TestDamagedStatus(t *testing.T) {
+	root := t.TempDir()
+	s, path := open(t, root), filepath.Join(root, Dir, "a")
+	change := wrote(static("a"), v1.PodRunning)
+	change.After.ContainerStatuses = []v1.ContainerStatus{{Name: "main", RestartCount: 4}}
+	s.Wrote(change)
+	flush(t, s)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recall := func(content []byte) v1.PodStatus {
+		t.Helper()
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return open(t, root).Recall(static("a"))
+	}
+	for at := range whole {
+		damaged := slices.Clone(whole)
+		damaged[at] ^= 1
+		got := recall(damaged)
+		if got.Phase != "" && !reflect.DeepEqual(got, change.After) {
+			t.Errorf("flipped at %d: %+v", at, got)
+		}
+	}
+	if got := recall(whole); !reflect.DeepEqual(got, change.After) {
+		t.Errorf("whole: %+v", got)
+	}
+	if got := recall([]byte(`{"phase":"Running"}`)); got.Phase != v1.PodRunning {
+		t.Errorf("of an earlier version: %+v", got)
 	}
 }
 
