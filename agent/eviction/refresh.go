@@ -8,11 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-const (
-	// refreshing is how long pods are awaited that are measured anew, and thorough how long those are that
-	// take long, if what is known does not say who is to go.
-	refreshing, thorough = 2 * time.Second, 10 * time.Second
-)
+// refreshing is how long pods are awaited that are measured anew: one that was quick to measure may have
+// made many files since.
+const refreshing = 10 * time.Second
 
 // refresh is the last time when pods were to be measured anew. The pods that are measured since are
 // coming, soon or late.
@@ -31,17 +29,14 @@ func (r refresh) due(s state, acted, now time.Time) bool {
 
 // waits reports whether to wait for pods that are measured anew, of which old ones are not yet. lasts is
 // how long what is left lasts, at most the horizon: at most a quarter of it is waited. reaches says that
-// what is known of pods is enough to relieve.
+// what is known of pods is enough to relieve: else, and in doubt, those that take long are awaited too.
 func (r refresh) waits(old []types.UID, lasts time.Duration, reaches bool, now time.Time) bool {
-	most := func(d time.Duration) time.Duration {
-		if lasts < horizon {
-			return min(d, lasts/4)
-		}
-		return d
+	most := refreshing
+	if lasts < horizon {
+		most = min(most, lasts/4)
 	}
-	since := now.Sub(r.asked)
-	return since < most(refreshing) && r.soon.HasAny(old...) ||
-		(r.doubt || !reaches) && since < most(thorough) && (r.soon.HasAny(old...) || r.late.HasAny(old...))
+	return now.Sub(r.asked) < most &&
+		(r.soon.HasAny(old...) || (r.doubt || !reaches) && r.late.HasAny(old...))
 }
 
 // refreshes reports whether to wait for pods to be measured anew before one goes for a disk: whatever was

@@ -36,8 +36,8 @@ func TestRefresh(t *testing.T) {
 		"others are not":                      {[]types.UID{"other"}, horizon, false, true, 0},
 		"the disk is full soon":               {[]types.UID{"soon"}, 4 * time.Second, true, false, time.Second},
 		"some take long":                      {[]types.UID{"late"}, horizon, true, false, 0},
-		"... and what is known is too little": {[]types.UID{"late"}, horizon, false, false, thorough},
-		"... and the last was in vain":        {[]types.UID{"late"}, horizon, true, true, thorough},
+		"... and what is known is too little": {[]types.UID{"late"}, horizon, false, false, refreshing},
+		"... and the last was in vain":        {[]types.UID{"late"}, horizon, true, true, refreshing},
 		"... and the disk is full soon":       {[]types.UID{"late"}, 8 * time.Second, false, true, 2 * time.Second},
 	} {
 		r.doubt = tc.doubt
