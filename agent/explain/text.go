@@ -142,9 +142,9 @@ func (b *Blocking) String() string {
 		text = "CPUs"
 	}
 	if b.Container != "" {
-		text += " of container " + b.Container
+		text = strings.TrimPrefix(text+" of container "+b.Container, " of ")
 	}
-	return text + ": " + b.Why
+	return strings.TrimPrefix(text+": "+b.Why, ": ") // of the whole pod
 }
 
 func (r Request) String() string {

@@ -30,6 +30,7 @@ type node struct {
 	stopping map[string]time.Duration
 	log      []string
 	reports  map[types.UID]Report
+	rounds   int // of all pods
 	gone     []types.UID
 	observed int // in full
 	recalled int
@@ -102,6 +103,7 @@ func (n *node) report(r Report) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.reports[r.Pod.UID] = r
+	n.rounds++
 }
 
 func (n *node) found(types.UID) map[string]status.Probed {

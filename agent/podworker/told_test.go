@@ -121,3 +121,30 @@ func TestUnready(t *testing.T) {
 		}
 	}
 }
+
+// What others learn of a pod that has ended is no reason to look at it, and to say it again.
+func TestToldOfAnEndedPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		pod := podOf("a", "Always web")
+		n.mu.Lock()
+		n.tells, n.told = true, map[types.UID]bool{}
+		n.mu.Unlock()
+		n.Update(Desired{Pod: pod})
+		n.at(10 * time.Second)
+		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Second, Reason: "Evicted"}})
+		n.at(time.Minute)
+		n.mu.Lock()
+		before := n.rounds
+		n.mu.Unlock()
+		for range 3 {
+			n.tell("a")
+			synctest.Wait()
+		}
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.rounds != before {
+			t.Errorf("the pod was looked at %d times", n.rounds-before)
+		}
+	})
+}

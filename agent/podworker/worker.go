@@ -36,6 +36,7 @@ type worker struct {
 	version int  // counts changes of desired
 	running bool // has a goroutine
 	retry   bool // what failed for want of an object may be tried again
+	telling bool // its containers are not stopped before others know that it is not ready
 	// cancel ends the current action; nil: there is none.
 	cancel context.CancelFunc
 }
@@ -163,6 +164,7 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 		p.history.recall = &Done{}
 	}
 	mayAct := w.turns.mayAct(p, l.Pod, d.Action)
+	w.awaitsTold(p, !d.TellBy.IsZero() && d.Action == nil)
 	switch {
 	case d.State == Finished && l.remove():
 		w.remove(p)
@@ -182,6 +184,13 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 		p.sleep(ctx, d.Wake)
 	}
 	return false
+}
+
+// awaitsTold notes whether Told concerns the pod.
+func (w *Workers) awaitsTold(p *worker, is bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.telling = is
 }
 
 func (c Config) hooksPending(pod *v1.Pod) map[string]uint32 {

@@ -165,11 +165,12 @@ func (w *Workers) Wake(uid types.UID) {
 	}
 }
 
-// Told is Wake for a pod that is being ended, which may wait until others know of it.
+// Told is Wake for a pod that waits until others know of it, and for no other: what a pod that has ended
+// says again would be told again.
 func (w *Workers) Told(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if p, ok := w.pods[uid]; ok && p.desired.Stop != nil {
+	if p, ok := w.pods[uid]; ok && p.telling {
 		p.wakeUp()
 	}
 }
