@@ -115,6 +115,8 @@ func TestHugePagesGo(t *testing.T) {
 	n.Start() // missing pages are no reason to stop the pod here either
 	n.AwaitPhase("held-node", v1.PodRunning)
 	untouched(t, n, since, "early-node")
+	n.RemovePod("early") // it may be decided anew, and would take what the next one asks for
+	n.AwaitGone("early-node")
 	setPages(40)
 	n.Pod("late", limited("late", "cpu: 1, memory: 1Gi, hugepages-2Mi: 16Mi"))
 	n.AwaitPhase("late-node", v1.PodRunning)
