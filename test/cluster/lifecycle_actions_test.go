@@ -194,12 +194,6 @@ func beingStopped(s *scenarioNode, pod string) bool {
 	})
 }
 
-// toldItsEnd reports whether the API server knows that the pod has ended.
-func toldItsEnd(s *scenarioNode, pod string) bool {
-	now := s.seen(pod)
-	return now != nil && isOver(now)
-}
-
 // trouble makes the runtime fail calls about the pod.
 func trouble(f crisim.Fault) act {
 	return func(_ context.Context, s *scenarioNode, pod string) error {
