@@ -32,8 +32,19 @@ type Listener struct {
 func Listen(path string) (*Listener, error) { return ListenAs(path, 0) }
 
 // ListenAs is Listen with a file mode, which holds as soon as the name is visible; 0: what the
-// umask leaves.
-func ListenAs(path string, mode fs.FileMode) (*Listener, error) {
+// umask leaves. It begins anew if its file is removed before it has its name: an agent that starts empties
+// the directory of device plugins.
+func ListenAs(path string, mode fs.FileMode) (l *Listener, err error) {
+	const most = 10
+	for range most {
+		if l, err = listenOnce(path, mode); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return l, err
+}
+
+func listenOnce(path string, mode fs.FileMode) (*Listener, error) {
 	if len(path) > MaxPath {
 		return nil, fmt.Errorf("listen on %s: the path has %d bytes, unix sockets allow %d", path,
 			len(path), MaxPath)

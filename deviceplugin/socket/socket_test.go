@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/numalet/numalet/test/scratch"
 )
@@ -124,4 +125,32 @@ func TestPathTooLong(t *testing.T) {
 	if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "unix sockets allow") {
 		t.Errorf("the error is %v", err)
 	}
+}
+
+// A socket is made although its directory is emptied meanwhile.
+func TestListenWhileOthersRemove(t *testing.T) {
+	dir := scratch.Dir(t)
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(100 * time.Microsecond):
+				_ = os.Remove(filepath.Join(dir, ".p.soc"))
+			}
+		}
+	}()
+	for range 200 {
+		l, err := Listen(filepath.Join(dir, "p.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(done)
+	<-ended
 }
