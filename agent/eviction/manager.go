@@ -91,7 +91,7 @@ type Meter struct {
 	Arm   func(context.Context, Signal, int64)
 }
 
-// Measured is what the node and its pods use.
+// Measured has the use of the node and its pods.
 type Measured struct {
 	statsapi.Summary
 	Host Host

@@ -22,7 +22,7 @@ type Candidate struct {
 	Beyond
 }
 
-// Beyond is what a pod uses, or may use, of the node's disks beyond its statistics.
+// Beyond adds to a pod's statistics what it holds, or may have written, on the node's disks besides.
 type Beyond struct {
 	// Node and Layers are what its processes hold open of deleted files, on the node's filesystem and on
 	// that of writable layers.
@@ -38,7 +38,7 @@ type Held struct{ Bytes, Inodes int64 }
 
 // on returns what counts for the signal: bytes, or inodes.
 func (b Beyond) on(s Signal, l layout) int64 {
-	all := Held{b.Layers.Bytes, b.Layers.Inodes}
+	all := b.Layers
 	switch {
 	case (s == ImageFSAvailable || s == ImageFSInodesFree) && l.images != l.containers:
 		return 0

@@ -48,7 +48,7 @@ type world struct {
 	believed map[types.UID]uint64
 	// ago is how long before the start what is believed was measured.
 	ago time.Duration
-	// beyond is what pods use that nobody sees in their statistics.
+	// beyond has the use of pods that their statistics lack.
 	beyond map[types.UID]Beyond
 	// slow are pods whose volumes take long: five seconds.
 	slow sets.Set[types.UID]

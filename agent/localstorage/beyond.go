@@ -5,19 +5,18 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/localstorage/held"
+	"github.com/numalet/numalet/internal/await"
 )
 
 // Looks at pods' processes take within all together, and withinPod each; lookers look at once.
 const within, withinPod, lookers = 300 * time.Millisecond, 100 * time.Millisecond, 4
 
-// Beyond is what a pod uses, or may use, of the node's disks beyond what was measured.
+// Beyond adds to a pod's measured use of the node's disks what it holds, or may have written, besides.
 type Beyond struct {
 	// Held are the deleted files that its processes hold open.
 	Held held.Files
@@ -40,17 +39,12 @@ func (m *Meter) Beyond(ctx context.Context) map[types.UID]Beyond {
 	})
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	found := make([]held.Files, len(uids))
-	var next atomic.Int64
-	var all sync.WaitGroup
-	for range lookers {
-		all.Go(func() {
-			for i := next.Add(1) - 1; int(i) < len(uids) && ctx.Err() == nil; i = next.Add(1) - 1 {
-				found[i] = m.held(ctx, uids[i])
-			}
-		})
-	}
-	all.Wait()
+	found := await.All(uids, lookers, func(uid types.UID) (f held.Files) {
+		if ctx.Err() == nil {
+			f = m.held(ctx, uid)
+		}
+		return f
+	})
 	for i, uid := range uids {
 		one := out[uid]
 		one.Held = found[i]

@@ -112,15 +112,8 @@ func (c *connection) askOptions(ctx context.Context, m *instruments, deadline ti
 
 // listAndWatch begins the stream. Its messages come undecoded and have at most so many bytes.
 func (c *connection) listAndWatch(ctx context.Context, most int) (grpc.ClientStream, error) {
-	stream, err := c.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true},
-		v1beta1.DevicePlugin_ListAndWatch_FullMethodName, socket.AsFrames(), grpc.MaxCallRecvMsgSize(most))
-	if err != nil {
-		return nil, err
-	}
-	if err := stream.SendMsg(&v1beta1.Empty{}); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err // with EOF the first receive returns the reason
-	}
-	return stream, stream.CloseSend()
+	return socket.Frames(ctx, c.conn, v1beta1.DevicePlugin_ListAndWatch_FullMethodName,
+		&v1beta1.Empty{}, grpc.MaxCallRecvMsgSize(most))
 }
 
 // ends reports whether the plugin itself ended the stream. A broken connection ends it with the

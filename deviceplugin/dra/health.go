@@ -95,16 +95,8 @@ func (in *instance) hearHealth(ctx context.Context, conn grpc.ClientConnInterfac
 	defer d.voices.end(in)
 	var left complaint.Complaint[int]
 	return socket.Latest(ctx, func(ctx context.Context) (grpc.ClientStream, error) {
-		stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true},
-			"/"+in.health+"/NodeWatchResources", socket.AsFrames())
-		if err != nil {
-			return nil, err
-		}
-		err = stream.SendMsg(&healthv1.NodeWatchResourcesRequest{})
-		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, err // with EOF the first receive returns the reason
-		}
-		return stream, stream.CloseSend()
+		return socket.Frames(ctx, conn, "/"+in.health+"/NodeWatchResources",
+			&healthv1.NodeWatchResourcesRequest{})
 	}, func(frame socket.Frame) error {
 		devices, dropped, err := healthIn(frame.ReadOnlyData(), time.Now())
 		if err != nil {

@@ -2,6 +2,8 @@ package socket
 
 import (
 	"context"
+	"errors"
+	"io"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -31,9 +33,23 @@ func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 // Name implements encoding.CodecV2. The empty name keeps the call's usual content type.
 func (frameCodec) Name() string { return "" }
 
-// AsFrames makes a call receive frames.
-func AsFrames() grpc.CallOption {
+// asFrames makes a call receive frames.
+func asFrames() grpc.CallOption {
 	return grpc.ForceCodecV2(frameCodec{encoding.GetCodecV2("proto")})
+}
+
+// Frames begins a stream of frames with a request.
+func Frames(ctx context.Context, conn grpc.ClientConnInterface, method string, request any,
+	options ...grpc.CallOption) (grpc.ClientStream, error) {
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method,
+		append(options, asFrames())...)
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.SendMsg(request); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err // with EOF the first receive returns the reason
+	}
+	return stream, stream.CloseSend()
 }
 
 // The paces of Latest. A plugin that says more is slowed down by its stream's flow control.
