@@ -40,7 +40,7 @@ func (y *tally) check(t *testing.T) {
 		"told of releases", "waited for a release", "in line", "question without an answer",
 		"chosen devices",
 	} {
-		if y.counts[name] < 10 {
+		if y.counts[name] < 3 {
 			t.Errorf("%d times %s are too few to mean anything", y.counts[name], name)
 		}
 	}
@@ -51,7 +51,7 @@ func (y *tally) check(t *testing.T) {
 		"Wait " + claim.ReasonWaitClaim, "Wait " + claim.ReasonWaitDriver, "has claims", "claim prepared",
 		"claim unprepared", "driver answered late", "Reject " + allocation.ReasonOwned,
 	} {
-		if y.counts[name] < 10 {
+		if y.counts[name] < 3 {
 			t.Errorf("%d times %s are too few to mean anything", y.counts[name], name)
 		}
 	}

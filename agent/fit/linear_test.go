@@ -82,7 +82,10 @@ func ran(p *v1.Pod) cri.Pod {
 // The cost of a pod is linear in its containers: from its manifest to its status, eight times the
 // containers take about eight times as long.
 func TestCostIsLinearInContainers(t *testing.T) {
-	const few, more = 125, 1000
+	few, more := 125, 1000
+	if testing.Short() {
+		few, more = 60, 480
+	}
 	for name, resources := range map[string]func(int) string{
 		"no requests":        func(int) string { return "" },
 		"guaranteed":         func(int) string { return `"cpu": "1m", "memory": "1Mi"` },

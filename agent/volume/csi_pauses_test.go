@@ -67,11 +67,15 @@ func TestDiskThatFailsInTheEnd(t *testing.T) {
 			}
 			want := test.done
 			if again {
+				n.late = true
 				n.start()
 				want = test.another
 			}
 			n.driver.Fault(test.rpc, csitest.Fault{Err: refusal()})
 			n.fails("it cannot")
+			if again {
+				n.run()
+			}
 			n.driver.Forget()
 			tearDown(t, n, "u")
 			n.unstaged()

@@ -61,6 +61,8 @@ type diskNode struct {
 	// patience with attachments; 0: the kubelet's.
 	patience time.Duration
 	pauses   await.Pauses // between calls that fail; zero: milliseconds
+	late     bool         // what nobody uses is taken back when run is called, not at the start
+	run      func()
 }
 
 // diskObjects are the API server's objects about the driver, and its attachments.
@@ -172,7 +174,10 @@ func (n *diskNode) start() {
 		n.t.Fatal(err)
 	}
 	var running sync.WaitGroup
-	running.Go(func() { _ = mounts.Run(ctx) })
+	n.run = func() { running.Go(func() { _ = mounts.Run(ctx) }) }
+	if !n.late {
+		n.run()
+	}
 	n.stop = func() {
 		cancel()
 		running.Wait()
@@ -567,35 +572,75 @@ func TestDiskIsTakenBackUntilItIs(t *testing.T) {
 	tearDown(t, n, "u")
 }
 
-// A driver that hangs keeps its own pods waiting, and no others; a pod that gives up waiting leaves
-// nothing behind.
+// A driver that hangs keeps its own pods waiting, and no others. The call ends when its pod goes, is
+// undone although the driver still hangs, and leaves nothing behind.
 func TestDiskThatHangs(t *testing.T) {
+	for rpc, want := range map[string][]string{
+		csitest.Stage:   {csitest.Stage, csitest.Unstage},
+		csitest.Publish: {csitest.Stage, csitest.Publish, csitest.Unpublish, csitest.Unstage},
+	} {
+		n := newDisk(t, stages)
+		n.driver.Fault(rpc, csitest.Fault{Hang: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancelled := make(chan error, 1)
+		go func() { cancelled <- n.SetUp(ctx, diskPod("u")) }()
+		n.eventually("the call", func() bool { return len(n.driver.Calls(rpc)) == 1 })
+		setUp(t, n.Volumes, podtest.New("b", podtest.In("shop"), podtest.UID("b"),
+			podtest.Containers("c"), podtest.Mounts(empty("scratch", ""))))
+		cancel()
+		if err := <-cancelled; !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: it waited until %v", rpc, err)
+		}
+		if ended := n.driver.Canceled(); ended > 0 {
+			t.Errorf("%s: the call ended before the pod was to go", rpc)
+		}
+		tearDown(t, n, "u")
+		n.unstaged()
+		if left := n.driver.Published(); len(left) > 0 {
+			t.Errorf("%s: published %q", rpc, left)
+		}
+		n.did(rpc, want...)
+	}
+}
+
+// A pod that goes ends no call for another one, and does not wait for it; the other one's is made anew
+// without a pause if its own was ended.
+func TestDiskThatHangsForAnother(t *testing.T) {
 	n := newDisk(t, stages)
-	n.driver.Fault(csitest.Stage, csitest.Fault{Hang: true})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancelled := make(chan error, 1)
-	go func() { cancelled <- n.SetUp(ctx, diskPod("u")) }()
+	n.driver.Fault(csitest.Stage, csitest.Fault{Hang: true, Count: 1})
+	n.pauses = await.Pauses{First: time.Hour, Last: time.Hour}
+	n.start()
+	var pods sync.WaitGroup
+	begin := func(uid types.UID) (end func() error) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		pods.Go(func() { ended <- n.SetUp(ctx, diskPod(string(uid))) })
+		return func() error {
+			cancel()
+			return <-ended
+		}
+	}
+	endU := begin("u")
 	n.eventually("the call", func() bool { return len(n.driver.Calls(csitest.Stage)) == 1 })
-	setUp(t, n.Volumes, podtest.New("b", podtest.In("shop"), podtest.UID("b"), podtest.Containers("c"),
-		podtest.Mounts(empty("scratch", ""))))
-	cancel()
-	if err := <-cancelled; !errors.Is(err, context.Canceled) {
-		t.Errorf("it waited until %v", err)
+	endV, endW := begin("v"), begin("w")
+	n.eventually("all pods", func() bool { return len(n.mounts.Uses("v"))+len(n.mounts.Uses("w")) == 2 })
+	if err := endV(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
-	short, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer stop()
-	if err := n.TearDown(short, "u"); err == nil {
-		t.Error("the pod is gone while its volume may be published")
+	tearDown(t, n, "v")
+	if ended := n.driver.Canceled(); ended > 0 {
+		t.Error("the pod's end ended another one's call")
 	}
-	n.driver.Fault(csitest.Stage, csitest.Fault{})
-	n.driver.Kill() // the call ends
-	n.driver.Revive(t)
-	n.eventually("the pod to be gone", func() bool { return n.TearDown(t.Context(), "u") == nil })
+	if err := endU(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	tearDown(t, n, "u")
+	n.eventually("the other pod's volume", func() bool { return len(n.driver.Published()) == 1 })
+	n.did("all calls", csitest.Stage, csitest.Stage, csitest.Publish)
+	_ = endW() // it has ended, or ends now
+	pods.Wait()
+	tearDown(t, n, "w")
 	n.unstaged()
-	if left := n.driver.Published(); len(left) > 0 {
-		t.Errorf("published %q", left)
-	}
-	n.did("all calls", csitest.Stage, csitest.Unstage)
 }
 
 // refusal is an answer of a driver that will not be at work on the call any more.

@@ -112,9 +112,9 @@ func (d *Drivers) callOn(ctx context.Context, in *instance, l *link, name string
 	flawed, err := do(klog.NewContext(ctx, log), l.client)
 	took, outcome := time.Since(began), errors.Join(err, flawed)
 	if err != nil && errors.Is(context.Cause(ctx), errLate) {
-		l.doubt()
+		l.doubt(true)
 	} else {
-		l.trust(d.cfg.Deadlines.Silence)
+		l.answered(d.cfg.Deadlines.Silence)
 	}
 	log.V(4).Info("DRA driver was called", "took", took, "err", outcome)
 	d.counted(in.driver, name, took, outcome)

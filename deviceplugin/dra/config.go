@@ -41,7 +41,7 @@ type Deadlines struct {
 	Stream time.Duration
 	// Dial bounds an attempt to connect; 10 s.
 	Dial time.Duration
-	// Silence is how long a connection without calls is trusted; 5 min.
+	// Silence is after how long without calls a connection is looked at; 5 min.
 	Silence time.Duration
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -57,29 +56,21 @@ const (
 	maxHealthBytes = 32 << 20
 )
 
-// pings find a dead connection of a health stream. gRPC servers close connections that ping more
-// often than every five minutes.
-var pings = keepalive.ClientParameters{
-	Time: 5*time.Minute + 10*time.Second, Timeout: 20 * time.Second,
-}
-
-// followHealth keeps the health stream of an instance, which may end with Unimplemented for good.
+// followHealth keeps the health stream of an instance, which may end with Unimplemented for good. It
+// goes over the connection of the calls.
 func (in *instance) followHealth(ctx context.Context) {
 	d := in.drivers
 	log := klog.FromContext(ctx).WithValues("service", in.health)
-	conn, err := d.connection(in.endpoint, grpc.WithKeepaliveParams(pings),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxHealthBytes)))
-	if err != nil {
-		log.Error(err, "Health of DRA driver's devices is not followed")
-		return
-	}
-	defer conn.Close()
 	var wrong complaint.Complaint[string]
 	for ctx.Err() == nil {
-		err := in.hearHealth(ctx, conn)
+		l := in.current()
+		err := in.hearHealth(ctx, l)
 		if status.Code(err) == codes.Unimplemented {
 			log.V(2).Info("DRA driver lists the health service and does not serve it")
 			return
+		}
+		if l.over.Err() != nil && in.current() != l {
+			continue // the next one's stream is begun at once
 		}
 		if ctx.Err() == nil && !errors.Is(err, io.EOF) && wrong.Begins(complaint.Of(err)) {
 			log.Info("Health stream of DRA driver is tried again", "reason", err.Error())
@@ -90,13 +81,16 @@ func (in *instance) followHealth(ctx context.Context) {
 
 // hearHealth passes on one stream until it ends. The messages of all versions of the service are the
 // same on the wire.
-func (in *instance) hearHealth(ctx context.Context, conn grpc.ClientConnInterface) error {
+func (in *instance) hearHealth(ctx context.Context, l *link) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.over, cancel)()
 	d := in.drivers
 	defer d.voices.end(in)
 	var left complaint.Complaint[int]
 	return socket.Latest(ctx, func(ctx context.Context) (grpc.ClientStream, error) {
-		return socket.Frames(ctx, conn, "/"+in.health+"/NodeWatchResources",
-			&healthv1.NodeWatchResourcesRequest{})
+		return socket.Frames(ctx, l, "/"+in.health+"/NodeWatchResources",
+			&healthv1.NodeWatchResourcesRequest{}, grpc.MaxCallRecvMsgSize(maxHealthBytes))
 	}, func(frame socket.Frame) error {
 		devices, dropped, err := healthIn(frame.ReadOnlyData(), time.Now())
 		if err != nil {

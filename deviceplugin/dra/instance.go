@@ -38,19 +38,23 @@ func (in *instance) run(ctx context.Context) {
 	if in.health != "" {
 		streams.Go(func() { in.followHealth(ctx) })
 	}
-	d.mu.Lock()
-	l := in.link // which only this goroutine replaces
-	d.mu.Unlock()
+	l := in.current() // which only this goroutine replaces
 	for ctx.Err() == nil {
 		state := l.GetState()
 		in.noteState(ctx, state == connectivity.Ready)
 		if state == connectivity.Idle {
 			l.Connect()
 		}
-		if !l.changes(ctx, state) && ctx.Err() == nil {
+		if !l.changes(ctx, state, d.cfg.Deadlines.Silence) && ctx.Err() == nil {
 			l = in.renew(ctx, l)
 		}
 	}
+}
+
+func (in *instance) current() *link {
+	in.drivers.mu.Lock()
+	defer in.drivers.mu.Unlock()
+	return in.link
 }
 
 // renew replaces a connection by a new one, which has to be there at once: until then calls go on
@@ -68,6 +72,6 @@ func (in *instance) renew(ctx context.Context, old *link) *link {
 		}
 		fresh.HangUp()
 	}
-	old.trust(renewAgain)
+	old.wait(renewAgain)
 	return old
 }

@@ -132,22 +132,24 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// A connection that is dead without being closed costs one call at most: after a deadline, or after
-// five minutes without a call, the next one goes over a new connection, and the driver was usable
-// all the time.
+// A connection that is dead without being closed costs one call at most: after a deadline, or when
+// another socket is found in the place of its own, the next call goes over a new connection, and the
+// driver was usable all the time.
 func TestDeadConnection(t *testing.T) {
-	for name, silence := range map[string]bool{"found by a call": false, "found by silence": true} {
+	for name, silence := range map[string]bool{"found by a call": false, "found by its socket": true} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
 				d := dratest.New(dratest.Config{})
-				b.serve("/a", d)
-				b.register("/a")
+				path := b.place()
+				b.serve(path, d)
+				b.register(path)
 				if err := b.prepare(claimA); err != nil {
 					t.Fatal(err)
 				}
 				before := func() (n int) { b.note(func() { n = b.changes }); return n }()
 				b.stallAll()
 				if silence {
+					b.replace(path)
 					time.Sleep(5*time.Minute + time.Second)
 				} else if err := b.prepare(claimA); status.Code(err) != codes.DeadlineExceeded {
 					t.Errorf("the first call: %v", err)
@@ -161,6 +163,46 @@ func TestDeadConnection(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A driver has one connection, for calls and health, however long it is there.
+func TestOneConnection(t *testing.T) {
+	for _, versions := range [][]string{nil, {drav1.DRAPluginService, healthv1.DRAResourceHealthService}} {
+		inBubble(t, func(b *bubble) {
+			d := dratest.New(dratest.Config{})
+			path := b.place()
+			b.serve(path, d)
+			b.register(path, versions...)
+			for range 50 {
+				if err := b.prepare(claimA); err != nil {
+					t.Fatal(err)
+				}
+				d.Say(sick("gpu-0"))
+				time.Sleep(7 * time.Minute)
+			}
+			expect(b, "connections", func() int { return len(b.stalls) }, 1)
+			d.Kill()
+		})
+	}
+}
+
+// The health stream follows the calls to a new connection at once.
+func TestHealthOverAReplacedConnection(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		d := dratest.New(dratest.Config{})
+		path := b.place()
+		b.serve(path, d)
+		b.register(path, drav1.DRAPluginService, healthv1.DRAResourceHealthService)
+		if err := b.prepare(claimA); err != nil {
+			t.Fatal(err)
+		}
+		b.replace(path)
+		time.Sleep(5 * time.Minute)
+		d.Say(sick("gpu-1"))
+		expect(b, "the device", func() string { return b.heard[len(b.heard)-1][0].Name }, "gpu-1")
+		expect(b, "connections", func() int { return len(b.stalls) }, 2)
+		d.Kill()
+	})
 }
 
 // An idle connection stays, or is made again without a call: a driver that nobody calls for a day

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -98,6 +100,24 @@ func (b *bubble) serve(path string, d *dratest.Driver) {
 	l := bufconn.Listen(1 << 20)
 	b.note(func() { b.serving[path] = l })
 	d.Serve(l)
+}
+
+// place returns the path of a file that stands for a socket.
+func (b *bubble) place() string {
+	path := filepath.Join(b.t.TempDir(), "a")
+	b.replace(path)
+	return path
+}
+
+// replace puts another file into the place of one that stands for a socket.
+func (b *bubble) replace(path string) {
+	b.t.Helper()
+	if err := os.WriteFile(path+".new", nil, 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 // kill ends a driver as a killed process does, and waits until that is known.

@@ -3,6 +3,7 @@ package socket
 import (
 	"context"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +18,9 @@ import (
 // last call returns: a plugin that registers again does not cut off the call that it is answering.
 type Conn struct {
 	*grpc.ClientConn
+	path   string
 	failed atomic.Pointer[error]
+	dialed atomic.Pointer[os.FileInfo] // the socket at path before the last attempt to connect
 
 	mu    sync.Mutex // guards the fields below
 	calls int        // in flight
@@ -44,10 +47,13 @@ func PluginClient(path string, patience time.Duration, heard func(path string) s
 // PluginClient returns a connection that d dials.
 func (d Dialer) PluginClient(path string, patience time.Duration,
 	heard func(path string) stats.Handler, options ...grpc.DialOption) (c *Conn, err error) {
-	c = &Conn{}
+	c = &Conn{path: path}
 	options = append(options, grpc.WithUnaryInterceptor(shortErrors),
 		grpc.WithStreamInterceptor(shortStreamErrors),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			if at, err := os.Stat(path); err == nil {
+				c.dialed.Store(&at)
+			}
 			conn, err := d(ctx, path)
 			if err != nil {
 				c.failed.Store(&err)
@@ -74,6 +80,17 @@ func (c *Conn) DialError() error {
 		return *err
 	}
 	return nil
+}
+
+// Replaced reports whether another socket is at the path than the one that was dialled: who listens
+// there now does not have this connection.
+func (c *Conn) Replaced() bool {
+	before := c.dialed.Load()
+	if before == nil {
+		return false
+	}
+	now, err := os.Stat(c.path)
+	return err == nil && !(os.SameFile(*before, now) && (*before).ModTime().Equal(now.ModTime()))
 }
 
 // Ready waits until the connection is made; false: ctx was done first.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -72,4 +73,53 @@ func TestDialError(t *testing.T) {
 	if !c.Ready(t.Context()) {
 		t.Error("it does not connect to a socket that came later")
 	}
+}
+
+// Replaced tells a path with another socket from one with the same, or none.
+func TestReplaced(t *testing.T) {
+	path := filepath.Join(scratch.Dir(t), "p.sock")
+	c, err := PluginClient(path, time.Second, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.HangUp()
+	is := func(what string, want bool) {
+		t.Helper()
+		if got := c.Replaced(); got != want {
+			t.Errorf("%s: replaced %v", what, got)
+		}
+	}
+	listen := func() *grpc.Server {
+		l, err := Listen(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := grpc.NewServer()
+		t.Cleanup(server.Stop)
+		go func() { _ = server.Serve(l) }() // until Stop
+		return server
+	}
+	is("before it was dialled", false)
+	server := listen()
+	is("before it was dialled, with a socket", false)
+	if !c.Ready(t.Context()) {
+		t.Fatal("it does not connect")
+	}
+	is("connected", false)
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	is("with other permissions", false)
+	if err := os.Rename(path, path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	is("without a socket", false)
+	listen()
+	is("with the next one's", true)
+	server.Stop()
+	c.WaitForStateChange(t.Context(), connectivity.Ready)
+	if !c.Ready(t.Context()) {
+		t.Fatal("it does not connect again")
+	}
+	is("connected to the next one", false)
 }

@@ -13,10 +13,10 @@ import (
 // its first line and a slack, and if it is not as this process left it.
 type Journal struct {
 	// Path is the file's. Sync is (*os.File).Sync; tests make it fail.
-	Path string
-	Sync func(*os.File) error
+	Path   string
+	Sync   func(*os.File) error
+	Bounds Bounds
 
-	bounds Bounds
 	file   *os.File // nil: the file is to be begun
 	// size is the present size, longest what it may have.
 	size, longest int64
@@ -27,7 +27,7 @@ type Bounds struct{ First, Slack int }
 
 // NewJournal returns a journal whose file is to be begun.
 func NewJournal(path string, b Bounds) *Journal {
-	return &Journal{Path: path, Sync: (*os.File).Sync, bounds: b}
+	return &Journal{Path: path, Sync: (*os.File).Sync, Bounds: b}
 }
 
 // Record appends the line of a change. If the file does not take it, Record begins the file with
@@ -67,7 +67,7 @@ func (j *Journal) Begin(content []byte) error {
 		return err
 	}
 	j.size = int64(len(content))
-	j.longest = int64(2*min(len(content), j.bounds.First) + j.bounds.Slack)
+	j.longest = int64(2*min(len(content), j.Bounds.First) + j.Bounds.Slack)
 	// On an error file is nil, and the next change begins a file again.
 	j.file, _ = Open(j.Path, os.O_WRONLY|os.O_APPEND)
 	return nil

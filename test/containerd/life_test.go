@@ -148,13 +148,22 @@ func testSidecar(t *testing.T, w world) {
 	w.report(pod, "side")
 }
 
+// testOutOfMemory: containerd says so if the kernel's event comes before the exit, which on cgroup v1 a
+// busy machine does not do each time.
 func testOutOfMemory(t *testing.T, w world) {
-	w.create("memory", never(simple("--allocate=256", "resources: {limits: {memory: 48Mi}}")))
-	pod := w.AwaitPhase("memory-node", v1.PodFailed)
-	ended := w.statusOf(pod, "main").State.Terminated
-	if ended == nil || ended.Reason != "OOMKilled" || ended.ExitCode != 137 {
-		t.Errorf("it ended as %+v, want OOMKilled", ended)
+	var ended *v1.ContainerStateTerminated
+	for round := range 5 {
+		name := fmt.Sprintf("memory%d", round)
+		w.create(name, never(simple("--allocate=256", "resources: {limits: {memory: 48Mi}}")))
+		ended = w.statusOf(w.AwaitPhase(name+"-node", v1.PodFailed), "main").State.Terminated
+		if ended == nil || ended.ExitCode != 137 {
+			break
+		}
+		if ended.Reason == "OOMKilled" {
+			return
+		}
 	}
+	t.Errorf("it ended as %+v, want OOMKilled", ended)
 }
 
 func testMessage(t *testing.T, w world) {

@@ -26,7 +26,7 @@ func record(j *files.Journal, next allocation.State, changes []allocation.Change
 		return err
 	}
 	lasts := durable(changes)
-	return j.Record(line, lasts, func() ([]byte, error) { return begin(next, lasts) })
+	return j.Record(line, lasts, func() ([]byte, error) { return begin(next, lasts, j.Bounds.First) })
 }
 
 // durable reports whether the changes have to survive a power cut. Drops do not: after a restart
@@ -37,11 +37,11 @@ func durable(changes []allocation.Change) bool {
 
 // begin returns the first line of a file with just the state. A state that shrinks is never too
 // large, and what it grows to can be read.
-func begin(next allocation.State, grows bool) ([]byte, error) {
+func begin(next allocation.State, grows bool, most int) ([]byte, error) {
 	content, err := encode(next)
-	if err == nil && grows && len(content) > maxState {
+	if err == nil && grows && len(content) > most {
 		err = fmt.Errorf("the state would have %d MiB, at most %d MiB are kept: remove pods "+
-			"whose device plugins answer at great length", len(content)>>20, maxState>>20)
+			"whose device plugins answer at great length", len(content)>>20, most>>20)
 	}
 	return content, err
 }

@@ -106,7 +106,7 @@ func TestCommitCostsWhatItChanges(t *testing.T) {
 		syncs++
 		return f.Sync()
 	}
-	r.commit(allocation.Change{Put: smallPod("huge", 17<<20)})
+	r.commit(allocation.Change{Put: smallPod("huge", 2<<20)})
 	for i := range 100 {
 		uid := types.UID(fmt.Sprint(i))
 		before := r.size()

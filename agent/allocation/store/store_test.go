@@ -93,21 +93,22 @@ func TestFailedWriteChangesNothing(t *testing.T) {
 // More than can be read again is not written; what makes it less always is.
 func TestStateHasABound(t *testing.T) {
 	r := newRecorder(t, t.TempDir())
+	r.Bounds.First = 2 << 20
 	tooLarge := func(c allocation.Change) {
 		t.Helper()
 		err := r.record(r.state.With([]allocation.Change{c}), []allocation.Change{c})
-		if err == nil || !strings.Contains(err.Error(), "at most 64 MiB are kept: remove pods") {
+		if err == nil || !strings.Contains(err.Error(), "at most 2 MiB are kept: remove pods") {
 			t.Errorf("a state too large: %v", err)
 		}
 	}
 	r.commit(allocation.Change{Put: smallPod("a", 1)})
-	change := allocation.Change{Put: smallPod("b", maxState)}
+	change := allocation.Change{Put: smallPod("b", 2<<20)}
 	tooLarge(change)
 	r.check()
 	r.state = r.state.With([]allocation.Change{change})
 	r.Close()
 	r.commit(allocation.Change{Drop: "a"})
-	tooLarge(allocation.Change{Put: smallPod("c", maxState)}) // nor in a file that was begun with too much
+	tooLarge(allocation.Change{Put: smallPod("c", 2<<20)}) // nor in a file that was begun with too much
 	r.check()
 }
 

@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -50,6 +51,9 @@ type entry struct {
 	verified bool
 	// unattached: nobody attaches the volume.
 	unattached bool
+	// trying is the use for which calls are made now; end ends them.
+	trying use
+	end    context.CancelCauseFunc
 }
 
 // Had reports whether the volume is staged.
@@ -85,6 +89,42 @@ func (b book) keys(which func(e *entry) bool) (out []Key) {
 	})
 	slices.SortFunc(out, cmpKey)
 	return out
+}
+
+// begin notes that calls are made for a use, which leave ends. ok is false if the pod does not want the
+// volume any more.
+func (b book) begin(ctx context.Context, k Key, u use) (within context.Context, end func(), now state, ok bool) {
+	within, cancel := context.WithCancelCause(ctx)
+	b.Change(k, func(e *entry) {
+		if now, ok = e.Users[u]; !ok || now.leaving {
+			ok = false
+			return
+		}
+		e.trying, e.end = u, cancel
+	})
+	return within, func() {
+		b.Change(k, func(e *entry) { e.trying, e.end = use{}, nil })
+		cancel(nil)
+	}, now, ok
+}
+
+// leave notes that a pod gives up a volume, and ends the calls that are made for it: nobody waits for
+// them, and what they may have done is undone. clean: there is nothing to undo, and nobody is at it.
+func (b book) leave(k Key, u use) (clean bool) {
+	b.Change(k, func(e *entry) {
+		now, has := e.Users[u]
+		if !has {
+			clean = true
+			return
+		}
+		e.Users[u] = state{known: now.known, leaving: true}
+		if e.end != nil && e.trying == u {
+			e.end(errGone)
+		} else {
+			clean = !now.known
+		}
+	})
+	return clean
 }
 
 // take notes what is there of a volume.

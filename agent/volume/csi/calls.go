@@ -12,12 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/component-base/metrics"
 
-	"github.com/numalet/numalet/deviceplugin/socket"
 	"github.com/numalet/numalet/internal/metric"
 )
-
-// peer is a driver's socket.
-type peer struct{ driver, endpoint string }
 
 // rpc makes calls over a connection.
 type rpc func(ctx context.Context, client csipb.NodeClient) error
@@ -25,7 +21,7 @@ type rpc func(ctx context.Context, client csipb.NodeClient) error
 // call makes calls to a driver within one deadline. It waits for no other call.
 func (d *Drivers) call(ctx context.Context, driver string, do rpc) error {
 	if one := d.registered(driver); one != nil {
-		return d.callAt(ctx, peer{driver, one.endpoint}, do)
+		return d.callAt(ctx, one.peer, do)
 	}
 	return notRegistered{driver}
 }
@@ -36,22 +32,25 @@ type caller struct {
 	metrics   *instruments
 }
 
-func (c caller) callAt(ctx context.Context, p peer, do rpc) error {
+func (c caller) callAt(ctx context.Context, p *peer, do rpc) error {
 	ctx, cancel := context.WithTimeout(ctx, c.deadlines.Call)
 	defer cancel()
-	conn, err := socket.PluginClient(p.endpoint, c.deadlines.Dial, nil,
-		grpc.WithAuthority("localhost"), grpc.WithChainUnaryInterceptor(c.metrics.of(p.driver)))
+	conn, err := p.enter(c)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	return do(ctx, csipb.NewNodeClient(conn))
+	defer conn.Leave()
+	err = do(ctx, csipb.NewNodeClient(conn))
+	if code := status.Code(err); code == codes.Unavailable || code == codes.DeadlineExceeded {
+		p.drop(conn)
+	}
+	return err
 }
 
 // nodeInfo asks a driver what it calls the node.
-func (c caller) nodeInfo(ctx context.Context, name, endpoint string) (Node, error) {
-	out := Node{Driver: name}
-	err := c.callAt(ctx, peer{name, endpoint}, func(ctx context.Context, n csipb.NodeClient) error {
+func (c caller) nodeInfo(ctx context.Context, p *peer) (Node, error) {
+	out := Node{Driver: p.driver}
+	err := c.callAt(ctx, p, func(ctx context.Context, n csipb.NodeClient) error {
 		said, err := n.NodeGetInfo(ctx, &csipb.NodeGetInfoRequest{})
 		if err != nil {
 			return err

@@ -44,11 +44,12 @@ type Drivers struct {
 
 // driver is a registered driver. It is not changed, but replaced.
 type driver struct {
-	endpoint, socket string
-	version          *version.Version
-	node             Node
-	since            time.Time
-	storage          *storage // guarded by Drivers.mu, and kept when the driver is replaced
+	*peer
+	socket  string
+	version *version.Version
+	node    Node
+	since   time.Time
+	storage *storage // guarded by Drivers.mu, and kept when the driver is replaced
 }
 
 // New returns drivers for Run. It fails if the metrics are registered twice.
@@ -80,12 +81,13 @@ func (d *Drivers) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Me
 	if err != nil {
 		return nil, &watcher.InvalidError{Err: err}
 	}
-	one := &driver{endpoint: found.Endpoint, socket: found.Socket, version: highest,
-		since: time.Now()}
-	if one.node, err = d.nodeInfo(ctx, found.Name, found.Endpoint); err != nil {
-		return nil, err
+	one := &driver{peer: &peer{driver: found.Name, endpoint: found.Endpoint}, socket: found.Socket,
+		version: highest, since: time.Now()}
+	if one.node, err = d.nodeInfo(ctx, one.peer); err == nil {
+		err = d.register(one)
 	}
-	if err := d.register(one); err != nil {
+	if err != nil {
+		one.peer.leave()
 		return nil, err
 	}
 	klog.FromContext(ctx).Info("CSI driver registered", "driver", found.Name, "endpoint",
@@ -113,6 +115,7 @@ func (d *Drivers) register(one *driver) error {
 	}
 	if one.storage = new(storage); old != nil {
 		one.storage = old.storage
+		old.peer.leave()
 	}
 	d.drivers[one.node.Driver] = one
 	delete(d.left, one.node.Driver)
@@ -121,6 +124,7 @@ func (d *Drivers) register(one *driver) error {
 
 // leave ends a registration, unless another one has replaced it.
 func (d *Drivers) leave(one *driver) {
+	one.peer.leave()
 	if d.drop(one) {
 		d.changed()
 	}
@@ -194,7 +198,7 @@ func (d *Drivers) NodeInfo(driver string) {
 		return
 	}
 	d.tasks.Go(func(ctx context.Context) {
-		said, err := d.nodeInfo(ctx, driver, one.endpoint)
+		said, err := d.nodeInfo(ctx, one.peer)
 		if d.answered(one, said, err) {
 			d.changed()
 		}

@@ -3,6 +3,7 @@ package csi_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -200,5 +201,51 @@ func TestHangingRegistration(t *testing.T) {
 	eventually(t, "the other one", n.registered(csitest.Name))
 	if n.Registered("slow.example.com") {
 		t.Error("the one that hangs is registered")
+	}
+}
+
+// All calls to a driver go over one connection, until it is gone: the driver has died, or had no
+// answer, or another one has put its socket into the same place.
+func TestOneConnection(t *testing.T) {
+	n := newNode(t, csi.Config{Deadlines: csi.Deadlines{Call: 2 * time.Second}})
+	d := csitest.Start(t, csitest.Config{Registry: n.registry})
+	eventually(t, "the driver", n.registered(csitest.Name))
+	asked := 1
+	ask := func(what string, connections int) {
+		t.Helper()
+		for range 3 {
+			asked++
+			eventually(t, "a call: "+what, func() bool {
+				n.NodeInfo(csitest.Name)
+				return len(d.Calls(csitest.Info)) >= asked
+			})
+		}
+		if got := d.Connections(); got != connections {
+			t.Errorf("%s: %d connections, want %d", what, got, connections)
+		}
+	}
+	ask("registered", 1)
+	d.Fault(csitest.Info, csitest.Fault{Err: status.Error(codes.Internal, "no metadata"), Count: 1})
+	ask("after a call that failed", 1)
+	d.Fault(csitest.Info, csitest.Fault{Hang: true, Count: 1})
+	asked++
+	ask("after a call that had no answer", 2)
+	if err := os.Rename(d.Endpoint, d.Endpoint+".old"); err != nil {
+		t.Fatal(err)
+	}
+	ask("without its socket", 2)
+	next := csitest.Start(t, csitest.Config{Dir: filepath.Dir(d.Endpoint)})
+	eventually(t, "a call of the next one", func() bool {
+		n.NodeInfo(csitest.Name)
+		return len(next.Calls(csitest.Info)) > 0
+	})
+	next.Kill()
+	next.Revive(t)
+	eventually(t, "a call after its death", func() bool {
+		n.NodeInfo(csitest.Name)
+		return len(next.Calls(csitest.Info)) > 1
+	})
+	if got := next.Connections(); got != 2 {
+		t.Errorf("%d connections to the next one, want one before its death and one after", got)
 	}
 }

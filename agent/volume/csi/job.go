@@ -35,6 +35,9 @@ func (m *Mounts) tried(ctx context.Context, k Key, path string, do rpc) error {
 		return &cri.PausedError{Err: last.err, Until: last.again, Repeated: true}
 	}
 	err := m.cfg.Drivers.call(ctx, k.Driver, do)
+	if err != nil && errors.Is(context.Cause(ctx), errGone) {
+		return err
+	}
 	if err == nil || errors.Is(err, ErrNotRegistered) {
 		m.book.Change(k, func(e *entry) { delete(e.failed, path) })
 		return err

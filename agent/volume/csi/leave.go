@@ -49,7 +49,7 @@ func (p paths) useOf(u use) Use {
 	return out
 }
 
-// Leave has a volume unpublished that a pod uses. unmap is called first, for what was made of the
+// Leave has a volume unpublished that a pod uses, and ends a SetUp of it that has not succeeded. unmap is called first, for what was made of the
 // volume for the pod. Leave waits for the driver, at most as long as calls have; after an error the
 // pod still uses the volume.
 func (m *Mounts) Leave(ctx context.Context, of Use, unmap func() error) error {
@@ -58,11 +58,10 @@ func (m *Mounts) Leave(ctx context.Context, of Use, unmap func() error) error {
 	if !has {
 		return nil
 	}
-	m.book.Change(k, func(e *entry) {
-		if now, has := e.Users[u]; has {
-			e.Users[u] = state{known: now.known, leaving: true}
-		}
-	})
+	if m.book.leave(k, u) { // another pod's call may hang
+		unstager{m}.forget(k, u)
+		return nil
+	}
 	done, err := m.book.Take(ctx, k)
 	if err != nil {
 		return err

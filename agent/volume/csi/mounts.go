@@ -209,15 +209,17 @@ var errGone = errors.New("the pod no longer wants the volume")
 
 // SetUp stages and publishes a volume that was wanted, and calls then with where it is published.
 // It waits for the driver, at most as long as calls have. A call that fails is not repeated before a
-// pause is over. Nobody else calls the driver for the volume meanwhile.
+// pause is over, and one that is under way ends with Leave. Nobody else calls the driver for the volume
+// meanwhile.
 func (m *Mounts) SetUp(ctx context.Context, r Request, then func(target string, r Result) error) error {
 	done, err := m.book.Take(ctx, r.Key)
 	if err != nil {
 		return err
 	}
 	defer done()
-	now, has := m.book.Use(r.Key, r.use())
-	if !has || now.leaving {
+	ctx, end, now, wanted := m.book.begin(ctx, r.Key, r.use())
+	defer end()
+	if !wanted {
 		return errGone
 	}
 	o, err := m.object(ctx, r.Driver)

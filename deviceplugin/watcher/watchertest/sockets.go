@@ -40,6 +40,34 @@ type Sockets struct {
 	mu      sync.Mutex // guards the fields below
 	servers []*grpc.Server
 	told    []*registerapi.RegistrationStatus
+	made    int // connections to Endpoint
+}
+
+// counted counts the connections that a listener accepts.
+type counted struct {
+	net.Listener
+	accepted func()
+}
+
+func (c counted) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	if err == nil {
+		c.accepted()
+	}
+	return conn, err
+}
+
+// Connections returns how many connections were made to the plugin's own socket so far.
+func (s *Sockets) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.made
+}
+
+func (s *Sockets) accepted() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.made++
 }
 
 // New returns sockets that are not served yet.
@@ -69,7 +97,11 @@ func (s *Sockets) Revive(t testing.TB) {
 			t.Fatal(err)
 		}
 		l.SetUnlinkOnClose(false)
-		s.Serve(l)
+		if path == s.Endpoint {
+			s.Serve(counted{l, s.accepted})
+		} else {
+			s.Serve(l)
+		}
 	}
 }
 

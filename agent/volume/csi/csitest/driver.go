@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
@@ -51,6 +52,7 @@ type Driver struct {
 	*watchertest.Sockets
 	cfg Config
 	calls
+	canceled atomic.Int64
 
 	mu      sync.Mutex // guards the fields below
 	volumes volumes

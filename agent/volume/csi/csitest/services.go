@@ -91,8 +91,15 @@ func (d *Driver) handle(ctx context.Context, req any, info *grpc.UnaryServerInfo
 			return nil, err
 		}
 	}
-	return resp, f.Suffer(ctx)
+	err = f.Suffer(ctx)
+	if ctx.Err() != nil {
+		d.canceled.Add(1)
+	}
+	return resp, err
 }
+
+// Canceled returns how many calls their caller has ended.
+func (d *Driver) Canceled() int { return int(d.canceled.Load()) }
 
 func (d *Driver) locked(ctx context.Context, req any, do grpc.UnaryHandler) (any, error) {
 	d.mu.Lock()

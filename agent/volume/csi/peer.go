@@ -1,0 +1,68 @@
+package csi
+
+import (
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/numalet/numalet/deviceplugin/socket"
+)
+
+// peer is a driver behind its socket. All calls to it go over one connection, which is made at the
+// first of them, and anew after a call that did not reach the driver or had no answer, or when another
+// socket is in the place of its own.
+type peer struct {
+	driver, endpoint string
+
+	mu   sync.Mutex // guards the fields below
+	conn *socket.Conn
+	gone bool // no call is to come, so the connection of a late one is not kept
+}
+
+// enter begins a call, and returns the connection for it, which its Leave ends.
+func (p *peer) enter(c caller) (*socket.Conn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conn != nil && p.conn.Replaced() {
+		p.conn.HangUp()
+		p.conn = nil
+	}
+	if p.conn == nil {
+		conn, err := socket.PluginClient(p.endpoint, c.deadlines.Dial, nil, grpc.WithIdleTimeout(0),
+			grpc.WithChainUnaryInterceptor(c.metrics.of(p.driver)))
+		if err != nil {
+			return nil, err
+		}
+		p.conn = conn
+	}
+	conn := p.conn
+	conn.Enter()
+	if p.gone {
+		p.hangUpLocked()
+	}
+	return conn, nil
+}
+
+// drop has the next call make a connection, unless another call has already.
+func (p *peer) drop(conn *socket.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conn == conn {
+		p.hangUpLocked()
+	}
+}
+
+// leave ends the connection with the last call.
+func (p *peer) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gone = true
+	p.hangUpLocked()
+}
+
+func (p *peer) hangUpLocked() {
+	if p.conn != nil {
+		p.conn.HangUp()
+		p.conn = nil
+	}
+}
