@@ -33,6 +33,9 @@ scratch_clear() { # FAILED
     if [ -n "$left" ]; then
         GOFLAGS=-trimpath go run ./test/scratch/sweep 8<&- || echo "== left as it is: $left" >&2
     fi
+    if [ "$(id -u)" = 0 ]; then
+        test/scratch/hugetlb.sh "${TMPDIR##*/}"
+    fi
     local keep=(! -name 'nl-*')
     if [ "${1:-0}" = 0 ]; then
         keep=()

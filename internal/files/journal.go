@@ -17,7 +17,7 @@ type Journal struct {
 	Sync   func(*os.File) error
 	Bounds Bounds
 
-	file   *os.File // nil: the file is to be begun
+	file *os.File // nil: the file is to be begun
 	// size is the present size, longest what it may have.
 	size, longest int64
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,10 +57,31 @@ func TestPagesByClaim(t *testing.T) {
 		t.TempDir(), os.Args[0], "-test.run=^TestPagesByClaim$", "-test.v")
 	cmd.Env = append(os.Environ(), pagesInside+"=yes")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	before := hierarchies(t)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestPagesByClaim") {
 		t.Errorf("%v\n%s", err, out)
 	}
+	sweep := exec.Command("../scratch/hugetlb.sh", filepath.Base(os.TempDir()))
+	if out, err := sweep.CombinedOutput(); err != nil || hierarchies(t) != before {
+		t.Errorf("the machine has other hierarchies of cgroups than before: %v\n%s", err, out)
+	}
+}
+
+// hierarchies lists those of cgroups.
+func hierarchies(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("/proc/cgroups")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 1 {
+			out = append(out, fields[0]+" "+fields[1])
+		}
+	}
+	return strings.Join(out, ",")
 }
 
 // limitsPages checks the limit of huge pages of a pod's cgroup: both agents could set none.

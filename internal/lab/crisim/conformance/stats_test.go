@@ -14,25 +14,40 @@ import (
 func statistics(t *testing.T, s *suite) {
 	p := s.sandbox(t)
 	id := p.start("c", s.opts.Forever)
-	deadline := time.Now().Add(s.opts.Wait)
-	for err := s.counts(t, p.id, id); err != nil; err = s.counts(t, p.id, id) {
-		if time.Now().After(deadline) {
-			t.Fatal(err)
+	for what, lacks := range map[string]func(t *testing.T, sandbox, container string) error{
+		"statistics": s.counts, "metrics": s.measures,
+	} {
+		deadline := time.Now().Add(s.opts.Wait) // while other pods go a runtime may fail to list them
+		for err := lacks(t, p.id, id); err != nil; err = lacks(t, p.id, id) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %v", what, err)
+			}
+			time.Sleep(100 * time.Millisecond)
 		}
-		time.Sleep(100 * time.Millisecond)
 	}
+	ctx, cancel := s.context(t)
+	defer cancel()
+	images, containers, err := s.client.ImageFilesystems(ctx)
+	if err != nil || images.GetFsId().GetMountpoint() == "" ||
+		containers.GetFsId().GetMountpoint() == "" {
+		t.Errorf("filesystems are %v and %v, %v", images, containers, err)
+	}
+}
+
+// measures returns what a container's metrics lack.
+func (s *suite) measures(t *testing.T, sandbox, container string) error {
 	ctx, cancel := s.context(t)
 	defer cancel()
 	m, err := s.client.Metrics(ctx)
 	if err != nil || len(m.Descriptors) == 0 {
-		t.Fatalf("metrics are %+v, %v", m, err)
+		return fmt.Errorf("metrics are %+v, %w", m, err)
 	}
 	i := slices.IndexFunc(m.Sandboxes, func(one *runtimeapi.PodSandboxMetrics) bool {
-		return one.GetPodSandboxId() == p.id
+		return one.GetPodSandboxId() == sandbox
 	})
 	if i < 0 || len(m.Sandboxes[i].GetContainerMetrics()) != 1 ||
-		m.Sandboxes[i].GetContainerMetrics()[0].GetContainerId() != id {
-		t.Fatalf("the container has no metrics: %+v", m.Sandboxes)
+		m.Sandboxes[i].GetContainerMetrics()[0].GetContainerId() != container {
+		return fmt.Errorf("the container has no metrics: %+v", m.Sandboxes)
 	}
 	for _, one := range m.Sandboxes[i].GetContainerMetrics()[0].GetMetrics() {
 		if !slices.ContainsFunc(m.Descriptors, func(d *runtimeapi.MetricDescriptor) bool {
@@ -41,11 +56,7 @@ func statistics(t *testing.T, s *suite) {
 			t.Errorf("metric %s is not described", one.GetName())
 		}
 	}
-	images, containers, err := s.client.ImageFilesystems(ctx)
-	if err != nil || images.GetFsId().GetMountpoint() == "" ||
-		containers.GetFsId().GetMountpoint() == "" {
-		t.Errorf("filesystems are %v and %v, %v", images, containers, err)
-	}
+	return nil
 }
 
 // counts returns what a container's statistics lack.
