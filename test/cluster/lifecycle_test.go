@@ -122,7 +122,7 @@ func chanceScenarios(t *testing.T, port int, on *scenarioNode) (out []scenario) 
 	seed := harness.Number(t, "NUMALET_PARITY_SEED", 1795356351761480071)
 	several := int(harness.Number(t, "NUMALET_SCENARIOS_PODS", 12))
 	random := rand.New(rand.NewPCG(seed, 1))
-	for _, pod := range severalVariants(random, simVariants(asking{port}), several) {
+	for _, pod := range severalVariants(random, simVariants(asking{port: port}), several) {
 		pod.Spec.NodeName = ""
 		if !hangs(pod) && on.takes(t, pod) {
 			out = append(out, scenario{name: strings.Replace(pod.Name, "several", "chance", 1), whole: pod,

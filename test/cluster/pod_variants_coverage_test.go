@@ -4,6 +4,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,8 +35,6 @@ func notMade() map[string]string {
 			"volumeAttributes"},
 		"the API server has its gate off": {"EmptyDirVolumeSource", "mode"},
 		"that of bindMountOptions, too":   {"VolumeMount", "bindMountOptions"},
-		"that of HTTP/2 in probes, too":   {"HTTPGetAction", "protocol"},
-		"that of TLS in gRPC probes, too": {"GRPCAction", "mode"},
 		"it is for the signer": {"PodCertificateProjection", "maxExpirationSeconds",
 			"userAnnotations"},
 	} {
@@ -56,7 +55,8 @@ func notMade() map[string]string {
 // it is compared with the kubelet.
 func TestVariantsCoverPods(t *testing.T) {
 	made, exempt := map[string]bool{}, notMade()
-	for _, one := range append(simVariants(asking{80}), insideVariants()...) {
+	ask := asking{80, 81, 82}
+	for _, one := range slices.Concat(simVariants(ask), ask.gatedVariants(), insideVariants()) {
 		pod := ordinaryPod("one")
 		one.set(pod)
 		fieldsSet(reflect.ValueOf(pod.Spec), made)

@@ -21,8 +21,10 @@ func lifecycle(c *v1.Container) *v1.Lifecycle {
 	return c.Lifecycle
 }
 
-// asking makes variants with an HTTP request to the probe server of the pod's node.
-type asking struct{ port int }
+// asking makes variants with an HTTP request to the probe server of the pod's node, at port. At the
+// address of all nodes there are a server that hands requests on to these, at relay, and a gRPC health
+// server with TLS, at health.
+type asking struct{ port, relay, health int }
 
 func (a asking) get(p *v1.Pod, path string) *v1.HTTPGetAction {
 	return &v1.HTTPGetAction{Host: sideAddress, Port: intstr.FromInt(a.port), Path: path + p.Name}

@@ -23,7 +23,8 @@ func furtherVariants() []variant {
 		}).asRefused(),
 		whole("tolerates", func(s *v1.PodSpec) {
 			s.Tolerations = []v1.Toleration{{Key: "example.com/a", Operator: v1.TolerationOpEqual,
-				Value: "b", Effect: v1.TaintEffectNoExecute, TolerationSeconds: ptr.To(int64(1))}}
+				Value: "b", Effect: v1.TaintEffectNoExecute, TolerationSeconds: ptr.To(int64(1))},
+				{Key: level, Operator: v1.TolerationOpExists}}
 		}),
 		whole("affine-by-fields", func(s *v1.PodSpec) {
 			s.Affinity = wantsNode(v1.LabelOSStable)

@@ -71,7 +71,8 @@ func (a *probeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	case "elsewhere":
-		http.Redirect(w, r, "/ok/"+parts[2], http.StatusFound)
+		r.URL.Path = "/ok/" + parts[2]
+		http.Redirect(w, r, r.URL.RequestURI(), http.StatusFound)
 	default:
 		var first, last int
 		n := a.count(r.URL.Path)
@@ -123,7 +124,7 @@ func garble(w http.ResponseWriter) {
 
 // note records a request, and reports whether it is the first of its kind.
 func (a *probeServer) note(pod string, r *http.Request) bool {
-	text := fmt.Sprint(r.Method, " ", r.URL, " at ", r.Host)
+	text := fmt.Sprint(r.Method, " ", r.URL, " at ", r.Host, " over ", r.Proto)
 	if strings.HasPrefix(r.UserAgent(), "kube-lifecycle/") {
 		// The kubelet keeps connections of hooks, and accepts compressed answers.
 		r.Header.Del("Connection")

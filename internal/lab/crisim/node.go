@@ -64,7 +64,9 @@ func (r *runtimeService) Status(
 			condition(runtimeapi.NetworkReady, ready.Network, "NetworkPluginNotReady"),
 		}},
 		RuntimeHandlers: r.handlers(),
-		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
+		Features: &runtimeapi.RuntimeFeatures{
+			SupplementalGroupsPolicy: true, UserNamespacesHostNetwork: true,
+		},
 	}, nil
 }
 

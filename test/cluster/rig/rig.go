@@ -62,6 +62,13 @@ func (c Cluster) With(env ...string) Cluster {
 	return c
 }
 
+// Gates returns the feature gates that are on in the shared control plane. They are off by default,
+// and they let pods have fields whose effect tests compare on nodes that have the gates on, too.
+func Gates() []string {
+	return []string{"GRPCContainerProbeTLS", "H2CContainerProbe", "ImageVolumeWithDigest",
+		"TaintTolerationComparisonOperators", "UserNamespacesHostNetworkSupport"}
+}
+
 // Start returns the control plane, which the first test that asks for it starts. Without servers
 // the test is skipped; in CI it fails.
 func Start(t testing.TB) Cluster {
@@ -142,7 +149,8 @@ func start(binaries string) (err error) {
 		return err
 	}
 	shared.plane, err = controlplane.Start(context.Background(),
-		controlplane.Config{Binaries: binaries, Dir: shared.dir, Audit: shared.audit})
+		controlplane.Config{Binaries: binaries, Dir: shared.dir, Audit: shared.audit,
+			FeatureGates: Gates()})
 	return err
 }
 
