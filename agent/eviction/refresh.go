@@ -27,12 +27,13 @@ func (r refresh) due(s state, acted, now time.Time) bool {
 	return r.asked.Before(acted) || r.asked.Before(s.doubt) || now.Sub(r.asked) >= period
 }
 
-// waits reports whether to wait for pods that are measured anew, of which old ones are not yet. lasts is
-// how long what is left lasts, at most the horizon: at most a quarter of it is waited. reaches says that
-// what is known of pods is enough to relieve: else, and in doubt, those that take long are awaited too.
+// waits reports whether to wait for pods that are measured anew, of which old ones are not yet. reaches says
+// that what is known of pods is enough to relieve. Then at most a quarter of the time is waited that what
+// is left lasts, which is at most the horizon. Else the end of no pod is known to help, and those that take
+// long are awaited too, as in doubt.
 func (r refresh) waits(old []types.UID, lasts time.Duration, reaches bool, now time.Time) bool {
 	most := refreshing
-	if lasts < horizon {
+	if reaches && lasts < horizon {
 		most = min(most, lasts/4)
 	}
 	return now.Sub(r.asked) < most &&
@@ -78,14 +79,22 @@ func measuredBefore(all []Candidate, at time.Time) (out []types.UID) {
 	return out
 }
 
-// measuredAt returns when the oldest measurement of a pod's own volumes, logs and files was made.
+// measuredAt returns when the oldest measurement of a pod's own volumes, logs and files was made; zero: a
+// volume that its containers may have filled was never measured.
 func measuredAt(c *Candidate) (at time.Time) {
 	if fs := c.Stats.EphemeralStorage; fs != nil {
 		at = fs.Time.Time
 	}
+	measured := sets.New[string]()
 	for _, v := range c.Stats.VolumeStats {
+		measured.Insert(v.Name)
 		if v.PVCRef == nil && v.Time.Time.Before(at) {
 			at = v.Time.Time
+		}
+	}
+	for _, v := range c.Pod.Spec.Volumes {
+		if v.EmptyDir != nil && len(c.Stats.Containers) > 0 && !measured.Has(v.Name) {
+			return time.Time{}
 		}
 	}
 	return at
