@@ -116,7 +116,8 @@ run_cgo() {
 
 run_walks() { # the packages whose tests are shorter with -short
     # shellcheck disable=SC2046 # package paths have no spaces
-    tests walks $(grep -rl --include='*_test.go' 'testing\.Short()' . | grep -v '^\./test/' |
+    tests walks -run '^TestPlaygroundOfPlainBuild$' -count=1 ./test/containerd &&
+        tests walks $(grep -rl --include='*_test.go' 'testing\.Short()' . | grep -v '^\./test/' |
         xargs -n 1 dirname | sort -u)
 }
 
@@ -126,7 +127,7 @@ run_sim() { # these tests mostly wait
 
 run_containerd() { # one package at a time: a runtime that is starved starts pods in another order
     # shellcheck disable=SC2046 # package paths have no spaces
-    tests containerd -p 1 -count=1 ./test/containerd/... $(with_containerd)
+    tests containerd -p 1 -count=1 -short ./test/containerd/... $(with_containerd)
 }
 
 # more_guests are tests that boot machines of their own, for some minutes each: the tier guests.
@@ -142,8 +143,17 @@ run_guests() {
     tests guests -count=1 -run "$more_guests" ./test/numa
 }
 
+# holdings are tests of what pods have: containers, devices, claims and volumes. They take about as long
+# as the others.
+holdings='^Test(Amounts|Block|CPUs|CSI|Claim|Container|Devices|Driver|Failed|FullNode|GPU|Hollow|Image|Interface|Mapped|Missing|Multus|NFS|Objects|Operations|Pages|PodCertificates|Real|Slices|Stats|Switch(Claims|ENI|GPU)|User|Volumes)'
+
+# run_cluster runs two halves at a time, each with a control plane of its own: both mostly wait. They are
+# a pipeline, of which the result is that of both, and whose parts an interrupt reaches.
 run_cluster() {
-    tests cluster -count=1 ./test/cluster/...
+    {
+        tests cluster -count=1 -run "$holdings" ./test/cluster >&9 |
+            tests cluster -count=1 -skip "$holdings" ./test/cluster/... </dev/null
+    } 9>&1
 }
 
 asked() { # NAME...: reports whether one of these tiers is to run

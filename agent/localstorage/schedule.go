@@ -19,7 +19,7 @@ const (
 	// A measurement is not repeated before rests times as long has passed as it took, or mostPeriods.
 	rests, mostPeriods = 20, 5
 	// cheap is work that may be repeated at once: the kernel counted. quick may be repeated at once if
-	// somebody asks, in a hurry: it takes about two seconds. What takes longer rests restsAsked times as
+	// somebody asks, in a hurry: it takes little longer then. What takes longer rests restsAsked times as
 	// long. Who asks waits no longer than patience.
 	cheap, quick, restsAsked, patience = time.Millisecond, time.Second, 5, 10 * time.Second
 )

@@ -14,7 +14,7 @@ import (
 // TestBurst: of pods that come together the first ones run long before the last ones have a
 // sandbox.
 func TestBurst(t *testing.T) {
-	const pods = 60
+	const pods = 40
 	w := newWorld(t)
 	for i := range pods {
 		w.create(fmt.Sprintf("burst-%02d", i), simple("--print"))

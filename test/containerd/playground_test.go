@@ -85,6 +85,9 @@ func TestPlaygroundOnce(t *testing.T) {
 // here, since otherwise most of what it consists of would be compiled once more.
 func TestPlaygroundOfPlainBuild(t *testing.T) {
 	rig.Require(t)
+	if testing.Short() {
+		t.Skip("linking takes a minute: the tier walks has it")
+	}
 	binary := filepath.Join(t.TempDir(), "numalet")
 	build := exec.Command("go", "build", "-buildvcs=auto", "-tags=netgo,osusergo",
 		"-ldflags=-linkmode=external", "-o", binary, "../../cmd/numalet")

@@ -8,7 +8,7 @@ import (
 )
 
 // A walk that has worked for slice rests for idle times as long, so that it takes an eighth of one CPU,
-// and in a hurry as long as it worked. One that waits for a slow disk rests at most longest.
+// and in a hurry a quarter as long as it worked. One that waits for a slow disk rests at most longest.
 const slice, idle, longest = 5 * time.Millisecond, 7, 50 * time.Millisecond
 
 // pace has a walk rest.
@@ -31,7 +31,7 @@ func (p *pace) rest(ctx context.Context) error {
 	p.worked += now
 	pause := idle * now
 	if p.hurries != nil && p.hurries() {
-		pause = now
+		pause = now / 4
 	}
 	p.since = time.Now()
 	if !await.For(ctx, min(pause, longest)) {
