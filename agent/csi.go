@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -10,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi/objects"
 	"github.com/numalet/numalet/agent/needs"
 	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/agent/volume/scsi"
 	"github.com/numalet/numalet/internal/await"
@@ -73,11 +76,15 @@ func newMounts(ctx context.Context, n node, s storageEnds, o *objects.Objects) (
 // recordLost is the reason of events and problems of volumes that no record names.
 const recordLost = "VolumeRecordLost"
 
-// problems lists the volumes whose records are lost.
+// problems lists the volumes whose records are lost, and those that cannot be unstaged.
 func (d mountDomain) problems() (out []source.Problem) {
-	for _, message := range d.Amiss("") {
-		out = append(out, source.Problem{Source: "csi", Name: "volume", Reason: recordLost, Message: message})
+	for reason, messages := range map[string][]string{
+		recordLost: d.Amiss(""), volume.ReasonUnmount: d.Stuck("")} {
+		for _, message := range messages {
+			out = append(out, source.Problem{Source: "csi", Name: "volume", Reason: reason, Message: message})
+		}
 	}
+	slices.SortFunc(out, func(a, b source.Problem) int { return strings.Compare(a.Message, b.Message) })
 	return out
 }
 

@@ -177,7 +177,7 @@ func remarks(n node, d deviceDomain, m mountDomain, p podDomain) func(string, st
 				})
 			all.Plugins = append(all.Plugins, one.Plugins...)
 			all.Since, all.Logs = append(all.Since, one.Since...), append(all.Logs, one.Logs...)
-			all.Since = append(all.Since, m.Amiss(pod.UID)...)
+			all.Since = append(append(all.Since, m.Amiss(pod.UID)...), m.Stuck(pod.UID)...)
 		}
 		return all
 	}

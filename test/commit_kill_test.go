@@ -65,6 +65,7 @@ func twoDevices(name string) string {
 // after it: those on the state file, on the kubelet's files and on their folders. The disk then has
 // the state before or after the change, and the next agent completes the change.
 func TestKilledInsideACommit(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("strace"); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("%v; apt-get install strace", err)

@@ -216,6 +216,15 @@ func (a *Actuator) killed(ctx context.Context, pod *v1.Pod, err error) error {
 	return err
 }
 
+// unmounted makes an event of volumes that could not be taken back, if that is news, unless the action
+// was cancelled.
+func (a *Actuator) unmounted(ctx context.Context, pod *v1.Pod, err error) error {
+	if ctx.Err() == nil && !volume.IsUsual(err) {
+		a.cfg.Tell.Event(pod, v1.EventTypeWarning, volume.ReasonUnmount, err.Error())
+	}
+	return err
+}
+
 // releaseClaims makes an event of a failure, unless the action was cancelled.
 func (a *Actuator) releaseClaims(ctx context.Context, pod *v1.Pod) error {
 	if a.cfg.Claims == nil {
@@ -272,7 +281,7 @@ func (a *Actuator) cleanUp(ctx context.Context, pod *v1.Pod, observed cri.Pod) e
 		tearDown = a.cfg.Volumes.Clear
 	}
 	if err := tearDown(ctx, pod.UID); err != nil {
-		return fmt.Errorf("tear down the volumes of pod %s: %w", pod.UID, err)
+		return a.unmounted(ctx, pod, fmt.Errorf("tear down the volumes of pod %s: %w", pod.UID, err))
 	}
 	a.told.forget(pod.UID)
 	if a.cfg.Objects != nil {
@@ -288,7 +297,7 @@ func (a *Actuator) cleanUp(ctx context.Context, pod *v1.Pod, observed cri.Pod) e
 // crash.
 func (a *Actuator) removePod(ctx context.Context, pod *v1.Pod, observed cri.Pod) error {
 	if err := a.cfg.Volumes.TearDown(ctx, pod.UID); err != nil {
-		return fmt.Errorf("remove the directory of pod %s: %w", pod.UID, err)
+		return a.unmounted(ctx, pod, fmt.Errorf("remove the directory of pod %s: %w", pod.UID, err))
 	}
 	if err := os.RemoveAll(cri.PodLogDir(a.cfg.Node.Logs.Dir, pod)); err != nil {
 		return fmt.Errorf("remove the logs of pod %s: %w", pod.UID, err)

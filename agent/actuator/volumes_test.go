@@ -3,6 +3,7 @@ package actuator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -143,4 +144,22 @@ func newVolumes(t *testing.T, root string, objects volume.Objects) *volume.Volum
 		t.Fatal(err)
 	}
 	return volumes
+}
+
+// Volumes that cannot be taken back make an event, unless the error repeats an earlier one.
+func TestUnmountFails(t *testing.T) {
+	a, r := newHooked(t)
+	failed := errors.New("rpc error: busy")
+	for _, repeated := range []bool{false, true} {
+		err := fmt.Errorf("tear down: %w", errors.Join(&cri.PausedError{Err: failed, Repeated: repeated}))
+		if got := a.unmounted(t.Context(), &v1.Pod{}, err); got != err {
+			t.Errorf("it returns %v", got)
+		}
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_ = a.unmounted(ended, &v1.Pod{}, failed)
+	if want := []string{"Warning FailedUnMount: tear down: rpc error: busy"}; !slices.Equal(r.log, want) {
+		t.Errorf("events %q, want %q", r.log, want)
+	}
 }

@@ -39,6 +39,9 @@ func Route(q decisions, node string, known func(namespace, name string) bool,
 		} else if known(namespace, name) {
 			why = fmt.Sprintf("pod %s/%s is not decided on in this run of the agent: it has "+
 				"ended, or it is still in the queue", namespace, name)
+			for _, since := range amiss(namespace, name).Since {
+				why += "\n  - " + since
+			}
 		}
 		http.Error(w, why, http.StatusNotFound)
 	})

@@ -40,7 +40,7 @@ func TestRoute(t *testing.T) {
 		{"waits-node", 200, `"Wait"`},
 		{"waits-node", 200, `waits-node's plugin is wrong`},
 		{"web", 404, "the pod of that manifest is web-node"},
-		{"queued", 404, "still in the queue"},
+		{"queued", 404, "still in the queue\n  - default/queued broke\n"},
 		{"other", 404, "/problems the manifests that were refused"},
 	} {
 		w := httptest.NewRecorder()

@@ -48,9 +48,10 @@ func (r Reporter) Report(round podworker.Report) (v1.PodStatus, bool) {
 		}
 		s := status.Generate(in)
 		// The reason of a pod that has ended is for good; what keeps the node from clearing up is
-		// not.
+		// not, unless nothing but that keeps the pod.
 		problem := round.Decision.Problem
-		if s.Reason == "" && problem.Reason != "" && !status.Ended(s.Phase) {
+		if s.Reason == "" && problem.Reason != "" &&
+			(!status.Ended(s.Phase) || round.Stop != nil && round.Stop.Remove) {
 			s.Reason, s.Message = problem.Reason, problem.Message
 		}
 		return s

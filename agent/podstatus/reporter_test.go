@@ -83,3 +83,26 @@ func TestEndedByTheNode(t *testing.T) {
 		}
 	}
 }
+
+// The status of a pod that is to go says what keeps it; that of one that has ended and stays does not.
+func TestKeptFromTheEnd(t *testing.T) {
+	for _, removed := range []bool{true, false} {
+		p := named("u", "p")
+		p.Spec.RestartPolicy = v1.RestartPolicyNever
+		p.Spec.Containers = []v1.Container{{Name: "main"}}
+		s := New(Config{})
+		s.write(pod.StatusPending, p, "")
+		round := podworker.Report{Pod: p, Observed: cri.Pod{
+			Containers: []cri.Container{{Name: "main", ID: "c", State: cri.ContainerExited,
+				Exit: cri.Exit{Message: "bye"}}}},
+			Decision: podworker.Decision{State: podworker.TerminatedPod,
+				Problem: status.Reason{Reason: "FailedKillPod", Message: "the driver is away"}}}
+		want := ""
+		if removed {
+			round.Stop, want = &podworker.Stop{Remove: true}, "the driver is away"
+		}
+		if got, ok := (Reporter{Statuses: s}).Report(round); !ok || !status.Ended(got.Phase) || got.Message != want {
+			t.Errorf("removed %t: it is %s with %q", removed, got.Phase, got.Message)
+		}
+	}
+}

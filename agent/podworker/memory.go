@@ -209,8 +209,11 @@ func (m *memory) failed(a Action, err error, retry time.Time) {
 	}
 	if at := cri.PausedUntil(err); !at.IsZero() {
 		f.retry = await.Earlier(f.retry, at)
+		f.object = a.Kind == CleanUp || a.Kind == RemovePod // others say when the pause is over
 	}
-	_, f.object = errors.AsType[*cri.ObjectError](err)
+	if _, is := errors.AsType[*cri.ObjectError](err); is {
+		f.object = true
+	}
 	m.failures[a.key()] = f
 	m.done = Action{}
 	if a.Kind == PostStart {

@@ -118,3 +118,39 @@ func TestRetryOfObjects(t *testing.T) {
 		}
 	})
 }
+
+// An end that waits for a pause to be over goes on at once when that is.
+func TestRetryOfAPausedEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		tried := 0
+		n.before = func(_ context.Context, a Action) error {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			if a.Kind != CleanUp {
+				return nil
+			}
+			if tried++; tried > 1 {
+				return nil
+			}
+			return &cri.PausedError{Err: errors.New("the driver is away"), Until: time.Now().Add(time.Hour)}
+		}
+		pod := podOf("a", "Always web")
+		n.Update(Desired{Pod: pod})
+		n.at(2 * time.Second)
+		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Second, Remove: true}})
+		n.at(8 * time.Second)
+		n.mu.Lock()
+		if problem := n.reports["a"].Decision.Problem; tried != 1 || problem.Message != "the driver is away" {
+			t.Errorf("tried %d times, the problem is %v", tried, problem)
+		}
+		n.mu.Unlock()
+		n.Retry("a")
+		n.at(9 * time.Second)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if tried != 2 {
+			t.Errorf("tried %d times after the pause", tried)
+		}
+	})
+}

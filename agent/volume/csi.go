@@ -128,17 +128,23 @@ func (c Config) lacksDriver(ctx context.Context, pod *v1.Pod, u used) error {
 	return c.CSI.Lack(ctx, of)
 }
 
+// ReasonUnmount is the reason of events, and of problems, of volumes that cannot be taken back.
+const ReasonUnmount = "FailedUnMount"
+
 // IsUsual reports whether nothing is wrong so far with volumes that could not be made, or nothing new:
 // they wait to be attached, or for a pause to be over.
 func IsUsual(err error) bool {
-	if joined, is := err.(interface{ Unwrap() []error }); is {
-		return !slices.ContainsFunc(joined.Unwrap(), func(one error) bool { return !IsUsual(one) })
+	switch e := err.(type) {
+	case *csi.PendingError:
+		return e.Usual()
+	case *cri.PausedError:
+		return e.Repeated
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(one error) bool { return !IsUsual(one) })
+	case interface{ Unwrap() error }:
+		return IsUsual(e.Unwrap())
 	}
-	if pending, is := errors.AsType[*csi.PendingError](err); is {
-		return pending.Usual()
-	}
-	paused, is := errors.AsType[*cri.PausedError](err)
-	return is && paused.Repeated
+	return false
 }
 
 var errNoDrivers = errors.New("CSI drivers cannot register here")

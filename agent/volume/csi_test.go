@@ -57,6 +57,7 @@ type diskNode struct {
 	csi     csi.MountsConfig
 	count   func(csi.Operation) // of drivers' volumes; nil: nobody counts
 	lost    []string            // what was told of records that are lost for good
+	woken   []types.UID         // pods that were to be looked at
 	blind   bool                // the kernel's list of mounts cannot be read
 	// patience with attachments; 0: the kubelet's.
 	patience time.Duration
@@ -164,7 +165,7 @@ func (n *diskNode) start() {
 	ctx, cancel := context.WithCancel(ctx)
 	n.csi = csi.MountsConfig{Drivers: n.drivers, Root: n.cfg.Root, Node: "node", Objects: n.objects,
 		Attached: n.objects.attached, Done: n.count,
-		Patience: n.patience, Recovery: csi.RecoveryConfig{Origins: n.origins,
+		Patience: n.patience, Wake: func(pod types.UID) { n.woken = append(n.woken, pod) }, Recovery: csi.RecoveryConfig{Origins: n.origins,
 			Lost: func(message string) { n.lost = append(n.lost, message) }},
 		Pauses: gocmp.Or(n.pauses, await.Pauses{First: time.Millisecond, Last: 8 * time.Millisecond})}
 	mounts := csi.NewMounts(ctx, n.csi)

@@ -26,7 +26,7 @@ type state struct {
 	only    bool // if so, by calls of this run of the agent whose outcome is not known
 	done    bool // it has, in this run of the agent
 	leaving bool // the pod gives it up
-	// since is when the pod began to want it, in this run of the agent.
+	// since is when the pod began to want it, or to give it up, in this run of the agent.
 	since time.Time
 }
 
@@ -47,6 +47,8 @@ type entry struct {
 	places map[string]place
 	// failed has calls that failed, by the path that they were for.
 	failed map[string]failure
+	// kept is why the volume could not be unstaged; zero: that did not fail.
+	kept failure
 	// verified: it was attached when a pod wanted it.
 	verified bool
 	// unattached: nobody attaches the volume.
@@ -64,9 +66,9 @@ func (e *entry) mayBeAttached() bool { return !e.unattached }
 
 // failure is a call that failed, and is not repeated before a time.
 type failure struct {
-	times int
-	again time.Time
-	err   error
+	times        int
+	since, again time.Time
+	err          error
 }
 
 // book has the volumes of the node. Files are the record; the book is read from them once.
@@ -117,7 +119,11 @@ func (b book) leave(k Key, u use) (clean bool) {
 			clean = true
 			return
 		}
-		e.Users[u] = state{known: now.known, leaving: true}
+		since := time.Now()
+		if now.leaving {
+			since = now.since
+		}
+		e.Users[u] = state{known: now.known, leaving: true, since: since}
 		if e.end != nil && e.trying == u {
 			e.end(errGone)
 		} else {

@@ -12,6 +12,7 @@ import (
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/files"
 )
 
@@ -27,24 +28,37 @@ type job struct {
 func (j job) staging() string    { return pick(j.Block, "MountDevice", "SetUpDevice") }
 func (j job) publishing() string { return pick(j.Block, "SetUp", "MapPodDevice") }
 
-// tried calls the driver for a path, unless a call for it failed a short time ago.
+// tried calls the driver for a path, unless a call for it failed a short time ago: one that is not
+// registered is called again when it is.
 func (m *Mounts) tried(ctx context.Context, k Key, path string, do rpc) error {
 	var last failure
 	m.book.Change(k, func(e *entry) { last = e.failed[path] })
+	if errors.Is(last.err, ErrNotRegistered) && m.cfg.Drivers.Registered(k.Driver) {
+		last = failure{}
+	}
 	if time.Now().Before(last.again) {
 		return &cri.PausedError{Err: last.err, Until: last.again, Repeated: true}
 	}
 	err := m.cfg.Drivers.call(ctx, k.Driver, do)
-	if err != nil && errors.Is(context.Cause(ctx), errGone) {
-		return err
-	}
-	if err == nil || errors.Is(err, ErrNotRegistered) {
+	switch {
+	case err == nil:
 		m.book.Change(k, func(e *entry) { delete(e.failed, path) })
+		return nil
+	case errors.Is(context.Cause(ctx), errGone):
 		return err
 	}
-	now := failure{last.times + 1, time.Now().Add(m.cfg.Pauses.After(last.times)), err}
+	now := last.next(err, m.cfg.Pauses)
 	m.book.Change(k, func(e *entry) { e.failed[path] = now })
 	return &cri.PausedError{Err: err, Until: now.again}
+}
+
+// next is the failure after another one.
+func (f failure) next(err error, pauses await.Pauses) failure {
+	now := time.Now()
+	if f.times == 0 {
+		f.since = now
+	}
+	return failure{f.times + 1, f.since, now.Add(pauses.After(f.times)), err}
 }
 
 // call is tried for the volume, with what the driver can do.

@@ -98,11 +98,17 @@ func (m *Mounts) unpublish(ctx context.Context, k Key, u use) error {
 		_, err := c.NodeUnpublishVolume(ctx, &csipb.NodeUnpublishVolumeRequest{
 			VolumeId: k.Handle, TargetPath: target,
 		})
-		if status.Code(err) == codes.NotFound && m.isFree(target) {
+		if status.Code(err) == codes.NotFound && m.isFree(target) || isFinal(err) && isAbsent(target) {
 			return nil
 		}
 		return err
 	})
+}
+
+// isAbsent reports whether a path is not there: somebody undid by hand what the driver cannot.
+func isAbsent(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // isFree reports whether nothing is mounted at a path. Then a driver that does not know the volume, as
@@ -140,6 +146,7 @@ func (m unstager) ends() shared.Ends[Key] {
 		Name:     func(k Key) string { return "volume " + k.Name() },
 		TakeBack: m.unstage, Used: m.cfg.Used, Pauses: m.cfg.Pauses,
 		Failed: func(ctx context.Context, k Key, err error, pause time.Duration) time.Duration {
+			m.book.Change(k, func(e *entry) { e.kept = e.kept.next(err, m.cfg.Pauses) })
 			klog.FromContext(ctx).Info("CSI volume could not be unstaged, trying again",
 				"volume", k.Name(), "after", pause, "err", err)
 			return pause
@@ -210,7 +217,10 @@ func (m unstager) endStage(k Key, p place) error {
 	if err != nil {
 		return err
 	}
-	m.book.Change(k, func(e *entry) { delete(e.places, p.path) })
+	m.book.Change(k, func(e *entry) {
+		delete(e.places, p.path)
+		e.kept = failure{}
+	})
 	return nil
 }
 

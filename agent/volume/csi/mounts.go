@@ -139,10 +139,10 @@ func (m *Mounts) AttachmentChanged(of Key) {
 	m.wake(func(k Key) bool { return k == of })
 }
 
-// wake has pods looked at that want such a volume and do not have it yet.
+// wake has pods looked at that want such a volume and do not have it yet, or give it up.
 func (m *Mounts) wake(which func(k Key) bool) {
 	for _, pod := range m.book.Pods(func(k Key, _ *entry, is state) bool {
-		return !is.done && !is.leaving && which(k)
+		return (!is.done || is.leaving) && which(k)
 	}) {
 		m.cfg.Wake(pod)
 	}
