@@ -24,11 +24,36 @@ type Facts struct {
 	Allocatable v1.ResourceList
 }
 
-// Field returns the value of a fieldRef. It computes only this one: pods ask thousands of times.
-func (f Facts) Field(pod *v1.Pod, ref *v1.ObjectFieldSelector) (string, error) {
+// Fields has the values of a pod's fields for its containers. Pods ask for thousands: each costs only
+// its own work, and one that takes much is made once.
+type Fields struct {
+	Facts
+	pod  *v1.Pod
+	made map[string]string
+}
+
+// Of returns the fields of a pod, for one goroutine.
+func (f Facts) Of(pod *v1.Pod) *Fields { return &Fields{f, pod, map[string]string{}} }
+
+// Field returns the value of a fieldRef.
+func (f *Fields) Field(ref *v1.ObjectFieldSelector) (string, error) {
 	if ref.APIVersion != "" && ref.APIVersion != "v1" {
 		return "", fmt.Errorf("fieldRef: apiVersion %q is not v1", ref.APIVersion)
 	}
+	if text, is := f.made[ref.FieldPath]; is {
+		return text, nil
+	}
+	text, err := f.field(f.pod, ref)
+	if err == nil && (ref.FieldPath == labelsField || ref.FieldPath == annotationsField) {
+		f.made[ref.FieldPath] = text
+	}
+	return text, err
+}
+
+// Fields that are maps.
+const labelsField, annotationsField = "metadata.labels", "metadata.annotations"
+
+func (f Facts) field(pod *v1.Pod, ref *v1.ObjectFieldSelector) (string, error) {
 	switch ref.FieldPath {
 	case "metadata.name":
 		return pod.Name, nil
@@ -36,9 +61,9 @@ func (f Facts) Field(pod *v1.Pod, ref *v1.ObjectFieldSelector) (string, error) {
 		return pod.Namespace, nil
 	case "metadata.uid":
 		return string(pod.UID), nil
-	case "metadata.labels":
+	case labelsField:
 		return formatMap(pod.Labels), nil
-	case "metadata.annotations":
+	case annotationsField:
 		return formatMap(pod.Annotations), nil
 	case "spec.nodeName":
 		return f.NodeName, nil
@@ -53,10 +78,10 @@ func (f Facts) Field(pod *v1.Pod, ref *v1.ObjectFieldSelector) (string, error) {
 	case "status.podIPs":
 		return strings.Join(f.podIPs(pod), ","), nil
 	}
-	if key, ok := subscript(ref.FieldPath, "metadata.labels"); ok {
+	if key, ok := subscript(ref.FieldPath, labelsField); ok {
 		return pod.Labels[key], nil
 	}
-	if key, ok := subscript(ref.FieldPath, "metadata.annotations"); ok {
+	if key, ok := subscript(ref.FieldPath, annotationsField); ok {
 		return pod.Annotations[key], nil
 	}
 	return "", fmt.Errorf("fieldRef: field path %q is not one a variable can have", ref.FieldPath)

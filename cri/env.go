@@ -62,8 +62,9 @@ func environment(
 	if err := all.addObjects(container, o.Objects); err != nil {
 		return nil, 0, err
 	}
+	fields := o.Facts.Of(pod)
 	for i, variable := range container.Env {
-		if err := all.addVariable(pod, container, i, o); err != nil {
+		if err := all.addVariable(fields, container, i, o); err != nil {
 			if _, long := errors.AsType[*TooLongError](err); long {
 				return nil, 0, err
 			}
@@ -128,10 +129,10 @@ func (v *variables) addObjects(container *v1.Container, o *Objects) error {
 
 // addVariable adds a variable of the spec.
 func (v *variables) addVariable(
-	pod *v1.Pod, container *v1.Container, index int, o ContainerOptions,
+	fields *Fields, container *v1.Container, index int, o ContainerOptions,
 ) error {
 	variable := container.Env[index]
-	value, is, err := o.variable(pod, container, variable, scope{v.known, int(v.left)})
+	value, is, err := o.variable(fields, container, variable, scope{v.known, int(v.left)})
 	if err == nil && !is {
 		return nil
 	}
@@ -148,15 +149,15 @@ func (v *variables) addVariable(
 
 // variable returns a variable's value, and whether it has one. before holds the earlier variables.
 func (o ContainerOptions) variable(
-	pod *v1.Pod, container *v1.Container, variable v1.EnvVar, before scope,
+	fields *Fields, container *v1.Container, variable v1.EnvVar, before scope,
 ) (value string, is bool, err error) {
-	from := variable.ValueFrom
+	from, pod := variable.ValueFrom, fields.pod
 	switch {
 	case from == nil || variable.Value != "":
 		value, _, err = before.expand(variable.Value)
 		return value, true, err
 	case from.FieldRef != nil:
-		value, err = o.Facts.Field(pod, from.FieldRef)
+		value, err = fields.Field(from.FieldRef)
 		return value, true, err
 	case from.ResourceFieldRef != nil:
 		value, err = o.Facts.Resource(pod, container, from.ResourceFieldRef)

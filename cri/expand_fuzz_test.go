@@ -73,7 +73,7 @@ func FuzzField(f *testing.F) {
 		c := &v1.Container{Name: "c", Resources: v1.ResourceRequirements{
 			Limits: v1.ResourceList{"cpu": resource.MustParse("1024"), "memory": resource.MustParse("1")},
 		}}
-		_, err := Facts{}.Field(pod, &v1.ObjectFieldSelector{FieldPath: path})
+		_, err := Facts{}.Of(pod).Field(&v1.ObjectFieldSelector{FieldPath: path})
 		if err != nil && strings.ContainsAny(err.Error(), "\n\r\x1b") {
 			t.Errorf("%q: %q", path, err)
 		}

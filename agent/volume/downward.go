@@ -30,7 +30,7 @@ func (s sources) downwardAPI(
 	files := map[string]file{}
 	var errs []error
 	for _, item := range items {
-		text, err := downwardText(pod, item, s.facts)
+		text, err := downwardText(pod, item, s.fields)
 		errs = append(errs, err)
 		if err := s.room.take(item.Path, len(text)); err != nil {
 			return content{}, err
@@ -40,13 +40,13 @@ func (s sources) downwardAPI(
 	return content{files: files}, errors.Join(errs...)
 }
 
-func downwardText(pod *v1.Pod, item v1.DownwardAPIVolumeFile, facts cri.Facts) (string, error) {
+func downwardText(pod *v1.Pod, item v1.DownwardAPIVolumeFile, fields *cri.Fields) (string, error) {
 	switch ref := item.ResourceFieldRef; {
 	case item.FieldRef != nil && !strings.HasPrefix(item.FieldRef.FieldPath, "metadata."):
 		return "", fmt.Errorf("fieldRef: field path %q is not one a file can have: use metadata.*",
 			item.FieldRef.FieldPath)
 	case item.FieldRef != nil:
-		return facts.Field(pod, item.FieldRef)
+		return fields.Field(item.FieldRef)
 	case ref == nil:
 		return "", fmt.Errorf("item %q has neither fieldRef nor resourceFieldRef", item.Path)
 	default:
@@ -55,6 +55,6 @@ func downwardText(pod *v1.Pod, item v1.DownwardAPIVolumeFile, facts cri.Facts) (
 			return "", fmt.Errorf("resourceFieldRef: the pod has no container %q",
 				ref.ContainerName)
 		}
-		return facts.Resource(pod, c, ref)
+		return fields.Resource(pod, c, ref)
 	}
 }

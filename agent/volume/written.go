@@ -88,7 +88,7 @@ type maker func(ctx context.Context, from sources, t target) (content, error)
 // sources has what contents are made from.
 type sources struct {
 	objects Objects // nil: there is no API server
-	facts   cri.Facts
+	fields  *cri.Fields
 	room    *room
 	owned   bool // see look
 }
@@ -103,7 +103,7 @@ func (s sources) alone(path string, f file, again time.Time) (content, error) {
 func written(field, name string, medium v1.StorageMedium, content maker) plugin {
 	return plugin{from: inPods, field: field, name: name, relabel: true, written: true,
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
-			c, err := content(ctx, sources{v.cfg.Objects, v.cfg.Facts(),
+			c, err := content(ctx, sources{v.cfg.Objects, v.cfg.Facts().Of(t.pod),
 				&room{volume: maxContent, pod: t.room}, v.cfg.enabled(fileOwners)}, t)
 			if err != nil {
 				return time.Time{}, err

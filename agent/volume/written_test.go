@@ -401,7 +401,7 @@ func TestWrittenSizeIsBoundedWhileItIsMade(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "use fewer sources") {
 				t.Errorf("got %.200v", err)
 			}
-			if all := after.TotalAlloc - before.TotalAlloc; all > 10*maxContent {
+			if all := after.TotalAlloc - before.TotalAlloc; all > 5*maxContent {
 				t.Errorf("%d MiB were made for it", all>>20)
 			}
 		})
