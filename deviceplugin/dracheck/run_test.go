@@ -206,7 +206,7 @@ func (s *wrongState) unprepare(_ context.Context, c dra.Claim) error {
 type stuck struct{ broken atomic.Bool }
 
 func (s *stuck) prepare(ctx context.Context, c dra.Claim) dra.Answer {
-	if !await.For(ctx, 2*time.Millisecond) {
+	if !await.For(ctx, 30*time.Millisecond) {
 		s.broken.Store(true)
 	}
 	if s.broken.Load() {
