@@ -308,7 +308,9 @@ func (p podDomain) knows(uid types.UID) bool {
 	return known
 }
 
-// mayHave reports whether the node has a pod, or may have it: not all sources were heard.
+// mayHave reports whether the node has a pod, or may have it: what all sources had at first was not
+// taken in yet.
 func (p podDomain) mayHave(uid types.UID) bool {
-	return p.knows(uid) || !p.sources.SeenAll(func(string) bool { return true })
+	whole := p.statuses.pubs.complete.Load() // before: what is taken in meanwhile may be the pod
+	return p.knows(uid) || !whole
 }

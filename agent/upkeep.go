@@ -189,7 +189,7 @@ func newSweep(n node, h host, p podDomain) *logs.Sweep {
 		Place: logs.PlaceAt(n.cfg.Kubelet.PodLogsDir), Known: p.knows, Running: h.pleg.All,
 		Ready: func() bool {
 			// Or some may be another agent's.
-			return !h.others.Run() && p.sources.SeenAll(func(string) bool { return true })
+			return !h.others.Run() && p.statuses.pubs.complete.Load()
 		},
 	}
 }
