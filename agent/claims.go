@@ -88,7 +88,7 @@ type claimEnds struct {
 }
 
 // newClaims makes what has claims prepared.
-func newClaims(ctx context.Context, n node, runtime *cri.Client, drivers driverDomain) (
+func newClaims(ctx context.Context, n node, own func() *v1.Node, runtime *cri.Client, drivers driverDomain) (
 	c claimDomain, err error) {
 	c.drivers, c.changed, c.settled = drivers, new(mailbox.Topic), mailbox.New[types.UID]()
 	if n.kube == nil {
@@ -117,7 +117,7 @@ func newClaims(ctx context.Context, n node, runtime *cri.Client, drivers driverD
 		},
 		OptionalCalls: n.cfg.Gates.Enabled("DRAOptionalNodeOperations"),
 		Groups:        n.cfg.Gates.Enabled("DRAWorkloadResourceClaims"),
-		Registry:      n.registry,
+		Node:          own, Registry: n.registry,
 	})
 	all.manager = c.Manager
 	switch recovered := c.recovered(); {

@@ -32,7 +32,8 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	claims, err := newClaims(ctx, n, h.client, devices.drivers)
+	known := newKnownNode(n)
+	claims, err := newClaims(ctx, n, known.object, h.client, devices.drivers)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +52,6 @@ func join(ctx context.Context, n node, h host) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := newKnownNode(n)
 	if n.kube != nil {
 		h.addresses.Follow(known.object)
 	}

@@ -39,6 +39,7 @@ type follower struct {
 	get      func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error)
 	optional bool // drivers may skip calls
 	groups   bool // pods may use claims of their PodGroup
+	node     func() *v1.Node
 	changed  func()
 	readers  await.Tasks
 
@@ -274,6 +275,9 @@ func (f *follower) readOne(ctx context.Context, pod *v1.Pod, ref claim.Ref) (Use
 		return Use{}, &fetchError{ref.Name, err}
 	}
 	if err := claim.Check(pod, ref, c, f.groups); err != nil {
+		return Use{}, err
+	}
+	if err := claim.On(f.node(), c); err != nil {
 		return Use{}, err
 	}
 	u := Use{Use: claim.UseOf(ref, c), Skips: claim.SkipsOf(c)}

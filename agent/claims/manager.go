@@ -37,7 +37,9 @@ type Config struct {
 	// OptionalCalls lets drivers do without calls (DRAOptionalNodeOperations).
 	OptionalCalls bool
 	// Groups lets pods use claims of the PodGroup that they are in (DRAWorkloadResourceClaims).
-	Groups   bool
+	Groups bool
+	// Node returns the node's object; nil, or a result of nil: it is not known.
+	Node     func() *v1.Node
 	Registry metrics.KubeRegistry // nil: nobody reads metrics
 }
 
@@ -80,6 +82,9 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Ends.Changed == nil {
 		cfg.Ends.Changed = func() {}
 	}
+	if cfg.Node == nil {
+		cfg.Node = func() *v1.Node { return nil }
+	}
 	b, err := openBook(cfg.Dir, cfg.BootID)
 	if b == nil {
 		return nil, err
@@ -93,8 +98,8 @@ func New(cfg Config) (*Manager, error) {
 	err = errors.Join(err, aligned)
 	m.calls = &caller{drivers: cfg.Drivers, book: b, flights: newFlights(), news: m.pods.tell}
 	b.settled = cfg.Ends.Settled
-	m.follow = &follower{get: cfg.Get, optional: cfg.OptionalCalls, groups: cfg.Groups, changed: cfg.Ends.Changed,
-		pods: map[types.UID]*reading{}}
+	m.follow = &follower{get: cfg.Get, optional: cfg.OptionalCalls, groups: cfg.Groups, node: cfg.Node,
+		changed: cfg.Ends.Changed, pods: map[types.UID]*reading{}}
 	var failed error
 	if m.metrics, failed = newMeters(cfg.Registry, b.records); failed != nil {
 		return nil, failed

@@ -75,11 +75,11 @@ type pace struct {
 	n     int
 }
 
-func (p *pace) add(now time.Time) int {
+func (p *pace) add(now time.Time, n int) int {
 	if now.Sub(p.began) > paceSpan {
 		*p = pace{began: now}
 	}
-	p.n++
+	p.n += n
 	return p.n
 }
 
@@ -112,7 +112,7 @@ func (m *complaints) noteLocked(k complaintKind, text string, until time.Time) (
 func (m *complaints) lost(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.losses.add(now)
+	m.losses.add(now, 1)
 }
 
 // registered counts a registration. If the plugin is also lost about as often, the news says that
@@ -120,7 +120,7 @@ func (m *complaints) lost(now time.Time) {
 func (m *complaints) registered(now time.Time) (news string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n, losses := m.registrations.add(now), m.losses.within(now)
+	n, losses := m.registrations.add(now, 1), m.losses.within(now)
 	if n <= mostRegistrations {
 		return ""
 	}
@@ -133,8 +133,8 @@ func (m *complaints) registered(now time.Time) (news string) {
 	return m.noteLocked(registersOften, text, now.Add(2*paceSpan))
 }
 
-// listed judges a list of size bytes; again says that it equals the one before.
-func (m *complaints) listed(now time.Time, size int, again bool) (news string) {
+// listed judges a list of size bytes, which was sent so often after an equal one.
+func (m *complaints) listed(now time.Time, size, repeated int) (news string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	text := ""
@@ -143,10 +143,10 @@ func (m *complaints) listed(now time.Time, size int, again bool) (news string) {
 			"but the kubelet reads no longer one, and has no devices then: list fewer devices, or "+
 			"shorter ids", kubeletList>>20)
 	}
-	if news = m.noteLocked(listsMuch, text, time.Time{}); news != "" || !again {
+	if news = m.noteLocked(listsMuch, text, time.Time{}); news != "" || repeated == 0 {
 		return news
 	}
-	if m.repeats.add(now) <= mostRepeats {
+	if m.repeats.add(now, repeated) <= mostRepeats {
 		return ""
 	}
 	text = fmt.Sprintf("it sent the list that it had sent before (ListAndWatch) more than %d times in a "+

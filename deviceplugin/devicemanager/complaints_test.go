@@ -17,7 +17,7 @@ func TestHabitsPass(t *testing.T) {
 	m := &complaints{}
 	told := 0
 	for i := range 4 * mostRepeats {
-		if m.listed(now.Add(time.Duration(i)*time.Millisecond), 100, true) != "" {
+		if m.listed(now.Add(time.Duration(i)*time.Millisecond), 100, 1) != "" {
 			told++
 		}
 	}
@@ -33,16 +33,16 @@ func TestHabitsPass(t *testing.T) {
 	slow := &complaints{}
 	for i := range 4 * mostRepeats {
 		at := now.Add(time.Duration(i) * 2 * time.Second)
-		slow.listed(at, 100, true)
+		slow.listed(at, 100, 1)
 		slow.registered(at.Add(time.Duration(i) * 10 * time.Second))
 		if got := slow.list(at); len(got) > 0 {
 			t.Fatalf("a list each 2 s, a registration each 12 s: %v", got)
 		}
 	}
-	if m.listed(now, kubeletList+1, false); len(m.list(now.Add(4*paceSpan))) != 1 {
+	if m.listed(now, kubeletList+1, 0); len(m.list(now.Add(4*paceSpan))) != 1 {
 		t.Errorf("a long list is not told")
 	}
-	if m.listed(now, kubeletList, false); len(m.list(now.Add(4*paceSpan))) > 0 {
+	if m.listed(now, kubeletList, 0); len(m.list(now.Add(4*paceSpan))) > 0 {
 		t.Errorf("a list that is long no more is told")
 	}
 }

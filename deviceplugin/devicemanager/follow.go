@@ -61,10 +61,9 @@ func (l *link) follow(ctx context.Context, s linkSettings, options Options) (
 		"send its list as soon as it is asked", s.cfg.Deadlines.FirstList))
 	f.first = time.AfterFunc(s.cfg.Deadlines.FirstList, func() { cancel(late) })
 	defer f.first.Stop()
-	stream, err := l.listAndWatch(ctx, s.cfg.MaxListBytes)
-	for err == nil {
-		err = f.next(ctx, stream)
-	}
+	err = socket.Latest(ctx, func(ctx context.Context) (grpc.ClientStream, error) {
+		return l.listAndWatch(ctx, s.cfg.MaxListBytes)
+	}, func(frame socket.Frame) error { return f.next(ctx, frame) })
 	ended := ctx.Err() == nil && l.ends(ctx, err)
 	switch {
 	case context.Cause(ctx) == late && !f.listed:
@@ -97,13 +96,17 @@ type follower struct {
 	settling sync.WaitGroup // of the grace of an empty first list
 }
 
-// next reads a list and hands it to the loop, if it says anything new.
-func (f *follower) next(ctx context.Context, stream grpc.ClientStream) error {
-	now, changed, size, err := receive(stream, f.lister)
+// next hands a list to the loop, if it says anything new.
+func (f *follower) next(ctx context.Context, frame socket.Frame) error {
+	now, changed, err := f.lister.read(frame.ReadOnlyData())
 	if err != nil {
 		return err
 	}
-	f.tellOf(ctx, f.behavior.complaints.Load().listed(time.Now(), size, f.listed && !changed))
+	repeated := 0
+	if f.listed && !changed && !frame.Varied {
+		repeated = 1 + frame.Dropped
+	}
+	f.tellOf(ctx, f.behavior.complaints.Load().listed(time.Now(), frame.Len(), repeated))
 	if !f.listed {
 		f.first.Stop()
 		f.called(f.metrics, rpcList, time.Since(f.began), nil)
@@ -142,17 +145,6 @@ func (f *follower) hand(ctx context.Context, now list) {
 		now.reasons = Reasons{ByID: f.reasons(ctx, f.linkSettings, unhealthy)}
 		f.report(ctx, event{kind: linkExplained, link: f.link, list: now})
 	}
-}
-
-// receive reads the next message and returns its size in bytes.
-func receive(stream grpc.ClientStream, lister *lister) (now list, changed bool, size int, err error) {
-	var f socket.Frame
-	if err := stream.RecvMsg(&f); err != nil {
-		return list{}, false, 0, err
-	}
-	defer f.Free()
-	now, changed, err = lister.read(f.ReadOnlyData())
-	return now, changed, len(f.ReadOnlyData()), err
 }
 
 // isTooLong reports whether gRPC refused a message for its length. Only the text tells: a plugin

@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -15,7 +16,13 @@ import (
 )
 
 // Frame is an undecoded message; Free returns its memory.
-type Frame struct{ mem.Buffer }
+type Frame struct {
+	mem.Buffer
+	// Dropped is how many messages before it were dropped since the last one that was used, and Varied
+	// says that not all of them were the same as it.
+	Dropped int
+	Varied  bool
+}
 
 // frameCodec receives frames without decoding them. Requests are encoded as usual.
 type frameCodec struct{ encoding.CodecV2 }
@@ -112,6 +119,8 @@ func newest(frame Frame, came <-chan Frame, within time.Duration) Frame {
 			if !more {
 				return frame
 			}
+			next.Dropped = frame.Dropped + 1
+			next.Varied = frame.Varied || !bytes.Equal(frame.ReadOnlyData(), next.ReadOnlyData())
 			frame.Free()
 			frame = next
 		case <-over:
@@ -128,12 +137,12 @@ func read(ctx context.Context, stream grpc.ClientStream, came chan<- Frame) erro
 		if err := stream.RecvMsg(&frame); err != nil {
 			return err
 		}
-		bytes := min(max(frame.Len(), smallest), readsAtOnce)
+		size := min(max(frame.Len(), smallest), readsAtOnce)
 		select {
 		case came <- frame:
 		case <-ctx.Done():
 			frame.Free()
 		}
-		await.For(ctx, reads.ReserveN(time.Now(), bytes).Delay()) // once ctx is done the stream ends
+		await.For(ctx, reads.ReserveN(time.Now(), size).Delay()) // once ctx is done the stream ends
 	}
 }

@@ -34,7 +34,7 @@ var lives = []struct {
 }{
 	{
 		name: "dead",
-		spec: `livenessProbe: {exec: {command: ` + command(1) + `}, periodSeconds: 1,
+		spec: `livenessProbe: {exec: {command: ` + command(1) + `}, periodSeconds: 1, timeoutSeconds: 20,
 			failureThreshold: 1, terminationGracePeriodSeconds: 1}`,
 		is: func(p *v1.Pod) bool { return restarts(p) > 0 },
 		events: []string{"Killing: Container main failed liveness probe, will be restarted",
@@ -67,7 +67,7 @@ var lives = []struct {
 	},
 	{
 		name: "fine",
-		spec: `readinessProbe: {exec: {command: ` + command(0) + `}, periodSeconds: 1},
+		spec: `readinessProbe: {exec: {command: ` + command(0) + `}, periodSeconds: 1, timeoutSeconds: 20},
 			lifecycle: {postStart: {exec: {command: ` + command(0) + `}}, preStop: {sleep: {seconds: 0}}}`,
 		is: runs,
 	},

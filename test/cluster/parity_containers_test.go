@@ -101,7 +101,7 @@ func newInside(t *testing.T, agent string, first bool) *inside {
 	t.Helper()
 	if first {
 		containerdrig.Require(t)
-		containerdrig.Alone(t)
+		containerdrig.Turn(t)
 	}
 	return newInsideOf(t, rig.Start(t), agent, nil)
 }

@@ -4,13 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/numalet/numalet/deviceplugin/dra"
+	"github.com/numalet/numalet/internal/oneline"
 )
 
 // errUnallocated: the scheduler has not chosen devices for the claim.
@@ -19,6 +22,18 @@ var errUnallocated = errors.New("not allocated")
 // Check says why the pod may not use the claim that it refers to, or not yet. If groups, a claim may
 // belong to, and be reserved for, the PodGroup that the pod is in (DRAWorkloadResourceClaims).
 func Check(pod *v1.Pod, ref Ref, c *resourcev1.ResourceClaim, groups bool) error {
+	err := check(pod, ref, c, groups)
+	if groups || err == nil || errors.Is(err, errUnallocated) {
+		return err
+	}
+	if with := check(pod, ref, c, true); with != nil && !errors.Is(with, errUnallocated) {
+		return err
+	}
+	return fmt.Errorf("%w; it is for the PodGroup that the pod is in: turn on the feature gate "+
+		"DRAWorkloadResourceClaims on this node", err)
+}
+
+func check(pod *v1.Pod, ref Ref, c *resourcev1.ResourceClaim, groups bool) error {
 	if ref.Owned {
 		if err := resourceclaim.IsForPod(pod, c, groups); err != nil {
 			return err
@@ -34,6 +49,39 @@ func Check(pod *v1.Pod, ref Ref, c *resourcev1.ResourceClaim, groups bool) error
 		return nil
 	}
 }
+
+// On says why the devices of an allocated claim cannot be had on the node; nil: they can, or the node
+// is not known.
+func On(node *v1.Node, c *resourcev1.ResourceClaim) error {
+	if node == nil || c.Status.Allocation == nil || c.Status.Allocation.NodeSelector == nil {
+		return nil
+	}
+	where, err := nodeaffinity.NewNodeSelector(c.Status.Allocation.NodeSelector)
+	if err != nil {
+		return fmt.Errorf("ResourceClaim %s: the nodeSelector of its allocation is invalid: %w", c.Name, err)
+	}
+	if where.Match(node) {
+		return nil
+	}
+	return fmt.Errorf("ResourceClaim %s is allocated for another node, where %s, and not for %s: leave the "+
+		"choice of the pod's node to the scheduler", c.Name, wordsOf(c.Status.Allocation.NodeSelector), node.Name)
+}
+
+func wordsOf(s *v1.NodeSelector) string {
+	var terms []string
+	for _, term := range s.NodeSelectorTerms {
+		var all []string
+		for _, one := range slices.Concat(term.MatchFields, term.MatchExpressions) {
+			all = append(all, strings.TrimSpace(fmt.Sprintf("%s %s %s", one.Key, one.Operator,
+				strings.Join(one.Values, ","))))
+		}
+		terms = append(terms, strings.Join(all, " and "))
+	}
+	return oneline.Cut(strings.Join(terms, ", or "), maxWords)
+}
+
+// maxWords bounds what is said of a selector.
+const maxWords = 256
 
 // UseOf returns the pod's use of an allocated claim.
 func UseOf(ref Ref, c *resourcev1.ResourceClaim) Use {

@@ -172,7 +172,9 @@ func TestCheckOfGroups(t *testing.T) {
 		wantRefuse string
 	}{
 		{true, "g", "g", ""},
-		{false, "g", "g", "was not created for Pod ns/p (Pod is not owner)"},
+		{false, "g", "g", "was not created for Pod ns/p (Pod is not owner); it is for the PodGroup that the pod is " +
+			"in: turn on the feature gate DRAWorkloadResourceClaims on this node"},
+		{false, "g", "other", "was not created for Pod ns/p (Pod is not owner)"},
 		{true, "g", "other", "(neither Pod nor PodGroup other is the owner)"},
 		{true, "g", "", "was not created for Pod ns/p (Pod is not owner)"},
 	} {
@@ -185,12 +187,49 @@ func TestCheckOfGroups(t *testing.T) {
 		c.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{
 			APIGroup: "scheduling.k8s.io", Resource: "podgroups", Name: tt.group, UID: "uid-g"}}
 		err := Check(pod, Ref{"made", "p-made-x", true}, c, tt.gate)
-		if got := fmt.Sprint(err); !strings.Contains(got, tt.wantRefuse) || (err == nil) != (tt.wantRefuse == "") {
+		if got := fmt.Sprint(err); tt.wantRefuse != "" && !strings.HasSuffix(got, tt.wantRefuse) ||
+			(err == nil) != (tt.wantRefuse == "") {
 			t.Errorf("%+v: %v", tt, err)
 		}
 		named := Check(pod, Ref{"named", "p-made-x", false}, c, tt.gate)
 		if may := tt.gate && tt.in == tt.group; (named == nil) != may {
 			t.Errorf("%+v, by name: %v", tt, named)
+		}
+	}
+}
+
+// A claim whose allocation is for another node is refused with words; one for any node is not, nor while
+// the node is not known.
+func TestOn(t *testing.T) {
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"zone": "a"}}}
+	byName := func(name string) *v1.NodeSelector {
+		return &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: []v1.NodeSelectorRequirement{
+			{Key: "metadata.name", Operator: v1.NodeSelectorOpIn, Values: []string{name}}}}}}
+	}
+	inZones := func(zones ...string) *v1.NodeSelector {
+		return &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
+			{Key: "zone", Operator: v1.NodeSelectorOpIn, Values: zones}, {Key: "gpu", Operator: v1.NodeSelectorOpDoesNotExist}}}}}
+	}
+	for want, tc := range map[string]struct {
+		node  *v1.Node
+		where *v1.NodeSelector
+	}{
+		"":                                 {node, nil},
+		"<unknown>":                        {nil, byName("n2")},
+		"<its name>":                       {node, byName("n1")},
+		"<its zone>":                       {node, inZones("b", "a")},
+		"metadata.name In n2":              {node, byName("n2")},
+		"zone In b,c and gpu DoesNotExist": {node, inZones("b", "c")},
+	} {
+		c := allocated()
+		c.Status.Allocation.NodeSelector = tc.where
+		text := ""
+		if want != "" && want[0] != '<' {
+			text = "ResourceClaim p-made-x is allocated for another node, where " + want +
+				", and not for n1: leave the choice of the pod's node to the scheduler"
+		}
+		if err := On(tc.node, c); (err == nil) != (text == "") || err != nil && err.Error() != text {
+			t.Errorf("%s: %v", want, err)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func TestSamplePlugin(t *testing.T) {
 		{name: "controlled", controlled: true, cdi: true},
 	}
 	containerdrig.Require(t)
-	containerdrig.Alone(t)
+	containerdrig.Turn(t)
 	sampleMounted(t)
 	var mu sync.Mutex
 	seen := map[string]map[string]string{}

@@ -15,7 +15,7 @@ import (
 func Node(t *testing.T) (n *harness.Node, d *containerd.Daemon, cgroup string) {
 	t.Helper()
 	Require(t)
-	Alone(t)
+	Turn(t)
 	return NodeBeside(t, "node")
 }
 

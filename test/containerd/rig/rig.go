@@ -3,6 +3,7 @@ package rig
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gofrs/flock"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -29,7 +31,7 @@ import (
 func Containerd(t *testing.T) *containerd.Daemon {
 	t.Helper()
 	Require(t)
-	Alone(t)
+	Turn(t)
 	return start(t)
 }
 
@@ -92,20 +94,30 @@ func Require(t *testing.T) {
 	}
 }
 
-// Alone waits until no other test of the same run, which has one TMPDIR, has a containerd, and
-// keeps them waiting until the test ends: several at once only take CPUs from each other.
-// Containerd does it; tests that start one by other means must.
-func Alone(t *testing.T) {
+// atOnce is how many tests of a run may have a containerd: more only take CPUs from each other.
+const atOnce = 2
+
+// Turn waits until fewer other tests of the same run, which has one TMPDIR, have a containerd, and is
+// over when the test ends. Containerd takes a turn; tests that start one by other means must.
+func Turn(t *testing.T) {
 	t.Helper()
-	lock := flock.New(filepath.Join(os.TempDir(), "numalet-containerd.lock"))
-	if err := lock.Lock(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := lock.Unlock(); err != nil {
-			t.Error(err)
+	for ; ; time.Sleep(100 * time.Millisecond) {
+		for i := range atOnce {
+			lock := flock.New(filepath.Join(os.TempDir(), fmt.Sprintf("numalet-containerd-%d.lock", i)))
+			got, err := lock.TryLock()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got {
+				t.Cleanup(func() {
+					if err := lock.Unlock(); err != nil {
+						t.Error(err)
+					}
+				})
+				return
+			}
 		}
-	})
+	}
 }
 
 // trouble returns the lines of containerd's log above the level of information.
