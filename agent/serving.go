@@ -140,6 +140,7 @@ func (s serving) openRoutes() []server.Route {
 		server.JSONRoute("/plugins", func() any { return s.devices.Peers() }),
 		server.JSONRoute("/problems", func() any { return s.Problems() }),
 		devices.ListRoute(s.devices.routes(n)), devices.DriversRoute(s.devices.routes(n)),
+		server.JSONRoute("/csidrivers", func() any { return s.devices.csi.List() }),
 		claims.ListRoute(s.contents.claims.Manager, s.devices.failures.Outlooks),
 		n.events.Route(),
 		fit.FreeRoute(p.queue),

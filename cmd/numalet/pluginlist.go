@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/dra"
 )
@@ -25,7 +26,7 @@ func newPluginListCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the plugins and DRA drivers of a running agent: sockets, calls, last errors",
+		Short: "List the plugins and drivers of a running agent: sockets, calls, last errors",
 		Long: `List the device plugins that a running agent knows, by resource: the socket and how
 the plugin registered, its devices, the calls that were made, how many of them
 failed, and what the last one that failed said. What is wrong with what plugins
@@ -33,7 +34,10 @@ say is at /problems of the read-only port.
 
 The drivers of resource claims (DRA) follow, by name: the sockets of their plugins,
 the service in use and that of health, whether they are connected and which of
-them is called, the calls, how long the last of each took, and the last error.`,
+them is called, the calls, how long the last of each took, and the last error.
+
+The drivers of volumes (CSI) come last, by name: socket, version, what they call the
+node, how many volumes it can have, the calls since they registered, and the last error.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return listPlugins(cmd.Context(), cmd.OutOrStdout(), &server, format)
@@ -53,6 +57,10 @@ func listPlugins(ctx context.Context, out io.Writer, server *agentAddress, forma
 	if err := server.get(ctx, &drivers, "drivers"); err != nil {
 		return err
 	}
+	var volumes []csi.Driver
+	if err := server.get(ctx, &volumes, "csidrivers"); err != nil {
+		return err
+	}
 	switch {
 	case format == "json":
 		all := []any{} // drivers have a name instead of a resource
@@ -62,12 +70,16 @@ func listPlugins(ctx context.Context, out io.Writer, server *agentAddress, forma
 		for _, d := range drivers {
 			all = append(all, d)
 		}
+		for _, d := range volumes {
+			all = append(all, d)
+		}
 		return writeJSON(out, all)
-	case len(peers)+len(drivers) == 0:
-		_, err := fmt.Fprintln(out, "No device plugin and no DRA driver has registered.")
+	case len(peers)+len(drivers)+len(volumes) == 0:
+		_, err := fmt.Fprintln(out, "No device plugin, no DRA driver and no CSI driver has registered.")
 		return err
 	}
-	return errors.Join(writePeers(out, peers), writeDrivers(out, drivers, len(peers) > 0))
+	return errors.Join(writePeers(out, peers), writeDrivers(out, drivers, len(peers) > 0),
+		writeVolumeDrivers(out, volumes, len(peers)+len(drivers) > 0))
 }
 
 func writePeers(out io.Writer, peers []devicemanager.Peer) error {
@@ -150,6 +162,34 @@ func writeDrivers(out io.Writer, drivers []dra.Driver, below bool) error {
 			rows.add(d.Name, filepath.Base(in.Endpoint), in.Service, cmp.Or(in.HealthService, "-"),
 				state, calls, last)
 		}
+	}
+	return rows.Flush()
+}
+
+// writeVolumeDrivers prints a line for each driver of volumes.
+func writeVolumeDrivers(out io.Writer, drivers []csi.Driver, below bool) error {
+	if len(drivers) == 0 {
+		return nil
+	}
+	if below {
+		fmt.Fprintln(out)
+	}
+	rows := newRows(out)
+	rows.add("CSI DRIVER", "SOCKET", "VERSION", "NODE ID", "VOLUMES", "STATE", "CALLS", "LAST ERROR")
+	for _, d := range drivers {
+		state, socket, most := "not registered", "-", "-"
+		if d.Registered {
+			state, socket, most = "registered", filepath.Base(d.Endpoint), "any number"
+		}
+		if d.MaxVolumes > 0 {
+			most = fmt.Sprintf("at most %d", d.MaxVolumes)
+		}
+		var calls []string
+		for _, rpc := range slices.Sorted(maps.Keys(d.Calls)) {
+			calls = append(calls, callsText(rpc, d.Calls[rpc].All, d.Calls[rpc].Failed))
+		}
+		rows.add(d.Name, socket, cmp.Or(d.Version, "-"), cmp.Or(d.NodeID, "-"), most, state,
+			cmp.Or(strings.Join(calls, ", "), "-"), lastError(d.LastError, d.LastErrorAt))
 	}
 	return rows.Flush()
 }

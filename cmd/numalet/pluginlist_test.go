@@ -20,6 +20,11 @@ func TestPluginList(t *testing.T) {
 			 "healthService": "v1.DRAResourceHealth"}],
 		 "calls": {"NodePrepareResources": {"all": 3, "failed": 1, "lastSeconds": 0.0123}},
 		 "lastError": "NodePrepareResources: no", "lastErrorAt": "2026-01-01T00:00:00Z"}
+	]`, "/csidrivers": `[
+		{"name": "gone.c.com"},
+		{"name": "disk.c.com", "registered": true, "endpoint": "/p/csi.sock", "version": "1.5.0", "nodeID": "i-1",
+		 "maxVolumes": 8, "calls": {"NodePublishVolume": {"all": 3, "failed": 1}},
+		 "lastError": "NodePublishVolume: busy", "lastErrorAt": "2026-01-01T00:00:00Z"}
 	]`})
 	out, err := run(t, "plugin", "list", "--server", address)
 	if err != nil {
@@ -37,6 +42,11 @@ func TestPluginList(t *testing.T) {
 		{"gpu.b.com", " old.sock ", " v1beta1.DRAPlugin ", " refused ",
 			"NodePrepareResources 3 (1 failed), the last in 12ms", " ago: NodePrepareResources: no"},
 		{"gpu.b.com", " new.sock ", " v1.DRAPlugin ", "v1.DRAResourceHealth", "connected, called"},
+		{""},
+		{"CSI DRIVER", "NODE ID"},
+		{"gone.c.com", " not registered "},
+		{"disk.c.com", " csi.sock ", " 1.5.0 ", " i-1 ", " at most 8 ", " registered ",
+			"NodePublishVolume 3 (1 failed)", " ago: NodePublishVolume: busy"},
 	} {
 		for _, text := range want {
 			if !strings.Contains(lines[at], text) {

@@ -1,7 +1,11 @@
 package csi
 
 import (
+	"context"
+	"maps"
+	"path"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -17,6 +21,14 @@ type peer struct {
 	mu   sync.Mutex // guards the fields below
 	conn *socket.Conn
 	gone bool // no call is to come, so the connection of a late one is not kept
+	said tally
+}
+
+// tally counts a driver's calls.
+type tally struct {
+	calls   map[string]Count // by method
+	last    string           // error
+	failure time.Time
 }
 
 // enter begins a call, and returns the connection for it, which its Leave ends.
@@ -29,7 +41,7 @@ func (p *peer) enter(c caller) (*socket.Conn, error) {
 	}
 	if p.conn == nil {
 		conn, err := socket.PluginClient(p.endpoint, c.deadlines.Dial, nil, grpc.WithIdleTimeout(0),
-			grpc.WithChainUnaryInterceptor(c.metrics.of(p.driver)))
+			grpc.WithChainUnaryInterceptor(c.metrics.of(p.driver), p.count))
 		if err != nil {
 			return nil, err
 		}
@@ -41,6 +53,35 @@ func (p *peer) enter(c caller) (*socket.Conn, error) {
 		p.hangUpLocked()
 	}
 	return conn, nil
+}
+
+// count is an interceptor that counts a call.
+func (p *peer) count(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+	call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	err := call(ctx, method, req, reply, conn, opts...)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.said.calls == nil {
+		p.said.calls = map[string]Count{}
+	}
+	method = path.Base(method)
+	n := p.said.calls[method]
+	n.All++
+	if err != nil {
+		n.Failed++
+		p.said.last, p.said.failure = method+": "+err.Error(), time.Now()
+	}
+	p.said.calls[method] = n
+	return err
+}
+
+// tally returns the counts so far.
+func (p *peer) tally() tally {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := p.said
+	out.calls = maps.Clone(out.calls)
+	return out
 }
 
 // drop has the next call make a connection, unless another call has already.
