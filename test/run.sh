@@ -143,17 +143,8 @@ run_guests() {
     tests guests -count=1 -run "$more_guests" ./test/numa
 }
 
-# holdings are tests of what pods have: containers, devices, claims and volumes. They take about as long
-# as the others.
-holdings='^Test(Amounts|Block|CPUs|CSI|Claim|Container|Devices|Driver|Failed|FullNode|GPU|Hollow|Image|Interface|Mapped|Missing|Multus|NFS|Objects|Operations|Pages|PodCertificates|Real|Slices|Stats|Switch(Claims|ENI|GPU)|User|Volumes)'
-
-# run_cluster runs two halves at a time, each with a control plane of its own: both mostly wait. They are
-# a pipeline, of which the result is that of both, and whose parts an interrupt reaches.
 run_cluster() {
-    {
-        tests cluster -count=1 -run "$holdings" ./test/cluster >&9 |
-            tests cluster -count=1 -skip "$holdings" ./test/cluster/... </dev/null
-    } 9>&1
+    tests cluster -count=1 ./test/cluster/...
 }
 
 asked() { # NAME...: reports whether one of these tiers is to run

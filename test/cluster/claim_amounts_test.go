@@ -30,7 +30,7 @@ var amountGates = []string{"DRANodeAllocatableResources", "DRAOptionalNodeOperat
 // containers see them, for the cgroups of pods and of QoS classes, and in statuses.
 func TestAmountsByClaim(t *testing.T) {
 	containerdrig.Require(t)
-	containerdrig.Turn(t)
+	containerdrig.Alone(t)
 	compareAmounts(t, amountPods)
 }
 

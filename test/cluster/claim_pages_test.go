@@ -48,7 +48,7 @@ exec "$@"
 func TestPagesByClaim(t *testing.T) {
 	containerdrig.Require(t)
 	if os.Getenv(pagesInside) != "" {
-		containerdrig.Turn(t)
+		containerdrig.Alone(t)
 		ours, _ := compareAmounts(t, pagePods)
 		ours.limitsPages(t, "besides", 6<<20)
 		return

@@ -101,7 +101,7 @@ func newInside(t *testing.T, agent string, first bool) *inside {
 	t.Helper()
 	if first {
 		containerdrig.Require(t)
-		containerdrig.Turn(t)
+		containerdrig.Alone(t)
 	}
 	return newInsideOf(t, rig.Start(t), agent, nil)
 }

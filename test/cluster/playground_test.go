@@ -49,7 +49,7 @@ func TestPlaygroundOfACluster(t *testing.T) {
 
 func testPlayground(t *testing.T, user uint32, gpus string, args []string) {
 	if user == 0 {
-		containerdrig.Turn(t)
+		containerdrig.Alone(t)
 	}
 	dir, temporary := scratch.Dir(t), scratch.Dir(t) // paths of sockets are short
 	programs := filepath.Join(dir, "bin")

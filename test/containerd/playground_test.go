@@ -54,7 +54,7 @@ func shortDir(t *testing.T) string {
 func TestPlaygroundOnce(t *testing.T) {
 	needsCPUs(t, 2)
 	dir := shortDir(t)
-	rig.Turn(t)
+	rig.Alone(t)
 	rows := once(t, playground(t, dir, "--once", "-o", "json"), dir)
 	got := map[string]placement.Row{}
 	for _, r := range rows {
@@ -110,7 +110,7 @@ func TestPlaygroundOfPlainBuild(t *testing.T) {
 		}
 	}
 	dir := shortDir(t)
-	rig.Turn(t)
+	rig.Alone(t)
 	cmd := playground(t, dir, "--once", "-o", "json")
 	cmd.Path = binary
 	for _, r := range once(t, cmd, dir) {
@@ -144,7 +144,7 @@ func once(t *testing.T, cmd *exec.Cmd, dir string) (rows []placement.Row) {
 // TestPlaygroundInterrupted: it cleans up whenever it is interrupted.
 func TestPlaygroundInterrupted(t *testing.T) {
 	dir := shortDir(t)
-	rig.Turn(t)
+	rig.Alone(t)
 	for _, tc := range []struct {
 		name   string
 		signal os.Signal

@@ -39,7 +39,7 @@ func TestSamplePlugin(t *testing.T) {
 		{name: "controlled", controlled: true, cdi: true},
 	}
 	containerdrig.Require(t)
-	containerdrig.Turn(t)
+	containerdrig.Alone(t)
 	sampleMounted(t)
 	var mu sync.Mutex
 	seen := map[string]map[string]string{}

@@ -15,7 +15,7 @@ import (
 func Node(t *testing.T) (n *harness.Node, d *containerd.Daemon, cgroup string) {
 	t.Helper()
 	Require(t)
-	Turn(t)
+	Alone(t)
 	return NodeBeside(t, "node")
 }
 

@@ -3,7 +3,6 @@ package rig
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log"
 	"net/http/httptest"
@@ -14,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/gofrs/flock"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -31,7 +29,7 @@ import (
 func Containerd(t *testing.T) *containerd.Daemon {
 	t.Helper()
 	Require(t)
-	Turn(t)
+	Alone(t)
 	return start(t)
 }
 
@@ -94,30 +92,21 @@ func Require(t *testing.T) {
 	}
 }
 
-// atOnce is how many tests of a run may have a containerd: more only take CPUs from each other.
-const atOnce = 2
-
-// Turn waits until fewer other tests of the same run, which has one TMPDIR, have a containerd, and is
-// over when the test ends. Containerd takes a turn; tests that start one by other means must.
-func Turn(t *testing.T) {
+// Alone waits until no other test of the same run, which has one TMPDIR, has a containerd, and
+// keeps them waiting until the test ends: several at once only take CPUs from each other, and one of
+// them mounts a hierarchy of cgroups that the others' runtimes look for in vain.
+// Containerd does it; tests that start one by other means must.
+func Alone(t *testing.T) {
 	t.Helper()
-	for ; ; time.Sleep(100 * time.Millisecond) {
-		for i := range atOnce {
-			lock := flock.New(filepath.Join(os.TempDir(), fmt.Sprintf("numalet-containerd-%d.lock", i)))
-			got, err := lock.TryLock()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got {
-				t.Cleanup(func() {
-					if err := lock.Unlock(); err != nil {
-						t.Error(err)
-					}
-				})
-				return
-			}
-		}
+	lock := flock.New(filepath.Join(os.TempDir(), "numalet-containerd.lock"))
+	if err := lock.Lock(); err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := lock.Unlock(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // trouble returns the lines of containerd's log above the level of information.
