@@ -207,19 +207,20 @@ func TestHangingRegistration(t *testing.T) {
 // All calls to a driver go over one connection, until it is gone: the driver has died, or had no
 // answer, or another one has put its socket into the same place.
 func TestOneConnection(t *testing.T) {
-	n := newNode(t, csi.Config{Deadlines: csi.Deadlines{Call: 2 * time.Second}})
+	n := newNode(t, csi.Config{Deadlines: csi.Deadlines{Call: 5 * time.Second}})
 	d := csitest.Start(t, csitest.Config{Registry: n.registry})
 	eventually(t, "the driver", n.registered(csitest.Name))
-	asked := 1
+	calls := func(d *csitest.Driver, what string, more int) {
+		t.Helper()
+		before := len(d.Calls(csitest.Info))
+		eventually(t, "calls: "+what, func() bool {
+			n.NodeInfo(csitest.Name)
+			return len(d.Calls(csitest.Info)) >= before+more
+		})
+	}
 	ask := func(what string, connections int) {
 		t.Helper()
-		for range 3 {
-			asked++
-			eventually(t, "a call: "+what, func() bool {
-				n.NodeInfo(csitest.Name)
-				return len(d.Calls(csitest.Info)) >= asked
-			})
-		}
+		calls(d, what, 3)
 		if got := d.Connections(); got != connections {
 			t.Errorf("%s: %d connections, want %d", what, got, connections)
 		}
@@ -228,7 +229,6 @@ func TestOneConnection(t *testing.T) {
 	d.Fault(csitest.Info, csitest.Fault{Err: status.Error(codes.Internal, "no metadata"), Count: 1})
 	ask("after a call that failed", 1)
 	d.Fault(csitest.Info, csitest.Fault{Hang: true, Count: 1})
-	asked++
 	ask("after a call that had no answer", 2)
 	if err := os.Rename(d.Endpoint, d.Endpoint+".old"); err != nil {
 		t.Fatal(err)
@@ -241,10 +241,7 @@ func TestOneConnection(t *testing.T) {
 	})
 	next.Kill()
 	next.Revive(t)
-	eventually(t, "a call after its death", func() bool {
-		n.NodeInfo(csitest.Name)
-		return len(next.Calls(csitest.Info)) > 1
-	})
+	calls(next, "after its death", 1)
 	if got := next.Connections(); got != 2 {
 		t.Errorf("%d connections to the next one, want one before its death and one after", got)
 	}
