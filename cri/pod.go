@@ -1,7 +1,9 @@
 package cri
 
 import (
+	"context"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -80,6 +82,13 @@ type Container struct {
 	Exit        Exit
 	Applied     Applied
 	Annotations map[string]string
+}
+
+// Unstarted reports whether the container never ran, and nobody knows that it cannot: whoever was about to
+// start it went away, before the call or during it. containerd gives a start up with its caller.
+func (c Container) Unstarted() bool {
+	return c.State == ContainerCreated || c.State == ContainerExited && c.StartedAt.IsZero() &&
+		c.Exit.Reason == "StartError" && strings.Contains(c.Exit.Message, context.Canceled.Error())
 }
 
 // Origin holds what a container was created from.

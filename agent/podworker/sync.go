@@ -66,7 +66,7 @@ func (p *plan) startOnce(c *v1.Container) {
 	switch records := p.records[c.Name]; {
 	case len(records) == 0 && p.memory.attempts[c.Name] == 0:
 		p.start(c, pause{})
-	case len(records) > 0 && records[0].State == cri.ContainerCreated:
+	case len(records) > 0 && records[0].Unstarted():
 		p.removeUnstarted(c)
 	default: // it runs, or has
 	}
@@ -153,7 +153,7 @@ func (p *plan) keep(c *v1.Container, init bool) {
 		return
 	}
 	switch record := records[0]; {
-	case record.State == cri.ContainerCreated:
+	case record.Unstarted():
 		p.removeUnstarted(c)
 	case record.State == cri.ContainerRunning:
 		if succeeds || !p.awaitHook(c, record) {
@@ -241,12 +241,12 @@ func (p *plan) start(c *v1.Container, after pause) {
 	}
 }
 
-// removeUnstarted removes what a crash between create and start left, so that the same attempt can
+// removeUnstarted removes what a crash before or during the start left, so that the same attempt can
 // be made again.
 func (p *plan) removeUnstarted(c *v1.Container) {
 	a := Action{Kind: RemoveContainers, Container: c.Name}
 	for _, record := range p.records[c.Name] {
-		if record.State == cri.ContainerCreated {
+		if record.Unstarted() {
 			a.IDs = append(a.IDs, record.ID)
 		}
 	}

@@ -122,7 +122,7 @@ func ranInSandbox(observed cri.Pod) Started {
 func started(observed cri.Pod, counts func(cri.Container) bool) Started {
 	out := Started{}
 	for _, c := range slices.Backward(observed.Containers) {
-		if c.State != cri.ContainerCreated && counts(c) {
+		if !c.Unstarted() && counts(c) {
 			out[c.Name] = c
 		}
 	}

@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -59,7 +60,7 @@ func (c *checked) device(name, share string) resourcev1.DeviceRequestAllocationR
 	return out
 }
 
-// claim creates a claim and allocates devices to it, as the scheduler does. It returns what names
+// claim creates a claim and allocates devices to it, as docs/dra-drivers.md does. It returns what names
 // the claim to the check.
 func (c *checked) claim(name string, devices ...resourcev1.DeviceRequestAllocationResult) string {
 	c.t.Helper()
@@ -75,12 +76,12 @@ func (c *checked) claim(name string, devices ...resourcev1.DeviceRequestAllocati
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	claim.Status.Allocation = &resourcev1.AllocationResult{
-		Devices: resourcev1.DeviceAllocationResult{Results: devices}}
-	claim, err = api.UpdateStatus(c.t.Context(), claim, metav1.UpdateOptions{})
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"allocation": resourcev1.AllocationResult{
+		Devices: resourcev1.DeviceAllocationResult{Results: devices}}}})
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	c.MustRun("patch", "resourceclaim", name, "--subresource=status", "--type=merge", "--patch="+string(patch))
 	return fmt.Sprintf("--claim=%s/%s/%s", claim.Namespace, claim.Name, claim.UID)
 }
 

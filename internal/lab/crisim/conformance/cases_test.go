@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -387,5 +388,32 @@ func absentImage(t *testing.T, s *suite) {
 		&runtimeapi.ImageSpec{Image: "localhost/no/such/image:never"}, false)
 	if err != nil || resp.GetImage() != nil {
 		t.Errorf("absent image: %v, %v", resp.GetImage(), err)
+	}
+}
+
+// startGivenUp: a container of which nothing is known but that its start was given up counts as not
+// started.
+func startGivenUp(t *testing.T, s *suite) {
+	p := s.sandbox(t)
+	for after := time.Millisecond; after < 200*time.Millisecond; after *= 2 {
+		name := fmt.Sprint("c", after.Milliseconds())
+		id := p.create(name, s.opts.Forever)
+		ctx, goAway := context.WithCancel(t.Context())
+		timer := time.AfterFunc(after, goAway)
+		err := p.client.Runtime().StartContainer(ctx, id)
+		timer.Stop()
+		goAway()
+		if err == nil {
+			continue
+		}
+		for deadline := time.Now().Add(s.opts.Wait); ; time.Sleep(20 * time.Millisecond) {
+			c, has := p.read().Container(name)
+			if has && (c.State == cri.ContainerRunning || c.Unstarted()) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("after %v it is %+v", after, c)
+			}
+		}
 	}
 }

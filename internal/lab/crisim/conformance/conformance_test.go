@@ -64,6 +64,7 @@ func Run(t *testing.T, client *cri.Client, opts Options) {
 		{"stopping the sandbox kills its containers", sandboxKills},
 		{"names are reserved", namesReserved},
 		{"a container starts once", startsOnce},
+		{"a start whose caller goes away is no start", startGivenUp},
 		{"a stopped sandbox takes no containers", stoppedSandbox},
 		{"labels and annotations come back", labelsComeBack},
 		{"lists filter by label, state and sandbox", filters},
