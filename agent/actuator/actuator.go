@@ -5,6 +5,7 @@ package actuator
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -220,7 +221,11 @@ func (a *Actuator) killed(ctx context.Context, pod *v1.Pod, err error) error {
 // was cancelled.
 func (a *Actuator) unmounted(ctx context.Context, pod *v1.Pod, err error) error {
 	if ctx.Err() == nil && !volume.IsUsual(err) {
-		a.cfg.Tell.Event(pod, v1.EventTypeWarning, volume.ReasonUnmount, err.Error())
+		told := err
+		if within := errors.Unwrap(err); within != nil { // without the pod, which the event names
+			told = within
+		}
+		a.cfg.Tell.Event(pod, v1.EventTypeWarning, volume.ReasonUnmount, told.Error())
 	}
 	return err
 }
@@ -281,7 +286,7 @@ func (a *Actuator) cleanUp(ctx context.Context, pod *v1.Pod, observed cri.Pod) e
 		tearDown = a.cfg.Volumes.Clear
 	}
 	if err := tearDown(ctx, pod.UID); err != nil {
-		return a.unmounted(ctx, pod, fmt.Errorf("tear down the volumes of pod %s: %w", pod.UID, err))
+		return fmt.Errorf("tear down the volumes of pod %s: %w", pod.UID, a.unmounted(ctx, pod, err))
 	}
 	a.told.forget(pod.UID)
 	if a.cfg.Objects != nil {
@@ -297,7 +302,7 @@ func (a *Actuator) cleanUp(ctx context.Context, pod *v1.Pod, observed cri.Pod) e
 // crash.
 func (a *Actuator) removePod(ctx context.Context, pod *v1.Pod, observed cri.Pod) error {
 	if err := a.cfg.Volumes.TearDown(ctx, pod.UID); err != nil {
-		return a.unmounted(ctx, pod, fmt.Errorf("remove the directory of pod %s: %w", pod.UID, err))
+		return fmt.Errorf("remove the directory of pod %s: %w", pod.UID, a.unmounted(ctx, pod, err))
 	}
 	if err := os.RemoveAll(cri.PodLogDir(a.cfg.Node.Logs.Dir, pod)); err != nil {
 		return fmt.Errorf("remove the logs of pod %s: %w", pod.UID, err)

@@ -159,7 +159,7 @@ func TestUnmountFails(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	_ = a.unmounted(ended, &v1.Pod{}, failed)
-	if want := []string{"Warning FailedUnMount: tear down: rpc error: busy"}; !slices.Equal(r.log, want) {
+	if want := []string{"Warning FailedUnMount: rpc error: busy"}; !slices.Equal(r.log, want) {
 		t.Errorf("events %q, want %q", r.log, want)
 	}
 }

@@ -45,6 +45,8 @@ func uncompared() []difference {
 		{agent: "numalet", line: like(
 			`: file ROOT/pods/UID/plugins/kubernetes.io~csi(/(PV|data)(/ready)?)? [d-]rw[x-]r-[x-]---$`),
 			why: "numalet marks a volume as complete, and asks nothing of its driver after a restart"},
+		{agent: "numalet", line: like(`: event kubelet NODE Pod/\S+ Warning FailedUnMount: `),
+			why: "numalet says what keeps a pod that is to go"},
 		{agent: "numalet", story: "exclusive", line: like(`: event kubelet NODE Pod/exclusive Normal WaitingForObjects: `),
 			why: "the pod is admitted when its volume is attached"},
 	}

@@ -71,7 +71,8 @@ func (m *Mounts) Leave(ctx context.Context, of Use, unmap func() error) error {
 		began, name := time.Now(), pick(u.block, OperationUnmount, OperationUnmap)
 		err := m.takeBack(ctx, k, u, unmap)
 		if m.did(k, name, began, err); err != nil {
-			return err
+			return fmt.Errorf("%s failed for volume %q of driver %s: %w",
+				pick(u.block, "UnmountVolume.TearDown", "UnmapVolume.UnmapPodDevice"), u.name, k.Driver, err)
 		}
 	}
 	unstager{m}.forget(k, u)
