@@ -2,6 +2,7 @@ package test
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,5 +36,40 @@ func TestTimesOfTiers(t *testing.T) {
 	if diff := cmp.Diff(want, times("../CONTRIBUTING.md",
 		"(?m)`make (unit|sim|containerd|walks|numa|cluster)` \\|.*?([0-9]+) min")); diff != "" {
 		t.Error("CONTRIBUTING.md says other times than run.sh:", diff)
+	}
+}
+
+// Each row of the table of pauses names tests that there are.
+func TestPausesAreTested(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "## What is tried again")
+	rows := regexp.MustCompile(`(?m)^\| [^|]+ \| [^|]+ \| (`+"`"+`.+`+"`"+`) \|$`).FindAllStringSubmatch(table, -1)
+	if len(rows) < 20 {
+		t.Fatalf("the table has %d rows", len(rows))
+	}
+	var code strings.Builder
+	for _, root := range []string{"../agent", "../cri", "../deviceplugin"} {
+		err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, "_test.go") {
+				var text []byte
+				text, err = os.ReadFile(path)
+				code.Write(text)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range rows {
+		for name := range strings.SplitSeq(row[1], ", ") {
+			if !strings.Contains(code.String(), "\nfunc "+strings.Trim(name, "`")+"(") {
+				t.Errorf("there is no test %s", name)
+			}
+		}
 	}
 }
