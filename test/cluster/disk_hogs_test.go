@@ -86,7 +86,12 @@ func TestDiskHogs(t *testing.T) {
 		s := onSmallDisk(t, "numalet")
 		for name, hog := range diskHogs {
 			t.Run(name, func(t *testing.T) {
-				if first, after := s.firstToGo(t, hog); first != "hog" {
+				first, after := s.firstToGo(t, hog)
+				if first != "hog" { // a machine that is too busy to measure it within ten seconds
+					t.Logf("%s goes first, after %v", first, after)
+					first, after = s.firstToGo(t, hog)
+				}
+				if first != "hog" {
 					t.Errorf("%s goes first, after %v", first, after)
 				} else {
 					fmt.Printf("numalet, %s: the hog goes first, after %.1f s\n", name, after.Seconds())
