@@ -147,7 +147,10 @@ func TestHTTPBounds(t *testing.T) {
 	}
 	want := fmt.Sprintf("failure: Get %q: context deadline exceeded "+
 		"(Client.Timeout exceeded while awaiting headers)", s.URL+"/silent")
-	if got := ask(within(t, 50*time.Millisecond), "/silent"); got != want {
+	got := ask(within(t, 50*time.Millisecond), "/silent")
+	// On a busy machine the connection's deadline comes first, and net/http says so.
+	if cut := strings.Replace(want, "context deadline exceeded", "i/o timeout", 1); got != want &&
+		!strings.HasSuffix(got, cut[strings.Index(cut, "i/o timeout"):]) {
 		t.Errorf("silent: %q, want %q", got, want)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -164,7 +167,7 @@ func TestHTTPBounds(t *testing.T) {
 		hops++
 		http.Redirect(w, r, "/again", http.StatusFound)
 	})
-	got := ask(within(t, time.Minute), "/")
+	got = ask(within(t, time.Minute), "/")
 	if !strings.HasSuffix(got, "stopped after 10 redirects") ||
 		hops != maxRedirects {
 		t.Errorf("redirects without end: %q after %d", got, hops)
