@@ -56,6 +56,7 @@ var rights = map[string][]string{
 	"/placements":                                  {"proxy"},
 	"/plugins":                                     {"proxy"},
 	"/drivers":                                     {"proxy"},
+	"/csidrivers":                                  {"proxy"},
 	"/claims":                                      {"proxy"},
 	"/claims/forget":                               {"proxy"},
 	"/podresources":                                {"proxy"},
