@@ -46,7 +46,8 @@ var paths = map[string][]string{
 	"/run/a/b/c": {"proxy"}, "/exec/a/b/c": {"proxy"}, "/attach/a/b/c": {"proxy"},
 	"/portForward/a/b": {"proxy"}, "/containerLogs/a/b/c": {"proxy"},
 	"/debug/pprof/": {"proxy"}, "/debug/flags/v": {"proxy"},
-	"/placements": {"proxy"}, "/problems": {"proxy"}, "/plugins": {"proxy"}, "/drivers": {"proxy"}, "/csidrivers": {"proxy"}, "/events": {"proxy"}, "/free": {"proxy"},
+	"/placements": {"proxy"}, "/problems": {"proxy"}, "/plugins": {"proxy"}, "/drivers": {"proxy"},
+	"/csidrivers": {"proxy"}, "/events": {"proxy"}, "/free": {"proxy"},
 	"/debug/admission/a/b": {"proxy"}, "/debug/fit": {"proxy"}, "/debug/shortage": {"proxy"},
 	"/": {"proxy"}, "/metricsfoo": {"proxy"}, "/podsx": {"proxy"}, "//stats": {"proxy"},
 }
