@@ -114,7 +114,7 @@ run_cgo() {
         (cd test/gpuallocator && CGO_ENABLED=1 tests unit -tags netgo,osusergo .)
 }
 
-run_walks() { # the packages whose tests are shorter with -short
+run_walks() { # what is shorter with -short: beside the code, and with containerd
     # shellcheck disable=SC2046 # package paths have no spaces
     tests walks -run '^TestPlaygroundOfPlainBuild$' -count=1 ./test/containerd &&
         tests walks $(grep -rl --include='*_test.go' 'testing\.Short()' . | grep -v '^\./test/' |

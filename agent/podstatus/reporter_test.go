@@ -41,17 +41,22 @@ func TestNextAttempt(t *testing.T) {
 	}
 }
 
-// A pod that holds resource claims is not reported to have ended.
-func TestClaimsHoldTheEnd(t *testing.T) {
+// exited returns what a worker reports of a pod whose container has exited for good.
+func exited() (*Store, podworker.Report) {
 	p := named("u", "p")
 	p.Spec.RestartPolicy = v1.RestartPolicyNever
 	p.Spec.Containers = []v1.Container{{Name: "main"}}
 	s := New(Config{})
 	s.write(pod.StatusPending, p, "")
-	round := podworker.Report{Pod: p, Observed: cri.Pod{
+	return s, podworker.Report{Pod: p, Observed: cri.Pod{
 		Containers: []cri.Container{{Name: "main", ID: "c", State: cri.ContainerExited,
 			Exit: cri.Exit{Message: "bye"}}}},
-		Decision: podworker.Decision{State: podworker.TerminatedPod, Holds: true}}
+		Decision: podworker.Decision{State: podworker.TerminatedPod}}
+}
+
+// A pod that holds resource claims is not reported to have ended.
+func TestClaimsHoldTheEnd(t *testing.T) {
+	s, round := exited()
 	for _, holds := range []bool{true, false} {
 		round.Decision.Holds = holds
 		got, ok := Reporter{Statuses: s}.Report(round)
@@ -87,16 +92,8 @@ func TestEndedByTheNode(t *testing.T) {
 // The status of a pod that is to go says what keeps it; that of one that has ended and stays does not.
 func TestKeptFromTheEnd(t *testing.T) {
 	for _, removed := range []bool{true, false} {
-		p := named("u", "p")
-		p.Spec.RestartPolicy = v1.RestartPolicyNever
-		p.Spec.Containers = []v1.Container{{Name: "main"}}
-		s := New(Config{})
-		s.write(pod.StatusPending, p, "")
-		round := podworker.Report{Pod: p, Observed: cri.Pod{
-			Containers: []cri.Container{{Name: "main", ID: "c", State: cri.ContainerExited,
-				Exit: cri.Exit{Message: "bye"}}}},
-			Decision: podworker.Decision{State: podworker.TerminatedPod,
-				Problem: status.Reason{Reason: "FailedKillPod", Message: "the driver is away"}}}
+		s, round := exited()
+		round.Decision.Problem = status.Reason{Reason: "FailedKillPod", Message: "the driver is away"}
 		want := ""
 		if removed {
 			round.Stop, want = &podworker.Stop{Remove: true}, "the driver is away"

@@ -64,9 +64,11 @@ type key struct {
 }
 
 type failure struct {
-	why    status.Reason
-	retry  time.Time
-	object bool // it lacks an object of the API server
+	why   status.Reason
+	retry time.Time
+	// hastened: others know when it may succeed, as it lacks an object of the API server, or ends a pod
+	// and waits for a pause to be over.
+	hastened bool
 }
 
 // newMemory starts with the postStart hooks that an earlier run of the agent left pending.
@@ -209,10 +211,10 @@ func (m *memory) failed(a Action, err error, retry time.Time) {
 	}
 	if at := cri.PausedUntil(err); !at.IsZero() {
 		f.retry = await.Earlier(f.retry, at)
-		f.object = a.Kind == CleanUp || a.Kind == RemovePod // others say when the pause is over
+		f.hastened = a.Kind == CleanUp || a.Kind == RemovePod
 	}
-	if _, is := errors.AsType[*cri.ObjectError](err); is {
-		f.object = true
+	if _, lacks := errors.AsType[*cri.ObjectError](err); lacks {
+		f.hastened = true
 	}
 	m.failures[a.key()] = f
 	m.done = Action{}
@@ -223,7 +225,7 @@ func (m *memory) failed(a Action, err error, retry time.Time) {
 
 // retryObjects has actions tried again that failed for lack of an object.
 func (m *memory) retryObjects() {
-	m.retryAtOnce(func(f failure) bool { return f.object })
+	m.retryAtOnce(func(f failure) bool { return f.hastened })
 }
 
 // retryAtOnce has such actions tried again now. Their failures are reported until they succeed, so

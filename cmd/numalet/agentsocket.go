@@ -17,8 +17,9 @@ import (
 // agentSocket reaches what an agent answers only to an administrator: through the socket below the
 // agent's root directory, or through the API server of its cluster.
 type agentSocket struct {
-	root string
-	node nodeProxy
+	root   string
+	node   nodeProxy
+	server agentAddress // named: asked instead, for what its read-only port answers too
 }
 
 func (a *agentSocket) add(flags *pflag.FlagSet) {
@@ -29,7 +30,10 @@ func (a *agentSocket) add(flags *pflag.FlagSet) {
 
 // address returns the agent to ask.
 func (a *agentSocket) address() (*agentAddress, error) {
-	if a.node.name != "" {
+	switch {
+	case a.server.named():
+		return &a.server, nil
+	case a.node.name != "":
 		return &agentAddress{node: a.node}, nil
 	}
 	path, err := filepath.Abs(filepath.Join(a.root, devices.Socket))

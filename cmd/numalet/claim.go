@@ -24,7 +24,6 @@ func newClaimCommand() *cobra.Command {
 // newClaimListCommand returns "numalet claim list".
 func newClaimListCommand() *cobra.Command {
 	var at agentSocket
-	var server agentAddress
 	var format string
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -35,14 +34,7 @@ is to prepare or unprepare it, and why its last call failed.`,
 		Example: "  numalet claim list\n  numalet claim list --node node1 -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			address, err := &server, error(nil)
-			if server.url == nil {
-				address, err = at.address()
-			}
-			var rows []claims.Row
-			if err == nil {
-				err = address.get(cmd.Context(), &rows, "claims")
-			}
+			rows, err := at.claims(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -53,7 +45,7 @@ is to prepare or unprepare it, and why its last call failed.`,
 		},
 	}
 	choose(cmd.Flags(), &format, "output", "o", "how to print", "text", "json")
-	cmd.Flags().Var(&server, "server", "the agent's read-only port, if it has one")
+	cmd.Flags().Var(&at.server, "server", "the agent's read-only port, if it has one")
 	at.add(cmd.Flags())
 	return cmd
 }

@@ -10,12 +10,13 @@ import (
 // If there is nothing to list, the commands say so.
 func TestEmptyAnswers(t *testing.T) {
 	address := agentWith(t, map[string]string{"/plugins": "[]", "/drivers": "[]", "/csidrivers": "[]",
-		"/events": `{"kind": "EventList"}`})
+		"/claims": "[]", "/events": `{"kind": "EventList"}`})
 	for _, tt := range []struct {
 		args []string
 		want string
 	}{
 		{[]string{"plugin", "list"}, "No device plugin, no DRA driver and no CSI driver has registered.\n"},
+		{[]string{"claim", "list"}, "No pod of this node uses a resource claim.\n"},
 		{[]string{"events"}, "No events are remembered.\n"},
 	} {
 		if out, err := run(t, append(tt.args, "--server", address)...); err != nil || out != tt.want {

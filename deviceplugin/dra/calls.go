@@ -112,7 +112,7 @@ func (d *Drivers) callOn(ctx context.Context, in *instance, l *link, name string
 	flawed, err := do(klog.NewContext(ctx, log), l.client)
 	took, outcome := time.Since(began), errors.Join(err, flawed)
 	if err != nil && errors.Is(context.Cause(ctx), errLate) {
-		l.doubt(true)
+		l.doubt()
 	} else {
 		l.answered(d.cfg.Deadlines.Silence)
 	}

@@ -72,18 +72,17 @@ func (l *link) wait(silence time.Duration) {
 
 // answered notes that the other side is there.
 func (l *link) answered(silence time.Duration) {
-	l.wait(silence)
-	l.doubt(false)
-}
-
-// doubt notes whether the other side may be gone: then the link is looked at at once.
-func (l *link) doubt(is bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.suspect = is; is {
-		l.look = time.Now()
-		l.cut()
-	}
+	l.suspect, l.look = false, time.Now().Add(silence)
+}
+
+// doubt notes that the other side may be gone: the link is looked at at once.
+func (l *link) doubt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.suspect, l.look = true, time.Now()
+	l.cut()
 }
 
 // until returns a context that ends when the link is to be looked at, or earlier.

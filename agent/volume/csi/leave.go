@@ -49,9 +49,9 @@ func (p paths) useOf(u use) Use {
 	return out
 }
 
-// Leave has a volume unpublished that a pod uses, and ends a SetUp of it that has not succeeded. unmap is called first, for what was made of the
-// volume for the pod. Leave waits for the driver, at most as long as calls have; after an error the
-// pod still uses the volume.
+// Leave has a volume unpublished that a pod uses, and ends a SetUp of it that has not succeeded. unmap is
+// called first, for what was made of the volume for the pod. Leave waits for the driver, at most as long as
+// calls have; after an error the pod still uses the volume.
 func (m *Mounts) Leave(ctx context.Context, of Use, unmap func() error) error {
 	u := of.use
 	k, has := m.book.UsedBy(u.pod)[u]
