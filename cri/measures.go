@@ -98,6 +98,8 @@ func (r measuredRuntime) RunPodSandbox(ctx context.Context, config *runtimeapi.P
 			r.m.sandboxFailures.WithLabelValues(handler).Inc()
 		}
 	}()
+	ctx, cancel := outlasting(ctx, toStart)
+	defer cancel()
 	return r.RuntimeService.RunPodSandbox(ctx, config, handler)
 }
 
@@ -131,6 +133,8 @@ func (r measuredRuntime) CreateContainer(ctx context.Context, sandbox string,
 
 func (r measuredRuntime) StartContainer(ctx context.Context, id string) (err error) {
 	defer r.m.called(ctx, "start_container", time.Now(), &err)
+	ctx, cancel := outlasting(ctx, toStart)
+	defer cancel()
 	return r.RuntimeService.StartContainer(ctx, id)
 }
 

@@ -67,7 +67,7 @@ func (p *plan) startOnce(c *v1.Container) {
 	case len(records) == 0 && p.memory.attempts[c.Name] == 0:
 		p.start(c, pause{})
 	case len(records) > 0 && records[0].Unstarted():
-		p.removeUnstarted(c)
+		p.startAnew(c, records[0])
 	default: // it runs, or has
 	}
 }
@@ -154,7 +154,7 @@ func (p *plan) keep(c *v1.Container, init bool) {
 	}
 	switch record := records[0]; {
 	case record.Unstarted():
-		p.removeUnstarted(c)
+		p.startAnew(c, record)
 	case record.State == cri.ContainerRunning:
 		if succeeds || !p.awaitHook(c, record) {
 			p.keepRunning(c, record, init)
@@ -241,16 +241,17 @@ func (p *plan) start(c *v1.Container, after pause) {
 	}
 }
 
-// removeUnstarted removes what a crash before or during the start left, so that the same attempt can
-// be made again.
-func (p *plan) removeUnstarted(c *v1.Container) {
-	a := Action{Kind: RemoveContainers, Container: c.Name}
-	for _, record := range p.records[c.Name] {
-		if record.Unstarted() {
-			a.IDs = append(a.IDs, record.ID)
-		}
-	}
-	if f, failed := p.propose(a); failed {
+// startAnew removes a record that a crash before or during the start left, so that the same attempt can
+// be made again. If the runtime keeps it though its start has ended, as containerd may, the next attempt
+// is made.
+func (p *plan) startAnew(c *v1.Container, record cri.Container) {
+	f, failed := p.propose(Action{
+		Kind: RemoveContainers, Container: c.Name, IDs: []string{record.ID},
+	})
+	switch {
+	case failed && record.State == cri.ContainerExited:
+		p.start(c, pause{})
+	case failed:
 		p.d.waits(c.Name, f.why)
 	}
 }

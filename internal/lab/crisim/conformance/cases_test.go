@@ -392,28 +392,68 @@ func absentImage(t *testing.T, s *suite) {
 }
 
 // startGivenUp: a container of which nothing is known but that its start was given up counts as not
-// started.
+// started. It is removed and made anew, or it cannot be removed and the next attempt runs: containerd
+// keeps one whose task was being made, until it is started again itself.
 func startGivenUp(t *testing.T, s *suite) {
 	p := s.sandbox(t)
+	p.stuck = true
 	for after := time.Millisecond; after < 200*time.Millisecond; after *= 2 {
 		name := fmt.Sprint("c", after.Milliseconds())
 		id := p.create(name, s.opts.Forever)
-		ctx, goAway := context.WithCancel(t.Context())
-		timer := time.AfterFunc(after, goAway)
-		err := p.client.Runtime().StartContainer(ctx, id)
-		timer.Stop()
-		goAway()
-		if err == nil {
+		if p.startBriefly(id, after) == nil {
 			continue
 		}
-		for deadline := time.Now().Add(s.opts.Wait); ; time.Sleep(20 * time.Millisecond) {
-			c, has := p.read().Container(name)
-			if has && (c.State == cri.ContainerRunning || c.Unstarted()) {
-				break
+		again := p.containerConfig(name, s.opts.Forever)
+		var runs bool
+		if again.Metadata.Attempt, runs = p.afterStart(name); runs {
+			continue
+		}
+		id, err := p.client.Runtime().CreateContainer(t.Context(), p.id, again, p.config)
+		if err == nil {
+			err = p.client.Runtime().StartContainer(t.Context(), id)
+		}
+		if err != nil {
+			t.Errorf("given up after %v, then made anew: %v", after, err)
+		}
+	}
+}
+
+// startBriefly starts a container over a connection of its own, which it soon closes.
+func (p *pod) startBriefly(id string, after time.Duration) error {
+	p.t.Helper()
+	client, err := cri.Connect(p.t.Context(), cri.Config{RuntimeEndpoint: p.opts.Endpoint})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	timer := time.AfterFunc(after, func() { _ = client.Close() })
+	err = client.Runtime().StartContainer(p.t.Context(), id)
+	if timer.Stop() {
+		_ = client.Close()
+	}
+	return err
+}
+
+// afterStart returns the next attempt of a container whose start was given up, or that it runs. The
+// attempt is the same if the container could be removed.
+func (p *pod) afterStart(name string) (attempt uint32, runs bool) {
+	p.t.Helper()
+	for deadline := time.Now().Add(p.opts.Wait); ; time.Sleep(20 * time.Millisecond) {
+		c, has := p.read().Container(name)
+		if has && c.State == cri.ContainerRunning {
+			return 0, true
+		}
+		if has && c.Unstarted() {
+			err := p.client.Runtime().RemoveContainer(p.t.Context(), c.ID)
+			if err == nil {
+				return c.Attempt, false
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("after %v it is %+v", after, c)
+			if c.State == cri.ContainerExited {
+				p.t.Logf("%s is kept: %v", name, err)
+				return c.Attempt + 1, false
 			}
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatalf("%s is %+v", name, c)
 		}
 	}
 }

@@ -34,6 +34,7 @@ func TestContainerd(t *testing.T) {
 		cpus, fewer = "0-1", "1"
 	}
 	Run(t, client, Options{
+		Endpoint:    daemon.Endpoint(),
 		Image:       containerd.WorkImage,
 		Forever:     []string{"--exit=0", "--after=1h"},
 		Stubborn:    []string{"--ignore-term"},
@@ -49,7 +50,8 @@ func TestContainerd(t *testing.T) {
 }
 
 // removeCgroup removes the pods' parent cgroup, which the runtime creates and leaves behind, from
-// every mounted hierarchy. The test fails if anything is left in it.
+// every mounted hierarchy, with the cgroups of containers whose start was given up: containerd leaves
+// these, without processes. The test fails if anything else is left in it.
 func removeCgroup(t *testing.T, parent string) {
 	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
 		dirs, err := filepath.Glob(pattern + parent)
@@ -57,9 +59,21 @@ func removeCgroup(t *testing.T, parent string) {
 			t.Error(err)
 		}
 		for _, dir := range dirs {
-			if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			left, err := filepath.Glob(dir + "/*/cgroup.procs")
+			if err != nil {
 				t.Error(err)
 			}
+			for _, procs := range left {
+				remove(t, filepath.Dir(procs))
+			}
+			remove(t, dir)
 		}
+	}
+}
+
+// remove removes a cgroup that has no processes and no children.
+func remove(t *testing.T, dir string) {
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
 	}
 }

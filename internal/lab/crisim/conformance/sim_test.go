@@ -8,8 +8,9 @@ import (
 	"github.com/numalet/numalet/internal/lab/crisim/simtest"
 )
 
-func options() Options {
+func options(server *crisim.Server) Options {
 	return Options{
+		Endpoint: server.Endpoint(),
 		Image:    "sim.local/run",
 		Forever:  []string{"sleep", "infinity"},
 		Stubborn: []string{"sh", "-c", "trap '' TERM; sleep infinity"},
@@ -23,7 +24,7 @@ func options() Options {
 
 func TestSimulatedRuntime(t *testing.T) {
 	server := simtest.Start(t, crisim.Config{})
-	Run(t, simtest.Connect(t, server), options())
+	Run(t, simtest.Connect(t, server), options(server))
 	if left := server.State(); len(left.Sandboxes)+len(left.Containers) != 0 {
 		t.Errorf("left behind: %+v", left)
 	}
@@ -34,7 +35,7 @@ func TestWithoutEvents(t *testing.T) {
 	if err := server.SetEvents(crisim.EventsUnimplemented); err != nil {
 		t.Fatal(err)
 	}
-	opts := options()
+	opts := options(server)
 	opts.NoEvents = true
 	Run(t, simtest.Connect(t, server), opts)
 }
