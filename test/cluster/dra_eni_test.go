@@ -41,7 +41,7 @@ const interfacePod = `{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {
  resourceClaims: [{name: nic, resourceClaimTemplateName: nic}],
  containers: [{name: main, image: "` + containerdrig.ShellImage + `",
  command: [sh, -c, "while [ ! -e /end ]; do sleep 0.1; done"],
- resources: {limits: {cpu: 20m, memory: 32Mi}, claims: [{name: nic}]}}]}}`
+ resources: {limits: {memory: 32Mi}, claims: [{name: nic}]}}]}}`
 
 // TestInterfacesByClaim: the container runtime moves an interface into a pod that has a claim for it.
 // The interface stays with the pod when its container starts again, is taken from the others' claims,
