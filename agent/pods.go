@@ -66,7 +66,8 @@ type statusEnds struct {
 func newStatuses(n node, pubs publishers, e statusEnds) statusDomain {
 	events := mailbox.New[syncloop.Event]()
 	c := podstatus.Config{
-		Node: e.runtime, HostIPs: e.hostIPs, Recall: e.recall, Volumes: e.volumes.of(),
+		ProbeAnew: n.cfg.Enabled("ChangeContainerStatusOnKubeletRestart"),
+		Node:      e.runtime, HostIPs: e.hostIPs, Recall: e.recall, Volumes: e.volumes.of(),
 		Infeasible: resize.Policies{
 			StaticCPUs:   n.cfg.Kubelet.CPUManagerPolicy == "static",
 			StaticMemory: n.cfg.Kubelet.MemoryManagerPolicy == "Static",

@@ -14,7 +14,6 @@ import (
 	"github.com/numalet/numalet/agent/podsapi"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/podstatus/kept"
-	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/internal/mailbox"
 )
 
@@ -64,14 +63,9 @@ func newPublishers(ctx context.Context, n node) (p publishers, err error) {
 
 // recall returns what an earlier run reported of a pod, as far as the runtime agrees.
 func (p publishers) recall(n node, h host) func(*v1.Pod) v1.PodStatus {
-	anew := n.cfg.Enabled("ChangeContainerStatusOnKubeletRestart")
 	return func(pod *v1.Pod) v1.PodStatus {
 		observed, recorded := h.pleg.Get(pod.UID)
-		reported := p.before.RecallFor(pod, observed, recorded)
-		if anew {
-			return status.Unproven(pod, reported)
-		}
-		return reported
+		return p.before.RecallFor(pod, observed, recorded)
 	}
 }
 

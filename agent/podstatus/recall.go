@@ -15,7 +15,7 @@ func (s *Store) RecallAgain() (news []types.UID) {
 		if e.recalled || !podspec.IsStatic(e.Pod) {
 			continue
 		}
-		reported := s.cfg.Recall(e.Pod)
+		reported := s.proven(e.Pod, s.cfg.Recall(e.Pod))
 		if reported.Phase == "" {
 			continue
 		}
@@ -23,6 +23,14 @@ func (s *Store) RecallAgain() (news []types.UID) {
 		news = append(news, e.Pod.UID)
 	}
 	return news
+}
+
+// proven returns what counts of a status that was reported before the agent's start.
+func (s *Store) proven(pod *v1.Pod, reported v1.PodStatus) v1.PodStatus {
+	if s.cfg.ProbeAnew {
+		return status.Unproven(pod, reported)
+	}
+	return reported
 }
 
 // recall fills in what an earlier run reported where this run has found out nothing yet.

@@ -26,6 +26,8 @@ type Config struct {
 	// Recall returns the last status that an earlier run of the agent reported of a pod, unless the
 	// pod's object has it; nil, or the zero value: unknown.
 	Recall func(*v1.Pod) v1.PodStatus
+	// ProbeAnew leaves out of what was reported before the agent's start what probes had found.
+	ProbeAnew bool
 	// Devices returns the health of a pod's devices by container; nil: it is not reported.
 	Devices func(types.UID) map[string][]v1.ResourceStatus
 	// Volumes returns what is known of the health of a pod's volumes; nil: it is not reported.
@@ -143,6 +145,9 @@ func (s *Store) begin(f pod.Facts) {
 	}
 	e.recalled = again || e.status.Phase != ""
 	e.status = status.First(s.input(e))
+	if !again {
+		e.status = s.proven(e.Pod, e.status)
+	}
 	s.table.begin(e)
 }
 

@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -73,7 +74,7 @@ func (d csiDisks) setUp(ctx context.Context, t target,
 	}
 	r := csi.Request{Volume: of, Pod: t.pod}
 	d.cfg.CSI.Want(r)
-	return d.foreign(ctx, t, func() error {
+	err = d.foreign(ctx, t, func() error {
 		ctx := context.WithoutCancel(ctx)
 		return d.cfg.CSI.SetUp(ctx, r, func(target string, got csi.Result) error {
 			if t.read != nil {
@@ -85,6 +86,10 @@ func (d csiDisks) setUp(ctx context.Context, t target,
 			return then(target, got)
 		})
 	})
+	if call, has := d.cfg.CSI.Awaited(of.Key); has && err != nil && errors.Is(err, ctx.Err()) {
+		return fmt.Errorf("driver %s has not answered %s yet: %w", of.Driver, call.Method, ctx.Err())
+	}
+	return err
 }
 
 // isShareable reports whether a pod can have the volume while another one has it, and nothing of the

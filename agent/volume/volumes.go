@@ -264,7 +264,10 @@ func (v *Volumes) carryOut(ctx context.Context, steps []step, of func(place) tar
 	for _, at := range times {
 		again = await.Earlier(again, at)
 	}
-	return again, append(errs, ctx.Err())
+	if errors.Join(errs...) == nil {
+		errs = append(errs, ctx.Err()) // some steps may not have begun
+	}
+	return again, errs
 }
 
 // do carries out one step.

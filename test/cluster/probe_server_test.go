@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // sideAddress stands for the address of a node's probe server in pods of both nodes.
@@ -58,6 +59,8 @@ func (a *probeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch parts[1] {
 	case "fails":
 		w.WriteHeader(http.StatusServiceUnavailable)
+	case "late":
+		time.Sleep(1500 * time.Millisecond)
 	case "once-fails":
 		if first {
 			w.WriteHeader(http.StatusInternalServerError)

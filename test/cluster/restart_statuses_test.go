@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -103,6 +104,83 @@ func changes(ctx context.Context, events <-chan apiwatch.Event, told map[types.U
 			return out
 		case <-ctx.Done():
 			return out
+		}
+	}
+}
+
+// TestRestartsAskProbesAnew: with the gate ChangeContainerStatusOnKubeletRestart a restart of either agent
+// takes from containers what their probes had found until these have answered again. It takes nothing
+// from those without such probes.
+func TestRestartsAskProbesAnew(t *testing.T) {
+	port, _ := newProbeServers(t, 1)
+	probe := fmt.Sprintf("{httpGet: {host: 127.0.0.2, port: %d, path: /late/anew}, periodSeconds: 4, timeoutSeconds: 4}",
+		port)
+	pods := map[string]string{
+		"unasked": "",
+		"ready":   ", readinessProbe: " + probe,
+		"started": ", startupProbe: " + probe,
+		"both":    ", startupProbe: " + probe + ", readinessProbe: " + probe,
+		"lives":   ", livenessProbe: " + probe,
+	}
+	want := map[string]unproven{"unasked": {}, "ready": {ready: true}, "started": {true, true},
+		"both": {true, true}, "lives": {}}
+	for _, agent := range agents {
+		t.Run(agent, func(t *testing.T) {
+			s := newSideWith(t, agent, map[string]any{"featureGates": map[string]bool{
+				"ChangeContainerStatusOnKubeletRestart": true, "DefaultPodSysctls": true,
+			}})
+			for name, probes := range pods {
+				s.Apply(bound(s.Name, name, probes))
+			}
+			got := map[string]unproven{}
+			for name := range pods {
+				await(t, s.Cluster, s.Namespace, name, isReady)
+				got[name] = unproven{}
+			}
+			watch, err := s.Client.CoreV1().Pods(s.Namespace).Watch(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer watch.Stop()
+			if err := s.Node.Stop(); err != nil {
+				t.Error(err)
+			}
+			s.Node.Start()
+			harness.Eventually(t, "the watcher has seen all that is taken", func() error {
+				if err := see(watch.ResultChan(), got); err != nil {
+					t.Fatal(err)
+				}
+				if !maps.Equal(got, want) {
+					return fmt.Errorf("%+v, want %+v", got, want)
+				}
+				return nil
+			})
+			for name := range pods {
+				await(t, s.Cluster, s.Namespace, name, isReady)
+			}
+			if err := see(watch.ResultChan(), got); err != nil || !maps.Equal(got, want) {
+				t.Errorf("%v: what was taken is %+v, want %+v", err, got, want)
+			}
+		})
+	}
+}
+
+// unproven has what a pod's status had and lost.
+type unproven struct{ started, ready bool }
+
+// see notes what is taken from pods in the events that have come.
+func see(events <-chan apiwatch.Event, got map[string]unproven) error {
+	for {
+		select {
+		case e := <-events:
+			pod, is := e.Object.(*v1.Pod)
+			if !is {
+				return fmt.Errorf("the watch ended with %+v", e)
+			}
+			c, was := pod.Status.ContainerStatuses[0], got[pod.Name]
+			got[pod.Name] = unproven{was.started || !*c.Started, was.ready || !c.Ready && !runs(pod)}
+		default:
+			return nil
 		}
 	}
 }

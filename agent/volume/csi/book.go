@@ -26,7 +26,7 @@ type state struct {
 	only    bool // if so, by calls of this run of the agent whose outcome is not known
 	done    bool // it has, in this run of the agent
 	leaving bool // the pod gives it up
-	// since is when the pod began to want it, or to give it up, in this run of the agent.
+	// since is when the pod began to want it, in this run of the agent.
 	since time.Time
 }
 
@@ -119,11 +119,7 @@ func (b book) leave(k Key, u use) (clean bool) {
 			clean = true
 			return
 		}
-		since := time.Now()
-		if now.leaving {
-			since = now.since
-		}
-		e.Users[u] = state{known: now.known, leaving: true, since: since}
+		e.Users[u] = state{known: now.known, leaving: true}
 		if e.end != nil && e.trying == u {
 			e.end(errGone)
 		} else {

@@ -22,6 +22,15 @@ type peer struct {
 	conn *socket.Conn
 	gone bool // no call is to come, so the connection of a late one is not kept
 	said tally
+	// awaited has the calls that have no answer yet.
+	awaited map[*Awaited]bool
+}
+
+// Awaited is a call that the driver has not answered.
+type Awaited struct {
+	Method string // NodeStageVolume
+	Handle string // the volume's; empty: it is about none
+	Since  time.Time
 }
 
 // tally counts a driver's calls.
@@ -58,13 +67,15 @@ func (p *peer) enter(c caller) (*socket.Conn, error) {
 // count is an interceptor that counts a call.
 func (p *peer) count(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
 	call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	err := call(ctx, method, req, reply, conn, opts...)
+	method, at := path.Base(method), method
+	done := p.await(method, req)
+	err := call(ctx, at, req, reply, conn, opts...)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	delete(p.awaited, done)
 	if p.said.calls == nil {
 		p.said.calls = map[string]Count{}
 	}
-	method = path.Base(method)
 	n := p.said.calls[method]
 	n.All++
 	if err != nil {
@@ -73,6 +84,33 @@ func (p *peer) count(ctx context.Context, method string, req, reply any, conn *g
 	}
 	p.said.calls[method] = n
 	return err
+}
+
+// await notes a call that begins.
+func (p *peer) await(method string, req any) *Awaited {
+	one := &Awaited{Method: method, Since: time.Now()}
+	if of, is := req.(interface{ GetVolumeId() string }); is {
+		one.Handle = of.GetVolumeId()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.awaited == nil {
+		p.awaited = map[*Awaited]bool{}
+	}
+	p.awaited[one] = true
+	return one
+}
+
+// awaits returns the oldest call about a volume that has no answer.
+func (p *peer) awaits(handle string) (oldest Awaited, has bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for one := range p.awaited {
+		if one.Handle == handle && (!has || one.Since.Before(oldest.Since)) {
+			oldest, has = *one, true
+		}
+	}
+	return oldest, has
 }
 
 // tally returns the counts so far.

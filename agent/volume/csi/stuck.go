@@ -16,26 +16,51 @@ import (
 // longCall is how long a call may take before it is worth a word.
 const longCall = 10 * time.Second
 
-// Stuck says of each volume that a pod gives up why it still has it, and what can be done; pod "": of
-// volumes that no pod has and that cannot be unstaged.
+// Awaited returns the oldest call about a volume that its driver has not answered.
+func (m *Mounts) Awaited(k Key) (Awaited, bool) {
+	if d := m.cfg.Drivers.registered(k.Driver); d != nil {
+		return d.awaits(k.Handle)
+	}
+	return Awaited{}, false
+}
+
+// mute says that a driver has not answered a call for long; "": it has.
+func (m *Mounts) mute(k Key, now time.Time) string {
+	call, has := m.Awaited(k)
+	if !has || now.Sub(call.Since) < longCall {
+		return ""
+	}
+	return fmt.Sprintf("the driver has not answered %s since %s ago; look at its log", call.Method,
+		duration.HumanDuration(now.Sub(call.Since)))
+}
+
+// Stuck says of each volume that a pod waits for, or gives up, why that takes long, and what can be done;
+// pod "": of volumes that no pod has and that are not unstaged.
 func (m *Mounts) Stuck(pod types.UID) (out []string) {
 	type leaving struct {
 		use
 		Key
-		since  time.Time
 		failed failure
 	}
 	var all []leaving
 	now := time.Now()
 	m.book.Each(func(k Key, e *entry) {
-		if pod == "" && e.kept.times > 0 && len(e.Users) == 0 {
+		mute := m.mute(k, now)
+		if pod == "" && mute != "" && len(e.Users) == 0 {
+			out = append(out, fmt.Sprintf("volume %s of driver %s is not unstaged: %s", k.Handle, k.Driver, mute))
+		} else if pod == "" && e.kept.times > 0 && len(e.Users) == 0 {
 			path := slices.Min(slices.Collect(maps.Keys(e.places)))
 			out = append(out, fmt.Sprintf("volume %s of driver %s cannot be unstaged from %s %s", k.Handle,
 				k.Driver, path, e.kept.words(k.Driver, path, now)))
 		}
 		for u, is := range e.Users {
-			if u.pod == pod && is.leaving && is.known {
-				all = append(all, leaving{u, k, is.since, e.failed[leftPrefix+m.paths.target(u)]})
+			switch {
+			case u.pod != pod:
+			case !is.leaving && mute != "":
+				out = append(out, fmt.Sprintf("volume %s of driver %s, handle %s: %s", u.name, k.Driver,
+					k.Handle, mute))
+			case is.leaving && is.known:
+				all = append(all, leaving{u, k, e.failed[leftPrefix+m.paths.target(u)]})
 			}
 		}
 	})
@@ -43,12 +68,12 @@ func (m *Mounts) Stuck(pod types.UID) (out []string) {
 	for _, one := range all {
 		target := m.paths.target(one.use)
 		text := fmt.Sprintf("volume %s of driver %s, handle %s, ", one.name, one.Driver, one.Handle)
+		mute := m.mute(one.Key, now)
 		switch {
 		case one.failed.times > 0:
 			out = append(out, text+"cannot be unpublished "+one.failed.words(one.Driver, target, now))
-		case now.Sub(one.since) > longCall:
-			out = append(out, fmt.Sprintf("%sis being unpublished since %s ago: the driver has not answered",
-				text, duration.HumanDuration(now.Sub(one.since))))
+		case mute != "":
+			out = append(out, text+"is not unpublished: "+mute)
 		}
 	}
 	slices.Sort(out)

@@ -168,18 +168,19 @@ func TestLostAnswerTookEffect(t *testing.T) {
 
 func TestHang(t *testing.T) {
 	r := newRig(t, crisim.Config{})
-	r.must(r.order("/faults", crisim.Fault{Method: "RunPodSandbox", Hang: true}))
+	sandbox, _ := r.start(sandboxConfig("p"), containerConfig("c"))
+	create := func(ctx context.Context) error {
+		_, err := r.run.CreateContainer(ctx, sandbox, containerConfig("d"), sandboxConfig("p"))
+		return err
+	}
+	r.must(r.order("/faults", crisim.Fault{Method: "CreateContainer", Hang: true}))
 	short, cancel := context.WithTimeout(r.ctx, 20*time.Millisecond)
 	defer cancel()
-	_, err := r.run.RunPodSandbox(short, sandboxConfig("p"), "")
-	if status.Code(err) != codes.DeadlineExceeded || len(r.state().Sandboxes) != 0 {
-		t.Errorf("hung call: %v, sandboxes %+v", err, r.state().Sandboxes)
+	if err := create(short); status.Code(err) != codes.DeadlineExceeded || len(r.state().Containers) != 1 {
+		t.Errorf("hung call: %v, containers %+v", err, r.state().Containers)
 	}
 	done := make(chan error, 1)
-	go func() {
-		_, err := r.run.RunPodSandbox(r.ctx, sandboxConfig("p"), "")
-		done <- err
-	}()
+	go func() { done <- create(r.ctx) }()
 	r.must(r.control.Delete(r.ctx, "/faults"))
 	// The call succeeds whether the faults were cleared before or after it began.
 	r.must(<-done)
