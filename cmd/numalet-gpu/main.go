@@ -43,6 +43,7 @@ func main() {
 type options struct {
 	mock, mockOrders string
 	metrics          string
+	readEvery        time.Duration
 	printMachine     bool
 	claims           *dra.Flags
 	env              func(string) string
@@ -81,6 +82,8 @@ are ` + strings.Join(mock.Names(), ", ") + `.`,
 			mock.Orders())
 	f.StringVar(&o.metrics, "metrics-address", "",
 		"serve /metrics and /healthz on this address (none)")
+	f.DurationVar(&o.readEvery, "read-every", 10*time.Second,
+		"how often the GPUs are read, 100ms at least; what the driver tells by itself arrives at once")
 	f.BoolVar(&o.printMachine, "print-machine", false,
 		"with --mock: print the machine for --topology-from, and end")
 	return cmd
@@ -128,6 +131,9 @@ func offer(ctx context.Context, flags *gpu.Flags, o options, out io.Writer) erro
 	if err != nil {
 		return err
 	}
+	if o.readEvery < 100*time.Millisecond {
+		return fmt.Errorf("--read-every %v: want 100ms at least", o.readEvery)
+	}
 	driver, rig, err := o.driver(settings.CDI.Files)
 	if err != nil {
 		return err
@@ -145,7 +151,7 @@ func offer(ctx context.Context, flags *gpu.Flags, o options, out io.Writer) erro
 	}
 	registry := metrics.NewKubeRegistry()
 	plugin, err := o.plugin(gpu.Config{Driver: driver, Settings: settings, Dir: dir,
-		Registry: registry, Log: logger.Printf})
+		Registry: registry, Interval: o.readEvery, Log: logger.Printf})
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func (g *gpuNode) startDriver(args ...string) {
 	defer said.Close()
 	g.driver = exec.Command(g.binary, append([]string{"--dra", "--kubeconfig=" + g.Kubeconfig,
 		"--node-name=" + g.Node.Name, "--dra-root-dir=" + g.Root, "--cdi-dir=" + g.cdi,
-		"--mock-orders=" + g.orders}, args...)...)
+		"--mock-orders=" + g.orders, "--read-every=1s"}, args...)...)
 	g.driver.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	g.driver.Stdout, g.driver.Stderr = said, said
 	if err := g.driver.Start(); err != nil {
