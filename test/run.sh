@@ -247,35 +247,19 @@ if asked cluster; then
     beside cluster cluster
 fi
 
-# start_tier begins a tier, or says that it is left out. The second time it does nothing.
-declare -A started=()
-start_tier() { # NAME
-    if [ -z "${started[$1]:-}" ]; then
-        started[$1]=yes
-        if prepared "$1"; then
-            begin "$1"
-        else
-            leave_out "$1" "$lacking"
-        fi
-    fi
-}
-
-# sim mostly waits, so it goes on beside unit and then containerd, which compute.
-while_waiting() { # NAME
-    if [ ${#race[@]} = 0 ]; then
-        case $1 in
-        unit) asked sim && start_tier sim ;;
-        sim) asked unit && asked containerd && start_tier containerd ;;
-        esac
-    fi
-}
+if [ ${#race[@]} = 0 ]; then # sim mostly waits, so it goes on beside unit, which computes
+    asked unit && asked sim && begin sim
+fi
 
 for name in "${tiers[@]}"; do
-    start_tier "$name"
-    while_waiting "$name"
-    if [ -n "${group[$name]:-}" ]; then
-        end_tier "$name"
+    if [ -z "${group[$name]:-}" ]; then
+        if ! prepared "$name"; then
+            leave_out "$name" "$lacking"
+            continue
+        fi
+        begin "$name"
     fi
+    end_tier "$name"
 done
 
 scratch_leave $failed
