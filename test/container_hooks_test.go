@@ -84,7 +84,7 @@ func TestSidecarsEndInTurn(t *testing.T) {
 		"{preStop: {exec: {command: [sleep, \"%d\"]}}}}"
 	n.Pod("web", manifest("web", fmt.Sprintf("terminationGracePeriodSeconds: 60\n  "+
 		"initContainers: ["+sidecar+", "+sidecar+"]\n  "+
-		"containers: [{name: main, image: sim.local/app}]", "first", 5, "last", 0)))
+		"containers: [{name: main, image: sim.local/app}]", "first", 6, "last", 2)))
 	n.AwaitPhase("web-node", v1.PodRunning)
 	n.RemovePod("web")
 	n.AwaitGone("web-node")
