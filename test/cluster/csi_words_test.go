@@ -25,8 +25,8 @@ var rewriteWords = flag.Bool("rewrite", false, "write the golden files anew")
 // csiFailure is a call that fails or hangs until the driver is told otherwise, and where words of it are
 // awaited.
 type csiFailure struct {
-	method, way string
-	order       csidriver.Order
+	order csidriver.Order
+	way   string
 	// told is in what is read: "describe" (kubectl, of the pod), "explain" (numalet, of the pod), or
 	// "problems" (the agent's, of the node).
 	command, told string
@@ -44,12 +44,12 @@ func csiFailures() (out []csiFailure) {
 			"uncertain": {Code: codes.Unavailable, Message: "the array is away"},
 		} {
 			order.Method = one.method
-			out = append(out, csiFailure{one.method, way, order, one.command, one.told})
+			out = append(out, csiFailure{order, way, one.command, one.told})
 		}
 		if one.command == "describe" { // events come later
 			one.command = "explain"
 		}
-		out = append(out, csiFailure{one.method, "hangs", csidriver.Order{Method: one.method, Hang: true},
+		out = append(out, csiFailure{csidriver.Order{Method: one.method, Hang: true}, "hangs",
 			one.command, one.hangs})
 	}
 	return out
@@ -69,7 +69,7 @@ func TestCSIFailureWords(t *testing.T) {
 	stories := make([]*csiStory, len(failures))
 	for i, f := range failures {
 		s := &csiStory{Cluster: c, Node: n, csiCase: csiCase{name: strings.ToLower(strings.TrimSuffix(
-			strings.TrimPrefix(f.method, "Node"), "Volume")) + "-" + f.way,
+			strings.TrimPrefix(f.order.Method, "Node"), "Volume")) + "-" + f.way,
 			driver: csidriver.Config{NoAttach: true}}, events: map[string]bool{}}
 		stories[i] = s
 		s.furnish(t)
@@ -158,7 +158,7 @@ func TestCSIFailureWords(t *testing.T) {
 }
 
 // endsPod reports whether the failure is met when the pod ends.
-func endsPod(f csiFailure) bool { return strings.Contains(f.method, "NodeUn") }
+func endsPod(f csiFailure) bool { return strings.Contains(f.order.Method, "NodeUn") }
 
 // problemsOf returns what the agent says is wrong with the story's driver.
 func problemsOf(s *csiStory) (out string, err error) {

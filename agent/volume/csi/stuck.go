@@ -37,47 +37,51 @@ func (m *Mounts) mute(k Key, now time.Time) string {
 // Stuck says of each volume that a pod waits for, or gives up, why that takes long, and what can be done;
 // pod "": of volumes that no pod has and that are not unstaged.
 func (m *Mounts) Stuck(pod types.UID) (out []string) {
-	type leaving struct {
-		use
-		Key
-		failed failure
-	}
-	var all []leaving
 	now := time.Now()
 	m.book.Each(func(k Key, e *entry) {
-		mute := m.mute(k, now)
-		if pod == "" && mute != "" && len(e.Users) == 0 {
-			out = append(out, fmt.Sprintf("volume %s of driver %s is not unstaged: %s", k.Handle, k.Driver, mute))
-		} else if pod == "" && e.kept.times > 0 && len(e.Users) == 0 {
-			path := slices.Min(slices.Collect(maps.Keys(e.places)))
-			out = append(out, fmt.Sprintf("volume %s of driver %s cannot be unstaged from %s %s", k.Handle,
-				k.Driver, path, e.kept.words(k.Driver, path, now)))
+		if pod == "" && len(e.Users) == 0 {
+			out = append(out, m.unstaging(k, e, now))
 		}
 		for u, is := range e.Users {
-			switch {
-			case u.pod != pod:
-			case !is.leaving && mute != "":
-				out = append(out, fmt.Sprintf("volume %s of driver %s, handle %s: %s", u.name, k.Driver,
-					k.Handle, mute))
-			case is.leaving && is.known:
-				all = append(all, leaving{u, k, e.failed[leftPrefix+m.paths.target(u)]})
+			if u.pod == pod {
+				out = append(out, m.using(k, e, u, is, now))
 			}
 		}
 	})
-	slices.SortFunc(all, func(a, b leaving) int { return cmpUse(a.use, b.use) })
-	for _, one := range all {
-		target := m.paths.target(one.use)
-		text := fmt.Sprintf("volume %s of driver %s, handle %s, ", one.name, one.Driver, one.Handle)
-		mute := m.mute(one.Key, now)
-		switch {
-		case one.failed.times > 0:
-			out = append(out, text+"cannot be unpublished "+one.failed.words(one.Driver, target, now))
-		case mute != "":
-			out = append(out, text+"is not unpublished: "+mute)
-		}
-	}
+	out = slices.DeleteFunc(out, func(text string) bool { return text == "" })
 	slices.Sort(out)
 	return out
+}
+
+// unstaging says why a volume that no pod has is still staged; "": that is not known.
+func (m *Mounts) unstaging(k Key, e *entry, now time.Time) string {
+	text := fmt.Sprintf("volume %s of driver %s ", k.Handle, k.Driver)
+	if mute := m.mute(k, now); mute != "" {
+		return text + "is not unstaged: " + mute
+	}
+	if e.kept.times == 0 {
+		return ""
+	}
+	path := slices.Min(slices.Collect(maps.Keys(e.places)))
+	return text + "cannot be unstaged from " + path + " " + e.kept.words(k.Driver, path, now)
+}
+
+// using says why a pod waits for a volume, or still has it; "": that does not take long.
+func (m *Mounts) using(k Key, e *entry, u use, is state, now time.Time) string {
+	text := fmt.Sprintf("volume %s of driver %s, handle %s", u.name, k.Driver, k.Handle)
+	target := m.paths.target(u)
+	failed := e.failed[leftPrefix+target]
+	if is.leaving && is.known && failed.times > 0 {
+		return text + ", cannot be unpublished " + failed.words(k.Driver, target, now)
+	}
+	mute := m.mute(k, now)
+	switch {
+	case mute == "" || is.leaving && !is.known:
+		return ""
+	case is.leaving:
+		return text + ", is not unpublished: " + mute
+	}
+	return text + ": " + mute
 }
 
 // words say since when a call fails and why, and what can be done about the path that it is for.

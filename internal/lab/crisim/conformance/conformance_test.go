@@ -185,10 +185,8 @@ func (p *pod) remove(id string) {
 	if err := p.client.Runtime().StopPodSandbox(ctx, id); err != nil {
 		p.t.Errorf("stop sandbox: %v", err)
 	}
-	if err := p.client.Runtime().RemovePodSandbox(ctx, id); err != nil {
-		if !p.stuck {
-			p.t.Errorf("remove sandbox: %v", err)
-		}
+	if err := p.client.Runtime().RemovePodSandbox(ctx, id); err != nil && !p.stuck {
+		p.t.Errorf("remove sandbox: %v", err)
 	}
 }
 
