@@ -24,27 +24,17 @@ func (m *Mounts) Awaited(k Key) (Awaited, bool) {
 	return Awaited{}, false
 }
 
-// mute says that a driver has not answered a call for long; "": it has.
-func (m *Mounts) mute(k Key, now time.Time) string {
-	call, has := m.Awaited(k)
-	if !has || now.Sub(call.Since) < longCall {
-		return ""
-	}
-	return fmt.Sprintf("the driver has not answered %s since %s ago; look at its log", call.Method,
-		duration.HumanDuration(now.Sub(call.Since)))
-}
-
 // Stuck says of each volume that a pod waits for, or gives up, why that takes long, and what can be done;
 // pod "": of volumes that no pod has and that are not unstaged.
 func (m *Mounts) Stuck(pod types.UID) (out []string) {
-	now := time.Now()
+	l := look{m, time.Now()}
 	m.book.Each(func(k Key, e *entry) {
 		if pod == "" && len(e.Users) == 0 {
-			out = append(out, m.unstaging(k, e, now))
+			out = append(out, l.unstaging(k, e))
 		}
 		for u, is := range e.Users {
 			if u.pod == pod {
-				out = append(out, m.using(k, e, u, is, now))
+				out = append(out, l.using(k, e, u, is))
 			}
 		}
 	})
@@ -53,28 +43,44 @@ func (m *Mounts) Stuck(pod types.UID) (out []string) {
 	return out
 }
 
+// look is one look at what takes long.
+type look struct {
+	at  *Mounts
+	now time.Time
+}
+
+// mute says that a driver has not answered a call for long; "": it has.
+func (l look) mute(k Key) string {
+	call, has := l.at.Awaited(k)
+	if !has || l.now.Sub(call.Since) < longCall {
+		return ""
+	}
+	return fmt.Sprintf("the driver has not answered %s since %s ago; look at its log", call.Method,
+		duration.HumanDuration(l.now.Sub(call.Since)))
+}
+
 // unstaging says why a volume that no pod has is still staged; "": that is not known.
-func (m *Mounts) unstaging(k Key, e *entry, now time.Time) string {
+func (l look) unstaging(k Key, e *entry) string {
 	text := fmt.Sprintf("volume %s of driver %s ", k.Handle, k.Driver)
-	if mute := m.mute(k, now); mute != "" {
+	if mute := l.mute(k); mute != "" {
 		return text + "is not unstaged: " + mute
 	}
 	if e.kept.times == 0 {
 		return ""
 	}
 	path := slices.Min(slices.Collect(maps.Keys(e.places)))
-	return text + "cannot be unstaged from " + path + " " + e.kept.words(k.Driver, path, now)
+	return text + "cannot be unstaged from " + path + " " + e.kept.words(k.Driver, path, l.now)
 }
 
 // using says why a pod waits for a volume, or still has it; "": that does not take long.
-func (m *Mounts) using(k Key, e *entry, u use, is state, now time.Time) string {
+func (l look) using(k Key, e *entry, u use, is state) string {
 	text := fmt.Sprintf("volume %s of driver %s, handle %s", u.name, k.Driver, k.Handle)
-	target := m.paths.target(u)
+	target := l.at.paths.target(u)
 	failed := e.failed[leftPrefix+target]
 	if is.leaving && is.known && failed.times > 0 {
-		return text + ", cannot be unpublished " + failed.words(k.Driver, target, now)
+		return text + ", cannot be unpublished " + failed.words(k.Driver, target, l.now)
 	}
-	mute := m.mute(k, now)
+	mute := l.mute(k)
 	switch {
 	case mute == "" || is.leaving && !is.known:
 		return ""
