@@ -12,6 +12,7 @@ import (
 
 	"github.com/numalet/numalet/agent/eviction"
 	"github.com/numalet/numalet/agent/explain"
+	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/terminal"
 	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/internal/oneline"
@@ -28,7 +29,7 @@ func newExplainCommand() *cobra.Command {
 	f := explainFlags{server: thisHost()}
 	cmd := &cobra.Command{
 		Use:   "explain [[NAMESPACE/]POD]",
-		Short: "Say why a pod was admitted, waits or was rejected, or what the node is short of",
+		Short: "Say why a pod was admitted, waits or was rejected, or what is wrong with the node",
 		Long: `Ask a running agent about its last decision on a pod: what the pod asks for, what
 was free on each NUMA node, where each resource could have been had, what is in
 the way and what would fit; of containers that end, how, and the last lines of
@@ -36,7 +37,8 @@ their logs if this host has them. The pod of a manifest file has the node's name
 its name: app-NODE.
 
 Without a pod, or with the name of the node: what the node is short of, since when,
-what was removed or evicted for that, and which pod is next and why.`,
+what was removed or evicted for that, which pod is next and why; and what manifests,
+plugins, drivers and volumes need somebody to look at.`,
 		Example: "  numalet explain app-node1\n  numalet explain team-a/app-node1 -o json\n" +
 			"  numalet explain --node node1 --kubeconfig ~/.kube/config",
 		Args: atMostOnePod,
@@ -73,21 +75,48 @@ what was removed or evicted for that, and which pod is next and why.`,
 	return cmd
 }
 
-// explainNode says what the node is short of. If only is not empty it must be the node's name.
+// nodeExplanation is what a node is short of, and what is at /problems.
+type nodeExplanation struct {
+	eviction.Explanation
+	Problems []source.Problem `json:"problems,omitempty"`
+}
+
+// explainNode says what is wrong with the node. If only is not empty it must be the node's name.
 func (f *explainFlags) explainNode(cmd *cobra.Command, only string) error {
-	var e eviction.Explanation
-	if err := f.server.get(cmd.Context(), &e, "debug", "shortage"); err != nil {
+	var e nodeExplanation
+	if err := f.server.get(cmd.Context(), &e.Explanation, "debug", "shortage"); err != nil {
+		return err
+	}
+	if only != "" && only != e.Node {
+		return fmt.Errorf("the agent's node is %s", e.Node)
+	}
+	if err := f.server.get(cmd.Context(), &e.Problems, "problems"); err != nil {
 		return err
 	}
 	out := cmd.OutOrStdout()
-	switch {
-	case only != "" && only != e.Node:
-		return fmt.Errorf("the agent's node is %s", e.Node)
-	case f.format == "json":
+	if f.format == "json" {
 		return writeJSON(out, e)
 	}
-	_, err := io.WriteString(out, terminal.Wrap(e.Text(), width(out)))
+	_, err := io.WriteString(out, terminal.Wrap(e.Text()+problemsText(e.Problems), width(out)))
 	return err
+}
+
+// listedProblems is how many problems of a node are printed.
+const listedProblems = 20
+
+func problemsText(all []source.Problem) string {
+	if len(all) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\nProblems\n")
+	for _, p := range all[:min(len(all), listedProblems)] {
+		fmt.Fprintf(&b, "  %s %s: %s: %s\n", p.Source, p.Name, p.Reason, p.Message)
+	}
+	if more := len(all) - listedProblems; more > 0 {
+		fmt.Fprintf(&b, "  and %d more, at /problems of the read-only port\n", more)
+	}
+	return b.String()
 }
 
 const (

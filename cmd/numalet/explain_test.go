@@ -42,24 +42,28 @@ func TestExplainShowsLogs(t *testing.T) {
 	}
 }
 
-// TestExplainNode: without a pod, or with the node's name, it says what the node is short of.
+// TestExplainNode: without a pod, or with the node's name, it says what the node is short of, and its
+// problems.
 func TestExplainNode(t *testing.T) {
 	address := agentWith(t, map[string]string{"/debug/shortage": `{
 		"node": "n1", "at": "2026-01-01T00:00:09Z", "levels": [{"signal": "memory.available",
 		"available": "85Mi", "threshold": "100Mi", "since": "2026-01-01T00:00:00Z"}],
 		"of": "memory.available", "next": [{"pod": "shop/web", "why": "uses 300Mi"}],
-		"driverCPUs": "8-15"}`})
+		"driverCPUs": "8-15"}`, "/problems": `[{"Source": "csi", "Name": "volume", "Reason": "FailedUnMount",
+		"Message": "volume 7 cannot be unstaged"}` + strings.Repeat(`, {"Source": "file"}`, 30) + `]`})
 	for _, args := range [][]string{{}, {"n1"}} {
 		out, err := run(t, append([]string{"explain", "--server", address}, args...)...)
 		for _, want := range []string{"Node n1 is short: memory.available\n", "met for 9s",
-			"  1. shop/web: uses 300Mi", "Drivers of resource claims hand out CPUs 8-15 (--dra-cpus)"} {
+			"  1. shop/web: uses 300Mi", "Drivers of resource claims hand out CPUs 8-15 (--dra-cpus)",
+			"Problems\n  csi volume: FailedUnMount: volume 7 cannot be unstaged\n",
+			"and 11 more, at /problems"} {
 			if err != nil || !strings.Contains(out, want) {
 				t.Errorf("%q: %v: no %q in\n%s", args, err, want, out)
 			}
 		}
 	}
 	if out, err := run(t, "explain", "--server", address, "-o", "json"); err != nil ||
-		!strings.Contains(out, `"available": "85Mi"`) {
+		!strings.Contains(out, `"available": "85Mi"`) || !strings.Contains(out, "volume 7 cannot") {
 		t.Errorf("as JSON: %v\n%s", err, out)
 	}
 	if out, err := run(t, "explain", "--server", address, "web"); err == nil || strings.Contains(out, "n1") {
