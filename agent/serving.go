@@ -144,7 +144,7 @@ func (s serving) openRoutes() []server.Route {
 		claims.ListRoute(s.contents.claims.Manager, s.devices.failures.Outlooks),
 		n.events.Route(),
 		fit.FreeRoute(p.queue),
-		explain.Route(p.queue, n.name, p.statuses.Knows, remarks(n, s.devices, s.contents.mounts, p)), s.shortageRoute(),
+		explain.Route(p.queue, n.name, p.statuses.Knows, s.remarks), s.shortageRoute(),
 		fit.Route(p.queue, s.devices.Plugins, s.contents.claims.placer(n), n.cfg.RefuseUnknownFields,
 			n.cfg.Enabled),
 	}
@@ -166,22 +166,24 @@ func (a *Agent) Placements() []placement.Row {
 	})
 }
 
-// remarks says what went wrong with the pods of a name, with their device plugins, and with records of
-// their volumes.
-func remarks(n node, d deviceDomain, m mountDomain, p podDomain) func(string, string) explain.Remarks {
-	return func(namespace, name string) (all explain.Remarks) {
-		for _, pod := range p.statuses.AllNamed(namespace, name) {
-			one := explain.Amiss(pod, d.Peers(), n.cfg.Kubelet.PodLogsDir, time.Now(),
-				func() []string {
-					return health.Amiss(pod, n.store.State().Pods[pod.UID],
-						health.Sources{Inventory: d.Inventory(), Drivers: d.drivers.health}, d.failures.Outlooks())
-				})
-			all.Plugins = append(all.Plugins, one.Plugins...)
-			all.Since, all.Logs = append(all.Since, one.Since...), append(all.Logs, one.Logs...)
-			all.Since = append(append(all.Since, m.Amiss(pod.UID)...), m.Stuck(pod.UID)...)
+// remarks says what went wrong with the pods of a name, with their device plugins, with their volumes and
+// the records of those, and which claims keep them.
+func (s serving) remarks(namespace, name string) (all explain.Remarks) {
+	n, d, m, c := s.node, s.devices, s.contents.mounts, s.contents.claims
+	for _, pod := range s.pods.statuses.AllNamed(namespace, name) {
+		one := explain.Amiss(pod, d.Peers(), n.cfg.Kubelet.PodLogsDir, time.Now(),
+			func() []string {
+				return health.Amiss(pod, n.store.State().Pods[pod.UID],
+					health.Sources{Inventory: d.Inventory(), Drivers: d.drivers.health}, d.failures.Outlooks())
+			})
+		all.Plugins = append(all.Plugins, one.Plugins...)
+		all.Since, all.Logs = append(all.Since, one.Since...), append(all.Logs, one.Logs...)
+		all.Since = slices.Concat(all.Since, m.Amiss(pod.UID), m.Stuck(pod.UID))
+		if c.Manager != nil {
+			all.Since = append(all.Since, claims.Stuck(c.List(), pod.UID, time.Now())...)
 		}
-		return all
 	}
+	return all
 }
 
 // newPodResources tells monitoring agents who holds what.

@@ -114,15 +114,15 @@ run_cgo() {
         (cd test/gpuallocator && CGO_ENABLED=1 tests unit -tags netgo,osusergo .)
 }
 
-run_walks() { # what is shorter with -short: beside the code, and with containerd
+run_walks() { # what is shorter with -short: in test, with containerd, and beside the code
     # shellcheck disable=SC2046 # package paths have no spaces
-    tests walks -run '^TestPlaygroundOfPlainBuild$' -count=1 ./test/containerd &&
+    tests walks -run '^(TestPlaygroundOfPlainBuild|TestEveryPolicyChange)$' -count=1 ./test ./test/containerd &&
         tests walks $(grep -rl --include='*_test.go' 'testing\.Short()' . | grep -v '^\./test/' |
         xargs -n 1 dirname | sort -u)
 }
 
 run_sim() { # these tests mostly wait
-    tests sim -count=1 -parallel $parallel ./test/ ./test/harness/...
+    tests sim -count=1 -short -parallel $parallel ./test/ ./test/harness/...
 }
 
 run_containerd() { # one package at a time: a runtime that is starved starts pods in another order

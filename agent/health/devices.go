@@ -165,7 +165,8 @@ func changeOf(key changeKey, devices []failure.Device, from Sources) healthChang
 	return c
 }
 
-// Amiss describes the unhealthy devices that a pod holds, with what is known of failures.
+// Amiss describes the unhealthy devices of a pod's containers that have not ended, with what is known of
+// failures.
 func Amiss(pod *v1.Pod, has allocation.Pod, from Sources, known map[failure.Device]failure.Outlook) (
 	out []string) {
 	now := healthOf([]holding{{pod, has}}, from)
@@ -176,7 +177,11 @@ func Amiss(pod *v1.Pod, has allocation.Pod, from Sources, known map[failure.Devi
 			says[changeKey{d.Pod, d.Container, d.Resource, d.Driver, health}] = o.String(time.Now())
 		}
 	}
+	containers := status.ByContainer(&pod.Status)
 	for _, c := range healthChanges(well, now, from, failure.Rules{}) {
+		if is := containers[c.container]; is != nil && is.State.Terminated != nil {
+			continue
+		}
 		_, _, message := c.event()
 		if more := says[c.changeKey]; more != "" {
 			message += "; " + more

@@ -177,4 +177,9 @@ func TestWhyHealthIsUnknown(t *testing.T) {
 			t.Errorf("%+v: %q, want %q", c.r, got, want)
 		}
 	}
+	ended := &v1.Pod{Status: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "main",
+		State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}}}}
+	if got := Amiss(ended, pod, Sources{}, nil); got != nil {
+		t.Errorf("of a container that has ended it says %q", got)
+	}
 }

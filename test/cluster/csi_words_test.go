@@ -2,25 +2,17 @@ package cluster_test
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/internal/lab/csidriver"
 	"github.com/numalet/numalet/test/cluster/rig"
-	"github.com/numalet/numalet/test/harness"
 )
-
-var rewriteWords = flag.Bool("rewrite", false, "write the golden files anew")
 
 // csiFailure is a call that fails or hangs until the driver is told otherwise, and where words of it are
 // awaited.
@@ -97,7 +89,7 @@ func TestCSIFailureWords(t *testing.T) {
 			return problemsOf(s)
 		}
 	}
-	said := map[string]string{}
+	said := spoken{}
 	for i, f := range failures {
 		s := stories[i]
 		s.await(t, s.name+" is told of", func() error {
@@ -116,7 +108,7 @@ func TestCSIFailureWords(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			said[s.name] += "$ " + command + "\n" + plain(s, text)
+			said.add(s.name, command, text, s.nameless)
 		}
 	}
 	for i, f := range failures {
@@ -135,21 +127,7 @@ func TestCSIFailureWords(t *testing.T) {
 		}
 		stories[i].ended(t, "none")
 	}
-	for name, text := range said {
-		golden := filepath.Join("testdata", "csi-words", name+".txt")
-		if *rewriteWords {
-			if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), text); diff != "" {
-			t.Errorf("%s (go test -rewrite writes it; -want +got):\n%s", golden, diff)
-		}
-	}
+	said.compare(t, "csi-words")
 	for _, s := range stories {
 		if text, err := problemsOf(s); err != nil || text != "" {
 			t.Errorf("%v: the agent still says %s", err, text)
@@ -176,37 +154,4 @@ func problemsOf(s *csiStory) (out string, err error) {
 		}
 	}
 	return out, nil
-}
-
-// explained returns what "numalet explain" prints about a pod, with whole lines.
-func explained(kubeconfig, node, pod string) (string, error) {
-	binary, err := harness.Binary()
-	if err != nil {
-		return "", err
-	}
-	out, err := exec.Command(binary, "explain", pod, "--node="+node, "--kubeconfig="+kubeconfig).CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("explain %s: %w: %s", pod, err, out)
-	}
-	return regexp.MustCompile(`\n {4}`).ReplaceAllString(string(out), " "), err
-}
-
-// plain returns a text without what differs from run to run. Who pulls the image is chance.
-func plain(s *csiStory, text string) string {
-	s.text.Reset()
-	for line := range strings.Lines(text) {
-		if !strings.Contains(line, " Pull") {
-			s.line(strings.TrimRight(line, " \n"))
-		}
-	}
-	text = s.text.String()
-	for _, r := range []struct{ like, to string }{
-		{` \(x\d+ over [^)]*\)`, ""}, {`; it is tried again in \w+`, ""},
-		{`\b(\d+(h|m|s|ms))+\b`, "T"}, {`\b\d+ times`, "N times"},
-		{`\b127\.\d+\.\d+\.\d+|\b10\.\d+\.\d+\.\d+`, "IP"}, {` {2,}`, "  "},
-		{`\w{3}, \d\d \w{3} \d{4} [\d:]+ [+-]\d{4}`, "TIME"},
-	} {
-		text = regexp.MustCompile(r.like).ReplaceAllString(text, r.to)
-	}
-	return text
 }
