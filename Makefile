@@ -51,7 +51,7 @@ unit: ## only the tests beside the code
 sim: ## only the built binary on the simulated runtime
 	@test/run.sh sim
 
-walks: ## only the tests beside the code that are shorter in unit, in full
+walks: ## only the tests that are shorter in unit and sim, in full
 	@test/run.sh walks
 
 containerd: ## only the built binary on a real containerd (root)
