@@ -3,9 +3,7 @@ package explain
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -19,13 +17,12 @@ import (
 	"github.com/numalet/numalet/agent/terminal"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/internal/goldentest"
 	"github.com/numalet/numalet/internal/podtest"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 	"github.com/numalet/numalet/topology/podspec"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
 type situation struct {
 	policy  topology.Policy
@@ -227,19 +224,7 @@ func TestGolden(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, record := s.explain(t)
 			got := terminal.Wrap(record.Text(), 100) + "\nshort: " + record.Short() + "\n"
-			golden := filepath.Join("testdata", name+".txt")
-			if *rewrite {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != string(want) {
-				t.Errorf("differs from %s (go test -rewrite writes it):\n%s", golden, got)
-			}
+			goldentest.Compare(t, filepath.Join("testdata", name+".txt"), got)
 		})
 	}
 }

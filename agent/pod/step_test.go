@@ -2,17 +2,14 @@ package pod
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
-	"os"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
 
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+	"github.com/numalet/numalet/internal/goldentest"
+)
 
 // TestTransitions shows what follows from each event in each state.
 func TestTransitions(t *testing.T) {
@@ -71,19 +68,7 @@ func TestTransitions(t *testing.T) {
 			}
 		}
 	}
-	const golden = "testdata/transitions.txt"
-	if *rewrite {
-		if err := os.WriteFile(golden, out.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), out.String()); diff != "" {
-		t.Errorf("-want +got; -rewrite takes what was got:\n%s", diff)
-	}
+	goldentest.Compare(t, "testdata/transitions.txt", out.String())
 }
 
 // note adds a word for what is true.

@@ -1,9 +1,7 @@
 package cluster_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -11,12 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/numalet/numalet/internal/goldentest"
 	"github.com/numalet/numalet/test/harness"
 )
-
-var rewriteWords = flag.Bool("rewrite", false, "write the golden files anew")
 
 // spoken is what an operator reads of failures, by the failure's name.
 type spoken map[string]string
@@ -58,19 +53,7 @@ func (w spoken) add(name, command, text string, nameless func(string) string) {
 func (w spoken) compare(t *testing.T, folder string) {
 	t.Helper()
 	for name, text := range w {
-		golden := filepath.Join("testdata", folder, name+".txt")
-		if *rewriteWords {
-			if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), text); diff != "" {
-			t.Errorf("%s (go test -rewrite writes it; -want +got):\n%s", golden, diff)
-		}
+		goldentest.Compare(t, filepath.Join("testdata", folder, name+".txt"), text)
 	}
 }
 

@@ -1,8 +1,6 @@
 package discover
 
 import (
-	"flag"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,10 +8,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/numalet/numalet/internal/goldentest"
 	"github.com/numalet/numalet/topology"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
 func TestTextGolden(t *testing.T) {
 	for _, name := range []string{
@@ -28,19 +25,7 @@ func TestTextGolden(t *testing.T) {
 			if err := WriteText(&b, m, false); err != nil {
 				t.Fatal(err)
 			}
-			golden := filepath.Join("testdata", name+".txt")
-			if *rewrite {
-				if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if b.String() != string(want) {
-				t.Errorf("differs from %s (go test -rewrite writes it):\n%s", golden, b.String())
-			}
+			goldentest.Compare(t, filepath.Join("testdata", name+".txt"), b.String())
 		})
 	}
 }

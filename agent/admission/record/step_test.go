@@ -2,9 +2,7 @@ package record
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -15,10 +13,9 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
+	"github.com/numalet/numalet/internal/goldentest"
 	"github.com/numalet/numalet/internal/podtest"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
 var began = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -210,19 +207,7 @@ func TestStep(t *testing.T) {
 			tell(func() Record { return r }, decisions())
 		}
 	}
-	golden := filepath.Join("testdata", "step.txt")
-	if *rewrite {
-		if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := b.String(); got != string(want) {
-		t.Errorf("differs from %s (go test -rewrite writes it):\n%s", golden, got)
-	}
+	goldentest.Compare(t, filepath.Join("testdata", "step.txt"), b.String())
 }
 
 // A pod whose controller's pods were rejected lately is held back, and no longer than it was to be

@@ -2,10 +2,8 @@ package dra
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,9 +18,8 @@ import (
 	"github.com/numalet/numalet/deviceplugin/dradriver"
 	"github.com/numalet/numalet/deviceplugin/gpu"
 	"github.com/numalet/numalet/deviceplugin/gpu/mock"
+	"github.com/numalet/numalet/internal/goldentest"
 )
-
-var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
 // stateOf returns the state of a simulated machine after orders.
 func stateOf(t testing.TB, r *mock.Rig, orders ...string) gpu.State {
@@ -159,16 +156,7 @@ func TestSlices(t *testing.T) {
 				test.change(&o)
 			}
 			got := story(inventoryOf(stateOf(t, rigOf(t, test.machine), test.orders...), o, time.Time{}))
-			file := filepath.Join("testdata", name+".txt")
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil || string(want) != got {
-				t.Errorf("%v; it differs from %s (-rewrite):\n%s", err, file, got)
-			}
+			goldentest.Compare(t, filepath.Join("testdata", name+".txt"), got)
 		})
 	}
 }

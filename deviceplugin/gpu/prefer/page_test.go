@@ -1,7 +1,6 @@
 package prefer_test
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -9,9 +8,8 @@ import (
 	"testing"
 
 	"github.com/numalet/numalet/deviceplugin/gpu/mock"
+	"github.com/numalet/numalet/internal/goldentest"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the table of docs/gpu-plugin.md")
 
 // The page has the current choices.
 func TestPageHasTheChoices(t *testing.T) {
@@ -25,16 +23,7 @@ func TestPageHasTheChoices(t *testing.T) {
 	if !found {
 		t.Fatalf("%s has no %s", file, end)
 	}
-	want := before + begin + choices(t) + end + after
-	if want == string(page) {
-		return
-	}
-	if !*rewrite {
-		t.Fatalf("the table is another now: run this test with -rewrite\n%s", choices(t))
-	}
-	if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	goldentest.Compare(t, file, before+begin+choices(t)+end+after)
 }
 
 func choices(t *testing.T) string {

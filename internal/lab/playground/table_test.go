@@ -1,9 +1,7 @@
 package playground
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,9 +12,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/internal/goldentest"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
 func exampleRows() []placement.Row {
 	row := func(pod, container string, phase v1.PodPhase) placement.Row {
@@ -63,19 +60,7 @@ func TestTableGolden(t *testing.T) {
 	for _, width := range []int{0, 100, 80, 60} {
 		got := ansi.Strip(strings.Join(append([]string{Table(exampleRows(), width)},
 			faint(Notes(exampleRows()), width)...), "\n")) + "\n"
-		file := filepath.Join("testdata", fmt.Sprintf("table-%d.txt", width))
-		if *rewrite {
-			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got != string(want) {
-			t.Errorf("table at width %d:\n%s\nwant (-rewrite to accept):\n%s", width, got, want)
-		}
+		goldentest.Compare(t, filepath.Join("testdata", fmt.Sprintf("table-%d.txt", width)), got)
 	}
 }
 

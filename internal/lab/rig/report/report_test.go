@@ -3,19 +3,16 @@ package report
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
-	"os"
 	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/numalet/numalet/internal/goldentest"
 	"github.com/numalet/numalet/internal/lab/rig"
 	"github.com/numalet/numalet/topology/discover"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
 // sample is a small comparison.
 func sample(t *testing.T, wait time.Duration) rig.Report {
@@ -74,19 +71,7 @@ func TestText(t *testing.T) {
 		if err := WriteText(&got, r); err != nil {
 			t.Fatal(err)
 		}
-		golden := "testdata/" + name + ".txt"
-		if *rewrite {
-			if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got.String() != string(want) {
-			t.Errorf("differs from %s (go test -rewrite writes it):\n%s", golden, got.String())
-		}
+		goldentest.Compare(t, "testdata/"+name+".txt", got.String())
 		for line := range strings.Lines(got.String()) {
 			if len(line) > 101 {
 				t.Errorf("wider than 100 columns: %s", line)
