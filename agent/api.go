@@ -54,7 +54,7 @@ func (s serving) nodeAPI(ctx context.Context) ([]server.Listener, []part, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	source, err := servingCertificate(n, s.host)
+	source, err := servingCertificate(ctx, n, s.host)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -101,7 +101,7 @@ type certificate interface {
 
 // servingCertificate comes from the configured files, is signed by the API server if that is
 // wanted, or is our own.
-func servingCertificate(n node, h host) (certificate, error) {
+func servingCertificate(ctx context.Context, n node, h host) (certificate, error) {
 	k := &n.cfg.Kubelet
 	switch {
 	case k.TLSCertFile != "" && k.TLSPrivateKeyFile != "":
@@ -117,7 +117,9 @@ func servingCertificate(n node, h host) (certificate, error) {
 		for _, text := range h.addresses.IPs() {
 			ips = append(ips, net.ParseIP(text))
 		}
-		return certificates.SelfSigned(n.cfg.Cluster.CertDir, n.name, ips)
+		own, err := certificates.SelfSigned(n.cfg.Cluster.CertDir, n.name, ips)
+		return own, n.quarantined(ctx, err, "ServingCertificateQuarantined",
+			"who trusted that certificate of the node API has to trust the new one")
 	}
 }
 

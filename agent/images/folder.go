@@ -18,7 +18,7 @@ import (
 
 const (
 	version = "kubelet.config.k8s.io/v1beta1"
-	// maxRecord bounds a record in bytes, maxRecords the number of records.
+	// maxRecord bounds a record in bytes, maxRecords the number of records that are read.
 	maxRecord, maxRecords = 1 << 20, 10_000
 	prefix                = "sha256-"
 )
@@ -66,8 +66,8 @@ func makeFolder(path string) error {
 	return nil
 }
 
-// read reads all records of a folder. about returns a record's subject. lost has the paths of those
-// that are unreadable or another subject's.
+// read reads the records of a folder. about returns a record's subject. lost has the paths of those
+// that are unreadable or another subject's, and of those beyond the bound.
 func read[T any](f folder, about func(T) string) (all []T, lost []string, err error) {
 	entries, err := os.ReadDir(f.dir())
 	if err != nil {
@@ -78,11 +78,11 @@ func read[T any](f folder, about func(T) string) (all []T, lost []string, err er
 		if !strings.HasPrefix(e.Name(), prefix) || len(e.Name()) != len(prefix)+2*sha256.Size {
 			continue
 		}
-		if n++; n > maxRecords {
-			return nil, nil, fmt.Errorf("there are more than %d records in %s; remove those of images that "+
-				"are gone", maxRecords, f.dir())
-		}
 		path := filepath.Join(f.dir(), e.Name())
+		if n++; n > maxRecords {
+			lost = append(lost, path)
+			continue
+		}
 		text, err := files.Read(path, maxRecord)
 		var record T
 		if err == nil {
@@ -98,6 +98,11 @@ func read[T any](f folder, about func(T) string) (all []T, lost []string, err er
 			continue
 		}
 		all = append(all, record)
+	}
+	if n > maxRecords {
+		klog.Background().Info("There are more records of images than are read: pods need a login of their "+
+			"own for the images of the others. Remove records of images that are gone", "folder", f.dir(),
+			"records", n, "read", maxRecords)
 	}
 	return all, lost, nil
 }

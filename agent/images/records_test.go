@@ -270,6 +270,30 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestRecordsBeyondTheBound: more records than are read do not keep the agent from starting; the images of
+// the others do not count as preloaded.
+func TestRecordsBeyondTheBound(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir, Policy{})
+	for i := range maxRecords {
+		if err := os.WriteFile(r.pulled.path(fmt.Sprint("none-", i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var beyond string // sorted after the others
+	for i := 0; !strings.Contains(r.pulled.path(beyond), prefix+"ffff"); i++ {
+		beyond = fmt.Sprint("id-", i)
+	}
+	pull(t, r, "tool:1", beyond, secret("a", "h1"))
+	r = open(t, dir, Policy{})
+	if may(r, "tool:1", beyond) || may(r, "tool:1", beyond, secret("a", "h1")) {
+		t.Error("the image counts as preloaded, or its record was read")
+	}
+	if !may(r, "other:1", "other") {
+		t.Error("a preloaded image may not be used")
+	}
+}
+
 // TestLostRecords: a record that was damaged, or that stands in another's place, leaves the login
 // unknown: the image does not count as preloaded.
 func TestLostRecords(t *testing.T) {

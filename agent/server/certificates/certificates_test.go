@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,6 +21,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	certutil "k8s.io/client-go/util/cert"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/numalet/numalet/internal/files"
 )
 
 func leaf(t *testing.T, from Source) *x509.Certificate {
@@ -56,11 +59,53 @@ func TestSelfSigned(t *testing.T) {
 	if err != nil || !leaf(t, again).Equal(cert) {
 		t.Errorf("another one was made: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "kubelet.crt"), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := SelfSigned(dir, "node1", nil); err == nil {
-		t.Error("a file that is no certificate is served")
+}
+
+// TestSelfSignedIsMadeAnew: of a pair that cannot be used, what is there is kept aside, and another pair is
+// made, which the next start uses.
+func TestSelfSignedIsMadeAnew(t *testing.T) {
+	cut := func(path string) error { return os.Truncate(path, 100) }
+	for what, damage := range map[string]func(path string) error{
+		"missing": os.Remove, "cut": cut,
+		"empty": func(path string) error { return os.Truncate(path, 0) },
+		"a folder": func(path string) error {
+			return errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "kept"), 0o700))
+		},
+		"a pipe": func(path string) error {
+			return errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600))
+		},
+		"a link to nothing": func(path string) error {
+			return errors.Join(os.Remove(path), os.Symlink("nothing", path))
+		},
+		"large": func(path string) error { return os.Truncate(path, maxFile+1) },
+	} {
+		for _, name := range []string{"kubelet.crt", "kubelet.key"} {
+			dir := t.TempDir()
+			first, err := SelfSigned(dir, "node1", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := damage(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+			second, err := SelfSigned(dir, "node1", nil)
+			if !errors.Is(err, files.ErrUnusable) || second == nil || leaf(t, second).Equal(leaf(t, first)) {
+				t.Errorf("%s %s: %v, %v", name, what, second, err)
+				continue
+			}
+			third, err := SelfSigned(dir, "node1", nil)
+			if err != nil || !leaf(t, third).Equal(leaf(t, second)) {
+				t.Errorf("%s %s: the next start has another one: %v", name, what, err)
+			}
+			kept, err := filepath.Glob(filepath.Join(dir, "*.corrupt-*"))
+			want := 2
+			if what == "missing" {
+				want = 1
+			}
+			if err != nil || len(kept) != want {
+				t.Errorf("%s %s: kept are %q, %v", name, what, kept, err)
+			}
+		}
 	}
 }
 

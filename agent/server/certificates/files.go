@@ -3,16 +3,21 @@ package certificates
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/internal/files"
 )
 
 // Files is a certificate from two files, which it reads again when they change. It logs what cannot
@@ -63,12 +68,21 @@ func (f *Files) Run(ctx context.Context) error {
 	return nil
 }
 
-// SelfSigned returns the self-signed certificate in dir, in the kubelet's files. It makes one if
-// there is none that can be read.
+// maxFile bounds the files of a self-signed certificate in bytes.
+const maxFile = 1 << 20
+
+// SelfSigned returns the self-signed certificate in dir, in the kubelet's files. It makes one if there is
+// none. Files that are there and cannot be used are moved aside, which is a files.ErrUnusable beside the
+// new certificate. Any other error comes without one.
 func SelfSigned(dir, host string, addresses []net.IP) (*Files, error) {
 	certFile, keyFile := filepath.Join(dir, "kubelet.crt"), filepath.Join(dir, "kubelet.key")
-	if have, err := certutil.CanReadCertAndKey(certFile, keyFile); err == nil && have {
-		return FromFiles(certFile, keyFile)
+	have, why := usable(certFile, keyFile)
+	if why == nil {
+		return have, nil
+	}
+	moved, err := moveAside(why, certFile, keyFile)
+	if err != nil {
+		return nil, err
 	}
 	cert, key, err := certutil.GenerateSelfSignedCertKey(host, addresses, nil)
 	if err != nil {
@@ -84,5 +98,38 @@ func SelfSigned(dir, host string, addresses []net.IP) (*Files, error) {
 	if err := keyutil.WriteKey(keyFile, key); err != nil {
 		return nil, fmt.Errorf("write the node API's key: %w", err)
 	}
+	made, err := FromFiles(certFile, keyFile)
+	if err != nil {
+		return nil, err
+	}
+	return made, moved
+}
+
+// usable reads the files if they are files of a moderate size: what reads them next would wait for a pipe.
+func usable(certFile, keyFile string) (*Files, error) {
+	for _, path := range []string{certFile, keyFile} {
+		if _, err := files.ReadNamed(path, maxFile); err != nil {
+			return nil, fmt.Errorf("read the node API's certificate: %w", err)
+		}
+	}
 	return FromFiles(certFile, keyFile)
+}
+
+// moveAside moves what is there of the paths out of the way. moved says so; nil: there was nothing.
+func moveAside(why error, paths ...string) (moved, err error) {
+	var asides []string
+	for _, path := range paths {
+		if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		aside, err := files.MoveAside(path, time.Now())
+		if err != nil {
+			return nil, fmt.Errorf("%w, and it stays in the way: %w; move it away by hand", why, err)
+		}
+		asides = append(asides, aside)
+	}
+	if len(asides) == 0 {
+		return nil, nil
+	}
+	return &files.Unusable{Path: paths[0], Aside: strings.Join(asides, " and "), Err: why}, nil
 }
