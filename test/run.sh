@@ -85,7 +85,7 @@ end_tier() { # NAME
 tests() { # TIER ARGUMENT...
     local tier=$1
     shift
-    go test -json -vet=off -ldflags=-w -timeout $limit "${race[@]}" "$@" |
+    go test -json -vet=off '-ldflags=-s -w' -timeout $limit "${race[@]}" "$@" |
         "$TMPDIR/progress" -tier "$tier" -usually "${usually[$tier]}" -slowest "${SLOWEST:-0}" "${show[@]}"
 }
 show=()

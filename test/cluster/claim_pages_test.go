@@ -102,7 +102,7 @@ func (s *inside) limitsPages(t *testing.T, name string, want int) {
 
 // pagePods are pods with claims that bring huge pages.
 func pagePods() []bringing {
-	const limits, pages = "cpu=20m memory=32Mi", "hugepages-2Mi=2Mi"
+	const limits, pages = "cpu=80m memory=32Mi", "hugepages-2Mi=2Mi" // with less CPU runc starts slowly
 	usual := amounts{mapping: "hugepages-2Mi=4Mi"}
 	costs := amounts{perPod: "hugepages-2Mi=2Mi", perContainer: "hugepages-2Mi=4Mi"}
 	all := amounts{"hugepages-2Mi=2Mi cpu=10m memory=8Mi", "hugepages-2Mi=4Mi", "hugepages-2Mi=6Mi"}

@@ -51,6 +51,7 @@ func csiFailures() (out []csiFailure) {
 // which it may still be at work and with another, or does not answer. Then the driver is well, and each
 // pod runs or is gone.
 func TestCSIFailureWords(t *testing.T) {
+	t.Parallel() // each pod has its node
 	c := rig.Start(t)
 	n := csiNodeOf(t, c, "numalet")
 	admin := filepath.Join(t.TempDir(), "admin")

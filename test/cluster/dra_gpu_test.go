@@ -282,6 +282,7 @@ func TestSlicesOfAllMachines(t *testing.T) {
 	for machine, count := range map[string]int{"dgx1": 8, "dgx2": 16, "dgxa100": 8, "dgxb200": 8,
 		"dgxh100": 8, "dgxh200": 8, "gb200": 4, "h100nvl8": 8, "pcie16": 16, "pcie8": 8} {
 		t.Run(machine, func(t *testing.T) {
+			t.Parallel() // no pod is scheduled
 			agent := harness.New(t)
 			g := &gpuNode{t: t, Cluster: c, Node: c.Join(agent, "slices-"+machine), cdi: t.TempDir(),
 				binary: binary, orders: filepath.Join(agent.Dir, "orders.sock")}

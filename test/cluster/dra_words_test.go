@@ -83,6 +83,7 @@ func refuse(method string) func(drivers.Call, []byte) []byte {
 // TestDRAFailureWords: what an operator reads of a pod whose driver refuses its claim, fails in a call or
 // does not answer. Then the driver is well, and each pod runs or is gone.
 func TestDRAFailureWords(t *testing.T) {
+	t.Parallel() // each pod has its node
 	c := rig.Start(t)
 	cdi := t.TempDir()
 	n := c.Join(harness.NewWith(t, crisim.Config{CDIDirs: []string{cdi}}), "dra-words")
