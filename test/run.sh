@@ -121,7 +121,7 @@ run_walks() { # what is shorter with -short: in test, with containerd, and besid
         xargs -n 1 dirname | sort -u)
 }
 
-run_sim() { # these tests mostly wait
+run_sim() {
     tests sim -count=1 -short -parallel $parallel ./test/ ./test/harness/...
 }
 
@@ -247,7 +247,7 @@ if asked cluster; then
     beside cluster cluster
 fi
 
-if [ ${#race[@]} = 0 ]; then # sim mostly waits, so it goes on beside unit, which computes
+if [ ${#race[@]} = 0 ]; then # sim goes on beside unit: each has some waiting in it
     asked unit && asked sim && begin sim
 fi
 

@@ -75,7 +75,7 @@ plugins, drivers and volumes need somebody to look at.`,
 	return cmd
 }
 
-// nodeExplanation is what a node is short of, and what is at /problems.
+// nodeExplanation has a node's shortages and its problems, those of /problems.
 type nodeExplanation struct {
 	eviction.Explanation
 	Problems []source.Problem `json:"problems,omitempty"`

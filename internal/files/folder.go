@@ -27,14 +27,14 @@ func MakeFolder(path string, mode os.FileMode, now time.Time) error {
 	if _, err := os.Lstat(path); err != nil { // it could not be made
 		return made
 	}
-	aside, err := MoveAside(path, now)
-	if err != nil {
-		return fmt.Errorf("%w, and it stays in the way: %w; move it away by hand", made, err)
+	moved := SetAside(path, now, made)
+	if !errors.Is(moved, ErrUnusable) {
+		return moved
 	}
 	if err := os.Mkdir(path, mode); err != nil {
 		return err
 	}
-	return &Unusable{path, aside, made}
+	return moved
 }
 
 // Folder is an open directory, reached without following links. Whoever replaces parts of its path

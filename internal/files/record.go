@@ -41,11 +41,17 @@ func Load[T any](path string, limit int64, now time.Time, decode func([]byte) (T
 		}
 	}
 	var none T
-	aside, moveErr := MoveAside(path, now)
-	if moveErr != nil {
-		return none, fmt.Errorf("%w, and it stays in the way: %w; move it away by hand", err, moveErr)
+	return none, SetAside(path, now, err)
+}
+
+// SetAside moves what cannot be used out of the way, with now in its name, and returns an *Unusable. Any
+// other error says that it is in the way.
+func SetAside(path string, now time.Time, why error) error {
+	aside, err := MoveAside(path, now)
+	if err != nil {
+		return fmt.Errorf("%w, and it stays in the way: %w; move it away by hand", why, err)
 	}
-	return none, &Unusable{path, aside, err}
+	return &Unusable{path, aside, why}
 }
 
 // LoadJSON is Load of JSON.

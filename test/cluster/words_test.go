@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// spoken is what an operator reads of failures, by the failure's name.
+// spoken has the text of commands during a failure, by the failure's name.
 type spoken map[string]string
 
 // chance are events that come or not: who pulls the image, and when scheduler and agent know of devices

@@ -122,11 +122,12 @@ func moveAside(why error, paths ...string) (moved, err error) {
 		if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		aside, err := files.MoveAside(path, time.Now())
-		if err != nil {
-			return nil, fmt.Errorf("%w, and it stays in the way: %w; move it away by hand", why, err)
+		err := files.SetAside(path, time.Now(), why)
+		one, is := errors.AsType[*files.Unusable](err)
+		if !is {
+			return nil, err
 		}
-		asides = append(asides, aside)
+		asides = append(asides, one.Aside)
 	}
 	if len(asides) == 0 {
 		return nil, nil
