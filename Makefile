@@ -22,10 +22,10 @@ export GOFLAGS ?= -trimpath
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## build bin/numalet, and bin/numalet-gpu for NVIDIA's driver where a C compiler is
+build: ## build bin/numalet, bin/numalet-lab, and bin/numalet-gpu for NVIDIA's driver where a C compiler is
 	@mkdir -p bin
 	@[ -e $(BIN) ] || echo "the first build downloads and compiles everything: some minutes on two cores"
-	go build -ldflags "-X $(VERSION_VAR)=$(VERSION)" -o $(BIN) ./cmd/numalet
+	go build -ldflags "-X $(VERSION_VAR)=$(VERSION)" -o bin/ ./cmd/numalet ./cmd/numalet-lab
 	@cgo=1; command -v $${CC:-gcc} >/dev/null || { cgo=0; echo "there is no C compiler ($${CC:-gcc}):" \
 	  "bin/numalet-gpu is built without NVIDIA's driver, for --mock only"; }; \
 	CGO_ENABLED=$$cgo CGO_CFLAGS="-O2 -Wno-deprecated-declarations" go build \
@@ -37,7 +37,7 @@ run: build ## start the playground; RUNTIME=containerd (root), CLUSTER=yes for a
 	fi; if [ "$(CLUSTER)" = yes ]; then \
 	  cluster=$$(test/tools/build.sh cluster) && set -- --cluster=$$cluster || exit 1; \
 	fi; if [ -n "$(GPU)" ]; then set -- "$$@" --gpu=$(GPU); fi; \
-	if [ "$(DRA)" = yes ]; then set -- "$$@" --dra; fi; exec $(BIN) playground --runtime=$(RUNTIME) "$$@" $(RUN_FLAGS)
+	if [ "$(DRA)" = yes ]; then set -- "$$@" --dra; fi; exec $(BIN)-lab playground --runtime=$(RUNTIME) "$$@" $(RUN_FLAGS)
 
 test: ## install what is missing and run what needs no emulated machine and no Kubernetes; SLOWEST=50 lists tests
 	@test/run.sh unit sim containerd
@@ -81,7 +81,7 @@ walk: ## the random walks of which the tier walks goes a part: admission with cl
 
 bench: build ## measure the agent and its managers, beside the run before (bench/*.txt)
 	@mkdir -p bench; set -o pipefail; cluster=$$(test/tools/build.sh cluster) || exit 1; \
-	NUMALET_CLUSTER=$$cluster NUMALET_BINARY=$(CURDIR)/$(BIN) go test ./test/bench ./deviceplugin/gpu/prefer -run '^$$' -bench . -timeout 60m \
+	NUMALET_CLUSTER=$$cluster NUMALET_PROGRAMS=$(CURDIR)/bin go test ./test/bench ./deviceplugin/gpu/prefer -run '^$$' -bench . -timeout 60m \
 	  $(BENCH_FLAGS) | tee bench/new.txt || exit 1; \
 	if [ -f bench/latest.txt ]; then mv bench/latest.txt bench/before.txt; fi; \
 	mv bench/new.txt bench/latest.txt
@@ -98,7 +98,7 @@ faults: ## ROUNDS (200) accidents of each kind that befall a node of a cluster, 
 	  go test ./test/cluster -run 'TestFaults' -count=1 -v -timeout 8h
 
 attack: build ## ROUNDS (100) of each attack on a node and its API server, ATTACK_SEED repeats a run (root)
-	cluster=$$(test/tools/build.sh cluster) && NUMALET_BINARY=$(CURDIR)/$(BIN) \
+	cluster=$$(test/tools/build.sh cluster) && NUMALET_PROGRAMS=$(CURDIR)/bin \
 	NUMALET_ATTACK_ROUNDS=$(or $(ROUNDS),100) NUMALET_ATTACK_SEED=$(ATTACK_SEED) NUMALET_CLUSTER=$$cluster \
 	  go test ./test/cluster -run 'TestAttacks$$' -count=1 -v -timeout 8h
 

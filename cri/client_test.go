@@ -14,8 +14,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/internal/lab/crisim"
-	"github.com/numalet/numalet/internal/lab/crisim/simtest"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim/simtest"
 	"github.com/numalet/numalet/internal/metric/metrictest"
 )
 

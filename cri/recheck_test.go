@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/internal/lab/crisim"
-	"github.com/numalet/numalet/internal/lab/crisim/simtest"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim/simtest"
 )
 
 // Recheck reads new objects by their ids alone, and finds what a list and a full read would find.

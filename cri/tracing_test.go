@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/internal/lab/crisim/simtest"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim/simtest"
 )
 
 // spied is a runtime that keeps the headers of its last status call.

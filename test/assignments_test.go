@@ -14,7 +14,7 @@ import (
 
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
-	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 

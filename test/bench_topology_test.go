@@ -15,14 +15,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/numalet/numalet/internal/lab/rig"
+	"github.com/numalet/numalet/cmd/numalet-lab/rig"
 	"github.com/numalet/numalet/test/harness"
 )
 
 // bench runs "numalet bench topology" and returns what it prints.
 func bench(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	binary, err := harness.Binary()
+	binary, err := harness.Lab()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func TestRigConfigurations(t *testing.T) {
 // Ctrl-C ends a run with what was measured until then.
 func TestRigInterrupted(t *testing.T) {
 	t.Parallel()
-	binary, err := harness.Binary()
+	binary, err := harness.Lab()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
-	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 	"github.com/numalet/numalet/test/scratch"
 )
@@ -217,7 +217,7 @@ func TestPluginCheckOfGPUPlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := scratch.Dir(t)
-	plugin := harness.GPUPlugin(t, dir)
+	plugin := harness.GPUPlugin(t)
 	for _, args := range []string{"--mock=dgxh100", "--mock=pcie8 --pass-device-specs " +
 		"--device-list-strategy=envvar,volume-mounts,cdi-annotations,cdi-cri --cdi-driver-files=false " +
 		"--cdi-dir=" + dir} {

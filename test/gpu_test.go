@@ -24,28 +24,17 @@ import (
 
 const nvidiaGPU = "nvidia.com/gpu"
 
-// besideGPUPlugin returns a folder with numalet and the GPU plugin, which only knows machines
-// described as data.
-func besideGPUPlugin(t *testing.T) string {
-	t.Helper()
-	binary, err := harness.Binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	harness.GPUPlugin(t, dir)
-	harness.CopyProgram(t, binary, filepath.Join(dir, "numalet"))
-	return dir
-}
-
 // The first try of a user without GPUs: the playground assigns those of a DGX H100, two, two and
 // four, each pod's GPUs close together.
 func TestPlaygroundWithGPUs(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(besideGPUPlugin(t), "numalet"), "playground",
-		"--gpu=dgxh100", "--once", "--output=json")
+	binary, err := harness.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, binary, "playground", "--gpu=dgxh100", "--once", "--output=json")
 	scratch, err := os.MkdirTemp("", "nl-") // a socket's path has little room
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +76,7 @@ func gpuPlugin(t *testing.T, n *harness.Node, args ...string) (
 		t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(filepath.Join(besideGPUPlugin(t), "numalet-gpu"), append([]string{
+	cmd := exec.Command(harness.GPUPlugin(t), append([]string{
 		"--mock=dgxh100", "--mock-orders=" + orders,
 		"--kubelet-socket=" + filepath.Join(n.Root, "device-plugins", "kubelet.sock"),
 	}, args...)...)

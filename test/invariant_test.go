@@ -17,8 +17,8 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
-	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
-	"github.com/numalet/numalet/internal/lab/crisim"
+	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 

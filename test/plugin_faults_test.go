@@ -8,7 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
+	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 )
 
 // A call that hangs, is slow or fails for a while delays only the pod that needs the plugin. The

@@ -16,7 +16,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	devicecheckpoint "github.com/numalet/numalet/deviceplugin/checkpoint"
-	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
+	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/test/harness"
 	memorystate "github.com/numalet/numalet/topology/memory/state"
 )

@@ -13,8 +13,8 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/placement"
-	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
-	"github.com/numalet/numalet/internal/lab/crisim"
+	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 

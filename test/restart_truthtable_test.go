@@ -14,7 +14,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/placement"
-	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
+	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/test/harness"
 )
 

@@ -231,8 +231,7 @@ elif [ "$(id -u)" = 0 ]; then
 fi
 go build -o "$TMPDIR/progress" ./test/progress || exit 1
 if asked sim containerd cluster && [ ${#race[@]} = 0 ]; then # the programs of tests, once for all
-    go build -o "$TMPDIR/" ./cmd/numalet ./cmd/numalet-gpu &&
-        export NUMALET_BINARY=$TMPDIR/numalet NUMALET_GPU_BINARY=$TMPDIR/numalet-gpu
+    go build -o "$TMPDIR/" ./cmd/numalet ./cmd/numalet-lab ./cmd/numalet-gpu && export NUMALET_PROGRAMS=$TMPDIR
 fi
 if [ -n "${building[packages]:-}" ]; then # some tests beside the code run programs of these
     built packages

@@ -12,8 +12,8 @@ import (
 
 	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/internal/lab/crisim"
-	"github.com/numalet/numalet/internal/lab/crisim/simtest"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim/simtest"
 )
 
 // node is a PLEG on a simulated runtime.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/internal/await"
-	"github.com/numalet/numalet/internal/lab/logind"
+	"github.com/numalet/numalet/cmd/numalet-lab/logind"
 	"github.com/numalet/numalet/internal/podtest"
 )
 

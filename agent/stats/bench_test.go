@@ -12,8 +12,8 @@ import (
 	"github.com/numalet/numalet/agent/localstorage"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/internal/lab/crisim"
-	"github.com/numalet/numalet/internal/lab/crisim/simtest"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim/simtest"
 )
 
 // fullNode is a node with 110 pods of two containers; a simulated runtime reports them over its

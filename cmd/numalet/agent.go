@@ -13,6 +13,10 @@ import (
 
 	"github.com/numalet/numalet/agent"
 	"github.com/numalet/numalet/agent/config"
+
+	"github.com/numalet/numalet/agent/locks"
+
+	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
 func newAgentCommand() *cobra.Command {
@@ -68,31 +72,22 @@ func runAgent(ctx context.Context, cfg *config.Config) error {
 	if text, err := cfg.YAML(); err == nil {
 		log.Info("Effective KubeletConfiguration", "flags", cfg.Given(), "yaml", text)
 	}
-	watched, release, err := takeLock(ctx, cfg.Lock.Path, cfg.Lock.ExitOnContention)
+	watched, release, err := locks.Take(ctx, cfg.Lock.Path, cfg.Lock.ExitOnContention)
 	if err != nil {
-		return unlessStopped(ctx, err)
+		return cli.UnlessStopped(ctx, err)
 	}
 	defer release()
-	leave, err := takeRoot(watched, cfg.RootDir)
+	leave, err := locks.TakeRoot(watched, cfg.RootDir)
 	if err != nil {
-		return unlessStopped(watched, err)
+		return cli.UnlessStopped(watched, err)
 	}
 	defer leave()
 	tuneProcess(log, cfg)
 	a, err := agent.New(watched, cfg)
 	if err != nil {
-		return unlessStopped(watched, err)
+		return cli.UnlessStopped(watched, err)
 	}
 	return a.Run(watched)
-}
-
-// unlessStopped returns why the agent did not start, or nil if it was told to stop meanwhile.
-func unlessStopped(ctx context.Context, err error) error {
-	if ctx.Err() == nil {
-		return err
-	}
-	klog.FromContext(ctx).Info("Told to stop before the start was complete", "meanwhile", err)
-	return nil
 }
 
 // tuneProcess sets the process's limits. If the host refuses, it logs that and goes on.

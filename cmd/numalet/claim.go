@@ -13,10 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/numalet/numalet/agent/claims"
+
+	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
 func newClaimCommand() *cobra.Command {
-	return group("claim",
+	return cli.Group("claim",
 		"List the resource claims that an agent has prepared, and have one forgotten",
 		newClaimListCommand(), newClaimForgetCommand())
 }
@@ -39,12 +41,12 @@ is to prepare or unprepare it, and why its last call failed.`,
 				return err
 			}
 			if format == "json" {
-				return writeJSON(cmd.OutOrStdout(), rows)
+				return cli.WriteJSON(cmd.OutOrStdout(), rows)
 			}
 			return printClaims(cmd.OutOrStdout(), rows)
 		},
 	}
-	choose(cmd.Flags(), &format, "output", "o", "how to print", "text", "json")
+	cli.Choose(cmd.Flags(), &format, "output", "o", "how to print", "text", "json")
 	cmd.Flags().Var(&at.server, "server", "the agent's read-only port, if it has one")
 	at.add(cmd.Flags())
 	return cmd
@@ -124,7 +126,7 @@ and of the pods says that.`,
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), saysForgotten(row))
 			return err
 		},
-		ValidArgsFunction: complete(1, at.endedClaims),
+		ValidArgsFunction: cli.Listed(1, at.endedClaims),
 	}
 	at.add(cmd.Flags())
 	return cmd

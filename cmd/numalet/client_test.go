@@ -8,6 +8,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/numalet/numalet/cmd/internal/cli/clitest"
+
+	"fmt"
+
+	"github.com/numalet/numalet/cmd/internal/cli"
+
+	"github.com/spf13/cobra"
 )
 
 // The parts of an agent's address that the user leaves out are filled in.
@@ -86,37 +94,49 @@ func TestAnswersRuleNoTerminal(t *testing.T) {
 	}
 }
 
-// The shell completes machines, workloads, policies, formats and the pods of an agent.
+// The shell completes machines, formats and the pods of an agent.
 func TestCompletion(t *testing.T) {
 	address := agentWith(t, map[string]string{"/pods": `{"items":[
 		{"metadata":{"namespace":"default","name":"web-node"}},
 		{"metadata":{"namespace":"shop","name":"till-node"}}]}`})
-	for _, tt := range []struct{ typed, want string }{
-		{"topology show --topology-from=fix", "fixture:epyc-nps4"},
-		{"playground --topology-from ", "fixture:laptop"},
-		{"playground --runtime ", "containerd"},
-		{"bench topology --mix ", "training"},
-		{"bench topology --policies none/restricted+", "none/restricted+prefer-closest-numa-nodes"},
-		{"version -o ", "json"},
-		{"explain --server " + address + " ", "web-node"},
-		{"explain --server " + address + " ", "shop/till-node"},
-		{"comp", "completion"},
-		{"nodes --machine ", "fixture:dgx-h100"},
+	for typed, want := range map[string]string{
+		"topology show --topology-from=fix":  "fixture:epyc-nps4",
+		"version -o ":                        "json",
+		"explain --server " + address + " t": "shop/till-node",
+		"explain --server " + address + " ":  "web-node",
+		"comp":                               "completion",
+		"play":                               "playground",
 	} {
-		args := append([]string{"__complete"}, strings.Split(tt.typed, " ")...)
-		out, err := run(t, args...)
-		if err != nil {
-			t.Errorf("%s: %v", tt.typed, err)
-		}
-		found := false
-		for line := range strings.Lines(out) {
-			word, _, _ := strings.Cut(strings.TrimSpace(line), "\t")
-			found = found || word == tt.want
-		}
-		if !found {
-			t.Errorf("%s: no %s in\n%s", tt.typed, tt.want, out)
+		clitest.Completes(t, newCommand(nil), typed, want)
+	}
+}
+
+// TestLab: commands of the other program get their words, its flags included, and their help and
+// completions are that program's.
+func TestLab(t *testing.T) {
+	for typed, want := range map[string]string{
+		"playground --once -o json":       `lab: ["playground" "--once" "-o" "json"]`,
+		"plugin sim ctl state --help":     `lab: ["plugin" "sim" "ctl" "state" "--help"]`,
+		"nodes --node n --kubeconfig nay": `lab: ["nodes" "--node" "n" "--kubeconfig" "nay"]`,
+		"help bench":                      `lab: ["bench" "--help"]`,
+	} {
+		out, err := run(t, strings.Fields(typed)...)
+		if !strings.Contains(fmt.Sprintln(out, err), want) {
+			t.Errorf("%s: %v\n%s", typed, err, out)
 		}
 	}
+	for typed, want := range map[string]bool{
+		"__complete playground --topology-from ": true, "__completeNoDesc plugin sim --no": true,
+		"__complete plugin si": false, "__complete explain ": false, "playground x ": false,
+	} {
+		if got := cli.CompletesLab(newCommand(nil), strings.Split(typed, " ")); got != want {
+			t.Errorf("%q: completed by the other program: %t", typed, got)
+		}
+	}
+}
+
+func TestHelpFits(t *testing.T) {
+	clitest.HelpFits(t, func() *cobra.Command { return newCommand(nil) })
 }
 
 // Without flags numalet prints its help and creates nothing.
@@ -135,34 +155,6 @@ func TestVersionCommand(t *testing.T) {
 	out, err = run(t, "version", "-o", "json")
 	if err != nil || !strings.Contains(out, `"gitVersion": "v1.`) {
 		t.Errorf("%v\n%s", err, out)
-	}
-}
-
-// The ending of its file's name chooses the format of a report, unless a flag does.
-func TestReportIsAsItsFileIsNamed(t *testing.T) {
-	dir := t.TempDir()
-	for _, tt := range []struct {
-		file, begins string
-		args         []string
-	}{
-		{"x.html", "<!", nil},
-		{"x.json", "{", nil},
-		{"y.html", "{", []string{"-o", "json"}},
-		{"x.dat", "", nil},
-	} {
-		path := filepath.Join(dir, tt.file)
-		out, err := run(t, append([]string{"bench", "topology", "--topology-from", "fixture:laptop",
-			"--pods", "10", "--policies", "none", "--out", path}, tt.args...)...)
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", tt.file, err, out)
-		}
-		raw, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.HasPrefix(string(raw), tt.begins) {
-			t.Errorf("%s begins with %.20q, want %q", tt.file, raw, tt.begins)
-		}
 	}
 }
 

@@ -13,10 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/numalet/numalet/agent/devices"
+
+	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
 func newDeviceCommand() *cobra.Command {
-	return group("device", "List the devices of an agent, and say which are not to be given out",
+	return cli.Group("device", "List the devices of an agent, and say which are not to be given out",
 		newDeviceListCommand(), newCordonCommand(), newUncordonCommand())
 }
 
@@ -38,13 +40,13 @@ have them, and the devices that are cordoned, also those that no plugin lists no
 				return err
 			}
 			if format == "json" {
-				return writeJSON(cmd.OutOrStdout(), rows)
+				return cli.WriteJSON(cmd.OutOrStdout(), rows)
 			}
 			return printDevices(cmd.OutOrStdout(), rows)
 		},
 		ValidArgsFunction: at.completeDevices(1, nil),
 	}
-	choose(cmd.Flags(), &format, "output", "o", "how to print", "text", "json")
+	cli.Choose(cmd.Flags(), &format, "output", "o", "how to print", "text", "json")
 	at.add(cmd.Flags())
 	return cmd
 }
@@ -229,7 +231,7 @@ func (a *agentSocket) change(ctx context.Context, what string, q devices.Questio
 // devices as the second.
 func (a *agentSocket) completeDevices(most int,
 	wanted func(devices.Row) bool) cobra.CompletionFunc {
-	return complete(most, func(ctx context.Context, args []string) (out []string, err error) {
+	return cli.Listed(most, func(ctx context.Context, args []string) (out []string, err error) {
 		rows, err := a.devices(ctx, strings.Join(args, ""))
 		for _, r := range rows {
 			switch {

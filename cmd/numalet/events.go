@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/numalet/numalet/internal/await"
+
+	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
 // eventsFlags holds the flags of "numalet events".
@@ -46,7 +48,7 @@ oldest first: at most 1000, and those that are alike are one.`,
 	flags := cmd.Flags()
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "only pods of this namespace")
 	flags.BoolVarP(&f.watch, "watch", "w", false, "go on with what comes")
-	choose(flags, &f.format, "output", "o", "how to print", "text", "json")
+	cli.Choose(flags, &f.format, "output", "o", "how to print", "text", "json")
 	f.server.add(flags, "the agent's read-only port")
 	return cmd
 }
@@ -82,7 +84,7 @@ func (f *eventsFlags) wants(e v1.Event, pod string) bool {
 
 func (f *eventsFlags) print(out io.Writer, list v1.EventList, pod string) error {
 	if f.format == "json" {
-		return writeJSON(out, list)
+		return cli.WriteJSON(out, list)
 	}
 	if len(list.Items) == 0 {
 		if f.watch {

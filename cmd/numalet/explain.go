@@ -13,9 +13,11 @@ import (
 	"github.com/numalet/numalet/agent/eviction"
 	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/source"
-	"github.com/numalet/numalet/agent/terminal"
 	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/internal/oneline"
+	"github.com/numalet/numalet/internal/terminal"
+
+	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
 // explainFlags holds the flags of "numalet explain".
@@ -60,17 +62,17 @@ plugins, drivers and volumes need somebody to look at.`,
 			}
 			out := cmd.OutOrStdout()
 			if f.format == "json" {
-				return writeJSON(out, record)
+				return cli.WriteJSON(out, record)
 			}
-			_, err = io.WriteString(out, terminal.Wrap(record.Text(), width(out))+
+			_, err = io.WriteString(out, terminal.Wrap(record.Text(), cli.Width(out))+
 				lastLines(record.Remarks.Logs))
 			return err
 		},
-		ValidArgsFunction: complete(1, f.pods),
+		ValidArgsFunction: cli.Listed(1, f.pods),
 	}
 	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", v1.NamespaceDefault,
 		"the pod's namespace")
-	choose(cmd.Flags(), &f.format, "output", "o", "how to print", "text", "json")
+	cli.Choose(cmd.Flags(), &f.format, "output", "o", "how to print", "text", "json")
 	f.server.add(cmd.Flags(), "the agent's read-only port")
 	return cmd
 }
@@ -95,9 +97,9 @@ func (f *explainFlags) explainNode(cmd *cobra.Command, only string) error {
 	}
 	out := cmd.OutOrStdout()
 	if f.format == "json" {
-		return writeJSON(out, e)
+		return cli.WriteJSON(out, e)
 	}
-	_, err := io.WriteString(out, terminal.Wrap(e.Text()+problemsText(e.Problems), width(out)))
+	_, err := io.WriteString(out, terminal.Wrap(e.Text()+problemsText(e.Problems), cli.Width(out)))
 	return err
 }
 

@@ -20,15 +20,10 @@ import (
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/fit"
 	"github.com/numalet/numalet/agent/source"
-	"github.com/numalet/numalet/agent/terminal"
-)
+	"github.com/numalet/numalet/internal/terminal"
 
-// exit is an error with the process's exit code. If quiet is set, the user has been told already.
-type exit struct {
-	error
-	code  int
-	quiet bool
-}
+	"github.com/numalet/numalet/cmd/internal/cli"
+)
 
 // Exit codes of commands that answer a question: the answer is no, or there is no answer.
 const (
@@ -39,14 +34,16 @@ const (
 // answers makes the command end with exitNo if ask answers no, and with exitError if ask fails.
 func answers(cmd *cobra.Command, no string, ask func(*cobra.Command) (yes bool, err error)) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return exit{suggestFlag(cmd, err), exitError, false}
+		return cli.NewExit(cli.SuggestFlag(cmd, err), exitError)
 	})
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch yes, err := ask(cmd); {
 		case err != nil:
-			return exit{err, exitError, false}
+			return cli.NewExit(err, exitError)
 		case !yes:
-			return exit{errors.New(no), exitNo, true}
+			end := cli.NewExit(errors.New(no), exitNo)
+			end.Quiet = true
+			return end
 		}
 		return nil
 	}
@@ -113,7 +110,7 @@ func (f *fitFlags) add(flags *pflag.FlagSet) {
 	f.server.add(flags, "ask the agent with this read-only port, such as 127.0.0.1:10255; without "+
 		"it and --node no agent is asked")
 	flags.StringVar(&f.count, "count", "", "copies of all the pods, or max for as many as fit")
-	choose(flags, &f.format, "output", "o", "how to print", "text", "json")
+	cli.Choose(flags, &f.format, "output", "o", "how to print", "text", "json")
 	flags.BoolVar(&f.askPlugins, "ask-plugins", false,
 		"with --server, ask the device plugins which devices they prefer, as admission does")
 	flags.StringArrayVar(&f.devices, "devices", nil, "without --server, devices that there are: "+
@@ -146,10 +143,10 @@ func (f *fitFlags) run(cmd *cobra.Command, agentFlags *config.Flags, named []str
 		return false, err
 	}
 	if f.format == "json" {
-		return answer.Fits, writeJSON(cmd.OutOrStdout(), answer)
+		return answer.Fits, cli.WriteJSON(cmd.OutOrStdout(), answer)
 	}
 	out := cmd.OutOrStdout()
-	_, err = io.WriteString(out, terminal.Wrap(answer.Text(), width(out)))
+	_, err = io.WriteString(out, terminal.Wrap(answer.Text(), cli.Width(out)))
 	return answer.Fits, err
 }
 

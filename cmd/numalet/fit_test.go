@@ -7,6 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"fmt"
+
+	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
 const onePodOfTwoCPUs = `apiVersion: v1
@@ -23,7 +27,7 @@ spec:
 func run(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	cmd := newCommand()
+	cmd := newCommand(func(words []string) error { return fmt.Errorf("lab: %q", words) })
 	cmd.SetArgs(args)
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
@@ -93,12 +97,6 @@ func TestMistakes(t *testing.T) {
 		{[]string{"explain", "a", "--server", "127.0.0.1:1"},
 			[]string{"http://127.0.0.1:1", "readOnlyPort"}},
 		{[]string{"topology", "shwo"}, []string{`"shwo"`, "numalet topology --help"}},
-		{[]string{"plugin", "sim", "ctl", "stat"}, []string{`"stat"`, "ctl --help"}},
-		{[]string{"plugin", "sim", "ctl", "state", "--control", none},
-			[]string{"no plugin listens on " + none, "--control"}},
-		{[]string{"plugin", "sim", "--nodes", "0-x"}, []string{"--nodes 0-x", "such as 0-3"}},
-		{[]string{"plugin", "sim", "--dir", none}, []string{"--dir " + none, "start the kubelet"}},
-		{[]string{"plugin", "sim", "--registry-dir", none}, []string{"--registry-dir " + none}},
 		{[]string{"podresources", "--socket", none}, []string{none, "--socket"}},
 	} {
 		out, err := run(t, tt.args...)
@@ -111,9 +109,9 @@ func TestMistakes(t *testing.T) {
 				t.Errorf("%v: the error lacks %q: %v", tt.args, part, err)
 			}
 		}
-		if end := (exit{}); tt.args[0] == "fit" &&
-			(!errors.As(err, &end) || end.code != exitError) {
-			t.Errorf("%v: exit code %d", tt.args, end.code)
+		if end := (cli.Exit{}); tt.args[0] == "fit" &&
+			(!errors.As(err, &end) || end.Code != exitError) {
+			t.Errorf("%v: exit code %d", tt.args, end.Code)
 		}
 	}
 }

@@ -1,74 +1,44 @@
-// Command numalet is the node agent and its tools: machines described as data, a simulated device
-// plugin, a simulated container runtime, and a playground that joins them.
+// Command numalet is the node agent, and what operators and authors of device plugins ask of it.
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
-	"github.com/numalet/numalet/internal/lab/containerd/workload"
+	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
 func main() {
-	// A closed terminal must not leave containers of a playground behind.
-	ctx, stop := signal.NotifyContext(context.Background(),
-		os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := newCommand().ExecuteContext(ctx)
-	stop()
-	if err == nil {
-		return
+	cmd := newCommand(cli.StartLab)
+	if words := os.Args[1:]; cli.CompletesLab(cmd, words) {
+		fmt.Fprintln(os.Stderr, "numalet:", cli.StartLab(words))
+		os.Exit(1)
 	}
-	end := exit{error: err, code: 1}
-	errors.As(err, &end)
-	if !end.quiet {
-		fmt.Fprintln(os.Stderr, "numalet:", err)
-	}
-	os.Exit(end.code)
+	cli.Run(cmd)
 }
 
 // newCommand returns numalet with its subcommands. Without a subcommand it is the agent, with the
-// kubelet's command line.
-func newCommand() *cobra.Command {
+// kubelet's command line. Commands of cli.LabProgram are left to lab.
+func newCommand(lab func(words []string) error) *cobra.Command {
 	cmd := newAgentCommand()
 	cmd.AddCommand(
-		newPlaygroundCommand(),
+		cli.Lab("playground", lab),
 		newTopologyCommand(),
 		newExplainCommand(),
 		newEventsCommand(),
 		newFitCommand(),
-		newBenchCommand(),
-		newNodesCommand(),
+		cli.Lab("bench", lab),
+		cli.Lab("nodes", lab),
 		newPodResourcesCommand(),
-		newPluginCommand(),
+		cli.Group("plugin", "Check a device plugin, list those of an agent, or run one",
+			newPluginCheckCommand(), newPluginListCommand(), cli.Lab("plugin sim", lab), cli.Lab("plugin eni", lab)),
 		newDeviceCommand(),
 		newClaimCommand(),
-		newCRISimCommand(),
+		cli.Lab("cri", lab),
 		newVersionCommand(),
-		workload.Command(), // for the images made from this executable; hidden
 	)
-	cmd.SetFlagErrorFunc(suggestFlag)
-	cmd.InitDefaultCompletionCmd()
-	addCompletions(cmd)
-	return cmd
-}
-
-// group returns a command that only holds subcommands: without one it prints the help, with an
-// unknown one it returns an error.
-func group(name, short string, commands ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: name, Short: short, Args: cobra.ArbitraryArgs}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return cmd.Help()
-		}
-		return fmt.Errorf("%s has no %q: %s --help lists what it has", cmd.CommandPath(), args[0],
-			cmd.CommandPath())
-	}
-	cmd.AddCommand(commands...)
+	cli.Complete(cmd, map[string]cobra.CompletionFunc{"topology-from": cli.Machines})
 	return cmd
 }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/numalet/numalet/deviceplugin/check"
 	"github.com/numalet/numalet/internal/oneline"
+
+	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
 // pluginCheckFlags holds the flags of "numalet plugin check".
@@ -88,7 +90,7 @@ func (f *pluginCheckFlags) add(flags *pflag.FlagSet) {
 		"command that makes the hardware change, NAME=COMMAND; repeatable")
 	flags.DurationVar(&f.cfg.Patience, "patience", 10*time.Second,
 		"how long the plugin may take for anything")
-	choose(flags, &f.format, "output", "o", "how to print", "text", "json", "junit")
+	cli.Choose(flags, &f.format, "output", "o", "how to print", "text", "json", "junit")
 	flags.StringVar(&f.out, "out", "", "file for --output; text goes to the terminal beside it")
 	flags.StringVar(&f.transcript, "transcript", "", "file for all gRPC messages")
 	flags.StringVar(&f.log, "plugin-log", "", "file for what the plugin of --exec writes")
@@ -111,7 +113,7 @@ func (f *pluginCheckFlags) run(ctx context.Context, stdout io.Writer) (good bool
 		return false, files.err
 	}
 	f.cfg.Output = log
-	text := &check.Text{W: stdout, Width: width(stdout), Long: f.long}
+	text := &check.Text{W: stdout, Width: cli.Width(stdout), Long: f.long}
 	asText := f.format == "text" || f.out != ""
 	var untold error // errors of writing text
 	if asText {
@@ -140,14 +142,14 @@ func (f *pluginCheckFlags) check(ctx context.Context) (check.Report, error) {
 func (f *pluginCheckFlags) write(to, stdout io.Writer, report check.Report) error {
 	switch f.format {
 	case "json":
-		return writeJSON(to, report)
+		return cli.WriteJSON(to, report)
 	case "junit":
 		return check.WriteJUnit(to, report)
 	}
 	if to == stdout {
 		return nil
 	}
-	text := &check.Text{W: to, Width: noTerminal, Long: f.long}
+	text := &check.Text{W: to, Width: cli.NoTerminal, Long: f.long}
 	for _, r := range report.Results {
 		if err := text.Result(r); err != nil {
 			return err
@@ -174,7 +176,7 @@ func (f *pluginCheckFlags) complete() error {
 		return errors.New("--exec and --dir: use --exec to start a plugin in a directory of its " +
 			"own, or --dir for one that runs")
 	}
-	machine, err := openMachine(f.machine)
+	machine, err := cli.OpenMachine(f.machine)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/numalet/numalet/agent/volume/csi"
 	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/deviceplugin/dra"
+
+	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
 // newPluginListCommand returns "numalet plugin list".
@@ -43,7 +45,7 @@ node, how many volumes it can have, the calls since they registered, and the las
 			return listPlugins(cmd.Context(), cmd.OutOrStdout(), &server, format)
 		},
 	}
-	choose(cmd.Flags(), &format, "output", "o", "how to print", "text", "json")
+	cli.Choose(cmd.Flags(), &format, "output", "o", "how to print", "text", "json")
 	server.add(cmd.Flags(), "the agent's read-only port")
 	return cmd
 }
@@ -73,7 +75,7 @@ func listPlugins(ctx context.Context, out io.Writer, server *agentAddress, forma
 		for _, d := range volumes {
 			all = append(all, d)
 		}
-		return writeJSON(out, all)
+		return cli.WriteJSON(out, all)
 	case len(peers)+len(drivers)+len(volumes) == 0:
 		_, err := fmt.Fprintln(out, "No device plugin, no DRA driver and no CSI driver has registered.")
 		return err

@@ -26,6 +26,8 @@ import (
 
 	"github.com/numalet/numalet/agent/podresources/watchv1"
 	"github.com/numalet/numalet/internal/await"
+
+	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
 const (
@@ -71,7 +73,7 @@ kubelet too. With --node numalet on that node is asked through the API server.`,
 	flags.StringVar(&f.resource, "resource", "",
 		"with --watch: only pods that hold this resource (cpu for CPUs of their own)")
 	f.agent.node.add(flags)
-	choose(flags, &f.output, "output", "o", "how to print", "table", "json")
+	cli.Choose(flags, &f.output, "output", "o", "how to print", "table", "json")
 	cmd.MarkFlagsMutuallyExclusive("node", "socket")
 	cmd.MarkFlagsMutuallyExclusive("node", "watch")
 	return cmd

@@ -11,11 +11,13 @@ import (
 
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/discover"
+
+	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
 // newTopologyCommand returns "numalet topology", which shows machines and captures this one.
 func newTopologyCommand() *cobra.Command {
-	return group("topology", "Show what the hardware is, or capture it",
+	return cli.Group("topology", "Show what the hardware is, or capture it",
 		newTopologyShow(), newTopologySnapshot(), newTopologyFixtures())
 }
 
@@ -46,7 +48,7 @@ machine or of another one. What -o yaml and -o json print, --topology-from reads
 	cmd.Flags().StringVar(&from, "topology-from", "",
 		"the machine to show: a ghw snapshot (.tar.gz or unpacked), a machine file in YAML, or "+
 			"fixture:NAME; empty is this machine")
-	choose(cmd.Flags(), &format, "output", "o", "how to print", "text", "json", "yaml")
+	cli.Choose(cmd.Flags(), &format, "output", "o", "how to print", "text", "json", "yaml")
 	cmd.Flags().BoolVar(&allPCI, "all-pci", false, "with -o text, show PCI devices of every class")
 	return cmd
 }
@@ -56,7 +58,7 @@ func printMachine(w io.Writer, m *topology.Machine, format string, allPCI bool) 
 	case "yaml":
 		return discover.WriteYAML(w, m)
 	case "json":
-		return writeJSON(w, m.Spec())
+		return cli.WriteJSON(w, m.Spec())
 	}
 	return discover.WriteText(w, m, allPCI)
 }

@@ -2,19 +2,18 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/numalet/numalet/agent/config"
+
+	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
-// usage shows the agent's flags in sections. Subcommands show theirs in one list. Both are wrapped
-// at the terminal's width, at most at noTerminal.
+// usage shows the agent's flags in sections, wrapped at the terminal's width, at most at
+// cli.NoTerminal. Subcommands show theirs in one list.
 func usage(agent *cobra.Command, flags *config.Flags) func(*cobra.Command) error {
-	wrapped := fmt.Sprintf(".FlagUsagesWrapped %d", min(width(os.Stdout), noTerminal))
-	agent.SetUsageTemplate(strings.ReplaceAll(agent.UsageTemplate(), ".FlagUsages", wrapped))
 	usual := agent.UsageFunc()
 	return func(cmd *cobra.Command) error {
 		if cmd != agent {
@@ -28,7 +27,7 @@ func usage(agent *cobra.Command, flags *config.Flags) func(*cobra.Command) error
 			}
 		}
 		out := cmd.OutOrStderr()
-		b.WriteString(flags.Help(min(width(out), noTerminal)))
+		b.WriteString(flags.Help(min(cli.Width(out), cli.NoTerminal)))
 		_, err := fmt.Fprintf(out, "%s\nUse \"%s [command] --help\" to know more of a command.\n",
 			b.String(), cmd.Name())
 		return err

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/numalet/numalet/agent/version"
+
+	"github.com/numalet/numalet/cmd/internal/cli"
 )
 
 // newVersionCommand returns "numalet version".
@@ -21,20 +21,12 @@ plus the build of numalet.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if out := cmd.OutOrStdout(); format == "json" {
-				return writeJSON(out, version.Get())
+				return cli.WriteJSON(out, version.Get())
 			}
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "numalet", version.Get())
 			return err
 		},
 	}
-	choose(cmd.Flags(), &format, "output", "o", "how to print", "text", "json")
+	cli.Choose(cmd.Flags(), &format, "output", "o", "how to print", "text", "json")
 	return cmd
-}
-
-// writeJSON writes a value as indented JSON.
-func writeJSON(w io.Writer, value any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(value)
 }

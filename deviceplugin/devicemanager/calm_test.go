@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/deviceplugin/cordon"
-	"github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/cmd/numalet-lab/sim"
 )
 
 // The changes of a device that flaps at 20 Hz are shown once a second, each is counted, and its

@@ -8,7 +8,7 @@ import (
 
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/cmd/numalet-lab/sim"
 )
 
 // A frequent complaint is logged once, and forgotten after it stops.

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/deviceplugin/cordon"
-	"github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/test/scratch"
 	"github.com/numalet/numalet/topology"
 )

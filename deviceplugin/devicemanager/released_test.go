@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/numalet/numalet/deviceplugin/holder"
-	"github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/cmd/numalet-lab/sim"
 )
 
 // A plugin that serves Lifecycle hears of released devices; the question whether it serves is no

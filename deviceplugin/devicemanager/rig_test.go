@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/klog/v2/ktesting"
 
-	"github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/test/scratch"
 	"github.com/numalet/numalet/topology"
 )

@@ -15,7 +15,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/deviceplugin/dra/dratest"
-	"github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/test/scratch"
 )

@@ -162,7 +162,7 @@ func (h *hollow) stop() {
 // startHollow starts many nodes that write to out, until the benchmark ends.
 func startHollow(b *testing.B, c rig.Cluster, out string, args ...string) *exec.Cmd {
 	b.Helper()
-	binary, err := harness.Binary()
+	binary, err := harness.Lab()
 	if err != nil {
 		b.Fatal(err)
 	}

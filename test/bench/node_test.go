@@ -16,8 +16,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/internal/lab/control"
-	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/cmd/numalet-lab/control"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -69,7 +69,7 @@ func startNodeWith(b *testing.B, settings map[string]any) *node {
 }
 
 func startRuntime(b *testing.B, args ...string) {
-	binary, err := harness.Binary()
+	binary, err := harness.Lab()
 	must(b, err)
 	cmd := exec.Command(binary, append([]string{"cri", "sim"}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

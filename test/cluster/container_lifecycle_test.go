@@ -13,7 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/numalet/numalet/internal/lab/containerd"
+	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
 	"github.com/numalet/numalet/test/cluster/rig"
 	containerdrig "github.com/numalet/numalet/test/containerd/rig"
 	"github.com/numalet/numalet/test/harness"

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/numalet/numalet/internal/lab/containerd"
-	"github.com/numalet/numalet/internal/lab/containerd/workload"
+	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
+	"github.com/numalet/numalet/cmd/numalet-lab/containerd/workload"
 	"github.com/numalet/numalet/test/cluster/rig"
 	containerdrig "github.com/numalet/numalet/test/containerd/rig"
 )

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/test/cluster/rig"
 )
 

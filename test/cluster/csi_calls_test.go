@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/numalet/numalet/internal/lab/csidriver"
+	"github.com/numalet/numalet/cmd/numalet-lab/csidriver"
 )
 
 // csiUse is what the calls to drivers have made of a volume.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/numalet/numalet/internal/lab/csidriver"
+	"github.com/numalet/numalet/cmd/numalet-lab/csidriver"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
 )

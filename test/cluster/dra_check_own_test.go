@@ -87,7 +87,7 @@ const ownPasses = "16 passed, 0 failed, 0 with warnings, 0 not made"
 // TestGPUDriverCheck: the GPU plugin, as a driver of claims with a simulated machine, passes the
 // checks of drivers, with whole GPUs and with shares of one.
 func TestGPUDriverCheck(t *testing.T) {
-	binary := harness.GPUPlugin(t, t.TempDir())
+	binary := harness.GPUPlugin(t)
 	for shares, claims := range map[string]func(c *checked, names []string) []string{
 		"none": func(c *checked, names []string) []string {
 			return []string{c.claim("one", c.device(names[0], "")),

@@ -20,7 +20,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/dradriver"
 	"github.com/numalet/numalet/deviceplugin/eni"
 	"github.com/numalet/numalet/deviceplugin/eni/dra"
-	"github.com/numalet/numalet/internal/lab/containerd"
+	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
 	"github.com/numalet/numalet/test/cluster/rig"
 	containerdrig "github.com/numalet/numalet/test/containerd/rig"
 	"github.com/numalet/numalet/test/harness"

@@ -9,7 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
 )
@@ -45,7 +45,7 @@ func TestFailedClaimDevices(t *testing.T) {
 	n := c.Join(agent, "failing-claims")
 	n.Start()
 	c.AwaitReady(n.Name)
-	binary := harness.GPUPlugin(t, t.TempDir())
+	binary := harness.GPUPlugin(t)
 	t.Cleanup(func() {
 		if text, err := os.ReadFile(filepath.Join(agent.Dir, "driver.log")); t.Failed() {
 			t.Logf("%v: the drivers said\n%s", err, text)

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/examples"
-	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
 )
@@ -150,7 +150,7 @@ func onGPUNode(t *testing.T, test func(t *testing.T, g *gpuNode)) {
 				rig.StockKubelet(t, agent)
 			}
 			g := &gpuNode{t: t, Cluster: c, Node: c.Join(agent, "gpus-"+name), cdi: cdi,
-				binary: harness.GPUPlugin(t, t.TempDir()), orders: filepath.Join(agent.Dir, "orders.sock")}
+				binary: harness.GPUPlugin(t), orders: filepath.Join(agent.Dir, "orders.sock")}
 			t.Cleanup(func() {
 				g.killDriver()
 				if text, err := os.ReadFile(filepath.Join(agent.Dir, "driver.log")); t.Failed() {
@@ -278,7 +278,7 @@ func (g *gpuNode) testFailure() {
 // with whole GPUs that are shared and with claims that divide them.
 func TestSlicesOfAllMachines(t *testing.T) {
 	c := rig.Start(t)
-	binary := harness.GPUPlugin(t, t.TempDir())
+	binary := harness.GPUPlugin(t)
 	for machine, count := range map[string]int{"dgx1": 8, "dgx2": 16, "dgxa100": 8, "dgxb200": 8,
 		"dgxh100": 8, "dgxh200": 8, "gb200": 4, "h100nvl8": 8, "pcie16": 16, "pcie8": 8} {
 		t.Run(machine, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
 
-	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/test/cluster/drivers"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"

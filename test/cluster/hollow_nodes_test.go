@@ -161,7 +161,7 @@ type hollow struct {
 
 func startHollow(t *testing.T, c rig.Cluster, root string, more ...string) *hollow {
 	t.Helper()
-	binary, err := harness.Binary()
+	binary, err := harness.Lab()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -125,7 +125,7 @@ func testSwitchPlugin(t *testing.T, p pluginOfSwitch) (given map[string]string) 
 // eniPlugin starts the plugin in a network namespace of its own, which ends with it.
 func (s switched) eniPlugin() *exec.Cmd {
 	s.t.Helper()
-	binary, err := harness.Binary()
+	binary, err := harness.Lab()
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func (s switched) eniPlugin() *exec.Cmd {
 // gpuPlugin starts the GPU plugin with GPUs from a file.
 func (s switched) gpuPlugin() *exec.Cmd {
 	s.t.Helper()
-	return s.startPlugin("gpu", exec.Command(harness.GPUPlugin(s.t, s.Dir), "--mock=h100nvl8",
+	return s.startPlugin("gpu", exec.Command(harness.GPUPlugin(s.t), "--mock=h100nvl8",
 		"--device-id-strategy=index", "--kubelet-socket="+filepath.Join(s.plugins(), "kubelet.sock")))
 }
 

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/test/cluster/histories"
 	"github.com/numalet/numalet/test/harness"
 )

@@ -5,7 +5,7 @@ package cluster_test
 import (
 	"testing"
 
-	"github.com/numalet/numalet/internal/lab/csidriver"
+	"github.com/numalet/numalet/cmd/numalet-lab/csidriver"
 	"github.com/numalet/numalet/test/cluster/rig"
 )
 

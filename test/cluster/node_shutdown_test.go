@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/internal/lab/crisim"
-	"github.com/numalet/numalet/internal/lab/logind"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
+	"github.com/numalet/numalet/cmd/numalet-lab/logind"
 	"github.com/numalet/numalet/test/cluster/faults"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"

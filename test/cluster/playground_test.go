@@ -54,9 +54,6 @@ func testPlayground(t *testing.T, user uint32, gpus string, args []string) {
 	dir, temporary := scratch.Dir(t), scratch.Dir(t) // paths of sockets are short
 	programs := filepath.Join(dir, "bin")
 	linkPrograms(t, programs)
-	if gpus == "nvidia.com/gpu" {
-		harness.GPUPlugin(t, programs)
-	}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -130,10 +127,6 @@ func awaitWorkloads(t *testing.T, gpus string, kubectl func(...string) (string, 
 // linkPrograms puts the agent and the servers where everybody may start them.
 func linkPrograms(t *testing.T, dir string) {
 	t.Helper()
-	agent, err := harness.Binary()
-	if err != nil {
-		t.Fatal(err)
-	}
 	programs, err := filepath.Glob(filepath.Join(rig.Binaries(t), "*"))
 	if err == nil {
 		err = os.MkdirAll(dir, 0o755)
@@ -141,7 +134,7 @@ func linkPrograms(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	harness.CopyProgram(t, agent, filepath.Join(dir, "numalet"))
+	harness.Programs(t, dir)
 	for _, from := range programs {
 		harness.CopyProgram(t, from, filepath.Join(dir, filepath.Base(from)))
 	}

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/internal/lab/crisim"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 )
 
 // killedOnce is the script of a container that exits once with 0 although the kernel killed one of

@@ -11,7 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/internal/lab/containerd/workload"
+	"github.com/numalet/numalet/cmd/numalet-lab/containerd/workload"
 )
 
 const cdiSpec = `{"cdiVersion": "0.6.0", "kind": "example.com/gpu", "devices": [

@@ -17,7 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/placement"
-	"github.com/numalet/numalet/internal/lab/containerd"
+	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
 	"github.com/numalet/numalet/test/containerd/rig"
 	"github.com/numalet/numalet/test/harness"
 	"github.com/numalet/numalet/test/scratch"
@@ -88,9 +88,9 @@ func TestPlaygroundOfPlainBuild(t *testing.T) {
 	if testing.Short() {
 		t.Skip("linking takes a minute: the tier walks has it")
 	}
-	binary := filepath.Join(t.TempDir(), "numalet")
+	binary := filepath.Join(t.TempDir(), "numalet-lab")
 	build := exec.Command("go", "build", "-buildvcs=auto", "-tags=netgo,osusergo",
-		"-ldflags=-linkmode=external", "-o", binary, "../../cmd/numalet")
+		"-ldflags=-linkmode=external", "-o", binary, "../../cmd/numalet-lab")
 	build.Env = append(os.Environ(), "CGO_ENABLED=1")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -17,8 +17,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/mount-utils"
 
-	"github.com/numalet/numalet/internal/lab/containerd"
-	"github.com/numalet/numalet/internal/lab/containerd/workload"
+	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
+	"github.com/numalet/numalet/cmd/numalet-lab/containerd/workload"
 	"github.com/numalet/numalet/test/containerd/rig"
 	"github.com/numalet/numalet/test/harness"
 )

@@ -10,36 +10,72 @@ import (
 	"testing"
 )
 
-// Binary builds numalet once per test process and returns its path. Main removes it. It has the
-// race detector if the test program has it, and is always static, because images are made of it.
-var Binary = sync.OnceValues(func() (string, error) {
-	if given := os.Getenv("NUMALET_BINARY"); given != "" {
+// programs builds numalet, numalet-lab and numalet-gpu once per test process, if no folder with
+// them is given, and returns their folder. Main removes it. They have the race detector if the test
+// program has it, and are always static, because images are made of them; numalet-gpu, without cgo,
+// only knows machines described as data.
+var programs = sync.OnceValues(func() (string, error) {
+	if given := os.Getenv("NUMALET_PROGRAMS"); given != "" {
 		return given, nil
 	}
-	if err := os.MkdirAll(binaryDir(), 0o755); err != nil {
+	if err := os.MkdirAll(programsDir(), 0o755); err != nil {
 		return "", err
 	}
-	path := filepath.Join(binaryDir(), "numalet")
-	args, cgo := []string{"build", "-o", path}, "CGO_ENABLED=0"
+	args, cgo := []string{"build", "-o", programsDir() + "/"}, "CGO_ENABLED=0"
 	if raced {
 		cgo = "CGO_ENABLED=1"
 		args = append(args, "-race", "-tags=netgo,osusergo",
 			"-ldflags=-linkmode=external -extldflags=-static")
 	}
-	build := exec.Command("go", append(args, "github.com/numalet/numalet/cmd/numalet")...)
+	const commands = "github.com/numalet/numalet/cmd/"
+	build := exec.Command("go", append(args,
+		commands+"numalet", commands+"numalet-lab", commands+"numalet-gpu")...)
 	build.Env = append(os.Environ(), cgo)
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build numalet: %w\n%s", err, out)
 	}
-	return path, nil
+	return programsDir(), nil
 })
 
-func binaryDir() string {
+func programsDir() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("numalet-bin-%d", os.Getpid()))
 }
 
-// Main is for TestMain of packages that use Binary. It runs the tests, then last, removes the
-// binary and ends the process. It also reports races found in processes that belong to no Node.
+// Binary returns the path of numalet. Beside it is numalet-lab, which it starts.
+func Binary() (string, error) { return program("numalet") }
+
+// Lab returns the path of numalet-lab.
+func Lab() (string, error) { return program("numalet-lab") }
+
+func program(name string) (string, error) {
+	dir, err := programs()
+	return filepath.Join(dir, name), err
+}
+
+// Programs puts numalet, numalet-lab and numalet-gpu into a folder.
+func Programs(t testing.TB, dir string) {
+	t.Helper()
+	for _, name := range []string{"numalet", "numalet-lab", "numalet-gpu"} {
+		built, err := program(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		CopyProgram(t, built, filepath.Join(dir, name))
+	}
+}
+
+// GPUPlugin returns the path of numalet-gpu.
+func GPUPlugin(t testing.TB) string {
+	t.Helper()
+	path, err := program("numalet-gpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Main is for TestMain of packages that use the programs. It runs the tests, then last, removes the
+// programs and ends the process. It also reports races found in processes that belong to no Node.
 func Main(m *testing.M, last ...func()) {
 	if err := shareRaceOptions(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -49,21 +85,21 @@ func Main(m *testing.M, last ...func()) {
 	for _, do := range last {
 		do()
 	}
-	if found := races(binaryDir()); found != "" {
+	if found := races(programsDir()); found != "" {
 		fmt.Fprintf(os.Stderr, "FAIL: the race detector found this in commands:\n%s\n", found)
 		code = max(code, 1)
 	}
-	if err := os.RemoveAll(binaryDir()); err != nil {
+	if err := os.RemoveAll(programsDir()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	os.Exit(code)
 }
 
-// shareRaceOptions makes all processes that the tests start report their races in binaryDir, unless
+// shareRaceOptions makes all processes that the tests start report their races in programsDir, unless
 // they get other options.
 func shareRaceOptions() error {
-	for _, option := range raceOptions(binaryDir()) {
-		if err := os.MkdirAll(binaryDir(), 0o755); err != nil {
+	for _, option := range raceOptions(programsDir()) {
+		if err := os.MkdirAll(programsDir(), 0o755); err != nil {
 			return err
 		}
 		name, value, _ := strings.Cut(option, "=")
@@ -72,36 +108,6 @@ func shareRaceOptions() error {
 		}
 	}
 	return nil
-}
-
-// gpuPlugin builds the GPU plugin once per test process and returns its path; see Binary.
-var gpuPlugin = sync.OnceValues(func() (string, error) {
-	if given := os.Getenv("NUMALET_GPU_BINARY"); given != "" {
-		return given, nil
-	}
-	if err := os.MkdirAll(binaryDir(), 0o755); err != nil {
-		return "", err
-	}
-	path := filepath.Join(binaryDir(), "numalet-gpu")
-	build := exec.Command("go", "build", "-o", path, "github.com/numalet/numalet/cmd/numalet-gpu")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build numalet-gpu: %w\n%s", err, out)
-	}
-	return path, nil
-})
-
-// GPUPlugin puts the GPU plugin into a folder. It is built without cgo, so it only knows machines
-// described as data.
-func GPUPlugin(t testing.TB, dir string) (path string) {
-	t.Helper()
-	built, err := gpuPlugin()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path = filepath.Join(dir, "numalet-gpu")
-	CopyProgram(t, built, path)
-	return path
 }
 
 // CopyProgram links a program to another place, or copies it to another file system.

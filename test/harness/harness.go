@@ -18,9 +18,9 @@ import (
 
 	"github.com/numalet/numalet/internal/child"
 	"github.com/numalet/numalet/internal/files"
-	"github.com/numalet/numalet/internal/lab/containerd"
-	"github.com/numalet/numalet/internal/lab/crisim"
-	"github.com/numalet/numalet/internal/lab/crisim/simtest"
+	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim/simtest"
 )
 
 // Node is an agent with its own directory, runtime and device plugins.

@@ -5,7 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
-	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
+	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 )
 
 // Plugin starts a device plugin in its own process, with a control socket, and returns a client of
@@ -26,7 +26,11 @@ func (n *Node) PluginNamed(name, resource string, args ...string) (
 	}
 	control := filepath.Join(n.Dir, name+".ctl")
 	_ = os.Remove(control) // left by an earlier process
-	plugin := n.start(name+".log", nil, append([]string{
+	lab, err := Lab()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	plugin := n.start(name+".log", []string{lab}, append([]string{
 		"plugin", "sim", "--resource=" + resource, "--control=" + control, "--dir=" + dir,
 	}, args...)...)
 	stop = plugin.Kill

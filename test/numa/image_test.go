@@ -10,8 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/numalet/numalet/internal/lab/containerd"
+	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
 	"github.com/numalet/numalet/test/containerd/rig"
+
+	"github.com/numalet/numalet/test/harness"
 )
 
 // needs are programs of the host, with the Debian packages that have them.
@@ -106,15 +108,15 @@ func buildRunc(t *testing.T) string {
 	return filepath.Join(strings.TrimSpace(string(out)), "runc")
 }
 
-// buildInto builds the agent, the test binaries, and an archive of images.
+// buildInto puts our programs there, the test binaries, and an archive of images.
 func buildInto(t *testing.T, dir string) {
 	t.Helper()
 	archive := filepath.Join(dir, "images.tar")
 	if err := containerd.WriteArchive(archive, rig.Program(t)); err != nil {
 		t.Fatal(err)
 	}
+	harness.Programs(t, dir)
 	for _, args := range [][]string{
-		{"build", "-o", dir + "/numalet", "github.com/numalet/numalet/cmd/numalet"},
 		{"test", "-c", "-o", dir + "/guest.test", "github.com/numalet/numalet/test/numa/guest"},
 		{"test", "-c", "-o", dir + "/cgroups.test", "github.com/numalet/numalet/cgroups"},
 		{"test", "-c", "-o", dir + "/wake.test", "github.com/numalet/numalet/agent/eviction/wake"},

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/numalet/numalet/internal/lab/csidriver"
+	"github.com/numalet/numalet/cmd/numalet-lab/csidriver"
 	"github.com/numalet/numalet/test/cluster/rig"
 	containerdrig "github.com/numalet/numalet/test/containerd/rig"
 )

@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/numalet/numalet/internal/lab/controlplane"
+	"github.com/numalet/numalet/cmd/numalet-lab/controlplane"
 	"github.com/numalet/numalet/test/harness"
 )
 

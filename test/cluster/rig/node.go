@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	nodeutil "k8s.io/component-helpers/node/util"
 
-	"github.com/numalet/numalet/internal/lab/controlplane"
+	"github.com/numalet/numalet/cmd/numalet-lab/controlplane"
 	"github.com/numalet/numalet/test/harness"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/numalet/numalet/internal/lab/controlplane"
+	"github.com/numalet/numalet/cmd/numalet-lab/controlplane"
 	"github.com/numalet/numalet/test/harness"
 	"github.com/numalet/numalet/test/scratch"
 )

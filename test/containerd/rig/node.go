@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/numalet/numalet/cgroups"
-	"github.com/numalet/numalet/internal/lab/containerd"
+	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
 	"github.com/numalet/numalet/test/harness"
 	"github.com/numalet/numalet/test/scratch"
 )

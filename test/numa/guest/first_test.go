@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/internal/lab/containerd"
+	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
 )
 
 // runtimeDir has the runtime's files.

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 		fmt.Println("these tests run in the machine that test/numa boots")
 		return
 	}
-	os.Setenv("NUMALET_BINARY", dir+"/numalet")
+	os.Setenv("NUMALET_PROGRAMS", dir)
 	os.Exit(m.Run())
 }
 

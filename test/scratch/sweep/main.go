@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/cgroups"
-	"github.com/numalet/numalet/internal/lab/containerd"
+	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
 )
 
 func main() {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/numalet/numalet/internal/lab/containerd/workload"
+	"github.com/numalet/numalet/cmd/numalet-lab/containerd/workload"
 )
 
 func main() {

@@ -1,0 +1,260 @@
+package playground
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent"
+	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/internal/await"
+	"github.com/numalet/numalet/internal/terminal"
+)
+
+// refresh is the interval at which the views look at the agent.
+const refresh = 200 * time.Millisecond
+
+// settleTimeout bounds how long a Once run waits.
+const settleTimeout = 60 * time.Second
+
+// How long nothing must have changed before the pods count as settled: as long as the longest pause
+// between two earlier changes, within these bounds. A busy machine takes seconds for what others do
+// at once, and real containers take longer than simulated ones.
+const (
+	minQuiet           = time.Second
+	minQuietContainerd = 3 * time.Second
+	maxQuiet           = 10 * time.Second
+)
+
+// viewer shows what happens to the pods.
+type viewer struct {
+	opts     Options
+	agent    *agent.Agent
+	headline string
+	hints    []hint
+	settled  func(ctx context.Context) bool
+}
+
+// show runs until ctx ends, the user quits or the reader goes away; with Once, until the pods have
+// settled.
+func (v viewer) show(ctx context.Context) error {
+	switch {
+	case v.opts.Once:
+		return v.once(ctx)
+	case terminal.Width(v.opts.Out) > 0:
+		return v.live(ctx)
+	default:
+		return v.lines(ctx)
+	}
+}
+
+// print writes the table, for people or as JSON.
+func (v viewer) print(rows []placement.Row) error {
+	if !v.opts.JSON {
+		width := terminal.Width(v.opts.Out)
+		text := append([]string{Table(rows, width)}, faint(Notes(rows), width)...)
+		_, err := lipgloss.Fprintln(v.opts.Out, strings.Join(text, "\n"))
+		return err
+	}
+	raw, err := json.MarshalIndent(rows, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(v.opts.Out, string(raw))
+	return err
+}
+
+// faint wraps the texts at width columns and makes the lines faint.
+func faint(texts []string, width int) (out []string) {
+	for _, text := range texts {
+		out = append(out, wrap(text, width)...)
+	}
+	return styled(lipgloss.NewStyle().Faint(true), out)
+}
+
+// styled gives each of the lines a style, in place.
+func styled(style lipgloss.Style, lines []string) []string {
+	for i, line := range lines {
+		lines[i] = style.Render(line)
+	}
+	return lines
+}
+
+// lines prints a line whenever a container's row changes, for pipes and logs. It ends when the
+// reader is gone.
+func (v viewer) lines(ctx context.Context) error {
+	_, err := fmt.Fprintln(v.opts.Out, v.headline)
+	for _, h := range v.hints {
+		if err == nil {
+			_, err = fmt.Fprintln(v.opts.Out, h.lines(0)[0])
+		}
+	}
+	before, said := map[string]string{}, map[string]bool{}
+	ticker := time.NewTicker(refresh)
+	defer ticker.Stop()
+	for err == nil {
+		if !await.On(ctx, ticker.C) {
+			return nil
+		}
+		if readerGone(v.opts.Out) {
+			return nil
+		}
+		now := map[string]string{}
+		var news []string
+		for _, r := range v.agent.Placements() {
+			key := r.Namespace + "/" + r.Pod + " " + r.Container
+			now[key] = strings.TrimSpace(strings.Join(append(Cells(r)[2:], r.State.Message), "  "))
+			if now[key] != before[key] {
+				news = append(news, key+"  "+now[key])
+			}
+		}
+		for key := range before {
+			if _, there := now[key]; !there {
+				news = append(news, key+"  gone")
+			}
+		}
+		before = now
+		wrong := map[string]bool{}
+		for _, line := range append(v.agent.Pressure(), lines(v.agent.Problems())...) {
+			if wrong[line] = true; !said[line] {
+				news = append(news, line)
+			}
+		}
+		said = wrong
+		err = say(v.opts.Out, news)
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		return nil
+	}
+	return err
+}
+
+// say prints each line with the time before it.
+func say(out io.Writer, news []string) error {
+	for _, line := range news {
+		_, err := fmt.Fprintf(out, "%s  %s\n", time.Now().Format("15:04:05.000"), line)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// viewer returns a viewer of the playground's agent.
+func (p *Playground) viewer() viewer {
+	return viewer{
+		opts: p.opts, agent: p.agent, headline: p.headline(), hints: p.hints(), settled: p.settled,
+	}
+}
+
+// headline describes the machine and the runtime.
+func (p *Playground) headline() string {
+	m := p.agent.Machine()
+	return fmt.Sprintf("numalet playground: %s, %d CPUs in %d NUMA nodes, runtime %s",
+		cmp.Or(m.Name(), "this machine"), m.Online().Size(), m.NodeSet().Len(), p.opts.Runtime)
+}
+
+// hints returns what the user can do, with commands that work in the folder where numalet started.
+func (p *Playground) hints() []hint {
+	server := strings.TrimPrefix(p.server, "http://")
+	var hints []hint
+	if p.cluster != nil {
+		hints = []hint{
+			{
+				what: "for kubectl:",
+				command: fmt.Sprintf("export KUBECONFIG=%s; alias kubectl=%s",
+					terminal.Quoted(p.cluster.AdminKubeconfig()),
+					terminal.Quoted(terminal.Quoted(p.cluster.kubectl))),
+				brief: "export KUBECONFIG=" + terminal.Quoted(p.cluster.AdminKubeconfig()),
+			},
+			{
+				what:    "the workloads are in " + terminal.Quoted(p.cluster.workloads) + "; what runs where:",
+				command: "kubectl get pods --output wide",
+			},
+		}
+	}
+	numalet := terminal.Quoted(os.Args[0])
+	return append(hints,
+		hint{
+			what: fmt.Sprintf("drop a pod manifest into %s to start it, delete it to stop it; log: %s",
+				terminal.Quoted(p.manifests), terminal.Quoted(p.log.Name())),
+			brief: "manifests: " + terminal.Quoted(p.manifests),
+		},
+		hint{what: "to know why:", command: fmt.Sprintf("%s explain POD --server %s", numalet, server)},
+		hint{what: "what the node is short of:",
+			command: fmt.Sprintf("%s explain --server %s", numalet, server)},
+		hint{what: "what happened:", command: fmt.Sprintf("%s events --server %s", numalet, server)})
+}
+
+// live shows the table in a terminal until the user quits.
+func (v viewer) live(ctx context.Context) error {
+	program := tea.NewProgram(screen{look: v.look, headline: v.headline, hints: v.hints},
+		tea.WithContext(ctx), tea.WithOutput(v.opts.Out), tea.WithoutSignalHandler())
+	_, err := program.Run()
+	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
+		return nil // a signal ended the program
+	}
+	return err
+}
+
+// once waits until the pods have settled and prints the table.
+func (v viewer) once(ctx context.Context) error {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(settleTimeout)
+	var last string
+	since, quiet := time.Now(), minQuiet
+	if v.opts.Runtime == Containerd {
+		quiet = minQuietContainerd
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return errInterrupted
+		case <-deadline:
+			return fmt.Errorf("the pods have not settled in %v:\n%s", settleTimeout,
+				ansi.Strip(Table(v.agent.Placements(), 0)))
+		case now := <-ticker.C:
+			rows := v.agent.Placements()
+			if text := Table(rows, 0); text != last {
+				quiet = min(max(quiet, now.Sub(since)), maxQuiet)
+				last, since = text, now
+			}
+			if v.settled(ctx) && now.Sub(since) >= quiet {
+				return v.print(rows)
+			}
+		}
+	}
+}
+
+// summary counts the pods by phase.
+func summary(rows []placement.Row) string {
+	seen, count := map[string]bool{}, map[v1.PodPhase]int{}
+	for _, r := range rows {
+		if key := r.Namespace + "/" + r.Pod; !seen[key] {
+			seen[key] = true
+			count[r.State.Phase]++
+		}
+	}
+	var parts []string
+	for _, phase := range []v1.PodPhase{v1.PodRunning, v1.PodPending, v1.PodSucceeded,
+		v1.PodFailed} {
+		if count[phase] > 0 {
+			parts = append(parts,
+				fmt.Sprintf("%d %s", count[phase], strings.ToLower(string(phase))))
+		}
+	}
+	return fmt.Sprintf("%d pods: %s", len(seen), strings.Join(parts, ", "))
+}
