@@ -111,20 +111,31 @@ func onSmallDisk(t *testing.T, agent string) *side {
 	c := rig.Start(t)
 	n := harness.NewWith(t, crisim.Config{Images: []string{rootImage}})
 	rig.ThisMachine(n)
+	must(t, os.MkdirAll(n.Root, 0o750))
+	smallDisk(t, n.Root)
+	return startOnDisk(t, c, n, agent)
+}
+
+// smallDisk mounts a disk of 700 MiB at a directory until the test ends.
+func smallDisk(t *testing.T, dir string) {
+	t.Helper()
 	image := filepath.Join(t.TempDir(), "disk")
 	must(t, os.WriteFile(image, nil, 0o600))
 	must(t, os.Truncate(image, 700*mi))
-	must(t, os.MkdirAll(n.Root, 0o750))
-	for _, command := range []string{"mkfs.ext4 -q -m 0 -N 200000 " + image, "mount -o loop " + image + " " + n.Root} {
+	for _, command := range []string{"mkfs.ext4 -q -m 0 -N 200000 " + image, "mount -o loop " + image + " " + dir} {
 		if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v: %s", command, err, out)
 		}
 	}
 	t.Cleanup(func() {
-		n.Kill()
-		for unix.Unmount(n.Root, unix.MNT_DETACH) == nil { // the kubelet's root is mounted twice
+		for unix.Unmount(dir, unix.MNT_DETACH) == nil { // the kubelet's root is mounted twice
 		}
 	})
+}
+
+// startOnDisk starts an agent that evicts when less than 100 MiB are left.
+func startOnDisk(t *testing.T, c rig.Cluster, n *harness.Node, agent string) *side {
+	t.Helper()
 	if agent == "kubelet" {
 		rig.StockKubelet(t, n)
 	}
@@ -170,17 +181,20 @@ func (s *side) firstToGo(t *testing.T, hog func(*testing.T, string)) (first stri
 		return nil
 	})
 	s.MustRun("delete", "pods", "--all", "--timeout=1m")
-	harness.Eventually(t, "the disk is no longer short", func() error {
-		node, err := s.Client.CoreV1().Nodes().Get(context.Background(), s.Name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, c := range node.Status.Conditions {
-			if c.Type == v1.NodeDiskPressure && c.Status == v1.ConditionTrue {
-				return errors.New("it is")
-			}
-		}
-		return nil
-	})
+	harness.Eventually(t, "the disk is no longer short", s.diskPressure)
 	return first, after
+}
+
+// diskPressure returns an error while the node says that its disk is short.
+func (s *side) diskPressure() error {
+	node, err := s.Client.CoreV1().Nodes().Get(context.Background(), s.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == v1.NodeDiskPressure && c.Status == v1.ConditionTrue {
+			return errors.New("it is")
+		}
+	}
+	return nil
 }

@@ -23,8 +23,16 @@ func Node(t *testing.T) (n *harness.Node, d *containerd.Daemon, cgroup string) {
 // systemd there is one at a time, with all cgroups for itself.
 func NodeBeside(t *testing.T, name string) (n *harness.Node, d *containerd.Daemon, cgroup string) {
 	t.Helper()
+	return NodeOnDisk(t, name, func(*testing.T, string) {})
+}
+
+// NodeOnDisk is NodeBeside with a function that mounts a disk at containerd's directory, before
+// containerd starts. The function's cleanup unmounts it, after containerd has stopped.
+func NodeOnDisk(t *testing.T, name string, mount func(*testing.T, string)) (n *harness.Node,
+	d *containerd.Daemon, cgroup string) {
+	t.Helper()
 	if systemdRuns() {
-		d = start(t)
+		d = start(t, mount)
 		n = harness.NewOn(t, d.Endpoint())
 		n.Settings["cgroupsPerQOS"], n.Settings["cgroupDriver"] = true, "systemd"
 		return n, d, "/"
@@ -39,7 +47,7 @@ func NodeBeside(t *testing.T, name string) (n *harness.Node, d *containerd.Daemo
 			t.Error(err)
 		}
 	})
-	d = start(t)
+	d = start(t, mount)
 	made = true
 	if err := cgroups.CreateRoot(cgroup); err != nil {
 		t.Fatal(err)

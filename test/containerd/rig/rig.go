@@ -30,12 +30,14 @@ func Containerd(t *testing.T) *containerd.Daemon {
 	t.Helper()
 	Require(t)
 	Alone(t)
-	return start(t)
+	return start(t, func(*testing.T, string) {})
 }
 
-func start(t *testing.T) *containerd.Daemon {
+// start starts a containerd in a directory at which mount may mount something.
+func start(t *testing.T, mount func(t *testing.T, dir string)) *containerd.Daemon {
 	t.Helper()
 	config := configure(t)
+	mount(t, config.Dir)
 	d, err := containerd.Start(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
