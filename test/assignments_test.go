@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/placement"
-	"github.com/numalet/numalet/deviceplugin/checkpoint"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
+	"github.com/numalet/numalet/deviceplugin/checkpoint"
 	"github.com/numalet/numalet/test/harness"
 )
 

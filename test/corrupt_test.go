@@ -20,9 +20,9 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/handover"
 	"github.com/numalet/numalet/agent/allocation/store"
+	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
-	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/test/harness"
 	memorystate "github.com/numalet/numalet/topology/memory/state"
 )

@@ -13,8 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/test/harness"
 	"github.com/numalet/numalet/test/scratch"
 )

@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin/devicemanager"
-	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
+	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
+	"github.com/numalet/numalet/deviceplugin/devicemanager"
 	"github.com/numalet/numalet/test/harness"
 )
 

@@ -19,10 +19,10 @@ import (
 	"github.com/numalet/numalet/agent/allocation/handover"
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/source"
+	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
-	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/test/harness"
 )
 

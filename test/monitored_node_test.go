@@ -9,8 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/deviceplugin/checkpoint"
 	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
+	"github.com/numalet/numalet/deviceplugin/checkpoint"
 	"github.com/numalet/numalet/test/harness"
 )
 

@@ -7,8 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/deviceplugin/holder"
 	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
+	"github.com/numalet/numalet/deviceplugin/holder"
 	"github.com/numalet/numalet/test/harness"
 )
 

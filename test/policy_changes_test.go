@@ -14,9 +14,9 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
+	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	devicecheckpoint "github.com/numalet/numalet/deviceplugin/checkpoint"
-	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/test/harness"
 	memorystate "github.com/numalet/numalet/topology/memory/state"
 )

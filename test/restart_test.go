@@ -13,8 +13,8 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation/store"
 	"github.com/numalet/numalet/agent/placement"
-	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
+	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/test/harness"
 )
 

@@ -11,9 +11,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/cmd/numalet-lab/logind"
+	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/test/harness"
 )
 

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
+	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/test/harness"
 )
 

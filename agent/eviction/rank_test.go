@@ -206,6 +206,12 @@ func TestWords(t *testing.T) {
 		t.Errorf("nothing is known of the pod: %q, %v", got.Message, got.Annotations)
 	}
 	limit.Signal = NodeFSAvailable
+	c.Node, c.Layers = Held{Bytes: 300 << 20}, Held{Bytes: 50<<20 + 1}
+	if got := wordsOf(c, limit, Reading{99 << 20, 1 << 30}); !strings.HasSuffix(got.Message,
+		"The pod holds deleted files of 350Mi. ") {
+		t.Errorf("deleted files are held: %q", got.Message)
+	}
+	c.Node, c.Layers = Held{}, Held{}
 	for i, want := range []string{"", "Container main was using 1Gi, request is 1Gi"} {
 		// A container's use of the disk is known when its logs are measured too.
 		stats.Containers[0].Rootfs = &statsapi.FsStats{UsedBytes: ptr.To[uint64](1 << 30)}

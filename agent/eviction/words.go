@@ -35,7 +35,7 @@ type Words struct {
 	Annotations map[string]string // of the event
 }
 
-// wordsOf says in the kubelet's words why the pod is evicted. If nothing is known of its use, that is
+// wordsOf says in the kubelet's words why the pod is evicted, and what it holds that no file shows. If nothing is known of its use, that is
 // all, and there are no annotations.
 func wordsOf(c *Candidate, t *Threshold, r Reading) Words {
 	name := t.Signal.Resource()
@@ -66,6 +66,10 @@ func wordsOf(c *Candidate, t *Threshold, r Reading) Words {
 		usage := amount(name, used)
 		larger("Container", container.Name, usage, request)
 		names, usages = append(names, container.Name), append(usages, usage)
+	}
+	if held := c.Node.Bytes + c.Layers.Bytes; t.Signal.OnDisk() && held > 0 {
+		// No container's use has them: it was chosen for what none of the kubelet's words say.
+		fmt.Fprintf(&b, "The pod holds deleted files of %s. ", rounded(v1.ResourceEphemeralStorage, held))
 	}
 	words.Annotations[annotationContainers] = strings.Join(names, ",")
 	words.Annotations[annotationContainersUsage] = strings.Join(usages, ",")

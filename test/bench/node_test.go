@@ -15,9 +15,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/cmd/numalet-lab/control"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
+	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/test/harness"
 )
 

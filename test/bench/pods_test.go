@@ -11,8 +11,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
+	"github.com/numalet/numalet/cri"
 )
 
 // The most pods at once, and how long idle ones are looked at; less with -short.

@@ -8,10 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
@@ -36,13 +38,16 @@ func TestDeletedFileHeld(t *testing.T) {
 			t.Parallel()
 			s := onOneDisk(t, agent)
 			if agent == "kubelet" {
-				s.evictedFor(t, heldFiles[0], func(string) {})
+				s.evictedFor(t, heldFiles[0], func(v1.Pod) {})
 				return
 			}
 			for _, held := range heldFiles {
-				s.evictedFor(t, held, func(pod string) {
-					if pod != "hog" {
-						t.Fatalf("%s is evicted for a deleted file that the hog holds in %s", pod, held.where)
+				s.evictedFor(t, held, func(pod v1.Pod) {
+					if pod.Name != "hog" {
+						t.Fatalf("%s is evicted for a deleted file that the hog holds in %s", pod.Name, held.where)
+					}
+					if !strings.Contains(pod.Status.Message, "The pod holds deleted files of ") {
+						t.Errorf("a deleted file in %s: the message does not say why: %s", held.where, pod.Status.Message)
 					}
 				})
 			}
@@ -64,7 +69,7 @@ func onOneDisk(t *testing.T, agent string) *side {
 
 // evictedFor has the hog fill the disk through a file that it holds, and looks at each pod that is
 // evicted, until the hog is and the disk is no longer short.
-func (s *side) evictedFor(t *testing.T, held heldFile, look func(pod string)) {
+func (s *side) evictedFor(t *testing.T, held heldFile, look func(v1.Pod)) {
 	t.Helper()
 	small := []string{"a", "b", "c"}
 	for _, name := range small {
@@ -87,7 +92,7 @@ func (s *side) evictedFor(t *testing.T, held heldFile, look func(pod string)) {
 				gone[p.Name] = true
 				t.Logf("%s, a deleted file in %s: %s is evicted after %.1f s: %s", s.Name, held.where,
 					p.Name, time.Since(began).Seconds(), p.Status.Message)
-				look(p.Name)
+				look(p)
 			}
 		}
 		if !gone["hog"] {

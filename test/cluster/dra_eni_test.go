@@ -17,10 +17,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
 	"github.com/numalet/numalet/deviceplugin/dradriver"
 	"github.com/numalet/numalet/deviceplugin/eni"
 	"github.com/numalet/numalet/deviceplugin/eni/dra"
-	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
 	"github.com/numalet/numalet/test/cluster/rig"
 	containerdrig "github.com/numalet/numalet/test/containerd/rig"
 	"github.com/numalet/numalet/test/harness"

@@ -17,8 +17,8 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/numalet/numalet/examples"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
+	"github.com/numalet/numalet/examples"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
 )

@@ -13,8 +13,8 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/allocation/store"
-	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
+	pluginsim "github.com/numalet/numalet/cmd/numalet-lab/sim"
 )
 
 // AssignableCPUs is the number of CPUs of the playground machine that pods may have: of its 64 CPUs

@@ -16,11 +16,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/numalet/numalet/internal/child"
-	"github.com/numalet/numalet/internal/files"
 	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim"
 	"github.com/numalet/numalet/cmd/numalet-lab/crisim/simtest"
+	"github.com/numalet/numalet/internal/child"
+	"github.com/numalet/numalet/internal/files"
 )
 
 // Node is an agent with its own directory, runtime and device plugins.

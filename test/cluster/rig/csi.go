@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/numalet/numalet/cmd/numalet-lab/csidriver"
 	"github.com/numalet/numalet/internal/await"
 	"github.com/numalet/numalet/internal/child"
-	"github.com/numalet/numalet/cmd/numalet-lab/csidriver"
 	"github.com/numalet/numalet/test/harness"
 	"github.com/numalet/numalet/test/scratch"
 )

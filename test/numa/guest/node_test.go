@@ -17,9 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/allocation/store"
-	"github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/cmd/numalet-lab/containerd"
 	"github.com/numalet/numalet/cmd/numalet-lab/containerd/workload"
+	"github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/test/harness"
 	"github.com/numalet/numalet/topology"
 )

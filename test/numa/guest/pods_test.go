@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/placement"
-	"github.com/numalet/numalet/cmd/numalet-lab/sim"
 	"github.com/numalet/numalet/cmd/numalet-lab/containerd/workload"
+	"github.com/numalet/numalet/cmd/numalet-lab/sim"
 )
 
 // lives is a running container, as the kernel has it.
